@@ -98,7 +98,7 @@ local flags = {
     of = "train", group = "ranks" },
   { "quiet", false, "results and warnings only" },
   { "json", false, "results as JSON",
-    of = "evaluate plan bench doctor lr_range folds repeat search", group = "all" },
+    of = "evaluate predict plan bench doctor lr_range folds repeat search", group = "all" },
 }
 
 -- The help has the options of a recipe in these groups, in this order.

@@ -312,12 +312,15 @@ end
 -- as files that are wanted, unless `quiet`.
 function M.files_below(root, wanted, quiet)
   local found, left = {}, {}
+  local above = {} -- folders that lead here, by id: links may lead in a circle
   local function walk(folder, below, depth)
+    local at = core.sys.stat(folder)
+    if not at or above[at.id] then return end
+    above[at.id] = true
     for _, name in ipairs(core.sys.list(folder)) do
       local path, over = below .. name, M.passed_over(name)
       local stat = core.sys.stat(root .. "/" .. path)
       local kind = stat and stat.kind
-      -- links may lead in a circle
       if kind == "folder" and not over and depth < 16 then
         walk(root .. "/" .. path, path .. "/", depth + 1)
       elseif kind == "file" and over then
@@ -326,6 +329,7 @@ function M.files_below(root, wanted, quiet)
         found[#found + 1] = path
       end
     end
+    above[at.id] = nil
   end
   walk(root, "", 0)
   if not quiet then M.say_passed_over(root, left) end

@@ -374,20 +374,34 @@ TEST(dicom_empty_file_of_a_series_is_named)
     EXPECT_FAIL(dicom_scan(folder, NULL, &a, &index), want);
     EXPECT_INT(err_kind(), ERR_DATA);
     REQUIRE(!remove(last));
-    // without an ending, only beside images; other endings and hidden: never
+    // not called as the images beside it: left out, and said; other endings and
+    // hidden: never
     snprintf(bare, sizeof bare, "%s/1.2.840.113619", folder);
     make_empty(bare);
-    EXPECT(names_empty(folder, bare));
+    REQUIRE(dicom_scan(folder, NULL, &a, &index));
+    EXPECT_INT(index.left_outs, 1);
+    EXPECT_INT(index.left_out[0].kind, DICOM_LEFT_FOREIGN);
+    snprintf(want, sizeof want, "%s: dicom: file is empty", bare);
+    EXPECT_TEXT(index.left_out[0].text, want);
     REQUIRE(!remove(bare));
-    static const char *const foreign[] = {".lock", "note.txt", "sub/IM0005"};
+    static const char *const foreign[] = {".lock", "note.txt", "sub/IM0005",
+                                          "._IM0001.dcm"};
     snprintf(other, sizeof other, "%s/sub", folder);
     mkdir(other, 0777);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         snprintf(other, sizeof other, "%s/%s", folder, foreign[i]);
         make_empty(other);
     }
     EXPECT(dicom_scan(folder, NULL, &a, &index));
-    EXPECT_INT(index.not_dicom, 3);
+    EXPECT_INT(index.not_dicom, 4);
+    // asked for, a lost slice is left out, and its series is not whole
+    make_empty(last);
+    EXPECT(names_empty(folder, last));
+    const DicomOptions lenient = {.skip_damaged = true};
+    REQUIRE(dicom_scan(folder, &lenient, &a, &index));
+    EXPECT_INT(index.count, 1);
+    snprintf(want, sizeof want, "%s: dicom: file is empty", last);
+    EXPECT_TEXT(index.series[0].damaged ? index.series[0].damaged : "", want);
     arena_release(&a);
 }
 

@@ -129,7 +129,7 @@ t.test("DICOM: what is not finite is no result", function()
   t.equal(#t.lines("ls " .. out), 0, "files made")
 end)
 
-t.test("NIfTI: a case that is not finite ends the prediction, those before it stay", function()
+t.test("NIfTI: a case that is not finite is named, the others stay", function()
   local script = t.write(folder .. "/square.lua", [[
 local seg = require "seg"
 local nn = seg.nn
@@ -152,8 +152,9 @@ seg.recipe { inputs = { x, m }, outputs = { mask = y, a = y * x }, loss = nn.mse
   -- its voxels are numbers, their squares are not: scl_slope, at byte 112
   local bytes = t.read(heads .. "/a.nii")
   t.write(heads .. "/b.nii", bytes:sub(1, 112) .. string.pack("<f", 1e30) .. bytes:sub(117))
-  for flag, files in pairs { ["--no-fractions"] = "a.nii.gz",
-                             ["--fractions"] = "a.nii.gz a_fraction_1.nii.gz" } do
+  for flag, files in pairs { ["--no-fractions"] = "a.nii.gz c.nii.gz",
+                             ["--fractions"] = "a.nii.gz a_fraction_1.nii.gz c.nii.gz c_fraction_1"
+                               .. ".nii.gz" } do
     local out = folder .. "/square" .. flag
     t.says(script .. " predict " .. (flag == "--fractions" and flag or "") .. " --weights "
            .. folder .. "/square/square/001 --in " .. heads .. " --out " .. out, 5,

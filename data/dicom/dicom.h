@@ -33,6 +33,7 @@ typedef struct DicomOptions {
     bool resample_tilt;      /* straighten a tilted stack (linear)       */
     bool assume_implicit_le; /* no transfer syntax: implicit VR LE       */
     bool want_3d;            /* one slice is an error                    */
+    bool skip_damaged;       /* dicom_scan: damaged files end no scan    */
     /* How far a slice may be off the regular grid through the first and the
      * last one, as a share of the spacing: positions are rounded to decimals.
      * 0: 0.02; at most MOST_POSITION_TOLERANCE. A missing slice is found
@@ -69,23 +70,46 @@ typedef struct DicomSeries {
     int32_t count;                    /* files                               */
     int32_t frames;                   /* count, or the sum of NumberOfFrames */
     const char *const *paths;         /* count, sorted by strcmp             */
+    /* With skip_damaged: why a file that is most likely one of this series
+     * cannot be read, so that the series lacks it; NULL: none is. */
+    const char *damaged;
 } DicomSeries;
+
+typedef enum DicomLeftOutKind {
+    DICOM_LEFT_DAMAGED, /* DICOM that cannot be read (with skip_damaged)     */
+    DICOM_LEFT_FOREIGN, /* called .dcm, .dicom or .ima, or empty: no DICOM   */
+    DICOM_LEFT_NO_IMAGE /* DICOM without pixels: reports, plans, DICOMDIR    */
+} DicomLeftOutKind;
+
+/* A file that a scan left out, and why: "PATH: dicom: file is empty". */
+typedef struct DicomLeftOut {
+    DicomLeftOutKind kind;
+    const char *path, *text;
+    const char
+        *series_uid; /* of its header, as far as that was read, or NULL */
+} DicomLeftOut;
 
 typedef struct DicomIndex {
     const char *root;
-    const DicomSeries *series; /* by patient, study, number, UID, folder */
-    int32_t count;             /* series                                 */
-    int32_t files;             /* image files, all of them in a series   */
-    int32_t not_images;        /* DICOM, but reports, plans, DICOMDIR .. */
-    int32_t not_dicom;         /* anything else                          */
+    const DicomSeries *series;    /* by patient, study, number, UID, folder */
+    int32_t count;                /* series                                 */
+    int32_t files;                /* image files, all of them in a series   */
+    int32_t not_images;           /* DICOM, but reports, plans, DICOMDIR .. */
+    int32_t not_dicom;            /* anything else                          */
+    const DicomLeftOut *left_out; /* in the order of paths               */
+    int32_t left_outs;
 } DicomIndex;
 
 /* Everything below `root` (a folder, or one file), whatever the names; links
  * are followed, each folder once. Reads headers only. The order of the result
  * does not depend on the order of directory entries. A file that is DICOM
  * but damaged fails the scan and is named (a silently missing slice would be
- * worse); so do a file that is called .dcm, .dicom or .ima and is not DICOM,
- * and an empty file without an ending beside images. A folder without any
+ * worse). So does a file that is empty, or is called .dcm, .dicom or .ima and
+ * is not DICOM, where its name is that of an image beside it but for the
+ * digits: a slice that was lost. Otherwise it is foreign and left out. With
+ * options->skip_damaged what fails the scan is left out as well, and the series
+ * that it is most likely a slice of cannot be loaded: the one that its header
+ * names, else those with a file of such a name beside it. A folder without any
  * DICOM image fails. `options` may be NULL. */
 bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                 DicomIndex *out);

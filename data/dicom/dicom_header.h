@@ -37,6 +37,9 @@ typedef struct DicomHeader {
     bool has_pixels;   /* a PixelData element                         */
     const DicomTransfer *transfer; /* NULL: unknown                          */
     char syntax[65];
+    /* Of a scan: why another file, most likely of this series, cannot be read;
+     * NULL: none is damaged. */
+    const char *damaged;
 } DicomHeader;
 
 /* Who the file is and what it shows; enough to group it. Texts live in the

@@ -2,8 +2,9 @@
  *
  * Names are collected in sorted order first, then the header of every file is
  * read once. What is not DICOM is counted and passed over; what is DICOM but
- * damaged fails the scan when all files were looked at. Grouping into series
- * is dicom_series.c; nothing here looks at pixels. */
+ * damaged fails the scan when all files were looked at, or is left out where
+ * that is asked for. Grouping into series is dicom_series.c; nothing here looks
+ * at pixels. */
 #include "dicom_file.h"
 #include "dicom_series.h"
 #include "file.h"
@@ -54,11 +55,25 @@ typedef struct Search {
     List paths;   // of const char *
     List visited; // of Place: folders
     int passed;   // pipes, sockets, devices
+    List closed;  // of DicomLeftOut: folders that cannot be opened
+    bool lenient; // they do not end the search
 } Search;
 
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+// one file more that is left out, for the reason that was just given
+static bool add_left_out(List *list, DicomLeftOutKind kind, const char *path,
+                         Arena *arena)
+{
+    const char *text = arena_strdup(arena, err_text());
+    path = arena_strdup(arena, path);
+    DicomLeftOut *slot = list_add(list, sizeof *slot);
+    if (!text || !path || !slot) return false;
+    *slot = (DicomLeftOut){kind, path, text, NULL};
+    return true;
 }
 
 // names in a folder, sorted; *names is the caller's to free
@@ -123,7 +138,11 @@ static bool collect(Search *s, const char *path, int depth)
     List names = {0};
     Arena scratch = {0};
     bool ok = false;
-    TRY(list_folder(path, &scratch, &names));
+    if (!list_folder(path, &scratch, &names)) {
+        TRY(depth && s->lenient && err_kind() == ERR_DATA);
+        ok = add_left_out(&s->closed, DICOM_LEFT_DAMAGED, path, s->arena);
+        goto done;
+    }
     size_t n = strlen(path);
     const char *slash = n && path[n - 1] == '/' ? "" : "/";
     for (size_t i = 0; i < names.count; i++) {
@@ -140,10 +159,10 @@ done:
 
 // what the files of a scan turned out to be
 typedef struct Finding {
-    List headers; // of DicomHeader
-    List empty;   // of const char *: files of 0 bytes without an ending
+    List headers;  // of DicomHeader
+    List left_out; // of DicomLeftOut
     int32_t not_images, not_dicom, damaged;
-    char first[ERR_MAX]; // reason of the first damaged file
+    const char *first; // reason of the first damaged file
 } Finding;
 
 // Without the DICM mark, DICOM is a guess from a few bytes: such a file is
@@ -188,42 +207,96 @@ static Named named(const char *path)
     return OTHER_NAME;
 }
 
-// count a damaged file; the reason of the first is kept for the message
-static void add_damaged(Finding *found, const char *reason)
-{
-    if (!found->damaged++)
-        snprintf(found->first, sizeof found->first, "%s", reason);
-}
-
-// A file that is not DICOM is passed over, unless its name says that it is; an
-// empty one without an ending is judged when the images are known.
-static bool pass_over(const char *path, const DicomFile *f, Finding *found)
+// A file that is not DICOM is passed over, unless its name says that it is, or
+// it is empty and without an ending: these are judged when the images are
+// known.
+static bool pass_over(const char *path, const DicomFile *f, Arena *arena,
+                      Finding *found)
 {
     Named name = named(path);
-    if (name == DICOM_NAME) {
-        add_damaged(found, err_text());
-        return true;
-    }
     found->not_dicom++;
-    if (name == OTHER_NAME || f->size) return true;
-    const char **slot = list_add(&found->empty, sizeof *slot);
-    if (slot) *slot = path;
-    return slot != NULL;
+    if (name == OTHER_NAME || (name == MAYBE_DICOM && f->size)) return true;
+    if (!f->size) dicom_fail(path, 0, NULL, "file is empty");
+    return add_left_out(&found->left_out, DICOM_LEFT_FOREIGN, path, arena);
 }
 
-// empty files that lie beside images are slices that were lost
-static void judge_empty(Finding *found)
+// the next letter of a name; numbers, and the points in a UID, are one '#'
+static int next_letter(const char **name)
 {
-    const char *const *empty = found->empty.items;
+    static const char digits[] = "0123456789.";
+    size_t n = strspn(*name, digits);
+    if (!n) return **name ? *(*name)++ : 0;
+    *name += n;
+    return '#';
+}
+
+// Are two files of one folder called alike but for numbers, as IM0001.dcm and
+// IM0023.dcm, or 1.2.840.1 and 1.2.840.23?
+static bool like_named(const char *a, const char *b)
+{
+    if (!path_same_folder(a, b)) return false;
+    a = path_tail(a), b = path_tail(b);
+    int x, y;
+    do {
+        x = next_letter(&a), y = next_letter(&b);
+    } while (x && x == y);
+    return x == y;
+}
+
+// What is no DICOM and called like an image beside it is a slice that was lost:
+// the copy that left it empty, or the page of a failed download. Counts what is
+// damaged.
+static void judge(Finding *found)
+{
+    DicomLeftOut *l = found->left_out.items;
     const DicomHeader *h = found->headers.items;
-    for (size_t i = 0; i < found->empty.count; i++)
+    for (size_t i = 0; i < found->left_out.count; i++) {
         for (size_t k = 0; k < found->headers.count; k++) {
-            if (!path_same_folder(empty[i], h[k].path)) continue;
-            dicom_fail(empty[i], 0, NULL, "file is empty");
-            add_damaged(found, err_text());
+            if (l[i].kind != DICOM_LEFT_FOREIGN) break;
+            if (!like_named(l[i].path, h[k].path)) continue;
+            l[i].kind = DICOM_LEFT_DAMAGED;
             found->not_dicom--;
-            break;
         }
+        if (l[i].kind == DICOM_LEFT_DAMAGED && !found->damaged++)
+            found->first = l[i].text;
+    }
+}
+
+// Damaged files are missing in the series that they are slices of: its headers
+// say so.
+static void blame(const Finding *found)
+{
+    const DicomLeftOut *l = found->left_out.items;
+    DicomHeader *h = found->headers.items;
+    for (size_t i = 0; i < found->left_out.count; i++) {
+        if (l[i].kind != DICOM_LEFT_DAMAGED) continue;
+        for (size_t k = 0; k < found->headers.count; k++)
+            if (!h[k].damaged &&
+                (l[i].series_uid && *l[i].series_uid
+                     ? !strcmp(l[i].series_uid, h[k].series_uid)
+                     : like_named(l[i].path, h[k].path)))
+                h[k].damaged = l[i].text;
+    }
+}
+
+static int by_left_out_path(const void *a, const void *b)
+{
+    return strcmp(((const DicomLeftOut *)a)->path,
+                  ((const DicomLeftOut *)b)->path);
+}
+
+// SeriesInstanceUID of a file that could not be walked to its end, NULL where
+// it was not reached. Sequences may be open, so elements are looked at one by
+// one.
+static const char *read_series(const Walk *w, Arena *arena)
+{
+    for (uint32_t i = 0; i < w->count; i++) {
+        const WalkElement *e = &w->element[i];
+        if (e->depth || e->tag != TAG_SeriesInstanceUID) continue;
+        return e->offset + e->length <= w->size ? header_text(w, e, arena)
+                                                : NULL;
+    }
+    return NULL;
 }
 
 // Read the header of one file and take down what it is. Damage is counted, so
@@ -236,20 +309,18 @@ static bool examine(const char *path, const DicomOptions *options, bool alone,
     WalkResult r = dicom_file_open(path, options, true, &f);
     bool ok = false;
     if (r == WALK_NOT_DICOM && !alone) {
-        ok = pass_over(path, &f, found);
+        ok = pass_over(path, &f, arena, found);
         goto done;
     }
     DicomHeader h;
     bool read = r == WALK_DONE && header_identity(&f.walk, arena, &h);
     if (!read) {
         TRY(err_kind() == ERR_DATA && !alone);
+        TRY(add_left_out(&found->left_out, DICOM_LEFT_DAMAGED, path, arena));
+        DicomLeftOut *l = found->left_out.items;
+        l[found->left_out.count - 1].series_uid = read_series(&f.walk, arena);
         // the second look overwrites the reason
-        char reason[ERR_MAX];
-        snprintf(reason, sizeof reason, "%s", err_text());
-        if (only_looked_so(&f))
-            found->not_dicom++;
-        else
-            add_damaged(found, reason);
+        if (only_looked_so(&f)) found->left_out.count--, found->not_dicom++;
         ok = true;
         goto done;
     }
@@ -269,6 +340,12 @@ static bool examine(const char *path, const DicomOptions *options, bool alone,
     }
     if (directory || !image) {
         found->not_images++;
+        if (directory)
+            dicom_fail(path, 0, NULL, "a DICOMDIR, which has no image itself");
+        else
+            dicom_fail(path, TAG_SOPClassUID, NULL, "not an image (%s)",
+                       dicom_class_name(h.sop_class));
+        TRY(add_left_out(&found->left_out, DICOM_LEFT_NO_IMAGE, path, arena));
     } else {
         DicomHeader *slot = list_add(&found->headers, sizeof *slot);
         TRY(slot);
@@ -286,7 +363,7 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                 DicomIndex *out)
 {
     *out = (DicomIndex){.root = root};
-    Search s = {.arena = arena};
+    Search s = {.arena = arena, .lenient = options && options->skip_damaged};
     Finding found = {0};
     bool ok = false;
     struct stat st = {.st_mode = 0};
@@ -300,12 +377,20 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
     const char **paths = s.paths.items;
     for (size_t i = 0; i < s.paths.count; i++)
         TRY(examine(paths[i], options, alone, arena, &found));
-    judge_empty(&found);
-    if (found.damaged == 1) {
+    for (size_t i = 0; i < s.closed.count; i++) {
+        DicomLeftOut *slot = list_add(&found.left_out, sizeof *slot);
+        TRY(slot);
+        *slot = ((const DicomLeftOut *)s.closed.items)[i];
+    }
+    if (found.left_out.count)
+        qsort(found.left_out.items, found.left_out.count, sizeof(DicomLeftOut),
+              by_left_out_path);
+    judge(&found);
+    if (found.damaged == 1 && !s.lenient) {
         fail_data("%s", found.first);
         goto done;
     }
-    if (found.damaged) {
+    if (found.damaged && !s.lenient) {
         fail_data("%s (and %d more damaged files below %s)", found.first,
                   found.damaged - 1, root);
         goto done;
@@ -315,18 +400,28 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
     if (!found.headers.count) {
         dicom_fail(root, 0, NULL,
                    "no DICOM image here (%d DICOM files without pixels, %d "
-                   "other files)",
-                   found.not_images, found.not_dicom);
+                   "other files)%s%s",
+                   found.not_images, found.not_dicom, found.first ? "; " : "",
+                   found.first ? found.first : "");
         goto done;
     }
+    blame(&found);
     TRY(series_group(found.headers.items, (int32_t)found.headers.count, arena,
                      out));
+    DicomLeftOut *left_out =
+        ARENA_NEW(arena, DicomLeftOut, found.left_out.count);
+    TRY(left_out);
+    if (found.left_out.count)
+        memcpy(left_out, found.left_out.items,
+               found.left_out.count * sizeof *left_out);
+    out->left_out = left_out, out->left_outs = (int32_t)found.left_out.count;
     ok = true;
 done:
     mem_free(s.paths.items);
     mem_free(s.visited.items);
     mem_free(found.headers.items);
-    mem_free(found.empty.items);
+    mem_free(found.left_out.items);
+    mem_free(s.closed.items);
     return ok;
 }
 

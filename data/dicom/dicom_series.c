@@ -111,10 +111,12 @@ static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
     // the sum must not overflow; a series of so many frames is refused later by
     // its extents
     int32_t frames = 0;
+    const char *damaged = NULL;
     // the deepest folder above all files starts as that of the first
     size_t common = folder_length(h->path);
     for (int32_t i = 0; i < n; i++) {
         paths[i] = h[i].path;
+        if (!damaged) damaged = h[i].damaged;
         frames += h[i].frames < INT32_MAX - frames ? h[i].frames : 0;
         // shorten to the part before a slash that both folders share
         while (common && (strncmp(h[i].path, h->path, common) ||
@@ -140,7 +142,8 @@ static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
                        .cols = h->cols,
                        .count = n,
                        .frames = frames,
-                       .paths = paths};
+                       .paths = paths,
+                       .damaged = damaged};
     return folder != NULL;
 }
 

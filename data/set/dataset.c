@@ -71,6 +71,12 @@ bool dataset_copy(const Dataset *ds, Dataset **out)
     return true;
 }
 
+const DicomLeftOut *dataset_left_out(const Dataset *ds, int *count)
+{
+    *count = ds->store->left_outs;
+    return ds->store->left_out;
+}
+
 int dataset_field(const Dataset *ds, const char *name)
 {
     for (int i = 0; i < ds->fields; i++)

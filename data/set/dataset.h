@@ -106,6 +106,10 @@ void dataset_free(Dataset *ds);
 /* Another view of the same cases. */
 bool dataset_copy(const Dataset *ds, Dataset **out);
 
+/* Files, and of DICOM also studies, that were left out when the data set was
+ * opened, and why; *count of them. They live as long as the data set. */
+const DicomLeftOut *dataset_left_out(const Dataset *ds, int *count);
+
 /* Position of field `name`, or -1; of the first one of class numbers, or -1. */
 int dataset_field(const Dataset *ds, const char *name);
 int dataset_label(const Dataset *ds);

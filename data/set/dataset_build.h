@@ -16,6 +16,8 @@ typedef struct DatasetStore {
     int parts;
     const char **passed; /* (passes), with room for more: see dataset_passed */
     int passes;
+    const DicomLeftOut *left_out; /* files and studies that the scan left out */
+    int left_outs;
 } DatasetStore;
 
 struct DatasetBuilder {

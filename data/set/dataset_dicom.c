@@ -28,6 +28,10 @@ typedef struct Search {
     /* images, mask, dose: no series of the scan is called so, so that the name
      * may be a modality */
     bool modality[MAX_CHANNELS + 2];
+    /* What was left out: that of the scan, and with skip_damaged studies, or
+     * whole patients, of which no case can be made; room for one a series. */
+    DicomLeftOut *left_out;
+    int left_outs;
 } Search;
 
 static const char *const role_names[] = {"image", "mask", "dose"};
@@ -178,6 +182,10 @@ static const char *patient_of(Search *q, const DicomSeries *s)
     if (q->how->patient == PATIENT_FILE)
         return arena_strdup(mem, s->series_uid);
     if (q->how->patient == PATIENT_AUTO) {
+        if (!*s->patient_id && q->how->files.skip_damaged) {
+            fail_data("%s: no PatientID", s->folder);
+            return NULL;
+        }
         if (!*s->patient_id) names_add(&q->nameless, s->folder);
         return s->patient_id;
     }
@@ -220,6 +228,19 @@ static bool leave_out(Search *q)
 {
     q->b->skipped++;
     q->incomplete++;
+    return true;
+}
+
+/* No case can be made of a study, for the reason that was just given: with
+ * skip_damaged it is left out; else false. */
+static bool give_up(Search *q, const char *folder)
+{
+    if (!q->how->files.skip_damaged || err_kind() != ERR_DATA) return false;
+    const char *text = arena_strdup(&q->b->store->mem, err_text());
+    if (!text) return false;
+    q->left_out[q->left_outs++] = (DicomLeftOut){
+        .kind = DICOM_LEFT_DAMAGED, .path = folder, .text = text};
+    q->b->skipped++;
     return true;
 }
 
@@ -336,12 +357,17 @@ static bool add_patient(Search *q, int from, int to)
     for (int i = from; i < to; i = run_end(&q->index, i, true)) {
         const DicomSeries *image;
         const Scope study = {from, to, q->index.series[i].study_uid, NULL};
-        if (!find_series(q, &study, name, DICOM_AS_IMAGE, &image)) return false;
-        studies += image != NULL;
+        // two images that suit are no case; add_study says so
+        const bool one = find_series(q, &study, name, DICOM_AS_IMAGE, &image);
+        if (!one && !q->how->files.skip_damaged) return false;
+        studies += !one || image;
     }
-    for (int i = from; i < to; i = run_end(&q->index, i, true))
-        if (!add_study(q, from, to, q->index.series[i].study_uid, studies == 1))
+    for (int i = from; i < to; i = run_end(&q->index, i, true)) {
+        const DicomSeries *s = &q->index.series[i];
+        if (!add_study(q, from, to, s->study_uid, studies == 1) &&
+            !give_up(q, s->folder))
             return false;
+    }
     const Scope patient = {from, to, NULL, NULL};
     if (q->b->count == before && q->b->skipped == skipped) {
         note_missing(q, 0, &patient, q->index.series[from].folder);
@@ -486,6 +512,8 @@ static bool add_cases(Search *q)
                          q->index.root, q->nameless.count,
                          q->nameless.count == 1 ? "has" : "have",
                          q->nameless.text);
+    if (!q->b->count && q->left_outs > q->index.left_outs)
+        return fail_data("%s", q->left_out[q->index.left_outs].text);
     if (!q->b->count) return nothing_found(q);
     if (q->incomplete && !q->how->all.skip_unmatched) return not_complete(q);
     return number_studies(q->b);
@@ -514,7 +542,14 @@ bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
     TRY(q.read = make_read(q.b, how));
     TRY(dicom_scan(root, &how->files, &q.b->store->mem, &q.index));
     find_modalities(&q);
+    q.left_outs = q.index.left_outs;
+    TRY(q.left_out = ARENA_NEW(&q.b->store->mem, DicomLeftOut,
+                               q.left_outs + q.index.count));
+    if (q.left_outs)
+        memcpy(q.left_out, q.index.left_out,
+               (size_t)q.left_outs * sizeof *q.left_out);
     TRY(add_cases(&q));
+    q.b->store->left_out = q.left_out, q.b->store->left_outs = q.left_outs;
     ok = true;
 done:
     if (!ok) dataset_drop(q.b);

@@ -10,22 +10,33 @@ bool dicom_may_be(const DicomSeries *s, DicomRole role)
     return role == DICOM_AS_IMAGE ? image : s->kind != DICOM_DOSE;
 }
 
+/* Is no file of the series, or of its image, damaged? */
+static bool is_whole(const Source *s)
+{
+    const DicomSeries *own = s->what, *image = s->image;
+    if (image && image->damaged) return fail_data("%s", image->damaged);
+    return !own->damaged || fail_data("%s", own->damaged);
+}
+
 /* The three ways of Source.load. */
 static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
 {
     const DicomRead *r = s->how;
+    if (!is_whole(s)) return false;
     return dicom_load(s->what, &r->files, out, notes);
 }
 
 static bool load_mask(const Source *s, Volume *out, DicomNotes *notes)
 {
     const DicomRead *r = s->how;
+    if (!is_whole(s)) return false;
     return dicom_load_mask(s->image, s->what, &r->mask, out, notes);
 }
 
 static bool load_dose(const Source *s, Volume *out, DicomNotes *notes)
 {
     const DicomRead *r = s->how;
+    if (!is_whole(s)) return false;
     return dicom_load_dose(s->what, s->image, r->resample_dose, &r->files, out,
                            notes);
 }

@@ -295,6 +295,7 @@ static int l_dicom(lua_State *L)
                                         "resample_dose",
                                         "contour_tolerance",
                                         "position_tolerance",
+                                        "skip_damaged",
                                         NULL};
     const char *segment[MAX_LABELS];
     DatasetDicom how = {0};
@@ -315,7 +316,8 @@ static int l_dicom(lua_State *L)
         .assume_hu = opt_bool(L, 2, "assume_hu", false),
         .resample_tilt = opt_bool(L, 2, "resample_tilt", false),
         .assume_implicit_le = opt_bool(L, 2, "assume_implicit_le", false),
-        .position_tolerance = read_tolerance(L, 2)};
+        .position_tolerance = read_tolerance(L, 2),
+        .skip_damaged = opt_bool(L, 2, "skip_damaged", false)};
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_dicom(root, &how, box)) return raise_error(L);
     return 1;
@@ -430,6 +432,36 @@ static int l_skipped(lua_State *L)
     return 1;
 }
 
+void push_left_out(lua_State *L, const DicomLeftOut *list, int count)
+{
+    static const char *const kinds[] = {
+        [DICOM_LEFT_DAMAGED] = "damaged",
+        [DICOM_LEFT_FOREIGN] = "foreign",
+        [DICOM_LEFT_NO_IMAGE] = "no image",
+    };
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        lua_createtable(L, 0, 3);
+        lua_pushstring(L, kinds[list[i].kind]);
+        lua_setfield(L, -2, "kind");
+        lua_pushstring(L, list[i].path);
+        lua_setfield(L, -2, "path");
+        lua_pushstring(L, list[i].text);
+        lua_setfield(L, -2, "why");
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+/* ds:left_out() -> { {kind = "damaged", "foreign" or "no image", path=, why=},
+ * ... }: what was left out when the data set was opened */
+static int l_left_out(lua_State *L)
+{
+    int count;
+    const DicomLeftOut *list = dataset_left_out(check_dataset(L, 1), &count);
+    push_left_out(L, list, count);
+    return 1;
+}
+
 /* ds:labels() -> the values of files that became classes 1, 2, ... */
 static int l_labels(lua_State *L)
 {
@@ -447,10 +479,9 @@ static int l_labels(lua_State *L)
 void bind_data(lua_State *L)
 {
     static const luaL_Reg dataset[] = {
-        {"cases", l_cases},     {"patients", l_patients},
-        {"fields", l_fields},   {"skipped", l_skipped},
-        {"labels", l_labels},   {"kinds", l_kinds},
-        {"numbers", l_numbers}, {NULL, NULL}};
+        {"cases", l_cases},     {"patients", l_patients}, {"fields", l_fields},
+        {"skipped", l_skipped}, {"labels", l_labels},     {"kinds", l_kinds},
+        {"numbers", l_numbers}, {"left_out", l_left_out}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"steps", l_steps},
                                          {"add_step", l_add_step},
                                          {"prepare_steps", l_prepare_steps},

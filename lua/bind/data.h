@@ -31,6 +31,9 @@ int push_values(lua_State *L, const Strangers *found);
  * neither may leave the machine. Returns 1. */
 int push_cases(lua_State *L, const Dataset *ds);
 
+/* Push what was left out, { {kind=, path=, why=}, ... }. */
+void push_left_out(lua_State *L, const DicomLeftOut *list, int count);
+
 /* form, of NIfTI files. */
 NiftiForm read_form(lua_State *L, int arg);
 

@@ -106,17 +106,19 @@ static int scan_gc(lua_State *L)
     return 0;
 }
 
-/* data.scan(path) -> scan, { {patient=, study=, series=, description=,
- * modality=, kind=, rows=, cols=, count=, frames=, number=, folder=}, ... }:
- * every series below a folder, or of one file; `count` files, all texts from
- * the headers */
+/* data.scan(path, skip_damaged) -> scan, { {patient=, study=, series=,
+ * description=, modality=, kind=, rows=, cols=, count=, frames=, number=,
+ * folder=, damaged=}, ... }, what was left out as ds:left_out() has it: every
+ * series below a folder, or of one file; `count` files, all texts from the
+ * headers; damaged: with skip_damaged why the series lacks a file, else nil */
 static int l_scan(lua_State *L)
 {
     static const char *const kind[] = {"image", "multi-frame", "SEG",
                                        "structure set", "dose"};
     const char *path = luaL_checkstring(L, 1);
+    const DicomOptions how = {.skip_damaged = lua_toboolean(L, 2)};
     Scan *scan = new_object(L, "seg.scan", sizeof *scan);
-    if (!dicom_scan(path, NULL, &scan->mem, &scan->index))
+    if (!dicom_scan(path, &how, &scan->mem, &scan->index))
         return raise_error(L);
     lua_createtable(L, scan->index.count, 0);
     for (int i = 0; i < scan->index.count; i++) {
@@ -126,7 +128,7 @@ static int l_scan(lua_State *L)
         } text[] = {{"patient", s->patient_id}, {"study", s->study_uid},
                     {"series", s->series_uid},  {"description", s->description},
                     {"modality", s->modality},  {"kind", kind[s->kind]},
-                    {"folder", s->folder}};
+                    {"folder", s->folder},      {"damaged", s->damaged}};
         const struct {
             const char *key;
             int value;
@@ -146,7 +148,8 @@ static int l_scan(lua_State *L)
         }
         lua_rawseti(L, -2, i + 1);
     }
-    return 2;
+    push_left_out(L, scan->index.left_out, scan->index.left_outs);
+    return 3;
 }
 
 /* scan:load(i) -> volume of series i, and what was unusual about it, a line
@@ -158,6 +161,10 @@ static int l_scan_load(lua_State *L)
     Volume *v = push_volume(L);
     DicomNotes notes = {{NULL}, NULL, NULL, 0};
     const DicomSeries *s = &scan->index.series[i];
+    if (s->damaged) {
+        fail_data("%s", s->damaged);
+        return raise_error(L);
+    }
     bool ok = s->kind == DICOM_DOSE
                   ? dicom_load_dose(s, NULL, false, NULL, v, &notes)
                   : dicom_load(s, NULL, v, &notes);

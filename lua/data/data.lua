@@ -58,6 +58,25 @@ local function open_patients(kind, root, o, open)
   return core.data.rename(ds, keys, patients)
 end
 
+local NAMED = 5 -- files of a kind that were left out and are named
+
+-- What a data set left out when it was opened, for the eyes of this machine: the files that
+-- are damaged, and of what is no image the first few.
+local function say_left_out(list)
+  local count = {}
+  for _, l in ipairs(list) do
+    count[l.kind] = (count[l.kind] or 0) + 1
+    if count[l.kind] <= NAMED or l.kind == "damaged" then
+      show.aside("%s: left out: %s", l.kind == "damaged" and "warning" or "note", l.why)
+    end
+  end
+  for kind, n in pairs(count) do
+    if kind ~= "damaged" and n > NAMED then
+      show.aside("note: left out: %d more of these", n - NAMED)
+    end
+  end
+end
+
 -- Raises where a set is opened that has no folder: plan opens nothing and predict brings
 -- images of its own, so root = cfg.data is nil there.
 local function check_given(what, root)
@@ -81,6 +100,7 @@ local function source(kind, more, open)
     end
     local where = { kind = kind, root = root, options = o, skip_bad = o.skip_bad }
     o.root, o.skip_bad = nil, nil -- what is left is for whoever opens the files
+    if kind == "dicom" then o.skip_damaged = where.skip_bad end
     check_patient("data." .. kind, o.patient, kind == "dicom" and "PatientID"
                   or "part of the name that * stands for")
     return new_set(where, function()
@@ -89,7 +109,12 @@ local function source(kind, more, open)
         root = root()
         where.root = root
       end
-      return open_patients(kind, root, o, open)
+      return open_patients(kind, root, o, function(...)
+        local ds = open(...)
+        where.left_out = ds:left_out()
+        say_left_out(where.left_out)
+        return ds
+      end)
     end)
   end
 end

@@ -27,9 +27,12 @@ local PARTS = { "train", "valid", "test" }
 -- The data set of a part. What has no partner ends a training; here it becomes
 -- a row, and the rest is looked at. -> data set or nil, what went wrong
 local function open(set)
+  local options = set.source.options
+  -- a damaged file is a row as well, and the others are looked at
+  if set.source.kind == "dicom" then options.skip_damaged = true end
   local ok, ds = pcall(set.dataset, set)
   if ok then return ds end
-  local why, options = tostring(ds), set.source.options
+  local why = tostring(ds)
   -- no folder at all is a mistake on the command line
   if why:find("--data is missing", 1, true) then error(why, 0) end
   if options.skip_unmatched ~= false then return nil, why end
@@ -40,21 +43,18 @@ local function open(set)
   return nil, why
 end
 
--- A scan of DICOM ends with its first damaged file; these are all of them, by what
--- the reader says of each file below a folder whose scan fails.
-local function damaged_files(path, found, depth)
-  for _, name in ipairs(core.sys.list(path)) do
-    local below = path .. "/" .. name
-    local stat = core.sys.stat(below)
-    local ok, why = pcall(core.data.scan, below)
-    why = tostring(why)
-    -- what is no DICOM a scan of the whole does not mind
-    local bad = not ok and stat and not why:find("no DICOM", 1, true)
-    if bad and stat.kind == "folder" and depth < 16 then
-      damaged_files(below, found, depth + 1)
-    elseif bad and stat.kind == "file" then
-      found[#found + 1] = why
+-- What is said of damaged files that opening a set left out; those that a case is at fault
+-- for are said with it.
+local function damaged_files(set, cases)
+  local found = {}
+  for _, l in ipairs(set.source.left_out or {}) do
+    local told = l.kind ~= "damaged"
+    for _, case in ipairs(cases) do
+      for _, field in ipairs(case.fields) do
+        told = told or (field.fault or ""):find(l.why, 1, true) ~= nil
+      end
     end
+    if not told then found[#found + 1] = l.why end
   end
   return found
 end
@@ -67,18 +67,12 @@ end
 --           damaged file where there are several
 local function look(recipe)
   local context = { recipe = recipe, parts = {}, all = {}, opened = {} }
-  local seen = {} -- damaged files by source: parts share theirs
   for _, name in ipairs(PARTS) do
     local set = recipe[name]
     if set then
       local ds, why, unmatched = open(set)
       if why then
         local o = { part = name, why = why, unmatched = unmatched }
-        local source = set.source
-        if source.kind == "dicom" and why:find("more damaged files", 1, true) then
-          seen[source] = seen[source] or damaged_files(source.root, {}, 0)
-          o.files = seen[source]
-        end
         context.opened[#context.opened + 1] = o
       end
       if ds then
@@ -97,6 +91,14 @@ local function look(recipe)
         show.line("%s: %d cases looked at (%s)", name, #part.cases,
                   util.duration(core.sys.clock() - started))
       end
+    end
+  end
+  local seen = {} -- sources: parts share theirs
+  for _, part in ipairs(context.parts) do
+    local files = seen[part.set.source] and {} or damaged_files(part.set, context.all)
+    seen[part.set.source] = true
+    if files[1] then
+      context.opened[#context.opened + 1] = { part = part.name, why = files[1], files = files }
     end
   end
   return context

@@ -11,6 +11,9 @@ local util = require "seg.util"
 
 local M = {}
 
+local LISTED = 20 -- files of a folder that are shown
+local LOOKED_AT = 2000 -- most headers that are read to find those that are damaged
+
 -- An image file is looked at whatever a data set would ask about it first.
 local LENIENT = { alpha = "drop", trailing = true, exif = "apply", page = 1 }
 
@@ -170,20 +173,39 @@ local function alike(list)
   return false
 end
 
+-- What a scan left out: all that is damaged, and of what is no image the first few.
+local function say_left_out(left_out)
+  local rows, count = {}, {}
+  for _, l in ipairs(left_out or {}) do
+    count[l.kind] = (count[l.kind] or 0) + 1
+    if l.kind == "damaged" or count[l.kind] <= LISTED then
+      rows[#rows + 1] = (l.kind == "damaged" and "damaged: " or "left out: ") .. l.why
+    end
+  end
+  if #rows > 0 then print("\n" .. table.concat(rows, "\n")) end
+  for kind, n in pairs(count) do
+    if kind ~= "damaged" and n > LISTED then
+      print("left out: " .. n - LISTED .. " more of these")
+    end
+  end
+end
+
 -- One line a series, and the line to paste into a recipe. One series alone is
--- described instead.
-local function dicom(path, scan, list)
+-- described instead. left_out: of the scan of a folder
+local function dicom(path, scan, list, left_out)
   local rows = { { "patient", "modality", "description", "kind", "size", "files", "folder" } }
   local numbers = alike(list)
   if numbers then table.insert(rows[1], 2, "series") end
   for _, s in ipairs(list) do
     local row = { s.patient, s.modality, s.description, s.kind,
-                  string.format("%dx%d", s.cols, s.rows), s.count, s.folder }
+                  string.format("%dx%d", s.cols, s.rows), s.count,
+                  s.folder .. (s.damaged and " (a file of it is damaged)" or "") }
     if numbers then table.insert(row, 2, s.number) end
     rows[#rows + 1] = row
   end
   print(show.table(rows))
-  local alone = #list == 1 and list[1].kind
+  say_left_out(left_out)
+  local alone = #list == 1 and not list[1].damaged and list[1].kind
   if alone == "image" or alone == "multi-frame" or alone == "dose" then
     local ok, v, notes = pcall(scan.load, scan, 1)
     -- a blank slice at the end of a series is none of its faults
@@ -192,7 +214,12 @@ local function dicom(path, scan, list)
       print(blank .. ": a slice without content; a data set refuses a series of nothing else")
       return 0
     end
-    if not ok then error(v, 0) end
+    if not ok and left_out then
+      print("damaged: " .. tostring(v))
+      return 0
+    elseif not ok then
+      error(v, 0)
+    end
     volume(v)
     io.stdout:write(notes)
     return 0
@@ -206,8 +233,6 @@ local function dicom(path, scan, list)
   propose(inspect_line.dicom(path, scan, list))
   return 0
 end
-
-local LISTED = 20 -- files of a folder that are shown
 
 local KINDS = { "NIfTI", ".npy", ".npz", ".mat", "image" }
 
@@ -250,14 +275,16 @@ local function list_files(root, found)
   for i, name in ipairs(found) do
     local kind, path = kind_of(name), root .. "/" .. name
     count[kind] = (count[kind] or 0) + 1
-    if i <= LISTED then
-      local ok, text = pcall(about, kind, path)
-      rows[i] = { name, ok and text or not_read(tostring(text)) }
+    local ok, text = true, nil
+    if #rows < LISTED or i <= LOOKED_AT then ok, text = pcall(about, kind, path) end
+    -- beyond the first files only those that are damaged
+    if not ok or #rows < LISTED then
+      rows[#rows + 1] = { name, ok and text or not_read(tostring(text)) }
       width = math.max(width, #name)
     end
   end
   for _, row in ipairs(rows) do print(row[1] .. (" "):rep(width + 2 - #row[1]) .. row[2]) end
-  if #found > LISTED then print(string.format("... and %d more", #found - LISTED)) end
+  if #found > #rows then print(string.format("... and %d more", #found - #rows)) end
   local sums = {}
   for _, kind in ipairs(KINDS) do
     local n = count[kind]
@@ -283,8 +310,8 @@ end
 
 -- A folder in which nothing else was found: DICOM has any name.
 local function unknown(path)
-  local ok, scan, list = pcall(core.data.scan, path)
-  if ok then return dicom(path, scan, list) end
+  local ok, scan, list, left_out = pcall(core.data.scan, path, true)
+  if ok then return dicom(path, scan, list, left_out) end
   local files, kinds = endings_text(path)
   if files == 0 then util.fail("data", "%s: is empty: no file lies in it or below it", path) end
   if not tostring(scan):find("no DICOM image here (0 DICOM", 1, true) then error(scan, 0) end
@@ -298,10 +325,10 @@ local function folder(path)
   if #found == 0 then return unknown(path) end
   list_files(path, found)
   propose(inspect_line.files(path, found, kind_of))
-  local ok, scan, list = pcall(core.data.scan, path)
+  local ok, scan, list, left_out = pcall(core.data.scan, path, true)
   if ok then
     print(string.format("\nthis folder holds %d DICOM series as well:", #list))
-    return dicom(path, scan, list)
+    return dicom(path, scan, list, left_out)
   elseif not tostring(scan):find("no DICOM", 1, true) then
     print("\nthis folder holds DICOM as well: " .. tostring(scan))
   end

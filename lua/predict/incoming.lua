@@ -16,18 +16,11 @@ local M = {}
 
 local is_nifti = core.data.nifti_is_name
 
--- Whether a file that `test` accepts lies in a folder or below it.
+-- Whether a file that `test` accepts lies in a folder or below it; hidden ones, as a Mac
+-- leaves them beside each file, do not count.
 local function holds(folder, test)
-  for _, name in ipairs(util.names_in(folder)) do
-    local path = folder .. "/" .. name
-    local stat = sys.stat(path)
-    if stat and stat.kind == "folder" then
-      if holds(path, test) then return true end
-    elseif test(path) then
-      return true
-    end
-  end
-  return false
+  local found = util.files_below(folder, function(name) return test(folder .. "/" .. name) end, true)
+  return #found > 0
 end
 
 -- The options of a data set of --in of this kind: these, and as training read its files.
@@ -75,12 +68,16 @@ end
 -- The series of a folder (or file) that training would have taken. A series that is named by
 -- its own folder is taken whatever it is called.
 local function dicom_folder(path, asked)
+  local file = sys.stat(path).kind == "file"
   local function open(image)
-    return data.dicom(read_as("dicom", asked.source, { root = path, image = image }))
+    local set = data.dicom(read_as("dicom", asked.source, { root = path, image = image,
+                                                            skip_bad = not file }))
+    set.source.skip_bad = false -- cases are run one by one, and what fails is listed
+    return set
   end
   local wanted = asked.image or asked.kept
-  local alone = sys.stat(path).kind == "file" or is_flat(path)
-  if not wanted or sys.stat(path).kind == "file" then return open(nil), "dicom" end
+  local alone = file or is_flat(path)
+  if not wanted or file then return open(nil), "dicom" end
   local why
   local ways = { wanted }
   if not asked.image and asked.foreign and #wanted == 1 then
@@ -193,18 +190,28 @@ end
 local function faces(ending, box, pattern)
   return function(path, o, asked)
     local cases = file_cases(path, images.is_image, "images", photographs(path, asked, pattern))
-    local whole = 0
+    local whole, alone, good, left_out = 0, sys.stat(path).kind == "file", {}, {}
     for _, case in ipairs(cases) do
       local beside = case.image:gsub("%.%w+$", ""):gsub("_rgb$", "") .. ending
-      local place = sys.stat(beside) and box(beside, o)
-      case.image = place and { case.image, box = place } or case.image
-      whole = whole + (place and 0 or 1)
+      local ok, place = true, false
+      if sys.stat(beside) then ok, place = pcall(box, beside, o) end
+      if not ok and (alone or sys.kind(tostring(place)) ~= "data") then error(place, 0) end
+      if ok then
+        case.image = place and { case.image, box = place } or case.image
+        whole = whole + (place and 0 or 1)
+        good[#good + 1] = case
+      else
+        left_out[#left_out + 1] = { kind = "damaged", path = beside, why = tostring(place) }
+      end
     end
+    if not good[1] then fail("data", "%s", left_out[1].why) end
     if whole > 0 then
       show.line("--in: %s without a %s that says where the face is: taken whole",
                 util.plural(whole, "photograph"), ending)
     end
-    return one_field(picture_field(o), cases), "images"
+    local set = one_field(picture_field(o), good)
+    set.source.left_out = left_out
+    return set, "images"
   end
 end
 

@@ -152,7 +152,7 @@ end
 -- kept for the table. kept: the entry of the weights, nil for those of before. -> what
 -- windows.run calls with (case, core.data.seen)
 local function compare(w, kept, source)
-  w.differs = {} -- "name, spacing" by the key of a case
+  w.differs, w.warnings = {}, {} -- "name, spacing" and the whole texts by the key of a case
   return function(case, seen)
     local words, texts = {}, {}
     if not kept then return end
@@ -160,7 +160,7 @@ local function compare(w, kept, source)
       words[i], texts[i] = one[1], one[2]
     end
     if words[1] then
-      w.differs[case.key] = table.concat(words, ", ")
+      w.differs[case.key], w.warnings[case.key] = table.concat(words, ", "), texts
       show.warn("%s is not as the images of training: %s", case.key, table.concat(texts, "; "))
     end
     local unsaid = likeness.unsaid(kept, source, seen)
@@ -192,21 +192,86 @@ local function write_zip(w, path, table_path)
   show.line("%s: %s", path, util.plural(#files, "file"))
 end
 
--- The table of what was found, and how many files of before are gone.
+-- What --json prints: a list of the cases, in their order.
+--   case, outputs = files, values = the columns of the table, warnings, error = { kind=,
+--   text= } of a case that failed; left_out: files that were no case, with why
+local function json_of(w, out, code)
+  local values, cases, left_out = results.by_case(w.rows), {}, {}
+  for place, case in ipairs(w.cases) do
+    local e, outputs = w.failures[place], {}
+    for i, ending in ipairs(w.endings) do outputs[i] = w.base[place] .. ending end
+    cases[place] = { case = case.key, outputs = not e and #outputs > 0 and outputs or nil,
+                     values = not e and values[case.key] or nil,
+                     warnings = w.warnings[case.key],
+                     error = e and { kind = e.kind, text = e.why } }
+  end
+  for i, l in ipairs(w.left_out) do left_out[i] = { kind = l.kind, path = l.path, text = l.why } end
+  return { output = w.output, out = out, table = w.finish and out .. "/predictions.csv" or nil,
+           cases = cases, left_out = left_out, exit_code = code }
+end
+
+-- The cases that failed and the damaged files that are no case, below the table.
+-- -> exit code
+local function say_failed(w)
+  local lines, code, said = {}, 0, {}
+  for place, case in ipairs(w.cases) do
+    local e = w.failures[place]
+    if e then
+      local named = e.why:sub(1, #case.key + 2) == case.key .. ": "
+      lines[#lines + 1], said[e.why] = (named and "" or case.key .. ": ") .. e.why, true
+      code = (e.kind == "diverged" or code == 5) and 5 or 3
+    end
+  end
+  for _, l in ipairs(w.left_out) do
+    -- a slice of a series that failed for it is in the table
+    local told = l.kind ~= "damaged"
+    for why in pairs(said) do told = told or why:find(l.why, 1, true) ~= nil end
+    if not told then
+      lines[#lines + 1] = l.why
+      code = math.max(code, 3)
+    end
+  end
+  if #lines > 0 and not config.line.flags.json then
+    print("not predicted:\n  " .. table.concat(lines, "\n  "))
+    show.line("%d of %s predicted", #w.rows - 1, util.plural(#w.cases, "case"))
+  end
+  return code
+end
+
+-- The table of what was found, and how many files of before are gone. -> exit code
 local function finish(w, out, there)
-  local file = out .. "/predictions.csv"
+  local file, json = out .. "/predictions.csv", config.line.flags.json
   add_differs(w)
   if w.finish then w.finish(file) end
-  print(w.finish and show.first(w.rows, file) or show.table(w.rows))
+  if not json and #w.rows > 1 then
+    print(w.finish and show.first(w.rows, file) or show.table(w.rows))
+  end
   if config.line.flags.zip then write_zip(w, config.line.flags.zip, file) end
   if there > 0 then
     show.line("%s: %d file%s of before %s replaced", out, there, there == 1 and "" or "s",
               there == 1 and "was" or "were")
   end
+  local code = say_failed(w)
+  if json then print(util.json(json_of(w, out, code))) end
+  return code
 end
 
--- predict: a file for every case of --in, and a table of what was found.
-function M.command(r, name)
+-- A case of a folder that is at fault is noted, and does not end the others.
+local function tolerate(each, w)
+  local done, finished = each.done, {}
+  each.finished = finished
+  function each.done(place, sink)
+    done(place, sink)
+    finished[place] = true
+  end
+  function each.failed(place, why, kind)
+    w.first = w.first or { why = why, kind = kind }
+    w.failures[place] = { why = why, kind = kind }
+    show.aside("warning: %s: not predicted: %s", w.cases[place].key, why)
+  end
+end
+
+local function predict(r, name)
   local flags, out = config.line.flags, config.ensure().out
   if not flags["in"] then fail("usage", "predict wants --in PATH: an image, or a folder") end
   if not is_given("out") then fail("usage", "predict wants --out DIR: where the results go") end
@@ -228,6 +293,7 @@ function M.command(r, name)
          .. "with --data DIR, or name the weights that you mean with --weights FILE", paths[1])
   end
   local w = { ds = ds, cases = cases, kind = kind, output = output, node = node, draws = draws,
+              failures = {}, left_out = set.source.left_out or {},
               as = results.meaning(r, node), overlays = flags.overlays or false,
               rank = set.source.ranks and set.source.ranks[inputs[1].name] or 3,
               names = segment_names(r, output, node.c, kind), values = file_labels(meta, node) }
@@ -243,6 +309,7 @@ function M.command(r, name)
   w.base = base
   sys.mkdir(out)
   local each = of_case and results.numbers(r, w, meta.preprocessing) or results.maps(r, w)
+  if sys.stat(flags["in"]).kind == "folder" then tolerate(each, w) end
   local text = recipes.network(r)
   if draws > 0 and not (text:find("dropout", 1, true) or text:find("attention", 1, true)) then
     show.warn("--mc: the network has no dropout, so all draws are the same")
@@ -254,8 +321,22 @@ function M.command(r, name)
                 seen = compare(w, likeness.parse(meta.training, paths[1]), source),
                 variances = draws == 0 and "" or of_case and "each" or "mean" },
               set, each)
-  finish(w, out, there)
-  return 0
+  -- what all cases are at fault for may be a mistake of the recipe
+  if w.first and w.first.kind == "usage" and #w.rows == 1 and not next(each.finished) then
+    sys.raise("usage", w.first.why, true)
+  end
+  return finish(w, out, there)
+end
+
+-- predict: a file for every case of --in, and a table of what was found. An error that ends
+-- it is in what --json prints, too.
+function M.command(r, name)
+  if not config.line.flags.json then return predict(r, name) end
+  local ok, code = pcall(predict, r, name)
+  if ok then return code end
+  local kind, text = sys.kind(tostring(code)), tostring(code)
+  print(util.json { cases = {}, error = { kind = kind, text = text } })
+  error(code, 0)
 end
 
 return M

@@ -353,6 +353,21 @@ local function columns_of(r, output, node, as, steps)
   return names, mean, sd, field
 end
 
+-- Rows of the table as --json has them: each column by its name, numbers as numbers.
+-- -> { [key of a case] = { column = value } }
+function M.by_case(rows)
+  local out = {}
+  for i = 2, #rows do
+    local values = {}
+    for k = 2, #rows[1] do
+      local cell = rows[i][k]
+      if rows[1][k] ~= "file" then values[rows[1][k]] = tonumber(cell) or cell end
+    end
+    out[rows[i][1]] = values
+  end
+  return out
+end
+
 local function csv_cell(text)
   return text:find('[",\n\r]') and '"' .. text:gsub('"', '""') .. '"' or text
 end
@@ -412,7 +427,10 @@ function M.numbers(r, w, steps)
   -- sequences of like length come together, the table is in the order of the cases
   function w.finish(path)
     local lines = {}
-    for place = 1, #w.cases do w.rows[place + 1] = found[place] end
+    for place = 1, #w.cases do
+      -- one that failed has none
+      if found[place] then w.rows[#w.rows + 1] = found[place] end
+    end
     for i, row in ipairs(w.rows) do
       local cells = {}
       for k, cell in ipairs(row) do cells[k] = csv_cell(cell) end

@@ -186,14 +186,15 @@ local function draw_of(work, pipeline, number)
   return (number - work.first) * work.draws
 end
 
--- The cases at the places of `list` in the set, opened together. -> bytes planned,
--- 0 without a plan
-local function run_group(work, set, list, each)
+-- The cases at the places of `list` in the set, opened together. `open` has what is to be
+-- closed where this fails. -> bytes planned, 0 without a plan
+local function run_group(work, set, list, each, open)
   -- arrays of the case before count as long as nobody has collected them
   if #list == 1 then collectgarbage() end
   local most, early = 0, core.sys.machine().now_bytes
   local d = opened.open({ inputs = work.inputs }, set:pick(list))
   local pipeline, loader = d.pipeline, d.loader
+  open.pipeline, open.loader = pipeline, loader
   local single, cases = #list == 1, pipeline:cases()
   for i, case in ipairs(cases) do work.seen(case, core.data.seen(pipeline, i)) end
   local batches, samples = loader:batches()
@@ -228,8 +229,56 @@ local function run_group(work, set, list, each)
   show.bar_done()
   loader:close()
   pipeline:close()
+  open.pipeline, open.loader = nil, nil
   if sink then each.done(list[current], sink) end
   return most
+end
+
+-- Errors that are a case's own: it cannot be read, its output is not finite, or it has other
+-- extents than the network takes. All others end the prediction.
+local of_a_case = { data = true, diverged = true, usage = true }
+
+-- A group of which some cases may be at fault: these are told to each.failed(place, why,
+-- kind), and the others are run. -> bytes planned
+local function run_tolerant(work, set, list, each)
+  local open, left = {}, {}
+  local ok, most = pcall(run_group, work, set, list, each, open)
+  if ok then return most end
+  local why, kind = tostring(most), core.sys.kind(tostring(most))
+  if not of_a_case[kind] or core.sys.stopped() then error(most, 0) end
+  show.bar_done()
+  if open.loader then open.loader:close() end
+  if open.pipeline then open.pipeline:close() end
+  for _, place in ipairs(list) do
+    if not each.finished[place] then left[#left + 1] = place end
+  end
+  if #left == 1 then
+    each.failed(left[1], why, kind)
+    return 0
+  end
+  -- halves, until the one that is at fault is alone; those that are done stay
+  local middle = #left // 2
+  most = run_tolerant(work, set, table.move(left, 1, middle, 1, {}), each)
+  return math.max(most, run_tolerant(work, set, table.move(left, middle + 1, #left, 1, {}), each))
+end
+
+-- The cases whose files can be read: where all of a patient are prepared together, those
+-- that are at fault are left out before.
+local function readable(set, count, each)
+  local list, ds = {}, set:dataset()
+  for i = 1, count do
+    local ok, got = pcall(core.data.pipeline, core.data.pick(ds, { i }), "", {})
+    local kind = not ok and core.sys.kind(tostring(got))
+    if ok then
+      got:close()
+      list[#list + 1] = i
+    elseif kind == "data" then
+      each.failed(i, tostring(got), kind)
+    else
+      error(got, 0)
+    end
+  end
+  return list
 end
 
 -- All cases of a set, some at a time. work = { members = {session, ...}, node =,
@@ -238,19 +287,24 @@ end
 -- them is behind the mean, as spread.result has it }. each.open(pipeline, item) makes
 -- what takes the results of a case, a prediction or what has put(); each.done(place,
 -- sink) has them all, in the order of the cases; each.writing(voxels,
--- bytes that opening the case took) -> bytes. work.seen(case, facts): what core.data.seen
+-- bytes that opening the case took) -> bytes. each.failed(place, why, kind), where it is
+-- there, is told of a case that cannot be read or is not finite, and the others are run;
+-- each.finished has the places that are done. work.seen(case, facts): what core.data.seen
 -- says of a case, called before it runs.
 function M.run(work, set, each)
   local count, rank = #set:dataset():cases(), set.source.ranks
   local volumes = not rank or rank[work.inputs[1].name] == 3
   local together, first, most = volumes and 1 or TOGETHER, 1, 0
   -- a part of a patient's cases would be prepared by other numbers than all of them
-  if util.per_patient(set.steps) then together = count end
-  while first <= count do
-    local list = {}
-    for i = first, math.min(first + together - 1, count) do list[#list + 1] = i end
-    most = math.max(most, run_group(work, set, list, each))
-    first = first + #list
+  local patients, list = util.per_patient(set.steps), {}
+  if patients then together = count end
+  local run = each.failed and not patients and run_tolerant or run_group
+  for i = 1, count do list[i] = i end
+  if patients and each.failed then list = readable(set, count, each) end
+  while first <= #list do
+    local group = table.move(list, first, math.min(first + together - 1, #list), 1, {})
+    most = math.max(most, run(work, set, group, each, {}))
+    first = first + #group
   end
   local took = core.sys.machine().rss_bytes
   if most > 0 then
