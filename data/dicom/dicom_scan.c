@@ -293,7 +293,7 @@ static const char *read_series(const Walk *w, Arena *arena)
     for (uint32_t i = 0; i < w->count; i++) {
         const WalkElement *e = &w->element[i];
         if (e->depth || e->tag != TAG_SeriesInstanceUID) continue;
-        return e->offset + e->length <= w->size ? header_text(w, e, arena)
+        return e->offset + e->length <= w->size ? header_text(w, e, arena, NULL)
                                                 : NULL;
     }
     return NULL;
