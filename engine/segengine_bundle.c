@@ -220,7 +220,8 @@ static bool read_reading(const JsonValue *read, Bundle *b)
                          MOST_POSITION_TOLERANCE);
     int i = 0;
     while (*form && i < FORMS && strcmp(form, forms[i])) i++;
-    if (i == FORMS) return fail_data("bundle: read: form is \"%.20s\"" LATER, form);
+    if (i == FORMS)
+        return fail_data("bundle: read: form is \"%.20s\"" LATER, form);
     b->nifti.files.form = (NiftiForm)i;
     return true;
 }

@@ -19,8 +19,8 @@ local is_nifti = core.data.nifti_is_name
 -- Whether a file that `test` accepts lies in a folder or below it; hidden ones, as a Mac
 -- leaves them beside each file, do not count.
 local function holds(folder, test)
-  local found = util.files_below(folder, function(name) return test(folder .. "/" .. name) end, true)
-  return #found > 0
+  local function wanted(name) return test(folder .. "/" .. name) end
+  return #util.files_below(folder, wanted, true) > 0
 end
 
 -- The options of a data set of --in of this kind: these, and as training read its files.
