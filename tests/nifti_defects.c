@@ -49,8 +49,8 @@ static const struct Defect {
     {"NaN handedness", &pixdim, 0, NAN, "pixdim[0] is "},
     {"no spacing", &pixdim, 1, 0, "pixdim[1] is 0, need a spacing above 0"},
     {"spacing below 0", &pixdim, 1, -1, "pixdim[1] is -1, need a spacing"},
-    {"NaN slope", &slope, 0, NAN, "scl_slope is "},
-    {"infinite intercept", &inter, 0, INFINITY, "scl_inter inf, need finite"},
+    {"NaN slope", &slope, 0, NAN, NULL},               // fine: no scaling
+    {"infinite intercept", &inter, 0, INFINITY, NULL}, // so is this
     {"volumes", &dim, 0, 4, NULL}, // fine: dim[4] is 1
     {"unit", &units, 0, 5, "xyzt_units is 5: 5 is no unit of length"},
     {"no rotation", &quatern, 0, 0.9, "is not a rotation"},

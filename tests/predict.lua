@@ -254,10 +254,10 @@ t.test("inspect of folders, runs and segmentations", function()
   os.execute("mkdir -p " .. mixed .. "/a && cp -r " .. folder .. "/phantom/flair-* " .. mixed)
   os.execute("for i in $(seq 30); do cp " .. t.lines("find " .. nifti .. " -name '*_T1w.nii.gz'")[1]
     .. " " .. mixed .. "/a/f$i.nii.gz; done; echo x > " .. mixed .. "/a/f1.nii"
-    .. "; echo x > " .. mixed .. "/a/f2.NII") -- which no recipe would find
+    .. "; echo x > " .. mixed .. "/a/f2.NII")
   require("seg").array.save(mixed .. "/z.npy", require("seg").array.zeros { 2, 3 })
   text = run("inspect " .. mixed)
-  for _, part in ipairs { "... and 12 more", "31 NIfTI files, 1 .npy file", "a/f1.nii  ",
+  for _, part in ipairs { "... and 13 more", "32 NIfTI files, 1 .npy file", "a/f1.nii  ",
                           "damaged: " .. mixed .. "/a/f1.nii: nifti: ",
                           "this folder holds 12 DICOM series as well:", "FLAIR" } do
     t.check(text:find(part, 1, true), "%s\n%s", part, text)

@@ -84,7 +84,8 @@ marked_seg() {
 }
 for_others() {
     for kind in bundle onnx safetensors; do
-        marked_seg export "--$kind" "$marked/for_others.$kind" || return 1
+        marked_seg export "--$kind" "$marked/for_others.$kind" \
+            --weights "$tmp/marked_runs/brain_unet/001" || return 1
     done
 }
 step "a script that names somebody" marked_seg --preset check --data "$data" --steps 1
@@ -108,7 +109,7 @@ by_name() {
 }
 step "a pattern that names a patient" by_name --preset check --data "$data" \
     --steps 1 --out "$tmp/by_name"
-step "weights without the script" by_name export --out "$tmp/by_name" \
+step "weights without the script" by_name export --weights "$tmp/by_name/by_name/001" \
     --safetensors "$tmp/by_name.safetensors"
 step "name nobody, and know what is taken" sh -c "grep -qa 'FLAIR \*' '$tmp/by_name.safetensors' &&
     ! grep -qa MARKER '$tmp/by_name.safetensors'"
