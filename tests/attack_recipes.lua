@@ -39,8 +39,8 @@ t.test("clusters without end or sense are refused, with what to do", function()
 end)
 
 t.test("patches larger than memory end before data is opened", function()
-  silent(says("hippocampus_unet3d", "--size 4000,4000,4000", 1, "a training step of one sample "
-              .. "wants "), "train: ")
+  silent(says("hippocampus_unet3d", "--size 4000,4000,4000", 1, "no memory: training wants "),
+         "train: ")
   t.says(line("hippocampus_unet3d", "--size 4000,4000,4000"), 1, "what would take less")
 end)
 

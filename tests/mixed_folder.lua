@@ -128,8 +128,8 @@ t.test("predict: NIfTI files, and what is at fault below the table", function()
     t.equal(tostring(core.data.read_nifti(path)):match("^%d+x%d+x%d+"), "16x16x4")
   end
   -- for a machine
-  local text = select(2, t.program(line .. " --quiet --json 2>/dev/null"))
-  local v = json.decode(text, "json")
+  local text = select(2, t.program(line .. " --quiet --json"))
+  local v = json.decode(text:match "%b{}", "json") -- behind warnings
   t.equal(v.exit_code, 3)
   t.equal(#v.cases, 7)
   local by = {}

@@ -51,7 +51,7 @@ static const struct Defect {
     {"spacing below 0", &pixdim, 1, -1, "pixdim[1] is -1, need a spacing"},
     {"NaN slope", &slope, 0, NAN, NULL},               // fine: no scaling
     {"infinite intercept", &inter, 0, INFINITY, NULL}, // so is this
-    {"volumes", &dim, 0, 4, NULL}, // fine: dim[4] is 1
+    {"volumes", &dim, 0, 4, NULL},                     // fine: dim[4] is 1
     {"unit", &units, 0, 5, "xyzt_units is 5: 5 is no unit of length"},
     {"no rotation", &quatern, 0, 0.9, "is not a rotation"},
     {"NaN rotation", &quatern, 1, NAN, "is not a rotation"},

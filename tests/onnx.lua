@@ -478,9 +478,10 @@ t.test("brain_unet and nfbs_unet", function()
 end)
 
 t.test("the command refuses what goes together with nothing", function()
-  local line = "scripts/brain_unet.lua --preset check export --out " .. folder .. "/runs "
+  local bare = "scripts/brain_unet.lua --preset check export --out " .. folder .. "/runs "
+  local line = bare .. "--weights " .. folder .. "/runs/brain_unet/001 "
   t.says(line .. "--probabilities --safetensors x", 2, "--probabilities goes with --onnx FILE")
-  t.says(line .. "--any_size --twin x", 2, "--any_size goes with --onnx FILE")
+  t.says(bare .. "--any_size --twin x", 2, "--any_size goes with --onnx FILE")
   t.says(line, 2, "export wants --bundle FILE, --onnx FILE")
   local text = t.says(line .. "--probabilities --any_size --onnx " .. folder .. "/p.onnx", 0,
                       "output mask (batch,1,any,any)")

@@ -191,7 +191,7 @@ local function say_left_out(left_out)
 end
 
 -- One line a series, and the line to paste into a recipe. One series alone is
--- described instead. left_out: of the scan of a folder
+-- described instead. left_out: of the scan of a folder. -> exit code
 local function dicom(path, scan, list, left_out)
   local rows = { { "patient", "modality", "description", "kind", "size", "files", "folder" } }
   local numbers = alike(list)
@@ -215,8 +215,8 @@ local function dicom(path, scan, list, left_out)
       return 0
     end
     if not ok and left_out then
-      print("damaged: " .. tostring(v))
-      return 0
+      print("not read: " .. tostring(v))
+      return 3
     elseif not ok then
       error(v, 0)
     end
@@ -328,7 +328,7 @@ local function folder(path)
   local ok, scan, list, left_out = pcall(core.data.scan, path, true)
   if ok then
     print(string.format("\nthis folder holds %d DICOM series as well:", #list))
-    return dicom(path, scan, list, left_out)
+    dicom(path, scan, list, left_out)
   elseif not tostring(scan):find("no DICOM", 1, true) then
     print("\nthis folder holds DICOM as well: " .. tostring(scan))
   end
@@ -414,7 +414,8 @@ function M.command(path)
   elseif inspect_table.file(path) then
     return 0
   elseif core.data.dicom_is_file(path) then
-    return dicom(path, core.data.scan(path))
+    local scan, list = core.data.scan(path)
+    return dicom(path, scan, list)
   elseif kind == "image" or core.data.image_format(path) then
     show_image(path)
   else

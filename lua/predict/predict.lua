@@ -231,6 +231,7 @@ local function say_failed(w)
       code = math.max(code, 3)
     end
   end
+  for i, line in ipairs(lines) do lines[i] = line:gsub("%c", "?") end -- names hold anything
   if #lines > 0 and not config.line.flags.json then
     print("not predicted:\n  " .. table.concat(lines, "\n  "))
     show.line("%d of %s predicted", #w.rows - 1, util.plural(#w.cases, "case"))
