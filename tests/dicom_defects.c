@@ -437,6 +437,7 @@ TEST(dicom_defect_22_inflation_is_bounded)
                      "%s: dicom: deflated data grows beyond %zu", path, limit);
             EXPECT_INT(result, WALK_DAMAGED);
             EXPECT_TEXT(err_text(), want);
+            EXPECT(!w.inflated); // nothing was asked for what is refused
         }
         walk_free(&w);
     }

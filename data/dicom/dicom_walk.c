@@ -399,37 +399,34 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
     return true;
 }
 
-// rows 21 and 22: the data set behind the meta group, inflated in bounds
-// The output doubles as it fills, so that a bomb costs at most twice the limit.
-// The compressed bytes stay with the caller; w->inflated is ours and is freed
-// by walk_free also after a failure.
-static bool inflate_rest(Cursor *c)
+// Inflates what is behind the meta group: into `out`, or, where that is NULL,
+// into nothing, to learn how much it is. *bytes is what came out.
+static bool inflate_into(const Cursor *c, uint8_t *out, size_t *bytes)
 {
-    Walk *w = c->w;
+    enum { PIECE = 1 << 16, MOST = 1 << 30 };
+    const Walk *w = c->w;
     const char *path = c->in->path;
-    size_t limit = c->limits.inflated_bytes, room = 1 << 16, used = 0;
-    z_stream z = {.zalloc = gzip_alloc, .zfree = gzip_free};
-    if (inflateInit2(&z, -MAX_WBITS) != Z_OK)
-        return fail("no memory to inflate %s", path);
+    const size_t limit = c->limits.inflated_bytes, room = out ? *bytes : 0;
     const uint8_t *from = w->bytes + c->at;
-    size_t left = w->size - c->at;
+    size_t left = w->size - c->at, used = 0;
+    uint8_t *piece = out ? NULL : mem_alloc(PIECE);
+    z_stream z = {.zalloc = gzip_alloc, .zfree = gzip_free};
     int code = Z_OK;
     bool ok = false;
+    if (!out && !piece) return false;
+    if (inflateInit2(&z, -MAX_WBITS) != Z_OK) {
+        mem_free(piece);
+        return fail("no memory to inflate %s", path);
+    }
     // each turn gives zlib more input, more room, or both
     while (code != Z_STREAM_END) {
         if (!z.avail_in && left) {
             z.next_in = (Bytef *)(uintptr_t)from;
-            z.avail_in = left > 1 << 30 ? 1 << 30 : (uInt)left;
+            z.avail_in = left > MOST ? MOST : (uInt)left;
             from += z.avail_in, left -= z.avail_in;
         }
-        if (used == room || !w->inflated) {
-            if (w->inflated) room *= 2;
-            uint8_t *grown = mem_realloc(w->inflated, room);
-            if (!grown) goto done;
-            w->inflated = grown;
-        }
-        size_t chunk = room - used > 1 << 30 ? 1 << 30 : room - used;
-        z.next_out = w->inflated + used;
+        size_t chunk = !out ? PIECE : room - used > MOST ? MOST : room - used;
+        z.next_out = out ? out + used : piece;
         z.avail_out = (uInt)chunk;
         code = inflate(&z, Z_NO_FLUSH);
         used += chunk - z.avail_out;
@@ -449,13 +446,31 @@ static bool inflate_rest(Cursor *c)
             goto done;
         }
     }
-    w->bytes = w->inflated;
-    w->size = c->size = used;
-    c->at = 0;
+    *bytes = used;
     ok = true;
 done:
     inflateEnd(&z);
+    mem_free(piece);
     return ok;
+}
+
+// rows 21 and 22: the data set behind the meta group, inflated in bounds
+// A file does not say how much that will be, so it is inflated twice: into
+// nothing first, which takes no memory however much comes out, then into a
+// block of that size. The compressed bytes stay with the caller; w->inflated is
+// ours and is freed by walk_free also after a failure.
+static bool inflate_rest(Cursor *c)
+{
+    Walk *w = c->w;
+    size_t bytes = 0;
+    if (!inflate_into(c, NULL, &bytes)) return false;
+    if (!(w->inflated = mem_alloc(bytes + 1))) return false;
+    bytes++; // room for one that must not come: zlib wants some at the end
+    if (!inflate_into(c, w->inflated, &bytes)) return false;
+    w->bytes = w->inflated;
+    w->size = c->size = bytes;
+    c->at = 0;
+    return true;
 }
 
 // the transfer syntax of the meta group, if there is one
