@@ -59,6 +59,7 @@ local function reds(path)
 end
 
 t.test("histograms of half the dose are those of the dose, half as far", function()
+  core.sys.mkdir(run.folder)
   picture.overlays(run, d, { 1 }, "test")
   local base_name = folder .. "/run/overlays/test_ab12"
   local rows, names = rows_of(base_name .. "_dvh.csv")

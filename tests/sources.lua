@@ -268,7 +268,7 @@ t.test("patients of OpenKBP are volumes of four kinds", function()
   t.near(beams:get(1, 1, 2, 2, 3), 70, 1e-4)
   t.near(beams:get(1, 1, 101, 2, 3), 70 / 9, 1e-4)
   -- a whole patient takes next to no room
-  t.check(set:pipeline {}:report():find("all: 0.0 MB", 1, true), set:pipeline {}:report())
+  t.check(set:pipeline {}:report():find("all: 0.0 MiB", 1, true), set:pipeline {}:report())
   t.raises(function() keys(data.openkbp { root = folder .. "/nn" }) end, "no folder is called pt_N")
   os.remove(folder .. "/pt_7/dose.csv")
   t.raises(function() set:pipeline {} end, "pt_7: dose: ")
