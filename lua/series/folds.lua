@@ -278,7 +278,7 @@ function M.command(r, name)
   local summary = { kind = "folds", recipe = name, k = k, part = "valid", patients = patients,
                     metrics = metrics, cases = by_case, runs = by_fold, test = test }
   series_page.write(s.folder, summary)
-  return series.finish(s, summary)
+  return series.finish(s, summary, "series.html")
 end
 
 return M

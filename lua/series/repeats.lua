@@ -182,7 +182,7 @@ function M.command(_, name)
   local summary = { kind = "repeat", recipe = name, seeds = seeds, part = part, metrics = metrics,
                     same_parts = same, runs = runs }
   series_page.write(s.folder, summary)
-  return series.finish(s, summary)
+  return series.finish(s, summary, "series.html")
 end
 
 return M

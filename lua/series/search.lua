@@ -281,7 +281,8 @@ function M.command(r, name)
   return series.finish(s, { kind = "search", recipe = name, method = o.method,
                             metric = { o.metric[1], o.metric[2] }, seed = o.seed,
                             best = { trial = best.trial, run = best.run, value = best.value,
-                                     values = best.values }, trials = trials })
+                                     values = best.values }, trials = trials },
+                       "study.html")
 end
 
 return M

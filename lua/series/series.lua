@@ -14,6 +14,7 @@
 
 local config = require "seg.config"
 local core = require "seg.core"
+local done = require "seg.done"
 local json = require "seg.json"
 local not_finite = require "seg.not_finite"
 local run_folder = require "seg.run"
@@ -207,8 +208,8 @@ end
 -- series that ends here: told to stop, or after --steps. A member that fails ends it.
 function M.train_all(s, members)
   for i, m in ipairs(members) do
-    local done = run_folder.finished(s.folder .. "/" .. m.name)
-    show.line("%s, %d of %d%s", m.name, i, #members, done and ": finished before" or "")
+    local before = run_folder.finished(s.folder .. "/" .. m.name)
+    show.line("%s, %d of %d%s", m.name, i, #members, before and ": finished before" or "")
     local code, folder = M.train(s, m.name, m.words)
     local signal = M.stopped(code)
     m.folder = folder
@@ -252,28 +253,23 @@ function M.spread(list)
   return { mean = mean, sd = #list > 1 and math.sqrt(sum / (#list - 1)) or nil, n = #list }
 end
 
--- A word as a shell takes it for one.
-local function quoted(word)
-  if word:match("^[%w_./:,=+@%%-]+$") then return word end
-  return "'" .. word:gsub("'", "'\\''") .. "'"
-end
-
 -- The line that trains one run with the options of the series and these words.
 function M.command(s, words)
-  local list = { "segengine", quoted(config.line.script) }
-  for _, word in ipairs(s.options) do list[#list + 1] = quoted(word) end
+  local list = { "segengine", done.quoted(config.line.script) }
+  for _, word in ipairs(s.options) do list[#list + 1] = done.quoted(word) end
   if config.line.flags.preset then
-    list[#list + 1] = quoted("--preset=" .. config.line.flags.preset)
+    list[#list + 1] = done.quoted("--preset=" .. config.line.flags.preset)
   end
-  for _, word in ipairs(words) do list[#list + 1] = quoted(word) end
+  for _, word in ipairs(words) do list[#list + 1] = done.quoted(word) end
   return table.concat(list, " ")
 end
 
--- The series is over: its summary, on the screen with --json. -> exit code
-function M.finish(s, summary)
+-- The series is over: its summary, on the screen with --json. page: the file in its folder
+-- that shows it. -> exit code
+function M.finish(s, summary, page)
   sys.write(s.folder .. "/summary.json", util.json(summary) .. "\n")
   if config.line.flags.json then print(util.json(summary)) end
-  show.line("done: %s", s.folder)
+  done.say(s.folder, page)
   return s.code or 0
 end
 

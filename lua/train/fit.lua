@@ -13,6 +13,7 @@ local calibrate = require "seg.calibrate"
 local clusters = require "seg.clusters"
 local config = require "seg.config"
 local diverge = require "seg.diverge"
+local done = require "seg.done"
 local evaluate = require "seg.evaluate"
 local footprint = require "seg.footprint"
 local gauge = require "seg.gauge"
@@ -585,7 +586,7 @@ local function work(run, resume)
     return 128 + signal
   end
   footprint.report(run)
-  show.line("done: %s", run.folder)
+  done.run(run)
   return not_finite.exit_code(run)
 end
 
