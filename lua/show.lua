@@ -27,8 +27,8 @@ local function disarmed(text) return (text:gsub("[^%C\n\t]", "?")) end
 -- neither.
 M.silent = false
 
--- A line to the run's log and, unless `hidden`, to stderr.
-local function say(text, hidden)
+-- A line to the run's log and, unless `hidden`, to stderr; there it is `short`, when given.
+local function say(text, hidden, short)
   text = disarmed(text)
   if log_file then
     log_file:write(text, "\n")
@@ -38,12 +38,26 @@ local function say(text, hidden)
   end
   if hidden or M.silent then return end
   erase()
-  core.sys.eprint(text .. "\n")
+  core.sys.eprint((short and disarmed(short) or text) .. "\n")
 end
 
 -- A line to stderr and to the run's log.
 function M.line(fmt, ...)
   say(select("#", ...) > 0 and string.format(fmt, ...) or fmt, config.line.flags.quiet)
+end
+
+-- The first of `texts`, which become shorter, that fits into `columns`, else the last.
+function M.fitting(texts, columns)
+  for _, text in ipairs(texts) do
+    if not columns or #text <= columns then return text end
+  end
+  return texts[#texts]
+end
+
+-- A line that a terminal gets as short as it has to be, and the log in full. texts: from
+-- the full one to the shortest.
+function M.fit(texts)
+  say(texts[1], config.line.flags.quiet, M.fitting(texts, core.sys.terminal()))
 end
 
 -- A result: to stdout, and to the run's log, where it stands with what led to it.

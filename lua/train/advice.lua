@@ -100,11 +100,18 @@ function M.remedy(m)
   return nil
 end
 
--- Where the time of an epoch went, in per cent.
-function M.shares(seconds, wait, copy)
-  local function share(s) return math.floor(100 * math.max(s, 0) / seconds + 0.5) end
-  return string.format("wait %d %%, copy %d %%, compute %d %%", share(wait), share(copy),
-                       share(seconds - wait - copy))
+-- What an epoch waited for, in per cent of its time: "wait 25 %, copy 12 %", each of
+-- them only from a tenth on; nil where neither is worth a word.
+function M.waits(seconds, wait, copy)
+  local parts = {}
+  local function add(what, s)
+    if s >= SHARE * seconds and s > 0 then
+      parts[#parts + 1] = string.format("%s %d %%", what, math.floor(100 * s / seconds + 0.5))
+    end
+  end
+  add("wait", wait)
+  add("copy", copy)
+  return parts[1] and table.concat(parts, ", ") or nil
 end
 
 return M

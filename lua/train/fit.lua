@@ -14,6 +14,7 @@ local clusters = require "seg.clusters"
 local config = require "seg.config"
 local diverge = require "seg.diverge"
 local done = require "seg.done"
+local epoch_line = require "seg.epoch_line"
 local evaluate = require "seg.evaluate"
 local footprint = require "seg.footprint"
 local gauge = require "seg.gauge"
@@ -257,35 +258,9 @@ local function end_epoch(run, started)
   gauge.fill(run, row)
   traces.mark("checkpoint", saving)
   try(run.csv.amend, run.csv, row)
-  local parts = { string.format("epoch %d/%d  lr %.3g  loss %s", s.epoch, run.epochs, lr,
-                                util.fixed(row.train_loss)) }
-  local made_of = loss_parts.text(r, tallied)
-  if made_of then parts[1] = parts[1] .. " (" .. made_of .. ")" end
-  if row.valid_loss then
-    made_of = loss_parts.text(r, run.result.parts)
-    parts[#parts + 1] = string.format("valid %s%s", util.fixed(row.valid_loss),
-                                      made_of and " (" .. made_of .. ")" or "")
-    local bad = #util.sorted_keys(run.result.bad)
-    if bad > 0 then parts[#parts] = string.format("%s (%d left out)", parts[#parts], bad) end
-  end
-  for _, name in ipairs(util.sorted_keys(r.metrics)) do
-    if row["valid_" .. name] then
-      local _, samples = opened.sample_name(run.data.valid.pipeline)
-      local each = row["valid_slice_" .. name]
-      parts[#parts + 1] = string.format("%s %s%s", name, util.fixed(row["valid_" .. name]),
-        each and string.format(" (%s %s)", samples, util.fixed(each)) or "")
-    end
-  end
-  parts[#parts + 1] = string.format("%s (%s) + %s", util.duration(row.seconds),
-                                    advice.shares(seconds, row.wait_s, row.copy_s),
-                                    util.duration(row.valid_s))
-  if ranks.count > 1 then
-    -- what GPUs wait for each other inside of a step nobody measures
-    local known = not facts.carried:match("^NCCL")
-    parts[#parts + 1] = string.format("%d ranks%s", ranks.count, known and
-      string.format(", efficiency %.0f %%", 100 * alone) or "")
-  end
-  show.line("%s%s", table.concat(parts, "  "), best and "  best" or "")
+  show.fit(epoch_line.texts(run, row, {
+    losses = { train = tallied, valid = row.valid_loss and run.result.parts }, best = best,
+    bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0, alone = alone, carried = facts.carried }))
   advise(run, row)
   say_parts(run)
   local reporting = sys.clock()

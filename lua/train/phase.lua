@@ -28,6 +28,19 @@ local parts = { "train", "valid", "test" }
 
 -- Data ------------------------------------------------------------------------
 
+-- What was opened, for show.fit: all that is known of the part; its cases and samples; the
+-- cases alone.
+local function opened_texts(part, d, took)
+  local lines = {}
+  for line in d.pipeline:report():gmatch("[^\n]+") do lines[#lines + 1] = line end
+  local cases = lines[1]:match("^[^;]*")
+  local samples = lines[3] and lines[3]:match("^[^;]*")
+  return { string.format("%s: %s; %s (%s)", part, table.concat(lines, "; "), d.loader:report(),
+                         took),
+           string.format("%s: %s%s (%s)", part, cases, samples and "; " .. samples or "", took),
+           string.format("%s: %s (%s)", part, cases, took) }
+end
+
 -- Pipelines and loaders of the parts that a phase has.
 local function open_sets(r)
   local data, sides, names = {}, {}, nil
@@ -41,8 +54,7 @@ local function open_sets(r)
                             part == "train")
       if part == "train" then ranks.check_batch(r[part].batch.size or 1) end
       data[part], names, sides[#sides + 1] = d, names or d.names, d.pipeline
-      show.line("%s: %s; %s (%s)", part, d.pipeline:report():gsub("\n+$", ""):gsub("\n", "; "),
-                d.loader:report(), util.duration(sys.clock() - started))
+      show.fit(opened_texts(part, d, util.duration(sys.clock() - started)))
     end
   end
   core.data.leaks(sides)
