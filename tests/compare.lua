@@ -32,6 +32,43 @@ t.test("status of a run that is stopped, finished, newest", function()
   t.equal(status(runs).state, "diverged")
 end)
 
+-- A process that holds the lock and has said how far its epoch is: this one.
+t.test("status inside an epoch: batch, time left of the epoch and of the run", function()
+  local progress = require "seg.progress"
+  local run = { folder = runs .. "001", progress = { at = -100 } }
+  local lock = core.checkpoint.lock(run.folder)
+  local s = status(run.folder)
+  t.equal(s.state, "running")
+  t.equal(s.batch, nil)
+  -- 20 of 80 samples in 10 s: 30 s are left
+  progress.note(run, "train", s.epoch + 1, 5, 20, 20, 80, core.sys.clock() - 10)
+  local was = s.epoch_s
+  s = status(run.folder)
+  t.equal(s.batch .. " of " .. s.batches, "5 of 20")
+  t.near(s.epoch_left_s, 30, 2.5)
+  local rows = require("seg.run_facts").metrics(run.folder)
+  local validation = tonumber(rows[#rows].valid_s)
+  t.near(s.left_s, s.epoch_left_s + validation + was * (s.epochs - s.epoch - 1), 0.1)
+  t.says("status " .. run.folder, 0, "now        epoch " .. s.epoch + 1 .. ", batch 5 of 20, ")
+  -- not again at once, but where the part changes
+  progress.note(run, "train", s.epoch + 1, 6, 20, 24, 80, core.sys.clock() - 12)
+  t.equal(status(run.folder).batch, 5)
+  progress.note(run, "validate", s.epoch + 1, 20, 20, 1, 1, core.sys.clock())
+  t.says("status " .. run.folder, 0, "now        epoch " .. s.epoch + 1 .. ", validation\n")
+  -- of another epoch, and cut short: not told
+  t.write(run.folder .. "/progress.json", '{"epoch":99, "batch":1, "batches":2, "part":"train"}')
+  t.equal(status(run.folder).batch, nil)
+  t.write(run.folder .. "/progress.json", '{"epoch": 2, "bat')
+  t.equal(status(run.folder).batch, nil)
+  progress.clear(run)
+  t.equal(io.open(run.folder .. "/progress.json"), nil)
+  -- a folder that was removed is not made again
+  local gone = { folder = folder .. "/gone", progress = { at = -100 } }
+  progress.note(gone, "train", 1, 1, 2, 1, 2, core.sys.clock())
+  t.equal(core.sys.stat(gone.folder), nil)
+  lock:close()
+end)
+
 t.test("status of a run that works, and of one that was killed", function()
   local out = folder .. "/live"
   local script = t.write(folder .. "/live.sh", string.format([[

@@ -4,6 +4,7 @@
 local core = require "seg.core"
 local json = require "seg.json"
 local manifest = require "seg.manifest"
+local progress = require "seg.progress"
 local run_folder = require "seg.run"
 local run_kind = require "seg.run_kind"
 local util = require "seg.util"
@@ -87,27 +88,44 @@ local function best_name(rows, names, best, epoch)
   return found
 end
 
--- Seconds that are left at the pace of the last epochs, or nil.
+-- Seconds that are left at the pace of the last epochs, or of the part of the epoch that
+-- is done; nil where neither is known.
 local function left_of(f, path)
-  local pace, n = 0, 0
+  local pace, n, p = 0, 0, f.progress
   for i = math.max(1, #f.rows - RECENT + 1), #f.rows do
     local row = f.rows[i]
     pace = pace + (tonumber(row.seconds) or 0) + (tonumber(row.valid_s) or 0)
       + (tonumber(row.save_s) or 0)
     n = n + 1
   end
-  if n == 0 then return nil end
-  f.epoch_s = pace / n
+  f.epoch_s = n > 0 and pace / n or p and p.epoch_s
+  if not f.epoch_s then return nil end
+  local after = f.epochs - f.epoch - 1 -- epochs behind the one that is under way
+  if p and p.left_s then
+    -- training of this epoch, then what the others had behind theirs
+    local last = f.rows[#f.rows] or {}
+    return p.left_s + (tonumber(last.valid_s) or 0) + f.epoch_s * math.max(after, 0)
+  end
   local stat = core.sys.stat(path .. "/metrics.csv")
   local since = stat and math.max(0, os.time() - stat.mtime) or 0
   return math.max(0, f.epoch_s * (f.epochs - f.epoch) - math.min(since, f.epoch_s))
+end
+
+-- How far the epoch is that is under way, with what is left of it now; nil: not known.
+local function progress_of(f, path)
+  local p = f.state == "running" and progress.read(path)
+  if not p or p.epoch ~= f.epoch + 1 then return nil end
+  if p.part ~= "train" then p.left_s = nil end
+  p.left_s = p.left_s and math.max(0, p.left_s - p.age)
+  return p
 end
 
 -- Everything of the run in a folder:
 --   path, name ("brain_unet/001"), recipe, config (key -> text), text (the recipe),
 --   rows, columns (metrics.csv), summary, manifest, kind = "training", "overfit" or
 --   "quick", kind_text = the same in words, state, pid, epoch, epochs, loss,
---   valid_loss, best = {name=, value=, epoch=}, epoch_s, left_s, updated
+--   valid_loss, best = {name=, value=, epoch=}, epoch_s, left_s, updated,
+--   progress (progress.read, of a run at work)
 function M.read(path)
   path = path:gsub("(.)/+$", "%1")
   local meta = {}
@@ -136,8 +154,9 @@ function M.read(path)
                value = best,
                epoch = math.tointeger(tonumber(meta.best_epoch)) }
   end
+  f.progress = progress_of(f, path)
   f.left_s = left_of(f, path)
-  local newest = 0
+  local newest = f.progress and f.progress.mtime or 0
   for _, name in ipairs { "log.txt", "metrics.csv", "checkpoint_last.safetensors" } do
     local stat = core.sys.stat(path .. "/" .. name)
     newest = math.max(newest, stat and stat.mtime or 0)

@@ -53,6 +53,8 @@ local function facts_of(f, s)
            epoch = f.epoch, epochs = f.epochs, loss = f.loss, valid_loss = f.valid_loss,
            best = f.best and f.best.value, best_of = f.best and f.best.name,
            best_epoch = f.best and f.best.epoch, result = result,
+           batch = f.progress and f.progress.batch, batches = f.progress and f.progress.batches,
+           epoch_left_s = f.progress and f.progress.left_s,
            epoch_s = f.epoch_s, left_s = f.state == "running" and f.left_s or nil,
            updated = f.updated, series = s and { path = s.path, kind = s.kind, state = s.state,
                                                  begun = #s.members, finished = s.finished } }
@@ -62,6 +64,15 @@ local advice = { stopped = "--resume %s goes on with it", killed = "--resume %s 
                  failed = "log.txt there says more; --resume %s goes on with it",
                  diverged = "log.txt and report.html there say where; replay.safetensors does it "
                    .. "again" }
+
+-- Where the run is in its epoch, in words; nil when it has not said.
+local function now_text(f)
+  local p = f.progress
+  if not p then return nil end
+  if p.part == "validate" then return "validation" end
+  return string.format("batch %d of %d%s", p.batch, p.batches, p.left_s
+    and ", " .. util.duration(p.left_s) .. " of training left in it" or "")
+end
 
 local function lines_of(f)
   local out = {}
@@ -73,6 +84,8 @@ local function lines_of(f)
   add("kind", "%s%s", f.kind_text, f.kind ~= "training"
       and "; its weights are taken only by name (--weights)" or "")
   add("epoch", "%d of %d", f.epoch, f.epochs)
+  local now = now_text(f)
+  if now then add("now", "epoch %d, %s", f.epoch + 1, now) end
   if f.loss then
     add("loss", "%s%s", util.fixed(f.loss), f.valid_loss and ", valid " .. util.fixed(f.valid_loss)
         or "")

@@ -26,6 +26,7 @@ local pass = require "seg.pass"
 local phase = require "seg.phase"
 local picture = require "seg.picture"
 local plans = require "seg.plan"
+local progress = require "seg.progress"
 local ranks = require "seg.ranks"
 local recipes = require "seg.recipe"
 local record = require "seg.record"
@@ -138,6 +139,8 @@ local function train_epoch(run)
     end
     show.bar(label, s.seen - seen_before, samples - seen_before, started,
              string.format("loss %.4f", s.loss_sum / math.max(s.seen, 1)))
+    progress.note(run, "train", s.epoch + 1, s.batch, batches, s.seen - seen_before,
+                  samples - seen_before, started)
     local ended = s.batch % r.accumulate == 0 or s.batch == batches
     cut = #parts == 0 and ended and (ranks.stopped() or limit(0))
   end
@@ -225,6 +228,7 @@ local function end_epoch(run, started)
   local values = { train_loss = row.train_loss }
   if run.data.valid then
     local d = run.data.valid
+    progress.note(run, "validate", s.epoch + 1, batches, batches, 1, 1, started)
     local result = average.with(run, function()
       return pass.run(run.session, r, d.pipeline, d.loader, run.names, "validate",
                       { metrics = metrics.by_epoch(r) })
@@ -242,6 +246,7 @@ local function end_epoch(run, started)
   row.valid_s = sys.clock() - started - seconds
   if run.data.valid then traces.mark("validate", started + seconds) end
   s.epoch, s.batch, s.seen, s.loss_sum, s.tally = s.epoch + 1, 0, 0, 0.0, {}
+  progress.clear(run)
   -- nothing is best without a validation set
   local value = values[r.best[1]] or 0 / 0
   local best = watch.better(value, s.best, r.best[2])
@@ -434,6 +439,7 @@ local function train_phase(run)
     local started = sys.clock()
     local whole, limit = train_epoch(run)
     if not whole or not end_epoch(run, started) then
+      progress.clear(run)
       state.save(run, "checkpoint_last")
       state.save_kept(run, true)
       if limit then return with_steps(run) end
