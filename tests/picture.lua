@@ -63,6 +63,71 @@ t.test("overlap counts what Dice is made of", function()
   t.equal(in_a .. " " .. in_b .. " " .. both, "2 2 1")
 end)
 
+-- Maps of 1 x 3 pixels: what is drawn of each class.
+t.test("one outline a class, whatever the channels are", function()
+  local outlines = require "seg.outlines"
+  local function array(shape, data) return core.array { shape = shape, data = data } end
+  local function shown(classes)
+    local list = {}
+    for c, class in ipairs(classes) do
+      local found, truth, row = class.found, class.truth, {}
+      for x = 1, 3 do
+        -- plane number k of an array: its axes before the last two count on
+        local function at(a, k)
+          local shape = a.shape
+          if #shape == 2 then return a:get(1, x) end
+          local d = shape[3]
+          if #shape == 5 then return a:get(1, (k - 1) // d + 1, (k - 1) % d + 1, 1, x) end
+          return a:get(1, k, 1, x)
+        end
+        row[x] = string.format("%d%d", at(found, class.found_plane) > 0.5 and 1 or 0,
+                               at(truth, class.truth_plane) > 0.5 and 1 or 0)
+      end
+      list[c] = table.concat(row, " ")
+    end
+    return table.concat(list, ", ")
+  end
+  -- predicted and true at each pixel
+  t.equal(shown(outlines.classes(array({ 1, 1, 1, 3 }, { 0.9, 0.2, 0.6 }),
+                                 array({ 1, 1, 1, 3 }, { 1, 1, 0 }), 1, "sigmoid")), "11 01 10")
+  local softmax = array({ 1, 3, 1, 3 }, { 0.8, 0.1, 0.2, 0.1, 0.7, 0.2, 0.1, 0.2, 0.6 })
+  t.equal(shown(outlines.classes(softmax, array({ 1, 1, 1, 3 }, { 2, 1, 1 }), 1, "softmax")),
+          "00 11 01, 01 00 10")
+  -- a truth of channels, the first the background
+  t.equal(shown(outlines.classes(softmax, array({ 1, 3, 1, 3 }, { 0, 0, 0, 0, 1, 1, 1, 0, 0 }), 1,
+                                 "softmax")), "00 11 01, 01 00 10")
+  -- structures that may overlap
+  t.equal(shown(outlines.classes(array({ 1, 2, 1, 3 }, { 0.9, 0.9, 0, 0.9, 0, 0.9 }),
+                                 array({ 1, 2, 1, 3 }, { 1, 0, 0, 1, 1, 1 }), 1, "sigmoid")),
+          "11 10 00, 11 01 11")
+  -- the second plane of volumes of two
+  local two = { 1, 2, 2, 1, 3 }
+  t.equal(shown(outlines.classes(array(two, { 0, 0, 0, 0.9, 0.9, 0, 0, 0, 0, 0, 0.9, 0.9 }),
+                                 array(two, { 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1 }), 2,
+                                 "sigmoid")), "11 10 00, 00 10 11")
+end)
+
+-- Lightness and hue apart for every pair: no two colours look alike to people who lack
+-- one of the three cones. Their view by Vienot, Brettel and Mollon (1999).
+t.test("colours of classes are told apart without red or green", function()
+  local outlines = require "seg.outlines"
+  local function linear(color, shift)
+    local v = (color >> shift & 255) / 255
+    return v <= 0.04045 and v / 12.92 or ((v + 0.055) / 1.055) ^ 2.4
+  end
+  local function seen(color) -- by who has no M cone: red and green are one number
+    local r, g, b = linear(color, 16), linear(color, 8), linear(color, 0)
+    return { (0.29275 * r + 0.70725 * g) ^ (1 / 2.2), math.max(0, -0.02234 * r + 0.02234 * g + b)
+             ^ (1 / 2.2) }
+  end
+  for i = 1, 6 do
+    for k = i + 1, 6 do
+      local a, b = seen(outlines.colors[i]), seen(outlines.colors[k])
+      t.check(math.abs(a[1] - b[1]) + math.abs(a[2] - b[2]) > 0.12, "colours %d and %d", i, k)
+    end
+  end
+end)
+
 t.test("overlays of the worst, middle and best case", function()
   local set = seg.data.phantom { format = "nifti", patients = 4, size = 32, slices = 6,
                                  root = folder }

@@ -49,6 +49,15 @@ t.test("a run's report has everything in it", function()
     t.check(text:find(part, 1, true), "%s is missing", part)
   end
   t.check(not text:find(folder, 1, true), "a path in the report")
+  t.check(text:find('<i style="background:#56b4e9"></i>truth', 1, true)
+          and text:find('<i class="line" style="border-color:#e69f00"></i>prediction', 1, true))
+  -- six tiles beside each other, or three; not five and one
+  t.check(text:find('<div class="cards" style="--wide:6;--half:3">', 1, true), "tiles")
+  local log = t.read(run .. "/log.txt")
+  local last = string.format("\nreport: %s/report.html\nnext: segengine scripts/brain_unet.lua "
+                             .. "predict --weights %s --in NEW --out RESULTS\ndone: %s\n", run,
+                             run, run)
+  t.equal(log:sub(-#last), last)
   -- three epochs of one case of valid, one overlay
   local said = judge(run .. "/report.html")
   if said then t.equal(said, "bad [], open [], 4 images") end
@@ -127,6 +136,16 @@ seg.recipe { inputs = { x, dose }, outputs = { dose = y }, loss = nn.mse(y, dose
   local w, h = string.unpack(">I4I4", t.read(path .. "/samples/" .. names[1]), 17)
   t.equal(w .. " " .. h, 3 * 256 .. " " .. 24 * 8)
   t.check(t.read(path .. "/report.html"):find("image, truth and prediction of cases", 1, true))
+end)
+
+t.test("several classes are named in the page, each in its colour", function()
+  local outlines = require "seg.outlines"
+  local list = {}
+  for i, l in ipairs(outlines.legend { "anterior", "posterior" }) do
+    list[i] = (l.color and string.format("%06x ", l.color) or "") .. l.name
+  end
+  t.equal(table.concat(list, ", "), "56b4e9 anterior, e69f00 posterior, tinted: truth, "
+          .. "outlined: prediction")
 end)
 
 t.test("names of a recipe cannot break the page", function()

@@ -1,17 +1,15 @@
 -- overlay.lua -- what was found, drawn into the image: a PNG a case.
 
 local core = require "seg.core"
+local outlines = require "seg.outlines"
 
 local M = {}
 
-local COLORS = { 0xff4b3e, 0x35e06a, 0x4ea1ff, 0xffd23e, 0xc77dff, 0x3ee0d0, 0xff8fc7, 0xb0e03e }
 local MOST, COLUMNS, SIDE = 9, 3, 320 -- slices of a volume, beside each other, pixels
 
 -- Bytes that a picture may take on its way, with the file that is made of it: some
 -- 1500 x 1500 pixels of 3 bytes, twice.
 M.CANVAS = 14000000
-
-local function color_of(class) return COLORS[(class - 1) % #COLORS + 1] end
 
 -- Slices to show of a volume of d: of those that have something, evenly, first and
 -- last left out; of an empty one from all.
@@ -50,18 +48,20 @@ function M.write(path, ds, place, found, names)
     local width = math.max(1.2, zoom * 0.5)
     if is_labels then
       for class = 1, #names do
-        p:contour(x, y, zoom, found:slice(k, class), 1, 0.5, width, color_of(class))
+        p:contour(x, y, zoom, found:slice(k, class), 1, 0.5, width,
+                  #names == 1 and outlines.found or outlines.color_of(class))
       end
     elseif top > 0 then
       for level, share in ipairs { 0.2, 0.5, 0.8 } do
-        p:contour(x, y, zoom, found:slice(k), 1, share * top, width, COLORS[4 - level])
+        p:contour(x, y, zoom, found:slice(k), 1, share * top, width, outlines.color_of(4 - level))
       end
     end
   end
-  local at, y = gap, rows * (ph + gap + head) + 10
-  for class = 1, is_labels and #names or 0 do
-    p:text(at, y, 1.4, color_of(class), names[class])
-    at = at + core.picture.text_width(1.4, names[class] .. "   ")
+  local y = rows * (ph + gap + head) + 10
+  if is_labels and #names == 1 then
+    p:text(gap, y, 1.4, outlines.found, names[1])
+  elseif is_labels then
+    outlines.write_legend(p, gap, y, 1.4, names)
   end
   p:save(path)
   p:close()

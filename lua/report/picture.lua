@@ -4,6 +4,7 @@
 
 local core = require "seg.core"
 local dose = require "seg.dose"
+local outlines = require "seg.outlines"
 local sheet = require "seg.sheet"
 local show = require "seg.show"
 local util = require "seg.util"
@@ -284,51 +285,43 @@ function M.find_samples(loader, pipeline, wanted, field)
   return found
 end
 
--- Plane `k` of an output (1,C,[D],H,W) as one map: the probability, or 1 where
--- a class other than the first (the background) is largest.
-function M.foreground(out, k, planes)
-  local shape = out.shape
-  local classes, h, w = shape[2], shape[#shape - 1], shape[#shape]
-  if classes == 1 then return out, k end
-  local map = core.array.zeros { h, w }
-  local function value(c, y, x)
-    if planes > 1 or #shape == 5 then return out:get(1, c, k, y, x) end
-    return out:get(1, c, y, x)
-  end
-  for y = 1, h do
-    for x = 1, w do
-      local first, best = value(1, y, x), -math.huge
-      for c = 2, classes do best = math.max(best, value(c, y, x)) end
-      if best > first then map:set(1, y, x) end
-    end
-  end
-  return map, 1
-end
-
--- Three panels side by side with a caption below, as wide as they need.
+-- Three panels side by side with a caption below, and the names of several classes in
+-- their colours, as wide as they need. view: image, plane, classes (of outlines.lua), names.
 local function draw_overlay(path, view, caption)
   local shape = view.image.shape
   local h, w = shape[#shape - 1], shape[#shape]
   local zoom = math.max(1, math.min(64, (320 + w // 2) // w))
   local pw, ph, gap, head, foot = w * zoom, h * zoom, 12, 34, 40
-  local dot = 1.6
-  local text_w = math.ceil(core.picture.text_width(dot, caption))
+  local dot, several = 1.6, #view.classes > 1
+  local text_w = math.max(math.ceil(core.picture.text_width(dot, caption)),
+                          several and outlines.legend_width(dot, view.names) or 0)
   local width = math.max(3 * pw + 4 * gap, text_w + 2 * gap)
-  local p = core.picture.canvas(width, ph + head + foot, 0x16181c)
+  local p = core.picture.canvas(width, ph + head + foot + (several and 24 or 0), 0x16181c)
   local lo, hi = core.picture.window(view.image, view.plane, 0.01, 0.995)
   for i, panel in ipairs {
-    { "image" }, { "truth", view.truth, view.plane, 0x35e06a },
-    { "prediction", view.found, view.found_plane, 0xff4b3e },
+    { "image" }, { "truth", outlines.truth, outlines.draw_truth },
+    { "prediction", outlines.found, outlines.draw_found },
   } do
-    local name, map, plane, color = table.unpack(panel)
+    local name, color, draw = table.unpack(panel)
     local x = gap + (i - 1) * (pw + gap)
-    p:text(x, 11, dot, color or 0xd7dbe0, name)
+    p:text(x, 11, dot, not several and color or 0xd7dbe0, name)
     p:gray(x, head, zoom, view.image, view.plane, lo, hi)
-    if map then p:contour(x, head, zoom, map, plane, 0.5, math.max(1.2, zoom * 0.5), color) end
+    if draw then draw(p, x, head, zoom, view.classes) end
   end
   p:text(gap, head + ph + 14, dot, 0xd7dbe0, caption)
+  if several then outlines.write_legend(p, gap, head + ph + 38, dot, view.names) end
   p:save(path)
   p:close()
+end
+
+-- Dice of all classes of a slice together, as text: "-" where there is nothing.
+local function dice_text(classes)
+  local all, both = 0, 0
+  for _, c in ipairs(classes) do
+    local a, b, common = core.picture.overlap(c.truth, c.truth_plane, c.found, c.found_plane)
+    all, both = all + a + b, both + common
+  end
+  return all > 0 and string.format("%.4f", 2 * both / all) or "-"
 end
 
 -- "dice 0.91 of the case" from the result of evaluate.run, "" without one.
@@ -367,6 +360,7 @@ function M.overlays(run, d, items, part, result, count)
   end
   local loader = core.data.loader(pipeline, { batch = 1 })
   local found = M.find_samples(loader, pipeline, wanted, field)
+  local class_names = outlines.names(r, node, outlines.target(r, "mask"))
   core.sys.make_new(run.folder .. "/overlays")
   for _, item in ipairs(list) do
     local f = found[item]
@@ -379,19 +373,16 @@ function M.overlays(run, d, items, part, result, count)
       run.session:forward(feeds, false)
       local out = run.session:read(node)
       local image, truth = batch.fields[1]:array(), batch.fields[field]:array()
-      if #out.shape ~= #truth.shape or out.shape[#out.shape] ~= truth.shape[#truth.shape] then
+      if not outlines.comparable(out, truth) then
         show.line("no overlays: output %s is not a map of the image's size", name)
         break
       end
-      local map, plane = M.foreground(out, f.plane, f.planes)
-      local a, b, both = core.picture.overlap(truth, f.plane, map, plane)
+      local classes = outlines.classes(out, truth, f.plane, node.kind)
       local hash = run.hash(pipeline:facts(item).key)
       draw_overlay(string.format("%s/overlays/%s_%s.png", run.folder, part, hash),
-                   { image = image, truth = truth, plane = f.plane, found = map,
-                     found_plane = plane },
+                   { image = image, plane = f.plane, classes = classes, names = class_names },
                    string.format("%s   slice %d of %d   dice of the slice %s%s", hash, f.slice,
-                                 f.slices, a + b > 0 and string.format("%.4f", 2 * both / (a + b))
-                                           or "-", case_text(r, result, item)))
+                                 f.slices, dice_text(classes), case_text(r, result, item)))
     end
   end
   loader:close()

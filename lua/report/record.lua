@@ -130,7 +130,7 @@ function Record:facts()
            data = data_facts(run), network = train, arena = math.max(train.bytes, eval.bytes),
            param_bytes = train.param_bytes,
            optimiser = string.format("%s, %s", r.optim.kind, util.number(r.optim.lr)),
-           settings = settings_of(run), masks = self.samples and self.samples.mask,
+           settings = settings_of(run), classes = self.samples and self.samples.classes,
            device = show.processor(f) }
 end
 

@@ -4,6 +4,7 @@
 -- end. The page is whole in itself (page.lua) and may be sent to others: cases are
 -- hashes, no path is in it. What it shows is gathered by record.lua; here is how.
 
+local outlines = require "seg.outlines"
 local page = require "seg.page"
 local picture = require "seg.picture"
 local util = require "seg.util"
@@ -18,9 +19,14 @@ h2 { margin-top: 2.75rem; }
 .pill { display: inline-block; padding: .05rem .6rem; border: 1px solid currentColor;
   border-radius: 1rem; font-size: .85rem; font-weight: 600; }
 .cards { display: grid; gap: .75rem; margin: 1.25rem 0;
-  grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
+  grid-template-columns: repeat(var(--wide), minmax(min-content, 1fr)); }
+@media (max-width: 64rem) { .cards {
+  grid-template-columns: repeat(var(--half), minmax(min-content, 1fr)); } }
+@media (max-width: 40rem) { .cards { grid-template-columns: repeat(2, minmax(min-content, 1fr)); }
+  .cards .card:last-child:nth-child(odd) { grid-column: span 2; } }
 .card { background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
-  padding: .7rem .9rem; } .card b { display: block; font-size: 1.45rem; font-weight: 600;
+  padding: .7rem .9rem; }
+.card b { display: block; font-size: 1.4rem; white-space: nowrap; font-weight: 600;
   font-variant-numeric: tabular-nums; line-height: 1.3; } .card small { color: var(--soft); }
 nav { font-size: .9rem; } nav a { margin-right: 1rem; color: var(--soft); }
 .notes { border-left: 3px solid var(--warning); padding: .2rem 0 .2rem .9rem; margin: 1rem 0; }
@@ -31,6 +37,7 @@ nav { font-size: .9rem; } nav a { margin-right: 1rem; color: var(--soft); }
   vertical-align: middle; }
 .samples img { display: block; width: 100%; max-width: 9rem; border-radius: 4px; margin: 0 auto;
   background: #000; }
+.legend i.line { background: none; border: 2px solid; }
 .legend span { margin-right: 1.2rem; } .legend i { display: inline-block; width: .8em; height: .8em;
   margin-right: .4em; border-radius: 2px; vertical-align: -.05em; }
 .split { display: flex; height: 1.6rem; border-radius: 5px; overflow: hidden; margin: .5rem 0; }
@@ -96,7 +103,10 @@ local function header(v)
                   .. ' &middot; %s</p>', pills[v.state] or "", text(v.state), v.epoch, v.epochs,
                   text(v.written)),
     v.reason and '<p class="error">' .. text(v.reason) .. "</p>" or "",
-    '<div class="cards">' .. table.concat(cards) .. "</div>" }
+    -- so many beside each other that none of them stands alone in a row
+    string.format('<div class="cards" style="--wide:%d;--half:%d">', #cards > 6
+                  and (#cards + 1) // 2 or #cards, #cards > 3 and (#cards + 1) // 2 or #cards)
+      .. table.concat(cards) .. "</div>" }
   return table.concat(out, "\n")
 end
 
@@ -114,6 +124,19 @@ end
 
 -- Pictures ----------------------------------------------------------------------
 
+-- What is drawn of these classes in which colour.
+local function legend(names)
+  local out = { '<p class="legend soft">' }
+  for _, l in ipairs(outlines.legend(names)) do
+    local color = l.color and string.format("#%06x", l.color)
+    local box = not color and ""
+      or l.line and string.format('<i class="line" style="border-color:%s"></i>', color)
+      or string.format('<i style="background:%s"></i>', color)
+    out[#out + 1] = "<span>" .. box .. text(l.name) .. "</span>"
+  end
+  return table.concat(out) .. "</p>"
+end
+
 -- Cases by epochs: v.samples = { { case =, pictures = { { epoch =, html = }, ... } } }.
 local function samples(v)
   local epochs, seen = {}, {}
@@ -124,9 +147,8 @@ local function samples(v)
   end
   if #epochs == 0 then return nil end
   table.sort(epochs)
-  local out = { v.masks and '<p class="legend soft"><span><i style="background:#35e06a"></i>truth'
-                  .. '</span><span><i style="background:#ff4b3e"></i>prediction</span> cases of '
-                  .. "valid, the slice with most to find</p>"
+  local out = { v.classes and legend(v.classes) .. '<p class="soft">cases of valid, the slice '
+                  .. "with most to find</p>"
                 or '<p class="soft">image, truth and prediction of cases of valid</p>',
                 '<div class="wide"><table class="samples"><thead><tr><th></th>' }
   for _, e in ipairs(epochs) do out[#out + 1] = "<th class=\"soft\">epoch " .. e .. "</th>" end

@@ -6,6 +6,7 @@
 -- own, samples/<case>_<epoch>.png, which the report and TensorBoard show.
 
 local core = require "seg.core"
+local outlines = require "seg.outlines"
 local picture = require "seg.picture"
 local util = require "seg.util"
 
@@ -13,7 +14,6 @@ local M = {}
 
 local CASES = 3 -- enough to tell a lucky case
 local SIDE = 256 -- pixels of a picture, about
-local TRUTH, FOUND = 0x35e06a, 0xff4b3e -- as in overlays
 
 -- Is a picture of this epoch worth drawing? 1, 2, 5, 10, ... and the last.
 function M.wanted(epoch, last)
@@ -54,6 +54,8 @@ function M.open(run, epoch)
   local node = name and run.recipe.outputs[name]
   if not part or not field or node.rank < 2 then return nil end
   local s = setmetatable({ run = run, part = part, field = field, mask = mask, node = node,
+                           classes = mask and outlines.names(run.recipe, node, outlines.target(
+                             run.recipe, "mask")) or nil,
                            folder = run.folder .. "/samples", list = {} }, Samples)
   for _, file in ipairs(util.exists(s.folder) and core.sys.list(s.folder) or {}) do
     local case, number = file:match("^(%x+)_(%d+)%.png$")
@@ -86,7 +88,7 @@ local function choose(count)
   return wanted
 end
 
--- One picture of plane `f.plane`: the image with both outlines, or, of maps that
+-- One picture of plane `f.plane`: the image with truth and prediction, or, of maps that
 -- are no masks, image, truth and prediction side by side in the truth's window.
 local function draw(path, view, mask)
   local shape = view.image.shape
@@ -96,13 +98,12 @@ local function draw(path, view, mask)
   local function gray(x, map, plane, lo, hi) p:gray(x * w * zoom, 0, zoom, map, plane, lo, hi) end
   gray(0, view.image, view.plane, core.picture.window(view.image, view.plane, 0.01, 0.995))
   if mask then
-    local thick = math.max(1.2, zoom * 0.5)
-    p:contour(0, 0, zoom, view.truth, view.plane, 0.5, thick, TRUTH)
-    p:contour(0, 0, zoom, view.found, view.found_plane, 0.5, thick, FOUND)
+    outlines.draw_truth(p, 0, 0, zoom, view.classes)
+    outlines.draw_found(p, 0, 0, zoom, view.classes)
   else
     local lo, hi = core.picture.window(view.truth, view.plane, 0, 1)
     gray(1, view.truth, view.plane, lo, hi)
-    gray(2, view.found, view.found_plane, lo, hi)
+    gray(2, view.found, view.plane, lo, hi)
   end
   p:save(path)
   p:close()
@@ -125,13 +126,12 @@ function Samples:draw(epoch)
     end
     run.session:forward(feeds, false)
     local out, truth = run.session:read(self.node), batch.fields[self.field]:array()
-    if #out.shape == #truth.shape and out.shape[#out.shape] == truth.shape[#truth.shape] then
-      local map, plane = out, f.plane
-      if self.mask then map, plane = picture.foreground(out, f.plane, f.planes) end
+    if outlines.comparable(out, truth) then
       local case = run.hash(pipeline:facts(item).key)
       local path = string.format("%s/%s_%05d.png", self.folder, case, epoch)
-      draw(path, { image = batch.fields[1]:array(), plane = f.plane, truth = truth, found = map,
-                   found_plane = plane }, self.mask)
+      draw(path, { image = batch.fields[1]:array(), plane = f.plane, truth = truth, found = out,
+                   classes = self.mask and outlines.classes(out, truth, f.plane, self.node.kind) },
+           self.mask)
       self:note(case, epoch, path)
       new[#new + 1] = { case = case, path = path }
     end
