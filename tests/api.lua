@@ -322,6 +322,10 @@ t.test("schedules equal their closed forms", function()
   local five = seg.metric.summary { 0.1, 0.2, 0.3, 0.4, 0.5 }
   t.check(five.low < 0.3 and five.high > 0.3, "an interval of five")
   t.equal(optim.cosine { t_max = 90, clamp = true }.warning(1e-3, 120), nil)
+  t.check(optim.cosine({ t_max = 25, clamp = true }).warning(1e-3, 6):find(
+            "t_max 25 is longer than 6 epochs, so the rate ends at 0.000905 of 0.001; t_max = 6 ",
+            1, true), optim.cosine({ t_max = 25 }).warning(1e-3, 6))
+  t.equal(optim.cosine({ t_max = 25 }).warning(1e-3, 24), nil) -- nearly nothing is left
   t.near(optim.cosine { t_max = 90, clamp = true }.rate(1e-3, 120, 120), 0, 1e-12)
   t.near(optim.step { every = 30 }.rate(1, 61, 90), 0.01, 1e-12)
   t.near(optim.poly {}.rate(1, 51, 100), 0.5 ^ 0.9, 1e-12)

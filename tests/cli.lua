@@ -365,6 +365,13 @@ t.test("a schedule that climbs again is a note, said once", function()
   local _, times = text:gsub("climbs again", "")
   t.equal(times, 1, "times")
   t.check(not text:find("warning: cosine", 1, true), text)
+  -- its own numbers are meant: presets say nothing, and of a shorter run that it ends high
+  text = says(brain .. " --preset full --size 32 --base 4 --batch 4 --steps 1 --out " .. folder
+              .. "/note", 0, "120 epochs")
+  t.check(not text:find("note: cosine", 1, true), text)
+  says(brain .. " --preset quick --size 32 --base 4 --batch 4 --epochs 6 --steps 1 --out "
+       .. folder .. "/note", 0, "note: cosine: t_max 25 is longer than 6 epochs, so the rate ends at 0.000905 "
+       .. "of 0.001; t_max = 6 (--t_max 6) lets it fall to the end")
 end)
 
 -- The check preset has one patient in test.

@@ -106,7 +106,8 @@ local QUICK_EPOCHS = 5
 
 -- The resolved values, the name of their preset, all presets of the recipe by
 -- name, and the keys that it has.
-M.values, M.preset, M.presets, M.declared = nil, nil, {}, {}
+-- given: the keys that stand on the command line.
+M.values, M.preset, M.presets, M.declared, M.given = nil, nil, {}, {}, {}
 
 -- Keys that the command line has and that only the recipe can make use of, until it reads
 -- them: what is left when it has been declared changes nothing. All other keys that every
@@ -385,7 +386,7 @@ function M.config(defaults)
   end
   check_reserved(values, given)
   if values.quick and not given.epochs and not flags.resume then values.epochs = QUICK_EPOCHS end
-  M.values = values
+  M.values, M.given = values, given
   local unread = {}
   for key in pairs(given) do
     unread[key] = read_by_recipes[key] or not M.is_reserved(key) or nil

@@ -60,6 +60,8 @@ local function schedule(name, o, rate)
   return { name = name, rate = warm(by_place, o.warmup, o.by) }
 end
 
+local HIGH = 0.2 -- of the first rate: more at the end is worth a word
+
 -- floor + (lr - floor) (1 + cos(pi i / t_max)) / 2, as CosineAnnealingLR. t_max
 -- defaults to all. Past t_max the formula climbs again (which trains on at a
 -- rising rate: clamp = true stays at the floor).
@@ -72,16 +74,28 @@ function M.cosine(o)
     if o.clamp and i > t_max then i = t_max end
     return o.floor + (lr - o.floor) * (1 + math.cos(math.pi * i / t_max)) / 2
   end)
-  -- a sentence when the rate rises again before the end
+  -- a sentence when the rate rises again before the end, or is still high there. What a
+  -- script's own defaults make of it is meant; what the command line makes of them may
+  -- not be.
   function s.warning(lr, epochs)
-    if not o.t_max or o.clamp or o.by == "step" or epochs - 1 <= o.t_max then return nil end
+    local t_max, known = o.t_max, config.declared
+    local meant = known.t_max and known.epochs and not (config.given.t_max or config.given.epochs
+                                                        or config.given.schedule)
+    if not t_max or o.clamp and t_max < epochs or o.by == "step" or meant then return nil end
     -- the options of the command line, where the script has them
-    local function option(key, text) return config.declared[key] and " (" .. text .. ")" or "" end
+    local function option(key, text) return known[key] and " (" .. text .. ")" or "" end
+    local falls = string.format("t_max = %d%s lets it fall to the end", epochs,
+                                option("t_max", "--t_max " .. epochs))
+    local last = s.rate(lr, epochs, epochs)
+    if t_max > epochs and last > HIGH * lr then
+      return string.format("cosine: t_max %d is longer than %d epochs, so the rate ends at %.3g of "
+                           .. "%.3g; %s", t_max, epochs, last, lr, falls)
+    end
+    if epochs - 1 <= t_max then return nil end
     return string.format(
       "cosine: t_max %d is shorter than %d epochs, so the rate climbs again from epoch %d "
-      .. "to %.3g at the end; t_max = %d%s lets it fall to the end, clamp = true%s keeps it at "
-      .. "the floor", o.t_max, epochs, o.t_max + 2, s.rate(lr, epochs, epochs), epochs,
-      option("t_max", "--t_max " .. epochs), option("clamp", "--clamp"))
+      .. "to %.3g at the end; %s, clamp = true%s keeps it at the floor", t_max, epochs, t_max + 2,
+      last, falls, option("clamp", "--clamp"))
   end
   return s
 end
