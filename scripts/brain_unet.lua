@@ -43,7 +43,7 @@ local cfg = seg.config {
   rotate = 0.0,        -- degrees, each way, in half of the slices
   elastic = 0.0,       -- pixels that control points move by, in half of the slices
   noise = 0.05,        -- sigma, in 30 % of the slices
-  valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
+  valid = 0.15, test = 0.2, -- shares, or numbers of patients; 0: none
   folds = 0,           -- cross-validation in so many folds, in place of both
   split_seed = 42,     -- of who trains, validates and tests
   patients = 28, slices = 24, -- of the made-up data
@@ -86,8 +86,7 @@ train = prepare(train, "random")
     noise = cfg.noise ~= 0 and { sigma = cfg.noise, p = 0.3 },
   }
   :batches { size = cfg.batch, shuffle = true }
-valid = (cfg.valid > 0 or cfg.folds > 0) and prepare(valid, "grid")
-  :batches { size = cfg.batch } or nil
+valid = prepare(valid, "grid"):batches { size = cfg.batch }
 test = test and prepare(test, "grid"):batches { size = cfg.batch }
 
 -- Network ---------------------------------------------------------------------

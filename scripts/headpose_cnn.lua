@@ -37,7 +37,7 @@ local cfg = seg.config {
   turn = 0,            -- degrees, each way, where no roll is learned
   zoom = 0.0, shift = 0.0, -- shares of the face, each way
   cutout = 0.0,        -- how often a box of the face is grey
-  valid = 0.05, test = 0.2, -- shares, or numbers of people; valid 0: none
+  valid = 0.05, test = 0.2, -- shares, or numbers of people; 0: none
   folds = 0,           -- cross-validation instead
   split_seed = 42,     -- of who trains, validates and tests
   start = "",          -- a run whose convolutions are the beginning, as on rendered heads
@@ -92,7 +92,7 @@ train = prepare(train)
     cutout = { size = { 0.1, 0.4 }, p = cfg.cutout },
   }
   :batches { size = cfg.batch, shuffle = true }
-valid = (cfg.folds > 0 or cfg.valid > 0) and prepare(valid):batches { size = cfg.batch } or nil
+valid = prepare(valid):batches { size = cfg.batch }
 test = test and prepare(test):batches { size = cfg.batch }
 
 -- Network ---------------------------------------------------------------------

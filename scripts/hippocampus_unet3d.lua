@@ -28,7 +28,7 @@ local cfg = seg.config {
   foreground = 0.33,     -- share of the patches that are put about a label
   flip = 0.0,            -- share that is mirrored; left and right differ, so none
   folds = 5,             -- cross-validation; 0: valid and test are held out
-  valid = 0.15, test = 0.2, -- shares, or numbers of volumes; valid 0: none
+  valid = 0.15, test = 0.2, -- shares, or numbers of volumes; 0: none
   split_seed = 42,       -- of who trains, validates and tests
   patients = 60,         -- of the made-up data
   presets = {
@@ -68,8 +68,7 @@ train = prepare(train, { at = "random", foreground = cfg.foreground })
     noise = { sigma = 0.1, p = 0.2 },
   }
   :batches { size = cfg.batch, shuffle = true }
-valid = (cfg.folds > 0 or cfg.valid > 0) and prepare(valid, { at = "grid" })
-  :batches { size = cfg.batch } or nil
+valid = prepare(valid, { at = "grid" }):batches { size = cfg.batch }
 test = test and prepare(test, { at = "grid" }):batches { size = cfg.batch }
 
 -- Network ---------------------------------------------------------------------

@@ -31,7 +31,7 @@ local cfg = seg.config {
   patience = 10,       -- and after which it ends; 0: never
   nonzero = false,     -- the mask is what is not 0
   slabs = false,       -- one subject: hold out slabs of slices
-  valid = 0.15, test = 0.2, -- shares, or numbers of patients; valid 0: none
+  valid = 0.15, test = 0.2, -- shares, or numbers of patients; 0: none
   folds = 0,           -- cross-validation in so many folds, in place of valid and test
   split_seed = 42,     -- of who trains, validates and tests
   patients = 12, slices = 48, -- of the made-up data

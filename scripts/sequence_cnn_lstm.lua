@@ -89,7 +89,7 @@ train = batches(prepare(train):augment {
              shift = cfg.speed / 2, p = 1 },
   timemask = { most = cfg.timemask, p = 1 }, noise = { sigma = cfg.noise, p = 1 },
   bands = { stretch = b[1], shift = b[2], tilt = b[3], most = b[4], p = 1 } }, true)
-valid = labels and (cfg.folds > 0 or cfg.valid > 0) and batches(prepare(valid)) or nil
+valid = labels and batches(prepare(valid)) or nil
 test = test and batches(prepare(test))
 
 -- Network ---------------------------------------------------------------------

@@ -15,8 +15,9 @@ local options, none, fail = util.options, util.none, util.fail
 local M = {}
 
 -- `part` is train, valid or test once it is split; `augmented` once it is to be
--- changed at random; `whole` opens what was split; `folds`: into so many.
-local Set = { part = false, augmented = false, whole = false, folds = false }
+-- changed at random; `whole` opens what was split; `folds`: into so many; `none`: a part
+-- of a split that was left out or 0, which a recipe takes for none.
+local Set = { part = false, augmented = false, whole = false, folds = false, none = false }
 
 function Set.__index(_, key)
   local v = Set[key]
@@ -157,24 +158,31 @@ end
 
 local three = { "train", "valid", "test" }
 
--- Sets of the parts of a core split, made when the first is wanted.
-local function parts(set, names, split)
+-- Sets of the parts of a core split, made when the first is wanted; without: those of the
+-- names that are no part.
+local function parts(set, names, without, split)
   local made = once(function() return table.pack(split(set:dataset())) end)
   local out = {}
   for i, name in ipairs(names) do
     out[i] = copy(set)
     out[i].part = name
     out[i].whole = set.whole or set.open
+    out[i].none = set.none or without[name] or false
     out[i].open = function()
       local ds = made()[i]
       if not ds then
         fail("data", "the split has no part for %s, whose share is 0 or left out: give it a share "
-             .. "or a number of patients (--%s 1), or seg.recipe nil for it", name, name)
+             .. "or a number of patients (--%s 1)", name, name)
       end
       return ds
     end
   end
   return table.unpack(out)
+end
+
+-- The parts that the options of a split give nothing: left out, or 0.
+local function left_out(o)
+  return { valid = o.valid == nil or o.valid == 0, test = o.test == nil or o.test == 0 }
 end
 
 -- By patient, drawn from the seed: a share below 1 (test of all, then valid of
@@ -189,7 +197,7 @@ function Set:split(o)
          tostring(folds))
   end
   if folds > 0 then return self:kfold { k = folds, seed = o.seed } end
-  return parts(self, three, function(ds) return core.data.split(ds, o) end)
+  return parts(self, three, left_out(o), function(ds) return core.data.split(ds, o) end)
 end
 
 -- Who belongs together: a copy of the data set in which patients are called as `group`
@@ -242,7 +250,7 @@ function Set:kfold(o)
   if o.k < 2 or o.fold < 1 or o.fold > o.k then
     fail("usage", "kfold: fold %d of %d, wanted 1 to k of 2 or more", o.fold, o.k)
   end
-  local train, valid = parts(self, { "train", "valid" }, function(ds)
+  local train, valid = parts(self, { "train", "valid" }, {}, function(ds)
     local fold = config.values and config.values.fold or 0
     if fold > o.k then util.refuse("--fold %d: kfold has k = %d folds", fold, o.k) end
     return fold_of(ds, o, fold > 0 and fold or o.fold)
@@ -255,7 +263,7 @@ end
 -- volume, train the rest without `gap` of them on either side.
 function Set:slabs(o)
   o = options("slabs", o, { valid = none, test = none, gap = 0.02 })
-  return parts(self, three, function(ds) return core.data.slabs(ds, o) end)
+  return parts(self, three, left_out(o), function(ds) return core.data.slabs(ds, o) end)
 end
 
 -- Steps -----------------------------------------------------------------------

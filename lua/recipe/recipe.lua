@@ -272,6 +272,10 @@ end
 -- A recipe, or what one phase makes of it: complete, and all of it what it should
 -- be.
 local function check(r)
+  for _, part in ipairs { "valid", "test" } do
+    -- a split whose share is 0
+    if type(r[part]) == "table" and r[part].source and r[part].none then r[part] = nil end
+  end
   for _, field in ipairs { "inputs", "outputs", "loss", "train", "optim" } do
     if r[field] == nil then fail("usage", "seg.recipe: %s is missing", field) end
   end

@@ -166,7 +166,7 @@ function data.phantom(o) end
 ---@class seg.set
 local set = {}
 
----A share below 1, a number of patients, or names.
+---A share below 1, a number of patients, or names; 0: none.
 ---@alias seg.part number|string[]
 
 ---folds: above 0 train and valid of kfold instead, and no test.
