@@ -370,8 +370,8 @@ t.test("a schedule that climbs again is a note, said once", function()
               .. "/note", 0, "120 epochs")
   t.check(not text:find("note: cosine", 1, true), text)
   says(brain .. " --preset quick --size 32 --base 4 --batch 4 --epochs 6 --steps 1 --out "
-       .. folder .. "/note", 0, "note: cosine: t_max 25 is longer than 6 epochs, so the rate ends at 0.000905 "
-       .. "of 0.001; t_max = 6 (--t_max 6) lets it fall to the end")
+       .. folder .. "/note", 0, "note: cosine: t_max 25 is longer than 6 epochs, so the rate "
+       .. "ends at 0.000905 of 0.001; t_max = 6 (--t_max 6) lets it fall to the end")
 end)
 
 -- The check preset has one patient in test.

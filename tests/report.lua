@@ -138,6 +138,55 @@ seg.recipe { inputs = { x, dose }, outputs = { dose = y }, loss = nn.mse(y, dose
   t.check(t.read(path .. "/report.html"):find("image, truth and prediction of cases", 1, true))
 end)
 
+-- Pictures that are bright or dark, some of which are labelled as the other class: the
+-- confusion matrix, the wrong ones with their pictures, and nothing that is of volumes.
+t.test("the report of a network of classes", function()
+  local core = require "seg.core"
+  local rows = { "who,path,label" }
+  for i = 1, 24 do
+    local bright = i % 2
+    local a = core.array.zeros { 8, 8 }
+    for y = 1, 8 do for x = 1, 8 do a:set(2 * bright - 1 + 0.001 * i * (x - y), y, x) end end
+    core.array.save(string.format("%s/class%d.npy", folder, i), a)
+    rows[i + 1] = string.format("p%d,class%d.npy,%d", i, i, i > 22 and 1 - bright or bright)
+  end
+  t.write(folder .. "/classes.csv", table.concat(rows, "\n") .. "\n")
+  local script = t.write(folder .. "/classes.lua", [[
+local seg = require "seg"
+local nn, metric = seg.nn, seg.metric
+local cfg = seg.config { epochs = 8, batch = 4 }
+local set = seg.data.csv { root = "]] .. folder .. [[", table = "classes.csv", patient = "who",
+  fields = { { name = "image", read = "npy", rank = 2, column = "path" },
+             { name = "label", kind = "numbers", column = "label" } } }
+local train, valid, test = set:split { valid = 2, test = { "p21", "p22", "p23", "p24" } }
+local x, label = nn.input("image", { c = 1, h = 8, w = 8 }), nn.input("label", { c = 1 })
+local logits = nn.linear(nn.global_pool(nn.conv(x, 2, 1)), 2)
+seg.recipe { inputs = { x, label }, outputs = { label = nn.softmax(logits) },
+             loss = nn.cross_entropy(logits, label), train = train:batches { size = cfg.batch },
+             valid = valid, test = test, optim = seg.optim.adam { lr = 0.1 }, epochs = cfg.epochs,
+             metrics = { accuracy = metric.accuracy(logits, label),
+                         confusion = metric.confusion(logits, label) },
+             best = { "accuracy", "max" }, predict = { names = { "dark", "bright" } } }
+]])
+  local said = t.says(script .. " --quiet --out " .. folder .. "/class_runs", 0, "taken for")
+  -- two of each class, of which one is labelled as the other
+  t.check(said:find("dark +1 +1\nbright +1 +1"), said)
+  local row = "%x+ +%a+ +%a+ +([%d.]+)\n"
+  local first, second = said:match("probability\n" .. row .. row)
+  t.check(tonumber(first) >= tonumber(second) and tonumber(second) >= 0.5, said)
+  local path = folder .. "/class_runs/classes/001"
+  local html, log = t.read(path .. "/report.html"), t.read(path .. "/log.txt")
+  t.check(log:find("dark +1 +1\nbright +1 +1"), log)
+  t.check(html:find('<td>dark</td><td class="number ok">1</td><td class="number">1</td>', 1, true),
+          html:match("Confusion matrix.-</table>"))
+  t.check(html:find("Wrong ones of which the network was surest", 1, true))
+  t.equal(#core.sys.list(path .. "/overlays"), 2)
+  for _, part in ipairs { ">valid confusion<", "slices used", "with something to find",
+                          "accuracy by case", "test confusion", "case, worst first" } do
+    t.check(not html:find(part, 1, true), "%s is there", part)
+  end
+end)
+
 t.test("several classes are named in the page, each in its colour", function()
   local outlines = require "seg.outlines"
   local list = {}

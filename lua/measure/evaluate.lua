@@ -15,6 +15,7 @@ local run_folder = require "seg.run"
 local show = require "seg.show"
 local util = require "seg.util"
 local weights = require "seg.weights"
+local wrong = require "seg.wrong"
 
 local fail = util.fail
 local M = { run = pass.run }
@@ -43,14 +44,37 @@ local function worst_first(recipe, result, names)
   local function key(item)
     return values[item] and (down and -values[item] or values[item]) or -math.huge
   end
-  table.sort(items, function(a, b) return key(a) == key(b) and a < b or key(a) < key(b) end)
+  -- of those that were taken for another class the surest first
+  local sure = {}
+  for _, e in ipairs(wrong.list(recipe, result) or {}) do sure[e.item] = e.p end
+  table.sort(items, function(a, b)
+    local p, q = sure[a] or 0, sure[b] or 0
+    if key(a) ~= key(b) then return key(a) < key(b) end
+    return p == q and a < b or p > q
+  end)
   return items
 end
 
 -- The names of the metrics that were measured.
 local function measured(result) return util.sorted_keys(result.metrics) end
 
--- The per-case table of a result, worst first; cases appear as hashes. file: the
+-- The cases that were taken for another class, as rows of a table; nil where the metrics by
+-- case say more than right or wrong.
+local function wrong_rows(recipe, result, pipeline, hash)
+  local list = wrong.list(recipe, result)
+  for name, r in pairs(list and result.metrics or {}) do
+    if next(r.cases) and not recipe.metrics[name].confusion then return nil end
+  end
+  if not list then return nil end
+  local rows = { { "case", "true", "taken for", "probability" } }
+  for i, e in ipairs(list) do
+    rows[i + 1] = { hash(pipeline:facts(e.item).key), e.truth, e.taken, string.format("%.2f", e.p) }
+  end
+  return rows
+end
+
+-- The per-case table of a result, worst first; of classes those that are wrong. Cases
+-- appear as hashes. file: the
 -- table that has them all.
 --   -> text (nil: there is nothing by case), places of the cases in order
 function M.table(recipe, result, pipeline, hash, file)
@@ -59,7 +83,12 @@ function M.table(recipe, result, pipeline, hash, file)
   for _, name in ipairs(names) do
     if next(result.metrics[name].cases) then by_case[#by_case + 1] = name end
   end
-  local rows = { by_case }
+  local rows = wrong_rows(recipe, result, pipeline, hash)
+  if rows then
+    local text = #rows > 1 and show.first(rows, file) or "every case was taken for what it is"
+    return #items > 0 and text or nil, items
+  end
+  rows = { by_case }
   for _, item in ipairs(items) do
     local row = { hash(pipeline:facts(item).key) }
     for i = 2, #by_case do
@@ -169,6 +198,8 @@ function M.summary(recipe, result, pipeline, hash)
   local json = { loss = result.loss, metrics = {}, cases = {},
                  not_finite = select(2, not_finite.report(result, pipeline, hash)) }
   local of = extent(result, pipeline)
+  local has_total = false -- a matrix is shown once
+  for _, r in pairs(result.metrics) do has_total = has_total or r.total and r.matrix ~= nil end
   local lines = { string.format("loss %s, mean of %s", util.fixed(result.loss),
                                 util.plural(result.seen, opened.sample_name(pipeline))) }
   for _, name in ipairs(measured(result)) do
@@ -176,10 +207,11 @@ function M.summary(recipe, result, pipeline, hash)
     local s = statistics(r)
     lines[#lines + 1] = metric_line(name, m, r, s, of, pipeline)
     lines[#lines + 1] = class_line(r, m)
-    if r.matrix then lines[#lines + 1] = matrix_lines(r) end
+    if r.matrix and (r.total or not has_total) then lines[#lines + 1] = matrix_lines(r) end
     local out = { mean = s.mean, median = s.median, sd = s.sd, n = s.n, low = s.low,
                   high = s.high, per_slice = r.slices, empty = m.rule, of = of, kind = m.kind,
-                  better = m.better, unit = m.unit, matrix = r.matrix }
+                  better = m.better, unit = m.unit, matrix = r.matrix,
+                  matrix_names = r.matrix and r.names }
     for _, class in ipairs(r.classes) do
       out.classes = out.classes or {}
       local c = #class.list > 0 and metric.summary(class.list, class.owners) or { n = 0 }
@@ -193,6 +225,13 @@ function M.summary(recipe, result, pipeline, hash)
       json.cases[case][name] = v
     end
   end
+  local rows = wrong_rows(recipe, result, pipeline, hash)
+  for i = 2, rows and #rows or 0 do
+    json.wrong = json.wrong or {}
+    json.wrong[i - 1] = { case = rows[i][1], truth = rows[i][2], taken = rows[i][3],
+                          probability = tonumber(rows[i][4]) }
+  end
+  json.classified = rows ~= nil or nil
   return lines, json
 end
 

@@ -30,6 +30,17 @@ local function classified(kind, logits, target, o)
   return m
 end
 
+-- Probabilities of logits, less the largest of them first so that none overflows.
+local function softmax(logits)
+  local most, sum, out = math.max(table.unpack(logits)), 0, {}
+  for k, x in ipairs(logits) do
+    out[k] = math.exp(x - most)
+    sum = sum + out[k]
+  end
+  for k in ipairs(out) do out[k] = out[k] / sum end
+  return out
+end
+
 -- The class that is predicted, from 0: of one logit whether its probability is above
 -- the threshold, else the first of the largest.
 local function predicted(logits, threshold)
@@ -49,6 +60,27 @@ local function true_class(target, n)
   return t >= 0 and t < math.max(n, 2) and t == t // 1 and math.tointeger(t) or nil
 end
 
+-- What a sample was taken for: the true class, the predicted one and its probability.
+local function record_of(logits, t, p)
+  if #logits > 1 then return { t = t, p = p, q = softmax(logits)[p + 1] } end
+  local one = 1 / (1 + math.exp(-logits[1]))
+  return { t = t, p = p, q = p == 1 and one or 1 - one }
+end
+
+-- Rows of true, columns of predicted classes: how many samples of n classes.
+local function confusion_of(records, n)
+  local matrix = {}
+  for t = 1, n do
+    matrix[t] = {}
+    for p = 1, n do matrix[t][p] = 0 end
+  end
+  for _, r in ipairs(records) do
+    local row = matrix[r.t + 1]
+    row[r.p + 1] = row[r.p + 1] + 1
+  end
+  return matrix
+end
+
 -- The share of samples whose class is the right one. {threshold=0.5}
 function M.accuracy(logits, target, o)
   o = base.options("accuracy", o, { threshold = 0.5 }, "epoch")
@@ -56,8 +88,11 @@ function M.accuracy(logits, target, o)
   m.rule, m.classes = "share of right ones", 1
   function m.sample(rows)
     local t = true_class(rows[2], #rows[1])
-    return t and (predicted(rows[1], o.threshold) == t and 1 or 0), {}
+    if not t then return nil, {} end
+    local p = predicted(rows[1], o.threshold)
+    return p == t and 1 or 0, {}, record_of(rows[1], t, p)
   end
+  function m.confusion(records) return confusion_of(records, math.max(logits.c, 2)) end
   return m
 end
 
@@ -72,18 +107,11 @@ function M.confusion(logits, target, o)
     local t = true_class(rows[2], #rows[1])
     if not t then return nil end
     local p = predicted(rows[1], o.threshold)
-    return p == t and 1 or 0, {}, { t = t, p = p }
+    return p == t and 1 or 0, {}, record_of(rows[1], t, p)
   end
+  function m.confusion(records) return confusion_of(records, n) end
   function m.total(records)
-    local matrix, recall = {}, {}
-    for t = 1, n do
-      matrix[t] = {}
-      for p = 1, n do matrix[t][p] = 0 end
-    end
-    for _, r in ipairs(records) do
-      local row = matrix[r.t + 1]
-      row[r.p + 1] = row[r.p + 1] + 1
-    end
+    local matrix, recall = confusion_of(records, n), {}
     for t, row in ipairs(matrix) do
       local all = 0
       for _, count in ipairs(row) do all = all + count end
@@ -113,17 +141,6 @@ function M.groups(logits, target, o)
     return base.agreement(groups, classes, n), {}
   end
   return m
-end
-
--- Probabilities of logits, less the largest of them first so that none overflows.
-local function softmax(logits)
-  local most, sum, out = math.max(table.unpack(logits)), 0, {}
-  for k, x in ipairs(logits) do
-    out[k] = math.exp(x - most)
-    sum = sum + out[k]
-  end
-  for k in ipairs(out) do out[k] = out[k] / sum end
-  return out
 end
 
 -- Area under the ROC curve over all samples: of two classes of the second, of more

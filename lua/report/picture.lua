@@ -8,6 +8,7 @@ local outlines = require "seg.outlines"
 local sheet = require "seg.sheet"
 local show = require "seg.show"
 local util = require "seg.util"
+local wrong = require "seg.wrong"
 
 local M = {}
 
@@ -146,12 +147,19 @@ local function has_values(values)
   return false
 end
 
+-- Values as texts: the same list where the curve is the same.
+local function map_text(values)
+  local list = {}
+  for i, v in ipairs(values) do list[i] = tostring(v) end
+  return list
+end
+
 local AVERAGE = 5 -- epochs of the moving average
 
 -- Panels from top to bottom, and how many epochs there are.
 local function panels_of(csv, recipe)
   local train, valid, list = csv:column("train_loss"), csv:column("valid_loss"), {}
-  local epochs = #train
+  local epochs, shown = #train, {}
   local loss = { title = "loss", height = 230, curves = { { name = "train", values = train,
                                                             color = BLUE } } }
   if has_values(valid) then
@@ -160,7 +168,10 @@ local function panels_of(csv, recipe)
   list[1] = loss
   for _, name in ipairs(util.sorted_keys(recipe.metrics)) do
     local values = csv:column("valid_" .. name)
-    if has_values(values) then
+    -- of a confusion matrix the share on the diagonal is the accuracy
+    local again = shown[table.concat(map_text(values), " ")]
+    if has_values(values) and not (again and not (recipe.best and recipe.best[1] == name)) then
+      shown[table.concat(map_text(values), " ")] = true
       list[#list + 1] = {
         title = "valid " .. name, height = 150,
         best = best_epoch(recipe, name, values, epochs),
@@ -348,7 +359,10 @@ function M.overlays(run, d, items, part, result, count)
   local field, r = position(run.names, "mask"), run.recipe
   local name = util.sorted_keys(r.outputs)[1]
   local node, pipeline = r.outputs[name], d.pipeline
-  if node.rank == 0 then return end -- numbers of a case: there is nothing to draw
+  if node.rank == 0 then -- numbers of a case: there is nothing to draw, but classes
+    if result then wrong.pictures(run, d, part, result, count) end
+    return
+  end
   local list, wanted = choose(items, count)
   if dose.metric(r) and #items > 0 then
     return dose.overlays(run, d, list, part, function(item) return case_text(r, result, item) end)

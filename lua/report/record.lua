@@ -66,9 +66,16 @@ end
 
 -- What does not change -----------------------------------------------------------
 
--- A row of each part: how much there is of it.
+-- A row of each part: how much there is of it. Slices are counted of volumes, and what
+-- there is to find where there are masks.
 local function data_facts(run)
-  local rows = {}
+  local rows, head = {}, { "part", "cases", "patients", "samples" }
+  local volumes = run.data.train.pipeline:facts(1).rank == 3
+  local masks = false
+  for _, name in ipairs(run.names) do masks = masks or name == "mask" end
+  if volumes then head[#head + 1] = "slices used" end
+  if masks then head[#head + 1] = "with something to find" end
+  head[#head + 1] = "left out"
   for _, part in ipairs { "train", "valid", "test" } do
     local d = run.data[part]
     if d then
@@ -79,13 +86,14 @@ local function data_facts(run)
         if not patients[case.patient] then patients[case.patient], count = true, count + 1 end
         used, truth, depth = used + f.slices, truth + f.foreground_slices, depth + f.depth
       end
-      rows[#rows + 1] = { part, #p:cases(), count, util.plural(p:samples(), opened.sample_name(p)),
-                          string.format("%d of %d", used, depth), truth, #p:bad() }
+      local row = { part, #p:cases(), count, util.plural(p:samples(), opened.sample_name(p)) }
+      if volumes then row[#row + 1] = string.format("%d of %d", used, depth) end
+      if masks then row[#row + 1] = truth end
+      row[#row + 1] = #p:bad()
+      rows[#rows + 1] = row
     end
   end
-  return { head = { "part", "cases", "patients", "samples", "slices used", "with something to find",
-                    "left out" }, rows = rows, steps = run.recipe.train.steps,
-           left_out = run.left_out }
+  return { head = head, rows = rows, steps = run.recipe.train.steps, left_out = run.left_out }
 end
 
 -- Keys whose values say where something is, or what runs then.
@@ -198,7 +206,7 @@ function Record:validated()
   if not result or not next(run.recipe.metrics) then return nil end
   local _, json = evaluate.summary(run.recipe, result, run.data.valid.pipeline, run.hash)
   return { part = "valid", epoch = run.state.epoch, metrics = json.metrics, cases = json.cases,
-           best = run.recipe.best }
+           wrong = json.classified and (json.wrong or {}), best = run.recipe.best }
 end
 
 -- Everything that the page shows.
@@ -325,7 +333,8 @@ function Record:finish(summary, part, weights)
   self.state = "finished"
   if not json or not json.metrics then return end
   self.result = { part = part, epoch = epoch, weights = weights, metrics = json.metrics,
-                  cases = json.cases, best = self.run.recipe.best }
+                  cases = json.cases, wrong = json.classified and (json.wrong or {}),
+                  best = self.run.recipe.best }
   for name, m in pairs(json.metrics) do numbers[name .. "/" .. part .. "_at_the_end"] = m.mean end
   if self.events then try(self.events.scalars, self.events, epoch, numbers) end
   local drawn = false

@@ -85,9 +85,11 @@ local function header(v)
     cards[#cards + 1] = card("best " .. v.best.name .. " (valid)", fixed(v.best.value),
                              "epoch " .. v.best.epoch)
   end
+  local accuracy = false -- which a confusion matrix has on its diagonal
+  for _, m in pairs(r and r.metrics or {}) do accuracy = accuracy or m.kind == "accuracy" end
   for _, name in ipairs(r and util.sorted_keys(r.metrics) or {}) do
     local m = r.metrics[name]
-    if #cards < 4 then
+    if #cards < 4 and not (accuracy and m.kind == "confusion") then
       local interval = m.low and string.format("95 %%: %.3f .. %.3f", m.low, m.high)
       cards[#cards + 1] = card(r.part .. " " .. name, fixed(m.mean), interval
                                or util.plural(m.n or 0, "case"))
@@ -188,9 +190,42 @@ local function by_worst(r)
   return list, main
 end
 
+-- The confusion matrix of the first metric that has one: a row for each true class.
+local function matrix(r)
+  for _, name in ipairs(util.sorted_keys(r.metrics)) do
+    local m = r.metrics[name]
+    if m.matrix and m.matrix_names then
+      local head, rows = { "true \\ taken for" }, {}
+      for t, label in ipairs(m.matrix_names) do
+        head[t + 1], rows[t] = label, { label }
+        for p, count in ipairs(m.matrix[t] or {}) do
+          rows[t][p + 1] = { html = tostring(count), class = p == t and "number ok" or "number" }
+        end
+      end
+      return "<h3>Confusion matrix</h3>" .. page.table(head, rows, 2)
+    end
+  end
+  return ""
+end
+
+-- Of classes the cases that are wrong, the surest first.
+local function wrong_cases(list)
+  if #list == 0 then return "<h3>Wrong cases</h3><p>none</p>" end
+  local rows = {}
+  for i, w in ipairs(list) do
+    rows[i] = { { html = "<code>" .. text(w.case) .. "</code>" }, w.truth, w.taken,
+                string.format("%.2f", w.probability) }
+  end
+  local shown = page.table({ "case", "true", "taken for", "probability of it" }, rows, 4)
+  if #list > 40 then
+    shown = string.format("<details><summary>all %d</summary>", #list) .. shown .. "</details>"
+  end
+  return "<h3>Wrong cases, those of which the network was surest first</h3>" .. shown
+end
+
 -- A part measured by case: the numbers of each metric, then all cases, worst first.
 -- r = { part=, epoch=, weights = { average=, file= } or nil, metrics=, cases = { hash = { metric =
--- value } }, best = {name, "max"|"min"} }.
+-- value } }, best = {name, "max"|"min"}, wrong = of classes those cases that are wrong }.
 local function cases(r)
   if not r or not next(r.metrics) then return nil end
   local names, rows = util.sorted_keys(r.metrics), {}
@@ -206,6 +241,11 @@ local function cases(r)
                               w.file and " (" .. text(w.file) .. ")" or ""),
                 page.table({ "metric", "mean", "median", "sd", "95 % interval", "n", "per slice",
                              "rule" }, rows, 2) }
+  out[#out + 1] = matrix(r)
+  if r.wrong then
+    out[#out + 1] = wrong_cases(r.wrong)
+    return table.concat(out, "\n")
+  end
   local list, main = by_worst(r)
   rows = {}
   local values = {}
@@ -237,7 +277,9 @@ local function overlays(v)
   local out = { '<div class="pictures">' }
   for _, o in ipairs(v.overlays) do out[#out + 1] = "<figure>" .. o.html .. "</figure>" end
   out[#out + 1] = "</div>"
-  return "<h3>Worst two, middle and best case</h3>" .. table.concat(out, "\n")
+  local title = v.result and v.result.wrong and "Wrong ones of which the network was surest"
+    or "Worst two, middle and best case"
+  return "<h3>" .. title .. "</h3>" .. table.concat(out, "\n")
 end
 
 -- Numbers -----------------------------------------------------------------------

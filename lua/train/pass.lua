@@ -204,7 +204,12 @@ local function result_of(user, recipe, pipeline, interval)
       end)
     end
   end
-  if (m.classes or 1) < 2 and not r.matrix then return r end
+  if m.confusion and user.records[1] then
+    r.records = user.records
+    r.matrix = r.matrix or m.confusion(bare(user.records))
+    r.names = base.class_names(recipe, m, #r.matrix, recipe.train, 0)
+  end
+  if (m.classes or 1) < 2 and not (m.total and r.matrix) then return r end
   local count = r.matrix and #r.matrix or m.classes
   local names = base.class_names(recipe, m, count, recipe.train, r.matrix and 0 or 1)
   r.names = names
@@ -255,7 +260,8 @@ end
 --   -> { loss= (NaN of no sample), seen=, bad = {[item]=what is not finite},
 --        parts = {[name]=mean}, empty= (share of samples),
 --        metrics = { dice = { cases = {[item]=v}, mean=, list=, slices=,
---          classes = { {name=, cases=, mean=}, ... }, matrix= } } }
+--          classes = { {name=, cases=, mean=}, ... }, matrix=, names = of its classes,
+--          records = { {item=, record = {t=, p=, q=}}, ... } of classes of samples } } }
 function M.run(session, recipe, pipeline, loader, names, label, o)
   o = o or {}
   local users, nodes, whole, terms = plan(recipe, pipeline, o)
