@@ -81,7 +81,8 @@ t.test("the line of an epoch fits into 80 columns", function()
   local row = { epoch = 16, lr = 0.000146, train_loss = 0.93481, valid_loss = 0.93362,
                 valid_dice = 0.92041, valid_slice_dice = 0.75331, valid_iou = 0.85,
                 valid_slice_iou = 0.61, seconds = 70, valid_s = 12.25, wait_s = 10, copy_s = 0 }
-  local texts = epoch_line.texts(run, row, { losses = {}, bad = 0, best = true, alone = 1, carried = "" })
+  local o = { losses = {}, bad = 0, best = true, alone = 1, carried = "" }
+  local texts = epoch_line.texts(run, row, o)
   t.equal(texts[1], "epoch 16/120  lr 0.000146  loss 0.9348  valid 0.9336  "
           .. "dice 0.9204 (slices 0.7533)  iou 0.8500 (slices 0.6100)  "
           .. "1 min 10 s (wait 14 %) + 12.2 s  best")
@@ -94,7 +95,7 @@ t.test("the line of an epoch fits into 80 columns", function()
   run.recipe.best = { "iou", "max" }
   t.equal(show.fitting(texts, 80), "epoch 16/120  loss 0.9348  valid 0.9336  dice 0.9204  "
           .. "1 min 10 s + 12.2 s  best")
-  texts = epoch_line.texts(run, row, { losses = {}, bad = 0, best = true, alone = 1, carried = "" })
+  texts = epoch_line.texts(run, row, o)
   t.equal(show.fitting(texts, 80), "epoch 16/120  loss 0.9348  valid 0.9336  iou 0.8500  "
           .. "1 min 10 s + 12.2 s  best")
 end)

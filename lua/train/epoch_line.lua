@@ -27,7 +27,8 @@ end
 
 -- The line of the epoch whose row of metrics.csv is `row`, from the full text to shorter
 -- ones: a terminal gets the first that is no wider than it is. o: losses = { train =,
--- valid = } by their parts; bad = cases of valid that are left out; best = is it the best so far?; alone = the share of the
+-- valid = } by their parts; bad = cases of valid that are left out; best = is it the best
+-- so far?; alone = the share of the
 -- epoch that ranks did not wait for each other; carried = how they exchange sums.
 function M.texts(run, row, o)
   local validation = row.valid_s >= 0.05 and " + " .. util.duration(row.valid_s) or ""
@@ -41,7 +42,8 @@ function M.texts(run, row, o)
     parts[#parts + 1] = "loss " .. util.fixed(row.train_loss) .. made_of(o.losses.train)
     if row.valid_loss then
       local left_out = o.bad > 0 and string.format(" (%d left out)", o.bad) or ""
-      parts[#parts + 1] = "valid " .. util.fixed(row.valid_loss) .. made_of(o.losses.valid) .. left_out
+      parts[#parts + 1] = "valid " .. util.fixed(row.valid_loss) .. made_of(o.losses.valid)
+        .. left_out
     end
     table.move(metric_parts(run, row, not brief.each, brief.others), 1, 99, #parts + 1, parts)
     local waits = not brief.waits and advice.waits(row.seconds, row.wait_s, row.copy_s)

@@ -265,7 +265,8 @@ local function end_epoch(run, started)
   try(run.csv.amend, run.csv, row)
   show.fit(epoch_line.texts(run, row, {
     losses = { train = tallied, valid = row.valid_loss and run.result.parts }, best = best,
-    bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0, alone = alone, carried = facts.carried }))
+    bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0,
+    alone = alone, carried = facts.carried }))
   advise(run, row)
   say_parts(run)
   local reporting = sys.clock()
