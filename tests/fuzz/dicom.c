@@ -84,7 +84,7 @@ static void masks(const Walk *w)
                                    [1][3] = 7,
                                    [2][3] = 11,
                                    [3][3] = 1}},
-                         .edge_mm = 1};
+                         .slack_mm = 0.01};
     for (int i = 0; i < SLICES; i++)
         slices[i] = (DicomHeader){.path = "slice",
                                   .sop_uid = "1.2.3",
