@@ -79,12 +79,11 @@ static int readers(Plan *p, int v, int from, int end, int most)
     while (w.top && w.count < most) {
         const int shown = u->stack[--w.top];
         for (int k = u->from[shown]; k < u->from[shown + 1]; k++) {
-            const int i = u->user[k];
+            const int i = u->user[k], by = p->node[i].read_by;
             walk_meet(&w, i);
-            // who reads a concat in parts reads its operands
-            for (int j = u->from[i]; !p->node[i].used && j < u->from[i + 1];
-                 j++)
-                if (p->node[u->user[j]].concat == i) walk_meet(&w, u->user[j]);
+            // who reads a concat in parts reads its operands, perhaps from
+            // behind a row that shows the concat
+            if (!p->node[i].used && p->node[by].concat == i) walk_meet(&w, by);
         }
     }
     return w.count;
@@ -173,6 +172,7 @@ static void read_apart(Plan *p, int i)
     const int j = operand_of(p, i, 0);
     if (j < 0 || !op_multiplies((Op)q->attr.op) || !is_apart(p, j, i)) return;
     q->concat = j;
+    p->node[j].read_by = i;
     Call c = plan_call(p, i);
     for (int k = 0; k < MAX_IN && p->spec.loss >= 0; k++) {
         const int v = operand_of(p, i, k);

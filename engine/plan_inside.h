@@ -39,6 +39,7 @@ typedef struct PlanNode {
                        * see plan_lazy.c */
     Lens lens;        /* of a lazy one: what readers see through */
     int concat;       /* node whose operands it reads instead of it; -1 */
+    int read_by;      /* of a concat that is not used: whose `concat` it is */
     int bwd;          /* its backward call, -1 */
     int param;        /* number in params, -1  */
     Attr attr;        /* a copy: the graph may grow and move */

@@ -170,6 +170,44 @@ TEST(beside_same_bits)
         }
 }
 
+/* A concat within a concat, which a convolution reads behind a dropout (in
+ * evaluation that shows the concat) and another one by itself: the inner one
+ * has two readers, so it is made whole. */
+TEST(beside_of_a_concat_that_two_read)
+{
+    for (int between = 0; between < 2; between++) {
+        Arena mem = {NULL};
+        Got got[2] = {{0}};
+        for (int plain = 0; plain < 2; plain++) {
+            Net n;
+            Rig r;
+            net_new(&n);
+            int x = net_input(&n, "x", (Dims){1, 1, 9, 11, 3}, 2);
+            int a = net_conv(&n, x, 16, 3), b = net_conv(&n, x, 16, 3);
+            int s = net_conv(&n, x, 16, 3);
+            int inner = net_op(&n, OP_concat, a, b, -1);
+            int outer = net_op(&n, OP_concat, inner, s, -1);
+            if (between) outer = net_op(&n, OP_dropout, outer, -1, -1);
+            n.root[n.roots++] = net_conv(&n, outer, 16, 3);
+            n.root[n.roots++] = net_conv(&n, inner, 16, 3);
+            rig_open(&r, &n, &backend_cpu, 1, 2);
+            r.spec.plain = plain;
+            rig_plan(&r, false);
+            rig_run(&r, false, false, 1);
+            for (int i = 0; i < n.roots; i++) {
+                const Tensor *t = plan_value(r.plan, n.root[i]);
+                REQUIRE(t);
+                put(&got[plain], &mem, t->data, tensor_bytes(t));
+            }
+            rig_close(&r);
+            net_free(&n);
+        }
+        EXPECT_INT(got[0].count, got[1].count);
+        EXPECT(!memcmp(got[0].bytes, got[1].bytes, got[1].count));
+        arena_release(&mem);
+    }
+}
+
 TEST(beside_made_again)
 {
     for (int i = 0; i < CASES; i++) {
