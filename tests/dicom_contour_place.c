@@ -94,6 +94,40 @@ TEST(dicom_contour_is_of_the_slice_that_it_names)
     desk_clear(&d);
 }
 
+TEST(dicom_contours_of_two_planes_in_one_slice)
+{
+    // of slices 3 mm apart, drawn every 1.5 mm, and twice in one plane
+    Desk d;
+    desk_set_up(&d, "contour_planes", NULL);
+    const char *uid = uid_of(&d, 2);
+    for (int same = 0; same < 2; same++) {
+        const double off = same ? 0.01 : 0.5;
+        const MadeContour c[] = {
+            {.slice = 2, .points = 5, .uv = desk_big, .drawn = uid},
+            {.slice = 2,
+             .points = 4,
+             .uv = desk_hole,
+             .off = off,
+             .drawn = uid}};
+        const MadeRegion r = {1, "a", c, 2, NULL, 0};
+        Volume got;
+        const bool ok = desk_load(&d, &r, 1, NULL, NULL, &got, NULL);
+        EXPECT_INT(ok, same);
+        if (ok) {
+            uint8_t want[D * PLANE] = {0};
+            desk_expect(c, 2, 1, want);
+            EXPECT(!memcmp(got.voxels.data, want, sizeof want));
+            volume_free(&got);
+        } else {
+            EXPECT(strstr(err_text(),
+                          "contour 2 of region \"a\" falls into slice 3 as "
+                          "one does that lies 1.5 mm off it (slices are 3 mm "
+                          "apart)"));
+        }
+    }
+    desk_clear(&d);
+}
+
 TEST(dicom_contours_beyond_the_image_are_left_out)
 {
     // two slices above the last and one below the first; one names a slice

@@ -74,8 +74,10 @@ typedef struct Contour {
     int number;    // in its region, from 1
     double *point; // points of x, y, z in mm; then u, v of each in front
     size_t points;
-    int32_t slice; // -1: beyond the first or the last one
-    double off_mm; // how far its points are from the slice at most
+    int32_t slice;  // -1: beyond the first or the last one
+    double off_mm;  // how far its points are from the slice at most
+    double at_mm;   // its middle, from the slice along the normal
+    double step_mm; // between slices
 } Contour;
 
 // x, y, z of all points; c->point is ours and grows
@@ -170,14 +172,16 @@ static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
     if (!find_named(s, t, item, &named)) return false;
     stack_normal(t->slices->orientation, normal);
     for (int a = 0; a < 3; a++) step += t->grid.affine[a][2] * normal[a];
-    step = fabs(step);
+    c->step_mm = step = fabs(step);
     double slack = fmax(PLANE_SLACK * step, fmin(ROUNDED_MM, 0.1 * step));
-    slack = fmax(slack, s->options->contour_tolerance_mm);
+    // beyond half a slice another one would be nearer, or none
+    slack = fmax(slack, fmin(s->options->contour_tolerance_mm, 0.5 * step));
     // contours keep the rounded positions of the files of the image
     slack = fmax(slack, PLANE_SLACK * step + t->off_mm);
     if (named >= 0) {
         offsets(t, named, c, off);
         c->off_mm = farthest(off);
+        c->at_mm = (off[0] + off[1]) / 2;
         c->slice = named;
         // halves are rounded to where they are
         if (c->off_mm <= (0.5 + PLANE_SLACK) * step) return true;
@@ -187,6 +191,7 @@ static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
     c->slice = mask_nearest_slice(t, &probe);
     offsets(t, c->slice, c, off);
     c->off_mm = farthest(off);
+    c->at_mm = (off[0] + off[1]) / 2;
     if (c->off_mm <= slack)
         return named < 0 ||
                dicom_fail(w->path, TAG_ContourImageSequence, NULL,
@@ -328,10 +333,29 @@ static bool note_region(const Structure *s, const Region *r, const Oddities *o,
                       r->name, empty, last - first + 1);
 }
 
+// Contours of two planes that fall into one slice would be drawn over each
+// other, and what both of them enclose be left out. at_mm[d]: where the first
+// contour of each slice with one lies.
+static bool check_plane(const Structure *s, const Contour *c, const bool *drawn,
+                        double *at_mm)
+{
+    double slack = fmax(2 * ROUNDED_MM, 2 * PLANE_SLACK * c->step_mm);
+    if (!drawn[c->slice]) at_mm[c->slice] = c->at_mm;
+    const double gap = fabs(c->at_mm - at_mm[c->slice]);
+    return gap <= fmin(slack, 0.25 * c->step_mm) ||
+           dicom_fail(s->w->path, TAG_ContourData,
+                      "take the series that it was drawn on, or one of slices "
+                      "as near to each other as the contours",
+                      "contour %d of region \"%s\" falls into slice %d as one "
+                      "does that lies %.3g mm off it (slices are %g mm apart)",
+                      c->number, c->region->name, c->slice + 1, gap,
+                      c->step_mm);
+}
+
 // all contours of one region into toggle[d][h][w], which is zero; filled at
 // the end where drawn[d] says so
 static bool draw(const Structure *s, const MaskTarget *t, const Region *r,
-                 uint8_t *toggle, bool *drawn)
+                 uint8_t *toggle, bool *drawn, double *at_mm)
 {
     const Walk *w = s->w;
     int32_t h = t->grid.h, cols = t->grid.w;
@@ -357,6 +381,7 @@ static bool draw(const Structure *s, const MaskTarget *t, const Region *r,
             odd.outside++;
             continue;
         }
+        TRY(check_plane(s, &c, drawn, at_mm));
         // more than a rounding of decimals
         if (c.off_mm > ROUNDED_MM) {
             odd.moved++;
@@ -412,13 +437,14 @@ static bool draw_all(Structure *s, const MaskTarget *t, Volume *out)
         return false;
     uint8_t *toggle = mem_alloc(bytes);
     bool *drawn = ARENA_NEW(&s->arena, bool, t->grid.d), ok = false;
-    TRY(toggle && drawn);
+    double *at_mm = ARENA_NEW(&s->arena, double, t->grid.d);
+    TRY(toggle && drawn && at_mm);
     for (int32_t k = 0; k < s->count; k++) {
         const Region *r = &s->region[k];
         if (!r->label) continue;
         int other = 0;
         memset(drawn, 0, (size_t)t->grid.d);
-        TRY(draw(s, t, r, toggle, drawn));
+        TRY(draw(s, t, r, toggle, drawn, at_mm));
         int64_t clashes =
             merge(t, r, s->options->fractions, toggle, drawn, out, &other);
         if (clashes) {
