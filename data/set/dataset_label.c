@@ -12,9 +12,9 @@ static int class_of(const DatasetOptions *o, bool ready, double stored,
                     Rounded *rounded)
 {
     if (stored == 0) return 0;
-    if (o->nonzero) return isfinite(stored) ? 1 : -1;
     const double value = rounded_add(rounded, stored);
     if (value == 0) return 0;
+    if (o->nonzero) return isfinite(value) ? 1 : -1;
     for (int i = 0; i < o->label_count; i++)
         if (value == (ready ? i + 1 : o->labels[i])) return i + 1;
     return -1;
@@ -87,6 +87,22 @@ static bool note_rounded(const Rounded *rounded, const char *path,
     return dicom_notes_add(notes, true, line);
 }
 
+/* Says that a mask "nonzero" has no voxel of 0: an offset that its values have
+ * (scl_inter -1024 of a CT) makes all of it the object. */
+static bool note_whole(const DatasetOptions *o, const Volume *mask,
+                       const char *path, DicomNotes *notes)
+{
+    const uint8_t *y = mask->voxels.data;
+    char line[ERR_MAX];
+    if (!o->nonzero || memchr(y, 0, (size_t)numel(mask->voxels.dim)))
+        return true;
+    snprintf(line, sizeof line,
+             "%.700s: no voxel is 0, so that all of them are the object of "
+             "labels = \"nonzero\"; look at the values of the mask",
+             path);
+    return dicom_notes_add(notes, true, line);
+}
+
 bool labels_settle(const DatasetOptions *o, bool ready, bool dicom,
                    const char *path, Volume *v, DicomNotes *notes)
 {
@@ -116,5 +132,6 @@ bool labels_settle(const DatasetOptions *o, bool ready, bool dicom,
     }
     volume_free(v);
     *v = out;
-    return note_rounded(&rounded, path, notes);
+    return note_rounded(&rounded, path, notes) &&
+           note_whole(o, &out, path, notes);
 }
