@@ -151,6 +151,19 @@ t.test("several processes say and count the same", function()
   t.near(summary.valid.loss, alone.valid.loss, 1e-5)
 end)
 
+t.test("an epoch that gives numbers for fewer cases is never better", function()
+  local better = require("seg.watch").better_epoch
+  local best = { best = 0.7, best_bad = 0 }
+  t.equal(better({}, 0.7, 0, "max"), true)
+  t.equal(better({}, 0.7, 3, "max"), true)
+  t.equal(better(best, 0.9, 1, "max"), false) -- of the easy cases alone
+  t.equal(better(best, 0.9, 0, "max"), true)
+  t.equal(better({ best = 0.9, best_bad = 2 }, 0.7, 0, "max"), true)
+  t.equal(better({ best = 0.9, best_bad = 2 }, 0.95, 2, "max"), true)
+  t.equal(better({ best = 0.9, best_bad = 2 }, 0 / 0, 0, "max"), false)
+  t.equal(better({ best = 0.2, best_bad = 0 }, 0.1, 1, "min"), false)
+end)
+
 t.test("where no case counts nothing is best, and stop and plateau go on", function()
   local run, summary, said = train("pictures", "all", "--epochs 6 --stop true")
   t.equal(summary.best, nil)

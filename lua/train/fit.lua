@@ -249,8 +249,9 @@ local function end_epoch(run, started)
   progress.clear(run)
   -- nothing is best without a validation set
   local value = values[r.best[1]] or 0 / 0
-  local best = watch.better(value, s.best, r.best[2])
-  if best then s.best, s.best_epoch = value, s.epoch end
+  local bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0
+  local best = watch.better_epoch(s, value, bad, r.best[2])
+  if best then s.best, s.best_epoch, s.best_bad = value, s.epoch, bad end
   look_back(run, values)
   ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
              "machines that compute differently cannot train together; SEG_ISA makes them alike")
@@ -265,8 +266,7 @@ local function end_epoch(run, started)
   try(run.csv.amend, run.csv, row)
   show.fit(epoch_line.texts(run, row, {
     losses = { train = tallied, valid = row.valid_loss and run.result.parts }, best = best,
-    bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0,
-    alone = alone, carried = facts.carried }))
+    bad = bad, alone = alone, carried = facts.carried }))
   advise(run, row)
   say_parts(run)
   local reporting = sys.clock()

@@ -23,7 +23,7 @@ local LOOK_S = 0.5 -- between two looks at the folder of the run
 
 -- Where a run begins: in its first phase, of which epoch `first` was the last
 -- before. epoch counts over all phases. not_finite: the most cases of valid that did not
--- count in an epoch, as their values were not finite.
+-- count in an epoch, as their values were not finite; best_bad: those of the best epoch.
 function M.new()
   local s = { phase = 1, epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0, tally = {},
               not_finite = 0 }
@@ -35,7 +35,8 @@ end
 -- is what its schedule remembers, ended says that `stop` has ended the phase, round
 -- counts the rounds of clusters that are done, clustered says that all are.
 function M.begin_phase(s)
-  s.first, s.best, s.best_epoch, s.stop_best, s.stop_wait = s.epoch, nil, 0, nil, 0
+  s.first, s.best, s.best_epoch, s.best_bad = s.epoch, nil, 0, 0
+  s.stop_best, s.stop_wait = nil, 0
   s.swa, s.schedule, s.ended = 0, nil, false
   s.round, s.clustered = 0, false
 end
@@ -97,6 +98,7 @@ function M.metadata(run)
     tally = next(s.tally) and print_table(s.tally) or nil,
     average = average_text(run.recipe), ranks = ranks.text(),
     not_finite = s.not_finite > 0 and tostring(s.not_finite) or nil,
+    best_bad = s.best_bad > 0 and tostring(s.best_bad) or nil,
   }
 end
 
@@ -119,6 +121,7 @@ function M.restore(run, meta)
   end
   s.tally = read_table(meta.tally or "")
   s.not_finite = math.tointeger(tonumber(meta.not_finite or 0))
+  s.best_bad = math.tointeger(tonumber(meta.best_bad or 0))
   s.round, s.clustered = math.tointeger(tonumber(meta.round or 0)), meta.clustered == "1"
   s.ended, s.swa = meta.ended == "1", math.tointeger(tonumber(meta.swa or 0))
   if meta.schedule and s.schedule then s.schedule = read_table(meta.schedule) end

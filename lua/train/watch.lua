@@ -61,6 +61,17 @@ function M.better(value, best, mode, delta)
     or (mode == "min" and value < best - (delta or 0))
 end
 
+-- Is an epoch, of which `bad` cases of validation gave no finite numbers, better than the best
+-- so far (s.best, s.best_bad)? Of those with fewer such cases the first is, whatever the mean
+-- of the others: a mean over easier cases says nothing.
+function M.better_epoch(s, value, bad, mode)
+  local known = s.best ~= nil and s.best_bad or math.huge
+  if bad > known then return false end
+  local best = s.best
+  if bad < known then best = nil end
+  return M.better(value, best, mode)
+end
+
 -- One epoch more, with these values by name: is it time to end? `s` remembers in
 -- stop_best and stop_wait.
 function M.stop(s, stop, values)
