@@ -425,6 +425,9 @@ local function run_command(command, recipe, script, text, resume)
   if config.ensure().nice > 0 then core.sys.nice(config.values.nice) end
   if config.values.pin then core.sys.pin(0) end
   -- as those of the made-up data beside --data
+  local several = (known(commands, command) or {}).series
+  -- what others than training ask of the network goes in batches of this size
+  if command ~= "train" and not several then config.unread.batch = nil end
   for _, key in ipairs(util.sorted_keys(config.unread)) do
     show.warn("--%s changes nothing here: with these options the recipe does not read it", key)
   end
@@ -448,7 +451,6 @@ local function run_command(command, recipe, script, text, resume)
       return require(ranks.count > 1 and "seg.bench_ranks" or "seg.bench").command(recipe)
     end)
   end
-  local several = (known(commands, command) or {}).series
   if config.values.autotune and not several then
     refuse("--autotune is not for %s, but for train and bench; leave it out", command)
   end
@@ -511,7 +513,8 @@ local function run_script(args, fixed)
   end
   chunk(table.unpack(rest))
   if not recipes.current then
-    local asked = fixed or known(commands, rest[1]) and rest[1]
+    -- words of a plain script are its own, but for one that is a command and nothing else
+    local asked = fixed or (command or #rest == 1) and known(commands, rest[1]) and rest[1]
     if asked then
       fail("usage", "%s declares no recipe, so there is nothing to %s; fix: end the script with "
            .. "seg.recipe { ... }", script, asked)
@@ -561,7 +564,8 @@ return function(args)
     return 2
   end
   local help = asks_help { table.unpack(args, 2) }
-  if first == "doctor" and args[2] and not (help and args[2]:match "^%-") then
+  local of_script = args[2] == "data" and args[3] and not args[3]:match "^%-"
+  if first == "doctor" and args[2] and (of_script or not help) then
     if args[2] ~= "data" then
       fail("usage", 'doctor takes data SCRIPT.lua or nothing, got "%s"', args[2])
     end

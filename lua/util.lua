@@ -219,6 +219,11 @@ end
 
 -- A Lua value as JSON; tables with [1] are arrays, keys are sorted. Numbers
 -- that JSON does not have (nan, inf) become null.
+local list_meta = { __name = "a list" }
+
+-- A table that JSON has as a list, also when it is empty.
+function M.list(t) return setmetatable(t, list_meta) end
+
 function M.json(v, indent)
   indent = indent or ""
   local kind = type(v)
@@ -228,6 +233,7 @@ function M.json(v, indent)
   end
   if kind ~= "table" then return tostring(v) end
   local inner, rows = indent .. "  ", {}
+  if getmetatable(v) == list_meta and v[1] == nil then return "[]" end
   if v[1] ~= nil then
     for i, e in ipairs(v) do rows[i] = inner .. M.json(e, inner) end
     return "[\n" .. table.concat(rows, ",\n") .. "\n" .. indent .. "]"

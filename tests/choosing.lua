@@ -82,6 +82,19 @@ t.test("NIfTI: those called as in training, read as training read them", functio
   shell(string.format("cmp %s/all/sub-2.nii.gz %s/c.nii.gz", folder, folder))
 end)
 
+t.test("a bundle takes what training took, whatever word the script has for it", function()
+  local other = recipe("bravo", "nifti", 'data.nifti { root = cfg.data, image = "*_bravo", '
+                       .. 'mask = "*_mask", patient = "file", labels = "nonzero", form = "qform" }',
+                       ', predict = { image = "*_bravo" }')
+  shell(string.format("cp -r %s/heads %s/bravo && cd %s/bravo && for f in *_T1w.nii; do "
+                      .. "mv $f ${f%%T1w.nii}bravo.nii; done", folder, folder, folder))
+  t.says(other .. " --data " .. folder .. "/bravo" .. runs, 0, "done:")
+  local bundle = folder .. "/bravo.bundle"
+  t.says(other .. " export --bundle " .. bundle .. weights "bravo", 0, "run it with")
+  t.says("predict --bundle " .. bundle .. places("bravo", "bravo_out"), 0, "3 of 6 NIfTI files")
+  t.equal(made "bravo_out", "sub-1.nii.gz sub-2.nii.gz sub-3.nii.gz")
+end)
+
 t.test("a file by its name is taken, and what differs is in the table", function()
   local predict = script .. " predict" .. weights "heads"
   local text = t.says(predict .. places("heads/sub-1_mask.nii", "m"), 0,

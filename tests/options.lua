@@ -54,7 +54,10 @@ t.test("an option that the program reads changes something", function()
   t.check(not says(script .. " plan --epochs 2 --seed 7", 0, "parameters"):find("warning", 1, true))
   says(recipe("own.lua", "epochs = 3", "epochs = 5") .. " plan --epochs 2", 0,
        "warning: --epochs changes nothing here")
-  says(script .. " plan --batch 4", 0, "warning: --batch changes nothing here")
+  local runs = " --batch 4 --steps 1 --data " .. folder .. " --out " .. folder .. "/own"
+  says(script .. runs, 3, "warning: --batch changes nothing here")
+  -- what others ask of the network goes in such batches
+  t.check(not says(script .. " plan --batch 4", 0, "parameters"):find("warning", 1, true))
   local auto = t.write(folder .. "/auto.lua", (t.read(script):gsub("size = 2", 'size = "auto"')))
   t.check(not says(auto .. " plan --batch 4", 0, "parameters"):find("warning", 1, true))
   local fixed = t.write(folder .. "/fixed.lua", (t.read(script):gsub("cfg.data or ", "")))
@@ -86,6 +89,8 @@ t.test("help of commands that need no script", function()
   says("doctor --help", 0, "segengine doctor data SCRIPT.lua")
   says("doctor -h", 0, "segengine doctor data SCRIPT.lua")
   says("doctor --helf", 2, "doctor takes data SCRIPT.lua or nothing")
+  says("doctor data --help", 0, "segengine doctor data SCRIPT.lua")
+  says("doctor data scripts/brain_unet.lua --help", 0, "options of this recipe")
 end)
 
 t.test("a script without a recipe, asked to do something with one", function()
@@ -98,6 +103,7 @@ local y = seg.nn.relu(x)
        .. "the script with seg.recipe { ... }")
   says(script .. " train", 2, "nothing to train")
   says(script .. " own words", 0, "") -- of a script, for itself
+  says(script .. " export words", 0, "")
 end)
 
 t.test("numbers that do not fit are said as they were given", function()

@@ -22,6 +22,10 @@ for word in ("CR CT DX ES GM IO IVOCT MG MR NM OCT OP OPT PT PX RF RG SM US XA X
   modalities[word] = true
 end
 
+local function modality_of(seen)
+  return modalities[seen.modality] and seen.modality or "other"
+end
+
 -- The spacing of what core.data.seen gives, from the finest axis to the coarsest: files have
 -- them in any order.
 local function sorted_spacing(seen)
@@ -57,7 +61,7 @@ function M.describe(pipeline)
   for i = 1, out.cases do
     local seen = core.data.seen(pipeline, i)
     out.format = (i == 1 or out.format == format_of(seen)) and format_of(seen) or nil
-    if seen.modality then found[modalities[seen.modality] and seen.modality or "other"] = true end
+    if seen.modality then found[modality_of(seen)] = true end
     for k, v in ipairs(sorted_spacing(seen)) do out.spacing[k] = widen(out.spacing[k], v) end
     -- a sequence is not brighter or darker: its mean is part of what it says
     for k, c in ipairs(seen.rank > 1 and seen.channels or {}) do
@@ -124,7 +128,7 @@ function M.differences(kept, source, seen)
         table.concat(util.sorted_keys(said), ", "), table.concat(util.sorted_keys(trained), ", "))
   end
   if kept.modality and seen.modality
-    and not (kept.modality .. ","):find(seen.modality .. ",", 1, true) then
+    and not ("," .. kept.modality .. ","):find("," .. modality_of(seen) .. ",", 1, true) then
     add("modality", "its modality is %s, in training %s", seen.modality, kept.modality)
   end
   if format_of(seen) and kept.format then

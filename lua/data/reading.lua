@@ -72,7 +72,7 @@ local kinds = {
 -- Other words of names of files, folders and series that name nobody.
 local plain = {}
 for word in ([[acq acquisition anat ax axial bold brain case cases ce channel contrast cor coronal
-dir dyn echo enhanced fat frame gd gre head hr image images imagestr imagests imagesval img imgs
+csv dir dyn echo enhanced fat frame gd gre head hr image images imagestr imagests imagesval img imgs
 inv inversion iso isotropic left lesion lung mr mri native neck ni nonfs part patient perf phase
 post pre prostate raw right rec recovery rgb run sag sagittal sample scan scans se series ses
 session slab slice slices space spin sub subject supp task test train training tra tse tumor tumour
@@ -194,6 +194,10 @@ local function options_of(o, people)
         -- a function of the script, which is not kept: that there was one
         out.fields[i].boxed = field.box ~= nil or nil
       end
+    elseif key == "table" then
+      -- a file like it is looked for by its whole name
+      local name = harmless(o.table)
+      out.table = name and M.pattern(name, people) == name and name or nil
     elseif M.knows(key) then
       out[key] = harmless(o[key])
     end

@@ -147,9 +147,13 @@ function M.concat(...)
     end
   end
   if sets.n == 0 then fail("usage", "data.concat: wanted data sets, got nothing") end
-  return derived(sets[1], function()
+  -- a part that was left out of its split adds nothing
+  local filled = {}
+  for _, set in ipairs(sets) do filled[#filled + 1] = not set.none and set or nil end
+  if #filled == 0 then return sets[1] end
+  return derived(filled[1], function()
     local list = {}
-    for i, set in ipairs(sets) do list[i] = set:dataset() end
+    for i, set in ipairs(filled) do list[i] = set:dataset() end
     return core.data.concat(list)
   end)
 end

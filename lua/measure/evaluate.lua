@@ -247,7 +247,10 @@ local function find_part(r, part)
   if part ~= "valid" and part ~= "test" and part ~= "train" then
     util.refuse("--split %s: use train, valid, test or all", part)
   end
-  return r[part] or fail("usage", "the recipe has no %s set", part)
+  return r[part] or fail("usage", "the recipe has no %s set; fix: --split %s, or train with one%s",
+                         part, r.valid and part ~= "valid" and "valid" or "train",
+                         part ~= "train" and ", as by --" .. part .. " 0.2 where it has that option"
+                         or "")
 end
 
 -- Whether the cases of `d` are those of `part` in the run that the weights are

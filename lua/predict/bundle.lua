@@ -143,13 +143,13 @@ local function plain(v, what)
   return out
 end
 
--- predict = { } of a recipe; of the names of its images what reading.lua keeps.
--- What training took needs no second mention.
-local function predict_of(r)
-  local o, source = r.predict, r.train.source
-  local out, patterns = plain(o, "predict"), reading.patterns(o.image)
-  out.image = patterns and (#patterns == 1 and patterns[1] or patterns) or nil
-  if source.options.image == o.image and not source.made_up then out.image = nil end
+-- predict = { } of a recipe. Where `read`, how training read its files, says which of them
+-- are images, that counts: a pattern that was stripped of what may name a patient would take
+-- more files than training did.
+local function predict_of(r, read)
+  local out, patterns = plain(r.predict, "predict"), reading.patterns(r.predict.image)
+  local known = read.options.image or read.made and read.made.options.image
+  out.image = not known and patterns and (#patterns == 1 and patterns[1] or patterns) or nil
   return out
 end
 
@@ -245,11 +245,12 @@ function M.text(r, name, meta, path)
   calibrate.settle(r.predict, meta)
   -- what images may be mirrored along, and what that exchanges
   local flip = util.step(r.train.steps, "flip")
+  local read = read_of(r, meta, path)
   return util.json {
     version = VERSION, network = name, inputs = inputs, output = r.predict.output or names[1],
-    read = read_of(r, meta, path), training = likeness.parse(meta.training, path),
+    read = read, training = likeness.parse(meta.training, path),
     prepare = rows_of(steps),
-    flip = flip and rows_of("flip " .. flip)[1], predict = predict_of(r),
+    flip = flip and rows_of("flip " .. flip)[1], predict = predict_of(r, read),
     run = { batch = v.batch, precision = v.precision, bucket = batch.bucket,
             -- only false is said: what programs before this option read has no such word
             multiple = batch.multiple, winograd = v.winograd and nil,

@@ -52,7 +52,7 @@ local function nifti_folder(path, asked)
     set = set:filter(function(case) return not drop[case.key] end)
   end
   if patterns then
-    choosing.say_taken(asked, #set:dataset():cases(), #names, patterns, "NIfTI files")
+    choosing.say_taken(asked, #set:dataset():cases() * #patterns, #names, patterns, "NIfTI files")
   end
   return set, "nifti"
 end
@@ -235,8 +235,14 @@ function open.npy(path, o, asked)
   return data.cases { fields = fields, cases = cases }, "npy"
 end
 
+-- Refuses --image where nothing is chosen by it.
+local function refuse_pattern(why)
+  if config.line.flags.image then util.refuse("--image: %s; leave it out", why) end
+end
+
 -- Patients of OpenKBP: a folder pt_N, or one of such folders.
 function open.openkbp(path, _, asked)
+  refuse_pattern("OpenKBP has its files called as the challenge does")
   local fields, cases = {}, {}
   for _, name in ipairs { "ct", "structures", "possible", "beams" } do
     if asked.wanted[name] then
@@ -341,12 +347,13 @@ function open.csv(path, o, asked)
   local folder, name = path:match("^(.*)/([^/]*)$")
   if stat.kind == "folder" then
     folder, name = path, o.table and util.exists(path .. "/" .. o.table) and o.table or nil
-  elseif not path:lower():match("%.[ct]sv$") then
-    name = nil
+  else
+    name = path:lower():match("%.[ct]sv$") and (name or path) or nil
   end
-  if name or stat.kind == "file" and path == name then
+  if name then
+    refuse_pattern("a table names its files")
     local kind = fields[1].read or "table"
-    return data.csv { root = folder or ".", table = name or path, separator = o.separator,
+    return data.csv { root = folder or ".", table = name, separator = o.separator,
                       key = o.key, patient = "file", fields = fields, labels = o.labels },
            kind == "image" and "images" or kind
   end

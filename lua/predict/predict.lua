@@ -196,7 +196,7 @@ end
 --   case, outputs = files, values = the columns of the table, warnings, error = { kind=,
 --   text= } of a case that failed; left_out: files that were no case, with why
 local function json_of(w, out, code)
-  local values, cases, left_out = results.by_case(w.rows), {}, {}
+  local values, cases, left_out = results.by_case(w.rows), util.list {}, util.list {}
   for place, case in ipairs(w.cases) do
     local e, outputs = w.failures[place], {}
     for i, ending in ipairs(w.endings) do outputs[i] = w.base[place] .. ending end
@@ -242,6 +242,7 @@ end
 -- The table of what was found, and how many files of before are gone. -> exit code
 local function finish(w, out, there)
   local file, json = out .. "/predictions.csv", config.line.flags.json
+  if w.collect then w.collect() end
   add_differs(w)
   if w.finish then w.finish(file) end
   if not json and #w.rows > 1 then
@@ -249,8 +250,8 @@ local function finish(w, out, there)
   end
   if config.line.flags.zip then write_zip(w, config.line.flags.zip, file) end
   if there > 0 then
-    show.line("%s: %d file%s of before %s replaced", out, there, there == 1 and "" or "s",
-              there == 1 and "was" or "were")
+    show.line("%s: %s of before %s replaced%s", out, util.plural(there, "file"),
+              there == 1 and "was" or "were", next(w.failures) and " or removed" or "")
   end
   local code = say_failed(w)
   if json then print(util.json(json_of(w, out, code))) end
@@ -268,6 +269,8 @@ local function tolerate(each, w)
   function each.failed(place, why, kind)
     w.first = w.first or { why = why, kind = kind }
     w.failures[place] = { why = why, kind = kind }
+    -- what an earlier call made of this case is not what this one found
+    for _, ending in ipairs(w.endings) do sys.remove(w.base[place] .. ending) end
     show.aside("warning: %s: not predicted: %s", w.cases[place].key, why)
   end
 end
@@ -336,7 +339,7 @@ function M.command(r, name)
   local ok, code = pcall(predict, r, name)
   if ok then return code end
   local kind, text = sys.kind(tostring(code)), tostring(code)
-  print(util.json { cases = {}, error = { kind = kind, text = text } })
+  print(util.json { cases = util.list {}, error = { kind = kind, text = text } })
   error(code, 0)
 end
 

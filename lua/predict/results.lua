@@ -361,7 +361,11 @@ function M.by_case(rows)
     local values = {}
     for k = 2, #rows[1] do
       local cell = rows[i][k]
-      if rows[1][k] ~= "file" then values[rows[1][k]] = tonumber(cell) or cell end
+      local column = rows[1][k]
+      if column ~= "file" then
+        -- a class may be called "007"
+        values[column] = column ~= "class" and tonumber(cell) or cell
+      end
     end
     out[rows[i][1]] = values
   end
@@ -425,12 +429,15 @@ function M.numbers(r, w, steps)
   end
 
   -- sequences of like length come together, the table is in the order of the cases
-  function w.finish(path)
-    local lines = {}
+  function w.collect()
     for place = 1, #w.cases do
       -- one that failed has none
       if found[place] then w.rows[#w.rows + 1] = found[place] end
     end
+  end
+
+  function w.finish(path)
+    local lines = {}
     for i, row in ipairs(w.rows) do
       local cells = {}
       for k, cell in ipairs(row) do cells[k] = csv_cell(cell) end
