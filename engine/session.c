@@ -68,10 +68,11 @@ static bool has_room(const Session *s)
     if (s->be->room && !s->be->room(s->dev, &room)) return false;
     if (wanted <= room) return true;
     return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE, wanted, room,
-                       "no memory: the weights%s want %zu bytes, %zu are free; "
-                       "fix: a smaller network, or a machine with more memory",
-                       s->trains ? ", gradients and moments" : "", wanted,
-                       room);
+                       "%sno memory: the weights%s want %zu bytes, %zu are "
+                       "free; fix: a smaller network, or a %s with more memory",
+                       s->be->room ? "GPU: " : "",
+                       s->trains ? ", gradients and moments" : "", wanted, room,
+                       s->be->room ? "GPU" : "machine");
 }
 
 /* A parameter that the loss does not depend on, as those of an output that is

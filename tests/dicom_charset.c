@@ -175,9 +175,10 @@ TEST(dicom_charset_of_any_bytes_is_utf8)
         unsigned odd;
         while (n < 30) {
             seed = seed * 1664525 + 1013904223;
-            const char *piece = pieces[seed >> 8 & 7];
-            if ((seed >> 28) < 2 && (seed >> 8 & 7) < 6)
-                n += (size_t)snprintf(text + n, sizeof text - n, "%s", piece);
+            const unsigned piece = seed >> 8 & 7;
+            if ((seed >> 28) < 2 && piece < 6)
+                n += (size_t)snprintf(text + n, sizeof text - n, "%s",
+                                      pieces[piece]);
             else
                 text[n++] = (char)(seed >> 20);
         }
