@@ -263,8 +263,12 @@ TEST(gpu_is_too_small)
         emu_set_device(80, 1, "ok", bytes);
         ok = one_life(&n, &o);
         if (!ok) {
-            // before the first block of the weights is there
-            said("GPU: ", "are free; fix: a smaller network", 0);
+            // weights that do not fit are refused before there are any
+            char want[64] = "are free; fix: a smaller network, or a GPU";
+            if (!strstr(err_text(), "the weights"))
+                snprintf(want, sizeof want, "of %zu free: use a smaller batch",
+                         bytes);
+            said("GPU: ", bytes > 256 ? want : "use a smaller batch", 0);
             size_t room, wanted = err_wanted(&room);
             EXPECT(wanted > room && room <= bytes);
         }
