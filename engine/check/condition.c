@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FEW = 16 }; // the share of elements whose e excuses no others
 static const double FACTOR = 16, MOST = 16 * CONDITION_MOST;
 
 static int by_size(const void *a, const void *b)
@@ -28,11 +27,10 @@ double *condition_room(const double *plain, const double *want, int64_t count,
         if (isfinite(want[i])) squares += want[i] * want[i];
     }
     qsort(room, (size_t)count, sizeof *room, by_size);
-    const int64_t few = count / FEW > 1 ? count / FEW : 1;
-    const double usual = room[count - few];
+    const double median = room[count / 2];
     const double rms = sqrt(squares / (double)count);
     for (int64_t i = 0; i < count; i++) {
-        const double e = fmax(error_at(plain, want, i), usual);
+        const double e = fmax(error_at(plain, want, i), median);
         room[i] = fmin(FACTOR * e, MOST * fmax(fabs(want[i]), rms));
     }
     return room;

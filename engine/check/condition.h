@@ -13,12 +13,10 @@
 
 /* Of each element what it may be off by beside the row's own bound:
  *
- *     16 max(e, the e that 15 of 16 elements are below),
- *     at most 2^-10 max(|want|, rms of want)
+ *     16 max(e, median of e), at most 2^-10 max(|want|, rms of want)
  *
- * The second stands in for an e that is small by chance, as where a softmax of
- * logits far apart is 1 in one channel and next to 0 in all others. The few
- * elements above it excuse no others. 16: fast kernels add in
+ * The median stands in for an e that is small by chance. Neither that nor e is
+ * moved by a few bad rows, so those excuse no others. 16: fast kernels add in
  * float what the plain loops add in double. The most is there for cases in
  * which e is of the size of the result: they must fail, as nothing can be said
  * of them. NULL without memory. */
