@@ -39,7 +39,10 @@ step "stderr closed" code 0 '$PROGRAM $recipe --out $tmp/o2 2>&-'
 step "stdin closed" code 0 '$PROGRAM $recipe --out $tmp/o3 <&-'
 # shellcheck disable=SC2086  # two words
 step "nothing printed into a file of the run" code 1 \
-    'grep -rl "dice per case" $tmp/o1 --include=.lock --include="*.safetensors" --include=log.txt'
+    'grep -rl "dice per case" $tmp/o1 --include=.lock --include="*.safetensors"'
+# which has its results once, from the program itself
+step "nor into its log" code 0 \
+    'test "$(grep -c "dice per case" $tmp/o1/brain_unet/001/log.txt)" = 1'
 
 # limits
 step "files of 1 KiB" says 1 'ulimit -f 1; $PROGRAM $recipe --quiet --out $tmp/o4' "ulimit -f"
@@ -102,8 +105,8 @@ step "no room for made-up patients: not kept in part" \
 step "no room for checkpoints: said first, no run left" \
     full 3m 1 '$PROGRAM $recipe --out $tmp/disk; c=$?; ls $tmp/disk | grep -q . && c=9; exit $c' "checkpoints want"
 step "full in the middle: three lost saves end it, the file before is whole" \
-    full 8m 1 '$PROGRAM $recipe --quiet --epochs 100000 --save_every 100000 --keep_last 0 --out $tmp/disk & p=$!; sleep 1; dd if=/dev/zero of=$tmp/disk/fill bs=1k 2>/dev/null; wait $p; c=$?; $PROGRAM inspect $tmp/disk/brain_unet/001/checkpoint_last.safetensors || c=9; exit $c' "checksums are right"
+    full 8m 1 '$PROGRAM $recipe --quiet --epochs 100000 --save_every 100000 --keep_last 0 --out $tmp/disk & p=$!; until [ -e $tmp/disk/brain_unet/001/checkpoint_last.safetensors ]; do sleep 0.1; done; sleep 0.5; dd if=/dev/zero of=$tmp/disk/fill bs=1k 2>/dev/null; wait $p; c=$?; $PROGRAM inspect $tmp/disk/brain_unet/001/checkpoint_last.safetensors || c=9; exit $c' "checksums are right"
 step "full for a while: the run goes on" \
-    full 8m 143 '$PROGRAM $recipe --epochs 100000 --save_every 100000 --keep_last 0 --out $tmp/disk & p=$!; sleep 1; dd if=/dev/zero of=$tmp/disk/fill bs=1k 2>/dev/null; sleep 2; rm $tmp/disk/fill; sleep 5; kill -TERM $p; wait $p; c=$?; $PROGRAM inspect $tmp/disk/brain_unet/001/checkpoint_last.safetensors || c=9; exit $c' "trying again"
+    full 8m 143 '$PROGRAM $recipe --epochs 100000 --save_every 100000 --keep_last 0 --out $tmp/disk & p=$!; until [ -e $tmp/disk/brain_unet/001/checkpoint_last.safetensors ]; do sleep 0.1; done; sleep 0.5; dd if=/dev/zero of=$tmp/disk/fill bs=1k 2>/dev/null; sleep 2; rm $tmp/disk/fill; sleep 5; kill -TERM $p; wait $p; c=$?; $PROGRAM inspect $tmp/disk/brain_unet/001/checkpoint_last.safetensors || c=9; exit $c' "trying again"
 }
 finish

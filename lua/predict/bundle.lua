@@ -111,7 +111,7 @@ end
 local function read_of(r, meta, path)
   local kept = reading.parse(meta.read, path)
   local read = reading.of(reading.merged(kept, r.train.source))
-  for _, name in ipairs { "image", "mask" } do
+  for _, name in ipairs { "image", "mask", "table" } do
     -- those of the weights were compared with the names of patients
     if kept then read.options[name] = kept.options[name] or read.options[name] end
     if kept and kept.made and read.made then
