@@ -20,7 +20,7 @@ end
 function M.check_file(file, option)
   local stat = core.sys.stat(file)
   if stat and stat.kind == "folder" then
-    util.refuse("--%s %s: is a folder; give the name of a file", option, file)
+    util.refuse("--%s %s: that is a folder; give the name of a file", option, file)
   end
   M.check_folder(file:match("^(.+)/[^/]*$") or file:match("^/") or ".", option)
 end

@@ -135,7 +135,7 @@ t.test("a place that cannot be written is found out before data is opened", func
     t.check(not text:find("made-up", 1, true), "data was opened: " .. text)
   end
   says(check .. "--trace " .. folder .. " --out " .. folder, 2,
-       "is a folder; give the name of a file")
+       "that is a folder; give the name of a file")
 end)
 
 t.test("the log of a run has its results", function()

@@ -474,7 +474,7 @@ seg.recipe { inputs = { ct, possible, dose }, outputs = { dose = y }, loss = nn.
   t.equal(batch.dose:get(1, 1, 10, 40, 40), 0)
   -- the archive that the challenge takes: Python reads the same files out of it
   t.says(predict .. "/kbp --zip " .. folder .. "/submit --out " .. folder .. "/zipped", 2,
-         "is a folder; give the name of a file")
+         "that is a folder; give the name of a file")
   run(predict .. "/kbp --overlays --zip " .. folder .. "/a/b.zip --out " .. folder .. "/zipped")
   run(predict .. "/kbp --zip " .. folder .. "/c.zip --threads 1 --out " .. folder .. "/zipped")
   t.check(bytes("a/b.zip") == bytes("c.zip"), "other bytes of the same results")
