@@ -152,6 +152,65 @@ bool mask_new(const Grid *g, bool fractions, Volume *out)
     return true;
 }
 
+static bool is_number(const char *wanted, int32_t number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "#%d", number);
+    return !strcmp(wanted, text);
+}
+
+// "\"BODY\", \"PTV\", ..." as long as there is room; of one `name` alone, the
+// numbers of the parts that have it
+static const char *list_parts(const MaskPart *part, int32_t count,
+                              const char *name, char *text, size_t room)
+{
+    size_t used = 0;
+    *text = 0;
+    for (int32_t k = 0; k < count && used < room; k++) {
+        const MaskPart *m = &part[k];
+        const char *comma = used ? ", " : "";
+        if (name && strcmp(m->name, name)) continue;
+        int n =
+            name ? snprintf(text + used, room - used, "%s%d", comma, m->number)
+                 : snprintf(text + used, room - used, "%s\"%s\"", comma,
+                            m->name);
+        if (n > 0) used += (size_t)n;
+    }
+    return text;
+}
+
+bool mask_choose(const Walk *w, const char *what, uint32_t tag,
+                 const DicomMaskOptions *o, MaskPart *part, int32_t count)
+{
+    char list[ERR_MAX / 2];
+    for (int32_t n = 0; n < o->segment_count; n++) {
+        const char *name = o->segments[n];
+        MaskPart *hit = NULL;
+        int hits = 0;
+        for (int32_t k = 0; k < count; k++)
+            if (!strcmp(part[k].name, name)) hit = &part[k], hits++;
+        // a name that looks like a number is a name first
+        for (int32_t k = 0, none = !hits; none && k < count; k++)
+            if (is_number(name, part[k].number)) hit = &part[k], hits++;
+        if (hits > 1)
+            return dicom_fail(
+                w->path, tag,
+                "take one by its number: segments = {\"#NUMBER\"}",
+                "%d %ss called \"%s\", need 1; their numbers are %s", hits,
+                what, name, list_parts(part, count, name, list, sizeof list));
+        if (!hits)
+            return dicom_fail(
+                w->path, tag, NULL, "0 %ss called \"%s\", need 1; there are %s",
+                what, name, list_parts(part, count, NULL, list, sizeof list));
+        if (hit->label)
+            return dicom_fail(w->path, tag, NULL,
+                              "%s \"%s\" (number %d) is asked for twice", what,
+                              hit->name, hit->number);
+        hit->label = (uint8_t)(n + 1);
+    }
+    return true;
+}
+
 bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
                   int64_t voxels)
 {

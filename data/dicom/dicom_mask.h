@@ -47,6 +47,20 @@ bool mask_resample(const MaskTarget *target, Volume *mask);
 /* A zeroed mask on a grid: labels (U8), or fractions (F32). */
 bool mask_new(const Grid *grid, bool fractions, Volume *out);
 
+/* A segment of a segmentation object, or a region of a structure set. */
+typedef struct MaskPart {
+    int32_t number;
+    const char *name;
+    uint8_t label; // what it becomes; 0: not wanted
+} MaskPart;
+
+/* The label of each part that the option `segments` names: the place of its
+ * name there, from 1. "#2" is the part with number 2 where none is called so.
+ * what, tag: "segment" or "region" and the tag of its name, for reasons. */
+bool mask_choose(const Walk *w, const char *what, uint32_t tag,
+                 const DicomMaskOptions *options, MaskPart *part,
+                 int32_t count);
+
 /* Two segments share voxels, which one label each cannot say; returns false. */
 bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
                   int64_t voxels);

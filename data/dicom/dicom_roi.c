@@ -1,7 +1,6 @@
 /* dicom_roi.c -- see dicom_roi.h. */
 #include "dicom_roi.h"
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,39 +86,10 @@ bool roi_read(Structure *s)
     return true;
 }
 
-bool roi_is_number(const char *wanted, int32_t number)
+// each region becomes its number, as none is named
+static bool keep_numbers(Structure *s)
 {
-    char text[16];
-    snprintf(text, sizeof text, "#%d", number);
-    return !strcmp(wanted, text);
-}
-
-// "\"BODY\", \"PTV\", ..." as long as there is room; of one `name` alone, the
-// numbers of the regions that have it
-static const char *list_names(const Structure *s, const char *name, char *text,
-                              size_t room)
-{
-    size_t used = 0;
-    *text = 0;
-    for (int32_t k = 0; k < s->count && used < room; k++) {
-        const Region *r = &s->region[k];
-        if (name && strcmp(r->name, name)) continue;
-        int n = name ? snprintf(text + used, room - used, "%s%d",
-                                used ? ", " : "", r->number)
-                     : snprintf(text + used, room - used, "%s\"%.40s\"",
-                                used ? ", " : "", r->name);
-        if (n > 0) used += (size_t)n;
-    }
-    return text;
-}
-
-// what each region becomes
-bool roi_choose(Structure *s)
-{
-    const DicomMaskOptions *o = s->options;
-    int32_t wanted = o->segments ? o->segment_count : s->count;
-    char names[400];
-    for (int32_t k = 0; !o->segments && k < s->count; k++) {
+    for (int32_t k = 0; k < s->count; k++) {
         Region *r = &s->region[k];
         if (r->number < 1 || r->number > LABELS)
             return dicom_fail(s->w->path, TAG_ROINumber,
@@ -127,31 +97,25 @@ bool roi_choose(Structure *s)
                               "ROINumber %d, need 1 to %d", r->number, LABELS);
         r->label = (uint8_t)r->number;
     }
-    for (int32_t n = 0; o->segments && n < o->segment_count; n++) {
-        const char *name = o->segments[n];
-        Region *hit = NULL;
-        int hits = 0;
+    return true;
+}
+
+bool roi_choose(Structure *s)
+{
+    const DicomMaskOptions *o = s->options;
+    const int32_t wanted = o->segments ? o->segment_count : s->count;
+    if (o->segments) {
+        MaskPart *part = ARENA_NEW(&s->arena, MaskPart, s->count);
+        if (!part) return false;
         for (int32_t k = 0; k < s->count; k++)
-            if (!strcmp(s->region[k].name, name)) hit = &s->region[k], hits++;
-        // a name that looks like a number is a name first
-        for (int32_t k = 0, none = !hits; none && k < s->count; k++)
-            if (roi_is_number(name, s->region[k].number))
-                hit = &s->region[k], hits++;
-        if (hits > 1)
-            return dicom_fail(
-                s->w->path, TAG_ROIName,
-                "take one by its number: segments = {\"#NUMBER\"}",
-                "%d regions called \"%s\", need 1; their numbers are %s", hits,
-                name, list_names(s, name, names, sizeof names));
-        if (!hits)
-            return dicom_fail(s->w->path, TAG_ROIName, NULL,
-                              "0 regions called \"%s\", need 1; there are %s",
-                              name, list_names(s, NULL, names, sizeof names));
-        if (hit->label)
-            return dicom_fail(s->w->path, TAG_ROIName, NULL,
-                              "region \"%s\" (number %d) is asked for twice",
-                              hit->name, hit->number);
-        hit->label = (uint8_t)(n + 1);
+            part[k] = (MaskPart){.number = s->region[k].number,
+                                 .name = s->region[k].name};
+        if (!mask_choose(s->w, "region", TAG_ROIName, o, part, s->count))
+            return false;
+        for (int32_t k = 0; k < s->count; k++)
+            s->region[k].label = part[k].label;
+    } else if (!keep_numbers(s)) {
+        return false;
     }
     return !o->fractions || wanted == 1 ||
            dicom_fail(s->w->path, TAG_StructureSetROISequence,

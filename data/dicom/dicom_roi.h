@@ -33,8 +33,4 @@ bool roi_choose(Structure *s);
 /* A whole number below `item`; 0 and *found false when it is absent. */
 bool roi_number(const Walk *w, uint32_t item, int tag, int32_t *out,
                 bool *found);
-
-/* Is `wanted` a region or segment by its number: "#" and digits, which are
- * `number`? */
-bool roi_is_number(const char *wanted, int32_t number);
 #endif

@@ -9,7 +9,7 @@
 #include "dicom_file.h"
 #include "dicom_frames.h"
 #include "dicom_group.h"
-#include "dicom_roi.h"
+#include "dicom_mask.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,26 +74,29 @@ static bool read_type(Seg *s)
                             s->most);
 }
 
-// "1, 4": the segments of this name
-static const char *numbers_of(const Seg *s, const char *name, char *text,
-                              size_t room)
+// which segments are wanted: without a wish all, each by its number
+static bool choose_segments(Seg *s, const DicomMaskOptions *o)
 {
-    size_t used = 0;
-    *text = 0;
-    for (int n = 1; n <= SEGMENTS && used < room; n++) {
-        if (!s->name[n] || strcmp(s->name[n], name)) continue;
-        int wrote =
-            snprintf(text + used, room - used, "%s%d", used ? ", " : "", n);
-        if (wrote > 0) used += (size_t)wrote;
+    MaskPart part[SEGMENTS];
+    int32_t count = 0;
+    for (int n = 1; n <= SEGMENTS; n++)
+        if (s->name[n])
+            part[count++] = (MaskPart){.number = n, .name = s->name[n]};
+    if (o->segments &&
+        !mask_choose(s->w, "segment", TAG_SegmentLabel, o, part, count))
+        return false;
+    for (int32_t k = 0; k < count; k++) {
+        const int32_t n = part[k].number;
+        s->label[n] = o->segments ? part[k].label : (uint8_t)n;
+        s->wanted += s->label[n] > 0;
     }
-    return text;
+    return true;
 }
 
 // names and numbers of the segments, and which of them are wanted
 static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
 {
     const Walk *w = s->w;
-    char numbers[200];
     uint32_t end, first = group_items(w, WALK_ROOT, TAG_SegmentSequence, &end);
     if (first == WALK_ROOT)
         return dicom_fail(w->path, TAG_SegmentSequence, NULL,
@@ -114,45 +117,8 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
         s->name[n] =
             header_text(w, walk_find(w, i, TAG_SegmentLabel), arena, NULL);
         if (!s->name[n]) return false;
-        // without a wish every segment keeps its number
-        if (!o->segments) s->label[n] = (uint8_t)n;
     }
-    // names are what users know; a name must mean one segment
-    for (int32_t k = 0; o->segments && k < o->segment_count; k++) {
-        int hits = 0;
-        int hit = 0;
-        for (int n = 1; n <= SEGMENTS; n++)
-            if (s->name[n] && !strcmp(s->name[n], o->segments[k]))
-                hit = n, hits++;
-        // a name that looks like a number is a name first
-        for (int n = 1, none = !hits; none && n <= SEGMENTS; n++)
-            if (s->name[n] && roi_is_number(o->segments[k], n)) hit = n, hits++;
-        if (hits == 1 && s->label[hit])
-            return dicom_fail(w->path, TAG_SegmentLabel, NULL,
-                              "segment \"%s\" (number %d) is asked for twice",
-                              s->name[hit], hit);
-        if (hits > 1)
-            return dicom_fail(
-                w->path, TAG_SegmentLabel,
-                "take one by its number: segments = {\"#NUMBER\"}",
-                "%d segments called \"%s\", need 1; their numbers are %s", hits,
-                o->segments[k],
-                numbers_of(s, o->segments[k], numbers, sizeof numbers));
-        if (!hits) {
-            const char *have = "";
-            for (int n = SEGMENTS; n; n--)
-                if (s->name[n])
-                    // built from the last to the first, so that it reads in
-                    // order
-                    have = arena_printf(arena, "\"%s\"%s%s", s->name[n],
-                                        *have ? ", " : "", have);
-            return dicom_fail(w->path, TAG_SegmentLabel, NULL,
-                              "0 segments called \"%s\", need 1; there are %s",
-                              o->segments[k], have ? have : "?");
-        }
-        s->label[hit] = (uint8_t)(k + 1);
-    }
-    for (int n = 1; n <= SEGMENTS; n++) s->wanted += s->label[n] > 0;
+    if (!choose_segments(s, o)) return false;
     if (o->fractions && s->wanted != 1)
         return dicom_fail(w->path, TAG_SegmentSequence,
                           "name the segments: segments = {\"...\"}",
