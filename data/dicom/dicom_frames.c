@@ -273,23 +273,15 @@ static const uint8_t *frame_bytes(const Walk *w, const uint32_t *start,
     return *joined;
 }
 
-// row 30: each frame is a JPEG of the right kind that ends. A stream that was
-// cut off would be filled with grey, not refused.
-static bool check_jpegs(const Walk *w, const DicomHeader *h)
+// row 30: a frame is a JPEG of the right kind that ends. A stream that was cut
+// off would be filled with grey, not refused.
+static bool check_jpeg(const Walk *w, const DicomHeader *h,
+                       const uint32_t *start, uint8_t **joined)
 {
-    uint32_t *start;
-    uint8_t *joined = NULL;
-    if (!find_frames(w, h, &start)) return false;
-    bool ok = true;
-    for (int32_t f = 0; ok && f < h->frames; f++) {
-        size_t n;
-        const uint8_t *p = frame_bytes(w, start + f, &joined, &n);
-        ok = p && jpeg_header(w, h, p, n) &&
-             (jpeg_bytes(p, n) || jpeg_fail(w, "no end of image"));
-    }
-    mem_free(joined);
-    mem_free(start);
-    return ok;
+    size_t n;
+    const uint8_t *p = frame_bytes(w, start, joined, &n);
+    return p && jpeg_header(w, h, p, n) &&
+           (jpeg_bytes(p, n) || jpeg_fail(w, "no end of image"));
 }
 
 // rows 23 to 28 and 30: as many fragments as frames, the table of offsets, and
@@ -312,12 +304,14 @@ static bool check_encapsulated(const Walk *w, const DicomHeader *h)
         return dicom_fail(w->path, TAG_BitsAllocated, NULL,
                           "BitsAllocated %d in compressed pixels",
                           h->allocated);
-    if (!is_rle(h)) return check_jpegs(w, h);
     uint32_t *start;
+    uint8_t *joined = NULL;
     if (!find_frames(w, h, &start)) return false;
     bool ok = true;
     for (int32_t f = 0; ok && f < h->frames; f++)
-        ok = rle_frame(w, h, &w->element[start[f]], NULL);
+        ok = is_rle(h) ? rle_frame(w, h, &w->element[start[f]], NULL)
+                       : check_jpeg(w, h, start + f, &joined);
+    mem_free(joined);
     mem_free(start);
     return ok;
 }
