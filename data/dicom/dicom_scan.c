@@ -55,8 +55,9 @@ typedef struct Search {
     List paths;   // of const char *
     List visited; // of Place: folders
     int passed;   // pipes, sockets, devices
-    List closed;  // of DicomLeftOut: folders that cannot be opened
-    bool lenient; // they do not end the search
+    // of DicomLeftOut: takes folders that cannot be opened; NULL: one ends the
+    // search
+    List *left_out;
 } Search;
 
 static int compare_names(const void *a, const void *b)
@@ -139,8 +140,8 @@ static bool collect(Search *s, const char *path, int depth)
     Arena scratch = {0};
     bool ok = false;
     if (!list_folder(path, &scratch, &names)) {
-        TRY(depth && s->lenient && err_kind() == ERR_DATA);
-        ok = add_left_out(&s->closed, DICOM_LEFT_DAMAGED, path, s->arena);
+        TRY(depth && s->left_out && err_kind() == ERR_DATA);
+        ok = add_left_out(s->left_out, DICOM_LEFT_DAMAGED, path, s->arena);
         goto done;
     }
     size_t n = strlen(path);
@@ -363,8 +364,9 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                 DicomIndex *out)
 {
     *out = (DicomIndex){.root = root};
-    Search s = {.arena = arena, .lenient = options && options->skip_damaged};
+    const bool lenient = options && options->skip_damaged;
     Finding found = {0};
+    Search s = {.arena = arena, .left_out = lenient ? &found.left_out : NULL};
     bool ok = false;
     struct stat st = {.st_mode = 0};
     TRY(out->root = arena_strdup(arena, root));
@@ -377,20 +379,15 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
     const char **paths = s.paths.items;
     for (size_t i = 0; i < s.paths.count; i++)
         TRY(examine(paths[i], options, alone, arena, &found));
-    for (size_t i = 0; i < s.closed.count; i++) {
-        DicomLeftOut *slot = list_add(&found.left_out, sizeof *slot);
-        TRY(slot);
-        *slot = ((const DicomLeftOut *)s.closed.items)[i];
-    }
     if (found.left_out.count)
         qsort(found.left_out.items, found.left_out.count, sizeof(DicomLeftOut),
               by_left_out_path);
     judge(&found);
-    if (found.damaged == 1 && !s.lenient) {
+    if (found.damaged == 1 && !lenient) {
         fail_data("%s", found.first);
         goto done;
     }
-    if (found.damaged && !s.lenient) {
+    if (found.damaged && !lenient) {
         fail_data("%s (and %d more damaged files below %s)", found.first,
                   found.damaged - 1, root);
         goto done;
@@ -421,7 +418,6 @@ done:
     mem_free(s.visited.items);
     mem_free(found.headers.items);
     mem_free(found.left_out.items);
-    mem_free(s.closed.items);
     return ok;
 }
 
