@@ -92,8 +92,8 @@ static bool has_charset(const WalkElement *e)
            vr == VR('L', 'T') || vr == VR('S', 'T') || vr == VR('U', 'T');
 }
 
-bool header_odd_text(const Walk *w, uint32_t tag, unsigned odd,
-                     const char *where, DicomNotes *notes)
+bool header_odd_text(uint32_t tag, unsigned odd, const char *where,
+                     DicomNotes *notes)
 {
     static const struct {
         unsigned odd;
@@ -111,7 +111,6 @@ bool header_odd_text(const Walk *w, uint32_t tag, unsigned odd,
          "modules, package libc6 or glibc-gconv-extra), bytes shown as "
          "\\xNN"},
     };
-    (void)w;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if ((odd & kinds[i].odd) &&
             !dicom_note(notes, true, where, tag, "%s", kinds[i].text))
@@ -385,7 +384,7 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
     if (!h->has_pixels)
         return dicom_fail(path, TAG_SOPClassUID, NULL, "not an image (%s)",
                           dicom_class_name(h->sop_class));
-    if (!header_odd_text(w, h->odd_text_tag, h->odd_text, where, notes))
+    if (!header_odd_text(h->odd_text_tag, h->odd_text, where, notes))
         return false;
     int32_t sign = 0;
     // SamplesPerPixel may be absent in old files

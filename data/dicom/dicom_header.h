@@ -82,8 +82,8 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena,
                         unsigned *odd);
 
 /* Notes of texts in `tag` whose *odd is not 0. */
-bool header_odd_text(const Walk *w, uint32_t tag, unsigned odd,
-                     const char *where, DicomNotes *notes);
+bool header_odd_text(uint32_t tag, unsigned odd, const char *where,
+                     DicomNotes *notes);
 
 /* Exactly `count` decimal numbers (DS or IS) into out. false when
  * there is a reason; *found is false when e is NULL or empty. */

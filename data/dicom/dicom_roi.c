@@ -58,7 +58,7 @@ bool roi_read(Structure *s)
             header_text(w, walk_find(w, i, TAG_ReferencedFrameOfReferenceUID),
                         &s->arena, NULL);
         if (!r->name || !r->frame_uid ||
-            !header_odd_text(w, TAG_ROIName, odd, s->where, s->notes))
+            !header_odd_text(TAG_ROIName, odd, s->where, s->notes))
             return false;
     }
     qsort(s->region, (size_t)s->count, sizeof *r, compare_regions);
