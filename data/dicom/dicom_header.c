@@ -512,7 +512,6 @@ static bool check_rescale(const Walk *w, const DicomOptions *o,
         return dicom_fail(w->path, TAG_RescaleIntercept, "assume_hu = true",
                           "CT without RescaleIntercept");
     h->units = units_by(w, g, h);
-    h->inverted = h->monochrome1 && !h->units;
     return true;
 }
 

@@ -31,7 +31,7 @@ typedef struct DicomHeader {
     bool is_signed, monochrome1; /* PixelRepresentation 1; MONOCHROME1     */
     const char *units; /* element by which values are quantities (units_by);
                         * NULL: none, or not asked                         */
-    bool inverted;     /* MONOCHROME1 of values without a unit, and no mask  */
+    bool inverted;     /* of the slices of an image: dicom_load decides it   */
     bool has_padding;  /* PixelPaddingValue of at most 16 bits               */
     int32_t padding;   /* what is stored where nothing was measured          */
     bool has_pixels;   /* a PixelData element                         */

@@ -401,14 +401,11 @@ done:
 }
 
 // The values of a mask are class numbers, which MONOCHROME1 does not change.
-static bool keep_labels(const DicomSeries *mask, DicomHeader *h, int32_t n,
-                        DicomNotes *notes)
+static bool keep_labels(const DicomSeries *mask, const DicomHeader *h,
+                        int32_t n, DicomNotes *notes)
 {
     bool any = false;
-    for (int32_t i = 0; i < n; i++) {
-        any = any || h[i].monochrome1;
-        h[i].inverted = false;
-    }
+    for (int32_t i = 0; i < n; i++) any = any || h[i].monochrome1;
     return !any ||
            dicom_note(notes, false, mask->folder, TAG_PhotometricInterpretation,
                       "MONOCHROME1 not inverted: values are labels");
