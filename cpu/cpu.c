@@ -172,8 +172,6 @@ static void host_trace(void *dev, Trace *t)
     .copy = host_copy, .from_user = host_from_user, .to_user = host_to_user, \
     .sync = host_sync, .trace = host_trace
 
-/* KERNEL_yes and KERNEL_no are chosen by a row's columns for gradient and
- * space: what it lacks becomes NULL, and no such function need exist. */
 const Backend backend_ref = {
     .name = "ref",
     .real = F64,
@@ -183,10 +181,7 @@ const Backend backend_ref = {
     .update = ref_update,
     .blend = ref_blend,
     .sum_squares = ref_sum_squares,
-#define OP(name, in, shape, grad, keep, sp, ...)       \
-    .fwd[OP_##name] = ref_##name##_fwd,                \
-    .bwd[OP_##name] = KERNEL_##grad(ref_##name##_bwd), \
-    .space[OP_##name] = KERNEL_##sp(ref_##name##_space),
+#define OP(name, in, shape, grad, keep, sp, ...) KERNELS(ref, name, grad, sp)
 #include "ops.def"
 };
 
@@ -199,16 +194,13 @@ const Backend backend_plain = {
     .update = cpu_update,
     .blend = cpu_blend,
     .sum_squares = cpu_sum_squares,
-#define OP(name, in, shape, grad, keep, sp, ...)         \
-    .fwd[OP_##name] = plain_##name##_fwd,                \
-    .bwd[OP_##name] = KERNEL_##grad(plain_##name##_bwd), \
-    .space[OP_##name] = KERNEL_##sp(plain_##name##_space),
+#define OP(name, in, shape, grad, keep, sp, ...) KERNELS(plain, name, grad, sp)
 #include "ops.def"
 };
 
 /* cpu/ref in float, or a kernel of the same name in cpu/. */
-#define ROW_plain(f) plain_##f
-#define ROW_fast(f)  cpu_##f
+#define PATH_plain plain
+#define PATH_fast  cpu
 
 const Backend backend_cpu = {
     .name = "cpu",
@@ -226,8 +218,6 @@ const Backend backend_cpu = {
     .half = cpu_half,
     .convert = cpu_convert,
 #define OP(name, in, shape, grad, keep, sp, flags, bound, row, ...) \
-    .fwd[OP_##name] = ROW_##row(name##_fwd),                        \
-    .bwd[OP_##name] = KERNEL_##grad(ROW_##row(name##_bwd)),         \
-    .space[OP_##name] = KERNEL_##sp(ROW_##row(name##_space)),
+    KERNELS(PATH_##row, name, grad, sp)
 #include "ops.def"
 };

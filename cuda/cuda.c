@@ -189,9 +189,6 @@ const Backend backend_cuda = {
     .room = gpu_room,
     .address = gpu_address,
     .gather = cuda_gather,
-#define OP(name, in, shape, grad, keep, sp, ...)        \
-    .fwd[OP_##name] = cuda_##name##_fwd,                \
-    .bwd[OP_##name] = KERNEL_##grad(cuda_##name##_bwd), \
-    .space[OP_##name] = KERNEL_##sp(cuda_##name##_space),
+#define OP(name, in, shape, grad, keep, sp, ...) KERNELS(cuda, name, grad, sp)
 #include "ops.def"
 };

@@ -181,4 +181,11 @@ bool backend_takes(const Backend *be, Precision p);
 #ifndef KERNEL_gpu
 #define KERNEL_gpu(f) NULL
 #endif
+/* The kernels of operator `name`, which are called `backend`_`name`_fwd, _bwd
+ * and _space; grad and sp: its columns. */
+#define KERNELS_OF(backend, name, grad, sp)                  \
+    .fwd[OP_##name] = backend##_##name##_fwd,                \
+    .bwd[OP_##name] = KERNEL_##grad(backend##_##name##_bwd), \
+    .space[OP_##name] = KERNEL_##sp(backend##_##name##_space),
+#define KERNELS(backend, name, grad, sp) KERNELS_OF(backend, name, grad, sp)
 #endif
