@@ -88,7 +88,7 @@ t.test("runs and prepared cases", function()
   local bundle = folder .. "/tumours.bundle"
   t.says("scripts/brain_unet.lua export --preset check --phantom " .. folder .. "/made --out "
          .. folder .. "/runs --weights " .. run .. " --bundle " .. bundle, 0, "")
-  t.says("inspect " .. bundle, 0, "\npredict     image = FLAIR\n")
+  t.says("inspect " .. bundle, 0, "\nreads       dicom FLAIR, for image\n")
   t.says("inspect " .. run .. "/checkpoint_best.safetensors", 0, "\nrecipe      brain_unet\n")
   local cases = tonumber(t.lines("wc -l < " .. run .. "/cases.csv")[1]) - 1
   text = t.says("inspect " .. folder .. "/prepared.cases", 0,

@@ -343,9 +343,11 @@ end
 -- A bundle for people: { { word, what }, ... }.
 function M.about(meta, path)
   local b = decode(meta, path)
+  local read = b.read.made or b.read
+  local images = reading.list(read.options.image)
   local out = { { "bundle", b.network .. (b.trained_on and ", trained on " .. b.trained_on or "") },
-                { "reads", (b.read.made or b.read).kind .. ", for "
-                  .. table.concat(b.inputs, ", ") } }
+                { "reads", read.kind .. (images and " " .. table.concat(images, ", ") or "")
+                  .. ", for " .. table.concat(b.inputs, ", ") } }
   for line in steps_of(b.prepare, path):gmatch("[^\n]+") do
     out[#out + 1] = { #out == 2 and "prepares" or "", line }
   end
