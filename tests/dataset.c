@@ -412,6 +412,19 @@ TEST(split_errors)
                 "(3 in all); fix: whole numbers of patients instead of shares, "
                 "as valid = 1, test = 1");
     dataset_free(three);
+    // one PatientID for all, as some anonymising leaves it
+    Dataset *one = made_dataset(4, 4, 1, 1, 2);
+    how = (SplitOptions){.part[VALID_PART] = {.share = 0.2}};
+    EXPECT_FAIL(dataset_split(one, &how, part),
+                "valid has no patient (1 in all); fix: more patients, or fewer "
+                "parts, or, if the cases are of several people, the option "
+                "patient of their reader, as patient = \"folder\"");
+    how = (SplitOptions){.part[VALID_PART] = {.count = 2}};
+    EXPECT_FAIL(dataset_split(one, &how, part),
+                "only 1 is left of 1; fix: fewer, or, if the cases");
+    EXPECT_FAIL(dataset_fold(one, 1, 2, 0, part),
+                "fix: more patients, or, if the cases are of several people");
+    dataset_free(one);
     how = (SplitOptions){.part[VALID_PART] = {.share = 1.5}};
     EXPECT_FAIL(dataset_split(ds, &how, part), "wanted a share of 0 to 1");
     EXPECT(!part[TRAIN_PART]);

@@ -66,6 +66,16 @@ static int patients_at(const Patients *p, const char *name)
     return at ? (int)(at - p->name) : -1;
 }
 
+/* What else helps when there are too few patients: one for several cases may
+ * be what anonymising left of many. Follows the "; fix: " of a reason. */
+static const char *one_for_all(const Dataset *ds, const Patients *p)
+{
+    return p->count == 1 && ds->count > 1
+               ? ", or, if the cases are of several people, the option patient "
+                 "of their reader, as patient = \"folder\""
+               : "";
+}
+
 /* Put the patients that a rule names into `part`. A name is a patient or the
  * key of a case. */
 static bool take_named(const Dataset *ds, Patients *p,
@@ -89,7 +99,7 @@ static bool take_named(const Dataset *ds, Patients *p,
 }
 
 /* Put the next `count` free patients of the drawn order into `part`. */
-static bool take_drawn(Patients *p, int count, int part)
+static bool take_drawn(const Dataset *ds, Patients *p, int count, int part)
 {
     // patients that a list has taken are passed over, not counted
     int left = count;
@@ -100,10 +110,10 @@ static bool take_drawn(Patients *p, int count, int part)
     }
     if (left)
         return fail_usage("split: %s wants %d patient%s, only %d %s left of "
-                          "%d",
+                          "%d; fix: fewer%s",
                           part_names[part], count, count == 1 ? "" : "s",
                           count - left, count - left == 1 ? "is" : "are",
-                          p->count);
+                          p->count, one_for_all(ds, p));
     return true;
 }
 
@@ -139,8 +149,9 @@ static bool make_parts(const Dataset *ds, const Patients *p,
         if (!wanted[part]) continue;
         if (!make_part(ds, p, part, &out[part])) return false;
         if (!out[part]->count)
-            return fail_data("split: %s has no patient (%d in all); fix: %s",
-                             part_names[part], p->count, fix);
+            return fail_data("split: %s has no patient (%d in all); fix: %s%s",
+                             part_names[part], p->count, fix,
+                             one_for_all(ds, p));
     }
     return true;
 }
@@ -196,7 +207,7 @@ bool dataset_split(const Dataset *ds, const SplitOptions *how,
         int count = rule->count
                         ? rule->count
                         : (int)lround(rule->share * patients_free_count(&p));
-        TRY(take_drawn(&p, count, drawn[i]));
+        TRY(take_drawn(ds, &p, count, drawn[i]));
     }
     // the rest trains, unless train is a list: then the rest is not used
     for (int i = 0; i < p.count && !how->part[TRAIN_PART].name_count; i++)
@@ -225,9 +236,10 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
     // said of every fold: the first of them have a patient, and would train
     if (k > p.count) {
         fail_data("split: %d folds of %d patient%s: some would have none to "
-                  "validate; fix: %s",
+                  "validate; fix: %s%s",
                   k, p.count, p.count == 1 ? "" : "s",
-                  p.count < 2 ? "more patients" : "fewer folds");
+                  p.count < 2 ? "more patients" : "fewer folds",
+                  one_for_all(ds, &p));
         goto done;
     }
     for (int i = 0; i < p.count; i++)

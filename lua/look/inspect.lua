@@ -230,6 +230,8 @@ local function dicom(path, scan, list, left_out)
   end
   local pictures = inspect_line.pictures(list)
   if pictures then print("\n" .. pictures) end
+  local one = inspect_line.one_patient(list)
+  if one then print("\n" .. one) end
   propose(inspect_line.dicom(path, scan, list))
   return 0
 end

@@ -123,6 +123,20 @@ function M.pictures(list)
                        AS_PICTURES)
 end
 
+-- A sentence where several studies are of one PatientID, as anonymising may leave those of
+-- many people; nil otherwise.
+function M.one_patient(list)
+  local seen, studies = {}, 0
+  for _, s in ipairs(list) do
+    if s.patient ~= list[1].patient then return nil end
+    if not seen[s.study] then seen[s.study], studies = true, studies + 1 end
+  end
+  if studies < 2 then return nil end
+  return string.format('all %d studies are of one patient%s; if they are of several people, each '
+                       .. 'in a folder, add patient = "folder" to the line', studies,
+                       list[1].patient ~= "" and " (PatientID " .. list[1].patient .. ")" or "")
+end
+
 -- Do the series of two names have equal extents in each study of `a`?
 local function alike(a, b)
   for study, series in pairs(a.studies) do
