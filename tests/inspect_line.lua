@@ -104,13 +104,13 @@ t.test("DICOM", function()
   proposes(make("cp -r $P/* .; rm -r $(ls -d */MASK | head -n 1)", source),
            'data.dicom { root = "$ROOT", image = "FLAIR", mask = "MASK", skip_unmatched = true }'
            .. "  -- MASK is in 2 of 3 studies", 2)
+  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
   -- one PatientID for all, as anonymising may leave it: no split finds its parts
-  local one = make("cp -r $P/* .; find . -type f -exec sed -i s/PHANTOM_00./ANONYMISED_/g {} +",
+  local one = make("cp -r $P/* .; find . -type f -exec dcmodify -nb -q -m '(0010,0020)=ANON' {} +",
                    source)
-  t.says("inspect " .. one, 0, "all 3 studies are of one patient (PatientID ANONYMISED_); if they "
+  t.says("inspect " .. one, 0, "all 3 studies are of one patient (PatientID ANON); if they "
          .. 'are of several people, each in a folder, add patient = "folder" to the line')
   t.check(not t.says("inspect " .. source, 0, "FLAIR"):find("of one patient", 1, true))
-  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
   -- a mask by its voxels alone, its values not those of classes
   local change = "find . -path '*/MASK/*' -type f -exec dcmodify -nb -q "
     .. "-m '(0008,103e)=OTHER' {} +; for d in */MASK; do mv $d ${d%MASK}x; done"
