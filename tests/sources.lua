@@ -30,6 +30,30 @@ local function write_channels(path, channels, w, h, d)
   t.write(path, head .. table.concat(voxels))
 end
 
+t.test("a reader without a file of its own names the one that its folder is for", function()
+  local root, dicom = folder .. "/kinds", folder .. "/kinds_dicom"
+  os.execute("mkdir -p " .. root .. "/empty")
+  data.phantom { patients = 2, size = 16, slices = 4, root = dicom }:dataset()
+  local function open(reader, path, more)
+    local o = { root = path, image = "*", patient = "file" }
+    for k, v in pairs(more or {}) do o[k] = v end
+    return function() data[reader](o):dataset() end
+  end
+  for _, reader in ipairs { "dicom", "nifti", "npy", "images" } do
+    t.raises(open(reader, root .. "/empty", reader == "npy" and { rank = 2 } or nil),
+             "; fix: the folder with the files; `segengine inspect ")
+  end
+  t.raises(open("nifti", dicom), "no NIfTI files (.nii, .nii.gz); fix: data.dicom in the recipe, "
+           .. "which reads the 16 DICOM files here; `segengine inspect " .. dicom .. "`")
+  t.raises(open("images", dicom), "no images; fix: data.dicom in the recipe, which reads the 16 D")
+  write_channels(root .. "/a.nii", 1, 2, 2, 2)
+  write_channels(root .. "/b.nii", 1, 2, 2, 2)
+  t.write(root .. "/a.png", "")
+  t.raises(open("dicom", root), "3 other files); fix: data.nifti in the recipe, which reads the "
+           .. "2 NIfTI files here")
+  t.raises(open("npy", root, { rank = 2 }), "no .npy files; fix: data.nifti in the recipe")
+end)
+
 t.test("a fourth axis of NIfTI as channels", function()
   os.execute("mkdir -p " .. folder .. "/four")
   for i = 1, 2 do write_channels(folder .. "/four/case" .. i .. ".nii", 2, 4, 3, 2) end

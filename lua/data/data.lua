@@ -8,6 +8,7 @@
 
 local core = require "seg.core"
 local config = require "seg.config"
+local file_kind = require "seg.file_kind"
 local files = require "seg.data_files"
 local images = require "seg.data_images"
 local nnunet = require "seg.data_nnunet"
@@ -86,6 +87,19 @@ local function check_given(what, root)
   end
 end
 
+-- What files a reader misses in a folder without any: words of its error.
+local NONE = { dicom = "no DICOM image here (0 DICOM files without", nifti = "no NIfTI files" }
+
+-- The data set that `open` makes. Where the folder holds no file of the kind, the error names
+-- the reader of those that it holds.
+local function open_or_say(kind, open, root, o)
+  local ok, ds = pcall(open, root, o)
+  if ok then return ds end
+  local why = tostring(ds)
+  if not why:find(NONE[kind], 1, true) then error(ds, 0) end
+  core.sys.raise(core.sys.kind(why), why .. "; fix: " .. file_kind.fix(root, kind), true)
+end
+
 local function source(kind, more, open)
   local known = {}
   for k, v in pairs(common) do known[k] = v end
@@ -110,7 +124,7 @@ local function source(kind, more, open)
         where.root = root
       end
       return open_patients(kind, root, o, function(...)
-        local ds = open(...)
+        local ds = open_or_say(kind, open, ...)
         where.left_out = ds:left_out()
         say_left_out(where.left_out)
         return ds

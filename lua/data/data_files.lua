@@ -1,6 +1,7 @@
 -- data_files.lua -- cases from folders of files: patterns with *, pairs of image
 -- and mask, folders that are classes, whose a file is.
 
+local file_kind = require "seg.file_kind"
 local util = require "seg.util"
 
 local fail = util.fail
@@ -80,7 +81,9 @@ function M.cases(what, root, files, o, kind)
     for _, path in pairs(masks) do is_mask[path] = true end
   end
   local images, order = matches(what, files, o.image, is_mask)
-  if #files == 0 then fail("data", "%s: no %s", root, kind) end
+  if #files == 0 then
+    fail("data", "%s: no %s; fix: %s", root, kind, file_kind.fix(root, what:match("%.(.*)")))
+  end
   for _, row in ipairs { { o.image, images }, { o.mask, masks } } do
     if row[1] and next(row[2]) == nil then
       fail("data", '%s: none of %s is "%s"', root, util.plural(#files, (kind:gsub("s$", ""))),

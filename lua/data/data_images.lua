@@ -6,19 +6,13 @@
 -- a set of them.
 
 local core = require "seg.core"
+local file_kind = require "seg.file_kind"
 local files = require "seg.data_files"
 local show = require "seg.show"
 local util = require "seg.util"
 
 local fail = util.fail
 local M = {}
-
-local ENDINGS = { png = true, jpg = true, jpeg = true, bmp = true, tif = true, tiff = true }
-
--- Is a file an image by its name?
-function M.is_image(path)
-  return ENDINGS[(path:match("%.(%w+)$") or ""):lower()] or false
-end
 
 -- Options of how a picture is read, which messages about them propose.
 M.options = { "alpha", "exif", "page", "trailing" }
@@ -39,7 +33,7 @@ function M.images(o)
     fields[2] = { name = "class", kind = "numbers" }
   end
   return fields, function(root)
-    return files.cases("data.images", root, util.files_below(root, M.is_image), o, "images")
+    return files.cases("data.images", root, util.files_below(root, file_kind.is_image), o, "images")
   end, o.classes
 end
 
@@ -109,7 +103,7 @@ local function angles_of(mat, pitch)
   return angle, far
 end
 
-local function is_image_or_mat(path) return M.is_image(path) or path:find "%.mat$" end
+local function is_image_or_mat(path) return file_kind.is_image(path) or path:find "%.mat$" end
 
 -- 300W-LP and AFLW2000: a .jpg with a .mat beside it. What has no partner is counted, as
 -- folders of 300W-LP hold other things too, and so are angles that are left out.
@@ -117,7 +111,7 @@ function M.w300lp(o)
   return pose_fields(o), function(root)
     local cases, photographs, mats, used, alone, turned = {}, {}, {}, {}, 0, 0
     for _, path in ipairs(util.files_below(root, is_image_or_mat)) do
-      if M.is_image(path) then
+      if file_kind.is_image(path) then
         photographs[#photographs + 1] = path
       else
         mats[path:sub(1, -5)] = not path:find("_pts.mat", 1, true) -- landmarks alone
@@ -210,7 +204,7 @@ end
 function M.biwi(o)
   return pose_fields(o), function(root)
     local cases, sequences = {}, {}
-    for _, path in ipairs(util.files_below(root, M.is_image)) do
+    for _, path in ipairs(util.files_below(root, file_kind.is_image)) do
       local folder, frame = path:match("^([^/]+)/(frame_%d+)_rgb%.%w+$")
       if frame then
         sequences[folder] = true
@@ -248,7 +242,7 @@ function M.pointing04(o)
   fields[2].count = 2
   return fields, function(root)
     local cases = {}
-    for _, path in ipairs(util.files_below(root, M.is_image)) do
+    for _, path in ipairs(util.files_below(root, file_kind.is_image)) do
       local who, tilt, pan = path:match("person(%d%d)%d%d%d([+-]%d+)([+-]%d+)%.%w+$")
       if who then
         local stem = path:gsub("%.%w+$", "")

@@ -2,7 +2,7 @@
 
 local bundle = require "seg.bundle"
 local core = require "seg.core"
-local images = require "seg.data_images"
+local file_kind = require "seg.file_kind"
 local inspect_line = require "seg.inspect_line"
 local inspect_run = require "seg.inspect_run"
 local inspect_table = require "seg.inspect_table"
@@ -238,13 +238,6 @@ end
 
 local KINDS = { "NIfTI", ".npy", ".npz", ".mat", "image" }
 
--- What a file that is no DICOM is by its name: one of KINDS or nil.
-local function kind_of(path)
-  local lower = path:lower()
-  return core.data.nifti_is_name(path) and "NIfTI" or lower:match("%.np[yz]$")
-         or lower:match("%.mat$") or images.is_image(path) and "image" or nil
-end
-
 -- What the header of a file says, in one line.
 local function about(kind, path)
   if kind == "NIfTI" then return core.data.nifti_text(path) end
@@ -275,7 +268,7 @@ end
 local function list_files(root, found)
   local rows, count, width = {}, {}, 0
   for i, name in ipairs(found) do
-    local kind, path = kind_of(name), root .. "/" .. name
+    local kind, path = file_kind.of(name), root .. "/" .. name
     count[kind] = (count[kind] or 0) + 1
     local ok, text = true, nil
     if #rows < LISTED or i <= LOOKED_AT then ok, text = pcall(about, kind, path) end
@@ -323,10 +316,10 @@ end
 
 -- A folder of images: DICOM by content, the rest by name.
 local function folder(path)
-  local found = util.files_below(path, kind_of)
+  local found = util.files_below(path, file_kind.of)
   if #found == 0 then return unknown(path) end
   list_files(path, found)
-  propose(inspect_line.files(path, found, kind_of))
+  propose(inspect_line.files(path, found, file_kind.of))
   local ok, scan, list, left_out = pcall(core.data.scan, path, true)
   if ok then
     print(string.format("\nthis folder holds %d DICOM series as well:", #list))
@@ -398,7 +391,7 @@ function M.command(path)
     if inspect_run.folder(path) or inspect_table.folder(path) then return 0 end
     return folder(path)
   end
-  local kind = kind_of(path)
+  local kind = file_kind.of(path)
   -- the image of a pair stands for both files
   if kind == "NIfTI" or path:lower():match("%.img%.gz$")
      or path:lower():match("%.img$") and header_of(path) then

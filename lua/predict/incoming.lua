@@ -5,6 +5,7 @@ local choosing = require "seg.choosing"
 local config = require "seg.config"
 local core = require "seg.core"
 local data = require "seg.data"
+local file_kind = require "seg.file_kind"
 local files = require "seg.data_files"
 local images = require "seg.data_images"
 local reading = require "seg.reading"
@@ -171,13 +172,14 @@ local function is_array(path) return path:lower():match("%.npy$") ~= nil end
 local open = {}
 
 function open.images(path, o, asked)
-  return one_field(picture_field(o), file_cases(path, images.is_image, "images", asked)), "images"
+  local cases = file_cases(path, file_kind.is_image, "images", asked)
+  return one_field(picture_field(o), cases), "images"
 end
 
 -- What is asked of a folder of photographs that belong to a data set whose files are called
 -- `pattern`, or nil: those, where any is called so.
 local function photographs(path, asked, pattern)
-  local list = select(2, list_files(path, images.is_image, "images"))
+  local list = select(2, list_files(path, file_kind.is_image, "images"))
   local found = false
   for _, name in ipairs(list) do
     found = found or pattern and files.matches_pattern(name, pattern)
@@ -189,7 +191,7 @@ end
 -- this ending: box(file, options of the set) -> place. One without is taken whole.
 local function faces(ending, box, pattern)
   return function(path, o, asked)
-    local cases = file_cases(path, images.is_image, "images", photographs(path, asked, pattern))
+    local cases = file_cases(path, file_kind.is_image, "images", photographs(path, asked, pattern))
     local whole, alone, good, left_out = 0, sys.stat(path).kind == "file", {}, {}
     for _, case in ipairs(cases) do
       local beside = case.image:gsub("%.%w+$", ""):gsub("_rgb$", "") .. ending
@@ -225,7 +227,8 @@ end, "*_rgb")
 function open.biwi(path, o, asked)
   if (o.face_mm or 0) > 0 then return biwi_faces(path, o, asked) end
   asked = photographs(path, asked, "*_rgb")
-  return one_field(picture_field(o), file_cases(path, images.is_image, "images", asked)), "images"
+  local cases = file_cases(path, file_kind.is_image, "images", asked)
+  return one_field(picture_field(o), cases), "images"
 end
 
 function open.npy(path, o, asked)
@@ -381,7 +384,7 @@ function open.field(path, field, asked, length)
     return data.cases { fields = { alone, length },
                         cases = renamed(file_cases(path, test, what, asked)) }
   end
-  if field.read == "image" then return set(images.is_image, "images"), "images" end
+  if field.read == "image" then return set(file_kind.is_image, "images"), "images" end
   if field.read == "npy" then return set(is_array, ".npy files"), "npy" end
   return scans(path, asked)
 end
