@@ -156,7 +156,7 @@ local configurations = {
   hippo .. "--batch 8 --size 32,48,32 --base 8",
   hippo .. "--batch 8 --size 32,48,32 --base 8 --precision bf16",
   hippo .. "--batch 4 --size 32,48,32 --base 16 --steps 2",
-  hippo .. "--batch 8 --size 32,48,32 --base 8 --recompute 60M --workers 4",
+  hippo .. "--batch 8 --size 32,48,32 --base 8 --recompute 100M --workers 4",
   "openkbp_unet3d --epochs 1 --workers 1",
   "openkbp_unet3d --epochs 1 --workers 4 --threads 4",
   "nfbs_unet --epochs 1 --batch 32",
