@@ -310,8 +310,9 @@ local function unknown(path)
   local files, kinds = endings_text(path)
   if files == 0 then util.fail("data", "%s: is empty: no file lies in it or below it", path) end
   if not tostring(scan):find("no DICOM image here (0 DICOM", 1, true) then error(scan, 0) end
-  util.fail("data", "%s: %d files (%s), none of which segengine reads as images or tables (DICOM, "
-            .. "NIfTI, .npy, .npz, .mat, PNG, JPEG, BMP, TIFF, OpenKBP)", path, files, kinds)
+  util.fail("data", "%s: %s (%s), none of them an image or table that segengine reads (DICOM, "
+            .. "NIfTI, .npy, .npz, .mat, PNG, JPEG, BMP, TIFF, OpenKBP); fix: the folder with the "
+            .. "images", path, util.plural(files, "file"), kinds)
 end
 
 -- A folder of images: DICOM by content, the rest by name.
