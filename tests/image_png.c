@@ -353,6 +353,13 @@ TEST(image_png_bomb_costs_nothing)
     png(1, 1, 8, 0, NULL, 0, zeros, ZEROS);
     mem_free(zeros);
     EXPECT_REFUSED(&f, NULL, "the packed pixels hold more than 2 bytes");
+    // 74 bytes that declare 529 MB: nothing is taken for pixels
+    ImageInfo info;
+    forge_png(&f, 23000, 23000, 8, 0, 0);
+    forge_idat(&f, "\0\1\2", 3);
+    forge_chunk(&f, "IEND", "", 0);
+    EXPECT(!image_look(f.bytes, f.size, NULL, &info));
+    EXPECT(strstr(err_text(), "packed pixels cannot hold 529023000"));
 }
 
 TEST(image_png_orientation)

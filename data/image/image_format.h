@@ -26,6 +26,11 @@ typedef struct BmpLayout {
     int colors;
 } BmpLayout;
 
+typedef struct JpegLayout {
+    size_t coefficients; /* bytes of all that libjpeg keeps of a picture before
+                          * its first row comes; 0: it comes row by row */
+} JpegLayout;
+
 typedef struct TiffLayout {
     bool big;               /* endian */
     int samples;            /* a pixel, alpha and all */
@@ -51,6 +56,7 @@ typedef struct ImageFile {
     int texts;           /* of a PNG that were unpacked: a few at most */
     union {
         PngLayout png;
+        JpegLayout jpeg;
         BmpLayout bmp;
         TiffLayout tiff;
     } of;
@@ -62,6 +68,9 @@ typedef bool ImageLook(ImageFile *f);
 typedef bool ImagePixels(const ImageFile *f, void *out);
 ImageLook png_look, jpeg_look, bmp_look, tiff_look;
 ImagePixels png_pixels, jpeg_pixels, bmp_pixels, tiff_pixels;
+
+/* The packed pixels of a PNG, whose chunks were walked, can hold its rows. */
+bool png_holds_rows(const ImageFile *f);
 
 /* Strip or tile i of a TIFF, as the file says it. */
 typedef struct TiffPiece {

@@ -269,8 +269,9 @@ static bool read_application(Walk *w, const Segment *s)
 }
 
 /* A block of 8 x 8 takes a bit at least: what the scans cannot hold is not
- * asked memory for. */
-static bool check_packed(const Walk *w)
+ * asked memory for. Of a picture in several scans libjpeg keeps all blocks,
+ * with two bytes a coefficient. */
+static bool check_packed(Walk *w)
 {
     int most_h = 1, most_v = 1;
     uint64_t blocks = 0;
@@ -291,6 +292,8 @@ static bool check_packed(const Walk *w)
     if (blocks / 8 > w->packed)
         return fail_data("%zu bytes of scans cannot hold %llu blocks of 8 x 8",
                          w->packed, (unsigned long long)blocks);
+    if (w->progressive || w->scans > 1)
+        w->f->of.jpeg.coefficients = (size_t)blocks * 64 * 2;
     return true;
 }
 

@@ -69,8 +69,18 @@ static bool decode(Run *r, const ImageFile *f, uint8_t *out)
     return true;
 }
 
+/* libjpeg takes what the system gives, and the system gives more than it has:
+ * so what is large is asked of mem.h first, and given back untouched. */
+static bool has_room(size_t bytes)
+{
+    void *p = mem_pages(bytes);
+    mem_pages_free(p);
+    return p;
+}
+
 bool jpeg_pixels(const ImageFile *f, void *out)
 {
+    if (!has_room(f->of.jpeg.coefficients)) return false;
     Run *r = mem_alloc(sizeof *r);
     if (!r) return false;
     bool ok = decode(r, f, out);

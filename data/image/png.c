@@ -198,5 +198,5 @@ bool png_look(ImageFile *f)
             return false;
     if (!seen.idat) return fail_data("no pixels: there is no chunk IDAT");
     f->info.alpha |= seen.transparent;
-    return image_trailing(f, at);
+    return png_holds_rows(f) && image_trailing(f, at);
 }

@@ -88,6 +88,16 @@ static void passes_of(const ImageFile *f, Passes *p)
     }
 }
 
+/* All rows must fit into what is packed before anything is taken for them. */
+bool png_holds_rows(const ImageFile *f)
+{
+    Passes p;
+    passes_of(f, &p);
+    return p.bytes / GZIP_MOST <= f->of.png.idat_bytes ||
+           fail_data("%zu bytes of packed pixels cannot hold %zu",
+                     f->of.png.idat_bytes, p.bytes);
+}
+
 /* Where the next row begins, while the rows come in pieces. */
 typedef struct Rows {
     const Passes *of;
@@ -199,9 +209,6 @@ static bool assemble(const ImageFile *f, uint8_t **out, size_t *bytes)
                 .left = l->idat_bytes};
     *out = NULL;
     passes_of(f, &p);
-    if (p.bytes / GZIP_MOST > l->idat_bytes)
-        return fail_data("%zu bytes of packed pixels cannot hold %zu",
-                         l->idat_bytes, p.bytes);
     // with the limits on extents this stays far below 2^32
     size_t blocks = (p.bytes + BLOCK - 1) / BLOCK;
     size_t packed = p.bytes + blocks * BLOCK_HEAD + 2 + 4;
@@ -279,9 +286,9 @@ bool png_pixels(const ImageFile *f, void *out)
                 ? (void *)stbi_load_16_from_memory(png, (int)bytes, &w, &h,
                                                    &samples, 0)
                 : stbi_load_from_memory(png, (int)bytes, &w, &h, &samples, 0);
-        // everything it could complain about was checked: memory is left
-        ok = pixels ||
-             fail("no memory to read a png: %s", stbi_failure_reason());
+        // everything it could complain about was checked: memory is left, for
+        // which mem_alloc gave the reason
+        ok = pixels;
     }
     mem_free(png);
     if (pixels) CHECK(w == f->info.w && h == f->info.h);
