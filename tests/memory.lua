@@ -33,6 +33,28 @@ t.test("an arena that the machine has not got", function()
           text)
 end)
 
+t.test("DCMTK without memory for its dictionary", function()
+  if (os.getenv("SAN") or "") ~= "" then t.skip("sanitizers want all addresses") end
+  if not require("seg.core").data.dicom_ready() then t.skip "built without DICOM" end
+  local script = t.write(folder .. "/dictionary.lua", [[
+    local set = require("seg").data.phantom { patients = 1, size = 16, slices = 2, root = "]]
+    .. folder .. [[/dictionary" }
+    print(#set:dataset():cases() .. " case")]])
+  local refused = false
+  -- from where the program hardly starts: each is one line, or all of it
+  for kib = 56000, 140000, 2000 do
+    os.execute("rm -rf '" .. folder .. "/dictionary'")
+    local code, text = t.program(script, "ulimit -c 0; ulimit -v " .. kib .. "; ")
+    local line = text:match("^segengine: [^\n]*\n$")
+    if code ~= 127 then -- not even the libraries
+      t.check(code == 0 and text:find "1 case\n$" or code == 1 and line and line:find "memory",
+              kib .. " KiB: code " .. tostring(code) .. ": " .. text)
+    end
+    if line and line:find "dicom: no memory to write it; fix: " then refused = true end
+  end
+  t.check(refused, "no limit met the dictionary")
+end)
+
 t.test("the same for a GPU: each remedy is a plan", function()
   local recipe = t.write(folder .. "/recipe.lua", [[
     local seg = require "seg"

@@ -36,7 +36,6 @@
 #include <exception>
 #include <memory>
 #include <new>
-#include <pthread.h>
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
@@ -48,10 +47,6 @@ extern "C" bool dicom_ready(void)
 }
 
 namespace {
-
-// Registering codecs and loading the dictionary takes milliseconds and is
-// wanted only by who decodes or writes: once, on the first call.
-pthread_once_t started = PTHREAD_ONCE_INIT;
 
 // The dictionary, its lock held while this lives, also when an exception ends
 // that.
@@ -109,7 +104,7 @@ std::string beside(const char *name)
 }
 
 // DCMTK's own log is turned off: what it has to say comes back as a condition.
-void start()
+bool start()
 {
     want(DICTIONARY_BYTES);
     OFLog::configure(OFLogger::OFF_LOG_LEVEL);
@@ -126,6 +121,7 @@ void start()
     DJLSEncoderRegistration::registerCodecs(0, 0, 0, 0, OFFalse, 0, OFTrue,
                                             EJLSUC_never);
     DcmRLEEncoderRegistration::registerCodecs();
+    return true;
 }
 
 // false, with the text that the caller hands on
@@ -149,8 +145,13 @@ CodecResult check(const OFCondition &c, char why[CODEC_WHY])
 // DCMTK's codecs set elements by name, so they need its dictionary
 bool ready(char why[CODEC_WHY])
 {
-    pthread_once(&started, start);
-    if (dcmDataDict.isDictionaryLoaded()) return true;
+    // Registering codecs and loading the dictionary takes milliseconds and is
+    // wanted only by who decodes or writes: once, on the first call. Where an
+    // exception ends it the next call begins anew. Through pthread_once none
+    // may pass: libc asks for memory to unwind its own code, and aborts
+    // without.
+    static const bool started = start();
+    if (started && dcmDataDict.isDictionaryLoaded()) return true;
     return explain(why, "DCMTK finds no data dictionary; fix: set DCMDICTPATH "
                         "to its dicom.dic");
 }

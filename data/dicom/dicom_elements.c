@@ -164,8 +164,11 @@ bool elements_write(Elements *l, const char *path, const CodecPixels *form,
         codec_write(aside, form, l->list, l->count, pixels, bytes, why);
     if (r != CODEC_DONE) {
         remove(aside);
-        return fail("%s: dicom: cannot write: %s", path,
-                    r == CODEC_NO_MEMORY ? "no memory" : why);
+        return r == CODEC_NO_MEMORY
+                   ? fail("%s: dicom: no memory to write it; fix: end other "
+                          "programs, or raise the limit (ulimit -v)",
+                          path)
+                   : fail("%s: dicom: cannot write: %s", path, why);
     }
     if (rename(aside, path)) {
         // remove() would overwrite it

@@ -401,7 +401,8 @@ static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
         if (r == CODEC_REFUSED) ok = jpeg_fail(w, why);
         // not the fault of the file, so not of kind ERR_DATA
         if (r == CODEC_NO_MEMORY)
-            ok = fail("%s: dicom: no memory to decode a frame of %d x %d",
+            ok = fail("%s: dicom: no memory to decode a frame of %d x %d; fix: "
+                      "end other programs, or raise the limit (ulimit -v)",
                       w->path, h->rows, h->cols);
     }
     mem_free(joined);
