@@ -529,7 +529,7 @@ bool file_of_system(const char *name)
         "ehthumbs.db",     "desktop.ini",
         "$RECYCLE.BIN",    "System Volume Information"};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
-        if (!strncmp(name, begins[i], strlen(begins[i]))) return true;
+        if (!strncasecmp(name, begins[i], strlen(begins[i]))) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcasecmp(name, names[i])) return true;
     return false;
@@ -538,11 +538,15 @@ bool file_of_system(const char *name)
 bool file_lock_there(const char *folder, const FileLock *l)
 {
     struct stat ours, there;
-    char *path = l->held ? text_join(folder, "/", ".lock") : NULL;
-    bool same = path && !fstat(l->fd, &ours) && !lstat(path, &there) &&
-                ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+    if (!l->held) return false;
+    char *path = text_join(folder, "/", ".lock");
+    const bool seen = path && !fstat(l->fd, &ours) && !lstat(path, &there);
+    // a server that does not answer has removed nothing
+    const bool gone =
+        seen ? ours.st_dev != there.st_dev || ours.st_ino != there.st_ino
+             : path && (errno == ENOENT || errno == ENOTDIR || errno == ESTALE);
     mem_free(path);
-    return same;
+    return !gone;
 }
 
 bool file_locked(const char *folder, long *pid)

@@ -93,7 +93,8 @@ typedef struct FileLock {
 bool file_lock(const char *folder, FileLock *l);
 void file_unlock(FileLock *l); /* fine when it is not held */
 /* Is FOLDER/.lock still the file that is locked? Not when somebody removed the
- * folder or put another one in its place: another process may lock that. */
+ * folder or put another one in its place: another process may lock that. Where
+ * the system cannot tell (a server that does not answer), it is. */
 bool file_lock_there(const char *folder, const FileLock *l);
 /* Does another process hold the folder's lock? *pid: its number, 0 when it is
  * not known. Nothing is made or kept; a moment later it may be otherwise. */

@@ -353,6 +353,29 @@ TEST(file_lock)
                 "cannot lock /no/such/folder: No such file or directory");
 }
 
+TEST(file_lock_there)
+{
+    char folder[PATHS], moved[PATHS], under[PATHS + 64], longer[PATHS + 400];
+    FileLock l;
+    new_folder(folder, "lockthere");
+    snprintf(moved, sizeof moved, "%s2", folder);
+    REQUIRE(file_lock(folder, &l));
+    EXPECT(file_lock_there(folder, &l));
+    // a name that no file can have says nothing about one that has another
+    snprintf(longer, sizeof longer, "%s/%0300d", folder, 0);
+    EXPECT(file_lock_there(longer, &l));
+    // below a file there is none
+    snprintf(under, sizeof under, "%s/.lock", folder);
+    EXPECT(!file_lock_there(under, &l));
+    REQUIRE(!rename(folder, moved));
+    EXPECT(!file_lock_there(folder, &l));
+    EXPECT(file_lock_there(moved, &l));
+    REQUIRE(!mkdir(folder, 0777) && file_replace(under, "1", 1));
+    EXPECT(!file_lock_there(folder, &l));
+    file_unlock(&l);
+    EXPECT(!file_lock_there(moved, &l));
+}
+
 static int clean_it(const char *folder)
 {
     int removed;
@@ -418,11 +441,13 @@ TEST(file_clean)
 TEST(file_of_systems_and_office_programs)
 {
     static const char *const yes[] = {
-        "._a.nii.gz",     "._",           ".DS_Store",
-        "__MACOSX",       "Thumbs.db",    "THUMBS.DB",
-        "desktop.ini",    "Desktop.ini",  "~$ct.csv",
-        ".~lock.ct.csv#", "$RECYCLE.BIN", "System Volume Information",
-        "ehthumbs.db"};
+        "._a.nii.gz",   "._",
+        ".DS_Store",    "__MACOSX",
+        "Thumbs.db",    "THUMBS.DB",
+        "desktop.ini",  "Desktop.ini",
+        "~$ct.csv",     ".~lock.ct.csv#",
+        "$RECYCLE.BIN", "System Volume Information",
+        "ehthumbs.db",  ".~LOCK.ct.csv#"};
     static const char *const no[] = {"a.nii.gz",   "",       "_a.png",
                                      "thumbs.png", "~a.png", "ct~$.csv",
                                      ".hidden",    "$a.csv", "a._b"};
