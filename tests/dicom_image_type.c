@@ -169,6 +169,13 @@ static void sampled_so(KitFile *f, int n)
                8);
 }
 
+// tiles that were parted, with the count that their mosaic had
+static void parted(KitFile *f, int n)
+{
+    sampled_so(f, n);
+    put_0019(f, "SIEMENS MR HEADER ", 9);
+}
+
 // the same number of another vendor is another element
 static void other_creator(KitFile *f, int n)
 {
@@ -212,8 +219,8 @@ static void mr_localizer(KitFile *f, int n)
 TEST(dicom_image_type_takes_ordinary_slices)
 {
     static void (*const edits[])(KitFile *, int) = {
-        one_tile, sampled_so,  other_creator, axial_localizer,
-        capture,  reformatted, mr_localizer};
+        one_tile,        sampled_so, parted,      other_creator,
+        axial_localizer, capture,    reformatted, mr_localizer};
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         const KitRow row = {.all = true, .edit = edits[i]};
         char name[40];
