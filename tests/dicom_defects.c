@@ -405,6 +405,53 @@ TEST(dicom_empty_file_of_a_series_is_named)
     arena_release(&a);
 }
 
+// Two series in one folder, and a file that says of neither: both are there,
+// and the file is named once. A slice that is missing inside one is a gap.
+TEST(dicom_damaged_file_of_an_unknown_series)
+{
+    const DicomOptions lenient = {.skip_damaged = true};
+    const KitRow row = {.row = 1};
+    Arena a = {0};
+    DicomIndex index;
+    Volume v;
+    KitFile f;
+    char path[600], to[600], want[800];
+    const char *folder = kit_damage(&row, "flat");
+    for (int i = 1; i <= 4; i++) {
+        snprintf(path, sizeof path, "%s/IM%04d.dcm", folder, i);
+        snprintf(to, sizeof to, "%s/IM%04d.dcm", folder, i + 5);
+        REQUIRE(kit_read(path, &f));
+        snprintf(f.path, sizeof f.path, "%.500s", to);
+        kit_set_text(&f, TAG_SeriesInstanceUID, "1.2.3.4");
+        REQUIRE(kit_save(&f));
+    }
+    snprintf(path, sizeof path, "%s/IM0005.dcm", folder);
+    make_empty(path);
+    REQUIRE(dicom_scan(folder, &lenient, &a, &index));
+    REQUIRE(index.count == 2 && index.left_outs == 1);
+    EXPECT(!index.series[0].damaged && !index.series[1].damaged);
+    snprintf(want, sizeof want,
+             "%s: dicom: file is empty; its header does not say which of the "
+             "series in this folder lacks it",
+             path);
+    EXPECT_TEXT(index.left_out[0].text, want);
+    for (int i = 0; i < 2; i++) {
+        EXPECT(dicom_load(&index.series[i], NULL, &v, NULL));
+        volume_free(&v);
+    }
+    // where a slice in the middle is lost, the gap says so
+    snprintf(path, sizeof path, "%s/IM0007.dcm", folder);
+    make_empty(path);
+    REQUIRE(dicom_scan(folder, &lenient, &a, &index));
+    REQUIRE(index.count == 2 && index.left_outs == 2);
+    const DicomSeries *other = !strcmp(index.series[0].series_uid, "1.2.3.4")
+                                   ? &index.series[0]
+                                   : &index.series[1];
+    EXPECT_FAIL(dicom_load(other, NULL, &v, NULL),
+                "spacing varies 3 to 6 mm: IM0008.dcm is");
+    arena_release(&a);
+}
+
 TEST(dicom_defect_22_inflation_is_bounded)
 {
     Volume v;

@@ -107,10 +107,12 @@ typedef struct DicomIndex {
  * worse). So does a file that is empty, or is called .dcm, .dicom or .ima and
  * is not DICOM, where its name is that of an image beside it but for the
  * digits: a slice that was lost. Otherwise it is foreign and left out. With
- * options->skip_damaged what fails the scan is left out as well, and the series
- * that it is most likely a slice of cannot be loaded: the one that its header
- * names, else those with a file of such a name beside it. A folder without any
- * DICOM image fails. `options` may be NULL. */
+ * options->skip_damaged a file that fails the scan is left out as well, and the
+ * series that it is most likely a slice of cannot be loaded: the one that its
+ * header names, else the only one with a file of such a name beside it. Where
+ * there are several, all of them can be loaded that have no gap, and the reason
+ * of the file says that its series is not known. A folder without any DICOM
+ * image fails. `options` may be NULL. */
 bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                 DicomIndex *out);
 

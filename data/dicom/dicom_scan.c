@@ -263,21 +263,49 @@ static void judge(Finding *found)
     }
 }
 
-// Damaged files are missing in the series that they are slices of: its headers
-// say so.
-static void blame(const Finding *found)
+// Does a damaged file say that it is a slice of this one's series? By its
+// header, else, as far as that can be told, by its name.
+static bool may_be_beside(const DicomLeftOut *l, const DicomHeader *h)
 {
-    const DicomLeftOut *l = found->left_out.items;
+    return l->series_uid && *l->series_uid
+               ? !strcmp(l->series_uid, h->series_uid)
+               : like_named(l->path, h->path);
+}
+
+// The reason of a damaged file that may be of several series, with that said.
+static bool tell_unknown(DicomLeftOut *l, Arena *arena)
+{
+    const char *fix = strstr(l->text, "; fix: ");
+    if (!fix) fix = l->text + strlen(l->text);
+    l->text = arena_printf(arena,
+                           "%.*s; its header does not say which of the series "
+                           "in this folder lacks it%s",
+                           (int)(fix - l->text), l->text, fix);
+    return l->text;
+}
+
+// Damaged files are missing in the series that they are slices of: its headers
+// say so. Where a file may be of several, none of them is refused for it: a gap
+// among its slices refuses the one that lacks it, and the file is listed.
+static bool blame(const Finding *found, Arena *arena)
+{
+    DicomLeftOut *l = found->left_out.items;
     DicomHeader *h = found->headers.items;
     for (size_t i = 0; i < found->left_out.count; i++) {
         if (l[i].kind != DICOM_LEFT_DAMAGED) continue;
-        for (size_t k = 0; k < found->headers.count; k++)
-            if (!h[k].damaged &&
-                (l[i].series_uid && *l[i].series_uid
-                     ? !strcmp(l[i].series_uid, h[k].series_uid)
-                     : like_named(l[i].path, h[k].path)))
+        const char *one = NULL;
+        bool several = false;
+        for (size_t k = 0; k < found->headers.count; k++) {
+            if (!may_be_beside(&l[i], &h[k])) continue;
+            if (!one) one = h[k].series_uid;
+            several = several || strcmp(one, h[k].series_uid);
+        }
+        if (several && !tell_unknown(&l[i], arena)) return false;
+        for (size_t k = 0; k < found->headers.count && one && !several; k++)
+            if (!h[k].damaged && may_be_beside(&l[i], &h[k]))
                 h[k].damaged = l[i].text;
     }
+    return true;
 }
 
 static int by_left_out_path(const void *a, const void *b)
@@ -402,7 +430,7 @@ bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                    found.first ? found.first : "");
         goto done;
     }
-    blame(&found);
+    TRY(blame(&found, arena));
     TRY(series_group(found.headers.items, (int32_t)found.headers.count, arena,
                      out));
     DicomLeftOut *left_out =
