@@ -85,12 +85,7 @@ static bool parse_escape(JsonReader *r, char **out)
     }
     // texts end with a zero: one inside would hide what follows
     if (!c) return json_wrong(r, "zero character in text");
-    // the first byte has as many ones as there are bytes, the others 10xxxxxx
-    int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (int i = n - 1; i > 0; i--, c >>= 6)
-        (*out)[i] = (char)(0x80 | (c & 0x3f));
-    (*out)[0] = (char)(n == 1 ? c : (0xf00u >> n & 0xf0) | c);
-    *out += n;
+    *out += utf8_put(*out, c);
     return true;
 }
 

@@ -1,6 +1,5 @@
 /* utf8.c -- strict UTF-8 (RFC 3629). */
 #include "utf8.h"
-#include <stdbool.h>
 #include <string.h>
 
 int utf8_length(const char *p, const char *end, uint32_t *code)
@@ -19,6 +18,24 @@ int utf8_length(const char *p, const char *end, uint32_t *code)
     bool bad = *code < least[n] || *code > 0x10ffff ||
                (*code >= 0xd800 && *code < 0xe000);
     return bad ? 0 : n;
+}
+
+// the first byte has as many ones as there are bytes, the others 10xxxxxx
+int utf8_put(char *out, uint32_t code)
+{
+    const int n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = n - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(n == 1 ? code : (0xf00u >> n & 0xf0) | code);
+    return n;
+}
+
+bool utf8_is(const char *p, const char *end)
+{
+    uint32_t code;
+    for (int n; p < end; p += n)
+        if (!(n = utf8_length(p, end, &code))) return false;
+    return true;
 }
 
 void utf8_mend(char *text)

@@ -76,16 +76,7 @@ static void put_code(Reader *r, uint32_t code)
 {
     // controls of both blocks would reach a terminal
     if (code < 32 || (code >= 127 && code < 160)) code = '?';
-    if (code < 0x80) {
-        *r->out++ = (char)code;
-    } else if (code < 0x800) {
-        *r->out++ = (char)(0xC0 | code >> 6);
-        *r->out++ = (char)(0x80 | (code & 0x3F));
-    } else {
-        *r->out++ = (char)(0xE0 | code >> 12);
-        *r->out++ = (char)(0x80 | (code >> 6 & 0x3F));
-        *r->out++ = (char)(0x80 | (code & 0x3F));
-    }
+    r->out += utf8_put(r->out, code);
 }
 
 // n bytes as \xNN
@@ -229,16 +220,6 @@ static void read_iso_2022(Reader *r)
 
 // ---- which set --------------------------------------------------------------
 
-static bool is_utf8(const Reader *r)
-{
-    uint32_t code;
-    int n;
-    for (const char *p = (const char *)r->p, *end = (const char *)r->end;
-         p < end; p += n)
-        if (!(n = utf8_length(p, end, &code))) return false;
-    return true;
-}
-
 // letters that are UTF-8 already, others as their bytes
 static void read_utf8(Reader *r, unsigned why)
 {
@@ -305,7 +286,7 @@ const char *charset_utf8(Arena *arena, const char *p, size_t n, const char *set,
     // letters beyond ASCII need an escape sequence then
     if (first == ASCII && beyond_ascii(&r) && !memchr(p, ESCAPE, n)) {
         r.odd = CHARSET_UNDECLARED;
-        first = is_utf8(&r) ? UTF_8 : CHARSET_LATIN_1;
+        first = utf8_is(p, p + n) ? UTF_8 : CHARSET_LATIN_1;
     } else if (first == UNKNOWN && beyond_ascii(&r)) {
         r.odd = CHARSET_UNKNOWN;
         first = UTF_8;
