@@ -34,6 +34,12 @@ static char *text_join(const char *a, const char *between, const char *b)
     return text;
 }
 
+const char *path_tail(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 /* The folder that `path` lies in, in memory of our own; NULL with a reason. */
 static char *folder_of(const char *path)
 {

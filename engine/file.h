@@ -72,6 +72,9 @@ bool file_mkdirs(const char *path);
 /* Bytes that this user may still write where `path` lies or would lie. */
 bool file_room(const char *path, uint64_t *bytes);
 
+/* The last part of a path, by its text alone: "" where that ends in '/'. */
+const char *path_tail(const char *path);
+
 /* Is a file or folder of this name (without its folder) one that nobody meant
  * to put there: of macOS ("._a.nii.gz" in AppleDouble form, ".DS_Store",
  * "__MACOSX"), of Windows ("Thumbs.db", "desktop.ini", "$RECYCLE.BIN",

@@ -58,7 +58,7 @@ static bool holds(const char *path, FileTest *test, const void *ctx, int depth)
 
 static bool is_nifti(const char *path, const void *ctx)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = path_tail(path);
     (void)ctx;
     // data sets pass over "._a.nii"
     return *name != '.' && !file_of_system(name) && nifti_stem(path) > 0;

@@ -6,7 +6,7 @@
  * an image slice of its own counts. Wherever the mask says where it lies, that
  * must agree; geometry is never a warning (rule G2). */
 #include "dicom_mask.h"
-#include "dicom_series.h"
+#include "file.h"
 #include "label.h"
 #include <math.h>
 #include <stdio.h>

@@ -2,15 +2,10 @@
  * together is adjacent; every order ends in a comparison of paths, so that the
  * result does not depend on how files were found. */
 #include "dicom_series.h"
+#include "file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *path_tail(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 // bytes of the path up to, and without, its last slash
 static size_t folder_length(const char *path)

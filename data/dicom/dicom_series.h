@@ -8,7 +8,6 @@
  * headers, the rest lives in the arena. */
 bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out);
 
-/* The last part of a path; do two files lie in one folder? By text alone. */
-const char *path_tail(const char *path);
+/* Do two files lie in one folder? By the text of their paths alone. */
 bool path_same_folder(const char *a, const char *b);
 #endif

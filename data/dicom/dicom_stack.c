@@ -5,7 +5,7 @@
 #include "dicom_stack.h"
 #include "dicom_image_type.h"
 #include "dicom_repeat.h"
-#include "dicom_series.h"
+#include "file.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

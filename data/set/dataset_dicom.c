@@ -9,6 +9,7 @@
  * asked for. */
 #include "dataset_build.h"
 #include "dicom_source.h"
+#include "file.h"
 #include "utf8.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -36,13 +37,6 @@ typedef struct Search {
 
 static const char *const role_names[] = {"image", "mask", "dose"};
 
-/* The last part of a folder. */
-static const char *last_part(const char *folder)
-{
-    const char *slash = strrchr(folder, '/');
-    return slash ? slash + 1 : folder;
-}
-
 /* Whether `text` is `pattern`, where `*` is any text and case is nothing. */
 static bool is_like(const char *pattern, const char *text)
 {
@@ -64,7 +58,7 @@ static int is_called(const DicomSeries *s, const char *name)
 {
     if (!strcmp(s->series_uid, name)) return 3;
     if (is_like(name, s->description)) return 2;
-    if (is_like(name, last_part(s->folder))) return 1;
+    if (is_like(name, path_tail(s->folder))) return 1;
     return 0;
 }
 
@@ -195,14 +189,14 @@ static const char *patient_of(Search *q, const DicomSeries *s)
     if (!strncmp(below, q->index.root, root)) below += root;
     below += strspn(below, "/");
     // the root itself is a series: its own name
-    if (!*below) return arena_strdup(mem, last_part(q->index.root));
+    if (!*below) return arena_strdup(mem, path_tail(q->index.root));
     return arena_printf(mem, "%.*s", (int)strcspn(below, "/"), below);
 }
 
 /* What a user may call a series: its description, else its folder. */
 static const char *called(const DicomSeries *s)
 {
-    return *s->description ? s->description : last_part(s->folder);
+    return *s->description ? s->description : path_tail(s->folder);
 }
 
 /* Image `which`, or the mask, is missing in a study (a patient, without
@@ -450,7 +444,7 @@ static bool nothing_found(const Search *q)
         if (!found) names_add(&absent, text);
     }
     for (int i = 0; i < q->index.count; i++) {
-        const char *name = s[i].description, *folder = last_part(s[i].folder);
+        const char *name = s[i].description, *folder = path_tail(s[i].folder);
         bool seen = false, named = false;
         for (int k = 0; k < i && !seen; k++)
             seen = !strcmp(s[k].description, name);
@@ -458,7 +452,7 @@ static bool nothing_found(const Search *q)
         // a folder that is called as a series is needs no second mention
         for (int k = 0; k < q->index.count && !named; k++)
             named = !strcmp(s[k].description, folder) ||
-                    (k < i && !strcmp(last_part(s[k].folder), folder));
+                    (k < i && !strcmp(path_tail(s[k].folder), folder));
         if (!named) names_add(&folders, folder);
     }
     for (int i = 0; i < q->index.count; i++) {

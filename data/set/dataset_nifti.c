@@ -239,8 +239,7 @@ static const Match *match_find(const Matches *m, const char *key)
 static const char *patient_of(const Found *f, const char *key,
                               const char *pattern, PatientRule rule, Arena *mem)
 {
-    const char *slash = strrchr(f->name, '/');
-    const char *base = slash ? slash + 1 : f->name;
+    const char *base = path_tail(f->name);
     if (rule == PATIENT_FILE) return arena_strdup(mem, key);
     // BIDS: sub-XX up to the first underscore
     if (rule == PATIENT_AUTO && !strncmp(base, "sub-", 4) && base[4])
@@ -248,7 +247,7 @@ static const char *patient_of(const Found *f, const char *key,
     // a folder that the pattern spells out ("imagesTr/") is no patient
     bool named =
         strchr(pattern, '/') && !memchr(pattern, '*', strcspn(pattern, "/"));
-    if (slash && (rule == PATIENT_FOLDER || !named))
+    if (base != f->name && (rule == PATIENT_FOLDER || !named))
         return arena_printf(mem, "%.*s", (int)strcspn(f->name, "/"), f->name);
     fail_data("%s: nothing says whose image it is (no folder of a patient, no "
               "name sub-XX_...); fix: patient = \"file\" if every file is "
@@ -408,7 +407,7 @@ static bool add_cases(DatasetBuilder *b, const Files *files,
 static bool add_file(DatasetBuilder *b, const char *path,
                      const NiftiOptions *how)
 {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = path_tail(path);
     Source *s = builder_sources(b, 1);
     size_t stem = nifti_stem(base);
     if (!stem)
