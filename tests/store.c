@@ -78,6 +78,17 @@ static uint64_t samples_hash(Pipeline *p)
     return h;
 }
 
+/* What happens to the file of case 2 once it was read; NULL: nothing. */
+static void (*meanwhile)(const char *path);
+static bool (*load)(const Source *s, Volume *out, DicomNotes *notes);
+
+static bool load_and_more(const Source *s, Volume *out, DicomNotes *notes)
+{
+    const bool ok = load(s, out, notes);
+    meanwhile(s->path);
+    return ok;
+}
+
 /* Open the five cases with this store and steps: their hash, what the pipeline
  * says of the store. */
 static uint64_t opened(const char *store, const char *steps, int threads,
@@ -89,6 +100,10 @@ static uint64_t opened(const char *store, const char *steps, int threads,
     Dataset *ds = files();
     Pipeline *p;
     Arena mem = {NULL};
+    if (meanwhile) {
+        Source *source = (Source *)(uintptr_t)ds->cases[2].field[0].source;
+        load = source->load, source->load = load_and_more;
+    }
     REQUIRE(pipeline_open(ds, &s, &options, &p));
     uint64_t h = samples_hash(p);
     const char *said = pipeline_store(p, &mem);
@@ -176,6 +191,11 @@ static void change_middle(const char *path, char value)
     REQUIRE(!utimensat(AT_FDCWD, path, times, 0));
 }
 
+static void change_back(const char *path)
+{
+    change_middle(path, 0x01);
+}
+
 TEST(store_knows_files_whose_time_was_put_back)
 {
     enum { D = 8, H = 256, W = 256 }; // 2 MiB
@@ -215,6 +235,15 @@ TEST(store_knows_files_whose_time_was_put_back)
     REQUIRE(!utimensat(AT_FDCWD, path, times, 0));
     EXPECT(opened(store, steps_text, 1, text) == now);
     SAYS(text, "5 found, 0 added");
+    // between the reading and the hashing: what was read is not kept as what
+    // is there now
+    change_middle(path, 0x7f);
+    meanwhile = change_back;
+    EXPECT(opened(store, steps_text, 1, text) != now);
+    meanwhile = NULL;
+    SAYS(text, "4 found, 0 added");
+    EXPECT(opened(store, steps_text, 1, text) ==
+           opened(NULL, steps_text, 1, other));
 }
 
 /* Whatever byte is other than it was, and wherever the file ends: the samples

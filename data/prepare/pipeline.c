@@ -191,6 +191,7 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     CaseFacts *facts = &p->facts[item];
     DicomNotes notes = {.count = 0};
     Origin origin;
+    Stamp after;
     bool keeps = p->store &&
                  stamp_case(&p->common, p->ds, item, &p->stamp[item]) &&
                  stamp_place(p->ds, item, &origin.place);
@@ -207,7 +208,9 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     if (!ok) return false;
     // no memory
     ok = facts->notes && take_facts(p, item, v, found);
-    if (ok && !found && keeps && stamp_bytes(p->ds, item, &origin.bytes))
+    // the files are hashed after they were read: they must be the same still
+    if (ok && !found && keeps && stamp_bytes(p->ds, item, &origin.bytes) &&
+        stamp_place(p->ds, item, &after) && !stamp_order(&origin.place, &after))
         store_add(p->store, &p->stamp[item], &origin, v, facts->notes);
     if (!ok) prepared_free(v);
     return ok;
