@@ -46,11 +46,20 @@ static double length(double x, double y, double z)
     return sqrt(x * x + y * y + z * z);
 }
 
+/* lengths of the first three columns */
+static void column_lengths(const double m[3][4], double lengths[3])
+{
+    for (int a = 0; a < 3; a++) lengths[a] = length(m[0][a], m[1][a], m[2][a]);
+}
+
 void volume_spacing_mm(const Volume *v, double spacing[3])
 {
-    for (int a = 0; a < 3; a++)
+    column_lengths(v->affine, spacing);
+}
 
-        spacing[a] = length(v->affine[0][a], v->affine[1][a], v->affine[2][a]);
+void grid_spacing_mm(const Grid *g, double spacing[3])
+{
+    column_lengths(g->affine, spacing);
 }
 
 void volume_world(const Volume *v, double w, double h, double d,

@@ -94,6 +94,9 @@ typedef struct Grid {
 
 Grid volume_grid(const Volume *v); /* v's own */
 
+/* Edge lengths of a voxel along w, h, d in mm. */
+void grid_spacing_mm(const Grid *g, double spacing[3]);
+
 /* Which voxel axis (0 w, 1 h, 2 d) runs along patient axis 0 x, 1 y, 2 z:
  * the assignment of all three with the largest sum of |cosine|, so each voxel
  * axis is named once however oblique the grid is. */

@@ -37,9 +37,8 @@ static bool holds(const Grid *g, const Grid *other, double to[4][4])
 /* Volume of a voxel: |det| of the three edges. */
 static double voxel_volume(const Grid *g)
 {
-    const Volume v = volume_of_grid(g);
     double mm[3];
-    volume_spacing_mm(&v, mm);
+    grid_spacing_mm(g, mm);
     return mm[0] * mm[1] * mm[2];
 }
 

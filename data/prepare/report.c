@@ -21,11 +21,9 @@ static void grid_ranges(const Pipeline *p, char text[6][40])
     double lo[6], hi[6];
     for (int i = 0; i < pipeline_dataset(p)->count; i++) {
         const Grid *g = &pipeline_facts(p, i)->input;
-        Volume v = {.voxels.dim = {1, g->d, g->h, g->w, 1}};
         // extents, then spacings
         double at[6] = {g->w, g->h, g->d, 0, 0, 0};
-        memcpy(v.affine, g->affine, sizeof v.affine);
-        volume_spacing_mm(&v, at + 3);
+        grid_spacing_mm(g, at + 3);
         for (int k = 0; k < 6; k++) {
             lo[k] = i && lo[k] < at[k] ? lo[k] : at[k];
             hi[k] = i && hi[k] > at[k] ? hi[k] : at[k];

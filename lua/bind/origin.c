@@ -3,7 +3,6 @@
 #include "bind/data.h"
 #include "dicom_file.h"
 #include "pipeline.h"
-#include <string.h>
 
 /* data.seen(pipeline, case) -> {path=, rank=, modality=, description=,
  * spacing={w,h,d} in mm, channels={{lo=,hi=,mean=,sd=}, ...}}: the file or
@@ -17,10 +16,8 @@ static int l_seen(lua_State *L)
     const int i = (int)check_int(L, 2, "case", 1, ds->count) - 1;
     const CaseFacts *f = pipeline_facts(p, i);
     const DicomSeries *series = case_series(ds, i);
-    Volume v = {.voxels = {.dim = {1, f->input.d, f->input.h, f->input.w, 1}}};
     double spacing[3];
-    memcpy(v.affine, f->input.affine, sizeof v.affine);
-    volume_spacing_mm(&v, spacing);
+    grid_spacing_mm(&f->input, spacing);
     lua_createtable(L, 0, 6);
     set_integer(L, "rank", ds->field[0].rank);
     set_text(L, "path", ds->cases[i].field[0].source->path);
