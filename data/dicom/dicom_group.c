@@ -61,9 +61,7 @@ bool group_list(const Walk *w, int32_t frames, Arena *arena, FrameGroup **out)
 
 bool group_says(const Walk *w, const WalkElement *e, const char *text)
 {
-    size_t n = e ? e->length : 0;
-    while (n &&
-           (w->bytes[e->offset + n - 1] == ' ' || !w->bytes[e->offset + n - 1]))
-        n--;
-    return n == strlen(text) && (!n || !memcmp(w->bytes + e->offset, text, n));
+    const uint8_t *p = e ? w->bytes + e->offset : NULL;
+    const size_t n = walk_unpadded(p, e ? e->length : 0);
+    return n == strlen(text) && (!n || !memcmp(p, text, n));
 }

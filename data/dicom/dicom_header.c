@@ -17,9 +17,8 @@ bool header_decimal(const char *text, size_t length, double *out)
 {
     // the exponent counts digits in an int; no DS comes near this
     if (length > LONGEST_NUMBER) return false;
-    size_t i = 0, end = length;
+    size_t i = 0, end = walk_unpadded(text, length);
     while (i < end && text[i] == ' ') i++;
-    while (end > i && (text[end - 1] == ' ' || !text[end - 1])) end--;
     bool minus = i < end && text[i] == '-';
     if (i < end && (text[i] == '-' || text[i] == '+')) i++;
     // The value is mantissa * 10^exponent. A digit behind the point lowers the
@@ -74,9 +73,8 @@ static const char *charset_of(const Walk *w, const WalkElement *e,
         e->charset == WALK_ROOT
             ? walk_find(w, WALK_ROOT, (uint32_t)TAG_SpecificCharacterSet)
             : &w->element[e->charset];
-    size_t n = set ? set->length : 0;
     const uint8_t *p = set ? w->bytes + set->offset : NULL;
-    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+    size_t n = walk_unpadded(p, set ? set->length : 0);
     if (n > 63) n = 63;
     if (n) memcpy(text, p, n);
     text[n] = 0;
@@ -163,10 +161,8 @@ static const char *charset(const Walk *w, char text[24])
     const WalkElement *e =
         walk_find(w, WALK_ROOT, (uint32_t)TAG_SpecificCharacterSet);
     if (!e || !e->length) return "unknown";
-    size_t n = e->length;
     const uint8_t *p = w->bytes + e->offset;
-    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
-    return shown(p, n, text);
+    return shown(p, walk_unpadded(p, e->length), text);
 }
 
 // is there anything in the value but padding?
@@ -203,10 +199,9 @@ bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
         const uint8_t *bar = memchr(p, '\\', n);
         size_t piece = bar ? (size_t)(bar - p) : n;
         if (!header_decimal((const char *)p, piece, &out[i])) {
-            while (piece && (p[piece - 1] == ' ' || !p[piece - 1])) piece--;
             return dicom_fail(w->path, e->tag, NULL,
                               "number \"%s\" not a decimal string",
-                              shown(p, piece, text));
+                              shown(p, walk_unpadded(p, piece), text));
         }
         if (bar) n -= piece + 1, p += piece + 1;
     }
@@ -436,9 +431,8 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
                           "PixelRepresentation %d, need 0 or 1", sign);
     const WalkElement *e =
         walk_find(w, WALK_ROOT, TAG_PhotometricInterpretation);
-    size_t n = e ? e->length : 0;
     const uint8_t *p = e ? w->bytes + e->offset : NULL;
-    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+    const size_t n = walk_unpadded(p, e ? e->length : 0);
     char text[24];
     static const char pictures[] = "dcm2pnm +on (JPEG: dcmj2pnm +on) makes a "
                                    "PNG of it, which data.images reads";
@@ -494,8 +488,7 @@ static bool check_rescale(const Walk *w, const DicomOptions *o,
     char text[24];
     if (filled(w, e)) {
         const uint8_t *p = w->bytes + e->offset;
-        size_t n = e->length;
-        while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+        size_t n = walk_unpadded(p, e->length);
         while (n && *p == ' ') p++, n--;
         if (!header_decimal((const char *)p, n, &slope) || slope == 0)
             return dicom_fail(w->path, TAG_RescaleSlope, NULL,

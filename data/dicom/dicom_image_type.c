@@ -25,9 +25,9 @@ static bool has_value(const Walk *w, const WalkElement *e, const char *text)
     size_t n = e ? e->length : 0, wanted = strlen(text);
     while (n) {
         const char *bar = memchr(p, '\\', n);
-        size_t piece = bar ? (size_t)(bar - p) : n, kept = piece;
+        size_t piece = bar ? (size_t)(bar - p) : n;
+        size_t kept = walk_unpadded(p, piece);
         const char *from = p;
-        while (kept && (from[kept - 1] == ' ' || !from[kept - 1])) kept--;
         while (kept && *from == ' ') from++, kept--;
         if (kept == wanted && !memcmp(from, text, kept)) return true;
         if (!bar) return false;

@@ -14,8 +14,7 @@ static const char *source_text(Elements *l, const Walk *w, const char *path,
     const WalkElement *e = walk_find(w, WALK_ROOT, tag);
     const char *p = e ? (const char *)w->bytes + e->offset : "";
     // longer than any of these may be: left empty, not cut in the middle
-    int n = e && e->length < 900 ? (int)e->length : 0;
-    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+    const int n = (int)walk_unpadded(p, e && e->length < 900 ? e->length : 0);
     if (!beyond_ascii) return arena_printf(&l->arena, "%.*s", n, p);
     if (tag == TAG_SpecificCharacterSet) return "ISO_IR 192";
     bool known;

@@ -67,7 +67,7 @@ static void show(const Walk *w, const WalkElement *e, Form form,
     *text = 0;
     if (!n) return;
     if (form == TEXT || form == CLOCK) {
-        while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+        n = walk_unpadded(p, n);
         while (n && *p == ' ') p++, n--;
         if (n >= VALUE) n = VALUE - 1;
         for (size_t i = 0; i < n; i++)

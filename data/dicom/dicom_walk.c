@@ -579,6 +579,13 @@ WalkResult walk_file(const WalkInput *in, Walk *w)
     return c.more ? WALK_MORE : WALK_DAMAGED;
 }
 
+size_t walk_unpadded(const void *value, size_t n)
+{
+    const char *p = value;
+    while (n && (p[n - 1] == ' ' || !p[n - 1])) n--;
+    return n;
+}
+
 // Steps from sibling to sibling by `next`, which skips what lies inside.
 const WalkElement *walk_find(const Walk *w, uint32_t parent, uint32_t tag)
 {

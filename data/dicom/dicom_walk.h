@@ -93,6 +93,10 @@ void walk_free(Walk *w);
 /* Does it start like DICOM? `marked`: with the DICM mark. */
 bool walk_looks(const uint8_t *bytes, size_t have, bool *marked);
 
+/* How many of the n bytes of a value are left without the spaces and zeros that
+ * pad its end (PS3.5, 6.2); n 0: the value may be NULL. */
+size_t walk_unpadded(const void *value, size_t n);
+
 /* The first element `tag` among the children of the element `parent` (an
  * item), or of the data set when parent is WALK_ROOT; NULL when absent. */
 const WalkElement *walk_find(const Walk *w, uint32_t parent, uint32_t tag);
