@@ -92,6 +92,17 @@ step "in functions of Lua's library, SIGTERM" code 0 '
         read -r c s < $tmp/$one.code; echo "$one: code $c after $s s"; cat $tmp/$one.said
         [ $c -eq 143 ] && [ $s -le 6 ] && grep -q "cannot be interrupted" $tmp/$one.said || exit 1
     done'
+step "there, SIGUSR1, which a batch system lets SIGTERM follow" code 0 '
+    for one in find polls; do
+        { rm -f $tmp/$one.begun; $PROGRAM $tmp/$one.lua > $tmp/$one.said 2>&1 & p=$!
+        until [ -e $tmp/$one.begun ]; do sleep 0.1; done; sleep 0.3
+        kill -USR1 $p; sleep 0.3; kill $p; (sleep 8; kill -KILL $p) 2> /dev/null & wait $p
+        echo "$?" > $tmp/$one.code; } &
+    done; wait
+    for one in find polls; do
+        read -r c < $tmp/$one.code; echo "$one: code $c"; cat $tmp/$one.said
+        [ $c -eq 138 ] && grep -q "cannot be interrupted" $tmp/$one.said || exit 1
+    done'
 step "data opening, SIGINT" code 130 '
     big="$recipe --patients 60 --slices 60 --out $tmp/o6"
     $PROGRAM $big --steps 1 --quiet && timeout --preserve-status -s INT 0.2 $PROGRAM $big --epochs 500'

@@ -207,17 +207,20 @@ static void on_signal(int number)
         insisted = number;
         stop_s = clock_s();
     }
-    if (stop_signal) return;
-    stop_signal = number;
+    // what was only announced may now mean it: then the timer begins
+    const bool first = !stop_signal;
+    if (!first && !may_end) return;
+    if (first) stop_signal = number;
     atomic_store(&stopping, true);
     int saved = errno;
     if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
     if (over) return;
-    heard = 0;
+    // a script that was interrupted already may close what it holds
+    if (first || polled) heard = 0;
     (void)sandbox_stuck(true);
-    if (!polled)
+    if (!polled && first)
         interrupt(running);
-    else if (may_end)
+    else if (polled && may_end)
         lua_sethook(running, heard_hook, LUA_MASKCALL | LUA_MASKCOUNT, 1);
     if (may_end) start_timer();
 }
