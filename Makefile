@@ -290,9 +290,11 @@ $(BUILD)/no_cuda/segengine: $(BUILD)/lua/main.o \
 
 # The one thing that knows an MPI; the program opens it when a launcher has
 # started it.
-$(MPI_MODULE): engine/mpi/ranks.c engine/ranks_module.h
+$(MPI_MODULE): engine/mpi/ranks.c engine/thread.c engine/ranks_module.h \
+    engine/thread.h
 	$(call SHOW,link)$(MPICC) -std=c11 -Iengine $(WARN) $(CWARN) -O2 -g \
-	  -D_POSIX_C_SOURCE=200809L -pthread -fPIC -fvisibility=hidden -shared -o $@ $<
+	  -D_POSIX_C_SOURCE=200809L -pthread -fPIC -fvisibility=hidden -shared -o $@ \
+	  $(filter %.c,$^)
 
 # Tests in C take what they use from an archive, so one links without all;
 # lua/ is tested by the program itself.

@@ -11,6 +11,7 @@
  * behind it and listens to the one in front. Who hears nothing for `silent_s`
  * says so and ends all. Without threads in the MPI there are no beats. */
 #include "ranks_module.h"
+#include "thread.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -128,7 +129,7 @@ static bool start_beats(char *why, size_t room)
     MPI_Comm_set_errhandler(my.comm, MPI_ERRORS_RETURN);
     my.sent = my.heard = MPI_REQUEST_NULL;
     my.since = seconds();
-    my.beats = !pthread_create(&my.heart, NULL, heart, NULL);
+    my.beats = !thread_start(&my.heart, heart, NULL);
     if (!my.beats) snprintf(why, room, "cannot start a thread");
     return my.beats;
 }
