@@ -3,7 +3,10 @@
  * The least of four answers: what the machine could give without swapping, what
  * the control groups leave (of what a group uses, cached files count as free:
  * the kernel drops them first), and the two limits that a shell sets with
- * ulimit. */
+ * ulimit. Swap is no room: a training touches all that it has in every step,
+ * and stands still where a part of it lies on a disk. The cache of ZFS (ARC) is
+ * not in MemAvailable, although the kernel takes it back: on such a machine
+ * less is counted than there is, and zfs_arc_max limits that cache. */
 #include "cgroup.h"
 #include "mem.h"
 #include <stdio.h>
