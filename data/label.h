@@ -34,7 +34,7 @@ typedef struct Rounded {
 } Rounded;
 /* Label_value of a number that is counted if that differs. */
 double rounded_add(Rounded *r, double stored);
-/* "404 voxels are no whole numbers (the first 0.9999): each is read as the
+/* "404 voxels hold no whole number (the first 0.9999): each is read as the
  * label that is at most 0.0001 away" */
 enum { ROUNDED_TEXT = 192 };
 char *rounded_text(const Rounded *r, char text[ROUNDED_TEXT]);

@@ -37,7 +37,7 @@ typedef struct DicomOptions {
     /* How far a slice may be off the regular grid through the first and the
      * last one, as a share of the spacing: positions are rounded to decimals.
      * 0: 0.02; at most MOST_POSITION_TOLERANCE. A missing slice is found
-     * whatever it is. */
+     * with any tolerance. */
     double position_tolerance;
     int64_t max_voxels;     /* 0: 2^33                                  */
     int64_t max_file_bytes; /* 0: 16 GiB                                */
@@ -179,8 +179,8 @@ typedef struct DicomMaskOptions {
     bool resample_mask; /* another grid: nearest neighbour instead of error */
     bool partial;       /* image slices without a mask slice are background */
     /* Structure set: contours that name no slice may lie so far off the plane
-     * of the nearest one [0: 1 % of the distance of slices, at least what
-     * rounding to 0.1 mm leaves]. */
+     * of the nearest slice [0: 1 % of the distance of slices, or 0.05 mm where
+     * that is more, for coordinates are often rounded to 0.1 mm]. */
     double contour_tolerance_mm;
     /* SEG, structure set: the one segment that `segments` names, or the only
      * one there is, as F32 from 0 to 1 instead of labels: what a fractional
@@ -282,13 +282,14 @@ bool dicom_write_series(const char *folder, const Volume *v,
 
 /* `path` = one DICOM SEG, binary, AUTOMATIC, with a segment for each of
  * `names` (label i + 1 is names[i]; labels beyond `count` are an error), on
- * the slices and in the frame of reference of `source`, whose patient and study
- * elements it copies; `mask` is U8 on the grid of dicom_load(source), which of
- * a tilted stack is put back to its slices (nearest neighbour). Frames without
- * a voxel are left out (an empty segment keeps one empty frame). Names are
- * those of segment_name_check(); one beyond ASCII makes the file ISO_IR 192,
- * and texts of the source that cannot be written so are an error. Written aside
- * and renamed; the same arguments give the same bytes. */
+ * the slices of the series `source` and in its frame of reference; the elements
+ * of patient and study are copied from it. `mask` is U8 on the grid of
+ * dicom_load(source), which of a tilted stack is put back to its slices
+ * (nearest neighbour). Frames without a voxel are left out (an empty segment
+ * keeps one empty frame). Names are those of segment_name_check(); one beyond
+ * ASCII makes the file ISO_IR 192, and texts of the source that cannot be
+ * written so are an error. Written aside and renamed; the same arguments give
+ * the same bytes. */
 bool dicom_write_seg(const char *path, const Volume *mask,
                      const char *const *names, int32_t count,
                      const DicomSeries *source);
@@ -302,13 +303,13 @@ bool dicom_write_fractions(const char *path, const Volume *fractions,
                            int32_t count, const DicomSeries *source);
 
 /* `path` = one RT dose in Gy of the channel `c` of `dose` (F32), on its own
- * grid, in the frame of reference of `source`, whose patient and study elements
- * it copies: 16 bits of the highest value, so that values come back within
- * 1/131070 of it; what is below 0 is 0. The standard wants a dose to name the
- * plan that it is of: DoseSummationType is PLAN, of a plan that nobody has, and
- * DoseComment says that it is a prediction. Fails (ERR_DATA) on a grid whose
- * slices are sheared, and on a value that is not finite. The same arguments
- * give the same bytes. */
+ * grid, in the frame of reference of the series `source`, from which the
+ * elements of patient and study are copied: 16 bits of the highest value, so
+ * that values come back within 1/131070 of it; what is below 0 is 0. The
+ * standard wants a dose to name the plan that it is of: DoseSummationType is
+ * PLAN, of a plan that nobody has, and DoseComment says that it is a
+ * prediction. Fails (ERR_DATA) on a grid whose slices are sheared, and on a
+ * value that is not finite. The same arguments give the same bytes. */
 bool dicom_write_dose(const char *path, const Volume *dose, int32_t c,
                       const DicomSeries *source);
 

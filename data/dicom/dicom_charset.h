@@ -1,5 +1,6 @@
-/* dicom_charset.h -- texts of DICOM as UTF-8, whatever SpecificCharacterSet
- * (0008,0005) says (PS3.3 C.12.1.1.2, PS3.5 6.1).
+/* dicom_charset.h -- texts of DICOM as UTF-8, from any set of characters
+ * that SpecificCharacterSet (0008,0005) may name (PS3.3 C.12.1.1.2, PS3.5
+ * 6.1).
  *
  * Single-byte sets are tables of our own. Chinese, Japanese and Korean
  * letters of two and more bytes are converted by iconv of the C library,
@@ -12,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is odd about a text. Bytes that no letter was found for stand in the
- * result as four characters, \xNN: what differs in the file differs there, so
- * that two patients never become one. */
+/* Ways in which a text is odd. A byte for which no letter was found stands in
+ * the result as four characters, \xNN: texts that differ in the file differ
+ * there, so that two patients never become one. */
 enum {
     CHARSET_UNDECLARED = 1,   /* beyond ASCII, and no set is named: UTF-8 where
                                * it is that, else ISO 8859-1 */

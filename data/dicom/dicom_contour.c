@@ -3,9 +3,10 @@
  *
  * A structure set names regions and gives each a list of contours: points in
  * mm of the patient, closed polygons in planes of the image they were drawn
- * on. Each contour is laid into the slice that it names, or in whose plane it
- * lies; one that lies in none is an error, since what it means between slices
- * would be a guess, and one beyond the image is left out.
+ * on. A contour is drawn in the slice that it names or, where it names none, in
+ * the slice in whose plane it lies. A contour between two slices is an error,
+ * since its slice would be a guess; a contour beyond the first or the last
+ * slice is left out.
  * Contours are filled by the rule of contour.h; regions become labels like the
  * segments of a SEG. */
 #include "contour.h"
@@ -15,8 +16,8 @@
 #include <string.h>
 
 // A contour that names no slice must lie in its slice to this share of the
-// distance of slices, or to what rounding to one decimal of a mm leaves where
-// slices are not as near as that.
+// distance of slices. Coordinates may be rounded to one decimal of a mm, so
+// ROUNDED_MM is as good, but no more than a tenth of that distance.
 static const double PLANE_SLACK = 0.01, ROUNDED_MM = 0.05;
 // points this near to a centre, in voxels, are on it: coordinates are rounded
 static const double SNAP = 1e-5;
@@ -257,7 +258,7 @@ static bool type_of(const Walk *w, uint32_t item, int *type)
                       "contour of a type that is not known");
 }
 
-// What was left out of a region, and what is odd.
+// Contours of a region that were left out, and other oddities of it.
 typedef struct Oddities {
     int32_t skipped[TYPES];
     int32_t flat;    // contours of one or two points
@@ -334,8 +335,8 @@ static bool note_region(const Structure *s, const Region *r, const Oddities *o,
 }
 
 // Contours of two planes that fall into one slice would be drawn over each
-// other, and what both of them enclose be left out. at_mm[d]: where the first
-// contour of each slice with one lies.
+// other: voxels that both of them enclose would count as a hole. at_mm[d]:
+// where the first contour in slice d lies, if there is one.
 static bool check_plane(const Structure *s, const Contour *c, const bool *drawn,
                         double *at_mm)
 {
