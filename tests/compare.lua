@@ -46,7 +46,7 @@ t.test("status inside an epoch: batch, time left of the epoch and of the run", f
   s = status(run.folder)
   t.equal(s.batch .. " of " .. s.batches, "5 of 20")
   t.near(s.epoch_left_s, 30, 2.5)
-  local rows = require("seg.run_facts").metrics(run.folder)
+  local rows = require("seg.epoch_table").read(run.folder)
   local validation = tonumber(rows[#rows].valid_s)
   t.near(s.left_s, s.epoch_left_s + validation
          + was * math.max(s.epochs - s.epoch - 1, 0), 0.1)

@@ -47,10 +47,7 @@ function M.given(folder)
   return folder
 end
 
--- A run is over when its test is: summary.json is written last.
-function M.finished(folder)
-  return util.exists(folder .. "/summary.json")
-end
+M.finished = run_kind.finished
 
 -- The newest folder of this recipe that `wanted` accepts, or nil.
 function M.newest(out, recipe, wanted)
@@ -396,70 +393,6 @@ function M.values(text)
   for line in text:gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
     if k then out[k] = v end
-  end
-  return out
-end
-
--- metrics.csv: one row an epoch under a stable head -------------------------
-
-local Csv = {}
-Csv.__index = Csv
-
--- Opens folder/metrics.csv and cuts it back to `epochs` rows.
-function M.csv(folder, columns, epochs)
-  local path = folder .. "/metrics.csv"
-  local head, rows = table.concat(columns, ","), {}
-  if epochs > 0 and util.exists(path) then
-    local first = true -- the head, of an older program one with fewer columns
-    for line in util.read_file(path):gmatch("[^\n]+") do
-      if not first and #rows < epochs then rows[#rows + 1] = line end
-      first = false
-    end
-  end
-  local csv = setmetatable({ path = path, head = head, rows = rows, columns = columns }, Csv)
-  csv:write()
-  return csv
-end
-
--- The whole file anew: it is small, and so it is never there in part.
-function Csv:write()
-  sys.write(self.path, self.head .. "\n" .. table.concat(self.rows, "\n")
-            .. (#self.rows > 0 and "\n" or ""))
-end
-
--- The cells of a row; `values` by column, nil or NaN for an empty cell.
-local function row_text(self, values)
-  local cells = {}
-  for i, name in ipairs(self.columns) do
-    local v = values[name]
-    cells[i] = (v == nil or v ~= v) and "" or util.number(v)
-  end
-  return table.concat(cells, ",")
-end
-
--- One epoch more.
-function Csv:add(values)
-  self.rows[#self.rows + 1] = row_text(self, values)
-  self:write()
-end
-
--- The row of the last epoch again, with what is known only now.
-function Csv:amend(values)
-  self.rows[#self.rows] = row_text(self, values)
-  self:write()
-end
-
--- Column `name` as numbers (nil where a cell is empty), by epoch.
-function Csv:column(name)
-  local at
-  for i, c in ipairs(self.columns) do if c == name then at = i end end
-  local out = {}
-  for r, line in ipairs(self.rows) do
-    local i = 0
-    for cell in (line .. ","):gmatch("([^,]*),") do
-      i = i + 1
-      if i == at then out[r] = tonumber(cell) or false end
-    end
   end
   return out
 end

@@ -2,8 +2,8 @@
 -- runs or later. Reads files only; what is missing or damaged is simply not told.
 
 local core = require "seg.core"
+local epoch_table = require "seg.epoch_table"
 local json = require "seg.json"
-local manifest = require "seg.manifest"
 local progress = require "seg.progress"
 local run_folder = require "seg.run"
 local run_kind = require "seg.run_kind"
@@ -40,35 +40,19 @@ function M.below(path)
   return found
 end
 
--- The rows of metrics.csv as tables of text, and the names of the columns; none where
--- it is missing or cut.
-function M.metrics(path)
-  local file, names, rows = path .. "/metrics.csv", nil, {}
-  for line in (util.exists(file) and util.read_file(file) or ""):gmatch("[^\r\n]+") do
-    local row, i = {}, 0
-    for cell in (line .. ","):gmatch("([^,]*),") do
-      i = i + 1
-      row[names and names[i] or i] = cell
-    end
-    if names then rows[#rows + 1] = row else names = row end
-  end
-  return rows, names or {}
-end
-
 -- What was measured on a part; a series has cases by themselves.
 local measured = { cases = { "table", free = true }, free = true,
                    metrics = { { mean = "number?" }, free = true } }
 local shape = { valid = measured, test = measured, cases = measured.cases }
 
+-- What summary.json says, or an empty table where it is none of ours.
+local function checked(summary)
+  return pcall(json.check, summary, shape, "summary.json") and summary or {}
+end
+
 -- summary.json, or an empty table when there is none or it is damaged.
 function M.summary(path)
-  local file = path .. "/summary.json"
-  local ok, v = pcall(function()
-    local v = json.decode(util.read_file(file), file)
-    json.check(v, shape, file)
-    return v
-  end)
-  return ok and v or {}
+  return checked(run_kind.read_json(path .. "/summary.json") or {})
 end
 
 -- What `best` was measured by: the column of the validation that has this value in
@@ -133,16 +117,15 @@ function M.read(path)
     local ok, got = pcall(core.checkpoint.meta, path .. "/checkpoint_" .. name .. ".safetensors")
     if ok then for k, v in pairs(got) do meta[k] = meta[k] or v end end
   end
-  local f = { path = path, recipe = meta.recipe, config = run_folder.values(
-                util.read_file(path .. "/config.txt")), summary = M.summary(path),
-              text = util.read_file(path .. "/recipe.lua"), manifest = manifest.read(path) }
-  f.rows, f.columns = M.metrics(path)
-  local m = f.manifest
+  local kind = run_kind.read(path)
+  local m = next(kind.manifest) and kind.manifest
+  local f = { path = path, recipe = meta.recipe, config = run_folder.values(kind.config),
+              summary = checked(kind.summary), text = util.read_file(path .. "/recipe.lua"),
+              manifest = m or nil, state = kind.state, pid = kind.pid, kind = kind.kind,
+              kind_text = kind.text }
+  f.rows, f.columns = epoch_table.read(path)
   f.recipe = f.recipe or m and m.recipe and m.recipe.name or "a recipe"
   f.name = f.recipe .. "/" .. path:match("([^/]+)$")
-  f.state, f.pid = run_kind.state(path, m)
-  local kind = run_kind.read(path)
-  f.kind, f.kind_text = kind.kind, kind.text
   local last = m and m.sessions and m.sessions[#m.sessions] or {}
   f.epoch = math.tointeger(tonumber(meta.epoch)) or #f.rows
   f.epochs = last.epochs or math.tointeger(tonumber(f.config.epochs)) or f.epoch

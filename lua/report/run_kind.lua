@@ -7,6 +7,7 @@
 -- author meant as a trial; what is said of weights names the preset.
 
 local core = require "seg.core"
+local epoch_table = require "seg.epoch_table"
 local json = require "seg.json"
 local util = require "seg.util"
 
@@ -15,6 +16,11 @@ local M = {}
 -- The kind of a run with these values of the config: "overfit", "quick", "training".
 function M.of_values(v)
   return v.overfit > 0 and "overfit" or v.quick and "quick" or "training"
+end
+
+-- A run is over when its test is: summary.json is written last.
+function M.finished(folder)
+  return util.exists(folder .. "/summary.json")
 end
 
 -- The table in a JSON file of a run; nil where it is missing or damaged.
@@ -52,32 +58,33 @@ end
 
 -- How a run stands: "running" while a process holds its lock, else how its last start
 -- ended: "finished", "stopped", "diverged", "failed"; a start that never said so was
--- "killed". m: its manifest or nil. -> state, the process of one that is running
-function M.state(folder, m)
+-- "killed". m: its manifest; finished: as M.finished says. -> state, the process of one
+-- that is running
+local function state_of(folder, m, finished)
   local pid = core.checkpoint.holder(folder)
   if pid then return "running", pid end
-  local last = m and type(m.sessions) == "table" and m.sessions[#m.sessions]
-  if type(last) ~= "table" then
-    return util.exists(folder .. "/summary.json") and "finished" or "stopped"
-  end
+  local last = type(m.sessions) == "table" and m.sessions[#m.sessions]
+  if type(last) ~= "table" then return finished and "finished" or "stopped" end
   return last.state == "running" and "killed" or last.state
 end
 
 -- What of the run in a folder is known:
 --   kind      "training", "overfit", "quick"; of a series "folds", "repeat", "search"
 --   text      the same in words; trial, series: true where it is one
---   state     as M.state says; finished: summary.json is there
---   manifest, summary   the files, or {}
+--   state, pid   as state_of says; finished: summary.json is there
+--   manifest, summary   the files, or {}; config: the text of the file, or ""
 function M.read(folder)
   local config = folder .. "/config.txt"
-  local m = M.read_json(folder .. "/manifest.json") or {}
-  local s = M.read_json(folder .. "/summary.json")
-  local kind, over = M.of_text(util.exists(config) and util.read_file(config) or "")
+  local m, finished = M.read_json(folder .. "/manifest.json") or {}, M.finished(folder)
+  local text = util.exists(config) and util.read_file(config) or ""
+  local kind, over = M.of_text(text)
   local series = M.read_json(folder .. "/series.json")
   kind = series and tostring(series.kind) or type(m.kind) == "string" and m.kind or kind
+  local state, pid = state_of(folder, m, finished)
   return { kind = kind, text = words(kind, over), series = series ~= nil,
-           trial = kind == "overfit" or kind == "quick", state = M.state(folder, m),
-           finished = util.exists(folder .. "/summary.json"), manifest = m, summary = s or {} }
+           trial = kind == "overfit" or kind == "quick", state = state, pid = pid,
+           finished = finished, manifest = m, config = text,
+           summary = M.read_json(folder .. "/summary.json") or {} }
 end
 
 -- What weights whose metadata has this config are of, in words; nil: of a training, or
@@ -118,20 +125,13 @@ end
 -- Column `name` of the row of an epoch in metrics.csv, a number or nil; epoch nil: of the
 -- first row, and behind it of the last.
 function M.column(folder, name, epoch)
-  local path, at, first, last = folder .. "/metrics.csv", nil, nil, nil
-  for line in (util.exists(path) and util.read_file(path) or ""):gmatch("[^\r\n]+") do
-    local i, value = 0, nil
-    for cell in (line .. ","):gmatch("([^,]*),") do
-      i = i + 1
-      if not at and cell == name then at = i end
-      if at and i == at then value = tonumber(cell) end
-    end
-    if tonumber(line:match("^%d+")) == epoch and epoch then return value end
-    if line:match("^%d") then first, last = first or value, value end
-    if not at then return nil end
+  local first, last
+  for _, row in ipairs((epoch_table.read(folder))) do
+    local value = tonumber(row[name] or "")
+    if epoch and tonumber(row.epoch) == epoch then return value end
+    first, last = first or value, value
   end
-  if epoch then return nil end
-  return first, last
+  if not epoch then return first, last end
 end
 
 -- The best that a run reached: value, what it is of ("dice") or nil, "max" or "min".

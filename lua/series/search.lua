@@ -10,8 +10,8 @@
 
 local config = require "seg.config"
 local core = require "seg.core"
+local epoch_table = require "seg.epoch_table"
 local metrics = require "seg.metric_base"
-local run_facts = require "seg.run_facts"
 local series = require "seg.series"
 local show = require "seg.show"
 local studies = require "seg.study"
@@ -98,7 +98,7 @@ end
 -- The best value of the run in `folder`, and its epoch; nil when it has none.
 local function value_of(folder, metric)
   local best, at
-  for _, row in ipairs((run_facts.metrics(folder))) do
+  for _, row in ipairs((epoch_table.read(folder))) do
     local v, epoch = tonumber(row["valid_" .. metric[1]]), tonumber(row.epoch)
     local finite = v and v == v and math.abs(v) < math.huge
     if finite

@@ -15,6 +15,7 @@ local config = require "seg.config"
 local diverge = require "seg.diverge"
 local done = require "seg.done"
 local epoch_line = require "seg.epoch_line"
+local epoch_table = require "seg.epoch_table"
 local evaluate = require "seg.evaluate"
 local footprint = require "seg.footprint"
 local gauge = require "seg.gauge"
@@ -540,8 +541,8 @@ local function work(run, resume)
   if ranks.writes() then
     run_folder.write_cases(run.folder, rows)
     if bad[1] then run_folder.write_left_out(run.folder, bad) end
-    run.csv = run_folder.csv(run.folder, gauge.columns(run, csv_columns(run.phases)),
-                             run.state.epoch)
+    run.csv = epoch_table.open(run.folder, gauge.columns(run, csv_columns(run.phases)),
+                               run.state.epoch)
     run.record = record.open(run)
   end
   -- a save that cannot work is found out before the first epoch; and who was killed
