@@ -145,6 +145,11 @@ function M.plural(n, one, many)
   return string.format("%d %s", n, n == 1 and one or many or one .. "s")
 end
 
+-- The first `count` texts of a list, for a message: "a, b, ...".
+function M.first_of(list, count)
+  return table.concat(list, ", ", 1, math.min(#list, count)) .. (#list > count and ", ..." or "")
+end
+
 -- The attributes, as text, of a step in the text of the steps of a set, a step
 -- a line; nil where they have it not.
 function M.step(steps, name)
@@ -291,9 +296,8 @@ function M.say_passed_over(root, names)
   if #names == 0 then return end
   table.sort(names)
   local text = string.format(
-    "note: %s: left out %s of macOS, Windows or an office program, or hidden: %s%s", root,
-    M.plural(#names, "file"), table.concat(names, ", ", 1, math.min(#names, 3)),
-    #names > 3 and ", ..." or "")
+    "note: %s: left out %s of macOS, Windows or an office program, or hidden: %s", root,
+    M.plural(#names, "file"), M.first_of(names, 3))
   if not said[text] then require("seg.show").aside("%s", text) end
   said[text] = true
 end

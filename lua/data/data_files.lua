@@ -54,11 +54,6 @@ local function patient_of(what, rule, key, path)
   return patient
 end
 
--- The ten first of a list, for a message.
-local function some(list)
-  return table.concat(list, ", ", 1, math.min(#list, 10)) .. (#list > 10 and ", ..." or "")
-end
-
 -- What must be right of the options of such a set before its folder is looked at.
 function M.check(what, o)
   if type(o.patient) ~= "string" then
@@ -115,7 +110,8 @@ function M.cases(what, root, files, o, kind)
   for _, row in ipairs { { "mask", o.mask, lacks_mask }, { "image", o.image, lacks_image } } do
     table.sort(row[3])
     if #row[3] > 0 then
-      missing[#missing + 1] = string.format("no %s (%s) for %s", row[1], row[2], some(row[3]))
+      missing[#missing + 1] = string.format("no %s (%s) for %s", row[1], row[2],
+                                            util.first_of(row[3], 10))
     end
   end
   if #missing > 0 then

@@ -192,8 +192,8 @@ end
 local function say_left(folder, left, what)
   if #left == 0 then return end
   table.sort(left)
-  show.aside("note: %s: left out %s %s: %s%s", folder, util.plural(#left, "file"), what,
-             table.concat(left, ", ", 1, math.min(#left, 3)), #left > 3 and ", ..." or "")
+  show.aside("note: %s: left out %s %s: %s", folder, util.plural(#left, "file"), what,
+             util.first_of(left, 3))
 end
 
 -- The cases of imagesTr: CASE_0000.nii.gz and the further channels, CASE.nii.gz of
@@ -247,11 +247,10 @@ local function check_there(d, list)
     cases = cases + (#missing > before and 1 or 0)
   end
   if #missing == 0 then return end
-  fail("data", "%s: nnunet: %s of %s %s not there: %s%s; fix: fetch them%s, or skip_bad = true "
+  fail("data", "%s: nnunet: %s of %s %s not there: %s; fix: fetch them%s, or skip_bad = true "
        .. "leaves their cases out", d.path,
        util.plural(#missing, "file"), util.plural(cases, "case"),
-       #missing == 1 and "is" or "are", table.concat(missing, ", ", 1, math.min(#missing, 10)),
-       #missing > 10 and ", ..." or "",
+       #missing == 1 and "is" or "are", util.first_of(missing, 10),
        d.listed and ', correct "dataset" (its paths are below the folder of dataset.json)'
        or "")
 end

@@ -246,9 +246,8 @@ local function about(kind, path)
   if kind == ".npy" then
     return string.format("array %s, %s", shape_text(list[1].shape), list[1].type)
   end
-  for i = 1, math.min(#list, 6) do names[i] = list[i].name end
-  return string.format("%d arrays: %s%s", #list, table.concat(names, ", "),
-                       #list > 6 and ", ..." or "")
+  for i, one in ipairs(list) do names[i] = one.name end
+  return string.format("%d arrays: %s", #list, util.first_of(names, 6))
 end
 
 -- What is right as a file, but no image of one number a voxel, or says two things or

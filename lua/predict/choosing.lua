@@ -19,11 +19,6 @@ local function matches(name, pattern)
   return files.matches_pattern(stem_of(name) .. ".x", pattern)
 end
 
--- The first names of a list, for a message.
-local function some(list)
-  return table.concat(list, ", ", 1, math.min(#list, 5)) .. (#list > 5 and ", ..." or "")
-end
-
 -- A pattern, and shorter ones without the folders in front: --in may lie deeper than the
 -- root of training. "imagesTr/*", "*".
 local function tails(pattern)
@@ -56,7 +51,7 @@ local function nothing(path, asked, patterns, names, what)
        .. "fix: --image PATTERN (* is any text), or predict = { image = PATTERN } in the recipe",
        path, util.plural(#names, (what:gsub("s$", ""))),
        asked.image and "called" or "called as the images of training,",
-       table.concat(patterns, "\", \""), #names == 1 and "is" or "are", some(names))
+       table.concat(patterns, "\", \""), #names == 1 and "is" or "are", util.first_of(names, 5))
 end
 
 -- The patterns by which images are taken out of `names`, paths below the folder `path`: a list

@@ -64,9 +64,9 @@ local function refuse(i, pattern, names)
   table.sort(list)
   local plain = pattern:gsub("%%%.", "."):gsub("[%^%$%%%[%]%(%)%*%+%?]", "")
   local near = util.nearest(plain, list)
-  fail("usage", 'groups[%d]: no trained parameter matches "%s"; %sthe names are %s%s', i, pattern,
+  fail("usage", 'groups[%d]: no trained parameter matches "%s"; %sthe names are %s', i, pattern,
        near and 'did you mean "' .. near .. '"? ' or "",
-       table.concat(names, ", ", 1, math.min(#names, 8)), #names > 8 and ", ..." or "")
+       util.first_of(names, 8))
 end
 
 -- The first group that a name belongs to, and what its pattern captured.
