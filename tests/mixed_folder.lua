@@ -86,6 +86,19 @@ t.test("inspect lists what is good and what is damaged", function()
   has(said, "damaged: " .. slices[2])
 end)
 
+t.test("what a scan left out is always said in one order", function()
+  local list, said = {}, {}
+  for i, kind in ipairs { "no image", "damaged", "foreign", "no image", "damaged", "foreign",
+                          "no image", "damaged" } do
+    list[i] = { kind = kind, why = tostring(i) }
+  end
+  require("seg.leftovers").each(list, 1, function(damaged, text)
+    said[#said + 1] = (damaged and "damaged " or "") .. text
+  end)
+  t.equal(table.concat(said, ", "), "1, damaged 2, 3, damaged 5, damaged 8, 1 more of these, "
+          .. "2 more of these")
+end)
+
 t.test("doctor data has a row for each file at fault, and looks at the others", function()
   -- the images beside masks of their own
   shell("mkdir " .. heads .. "/Z1")

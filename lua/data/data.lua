@@ -11,6 +11,7 @@ local config = require "seg.config"
 local file_kind = require "seg.file_kind"
 local files = require "seg.data_files"
 local images = require "seg.data_images"
+local leftovers = require "seg.leftovers"
 local nnunet = require "seg.data_nnunet"
 local reading = require "seg.reading"
 local show = require "seg.show"
@@ -64,18 +65,9 @@ local NAMED = 5 -- files of a kind that were left out and are named
 -- What a data set left out when it was opened, for the eyes of this machine: the files that
 -- are damaged, and of what is no image the first few.
 local function say_left_out(list)
-  local count = {}
-  for _, l in ipairs(list) do
-    count[l.kind] = (count[l.kind] or 0) + 1
-    if count[l.kind] <= NAMED or l.kind == "damaged" then
-      show.aside("%s: left out: %s", l.kind == "damaged" and "warning" or "note", l.why)
-    end
-  end
-  for kind, n in pairs(count) do
-    if kind ~= "damaged" and n > NAMED then
-      show.aside("note: left out: %d more of these", n - NAMED)
-    end
-  end
+  leftovers.each(list, NAMED, function(damaged, text)
+    show.aside("%s: left out: %s", damaged and "warning" or "note", text)
+  end)
 end
 
 -- Raises where a set is opened that has no folder: plan opens nothing and predict brings

@@ -6,6 +6,7 @@ local file_kind = require "seg.file_kind"
 local inspect_line = require "seg.inspect_line"
 local inspect_run = require "seg.inspect_run"
 local inspect_table = require "seg.inspect_table"
+local leftovers = require "seg.leftovers"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -174,20 +175,12 @@ local function alike(list)
 end
 
 -- What a scan left out: all that is damaged, and of what is no image the first few.
-local function say_left_out(left_out)
-  local rows, count = {}, {}
-  for _, l in ipairs(left_out or {}) do
-    count[l.kind] = (count[l.kind] or 0) + 1
-    if l.kind == "damaged" or count[l.kind] <= LISTED then
-      rows[#rows + 1] = (l.kind == "damaged" and "damaged: " or "left out: ") .. l.why
-    end
-  end
+local function say_left_out(list)
+  local rows = {}
+  leftovers.each(list or {}, LISTED, function(damaged, text)
+    rows[#rows + 1] = (damaged and "damaged: " or "left out: ") .. text
+  end)
   if #rows > 0 then print("\n" .. table.concat(rows, "\n")) end
-  for kind, n in pairs(count) do
-    if kind ~= "damaged" and n > LISTED then
-      print("left out: " .. n - LISTED .. " more of these")
-    end
-  end
 end
 
 -- One line a series, and the line to paste into a recipe. One series alone is

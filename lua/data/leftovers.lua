@@ -1,0 +1,23 @@
+-- leftovers.lua -- what the scan of a folder left out, in lines.
+
+local util = require "seg.util"
+
+local M = {}
+
+-- Calls say(damaged, text) for every file of ds:left_out() that is damaged, for the first
+-- `most` of each kind that is no image, and for how many more there are of a kind.
+function M.each(list, most, say)
+  local count = {}
+  for _, l in ipairs(list) do
+    local damaged = l.kind == "damaged"
+    count[l.kind] = (count[l.kind] or 0) + 1
+    if damaged or count[l.kind] <= most then say(damaged, l.why) end
+  end
+  for _, kind in ipairs(util.sorted_keys(count)) do
+    if kind ~= "damaged" and count[kind] > most then
+      say(false, count[kind] - most .. " more of these")
+    end
+  end
+end
+
+return M
