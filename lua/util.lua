@@ -366,6 +366,13 @@ function M.plain_name(text)
   return (text:gsub("[^%w._\x80-\xFF-]", "_"))
 end
 
+-- The product of numbers, as of the extents of an array.
+function M.product(list)
+  local n = 1
+  for _, v in ipairs(list) do n = n * v end
+  return n
+end
+
 function M.mean(list)
   local sum = 0
   for _, v in ipairs(list) do sum = sum + v end

@@ -123,9 +123,7 @@ local function checkpoint(path)
   local rows = { { "tensor", "type", "shape" } }
   for _, t in ipairs(list) do
     rows[#rows + 1] = { t.name, t.type, table.concat(t.shape, "x") }
-    local n = 1
-    for _, e in ipairs(t.shape) do n = n * e end
-    count = count + n
+    count = count + util.product(t.shape)
   end
   print(show.table(rows))
   local ok, why = core.checkpoint.verify(path)

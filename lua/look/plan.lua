@@ -117,7 +117,7 @@ end
 -- plan --gpu MODEL: the launch plan of one training step.
 local function launch_plan(r, name)
   local v, gpu = config.ensure(), gpus.find(name)
-  if v.device ~= "auto" and not v.device:match("^cuda") then
+  if v.device ~= "auto" and not budget.on_gpu(v.device) then
     util.refuse("--gpu: the device %s launches nothing; use --device cuda", v.device)
   end
   if not core.build:find("CUDA yes", 1, true) then

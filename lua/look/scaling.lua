@@ -22,6 +22,7 @@
 --
 -- Nothing overlaps, as nothing does in the program.
 
+local budget = require "seg.budget"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -89,7 +90,7 @@ end
 -- Of a plan of core.plan: what M.exchange wants. v: numbers of the run.
 function M.of_plan(plan, v)
   local real, sync_norm = v.device == "ref" and 8 or 4, v.sync_norm
-  local gpu = v.device:match("^cuda") ~= nil or v.devices ~= ""
+  local gpu = budget.on_gpu(v.device) or v.devices ~= ""
   local o = { params = plan.gradient_bytes // real, norms = {}, real = real, gpu = gpu,
               nccl = gpu and v.carry ~= "host" }
   for _, row in ipairs(plan.rows) do

@@ -8,6 +8,7 @@
 local core = require "seg.core"
 local budget = require "seg.budget"
 local config = require "seg.config"
+local footprint = require "seg.footprint"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -39,7 +40,6 @@ end
 -- the interval between is halved. machine: bytes of this machine, nil where the network
 -- is not there or nobody knows.
 local function largest(r, room, train, machine)
-  local footprint = require "seg.footprint"
   local fits, bytes, why
   local function try(batch)
     local now, reason = need(r, batch, train)
@@ -82,9 +82,10 @@ local trains = { train = true, bench = true, plan = true, check = true, export =
 -- and what would take less.
 function M.choose(r, command)
   local v, train = config.ensure(), trains[command] or false
-  local device = v.device == "auto" and core.device("auto") or v.device
+  local device = footprint.device()
+  local gpu = budget.on_gpu(device)
   local room = budget.whole(device, command ~= "plan")
-  local machine = not device:match("^cuda") and require("seg.footprint").room() or nil
+  local machine = not gpu and footprint.room() or nil
   if not room then
     util.refuse("--batch auto: plan opens no device, so say what it has: --vram 80G, or give a "
                 .. "number")
@@ -99,9 +100,9 @@ function M.choose(r, command)
   if not batch then
     v.batch = 1
     local lines = require("seg.memory").lines(r, { wanted = bytes, room = room, command = command,
-                                                   device = device:match("^cuda") ~= nil })
+                                                   device = gpu })
     core.sys.eprint(table.concat(lines, "\n") .. "\n")
-    core.sys.raise(device:match("^cuda") and "device" or "failure", string.format(
+    core.sys.raise(gpu and "device" or "failure", string.format(
       "--batch auto: a batch of 1 takes %s, and %s may be used", util.bytes(bytes),
       util.bytes(room)), true)
   end

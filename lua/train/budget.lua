@@ -25,7 +25,8 @@ M.rest = 0
 -- What sessions were given: { bytes, near }.
 local given = setmetatable({}, { __mode = "k" })
 
-local function on_gpu(device) return device:match("^cuda") ~= nil end
+-- Is this the name of a GPU?
+function M.on_gpu(device) return device:match("^cuda") ~= nil end
 
 -- The bytes of --vram, or nil.
 function M.limit()
@@ -35,7 +36,7 @@ end
 -- A part of `free` bytes on a device, nil of nil.
 function M.share(device, free)
   if not free then return nil end
-  if on_gpu(device) then return math.floor(free * SHARE.device) end
+  if M.on_gpu(device) then return math.floor(free * SHARE.device) end
   return math.max(math.min(math.floor(free * SHARE.host), free - M.rest), 0)
 end
 
@@ -47,7 +48,7 @@ end
 -- Bytes that a network, weights and arena, may have on `device`; nil where nobody
 -- knows. opens: a GPU may be opened to ask it.
 function M.whole(device, opens)
-  local asked = opens or not on_gpu(device)
+  local asked = opens or not M.on_gpu(device)
   return least(M.limit(), asked and M.share(device, core.room(device)) or nil)
 end
 

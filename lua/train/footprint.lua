@@ -23,17 +23,16 @@ local SMALL = 16 << 20
 -- files that are being written. These bytes stay free.
 local MARGIN = 16 << 20
 
-local function on_gpu(device) return device:match("^cuda") ~= nil end
-
 -- The device that a command runs on; nothing is opened to know it.
 function M.device()
   local device = config.ensure().device
   return device == "auto" and core.device("auto") or device
 end
 
-local function part_sets(r)
+-- The sets of these parts of a recipe that have batches.
+local function sets_of(r, parts)
   local list = {}
-  for _, part in ipairs { "train", "valid", "test" } do
+  for _, part in ipairs(parts) do
     if r[part] and type(r[part].batch_size) == "function" then list[#list + 1] = r[part] end
   end
   return list
@@ -46,9 +45,7 @@ local function fixed(r) return not (r.train and r.train.batch and r.train.batch.
 local function elements(r)
   local sum = 0
   for _, input in ipairs(r.inputs) do
-    local n = 1
-    for i, extent in ipairs(input.shape) do n = n * (i == 1 and 1 or extent) end
-    sum = sum + n
+    sum = sum + util.product { table.unpack(input.shape, 2) }
   end
   return sum
 end
@@ -71,7 +68,7 @@ end
 -- Bytes of the batches that training makes ahead, all sets together.
 function M.batches(r, batch)
   local sum = 0
-  for _, set in ipairs(part_sets(r)) do
+  for _, set in ipairs(sets_of(r, { "train", "valid", "test" })) do
     local size, views = size_of(set, batch), 1
     if set == r.train then
       size, views = math.ceil(size / ranks.count), set.batch.twice and 2 or 1
@@ -111,15 +108,13 @@ function M.of(r, purpose, change)
   local train, batch = purpose == "train", change.batch or config.ensure().batch
   local share = train and math.ceil(batch / ranks.count) or batch
   local rest = M.beside(r, { train = train, batch = batch })
-  if not on_gpu(M.device()) then budget.rest = rest end
+  if not budget.on_gpu(M.device()) then budget.rest = rest end
   local ok, now = pcall(plans.plan, r, share, train, change)
   if not ok then return nil, now end
   local out = { param = now.param_bytes, arena = now.bytes, plan = now, rest = rest }
-  for _, part in ipairs(train and { "valid", "test" } or {}) do
-    if r[part] and type(r[part].batch_size) == "function" then
-      local fine, eval = pcall(plans.plan, r, size_of(r[part], batch), false, change)
-      if fine then out.arena = math.max(out.arena, eval.bytes) end
-    end
+  for _, set in ipairs(train and sets_of(r, { "valid", "test" }) or {}) do
+    local fine, eval = pcall(plans.plan, r, size_of(set, batch), false, change)
+    if fine then out.arena = math.max(out.arena, eval.bytes) end
   end
   return out
 end
@@ -143,7 +138,7 @@ end
 function M.check(r, purpose, device, precision)
   if not r.inputs then return end -- of a round of clusters
   local name = device or M.device()
-  local gpu, limit = on_gpu(name), budget.limit()
+  local gpu, limit = budget.on_gpu(name), budget.limit()
   if gpu and not limit then return end -- asked when the device is open
   local n = M.of(r, purpose, { device = device, precision = precision })
   -- what cannot be planned fails again, with its own words, where it is run
@@ -200,9 +195,7 @@ local function sample_bytes(d)
   local sum = 0
   for _, name in ipairs(d.names) do
     local ok, shape = pcall(d.loader.shape, d.loader, name)
-    local n = 1
-    for _, extent in ipairs(ok and shape or {}) do n = n * extent end
-    sum = sum + 4 * n
+    sum = sum + 4 * util.product(ok and shape or {})
   end
   return sum
 end
@@ -210,11 +203,7 @@ end
 -- The largest parameter, for the copies by which it is read.
 local function largest(session)
   local most = 0
-  for _, p in ipairs(session:params()) do
-    local n = 1
-    for _, extent in ipairs(p.shape) do n = n * extent end
-    most = math.max(most, n)
-  end
+  for _, p in ipairs(session:params()) do most = math.max(most, util.product(p.shape)) end
   return most
 end
 
