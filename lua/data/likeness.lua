@@ -7,6 +7,7 @@
 
 local core = require "seg.core"
 local reading = require "seg.reading"
+local show = require "seg.show"
 local util = require "seg.util"
 
 local M = {}
@@ -153,6 +154,16 @@ function M.differences(kept, source, seen)
     end
   end
   return list
+end
+
+-- The same as a warning of the case called `name`. -> its words and its texts; nil where
+-- nothing differs
+function M.warn(name, kept, source, seen)
+  local words, texts = {}, {}
+  for i, one in ipairs(M.differences(kept, source, seen)) do words[i], texts[i] = one[1], one[2] end
+  if not words[1] then return nil end
+  show.warn("%s is not as the images of training: %s", name, table.concat(texts, "; "))
+  return words, texts
 end
 
 -- What cannot be told of a case that says neither modality nor sequence, as a text, or nil.

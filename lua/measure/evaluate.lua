@@ -338,16 +338,12 @@ local function compare(meta, path, set, pipeline, hash)
     end
   end
   for i = 1, kept and #pipeline:cases() or 0 do
-    local texts = {}
-    local seen = core.data.seen(pipeline, i)
-    for k, one in ipairs(likeness.differences(kept, read or set.source, seen)) do
-      texts[k] = one[2]
-    end
-    if texts[1] then
-      local case = hash(pipeline:facts(i).key)
+    local case = hash(pipeline:facts(i).key)
+    local words, texts = likeness.warn(case, kept, read or set.source,
+                                       core.data.seen(pipeline, i))
+    if words then
       out = out or {}
       out[case] = table.concat(texts, "; ")
-      show.warn("%s is not as the images of training: %s", case, out[case])
     end
   end
   return out

@@ -154,15 +154,9 @@ end
 local function compare(w, kept, source)
   w.differs, w.warnings = {}, {} -- "name, spacing" and the whole texts by the key of a case
   return function(case, seen)
-    local words, texts = {}, {}
     if not kept then return end
-    for i, one in ipairs(likeness.differences(kept, source, seen)) do
-      words[i], texts[i] = one[1], one[2]
-    end
-    if words[1] then
-      w.differs[case.key], w.warnings[case.key] = table.concat(words, ", "), texts
-      show.warn("%s is not as the images of training: %s", case.key, table.concat(texts, "; "))
-    end
+    local words, texts = likeness.warn(case.key, kept, source, seen)
+    if words then w.differs[case.key], w.warnings[case.key] = table.concat(words, ", "), texts end
     local unsaid = likeness.unsaid(kept, source, seen)
     if unsaid and not w.said_unsaid then
       w.said_unsaid = true
