@@ -152,12 +152,14 @@ t.test("several processes say and count the same", function()
 end)
 
 t.test("an epoch that gives numbers for fewer cases is never better", function()
-  local better = require("seg.watch").better_epoch
-  local best = { best = 0.7, best_bad = 0 }
+  local better = require("seg.watch").take_best
+  local best = { best = 0.7, best_bad = 0, best_epoch = 1, epoch = 2 }
   t.equal(better({}, 0.7, 0, "max"), true)
   t.equal(better({}, 0.7, 3, "max"), true)
   t.equal(better(best, 0.9, 1, "max"), false) -- of the easy cases alone
+  t.equal(best.best_epoch, 1)
   t.equal(better(best, 0.9, 0, "max"), true)
+  t.equal(best.best .. " " .. best.best_epoch, "0.9 2")
   t.equal(better({ best = 0.9, best_bad = 2 }, 0.7, 0, "max"), true)
   t.equal(better({ best = 0.9, best_bad = 2 }, 0.95, 2, "max"), true)
   t.equal(better({ best = 0.9, best_bad = 2 }, 0 / 0, 0, "max"), false)

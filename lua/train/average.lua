@@ -103,9 +103,8 @@ function M.finish(run)
     if ranks.stopped() then return false end
     local value = r.best[1] == "loss" and result.loss or result.metrics[r.best[1]].mean
     local bad = #util.sorted_keys(result.bad or {})
-    best = watch.better_epoch(s, value, bad, r.best[2])
+    best = watch.take_best(s, value, bad, r.best[2])
     text = string.format(", valid %s %s", r.best[1], util.fixed(value))
-    if best then s.best, s.best_epoch, s.best_bad = value, s.epoch, bad end
   end
   show.line("swa: mean of %s%s%s", util.plural(s.swa, "epoch"), text, best and "  best" or "")
   state.save(run, "swa", true)

@@ -251,8 +251,7 @@ local function end_epoch(run, started)
   -- nothing is best without a validation set
   local value = values[r.best[1]] or 0 / 0
   local bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0
-  local best = watch.better_epoch(s, value, bad, r.best[2])
-  if best then s.best, s.best_epoch, s.best_bad = value, s.epoch, bad end
+  local best = watch.take_best(s, value, bad, r.best[2])
   look_back(run, values)
   ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
              "machines that compute differently cannot train together; SEG_ISA makes them alike")

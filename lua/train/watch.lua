@@ -61,15 +61,18 @@ function M.better(value, best, mode, delta)
     or (mode == "min" and value < best - (delta or 0))
 end
 
--- Is an epoch, of which `bad` cases of validation gave no finite numbers, better than the best
--- so far (s.best, s.best_bad)? Of those with fewer such cases the first is, whatever the mean
--- of the others: a mean over easier cases says nothing.
-function M.better_epoch(s, value, bad, mode)
+-- Is the epoch of `s`, of which `bad` cases of validation gave no finite numbers, better than
+-- the best so far? Then it is the best from now on (s.best, s.best_epoch, s.best_bad). Of those
+-- with fewer such cases the first is, whatever the mean of the others: a mean over easier
+-- cases says nothing.
+function M.take_best(s, value, bad, mode)
   local known = s.best ~= nil and s.best_bad or math.huge
   if bad > known then return false end
   local best = s.best
   if bad < known then best = nil end
-  return M.better(value, best, mode)
+  if not M.better(value, best, mode) then return false end
+  s.best, s.best_epoch, s.best_bad = value, s.epoch, bad
+  return true
 end
 
 -- One epoch more, with these values by name: is it time to end? `s` remembers in
