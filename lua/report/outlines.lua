@@ -36,16 +36,20 @@ function M.names(recipe, node, target)
   return base.class_names(recipe, { word = "class" }, count, nil, 1)
 end
 
+-- What reads channel c at row y, column x of plane k of an array (1,C,[D],H,W).
+function M.plane(a, k)
+  if #a.shape == 5 then return function(c, y, x) return a:get(1, c, k, y, x) end end
+  return function(c, y, x) return a:get(1, c, y, x) end
+end
+
 -- Plane k of class numbers as a map of 1 for class number c.
 local function where_class(a, k, c)
   local shape = a.shape
   local h, w = shape[#shape - 1], shape[#shape]
-  local map = core.array.zeros { h, w }
+  local map, at = core.array.zeros { h, w }, M.plane(a, k)
   for y = 1, h do
     for x = 1, w do
-      local v
-      if #shape == 5 then v = a:get(1, 1, k, y, x) else v = a:get(1, 1, y, x) end
-      if v == c then map:set(1, y, x) end
+      if at(1, y, x) == c then map:set(1, y, x) end
     end
   end
   return map
@@ -54,15 +58,14 @@ end
 -- Plane k of an output (1,C,[D],H,W) as a map for each class from 1 of where it is the
 -- largest; class 0 is the first channel.
 local function largest_maps(out, k)
-  local shape, maps = out.shape, {}
+  local shape, at, maps = out.shape, M.plane(out, k), {}
   local classes, h, w = shape[2], shape[#shape - 1], shape[#shape]
   for c = 1, classes - 1 do maps[c] = core.array.zeros { h, w } end
   for y = 1, h do
     for x = 1, w do
       local best, most = 0, -math.huge
       for c = 1, classes do
-        local v
-        if #shape == 5 then v = out:get(1, c, k, y, x) else v = out:get(1, c, y, x) end
+        local v = at(c, y, x)
         if v > most then best, most = c - 1, v end
       end
       if best > 0 then maps[best]:set(1, y, x) end

@@ -2,6 +2,7 @@
 -- as pictures. Of sets that have one sample of each case.
 
 local core = require "seg.core"
+local outlines = require "seg.outlines"
 local util = require "seg.util"
 
 local M = {}
@@ -51,15 +52,11 @@ local function plane_of(image)
   local depth = #shape == 5 and shape[3] or 1
   local k = depth // 2 + 1
   if channels ~= 3 then return image, k end
-  local map = core.array.zeros { h, w }
+  local map, at = core.array.zeros { h, w }, outlines.plane(image, k)
   for y = 1, h do
     for x = 1, w do
       local sum = 0
-      for c = 1, 3 do
-        local v
-        if #shape == 5 then v = image:get(1, c, k, y, x) else v = image:get(1, c, y, x) end
-        sum = sum + v
-      end
+      for c = 1, 3 do sum = sum + at(c, y, x) end
       map:set(sum / 3, y, x)
     end
   end
