@@ -148,10 +148,10 @@ local function has_values(values)
 end
 
 -- Values as texts: the same list where the curve is the same.
-local function map_text(values)
+local function text_of(values)
   local list = {}
   for i, v in ipairs(values) do list[i] = tostring(v) end
-  return list
+  return table.concat(list, " ")
 end
 
 local AVERAGE = 5 -- epochs of the moving average
@@ -169,9 +169,10 @@ local function panels_of(csv, recipe)
   for _, name in ipairs(util.sorted_keys(recipe.metrics)) do
     local values = csv:column("valid_" .. name)
     -- of a confusion matrix the share on the diagonal is the accuracy
-    local again = shown[table.concat(map_text(values), " ")]
-    if has_values(values) and not (again and not (recipe.best and recipe.best[1] == name)) then
-      shown[table.concat(map_text(values), " ")] = true
+    local text = text_of(values)
+    local is_best = recipe.best and recipe.best[1] == name
+    if has_values(values) and (is_best or not shown[text]) then
+      shown[text] = true
       list[#list + 1] = {
         title = "valid " .. name, height = 150,
         best = best_epoch(recipe, name, values, epochs),
