@@ -222,13 +222,13 @@ local function json_string(s)
   end) .. '"'
 end
 
--- A Lua value as JSON; tables with [1] are arrays, keys are sorted. Numbers
--- that JSON does not have (nan, inf) become null.
 local list_meta = { __name = "a list" }
 
 -- A table that JSON has as a list, also when it is empty.
 function M.list(t) return setmetatable(t, list_meta) end
 
+-- A Lua value as JSON; tables with [1] are arrays, keys are sorted. Numbers
+-- that JSON does not have (nan, inf) become null.
 function M.json(v, indent)
   indent = indent or ""
   local kind = type(v)
