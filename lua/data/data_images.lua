@@ -18,7 +18,7 @@ local M = {}
 M.options = { "alpha", "exif", "page", "trailing" }
 
 -- A field of pictures, read as the options of data.images say: masks as images.
-local function pictures(name, kind, o)
+function M.field(name, kind, o)
   local field = { name = name, kind = kind, read = "image" }
   for _, key in ipairs(M.options) do field[key] = o[key] end
   return field
@@ -26,9 +26,9 @@ end
 
 -- Images with masks of their own, or with the name of their folder as class.
 function M.images(o)
-  local fields = { pictures("image", "image", o) }
+  local fields = { M.field("image", "image", o) }
   if o.mask then
-    fields[2] = pictures("mask", "label", o)
+    fields[2] = M.field("mask", "label", o)
   elseif o.classes then
     fields[2] = { name = "class", kind = "numbers" }
   end
@@ -38,7 +38,7 @@ function M.images(o)
 end
 
 local function pose_fields(o)
-  return { pictures("image", "image", o), { name = "pose", kind = "numbers", count = 3 } }
+  return { M.field("image", "image", o), { name = "pose", kind = "numbers", count = 3 } }
 end
 local ANGLES = { "yaw", "pitch", "roll" }
 

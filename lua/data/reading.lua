@@ -174,7 +174,7 @@ end
 M.harmless = harmless
 
 -- One name as text, several as a list.
-local function one_or_list(list)
+function M.one_or_list(list)
   return list and (#list == 1 and list[1] or list) or nil
 end
 
@@ -185,7 +185,7 @@ local function options_of(o, people)
       -- of openkbp and lists these may be something else
       local patterns = (type(o[key]) == "string" or type(o[key]) == "table")
         and M.patterns(o[key], people)
-      out[key] = one_or_list(patterns or nil)
+      out[key] = M.one_or_list(patterns or nil)
     elseif key == "fields" and type(o.fields) == "table" then
       out.fields = {}
       for i, field in ipairs(o.fields) do

@@ -149,7 +149,7 @@ end
 local function predict_of(r, read)
   local out, patterns = plain(r.predict, "predict"), reading.patterns(r.predict.image)
   local known = read.options.image or read.made and read.made.options.image
-  out.image = not known and patterns and (#patterns == 1 and patterns[1] or patterns) or nil
+  out.image = not known and reading.one_or_list(patterns) or nil
   return out
 end
 

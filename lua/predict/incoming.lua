@@ -158,11 +158,7 @@ local function one_field(field, cases, resample)
   return data.cases { fields = { field }, cases = cases, resample = resample }
 end
 
-local function picture_field(o, name)
-  local field = { name = name or "image", read = "image" }
-  for _, key in ipairs(images.options) do field[key] = o[key] end
-  return field
-end
+local function picture_field(o) return images.field("image", "image", o) end
 
 local function is_array(path) return path:lower():match("%.npy$") ~= nil end
 
