@@ -35,6 +35,14 @@ static int l_read_labels(lua_State *L)
     return 1;
 }
 
+/* data.label_value(x) -> the label that a stored number is, else the number
+ * (LABEL_ROUNDING) */
+static int l_label_value(lua_State *L)
+{
+    lua_pushnumber(L, label_value(luaL_checknumber(L, 1)));
+    return 1;
+}
+
 /* data.read_biwi_depth(path) -> volume of one picture, mm; raises with the
  * file's name (kind data) */
 static int l_read_biwi_depth(lua_State *L)
@@ -221,6 +229,7 @@ void bind_look(lua_State *L)
         {"load", l_scan_load}, {"segments", l_scan_segments}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"read_nifti", l_read_nifti},
                                          {"read_labels", l_read_labels},
+                                         {"label_value", l_label_value},
                                          {"read_biwi_depth", l_read_biwi_depth},
                                          {"nifti_text", l_nifti_text},
                                          {"nifti_is_name", l_nifti_is_name},

@@ -40,9 +40,8 @@ local function label_values(load)
   local zero = false
   local list, seen = {}, {}
   for _, x in ipairs(values or {}) do
-    local whole = math.floor(x + 0.5)
-    -- as near as a data set takes a number for a label (LABEL_ROUNDING)
-    if math.abs(x - whole) > 1e-3 or x < 0 or x > 65535 then return nil end
+    local whole = math.tointeger(core.data.label_value(x))
+    if not whole or whole < 0 or whole > 65535 then return nil end
     zero = zero or whole == 0
     if not seen[whole] then seen[whole], list[#list + 1] = true, whole end
   end
