@@ -345,7 +345,7 @@ t.test("what is outside is refused", function()
   loop.loop = loop
   t.raises(function() set:change(function() end, loop) end, "tables in tables")
   local lone = load("local _ENV = { x = 1 } return function(case) return x end")()
-  t.raises(function() set:change(lone) end, "globals of its own (_ENV)")
+  t.raises(function() set:change(lone) end, "globals of its own; fix: ")
 end)
 
 t.test("weights want the function that they were trained with", function()

@@ -90,7 +90,7 @@ t.test("BIWI: sequences that show one person", function()
   t.equal(keys "12=07", together)
   t.equal(keys "", "07/frame_00003/07 12/frame_00003/12")
   t.raises(function() keys "12:07" end, 'same must be sequences as { ["12"] = "07" } or')
-  t.raises(function() keys "12=7" end, 'same: there is no sequence "7"; there are 07, 12')
+  t.raises(function() keys "12=7" end, 'same: there is no sequence "7"; fix: one of 07, 12')
   t.raises(function() keys { ["13"] = "07" } end, 'there is no sequence "13"')
 end)
 

@@ -43,8 +43,10 @@ end
 
 local function refused(labels, part, more)
   make(labels, more)
-  t.raises(function() t.keys(data.nnunet { root = root, patient = "file" }) end,
-           "dataset.json: nnunet: " .. part)
+  local _, why = pcall(function() t.keys(data.nnunet { root = root, patient = "file" }) end)
+  why = tostring(why)
+  t.check(why:find("dataset.json: nnunet: " .. part, 1, true), "%s in %s", part, why)
+  t.check(why:find("; fix: ", 1, true), "what to do in %s", why)
 end
 
 -- Labels ----------------------------------------------------------------------

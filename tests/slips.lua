@@ -284,7 +284,7 @@ t.test("what no step can mend is said so", function()
   local text = t.read(path):gsub('{ "%*_a", "%*_b" }', '"*_a"', 1)
   t.write(path, text)
   t.says(path .. " --out " .. folder .. "/runs", 2, path:match("[^/]+$") .. ":8: the network wants "
-         .. '2 channels in "image", the train set gives 1: image = { ... } names them, and '
+         .. '2 channels in "image", the train set gives 1; fix: image = { ... } names them, and '
          .. 'nn.input("image", { c = 1 }) takes them as they are')
   -- grey and RGB
   local photos = folder .. "/photos"

@@ -192,8 +192,8 @@ t.test("a folder of nnU-Net is read as it is", function()
   t.raises(function() keys(data.nnunet { root = folder .. "/nn", patient = "^(%a+)$" }) end,
            'c_01: the pattern "^(%a+)$" finds no patient in it')
   t.raises(function() keys(data.nnunet { root = folder, patient = "file" }) end,
-           'dataset.json: there is no such file, and a folder of nnU-Net has it; pairs of NIfTI '
-           .. "without it: data.nifti")
+           'dataset.json: there is no such file, and a folder of nnU-Net has it; fix: root = '
+           .. "the folder that has it, or of pairs of NIfTI without it data.nifti")
   -- as version 1 wrote it
   local old = good:gsub('"channel_names"', '"modality"')
   t.write(name, (old:gsub('"background": 0, "brain": 1', '"0": "background", "1": "brain"')))

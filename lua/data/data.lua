@@ -40,7 +40,8 @@ end
 local function match_patient(what, rule, text)
   local patient = text:match(rule)
   if patient == nil then
-    fail("data", '%s: %s: the pattern "%s" finds no patient in it', what, text, rule)
+    fail("data", '%s: %s: the pattern "%s" finds no patient in it; fix: patient = a pattern that '
+         .. "matches every one", what, text, rule)
   end
   return tostring(patient)
 end
@@ -199,8 +200,8 @@ local function check_root(what, root)
   end
   check_given(what, root)
   if not util.exists(root) then
-    fail("data", "%s: %s: there is no such folder; --data DIR, or root of the recipe, names it",
-         what, root)
+    fail("data", "%s: %s: there is no such folder; fix: --data DIR, or root of the recipe, names "
+         .. "it", what, root)
   end
   return root
 end
@@ -268,7 +269,9 @@ function M.csv(o)
     table.move(columns[i], 1, #columns[i], #names + 1, names)
   end
   local key = o.key or names[1]
-  if not key then fail("usage", "data.csv: no field has a column; what are cases called?") end
+  if not key then
+    fail("usage", "data.csv: no field has a column; fix: key = the column of what cases are called")
+  end
   local function cases()
     local root = check_root("data.csv", o.root)
     local t = core.data.table_open(root .. "/" .. o.table, o.separator)
@@ -359,8 +362,8 @@ function M.openkbp(o)
       end
     end
     if #list == 0 then
-      fail("data", "%s: no folder is called pt_N; give train-pats, validation-pats or test-pats",
-           root)
+      fail("data", "%s: no folder is called pt_N; fix: give train-pats, validation-pats or "
+           .. "test-pats", root)
     end
     if others > 0 then
       show.line("note: left out of OpenKBP: %s not called pt_N", util.plural(others, "folder"))

@@ -36,7 +36,8 @@ local function matches(what, files, glob, but)
   for _, path in ipairs(files) do
     local key = not (but and but[path]) and key_of(path, pattern, whole)
     if key and found[key] then
-      fail("data", "%s: %s and %s are both the %s of %s", what, found[key], path, glob, key)
+      fail("data", "%s: %s and %s are both the %s of %s; fix: a pattern that one of them does not "
+           .. "match, or move one away", what, found[key], path, glob, key)
     end
     if key then found[key], order[#order + 1] = path, key end
   end
@@ -49,7 +50,9 @@ local function patient_of(what, rule, key, path)
   if rule == "file" then return key end
   local patient = path:match(rule == "folder" and "^([^/]+)/" or rule)
   if not patient then
-    fail("data", '%s: %s: patient = "%s" finds no patient in it', what, path, rule)
+    fail("data", '%s: %s: patient = "%s" finds no patient in it; fix: %s', what, path, rule,
+         rule == "folder" and "a folder for each patient, or a pattern that every path matches"
+         or "a pattern that every path matches")
   end
   return patient
 end
@@ -79,10 +82,12 @@ function M.cases(what, root, files, o, kind)
   if #files == 0 then
     fail("data", "%s: no %s; fix: %s", root, kind, file_kind.fix(root, what:match("%.(.*)")))
   end
-  for _, row in ipairs { { o.image, images }, { o.mask, masks } } do
-    if row[1] and next(row[2]) == nil then
-      fail("data", '%s: none of %s is "%s"', root, util.plural(#files, (kind:gsub("s$", ""))),
-           row[1])
+  for _, row in ipairs { { "image", o.image, images }, { "mask", o.mask, masks } } do
+    if row[2] and next(row[3]) == nil then
+      fail("data", '%s: none of %s is "%s"; there %s %s; fix: a pattern that fits, %s = "PATTERN" '
+           .. "(* is any text)", root,
+           util.plural(#files, (kind:gsub("s$", ""))), row[2], #files == 1 and "is" or "are",
+           util.first_of(files, 3), row[1])
     end
   end
   local class = {}
@@ -99,8 +104,8 @@ function M.cases(what, root, files, o, kind)
       local folder = path:match("([^/]+)/[^/]*$") or ""
       case.class = class[folder]
       if not case.class then
-        fail("data", '%s: %s lies in "%s", which is none of the classes %s', what, path,
-             folder, table.concat(o.classes, ", "))
+        fail("data", '%s: %s lies in "%s", which is none of the classes %s; fix: name it there, '
+             .. "or move the folder away", what, path, folder, table.concat(o.classes, ", "))
       end
     end
     cases[#cases + 1] = case
@@ -115,8 +120,8 @@ function M.cases(what, root, files, o, kind)
     end
   end
   if #missing > 0 then
-    fail("data", "%s: %s without a partner: %s", what,
-         util.plural(#lacks_mask + #lacks_image, "file"), table.concat(missing, "; "))
+    fail("data", "%s: %s without a partner: %s; fix: fetch what is missing, or move the files away",
+         what, util.plural(#lacks_mask + #lacks_image, "file"), table.concat(missing, "; "))
   end
   return cases
 end

@@ -94,8 +94,8 @@ local function angles_of(mat, pitch)
   for i, from in ipairs { 2, 1, 3 } do
     local v = math.deg(pose:get(from))
     if v - v ~= 0 then
-      fail("data", "%s: Pose_Para: number %d of it is %s, wanted an angle in radians; move the "
-           .. "photograph and its .mat away, or fetch them again", mat, from, util.number(v))
+      fail("data", "%s: Pose_Para: number %d of it is %s, wanted an angle in radians; fix: move "
+           .. "the photograph and its .mat away, or fetch them again", mat, from, util.number(v))
     end
     angle[i], far = v, math.max(far, math.abs(v))
   end
@@ -136,7 +136,10 @@ function M.w300lp(o)
       end
       used[stem] = true
     end
-    if #cases == 0 then fail("data", "%s: no photograph with a .mat beside it", root) end
+    if #cases == 0 then
+      fail("data", "%s: no photograph with a .mat beside it; fix: --data DIR, or root of the recipe"
+           .. ", names the folder of 300W-LP or AFLW2000", root)
+    end
     local blind = 0
     for stem, wanted in pairs(mats) do
       if wanted and not used[stem] then blind = blind + 1 end
@@ -158,7 +161,10 @@ end
 function M.head_box(pose, mm)
   local x, y, z = table.unpack(core.data.biwi_pose(pose).centre)
   local camera = core.data.biwi_camera((pose:match("^(.*)/") or ".") .. "/rgb.cal")
-  if not (z > 0) then fail("data", "%s: the head is %g mm in front of the camera", pose, z) end
+  if not (z > 0) then
+    fail("data", "%s: the head is %g mm in front of the camera, want more than 0; fix: fetch the "
+         .. "file again, or move the frame away", pose, z)
+  end
   local w, h = mm * camera.focal[1] / z, mm * camera.focal[2] / z
   return { camera.focal[1] * x / z + camera.principal[1] - w / 2,
            camera.focal[2] * y / z + camera.principal[2] - h / 2, w, h }
@@ -191,7 +197,7 @@ local function check_same(root, same, sequences)
   for a, b in pairs(same) do
     for _, name in ipairs { a, b } do
       if not sequences[name] then
-        fail("data", '%s: same: there is no sequence "%s"; there are %s', root, tostring(name),
+        fail("data", '%s: same: there is no sequence "%s"; fix: one of %s', root, tostring(name),
              table.concat(util.sorted_keys(sequences), ", "))
       end
     end
@@ -215,7 +221,10 @@ function M.biwi(o)
                               image = image, pose = { p.yaw, PITCH[o.pitch] * p.pitch, p.roll } }
       end
     end
-    if #cases == 0 then fail("data", "%s: no NN/frame_XXXXX_rgb.png", root) end
+    if #cases == 0 then
+      fail("data", "%s: no NN/frame_XXXXX_rgb.png; fix: --data DIR, or root of the recipe, names "
+           .. "the folder of the sequences 01, 02, ...", root)
+    end
     check_same(root, o.same, sequences)
     return cases
   end, ANGLES, { pose = ANGLES }
@@ -227,8 +236,8 @@ end
 function M.pointed_box(txt, k)
   local x, y, w, h = util.read_file(txt):match("Face%s+(%d+)%s+(%d+)%s+(%d+)%s+(%d+)")
   if not x then
-    fail("data", "%s: no Face with four numbers below it: x and y of its middle, width, height",
-         txt)
+    fail("data", "%s: no Face with four numbers below it: x and y of its middle, width, height; "
+         .. "fix: fetch the file again, or move the photograph away", txt)
   end
   local side = (1 + 2 * k) * math.max(tonumber(w), tonumber(h))
   return { tonumber(x) - side / 2, tonumber(y) - side / 2, side, side }
@@ -252,7 +261,10 @@ function M.pointing04(o)
                     box = M.pointed_box(root .. "/" .. stem .. ".txt", o.margin) } }
       end
     end
-    if #cases == 0 then fail("data", "%s: no personPPSNN+T+P.jpg", root) end
+    if #cases == 0 then
+      fail("data", "%s: no personPPSNN+T+P.jpg; fix: --data DIR, or root of the recipe, names the "
+           .. "folder of Pointing'04", root)
+    end
     return cases
   end, names, { pose = names }
 end

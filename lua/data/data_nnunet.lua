@@ -44,7 +44,7 @@ local function label_of(name, value, bad)
   end
   if not number and other and type(value) == "string" then return value, other end
   if not number then
-    bad('label "%s" is %s, want a whole number', name,
+    bad('label "%s" is %s, want a whole number; fix: { "name": number } in dataset.json', name,
         type(value) == "string" and '"' .. value .. '"'
         or type(value) == "number" and util.number(value) or "a " .. type(value))
   end
@@ -67,12 +67,17 @@ local function labels_of(labels, bad, say)
       say('label "%s" is a class like any other: nnU-Net knows "ignore" in small letters alone',
           name)
     end
-    if value < 0 then bad('label "%s" is %d, want 0 or more', name, value) end
+    if value < 0 then
+      bad('label "%s" is %d, want 0 or more; fix: the number that it has in the files of labels',
+          name, value)
+    end
     if name == "background" and value ~= 0 then
-      bad('label "background" is %d, and the background is 0', value)
+      bad('label "background" is %d, and the background is 0; fix: number the labels in '
+          .. "dataset.json as the files of labels have them", value)
     end
     if by_value[value] then
-      bad('labels "%s" and "%s" are both %d', by_value[value], name, value)
+      bad('labels "%s" and "%s" are both %d; fix: give each in dataset.json the number that it '
+          .. "has in the files of labels", by_value[value], name, value)
     end
     by_value[value], names[#names + 1] = name, name
     if value ~= 0 then values[#values + 1] = value end
@@ -85,18 +90,24 @@ local function labels_of(labels, bad, say)
       break
     end
   end
-  if #values == 0 then bad "labels has none but the background" end
+  if #values == 0 then
+    bad 'labels has none but the background; fix: name each class in dataset.json, { "tumour": 1 }'
+  end
   return values, names
 end
 
 -- How many channels there are: their names are keyed "0", "1", ...
 local function channels_of(channels, bad)
-  if type(channels) ~= "table" then bad "channel_names is missing" end
+  local fix = 'fix: name every channel in dataset.json, "channel_names": { "0": "T1" }'
+  if type(channels) ~= "table" then bad("channel_names is missing; %s", fix) end
   local count = 0
   for _ in pairs(channels) do count = count + 1 end
-  if count == 0 then bad "channel_names names none" end
+  if count == 0 then bad("channel_names names none; %s", fix) end
   for i = 0, count - 1 do
-    if channels[tostring(i)] == nil then bad('channel_names has no "%d"', i) end
+    if channels[tostring(i)] == nil then
+      bad('channel_names has no "%d"; fix: number its %s from "0" without gaps', i,
+          util.plural(count, "channel"))
+    end
   end
   return count
 end
@@ -107,7 +118,9 @@ local OTHERS = { png = "images", bmp = "images", tif = "images", tiff = "images"
 
 local function ending_of(ending, bad)
   if ending == nil then return ".nii.gz" end
-  if type(ending) ~= "string" then bad("file_ending is a %s, want a text", type(ending)) end
+  if type(ending) ~= "string" then
+    bad('file_ending is a %s, want a text; fix: "file_ending": ".nii.gz"', type(ending))
+  end
   local kind = OTHERS[(ending:match("([^.]*)$") or ""):lower()]
   if kind then
     bad('file_ending is "%s", and of nnU-Net NIfTI is read; fix: data.%s { root =, image = '
@@ -125,8 +138,9 @@ end
 function M.describe(root)
   local path = root .. "/dataset.json"
   if not util.exists(path) then
-    fail("data", "%s: there is no such file, and a folder of nnU-Net has it; pairs of NIfTI "
-         .. 'without it: data.nifti { root =, image = "imagesTr/*", mask = "labelsTr/*" }', path)
+    fail("data", "%s: there is no such file, and a folder of nnU-Net has it; fix: root = the "
+         .. "folder that has it, or of pairs of NIfTI without it data.nifti { root =, image = "
+         .. '"imagesTr/*", mask = "labelsTr/*" }', path)
   end
   local d = json.decode(util.read_file(path), path)
   local function bad(fmt, ...)
@@ -135,17 +149,21 @@ function M.describe(root)
   local function say(fmt, ...)
     show.line("note: dataset.json: %s", string.format(fmt, ...))
   end
-  if type(d) ~= "table" then bad "want an object {...}" end
+  if type(d) ~= "table" then
+    bad("it holds a %s, want an object {...}; fix: the dataset.json that nnU-Net takes", type(d))
+  end
   local channels = channels_of(d.channel_names or d.modality, bad)
-  if type(d.labels) ~= "table" then bad "labels is missing" end
+  if type(d.labels) ~= "table" then
+    bad 'labels is missing; fix: name each class in dataset.json, { "background": 0, "tumour": 1 }'
+  end
   local values, names = labels_of(d.labels, bad, say)
   if d.overwrite_image_reader_writer == "NibabelIOWithReorient" then
     say("overwrite_image_reader_writer has nnU-Net turn images to the axes RAS; here they keep "
         .. "those of their files, unless the recipe has a step orient")
   end
   if d.dataset ~= nil and type(d.dataset) ~= "table" then
-    bad('"dataset" is a %s, want { "CASE": { "images": [...], "label": ... }, ... }',
-        type(d.dataset))
+    bad('"dataset" is a %s, want { "CASE": { "images": [...], "label": ... }, ... }; fix: correct '
+        .. "it, or leave it out where files are called as nnU-Net wants", type(d.dataset))
   end
   return { path = path, channels = channels, labels = values, names = names,
            ending = ending_of(d.file_ending, bad), listed = d.dataset,
@@ -166,7 +184,8 @@ local function listed_cases(root, d, masks)
   for _, key in ipairs(util.sorted_keys(d.listed)) do
     local row = d.listed[key]
     local function bad(fmt, ...)
-      fail("data", '%s: nnunet: "dataset", case "%s": %s', d.path, key, string.format(fmt, ...))
+      fail("data", '%s: nnunet: "dataset", case "%s": %s; fix: correct or remove this case there',
+           d.path, key, string.format(fmt, ...))
     end
     local images = type(row) == "table" and row.images
     if type(images) ~= "table" or #images ~= d.channels then
@@ -184,7 +203,10 @@ local function listed_cases(root, d, masks)
     end
     list[#list + 1] = case
   end
-  if #list == 0 then fail("data", '%s: nnunet: "dataset" lists no case', d.path) end
+  if #list == 0 then
+    fail("data", '%s: nnunet: "dataset" lists no case; fix: list the cases, or leave it out where '
+         .. "files are called as nnU-Net wants", d.path)
+  end
   return list
 end
 
@@ -223,7 +245,8 @@ local function found_cases(root, d, o)
     end
   end
   if #list == 0 then
-    fail("data", "%s: no file is called CASE_0000%s", from, d.ending)
+    fail("data", "%s: no file is called CASE_0000%s; fix: rename the images, or correct "
+         .. "file_ending in dataset.json", from, d.ending)
   end
   say_left(from, other, "not called CASE_0000" .. d.ending)
   say_left(from, beyond, "of channels that channel_names does not have")

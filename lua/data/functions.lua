@@ -124,8 +124,8 @@ local function text_of(what, f, info, where)
   end
   if words then return words end
   if found == 0 then
-    fail("usage", "%s: the text of the function is not at %s any more; has the file been changed "
-         .. "meanwhile?", what, where)
+    fail("usage", "%s: the text of the function is not at %s any more; fix: start again, and leave "
+         .. "the script as it is until the data are open", what, where)
   end
   fail("usage", "%s: the function at %s uses a local <const> from outside itself; fix: declare it "
        .. "inside, or hand it over as a constant: %s", what, where, M.example(what))
@@ -143,7 +143,10 @@ local function literal(what, v, path, depth)
     fail("usage", "%s: constant %s is a %s; constants are numbers, texts, truth values and tables "
          .. "of these", what, path, kind)
   end
-  if depth > 8 then fail("usage", "%s: constant %s: tables in tables in tables", what, path) end
+  if depth > 8 then
+    fail("usage", "%s: constant %s: tables in tables, more than 8 deep; fix: fewer, and none that "
+         .. "is part of itself", what, path)
+  end
   local parts = {}
   for _, key in ipairs(util.sorted_keys(v)) do
     local at = path .. "." .. tostring(key)
@@ -182,7 +185,8 @@ local function check_inside(what, f, where)
            .. "and texts over as constants: %s", what, where, name, M.example(what))
     end
     if value ~= _G then
-      fail("usage", "%s: the function at %s has globals of its own (_ENV)", what, where)
+      fail("usage", "%s: the function at %s has globals of its own; fix: a function without a "
+           .. "local _ENV", what, where)
     end
   end
 end

@@ -42,8 +42,8 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
   for _, name in ipairs(names) do have[name] = true end
   for _, input in ipairs(recipe.inputs) do
     if not have[input.name] then
-      util.fail("usage", 'the %s set has no field "%s" for the input of that name; it has %s',
-                part, input.name, table.concat(names, ", "))
+      util.fail("usage", 'the %s set has no field "%s" for the input of that name; fix: call '
+                .. "the input as one that it has: %s", part, input.name, table.concat(names, ", "))
     end
     local want = input.shape
     local got = (bucket and loader or pipeline):shape(set:field_of(input.name))
@@ -53,7 +53,7 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
         and "image = { ... } names them, and " or ""
       local line = input.where ~= "" and input.where .. ": " or ""
       core.sys.raise("usage", string.format(
-        '%sthe network wants %s in "%s", the %s set gives %d: %snn.input("%s", { c = %d }) '
+        '%sthe network wants %s in "%s", the %s set gives %d; fix: %snn.input("%s", { c = %d }) '
         .. "takes them as they are; no step changes their number", line,
         util.plural(want[2], "channel"), input.name, part, got[1], names_them, input.name, got[1]),
         true)
@@ -61,12 +61,12 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
     for i = 1, math.max(#got, #want - 1) do
       local along_w = bucket and input.rank >= 1 and #got == #want - 1 and i == #got
       if along_w and got[i] > want[i + 1] then
-        util.fail("usage", 'input "%s" is at most %d along w, batches of the %s set are up to %d: '
-                  .. "a larger w in nn.input, a smaller multiple, or fit { w = %d, at = 'start' }",
-                  input.name, want[i + 1], part, got[i], want[i + 1])
+        util.fail("usage", 'input "%s" is at most %d along w, batches of the %s set are up to %d; '
+                  .. "fix: a larger w in nn.input, a smaller multiple, or fit { w = %d, at = "
+                  .. "'start' }", input.name, want[i + 1], part, got[i], want[i + 1])
       elseif got[i] ~= want[i + 1] and not along_w then
-        util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fit or resize it',
-                  input.name, table.concat(want, "x", 2), part, table.concat(got, "x"))
+        util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fix: fit or resize '
+                  .. "it", input.name, table.concat(want, "x", 2), part, table.concat(got, "x"))
       end
     end
   end
@@ -261,12 +261,14 @@ function M.keep(session, recipe, d, train, was)
     if v.resident == "on" then
       -- a device that is too small is not a mistake on the command line
       core.sys.raise(memory or "usage",
-                     string.format("--resident on: %s cannot be kept: %s", part, why), true)
+                     string.format("--resident on: %s cannot be kept: %s; fix: --resident auto",
+                                   part, why), true)
     end
     if was and cuda then
       core.sys.raise(memory or "usage", string.format(
-        "%s: the device made the batches of the run that is resumed, and cannot now: %s; free "
-        .. "memory of the GPU, or give --resident off, which changes the numbers", part, why), true)
+        "%s: the device made the batches of the run that is resumed, and cannot now: %s; fix: "
+        .. "free memory of the GPU, or give --resident off, which changes the numbers", part, why),
+        true)
     end
     if was then changed(false) end
     d.refused_memory = memory == "device"

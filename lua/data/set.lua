@@ -107,7 +107,8 @@ function Set:filter(keep)
       if keep(case) then list[#list + 1] = i end
     end
     if #list == 0 then
-      fail("data", "filter leaves none of %s", util.plural(#ds:cases(), "case"))
+      fail("data", "filter leaves none of %s; fix: a function that is true for the cases to keep",
+           util.plural(#ds:cases(), "case"))
     end
     return core.data.pick(ds, list)
   end)
@@ -143,7 +144,7 @@ function M.concat(...)
       fail("usage", "data.concat: operand %d must be a data set, got %s", i, type(sets[i]))
     end
     if sets[i].source.skip_bad ~= sets[1].source.skip_bad then
-      fail("usage", "data.concat: set %d has another skip_bad than the first", i)
+      fail("usage", "data.concat: set %d has another skip_bad than the first; fix: one for all", i)
     end
   end
   if sets.n == 0 then fail("usage", "data.concat: wanted data sets, got nothing") end
@@ -175,8 +176,8 @@ local function parts(set, names, without, split)
     out[i].open = function()
       local ds = made()[i]
       if not ds then
-        fail("data", "the split has no part for %s, whose share is 0 or left out: give it a share "
-             .. "or a number of patients (--%s 1)", name, name)
+        fail("data", "the split has no part for %s, whose share is 0 or left out; fix: give it a "
+             .. "share or a number of patients (--%s 1)", name, name)
       end
       return ds
     end
@@ -214,8 +215,8 @@ local function grouped(ds, group)
       fail("usage", "kfold: group must return a text for a case, got %s", type(name))
     end
     if (of[case.patient] or name) ~= name then
-      fail("usage", 'kfold: group puts a patient into two groups, "%s" and "%s"', of[case.patient],
-           name)
+      fail("usage", 'kfold: group puts a patient into two groups, "%s" and "%s"; fix: one text for '
+           .. "all cases of a patient", of[case.patient], name)
     end
     keys[i], names[i], of[case.patient] = case.key, name, name
   end
@@ -348,7 +349,8 @@ function Set:batches(o)
     fail("usage", "batches: multiple must be a whole number >= 1, got %s", tostring(multiple))
   end
   if multiple > 1 and not bucket then
-    fail("usage", 'batches: multiple goes with bucket = "length"')
+    fail("usage", 'batches: multiple goes with bucket = "length"; fix: add that, or leave multiple '
+         .. "out")
   end
   for name, view in pairs(out.batch.twice or {}) do
     if type(name) ~= "string" or type(view) ~= "string" then
