@@ -19,6 +19,11 @@ function M.refuse(fmt, ...)
   core.sys.raise("usage", string.format(fmt, ...), true)
 end
 
+-- The text of an error without what it says to do: for one that says it better.
+function M.without_fix(why)
+  return (tostring(why):gsub("; fix: .*$", ""))
+end
+
 -- A node of the network?
 function M.is_node(v)
   return type(v) == "userdata" and getmetatable(v).__name == "seg.node"

@@ -169,6 +169,10 @@ t.test("DICOM: the series that training took", function()
   t.says(flair .. " predict" .. w .. places("other", "other_out"), 3,
          'no study has the image "FLAIR"; there are: ')
   t.says(flair .. " predict" .. w .. places("other", "other_out"), 3, "; fix: --image NAME")
+  -- two that are called so: one way out is said, that of predict
+  text = t.says(flair .. " predict" .. w .. " --in " .. place .. " --image '*'" .. to, 3,
+                '2 series are "*" of one study')
+  t.equal(select(2, text:gsub("; fix: ", "")), 1, text)
   -- several of them in one folder are no series named by itself
   shell(string.format("mkdir %s/flat && find %s -path '*MASK*' -name '*.dcm' | "
                       .. "while read -r f; do cp \"$f\" %s/flat/$(echo $f | tr / _); done", folder,

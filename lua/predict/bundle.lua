@@ -102,7 +102,7 @@ local function steps_of(rows, path, random)
   local ok, text = pcall(core.data.prepare_steps, written)
   if ok then return random and written or text end
   fail("data", "%s: bundle: prepare: %s; fix: the version of segengine that wrote it, or a later "
-       .. "one", path, (tostring(text):gsub("^.-steps: line", "row")))
+       .. "one", path, (util.without_fix(text):gsub("^.-steps: line", "row")))
 end
 
 -- What is taken of a data set -------------------------------------------------
@@ -403,7 +403,7 @@ function M.open(path)
   local ok, why = pcall(recipes.check_predict, b.predict)
   if not ok then
     fail("data", "%s: bundle: %s; fix: the version of segengine that wrote it, or a later one",
-         path, (tostring(why):gsub("^.-seg%.recipe: ", "")))
+         path, (util.without_fix(why):gsub("^.-seg%.recipe: ", "")))
   end
   local source = { kind = b.read.kind, options = b.read.options, made = b.read.made,
                    numbers = b.read.numbers }

@@ -97,8 +97,8 @@ local function dicom_folder(path, asked)
     local ok, ds = pcall(set.dataset, set)
     if ok and #ds:cases() == 1 then return set, "dicom" end
   end
-  core.sys.raise(core.sys.kind(why), tostring(why) .. "; fix: --image NAME (description or folder, "
-    .. "* is any text), or predict = { image = NAME } in the recipe", true)
+  core.sys.raise(core.sys.kind(why), util.without_fix(why) .. "; fix: --image NAME (description or "
+    .. "folder, * is any text), or predict = { image = NAME } in the recipe", true)
 end
 
 -- A NIfTI file or a folder with NIfTI files, else DICOM. Of a folder with both, as
