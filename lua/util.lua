@@ -352,6 +352,14 @@ function M.files_below(root, wanted, quiet)
   return found
 end
 
+-- The path of a folder without slashes behind it, and from the root on where it ends in "."
+-- or "..", which are no name of it.
+function M.by_name(path)
+  path = path:gsub("(.)/+$", "%1")
+  local last = path:match("[^/]*$")
+  return (last == "." or last == "..") and core.sys.real(path) or path
+end
+
 -- The part after the last slash, without the ending.
 function M.stem(path)
   return (path:match("([^/]+)/*$") or path):gsub("%.[^.]*$", "")

@@ -21,6 +21,8 @@ t.test("status of a run that is stopped, finished, newest", function()
   t.equal(s.left_s, nil) -- nobody runs it
   local text = t.says("status " .. runs .. "001/", 0, "--resume " .. runs .. "001 goes on with it")
   t.check(text:find("\nepoch +1 of 3\n") and text:find("\nbest +dice 0%.%d+, epoch 1\n"), text)
+  -- a folder that is not called by its name
+  t.equal(status(runs .. "001/.").run, core.sys.real(runs .. "001"))
   -- more epochs than its config.txt says
   t.says(brain .. " --quiet --resume " .. runs .. "001 --epochs 4 --steps 0", 0, "")
   s = status(runs .. "001")
@@ -30,6 +32,7 @@ t.test("status of a run that is stopped, finished, newest", function()
   t.says(brain .. " --quiet --epochs 1 --lr 1e30", 5, "")
   t.equal(status(folder .. "/runs").run, runs .. "002")
   t.equal(status(runs).state, "diverged")
+  t.equal(status(runs).run, runs .. "002")
 end)
 
 -- A process that holds the lock and has said how far its epoch is: this one.

@@ -69,6 +69,7 @@ t.test("a finished training is said with epoch, value and kind", function()
     meta.best_epoch, tonumber(meta.best))
   local said = t.says(evaluate, 0, want)
   t.check(not said:find("passed over", 1, true), said)
+  t.says(evaluate .. " --weights " .. base .. "/001/.", 0, "run 001: a finished training")
   -- the last epoch has its own value
   local last = base .. "/001/checkpoint_last.safetensors"
   said = t.says(evaluate .. " --weights " .. last, 0, "(epoch 2)")

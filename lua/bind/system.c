@@ -145,6 +145,16 @@ static int l_of_system(lua_State *L)
     return 1;
 }
 
+/* sys.real(path) -> the same from the root on, without links, "." and ".."; nil
+ * where nothing is there */
+static int l_real(lua_State *L)
+{
+    char *real = realpath(luaL_checkstring(L, 1), NULL);
+    lua_pushstring(L, real);
+    free(real);
+    return 1;
+}
+
 /* sys.mkdir(path): the folder and those above it; fine when it is there */
 static int l_mkdir(lua_State *L)
 {
@@ -476,17 +486,27 @@ static int l_kind(lua_State *L)
 void bind_system(lua_State *L)
 {
     static const luaL_Reg none[] = {{NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"list", l_list},           {"stat", l_stat},
-        {"mkdir", l_mkdir},         {"make_new", l_make_new},
-        {"may_write", l_may_write}, {"of_system", l_of_system},
-        {"remove", l_remove},       {"write", l_write},
-        {"clock", l_clock},         {"sleep", l_sleep},
-        {"terminal", l_terminal},   {"eprint", l_eprint},
-        {"machine", l_machine},     {"disk_free", l_disk_free},
-        {"nice", l_nice},           {"pin", l_pin},
-        {"again", l_again},         {"raise", l_raise},
-        {"kind", l_kind},           {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"list", l_list},
+                                         {"stat", l_stat},
+                                         {"mkdir", l_mkdir},
+                                         {"make_new", l_make_new},
+                                         {"may_write", l_may_write},
+                                         {"of_system", l_of_system},
+                                         {"remove", l_remove},
+                                         {"write", l_write},
+                                         {"clock", l_clock},
+                                         {"sleep", l_sleep},
+                                         {"terminal", l_terminal},
+                                         {"eprint", l_eprint},
+                                         {"machine", l_machine},
+                                         {"disk_free", l_disk_free},
+                                         {"nice", l_nice},
+                                         {"pin", l_pin},
+                                         {"again", l_again},
+                                         {"raise", l_raise},
+                                         {"kind", l_kind},
+                                         {"real", l_real},
+                                         {NULL, NULL}};
     static const luaL_Reg facts[] = {
         {"random", l_random}, {"entropy", l_entropy},
         {"isa", l_isa},       {"default_threads", l_default_threads},

@@ -39,7 +39,7 @@ end
 -- killed before it had any, is as good as new. nil: none was.
 function M.given(folder)
   if not folder then return nil end
-  folder = folder:gsub("(.)/+$", "%1")
+  folder = util.by_name(folder)
   if util.exists(folder) and core.checkpoint.newest(folder) then
     util.refuse("--run %s: a run is there; --resume %s goes on with it", folder, folder)
   end
@@ -83,7 +83,7 @@ function M.weights(given, what)
     sys.raise("data", what .. " " .. given .. ": there is no such file or folder", true)
   end
   if stat.kind ~= "folder" then return given, "" end
-  local path, note = weights_in((given:gsub("(.)/+$", "%1")))
+  local path, note = weights_in(util.by_name(given))
   if path then return path, note end
   util.refuse("%s %s: this folder has neither checkpoint_best.safetensors nor "
               .. "checkpoint_last.safetensors; give the folder of a run, or a file", what, given)
@@ -187,7 +187,7 @@ end
 
 -- The folder of the run that a file of weights lies in; nil when it is no run.
 function M.of(path)
-  local folder = path:match("^(.+)/[^/]*$") or "."
+  local folder = util.by_name(path:match("^(.+)/[^/]*$") or ".")
   return util.exists(folder .. "/config.txt") and folder or nil
 end
 
@@ -295,7 +295,7 @@ function M.resume(text, out, recipe)
       util.refuse("--resume %s: there is no such run; use --resume auto or a folder below %s",
                   text, out .. "/" .. recipe)
     end
-    local folder = text:gsub("(.)/+$", "%1")
+    local folder = util.by_name(text)
     if not util.exists(folder .. "/config.txt") then
       sys.raise("data", string.format("--resume %s: this is not the folder of a run (it has no "
                 .. "config.txt); give the folder that holds checkpoint_last.safetensors", text),

@@ -111,7 +111,7 @@ end
 --   valid_loss, best = {name=, value=, epoch=}, epoch_s, left_s, updated,
 --   progress (progress.read, of a run at work)
 function M.read(path)
-  path = path:gsub("(.)/+$", "%1")
+  path = util.by_name(path)
   local meta = {}
   for _, name in ipairs { "last", "best" } do
     local ok, got = pcall(core.checkpoint.meta, path .. "/checkpoint_" .. name .. ".safetensors")

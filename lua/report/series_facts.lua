@@ -13,7 +13,7 @@ local M = {}
 -- "brain_unet/001", state = "finished", "running" or "stopped", members = its runs by
 -- name, finished = how many of them are }; nil when it is none, or damaged.
 function M.read(path)
-  path = path:gsub("(.)/+$", "%1")
+  path = util.by_name(path)
   local file = path .. "/series.json"
   local ok, was = pcall(function()
     local was = json.decode(util.read_file(file), file)
@@ -33,7 +33,7 @@ end
 
 -- The series that a run is part of; nil: none.
 function M.of(run)
-  local parent = run:gsub("(.)/+$", "%1"):match("^(.+)/[^/]+$")
+  local parent = util.by_name(run):match("^(.+)/[^/]+$")
   return parent and util.exists(parent .. "/series.json") and M.read(parent) or nil
 end
 

@@ -19,6 +19,7 @@ local function find(path)
     util.refuse("status: there is no folder %s; give that of a run, or of runs", path)
   end
   if run_facts.is_run(path) then return path end
+  path = path:gsub("(.)/+$", "%1")
   local newest, at
   for _, name in ipairs(core.sys.stat(path).kind == "folder" and run_facts.below(path) or {}) do
     local log = core.sys.stat(path .. "/" .. name .. "/log.txt")

@@ -78,7 +78,7 @@ function M.resume(kind, out, name)
     end)
     if not folder then return nil end
   else
-    folder = given:gsub("(.)/+$", "%1")
+    folder = util.by_name(given)
   end
   local was = util.exists(folder) and M.read(folder)
   if not was or was.kind ~= kind then
