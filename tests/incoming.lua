@@ -116,6 +116,12 @@ seg.recipe { inputs = { x, y }, outputs = { level = z }, loss = nn.mae(z, y),
     for k = 1, 3 do t.near(low[k].value, high[k].value, 1e-5) end
     t.check(math.abs(low[1].value - low[2].value) > 1e-3, "%g", low[1].value)
   end
+  -- a file that cannot be read is left out, and the others are as without it
+  os.execute("cp -r " .. place .. "/low " .. place .. "/cut")
+  t.write(place .. "/cut/4.npy", "no array")
+  t.says(script .. " predict" .. weights .. " --in " .. place .. "/cut --out " .. folder
+         .. "/cut", 3, "4.npy: npy: ")
+  t.equal(t.read(folder .. "/cut/predictions.csv"), t.read(folder .. "/low1/predictions.csv"))
 end)
 
 t.test("a part of a picture that a function says cannot leave in a bundle", function()

@@ -262,23 +262,35 @@ local function run_tolerant(work, set, list, each)
   return math.max(most, run_tolerant(work, set, table.move(left, middle + 1, #left, 1, {}), each))
 end
 
--- The cases whose files can be read: where all of a patient are prepared together, those
--- that are at fault are left out before.
-local function readable(set, count, each)
-  local list, ds = {}, set:dataset()
-  for i = 1, count do
-    local ok, got = pcall(core.data.pipeline, core.data.pick(ds, { i }), "", {})
+-- The places of `list` whose files can be read.
+local function readable(set, list, each)
+  local good, ds = {}, set:dataset()
+  for _, place in ipairs(list) do
+    local ok, got = pcall(core.data.pipeline, core.data.pick(ds, { place }), "", {})
     local kind = not ok and core.sys.kind(tostring(got))
     if ok then
       got:close()
-      list[#list + 1] = i
+      good[#good + 1] = place
     elseif kind == "data" then
-      each.failed(i, tostring(got), kind)
+      each.failed(place, tostring(got), kind)
     else
       error(got, 0)
     end
   end
-  return list
+  return good
+end
+
+-- A group in which all cases of a patient are prepared together, so that no half of it can
+-- be run: where it does not open, those that are at fault are left out before it is.
+local function run_patients(work, set, list, each)
+  local open = {}
+  local ok, most = pcall(run_group, work, set, list, each, open)
+  if ok then return most end
+  local kind = core.sys.kind(tostring(most))
+  if open.pipeline or kind ~= "data" or core.sys.stopped() then error(most, 0) end
+  show.bar_done()
+  list = readable(set, list, each)
+  return #list > 0 and run_group(work, set, list, each, {}) or 0
 end
 
 -- All cases of a set, some at a time. work = { members = {session, ...}, node =,
@@ -298,9 +310,8 @@ function M.run(work, set, each)
   -- a part of a patient's cases would be prepared by other numbers than all of them
   local patients, list = util.per_patient(set.steps), {}
   if patients then together = count end
-  local run = each.failed and not patients and run_tolerant or run_group
+  local run = each.failed and (patients and run_patients or run_tolerant) or run_group
   for i = 1, count do list[i] = i end
-  if patients and each.failed then list = readable(set, count, each) end
   while first <= #list do
     local group = table.move(list, first, math.min(first + together - 1, #list), 1, {})
     most = math.max(most, run(work, set, group, each, {}))
