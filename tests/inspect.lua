@@ -19,8 +19,8 @@ t.test("folders without images say what they hold", function()
   t.write(empty .. "/below/notes.txt", "nothing")
   t.write(empty .. "/below/more.txt", "nothing")
   t.write(empty .. "/README", "nothing")
-  t.says("inspect " .. empty, 3, "3 files (2 .txt, 1 without an ending), none of which segengine "
-         .. "reads")
+  t.says("inspect " .. empty, 3, "3 files (2 .txt, 1 without an ending), none of them an image or "
+         .. "table that segengine reads")
 end)
 
 t.test("files that are right but no image of one number a voxel are not called damaged", function()
