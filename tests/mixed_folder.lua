@@ -14,16 +14,18 @@ local function recipe(kind, options)
   local script = t.write(folder .. "/" .. kind .. ".lua", (([[
 local seg = require "seg"
 local nn = seg.nn
-local cfg = seg.config { epochs = 1, batch = 2, gain = 1.0 }
+local cfg = seg.config { epochs = 1, batch = 2, gain = 1.0, which = "y" }
 local x = nn.input("image", { c = 1, h = 16, w = 16 })
 local m = nn.input("mask", { c = 1, h = 16, w = 16 })
 local h = nn.conv(x, 1, 3)
 local far = h * cfg.gain * cfg.gain -- beyond the range of a float where the gain is 1e38
-local y = h + (far - far)
+local y, none = h, h + (far - far)
 local cases = seg.data.KIND { root = cfg.data, OPTIONS }
 local train, test, valid = cases:split { test = 1, valid = 1, seed = 1 }
 local function ready(set) return set:normalize {}:slices {} end
-seg.recipe { inputs = { x, m }, outputs = { y = nn.sigmoid(y) }, loss = nn.bce_dice(y, m),
+seg.recipe { inputs = { x, m },
+  outputs = { y = nn.sigmoid(y), none = cfg.gain ~= 1 and nn.sigmoid(none) or nil },
+  loss = nn.bce_dice(y, m), predict = { output = cfg.which },
   train = ready(train):batches { size = cfg.batch }, valid = ready(valid):batches { size = 2 },
   optim = seg.optim.sgd { lr = 0.01 } }
 ]]):gsub("KIND", kind):gsub("OPTIONS", options)))
@@ -166,7 +168,7 @@ t.test("predict: NIfTI files, and what is at fault below the table", function()
 end)
 
 t.test("predict: a value that is not finite wins over a file that is damaged", function()
-  local said = t.says(nifti .. " predict --gain 1e38 --weights " .. folder
+  local said = t.says(nifti .. " predict --gain 1e38 --which none --weights " .. folder
                       .. "/runs/nifti/001 --in " .. mixed .. " --out " .. folder .. "/out_not", 5,
                       "not predicted:")
   has(said, "cut: image: ")

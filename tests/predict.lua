@@ -117,14 +117,14 @@ end)
 
 -- The recipe with outputs of which none is a number.
 t.test("DICOM: what is not finite is no result", function()
-  local text, n = t.read("scripts/brain_unet.lua"):gsub("nn%.sigmoid%(logits%)",
-                                                        "(logits - logits) / (logits - logits)")
+  local text, n = t.read("scripts/brain_unet.lua"):gsub(
+    "nn%.sigmoid%(logits%)", "%0, none = (logits - logits) / (logits - logits)")
   t.equal(n, 1, "places in the script")
-  text = text:gsub("predict = {", "%0 fractions = true,")
+  text = text:gsub("predict = {", '%0 output = "none", fractions = true,')
   local out = folder .. "/nan_dicom"
   t.says(t.write(folder .. "/nan.lua", text) .. " predict --preset check --weights " .. folder
          .. "/runs/brain_unet/001 --in " .. t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
-         .. " --out " .. out, 5, "output mask: PHANTOM_001: 1024 of 1024 values of the prediction "
+         .. " --out " .. out, 5, "output none: PHANTOM_001: 1024 of 1024 values of the prediction "
          .. "are not finite")
   t.equal(#t.lines("ls " .. out), 0, "files made")
 end)

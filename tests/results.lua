@@ -262,7 +262,8 @@ local function errors(path)
 end
 
 t.test("a dose in DICOM", function()
-  local text = run(brain("dose", 'as = "dose"', "outputs = { dose = nn.sigmoid(logits) * 70 }"))
+  local text = run(brain("dose", 'as = "dose", output = "dose"',
+                         "outputs = { mask = nn.sigmoid(logits), dose = nn.sigmoid(logits) * 70 }"))
   t.check(text:find("case +lowest +mean +highest +file"), "%s", text)
   t.equal(#t.lines("ls " .. folder .. "/dose/*.dcm"), 6, "RT doses")
   t.equal(#t.lines("ls " .. folder .. "/dose"), 12, "files")

@@ -202,8 +202,9 @@ t.test("every slice is predicted, and only whole volumes are called so", functio
     :find('"of": "of the slices used (4 of 8)"', 1, true), "summary.json")
   -- probabilities of one half everywhere: what is 0 was not predicted
   local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
-  local text = t.read("scripts/nfbs_unet.lua"):gsub("predict = {", "predict = { threshold = 0.4,")
-    :gsub("mask = nn.sigmoid%(logits%)", "mask = nn.sigmoid(logits * 0)")
+  local text = t.read("scripts/nfbs_unet.lua"):gsub("predict = {",
+                                                      '%0 output = "half", threshold = 0.4,')
+    :gsub("mask = nn.sigmoid%(logits%)", "%0, half = nn.sigmoid(logits * 0)")
   local half = t.write(folder .. "/nfbs_unet.lua", text)
   says(half .. " predict --weights " .. folder .. "/runs/nfbs_unet/001 --in " .. image .. " --out "
     .. folder .. "/full", 0, "nii.gz")

@@ -6,6 +6,7 @@ local config = require "seg.config"
 local recipes = require "seg.recipe"
 local run_folder = require "seg.run"
 local run_kind = require "seg.run_kind"
+local same_network = require "seg.same_network"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -71,11 +72,21 @@ local function find_weights(given, name, purpose)
   return path, note, lines
 end
 
+-- Raises unless the weights were trained with the network that this command runs: predict
+-- reads one output, the others all. Of a recipe in phases that of the phase they are of.
+local function check_network(r, meta, path, purpose)
+  local phase = r.phases and r.phases[math.tointeger(tonumber(meta.phase)) or #r.phases] or r
+  local text, outputs = recipes.network(phase)
+  local only = purpose == "predict" and (r.predict.output or outputs:match("^[^,]*")) or nil
+  same_network.check(path, meta, text, outputs, only)
+end
+
 -- A session with these weights, what the file says beside them, and its path.
 local function open(r, given, name, purpose, draws)
   local path, note, lines = find_weights(given, name, purpose)
   local session = recipes.session(r, purpose, nil, nil, draws)
   local meta = bundle.fill(run_folder.load(path, session), path)
+  check_network(r, meta, path, purpose)
   show.line("weights: %s%s%s%s%s", path, meta.epoch and " (epoch " .. meta.epoch .. ")" or "",
             meta.trained_on and ", trained on " .. meta.trained_on or "", note,
             run_folder.about(path, meta))

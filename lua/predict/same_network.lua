@@ -1,0 +1,183 @@
+-- same_network.lua -- does a script compute what its weights were trained for?
+--
+-- Weights fit by the names and shapes of parameters. Another activation, another eps or
+-- another factor behind the last layer fits as well, and its results are wrong without a
+-- word. A file of weights holds the tape of the outputs that it was trained with (`graph`),
+-- which is compared here with that of the script: operators, their attributes and order,
+-- and the names of parameters. Not the loss, nor what training alone does.
+
+local core = require "seg.core"
+local run_folder = require "seg.run"
+local util = require "seg.util"
+
+local M = {}
+
+-- What says how wide something is. It follows from the extents of the inputs ("same" padding
+-- of a stride, what a crop leaves), so that it counts where these are the same.
+local extents = {}
+for name in ("kd kh kw pd0 pd1 ph0 ph1 pw0 pw1 d0 d h0 h w0 w"):gmatch("%S+") do
+  extents[name] = true
+end
+
+-- What training alone reads, and of dropout the draws of --mc: another chance may be meant.
+local of_training = { momentum = true, p = true }
+local dropouts = { dropout = true, spatial_dropout = true }
+
+-- The text of a tape as { { op =, name =, operands = {numbers from 0}, attributes = {texts} },
+-- ... } by number from 0, and the numbers of its roots.
+local function parse(text)
+  local nodes, roots, count = {}, {}, 0
+  for line in text:gmatch("[^\n]+") do
+    local words = {}
+    for word in line:gmatch("%S+") do words[#words + 1] = word end
+    local node = { op = words[1], name = words[2], operands = {}, attributes = {} }
+    if node.op == "root" then
+      for i = 2, #words do roots[i - 1] = tonumber(words[i]) end
+    elseif node.op == "input" or node.op == "param" then
+      -- batch, d, h, w, channels, rank, trained, decayed
+      node.shape = table.move(words, 3, 8, 1, {})
+      nodes[count], count = node, count + 1
+    elseif node.op ~= "segengine" then
+      for number in words[3]:gmatch("-?%d+") do
+        node.operands[#node.operands + 1] = tonumber(number)
+      end
+      node.attributes = table.move(words, 4, #words, 1, {})
+      nodes[count], count = node, count + 1
+    end
+  end
+  return { nodes = nodes, roots = roots }
+end
+
+-- The extents of the inputs of a tape, by their names, as a text.
+local function input_extents(tape)
+  local list = {}
+  for _, node in pairs(tape.nodes) do
+    if node.op == "input" then
+      -- d, h, w and rank: a network may go over slices, and over volumes slice by slice
+      list[#list + 1] = table.concat({ node.name, node.shape[2], node.shape[3], node.shape[4],
+                                       node.shape[6] }, " ")
+    end
+  end
+  table.sort(list)
+  return table.concat(list, ",")
+end
+
+-- A node in words: "leaky_relu slope=0.02", "param enc.conv1.weight". loose: the images have
+-- other extents.
+local function words_of(node, loose)
+  if node.op == "input" then
+    return string.format("input %s of %s", node.name, util.plural(tonumber(node.shape[5]),
+                                                                  "channel"))
+  end
+  -- the shape of a parameter was compared when the file was read
+  if node.op == "param" then return "param " .. node.name end
+  local list = { node.op }
+  for _, text in ipairs(node.attributes) do
+    local name = text:match("^[^=]+")
+    if not (of_training[name] or loose and extents[name]) then list[#list + 1] = text end
+  end
+  return table.concat(list, " ")
+end
+
+-- What `root` needs, each node behind its operands: { { words =, operands = text, node = },
+-- ... }. Branches that a script builds in another order come out alike, and dropout, which
+-- changes nothing but in training and in draws, is passed over.
+local function steps_of(tape, root, loose)
+  local list, place = {}, {}
+  local function visit(number)
+    if number < 0 then return -1 end
+    if place[number] then return place[number] end
+    local node, at = tape.nodes[number], {}
+    if dropouts[node.op] then
+      place[number] = visit(node.operands[1])
+      return place[number]
+    end
+    for i, operand in ipairs(node.operands) do at[i] = visit(operand) end
+    list[#list + 1] = { words = words_of(node, loose), operands = table.concat(at, ","),
+                        node = node }
+    place[number] = #list
+    return #list
+  end
+  visit(root)
+  return list
+end
+
+-- Where step i of a list is: "behind enc.conv1", the last layer before it that has a name.
+local function where(list, i)
+  for k = math.min(i, #list + 1) - 1, 1, -1 do
+    local node = list[k].node
+    if node.op ~= "param" and node.name ~= "-" then return " behind " .. node.name end
+  end
+  return ""
+end
+
+-- The first thing in which two lists differ, in words; nil where they are the same.
+local function difference(was, is)
+  for i = 1, math.max(#was, #is) do
+    local a, b = was[i], is[i]
+    if not a or not b or a.words ~= b.words or a.operands ~= b.operands then
+      local function said(step)
+        if not step then return "nothing more" end
+        local named = step.node.op ~= "param" and step.node.op ~= "input" and step.node.name ~= "-"
+        return step.words .. (named and " (" .. step.node.name .. ")" or "")
+      end
+      if a and b and a.words == b.words then
+        return string.format("%s%s takes other operands", said(a), where(was, i))
+      end
+      return string.format("%s there, %s here%s", said(a), said(b), where(was, i))
+    end
+  end
+end
+
+-- The names between commas, with their places.
+local function places_of(text)
+  local list, place = {}, {}
+  for name in text:gmatch("[^,]+") do
+    list[#list + 1] = name
+    place[name] = #list
+  end
+  return list, place
+end
+
+-- The pairs of outputs that are compared: of the same name where any is, else, as a script
+-- may give its only output another one, of the same place. Of `only` that alone, where the file
+-- knows it. -> { { name, in the file, here }, ... }
+local function pairs_of(theirs, ours, only)
+  local _, there = places_of(theirs)
+  local names, list = places_of(ours), {}
+  for i, name in ipairs(names) do
+    if there[name] and (name == only or not there[only or ""]) then
+      list[#list + 1] = { name, there[name], i }
+    end
+  end
+  if not list[1] then
+    for i, name in ipairs(names) do list[i] = { name, i, i } end
+  end
+  return list
+end
+
+-- Raises unless the network of the script (text, outputs: as recipe.network has them) computes
+-- what the file `path`, that says `meta`, was trained with. only: the one output that is
+-- read, nil for all. A file that does not say its network passes.
+function M.check(path, meta, text, outputs, only)
+  if not meta.graph or not meta.outputs or meta.graph == text then return end
+  local was, is = parse(meta.graph), parse(text)
+  local loose = input_extents(was) ~= input_extents(is)
+  for _, pair in ipairs(pairs_of(meta.outputs, outputs, only)) do
+    local name, a, b = table.unpack(pair)
+    local root = was.roots[a]
+    local differs = root and difference(steps_of(was, root, loose),
+                                        steps_of(is, is.roots[b], loose))
+    if differs then
+      local home = run_folder.of(path)
+      local script = home and util.exists(home .. "/recipe.lua") and home .. "/recipe.lua"
+      core.sys.raise("usage", string.format(
+        "%s was trained with another network than that of this script, so its results would be "
+        .. "wrong: output %s: %s; fix: %s", path, name, differs,
+        script and "use " .. script .. ", the script of then, or give this one back what it had"
+        or "the script that trained these weights"), true)
+    end
+  end
+end
+
+return M
