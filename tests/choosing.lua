@@ -180,6 +180,16 @@ t.test("DICOM: the series that training took", function()
   t.says(flair .. " predict" .. w .. places("flat", "other_out"), 3, "no study has the image")
   t.says(flair .. " predict" .. w .. " --in " .. masks .. to, 0,
          "its series description says a mask, training took FLAIR")
+  -- also where the recipe names the images, as the bundle of the same weights does
+  local named = recipe("flair_named", "dicom", read, ', predict = { image = "FLAIR" }')
+  local bundle = folder .. "/flair.bundle"
+  t.says(named .. " export --bundle " .. bundle .. w, 0, "predict --bundle")
+  for _, line in ipairs { named .. " predict" .. w, "predict --bundle " .. bundle } do
+    t.says(line .. " --in " .. masks .. to, 0, 'note: --in: the only series there is taken; it is '
+           .. 'not called "FLAIR", as those of training')
+  end
+  t.says(named .. " predict" .. w .. " --image FLAIR --in " .. masks .. to, 3,
+         "no study has the image")
   -- a NIfTI image is taken by name, and says what it is
   t.says(flair .. " predict" .. w .. places("heads/sub-1_T1w.nii", "t1"), 3, "form")
   local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]

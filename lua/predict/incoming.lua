@@ -92,10 +92,15 @@ local function dicom_folder(path, asked)
     if tostring(said):find(" series are \"", 1, true) then break end
     if not tostring(said):find("no study has the ", 1, true) then error(said, 0) end
   end
-  if alone and not asked.image then
+  -- what the recipe names is what training took, of which a bundle knows no more either
+  if alone and not config.line.flags.image then
     local set = open(nil)
     local ok, ds = pcall(set.dataset, set)
-    if ok and #ds:cases() == 1 then return set, "dicom" end
+    if ok and #ds:cases() == 1 then
+      show.line('note: --in: the only series there is taken; it is not called "%s", as those of '
+                .. "training", table.concat(wanted, '", "'))
+      return set, "dicom"
+    end
   end
   core.sys.raise(core.sys.kind(why), util.without_fix(why) .. "; fix: --image NAME (description or "
     .. "folder, * is any text), or predict = { image = NAME } in the recipe", true)
