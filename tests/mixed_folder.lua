@@ -140,6 +140,9 @@ t.test("predict: NIfTI files, and what is at fault below the table", function()
       .. "ends early, at byte 200")
   has(said, "\n  empty: image: ")
   has(said, "\n  page: image: ")
+  has(said, "note: --in: 4 folders with DICOM left out, as NIfTI is read here: p1, p2, p3, ...")
+  has(said, "note: --in: 2 .npy files left out, as NIfTI is read here: more/damaged.npy, more/tab")
+  has(said, "note: --in: 1 image left out, as NIfTI is read here: more/photo.png")
   t.equal(#t.lines("ls " .. out), 4, "files")
   for _, path in ipairs(t.lines("ls " .. out .. "/*")) do
     t.equal(tostring(core.data.read_nifti(path)):match("^%d+x%d+x%d+"), "16x16x4")
@@ -158,6 +161,11 @@ t.test("predict: NIfTI files, and what is at fault below the table", function()
   t.equal(by[name].outputs[1], out .. "/" .. name .. ".nii.gz")
   t.equal(by[name].error, nil)
   t.equal(math.type(by[name].values.voxels), "integer")
+  local left = {}
+  for _, l in ipairs(v.left_out) do left[l.path] = l.kind .. " " .. l.text end
+  t.equal(left[mixed .. "/more/photo.png"], "foreign " .. mixed .. "/more/photo.png: image, and "
+          .. "NIfTI is read here")
+  t.check(left[mixed .. "/p4"], "a folder with DICOM in " .. text)
   -- a file that is named alone is refused as it was
   t.says(line:gsub("%-%-in %S+", "--in " .. mixed .. "/cut_T1w.nii.gz"), 3, "ends early")
   text = select(2, t.program(line:gsub("%-%-in %S+", "--in " .. mixed .. "/none")
@@ -183,6 +191,25 @@ t.test("predict: DICOM series, of which two lack a file", function()
   has(said, "note: left out: " .. mixed .. "/p1/report.dcm: dicom: not DICOM")
   t.equal(table.concat(t.lines("ls " .. out .. " | grep nii"), " "),
           "PHANTOM_001.nii.gz PHANTOM_002.nii.gz")
+  has(said, "note: --in: 7 NIfTI files left out, as DICOM is read here: ")
+end)
+
+t.test("predict names studies and files that are not called as in training", function()
+  local some = folder .. "/some"
+  shell(string.format("mkdir %s && cp -r %s/patient_01 %s/patient_02 %s", some, series, series,
+                      some))
+  shell("rm -r " .. some .. "/patient_02/FLAIR && cp " .. good[1] .. " " .. some .. "/a_T1w.nii.gz")
+  shell("cp " .. good[1] .. " " .. some .. "/b_T2w.nii.gz")
+  local out = " --out " .. folder .. "/some_out --json"
+  local line = dicom .. " predict --weights " .. folder .. "/runs/dicom/001 --in " .. some .. out
+  local mask = some .. "/patient_02/MASK"
+  local said = t.says(line, 0, "--in: 1 study or patient left out, without the images that "
+                      .. "training took: " .. mask)
+  has(said, '"text": "' .. mask .. ": not all series that are asked for; there are: MASK")
+  said = t.says(nifti .. " predict --weights " .. folder .. "/runs/nifti/001 --in " .. some .. out,
+                0, '--in: 1 of 2 NIfTI files are called as in training ("*_T1w"), left out: '
+                .. "b_T2w.nii.gz; --image PATTERN takes others")
+  has(said, '"path": "' .. some .. '/b_T2w.nii.gz"')
 end)
 
 remove()

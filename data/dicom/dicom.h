@@ -76,9 +76,10 @@ typedef struct DicomSeries {
 } DicomSeries;
 
 typedef enum DicomLeftOutKind {
-    DICOM_LEFT_DAMAGED, /* DICOM that cannot be read (with skip_damaged)     */
-    DICOM_LEFT_FOREIGN, /* called .dcm, .dicom or .ima, or empty: no DICOM   */
-    DICOM_LEFT_NO_IMAGE /* DICOM without pixels: reports, plans, DICOMDIR    */
+    DICOM_LEFT_DAMAGED,  /* DICOM that cannot be read (with skip_damaged)     */
+    DICOM_LEFT_FOREIGN,  /* called .dcm, .dicom or .ima, or empty: no DICOM   */
+    DICOM_LEFT_NO_IMAGE, /* DICOM without pixels: reports, plans, DICOMDIR    */
+    DICOM_LEFT_UNMATCHED /* of a data set: a study without what is asked for  */
 } DicomLeftOutKind;
 
 /* A file that a scan left out, and why: "PATH: dicom: file is empty". */

@@ -29,10 +29,12 @@ typedef struct Search {
     /* images, mask, dose: no series of the scan is called so, so that the name
      * may be a modality */
     bool modality[MAX_CHANNELS + 2];
-    /* What was left out: that of the scan, and with skip_damaged studies, or
-     * whole patients, of which no case can be made; room for one a series. */
+    /* What was left out: that of the scan, studies or whole patients that lack
+     * a series, and with skip_damaged those of which no case can be made; room
+     * for one a series. */
     DicomLeftOut *left_out;
     int left_outs;
+    const char *given_up; /* why, of the first of these, or NULL */
 } Search;
 
 static const char *const role_names[] = {"image", "mask", "dose"};
@@ -217,9 +219,21 @@ static void note_missing(Search *q, int which, const Scope *scope,
             names_add(&q->has, called(&q->index.series[i]));
 }
 
-/* A study, or a patient, that is no case. */
-static bool leave_out(Search *q)
+/* A study, or a patient, that is no case: not all series that are asked for
+ * are in it. */
+static bool leave_out(Search *q, const Scope *scope, const char *folder)
 {
+    Names has = {.count = 0};
+    for (int i = scope->from; i < scope->to; i++)
+        if (in_scope(&q->index.series[i], scope))
+            names_add(&has, called(&q->index.series[i]));
+    const char *text = arena_printf(&q->b->store->mem,
+                                    "%s: not all series that are asked "
+                                    "for; there are: %s",
+                                    folder, has.text);
+    if (!text) return false;
+    q->left_out[q->left_outs++] = (DicomLeftOut){
+        .kind = DICOM_LEFT_UNMATCHED, .path = folder, .text = text};
     q->b->skipped++;
     q->incomplete++;
     return true;
@@ -234,6 +248,7 @@ static bool give_up(Search *q, const char *folder)
     if (!text) return false;
     q->left_out[q->left_outs++] = (DicomLeftOut){
         .kind = DICOM_LEFT_DAMAGED, .path = folder, .text = text};
+    if (!q->given_up) q->given_up = text;
     q->b->skipped++;
     return true;
 }
@@ -320,7 +335,7 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
         note_missing(q, k, &study, series[0]->folder);
         complete = false;
     }
-    if (!complete) return leave_out(q);
+    if (!complete) return leave_out(q, &study, series[0]->folder);
     if (!check_apart(q, series)) return false;
     Case c = {.patient = patient_of(q, series[0])};
     if (!c.patient || !add_sources(q, series, &c)) return false;
@@ -365,7 +380,7 @@ static bool add_patient(Search *q, int from, int to)
     const Scope patient = {from, to, NULL, NULL};
     if (q->b->count == before && q->b->skipped == skipped) {
         note_missing(q, 0, &patient, q->index.series[from].folder);
-        leave_out(q);
+        return leave_out(q, &patient, q->index.series[from].folder);
     }
     return true;
 }
@@ -506,8 +521,7 @@ static bool add_cases(Search *q)
                          q->index.root, q->nameless.count,
                          q->nameless.count == 1 ? "has" : "have",
                          q->nameless.text);
-    if (!q->b->count && q->left_outs > q->index.left_outs)
-        return fail_data("%s", q->left_out[q->index.left_outs].text);
+    if (!q->b->count && q->given_up) return fail_data("%s", q->given_up);
     if (!q->b->count) return nothing_found(q);
     if (q->incomplete && !q->how->all.skip_unmatched) return not_complete(q);
     return number_studies(q->b);

@@ -438,6 +438,7 @@ void push_left_out(lua_State *L, const DicomLeftOut *list, int count)
         [DICOM_LEFT_DAMAGED] = "damaged",
         [DICOM_LEFT_FOREIGN] = "foreign",
         [DICOM_LEFT_NO_IMAGE] = "no image",
+        [DICOM_LEFT_UNMATCHED] = "not taken",
     };
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
@@ -452,8 +453,8 @@ void push_left_out(lua_State *L, const DicomLeftOut *list, int count)
     }
 }
 
-/* ds:left_out() -> { {kind = "damaged", "foreign" or "no image", path=, why=},
- * ... }: what was left out when the data set was opened */
+/* ds:left_out() -> { {kind = "damaged", "foreign", "no image" or "not taken",
+ * path=, why=}, ... }: what was left out when the data set was opened */
 static int l_left_out(lua_State *L)
 {
     int count;

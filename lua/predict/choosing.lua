@@ -114,12 +114,17 @@ function M.masks_among(names, patterns, asked)
   return {}, 0
 end
 
--- Says how many of the files of --in are taken.
-function M.say_taken(asked, taken, all, patterns, what)
-  if taken == all then return end
-  show.line("--in: %d of %s %s (\"%s\"); --image PATTERN takes others", taken,
-            util.plural(all, (what:gsub("s$", ""))), asked.image and "are taken"
-            or "are called as in training", table.concat(patterns, "\", \""))
+-- Says how many of the files of --in are taken, and which are not. taken: { name = true }.
+function M.say_taken(asked, taken, names, patterns, what)
+  local left = {}
+  for _, name in ipairs(names) do
+    if not taken[name] then left[#left + 1] = name end
+  end
+  if not left[1] then return end
+  show.line("--in: %d of %s %s (\"%s\"), left out: %s; --image PATTERN takes others",
+            #names - #left, util.plural(#names, (what:gsub("s$", ""))),
+            asked.image and "are taken" or "are called as in training",
+            table.concat(patterns, "\", \""), util.first_of(left, 3))
 end
 
 -- What NIfTI's C code calls a file: the folder, and what the stars stand for.

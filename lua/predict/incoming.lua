@@ -41,19 +41,30 @@ local function nifti_folder(path, asked)
   local masks, left = choosing.masks_among(names, patterns or { "*" }, asked)
   local set = data.nifti(read_as("nifti", asked.source, {
     root = path, image = patterns or "*", patient = "file" }))
-  if left > 0 and patterns then
-    local drop = {}
-    for name in pairs(masks) do
-      drop[choosing.nifti_key(name, patterns[1]) or ""] = true
-    end
+  -- the keys of each channel: a case wants all of them
+  local keys, drop, taken = {}, {}, {}
+  for k, pattern in ipairs(patterns or {}) do
+    keys[k] = {}
     for _, name in ipairs(names) do
-      local key = not masks[name] and choosing.nifti_key(name, patterns[1])
-      if key then drop[key] = nil end
+      local key = choosing.nifti_key(name, pattern)
+      if key and k == 1 and masks[name] then drop[key] = true end
+      if key and not (k == 1 and masks[name]) then keys[k][key] = name end
     end
+  end
+  for key in pairs(keys[1] or {}) do drop[key] = nil end
+  for _, of in ipairs(keys) do
+    for key, name in pairs(of) do
+      local whole = true
+      for _, other in ipairs(keys) do whole = whole and other[key] ~= nil end
+      taken[name] = whole or nil
+    end
+  end
+  if left > 0 and patterns then
     set = set:filter(function(case) return not drop[case.key] end)
   end
   if patterns then
-    choosing.say_taken(asked, #set:dataset():cases() * #patterns, #names, patterns, "NIfTI files")
+    asked.names, asked.taken = names, taken
+    choosing.say_taken(asked, taken, names, patterns, "NIfTI files")
   end
   return set, "nifti"
 end
@@ -154,7 +165,12 @@ local function file_cases(path, wanted, what, asked)
     if alone or left == 0 or not masks[name] then rest[#rest + 1] = name end
   end
   local cases = files.cases("predict", root, rest, { image = patterns[1], patient = "file" }, what)
-  if not alone then choosing.say_taken(asked, #cases, #list, patterns, what) end
+  if not alone then
+    local taken, below = {}, #root + 2
+    for _, case in ipairs(cases) do taken[case.image:sub(below)] = true end
+    asked.names, asked.taken = list, taken
+    choosing.say_taken(asked, taken, list, patterns, what)
+  end
   return cases
 end
 
@@ -455,6 +471,65 @@ local function say_before(asked)
             .. "%s; --image PATTERN chooses", taken)
 end
 
+-- How files of a kind are called in a sentence, by what file_kind.of says of them.
+local WORDS = { NIfTI = "NIfTI file", image = "image", [".npy"] = ".npy file",
+                [".npz"] = ".npz file", DICOM = "DICOM" }
+-- What is read of a folder, by the kind of results: that, and how it is called.
+local READ = { nifti = "NIfTI", dicom = "DICOM", images = "image", npy = ".npy" }
+local SHOWN = 3 -- of what is left out, in a note
+
+-- What of the folder of --in is of another format than what is read there. -> { NIfTI = paths,
+-- ..., DICOM = folders }
+local function of_other_formats(path, kind)
+  local found, opened = {}, {}
+  for _, name in ipairs(util.files_below(path, function() return true end, true)) do
+    local what, place = file_kind.of(name), name
+    if not what and kind ~= "dicom" then
+      place = name:match("^(.*)/[^/]*$") or "."
+      what = not opened[place] and core.data.dicom_is_file(path .. "/" .. name) and "DICOM" or nil
+      opened[place] = opened[place] or what ~= nil
+    end
+    if WORDS[what] and what ~= READ[kind] then
+      found[what] = found[what] or {}
+      table.insert(found[what], place)
+    end
+  end
+  return found
+end
+
+-- Says what of the folder of --in is no case, and adds it to source.left_out of the set.
+local function add_left_out(path, set, kind, asked)
+  set:dataset() -- which fills the list
+  local list, lacking = set.source.left_out or {}, {}
+  for _, l in ipairs(list) do
+    if l.kind == "not taken" then lacking[#lacking + 1] = l.path end
+  end
+  for _, name in ipairs(asked.names or {}) do
+    if not asked.taken[name] then
+      list[#list + 1] = { kind = "not taken", path = path .. "/" .. name,
+                          why = path .. "/" .. name .. ": not called as the images that are taken" }
+    end
+  end
+  if #lacking > 0 then
+    show.line("--in: %s left out, without the images that training took: %s",
+              util.plural(#lacking, "study or patient", "studies or patients"),
+              util.first_of(lacking, SHOWN))
+  end
+  local others = READ[kind] and of_other_formats(path, kind) or {}
+  for _, what in ipairs(util.sorted_keys(others)) do
+    local names = others[what]
+    for _, name in ipairs(names) do
+      local place = name == "." and path or path .. "/" .. name
+      list[#list + 1] = { kind = "foreign", path = place, why = string.format(
+        "%s: %s, and %s is read here", place, what, READ[kind]) }
+    end
+    show.line("note: --in: %s left out, as %s is read here: %s",
+              what == "DICOM" and util.plural(#names, "folder") .. " with DICOM"
+              or util.plural(#names, WORDS[what]), READ[kind], util.first_of(names, SHOWN))
+  end
+  set.source.left_out = list
+end
+
 -- Images to predict. r: the recipe; wanted: the inputs that its outputs need, by
 -- name; meta: what the weights at `weights` say. -> set, how its results are written: "nifti",
 -- "dicom", "images", "npy", "openkbp" or "table" (of numbers alone); and the source of their
@@ -468,12 +543,7 @@ function M.open(path, r, wanted, meta, weights)
   local read = made and open[made.kind] or function() return scans(path, asked) end
   local set, kind = read(path, made and made.options, asked)
   if util.per_patient(r.train.steps) then set = of_one_patient(set, kind) end
-  local skipped = (kind == "nifti" or kind == "dicom") and set:dataset():skipped() or 0
-  if skipped > 0 then
-    show.line("--in: %s left out, without the images that training took", kind == "dicom"
-              and util.plural(skipped, "study or patient", "studies or patients")
-              or util.plural(skipped, "file"))
-  end
+  if stat.kind == "folder" then add_left_out(path, set, kind, asked) end
   return set, kind, asked.source
 end
 
