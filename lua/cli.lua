@@ -378,7 +378,9 @@ function predict_bundle(args)
   end
   if given.weights then refuse("--weights: a bundle has its own; leave one of them out") end
   given.weights = given.bundle
-  return require("seg.predict").command(require("seg.bundle").open(given.bundle))
+  local r, name = require("seg.bundle").open(given.bundle)
+  writable.check("predict", given, config.ensure())
+  return require("seg.predict").command(r, name)
 end
 
 -- What seg.config needs to know before the script calls it: the numbers of a

@@ -89,6 +89,10 @@ seg.recipe { inputs = { x, m }, outputs = { mask = nn.sigmoid(y) }, loss = nn.bc
   seg.open(folder .. "/own.safetensors"):predict_file(one, folder .. "/own.dcm")
   local by = t.lines("ls " .. folder .. "/own2/*_001.dcm")
   shell("cmp " .. by[1] .. " " .. folder .. "/own.dcm")
+  -- a place that cannot be written is found out before anything is opened
+  local text = t.says("predict --bundle " .. folder .. "/own.safetensors --in " .. images
+                      .. " --out " .. folder .. "/own.dcm/a", 1, "own.dcm: Not a directory; fix: ")
+  t.check(not text:find("weights:", 1, true), text)
   t.equal(b.prepare[1].step, "resample")
   t.equal(b.prepare[1].spacing_mm[3], 0)
   t.equal(b.prepare[3].range[2], 900.5)
