@@ -89,6 +89,14 @@ seg.recipe { inputs = { x, m }, outputs = { mask = nn.sigmoid(y) }, loss = nn.bc
   seg.open(folder .. "/own.safetensors"):predict_file(one, folder .. "/own.dcm")
   local by = t.lines("ls " .. folder .. "/own2/*_001.dcm")
   shell("cmp " .. by[1] .. " " .. folder .. "/own.dcm")
+  for _, row in ipairs {
+    { script, 3, "own.lua is no bundle: it is a script; fix: segengine " .. script },
+    { one .. "/IM0001.dcm", 3, "no bundle: it is no file of safetensors; fix: give the file that" },
+    { folder, 2, "is a folder, and no bundle; fix: give the file that" },
+    { folder .. "/none", 2, "there is no such file; fix: give the file that" } } do
+    t.says("predict --bundle " .. row[1] .. " --in " .. images .. " --out " .. folder .. "/own3",
+           row[2], row[3])
+  end
   -- a place that cannot be written is found out before anything is opened
   local text = t.says("predict --bundle " .. folder .. "/own.safetensors --in " .. images
                       .. " --out " .. folder .. "/own.dcm/a", 1, "own.dcm: Not a directory; fix: ")

@@ -368,10 +368,31 @@ local function by_number(each)
   return out
 end
 
+-- The metadata of a file that is to be a bundle. One that is something else is called so, not
+-- by what its first bytes would mean.
+local function meta_of(path)
+  local wanted = "the file that SCRIPT.lua export --bundle FILE wrote"
+  local stat = core.sys.stat(path)
+  if not stat then
+    util.refuse("--bundle %s: there is no such file; fix: give %s", path, wanted)
+  elseif stat.kind == "folder" then
+    util.refuse("--bundle %s is a folder, and no bundle; fix: give %s", path, wanted)
+  end
+  local ok, meta = pcall(core.checkpoint.meta, path)
+  if ok then return meta end
+  local why = tostring(meta)
+  if why:find("not safetensors", 1, true) then
+    util.fail("data", "%s is no bundle: it is %s; fix: %s", path, path:find("%.lua$") and "a script"
+              or "no file of safetensors", path:find("%.lua$") and "segengine " .. path
+              .. " predict --weights FILE, or give the file that its export --bundle wrote"
+              or "give " .. wanted)
+  end
+  error(meta, 0)
+end
+
 -- The network of a bundle with all that predict.lua asks of a recipe. -> recipe, name
 function M.open(path)
-  if not util.exists(path) then util.refuse("--bundle %s: there is no such file", path) end
-  local meta = core.checkpoint.meta(path)
+  local meta = meta_of(path)
   if not meta.bundle then
     fail("data", "%s: holds weights, but is no bundle; fix: predict with its script, as segengine "
          .. "SCRIPT.lua predict --weights FILE, or make one: SCRIPT.lua export --bundle FILE", path)
