@@ -269,6 +269,19 @@ local function tolerate(each, w)
   end
 end
 
+-- An error that ends a prediction of several cases, as a full disk or Ctrl-C: the results of
+-- those before it are whole, and nobody would know of how many.
+local function ended_early(w, out, why)
+  local text, done = tostring(why), w.finish and 0 or #w.rows - 1
+  if #w.cases == 1 then error(why, 0) end
+  local full = text:find("disk full", 1, true) or text:find("No space left", 1, true)
+  local fix = text:match("; fix: .*$")
+    or full and "; fix: make room there, or give a place with more with --out" or ""
+  sys.raise(sys.kind(text), string.format(
+    "%s; %d of %d cases done%s%s", util.without_fix(text), done, #w.cases,
+    done > 0 and ", their results are in " .. out .. "; the rest is not" or "", fix), true)
+end
+
 local function predict(r, name)
   local flags, out = config.line.flags, config.ensure().out
   if not flags["in"] then fail("usage", "predict wants --in PATH: an image, or a folder") end
@@ -313,12 +326,13 @@ local function predict(r, name)
     show.warn("--mc: the network has no dropout, so all draws are the same")
   end
   local flips, swap, negate, exchange = mirrors(r, node, inputs[1].rank)
-  windows.run({ members = members, node = node, output = output, inputs = inputs,
-                roots = recipes.outputs(r), flips = flips, swap = swap, negate = negate,
-                exchange = exchange, draws = draws,
-                seen = compare(w, likeness.parse(meta.training, paths[1]), source),
-                variances = draws == 0 and "" or of_case and "each" or "mean" },
-              set, each)
+  local work = { members = members, node = node, output = output, inputs = inputs,
+                 roots = recipes.outputs(r), flips = flips, swap = swap, negate = negate,
+                 exchange = exchange, draws = draws,
+                 seen = compare(w, likeness.parse(meta.training, paths[1]), source),
+                 variances = draws == 0 and "" or of_case and "each" or "mean" }
+  local ok, why = pcall(windows.run, work, set, each)
+  if not ok then ended_early(w, out, why) end
   -- what all cases are at fault for may be a mistake of the recipe
   if w.first and w.first.kind == "usage" and #w.rows == 1 and not next(each.finished) then
     sys.raise("usage", w.first.why, true)
