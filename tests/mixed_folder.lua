@@ -194,6 +194,27 @@ t.test("predict: DICOM series, of which two lack a file", function()
   has(said, "note: --in: 7 NIfTI files left out, as DICOM is read here: ")
 end)
 
+t.test("predict says what the weights read, and what it was given instead", function()
+  local place = folder .. "/given"
+  shell("mkdir -p " .. place .. "/none " .. place .. "/texts")
+  t.write(place .. "/texts/notes.txt", "text")
+  t.write(place .. "/texts/shot.png", "\137PNG\r\n\26\n")
+  for script, reads in pairs { [nifti] = "NIfTI, and take DICOM",
+                               [dicom] = "DICOM, and take NIfTI" } do
+    local name = script == nifti and "nifti" or "dicom"
+    for input, said in pairs {
+      none = "none is empty; fix: give the folder",
+      texts = "texts: neither NIfTI nor DICOM images in it, and the weights read " .. reads
+        .. "; there are notes.txt, shot.png; fix: give the folder with the images",
+      ["texts/notes.txt"] = "notes.txt: this is neither NIfTI nor DICOM, and the weights read "
+        .. reads .. "; fix: give such a file",
+      ["texts/shot.png"] = "shot.png: this is a picture, and the weights read " .. reads } do
+      t.says(script .. " predict --weights " .. folder .. "/runs/" .. name .. "/001 --in " .. place
+             .. "/" .. input .. " --out " .. folder .. "/given_out", 3, said)
+    end
+  end
+end)
+
 t.test("predict names studies and files that are not called as in training", function()
   local some = folder .. "/some"
   shell(string.format("mkdir %s && cp -r %s/patient_01 %s/patient_02 %s", some, series, series,

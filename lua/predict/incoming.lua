@@ -117,6 +117,30 @@ local function dicom_folder(path, asked)
     .. "folder, * is any text), or predict = { image = NAME } in the recipe", true)
 end
 
+-- The first files of a folder, as "are a.txt, b.png, ...".
+local function what_is_in(path)
+  local list = util.files_below(path, function() return true end, true)
+  return (#list == 1 and "is " or "are ") .. util.first_of(list, 3)
+end
+
+-- An error of the DICOM reader, or where it found none at all: what these weights read, and
+-- what the file or folder is instead.
+local function say_what_is_read(path, source, why)
+  local file = sys.stat(path).kind == "file"
+  if not why:find(file and "dicom: not DICOM:" or "dicom: no DICOM image here", 1, true) then
+    error(why, 0)
+  end
+  local reads = source.kind == "dicom" and "DICOM, and take NIfTI" or "NIfTI, and take DICOM"
+  if file then
+    local what = file_kind.of(path)
+    fail("data", "--in %s: this is %s, and the weights read %s; fix: give such a file, or a folder "
+         .. "with them", path, what == "image" and "a picture" or what and "a file " .. what
+         or "neither NIfTI nor DICOM", reads)
+  end
+  fail("data", "--in %s: neither NIfTI nor DICOM images in it, and the weights read %s; there %s; "
+       .. "fix: give the folder with the images", path, reads, what_is_in(path))
+end
+
 -- A NIfTI file or a folder with NIfTI files, else DICOM. Of a folder with both, as
 -- it is when results lie beside their images, the format that the recipe was
 -- trained on.
@@ -132,7 +156,10 @@ local function scans(path, asked)
     return nifti_folder(path, asked)
   end
   asked.foreign = source.kind ~= "dicom"
-  return dicom_folder(path, asked)
+  local ok, set, kind = pcall(dicom_folder, path, asked)
+  local why = not ok and set or select(2, pcall(set.dataset, set))
+  if type(why) == "string" then say_what_is_read(path, source, why) end
+  return set, kind
 end
 
 -- Files of a kind, one by one ------------------------------------------------
@@ -537,6 +564,9 @@ end
 function M.open(path, r, wanted, meta, weights)
   local stat = sys.stat(path)
   if not stat then fail("data", "--in %s: there is no such file or folder", path) end
+  if stat.kind == "folder" and #util.files_below(path, function() return true end, true) == 0 then
+    fail("data", "--in %s is empty; fix: give the folder with the images", path)
+  end
   local asked = asked_of(r, wanted, meta, weights)
   if asked.before and stat.kind == "folder" then say_before(asked) end
   local made = asked.source.made
