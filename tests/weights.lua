@@ -134,10 +134,13 @@ t.test("which weights: finished before newest, and what they know", function()
   t.check(text:find("p/A1.nii.gz", 1, true), text)
 end)
 
-t.test("weights that do not fit: three names, and the script of then", function()
+t.test("weights that do not fit: a few names, and the script of then", function()
   local text = says("scripts/brain_unet.lua evaluate --base 8" .. place .. weights, 3,
-                    "the script that was trained with is " .. run .. "/recipe.lua")
+                    "; fix: the script that was trained with, " .. run .. "/recipe.lua, or those "
+                    .. "numbers")
   t.check(text:find("of another shape: bottom.conv1.weight", 1, true), text)
+  t.check(not text:find("in the network, not in", 1, true), "a list of names: " .. text)
+  t.equal(select(2, text:gsub(" instead of ", "")), 5, "names")
   t.check(text:find("other numbers: base 4 (here 8)", 1, true), text)
   text = says(brain .. " --base 8" .. weights, 3, "base 4 (here 8)")
   t.check(not text:find("patients: ", 1, true), "opened data: " .. text)

@@ -228,7 +228,7 @@ function M.data_lines(folder)
 end
 
 -- What may have gone wrong with weights that do not fit: the numbers that were
--- others then, and where the script of then is.
+-- others then, whose they are, and where the script of then is.
 local function misfit(path)
   local ok, meta = pcall(core.checkpoint.meta, path)
   local others, hint = {}, ""
@@ -239,25 +239,27 @@ local function misfit(path)
     end
   end
   if #others > 0 then
-    hint = "; they were trained with other numbers: " .. table.concat(others, ", ", 1,
-                                                                      math.min(#others, 4))
+    hint = "; they were trained with other numbers: " .. util.first_of(others, 4)
   end
   local folder = M.of(path)
   local script = folder and folder .. "/recipe.lua"
-  if script and util.exists(script) then
-    hint = hint .. "; the script that was trained with is " .. script
-  end
-  return hint
+  return hint .. "; fix: " .. (script and util.exists(script) and "the script that was trained "
+    .. "with, " .. script or ok and meta.recipe and "the script that was trained with, "
+    .. meta.recipe .. ".lua" or "the script that was trained with")
+    .. (#others > 0 and ", or those numbers" or "")
 end
 
 -- Weights of a file into a session: what the file says beside them. What a user
--- should know about it is said.
-function M.load(path, session)
+-- should know about it is said. listed: where they do not fit, all names are listed, for a
+-- training that may rename them, else a few are named.
+function M.load(path, session, listed)
   local ok, meta, warning = pcall(core.checkpoint.load, path, session, false)
   if not ok then
-    if not meta:find("does not fit this network", 1, true) then error(meta, 0) end
-    transfer.explain(path, session)
-    sys.raise("data", meta .. misfit(path), true)
+    local phrase = "does not fit this network: "
+    local at, last = meta:find(phrase, 1, true)
+    if not at then error(meta, 0) end
+    if listed then transfer.explain(path, session) end
+    sys.raise("data", meta:sub(1, last) .. transfer.in_short(path, session) .. misfit(path), true)
   end
   if warning ~= "" then show.warn("%s", warning) end
   return meta

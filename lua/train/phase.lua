@@ -166,7 +166,7 @@ local function load_weights(run)
   end
   if not given then return nil end
   local path, note = run_folder.weights(given)
-  local meta = run_folder.load(path, run.session)
+  local meta = run_folder.load(path, run.session, true)
   return path .. (meta.epoch and " (epoch " .. meta.epoch .. ")" or "") .. note
     .. run_folder.about(path, meta)
 end

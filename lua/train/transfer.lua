@@ -124,6 +124,23 @@ function M.explain(path, session, o)
   return bad
 end
 
+local FEW = 5 -- names of a kind in one sentence
+
+-- The same in words, with the first names of each kind: for an error.
+function M.in_short(path, session)
+  local _, bad = compare(M.sources(path), session:params(), {})
+  local parts = {}
+  for _, kind in ipairs { { "missing", bad.missing }, { "unknown", bad.unknown },
+                          { "of another shape", bad.shapes } } do
+    table.sort(kind[2])
+    if kind[2][1] then
+      parts[#parts + 1] = string.format("%d %s: %s", #kind[2], kind[1],
+                                        util.first_of(kind[2], FEW))
+    end
+  end
+  return table.concat(parts, "; ")
+end
+
 -- Weights of o.weights into `session`; -> how many tensors.
 function M.load(session, o)
   if not o.weights then
