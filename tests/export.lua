@@ -145,6 +145,14 @@ seg.recipe { inputs = { x, m }, outputs = { other = nn.conv(y, 1, 1), mask = nn.
   same(by[2], by[4])
   local v = core.data.read_nifti(t.lines("ls " .. by[1] .. "/*.nii.gz")[1]):stats()
   t.check(v.max > 0 and v.nonzero < 1, "nothing was found, or everything")
+  -- a column of each class
+  local said = t.says("predict --bundle " .. file .. " --in " .. image .. " --out " .. by[1], 0,
+                      "voxels")
+  local _, ml, a, b = said:match("case +voxels +ml +a_ml +b_ml +file\n%S+ +(%S+) +(%S+) +"
+                                   .. "(%S+) +(%S+)")
+  t.near(tonumber(a) + tonumber(b), tonumber(ml), 0.02, "ml of the classes")
+  t.says("predict --bundle " .. file .. " --json --in " .. image .. " --out " .. by[1], 0,
+         '"a_ml": ' .. tonumber(a))
   -- the averages are what was given away, and they are not the weights
   local average = t.write(folder .. "/average.lua", [[
 local core = require "seg.core"

@@ -153,20 +153,28 @@ static int l_slice(lua_State *L)
     return 1;
 }
 
-/* v:count() -> voxels that are not 0, millilitres they fill; labels only */
+/* v:count(classes = 0) -> voxels that are not 0, millilitres they fill, and
+ * {voxels of class 1, ..., classes}; labels only */
 static int l_count(lua_State *L)
 {
     const Volume *v = check_volume(L, 1);
+    const int classes =
+        lua_isnoneornil(L, 2) ? 0 : (int)check_int(L, 2, "classes", 0, 255);
     double mm[3];
-    int64_t n = 0;
+    int64_t of[256] = {0};
     if (v->voxels.type != U8) raise_usage(L, "count is for labels");
+    const int64_t all = numel(v->voxels.dim);
     const uint8_t *p = v->voxels.data;
-    for (int64_t i = 0, all = numel(v->voxels.dim); i < all; i++)
-        n += p[i] != 0;
+    for (int64_t i = 0; i < all; i++) of[p[i]]++;
     volume_spacing_mm(v, mm);
-    lua_pushinteger(L, n);
-    lua_pushnumber(L, (double)n * mm[0] * mm[1] * mm[2] / 1000);
-    return 2;
+    lua_pushinteger(L, all - of[0]);
+    lua_pushnumber(L, (double)(all - of[0]) * mm[0] * mm[1] * mm[2] / 1000);
+    lua_createtable(L, classes, 0);
+    for (int i = 1; i <= classes; i++) {
+        lua_pushinteger(L, of[i]);
+        lua_rawseti(L, -2, i);
+    }
+    return 3;
 }
 
 /* Extents, spacing, axes and origin in one line, as inspect prints them. */

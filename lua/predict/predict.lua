@@ -240,7 +240,7 @@ local function finish(w, out, there)
   add_differs(w)
   if w.finish then w.finish(file) end
   if not json and #w.rows > 1 then
-    print(w.finish and show.first(w.rows, file) or show.table(w.rows))
+    print(w.finish and show.first(w.rows, file) or show.table(results.shown(w)))
   end
   if config.line.flags.zip then write_zip(w, config.line.flags.zip, file) end
   if there > 0 then

@@ -241,6 +241,9 @@ function M.maps(r, w)
   local steps = labels_wanted and tidy.steps(r, w.names) or {}
   w.rows = { labels_wanted and { "case", "voxels", "ml", "file" }
              or { "case", "lowest", "mean", "highest", "file" } }
+  -- of several classes each has a column too
+  local classes = labels_wanted and c > 2 and c - 1 or 0
+  for i = 1, classes do table.insert(w.rows[1], 3 + i, w.names[i] .. "_ml") end
 
   function w.open(pipeline, item)
     return core.data.prediction(pipeline, item, c + (w.draws > 0 and 1 or 0), {
@@ -267,8 +270,13 @@ function M.maps(r, w)
       write_fractions(w, values, place)
     end
     if variance then write_draws(w, values, variance, entropy, place) end
-    local voxels, ml = labels:count()
-    w.rows[#w.rows + 1] = { case.key, voxels, string.format("%.2f", ml), file }
+    local voxels, ml, of = labels:count(classes)
+    local row = { case.key, voxels, string.format("%.2f", ml) }
+    for _, n in ipairs(of) do
+      row[#row + 1] = string.format("%.2f", n > 0 and ml / voxels * n or 0)
+    end
+    row[#row + 1] = file
+    w.rows[#w.rows + 1] = row
   end
 
   local function done_values(place, values, variance)
@@ -351,6 +359,19 @@ local function columns_of(r, output, node, as, steps)
   if as == "numbers" and field then mean, sd = standardized(steps, field) end
   if mean and #mean ~= node.c then mean, sd = nil, nil end
   return names, mean, sd, field
+end
+
+local COLUMNS = 6 -- of classes, in a table for people
+
+-- The table for people: without the classes, where these are many.
+function M.shown(w)
+  local more = w.as == "labels" and w.node.c - 1 or 0
+  if more <= COLUMNS then return w.rows end
+  local rows = {}
+  for i, row in ipairs(w.rows) do
+    rows[i] = table.move(row, 4 + more, #row, 4, { row[1], row[2], row[3] })
+  end
+  return rows
 end
 
 -- Rows of the table as --json has them: each column by its name, numbers as numbers.
