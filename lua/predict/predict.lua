@@ -204,6 +204,11 @@ local function json_of(w, out, code)
            cases = cases, left_out = left_out, exit_code = code }
 end
 
+-- An error of a case without its name, with which the data's begin.
+local function unnamed(key, why)
+  return why:sub(1, #key + 2) == key .. ": " and why:sub(#key + 3) or why
+end
+
 -- The cases that failed and the damaged files that are no case, below the table.
 -- -> exit code
 local function say_failed(w)
@@ -211,8 +216,7 @@ local function say_failed(w)
   for place, case in ipairs(w.cases) do
     local e = w.failures[place]
     if e then
-      local named = e.why:sub(1, #case.key + 2) == case.key .. ": "
-      lines[#lines + 1], said[e.why] = (named and "" or case.key .. ": ") .. e.why, true
+      lines[#lines + 1], said[e.why] = case.key .. ": " .. unnamed(case.key, e.why), true
       code = (e.kind == "diverged" or code == 5) and 5 or 3
     end
   end
@@ -265,7 +269,8 @@ local function tolerate(each, w)
     w.failures[place] = { why = why, kind = kind }
     -- what an earlier call made of this case is not what this one found
     for _, ending in ipairs(w.endings) do sys.remove(w.base[place] .. ending) end
-    show.aside("warning: %s: not predicted: %s", w.cases[place].key, why)
+    local key = w.cases[place].key
+    show.aside("warning: %s: not predicted: %s", key, unnamed(key, why))
   end
 end
 
