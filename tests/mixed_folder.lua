@@ -136,6 +136,7 @@ t.test("predict: NIfTI files, and what is at fault below the table", function()
   -- what an earlier call made of a case that fails now is gone
   shell("mkdir " .. out .. " && cp " .. good[1] .. " " .. out .. "/cut.nii.gz")
   local said = t.says(line, 3, "4 of 7 cases predicted")
+  t.says(line .. " --quiet", 3, "4 of 7 cases predicted")
   has(said, "not predicted:\n  cut: image: " .. mixed .. "/cut_T1w.nii.gz: nifti: gzip data "
       .. "ends early, at byte 200")
   has(said, "\n  empty: image: ")

@@ -232,7 +232,8 @@ local function say_failed(w)
   for i, line in ipairs(lines) do lines[i] = line:gsub("%c", "?") end -- names hold anything
   if #lines > 0 and not config.line.flags.json then
     print("not predicted:\n  " .. table.concat(lines, "\n  "))
-    show.line("%d of %s predicted", #w.rows - 1, util.plural(#w.cases, "case"))
+    -- a result like those lines, which --quiet keeps
+    print(string.format("%d of %s predicted", #w.rows - 1, util.plural(#w.cases, "case")))
   end
   return code
 end
