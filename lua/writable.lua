@@ -16,13 +16,25 @@ function M.check_folder(folder, option)
   end
 end
 
+local function folder_of(file) return file:match("^(.+)/[^/]*$") or file:match("^/") or "." end
+
 -- The same for a file, which may be there or not.
 function M.check_file(file, option)
   local stat = core.sys.stat(file)
   if stat and stat.kind == "folder" then
     util.refuse("--%s %s: that is a folder; give the name of a file", option, file)
   end
-  M.check_folder(file:match("^(.+)/[^/]*$") or file:match("^/") or ".", option)
+  M.check_folder(folder_of(file), option)
+end
+
+-- The same for one whose folder nobody makes.
+local function check_in_folder(file, option)
+  M.check_file(file, option)
+  local folder = folder_of(file)
+  if not util.exists(folder) then
+    util.refuse("--%s %s: there is no folder %s; fix: make it (mkdir -p %s), or give another place",
+                option, file, folder, folder)
+  end
 end
 
 -- What commands write, by the names of their flags, else keys of the config. The folder of
@@ -47,7 +59,8 @@ function M.check(command, given, values, resume)
     if folder then M.check_folder(folder, name) end
   end
   for _, name in ipairs(files[command] or {}) do
-    if given[name] then M.check_file(given[name], name) end
+    local check = command == "export" and check_in_folder or M.check_file
+    if given[name] then check(given[name], name) end
   end
   local kept = values.cache_file
   if kept ~= "" and kept ~= "auto" then M.check_file(kept, "cache_file") end

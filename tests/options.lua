@@ -136,6 +136,11 @@ t.test("a place that cannot be written is found out before data is opened", func
   end
   says(check .. "--trace " .. folder .. " --out " .. folder, 2,
        "that is a folder; give the name of a file")
+  for _, option in ipairs { "bundle", "onnx", "safetensors" } do
+    local path = folder .. "/no/where/x"
+    says(check .. "export --" .. option .. " " .. path, 2, "--" .. option .. " " .. path
+         .. ": there is no folder " .. folder .. "/no/where; fix: make it")
+  end
 end)
 
 t.test("the log of a run has its results", function()
