@@ -62,6 +62,11 @@ bool file_fails(int error, const char *format, ...)
         return fail("%s: %s; fix: a higher limit (ulimit -n), or fewer workers",
                     text, strerror(error));
     if (error == ENOMEM) return fail("%s: %s", text, strerror(error));
+    // the file may be whole: who fetches it again is no further
+    if (error == EACCES || error == EPERM)
+        return fail_data("%s: %s; fix: read access for this user (chmod or "
+                         "chown, by its owner)",
+                         text, strerror(error));
     return fail_data("%s: %s", text, strerror(error));
 }
 

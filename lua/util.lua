@@ -324,15 +324,22 @@ end
 
 -- Files below a folder for which wanted(path) is true, by their paths below it,
 -- sorted. Those of passed_over() are left out, with a note of the ones that are called
--- as files that are wanted, unless `quiet`.
-function M.files_below(root, wanted, quiet)
+-- as files that are wanted, unless `quiet`. A folder that cannot be opened is an error;
+-- with `unread`, a list, it is put there as ds:left_out() has it, and the others go on.
+function M.files_below(root, wanted, quiet, unread)
   local found, left = {}, {}
   local above = {} -- folders that lead here, by id: links may lead in a circle
   local function walk(folder, below, depth)
     local at = core.sys.stat(folder)
     if not at or above[at.id] then return end
+    local ok, names = pcall(core.sys.list, folder)
+    if not ok then
+      if depth == 0 or not unread or core.sys.kind(names) ~= "data" then error(names, 0) end
+      unread[#unread + 1] = { kind = "damaged", path = folder, why = tostring(names) }
+      return
+    end
     above[at.id] = true
-    for _, name in ipairs(core.sys.list(folder)) do
+    for _, name in ipairs(names) do
       local path, over = below .. name, M.passed_over(name)
       local stat = core.sys.stat(root .. "/" .. path)
       local kind = stat and stat.kind

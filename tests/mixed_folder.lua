@@ -72,7 +72,7 @@ local function has(text, part)
 end
 
 t.test("inspect lists what is good and what is damaged", function()
-  local said = t.says("inspect " .. mixed, 0, "DICOM series as well")
+  local said = t.says("inspect " .. mixed, 3, "DICOM series as well")
   local _, lines = said:gsub("_T1w%.nii%.gz +16x16x4, ", "")
   t.equal(lines, 4, "NIfTI files that are read")
   has(said, "empty_T1w.nii.gz: nifti: file is empty")
@@ -84,8 +84,70 @@ t.test("inspect lists what is good and what is damaged", function()
   has(said, "left out: " .. mixed .. "/p2/empty.dcm: dicom: file is empty")
   t.check(not said:find("/._", 1, true), "a file of AppleDouble: " .. said)
   -- a folder of nothing else
-  said = t.says("inspect " .. mixed .. "/p3", 0, "(a file of it is damaged)")
+  said = t.says("inspect " .. mixed .. "/p3", 3, "(a file of it is damaged)")
   has(said, "damaged: " .. slices[2])
+end)
+
+local LOCKED = "cannot open folder: Permission denied; fix: read access for this user (chmod or "
+               .. "chown, by its owner)"
+
+t.test("a folder that may not be read is named, and the others are done", function()
+  local user = t.lines("id -u")[1] == "0" and "setpriv --reuid 65534 --clear-groups " or ""
+  if user ~= "" and #t.lines("command -v setpriv") == 0 then t.skip "setpriv is not here" end
+  local function says(arguments, code, part)
+    local got, text = t.program(arguments, user)
+    t.equal(got, code, "exit code of " .. arguments .. " (" .. text:sub(-300) .. ")")
+    has(text, part)
+    return text
+  end
+  local function runs(script, out)
+    shell("mkdir -p " .. folder .. "/" .. out .. " && chmod 777 " .. folder .. "/" .. out)
+    return script .. " --threads 1 --out " .. folder .. "/" .. out
+  end
+  for _, case in ipairs { { nifti, heads, "nifti" }, { dicom, series, "dicom" } } do
+    local script, root, kind = case[1], folder .. "/locked_" .. case[3], case[3]
+    shell(string.format("cp -r %s %s && chmod -R a+rX %s %s/runs", case[2], root, root, folder))
+    local shut = t.lines("ls -d " .. root .. "/*/")[2]:gsub("/$", "")
+    -- names can be listed there, and no file be opened
+    local closed = root .. "/no_search"
+    shell(string.format("chmod 000 %s && mkdir %s && chmod 644 %s", shut, closed, closed))
+    local said = says("inspect " .. root, 3, shut .. ": " .. LOCKED)
+    has(said, closed .. ": " .. LOCKED)
+    has(said, "not readable: ")
+    has(said, "skip_bad = true }")
+    t.check(not said:find("damaged", 1, true), said)
+    said = says("doctor data " .. runs(script, "shut") .. " --data " .. root, 3,
+                shut .. ": cannot open folder: Permission denied")
+    has(said, "fix: read access for this user (chmod or chown, by its owner)")
+    t.check(not said:find("fetch it again", 1, true), said)
+    said = says(script .. " predict --weights $(ls -d " .. folder .. "/runs/" .. kind
+                .. "/*/ | tail -1) --in " .. root .. " --out " .. folder .. "/shut", 3,
+                "not predicted:\n")
+    has(said, shut .. ": " .. LOCKED)
+    -- a data set is refused, and with skip_bad the folder is listed
+    local text = t.read(script)
+    for _, skip in ipairs { false, true } do
+      local other = text:gsub(", skip_bad = true", "")
+      other = skip and other:gsub("mask = (%b\"\") }", "mask = %1, skip_bad = true }") or other
+      t.write(folder .. "/other.lua", other)
+      says(runs(folder .. "/other.lua", "shut") .. " --data " .. root,
+           skip and 0 or 3, skip and "left out: " .. shut .. ": " .. LOCKED or LOCKED)
+    end
+    says("inspect " .. shut, 3, LOCKED)
+    shell("chmod -R 755 " .. shut .. " " .. closed)
+  end
+  -- files that are listed in Lua, and one alone
+  local pictures = folder .. "/pictures"
+  shell("mkdir -p " .. pictures .. "/a " .. pictures .. "/b")
+  for _, name in ipairs { "a/1", "a/2", "b/3" } do
+    seg.array.save(pictures .. "/" .. name .. ".npy", pixels)
+  end
+  shell("chmod 000 " .. pictures .. "/b " .. pictures .. "/a/2.npy")
+  local said = says("inspect " .. pictures, 3, pictures .. "/b: " .. LOCKED)
+  has(said, 'data.npy { root = "' .. pictures .. '", rank = 2, patient = "file", '
+            .. "skip_bad = true }")
+  says("inspect " .. pictures .. "/a/2.npy", 3, "/a/2.npy: Permission denied; fix: read access")
+  shell("chmod -R 755 " .. pictures)
 end)
 
 t.test("what a scan left out is always said in one order", function()

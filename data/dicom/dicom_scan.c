@@ -80,7 +80,8 @@ static bool add_left_out(List *list, DicomLeftOutKind kind, const char *path,
 // names in a folder, sorted; *names is the caller's to free
 static bool list_folder(const char *path, Arena *scratch, List *names)
 {
-    DIR *dir = opendir(path);
+    // without the right to search, names can be read and no file
+    DIR *dir = access(path, X_OK) ? NULL : opendir(path);
     if (!dir) return file_fails(errno, "%s: cannot open folder", path);
     bool ok = false;
     for (;;) {

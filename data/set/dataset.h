@@ -221,6 +221,7 @@ typedef struct DatasetNifti {
     const char *mask; /* NULL: no mask field */
     PatientRule patient;
     NiftiOptions files; /* how images and masks are read; label is set here */
+    bool skip_damaged;  /* folders that cannot be opened are left out */
 } DatasetNifti;
 
 /* `root` may also be one file; then image and mask are ignored and the file

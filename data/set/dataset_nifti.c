@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { FOLDER_DEPTH = 32, KEY_MAX = 1024 };
 
@@ -26,6 +27,8 @@ typedef struct Found {
 typedef struct Files {
     Found *at;
     int count, room;
+    /* folders that cannot be opened are left out and listed, and end nothing */
+    bool lenient;
 } Files;
 
 /* A file that a pattern matches. */
@@ -79,6 +82,20 @@ static bool pass_over(DatasetStore *store, const char *name, const char *below)
     return (store->passed[store->passes++] = arena_strdup(&store->mem, below));
 }
 
+/* A folder is left out for the reason that was just given. */
+static bool leave_out(DatasetStore *store, const char *path)
+{
+    const int n = store->left_outs;
+    DicomLeftOut *list = ARENA_NEW(&store->mem, DicomLeftOut, n + 1);
+    const char *text = arena_strdup(&store->mem, err_text());
+    path = arena_strdup(&store->mem, path);
+    if (!list || !text || !path) return false;
+    if (n) memcpy(list, store->left_out, (size_t)n * sizeof *list);
+    list[n] = (DicomLeftOut){DICOM_LEFT_DAMAGED, path, text, NULL};
+    store->left_out = list, store->left_outs = n + 1;
+    return true;
+}
+
 /* A folder and those above it, as far as the root. */
 typedef struct Above {
     dev_t device;
@@ -98,9 +115,14 @@ static bool collect(Files *f, DatasetStore *store, const char *path,
     const Above here = {st.st_dev, st.st_ino, up};
     for (; up; up = up->up)
         if (up->device == here.device && up->inode == here.inode) return true;
-    DIR *dir = opendir(path);
+    // without the right to search, names can be read and no file
+    DIR *dir = access(path, X_OK) ? NULL : opendir(path);
     bool ok = false;
-    if (!dir) return file_fails(errno, "%s: cannot open folder", path);
+    if (!dir) {
+        file_fails(errno, "%s: cannot open folder", path);
+        return depth && f->lenient && err_kind() == ERR_DATA &&
+               leave_out(store, path);
+    }
     for (;;) {
         errno = 0;
         const struct dirent *e = readdir(dir);
@@ -138,6 +160,13 @@ static bool collect(Files *f, DatasetStore *store, const char *path,
 done:
     closedir(dir);
     return ok;
+}
+
+/* by path, as files are */
+static int left_out_order(const void *a, const void *b)
+{
+    return strcmp(((const DicomLeftOut *)a)->path,
+                  ((const DicomLeftOut *)b)->path);
 }
 
 /* by path: the order of directory entries must not matter */
@@ -427,7 +456,7 @@ static bool add_file(DatasetBuilder *b, const char *path,
 bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
 {
     struct stat st;
-    Files files = {NULL, 0, 0};
+    Files files = {.lenient = how->skip_damaged};
     DatasetBuilder *b = NULL;
     Plan plan = {.images = how->images};
     bool ok = false;
@@ -451,6 +480,13 @@ bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
         // names are kept without the root and its slash
         size_t skip = strlen(root);
         TRY(collect(&files, b->store, root, skip + 1, 0, NULL));
+        if (b->store->left_outs)
+            qsort((void *)b->store->left_out, (size_t)b->store->left_outs,
+                  sizeof(DicomLeftOut), left_out_order);
+        if (!files.count && b->store->left_outs) {
+            fail_data("%s", b->store->left_out[0].text);
+            goto done;
+        }
         if (!files.count) {
             fail_data("%s: no NIfTI files (.nii, .nii.gz)", root);
             goto done;

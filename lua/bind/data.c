@@ -328,10 +328,9 @@ static int l_dicom(lua_State *L)
 static int l_nifti(lua_State *L)
 {
     static const char *const known[] = {
-        "image",          "mask",     "labels",
-        "patient",        "resample", "resample_mask",
-        "skip_unmatched", "form",     "assume_spacing",
-        "channels",       NULL};
+        "image",          "mask",          "labels",         "patient",
+        "resample",       "resample_mask", "skip_unmatched", "form",
+        "assume_spacing", "channels",      "skip_damaged",   NULL};
     DatasetNifti how = {0};
     const char *root = luaL_checkstring(L, 1);
     check_keys(L, 2, "data.nifti", known);
@@ -342,6 +341,7 @@ static int l_nifti(lua_State *L)
     how.files.form = read_form(L, 2);
     how.files.assume_spacing = opt_bool(L, 2, "assume_spacing", false);
     how.files.channels = opt_bool(L, 2, "channels", false);
+    how.skip_damaged = opt_bool(L, 2, "skip_damaged", false);
     Dataset **box = new_object(L, "seg.dataset", sizeof *box);
     if (!dataset_nifti(root, &how, box)) return raise_error(L);
     int count;

@@ -54,7 +54,11 @@ static int l_list(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     DIR **box = new_object(L, "seg.dir", sizeof *box);
     *box = opendir(path);
-    if (!*box) return fail_errno(L, path, "list");
+    // names alone are no use: without the right to search no file opens
+    if (!*box || access(path, X_OK)) {
+        file_fails(errno, "%s: cannot open folder", path);
+        return raise_error(L);
+    }
     lua_newtable(L);
     struct dirent *e;
     for (lua_Integer i = 1; (errno = 0, e = readdir(*box));) {
@@ -63,7 +67,10 @@ static int l_list(lua_State *L)
         lua_rawseti(L, -2, i++);
     }
     // only errno tells a failure from the end
-    if (errno) return fail_errno(L, path, "list");
+    if (errno) {
+        file_fails(errno, "%s: cannot read folder", path);
+        return raise_error(L);
+    }
     closedir(*box);
     *box = NULL;
     lua_getglobal(L, "table");

@@ -107,7 +107,7 @@ local function source(kind, more, open)
     end
     local where = { kind = kind, root = root, options = o, skip_bad = o.skip_bad }
     o.root, o.skip_bad = nil, nil -- what is left is for whoever opens the files
-    if kind == "dicom" then o.skip_damaged = where.skip_bad end
+    o.skip_damaged = where.skip_bad
     check_patient("data." .. kind, o.patient, kind == "dicom" and "PatientID"
                   or "part of the name that * stands for")
     return new_set(where, function()
@@ -119,7 +119,7 @@ local function source(kind, more, open)
       return open_patients(kind, root, o, function(...)
         local ds = open_or_say(kind, open, ...)
         where.left_out = ds:left_out()
-        say_left_out(where.left_out)
+        if not where.quiet then say_left_out(where.left_out) end
         return ds
       end)
     end)
@@ -374,7 +374,8 @@ end
 
 -- Folders of files ------------------------------------------------------------
 
--- A set whose cases `describe` lists below root when they are first wanted.
+-- A set whose cases `describe` lists below root when they are first wanted. With skip_bad, or
+-- source.lenient, folders that cannot be opened are left out and said.
 local function folder_of(what, known, describe, check)
   known.skip_bad = false
   reading.declare(what, known)
@@ -382,9 +383,15 @@ local function folder_of(what, known, describe, check)
     o = options("data." .. what, o, known)
     if check then check("data." .. what, o) end
     local fields, cases, names, numbers = describe(o)
-    local all = M.cases {
-      fields = fields, labels = o.labels, skip_bad = o.skip_bad,
-      cases = function() return cases(check_root("data." .. what, o.root)) end }
+    local all
+    all = M.cases { fields = fields, labels = o.labels, skip_bad = o.skip_bad, cases = function()
+      local unread = (o.skip_bad or all.source.lenient) and {} or nil
+      local ok, list = pcall(cases, check_root("data." .. what, o.root), unread)
+      all.source.left_out = unread
+      if not all.source.quiet then say_left_out(unread or {}) end
+      if not ok then error(list, 0) end
+      return list
+    end }
     return named(all, what, o, names, numbers)
   end
 end

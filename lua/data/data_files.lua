@@ -141,8 +141,9 @@ function M.npy(o)
   end
   if o.length then fields[#fields + 1] = { name = "length", kind = "length" } end
   local function is_array(path) return path:lower():match("%.npy$") ~= nil end
-  return fields, function(root)
-    return M.cases("data.npy", root, util.files_below(root, is_array), o, ".npy files")
+  return fields, function(root, unread)
+    return M.cases("data.npy", root, util.files_below(root, is_array, false, unread), o,
+                   ".npy files")
   end, o.classes
 end
 

@@ -32,8 +32,9 @@ function M.images(o)
   elseif o.classes then
     fields[2] = { name = "class", kind = "numbers" }
   end
-  return fields, function(root)
-    return files.cases("data.images", root, util.files_below(root, file_kind.is_image), o, "images")
+  return fields, function(root, unread)
+    return files.cases("data.images", root,
+                       util.files_below(root, file_kind.is_image, false, unread), o, "images")
   end, o.classes
 end
 
@@ -108,9 +109,9 @@ local function is_image_or_mat(path) return file_kind.is_image(path) or path:fin
 -- 300W-LP and AFLW2000: a .jpg with a .mat beside it. What has no partner is counted, as
 -- folders of 300W-LP hold other things too, and so are angles that are left out.
 function M.w300lp(o)
-  return pose_fields(o), function(root)
+  return pose_fields(o), function(root, unread)
     local cases, photographs, mats, used, alone, turned = {}, {}, {}, {}, 0, 0
-    for _, path in ipairs(util.files_below(root, is_image_or_mat)) do
+    for _, path in ipairs(util.files_below(root, is_image_or_mat, false, unread)) do
       if file_kind.is_image(path) then
         photographs[#photographs + 1] = path
       else
@@ -208,9 +209,9 @@ end
 -- patient; `same` = { ["12"] = "07" }, or "12=07", says which show one person. face_mm:
 -- only so much of a frame, around the head.
 function M.biwi(o)
-  return pose_fields(o), function(root)
+  return pose_fields(o), function(root, unread)
     local cases, sequences = {}, {}
-    for _, path in ipairs(util.files_below(root, file_kind.is_image)) do
+    for _, path in ipairs(util.files_below(root, file_kind.is_image, false, unread)) do
       local folder, frame = path:match("^([^/]+)/(frame_%d+)_rgb%.%w+$")
       if frame then
         sequences[folder] = true
@@ -249,9 +250,9 @@ end
 function M.pointing04(o)
   local fields, names = pose_fields(o), { "yaw", "pitch" }
   fields[2].count = 2
-  return fields, function(root)
+  return fields, function(root, unread)
     local cases = {}
-    for _, path in ipairs(util.files_below(root, file_kind.is_image)) do
+    for _, path in ipairs(util.files_below(root, file_kind.is_image, false, unread)) do
       local who, tilt, pan = path:match("person(%d%d)%d%d%d([+-]%d+)([+-]%d+)%.%w+$")
       if who then
         local stem = path:gsub("%.%w+$", "")

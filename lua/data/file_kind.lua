@@ -41,7 +41,7 @@ function M.fix(root, reader)
     end
     if kind then count[kind] = (count[kind] or 0) + 1 end
     return false
-  end, true)
+  end, true, {})
   local best
   for _, row in ipairs(READERS) do
     local n = row.reader ~= reader and count[row.kind] or 0

@@ -4,6 +4,12 @@ local util = require "seg.util"
 
 local M = {}
 
+-- Whether the system does not let this user read a file or folder, which may be whole: by the
+-- words of the error.
+function M.is_locked(why)
+  return why:find(": Permission denied", 1, true) ~= nil
+end
+
 -- Calls say(damaged, text) for every file of ds:left_out() that is damaged, for the first
 -- `most` of each kind that is no image, and for how many more there are of a kind. Studies
 -- that are not taken for what they lack were asked for so, by skip_unmatched.

@@ -7,6 +7,7 @@
 -- are those of doctor_data.lua. `found` names nobody: other cases appear
 -- through the function that it is given.
 
+local leftovers = require "seg.leftovers"
 local util = require "seg.util"
 
 local checks = {}
@@ -59,6 +60,9 @@ local function kind_of(text)
   return "files", kinds[#kinds]
 end
 
+-- What to do about a file that may be whole and cannot be opened.
+local UNLOCK = "read access for this user (chmod or chown, by its owner)"
+
 -- Every field that could not be loaded, of this kind.
 local function add_faults(context, add, wanted)
   for _, case in ipairs(context.all) do
@@ -67,7 +71,8 @@ local function add_faults(context, add, wanted)
       if field.fault and name == wanted then
         local said, fix = parts_of(field.fault, case.key)
         add("error", { case = case, said = said, found = field.name .. " " .. kind[3],
-                       said_fix = fix, fix = kind[4] })
+                       said_fix = fix,
+                       fix = leftovers.is_locked(field.fault) and UNLOCK or kind[4] })
       end
     end
   end
@@ -110,8 +115,11 @@ check("files", function(context, add)
       seen[o.why] = true
       for _, why in ipairs(o.files or {}) do
         local said, fix = parts_of(why)
-        add("error", { said = said, found = "a file is damaged", said_fix = fix,
-                       fix = "fetch it again" })
+        local locked = leftovers.is_locked(why)
+        add("error", { said = said, said_fix = fix,
+                       found = locked and "a file or folder cannot be opened"
+                               or "a file is damaged",
+                       fix = locked and UNLOCK or "fetch it again" })
       end
       local said, fix = parts_of(o.why)
       local number = o.why:find("must be a number", 1, true)

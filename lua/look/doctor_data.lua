@@ -29,7 +29,9 @@ local PARTS = { "train", "valid", "test" }
 local function open(set)
   local options = set.source.options
   -- a damaged file is a row as well, and the others are looked at
-  if set.source.kind == "dicom" then options.skip_damaged = true end
+  local kind = set.source.kind
+  set.source.lenient = true
+  if kind == "dicom" or kind == "nifti" then options.skip_damaged = true end
   local ok, ds = pcall(set.dataset, set)
   if ok then return ds end
   local why = tostring(ds)

@@ -172,17 +172,26 @@ local function alike(list)
   return false
 end
 
+-- Why a file is damaged, or that this user may not read it.
+local function damage(why)
+  return (leftovers.is_locked(why) and "not readable: " or "damaged: ") .. why
+end
+
 -- What a scan left out: all that is damaged, and of what is no image the first few.
+-- -> how many are damaged
 local function say_left_out(list)
-  local rows = {}
+  local rows, count = {}, 0
   leftovers.each(list or {}, LISTED, function(damaged, text)
-    rows[#rows + 1] = (damaged and "damaged: " or "left out: ") .. text
+    rows[#rows + 1] = damaged and damage(text) or "left out: " .. text
+    count = count + (damaged and 1 or 0)
   end)
   if #rows > 0 then print("\n" .. table.concat(rows, "\n")) end
+  return count
 end
 
 -- One line a series, and the line to paste into a recipe. One series alone is
--- described instead. left_out: of the scan of a folder. -> exit code
+-- described instead. left_out: of the scan of a folder. -> exit code: 3 where a file is
+-- damaged
 local function dicom(path, scan, list, left_out)
   local rows = { { "patient", "modality", "description", "kind", "size", "files", "folder" } }
   local numbers = alike(list)
@@ -195,15 +204,17 @@ local function dicom(path, scan, list, left_out)
     rows[#rows + 1] = row
   end
   print(show.table(rows))
-  say_left_out(left_out)
+  local bad = say_left_out(left_out)
+  local code = bad > 0 and 3 or 0
   local alone = #list == 1 and not list[1].damaged and list[1].kind
   if alone == "image" or alone == "multi-frame" or alone == "dose" then
     local ok, v, notes = pcall(scan.load, scan, 1)
     -- a blank slice at the end of a series is none of its faults
     local blank = not ok and list[1].count == 1 and tostring(v):match("all %d+ voxels are %S+")
     if blank then
-      print(blank .. ": a slice without content; a data set refuses a series of nothing else")
-      return 0
+      print(string.format("%s: %s: a slice without content; as one of a volume it is right, a data "
+                          .. "set refuses a volume of nothing else", path, blank))
+      return code
     end
     if not ok and left_out then
       print("not read: " .. tostring(v))
@@ -213,18 +224,18 @@ local function dicom(path, scan, list, left_out)
     end
     volume(v)
     io.stdout:write(notes)
-    return 0
+    return code
   end
   if alone then
     segmentation(scan, 1)
-    return 0
+    return code
   end
   local pictures = inspect_line.pictures(list)
   if pictures then print("\n" .. pictures) end
   local one = inspect_line.one_patient(list)
   if one then print("\n" .. one) end
-  propose(inspect_line.dicom(path, scan, list))
-  return 0
+  propose(inspect_line.dicom(path, scan, list, bad > 0))
+  return code
 end
 
 local KINDS = { "NIfTI", ".npy", ".npz", ".mat", "image" }
@@ -246,41 +257,53 @@ end
 local NOT_READ = { "intent code", "voxels are ", "several volumes in one file", "no orientation",
                    "sform and qform differ" }
 
--- Why a file is not read, in front of the reason: damaged, or something else.
+-- Why a file is not read, in front of the reason: damaged, or something else. -> text,
+-- whether it is damaged
 local function not_read(why)
   for _, words in ipairs(NOT_READ) do
-    if why:find(words, 1, true) then return "not read: " .. why end
+    if why:find(words, 1, true) then return "not read: " .. why, false end
   end
-  return "damaged: " .. why
+  return damage(why), true
 end
 
--- The first files with what their headers say, one that is damaged with why.
-local function list_files(root, found)
-  local rows, count, width = {}, {}, 0
+-- The first files with what their headers say, one that is damaged with why. unread: folders
+-- that could not be opened. -> how many are damaged
+local function list_files(root, found, unread)
+  local rows, count, width, bad = {}, {}, 0, #unread
   for i, name in ipairs(found) do
     local kind, path = file_kind.of(name), root .. "/" .. name
     count[kind] = (count[kind] or 0) + 1
     local ok, text = true, nil
     if #rows < LISTED or i <= LOOKED_AT then ok, text = pcall(about, kind, path) end
     -- beyond the first files only those that are damaged
+    local damaged = false
+    if not ok then text, damaged = not_read(tostring(text)) end
+    bad = bad + (damaged and 1 or 0)
     if not ok or #rows < LISTED then
-      rows[#rows + 1] = { name, ok and text or not_read(tostring(text)) }
+      rows[#rows + 1] = { name, text }
       width = math.max(width, #name)
     end
   end
+  local shown = #rows
+  for _, l in ipairs(unread) do
+    rows[#rows + 1] = { l.path:sub(#root + 2) .. "/", damage(l.why) }
+    width = math.max(width, #rows[#rows][1])
+  end
   for _, row in ipairs(rows) do print(row[1] .. (" "):rep(width + 2 - #row[1]) .. row[2]) end
-  if #found > #rows then print(string.format("... and %d more", #found - #rows)) end
+  if #found > shown then print(string.format("... and %d more", #found - shown)) end
   local sums = {}
   for _, kind in ipairs(KINDS) do
     local n = count[kind]
     if n then sums[#sums + 1] = util.plural(n, kind .. " file") end
   end
   print(table.concat(sums, ", "))
+  return bad
 end
 
 -- How many files of each ending lie below a folder: "12 .txt, 3 without an ending".
 local function endings_text(path)
-  local count, names, all = {}, {}, util.files_below(path, function() return true end, true)
+  local count, names = {}, {}
+  local all = util.files_below(path, function() return true end, true, {})
   for _, name in ipairs(all) do
     local ending = name:match("[^/](%.%w+)$") or "without an ending"
     if not count[ending] then names[#names + 1] = ending end
@@ -294,9 +317,10 @@ local function endings_text(path)
 end
 
 -- A folder in which nothing else was found: DICOM has any name.
-local function unknown(path)
+local function unknown(path, unread)
   local ok, scan, list, left_out = pcall(core.data.scan, path, true)
   if ok then return dicom(path, scan, list, left_out) end
+  if unread[1] then util.fail("data", "%s", unread[1].why) end
   local files, kinds = endings_text(path)
   if files == 0 then util.fail("data", "%s: is empty: no file lies in it or below it", path) end
   if not tostring(scan):find("no DICOM image here (0 DICOM", 1, true) then error(scan, 0) end
@@ -305,20 +329,31 @@ local function unknown(path)
             .. "images", path, util.plural(files, "file"), kinds)
 end
 
--- A folder of images: DICOM by content, the rest by name.
+-- What of `list` is not in `told`, by their paths.
+local function but(list, told)
+  local known, rest = {}, {}
+  for _, l in ipairs(told) do known[l.path] = true end
+  for _, l in ipairs(list) do rest[#rest + 1] = not known[l.path] and l or nil end
+  return rest
+end
+
+-- A folder of images: DICOM by content, the rest by name. -> exit code: 3 where a file or
+-- folder is damaged
 local function folder(path)
-  local found = util.files_below(path, file_kind.of)
-  if #found == 0 then return unknown(path) end
-  list_files(path, found)
-  propose(inspect_line.files(path, found, file_kind.of))
+  local unread = {}
+  local found = util.files_below(path, file_kind.of, false, unread)
+  if #found == 0 then return unknown(path, unread) end
+  local code = list_files(path, found, unread) > 0 and 3 or 0
+  propose(inspect_line.files(path, found, file_kind.of, code > 0))
   local ok, scan, list, left_out = pcall(core.data.scan, path, true)
   if ok then
     print(string.format("\nthis folder holds %d DICOM series as well:", #list))
-    dicom(path, scan, list, left_out)
+    code = math.max(code, dicom(path, scan, list, but(left_out, unread)))
   elseif not tostring(scan):find("no DICOM", 1, true) then
     print("\nthis folder holds DICOM as well: " .. tostring(scan))
+    code = 3
   end
-  return 0
+  return code
 end
 
 -- Formats of others that lie in the same folders, by the ends of their names:
@@ -382,6 +417,11 @@ function M.command(path)
     if inspect_run.folder(path) or inspect_table.folder(path) then return 0 end
     return folder(path)
   end
+  local file, why = io.open(path, "rb")
+  if not file and leftovers.is_locked(why) then
+    util.fail("data", "%s; fix: read access for this user (chmod or chown, by its owner)", why)
+  end
+  if file then file:close() end
   local kind = file_kind.of(path)
   -- the image of a pair stands for both files
   if kind == "NIfTI" or path:lower():match("%.img%.gz$")

@@ -198,8 +198,9 @@ local function find_mask(order, scan)
 end
 
 -- The line for the series of a scan; nil when there is no image among them, or with
--- why no line opens them.
-function M.dicom(path, scan, list)
+-- why no line opens them. bad: a file in the folder is damaged.
+function M.dicom(path, scan, list, bad)
+  paste.skip_bad = bad or false
   local order = by_name(list)
   local mask, values, regions = find_mask(order, scan)
   local images, doses, studies = {}, {}, {}
@@ -534,8 +535,10 @@ local function arrays(path, files)
 end
 
 -- The line for files of one kind (NIfTI, .npy or image, by `kind_of`) below a folder;
--- nil when there is nothing to propose, or with why no line opens it.
-function M.files(path, found, kind_of)
+-- nil when there is nothing to propose, or with why no line opens it. bad: a file or folder
+-- there is damaged.
+function M.files(path, found, kind_of, bad)
+  paste.skip_bad = bad or false
   local of = {}
   for _, name in ipairs(found) do
     local kind = kind_of(name)

@@ -66,10 +66,12 @@ local function patient(path)
   print(show.table(rows))
 end
 
--- The patients of OpenKBP right below a folder; a list of names.
+-- The patients of OpenKBP right below a folder; a list of names. A folder that cannot be
+-- opened holds none; who lists its files says so.
 local function patients_of(path)
+  local ok, names = pcall(core.sys.list, path)
   local found = {}
-  for _, name in ipairs(core.sys.list(path)) do
+  for _, name in ipairs(ok and names or {}) do
     if util.exists(path .. "/" .. name .. "/voxel_dimensions.csv") then
       found[#found + 1] = name
     end

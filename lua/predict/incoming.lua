@@ -21,7 +21,7 @@ local is_nifti = core.data.nifti_is_name
 -- leaves them beside each file, do not count.
 local function holds(folder, test)
   local function wanted(name) return test(folder .. "/" .. name) end
-  return #util.files_below(folder, wanted, true) > 0
+  return #util.files_below(folder, wanted, true, {}) > 0
 end
 
 -- The options of a data set of --in of this kind: these, and as training read its files.
@@ -36,11 +36,12 @@ end
 
 -- The images of a folder with NIfTI files.
 local function nifti_folder(path, asked)
-  local names = util.files_below(path, is_nifti)
+  local names = util.files_below(path, is_nifti, false, {})
   local patterns = choosing.choose(path, names, asked, "NIfTI files")
   local masks, left = choosing.masks_among(names, patterns or { "*" }, asked)
   local set = data.nifti(read_as("nifti", asked.source, {
-    root = path, image = patterns or "*", patient = "file" }))
+    root = path, image = patterns or "*", patient = "file", skip_bad = true }))
+  set.source.skip_bad = false -- cases are run one by one, and what fails is listed
   -- the keys of each channel: a case wants all of them
   local keys, drop, taken = {}, {}, {}
   for k, pattern in ipairs(patterns or {}) do
@@ -165,13 +166,15 @@ end
 -- Files of a kind, one by one ------------------------------------------------
 
 -- The folder and the files below it, by paths below it, that `path` means: itself,
--- or what of a folder `wanted` accepts.
-local function list_files(path, wanted, what)
+-- or what of a folder `wanted` accepts. Folders below it that cannot be opened are put
+-- into `unread`.
+local function list_files(path, wanted, what, unread)
   if sys.stat(path).kind == "file" then
     local folder, name = path:match("^(.*)/([^/]*)$")
     return folder or ".", { name or path }, true
   end
-  local list = util.files_below(path, wanted)
+  local list = util.files_below(path, wanted, false, unread)
+  if #list == 0 and unread[1] then fail("data", "%s", unread[1].why) end
   if #list == 0 then fail("data", "--in %s: no %s in it", path, what) end
   return path, list, false
 end
@@ -180,7 +183,7 @@ end
 -- training are (or the user says): masks may lie beside them.
 -- -> { {key=, patient=, image=}, ... }
 local function file_cases(path, wanted, what, asked)
-  local root, list, alone = list_files(path, wanted, what)
+  local root, list, alone = list_files(path, wanted, what, asked.unread)
   local patterns = not alone and choosing.choose(path, list, asked, what) or { "*" }
   if #patterns > 1 then
     fail("usage", "--image: %s are read one a case; give one pattern, got %s", what,
@@ -223,12 +226,12 @@ end
 -- What is asked of a folder of photographs that belong to a data set whose files are called
 -- `pattern`, or nil: those, where any is called so.
 local function photographs(path, asked, pattern)
-  local list = select(2, list_files(path, file_kind.is_image, "images"))
+  local list = select(2, list_files(path, file_kind.is_image, "images", {}))
   local found = false
   for _, name in ipairs(list) do
     found = found or pattern and files.matches_pattern(name, pattern)
   end
-  return { image = asked.image, kept = found and { pattern } or nil }
+  return { image = asked.image, kept = found and { pattern } or nil, unread = asked.unread }
 end
 
 -- Faces of photographs, cut as training cut them by a file that lies beside each, with
@@ -480,7 +483,7 @@ local function asked_of(r, wanted, meta, path)
     show.line("note: %s: files are read as the script says", text)
   end
   local made = source.made and source.made.options or {}
-  local asked = { wanted = wanted, source = source, image = asked_image(r) }
+  local asked = { wanted = wanted, source = source, image = asked_image(r), unread = {} }
   -- those of a script that reads made-up data say nothing of the weights
   if kept or not source.made_up then
     asked.kept = reading.list(made.image or source.options.image)
@@ -528,6 +531,7 @@ end
 local function add_left_out(path, set, kind, asked)
   set:dataset() -- which fills the list
   local list, lacking = set.source.left_out or {}, {}
+  table.move(asked.unread, 1, #asked.unread, #list + 1, list)
   for _, l in ipairs(list) do
     if l.kind == "not taken" then lacking[#lacking + 1] = l.path end
   end

@@ -23,7 +23,9 @@ end
 function M.below(path)
   local found = {}
   local function walk(folder, below, depth)
-    for _, name in ipairs(core.sys.list(folder)) do
+    -- one that cannot be opened is named by who lists files
+    local ok, names = pcall(core.sys.list, folder)
+    for _, name in ipairs(ok and names or {}) do
       local full = folder .. "/" .. name
       local stat = name:sub(1, 1) ~= "." and core.sys.stat(full)
       if stat and stat.kind == "folder" then
