@@ -49,6 +49,38 @@ t.test("files that are right but no image of one number a voxel are not called d
          .. "is missing, which is not read; fix: put both files there")
 end)
 
+-- Files whose headers are whole: what is cut is found without unpacking what is not.
+t.test("files that were cut are damaged though their headers are whole", function()
+  local root = folder .. "/cut"
+  os.execute("mkdir -p " .. root .. "/whole")
+  local voxels = {}
+  for i = 1, 512 do voxels[i] = i * 7919 % 1009 end
+  t.nifti(root .. "/whole/a.nii", { 8, 8, 8 }, voxels)
+  os.execute("gzip -c " .. root .. "/whole/a.nii > " .. root .. "/whole/b.nii.gz")
+  -- the end of several members says less than the whole
+  local whole = t.read(root .. "/whole/a.nii")
+  for i, part in ipairs { whole:sub(1, 1000), whole:sub(1001) } do
+    t.write(root .. "/part", part)
+    os.execute("gzip -c " .. root .. "/part " .. (i == 1 and "> " or ">> ") .. root
+               .. "/whole/members.nii.gz")
+  end
+  os.remove(root .. "/part")
+  seg.array.save(root .. "/whole/c.npy", seg.array { shape = { 16, 16 } })
+  os.execute("cp docs/images/hippocampus_worst.png " .. root .. "/whole/d.png")
+  t.says("inspect " .. root .. "/whole", 0, "3 NIfTI files")
+  for _, path in ipairs(t.lines("ls " .. root .. "/whole/*")) do
+    local bytes = t.read(path)
+    t.write(path:gsub("/whole/", "/cut_"), bytes:sub(1, #bytes - 40))
+  end
+  t.write(root .. "/cut_longer.nii", whole .. "more")
+  local text = t.says("inspect " .. root, 3, "skip_bad = true }")
+  for _, line in ipairs(t.lines("ls " .. root .. "/cut_*")) do
+    local name = line:match("[^/]+$"):gsub("%p", "%%%0")
+    t.check(text:find("\n" .. name .. " +damaged: ") or text:find("^" .. name .. " +damaged: "),
+            "%s in %s", name, text)
+  end
+end)
+
 t.test("one blank slice of a series is a fact and no error", function()
   local root = phantom(1)
   local blank, slices = 0, t.lines("ls " .. root .. "/*/MASK/*")

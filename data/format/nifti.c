@@ -158,7 +158,21 @@ static bool convert(const Decoding *how, const uint8_t *p, int64_t count,
     return true;
 }
 
-/* Read all voxels from s, which stands at the first, and see that it ends. */
+/* Whether a file ends where its header, which needs `need` bytes, says: of gzip
+ * by the size that stands at its end, modulo 2^32. Several members in one file
+ * say less than the whole, so "no" is no defect yet. */
+static bool ends_as_declared(const NiftiBytes *from, uint64_t need)
+{
+    const size_t n = from->bytes;
+    if (!from->gz) return n == need;
+    uint32_t size = 0;
+    for (size_t i = 1; i <= 4 && i <= n; i++)
+        size = size << 8 | from->data[n - i];
+    return size == (uint32_t)need;
+}
+
+/* Read all voxels from s, which stands at the first, and see that it ends;
+ * without room for them they are passed over. */
 static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
                         uint8_t *room)
 {
@@ -175,7 +189,7 @@ static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
             return fail_data("voxels end after %zu bytes, need %llu",
                              s->at - begin,
                              (unsigned long long)((uint64_t)count * size));
-        if (!convert(how, p, n, done, out)) return false;
+        if (out->voxels.data && !convert(how, p, n, done, out)) return false;
         done += n;
     }
     // one byte more is asked for: it must not be there, and only a reader at
@@ -307,7 +321,10 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
         out->voxels.dim = n;
         out->voxels.type = type;
         memcpy(out->affine, affine, sizeof affine);
-        return true;
+        // a copy that was interrupted shows at its end; what looks so is read
+        const uint64_t bytes = (uint64_t)numel(n) * (uint64_t)how.type.bytes;
+        if (ends_as_declared(voxels, (uint64_t)h->vox_offset + bytes))
+            return true;
     }
     if (image) {
         gunzip_close(s->gz);
@@ -317,9 +334,10 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
         return false;
     }
     if (!skip_to_voxels(s, (uint64_t)h->vox_offset, room)) return false;
-    if (!volume_new(out, file, type)) return false;
+    if (!o->no_voxels && !volume_new(out, file, type)) return false;
     memcpy(out->affine, affine, sizeof affine);
     if (!read_voxels(s, &how, out, room)) return false;
+    if (o->no_voxels) return true;
     if (n.c > 1 && !interleave(out, n)) return false;
     if (!o->label) return true;
     if (type == F32 && !pack_labels(out)) return false;

@@ -55,9 +55,23 @@ local function volume(v, about)
   preview(v:slice((slices + 1) // 2), s.min, s.mean + 3 * s.sd)
 end
 
+-- Whether a PNG or JPEG ends as one does: a copy that was interrupted shows there, and its
+-- header is whole.
+local function has_end(path, format)
+  local mark = ({ PNG = "IEND\xAE\x42\x60\x82", JPEG = "\xFF\xD9" })[format]
+  local f = mark and io.open(path, "rb")
+  if not f then return true end
+  f:seek("end", -#mark)
+  local right = f:read(#mark) == mark
+  f:close()
+  return right
+end
+
 -- What an image file says about itself, in one line.
 local function image_text(path)
   local i = core.data.image_probe(path, LENIENT)
+  -- what looks as if it were cut is read, which says whether it is
+  if not has_end(path, i.format) then core.data.read_image(path, LENIENT) end
   local text = string.format("%s, %d x %d pixels, %d channel%s, %d bit%s", i.format, i.w, i.h,
                              i.channels, i.channels > 1 and "s" or "", i.bits,
                              i.bits > 1 and "s" or "")
