@@ -97,6 +97,35 @@ t.test("NIfTI: images with masks of their own, on grids of their own", function(
   t.check(not text:find("\ndata.", 1, true), text)
 end)
 
+t.test("NIfTI: damaged files, masks that do not fit, nnU-Net without dataset.json", function()
+  local function volume(path, depth, masks)
+    local voxels = {}
+    for i = 1, 16 * depth do voxels[i] = masks and i % 3 or i * 7919 % 1009 end
+    t.nifti(path, { 4, 4, depth }, voxels)
+  end
+  local root = make("mkdir imagesTr labelsTr")
+  for i = 1, 3 do
+    volume(root .. "/imagesTr/c_" .. i .. ".nii", 4)
+    volume(root .. "/labelsTr/c_" .. i .. ".nii", i == 1 and 3 or 4, true)
+  end
+  local text = t.says("inspect " .. root, 0, 'image = "imagesTr/*", patient = "file" }')
+  t.check(text:find('-- mask = "labelsTr/*" is not in the line, as it does not fit: c_1: mask: ', 1,
+                    true), text)
+  -- the first case is damaged: the line leaves it out
+  volume(root .. "/labelsTr/c_1.nii", 4, true)
+  t.write(root .. "/imagesTr/c_1.nii", t.read(root .. "/imagesTr/c_1.nii"):sub(1, 400))
+  t.says("inspect " .. root, 3, 'image = "imagesTr/*", mask = "labelsTr/*", labels = { 1, 2 }, '
+         .. 'patient = "file", skip_bad = true }')
+  for i = 1, 3 do
+    os.rename(root .. "/imagesTr/c_" .. i .. ".nii", root .. "/imagesTr/c_" .. i .. "_0000.nii")
+    volume(root .. "/imagesTr/c_" .. i .. "_0000.nii", 4)
+    volume(root .. "/imagesTr/c_" .. i .. "_0001.nii", 4)
+  end
+  text = t.says("inspect " .. root, 0, 'image = { "imagesTr/*_0000", "imagesTr/*_0001" }, mask = '
+                .. '"labelsTr/*", labels = { 1, 2 }, patient = "file" }')
+  t.check(not text:find("skip_bad", 1, true), text)
+end)
+
 t.test("DICOM", function()
   local source = phantom "dicom"
   proposes(make("cp -r $P/* .", source),

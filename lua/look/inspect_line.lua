@@ -292,9 +292,37 @@ local function endings(stems)
   return of
 end
 
+-- The groups of a folder that is laid out as that of nnU-Net, imagesTr/CASE_0000 (and the
+-- further channels) and labelsTr/CASE; nil of any other.
+local function of_nnunet(files)
+  local groups, channels, masks = {}, {}, {}
+  for _, path in ipairs(files) do
+    local channel = path:match("^imagesTr/[^/]+_(%d%d%d%d)%.[^/]+$")
+    if path:find("^imagesTr/") and not channel then return nil end
+    if channel then
+      channels[channel] = channels[channel] or {}
+      table.insert(channels[channel], path)
+    elseif path:find("^labelsTr/[^/]+$") then
+      masks[#masks + 1] = path
+    end
+  end
+  if not next(channels) or #masks == 0 then return nil end
+  local function add(pattern, list)
+    groups[#groups + 1] = { pattern = pattern, count = #list, first = list[1], files = list,
+                            folder = pattern:match("^[^/]+"), ending = "" }
+  end
+  for _, channel in ipairs(util.sorted_keys(channels)) do
+    add("imagesTr/*_" .. channel, channels[channel])
+  end
+  add("labelsTr/*", masks)
+  return groups
+end
+
 -- Files as patterns: { pattern=, count=, first=path, files= }, by folder where these
 -- tell them apart; and the folders.
 local function patterns(files)
+  local known = of_nnunet(files)
+  if known then return known, { imagesTr = #files, labelsTr = #files }, true end
   local below, stems = {}, {}
   for i, path in ipairs(files) do below[i], stems[i] = split_path(path) end
   local ending = endings(stems)
@@ -440,8 +468,17 @@ local function nifti(path, files)
     tried[#tried + 1] = text(one, name, values)
   end
   if mask then tried[#tried + 1] = text(images, name, values, leave) end
+  local with = #tried
   for _, one in ipairs(images) do tried[#tried + 1] = text(one) end
-  return first_that_opens(tried)
+  local found, why = first_that_opens(tried)
+  for i = with + 1, mask and found and #tried or 0 do
+    -- a mask that is not in the line is not forgotten
+    if tried[i] == found then
+      return string.format("%s\n-- mask = %s is not in the line, as it does not fit: %s", found,
+                           quote(name), util.without_fix(why))
+    end
+  end
+  return found, not found and why or nil
 end
 
 -- The line of a folder of nnU-Net, or why none opens it; nothing where its files are not
