@@ -255,6 +255,47 @@ Grid volume_grid(const Volume *v)
     return g;
 }
 
+// volume of the field of view; exact for right angles, which is enough to
+// choose the smaller of two
+static double grid_mm3(const Grid *g)
+{
+    double s[3];
+    grid_spacing_mm(g, s);
+    return s[0] * s[1] * s[2] * g->w * g->h * g->d;
+}
+
+// the smaller one is probed on a raster
+bool grid_share(const Grid *a, const Grid *b, double *share)
+{
+    enum { SAMPLES = 24 };
+    const bool first = grid_mm3(a) <= grid_mm3(b);
+    const Grid *small = first ? a : b, *large = first ? b : a;
+    double inverse[4][4], to[4][4], from[4][4];
+    memcpy(from, large->affine, sizeof from);
+    if (!affine_invert(from, inverse)) return false;
+    memcpy(from, small->affine, sizeof from);
+    affine_multiply(inverse, from, to);
+    int inside = 0;
+    const double extent[3] = {large->w, large->h, large->d};
+    for (int n = 0; n < SAMPLES * SAMPLES * SAMPLES; n++) {
+        // the middle of each cell of a raster of SAMPLES a side, as an index
+        double p[3] = {
+            (n % SAMPLES + 0.5) / SAMPLES * small->w - 0.5,
+            (n / SAMPLES % SAMPLES + 0.5) / SAMPLES * small->h - 0.5,
+            (n / SAMPLES / SAMPLES + 0.5) / SAMPLES * small->d - 0.5,
+        };
+        bool in = true;
+        for (int x = 0; x < 3; x++) {
+            double at =
+                to[x][0] * p[0] + to[x][1] * p[1] + to[x][2] * p[2] + to[x][3];
+            in = in && at >= -0.5 && at < extent[x] - 0.5;
+        }
+        inside += in;
+    }
+    *share = (double)inside / (SAMPLES * SAMPLES * SAMPLES);
+    return true;
+}
+
 void volume_extents(const Volume *v, int32_t n[3])
 {
     Dims dim = v->voxels.dim;

@@ -97,6 +97,12 @@ Grid volume_grid(const Volume *v); /* v's own */
 /* Edge lengths of a voxel along w, h, d in mm. */
 void grid_spacing_mm(const Grid *g, double spacing[3]);
 
+/* Share of the smaller of two fields of view that lies in both; below
+ * GRID_LEAST_SHARE two grids show different things. ERR_DATA when an affine
+ * cannot be inverted. */
+#define GRID_LEAST_SHARE 0.5
+bool grid_share(const Grid *a, const Grid *b, double *share);
+
 /* Which voxel axis (0 w, 1 h, 2 d) runs along patient axis 0 x, 1 y, 2 z:
  * the assignment of all three with the largest sum of |cosine|, so each voxel
  * axis is named once however oblique the grid is. */

@@ -111,7 +111,9 @@ TEST(mismatch_of_nifti_files_is_refused)
                      row[i].differs);
             if (wrong) {
                 EXPECT_FAIL(ok, want);
-                EXPECT(strstr(err_text(), "; fix: resample_mask = true"));
+                EXPECT(
+                    strstr(err_text(), "; if it does, resample_mask = true") ||
+                    strstr(err_text(), "; they lie apart ("));
                 EXPECT_INT(err_kind(), ERR_DATA);
             } else {
                 EXPECT(ok);
@@ -186,7 +188,7 @@ TEST(dicom_mismatch_of_pixels_is_refused)
     write_mask(&p, &coarse);
     EXPECT_FAIL(load(&p, "mask"), "mask: dicom: mask grid 4x4x7, 2x2x2.5 mm, ");
     EXPECT(strstr(err_text(), "; they differ in extents, spacing, origin; fix: "
-                              "resample_mask = true"));
+                              "look whether the mask belongs to this image"));
     volume_free(&coarse);
     free_pair(&p);
 }

@@ -211,8 +211,8 @@ static bool onto_image(const DicomSeries *dose, const DicomSeries *image,
     loose.assume_hu = true;
     TRY(load_stack(image, &loose, &scratch, &slices, &stack, NULL));
     Grid g = load_is_tilted(&stack) ? load_straight_grid(&stack) : stack.grid;
-    TRY(mask_share(&g, &own, &share));
-    if (share < MASK_LEAST_OVERLAP) {
+    TRY(grid_share(&g, &own, &share));
+    if (share < GRID_LEAST_SHARE) {
         dicom_fail(dose->paths[0], TAG_ImagePositionPatient, NULL,
                    "dose and image cover different regions: overlap %.0f %%",
                    100 * share);

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAMED = 10, SAMPLES = 24 };
+enum { NAMED = 10 };
 
 bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
                        double slack_mm)
@@ -52,53 +52,6 @@ int32_t mask_nearest_slice(const MaskTarget *t, const DicomHeader *plane)
     return best;
 }
 
-// length in mm of a voxel edge: of column `axis` of the affine
-static double edge_of(const Grid *g, int axis)
-{
-    return sqrt(g->affine[0][axis] * g->affine[0][axis] +
-                g->affine[1][axis] * g->affine[1][axis] +
-                g->affine[2][axis] * g->affine[2][axis]);
-}
-
-// volume of the field of view; exact for right angles, which is enough to
-// choose the smaller of two
-static double grid_mm3(const Grid *g)
-{
-    return edge_of(g, 0) * edge_of(g, 1) * edge_of(g, 2) * g->w * g->h * g->d;
-}
-
-// a is probed on a raster
-bool mask_share(const Grid *a, const Grid *b, double *share)
-{
-    double inverse[4][4], to_b[4][4], from[4][4];
-    memcpy(from, b->affine, sizeof from);
-    if (!affine_invert(from, inverse)) return false;
-    memcpy(from, a->affine, sizeof from);
-    affine_multiply(inverse, from, to_b);
-    int inside = 0;
-    const double extent[3] = {b->w, b->h, b->d};
-    for (int n = 0; n < SAMPLES * SAMPLES * SAMPLES; n++) {
-        double p[3] = {
-            // the middle of each cell of a raster of SAMPLES a side, as an
-            // index of a
-            (n % SAMPLES + 0.5) / SAMPLES * a->w - 0.5,
-            (n / SAMPLES % SAMPLES + 0.5) / SAMPLES * a->h - 0.5,
-            (n / SAMPLES / SAMPLES + 0.5) / SAMPLES * a->d - 0.5,
-        };
-        bool in = true;
-        for (int x = 0; x < 3; x++) {
-            double at = to_b[x][0] * p[0] + to_b[x][1] * p[1] +
-                        to_b[x][2] * p[2] + to_b[x][3];
-            in = in && at >= -0.5 && at < extent[x] - 0.5;
-        }
-        inside += in;
-    }
-    double both = grid_mm3(a) * inside / (SAMPLES * SAMPLES * SAMPLES);
-    double least = fmin(grid_mm3(a), grid_mm3(b));
-    *share = fmin(1, both / least);
-    return true;
-}
-
 char *mask_grids_text(const Grid *own, const Grid *image,
                       char text[MASK_GRIDS_TEXT])
 {
@@ -118,16 +71,18 @@ bool mask_may_resample(const DicomSeries *mask, const Grid *own,
                        const MaskTarget *target, bool resample)
 {
     double share;
-    if (!mask_share(&target->grid, own, &share)) return false;
-    if (share < MASK_LEAST_OVERLAP)
+    if (!grid_share(&target->grid, own, &share)) return false;
+    if (share < GRID_LEAST_SHARE)
         return dicom_fail(mask->folder, TAG_ImagePositionPatient, NULL,
                           "mask and image cover different regions: overlap "
                           "%.0f %%",
                           100 * share);
     if (resample) return true;
     char text[MASK_GRIDS_TEXT];
-    return dicom_fail(mask->folder, 0, "resample_mask = true", "mask %s",
-                      mask_grids_text(own, &target->grid, text));
+    return dicom_fail(mask->folder, 0,
+                      "look whether the mask belongs to this image; if it "
+                      "does, resample_mask = true",
+                      "mask %s", mask_grids_text(own, &target->grid, text));
 }
 
 // *mask stays untouched when it fails
@@ -509,8 +464,9 @@ bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
     MaskTarget t = {.series = image, .slices = slices, .grid = stack.grid};
     // a share of the smallest edge of the image, and as far as its own files
     // were off its grid
-    double edge_mm = fmin(edge_of(&t.grid, 0), edge_of(&t.grid, 1));
-    edge_mm = fmin(edge_mm, edge_of(&t.grid, 2));
+    double s[3];
+    grid_spacing_mm(&t.grid, s);
+    const double edge_mm = fmin(fmin(s[0], s[1]), s[2]);
     t.off_mm = stack.off_mm;
     t.slack_mm = MASK_CORNER_SLACK * edge_mm + t.off_mm;
     TRY(mask_new(&t.grid, o->fractions, out));

@@ -24,11 +24,6 @@ bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
 /* The slice of the target nearest to a plane along the normal. */
 int32_t mask_nearest_slice(const MaskTarget *target, const DicomHeader *plane);
 
-/* Share of the smaller of two fields of view that lies in both; below
- * MASK_LEAST_OVERLAP two grids show different things. */
-#define MASK_LEAST_OVERLAP 0.5
-bool mask_share(const Grid *a, const Grid *b, double *share);
-
 /* Two grids in the words of volume_text, and what of them differs: "grid ...,
  * image grid ...; they differ in spacing". */
 enum { MASK_GRIDS_TEXT = 2 * VOLUME_TEXT + VOLUME_DIFFERENCES + 40 };

@@ -36,21 +36,38 @@ static bool settle_place(const Volume *like, Volume *v)
                      n.d, n.h, n.w, m.d, m.h, m.w);
 }
 
-/* Two grids that are not the same, and the way out. */
+/* Whether two fields of view show different things, and how much they share. */
+static bool lie_apart(const Volume *like, const Volume *v, double *share)
+{
+    const Grid a = volume_grid(like), b = volume_grid(v);
+    return grid_share(&a, &b, share) && *share < GRID_LEAST_SHARE;
+}
+
+/* Two grids that are not the same, and the way out. A mask that was put beside
+ * a stranger's image is to be found, not brought over. */
 static bool grid_refused(const DatasetField *field, SourcePlace place,
                          const Volume *like, const Volume *v)
 {
-    static const char *const fix[] = {"resample = true",
-                                      "resample_mask = true"};
     const bool index = place == PLACE_NONE && same_extents(like, v);
+    const bool mask = field->kind == FIELD_LABEL;
+    double share;
+    const bool apart =
+        mask && !index && field->rank == 3 && lie_apart(like, v, &share);
     // its reason names both grids as the files have them
-    return volume_same_grid(like, v) ||
-           fail_data("%s; fix: %s", err_text(),
+    if (volume_same_grid(like, v)) return true;
+    if (apart)
+        return fail_data("%s; they lie apart (%.0f %% of the smaller one is in "
+                         "the other); fix: the mask of this image, or the "
+                         "header of the file that is wrong",
+                         err_text(), 100 * share);
+    return fail_data("%s; fix: %s", err_text(),
                      field->rank < 3 ? "files of one size: nothing says where "
                                        "in one another these lie"
                      : index ? "same_grid = true in its field when its voxels "
                                "are those of the first field, one by one"
-                             : fix[field->kind == FIELD_LABEL]);
+                     : mask  ? "look whether the mask belongs to this image; "
+                               "if it does, resample_mask = true"
+                             : "resample = true");
 }
 
 bool case_grid(const DatasetOptions *o, const DatasetField *field,

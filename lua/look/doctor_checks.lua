@@ -44,8 +44,10 @@ local kinds = {
     "mend the file, or leave the case out" },
   { "labels", { ", wanted 0", "values 0 and 255", "declared label" },
     "holds values that are no declared label", "list what is a class in labels" },
-  { "grid", { "resample_mask", "fix: resample = true" }, "lies on another grid than the image",
-    "resample_mask = true, of channels resample = true, if they belong together" },
+  { "grid", { "resample_mask", "fix: resample = true", "the grids differ in",
+              "cover different regions" }, "lies on another grid than the image",
+    "look whether they belong together; if they do, resample_mask = true, of channels resample = "
+    .. "true" },
   { "constant", { "voxels are ", "voxels of the series are" }, "has one value everywhere",
     "look at the file, or leave the case out" },
   { "files", {}, "cannot be read", "fetch the file again, or leave the case out" },
