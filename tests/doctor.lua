@@ -127,7 +127,8 @@ t.test("what has no partner, and the rest is looked at", function()
     mask(5, function() return 0 end)
   end)
   local text = finds(root, nil, 3, "error", "pairing", "1 file without a partner")
-  t.check(text:find("fix: skip_unmatched = true leaves it out", 1, true), text)
+  t.check(text:find("fix: skip_unmatched = true in data.nifti of the recipe leaves "
+                    .. "it out", 1, true), text)
   t.check(text:find("\nwarning +empty +%l+ +sub%-05 +its truth is empty"), text)
   finds(root, { options = ", skip_unmatched = true" }, 0, "warning", "pairing",
         "1 case left out without a partner")
@@ -193,7 +194,7 @@ t.test("numbers that are none, values that are no labels, other grids", function
   finds(root, nil, 3, "error", "labels", "value 2 in 96 voxels, wanted 0, 1")
   local text = finds(root, nil, 3, "error", "grid", "sub-06")
   t.check(text:find("fix: look whether the mask belongs to this image; if it does, resample_mask = "
-                    .. "true", 1, true), text)
+                    .. "true in data.nifti of the recipe", 1, true), text)
 end)
 
 t.test("images and slices without contrast, slices that stand there twice", function()

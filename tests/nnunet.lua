@@ -92,7 +92,8 @@ t.test("labels are read as nnU-Net reads them", function()
   end
   -- a value that labels does not have is an error, and no class
   make '{"background": 0, "one": 1}'
-  t.raises(function() open():pipeline {} end, "value 2 in 1 voxel, wanted 0, 1")
+  t.raises(function() open():pipeline {} end, "value 2 in 1 voxel, wanted 0, 1; fix: correct "
+           .. "labels in dataset.json, which says what is a class")
   -- with the mark that Windows puts in front of UTF-8
   make()
   t.write(root .. "/dataset.json", "\u{feff}" .. t.read(root .. "/dataset.json"))
@@ -155,7 +156,7 @@ t.test("what is no file of a case is left out and named", function()
     "overwrite_image_reader_writer has nnU-Net turn images to the axes RAS" } do
     t.check(said:find(part, 1, true), "%s in %s", part, said)
   end
-  local text = t.says("inspect " .. root, 0, "data.nnunet")
+  local text = t.says("inspect " .. root, 3, "data.nnunet")
   t.check(not text:find("_a_0000.nii  ", 1, true), text)
 end)
 

@@ -329,14 +329,16 @@ t.test("a partner that is missing is named by its kind", function()
   local base = volumes("partners", { "sub-1_mask.nii", "sub-3_a.nii" })
   t.raises(function() t.keys(data.nifti { root = base, image = "*_a", mask = "*_mask" }) end,
            "2 files without a partner: no image (*_a) for sub-3_mask; no mask (*_mask) for sub-1; "
-           .. "fix: skip_unmatched = true leaves them out")
+           .. "fix: skip_unmatched = true in data.nifti of the recipe leaves "
+           .. "them out")
 end)
 
 t.test("a fix is in words that the script has", function()
   local base = volumes("words")
   local share = '"%s", image = "nosuch_*"'
   local bare = script({ phantom, "data.nifti { root = " .. share:format(base) .. " }" })
-  t.says(bare .. " --out " .. folder .. "/runs", 3, 'a pattern that fits, image = "PATTERN" (*')
+  t.says(bare .. " --out " .. folder .. "/runs", 3,
+         'a pattern that fits, image = "PATTERN" in data.nifti of the recipe (* is')
   local keyed = script({ phantom, "data.nifti { root = " .. share:format(base) .. " }" },
                        { "size = 8", 'image = "x"' })
   t.says(keyed .. " --out " .. folder .. "/runs", 3, "a pattern that fits, --image PATTERN (*")

@@ -61,7 +61,8 @@ t.test("a fourth axis of NIfTI as channels", function()
     return data.nifti { root = folder .. "/four", image = "case*", patient = "file",
                         channels = channels }
   end
-  t.raises(function() first_batch(open()) end, "fix: channels = true when they are channels")
+  t.raises(function() first_batch(open()) end, "fix: channels = true in data.nifti of "
+           .. "the recipe when they are channels")
   local image = first_batch(open(true)).image
   t.equal(table.concat(image.shape, "x"), "1x2x2x3x4")
   t.equal(image:get(1, 1, 2, 3, 4), 23)
@@ -216,8 +217,8 @@ t.test("a folder of nnU-Net is read as it is", function()
   os.remove(folder .. "/nn/labelsTr/c_02.nii.gz")
   t.raises(function() keys(data.nnunet { root = folder .. "/nn", patient = "file" }) end,
            "dataset.json: nnunet: 1 file of 1 case is not there: " .. folder
-           .. "/nn/labelsTr/c_02.nii.gz; fix: fetch them, or skip_bad = true leaves their cases "
-           .. "out")
+           .. "/nn/labelsTr/c_02.nii.gz; fix: fetch them, or skip_bad = true in data.nnunet "
+           .. "of the recipe leaves their cases out")
   t.equal(keys(data.nnunet { root = folder .. "/nn", patient = "file", skip_bad = true }),
           "c_01/c_01 c_02/c_02 c_03/c_03")
 end)

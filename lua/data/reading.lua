@@ -46,6 +46,9 @@ function M.takes(kind, key)
     and key ~= "name" and key ~= "kind" and key ~= "read"
 end
 
+-- Whether the reader `kind` takes an option of this name.
+function M.has(kind, key) return (declared[kind] or {})[key] ~= nil end
+
 -- One text, or a list of them, as a list; nil of anything else.
 function M.list(v)
   if type(v) == "string" then return { v } end

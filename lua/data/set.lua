@@ -59,27 +59,54 @@ local function copy(set)
   return setmetatable(out, Set)
 end
 
--- What f() gives. In an error of C, which names fields of a recipe, `key = value`
--- becomes --key value where the script has a key of that name: what can be given
--- without changing it.
-local function with_options(f)
-  local ok, result = pcall(f)
-  if ok then return result end
-  local said, fix = tostring(result):match("^(.-; fix: )(.*)$")
-  if not said or type(result) ~= "string" then error(result, 0) end
+-- A value of an option as errors propose one: text, a list, true, a number.
+local VALUES = { '"[^"]*"', "{[^}]*}", "true%f[%W]", "false%f[%W]", "%d[%d.]*" }
+
+-- The advice of an error with the place of the first option of the reader `kind` in it.
+local function placed(fix, kind)
+  if fix:find(" of the recipe", 1, true) then return fix end -- a set of a set says it once
+  local best, last
+  for _, value in ipairs(VALUES) do
+    local at, to, key = fix:find("%f[%w_]([%a_]+) = " .. value)
+    if at and reading.has(kind, key) and (not best or at < best) then best, last = at, to end
+  end
+  if not best then return fix end
+  return fix:sub(1, last) .. " in data." .. kind .. " of the recipe" .. fix:sub(last + 1)
+end
+
+-- An error of C, which names options of a reader, in words of the recipe that has this source:
+-- `key = value` becomes --key value where the script has a key of that name, which can be given
+-- without changing it; else the place is said. Classes of nnU-Net are not the recipe's.
+function M.advised(source, text)
+  local said, fix = text:match("^(.-; fix: )(.*)$")
+  if not said then return text end
   local function option(key, value)
     return config.declared[key] and "--" .. key .. " " .. value or nil
+  end
+  local kind = source.made and source.made.kind or source.kind
+  if kind == "nnunet" then
+    fix = fix:gsub("^list what is a class, as in labels = .*$",
+                   "correct labels in dataset.json, which says what is a class")
+    fix = fix:gsub('; if all but 0 is the object, labels = "nonzero".*$', ", look at the file")
   end
   fix = fix:gsub('([%a_]+) = "([^"%s]+)"', option):gsub("([%a_]+) = (%w+)", option)
   fix = fix:gsub("(%-%-[%a_]+ %w+), %-%-", "%1 --"):gsub("%(%-%-nonzero where the script has it%)",
                                        config.declared.nonzero and "(--nonzero)" or "")
-  if said .. fix == result then error(result, 0) end
-  core.sys.raise(core.sys.kind(result), (said .. fix):gsub("%s+$", ""), true)
+  return ((said .. placed(fix, kind)):gsub("%s+$", ""))
+end
+
+-- What f() gives; its error in words of the recipe.
+local function with_options(source, f)
+  local ok, result = pcall(f)
+  if ok then return result end
+  local text = type(result) == "string" and M.advised(source, result)
+  if not text or text == result then error(result, 0) end
+  core.sys.raise(core.sys.kind(result), text, true)
 end
 
 -- The opened core data set; opened once, shared by all sets made from it.
 function Set:dataset()
-  return with_options(self.open)
+  return with_options(self.source, self.open)
 end
 
 -- Cases -----------------------------------------------------------------------
@@ -404,7 +431,7 @@ end
 -- The core pipeline of this set: every case prepared once, in threads.
 function Set:pipeline(o)
   local ds = self:dataset()
-  return with_options(function()
+  return with_options(self.source, function()
     return core.data.pipeline(ds, self.steps, {
       threads = o.threads, cache_bytes = o.cache_bytes, seed = o.seed, store = o.store,
       skip_bad = self.source.skip_bad, functions = functions.of(self.steps) })
@@ -418,7 +445,7 @@ function Set:batch_size()
 end
 
 function Set:loader(pipeline, o)
-  return with_options(function()
+  return with_options(self.source, function()
     return core.data.loader(pipeline, {
       batch = self:batch_size(), shuffle = self.batch.shuffle or false,
       drop_last = self.batch.drop_last or false, augment = self.augmented or false,
@@ -482,7 +509,7 @@ local people_of = setmetatable({}, { __mode = "k" })
 function Set:people()
   local open = self.whole or self.open
   if not people_of[open] then
-    local ds, names = with_options(open), {}
+    local ds, names = with_options(self.source, open), {}
     local cases = ds:cases()
     for i, case in ipairs(cases) do names[case.key] = core.data.patient_name(ds, i) end
     people_of[open] = reading.people(cases, names)

@@ -8,6 +8,7 @@
 -- through the function that it is given.
 
 local leftovers = require "seg.leftovers"
+local sets = require "seg.set"
 local util = require "seg.util"
 
 local checks = {}
@@ -71,7 +72,7 @@ local function add_faults(context, add, wanted)
     for _, field in ipairs(case.fields) do
       local name, kind = kind_of(field.fault or "")
       if field.fault and name == wanted then
-        local said, fix = parts_of(field.fault, case.key)
+        local said, fix = parts_of(sets.advised(case.part.set.source, field.fault), case.key)
         add("error", { case = case, said = said, found = field.name .. " " .. kind[3],
                        said_fix = fix,
                        fix = leftovers.is_locked(field.fault) and UNLOCK or kind[4] })
