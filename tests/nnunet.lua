@@ -66,6 +66,11 @@ t.test("labels that are no classes are refused by name", function()
   refused('{"1": "2", "2": "1"}', 'label "1": "2" may be read both ways')
   refused('{"background": 0}', "labels has none but the background")
   refused("3", "labels is missing")
+  -- a file that ends early
+  make()
+  t.write(root .. "/dataset.json", t.read(root .. "/dataset.json"):sub(1, 30))
+  t.raises(function() open() end, root .. "/dataset.json: json: line ")
+  t.raises(function() open() end, "; fix: correct dataset.json, or fetch it again")
   -- inspect does not propose what does not open
   make '{"background": 0, "a": 1, "ignore": 2}'
   local text = t.says("inspect " .. root, 0, "no line of a recipe opens this as it is: ")

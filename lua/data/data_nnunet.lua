@@ -142,7 +142,10 @@ function M.describe(root)
          .. "folder that has it, or of pairs of NIfTI without it data.nifti { root =, image = "
          .. '"imagesTr/*", mask = "labelsTr/*" }', path)
   end
-  local d = json.decode(util.read_file(path), path)
+  local ok, d = pcall(json.decode, util.read_file(path), path)
+  if not ok then
+    fail("data", "%s; fix: correct dataset.json, or fetch it again", tostring(d))
+  end
   local function bad(fmt, ...)
     fail("data", "%s: nnunet: %s", path, select("#", ...) > 0 and string.format(fmt, ...) or fmt)
   end
