@@ -232,6 +232,36 @@ static void put_study(const char *root, const char *folder, const char *id,
 static const DatasetDicom flair = {
     .image = {"flair"}, .images = 1, .mask = "labels"};
 
+/* Image and mask of one folder that say two patients. */
+TEST(files_dicom_of_two_patients_in_one_folder)
+{
+    if (!dicom_ready()) SKIP("this build cannot write DICOM");
+    Volume v = made_image(1, 4, 6, 5, true), m = made_mask(4, 6, 5);
+    DicomWrite w = {.patient_id = "ANON1", .description = "FLAIR", .seed = 1};
+    const char *const said = "PatientID is \"ANON1\" in ",
+                      *const other = " and \"ANON2\" in ";
+    Dataset *ds;
+    char root[512];
+    place("two_ids", "");
+    mkdir(place("two_ids", "p1"), 0777);
+    snprintf(root, sizeof root, "%s", place("two_ids", ""));
+    REQUIRE(dicom_write_series(place("two_ids", "p1/image"), &v, &w));
+    w.patient_id = "ANON2", w.description = "ROI", w.seed = 2;
+    REQUIRE(dicom_write_series(place("two_ids", "p1/labels"), &m, &w));
+    EXPECT_FAIL(dataset_dicom(root, &flair, &ds), said);
+    EXPECT(strstr(err_text(), other));
+    EXPECT(strstr(err_text(), "/p1/labels, which lie together; fix: if they "
+                              "are of one patient, one PatientID: dcmodify -m "
+                              "PatientID=ANON1 in the files of the mask"));
+    // beside a study that is whole
+    put_study("two_ids", "p2", "PAT2", 3, true);
+    EXPECT_FAIL(dataset_dicom(root, &flair, &ds),
+                "2 studies are not complete: no image \"flair\" in 1 (");
+    EXPECT(strstr(err_text(), said) && strstr(err_text(), other));
+    volume_free(&v);
+    volume_free(&m);
+}
+
 TEST(files_dicom_studies)
 {
     if (!dicom_ready()) SKIP("this build cannot write DICOM");

@@ -441,6 +441,71 @@ static const DicomRead *make_read(DatasetBuilder *b, const DatasetDicom *how)
     return r;
 }
 
+/* Letters of the folder that a folder of a series lies in. */
+static size_t above(const char *folder)
+{
+    return (size_t)(path_tail(folder) - folder);
+}
+
+/* Do two series lie together, by their study or in one folder below the root?
+ */
+static bool lie_together(const Search *q, const DicomSeries *a,
+                         const DicomSeries *b)
+{
+    const size_t root = strlen(q->index.root), n = above(a->folder);
+    if (*a->study_uid && !strcmp(a->study_uid, b->study_uid)) return true;
+    if (!strcmp(a->folder, b->folder)) return strlen(a->folder) > root + 1;
+    return n == above(b->folder) && n > root + 1 &&
+           !strncmp(a->folder, b->folder, n);
+}
+
+/* Has the patient of a series one for this role, of the name asked for? */
+static bool has_role(const Search *q, const char *patient, int which)
+{
+    const DicomSeries *s = q->index.series;
+    for (int i = 0; i < q->index.count; i++)
+        if (!strcmp(s[i].patient_id, patient) &&
+            dicom_may_be(&s[i], role_of(q, which)) &&
+            suits(q, &s[i], name_given(q, which)))
+            return true;
+    return false;
+}
+
+/* An image and a mask that lie together and say two patients: who anonymises
+ * series by series makes such. In text, with the way out; false: there are
+ * none. */
+static bool two_patients(const Search *q, char text[640])
+{
+    const DicomSeries *s = q->index.series;
+    const int mask = image_count(q->how);
+    if (!q->how->mask) return false;
+    for (int i = 0; i < q->index.count; i++) {
+        if (!dicom_may_be(&s[i], DICOM_AS_IMAGE) ||
+            !suits(q, &s[i], name_given(q, 0)))
+            continue;
+        for (int k = 0; k < q->index.count; k++) {
+            if (!strcmp(s[k].patient_id, s[i].patient_id) ||
+                !lie_together(q, &s[i], &s[k]) ||
+                !dicom_may_be(&s[k], role_of(q, mask)) ||
+                !suits(q, &s[k], name_given(q, mask)) ||
+                has_role(q, s[i].patient_id, mask) ||
+                has_role(q, s[k].patient_id, 0))
+                continue;
+            snprintf(
+                text, 640,
+                "PatientID is \"%.64s\" in %.120s and \"%.64s\" in %.120s, "
+                "which lie together; fix: if they are of one patient, one "
+                "PatientID: dcmodify -m PatientID=%.64s in the files of "
+                "the mask",
+                s[i].patient_id, s[i].folder, s[k].patient_id, s[k].folder,
+                s[i].patient_id);
+            utf8_mend(text);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* No case at all: names that no series has, and those that there are. */
 static bool nothing_found(const Search *q)
 {
@@ -476,6 +541,11 @@ static bool nothing_found(const Search *q)
             seen = !strcmp(s[k].modality, s[i].modality);
         if (!seen) names_add(&modalities, s[i].modality);
     }
+    char apart[640];
+    if (!absent.count && two_patients(q, apart))
+        return fail_data("%s: no study has the images and the mask together: "
+                         "%s",
+                         q->index.root, apart);
     return fail_data(
         "%s: no study has the %s; there are: %s%s%s%s%s", q->index.root,
         absent.count ? absent.text : "images and the mask together", there.text,
@@ -500,6 +570,11 @@ static bool not_complete(const Search *q)
         utf8_mend(text + used);
     }
     bool one = q->incomplete == 1;
+    char apart[640];
+    if (two_patients(q, apart))
+        return fail_data("%s: %d %s not complete: %s; %s", q->index.root,
+                         q->incomplete, one ? "study is" : "studies are", text,
+                         apart);
     return fail_data("%s: %d %s not complete: %s; %s has: %s; fix: "
                      "skip_unmatched = true leaves %s out",
                      q->index.root, q->incomplete,
