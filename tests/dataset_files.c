@@ -262,6 +262,24 @@ TEST(files_dicom_of_two_patients_in_one_folder)
     volume_free(&m);
 }
 
+/* A study without PatientID is left out with the way out. */
+TEST(files_dicom_without_patient_is_left_out)
+{
+    if (!dicom_ready()) SKIP("this build cannot write DICOM");
+    DatasetDicom how = flair;
+    Dataset *ds;
+    int count;
+    how.files.skip_damaged = true;
+    put_study("no_id", "a", "PAT1", 1, true);
+    put_study("no_id", "b", "", 2, true);
+    REQUIRE(dataset_dicom(place("no_id", ""), &how, &ds));
+    const DicomLeftOut *left = dataset_left_out(ds, &count);
+    REQUIRE(count == 1);
+    EXPECT(strstr(left->text, "/b/image: no PatientID; fix: patient = "
+                              "\"folder\" if there is a folder for each"));
+    dataset_free(ds);
+}
+
 TEST(files_dicom_studies)
 {
     if (!dicom_ready()) SKIP("this build cannot write DICOM");

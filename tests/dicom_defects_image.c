@@ -210,7 +210,8 @@ static const KitRow rows[] = {
      "(0020,0032) ImagePositionPatient]; fix: keep one of them in the folder", 0, {0}},
     {56, FOLDER_LOAD, false, lose_second,
      "slice missing between IM0001.dcm and IM0003.dcm: gap 6 mm, median 3 mm "
-     "[tag (0020,0032) ImagePositionPatient]", 0, {0}},
+     "[tag (0020,0032) ImagePositionPatient]; fix: find the slices; a gap is "
+     "never filled", 0, {0}},
     {57, FOLDER_LOAD, false, uneven,
      "spacing varies 2.9 to 3.1 mm: IM0002.dcm is 0.1 mm off the regular grid "
      "of 3 mm (3.3 % of a slice, more than 2 %) [tag (0020,0032) "

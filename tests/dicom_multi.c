@@ -135,7 +135,8 @@ TEST(dicom_multi_defects_have_exact_words)
         {4,
          {.order = gap},
          "slice missing between frame 3 and frame 4: gap 6 mm, median 3 mm "
-         "[tag (0020,0032) ImagePositionPatient]"},
+         "[tag (0020,0032) ImagePositionPatient]; fix: find the slices; a gap "
+         "is never filled"},
         {5,
          {.modality = "CT"},
          "CT without RescaleIntercept [tag (0028,1052) RescaleIntercept]; fix: "

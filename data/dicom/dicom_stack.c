@@ -259,7 +259,8 @@ static bool check_gaps(const char *where, const Placed *p, int32_t n,
         // one and a half steps cannot be unevenness of the scanner; the
         // neighbours are named in the order of space, so p is not sorted by gap
         if (gap[i] > 1.5 * median)
-            return dicom_fail(where, TAG_ImagePositionPatient, NULL,
+            return dicom_fail(where, TAG_ImagePositionPatient,
+                              "find the slices; a gap is never filled",
                               "slice missing between %s and %s: gap %g mm, "
                               "median %g mm",
                               name(&p[i].header), name(&p[i + 1].header),

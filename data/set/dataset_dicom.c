@@ -179,7 +179,9 @@ static const char *patient_of(Search *q, const DicomSeries *s)
         return arena_strdup(mem, s->series_uid);
     if (q->how->patient == PATIENT_AUTO) {
         if (!*s->patient_id && q->how->files.skip_damaged) {
-            fail_data("%s: no PatientID", s->folder);
+            fail_data("%s: no PatientID; fix: patient = \"folder\" if there "
+                      "is a folder for each",
+                      s->folder);
             return NULL;
         }
         if (!*s->patient_id) names_add(&q->nameless, s->folder);

@@ -66,12 +66,17 @@ end
 -- What to do about a file that may be whole and cannot be opened.
 local UNLOCK = "read access for this user (chmod or chown, by its owner)"
 
--- Every field that could not be loaded, of this kind.
+-- Every field that could not be loaded, of this kind. A mask is loaded on the grid of its
+-- image: what is wrong with that one is said once.
 local function add_faults(context, add, wanted)
   for _, case in ipairs(context.all) do
+    local seen = {}
     for _, field in ipairs(case.fields) do
       local name, kind = kind_of(field.fault or "")
-      if field.fault and name == wanted then
+      local what = parts_of(field.fault or "", case.key):gsub("^%S+: ", "")
+      local twice = seen[what]
+      seen[what] = true
+      if field.fault and name == wanted and not twice then
         local said, fix = parts_of(sets.advised(case.part.set.source, field.fault), case.key)
         add("error", { case = case, said = said, found = field.name .. " " .. kind[3],
                        said_fix = fix,

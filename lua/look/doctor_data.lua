@@ -15,6 +15,7 @@ local config = require "seg.config"
 local functions = require "seg.functions"
 local page = require "seg.doctor_page"
 local run_folder = require "seg.run"
+local sets = require "seg.set"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -56,7 +57,7 @@ local function damaged_files(set, cases)
         told = told or (field.fault or ""):find(l.why, 1, true) ~= nil
       end
     end
-    if not told then found[#found + 1] = l.why end
+    if not told then found[#found + 1] = sets.advised(set.source, l.why) end
   end
   return found
 end
