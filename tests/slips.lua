@@ -333,6 +333,21 @@ t.test("a partner that is missing is named by its kind", function()
            .. "them out")
 end)
 
+t.test("one file where a folder is wanted is named", function()
+  local file = volumes("alone") .. "/one.nii"
+  t.nifti(file, { 2, 2, 2 }, { 1, 2, 3, 4, 5, 6, 7, 8 })
+  local fix = " is one file; fix: the folder of all images and masks (--data DIR)"
+  t.raises(function()
+    local train = data.nifti { root = file, patient = "file" }:split { valid = 1, seed = 1 }
+    train:dataset()
+  end, "has no patient (1 in all); " .. file .. fix)
+  local root = folder .. "/series"
+  data.phantom { patients = 1, size = 16, slices = 4, root = root }:dataset()
+  local slice = t.lines("find " .. root .. " -path '*FLAIR*' -type f")[1]
+  t.raises(function() data.dicom { root = slice, image = "FLAIR", mask = "MASK" }:dataset() end,
+           slice .. fix)
+end)
+
 t.test("a fix is in words that the script has", function()
   local base = volumes("words")
   local share = '"%s", image = "nosuch_*"'

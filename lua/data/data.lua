@@ -117,7 +117,9 @@ local function source(kind, more, open)
         where.root = root
       end
       return open_patients(kind, root, o, function(...)
-        local ds = open_or_say(kind, open, ...)
+        local args = table.pack(...)
+        local function opened() return open_or_say(kind, open, table.unpack(args, 1, args.n)) end
+        local ds = set.of_folder(where, "no study has the", opened)
         where.left_out = ds:left_out()
         if not where.quiet then say_left_out(where.left_out) end
         return ds

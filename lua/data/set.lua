@@ -104,6 +104,20 @@ local function with_options(source, f)
   core.sys.raise(core.sys.kind(result), text, true)
 end
 
+-- What f() gives. Of a set that is one file, an error with these words, of what wants several
+-- files or cases, says so.
+function M.of_folder(source, words, f)
+  local ok, result = pcall(f)
+  if ok then return result end
+  local stat = type(source.root) == "string" and core.sys.stat(source.root)
+  if not stat or stat.kind ~= "file" or not tostring(result):find(words, 1, true) then
+    error(result, 0)
+  end
+  core.sys.raise(core.sys.kind(result), string.format(
+    "%s; %s is one file; fix: the folder of all images and masks (--data DIR)",
+    util.without_fix(result), source.root), true)
+end
+
 -- The opened core data set; opened once, shared by all sets made from it.
 function Set:dataset()
   return with_options(self.source, self.open)
@@ -193,7 +207,10 @@ local three = { "train", "valid", "test" }
 -- Sets of the parts of a core split, made when the first is wanted; without: those of the
 -- names that are no part.
 local function parts(set, names, without, split)
-  local made = once(function() return table.pack(split(set:dataset())) end)
+  local made = once(function()
+    local ds = set:dataset()
+    return M.of_folder(set.source, "has no patient", function() return table.pack(split(ds)) end)
+  end)
   local out = {}
   for i, name in ipairs(names) do
     out[i] = copy(set)
