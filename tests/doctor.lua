@@ -170,6 +170,13 @@ t.test("DICOM: every damaged file, studies that are not complete", function()
   for _, path in ipairs(bad) do t.check(text:find(path .. ": dicom: ", 1, true), text) end
 end)
 
+t.test("a place that cannot be written is said before cases are read", function()
+  local text = t.says("doctor data " .. recipe() .. " --data " .. patients(function() end)
+                      .. " --out " .. t.write(folder .. "/file", "text") .. "/below", 1,
+                      "fix: give another place with --out, or change who may write there")
+  t.check(not text:find("looked at", 1, true), text)
+end)
+
 t.test("DICOM: what a reader doubts", function()
   if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
   local root = folder .. "/doubt"

@@ -18,6 +18,7 @@ local run_folder = require "seg.run"
 local sets = require "seg.set"
 local show = require "seg.show"
 local util = require "seg.util"
+local writable = require "seg.writable"
 
 local M = {}
 
@@ -216,9 +217,10 @@ end
 -- doctor data: the command. Exit code 3 when there are errors.
 function M.command(recipe, name)
   local flags, v = config.line.flags, config.ensure()
+  local base = v.out .. "/" .. name
+  writable.check_folder(base, "out") -- before every case is read
   local context = look(recipe)
   local rows = judge(context)
-  local base = v.out .. "/" .. name
   local hash, names = run_folder.hasher(base), flags.names or false
   local function shown(case) return names and case.key or hash(case.key) end
   local r = report(context, rows, name, shown, names)
