@@ -395,7 +395,8 @@ local function prepare_saved(script, command)
   end
   local row = known(commands, command) or {}
   if row.series then return require("seg.series").resume(command, out, name) end
-  local folder = given.resume and run.resume(given.resume, out, name)
+  local folder
+  if given.resume then folder, given.resume_said = run.resume(given.resume, out, name) end
   local trained = row.weights
   if folder then
     given.resumed = folder

@@ -3,6 +3,8 @@
 
 local t = dofile("tests/harness.lua")
 local seg = require "seg"
+local core = require "seg.core"
+local util = require "seg.util"
 local data, optim = seg.data, seg.optim
 
 local folder, remove = t.folder()
@@ -447,6 +449,40 @@ t.test("--resume auto takes no run that was given up", function()
   t.says(line .. " --resume auto --seed 7", 2, "--seed 7 differs from the run that is resumed, "
          .. base .. "/004 (42)")
   t.says(line .. " --epochs 2 --resume auto", 0, "resumed at epoch 1")
+end)
+
+t.test("--resume auto says why it begins a new run, and takes one that was named", function()
+  local path = script()
+  local out = folder .. "/named"
+  local line = path .. " --out " .. out .. " --phantom " .. folder .. "/phantom"
+  local base = out .. "/" .. path:match("([^/]+)%.lua$")
+  t.says(line .. " --epochs 1 --resume auto", 0, "--resume auto: nothing to resume, so a new run: "
+         .. "none of " .. base .. " has begun")
+  t.says(line .. " --epochs 2 --steps 1 --resume auto", 0, "--resume auto: nothing to resume, so a "
+         .. "new run: " .. base .. "/001 is finished; --resume " .. base
+         .. "/001 with more --epochs")
+  t.says(line .. " --epochs 2 --resume " .. base .. "/002", 0, "done:")
+  -- what the line says of a run that is finished
+  t.says(line .. " --epochs 2 --resume " .. base .. "/001", 0, "resumed at epoch 2")
+  t.says(line .. " --epochs 2 --steps 1 --run " .. base .. "/mine", 0, "stopped after 1 step")
+  t.says("status " .. base, 0, "run        " .. base .. "/mine")
+  os.execute("ln -s 002 " .. base .. "/latest")
+  -- a run of another recipe is none of this one
+  t.says("scripts/brain_unet.lua --preset check --epochs 2 --steps 1 --phantom " .. folder
+         .. "/phantom --run " .. base .. "/other", 0, "stopped after 1 step")
+  local lock = core.checkpoint.lock(base .. "/mine")
+  t.says(line .. " --resume auto", 1, base .. "/mine")
+  lock:close()
+  t.says(line .. " --epochs 2 --resume auto", 0, "run: " .. base .. "/mine")
+  t.equal(util.exists(base .. "/003"), false, "a third run")
+  -- a newer run is finished while one is at work
+  t.says(line .. " --epochs 2 --steps 1", 0, "run: " .. base .. "/003")
+  t.says(line .. " --epochs 1", 0, "run: " .. base .. "/004")
+  lock = core.checkpoint.lock(base .. "/003")
+  t.says(line .. " --resume auto", 2, "--resume auto: run " .. base .. "/003 is at work (process ")
+  lock:close()
+  t.says(line .. " --epochs 1 --resume auto", 0, "a new run: " .. base .. "/004 is finished; "
+         .. base .. "/003, older, is not")
 end)
 
 remove()

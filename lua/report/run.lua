@@ -49,13 +49,55 @@ end
 
 M.finished = run_kind.finished
 
--- The newest folder of this recipe that `wanted` accepts, or nil.
+-- Is this the folder of a run of the recipe, under a name that --run gave it?
+local function is_named(folder, recipe)
+  if not util.exists(folder .. "/config.txt") then return false end
+  local m, path = run_kind.read_json(folder .. "/manifest.json") or {},
+                  core.checkpoint.newest(folder)
+  local of = type(m.recipe) == "table" and m.recipe.name
+  local ok, meta = pcall(core.checkpoint.meta, path)
+  of = of or ok and meta.recipe
+  return of == nil or of == false or of == recipe
+end
+
+-- The folders of all runs of this recipe, from the oldest. One that --run named comes
+-- behind the numbers that were there when it began; a link to a number is no run of its own.
+local function all_of(out, recipe)
+  local base, list, seen, begun = out .. "/" .. recipe, {}, {}, {}
+  local function began(folder)
+    local script = sys.stat(folder .. "/recipe.lua")
+    return script and script.mtime or math.huge
+  end
+  for _, n in ipairs(numbers(base)) do
+    local folder = string.format("%s/%03d", base, n)
+    local stat = sys.stat(folder)
+    list[#list + 1] = { folder = folder, place = n, time = 0 }
+    if stat then seen[stat.id] = true end
+    begun[#begun + 1] = { n = n, time = began(folder) }
+  end
+  for _, name in ipairs(util.exists(base) and sys.list(base) or {}) do
+    local folder = base .. "/" .. name
+    local stat = not name:match("^%d+$") and name:sub(1, 1) ~= "." and sys.stat(folder)
+    if stat and stat.kind == "folder" and not seen[stat.id] and is_named(folder, recipe) then
+      local e = { folder = folder, place = 0, time = began(folder) }
+      for _, b in ipairs(begun) do if b.time <= e.time then e.place = math.max(e.place, b.n) end end
+      list[#list + 1], seen[stat.id] = e, true
+    end
+  end
+  table.sort(list, function(a, b)
+    if a.place ~= b.place then return a.place < b.place end
+    if a.time ~= b.time then return a.time < b.time end
+    return a.folder < b.folder
+  end)
+  for i, e in ipairs(list) do list[i] = e.folder end
+  return list
+end
+
+-- The newest folder of this recipe that `wanted` accepts, and its place among all; or nil.
 function M.newest(out, recipe, wanted)
-  local base = out .. "/" .. recipe
-  local list = numbers(base)
+  local list = all_of(out, recipe)
   for i = #list, 1, -1 do
-    local folder = string.format("%s/%03d", base, list[i])
-    if wanted(folder) then return folder end
+    if wanted(list[i]) then return list[i], i end
   end
 end
 
@@ -265,32 +307,49 @@ function M.load(path, session, listed)
   return meta
 end
 
--- The run that --resume auto means: the newest that has a checkpoint and is not
--- finished, and of which no newer one is: older ones were given up. Runs of another kind
--- than this command line asks for do not count: no training goes on from a trial. nil:
--- none, which is said when there are runs.
+-- The run that --resume auto means: the newest that has a checkpoint, or is at work, and is
+-- not finished, and of which no newer one is: older ones were given up. Runs of another
+-- kind than this command line asks for do not count: no training goes on from a trial.
+-- -> the folder, or nil: a new run; lines that say what was found
 local function resume_auto(out, recipe)
-  local kind, passed = run_kind.of_line(config.line.options), {}
+  local kind, passed, lines = run_kind.of_line(config.line.options), {}, {}
+  local function say(fmt, ...) lines[#lines + 1] = string.format("--resume auto: " .. fmt, ...) end
   local function same_kind(f) return run_kind.read(f).kind == kind end
+  local function runs(f) return core.checkpoint.holder(f) and same_kind(f) end
   local unfinished = function(f)
-    if M.finished(f) or core.checkpoint.newest(f) == nil then return false end
+    if M.finished(f) or not (core.checkpoint.newest(f) or runs(f)) then return false end
     if same_kind(f) then return true end
     passed[#passed + 1] = { f:match("[^/]+$"), run_kind.read(f).text }
     return false
   end
-  local finished = M.newest(out, recipe, function(f) return M.finished(f) and same_kind(f) end)
-  local found = M.newest(out, recipe, unfinished)
+  local finished, at = M.newest(out, recipe, function(f) return M.finished(f) and same_kind(f) end)
+  local found, found_at = M.newest(out, recipe, unfinished)
   if #passed > 0 then
-    show.line("--resume auto: passed over: %s; --resume %s goes on with it", M.passed_text(passed),
-              out .. "/" .. recipe .. "/" .. passed[1][1])
+    say("passed over: %s; --resume %s goes on with it", M.passed_text(passed),
+        out .. "/" .. recipe .. "/" .. passed[1][1])
   end
-  local function number(folder) return tonumber(folder:match("%d+$")) end
-  if not found or not finished or number(found) > number(finished) then return found end
-  show.line("--resume auto: a new run: %s is finished; %s, older, is not: --resume %s goes on with "
-            .. "it", finished, found, found)
+  if found and not (finished and at > found_at) then return found, lines end
+  local running = M.newest(out, recipe, runs)
+  if running then
+    util.refuse("--resume auto: run %s is at work (process %d), and no other run is to be gone on "
+                .. "with; fix: wait for it, or leave out --resume for a second run beside it",
+                running, core.checkpoint.holder(running) or 0)
+  end
+  if found then
+    say("a new run: %s is finished; %s, older, is not: --resume %s goes on with it", finished,
+        found, found)
+  elseif finished then
+    say("nothing to resume, so a new run: %s is finished; --resume %s with more --epochs goes on "
+        .. "with it", finished, finished)
+  else
+    say("nothing to resume, so a new run: none of %s/%s has begun and is not finished", out,
+        recipe)
+  end
+  return nil, lines
 end
 
--- The folder that --resume means: its own path, or `auto`. nil: start anew.
+-- The folder that --resume means: its own path, or `auto`; nil: start anew. Behind it what
+-- there is to say of the choice, a list of lines.
 function M.resume(text, out, recipe)
   if text ~= "auto" then
     if not util.exists(text) then
@@ -303,7 +362,7 @@ function M.resume(text, out, recipe)
                 .. "config.txt); give the folder that holds checkpoint_last.safetensors", text),
                 true)
     end
-    return folder
+    return folder, {}
   end
   return resume_auto(out, recipe)
 end

@@ -76,7 +76,11 @@ function M.resume(kind, out, name)
       local was = M.read(f)
       return was and was.kind == kind and not run_folder.finished(f)
     end)
-    if not folder then return nil end
+    if not folder then
+      show.line("--resume auto: nothing to resume, so a new series: no %s of %s/%s is begun and "
+                .. "not finished", kind, out, name)
+      return nil
+    end
   else
     folder = util.by_name(given)
   end

@@ -314,6 +314,7 @@ local function banner(run, weights)
   local facts = run.session:facts()
   local v, r = run.values, run.recipe
   show.line("segengine %s", core.version)
+  for _, line in ipairs(config.line.flags.resume_said or {}) do show.line("%s", line) end
   show.line("device: %s%s", show.device(facts, v),
             facts.why ~= "" and " (GPU: " .. facts.why .. ")" or "")
   show.line("network: %s parameters, %s of weights and optimiser state",
