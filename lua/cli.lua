@@ -472,6 +472,29 @@ local function asks_help(words)
   return false
 end
 
+-- May this script, whose text is Lua, read the words behind its name? One that mentions
+-- neither `arg` nor `...`, and takes in no other file that may, cannot.
+local function reads_words(text)
+  local code = "\n" .. text:gsub("%-%-%[(=*)%[.-%]%1%]", ""):gsub("%-%-[^\n]*", "")
+  if code:find("%f[%w_]arg%f[^%w_]") or code:find("...", 1, true) then return true end
+  for _, word in ipairs { "dofile", "loadfile", "searchers" } do
+    if code:find(word, 1, true) then return true end
+  end
+  for module in code:gmatch("%f[%w_]require%f[^%w_]%s*%(?%s*([^%s)]*)") do
+    if not module:find("^[\"']seg[\"'.]") then return true end
+  end
+  return false
+end
+
+-- The first of these words that is an option of every recipe, or nil.
+local function recipe_option(words)
+  for _, word in ipairs(words) do
+    local name = word:match("^%-%-([%w_-]+)")
+    name = name and name:gsub("-", "_")
+    if known(flags, name) or known(config.reserved, name) then return word end
+  end
+end
+
 -- Run the script args[1]; when it declares a recipe, do what the line says with
 -- it, or with `fixed` instead. The exit code.
 local function run_script(args, fixed)
@@ -521,6 +544,11 @@ local function run_script(args, fixed)
     if asked then
       fail("usage", "%s declares no recipe, so there is nothing to %s; fix: end the script with "
            .. "seg.recipe { ... }", script, asked)
+    end
+    local word = not command and not reads_words(lua) and recipe_option(rest)
+    if word then
+      fail("usage", "%s declares no recipe and reads no arguments, so %s did nothing; fix: end the "
+           .. "script with seg.recipe { ... }, or read arg in it", script, word)
     end
     return 0
   end

@@ -104,6 +104,17 @@ local y = seg.nn.relu(x)
   says(script .. " train", 2, "nothing to train")
   says(script .. " own words", 0, "") -- of a script, for itself
   says(script .. " export words", 0, "")
+  says(script .. " train --data=x", 2, "forgot.lua declares no recipe and reads no arguments, so "
+       .. "--data=x did nothing; fix: end the script with seg.recipe { ... }, or read arg in it")
+  says(script .. " --bla 3", 0, "") -- of no recipe either
+  -- a script that can read them has them, and so has what it takes in
+  t.write(folder .. "/lib.lua", "return arg[1]")
+  for _, text in ipairs { "local n = #arg", "local n = select('#', ...)", "dofile('lib.lua')",
+                          "local lib = require 'lib'", "seg.config {}" } do
+    local reads = t.write(folder .. "/reads.lua", t.read(script) .. text)
+    local code, said = t.program(reads .. " --data=x", "cd " .. folder .. "; ")
+    t.equal(code, 0, text .. ": " .. said)
+  end
 end)
 
 t.test("numbers that do not fit are said as they were given", function()
