@@ -425,7 +425,8 @@ TEST(split_errors)
     EXPECT_FAIL(dataset_split(one, &how, part),
                 "valid has no patient (1 in all); fix: more patients, or fewer "
                 "parts, or, if the cases are of several people, the option "
-                "patient of their reader, as patient = \"folder\"");
+                "patient of their reader in the script, as patient = "
+                "\"folder\"");
     how = (SplitOptions){.part[VALID_PART] = {.count = 2}};
     EXPECT_FAIL(dataset_split(one, &how, part),
                 "only 1 is left of 1; fix: fewer, or, if the cases");

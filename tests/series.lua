@@ -206,6 +206,15 @@ t.test("a series is resumed as what it was", function()
   t.says(line("folds --lr nought", "bad"), 2, '--lr wants a number, got "nought"')
   -- a fold that fails ends the series with its code
   t.says(line("folds --lr 1e30", "bad"), 5, "fold_1 ended with code 5")
+  -- a series of which no run can begin leaves nothing, and advises nothing of it
+  for _, words in ipairs { "folds --k 8", "repeat --folds false --test 7" } do
+    local said = t.says(line(words, "left"), 3, "before it began, for the reason above; nothing is "
+                        .. "left of this series")
+    t.check(not said:find("--resume", 1, true), said)
+    t.equal(#t.lines("ls -A " .. folder .. " | grep left"), 0, "folders left by " .. words)
+  end
+  t.says(line("folds --k 8", "bad"), 3, "nothing is left of this series")
+  t.equal(table.concat(t.lines("ls " .. folder .. "/bad/toy"), " "), "001")
 end)
 
 t.test("folds beside a test part of their own", function()

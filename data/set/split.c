@@ -72,7 +72,7 @@ static const char *one_for_all(const Dataset *ds, const Patients *p)
 {
     return p->count == 1 && ds->count > 1
                ? ", or, if the cases are of several people, the option patient "
-                 "of their reader, as patient = \"folder\""
+                 "of their reader in the script, as patient = \"folder\""
                : "";
 }
 
@@ -109,11 +109,11 @@ static bool take_drawn(const Dataset *ds, Patients *p, int count, int part)
         left--;
     }
     if (left)
-        return fail_usage("split: %s wants %d patient%s, only %d %s left of "
-                          "%d; fix: fewer%s",
-                          part_names[part], count, count == 1 ? "" : "s",
-                          count - left, count - left == 1 ? "is" : "are",
-                          p->count, one_for_all(ds, p));
+        return fail_data("split: %s wants %d patient%s, only %d %s left of "
+                         "%d; fix: fewer%s",
+                         part_names[part], count, count == 1 ? "" : "s",
+                         count - left, count - left == 1 ? "is" : "are",
+                         p->count, one_for_all(ds, p));
     return true;
 }
 

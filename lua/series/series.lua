@@ -129,6 +129,10 @@ function M.open(kind, name, facts)
       show.warn("the script has changed since the series began; it had %s/recipe.lua", s.folder)
     end
   else
+    s.above = {} -- what is made for it, the inner first
+    for _, path in ipairs { v.out .. "/" .. name, v.out } do
+      if not util.exists(path) then s.above[#s.above + 1] = path end
+    end
     s.folder = run_folder.new(v.out, name)
     s.lock = core.checkpoint.lock(s.folder)
     sys.write(s.folder .. "/recipe.lua", s.text)
@@ -208,6 +212,21 @@ function M.is_over(s, code, folder)
   return over
 end
 
+-- Remove the folder of a new series of which no run has begun: there is nothing in it to
+-- go on with. What others have put there meanwhile stays.
+local function take_back(s)
+  s.lock:close()
+  local function empty(folder, names)
+    for _, name in ipairs(names) do sys.remove(folder .. "/" .. name) end
+    pcall(sys.remove, folder)
+  end
+  empty(s.folder, { "recipe.lua", ".key", "series.json", ".lock" })
+  for _, path in ipairs(s.above) do
+    local list = sys.list(path)
+    empty(path, #list == 1 and list[1] == ".key" and list or {})
+  end
+end
+
 -- Train all members { { name=, words= }, ... } in order. -> nil, or the exit code of a
 -- series that ends here: told to stop, or after --steps. A member that fails ends it.
 function M.train_all(s, members)
@@ -219,6 +238,12 @@ function M.train_all(s, members)
     m.folder = folder
     if signal then return M.say_stopped(s, signal) end
     local over = M.is_over(s, code, folder)
+    if code ~= 0 and i == 1 and not s.was and not util.exists(folder) then
+      take_back(s)
+      sys.raise(kinds[code] or "failure", string.format(
+        "%s ended with code %d before it began, for the reason above; nothing is left of this "
+        .. "series", m.name, code), true)
+    end
     if code ~= 0 and not over then
       sys.raise(kinds[code] or "failure", string.format(
         "%s ended with code %d, for the reason above; %s --resume %s goes on with it", m.name, code,
