@@ -272,12 +272,17 @@ local function names(list)
 end
 
 -- One option of the line: its name, and what follows a "=" in the same word. --batch-size
--- is the same as --batch_size. nil when the word is no option; a name that cannot be one is
--- refused, with what it is called here where that is known.
+-- is the same as --batch_size, and a message has it as it was written. nil when the word is
+-- no option; a name that cannot be one is refused, with what it is called here where that is
+-- known.
 local function split_option(word)
   local name, value = word:match("^%-%-(%w[%w_-]*)=(.*)$")
   name = name or word:match("^%-%-(%w[%w_-]*)$")
-  if name then return (name:gsub("-", "_")), value end
+  if name then
+    local key = name:gsub("-", "_")
+    config.line.spelled[key] = name
+    return key, value
+  end
   if word:sub(1, 1) == "-" then
     local known_names = names(flags)
     for _, r in ipairs(config.reserved) do known_names[#known_names + 1] = r[1] end

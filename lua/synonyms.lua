@@ -82,6 +82,14 @@ local table_of_words = {
   { "wandb use_wandb mlflow", "runs write metrics.csv, summary.json and events for TensorBoard" },
 }
 
+-- Options of readers, which stand in the script beside its files, and the reader of each.
+local of_readers = {
+  patient = "dicom", labels = "dicom", resample = "dicom", resample_mask = "dicom",
+  skip_unmatched = "dicom", skip_bad = "dicom", segments = "dicom", fractions = "dicom",
+  partial = "dicom", resample_dose = "dicom", resample_tilt = "dicom", assume_hu = "dicom",
+  assume_implicit_le = "dicom", contour_tolerance = "dicom", position_tolerance = "dicom",
+  form = "nifti", assume_spacing = "nifti" }
+
 local meaning = {}
 for _, row in ipairs(table_of_words) do
   for word in row[1]:gmatch "%S+" do meaning[word] = row[2] end
@@ -102,10 +110,16 @@ function M.meaning(word, names)
 end
 
 -- What to say of an option that is not among `names`: what it is called here, else the
--- name that is nearest to it, of these or of other programs; nil where none is near.
+-- name that is nearest to it, of these or of other programs; nil where none is near. One of
+-- a reader is an option of the script.
 function M.hint(word, names)
   local said = M.meaning(word, names)
   if said then return said end
+  local reader = of_readers[word]
+  if reader then
+    return string.format("it is an option of data.%s { ... } in the script, and none of the "
+                         .. "command line", reader)
+  end
   local others = {}
   for other in pairs(meaning) do
     if #other > 3 and M.meaning(other, names) then others[#others + 1] = other end

@@ -66,10 +66,10 @@ local function distance(a, b)
 end
 
 -- The name in the list that is closest to `name`, nil when none is close, and the letters
--- between them. One that begins with it is closer than any that differs; case counts for
--- little.
+-- between them: one of three may differ. One that begins with it is closer than any that
+-- differs; case counts for little.
 function M.nearest(name, names)
-  local best, least = nil, #name // 3 + 2
+  local best, least = nil, math.max(1, (#name + 1) // 3) + 1
   name = name:lower()
   for _, candidate in ipairs(names) do
     local other = candidate:lower()

@@ -8,7 +8,13 @@ local brain, nfbs = "scripts/brain_unet.lua ", "scripts/nfbs_unet.lua "
 
 t.test("words of PyTorch, Lightning, MONAI and nnU-Net lead to the option", function()
   for _, row in ipairs {
-    { "--batch-size 4", "--batch_size: unknown option; here that is --batch" },
+    { "--batch-size 4", "--batch-size: unknown option; here that is --batch" },
+    { "--batch_size 4", "--batch_size: unknown option; here that is --batch" },
+    { "--bla 4", "--bla: unknown option (segengine" },
+    { "--patient folder", "--patient: unknown option; it is an option of data.dicom { ... } in the "
+      .. "script, and none of the command line (" },
+    { "--skip-unmatched", "--skip-unmatched: unknown option; it is an option of data.dicom" },
+    { "--form sform", "--form: unknown option; it is an option of data.nifti { ... }" },
     { "--batch_size=4", "here that is --batch" }, { "--bathc_size 4", "here that is --batch" },
     { "--num-workers 4", "here that is --workers" }, { "--max_epochs 4", "here that is --epochs" },
     { "--learning-rate 1", "here that is --lr" }, { "--weight-decay 1", "here that is --decay" },

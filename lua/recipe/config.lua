@@ -99,8 +99,9 @@ M.reserved = {
 
 -- What the command line gave; cli.lua fills it when the script asks for its
 -- numbers. options: list of {key, text}, text nil for a key that stands alone;
--- flags: preset, resume, weights, ... by name; names: of all flags, for hints.
-M.line = { options = {}, flags = {}, names = {} }
+-- flags: preset, resume, weights, ... by name; names: of all flags, for hints. spelled: names
+-- as they stand on the line, by what they are here.
+M.line = { options = {}, flags = {}, names = {}, spelled = {} }
 
 local QUICK_EPOCHS = 5
 
@@ -187,7 +188,7 @@ local function refuse_unknown(key)
   for _, name in ipairs(M.line.names) do names[#names + 1] = name end
   table.sort(names)
   local hint = synonyms.hint(key, names)
-  refuse("--%s: unknown option%s (segengine %s --help lists all)", key,
+  refuse("--%s: unknown option%s (segengine %s --help lists all)", M.line.spelled[key] or key,
          hint and "; " .. hint or "", M.line.script or "SCRIPT.lua")
 end
 
