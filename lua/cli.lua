@@ -318,12 +318,33 @@ local function check_flags(command)
   end
 end
 
+-- Refuse the word args[i], which is no command. A file or folder there is most likely one of
+-- several that the shell made of a pattern behind the option `name`.
+local function refuse_word(args, i, name)
+  local word = args[i]
+  if not util.exists(word) then
+    refuse('command "%s" is not known; %s', word, util.suggest(word, names(commands)))
+  end
+  local folder = word:match("^(.+)/[^/]+/?$")
+  if not name then
+    refuse('"%s" is no command, but a file or folder; fix: put the option that it is for in front '
+           .. "of it, as --data %s", word, folder or word)
+  end
+  local one = name == "in" or name == "data" or name == "out"
+  refuse('"%s" is no command, but a file or folder; --%s takes one value, and the shell makes '
+         .. "several words of a pattern with *; fix: %s", word, config.line.spelled[name] or name,
+         one and string.format("give the folder: --%s %s", name, folder or ".")
+         or string.format("quote patterns: --%s '%s*'", config.line.spelled[name] or name,
+                          folder and folder .. "/" or ""))
+end
+
 -- args[from ...] into config.line; returns the command, `fixed` when the line began
 -- with it. `out` is a flag of
 -- predict and a config key of all others: both are served by the key. Mistakes
 -- are refused without a line of the recipe: they are not there.
 local function parse(args, from, fixed)
   local line, command, i = config.line, fixed, from
+  local last -- the option in front, where it takes a value
   while args[i] do
     local word = args[i]
     local name, value = split_option(word)
@@ -336,12 +357,13 @@ local function parse(args, from, fixed)
       if command and known(commands, word) then
         refuse("%s and %s: one command at a time", command, word)
       elseif not known(commands, word) or command then
-        refuse('command "%s" is not known; %s', word, util.suggest(word, names(commands)))
+        refuse_word(args, i, last)
       end
       command = word
     else
       local flag = known(flags, name)
       local takes = not flag or flag[2]
+      last = takes and name
       if value and not takes then refuse('--%s takes no value, got "%s"', name, value) end
       -- a switch of the recipe may stand alone, as --slabs; whether this one
       -- may is known when the recipe has given its defaults
@@ -500,11 +522,28 @@ local function recipe_option(words)
   end
 end
 
+-- The text of a script. What is none, as a folder or an image, inspect can tell about.
+local function read_script(script)
+  local stat = core.sys.stat(script)
+  if not stat then fail("usage", "there is no script %s", script) end
+  if stat.kind == "folder" then
+    fail("usage", "%s is a folder and no Lua script; fix: segengine inspect %s says what is in it",
+         script, script)
+  end
+  local text = util.read_file(script, true) -- /dev/stdin too
+  -- what no text has: a zero, or what gzip and PNG begin with
+  if text:find("\0", 1, true) or text:find("^\x1f\x8b") or text:find("^\x89PNG") then
+    fail("usage", "%s is no Lua script (it is no text); fix: segengine inspect %s says what it is",
+         script, script)
+  end
+  return text
+end
+
 -- Run the script args[1]; when it declares a recipe, do what the line says with
 -- it, or with `fixed` instead. The exit code.
 local function run_script(args, fixed)
   local script = args[1]
-  local text = util.read_file(script, true) -- /dev/stdin too
+  local text = read_script(script)
   config.line.script = script
   local rest = table.move(args, 2, #args, 1, {})
   rest[0] = script
@@ -512,6 +551,10 @@ local function run_script(args, fixed)
   -- as lua does: a byte order mark, and a first line "#!..." which is for the system
   local lua = text:gsub("^\xef\xbb\xbf", ""):gsub("^#[^\n]*", "")
   local chunk, why = load(lua, "@" .. script, "t")
+  if not chunk and not script:find("%.lua$") and not text:find("[%w_]%s*=") then
+    fail("usage", "%s is no Lua script (%s); fix: segengine inspect %s says what it is", script,
+         why, script)
+  end
   if not chunk then fail("usage", "%s", why) end
   -- options are understood when the script asks for them, so a plain script
   -- may have arguments of its own
