@@ -102,6 +102,9 @@ t.test("the same for a GPU: each remedy is a plan", function()
     print("--")
     config.values.batch, config.values.recompute = 1, "off"
     say { wanted = now, room = 0, device = false, command = "train" }
+    -- early, what is taken beside it was compared too
+    say { wanted = 3 << 20, rest = 17 << 20, room = 18 << 20, early = true, device = false,
+          command = "train" }
     os.exit(0)
   ]])
   local text = t.says(recipe, 0, "training, batch 12, takes at its fullest")
@@ -115,6 +118,7 @@ t.test("the same for a GPU: each remedy is a plan", function()
   end
   -- half of half of half: 3 would want more than 2 does
   t.check(fits:find("%-%-batch 1 %(accumulate = 36 [^\n]*frees %S+ %a+\n"), fits)
+  t.check(one:find("; wanted at once: 20.0 MiB, free: 18.0 MiB\n", 1, true), one)
   t.check(fits:find("for adamw%s+frees %S+ %a+, still too much"), fits)
   t.check(train:find("(--resident) and places for uploads come on top", 1, true), train)
   t.check(not train:find("still too much", 1, true), "nothing is known of what is free: " .. train)

@@ -161,7 +161,9 @@ function M.lines(r, o)
   if now.arena > plan.bytes then row("more of evaluation", now.arena - plan.bytes) end
   row(train and "weights, gradients, optimiser" or "weights", now.param)
   if rest then row("batches made ahead, program", now.rest) end
-  row("together", need(now, rest), string.format("; wanted at once: %s%s", util.bytes(o.wanted),
+  -- what was compared: early with all that is taken beside it
+  row("together", need(now, rest), string.format("; wanted at once: %s%s",
+      util.bytes(o.wanted + (o.early and o.rest or 0)),
       o.room > 0 and ", free: " .. util.bytes(o.room) or ""))
   if o.device then
     out[#out + 1] = "  samples kept there (--resident) and places for uploads come on top"
