@@ -251,7 +251,11 @@ local mine = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
 t.test("check of a recipe without a preset for the steps", function()
   local line = write("mine.lua", mine) .. " check --size 16 --base 2"
   local text = says(line, 0, "worst error: ")
-  t.check(text:find("training steps are not compared: this recipe has no preset check\n$"), text)
+  t.check(text:find("training steps are not compared: this recipe has no preset check; fix: "
+                    .. "presets = { check = { %.%.%. } } in seg.config"), text)
+  -- no preset is named that the recipe has not got
+  local code, said = t.program(line:gsub("check", "train", 1) .. " --data " .. folder)
+  t.check(code ~= 0 and said:find("\nseed 42, 30 epochs, batch 8, adamw 0.001\n", 1, true), said)
   refuses(line .. " --preset check", 2, '--preset "check" is not one of this recipe; it has none')
 end)
 

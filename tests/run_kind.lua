@@ -10,7 +10,8 @@ local folder, remove = t.folder()
 local script = t.write(folder .. "/tiny.lua", ([[
 local seg = require "seg"
 local nn = seg.nn
-local cfg = seg.config { lr = 0.1, epochs = 2, batch = 2, presets = { quick = { epochs = 1 } } }
+local cfg = seg.config { lr = 0.1, epochs = 2, batch = 2,
+                         presets = { quick = { epochs = 1 }, demo = {} } }
 local x = nn.input("image", { c = 1, h = 16, w = 16 })
 local m = nn.input("mask", { c = 1, h = 16, w = 16 })
 local y = nn.conv(nn.relu(nn.conv(x, 4, 3)), 1, 3)

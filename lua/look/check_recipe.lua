@@ -113,8 +113,8 @@ local function check_steps(r, device, precision)
     and recipes.session(r, "train", device, precision, false, false, true)
   local first_loss, all_losses, gradients = bounds(device, precision)
   local failures, worst, apart, moved = 0, 0, 0, 0
-  print(string.format("%s against ref: %d training steps of the preset %s", device, STEPS,
-                      config.preset))
+  print(string.format("%s against ref: %d training steps%s", device, STEPS,
+                      config.preset and " of the preset " .. config.preset or ""))
   if config.preset ~= "check" then
     print("ref computes by plain loops in double: of a network of full size a step takes minutes")
   end
@@ -154,7 +154,8 @@ function M.command(r)
   if flags.steps_only then return check_steps(r, device, v.precision) == 0 and 0 or 1 end
   local failures = check_nodes(r, device, v.precision)
   if not config.presets.check then
-    print("training steps are not compared: this recipe has no preset check")
+    print("training steps are not compared: this recipe has no preset check; fix: presets = { "
+          .. "check = { ... } } in seg.config, small numbers for a data.phantom without --data")
     return failures == 0 and 0 or 1
   end
   if config.preset == "check" then -- this network is it, with all that the command line says

@@ -105,8 +105,8 @@ M.line = { options = {}, flags = {}, names = {}, spelled = {} }
 
 local QUICK_EPOCHS = 5
 
--- The resolved values, the name of their preset, all presets of the recipe by
--- name, and the keys that it has.
+-- The resolved values, the name of their preset (nil: the recipe has none of that name), all
+-- presets of the recipe by name, and the keys that it has.
 -- given: the keys that stand on the command line.
 M.values, M.preset, M.presets, M.declared, M.given = nil, nil, {}, {}, {}
 
@@ -359,6 +359,7 @@ function M.config(defaults)
   M.preset = flags.preset or (has_data and "full" or "demo")
   M.presets = defaults.presets or {}
   for k, v in pairs(preset_values(M.preset, flags.preset)) do values[k] = v end
+  if M.presets[M.preset] == nil then M.preset = nil end
 
   M.runs = values.out -- where runs are when --out means something else
   local saved = flags.saved_config and read_saved(flags.saved_config, values, flags.saved_from)

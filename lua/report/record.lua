@@ -101,7 +101,7 @@ local hidden = { data = true, out = true, phantom = true, cache_file = true, on_
                  on_nan = true, on_stall = true }
 
 local function settings_of(run)
-  local list = { { "preset", config.preset } }
+  local list = { { "preset", config.preset or "none" } }
   for line in config.print(run.values, function(key) return not hidden[key] end):gmatch("[^\n]+") do
     list[#list + 1] = { line:match("^([%w_]+) = (.*)$") }
   end

@@ -319,7 +319,8 @@ local function banner(run, weights)
             facts.why ~= "" and " (GPU: " .. facts.why .. ")" or "")
   show.line("network: %s parameters, %s of weights and optimiser state",
             util.thousands(facts.trained), util.bytes(facts.param_bytes))
-  show.line("preset %s, seed %d, %s, batch %d, %s %s", config.preset, v.seed,
+  show.line("%sseed %d, %s, batch %d, %s %s",
+            config.preset and "preset " .. config.preset .. ", " or "", v.seed,
             util.plural(run.epochs, "epoch"), v.batch, r.optim.kind, util.number(r.optim.lr))
   if run.phases[2] then phase.describe(run) end
   if weights then show.line("weights: %s", weights) end
