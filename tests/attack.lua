@@ -43,7 +43,7 @@ t.test("numbers out of range end before anything is opened", function()
   end
   says("inspect a b", 2, "inspect takes one PATH")
   says("doctor b", 2, "doctor takes data SCRIPT.lua or nothing, got \"b\"")
-  says(folder, 3, "Is a directory")
+  says(folder, 2, "is a folder and no Lua script; fix: segengine inspect")
 end)
 
 t.test("a rate that is no number is said before the first epoch", function()
