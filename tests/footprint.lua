@@ -176,6 +176,10 @@ t.test("planned against measured, training on the CPU", function()
     local took, planned = text:match("memory: took at most [%d.]+ %a+ %((%d+) bytes%) of (.-) plan")
     t.check(took, text)
     took, planned = tonumber(took), util.bytes_of(planned)
+    -- the same number before the first epoch, and once what that has to do
+    local before = text:match("\nmemory: (%S+ %a+) planned, of %S+ %a+ that this process may")
+    t.equal(before and util.bytes_of(before), planned, text)
+    t.equal(select(2, text:gsub("\nepoch 1/1: %d+ batch", "")), 1, text)
     if soak then print(configurations[i], took >> 20, planned >> 20) end
     t.check(math.abs(took - planned) <= math.max(0.05 * took, 16 << 20),
             "%s: planned %d, took %d", configurations[i], planned, took)

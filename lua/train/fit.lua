@@ -115,6 +115,11 @@ local function train_epoch(run)
   local label = string.format("epoch %d/%d", s.epoch + 1, run.epochs)
   local started, seen_before = sys.clock(), s.seen
   local facts = run.session:facts()
+  -- a terminal has a bar, and a log would be empty until the epoch ends
+  if not run.told_batches and not sys.terminal() then
+    show.line("%s: %s", label, util.plural(batches, "batch", "batches"))
+  end
+  run.told_batches = true
   run.spent = ranks.spent()
   run.copied, run.updated, run.made = facts.copy_s, facts.update_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- under way; steps among them

@@ -271,8 +271,14 @@ function M.settle(run)
       true, math.max(come.arena, 1), room)
   end
   local machine = core.sys.machine()
+  local first = not run.planned_bytes
   run.planned_bytes = math.max(run.planned_bytes or 0, machine.rss_bytes,
                                machine.now_bytes + come.total)
+  if first then
+    show.line("memory: %s planned%s", util.bytes(run.planned_bytes), room and
+              string.format(", of %s that this process may take", util.bytes(machine.now_bytes
+                                                                              + room)) or "")
+  end
 end
 
 -- What it was in the end, for the log and for whoever asks for memory of a batch system.
