@@ -37,14 +37,18 @@ t.test("DCMTK without memory for its dictionary", function()
   if (os.getenv("SAN") or "") ~= "" then t.skip("sanitizers want all addresses") end
   if not require("seg.core").data.dicom_ready() then t.skip "built without DICOM" end
   local script = t.write(folder .. "/dictionary.lua", [[
-    local set = require("seg").data.phantom { patients = 1, size = 16, slices = 2, root = "]]
-    .. folder .. [[/dictionary" }
-    print(#set:dataset():cases() .. " case")]])
+    local function write(name)
+      return require("seg").data.phantom { patients = 1, size = 16, slices = 2, root = "]]
+    .. folder .. [[/dictionary/" .. name }:dataset()
+    end
+    -- what a first call without memory left locked must not be waited for
+    pcall(write, "first")
+    print(#write("second"):cases() .. " case")]])
   local refused = false
   -- from where the program hardly starts: each is one line, or all of it
-  for kib = 56000, 140000, 2000 do
+  for kib = 56000, 140000, 1000 do
     os.execute("rm -rf '" .. folder .. "/dictionary'")
-    local code, text = t.program(script, "ulimit -c 0; ulimit -v " .. kib .. "; ")
+    local code, text = t.program(script, "ulimit -c 0; ulimit -v " .. kib .. "; timeout 60 ")
     local line = text:match("^segengine: [^\n]*\n$")
     if code ~= 127 then -- not even the libraries
       t.check(code == 0 and text:find "1 case\n$" or code == 1 and line and line:find "memory",

@@ -104,9 +104,8 @@ std::string beside(const char *name)
 }
 
 // DCMTK's own log is turned off: what it has to say comes back as a condition.
-bool start()
+void start_codecs()
 {
-    want(DICTIONARY_BYTES);
     OFLog::configure(OFLogger::OFF_LOG_LEVEL);
 #ifdef SEG_DICTIONARY
     // a private prefix has its dictionary where DCMTK does not look
@@ -121,6 +120,19 @@ bool start()
     DJLSEncoderRegistration::registerCodecs(0, 0, 0, 0, OFFalse, 0, OFTrue,
                                             EJLSUC_never);
     DcmRLEEncoderRegistration::registerCodecs();
+}
+
+// Throws without memory to begin with, and may be called again then. false
+// where memory ran out in the midst: DCMTK may hold the lock of its dictionary
+// for ever, so that nothing of it may be asked any more.
+bool start()
+{
+    want(DICTIONARY_BYTES);
+    try {
+        start_codecs();
+    } catch (const std::bad_alloc &) {
+        return false;
+    }
     return true;
 }
 
@@ -146,12 +158,12 @@ CodecResult check(const OFCondition &c, char why[CODEC_WHY])
 bool ready(char why[CODEC_WHY])
 {
     // Registering codecs and loading the dictionary takes milliseconds and is
-    // wanted only by who decodes or writes: once, on the first call. Where an
-    // exception ends it the next call begins anew. Through pthread_once none
-    // may pass: libc asks for memory to unwind its own code, and aborts
-    // without.
+    // wanted only by who decodes or writes: once, on the first call. Through
+    // pthread_once no exception may pass: libc asks for memory to unwind its
+    // own code, and aborts without.
     static const bool started = start();
-    if (started && dcmDataDict.isDictionaryLoaded()) return true;
+    if (!started) throw std::bad_alloc();
+    if (dcmDataDict.isDictionaryLoaded()) return true;
     return explain(why, "DCMTK finds no data dictionary; fix: set DCMDICTPATH "
                         "to its dicom.dic");
 }
