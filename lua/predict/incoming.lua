@@ -120,7 +120,7 @@ end
 
 -- The first files of a folder, as "are a.txt, b.png, ...".
 local function what_is_in(path)
-  local list = util.files_below(path, function() return true end, true)
+  local list = util.files_below(path, function() return true end, true, {})
   return (#list == 1 and "is " or "are ") .. util.first_of(list, 3)
 end
 
@@ -512,7 +512,7 @@ local SHOWN = 3 -- of what is left out, in a note
 -- ..., DICOM = folders }
 local function of_other_formats(path, kind)
   local found, opened = {}, {}
-  for _, name in ipairs(util.files_below(path, function() return true end, true)) do
+  for _, name in ipairs(util.files_below(path, function() return true end, true, {})) do
     local what, place = file_kind.of(name), name
     if not what and kind ~= "dicom" then
       place = name:match("^(.*)/[^/]*$") or "."
@@ -568,7 +568,8 @@ end
 function M.open(path, r, wanted, meta, weights)
   local stat = sys.stat(path)
   if not stat then fail("data", "--in %s: there is no such file or folder", path) end
-  if stat.kind == "folder" and #util.files_below(path, function() return true end, true) == 0 then
+  local function any() return true end
+  if stat.kind == "folder" and #util.files_below(path, any, true, {}) == 0 then
     fail("data", "--in %s is empty; fix: give the folder with the images", path)
   end
   local asked = asked_of(r, wanted, meta, weights)
