@@ -115,6 +115,25 @@ t.test("the same bytes for any batch, thread and worker", function()
          .. folder .. "/e --overlap 1", 2, '--overlap wants a number from 0 to 0.9, got "1"')
 end)
 
+t.test("too little memory: the ways out are those of this call", function()
+  if sanitizers then t.skip("sanitizers want all addresses") end
+  local function refused(more)
+    for kib = 150000, 70000, -4000 do
+      local code, text = t.program(script .. " predict --weights " .. folder .. "/runs/body/001 --in "
+                                   .. image .. " --out " .. folder .. "/little --threads 1 "
+                                   .. "--workers 0 " .. more, "ulimit -v " .. kib .. "; ")
+      local fix = text:match("volume: no memory: predict wants [^;]+ are free; fix: ([^\n]*)\n")
+      if fix then
+        t.equal(code, 1, text)
+        return fix
+      end
+    end
+    t.check(false, "no limit was refused by the plan")
+  end
+  t.equal(refused "--batch 1", "more memory")
+  t.equal(refused "--batch 8 --tta w,h", "--batch 4, or without --tta, or more memory")
+end)
+
 t.test("a second case is planned as the first was", function()
   if soak then return end
   local two = folder .. "/two"

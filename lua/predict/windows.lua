@@ -153,14 +153,22 @@ local function say_plan(work, name, p, windows)
              p.total)
 end
 
--- Refuses a case that takes more than this machine has, before its first window runs.
-local function check_room(p, name, now)
+-- Refuses a case that takes more than this machine has, before its first window runs. Of the
+-- remedies those are named that this call leaves open.
+local function check_room(work, p, name, now)
   local room = core.room "cpu"
   if not room or p.running - now <= room then return end
+  local fixes = {}
+  if p.batch > 1 then fixes[#fixes + 1] = string.format("--batch %d", p.batch // 2) end
+  if #work.members > 1 then
+    fixes[#fixes + 1] = "one of the networks of --weights at a time"
+  end
+  if #work.flips > 1 then fixes[#fixes + 1] = "without --tta" end
+  if work.draws > 0 then fixes[#fixes + 1] = "without --mc" end
+  fixes[#fixes + 1] = "more memory"
   core.sys.raise("failure", string.format(
-    "%s: no memory: predict wants %s more, %s are free; fix: %sone of the networks of --weights at "
-    .. "a time, without --tta, or more memory", name, util.bytes(p.running - now),
-    util.bytes(room), p.batch > 1 and string.format("--batch %d, ", p.batch // 2) or ""), true)
+    "%s: no memory: predict wants %s more, %s are free; fix: %s", name, util.bytes(p.running - now),
+    util.bytes(room), table.concat(fixes, ", or ")), true)
 end
 
 -- "294 windows of 96x128x128": the samples of a case.
@@ -210,7 +218,7 @@ local function run_group(work, set, list, each, open)
       if sink.bytes then
         local p = M.plan(work, d, 1, before, sink, each.writing(select(3, sink:bytes()), reading))
         say_plan(work, cases[1].key, p, windows_text(d, work))
-        check_room(p, cases[1].key, machine.now_bytes)
+        check_room(work, p, cases[1].key, machine.now_bytes)
         most = math.max(most, p.total)
       end
     end
