@@ -131,6 +131,9 @@ seg.recipe { inputs = { x, m }, outputs = { other = nn.conv(y, 1, 1), mask = nn.
   t.says(script .. " --out " .. folder .. "/volume_runs", 0, "done:")
   local weights, file = folder .. "/volume_runs/volumes/001", folder .. "/volumes.safetensors"
   t.says(script .. " export --bundle " .. file .. " --weights " .. weights, 0, "segengine predict")
+  -- training drew its windows, predict goes over the whole volume
+  local shown = t.says("inspect " .. file, 0, "patches d=4 h=16 w=16 at=grid count=1 ")
+  t.check(not shown:find("at=random", 1, true), shown)
   local image = t.lines("find " .. folder .. "/volumes -name '*_T1w.nii.gz' | sort")[1]
   local by = {}
   for i, line in ipairs { script .. " predict --weights " .. weights,

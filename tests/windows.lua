@@ -119,9 +119,9 @@ t.test("too little memory: the ways out are those of this call", function()
   if sanitizers then t.skip("sanitizers want all addresses") end
   local function refused(more)
     for kib = 150000, 70000, -4000 do
-      local code, text = t.program(script .. " predict --weights " .. folder .. "/runs/body/001 --in "
-                                   .. image .. " --out " .. folder .. "/little --threads 1 "
-                                   .. "--workers 0 " .. more, "ulimit -v " .. kib .. "; ")
+      local line = " predict --weights " .. folder .. "/runs/body/001 --in " .. image .. " --out "
+        .. folder .. "/little --threads 1 --workers 0 " .. more
+      local code, text = t.program(script .. line, "ulimit -v " .. kib .. "; ")
       local fix = text:match("volume: no memory: predict wants [^;]+ are free; fix: ([^\n]*)\n")
       if fix then
         t.equal(code, 1, text)

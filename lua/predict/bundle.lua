@@ -348,7 +348,9 @@ function M.about(meta, path)
   local out = { { "bundle", b.network .. (b.trained_on and ", trained on " .. b.trained_on or "") },
                 { "reads", read.kind .. (images and " " .. table.concat(images, ", ") or "")
                   .. ", for " .. table.concat(b.inputs, ", ") } }
-  for line in steps_of(b.prepare, path):gmatch("[^\n]+") do
+  -- where training draws windows at random, predict goes over the whole image
+  local steps = core.data.predict_steps(steps_of(b.prepare, path), b.predict.overlap)
+  for line in steps:gmatch("[^\n]+") do
     out[#out + 1] = { #out == 2 and "prepares" or "", line }
   end
   for _, key in ipairs(util.sorted_keys(b.predict)) do
