@@ -113,8 +113,10 @@ t.test("a series and a study go on", function()
   tensors("trial 3", to .. "/study/001/trial_003/checkpoint_last.safetensors")
 end)
 
-for _, name in ipairs { "brain_unet", "headpose_cnn", "hippocampus_unet3d", "nfbs_unet",
-                        "openkbp_unet3d", "sequence_cnn_lstm" } do
+local RECIPES = { "brain_unet", "headpose_cnn", "hippocampus_unet3d", "nfbs_unet", "openkbp_unet3d",
+                  "sequence_cnn_lstm" }
+
+for _, name in ipairs(RECIPES) do
   t.test("the weights of scripts/" .. name .. ".lua with any number of threads", function()
     for threads = 1, write and 1 or 3 do
       local out = folder .. "/threads" .. threads
@@ -124,6 +126,20 @@ for _, name in ipairs { "brain_unet", "headpose_cnn", "hippocampus_unet3d", "nfb
     end
   end)
 end
+
+-- The kernels of cuda/ as the emulator runs them, which is in the build of the tests.
+t.test("the weights of two steps on a GPU", function()
+  local emulated = (os.getenv("BUILD") or "build") .. "/emu/plain/segengine"
+  if not write and not util.exists(emulated) then t.skip(emulated .. " (make emulated)") end
+  for _, name in ipairs(RECIPES) do
+    local out = folder .. "/gpu"
+    local line = string.format(PORTABLE .. "EMU_GUARD=0 %s scripts/%s.lua --preset check --steps 2 "
+                               .. "--quiet --device cuda --phantom %s/%s --out %s 2>&1", emulated,
+                               name, folder, name, out)
+    t.check(os.execute(line), line)
+    tensors("gpu " .. name, out .. "/" .. name .. "/001/checkpoint_last.safetensors")
+  end
+end)
 
 if write then t.write(ROOT .. "/results.csv", table.concat(lines, "\n") .. "\n") end
 remove()
