@@ -3,7 +3,7 @@
 #include "rig.h"
 #include <time.h>
 
-enum { FEW = 2000, MANY = 4 * FEW };
+enum { FEW = 1000, MANY = 8 * FEW };
 
 typedef enum Kind { PLAIN, WEIGHTS, SKIP, DROPPED, KINDS } Kind;
 
@@ -22,12 +22,12 @@ static int layer(Net *n, Kind kind, int x, int first)
     }
 }
 
-/* Seconds of processor time to describe and plan so many layers: the less of
- * two. */
+/* Seconds of processor time to describe and plan so many layers: the least of
+ * three. */
 static double seconds(Kind kind, int layers)
 {
     double least = INFINITY;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         Net n;
         Rig r;
         const clock_t from = clock();
@@ -53,8 +53,9 @@ TEST(plan_of_a_long_network_is_linear)
     for (int kind = 0; kind < KINDS; kind++) {
         const double few = seconds((Kind)kind, FEW);
         const double many = seconds((Kind)kind, MANY);
-        // four times as long; sixteen times where one part is quadratic
-        if (many > 8 * few + 0.05)
+        // eight times as long, and twice that where caches are small or busy;
+        // 64 times where one part is quadratic
+        if (many > 24 * few + 0.05)
             test_failed(__FILE__, __LINE__,
                         "kind %d: %d layers %.3f s, %d %.3f", kind, FEW, few,
                         MANY, many);
