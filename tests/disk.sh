@@ -114,7 +114,7 @@ fi
 step "no room for made-up patients: not kept in part" \
     full 12m 1 '$PROGRAM scripts/brain_unet.lua --preset check --patients 40 --slices 60 --size 128 --out $tmp/disk; c=$?; ls $tmp/disk/phantom | grep -q . && c=9; exit $c' "No space left"
 step "no room for results of predict: said how many there are" \
-    full 24k 1 '$PROGRAM scripts/brain_unet.lua predict --weights $tmp/first/brain_unet/001 --in $tmp/phantom --out $tmp/disk' "of [0-9]* cases done, their results are in"
+    full 300k 1 '$PROGRAM scripts/brain_unet.lua predict --weights $tmp/first/brain_unet/001 --in $tmp/phantom --out $tmp/disk' "of [0-9]* cases done, their results are in"
 step "no room for checkpoints: said first, no run left" \
     full 3m 1 '$PROGRAM $recipe --out $tmp/disk; c=$?; ls $tmp/disk | grep -q . && c=9; exit $c' "checkpoints want"
 step "full in the middle: three lost saves end it, the file before is whole" \
