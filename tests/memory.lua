@@ -136,6 +136,8 @@ t.test("the same for a GPU: each remedy is a plan", function()
   t.check(predict:find("--device cpu: the memory of the machine", 1, true), predict)
   t.check(not predict:find("optim.sgd", 1, true), predict)
   t.check(not one:find("--batch", 1, true) and one:find("--cache_mb 0", 1, true), one)
+  -- what is kept of volumes is part of what the program has, not all that --cache_mb allows
+  t.check(one:find("--cache_mb 0[^\n]+ frees [%d.]+ MiB at most"), one)
   local frees = util.bytes(tonumber(least:match("least (%d+)")))
   t.check(train:find("--recompute auto (up to ", 1, true) and
           train:find("of a forward run more%)%s+frees " .. frees), train)

@@ -183,7 +183,9 @@ function M.lines(r, o)
   if o.device then
     add { "--device cpu: the memory of the machine", need(now), elsewhere = true }
   elseif v.cache_mb > 0 and v.vram == "" and not rest then
-    add { "--cache_mb 0: volumes are read again", v.cache_mb << 20, " at most" }
+    -- volumes that are kept are part of what this process has
+    local kept = math.min(v.cache_mb << 20, core.sys.machine().now_bytes)
+    add { "--cache_mb 0: volumes are read again", kept, " at most" }
   end
   out[#out + 1] = "what would take less"
   for _, e in ipairs(list) do
