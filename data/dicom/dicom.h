@@ -79,7 +79,7 @@ typedef enum DicomLeftOutKind {
     DICOM_LEFT_DAMAGED,  /* DICOM that cannot be read (with skip_damaged)     */
     DICOM_LEFT_FOREIGN,  /* called .dcm, .dicom or .ima, or empty: no DICOM   */
     DICOM_LEFT_NO_IMAGE, /* DICOM without pixels: reports, plans, DICOMDIR    */
-    DICOM_LEFT_UNMATCHED /* of a data set: a study without what is asked for  */
+    DICOM_LEFT_UNMATCHED /* a study without all series of the data set     */
 } DicomLeftOutKind;
 
 /* A file that a scan left out, and why: "PATH: dicom: file is empty". */
@@ -306,11 +306,11 @@ bool dicom_write_fractions(const char *path, const Volume *fractions,
 /* `path` = one RT dose in Gy of the channel `c` of `dose` (F32), on its own
  * grid, in the frame of reference of the series `source`, from which the
  * elements of patient and study are copied: 16 bits of the highest value, so
- * that values come back within 1/131070 of it; what is below 0 is 0. The
- * standard wants a dose to name the plan that it is of: DoseSummationType is
- * PLAN, of a plan that nobody has, and DoseComment says that it is a
- * prediction. Fails (ERR_DATA) on a grid whose slices are sheared, and on a
- * value that is not finite. The same arguments give the same bytes. */
+ * that the error of a value is at most 1/131070 of it; negative values become
+ * 0. The standard requires a reference to a plan: DoseSummationType is PLAN,
+ * the referenced plan is not there, and DoseComment calls the dose a
+ * prediction. Fails (ERR_DATA) on a grid with sheared slices and on a value
+ * that is not finite. The same arguments give the same bytes. */
 bool dicom_write_dose(const char *path, const Volume *dose, int32_t c,
                       const DicomSeries *source);
 

@@ -3,12 +3,11 @@
  *
  * A structure set names regions and gives each a list of contours: points in
  * mm of the patient, closed polygons in planes of the image they were drawn
- * on. A contour is drawn in the slice that it names or, where it names none, in
- * the slice in whose plane it lies. A contour between two slices is an error,
- * since its slice would be a guess; a contour beyond the first or the last
- * slice is left out.
- * Contours are filled by the rule of contour.h; regions become labels like the
- * segments of a SEG. */
+ * on. ContourImageSequence names the slice of a contour; without it the plane
+ * of the contour decides. A contour between two slices is an error, since its
+ * slice would be a guess; a contour beyond the first or the last slice is left
+ * out. Contours are filled by the rule of contour.h; regions become labels like
+ * the segments of a SEG. */
 #include "contour.h"
 #include "dicom_file.h"
 #include "dicom_roi.h"

@@ -97,8 +97,8 @@ static bool check_tiles(const Walk *w, const DicomHeader *h)
     if (h->frames > 1 || dicom_class_enhanced(h->sop_class)) return true;
     int tiles = tiles_said(w);
     const char *word = type_word(w, words);
-    // private elements are often removed, or kept when the tiles were parted:
-    // then a picture as small as what was sampled is one of them
+    // Anonymising removes private elements, and tools that split a mosaic keep
+    // them. A picture of the size of AcquisitionMatrix is one tile.
     if (tiles == 1 || (!tiles && !word) || is_one_tile(w, h)) return true;
     char number[24] = "several";
     if (tiles) snprintf(number, sizeof number, "%d", tiles);

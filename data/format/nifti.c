@@ -321,7 +321,8 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
         out->voxels.dim = n;
         out->voxels.type = type;
         memcpy(out->affine, affine, sizeof affine);
-        // a copy that was interrupted shows at its end; what looks so is read
+        // An interrupted copy has a wrong size. Such a file is decoded whole,
+        // which tells a cut file from one with several gzip members.
         const uint64_t bytes = (uint64_t)numel(n) * (uint64_t)how.type.bytes;
         if (ends_as_declared(voxels, (uint64_t)h->vox_offset + bytes))
             return true;

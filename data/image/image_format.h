@@ -69,7 +69,8 @@ typedef bool ImagePixels(const ImageFile *f, void *out);
 ImageLook png_look, jpeg_look, bmp_look, tiff_look;
 ImagePixels png_pixels, jpeg_pixels, bmp_pixels, tiff_pixels;
 
-/* The packed pixels of a PNG, whose chunks were walked, can hold its rows. */
+/* Fails (ERR_DATA) where the IDAT chunks of a PNG are too small for its rows:
+ * deflate packs at most GZIP_MOST bytes into one. */
 bool png_holds_rows(const ImageFile *f);
 
 /* Strip or tile i of a TIFF, as the file says it. */

@@ -69,8 +69,9 @@ static bool decode(Run *r, const ImageFile *f, uint8_t *out)
     return true;
 }
 
-/* libjpeg takes what the system gives, and the system gives more than it has:
- * so what is large is asked of mem.h first, and given back untouched. */
+/* libjpeg calls malloc, which succeeds beyond the memory of the machine (Linux
+ * overcommits). So the coefficients are allocated by mem.h first, which checks
+ * the room, and freed untouched. */
 static bool has_room(size_t bytes)
 {
     void *p = mem_pages(bytes);

@@ -88,7 +88,7 @@ static void passes_of(const ImageFile *f, Passes *p)
     }
 }
 
-/* All rows must fit into what is packed before anything is taken for them. */
+/* Checked before memory for the rows is allocated. */
 bool png_holds_rows(const ImageFile *f)
 {
     Passes p;

@@ -29,9 +29,9 @@ typedef struct Search {
     /* images, mask, dose: no series of the scan is called so, so that the name
      * may be a modality */
     bool modality[MAX_CHANNELS + 2];
-    /* What was left out: that of the scan, studies or whole patients that lack
-     * a series, and with skip_damaged those of which no case can be made; room
-     * for one a series. */
+    /* Files and studies that are left out: those of the scan, studies or whole
+     * patients that lack a series, and with skip_damaged studies that make no
+     * case. Room for one a series. */
     DicomLeftOut *left_out;
     int left_outs;
     const char *given_up; /* why, of the first of these, or NULL */
