@@ -86,11 +86,16 @@ static bool pass_over(DatasetStore *store, const char *name, const char *below)
 static bool leave_out(DatasetStore *store, const char *path)
 {
     const int n = store->left_outs;
-    DicomLeftOut *list = ARENA_NEW(&store->mem, DicomLeftOut, n + 1);
     const char *text = arena_strdup(&store->mem, err_text());
+    DicomLeftOut *list = (DicomLeftOut *)store->left_out;
     path = arena_strdup(&store->mem, path);
-    if (!list || !text || !path) return false;
-    if (n) memcpy(list, store->left_out, (size_t)n * sizeof *list);
+    if (!text || !path) return false;
+    // the list is full at each power of two
+    if (!(n & (n - 1))) {
+        list = ARENA_NEW(&store->mem, DicomLeftOut, n ? 2 * n : 1);
+        if (!list) return false;
+        if (n) memcpy(list, store->left_out, (size_t)n * sizeof *list);
+    }
     list[n] = (DicomLeftOut){DICOM_LEFT_DAMAGED, path, text, NULL};
     store->left_out = list, store->left_outs = n + 1;
     return true;
