@@ -40,6 +40,13 @@ const char *path_tail(const char *path)
     return slash ? slash + 1 : path;
 }
 
+DIR *folder_open(const char *path)
+{
+    DIR *dir = access(path, X_OK) ? NULL : opendir(path);
+    if (!dir) file_fails(errno, "%s: cannot open folder", path);
+    return dir;
+}
+
 /* The folder that `path` lies in, in memory of our own; NULL with a reason. */
 static char *folder_of(const char *path)
 {

@@ -10,6 +10,7 @@
 #ifndef SEG_FILE_H
 #define SEG_FILE_H
 #include "mem.h"
+#include <dirent.h>
 
 /* -- reading -------------------------------------------------------------- */
 
@@ -71,6 +72,10 @@ bool file_mkdirs(const char *path);
 
 /* Bytes that this user may still write where `path` lies or would lie. */
 bool file_room(const char *path, uint64_t *bytes);
+
+/* Opens a folder to list its files. NULL with the reason, also where this user
+ * may read the names but open none of the files (no right to search). */
+DIR *folder_open(const char *path);
 
 /* The last part of a path, by its text alone: "" where that ends in '/'. */
 const char *path_tail(const char *path);

@@ -80,9 +80,8 @@ static bool add_left_out(List *list, DicomLeftOutKind kind, const char *path,
 // names in a folder, sorted; *names is the caller's to free
 static bool list_folder(const char *path, Arena *scratch, List *names)
 {
-    // without the right to search, names can be read and no file
-    DIR *dir = access(path, X_OK) ? NULL : opendir(path);
-    if (!dir) return file_fails(errno, "%s: cannot open folder", path);
+    DIR *dir = folder_open(path);
+    if (!dir) return false;
     bool ok = false;
     for (;;) {
         // readdir tells an error from the end by errno alone

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { FOLDER_DEPTH = 32, KEY_MAX = 1024 };
 
@@ -120,14 +119,11 @@ static bool collect(Files *f, DatasetStore *store, const char *path,
     const Above here = {st.st_dev, st.st_ino, up};
     for (; up; up = up->up)
         if (up->device == here.device && up->inode == here.inode) return true;
-    // without the right to search, names can be read and no file
-    DIR *dir = access(path, X_OK) ? NULL : opendir(path);
+    DIR *dir = folder_open(path);
     bool ok = false;
-    if (!dir) {
-        file_fails(errno, "%s: cannot open folder", path);
+    if (!dir)
         return depth && f->lenient && err_kind() == ERR_DATA &&
                leave_out(store, path);
-    }
     for (;;) {
         errno = 0;
         const struct dirent *e = readdir(dir);

@@ -53,12 +53,8 @@ static int l_list(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     DIR **box = new_object(L, "seg.dir", sizeof *box);
-    *box = opendir(path);
-    // names alone are no use: without the right to search no file opens
-    if (!*box || access(path, X_OK)) {
-        file_fails(errno, "%s: cannot open folder", path);
-        return raise_error(L);
-    }
+    *box = folder_open(path);
+    if (!*box) return raise_error(L);
     lua_newtable(L);
     struct dirent *e;
     for (lua_Integer i = 1; (errno = 0, e = readdir(*box));) {
