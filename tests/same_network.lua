@@ -100,6 +100,20 @@ t.test("what changes no output is not refused", function()
   says(commands(script)[3] .. " --size 31", 0, "predict --bundle")
 end)
 
+t.test("a network that is deeper than calls may be nested", function()
+  local function tape(layers, slope)
+    local lines = { "input x 1 1 1 1 4 0 0 0" }
+    for i = 1, layers do
+      lines[i + 1] = string.format("leaky_relu - %d slope=%s", i - 1, i == layers and slope or 0.1)
+    end
+    return table.concat(lines, "\n") .. "\nroot " .. layers
+  end
+  local ok, why = pcall(require("seg.same_network").check, "w",
+                        { graph = tape(300000, 0.1), outputs = "y" }, tape(300000, 0.2), "y")
+  local says = "output y: leaky_relu slope=0.1 there, leaky_relu slope=0.2 here"
+  t.check(not ok and tostring(why):find(says, 1, true), tostring(why))
+end)
+
 t.test("training begins from weights of another network", function()
   says(changed("nn.leaky_relu(h)", "nn.tanh(h)") .. out .. " --weights " .. run, 0, "done:")
 end)

@@ -83,22 +83,29 @@ end
 -- ... }. Branches that a script builds in another order come out alike, and dropout, which
 -- changes nothing but in training and in draws, is passed over.
 local function steps_of(tape, root, loose)
-  local list, place = {}, {}
-  local function visit(number)
-    if number < 0 then return -1 end
-    if place[number] then return place[number] end
-    local node, at = tape.nodes[number], {}
-    if dropouts[node.op] then
-      place[number] = visit(node.operands[1])
-      return place[number]
+  local list, place, stack = {}, { [-1] = -1 }, { root }
+  -- by a list of our own: a network may be deeper than calls may be nested
+  while stack[1] do
+    local number = stack[#stack]
+    local node, at, ready = tape.nodes[number], {}, true
+    -- the first operand that is wanted comes to lie on top
+    for i = #node.operands, 1, -1 do
+      at[i] = place[node.operands[i]]
+      if not at[i] then
+        stack[#stack + 1], ready = node.operands[i], false
+      end
     end
-    for i, operand in ipairs(node.operands) do at[i] = visit(operand) end
-    list[#list + 1] = { words = words_of(node, loose), operands = table.concat(at, ","),
-                        node = node }
-    place[number] = #list
-    return #list
+    if ready then
+      stack[#stack] = nil
+      if not place[number] and dropouts[node.op] then
+        place[number] = at[1]
+      elseif not place[number] then
+        list[#list + 1] = { words = words_of(node, loose), operands = table.concat(at, ","),
+                            node = node }
+        place[number] = #list
+      end
+    end
   end
-  visit(root)
   return list
 end
 
