@@ -15,6 +15,8 @@ local util = require "seg.util"
 local sys, fail = core.sys, util.fail
 local M = {}
 
+local SHOWN = 3 -- files that a note names
+
 local is_nifti = core.data.nifti_is_name
 
 -- Whether a file that `test` accepts lies in a folder or below it; hidden ones, as a Mac
@@ -118,16 +120,10 @@ local function dicom_folder(path, asked)
     .. "folder, * is any text), or predict = { image = NAME } in the recipe", true)
 end
 
--- The first files of a folder, as "are a.txt, b.png, ...".
-local function what_is_in(path)
-  local list = util.files_below(path, function() return true end, true, {})
-  return (#list == 1 and "is " or "are ") .. util.first_of(list, 3)
-end
-
 -- An error of the DICOM reader, or where it found none at all: what these weights read, and
 -- what the file or folder is instead.
-local function say_what_is_read(path, source, why)
-  local file = sys.stat(path).kind == "file"
+local function say_what_is_read(path, asked, why)
+  local file, source, all = sys.stat(path).kind == "file", asked.source, asked.all
   if not why:find(file and "dicom: not DICOM:" or "dicom: no DICOM image here", 1, true) then
     error(why, 0)
   end
@@ -138,8 +134,9 @@ local function say_what_is_read(path, source, why)
          .. "with them", path, what == "image" and "a picture" or what and "a file " .. what
          or "neither NIfTI nor DICOM", reads)
   end
-  fail("data", "--in %s: neither NIfTI nor DICOM images in it, and the weights read %s; there %s; "
-       .. "fix: give the folder with the images", path, reads, what_is_in(path))
+  fail("data", "--in %s: neither NIfTI nor DICOM images in it, and the weights read %s; there %s "
+       .. "%s; fix: give the folder with the images", path, reads, #all == 1 and "is" or "are",
+       util.first_of(all, SHOWN))
 end
 
 -- A NIfTI file or a folder with NIfTI files, else DICOM. Of a folder with both, as
@@ -159,7 +156,7 @@ local function scans(path, asked)
   asked.foreign = source.kind ~= "dicom"
   local ok, set, kind = pcall(dicom_folder, path, asked)
   local why = not ok and set or select(2, pcall(set.dataset, set))
-  if type(why) == "string" then say_what_is_read(path, source, why) end
+  if type(why) == "string" then say_what_is_read(path, asked, why) end
   return set, kind
 end
 
@@ -506,13 +503,12 @@ local WORDS = { NIfTI = "NIfTI file", image = "image", [".npy"] = ".npy file",
                 [".npz"] = ".npz file", DICOM = "DICOM" }
 -- What is read of a folder, by the kind of results: that, and how it is called.
 local READ = { nifti = "NIfTI", dicom = "DICOM", images = "image", npy = ".npy" }
-local SHOWN = 3 -- of what is left out, in a note
 
--- What of the folder of --in is of another format than what is read there. -> { NIfTI = paths,
--- ..., DICOM = folders }
-local function of_other_formats(path, kind)
+-- What of `all` files in the folder of --in is of another format than what is read there.
+-- -> { NIfTI = paths, ..., DICOM = folders }
+local function of_other_formats(path, kind, all)
   local found, opened = {}, {}
-  for _, name in ipairs(util.files_below(path, function() return true end, true, {})) do
+  for _, name in ipairs(all) do
     local what, place = file_kind.of(name), name
     if not what and kind ~= "dicom" then
       place = name:match("^(.*)/[^/]*$") or "."
@@ -546,7 +542,7 @@ local function add_left_out(path, set, kind, asked)
               util.plural(#lacking, "study or patient", "studies or patients"),
               util.first_of(lacking, SHOWN))
   end
-  local others = READ[kind] and of_other_formats(path, kind) or {}
+  local others = READ[kind] and of_other_formats(path, kind, asked.all) or {}
   for _, what in ipairs(util.sorted_keys(others)) do
     local names = others[what]
     for _, name in ipairs(names) do
@@ -569,10 +565,12 @@ function M.open(path, r, wanted, meta, weights)
   local stat = sys.stat(path)
   if not stat then fail("data", "--in %s: there is no such file or folder", path) end
   local function any() return true end
-  if stat.kind == "folder" and #util.files_below(path, any, true, {}) == 0 then
+  local all = stat.kind == "folder" and util.files_below(path, any, true, {}) or {}
+  if stat.kind == "folder" and #all == 0 then
     fail("data", "--in %s is empty; fix: give the folder with the images", path)
   end
   local asked = asked_of(r, wanted, meta, weights)
+  asked.all = all
   if asked.before and stat.kind == "folder" then say_before(asked) end
   local made = asked.source.made
   local read = made and open[made.kind] or function() return scans(path, asked) end
