@@ -116,10 +116,10 @@ local function source(kind, more, open)
         root = root()
         where.root = root
       end
-      return open_patients(kind, root, o, function(...)
-        local args = table.pack(...)
-        local function opened() return open_or_say(kind, open, table.unpack(args, 1, args.n)) end
-        local ds = set.of_folder(where, "no study has the", opened)
+      return open_patients(kind, root, o, function(folder, how)
+        local ds = set.of_folder(where, "no study has the", function()
+          return open_or_say(kind, open, folder, how)
+        end)
         where.left_out = ds:left_out()
         if not where.quiet then say_left_out(where.left_out) end
         return ds
