@@ -10,6 +10,9 @@ function M.is_locked(why)
   return why:find(": Permission denied", 1, true) ~= nil
 end
 
+-- What to do about such a file or folder.
+M.unlock = "read access for this user (chmod or chown, by its owner)"
+
 -- Calls say(damaged, text) for every file of ds:left_out() that is damaged, for the first
 -- `most` of each kind that is no image, and for how many more there are of a kind. Studies
 -- that are not taken for what they lack were asked for so, by skip_unmatched.

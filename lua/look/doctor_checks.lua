@@ -63,9 +63,6 @@ local function kind_of(text)
   return "files", kinds[#kinds]
 end
 
--- What to do about a file that may be whole and cannot be opened.
-local UNLOCK = "read access for this user (chmod or chown, by its owner)"
-
 -- Every field that could not be loaded, of this kind. A mask is loaded on the grid of its
 -- image: what is wrong with that one is said once.
 local function add_faults(context, add, wanted)
@@ -80,7 +77,7 @@ local function add_faults(context, add, wanted)
         local said, fix = parts_of(sets.advised(case.part.set.source, field.fault), case.key)
         add("error", { case = case, said = said, found = field.name .. " " .. kind[3],
                        said_fix = fix,
-                       fix = leftovers.is_locked(field.fault) and UNLOCK or kind[4] })
+                       fix = leftovers.is_locked(field.fault) and leftovers.unlock or kind[4] })
       end
     end
   end
@@ -127,7 +124,7 @@ check("files", function(context, add)
         add("error", { said = said, said_fix = fix,
                        found = locked and "a file or folder cannot be opened"
                                or "a file is damaged",
-                       fix = locked and UNLOCK or "fetch it again" })
+                       fix = locked and leftovers.unlock or "fetch it again" })
       end
       local said, fix = parts_of(o.why)
       local number = o.why:find("must be a number", 1, true)

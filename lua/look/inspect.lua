@@ -433,7 +433,7 @@ function M.command(path)
   end
   local file, why = io.open(path, "rb")
   if not file and leftovers.is_locked(why) then
-    util.fail("data", "%s; fix: read access for this user (chmod or chown, by its owner)", why)
+    util.fail("data", "%s; fix: %s", why, leftovers.unlock)
   end
   if file then file:close() end
   local kind = file_kind.of(path)
