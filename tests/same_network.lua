@@ -110,8 +110,8 @@ t.test("a network that is deeper than calls may be nested", function()
   end
   local ok, why = pcall(require("seg.same_network").check, "w",
                         { graph = tape(300000, 0.1), outputs = "y" }, tape(300000, 0.2), "y")
-  local says = "output y: leaky_relu slope=0.1 there, leaky_relu slope=0.2 here"
-  t.check(not ok and tostring(why):find(says, 1, true), tostring(why))
+  local part = "output y: leaky_relu slope=0.1 there, leaky_relu slope=0.2 here"
+  t.check(not ok and tostring(why):find(part, 1, true), tostring(why))
 end)
 
 t.test("training begins from weights of another network", function()
