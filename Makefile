@@ -55,17 +55,19 @@ NVCC := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) \
           $(shell command -v nvcc 2>/dev/null))
 endif
 VERSION := $(or $(shell sed -n 's/^\#define SEG_VERSION "\(.*\)".*/\1/p' \
-             engine/segengine.h 2>/dev/null),0.0.0)
+             engine/api/segengine.h 2>/dev/null),0.0.0)
 
 # -- sources and objects ------------------------------------------------------
-C_SRC := $(wildcard engine/*.c engine/check/*.c cpu/*.c data/*.c data/*/*.c)
-C_SRC := $(filter-out data/dicom/dicom$(if $(filter 1,$(DICOM)),_none).c \
+C_SRC := $(wildcard engine/*/*.c cpu/*.c cpu/conv/*.c cpu/lib/*.c cpu/ops/*.c data/*.c \
+           data/*/*.c)
+C_SRC := $(filter-out $(if $(filter 1,$(DICOM)),data/dicom/dcmtk_none.c) \
+           engine/ranks/mpi_module.c \
            data/image/tiff_$(if $(filter 1,$(TIFF)),none,pixels).c,$(C_SRC))
 CC_SRC := $(if $(filter 1,$(DICOM)),$(wildcard data/dicom/*.cc))
 LUA_C := $(wildcard lua/bind/*.c)
 LUA_L := $(filter-out %.d.lua,$(wildcard lua/*.lua lua/*/*.lua))
-CU    := $(if $(NVCC),$(wildcard cuda/*.cu))
-CUDA_C := $(if $(CU),$(wildcard cuda/*.c))
+CU    := $(if $(NVCC),$(wildcard cuda/*/*.cu))
+CUDA_C := $(if $(CU),$(wildcard cuda/*/*.c))
 REF   := $(wildcard cpu/ref/*.c)
 SIMD  := $(wildcard cpu/simd/*.c)
 ISAS  := $(if $(filter x86_64,$(MACHINE)),avx512 avx2) \
@@ -104,7 +106,8 @@ COMMON := $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -pthread \
             -fno-omit-frame-pointer) \
           $(if $(CI),$(if $(SAN),,-Werror)) \
           -ffile-prefix-map=$(CURDIR)/= -MMD -MP
-INC    := -Iengine -Icpu -Idata $(patsubst %/,-I%,$(wildcard data/*/)) \
+# quoted headers are named from the top of the tree
+INC    := -I. \
           $(if $(OWN),-isystem $(OWN)/include \
             -isystem $(OWN)/include/$(MULTIARCH))
 DEF    := -D_XOPEN_SOURCE=700 -DSEG_DICOM=$(DICOM) -DSEG_TIFF=$(TIFF) \
@@ -220,13 +223,13 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	  $(DEST)$(libdir)/pkgconfig $(DEST)$(share)/scripts
 	install $(PROGRAM) $(DEST)$(prefix)/bin/segengine
 	$(if $(wildcard $(MPI_MODULE)),install $(MPI_MODULE) $(DEST)$(libdir))
-	install -m 644 engine/segengine.h $(DEST)$(prefix)/include
+	install -m 644 engine/api/segengine.h $(DEST)$(prefix)/include
 	install -m 644 $(BUILD)/libsegengine.a $(DEST)$(libdir)
 	install $(BUILD)/libsegengine.so $(DEST)$(libdir)/libsegengine.so.0
 	ln -sf libsegengine.so.0 $(DEST)$(libdir)/libsegengine.so
 	sed -e 's|@prefix@|$(prefix)|' -e 's|@libdir@|$(libdir)|' \
 	  -e 's|@version@|$(VERSION)|' -e 's|@private@|$(STATIC_LIBS)|' \
-	  engine/segengine.pc.in > $(DEST)$(libdir)/pkgconfig/segengine.pc
+	  engine/api/segengine.pc.in > $(DEST)$(libdir)/pkgconfig/segengine.pc
 	install -m 644 scripts/*.lua $(DEST)$(share)/scripts
 	install -m 644 lua/types/*.d.lua $(DEST)$(share)
 	$(if $(MAN),install -d $(DEST)$(man1) && \
@@ -279,10 +282,10 @@ $(PROGRAM): $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
 
 # The program as a build without CUDA has it, of the objects of this build:
 # tests/startup.sh compares the two.
-CUDA_KNOWN := engine/backend.o lua/bind/system.o
+CUDA_KNOWN := engine/backend/backend.o lua/bind/system.o
 $(BUILD)/no_cuda/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(subst -DSEG_CUDA,,$(COMPILE)) -Ilua -isystem $(LUA_INC) -c -o $@ $<
+	$(subst -DSEG_CUDA,,$(COMPILE)) -isystem $(LUA_INC) -c -o $@ $<
 $(BUILD)/no_cuda/segengine: $(BUILD)/lua/main.o \
     $(CUDA_KNOWN:%=$(BUILD)/no_cuda/%) \
     $(filter-out $(BUILD)/cuda/% $(CUDA_KNOWN:%=$(BUILD)/%),$(LUA_OBJ) $(LIB_OBJ))
@@ -290,9 +293,9 @@ $(BUILD)/no_cuda/segengine: $(BUILD)/lua/main.o \
 
 # The one thing that knows an MPI; the program opens it when a launcher has
 # started it.
-$(MPI_MODULE): engine/mpi/ranks.c engine/thread.c engine/ranks_module.h \
-    engine/thread.h
-	$(call SHOW,link)$(MPICC) -std=c11 -Iengine $(WARN) $(CWARN) -O2 -g \
+$(MPI_MODULE): engine/ranks/mpi_module.c engine/base/thread.c engine/ranks/ranks_module.h \
+    engine/base/thread.h
+	$(call SHOW,link)$(MPICC) -std=c11 -I. $(WARN) $(CWARN) -O2 -g \
 	  -D_POSIX_C_SOURCE=200809L -pthread -fPIC -fvisibility=hidden -shared -o $@ \
 	  $(filter %.c,$^)
 
@@ -308,7 +311,7 @@ $(BUILD)/tests/run: $(TEST_OBJ) $(BUILD)/tests/objects.a
 # those of operators and what runs them: no library but the C library's
 KERNEL_TESTS := given half judge net ops% plan_random precision rig rng run \
                 session simd% unshared
-$(BUILD)/tests/kernels.a: $(filter-out $(BUILD)/engine/segengine%,\
+$(BUILD)/tests/kernels.a: $(filter-out $(BUILD)/engine/api/%,\
     $(filter $(BUILD)/engine/% $(BUILD)/cpu/%,$(LIB_OBJ)))
 	@rm -f $@ && mkdir -p $(@D)
 	$(call SHOW,link)$(AR) qcs $@ $^
@@ -332,7 +335,7 @@ $(REPLAYS): %: %.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/tests/fuzz/objects.a
 
 # The static library is one object in which only what the public header
 # declares is still global.
-$(BUILD)/exports: engine/segengine.h
+$(BUILD)/exports: engine/api/segengine.h
 	@mkdir -p $(@D)
 	@sed -n 's/^SEG_API.*[ *]\(seg_[a-z_]*\)(.*/\1/p' $< > $@
 
@@ -376,23 +379,22 @@ $(BUILD)/%.o: %.c $(BUILD)/settings
 
 $(BUILD)/lua/%.o: lua/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(COMPILE) -Ilua -isystem $(LUA_INC) -c -o $@ $<
+	$(COMPILE) -isystem $(LUA_INC) -c -o $@ $<
 
 $(BUILD)/cuda/%.o: cuda/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(COMPILE) -Icuda -isystem $(dir $(NVCC))../include \
-	  -c -o $@ $<
+	$(COMPILE) -isystem $(dir $(NVCC))../include -c -o $@ $<
 
 $(BUILD)/lua/embedded.c: lua/embed.sh $(LUA_L)
 	@mkdir -p $(@D)
 	$(call SHOW,link)sh lua/embed.sh $(LUA_L) > $@.new && mv $@.new $@
 
 $(BUILD)/lua/embedded.o: $(BUILD)/lua/embedded.c $(BUILD)/settings
-	$(COMPILE) -Ilua -c -o $@ $<
+	$(COMPILE) -c -o $@ $<
 
 $(BUILD)/tests/%.o: tests/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(COMPILE) -Itests -c -o $@ $<
+	$(COMPILE) -c -o $@ $<
 
 $(BUILD)/cpu/ref/double/%.o: cpu/ref/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -420,7 +422,7 @@ CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
           $(if $(filter all,$(GPUS)),$(GPUS_ALL),$(GPUS))),\
           $(shell $(NVCC) --list-gpu-code)))$(CODES)
 # a * b + c rounds twice, as on the host; kernels that fuse say fmaf
-CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_LINES) -Iengine -Icuda -DSEG_CUDA \
+CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_LINES) -I. -DSEG_CUDA \
          $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
 # with CI, what the compilers said and the PTX are kept for tests/cuda_ptx.sh,
@@ -437,7 +439,6 @@ $(BUILD)/tests/gpu/%: tests/gpu/%.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,link)$(CU_ALL) -o $@ $<
 # ... and one in C, of the program's own objects
-$(BUILD)/tests/gpu/sweep.o: COMPILE += -Icuda
 $(BUILD)/tests/gpu/sweep: $(BUILD)/tests/gpu/sweep.o $(BUILD)/tests/objects.a
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
 $(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings

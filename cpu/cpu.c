@@ -4,14 +4,14 @@
  * there is nothing to wait for. The tables come from the rows of ops.def; a
  * row's `cpu` column says whether `cpu` runs the plain loops in float or a fast
  * kernel. */
-#include "backend.h"
-#include "bf16.h"
-#include "kernels.h"
-#include "pool.h"
-#include "simd.h"
-#include "strip.h"
-#include "then.h"
-#include "winograd.h"
+#include "cpu/conv/bf16.h"
+#include "cpu/conv/winograd.h"
+#include "cpu/fusion.h"
+#include "cpu/lib/kernels.h"
+#include "cpu/lib/simd.h"
+#include "cpu/lib/thread_pool.h"
+#include "cpu/lib/window.h"
+#include "engine/backend/backend.h"
 #include <string.h>
 
 /* Backend.threads: what open() would take for `wanted`; <= 0 is "as many as
@@ -182,7 +182,7 @@ const Backend backend_ref = {
     .blend = ref_blend,
     .sum_squares = ref_sum_squares,
 #define OP(name, in, shape, grad, keep, sp, ...) KERNELS(ref, name, grad, sp)
-#include "ops.def"
+#include "engine/graph/ops.def"
 };
 
 const Backend backend_plain = {
@@ -195,7 +195,7 @@ const Backend backend_plain = {
     .blend = cpu_blend,
     .sum_squares = cpu_sum_squares,
 #define OP(name, in, shape, grad, keep, sp, ...) KERNELS(plain, name, grad, sp)
-#include "ops.def"
+#include "engine/graph/ops.def"
 };
 
 /* cpu/ref in float, or a kernel of the same name in cpu/. */
@@ -219,5 +219,5 @@ const Backend backend_cpu = {
     .convert = cpu_convert,
 #define OP(name, in, shape, grad, keep, sp, flags, bound, row, ...) \
     KERNELS(PATH_##row, name, grad, sp)
-#include "ops.def"
+#include "engine/graph/ops.def"
 };

@@ -3,7 +3,7 @@
  * A sorted list of distinct numbers that stops growing at its limit; a mask
  * has few values in long runs, so looking through the list is cheap, and it is
  * only done for files that are about to be refused. */
-#include "label.h"
+#include "data/label.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

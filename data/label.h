@@ -1,9 +1,9 @@
 /* label.h -- values of a mask: what number a stored one stands for, and those
  * that nobody declared, for the message about them: all of them at once, so
  * that the recipe is mended in one go. */
-#ifndef SEG_LABEL_H
-#define SEG_LABEL_H
-#include "mem.h"
+#ifndef SEG_DATA_LABEL_H
+#define SEG_DATA_LABEL_H
+#include "engine/base/mem.h"
 
 /* More different ones than this are no labels but an image. */
 enum { STRANGERS_MAX = 20 };

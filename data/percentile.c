@@ -1,5 +1,5 @@
 /* percentile.c -- see percentile.h. */
-#include "percentile.h"
+#include "data/percentile.h"
 #include <math.h>
 #include <stdlib.h>
 

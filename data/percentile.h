@@ -1,6 +1,6 @@
 /* percentile.h -- order statistics of doubles. */
-#ifndef SEG_PERCENTILE_H
-#define SEG_PERCENTILE_H
+#ifndef SEG_DATA_PERCENTILE_H
+#define SEG_DATA_PERCENTILE_H
 #include <stdint.h>
 
 /* Sort so that they go up; none is NaN. */

@@ -5,7 +5,7 @@
  * index a in mm. The extents of a grid change in few ways: every function
  * here that makes a grid states which point of space it keeps in place and
  * works out the new origin from that, so that no half voxel is ever lost. */
-#include "volume.h"
+#include "data/volume.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

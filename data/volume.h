@@ -6,9 +6,9 @@
  * LPS (x to the patient's left, y to posterior, z to superior) in mm, as in
  * DICOM. No path drops the affine: each step that changes the grid returns
  * the affine of the new grid. Voxel centres are at integer indices. */
-#ifndef SEG_VOLUME_H
-#define SEG_VOLUME_H
-#include "tensor.h"
+#ifndef SEG_DATA_VOLUME_H
+#define SEG_DATA_VOLUME_H
+#include "engine/graph/tensor.h"
 
 typedef enum Unit {
     UNIT_NONE,  /* arbitrary intensity */

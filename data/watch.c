@@ -1,9 +1,9 @@
 /* watch.c -- see watch.h. One lock, held for moments only; the telling is done
  * without it, as a terminal may be slow too. */
-#include "watch.h"
-#include "clock.h"
-#include "mem.h"
-#include "thread.h"
+#include "data/watch.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
 #include <pthread.h>
 #include <stdio.h>
 

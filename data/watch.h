@@ -3,9 +3,9 @@
  * Each thread says what it is at; a thread of the watch's own looks from time
  * to time, and tells of those that have been at one thing for `patience_s`,
  * again each time that passes. For files on a disk that does not answer. */
-#ifndef SEG_WATCH_H
-#define SEG_WATCH_H
-#include "crew.h"
+#ifndef SEG_DATA_WATCH_H
+#define SEG_DATA_WATCH_H
+#include "data/parallel_for.h"
 #include <stdbool.h>
 
 typedef struct Watch Watch;

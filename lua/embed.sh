@@ -1,11 +1,11 @@
 #!/bin/sh
 # embed.sh FILE.lua ... -- prints the C table of embedded Lua sources that
-# lua/embed.h declares, one row a file, the name without folder and ending.
+# lua/bind/embed.h declares, one row a file, the name without folder and ending.
 set -eu
 
 cat <<'END'
 /* Made by lua/embed.sh; edit the .lua files instead. */
-#include "embed.h"
+#include "lua/bind/embed.h"
 #include <stddef.h>
 
 END

@@ -3,9 +3,9 @@
  * Everything a user types is read by lua/cli.lua; here is only what Lua
  * cannot do for itself: the state, where `require` looks, what happens to an
  * error at the very end, the exit code. */
-#include "bind/bind.h"
-#include "embed.h"
-#include "thread.h"
+#include "engine/base/thread.h"
+#include "lua/bind/bind.h"
+#include "lua/bind/embed.h"
 #include <errno.h>
 #include <fcntl.h>
 #ifdef __GLIBC__

@@ -50,7 +50,7 @@ if [ -z "${SEG_SOAK:-}" ]; then
     finish
 fi
 
-all=$(sed -n 's/^OP( *\([a-z_0-9]*\).*/\1/p' engine/ops.def)
+all=$(sed -n 's/^OP( *\([a-z_0-9]*\).*/\1/p' engine/graph/ops.def)
 step "the table has rows" test -n "$all"
 for set in neon portable; do
     # shellcheck disable=SC2086  # one argument a row

@@ -1,7 +1,7 @@
 /* affine.c -- tests of turning, scaling and moving a sample. */
-#include "made.h"
-#include "rng.h"
-#include "test.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 
 enum { MOST = 9 * 9 * 9 * 2 };
 

@@ -2,10 +2,10 @@
  *
  * A Python script writes files into a folder, with a list of what they hold
  * and the numbers themselves (peer_index.py). */
-#include "file.h"
-#include "mat.h"
-#include "npz.h"
-#include "test.h"
+#include "data/format/mat.h"
+#include "data/format/npz.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 

@@ -1,9 +1,9 @@
 /* augment.c -- tests of the random changes of samples: what is drawn, and what
  * is done with it. */
-#include "crc32c.h"
-#include "made.h"
-#include "rng.h"
-#include "test.h"
+#include "engine/base/crc32c.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 
 /* ---- augmentation ------------------------------------------------------- */
 

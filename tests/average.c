@@ -1,9 +1,9 @@
 /* average.c -- averages of weights, running statistics taken anew, and what a
  * checkpoint makes of both. */
-#include "checkpoint.h"
-#include "given.h"
-#include "net.h"
-#include "rng.h"
+#include "engine/base/rng.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 /* Element i of parameter q in a block. */
 static double element(Net *n, int q, ParamBlock block, int64_t i)

@@ -1,14 +1,14 @@
 /* batches.c -- the same batches, byte for byte, however they are made: with any
  * number of workers, kept in memory, in part, in a file or not at all. One data
  * set of each kind, with every random change that suits it. */
-#include "dataset_list.h"
-#include "loader.h"
-#include "made.h"
-#include "npy.h"
-#include "phantom.h"
-#include "picture.h"
-#include "rng.h"
-#include "test.h"
+#include "data/dataset/dataset_list.h"
+#include "data/format/npy.h"
+#include "data/image/picture.h"
+#include "data/loader/loader.h"
+#include "data/phantom/phantom.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <sys/stat.h>
 #include <unistd.h>
 

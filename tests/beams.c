@@ -1,6 +1,6 @@
 /* beams.c -- the rays of nine beams through targets whose shadows are known. */
-#include "beams.h"
-#include "test.h"
+#include "data/datasets/beams.h"
+#include "tests/test.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* beside.c -- convolutions that read the two operands of a concat where they
  * are: the bits of a concat before them, where that is not done, what it
  * saves. Random networks are in plan_random.c. */
-#include "direct.h"
-#include "plan_inside.h"
-#include "rig.h"
+#include "engine/plan/no_winograd.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/rig.h"
 
 /* What else wants the operands, and what does not learn. */
 enum {

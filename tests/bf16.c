@@ -1,10 +1,10 @@
 /* bf16.c -- numbers of 16 bits on the CPU: copies, the kernels that multiply
  * pairs of them, and a network that is trained with them. The suites of the
  * operators (ops.c) and large ones (simd.c) run in this precision, too. */
-#include "dice.h"
-#include "net.h"
-#include "precision.h"
-#include "simd.h"
+#include "cpu/lib/simd.h"
+#include "engine/graph/precision.h"
+#include "tests/dice.h"
+#include "tests/net.h"
 #include <math.h>
 #include <string.h>
 

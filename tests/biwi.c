@@ -1,8 +1,8 @@
 /* BIWI: poses by the formulas, calibrations, runs of depths; refusals. */
-#include "biwi.h"
-#include "file.h"
-#include "rng.h"
-#include "test.h"
+#include "data/datasets/biwi.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 
 #define HALF_TURN 180
 static const double degree = 3.14159265358979323846 / HALF_TURN;

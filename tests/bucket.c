@@ -1,10 +1,10 @@
 /* bucket.c -- tests of batches of samples of like length. */
-#include "bucket.h"
-#include "dataset_list.h"
-#include "loader.h"
-#include "made.h"
-#include "npy.h"
-#include "test.h"
+#include "data/loader/bucket.h"
+#include "data/dataset/dataset_list.h"
+#include "data/format/npy.h"
+#include "data/loader/loader.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* bundle.c -- rows of a bundle that are longer than any that this program
  * writes. What else may be wrong with them is in tests/export.lua and
  * tests/fuzz/bundle.c. */
-#include "segengine_inside.h"
-#include "test.h"
+#include "engine/api/segengine_inside.h"
+#include "tests/test.h"
 
 enum { TEXT = 1 << 18 };
 

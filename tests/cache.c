@@ -1,8 +1,8 @@
 /* cache.c -- prepared volumes that are made by several threads at a time, with
  * memory for one. */
-#include "cache.h"
-#include "clock.h"
-#include "test.h"
+#include "data/preprocess/cache.h"
+#include "engine/base/clock.h"
+#include "tests/test.h"
 #include <pthread.h>
 
 enum { ITEMS = 8, THREADS = 4 };

@@ -1,8 +1,8 @@
 /* change.c -- tests of the random changes that the host does: formulas, ranges
  * of what is drawn, and that no strength changes no bit. */
-#include "made.h"
-#include "rng.h"
-#include "test.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 
 enum { MOST = 40 * 40 * 3 };
 

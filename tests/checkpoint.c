@@ -2,9 +2,9 @@
  *
  * conv (2 -> 3 channels, 3x3), batch norm, mse: weights whose order differs
  * between memory and file, running statistics, and both moments of AdamW. */
-#include "checkpoint.h"
-#include "file.h"
-#include "test.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -2,9 +2,9 @@
  *
  * No network is needed for that: the files have one tensor and the metadata
  * that a checkpoint has. */
-#include "checkpoint.h"
-#include "file.h"
-#include "net.h"
+#include "engine/base/file.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "tests/net.h"
 #include <unistd.h>
 
 enum { PATHS = 512 };

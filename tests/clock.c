@@ -1,6 +1,6 @@
 /* clock.c -- tests of seconds and of waits that go by them. */
-#include "clock.h"
-#include "test.h"
+#include "engine/base/clock.h"
+#include "tests/test.h"
 
 typedef struct Bell {
     pthread_mutex_t lock;

@@ -1,7 +1,7 @@
 /* components.c -- pieces and holes of labels, against scipy.ndimage. */
-#include "components.h"
-#include "golden/components_golden.h"
-#include "test.h"
+#include "data/metrics/components.h"
+#include "tests/golden/components_golden.h"
+#include "tests/test.h"
 #include <string.h>
 
 enum { MOST = 16 * 12 * 10 };

@@ -1,11 +1,11 @@
 /* condition.c -- bounds where float itself is off: condition.h, and that
  * neither a chaotic recurrence nor a row that is almost constant excuses a
  * mistake. */
-#include "check/condition.h"
-#include "check/node.h"
-#include "check/suite.h"
-#include "given.h"
-#include "net.h"
+#include "engine/check/condition.h"
+#include "engine/check/node.h"
+#include "engine/check/suite.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 TEST(condition_room_is_by_element)
 {

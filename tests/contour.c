@@ -1,8 +1,8 @@
 /* contour.c -- polygons into voxels: areas, holes, edges that are shared, and
  * shapes that come back from their own outline. */
-#include "contour.h"
-#include "rng.h"
-#include "test.h"
+#include "data/dicom/polygon.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 enum { H = 60, W = 70, PLANE = H * W, MOST = 4 * PLANE };

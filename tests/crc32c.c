@@ -1,6 +1,6 @@
 /* crc32c.c -- the published vectors, and both ways against each other. */
-#include "crc32c.h"
-#include "test.h"
+#include "engine/base/crc32c.h"
+#include "tests/test.h"
 
 TEST(crc32c_vectors)
 {

@@ -1,7 +1,7 @@
 /* crew.c -- tests of threads that take items in order. */
-#include "crew.h"
-#include "err.h"
-#include "test.h"
+#include "data/parallel_for.h"
+#include "engine/base/err.h"
+#include "tests/test.h"
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>

@@ -40,7 +40,7 @@ compiled() {
     kept=$tmp/kept codes=compute_80
     rm -rf "$kept" && mkdir "$kept" || return 1
     for gpu in $gpus; do codes="$codes,sm_$gpu"; done
-    "$NVCC" -std=c++17 -O3 -fmad=false -Iengine -Icuda -DSEG_CUDA \
+    "$NVCC" -std=c++17 -O3 -fmad=false -I. -DSEG_CUDA \
         -gencode "arch=compute_80,code=[$codes]" -Xptxas -v --keep \
         --keep-dir "$kept" -fatbin -o "$tmp/fatbin" "$1" > "$kept/said" 2>&1
 }
@@ -75,14 +75,14 @@ registers() {
 for gpu in $gpus; do
     step "nvcc knows sm_$gpu" sh -c "$NVCC --list-gpu-code | grep -qx sm_$gpu"
 done
-for file in cuda/*.cu; do
+for file in cuda/*/*.cu; do
     step "$file, compiled" compiled "$file"
     step "$file, a word of the compilers" silent
     step "$file, a float atomic" no_float_atomics
     step "$file, a spill" no_spills
     case $file in
-    cuda/tile* | cuda/few.cu | cuda/entrance.cu | cuda/gateway.cu | \
-        cuda/exit*.cu | cuda/twin.cu)
+    cuda/conv/igemm_tile* | cuda/conv/head.cu | cuda/conv/first.cu | \
+        cuda/conv/small_cin.cu | cuda/conv/upconv_head* | cuda/conv/dgrad_wgrad.cu)
         step "$file, registers" registers 128
         ;;
     esac

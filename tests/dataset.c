@@ -1,8 +1,8 @@
 /* dataset.c -- tests of data sets from memory, of loading, and of splits. */
-#include "dataset.h"
-#include "made.h"
-#include "split.h"
-#include "test.h"
+#include "data/dataset/dataset.h"
+#include "data/dataset/split.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 TEST(dataset_is_sorted_by_key)

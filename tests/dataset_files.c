@@ -1,11 +1,11 @@
 /* dataset_files.c -- tests of data sets made from NIfTI and DICOM folders. */
-#include "file.h"
-#include "loader.h"
-#include "made.h"
-#include "mosaic.h"
-#include "nifti.h"
-#include "split.h"
-#include "test.h"
+#include "data/dataset/split.h"
+#include "data/format/nifti.h"
+#include "data/loader/loader.h"
+#include "data/metrics/stitch.h"
+#include "engine/base/file.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>

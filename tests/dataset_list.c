@@ -1,10 +1,10 @@
 /* dataset_list.c -- cases named one by one: files by readers, numbers, lengths.
  */
-#include "dataset_list.h"
-#include "loader.h"
-#include "made.h"
-#include "npy.h"
-#include "test.h"
+#include "data/dataset/dataset_list.h"
+#include "data/format/npy.h"
+#include "data/loader/loader.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

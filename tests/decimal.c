@@ -1,7 +1,7 @@
 /* decimal: reading as strtod does, printing that reads back. */
-#include "decimal.h"
-#include "rng.h"
-#include "test.h"
+#include "data/format/decimal.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 #include <locale.h>
 #include <stdlib.h>
 

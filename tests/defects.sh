@@ -92,7 +92,8 @@ rows() {
 
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-strings data/*.c data/*/*.c data/dicom/*.cc engine/*.c lua/*.c lua/*/*.c lua/*.lua lua/*/*.lua > "$tmp/strings"
+# shellcheck disable=SC2046  # one argument a file
+strings $(find data engine lua -name '*.c' -o -name '*.cc' -o -name '*.lua') > "$tmp/strings"
 strings tests/*.c tests/*.lua > "$tmp/said"
 awk '{ print FILENAME "\t" $0 }' tests/*.sh tests/*.py >> "$tmp/said"
 grep -o '^TEST([a-z0-9_]*' tests/*.c | sed 's/:TEST(/ /' > "$tmp/tests"

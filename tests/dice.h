@@ -1,9 +1,9 @@
 /* dice.h -- random shapes and numbers for tests, the same in every run. */
 #ifndef SEG_TEST_DICE_H
 #define SEG_TEST_DICE_H
-#include "mem.h"
-#include "rng.h"
-#include "test.h"
+#include "engine/base/mem.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 
 /* A few numbers in lo .. hi, one after the other. */
 typedef struct Dice {

@@ -1,9 +1,9 @@
 /* dicom_charset.c -- texts of DICOM in every character set of the standard as
  * UTF-8; bytes and texts are those of pydicom and of PS3.5, annexes H to K. */
-#include "dicom_charset.h"
-#include "dicom_kit.h"
-#include "dicom_make.h"
-#include "utf8.h"
+#include "data/dicom/charset.h"
+#include "engine/base/utf8.h"
+#include "tests/dicom_kit.h"
+#include "tests/dicom_make.h"
 #include <iconv.h>
 
 // iconv of a machine without its modules knows no letters of two bytes

@@ -1,8 +1,8 @@
 /* dicom_contour.c -- structure sets: contours in planes of any direction land
  * on the voxels they were drawn around; what cannot be placed is refused. */
-#include "dataset.h"
-#include "dicom_damage.h"
-#include "dicom_desk.h"
+#include "data/dataset/dataset.h"
+#include "tests/dicom_damage.h"
+#include "tests/dicom_desk.h"
 #include <stdlib.h>
 
 static const double small[] = {9.5, 8.5, 13.5, 8.5, 13.5, 11.5, 9.5, 11.5};

@@ -1,8 +1,8 @@
 /* dicom_contour_place.c -- which slice a contour is of: the one that it names,
  * or the one in whose plane it lies; and which region by its number. */
-#include "dicom_desk.h"
-#include "dicom_file.h"
-#include "dicom_stack.h"
+#include "data/dicom/file.h"
+#include "data/dicom/stack.h"
+#include "tests/dicom_desk.h"
 
 TEST(dicom_contour_lies_in_its_slice_to_a_tolerance)
 {

@@ -1,7 +1,7 @@
 /* dicom_damage.c -- see dicom_damage.h. */
-#include "dicom_damage.h"
-#include "dicom_kit.h"
-#include "dicom_walk.h"
+#include "tests/dicom_damage.h"
+#include "data/dicom/parse.h"
+#include "tests/dicom_kit.h"
 #include <stdlib.h>
 
 /* Values that elements get, as long as they were; '\1': the byte repeated. */

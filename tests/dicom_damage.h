@@ -1,7 +1,7 @@
 /* dicom_damage.h -- one file, damaged in every place in turn. */
 #ifndef SEG_DICOM_DAMAGE_H
 #define SEG_DICOM_DAMAGE_H
-#include "dicom.h"
+#include "data/dicom/dicom.h"
 
 /* Loads what the test is about and frees it again; false with a reason. */
 typedef bool DamageLoad(void *ctx);

@@ -4,8 +4,8 @@
  * series of four slices is written, IM0002.dcm (or all files) is damaged, and
  * the reason must be exactly "PATH: dicom: TEXT". Accepted oddities must
  * leave exactly that as a note. */
-#include "dicom_kit.h"
-#include "dicom_walk.h"
+#include "data/dicom/parse.h"
+#include "tests/dicom_kit.h"
 #include <sys/stat.h>
 
 // ---- the file ---------------------------------------------------------------

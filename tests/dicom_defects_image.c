@@ -2,8 +2,8 @@
  *
  * Rows 31 to 72 of the table of defects: pixels, rescaling, the geometry of
  * series; see dicom_defects.c. */
-#include "dicom_kit.h"
-#include "dicom_walk.h"
+#include "data/dicom/parse.h"
+#include "tests/dicom_kit.h"
 
 // ---- pixels -----------------------------------------------------------------
 

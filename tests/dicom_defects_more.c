@@ -1,7 +1,7 @@
 /* dicom_defects_more.c -- words beside the 72 rows of the table of defects:
  * structure, compressed pixels, and what lies together in a folder; see
  * dicom_defects.c. */
-#include "dicom_make.h"
+#include "tests/dicom_make.h"
 #include <sys/stat.h>
 
 // ---- structure --------------------------------------------------------------

@@ -1,6 +1,6 @@
 /* dicom_desk.c -- see dicom_desk.h. */
-#include "dicom_desk.h"
-#include "contour.h"
+#include "tests/dicom_desk.h"
+#include "data/dicom/polygon.h"
 
 void desk_set_up(Desk *d, const char *name, const double (*affine)[4])
 {

@@ -2,7 +2,7 @@
  * and contours on it. */
 #ifndef SEG_DICOM_DESK_H
 #define SEG_DICOM_DESK_H
-#include "dicom_make.h"
+#include "tests/dicom_make.h"
 
 enum { D = 5, H = 12, W = 14, PLANE = H * W };
 

@@ -1,8 +1,8 @@
 /* dicom_dose.c -- RT dose: values in Gy, planes placed by their offsets in both
  * ways of writing them, and the field "dose" of a data set. */
-#include "dataset.h"
-#include "dicom_damage.h"
-#include "dicom_make.h"
+#include "data/dataset/dataset.h"
+#include "tests/dicom_damage.h"
+#include "tests/dicom_make.h"
 #include <stdlib.h>
 
 enum { D = 4, H = 6, W = 7, PLANE = H * W };

@@ -1,10 +1,10 @@
 /* dicom_encoding.c -- how writers encode what the standard wants otherwise:
  * sequences with VR UN, values of odd length, bytes behind pixels, padding and
  * fragments of JPEG streams. All of it is read as the same values. */
-#include "dicom_file.h"
-#include "dicom_frames.h"
-#include "dicom_kit.h"
-#include "dicom_make.h"
+#include "data/dicom/file.h"
+#include "data/dicom/frames.h"
+#include "tests/dicom_kit.h"
+#include "tests/dicom_make.h"
 
 enum { ITEM = 8, PIXEL_HEADER = 12 };
 

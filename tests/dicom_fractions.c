@@ -1,6 +1,6 @@
 /* dicom_fractions.c -- probabilities as a SEG: written, read back, valid. */
-#include "dicom_kit.h"
-#include "dicom_tag.h"
+#include "data/dicom/tag.h"
+#include "tests/dicom_kit.h"
 #include <math.h>
 #include <stdlib.h>
 

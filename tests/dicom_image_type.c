@@ -1,8 +1,8 @@
 /* dicom_image_type.c -- files that have the place of a slice and are none: what
  * is refused, what is noted, and what looks alike and is an ordinary slice. */
-#include "dicom_kit.h"
-#include "dicom_make.h"
-#include "dicom_tag.h"
+#include "data/dicom/tag.h"
+#include "tests/dicom_kit.h"
+#include "tests/dicom_make.h"
 
 static void set_type(KitFile *f, const char *type)
 {

@@ -1,5 +1,5 @@
-#include "dicom_kit.h"
-#include "dicom_walk.h"
+#include "tests/dicom_kit.h"
+#include "data/dicom/parse.h"
 #include <sys/stat.h>
 
 void kit_volume(Volume *v, int d, int h, int w, bool tilted_axes)

@@ -1,8 +1,8 @@
 /* dicom_kit.h -- for tests of DICOM: a small series, and ways to damage it. */
 #ifndef SEG_DICOM_KIT_H
 #define SEG_DICOM_KIT_H
-#include "dicom.h"
-#include "test.h"
+#include "data/dicom/dicom.h"
+#include "tests/test.h"
 
 /* Values 0 .. 4095 that differ everywhere, 1 x 2 x 3 mm, origin (-5,7,11),
  * oblique when `tilted_axes`. */

@@ -1,8 +1,8 @@
 /* dicom_label.c -- segmentation objects that others write: fractions kept or
  * cut, and label maps. */
-#include "dataset.h"
-#include "dicom_damage.h"
-#include "dicom_make.h"
+#include "data/dataset/dataset.h"
+#include "tests/dicom_damage.h"
+#include "tests/dicom_make.h"
 #include <stdlib.h>
 
 enum { D = 4, H = 5, W = 6, PLANE = H * W };

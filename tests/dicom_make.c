@@ -1,4 +1,4 @@
-#include "dicom_make.h"
+#include "tests/dicom_make.h"
 #include <stdarg.h>
 #include <stdlib.h>
 

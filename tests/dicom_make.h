@@ -3,8 +3,8 @@
  * undefined length. */
 #ifndef SEG_DICOM_MAKE_H
 #define SEG_DICOM_MAKE_H
-#include "dicom_header.h"
-#include "dicom_kit.h"
+#include "data/dicom/header.h"
+#include "tests/dicom_kit.h"
 
 typedef struct Make {
     uint8_t *bytes;

@@ -1,9 +1,9 @@
 /* dicom_multi.c -- enhanced multi-frame images: read as the same slices in
  * single files are, in any order of frames; refused where frames are not one
  * stack. */
-#include "dataset.h"
-#include "dicom_damage.h"
-#include "dicom_make.h"
+#include "data/dataset/dataset.h"
+#include "tests/dicom_damage.h"
+#include "tests/dicom_make.h"
 #include <stdlib.h>
 
 static const int turned[] = {3, 0, 4, 1, 2};

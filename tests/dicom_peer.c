@@ -1,8 +1,8 @@
 /* dicom_peer.c -- DICOM as pydicom and gdcm see it: what they write, as we read
  * it; what we write, as they read it; and real files of Debian's pydicom, read
  * or refused as tests/dicom_real.csv says. */
-#include "dicom_kit.h"
-#include "dicom_tag.h"
+#include "data/dicom/tag.h"
+#include "tests/dicom_kit.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 /* dicom_real.c -- series from real scanners and real patients, when there. */
-#include "dicom.h"
-#include "test.h"
+#include "data/dicom/dicom.h"
+#include "tests/test.h"
 #include <sys/stat.h>
 
 // the folder of a data set, or the end of the test

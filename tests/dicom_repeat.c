@@ -1,7 +1,7 @@
 /* dicom_repeat.c -- several images at one position: the message says what they
  * differ in, and what to keep. */
-#include "dicom_kit.h"
-#include "dicom_tag.h"
+#include "data/dicom/tag.h"
+#include "tests/dicom_kit.h"
 
 /* What differs between the first and the second of each position. */
 typedef struct Difference {

@@ -1,8 +1,8 @@
 /* dicom_rounded.c -- positions with few decimals: the regular grid through the
  * first and the last slice is taken, by all readers and writers alike; slices
  * that are missing, or of another spacing, are still found. */
-#include "dicom_kit.h"
-#include "dicom_tag.h"
+#include "data/dicom/tag.h"
+#include "tests/dicom_kit.h"
 
 /* `n` slices `step` mm apart along the normal, with so many decimals. */
 typedef struct Rounded {

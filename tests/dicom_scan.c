@@ -1,6 +1,6 @@
 /* dicom_scan.c -- what a folder may hold beside images, and files that are no
  * longer what they were when the folder was scanned. */
-#include "dicom_make.h"
+#include "tests/dicom_make.h"
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* dicom_seg.c -- masks: pairing of ordinary series, segmentation objects. */
-#include "dicom_damage.h"
-#include "dicom_kit.h"
-#include "dicom_tag.h"
+#include "data/dicom/tag.h"
+#include "tests/dicom_damage.h"
+#include "tests/dicom_kit.h"
 #include <stdlib.h>
 
 // labels 1 and 2 in the middle slices of a kit volume

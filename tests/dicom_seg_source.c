@@ -1,11 +1,11 @@
 /* dicom_seg_source.c -- a SEG beside its source: each frame names the slice it
  * lies on, pixel on pixel, also where dicom_load straightened the stack. */
-#include "dicom_file.h"
-#include "dicom_group.h"
-#include "dicom_header.h"
-#include "dicom_kit.h"
-#include "dicom_make.h"
-#include "dicom_stack.h"
+#include "data/dicom/file.h"
+#include "data/dicom/group.h"
+#include "data/dicom/header.h"
+#include "data/dicom/stack.h"
+#include "tests/dicom_kit.h"
+#include "tests/dicom_make.h"
 
 static const char *const names[] = {"tumour", "spleen"};
 

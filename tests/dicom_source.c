@@ -1,11 +1,11 @@
 /* dicom_source.c -- DICOM named file by file in a list of cases, and masks of
  * other formats on it: a NIfTI drawn on the slices lands on the same voxels
  * whatever its order of axes. */
-#include "dataset_list.h"
-#include "dicom_make.h"
-#include "made.h"
-#include "npy.h"
-#include "stamp.h"
+#include "data/dataset/dataset_list.h"
+#include "data/format/npy.h"
+#include "data/preprocess/cache_key.h"
+#include "tests/dicom_make.h"
+#include "tests/made.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 /* dicom_text.c -- names of segments: what a SEG can hold, in which character
  * set, and what is refused. */
-#include "dicom_text.h"
-#include "dicom_kit.h"
-#include "dicom_tag.h"
+#include "data/dicom/tag.h"
+#include "data/dicom/text.h"
+#include "tests/dicom_kit.h"
 #include <stdlib.h>
 
 // a series, a mask with two labels on its grid, and where a SEG goes

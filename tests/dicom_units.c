@@ -1,7 +1,7 @@
 /* dicom_units.c -- MONOCHROME1: what it does to values with a unit (nothing),
  * to grey (inverts it) and to labels (nothing). */
-#include "dicom_kit.h"
-#include "dicom_tag.h"
+#include "data/dicom/tag.h"
+#include "tests/dicom_kit.h"
 
 enum { VOXELS = KIT_SLICES * KIT_H * KIT_W };
 

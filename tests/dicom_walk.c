@@ -1,8 +1,8 @@
 /* dicom_walk.c -- the pure parts: numbers, the walker, slices in space, and
  * what happens when memory runs out. */
-#include "dicom_frames.h"
-#include "dicom_kit.h"
-#include "dicom_stack.h"
+#include "data/dicom/frames.h"
+#include "data/dicom/stack.h"
+#include "tests/dicom_kit.h"
 
 TEST(dicom_decimals)
 {

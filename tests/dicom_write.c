@@ -1,8 +1,8 @@
 /* dicom_write.c -- what is written comes back, in every transfer syntax. */
-#include "dicom_damage.h"
-#include "dicom_frames.h"
-#include "dicom_kit.h"
-#include "dicom_tag.h"
+#include "data/dicom/frames.h"
+#include "data/dicom/tag.h"
+#include "tests/dicom_damage.h"
+#include "tests/dicom_kit.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -1,10 +1,10 @@
 /* direct.c -- who is told that convolutions sum as they stand: every call of a
  * plan or those of some layers, from PlanSpec, SessionSpec or a bundle. What
  * Winograd's sums are is not asked here. */
-#include "direct.h"
-#include "plan_inside.h"
-#include "rig.h"
-#include "segengine_inside.h"
+#include "engine/api/segengine_inside.h"
+#include "engine/plan/no_winograd.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/rig.h"
 
 /* Convolutions among the calls; each is told `direct`, or each is not. */
 static int convolutions(const Plan *p, bool direct)

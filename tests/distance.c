@@ -1,13 +1,13 @@
 /* distance.c -- distances to sets of voxels and of surfaces, ROC curves, dose:
  * against brute force, and against numpy and scipy (measure_golden.h). */
-#include "distance.h"
-#include "dvh.h"
-#include "golden/measure_golden.h"
-#include "percentile.h"
-#include "rng.h"
-#include "roc.h"
-#include "surface.h"
-#include "test.h"
+#include "data/metrics/distance.h"
+#include "data/metrics/dvh.h"
+#include "data/metrics/roc.h"
+#include "data/metrics/surface.h"
+#include "data/percentile.h"
+#include "engine/base/rng.h"
+#include "tests/golden/measure_golden.h"
+#include "tests/test.h"
 
 enum { D = 9, H = 20, W = 17, N = D * H * W };
 static const Dims grid = {1, D, H, W, 1};

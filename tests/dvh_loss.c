@@ -1,8 +1,8 @@
 /* dvh_loss.c -- the loss of dose-volume histograms, beyond what ops.c checks:
  * by hand, as PyTorch has it, and what the later versions of its users got
  * wrong: that every sample counts, and a structure that is missing does not. */
-#include "given.h"
-#include "golden/ops_golden.h"
+#include "tests/given.h"
+#include "tests/golden/ops_golden.h"
 
 static const double one = 1;
 

@@ -1,9 +1,9 @@
 /* elastic.c -- tests of smooth random displacements, and that looking up by
  * rows is the plain definition. */
-#include "change_inside.h"
-#include "made.h"
-#include "rng.h"
-#include "test.h"
+#include "data/augment/augment_inside.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 
 enum { MOST = 11 * 13 * 17 * 2 };
 

@@ -1,10 +1,10 @@
 /* embed_model.c -- the public face, in-process: what training saved runs in
  * another program with the same bits, and what a caller gets wrong is a
  * reason. tests/embed.c does it from outside, through the library. */
-#include "checkpoint.h"
-#include "file.h"
-#include "net.h"
-#include "segengine.h"
+#include "engine/api/segengine.h"
+#include "engine/base/file.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "tests/net.h"
 #include <pthread.h>
 #include <stdlib.h>
 

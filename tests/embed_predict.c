@@ -1,9 +1,9 @@
 /* embed_predict.c -- seg_predict_file in-process: what it leaves behind when
  * there is no memory. What it gives is compared by tests/export.lua. */
-#include "checkpoint.h"
-#include "net.h"
-#include "nifti.h"
-#include "segengine.h"
+#include "data/format/nifti.h"
+#include "engine/api/segengine.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "tests/net.h"
 
 enum { PATHS = 512 };
 

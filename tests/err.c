@@ -1,6 +1,6 @@
 /* err.c -- reasons: bounded, one per thread, from the outside in. */
-#include "err.h"
-#include "test.h"
+#include "engine/base/err.h"
+#include "tests/test.h"
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,13 +1,13 @@
 /* face: rendered heads and the angles, landmarks and files that belong to
  * them. */
-#include "face.h"
-#include "face_write.h"
-#include "file.h"
-#include "image.h"
-#include "mat.h"
-#include "mat_write.h"
-#include "rng.h"
-#include "test.h"
+#include "data/phantom/face.h"
+#include "data/format/mat.h"
+#include "data/format/mat_write.h"
+#include "data/image/image.h"
+#include "data/phantom/face_write.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -36,7 +36,7 @@ for _, line in ipairs { "--help", "scripts/brain_unet.lua --help",
   help[#help + 1] = select(2, t.program(line))
 end
 help = table.concat(help, "\n")
-for _, name in ipairs(t.lines("ls lua/types/*.d.lua data/prepare/steps.def")) do
+for _, name in ipairs(t.lines("ls lua/types/*.d.lua data/steps/steps.def")) do
   types = types .. t.read(name)
 end
 for _, name in ipairs { "recipes", "runs", "data", "experiments" } do

@@ -3,8 +3,8 @@
  * What needs another user, another limit or another disk runs in a child of
  * fork, which reports by its exit code. */
 #define _GNU_SOURCE // unshare
-#include "file.h"
-#include "test.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 #include <dirent.h>
 #include <sched.h>
 #include <stdlib.h>

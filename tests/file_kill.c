@@ -6,9 +6,9 @@
  * and what is left beside it is cleaned up. Killing at random instants, as a
  * user does, needs no ptrace and comes last. */
 #define _GNU_SOURCE // ptrace
-#include "file.h"
-#include "safetensors.h"
-#include "test.h"
+#include "engine/base/file.h"
+#include "engine/checkpoint/safetensors.h"
+#include "tests/test.h"
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* forge.c -- image files for tests; see forge.h. */
-#include "forge.h"
-#include "test.h"
+#include "tests/forge.h"
+#include "tests/test.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * JPEG comes from libjpeg. A defect is one change to a file that is right. */
 #ifndef SEG_TEST_FORGE_H
 #define SEG_TEST_FORGE_H
-#include "image.h"
+#include "data/image/image.h"
 
 enum { FORGE_ROOM = 1 << 18 };
 

@@ -1,7 +1,7 @@
 /* fused.c -- rows that a plan runs as one: which, what that costs, and who is
  * named. That the bits stay is in plan_random.c, and of each kernel in its
  * suite (opfused_agree). */
-#include "rig.h"
+#include "tests/rig.h"
 
 static const Dims image = {1, 1, 8, 8, 3};
 

@@ -6,9 +6,9 @@
  * values there must be its index: how far they are off is the error in voxels.
  * Files are made byte by byte, and the affine is worked out here, so that no
  * reader or writer is believed. Cubes of a mask go along. */
-#include "dicom_make.h"
-#include "made.h"
-#include "nifti_make.h"
+#include "tests/dicom_make.h"
+#include "tests/made.h"
+#include "tests/nifti_make.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <zlib.h>

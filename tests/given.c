@@ -1,4 +1,4 @@
-#include "given.h"
+#include "tests/given.h"
 #include <stdlib.h>
 
 const char *given_device(size_t i)

@@ -1,8 +1,8 @@
 /* given.h -- an operator run on values that the test itself gives. */
 #ifndef SEG_GIVEN_H
 #define SEG_GIVEN_H
-#include "check/opcase.h"
-#include "test.h"
+#include "engine/check/opcase.h"
+#include "tests/test.h"
 #include <string.h>
 
 /* 0: ref. 1: the fast backend under test, `cpu` or what SEG_TEST_DEVICE names

@@ -1,7 +1,7 @@
 /* graph.c -- the tape: appending, names, ancestors, text there and back. */
-#include "graph.h"
-#include "net.h"
-#include "rng.h"
+#include "engine/graph/graph.h"
+#include "engine/base/rng.h"
+#include "tests/net.h"
 #include <locale.h>
 #include <stdlib.h>
 

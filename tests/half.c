@@ -1,5 +1,5 @@
-#include "half.h"
-#include "test.h"
+#include "tests/half.h"
+#include "tests/test.h"
 #include <string.h>
 
 /* Tensor `from`, or its copy, as floats of what bf16 holds. The memory is the

@@ -7,7 +7,7 @@
  * (tests of what a planner must not change) they round by themselves. */
 #ifndef SEG_HALF_H
 #define SEG_HALF_H
-#include "backend.h"
+#include "engine/backend/backend.h"
 
 Backend half_backend(void);
 #endif

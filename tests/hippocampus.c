@@ -1,9 +1,9 @@
 /* hippocampus.c -- made-up hippocampi: the same for everyone, two parts where
  * anatomy has them, and not found by a threshold. */
-#include "hippocampus.h"
-#include "file.h"
-#include "nifti.h"
-#include "test.h"
+#include "data/phantom/hippocampus.h"
+#include "data/format/nifti.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 
 static Phantom small(int threads)
 {

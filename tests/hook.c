@@ -1,10 +1,10 @@
 /* hook.c -- tests of steps that are functions, with one in C in their place:
  * what they are given, with which draws, how failures are named. */
-#include "hook.h"
-#include "dataset_build.h"
-#include "loader.h"
-#include "made.h"
-#include "test.h"
+#include "data/dataset/dataset_build.h"
+#include "data/loader/loader.h"
+#include "data/steps/user_step.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <string.h>
 #include <time.h>
 

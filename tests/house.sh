@@ -7,38 +7,43 @@ cd "$(dirname "$0")/.." || exit 1
 planted() {
     tree=$tmp/tree
     rm -rf "$tree"
-    mkdir -p "$tree/engine" "$tree/cpu" "$tree/cuda" "$tree/data/format" \
-        "$tree/data/dicom" "$tree/data/change" "$tree/data/load" \
-        "$tree/data/prepare" "$tree/lua/bind"
-    touch "$tree/engine/err.h" "$tree/engine/graph.h" "$tree/engine/plan.h" \
-        "$tree/engine/backend.h" "$tree/engine/tensor.h" "$tree/lua/bind/bind.h" \
-        "$tree/data/volume.h" "$tree/data/prepare/pipeline.h" \
-        "$tree/data/format/npy.h"
+    for header in engine/base/err engine/graph/tensor engine/graph/graph \
+        engine/backend/backend engine/plan/plan data/volume data/format/npy \
+        data/preprocess/pipeline lua/bind/bind; do
+        mkdir -p "$tree/${header%/*}"
+        touch "$tree/$header.h"
+    done
+    mkdir -p "$tree/${1%/*}"
     tests/layers "$tree" > /dev/null || return 1 # clean without the fault
     echo "$2" >> "$tree/$1"
     ! tests/layers "$tree"
 }
-step "a level may not look up" planted engine/err.h '#include "tensor.h"'
-step "kernels and the graph" planted cpu/conv.c '#include "graph.h"'
-step "kernels and the plan" planted cuda/conv.cu '#include "plan.h"'
-step "data and the device" planted data/load/loader.c '#include "backend.h"'
-step "data and kernels" planted data/load/loader.c '#include "../cpu/pool.h"'
-step "formats and pipelines" planted data/format/npy.c '#include "pipeline.h"'
-step "changes and files" planted data/change/blur.c '#include "npy.h"'
-step "Lua outside lua/" planted engine/graph.h '#include <lua.h>'
-step "Lua by its folder" planted data/prepare/step.c '  #  include <lua5.4/lua.h>'
-step "bindings from below" planted engine/plan.h '#include "bind/bind.h"'
+step "a folder may not look up" planted engine/base/err.h \
+    '#include "engine/graph/tensor.h"'
+step "kernels and the graph" planted cpu/conv/conv.c '#include "engine/graph/graph.h"'
+step "kernels and the plan" planted cuda/conv/dispatch.cu '#include "engine/plan/plan.h"'
+step "data and the device" planted data/loader/loader.c '#include "engine/plan/plan.h"'
+step "data and kernels" planted data/loader/loader.c '#include "cpu/lib/thread_pool.h"'
+step "formats and pipelines" planted data/format/npy.c \
+    '#include "data/preprocess/pipeline.h"'
+step "augmentation and preprocessing" planted data/augment/blur.c \
+    '#include "data/preprocess/pipeline.h"'
+step "Lua outside lua/" planted engine/graph/graph.h '#include <lua.h>'
+step "Lua by its folder" planted data/steps/step.c '  #  include <lua5.4/lua.h>'
+step "bindings from below" planted engine/plan/plan.h '#include "lua/bind/bind.h"'
 step "DCMTK outside its file" planted data/format/nifti.c '#include <dcmtk/x.h>'
-step "a file without a level" planted engine/novel.c 'int x;'
-step "a header that is not there" planted cpu/conv.c '#include "none.h"'
+step "a folder without a row" planted engine/novel/novel.c 'int x;'
+step "a header that is not there" planted cpu/conv/conv.c '#include "cpu/conv/none.h"'
+step "a header without its folder" planted data/format/npy.c '#include "npy.h"'
 
 # allowed FILE LINE: and these must pass
 allowed() { ! planted "$1" "$2"; }
-step "downward" allowed engine/plan.h '#include "tensor.h"'
-step "kernels and the backend" allowed cpu/cpu.c '#include "backend.h"'
-step "formats and volumes" allowed data/format/npy.h '#include "volume.h"'
-step "data and its rooms" allowed data/prepare/pipeline.h '#include "npy.h"'
-step "bindings and all" allowed lua/bind/bind.h '#include "plan.h"'
+step "downward" allowed engine/plan/plan.h '#include "engine/graph/tensor.h"'
+step "kernels and the backend" allowed cpu/cpu.c '#include "engine/backend/backend.h"'
+step "formats and volumes" allowed data/format/npy.h '#include "data/volume.h"'
+step "preprocessing and formats" allowed data/preprocess/pipeline.h \
+    '#include "data/format/npy.h"'
+step "bindings and all" allowed lua/bind/bind.h '#include "engine/plan/plan.h"'
 step "Lua in lua/" allowed lua/bind/bind.h '#include <lua.h>'
 
 # all BODY: runs tests/all with a shell script in place of the C tests

@@ -1,8 +1,8 @@
 /* Images: which format a file is, names, limits, turning, memory. */
-#include "image.h"
-#include "file.h"
-#include "forge.h"
-#include "test.h"
+#include "data/image/image.h"
+#include "engine/base/file.h"
+#include "tests/forge.h"
+#include "tests/test.h"
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* JPEG: the kinds that are read, and what is refused, with which words. */
-#include "forge.h"
-#include "test.h"
+#include "tests/forge.h"
+#include "tests/test.h"
 
 static Forge f; // too large for a stack
 

@@ -1,7 +1,7 @@
 /* image_orientation.c -- tests of the other places where a picture says how it
  * was held: XMP packets of PNG, JPEG and TIFF, profiles of ImageMagick. */
-#include "forge.h"
-#include "test.h"
+#include "tests/forge.h"
+#include "tests/test.h"
 #include <stdio.h>
 #include <zlib.h>
 

@@ -1,7 +1,7 @@
 /* Images that Pillow and OpenCV wrote, pixel for pixel as they read them. */
-#include "file.h"
-#include "forge.h"
-#include "test.h"
+#include "engine/base/file.h"
+#include "tests/forge.h"
+#include "tests/test.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* TIFF: what is read, and what is refused, with which words. */
-#include "forge.h"
-#include "test.h"
+#include "tests/forge.h"
+#include "tests/test.h"
 #include <zlib.h>
 
 static Forge f; // too large for a stack

@@ -1,6 +1,6 @@
 /* intensity.c -- how large the voxels of an image are, by hand. */
-#include "intensity.h"
-#include "test.h"
+#include "data/preprocess/intensity.h"
+#include "tests/test.h"
 #include <math.h>
 
 TEST(intensity_by_channel)

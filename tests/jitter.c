@@ -1,8 +1,8 @@
 /* jitter.c -- tests of random brightness, contrast, saturation and hue. */
-#include "change_inside.h"
-#include "made.h"
-#include "rng.h"
-#include "test.h"
+#include "data/augment/augment_inside.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 
 enum { PIXELS = 8 * 9 };
 

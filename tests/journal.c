@@ -1,7 +1,7 @@
 /* journal.c -- tests of values that are put aside on a device: the numbers
  * that reading at once gives, on every device. */
-#include "given.h"
-#include "net.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 /* Passes of batches 3, 1, 3 over a network that is not trained. */
 TEST(journal_has_what_reading_at_once_gives)

@@ -1,7 +1,7 @@
 /* json.c -- trees of JSON: what is read, and what is no JSON. The words alone
  * are tried by the headers of safetensors.c. */
-#include "json.h"
-#include "test.h"
+#include "engine/base/json.h"
+#include "tests/test.h"
 
 TEST(json_values)
 {

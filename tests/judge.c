@@ -1,6 +1,6 @@
 /* judge.c -- tests of compare.h: what passes, what must not. */
-#include "check/compare.h"
-#include "test.h"
+#include "engine/check/compare.h"
+#include "tests/test.h"
 
 static bool near(Bound b, double got, double want, double scale)
 {

@@ -1,8 +1,8 @@
 /* kmeans.c -- points in groups, how well these are apart, and which group of
  * one naming is which of another. */
-#include "kmeans.h"
-#include "rng.h"
-#include "test.h"
+#include "data/metrics/kmeans.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 enum { COUNT = 120, DIM = 7, K = 4 };

@@ -1,7 +1,7 @@
 /* launch_log.c -- what is written down of a step that nobody runs. */
-#include "launch_log.h"
-#include "net.h"
-#include "test.h"
+#include "engine/backend/launch_log.h"
+#include "tests/net.h"
+#include "tests/test.h"
 
 /* Nobody records: nothing is kept, nothing is lost. */
 TEST(launch_log_into_nothing)

@@ -1,5 +1,5 @@
 /* lazy.c -- see lazy.h. */
-#include "lazy.h"
+#include "tests/lazy.h"
 
 static unsigned narrow(const Call *c)
 {

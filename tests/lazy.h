@@ -2,7 +2,7 @@
  * plans that are looked at and never run. */
 #ifndef SEG_LAZY_H
 #define SEG_LAZY_H
-#include "rig.h"
+#include "tests/rig.h"
 
 /* Takes convolutions, norms, relu, maxpool, sigmoid and add in 16 bits. Its
  * convolutions leave norms to others, and they and maxpool see through lenses;

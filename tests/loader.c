@@ -1,10 +1,10 @@
 /* loader.c -- tests of batches: order, threads, resume, errors, ends. */
-#include "loader.h"
-#include "clock.h"
-#include "dataset_build.h"
-#include "made.h"
-#include "rng.h"
-#include "test.h"
+#include "data/loader/loader.h"
+#include "data/dataset/dataset_build.h"
+#include "engine/base/clock.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <stdlib.h>
 #include <time.h>
 

@@ -1,6 +1,6 @@
-#include "made.h"
-#include "rng.h"
-#include "test.h"
+#include "tests/made.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 
 void made_affine(int code, double turn, const double mm[3], double out[4][4])
 {

@@ -1,7 +1,7 @@
 /* made.h -- small made-up volumes and data sets for the tests of data/. */
 #ifndef SEG_MADE_H
 #define SEG_MADE_H
-#include "pipeline.h"
+#include "data/preprocess/pipeline.h"
 
 /* The grid of axis code 0 .. 47 (an order of the patient axes and three signs),
  * voxels of mm[0] x mm[1] x mm[2] along w, h, d, turned by `turn` radians about

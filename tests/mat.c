@@ -1,6 +1,6 @@
 /* mat: variables of every class, order and packing; long ones; files. */
-#include "file.h"
-#include "mat_make.h"
+#include "engine/base/file.h"
+#include "tests/mat_make.h"
 
 TEST(mat_reads_every_class)
 {

@@ -1,5 +1,5 @@
 /* mat: what is refused, with which words. */
-#include "mat_make.h"
+#include "tests/mat_make.h"
 
 /* What may not be stored as what. */
 TEST(mat_stored_types_that_do_not_fit)

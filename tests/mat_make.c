@@ -1,5 +1,5 @@
 /* MATLAB files: tags, small elements, matrices, compressed ones. */
-#include "mat_make.h"
+#include "tests/mat_make.h"
 #include <zlib.h>
 
 void mat_put(MatMaker *m, uint64_t value, int bytes)

@@ -1,8 +1,8 @@
 /* mat_make.h -- MATLAB files made by hand, for the tests of mat. */
 #ifndef SEG_MAT_MAKE_H
 #define SEG_MAT_MAKE_H
-#include "mat.h"
-#include "test.h"
+#include "data/format/mat.h"
+#include "tests/test.h"
 
 enum { MAT_ROOM = 4096 };
 

@@ -1,6 +1,6 @@
 /* mem.c -- checked sizes, the allocator, arenas, injected failures. */
-#include "mem.h"
-#include "test.h"
+#include "engine/base/mem.h"
+#include "tests/test.h"
 #include <pthread.h>
 
 static bool aligned(const void *p)

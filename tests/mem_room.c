@@ -1,7 +1,7 @@
 /* mem_room.c -- what a process may still take: the machine, its control groups,
  * as files of a made-up root say. */
-#include "mem.h"
-#include "test.h"
+#include "engine/base/mem.h"
+#include "tests/test.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -2,8 +2,8 @@
  *
  * Twelve ways in which the two may not fit, as files of a data set: each is
  * refused, and the text names what differs and nothing that does not. */
-#include "dicom_make.h"
-#include "made.h"
+#include "tests/dicom_make.h"
+#include "tests/made.h"
 #include <sys/stat.h>
 
 enum { NW = 8, NH = 8, ND = 7 };

@@ -1,9 +1,9 @@
 /* mosaic.c -- parts put together in a slab: the same bytes as of all parts in
  * one volume that is brought to the grid of the input at once. */
-#include "mosaic.h"
-#include "made.h"
-#include "rng.h"
-#include "test.h"
+#include "data/metrics/stitch.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <math.h>
 #include <string.h>
 

@@ -4,9 +4,9 @@
  * in one way: it sees a changed call (`before`), or what it wrote is changed
  * (`after`). Each must be noticed by the property named beside it. The right
  * kernel between the same wrappers must pass, else nothing is proven. */
-#include "check/opcase.h"
-#include "kernels.h"
-#include "test.h"
+#include "cpu/lib/kernels.h"
+#include "engine/check/opcase.h"
+#include "tests/test.h"
 
 /* Attributes and tensors of a call that a mutant may change. */
 typedef struct Change {

@@ -1,6 +1,6 @@
 /* net.c -- small networks and what to feed them. */
-#include "net.h"
-#include "rng.h"
+#include "tests/net.h"
+#include "engine/base/rng.h"
 
 void net_new(Net *n)
 {

@@ -5,8 +5,8 @@
  * 1 in one Net; extents are in memory order {n, d, h, w, c}. */
 #ifndef SEG_NET_H
 #define SEG_NET_H
-#include "session.h"
-#include "test.h"
+#include "engine/session/session.h"
+#include "tests/test.h"
 
 typedef struct Net {
     Graph g;

@@ -1,8 +1,8 @@
 /* NIfTI: values, geometry and files. */
-#include "file.h"
-#include "gzip.h"
-#include "nifti_make.h"
-#include "test.h"
+#include "data/format/gzip.h"
+#include "engine/base/file.h"
+#include "tests/nifti_make.h"
+#include "tests/test.h"
 #include <sys/stat.h>
 
 TEST(nifti_reads_versions_and_byte_orders)

@@ -1,8 +1,8 @@
 /* NIfTI: what is refused, with which words. */
-#include "file.h"
-#include "gzip.h"
-#include "nifti_make.h"
-#include "test.h"
+#include "data/format/gzip.h"
+#include "engine/base/file.h"
+#include "tests/nifti_make.h"
+#include "tests/test.h"
 
 static const Place cut = {{0, 0}, {0, 0}}; // the size becomes `value`
 static const Place magic = {{344, 0}, {'b', 'b'}};

@@ -1,6 +1,6 @@
 /* nifti_make.c -- see nifti_make.h. */
-#include "nifti_make.h"
-#include "test.h"
+#include "tests/nifti_make.h"
+#include "tests/test.h"
 
 void put(Maker *m, size_t at, char type, double v)
 {

@@ -5,7 +5,7 @@
  * defect is one poke into a valid file. */
 #ifndef SEG_TEST_NIFTI_MAKE_H
 #define SEG_TEST_NIFTI_MAKE_H
-#include "nifti.h"
+#include "data/format/nifti.h"
 
 enum { W = 5, H = 4, D = 3, COUNT = W * H * D, ROOM = 8192 };
 

@@ -1,7 +1,7 @@
 /* nifti_space.c -- tests of where the voxels of a NIfTI file lie: sform and
  * qform, one of them, both, neither. */
-#include "nifti_make.h"
-#include "test.h"
+#include "tests/nifti_make.h"
+#include "tests/test.h"
 #include <math.h>
 
 TEST(nifti_forms)

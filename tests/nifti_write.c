@@ -1,9 +1,9 @@
 /* NIfTI: what is written, as we, nibabel and nifti_tool read it; and what
  * nibabel writes, as we read it. The real scans that a data set holds. */
-#include "file.h"
-#include "nifti_make.h"
-#include "rng.h"
-#include "test.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
+#include "tests/nifti_make.h"
+#include "tests/test.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>

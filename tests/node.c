@@ -1,10 +1,10 @@
 /* node.c -- checks at a network's own extents: single elements are those of
  * ref, a wrong kernel is noticed, and every node of a network makes a case. */
-#include "check/node.h"
-#include "check/sample.h"
-#include "check/suite.h"
-#include "given.h"
-#include "net.h"
+#include "engine/check/node.h"
+#include "engine/check/sample.h"
+#include "engine/check/suite.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 /* Every element of a part against sample_at. */
 static void same_samples(const OpCase *c, const OpValues *in, int operand,

@@ -1,7 +1,7 @@
 /* npy: every type and order, what NumPy writes and reads, and refusals. */
-#include "npy.h"
-#include "file.h"
-#include "test.h"
+#include "data/format/npy.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* npz: archives as NumPy writes them, names, limits, files. */
-#include "file.h"
-#include "npz_make.h"
+#include "engine/base/file.h"
+#include "tests/npz_make.h"
 #include <stdlib.h>
 #include <zlib.h>
 

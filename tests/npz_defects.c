@@ -1,5 +1,5 @@
 /* npz: every way in which an archive can lie, with which words. */
-#include "npz_make.h"
+#include "tests/npz_make.h"
 #include <zlib.h>
 
 /* A number that is changed in one place of the archive of zip_make(). */

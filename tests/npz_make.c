@@ -1,5 +1,5 @@
 /* Zip archives of the kinds that numpy.savez and others write. */
-#include "npz_make.h"
+#include "tests/npz_make.h"
 #include <zlib.h>
 
 void zip_put(Zip *z, uint64_t value, int bytes)

@@ -1,8 +1,8 @@
 /* npz_make.h -- zip archives made by hand, for the tests of npz. */
 #ifndef SEG_NPZ_MAKE_H
 #define SEG_NPZ_MAKE_H
-#include "npz.h"
-#include "test.h"
+#include "data/format/npz.h"
+#include "tests/test.h"
 
 enum { ROOM = 8192, MEMBERS = 4 };
 

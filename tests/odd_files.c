@@ -4,19 +4,19 @@
  *
  * Every attempt runs in a process of its own: it may have to be stopped, give
  * up its rights or have its limits lowered. */
-#include "biwi.h"
-#include "dataset_list.h"
-#include "dicom.h"
-#include "loader.h"
-#include "made.h"
-#include "mat.h"
-#include "npy.h"
-#include "npz.h"
-#include "openkbp.h"
-#include "safetensors.h"
-#include "store.h"
-#include "table.h"
-#include "test.h"
+#include "data/dataset/dataset_list.h"
+#include "data/datasets/biwi.h"
+#include "data/datasets/openkbp.h"
+#include "data/dicom/dicom.h"
+#include "data/format/mat.h"
+#include "data/format/npy.h"
+#include "data/format/npz.h"
+#include "data/format/table.h"
+#include "data/loader/loader.h"
+#include "data/preprocess/store.h"
+#include "engine/checkpoint/safetensors.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -1,9 +1,9 @@
 /* onnx.c -- protocol buffers, byte for byte, and what onnx_save leaves behind
  * when it fails. What the files mean is told by tests/onnx.lua. */
-#include "onnx.h"
-#include "file.h"
-#include "net.h"
-#include "protobuf.h"
+#include "engine/onnx/onnx.h"
+#include "engine/base/file.h"
+#include "engine/onnx/protobuf.h"
+#include "tests/net.h"
 #include <unistd.h>
 
 static void expect_bytes(const Proto *p, const char *want, size_t n)

@@ -1,9 +1,9 @@
 /* OpenKBP: sparse grids and patients, what is refused, what is written; real
  * patients as numpy reads them. */
-#include "openkbp.h"
-#include "file.h"
-#include "rng.h"
-#include "test.h"
+#include "data/datasets/openkbp.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -4,11 +4,11 @@
  * and sizes with what docs/data.md promises.
  *
  * The four patients of validation-pats; with SEG_SOAK all 32. */
-#include "clock.h"
-#include "dataset_list.h"
-#include "loader.h"
-#include "openkbp.h"
-#include "test.h"
+#include "data/dataset/dataset_list.h"
+#include "data/datasets/openkbp.h"
+#include "data/loader/loader.h"
+#include "engine/base/clock.h"
+#include "tests/test.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>

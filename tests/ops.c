@@ -2,8 +2,8 @@
  *
  * One test a row, so that one operator can be tried alone. `SEG_MARGINS=1`
  * prints how much of its bound each suite used. */
-#include "check/suite.h"
-#include "given.h"
+#include "engine/check/suite.h"
+#include "tests/given.h"
 #include <stdlib.h>
 
 enum { GRADIENTS = 10, AGREEMENTS = 50, NARROW = 20 }; // promised for each row
@@ -57,4 +57,4 @@ static void run_row(Op op)
     {                       \
         run_row(OP_##name); \
     }
-#include "ops.def"
+#include "engine/graph/ops.def"

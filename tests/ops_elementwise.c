@@ -1,11 +1,11 @@
 /* ops_elementwise.c -- rows that work element by element or only move
  * numbers, beyond the properties that ops.c checks: numbers worked out by
  * hand or by PyTorch, and what a diverging network must not lose: NaN. */
-#include "given.h"
-#include "golden/ops_golden.h"
-#include "kernels.h"
-#include "pool.h"
-#include "rng.h"
+#include "cpu/lib/kernels.h"
+#include "cpu/lib/thread_pool.h"
+#include "engine/base/rng.h"
+#include "tests/given.h"
+#include "tests/golden/ops_golden.h"
 
 // -- numbers -----------------------------------------------------------------
 

@@ -3,9 +3,9 @@
  * Central differences cannot see a wrong formula whose gradient fits; these
  * numbers can. Operands, shapes and the order of the sums are those of
  * golden/window_golden.py. */
-#include "check/oprun.h"
-#include "golden/window_golden.h"
-#include "test.h"
+#include "engine/check/oprun.h"
+#include "tests/golden/window_golden.h"
+#include "tests/test.h"
 
 /* A case; x in memory order, `rank` of operands 0 and 1 (others vectors). */
 typedef struct Golden {

@@ -3,8 +3,8 @@
  * A table of losses that a person can work out, PyTorch's numbers, and what
  * must not happen: a value that is not finite at extreme logits, a masked
  * element that has a say. */
-#include "given.h"
-#include "golden/ops_golden.h"
+#include "tests/given.h"
+#include "tests/golden/ops_golden.h"
 
 // -- by hand -----------------------------------------------------------------
 

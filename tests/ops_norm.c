@@ -1,5 +1,5 @@
 /* ops_norm.c -- what must not spread in a normalisation, and sums by blocks. */
-#include "given.h"
+#include "tests/given.h"
 
 /* In evaluation the statistics are constants, so a gradient that is not
  * finite stays with its element; sums over the batch must not spread it. */

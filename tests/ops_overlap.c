@@ -1,5 +1,5 @@
 /* ops_overlap.c -- the counts behind the metrics: predicted, true, both. */
-#include "given.h"
+#include "tests/given.h"
 
 enum { MOST = 8 };
 

@@ -1,6 +1,6 @@
 /* ops_pool.c -- who wins in a pool: the first of equals, never padding, NaN;
  * means by blocks. */
-#include "given.h"
+#include "tests/given.h"
 
 /* With ties the backends agree on the winner. */
 TEST(maxpool_ties)

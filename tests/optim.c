@@ -1,10 +1,10 @@
 /* optim.c -- the optimisers: table, numbers of PyTorch, and the two ways an
  * update may go wrong unseen: by the number of threads, and by its blocks. */
-#include "optim.h"
-#include "backend.h"
-#include "given.h"
-#include "golden/optim_golden.h"
-#include "rng.h"
+#include "engine/graph/optim.h"
+#include "engine/backend/backend.h"
+#include "engine/base/rng.h"
+#include "tests/given.h"
+#include "tests/golden/optim_golden.h"
 
 static void *open_device(const Backend *be, int threads)
 {

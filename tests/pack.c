@@ -1,8 +1,8 @@
 /* pack.c -- volumes in few bytes: which form they get, and that every number
  * comes back. */
-#include "pack.h"
-#include "rng.h"
-#include "test.h"
+#include "data/preprocess/pack.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 #include <string.h>
 
 enum { MOST = 4096 };

@@ -1,6 +1,6 @@
 /* params.c -- names, places in the blocks, starting values. */
-#include "net.h"
-#include "rng.h"
+#include "engine/base/rng.h"
+#include "tests/net.h"
 #include <stdlib.h>
 
 /* conv, norm, conv with bias: trained and running ones interleaved. */

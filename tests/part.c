@@ -1,7 +1,7 @@
 /* part.c -- patches: where they lie, what is drawn, and back to a whole. */
-#include "made.h"
-#include "mosaic.h"
-#include "test.h"
+#include "data/metrics/stitch.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* patients.c -- normalize per = "patient": the numbers of all cases of a
  * patient together, and of nobody else. */
-#include "patients.h"
-#include "dataset_list.h"
-#include "file.h"
-#include "made.h"
-#include "npy.h"
-#include "test.h"
+#include "data/preprocess/patients.h"
+#include "data/dataset/dataset_list.h"
+#include "data/format/npy.h"
+#include "engine/base/file.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

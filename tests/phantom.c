@@ -1,10 +1,10 @@
 /* phantom.c -- made-up patients: the same for everyone, readable as real
  * files are, and not found by a threshold. */
-#include "phantom.h"
-#include "dataset.h"
-#include "file.h"
-#include "scan.h"
-#include "test.h"
+#include "data/phantom/phantom.h"
+#include "data/dataset/dataset.h"
+#include "data/phantom/scan.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>

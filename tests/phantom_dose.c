@@ -1,9 +1,9 @@
 /* phantom_dose.c -- made-up plans: a function of their numbers, with contours
  * that are sometimes missing and a dose that follows them, in the challenge's
  * files. */
-#include "dose.h"
-#include "file.h"
-#include "test.h"
+#include "data/phantom/dose.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 
 static Phantom six(void)
 {

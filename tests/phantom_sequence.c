@@ -1,10 +1,10 @@
 /* phantom_sequence.c -- made-up speech: the same for everyone, of the lengths
  * and files that it says, and its class is in the order alone. */
-#include "crc32c.h"
-#include "file.h"
-#include "npy.h"
-#include "sequence.h"
-#include "test.h"
+#include "data/format/npy.h"
+#include "data/phantom/sequence.h"
+#include "engine/base/crc32c.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 enum { SPEAKERS = 8, TAKES = 8, CLASSES = 4, FEATURES = 16 };

@@ -1,9 +1,9 @@
 /* picture.c -- what is drawn is where it should be, and a PNG that zlib
  * unpacks to the pixels. */
-#include "picture.h"
-#include "file.h"
-#include "font.h"
-#include "test.h"
+#include "data/image/picture.h"
+#include "data/image/font.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 #include <stdlib.h>
 #include <zlib.h>
 

@@ -1,11 +1,11 @@
 /* pipeline.c -- tests of pipelines: samples, cache, leaks, and the way back. */
-#include "pipeline.h"
-#include "made.h"
-#include "mosaic.h"
-#include "relabel.h"
-#include "rng.h"
-#include "split.h"
-#include "test.h"
+#include "data/preprocess/pipeline.h"
+#include "data/dataset/relabel.h"
+#include "data/dataset/split.h"
+#include "data/metrics/stitch.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* place.c -- buffers with lifetimes: apart, close to the bound, repeatable. */
-#include "place.h"
-#include "rng.h"
-#include "test.h"
+#include "engine/base/rng.h"
+#include "engine/plan/mem_plan.h"
+#include "tests/test.h"
 
 enum { MOST = 400 };
 

@@ -3,8 +3,8 @@
  * The files are put together here byte by byte, so that these tests also run
  * in a build with DICOM=0 (run.c leaves out the tests called dicom_*, which
  * need DCMTK to write their files). */
-#include "dicom_kit.h"
-#include "dicom_tag.h"
+#include "data/dicom/tag.h"
+#include "tests/dicom_kit.h"
 #include <sys/stat.h>
 #include <zlib.h>
 

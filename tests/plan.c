@@ -1,7 +1,7 @@
 /* plan.c -- what a plan drops, refuses, counts and blames. Whether it computes
  * the right thing is in plan_random.c. */
-#include "rig.h"
-#include "rng.h"
+#include "engine/base/rng.h"
+#include "tests/rig.h"
 #include <stdlib.h>
 
 static const Dims image = {1, 1, 8, 8, 2};

@@ -1,7 +1,7 @@
 /* plan_close.c -- which backward calls sum the gradients that they store. What
  * kernels make of that is in tests/emu/close.c. */
-#include "lazy.h"
-#include "plan_inside.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/lazy.h"
 
 /* Calls that close a gradient. Each is the last that adds to it, has room for
  * the sums until they are read, and sees what the lens shows; `own`: it makes

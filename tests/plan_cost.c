@@ -1,7 +1,7 @@
 /* plan_cost.c -- what calls cost and what fills the memory, counted by hand. */
-#include "launch_log.h"
-#include "net.h"
-#include "test.h"
+#include "engine/backend/launch_log.h"
+#include "tests/net.h"
+#include "tests/test.h"
 
 /* The part of node `node` in one direction. */
 static LaunchPart part_of(const LaunchLog *r, int node, bool backward)

@@ -1,8 +1,8 @@
 /* plan_half.c -- the copies in 16 bits that a plan makes: which, how many, how
  * large, how they are named. Whether they live as long as they are read is in
  * plan_random.c. */
-#include "half.h"
-#include "rig.h"
+#include "tests/half.h"
+#include "tests/rig.h"
 
 /* Two convolutions of the image x, one of them twice with the same weight, one
  * of their sum; mean square error. */

@@ -1,7 +1,7 @@
 /* plan_lazy.c -- which norms a plan leaves to those who read. What kernels make
  * of that is in tests/emu/lens.c. */
-#include "lazy.h"
-#include "plan_inside.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/lazy.h"
 #include <string.h>
 
 /* How many calls of a plan are lazy, and how many read through a lens, forward

@@ -1,6 +1,6 @@
 /* plan_long.c -- networks of tens of thousands of layers: appending a layer and
  * planning it takes as long as in a network of hundreds. */
-#include "rig.h"
+#include "tests/rig.h"
 #include <time.h>
 
 enum { FEW = 1000, MANY = 8 * FEW };

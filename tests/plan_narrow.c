@@ -1,7 +1,7 @@
 /* plan_narrow.c -- which values a plan has in 16 bits. What kernels make of
- * them is in engine/check/opnarrow.c, what networks do in tests/emu. */
-#include "plan_inside.h"
-#include "rig.h"
+ * them is in engine/check/ophalf.c, what networks do in tests/emu. */
+#include "engine/plan/plan_inside.h"
+#include "tests/rig.h"
 
 /* Products and activations of both sides, sums, and of a global pool the
  * operand alone. */

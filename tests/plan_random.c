@@ -5,11 +5,11 @@
  * root, gradient and running statistic are those of unshared.h. The pool
  * starts as NaN, so a value that is read before it is written shows, and is
  * as large as plan_bytes says, with a canary behind it. */
-#include "half.h"
-#include "plan_inside.h"
-#include "rig.h"
-#include "rng.h"
-#include "unshared.h"
+#include "engine/base/rng.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/half.h"
+#include "tests/rig.h"
+#include "tests/unshared.h"
 
 /* Random numbers of one network. */
 typedef struct Dice {

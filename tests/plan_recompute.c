@@ -1,8 +1,8 @@
 /* plan_recompute.c -- what a plan drops for its budget: how little memory it
  * comes to, what that costs, what it refuses. That the bits stay is in
  * plan_random.c. */
-#include "direct.h"
-#include "rig.h"
+#include "engine/plan/no_winograd.h"
+#include "tests/rig.h"
 
 /* The same convolution and tanh `length` times, and a loss. */
 static void chain(Net *n, int length)

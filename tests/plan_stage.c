@@ -1,8 +1,8 @@
 /* plan_stage.c -- calls that run a few samples at a time: when, what it saves,
  * and that a plan is whole again afterwards. That all bits are those of the
  * whole batch is in plan_random.c and fused.lua. */
-#include "plan_inside.h"
-#include "rig.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/rig.h"
 
 /* A chain of convolutions of 3x3 from 3 channels to the numbers given, up to 0,
  * for square images; its plan of evaluation. */

@@ -1,7 +1,7 @@
 /* plan_tell.c -- losses whose value is made on the way back. That its bits are
  * those of the forward call is in each loss's suite. */
-#include "lazy.h"
-#include "plan_inside.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/lazy.h"
 
 static bool always(const Call *c)
 {

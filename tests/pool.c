@@ -1,8 +1,8 @@
 /* pool.c -- the thread pool: every task once, no wake-up lost, no nesting. */
 #define _GNU_SOURCE // sched_getaffinity
-#include "pool.h"
-#include "backend.h"
-#include "test.h"
+#include "cpu/lib/thread_pool.h"
+#include "engine/backend/backend.h"
+#include "tests/test.h"
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* precision.c -- rounding to fewer bits, names, and who has what. */
-#include "precision.h"
-#include "net.h"
+#include "engine/graph/precision.h"
+#include "tests/net.h"
 
 TEST(precision_names)
 {

@@ -3,7 +3,7 @@
  * All that it needs was allocated with its plan, and has been touched by the
  * first steps. Memory that a step takes and gives back would come as new pages,
  * which cost a fault and zeros each, every time. */
-#include "net.h"
+#include "tests/net.h"
 #include <sys/resource.h>
 
 enum { WARM = 2, STEPS = 5, BATCH = 2 };

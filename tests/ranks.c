@@ -1,6 +1,6 @@
 /* ranks.c -- processes that train together, against one that trains alone.
  */
-#include "together.h"
+#include "tests/together.h"
 
 // -- sums ---------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 /* rig.c -- a plan over parameters of its own. */
-#include "rig.h"
-#include "rng.h"
+#include "tests/rig.h"
+#include "engine/base/rng.h"
 #include <stdlib.h>
 
 enum { CANARY = 0xA5, PAD = 512, NOTHING = 0xFF };

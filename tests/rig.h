@@ -2,7 +2,7 @@
  * canary. For backends in host memory. */
 #ifndef SEG_RIG_H
 #define SEG_RIG_H
-#include "net.h"
+#include "tests/net.h"
 
 typedef struct Rig {
     Net *net;

@@ -2,8 +2,8 @@
  * relies on: ranges, uniformity, normal moments, permutations, and streams
  * that share no draw. The statistical bounds are five standard errors; the
  * numbers are fixed, so a test passes always or never. */
-#include "rng.h"
-#include "test.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 enum { DRAWS = 200000 };

@@ -1,6 +1,6 @@
 /* run.c -- runs the list of tests that test.h collects. */
-#include "clock.h"
-#include "test.h"
+#include "engine/base/clock.h"
+#include "tests/test.h"
 #include <ftw.h>
 #include <signal.h>
 #include <stdarg.h>

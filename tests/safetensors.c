@@ -2,8 +2,8 @@
  *
  * The files are made in memory: a header, its length in front, some bytes of
  * data behind. */
-#include "safetensors.h"
-#include "test.h"
+#include "engine/checkpoint/safetensors.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 enum { ROOM = 4096 };

@@ -2,9 +2,9 @@
  * that no damage to them goes unseen; and a file that Python wrote.
  *
  * tests/golden/safetensors.py made that file and can read ours. */
-#include "file.h"
-#include "safetensors.h"
-#include "test.h"
+#include "engine/base/file.h"
+#include "engine/checkpoint/safetensors.h"
+#include "tests/test.h"
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>

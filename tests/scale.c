@@ -1,8 +1,8 @@
 /* scale.c -- volumes at another size by filters: PyTorch's numbers, and what
  * must hold along every axis. */
-#include "scale.h"
-#include "made.h"
-#include "test.h"
+#include "data/resample/scale.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <math.h>
 #include <string.h>
 

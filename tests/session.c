@@ -1,7 +1,7 @@
 /* session.c -- steps: what they change, and what leaves everything alone. */
-#include "given.h"
-#include "net.h"
-#include "rng.h"
+#include "engine/base/rng.h"
+#include "tests/given.h"
+#include "tests/net.h"
 #include <stdlib.h>
 
 /* Writable value of a node of a plan in host memory. */

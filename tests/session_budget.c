@@ -1,8 +1,8 @@
 /* session_budget.c -- a session with little memory: steps within a budget leave
  * the bytes of steps without one, on every backend; a limit on all that it
  * takes holds. */
-#include "given.h"
-#include "net.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 static Optim adam(void)
 {

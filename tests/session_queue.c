@@ -4,9 +4,9 @@
  * a program that waits after each step, to the bit, also when a step in the
  * middle is left out. Where the backend does not queue the same tests say that
  * queue and collect are a step in two calls. */
-#include "given.h"
-#include "net.h"
-#include "rng.h"
+#include "engine/base/rng.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 enum { BATCHES = 14, BAD = 5 };
 

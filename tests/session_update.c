@@ -3,9 +3,9 @@
  * A session updates neighbours that decay alike in one call of the backend.
  * Here each parameter is updated by itself, on copies of the same device:
  * segments, frozen parameters and gaps must come out with the same bits. */
-#include "given.h"
-#include "net.h"
-#include "rng.h"
+#include "engine/base/rng.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 /* Parameters in an order that asks for many segments: decayed and not, frozen
  * or not, running statistics between. */

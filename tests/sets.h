@@ -2,9 +2,9 @@
  * and numbers drawn at random. */
 #ifndef SEG_SETS_H
 #define SEG_SETS_H
-#include "dice.h"
-#include "kernels.h"
-#include "simd.h"
+#include "cpu/lib/kernels.h"
+#include "cpu/lib/simd.h"
+#include "tests/dice.h"
 
 #if defined(__x86_64__)
 static const char *const set_name[] = {"amx", "avx512_bf16", "avx512", "avx2",

@@ -1,5 +1,5 @@
-#include "sha256.h"
-#include "test.h"
+#include "engine/base/sha256.h"
+#include "tests/test.h"
 
 static bool hashes_to(const char *data, size_t bytes, const char *want)
 {

@@ -3,8 +3,8 @@
  * A row of the table is an operator, attributes that differ from the
  * defaults, operands as n x d x h x w x c, and either the extents of the
  * result or a part of the refusal. Sizes of windows are PyTorch's. */
-#include "op.h"
-#include "test.h"
+#include "engine/graph/op.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 typedef struct Row {

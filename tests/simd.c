@@ -1,8 +1,8 @@
 /* simd.c -- the kernels of each instruction set against plain loops in double
  * (those of losses: simd_loss.c), and convolutions large enough to be cut into
  * chunks, panels, regions and parts (the suites of ops_*.c stay small). */
-#include "given.h"
-#include "sets.h"
+#include "tests/given.h"
+#include "tests/sets.h"
 #include <string.h>
 
 TEST(simd_choice)

@@ -1,11 +1,11 @@
 /* simd_curve.c -- sigmoid, tanh, gelu and silu of each instruction set against
  * the same in double, over floats of all sizes; and as rows, cut into tasks.
  */
-#include "backend.h"
-#include "check/compare.h"
-#include "pool.h"
-#include "ref/logistic.h"
-#include "sets.h"
+#include "cpu/lib/thread_pool.h"
+#include "cpu/ref/logistic.h"
+#include "engine/backend/backend.h"
+#include "engine/check/compare.h"
+#include "tests/sets.h"
 
 /* SWEPT floats at a time, STEP bit patterns apart: 2.1 million of all. */
 enum { KINDS = 4, SWEPT = 4096, STEP = 2039, KEPT = 100003 };

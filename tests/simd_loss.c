@@ -1,8 +1,8 @@
 /* simd_loss.c -- the kernels of losses of each instruction set against plain
  * loops in double: lengths that are no whole vectors, and what is not finite.
  */
-#include "check/compare.h"
-#include "sets.h"
+#include "engine/check/compare.h"
+#include "tests/sets.h"
 
 /* Sum and slope of the cross entropy over all sizes of logits. */
 static void check_bce(const Simd *s, Dice *d, Arena *mem)

@@ -1,7 +1,7 @@
 /* simd_norm.c -- rows that are normalised each by itself, of each instruction
  * set, against plain loops in double: widths that are no whole vectors, one
  * channel, more channels than a sum in float has, and what is not finite. */
-#include "sets.h"
+#include "tests/sets.h"
 #include <string.h>
 
 /* Rows to normalise, and what the loops below make of them. */
@@ -11,8 +11,8 @@ typedef struct Rows {
     double *mean, *rstd; /* (rows) */
 } Rows;
 
-/* Some channels, now and then one, or more than SPAN of norm_rows.c; values far
- * from 0 in every other draw. */
+/* Some channels, now and then one, or more than SPAN of norm_layer.c; values
+ * far from 0 in every other draw. */
 static Rows draw_rows(const Simd *s, Dice *d, Arena *mem)
 {
     const int kind = roll(d, 0, 9);

@@ -1,8 +1,8 @@
 /* simd_random.c -- the random words of each instruction set, and dropout with
  * the bits of its plain loops, whatever is left of vectors, blocks and tasks.
  */
-#include "pool.h"
-#include "sets.h"
+#include "cpu/lib/thread_pool.h"
+#include "tests/sets.h"
 #include <string.h>
 
 /* The words of the generator, and nothing behind them. */

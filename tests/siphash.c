@@ -1,5 +1,5 @@
-#include "siphash.h"
-#include "test.h"
+#include "engine/base/siphash.h"
+#include "tests/test.h"
 
 /* The vector of the paper's appendix A: key 00..0f, data 00..0e. */
 TEST(siphash_paper)

@@ -1,11 +1,11 @@
 /* skip_bad.c -- pipelines that leave out cases which cannot be read: as if
  * these had never been there, and every one of them told. */
-#include "dataset_list.h"
-#include "file.h"
-#include "made.h"
-#include "npy.h"
-#include "rng.h"
-#include "test.h"
+#include "data/dataset/dataset_list.h"
+#include "data/format/npy.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 
 enum { CASES = 7, SIDE = 6, VOXELS = SIDE * SIDE * SIDE };
 

@@ -55,7 +55,7 @@ print("abcd")]])
 end)
 
 -- ulimit -s: kernels and Lua want more than some systems give, so the program and its
--- threads have stacks of their own (engine/thread.h).
+-- threads have stacks of their own (engine/base/thread.h).
 t.test("a stack of 128 KiB is enough for every command", function()
   local recipe = "scripts/brain_unet.lua --preset check --quiet --workers 2 --threads 2"
     .. " --phantom " .. folder .. "/phantom"

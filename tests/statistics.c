@@ -1,11 +1,11 @@
 /* statistics.c -- tests of numbers that are found on training cases. */
-#include "statistics.h"
-#include "dataset_list.h"
-#include "made.h"
-#include "npy.h"
-#include "split.h"
-#include "standardize.h"
-#include "test.h"
+#include "data/preprocess/statistics.h"
+#include "data/dataset/dataset_list.h"
+#include "data/dataset/split.h"
+#include "data/format/npy.h"
+#include "data/steps/standardize.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

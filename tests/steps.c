@@ -1,9 +1,9 @@
 /* steps.c -- tests of the table of steps, of preparing and of augmenting. */
-#include "made.h"
-#include "normalize.h"
-#include "rng.h"
-#include "step.h"
-#include "test.h"
+#include "data/preprocess/normalize.h"
+#include "data/steps/step.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 /* ---- the table ---------------------------------------------------------- */

@@ -1,11 +1,11 @@
 /* store.c -- prepared cases in a file: the same samples from it, whatever
  * happens to it, and never those of other files or steps. */
-#include "store.h"
-#include "dataset_list.h"
-#include "file.h"
-#include "made.h"
-#include "npy.h"
-#include "test.h"
+#include "data/preprocess/store.h"
+#include "data/dataset/dataset_list.h"
+#include "data/format/npy.h"
+#include "engine/base/file.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

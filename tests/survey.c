@@ -1,7 +1,7 @@
 /* survey.c -- what a survey counts, and that it notes every fault. */
-#include "survey.h"
-#include "made.h"
-#include "test.h"
+#include "data/preprocess/survey.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 /* 5 cases: 1 has a constant image, 2 a slice twice and one without contrast, 3

@@ -1,8 +1,8 @@
 /* Tables: what CSV may be, what is refused with which words, and what
  * Python's csv module writes. */
-#include "table.h"
-#include "file.h"
-#include "test.h"
+#include "data/format/table.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 #include <stdlib.h>
 
 #define PYTHON "/usr/bin/python3 "

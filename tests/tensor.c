@@ -1,7 +1,7 @@
 /* Names and sizes of element types, the two orders of axes, and limits. */
-#include "tensor.h"
-#include "mem.h"
-#include "test.h"
+#include "engine/graph/tensor.h"
+#include "engine/base/mem.h"
+#include "tests/test.h"
 
 TEST(tensor_dtype_names_round_trip)
 {

@@ -9,8 +9,8 @@
  *     build/tests/run [--list] [PART_OF_A_NAME | tests/FILE.c ...] */
 #ifndef SEG_TEST_H
 #define SEG_TEST_H
-#include "err.h"
-#include "mem.h"
+#include "engine/base/err.h"
+#include "engine/base/mem.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* tile_names.c -- the text that says which tiles products take, of a backend
  * that has three; and that each call of a plan is told. What tiles are is not
  * asked here (tests/emu/tiles.c). */
-#include "tile_names.h"
-#include "plan_inside.h"
-#include "rig.h"
+#include "engine/plan/tile_names.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/rig.h"
 
 static const char *toy_tile(int number)
 {

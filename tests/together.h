@@ -5,10 +5,10 @@
  * child finds wrong it says by its exit code, after printing it. */
 #ifndef SEG_TOGETHER_H
 #define SEG_TOGETHER_H
-#include "clock.h"
-#include "net.h"
-#include "ranks.h"
-#include "rng.h"
+#include "engine/base/clock.h"
+#include "engine/base/rng.h"
+#include "engine/ranks/ranks.h"
+#include "tests/net.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

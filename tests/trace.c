@@ -1,9 +1,9 @@
 /* trace: bounded, of any number of threads, and always JSON. */
-#include "trace.h"
-#include "clock.h"
-#include "file.h"
-#include "json.h"
-#include "test.h"
+#include "engine/base/trace.h"
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/json.h"
+#include "tests/test.h"
 #include <pthread.h>
 
 enum { THREADS = 4, EACH = 2000 };

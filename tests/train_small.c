@@ -9,8 +9,8 @@
  * the counters of dropout, clipping and the update.
  *
  * SEG_TEST_DEVICE says which device is the fast one, see given.h. */
-#include "given.h"
-#include "net.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 enum { STEPS = 3 };
 

@@ -1,5 +1,5 @@
 /* unshared.c -- a network run without a planner. */
-#include "unshared.h"
+#include "tests/unshared.h"
 #include <string.h>
 
 typedef struct Work {

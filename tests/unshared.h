@@ -6,7 +6,7 @@
  * copy, so the session's stay as they are. For backends in host memory. */
 #ifndef SEG_UNSHARED_H
 #define SEG_UNSHARED_H
-#include "plan.h"
+#include "engine/plan/plan.h"
 
 typedef struct Unshared {
     Arena mem;   /* owns all below; arena_release when done     */

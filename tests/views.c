@@ -1,8 +1,8 @@
 /* views.c -- tests of loaders that give samples again, changed by other draws.
  */
-#include "loader.h"
-#include "made.h"
-#include "test.h"
+#include "data/loader/loader.h"
+#include "tests/made.h"
+#include "tests/test.h"
 
 enum { BATCHES = 18 }; // three epochs of 6 cases of 4 slices, 4 a batch
 

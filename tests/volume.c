@@ -4,10 +4,10 @@
  * position of the voxel, so wherever a landmark lands on the new grid, what
  * is read there must be the landmark's position. Four landmarks without any
  * symmetry, on all 48 ways to lay voxel axes along patient axes. */
-#include "crop.h"
-#include "made.h"
-#include "rng.h"
-#include "test.h"
+#include "data/resample/crop.h"
+#include "engine/base/rng.h"
+#include "tests/made.h"
+#include "tests/test.h"
 
 enum { W = 24, H = 20, D = 16, CODES = MADE_CODES, LANDMARKS = 4 };
 static const double spacing[3] = {0.9, 1.25, 2.5};

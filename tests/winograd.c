@@ -1,10 +1,10 @@
 /* winograd.c -- Winograd's convolutions: their tiles, who gets them, the same
  * bits whatever threads and batch, and the layers of the recipes against sums
  * in double. Odd sizes, paddings and depths are drawn by suite_conv.c. */
-#include "winograd.h"
-#include "bf16.h"
-#include "given.h"
-#include "tiles.h"
+#include "cpu/conv/winograd.h"
+#include "cpu/conv/bf16.h"
+#include "cpu/conv/winograd_tiles.h"
+#include "tests/given.h"
 #include <stdlib.h>
 
 // -- tiles --------------------------------------------------------------------

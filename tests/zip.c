@@ -1,8 +1,8 @@
 /* zip: archives that Python and our own reader of them agree with. */
-#include "zip.h"
-#include "file.h"
-#include "npz.h"
-#include "test.h"
+#include "data/format/zip.h"
+#include "data/format/npz.h"
+#include "engine/base/file.h"
+#include "tests/test.h"
 
 static void place(char path[300], const char *name, const void *data,
                   size_t bytes)

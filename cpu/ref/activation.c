@@ -5,8 +5,8 @@
  * With y kept, x may be overwritten by it; gelu and silu fall and rise again,
  * so y does not say where x was. NaN goes through all of them: a network that
  * diverges must not look well again behind an activation. */
-#include "elementwise.h"
-#include "logistic.h"
+#include "cpu/ref/elementwise.h"
+#include "cpu/ref/logistic.h"
 
 // relu: x <= 0 and not x > 0 is asked, so that NaN takes the second way
 static double relu_value(const Attr *a, double x)

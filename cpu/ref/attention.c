@@ -12,9 +12,9 @@
  *
  * A task is a row of one head, in order; what it sums stands in scratch, in
  * double. */
-#include "attend.h"
-#include "length.h"
-#include "plain.h"
+#include "cpu/lib/plain.h"
+#include "engine/graph/attention_dropout.h"
+#include "engine/graph/length.h"
 
 /* Extents of a call, and one head of one sample. */
 typedef struct Head {

@@ -1,6 +1,6 @@
 /* bce.c -- sigmoid cross entropy of logits, one or several channels, each a
  * yes or no of its own. The formula is in loss.h: bce_dice has it, too. */
-#include "loss.h"
+#include "cpu/ref/loss.h"
 
 static double bce_value(const Attr *a, double x, double t)
 {

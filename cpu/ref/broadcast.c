@@ -3,7 +3,7 @@
  * A gradient sums over the axes along which its operand was repeated. Each
  * element of it belongs to one task, which walks the rows of dy in memory
  * order; so the sum has one order, whatever the number of threads. */
-#include "view.h"
+#include "cpu/ref/view.h"
 
 /* A result from a and b, or the part of a gradient from dy, a and b. */
 typedef double ValueFn(double a, double b);
@@ -21,8 +21,8 @@ typedef struct Job {
 enum { BLOCK = 64 };
 
 /* Rows of y; View takes care of who is repeated. The four functions are called
- * through a pointer, an element each: where extents are equal, cpu/add.c and
- * cpu/mul.c do better. */
+ * through a pointer, an element each: where extents are equal, cpu/ops/add.c
+ * and cpu/ops/mul.c do better. */
 static void value_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

@@ -3,7 +3,7 @@
  * Operand 0's channels come first (`a .. b` in a recipe). Operands are dense
  * from 0 on: the first absent one ends the list. All have the same
  * positions, by the rule for shapes; so a row of y is a row of each. */
-#include "plain.h"
+#include "cpu/lib/plain.h"
 
 /* One row of y after the other, each from a row of every operand. */
 static void join_rows(void *ctx, int64_t from, int64_t to)

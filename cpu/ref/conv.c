@@ -2,7 +2,7 @@
  *
  * with q = p*s - p0 + k*dil inside the image: the operand is the image of a
  * correlation, the result its grid. Serves linear too, a window of one. */
-#include "corr.h"
+#include "cpu/ref/conv_loops.h"
 
 static Corr corr_of(const Call *c)
 {
@@ -24,7 +24,7 @@ bool KERNEL(conv_fwd)(const Call *c)
     return true;
 }
 
-/* Each product of corr.h but the one that was the forward run. */
+/* Each product of conv_loops.h but the one that was the forward run. */
 bool KERNEL(conv_bwd)(const Call *c)
 {
     Corr r = corr_of(c);

@@ -8,7 +8,7 @@
  *
  * Where the mask is 0 neither logits nor target are looked at, where only the
  * weight is 0 the logits are not. */
-#include "loss.h"
+#include "cpu/ref/loss.h"
 
 typedef struct Job {
     const Call *c;

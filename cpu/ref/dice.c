@@ -1,7 +1,7 @@
 /* dice.c -- dice_loss, bce_dice, tversky: sums over elements, and the way back
- * through sigmoid or softmax. What is made of the sums is in region.h. */
-#include "loss.h"
-#include "region.h"
+ * through sigmoid or softmax. What is made of the sums is in dice.h. */
+#include "cpu/lib/dice.h"
+#include "cpu/ref/loss.h"
 
 typedef struct Job {
     const Call *c;

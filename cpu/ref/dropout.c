@@ -6,8 +6,8 @@
  * for spatial_dropout. Kept when the draw, in [0, 1), is at least p; so p = 0
  * keeps all and p = 1 nothing. dx = dy with the same zeros and factor, hence
  * one loop for both directions; `to` may be the memory of `from`. */
-#include "plain.h"
-#include "rng.h"
+#include "cpu/lib/plain.h"
+#include "engine/base/rng.h"
 
 enum { DRAWS = 4 }; /* in a block of the generator */
 

@@ -17,8 +17,8 @@
  * included, and one of several makes its sigmoids once. Those of all bins take
  * one exponential: e^(steep b - u) = e^-u e^(steep b), the second from a table;
  * dose_bins.h bounds both. */
-#include "dose_bins.h"
-#include "plain.h"
+#include "cpu/lib/plain.h"
+#include "engine/graph/dose_bins.h"
 
 typedef struct Job {
     const Call *c;

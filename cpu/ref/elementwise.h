@@ -2,9 +2,9 @@
  *
  * y may be operand 0's memory and dx[0] may be dy's: each element is read
  * before its own place is written, and nothing else is read. */
-#ifndef SEG_ELEMENTWISE_H
-#define SEG_ELEMENTWISE_H
-#include "plain.h"
+#ifndef SEG_CPU_REF_ELEMENTWISE_H
+#define SEG_CPU_REF_ELEMENTWISE_H
+#include "cpu/lib/plain.h"
 
 /* The kernels of a row `name` with name_value(attr, x), its result, and
  * name_slope(attr, k), its derivative, where k is what the row keeps: `kept`

@@ -4,7 +4,7 @@
  *
  * The only row whose result is in the order of the user and not of memory;
  * with one position or one channel both orders are the same. */
-#include "plain.h"
+#include "cpu/lib/plain.h"
 
 /* Forward: y is written in order, x read with a stride of C. */
 static void gather(void *ctx, int64_t from, int64_t to)

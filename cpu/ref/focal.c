@@ -5,7 +5,7 @@
  * t is 0. A target in between weights the two cases, so that the loss is
  * linear in t, like bce. Source: Lin et al. 2017, "Focal loss for dense
  * object detection". */
-#include "loss.h"
+#include "cpu/ref/loss.h"
 
 /* The loss of what is true. */
 static double f(double gamma, double u)

@@ -5,8 +5,8 @@
  * equal ones; a NaN wins, the last at that) is saved for the backward run.
  * One item a sample and block of channels, each summing in the order of
  * positions: no partial sums, and no more threads than there are items. */
-#include "length.h"
-#include "plain.h"
+#include "cpu/lib/plain.h"
+#include "engine/graph/length.h"
 
 enum { BLOCK = 64 }; // channels of a task, summed on the stack
 

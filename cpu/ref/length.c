@@ -2,8 +2,8 @@
  *
  * Both only copy, so both directions of a row are one loop over rows of
  * channels (n,p). */
-#include "length.h"
-#include "plain.h"
+#include "engine/graph/length.h"
+#include "cpu/lib/plain.h"
 
 /* Row i of a tensor of these extents: does its position count? */
 static bool is_own(const Call *c, Dims s, int64_t i)

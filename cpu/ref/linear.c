@@ -1,7 +1,7 @@
 /* linear.c -- y[n,p,co] = b[co] + sum_ci x[n,p,ci] w[co,ci]
  *
  * A convolution with a window of one, which is what op_window says of it. */
-#include "plain.h"
+#include "cpu/lib/plain.h"
 
 Space KERNEL(linear_space)(const Call *c)
 {

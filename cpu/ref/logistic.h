@@ -3,8 +3,8 @@
  * Neither overflows nor loses digits: the exponential is only ever taken of
  * a number that is not positive, and 1 - logistic(x) is logistic(-x). NaN
  * comes out as NaN. */
-#ifndef SEG_LOGISTIC_H
-#define SEG_LOGISTIC_H
+#ifndef SEG_CPU_REF_LOGISTIC_H
+#define SEG_CPU_REF_LOGISTIC_H
 #include <math.h>
 
 /* 1 / (1 + exp(-x)); small results keep their digits, as e does. */

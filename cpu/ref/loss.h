@@ -8,10 +8,10 @@
  * planner takes the others as constants, so a wish for theirs is a broken
  * promise. An element with m q = 0 is not looked at: what stands in x or in
  * the target there, NaN included, cannot reach the loss or a gradient. */
-#ifndef SEG_LOSS_H
-#define SEG_LOSS_H
-#include "logistic.h"
-#include "view.h"
+#ifndef SEG_CPU_REF_LOSS_H
+#define SEG_CPU_REF_LOSS_H
+#include "cpu/ref/logistic.h"
+#include "cpu/ref/view.h"
 
 /* l or dl/dx of one element. */
 typedef double ElementFn(const Attr *a, double x, double t);

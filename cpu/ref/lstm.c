@@ -10,9 +10,9 @@
  * cells c (N,W,H). The backward run walks back and leaves in the place of the
  * gates the gradient in z, whose products are dx, dw (which meets y of the
  * step before: a correlation with a border of one) and db. */
-#include "corr.h"
-#include "length.h"
-#include "logistic.h"
+#include "cpu/ref/conv_loops.h"
+#include "cpu/ref/logistic.h"
+#include "engine/graph/length.h"
 
 /* Extents of a call: samples, steps, units. */
 typedef struct Size {

@@ -20,7 +20,7 @@
  *
  * Every sum is in double over chunks of rows (sum_run), whatever `real` is.
  * layer_norm has one set a row: its sets are cheap and many. */
-#include "plain.h"
+#include "cpu/lib/plain.h"
 
 /* Statistics are worked on spread out to (sets, C) doubles in scratch, so
  * that inner loops run over channels; sums of sum_run follow them there. */

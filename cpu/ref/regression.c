@@ -3,7 +3,7 @@
  * e = x - t in double. The absolute value has no slope at 0; it gets 0 there,
  * as in PyTorch, so that a voxel that is exactly right stays where it is.
  * Mean, mask and weight are loss.h's; here is only what an element costs. */
-#include "loss.h"
+#include "cpu/ref/loss.h"
 
 // |e|
 static double mae_value(const Attr *a, double x, double t)

@@ -1,7 +1,7 @@
 /* scale.c -- y = mul x + add, both numbers fixed in the recipe.
  *
  * For weights in a sum of losses, and units; in double like all curves. */
-#include "elementwise.h"
+#include "cpu/ref/elementwise.h"
 
 static double scale_value(const Attr *a, double x)
 {

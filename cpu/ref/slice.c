@@ -5,7 +5,7 @@
  * an offset within a large one, copied out of it (cut) or into it (embed).
  * Extents come from the tensors, so that a size of 0 in a slice ("all that is
  * left") needs no thought here. */
-#include "plain.h"
+#include "cpu/lib/plain.h"
 
 typedef struct Job {
     const Tensor *from, *to;

@@ -3,7 +3,7 @@
  * y may be x's memory: an element is read for the last time when its own
  * result is written. The largest logit is subtracted first, so that no
  * exponential overflows; dx_c = y_c (dy_c - sum_k dy_k y_k). */
-#include "plain.h"
+#include "cpu/lib/plain.h"
 
 /* Three walks over a row: its largest, the sum, the results. The exponential
  * is taken twice: one kept in y would be rounded before it is divided. */

@@ -2,7 +2,7 @@
  *
  * The transpose of conv: the operand is the grid of a correlation and the
  * result its image, so each product is one of conv's with roles exchanged. */
-#include "corr.h"
+#include "cpu/ref/conv_loops.h"
 
 static Corr corr_of(const Call *c)
 {

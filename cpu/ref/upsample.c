@@ -1,9 +1,10 @@
 /* upsample.c -- more positions, from the nearest or between the two nearest.
  *
- * mix.h says of what. The backward runs gather: each operand position asks
- * which results it had a share in, so nothing is added to twice. */
-#include "mix.h"
-#include "plain.h"
+ * upsample_weights.h says of what. The backward runs gather: each operand
+ * position asks which results it had a share in, so nothing is added to twice.
+ */
+#include "cpu/lib/plain.h"
+#include "cpu/lib/upsample_weights.h"
 
 enum { BLOCK = 64 }; // channels summed at a time, on the stack
 

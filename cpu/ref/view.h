@@ -4,9 +4,9 @@
  * extent of the whole or 1, and an absent operand is 1 everywhere. A View
  * hides the difference: view_row() is the address of channel 0 of a row of
  * the whole, and channel ch stands `step` elements further on each. */
-#ifndef SEG_VIEW_H
-#define SEG_VIEW_H
-#include "plain.h"
+#ifndef SEG_CPU_REF_VIEW_H
+#define SEG_CPU_REF_VIEW_H
+#include "cpu/lib/plain.h"
 
 typedef struct View {
     const real *data;

@@ -6,9 +6,9 @@
  * a tap (seen_from), the positions that see anything through a tap
  * (seen_through). Everything outside the image counts as zero, or in pools as
  * absent, so the answers leave it out. */
-#ifndef SEG_WINDOW_H
-#define SEG_WINDOW_H
-#include "plain.h"
+#ifndef SEG_CPU_REF_WINDOW_H
+#define SEG_CPU_REF_WINDOW_H
+#include "cpu/lib/plain.h"
 
 /* Taps from .. to-1 fall inside the image; `first` is where tap 0 falls,
  * perhaps outside. */

@@ -5,9 +5,9 @@
  * times what two multiply-adds of 512 bits do. A block is 2 x 2 tiles of
  * results, so two tiles of each operand feed four of these and the caches keep
  * up: tiles 0 to 3 are results, 4 and 5 operand a, 6 and 7 operand b. */
-#ifndef SEG_AMX_H
-#define SEG_AMX_H
-#include "vec.h"
+#ifndef SEG_CPU_SIMD_AMX_H
+#define SEG_CPU_SIMD_AMX_H
+#include "cpu/simd/vec.h"
 
 #define WITH_TILES __attribute__((target("amx-tile,amx-bf16")))
 

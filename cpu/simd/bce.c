@@ -7,7 +7,7 @@
  * none cancels another. Bound by arithmetic, some 40 operations and one
  * division a vector; one vector at a time, because neighbouring ones
  * do not depend on each other and overlap by themselves. */
-#include "explog.h"
+#include "cpu/simd/explog.h"
 
 enum { RUN = 64 }; // vectors that are summed in float
 

@@ -4,7 +4,7 @@
  * that holds copies holds the same ones everywhere; the instruction that some
  * processors have for it would make zeros of the smallest numbers. Bound by
  * memory, 6 bytes a number, so plain loops that compilers find vectors in. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 /* To the nearest, of two equally near ones the even; NaN stays NaN, whatever
  * bits it lost. */

@@ -9,7 +9,7 @@
  * The largest probability p of a row is never what others are taken from: with
  * `rest` the sum of the others' exponentials, the largest being 1, a loss is
  * log(1 + rest) and keeps its digits where 1 - p would have none. */
-#include "explog.h"
+#include "cpu/simd/explog.h"
 
 enum { RUN = 8, CHUNK = RUN * LANES }; // vectors that are summed in float; rows
 enum { TERMS = 3 };                    // of a class: m s t, m s, m t

@@ -3,9 +3,9 @@
  *
  * After Cephes (Moshier): reduce to a short interval, a polynomial, put the
  * exponent back. Errors are below 2 ulp where used; NaN stays NaN. */
-#ifndef SEG_EXPLOG_H
-#define SEG_EXPLOG_H
-#include "vec.h"
+#ifndef SEG_CPU_SIMD_EXPLOG_H
+#define SEG_CPU_SIMD_EXPLOG_H
+#include "cpu/simd/vec.h"
 
 /* The sign bit alone. */
 #define SIGN ((Vi)v_set(-0.0f))

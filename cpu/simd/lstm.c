@@ -5,7 +5,7 @@
  * One vector of units at a time, its four gates together. Bound by arithmetic:
  * five exponentials and four divisions a unit, against 8 H multiply-adds of
  * the product before it, a few per cent of a layer of 64 units. */
-#include "explog.h"
+#include "cpu/simd/explog.h"
 
 /* The first n lanes at p, or 0 where there is nothing. */
 INLINE V get(const float *p, int64_t at, int n)

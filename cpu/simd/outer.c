@@ -1,6 +1,6 @@
 /* outer.c -- a sum of outer products over pixels: the inner loop of the
  * gradient of weights. How it is blocked is in outer.h. */
-#include "outer.h"
+#include "cpu/simd/outer.h"
 
 void ISA_NAME(outer)(const Outer *p);
 void ISA_NAME(outer)(const Outer *p)

@@ -1,5 +1,5 @@
-/* outer.h -- the register blocks of outer.c and outer_bf16.c, which step.h
- * tells apart.
+/* outer.h -- the register blocks of outer.c and outer_bf16.c, which
+ * multiply_add.h tells apart.
  *
  * `high` rows (channels of dy, packed so that one pixel's rows lie together)
  * by `wide` vectors (neighbouring taps and channels of x) live in registers
@@ -11,9 +11,9 @@
  * bound the loop as long as x and a stay in the second cache; wgrad.c sees to
  * that. Lower blocks (1, 2, 4 rows) are for layers with fewer channels of dy.
  */
-#ifndef SEG_SIMD_OUTER_H
-#define SEG_SIMD_OUTER_H
-#include "step.h"
+#ifndef SEG_CPU_SIMD_OUTER_H
+#define SEG_CPU_SIMD_OUTER_H
+#include "cpu/simd/multiply_add.h"
 
 enum { WIDE_MAX = OUTER_WIDE / LANES };
 

@@ -3,10 +3,10 @@
  * Two tiles of rows of dw times two of its columns: see amx.h. A tile of the
  * columns has pairs of pixels as its rows and is read where it lies; one of the
  * rows must have pixels along it, so dy is turned while it is packed. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 #if LANES == 16
-#include "amx.h"
+#include "cpu/simd/amx.h"
 
 void pack_amx(const PairPack *p);
 void outer_amx(const PairOuter *p);

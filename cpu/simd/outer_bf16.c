@@ -1,9 +1,9 @@
 /* outer_bf16.c -- outer.c for pairs of bf16: two pixels a step. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 #if LANES == 16
 #define DOTS
-#include "outer.h"
+#include "cpu/simd/outer.h"
 
 void pack_bf16(const PairPack *p);
 void outer_bf16(const PairOuter *p);

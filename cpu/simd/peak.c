@@ -5,7 +5,7 @@
  * The rate of a kernel is quoted as a share of this, measured in the same
  * run: a processor at its limit of heat or shared with others has another
  * peak than its data sheet. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 enum { SUMS = 12 };
 

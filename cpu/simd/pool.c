@@ -5,7 +5,7 @@
  * One vector of channels at a time: a load, two compares and two selects a
  * tap. A chain is only as long as the window (4 or 8 taps), so windows next
  * to each other overlap in the processor without being blocked here. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 typedef uint8_t Vb __attribute__((vector_size(LANES)));
 typedef uint8_t Vbu __attribute__((vector_size(LANES), aligned(1), may_alias));

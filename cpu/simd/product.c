@@ -1,7 +1,7 @@
 /* product.c -- a row of pixels times a panel of weights: the inner loop of
  * convolution, of its gradient in x, of transposed convolution and linear. How
  * it is blocked is in product.h. */
-#include "product.h"
+#include "cpu/simd/product.h"
 
 void ISA_NAME(product)(const Product *p);
 void ISA_NAME(product)(const Product *p)

@@ -1,5 +1,5 @@
 /* product.h -- the register blocks of product.c and product_bf16.c, which
- * step.h tells apart.
+ * multiply_add.h tells apart.
  *
  * A block of `high` pixels by `wide` vectors of result channels lives in
  * registers while k runs over everything that is summed: one broadcast per
@@ -14,9 +14,9 @@
  * wide and 12 pixels high loads 13 times (a broadcast is a load) for 12
  * multiply-adds, and processors that do two of these a cycle load no more
  * than two vectors a cycle. */
-#ifndef SEG_SIMD_PRODUCT_H
-#define SEG_SIMD_PRODUCT_H
-#include "step.h"
+#ifndef SEG_CPU_SIMD_PRODUCT_H
+#define SEG_CPU_SIMD_PRODUCT_H
+#include "cpu/simd/multiply_add.h"
 
 #if REGISTERS == 32
 // heights for 1, 2, .. vectors of channels

@@ -11,10 +11,10 @@
  *
  * Compiled for avx512 only, and reached only where simd.c has found tiles and
  * asked the system for them. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 #if LANES == 16
-#include "amx.h"
+#include "cpu/simd/amx.h"
 
 /* Where the results of a tile begin: 0, a bias for all pixels, or y. */
 #define BEGIN(tile, at, from)                                        \

@@ -1,9 +1,9 @@
 /* product_bf16.c -- product.c for pairs of bf16: two channels a step. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 #if LANES == 16
 #define DOTS
-#include "product.h"
+#include "cpu/simd/product.h"
 
 /* Of outer_bf16.c. */
 void pack_bf16(const PairPack *p);

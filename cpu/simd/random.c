@@ -4,7 +4,7 @@
  * A block is four words and ten rounds of two products of 32 bits; lanes of 64
  * hold one block each, their upper halves garbage that no product looks at.
  * Bound by arithmetic, some 80 operations for two vectors of words. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 /* LANES_D numbers of 64 bits, one a block. */
 typedef uint64_t W __attribute__((vector_size(VEC_BYTES)));

@@ -3,7 +3,7 @@
  * In double, as the plain loops: a square stays in range, and a slope has the
  * same bits. That there are half as many lanes, and numbers to convert, is
  * hidden behind memory, which bounds all of it. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 /* Operands of one vector of doubles. */
 enum { X, T, M, Q, OPERANDS };

@@ -2,7 +2,7 @@
  *
  * Compiled once a set like the rest of this folder; simd.c (compiled once)
  * knows the tables by name and picks one. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 #define K(result, name, args) result ISA_NAME(name) args;
 SIMD_KERNELS(K)

@@ -14,9 +14,9 @@
  * instance a shape is called through a table or chosen by a loop. If a shape
  * does not fit the registers, the compiler spills silently and the kernel
  * halves its speed: look at the assembly after changing one. */
-#ifndef SEG_VEC_H
-#define SEG_VEC_H
-#include "simd.h"
+#ifndef SEG_CPU_SIMD_VEC_H
+#define SEG_CPU_SIMD_VEC_H
+#include "cpu/lib/simd.h"
 #include <math.h>
 #include <string.h>
 #define NEON (LANES == 4 && REGISTERS == 32)

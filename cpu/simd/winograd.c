@@ -12,7 +12,7 @@
  * vectors, columns first and then rows. 36 vectors do not fit the registers:
  * what columns leave behind waits in the first cache. There is about
  * one load or store for each two additions. */
-#include "vec.h"
+#include "cpu/simd/vec.h"
 
 enum { SIX = 6, PLANES = 36 };
 

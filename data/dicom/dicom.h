@@ -7,16 +7,16 @@
  * InstanceNumber. Nothing is guessed: what is missing or contradictory is an
  * error of kind ERR_DATA in the form
  *     PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: WHAT TO DO
- * Every file passes our own walker (dicom_walk.h); DCMTK decodes compressed
+ * Every file passes our own walker (parse.h); DCMTK decodes compressed
  * frames and writes files, and never parses a file that came from outside.
  *
  * Threads: all functions may run in several threads at once on different
  * output arguments; a DicomIndex and its DicomSeries are constant once the
  * scan has returned and may be shared. Nothing of DCMTK starts before the
  * first compressed frame or the first file written. */
-#ifndef SEG_DICOM_H
-#define SEG_DICOM_H
-#include "volume.h"
+#ifndef SEG_DATA_DICOM_DICOM_H
+#define SEG_DATA_DICOM_DICOM_H
+#include "data/volume.h"
 
 /* True when the program was built with DCMTK; else false with a reason that
  * says what is missing and how to get it. Without it files are scanned and
@@ -57,7 +57,7 @@ typedef enum DicomKind {
  * repeat a SOPInstanceUID in several folders (a mask saved beside its image
  * under the same UIDs), every folder is a series of its own. Text is "" when
  * the element is absent or empty; all text is UTF-8, without padding
- * (dicom_charset.h).
+ * (charset.h).
  * All of it lives in the arena of the scan. */
 typedef struct DicomSeries {
     DicomKind kind;

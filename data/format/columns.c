@@ -3,7 +3,7 @@
  * The bytes of the elements are brought into C order in a small buffer first,
  * so that the conversion stays one loop of one type, and so that a range of a
  * large array needs no memory but the range. */
-#include "columns.h"
+#include "data/format/columns.h"
 #include <string.h>
 
 enum { GATHERED = 1024 }; /* elements at a time: 8 kB at most */

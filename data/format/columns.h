@@ -2,9 +2,9 @@
  *
  * What Fortran order in .npy and every array in .mat have in common: element
  * (i0, i1, ...) of shape (n0, n1, ...) lies at i0 + n0 * (i1 + n1 * ...). */
-#ifndef SEG_COLUMNS_H
-#define SEG_COLUMNS_H
-#include "number.h"
+#ifndef SEG_DATA_FORMAT_COLUMNS_H
+#define SEG_DATA_FORMAT_COLUMNS_H
+#include "data/format/number.h"
 
 enum { COLUMNS_AXES = 8 };
 

@@ -5,7 +5,7 @@
  * or product of the two is the only rounding: the result is the double
  * nearest to the text. The rest goes to strtod under the C locale, which is
  * set for this thread alone and for that one call. */
-#include "decimal.h"
+#include "data/format/decimal.h"
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
  * Reading is correctly rounded to double, as strtod is in the C locale, and
  * takes decimal numbers only: no hexadecimal, no "nan", no "inf". Printing is
  * the shortest text that reads back as the same float. */
-#ifndef SEG_DECIMAL_H
-#define SEG_DECIMAL_H
-#include "mem.h"
+#ifndef SEG_DATA_FORMAT_DECIMAL_H
+#define SEG_DATA_FORMAT_DECIMAL_H
+#include "engine/base/mem.h"
 
 /* Characters of the longest number that is read, far above what any program
  * writes: the longest exact double has 767 digits. */

@@ -4,7 +4,7 @@
  * Several members in a row are how bgzip and pigz write; they are read as one
  * stream. What is asked for decides how much is inflated, so the caller's
  * limit is the only one needed. */
-#include "gzip.h"
+#include "data/format/gzip.h"
 #include <limits.h>
 #include <string.h>
 #include <zlib.h>

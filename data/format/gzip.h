@@ -4,9 +4,9 @@
  * that was not asked for, so a bomb costs nothing. Several gzip members in a
  * row are one stream, zeros behind the last are padding; anything else there
  * is damage. Deflating is deterministic: no name, no time. */
-#ifndef SEG_GZIP_H
-#define SEG_GZIP_H
-#include "mem.h"
+#ifndef SEG_DATA_FORMAT_GZIP_H
+#define SEG_DATA_FORMAT_GZIP_H
+#include "engine/base/mem.h"
 
 typedef struct Gunzip Gunzip;
 

@@ -4,8 +4,8 @@
  * program has cut the file. Between that look and the reading of the bytes
  * there is a moment that nothing can close: whoever cuts a file in place
  * while it is trained from may still end the program. */
-#include "map.h"
-#include "file.h"
+#include "data/format/map.h"
+#include "engine/base/file.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -5,9 +5,9 @@
  * file itself: a page behind its end is a signal, not an error, so map_check
  * comes before every look at bytes that were not just opened. A file that is
  * written anew beside and renamed, as this program writes, stays as it was. */
-#ifndef SEG_MAP_H
-#define SEG_MAP_H
-#include "mem.h"
+#ifndef SEG_DATA_FORMAT_MAP_H
+#define SEG_DATA_FORMAT_MAP_H
+#include "engine/base/mem.h"
 
 /* A zeroed Map is a closed one. */
 typedef struct Map {

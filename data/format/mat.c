@@ -4,10 +4,10 @@
  * and bytes), then data, up to a multiple of 8. A matrix is an element whose
  * data are elements again: flags, extents, name, numbers. A compressed element
  * is a zlib stream of one matrix. Only this one level is ever walked. */
-#include "mat.h"
-#include "columns.h"
-#include "gzip.h"
-#include "unpack.h"
+#include "data/format/mat.h"
+#include "data/format/columns.h"
+#include "data/format/gzip.h"
+#include "data/format/unpack.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

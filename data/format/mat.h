@@ -6,9 +6,9 @@
  * char, sparse, complex, objects) are listed, and refused when one is asked
  * for; their insides are never entered. Versions 4 and 7.3 (HDF5) are refused
  * by name. Reasons read "PATH: mat: WHAT; fix: HOW", ERR_DATA. */
-#ifndef SEG_MAT_H
-#define SEG_MAT_H
-#include "npy.h"
+#ifndef SEG_DATA_FORMAT_MAT_H
+#define SEG_DATA_FORMAT_MAT_H
+#include "data/format/npy.h"
 
 typedef struct MatVariable {
     const char *name;

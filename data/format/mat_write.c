@@ -3,10 +3,10 @@
  * A file is a header of 128 bytes and elements: 8 bytes of type and size, the
  * data, and zeros up to a multiple of 8. A matrix is an element of four: flags
  * with the class, extents, name, numbers column by column. */
-#include "mat_write.h"
-#include "err.h"
-#include "file.h"
-#include "mem.h"
+#include "data/format/mat_write.h"
+#include "engine/base/err.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
 #include <string.h>
 
 enum { HEADER = 128, HEADER_TEXT = 116, NAME_MAX = 63 };

@@ -2,8 +2,8 @@
  *
  * Format: "MATLAB MAT-File Format" of The MathWorks, chapter 1: little endian,
  * nothing compressed (-v6), real matrices of two axes. mat.h reads them. */
-#ifndef SEG_MAT_WRITE_H
-#define SEG_MAT_WRITE_H
+#ifndef SEG_DATA_FORMAT_MAT_WRITE_H
+#define SEG_DATA_FORMAT_MAT_WRITE_H
 #include <stdbool.h>
 
 /* How the numbers of a matrix are stored; its class and their type agree. */

@@ -4,10 +4,10 @@
  * source, plain or gzip, in pieces that are converted at once; memory for
  * voxels is asked for only after the file was found long enough to hold
  * them. */
-#include "nifti.h"
-#include "file.h"
-#include "gzip.h"
-#include "nifti_header.h"
+#include "data/format/nifti.h"
+#include "data/format/gzip.h"
+#include "data/format/nifti_header.h"
+#include "engine/base/file.h"
 #include <ctype.h>
 #include <math.h>
 #include <string.h>

@@ -7,9 +7,9 @@
  * RAS to LPS by negating its first two rows, and back on writing. Nothing is
  * guessed: a file that says two things, or nothing, about where its voxels
  * are is refused. Reasons read "PATH: nifti: WHAT; fix: HOW", ERR_DATA. */
-#ifndef SEG_NIFTI_H
-#define SEG_NIFTI_H
-#include "volume.h"
+#ifndef SEG_DATA_FORMAT_NIFTI_H
+#define SEG_DATA_FORMAT_NIFTI_H
+#include "data/volume.h"
 
 /* Which of a file's two descriptions of space counts. */
 typedef enum NiftiForm {

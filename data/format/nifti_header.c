@@ -3,7 +3,7 @@
  * One table names each field once: where it stands in a NIfTI-1 and in a
  * NIfTI-2 header, and as what. Reading, writing and both byte orders walk it.
  * Where the voxels lie is in nifti_space.c. */
-#include "nifti_header.h"
+#include "data/format/nifti_header.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* nifti_header.h -- the fixed part of a NIfTI file, as bytes and as numbers. */
-#ifndef SEG_NIFTI_HEADER_H
-#define SEG_NIFTI_HEADER_H
-#include "nifti.h"
-#include "number.h"
+#ifndef SEG_DATA_FORMAT_NIFTI_HEADER_H
+#define SEG_DATA_FORMAT_NIFTI_HEADER_H
+#include "data/format/nifti.h"
+#include "data/format/number.h"
 
 enum {
     NIFTI1_BYTES = 348,

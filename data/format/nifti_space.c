@@ -3,7 +3,7 @@
  * Space follows nifti1.h: method 3 (sform rows), method 2 (quaternion, method
  * names of that file), method 1 (spacing alone) only when asked for, and only
  * where neither of the others is there. */
-#include "nifti_header.h"
+#include "data/format/nifti_header.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

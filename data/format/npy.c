@@ -3,9 +3,9 @@
  * The header is `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
  * Only that form is understood: a dictionary with these three keys, each
  * once, in any order. */
-#include "npy.h"
-#include "columns.h"
-#include "file.h"
+#include "data/format/npy.h"
+#include "data/format/columns.h"
+#include "engine/base/file.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -5,11 +5,11 @@
  * the order C: the first axis slowest, as in NumPy. Pickled objects, text,
  * dates, complex and structured types are refused by name; nothing in a file
  * is ever evaluated. Reasons read "PATH: npy: WHAT; fix: HOW", ERR_DATA. */
-#ifndef SEG_NPY_H
-#define SEG_NPY_H
-#include "map.h"
-#include "number.h"
-#include "tensor.h"
+#ifndef SEG_DATA_FORMAT_NPY_H
+#define SEG_DATA_FORMAT_NPY_H
+#include "data/format/map.h"
+#include "data/format/number.h"
+#include "engine/graph/tensor.h"
 
 enum { NPY_AXES = 8 };
 

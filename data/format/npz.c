@@ -4,9 +4,9 @@
  * directory lies, that names the members and says where each begins. A file
  * can so hold two stories, which readers tell differently; here both must
  * agree, and every byte before the directory must belong to one member. */
-#include "npz.h"
-#include "gzip.h"
-#include "unpack.h"
+#include "data/format/npz.h"
+#include "data/format/gzip.h"
+#include "data/format/unpack.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

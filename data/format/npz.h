@@ -6,9 +6,9 @@
  * the same; members must not overlap, share a name, or be larger than deflate
  * can make them. Reasons read "PATH: npz: WHAT; fix: HOW", ERR_DATA; those
  * about one array "PATH: npz: NAME: npy: WHAT". */
-#ifndef SEG_NPZ_H
-#define SEG_NPZ_H
-#include "npy.h"
+#ifndef SEG_DATA_FORMAT_NPZ_H
+#define SEG_DATA_FORMAT_NPZ_H
+#include "data/format/npy.h"
 
 typedef struct NpzEntry {
     const char *name;   /* of the array: the member's without .npy */

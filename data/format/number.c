@@ -4,7 +4,7 @@
  * the word is turned round for big endian, its bits are taken as the type,
  * and that becomes a double: exact for all but 64-bit integers above 2^53.
  * The one rounding that is promised is the one to float at the end. */
-#include "number.h"
+#include "data/format/number.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>

@@ -2,9 +2,9 @@
  *
  * What file formats share: integers of 1 to 8 bytes, signed or not, and IEEE
  * numbers of 2, 4 and 8 bytes, little or big endian, unaligned. */
-#ifndef SEG_NUMBER_H
-#define SEG_NUMBER_H
-#include "mem.h"
+#ifndef SEG_DATA_FORMAT_NUMBER_H
+#define SEG_DATA_FORMAT_NUMBER_H
+#include "engine/base/mem.h"
 
 typedef struct NumberType {
     char kind; /* 'i' signed, 'u' unsigned, 'f' IEEE            */

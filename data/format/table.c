@@ -3,10 +3,10 @@
  * A field is never longer than what stands for it in the file, so its text is
  * written over the file's own bytes, with a 0 where a separator or line end
  * was. What is kept besides is where each field begins. */
-#include "table.h"
-#include "decimal.h"
-#include "file.h"
-#include "utf8.h"
+#include "data/format/table.h"
+#include "data/format/decimal.h"
+#include "engine/base/file.h"
+#include "engine/base/utf8.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -10,9 +10,9 @@
  * Fields are text until they are asked for as something else. Reasons read
  * "PATH: csv: row R, column "NAME": WHAT; fix: HOW", ERR_DATA, with rows as a
  * spreadsheet counts them: the header is row 1. */
-#ifndef SEG_TABLE_H
-#define SEG_TABLE_H
-#include "mem.h"
+#ifndef SEG_DATA_FORMAT_TABLE_H
+#define SEG_DATA_FORMAT_TABLE_H
+#include "engine/base/mem.h"
 
 enum { TABLE_FIELD_MAX = 1 << 16 }; /* bytes of one field */
 

@@ -2,8 +2,8 @@
  *
  * The size that an archive declares decides how much is inflated; one byte
  * more is asked for at the end, which is how a lie about the size shows. */
-#include "unpack.h"
-#include "gzip.h"
+#include "data/format/unpack.h"
+#include "data/format/gzip.h"
 #include <zlib.h>
 
 struct Unpack {

@@ -4,9 +4,9 @@
  * (RFC 1950) that .mat files hold; gzip.h has the third kind. It is read piece
  * by piece and nothing is inflated that was not asked for, so a bomb costs
  * nothing. */
-#ifndef SEG_UNPACK_H
-#define SEG_UNPACK_H
-#include "mem.h"
+#ifndef SEG_DATA_FORMAT_UNPACK_H
+#define SEG_DATA_FORMAT_UNPACK_H
+#include "engine/base/mem.h"
 
 typedef struct Unpack Unpack;
 typedef enum UnpackForm { UNPACK_RAW, UNPACK_ZLIB } UnpackForm;

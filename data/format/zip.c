@@ -1,8 +1,8 @@
 /* zip.c -- members one by one, each a header and its bytes, and behind them the
  * directory, which has the headers again. One member is in memory at a time. */
-#include "zip.h"
-#include "file.h"
-#include "gzip.h"
+#include "data/format/zip.h"
+#include "data/format/gzip.h"
+#include "engine/base/file.h"
 #include <string.h>
 #include <zlib.h>
 

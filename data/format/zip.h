@@ -4,9 +4,9 @@
  * stored where that is no shorter. The bytes depend on the names and contents
  * alone: the time of every member is 1 January 1980, the earliest that zip
  * knows. */
-#ifndef SEG_ZIP_H
-#define SEG_ZIP_H
-#include "err.h"
+#ifndef SEG_DATA_FORMAT_ZIP_H
+#define SEG_DATA_FORMAT_ZIP_H
+#include "engine/base/err.h"
 
 typedef struct ZipMember {
     const char *name; /* in the archive: relative, '/' between folders, UTF-8 */

@@ -4,7 +4,7 @@
  * BITMAPINFOHEADER or one that continues it. Rows are padded to 4 bytes and
  * stored bottom up, or top down when the height is negative. BMP has no grey:
  * a palette of nothing but greys is how it is written, and one channel. */
-#include "image_format.h"
+#include "data/image/image_format.h"
 #include <string.h>
 
 enum { FILE_HEADER = 14, INFO = 40, SMALLEST = FILE_HEADER + INFO };

@@ -3,7 +3,7 @@
  * The block is a TIFF without pixels; the one entry that matters is tag 274
  * of its first directory. The rest (camera, date, place, a small copy of the
  * picture) is not looked at and goes nowhere. */
-#include "image_format.h"
+#include "data/image/image_format.h"
 #include <string.h>
 
 enum { ORIENTATION = 274, SHORT = 3, ENTRY = 12 };

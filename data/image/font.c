@@ -2,7 +2,7 @@
  *
  * A band holds PER_BAND letters side by side, in the order of ASCII from the
  * space on; a line is one row of dots, '#' set. */
-#include "font.h"
+#include "data/image/font.h"
 
 enum { FIRST = 32, LAST = 126, PER_BAND = 12 };
 

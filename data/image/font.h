@@ -3,8 +3,8 @@
  * A glyph is FONT_COLS x FONT_ROWS dots: capitals and digits fill rows 0 to
  * FONT_BASE, letters that hang reach two rows further. Pictures join
  * neighbouring dots by strokes, so one table serves every size. */
-#ifndef SEG_FONT_H
-#define SEG_FONT_H
+#ifndef SEG_DATA_IMAGE_FONT_H
+#define SEG_DATA_IMAGE_FONT_H
 #include <stdbool.h>
 
 enum {

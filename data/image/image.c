@@ -3,8 +3,8 @@
  * Each format says what it holds (NAME_look) and fills an array of samples
  * (NAME_pixels). Here is what they share: which of them it is, the limits, what
  * options allow, numbers of 16 bits, and turning. */
-#include "file.h"
-#include "image_format.h"
+#include "data/image/image_format.h"
+#include "engine/base/file.h"
 #include <math.h>
 #include <string.h>
 #include <strings.h>

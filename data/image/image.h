@@ -12,9 +12,9 @@
  * Sources: PNG, ISO/IEC 15948:2004; JPEG, ITU-T T.81, and Exif 2.3, 4.6; BMP,
  * the BITMAPINFOHEADER of the Windows SDK; TIFF 6.0 (Adobe, 1992). Reasons
  * read "PATH: png: WHAT; fix: HOW", ERR_DATA. */
-#ifndef SEG_IMAGE_H
-#define SEG_IMAGE_H
-#include "volume.h"
+#ifndef SEG_DATA_IMAGE_IMAGE_H
+#define SEG_DATA_IMAGE_IMAGE_H
+#include "data/volume.h"
 
 /* What a file's orientation (Exif, or tag 274 of a TIFF) other than "as
  * stored" means for the pixels. */

@@ -4,10 +4,10 @@
  * be checked without decoding, and says what an array of its pixels needs;
  * NAME_pixels fills that array. Between the two the caller has compared the
  * extents with its limits and found that the file can hold them. */
-#ifndef SEG_IMAGE_FORMAT_H
-#define SEG_IMAGE_FORMAT_H
-#include "image.h"
-#include "number.h"
+#ifndef SEG_DATA_IMAGE_IMAGE_FORMAT_H
+#define SEG_DATA_IMAGE_IMAGE_FORMAT_H
+#include "data/format/number.h"
+#include "data/image/image.h"
 
 /* What look found and pixels needs again; byte numbers count from the start of
  * the file. */

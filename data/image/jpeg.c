@@ -5,7 +5,7 @@
  * says about their sizes; tables whose counts do not add up, which decoders
  * have fallen over, go no further. Read are baseline, extended with 8 bits,
  * and progressive; the other processes of the standard are refused by name. */
-#include "image_format.h"
+#include "data/image/image_format.h"
 #include <string.h>
 
 enum {

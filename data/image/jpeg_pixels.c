@@ -5,7 +5,7 @@
  * a Run that outlives both, and everything else belongs to libjpeg, which
  * frees it at the end. A warning means that libjpeg made pixels up, so it is
  * an error here. */
-#include "image_format.h"
+#include "data/image/image_format.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>

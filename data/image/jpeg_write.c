@@ -5,8 +5,8 @@
  * is looked at behind it is changed between setjmp and the jump. The file grows
  * in memory of our own: of a buffer that libjpeg has moved it tells the address
  * only at the end, and after a failure nobody could free it. */
-#include "file.h"
-#include "image.h"
+#include "data/image/image.h"
+#include "engine/base/file.h"
 #include <setjmp.h>
 #include <stdio.h>
 

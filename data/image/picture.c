@@ -3,9 +3,9 @@
  * A stroke covers a pixel by how near its centre lies: full inside half the
  * width, fading over one pixel. All letters, curves and contours are such
  * strokes. */
-#include "picture.h"
-#include "file.h"
-#include "font.h"
+#include "data/image/picture.h"
+#include "data/image/font.h"
+#include "engine/base/file.h"
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>

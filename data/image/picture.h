@@ -5,9 +5,9 @@
  * canvas is left out; a coordinate that is not finite draws nothing. Edges of
  * lines, letters and contours are smooth. A colour is 0xRRGGBB. The same
  * calls give the same bytes. */
-#ifndef SEG_PICTURE_H
-#define SEG_PICTURE_H
-#include "mem.h"
+#ifndef SEG_DATA_IMAGE_PICTURE_H
+#define SEG_DATA_IMAGE_PICTURE_H
+#include "engine/base/mem.h"
 
 typedef struct Picture {
     int w, h;

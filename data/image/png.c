@@ -3,7 +3,7 @@
  * A PNG is a signature and a row of chunks: length, four letters, data, CRC.
  * All of them are walked and compared with what ISO/IEC 15948 says about
  * order, number and size, before png_pixels.c looks at what is inside. */
-#include "image_format.h"
+#include "data/image/image_format.h"
 #include <stdio.h>
 #include <string.h>
 #include <zlib.h>

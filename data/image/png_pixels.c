@@ -5,8 +5,8 @@
  * stb only copies), and the end. So its own inflater, its palettes and its
  * transparency, where mistakes were found before, see nothing from outside; a
  * palette is given to it as grey and looked up here. */
-#include "gzip.h"
-#include "image_format.h"
+#include "data/format/gzip.h"
+#include "data/image/image_format.h"
 #include <limits.h>
 #include <string.h>
 #include <zlib.h>

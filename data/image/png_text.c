@@ -5,8 +5,8 @@
  * profile type NAME": a line with the name, one with the number of bytes, then
  * the bytes as hexadecimal digits. Everything else, as a comment, a date or a
  * name, is passed over unread. */
-#include "gzip.h"
-#include "image_format.h"
+#include "data/format/gzip.h"
+#include "data/image/image_format.h"
 #include <string.h>
 #include <zlib.h>
 

@@ -5,8 +5,8 @@
  * tiles ("pieces") anywhere in the file. Everything here is compared with the
  * length of the file before libtiff (tiff_pixels.c) unpacks a piece; it gets a
  * directory that is written anew, and none of the file's own. */
-#include "gzip.h"
-#include "image_format.h"
+#include "data/format/gzip.h"
+#include "data/image/image_format.h"
 #include <string.h>
 
 enum {

@@ -1,6 +1,6 @@
 /* tiff_none.c -- stands in for tiff_pixels.c in a build without libtiff
  * (make TIFF=0): what a TIFF is can still be said, by tiff.c. */
-#include "image_format.h"
+#include "data/image/image_format.h"
 
 bool tiff_pixels(const ImageFile *f, void *out)
 {

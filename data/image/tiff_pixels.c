@@ -5,7 +5,7 @@
  * nobody asked for never reach it. Strips and tiles are asked for one by one,
  * and each must give exactly what its extents say. A warning of libtiff is
  * about damage that it worked around, so it is an error here. */
-#include "image_format.h"
+#include "data/image/image_format.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

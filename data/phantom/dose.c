@@ -8,12 +8,12 @@
  *
  * where a ray is open as far as the highest prescription it meets, blurred
  * over neighbouring rays and slices, and depth is its way through the body. */
-#include "dose.h"
-#include "beams.h"
-#include "err.h"
-#include "file.h"
-#include "mem.h"
-#include "rng.h"
+#include "data/phantom/dose.h"
+#include "data/datasets/beams.h"
+#include "engine/base/err.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/base/rng.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,10 +5,10 @@
  * where it sees a target, weakened by what is before it, with the targets
  * evened out and organs spared as an optimiser would. Like real ones they
  * differ in size, in the side of the tumour, and in what was contoured. */
-#ifndef SEG_DOSE_PHANTOM_H
-#define SEG_DOSE_PHANTOM_H
-#include "openkbp.h"
-#include "phantom.h"
+#ifndef SEG_DATA_PHANTOM_DOSE_H
+#define SEG_DATA_PHANTOM_DOSE_H
+#include "data/datasets/openkbp.h"
+#include "data/phantom/phantom.h"
 
 /* All grids of a patient, dense, in the order of openkbp.h; those that are not
  * there (`has` false) are 0. */

@@ -4,8 +4,8 @@
  * colour is that of the part whose surface is nearest. Distances of ellipsoids
  * are right to first order only, so rays advance a little less than they say.
  */
-#include "face.h"
-#include "rng.h"
+#include "data/phantom/face.h"
+#include "engine/base/rng.h"
 #include <math.h>
 
 typedef struct Vec {

@@ -10,8 +10,8 @@
  * right edge. The camera is far away: what is at (x, y, z) shows at column
  * column + zoom x, row row - zoom y. Rays are followed to the surface by the
  * distance (Hart, "Sphere tracing", The Visual Computer 12, 1996). */
-#ifndef SEG_FACE_H
-#define SEG_FACE_H
+#ifndef SEG_DATA_PHANTOM_FACE_H
+#define SEG_DATA_PHANTOM_FACE_H
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,10 +1,10 @@
 /* face_write.c -- made-up people as the files of 300W-LP. */
-#include "face_write.h"
-#include "crew.h"
-#include "face.h"
-#include "image.h"
-#include "mat_write.h"
-#include "mem.h"
+#include "data/phantom/face_write.h"
+#include "data/format/mat_write.h"
+#include "data/image/image.h"
+#include "data/parallel_for.h"
+#include "data/phantom/face.h"
+#include "engine/base/mem.h"
 #include <math.h>
 #include <stdio.h>
 

@@ -5,9 +5,9 @@
  * double) and roi (1 x 4 int16):
  *     PHANTOM_001_0.jpg, PHANTOM_001_0.mat, PHANTOM_001_1.jpg, ...
  * A number of a Phantom is what its form calls it. */
-#ifndef SEG_FACE_WRITE_H
-#define SEG_FACE_WRITE_H
-#include "phantom.h"
+#ifndef SEG_DATA_PHANTOM_FACE_WRITE_H
+#define SEG_DATA_PHANTOM_FACE_WRITE_H
+#include "data/phantom/phantom.h"
 
 enum {
     FACE_PEOPLE,

@@ -4,11 +4,11 @@
  * polylines, and zero crossings of smooth noise for what is folded. Distances
  * are approximate (an ellipsoid's is scaled by its smallest radius), which
  * bends a shape a little and nothing else. */
-#include "head.h"
+#include "data/phantom/head.h"
 #include <math.h>
 #include <string.h>
 
-// positions in the phantom's stream; 61001 and above belong to dicom_write.c
+// positions in the phantom's stream; 61001 and above belong to write.c
 enum { DRAW_SHAPE = 1, DRAW_LESION, DRAW_SPOTS, DRAW_BRIGHT, DRAW_LATTICE };
 
 /* Brightness for FLAIR and T1, and how much it differs between patients. The

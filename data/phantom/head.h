@@ -5,9 +5,9 @@
  * mm around the middle of the head; anatomy is a formula of the point, so a
  * volume of any grid shows the same head and slices fit together. It is made
  * to be learned from, not to be diagnosed from. */
-#ifndef SEG_HEAD_H
-#define SEG_HEAD_H
-#include "rng.h"
+#ifndef SEG_DATA_PHANTOM_HEAD_H
+#define SEG_DATA_PHANTOM_HEAD_H
+#include "engine/base/rng.h"
 #include <stdbool.h>
 
 enum { HEAD_LATTICE = 32, HEAD_SPOTS = 10 };

@@ -4,11 +4,11 @@
  * shares a voxel, then come a slope of the coil, noise, and the scale of the
  * scanner. Points are in mm about the middle of the volume: x to the side of
  * the head that it is of, y to the front, z up. */
-#include "hippocampus.h"
-#include "err.h"
-#include "file.h"
-#include "nifti.h"
-#include "rng.h"
+#include "data/phantom/hippocampus.h"
+#include "data/format/nifti.h"
+#include "engine/base/err.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -8,10 +8,10 @@
  * it lie gray matter of the same brightness (the amygdala in front, folds of
  * cortex below), white matter and a horn of fluid, so that no threshold finds
  * it. Left and right ones in turns. */
-#ifndef SEG_HIPPOCAMPUS_H
-#define SEG_HIPPOCAMPUS_H
-#include "phantom.h"
-#include "volume.h"
+#ifndef SEG_DATA_PHANTOM_HIPPOCAMPUS_H
+#define SEG_DATA_PHANTOM_HIPPOCAMPUS_H
+#include "data/phantom/phantom.h"
+#include "data/volume.h"
 
 enum { HIPPOCAMPUS_ANTERIOR = 1, HIPPOCAMPUS_POSTERIOR = 2 };
 

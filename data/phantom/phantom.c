@@ -1,13 +1,13 @@
 /* phantom.c -- the kinds of made-up data, and what a set of them is called. */
-#include "phantom.h"
-#include "dicom.h"
-#include "dose.h"
-#include "err.h"
-#include "face_write.h"
-#include "hippocampus.h"
-#include "rng.h"
-#include "scan.h"
-#include "sequence.h"
+#include "data/phantom/phantom.h"
+#include "data/dicom/dicom.h"
+#include "data/phantom/dose.h"
+#include "data/phantom/face_write.h"
+#include "data/phantom/hippocampus.h"
+#include "data/phantom/scan.h"
+#include "data/phantom/sequence.h"
+#include "engine/base/err.h"
+#include "engine/base/rng.h"
 #include <stdio.h>
 #include <string.h>
 

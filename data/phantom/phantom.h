@@ -5,8 +5,8 @@
  * number alone: the same bytes for any number of threads. Made to resemble,
  * never to be taken for real: where files have a place for it, they name
  * segengine as the manufacturer and people PHANTOM. */
-#ifndef SEG_PHANTOM_H
-#define SEG_PHANTOM_H
+#ifndef SEG_DATA_PHANTOM_PHANTOM_H
+#define SEG_DATA_PHANTOM_PHANTOM_H
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

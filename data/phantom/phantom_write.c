@@ -2,10 +2,10 @@
  *
  * The data set is written into FOLDER.tmp.<pid> and renamed: a program that
  * finds FOLDER finds all of it. */
-#include "crew.h"
-#include "err.h"
-#include "file.h"
-#include "phantom.h"
+#include "data/parallel_for.h"
+#include "data/phantom/phantom.h"
+#include "engine/base/err.h"
+#include "engine/base/file.h"
 #include <errno.h>
 #include <ftw.h>
 #include <stdio.h>

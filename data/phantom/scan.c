@@ -3,8 +3,8 @@
  * Each voxel of the grid asks head.c what lies at its centre; the mask is
  * that answer, the image goes on through partial volume (a small blur in the
  * plane), an uneven coil and Rician noise to whole numbers of 12 bits. */
-#include "scan.h"
-#include "head.h"
+#include "data/phantom/scan.h"
+#include "data/phantom/head.h"
 #include <math.h>
 #include <stdio.h>
 

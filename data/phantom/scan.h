@@ -2,11 +2,11 @@
  *
  * Volumes with noise, uneven coils, poses and contrasts that differ, whose
  * truth is known (head.h). Number by number of their Phantom. */
-#ifndef SEG_SCAN_H
-#define SEG_SCAN_H
-#include "head.h"
-#include "phantom.h"
-#include "volume.h"
+#ifndef SEG_DATA_PHANTOM_SCAN_H
+#define SEG_DATA_PHANTOM_SCAN_H
+#include "data/phantom/head.h"
+#include "data/phantom/phantom.h"
+#include "data/volume.h"
 
 enum {
     SCAN_PATIENTS,

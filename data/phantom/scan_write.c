@@ -1,9 +1,9 @@
 /* scan_write.c -- made-up heads as the files that hospitals and NFBS have. */
-#include "dicom.h"
-#include "file.h"
-#include "gzip.h"
-#include "nifti.h"
-#include "scan.h"
+#include "data/dicom/dicom.h"
+#include "data/format/gzip.h"
+#include "data/format/nifti.h"
+#include "data/phantom/scan.h"
+#include "engine/base/file.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* sequence.c -- made-up speech, from formulas. */
-#include "sequence.h"
-#include "crew.h"
-#include "file.h"
-#include "mem.h"
-#include "npy.h"
-#include "rng.h"
+#include "data/phantom/sequence.h"
+#include "data/format/npy.h"
+#include "data/parallel_for.h"
+#include "engine/base/file.h"
+#include "engine/base/mem.h"
+#include "engine/base/rng.h"
 #include <stdio.h>
 
 // positions in the phantom's stream, apart from those of the other forms

@@ -15,9 +15,9 @@
  *
  * Only + - * / and comparisons make the numbers, so that they are the same
  * bits with any library of mathematics. */
-#ifndef SEG_SEQUENCE_H
-#define SEG_SEQUENCE_H
-#include "phantom.h"
+#ifndef SEG_DATA_PHANTOM_SEQUENCE_H
+#define SEG_DATA_PHANTOM_SEQUENCE_H
+#include "data/phantom/phantom.h"
 
 enum {
     SEQUENCE_SPEAKERS,

@@ -1,4 +1,4 @@
-#include "compare.h"
+#include "engine/check/compare.h"
 #include <math.h>
 
 static const double U = 0x1p-24, LEAST = 0x1p-149; // the least float

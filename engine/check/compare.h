@@ -5,9 +5,9 @@
  * test that looks at nothing is a mistake. Infinities pass only where both
  * sides have the same one and the bound is exact or ulp. -0 equals 0. The least
  * float, 2^-149, is in all bounds but exact: there is none between it and 0. */
-#ifndef SEG_COMPARE_H
-#define SEG_COMPARE_H
-#include "op.h"
+#ifndef SEG_ENGINE_CHECK_COMPARE_H
+#define SEG_ENGINE_CHECK_COMPARE_H
+#include "engine/graph/op.h"
 
 typedef struct Verdict {
     bool ok;

@@ -1,4 +1,4 @@
-#include "condition.h"
+#include "engine/check/condition.h"
 #include <math.h>
 #include <stdlib.h>
 

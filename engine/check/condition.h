@@ -7,9 +7,9 @@
  * measured: the plain loops of cpu/ref run in double (`ref`) and in float
  * (backend_plain) on the same numbers, and their difference e is what float
  * costs there. */
-#ifndef SEG_CONDITION_H
-#define SEG_CONDITION_H
-#include "mem.h"
+#ifndef SEG_ENGINE_CHECK_CONDITION_H
+#define SEG_ENGINE_CHECK_CONDITION_H
+#include "engine/base/mem.h"
 
 /* Of each element what it may be off by beside the row's own bound:
  *

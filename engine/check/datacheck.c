@@ -1,9 +1,9 @@
 /* datacheck.c -- see datacheck.h. Extents are of odd numbers, of one voxel, at
  * a block of threads and at a part of a channel's mean, one less and one more;
  * each step is alone and in company, and some places change twice. */
-#include "datacheck.h"
-#include "prepare.h"
-#include "resident.h"
+#include "engine/check/datacheck.h"
+#include "data/augment/augment.h"
+#include "engine/session/device_dataset.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

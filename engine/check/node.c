@@ -1,6 +1,6 @@
 /* node.c -- see node.h. */
-#include "node.h"
-#include "suite.h"
+#include "engine/check/node.h"
+#include "engine/check/suite.h"
 #include <string.h>
 
 enum { OF_RESULT = 2048, OF_GRADIENT = 256 }; /* elements that are compared */

@@ -7,10 +7,10 @@
  * about it), and its agreement with `ref` is checked,
  * forward and backward: whole for rows that are cheap, at random elements for
  * convolutions. */
-#ifndef SEG_NODE_H
-#define SEG_NODE_H
-#include "graph.h"
-#include "opcase.h"
+#ifndef SEG_ENGINE_CHECK_NODE_H
+#define SEG_ENGINE_CHECK_NODE_H
+#include "engine/check/opcase.h"
+#include "engine/graph/graph.h"
 
 /* The operator node as a case; false with the reason. */
 bool node_case(const Graph *g, int node, OpCase *out);

@@ -2,10 +2,10 @@
  *
  * All of them run the case through oprun(), on values that are the same
  * floats for every backend, and compare what comes back in double. */
-#include "opcase.h"
-#include "condition.h"
-#include "rng.h"
-#include "sample.h"
+#include "engine/check/opcase.h"
+#include "engine/base/rng.h"
+#include "engine/check/condition.h"
+#include "engine/check/sample.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

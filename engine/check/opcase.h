@@ -14,10 +14,10 @@
  *
  * suite.h draws the cases. Called by the tests and by `segengine check`, so
  * what fails is handed to a function of the caller. */
-#ifndef SEG_OPCASE_H
-#define SEG_OPCASE_H
-#include "compare.h"
-#include "oprun.h"
+#ifndef SEG_ENGINE_CHECK_OPCASE_H
+#define SEG_ENGINE_CHECK_OPCASE_H
+#include "engine/check/compare.h"
+#include "engine/check/oprun.h"
 
 /* What the calls of Backend.blurs may be off, as a share of the largest of a
  * result or gradient: of Winograd's on the CPU 9e-6 is the most that the suites

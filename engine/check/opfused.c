@@ -1,5 +1,5 @@
-#include "opfused.h"
-#include "opnarrow.h"
+#include "engine/check/opfused.h"
+#include "engine/check/ophalf.h"
 
 /* Does the backend run a row with these attributes in the store of this case,
  * `back` through it, too? */

@@ -1,5 +1,5 @@
-#include "oprun.h"
-#include "rng.h"
+#include "engine/check/oprun.h"
+#include "engine/base/rng.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,9 +5,9 @@
  * row does not keep for the backward run is NaN again before it. Of an operand
  * that the backend asked to have in 16 bits only the copy is there: the operand
  * is NaN. Values come and go as doubles in memory order. */
-#ifndef SEG_OPRUN_H
-#define SEG_OPRUN_H
-#include "backend.h"
+#ifndef SEG_ENGINE_CHECK_OPRUN_H
+#define SEG_ENGINE_CHECK_OPRUN_H
+#include "engine/backend/backend.h"
 
 typedef enum FillKind {
     FILL_NORMAL,   /* normal, of deviation hi; 0: 1                        */

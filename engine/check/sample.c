@@ -1,8 +1,9 @@
-/* sample.c -- see sample.h. The sums are those of cpu/ref/corr.h: an image
- * and a grid look at each other through a window, position p of the grid at
- * p*s - lo + k*dil for each tap k. conv's operand is the image and its result
- * the grid; upconv's the other way round; linear is conv with one tap. */
-#include "sample.h"
+/* sample.c -- see sample.h. The sums are those of cpu/ref/conv_loops.h: an
+ * image and a grid look at each other through a window, position p of the grid
+ * at p*s - lo + k*dil for each tap k. conv's operand is the image and its
+ * result the grid; upconv's the other way round; linear is conv with one tap.
+ */
+#include "engine/check/sample.h"
 #include <math.h>
 
 typedef struct Corr {

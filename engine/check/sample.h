@@ -4,9 +4,9 @@
  * of the brain U-Net would take minutes. But each element of a result or a
  * gradient is one sum that needs nothing of the others, so a few thousand of
  * them, drawn at random, judge a kernel as well. */
-#ifndef SEG_SAMPLE_H
-#define SEG_SAMPLE_H
-#include "oprun.h"
+#ifndef SEG_ENGINE_CHECK_SAMPLE_H
+#define SEG_ENGINE_CHECK_SAMPLE_H
+#include "engine/check/oprun.h"
 
 /* A sum: its value, the sum of the absolute products, how many there are. */
 typedef struct Sample {

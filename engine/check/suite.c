@@ -2,10 +2,10 @@
  *
  * A draw is a function of the suite's row, the number of the case and how
  * many numbers the case has drawn before: see rng.h. */
-#include "suite.h"
-#include "opfused.h"
-#include "opnarrow.h"
-#include "rng.h"
+#include "engine/check/suite.h"
+#include "engine/base/rng.h"
+#include "engine/check/opfused.h"
+#include "engine/check/ophalf.h"
 #include <string.h>
 
 enum {

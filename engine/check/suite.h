@@ -24,9 +24,9 @@
  *      .fill = {{FILL_GAP, 0.1, 2}}},
  *
  * A case that the shape rule refuses is drawn again. */
-#ifndef SEG_SUITE_H
-#define SEG_SUITE_H
-#include "opcase.h"
+#ifndef SEG_ENGINE_CHECK_SUITE_H
+#define SEG_ENGINE_CHECK_SUITE_H
+#include "engine/check/opcase.h"
 
 /* Random numbers of one case. */
 typedef struct Draw {
@@ -93,7 +93,7 @@ const OpSuite *suite_next(int *at);
 bool suite_example(Op op, OpCase *out);
 
 /* How many cases in k->precision: gradients (of ref: in f32 only) of at least
- * one operand, agreements, and those on narrow tensors (opnarrow.h). In a
+ * one operand, agreements, and those on narrow tensors (ophalf.h). In a
  * precision other than f32 agreements are of rows that multiply. */
 typedef struct SuiteSize {
     int gradient, agree, narrow;

@@ -1,5 +1,5 @@
 /* suite_conv.c -- conv, upconv, linear. */
-#include "suite.h"
+#include "engine/check/suite.h"
 #include <string.h>
 
 /* Window attributes of a row that has them all; axes beyond the rank keep
@@ -109,9 +109,9 @@ static void draw_line(Draw *d, OpCase *c, int width, int channels, int filters,
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, filters};
 }
 
-/* What cpu/winograd.h takes: windows of 3x3, some with depth, whose last tiles
- * of 4x4 are full or not, padding up to 2 on either side, channels that fill
- * vectors and slices or do not. Some planes are just too small for it. */
+/* What cpu/conv/winograd.h takes: windows of 3x3, some with depth, whose last
+ * tiles of 4x4 are full or not, padding up to 2 on either side, channels that
+ * fill vectors and slices or do not. Some planes are just too small for it. */
 static void draw_winograd(Draw *d, OpCase *c)
 {
     bool up = c->attr.op == OP_upconv;
@@ -134,8 +134,8 @@ static void draw_winograd(Draw *d, OpCase *c)
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co};
 }
 
-/* The tiles of cuda/corr.cu: 64 positions by 64 filters, or 128 by 16, chunks
- * of 16 of the k axis, chains of 512; those of corr_weights.cu: 64 by 64,
+/* The tiles of cuda/conv/igemm_f32.cu: 64 positions by 64 filters, or 128 by
+ * 16, chunks of 16 of the k axis, chains of 512; those of wgrad.cu: 64 by 64,
  * chunks of 16 positions, parts of 1024. One kind a case, in turn. */
 static void draw_conv_tiles(Draw *d, OpCase *c)
 {
@@ -219,11 +219,11 @@ static void draw_linear_tiles(Draw *d, OpCase *c)
     c->x[2] = (Dims){1, 1, 1, 1, out};
 }
 
-/* What cuda/tile.cuh takes: channels of a group that divide by 8, at the ends
- * of its chunks of 32 (halves of 16) and tiles of 32, 64 and 128, extents at
- * and beside those of its boxes, windows that sort a stride into groups or
- * classes. Sets the operands of conv, or of upconv, whose weights have the
- * channels the other way round. */
+/* What cuda/conv/igemm_tile.cuh takes: channels of a group that divide by 8, at
+ * the ends of its chunks of 32 (halves of 16) and tiles of 32, 64 and 128,
+ * extents at and beside those of its boxes, windows that sort a stride into
+ * groups or classes. Sets the operands of conv, or of upconv, whose weights
+ * have the channels the other way round. */
 static void set_boxes(Draw *d, OpCase *c, Window g, int ci, int co)
 {
     c->x[0].c = ci * g.groups;

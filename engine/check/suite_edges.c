@@ -5,12 +5,12 @@
  * are those of the kernels in cuda/ (each says of which): a kernel that cuts
  * otherwise wants other numbers here. To the other backends they are extents
  * like any. */
-#include "suite.h"
+#include "engine/check/suite.h"
 
 enum { GPU_BLOCK = 256 }; // threads
 
-/* walk.cuh: rows of channels in units of 4 or 1, 128 units a tile, deep rows
- * of threads, 32 rows for each worth a part. */
+/* col_reduce.cuh: rows of channels in units of 4 or 1, 128 units a tile, deep
+ * rows of threads, 32 rows for each worth a part. */
 Dims image_walk(Draw *d, OpCase *c)
 {
     enum { UNITS = 128, PART = 32 };
@@ -23,9 +23,9 @@ Dims image_walk(Draw *d, OpCase *c)
                   draw_int(d, 1, 2) * PART * deep + draw_int(d, -1, 1), ch};
 }
 
-/* team.cuh and classes.cuh: a power of two of lanes for a row, a block for
- * more than 1024 channels; as many rows as a block has, and one more or less.
- * One row so long that each thread has more than a chain. */
+/* warp_group.cuh and classes.cuh: a power of two of lanes for a row, a block
+ * for more than 1024 channels; as many rows as a block has, and one more or
+ * less. One row so long that each thread has more than a chain. */
 Dims image_channels(Draw *d, OpCase *c)
 {
     int ch = PICK(d, 1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 127, 128, 129,

@@ -1,7 +1,7 @@
 /* suite_elementwise.c -- rows that work element by element, by rows of
  * channels, or only move numbers: add .. div, scale, concat, slice, pad,
  * flatten, the activations, softmax, the two dropouts. */
-#include "suite.h"
+#include "engine/check/suite.h"
 
 static void draw_one(Draw *d, OpCase *c)
 {
@@ -23,7 +23,7 @@ static void draw_pair(Draw *d, OpCase *c)
 }
 
 /* How often an operand is repeated: few times, many, in several parts
- * (cuda/broadcast.cu: 64 and 2048), over channels or not. */
+ * (cuda/ops/broadcast.cu: 64 and 2048), over channels or not. */
 static void draw_repeats(Draw *d, OpCase *c)
 {
     int times = draw_edge(d, PICK(d, 64, 2048, 4096));

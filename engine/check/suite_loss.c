@@ -1,5 +1,5 @@
 /* suite_loss.c -- the losses, and the counts behind the metrics. */
-#include "suite.h"
+#include "engine/check/suite.h"
 #include <string.h>
 
 /* Extents of a mask or weight over s: absent, whole or partly 1. */

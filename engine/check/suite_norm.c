@@ -2,7 +2,7 @@
  *
  * Every draw has at least 4 values where one mean is taken: of two, the
  * result is +-1 whatever they are and its gradient nothing but rounding. */
-#include "suite.h"
+#include "engine/check/suite.h"
 
 static const Fill gamma_fill = {FILL_GAP, 0.3, 2},
                   var_fill = {FILL_RANGE, 0.2, 3},

@@ -1,5 +1,5 @@
 /* suite_pool.c -- pooling, global pooling, upsampling. */
-#include "suite.h"
+#include "engine/check/suite.h"
 
 /* Values at least 2 / count apart, so that no step of a gradient check makes
  * another element the largest. */
@@ -48,7 +48,7 @@ static void draw_avgpool(Draw *d, OpCase *c)
 }
 
 /* Windows of more taps than a byte counts, or than a chain of additions has
- * (cuda/pool.cu, cuda/window.cuh). */
+ * (cuda/ops/pool.cu, cuda/lib/window.cuh). */
 static void draw_long_window(Draw *d, OpCase *c)
 {
     Window g = {.k = {1, 1, draw_edge(d, PICK(d, 257, 512))}, .s = {1, 1, 1}};
@@ -62,7 +62,7 @@ static void draw_long_window(Draw *d, OpCase *c)
         SET_WINDOW(avgpool, g);
 }
 
-/* Lines longer than the piece of one that a task holds (cpu/avgpool.c). */
+/* Lines longer than the piece of one that a task holds (cpu/ops/pool_avg.c). */
 static void draw_wide_window(Draw *d, OpCase *c)
 {
     c->rank = 2;
@@ -84,7 +84,7 @@ static void draw_long_upsample(Draw *d, OpCase *c)
 }
 
 /* Lines longer than the piece of one that a task holds, more rows than a task
- * has, and factors that are too many for it (cpu/upsample.c). */
+ * has, and factors that are too many for it (cpu/ops/upsample.c). */
 static void draw_wide_upsample(Draw *d, OpCase *c)
 {
     c->rank = 2;

@@ -2,7 +2,7 @@
  *
  * Lengths are drawn from 0 to one more than there are positions, as whole
  * numbers or between them: the row's rule is p < lengths[n]. */
-#include "suite.h"
+#include "engine/check/suite.h"
 
 static const Fill distinct = {FILL_DISTINCT, -1, 1};
 
@@ -52,7 +52,7 @@ static void draw_lstm(Draw *d, OpCase *c)
 }
 
 /* More samples than a task of the CPU has, and units beside the limits of what
- * a block of a GPU holds (cuda/lstm.cu). */
+ * a block of a GPU holds (cuda/ops/lstm.cu). */
 static void draw_wide_lstm(Draw *d, OpCase *c)
 {
     static const struct {
@@ -80,8 +80,8 @@ static void draw_attention(Draw *d, OpCase *c)
     set_attention(d, c, draw_int(d, 1, d->small ? 3 : 9));
 }
 
-/* Blocks of 64 positions and tasks of 192 (cpu/attention.c), of 32 and 64
- * (cuda/attention.cu); more channels than any block has. */
+/* Blocks of 64 positions and tasks of 192 (cpu/ops/attention.c), of 32 and 64
+ * (cuda/ops/attention.cu); more channels than any block has. */
 static void draw_long_attention(Draw *d, OpCase *c)
 {
     c->rank = 1;

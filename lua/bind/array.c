@@ -5,8 +5,8 @@
  * indices count from 1. It is what enters and leaves a network and what .npy
  * files hold. An array owns its numbers: nothing else points at them, so it
  * may be changed and dropped at any time. */
-#include "bind/data.h"
-#include "rng.h"
+#include "engine/base/rng.h"
+#include "lua/bind/data.h"
 #include <math.h>
 #include <string.h>
 

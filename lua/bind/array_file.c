@@ -2,9 +2,9 @@
  *
  * Adds to the table of array.c. Which format a file is in, its name says
  * (in any case); what is wrong with it, the reader of that format. */
-#include "bind/bind.h"
-#include "mat.h"
-#include "npz.h"
+#include "data/format/mat.h"
+#include "data/format/npz.h"
+#include "lua/bind/bind.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

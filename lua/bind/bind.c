@@ -8,7 +8,7 @@
  * Checking: arguments are looked at without calling Lua code: metamethods of
  * an options table are passed by, so a string that a check returns lives as
  * long as the table does. */
-#include "bind/bind.h"
+#include "lua/bind/bind.h"
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>

@@ -9,13 +9,13 @@
  * data steps have states of their own (sandbox.h). */
 #ifndef SEG_BIND_H
 #define SEG_BIND_H
-#include "bind/guest.h"
-#include "graph.h"
+#include "cpu/lib/thread_pool.h"
+#include "engine/graph/graph.h"
+#include "engine/session/session.h"
 #include "lauxlib.h"
 #include "lua.h"
+#include "lua/bind/guest.h"
 #include "lualib.h"
-#include "pool.h"
-#include "session.h"
 #include <stdatomic.h>
 
 /* Raise err_text() with the position of the recipe in front; remembers the
@@ -66,7 +66,8 @@ const char *opt_string(lua_State *L, int arg, const char *key, const char *def);
 void check_keys(lua_State *L, int arg, const char *what,
                 const char *const *known);
 
-/* What sums as it stands, by fields "winograd" and "direct"; see direct.h. */
+/* What sums as it stands, by fields "winograd" and "direct"; see no_winograd.h.
+ */
 const char *opt_direct(lua_State *L, int arg);
 
 /* Freeze the parameters that field "frozen" of the options at `arg`, a list of

@@ -5,7 +5,7 @@
  * a batch point into the loader's ring, whose memory goes on to the next
  * batch: the loader then sets t.data to NULL, and everybody who takes a block
  * looks at that first. */
-#include "bind/bind.h"
+#include "lua/bind/bind.h"
 
 Block *test_block(lua_State *L, int arg)
 {

@@ -4,8 +4,8 @@
  * Lua tables are walked with the rules of bind.h: whatever may raise comes
  * before the builder holds anything, or the builder lives in a userdata that
  * the collector drops. */
-#include "bind/data.h"
-#include "dataset_list.h"
+#include "data/dataset/dataset_list.h"
+#include "lua/bind/data.h"
 #include <string.h>
 
 /* == cases one by one ================================================== */

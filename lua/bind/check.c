@@ -1,8 +1,8 @@
 /* check.c -- is an operator right on this machine? See check/suite.h. */
-#include "bind/bind.h"
-#include "check/datacheck.h"
-#include "check/node.h"
-#include "check/suite.h"
+#include "engine/check/datacheck.h"
+#include "engine/check/node.h"
+#include "engine/check/suite.h"
+#include "lua/bind/bind.h"
 #include <string.h>
 
 enum { TEXTS = 4096 }; /* bytes of failures that are kept */
@@ -178,8 +178,8 @@ static int l_device(lua_State *L)
 }
 
 /* core.tiles(device) -> the names of the tiles that products can be told to
- * take there (engine/tile_names.h); none where there is no choice. Raises where
- * there is no such device. */
+ * take there (engine/plan/tile_names.h); none where there is no choice. Raises
+ * where there is no such device. */
 static int l_tiles(lua_State *L)
 {
     const char *text = luaL_checkstring(L, 1), *name;

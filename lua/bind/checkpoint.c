@@ -6,12 +6,12 @@
  * file, its header) lies in an arena that is a userdata, so that an error on
  * the way frees it too. Errors of files are of kind data or failure and name
  * the file. */
-#include "checkpoint.h"
-#include "bind/bind.h"
-#include "file.h"
-#include "onnx.h"
-#include "safetensors.h"
-#include "segengine.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/api/segengine.h"
+#include "engine/base/file.h"
+#include "engine/checkpoint/safetensors.h"
+#include "engine/onnx/onnx.h"
+#include "lua/bind/bind.h"
 #include <string.h>
 
 enum { MAX_PAIRS = 64 };

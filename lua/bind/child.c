@@ -6,7 +6,7 @@
  * it gets goes on to the child, which saves and ends; and a parent that is
  * killed takes its child along, so that nobody trains unseen in a folder that
  * the next start wants. */
-#include "bind/bind.h"
+#include "lua/bind/bind.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -5,10 +5,10 @@
  * are the system's defaults, whatever the training program does with its own.
  * It is a group of processes of its own, so that it can be ended with all that
  * it has started. */
-#include "bind/command.h"
-#include "bind/bind.h"
-#include "clock.h"
-#include "err.h"
+#include "lua/bind/command.h"
+#include "engine/base/clock.h"
+#include "engine/base/err.h"
+#include "lua/bind/bind.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

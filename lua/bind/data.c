@@ -8,9 +8,9 @@
  * Who holds whom: a data set that a split made shares its sources with the
  * one it came from, a pipeline holds its data set, a loader and a prediction
  * their pipeline; all by counting in C, so Lua may drop them in any order. */
-#include "bind/data.h"
-#include "bind/function.h"
-#include "pipeline.h"
+#include "lua/bind/data.h"
+#include "data/preprocess/pipeline.h"
+#include "lua/bind/function.h"
 #include <stdio.h>
 #include <string.h>
 

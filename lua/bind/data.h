@@ -1,10 +1,10 @@
 /* data.h -- what the bindings of data sets share. */
 #ifndef SEG_BIND_DATA_H
 #define SEG_BIND_DATA_H
-#include "bind/bind.h"
-#include "dataset.h"
-#include "image.h"
-#include "label.h"
+#include "data/dataset/dataset.h"
+#include "data/image/image.h"
+#include "data/label.h"
+#include "lua/bind/bind.h"
 
 /* What each FieldKind is called in Lua. */
 extern const char *const field_kinds[];

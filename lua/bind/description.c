@@ -1,7 +1,7 @@
 /* description.c -- what a session, a plan or a list of launches is made
  * of, as the options of a Lua table say. Each reads the table at `arg`. */
-#include "bind/bind.h"
-#include "direct.h"
+#include "engine/plan/no_winograd.h"
+#include "lua/bind/bind.h"
 
 const char *const session_keys[] = {
     "roots",  "loss",    "device",    "threads",    "seed",  "optim",
@@ -75,8 +75,9 @@ Precision opt_precision(lua_State *L, int arg)
     return p;
 }
 
-/* What sums as it stands (engine/direct.h): winograd = false is all of it, else
- * direct = "enc1.conv1,enc1.conv2". The text lives as long as the table. */
+/* What sums as it stands (engine/plan/no_winograd.h): winograd = false is all
+ * of it, else direct = "enc1.conv1,enc1.conv2". The text lives as long as the
+ * table. */
 const char *opt_direct(lua_State *L, int arg)
 {
     if (!opt_bool(L, arg, "winograd", true)) return DIRECT_ALL;

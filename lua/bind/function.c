@@ -1,12 +1,12 @@
 /* function.c -- functions of a recipe that run as steps change and vary.
  *
  * functions.lua has checked and dumped them; here they are copied out of the
- * state of the recipe and given to the workers (hook.h), each call to a state
- * that no other thread is in (sandbox.h). States are made when they are wanted
- * first and kept until the last holder of the hook goes, so there are never
- * more than threads that called at one time. */
-#include "bind/function.h"
-#include "bind/sandbox.h"
+ * state of the recipe and given to the workers (user_step.h), each call to a
+ * state that no other thread is in (sandbox.h). States are made when they are
+ * wanted first and kept until the last holder of the hook goes, so there are
+ * never more than threads that called at one time. */
+#include "lua/bind/function.h"
+#include "lua/bind/sandbox.h"
 #include <pthread.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* function.h -- functions of a recipe for the steps of a pipeline. */
 #ifndef SEG_BIND_FUNCTION_H
 #define SEG_BIND_FUNCTION_H
-#include "bind/bind.h"
-#include "step.h"
+#include "data/steps/step.h"
+#include "lua/bind/bind.h"
 
 /* The steps in the text at `arg`, with a hook for the functions in field
  * "functions" of the options at `options`: a list of { code =, with =, bytecode

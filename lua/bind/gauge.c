@@ -1,6 +1,6 @@
 /* gauge.c -- what a GPU's driver counts, for Lua. */
-#include "gauge.h"
-#include "bind/bind.h"
+#include "engine/base/nvml.h"
+#include "lua/bind/bind.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -44,7 +44,7 @@ static int l_gauge(lua_State *L)
 }
 
 /* g:read() -> {use=, watts=, bytes=, celsius=, joules=, looks=}, what it saw
- * since the last reading (gauge.h), without what the GPU does not tell */
+ * since the last reading (nvml.h), without what the GPU does not tell */
 static int l_read(lua_State *L)
 {
     GaugeBox *box = luaL_checkudata(L, 1, "seg.gauge");

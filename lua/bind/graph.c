@@ -8,9 +8,9 @@
  * One generic function serves every row of ops.def: operands first (nil for
  * one that is absent), then an options table whose keys are the attributes
  * of the row and `name`, the label of the node. */
-#include "bind/bind.h"
-#include "onnx.h"
-#include "op.h"
+#include "engine/graph/op.h"
+#include "engine/onnx/onnx.h"
+#include "lua/bind/bind.h"
 #include <stdio.h>
 #include <string.h>
 

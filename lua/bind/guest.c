@@ -1,6 +1,6 @@
 /* guest.c -- a list in which each knows who points to it, so that any may
  * leave without a search. */
-#include "bind/guest.h"
+#include "lua/bind/guest.h"
 #include <stddef.h>
 
 void guest_enter(Guest *g, Guest **list)

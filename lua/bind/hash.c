@@ -2,10 +2,10 @@
  *
  * crc32c finds damage, sha256 tells whether two files are the same, keyed_hash
  * names what must not be guessed. Bytes in, a number or hex digits out. */
-#include "bind/bind.h"
-#include "crc32c.h"
-#include "sha256.h"
-#include "siphash.h"
+#include "engine/base/crc32c.h"
+#include "engine/base/sha256.h"
+#include "engine/base/siphash.h"
+#include "lua/bind/bind.h"
 #include <stdio.h>
 
 /* core.crc32c(text) -> its CRC32C as a whole number */

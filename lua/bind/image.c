@@ -1,5 +1,5 @@
 /* image.c -- photographs and mask images in Lua. */
-#include "bind/data.h"
+#include "lua/bind/data.h"
 #include <string.h>
 
 /* The word of field `key`: its place in `words`, which end with NULL; 0 when

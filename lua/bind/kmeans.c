@@ -2,8 +2,8 @@
  *
  * Points are the rows of an array (N,K); groups are lists of N numbers from 0.
  */
-#include "kmeans.h"
-#include "bind/bind.h"
+#include "data/metrics/kmeans.h"
+#include "lua/bind/bind.h"
 #include <math.h>
 
 /* The array at 1 as points. */

@@ -4,8 +4,8 @@
  * they are empty again when the next batch is asked for or the loader is
  * closed. So that the loader finds them then, user value 1 of its userdata is
  * the table of the blocks that are out. */
-#include "loader.h"
-#include "bind/bind.h"
+#include "data/loader/loader.h"
+#include "lua/bind/bind.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* look.c -- what is in files and folders, for those who look: one volume
  * of a file, the series below a folder, the segments of a mask. */
-#include "bind/data.h"
-#include "biwi.h"
-#include "dicom_text.h"
-#include "label.h"
-#include "nifti.h"
+#include "data/datasets/biwi.h"
+#include "data/dicom/text.h"
+#include "data/format/nifti.h"
+#include "data/label.h"
+#include "lua/bind/data.h"
 #include <string.h>
 
 /* data.read_nifti(path) -> volume, a fourth axis as channels; raises with the

@@ -5,12 +5,12 @@
  *     core.measure.overlap(m)
  *
  * Each function takes such a table: volumes of one grid, f32; mask, used (of
- * each slice) and threshold may be left out. measure.h says what is computed;
+ * each slice) and threshold may be left out. metrics.h says what is computed;
  * which metric makes what of it is in Lua. */
-#include "measure.h"
-#include "bind/bind.h"
-#include "outside.h"
-#include "roc.h"
+#include "data/metrics/metrics.h"
+#include "data/metrics/roc.h"
+#include "data/preprocess/cropped.h"
+#include "lua/bind/bind.h"
 #include <math.h>
 
 enum { MAX_CLASSES = 256, STEPS = 100 };

@@ -1,7 +1,7 @@
 /* memory.c -- how much memory there is, and what a session may take of it.
  *
  * What is done with these numbers is decided in lua/train/budget.lua. */
-#include "bind/bind.h"
+#include "lua/bind/bind.h"
 
 /* s:budget(bytes, least = false): bytes that the arena of a training step may
  * take from now on, 0 any; least: what comes nearest where it cannot be */

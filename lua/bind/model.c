@@ -1,10 +1,10 @@
 /* model.c -- weights that bring their own network, as a Lua object.
  *
- * The embedding face (engine/segengine.h) for scripts: a model opened here has
- * a tape of its own, so its names and those of the script's network are apart,
- * and any number of models may be open. */
-#include "bind/bind.h"
-#include "segengine.h"
+ * The embedding face (engine/api/segengine.h) for scripts: a model opened here
+ * has a tape of its own, so its names and those of the script's network are
+ * apart, and any number of models may be open. */
+#include "engine/api/segengine.h"
+#include "lua/bind/bind.h"
 
 static seg_model *check_model(lua_State *L, int arg)
 {

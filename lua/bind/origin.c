@@ -1,8 +1,8 @@
 /* origin.c -- of a case, what tells whether it is an image as those of
  * training: where it was read from, its spacing, how large its voxels are. */
-#include "bind/data.h"
-#include "dicom_file.h"
-#include "pipeline.h"
+#include "data/dicom/file.h"
+#include "data/preprocess/pipeline.h"
+#include "lua/bind/data.h"
 
 /* data.seen(pipeline, case) -> {path=, rank=, modality=, description=,
  * spacing={w,h,d} in mm, channels={{lo=,hi=,mean=,sd=}, ...}}: the file or

@@ -3,7 +3,7 @@
  *
  * Methods of seg.session beside those of session.c. Values go out and in
  * as copies in user order. */
-#include "bind/bind.h"
+#include "lua/bind/bind.h"
 #include <math.h>
 
 /* s:params() -> { {name=, shape=, trained=}, ... } in graph order; running

@@ -2,8 +2,8 @@
  *
  * The options are those of data.phantom in Lua; the same options give the same
  * folder name and the same files, so a set that is there is used again. */
-#include "phantom.h"
-#include "bind/bind.h"
+#include "data/phantom/phantom.h"
+#include "lua/bind/bind.h"
 
 /* The options of a Phantom in the table at `arg`; raises on what a phantom
  * cannot be made of, before anything is written. */

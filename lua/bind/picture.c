@@ -8,8 +8,8 @@
  * fractions of them where lines are drawn; what lies outside is cut off.
  * Colours are 0xrrggbb. lua/report/picture.lua knows what a curve or an overlay
  * is, this file only how a canvas is filled from Lua. */
-#include "picture.h"
-#include "bind/bind.h"
+#include "data/image/picture.h"
+#include "lua/bind/bind.h"
 
 static Picture *check_picture(lua_State *L)
 {

@@ -2,9 +2,9 @@
  *
  * Cases and samples count from 1 here and from 0 in the engine. A pipeline
  * holds its data set. */
-#include "pipeline.h"
-#include "bind/data.h"
-#include "bind/function.h"
+#include "data/preprocess/pipeline.h"
+#include "lua/bind/data.h"
+#include "lua/bind/function.h"
 #include <stdio.h>
 
 typedef struct PipelineBox {

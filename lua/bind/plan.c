@@ -6,9 +6,9 @@
  * training step would launch on a GPU. Nothing is opened and no tensor is
  * allocated, so a network may be planned for a device or a size that this
  * machine does not have. */
-#include "bind/bind.h"
-#include "direct.h"
-#include "tile_names.h"
+#include "engine/plan/no_winograd.h"
+#include "engine/plan/tile_names.h"
+#include "lua/bind/bind.h"
 #include <string.h>
 
 /* Extents {name = {n, c, [d], [h], w}} in field "inputs"; their count. The

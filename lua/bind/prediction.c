@@ -1,7 +1,7 @@
 /* prediction.c -- predictions as Lua objects: what a network makes of the
- * parts of a case, put together on the grid of its input (mosaic.h). */
-#include "bind/data.h"
-#include "mosaic.h"
+ * parts of a case, put together on the grid of its input (stitch.h). */
+#include "data/metrics/stitch.h"
+#include "lua/bind/data.h"
 #include <string.h>
 
 typedef struct Prediction {

@@ -3,9 +3,9 @@
  * A process is one rank at most, so the rank is the program's: it is opened
  * when training begins, and closed by main, which also tells the others of an
  * error that ends this one. */
-#include "ranks.h"
-#include "bind/bind.h"
-#include "crc32c.h"
+#include "engine/ranks/ranks.h"
+#include "engine/base/crc32c.h"
+#include "lua/bind/bind.h"
 #include <stdio.h>
 #include <string.h>
 

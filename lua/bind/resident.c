@@ -5,9 +5,9 @@
  * each case is prepared once more at most whatever the order of training, and
  * what does not fit is known before the first epoch. A batch (seg.drawn) is
  * numbers only; it is made where the plan reads it when the session is fed. */
-#include "resident.h"
-#include "bind/bind.h"
-#include "loader.h"
+#include "data/loader/loader.h"
+#include "engine/session/device_dataset.h"
+#include "lua/bind/bind.h"
 
 typedef struct ResidentBox {
     Guest guest; /* of the session; first, see box_close */

@@ -1,11 +1,11 @@
 /* result.c -- volumes as results: pieces and holes of labels, and the
  * files that are no NIfTI and no SEG (volume.c). */
-#include "bind/data.h"
-#include "components.h"
-#include "npy.h"
-#include "openkbp.h"
-#include "picture.h"
-#include "zip.h"
+#include "data/datasets/openkbp.h"
+#include "data/format/npy.h"
+#include "data/format/zip.h"
+#include "data/image/picture.h"
+#include "data/metrics/components.h"
+#include "lua/bind/data.h"
 #include <string.h>
 
 static Volume *check_labels(lua_State *L, const char *what)

@@ -1,8 +1,8 @@
 /* sandbox.c -- see sandbox.h: making a state, calling in it, ending what does
  * not end. */
-#include "bind/sandbox.h"
-#include "clock.h"
-#include "embed.h"
+#include "lua/bind/sandbox.h"
+#include "engine/base/clock.h"
+#include "lua/bind/embed.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -9,8 +9,8 @@
  * A Sandbox is used by one thread at a time. */
 #ifndef SEG_SANDBOX_H
 #define SEG_SANDBOX_H
-#include "bind/bind.h"
-#include "hook.h"
+#include "data/steps/user_step.h"
+#include "lua/bind/bind.h"
 
 typedef struct SandboxFunction {
     double code, with;     /* what steps call it                         */

@@ -11,8 +11,8 @@
  * channel (from 1), and where, a field that is not 0 in the voxels that are
  * meant. x of add, mul and fill is a number or a field. Numbers are checked
  * when they are stored, so that the line of the script is known. */
-#include "bind/sandbox.h"
-#include "change.h"
+#include "engine/backend/augment.h"
+#include "lua/bind/sandbox.h"
 #include <math.h>
 #include <string.h>
 

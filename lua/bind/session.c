@@ -4,8 +4,8 @@
  * the values choose the plan, which the session makes once and keeps. What a
  * step does is decided in Lua: rate, clipping, accumulation. Values that come
  * out are copies in user order; nothing in Lua points into a plan. */
-#include "bind/bind.h"
-#include "clock.h"
+#include "engine/base/clock.h"
+#include "lua/bind/bind.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -22,9 +22,9 @@
  * and in a loop that polls as long as they want: a step of training may take
  * minutes and then be saved. A wait for a child, which has the signal, too, is
  * never cut short. */
-#include "bind/bind.h"
-#include "bind/sandbox.h"
-#include "clock.h"
+#include "engine/base/clock.h"
+#include "lua/bind/bind.h"
+#include "lua/bind/sandbox.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

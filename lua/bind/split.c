@@ -1,6 +1,6 @@
 /* split.c -- data sets cut into parts: by patient, in folds, by slabs. */
-#include "split.h"
-#include "bind/data.h"
+#include "data/dataset/split.h"
+#include "lua/bind/data.h"
 #include <string.h>
 
 enum { MAX_NAMES = 1024 };

@@ -4,7 +4,7 @@
  * Mean and sum of squared deviations go on from prediction to prediction in
  * double (Welford, "Note on a method for calculating corrected sums of squares
  * and products", Technometrics 4 (1962)): of equal ones the variance is 0. */
-#include "bind/bind.h"
+#include "lua/bind/bind.h"
 #include <string.h>
 
 typedef struct Spread {

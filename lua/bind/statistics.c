@@ -1,8 +1,8 @@
 /* statistics.c -- the numbers of standardize steps, for Lua. */
-#include "statistics.h"
-#include "bind/data.h"
-#include "bind/function.h"
-#include "standardize.h"
+#include "data/preprocess/statistics.h"
+#include "data/steps/standardize.h"
+#include "lua/bind/data.h"
+#include "lua/bind/function.h"
 
 /* Push the text of `steps`. */
 static int push_steps(lua_State *L, const Steps *steps)

@@ -3,10 +3,10 @@
  *
  * core.data.survey loads every case once; `segengine doctor data` judges what
  * it found. Numbers of cases and slices count from 1 here. */
-#include "survey.h"
-#include "bind/data.h"
-#include "bind/function.h"
-#include "store.h"
+#include "data/preprocess/survey.h"
+#include "data/preprocess/store.h"
+#include "lua/bind/data.h"
+#include "lua/bind/function.h"
 #include <stdio.h>
 #include <string.h>
 

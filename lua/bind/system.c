@@ -5,13 +5,13 @@
  * are neither weights nor augmentation. Thin covers over system calls and
  * engine functions: nothing here has a state. Paths are bytes, as the system
  * has them. Signals are in signal.c. */
-#include "bind/bind.h"
-#include "clock.h"
-#include "file.h"
-#include "pool.h"
-#include "rng.h"
-#include "segengine.h"
-#include "simd.h"
+#include "cpu/lib/simd.h"
+#include "cpu/lib/thread_pool.h"
+#include "engine/api/segengine.h"
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
+#include "lua/bind/bind.h"
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>

@@ -4,10 +4,10 @@
  * Each of the latter reads one file or folder whole, pushes what it found as
  * plain Lua values, and lets the file go. What it reads lives in a userdata, so
  * a Lua without memory half-way leaks nothing. */
-#include "table.h"
-#include "bind/bind.h"
-#include "biwi.h"
-#include "openkbp.h"
+#include "data/format/table.h"
+#include "data/datasets/biwi.h"
+#include "data/datasets/openkbp.h"
+#include "lua/bind/bind.h"
 #include <math.h>
 #include <string.h>
 

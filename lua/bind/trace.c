@@ -2,8 +2,8 @@
  *
  * Sessions and loaders hold the trace that they were given, so it may be
  * collected here while they still note in it. */
-#include "trace.h"
-#include "bind/bind.h"
+#include "engine/base/trace.h"
+#include "lua/bind/bind.h"
 
 typedef struct TraceBox {
     Trace *t;

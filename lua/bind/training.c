@@ -3,7 +3,7 @@
  *
  * Groups of parameters, averages of weights, and where the optimiser begins.
  * All of it is decided in Lua; here is how it is said. */
-#include "bind/bind.h"
+#include "lua/bind/bind.h"
 
 /* s:group(name, rate, decay): parameter `name` is updated at so many times the
  * rate of a step, with this decay (nil: the optimiser's); before the first */

@@ -1,10 +1,10 @@
 /* volume.c -- volumes as Lua objects: voxels with their place in the
  * patient, which they own. They are large and invisible to the collector, so
  * they are charged to it, and predict.lua closes them when it is done. */
-#include "bind/data.h"
-#include "dicom_text.h"
-#include "nifti.h"
-#include "relabel.h"
+#include "data/dataset/relabel.h"
+#include "data/dicom/text.h"
+#include "data/format/nifti.h"
+#include "lua/bind/data.h"
 #include <math.h>
 #include <string.h>
 

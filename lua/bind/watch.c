@@ -3,11 +3,11 @@
  * A watch is a thread that sleeps. While beat() comes in time it does nothing;
  * when it stays away, because a disk, a server or a device hangs, the thread
  * runs the command once: Lua itself cannot, as it is what hangs. */
-#include "bind/bind.h"
-#include "bind/command.h"
-#include "clock.h"
-#include "mem.h"
-#include "thread.h"
+#include "engine/base/clock.h"
+#include "engine/base/mem.h"
+#include "engine/base/thread.h"
+#include "lua/bind/bind.h"
+#include "lua/bind/command.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -21,7 +21,7 @@ local M = {}
 
 local ROUNDS = bench.ROUNDS
 
--- Samples of this rank, as ranks_share of engine/ranks.h, and the first of them from 0.
+-- Samples of this rank, as ranks_share of engine/ranks/ranks.h, and the first of them from 0.
 local function share(batch)
   local first = batch * ranks.rank // ranks.count
   return batch * (ranks.rank + 1) // ranks.count - first, first

@@ -54,7 +54,7 @@ end
 
 -- Which rows of this network does the device run as one? nil: none. "bits": some, and no bit
 -- changes. "rounding": norms, too, that it leaves to those who read a convolution
--- (engine/plan_lazy.c), where rounding differs. Batch 2: a batch norm of vectors
+-- (engine/plan/plan_deferred_norm.c), where rounding differs. Batch 2: a batch norm of vectors
 -- has nothing to measure in one.
 local function fuses(r, device, precision)
   if not config.ensure().fuse then return nil end

@@ -1,7 +1,7 @@
 -- doctor_data.lua -- what is wrong or odd about the data of a recipe, before
 -- anything is trained on it.
 --
--- C loads and counts every case (data/prepare/survey.h); here the sets are opened, and
+-- C loads and counts every case (data/preprocess/survey.h); here the sets are opened, and
 -- what was found is said: a table on stdout, JSON, and a page. Each check of
 -- doctor_recipe.lua gives rows; one without a row is fine and says so.
 --

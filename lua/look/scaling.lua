@@ -5,13 +5,13 @@
 -- with 4 bytes a parameter (ref: 8), each rank sends in a step, on the CPU
 --
 --   gradients  2 (n-1)/n 4 P      a number leaves a rank twice: in a slice to its owner,
---                                 and the sum of the own slice to all (engine/ranks.c)
+--                                 and the sum of the own slice to all (engine/ranks/ranks.c)
 --   norms      8 (n-1) sum (2 (C_i + 1) + 2 C_i + 1)
 --                                 sums, then squares forward, both sums of slopes
 --                                 backward, to all; rows beside them
 --   loss       8 (n-1) 5          some numbers, once or twice
 --
--- and on GPUs (cuda/norm.cu, carrier.cu), where all sums go as the gradients do
+-- and on GPUs (cuda/norm/norm.cu, allreduce.cu), where all sums go as the gradients do
 --
 --   norms      2 (n-1)/n 8 sum 2 (2 C_i + 1)
 --
@@ -28,7 +28,7 @@ local util = require "seg.util"
 
 local M = {}
 
-M.PIECE = 512 << 10 -- RANKS_PIECE of engine/ranks.h
+M.PIECE = 512 << 10 -- RANKS_PIECE of engine/ranks/ranks.h
 
 -- Bits a second, each way, of what connects machines or GPUs: the makers' figures.
 M.links = {

@@ -1,7 +1,7 @@
 -- stitch.lua -- what a network makes of the slices or patches of a case, put together
 -- on its prepared grid, in the order in which batches come.
 --
--- It is what `predict` does (mosaic.h): slices stand where they are, patches are blended,
+-- It is what `predict` does (stitch.h): slices stand where they are, patches are blended,
 -- a value that is not finite is an error. The truth is not put
 -- together when it is an input: it lies in the prepared case.
 

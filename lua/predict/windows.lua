@@ -3,7 +3,7 @@
 --
 -- Memory does not grow with the number of cases, and with the size of a volume
 -- only by its input and its result: a volume is opened alone, and what the network
--- makes of its windows is finished slice by slice (data/measure/mosaic.h).
+-- makes of its windows is finished slice by slice (data/metrics/stitch.h).
 
 local core = require "seg.core"
 local config = require "seg.config"

@@ -1,7 +1,7 @@
 -- optim.lua -- optimisers, and what a recipe calls the schedules by.
 --
 -- An optimiser is {kind=, lr=, clip_norm=, groups=, decay_on=, ...numbers of its
--- row}; the rows are those of engine/optim.def.
+-- row}; the rows are those of engine/graph/optim.def.
 
 local group = require "seg.group"
 local schedule = require "seg.schedule"

@@ -81,7 +81,7 @@ local function find_direct(r, layers, feeds)
                 string.format("%s, %d faster as they stand", said, #faster))
 end
 
--- The text of engine/tile_names.h for those of `layers` that were faster with another tile than
+-- The text of engine/plan/tile_names.h for those of `layers` that were faster with another tile than
 -- their own choice, and how many they are. `own` and each of `with`, by the tile's name, are
 -- milliseconds as of measure(); a layer that cannot have a tile has none there.
 function M.tiles(layers, own, with)

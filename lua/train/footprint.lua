@@ -50,7 +50,7 @@ local function elements(r)
   return sum
 end
 
--- Bytes of `batch` samples on their way (data/load/loader.c, make_slots).
+-- Bytes of `batch` samples on their way (data/loader/loader.c, make_slots).
 local function ring(bytes, batch)
   local v = config.ensure()
   if v.workers == 0 then return bytes * batch end

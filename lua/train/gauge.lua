@@ -1,5 +1,5 @@
 -- gauge.lua -- what a run costs its GPU: use, power, memory, temperature and energy by
--- epoch, as the driver counts them (gauge.h). Training does not wait for it and nothing
+-- epoch, as the driver counts them (nvml.h). Training does not wait for it and nothing
 -- that is computed knows of it.
 
 local core = require "seg.core"

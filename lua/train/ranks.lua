@@ -73,7 +73,7 @@ function M.threads(threads)
 end
 
 -- A pass over so many batches that are divided: in how many rounds, and in how many of
--- these this rank makes one (whole_batches of data/load/loader.h). Of fewer batches than
+-- these this rank makes one (whole_batches of data/loader/loader.h). Of fewer batches than
 -- ranks some make the same.
 function M.rounds(batches)
   local n = math.min(M.count, batches)

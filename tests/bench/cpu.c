@@ -12,12 +12,12 @@
  * without a batch. The peak is
  * measured again in every round, in turn with the kernels, so that a busy
  * machine lowers both. Figures are medians of rounds. */
-#include "backend.h"
-#include "pool.h"
-#include "rng.h"
-#include "simd.h"
-#include "timing.h"
-#include "winograd.h"
+#include "cpu/conv/winograd.h"
+#include "cpu/lib/simd.h"
+#include "cpu/lib/thread_pool.h"
+#include "engine/backend/backend.h"
+#include "engine/base/rng.h"
+#include "tests/bench/timing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

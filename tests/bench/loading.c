@@ -15,11 +15,11 @@
  * back. It has started and loaded all it needs before the first round. In each
  * round all take turns; figures are medians of rounds, ratios medians of the
  * ratios in a round. */
-#include "dataset_list.h"
-#include "loader.h"
-#include "rng.h"
-#include "scan.h"
-#include "timing.h"
+#include "data/dataset/dataset_list.h"
+#include "data/loader/loader.h"
+#include "data/phantom/scan.h"
+#include "engine/base/rng.h"
+#include "tests/bench/timing.h"
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>

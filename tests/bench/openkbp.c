@@ -6,10 +6,10 @@
  * file to grid, the file in the page cache. Each file is read in turn by us
  * and, where it is installed, by pandas.read_csv with its fastest parser of
  * numbers; figures are medians of rounds. */
-#include "openkbp.h"
-#include "file.h"
-#include "rng.h"
-#include "timing.h"
+#include "data/datasets/openkbp.h"
+#include "engine/base/file.h"
+#include "engine/base/rng.h"
+#include "tests/bench/timing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,9 +8,9 @@
  * map_coordinates, and affine_transform; order 1 for the image, 0 for the mask,
  * mode "nearest". In each round we go first, then they, in a process whose
  * start does not count; figures are medians of rounds. */
-#include "prepare.h"
-#include "rng.h"
-#include "timing.h"
+#include "data/preprocess/prepare.h"
+#include "engine/base/rng.h"
+#include "tests/bench/timing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
  * "right" (exit 0) or "wrong" (exit 3). bad.sh has the table of what each build
  * has to say. Faults with barriers and warps are in bad_warp.h, of host
  * code in bad_host.h, the others here. */
-#include "bad.h"
-#include "prims.cuh"
+#include "cuda/lib/ptx.cuh"
+#include "tests/emu/bad.h"
 
 /* Launch with 128 floats in and out, compare with `want(i)`. */
 template <class K, class W>
@@ -38,7 +38,7 @@ static float paired(int i)
     return (float)((i ^ 1) + 1);
 }
 
-#include "bad_warp.h"
+#include "tests/emu/bad_warp.h"
 
 /* -- memory ---------------------------------------------------------------- */
 static __global__ void k_past_end(const float *in, float *out, int at)
@@ -477,7 +477,7 @@ static bool static_smem(bool broken)
     return out.get()[31] == 1.0f;
 }
 
-#include "bad_host.h"
+#include "tests/emu/bad_host.h"
 
 static const Case kernel_cases[] = {
     {15, "read just past the end", read_past},

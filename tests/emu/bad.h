@@ -1,7 +1,7 @@
 /* bad.h -- helpers of the planted faults, see bad.cu. */
 #ifndef EMU_BAD_H
 #define EMU_BAD_H
-#include "kit.h"
+#include "tests/emu/kit.h"
 
 struct Case {
     int number;

@@ -17,7 +17,7 @@ cd "$here/../.." || exit 1
 
 if [ -z "$race" ]; then
     CXX=${CXX:-g++}
-    flags="-std=c++17 -g -Wno-unknown-pragmas -Icuda -Itests/emu"
+    flags="-std=c++17 -g -Wno-unknown-pragmas -I. -Itests/emu"
     checks="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
     checks="$checks -fno-sanitize=null,object-size" # as tests/emu/build.mk
     plain=$tmp/plain asan=$tmp/asan race=$tmp/race

@@ -4,7 +4,7 @@
  * then, or never on the machine where one looks. */
 #ifndef EMU_BAD_HOST_H
 #define EMU_BAD_HOST_H
-#include "emu_control.h"
+#include "tests/emu/emu_control.h"
 
 static __global__ void k_add(float *x, float by)
 {

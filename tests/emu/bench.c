@@ -1,6 +1,6 @@
 /* bench.c -- see bench.h. */
-#include "bench.h"
-#include "rng.h"
+#include "tests/emu/bench.h"
+#include "engine/base/rng.h"
 
 void bench_open(Bench *b, Precision p)
 {

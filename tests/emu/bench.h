@@ -2,8 +2,8 @@
  * tensors that it draws there. */
 #ifndef SEG_EMU_TEST_BENCH_H
 #define SEG_EMU_TEST_BENCH_H
-#include "check/oprun.h"
-#include "given.h"
+#include "engine/check/oprun.h"
+#include "tests/given.h"
 
 extern const Backend backend_cuda;
 

@@ -18,17 +18,17 @@ EMU_asan  := -O1 -g1 $(EMU_CPU) -fsanitize=address,undefined \
              -fno-sanitize-recover=undefined -fno-sanitize=null,object-size
 EMU_race  := -O1 -g1 $(EMU_CPU) -fsanitize=thread
 EMU_LINK_asan := -fsanitize=address,undefined
-EMU_CU    := $(wildcard cuda/*.cu)
+EMU_CU    := $(wildcard cuda/*/*.cu)
 EMU_CC    := $(wildcard tests/emu/*.cc)
 EMU_C     := $(wildcard tests/emu/*.c)
 EMU       := $(BUILD)/emu
 EMU_BARE  := bad emu_test prims
 # no contraction, as in the rest of the build: same bits in all variants
 EMU_CXX   = $(CXX) -std=c++17 -ffp-contract=off -Wall -Wextra -Wshadow \
-            -Wno-unknown-pragmas $(if $(CI),-Werror) -Iengine -Icuda \
-            -Itests/emu -MMD -MP
+            -Wno-unknown-pragmas $(if $(CI),-Werror) -I. -Itests/emu \
+            -MMD -MP
 EMU_HOST  := $(EMU)/backend.o $(EMU)/table.o \
-             $(filter-out $(BUILD)/engine/backend.o $(BUILD)/cuda/%,$(LIB_OBJ))
+             $(filter-out $(BUILD)/engine/backend/backend.o $(BUILD)/cuda/%,$(LIB_OBJ))
 
 emulated: $(foreach v,$(EMU_VARIANTS),$(EMU)/$v/run $(EMU_BARE:%=$(EMU)/$v/%)) \
           $(EMU)/plain/segengine $(EMU)/plain/sweep
@@ -38,17 +38,17 @@ $(EMU)/%.o: tests/emu/%.cc $(BUILD)/settings
 	$(call SHOW,compile)$(EMU_CXX) -O3 -g $(EMU_CPU) -c -o $@ $<
 
 # the two C files that know which backends there are
-$(EMU)/backend.o: engine/backend.c $(BUILD)/settings
+$(EMU)/backend.o: engine/backend/backend.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(COMPILE) -DSEG_CUDA -c -o $@ $<
-$(EMU)/table.o: cuda/cuda.c $(BUILD)/settings
+$(EMU)/table.o: cuda/device/cuda.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(COMPILE) -DSEG_CUDA -Icuda -c -o $@ $<
+	$(COMPILE) -DSEG_CUDA -c -o $@ $<
 
 # tests of what only the emulated device can be told to do
 $(EMU)/%.o: tests/emu/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(COMPILE) -DSEG_CUDA -Icuda -Itests -Itests/emu \
+	$(COMPILE) -DSEG_CUDA -Itests/emu \
 	  -DEMU_NCCL='"$(abspath $(EMU_NCCL))"' -c -o $@ $<
 
 # in the place of NCCL; it takes the emulated streams from the program

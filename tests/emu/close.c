@@ -1,7 +1,8 @@
 /* close.c -- sums over a gradient that the call makes which stores the last of
- * it: Call.total, on the emulated device. Which calls do is in plan_close.c. */
-#include "bench.h"
-#include "emu_control.h"
+ * it: Call.total, on the emulated device. Which calls do is in
+ * plan_grad_sums.c. */
+#include "tests/emu/bench.h"
+#include "tests/emu/emu_control.h"
 #include <math.h>
 #include <string.h>
 
@@ -21,11 +22,11 @@ static const Shape closers[] = {
     {OP_conv, {2, 1, 9, 10, 128}, {128, 1, 1, 1, 128}, 1, 0, 1},
     {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
     {OP_upconv, {1, 1, 11, 5, 136}, {136, 1, 2, 2, 24}, 2, 0, 1},
-    // exit.cu
+    // upconv_head_bwd.cu
     {OP_upconv, {2, 5, 9, 11, 64}, {64, 4, 4, 4, 1}, 2, 1, 1},
     {OP_upconv, {1, 1, 37, 35, 96}, {96, 1, 3, 3, 2}, 2, 1, 1},
     {OP_upconv, {2, 1, 7, 19, 160}, {160, 1, 4, 4, 1}, 2, 1, 1},
-    // few.cu, with rows in parts and in one
+    // head.cu, with rows in parts and in one
     {OP_conv, {2, 1, 33, 35, 32}, {1, 1, 1, 1, 32}, 1, 0, 1},
     {OP_conv, {1, 1, 21, 13, 40}, {2, 1, 1, 1, 40}, 1, 0, 1},
     {OP_linear, {3, 1, 9, 9, 136}, {5, 1, 1, 1, 136}, 1, 0, 1},
@@ -162,7 +163,8 @@ TEST(close_of_a_product)
 
 /* What follows from the totals for the call that reads the gradient, a lazy one
  * with such a norm: its parameters' gradients, and behind the totals a line
- * each channel: the lens, then what dx is of x and of nothing (slant.cuh). */
+ * each channel: the lens, then what dx is of x and of nothing
+ * (norm_bwd_on_load.cuh). */
 static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
                        const Behind *h, const double *before)
 {

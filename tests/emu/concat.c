@@ -1,8 +1,8 @@
 /* concat.c -- operands and wholes of any type on the emulated device: a plan
  * has one of f32 beside one of 16 bits where it makes a concat that would be
  * read in parts. */
-#include "bench.h"
-#include "precision.h"
+#include "engine/graph/precision.h"
+#include "tests/emu/bench.h"
 
 enum { ROWS = 2 * 3 * 5, MOST = 16 };
 

@@ -11,10 +11,10 @@
  * race (linked in the race build only; reached through `checker`). */
 #ifndef EMU_CORE_H
 #define EMU_CORE_H
-#include "emu_control.h"
-#include "emu_launch.h"
-#include "emu_prims.h"
-#include "emu_warp.h"
+#include "tests/emu/emu_control.h"
+#include "tests/emu/emu_launch.h"
+#include "tests/emu/emu_prims.h"
+#include "tests/emu/emu_warp.h"
 
 namespace emu {
 

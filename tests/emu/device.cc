@@ -1,6 +1,6 @@
 /* device.cc -- settings from the environment, devices and their properties,
  * names of errors, attributes of kernels. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <cstdio>
 #include <cstdlib>

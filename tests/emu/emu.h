@@ -1,7 +1,7 @@
 /* emu.h -- CUDA on the CPU, for tests: what a kernel source may use.
  *
- * A kernel source includes cuda/gpu.h, and gpu.h includes this file when the
- * compiler is not nvcc. The threads of a block are fibers on one OS thread;
+ * A kernel source includes cuda/lib/gpu.h, and gpu.h includes this file when
+ * the compiler is not nvcc. The threads of a block are fibers on one OS thread;
  * blocks run one after another (interleaved in a cooperative launch). What
  * is not offered here is not offered to kernels: plain __shared__ (use SMEM),
  * float atomics, cooperative_groups, textures, __CUDA_ARCH__, inline PTX.
@@ -18,13 +18,13 @@
  * Settings in the environment are listed in emu_control.h. */
 #ifndef EMU_H
 #define EMU_H
-#include "emu_types.h"
+#include "tests/emu/emu_types.h"
 
-#include "emu_api.h"
-#include "emu_atomic.h"
-#include "emu_half.h"
-#include "emu_launch.h"
-#include "emu_math.h"
-#include "emu_prims.h"
-#include "emu_warp.h"
+#include "tests/emu/emu_api.h"
+#include "tests/emu/emu_atomic.h"
+#include "tests/emu/emu_half.h"
+#include "tests/emu/emu_launch.h"
+#include "tests/emu/emu_math.h"
+#include "tests/emu/emu_prims.h"
+#include "tests/emu/emu_warp.h"
 #endif

@@ -7,7 +7,7 @@
  * as freeing twice, stops the run with the caller's line instead. */
 #ifndef EMU_API_H
 #define EMU_API_H
-#include "emu_types.h"
+#include "tests/emu/emu_types.h"
 
 #define CUDART_VERSION 13000
 

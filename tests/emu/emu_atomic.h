@@ -6,7 +6,7 @@
  * on the order of threads, and results must not. */
 #ifndef EMU_ATOMIC_H
 #define EMU_ATOMIC_H
-#include "emu_types.h"
+#include "tests/emu/emu_types.h"
 
 namespace emu {
 /* an atomic access of `bytes` at `p` by the code at `pc` */

@@ -8,7 +8,7 @@
  * there. Every value is checked in emu_test.cu. */
 #ifndef EMU_HALF_H
 #define EMU_HALF_H
-#include "emu_math.h"
+#include "tests/emu/emu_math.h"
 
 namespace emu {
 

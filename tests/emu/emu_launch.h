@@ -11,8 +11,8 @@
  * before; shared memory is at most 99 KB, its static part at most 48 KB. */
 #ifndef EMU_LAUNCH_H
 #define EMU_LAUNCH_H
-#include "emu_api.h"
-#include "emu_types.h"
+#include "tests/emu/emu_api.h"
+#include "tests/emu/emu_types.h"
 
 namespace emu {
 

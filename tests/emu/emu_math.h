@@ -7,7 +7,7 @@
  * add it here with a test in emu_test.cu. */
 #ifndef EMU_MATH_H
 #define EMU_MATH_H
-#include "emu_types.h"
+#include "tests/emu/emu_types.h"
 #include <limits>
 
 namespace emu {

@@ -1,4 +1,4 @@
-/* emu_prims.h -- host bodies behind cuda/prims.cuh.
+/* emu_prims.h -- host bodies behind cuda/lib/ptx.cuh.
  *
  * Fragment layouts are those of PTX. mma adds in float, k ascending; real
  * tensor cores round differently from generation to generation, so results
@@ -6,7 +6,7 @@
  * EMU_ASYNC=early: at once), and until then its destination holds 0xFF. */
 #ifndef EMU_PRIMS_H
 #define EMU_PRIMS_H
-#include "emu_warp.h"
+#include "tests/emu/emu_warp.h"
 
 namespace emu {
 

@@ -6,9 +6,9 @@
  *
  * Runs under every order and in every build; what depends on the order sets
  * it. Not for nvcc: it uses emu_control.h. */
-#include "emu_control.h"
-#include "kit.h"
-#include "prims.cuh"
+#include "cuda/lib/ptx.cuh"
+#include "tests/emu/emu_control.h"
+#include "tests/emu/kit.h"
 #include <chrono>
 #include <thread>
 
@@ -394,7 +394,7 @@ static void test_host_threads(void)
     }
 }
 
-#include "emu_streams.h"
+#include "tests/emu/emu_streams.h"
 
 /* -- speed ----------------------------------------------------------------- */
 static __global__ void k_barriers(int n)

@@ -9,7 +9,7 @@
  * lane and read by another needs __syncwarp() (the race build checks it). */
 #ifndef EMU_WARP_H
 #define EMU_WARP_H
-#include "emu_launch.h"
+#include "tests/emu/emu_launch.h"
 
 namespace emu {
 

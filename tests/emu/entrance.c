@@ -1,8 +1,8 @@
 /* entrance.c -- convolutions of few channels on the emulated device: y against
  * ref, stored narrow as in f32, and the sums that a lazy one leaves. */
-#include "emu_control.h"
-#include "given.h"
-#include "windowed.h"
+#include "tests/emu/emu_control.h"
+#include "tests/emu/windowed.h"
+#include "tests/given.h"
 
 extern const Backend backend_cuda;
 

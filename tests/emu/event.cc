@@ -4,7 +4,7 @@
  * A wait is tied to the record that came before it, as in CUDA: recording
  * again later does not move it. An event that was never recorded is complete.
  */
-#include "work.h"
+#include "tests/emu/work.h"
 
 namespace emu {
 

@@ -1,9 +1,9 @@
 /* exit.c -- the way back through upconvs of few results, on the emulated
  * device: against ref, and narrow against f32, with each gradient wanted or
  * not; of two tensors against one. Sums that close dx are in close.c. */
-#include "bench.h"
-#include "check/opnarrow.h"
-#include "emu_control.h"
+#include "engine/check/ophalf.h"
+#include "tests/emu/bench.h"
+#include "tests/emu/emu_control.h"
 #include <stdlib.h>
 
 static OpCase case_of(const Shape *s, unsigned wrt, uint32_t number)

@@ -6,7 +6,7 @@
  * or old, a context that a kernel has ruined, a stream under capture, then
  * the failure that a test has asked for. Only the outermost call of the
  * runtime counts: cudaFree() synchronises, but is one call. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,9 +1,9 @@
 /* few.c -- convolutions with a window of one and few results, on the emulated
  * device: against ref, and narrow against f32, with each gradient wanted or
  * not. What a lens shows them is in lens.c. */
-#include "check/opnarrow.h"
-#include "emu_control.h"
-#include "given.h"
+#include "engine/check/ophalf.h"
+#include "tests/emu/emu_control.h"
+#include "tests/given.h"
 
 extern const Backend backend_cuda;
 

@@ -11,7 +11,7 @@
  * each switch is announced; the functions are weak, so that the same object
  * links into every build. Frames on fiber stacks must not be kept in "fake
  * stacks", hence the option at the end. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <sys/mman.h>
 

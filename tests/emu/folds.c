@@ -2,8 +2,8 @@
  * device, against the plain loops: of one part, of as many as are added at
  * once, of one more, and of those that leave a group of a few at the end. The
  * suites of the operators have few parts. */
-#include "check/opcase.h"
-#include "test.h"
+#include "engine/check/opcase.h"
+#include "tests/test.h"
 
 extern const Backend backend_cuda;
 
@@ -21,7 +21,7 @@ static void agrees(const OpCase *c, Precision p)
     EXPECT_INT(k.failures, 0);
 }
 
-/* FOLD_NEAR of fold.cuh is 32. */
+/* FOLD_NEAR of grid_reduce.cuh is 32. */
 static const int parts[] = {1, 2, 32, 33, 50};
 enum { PARTS = sizeof parts / sizeof *parts };
 

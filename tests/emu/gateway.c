@@ -1,8 +1,8 @@
 /* gateway.c -- convolutions of 5 to 15 channels on the emulated device: y and
  * dw against ref; of two operands where they are, the bits of their concat. */
-#include "bench.h"
-#include "emu_control.h"
-#include "windowed.h"
+#include "tests/emu/bench.h"
+#include "tests/emu/emu_control.h"
+#include "tests/emu/windowed.h"
 
 static const Windowed windows[] = {
     {2, {2, 1, 9, 13, 5}, 32, 3, 1, 1, 1, 1},

@@ -1,13 +1,13 @@
 /* gpu_data.c -- data sets that stay on the device: batches must be those of
  * the host, and what goes wrong must be said. */
-#include "check/datacheck.h"
-#include "emu_control.h"
-#include "gather.h"
-#include "made.h"
-#include "resident.h"
-#include "rng.h"
-#include "session.h"
-#include "test.h"
+#include "engine/backend/batch_gather.h"
+#include "engine/base/rng.h"
+#include "engine/check/datacheck.h"
+#include "engine/session/device_dataset.h"
+#include "engine/session/session.h"
+#include "tests/emu/emu_control.h"
+#include "tests/made.h"
+#include "tests/test.h"
 #include <float.h>
 #include <math.h>
 

@@ -7,10 +7,10 @@
  * Each time there must be a reason that says what failed and what to do, of
  * the kind that ends the program with exit code 4; nothing may crash, and
  * after the close nothing may be left, neither on the device nor here. */
-#include "emu_control.h"
-#include "given.h"
-#include "net.h"
-#include "rng.h"
+#include "engine/base/rng.h"
+#include "tests/emu/emu_control.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 extern const Backend backend_cuda;
 

@@ -1,9 +1,9 @@
 /* gpu_ranks.c -- ranks on emulated devices against one: gradients, losses and
  * statistics of norms joined through the host, and by a library in the place of
  * NCCL (nccl/nccl.cc) on the streams, recorded steps included. */
-#include "emu_control.h"
-#include "given.h"
-#include "together.h"
+#include "tests/emu/emu_control.h"
+#include "tests/given.h"
+#include "tests/together.h"
 
 /* So many devices, and the stand-in that the build made. */
 static void stage(int devices)
@@ -41,7 +41,8 @@ TEST(gpu_ranks_of_other_shares)
     unstage();
 }
 
-/* Norms that nobody runs (plan_lazy.c): of sums that a convolution left. */
+/* Norms that nobody runs (plan_deferred_norm.c): of sums that a convolution
+ * left. */
 TEST(gpu_ranks_of_lazy_norms)
 {
     static const Precision kinds[] = {PRECISION_f16, PRECISION_bf16};

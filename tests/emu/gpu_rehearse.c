@@ -2,9 +2,9 @@
  *
  * A rehearsed step makes no call of CUDA, so it works without a driver; and it
  * names the kernels that the same step runs on a device, in their number. */
-#include "emu_control.h"
-#include "given.h"
-#include "net.h"
+#include "tests/emu/emu_control.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 /* A U-Net of two levels; adamw. */
 static void small_unet(Net *n)

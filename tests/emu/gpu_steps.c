@@ -4,9 +4,9 @@
  * Its streams run as late as event waits allow, so a missing wait shows as
  * other values. What is recorded must do what the calls do one by one, to the
  * bit, whatever moved in between. */
-#include "emu_control.h"
-#include "given.h"
-#include "net.h"
+#include "tests/emu/emu_control.h"
+#include "tests/given.h"
+#include "tests/net.h"
 #include <stdlib.h>
 
 enum { STEPS = 12 };

@@ -8,7 +8,7 @@
  *
  * What CUDA forbids meanwhile fails with CUDA's error and spoils the capture,
  * which cudaStreamEndCapture() then reports. */
-#include "work.h"
+#include "tests/emu/work.h"
 
 #include <set>
 

@@ -1,10 +1,10 @@
 /* inputs.c -- inputs that arrive in 16 bits on the emulated device: the steps
  * are those of the same network whose inputs are kept in f32, where products
  * make copies. */
-#include "emu_control.h"
-#include "net.h"
-#include "precision.h"
-#include "test.h"
+#include "engine/graph/precision.h"
+#include "tests/emu/emu_control.h"
+#include "tests/net.h"
+#include "tests/test.h"
 #include <string.h>
 
 extern const Backend backend_cuda;

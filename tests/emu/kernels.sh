@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.." || exit 1
 run=$1 what=$2
 shift 2
 
-suites=engine/ops.def
+suites=engine/graph/ops.def
 rest="$(grep -lE 'given_(backend|device)\(' tests/*.c |
     grep -vE 'tests/(given|ops|simd)\.c') $(ls tests/emu/*.c)"
 case $what in

@@ -5,7 +5,7 @@
  * the program, since nothing after it would mean much. */
 #ifndef EMU_KIT_H
 #define EMU_KIT_H
-#include "gpu.h"
+#include "cuda/lib/gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * may show in one order only: greedy orders let a warp run far ahead of the
  * others, which finds a missing barrier before a buffer is refilled, round
  * robin never does. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <cstdio>
 #include <cstdlib>

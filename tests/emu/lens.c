@@ -1,8 +1,8 @@
 /* lens.c -- values that are stored before their norm, on the emulated device:
  * what a lazy convolution leaves, what a lens shows of it, and the way back.
- * Which values a plan has so is in plan_lazy.c. */
-#include "bench.h"
-#include "emu_control.h"
+ * Which values a plan has so is in plan_deferred_norm.c. */
+#include "tests/emu/bench.h"
+#include "tests/emu/emu_control.h"
 #include <math.h>
 
 /* What a lens shows of y: the largest of windows of one. */
@@ -26,7 +26,7 @@ static const Shape shapes[] = {
     {OP_conv, {1, 1, 2, 2, 512}, {64, 1, 3, 3, 512}, 1, 1, 1}, // segments
     {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
     {OP_conv, {1, 1, 9, 8, 8}, {12, 1, 3, 3, 8}, 1, 1, 1},
-    {OP_conv, {1, 1, 12, 12, 16}, {1, 1, 1, 1, 16}, 1, 0, 1}, // few.cu
+    {OP_conv, {1, 1, 12, 12, 16}, {1, 1, 1, 1, 16}, 1, 0, 1}, // head.cu
     {OP_conv, {2, 1, 9, 13, 40}, {2, 1, 1, 1, 40}, 1, 0, 1},
     {OP_linear, {3, 1, 1, 37, 32}, {3, 1, 1, 1, 32}, 1, 0, 1},
     {OP_conv, {1, 3, 5, 7, 72}, {7, 1, 1, 1, 72}, 1, 0, 1},
@@ -38,7 +38,12 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
  * whose channels are no lines, given a copy. */
 static const Shape others[] = {
     {OP_upconv, {1, 3, 5, 4, 72}, {72, 4, 4, 4, 1}, 2, 1, 1},
-    {OP_upconv, {2, 3, 5, 9, 96}, {96, 4, 4, 4, 1}, 2, 1, 1}, // exit.cu
+    {OP_upconv,
+     {2, 3, 5, 9, 96},
+     {96, 4, 4, 4, 1},
+     2,
+     1,
+     1}, // upconv_head_bwd.cu
     {OP_upconv, {2, 1, 9, 7, 40}, {40, 1, 3, 3, 20}, 2, 1, 1},
     {OP_conv, {1, 3, 4, 5, 24}, {8, 7, 7, 7, 24}, 1, 3, 1},
     {OP_conv, {2, 1, 9, 8, 24}, {16, 1, 3, 3, 12}, 1, 1, 2},
@@ -210,7 +215,7 @@ TEST(lens_shows_the_norm_of_classes)
         shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &spread[i], false);
 }
 
-/* Likewise of few channels, which are as they were: entrance.cu. */
+/* Likewise of few channels, which are as they were: first.cu. */
 TEST(lens_shows_the_norm_behind_few_channels)
 {
     static const Shape first[] = {
@@ -228,7 +233,7 @@ TEST(lens_shows_the_norm_behind_few_channels)
     }
 }
 
-/* Likewise of some, which are narrow: gateway.cu. */
+/* Likewise of some, which are narrow: small_cin.cu. */
 TEST(lens_shows_the_norm_behind_some_channels)
 {
     static const Shape first[] = {

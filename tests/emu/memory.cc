@@ -10,7 +10,7 @@
  * Pages are open only while the runtime copies or a kernel runs (Opened), so
  * host code that follows a device pointer traps, and the trap is explained. In
  * an asan build red zones and freed memory are poisoned as well. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <csignal>
 #include <cstdio>

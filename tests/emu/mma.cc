@@ -3,9 +3,9 @@
  * Compiled without sanitizers, which see the operands already: each lane
  * reads its own row of a matrix before the collective, so that an access out
  * of bounds or a race names the lane that made it. The layouts are written
- * down in cuda/prims.cuh. */
-#include "core.h"
-#include "emu_half.h"
+ * down in cuda/lib/ptx.cuh. */
+#include "tests/emu/core.h"
+#include "tests/emu/emu_half.h"
 
 namespace emu {
 

@@ -20,7 +20,7 @@ cd "$(dirname "$0")/../.." || exit 1
 CXX=${CXX:-g++}
 
 # a file of the kernels, or a header that they share with the host
-where() { [ -e "cuda/$1" ] && echo "cuda/$1" || echo "engine/$1"; }
+where() { find cuda engine -name "$1"; }
 
 # plant NAME N OLD NEW: the N-th OLD of NAME becomes NEW, below $tmp
 plant() {
@@ -44,7 +44,7 @@ plant() {
 
 # planted FILE COMPILED TESTS OLD NEW N
 planted() {
-    mkdir -p "$tmp/cuda" "$tmp/engine"
+    mkdir -p "$tmp/$(dirname "$(where "$1")")"
     plant "$1" "$6" "$4" "$5" || { echo "no such text in $1" && return 1; }
 }
 
@@ -52,16 +52,15 @@ planted() {
 most=300
 killed() {
     rm -rf "$tmp/cuda" "$tmp/engine"
-    mkdir "$tmp/cuda" "$tmp/engine"
-    cp cuda/* "$tmp/cuda" && cp engine/*.h engine/*.def "$tmp/engine"
+    cp -r cuda engine "$tmp"
     planted "$@" || return 2
     inputs=" $(cat "$emu/plain/run.inputs") "
     for f in $2; do
-        o=${f%.cu}.o
+        f=$(where "$f") o=${f#cuda/} o=${o%.cu}.o
+        mkdir -p "$tmp/$(dirname "$o")"
         # what does not compile or link proves nothing
-        $CXX -std=c++17 -ffp-contract=off -O1 -w -I"$tmp/engine" \
-            -I"$tmp/cuda" -Itests/emu -x c++ -c -o "$tmp/$o" \
-            "$tmp/cuda/$f" || return 2
+        $CXX -std=c++17 -ffp-contract=off -O1 -w -I"$tmp" -I. -Itests/emu \
+            -x c++ -c -o "$tmp/$o" "$tmp/$f" || return 2
         inputs=$(echo "$inputs" | sed "s|[^ ]*/plain/$o|$tmp/$o|")
     done
     # shellcheck disable=SC2086  # words
@@ -93,7 +92,7 @@ alive() {
     [ "$ended" -eq 1 ]
 }
 [ $does = planted ] ||
-    step "the kernels as they are" alive walk.cuh "norm.cu conv.cu" \
+    step "the kernels as they are" alive col_reduce.cuh "norm.cu dispatch.cu" \
         "$(cut -d '|' -f 2 "$tmp/list" | tr -s ' ' '\n' | sort -u | tr '\n' ' ')" \
         "TILE_UNITS = 128" "TILE_UNITS = 128" 1
 

@@ -4,11 +4,11 @@
  * what lies around them: copies of numbers at the ends of the types, overflow
  * in f16, a loss scale, and small U-Nets trained in each precision against the
  * CPU in f32. */
-#include "check/oprun.h"
-#include "emu_control.h"
-#include "given.h"
-#include "net.h"
-#include "plan_inside.h"
+#include "engine/check/oprun.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/emu/emu_control.h"
+#include "tests/given.h"
+#include "tests/net.h"
 
 extern const Backend backend_cuda;
 

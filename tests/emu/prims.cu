@@ -8,8 +8,8 @@
  *
  *     prims            all cases; ends with "N passed, N failed, 0 skipped"
  *     prims --hashes   prints the table */
-#include "kit.h"
-#include "prims.cuh"
+#include "cuda/lib/ptx.cuh"
+#include "tests/emu/kit.h"
 
 typedef std::vector<uint32_t> Words;
 
@@ -308,7 +308,7 @@ static void sums(Words *got, Words *want)
         }
 }
 
-#include "prims_numbers.h"
+#include "tests/emu/prims_numbers.h"
 
 /* -- block and grid -------------------------------------------------------- */
 static __global__ void k_block(uint32_t *out)

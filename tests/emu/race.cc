@@ -18,7 +18,7 @@
  * Each place is reported once and the run goes on; the exit code is 66.
  * Use g++: clang turns copies of 16-byte structs into memcpy calls that it does
  * not report. Functions of libc called in a kernel are not seen. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -4,7 +4,7 @@
  * program, is added to the file that EMU_REACHED names; at once, as a rank that
  * was forked ends without the end of a program. An instance of a template is a
  * kernel of its own. covered.sh compares them with all that there are. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <cstdio>
 #include <cstdlib>

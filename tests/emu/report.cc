@@ -4,7 +4,7 @@
  * from addr2line, so programs are built with -g; without it (or without the
  * tool) the address is printed. A fault ends the process at once: nothing
  * that a broken kernel left is to be trusted. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <cstdarg>
 #include <cstdio>

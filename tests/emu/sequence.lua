@@ -10,7 +10,7 @@ local nn, optim = seg.nn, seg.optim
 
 local STEPS = 5
 
--- 80 units: more than one block has (cuda/lstm.cu).
+-- 80 units: more than one block has (cuda/ops/lstm.cu).
 local function network()
   local x, n = nn.input("x", { c = 6, w = 5 }), nn.input("n", { c = 1 })
   local y = nn.lstm(nn.linear(x, 16), 80, { bidirectional = true, lengths = n })

@@ -6,7 +6,7 @@
  * all threads find the same one. At the start of a block everything holds
  * 0xFF (a NaN); gaps are poisoned for ASan, out of bounds for the race build,
  * and compared at the end of the block in every build. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <sys/mman.h>
 #include <vector>

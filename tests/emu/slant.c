@@ -1,8 +1,8 @@
 /* slant.c -- the way back through a convolution whose norm nobody ran, on the
  * emulated device: its products take the gradient through norm and activation
  * themselves. */
-#include "bench.h"
-#include "emu_control.h"
+#include "tests/emu/bench.h"
+#include "tests/emu/emu_control.h"
 
 /* A lazy product, and whether its gradient is made by products (else a pass
  * makes it). */

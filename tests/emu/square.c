@@ -1,9 +1,9 @@
 /* square.c -- squares of gradients that calls leave as they store the last of
- * them (plan_square.c), and the norm that a step makes of these and of the
+ * them (plan_grad_sqnorm.c), and the norm that a step makes of these and of the
  * gradients that it reads, on the emulated device. */
-#include "emu_control.h"
-#include "net.h"
-#include "plan_inside.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/emu/emu_control.h"
+#include "tests/net.h"
 #include <math.h>
 
 /* How a network is trained. */

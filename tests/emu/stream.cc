@@ -12,7 +12,7 @@
  *
  * A copy from pageable memory is taken at the call, as CUDA stages it; one
  * into pageable memory ends before the call returns. */
-#include "work.h"
+#include "tests/emu/work.h"
 
 #include <algorithm>
 #include <cstdio>

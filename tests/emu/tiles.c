@@ -1,11 +1,12 @@
 /* tiles.c -- every tile that a convolution can take gives the same bits.
  *
- * tile.cu may choose by what is fastest because of that, so it is shown for
- * each tile, split or not, forward and to the data: of windows with strides,
- * dilations, groups and transposition, and of sums long enough for segments. */
-#include "check/oprun.h"
-#include "test.h"
-#include "tile_choice.h"
+ * igemm_tile.cu may choose by what is fastest because of that, so it is shown
+ * for each tile, split or not, forward and to the data: of windows with
+ * strides, dilations, groups and transposition, and of sums long enough for
+ * segments. */
+#include "cuda/conv/igemm_tile_choice.h"
+#include "engine/check/oprun.h"
+#include "tests/test.h"
 
 extern const Backend backend_cuda;
 
@@ -46,7 +47,7 @@ static bool same_bits(const double *a, const double *b, int64_t count)
     return !memcmp(a, b, (size_t)count * sizeof *a);
 }
 
-/* All tiles against tile.cu's own choice; how many there were for y. */
+/* All tiles against igemm_tile.cu's own choice; how many there were for y. */
 static int tiles_agree(const OpCase *c, Precision p)
 {
     OpDevice d;

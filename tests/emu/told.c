@@ -1,8 +1,8 @@
 /* told.c -- losses whose value the backward call makes (Call.tells), in the
  * steps of a session on the emulated device. */
-#include "emu_control.h"
-#include "net.h"
-#include "plan_inside.h"
+#include "engine/plan/plan_inside.h"
+#include "tests/emu/emu_control.h"
+#include "tests/net.h"
 
 static float loss_of(Net *n, const Plan *p)
 {

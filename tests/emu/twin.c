@@ -1,7 +1,7 @@
 /* twin.c -- dx and dw of narrow layers from one reading of their gradient, on
  * the emulated device: against the products that make them one by one. */
-#include "bench.h"
-#include "emu_control.h"
+#include "tests/emu/bench.h"
+#include "tests/emu/emu_control.h"
 #include <stdlib.h>
 
 enum { WIDE = 32, WAYS = 2 };

@@ -3,7 +3,7 @@
  * The usual case is the full mask, every lane coming to the same line: then
  * one comparison with the first arrival is enough. As soon as partial masks
  * meet, each arrival is compared with every lane of its mask that waits. */
-#include "core.h"
+#include "tests/emu/core.h"
 
 namespace emu {
 

@@ -1,6 +1,6 @@
 /* windowed.c -- see windowed.h. */
-#include "windowed.h"
-#include "test.h"
+#include "tests/emu/windowed.h"
+#include "tests/test.h"
 
 OpCase windowed_case(const Windowed *s, uint32_t number, unsigned odd)
 {

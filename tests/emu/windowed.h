@@ -2,7 +2,7 @@
  * take some of them. */
 #ifndef SEG_EMU_TEST_WINDOWED_H
 #define SEG_EMU_TEST_WINDOWED_H
-#include "check/opcase.h"
+#include "engine/check/opcase.h"
 
 /* {n,d,h,w,c}, filters, and of each axis that the rank has: kernel, stride,
  * padding on either side, dilation. */

@@ -6,7 +6,7 @@
  * Since it points backwards only, running on demand cannot go in circles. */
 #ifndef EMU_WORK_H
 #define EMU_WORK_H
-#include "core.h"
+#include "tests/emu/core.h"
 
 #include <deque>
 #include <unordered_set>

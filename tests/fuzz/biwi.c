@@ -1,5 +1,5 @@
 /* biwi.c -- fuzz target: any bytes as a pose, a calibration and depths. */
-#include "biwi.h"
+#include "data/datasets/biwi.h"
 #include <math.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

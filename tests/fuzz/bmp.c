@@ -1,5 +1,5 @@
 /* bmp.c -- fuzz target: any bytes as a BMP file, behind a byte of options. */
-#include "picture.h"
+#include "tests/fuzz/picture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  *
  * What is accepted is in the ranges that prediction counts on, and its steps
  * print to what reads back as the same. */
-#include "segengine_inside.h"
+#include "engine/api/segengine_inside.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

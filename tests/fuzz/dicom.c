@@ -4,11 +4,11 @@
  * been read; what passes is taken apart as an image of one frame and of
  * several, put among slices, as a dose, and as a segmentation and a structure
  * set laid onto a small grid, as labels and as fractions. */
-#include "dicom_dose.h"
-#include "dicom_frames.h"
-#include "dicom_mask.h"
-#include "dicom_multi.h"
-#include "dicom_series.h"
+#include "data/dicom/dose.h"
+#include "data/dicom/frames.h"
+#include "data/dicom/mask.h"
+#include "data/dicom/multiframe.h"
+#include "data/dicom/series.h"
 #include <stdlib.h>
 #include <string.h>
 

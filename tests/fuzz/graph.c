@@ -1,5 +1,5 @@
 /* graph.c -- fuzz target: any bytes as the text of a network. */
-#include "graph.h"
+#include "engine/graph/graph.h"
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

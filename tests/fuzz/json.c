@@ -3,8 +3,8 @@
  * What is accepted is written again and read again, and must be the same tree:
  * nothing is lost, no name is there twice, and what is no number of JSON is
  * none. The words by themselves are fuzzed by safetensors.c. */
-#include "json.h"
-#include "decimal.h"
+#include "engine/base/json.h"
+#include "data/format/decimal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * The first byte chooses: bit 0, the rest is one element, which is compressed
  * here and put behind a header, since no mutation makes a checksum right; bit
  * 1, that header is big endian. Else the rest is the file. */
-#include "mat.h"
+#include "data/format/mat.h"
 #include <string.h>
 #include <zlib.h>
 

@@ -4,8 +4,8 @@
  * that of the header: up to the first zero byte, and that is left out. So a
  * header can grow and shrink. What opens has inputs and outputs, and is asked
  * for the shapes of its outputs; what is small is run. */
-#include "file.h"
-#include "segengine.h"
+#include "engine/api/segengine.h"
+#include "engine/base/file.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * The first byte chooses: bit 0 gzip, bit 1 a pair (split at the size of a
  * header), bits 2 and 3 the form, bit 4 labels, bit 5 assume_spacing, bit 6
  * channels. */
-#include "nifti.h"
+#include "data/format/nifti.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,5 +1,5 @@
 /* npy.c -- fuzz target: any bytes as a .npy file, whole and in ranges. */
-#include "npy.h"
+#include "data/format/npy.h"
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

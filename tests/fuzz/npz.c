@@ -1,5 +1,5 @@
 /* npz.c -- fuzz target: any bytes as a .npz archive. */
-#include "npz.h"
+#include "data/format/npz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

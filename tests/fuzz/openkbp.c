@@ -1,6 +1,6 @@
 /* openkbp.c -- fuzz target: any bytes as a sparse grid, values and mask. */
-#include "openkbp.h"
-#include "decimal.h"
+#include "data/datasets/openkbp.h"
+#include "data/format/decimal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
  * applied, bit 4 ignored, bit 5 the second page. */
 #ifndef SEG_FUZZ_PICTURE_H
 #define SEG_FUZZ_PICTURE_H
-#include "image.h"
+#include "data/image/image.h"
 #include <string.h>
 
 /* Read it, and compare with what a look at it says. Files of this program's

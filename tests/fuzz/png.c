@@ -2,8 +2,8 @@
  *
  * No fuzzer finds a CRC: the same bytes are tried once more with every
  * checksum made right, as far as the chunks go. */
-#include "number.h"
-#include "picture.h"
+#include "data/format/number.h"
+#include "tests/fuzz/picture.h"
 #include <stdlib.h>
 #include <zlib.h>
 

@@ -3,8 +3,8 @@
  * What is accepted must keep its promises: sorted names, tensors inside the
  * file, values that can be read, and a copy written by us that reads back
  * equal. The copy is made for small files only: it touches the disk. */
-#include "safetensors.h"
-#include "file.h"
+#include "engine/checkpoint/safetensors.h"
+#include "engine/base/file.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* table.c -- fuzz target: any bytes as a table with each separator. */
-#include "table.h"
+#include "data/format/table.h"
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -8,8 +8,8 @@
  * kernels here may use (on Hopper about two thirds of what wgmma reaches).
  *
  *     rates        one line each: name, number, unit; the best of ROUNDS */
-#include "../emu/kit.h"
-#include "prims.cuh"
+#include "cuda/lib/ptx.cuh"
+#include "tests/emu/kit.h"
 
 enum {
     ROUNDS = 12,

@@ -9,7 +9,7 @@
 #     build        the program without DICOM, for the GPU that is here
 #     program      every operator on the CPU: is the build right at all?
 #     plan         the launch plan of a training step
-#     primitives   each primitive of cuda/prims.cuh against known results
+#     primitives   each primitive of cuda/lib/ptx.cuh against known results
 #     check        every operator on the GPU, at every precision there is
 #     recipe:NAME  that recipe's check on the GPU; one part each
 #     sanitizer    memcheck, racecheck, initcheck of some operators

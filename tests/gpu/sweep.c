@@ -9,15 +9,15 @@
  * --rounds launches by the device's own marks, in bf16, operands in 16 bits
  * where a plan has them so. Before each launch --flush MiB are copied from one
  * place to another, so that the cache holds nothing of the last. `chosen`: the
- * tile that tile.cu takes when it is not told; tiles that cannot make a result
- * have no line. After --seconds what is left is named instead of timed. --most
- * times that many shapes of a network, the smallest: for trying this out under
- * the emulator. tests/gpu/sweep.py makes the table and times PyTorch. */
-#include "../bench/timing.h"
-#include "backend.h"
-#include "file.h"
-#include "json.h"
-#include "tile_choice.h"
+ * tile that igemm_tile.cu takes when it is not told; tiles that cannot make a
+ * result have no line. After --seconds what is left is named instead of timed.
+ * --most times that many shapes of a network, the smallest: for trying this out
+ * under the emulator. tests/gpu/sweep.py makes the table and times PyTorch. */
+#include "cuda/conv/igemm_tile_choice.h"
+#include "engine/backend/backend.h"
+#include "engine/base/file.h"
+#include "engine/base/json.h"
+#include "tests/bench/timing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

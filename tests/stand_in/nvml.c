@@ -2,7 +2,7 @@
  * by their addresses both are the first.
  *
  * Built by tests as libnvidia-ml.so.1 and found through LD_LIBRARY_PATH. It has
- * the functions that gauge.c calls. Each look at the first GPU finds it in use
+ * the functions that nvml.c calls. Each look at the first GPU finds it in use
  * by 10 % more (0, 10, ... 90, 0, ...), at 200 W, and 50 J later; the second
  * tells nothing but its name. NVML_INIT=18 has it fail as a driver that was
  * replaced does; NVML_ENERGY=none is a GPU that counts no energy. */

@@ -1,15 +1,15 @@
 /* nccl.cc -- in the place of libnccl.so.2, for ranks on emulated devices.
  *
- * The functions of cuda/nccl.h, over memory that the processes share. A sum is
- * a host function of the emulated stream, so it is queued, recorded and played
- * as the library's kernels are, and blocks its stream until all ranks are
- * there. Sums are in the order of the ranks. A rank that waits for 60 s ends,
- * and so does one whose sum is of a recording where another's is not, or of
- * another recording: that the library forbids.
+ * The functions of cuda/device/nccl.h, over memory that the processes share. A
+ * sum is a host function of the emulated stream, so it is queued, recorded and
+ * played as the library's kernels are, and blocks its stream until all ranks
+ * are there. Sums are in the order of the ranks. A rank that waits for 60 s
+ * ends, and so does one whose sum is of a recording where another's is not, or
+ * of another recording: that the library forbids.
  */
 #include <emu.h>
 
-#include "nccl.h"
+#include "cuda/device/nccl.h"
 #include <atomic>
 #include <fcntl.h>
 #include <stdio.h>

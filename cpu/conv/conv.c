@@ -1,0 +1,24 @@
+/* conv.c -- convolution, fast: see dispatch.h.
+ *
+ * y[n,p,co] = b[co] + sum_{k,ci} x[n, p*s - lo + k*dil, ci] w[co,k,ci], its
+ * gradients in x, w and b. Only names are here: the three rows that are
+ * convolutions at heart differ in one word, `transposed`. */
+#include "cpu/conv/dispatch.h"
+#include "cpu/lib/kernels.h"
+
+Space cpu_conv_space(const Call *c)
+{
+    return filter_space(c, false);
+}
+
+bool cpu_conv_fwd(const Call *c)
+{
+    filter_fwd(c, false);
+    return true;
+}
+
+bool cpu_conv_bwd(const Call *c)
+{
+    filter_bwd(c, false);
+    return true;
+}

@@ -1,0 +1,136 @@
+/* dispatch.c -- one Call as up to three jobs: y or dx by correlate, dw by
+ * wgrad, db by bias_grad.
+ *
+ * They run one after the other in one scratch, whose size is the largest any
+ * of them wants. The jobs are described by the same functions when space is
+ * asked for (addresses are NULL then) and when they run, so that the two
+ * cannot disagree. */
+#include "cpu/conv/dispatch.h"
+#include "cpu/conv/bf16.h"
+#include "cpu/conv/fprop_dgrad.h"
+#include "cpu/conv/wgrad.h"
+
+/* What is multiplied for operand i, and for dy: maybe a copy in 16 bits. */
+static const void *operand(const Call *c, int i)
+{
+    return c->half[i] ? c->half[i]->data : c->x[i]->data;
+}
+
+static const void *slope(const Call *c)
+{
+    return c->half_dy ? c->half_dy->data : c->dy ? c->dy->data : NULL;
+}
+
+/* What stands beside the image, at x[BESIDE] or dx[BESIDE]. */
+static Beside beside(const Call *c, const Tensor *at)
+{
+    if (!c->x[BESIDE]) return (Beside){0};
+    return (Beside){.at = at ? at->data : NULL,
+                    .from = c->x[0]->dim.c,
+                    .add = !(c->fresh >> BESIDE & 1)};
+}
+
+/* The forward run. `y` exists even when only space is asked for; table: of its
+ * tail, then NULL. */
+static Correlate forward(const Call *c, bool transposed, float *table)
+{
+    return (Correlate){.window = op_window(c->attr, c->x[1]),
+                       .transposed = transposed,
+                       .direct = c->direct,
+                       .half = is_bf16(c),
+                       .in = call_image(c),
+                       .out = c->y->dim,
+                       .x = operand(c, 0),
+                       .w = operand(c, 1),
+                       .bias = c->x[2] ? c->x[2]->data : NULL,
+                       .y = c->y->data,
+                       .beside = beside(c, c->x[BESIDE]),
+                       .tail = tail_of(c, table),
+                       .threads = c->threads};
+}
+
+/* Extents of the result: a backward run need not have y, and while space is
+ * asked for there may be no dy. */
+static Dims result(const Call *c)
+{
+    return c->dy ? c->dy->dim : c->y->dim;
+}
+
+/* The gradient in x: a transposed look at dy, so `transposed` turns over. No
+ * bias; added where the gradient already holds another node's share. */
+static Correlate backward(const Call *c, bool transposed)
+{
+    return (Correlate){.window = op_window(c->attr, c->x[1]),
+                       .transposed = !transposed,
+                       .add = !(c->fresh & 1),
+                       .direct = c->direct,
+                       .half = is_bf16(c),
+                       .in = result(c),
+                       .out = call_image(c),
+                       .x = slope(c),
+                       .w = operand(c, 1),
+                       .y = c->dx[0] ? c->dx[0]->data : NULL,
+                       .beside = beside(c, c->dx[BESIDE]),
+                       .threads = c->threads};
+}
+
+/* The gradient in w. Its image is what windows slide over: x of a
+ * convolution, dy of a transposed one. */
+static Wgrad weights(const Call *c, bool transposed)
+{
+    const void *x = operand(c, 0), *dy = slope(c);
+    return (Wgrad){.window = op_window(c->attr, c->x[1]),
+                   .in = transposed ? result(c) : call_image(c),
+                   .out = transposed ? call_image(c) : result(c),
+                   .x = transposed ? dy : x,
+                   .a = transposed ? x : dy,
+                   .beside = beside(c, c->x[BESIDE]),
+                   .dw = c->dx[1]->data,
+                   .add = !(c->fresh & 2),
+                   .direct = c->direct,
+                   .half = is_bf16(c),
+                   .threads = c->threads};
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+Space filter_space(const Call *c, bool transposed)
+{
+    Space s = {0};
+    Correlate f = forward(c, transposed, NULL);
+    s.fwd = tail_bytes(c) + correlate_bytes(&f);
+    if (c->dx[0] || c->dx[BESIDE]) {
+        Correlate b = backward(c, transposed);
+        s.bwd = correlate_bytes(&b);
+    }
+    if (c->dx[1]) {
+        Wgrad w = weights(c, transposed);
+        s.bwd = larger(s.bwd, wgrad_bytes(&w));
+    }
+    if (c->dx[2]) s.bwd = larger(s.bwd, bias_grad_bytes(result(c)));
+    return s;
+}
+
+void filter_fwd(const Call *c, bool transposed)
+{
+    Correlate f = forward(c, transposed, c->scratch);
+    correlate_run(&f, c->dev, (char *)c->scratch + tail_bytes(c));
+}
+
+void filter_bwd(const Call *c, bool transposed)
+{
+    if (c->dx[0] || c->dx[BESIDE]) {
+        Correlate b = backward(c, transposed);
+        correlate_run(&b, c->dev, c->scratch);
+    }
+    if (c->dx[1]) {
+        Wgrad w = weights(c, transposed);
+        wgrad_run(&w, c->dev, c->scratch);
+    }
+    if (c->dx[2])
+        bias_grad_run(c->dy->data, c->dy->dim, c->dx[2]->data, !(c->fresh & 4),
+                      c->dev, c->scratch);
+}

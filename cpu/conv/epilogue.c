@@ -1,0 +1,49 @@
+/* epilogue.c -- a norm of constants and an activation over a piece of results:
+ * see epilogue.h. */
+#include "cpu/conv/epilogue.h"
+#include "cpu/lib/norm.h"
+#include <math.h>
+
+size_t tail_bytes(const Call *c)
+{
+    int64_t floats = c->norm ? NORM_TABLES * (int64_t)c->y->dim.c : 0;
+    return (size_t)round_up(floats * (int64_t)sizeof(float), 64);
+}
+
+Tail tail_of(const Call *c, float *table)
+{
+    Tail t = {.then = then_of(c)};
+    if (!c->norm || !table) return t;
+    // the norm of constants: running mean and variance
+    const Tensor *const *x = c->norm_x;
+    const float *mean = x[3]->data, *var = x[4]->data;
+    const double eps = c->norm->batch_norm.eps;
+    const int64_t n = x[3]->dim.c;
+    for (int64_t i = 0; i < n; i++)
+        norm_channel(table, n, i, mean[i], 1 / sqrt(var[i] + eps), x[1], x[2]);
+    t.norm = norm_affine(table, n, t.then);
+    return t;
+}
+
+/* All channels of `pixels` that follow each other. */
+static void run(const Tail *t, float *y, int64_t pixels, int64_t count)
+{
+    if (t->norm.hi) {
+        simd()->bn_apply(y, pixels, count, &t->norm, y);
+    } else if (t->then.kind == THEN_RELU) {
+        simd()->relu(y, pixels * count, y);
+    } else if (t->then.kind == THEN_LEAKY) {
+        simd()->leaky(y, pixels * count, t->then.slope, y);
+    }
+}
+
+void tail_run(const Tail *t, float *y, int64_t pixels, int64_t pitch,
+              int64_t from, int64_t count)
+{
+    const Tail at = tail_at(t, from);
+    if (pitch == count) {
+        run(&at, y, pixels, count);
+        return;
+    }
+    for (int64_t i = 0; i < pixels; i++) run(&at, y + i * pitch, 1, count);
+}

@@ -1,0 +1,35 @@
+/* epilogue.h -- what a convolution does to its results while they are in a near
+ * cache: Call.norm, then Call.then.
+ *
+ * The kernels are those of the rows themselves, so the bits are theirs. Results
+ * of a task are taken as soon as they are complete, after the last chunk of
+ * their sums: a pass over a cache instead of two over memory. */
+#ifndef SEG_CPU_CONV_EPILOGUE_H
+#define SEG_CPU_CONV_EPILOGUE_H
+#include "cpu/lib/act.h"
+
+/* Bytes of the tables that tail_of fills, whole lines of a cache. */
+size_t tail_bytes(const Call *c);
+/* Of a call that cpu_fuses takes; one that does nothing where it has neither.
+ * table: NULL while space is asked for. */
+Tail tail_of(const Call *c, float *table);
+/* `pixels` neighbours of `pitch` channels each, of which `count` from `from`
+ * on stand at y. */
+void tail_run(const Tail *t, float *y, int64_t pixels, int64_t pitch,
+              int64_t from, int64_t count);
+
+/* The same, of channels from `from` on. */
+static inline Tail tail_at(const Tail *t, int64_t from)
+{
+    Tail at = *t;
+    if (!at.norm.hi) return at;
+    at.norm.hi += from, at.norm.lo += from;
+    at.norm.scale += from, at.norm.beta += from;
+    return at;
+}
+
+static inline bool has_tail(const Tail *t)
+{
+    return t->norm.hi || t->then.kind;
+}
+#endif

@@ -1,0 +1,23 @@
+/* upconv.c -- transposed convolution, fast: see dispatch.h.
+ *
+ * y[n, p*s - lo + k*dil, co] += x[n,p,ci] w[ci,k,co], plus b[co]: what the
+ * gradient of a convolution does to dy, hence `true`. */
+#include "cpu/conv/dispatch.h"
+#include "cpu/lib/kernels.h"
+
+Space cpu_upconv_space(const Call *c)
+{
+    return filter_space(c, true);
+}
+
+bool cpu_upconv_fwd(const Call *c)
+{
+    filter_fwd(c, true);
+    return true;
+}
+
+bool cpu_upconv_bwd(const Call *c)
+{
+    filter_bwd(c, true);
+    return true;
+}

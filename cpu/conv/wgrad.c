@@ -1,0 +1,506 @@
+/* wgrad.c -- geometry, tasks and memory around Simd.outer.
+ *
+ * Bound by multiply-adds: simd/outer.c keeps a block of dw in registers (8
+ * rows x 48 columns with AVX-512, 4 x 24 with AVX2) while the pixels of a
+ * region go by. A region is at most 1024 pixels, because that is the chain,
+ * and 256 KiB of image and dy together, because every block of dw walks over
+ * it again: it has to stay in the second cache.
+ *
+ * A task is a part (some regions) of a block of dw: up to 128 rows times up
+ * to 96 channels of x with all their taps, or 256 with a lone tap. Few parts
+ * save memory for their sums, many give the threads something to do: as many as
+ * make TASKS tasks. dy is packed so that the rows of a register block lie
+ * together; x is copied with its borders (window.h), unless it has none and
+ * lies as wanted.
+ *
+ * Few channels (the first layer of a network has one) would make runs shorter
+ * than a vector: then all taps of a pixel are laid side by side (`folded`)
+ * and are one run. */
+#include "cpu/conv/wgrad.h"
+#include "cpu/conv/bf16.h"
+#include "cpu/conv/depthwise.h"
+#include "cpu/conv/fprop_dgrad.h"
+#include "cpu/conv/winograd.h"
+#include "cpu/lib/simd.h"
+#include <string.h>
+
+enum {
+    COLS = 256,               // pixels of a row in one region, at most
+    REGION_BYTES = 256 << 10, // of x and a that one region reads
+    CHANNELS = 64,            // of x in one task ..
+    CHANNELS_MOST = 96,       // .. where there are more than these
+    LONE_CHANNELS = 256,      // the same with windows of one
+    ROWS = 128,               // of dw in one task, at most
+    TASKS = 32,               // at least, where there is that much to do
+    FOLD_MOST = 64,           // taps x channels that are laid side by side
+    PARTS_BYTES = 32 << 20,   // the sums of all parts, at most
+};
+
+typedef struct Plan {
+    Wgrad g;
+    const Simd *simd;
+    const Pairs *pairs; // NULL: of floats
+    Axis axis[3];
+    int64_t ci, co, taps;      // channels, rows of a group; taps
+    int64_t many, slices;      // channels of a task; tasks along them
+    int64_t high, lift, lifts; // rows of a block; of a task; tasks
+    int64_t rows, cols;        // pixels of a region, at most
+    int64_t regions_h, regions_w, regions, parts;
+    bool view;    // x is read where it is: a window of one, all channels
+    Axis near[3]; // what a strip has: `axis`, but one plane of taps at a time
+                  // where it is not folded, so that regions have more pixels
+    // floats a thread; folded is 0 where runs are long enough for vectors
+    int64_t strip, packed, folded;
+    float *sums;    // (parts, dw); NULL: one part, in dw itself
+    float *private; // (threads, strip + packed + folded)
+} Plan;
+
+/* Floats of scratch that belong to one thread. */
+static int64_t private_floats(const Plan *p)
+{
+    return p->strip + p->packed + p->folded;
+}
+
+/* Numbers in dw. */
+static int64_t weights(const Plan *p)
+{
+    return p->g.out.c * p->taps * p->ci;
+}
+
+/* How a row of pixels is multiplied: one by one, or as steps of pairs, all of
+ * the same number and maybe more than there are pixels. */
+typedef struct Across {
+    int64_t steps, step; // products of outer
+    int64_t pixels;      // columns that a strip has for them
+} Across;
+
+static Across across(const Plan *p, int64_t cols)
+{
+    if (!p->pairs) return (Across){cols, 1, cols};
+    int64_t pairs = ceil_div(cols, 2), steps = ceil_div(pairs, p->pairs->deep);
+    int64_t step = ceil_div(pairs, steps);
+    return (Across){steps, step, 2 * steps * step};
+}
+
+/* Rows and columns of a region: as wide as fits CHAIN and the cache (a lone
+ * row may be all of the chain), then as many rows as both still allow. */
+static void cut_regions(Plan *p)
+{
+    // columns: one row of x and of dy within REGION_BYTES, 16 in any case
+    const Axis *a = p->axis;
+    int64_t most_cols = a[1].count > 1 ? COLS : CHAIN;
+    most_cols =
+        least(most_cols, most(16, REGION_BYTES / 4 / (p->many + p->lift)));
+    p->regions_w = ceil_div(a[2].count, most_cols);
+    p->cols = ceil_div(a[2].count, p->regions_w);
+    p->rows = least(a[1].count, CHAIN / p->cols);
+    for (; p->rows > 1; p->rows--) {
+        int64_t x = axis_span(&a[1], p->rows) * axis_span(&a[2], p->cols);
+        int64_t floats =
+            p->near[0].taps * x * p->many + p->rows * p->cols * p->lift;
+        if (floats * 4 <= REGION_BYTES) break;
+    }
+    p->regions_h = ceil_div(a[1].count, p->rows);
+    p->rows = ceil_div(a[1].count, p->regions_h);
+    p->regions = p->g.out.n * a[0].count * p->regions_h * p->regions_w;
+}
+
+/* All but addresses, from extents. */
+static Plan plan(const Wgrad *g)
+{
+    Plan p = {.g = *g, .simd = simd()};
+    if (g->half) p.pairs = p.simd->pairs;
+    int high = p.pairs ? p.pairs->outer_high : p.simd->outer_high;
+    window_flatten(&g->window, &p.g.in, &p.g.out);
+    const Window *w = &g->window;
+    const int64_t in[3] = {p.g.in.d, p.g.in.h, p.g.in.w};
+    const int64_t out[3] = {p.g.out.d, p.g.out.h, p.g.out.w};
+    for (int i = 0; i < 3; i++) p.axis[i] = axis_forward(w, i, in[i], out[i]);
+    p.ci = g->in.c / w->groups, p.co = g->out.c / w->groups;
+    p.taps = (int64_t)w->k[0] * w->k[1] * w->k[2];
+    // a lone tap reads what was packed once, so let it be for more channels
+    const bool lone = p.taps == 1 && !p.pairs;
+    const int64_t channels = lone ? LONE_CHANNELS : CHANNELS;
+    p.slices =
+        p.ci <= most(channels, CHANNELS_MOST) ? 1 : ceil_div(p.ci, channels);
+    // whole vectors of channels, which may make the last slice superfluous
+    p.many = least(round_up(ceil_div(p.ci, p.slices), p.simd->lanes), p.ci);
+    p.slices = ceil_div(p.ci, p.many);
+    // rows of a register block: a power of two, no larger than needed
+    for (p.high = 1; p.high < p.co && p.high < high;) p.high *= 2;
+    p.lift = round_up(ceil_div(p.co, ceil_div(p.co, ROWS)), p.high);
+    p.lifts = ceil_div(p.co, p.lift);
+    p.view = lone && p.many == g->in.c && axis_inside(&p.axis[0]) &&
+             axis_inside(&p.axis[1]) && axis_inside(&p.axis[2]);
+    // few channels, several rows of taps: less than a vector a run. Side by
+    // side they are one long run; beyond FOLD_MOST the copy costs more than
+    // the empty lanes
+    const bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
+                        p.axis[2].gap == 1 && p.taps * p.ci <= FOLD_MOST;
+    memcpy(p.near, p.axis, sizeof p.near);
+    if (!narrow) p.near[0].taps = least(p.near[0].taps, 1);
+    cut_regions(&p);
+    // large weights bring enough tasks by themselves, and no room for parts
+    int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
+    int64_t want = ceil_div(TASKS, w->groups * p.slices * p.lifts);
+    p.parts = most(1, least(want, least(p.regions, room)));
+    Across all = across(&p, p.cols);
+    int64_t products = p.rows * all.steps * all.step;
+    int64_t strip = strip_floats(p.near, p.rows, all.pixels, p.many);
+    p.strip = p.view ? 0 : round_up(strip, LANES_MAX);
+    p.packed = round_up(products * p.lift, LANES_MAX);
+    if (narrow)
+        p.folded = round_up(products * p.taps * p.ci + LANES_MAX, LANES_MAX);
+    return p;
+}
+
+/* Its window and extents suit Winograd, and nobody wants the sum itself. */
+static bool by_winograd(const Wgrad *g)
+{
+    if (g->direct) return false;
+    return g->half ? bf16_by_winograd(&g->window, g->in, g->out, true)
+                   : winograd_fits(&g->window, g->in, g->out);
+}
+
+size_t wgrad_bytes(const Wgrad *g)
+{
+    if (by_winograd(g)) return winograd_grad_bytes(g);
+    if (g->half && !simd()->pairs) return bf16_wgrad_bytes(g);
+    if (is_depthwise(&g->window, g->in, g->out)) return depthwise_grad_bytes(g);
+    Plan p = plan(g);
+    int64_t sums = p.parts > 1 ? p.parts * weights(&p) : 0;
+    return (size_t)(round_up(sums, LANES_MAX) +
+                    g->threads * private_floats(&p)) *
+           sizeof(float);
+}
+
+/* Rows r0 .. r0+lift-1 of a at the region's pixels, a block after the other:
+ * to[(block*pixels + pixel)*high + i], zeros beyond the last row. */
+static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
+                      float *to)
+{
+    const Dims s = p->g.out;
+    const int64_t high = p->high, pixels = r->rows * r->cols;
+    for (int64_t i = 0; i < r->rows; i++) {
+        int64_t row = (r->n * s.d + r->d) * s.h + r->h + i;
+        const float *a = p->g.a + (row * s.w + r->w) * s.c + r0;
+        for (int64_t j = 0; j < r->cols; j++, a += s.c) {
+            float *at = to + (i * r->cols + j) * high;
+            int64_t k = 0;
+            // whole blocks of the usual heights as one copy
+            if (high == 8)
+                for (; k + 8 <= lift; k += 8, at += pixels * 8)
+                    memcpy(at, a + k, 8 * sizeof *at);
+            if (high == 4)
+                for (; k + 4 <= lift; k += 4, at += pixels * 4)
+                    memcpy(at, a + k, 4 * sizeof *at);
+            for (; k < lift; k += high, at += pixels * high)
+                for (int64_t l = 0; l < high; l++)
+                    at[l] = k + l < lift ? a[k + l] : 0;
+        }
+    }
+}
+
+/* The same as pairs of pixels: blocks are rows x steps x step x high apart. */
+static void pack_pairs(const Plan *p, const Region *r, int64_t r0, int64_t lift,
+                       float *to)
+{
+    const Dims s = p->g.out;
+    const Across all = across(p, r->cols);
+    const int64_t row = all.steps * all.step * p->high;
+    PairPack job = {.ld = s.c,
+                    .cols = r->cols,
+                    .height = lift,
+                    .steps = all.steps,
+                    .gap = r->rows * row,
+                    .high = (int)p->high,
+                    .step = (int)all.step};
+    for (int64_t i = 0; i < r->rows; i++) {
+        int64_t at = (r->n * s.d + r->d) * s.h + r->h + i;
+        job.a = (const uint16_t *)p->g.a + (at * s.w + r->w) * s.c + r0;
+        job.to = to + i * row;
+        p->pairs->pack(&job);
+    }
+}
+
+/* run_outer of pairs. */
+static void run_pairs(const Plan *p, const Outer *job, const float *x,
+                      int64_t run, const float *packed, const Region *r,
+                      int64_t r1, int64_t lift, float *dw, int64_t k)
+{
+    const Across all = across(p, r->cols);
+    const int64_t row = all.steps * all.step * p->high;
+    PairOuter o = {.a = packed + r1 * row,
+                   .rows = job->rows,
+                   .steps = all.steps,
+                   .height = lift,
+                   .gap = r->rows * row,
+                   .pitch = job->pitch,
+                   .ldx = job->ldx,
+                   .ldo = job->ldo,
+                   .high = (int)p->high,
+                   .step = (int)all.step,
+                   .add = job->add};
+    int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
+    int64_t tiles = ceil_div(vectors * lanes, p->pairs->outer_wide);
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t v0 = vectors * i / tiles, v1 = vectors * (i + 1) / tiles;
+        o.x = x + v0 * lanes;
+        o.width = (int)(least(v1 * lanes, run) - v0 * lanes);
+        o.out = dw + k + v0 * lanes;
+        p->pairs->outer(&o);
+    }
+}
+
+/* A run is cut into tiles of equal width, 3 vectors at most, rather than into
+ * full ones and a rest, for the sake of independent sums.
+ * One run of `run` floats of x, at `x` for the first pixel of job->rows rows
+ * from row r1 of the region, times all rows of dw; k is its place in dw. */
+static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
+                      const float *packed, const Region *r, int64_t r1,
+                      int64_t lift, float *dw, int64_t k)
+{
+    // a row of dw is (taps, channels): `k` within it, ldo to the next one
+    if (p->pairs) {
+        run_pairs(p, job, x, run, packed, r, r1, lift, dw, k);
+        return;
+    }
+    int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
+    int64_t tiles = ceil_div(vectors * lanes, p->simd->outer_wide);
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t v0 = vectors * i / tiles, v1 = vectors * (i + 1) / tiles;
+        job->x = x + v0 * lanes;
+        job->width = (int)(least(v1 * lanes, run) - v0 * lanes);
+        for (int64_t b = 0; b < lift; b += p->high) {
+            job->a = packed + (b * r->rows + r1 * p->high) * r->cols;
+            job->height = (int)least(p->high, lift - b);
+            job->out = dw + b * job->ldo + k + v0 * lanes;
+            p->simd->outer(job);
+        }
+    }
+}
+
+/* All taps of each pixel side by side, zeros for those outside the image:
+ * to[pixel*width + k], width = taps * channels. */
+static void fold(const Plan *p, const Strip *s, const Region *r, float *to)
+{
+    const Axis *a = p->axis;
+    const Across all = across(p, r->cols);
+    int64_t run = a[2].taps * p->ci, every = p->pairs ? 2 : 1;
+    int64_t cols = all.steps * all.step, step = every * a[2].step * s->pixel;
+    for (int64_t td = 0; td < a[0].taps; td++)
+        for (int64_t th = 0; th < a[1].taps; th++)
+            for (int64_t i = 0; i < r->rows; i++) {
+                float *at = to + i * cols * p->taps * p->ci +
+                            (td * a[1].taps + th) * run;
+                bool inside =
+                    axis_has(&a[0], r->d, td) && axis_has(&a[1], r->h + i, th);
+                const float *x = s->at + td * s->plane +
+                                 (i * a[1].step + th * a[1].gap) * s->row;
+                for (int64_t j = 0; j < cols; j++) {
+                    for (int64_t k = 0; k < run; k++) at[k] = inside ? x[k] : 0;
+                    at += p->taps * p->ci, x += step;
+                }
+            }
+}
+
+/* The strip of planes of taps td .. of a region; `private` is this thread's. */
+static Strip strip_of(const Plan *p, const Region *r, int64_t td,
+                      float *private)
+{
+    Axis near[3] = {p->near[0], p->near[1], p->near[2]};
+    near[0].first += td * near[0].gap;
+    if (p->view) return strip_view(p->g.x, p->g.in, near, r);
+    if (!p->pairs) return strip_copy(p->g.x, p->g.in, near, r, private);
+    Region wide = *r;
+    wide.cols = across(p, r->cols).pixels;
+    return strip_pairs(p->g.x, p->g.in, near, &wide, private);
+}
+
+/* What the strip `s` of plane td of taps gives to dw; job->add says what of
+ * it is there. */
+static void run_plane(const Plan *p, Outer job, const Strip *s, int64_t td,
+                      const float *packed, const Region *r, int64_t lift,
+                      float *dw)
+{
+    const Axis *a = p->axis;
+    // neighbouring taps whose channels are neighbours in x and dw are one run
+    bool joined = r->many == p->ci && a[2].gap == 1;
+    int64_t run = joined ? a[2].taps * r->many : r->many;
+    int64_t split = joined ? 1 : a[2].taps, from = r->from % p->ci;
+    for (int64_t t = 0; t < a[1].taps * split; t++) {
+        int64_t th = t / split, tw = t % split;
+        int64_t k = ((td * a[1].taps + th) * a[2].taps + tw) * p->ci + from;
+        // rows of taps that look beyond the image add nothing; they lie at
+        // the ends of the region, never between
+        int64_t r1 = 0, r2 = r->rows;
+        while (r1 < r2 && !axis_has(&a[1], r->h + r1, th)) r1++;
+        while (r1 < r2 && !axis_has(&a[1], r->h + r2 - 1, th)) r2--;
+        if (!axis_has(&a[0], r->d, td)) r2 = r1;
+        job.rows = r2 - r1;
+        // without pixels still something to store: zeros
+        if (!job.rows && job.add) continue;
+        const float *x = s->at + tw * a[2].gap * s->pixel +
+                         (r1 * a[1].step + th * a[1].gap) * s->row;
+        run_outer(p, &job, x, run, packed, r, r1, lift, dw, k);
+    }
+}
+
+/* One region's share of rows r0 .. r0+lift-1 and the region's channels: dw
+ * points to row r0. `private` is this thread's: strip, packed dy, folded x. */
+static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
+                       float *dw, bool add, float *private)
+{
+    const Across all = across(p, r.cols);
+    float *packed = private + p->strip, *folded = packed + p->packed;
+    if (p->pairs)
+        pack_pairs(p, &r, r0, lift, packed);
+    else
+        pack_rows(p, &r, r0, lift, packed);
+    Outer job = {.rows = r.rows,
+                 .cols = r.cols,
+                 .lda = p->high,
+                 .ldo = p->taps * p->ci,
+                 .high = (int)p->high,
+                 .add = add};
+    if (p->folded) {
+        Strip s = strip_of(p, &r, 0, private);
+        fold(p, &s, &r, folded);
+        job.ldx = job.ldo, job.pitch = job.ldo * all.steps * all.step;
+        run_outer(p, &job, folded, job.ldo, packed, &r, 0, lift, dw, 0);
+        return;
+    }
+    for (int64_t td = 0; td < p->axis[0].taps; td++) {
+        Strip s = strip_of(p, &r, td, private);
+        job.ldx = (p->pairs ? 2 : 1) * p->axis[2].step * s.pixel;
+        job.pitch = p->axis[1].step * s.row;
+        run_plane(p, job, &s, td, packed, &r, lift, dw);
+    }
+}
+
+/* Task number -> part, group, rows, channels; the regions of the part in
+ * order, the first of which stores. */
+static void run_task(void *ctx, int64_t task, int thread)
+{
+    const Plan *p = ctx;
+    float *private = p->private + thread * private_floats(p);
+    int64_t slice = task % p->slices, lift = task / p->slices % p->lifts;
+    task /= p->slices * p->lifts;
+    int64_t group = task % p->g.window.groups;
+    int64_t part = task / p->g.window.groups;
+    int64_t first = p->regions * part / p->parts;
+    int64_t end = p->regions * (part + 1) / p->parts;
+    int64_t r0 = group * p->co + lift * p->lift;
+    // a lone part adds up in dw itself
+    float *dw = p->sums ? p->sums + part * weights(p) : p->g.dw;
+    dw += r0 * p->taps * p->ci;
+    for (int64_t i = first; i < end; i++) {
+        Region r = {.from = group * p->ci + slice * p->many,
+                    .many = least(p->many, p->ci - slice * p->many)};
+        int64_t at = i;
+        r.w = at % p->regions_w * p->cols, at /= p->regions_w;
+        r.h = at % p->regions_h * p->rows, at /= p->regions_h;
+        r.d = at % p->axis[0].count;
+        r.n = at / p->axis[0].count;
+        r.cols = least(p->cols, p->axis[2].count - r.w);
+        r.rows = least(p->rows, p->axis[1].count - r.h);
+        run_region(p, r, r0, least(p->lift, p->co - lift * p->lift), dw,
+                   i > first || (p->parts == 1 && p->g.add), private);
+    }
+}
+
+typedef struct Combine {
+    const Wgrad *g;
+    const float *sums; // (parts, count)
+    int64_t parts, count;
+} Combine;
+
+enum { COMBINE = 4096 }; // weights of one task
+
+static void combine_task(void *ctx, int64_t task, int thread)
+{
+    const Combine *c = ctx;
+    (void)thread;
+    int64_t from = task * COMBINE;
+    simd()->add_rows(c->sums + from, c->parts, c->count,
+                     least(COMBINE, c->count - from), c->g->dw + from,
+                     c->g->add);
+}
+
+void wgrad_combine(const Wgrad *g, Pool *pool, const float *sums, int64_t parts,
+                   int64_t count)
+{
+    Combine c = {g, sums, parts, count};
+    pool_run(pool, ceil_div(count, COMBINE), combine_task, &c);
+}
+
+void wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
+{
+    if (by_winograd(g)) {
+        winograd_grad_run(g, pool, scratch);
+        return;
+    }
+    if (g->half && !simd()->pairs) {
+        bf16_wgrad_run(g, pool, scratch);
+        return;
+    }
+    if (is_depthwise(&g->window, g->in, g->out)) {
+        depthwise_grad_run(g, pool, scratch);
+        return;
+    }
+    Plan p = plan(g);
+    p.private = scratch;
+    if (p.parts > 1) {
+        p.sums = scratch;
+        p.private += round_up(p.parts * weights(&p), LANES_MAX);
+    }
+    int64_t tasks = p.parts * g->window.groups * p.slices * p.lifts;
+    pool_run(pool, tasks, run_task, &p);
+    if (p.sums) wgrad_combine(g, pool, p.sums, p.parts, weights(&p));
+}
+
+// -- the gradient of a bias ---------------------------------------------------
+
+enum { BIAS_PARTS = 64 }; // at most; one for CHAIN rows where there are fewer
+
+typedef struct BiasGrad {
+    const Simd *simd;
+    const float *dy;
+    float *sums; // (parts, c)
+    int64_t rows, c, parts;
+} BiasGrad;
+
+/* Bound by memory: dy is read once, a register block of four vectors wide. */
+static BiasGrad bias_grad(Dims dy)
+{
+    BiasGrad b = {.simd = simd(), .rows = dy.n * positions(dy), .c = dy.c};
+    b.parts = least(BIAS_PARTS, ceil_div(b.rows, CHAIN));
+    return b;
+}
+
+/* Sums of one part, chains of CHAIN rows added to it. */
+static void bias_task(void *ctx, int64_t task, int thread)
+{
+    const BiasGrad *b = ctx;
+    (void)thread;
+    int64_t first = b->rows * task / b->parts;
+    int64_t end = b->rows * (task + 1) / b->parts;
+    for (int64_t i = first; i < end; i += CHAIN)
+        b->simd->add_rows(b->dy + i * b->c, least(CHAIN, end - i), b->c, b->c,
+                          b->sums + task * b->c, i > first);
+}
+
+size_t bias_grad_bytes(Dims dy)
+{
+    BiasGrad b = bias_grad(dy);
+    return (size_t)(b.parts * b.c) * sizeof(float);
+}
+
+void bias_grad_run(const float *dy, Dims dim, float *db, bool add, Pool *pool,
+                   void *scratch)
+{
+    BiasGrad b = bias_grad(dim);
+    b.dy = dy, b.sums = scratch;
+    pool_run(pool, b.parts, bias_task, &b);
+    b.simd->add_rows(b.sums, b.parts, b.c, b.c, db, add);
+}

@@ -1,0 +1,133 @@
+/* winograd_tiles.h -- planes of results cut into tiles of 4 x 4, each of which
+ * looks at 6 x 6 of the image through a window of 3 x 3.
+ *
+ * Tile number `at` of a plane is the one in row at / across and column
+ * at % across. The last of a row or column may have fewer results than 4, and
+ * a tile may look beyond the image: Tile (simd.h) says which elements are
+ * there, so that neither image nor result needs a border in memory. */
+#ifndef SEG_CPU_CONV_WINOGRAD_TILES_H
+#define SEG_CPU_CONV_WINOGRAD_TILES_H
+#include "cpu/lib/simd.h"
+#include "cpu/lib/window.h"
+
+enum {
+    TILE = 4,    /* results, and distance of tiles */
+    PLANES = 36, /* numbers that a tile becomes    */
+    SQUARE = 9,  /* taps of a plane of the window  */
+    LINE = 16,   /* floats of a cache line         */
+};
+
+/* Floats between the planes of `rows` x `width` numbers: a cache line more
+ * than their size, as at a power of two all would meet in the same places of
+ * the first cache. */
+static inline int64_t plane_floats(int64_t rows, int64_t width)
+{
+    return round_up(rows * width, LINE) + LINE;
+}
+
+typedef struct Tiles {
+    Dims image, result;
+    int64_t lo_h, lo_w;   /* result (0, 0) sees the image from (-lo_h, -lo_w) */
+    int64_t across, down; /* tiles of a plane */
+} Tiles;
+
+static inline Tiles tiles_of(Dims image, Dims result, int64_t lo_h,
+                             int64_t lo_w)
+{
+    return (Tiles){.image = image,
+                   .result = result,
+                   .lo_h = lo_h,
+                   .lo_w = lo_w,
+                   .across = ceil_div(result.w, TILE),
+                   .down = ceil_div(result.h, TILE)};
+}
+
+/* Tiles of a plane. */
+static inline int64_t tiles_plane(const Tiles *t)
+{
+    return t->across * t->down;
+}
+
+/* Part from .. from+many-1 of an axis of `extent`, as indices of the part: the
+ * first that exists, and the one after the last. */
+static inline int tile_first(int64_t from)
+{
+    return (int)most(0, -from);
+}
+static inline int tile_end(int64_t from, int64_t many, int64_t extent)
+{
+    return (int)most(0, least(many, extent - from));
+}
+
+/* Channels from .. from+channels-1 of an image, which are one tensor. */
+typedef struct Part {
+    int64_t from, channels;
+    bool beside; /* the second of two */
+} Part;
+
+/* The one of an image of `all` channels that has channel k. */
+static inline Part part_at(const Beside *b, int64_t all, int64_t k)
+{
+    if (!b->from) return (Part){0, all, false};
+    return k < b->from ? (Part){0, b->from, false}
+                       : (Part){b->from, all - b->from, true};
+}
+
+/* The 6 x 6 of the image that tile `at` sees, in plane number `plane` (samples
+ * and depth together) of a tensor of `channels`. *offset: floats from there to
+ * element (0, 0), which may lie before it; plane distance and the channels of
+ * the tile are the caller's. */
+static inline Tile tile_image_at(const Tiles *t, int64_t plane, int64_t at,
+                                 int64_t channels, int64_t *offset)
+{
+    const Dims s = t->image;
+    int64_t h = at / t->across * TILE - t->lo_h;
+    int64_t w = at % t->across * TILE - t->lo_w;
+    *offset = ((plane * s.h + h) * s.w + w) * channels;
+    return (Tile){.row = (ptrdiff_t)(s.w * channels),
+                  .pixel = channels,
+                  .r0 = tile_first(h),
+                  .r1 = tile_end(h, 6, s.h),
+                  .c0 = tile_first(w),
+                  .c1 = tile_end(w, 6, s.w)};
+}
+
+/* Where number `offset` of floats or bf16 at x is. */
+static inline const void *numbers_at(const void *x, bool half, int64_t offset)
+{
+    return (const char *)x + offset * (half ? 2 : 4);
+}
+
+/* V of that tile, channels from .. end-1, to planes `step` floats apart; the
+ * image is at x, floats or bf16, or in two parts. */
+static inline void tile_channels(const Tiles *t, const void *x, bool half,
+                                 const Beside *beside, int64_t plane,
+                                 int64_t at, int64_t from, int64_t end,
+                                 int64_t step, float *v)
+{
+    while (from < end) {
+        const Part s = part_at(beside, t->image.c, from);
+        int64_t offset;
+        Tile tile = tile_image_at(t, plane, at, s.channels, &offset);
+        tile.plane = step, tile.half = half;
+        tile.channels = least(s.from + s.channels, end) - from;
+        const void *at_x = s.beside ? beside->at : x;
+        simd()->tile_image(&tile,
+                           numbers_at(at_x, half, offset + from - s.from), v);
+        from += tile.channels, v += tile.channels;
+    }
+}
+
+/* Likewise the 4 x 4 of the result. */
+static inline Tile tile_result_at(const Tiles *t, int64_t plane, int64_t at,
+                                  int64_t channels, int64_t *offset)
+{
+    const Dims s = t->result;
+    int64_t h = at / t->across * TILE, w = at % t->across * TILE;
+    *offset = ((plane * s.h + h) * s.w + w) * channels;
+    return (Tile){.row = (ptrdiff_t)(s.w * channels),
+                  .pixel = channels,
+                  .r1 = tile_end(h, TILE, s.h),
+                  .c1 = tile_end(w, TILE, s.w)};
+}
+#endif

@@ -1,0 +1,63 @@
+/* fusion.c -- which rows `cpu` runs in the store or the load of another, and
+ * which a few samples at a time: see Backend.fuses, .beside and .slice.
+ *
+ * Rows that are bound by memory, where a pass less is time saved: behind a norm
+ * or a sum on the way back, too; behind a convolution where there is no way
+ * back, as its gradients read dy more often than once. */
+#include "cpu/fusion.h"
+#include "cpu/conv/winograd.h"
+
+/* No extent is repeated: those are summed by the plain loops. */
+static bool is_even(const Call *c)
+{
+    return dims_equal(c->x[0]->dim, c->y->dim) &&
+           dims_equal(c->x[1]->dim, c->y->dim);
+}
+
+bool cpu_fuses(const Call *c)
+{
+    const int then = c->then ? c->then->op : OP_relu;
+    if (then != OP_relu && then != OP_leaky_relu) return false;
+    switch (call_op(c)) {
+    case OP_batch_norm:
+    case OP_instance_norm:
+    case OP_group_norm:
+        return !c->norm;
+    case OP_add:
+        return !c->norm && then == OP_relu && is_even(c);
+    case OP_conv:
+    case OP_linear:
+        return !c->dy && op_window(c->attr, c->x[1]).groups == 1;
+    default:
+        return false;
+    }
+}
+
+// Winograd's tiles are vectors of channels of a pixel each, so the border is
+// between two of them; direct sums read rows of pixels as one
+bool cpu_beside(const Call *c)
+{
+    return call_op(c) == OP_conv && c->precision == PRECISION_f32 &&
+           c->x[0]->dim.c % LANES_MAX == 0 && winograd_runs(c);
+}
+
+// measured on the layers of a U-Net at batch 1, 2 and 4 (docs/benchmarks.md):
+// where weights are not small beside samples, fetching and transforming them
+// once a slice costs more than the samples' way to memory
+int32_t cpu_slice(const Call *c)
+{
+    // bytes of a few cores; samples to weights
+    enum { CORES = 4, CACHE = 16 << 20, WEIGHTS = 24 };
+    const Op op = call_op(c);
+    const int64_t n = c->y->dim.n;
+    const int64_t cache = CACHE * most(1, ceil_div(c->threads, CORES));
+    int64_t bytes = (int64_t)tensor_bytes(c->y);
+    for (int k = 0; k < MAX_IN; k++)
+        if (c->x[k] && op_by_sample(&op_info[op], k))
+            bytes += (int64_t)tensor_bytes(c->half[k] ? c->half[k] : c->x[k]);
+    const int64_t each = most(1, cache / (bytes / n + 1));
+    const int64_t weights =
+        op_multiplies(op) ? (int64_t)tensor_bytes(c->x[1]) : 0;
+    const bool whole = bytes <= cache || each * (bytes / n) < WEIGHTS * weights;
+    return (int32_t)(whole ? n : least(each, n));
+}

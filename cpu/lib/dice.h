@@ -1,0 +1,160 @@
+/* dice.h -- losses of overlapping regions: dice_loss, bce_dice, tversky.
+ *
+ * All three are one formula. With I, P, T the sums of m q s t, m q s, m q t
+ * over a class (of a sample or of the batch), its score is
+ *
+ *     S = (r I + eps) / ((r - alpha - beta) I + alpha P + beta T + eps)
+ *
+ * with r = 2, alpha = beta = 1 for dice and r = 1 for tversky, and the loss is
+ * 1 - mean S over the classes that count. S is linear over linear in I and P,
+ * so all that a gradient needs of the sums are two numbers a class,
+ *
+ *     dL/ds = m q (A t + B),   A = -dS/dI / count,   B = -dS/dP / count,
+ *
+ * which the forward run saves. A class with nothing at all and eps = 0 scores
+ * 1: the limit of small eps. bce_dice adds its cross entropy.
+ *
+ * Here is what follows from the sums, in double, for the plain loops and for
+ * the fast ones, which differ in how they walk over elements. */
+#ifndef SEG_CPU_LIB_DICE_H
+#define SEG_CPU_LIB_DICE_H
+#include "cpu/lib/kernels.h"
+#include <string.h>
+
+/* The attributes of the three rows in one form. */
+typedef struct Overlap {
+    bool per_sample, skip_empty, background;
+    double r, alpha, beta, eps;
+    double dice, bce, pos_weight; /* weights of the two parts */
+} Overlap;
+
+static inline Overlap region_of(const Attr *a)
+{
+#define OVERLAP(row)                                                  \
+    .per_sample = a->row.per_sample, .skip_empty = a->row.skip_empty, \
+    .background = a->row.background, .eps = a->row.eps
+    switch (a->op) {
+    case OP_tversky:
+        return (Overlap){OVERLAP(tversky), .r = 1, .alpha = a->tversky.alpha,
+                         .beta = a->tversky.beta, .dice = 1};
+    case OP_bce_dice:
+        return (Overlap){OVERLAP(bce_dice),
+                         .r = 2,
+                         .alpha = 1,
+                         .beta = 1,
+                         .dice = a->bce_dice.dice,
+                         .bce = a->bce_dice.bce,
+                         .pos_weight = a->bce_dice.pos_weight};
+    default:
+        return (Overlap){OVERLAP(dice_loss), .r = 2, .alpha = 1, .beta = 1,
+                         .dice = 1};
+    }
+#undef OVERLAP
+}
+
+/* What fwd leaves for bwd: (N,C) coefficients and one factor. Two numbers a
+ * class instead of its sums: the backward run need not know the formula. */
+typedef struct Coef {
+    double a, b; /* dL/ds = m q (a t + b) */
+} Coef;
+
+/* Sums of a sample: I, P, T of each class, then those of bce and the mask. */
+enum { SUM_I, SUM_P, SUM_T, SUMS };
+
+/* Sums of one sample: SUMS a class, then bce and the mask. */
+static inline int64_t sums_width(Dims x)
+{
+    return SUMS * (int64_t)x.c + 2;
+}
+
+/* Score of one class and its derivatives by I and P, from top / bottom:
+ * dS = (d top - S d bottom) / bottom. */
+static inline double score(const Overlap *g, const double *sum, Coef *slope)
+{
+    double rest = g->r - g->alpha - g->beta;
+    double top = g->r * sum[SUM_I] + g->eps;
+    double bottom = rest * sum[SUM_I] + g->alpha * sum[SUM_P] +
+                    g->beta * sum[SUM_T] + g->eps;
+    *slope = (Coef){0};
+    // nothing predicted, nothing true, no eps: as right as can be, and flat
+    if (bottom == 0) return 1;
+    slope->a = (g->r - top / bottom * rest) / bottom;
+    slope->b = -top / bottom * g->alpha / bottom;
+    return top / bottom;
+}
+
+/* total[0] += scores, total[1] += how many; coef (groups,C) becomes their
+ * slopes by I and P. `groups` is the number of samples, or 1 when sums are over
+ * the batch. Classes that do not count (background; empty ones when skipped)
+ * have coefficients 0. */
+static inline void overlap_scores(const Overlap *g, const double *sums,
+                                  int64_t groups, Dims x, Coef *coef,
+                                  double total[2])
+{
+    int first = x.c > 1 && !g->background; // class 0 is the background
+    for (int64_t k = 0; k < groups; k++) {
+        for (int i = 0; i < x.c; i++) {
+            const double *sum = sums + k * sums_width(x) + SUMS * i;
+            Coef *to = &coef[k * x.c + i];
+            *to = (Coef){0};
+            if (i < first || (g->skip_empty && sum[SUM_T] == 0)) continue;
+            total[0] += score(g, sum, to);
+            total[1]++;
+        }
+    }
+}
+
+/* 1 - mean score, the slopes of `count` scores made those of it; 0 where none
+ * counts. */
+static inline double overlap_loss(const Overlap *g, const double total[2],
+                                  Coef *coef, int64_t count)
+{
+    if (total[1] == 0) return 0;
+    double share = -g->dice / total[1];
+    for (int64_t k = 0; k < count; k++) coef[k].a *= share, coef[k].b *= share;
+    return g->dice * (1 - total[0] / total[1]);
+}
+
+/* Saved by fwd: Coef (N,C), then the factor of bce. */
+static inline size_t region_saved(Dims x)
+{
+    return (size_t)(x.n * (int64_t)x.c) * sizeof(Coef) + sizeof(double);
+}
+
+/* The loss from the sums (N, sums_width) of samples, which change; saved is
+ * filled: coefficients of each sample, equal ones when the classes are scored
+ * over the batch. */
+static inline bool region_finish(const Call *c, double *sums, double *loss)
+{
+    const Overlap g = region_of(c->attr);
+    const Dims x = c->x[0]->dim;
+    int64_t width = sums_width(x), groups = x.n;
+    // cross entropy and its mask are over the batch in any case
+    double bce = 0, mask = 0, total[4] = {0};
+    for (int64_t n = 0; n < x.n; n++) {
+        bce += sums[n * width + width - 2];
+        mask += sums[n * width + width - 1];
+    }
+    if (!g.per_sample) {
+        groups = 1; // samples are added up into the first one's sums
+        for (int64_t n = 1; n < x.n; n++)
+            for (int64_t i = 0; i < width; i++) sums[i] += sums[n * width + i];
+        if (!sum_ranks(c, sums, width)) return false;
+        bce = sums[width - 2], mask = sums[width - 1];
+    }
+    Coef *coef = c->saved;
+    overlap_scores(&g, sums, groups, x, coef, total);
+    if (g.per_sample) { // else they are of all ranks already
+        total[2] = bce, total[3] = mask;
+        if (!sum_ranks(c, total, 4)) return false;
+        bce = total[2], mask = total[3];
+    }
+    double y = overlap_loss(&g, total, coef, groups * x.c);
+    for (int64_t n = groups; n < x.n; n++)
+        memcpy(coef + n * x.c, coef, (size_t)x.c * sizeof *coef);
+    double factor = mask != 0 ? g.bce / mask : 0;
+    memcpy(coef + x.n * (int64_t)x.c, &factor, sizeof factor);
+    *loss = y + factor * bce;
+    return true;
+}
+#endif

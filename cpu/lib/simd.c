@@ -1,0 +1,138 @@
+/* simd.c -- which instruction set to use: best first, the last one runs
+ * anywhere.
+ *
+ * One program holds the kernels of all sets (cpu/simd is compiled once for
+ * each) and asks the processor at run time, so the same binary serves an old
+ * laptop and a new server. SEG_ISA=name forces a lower set, to reproduce the
+ * bits of another machine or to test a lower set on a better processor. */
+#define _GNU_SOURCE // syscall
+#include "cpu/lib/simd.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const Simd simd_portable;
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+extern const Simd simd_amx, simd_avx512_bf16, simd_avx512, simd_avx2;
+
+/* What the kernels' compiler flags assume: see ISA_avx512 in the Makefile.
+ * The test includes that the system saves the wide registers. */
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq");
+}
+
+static bool has_avx512_bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
+/* AMD's do two of these dot products a cycle, twice the rate of f32. The one of
+ * Intel that was measured, which has AMX, does one in two cycles, half of it.
+ */
+static bool has_fast_dots(void)
+{
+    return has_avx512_bf16() && __builtin_cpu_is("amd");
+}
+
+/* Tiles of bf16; processors from Sapphire Rapids on. Their registers are large,
+ * so Linux (from 5.16 on) gives them to who asks, once a process; where it does
+ * not know them or the user may not have them, it says no. */
+static bool has_amx(void)
+{
+    enum { ASK = 0x1023, TILES = 18 };         // ARCH_REQ_XCOMP_PERM, XTILEDATA
+    const unsigned both = 1u << 24 | 1u << 22; // amx-tile, amx-bf16
+    unsigned a, b, c, d = 0;
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    return (d & both) == both && !syscall(SYS_arch_prctl, ASK, TILES);
+}
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#elif defined(__aarch64__)
+extern const Simd simd_neon;
+
+/* No processor of this architecture is without it. */
+static bool has_neon(void)
+{
+    return true;
+}
+#endif
+
+static bool has_portable(void)
+{
+    return true;
+}
+
+/* Best first; another set is a row here and a line in the Makefile, or of
+ * table.c where it only adds kernels of pairs. A set that
+ * is present but not `sought` is taken when it is named, only. */
+static const struct {
+    const Simd *table;
+    bool (*present)(void), (*sought)(void);
+} sets[] = {
+#if defined(__x86_64__)
+    {&simd_amx, has_amx, has_amx},
+    {&simd_avx512_bf16, has_avx512_bf16, has_fast_dots},
+    {&simd_avx512, has_avx512, has_avx512},
+    {&simd_avx2, has_avx2, has_avx2},
+#elif defined(__aarch64__)
+    {&simd_neon, has_neon, has_neon},
+#endif
+    {&simd_portable, has_portable, has_portable},
+};
+
+enum { SETS = sizeof sets / sizeof *sets };
+
+const Simd *simd_find(const char *name)
+{
+    // from the last, which is always there, to the best that is
+    const Simd *best = NULL;
+    for (int i = SETS - 1; i >= 0; i--)
+        if (sets[i].sought()) best = sets[i].table;
+    if (!name || !*name) return best;
+    for (int i = 0; i < SETS; i++) {
+        if (strcmp(name, sets[i].table->name)) continue;
+        if (sets[i].present()) return sets[i].table;
+        fail_usage("SEG_ISA=%s: this processor has no %s; leave SEG_ISA "
+                   "unset to use %s",
+                   name, name, best->name);
+        return NULL;
+    }
+    fail_usage("SEG_ISA=%s: no such instruction set; this program has been "
+               "built for amx, avx512_bf16, avx512, avx2 and portable on "
+               "x86-64, for neon and portable on aarch64, for portable "
+               "elsewhere",
+               name);
+    return NULL;
+}
+
+static const Simd *chosen; // set once by choose(), never changed
+
+/* A wrong SEG_ISA has been reported by simd_check() when a device was opened;
+ * who calls kernels without one gets the best. */
+static void choose(void)
+{
+    chosen = simd_find(getenv("SEG_ISA"));
+    if (!chosen) chosen = simd_find(NULL);
+}
+
+const Simd *simd(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose);
+    return chosen;
+}
+
+bool simd_check(void)
+{
+    return simd_find(getenv("SEG_ISA")) != NULL;
+}

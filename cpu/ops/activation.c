@@ -1,0 +1,55 @@
+/* activation.c -- sigmoid, tanh, gelu and silu, fast.
+ *
+ * Bound by arithmetic (simd/curve.c), so every thread helps. The slopes of
+ * sigmoid and tanh are read off y, which may be x's memory; gelu and silu fall
+ * and rise again and keep x. dx may be dy's memory in all of them. */
+#include "cpu/lib/blocks.h"
+#include "cpu/lib/kernels.h"
+#include "cpu/lib/simd.h"
+
+static CurveKind kind_of(const Call *c)
+{
+    switch (call_op(c)) {
+    case OP_sigmoid:
+        return CURVE_SIGMOID;
+    case OP_tanh:
+        return CURVE_TANH;
+    case OP_gelu:
+        return CURVE_GELU;
+    default:
+        return CURVE_SILU;
+    }
+}
+
+/* BlockFn of the forward run. */
+static void value(const Call *c, int64_t from, int64_t count)
+{
+    simd()->curve(kind_of(c), floats(c->x[0], from), count, floats(c->y, from));
+}
+
+/* BlockFn of the backward run. */
+static void slope(const Call *c, int64_t from, int64_t count)
+{
+    const CurveKind kind = kind_of(c);
+    const bool by_result = kind == CURVE_SIGMOID || kind == CURVE_TANH;
+    simd()->curve_slope(kind, floats(c->dy, from),
+                        floats(by_result ? c->y : c->x[0], from), count,
+                        floats(c->dx[0], from), !(c->fresh & 1));
+}
+
+/* The kernels of a row: kind_of() tells them apart. */
+#define CURVE(name)                                            \
+    bool cpu_##name##_fwd(const Call *c)                       \
+    {                                                          \
+        blocks_run(c, numel(c->y->dim), value);                \
+        return true;                                           \
+    }                                                          \
+    bool cpu_##name##_bwd(const Call *c)                       \
+    {                                                          \
+        if (c->dx[0]) blocks_run(c, numel(c->dy->dim), slope); \
+        return true;                                           \
+    }
+CURVE(sigmoid)
+CURVE(tanh)
+CURVE(gelu)
+CURVE(silu)

@@ -1,0 +1,51 @@
+/* add.c -- y = a + b, fast for equal extents; the plain loops broadcast.
+ *
+ * Residual connections are of equal extents, and this is all they need. Bound
+ * by memory: two loads and a store a number. Backward copies
+ * dy to each operand that wants it, or adds it to what is there. A relu that
+ * follows finds the sum in a near cache; back through it y says what of dy
+ * counts. */
+#include "cpu/lib/blocks.h"
+#include "cpu/lib/kernels.h"
+#include "cpu/lib/simd.h"
+
+/* BlockFn of the forward run. */
+static void value(const Call *c, int64_t from, int64_t count)
+{
+    float *y = floats(c->y, from);
+    simd()->sum2(floats(c->x[0], from), floats(c->x[1], from), count, y);
+    if (c->then) simd()->relu(y, count, y);
+}
+
+/* The operands in their order: both gradients may be one block. */
+static void slope(const Call *c, int64_t from, int64_t count)
+{
+    const float *dy = floats(c->dy, from);
+    for (int i = 0; i < 2; i++) {
+        if (!c->dx[i]) continue;
+        float *dx = floats(c->dx[i], from);
+        bool add = !(c->fresh >> i & 1);
+        if (c->then)
+            simd()->relu_slope(dy, floats(c->y, from), count, dx, add);
+        else
+            simd()->copy(dy, count, dx, add);
+    }
+}
+
+bool cpu_add_fwd(const Call *c)
+{
+    Dims s = c->y->dim;
+    if (!dims_equal(c->x[0]->dim, s) || !dims_equal(c->x[1]->dim, s))
+        return plain_add_fwd(c);
+    blocks_run(c, numel(s), value);
+    return true;
+}
+
+bool cpu_add_bwd(const Call *c)
+{
+    Dims s = c->dy->dim;
+    for (int i = 0; i < 2; i++)
+        if (c->dx[i] && !dims_equal(c->dx[i]->dim, s)) return plain_add_bwd(c);
+    blocks_run(c, numel(s), slope);
+    return true;
+}

@@ -1,0 +1,156 @@
+/* activation.c -- sigmoid, tanh, silu and gelu, and back through them.
+ *
+ * One exponential and one or two divisions a number, where the plain loops
+ * call the C library for each. Results of sigmoid and tanh are within 4
+ * spacings of floats, of gelu and silu within 6 (of a slope: of the larger of
+ * its terms), also below the least normal number: what gets so small is
+ * multiplied by 2^64 until its last product (v_exp_large). Infinities and NaN
+ * give what the formulas give.
+ *
+ * An element's result does not depend on where a block begins, and a vector is
+ * loaded before the same place is stored: any cut into tasks gives the same
+ * bits, and y may be x's memory, dx that of dy. */
+#include "cpu/simd/explog.h"
+
+/* 0 where `beyond`, for what an exponential is too small to be seen in: a
+ * factor, however large, leaves 0, and an infinite one gives NaN. */
+INLINE V clear(Vi beyond, V v)
+{
+    return (V)(~beyond & (Vi)v);
+}
+
+/* The larger of sigmoid(x) and sigmoid(-x), and 2^64 times the smaller. */
+INLINE void halves(V x, V *near, V *far)
+{
+    V down = (V)((Vi)x | SIGN), end = v_set(-111);
+    V e = v_exp_large(v_max(end, down), v_zero()); // v_max: NaN stays
+    e = clear(down < end, e);
+    *near = v_set(1) / v_fma(e, TINY, v_set(1));
+    *far = e * *near;
+}
+
+/* What gelu and its slope are made of, with a = |x| and the normal
+ * distribution's cumulative P and density p:
+ *     P(-a) = e below,   a p(a) = e a / sqrt(2 pi),   e = exp(-a^2 / 2)
+ * and e 2^64 given. `below` is erfcx(a / sqrt 2) / 2, which falls slowly and
+ * has no exponential: t q(t - 1/2) with t = 1 / (1 + a / 2), q fitted on 2400
+ * Chebyshev nodes in t, 0 <= a <= 15, to erfcx of 40 digits, by least squares
+ * of the relative error with weights by Lawson's rule: to 2.5e-8. With a
+ * larger divisor fewer terms would do, but the rounding of t counts more. */
+INLINE void normal(V a, V *e, V *below)
+{
+    // a^2 / 2 as two floats: what one rounds off is as much a share of e
+    const Vi high = (Vi)v_zero() - (1 << 12);
+    V end = v_set(15), c = v_min(end, a); // NaN stays
+    V head = (V)((Vi)c & high), half = v_set(0.5f);
+    V less = (c - head) * (c + head) * half;
+    *e = clear(a > end, v_exp_large(-(head * head * half), less));
+    V t = v_set(1) / v_fma(a, half, v_set(1)), u = t - half;
+    V q = v_set(-4.053862765e-2f);
+    q = v_fma(q, u, v_set(-6.828318816e-3f));
+    q = v_fma(q, u, v_set(9.303028136e-2f));
+    q = v_fma(q, u, v_set(-5.691203848e-2f));
+    q = v_fma(q, u, v_set(-6.051837280e-2f));
+    q = v_fma(q, u, v_set(1.080584377e-1f));
+    q = v_fma(q, u, v_set(-3.865910228e-3f));
+    q = v_fma(q, u, v_set(-1.468876600e-1f));
+    q = v_fma(q, u, v_set(5.759681761e-2f));
+    q = v_fma(q, u, v_set(3.314045668e-1f));
+    *below = t * v_fma(q, u, v_set(3.362039924e-1f));
+}
+
+/* y of x. The lower tail, which gets small, is a product, so it keeps its
+ * digits; the upper one is what that leaves of 1. */
+INLINE V value(CurveKind kind, V x)
+{
+    V near, far, e, below;
+    if (kind == CURVE_TANH) return v_tanh(x);
+    if (kind == CURVE_GELU) {
+        normal((V)((Vi)x & ~SIGN), &e, &below);
+        far = e * below;
+        near = v_set(1) - far * TINY;
+    } else {
+        halves(x, &near, &far);
+    }
+    if (kind == CURVE_SIGMOID) return v_select(x < 0, far * TINY, near);
+    return v_select(x < 0, x * far * TINY, x * near);
+}
+
+/* dy/dx of what the row keeps: y of sigmoid and tanh, x of the others. */
+INLINE V slope(CurveKind kind, V k)
+{
+    V one = v_set(1), near, far, e, below;
+    if (kind == CURVE_SIGMOID) return k * (one - k);
+    if (kind == CURVE_TANH) return (one - k) * (one + k);
+    if (kind == CURVE_GELU) {
+        V a = (V)((Vi)k & ~SIGN);
+        normal(a, &e, &below);
+        // P(-a) - a p(a); the slopes of a and -a are 1 together
+        far = e * v_fma(a, v_set(-0.398942280f), below) * TINY;
+        return v_select(k < 0, far, one - far);
+    }
+    // s (1 + x (1 - s))
+    halves(k, &near, &far);
+    return v_select(k < 0, far * v_fma(k, near, one) * TINY,
+                    near * v_fma(k, far * TINY, one));
+}
+
+INLINE void values(CurveKind kind, const float *x, int64_t n, float *y)
+{
+#define STEP(i, rest) v_put(y + (i), rest, value(kind, v_get(x + (i), rest)))
+    FOR_VECTORS(0, n, STEP);
+#undef STEP
+}
+
+void ISA_NAME(curve)(CurveKind kind, const float *x, int64_t n, float *y);
+void ISA_NAME(curve)(CurveKind kind, const float *x, int64_t n, float *y)
+{
+    switch (kind) {
+    case CURVE_SIGMOID:
+        values(CURVE_SIGMOID, x, n, y);
+        break;
+    case CURVE_TANH:
+        values(CURVE_TANH, x, n, y);
+        break;
+    case CURVE_GELU:
+        values(CURVE_GELU, x, n, y);
+        break;
+    default:
+        values(CURVE_SILU, x, n, y);
+    }
+}
+
+INLINE void step_back(CurveKind kind, const float *dy, const float *kept,
+                      float *dx, bool add, int rest)
+{
+    V d = v_get(dy, rest) * slope(kind, v_get(kept, rest));
+    v_put(dx, rest, add ? v_get(dx, rest) + d : d);
+}
+
+INLINE void slopes(CurveKind kind, const float *dy, const float *kept,
+                   int64_t n, float *dx, bool add)
+{
+#define STEP(i, rest) step_back(kind, dy + (i), kept + (i), dx + (i), add, rest)
+    FOR_VECTORS(0, n, STEP);
+#undef STEP
+}
+
+void ISA_NAME(curve_slope)(CurveKind kind, const float *dy, const float *kept,
+                           int64_t n, float *dx, bool add);
+void ISA_NAME(curve_slope)(CurveKind kind, const float *dy, const float *kept,
+                           int64_t n, float *dx, bool add)
+{
+    switch (kind) {
+    case CURVE_SIGMOID:
+        slopes(CURVE_SIGMOID, dy, kept, n, dx, add);
+        break;
+    case CURVE_TANH:
+        slopes(CURVE_TANH, dy, kept, n, dx, add);
+        break;
+    case CURVE_GELU:
+        slopes(CURVE_GELU, dy, kept, n, dx, add);
+        break;
+    default:
+        slopes(CURVE_SILU, dy, kept, n, dx, add);
+    }
+}

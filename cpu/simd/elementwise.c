@@ -1,0 +1,138 @@
+/* elementwise.c -- kernels that treat every element alone: copy, sum, product,
+ * times, relu, leaky relu.
+ *
+ * An element's result does not depend on where a block begins, so any cut
+ * into tasks gives the same bits. Results may be in an operand's memory: a
+ * vector is loaded before the same place is stored, and no other is read.
+ * Bound by memory, so nothing is unrolled. */
+#include "cpu/simd/vec.h"
+
+/* A macro and not a function, because the expression is what differs and C
+ * has no other way to inline one.
+ * y[i] = f(i-th vectors) over n elements; `value` is an expression of `i`
+ * with `get` for loads, whole or in part. */
+#define MAP(y, n, add, value)                                                \
+    do {                                                                     \
+        int64_t i = 0;                                                       \
+        for (; i + LANES <= (n); i += LANES) {                               \
+            V v = value(v_load);                                             \
+            v_store((y) + i, (add) ? v_load((y) + i) + v : v);               \
+        }                                                                    \
+        int rest = (int)((n)-i);                                             \
+        if (rest) {                                                          \
+            V v = value(load_rest);                                          \
+            v_store_part((y) + i, (add) ? load_rest((y) + i) + v : v, rest); \
+        }                                                                    \
+    } while (0)
+// what `value` loads with at the end of a row; `rest` is of MAP
+#define load_rest(p) v_load_part(p, rest)
+
+void ISA_NAME(copy)(const float *x, int64_t n, float *y, bool add);
+void ISA_NAME(copy)(const float *x, int64_t n, float *y, bool add)
+{
+#define VALUE(load) load(x + i)
+    if (add)
+        MAP(y, n, true, VALUE);
+    else
+        MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(copy_rows)(const float *x, int64_t ldx, int64_t rows, int64_t n,
+                         float *y, int64_t ldy, bool add);
+void ISA_NAME(copy_rows)(const float *x, int64_t ldx, int64_t rows, int64_t n,
+                         float *y, int64_t ldy, bool add)
+{
+#define VALUE(load) load(x + i)
+    for (; rows > 0; rows--, x += ldx, y += ldy)
+        if (add)
+            MAP(y, n, true, VALUE);
+        else
+            MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(sum2)(const float *a, const float *b, int64_t n, float *y);
+void ISA_NAME(sum2)(const float *a, const float *b, int64_t n, float *y)
+{
+#define VALUE(load) load(a + i) + load(b + i)
+    MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(mul2)(const float *a, const float *b, int64_t n, float *y,
+                    bool add);
+void ISA_NAME(mul2)(const float *a, const float *b, int64_t n, float *y,
+                    bool add)
+{
+#define VALUE(load) load(a + i) * load(b + i)
+    if (add)
+        MAP(y, n, true, VALUE);
+    else
+        MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(times)(const float *x, int64_t n, float factor, float *y);
+void ISA_NAME(times)(const float *x, int64_t n, float factor, float *y)
+{
+#define VALUE(load) load(x + i) * v_set(factor)
+    MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(relu)(const float *x, int64_t n, float *y);
+void ISA_NAME(relu)(const float *x, int64_t n, float *y)
+{
+    // NaN is the second operand's, and so passes
+#define VALUE(load) v_max(v_zero(), load(x + i))
+    MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(leaky)(const float *x, int64_t n, float slope, float *y);
+void ISA_NAME(leaky)(const float *x, int64_t n, float slope, float *y)
+{
+    const V low = v_set(slope);
+#define VALUE(load) v_then(THEN_LEAKY, low, load(x + i))
+    MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(relu_slope)(const float *dy, const float *y, int64_t n, float *dx,
+                          bool add);
+void ISA_NAME(relu_slope)(const float *dy, const float *y, int64_t n, float *dx,
+                          bool add)
+{
+    // asked this way NaN in y lets dy through, as in the plain loops
+#define VALUE(load) v_select(load(y + i) <= 0, v_zero(), load(dy + i))
+    if (add)
+        MAP(dx, n, true, VALUE);
+    else
+        MAP(dx, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(leaky_relu)(const float *x, int64_t n, float slope, float *y);
+void ISA_NAME(leaky_relu)(const float *x, int64_t n, float slope, float *y)
+{
+    // asked this way NaN is left as it is
+#define VALUE(load) \
+    v_select(load(x + i) <= 0, load(x + i) * v_set(slope), load(x + i))
+    MAP(y, n, false, VALUE);
+#undef VALUE
+}
+
+void ISA_NAME(leaky_slope)(const float *dy, const float *y, int64_t n,
+                           float slope, float *dx, bool add);
+void ISA_NAME(leaky_slope)(const float *dy, const float *y, int64_t n,
+                           float slope, float *dx, bool add)
+{
+#define VALUE(load) \
+    v_select(load(y + i) <= 0, load(dy + i) * v_set(slope), load(dy + i))
+    if (add)
+        MAP(dx, n, true, VALUE);
+    else
+        MAP(dx, n, false, VALUE);
+#undef VALUE
+}

@@ -1,0 +1,108 @@
+/* head.c -- a row of pixels times the weights of a few channels of result:
+ * what product.c does, for heads that give a map or three.
+ *
+ * There vectors lie along the channels of the result, and one of 16 would be
+ * in use. Here they lie along what is summed: sums of 8 results, of as many
+ * pixels as channels allow, live in registers, a step of k loads a vector for
+ * each pixel and each channel, and at the end lanes are added, neighbours
+ * first: the same tree whichever pixels share a block.
+ *
+ * Bound by loads: 9 for 8 multiply-adds with one channel, 6 with two or four.
+ */
+#include "cpu/simd/vec.h"
+
+enum { SUMS = 8 };
+
+/* Sums of neighbouring lanes, those of a and then those of b. */
+INLINE V pair_up(V a, V b)
+{
+    Vi even, odd;
+    UNROLL for (int i = 0; i < LANES; i++) even[i] = 2 * i, odd[i] = 2 * i + 1;
+#ifdef __clang__ // which only fuzzes: it has no such builtin
+    float lane[2 * LANES];
+    v_store(lane, a), v_store(lane + LANES, b);
+    for (int i = 0; i < LANES; i++) a[i] = lane[even[i]] + lane[odd[i]];
+    return a;
+#else
+    return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd);
+#endif
+}
+
+/* to[i] = the lanes of s[i] added up. */
+INLINE void fold(V s[SUMS], float to[SUMS + LANES])
+{
+    int many = SUMS;
+    UNROLL for (int lanes = LANES; lanes > 1; lanes /= 2)
+    {
+        UNROLL for (int i = 0; i < (many + 1) / 2; i++) s[i] =
+            pair_up(s[2 * i], s[many > 1 ? 2 * i + 1 : 0]);
+        many = (many + 1) / 2;
+    }
+    UNROLL for (int i = 0; i < many; i++) v_store(to + i * LANES, s[i]);
+}
+
+/* `high` pixels from `from` on; high and co are constants, at most SUMS
+ * together. */
+INLINE void block(const Product *p, int64_t from, int high, int co)
+{
+    V sum[SUMS];
+    UNROLL for (int i = 0; i < SUMS; i++) sum[i] = v_zero();
+    const int last = (int)(p->len % LANES);
+    for (int64_t r = 0; r < p->runs; r++) {
+        const float *a = p->run[r].a + from * p->lda;
+        const float *b = p->panel + p->run[r].k;
+        int64_t k = 0;
+        for (; k + LANES <= p->len; k += LANES) {
+            V w[SUMS];
+            UNROLL for (int j = 0; j < co; j++) w[j] =
+                v_load(b + j * p->ldw + k);
+            UNROLL for (int i = 0; i < high; i++)
+            {
+                V x = v_load(a + i * p->lda + k);
+                UNROLL for (int j = 0; j < co; j++) sum[i * co + j] =
+                    v_fma(x, w[j], sum[i * co + j]);
+            }
+        }
+        for (int i = 0; last && i < high; i++) {
+            V x = v_load_part(a + i * p->lda + k, last);
+            for (int j = 0; j < co; j++)
+                sum[i * co + j] = v_fma(
+                    x, v_load_part(b + j * p->ldw + k, last), sum[i * co + j]);
+        }
+    }
+    float all[SUMS + LANES];
+    fold(sum, all);
+    for (int i = 0; i < high; i++)
+        for (int j = 0; j < co; j++) {
+            float *y = p->y + (from + i) * p->ldy + j;
+            float old = p->add ? *y : p->bias ? p->bias[j] : 0;
+            *y = all[i * co + j] + old;
+        }
+}
+
+/* All pixels, as many at a time as the sums hold, then fewer. */
+INLINE void row(const Product *p, int co)
+{
+    int64_t i = 0;
+    for (; i + SUMS / co <= p->cols; i += SUMS / co) block(p, i, SUMS / co, co);
+    for (; i < p->cols; i++) block(p, i, 1, co);
+}
+
+void ISA_NAME(narrow)(const Product *p);
+void ISA_NAME(narrow)(const Product *p)
+{
+    switch (p->co) {
+    case 1:
+        row(p, 1);
+        break;
+    case 2:
+        row(p, 2);
+        break;
+    case 3:
+        row(p, 3);
+        break;
+    default:
+        row(p, 4);
+        break;
+    }
+}

@@ -1,0 +1,248 @@
+/* norm_batch.c -- the passes of batch_norm over a block of rows, channels along
+ * the vectors.
+ *
+ * A block is small enough to stay in a near cache, so statistics look at it
+ * twice: the mean first, then squares of distances from it. What the rounded
+ * mean misses is made good in double (bn_stats). The mean is given as a sum
+ * hi + lo of two floats, so that x - mean keeps its digits where the mean is
+ * large against the spread.
+ *
+ * One, two or four vectors of channels are walked over all rows of the block,
+ * their sums and constants in registers; four vectors of 64 bytes are the
+ * whole row of 64 channels. Bound by the second cache or memory, not by
+ * arithmetic; with fewer channels than a vector has lanes some are idle. */
+#include "cpu/simd/vec.h"
+
+/* function(..., kind) with the kind of `then` as a constant; the function is
+ * inlined three times. */
+#define FOR_KINDS(kind, function, ...)           \
+    do {                                         \
+        switch (kind) {                          \
+        case THEN_RELU:                          \
+            function(__VA_ARGS__, THEN_RELU);    \
+            break;                               \
+        case THEN_LEAKY:                         \
+            function(__VA_ARGS__, THEN_LEAKY);   \
+            break;                               \
+        default:                                 \
+            function(__VA_ARGS__, THEN_NOTHING); \
+        }                                        \
+    } while (0)
+
+/* Walk over the channels: `wide` whole vectors from channel c, or with
+ * wide == 0 the last `rest` channels. body(wide, c, rest) is inlined. */
+#define FOR_CHANNELS(channels, body)                                       \
+    do {                                                                   \
+        int64_t c = 0;                                                     \
+        for (; c + 4 * LANES <= (channels); c += 4 * LANES) body(4, c, 0); \
+        for (; c + 2 * LANES <= (channels); c += 2 * LANES) body(2, c, 0); \
+        for (; c + LANES <= (channels); c += LANES) body(1, c, 0);         \
+        if (c < (channels)) body(0, c, (int)((channels)-c));               \
+    } while (0)
+
+/* Vectors of a step, and the j-th of them at p. The shape is (wide, rest):
+ * `wide` whole vectors, or with wide == 0 one of `rest` lanes. */
+INLINE int vectors(int wide)
+{
+    return wide ? wide : 1;
+}
+
+INLINE V get(const float *p, int wide, int rest, int j)
+{
+    return wide ? v_load(p + j * LANES) : v_load_part(p, rest);
+}
+
+INLINE void set(float *p, int wide, int rest, int j, V v)
+{
+    if (wide)
+        v_store(p + j * LANES, v);
+    else
+        v_store_part(p, v, rest);
+}
+
+/* Mean and squares of `lanes` channels: two looks at the block. With
+ * d = x - about the exact mean is about + bar(d), and the squares about it
+ * are sum d^2 - n bar(d)^2, where bar(d) is as small as a rounding. */
+INLINE void stats(const float *x, int64_t rows, int64_t ldx, int wide, int rest,
+                  double *mean, double *m2)
+{
+    V sum[4], off[4], square[4], about[4];
+    float shift[LANES], miss[LANES], m[LANES]; // about, off, square as arrays
+    int n = vectors(wide), lanes = wide ? LANES : rest;
+    UNROLL for (int j = 0; j < n; j++) sum[j] = off[j] = square[j] = v_zero();
+    for (int64_t r = 0; r < rows; r++)
+        UNROLL for (int j = 0; j < n; j++) sum[j] +=
+            get(x + r * ldx, wide, rest, j);
+    UNROLL for (int j = 0; j < n; j++) about[j] = sum[j] / v_set((float)rows);
+    for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
+        {
+            V d = get(x + r * ldx, wide, rest, j) - about[j];
+            off[j] += d;
+            square[j] = v_fma(d, d, square[j]);
+        }
+    UNROLL for (int j = 0; j < n; j++)
+    {
+        v_store(shift, about[j]), v_store(miss, off[j]), v_store(m, square[j]);
+        for (int i = 0; i < lanes; i++) {
+            double d = (double)miss[i] / (double)rows;
+            mean[j * LANES + i] = shift[i] + d;
+            m2[j * LANES + i] = m[i] - miss[i] * d;
+        }
+    }
+}
+
+void ISA_NAME(bn_stats)(const float *x, int64_t rows, int64_t channels,
+                        double *mean, double *m2);
+void ISA_NAME(bn_stats)(const float *x, int64_t rows, int64_t channels,
+                        double *mean, double *m2)
+{
+#define BODY(wide, c, rest) \
+    stats(x + c, rows, channels, wide, rest, mean + c, m2 + c)
+    FOR_CHANNELS(channels, BODY);
+#undef BODY
+}
+
+/* y = then((x - mean) scale + beta) of `n` vectors of channels. */
+INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
+                  int64_t ldx, int wide, int rest, ThenKind then, float *y)
+{
+    V hi[4], lo[4], scale[4], beta[4], low = v_set(a->then.slope);
+    int n = vectors(wide);
+    UNROLL for (int j = 0; j < n; j++)
+    {
+        hi[j] = get(a->hi + c, wide, rest, j);
+        lo[j] = get(a->lo + c, wide, rest, j);
+        scale[j] = get(a->scale + c, wide, rest, j);
+        beta[j] = get(a->beta + c, wide, rest, j);
+    }
+    for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
+        {
+            V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
+            V v = v_fma(d, scale[j], beta[j]);
+            set(y + r * ldx, wide, rest, j, v_then(then, low, v));
+        }
+}
+
+INLINE void apply_all(const float *x, int64_t rows, int64_t channels,
+                      const BnAffine *a, float *y, ThenKind then)
+{
+#define BODY(wide, c, rest) \
+    apply(x + c, a, c, rows, channels, wide, rest, then, y + c)
+    FOR_CHANNELS(channels, BODY);
+#undef BODY
+}
+
+void ISA_NAME(bn_apply)(const float *x, int64_t rows, int64_t channels,
+                        const BnAffine *a, float *y);
+void ISA_NAME(bn_apply)(const float *x, int64_t rows, int64_t channels,
+                        const BnAffine *a, float *y)
+{
+    FOR_KINDS(a->then.kind, apply_all, x, rows, channels, a, y);
+}
+
+/* Sums of dy and dy (x - mean); one chain of `rows` f32 additions each. */
+INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
+                 int64_t rows, int64_t ldx, int wide, int rest, ThenKind then,
+                 double *sum, double *dot)
+{
+    V hi[4], lo[4], scale[4], beta[4], s[4], t[4];
+    V low = v_set(a->then.slope);
+    float part[LANES], with[LANES];
+    int n = vectors(wide), lanes = wide ? LANES : rest;
+    UNROLL for (int j = 0; j < n; j++)
+    {
+        hi[j] = get(a->hi + c, wide, rest, j);
+        lo[j] = get(a->lo + c, wide, rest, j);
+        s[j] = t[j] = v_zero();
+        if (!then) continue;
+        scale[j] = get(a->scale + c, wide, rest, j);
+        beta[j] = get(a->beta + c, wide, rest, j);
+    }
+    for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
+        {
+            V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
+            V g = get(dy + r * ldx, wide, rest, j);
+            if (then)
+                g = v_then_back(then, low, v_fma(d, scale[j], beta[j]), g);
+            s[j] += g;
+            t[j] = v_fma(g, d, t[j]);
+        }
+    UNROLL for (int j = 0; j < n; j++)
+    {
+        v_store(part, s[j]), v_store(with, t[j]);
+        for (int i = 0; i < lanes; i++) {
+            sum[j * LANES + i] = part[i];
+            dot[j * LANES + i] = with[i];
+        }
+    }
+}
+
+INLINE void sums_all(const float *dy, const float *x, int64_t rows,
+                     int64_t channels, const BnAffine *a, double *sum,
+                     double *dot, ThenKind then)
+{
+#define BODY(wide, c, rest)                                              \
+    sums(dy + c, x + c, a, c, rows, channels, wide, rest, then, sum + c, \
+         dot + c)
+    FOR_CHANNELS(channels, BODY);
+#undef BODY
+}
+
+void ISA_NAME(bn_sums)(const float *dy, const float *x, int64_t rows,
+                       int64_t channels, const BnAffine *a, double *sum,
+                       double *dot);
+void ISA_NAME(bn_sums)(const float *dy, const float *x, int64_t rows,
+                       int64_t channels, const BnAffine *a, double *sum,
+                       double *dot)
+{
+    FOR_KINDS(a->then.kind, sums_all, dy, x, rows, channels, a, sum, dot);
+}
+
+/* dx of `n` vectors of channels; dx may be dy. */
+INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
+                  int64_t rows, int64_t ldx, int wide, int rest, ThenKind then,
+                  float *dx, bool add)
+{
+    V hi[4], lo[4], scale[4], beta[4], shift[4], tilt[4];
+    V low = v_set(a->then.slope);
+    int n = vectors(wide);
+    UNROLL for (int j = 0; j < n; j++)
+    {
+        hi[j] = get(a->hi + c, wide, rest, j);
+        lo[j] = get(a->lo + c, wide, rest, j);
+        scale[j] = get(a->scale + c, wide, rest, j);
+        shift[j] = get(a->shift + c, wide, rest, j);
+        tilt[j] = get(a->tilt + c, wide, rest, j);
+        if (then) beta[j] = get(a->beta + c, wide, rest, j);
+    }
+    for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
+        {
+            V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
+            V g = get(dy + r * ldx, wide, rest, j);
+            if (then)
+                g = v_then_back(then, low, v_fma(d, scale[j], beta[j]), g);
+            V v = v_fma(g, scale[j], v_fma(d, tilt[j], shift[j]));
+            if (add) v += get(dx + r * ldx, wide, rest, j);
+            set(dx + r * ldx, wide, rest, j, v);
+        }
+}
+
+INLINE void slope_all(const float *dy, const float *x, int64_t rows,
+                      int64_t channels, const BnAffine *a, float *dx, bool add,
+                      ThenKind then)
+{
+#define BODY(wide, c, rest) \
+    slope(dy + c, x + c, a, c, rows, channels, wide, rest, then, dx + c, add)
+    FOR_CHANNELS(channels, BODY);
+#undef BODY
+}
+
+void ISA_NAME(bn_slope)(const float *dy, const float *x, int64_t rows,
+                        int64_t channels, const BnAffine *a, float *dx,
+                        bool add);
+void ISA_NAME(bn_slope)(const float *dy, const float *x, int64_t rows,
+                        int64_t channels, const BnAffine *a, float *dx,
+                        bool add)
+{
+    FOR_KINDS(a->then.kind, slope_all, dy, x, rows, channels, a, dx, add);
+}

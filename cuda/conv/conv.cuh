@@ -1,0 +1,244 @@
+/* conv.cuh -- the correlation that conv, upconv and linear share.
+ *
+ * An `image` and a `grid` look at each other through a window: position p of
+ * the grid sees image position p*s - lo + k*dil through tap k. With weights
+ * w (B,kd,kh,kw,A), A and B the channels of one group of image and grid:
+ *
+ *     gather   grid[n,p,b]  = sum_{k,a}   image[n,q,a] w[b,k,a]
+ *     spread   image[n,q,a] = sum_{p,k,b} grid[n,p,b]  w[b,k,a]
+ *     weights  w[b,k,a]     = sum_{n,p}   image[n,q,a] grid[n,p,b]
+ *
+ * The forward run and the two gradients of conv; of upconv, whose operand is
+ * the grid, in another order. cpu/ref/conv_loops.h has the same three as loops.
+ */
+#ifndef SEG_CUDA_CONV_CONV_H
+#define SEG_CUDA_CONV_CONV_H
+#include "cuda/norm/channel_sums.cuh"
+
+enum { CORR_THREADS = 128 }; // of a block that makes a tile
+
+struct Corr {
+    const Call *c;
+    Window win;
+    Dims image, grid;
+    int a, b; /* channels of one group of the image and of the grid */
+};
+
+static inline Corr corr_of(const Call *c, Window win, Dims image, Dims grid)
+{
+    return {c, win, image, grid, image.c / win.groups, grid.c / win.groups};
+}
+
+/* FLOPs of each of the three. */
+static inline double corr_flops(const Corr *r)
+{
+    const Window *g = &r->win;
+    return 2.0 * (double)numel(r->grid) * g->k[0] * g->k[1] * g->k[2] * r->a;
+}
+
+/* Bytes of so many numbers as an operand has them. */
+static inline double corr_bytes(const Corr *r, int64_t count)
+{
+    return (double)count * (double)dtype_bytes(precision_copy(r->c->precision));
+}
+
+/* Elements of w. */
+static inline int64_t corr_weights_size(const Corr *r)
+{
+    const Window *g = &r->win;
+    return (int64_t)r->grid.c * g->k[0] * g->k[1] * g->k[2] * r->a;
+}
+
+/* Into how many parts the positions of the grid are cut for dw, of which so
+ * many tiles are made; *part: how many a part has, a multiple of `step`. So
+ * that layers of few channels fill a GPU too; a function of extents only. */
+static inline int corr_parts(const Corr *r, int64_t tiles, int step, int *part)
+{
+    enum {
+        FILL_GPU = 512,  // blocks that fill any GPU of today
+        MIN_PART = 1024, // positions worth a block
+    };
+    const int64_t positions = rows(r->grid);
+    const int64_t parts =
+        most(1, least(FILL_GPU / tiles, ceil_div(positions, MIN_PART)));
+    *part = (int)(ceil_div(ceil_div(positions, parts), step) * step);
+    return (int)ceil_div(positions, *part);
+}
+
+/* Bytes of one: with a slant it is read, what it is of is, and it is stored. */
+static inline double operand_bytes(const Corr *r, const Slant &s, int64_t count)
+{
+    return corr_bytes(r, s.table ? 3 * count : count);
+}
+
+/* Address of a channel of a row of `channels` that two tensors share, the first
+ * up to the border. */
+template <class T>
+static __device__ __forceinline__ const T *beside_at(const void *own,
+                                                     const void *beside,
+                                                     int border,
+                                                     int64_t channels,
+                                                     int64_t row, int64_t c)
+{
+    if (c < border) return (const T *)own + row * border + c;
+    return (const T *)beside + row * (channels - border) + c - border;
+}
+
+/* Where results go: floats, or numbers of 16 bits. */
+struct Target {
+    void *data;
+    Dtype type;
+    bool fresh; /* stored, else added */
+};
+
+static inline Target target_of(const Tensor *t, bool fresh)
+{
+    return {t->data, t->type, fresh};
+}
+
+/* Bytes that it is written in, or read and written. */
+static inline double target_bytes(const Target &t, int64_t count)
+{
+    return (double)count * (double)dtype_bytes(t.type) * (t.fresh ? 1 : 2);
+}
+
+static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
+                                               float v)
+{
+    uint16_t *narrow = (uint16_t *)t.data + i;
+    if (t.type == BF16)
+        *narrow =
+            (uint16_t)pack_bf16(t.fresh ? v : unpack_bf16(*narrow).x + v, 0);
+    else if (t.type == F16)
+        *narrow =
+            (uint16_t)pack_f16(t.fresh ? v : unpack_f16(*narrow).x + v, 0);
+    else
+        put((float *)t.data + i, v, t.fresh);
+}
+
+/* An operand, of the type that Number<c->precision> (precision_traits.cuh) has
+ * in memory, and what it is seen through, or taken back through. */
+struct Operand {
+    const void *data;
+    Sight sight;
+    Slant slant; // of one that corr_slants says, or of corr_weights
+};
+
+/* An operand of a product whose channels are those of one tensor or, from
+ * channel `from` on, of a second. Lenses and a second one are for those that
+ * corr_sees and corr_beside. */
+struct Source {
+    Operand own, beside;
+    int from; // 0: there is one
+};
+
+/* Likewise of a result. One whose data is NULL is not wanted. */
+struct Result {
+    Target own, beside;
+    int from;  // 0: there is one
+    Sums sums; // over it: corr_sum_parts
+};
+
+/* Bytes of one part of a result, `count` numbers: what is wanted of it is
+ * stored, and what closing it takes is read. */
+static inline double part_bytes(const Target &t, const Closing &by,
+                                int64_t count)
+{
+    if (!t.data) return 0;
+    return target_bytes(t, count) +
+           (by.x ? (double)count * (double)dtype_bytes(t.type) : 0);
+}
+
+/* Of the parts that are wanted of a result of these extents. */
+static inline double result_bytes(const Result &r, Dims s)
+{
+    const int64_t all = numel(s), own = r.from ? all / s.c * r.from : all;
+    return part_bytes(r.own, r.sums.close, own) +
+           part_bytes(r.beside, r.sums.beside, all - own) + sums_bytes(r.sums);
+}
+
+/* bias, of the channels of the result, may be NULL. False with the reason. */
+bool corr_gather(const Corr *r, const Source &image, const void *w,
+                 const float *bias, const Result &grid);
+bool corr_spread(const Corr *r, const Source &grid, const void *w,
+                 const float *bias, const Result &image);
+/* Is the image (`grid`: the grid) read 16 bytes at a time by the products that
+ * take it as an operand, and so through a lens? */
+bool corr_sees(const Corr *r, bool grid);
+/* Is it read so in two parts, the first of so many channels, and its gradient
+ * stored so? */
+bool corr_beside(const Corr *r, bool grid, int from);
+/* Does gather or spread take its source through a slant, and store it? */
+bool corr_slants(const Corr *r, bool spread);
+/* Parts (parts, 2, channels) that gather or spread, with a slant or without,
+ * make of Result.sums; 0: it cannot. */
+int corr_sum_parts(const Corr *r, bool spread, bool slants);
+/* scratch: corr_weights_bytes. The grid's slant, if there is one, is taken
+ * where corr_sees the grid. square: NULL, or where corr_weights_squares sums of
+ * squares of w go. */
+bool corr_weights(const Corr *r, const Source &image, const Source &grid,
+                  float *w, bool fresh, double *square, void *scratch);
+size_t corr_weights_bytes(const Corr *r);
+int corr_weights_squares(const Corr *r);
+/* db[c] = the sum of dy over its rows; dispatch.cu. c->scratch:
+ * corr_bias_bytes. */
+bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh);
+size_t corr_bias_bytes(Dims s);
+
+/* The walk of a block over an axis that all its results are sums over: from ..
+ * to-1 in chunks of BK. fetch(at) takes the chunk at `at` into registers,
+ * store(b) puts it into buffer b of shared memory, multiply(b) uses it. There
+ * are two buffers: the next chunk is on its way while this one is used.
+ * end_chain() comes after each CHAIN terms and after the last. `to` is taken by
+ * reference: what is constant in a launch is read again and held by no
+ * register. */
+template <int BK, class Fetch, class Store, class Multiply, class End>
+static __device__ __forceinline__ void each_chunk(int from, const int &to,
+                                                  const Fetch &fetch,
+                                                  const Store &store,
+                                                  const Multiply &multiply,
+                                                  const End &end_chain)
+{
+    fetch(from);
+    store(0);
+    __syncthreads();
+    for (int at = from, b = 0; at < to; at += BK, b ^= 1) {
+        if (at + BK < to) fetch(at + BK);
+        multiply(b);
+        if (((at - from) / BK + 1) % (CHAIN / BK) == 0 || at + BK >= to)
+            end_chain();
+        if (at + BK < to) store(b ^ 1);
+        __syncthreads();
+    }
+}
+
+/* A thread of a tiled product: results of TM rows, in blocks of four that lie
+ * `apart` in the tile, by TN columns. A chain of float additions has at most
+ * CHAIN terms: `acc` is the chain, `sum` holds those before. */
+template <int TM, int TN> struct Fragment {
+    float acc[TM][TN] = {}, sum[TM][TN] = {};
+
+    /* One place of the k axis: x points at the first row, y at the column. */
+    __device__ __forceinline__ void multiply(const float *x, int apart,
+                                             const float *y)
+    {
+        alignas(16) float u[TM], v[TN];
+#pragma unroll
+        for (int i = 0; i < TM; i += 4)
+            *(float4 *)&u[i] = *(const float4 *)&x[i / 4 * apart];
+#pragma unroll
+        for (int j = 0; j < TN; j++) v[j] = y[j];
+#pragma unroll
+        for (int i = 0; i < TM; i++)
+#pragma unroll
+            for (int j = 0; j < TN; j++)
+                acc[i][j] = fmaf(u[i], v[j], acc[i][j]);
+    }
+
+    __device__ __forceinline__ void end_chain()
+    {
+        for (int i = 0; i < TM; i++)
+            for (int j = 0; j < TN; j++) sum[i][j] += acc[i][j], acc[i][j] = 0;
+    }
+};
+#endif

@@ -1,0 +1,540 @@
+/* dgrad_wgrad.cu -- dx and dw of a layer of 32 filters of 3x3, as a U-Net has
+ * at its full extents, from one reading of dy and x:
+ *
+ *     dx[q, a]    = sum_{tap, b} dy[q + 1 - tap, b] w[b, tap, a]
+ *     dw[b,tap,a] = sum_q        dy[q + 1 - tap, b] x[q, a]
+ *
+ * Both want dy around the positions of x, and there memory is what binds. dy is
+ * a line of what the layer made and of that gradient (norm_bwd_on_load.cuh), so
+ * two products would make it once, store it and read it, and x, again.
+ *
+ * A block has 32 channels of the image and walks over a run of boxes of 8x16
+ * positions. The weights stay in shared memory, the sums of dw in registers.
+ * The halo of the next box is under way (cp.async) while this one is
+ * multiplied:
+ *
+ *     slant     dy in the place of its gradient, by who copied a line
+ *     dx        a warp has two lines of the box by 16 channels; it stores them
+ *               and sums what grad_sums.cuh says, x being at hand
+ *     dw        a warp has 16 channels of x by 8 of dy, of all taps; a line of
+ *               the halo serves the three lines of the box that see it
+ *
+ * Counted: 300 bytes of shared memory an mma for dx, 164 for dw. Bound by
+ * memory: narrow 8 B where the image has as many channels as dy, two more where
+ * dx is added to; and the parts of dw, 72 KB a block with both ways. The last
+ * blocks add them up (grid_reduce.cuh). */
+#include "cuda/conv/dgrad_wgrad.cuh"
+#include "cuda/conv/igemm_tile_epilogue.cuh"
+
+namespace {
+
+enum {
+    CHANNELS = 32, // of dy, and of the image a block: a row of TILE_ROW bytes
+    SIDE = 3,      // of the window
+    TAPS = SIDE * SIDE,
+    TAP_BYTES = CHANNELS * TILE_ROW, // of weights
+    HIGH = 8,                        // of a box
+    WIDE = 16,
+    PLACES = HIGH * WIDE,
+    HALO_HIGH = HIGH + SIDE - 1,
+    HALO_WIDE = WIDE + SIDE - 1,
+    HALO_ROWS = HALO_HIGH * HALO_WIDE,
+    THREADS = 256,
+    WARPS = THREADS / WARP,
+    BLOCKS = 2,  // a multiprocessor: 128 registers a thread
+    FILL = 256,  // blocks that fill any GPU of today
+    MIN_RUN = 8, // boxes worth a part of dw
+    MAX_RUN = CHAIN * CHAIN / PLACES, // a second sum is a chain, too
+    ROW_STEP = THREADS / TILE_LINES,  // rows that the block copies at a time
+    LINES = 2,                        // of a box a warp makes of dx
+    ACROSS = HIGH / LINES,
+    HALF = CHANNELS / (WARPS / ACROSS), // channels of them
+    PITCH = HALF + 8, // floats a row that is turned: writes meet no bank twice
+};
+static_assert(HALF == 16 && WIDE == 16, "fragments of mma");
+static_assert(WARPS == CHANNELS / 16 * (CHANNELS / 8), "warps of dw");
+
+/* Channels of the image that are of one tensor. */
+struct Side {
+    const void *x;
+    Sight sight;
+    Target dx;
+    Closing close;
+    int from, channels; // its first in the image; of a row
+};
+
+struct Twin {
+    const void *dz, *w;
+    Slant slant;
+    Side side[2];
+    int border;        // the first channel of the second
+    int channels;      // of both
+    Sums sums;         // of dx, a part a block
+    float *dw, *parts; // [block] of dw
+    bool fresh;
+    Fold fold; // of those
+    unsigned *words;
+    int high, wide; // extents of image and dy
+    Divisor boxes[2];
+    int count, run; // boxes; of a block
+};
+
+/* Shared memory of a block. y lies behind its gradient; when that is dy, what
+ * the lens shows of x takes the place of y. */
+struct Stage {
+    unsigned char dy[HALO_ROWS * TILE_ROW], y[HALO_ROWS * TILE_ROW];
+    unsigned char x[PLACES * TILE_ROW];
+};
+
+struct Shared {
+    unsigned char w[TAPS][TAP_BYTES];
+    Stage stage[2];
+    float turn[WARPS][WIDE * PITCH];
+    float4 slant[CHANNELS], close[CHANNELS];
+    float2 lens[CHANNELS];
+    double sums[THREADS];
+};
+static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
+
+/* A box: its sample and first position. */
+struct Box {
+    int n, h, w;
+};
+
+__device__ __forceinline__ Box box_at(const Twin &p, int i)
+{
+    uint32_t rest = (uint32_t)i;
+    Box b;
+    b.w = (int)split(&rest, p.boxes[1]) * WIDE;
+    b.h = (int)split(&rest, p.boxes[0]) * HIGH;
+    b.n = (int)rest;
+    return b;
+}
+
+/* The row of the tensors that is at (h, w) of the box, or -1. */
+__device__ __forceinline__ int image_row(const Twin &p, const Box &b, int h,
+                                         int w)
+{
+    h += b.h, w += b.w;
+    const bool inside = h >= 0 && h < p.high && w >= 0 && w < p.wide;
+    return inside ? (b.n * p.high + h) * p.wide + w : -1;
+}
+
+__device__ __forceinline__ int halo_row(const Twin &p, const Box &b, int r)
+{
+    return image_row(p, b, r / HALO_WIDE - 1, r % HALO_WIDE - 1);
+}
+
+/* Byte of a line of row r of a halo, turned by its place in a line of the halo:
+ * so one address of an ldmatrix serves all of these. */
+__device__ __forceinline__ int halo_place(int r, int line)
+{
+    return r / HALO_WIDE * HALO_WIDE * TILE_ROW +
+           tile_place<TILE_LINES>(r % HALO_WIDE, line);
+}
+
+/* Issue the copies of a box; a thread has one line of each of its rows. */
+__device__ __forceinline__ void fill(const Twin &p, const Side &side, int c0,
+                                     const Box &b, Stage *to)
+{
+    const int line = (int)threadIdx.x % TILE_LINES;
+    const int first = (int)threadIdx.x / TILE_LINES;
+#pragma unroll 1
+    for (int r = first; r < HALO_ROWS; r += ROW_STEP) {
+        const int row = halo_row(p, b, r), place = halo_place(r, line);
+        const int64_t at = (int64_t)(row < 0 ? 0 : row) * CHANNELS + line * 8;
+        cp_async16(to->dy + place, (const uint16_t *)p.dz + at, row >= 0);
+        cp_async16(to->y + place, (const uint16_t *)p.slant.x + at, row >= 0);
+    }
+#pragma unroll 1
+    for (int r = first; r < PLACES; r += ROW_STEP) {
+        const int row = image_row(p, b, r / WIDE, r % WIDE);
+        const int64_t at =
+            (int64_t)(row < 0 ? 0 : row) * side.channels + c0 - side.from;
+        cp_async16(to->x + tile_place<TILE_LINES>(r, line),
+                   (const uint16_t *)side.x + at + line * 8, row >= 0);
+    }
+}
+
+/* dy of the lines that this thread copied, once they have landed. Outside of
+ * the image it is zero. */
+template <Dtype D>
+__device__ __forceinline__ void slant(const Twin &p, const Box &b,
+                                      const float4 *table, Stage *s)
+{
+    const int line = (int)threadIdx.x % TILE_LINES;
+#pragma unroll 1
+    for (int r = (int)threadIdx.x / TILE_LINES; r < HALO_ROWS; r += ROW_STEP) {
+        if (halo_row(p, b, r) < 0) continue;
+        const int place = halo_place(r, line);
+        uint4 both = *(const uint4 *)(s->dy + place);
+        const uint4 behind = *(const uint4 *)(s->y + place);
+        uint32_t *v = &both.x;
+        const uint32_t *x = &behind.x;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float4 *by = &table[line * 8 + i * 2];
+            const float2 dz = Stored<D>::apart(v[i]),
+                         y = Stored<D>::apart(x[i]);
+            v[i] = Stored<D>::pair(slanted<D>(by[0], p.slant.leak, y.x, dz.x),
+                                   slanted<D>(by[1], p.slant.leak, y.y, dz.y));
+        }
+        *(uint4 *)(s->dy + place) = both;
+    }
+}
+
+/* x as its lens shows it, to the place of y. */
+template <Dtype D>
+__device__ __forceinline__ void see(const Twin &p, const Then &then,
+                                    const Box &b, const float2 *table, Stage *s)
+{
+    const int line = (int)threadIdx.x % TILE_LINES;
+#pragma unroll 1
+    for (int r = (int)threadIdx.x / TILE_LINES; r < PLACES; r += ROW_STEP) {
+        const int place = tile_place<TILE_LINES>(r, line);
+        uint4 all = *(const uint4 *)(s->x + place);
+        uint32_t *v = &all.x;
+        if (image_row(p, b, r / WIDE, r % WIDE) >= 0)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float2 *by = &table[line * 8 + i * 2];
+                const float2 x = Stored<D>::apart(v[i]);
+                v[i] = Stored<D>::pair(seen_one<D>(then, by[0], x.x),
+                                       seen_one<D>(then, by[1], x.y));
+            }
+        *(uint4 *)(s->y + place) = all;
+    }
+}
+
+/* dx of a warp: lines `line` and on of the box by 16 channels. Line u of the
+ * halo behind it is what line i sees through taps of row i + 2 - u. */
+template <Precision P>
+__device__ __forceinline__ void multiply_dx(const Shared &s, const Stage &from,
+                                            int line, int half,
+                                            float (&acc)[LINES][2][4])
+{
+    const int lane = (int)threadIdx.x % WARP;
+#pragma unroll 1
+    for (int i = 0; i < SIDE * 2; i++) {
+        const int shift = i / 2, chunk = i % 2 * 2; // lines of 16 bytes
+        const unsigned char *seen =
+            from.dy + line * HALO_WIDE * TILE_ROW +
+            tile_place<TILE_LINES>(shift + lane % 16, chunk + lane / 16);
+        const unsigned char *w =
+            s.w[SIDE - 1 - shift] +
+            tile_place<TILE_LINES>(lane % 16 + chunk * 8, half * 2 + lane / 16);
+        uint32_t b[SIDE][4];
+#pragma unroll
+        for (int u = 0; u < LINES + SIDE - 1; u++) {
+            uint32_t a[4];
+            // when the first needs them: registers are few here
+            const int row = SIDE - 1 - u;
+            if (row >= 0) ldmatrix_x4_trans(b[row], w + row * SIDE * TAP_BYTES);
+            ldmatrix_x4(a, seen + u * HALO_WIDE * TILE_ROW);
+#pragma unroll
+            for (int j = 0; j < LINES; j++) {
+                const int k = j + row;
+                if (k < 0 || k >= SIDE) continue;
+#pragma unroll
+                for (int n = 0; n < 2; n++)
+                    Number<P>::multiply(acc[j][n], a,
+                                        {b[k][2 * n], b[k][2 * n + 1]});
+            }
+        }
+    }
+}
+
+/* dw of a warp: 16 channels of x, 8 of dy, all taps. */
+template <Precision P>
+__device__ __forceinline__ void multiply_dw(const unsigned char *image,
+                                            const unsigned char *halo, int m,
+                                            int n, float (&acc)[TAPS][4])
+{
+    const int lane = (int)threadIdx.x % WARP;
+    image +=
+        tile_place<TILE_LINES>(lane % 8 + lane / 16 * 8, m * 2 + lane / 8 % 2);
+    const unsigned char *two =
+        halo + tile_place<TILE_LINES>(lane % 16 + lane / 16, n);
+    const unsigned char *third =
+        halo + tile_place<TILE_LINES>(lane % 16 + 2, n);
+    uint32_t x[SIDE][4];
+#pragma unroll
+    for (int u = 0; u < HALO_HIGH; u++) {
+        uint32_t y[4], last[2];
+        if (u < HIGH)
+            ldmatrix_x4_trans(x[u % SIDE], image + u * WIDE * TILE_ROW);
+        ldmatrix_x4_trans(y, two + u * HALO_WIDE * TILE_ROW);
+        ldmatrix_x2_trans(last, third + u * HALO_WIDE * TILE_ROW);
+        const uint32_t b[SIDE][2] = {
+            {y[0], y[1]}, {y[2], y[3]}, {last[0], last[1]}};
+#pragma unroll
+        for (int k = 0; k < SIDE; k++) {
+            const int h = u + k - (SIDE - 1); // the line that sees it
+            if (h < 0 || h >= HIGH) continue;
+#pragma unroll
+            for (int shift = 0; shift < SIDE; shift++)
+                Number<P>::multiply(acc[k * SIDE + SIDE - 1 - shift],
+                                    x[h % SIDE], b[shift]);
+        }
+    }
+}
+
+/* Store dx of a warp. Returns what lane l / 16 of its sums, of channel
+ * l % 2 * 8 + l / 2 % 4 * 2 + l / 8 % 2 of 16, has of this box. */
+template <Dtype D>
+__device__ __forceinline__ float store_dx(const Twin &p, const Side &side,
+                                          int c0, const Box &b, const Shared &s,
+                                          const Stage &from, int line, int half,
+                                          const float (&acc)[LINES][2][4],
+                                          float *turn)
+{
+    const int lane = (int)threadIdx.x % WARP;
+    const int mine = half * 2 + lane % 2; // line of 16 bytes
+    uint4 stored[LINES] = {};
+#pragma unroll
+    for (int i = 0; i < LINES; i++) {
+        turn_rows<PITCH>(acc[i], turn);
+        const int row = image_row(p, b, line + i, lane / 2);
+        if (row < 0) continue;
+        uint4 *const at =
+            (uint4 *)((uint16_t *)side.dx.data + (int64_t)row * side.channels +
+                      c0 - side.from + mine * 8);
+        if (!side.dx.fresh) stored[i] = *at;
+        uint32_t *two = &stored[i].x;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float2 v =
+                *(const float2 *)&turn[lane / 2 * PITCH + lane % 2 * 8 + 2 * k];
+            if (!side.dx.fresh) {
+                const float2 old = Stored<D>::apart(two[k]);
+                v.x = old.x + v.x, v.y = old.y + v.y;
+            }
+            two[k] = Stored<D>::pair(v.x, v.y);
+        }
+        *at = stored[i];
+    }
+    if (!side.close.runs) return 0;
+    // of what is in memory now, two channels at a time: registers are few here
+    float mine_of_all = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const float4 *by = &s.close[mine * 8 + 2 * k];
+        float sum[4] = {};
+#pragma unroll
+        for (int i = 0; i < LINES; i++) {
+            const int place = (line + i) * WIDE + lane / 2;
+            const float2 v = Stored<D>::apart((&stored[i].x)[k]);
+            const float2 x = Stored<D>::apart(*(
+                const uint32_t *)(from.x + tile_place<TILE_LINES>(place, mine) +
+                                  4 * k));
+            close_one(by[0], x.x, v.x, &sum[0], &sum[2]);
+            close_one(by[1], x.y, v.y, &sum[1], &sum[3]);
+        }
+        const float all = warp_sum_four(sum, 2);
+        if (lane / 2 % 4 == k) mine_of_all = all;
+    }
+    return mine_of_all;
+}
+
+/* The block has left its part of dw: the last one adds up those of its 32
+ * channels of the image. */
+static __device__ __attribute__((noinline)) void fold_dw(const Twin &p)
+{
+    const int lines = CHANNELS / 4; // of 16 bytes
+    const int64_t size = (int64_t)CHANNELS * TAPS * p.channels;
+    auto add = [&](int first, int step, int count, bool all) {
+        float *parts = p.parts + first * size;
+        for (int i = (int)threadIdx.x; i < CHANNELS * TAPS * lines;
+             i += THREADS) {
+            const int64_t at = (int64_t)(i / lines) * p.channels +
+                               (int)blockIdx.y * CHANNELS + i % lines * 4;
+            double sum[4];
+            fold_four(parts + at, step * size, count, sum);
+            float *to = all ? p.dw + at : parts + at;
+            for (int j = 0; j < 4; j++)
+                put(&to[j], (float)sum[j], !all || p.fresh);
+        }
+    };
+    fold(p.fold, (int)blockIdx.x, p.words + (int)blockIdx.y * p.fold.words,
+         add);
+}
+
+template <Precision P>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    twin_kernel(const __grid_constant__ Twin p)
+{
+    constexpr Dtype D = NARROW_TYPE<P>;
+    DYN_SMEM(unsigned char, bytes);
+    Shared &s = *(Shared *)bytes;
+    const int t = (int)threadIdx.x, warp = t / WARP, lane = t % WARP;
+    const int c0 = (int)blockIdx.y * CHANNELS;
+    const Side &side = p.side[c0 >= p.border];
+    const int first = (int)blockIdx.x * p.run;
+    const int count = p.run < p.count - first ? p.run : p.count - first;
+    for (int i = t; i < TAPS * CHANNELS * TILE_LINES; i += THREADS) {
+        const int line = i % TILE_LINES, k = i / TILE_LINES % TAPS;
+        const int b = i / TILE_LINES / TAPS;
+        cp_async16(s.w[k] + tile_place<TILE_LINES>(b, line),
+                   (const uint16_t *)p.w +
+                       (int64_t)(b * TAPS + k) * p.channels + c0 + line * 8,
+                   true);
+    }
+    fill(p, side, c0, box_at(p, first), &s.stage[0]);
+    cp_async_commit();
+    s.sums[t] = 0;
+    if (t < CHANNELS) {
+        const int c = c0 - side.from + t;
+        s.slant[t] = p.slant.table[t];
+        if (side.close.runs) s.close[t] = closing_by(side.close, c);
+        if (side.sight.table) s.lens[t] = side.sight.table[c];
+    }
+    __syncthreads();
+
+    const int line = warp % ACROSS * LINES, half = warp / ACROSS;
+    const int m = warp % 2, n = warp / 2; // of dw
+    float acc[TAPS][4] = {}, sum[TAPS][4] = {};
+    for (int i = 0; i < count; i++) {
+        const Box b = box_at(p, first + i);
+        Stage &now = s.stage[i % 2];
+        cp_async_wait<0>();
+        slant<D>(p, b, s.slant, &now);
+        __syncthreads(); // and the box before has been used
+        if (i + 1 < count)
+            fill(p, side, c0, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
+        cp_async_commit();
+        if (side.sight.table) see<D>(p, side.sight.then, b, s.lens, &now);
+        __syncwarp(); // to see is for some lanes, to multiply for all
+        if (side.dx.data) {
+            float dx[LINES][2][4] = {};
+            multiply_dx<P>(s, now, line, half, dx);
+            const float boxed = store_dx<D>(p, side, c0, b, s, now, line, half,
+                                            dx, s.turn[warp]);
+            s.sums[t] += (double)boxed;
+        }
+        __syncthreads();
+        multiply_dw<P>(side.sight.table ? now.y : now.x, now.dy, m, n, acc);
+        if ((i + 1) % (CHAIN / PLACES) && i + 1 < count) continue;
+#pragma unroll
+        for (int k = 0; k < TAPS * 4; k++)
+            sum[k / 4][k % 4] += acc[k / 4][k % 4], acc[k / 4][k % 4] = 0;
+    }
+
+    // d[i] of mma is row lane / 4 + i / 2 * 8, column lane % 4 * 2 + i % 2
+#pragma unroll
+    for (int k = 0; k < TAPS; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int a = m * 16 + lane / 4 + i / 2 * 8;
+            const int64_t b =
+                (int64_t)blockIdx.x * CHANNELS + n * 8 + lane % 4 * 2 + i % 2;
+            p.parts[(b * TAPS + k) * p.channels + c0 + a] = sum[k][i];
+        }
+    if (p.sums.parts) {
+        const int which = t / CHANNELS, c = t % CHANNELS;
+        // the lane that has it in each warp, see store_dx
+        const int at = c / HALF * ACROSS * WARP + which * 16 + c % 2 * 8 +
+                       c / 2 % 4 * 2 + c / 8 % 2;
+        __syncthreads();
+        double all = 0;
+        for (int w = 0; w < ACROSS && which < 2; w++)
+            all += s.sums[at + w * WARP];
+        if (which < 2)
+            p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.channels + c0 +
+                         c] = all;
+        sums_end(p.sums, (int)blockIdx.x, (int)blockIdx.y, c0, CHANNELS,
+                 s.sums);
+    }
+    fold_dw(p);
+}
+
+int64_t boxes_of(Dims s)
+{
+    return s.n * ceil_div(s.h, HIGH) * ceil_div(s.w, WIDE);
+}
+
+/* Boxes of a block. */
+int run_of(const Corr *r)
+{
+    const int64_t boxes = boxes_of(r->grid), tiles = r->a / CHANNELS;
+    const int64_t run = most(ceil_div(boxes, most(1, FILL / tiles)), MIN_RUN);
+    return (int)least(run, MAX_RUN);
+}
+
+Side side_of(const Operand &x, const Target &dx, const Closing &close, int from,
+             int channels)
+{
+    return {x.data, x.sight, dx, close, from, channels};
+}
+
+template <Precision P> bool queue(const Corr *r, const Twin &p, dim3 blocks)
+{
+    if (!gpu_allows(twin_kernel<P>, sizeof(Shared))) return false;
+    LAUNCH(twin_kernel<P>, blocks, THREADS, sizeof(Shared),
+           gpu_stream(r->c->dev), p);
+    return gpu_launched("dx and dw at once");
+}
+
+} // namespace
+
+bool twin_takes(const Corr *r, int from)
+{
+    const Window *g = &r->win;
+    for (int i = 0; i < 3; i++) {
+        const int side = i ? SIDE : 1;
+        if (g->k[i] != side || g->s[i] != 1 || g->dil[i] != 1 ||
+            g->lo[i] != side / 2 || g->hi[i] != side / 2)
+            return false;
+    }
+    return precision_copy(r->c->precision) != F32 && g->groups == 1 &&
+           r->image.d == 1 && r->b == CHANNELS &&
+           (r->a == CHANNELS || r->a == 2 * CHANNELS) &&
+           (from == 0 || from == CHANNELS);
+}
+
+int twin_parts(const Corr *r)
+{
+    return (int)ceil_div(boxes_of(r->grid), run_of(r));
+}
+
+size_t twin_bytes(const Corr *r)
+{
+    return (size_t)(twin_parts(r) * corr_weights_size(r)) * sizeof(float);
+}
+
+bool twin_back(const Corr *r, const Source &image, const Operand &dy,
+               const void *w, const Result &dx, float *dw, bool fresh,
+               float *parts)
+{
+    const int64_t all = numel(r->image);
+    const int count = twin_parts(r), border = image.from ? image.from : r->a;
+    if (!countable(r->c, rows(r->image))) return false;
+    Twin p = {};
+    p.dz = dy.data, p.slant = dy.slant, p.w = w;
+    p.side[0] = side_of(image.own, dx.own, dx.sums.close, 0, border);
+    if (image.from)
+        p.side[1] = side_of(image.beside, dx.beside, dx.sums.beside, border,
+                            r->a - border);
+    p.border = border, p.channels = r->a;
+    p.sums = dx.sums, p.parts = parts, p.dw = dw, p.fresh = fresh;
+    const dim3 blocks((unsigned)count, (unsigned)(r->a / CHANNELS));
+    // both are folded alike; their words stand one behind the other
+    p.fold = p.sums.fold = fold_of(count, 2 * blocks.y);
+    p.sums.words = gpu_words(r->c->dev, 2 * blocks.y * p.fold.words);
+    p.words = p.sums.words + blocks.y * p.fold.words;
+    p.high = r->grid.h, p.wide = r->grid.w;
+    p.boxes[0] = divisor(ceil_div(p.high, HIGH));
+    p.boxes[1] = divisor(ceil_div(p.wide, WIDE));
+    p.count = (int)boxes_of(r->grid), p.run = run_of(r);
+    const int64_t times = (fresh ? 1 : 2) + 2 * fold_moves(p.fold);
+    double bytes =
+        corr_bytes(r, 2 * numel(r->grid) + all + corr_weights_size(r)) +
+        (double)(times * corr_weights_size(r)) * sizeof(float) +
+        sums_bytes(p.sums);
+    // a sum over dx takes the x that is there
+    for (const Side &s : p.side)
+        if (s.dx.data) bytes += target_bytes(s.dx, all / r->a * s.channels);
+    moves(bytes, 2 * corr_flops(r));
+    return r->c->precision == PRECISION_bf16
+               ? queue<PRECISION_bf16>(r, p, blocks)
+               : queue<PRECISION_f16>(r, p, blocks);
+}

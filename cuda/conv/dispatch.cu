@@ -1,0 +1,495 @@
+/* dispatch.cu -- conv, upconv and linear as correlations; see conv.cuh.
+ *
+ *     conv    y = gather(x), dx = spread(dy), dw = weights(x, dy)
+ *     upconv  y = spread(x), dx = gather(dy), dw = weights(dy, x)
+ *     linear  conv with a window of one
+ *
+ * In 16 bits the products take narrow operands as they are, and of others the
+ * copies that the planner had made; db is a sum of dy itself. head.cu has
+ * calls of few results, upconv_head_fwd.cu and upconv_head_bwd.cu upconvs of
+ * such, first.cu and small_cin.cu make y of those of few channels, and
+ * dgrad_wgrad.cu dx and dw of narrow layers that left their norm. */
+#include "cuda/conv/dgrad_wgrad.cuh"
+#include "cuda/conv/first.cuh"
+#include "cuda/conv/head.cuh"
+#include "cuda/conv/igemm_tile.cuh"
+#include "cuda/conv/small_cin.cuh"
+#include "cuda/conv/upconv_head.cuh"
+#include "cuda/lib/col_reduce.cuh"
+
+namespace {
+
+/* upconv is conv with its two sides exchanged. */
+bool is_up(const Call *c)
+{
+    return c->attr->op == OP_upconv;
+}
+
+/* What is multiplied for operand i, and for dy. */
+const void *operand(const Call *c, int i)
+{
+    return c->half[i] ? c->half[i]->data : c->x[i]->data;
+}
+
+const void *slope(const Call *c)
+{
+    return c->half_dy ? c->half_dy->data : c->dy->data;
+}
+
+/* The image is the wide side: conv's operand, upconv's result. */
+Corr corr_of_call(const Call *c)
+{
+    Window g = op_window(c->attr, c->x[1]);
+    return is_up(c) ? corr_of(c, g, c->y->dim, call_image(c))
+                    : corr_of(c, g, call_image(c), c->y->dim);
+}
+
+/* db[c] = the sum of dy over rows, by the walk of col_reduce.cuh. */
+struct Bias {
+    const void *dy;
+    float *db;
+    double *parts;
+    unsigned *words;
+    Walk walk;
+    bool fresh;
+};
+
+/* A part of the rows: RUN of them in float, then on in double. */
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK, 4) bias_kernel(const Bias p)
+{
+    const Spot s = spot<V>(p.walk);
+    const int64_t step = (int64_t)p.walk.deep * p.walk.channels;
+    const Cell<D> *at = (const Cell<D> *)p.dy + s.from * p.walk.channels + s.c;
+    double sum[1][V] = {};
+    for (int64_t row = s.from; row < s.to; row += RUN * (int64_t)p.walk.deep) {
+        float run[V] = {};
+#pragma unroll
+        for (int i = 0; i < RUN; i++, at += step) {
+            // no break: the loads of a run are under way together
+            if (row + i * (int64_t)p.walk.deep >= s.to) continue;
+            const Pack<V> y = load<V, D>(at);
+            for (int v = 0; v < V; v++) run[v] += y.v[v];
+        }
+        for (int v = 0; v < V; v++) sum[0][v] += (double)run[v];
+    }
+    const Total all = spot_total<1, V>(p.walk, s, sum, p.parts, p.words);
+    if (!all.sum) return;
+    for (int i = (int)threadIdx.x; i < all.count; i += BLOCK)
+        put(&p.db[all.first + i], (float)all.sum[i], p.fresh);
+}
+
+/* All rows are one set: a bias is shared by the samples. */
+Walk bias_walk(Dims s)
+{
+    return walk_of(1, rows(s), s.c, pack_of(s.c));
+}
+
+} // namespace
+
+size_t corr_bias_bytes(Dims dy)
+{
+    return walk_bytes(bias_walk(dy), 1, 1);
+}
+
+bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh)
+{
+    const Dims s = dy->dim;
+    moves(moved(dy));
+    Bias p = {dy->data, db, (double *)c->scratch, NULL, bias_walk(s), fresh};
+    p.words = gpu_words(c->dev, walk_words(p.walk, 1));
+    LAUNCH_STORED(dy->type, pack_of(s.c), bias_kernel, p.walk.blocks, c, p);
+    return gpu_launched("bias");
+}
+
+namespace {
+
+size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Parts of the sums that a lazy call measures as it stores y; 0: after. */
+int stat_parts(const Call *c, const Corr &r)
+{
+    if (c->again) return 0;
+    return entrance_takes(&r)  ? entrance_parts(&r)
+           : gateway_takes(&r) ? gateway_parts(&r)
+                               : corr_sum_parts(&r, is_up(c), false);
+}
+
+/* The first channel of what stands beside operand 0; 0: nothing does. */
+int beside_from(const Call *c)
+{
+    return c->x[BESIDE] ? c->x[0]->dim.c : 0;
+}
+
+/* Are dx and dw of a lazy call made at once? db would want dy stored. */
+bool is_twin(const Call *c, const Corr &r)
+{
+    bool data = false, narrow = true;
+    for (int k = 0; k < MAX_IN; k++)
+        if ((k == 0 || k == BESIDE) && c->dx[k])
+            data = true, narrow = narrow && dtype_bytes(c->dx[k]->type) == 2;
+    return c->lazy && c->dy && data && narrow && c->dx[1] && !c->dx[2] &&
+           !is_up(c) && twin_takes(&r, beside_from(c));
+}
+
+/* Are all gradients of an upconv of few results made at once? */
+bool is_exit(const Call *c, const Corr &r)
+{
+    return c->dy && (c->dx[0] || c->dx[BESIDE] || c->dx[1]) &&
+           exit_takes(&r, beside_from(c));
+}
+
+/* Does the product that makes the data's gradient take that of a lazy call back
+ * through the norm as it reads it? Where it is no twin of dw, it stores what it
+ * makes of it. */
+bool slants(const Call *c, const Corr &r)
+{
+    return c->lazy && c->dy && (c->dx[0] || c->dx[BESIDE]) &&
+           (is_twin(c, r) || corr_slants(&r, !is_up(c)));
+}
+
+/* Or does dw, where nobody else wants it and so nobody stores it: of a first
+ * layer, whose data's gradient is not made? */
+bool leans(const Call *c, const Corr &r)
+{
+    return c->lazy && c->dy && !c->dx[0] && !c->dx[BESIDE] && c->dx[1] &&
+           !c->dx[2] && !is_up(c) && corr_sees(&r, true);
+}
+
+/* Parts of sums over gradients that a backward call can make; 0: it cannot. */
+int sum_parts(const Call *c, const Corr &r)
+{
+    if (is_exit(c, r)) return exit_parts(&r, beside_from(c));
+    return is_twin(c, r) ? twin_parts(&r)
+                         : corr_sum_parts(&r, !is_up(c), slants(c, r));
+}
+
+/* Those of the gradients that it closes. */
+int close_parts(const Call *c, const Corr &r)
+{
+    if (!c->total[0] && !c->total[BESIDE]) return 0;
+    return sum_parts(c, r);
+}
+
+size_t close_bytes(const Call *c, const Corr &r)
+{
+    return sums_room(close_parts(c, r), call_image(c).c);
+}
+
+/* Did another call sum dy? That of a lazy one is taken back through the norm
+ * before it is a bias's. */
+bool sums_dy(const Call *c)
+{
+    return c->dy_total && !c->lazy;
+}
+
+size_t aligned(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+/* Where in the scratch a twin or an exit has the parts of dw: behind those of
+ * dx. */
+size_t parts_at(const Call *c, const Corr &r)
+{
+    return aligned(close_bytes(c, r));
+}
+
+/* And where a gateway turns its weights: behind the parts of y. */
+size_t gateway_at(const Space &norm)
+{
+    return aligned(norm.fwd);
+}
+
+/* What a lazy call's norm takes of it. */
+Space norm_bytes(const Call *c, const Corr &r)
+{
+    return c->lazy ? norm_lazy_space(c, stat_parts(c, r)) : Space{};
+}
+
+/* Parts of y, or of dx, dw and db and of a lazy norm, one after the other in
+ * the same bytes. */
+size_t work_bytes(const Call *c, const Corr &r, bool back)
+{
+    if (few_takes(&r)) return back ? few_bytes(&r) : 0;
+    if (back && is_exit(c, r))
+        return parts_at(c, r) + exit_bytes(&r, beside_from(c));
+    const Space norm = norm_bytes(c, r);
+    if (!back && gateway_takes(&r)) return gateway_at(norm) + gateway_bytes(&r);
+    if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
+    if (is_twin(c, r)) return larger(norm.bwd, parts_at(c, r) + twin_bytes(&r));
+    size_t bytes = norm.bwd;
+    if (c->dx[0] || c->dx[BESIDE])
+        bytes =
+            larger(bytes, larger(tile_bytes(&r, !is_up(c)), close_bytes(c, r)));
+    if (c->dx[1]) bytes = larger(bytes, corr_weights_bytes(&r));
+    if (c->dx[2] && !sums_dy(c))
+        bytes = larger(bytes, corr_bias_bytes(c->y->dim));
+    return bytes;
+}
+
+/* Is operand 0 wanted in a copy, as its lens shows it? What stands beside it
+ * is always seen: cuda_beside. */
+bool wants_copy(const Call *c, const Corr &r, bool back)
+{
+    return c->lens[0] && !corr_sees(&r, is_up(c)) && (!back || c->dx[1]);
+}
+
+/* Where in the scratch that copy is. */
+size_t copy_at(const Call *c, const Corr &r, bool back)
+{
+    return aligned(work_bytes(c, r, back));
+}
+
+/* What a product's operand is in memory. */
+Dtype operand_type(const Call *c)
+{
+    return precision_copy(c->precision);
+}
+
+size_t copy_bytes(const Call *c)
+{
+    return (size_t)numel(c->x[0]->dim) * dtype_bytes(operand_type(c));
+}
+
+/* Where in the scratch the slant's table is, and behind it what a product
+ * stores, of 16 bits. */
+size_t slant_table_at(const Call *c, const Corr &r)
+{
+    size_t at = copy_at(c, r, true);
+    if (wants_copy(c, r, true)) at += copy_bytes(c);
+    return aligned(at);
+}
+
+size_t slant_at(const Call *c, const Corr &r)
+{
+    return aligned(slant_table_at(c, r) + (size_t)c->y->dim.c * sizeof(float4));
+}
+
+size_t scratch_bytes(const Call *c, bool back)
+{
+    const Corr r = corr_of_call(c);
+    // who makes dx stores dy, unless it makes dw, too
+    if (back && (is_twin(c, r) || leans(c, r))) return slant_at(c, r);
+    if (back && slants(c, r)) return slant_at(c, r) + tensor_bytes(c->y);
+    if (!wants_copy(c, r, back)) return work_bytes(c, r, back);
+    return copy_at(c, r, back) + copy_bytes(c);
+}
+
+Space conv_space(const Call *c)
+{
+    Space s = {};
+    s.fwd = scratch_bytes(c, false);
+    s.bwd = scratch_bytes(c, true);
+    if (c->lazy) s.saved = sight_bytes(c->y->dim.c);
+    return s;
+}
+
+/* Operand 0, to be looked at through its lenses; or a copy. */
+bool source(const Call *c, const Corr &r, bool back, Source *x)
+{
+    *x = {};
+    x->own = {operand(c, 0), sight_of(c, 0), {}};
+    if (c->x[BESIDE]) {
+        x->from = c->x[0]->dim.c;
+        x->beside = {operand(c, BESIDE), sight_of(c, BESIDE), {}};
+    }
+    if (!wants_copy(c, r, back)) return true;
+    char *to = (char *)c->scratch + copy_at(c, r, back);
+    if (!sight_show(c, x->own.sight, c->x[0]->dim, x->own.data, operand_type(c),
+                    to))
+        return false;
+    x->own = {to, {}, {}};
+    return true;
+}
+
+/* Where dx goes. */
+Result gradients(const Call *c, const Corr &r)
+{
+    Result to = {};
+    if (c->dx[0]) to.own = target_of(c->dx[0], is_fresh(c, 0));
+    to.sums = sums_of(close_parts(c, r), call_image(c).c, c->scratch);
+    to.sums.close = closing_of(c, 0), to.sums.beside = closing_of(c, BESIDE);
+    to.sums.ends = true;
+    if (!c->x[BESIDE]) return to;
+    to.sums.border = c->x[0]->dim.c;
+    to.from = c->x[0]->dim.c;
+    if (c->dx[BESIDE])
+        to.beside = target_of(c->dx[BESIDE], is_fresh(c, BESIDE));
+    return to;
+}
+
+bool conv_fwd(const Call *c)
+{
+    Corr r = corr_of_call(c);
+    const void *w = operand(c, 1);
+    const float *b = values(c->x[2]);
+    Result y = {};
+    Source x;
+    if (few_takes(&r))
+        return few_forward(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
+    if (exit_makes(&r, beside_from(c)))
+        return source(c, r, false, &x) &&
+               exit_forward(&r, x, w, b, values(c->y));
+    const int parts = c->lazy ? stat_parts(c, r) : 0;
+    y.own = target_of(c->y, true);
+    y.sums = sums_of(parts, c->y->dim.c, c->scratch);
+    if (parts) y.sums.ends = norm_lazy_keep(c, &y.sums.keep, &y.sums.rows);
+    if (!source(c, r, false, &x)) return false;
+    char *const turned = (char *)c->scratch + gateway_at(norm_bytes(c, r));
+    if (!(entrance_takes(&r) ? entrance_forward(&r, w, b, y.sums)
+          : gateway_takes(&r)
+              ? gateway_forward(&r, x, w, b, y.own, y.sums, turned)
+          : is_up(c) ? corr_spread(&r, x, w, b, y)
+                     : corr_gather(&r, x, w, b, y)))
+        return false;
+    return !c->lazy || y.sums.ends || norm_lazy(c, parts);
+}
+
+/* Where those of dw go, or NULL. */
+double *squares(const Call *c)
+{
+    return c->square[1] ? (double *)c->square[1]->data : NULL;
+}
+
+/* dx and dw at once. */
+bool twins(const Call *c, const Corr &r, const Operand &dy, const void *w)
+{
+    Source x;
+    return source(c, r, true, &x) &&
+           twin_back(&r, x, dy, w, gradients(c, r), values(c->dx[1]),
+                     is_fresh(c, 1),
+                     (float *)((char *)c->scratch + parts_at(c, r)));
+}
+
+/* All gradients of few results, but db where another call has made it. */
+bool exits(const Call *c, const Corr &r, const void *w)
+{
+    Source x;
+    return source(c, r, true, &x) &&
+           exit_back(&r, x, w, gradients(c, r), values(c->dx[1]),
+                     c->dy_closed ? NULL : values(c->dx[2]),
+                     (char *)c->scratch + parts_at(c, r));
+}
+
+/* Each gradient that is wanted, in the order of the operands; the stream keeps
+ * their uses of the scratch apart. */
+bool conv_bwd(const Call *c)
+{
+    Corr r = corr_of_call(c);
+    const void *w = operand(c, 1);
+    Source slopes = {{slope(c), {}, {}}, {}, 0};
+    Tensor dy = *c->dy;
+    float *dw = values(c->dx[1]);
+    const bool up = is_up(c);
+    if (few_takes(&r))
+        return few_back(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
+    if (is_exit(c, r)) return exits(c, r, w);
+    char *const scratch = (char *)c->scratch;
+    Slant *slant = &slopes.own.slant;
+    const bool twin = is_twin(c, r), slanted = slants(c, r);
+    if (slanted || leans(c, r)) {
+        if (slanted && !twin) slant->to = dy.data = scratch + slant_at(c, r);
+        float4 *table = (float4 *)(scratch + slant_table_at(c, r));
+        if (!norm_lazy_slant(c, table, slant)) return false;
+    } else if (c->lazy && !norm_lazy_back(c)) {
+        return false; // in dy's memory, which the products read then
+    }
+    if (twin) return twins(c, r, slopes.own, w);
+    if (c->dx[0] || c->dx[BESIDE]) {
+        const auto product = up ? corr_gather : corr_spread;
+        if (!product(&r, slopes, w, NULL, gradients(c, r))) return false;
+    }
+    // the first product has stored it
+    if (slant->to) slopes.own = {slant->to, {}, {}};
+    if (dw) {
+        Source x;
+        if (!source(c, r, true, &x) ||
+            !corr_weights(&r, up ? slopes : x, up ? x : slopes, dw,
+                          is_fresh(c, 1), squares(c), c->scratch))
+            return false;
+    }
+    if (!c->dx[2]) return true;
+    if (!sums_dy(c)) return corr_bias(c, &dy, values(c->dx[2]), is_fresh(c, 2));
+    return c->dy_closed || close_put(c);
+}
+
+} // namespace
+
+// few results and tiles that no segments are cut of, gradients in 16 bits
+extern "C" unsigned cuda_closes(const Call *c)
+{
+    unsigned bits = 0;
+    if (precision_copy(c->precision) == F32) return 0;
+    for (int k = 0; k < MAX_IN; k++)
+        if ((k == 0 || k == BESIDE) && c->dx[k] &&
+            dtype_bytes(c->dx[k]->type) == 2)
+            bits |= 1u << k;
+    const Corr r = corr_of_call(c);
+    if (few_takes(&r)) return bits;
+    return bits && sum_parts(c, r) ? bits : 0;
+}
+
+// of dw, where most of a network is; not of one that is few numbers
+extern "C" int32_t cuda_squares(const Call *c, int k)
+{
+    const Corr r = corr_of_call(c);
+    return k == 1 && !few_takes(&r) && !is_exit(c, r) && !is_twin(c, r)
+               ? corr_weights_squares(&r)
+               : 0;
+}
+
+// forward x and w; backward what the wanted gradients are made of
+extern "C" unsigned cuda_half(const Call *c)
+{
+    if (!op_multiplies(call_op(c))) return 0;
+    const bool image = c->dx[0] || c->dx[BESIDE];
+    const unsigned data = 1 | (c->x[BESIDE] ? 1u << BESIDE : 0);
+    const Corr r = corr_of_call(c);
+    if (!c->dy) return entrance_takes(&r) ? 2 : data | 2;
+    unsigned wants = image || c->dx[1] ? (unsigned)HALF_DY : 0;
+    if (few_takes(&r) || is_exit(c, r)) wants = 0;
+    if (image) wants |= 2;
+    if (c->dx[1]) wants |= data;
+    return wants;
+}
+
+// a gateway looks through none, and its operands are the network's: cuda_beside
+extern "C" unsigned cuda_sees(const Call *c)
+{
+    const Corr r = corr_of_call(c);
+    return gateway_takes(&r) ? 0 : 1 | 1u << BESIDE;
+}
+
+// a gateway takes any two, unless their gradients would be in two parts
+extern "C" bool cuda_beside(const Call *c)
+{
+    if (call_op(c) == OP_linear) return false;
+    const Corr r = corr_of_call(c);
+    if (gateway_takes(&r)) return !c->dx[0] && !c->dx[BESIDE];
+    return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 && !few_takes(&r) &&
+           corr_beside(&r, is_up(c), c->x[0]->dim.c);
+}
+
+// three rows, one code: the attributes tell them apart
+#define ROW(name)                            \
+    Space cuda_##name##_space(const Call *c) \
+    {                                        \
+        return conv_space(c);                \
+    }                                        \
+    bool cuda_##name##_fwd(const Call *c)    \
+    {                                        \
+        return conv_fwd(c);                  \
+    }                                        \
+    bool cuda_##name##_bwd(const Call *c)    \
+    {                                        \
+        return conv_bwd(c);                  \
+    }
+extern "C" {
+ROW(conv)
+ROW(upconv)
+ROW(linear)
+}

@@ -1,0 +1,292 @@
+/* first.cu -- convolutions of 1 to 4 channels, forward.
+ *
+ * There are so few products that the result is what takes time: 64 bytes of 32
+ * filters beside 4 of x. So nothing else is touched: x is read as it stands,
+ * in 16 bits or rounded on the way as a copy would have it, and sums for a norm
+ * are made of what is in registers.
+ *
+ * The k axis of the product is (tap, channel), 64 at most: steps of one `mma`.
+ * A warp makes 16 positions by 32 filters at a time; its lanes fetch their
+ * fragments of x from the first cache, by a table of taps in shared memory.
+ * Column n of tile j is filter n/2 * 8 + 2j + n%2, so that each lane ends with
+ * 8 neighbouring filters: one store.
+ *
+ * Bound by memory: x and y once. About 25 instructions a position and step. */
+#include "cuda/conv/first.cuh"
+#include "cuda/conv/igemm_tile.cuh"
+#include "cuda/lib/precision_traits.cuh"
+
+namespace {
+
+enum {
+    WARPS = BLOCK / WARP,
+    ROWS = 16,    // positions of a warp at a time
+    COLUMNS = 32, // filters of a block
+    TILES = COLUMNS / 8,
+    STEP = 16, // of the k axis
+    STEPS = ENTRANCE_DEPTH / STEP,
+    BLOCKS = 1024,    // fill any GPU of today
+    OUTSIDE = 1 << 30 // farther than any image reaches
+};
+
+struct Entrance {
+    const void *x; // of f32, or of 16 bits
+    const uint16_t *w;
+    const float *bias; // or NULL
+    Target y;
+    Sums sums; // of y
+    Window win;
+    Dims image;
+    Grid grid; // of the result
+    int channels, filters, depth;
+    int steps, each; // of the k axis; pieces of 16 positions of a warp
+    int positions;
+};
+
+/* A place on the k axis: what it is from the first tap's channel 0, in
+ * elements and along the axes. */
+struct alignas(16) Reach {
+    int off, d, h, w;
+};
+
+/* Where the first tap of a position is, which may be outside. */
+struct First {
+    int64_t at;
+    int d, h, w;
+};
+
+__device__ __forceinline__ Reach reach_of(const Entrance &p, int k)
+{
+    const Window &g = p.win;
+    const int tap = k / p.channels;
+    Reach r = {0, -OUTSIDE, 0, 0};
+    if (k >= p.depth) return r;
+    r.w = tap % g.k[2] * g.dil[2];
+    r.h = tap / g.k[2] % g.k[1] * g.dil[1];
+    r.d = tap / g.k[2] / g.k[1] * g.dil[0];
+    r.off = ((r.d * p.image.h + r.h) * p.image.w + r.w) * p.channels +
+            k % p.channels;
+    return r;
+}
+
+__device__ __forceinline__ First first_of(const Entrance &p, int m)
+{
+    const Place q = place(p.grid, (uint32_t)m);
+    First f;
+    f.d = q.d * p.win.s[0] - p.win.lo[0];
+    f.h = q.h * p.win.s[1] - p.win.lo[1];
+    f.w = q.w * p.win.s[2] - p.win.lo[2];
+    f.at = (((int64_t)q.n * p.image.d + f.d) * p.image.h + f.h) * p.image.w;
+    f.at = (f.at + f.w) * p.channels;
+    if (m >= p.positions) f.d = -OUTSIDE;
+    return f;
+}
+
+template <Dtype X>
+__device__ __forceinline__ float element(const Entrance &p, const First &f,
+                                         const Reach &r)
+{
+    const bool inside = (uint32_t)(f.d + r.d) < (uint32_t)p.image.d &&
+                        (uint32_t)(f.h + r.h) < (uint32_t)p.image.h &&
+                        (uint32_t)(f.w + r.w) < (uint32_t)p.image.w;
+    const Cell<X> *x = (const Cell<X> *)p.x + f.at;
+    return inside ? load<1, X>(x + r.off).v[0] : 0;
+}
+
+/* Two neighbours of the k axis of a filter; 0 of what is none. */
+__device__ __forceinline__ uint32_t weights_of(const Entrance &p, int filter,
+                                               int k)
+{
+    const uint16_t *w = p.w + filter * p.depth + k;
+    if (filter >= p.filters || k >= p.depth) return 0;
+    return w[0] | (k + 1 < p.depth ? (uint32_t)w[1] << 16 : 0);
+}
+
+/* What a lane has stored of its 8 filters: sums of d and d^2, d = v - pivot,
+ * pivot being the first. */
+struct Lane {
+    float pivot[TILE_CHANNELS], d[TILE_CHANNELS], square[TILE_CHANNELS];
+    int n;
+};
+
+__device__ __forceinline__ void add_sums(Lane *s, const Pack<TILE_CHANNELS> &v)
+{
+#pragma unroll
+    for (int i = 0; i < TILE_CHANNELS; i++) {
+        if (s->n == 0) s->pivot[i] = v.v[i];
+        const float d = v.v[i] - s->pivot[i];
+        s->d[i] += d;
+        s->square[i] = fmaf(d, d, s->square[i]);
+    }
+    s->n++;
+}
+
+/* The block's sums of v and v^2 to its part; warps are added in their order.
+ * All threads come here. */
+__device__ __forceinline__ void put_sums(const Entrance &p, const Lane &s,
+                                         int f0)
+{
+    SMEM(double, pile, [2][WARPS][COLUMNS]);
+    const int t = (int)threadIdx.x, lane = t % WARP;
+#pragma unroll
+    for (int i = 0; i < TILE_CHANNELS; i++) {
+        const double pivot = (double)s.pivot[i], d = (double)s.d[i];
+        double sum = d + s.n * pivot;
+        double square = (double)s.square[i] + pivot * (d + sum);
+        sum = warp_sum_apart(sum, 4);
+        square = warp_sum_apart(square, 4);
+        if (lane >= 4) continue;
+        pile[0][t / WARP][lane * TILE_CHANNELS + i] = sum;
+        pile[1][t / WARP][lane * TILE_CHANNELS + i] = square;
+    }
+    __syncthreads();
+    if (t < 2 * COLUMNS && f0 + t % COLUMNS < p.filters) {
+        const int which = t / COLUMNS, filter = f0 + t % COLUMNS;
+        double sum = 0;
+        for (int i = 0; i < WARPS; i++) sum += pile[which][i][t % COLUMNS];
+        p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.filters + filter] =
+            sum;
+    }
+    sums_end(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
+             min((int)COLUMNS, p.filters - f0), pile[0][0]);
+}
+
+template <Precision P, Dtype X>
+__global__ void __launch_bounds__(BLOCK, 2)
+    entrance_kernel(const __grid_constant__ Entrance p)
+{
+    constexpr Dtype D = NARROW_TYPE<P>;
+    SMEM(Reach, taps, [ENTRANCE_DEPTH]);
+    SMEM(uint2, weights, [STEPS][TILES][WARP]);
+    const int t = (int)threadIdx.x, lane = t % WARP;
+    const int f0 = (int)blockIdx.y * COLUMNS;
+    const int mine = f0 + lane % 4 * TILE_CHANNELS; // the lane's filters
+    const bool has = mine < p.filters;
+    if (t < p.steps * STEP) taps[t] = reach_of(p, t);
+    for (int i = t; i < p.steps * TILES * WARP; i += BLOCK) {
+        const int l = i % WARP, j = i / WARP % TILES, s = i / WARP / TILES;
+        const int n = l / 4, k = s * STEP + l % 4 * 2;
+        const int filter = f0 + n / 2 * TILE_CHANNELS + 2 * j + n % 2;
+        weights[s][j][l] = {weights_of(p, filter, k),
+                            weights_of(p, filter, k + 8)};
+    }
+    __syncthreads();
+    Lane sums = {};
+    for (int i = 0; i < p.each; i++) {
+        const int piece = ((int)blockIdx.x * p.each + i) * WARPS + t / WARP;
+        const int m = piece * ROWS;
+        if (m >= p.positions) break;
+        const First first[2] = {first_of(p, m + lane / 4),
+                                first_of(p, m + lane / 4 + 8)};
+        float acc[TILES][4] = {};
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            if (s >= p.steps) break;
+            uint32_t a[4];
+#pragma unroll
+            for (int q = 0; q < 2; q++) {
+                const Reach *r = &taps[s * STEP + lane % 4 * 2 + q * 8];
+                const Reach one = r[0], two = r[1];
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    a[q * 2 + h] =
+                        Stored<D>::pair(element<X>(p, first[h], one),
+                                        element<X>(p, first[h], two));
+            }
+            __syncwarp(); // some lanes had nothing to load
+#pragma unroll
+            for (int j = 0; j < TILES; j++) {
+                const uint2 both = weights[s][j][lane];
+                const uint32_t b[2] = {both.x, both.y};
+                Number<P>::multiply(acc[j], a, b);
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int row = m + lane / 4 + h * 8;
+            Pack<TILE_CHANNELS> v;
+            if (row >= p.positions || !has) continue;
+#pragma unroll
+            for (int j = 0; j < TILES; j++) {
+                v.v[2 * j] = acc[j][2 * h];
+                v.v[2 * j + 1] = acc[j][2 * h + 1];
+            }
+            add_bias(p.bias, mine, &v);
+            put_channels(p.y, (int64_t)row * p.filters + mine, v);
+            if (!p.sums.parts) continue;
+#pragma unroll
+            for (int k = 0; k < TILE_CHANNELS; k++) v.v[k] = rounded<D>(v.v[k]);
+            add_sums(&sums, v);
+        }
+    }
+    if (p.sums.parts) put_sums(p, sums, f0);
+}
+
+// -- launching ---------------------------------------------------------------
+
+int depth_of(const Corr *r)
+{
+    const Window *g = &r->win;
+    return (int)least((int64_t)g->k[0] * g->k[1] * g->k[2] * r->a,
+                      ENTRANCE_DEPTH + 1);
+}
+
+/* Pieces of 16 positions that a warp makes: a thread has two rows of each, so
+ * its sums are no longer than a chain. */
+int each_of(const Corr *r)
+{
+    const int64_t pieces = ceil_div(rows(r->grid), ROWS * WARPS);
+    return (int)least(ceil_div(pieces, BLOCKS), CHAIN / 2);
+}
+
+template <Precision P, Dtype X>
+void start(const Call *c, dim3 blocks, const Entrance &p)
+{
+    LAUNCH((entrance_kernel<P, X>), blocks, BLOCK, 0, gpu_stream(c->dev), p);
+}
+
+} // namespace
+
+bool entrance_takes(const Corr *r)
+{
+    const Call *c = r->c;
+    return call_op(c) == OP_conv && r->win.groups == 1 &&
+           r->a <= ENTRANCE_CHANNELS && depth_of(r) <= ENTRANCE_DEPTH &&
+           r->b % TILE_CHANNELS == 0 && r->b <= ENTRANCE_FILTERS &&
+           positions(r->image) * r->a <= OUTSIDE &&
+           precision_copy(c->precision) != F32;
+}
+
+int entrance_parts(const Corr *r)
+{
+    return (int)ceil_div(rows(r->grid), (int64_t)each_of(r) * ROWS * WARPS);
+}
+
+bool entrance_forward(const Corr *r, const void *w, const float *bias,
+                      const Sums &sums)
+{
+    const Call *c = r->c;
+    if (!countable(c, rows(r->image)) || !countable(c, rows(r->grid)))
+        return false;
+    Entrance p = {};
+    p.x = c->x[0]->data, p.w = (const uint16_t *)w, p.bias = bias;
+    p.y = target_of(c->y, true), p.sums = sums;
+    p.win = r->win, p.image = r->image, p.grid = grid_of(r->grid);
+    p.channels = r->a, p.filters = r->b, p.depth = depth_of(r);
+    p.steps = (int)ceil_div(p.depth, STEP), p.each = each_of(r);
+    p.positions = (int)rows(r->grid);
+    const int parts = entrance_parts(r);
+    const dim3 blocks((unsigned)parts, (unsigned)ceil_div(r->b, COLUMNS));
+    sums_by(c, (int)blocks.y, &p.sums);
+    moves(moved(c->x[0]) + corr_bytes(r, corr_weights_size(r)) + moved(c->y) +
+              sums_bytes(p.sums),
+          corr_flops(r));
+    const bool wide = c->x[0]->type == F32;
+    if (c->precision == PRECISION_bf16)
+        wide ? start<PRECISION_bf16, F32>(c, blocks, p)
+             : start<PRECISION_bf16, BF16>(c, blocks, p);
+    else
+        wide ? start<PRECISION_f16, F32>(c, blocks, p)
+             : start<PRECISION_f16, F16>(c, blocks, p);
+    return gpu_launched("few channels");
+}

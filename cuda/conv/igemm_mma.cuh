@@ -1,0 +1,357 @@
+/* igemm_mma.cuh -- the three correlations on tensor cores, for one precision a
+ * file: igemm_mma_tf32.cu, igemm_mma_bf16.cu, igemm_mma_f16.cu.
+ *
+ * A block of 128 threads, 64 x 64 results (128 x 16 for results of few
+ * channels), 32 x 32 (32 x 16) of them a warp: two by four (two) fragments of
+ * 16 x 8, which m16n8k16 (tf32: m16n8k8) adds to in f32. Chunks of 64 bytes of
+ * the k axis go through two buffers as in igemm_f32.cu. Rows of a tile lie 80
+ * bytes apart where they run along k, an odd number of 16-byte lines otherwise,
+ * so that ldmatrix meets no bank twice. A chunk of 64 x 64 in 16 bits moves 8
+ * KB for 262,144 FLOPs.
+ *
+ * In 16 bits igemm_tile.cuh has gather and spread of channels that divide by 8
+ * and of halos that fit; the rest of them, tf32 and dw are here.
+ *
+ * The order of additions is that of the instruction, then CHAIN as everywhere:
+ * a function of extents. */
+#ifndef SEG_CUDA_CONV_IGEMM_MMA_H
+#define SEG_CUDA_CONV_IGEMM_MMA_H
+#include "cuda/conv/igemm_operands.cuh"
+#include "cuda/conv/wgrad.cuh"
+
+namespace {
+
+enum {
+    SKEW = 8,   // elements behind a row that does not run along k
+    BLOCKS = 4, // a multiprocessor: 128 registers a thread
+};
+
+// -- fragments ---------------------------------------------------------------
+
+/* Operands of mma from shared memory; `at` is the first element of 16 rows or
+ * columns and one k step. By rows: they run along k, STRIDE elements apart. */
+template <int STRIDE, class S>
+__device__ __forceinline__ void rows_a(uint32_t (&a)[4], const S *at)
+{
+    const int l = (int)threadIdx.x % WARP;
+    ldmatrix_x4(a, at + l % 16 * STRIDE + l / 16 * Line<S>::COUNT);
+}
+
+/* 16 columns of b: two fragments. */
+template <int STRIDE, class S>
+__device__ __forceinline__ void rows_b(uint32_t (&b0)[2], uint32_t (&b1)[2],
+                                       const S *at)
+{
+    const int l = (int)threadIdx.x % WARP;
+    uint32_t r[4];
+    ldmatrix_x4(r, at + (l % 8 + l / 16 * 8) * STRIDE +
+                       l / 8 % 2 * Line<S>::COUNT);
+    b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
+}
+
+/* The same where a row of the tile is one k. ldmatrix turns 16-bit elements
+ * around; those of 32 bits are picked one by one. */
+template <int STRIDE>
+__device__ __forceinline__ void columns_a(uint32_t (&a)[4], const uint16_t *at)
+{
+    const int l = (int)threadIdx.x % WARP;
+    ldmatrix_x4_trans(a, at + (l % 8 + l / 16 * 8) * STRIDE + l / 8 % 2 * 8);
+}
+
+template <int STRIDE>
+__device__ __forceinline__ void columns_a(uint32_t (&a)[4], const uint32_t *at)
+{
+    const int l = (int)threadIdx.x % WARP, g = l / 4, t = l % 4;
+    for (int i = 0; i < 4; i++)
+        a[i] = at[(t + i / 2 * 4) * STRIDE + g + i % 2 * 8];
+}
+
+template <int STRIDE>
+__device__ __forceinline__ void columns_b(uint32_t (&b0)[2], uint32_t (&b1)[2],
+                                          const uint16_t *at)
+{
+    const int l = (int)threadIdx.x % WARP;
+    uint32_t r[4];
+    ldmatrix_x4_trans(r, at + l % 16 * STRIDE + l / 16 * 8);
+    b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
+}
+
+template <int STRIDE>
+__device__ __forceinline__ void columns_b(uint32_t (&b0)[2], uint32_t (&b1)[2],
+                                          const uint32_t *at)
+{
+    const int l = (int)threadIdx.x % WARP, g = l / 4, t = l % 4;
+    for (int i = 0; i < 2; i++) {
+        b0[i] = at[(t + i * 4) * STRIDE + g];
+        b1[i] = at[(t + i * 4) * STRIDE + g + 8];
+    }
+}
+
+/* A warp's results: 32 rows by 8 COLUMNS columns. */
+template <Precision P, int COLUMNS> struct Shares {
+    enum { STEP = 2 * Line<typename Number<P>::T>::COUNT }; // k of one mma
+    float acc[2][COLUMNS][4] = {}, sum[2][COLUMNS][4] = {};
+
+    __device__ __forceinline__ void multiply(const uint32_t (&a)[2][4],
+                                             const uint32_t (&b)[COLUMNS][2])
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j++)
+                Number<P>::multiply(acc[i][j], a[i], b[j]);
+    }
+
+    __device__ __forceinline__ void end_chain()
+    {
+#pragma unroll
+        for (int i = 0; i < 8 * COLUMNS; i++) {
+            float &v = acc[i / COLUMNS / 4][i / 4 % COLUMNS][i % 4];
+            sum[i / COLUMNS / 4][i / 4 % COLUMNS][i % 4] += v, v = 0;
+        }
+    }
+};
+
+/* Of a warp's results: the row that a thread has in the upper (h = 0) or lower
+ * half of fragment f, and the column of its number i in fragment j. */
+__device__ __forceinline__ int row_of_share(int f, int h)
+{
+    return f * 16 + h * 8 + (int)threadIdx.x % WARP / 4;
+}
+
+__device__ __forceinline__ int column_of_share(int j, int i)
+{
+    return j * 8 + (int)threadIdx.x % 4 * 2 + i;
+}
+
+/* A line as it goes into shared memory. */
+template <Precision P, class S, class T>
+__device__ __forceinline__ void keep(S *to, const Line<T> &from)
+{
+    Line<S> line;
+#pragma unroll
+    for (int i = 0; i < Line<T>::COUNT; i++)
+        line.v[i] = Number<P>::shared(from.v[i]);
+    *(Line<S> *)to = line;
+}
+
+// -- gather and spread -------------------------------------------------------
+
+/* SOURCE, VEC: see Fetched. */
+template <Precision P, int BM, int BN, bool SPREAD, bool SOURCE, bool VEC>
+__global__ void __launch_bounds__(CORR_THREADS, VEC ? BLOCKS : 0)
+    product_mma_kernel(const __grid_constant__ Product p)
+{
+    typedef typename Number<P>::T T;
+    typedef typename Number<P>::Shared S;
+    typedef Fetched<T, BM, BN, SPREAD> F;
+    enum { BK = F::BK, ROW = BK + F::COUNT };
+    // weights lie as they are fetched: gather along k, spread along channels
+    enum { ROWS = SPREAD ? BK : BN, WIDE = SPREAD ? BN + SKEW : ROW };
+    enum { ACROSS = BM / 32, WN = BN * ACROSS / 4, COLUMNS = WN / 8 };
+    SMEM(S, source, [2][BM][ROW]);
+    SMEM(S, weight, [2][ROWS][WIDE]);
+    const Class &k = p.cls[blockIdx.z];
+    const int t = (int)threadIdx.x, m0 = (int)blockIdx.x * BM;
+    const int64_t group = blockIdx.y / p.tiles;
+    const int n0 = (int)(blockIdx.y % p.tiles) * BN;
+    if (m0 >= k.positions) return; // of a class with fewer: the whole block
+    const int fk = t % CORR_LINES * F::COUNT, fm = t / CORR_LINES;
+    const int wm = t / WARP % ACROSS * 32, wn = t / WARP / ACROSS * WN;
+    Origin o[F::MS];
+    for (int i = 0; i < F::MS; i++) o[i] = origin_of(k, m0 + fm + i * F::STEP);
+
+    typedef Shares<P, COLUMNS> Mine;
+    Mine share;
+    F f;
+    auto fetch = [&](int at) {
+        f.template fetch<SOURCE, VEC>(p, k, o, at, n0, group);
+    };
+    auto store = [&](int b) {
+        if constexpr (SOURCE && P != PRECISION_tf32)
+            see_side<NARROW_TYPE<P>>(p.sight, p.beside.sight, p.border,
+                                     (int)group * p.depth + f.channel, f.s,
+                                     f.inside);
+#pragma unroll
+        for (int i = 0; i < F::MS; i++)
+            keep<P>(&source[b][fm + i * F::STEP][fk], f.s[i]);
+#pragma unroll
+        for (int i = 0; i < F::NS; i++) {
+            int wk, n;
+            if (!F::weights(i, &wk, &n)) break;
+            keep<P>(&weight[b][SPREAD ? wk : n][SPREAD ? n : wk], f.w[i]);
+        }
+    };
+
+    auto multiply = [&](int b) {
+#pragma unroll
+        for (int kk = 0; kk < BK; kk += Mine::STEP) {
+            uint32_t x[2][4], y[COLUMNS][2];
+            for (int i = 0; i < 2; i++)
+                rows_a<ROW>(x[i], &source[b][wm + i * 16][kk]);
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j += 2) {
+                if constexpr (SPREAD)
+                    columns_b<WIDE>(y[j], y[j + 1], &weight[b][kk][wn + j * 8]);
+                else
+                    rows_b<WIDE>(y[j], y[j + 1], &weight[b][wn + j * 8][kk]);
+            }
+            share.multiply(x, y);
+        }
+    };
+    each_chunk<BK>(0, k.depth, fetch, store, multiply,
+                   [&] { share.end_chain(); });
+
+#pragma unroll
+    for (int h = 0; h < 4; h++) {
+        int m = m0 + wm + row_of_share(h / 2, h % 2);
+        if (m >= k.positions) continue;
+        int64_t row = result_row(p, k, m);
+#pragma unroll
+        for (int j = 0; j < 2 * COLUMNS; j++)
+            put_result(p, row, group, n0 + wn + column_of_share(j / 2, j % 2),
+                       share.sum[h / 2][j / 2][h % 2 * 2 + j % 2]);
+    }
+}
+
+template <Precision P, int BM, int BN>
+bool launch_mma(const Corr *r, Product *p, int classes, int positions)
+{
+    enum { COUNT = Line<typename Number<P>::T>::COUNT };
+    p->tiles = (int)ceil_div(p->width, BN);
+    dim3 grid((unsigned)ceil_div(positions, BM),
+              (unsigned)(p->tiles * r->win.groups), (unsigned)classes);
+    cudaStream_t stream = gpu_stream(r->c->dev);
+    // the weights of a gather run along the source's channels
+    const bool source = p->depth % COUNT == 0;
+    const bool vec = source && p->width % COUNT == 0;
+    if (p->spread && vec)
+        LAUNCH((product_mma_kernel<P, BM, BN, true, true, true>), grid,
+               CORR_THREADS, 0, stream, *p);
+    else if (p->spread && source)
+        LAUNCH((product_mma_kernel<P, BM, BN, true, true, false>), grid,
+               CORR_THREADS, 0, stream, *p);
+    else if (p->spread)
+        LAUNCH((product_mma_kernel<P, BM, BN, true, false, false>), grid,
+               CORR_THREADS, 0, stream, *p);
+    else if (source)
+        LAUNCH((product_mma_kernel<P, BM, BN, false, true, true>), grid,
+               CORR_THREADS, 0, stream, *p);
+    else
+        LAUNCH((product_mma_kernel<P, BM, BN, false, false, false>), grid,
+               CORR_THREADS, 0, stream, *p);
+    return gpu_launched(p->spread ? "spread, tensor cores"
+                                  : "gather, tensor cores");
+}
+
+// -- weights -----------------------------------------------------------------
+
+/* One tile of w of one group, from the positions of one part. SLANT: the grid
+ * is a gradient that it takes back. What goes by single elements takes more
+ * registers; left to itself nvcc gives tf32 128 of them, and spills. */
+template <Precision P, bool GRID, bool IMAGE, bool SLANT = false>
+__global__ void __launch_bounds__(CORR_THREADS, SLANT ? BLOCKS - 1
+                                                : GRID + IMAGE == 2
+                                                    ? BLOCKS
+                                                    : BLOCKS / 2)
+    weights_mma_kernel(const __grid_constant__ Weights p)
+{
+    typedef typename Number<P>::T T;
+    typedef typename Number<P>::Shared S;
+    typedef Pairs<T, GRID, IMAGE, SLANT> F;
+    typedef Shares<P, 4> Mine;
+    enum { BK = F::BK, WIDE = WEIGHTS_TILE + SKEW };
+    SMEM(S, grid, [2][BK][WIDE]);
+    SMEM(S, image, [2][BK][WIDE]);
+    SMEM(float4, by, [SLANT ? WEIGHTS_TILE : 1]);
+    const Slice s = slice_of(p);
+    const int warp = (int)threadIdx.x / WARP;
+    const int wm = warp % 2 * 32, wn = warp / 2 * 32;
+    if constexpr (SLANT) {
+        const int c = (int)threadIdx.x;
+        if (c < WEIGHTS_TILE)
+            by[c] = s.m0 + c < p.b ? p.slant.table[s.group * p.b + s.m0 + c]
+                                   : make_float4(0, 0, 0, 0);
+        __syncthreads();
+    }
+    SMEM(Column, columns, [IMAGE ? 1 : WEIGHTS_TILE]);
+    F f(p, s, columns);
+    Mine share;
+    auto fetch = [&](int at) { f.fetch(p, s, at); };
+    auto store = [&](int b) {
+        if constexpr (P != PRECISION_tf32)
+            see_pairs<NARROW_TYPE<P>>(p, s, &f, by);
+#pragma unroll
+        for (int i = 0; i < F::LOADS; i++) {
+            keep<P>(&grid[b][F::row() + i * F::STEP][F::first()], f.g[i]);
+            keep<P>(&image[b][F::row() + i * F::STEP][F::first()], f.x[i]);
+        }
+    };
+
+    auto multiply = [&](int b) {
+#pragma unroll
+        for (int kk = 0; kk < BK; kk += Mine::STEP) {
+            uint32_t x[2][4], y[4][2];
+            for (int i = 0; i < 2; i++)
+                columns_a<WIDE>(x[i], &grid[b][kk][wm + i * 16]);
+#pragma unroll
+            for (int j = 0; j < 4; j += 2)
+                columns_b<WIDE>(y[j], y[j + 1], &image[b][kk][wn + j * 8]);
+            share.multiply(x, y);
+        }
+    };
+    each_chunk<BK>(s.from, s.to, fetch, store, multiply,
+                   [&] { share.end_chain(); });
+
+    double own = 0;
+#pragma unroll
+    for (int h = 0; h < 4; h++)
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            own += put_weight(p, s, wm + row_of_share(h / 2, h % 2),
+                              wn + column_of_share(j / 2, j % 2),
+                              share.sum[h / 2][j / 2][h % 2 * 2 + j % 2]);
+    end_weights(p, own);
+}
+
+} // namespace
+
+template <Precision P>
+bool corr_mma_product(const Corr *r, Product *p, int classes, int positions)
+{
+    return p->width > 16 ? launch_mma<P, 64, 64>(r, p, classes, positions)
+                         : launch_mma<P, 128, 16>(r, p, classes, positions);
+}
+
+template <Precision P>
+bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks)
+{
+    enum { COUNT = Line<typename Number<P>::T>::COUNT };
+    cudaStream_t stream = gpu_stream(r->c->dev);
+    const bool lines = r->b % COUNT == 0;
+    if constexpr (P != PRECISION_tf32) {
+        if (p->slant.table) {
+            if (r->a % COUNT == 0)
+                LAUNCH((weights_mma_kernel<P, true, true, true>), blocks,
+                       CORR_THREADS, 0, stream, *p);
+            else
+                LAUNCH((weights_mma_kernel<P, true, false, true>), blocks,
+                       CORR_THREADS, 0, stream, *p);
+            return gpu_launched("weights, tensor cores, slanted");
+        }
+    }
+    if (lines && r->a % COUNT == 0)
+        LAUNCH((weights_mma_kernel<P, true, true>), blocks, CORR_THREADS, 0,
+               stream, *p);
+    else if (lines)
+        LAUNCH((weights_mma_kernel<P, true, false>), blocks, CORR_THREADS, 0,
+               stream, *p);
+    else if (r->a % COUNT == 0)
+        LAUNCH((weights_mma_kernel<P, false, true>), blocks, CORR_THREADS, 0,
+               stream, *p);
+    else
+        LAUNCH((weights_mma_kernel<P, false, false>), blocks, CORR_THREADS, 0,
+               stream, *p);
+    return gpu_launched("weights, tensor cores");
+}
+#endif

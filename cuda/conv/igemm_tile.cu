@@ -1,0 +1,520 @@
+/* igemm_tile.cu -- which tile, box and parts gather and spread have on tensor
+ * cores; the sum of the parts.
+ *
+ * The k axis is cut into segments where one sample has few tiles and long
+ * sums, or where a chain would be too long: by the extents of one sample only,
+ * so that a result has the same bits in any batch. A segment is a sum of its
+ * own, segments are added in their order: by one block in registers, or, where
+ * there are few blocks for a GPU, one block each, whose sums go through
+ * memory. Both have the same bits, and so have all tiles and boxes, so these
+ * may follow from whatever is fastest; but for sums over the result, which are
+ * made box by box (igemm_tile_sums.cuh). */
+#include "cuda/conv/igemm_tile.cuh"
+#include "cuda/conv/igemm_tile_choice.h"
+#include <stdio.h>
+
+namespace {
+
+__thread int wanted, taken = TILE_NONE; // see igemm_tile_choice.h
+
+enum {
+    FILL = 132,            // multiprocessors of an H100
+    FEW = 32,              // tiles of a sample that want to be more blocks
+    MIN_SEGMENT = 32,      // steps worth a block
+    ROOMY = 80 << 10,      // bytes that let two blocks share a multiprocessor
+    LAUNCH_MACS = 6 << 20, // multiply-adds of one in the time of a launch
+};
+
+/* Tiles, and how near to the arithmetic rate they come: estimated from what
+ * they read of shared memory for each product. */
+const struct {
+    int bm, bn, percent;
+} TILES[] = {{128, 128, 100}, {128, 64, 90}, {64, 64, 75}, {128, 32, 70}};
+enum { TILE_KINDS = sizeof TILES / sizeof *TILES };
+
+int number_of(int kind, bool split)
+{
+    return 1 + kind + (split ? TILE_KINDS : 0);
+}
+
+int gcd(int a, int b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+int chunks_of(int channels)
+{
+    return (int)ceil_div(channels, TILE_ROW / 2);
+}
+
+/* Taps of the class that has most. */
+int64_t taps_of(const Window *g, bool spread)
+{
+    int64_t taps = 1;
+    for (int i = 0; i < 3; i++)
+        taps *=
+            ceil_div(g->k[i], spread ? g->s[i] / gcd(g->dil[i], g->s[i]) : 1);
+    return taps;
+}
+
+/* What the choice of a tile looks at. */
+struct Work {
+    int64_t positions, samples; // of one class of one sample
+    int64_t classes, groups, width, taps, chunks;
+};
+
+Work work_of(const Corr *r, bool spread)
+{
+    const Window *g = &r->win;
+    const Dims to = spread ? r->image : r->grid;
+    Work w = {};
+    w.classes = spread ? (int64_t)g->s[0] * g->s[1] * g->s[2] : 1;
+    w.positions = ceil_div(positions(to), w.classes);
+    w.samples = to.n, w.groups = g->groups;
+    w.width = spread ? r->a : r->b;
+    w.taps = taps_of(g, spread);
+    w.chunks = chunks_of(spread ? r->b : r->a);
+    return w;
+}
+
+int64_t tiles_of(const Work &w, int64_t samples, int bm, int bn)
+{
+    return ceil_div(w.positions * samples, bm) * w.classes *
+           ceil_div(w.width, bn) * w.groups;
+}
+
+/* Sums that a result is made of; by the extents of a sample alone. */
+int segments_of(const Work &w)
+{
+    const int64_t tiles = tiles_of(w, 1, 64, 64);
+    int64_t count = 1;
+    if (tiles <= FEW)
+        count = least(4 * FEW / tiles, w.taps * w.chunks / MIN_SEGMENT);
+    // two products of a chunk go into one register
+    count = most(count, ceil_div(w.chunks, CHAIN / 2 / w.taps));
+    return (int)most(1, least(count, w.chunks));
+}
+
+/* Multiply-adds that one multiprocessor could do meanwhile; bytes count as
+ * two thirds of one. */
+double cost_of(const Work &w, const TileCut &cut, int percent)
+{
+    const double parts = cut.split ? cut.segments : 1;
+    const double blocks =
+        (double)tiles_of(w, w.samples, cut.bm, cut.bn) * parts;
+    const double k = (double)(w.taps * w.chunks * 32) / parts;
+    const double results =
+        (double)(w.positions * w.classes * w.samples * w.width * w.groups);
+    return (blocks > FILL ? blocks / FILL : 1) * cut.bm * cut.bn * k * 100 /
+               percent +
+           (cut.split ? results * parts * 8 * 2 / 3 / FILL + LAUNCH_MACS : 0);
+}
+
+/* The tile of this number of least cost, TILE_ANY: of all; one of no extents
+ * where none is so. */
+TileCut cheapest(const Work &w, int number)
+{
+    const int segments = segments_of(w);
+    TileCut best = {};
+    double least_cost = 0;
+    for (int kind = 0; kind < TILE_KINDS; kind++) {
+        const auto &t = TILES[kind];
+        if (segments > 1 && t.bm * t.bn == 128 * 128) continue; // see TileShape
+        // the classes of a split call are those of one launch
+        for (int split = 0;
+             split <= (segments > 1 && w.classes <= CORR_CLASSES); split++) {
+            if (number && number_of(kind, split) != number) continue;
+            const TileCut cut = {t.bm, t.bn, segments, split != 0};
+            const double cost = cost_of(w, cut, t.percent);
+            if (best.bm && cost >= least_cost) continue;
+            best = cut, least_cost = cost;
+        }
+    }
+    return best;
+}
+
+/* What the thread wants; or what the call asks for, where it can have that. */
+TileCut cut_of(const Corr *r, bool spread)
+{
+    const Work w = work_of(r, spread);
+    if (wanted) return cheapest(w, wanted);
+    const bool back = spread != (call_op(r->c) == OP_upconv);
+    const TileCut asked = cheapest(w, r->c->tile[back]);
+    return asked.bm ? asked : cheapest(w, TILE_ANY);
+}
+
+// -- classes and boxes -------------------------------------------------------
+
+/* The groups of an axis; false if there are too many. */
+template <int GROUPS> bool axis_of(const CorrAxis &x, TileAxis<GROUPS> *out)
+{
+    const int tap = x.tap < 0 ? -x.tap : x.tap;
+    const int period = x.step / gcd(tap, x.step);
+    *out = {};
+    out->count = x.count, out->size = x.size, out->step = x.step;
+    out->out_step = x.out_step, out->out_base = x.out_base;
+    out->groups = (int)least(period, x.taps);
+    if (out->groups > GROUPS) return false;
+    for (int i = 0; i < out->groups; i++) {
+        TileTaps *t = &out->group[i];
+        const int meets = x.base + i * x.tap;
+        const int rest = (meets % x.step + x.step) % x.step;
+        t->first = x.first + i * x.every, t->every = period * x.every;
+        t->count = (x.taps - i + period - 1) / period;
+        t->step = period * x.tap / x.step;
+        t->reach = (t->count - 1) * (t->step < 0 ? -t->step : t->step);
+        t->at = t->step < 0 ? t->reach : 0;
+        t->origin = (meets - rest) / x.step;
+        t->origin = (t->origin - t->at) * x.step + rest;
+        t->own = (int)most(0, ceil_div(-t->origin, x.step));
+    }
+    return true;
+}
+
+/* Do the boxes of an axis own each position of the source once? Those of all
+ * groups meet each remainder by the step. */
+template <int GROUPS> bool axis_owns(const TileAxis<GROUPS> &x)
+{
+    if (x.groups != x.step) return false;
+    for (int i = 0; i < x.groups; i++) {
+        const TileTaps &t = x.group[i];
+        const int first = t.origin + t.own * x.step;
+        if (t.own > t.reach || first >= x.step ||
+            ceil_div(x.size - first, x.step) > x.count)
+            return false;
+    }
+    return true;
+}
+
+/* Do the boxes of a class own each row of the source, so few that one bit of a
+ * table is free for it? */
+template <int GROUPS> bool owns_all(const TileClass<GROUPS> &k, Dims source)
+{
+    return rows(source) < TILE_OWN && axis_owns(k.axis[0]) &&
+           axis_owns(k.axis[1]) && axis_owns(k.axis[2]);
+}
+
+/* Fills under way until those of three steps are: any so many neighbours have
+ * three taps. */
+template <int GROUPS> int ahead_of(const TileClass<GROUPS> &k)
+{
+    int most_ahead = 1;
+    for (int g = 0; g < k.groups; g++) {
+        int steps = 0, n = 0;
+        for (int i = g; steps < TILE_STAGES - 1; i++, n++) {
+            int rest = i % k.groups, taps = 1;
+            for (int a = 2; a >= 0; a--) {
+                taps *= k.axis[a].group[rest % k.axis[a].groups].count;
+                rest /= k.axis[a].groups;
+            }
+            steps += taps;
+        }
+        if (n > most_ahead) most_ahead = n;
+    }
+    return most_ahead;
+}
+
+/* All of a class but its boxes. */
+template <int GROUPS> bool class_of(const Class &from, TileClass<GROUPS> *k)
+{
+    k->taps = k->groups = 1;
+    for (int a = 0; a < 3; a++) {
+        if (!axis_of(from.axis[a], &k->axis[a])) return false;
+        k->taps *= from.axis[a].taps;
+        k->groups *= k->axis[a].groups;
+    }
+    return true;
+}
+
+/* A window of one sees each position alone: all of them are one axis. */
+void join_axes(const Product *p, Class *k, Dims *extent)
+{
+    for (int a = 0; a < 3; a++) {
+        const CorrAxis &x = k->axis[a];
+        if (p->taps[a] != 1 || x.step != 1 || x.out_step != 1 || x.base != 0 ||
+            x.size != x.count)
+            return;
+    }
+    k->axis[0].count = k->axis[0].size = 1;
+    k->axis[1].count = k->axis[1].size = 1;
+    k->axis[2].count = k->axis[2].size = k->positions;
+    *extent = {1, 1, 1, k->positions, extent->c};
+}
+
+/* Shared memory of a block. */
+template <bool SPREAD>
+size_t shared_of(const Tiled<SPREAD> &p, int classes, int bn)
+{
+    int groups = 0, taps = 0;
+    for (int i = 0; i < classes; i++) {
+        groups = (int)most(groups, p.cls[i].groups);
+        taps = (int)most(taps, p.cls[i].taps);
+    }
+    return (size_t)p.rows *
+               (size_t)(p.buffers * p.layers * TILE_ROW + groups * 4) +
+           (size_t)(TILE_STAGES * bn * TILE_ROW) + (size_t)taps * 4;
+}
+
+/* Lay boxes of the extents in p->box over the classes. Returns what a launch
+ * costs: rows of a halo fetched and multiplied. */
+template <bool SPREAD>
+int64_t lay_boxes(Tiled<SPREAD> *p, int classes, int bm, const int (&reach)[3])
+{
+    p->samples = bm >> p->box[0] >> p->box[1] >> p->box[2];
+    p->rows = p->samples;
+    for (int a = 0; a < 3; a++) {
+        const int halo = (1 << p->box[a]) + reach[a];
+        p->halo[a] = divisor(halo);
+        p->rows = (int)least((int64_t)p->rows * halo, INT32_MAX >> 8);
+    }
+    int64_t cost = 0;
+    for (int i = 0; i < classes; i++) {
+        auto &k = p->cls[i];
+        int64_t blocks = ceil_div(p->extent.n, p->samples);
+        for (int a = 0; a < 3; a++) {
+            const int64_t boxes = ceil_div(k.axis[a].count, 1 << p->box[a]);
+            k.boxes[a] = divisor(most(1, boxes));
+            blocks *= boxes;
+        }
+        k.blocks = (int)blocks;
+        k.first = i ? p->cls[i - 1].first + p->cls[i - 1].blocks : 0;
+        cost +=
+            blocks * (1 + (int64_t)bm * k.taps + (int64_t)p->rows * k.groups);
+    }
+    return p->box[2] < 3 ? cost + cost / 16 : cost; // banks meet
+}
+
+/* Take the boxes that cost least; false if no halo fits. */
+template <bool SPREAD>
+bool choose_boxes(Tiled<SPREAD> *p, int classes, const TileCut &cut)
+{
+    int reach[3] = {}, far[3] = {}, best[3] = {}, log = 0;
+    int64_t least_cost = 0;
+    while (1 << log < cut.bm) log++;
+    for (int i = 0; i < classes; i++)
+        for (int a = 0; a < 3; a++) {
+            const auto &x = p->cls[i].axis[a];
+            for (int g = 0; g < x.groups; g++)
+                reach[a] = (int)most(reach[a], x.group[g].reach);
+            // a box wider than the axis would be empty by half or more
+            while (far[a] < log && 1 << far[a] < x.count) far[a]++;
+        }
+    for (int d = 0; d <= far[0]; d++)
+        for (int h = 0; h <= far[1] && d + h <= log; h++)
+            for (int w = 0; w <= far[2] && d + h + w <= log; w++) {
+                p->box[0] = d, p->box[1] = h, p->box[2] = w;
+                int64_t cost = lay_boxes(p, classes, cut.bm, reach);
+                const size_t bytes = shared_of(*p, classes, cut.bn);
+                if (bytes > SHARED_MOST) continue;
+                if (bytes > ROOMY) cost += cost / 4;
+                if (least_cost && cost > least_cost) continue;
+                least_cost = cost;
+                best[0] = d, best[1] = h, best[2] = w;
+            }
+    memcpy(p->box, best, sizeof best);
+    lay_boxes(p, classes, cut.bm, reach);
+    return least_cost > 0;
+}
+
+// -- parts -------------------------------------------------------------------
+
+/* Eight neighbours a thread: the parts in their order, as a block that has all
+ * segments adds them. */
+__global__ void __launch_bounds__(BLOCK)
+    tile_join_kernel(const float *parts, int count, int64_t size, Packs packs,
+                     const float *bias, const Target to, const Target beside,
+                     int border)
+{
+    EACH(i, packs.count)
+    {
+        Pack<TILE_CHANNELS> sum = {};
+#pragma unroll 4
+        for (int k = 0; k < count; k++) {
+            const auto v =
+                load<TILE_CHANNELS>(parts + k * size + i * TILE_CHANNELS);
+            for (int c = 0; c < TILE_CHANNELS; c++) sum.v[c] += v.v[c];
+        }
+        int pack;
+        const int64_t row = row_of(packs, i, &pack);
+        add_bias(bias, pack * TILE_CHANNELS, &sum);
+        put_beside(to, beside, border, (int)packs.per_row.by * TILE_CHANNELS,
+                   row, pack * TILE_CHANNELS, sum);
+    }
+}
+
+/* Queue the sum of the parts that a split call left in its scratch. */
+bool join(const Corr *r, const Product *p, int count)
+{
+    const Dims to = p->spread ? r->image : r->grid;
+    const Packs packs = packs_of(to, TILE_CHANNELS);
+    Result all = {};
+    all.own = p->result, all.beside = p->beside_result;
+    all.from = p->result_border < to.c ? p->result_border : 0;
+    moves((double)(numel(to) * count) * sizeof(float) + result_bytes(all, to));
+    LAUNCH(tile_join_kernel, blocks_for(packs.count), BLOCK, 0,
+           gpu_stream(r->c->dev), (const float *)r->c->scratch, count,
+           numel(to), packs, p->bias, p->result, p->beside_result,
+           p->result_border);
+    return gpu_launched("sum of segments");
+}
+
+// -- launching ---------------------------------------------------------------
+
+/* A launch of these classes but for its addresses; false if no halo fits, or
+ * no tile is as wanted. */
+template <bool SPREAD>
+bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
+              Tiled<SPREAD> *t)
+{
+    *t = {};
+    if (!cut->bm) return false;
+    t->result_c = (int)p->result_c, t->result_border = p->result_border;
+    t->border = t->pitch[0] = p->border;
+    t->pitch[1] = (int)p->source_c - p->border;
+    t->depth = p->depth, t->width = p->width, t->extent = p->extent;
+    t->chunks = chunks_of(p->depth), t->segments = cut->segments;
+    memcpy(t->taps, p->taps, sizeof t->taps);
+    t->ahead = 1;
+    for (int i = 0; i < classes; i++) {
+        Class k = p->cls[i];
+        if (classes == 1) join_axes(p, &k, &t->extent);
+        if (!class_of(k, &t->cls[i])) return false;
+        t->ahead = (int)most(t->ahead, ahead_of(t->cls[i]));
+    }
+    t->buffers = t->ahead + 1, t->layers = p->slants ? 2 : 1;
+    if (p->slants && !owns_all(t->cls[0], SPREAD ? r->grid : r->image))
+        return false;
+    if (!choose_boxes(t, classes, *cut)) {
+        cut->bm = cut->bn = 64; // the smallest
+        if (!choose_boxes(t, classes, *cut)) return false;
+    }
+    t->tiles = (int)ceil_div(t->width, cut->bn);
+    return t->tiles * r->win.groups <= UINT16_MAX;
+}
+
+template <bool SPREAD>
+bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
+           bool *done)
+{
+    Tiled<SPREAD> t;
+    *done = tiled_of(r, p, classes, &cut, &t);
+    if (!*done) return true;
+    t.source = p->source, t.sight = p->sight, t.sums = p->sums;
+    t.slant = p->slant;
+    t.beside = p->beside, t.beside_result = p->beside_result;
+    t.w = p->w, t.bias = p->bias, t.result = p->result;
+    for (int kind = 0; kind < TILE_KINDS; kind++)
+        if (TILES[kind].bm == cut.bm && TILES[kind].bn == cut.bn)
+            taken = number_of(kind, cut.split);
+    int parts = 1;
+    if (cut.split) {
+        parts = cut.segments;
+        t.part_stride = numel(SPREAD ? r->image : r->grid);
+        t.result = {r->c->scratch, F32, true};
+        t.bias = NULL, t.result_border = t.result_c;
+        moves(corr_bytes(r, numel(SPREAD ? r->grid : r->image) +
+                                corr_weights_size(r)) +
+                  target_bytes(t.result, t.part_stride * parts),
+              corr_flops(r));
+    }
+    int blocks = 0;
+    for (int i = 0; i < classes; i++)
+        blocks = (int)most(blocks, t.cls[i].blocks);
+    dim3 grid((unsigned)blocks, (unsigned)(t.tiles * r->win.groups),
+              (unsigned)(classes * parts));
+    sums_by(r->c, (int)grid.y, &t.sums);
+    const size_t behind = tile_turn_bytes(cut.bm, cut.bn) +
+                          (t.sums.parts ? tile_sum_bytes(cut.bm, cut.bn) : 0);
+    const size_t shared =
+        most((int64_t)shared_of(t, classes, cut.bn), (int64_t)behind);
+    const bool ok = r->c->precision == PRECISION_bf16
+                        ? tile_launch<PRECISION_bf16>(r, cut, t, grid, shared)
+                        : tile_launch<PRECISION_f16>(r, cut, t, grid, shared);
+    return ok && (!cut.split || join(r, p, parts));
+}
+
+} // namespace
+
+bool tile_takes(const Corr *r)
+{
+    const Window *g = &r->win;
+    // kernel taps are counted in 15 bits, those of a chunk are one chain
+    return precision_copy(r->c->precision) != F32 &&
+           r->a % TILE_CHANNELS == 0 && r->b % TILE_CHANNELS == 0 &&
+           (int64_t)g->k[0] * g->k[1] * g->k[2] <= CHAIN / 2;
+}
+
+size_t tile_bytes(const Corr *r, bool spread)
+{
+    if (!tile_takes(r)) return 0;
+    const TileCut cut = cut_of(r, spread);
+    const Dims to = spread ? r->image : r->grid;
+    return cut.split ? (size_t)(numel(to) * cut.segments) * sizeof(float) : 0;
+}
+
+bool tile_product(const Corr *r, const Product *p, int classes, bool *done)
+{
+    const TileCut cut = cut_of(r, p->spread);
+    taken = TILE_NONE;
+    return p->spread ? queue<true>(r, p, classes, cut, done)
+                     : queue<false>(r, p, classes, cut, done);
+}
+
+bool tile_fits(const Corr *r, const Product *p, int classes)
+{
+    TileCut cut = cut_of(r, p->spread);
+    Tiled<true> spread;
+    Tiled<false> gather;
+    return p->spread ? tiled_of(r, p, classes, &cut, &spread)
+                     : tiled_of(r, p, classes, &cut, &gather);
+}
+
+template <bool SPREAD>
+static int sum_parts(const Corr *r, const Product *p, int classes)
+{
+    TileCut cut = cut_of(r, SPREAD);
+    Tiled<SPREAD> t;
+    if (!tiled_of(r, p, classes, &cut, &t) || cut.split ||
+        t.tiles * r->win.groups > GPU_WORDS)
+        return 0;
+    const auto &last = t.cls[classes - 1];
+    return last.first + last.blocks;
+}
+
+int tile_sum_parts(const Corr *r, const Product *p, int classes)
+{
+    return p->spread ? sum_parts<true>(r, p, classes)
+                     : sum_parts<false>(r, p, classes);
+}
+
+extern "C" void tile_want(int number)
+{
+    wanted = number;
+}
+
+extern "C" int tile_taken(void)
+{
+    const int was = taken;
+    taken = TILE_NONE;
+    return was;
+}
+
+extern "C" int tile_count(void)
+{
+    return 2 * TILE_KINDS;
+}
+
+extern "C" const char *tile_name(int number)
+{
+    static __thread char text[32];
+    if (number < 1 || number > tile_count()) return "none";
+    const auto &t = TILES[(number - 1) % TILE_KINDS];
+    snprintf(text, sizeof text, "%dx%d%s", t.bm, t.bn,
+             number > TILE_KINDS ? "-split" : "");
+    return text;
+}
+
+extern "C" const char *tile_listed(int number)
+{
+    return number < 1 || number > tile_count() ? NULL : tile_name(number);
+}

@@ -1,0 +1,84 @@
+/* igemm_tile_epilogue.cuh -- what becomes of a block's sums.
+ *
+ * A warp turns 16 rows at a time around in a piece of shared memory of its
+ * own, so that each thread has 8 neighbouring channels of a position: one
+ * store of 16 bytes (of f32: two). `put(row, channel, v)` of a Store does what
+ * remains. */
+#ifndef SEG_CUDA_CONV_IGEMM_TILE_EPILOGUE_H
+#define SEG_CUDA_CONV_IGEMM_TILE_EPILOGUE_H
+#include "cuda/conv/igemm_tile_load.cuh"
+
+/* A bias, and rounding; into one tensor or, by channels, two. */
+struct TileStore {
+    Target to, beside;
+    const float *bias;
+    int border, channels; // of the first tensor; of a row of the result
+
+    __device__ __forceinline__ void put(int64_t row, int64_t c,
+                                        const Pack<8> &sum) const
+    {
+        Pack<8> v = sum;
+        add_bias(bias, c, &v);
+        put_beside(to, beside, border, channels, row, c, v);
+    }
+};
+
+/* Row of the result that position m of a box is, or -1. */
+template <bool SPREAD>
+static __device__ __forceinline__ int64_t box_row(const Tiled<SPREAD> &p,
+                                                  const TileClassOf<SPREAD> &k,
+                                                  const TileSpot &s, int m)
+{
+    int j[3];
+    bool inside = true;
+    for (int a = 2; a >= 0; a--) {
+        j[a] = s.from[a] + (m & ((1 << p.box[a]) - 1));
+        inside = inside && j[a] < k.axis[a].count;
+        m >>= p.box[a];
+    }
+    const int n = s.sample + m;
+    int64_t row = n;
+    for (int a = 0; a < 3; a++)
+        row = row * (&p.extent.d)[a] + j[a] * k.axis[a].out_step +
+              k.axis[a].out_base;
+    return inside && n < p.extent.n ? row : -1;
+}
+
+/* 16 rows of a warp, d in the order of mma, to `turn`, PITCH floats a row: what
+ * the warp reads there behind it are rows. */
+template <int PITCH, int COUNT>
+static __device__ __forceinline__ void turn_rows(const float (&d)[COUNT][4],
+                                                 float *turn)
+{
+    const int lane = (int)threadIdx.x % WARP;
+    __syncwarp(); // those before were read
+#pragma unroll
+    for (int j = 0; j < COUNT; j++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            *(float2
+                  *)&turn[(lane / 4 + h * 8) * PITCH + j * 8 + lane % 4 * 2] =
+                make_float2(d[j][2 * h], d[j][2 * h + 1]);
+    __syncwarp();
+}
+
+/* 16 rows by 32 columns of a warp, d in the order of mma: row m of the box and
+ * channel n of the group are the first. `turn`: TILE_TURN bytes of the warp. */
+template <bool SPREAD, class Store>
+static __device__ __forceinline__ void store_fragment(
+    const Tiled<SPREAD> &p, const TileClassOf<SPREAD> &k, const TileSpot &s,
+    int m, int n, const float (&d)[4][4], float *turn, Store &store)
+{
+    const int lane = (int)threadIdx.x % WARP;
+    turn_rows<TILE_PITCH>(d, turn);
+    n += lane % 4 * TILE_CHANNELS;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int r = lane / 4 + h * 8;
+        const int64_t row = box_row(p, k, s, m + r);
+        if (row < 0 || n >= p.width) continue;
+        const float *from = &turn[r * TILE_PITCH + lane % 4 * TILE_CHANNELS];
+        store.put(row, s.group * p.width + n, *(const Pack<8> *)from);
+    }
+}
+#endif

@@ -1,0 +1,298 @@
+/* igemm_tile_load.cuh -- how source and weights get into shared memory.
+ *
+ * All of it goes by cp.async, 16 bytes each, zeros for what is outside of the
+ * image or beyond the channels. A line's place in its row is turned by the
+ * row's number, so that the eight rows of an ldmatrix meet all banks once:
+ * rows of 64 bytes lie two to 128 bytes, wider ones have 128 of their own.
+ *
+ * Two tables are made at a block's start, so that no step divides: the source
+ * row of each halo row of each group, and of each tap where it moves the halo
+ * and which one of the kernel's it is. */
+#ifndef SEG_CUDA_CONV_IGEMM_TILE_LOAD_H
+#define SEG_CUDA_CONV_IGEMM_TILE_LOAD_H
+#include "cuda/conv/igemm_tile.cuh"
+
+namespace {
+
+/* Byte of line `line` of a row of LINES. */
+template <int LINES>
+__device__ __forceinline__ int tile_place(int row, int line)
+{
+    const int turn = LINES == TILE_LINES ? row >> 1 & 3 : row & 7;
+    return (row * LINES + (line ^ turn)) * TILE_LINE;
+}
+
+/* A tap in its table: where it moves rows of the halo, its number in the
+ * kernel, and whether its group begins with it. */
+struct TapEntry {
+    uint16_t move, number;
+    static constexpr int FIRST = 1 << 15;
+};
+static_assert(sizeof(TapEntry) == 4, "one word of shared memory");
+
+/* The share of a block. */
+struct TileSpot {
+    int64_t group;       // of channels
+    int n0, part;        // first channel in it; part of the chunks
+    int sample, from[3]; // of the box's first position
+};
+
+template <bool SPREAD> using TileClassOf = TileClass<Tiled<SPREAD>::GROUPS>;
+
+template <int BN, bool SPREAD>
+__device__ __forceinline__ TileSpot tile_spot(const Tiled<SPREAD> &p,
+                                              const TileClassOf<SPREAD> &k)
+{
+    TileSpot s;
+    uint32_t rest = blockIdx.x;
+    for (int i = 2; i >= 0; i--)
+        s.from[i] = (int)split(&rest, k.boxes[i]) << p.box[i];
+    s.sample = (int)rest * p.samples;
+    s.group = blockIdx.y / p.tiles;
+    s.n0 = (int)(blockIdx.y % p.tiles) * BN;
+    s.part = p.part_stride ? (int)blockIdx.z % p.segments : 0;
+    return s;
+}
+
+/* Group number of the class -> of its axes. */
+template <int GROUPS>
+__device__ __forceinline__ void axis_groups(const TileClass<GROUPS> &k, int g,
+                                            int (&of)[3])
+{
+    for (int i = 2; i >= 0; i--) {
+        of[i] = g % k.axis[i].groups;
+        g /= k.axis[i].groups;
+    }
+}
+
+/* rows[group][halo row]: the row of the source, or -1 where there is none or
+ * nobody asks. Of one with a slant bit TILE_OWN says whether the block stores
+ * it: if it is the box's own, and these the first channels of the first
+ * class. */
+template <bool SPREAD>
+__device__ __forceinline__ void row_table(const Tiled<SPREAD> &p,
+                                          const TileClassOf<SPREAD> &k,
+                                          const TileSpot &s, int *rows)
+{
+    const bool stores = p.slant.table && s.n0 == 0 && &k == p.cls;
+    for (int i = (int)threadIdx.x; i < k.groups * p.rows;
+         i += (int)blockDim.x) {
+        int of[3];
+        axis_groups(k, i / p.rows, of);
+        uint32_t rest = (uint32_t)(i % p.rows);
+        int at[3];
+        for (int a = 2; a >= 0; a--) at[a] = (int)split(&rest, p.halo[a]);
+        int row = s.sample + (int)rest;
+        bool inside = row < p.extent.n, own = stores;
+        for (int a = 0; a < 3; a++) {
+            const auto &x = k.axis[a];
+            const TileTaps &t = x.group[of[a]];
+            const int q = (s.from[a] + at[a]) * x.step + t.origin;
+            inside = inside && q >= 0 && q < x.size &&
+                     at[a] < (1 << p.box[a]) + t.reach;
+            own = own && at[a] >= t.own && at[a] < t.own + (1 << p.box[a]);
+            row = row * x.size + q;
+        }
+        rows[i] = inside ? row | (own ? TILE_OWN : 0) : -1;
+    }
+}
+
+/* Taps in the order of the steps: group by group. */
+template <bool SPREAD>
+__device__ __forceinline__ void tap_table(const Tiled<SPREAD> &p,
+                                          const TileClassOf<SPREAD> &k,
+                                          TapEntry *taps)
+{
+    for (int i = (int)threadIdx.x; i < k.taps; i += (int)blockDim.x) {
+        int of[3], rest = i, count[3];
+        for (int g = 0;; g++) {
+            axis_groups(k, g, of);
+            for (int a = 0; a < 3; a++) count[a] = k.axis[a].group[of[a]].count;
+            const int all = count[0] * count[1] * count[2];
+            if (rest < all) break;
+            rest -= all;
+        }
+        const bool first = rest == 0;
+        const int t[3] = {rest / count[2] / count[1],
+                          rest / count[2] % count[1], rest % count[2]};
+        int move = 0, number = 0;
+        for (int a = 0; a < 3; a++) {
+            const TileTaps &x = k.axis[a].group[of[a]];
+            move = move * (int)p.halo[a].by + x.at + t[a] * x.step;
+            number = number * p.taps[a] + x.first + t[a] * x.every;
+        }
+        taps[i] = {(uint16_t)move,
+                   (uint16_t)(number | (first ? TapEntry::FIRST : 0))};
+    }
+}
+
+/* Fill a halo with the chunk that begins at `channel` of the group. `source`
+ * points at the group's channels of row 0 of the first tensor: a chunk is of
+ * one. */
+template <class T, int THREADS, bool SPREAD>
+__device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
+                                          const int *rows, const T *source,
+                                          int channel, unsigned char *to)
+{
+    enum { STEP = THREADS / TILE_LINES };
+    const int line = (int)threadIdx.x % TILE_LINES;
+    int pitch = p.pitch[0], depth = p.depth;
+    if (channel >= p.border) {
+        source = (const T *)p.beside.data, pitch = p.pitch[1];
+        channel -= p.border, depth -= p.border;
+    }
+    channel += line * Line<T>::COUNT;
+    const bool wanted = channel < depth;
+    source += wanted ? channel : 0;
+    int r = (int)threadIdx.x / TILE_LINES;
+    // STEP divides by 8: the turn of a line stays
+    to += tile_place<TILE_LINES>(r, line);
+    if (p.slant.table) {
+        // x beside its gradient
+        const int64_t behind = (const T *)p.slant.x - (const T *)p.source;
+        for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
+            const bool valid = wanted && rows[r] >= 0;
+            const int row = valid ? rows[r] & (TILE_OWN - 1) : 0;
+            const T *from = source + (int64_t)row * pitch;
+            cp_async16(to, from, valid);
+            cp_async16(to + p.buffers * p.rows * TILE_ROW, from + behind,
+                       valid);
+        }
+        return;
+    }
+    for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
+        const int row = rows[r];
+        const bool valid = wanted && row >= 0;
+        cp_async16(to, source + (int64_t)(valid ? row : 0) * pitch, valid);
+    }
+}
+
+/* Look at a halo through the lens: each thread at the lines that it copied,
+ * once they have landed. Zeros outside of the image stay, as the padding is of
+ * what the lens shows. */
+template <Dtype D, int THREADS, bool SPREAD>
+__device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
+                                         const int *rows, int64_t channel,
+                                         int depth, unsigned char *at)
+{
+    Sight sight = p.sight;
+    if (channel >= p.border) sight = p.beside.sight, channel -= p.border;
+    if (!sight.table) return;
+    enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, HALF = 4 };
+    const int line = (int)threadIdx.x % TILE_LINES;
+    if (line * COUNT >= depth) return; // of zeros
+    int r = (int)threadIdx.x / TILE_LINES;
+    at += tile_place<TILE_LINES>(r, line);
+    // half a line at a time: registers are few here
+#pragma unroll 1
+    for (int half = 0; half < 2; half++, at += HALF * sizeof(Cell<D>)) {
+        float2 by[HALF];
+#pragma unroll
+        for (int i = 0; i < HALF; i++)
+            by[i] = sight.table[channel + line * COUNT + half * HALF + i];
+        unsigned char *to = at;
+        for (int q = r; q < p.rows; q += STEP, to += STEP * TILE_ROW) {
+            if (rows[q] < 0) continue;
+            auto v = load<HALF, D>((const Cell<D> *)to);
+#pragma unroll
+            for (int i = 0; i < HALF; i++)
+                v.v[i] = seen_one<D>(sight.then, by[i], v.v[i]);
+            put_pack<HALF, D>((Cell<D> *)to, v, true);
+        }
+    }
+}
+
+/* Take a halo of gradients back through the slant, as above, and store what is
+ * the block's own. `channel` counts those of all groups. */
+template <Dtype D, int THREADS, bool SPREAD>
+__device__ __forceinline__ void slant_halo(const Tiled<SPREAD> &p,
+                                           const int *rows, int64_t channel,
+                                           int depth, unsigned char *at)
+{
+    enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, EACH_TIME = 2 };
+    const int line = (int)threadIdx.x % TILE_LINES;
+    const int behind = p.buffers * p.rows * TILE_ROW;
+    if (line * COUNT >= depth) return; // of zeros
+    channel += line * COUNT;
+    int r = (int)threadIdx.x / TILE_LINES;
+    at += tile_place<TILE_LINES>(r, line);
+#pragma unroll 1
+    for (int c = 0; c < COUNT; c += EACH_TIME) {
+        float4 by[EACH_TIME];
+#pragma unroll
+        for (int i = 0; i < EACH_TIME; i++)
+            by[i] = p.slant.table[channel + c + i];
+        unsigned char *to = at + c * sizeof(Cell<D>);
+        for (int q = r; q < p.rows; q += STEP, to += STEP * TILE_ROW) {
+            if (rows[q] < 0) continue;
+            auto v = load<EACH_TIME, D>((const Cell<D> *)to);
+            const auto x = load<EACH_TIME, D>((const Cell<D> *)(to + behind));
+#pragma unroll
+            for (int i = 0; i < EACH_TIME; i++)
+                v.v[i] = slanted<D>(by[i], p.slant.leak, x.v[i], v.v[i]);
+            put_pack<EACH_TIME, D>((Cell<D> *)to, v, true);
+        }
+    }
+    Cell<D> *to = (Cell<D> *)p.slant.to + channel;
+#pragma unroll 1
+    for (; r < p.rows; r += STEP, at += STEP * TILE_ROW) {
+        const int row = rows[r];
+        if (row >= 0 && row & TILE_OWN)
+            *(Line<Cell<D>> *)(to +
+                               (int64_t)(row & (TILE_OWN - 1)) * p.pitch[0]) =
+                *(const Line<Cell<D>> *)at;
+    }
+}
+
+/* What a thread copies of a tile of weights of one tap and chunk. gather has
+ * rows of BN that run along the channels of the chunk, spread rows of the
+ * chunk that run along BN: w is (B, taps, A), see conv.cuh. */
+template <class T, int BN, int THREADS, bool SPREAD> struct TileWeights {
+    enum {
+        COUNT = Line<T>::COUNT,
+        CHUNK = TILE_ROW / sizeof(T),
+        LINES = SPREAD ? BN / COUNT : TILE_LINES, // of a row
+        ROWS = SPREAD ? CHUNK : BN,
+        STEP = THREADS / LINES, // rows that the block copies at a time
+        BYTES = BN * TILE_ROW,
+    };
+    static_assert(THREADS % LINES == 0 && ROWS % STEP == 0, "all copy alike");
+    const T *at;        // the first line of tap 0 in chunk 0
+    int64_t row, chunk; // elements to the next row of a copy, the next chunk
+    int n, k;           // first column and place in the chunk
+
+    __device__ __forceinline__ TileWeights(const Tiled<SPREAD> &p,
+                                           const TileSpot &s)
+    {
+        const int line = (int)threadIdx.x % LINES;
+        const int64_t taps = p.taps[0] * p.taps[1] * p.taps[2];
+        k = SPREAD ? (int)threadIdx.x / LINES : line * COUNT;
+        n = s.n0 + (SPREAD ? line * COUNT : (int)threadIdx.x / LINES);
+        row = taps * (SPREAD ? p.width : p.depth);
+        chunk = CHUNK * (SPREAD ? row : 1);
+        at = (const T *)p.w + (SPREAD ? (s.group * p.depth + k) * row + n
+                                      : (s.group * p.width + n) * row + k);
+        row *= STEP;
+    }
+
+    /* Issue those of a tap and chunk. */
+    __device__ __forceinline__ void fill(const Tiled<SPREAD> &p, int tap, int c,
+                                         unsigned char *to) const
+    {
+        const T *from = at + c * chunk + tap * (SPREAD ? p.width : p.depth);
+        // here, too, the turn stays
+        to += tile_place<LINES>((int)threadIdx.x / LINES,
+                                (int)threadIdx.x % LINES);
+#pragma unroll
+        for (int i = 0; i < ROWS / STEP; i++) {
+            const int rows = i * STEP;
+            const bool valid = (SPREAD ? n : n + rows) < p.width &&
+                               c * CHUNK + (SPREAD ? k + rows : k) < p.depth;
+            cp_async16(to + rows * LINES * TILE_LINE,
+                       valid ? from + i * row : (const T *)p.w, valid);
+        }
+    }
+};
+
+} // namespace
+#endif

@@ -1,0 +1,288 @@
+/* igemm_tile_mainloop.cuh -- the steps of a tile; see igemm_tile.cuh.
+ *
+ * A step multiplies BM rows of a halo by BN columns of weights over a chunk of
+ * 64 bytes. Weights go through a ring of TILE_STAGES: those of three steps
+ * ahead are on their way. A halo is on its way for `ahead` fills, which are
+ * three steps at least, so one number of groups of copies to wait for serves
+ * both. One barrier a step: behind it the copies of a step have landed, and
+ * what they overwrite next has been used.
+ *
+ * Counted for 16 bits: a warp of 64 x 32 reads 192 bytes of shared memory for
+ * each mma, one of 32 x 32 256; an SM of an A100 serves 128 bytes a cycle and
+ * makes an mma in two. From the second-level cache a step of 3x3 reads BN 64
+ * bytes of weights and a ninth of the halo: 128 x 128 111 FLOP a byte. */
+#ifndef SEG_CUDA_CONV_IGEMM_TILE_MAINLOOP_H
+#define SEG_CUDA_CONV_IGEMM_TILE_MAINLOOP_H
+#include "cuda/conv/igemm_tile_load.cuh"
+#include "cuda/conv/igemm_tile_sums.cuh"
+
+/* A tile's warps. A warp of 32 x 32 has registers for a second sum: its chains
+ * may end before the k axis does. */
+template <int BM, int BN> struct TileShape {
+    enum {
+        WM = tile_warp_rows(BM, BN),
+        WN = 32,
+        ACROSS = BM / WM,
+        DOWN = BN / WN,
+        TURN = tile_turn_bytes(BM, BN),
+        THREADS = ACROSS * (BN / WN) * WARP,
+        BLOCKS = 512 / THREADS, // a multiprocessor: 128 registers a thread
+        FRAGMENTS = WM / 16,    // of 16 rows
+        COLUMNS = WN / 8,       // of 8
+        RESUMES = WM == 32,
+    };
+};
+
+namespace {
+
+/* What is issued ahead of the steps: fills and weights of the block's chunks,
+ * each in the order of the steps. */
+template <class T, int BN, int THREADS, bool SPREAD> struct TileFeed {
+    typedef TileWeights<T, BN, THREADS, SPREAD> Weights;
+    enum { CHUNK = Weights::CHUNK };
+    const Weights weights;
+    const T *source; // the group's channels of row 0
+    unsigned char *halos, *ring;
+    const int *rows;
+    const TapEntry *taps;
+    const int end;                       // behind the last chunk
+    int group = 0, fill_chunk, halo = 0; // of the next fill
+    int tap = 0, tap_chunk, stage = 0;   // of the next weights
+
+    __device__ __forceinline__ TileFeed(const Tiled<SPREAD> &p,
+                                        const TileSpot &s, int from, int to,
+                                        unsigned char *shared)
+        : weights(p, s), source((const T *)p.source + s.group * p.depth),
+          halos(shared),
+          ring(shared + p.layers * p.buffers * p.rows * TILE_ROW),
+          rows((const int *)(ring + TILE_STAGES * Weights::BYTES)),
+          taps((const TapEntry *)rows), end(to), fill_chunk(from),
+          tap_chunk(from)
+    {
+    }
+
+    __device__ __forceinline__ void next_fill(const Tiled<SPREAD> &p,
+                                              int groups)
+    {
+        if (fill_chunk == end) return;
+        fill_halo<T, THREADS>(p, rows + group * p.rows, source,
+                              fill_chunk * CHUNK,
+                              halos + halo * p.rows * TILE_ROW);
+        if (++group == groups) group = 0, fill_chunk++;
+        if (++halo == p.buffers) halo = 0;
+    }
+
+    __device__ __forceinline__ void next_weights(const Tiled<SPREAD> &p,
+                                                 int count)
+    {
+        if (tap_chunk == end) return;
+        weights.fill(p, taps[tap].number & ~TapEntry::FIRST, tap_chunk,
+                     ring + stage * Weights::BYTES);
+        if (++tap == count) tap = 0, tap_chunk++;
+        stage = (stage + 1) % TILE_STAGES;
+    }
+};
+
+/* A warp's sums: FRAGMENTS of 16 rows by COLUMNS of 8. */
+template <Precision P, class Shape, bool SPREAD, int BN> struct TileShares {
+    enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS };
+    enum { LINES = SPREAD ? BN / 8 : TILE_LINES }; // of a row of weights
+    float acc[MF][NF][4] = {};
+    float sum[Shape::RESUMES ? MF : 1][NF][4] = {};
+    int row[MF]; // of the halo, of this lane's row of each fragment
+    int line;    // byte of this lane's first line of weights
+
+    /* Half a step, k elements half*16 .. +15 of the chunk. */
+    __device__ __forceinline__ void multiply(const unsigned char *halo,
+                                             const unsigned char *w, int move,
+                                             int half)
+    {
+        const int lane = (int)threadIdx.x % WARP;
+        uint32_t a[MF][4], b[NF][2];
+#pragma unroll
+        for (int i = 0; i < MF; i++)
+            ldmatrix_x4(a[i], halo + tile_place<TILE_LINES>(
+                                         row[i] + move, lane / 16 + half * 2));
+#pragma unroll
+        for (int j = 0; j < NF; j += 2) {
+            uint32_t r[4];
+            // 16 columns: of spread two lines, of gather 16 rows on
+            if constexpr (SPREAD)
+                ldmatrix_x4_trans(r, w + (line ^ j * TILE_LINE) +
+                                         half * 16 * LINES * TILE_LINE);
+            else
+                ldmatrix_x4(r, w + (line ^ half * 2 * TILE_LINE) +
+                                   j * 8 * TILE_ROW);
+            b[j][0] = r[0], b[j][1] = r[1];
+            b[j + 1][0] = r[2], b[j + 1][1] = r[3];
+        }
+#pragma unroll
+        for (int i = 0; i < MF; i++)
+#pragma unroll
+            for (int j = 0; j < NF; j++)
+                Number<P>::multiply(acc[i][j], a[i], b[j]);
+    }
+
+    /* Where this lane reads: rows m .. of the box, columns n .. of the tile. */
+    __device__ __forceinline__ void begin(const Tiled<SPREAD> &p, int m, int n)
+    {
+        const int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+        for (int i = 0; i < MF; i++) {
+            int rest = m + i * 16 + lane % 16, at[3];
+            for (int a = 2; a >= 0; a--) {
+                at[a] = rest & ((1 << p.box[a]) - 1);
+                rest >>= p.box[a];
+            }
+            row[i] = rest;
+            for (int a = 0; a < 3; a++)
+                row[i] = row[i] * (int)p.halo[a].by + at[a];
+        }
+        line = SPREAD ? tile_place<LINES>(lane % 16, n / 8 + lane / 16)
+                      : tile_place<LINES>(n + lane % 8 + lane / 16 * 8,
+                                          lane / 8 % 2);
+    }
+
+    /* What was summed so far is a sum of its own. */
+    __device__ __forceinline__ void end_segment()
+    {
+        if constexpr (Shape::RESUMES) {
+#pragma unroll
+            for (int i = 0; i < MF * NF * 4; i++) {
+                float &v = acc[i / NF / 4][i / 4 % NF][i % 4];
+                sum[i / NF / 4][i / 4 % NF][i % 4] += v, v = 0;
+            }
+        }
+    }
+
+    __device__ __forceinline__ const float (&of(int i) const)[NF][4]
+    {
+        if constexpr (Shape::RESUMES)
+            return sum[i];
+        else
+            return acc[i];
+    }
+};
+
+/* The first chunk of a segment. */
+template <bool SPREAD>
+__device__ __forceinline__ int segment_at(const Tiled<SPREAD> &p, int segment)
+{
+    return segment * p.chunks / p.segments;
+}
+
+template <Precision P, int BM, int BN, bool SPREAD>
+__global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
+                                  TileShape<BM, BN>::BLOCKS)
+    tile_kernel(const __grid_constant__ Tiled<SPREAD> p)
+{
+    typedef typename Number<P>::T T;
+    typedef TileShape<BM, BN> Shape;
+    constexpr Dtype D = NARROW_TYPE<P>;
+    typedef TileFeed<T, BN, Shape::THREADS, SPREAD> Feed;
+    DYN_SMEM(unsigned char, shared);
+    const bool parts = p.part_stride;
+    const auto &k = p.cls[SPREAD ? blockIdx.z / (parts ? p.segments : 1) : 0];
+    if ((int)blockIdx.x >= k.blocks) return; // of a class with fewer
+    const TileSpot s = tile_spot<BN>(p, k);
+    int segment = s.part, chunk = parts ? segment_at(p, segment) : 0;
+    const int end = parts ? segment_at(p, segment + 1) : p.chunks;
+    Feed feed(p, s, chunk, end, shared);
+    TapEntry *taps = (TapEntry *)(feed.rows + k.groups * p.rows);
+    feed.taps = taps;
+    row_table(p, k, s, (int *)feed.rows);
+    tap_table(p, k, taps);
+    const int warp = (int)threadIdx.x / WARP;
+    const int wm = warp % Shape::ACROSS * Shape::WM;
+    const int wn = warp / Shape::ACROSS * Shape::WN;
+    TileShares<P, Shape, SPREAD, BN> share;
+    share.begin(p, wm, wn);
+    __syncthreads();
+
+    const int steps = (end - chunk) * k.taps;
+    if (steps) {
+        for (int i = 0; i < p.ahead; i++) feed.next_fill(p, k.groups);
+        for (int i = 0; i < TILE_STAGES - 1; i++) {
+            feed.next_weights(p, k.taps);
+            cp_async_commit();
+        }
+    }
+    int tap = 0, group = 0, next = segment_at(p, segment + 1);
+    // the last
+    unsigned char *halo = feed.halos + (p.buffers - 1) * p.rows * TILE_ROW;
+    for (int i = 0; i < steps; i++) {
+        // all but the weights of the next two steps have landed
+        cp_async_wait<TILE_STAGES - 2>();
+        const TapEntry entry = taps[tap];
+        const bool first = entry.number & TapEntry::FIRST;
+        if (first) halo += p.rows * TILE_ROW;
+        if (halo == feed.halos + p.buffers * p.rows * TILE_ROW)
+            halo = feed.halos;
+        if (first && (p.sight.table || p.beside.sight.table || p.slant.table)) {
+            const int *rows = feed.rows + group * p.rows;
+            const int64_t channel = s.group * p.depth + chunk * Feed::CHUNK;
+            const int depth = p.depth - chunk * Feed::CHUNK;
+            if (p.slant.table)
+                slant_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
+            else
+                see_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
+            if (++group == k.groups) group = 0;
+        }
+        __syncthreads();
+        const unsigned char *w =
+            feed.ring + i % TILE_STAGES * Feed::Weights::BYTES;
+        share.multiply(halo, w, entry.move, 0);
+        // copies are issued while the products are under way
+        if (first) feed.next_fill(p, k.groups);
+        feed.next_weights(p, k.taps);
+        cp_async_commit();
+        // of 16 channels or fewer the rest of the chunk is zero
+        if (p.depth - chunk * Feed::CHUNK > Feed::CHUNK / 2)
+            share.multiply(halo, w, entry.move, 1);
+        if (++tap < k.taps) continue;
+        tap = 0;
+        if (++chunk < next) continue;
+        share.end_segment();
+        next = segment_at(p, ++segment + 1);
+    }
+    cp_async_wait<0>();
+    __syncthreads(); // the memory is for something else now
+
+    float *turn = (float *)(shared + warp * TILE_TURN);
+    double *pile = (double *)(shared + Shape::TURN);
+    if (p.sums.close.runs || p.sums.beside.runs) {
+        tile_close<D, Shape>(p, k, s, wm, wn, share, turn, pile);
+        return;
+    }
+    TileStore store = {p.result, p.beside_result, p.bias, p.result_border,
+                       p.result_c};
+    if (parts) store.to.data = (float *)p.result.data + s.part * p.part_stride;
+#pragma unroll
+    for (int i = 0; i < Shape::FRAGMENTS; i++)
+        store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
+                       turn, store);
+    if (p.sums.parts) tile_stats<D, Shape>(p, k, s, wm, wn, share, store, pile);
+}
+
+} // namespace
+
+template <Precision P, int BM, int BN, bool SPREAD>
+static bool tile_queue(const Corr *r, const Tiled<SPREAD> &p, dim3 blocks,
+                       size_t shared)
+{
+    if (!gpu_allows(tile_kernel<P, BM, BN, SPREAD>, shared)) return false;
+    LAUNCH((tile_kernel<P, BM, BN, SPREAD>), blocks,
+           (TileShape<BM, BN>::THREADS), shared, gpu_stream(r->c->dev), p);
+    return gpu_launched(SPREAD ? "spread, tiles" : "gather, tiles");
+}
+
+template <Precision P, bool SPREAD>
+bool tile_launch(const Corr *r, const TileCut &cut, const Tiled<SPREAD> &p,
+                 dim3 blocks, size_t shared)
+{
+    if (cut.bm == 64) return tile_queue<P, 64, 64>(r, p, blocks, shared);
+    if (cut.bn == 128) return tile_queue<P, 128, 128>(r, p, blocks, shared);
+    if (cut.bn == 64) return tile_queue<P, 128, 64>(r, p, blocks, shared);
+    return tile_queue<P, 128, 32>(r, p, blocks, shared);
+}
+#endif

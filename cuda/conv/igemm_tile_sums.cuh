@@ -1,0 +1,162 @@
+/* igemm_tile_sums.cuh -- sums over what a block stores, of each channel.
+ *
+ * Statistics of a result, which a norm behind it wants; or, of
+ * gradients, what grad_sums.cuh says. A warp sums its rows in float, at most
+ * 64, and goes on in double; warps are added in their order, boxes as
+ * channel_sums.cuh says. */
+#ifndef SEG_CUDA_CONV_IGEMM_TILE_SUMS_H
+#define SEG_CUDA_CONV_IGEMM_TILE_SUMS_H
+#include "cuda/conv/igemm_tile_epilogue.cuh"
+
+/* What the warps of a block have summed, in shared memory that nothing else is
+ * in: pile[0, 1][warps across][BN], in their order to the box's part. All
+ * threads of the block come here. */
+template <class Shape, bool SPREAD>
+static __device__ __forceinline__ void tile_sums(const Tiled<SPREAD> &p,
+                                                 const TileClassOf<SPREAD> &k,
+                                                 const TileSpot &s,
+                                                 double *pile)
+{
+    enum { BN = Shape::WN * Shape::DOWN };
+    const int part = k.first + (int)blockIdx.x;
+    const int first = (int)s.group * p.width + s.n0;
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < 2 * BN; i += Shape::THREADS) {
+        const int at = i % BN, which = i / BN;
+        if (s.n0 + at >= p.width) continue;
+        double sum = 0;
+        for (int w = 0; w < Shape::ACROSS; w++)
+            sum += pile[(which * Shape::ACROSS + w) * BN + at];
+        p.sums.parts[((int64_t)part * 2 + which) * p.result_c + first + at] =
+            sum;
+    }
+    sums_end(p.sums, part, (int)blockIdx.y, first, min(BN, p.width - s.n0),
+             pile);
+}
+
+/* Sums of v and v^2, v what the block has stored: a warp takes its rows about
+ * their own mean. */
+template <Dtype D, class Shape, bool SPREAD, class Share>
+static __device__ __forceinline__ void tile_stats(
+    const Tiled<SPREAD> &p, const TileClassOf<SPREAD> &k, const TileSpot &s,
+    int wm, int wn, const Share &share, const TileStore &store, double *pile)
+{
+    enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS, ROWS = 2 * MF };
+    enum { BN = Shape::WN * Shape::DOWN };
+    const int lane = (int)threadIdx.x % WARP;
+    bool valid[ROWS];
+    int n = 0;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        valid[i] = box_row(p, k, s, wm + i * 8 + lane / 4) >= 0;
+        n += valid[i];
+    }
+    n = warp_sum_apart(n, 4);
+    const float each = n ? 1 / (float)n : 0;
+#pragma unroll
+    for (int j = 0; j < 2 * NF; j++) {
+        const int at = wn + j / 2 * 8 + lane % 4 * 2 + j % 2;
+        const int channel = s.n0 + at;
+        const float bias = store.bias && channel < p.width
+                               ? store.bias[s.group * p.width + channel]
+                               : 0;
+        float v[ROWS], mean = 0, m2 = 0;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            v[i] = rounded<D>(share.of(i / 2)[j / 2][i % 2 * 2 + j % 2] + bias);
+            mean += valid[i] ? v[i] : 0;
+        }
+        mean = warp_sum_apart(mean, 4) * each;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+            m2 += valid[i] ? (v[i] - mean) * (v[i] - mean) : 0;
+        m2 = warp_sum_apart(m2, 4);
+        if (lane >= 4) continue;
+        double *to = pile + wm / Shape::WM * BN + at;
+        to[0] = (double)mean * n;
+        to[Shape::ACROSS * BN] = (double)m2 + (double)mean * mean * n;
+    }
+    tile_sums<Shape>(p, k, s, pile);
+}
+
+/* A Store of a gradient that it closes, of 8 channels from `channel` on: the
+ * sums are of what is in memory then. */
+template <Dtype D> struct TileClose {
+    Target to;
+    const void *x;    // of what the lens is over, or NULL
+    int from, width;  // channels of a row before those of `to`; its own
+    const float4 *by; // (8) in shared memory, see closing_by
+    bool runs;
+    Pack<8> sum[2];
+
+    __device__ __forceinline__ void put(int64_t row, int64_t c,
+                                        const Pack<8> &given)
+    {
+        if (!to.data) return;
+        const int64_t i = row * width + c - from;
+        Cell<D> *at = (Cell<D> *)to.data + i;
+        Pack<8> v = given;
+        if (!to.fresh) {
+            const auto old = load<8, D>(at);
+#pragma unroll
+            for (int j = 0; j < 8; j++) v.v[j] = old.v[j] + v.v[j];
+        }
+        put_pack<8, D>(at, v, true);
+        if (!runs) return;
+            // half of it at a time: registers are few here
+#pragma unroll
+        for (int h = 0; h < 8; h += 4) {
+            Pack<4> seen = {};
+            if (x) seen = load<4, D>((const Cell<D> *)x + i + h);
+#pragma unroll
+            for (int j = 0; j < 4; j++) // of what is in memory now
+                close_one(by[h + j], seen.v[j], rounded<D>(v.v[h + j]),
+                          &sum[0].v[h + j], &sum[1].v[h + j]);
+        }
+    }
+};
+
+/* Store a warp's gradients and sum them. pile: as above, and behind it room
+ * for constants of BN channels. All threads of the block come here. */
+template <Dtype D, class Shape, bool SPREAD, class Share>
+static __device__ __forceinline__ void tile_close(const Tiled<SPREAD> &p,
+                                                  const TileClassOf<SPREAD> &k,
+                                                  const TileSpot &s, int wm,
+                                                  int wn, const Share &share,
+                                                  float *turn, double *pile)
+{
+    enum { BN = Shape::WN * Shape::DOWN };
+    const int border = p.result_border;
+    float4 *by = (float4 *)(pile + 2 * Shape::ACROSS * BN);
+    for (int i = (int)threadIdx.x; i < BN && s.n0 + i < p.width;
+         i += Shape::THREADS) {
+        const int c = (int)s.group * p.width + s.n0 + i;
+        by[i] = c < border ? closing_by(p.sums.close, c)
+                           : closing_by(p.sums.beside, c - border);
+    }
+    __syncthreads();
+    // a warp's columns are of one tensor, see corr_beside
+    const int first = (int)threadIdx.x % 4 * TILE_CHANNELS;
+    const bool far = s.group * p.width + s.n0 + wn >= border;
+    const Closing &mine = far ? p.sums.beside : p.sums.close;
+    TileClose<D> store = {far ? p.beside_result : p.result,
+                          mine.x,
+                          far ? border : 0,
+                          far ? p.result_c - border : border,
+                          by + wn + first,
+                          mine.runs,
+                          {}};
+#pragma unroll
+    for (int i = 0; i < Shape::FRAGMENTS; i++)
+        store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
+                       turn, store);
+#pragma unroll
+    for (int i = 0; i < 2 * 8; i++) {
+        const float sum = warp_sum_apart(store.sum[i / 8].v[i % 8], 4);
+        if ((int)threadIdx.x % WARP < 4)
+            pile[(i / 8 * Shape::ACROSS + wm / Shape::WM) * BN + wn + first +
+                 i % 8] = (double)sum;
+    }
+    tile_sums<Shape>(p, k, s, pile);
+}
+#endif

@@ -1,0 +1,485 @@
+/* small_cin.cu -- convolutions of 5 to 15 channels, forward.
+ *
+ * Of 11 channels no position begins at 16 bytes, and a chunk of 32 channels as
+ * igemm_tile.cu has would be two thirds zeros. So a position is brought to
+ * shared memory with its channels filled up to 16: one step of `mma` a tap. A
+ * block makes a box of 128 positions by 64 filters; the halo of the box stays
+ * for all taps. Operands are read where they are, one or two of them, number by
+ * number where rows do not begin at 4 bytes.
+ *
+ * A launch before it turns the weights to what the lanes of a warp hold of a
+ * tap, 16 bytes after 16 bytes, which go through a ring by cp.async. Column n
+ * of tile j is filter n/2 * 8 + 2j + n%2, so that each lane ends with 8
+ * neighbouring filters: one store, and sums for a norm of what is stored.
+ *
+ * In shared memory positions of a line are sorted by their remainder by the
+ * stride, so eight that a tap meets are neighbours; the halves of one change
+ * places with every four, and an ldmatrix meets all banks once (in boxes
+ * narrower than 8 some twice).
+ *
+ * A warp of 32 x 32 reads 256 bytes an `mma`. Of the second-level cache a block
+ * reads its halo, 14 positions a result for a window of 4x4x4 and a stride of
+ * 2, and all weights. Bound by what shared memory serves, a third of it for
+ * products with zeros. */
+#include "cuda/conv/igemm_tile.cuh"
+#include "cuda/conv/small_cin.cuh"
+#include "cuda/lib/precision_traits.cuh"
+
+namespace {
+
+enum {
+    BOX = 7, // log2 of the positions of a block
+    ROWS = 32,
+    ACROSS = (1 << BOX) / ROWS,             // warps along the positions
+    COLUMNS = 64,                           // filters of a block, 32 of a warp
+    TILES = 4,                              // of 8 filters of a warp
+    STEP = GATEWAY_CHANNELS,                // of the k axis: a tap
+    WORDS = STEP / 2,                       // of a position
+    LINES = COLUMNS * STEP * 2 / TILE_LINE, // of the weights of a tap
+    STAGE = 4,                              // taps between barriers
+    RING = 3,                               // stages, one of them in use
+    ENDS = CHAIN / STEP / STAGE,            // stages of a chain
+};
+
+/* One of the operands, the first of whose channels is channel `first`. */
+struct Side {
+    const uint16_t *data;
+    int channels, first;
+};
+
+/* What follows from extents. */
+struct Gate {
+    int box[3];      // log2 of its extents
+    int64_t slots;   // positions of a halo, and what sorting leaves empty
+    int lines, wide; // of a plane of it; positions of a line that leave one
+                     // remainder by the stride
+    int64_t blocks;
+};
+
+struct Gateway {
+    Side side[2]; // one of no channels: there is none
+    const uint4 *w;
+    const float *bias; // or NULL
+    Target y;
+    Sums sums; // of y
+    Window win;
+    Dims image, grid;
+    int box[3];
+    Divisor boxes[3];          // along each axis of the grid
+    Divisor line, plane, step; // slots, lines of the halo; stride along w
+    int slots, wide;
+    int filters, taps, stages;
+};
+
+/* Where a box begins. */
+struct Spot {
+    int n, from[3];
+};
+
+__device__ __forceinline__ Spot spot_of(const Gateway &p)
+{
+    Spot s;
+    uint32_t rest = blockIdx.x;
+    for (int a = 2; a >= 0; a--)
+        s.from[a] = (int)split(&rest, p.boxes[a]) << p.box[a];
+    s.n = (int)rest;
+    return s;
+}
+
+/* Position m of a box. */
+__device__ __forceinline__ void place_of(const Gateway &p, int m, int (&at)[3])
+{
+    at[2] = m & ((1 << p.box[2]) - 1);
+    at[1] = m >> p.box[2] & ((1 << p.box[1]) - 1);
+    at[0] = m >> p.box[2] >> p.box[1];
+}
+
+/* Row of the result that it is, or -1. */
+__device__ __forceinline__ int row_of(const Gateway &p, const Spot &s, int m)
+{
+    int at[3];
+    place_of(p, m, at);
+    const int d = s.from[0] + at[0], h = s.from[1] + at[1];
+    const int w = s.from[2] + at[2];
+    const bool inside = d < p.grid.d && h < p.grid.h && w < p.grid.w;
+    return inside ? (int)row_at(p.grid, s.n, d, h, w) : -1;
+}
+
+/* The slot of line h of plane d of a halo, and position w of that line. */
+__device__ __forceinline__ int slot_of(const Gateway &p, int d, int h, int w)
+{
+    uint32_t rest = (uint32_t)w;
+    const int remainder = (int)split(&rest, p.step);
+    return (d * (int)p.plane.by + h) * (int)p.line.by + remainder * p.wide +
+           (int)rest;
+}
+
+/* Half of a slot, in lines of 16 bytes. */
+__device__ __forceinline__ int half_of(int slot, int half)
+{
+    return slot * 2 + (half ^ (slot >> 2 & 1));
+}
+
+/* The channels of a side join those of the position in `to`, two a word. All
+ * loads come before the first use. */
+__device__ __forceinline__ void add_side(const Side &s, int64_t row,
+                                         uint32_t (&to)[WORDS])
+{
+    const uint16_t *at = s.data + row * s.channels;
+    uint32_t low[WORDS], high[WORDS];
+#pragma unroll
+    for (int j = 0; j < WORDS; j++) {
+        const int c = 2 * (j - s.first / 2);
+        low[j] = high[j] = 0;
+        if (c < 0 || c >= s.channels) continue;
+        if (s.channels % 2 == 0) {
+            low[j] = *(const uint32_t *)(at + c);
+        } else {
+            low[j] = at[c];
+            if (c + 1 < s.channels) high[j] = at[c + 1];
+        }
+    }
+    uint32_t before = 0;
+#pragma unroll
+    for (int j = 0; j < WORDS; j++) {
+        const uint32_t two = low[j] | high[j] << 16;
+        to[j] |= s.first % 2 ? two << 16 | before >> 16 : two;
+        before = two;
+    }
+}
+
+/* The halo of a box; zeros outside of the image. */
+__device__ __forceinline__ void fill(const Gateway &p, const Spot &s,
+                                     uint4 *halo)
+{
+    int first[3];
+    for (int a = 0; a < 3; a++) first[a] = s.from[a] * p.win.s[a] - p.win.lo[a];
+#pragma unroll 2
+    for (int i = (int)threadIdx.x; i < p.slots; i += BLOCK) {
+        uint32_t rest = (uint32_t)i, v[WORDS] = {};
+        const int w = (int)split(&rest, p.line);
+        const int h = (int)split(&rest, p.plane);
+        const int at[3] = {first[0] + (int)rest, first[1] + h, first[2] + w};
+        const int slot = slot_of(p, (int)rest, h, w);
+        if ((uint32_t)at[0] < (uint32_t)p.image.d &&
+            (uint32_t)at[1] < (uint32_t)p.image.h &&
+            (uint32_t)at[2] < (uint32_t)p.image.w) {
+            const int64_t row = row_at(p.image, s.n, at[0], at[1], at[2]);
+            add_side(p.side[0], row, v);
+            if (p.side[1].channels) add_side(p.side[1], row, v);
+        }
+        halo[half_of(slot, 0)] = {v[0], v[1], v[2], v[3]};
+        halo[half_of(slot, 1)] = {v[4], v[5], v[6], v[7]};
+    }
+}
+
+/* 32 positions by 32 filters of a warp; see Fragment of conv.cuh. */
+struct Share {
+    float acc[2][TILES][4] = {}, sum[2][TILES][4] = {};
+
+    __device__ __forceinline__ void end_chain()
+    {
+#pragma unroll
+        for (int i = 0; i < 2 * TILES * 4; i++) {
+            float &v = acc[i / TILES / 4][i / 4 % TILES][i % 4];
+            sum[i / TILES / 4][i / 4 % TILES][i % 4] += v, v = 0;
+        }
+    }
+};
+
+/* Sums of v and v^2 of what is stored, v[row][filter of the lane], to the
+ * block's part: a warp takes its rows about their own mean, in float, then in
+ * double; warps are added in their order. All threads come here. */
+__device__ __forceinline__ void put_sums(const Gateway &p,
+                                         const Pack<TILE_CHANNELS> (&v)[4],
+                                         const int (&row)[4], int f0,
+                                         double *pile)
+{
+    const int t = (int)threadIdx.x, lane = t % WARP;
+    const int across = t / WARP % ACROSS, down = t / WARP / ACROSS;
+    int n = 0;
+    for (int r = 0; r < 4; r++) n += row[r] >= 0;
+    n = warp_sum_apart(n, 4);
+    const float each = n ? 1 / (float)n : 0;
+    __syncthreads(); // what was there has been read
+#pragma unroll
+    for (int i = 0; i < TILE_CHANNELS; i++) {
+        float mean = 0, m2 = 0;
+        for (int r = 0; r < 4; r++) mean += row[r] >= 0 ? v[r].v[i] : 0;
+        mean = warp_sum_apart(mean, 4) * each;
+        for (int r = 0; r < 4; r++) {
+            const float d = v[r].v[i] - mean;
+            m2 += row[r] >= 0 ? d * d : 0;
+        }
+        m2 = warp_sum_apart(m2, 4);
+        if (lane >= 4) continue;
+        double *to = pile + across * COLUMNS + down * 32 + lane * 8 + i;
+        to[0] = (double)mean * n;
+        to[ACROSS * COLUMNS] = (double)m2 + (double)mean * mean * n;
+    }
+    __syncthreads();
+    if (t < 2 * COLUMNS && f0 + t % COLUMNS < p.filters) {
+        const int which = t / COLUMNS, at = t % COLUMNS;
+        double sum = 0;
+        for (int i = 0; i < ACROSS; i++)
+            sum += pile[(which * ACROSS + i) * COLUMNS + at];
+        p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.filters + f0 + at] =
+            sum;
+    }
+    sums_end(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
+             min((int)COLUMNS, p.filters - f0), pile);
+}
+
+/* Weights as lanes hold them: (block of filters, tap, 32 filters, tiles 2i and
+ * 2i + 1, lane, two of b of each), zeros behind the last tap and filter. */
+__global__ void __launch_bounds__(BLOCK)
+    turn_kernel(const uint16_t *w, uint32_t *to, int channels, int filters,
+                int taps, int stages, int64_t count)
+{
+    EACH(i, count)
+    {
+        const int q = (int)(i % 4), lane = (int)(i / 4 % WARP);
+        const int pair = (int)(i / 4 / WARP % 2);
+        const int down = (int)(i / 4 / WARP / 2 % 2);
+        const int64_t all = i / 4 / LINES;
+        const int tap = (int)(all % (stages * STAGE));
+        const int f0 = (int)(all / (stages * STAGE)) * COLUMNS + down * 32;
+        const int j = pair * 2 + q / 2, n = lane / 4;
+        const int filter = f0 + n / 2 * TILE_CHANNELS + 2 * j + n % 2;
+        const int k = lane % 4 * 2 + q % 2 * 8;
+        const uint16_t *at = w + ((int64_t)filter * taps + tap) * channels + k;
+        uint32_t two = 0;
+        if (filter < filters && tap < taps) {
+            if (k < channels) two = at[0];
+            if (k + 1 < channels) two |= (uint32_t)at[1] << 16;
+        }
+        to[i] = two;
+    }
+}
+
+template <Precision P>
+__global__ void __launch_bounds__(BLOCK, 2)
+    gateway_kernel(const __grid_constant__ Gateway p)
+{
+    constexpr Dtype D = NARROW_TYPE<P>;
+    DYN_SMEM(uint4, halo);
+    uint4 *const ring = halo + 2 * p.slots;
+    int *const taps = (int *)(ring + RING * STAGE * LINES);
+    const int t = (int)threadIdx.x, lane = t % WARP;
+    const int wm = t / WARP % ACROSS * ROWS, down = t / WARP / ACROSS;
+    const int f0 = (int)blockIdx.y * COLUMNS;
+    const int mine = f0 + down * 32 + lane % 4 * TILE_CHANNELS;
+    const Spot s = spot_of(p);
+    auto fetch = [&](int stage) {
+        const uint4 *from =
+            p.w + ((int64_t)blockIdx.y * p.stages + stage) * (STAGE * LINES);
+        if (stage < p.stages)
+            for (int i = t; i < STAGE * LINES; i += BLOCK)
+                cp_async16(ring + stage % RING * (STAGE * LINES) + i, from + i,
+                           true);
+        cp_async_commit();
+    };
+    for (int i = 0; i < RING - 1; i++) fetch(i);
+    for (int i = t; i < p.taps; i += BLOCK) {
+        const int *k = p.win.k;
+        taps[i] =
+            slot_of(p, i / k[2] / k[1] * p.win.dil[0],
+                    i / k[2] % k[1] * p.win.dil[1], i % k[2] * p.win.dil[2]);
+    }
+    fill(p, s, halo);
+
+    // what the first tap meets of the row that the lane tells ldmatrix
+    int base[2];
+    for (int i = 0; i < 2; i++) {
+        int at[3];
+        place_of(p, wm + i * 16 + lane % 16, at);
+        base[i] = slot_of(p, at[0] * p.win.s[0], at[1] * p.win.s[1],
+                          at[2] * p.win.s[2]);
+    }
+    Share share;
+    for (int i = 0; i < p.stages; i++) {
+        cp_async_wait<RING - 2>();
+        __syncthreads();
+        fetch(i + RING - 1);
+        const uint4 *b =
+            ring + i % RING * (STAGE * LINES) + down * (LINES / 2) + lane;
+        for (int k = 0; k < STAGE; k++, b += LINES) {
+            const int tap = i * STAGE + k;
+            // the whole warp
+            if (tap >= p.taps || f0 + down * 32 >= p.filters) break;
+            uint32_t a[2][4];
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                ldmatrix_x4(a[h],
+                            halo + half_of(base[h] + taps[tap], lane / 16));
+            const uint4 two[2] = {b[0], b[WARP]};
+            const uint32_t y[TILES][2] = {{two[0].x, two[0].y},
+                                          {two[0].z, two[0].w},
+                                          {two[1].x, two[1].y},
+                                          {two[1].z, two[1].w}};
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int j = 0; j < TILES; j++)
+                    Number<P>::multiply(share.acc[h][j], a[h], y[j]);
+        }
+        if (i % ENDS == ENDS - 1 || i + 1 == p.stages) share.end_chain();
+    }
+
+    int row[4];
+    Pack<TILE_CHANNELS> v[4];
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        row[r] = row_of(p, s, wm + r * 8 + lane / 4);
+#pragma unroll
+        for (int i = 0; i < TILE_CHANNELS; i++)
+            v[r].v[i] = share.sum[r / 2][i / 2][r % 2 * 2 + i % 2];
+        if (mine >= p.filters) continue;
+        add_bias(p.bias, mine, &v[r]);
+        if (row[r] >= 0)
+            put_channels(p.y, (int64_t)row[r] * p.filters + mine, v[r]);
+#pragma unroll
+        for (int i = 0; i < TILE_CHANNELS; i++)
+            v[r].v[i] = rounded<D>(v[r].v[i]);
+    }
+    if (p.sums.parts) put_sums(p, v, row, f0, (double *)halo);
+}
+
+// -- launching ---------------------------------------------------------------
+
+int64_t taps_of(const Corr *r)
+{
+    return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2];
+}
+
+int64_t shared_of(const Gate &g, int64_t taps)
+{
+    return (2 * g.slots + RING * STAGE * LINES) * TILE_LINE +
+           taps * (int64_t)sizeof(int);
+}
+
+/* Boxes of these extents. */
+Gate gate_of(const Corr *r, int d, int h, int w)
+{
+    const Window &g = r->win;
+    Gate all = {{d, h, w}, 1, 0, 0, r->grid.n};
+    int64_t size[3];
+    for (int a = 0; a < 3; a++) {
+        size[a] = ((int64_t)g.s[a] << all.box[a]) - g.s[a] +
+                  (int64_t)(g.k[a] - 1) * g.dil[a] + 1;
+        all.blocks *= ceil_div((&r->grid.d)[a], 1 << all.box[a]);
+    }
+    all.lines = (int)least(size[1], INT32_MAX);
+    all.wide = (int)least(ceil_div(size[2], g.s[2]), INT32_MAX);
+    size[2] = (int64_t)all.wide * g.s[2];
+    // no product of what is far too large anyway
+    for (int a = 0; a < 3; a++)
+        all.slots = least(all.slots * least(size[a], SHARED_MOST), SHARED_MOST);
+    return all;
+}
+
+/* The boxes that take least to fill and to multiply, in instructions of a warp;
+ * the widest of those that take as much. False: no halo fits. */
+bool choose(const Corr *r, Gate *best)
+{
+    enum { FILL = 4, TAP = 192 }; // a position of a halo, a tap of a block
+    double least = 0;
+    for (int w = BOX; w >= 0; w--)
+        for (int h = BOX - w; h >= 0; h--) {
+            const Gate g = gate_of(r, BOX - w - h, h, w);
+            const double cost = (double)g.blocks * (FILL * (double)g.slots +
+                                                    TAP * (double)taps_of(r));
+            if (shared_of(g, taps_of(r)) > SHARED_MOST) continue;
+            if (least > 0 && cost >= least) continue;
+            least = cost, *best = g;
+        }
+    return least > 0;
+}
+
+int stages_of(const Corr *r)
+{
+    return (int)ceil_div(taps_of(r), STAGE);
+}
+
+/* Words of all weights as they are turned. */
+int64_t turned(const Corr *r)
+{
+    return ceil_div(r->b, COLUMNS) * stages_of(r) * STAGE * LINES * 4;
+}
+
+bool turn(const Corr *r, const void *w, void *to)
+{
+    moves(corr_bytes(r, corr_weights_size(r)) +
+          (double)turned(r) * sizeof(uint32_t));
+    LAUNCH(turn_kernel, blocks_for(turned(r)), BLOCK, 0, gpu_stream(r->c->dev),
+           (const uint16_t *)w, (uint32_t *)to, r->a, r->b, (int)taps_of(r),
+           stages_of(r), turned(r));
+    return gpu_launched("turned weights");
+}
+
+template <Precision P>
+bool queue(const Corr *r, const Gateway &p, const Gate &g)
+{
+    const int64_t shared = shared_of(g, p.taps);
+    const dim3 blocks((unsigned)g.blocks, (unsigned)ceil_div(r->b, COLUMNS));
+    if (!gpu_allows(gateway_kernel<P>, (size_t)shared)) return false;
+    LAUNCH(gateway_kernel<P>, blocks, BLOCK, (size_t)shared,
+           gpu_stream(r->c->dev), p);
+    return gpu_launched("some channels");
+}
+
+} // namespace
+
+// whole lines are what igemm_tile.cu takes, also of a concat: so bits are those
+// of one
+bool gateway_takes(const Corr *r)
+{
+    const Call *c = r->c;
+    Gate g;
+    return call_op(c) == OP_conv && r->win.groups == 1 &&
+           precision_copy(c->precision) != F32 && r->a >= GATEWAY_LEAST &&
+           r->a <= GATEWAY_CHANNELS && r->b % TILE_CHANNELS == 0 &&
+           r->a % TILE_CHANNELS && choose(r, &g);
+}
+
+int gateway_parts(const Corr *r)
+{
+    Gate g;
+    return choose(r, &g) ? (int)g.blocks : 0;
+}
+
+size_t gateway_bytes(const Corr *r)
+{
+    return (size_t)turned(r) * sizeof(uint32_t);
+}
+
+bool gateway_forward(const Corr *r, const Source &x, const void *w,
+                     const float *bias, const Target &y, const Sums &sums,
+                     void *room)
+{
+    const Call *c = r->c;
+    Gate g;
+    if (!countable(c, rows(r->image)) || !countable(c, rows(r->grid)) ||
+        !choose(r, &g) || !turn(r, w, room))
+        return false;
+    const int own = x.from ? x.from : r->a;
+    Gateway p = {};
+    p.side[0] = {(const uint16_t *)x.own.data, own, 0};
+    p.side[1] = {(const uint16_t *)x.beside.data, r->a - own, own};
+    p.w = (const uint4 *)room, p.bias = bias, p.y = y, p.sums = sums;
+    p.win = r->win, p.image = r->image, p.grid = r->grid;
+    for (int a = 0; a < 3; a++) {
+        p.box[a] = g.box[a];
+        p.boxes[a] = divisor(ceil_div((&r->grid.d)[a], 1 << g.box[a]));
+    }
+    p.line = divisor((int64_t)g.wide * r->win.s[2]);
+    p.plane = divisor(g.lines), p.step = divisor(r->win.s[2]);
+    p.slots = (int)g.slots, p.wide = g.wide;
+    p.filters = r->b, p.taps = (int)taps_of(r), p.stages = stages_of(r);
+    sums_by(c, (int)ceil_div(r->b, COLUMNS), &p.sums);
+    moves(corr_bytes(r, numel(r->image)) + (double)gateway_bytes(r) +
+              target_bytes(y, numel(r->grid)) + sums_bytes(p.sums),
+          corr_flops(r));
+    return c->precision == PRECISION_bf16 ? queue<PRECISION_bf16>(r, p, g)
+                                          : queue<PRECISION_f16>(r, p, g);
+}

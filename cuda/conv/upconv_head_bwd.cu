@@ -1,0 +1,480 @@
+/* upconv_head_bwd.cu -- all gradients of an upconv of few results, as at the
+ * end of a generator, from one reading of x and dy:
+ *
+ *     dx[p, c] = sum_k dy[p, k] w[c, k]
+ *     dw[c, k] = sum_p x[p, c]  dy[p, k]
+ *
+ * k is (tap, result), at most 64 of them, and dy[p, k] the number of dy that
+ * position p of the operand sees there. A product whose columns are results
+ * would have one of 16 to do; here the taps are columns, and both products are
+ * dense.
+ *
+ * A block has up to 64 channels of one tensor and walks over a run of boxes of
+ * 128 positions. w stays in shared memory, a chain of dw in registers. The halo
+ * of dy and the x of the next box are under way (cp.async) while this one is
+ * multiplied:
+ *
+ *     columns   a row of 64 numbers of dy for each position, rounded once for
+ *               both products; db is summed of dy as it stands, each number
+ *               where its box has it
+ *     dx        a warp has 32 positions by 32 channels; it stores them and sums
+ *               what grad_sums.cuh says, x being at hand
+ *     dw        a warp has 16 channels by 32 columns; x goes through its lens
+ *               in registers
+ *
+ * Counted: 256 bytes of shared memory an mma for dx, 384 for dw. Bound by
+ * memory: narrow 4 B of the operand, two more where dx is added to, dy; and the
+ * parts of dw, which the last blocks add up (grid_reduce.cuh). */
+#include "cuda/conv/upconv_head_tile.cuh"
+
+namespace {
+
+/* dx of a warp: 32 positions, 32 channels. */
+template <Precision P>
+__device__ __forceinline__ void multiply_dx(const Exit &p, const Shared &s,
+                                            int m, int c,
+                                            float (&acc)[2][TILES][4])
+{
+    const int lane = (int)threadIdx.x % WARP;
+#pragma unroll 1
+    for (int k = 0; k * 16 < p.columns; k++) {
+        uint32_t a[2][4], b[TILES][2];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            ldmatrix_x4(a[i],
+                        s.columns + tile_place<LINES>(m + i * 16 + lane % 16,
+                                                      k * 2 + lane / 16));
+#pragma unroll
+        for (int j = 0; j < TILES; j += 2) {
+            uint32_t two[4];
+            ldmatrix_x4(two, s.w + tile_place<LINES>(c + j * 8 + lane % 8 +
+                                                         lane / 16 * 8,
+                                                     k * 2 + lane / 8 % 2));
+            b[j][0] = two[0], b[j][1] = two[1];
+            b[j + 1][0] = two[2], b[j + 1][1] = two[3];
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int j = 0; j < TILES; j++)
+                Number<P>::multiply(acc[i][j], a[i], b[j]);
+    }
+}
+
+/* Four lanes have four words each, those of number k of all to lane k. */
+__device__ __forceinline__ void turn_words(uint32_t (&v)[4])
+{
+    const int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+    for (int o = 1; o < 4; o *= 2) {
+        const bool up = lane & o;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (i & o) continue;
+            const uint32_t got =
+                __shfl_xor_sync(0xffffffffu, up ? v[i] : v[i + o], o);
+            v[i] = up ? got : v[i], v[i + o] = up ? v[i + o] : got;
+        }
+    }
+}
+
+/* Store dx of a warp; x: of the box, as it stands. Of what is in memory then a
+ * lane sums one of two neighbours, or what x weighs of it, in every second tile
+ * of columns. */
+template <Dtype D>
+__device__ __forceinline__ void store_dx(const Exit &p, const Slab &slab,
+                                         const Box &b, const unsigned char *x,
+                                         int m, int c,
+                                         const float (&acc)[2][TILES][4],
+                                         Shared *s)
+{
+    const int lane = (int)threadIdx.x % WARP;
+    const Side &side = slab.side;
+    int row[4];
+    uint32_t word[4][TILES] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++) row[i] = grid_row(p, b, m + lane / 4 + i * 8);
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+        const int mine = c + j * 8 + lane % 4 * 2;
+        const float4 *by = &s->close[mine];
+        float sum[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (row[i] < 0) continue;
+            const int64_t at = (int64_t)row[i] * side.channels + slab.c0 + mine;
+            float2 v = make_float2(acc[i / 2][j][i % 2 * 2],
+                                   acc[i / 2][j][i % 2 * 2 + 1]);
+            if (side.dx.type == F32) {
+                float *to = (float *)side.dx.data + at;
+                put(&to[0], v.x, side.dx.fresh);
+                put(&to[1], v.y, side.dx.fresh);
+                continue;
+            }
+            if (!side.dx.fresh) {
+                const float2 old = Stored<D>::apart(
+                    *(const uint32_t *)((const uint16_t *)side.dx.data + at));
+                v.x = old.x + v.x, v.y = old.y + v.y;
+            }
+            word[i][j] = Stored<D>::pair(v.x, v.y);
+            if (!side.close.runs) continue;
+            const int place =
+                tile_place<LINES>(m + lane / 4 + i * 8, mine / 8) +
+                mine % 8 * 2;
+            const float2 z =
+                side.close.x ? Stored<D>::apart(*(const uint32_t *)(x + place))
+                             : make_float2(0, 0);
+            v = Stored<D>::apart(word[i][j]);
+            close_one(by[0], z.x, v.x, &sum[0], &sum[2]);
+            close_one(by[1], z.y, v.y, &sum[1], &sum[3]);
+        }
+        if (!side.close.runs) continue;
+        const float all = warp_sum_four(sum, 4);
+        if (lane / 4 % 2 == j % 2) s->sums[j / 2][threadIdx.x] += (double)all;
+    }
+    if (side.dx.type == F32) return;
+    __syncwarp(); // lanes have read what others write
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        turn_words(word[i]);
+        if (row[i] < 0) continue;
+        const int64_t at = (int64_t)row[i] * side.channels + slab.c0 + c;
+        *(uint4 *)((uint16_t *)side.dx.data + at + lane % 4 * 8) =
+            make_uint4(word[i][0], word[i][1], word[i][2], word[i][3]);
+    }
+}
+
+/* Sum `which` of channel c of the slab, behind a barrier: the lane that has it
+ * in each of four warps, see store_dx. */
+__device__ __forceinline__ double closing_sum(const Shared &s, int which, int c)
+{
+    const int tile = c % UNIT / 8;
+    const int at =
+        c / UNIT * 4 * WARP + which * 16 + c % 2 * 8 + tile % 2 * 4 + c % 8 / 2;
+    double all = 0;
+    for (int w = 0; w < 4; w++) all += s.sums[tile / 2][at + w * WARP];
+    return all;
+}
+
+/* dw of a warp: 16 channels, `c` the first, by four tiles of columns from line
+ * `line` on. */
+template <Precision P>
+__device__ __forceinline__ void multiply_dw(const Shared &s,
+                                            const unsigned char *x,
+                                            const Sight &sight, int c, int line,
+                                            float (&acc)[TILES][4])
+{
+    constexpr Dtype D = NARROW_TYPE<P>;
+    const int lane = (int)threadIdx.x % WARP;
+    float2 by[2] = {}; // of the channels that a lane has
+    for (int i = 0; i < 2 && sight.table; i++)
+        by[i] = s.lens[c + lane / 4 + i * 8];
+#pragma unroll 2
+    for (int m = 0; m < PLACES; m += 16) {
+        uint32_t a[4];
+        ldmatrix_x4_trans(a, x + tile_place<LINES>(m + lane % 8 + lane / 16 * 8,
+                                                   c / 8 + lane / 8 % 2));
+        if (sight.table)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float2 v = Stored<D>::apart(a[i]);
+                a[i] = Stored<D>::pair(seen_one<D>(sight.then, by[i % 2], v.x),
+                                       seen_one<D>(sight.then, by[i % 2], v.y));
+            }
+#pragma unroll
+        for (int j = 0; j < TILES; j += 2) {
+            uint32_t b[4];
+            ldmatrix_x4_trans(
+                b, s.columns +
+                       tile_place<LINES>(m + lane % 16, line + j + lane / 16));
+            Number<P>::multiply(acc[j], a, {b[0], b[1]});
+            Number<P>::multiply(acc[j + 1], a, {b[2], b[3]});
+        }
+    }
+}
+
+/* The block has left its parts of dw and db: the last one adds up those of its
+ * channels, the first slab's also db. */
+static __device__ __attribute__((noinline)) void fold_ends(const Exit &p)
+{
+    const Slab slab = slab_of(p);
+    const int64_t size = (int64_t)p.channels * p.columns;
+    const int64_t mine = (int64_t)(slab.side.from + slab.c0) * p.columns;
+    const int items = p.dw ? slab.width * p.columns : 0;
+    const bool bias = p.db && blockIdx.y == 0;
+    if (!items && !bias) return;
+    auto add = [&](int first, int step, int count, bool all) {
+        const int t = (int)threadIdx.x;
+        float *parts = p.parts + first * size + mine;
+        for (int i = t * 4; i < items; i += THREADS * 4) {
+            double sum[4];
+            fold_four(parts + i, step * size, count, sum);
+            float *to = all ? p.dw + mine + i : parts + i;
+            for (int j = 0; j < 4; j++)
+                put(&to[j], (float)sum[j], !all || p.fresh_dw);
+        }
+        if (!bias || t >= p.results) return;
+        double *at = p.db_parts + first * p.results + t;
+        const double sum = fold_one(at, step * p.results, count);
+        if (all)
+            put(&p.db[t], (float)sum, p.fresh_db);
+        else
+            *at = sum;
+    };
+    fold(p.fold, (int)blockIdx.x, p.words + (int)blockIdx.y * p.fold.words,
+         add);
+}
+
+template <Precision P>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    exit_kernel(const __grid_constant__ Exit p)
+{
+    constexpr Dtype D = NARROW_TYPE<P>;
+    DYN_SMEM(unsigned char, bytes);
+    Shared &s = *(Shared *)bytes;
+    const int t = (int)threadIdx.x, warp = t / WARP, lane = t % WARP;
+    const Slab slab = slab_of(p);
+    const Side &side = slab.side;
+    const int first = (int)blockIdx.x * p.run;
+    const int count = p.run < p.count - first ? p.run : p.count - first;
+    fill(p, slab, box_at(p, first), &s.stage[0]);
+    cp_async_commit();
+    set_up<D>(p, slab, &s);
+
+    const int m = warp % 4 * QUARTER, part = warp / 4 * UNIT; // of dx
+    const int c = warp % 4 * 16, line = warp / 4 * TILES;     // of dw
+    float acc[TILES][4] = {};
+    for (int i = 0; i < count; i++) {
+        const Box b = box_at(p, first + i);
+        const Stage &now = s.stage[i % 2];
+        cp_async_wait<0>();
+        __syncthreads(); // and the box before has been used
+        if (i + 1 < count)
+            fill(p, slab, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
+        cp_async_commit();
+        fill_columns<D>(p, b, now.dy, &s);
+        if (p.db && blockIdx.y == 0) sum_slopes(p, b, now.dy, &s);
+        __syncthreads();
+        if (side.dx.data && part < slab.width) {
+            float dx[2][TILES][4] = {};
+            multiply_dx<P>(p, s, m, part, dx);
+            store_dx<D>(p, slab, b, now.x, m, part, dx, &s);
+        }
+        if (!p.dw) continue;
+        __syncwarp(); // to store is for some lanes, to multiply for all
+        multiply_dw<P>(s, now.x, side.sight, c, line, acc);
+        if ((i + 1) % (CHAIN / PLACES) && i + 1 < count) continue;
+#pragma unroll
+        for (int k = 0; k < TILES * 4; k++)
+            s.dw[k][t] += acc[k / 4][k % 4], acc[k / 4][k % 4] = 0;
+    }
+
+    // d[i] of mma is row lane / 4 + i / 2 * 8, column lane % 4 * 2 + i % 2
+#pragma unroll
+    for (int k = 0; k < TILES * 4; k++) {
+        const int a = c + lane / 4 + k % 4 / 2 * 8;
+        const int column = (line + k / 4) * 8 + lane % 4 * 2 + k % 2;
+        if (p.dw && a < slab.width && column < p.columns)
+            p.parts[((int64_t)blockIdx.x * p.channels + side.from + slab.c0 +
+                     a) *
+                        p.columns +
+                    column] = s.dw[k][t];
+    }
+    __syncthreads(); // the sums of all boxes are there
+    if (p.db && blockIdx.y == 0 && t < p.results) {
+        double all = 0;
+        for (int i = 0; i < WARPS; i++) all += s.db[t][i];
+        p.db_parts[(int)blockIdx.x * p.results + t] = all;
+    }
+    if (p.sums.parts) {
+        const int which = t / SLAB, at = t % SLAB;
+        if (which < 2 && at < slab.width)
+            p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.channels +
+                         side.from + slab.c0 + at] = closing_sum(s, which, at);
+        sums_end(p.sums, (int)blockIdx.x, (int)blockIdx.y, side.from + slab.c0,
+                 slab.width, s.sums[0]);
+    }
+    fold_ends(p);
+}
+
+// -- launching ---------------------------------------------------------------
+
+/* Taps by results. */
+int columns_of(const Corr *r)
+{
+    const Window *g = &r->win;
+    return g->k[0] * g->k[1] * g->k[2] * r->a;
+}
+
+/* log2 of a box along each axis. */
+void box_of(Dims grid, int (&bits)[3])
+{
+    bits[0] = grid.d > 1 ? 2 : 0;
+    bits[1] = grid.d > 1 ? 2 : grid.h > 1 ? 3 : 0;
+    bits[2] = PLACE_BITS - bits[0] - bits[1];
+}
+
+Span span_of(const Corr *r, int i, int bits)
+{
+    const Window *g = &r->win;
+    const int count = (&r->grid.d)[i], box = 1 << bits;
+    return {count,
+            (&r->image.d)[i],
+            g->s[i],
+            g->lo[i],
+            bits,
+            (box - 1) * g->s[i] + (g->k[i] - 1) * g->dil[i] + 1,
+            divisor(ceil_div(count, box))};
+}
+
+int64_t boxes_of(const Corr *r)
+{
+    int bits[3];
+    box_of(r->grid, bits);
+    int64_t count = r->grid.n;
+    for (int i = 0; i < 3; i++)
+        count *= ceil_div((&r->grid.d)[i], 1 << bits[i]);
+    return count;
+}
+
+int slabs_of(const Corr *r, int from)
+{
+    return (int)(ceil_div(from, SLAB) + ceil_div(r->b - from, SLAB));
+}
+
+/* Boxes of a block. */
+int run_of(const Corr *r, int from)
+{
+    const int64_t blocks = FILL / slabs_of(r, from);
+    return (int)least(most(ceil_div(boxes_of(r), blocks), MIN_RUN), MAX_RUN);
+}
+
+size_t dw_bytes(const Corr *r, int from)
+{
+    return (size_t)(exit_parts(r, from) * corr_weights_size(r)) * sizeof(float);
+}
+
+/* Extents, and where things are in a halo. */
+void set_halo(const Corr *r, Exit *p)
+{
+    const Window *g = &r->win;
+    int bits[3];
+    box_of(r->grid, bits);
+    Span *s = p->axis;
+    for (int i = 0; i < 3; i++) s[i] = span_of(r, i, bits[i]);
+    p->pitch = s[2].reach * r->a;
+    const int pieces = (int)ceil_div(p->pitch, WARP);
+    p->units = s[0].reach * s[1].reach * pieces;
+    p->every = divisor(r->a), p->high = divisor(s[1].reach);
+    p->pieces = divisor(pieces);
+    for (int k = 0; k < COLUMNS; k++) {
+        const int tap = k / r->a, w = tap % g->k[2];
+        const int h = tap / g->k[2] % g->k[1], d = tap / g->k[2] / g->k[1];
+        const int line =
+            d * g->dil[0] * s[1].reach + h * g->dil[1]; // of the halo
+        const int at = line * p->pitch + w * g->dil[2] * r->a + k % r->a;
+        p->tap[k / 2] |= (uint32_t)(k < p->columns ? at : NO_TAP) << k % 2 * 16;
+    }
+}
+
+Side side_of(const Operand &x, const Target &dx, const Closing &close, int from,
+             int channels, int slabs)
+{
+    return {x.data, x.sight, dx, close, from, channels, slabs};
+}
+
+template <Precision P> bool queue(const Corr *r, const Exit &p, dim3 blocks)
+{
+    if (!gpu_allows(exit_kernel<P>, sizeof(Shared))) return false;
+    LAUNCH(exit_kernel<P>, blocks, THREADS, sizeof(Shared),
+           gpu_stream(r->c->dev), p);
+    return gpu_launched("few results of an upconv, back");
+}
+
+} // namespace
+
+// a lazy call is for those who measure what they store
+bool exit_few(const Corr *r, int from)
+{
+    return call_op(r->c) == OP_upconv && !r->c->lazy &&
+           precision_copy(r->c->precision) != F32 && r->win.groups == 1 &&
+           r->a <= RESULTS && r->b <= EXIT_CHANNELS && r->b % UNIT == 0 &&
+           from % UNIT == 0 && columns_of(r) <= COLUMNS;
+}
+
+// a window shorter than its stride, or a result longer than what the grid
+// reaches, has results that no position sees: db would miss them
+bool exit_takes(const Corr *r, int from)
+{
+    const Window *g = &r->win;
+    int bits[3];
+    int64_t halo = r->a;
+    bool all = true;
+    box_of(r->grid, bits);
+    for (int i = 0; i < 3; i++) {
+        // a window that is too long for a halo may be too long for an int
+        const int64_t span = (int64_t)(g->k[i] - 1) * g->dil[i] + 1;
+        const int64_t box = ((int64_t)1 << bits[i]) - 1;
+        all = all && g->hi[i] >= 0 && span >= g->s[i] && span <= HALO_MOST &&
+              g->s[i] <= HALO_MOST && g->lo[i] <= HALO_MOST;
+        halo *= least(span + box * g->s[i], HALO_MOST + 1);
+        halo = least(halo, HALO_MOST + 1);
+    }
+    return all && halo <= HALO_MOST && exit_few(r, from);
+}
+
+int exit_parts(const Corr *r, int from)
+{
+    return (int)ceil_div(boxes_of(r), run_of(r, from));
+}
+
+size_t exit_bytes(const Corr *r, int from)
+{
+    return dw_bytes(r, from) +
+           (size_t)exit_parts(r, from) * (size_t)r->a * sizeof(double);
+}
+
+bool exit_back(const Corr *r, const Source &x, const void *w, const Result &dx,
+               float *dw, float *db, void *parts)
+{
+    const Call *c = r->c;
+    const int count = exit_parts(r, x.from), border = x.from ? x.from : r->b;
+    if (!countable(c, rows(r->image)) || !countable(c, rows(r->grid)))
+        return false;
+    Exit p = {};
+    p.dy = (const float *)c->dy->data, p.w = w;
+    const int slabs = (int)ceil_div(border, SLAB);
+    p.side[0] = side_of(x.own, dx.own, dx.sums.close, 0, border, 0);
+    p.side[1] = side_of(x.beside, dx.beside, dx.sums.beside, border,
+                        r->b - border, slabs);
+    p.channels = r->b, p.results = r->a, p.columns = columns_of(r);
+    set_halo(r, &p);
+    p.sums = dx.sums, p.parts = (float *)parts;
+    p.db_parts = (double *)((char *)parts + dw_bytes(r, x.from));
+    p.dw = dw, p.fresh_dw = is_fresh(c, 1);
+    p.db = db, p.fresh_db = is_fresh(c, 2);
+    const dim3 blocks((unsigned)count, (unsigned)slabs_of(r, x.from));
+    // both are folded alike; their words stand one behind the other
+    p.fold = p.sums.fold = fold_of(count, 2 * blocks.y);
+    p.sums.words = gpu_words(c->dev, 2 * blocks.y * p.fold.words);
+    p.words = p.sums.words + blocks.y * p.fold.words;
+    p.count = (int)boxes_of(r), p.run = run_of(r, x.from);
+    const double flops = corr_flops(r), all = (double)rows(r->grid);
+    // each slab looks at dy
+    double bytes = (double)moved(c->dy) * blocks.y + sums_bytes(p.sums) +
+                   moved(c->dx[1]) +
+                   2.0 * (double)fold_moves(p.fold) *
+                       ((dw ? (double)moved(c->dx[1]) : 0) +
+                        (db ? r->a * sizeof(double) : 0));
+    if (dw && !p.fresh_dw) bytes += moved(c->dx[1]);
+    bool data = false;
+    for (const Side &s : p.side) {
+        const int64_t numbers = (int64_t)all * s.channels;
+        if (dw || (s.close.runs && s.close.x)) bytes += corr_bytes(r, numbers);
+        if (s.dx.data) data = true, bytes += target_bytes(s.dx, numbers);
+    }
+    if (data) bytes += corr_bytes(r, corr_weights_size(r));
+    moves(bytes, (data ? flops : 0) + (dw ? flops : 0));
+    return c->precision == PRECISION_bf16 ? queue<PRECISION_bf16>(r, p, blocks)
+                                          : queue<PRECISION_f16>(r, p, blocks);
+}

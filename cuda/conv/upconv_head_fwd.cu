@@ -1,0 +1,359 @@
+/* upconv_head_fwd.cu -- an upconv of few results, forward: each tap's product
+ * first, then their sums.
+ *
+ *     z[p, k]  = sum_c x[p, c] w[c, k]
+ *     y[q]     = sum_k z[p, k],  p the position that sees q by tap k
+ *
+ * A product of which results are columns has one of 16 to do, and reads x for
+ * each tap of each class of positions. Here the columns are taps, and x is read
+ * once but for the borders of tiles.
+ *
+ * A block has a tile of 128 positions of a plane and walks over a run of planes
+ * (of an operand of two axes: one). w stays in shared memory; channels come in
+ * chunks of 32 of one tensor, the next on its way (cp.async), and are taken
+ * through their lens by who copied them. z of a plane lies in shared memory,
+ * and what it adds to results in a ring of as many planes as a window has: a
+ * thread has the same results of each, in the order of the planes. A result is
+ * stored by the tile that has the last position which sees it; before its first
+ * own ones a tile has as many positions more as see the same result.
+ *
+ * Bound by memory: narrow 2 B of x, y. A plane of 4x4x4 taps of stride 2 has
+ * 1.22 positions for each of its own. */
+#include "cuda/conv/igemm_tile_load.cuh"
+#include "cuda/conv/upconv_head.cuh"
+
+namespace {
+
+enum {
+    COLUMNS = EXIT_COLUMNS,
+    LINES = 8,    // of 16 bytes in a row of w
+    PLACES = 128, // of a tile
+    PLACE_BITS = 7,
+    THREADS = 256,
+    WARPS = THREADS / WARP,
+    BLOCKS = 2,                      // a multiprocessor, as of H100
+    FILL = 512,                      // blocks that fill any GPU of today
+    MIN_RUN = 8,                     // planes worth those before them
+    PITCH = COLUMNS + 8,             // floats a row of z
+    RING = 2560,                     // results of all planes of a ring
+    ROW_STEP = THREADS / TILE_LINES, // rows that the block copies at a time
+    TILES = 4,                       // of 8 columns of an mma
+};
+
+struct Front {
+    Operand x, beside;
+    const void *w;
+    const float *bias; // or NULL
+    float *y;
+    int border, channels; // before those of beside; of both
+    int results, columns;
+    Dims grid, image; // extents; c: nothing
+    int k[3], step[3], lo[3];
+    int own[3], back[3]; // positions of a tile, and those before them
+    int bits;            // log2 of a tile's last axis
+    Divisor tiles[3], stride[2], line; // line: results of a tile's
+    int high, ring;                    // lines of results; planes of a ring
+};
+
+struct Shared {
+    unsigned char w[EXIT_CHANNELS * LINES * TILE_LINE];
+    unsigned char x[2][PLACES * TILE_ROW];
+    float z[PLACES * PITCH];
+    float ring[RING];
+    float2 lens[EXIT_CHANNELS];
+};
+static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
+
+/* A tile: its sample and first position, which may be outside. */
+struct Tile {
+    int n, at[3];
+};
+
+__device__ __forceinline__ Tile tile_of(const Front &p)
+{
+    uint32_t rest = blockIdx.x;
+    Tile t;
+#pragma unroll
+    for (int a = 2; a >= 0; a--)
+        t.at[a] = (int)split(&rest, p.tiles[a]) * p.own[a] - p.back[a];
+    t.n = (int)rest;
+    return t;
+}
+
+/* The row of the operand that position m of a plane is, or -1. */
+__device__ __forceinline__ int tile_row(const Front &p, const Tile &t,
+                                        int plane, int m)
+{
+    const int d = t.at[0] + plane, h = t.at[1] + (m >> p.bits);
+    const int w = t.at[2] + (m & ((1 << p.bits) - 1));
+    const bool inside = d >= 0 && d < p.grid.d && h >= 0 && h < p.grid.h &&
+                        w >= 0 && w < p.grid.w;
+    return inside ? ((t.n * p.grid.d + d) * p.grid.h + h) * p.grid.w + w : -1;
+}
+
+/* Issue the copies of 32 channels of a plane; a thread has one line of each of
+ * its rows. */
+__device__ __forceinline__ void fill(const Front &p, const Tile &t, int plane,
+                                     int c, unsigned char *to)
+{
+    const int line = (int)threadIdx.x % TILE_LINES;
+#pragma unroll
+    for (int m = (int)threadIdx.x / TILE_LINES; m < PLACES; m += ROW_STEP) {
+        const int row = tile_row(p, t, plane, m);
+        cp_async16(to + tile_place<TILE_LINES>(m, line),
+                   beside_at<uint16_t>(p.x.data, p.beside.data, p.border,
+                                       p.channels, row < 0 ? 0 : row,
+                                       c + line * 8),
+                   row >= 0);
+    }
+}
+
+/* The lines that this thread copied, as their lens shows them; zeros where a
+ * position is outside. */
+template <Dtype D>
+__device__ __forceinline__ void see(const Front &p, const Tile &t, int plane,
+                                    const Then &then, const float2 *lens,
+                                    unsigned char *x)
+{
+    const int line = (int)threadIdx.x % TILE_LINES;
+#pragma unroll 1
+    for (int m = (int)threadIdx.x / TILE_LINES; m < PLACES; m += ROW_STEP) {
+        if (tile_row(p, t, plane, m) < 0) continue;
+        uint4 *at = (uint4 *)(x + tile_place<TILE_LINES>(m, line));
+        uint4 all = *at;
+        uint32_t *v = &all.x;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 *by = &lens[line * 8 + i * 2];
+            const float2 one = Stored<D>::apart(v[i]);
+            v[i] = Stored<D>::pair(seen_one<D>(then, by[0], one.x),
+                                   seen_one<D>(then, by[1], one.y));
+        }
+        *at = all;
+    }
+}
+
+/* z of a warp, 32 positions by 32 columns, and 32 channels more. */
+template <Precision P>
+__device__ __forceinline__ void multiply(const unsigned char *x,
+                                         const unsigned char *w, int m,
+                                         int line, float (&acc)[2][TILES][4])
+{
+    const int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        uint32_t a[2][4];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            ldmatrix_x4(a[i], x + tile_place<TILE_LINES>(m + i * 16 + lane % 16,
+                                                         k * 2 + lane / 16));
+#pragma unroll
+        for (int j = 0; j < TILES; j += 2) {
+            uint32_t b[4];
+            ldmatrix_x4_trans(b, w + tile_place<LINES>(k * 16 + lane % 16,
+                                                       line + j + lane / 16));
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                Number<P>::multiply(acc[i][j], a[i], {b[0], b[1]});
+                Number<P>::multiply(acc[i][j + 1], a[i], {b[2], b[3]});
+            }
+        }
+    }
+}
+
+/* d[i] of mma is row lane / 4 + i / 2 * 8, column lane % 4 * 2 + i % 2. */
+__device__ __forceinline__ void put_z(const float (&acc)[2][TILES][4], int m,
+                                      int line, float *z)
+{
+    const int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < 2 * TILES * 2; i++) {
+        const int tile = i / 4, j = i / 2 % 2 + tile % 2 * 2, half = i % 2;
+        const int row = m + tile / 2 * 16 + half * 8 + lane / 4;
+        *(float2 *)&z[row * PITCH + (line + j) * 8 + lane % 4 * 2] =
+            make_float2(acc[tile / 2][j][half * 2],
+                        acc[tile / 2][j][half * 2 + 1]);
+    }
+}
+
+/* What a plane adds to results, and those that it was the last to add to. Along
+ * an axis result i of a tile, counted from its first position on, is seen by
+ * position i / stride through tap i % stride, and so on. */
+__device__ __forceinline__ void add_plane(const Front &p, const Tile &t,
+                                          int plane, Shared *s)
+{
+    const int outputs = p.high * (int)p.line.by;
+    const int slot = plane * p.step[0] % p.ring;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < outputs; i += THREADS) {
+        uint32_t high = (uint32_t)i;
+        const int e = (int)split(&high, p.line);
+        const int r = e % p.results;
+        const int h = (int)high + p.back[1] * p.step[1];
+        const int w = e / p.results + p.back[2] * p.step[2];
+        uint32_t ph = (uint32_t)h, pw = (uint32_t)w;
+        const int kh0 = (int)split(&ph, p.stride[0]);
+        const int kw0 = (int)split(&pw, p.stride[1]);
+        for (int kd = 0; kd < p.k[0]; kd++) {
+            float sum = 0;
+            int line = (int)ph << p.bits;
+            for (int kh = kh0; kh < p.k[1]; kh += p.step[1]) {
+                const int tap = (kd * p.k[1] + kh) * p.k[2];
+                const float *z = s->z + (line + (int)pw) * PITCH + r;
+                for (int kw = kw0; kw < p.k[2]; kw += p.step[2]) {
+                    sum += z[(tap + kw) * p.results];
+                    z -= PITCH;
+                }
+                line -= 1 << p.bits;
+            }
+            const int to = slot + kd < p.ring ? slot + kd : slot + kd - p.ring;
+            s->ring[to * outputs + i] += sum;
+        }
+        const int64_t qh = (int64_t)t.at[1] * p.step[1] + h - p.lo[1];
+        const int64_t qw = (int64_t)t.at[2] * p.step[2] + w - p.lo[2];
+        for (int j = 0; j < p.step[0]; j++) {
+            const int from = slot + j < p.ring ? slot + j : slot + j - p.ring;
+            const int64_t qd =
+                (int64_t)(t.at[0] + plane) * p.step[0] + j - p.lo[0];
+            float *at = &s->ring[from * outputs + i];
+            if (plane >= p.back[0] && qd >= 0 && qd < p.image.d && qh >= 0 &&
+                qh < p.image.h && qw >= 0 && qw < p.image.w)
+                p.y[(((t.n * p.image.d + qd) * p.image.h + qh) * p.image.w +
+                     qw) *
+                        p.results +
+                    r] = *at + (p.bias ? p.bias[r] : 0);
+            *at = 0; // for the plane that takes its place
+        }
+    }
+}
+
+/* What stays in shared memory. */
+__device__ __forceinline__ void set_up(const Front &p, Shared *s)
+{
+    const int t = (int)threadIdx.x;
+    for (int i = t; i < p.channels * COLUMNS; i += THREADS) {
+        const int c = i / COLUMNS, k = i % COLUMNS;
+        *(uint16_t *)(s->w + tile_place<LINES>(c, k / 8) + k % 8 * 2) =
+            k < p.columns ? ((const uint16_t *)p.w)[c * p.columns + k]
+                          : (uint16_t)0;
+    }
+    for (int i = t; i < p.ring * p.high * (int)p.line.by; i += THREADS)
+        s->ring[i] = 0;
+    for (int c = t; c < p.channels; c += THREADS) {
+        const bool far = c >= p.border;
+        const Sight &sight = far ? p.beside.sight : p.x.sight;
+        if (sight.table) s->lens[c] = sight.table[far ? c - p.border : c];
+    }
+}
+
+template <Precision P>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    exit_forward_kernel(const __grid_constant__ Front p)
+{
+    constexpr Dtype D = NARROW_TYPE<P>;
+    DYN_SMEM(unsigned char, bytes);
+    Shared &s = *(Shared *)bytes;
+    const int warp = (int)threadIdx.x / WARP;
+    const int m = warp % 4 * 32, line = warp / 4 * TILES;
+    const Tile t = tile_of(p);
+    const int planes = p.own[0] + p.back[0];
+    fill(p, t, 0, 0, s.x[0]);
+    cp_async_commit();
+    set_up(p, &s);
+    __syncthreads(); // lenses are there
+    int buffer = 0;
+    for (int plane = 0; plane < planes; plane++) {
+        float acc[2][TILES][4] = {};
+        for (int c = 0; c < p.channels; c += TILE_CHUNK, buffer ^= 1) {
+            const Sight &sight = c < p.border ? p.x.sight : p.beside.sight;
+            cp_async_wait<0>();
+            if (sight.table)
+                see<D>(p, t, plane, sight.then, s.lens + c, s.x[buffer]);
+            __syncthreads(); // and the chunk before has been used
+            const bool more = c + TILE_CHUNK < p.channels;
+            if (more || plane + 1 < planes)
+                fill(p, t, more ? plane : plane + 1, more ? c + TILE_CHUNK : 0,
+                     s.x[buffer ^ 1]);
+            cp_async_commit();
+            multiply<P>(s.x[buffer], s.w + c * LINES * TILE_LINE, m, line, acc);
+        }
+        put_z(acc, m, line, s.z);
+        __syncthreads();
+        add_plane(p, t, plane, &s);
+    }
+}
+
+// -- launching ---------------------------------------------------------------
+
+/* Positions along an axis that see one result, but for the last. */
+int back_of(const Corr *r, int i)
+{
+    return (int)ceil_div(r->win.k[i], r->win.s[i]) - 1;
+}
+
+/* All but operands. False: it is no such call. */
+bool front_of(const Corr *r, Front *p)
+{
+    const Window *g = &r->win;
+    *p = {};
+    p->channels = p->border = r->b, p->results = r->a;
+    p->columns = g->k[0] * g->k[1] * g->k[2] * r->a;
+    p->grid = r->grid, p->image = r->image;
+    p->bits = r->grid.h > 1 ? PLACE_BITS - 3 : PLACE_BITS;
+    const int tile[3] = {1, PLACES >> p->bits, 1 << p->bits};
+    int64_t count[3];
+    for (int i = 0; i < 3; i++) {
+        p->k[i] = g->k[i], p->step[i] = g->s[i], p->lo[i] = g->lo[i];
+        p->back[i] = back_of(r, i), p->own[i] = tile[i] - p->back[i];
+        if (g->dil[i] != 1 || (i && p->own[i] <= p->back[i])) return false;
+        // all that results are counted from, and positions
+        count[i] = ceil_div((int64_t)(&r->image.d)[i] + g->lo[i], g->s[i]);
+        if (i) count[i] = ceil_div(count[i], p->own[i]);
+    }
+    const int64_t tiles = r->grid.n * count[1] * count[2];
+    const int64_t run = ceil_div(count[0], ceil_div(FILL, tiles));
+    p->own[0] = (int)least(most(run, MIN_RUN), count[0]);
+    count[0] = ceil_div(count[0], p->own[0]);
+    for (int i = 0; i < 3; i++) p->tiles[i] = divisor(count[i]);
+    p->stride[0] = divisor(g->s[1]), p->stride[1] = divisor(g->s[2]);
+    const int64_t high = (int64_t)p->own[1] * g->s[1];
+    const int64_t wide = (int64_t)p->own[2] * g->s[2] * r->a;
+    p->ring = (int)most(g->k[0], g->s[0]);
+    if (high > RING || wide > RING || p->ring * high * wide > RING)
+        return false;
+    p->high = (int)high, p->line = divisor(wide);
+    return countable(r->c, tiles * count[0]);
+}
+
+template <Precision P>
+bool queue(const Corr *r, const Front &p, unsigned blocks)
+{
+    if (!gpu_allows(exit_forward_kernel<P>, sizeof(Shared))) return false;
+    LAUNCH(exit_forward_kernel<P>, blocks, THREADS, sizeof(Shared),
+           gpu_stream(r->c->dev), p);
+    return gpu_launched("few results of an upconv");
+}
+
+} // namespace
+
+bool exit_makes(const Corr *r, int from)
+{
+    Front p;
+    return exit_few(r, from) && front_of(r, &p);
+}
+
+bool exit_forward(const Corr *r, const Source &x, const void *w,
+                  const float *bias, float *y)
+{
+    Front p;
+    if (!countable(r->c, rows(r->grid)) || !front_of(r, &p)) return false;
+    p.x = x.own, p.beside = x.beside, p.w = w, p.bias = bias, p.y = y;
+    if (x.from) p.border = x.from;
+    const unsigned blocks =
+        (unsigned)r->grid.n * p.tiles[0].by * p.tiles[1].by * p.tiles[2].by;
+    moves(corr_bytes(r, numel(r->grid) + corr_weights_size(r)) + moved(r->c->y),
+          corr_flops(r));
+    return r->c->precision == PRECISION_bf16
+               ? queue<PRECISION_bf16>(r, p, blocks)
+               : queue<PRECISION_f16>(r, p, blocks);
+}

@@ -1,0 +1,281 @@
+/* upconv_head_tile.cuh -- what a block of upconv_head_bwd.cu has of an operand
+ * and of dy: slabs of channels, boxes of positions, halos around them, and the
+ * columns that are made of these. */
+#ifndef SEG_CUDA_CONV_UPCONV_HEAD_TILE_H
+#define SEG_CUDA_CONV_UPCONV_HEAD_TILE_H
+#include "cuda/conv/igemm_tile_load.cuh"
+#include "cuda/conv/upconv_head.cuh"
+
+namespace {
+
+enum {
+    SLAB = 64, // channels of a block, at most
+    COLUMNS = EXIT_COLUMNS,
+    LINES = 8, // of 16 bytes in a row of either
+    ROW = LINES * TILE_LINE,
+    PLACES = 128, // of a box
+    PLACE_BITS = 7,
+    THREADS = 256,
+    WARPS = THREADS / WARP,
+    BLOCKS = 2,       // a multiprocessor that has the room, of H100: 128
+                      // registers a thread
+    FILL = 256,       // blocks that fill any GPU of today
+    MIN_RUN = 8,      // boxes worth a part of dw
+    HALO_MOST = 2560, // numbers of dy that a box sees
+    RESULTS = EXIT_RESULTS,
+    UNIT = TILE_CHUNK,                // they divide by it: those of a warp
+    MAX_RUN = CHAIN * CHAIN / PLACES, // a second sum is a chain, too
+    ROW_STEP = THREADS / LINES,       // rows that the block handles at a time
+    QUARTER = PLACES / 4,             // positions of a warp, for dx
+    TILES = 4,                        // of 8 columns of an mma
+    NO_TAP = 0xffff,
+};
+static_assert(ROW == SLAB * 2 && SLAB == COLUMNS, "rows of x, w and columns");
+static_assert(WARPS * 16 * TILES * 8 == SLAB * COLUMNS, "warps of dw");
+
+/* One axis: positions of the grid, which is the operand, and of the image. */
+struct Span {
+    int count, size; // of the grid; of the image
+    int step, lo;    // position p sees the image from p step - lo on
+    int bits, reach; // log2 of a box; positions of its halo
+    Divisor boxes;
+};
+
+/* Channels of the operand that are of one tensor. */
+struct Side {
+    const void *x;
+    Sight sight;
+    Target dx;
+    Closing close;
+    int from, channels; // its first in the operand; of a row
+    int slabs;          // before those of the other
+};
+
+struct Exit {
+    const float *dy;
+    const void *w;
+    Side side[2];
+    int channels, results, columns;
+    Span axis[3];
+    Divisor every, high, pieces; // results; lines of a halo, WARP of a line
+    int pitch, units;            // numbers of a line; pieces of a halo
+    uint32_t tap[COLUMNS / 2];   // where two columns are, of a halo
+    Sums sums;                   // of dx, a part a block
+    float *dw, *db;              // NULL: not wanted
+    float *parts;                // [block] of dw
+    double *db_parts;            // [block] of db
+    bool fresh_dw, fresh_db;
+    Fold fold; // of those
+    unsigned *words;
+    int count, run; // boxes; of a block
+};
+
+/* What a box needs of memory, x as it stands. */
+struct Stage {
+    unsigned char x[PLACES * ROW];
+    float dy[HALO_MOST];
+};
+
+struct Shared {
+    unsigned char w[SLAB * ROW], columns[PLACES * ROW];
+    Stage stage[2];
+    uint32_t tap[COLUMNS / 2];
+    float4 close[SLAB];
+    float2 lens[SLAB];
+    double sums[2][THREADS], db[RESULTS][WARPS];
+    float dw[TILES * 4][THREADS]; // sums of a thread that are no chain now
+};
+static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
+
+/* Channels of a block: of which tensor, the first of it, how many. */
+struct Slab {
+    const Side &side;
+    int c0, width;
+    bool looks; // is x wanted?
+};
+
+__device__ __forceinline__ Slab slab_of(const Exit &p)
+{
+    const Side &side = p.side[(int)blockIdx.y >= p.side[1].slabs];
+    const int c0 = ((int)blockIdx.y - side.slabs) * SLAB;
+    return {side, c0, min((int)SLAB, side.channels - c0),
+            p.dw || (side.close.runs && side.close.x)};
+}
+
+/* A box: its sample and first position. */
+struct Box {
+    int n, at[3];
+};
+
+__device__ __forceinline__ Box box_at(const Exit &p, int i)
+{
+    uint32_t rest = (uint32_t)i;
+    Box b;
+#pragma unroll
+    for (int a = 2; a >= 0; a--)
+        b.at[a] = (int)split(&rest, p.axis[a].boxes) << p.axis[a].bits;
+    b.n = (int)rest;
+    return b;
+}
+
+/* Position m of a box along each axis. */
+__device__ __forceinline__ void place_in(const Exit &p, int m, int (&j)[3])
+{
+#pragma unroll
+    for (int a = 2; a >= 0; a--) {
+        j[a] = m & ((1 << p.axis[a].bits) - 1);
+        m >>= p.axis[a].bits;
+    }
+}
+
+/* Its row of the operand, or -1. */
+__device__ __forceinline__ int grid_row(const Exit &p, const Box &b, int m)
+{
+    int j[3], row = b.n;
+    bool inside = true;
+    place_in(p, m, j);
+#pragma unroll
+    for (int a = 0; a < 3; a++) {
+        j[a] += b.at[a];
+        inside = inside && j[a] < p.axis[a].count;
+        row = row * p.axis[a].count + j[a];
+    }
+    return inside ? row : -1;
+}
+
+/* What a warp has of a halo: up to 32 neighbours of a line. */
+struct Piece {
+    int d, h, line, e; // line: of all; e: number of it that a lane has
+};
+
+__device__ __forceinline__ Piece piece_at(const Exit &p, int unit)
+{
+    uint32_t rest = (uint32_t)unit;
+    Piece s;
+    s.e = (int)(split(&rest, p.pieces) * WARP + threadIdx.x % WARP);
+    s.line = (int)rest;
+    s.h = (int)split(&rest, p.high);
+    s.d = (int)rest;
+    return s;
+}
+
+/* Issue the copies of a box. */
+__device__ __forceinline__ void fill(const Exit &p, const Slab &slab,
+                                     const Box &b, Stage *to)
+{
+    const int t = (int)threadIdx.x, line = t % LINES;
+#pragma unroll 1
+    for (int m = t / LINES; m < PLACES && slab.looks; m += ROW_STEP) {
+        const int row = grid_row(p, b, m), c = line * 8;
+        const bool there = row >= 0 && c < slab.width;
+        const int64_t at = (int64_t)(there ? row : 0) * slab.side.channels +
+                           slab.c0 + (there ? c : 0);
+        cp_async16(to->x + tile_place<LINES>(m, line),
+                   (const uint16_t *)slab.side.x + at, there);
+    }
+    const Span *s = p.axis;
+    int from[3];
+#pragma unroll
+    for (int a = 0; a < 3; a++) from[a] = b.at[a] * s[a].step - s[a].lo;
+#pragma unroll 1
+    for (int u = t / WARP; u < p.units; u += WARPS) {
+        const Piece k = piece_at(p, u);
+        const int d = from[0] + k.d, h = from[1] + k.h;
+        const int w = from[2] * p.results + k.e, wide = s[2].size * p.results;
+        const bool there = d >= 0 && d < s[0].size && h >= 0 && h < s[1].size &&
+                           w >= 0 && w < wide;
+        const int64_t row = ((int64_t)b.n * s[0].size + d) * s[1].size + h;
+        if (k.e < p.pitch)
+            cp_async4(&to->dy[k.line * p.pitch + k.e],
+                      p.dy + (there ? row * wide + w : 0), there);
+    }
+}
+
+/* Each number of dy that is the box's own, which of all boxes are all of them
+ * once: those before the halo of the next, and of the last all. */
+__device__ __forceinline__ void sum_slopes(const Exit &p, const Box &b,
+                                           const float *halo, Shared *s)
+{
+    int own[3];
+#pragma unroll
+    for (int a = 0; a < 3; a++) {
+        const int box = 1 << p.axis[a].bits;
+        own[a] = b.at[a] + box < p.axis[a].count ? box * p.axis[a].step
+                                                 : p.axis[a].reach;
+    }
+    float sum[RESULTS] = {};
+#pragma unroll 1
+    for (int u = (int)threadIdx.x / WARP; u < p.units; u += WARPS) {
+        const Piece k = piece_at(p, u);
+        if (k.d >= own[0] || k.h >= own[1] || k.e >= own[2] * p.results)
+            continue;
+        uint32_t which = (uint32_t)k.e;
+        which = split(&which, p.every);
+        const float v = halo[k.line * p.pitch + k.e];
+#pragma unroll
+        for (int r = 0; r < RESULTS; r++)
+            if (r == (int)which) sum[r] += v;
+    }
+    for (int r = 0; r < RESULTS; r++) {
+        const float all = warp_sum(sum[r]);
+        if (threadIdx.x % WARP == 0)
+            s->db[r][threadIdx.x / WARP] += (double)all;
+    }
+}
+
+/* The columns of a box, zeros where a position is outside. */
+template <Dtype D>
+__device__ __forceinline__ void fill_columns(const Exit &p, const Box &b,
+                                             const float *halo, Shared *s)
+{
+    const int line = (int)threadIdx.x % LINES;
+    const uint32_t *taps = &s->tap[line * 4];
+#pragma unroll 1
+    for (int m = (int)threadIdx.x / LINES; m < PLACES; m += ROW_STEP) {
+        int j[3], first = 0;
+        place_in(p, m, j);
+#pragma unroll
+        for (int a = 0; a < 3; a++)
+            first = first * p.axis[a].reach + j[a] * p.axis[a].step;
+        const float *from = halo + first * p.results;
+        const bool inside = grid_row(p, b, m) >= 0;
+        auto one = [&](uint32_t at) {
+            return inside && at != NO_TAP ? from[at] : 0;
+        };
+        uint4 all;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t two = taps[i];
+            (&all.x)[i] = Stored<D>::pair(one(two & 0xffff), one(two >> 16));
+        }
+        *(uint4 *)(s->columns + tile_place<LINES>(m, line)) = all;
+    }
+}
+
+/* What stays in shared memory while the block walks. */
+template <Dtype D>
+__device__ __forceinline__ void set_up(const Exit &p, const Slab &slab,
+                                       Shared *s)
+{
+    const int t = (int)threadIdx.x;
+    const uint16_t *w =
+        (const uint16_t *)p.w + (int64_t)(slab.side.from + slab.c0) * p.columns;
+    for (int i = t; i < SLAB * COLUMNS && slab.side.dx.data; i += THREADS) {
+        const int c = i / COLUMNS, k = i % COLUMNS;
+        const bool there = c < slab.width && k < p.columns;
+        *(uint16_t *)(s->w + tile_place<LINES>(c, k / 8) + k % 8 * 2) =
+            there ? w[c * p.columns + k] : (uint16_t)0;
+    }
+    for (int i = 0; i < 2; i++) s->sums[i][t] = 0;
+    for (int i = 0; i < TILES * 4; i++) s->dw[i][t] = 0;
+    if (t < RESULTS * WARPS) s->db[t / WARPS][t % WARPS] = 0;
+    if (t < COLUMNS / 2) s->tap[t] = p.tap[t];
+    if (t < slab.width && slab.side.close.runs)
+        s->close[t] = closing_by(slab.side.close, slab.c0 + t);
+    if (t < SLAB && slab.side.sight.table)
+        s->lens[t] = t < slab.width ? slab.side.sight.table[slab.c0 + t]
+                                    : make_float2(0, 0);
+}
+
+} // namespace
+#endif

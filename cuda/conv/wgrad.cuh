@@ -1,0 +1,345 @@
+/* wgrad.cuh -- w[b,k,a] = sum_{n,p} image[n,q,a] grid[n,p,b] as a
+ * product over positions: what a tile of w takes, and where it goes.
+ *
+ * A block makes 64 grid channels by 64 of the (tap, image channel) axis, which
+ * is contiguous in w, from the positions of one part. wgrad.cu
+ * multiplies in f32, igemm_mma.cuh on tensor cores; T is the type of image and
+ * grid in memory. */
+#ifndef SEG_CUDA_CONV_WGRAD_H
+#define SEG_CUDA_CONV_WGRAD_H
+#include "cuda/conv/conv.cuh"
+#include "cuda/lib/grad_sqnorm.cuh"
+#include "cuda/lib/grid_reduce.cuh"
+#include "cuda/lib/precision_traits.cuh"
+
+enum {
+    WEIGHTS_TILE = 64,
+    WEIGHTS_STEP = 32,         // positions of a part are a multiple of this
+    WEIGHTS_OUTSIDE = 1 << 30, // farther than any image goes along an axis
+};
+
+struct Weights {
+    const void *image, *grid;
+    // where corr_sees: what they are seen through; channels `border` and on of
+    // the image, `grid_border` and on of the grid are in tensors of their own
+    Sight image_sight, grid_sight;
+    Operand beside, grid_beside;
+    Slant slant; // of the grid, for kernels that take it back; or no table
+    int border, grid_border;
+    float *out;     // w
+    double *square; // of w, one number a tile; or NULL
+    Window win;
+    Dims size; // of the image
+    int64_t grid_c;
+    int a, b, depth; // channels of a group; taps * a
+    int mtiles;
+    int positions, part; // of the grid; of one part
+    Fold fold;           // of the parts of a tile
+    float *parts;        // (tiles, parts, WEIGHTS_TILE, WEIGHTS_TILE)
+    unsigned *words;
+    Divisor axis[3], channels, k[3];
+    bool fresh;
+};
+
+/* The share of a block: its tile of w, its positions. */
+struct Slice {
+    int64_t group;
+    int m0, n0, from, to;
+};
+
+static __device__ __forceinline__ Slice slice_of(const Weights &p)
+{
+    Slice s;
+    s.group = blockIdx.y / p.mtiles;
+    s.m0 = (int)(blockIdx.y % p.mtiles) * WEIGHTS_TILE;
+    s.n0 = (int)blockIdx.x * WEIGHTS_TILE;
+    s.from = (int)blockIdx.z * p.part;
+    s.to = s.from + p.part < p.positions ? s.from + p.part : p.positions;
+    return s;
+}
+
+/* A tap and channel on the (tap, a) axis; behind its end no image is where the
+ * offset leads. */
+struct alignas(16) Column {
+    int off[3], channel;
+};
+
+static __device__ __forceinline__ Column column_of(const Weights &p, int n)
+{
+    Column c;
+    uint32_t rest = (uint32_t)n;
+    c.channel = (int)split(&rest, p.channels);
+    for (int i = 2; i >= 0; i--)
+        c.off[i] = (int)split(&rest, p.k[i]) * p.win.dil[i] - p.win.lo[i];
+    if (n >= p.depth) c.off[0] = -WEIGHTS_OUTSIDE;
+    return c;
+}
+
+/* Address of the image that grid position m meets there; NULL outside. */
+template <class T>
+static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
+                                                    const Column &c,
+                                                    int64_t group)
+{
+    uint32_t rest = (uint32_t)m;
+    int q[3];
+    for (int i = 2; i >= 0; i--)
+        q[i] = (int)split(&rest, p.axis[i]) * p.win.s[i] + c.off[i];
+    bool inside = q[0] >= 0 && q[0] < p.size.d && q[1] >= 0 &&
+                  q[1] < p.size.h && q[2] >= 0 && q[2] < p.size.w;
+    if (!inside) return NULL;
+    int64_t row =
+        (((int64_t)rest * p.size.d + q[0]) * p.size.h + q[1]) * p.size.w + q[2];
+    const int channel = (int)group * p.a + c.channel;
+    // the same for all: of one tensor there is one address to make
+    if (p.border == p.size.c)
+        return (const T *)p.image + row * p.size.c + channel;
+    return beside_at<T>(p.image, p.beside.data, p.border, p.size.c, row,
+                        channel);
+}
+
+/* Address of the grid at position m. VEC: it may be in two parts. */
+template <class T, bool VEC>
+static __device__ __forceinline__ const T *grid_at(const Weights &p, int64_t m,
+                                                   int channel)
+{
+    if constexpr (!VEC) return (const T *)p.grid + m * p.grid_c + channel;
+    return beside_at<T>(p.grid, p.grid_beside.data, p.grid_border, p.grid_c, m,
+                        channel);
+}
+
+/* What a thread fetches of a chunk of BK positions: lines of neighbouring
+ * channels of the grid and of the image, of positions row, row + STEP, ..
+ * GRID, IMAGE: channels of that side divide by COUNT, so a line is one load,
+ * and of the image belongs to one tap. SLANT: with each line of the grid the
+ * one that its slant takes beside it. */
+template <class T, bool GRID, bool IMAGE, bool SLANT = false> struct Pairs {
+    static_assert(GRID || !SLANT, "a slant goes by lines");
+    enum {
+        COUNT = Line<T>::COUNT,
+        ACROSS = WEIGHTS_TILE / COUNT, // lines of a row of the tile
+        STEP = CORR_THREADS / ACROSS,
+        LOADS = 2,
+        BK = LOADS * STEP,
+    };
+    static_assert(WEIGHTS_STEP % BK == 0, "parts are whole chunks");
+    Column column;       // IMAGE: of its line
+    const Column *table; // else of the tile's, COUNT a line are more
+                         // than registers hold
+    Line<T> g[LOADS], x[LOADS];
+    Line<T> over[SLANT ? LOADS : 1];
+    bool inside[IMAGE ? LOADS : 1]; // x is of the image, and no zeros
+
+    static __device__ __forceinline__ int first()
+    {
+        return (int)threadIdx.x % ACROSS * COUNT;
+    }
+
+    static __device__ __forceinline__ int row()
+    {
+        return (int)threadIdx.x / ACROSS;
+    }
+
+    /* columns: in shared memory, WEIGHTS_TILE where IMAGE is not. All threads
+     * of the block come here. */
+    __device__ __forceinline__ Pairs(const Weights &p, const Slice &s,
+                                     Column *columns)
+        : table(columns)
+    {
+        const int t = (int)threadIdx.x;
+        if (IMAGE) column = column_of(p, s.n0 + first());
+        if (IMAGE) return;
+        if (t < WEIGHTS_TILE) columns[t] = column_of(p, s.n0 + t);
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ void fetch(const Weights &p, const Slice &s,
+                                          int at)
+    {
+        const int m1 = s.m0 + first();
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            const int m = at + row() + i * STEP;
+            g[i] = x[i] = {};
+            if (IMAGE) inside[i] = false;
+            if (SLANT) over[i] = {};
+            if (m >= s.to) continue;
+            const T *y = grid_at<T, GRID>(p, m, (int)s.group * p.b + m1);
+            if constexpr (GRID) {
+                if (m1 < p.b) g[i] = *(const Line<T> *)y;
+                // a gradient's operand is one tensor, with rows as it has
+                if (SLANT && m1 < p.b)
+                    over[i] = *(const Line<T> *)((const T *)p.slant.x +
+                                                 (y - (const T *)p.grid));
+            } else {
+#pragma unroll
+                for (int j = 0; j < COUNT; j++)
+                    if (m1 + j < p.b) g[i].v[j] = y[j];
+            }
+            if constexpr (IMAGE) {
+                const T *from = image_at<T>(p, m, column, s.group);
+                inside[i] = from != NULL;
+                if (from) x[i] = *(const Line<T> *)from;
+            } else {
+#pragma unroll
+                for (int j = 0; j < COUNT; j++) {
+                    const T *from =
+                        image_at<T>(p, m, table[first() + j], s.group);
+                    if (from) x[i].v[j] = *from;
+                }
+            }
+        }
+    }
+};
+
+/* Lines of 16 bits, of `channel` on, as a lens shows them; those that are not
+ * wanted stay. */
+template <Dtype D, int COUNT>
+static __device__ __forceinline__ void see_lines(const Sight &s, int channel,
+                                                 Line<uint16_t> (&x)[COUNT],
+                                                 const bool (&wanted)[COUNT])
+{
+    enum { EACH = Line<uint16_t>::COUNT };
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        if (!wanted[i]) continue;
+        const auto v = seen<EACH, D>(s, channel, load<EACH, D>(x[i].v));
+        put_pack<EACH, D>(x[i].v, v, true);
+    }
+}
+
+/* Those of a side in two parts. */
+template <Dtype D, int COUNT>
+static __device__ __forceinline__ void see_side(const Sight &own,
+                                                const Sight &beside, int border,
+                                                int channel,
+                                                Line<uint16_t> (&x)[COUNT],
+                                                const bool (&wanted)[COUNT])
+{
+    const bool far = channel >= border;
+    const Sight sight = far ? beside : own;
+    if (sight.table)
+        see_lines<D>(sight, channel - (far ? border : 0), x, wanted);
+}
+
+/* Lines of a gradient taken back; x: what is beside them. by: of their
+ * channels, in shared memory, where the compiler leaves it: it would hold what
+ * it can in registers. */
+template <Dtype D, int COUNT>
+static __device__ __forceinline__ void slant_lines(
+    const float4 *by, float leak, const Line<uint16_t> (&x)[COUNT],
+    Line<uint16_t> (&dz)[COUNT])
+{
+    enum { TWO = 2 };
+#pragma unroll
+    for (int j = 0; j < Line<uint16_t>::COUNT; j += TWO)
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const auto seen = load<TWO, D>(x[i].v + j);
+            auto v = load<TWO, D>(dz[i].v + j);
+#pragma unroll
+            for (int h = 0; h < TWO; h++)
+                v.v[h] = slanted<D>(by[j + h], leak, seen.v[h], v.v[h]);
+            put_pack<TWO, D>(dz[i].v + j, v, true);
+        }
+}
+
+/* What was fetched in lines of either side, through their lenses, or the slant
+ * that `by` has of the tile's channels. A line of
+ * the grid meets all columns of the tile, whatever this thread has of the
+ * image; behind the last position the image is zero for all of them. */
+template <Dtype D, bool GRID, bool IMAGE, bool SLANT>
+static __device__ __forceinline__ void see_pairs(
+    const Weights &p, const Slice &s, Pairs<uint16_t, GRID, IMAGE, SLANT> *f,
+    const float4 *by)
+{
+    typedef Pairs<uint16_t, GRID, IMAGE, SLANT> F;
+    const int m1 = s.m0 + F::first();
+    if constexpr (IMAGE)
+        see_side<D>(p.image_sight, p.beside.sight, p.border,
+                    s.group * p.a + f->column.channel, f->x, f->inside);
+    if constexpr (SLANT) {
+        slant_lines<D>(by + F::first(), p.slant.leak, f->over, f->g);
+    } else if constexpr (GRID) {
+        bool all[F::LOADS];
+        for (int i = 0; i < F::LOADS; i++) all[i] = true;
+        if (m1 < p.b)
+            see_side<D>(p.grid_sight, p.grid_beside.sight, p.grid_border,
+                        s.group * p.b + m1, f->g, all);
+    }
+}
+
+static __device__ __forceinline__ float *weights_part(const Weights &p,
+                                                      int part)
+{
+    const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
+    return p.parts +
+           ((int64_t)tile * p.fold.parts + part) * WEIGHTS_TILE * WEIGHTS_TILE;
+}
+
+/* Element (m, n) of the tile, to w or to the block's part of it; nothing beyond
+ * the edges of w. Returns the square of what stands in w now. */
+static __device__ __forceinline__ double put_weight(const Weights &p,
+                                                    const Slice &s, int m,
+                                                    int n, float v)
+{
+    if (s.m0 + m >= p.b || s.n0 + n >= p.depth) return 0;
+    const bool whole = p.fold.parts == 1;
+    float *to = whole ? p.out + (s.group * p.b + s.m0) * p.depth + s.n0
+                      : weights_part(p, (int)blockIdx.z);
+    to += m * (whole ? p.depth : (int)WEIGHTS_TILE) + n;
+    put(to, v, !whole || p.fresh);
+    return whole ? square_of(*to) : 0;
+}
+
+/* What the threads of a tile have of its squares. */
+static __device__ __forceinline__ void leave_tile(const Weights &p, double own)
+{
+    if (p.square)
+        square_leave(own, p.square + blockIdx.y * gridDim.x + blockIdx.x);
+}
+
+/* The block has put all of its tile: add up the parts of it, the last of its
+ * blocks to w. A function of its own, so that the product's loop has all the
+ * registers. */
+static inline __device__ __attribute__((noinline)) void fold_weights(
+    const Weights &p)
+{
+    enum { SIZE = WEIGHTS_TILE * WEIGHTS_TILE };
+    const Slice s = slice_of(p);
+    double own = 0;
+    auto add = [&](int first, int step, int count, bool all) {
+        float *parts = weights_part(p, first);
+        // four neighbours of it
+        for (int i = (int)threadIdx.x * 4; i < SIZE; i += CORR_THREADS * 4) {
+            const int m = s.m0 + i / WEIGHTS_TILE, n = s.n0 + i % WEIGHTS_TILE;
+            double sum[4];
+            if (m >= p.b || n >= p.depth) continue;
+            fold_four(parts + i, (int64_t)step * SIZE, count, sum);
+            float *to =
+                all ? p.out + (s.group * p.b + m) * p.depth + n : parts + i;
+            for (int j = 0; j < 4 && n + j < p.depth; j++) {
+                put(&to[j], (float)sum[j], !all || p.fresh);
+                if (all) own += square_of(to[j]);
+            }
+        }
+    };
+    const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
+    if (fold(p.fold, (int)blockIdx.z, p.words + tile * p.fold.words, add))
+        leave_tile(p, own);
+}
+
+/* The block has put all of its tile, whose squares its threads have in `own`.
+ */
+static __device__ __forceinline__ void end_weights(const Weights &p, double own)
+{
+    if (p.fold.parts > 1)
+        fold_weights(p);
+    else
+        leave_tile(p, own);
+}
+
+/* What igemm_mma_bf16.cu and its like have. */
+template <Precision P>
+bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks);
+#endif

@@ -1,8 +1,0 @@
-/* corr_bf16.cu -- corr_mma.cuh in bf16; a file each, so that they compile side
- * by side. */
-#include "corr_mma.cuh"
-
-template bool corr_mma_product<PRECISION_bf16>(const Corr *r, Product *p,
-                                               int classes, int positions);
-template bool corr_mma_weights<PRECISION_bf16>(const Corr *r, const Weights *p,
-                                               dim3 blocks);

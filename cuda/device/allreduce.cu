@@ -1,0 +1,271 @@
+/* allreduce.cu -- sums over ranks of what lies on their devices.
+ *
+ * NCCL adds from GPU to GPU, in the order of the stream, by kernels of its own:
+ * a join is queued and recorded like a launch. It wants libnccl.so.2 at all
+ * ranks, and a GPU for each. The other way is there always: down into memory
+ * that the driver reads by itself, over the ranks by whatever joins them
+ * (ranks.h), and up again; the host waits, so such a step is not recorded.
+ *
+ * Each way gives all ranks the same bits. NCCL chooses the order of a sum by
+ * what it finds between the GPUs, so the last bits may differ between machines,
+ * and from those of the other way. */
+#include "cuda/device/device.cuh"
+#include "cuda/device/nccl.h"
+extern "C" {
+#include "engine/ranks/ranks.h"
+}
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct Carrier {
+    Ranks *ranks;
+    Nccl nccl;
+    struct ncclComm *comm; // NULL: by the host
+    void *host;            // (bytes), that the device copies to and from
+    size_t bytes;
+};
+
+namespace {
+
+enum { BLOCK = 256, BLOCKS = 1 << 12 };
+
+__global__ void __launch_bounds__(BLOCK)
+    scale_kernel(float *v, int64_t n, float by)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK)
+        v[i] *= by;
+}
+
+// -- the library -------------------------------------------------------------
+
+/* Opened and new enough; false with the reason. It stays open. */
+bool find_nccl(Nccl *n)
+{
+    const char *given = getenv(NCCL_VARIABLE);
+    const char *file = given ? given : NCCL_FILE;
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return fail_device("NCCL is not there (%s): install libnccl2 of "
+                           "NVIDIA's repository for this CUDA, or set %s to "
+                           "the %s that another package brought",
+                           dlerror(), NCCL_VARIABLE, NCCL_FILE);
+#define F(name, arguments)                           \
+    *(void **)&n->name = dlsym(library, #name);      \
+    if (!n->name)                                    \
+        return fail_device("%s has no %s: it is not" \
+                           " NCCL 2.10 or later",    \
+                           file, #name);
+    NCCL_FUNCTIONS(F)
+    F(ncclGetErrorString, (int))
+#undef F
+    if (n->ncclGetVersion(&n->version) || n->version < NCCL_LEAST)
+        return fail_device("%s is NCCL version %d, want 2.10 or later", file,
+                           n->version);
+    return true;
+}
+
+bool nccl_good(const Nccl *n, int code, const char *what)
+{
+    if (!code) return true;
+    return fail_device("NCCL: %s: %s (NCCL_DEBUG=INFO in the environment says "
+                       "more; --carry host goes without it)",
+                       what, n->ncclGetErrorString(code));
+}
+
+// -- which way ---------------------------------------------------------------
+
+/* What each rank tells the others before they choose. */
+struct Card {
+    char host[64], gpu[32]; // gpu: its place on the bus
+    int version;            // of NCCL; 0: none
+    char why[152];          // there is none
+};
+
+bool make_card(Gpu *g, Card *out)
+{
+    cudaDeviceProp p;
+    if (!gpu_good(cudaGetDeviceProperties(&p, g->number), "asking what it is"))
+        return false;
+    if (gethostname(out->host, sizeof out->host - 1)) *out->host = 0;
+    snprintf(out->gpu, sizeof out->gpu, "%04x:%02x:%02x", p.pciDomainID,
+             p.pciBusID, p.pciDeviceID);
+    return true;
+}
+
+/* Do two ranks have one GPU? Then only who asked for it may. */
+bool check_cards(const Card *card, int ranks, const char *how)
+{
+    for (int i = 0; i < ranks && strcmp(how, "host"); i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(card[i].host, card[k].host) &&
+                !strcmp(card[i].gpu, card[k].gpu))
+                return fail_usage(
+                    "ranks %d and %d have the same GPU (%s of %s): they would "
+                    "share its speed and its memory, and NCCL takes one rank a "
+                    "GPU; give each its own (--devices 0,1), or --carry host "
+                    "to try what several ranks do",
+                    k, i, card[i].gpu, card[i].host);
+    return true;
+}
+
+/* NCCL, or with "auto" why not: *out->text then. False: the user wanted it. */
+bool choose(const Card *card, int ranks, const char *how, bool *nccl,
+            Carry *out)
+{
+    *nccl = strcmp(how, "host") != 0;
+    snprintf(out->text, sizeof out->text, "the host");
+    for (int i = 0; i < ranks && *nccl; i++) {
+        char why[192];
+        if (!card[i].version)
+            snprintf(why, sizeof why, "rank %d: %s", i, card[i].why);
+        else if (card[i].version != card[0].version)
+            snprintf(why, sizeof why,
+                     "rank %d has NCCL version %d and rank 0 %d", i,
+                     card[i].version, card[0].version);
+        else
+            continue;
+        *nccl = false;
+        if (strcmp(how, "auto")) return fail_device("--carry nccl: %s", why);
+        snprintf(out->text, sizeof out->text, "the host (%s)", why);
+    }
+    return true;
+}
+
+bool join_nccl(Carrier *c)
+{
+    const Nccl *n = &c->nccl;
+    Ranks *r = c->ranks;
+    NcclId id = {};
+    // the others wait at the gather: whether it was made is told there
+    int code = r->rank ? 0 : n->ncclGetUniqueId(&id);
+    NcclId *all = (NcclId *)mem_alloc((size_t)r->count * sizeof *all);
+    bool ok =
+        all && ranks_gather(r, &id, sizeof id, all) &&
+        nccl_good(n, code, "beginning") &&
+        nccl_good(n, n->ncclCommInitRank(&c->comm, r->count, all[0], r->rank),
+                  "joining the ranks");
+    mem_free(all);
+    return ok;
+}
+
+// -- by the host -------------------------------------------------------------
+
+/* More of it only when what was sent up from there has left. */
+bool host_room(Gpu *g, size_t bytes)
+{
+    Carrier *c = g->carrier;
+    if (bytes <= c->bytes) return true;
+    if (c->host && !gpu_sync(g)) return false;
+    if (c->host) (void)cudaFreeHost(c->host);
+    c->host = NULL, c->bytes = 0;
+    if (!gpu_good(cudaMallocHost(&c->host, bytes), "memory of the host"))
+        return false;
+    c->bytes = bytes;
+    return true;
+}
+
+/* What was sent up before has left `host` when the next comes down: they are
+ * in one stream. */
+bool join_host(Gpu *g, void *v, Dtype type, int64_t count)
+{
+    Carrier *c = g->carrier;
+    const size_t bytes = (size_t)count * dtype_bytes(type);
+    const char *what = "copying for other ranks";
+    return gpu_use(g) && host_room(g, bytes) &&
+           gpu_good(cudaMemcpyAsync(c->host, v, bytes, cudaMemcpyDeviceToHost,
+                                    g->stream),
+                    what) &&
+           gpu_sync(g) && ranks_sum_values(c->ranks, c->host, type, count) &&
+           gpu_good(cudaMemcpyAsync(v, c->host, bytes, cudaMemcpyHostToDevice,
+                                    g->stream),
+                    what);
+}
+
+} // namespace
+
+// -- the functions of Backend ------------------------------------------------
+
+bool gpu_carry(void *dev, Ranks *r, const char *how, Carry *out)
+{
+    Gpu *g = (Gpu *)dev;
+    bool ok = false, nccl;
+    static const char *const ways[] = {"auto", "nccl", "host"};
+    int known = 0;
+    for (const char *way : ways) known += !strcmp(how, way);
+    if (!known) return fail_usage("--carry %s: want auto, nccl or host", how);
+    Card own = {}, *card = NULL;
+    Carrier *c = (Carrier *)mem_alloc(sizeof *c);
+    if (!c) return false;
+    g->carrier = c;
+    c->ranks = r;
+    TRY(make_card(g, &own));
+    if (!strcmp(how, "host"))
+        snprintf(own.why, sizeof own.why, "not asked for");
+    else if (find_nccl(&c->nccl))
+        own.version = c->nccl.version;
+    else
+        snprintf(own.why, sizeof own.why, "%s", err_text());
+    card = (Card *)mem_alloc((size_t)r->count * sizeof *card);
+    TRY(card && ranks_gather(r, &own, sizeof own, card));
+    TRY(check_cards(card, r->count, how));
+    TRY(choose(card, r->count, how, &nccl, out));
+    if (nccl) {
+        TRY(gpu_use(dev) && join_nccl(c));
+        out->queues = true;
+        const int v = own.version;
+        snprintf(out->text, sizeof out->text, "NCCL %d.%d.%d", v / 10000,
+                 v / 100 % 100, v % 100);
+    }
+    ok = true;
+done:
+    mem_free(card);
+    return ok;
+}
+
+bool gpu_join(void *dev, void *v, Dtype type, int64_t count, double by)
+{
+    Gpu *g = (Gpu *)dev;
+    Carrier *c = g->carrier;
+    CHECK(type == F32 || type == F64);
+    if (gpu_rehearses(dev) || count == 0) return true;
+    CHECK(c);
+    if (!c->comm) {
+        if (!join_host(g, v, type, count)) return false;
+    } else if (!nccl_good(&c->nccl,
+                          c->nccl.ncclAllReduce(v, v, (size_t)count,
+                                                type == F32 ? NCCL_FLOAT32
+                                                            : NCCL_FLOAT64,
+                                                NCCL_SUM, c->comm, g->stream),
+                          "adding up"))
+        return false;
+    if (by == 1) return true;
+    CHECK(type == F32);
+    const int64_t wanted = (count + BLOCK - 1) / BLOCK, most = BLOCKS;
+    const unsigned blocks = (unsigned)(wanted < most ? wanted : most);
+    LAUNCH(scale_kernel, blocks, BLOCK, 0, g->stream, (float *)v, count,
+           (float)by);
+    return gpu_launched("mean over ranks");
+}
+
+// what is under way when an error ends a rank never comes to its end: then
+// there is nothing to wait for
+void gpu_drop_carrier(Gpu *g)
+{
+    Carrier *c = g->carrier;
+    if (!c) return;
+    int error = 0;
+    if (c->comm) {
+        bool fine = !c->nccl.ncclCommGetAsyncError(c->comm, &error) && !error &&
+                    cudaStreamQuery(g->stream) == cudaSuccess;
+        (void)(fine ? c->nccl.ncclCommDestroy(c->comm)
+                    : c->nccl.ncclCommAbort(c->comm));
+    }
+    if (c->host) (void)cudaFreeHost(c->host);
+    (void)cudaGetLastError();
+    mem_free(c);
+    g->carrier = NULL;
+}

@@ -1,0 +1,194 @@
+/* cuda.c -- the backend `cuda`: the table of kernels and of the device.
+ *
+ * The kernels come from the rows of ops.def as those of cpu/cpu.c do; a row
+ * without its launchers does not link. */
+#define KERNEL_gpu(f) f /* the space of rows whose sums go by parts here */
+#include "cuda/lib/cuda.h"
+#include "cuda/conv/igemm_tile_choice.h"
+#include "engine/backend/backend.h"
+
+#define OP(name, ...)                         \
+    Space cuda_##name##_space(const Call *c); \
+    bool cuda_##name##_fwd(const Call *c);    \
+    bool cuda_##name##_bwd(const Call *c);
+#include "engine/graph/ops.def"
+
+/* Would packs of four cross the groups of a norm? Of samples of one position,
+ * which norm_layer.cu takes group by group. */
+static bool packs_cross(const Call *c)
+{
+    const Tensor *x = c->x[0];
+    if (!x || positions(x->dim) > 1) return false;
+    return call_op(c) == OP_instance_norm ||
+           x->dim.c / c->attr->group_norm.groups % 4 != 0;
+}
+
+/* Which tensors the kernels take in 16 bits: Backend.narrow. Rows that only
+ * move or weigh what passes are bound by memory, so half the bytes are half the
+ * time. Losses, softmax, attention and the LSTM keep f32: their operands are
+ * few, and sums or exponents of them want the digits. */
+static unsigned narrow(const Call *c)
+{
+    const unsigned pair = 1 | NARROW_Y; // operand 0 and the result
+    const unsigned all = (1u << MAX_IN) - 1;
+    switch (call_op(c)) {
+    case OP_conv: // and what stands beside it
+    case OP_upconv:
+        return pair | 1u << BESIDE;
+    case OP_linear:
+    case OP_relu:
+    case OP_leaky_relu:
+    case OP_sigmoid:
+    case OP_tanh:
+    case OP_gelu:
+    case OP_silu:
+    case OP_scale:
+    case OP_batch_norm:
+    case OP_layer_norm:
+    case OP_maxpool:
+    case OP_avgpool:
+    case OP_upsample_nearest:
+    case OP_upsample_linear:
+    case OP_pad:
+    case OP_flatten:
+    case OP_dropout:
+    case OP_spatial_dropout:
+    case OP_global_avgpool:
+    case OP_global_maxpool:
+    case OP_last_step:
+    case OP_mask_length:
+        return pair;
+    case OP_concat:
+        return all | NARROW_Y | NARROW_ALONE;
+    case OP_add:
+    case OP_sub:
+    case OP_mul:
+    case OP_div:
+        return 1 | 2 | NARROW_Y;
+    case OP_slice: // packs begin where those of the operand do
+        return c->attr->slice.c0 % 4 ? 0 : pair;
+    case OP_instance_norm:
+    case OP_group_norm:
+        return packs_cross(c) ? 0 : pair;
+    default:
+        return 0;
+    }
+}
+
+/* Behind which rows a kernel runs an activation before it stores, and takes dy
+ * back through it as it reads: Backend.fuses. */
+static bool fuses(const Call *c)
+{
+    const int then = c->then ? c->then->op : OP_relu;
+    if (c->lazy) return op_multiplies(call_op(c));
+    if (c->norm || (then != OP_relu && then != OP_leaky_relu)) return false;
+    switch (call_op(c)) {
+    case OP_avgpool:
+    case OP_batch_norm:
+    case OP_dropout:
+    case OP_spatial_dropout:
+        return true;
+    case OP_instance_norm:
+    case OP_group_norm: // of samples of one position: norm_layer.cu
+        return positions(c->x[0]->dim) > 1;
+    default:
+        return false;
+    }
+}
+
+/* Which operands may be stored before their norm: Backend.sees. Products look
+ * as they fill shared memory, or are given a copy of what is to be seen. */
+static unsigned sees(const Call *c)
+{
+    switch (call_op(c)) {
+    case OP_conv:
+    case OP_upconv:
+        return cuda_sees(c);
+    case OP_linear:
+    case OP_maxpool:
+    case OP_avgpool:
+    case OP_spatial_dropout:
+        return 1;
+    case OP_concat:
+        return (1u << MAX_IN) - 1;
+    default:
+        return 0;
+    }
+}
+
+/* Which gradients are summed as they are stored: Backend.closes. */
+static unsigned closes(const Call *c)
+{
+    if (call_op(c) == OP_maxpool) return cuda_maxpool_closes(c);
+    if (call_op(c) == OP_spatial_dropout) return cuda_spatial_dropout_closes(c);
+    return op_multiplies(call_op(c)) ? cuda_closes(c) : 0;
+}
+
+/* Squares that a call leaves: Backend.squares. */
+static int32_t squares(const Call *c, int k)
+{
+    return op_multiplies(call_op(c)) ? cuda_squares(c, k) : 0;
+}
+
+/* Losses that are means: loss.cuh. */
+static bool tells(const Call *c)
+{
+    switch (call_op(c)) {
+    case OP_bce:
+    case OP_focal:
+    case OP_huber:
+    case OP_mae:
+    case OP_mse:
+        return c->dx[0];
+    default:
+        return false;
+    }
+}
+
+extern const Backend backend_cuda;
+const Backend backend_cuda = {
+    .name = "cuda",
+    .real = F32,
+    .precisions = (1u << PRECISION_COUNT) - 1,
+    .describe = gpu_describe,
+    .open = gpu_open,
+    .rehearse = gpu_rehearse,
+    .close = gpu_close,
+    .threads = gpu_threads,
+    .alloc = gpu_alloc,
+    .release = gpu_release,
+    .upload = gpu_upload,
+    .upload_narrow = gpu_upload_narrow,
+    .download = gpu_download,
+    .sync = gpu_sync,
+    .begin = gpu_begin,
+    .update = cuda_update,
+    .blend = cuda_blend,
+    .sum_squares = cuda_sum_squares,
+    .tile = tile_listed,
+    .tile_taken = tile_taken,
+    .fuses = fuses,
+    .beside = cuda_beside,
+    .sees = sees,
+    .closes = closes,
+    .squares = squares,
+    .tells = tells,
+    .narrow = narrow,
+    .half = cuda_half,
+    .convert = cuda_convert,
+    .carry = gpu_carry,
+    .join = gpu_join,
+    .trainer = &cuda_trainer,
+    .record = gpu_record,
+    .keep = gpu_keep,
+    .play = gpu_play,
+    .drop = gpu_drop,
+    .mark = gpu_mark,
+    .elapsed = gpu_elapsed,
+    .copy = gpu_copy,
+    .room = gpu_room,
+    .address = gpu_address,
+    .gather = cuda_gather,
+#define OP(name, in, shape, grad, keep, sp, ...) KERNELS(cuda, name, grad, sp)
+#include "engine/graph/ops.def"
+};

@@ -1,0 +1,90 @@
+/* cuda_graph.cu -- recorded runs, and times.
+ *
+ * A training step is some hundreds of launches, and to launch one costs the
+ * host about as long as a small kernel takes. Recorded as one CUDA graph they
+ * are one launch. All that changes from step to step (learning rate, count,
+ * loss scale, inputs) therefore lives in the device's memory.
+ *
+ * Times are those of the device's own events between calls that are launched
+ * one by one: a call of several kernels is one interval, and one that is
+ * shorter than its launches takes the host's time for these. */
+#include "cuda/device/device.cuh"
+
+bool gpu_record(void *dev)
+{
+    Gpu *g = (Gpu *)dev;
+    return gpu_good(
+        cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal),
+        "recording a step");
+}
+
+/* Once more without the places of copies that are done, as memory is had. */
+static cudaError_t instantiate(Gpu *g, cudaGraph_t graph, cudaGraphExec_t *exec)
+{
+    cudaError_t e = cudaGraphInstantiate(exec, graph, 0);
+    if (e != cudaErrorMemoryAllocation || !gpu_trim(g, NULL)) return e;
+    (void)cudaGetLastError();
+    return cudaGraphInstantiate(exec, graph, 0);
+}
+
+// the graph itself is not wanted once it is instantiated
+bool gpu_keep(void *dev, void **tape)
+{
+    Gpu *g = (Gpu *)dev;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    bool ok =
+        gpu_good(cudaStreamEndCapture(g->stream, &graph), "recording a step") &&
+        (!tape ||
+         gpu_good(instantiate(g, graph, &exec), "making a graph of a step"));
+    if (graph) (void)cudaGraphDestroy(graph);
+    if (tape) *tape = ok ? exec : NULL;
+    return ok;
+}
+
+bool gpu_play(void *dev, void *tape)
+{
+    return gpu_good(
+        cudaGraphLaunch((cudaGraphExec_t)tape, ((Gpu *)dev)->stream),
+        "starting a step");
+}
+
+// one that still runs is freed by CUDA when it is done
+void gpu_drop(void *dev, void *tape)
+{
+    (void)dev;
+    if (tape) (void)cudaGraphExecDestroy((cudaGraphExec_t)tape);
+    (void)cudaGetLastError();
+}
+
+bool gpu_mark(void *dev, int i)
+{
+    Gpu *g = (Gpu *)dev;
+    CHECK(i <= g->marks);
+    if (i == g->marks) {
+        // one more, which is seldom: a plan has as many calls each time
+        size_t bytes = ((size_t)i + 1) * sizeof *g->mark;
+        cudaEvent_t *more = (cudaEvent_t *)mem_realloc(g->mark, bytes);
+        if (!more) return false;
+        g->mark = more;
+        if (!gpu_good(cudaEventCreate(&g->mark[i]), "an event")) return false;
+        g->marks++;
+    }
+    return gpu_good(cudaEventRecord(g->mark[i], g->stream), "taking a time");
+}
+
+bool gpu_elapsed(void *dev, int i, double *ms)
+{
+    Gpu *g = (Gpu *)dev;
+    float time = 0;
+    bool ok = gpu_good(cudaEventElapsedTime(&time, g->mark[i], g->mark[i + 1]),
+                       "taking a time");
+    *ms = (double)time;
+    return ok;
+}
+
+void gpu_drop_marks(Gpu *g)
+{
+    for (int i = 0; i < g->marks; i++) (void)cudaEventDestroy(g->mark[i]);
+    mem_free(g->mark);
+}

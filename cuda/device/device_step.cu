@@ -1,0 +1,298 @@
+/* device_step.cu -- training steps that the device decides by itself.
+ *
+ * The numbers that change from step to step lie in one Control on the device.
+ * The host sends an order (rate, clipping, seed) and gets a result, each by a
+ * copy of its own in the order of the calls; between the two only kernels
+ * run, which depend on addresses alone and can be recorded. A step beyond its
+ * plan is five launches and one copy: begin; squares of the gradients, by
+ * parts; the decision, one block, which adds them; the update of all
+ * parameters; running statistics put back. An average is one launch more. Bound
+ * by the update's 28 bytes a parameter (adam), and 12 of the average.
+ *
+ * Results have places in turn, one more than may wait. */
+#include "cuda/device/device.cuh"
+#include "cuda/device/optim.cuh"
+#include "cuda/lib/warp_group.cuh"
+#include <string.h>
+
+namespace {
+
+enum { PLACES = TRAINER_AHEAD + 1 };
+
+/* What the device knows of the step. */
+struct Control {
+    StepOrder order;
+    StepState state;
+    double squares[SQUARES]; // of the gradients, in parts
+    int32_t finite;          // so were the losses of this step's parts
+    double grad_scale; // what gradients are multiplied by, of an applied step
+    Decision decision;
+    StepResult result;
+};
+
+/* What a decision follows; the same for every step. */
+struct Rules {
+    OptimRule optim;
+    double ema;
+    bool scaled;
+    int groups;
+    OptimGroup group[MAX_GROUPS];
+};
+
+} // namespace
+
+struct TrainerCuda {
+    TrainerSpec spec; // its stretches are those below, its groups in rules
+    Rules rules;
+    Control *control; // these are on the device
+    Stretch *stretch;
+    int64_t updated;          // elements of all stretches
+    float *before;            // running statistics at the start of the step
+    StepResult *result;       // (PLACES), of the host, where the device copies
+    cudaEvent_t done[PLACES]; // the result is there
+    int64_t reported, collected;
+};
+
+namespace {
+
+// -- kernels of one block ----------------------------------------------------
+
+__global__ void begin_kernel(Control *k, Step *step, float *loss_grad,
+                             bool first)
+{
+    step->seed = k->order.seed;
+    step->count = k->state.count;
+    step->share.first = k->order.first;
+    step->share.idle = k->order.idle;
+    // of an idle rank nothing comes
+    *loss_grad =
+        k->order.idle ? 0 : (float)(k->state.scale.by * k->order.share);
+    if (first) k->finite = 1;
+}
+
+/* Is x a number? */
+template <class T> __device__ __forceinline__ bool is_finite(T x)
+{
+    return x - x == 0;
+}
+
+/* After each part: an infinite loss may have a finite gradient, which a later
+ * part hides. */
+__device__ __forceinline__ void note(Control *k, const float *loss)
+{
+    StepResult r = {};
+    r.loss = (double)*loss;
+    r.state = k->state;
+    k->result = r;
+    if (!is_finite(*loss)) k->finite = 0;
+}
+
+__global__ void note_kernel(Control *k, const float *loss)
+{
+    note(k, loss);
+}
+
+/* The number of the optimiser's update, from 1. */
+__device__ __forceinline__ int64_t update(const Control *k)
+{
+    return k->state.count - k->state.start;
+}
+
+/* As decide() of session_step.c: a thread. */
+__device__ void decide(Control *k, const float *loss, const Rules &rules,
+                       double squares)
+{
+    note(k, loss);
+    const double by = k->state.scale.by;
+    const double norm = sqrt(squares) / by;
+    const bool applied = k->finite && is_finite(norm);
+    if (rules.scaled) loss_scale_next(&k->state.scale, applied);
+    k->result.grad_norm = norm;
+    k->result.applied = applied;
+    k->result.overflow = k->finite && k->state.scale.by < by;
+    k->decision.applied = applied;
+    if (applied) {
+        k->grad_scale = clip_factor(norm, k->order.clip_norm) / by;
+        k->state.count++;
+        k->decision.blend = (float)(1 - average_keeps(rules.ema, update(k)));
+    }
+    k->result.state = k->state;
+}
+
+/* The sum of all parts, the decision of one thread, then the factors of each
+ * group by a thread. */
+__global__ void __launch_bounds__(BLOCK, 2)
+    decide_kernel(Control *k, const float *loss, const Rules rules, int parts)
+{
+    static_assert((int)MAX_GROUPS <= (int)BLOCK, "a thread a group");
+    const int i = (int)threadIdx.x;
+    double squares[1];
+    part_sums(k->squares, parts, 1, 0, squares);
+    if (i == 0) decide(k, loss, rules, squares[0]);
+    __syncthreads();
+    if (!k->decision.applied || i >= rules.groups) return;
+    double exact[FACTOR_COUNT];
+    rule_factors(&rules.optim, update(k), k->order.lr * rules.group[i].rate,
+                 rules.group[i].decay, k->grad_scale, exact);
+    for (int f = 0; f < FACTOR_COUNT; f++)
+        k->decision.factors[i][f] = (float)exact[f];
+}
+
+// -- running statistics ------------------------------------------------------
+
+__global__ void __launch_bounds__(BLOCK)
+    put_back_kernel(float *running, const float *before, int64_t count,
+                    const Decision *d)
+{
+    if (d->applied) return;
+    EACH(i, count) running[i] = before[i];
+}
+
+// -- the functions of Trainer ------------------------------------------------
+
+void close(void *dev, void *trainer)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    if (!t) return;
+    // first what makes CUDA wait for copies that still use the places
+    gpu_release(dev, t->control);
+    for (int i = 0; i < PLACES; i++)
+        if (t->done[i]) (void)cudaEventDestroy(t->done[i]);
+    gpu_release(dev, t->stretch);
+    gpu_release(dev, t->before);
+    if (t->result) (void)cudaFreeHost(t->result);
+    (void)cudaGetLastError();
+    mem_free(t);
+}
+
+bool open(void *dev, const TrainerSpec *spec, void **trainer)
+{
+    bool ok = false;
+    TrainerCuda *t = (TrainerCuda *)mem_alloc(sizeof *t);
+    if (!t) return false;
+    const size_t bytes = (size_t)spec->stretches * sizeof *spec->stretch;
+    const size_t running = (size_t)spec->running_count * sizeof *t->before;
+    t->spec = *spec;
+    t->spec.stretch = NULL;
+    t->spec.group = NULL;
+    t->rules.optim = optim_rule(&spec->optim);
+    t->rules.ema = spec->ema, t->rules.scaled = spec->scaled;
+    t->rules.groups = spec->groups;
+    for (int i = 0; i < spec->stretches; i++)
+        t->updated += spec->stretch[i].to - spec->stretch[i].from;
+    for (int i = 0; i < spec->groups; i++) t->rules.group[i] = spec->group[i];
+    TRY(gpu_alloc(dev, sizeof *t->control, (void **)&t->control));
+    TRY(gpu_alloc(dev, bytes, (void **)&t->stretch));
+    TRY(gpu_upload(dev, t->stretch, spec->stretch, bytes));
+    TRY(gpu_alloc(dev, running, (void **)&t->before));
+    ok = gpu_rehearses(dev); // there are no results to wait for
+    if (ok) goto done;
+    TRY(gpu_good(cudaMallocHost(&t->result, PLACES * sizeof *t->result),
+                 "memory for results"));
+    for (int i = 0; i < PLACES; i++)
+        TRY(gpu_good(
+            cudaEventCreateWithFlags(&t->done[i], cudaEventDisableTiming),
+            "an event"));
+    ok = true;
+done:
+    if (ok)
+        *trainer = t;
+    else
+        close(dev, t);
+    return ok;
+}
+
+bool set(void *dev, void *trainer, const StepState *state)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    return gpu_upload(dev, &t->control->state, state, sizeof *state);
+}
+
+bool order(void *dev, void *trainer, const StepOrder *order)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    CHECK(t->reported - t->collected < PLACES);
+    return gpu_upload(dev, &t->control->order, order, sizeof *order);
+}
+
+bool begin(void *dev, void *trainer, void *loss_grad, bool first)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    const size_t bytes = (size_t)t->spec.running_count * sizeof *t->before;
+    if (first && bytes && !gpu_copy(dev, t->before, t->spec.running, bytes))
+        return false;
+    LAUNCH(begin_kernel, 1, 1, 0, gpu_stream(dev), t->control, gpu_step(dev),
+           (float *)loss_grad, first);
+    return gpu_launched("begin of a step");
+}
+
+bool end(void *dev, void *trainer, const void *loss, const Squares *squares)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    const TrainerSpec *spec = &t->spec;
+    Control *k = t->control;
+    int parts;
+    if (!squares) {
+        LAUNCH(note_kernel, 1, 1, 0, gpu_stream(dev), k, (const float *)loss);
+        return gpu_launched("loss of a part");
+    }
+    if (!squares_queue(dev, (const float *)spec->grad, squares, k->squares,
+                       &parts))
+        return false;
+    moves((double)parts * sizeof *k->squares);
+    LAUNCH(decide_kernel, 1, BLOCK, 0, gpu_stream(dev), k, (const float *)loss,
+           t->rules, parts);
+    if (!gpu_launched("decision of a step") ||
+        !update_all_queue(dev, spec, t->stretch, t->updated, &k->decision))
+        return false;
+    if (spec->average &&
+        !blend_queue(dev, (float *)spec->average, (const float *)spec->value,
+                     spec->averaged, &k->decision))
+        return false;
+    if (!spec->running_count) return true;
+    LAUNCH(put_back_kernel, blocks_for(spec->running_count), BLOCK, 0,
+           gpu_stream(dev), (float *)spec->running, (const float *)t->before,
+           spec->running_count, (const Decision *)&k->decision);
+    return gpu_launched("running statistics");
+}
+
+bool report(void *dev, void *trainer)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    const int at = (int)(t->reported % PLACES);
+    const char *what = "reporting a step";
+    if (!gpu_good(cudaMemcpyAsync(&t->result[at], &t->control->result,
+                                  sizeof(StepResult), cudaMemcpyDeviceToHost,
+                                  gpu_stream(dev)),
+                  what) ||
+        !gpu_good(cudaEventRecord(t->done[at], gpu_stream(dev)), what))
+        return false;
+    t->reported++;
+    return true;
+}
+
+bool collect(void *dev, void *trainer, bool wait, StepResult *out, bool *got)
+{
+    TrainerCuda *t = (TrainerCuda *)trainer;
+    const int at = (int)(t->collected % PLACES);
+    (void)dev;
+    *got = false;
+    if (t->collected == t->reported) return true;
+    cudaError_t e =
+        wait ? cudaEventSynchronize(t->done[at]) : cudaEventQuery(t->done[at]);
+    if (e == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return true;
+    }
+    // a result that was lost has had its turn
+    t->collected++;
+    *got = gpu_good(e, "running");
+    if (*got) *out = t->result[at];
+    return *got;
+}
+
+} // namespace
+
+extern "C" const Trainer cuda_trainer;
+const Trainer cuda_trainer = {open,  close, set,    order,
+                              begin, end,   report, collect};

@@ -1,0 +1,223 @@
+/* transfer.cu -- copies between the host and the device.
+ *
+ * To the device: the bytes go into host memory that the driver may read at any
+ * time, from there to a place on the device by a stream of its own, while
+ * kernels run, and from there to where they are wanted, in the order of the
+ * calls. So the caller's memory is free when an upload returns, nothing waits,
+ * and the next batch travels while the GPU works on this one; at the price of
+ * one more copy on either side, both far faster than the bus between them.
+ * Places grow to what is copied and are used by whoever finds one free; their
+ * number bounds how far the host runs ahead. Those that are free go when the
+ * device has no other memory left.
+ *
+ * From the device: the caller wants the bytes now, so it waits. */
+#include "cuda/device/device.cuh"
+#include <string.h>
+
+namespace {
+
+// a larger copy goes in pieces
+const size_t PIECE = (size_t)32 << 20;
+// a small one has small places, or it would take that of a batch
+const size_t SMALL = 4096;
+
+bool is_small(const Gpu *g, const Staging *s)
+{
+    return s - g->staging < SMALL_STAGINGS;
+}
+
+void release(Staging *s)
+{
+    // in this order: cudaFree waits for copies that still read the other
+    if (s->device) (void)cudaFree(s->device);
+    if (s->host) (void)cudaFreeHost(s->host);
+    s->host = s->device = NULL, s->bytes = 0;
+}
+
+/* Find out which places may be written again. */
+bool look(Gpu *g)
+{
+    for (int i = 0; i < STAGINGS; i++) {
+        Staging *s = &g->staging[i];
+        if (!s->since) continue;
+        cudaError_t e = cudaEventQuery(s->used);
+        if (e != cudaErrorNotReady) s->since = 0;
+        if (!s->since && !gpu_good(e, "copying to it")) return false;
+        // "not ready" is no error, and must not be taken for one of a launch
+        (void)cudaGetLastError();
+    }
+    return true;
+}
+
+bool host_memory(size_t bytes, void **out)
+{
+    cudaError_t e = cudaMallocHost(out, bytes);
+    if (e != cudaErrorMemoryAllocation)
+        return gpu_good(e, "memory of the host");
+    (void)cudaGetLastError();
+    return fail_device("GPU: %zu bytes of the host's memory for copies to it: "
+                       "use a smaller batch or smaller images, close other "
+                       "programs, or raise the limit of locked memory "
+                       "(ulimit -l)",
+                       bytes);
+}
+
+/* Make room for `bytes` in a place that is free. */
+bool grow(Gpu *g, Staging *s, size_t bytes)
+{
+    release(s);
+    const unsigned quiet = cudaEventDisableTiming;
+    if (!s->landed &&
+        !gpu_good(cudaEventCreateWithFlags(&s->landed, quiet), "an event"))
+        return false;
+    if (!s->used &&
+        !gpu_good(cudaEventCreateWithFlags(&s->used, quiet), "an event"))
+        return false;
+    if (!host_memory(bytes, &s->host)) return false;
+    if (!gpu_memory(g, s, bytes, &s->device)) return false;
+    s->bytes = bytes;
+    return true;
+}
+
+/* A free place with room for `bytes`: the smallest that has it, else the
+ * smallest, grown. While all are busy the host waits for the oldest. NULL with
+ * the reason. */
+Staging *find_place(Gpu *g, size_t bytes)
+{
+    const bool small = bytes <= SMALL;
+    if (!look(g)) return NULL;
+    for (;;) {
+        Staging *fits = NULL, *other = NULL, *oldest = NULL;
+        for (int i = 0; i < STAGINGS; i++) {
+            Staging *s = &g->staging[i];
+            if (is_small(g, s) != small) continue;
+            if (s->since) {
+                if (!oldest || s->since < oldest->since) oldest = s;
+            } else if (s->bytes >= bytes) {
+                if (!fits || s->bytes < fits->bytes) fits = s;
+            } else if (!other || s->bytes < other->bytes)
+                other = s;
+        }
+        if (fits) return fits;
+        if (other) return grow(g, other, small ? SMALL : bytes) ? other : NULL;
+        if (!gpu_good(cudaEventSynchronize(oldest->used), "copying to it"))
+            return NULL;
+        oldest->since = 0;
+    }
+}
+
+/* Queue one piece, of the host's bytes, or of its floats rounded to `type`. */
+bool send(Gpu *g, char *to, const void *host, size_t bytes, Dtype type)
+{
+    Staging *s = find_place(g, bytes);
+    if (!s) return false;
+    const char *what = "copying to it";
+    if (type == F32)
+        memcpy(s->host, host, bytes);
+    else
+        precision_narrow(type, (const float *)host,
+                         (int64_t)(bytes / sizeof(uint16_t)),
+                         (uint16_t *)s->host);
+    s->since = ++g->uploads;
+    return gpu_good(cudaMemcpyAsync(s->device, s->host, bytes,
+                                    cudaMemcpyHostToDevice, g->copies),
+                    what) &&
+           gpu_good(cudaEventRecord(s->landed, g->copies), what) &&
+           gpu_good(cudaStreamWaitEvent(g->stream, s->landed, 0), what) &&
+           gpu_good(cudaMemcpyAsync(to, s->device, bytes,
+                                    cudaMemcpyDeviceToDevice, g->stream),
+                    what) &&
+           gpu_good(cudaEventRecord(s->used, g->stream), what);
+}
+
+/* `bytes` of dst, in pieces; of the host twice as many, where it is rounded. */
+bool upload(Gpu *g, void *dst, const void *host, size_t bytes, Dtype type)
+{
+    const size_t each = type == F32 ? 1 : sizeof(float) / sizeof(uint16_t);
+    if (!gpu_use(g)) return false;
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        const size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
+        if (!send(g, (char *)dst + at, (const char *)host + at * each, piece,
+                  type))
+            return false;
+    }
+    return true;
+}
+
+} // namespace
+
+// one that rehearses has no memory to write to
+bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
+{
+    return gpu_rehearses(dev) || upload((Gpu *)dev, dst, host, bytes, F32);
+}
+
+// half the bytes of the bus, too
+bool gpu_upload_narrow(void *dev, const Tensor *to, const float *host)
+{
+    return gpu_rehearses(dev) ||
+           upload((Gpu *)dev, to->data, host, tensor_bytes(to), to->type);
+}
+
+bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)
+{
+    if (gpu_rehearses(dev)) {
+        Launch l = {};
+        l.name = "copy", l.bytes = bytes;
+        launch_log_add(l);
+        return true;
+    }
+    return gpu_good(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
+                                    gpu_stream(dev)),
+                    "copying on it");
+}
+
+bool gpu_download(void *dev, void *host, const void *src, size_t bytes)
+{
+    Gpu *g = (Gpu *)dev;
+    if (gpu_rehearses(dev)) {
+        memset(host, 0, bytes);
+        return true;
+    }
+    return gpu_use(dev) &&
+           gpu_good(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost,
+                                    g->stream),
+                    "copying from it") &&
+           gpu_sync(dev);
+}
+
+// where an asynchronous fault is met: which kernel it was CUDA does not say
+bool gpu_sync(void *dev)
+{
+    return gpu_rehearses(dev) ||
+           gpu_good(cudaStreamSynchronize(((Gpu *)dev)->stream), "running");
+}
+
+// kernels read seed and count from the device, not from their arguments: a
+// recorded run then draws anew each time it is played
+bool gpu_begin(void *dev, const Step *step)
+{
+    return gpu_upload(dev, ((Gpu *)dev)->step, step, sizeof *step);
+}
+
+bool gpu_trim(Gpu *g, const Staging *but)
+{
+    bool any = false;
+    for (int i = 0; i < STAGINGS; i++) {
+        Staging *s = &g->staging[i];
+        if (s == but || s->since || !s->device) continue;
+        release(s);
+        any = true;
+    }
+    return any;
+}
+
+void gpu_drop_staging(Gpu *g)
+{
+    for (int i = 0; i < STAGINGS; i++) {
+        Staging *s = &g->staging[i];
+        release(s);
+        if (s->landed) (void)cudaEventDestroy(s->landed);
+        if (s->used) (void)cudaEventDestroy(s->used);
+    }
+}

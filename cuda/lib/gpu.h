@@ -1,0 +1,76 @@
+/* gpu.h -- the one header that kernel files and the host runtime include.
+ *
+ * Under nvcc it is the CUDA runtime; under any other C++ compiler it is the
+ * emulator of tests/emu, which runs the same source on the CPU (that folder
+ * must then be on the include path). The spellings below are the same in
+ * both worlds, and only these are used for shared memory and launches:
+ *
+ *     SMEM(float, tile, [32][33]);      one shared array, 16-byte aligned
+ *     DYN_SMEM(float, buffer);          the launch's dynamic shared memory
+ *     LAUNCH((kernel<64, 32>), grid, block, bytes, stream, arguments...);
+ *     LAUNCH_COOP(kernel, grid, block, bytes, stream, arguments...);
+ *
+ * A template-id with commas needs parentheses. A failed launch is found by
+ * cudaGetLastError(), for both forms. LAUNCH_COOP is for kernels that call
+ * grid_barrier() of ptx.cuh: at most 64 blocks, all resident at once.
+ *
+ * A thread that has set launch_told is told of its launches and none is
+ * queued: so a step can be written down without a GPU (gpu_rehearse). */
+#ifndef SEG_CUDA_LIB_GPU_H
+#define SEG_CUDA_LIB_GPU_H
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#define SMEM(T, name, ...) __shared__ __align__(16) T name __VA_ARGS__
+/* every kernel that has dynamic shared memory sees it under one name */
+#define DYN_SMEM(T, name)                                       \
+    extern __shared__ __align__(16) unsigned char smem_bytes[]; \
+    T *name = reinterpret_cast<T *>(smem_bytes)
+#define LAUNCH_NOW(kernel, grid, block, smem, stream, ...) \
+    kernel<<<grid, block, smem, stream>>>(__VA_ARGS__)
+#define LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, ...) \
+    launch_coop(kernel, grid, block, smem, stream, __VA_ARGS__)
+
+/* The arguments are converted to the kernel's own types first, because the
+ * runtime copies them by address. More than 64 blocks are refused here too,
+ * so that what runs on a large GPU runs everywhere. */
+template <class... P, class... A>
+static inline void launch_coop(void (*kernel)(P...), dim3 grid, dim3 block,
+                               size_t smem, cudaStream_t stream, A... args)
+{
+    auto go = [&](P... typed) {
+        void *list[] = {static_cast<void *>(&typed)...};
+        if ((size_t)grid.x * grid.y * grid.z > 64) grid = dim3(0);
+        (void)cudaLaunchCooperativeKernel(kernel, grid, block, list, smem,
+                                          stream);
+    };
+    go(static_cast<P>(args)...);
+}
+#else
+#include <emu.h>
+#endif
+
+/* One for the program, and no symbol of a library made of it: an inline
+ * variable would be one for all of a process. */
+__attribute__((weak, visibility("hidden"))) __thread void (*launch_told)(
+    const char *kernel, dim3 grid, dim3 block, size_t shared);
+
+#define LAUNCH(kernel, grid, block, smem, stream, ...)                  \
+    do {                                                                \
+        if (launch_told)                                                \
+            launch_told(#kernel, grid, block, smem);                    \
+        else                                                            \
+            LAUNCH_NOW(kernel, grid, block, smem, stream, __VA_ARGS__); \
+    } while (0)
+#define LAUNCH_COOP(kernel, grid, block, smem, stream, ...)                  \
+    do {                                                                     \
+        if (launch_told)                                                     \
+            launch_told(#kernel, grid, block, smem);                         \
+        else                                                                 \
+            LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, __VA_ARGS__); \
+    } while (0)
+#endif

@@ -1,0 +1,31 @@
+/* grid_reduce_launch.cuh -- the second launch of a sum by parts.
+ *
+ * parts[part][element], in a number that depends on extents only, are added in
+ * their order by one thread an element, in double. Neighbours read neighbours;
+ * bound by memory at the bytes of the parts. */
+#ifndef SEG_CUDA_LIB_GRID_REDUCE_LAUNCH_H
+#define SEG_CUDA_LIB_GRID_REDUCE_LAUNCH_H
+#include "cuda/lib/vec.cuh"
+
+template <Dtype D, class T>
+static __global__ void add_parts_kernel(const T *parts, int count, int64_t size,
+                                        Cell<D> *out, bool fresh)
+{
+    EACH(i, size)
+    {
+        double sum = 0;
+        for (int k = 0; k < count; k++) sum += (double)parts[k * size + i];
+        put_pack<1, D>(out + i, {(float)sum}, fresh);
+    }
+}
+
+/* Queue out (+)= the sum of `count` parts of `size` elements each. */
+template <Dtype D = F32, class T>
+static bool add_parts(const Call *c, const T *parts, int count, int64_t size,
+                      Cell<D> *out, bool fresh)
+{
+    LAUNCH((add_parts_kernel<D, T>), blocks_for(size), BLOCK, 0,
+           gpu_stream(c->dev), parts, count, size, out, fresh);
+    return gpu_launched("sum of parts");
+}
+#endif

@@ -1,0 +1,223 @@
+/* kernel.cuh -- what the kernel files share.
+ *
+ * Rules of the room (docs/kernels.md has the reasons):
+ * - kernels are static; what a file exports are launchers, the KernelFn and
+ *   SpaceFn of its rows, which only read extents and addresses of a Call;
+ * - every result is written by one thread, or by parts: partial sums in a
+ *   number that depends on shapes only, then one fixed order, by the last
+ *   block or a second launch. No float atomics, so the same bits in any order
+ *   of blocks and threads;
+ * - a chain of float additions has at most CHAIN terms; longer sums go on in
+ *   a second register or in double;
+ * - positions are counted in 32 bits (launchers refuse more), elements in 64;
+ * - dx is written by put(): stored or added to, as `fresh` says. */
+#ifndef SEG_CUDA_LIB_KERNEL_H
+#define SEG_CUDA_LIB_KERNEL_H
+#include "cuda/lib/gpu.h"
+#include "cuda/lib/ptx.cuh"
+extern "C" {
+#include "cuda/lib/cuda.h"
+#include "engine/backend/launch_log.h"
+}
+
+enum {
+    BLOCK = 256, // threads of kernels that work element by element
+    WARP = 32,
+    CHAIN = 512, // float additions before a sum moves on
+    RUN = 16,    // float additions before a sum goes on in double
+};
+
+// -- extents and operands ----------------------------------------------------
+
+/* Memory of a tensor; NULL for an absent one. */
+static inline float *values(const Tensor *t)
+{
+    return t ? (float *)t->data : NULL;
+}
+
+static inline bool is_fresh(const Call *c, int i)
+{
+    return c->fresh >> i & 1;
+}
+
+/* Bytes of a tensor, 0 of one that is not there. */
+static inline double moved(const Tensor *t)
+{
+    return t ? (double)tensor_bytes(t) : 0;
+}
+
+/* Of a gradient: written, or read and written. */
+static inline double moved(const Tensor *dx, bool fresh)
+{
+    return moved(dx) * (fresh ? 1 : 2);
+}
+
+/* Tell a device that is not there what the next launch moves: see
+ * launch_log_moves. */
+static inline void moves(double bytes, double flops = 0)
+{
+    if (launch_told) launch_log_moves(bytes, flops);
+}
+
+/* Is the batch that this call works on shared by several ranks? Then sums over
+ * samples are joined (gpu_join); what an idle rank has counts nothing, which a
+ * kernel reads from gpu_step: a recorded run is played with either. */
+static inline bool is_shared(const Call *c)
+{
+    return c->step && c->step->share.ranks;
+}
+
+/* *p = v or *p += v. */
+static __device__ __forceinline__ void put(float *p, float v, bool fresh)
+{
+    *p = fresh ? v : *p + v;
+}
+
+static inline int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Rows of channels of a tensor: N*D*H*W. */
+static inline int64_t rows(Dims s)
+{
+    return s.n * positions(s);
+}
+
+// -- division by a number that is known at launch ----------------------------
+
+/* n / by for 0 <= n < 2^31 by a multiplication: with s = ceil(log2(by)) and
+ * mul = floor(2^32 (2^s - by) / by) + 1, the quotient is
+ * (high(n * mul) + n) >> s. Source: Granlund and Montgomery, "Division by
+ * invariant integers using multiplication", PLDI 1994, figure 4.1. */
+struct Divisor {
+    uint32_t by, mul, shift;
+};
+
+static inline Divisor divisor(int64_t by)
+{
+    Divisor v = {(uint32_t)by, 0, 0};
+    while ((int64_t)1 << v.shift < by) v.shift++;
+    uint64_t above = ((uint64_t)1 << v.shift) - (uint64_t)by;
+    v.mul = (uint32_t)((above << 32) / (uint64_t)by + 1);
+    return v;
+}
+
+static __device__ __forceinline__ uint32_t quotient(uint32_t n, Divisor v)
+{
+    return (__umulhi(n, v.mul) + n) >> v.shift;
+}
+
+/* n becomes the quotient; the remainder is returned. */
+static __device__ __forceinline__ uint32_t split(uint32_t *n, Divisor v)
+{
+    uint32_t all = *n;
+    *n = quotient(all, v);
+    return all - *n * v.by;
+}
+
+/* Extents for taking a row number apart, and places made of it. */
+struct Grid {
+    Divisor d, h, w;
+};
+
+static inline Grid grid_of(Dims s)
+{
+    return {divisor(s.d), divisor(s.h), divisor(s.w)};
+}
+
+struct Place {
+    int32_t n, d, h, w;
+};
+
+static __device__ __forceinline__ Place place(Grid g, uint32_t row)
+{
+    Place p;
+    p.w = (int32_t)split(&row, g.w);
+    p.h = (int32_t)split(&row, g.h);
+    p.d = (int32_t)split(&row, g.d);
+    p.n = (int32_t)row;
+    return p;
+}
+
+/* Elements between neighbours along each axis of a tensor that is seen as one
+ * of larger extents: 0 where it has one and is repeated. */
+struct Steps {
+    int64_t n, d, h, w;
+    int c;
+};
+
+static inline Steps steps_of(Dims s)
+{
+    Steps v = {};
+    int64_t step = s.c;
+    v.c = s.c > 1;
+    v.w = s.w > 1 ? step : 0, step *= s.w;
+    v.h = s.h > 1 ? step : 0, step *= s.h;
+    v.d = s.d > 1 ? step : 0, step *= s.d;
+    v.n = s.n > 1 ? step : 0;
+    return v;
+}
+
+static __device__ __forceinline__ int64_t offset(const Steps &v, const Place &p,
+                                                 int c)
+{
+    return p.n * v.n + p.d * v.d + p.h * v.h + p.w * v.w + c * v.c;
+}
+
+// -- launches ----------------------------------------------------------------
+
+/* Blocks of BLOCK threads that give each of `items` a thread, up to a number
+ * that fills any GPU: kernels go on with a stride of the whole grid. */
+static inline unsigned blocks_for(int64_t items)
+{
+    return (unsigned)most(1, least(ceil_div(items, BLOCK), 1 << 16));
+}
+
+#define EACH(i, count)                                               \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; \
+         i < (count); i += (int64_t)gridDim.x * blockDim.x)
+
+/* Bytes of shared memory that a block has on all GPUs. */
+enum { SHARED_MOST = 99 << 10 };
+
+/* May blocks of `kernel` have so many, which are its own to lay out? The number
+ * that is set is the same for all launches up to SHARED_MOST: a recorded one
+ * may have had more than the next. False with the reason. */
+template <class K> static inline bool gpu_allows(K *kernel, size_t bytes)
+{
+    const size_t all = bytes > SHARED_MOST ? bytes : (size_t)SHARED_MOST;
+    // of a device that is not there nothing is asked
+    if (launch_told || bytes <= 48 << 10 ||
+        cudaFuncSetAttribute(kernel,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)all) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError(); // else the next launch would be blamed for it
+    return fail_device("this GPU has no %zu KB of shared memory for a block",
+                       all >> 10);
+}
+
+/* More positions than 32 bits count? A tile beyond the last one must be
+ * countable too. */
+enum { MOST_POSITIONS = INT32_MAX - (1 << 16) };
+
+static inline bool countable(const Call *c, int64_t positions)
+{
+    if (positions <= MOST_POSITIONS) return true;
+    return fail_device("%s: %lld positions in one tensor; the GPU kernels "
+                       "count to %d: use a smaller batch",
+                       op_info[c->attr->op].name, (long long)positions,
+                       (int)MOST_POSITIONS);
+}
+#endif

@@ -1,0 +1,287 @@
+/* ptx.cuh -- what C++ cannot say: tensor-core products, asynchronous
+ * copies, a barrier of the whole grid, the last block, and sums over a warp.
+ *
+ * The only file with inline PTX. Each primitive has a device body and, for
+ * the emulator, a host body of the same meaning; tests/emu/prims.cu checks
+ * both with one source. Registers of fragments hold two 16-bit values, the
+ * lower index in the low half. With l the lane, g = l/4 and t = l%4:
+ *
+ *   m16n8k16  a[i]: row g + 8(i&1), k 2t + 8(i>>1) and the next
+ *             b[i]: k 2t + 8i and the next, column g
+ *   m16n8k8   a[i]: row g + 8(i&1), k t + 4(i>>1);  b[i]: k t + 4i, column g
+ *   both      d[i]: row g + 8(i>>1), column 2t + (i&1)
+ *
+ * mma and ldmatrix need the whole warp. None of them orders memory. */
+#ifndef SEG_CUDA_LIB_PTX_H
+#define SEG_CUDA_LIB_PTX_H
+#include "cuda/lib/gpu.h"
+
+#ifdef __CUDACC__
+#define PRIM static __device__ __forceinline__
+/* the emulator is told where a primitive was called from */
+#define PRIM_AT
+#define PRIM_PASS
+#else
+#define PRIM      static inline __attribute__((always_inline, unused))
+#define PRIM_AT   , EMU_AT
+#define PRIM_PASS , file, line
+#endif
+
+/* -- tensor-core products: d += a b, accumulated in f32 ------------------- */
+#ifdef __CUDACC__
+#define PRIM_MMA(name, shape)                                                  \
+    PRIM void name(float(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2]) \
+    {                                                                          \
+        asm volatile("mma.sync.aligned." shape                                 \
+                     " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9},"                 \
+                     " {%0,%1,%2,%3};\n"                                       \
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])          \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]),  \
+                       "r"(b[1]));                                             \
+    }
+PRIM_MMA(mma_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
+PRIM_MMA(mma_f16, "m16n8k16.row.col.f32.f16.f16.f32")
+PRIM_MMA(mma_tf32, "m16n8k8.row.col.f32.tf32.tf32.f32")
+#else
+#define PRIM_MMA(name, type)                                                   \
+    PRIM void name(float(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2], \
+                   EMU_AT)                                                     \
+    {                                                                          \
+        emu::mma(emu::type, d, a, b, file, line);                              \
+    }
+PRIM_MMA(mma_bf16, PRODUCT_BF16)
+PRIM_MMA(mma_f16, PRODUCT_F16)
+PRIM_MMA(mma_tf32, PRODUCT_TF32)
+#endif
+#undef PRIM_MMA
+
+/* f32 to tf32 (10 bits of fraction), to nearest, ties away from zero. */
+PRIM uint32_t to_tf32(float x)
+{
+#ifdef __CUDACC__
+    uint32_t r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+    return r;
+#else
+    const uint32_t u = __float_as_uint(x);
+    if ((u & 0x7f800000u) == 0x7f800000u) /* infinite, or the one NaN */
+        return u & 0x007fffffu ? 0x7fffffffu : u;
+    return (u + 0x1000u) & 0xffffe000u;
+#endif
+}
+
+/* Two f32 rounded to nearest even into one register, and back. */
+PRIM uint32_t pack_bf16(float low, float high)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    uint32_t r;
+    memcpy(&r, &pair, sizeof r);
+    return r;
+}
+PRIM uint32_t pack_f16(float low, float high)
+{
+    const __half2 pair = __floats2half2_rn(low, high);
+    uint32_t r;
+    memcpy(&r, &pair, sizeof r);
+    return r;
+}
+PRIM float2 unpack_bf16(uint32_t r)
+{
+    __nv_bfloat162 pair;
+    memcpy(&pair, &r, sizeof r);
+    return __bfloat1622float2(pair);
+}
+PRIM float2 unpack_f16(uint32_t r)
+{
+    __half2 pair;
+    memcpy(&pair, &r, sizeof r);
+    return __half22float2(pair);
+}
+
+/* -- ldmatrix -------------------------------------------------------------
+ * 1, 2 or 4 matrices of 8x8 16-bit values from shared memory; lane 8i+r gives
+ * the 16-byte aligned address of row r of matrix i. Register i of lane l gets
+ * elements (l/4, 2(l%4)) and the next of matrix i; with _trans the element's
+ * row and column are exchanged. The other lanes' addresses are not used. */
+#ifdef __CUDACC__
+PRIM uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+#define PRIM_X1 "=r"(r[0])
+#define PRIM_X2 PRIM_X1, "=r"(r[1])
+#define PRIM_X4 PRIM_X2, "=r"(r[2]), "=r"(r[3])
+#define PRIM_LDMATRIX(name, n, op, into, out)                             \
+    PRIM void name(uint32_t(&r)[n], const void *row)                      \
+    {                                                                     \
+        asm volatile("ldmatrix.sync.aligned.m8n8." op ".shared.b16 " into \
+                     ";\n"                                                \
+                     : out                                                \
+                     : "r"(shared_address(row))                           \
+                     : "memory");                                         \
+    }
+PRIM_LDMATRIX(ldmatrix_x1, 1, "x1", "{%0}, [%1]", PRIM_X1)
+PRIM_LDMATRIX(ldmatrix_x2, 2, "x2", "{%0,%1}, [%2]", PRIM_X2)
+PRIM_LDMATRIX(ldmatrix_x4, 4, "x4", "{%0,%1,%2,%3}, [%4]", PRIM_X4)
+PRIM_LDMATRIX(ldmatrix_x1_trans, 1, "x1.trans", "{%0}, [%1]", PRIM_X1)
+PRIM_LDMATRIX(ldmatrix_x2_trans, 2, "x2.trans", "{%0,%1}, [%2]", PRIM_X2)
+PRIM_LDMATRIX(ldmatrix_x4_trans, 4, "x4.trans", "{%0,%1,%2,%3}, [%4]", PRIM_X4)
+#undef PRIM_X1
+#undef PRIM_X2
+#undef PRIM_X4
+#else
+#define PRIM_LDMATRIX(name, n, transposed)                   \
+    PRIM void name(uint32_t(&r)[n], const void *row, EMU_AT) \
+    {                                                        \
+        emu::ldmatrix(r, n, transposed, row, file, line);    \
+    }
+PRIM_LDMATRIX(ldmatrix_x1, 1, false)
+PRIM_LDMATRIX(ldmatrix_x2, 2, false)
+PRIM_LDMATRIX(ldmatrix_x4, 4, false)
+PRIM_LDMATRIX(ldmatrix_x1_trans, 1, true)
+PRIM_LDMATRIX(ldmatrix_x2_trans, 2, true)
+PRIM_LDMATRIX(ldmatrix_x4_trans, 4, true)
+#endif
+#undef PRIM_LDMATRIX
+
+/* -- asynchronous copies from global to shared memory ---------------------
+ * Both addresses are aligned to the size. When not `valid` the destination
+ * becomes zero and the source is not read, but must be a valid address.
+ * issue ..., commit, wait<groups still in flight>, __syncthreads, use,
+ * __syncthreads, refill. */
+#ifdef __CUDACC__
+#define PRIM_COPY(n, cache)                                                  \
+    PRIM void cp_async##n(void *to, const void *from, bool valid)            \
+    {                                                                        \
+        asm volatile("cp.async." cache ".shared.global [%0], [%1], " #n      \
+                     ", %2;\n" ::"r"(shared_address(to)),                    \
+                     "l"(__cvta_generic_to_global(from)), "r"(valid ? n : 0) \
+                     : "memory");                                            \
+    }
+#else
+#define PRIM_COPY(n, cache)                                               \
+    PRIM void cp_async##n(void *to, const void *from, bool valid, EMU_AT) \
+    {                                                                     \
+        emu::copy_issue(to, from, n, valid, file, line);                  \
+    }
+#endif
+PRIM_COPY(4, "ca")
+PRIM_COPY(8, "ca")
+PRIM_COPY(16, "cg")
+#undef PRIM_COPY
+
+PRIM void cp_async_commit()
+{
+#ifdef __CUDACC__
+    asm volatile("cp.async.commit_group;\n" ::: "memory");
+#else
+    emu::copy_commit();
+#endif
+}
+
+/* Until at most N of this thread's groups are in flight. */
+template <int N> PRIM void cp_async_wait()
+{
+#ifdef __CUDACC__
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
+#else
+    emu::copy_wait(N);
+#endif
+}
+
+/* -- sums and maxima over the warp -----------------------------------------
+ * Every lane gets the result over its segment of `width` lanes (a power of
+ * two); the order of additions is fixed. The whole warp takes part. */
+template <class T> PRIM T warp_sum(T x, int width = 32 PRIM_AT)
+{
+    for (int o = width / 2; o > 0; o /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS);
+    return x;
+}
+/* Over the lanes whose numbers leave the same remainder by `apart`, a power of
+ * two. */
+template <class T> PRIM T warp_sum_apart(T x, int apart PRIM_AT)
+{
+    for (int o = 16; o >= apart; o /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS);
+    return x;
+}
+/* Each of four numbers over the lanes that leave the same remainder by `apart`,
+ * 1 to 8: lane l gets that of number l / 8. Lanes that are to have different
+ * ones exchange what the other wants. */
+template <class T> PRIM T warp_sum_four(const T (&v)[4], int apart PRIM_AT)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const bool far = lane & 16, next = lane & 8;
+    const T one =
+        (far ? v[2] : v[0]) +
+        __shfl_xor_sync(0xffffffffu, far ? v[0] : v[2], 16, 32 PRIM_PASS);
+    const T two =
+        (far ? v[3] : v[1]) +
+        __shfl_xor_sync(0xffffffffu, far ? v[1] : v[3], 16, 32 PRIM_PASS);
+    T sum = (next ? two : one) +
+            __shfl_xor_sync(0xffffffffu, next ? one : two, 8, 32 PRIM_PASS);
+    for (int o = 4; o >= apart; o /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, o, 32 PRIM_PASS);
+    return sum;
+}
+/* NaN in any lane is not kept: max() drops it, on the device and here. */
+template <class T> PRIM T warp_max(T x, int width = 32 PRIM_AT)
+{
+    for (int o = width / 2; o > 0; o /= 2)
+        x = max(x, __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS));
+    return x;
+}
+
+/* -- a barrier of all blocks ------------------------------------------------
+ * Only in a kernel started by LAUNCH_COOP, reached by every thread. `word` is
+ * global memory that was set to 0 once, before its first use; it needs no
+ * reset after that. Its top bit is the phase: block 0 adds what is missing to
+ * flip it, so the barrier is open when the bit has changed. */
+PRIM void grid_barrier(unsigned *word PRIM_AT)
+{
+#ifdef __CUDACC__
+    __syncthreads();
+    if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
+        const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
+        const bool first = blockIdx.x + blockIdx.y + blockIdx.z == 0;
+        const unsigned step = first ? 0x80000000u - (blocks - 1) : 1u;
+        __threadfence(); /* what the block wrote goes before its arrival */
+        const unsigned before = atomicAdd(word, step);
+        while (!((before ^ *(volatile unsigned *)word) & 0x80000000u)) {
+        }
+        __threadfence(); /* and what others wrote is seen after it */
+    }
+    __syncthreads();
+#else
+    emu::grid_barrier(word PRIM_PASS);
+#endif
+}
+
+/* -- the last block ---------------------------------------------------------
+ * Is this the last of `count` blocks that come here with this word? All threads
+ * of a block call it, as a barrier, and get one answer. What the other blocks
+ * had written before they came is seen by all threads of the last one, which
+ * may so finish what they began, in an order of its own choice. `word` is
+ * global memory that was 0 before its first use and is 0 again behind the last
+ * block. */
+PRIM bool last_block(unsigned *word, unsigned count PRIM_AT)
+{
+#ifdef __CUDACC__
+    bool last = false;
+    __syncthreads();
+    if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
+        __threadfence(); /* what the block wrote goes before its arrival */
+        last = atomicInc(word, count - 1) == count - 1; /* then back to 0 */
+        __threadfence(); /* and what others wrote is seen after it */
+    }
+    return __syncthreads_or(last);
+#else
+    return emu::last_block(word, count PRIM_PASS);
+#endif
+}
+
+#undef PRIM
+#undef PRIM_AT
+#undef PRIM_PASS
+#endif

@@ -1,0 +1,197 @@
+/* vec.cuh -- one thread, one pack of neighbouring channels.
+ *
+ * Kernels that copy, pick or gather walk a tensor by packs of V channels of
+ * one row: V = 4 (one memory instruction) where the channels of all tensors of
+ * the call divide by 4, else 1. Neighbouring threads take neighbouring packs,
+ * so a warp reads and writes contiguous memory. Alignment: tensors begin at
+ * multiples of 256 bytes (plan_memory.c).
+ *
+ * A tensor is of f32 or, where the plan has it so, of 16 bits (cuda.c says of
+ * which rows); in registers a pack is always of floats. What is narrow has
+ * channels that divide by 8, so V = 4 but where a kernel goes by elements; not
+ * so inputs and concats of them, which products and copy.cu alone read. */
+#ifndef SEG_CUDA_LIB_VEC_H
+#define SEG_CUDA_LIB_VEC_H
+#include "cuda/lib/kernel.cuh"
+
+/* 16 bytes are what one instruction moves. */
+template <int V> struct alignas(V < 4 ? 4 * V : 16) Pack {
+    float v[V];
+};
+
+/* What a number is in memory, and two of 16 bits in one register: the first
+ * in the low half, rounded to the nearest as convert.cu does. */
+template <Dtype D> struct Stored;
+
+template <> struct Stored<F32> {
+    typedef float T;
+};
+
+template <> struct Stored<BF16> {
+    typedef uint16_t T;
+    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    {
+        return pack_bf16(low, high);
+    }
+    static __device__ __forceinline__ float2 apart(uint32_t both)
+    {
+        return unpack_bf16(both);
+    }
+};
+
+template <> struct Stored<F16> {
+    typedef uint16_t T;
+    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    {
+        return pack_f16(low, high);
+    }
+    static __device__ __forceinline__ float2 apart(uint32_t both)
+    {
+        return unpack_f16(both);
+    }
+};
+
+template <Dtype D> using Cell = typename Stored<D>::T;
+
+/* Memory of a tensor of type D; NULL for an absent one. */
+template <Dtype D> static inline Cell<D> *cells(const Tensor *t)
+{
+    return t ? (Cell<D> *)t->data : NULL;
+}
+
+template <int V> struct alignas(2 * V) Pairs16 {
+    uint32_t v[V / 2];
+};
+
+template <int V, Dtype D = F32>
+static __device__ __forceinline__ Pack<V> load(const Cell<D> *p)
+{
+    if constexpr (D == F32) {
+        return *(const Pack<V> *)p;
+    } else if constexpr (V == 1) {
+        return {Stored<D>::apart(*p).x};
+    } else {
+        const Pairs16<V> all = *(const Pairs16<V> *)p;
+        Pack<V> x;
+#pragma unroll
+        for (int i = 0; i < V / 2; i++) {
+            const float2 two = Stored<D>::apart(all.v[i]);
+            x.v[2 * i] = two.x, x.v[2 * i + 1] = two.y;
+        }
+        return x;
+    }
+}
+
+/* V numbers of 16 bits as they lie in memory, half the registers of a Pack; and
+ * what they are. */
+template <int V>
+static __device__ __forceinline__ Pairs16<V> packed(const void *p, int64_t i)
+{
+    return *(const Pairs16<V> *)((const uint16_t *)p + i);
+}
+
+template <int V, Dtype D>
+static __device__ __forceinline__ Pack<V> unpacked(const Pairs16<V> &both)
+{
+    return load<V, D>((const Cell<D> *)&both);
+}
+
+/* *p = x or *p += x. */
+template <int V, Dtype D = F32>
+static __device__ __forceinline__ void put_pack(Cell<D> *p, Pack<V> x,
+                                                bool fresh)
+{
+    if (!fresh) {
+        const Pack<V> old = load<V, D>(p);
+        for (int i = 0; i < V; i++) x.v[i] = old.v[i] + x.v[i];
+    }
+    if constexpr (D == F32) {
+        *(Pack<V> *)p = x;
+    } else if constexpr (V == 1) {
+        *p = (uint16_t)Stored<D>::pair(x.v[0], 0);
+    } else {
+        Pairs16<V> all;
+#pragma unroll
+        for (int i = 0; i < V / 2; i++)
+            all.v[i] = Stored<D>::pair(x.v[2 * i], x.v[2 * i + 1]);
+        *(Pairs16<V> *)p = all;
+    }
+}
+
+/* How many channels a pack has in a tensor of `channels`. */
+static inline int pack_of(int64_t channels)
+{
+    return channels % 4 ? 1 : 4;
+}
+
+/* Counts all packs of a tensor, and takes a count apart. */
+struct Packs {
+    Divisor per_row;
+    int64_t count;
+    bool narrow; // count fits the 32 bits of a Divisor
+};
+
+static inline Packs packs_of(Dims s, int v)
+{
+    int64_t count = numel(s) / v;
+    return {divisor(s.c / v), count, count <= INT32_MAX};
+}
+
+/* Row of pack i; *pack is its number in the row. Division of 64 bits takes
+ * some fifty instructions, so it is left to tensors that need it. */
+static __device__ __forceinline__ uint32_t row_of(const Packs &p, int64_t i,
+                                                  int *pack)
+{
+    uint32_t row = (uint32_t)i;
+    if (p.narrow) {
+        *pack = (int)split(&row, p.per_row);
+        return row;
+    }
+    row = (uint32_t)(i / p.per_row.by);
+    *pack = (int)(i - (int64_t)row * p.per_row.by);
+    return row;
+}
+
+/* Flat row number of a place within extents `s`. */
+static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
+                                                 int w)
+{
+    return (((int64_t)n * s.d + d) * s.h + h) * s.w + w;
+}
+
+/* Launch kernel<4> or kernel<1> with so many blocks. */
+#define LAUNCH_V(v, kernel, blocks, c, ...)                           \
+    do {                                                              \
+        if ((v) == 4)                                                 \
+            LAUNCH(kernel<4>, blocks, BLOCK, 0, gpu_stream((c)->dev), \
+                   __VA_ARGS__);                                      \
+        else                                                          \
+            LAUNCH(kernel<1>, blocks, BLOCK, 0, gpu_stream((c)->dev), \
+                   __VA_ARGS__);                                      \
+    } while (0)
+
+/* Launch kernel<V, D> for tensors of type D: what is narrow goes by packs of
+ * four. */
+#define LAUNCH_STORED(type, v, kernel, blocks, c, ...)                        \
+    do {                                                                      \
+        if ((type) == BF16)                                                   \
+            LAUNCH((kernel<4, BF16>), blocks, BLOCK, 0, gpu_stream((c)->dev), \
+                   __VA_ARGS__);                                              \
+        else if ((type) == F16)                                               \
+            LAUNCH((kernel<4, F16>), blocks, BLOCK, 0, gpu_stream((c)->dev),  \
+                   __VA_ARGS__);                                              \
+        else if ((v) == 4)                                                    \
+            LAUNCH((kernel<4, F32>), blocks, BLOCK, 0, gpu_stream((c)->dev),  \
+                   __VA_ARGS__);                                              \
+        else                                                                  \
+            LAUNCH((kernel<1, F32>), blocks, BLOCK, 0, gpu_stream((c)->dev),  \
+                   __VA_ARGS__);                                              \
+    } while (0)
+
+/* f<V, D>(...) likewise, for launches of another form. */
+#define CALL_STORED(type, v, f, ...)           \
+    ((type) == BF16  ? f<4, BF16>(__VA_ARGS__) \
+     : (type) == F16 ? f<4, F16>(__VA_ARGS__)  \
+     : (v) == 4      ? f<4, F32>(__VA_ARGS__)  \
+                     : f<1, F32>(__VA_ARGS__))
+#endif

@@ -1,0 +1,420 @@
+/* loss.cuh -- sums over the elements of a loss and their gradient.
+ *
+ * The kernels of the losses that are a mean over elements: sums of parts, which
+ * the last block adds (or a second launch, where ranks join theirs), and
+ * slopes; a row adds what an element costs, and its slope. They also serve
+ * losses of other sums and of several sets.
+ *
+ * Mapping: a thread takes a Quad (view4.cuh), the next thread the next; a
+ * block sums a part, 1024 elements at least and 1024 parts at most. A part
+ * belongs to one set: the batch, or a sample where sums are per sample.
+ * Shared memory: K doubles a warp. Bound by memory where an element is cheap:
+ * x, t and, if they have x's extents, m and q are read once (8 to 16 bytes),
+ * dx is written once. A backward call that makes the loss, too (Call.tells),
+ * puts slopes as it sums.
+ *
+ * An element with m q = 0 is not looked at: what stands in x or in the target
+ * there, NaN included, cannot reach the loss or a gradient. */
+#ifndef SEG_CUDA_LOSS_LOSS_H
+#define SEG_CUDA_LOSS_LOSS_H
+#include "cuda/loss/view4.cuh"
+
+enum {
+    LOSS_PARTS = 1024, // of all sets together, unless there are more sets
+    LOSS_ITEMS = 1024, // elements worth a part
+};
+
+// -- sums --------------------------------------------------------------------
+
+/* Parts of each of `sets` sets of `items`, and items of a part; `elements` is
+ * how many elements a set has. */
+static inline int loss_parts(int64_t sets, int64_t items, int64_t elements,
+                             int64_t *part)
+{
+    int64_t room = most(1, LOSS_PARTS / sets);
+    int64_t parts = most(1, least(room, elements / LOSS_ITEMS));
+    parts = least(parts, items);
+    *part = ceil_div(items, parts);
+    return (int)ceil_div(items, *part);
+}
+
+/* Bytes of K sums of the parts of an element sum. */
+static inline size_t quad_bytes(int64_t sets, int64_t elements, int k)
+{
+    int64_t part,
+        parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
+    return (size_t)(sets * parts * k) * sizeof(double);
+}
+
+/* out[k] = sum over the block of sum[k]; for a block of BLOCK threads. */
+template <int K>
+static __device__ __forceinline__ void block_sums(double sum[K], double *out)
+{
+    SMEM(double, warps, [K][BLOCK / WARP]);
+    const int t = (int)threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < K; k++) sum[k] = warp_sum(sum[k]);
+    if (t % WARP == 0)
+        for (int k = 0; k < K; k++) warps[k][t / WARP] = sum[k];
+    __syncthreads();
+    if (t >= K) return;
+    double all = 0;
+    for (int i = 0; i < BLOCK / WARP; i++) all += warps[t][i];
+    out[t] = all;
+}
+
+/* all[k] = the sum of `count` parts, a block's. */
+template <int K>
+static __device__ __forceinline__ void part_totals(const double *parts,
+                                                   int count, double *all)
+{
+    double sum[K] = {};
+    for (int i = (int)threadIdx.x; i < count; i += BLOCK)
+        for (int k = 0; k < K; k++) sum[k] += parts[i * K + k];
+    block_sums<K>(sum, all);
+    __syncthreads();
+}
+
+/* Sums 0 and 1 are sum m q l and M: y = their quotient, 0 when M is. */
+struct Mean {
+    float *y;
+    __device__ void operator()(const double *sum) const
+    {
+        *y = (float)(sum[1] != 0 ? sum[0] / sum[1] : 0);
+    }
+};
+
+/* Sums alone are wanted of a look. */
+struct Unwritten {
+    __device__ void open(int64_t)
+    {
+    }
+    __device__ void put(const Quad &, int64_t, int, bool) const
+    {
+    }
+};
+
+/* dx = f(x, t, w) where w != 0 and 0 elsewhere. f.open(set) comes first, and
+ * reads from memory what f needs of that set. */
+template <class F> struct Slopes {
+    F f;
+    float *dx;
+    bool fresh;
+    __device__ void open(int64_t set)
+    {
+        f.open(set);
+    }
+    /* n elements from `at` on. */
+    __device__ void put(const Quad &o, int64_t at, int n, bool aligned) const
+    {
+        float out[QUAD];
+#pragma unroll
+        for (int j = 0; j < QUAD; j++)
+            out[j] = o.w[j] != 0 ? f(o.x[j], o.t[j], o.w[j]) : 0;
+        put4(dx + at, n, aligned, out, fresh);
+    }
+};
+
+template <class F> static inline Slopes<F> slopes_of(const Call *c, const F &f)
+{
+    return {f, values(c->dx[0]), is_fresh(c, 0)};
+}
+
+/* out[set][part][k]: f(x, t, m, w, run) adds what an element gives to
+ * run[k], with w = 0 where it must not be looked at; `also` may put what its
+ * slope is. mean.y, of two sums of one set: it is made of them by the last
+ * block; or NULL. */
+template <int K, Way W, class F, class S>
+static __global__ void __launch_bounds__(BLOCK)
+    quads_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
+                 int64_t part, int parts, double *out, const Mean mean,
+                 unsigned *word, const S also)
+{
+    const int64_t set = blockIdx.x / (unsigned)parts;
+    const int64_t from = blockIdx.x % (unsigned)parts * part;
+    const int64_t quads = (elements + QUAD - 1) / QUAD;
+    const int64_t to = from + part < quads ? from + part : quads;
+    double sum[K] = {};
+    S slopes = also;
+    slopes.open(set);
+    for (int64_t i = from + threadIdx.x; i < to;) {
+        float run[K] = {};
+        for (int n = 0; n < RUN / QUAD && i < to; n++, i += BLOCK) {
+            int64_t e = i * QUAD, at = set * elements + e, left = elements - e;
+            const int n4 = left < QUAD ? (int)left : QUAD;
+            Quad o = quad_at<W>(v, at, n4);
+#pragma unroll
+            for (int j = 0; j < QUAD; j++)
+                f(o.x[j], o.t[j], o.m[j], o.w[j], run);
+            slopes.put(o, at, n4, v.aligned);
+        }
+        for (int k = 0; k < K; k++) sum[k] += (double)run[k];
+    }
+    block_sums<K>(sum, out + (int64_t)blockIdx.x * K);
+    if constexpr (K == 2) {
+        SMEM(double, all, [K]);
+        if (!mean.y || !last_block(word, gridDim.x)) return;
+        part_totals<K>(out, (int)gridDim.x, all);
+        if (threadIdx.x == 0) mean(all);
+    }
+}
+
+/* Which ways an operand's extents can ask for, as bits: no kernel is made that
+ * cannot run. Of one channel, ROWS is FLAT. */
+enum { ALIKE = 1 << FLAT, ONE_CHANNEL = 1 << FLAT | 1 << PLACES, ANY_WAY = 7 };
+
+/* Queue the sums of all parts; `elements` are those of a set; mean: NULL, or
+ * see above, as for `also`. Returns how many parts a set has; 0 when the launch
+ * failed. */
+template <int K, int WAYS, class F, class S = Unwritten>
+static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
+                     int64_t elements, double *out, float *mean = NULL,
+                     const S &also = {})
+{
+    int64_t part;
+    int parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
+    unsigned blocks = (unsigned)(sets * parts);
+    cudaStream_t stream = gpu_stream(c->dev);
+    unsigned *const word = mean ? gpu_words(c->dev, 1) : NULL;
+    CHECK(WAYS >> v.way & 1);
+    if (v.way == FLAT)
+        LAUNCH((quads_kernel<K, FLAT, F, S>), blocks, BLOCK, 0, stream, f, v,
+               elements, part, parts, out, Mean{mean}, word, also);
+    if constexpr (WAYS >> ROWS & 1)
+        if (v.way == ROWS)
+            LAUNCH((quads_kernel<K, ROWS, F, S>), blocks, BLOCK, 0, stream, f,
+                   v, elements, part, parts, out, Mean{mean}, word, also);
+    if constexpr (WAYS >> PLACES & 1)
+        if (v.way == PLACES)
+            LAUNCH((quads_kernel<K, PLACES, F, S>), blocks, BLOCK, 0, stream, f,
+                   v, elements, part, parts, out, Mean{mean}, word, also);
+    return gpu_launched("loss, sums") ? parts : 0;
+}
+
+/* One block: f(sum) on one thread, with the sums of all parts. */
+template <int K, class F>
+static __global__ void __launch_bounds__(BLOCK)
+    finish_kernel(const F f, const double *parts, int count)
+{
+    SMEM(double, all, [K]);
+    part_totals<K>(parts, count, all);
+    if (threadIdx.x == 0) f(all);
+}
+
+template <int K, class F>
+static bool finish_here(const Call *c, const F &f, const double *parts,
+                        int count)
+{
+    LAUNCH((finish_kernel<K, F>), 1, BLOCK, 0, gpu_stream(c->dev), f, parts,
+           count);
+    return gpu_launched("loss, finish");
+}
+
+/* The sums of this rank, for a join: what an idle one has counts nothing. */
+template <int K> struct Own {
+    double *to; // may be the parts: they have been read
+    const Step *step;
+    __device__ void operator()(const double *sum) const
+    {
+        for (int k = 0; k < K; k++) to[k] = step->share.idle ? 0 : sum[k];
+    }
+};
+
+/* Over all ranks, where several share the batch. */
+template <int K, class F>
+static bool finish(const Call *c, const F &f, double *parts, int count)
+{
+    if (!is_shared(c)) return finish_here<K>(c, f, parts, count);
+    return finish_here<K>(c, Own<K>{parts, gpu_step(c->dev)}, parts, count) &&
+           gpu_join(c->dev, parts, F64, K, 1) && finish_here<K>(c, f, parts, 1);
+}
+
+/* 1 / M for the gradient; the sum is over a part of M that counts `times`. */
+struct Inverse {
+    float *y;
+    double times;
+    __device__ void operator()(const double *sum) const
+    {
+        *y = (float)(sum[0] != 0 ? 1 / (sum[0] * times) : 0);
+    }
+};
+
+// -- gradient ----------------------------------------------------------------
+
+template <Way W, class F>
+static __global__ void __launch_bounds__(BLOCK)
+    slopes_kernel(const Slopes<F> f, const __grid_constant__ Views v,
+                  int64_t elements, int blocks)
+{
+    const int64_t set = blockIdx.x / (unsigned)blocks;
+    const int64_t quads = (elements + QUAD - 1) / QUAD;
+    Slopes<F> slopes = f;
+    slopes.open(set);
+    for (int64_t i =
+             blockIdx.x % (unsigned)blocks * (int64_t)BLOCK + threadIdx.x;
+         i < quads; i += (int64_t)blocks * BLOCK) {
+        int64_t e = i * QUAD, at = set * elements + e, left = elements - e;
+        int n = left < QUAD ? (int)left : QUAD;
+        slopes.put(quad_at<W>(v, at, n), at, n, v.aligned);
+    }
+}
+
+template <int WAYS, class F>
+static bool quad_slopes(const Call *c, const F &f, const Views &v, int64_t sets,
+                        int64_t elements)
+{
+    int64_t quads = ceil_div(elements, QUAD);
+    int blocks = (int)least(ceil_div(quads, BLOCK), most(1, 65536 / sets));
+    unsigned grid = (unsigned)(sets * blocks);
+    cudaStream_t stream = gpu_stream(c->dev);
+    const Slopes<F> slopes = slopes_of(c, f);
+    CHECK(WAYS >> v.way & 1);
+    if (v.way == FLAT)
+        LAUNCH((slopes_kernel<FLAT, F>), grid, BLOCK, 0, stream, slopes, v,
+               elements, blocks);
+    if constexpr (WAYS >> ROWS & 1)
+        if (v.way == ROWS)
+            LAUNCH((slopes_kernel<ROWS, F>), grid, BLOCK, 0, stream, slopes, v,
+                   elements, blocks);
+    if constexpr (WAYS >> PLACES & 1)
+        if (v.way == PLACES)
+            LAUNCH((slopes_kernel<PLACES, F>), grid, BLOCK, 0, stream, slopes,
+                   v, elements, blocks);
+    return gpu_launched("loss, slopes");
+}
+
+/* The planner takes target, mask and weight as constants: a wish for their
+ * gradient is a broken promise. */
+static inline void only_dx0(const Call *c)
+{
+    for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
+}
+
+// -- the mean of a row -------------------------------------------------------
+
+/* T has value(x, t) and slope(x, t): l and dl/dx of one element. */
+template <class T> struct Value {
+    T term;
+    __device__ void operator()(float x, float t, float m, float w,
+                               float run[2]) const
+    {
+        if (w != 0) run[0] += w * term.value(x, t);
+        run[1] += m;
+    }
+};
+
+template <class T> struct Slope {
+    T term;
+    const float *dy, *inverse; // inverse: 1 / M, or NULL when `factor` is it
+    float factor;              // dy / M once open
+    __device__ void open(int64_t)
+    {
+        factor = *dy * (inverse ? *inverse : factor);
+    }
+    __device__ float operator()(float x, float t, float w) const
+    {
+        return factor * w * term.slope(x, t);
+    }
+};
+
+/* Sums up what stands in place of x. */
+struct Plain {
+    __device__ void operator()(float x, float, float, float, float run[1]) const
+    {
+        run[0] += x;
+    }
+};
+
+static inline Space mean_space(const Call *c)
+{
+    Space s = {};
+    s.fwd = quad_bytes(1, numel(c->x[0]->dim), 2);
+    // nothing is kept for the backward run, so M is summed again: its parts,
+    // then its inverse
+    // without a mask it is known, but for what other ranks have
+    s.bwd = sizeof(double);
+    s.bwd += c->x[2] ? quad_bytes(1, numel(c->x[2]->dim), 1) : sizeof(double);
+    if (c->tells) s.bwd += s.fwd;
+    return s;
+}
+
+template <class T, class S = Unwritten>
+static bool mean_value(const Call *c, const T &term, double *parts,
+                       const S &also = {})
+{
+    float *y = values(c->y);
+    int count = quad_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
+                                      numel(c->x[0]->dim), parts,
+                                      is_shared(c) ? NULL : y, also);
+    return count && (!is_shared(c) || finish<2>(c, Mean{y}, parts, count));
+}
+
+template <class T> static bool mean_fwd(const Call *c, const T &term)
+{
+    return countable(c, rows(c->x[0]->dim)) &&
+           mean_value(c, term, (double *)c->scratch);
+}
+
+/* One part, a number that the host knows. */
+static __global__ void part_kernel(double *part, double value)
+{
+    *part = value;
+}
+
+template <class T> static bool mean_bwd(const Call *c, const T &term)
+{
+    only_dx0(c);
+    if (!c->dx[0]) return true;
+    int64_t all = numel(c->x[0]->dim);
+    const Tensor *m = c->x[2];
+    Slope<T> f = {term, values(c->dy), NULL, (float)(1 / (double)all)};
+    if (!countable(c, rows(c->x[0]->dim))) return false;
+    if (m) {
+        // each element of the mask counts for all elements of x that see it
+        int64_t own = numel(m->dim);
+        double *parts = (double *)c->scratch;
+        Views v = views_of(m, NULL, NULL, NULL, m->dim, 1);
+        moves(moved(m));
+        int count = quad_sums<1, ALIKE>(c, Plain{}, v, 1, own, parts);
+        float *inverse = (float *)(parts + count);
+        if (!count ||
+            !finish<1>(c, Inverse{inverse, (double)(all / own)}, parts, count))
+            return false;
+        f.inverse = inverse;
+    } else if (is_shared(c)) {
+        double *part = (double *)c->scratch;
+        float *inverse = (float *)(part + 1);
+        moves(sizeof *part);
+        LAUNCH(part_kernel, 1, 1, 0, gpu_stream(c->dev), part, (double)all);
+        if (!gpu_launched("loss, count") ||
+            !finish<1>(c, Inverse{inverse, 1}, part, 1))
+            return false;
+        f.inverse = inverse;
+    }
+    const double looks =
+        moved(c->x[0]) + moved(c->x[1]) + moved(m) + moved(c->x[3]);
+    const size_t parts = quad_bytes(1, all, 2), behind = mean_space(c).bwd;
+    moves(looks + moved(c->dx[0], is_fresh(c, 0)) +
+          (c->tells ? 2 * (double)parts + moved(c->y) : 0));
+    if (!c->tells) return quad_slopes<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
+    return mean_value(c, term, (double *)((char *)c->scratch + behind - parts),
+                      slopes_of(c, f));
+}
+
+/* The three launchers of a row; `term` is an expression with the Call c. */
+#define MEAN_LOSS(name, term)                \
+    extern "C" {                             \
+    Space cuda_##name##_space(const Call *c) \
+    {                                        \
+        return mean_space(c);                \
+    }                                        \
+    bool cuda_##name##_fwd(const Call *c)    \
+    {                                        \
+        return mean_fwd(c, term);            \
+    }                                        \
+    bool cuda_##name##_bwd(const Call *c)    \
+    {                                        \
+        return mean_bwd(c, term);            \
+    }                                        \
+    }
+#endif

@@ -1,0 +1,42 @@
+/* deferred_norm.cu -- a tensor as a lens shows it, for kernels that cannot look
+ * through one.
+ *
+ * A thread has packs of eight channels. Bound by memory: 4 bytes an element,
+ * read and written. */
+#include "cuda/norm/deferred_norm.cuh"
+
+namespace {
+
+enum { CHANNELS = NARROW_CHANNELS }; // a pack: 16 bytes
+
+template <Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    show_kernel(const Sight s, const Cell<D> *x, Cell<D> *to, const Packs packs)
+{
+    EACH(i, packs.count)
+    {
+        int pack;
+        row_of(packs, i, &pack);
+        const auto v = load<CHANNELS, D>(x + i * CHANNELS);
+        put_pack<CHANNELS, D>(to + i * CHANNELS,
+                              seen<CHANNELS, D>(s, pack * CHANNELS, v), true);
+    }
+}
+
+} // namespace
+
+bool sight_show(const Call *c, const Sight &s, Dims x, const void *data,
+                Dtype type, void *to)
+{
+    const Packs packs = packs_of(x, CHANNELS);
+    const unsigned blocks = blocks_for(packs.count);
+    cudaStream_t stream = gpu_stream(c->dev);
+    moves(2.0 * (double)numel(x) * (double)dtype_bytes(type));
+    if (type == BF16)
+        LAUNCH(show_kernel<BF16>, blocks, BLOCK, 0, stream, s,
+               (const uint16_t *)data, (uint16_t *)to, packs);
+    else
+        LAUNCH(show_kernel<F16>, blocks, BLOCK, 0, stream, s,
+               (const uint16_t *)data, (uint16_t *)to, packs);
+    return gpu_launched("lens");
+}

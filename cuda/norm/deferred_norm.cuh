@@ -1,0 +1,65 @@
+/* deferred_norm.cuh -- a Lens on the device: what a batch_norm and an
+ * activation would have made of what is stored.
+ *
+ * Both are one multiplication and addition a channel, and a choice by the sign.
+ * The factors are made once, when the statistics are: shift = beta - mean scale
+ * in double. What it cancels where the mean is large against the spread is far
+ * below the rounding of what is stored in 16 bits. The result is rounded to
+ * that type, so that all who look at a number see the same. */
+#ifndef SEG_CUDA_NORM_DEFERRED_NORM_H
+#define SEG_CUDA_NORM_DEFERRED_NORM_H
+#include "cuda/lib/act.cuh"
+#include "cuda/norm/norm.cuh"
+
+/* What a kernel reads one of its operands through. */
+struct Sight {
+    const float2 *table; // (C) scale, shift; NULL: it reads what is stored
+    Then then;
+};
+
+/* Behind the statistics that a lazy call saves (C). */
+static inline float2 *sight_table(const void *saved, int channels)
+{
+    return (float2 *)((Stat *)saved + channels);
+}
+
+/* Bytes that a lazy call saves. */
+static inline size_t sight_bytes(int channels)
+{
+    return (size_t)channels * (sizeof(Stat) + sizeof(float2));
+}
+
+/* That of operand k. */
+static inline Sight sight_of(const Call *c, int k)
+{
+    const Lens *lens = c->lens[k];
+    Sight s = {};
+    if (!lens) return s;
+    s.table = sight_table(lens->saved, c->x[k]->dim.c);
+    s.then = then_of(lens->then);
+    return s;
+}
+
+template <Dtype D>
+static __device__ __forceinline__ float seen_one(const Then &t, float2 by,
+                                                 float x)
+{
+    return rounded<D>(then_value<F32>(t, fmaf(x, by.x, by.y)));
+}
+
+/* Channels c .. c+V-1 of a row. */
+template <int V, Dtype D>
+static __device__ __forceinline__ Pack<V> seen(const Sight &s, int c, Pack<V> x)
+{
+    if (!s.table) return x;
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        x.v[i] = seen_one<D>(s.then, s.table[c + i], x.v[i]);
+    return x;
+}
+
+/* deferred_norm.cu: `to` = x as the lens shows it; queued. False with the
+ * reason. */
+bool sight_show(const Call *c, const Sight &s, Dims x, const void *data,
+                Dtype type, void *to);
+#endif

@@ -1,0 +1,116 @@
+/* grad_sums.cuh -- sums over all rows of a gradient, by the call that stores
+ * the last of it: Call.total.
+ *
+ * A norm that nobody runs needs sums of its gradient before it can be taken
+ * back, and a bias is such a sum; each was a pass over what had just been
+ * stored. Of x, which a lens shows, and dz, the gradient of what it shows:
+ *
+ *     total[0][c] = sum u,   total[1][c] = sum u z
+ *
+ * u = dz back through the activation, z = (x - mean) rstd; without a lens
+ * total[0] is the sum of dz and total[1] nothing. Parts are sums of u and of
+ * u (x - the mean as one float), which the totals put right in double. */
+#ifndef SEG_CUDA_NORM_GRAD_SUMS_H
+#define SEG_CUDA_NORM_GRAD_SUMS_H
+#include "cuda/norm/norm_bwd_on_load.cuh"
+
+/* What a kernel needs to sum one of its gradients, and what is made of the
+ * sums once they are whole. */
+struct Closing {
+    bool runs;
+    const void *x;    // of the gradient's extents and type; NULL: no lens
+    const Stat *stat; // (C) of its norm
+    Sight sight;
+    int channels;  // C
+    double *total; // (2, C)
+    // where the reader's gradients are made, too (Call.closes): those of its
+    // parameters, and of a lazy one its slant
+    Puts put;
+    float4 *line; // (C), or NULL
+    const float *gamma;
+    double rows;
+    const Step *step;
+};
+
+/* Which gradients of a call are sums of its dy: of a lazy one those of its
+ * norm's parameters, of another that of its bias. */
+static inline Puts puts_of_dy(const Call *c)
+{
+    const int at = NORM_FRESH;
+    if (!c->lazy) return {{values(c->dx[2])}, {is_fresh(c, 2)}};
+    return {{values(c->norm_dx[2]), values(c->norm_dx[1])},
+            {is_fresh(c, at + 2), is_fresh(c, at + 1)}};
+}
+
+/* The slant's lines behind the totals. */
+static inline float4 *closing_lines(const Tensor *total, int channels)
+{
+    return (float4 *)((double *)total->data + TOTAL * channels + 2);
+}
+
+/* That of dx[k]. */
+static inline Closing closing_of(const Call *c, int k)
+{
+    Closing by = {};
+    const Call *reader = c->closes[k];
+    by.runs = c->total[k] != NULL;
+    // a plan that asks for space has no addresses yet
+    if (!by.runs || !c->dev) return by;
+    by.channels = c->x[k]->dim.c;
+    by.total = (double *)c->total[k]->data;
+    if (reader) by.put = puts_of_dy(reader);
+    if (reader && reader->lazy) {
+        by.line = closing_lines(c->total[k], by.channels);
+        by.gamma = values(reader->norm_x[1]);
+        by.rows = (double)rows(c->x[k]->dim);
+        by.step = gpu_step(c->dev);
+    }
+    if (!c->lens[k]) return by;
+    by.x = c->x[k]->data;
+    by.stat = (const Stat *)c->lens[k]->saved;
+    by.sight = sight_of(c, k);
+    return by;
+}
+
+/* What it takes of channel c: scale and shift of the lens, the mean, and the
+ * slope at and below zero. */
+static __device__ __forceinline__ float4 closing_by(const Closing &by, int c)
+{
+    if (!by.x) return make_float4(0, 0, 0, 1);
+    const float2 table = by.sight.table[c];
+    return make_float4(table.x, table.y, by.stat[c].hi, by.sight.then.leak);
+}
+
+/* One number more: v of the gradient, x of what the lens is over. */
+static __device__ __forceinline__ void close_one(float4 by, float x, float v,
+                                                 float *sum, float *sum_x)
+{
+    const float u = fmaf(x, by.x, by.y) <= 0 ? v * by.w : v;
+    *sum += u;
+    *sum_x += u * (x - by.z);
+}
+
+/* What is made of the sums of channel c, which are whole. */
+static __device__ __forceinline__ void close_end(const Closing &by, int c,
+                                                 double sum, double sum_x)
+{
+    by.total[c] = sum;
+    put_total(by.put, 0, c, sum);
+    if (!by.x) return;
+    const Stat s = by.stat[c];
+    // what the parts left of the mean
+    sum_x = (sum_x - (double)s.lo * sum) * (double)s.rstd;
+    by.total[by.channels + c] = sum_x;
+    put_total(by.put, 1, c, sum_x);
+    if (!by.line) return;
+    const double gamma = by.gamma ? (double)by.gamma[c] : 1;
+    double tilt = 0, shift = 0;
+    if (!by.step->share.idle)
+        bars_by(gamma, s, by.rows, sum, sum_x, &tilt, &shift);
+    by.line[c] = slant_line(by.sight.table[c], s, tilt, shift);
+}
+
+/* grad_sums.cu: queue what is wanted of these (+)= c->dy_total, where the call
+ * that made it has not. */
+bool close_put(const Call *c);
+#endif

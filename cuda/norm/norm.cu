@@ -1,0 +1,520 @@
+/* norm.cu -- batch, instance, group and layer normalisation.
+ *
+ * Over the walk of col_reduce.cuh (a block has a part of the rows of a set, a
+ * thread keeps its channels). Forward: statistics (norm_stats.cu), y. Backward:
+ * sums of dy and dy z of each channel (dgamma and dbeta are those over sets),
+ * bars where a group has several channels, dx.
+ *
+ * An activation behind it (Call.then) costs no pass: y is stored behind it, and
+ * dy taken through it as it is read, by the sign of what y was, found from x.
+ *
+ * Bound by memory: 12 bytes an element forward, 20 backward (x twice; x and dy
+ * twice), narrow 6 and 10. 16 KB of shared memory. Sets of one row are in
+ * norm_layer.cu. */
+#include "cuda/norm/grad_sums.cuh"
+#include "cuda/norm/norm_bwd_on_load.cuh"
+
+namespace {
+
+enum { BATCH = 4 }; // rows whose loads a thread has under way
+
+// -- forward -----------------------------------------------------------------
+
+/* y = (x - mean) scale + beta, by the same walk as the sums: a thread looks
+ * its channels' numbers up once. */
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
+{
+    const Spot s = spot<V>(p.walk);
+    const Cell<D> *from = (const Cell<D> *)p.x;
+    Cell<D> *to = (Cell<D> *)p.out;
+    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    Stat stat[V];
+    float scale[V], beta[V];
+    if (!s.valid) return;
+    for (int v = 0; v < V; v++) {
+        stat[v] = stat_of(p, s.set, s.c + v);
+        scale[v] = scale_of(p.keep, stat[v], s.c + v);
+        beta[v] = beta_of(p.keep, s.c + v);
+    }
+    for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
+        Pack<V> x[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            if (row + i * deep < s.to)
+                x[i] = load<V, D>(from + base + (row + i * deep) * p.channels);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            if (row + i * deep >= s.to) continue;
+            for (int v = 0; v < V; v++) {
+                x[i].v[v] = normal(x[i].v[v], stat[v], scale[v], beta[v]);
+                if (p.then.runs) x[i].v[v] = then_value<D>(p.then, x[i].v[v]);
+            }
+            put_pack<V, D>(to + base + (row + i * deep) * p.channels, x[i],
+                           true);
+        }
+    }
+}
+
+// -- backward ----------------------------------------------------------------
+
+/* Sums of dy and dy z. ALONE: each row has its own statistics. */
+template <int V, Dtype D, bool ALONE>
+__global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
+{
+    const Spot s = spot<V>(p.walk);
+    const Cell<D> *xs = (const Cell<D> *)p.x, *dys = (const Cell<D> *)p.dy;
+    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    double sum[2][V] = {};
+    Stat stat[V] = {};
+    float scale[V] = {}, beta[V] = {};
+    for (int v = 0; v < V && s.valid && !ALONE; v++) {
+        stat[v] = stat_of(p, s.set, s.c + v);
+        scale[v] = scale_of(p.keep, stat[v], s.c + v);
+        beta[v] = beta_of(p.keep, s.c + v);
+    }
+    // alone: one for all V, see norm_of
+    const uint32_t group = quotient((uint32_t)s.c, p.per);
+    for (int64_t row = s.from; row < s.to;) {
+        float run[2][V] = {};
+#pragma unroll 1
+        for (int n = 0; n < RUN; n += BATCH, row += BATCH * deep) {
+            Pack<V> x[BATCH], dy[BATCH];
+            Stat own[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const int64_t at = row + i * deep;
+                x[i] = dy[i] = {};
+                own[i] = {};
+                if (at >= s.to) continue;
+                x[i] = load<V, D>(xs + base + at * p.channels);
+                dy[i] = load<V, D>(dys + base + at * p.channels);
+                if (ALONE) own[i] = p.keep.stat[at * p.count + group];
+            }
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                for (int v = 0; v < V; v++) {
+                    const Stat &k = ALONE ? own[i] : stat[v];
+                    const float z = centred(x[i].v[v], k) * k.rstd;
+                    float slope = dy[i].v[v];
+                    if (!ALONE && p.then.runs)
+                        slope = then_slope<D>(
+                            p.then,
+                            normal(x[i].v[v], stat[v], scale[v], beta[v]),
+                            slope);
+                    run[0][v] += slope;
+                    run[1][v] += slope * z;
+                }
+        }
+        for (int v = 0; v < V; v++) {
+            sum[0][v] += (double)run[0][v];
+            sum[1][v] += (double)run[1][v];
+        }
+    }
+    const Total all = spot_total<2, V>(p.walk, s, sum, p.parts, p.words);
+    if (!all.sum) return;
+    for (int i = (int)threadIdx.x; i < 2 * all.count; i += BLOCK) {
+        const int k = i >= all.count, c = all.first + i - k * all.count;
+        if (p.total) p.total[(s.set * 2 + k) * p.channels + c] = all.sum[i];
+        put_total(p.put, k, c, all.sum[i]);
+    }
+}
+
+/* dbeta and dgamma of several sets from the totals of each, a block a
+ * channel. */
+__global__ void __launch_bounds__(BLOCK) total_kernel(const Norm p)
+{
+    const int c = (int)blockIdx.x;
+    double sum[2];
+    part_sums(p.total + c, p.walked, 2 * (int64_t)p.channels, p.channels, sum);
+    for (int k = 0; k < 2 && !threadIdx.x; k++) put_total(p.put, k, c, sum[k]);
+}
+
+/* Totals times gamma, added up over the channels of a group; all of them get
+ * the sum. A block for each set and group. */
+__global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
+{
+    uint32_t set = blockIdx.x;
+    const uint32_t first = split(&set, p.groups) * p.per.by;
+    double *total = p.total + (int64_t)set * 2 * p.channels + first;
+    double sum[2] = {};
+    for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
+        const double gamma = p.keep.gamma ? (double)p.keep.gamma[first + c] : 1;
+        sum[0] += total[c] * gamma;
+        sum[1] += total[p.channels + c] * gamma;
+    }
+    team_sums(sum, (int)blockDim.x);
+    for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
+        total[c] = sum[0];
+        total[p.channels + c] = sum[1];
+    }
+}
+
+/* Totals of a rank as ranks join them: its rows behind them, and nothing of an
+ * idle one. */
+__global__ void __launch_bounds__(BLOCK) own_slopes_kernel(const Norm p)
+{
+    const bool idle = p.keep.step->share.idle;
+    EACH(i, 2 * p.channels + 1)
+    {
+        if (i == 2 * p.channels)
+            p.joined[i] = idle ? 0 : (double)p.rows;
+        else if (idle)
+            p.joined[i] = 0;
+    }
+}
+
+/* What dx of channel c of a set is made of: dy scale + (x - mean) tilt + shift.
+ * Given statistics are constants and share nothing, nor does what is idle: 0 is
+ * said and not computed, so that a sum that is not finite stays outside. */
+__device__ __forceinline__ void bars_of(const Norm &p, int64_t set, int c,
+                                        const Stat &stat, double *tilt,
+                                        double *shift)
+{
+    *tilt = *shift = 0;
+    if (p.given || p.keep.step->share.idle) return;
+    const double gamma = p.keep.gamma ? (double)p.keep.gamma[c] : 1;
+    const double n =
+        p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
+    const double *total = p.total + set * 2 * p.channels + c;
+    // a group of one channel holds a plain total
+    bars_by(p.per.by == 1 ? gamma : 1, stat, n, total[0], total[p.channels],
+            tilt, shift);
+}
+
+/* dx = dy scale + (x - mean) tilt + shift, dy taken through `then` first. */
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
+{
+    const Spot s = spot<V>(p.walk);
+    const Cell<D> *xs = (const Cell<D> *)p.x, *dys = (const Cell<D> *)p.dy;
+    Cell<D> *to = (Cell<D> *)p.out;
+    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    Stat stat[V];
+    float scale[V], beta[V], tilt[V], shift[V];
+    if (!s.valid) return;
+    for (int v = 0; v < V; v++) {
+        const int c = s.c + v;
+        double lean, level;
+        stat[v] = stat_of(p, s.set, c);
+        scale[v] = scale_of(p.keep, stat[v], c), beta[v] = beta_of(p.keep, c);
+        bars_of(p, s.set, c, stat[v], &lean, &level);
+        tilt[v] = (float)lean, shift[v] = (float)level;
+    }
+    for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
+        Pack<V> x[BATCH], dy[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int64_t at = base + (row + i * deep) * p.channels;
+            if (row + i * deep >= s.to) continue;
+            x[i] = load<V, D>(xs + at);
+            dy[i] = load<V, D>(dys + at);
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            if (row + i * deep >= s.to) continue;
+            for (int v = 0; v < V; v++) {
+                float slope = dy[i].v[v];
+                if (p.then.runs)
+                    slope = then_slope<D>(
+                        p.then, normal(x[i].v[v], stat[v], scale[v], beta[v]),
+                        slope);
+                dy[i].v[v] = slope * scale[v] +
+                             centred(x[i].v[v], stat[v]) * tilt[v] + shift[v];
+            }
+            put_pack<V, D>(to + base + (row + i * deep) * p.channels, dy[i],
+                           p.fresh);
+        }
+    }
+}
+
+/* The same as a line of x for each channel, see norm_bwd_on_load.cuh; and the
+ * gradients of the parameters, where another call left their sums. A thread a
+ * channel. */
+struct Lean {
+    Norm norm;
+    const float2 *lens;
+    float4 *to;
+    Puts put; // dbeta, dgamma
+};
+
+__global__ void __launch_bounds__(BLOCK)
+    slant_kernel(const __grid_constant__ Lean p)
+{
+    EACH(c, p.norm.channels)
+    {
+        const Stat s = p.norm.keep.stat[c];
+        double tilt, shift;
+        bars_of(p.norm, 0, (int)c, s, &tilt, &shift);
+        p.to[c] = slant_line(p.lens[c], s, tilt, shift);
+        const double *total = p.norm.total;
+        put_total(p.put, 0, (int)c, total[c]);
+        put_total(p.put, 1, (int)c, total[p.norm.channels + c]);
+    }
+}
+
+// -- the call ----------------------------------------------------------------
+
+/* Extents, operands and the layout of scratch: parts, then totals, which with
+ * the rows behind them are also what ranks join. */
+Norm norm_of(const Call *c)
+{
+    const Dims s = c->x[0]->dim;
+    const Attr *a = c->attr;
+    Norm p = {};
+    p.sets = s.n, p.rows = positions(s), p.channels = p.count = s.c;
+    switch (a->op) {
+    case OP_batch_norm:
+        p.sets = 1, p.rows = rows(s);
+        p.keep.eps = a->batch_norm.eps,
+        p.keep.momentum = a->batch_norm.momentum;
+        p.given = !c->train;
+        p.about = values(c->x[3]);
+        p.keep.running = values(c->x[3]), p.keep.spread = values(c->x[4]);
+        break;
+    case OP_instance_norm:
+        p.keep.eps = a->instance_norm.eps;
+        break;
+    case OP_group_norm:
+        p.keep.eps = a->group_norm.eps, p.count = a->group_norm.groups;
+        break;
+    default:
+        p.sets = rows(s), p.rows = 1, p.count = 1;
+        p.keep.eps = a->layer_norm.eps;
+    }
+    const int per = p.channels / p.count;
+    p.groups = divisor(p.count), p.per = divisor(per);
+    p.alone = p.rows == 1 && a->op != OP_batch_norm;
+    p.pack = pack_of(p.alone ? per : p.channels);
+    // sums over single rows are sums over all of them
+    p.walked = p.alone ? 1 : p.sets;
+    p.walk = walk_of(p.walked, p.sets * p.rows / p.walked, p.channels, p.pack);
+    p.teams = teams_of(p.sets * p.count, per);
+    p.keep.step = c->dev ? gpu_step(c->dev) : NULL;
+    p.x = c->x[0]->data, p.type = c->x[0]->type;
+    p.keep.gamma = values(c->x[1]), p.keep.beta = values(c->x[2]);
+    p.keep.stat = (Stat *)c->saved;
+    p.parts = (double *)c->scratch;
+    p.then = then_of(c->then);
+    if (p.parts)
+        p.total = p.parts + walk_bytes(p.walk, p.walked, 2) / sizeof(double);
+    return p;
+}
+
+/* Kept: mean and rstd. Scratch: parts of two sums, and backward their totals
+ * of each set. */
+Space norm_space(const Call *c)
+{
+    const Norm p = norm_of(c);
+    const size_t parts = walk_bytes(p.walk, p.walked, 2);
+    Space s = {};
+    s.saved = (size_t)(p.sets * p.count) * sizeof(Stat);
+    // of ranks nothing is known yet, but that only batches are shared
+    const size_t total = (size_t)(p.sets * 2 * p.channels + 1) * sizeof(double);
+    s.fwd = p.alone || p.given ? 0 : parts;
+    if (s.fwd && c->attr->op == OP_batch_norm) s.fwd += total;
+    if (c->dy_total) return s;
+    s.bwd = parts;
+    if (!p.alone) s.bwd += total;
+    return s;
+}
+
+/* Statistics, y; with given ones only the last. */
+bool norm_fwd(const Call *c)
+{
+    Norm p = norm_of(c);
+    p.out = c->y->data;
+    if (!countable(c, p.sets * p.rows)) return false;
+    if (p.alone) return norm_rows_fwd(c, p);
+    // computed again a batch norm is what it was: what it saved is there
+    if (!p.given && !(c->again && c->attr->op == OP_batch_norm) &&
+        !norm_measure(c, &p))
+        return false;
+    moves(moved(c->x[0]) + moved(c->y));
+    LAUNCH_STORED(p.type, p.pack, apply_kernel, p.walk.blocks, c, p);
+    return gpu_launched("norm");
+}
+
+/* dbeta and dgamma. */
+Puts puts_of(const Call *c)
+{
+    return {{values(c->dx[2]), values(c->dx[1])},
+            {is_fresh(c, 2), is_fresh(c, 1)}};
+}
+
+template <int V, Dtype D> void start_slopes(const Call *c, const Norm &p)
+{
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (p.alone)
+        LAUNCH((slopes_kernel<V, D, true>), p.walk.blocks, BLOCK, 0, stream, p);
+    else
+        LAUNCH((slopes_kernel<V, D, false>), p.walk.blocks, BLOCK, 0, stream,
+               p);
+}
+
+/* Sums of dy and dy z: totals for the bars of dx, and dbeta and dgamma. */
+bool slopes(const Call *c, const Norm &norm)
+{
+    Norm p = norm;
+    const Puts put = puts_of(c);
+    p.words = gpu_words(c->dev, walk_words(p.walk, p.walked));
+    if (p.walked == 1) p.put = put;
+    if (p.alone) p.total = NULL;
+    moves(moved(c->x[0]) + moved(c->dy));
+    CALL_STORED(p.type, p.pack, start_slopes, c, p);
+    if (!gpu_launched("norm, sums of slopes")) return false;
+    if (p.walked == 1 || !(put.to[0] || put.to[1])) return true;
+    p.put = put;
+    LAUNCH(total_kernel, (unsigned)p.channels, sum_threads(p.walked), 0,
+           gpu_stream(c->dev), p);
+    return gpu_launched("norm, totals");
+}
+
+/* Sums of the slopes, of all ranks where they share the batch; those that the
+ * call made which stored dy are not made again, but dgamma and dbeta are still
+ * to be put. */
+bool norm_bars(const Call *c, Norm *p)
+{
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (c->dy_total)
+        p->total = (double *)c->dy_total->data;
+    else if (!slopes(c, *p))
+        return false;
+    if (!p->out || p->alone) return true;
+    if (norm_is_joined(c, *p)) {
+        p->joined = p->total;
+        LAUNCH(own_slopes_kernel, blocks_for(2 * p->channels + 1), BLOCK, 0,
+               stream, *p);
+        if (!gpu_launched("norm, own slopes") ||
+            !gpu_join(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1, 1))
+            return false;
+    }
+    if (!p->given && p->per.by > 1) {
+        LAUNCH(group_kernel, (unsigned)(p->sets * p->count),
+               sum_threads(p->per.by), 0, stream, *p);
+        if (!gpu_launched("norm, groups")) return false;
+    }
+    return true;
+}
+
+/* Sums of the slopes if anybody wants them, bars of groups, dx. */
+bool norm_bwd(const Call *c)
+{
+    Norm p = norm_of(c);
+    const bool affine = c->dx[1] || c->dx[2], bars = !p.alone && !p.given;
+    p.dy = c->dy->data, p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
+    if (!countable(c, p.sets * p.rows)) return false;
+    // before dx, which may be dy's memory
+    if ((affine || (bars && p.out)) && !norm_bars(c, &p)) return false;
+    if (!p.out) return true;
+    if (p.alone) return norm_rows_bwd(c, p);
+    moves(moved(c->x[0]) + moved(c->dy) + moved(c->dx[0], is_fresh(c, 0)));
+    LAUNCH_STORED(p.type, p.pack, slope_kernel, p.walk.blocks, c, p);
+    return gpu_launched("norm, slope");
+}
+
+} // namespace
+
+static Call norm_of_lazy(const Call *c)
+{
+    Call n = *c;
+    n.attr = c->norm, n.norm = NULL, n.lazy = false;
+    n.x[0] = c->y, n.dx[0] = c->dy, n.fresh = 1;
+    for (int k = 1; k < MAX_IN; k++) {
+        n.x[k] = c->norm_x[k], n.dx[k] = c->norm_dx[k];
+        n.fresh |= (c->fresh >> (NORM_FRESH + k) & 1) << k;
+    }
+    return n;
+}
+
+static size_t lazy_bytes(const Norm &p, int parts)
+{
+    return (size_t)parts * 2 * (size_t)p.channels * sizeof(double);
+}
+
+Space norm_lazy_space(const Call *c, int parts)
+{
+    const Call n = norm_of_lazy(c);
+    const Norm p = norm_of(&n);
+    Space s = norm_space(&n);
+    // totals behind the parts
+    if (parts)
+        s.fwd = lazy_bytes(p, parts) +
+                (size_t)(2 * p.channels + 1) * sizeof(double);
+    return s;
+}
+
+bool norm_lazy_keep(const Call *c, Keep *keep, double *rows)
+{
+    const Call n = norm_of_lazy(c);
+    const Norm p = norm_of(&n);
+    *keep = p.keep, *rows = (double)p.rows;
+    keep->table = sight_table(c->saved, p.channels);
+    return !norm_is_joined(&n, p);
+}
+
+// computed again the convolution is what it was, and so is what it saved
+bool norm_lazy(const Call *c, int parts)
+{
+    const Call n = norm_of_lazy(c);
+    Norm p = norm_of(&n);
+    p.keep.table = sight_table(c->saved, p.channels);
+    if (parts) {
+        p.about_0 = true;
+        p.walk.parts = divisor(parts);
+        p.total = (double *)((char *)c->scratch + lazy_bytes(p, parts));
+    }
+    return c->again || norm_measure(&n, &p);
+}
+
+bool norm_lazy_back(const Call *c)
+{
+    const Call n = norm_of_lazy(c);
+    // the sums before ranks join them
+    return (!c->dy_total || c->dy_closed || close_put(c)) && norm_bwd(&n);
+}
+
+bool norm_lazy_slant(const Call *c, float4 *table, Slant *s)
+{
+    const Call n = norm_of_lazy(c);
+    Lean p = {};
+    p.norm = norm_of(&n);
+    const bool joined = norm_is_joined(&n, p.norm);
+    const bool puts = c->dy_total && !c->dy_closed;
+    s->x = c->y->data, s->leak = then_of(c->then).leak;
+    s->table = table;
+    if (c->dy_closed && !joined) {
+        s->table = closing_lines(c->dy_total, p.norm.channels);
+        return true;
+    }
+    p.lens = sight_table(c->saved, c->y->dim.c), p.to = table;
+    p.norm.dy = n.dy->data, p.norm.out = n.dy->data;
+    // ranks join the sums in place, those of this one have to be put before
+    if (puts && joined && !close_put(c)) return false;
+    if (puts && !joined) p.put = puts_of_dy(c);
+    if (!norm_bars(&n, &p.norm)) return false;
+    moves(4.0 * p.norm.channels * sizeof(float4));
+    LAUNCH(slant_kernel, blocks_for(p.norm.channels), BLOCK, 0,
+           gpu_stream(c->dev), p);
+    return gpu_launched("norm, slant");
+}
+
+#define ROW(name)                            \
+    Space cuda_##name##_space(const Call *c) \
+    {                                        \
+        return norm_space(c);                \
+    }                                        \
+    bool cuda_##name##_fwd(const Call *c)    \
+    {                                        \
+        return norm_fwd(c);                  \
+    }                                        \
+    bool cuda_##name##_bwd(const Call *c)    \
+    {                                        \
+        return norm_bwd(c);                  \
+    }
+extern "C" {
+ROW(batch_norm)
+ROW(instance_norm)
+ROW(group_norm)
+ROW(layer_norm)
+}

@@ -1,0 +1,205 @@
+/* activation.cu -- relu, leaky_relu, sigmoid, tanh, gelu, silu, scale.
+ *
+ * Mapping: a thread makes four neighbouring elements with one load and store,
+ * then goes on by the whole grid; the last count % 4 elements go one by one.
+ * No shared memory. Bound by bandwidth: forward reads and writes an element
+ * each (4 bytes, narrow 2), backward reads two (what the row keeps, and dy) and
+ * writes one, or reads that one too when it adds.
+ *
+ * y may be operand 0's memory and dx[0] may be dy's: a thread reads its
+ * elements before it writes them and reads nothing else. NaN goes through
+ * every curve (x <= 0 is asked, never x > 0). */
+#include "cuda/lib/logistic.cuh"
+#include "cuda/lib/vec.cuh"
+
+namespace {
+
+// -- curves ------------------------------------------------------------------
+// value(x) and slope(k), k what the row keeps: y, or x where y does not tell.
+
+struct Relu {
+    __device__ float value(float x) const
+    {
+        return x <= 0 ? 0 : x;
+    }
+    __device__ float slope(float y) const
+    {
+        return y <= 0 ? 0 : 1;
+    }
+};
+
+struct LeakyRelu {
+    float leak;
+    __device__ float value(float x) const
+    {
+        return x <= 0 ? x * leak : x;
+    }
+    __device__ float slope(float y) const
+    {
+        return y <= 0 ? leak : 1;
+    }
+};
+
+struct Sigmoid {
+    __device__ float value(float x) const
+    {
+        return logistic_of(x);
+    }
+    __device__ float slope(float y) const
+    {
+        return y * (1 - y);
+    }
+};
+
+struct Tanh {
+    __device__ float value(float x) const
+    {
+        return tanhf(x);
+    }
+    __device__ float slope(float y) const
+    {
+        return (1 - y) * (1 + y);
+    }
+};
+
+/* The share of a normal distribution below x: erfc(-x / sqrt(2)) / 2. In the
+ * lower tail erfc changes by 2t per cent for each per cent of its argument
+ * t, so what rounding takes off t is put back to first order:
+ * erfc(t + d) = erfc(t) - d 2/sqrt(pi) exp(-t^2). */
+__device__ __forceinline__ float normal_below(float x)
+{
+    const float root = 0.70710678f, rest = 1.21016175e-8f; // 1/sqrt(2)
+    float t = -x * root;
+    float d = fmaf(-x, root, -t) - x * rest;
+    return 0.5f * (erfcf(t) - d * 1.12837917f * expf(-t * t));
+}
+
+/* x P(x);  P(x) + x p(x), p the density */
+struct Gelu {
+    __device__ float value(float x) const
+    {
+        return x * normal_below(x);
+    }
+    __device__ float slope(float x) const
+    {
+        float density = 0.39894228f * expf(-0.5f * x * x);
+        // far out the density is 0 and x may be infinite
+        return normal_below(x) + (density == 0 ? 0.0f : x * density);
+    }
+};
+
+/* x s(x);  s (1 + x (1 - s)) */
+struct Silu {
+    __device__ float value(float x) const
+    {
+        return x * logistic_of(x);
+    }
+    __device__ float slope(float x) const
+    {
+        return logistic_of(x) * (1 + x * logistic_of(-x));
+    }
+};
+
+struct Scale {
+    float mul, add;
+    __device__ float value(float x) const
+    {
+        return fmaf(mul, x, add);
+    }
+    __device__ float slope(float) const
+    {
+        return mul;
+    }
+};
+
+// -- kernels -----------------------------------------------------------------
+
+template <class F, Dtype D>
+__global__ void value_kernel(const F f, const Cell<D> *x, Cell<D> *y,
+                             int64_t count)
+{
+    EACH(i, count / 4)
+    {
+        Pack<4> q = load<4, D>(x + i * 4);
+        for (int k = 0; k < 4; k++) q.v[k] = f.value(q.v[k]);
+        put_pack<4, D>(y + i * 4, q, true);
+    }
+    // the tail belongs to the first threads, which may still be in the loop;
+    // what is narrow has none
+    int64_t t = count / 4 * 4 + threadIdx.x;
+    if constexpr (D == F32)
+        if (blockIdx.x == 0 && t < count) y[t] = f.value(x[t]);
+}
+
+template <class F, Dtype D>
+__global__ void slope_kernel(const F f, const Cell<D> *kept, const Cell<D> *dy,
+                             Cell<D> *dx, int64_t count, bool fresh)
+{
+    EACH(i, count / 4)
+    {
+        const Pack<4> k = load<4, D>(kept + i * 4);
+        Pack<4> d = load<4, D>(dy + i * 4);
+        for (int n = 0; n < 4; n++) d.v[n] *= f.slope(k.v[n]);
+        put_pack<4, D>(dx + i * 4, d, fresh);
+    }
+    int64_t t = count / 4 * 4 + threadIdx.x;
+    if constexpr (D == F32)
+        if (blockIdx.x == 0 && t < count)
+            put(&dx[t], dy[t] * f.slope(kept[t]), fresh);
+}
+
+template <class F, Dtype D> bool forward_as(const Call *c, const F &f)
+{
+    int64_t count = numel(c->y->dim);
+    LAUNCH((value_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
+           gpu_stream(c->dev), f, cells<D>(c->x[0]), cells<D>(c->y), count);
+    return gpu_launched("elementwise");
+}
+
+template <class F> bool forward(const Call *c, const F &f)
+{
+    return c->y->type == BF16  ? forward_as<F, BF16>(c, f)
+           : c->y->type == F16 ? forward_as<F, F16>(c, f)
+                               : forward_as<F, F32>(c, f);
+}
+
+template <class F, Dtype D>
+bool backward_as(const Call *c, const F &f, const Tensor *kept)
+{
+    int64_t count = numel(c->y->dim);
+    LAUNCH((slope_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
+           gpu_stream(c->dev), f, cells<D>(kept), cells<D>(c->dy),
+           cells<D>(c->dx[0]), count, is_fresh(c, 0));
+    return gpu_launched("elementwise, backward");
+}
+
+template <class F> bool backward(const Call *c, const F &f, const Tensor *kept)
+{
+    if (!c->dx[0]) return true;
+    return c->dy->type == BF16  ? backward_as<F, BF16>(c, f, kept)
+           : c->dy->type == F16 ? backward_as<F, F16>(c, f, kept)
+                                : backward_as<F, F32>(c, f, kept);
+}
+
+} // namespace
+
+/* A row: its curve, and what its KEEP_ flag in ops.def keeps (a row that
+ * keeps nothing is given dy, which its slope does not read). */
+#define ROW(name, curve, kept)            \
+    bool cuda_##name##_fwd(const Call *c) \
+    {                                     \
+        return forward(c, curve);         \
+    }                                     \
+    bool cuda_##name##_bwd(const Call *c) \
+    {                                     \
+        return backward(c, curve, kept);  \
+    }
+extern "C" {
+ROW(relu, Relu{}, c->y)
+ROW(leaky_relu, LeakyRelu{c->attr->leaky_relu.slope}, c->y)
+ROW(sigmoid, Sigmoid{}, c->y)
+ROW(tanh, Tanh{}, c->y)
+ROW(gelu, Gelu{}, c->x[0])
+ROW(silu, Silu{}, c->x[0])
+ROW(scale, (Scale{c->attr->scale.mul, c->attr->scale.add}), c->dy)
+}

@@ -1,0 +1,352 @@
+/* broadcast.cu -- add, sub, mul, div of operands with equal extents or 1.
+ *
+ * Forward: a thread an element of the result, narrow four of them; an operand
+ * that is repeated along an axis has stride 0 there. Equal extents need no
+ * places and go flat. Bound by bandwidth: 12 bytes an element, narrow 6.
+ *
+ * Backward sums dy (times a slope) over the axes along which the operand was
+ * repeated. Three ways: nothing repeated, an element each; few repeats
+ * (FEW), a thread each that loops; many, blocks of 32 x 8 threads that take
+ * a part of the repeats for 32 neighbours, and a second kernel that adds the
+ * parts in their order. When channels are kept the 32 are channels, else
+ * they are repeats: either way neighbours read neighbours. */
+#include "cuda/lib/grid_reduce_launch.cuh"
+
+namespace {
+
+enum { FEW = 64, PARTS = 256, PART_ITEMS = 2048 };
+
+/* Elements of a thread where each has its own result: narrow operands have
+ * channels that divide by four, or the call is not narrow. */
+template <Dtype D> struct Each {
+    enum { COUNT = D == F32 ? 1 : 4 };
+};
+
+// -- the four rows -----------------------------------------------------------
+// value(a, b); part: what an element of dy adds to the gradient of an operand;
+// reads: part looks at a and b.
+
+struct Add {
+    static constexpr bool reads = false;
+    static __device__ float value(float a, float b)
+    {
+        return a + b;
+    }
+    static __device__ float part(int, float dy, float, float)
+    {
+        return dy;
+    }
+};
+
+struct Sub {
+    static constexpr bool reads = false;
+    static __device__ float value(float a, float b)
+    {
+        return a - b;
+    }
+    static __device__ float part(int operand, float dy, float, float)
+    {
+        return operand ? -dy : dy;
+    }
+};
+
+struct Mul {
+    static constexpr bool reads = true;
+    static __device__ float value(float a, float b)
+    {
+        return a * b;
+    }
+    static __device__ float part(int operand, float dy, float a, float b)
+    {
+        return dy * (operand ? a : b);
+    }
+};
+
+struct Div {
+    static constexpr bool reads = true;
+    static __device__ float value(float a, float b)
+    {
+        return a / b;
+    }
+    static __device__ float part(int operand, float dy, float a, float b)
+    {
+        return operand ? -dy * a / b / b : dy / b;
+    }
+};
+
+// -- operands seen as the result ---------------------------------------------
+
+struct View {
+    const void *data;
+    Steps step;
+};
+
+View view_of(const Tensor *t)
+{
+    return {t->data, steps_of(t->dim)};
+}
+
+/* V of its elements at a place and from a channel of the result on. */
+template <int V, Dtype D>
+__device__ __forceinline__ Pack<V> seen(const View &v, const Place &p, int c)
+{
+    return load<V, D>((const Cell<D> *)v.data + offset(v.step, p, c));
+}
+
+struct Pair {
+    View a, b;
+    Grid grid; // of the result
+    Divisor channels;
+    int64_t count;
+    bool flat; // all extents equal
+};
+
+/* F::value of V elements. */
+template <class F, int V>
+__device__ __forceinline__ Pack<V> value_of(Pack<V> a, const Pack<V> &b)
+{
+    for (int k = 0; k < V; k++) a.v[k] = F::value(a.v[k], b.v[k]);
+    return a;
+}
+
+Pair pair_of(const Call *c)
+{
+    Dims s = c->y->dim;
+    bool flat = dims_equal(c->x[0]->dim, s) && dims_equal(c->x[1]->dim, s);
+    return {view_of(c->x[0]), view_of(c->x[1]), grid_of(s),
+            divisor(s.c),     numel(s),         flat};
+}
+
+// -- forward -----------------------------------------------------------------
+
+/* Neighbouring threads make neighbouring elements; an operand that is repeated
+ * comes from the caches. */
+template <class F, Dtype D>
+__global__ void value_kernel(const Pair p, Cell<D> *y)
+{
+    constexpr int V = Each<D>::COUNT;
+    const Cell<D> *a = (const Cell<D> *)p.a.data,
+                  *b = (const Cell<D> *)p.b.data;
+    EACH(n, p.count / V)
+    {
+        const int64_t i = n * V;
+        if (p.flat) {
+            put_pack<V, D>(
+                y + i, value_of<F>(load<V, D>(a + i), load<V, D>(b + i)), true);
+            continue;
+        }
+        int64_t row = i / p.channels.by;
+        int c = (int)(i - row * p.channels.by);
+        Place q = place(p.grid, (uint32_t)row);
+        put_pack<V, D>(
+            y + i, value_of<F>(seen<V, D>(p.a, q, c), seen<V, D>(p.b, q, c)),
+            true);
+    }
+}
+
+template <class F, Dtype D> bool forward_as(const Call *c)
+{
+    Pair p = pair_of(c);
+    if (!countable(c, rows(c->y->dim))) return false;
+    LAUNCH((value_kernel<F, D>), blocks_for(p.count / Each<D>::COUNT), BLOCK, 0,
+           gpu_stream(c->dev), p, cells<D>(c->y));
+    return gpu_launched("broadcast");
+}
+
+template <class F> bool forward(const Call *c)
+{
+    return c->y->type == BF16  ? forward_as<F, BF16>(c)
+           : c->y->type == F16 ? forward_as<F, F16>(c)
+                               : forward_as<F, F32>(c);
+}
+
+// -- backward ----------------------------------------------------------------
+
+/* The gradient of an operand: its own extents, and those along which it was
+ * repeated (1 where it was not). own * again = the extents of dy. */
+struct Repeat {
+    Grid own, again;
+    Divisor own_c, again_c;
+    int64_t count;   // of the gradient
+    int64_t repeats; // dy elements of each
+    int64_t part;    // repeats of a part
+    View dy;         // which has all extents
+    int operand;
+};
+
+/* The part that dy's elements (own place and channel, repeat r) add. */
+template <class F, int V, Dtype D>
+__device__ __forceinline__ Pack<V> part_at(const Pair &p, const Repeat &r,
+                                           Place own, int c, int64_t k)
+{
+    int64_t row = k / r.again_c.by;
+    int rc = (int)(k - row * r.again_c.by);
+    Place q = place(r.again, (uint32_t)row);
+    // along each axis one of the two is 0
+    q.n += own.n, q.d += own.d, q.h += own.h, q.w += own.w, c += rc;
+    Pack<V> dy = seen<V, D>(r.dy, q, c), a = {}, b = {};
+    if (F::reads) a = seen<V, D>(p.a, q, c), b = seen<V, D>(p.b, q, c);
+    for (int v = 0; v < V; v++)
+        dy.v[v] = F::part(r.operand, dy.v[v], a.v[v], b.v[v]);
+    return dy;
+}
+
+/* A thread an element of the gradient, narrow four of them: FEW terms are no
+ * chain worth cutting. */
+template <class F, Dtype D>
+__global__ void few_kernel(const Pair p, const Repeat r, Cell<D> *dx,
+                           bool fresh)
+{
+    constexpr int V = Each<D>::COUNT;
+    EACH(n, r.count / V)
+    {
+        const int64_t i = n * V;
+        int64_t row = i / r.own_c.by;
+        int c = (int)(i - row * r.own_c.by);
+        Place own = place(r.own, (uint32_t)row);
+        Pack<V> sum = {};
+        for (int64_t k = 0; k < r.repeats; k++) {
+            const Pack<V> part = part_at<F, V, D>(p, r, own, c, k);
+            for (int v = 0; v < V; v++) sum.v[v] += part.v[v];
+        }
+        put_pack<V, D>(dx + i, sum, fresh);
+    }
+}
+
+/* parts[part][element]. Block (32, 8): x over channels and y over repeats,
+ * or, of one channel, all 256 over repeats. */
+template <class F, Dtype D, bool CHANNELS>
+__global__ void many_kernel(const Pair p, const Repeat r, int tiles,
+                            double *parts)
+{
+    SMEM(double, lane, [8][33]);
+    const int64_t row = blockIdx.x / tiles;
+    const int c = CHANNELS ? (int)(blockIdx.x % tiles * 32 + threadIdx.x) : 0;
+    const int first =
+        CHANNELS ? (int)threadIdx.y : (int)(threadIdx.y * 32 + threadIdx.x);
+    const int step = CHANNELS ? 8 : 256;
+    const Place own = place(r.own, (uint32_t)row);
+    const int64_t from = blockIdx.y * r.part;
+    const int64_t to = from + r.part < r.repeats ? from + r.part : r.repeats;
+    double sum = 0;
+    if (c < (int)r.own_c.by) {
+        for (int64_t k = from + first; k < to;) {
+            float run = 0;
+            for (int n = 0; n < RUN && k < to; n++, k += step)
+                run += part_at<F, 1, D>(p, r, own, c, k).v[0];
+            sum += (double)run;
+        }
+    }
+    lane[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || c >= (int)r.own_c.by) return;
+    if (!CHANNELS && threadIdx.x) return;
+    double all = 0;
+    for (int y = 0; y < 8; y++)
+        for (int x = 0; x < (CHANNELS ? 1 : 32); x++)
+            all += lane[y][CHANNELS ? threadIdx.x : x];
+    parts[blockIdx.y * r.count + row * r.own_c.by + c] = all;
+}
+
+/* How often an extent is repeated along its axis. */
+int32_t again(int32_t own, int32_t all)
+{
+    return own == all ? 1 : all;
+}
+
+/* Parts depend on extents alone, so the sum has one order on every GPU. */
+Repeat repeat_of(const Call *c, int operand)
+{
+    Dims own = c->x[operand]->dim, all = c->y->dim;
+    Dims more = {again(own.n, all.n), again(own.d, all.d), again(own.h, all.h),
+                 again(own.w, all.w), again(own.c, all.c)};
+    Repeat r = {};
+    r.own = grid_of(own), r.own_c = divisor(own.c);
+    r.again = grid_of(more), r.again_c = divisor(more.c);
+    r.count = numel(own), r.repeats = numel(more);
+    r.operand = operand;
+    int64_t parts = most(1, least(PARTS, r.repeats / PART_ITEMS));
+    r.part = ceil_div(r.repeats, parts);
+    return r;
+}
+
+/* 0 when the parts are not needed. */
+size_t parts_bytes(const Call *c, int operand)
+{
+    Repeat r = repeat_of(c, operand);
+    if (!c->dx[operand] || r.repeats <= FEW) return 0;
+    return (size_t)(ceil_div(r.repeats, r.part) * r.count) * sizeof(double);
+}
+
+Space space_of(const Call *c)
+{
+    int64_t a = (int64_t)parts_bytes(c, 0), b = (int64_t)parts_bytes(c, 1);
+    Space s = {};
+    s.bwd = (size_t)most(a, b);
+    return s;
+}
+
+template <class F, Dtype D>
+bool gradient(const Call *c, const Pair &p, int operand)
+{
+    Repeat r = repeat_of(c, operand);
+    Cell<D> *dx = cells<D>(c->dx[operand]);
+    bool fresh = is_fresh(c, operand);
+    cudaStream_t stream = gpu_stream(c->dev);
+    r.dy = view_of(c->dy);
+    if (r.repeats <= FEW) {
+        LAUNCH((few_kernel<F, D>), blocks_for(r.count / Each<D>::COUNT), BLOCK,
+               0, stream, p, r, dx, fresh);
+        return gpu_launched("broadcast, backward");
+    }
+    double *parts = (double *)c->scratch;
+    int count = (int)ceil_div(r.repeats, r.part);
+    int tiles = (int)ceil_div(r.own_c.by, 32);
+    dim3 grid((unsigned)(r.count / r.own_c.by * tiles), (unsigned)count);
+    if (D != F32 || r.own_c.by > 1)
+        LAUNCH((many_kernel<F, D, true>), grid, dim3(32, 8), 0, stream, p, r,
+               tiles, parts);
+    else
+        LAUNCH((many_kernel<F, F32, false>), grid, dim3(32, 8), 0, stream, p, r,
+               tiles, parts);
+    if (!gpu_launched("broadcast, parts")) return false;
+    return add_parts<D>(c, parts, count, r.count, dx, fresh);
+}
+
+/* One after the other: the two share the scratch. */
+template <class F, Dtype D> bool backward_as(const Call *c)
+{
+    Pair p = pair_of(c);
+    for (int i = 0; i < 2; i++)
+        if (c->dx[i] && !gradient<F, D>(c, p, i)) return false;
+    return true;
+}
+
+template <class F> bool backward(const Call *c)
+{
+    return c->dy->type == BF16  ? backward_as<F, BF16>(c)
+           : c->dy->type == F16 ? backward_as<F, F16>(c)
+                                : backward_as<F, F32>(c);
+}
+
+} // namespace
+
+#define ROW(name, F)                         \
+    Space cuda_##name##_space(const Call *c) \
+    {                                        \
+        return space_of(c);                  \
+    }                                        \
+    bool cuda_##name##_fwd(const Call *c)    \
+    {                                        \
+        return forward<F>(c);                \
+    }                                        \
+    bool cuda_##name##_bwd(const Call *c)    \
+    {                                        \
+        return backward<F>(c);               \
+    }
+extern "C" {
+ROW(add, Add)
+ROW(sub, Sub)
+ROW(mul, Mul)
+ROW(div, Div)
+}

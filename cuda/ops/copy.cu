@@ -1,0 +1,429 @@
+/* copy.cu -- concat, slice, pad and flatten: elements that only move.
+ *
+ *     concat   y[n,p,s_i + c] = x_i[n,p,c], s_i the channels before x_i
+ *     slice    y[n,p,c] = x[n,p + p0,c + c0]      a box cut out
+ *     pad      y[n,p,c] = x[n,p - lo,c] or value  a box put into a border
+ *     flatten  y[n,c P + p] = x[n,p,c]            a transpose of each sample
+ *
+ * The gradient of a cut is an embedding in zeros and the other way round.
+ * Concat and boxes: one thread moves one pack of channels of one row of what
+ * is written; no shared memory. Flatten: a block of 32 x 8 threads turns
+ * tiles of 32 positions by 32 channels over in shared memory (4 KB), so that
+ * both sides are read and written by whole warps; where either extent is
+ * below 8 tiles would be mostly empty, and each thread fetches for itself.
+ *
+ * Bound by memory; floor 8 bytes per element that moves, 12 where it is
+ * added to dx. A border costs 4. Narrow half of these; a concat of f32 that is
+ * narrow 6. */
+#include "cuda/norm/deferred_norm.cuh"
+
+namespace {
+
+// -- concat ------------------------------------------------------------------
+
+struct Join {
+    void *part[MAX_IN]; // operands, or dx; NULL where nobody wants it
+    int from[MAX_IN];   // first channel in the whole; none: the last
+    int channels[MAX_IN];
+    Sight sight[MAX_IN]; // forward: of each operand
+    unsigned wide;       // bit i: part i is of f32
+    void *whole;         // y, or dy
+    int all;             // its channels
+    unsigned fresh;      // backward: bit i as in Call
+    Packs packs;         // of the whole
+};
+
+/* The number of the operand that channel c of the whole belongs to. No loop
+ * over indices known late: tables of a launch are read by constants. */
+__device__ __forceinline__ int part_of(const Join &p, int c, void **part,
+                                       int *from, int *channels)
+{
+    int found = 0;
+    *part = p.part[0], *from = 0, *channels = p.channels[0];
+#pragma unroll
+    for (int i = 1; i < MAX_IN; i++) {
+        if (c < p.from[i]) continue;
+        found = i, *part = p.part[i];
+        *from = p.from[i], *channels = p.channels[i];
+    }
+    return found;
+}
+
+/* Of operands of f32 or N to a whole in D. */
+template <int V, Dtype D, Dtype N>
+__global__ void __launch_bounds__(BLOCK)
+    join_kernel(const __grid_constant__ Join p)
+{
+    EACH(i, p.packs.count)
+    {
+        int c, from, channels;
+        void *part;
+        const int64_t row = row_of(p.packs, i, &c);
+        const int k = part_of(p, c * V, &part, &from, &channels);
+        Sight sight = p.sight[0];
+#pragma unroll
+        for (int j = 1; j < MAX_IN; j++)
+            if (j == k) sight = p.sight[j];
+        const int at = c * V - from;
+        const int64_t place = row * channels + at;
+        const Pack<V> x =
+            p.wide >> k & 1
+                ? load<V>((const float *)part + place)
+                : seen<V, N>(sight, at,
+                             load<V, N>((const Cell<N> *)part + place));
+        put_pack<V, D>((Cell<D> *)p.whole + i * V, x, true);
+    }
+}
+
+template <int V, Dtype D, Dtype N>
+__global__ void __launch_bounds__(BLOCK)
+    part_kernel(const __grid_constant__ Join p)
+{
+    EACH(i, p.packs.count)
+    {
+        int c, from, channels;
+        void *part;
+        const int64_t row = row_of(p.packs, i, &c);
+        const int k = part_of(p, c * V, &part, &from, &channels);
+        if (!part) continue;
+        const int64_t place = row * channels + c * V - from;
+        const bool fresh = p.fresh >> k & 1;
+        const auto dy = load<V, D>((const Cell<D> *)p.whole + i * V);
+        if (p.wide >> k & 1)
+            put_pack<V>((float *)part + place, dy, fresh);
+        else
+            put_pack<V, N>((Cell<N> *)part + place, dy, fresh);
+    }
+}
+
+/* Of 16 bits are tensors of any number of channels: inputs, and what is made of
+ * them. */
+template <Dtype D, Dtype N>
+void start_join(const Call *c, const Join &p, int v, bool back)
+{
+    const unsigned blocks = blocks_for(p.packs.count);
+    cudaStream_t stream = gpu_stream(c->dev);
+    if (back && v == 4)
+        LAUNCH((part_kernel<4, D, N>), blocks, BLOCK, 0, stream, p);
+    else if (back)
+        LAUNCH((part_kernel<1, D, N>), blocks, BLOCK, 0, stream, p);
+    else if (v == 4)
+        LAUNCH((join_kernel<4, D, N>), blocks, BLOCK, 0, stream, p);
+    else
+        LAUNCH((join_kernel<1, D, N>), blocks, BLOCK, 0, stream, p);
+}
+
+/* Types of the whole and of its parts, which differ where one of a plan's
+ * operands had to be f32. */
+void start_typed(const Call *c, const Join &p, Dtype whole, int v, bool back)
+{
+    Dtype narrow = whole;
+    for (int i = 0; i < MAX_IN && narrow == F32; i++)
+        if (c->x[i]) narrow = c->x[i]->type;
+    if (whole == BF16)
+        start_join<BF16, BF16>(c, p, v, back);
+    else if (whole == F16)
+        start_join<F16, F16>(c, p, v, back);
+    else if (narrow == F16)
+        start_join<F32, F16>(c, p, v, back);
+    else // or none is narrow
+        start_join<F32, BF16>(c, p, v, back);
+}
+
+/* Of the operands, which are dense from 0 on; sets the width of a pack. */
+Join join_of(const Call *c, const Tensor *whole, int *v)
+{
+    Join p = {};
+    p.whole = whole->data, p.all = whole->dim.c, p.fresh = c->fresh;
+    int from = 0;
+    *v = 4;
+    for (int i = 0; i < MAX_IN; i++) {
+        const Tensor *x = c->x[i];
+        p.from[i] = x ? from : INT32_MAX;
+        if (!x) continue;
+        p.channels[i] = x->dim.c;
+        p.wide |= (x->type == F32 ? 1u : 0) << i;
+        from += x->dim.c;
+        if (x->dim.c % 4) *v = 1;
+    }
+    p.packs = packs_of(whole->dim, *v);
+    return p;
+}
+
+// -- boxes -------------------------------------------------------------------
+
+/* A small block at an offset within a large one. */
+struct Box {
+    void *small, *large;
+    Dims in, out;   // extents of small and large
+    int d, h, w, c; // where small begins
+    Packs packs;    // of what is walked over
+    Grid grid;      // likewise
+    float fill;     // of what is outside
+    bool fresh;
+};
+
+/* Walks over the small block: CUT small (+)= large, else large += small. */
+template <int V, Dtype D, bool CUT>
+__device__ __forceinline__ void move_box(const Box &p)
+{
+    EACH(i, p.packs.count)
+    {
+        int c;
+        const Place q = place(p.grid, row_of(p.packs, i, &c));
+        Cell<D> *large =
+            (Cell<D> *)p.large +
+            row_at(p.out, q.n, q.d + p.d, q.h + p.h, q.w + p.w) * p.out.c +
+            p.c + c * V;
+        Cell<D> *small = (Cell<D> *)p.small + i * V;
+        if (CUT)
+            put_pack<V, D>(small, load<V, D>(large), p.fresh);
+        else
+            put_pack<V, D>(large, load<V, D>(small), false);
+    }
+}
+
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    cut_kernel(const __grid_constant__ Box p)
+{
+    move_box<V, D, true>(p);
+}
+
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    add_kernel(const __grid_constant__ Box p)
+{
+    move_box<V, D, false>(p);
+}
+
+/* Walks over the large block: the small one, and the fill around it. */
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    embed_kernel(const __grid_constant__ Box p)
+{
+    EACH(i, p.packs.count)
+    {
+        int c;
+        const Place q = place(p.grid, row_of(p.packs, i, &c));
+        const int d = q.d - p.d, h = q.h - p.h, w = q.w - p.w;
+        const int k = c * V - p.c;
+        Pack<V> x;
+        for (int j = 0; j < V; j++) x.v[j] = p.fill;
+        if (d >= 0 && d < p.in.d && h >= 0 && h < p.in.h && w >= 0 &&
+            w < p.in.w && k >= 0 && k < p.in.c)
+            x = load<V, D>((const Cell<D> *)p.small +
+                           row_at(p.in, q.n, d, h, w) * p.in.c + k);
+        put_pack<V, D>((Cell<D> *)p.large + i * V, x, true);
+    }
+}
+
+/* The box of a slice or pad; the block that is cut or embedded is `small`. */
+bool box_of(const Call *c, const Tensor *small, const Tensor *large, Box *p)
+{
+    *p = {};
+    p->small = small->data, p->large = large->data;
+    p->in = small->dim, p->out = large->dim;
+    if (c->attr->op == OP_slice) {
+        p->d = c->attr->slice.d0, p->h = c->attr->slice.h0;
+        p->w = c->attr->slice.w0, p->c = c->attr->slice.c0;
+    } else {
+        p->d = c->attr->pad.pd0, p->h = c->attr->pad.ph0;
+        p->w = c->attr->pad.pw0, p->fill = c->attr->pad.value;
+    }
+    return countable(c, rows(p->out));
+}
+
+/* The width of a pack; sets what is walked over. */
+int box_walk(Box *p, Dims over)
+{
+    int v = p->in.c % 4 || p->out.c % 4 || p->c % 4 ? 1 : 4;
+    p->packs = packs_of(over, v);
+    p->grid = grid_of(over);
+    return v;
+}
+
+bool cut(const Call *c, const Tensor *large, const Tensor *small, bool fresh)
+{
+    Box p;
+    if (!small) return true;
+    if (!box_of(c, small, large, &p)) return false;
+    p.fresh = fresh;
+    const int v = box_walk(&p, small->dim);
+    LAUNCH_STORED(small->type, v, cut_kernel, blocks_for(p.packs.count), c, p);
+    return gpu_launched(op_info[c->attr->op].name);
+}
+
+/* What is outside gets the fill, unless gradients are added: it gets none,
+ * and need not be touched. */
+bool embed(const Call *c, const Tensor *small, const Tensor *large, bool fresh)
+{
+    Box p;
+    if (!large) return true;
+    if (!box_of(c, small, large, &p)) return false;
+    const int v = box_walk(&p, fresh ? large->dim : small->dim);
+    const unsigned blocks = blocks_for(p.packs.count);
+    if (fresh)
+        LAUNCH_STORED(small->type, v, embed_kernel, blocks, c, p);
+    else
+        LAUNCH_STORED(small->type, v, add_kernel, blocks, c, p);
+    return gpu_launched(op_info[c->attr->op].name);
+}
+
+// -- flatten -----------------------------------------------------------------
+
+enum { TILE = 32, TILE_ROWS = 8 };
+
+/* out[n, b A + a] = in[n, a B + b]. */
+struct Turn {
+    const void *in;
+    void *out;
+    int a, b, tiles_a, tiles_b;
+    int64_t tiles, count;
+    bool fresh;
+};
+
+template <Dtype D> __global__ void turn_kernel(const Turn p)
+{
+    SMEM(float, tile, [TILE][TILE + 1]); // + 1: columns in different banks
+    const Cell<D> *in = (const Cell<D> *)p.in;
+    Cell<D> *out = (Cell<D> *)p.out;
+    const int x = (int)threadIdx.x, y = (int)threadIdx.y;
+    for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
+        const int64_t n = t / p.tiles_b / p.tiles_a;
+        const int a0 = (int)(t / p.tiles_b % p.tiles_a) * TILE;
+        const int b0 = (int)(t % p.tiles_b) * TILE;
+        const int64_t sample = n * p.a * p.b;
+        for (int i = y; i < TILE; i += TILE_ROWS)
+            if (a0 + i < p.a && b0 + x < p.b)
+                tile[i][x] =
+                    load<1, D>(in + sample + (int64_t)(a0 + i) * p.b + b0 + x)
+                        .v[0];
+        __syncthreads();
+        for (int i = y; i < TILE; i += TILE_ROWS)
+            if (b0 + i < p.b && a0 + x < p.a)
+                put_pack<1, D>(out + sample + (int64_t)(b0 + i) * p.a + a0 + x,
+                               {tile[x][i]}, p.fresh);
+        __syncthreads(); // before the next tile overwrites this one
+    }
+}
+
+/* Few of either: each thread fetches its element. */
+template <Dtype D>
+__global__ void turn_few_kernel(const Turn p, const Packs sample)
+{
+    const Cell<D> *in = (const Cell<D> *)p.in;
+    EACH(i, p.count)
+    {
+        int at;
+        const int64_t n = row_of(sample, i, &at);
+        const int b = at / p.a, a = at - b * p.a;
+        put_pack<1, D>((Cell<D> *)p.out + i,
+                       load<1, D>(in + n * p.a * p.b + (int64_t)a * p.b + b),
+                       p.fresh);
+    }
+}
+
+template <Dtype D> void start_turn(const Call *c, const Turn &p, Dims sample)
+{
+    if (least(p.a, p.b) < TILE_ROWS)
+        LAUNCH(turn_few_kernel<D>, blocks_for(p.count), BLOCK, 0,
+               gpu_stream(c->dev), p, packs_of(sample, 1));
+    else
+        LAUNCH(turn_kernel<D>, (unsigned)least(p.tiles, 1 << 16),
+               dim3(TILE, TILE_ROWS), 0, gpu_stream(c->dev), p);
+}
+
+/* A sample is a times b elements, which are fewer than 2^31 (shape.c). */
+bool turn(const Call *c, const Tensor *in, const Tensor *out, int n, int a,
+          int b, bool fresh)
+{
+    const Dims sample = {n, 1, 1, 1, a * b};
+    Turn p = {};
+    p.in = in->data, p.out = out->data;
+    p.a = a, p.tiles_a = (int)ceil_div(a, TILE);
+    p.b = b, p.tiles_b = (int)ceil_div(b, TILE);
+    p.count = (int64_t)n * a * b;
+    p.tiles = (int64_t)n * p.tiles_a * p.tiles_b;
+    p.fresh = fresh;
+    if (in->type == BF16)
+        start_turn<BF16>(c, p, sample);
+    else if (in->type == F16)
+        start_turn<F16>(c, p, sample);
+    else
+        start_turn<F32>(c, p, sample);
+    return gpu_launched("flatten");
+}
+
+} // namespace
+
+extern "C" {
+
+bool cuda_concat_fwd(const Call *c)
+{
+    int v;
+    Join p = join_of(c, c->y, &v);
+    if (!countable(c, rows(c->y->dim))) return false;
+    for (int i = 0; i < MAX_IN && p.from[i] < p.all; i++)
+        p.part[i] = values(c->x[i]), p.sight[i] = sight_of(c, i);
+    start_typed(c, p, c->y->type, v, false);
+    return gpu_launched("concat");
+}
+
+/* Where an operand occurs twice its gradient may be one block: the second is
+ * added by a launch of its own, as two threads would meet there. */
+bool cuda_concat_bwd(const Call *c)
+{
+    int v;
+    Join p = join_of(c, c->dy, &v);
+    if (!countable(c, rows(c->dy->dim))) return false;
+    for (int i = 0; i < MAX_IN && p.from[i] < p.all;) {
+        bool met = false, any = false;
+        for (int k = 0; k < MAX_IN; k++) p.part[k] = NULL;
+        for (; i < MAX_IN && p.from[i] < p.all; i++) {
+            void *dx = values(c->dx[i]);
+            for (int k = 0; k < i; k++) met |= dx && dx == p.part[k];
+            if (met) break;
+            p.part[i] = dx;
+            any |= dx != NULL;
+        }
+        if (!any) continue;
+        start_typed(c, p, c->dy->type, v, true);
+        if (!gpu_launched("concat, backward")) return false;
+    }
+    return true;
+}
+
+bool cuda_slice_fwd(const Call *c)
+{
+    return cut(c, c->x[0], c->y, true);
+}
+
+bool cuda_slice_bwd(const Call *c)
+{
+    return embed(c, c->dy, c->dx[0], is_fresh(c, 0));
+}
+
+bool cuda_pad_fwd(const Call *c)
+{
+    return embed(c, c->x[0], c->y, true);
+}
+
+bool cuda_pad_bwd(const Call *c)
+{
+    return cut(c, c->dy, c->dx[0], is_fresh(c, 0));
+}
+
+bool cuda_flatten_fwd(const Call *c)
+{
+    const Dims s = c->x[0]->dim;
+    return turn(c, c->x[0], c->y, s.n, (int)positions(s), s.c, true);
+}
+
+bool cuda_flatten_bwd(const Call *c)
+{
+    const Dims s = c->x[0]->dim;
+    return !c->dx[0] || turn(c, c->dy, c->dx[0], s.n, s.c, (int)positions(s),
+                             is_fresh(c, 0));
+}
+}

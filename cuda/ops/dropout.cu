@@ -1,0 +1,313 @@
+/* dropout.cu -- elements, or whole channels of a sample, zeroed at random.
+ *
+ * Draws and counters are those of cpu/ref/dropout.c: of a sample, element or
+ * channel number `index` gets word index % 4 of block index / 4, and is kept
+ * when the word, in [0, 1), is at least p. Nothing is stored; the backward run
+ * draws again. Seed and step count are read from device memory, so that a
+ * captured run draws anew each time it is played.
+ *
+ * Elements: a thread draws one block for 4 neighbours of a sample's memory;
+ * threads of a block are a rectangle of such fours by samples, so that there
+ * is nothing to divide. Channels: by the walk of col_reduce.cuh, one draw for
+ * all rows that a thread has. `to` may be the memory of `from`.
+ *
+ * An activation behind runs in the store; on the way back dy goes through it
+ * first, by y. Channels are seen through a lens, if there is one; in 16 bits
+ * the way back can sum the gradient that it completes: grad_sums_reduce.cuh.
+ *
+ * Elements: 8 bytes an element (narrow 4), and 10 rounds of two wide products
+ * for four of them, which take about as long on a GPU of today. Channels: by
+ * memory. With an activation 4 (2) more on the way back, the same where it sums
+ * behind a lens, with an activation or without. */
+#include "cuda/norm/grad_sums_reduce.cuh"
+#include "engine/base/rng.h"
+
+namespace {
+
+enum { DRAWS = 4, BATCH = 4 }; // of a block of draws; rows under way
+
+struct Drop {
+    const void *from;
+    void *to;
+    const Step *step; // on the device
+    float p, factor;
+    int node, samples;
+    int64_t size, fours; // elements of a sample; blocks of draws
+    bool all, fresh;     // all: evaluation, nothing is dropped
+    Then then;
+    const void *y; // backward through `then`; else NULL
+    Sight sight;   // forward, of channels
+};
+
+/* What the four draws of a block multiply by. */
+__device__ __forceinline__ void draw(const Drop &p, uint32_t sample,
+                                     uint32_t block, float (&factor)[DRAWS])
+{
+    Rng r;
+    uint32_t word[DRAWS];
+    r.seed = p.step->seed, r.stream = RNG_DROPOUT, r.op = (uint16_t)p.node;
+    r.epoch = (uint32_t)p.step->count;
+    r.sample = sample + (uint32_t)p.step->share.first;
+    rng_block(&r, block, word);
+    for (int i = 0; i < DRAWS; i++)
+        factor[i] = p.all ? 1 : rng_unit(word[i]) >= p.p ? p.factor : 0;
+}
+
+/* What is dropped is gone, even when it is not finite. */
+__device__ __forceinline__ float scaled(float x, float factor)
+{
+    return factor == 0 ? 0 : x * factor;
+}
+
+/* x through both; or dy back, to where y is stored. */
+template <Dtype D>
+__device__ __forceinline__ float passed(const Drop &p, float x, float y,
+                                        float factor)
+{
+    if (p.y) return scaled(then_slope<D>(p.then, y, x), factor);
+    x = scaled(x, factor);
+    return p.then.runs ? then_value<D>(p.then, x) : x;
+}
+
+/* V = 4: samples begin at multiples of 4 elements. */
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
+{
+    const Cell<D> *from = (const Cell<D> *)p.from, *y = (const Cell<D> *)p.y;
+    Cell<D> *to = (Cell<D> *)p.to;
+    for (int64_t n = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+         n < p.samples; n += (int64_t)gridDim.y * blockDim.y)
+        EACH(i, p.fours)
+        {
+            const int64_t left = p.size - i * DRAWS;
+            const int64_t at = n * p.size + i * DRAWS;
+            float factor[DRAWS];
+            draw(p, (uint32_t)n, (uint32_t)i, factor);
+            if constexpr (V == DRAWS) {
+                Pack<4> x = load<4, D>(from + at), by = {};
+                if (y) by = load<4, D>(y + at);
+                for (int k = 0; k < DRAWS; k++)
+                    x.v[k] = passed<D>(p, x.v[k], by.v[k], factor[k]);
+                put_pack<4, D>(to + at, x, p.fresh);
+            } else {
+                for (int k = 0; k < DRAWS && k < left; k++) {
+                    const float x = load<1, D>(from + at + k).v[0];
+                    const float by = y ? load<1, D>(y + at + k).v[0] : 0;
+                    put_pack<1, D>(to + at + k,
+                                   {passed<D>(p, x, by, factor[k])}, p.fresh);
+                }
+            }
+        }
+}
+
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    channels_kernel(const Drop p, const Walk w)
+{
+    const Cell<D> *from = (const Cell<D> *)p.from, *y = (const Cell<D> *)p.y;
+    Cell<D> *to = (Cell<D> *)p.to;
+    const Spot s = spot<V>(w);
+    const int64_t base = spot_base(w, s), deep = w.deep;
+    static_assert(V == DRAWS || V == 1, "a pack has the draws of a block");
+    float drawn[DRAWS], factor[V];
+    if (!s.valid) return;
+    draw(p, (uint32_t)s.set, (uint32_t)s.c / DRAWS, drawn);
+    factor[0] = drawn[0];
+    for (int i = 1; i < DRAWS; i++)
+        if (V == DRAWS)
+            factor[i % V] = drawn[i];
+        else if (s.c % DRAWS == i)
+            factor[0] = drawn[i];
+    for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
+        Pack<V> x[BATCH], by[BATCH] = {};
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int64_t at = base + (row + i * deep) * w.channels;
+            if (row + i * deep >= s.to) continue;
+            x[i] = load<V, D>(from + at);
+            if (y) by[i] = load<V, D>(y + at);
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            if (row + i * deep >= s.to) continue;
+            if constexpr (D != F32) x[i] = seen<V, D>(p.sight, s.c, x[i]);
+            for (int v = 0; v < V; v++)
+                x[i].v[v] = passed<D>(p, x[i].v[v], by[i].v[v], factor[v]);
+            put_pack<V, D>(to + base + (row + i * deep) * w.channels, x[i],
+                           p.fresh);
+        }
+    }
+}
+
+struct DropClose {
+    Drop drop;
+    Closing close;
+    const void *look; // x where it is seen through a lens, else y, or NULL
+    Walk walk, joined;
+    double *parts; // (parts, 2, C)
+    unsigned *words;
+};
+
+/* BATCH rows of dx from `row` on: stored, and added to the sums. Behind a lens
+ * x, which the sums want, also shows the sign of what was not dropped: y is not
+ * read. */
+template <Dtype D>
+__device__ __forceinline__ void close_rows(const DropClose &p, const Spot &s,
+                                           int64_t row,
+                                           const float (&factor)[DRAWS],
+                                           const float4 (&by)[DRAWS],
+                                           float (&run)[2][DRAWS])
+{
+    const Drop &q = p.drop;
+    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    Pairs16<DRAWS> was[BATCH], dy[BATCH], x[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        const int64_t at = base + (row + i * deep) * p.walk.channels;
+        was[i] = dy[i] = x[i] = {};
+        if (row + i * deep >= s.to) continue;
+        dy[i] = packed<DRAWS>(q.from, at);
+        if (p.look) x[i] = packed<DRAWS>(p.look, at);
+        if (!q.fresh) was[i] = packed<DRAWS>(q.to, at);
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        if (row + i * deep >= s.to) continue;
+        const Pack<DRAWS> look = unpacked<DRAWS, D>(x[i]),
+                          slope = unpacked<DRAWS, D>(dy[i]);
+        Pack<DRAWS> dx = unpacked<DRAWS, D>(was[i]);
+        for (int v = 0; v < DRAWS; v++) {
+            float y = look.v[v];
+            if (p.close.x)
+                y = seen_one<D>(p.close.sight.then,
+                                make_float2(by[v].x, by[v].y), y);
+            dx.v[v] += passed<D>(q, slope.v[v], y, factor[v]);
+        }
+        put_pack<DRAWS, D>((Cell<D> *)q.to + base +
+                               (row + i * deep) * p.walk.channels,
+                           dx, true);
+        // what it is in memory
+        for (int v = 0; v < DRAWS; v++)
+            close_one(by[v], look.v[v], rounded<D>(dx.v[v]), &run[0][v],
+                      &run[1][v]);
+    }
+}
+
+template <Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    channels_close_kernel(const __grid_constant__ DropClose p)
+{
+    const Spot s = spot<DRAWS>(p.walk);
+    float factor[DRAWS] = {};
+    if (s.valid) draw(p.drop, (uint32_t)s.set, (uint32_t)s.c / DRAWS, factor);
+    close_walk<DRAWS, BATCH>(
+        p.close, p.walk, p.joined, s, p.parts, p.words,
+        [&](int64_t row, const float4(&by)[DRAWS], float(&run)[2][DRAWS]) {
+            close_rows<D>(p, s, row, factor, by, run);
+        });
+}
+
+/* Fours by samples: as wide as a sample has fours, up to a block. */
+template <int V, Dtype D> void start_elements(const Call *c, const Drop &p)
+{
+    unsigned wide = 1;
+    while (wide < BLOCK && wide < p.fours) wide *= 2;
+    const unsigned high = BLOCK / wide;
+    const dim3 grid((unsigned)least(ceil_div(p.fours, wide), 1 << 16),
+                    (unsigned)least(ceil_div(p.samples, high), 65535));
+    LAUNCH((elements_kernel<V, D>), grid, dim3(wide, high), 0,
+           gpu_stream(c->dev), p);
+}
+
+bool drop_elements(const Call *c, const Drop &p)
+{
+    const int v = p.size % DRAWS == 0 ? DRAWS : 1;
+    CALL_STORED(c->y->type, v, start_elements, c, p);
+    return gpu_launched("dropout");
+}
+
+Walk channels_walk(Dims s)
+{
+    return walk_of(s.n, positions(s), s.c, pack_of(s.c));
+}
+
+/* Backward, with sums over the gradient that it completes. */
+bool drop_close(const Call *c, const Drop &drop)
+{
+    const Dims s = c->y->dim;
+    DropClose p = {};
+    p.drop = drop, p.close = closing_of(c, 0);
+    p.look = p.close.x ? p.close.x : drop.y;
+    p.walk = channels_walk(s), p.joined = walk_joined(p.walk, s.n);
+    p.parts = (double *)c->scratch;
+    p.words = gpu_words(c->dev, walk_words(p.joined, 1));
+    moves(moved(c->dx[0], drop.fresh) + moved(c->dy) +
+          (p.look ? moved(c->y) : 0) + walk_moves(p.joined, 2));
+    if (c->dx[0]->type == BF16)
+        LAUNCH(channels_close_kernel<BF16>, p.walk.blocks, BLOCK, 0,
+               gpu_stream(c->dev), p);
+    else
+        LAUNCH(channels_close_kernel<F16>, p.walk.blocks, BLOCK, 0,
+               gpu_stream(c->dev), p);
+    return gpu_launched("spatial dropout, closed");
+}
+
+bool drop_channels(const Call *c, const Drop &p)
+{
+    const Dims s = c->y->dim;
+    const Walk w = channels_walk(s);
+    LAUNCH_STORED(c->y->type, pack_of(s.c), channels_kernel, w.blocks, c, p, w);
+    return gpu_launched("spatial dropout");
+}
+
+/* Forward: from x to y. Backward: from dy to dx[0]. */
+bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
+{
+    const Dims s = c->y->dim;
+    const bool spatial = c->attr->op == OP_spatial_dropout;
+    Drop p = {};
+    if (!to) return true;
+    p.from = from->data, p.to = to->data, p.fresh = fresh;
+    p.step = gpu_step(c->dev), p.node = c->node, p.all = !c->train;
+    p.then = then_of(c->then);
+    if (from == c->x[0]) p.sight = sight_of(c, 0);
+    if (from == c->dy && c->then) p.y = c->y->data;
+    p.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
+    // p is below 1 or nothing is kept: the factor then multiplies nothing
+    p.factor = (float)(1 / (1 - (double)p.p));
+    p.samples = s.n, p.size = positions(s) * s.c;
+    p.fours = ceil_div(p.size, DRAWS);
+    if (!countable(c, rows(s))) return false;
+    if (from == c->dy && c->total[0]) return drop_close(c, p);
+    return spatial ? drop_channels(c, p) : drop_elements(c, p);
+}
+
+} // namespace
+
+#define ROW(name)                                        \
+    bool cuda_##name##_fwd(const Call *c)                \
+    {                                                    \
+        return drop(c, c->x[0], c->y, true);             \
+    }                                                    \
+    bool cuda_##name##_bwd(const Call *c)                \
+    {                                                    \
+        return drop(c, c->dy, c->dx[0], is_fresh(c, 0)); \
+    }
+extern "C" {
+ROW(dropout)
+ROW(spatial_dropout)
+
+Space cuda_spatial_dropout_space(const Call *c)
+{
+    const Dims s = c->y->dim;
+    Space space = {};
+    if (c->total[0])
+        space.bwd = walk_bytes(walk_joined(channels_walk(s), s.n), 1, 2);
+    return space;
+}
+
+bool cuda_spatial_dropout_closes(const Call *c)
+{
+    return c->dx[0] && dtype_bytes(c->dx[0]->type) == 2;
+}
+}

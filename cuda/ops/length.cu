@@ -1,0 +1,122 @@
+/* length.cu -- positions beyond a sample's length made 0, and the last within.
+ *
+ * Both copy: a thread a pack of the result (forward) or of dx. What a sample's
+ * length is, each thread asks itself: the number is in a cache.
+ *
+ * Bound by memory: 8 bytes an element of x, 12 to add to dx; backward of the
+ * last step writes zeros, 4 bytes an element; narrow half. */
+#include "cuda/lib/vec.cuh"
+#include "cuda/ops/length.cuh"
+
+namespace {
+
+struct Mask {
+    const void *from;
+    const float *lengths;
+    void *to;
+    Packs packs;
+    Divisor positions;
+    bool fresh;
+};
+
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    mask_kernel(const __grid_constant__ Mask p)
+{
+    EACH(i, p.packs.count)
+    {
+        int c;
+        uint32_t n = row_of(p.packs, i, &c);
+        const int at = (int)split(&n, p.positions);
+        Pack<V> x = {};
+        // what is beyond is gone, even when it is not finite
+        if (at < own_count(p.lengths, n, (int)p.positions.by))
+            x = load<V, D>((const Cell<D> *)p.from + i * V);
+        put_pack<V, D>((Cell<D> *)p.to + i * V, x, p.fresh);
+    }
+}
+
+bool mask(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
+{
+    const Dims s = c->y->dim;
+    const int v = pack_of(s.c);
+    if (!to) return true;
+    if (!countable(c, rows(s))) return false;
+    Mask p = {from->data,     values(c->x[1]),       to->data,
+              packs_of(s, v), divisor(positions(s)), fresh};
+    LAUNCH_STORED(to->type, v, mask_kernel, blocks_for(p.packs.count), c, p);
+    return gpu_launched("mask_length");
+}
+
+/* Forward: from x to y (N,C). Backward: from dy to dx. */
+struct Last {
+    const void *from;
+    const float *lengths;
+    void *to;
+    Packs packs; // of `to`
+    Divisor positions;
+    int channels;
+    bool back, fresh;
+};
+
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    last_kernel(const __grid_constant__ Last p)
+{
+    EACH(i, p.packs.count)
+    {
+        int c;
+        uint32_t n = row_of(p.packs, i, &c);
+        const int at = p.back ? (int)split(&n, p.positions) : 0;
+        const int last = own_count(p.lengths, n, (int)p.positions.by) - 1;
+        const int64_t row = p.back ? n : (int64_t)n * p.positions.by + last;
+        Pack<V> x = {};
+        if (last >= 0 && (!p.back || at == last))
+            x = load<V, D>((const Cell<D> *)p.from + row * p.channels + c * V);
+        put_pack<V, D>((Cell<D> *)p.to + i * V, x, p.fresh);
+    }
+}
+
+bool last(const Call *c, bool back)
+{
+    const Dims s = c->x[0]->dim;
+    const int v = pack_of(s.c);
+    const Tensor *to = back ? c->dx[0] : c->y;
+    if (!to) return true;
+    if (!countable(c, rows(s))) return false;
+    Last p = {(back ? c->dy : c->x[0])->data,
+              values(c->x[1]),
+              to->data,
+              packs_of(to->dim, v),
+              divisor(positions(s)),
+              s.c,
+              back,
+              !back || is_fresh(c, 0)};
+    LAUNCH_STORED(to->type, v, last_kernel, blocks_for(p.packs.count), c, p);
+    return gpu_launched("last_step");
+}
+
+} // namespace
+
+extern "C" {
+
+bool cuda_mask_length_fwd(const Call *c)
+{
+    return mask(c, c->x[0], c->y, true);
+}
+
+bool cuda_mask_length_bwd(const Call *c)
+{
+    return mask(c, c->dy, c->dx[0], is_fresh(c, 0));
+}
+
+bool cuda_last_step_fwd(const Call *c)
+{
+    return last(c, false);
+}
+
+bool cuda_last_step_bwd(const Call *c)
+{
+    return last(c, true);
+}
+}

@@ -1,0 +1,299 @@
+/* pool.cu -- maxpool and avgpool: largest and mean of each window.
+ *
+ * One thread makes a pack of channels of one row: of the result forward, of
+ * the operand backward, where it gathers from every result whose window sees
+ * it. Points are loaded four at a time (a whole 2x2 window), the rest of the
+ * work is integer arithmetic on them. No shared memory: what windows share
+ * comes out of the caches. maxpool saves the winning tap of each result, in
+ * a byte while the window has no more than 256 taps, as that is memory which a
+ * plan holds from the forward run to the backward run. An activation behind
+ * avgpool runs in the store; on the way back dy goes through it, by y, as it is
+ * read.
+ *
+ * Bound by memory. Floor, bytes per operand element, window 2x2: maxpool
+ * 4 + 5/4 forward, 4 + 5/4 backward; avgpool 4 + 1 both ways, 1 more back
+ * through an activation; narrow 2 + 3/4 and 2 + 1/2, 1/2 more. */
+#include "cuda/ops/pool.cuh"
+
+namespace {
+
+enum { AHEAD = 4 }; // points whose loads are under way together
+
+/* The window of the result at q: its taps inside the image. */
+__device__ __forceinline__ Box taps_box(const Pool &p, Place q)
+{
+    Box b;
+    taps_inside(p.axis[0], q.d, &b.from[0], &b.to[0]);
+    taps_inside(p.axis[1], q.h, &b.from[1], &b.to[1]);
+    taps_inside(p.axis[2], q.w, &b.from[2], &b.to[2]);
+    return b;
+}
+
+/* Packs of the next AHEAD taps, and the number of each; `none` where the
+ * window has no more. w moves on. `corner` is where tap (0,0,0) falls. */
+template <int V, Dtype D>
+__device__ __forceinline__ void fetch_taps(const Pool &p, BoxWalk *w,
+                                           Place corner, int c, float none,
+                                           Pack<V> x[AHEAD], int number[AHEAD])
+{
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        number[i] = 0;
+        for (int k = 0; k < V; k++) x[i].v[k] = none;
+        if (w->left <= 0) continue;
+        const int64_t row = row_at(p.xs, corner.n, corner.d + w->at[0],
+                                   corner.h + w->at[1], corner.w + w->at[2]);
+        number[i] = tap_number(p, w->at[0], w->at[1], w->at[2]);
+        x[i] = seen<V, D>(p.sight, c,
+                          load<V, D>((const Cell<D> *)p.x + row * p.xs.c + c));
+        walk_on(w);
+    }
+}
+
+/* Where tap (0,0,0) of the result at q falls. */
+__device__ __forceinline__ Place corner_of(const Pool &p, Place q)
+{
+    return {q.n, first_of(p.axis[0], q.d), first_of(p.axis[1], q.h),
+            first_of(p.axis[2], q.w)};
+}
+
+/* Ties go to the first tap; a NaN (v != v), which no comparison would let
+ * win, does, so that it is not hidden. A tap that is not there is -inf, which
+ * never wins. */
+template <int V, Dtype D, class T>
+__global__ void __launch_bounds__(BLOCK)
+    max_kernel(const __grid_constant__ Pool p)
+{
+    EACH(i, p.packs.count)
+    {
+        int c;
+        const uint32_t row = row_of(p.packs, i, &c);
+        const Place q = place(p.grid, row);
+        const Box box = taps_box(p, q);
+        BoxWalk w = box_walk(box);
+        Pack<V> best, x[AHEAD];
+        int tap[V], number[AHEAD];
+        // a window of -inf only still has a winner: its first tap inside
+        for (int k = 0; k < V; k++) {
+            best.v[k] = -INFINITY;
+            tap[k] = tap_number(p, box.from[0], box.from[1], box.from[2]);
+        }
+        while (w.left > 0) {
+            fetch_taps<V, D>(p, &w, corner_of(p, q), c * V, -INFINITY, x,
+                             number);
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++) {
+                for (int k = 0; k < V; k++) {
+                    const float v = x[j].v[k];
+                    const bool wins = (v > best.v[k]) | (v != v);
+                    best.v[k] = wins ? v : best.v[k];
+                    tap[k] = wins ? number[j] : tap[k];
+                }
+            }
+        }
+        Won<V, T> won;
+        for (int k = 0; k < V; k++) won.v[k] = (T)tap[k];
+        put_pack<V, D>((Cell<D> *)p.y + i * V, best, true);
+        *(Won<V, T> *)((T *)p.tap + i * V) = won;
+    }
+}
+
+/* Elements of the window of the result at (d,h,w) that lie in the image. */
+__device__ __forceinline__ float inside(const Pool &p, int d, int h, int w)
+{
+    const Box b = taps_box(p, {0, d, h, w});
+    return (float)(b.to[0] - b.from[0]) * (float)(b.to[1] - b.from[1]) *
+           (float)(b.to[2] - b.from[2]);
+}
+
+__device__ __forceinline__ float all_taps(const Pool &p)
+{
+    return (float)p.axis[0].k * (float)p.axis[1].k * (float)p.axis[2].k;
+}
+
+/* Padding counts as 0 in the sum. */
+template <int V, Dtype D>
+__global__ void __launch_bounds__(BLOCK)
+    average_kernel(const __grid_constant__ Pool p)
+{
+    EACH(i, p.packs.count)
+    {
+        int c, number[AHEAD];
+        const uint32_t row = row_of(p.packs, i, &c);
+        const Place q = place(p.grid, row);
+        BoxWalk w = box_walk(taps_box(p, q));
+        PackChain<V> sum = {};
+        Pack<V> x[AHEAD];
+        while (w.left > 0) {
+            fetch_taps<V, D>(p, &w, corner_of(p, q), c * V, 0, x, number);
+            for (int k = 0; k < V; k++)
+                sum.run[k] += (x[0].v[k] + x[1].v[k]) + (x[2].v[k] + x[3].v[k]);
+            chain_on(&sum, AHEAD);
+        }
+        Pack<V> y = chain_end(sum);
+        const float by = p.count_all ? all_taps(p) : inside(p, q.d, q.h, q.w);
+        for (int k = 0; k < V; k++) {
+            y.v[k] /= by;
+            if (p.then.runs) y.v[k] = then_value<D>(p.then, y.v[k]);
+        }
+        put_pack<V, D>((Cell<D> *)p.y + i * V, y, true);
+    }
+}
+
+/* dx from the results that see an element: those that it won (MAX), or its
+ * share of each, which goes back through `then` first. N points ahead: 1 where
+ * windows do not overlap, as there is one result then at most. */
+template <int V, Dtype D, class T, int N, bool MAX>
+__global__ void __launch_bounds__(BLOCK)
+    gather_kernel(const __grid_constant__ Pool p)
+{
+    EACH(i, p.packs.count)
+    {
+        int c;
+        const uint32_t row = row_of(p.packs, i, &c);
+        const Place q = place(p.grid, row);
+        Box b;
+        seen_from(p.axis[0], q.d, &b.from[0], &b.to[0]);
+        seen_from(p.axis[1], q.h, &b.from[1], &b.to[1]);
+        seen_from(p.axis[2], q.w, &b.from[2], &b.to[2]);
+        BoxWalk walk = box_walk(b);
+        PackChain<V> sum = {};
+        while (walk.left > 0) {
+            Pack<V> dy[N], y[N];
+            Won<V, T> won[N];
+            int tap[N];
+            float share[N];
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                dy[j] = y[j] = {}, won[j] = {}, tap[j] = -1, share[j] = 1;
+                if (walk.left <= 0) continue;
+                const int d = walk.at[0], h = walk.at[1], w = walk.at[2];
+                const int64_t at = row_at(p.ys, q.n, d, h, w) * p.ys.c + c * V;
+                dy[j] = load<V, D>((const Cell<D> *)p.y + at);
+                if (!MAX && p.result)
+                    y[j] = load<V, D>((const Cell<D> *)p.result + at);
+                if (MAX) {
+                    won[j] = *(const Won<V, T> *)((const T *)p.tap + at);
+                    tap[j] = tap_number(p, q.d - first_of(p.axis[0], d),
+                                        q.h - first_of(p.axis[1], h),
+                                        q.w - first_of(p.axis[2], w));
+                } else if (!p.count_all) {
+                    share[j] = 1 / inside(p, d, h, w);
+                }
+                walk_on(&walk);
+            }
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                for (int k = 0; k < V; k++) {
+                    float v = dy[j].v[k];
+                    if (MAX) v = (int)won[j].v[k] == tap[j] ? v : 0;
+                    if (!MAX && p.result)
+                        v = then_slope<D>(p.then, y[j].v[k], v);
+                    sum.run[k] += MAX ? v : share[j] * v;
+                }
+            chain_on(&sum, N);
+        }
+        Pack<V> dx = chain_end(sum);
+        if (!MAX && p.count_all)
+            for (int k = 0; k < V; k++) dx.v[k] /= all_taps(p);
+        put_pack<V, D>((Cell<D> *)p.x + i * V, dx, p.fresh);
+    }
+}
+
+// -- launchers ---------------------------------------------------------------
+
+#define START(kernel, p, c)                               \
+    LAUNCH(kernel, blocks_for((p).packs.count), BLOCK, 0, \
+           gpu_stream((c)->dev), p)
+
+template <int V, Dtype D> void start_forward(const Call *c, const Pool &p)
+{
+    if (p.average)
+        START((average_kernel<V, D>), p, c);
+    else if (small_taps(c))
+        START((max_kernel<V, D, uint8_t>), p, c);
+    else
+        START((max_kernel<V, D, int32_t>), p, c);
+}
+
+/* A thread for each pack of the result. */
+bool pool_fwd(const Call *c)
+{
+    Pool p;
+    const int v = pack_of(c->y->dim.c);
+    if (!pool_of(c, c->y->dim, v, &p)) return false;
+    p.x = c->x[0]->data, p.y = c->y->data, p.sight = sight_of(c, 0);
+    p.then = then_of(c->then);
+    CALL_STORED(c->y->type, v, start_forward, c, p);
+    return gpu_launched(op_info[c->attr->op].name);
+}
+
+/* One point ahead where windows do not overlap: there is none to wait for. */
+template <int V, Dtype D> void start_backward(const Call *c, const Pool &p)
+{
+    const bool apart = windows_apart(c);
+    if (p.average && apart)
+        START((gather_kernel<V, D, uint8_t, 1, false>), p, c);
+    else if (p.average)
+        START((gather_kernel<V, D, uint8_t, AHEAD, false>), p, c);
+    else if (!small_taps(c))
+        START((gather_kernel<V, D, int32_t, AHEAD, true>), p, c);
+    else if (apart)
+        START((gather_kernel<V, D, uint8_t, 1, true>), p, c);
+    else
+        START((gather_kernel<V, D, uint8_t, AHEAD, true>), p, c);
+}
+
+/* A thread for each pack of dx: no two write to one element. */
+bool pool_bwd(const Call *c)
+{
+    Pool p;
+    const int v = pack_of(c->y->dim.c);
+    if (!c->dx[0]) return true;
+    if (c->total[0]) return pool_close(c);
+    if (!pool_of(c, c->x[0]->dim, v, &p)) return false;
+    p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
+    p.then = then_of(c->then), p.result = c->then ? c->y->data : NULL;
+    CALL_STORED(c->dy->type, v, start_backward, c, p);
+    return gpu_launched(op_info[c->attr->op].name);
+}
+
+} // namespace
+
+extern "C" {
+
+Space cuda_maxpool_space(const Call *c)
+{
+    Space s = {};
+    s.saved = (size_t)numel(c->y->dim) *
+              (small_taps(c) ? sizeof(uint8_t) : sizeof(int32_t));
+    if (c->total[0]) s.bwd = pool_close_bytes(c);
+    return s;
+}
+
+bool cuda_maxpool_closes(const Call *c)
+{
+    return c->dx[0] && dtype_bytes(c->dx[0]->type) == 2 && small_taps(c) &&
+           windows_apart(c);
+}
+
+bool cuda_maxpool_fwd(const Call *c)
+{
+    return pool_fwd(c);
+}
+
+bool cuda_maxpool_bwd(const Call *c)
+{
+    return pool_bwd(c);
+}
+
+bool cuda_avgpool_fwd(const Call *c)
+{
+    return pool_fwd(c);
+}
+
+bool cuda_avgpool_bwd(const Call *c)
+{
+    return pool_bwd(c);
+}
+}

@@ -1,0 +1,76 @@
+/* pool.cuh -- one call of maxpool or avgpool, for pool.cu and
+ * pool_grad_sums.cu. */
+#ifndef SEG_CUDA_OPS_POOL_H
+#define SEG_CUDA_OPS_POOL_H
+#include "cuda/lib/window.cuh"
+#include "cuda/norm/grad_sums.cuh"
+
+struct Pool {
+    void *x, *y; // operand and result, or their gradients
+    void *tap;   // maxpool: of each result
+    Axis axis[3];
+    Packs packs;        // of what is written
+    Sight sight;        // forward: of x
+    Then then;          // of avgpool: behind it
+    const void *result; // backward through `then`; else NULL
+    Grid grid;          // of what is written
+    Dims xs, ys;
+    bool fresh; // backward
+    bool average, count_all;
+};
+
+static inline int64_t taps_of(const Call *c)
+{
+    Window g = op_window(c->attr, NULL);
+    return (int64_t)g.k[0] * g.k[1] * g.k[2];
+}
+
+/* Forward writes y, backward (into = operand 0's extents) dx. */
+static inline bool pool_of(const Call *c, Dims into, int v, Pool *p)
+{
+    Window g = op_window(c->attr, NULL);
+    *p = {};
+    p->xs = c->x[0]->dim, p->ys = c->y->dim;
+    for (int i = 0; i < 3; i++) {
+        p->axis[i] = axis_of(g, i, p->xs, p->ys);
+        // q + lo of seen_from
+        if (!countable(c, (int64_t)p->axis[i].size + g.lo[i])) return false;
+    }
+    p->tap = c->saved;
+    p->packs = packs_of(into, v);
+    p->grid = grid_of(into);
+    p->average = c->attr->op == OP_avgpool;
+    p->count_all = p->average && c->attr->avgpool.count_all;
+    return countable(c, taps_of(c)) && countable(c, rows(p->xs)) &&
+           countable(c, rows(p->ys));
+}
+
+/* Saved taps are bytes, else int32_t. */
+static inline bool small_taps(const Call *c)
+{
+    return taps_of(c) <= 256;
+}
+
+/* Which taps the maxima of a pack are. */
+template <int V, class T> struct alignas(sizeof(T) * V) Won {
+    T v[V];
+};
+
+/* Number of a tap, outside ones counted. */
+static __device__ __forceinline__ int tap_number(const Pool &p, int d, int h,
+                                                 int w)
+{
+    return (d * p.axis[1].k + h) * p.axis[2].k + w;
+}
+
+/* Do windows not overlap, so that an element is in one at most? */
+static inline bool windows_apart(const Call *c)
+{
+    const Window g = op_window(c->attr, NULL);
+    return g.k[0] <= g.s[0] && g.k[1] <= g.s[1] && g.k[2] <= g.s[2];
+}
+
+/* pool_grad_sums.cu: the backward run of a maxpool that closes its gradient. */
+bool pool_close(const Call *c);
+size_t pool_close_bytes(const Call *c);
+#endif

@@ -1,0 +1,105 @@
+/* softmax.cu -- y_c = exp(x_c) / sum_k exp(x_k) over the channels of a row.
+ *
+ * A team of threads has a row (warp_group.cuh): 1 thread up to 4 channels, 32
+ * from 65 on, a block above 1024. The row is read from memory once and twice
+ * more from the first cache: its largest, the sum, the results, the exponential
+ * taken twice. An element is read for the last time by the thread that writes
+ * its result, so y may be x's memory. Backward dx_c = y_c (dy_c - sum_k dy_k
+ * y_k) in two looks.
+ *
+ * Bound by memory: 8 bytes an element forward, 12 backward (16 when dx is
+ * added to); exponentials, two an element, stay below that. */
+#include "cuda/lib/vec.cuh"
+#include "cuda/lib/warp_group.cuh"
+
+namespace {
+
+struct Rows {
+    const float *x, *dy; // backward: x is y
+    float *out;
+    int channels;
+    bool fresh;
+    Teams teams;
+};
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK) fwd_kernel(const Rows p)
+{
+    const Team t = team(p.teams);
+    const int end = t.live ? p.channels : 0;
+    const int step = t.width * V, start = t.lane * V;
+    const float *x = p.x + t.item * p.channels;
+    float most = -INFINITY;
+    for (int j = start; j < end; j += step) {
+        const Pack<V> a = load<V>(x + j);
+        for (int v = 0; v < V; v++) most = fmaxf(most, a.v[v]);
+    }
+    most = team_max(most, t.width);
+    Chain all = {};
+    for (int j = start; j < end; j += step) {
+        const Pack<V> a = load<V>(x + j);
+        for (int v = 0; v < V; v++) chain_add(&all, expf(a.v[v] - most));
+    }
+    float sum[1] = {chain_total(all)};
+    team_sums(sum, t.width);
+    for (int j = start; j < end; j += step) {
+        Pack<V> a = load<V>(x + j);
+        for (int v = 0; v < V; v++) a.v[v] = expf(a.v[v] - most) / sum[0];
+        put_pack<V>(p.out + t.item * p.channels + j, a, true);
+    }
+}
+
+template <int V>
+__global__ void __launch_bounds__(BLOCK) bwd_kernel(const Rows p)
+{
+    const Team t = team(p.teams);
+    const int end = t.live ? p.channels : 0;
+    const int step = t.width * V, start = t.lane * V;
+    const int64_t base = t.item * p.channels;
+    Chain all = {};
+    for (int j = start; j < end; j += step) {
+        const Pack<V> y = load<V>(p.x + base + j);
+        const Pack<V> dy = load<V>(p.dy + base + j);
+        for (int v = 0; v < V; v++) chain_add(&all, y.v[v] * dy.v[v]);
+    }
+    // of dy, under the probabilities y
+    float mean[1] = {chain_total(all)};
+    team_sums(mean, t.width);
+    for (int j = start; j < end; j += step) {
+        const Pack<V> y = load<V>(p.x + base + j);
+        Pack<V> d = load<V>(p.dy + base + j);
+        for (int v = 0; v < V; v++) d.v[v] = y.v[v] * (d.v[v] - mean[0]);
+        put_pack<V>(p.out + base + j, d, p.fresh);
+    }
+}
+
+Rows rows_of(const Call *c)
+{
+    const Dims s = c->y->dim;
+    Rows p = {};
+    p.channels = s.c;
+    p.teams = teams_of(rows(s), s.c);
+    return p;
+}
+
+} // namespace
+
+extern "C" bool cuda_softmax_fwd(const Call *c)
+{
+    Rows p = rows_of(c);
+    p.x = values(c->x[0]), p.out = values(c->y);
+    if (!countable(c, p.teams.items)) return false;
+    LAUNCH_V(pack_of(p.channels), fwd_kernel, p.teams.blocks, c, p);
+    return gpu_launched("softmax");
+}
+
+extern "C" bool cuda_softmax_bwd(const Call *c)
+{
+    Rows p = rows_of(c);
+    p.x = values(c->y), p.dy = values(c->dy), p.out = values(c->dx[0]);
+    p.fresh = is_fresh(c, 0);
+    if (!p.out) return true;
+    if (!countable(c, p.teams.items)) return false;
+    LAUNCH_V(pack_of(p.channels), bwd_kernel, p.teams.blocks, c, p);
+    return gpu_launched("softmax, backward");
+}

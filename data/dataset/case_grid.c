@@ -1,0 +1,93 @@
+/* case_grid.c -- see case_grid.h. */
+#include "data/dataset/case_grid.h"
+#include <string.h>
+
+/* v's voxels are those of `like` in another order of axes, as programs write
+ * a NIfTI of slices in DICOM: *v becomes them in the order of `like`. A pure
+ * move: no voxel changes value. *same is false, and v stays, when they are not.
+ */
+static bool settle_order(const Volume *like, Volume *v, bool *same)
+{
+    const Grid grid = volume_grid_along(v, like);
+    const Volume turned = volume_of_grid(&grid);
+    Volume moved;
+    *same = volume_same_grid(like, &turned);
+    if (!*same) return true;
+    if (!volume_resample(v, &grid, NEAREST, 0, &moved)) return false;
+    volume_free(v);
+    *v = moved;
+    return true;
+}
+
+static bool same_extents(const Volume *a, const Volume *b)
+{
+    const Dims n = a->voxels.dim, m = b->voxels.dim;
+    return n.d == m.d && n.h == m.h && n.w == m.w;
+}
+
+/* The voxels of a file that knows no place are those of `like`, by index. */
+static bool settle_place(const Volume *like, Volume *v)
+{
+    const Dims n = v->voxels.dim, m = like->voxels.dim;
+    memcpy(v->affine, like->affine, sizeof v->affine);
+    return same_extents(like, v) ||
+           fail_data("%d x %d x %d voxels (d, h, w), and the first field has "
+                     "%d x %d x %d",
+                     n.d, n.h, n.w, m.d, m.h, m.w);
+}
+
+/* Whether two fields of view show different things, and how much they share. */
+static bool lie_apart(const Volume *like, const Volume *v, double *share)
+{
+    const Grid a = volume_grid(like), b = volume_grid(v);
+    return grid_share(&a, &b, share) && *share < GRID_LEAST_SHARE;
+}
+
+/* Two grids that are not the same, and the way out. A mask that was put beside
+ * a stranger's image is to be found, not brought over. */
+static bool grid_refused(const DatasetField *field, SourcePlace place,
+                         const Volume *like, const Volume *v)
+{
+    const bool index = place == PLACE_NONE && same_extents(like, v);
+    const bool mask = field->kind == FIELD_LABEL;
+    double share;
+    const bool apart =
+        mask && !index && field->rank == 3 && lie_apart(like, v, &share);
+    // its reason names both grids as the files have them
+    if (volume_same_grid(like, v)) return true;
+    if (apart)
+        return fail_data("%s; they lie apart (%.0f %% of the smaller one is in "
+                         "the other); fix: the mask of this image, or the "
+                         "header of the file that is wrong",
+                         err_text(), 100 * share);
+    return fail_data("%s; fix: %s", err_text(),
+                     field->rank < 3 ? "files of one size: nothing says where "
+                                       "in one another these lie"
+                     : index ? "same_grid = true in its field when its voxels "
+                               "are those of the first field, one by one"
+                     : mask  ? "look whether the mask belongs to this image; "
+                               "if it does, resample_mask = true"
+                             : "resample = true");
+}
+
+bool case_grid(const DatasetOptions *o, const DatasetField *field,
+               SourcePlace place, const Volume *like, Volume *v)
+{
+    const bool mask = field->kind == FIELD_LABEL;
+    Volume moved;
+    bool same;
+    if (place == PLACE_FIRST) return settle_place(like, v);
+    if (volume_same_grid(like, v)) return true;
+    if (!settle_order(like, v, &same)) return false;
+    if (same) return true;
+    // what lies nowhere (a picture) has no place to be brought from
+    if (field->rank < 3 || !(mask ? o->resample_mask : o->resample))
+        return grid_refused(field, place, like, v);
+    // outside its own field of view a mask is background, a channel 0
+    Grid grid = volume_grid(like);
+    if (!volume_resample(v, &grid, mask ? NEAREST : LINEAR, 0, &moved))
+        return false;
+    volume_free(v);
+    *v = moved;
+    return true;
+}

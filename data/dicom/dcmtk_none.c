@@ -1,0 +1,38 @@
+/* dcmtk_none.c -- the part of DICOM that DCMTK does, in a build without it
+ * (make DICOM=0).
+ *
+ * Walking, sorting, uncompressed, deflated and RLE pixels are our own code and
+ * work in every build. What is left for DCMTK, and refused here with a way
+ * out, is JPEG and JPEG-LS inside DICOM, and writing. */
+#include "data/dicom/codec.h"
+#include "data/dicom/dicom.h"
+#include <stdio.h>
+
+static const char how[] =
+    "built without DCMTK: DICOM is read unless JPEG compressed, and not "
+    "written; fix: install DCMTK (Debian: libdcmtk-dev, Fedora: dcmtk-devel, "
+    "Arch: dcmtk) and build again with make DICOM=1";
+
+bool dicom_ready(void)
+{
+    return fail("%s", how);
+}
+
+CodecResult codec_decode(const CodecPixels *form, const CodecBytes *fragments,
+                         int32_t count, uint8_t *out, char why[CODEC_WHY])
+{
+    (void)form, (void)fragments, (void)count, (void)out;
+    snprintf(why, CODEC_WHY, "%s", how);
+    return CODEC_REFUSED;
+}
+
+CodecResult codec_write(const char *path, const CodecPixels *form,
+                        const CodecElement *elements, int32_t count,
+                        const uint8_t *pixels, size_t bytes,
+                        char why[CODEC_WHY])
+{
+    (void)path, (void)form, (void)elements, (void)count;
+    (void)pixels, (void)bytes;
+    snprintf(why, CODEC_WHY, "%s", how);
+    return CODEC_REFUSED;
+}

@@ -1,0 +1,492 @@
+/* mask.c -- masks laid onto their image; here those that are
+ * ordinary series. Who
+ * wrote the mask decides by what it can be paired: tools copy the UIDs of the
+ * image, refer to them, keep the position, or only the number. The rules are
+ * tried in that order of trust, and the first that pairs every mask slice with
+ * an image slice of its own counts. Wherever the mask says where it lies, that
+ * must agree; geometry is never a warning (rule G2). */
+#include "data/dicom/mask.h"
+#include "data/label.h"
+#include "engine/base/file.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAMED = 10 };
+
+bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
+                       double slack_mm)
+{
+    if (a->rows != b->rows || a->cols != b->cols) return false;
+    for (int corner = 0; corner < 4; corner++) {
+        double far = 0;
+        // the four corner pixels; a plane is flat, so they bound all others
+        double i = corner & 1 ? a->cols - 1 : 0;
+        double j = corner & 2 ? a->rows - 1 : 0;
+        for (int x = 0; x < 3; x++) {
+            double pa = a->position_mm[x] +
+                        i * a->spacing_mm[1] * a->orientation[x] +
+                        j * a->spacing_mm[0] * a->orientation[3 + x];
+            double pb = b->position_mm[x] +
+                        i * b->spacing_mm[1] * b->orientation[x] +
+                        j * b->spacing_mm[0] * b->orientation[3 + x];
+            far += (pa - pb) * (pa - pb);
+        }
+        // written so that NaN disagrees
+        if (!(sqrt(far) <= slack_mm)) return false;
+    }
+    return true;
+}
+
+int32_t mask_nearest_slice(const MaskTarget *t, const DicomHeader *plane)
+{
+    // distance along the normal only: the plane may be shifted in itself
+    double normal[3], least = HUGE_VAL;
+    stack_normal(t->slices->orientation, normal);
+    double at = stack_project(normal, plane->position_mm);
+    int32_t best = 0;
+    for (int32_t k = 0; k < t->grid.d; k++) {
+        double far = fabs(stack_project(normal, t->slices[k].position_mm) - at);
+        if (far < least) least = far, best = k;
+    }
+    return best;
+}
+
+char *mask_grids_text(const Grid *own, const Grid *image,
+                      char text[MASK_GRIDS_TEXT])
+{
+    // only extents and affine are looked at
+    Volume a = {.voxels = {.dim = {1, own->d, own->h, own->w, 1}}};
+    Volume b = {.voxels = {.dim = {1, image->d, image->h, image->w, 1}}};
+    char left[VOLUME_TEXT], right[VOLUME_TEXT], what[VOLUME_DIFFERENCES];
+    memcpy(a.affine, own->affine, sizeof a.affine);
+    memcpy(b.affine, image->affine, sizeof b.affine);
+    snprintf(text, MASK_GRIDS_TEXT, "grid %s, image grid %s; they differ in %s",
+             volume_text(&a, left), volume_text(&b, right),
+             volume_differences(&b, &a, what));
+    return text;
+}
+
+bool mask_may_resample(const DicomSeries *mask, const Grid *own,
+                       const MaskTarget *target, bool resample)
+{
+    double share;
+    if (!grid_share(&target->grid, own, &share)) return false;
+    if (share < GRID_LEAST_SHARE)
+        return dicom_fail(mask->folder, TAG_ImagePositionPatient, NULL,
+                          "mask and image cover different regions: overlap "
+                          "%.0f %%",
+                          100 * share);
+    if (resample) return true;
+    char text[MASK_GRIDS_TEXT];
+    return dicom_fail(mask->folder, 0,
+                      "look whether the mask belongs to this image; if it "
+                      "does, resample_mask = true",
+                      "mask %s", mask_grids_text(own, &target->grid, text));
+}
+
+// *mask stays untouched when it fails
+bool mask_resample(const MaskTarget *target, Volume *mask)
+{
+    Volume moved;
+    if (!volume_resample(mask, &target->grid,
+                         mask->unit == UNIT_LABEL ? NEAREST : LINEAR, 0,
+                         &moved))
+        return false;
+    volume_free(mask);
+    *mask = moved;
+    return true;
+}
+
+bool mask_new(const Grid *g, bool fractions, Volume *out)
+{
+    if (!volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, fractions ? F32 : U8))
+        return false;
+    memcpy(out->affine, g->affine, sizeof g->affine);
+    out->unit = fractions ? UNIT_NONE : UNIT_LABEL;
+    return true;
+}
+
+static bool is_number(const char *wanted, int32_t number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "#%d", number);
+    return !strcmp(wanted, text);
+}
+
+// "\"BODY\", \"PTV\", ..." as long as there is room; of one `name` alone, the
+// numbers of the parts that have it
+static const char *list_parts(const MaskPart *part, int32_t count,
+                              const char *name, char *text, size_t room)
+{
+    size_t used = 0;
+    *text = 0;
+    for (int32_t k = 0; k < count && used < room; k++) {
+        const MaskPart *m = &part[k];
+        const char *comma = used ? ", " : "";
+        if (name && strcmp(m->name, name)) continue;
+        int n =
+            name ? snprintf(text + used, room - used, "%s%d", comma, m->number)
+                 : snprintf(text + used, room - used, "%s\"%s\"", comma,
+                            m->name);
+        if (n > 0) used += (size_t)n;
+    }
+    return text;
+}
+
+bool mask_choose(const Walk *w, const char *what, uint32_t tag,
+                 const DicomMaskOptions *o, MaskPart *part, int32_t count)
+{
+    char list[ERR_MAX / 2];
+    for (int32_t n = 0; n < o->segment_count; n++) {
+        const char *name = o->segments[n];
+        MaskPart *hit = NULL;
+        int hits = 0;
+        for (int32_t k = 0; k < count; k++)
+            if (!strcmp(part[k].name, name)) hit = &part[k], hits++;
+        // a name that looks like a number is a name first
+        for (int32_t k = 0, none = !hits; none && k < count; k++)
+            if (is_number(name, part[k].number)) hit = &part[k], hits++;
+        if (hits > 1)
+            return dicom_fail(
+                w->path, tag,
+                "take one by its number: segments = {\"#NUMBER\"}",
+                "%d %ss called \"%s\", need 1; their numbers are %s", hits,
+                what, name, list_parts(part, count, name, list, sizeof list));
+        if (!hits)
+            return dicom_fail(
+                w->path, tag, NULL, "0 %ss called \"%s\", need 1; there are %s",
+                what, name, list_parts(part, count, NULL, list, sizeof list));
+        if (hit->label)
+            return dicom_fail(w->path, tag, NULL,
+                              "%s \"%s\" (number %d) is asked for twice", what,
+                              hit->name, hit->number);
+        hit->label = (uint8_t)(n + 1);
+    }
+    return true;
+}
+
+bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
+                  int64_t voxels)
+{
+    return dicom_fail(w->path, tag,
+                      "segments = one of them, or fractions = true",
+                      "segments \"%s\" and \"%s\" overlap (%lld voxels)", a, b,
+                      (long long)voxels);
+}
+
+// what has been seen of the values of a mask
+typedef struct Census {
+    bool seen[256];   // declared values, or 0 .. 255 when none are declared
+    Strangers others; // values that are no label
+    Rounded rounded;  // as a rescale leaves them: 255 times 1/255
+} Census;
+
+// n values of a slice into labels, and what was met into the census. It goes on
+// after a stranger, so that the message can name them all.
+static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
+                      uint8_t *out, Census *c)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float v = (float)rounded_add(&c->rounded, (double)values[i]);
+        int label = -1;
+        if (v == 0) label = 0;
+        if (!o->labels && v >= 1 && v <= 255 && v == rintf(v)) label = (int)v;
+        for (int32_t k = 0; o->labels && k < o->label_count; k++)
+            if (v == (float)o->labels[k]) label = k + 1;
+        if (label >= 0) {
+            c->seen[label] = true;
+            out[i] = (uint8_t)label;
+            continue;
+        }
+        strangers_add(&c->others, v);
+    }
+}
+
+// rule G5: nothing but the labels that were declared
+static bool check_labels(const DicomSeries *mask, const DicomMaskOptions *o,
+                         const Census *c)
+{
+    if (c->others.count) {
+        int32_t known[256];
+        int n = 0;
+        // what was declared, or else what is there and could be a label
+        for (int v = 1; v < 256 && !o->labels; v++)
+            if (c->seen[v]) known[n++] = v;
+        char got[STRANGERS_TEXT], list[STRANGERS_TEXT];
+        bool listed = strangers_fix(&c->others, o->labels ? o->labels : known,
+                                    o->labels ? o->label_count : n, list);
+        return dicom_fail(mask->folder, TAG_PixelData,
+                          listed ? list : "name the series of the mask",
+                          "%s %s", strangers_text(&c->others, got),
+                          c->others.count == 1 ? "is not a declared label"
+                                               : "are not declared labels");
+    }
+    if (o->labels) return true;
+    int others = 0;
+    for (int v = 1; v < 255; v++) others += c->seen[v];
+    if (c->seen[255] && !others)
+        return dicom_fail(mask->folder, TAG_PixelData, "labels = {255}",
+                          "mask of the values 0 and 255");
+    return true;
+}
+
+// in the order of trust
+typedef enum Rule {
+    BY_INSTANCE_UID,
+    BY_REFERENCE,
+    BY_POSITION,
+    BY_NUMBER,
+    NO_RULE
+} Rule;
+
+static const char *const rule_names[] = {
+    "SOPInstanceUID", "ReferencedSOPInstanceUID", "ImagePositionPatient",
+    "InstanceNumber"};
+
+// does this mask slice name, or lie on, this image slice?
+static bool belongs(Rule rule, const DicomHeader *image,
+                    const DicomHeader *mask, double slack_mm)
+{
+    switch (rule) {
+    case BY_INSTANCE_UID:
+        return *mask->sop_uid && !strcmp(mask->sop_uid, image->sop_uid);
+    case BY_REFERENCE:
+        return *mask->reference && !strcmp(mask->reference, image->sop_uid);
+    case BY_POSITION:
+        return mask->has_position && mask->has_orientation &&
+               mask->has_spacing && mask_planes_agree(image, mask, slack_mm);
+    case BY_NUMBER:
+        return mask->has_instance && image->has_instance &&
+               mask->instance == image->instance;
+    case NO_RULE:
+        break;
+    }
+    return false;
+}
+
+// slot[i] = the slice of mask file i; true when each has one of its own
+static bool pair_by(Rule rule, const MaskTarget *t, const DicomHeader *mask,
+                    int32_t n, int32_t *slot)
+{
+    for (int32_t i = 0; i < n; i++) {
+        slot[i] = -1;
+        for (int32_t k = 0; k < t->grid.d; k++) {
+            if (!belongs(rule, &t->slices[k], &mask[i], t->slack_mm)) continue;
+            // two image slices fit: no pairing
+            if (slot[i] >= 0) return false;
+            slot[i] = k;
+        }
+        if (slot[i] < 0) return false;
+        // and no image slice may have two masks
+        for (int32_t j = 0; j < i; j++)
+            if (slot[j] == slot[i]) return false;
+    }
+    return true;
+}
+
+// pairs that name each other must also lie on each other, as far as the mask
+// says where it lies
+static bool pairs_agree(const MaskTarget *t, const DicomHeader *mask, int32_t n,
+                        const int32_t *slot)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const DicomHeader *image = &t->slices[slot[i]];
+        if (mask[i].rows != image->rows || mask[i].cols != image->cols)
+            return false;
+        bool placed = mask[i].has_position && mask[i].has_orientation &&
+                      mask[i].has_spacing;
+        if (placed && !mask_planes_agree(image, &mask[i], t->slack_mm))
+            return false;
+    }
+    return true;
+}
+
+// every image slice needs its mask unless that was declared otherwise
+static bool check_covered(const MaskTarget *t, const DicomSeries *mask,
+                          int32_t n, const int32_t *slot, bool partial)
+{
+    char list[1024] = "";
+    size_t used = 0;
+    int32_t missing = 0;
+    for (int32_t k = 0; k < t->grid.d; k++) {
+        bool found = false;
+        for (int32_t i = 0; i < n && !found; i++) found = slot[i] == k;
+        if (found || missing++ >= NAMED) continue;
+        const DicomHeader *h = &t->slices[k];
+        int wrote =
+            snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+                     h->name ? h->name : path_tail(h->path));
+        if (wrote > 0 && used + (size_t)wrote < sizeof list)
+            used += (size_t)wrote;
+    }
+    if (!missing || partial) return true;
+    return dicom_fail(mask->folder, 0, "partial = true",
+                      "%d of %d image slices have no mask slice: %s%s", missing,
+                      t->grid.d, list, missing > NAMED ? ", ..." : "");
+}
+
+// read each of n mask slices into the slice that `slot` gives it; the labels
+// are judged once all are read, over the whole mask
+static bool load_paired(const MaskTarget *t, const DicomSeries *mask,
+                        const DicomHeader *h, int32_t n, const int32_t *slot,
+                        const DicomOptions *read, const DicomMaskOptions *o,
+                        Volume *out, DicomNotes *notes)
+{
+    SliceReader reader = {.path = NULL};
+    int64_t plane = (int64_t)t->grid.h * t->grid.w;
+    float *values = mem_alloc((size_t)plane * sizeof *values);
+    Census census = {.others = {.count = 0}};
+    bool ok = false;
+    TRY(values);
+    for (int32_t i = 0; i < n; i++) {
+        TRY(slice_read(&reader, &h[i], load_where(mask), read, values, notes));
+        to_labels(values, plane, o,
+                  (uint8_t *)out->voxels.data + slot[i] * plane, &census);
+    }
+    char said[ROUNDED_TEXT];
+    ok = check_labels(mask, o, &census) &&
+         (!census.rounded.voxels ||
+          dicom_note(notes, true, mask->folder, TAG_PixelData, "%s",
+                     rounded_text(&census.rounded, said)));
+done:
+    slice_close(&reader);
+    mem_free(values);
+    return ok;
+}
+
+// The values of a mask are class numbers, which MONOCHROME1 does not change.
+static bool keep_labels(const DicomSeries *mask, const DicomHeader *h,
+                        int32_t n, DicomNotes *notes)
+{
+    bool any = false;
+    for (int32_t i = 0; i < n; i++) any = any || h[i].monochrome1;
+    return !any ||
+           dicom_note(notes, false, mask->folder, TAG_PhotometricInterpretation,
+                      "MONOCHROME1 not inverted: values are labels");
+}
+
+// a mask that lies elsewhere: read on its own grid, then moved
+static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
+                           const DicomOptions *read, const DicomMaskOptions *o,
+                           Volume *out, DicomNotes *notes)
+{
+    Arena scratch = {0};
+    DicomHeader *h;
+    DicomStack stack;
+    int32_t *slot = NULL;
+    bool ok = false;
+    // made for the grid of the image; this mask has its own
+    volume_free(out);
+    TRY(load_stack(mask, read, &scratch, &h, &stack, notes));
+    TRY(keep_labels(mask, h, stack.grid.d, notes));
+    TRY(mask_may_resample(mask, &stack.grid, t, o->resample_mask));
+    const Grid *g = &stack.grid;
+    TRY(mask_new(g, false, out));
+    TRY(slot = ARENA_NEW(&scratch, int32_t, g->d));
+    for (int32_t i = 0; i < g->d; i++) slot[i] = i;
+    MaskTarget own = {.series = mask, .slices = h, .grid = *g};
+    TRY(load_paired(&own, mask, h, g->d, slot, read, o, out, notes));
+    TRY(mask_resample(t, out));
+    ok = true;
+done:
+    arena_release(&scratch);
+    return ok;
+}
+
+// an ordinary series as mask
+static bool load_series(const MaskTarget *t, const DicomSeries *mask,
+                        const DicomMaskOptions *o, Volume *out,
+                        DicomNotes *notes)
+{
+    Arena scratch = {0};
+    DicomHeader *h;
+    int32_t n;
+    bool ok = false;
+    // labels are no quantities: what a CT must say about HU is not asked
+    DicomOptions read = o->image;
+    // a tilted mask is fine: it is paired, or moved, slice by slice
+    read.assume_hu = read.resample_tilt = true;
+    read.want_3d = false;
+    TRY(load_headers(mask, &read, &scratch, &h, &n, notes));
+    TRY(keep_labels(mask, h, n, notes));
+    int32_t *slot = ARENA_NEW(&scratch, int32_t, n);
+    TRY(slot);
+    // pair_by leaves `slot` as the rule that succeeded has filled it
+    Rule rule = BY_INSTANCE_UID;
+    while (rule < NO_RULE && !pair_by(rule, t, h, n, slot)) rule++;
+    // without a position in every slice there is no other grid to read it on
+    bool placed = true;
+    for (int32_t i = 0; i < n; i++)
+        placed = placed && h[i].has_position && h[i].has_orientation &&
+                 h[i].has_spacing;
+    if (rule == NO_RULE && !placed) {
+        dicom_fail(mask->folder, TAG_SOPInstanceUID, NULL,
+                   "mask slices cannot be paired with the image %s: no common "
+                   "SOPInstanceUID, reference, position or InstanceNumber",
+                   t->series->folder);
+        goto done;
+    }
+    if (rule == NO_RULE || !pairs_agree(t, h, n, slot)) {
+        ok = load_elsewhere(t, mask, &read, o, out, notes);
+        goto done;
+    }
+    TRY(dicom_note(notes, rule == BY_NUMBER, mask->folder, 0,
+                   "mask paired by %s", rule_names[rule]));
+    TRY(check_covered(t, mask, n, slot, o->partial));
+    TRY(load_paired(t, mask, h, n, slot, &read, o, out, notes));
+    ok = true;
+done:
+    arena_release(&scratch);
+    return ok;
+}
+
+// A tilted image is paired slice by slice as it is stored, and the mask is
+// straightened afterwards with the very grid that dicom_load uses.
+bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
+                     const DicomMaskOptions *options, Volume *out,
+                     DicomNotes *notes)
+{
+    static const DicomMaskOptions strict;
+    const DicomMaskOptions *o = options ? options : &strict;
+    *out = (Volume){0};
+    Arena scratch = {0};
+    DicomHeader *slices;
+    DicomStack stack;
+    bool ok = false;
+    // pixels of an ordinary series are labels, whatever they were made from
+    if (o->fractions && mask->kind != DICOM_SEG &&
+        mask->kind != DICOM_STRUCTURE)
+        return dicom_fail(mask->folder, TAG_SOPClassUID, NULL,
+                          "fractions are for a SEG or a structure set");
+    // notes about the image are given when the image is loaded
+    TRY(load_stack(image, &o->image, &scratch, &slices, &stack, NULL));
+    MaskTarget t = {.series = image, .slices = slices, .grid = stack.grid};
+    // a share of the smallest edge of the image, and as far as its own files
+    // were off its grid
+    double s[3];
+    grid_spacing_mm(&t.grid, s);
+    const double edge_mm = fmin(fmin(s[0], s[1]), s[2]);
+    t.off_mm = stack.off_mm;
+    t.slack_mm = MASK_CORNER_SLACK * edge_mm + t.off_mm;
+    TRY(mask_new(&t.grid, o->fractions, out));
+    if (*image->frame_uid && *mask->frame_uid &&
+        strcmp(image->frame_uid, mask->frame_uid))
+        TRY(dicom_note(notes, true, mask->folder, TAG_FrameOfReferenceUID,
+                       "FrameOfReference of mask differs"));
+    if (mask->kind == DICOM_SEG)
+        TRY(seg_load(mask, &t, o, out, notes));
+    else if (mask->kind == DICOM_STRUCTURE)
+        TRY(contour_load(mask, &t, o, out, notes));
+    else
+        TRY(load_series(&t, mask, o, out, notes));
+    if (load_is_tilted(&stack)) {
+        t.grid = load_straight_grid(&stack);
+        TRY(mask_resample(&t, out));
+    }
+    ok = true;
+done:
+    if (!ok) volume_free(out);
+    arena_release(&scratch);
+    return ok;
+}

@@ -1,0 +1,124 @@
+/* loader_batch.c -- which samples make a batch, and how each is made.
+ *
+ * Batches are begun in their order, each in its slot of the ring; of several
+ * ranks each makes its share of a batch, or its share of the batches. */
+#include "data/loader/loader_inside.h"
+#include "engine/ranks/ranks.h"
+#include <stdio.h>
+#include <string.h>
+
+/* To the next batch, over the end of an epoch. */
+static void advance(const Loader *l, uint32_t *epoch, int32_t *number)
+{
+    if (++*number == l->order.batches) *number = 0, ++*epoch;
+}
+
+void loader_skip_others(const Loader *l, uint32_t *epoch, int32_t *number)
+{
+    const LoaderOptions *o = &l->options;
+    while (o->whole_batches && *number % o->ranks != o->rank)
+        advance(l, epoch, number);
+}
+
+/* This rank's part of a batch that is whole in the slot: its own samples move
+ * to the front. One for which none is left makes one of another's, as it has to
+ * keep step. */
+static void take_share(const Loader *l, Slot *s)
+{
+    const LoaderOptions *o = &l->options;
+    Batch *b = &s->batch;
+    b->whole = b->count;
+    if (o->ranks < 2 || o->whole_batches) return;
+    b->count = ranks_share(b->whole, o->rank, o->ranks, &b->first);
+    b->idle = b->count == 0;
+    if (b->idle) b->count = 1;
+    if (b->first == b->whole) b->first--;
+    memmove(s->id, s->id + b->first, (size_t)b->count * sizeof *s->id);
+}
+
+/* Begin the next batch in its slot, which is free. */
+static Slot *begin_batch(Loader *l)
+{
+    loader_skip_others(l, &l->epoch, &l->number);
+    // free: loader_next_work has counted the batches that are out
+    Slot *s = &l->slot[l->begun++ % l->slots];
+    int32_t first = l->number * l->options.batch, count = l->options.batch;
+    if (count > l->order.samples - first) count = l->order.samples - first;
+    s->batch = (Batch){.epoch = l->epoch,
+                       .number = l->number,
+                       .last = l->number == l->order.batches - 1,
+                       .count = count,
+                       .fields = l->fields,
+                       .id = s->id};
+    for (int i = 0; i < count; i++)
+        s->id[i] = pipeline_id(l->pipeline,
+                               order_sample(&l->order, l->epoch, first + i));
+    for (int f = 0; f < l->fields; f++) {
+        Dims n = order_dims(&l->order, s->id, count, f);
+        s->batch.field[f] =
+            (Tensor){n, F32, pipeline_rank(l->pipeline, f), s->data[f]};
+    }
+    take_share(l, s);
+    count = s->batch.count;
+    for (int f = 0; f < l->fields; f++) s->batch.field[f].dim.n = count;
+    // there is nothing to make when only the names are wanted
+    s->started = s->done = l->options.ids_only ? count : 0;
+    // count: none has
+    s->failed = count;
+    s->kind = ERR_NONE;
+    advance(l, &l->epoch, &l->number);
+    return s;
+}
+
+/* The batch begun last is finished handing out before a new one is begun, so
+ * workers fill the batch that is due first. */
+Slot *loader_next_work(Loader *l)
+{
+    if (l->begun > l->taken) {
+        Slot *s = &l->slot[(l->begun - 1) % l->slots];
+        if (s->started < s->batch.count) return s;
+    }
+    // the slot that the caller holds is not free
+    if (l->begun - l->taken + l->held >= l->slots) return NULL;
+    return begin_batch(l);
+}
+
+/* It is made in the extents that it has, then brought to those of the batch:
+ * its bytes depend on no other sample. */
+bool loader_make_sample(Loader *l, Worker *me, Slot *s, int i)
+{
+    const Dataset *ds = pipeline_dataset(l->pipeline);
+    float *to[MAX_FIELDS], *out[MAX_FIELDS] = {NULL};
+    Dims n[MAX_FIELDS], have[MAX_FIELDS];
+    const double from = trace_now(l->options.trace);
+    for (int f = 0; f < l->fields; f++) {
+        n[f] = s->batch.field[f].dim;
+        n[f].n = 1;
+        have[f] = pipeline_dims_of(l->pipeline, s->id[i].number, f);
+        to[f] = s->data[f] + i * numel(n[f]);
+        out[f] = dims_equal(n[f], have[f]) ? to[f] : me->scratch[f];
+    }
+    // draws of an epoch that no run comes to
+    const uint32_t epoch = s->batch.epoch ^ (l->options.again ? 1u << 31 : 0);
+    if (!pipeline_sample(l->pipeline, s->id[i].number, epoch,
+                         l->options.augment, &l->stop, out))
+        return false;
+    for (int f = 0; f < l->fields; f++)
+        if (out[f] != to[f])
+            bucket_place(out[f], have[f], ds->field[f].kind, n[f], to[f]);
+    trace_span(l->options.trace, me->row, "sample", "loader", s->id[i].number,
+               from);
+    return true;
+}
+
+/* Of several failures the first counts, so the report does not depend on
+ * timing. */
+void loader_finish_sample(Slot *s, int i, bool ok)
+{
+    if (!ok && i < s->failed) {
+        s->failed = i;
+        s->kind = err_kind();
+        snprintf(s->text, sizeof s->text, "%s", err_text());
+    }
+    s->done++;
+}

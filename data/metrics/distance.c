@@ -1,0 +1,67 @@
+/* distance.c -- see distance.h.
+ *
+ * The square of a distance is a sum over the axes, so the minimum over all
+ * voxels of the set is a minimum along d of a minimum along h of a minimum
+ * along w. Each of them is, for every voxel x of a line, the lowest of the
+ * parabolas g(p) + (mm (x - p))^2 that stand at the voxels p of the line with
+ * what the axes before have found; which is lowest changes only where two
+ * neighbours of the lower envelope cross. */
+#include "data/metrics/distance.h"
+#include <math.h>
+
+/* Room for one line of at most `most` voxels. */
+typedef struct Line {
+    double *g;    /* what the axes before have found      */
+    double *from; /* parabola k is the lowest from here   */
+    int32_t *at;  /* the voxel that parabola k stands at  */
+} Line;
+
+/* y (every step-th from y) = the lowest parabola at each of n voxels. */
+static void lowest(const Line *l, int32_t n, double mm, double *y, int64_t step)
+{
+    int32_t top = -1;
+    for (int32_t q = 0; q < n; q++) {
+        double cross = -INFINITY;
+        l->g[q] = y[q * step];
+        // nothing of the set on this line so far
+        if (l->g[q] == INFINITY) continue;
+        for (; top >= 0; top--) {
+            const int32_t p = l->at[top];
+            cross = ((l->g[q] - l->g[p]) / (mm * (q - p)) + mm * (q + p)) / 2;
+            if (cross > l->from[top]) break;
+        }
+        if (top < 0) cross = -INFINITY;
+        l->at[++top] = q, l->from[top] = cross;
+    }
+    if (top < 0) return; // all of it is infinite, and stays so
+    for (int32_t q = 0, k = 0; q < n; q++) {
+        while (k < top && l->from[k + 1] < mm * q) k++;
+        const double e = mm * (q - l->at[k]);
+        y[q * step] = l->g[l->at[k]] + e * e;
+    }
+}
+
+bool distance_squared(const uint8_t *set, Dims n, const double mm[3],
+                      double *out)
+{
+    const int32_t extent[3] = {n.w, n.h, n.d};
+    const int64_t step[3] = {1, n.w, (int64_t)n.w * n.h}, all = positions(n);
+    size_t most = 0;
+    for (int a = 0; a < 3; a++)
+        if ((size_t)extent[a] > most) most = (size_t)extent[a];
+    Line l = {mem_alloc(most * sizeof *l.g), mem_alloc(most * sizeof *l.from),
+              mem_alloc(most * sizeof *l.at)};
+    const bool ok = l.g && l.from && l.at;
+    for (int64_t i = 0; ok && i < all; i++) out[i] = set[i] ? 0 : INFINITY;
+    for (int a = 0; ok && a < 3; a++) {
+        // a line begins at every voxel whose place on this axis is 0
+        const int64_t line = step[a] * extent[a];
+        for (int64_t block = 0; extent[a] > 1 && block < all; block += line)
+            for (int64_t i = block; i < block + step[a]; i++)
+                lowest(&l, extent[a], mm[a], out + i, step[a]);
+    }
+    mem_free(l.g);
+    mem_free(l.from);
+    mem_free(l.at);
+    return ok;
+}

@@ -1,0 +1,61 @@
+/* parallel_for.c -- see parallel_for.h. One lock guards the hand-out; items are
+ * worked on outside of it. */
+#include "data/parallel_for.h"
+#include "engine/base/err.h"
+#include "engine/base/thread.h"
+#include <pthread.h>
+#include <stdio.h>
+
+typedef struct Crew {
+    CrewWork *work;
+    void *context;
+    const atomic_bool *stop;
+    pthread_mutex_t lock; /* guards what follows                       */
+    int threads;          /* that have begun                           */
+    int next;             /* item to begin                             */
+    int failed;           /* first item, in order, that failed; or all */
+    ErrKind kind;
+    char text[ERR_MAX];
+} Crew;
+
+bool crew_stopped(const atomic_bool *stop)
+{
+    return stop && atomic_load(stop) && !fail("stopped");
+}
+
+static void *take_items(void *context)
+{
+    Crew *c = context;
+    pthread_mutex_lock(&c->lock);
+    const int me = c->threads++;
+    while (c->next < c->failed) {
+        const int item = c->next++;
+        pthread_mutex_unlock(&c->lock);
+        const bool ok = !crew_stopped(c->stop) && c->work(c->context, me, item);
+        pthread_mutex_lock(&c->lock);
+        if (ok || item >= c->failed) continue;
+        c->failed = item;
+        c->kind = err_kind();
+        snprintf(c->text, sizeof c->text, "%s", err_text());
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+bool crew_run(int count, int threads, const atomic_bool *stop, CrewWork *work,
+              void *context)
+{
+    pthread_t thread[CREW_MOST];
+    Crew c = {.work = work, .context = context, .stop = stop, .failed = count};
+    const int want = threads < CREW_MOST ? threads : CREW_MOST;
+    int started = 0;
+    pthread_mutex_init(&c.lock, NULL);
+    // fewer than wanted only take longer
+    while (started < want - 1 &&
+           !thread_start(&thread[started], take_items, &c))
+        started++;
+    take_items(&c);
+    for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    pthread_mutex_destroy(&c.lock);
+    return c.failed == count || err_set(c.kind, c.text);
+}

@@ -1,0 +1,177 @@
+/* cache_key.c -- see cache_key.h. Two SipHashes of one text make 128 bits, too
+ * many for two cases to meet by chance. */
+#include "data/preprocess/cache_key.h"
+#include "data/dataset/dataset_build.h"
+#include "engine/base/crc32c.h"
+#include "engine/base/file.h"
+#include "engine/base/siphash.h"
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { EDGE = 1 << 16 }; // bytes at either end of a file
+
+/* Changes with everything that gives other prepared volumes from the same
+ * files and steps: readers, steps, packs. */
+enum { FORMAT = 1 };
+
+/* Both hashes so far: each piece is hashed with what came before it. */
+void stamp_add(Stamp *s, const void *data, size_t bytes)
+{
+    for (int i = 0; i < 2; i++) {
+        uint64_t key[2] = {s->word[i], (uint64_t)i};
+        uint8_t raw[16];
+        memcpy(raw, key, sizeof raw);
+        s->word[i] = siphash(raw, data, bytes);
+    }
+}
+
+static void add_text(Stamp *s, const char *text)
+{
+    stamp_add(s, text, strlen(text) + 1);
+}
+
+static bool add_file(Stamp *s, const char *path)
+{
+    uint8_t edge[EDGE];
+    uint64_t bytes;
+    struct stat st;
+    int fd;
+    if (!file_open(path, &fd, &bytes)) return false;
+    size_t n = bytes < EDGE ? (size_t)bytes : EDGE;
+    bool ok = !fstat(fd, &st) && file_read_at(fd, path, 0, edge, n);
+    uint64_t word[5] = {bytes, 0, 0, crc32c(0, edge, n), 0};
+    if (ok && bytes > EDGE) {
+        // of a file that is shorter than both, what the first has not
+        n = bytes < 2 * EDGE ? (size_t)bytes - EDGE : EDGE;
+        ok = file_read_at(fd, path, bytes - n, edge, n);
+        word[4] = crc32c(0, edge, n);
+    }
+    close(fd);
+    if (!ok) return false;
+    word[1] = (uint64_t)st.st_mtim.tv_sec;
+    word[2] = (uint64_t)st.st_mtim.tv_nsec;
+    stamp_add(s, word, sizeof word);
+    return true;
+}
+
+static bool add_source(Stamp *s, const Source *from, Arena *mem)
+{
+    SourceFacts facts = {.files = 0};
+    if (!from->depends || !from->depends(from, mem, &facts)) return false;
+    add_text(s, facts.asked ? facts.asked : "");
+    stamp_add(s, facts.data, facts.bytes);
+    for (int i = 0; i < facts.files; i++)
+        if (!add_file(s, facts.file[i])) return false;
+    return true;
+}
+
+bool stamp_begin(const Dataset *ds, const Steps *steps, Stamp *out)
+{
+    const DatasetOptions *o = &ds->store->options;
+    const int32_t head[] = {FORMAT,     ds->fields,       o->label_count,
+                            o->nonzero, o->resample_mask, o->resample,
+                            MAX_FIELDS};
+    Arena mem = {NULL};
+    Steps prepare = steps_without_augment(steps);
+    char *text = steps_print(&prepare, &mem);
+    *out = (Stamp){{0, 0}};
+    if (!text) return false;
+    stamp_add(out, head, sizeof head);
+    stamp_add(out, o->labels, (size_t)o->label_count * sizeof *o->labels);
+    add_text(out, text);
+    arena_release(&mem);
+    for (int f = 0; f < ds->fields; f++) {
+        const int32_t field[] = {(int32_t)ds->field[f].kind, ds->field[f].rank};
+        add_text(out, ds->field[f].name);
+        stamp_add(out, field, sizeof field);
+    }
+    return true;
+}
+
+bool stamp_case(const Stamp *common, const Dataset *ds, int item, Stamp *out)
+{
+    Arena mem = {NULL};
+    bool ok = true;
+    *out = *common;
+    for (int f = 0; ok && f < ds->fields; f++) {
+        const struct CaseField *from = &ds->cases[item].field[f];
+        const int32_t channels = from->channels;
+        stamp_add(out, &channels, sizeof channels);
+        for (int k = 0; ok && k < from->channels; k++)
+            ok = add_source(out, &from->source[k], &mem);
+    }
+    arena_release(&mem);
+    return ok;
+}
+
+static bool add_place(Stamp *s, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st)) return false;
+    // no device: containers and network disks get another number each time
+    const uint64_t word[] = {(uint64_t)st.st_ino, (uint64_t)st.st_ctim.tv_sec,
+                             (uint64_t)st.st_ctim.tv_nsec};
+    stamp_add(s, word, sizeof word);
+    return true;
+}
+
+static bool add_bytes(Stamp *s, const char *path)
+{
+    enum { BLOCK = 1 << 20 };
+    uint64_t bytes;
+    int fd;
+    uint8_t *block = mem_alloc(BLOCK);
+    if (!block || !file_open(path, &fd, &bytes)) {
+        mem_free(block);
+        return false;
+    }
+    bool ok = true;
+    for (uint64_t at = 0; ok && at < bytes; at += BLOCK) {
+        const size_t n = bytes - at < BLOCK ? (size_t)(bytes - at) : BLOCK;
+        ok = file_read_at(fd, path, at, block, n);
+        const uint64_t word[] = {n, ok ? crc32c(0, block, n) : 0};
+        stamp_add(s, word, sizeof word);
+    }
+    close(fd);
+    mem_free(block);
+    return ok;
+}
+
+/* What `add` takes of each file of a case. */
+static bool add_files(const Dataset *ds, int item,
+                      bool (*add)(Stamp *s, const char *path), Stamp *out)
+{
+    Arena mem = {NULL};
+    bool ok = true;
+    *out = (Stamp){{0, 0}};
+    for (int f = 0; ok && f < ds->fields; f++) {
+        const struct CaseField *from = &ds->cases[item].field[f];
+        for (int k = 0; ok && k < from->channels; k++) {
+            const Source *source = &from->source[k];
+            SourceFacts facts = {.files = 0};
+            ok = source->depends && source->depends(source, &mem, &facts);
+            for (int i = 0; ok && i < facts.files; i++)
+                ok = add(out, facts.file[i]);
+        }
+    }
+    arena_release(&mem);
+    return ok;
+}
+
+bool stamp_place(const Dataset *ds, int item, Stamp *out)
+{
+    return add_files(ds, item, add_place, out);
+}
+
+bool stamp_bytes(const Dataset *ds, int item, Stamp *out)
+{
+    return add_files(ds, item, add_bytes, out);
+}
+
+int stamp_order(const Stamp *a, const Stamp *b)
+{
+    for (int i = 0; i < 2; i++)
+        if (a->word[i] != b->word[i]) return a->word[i] < b->word[i] ? -1 : 1;
+    return 0;
+}

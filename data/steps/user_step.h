@@ -1,0 +1,56 @@
+/* user_step.h -- steps that are functions of the recipe: change and vary.
+ *
+ * The rows hold two numbers, which function and which constants; a Hook finds
+ * both and calls them. Who makes it (lua/bind/function.c) knows what a function
+ * is, this room does not. A call gets the fields of one case, or of one sample,
+ * and changes numbers in place; extents stay.
+ *
+ * What a function does may depend on what it is given alone. Then a case has
+ * the same bytes whichever thread calls, and how often. */
+#ifndef SEG_DATA_STEPS_USER_STEP_H
+#define SEG_DATA_STEPS_USER_STEP_H
+#include "data/dataset/dataset.h"
+#include "data/steps/step.h"
+#include "engine/base/rng.h"
+#include <stdatomic.h>
+
+/* A field as a function sees it. x: n = 1; F32, but class numbers of a case,
+ * which are U8; rank as recipes count it (a slice of a volume has 2). */
+typedef struct HookField {
+    const char *name;
+    FieldKind kind;
+    Tensor x;
+    bool changed; /* out: a number was stored */
+} HookField;
+
+typedef struct HookCall {
+    HookField field[MAX_FIELDS];
+    int fields;
+    int classes;             /* class numbers are 0 .. classes           */
+    const Rng *draw;         /* its draws begin at CHANGE_DRAWS; NULL: none */
+    const atomic_bool *stop; /* raised: give up, "stopped"; may be NULL  */
+} HookCall;
+
+typedef struct Hook Hook;
+struct Hook {
+    /* The function of these two numbers, in any thread, several at once. False
+     * with the line of the script; must not store what is not finite, or, in a
+     * field of class numbers, none of them. */
+    bool (*run)(Hook *h, double code, double with, HookCall *call);
+    void (*hold)(Hook *h); /* hooks are counted */
+    void (*drop)(Hook *h);
+};
+
+/* Step `s`, a change, on a case whose volumes are field[], by the hook of
+ * `steps`. Fails as the function does, and (ERR_USAGE) without a hook. */
+bool hook_volume(const Steps *steps, const DataStep *s, const Dataset *ds,
+                 const atomic_bool *stop, Volume field[MAX_FIELDS]);
+
+/* Run the function that `code` and `with` name. Fails as the function does, and
+ * (ERR_USAGE) without a hook. */
+bool hook_call(Hook *hook, double code, double with, HookCall *c);
+
+/* The number of classes of `ds`, whatever earlier steps made of the labels. */
+int hook_classes(const Dataset *ds);
+
+#endif

@@ -1,0 +1,103 @@
+/* backend.c -- from the text after --device to a backend.
+ *
+ * The backends are linked in or not (CUDA needs nvcc), so this is the one file
+ * that knows which there are. "auto" must never fail: it falls back to the
+ * CPU and hands the reason on, so that the program can say in its banner why
+ * the graphics card that somebody paid for is idle. */
+#include "engine/backend/backend.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef SEG_CUDA
+extern const Backend backend_cuda;
+#endif
+
+/* All that this program was built with. */
+static const Backend *const backends[] = {
+#ifdef SEG_CUDA
+    &backend_cuda,
+#endif
+    &backend_cpu,
+    &backend_ref,
+};
+
+/* The backend called by the first n bytes of `name`, or NULL. */
+static const Backend *named(const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strlen(backends[i]->name) == n &&
+            !memcmp(backends[i]->name, name, n))
+            return backends[i];
+    return NULL;
+}
+
+/* "auto": the CPU, and why not the GPU. */
+static bool best(const Backend **be, char why[ERR_MAX])
+{
+    *be = &backend_cpu;
+#ifdef SEG_CUDA
+    // the kernels have run under the emulator only, so whether to use it the
+    // user decides; asked and not opened, as opening takes memory and time
+    char text[BACKEND_TEXT];
+    if (backend_cuda.describe(0, text))
+        snprintf(why, ERR_MAX,
+                 "its kernels are new; try `segengine check --device cuda`, "
+                 "then --device cuda");
+    else
+        snprintf(why, ERR_MAX, "%s", err_text());
+#else
+    snprintf(why, ERR_MAX, "this program was built without CUDA");
+#endif
+    return true;
+}
+
+bool backend_find(const char *text, const Backend **be, int *device,
+                  char why[ERR_MAX])
+{
+    const char *colon = strchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : strlen(text);
+    *why = 0;
+    *device = 0;
+    if (!strcmp(text, "auto")) return best(be, why);
+    char *end = NULL;
+    const long v = colon ? strtol(colon + 1, &end, 10) : 0;
+    const bool number = colon && end > colon + 1 && !*end && v >= 0 && v <= 255;
+    if (n == 4 && !memcmp(text, "cuda", 4) && colon && !number)
+        return fail_usage("device \"%s\": the number behind cuda: has to be 0 "
+                          "to 255, got \"%s\"; segengine doctor lists the GPUs",
+                          text, colon + 1);
+    // known, but not in this build: another exit code than a misspelt name
+    if (n == 4 && !memcmp(text, "cuda", 4) && !named("cuda", 4))
+        return fail_device("device \"%s\": this program was built without "
+                           "CUDA; build it where nvcc is, or use --device cpu",
+                           text);
+    *be = named(text, n);
+    if (!*be)
+        return fail_usage("device \"%s\" is not known; use auto, cpu, ref, "
+                          "cuda or cuda:N",
+                          text);
+    if (colon && strcmp((*be)->name, "cuda"))
+        return fail_usage("device \"%s\": only cuda takes a number", text);
+    *device = (int)v;
+    return true;
+}
+
+bool backend_open(const Backend *be, const char *text, int device, int threads,
+                  void **dev)
+{
+    return be->open(device, threads, dev) || within("device \"%s\"", text);
+}
+
+bool backend_takes(const Backend *be, Precision p)
+{
+    char has[32] = "";
+    if (be->precisions >> p & 1) return true;
+    for (int i = 0, at = 0; i < PRECISION_COUNT; i++)
+        if (be->precisions >> i & 1)
+            at += snprintf(has + at, sizeof has - (size_t)at, "%s%s",
+                           at ? ", " : "", precision_name((Precision)i));
+    return fail_usage("precision %s is not available on device %s, which has "
+                      "%s: use --precision f32, or --device cuda",
+                      precision_name(p), be->name, has);
+}

@@ -1,0 +1,581 @@
+/* checkpoint.c -- which tensor of a file is which parameter.
+ *
+ * Saving and loading walk one list: every parameter and its moments, each with
+ * the name it has in a file. Loading first proves that list and file agree and
+ * that every byte is sound, and only then touches the session. That reads the
+ * file three times, once from the disk and twice from its cache: the price of
+ * never holding a second copy of the weights, and of a session that is set
+ * wholly or not at all. What makes a file safe on the disk is file.c, what
+ * makes it sound is safetensors.c; here is only which tensor means what. */
+#include "engine/checkpoint/checkpoint_inside.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// keys that this file writes; a caller's pairs of these names are left out
+static const char *const own_keys[] = {"format",     "contents",
+                                       "steps",      "steps_start",
+                                       "loss_scale", "loss_scale_steps"};
+
+// of moment k of a parameter; the names are those of optim.def's formulas
+static const char *const state_prefix[MAX_STATES] = {"optim.m.", "optim.v."};
+// of averages: over steps, and over epochs
+static const char ema_prefix[] = "ema.", swa_prefix[] = "swa.";
+
+/* One tensor of a file: a parameter's values, one of its moments, or their
+ * average. */
+typedef struct Entry {
+    const char *name;
+    int param; // number in params
+    ParamBlock block;
+    int state; // which moment
+    int from;  // number in the file, -1: not there
+} Entry;
+
+typedef struct Entries {
+    Entry *list;
+    int count;
+} Entries;
+
+// -- the list -----------------------------------------------------------------
+
+/* Prefixes that tell moments and averages from parameters must not begin a
+ * parameter. */
+static bool reserved(const char *name)
+{
+    return starts(name, "optim.") || starts(name, ema_prefix) ||
+           starts(name, swa_prefix) || starts(name, CHECKPOINT_BATCH);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const Entry *)a)->name, ((const Entry *)b)->name);
+}
+
+/* One entry more, called `prefix` and the parameter's name. */
+static bool entries_add(Entries *e, Arena *mem, const char *prefix,
+                        const char *name, Entry entry)
+{
+    entry.name = *prefix ? arena_printf(mem, "%s%s", prefix, name) : name;
+    entry.from = -1;
+    e->list[e->count++] = entry;
+    return entry.name != NULL;
+}
+
+/* What a file of this session has, sorted by name; with moments and average
+ * when `full`. Texts and list live in `mem`. */
+static bool entries_make(const Session *s, bool full, Arena *mem, Entries *e)
+{
+    const Params *p = session_params((Session *)s);
+    const char *average = session_has_ema(s) ? ema_prefix : swa_prefix;
+    if (full && !p->states)
+        return fail_usage("a network that is not trained has no optimiser "
+                          "state");
+    int kinds = full ? 2 + p->states : 1;
+    e->count = 0;
+    e->list = ARENA_NEW(mem, Entry, (int64_t)p->count * kinds + 1);
+    if (!e->list) return false;
+    for (int i = 0; i < p->count; i++) {
+        const char *name = p->list[i].name;
+        if (reserved(name))
+            return fail_usage("parameter %s: names that begin with optim., "
+                              "ema., swa. or batch. are reserved; fix: rename "
+                              "the scope",
+                              name);
+        Entry one = {.param = i, .block = PARAM_VALUE};
+        if (!entries_add(e, mem, "", name, one)) return false;
+        one.block = PARAM_AVERAGE;
+        if (full && p->average && !entries_add(e, mem, average, name, one))
+            return false;
+        one.block = PARAM_STATE;
+        for (; full && p->list[i].trained && one.state < p->states; one.state++)
+            if (!entries_add(e, mem, state_prefix[one.state], name, one))
+                return false;
+    }
+    qsort(e->list, (size_t)e->count, sizeof *e->list, by_name);
+    return true;
+}
+
+/* One entry out of the session, in user order. */
+static bool entry_read(const Params *p, const Entry *e, double *user)
+{
+    return params_read(p, e->param, e->block, e->state, user);
+}
+
+/* One entry into the session. */
+static bool entry_write(const Params *p, const Entry *e, const double *user)
+{
+    return params_write(p, e->param, e->block, e->state, user);
+}
+
+/* Values must be finite: weights that are not would be found out much later, in
+ * a prediction. A moment may overflow in a sound run (v is a square). */
+static bool entry_finite(const Entry *e, const double *user, int64_t count)
+{
+    for (int64_t i = 0; e->block != PARAM_STATE && i < count; i++)
+        if (!isfinite(user[i]))
+            return fail_data("%s is not finite (%g at element %lld)", e->name,
+                             user[i], (long long)i);
+    return true;
+}
+
+/* Values of the largest parameter. */
+static int64_t params_most(const Params *p)
+{
+    int64_t most = 0;
+    for (int i = 0; i < p->count; i++)
+        if (numel(p->list[i].dim) > most) most = numel(p->list[i].dim);
+    return most;
+}
+
+// -- saving -------------------------------------------------------------------
+
+/* What `fill` needs: the session's parameters and room for one of them. */
+typedef struct Source {
+    const Params *params;
+    const Entries *entries;
+    double *user;
+    const Extra *extra; // behind the entries
+} Source;
+
+/* Tensor i for the writer, in the backend's real type; doubles on the way are
+ * exact for both types. */
+static bool fill(void *ctx, int i, void *out)
+{
+    const Source *s = ctx;
+    if (i >= s->entries->count) {
+        const Extra *x = s->extra + i - s->entries->count;
+        size_t n = sizeof(float);
+        for (int k = 0; k < x->axes; k++) n *= (size_t)x->shape[k];
+        memcpy(out, x->data, n);
+        return true;
+    }
+    const Entry *e = s->entries->list + i;
+    int64_t count = numel(s->params->list[e->param].dim);
+    if (!entry_read(s->params, e, s->user)) return false;
+    if (!entry_finite(e, s->user, count)) {
+        // what is in a session was no data: it came of training
+        char why[ERR_MAX];
+        snprintf(why, sizeof why, "%s", err_text());
+        return fail_diverged("not saved: %s; fix: a lower learning rate, or "
+                             "weaker changes of the data",
+                             why);
+    }
+    if (s->params->be->real == F64) {
+        memcpy(out, s->user, (size_t)count * sizeof(double));
+        return true;
+    }
+    float *y = out;
+    for (int64_t k = 0; k < count; k++) y[k] = (float)s->user[k];
+    return true;
+}
+
+/* A key that is written here, whatever the caller says. */
+static bool own_key(const char *key)
+{
+    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
+        if (!strcmp(key, own_keys[i])) return true;
+    return false;
+}
+
+/* The caller's pairs and ours, into w->pair (in `mem`); the writer sorts. */
+static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
+                       StWrite *w)
+{
+    int given = m ? m->count : 0;
+    StepState state = session_state(s);
+    const struct {
+        const char *key;
+        int64_t value;
+        bool there;
+    } number[] = {
+        {"steps", state.count, true},
+        {"steps_start", state.start, full && state.start},
+        {"loss_scale", (int64_t)state.scale.by, full && session_scaled(s)},
+        {"loss_scale_steps", state.scale.good, full && session_scaled(s)}};
+    enum { NUMBERS = sizeof number / sizeof *number };
+    MetaPair *pair = ARENA_NEW(mem, MetaPair, given + 2 + NUMBERS);
+    if (!pair) return false;
+    pair[w->pairs++] = (MetaPair){"format", CHECKPOINT_FORMAT};
+    pair[w->pairs++] = (MetaPair){"contents", full ? "full" : "weights"};
+    for (int i = 0; i < NUMBERS; i++) {
+        if (!number[i].there) continue;
+        char *text = arena_printf(mem, "%lld", (long long)number[i].value);
+        if (!text) return false;
+        pair[w->pairs++] = (MetaPair){number[i].key, text};
+    }
+    for (int i = 0; i < given; i++) {
+        const char *key = m->pair[i].key;
+        if (own_key(key)) continue;
+        if (strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_.") !=
+            strlen(key))
+            return fail("metadata key \"%s\" (only a-z 0-9 _ . are allowed)",
+                        key);
+        pair[w->pairs++] = m->pair[i];
+    }
+    w->pair = pair;
+    return true;
+}
+
+bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
+                 int extras, Arena *mem, StWrite *w)
+{
+    Entries *e = ARENA_NEW(mem, Entries, 1);
+    Source *source = ARENA_NEW(mem, Source, 1);
+    if (!e || !source) return false;
+    const Params *params = session_params(s);
+    *source = (Source){.params = params, .entries = e, .extra = extra};
+    *w = (StWrite){.fill = fill, .ctx = source};
+    // the count is of what was collected, the weights are of what was queued
+    if (session_under_way(s))
+        return fail_usage("%d step%s under way: collect them before saving",
+                          session_under_way(s),
+                          session_under_way(s) == 1 ? " is" : "s are");
+    if (!entries_make(s, full, mem, e) || !pairs_make(m, full, s, mem, w))
+        return false;
+    source->user = ARENA_NEW(mem, double, params_most(params));
+    // the place of each and the checksums are the writer's affair
+    StTensor *tensor = ARENA_NEW(mem, StTensor, (int64_t)e->count + extras + 1);
+    if (!source->user || !tensor) return false;
+    for (int i = 0; i < e->count; i++) {
+        const Param *p = params->list + e->list[i].param;
+        tensor[i].name = e->list[i].name;
+        tensor[i].type = params->be->real == F64 ? ST_F64 : ST_F32;
+        tensor[i].axes = dims_to_user(p->dim, p->rank, tensor[i].shape);
+    }
+    for (int i = 0; i < extras; i++) {
+        StTensor *t = tensor + e->count + i;
+        CHECK(starts(extra[i].name, CHECKPOINT_BATCH));
+        t->name = extra[i].name;
+        t->type = ST_F32;
+        t->axes = extra[i].axes;
+        memcpy(t->shape, extra[i].shape, sizeof t->shape);
+    }
+    w->tensor = tensor;
+    w->count = e->count + extras;
+    return true;
+}
+
+bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m)
+{
+    return checkpoint_save_with(path, s, full, m, NULL, 0);
+}
+
+bool checkpoint_save_with(const char *path, Session *s, bool full,
+                          const Meta *m, const Extra *extra, int extras)
+{
+    Arena mem = {0};
+    StWrite w;
+    // what fails in writing names the path itself
+    bool ok = saving_make(s, full, m, extra, extras, &mem, &w)
+                  ? safetensors_save(path, &w)
+                  : within("%s", path);
+    arena_release(&mem);
+    return ok;
+}
+
+// -- opening ------------------------------------------------------------------
+
+/* Open a file whose format this program knows; *f is closed on failure. A file
+ * of ours without checksums has lost them: it is damaged, not foreign. */
+static bool checkpoint_open(const char *path, Safetensors *f)
+{
+    if (!safetensors_open(path, f)) return false;
+    const char *format = meta_get(&f->meta, "format");
+    // PyTorch says "pt" here, most others nothing
+    bool ours = format && starts(format, "segengine ");
+    if (!ours || (!strcmp(format, CHECKPOINT_FORMAT) && f->crcs)) return true;
+    if (strcmp(format, CHECKPOINT_FORMAT))
+        fail_data("%s: checkpoint: its format is \"%.32s\", this program reads "
+                  "\"" CHECKPOINT_FORMAT
+                  "\"; fix: use the version of segengine "
+                  "that wrote it, or a later one",
+                  path, format);
+    else
+        fail_data("%s: checkpoint: damaged: its checksums are missing", path);
+    safetensors_close(f);
+    return false;
+}
+
+/* Metadata without the checksums, copied into `mem`, so that it outlives f. */
+static bool meta_copy(const Safetensors *f, Arena *mem, Meta *m)
+{
+    *m = (Meta){.note = f->meta.note}; // a text of the program, not of f
+    m->pair = ARENA_NEW(mem, MetaPair, f->meta.count + 1);
+    if (!m->pair) return false;
+    for (int i = 0; i < f->meta.count; i++) {
+        const MetaPair *from = f->meta.pair + i;
+        if (starts(from->key, "crc32c.")) continue;
+        MetaPair *to = m->pair + m->count++;
+        to->key = arena_strdup(mem, from->key);
+        to->value = arena_strdup(mem, from->value);
+        if (!to->key || !to->value) return false;
+    }
+    return true;
+}
+
+bool is_full(const Meta *m)
+{
+    const char *contents = meta_get(m, "contents");
+    return contents && !strcmp(contents, "full");
+}
+
+/* A number in the metadata; -1 when there is none of this name. 18 digits: what
+ * training can never reach, and a count that can still be added to. */
+static int64_t number_of(const Meta *m, const char *key)
+{
+    const char *text = meta_get(m, key);
+    size_t n = text ? strlen(text) : 0;
+    bool number = n && n < 19 && strspn(text, "0123456789") == n;
+    return number ? (int64_t)strtoll(text, NULL, 10) : -1;
+}
+
+int64_t steps_of(const Meta *m)
+{
+    return number_of(m, "steps");
+}
+
+/* Where the training of a full checkpoint stood. A scale that the machine of
+ * loss_scale.h cannot reach is damage; 0 when there is none. */
+static bool state_of(const Meta *m, const char *path, StepState *out)
+{
+    int64_t by = number_of(m, "loss_scale");
+    int64_t good = number_of(m, "loss_scale_steps");
+    int64_t start = number_of(m, "steps_start");
+    *out = (StepState){.count = steps_of(m), .start = start < 0 ? 0 : start};
+    if (out->start > out->count && out->count >= 0)
+        return fail_data("%s: checkpoint: its moments begin at step %lld, "
+                         "behind its %lld steps; fix: load its weights "
+                         "instead",
+                         path, (long long)start, (long long)out->count);
+    if (!meta_get(m, "loss_scale")) return true;
+    if (by < 1 || by > LOSS_SCALE_MOST || by & (by - 1) || good < 0 ||
+        good >= LOSS_SCALE_GROWTH)
+        return fail_data("%s: checkpoint: its loss scale is %lld after %lld "
+                         "steps, want a power of two up to %d and less than %d "
+                         "steps; fix: load its weights instead",
+                         path, (long long)by, (long long)good, LOSS_SCALE_MOST,
+                         LOSS_SCALE_GROWTH);
+    out->scale = (LossScale){(double)by, good};
+    return true;
+}
+
+bool checkpoint_meta(const char *path, Arena *mem, Meta *m)
+{
+    Safetensors f;
+    if (!checkpoint_open(path, &f)) return false;
+    bool ok = meta_copy(&f, mem, m);
+    safetensors_close(&f);
+    return ok;
+}
+
+bool checkpoint_verify(const char *path)
+{
+    Safetensors f;
+    if (!checkpoint_open(path, &f)) return false;
+    bool ok = safetensors_verify(&f);
+    safetensors_close(&f);
+    return ok;
+}
+
+// -- loading ------------------------------------------------------------------
+
+/* A parameter that the file's own network, which is that of the outputs, does
+ * not need: only the loss did, as the coarser results of deep supervision.
+ * `name` is the file's, of weights or of an average of them. */
+static bool for_training(const Safetensors *f, const char *name)
+{
+    char line[ST_NAME + 16];
+    const char *network = meta_get(&f->meta, "graph");
+    if (!network || starts(name, "optim.")) return false;
+    if (starts(name, "ema.")) name += strlen("ema.");
+    snprintf(line, sizeof line, "\nparam %s ", name);
+    return !strstr(network, line);
+}
+
+/* What a load is to bring. */
+typedef struct Wanted {
+    bool full, partial; // with moments; what the file has not stays
+    RenameFn *rename;   // NULL: the names are ours
+    void *ctx;
+} Wanted;
+
+/* One load on its way; in the heap, as its texts are large. */
+typedef struct Loading {
+    Wanted wanted;
+    const char *path;
+    Safetensors file;
+    const Params *params;
+    Entries entries;
+    double *user;
+    bool ema;                       // the averages of the file are its weights
+    Words missing, unknown, shapes; // by kind of what does not fit
+} Loading;
+
+/* Tensors of a file that are none of this load's business. */
+static bool left_out(const Loading *l, const char *name)
+{
+    bool average = starts(name, ema_prefix) || starts(name, swa_prefix);
+    if (starts(name, CHECKPOINT_BATCH)) return true;
+    return (average && !(l->wanted.full && l->params->average)) ||
+           (starts(name, "optim.") && !l->wanted.full);
+}
+
+/* Weights alone are the averages over steps where a file has them: what the
+ * run measured. Of such a file only these are taken, by their names without
+ * the prefix. */
+static bool has_ema(const Safetensors *f)
+{
+    for (int i = 0; i < f->count; i++)
+        if (starts(f->tensor[i].name, ema_prefix)) return true;
+    return false;
+}
+
+/* The name in the network that tensor `in_file` has; NULL: it is left out.
+ * PyTorch counts the batches of each batch norm; nothing here reads that. */
+static const char *wanted_name(const Loading *l, const char *in_file)
+{
+    if (ends(in_file, ".num_batches_tracked")) return NULL;
+    if (l->wanted.rename) return l->wanted.rename(l->wanted.ctx, in_file);
+    if (l->ema)
+        return starts(in_file, ema_prefix) ? in_file + strlen(ema_prefix)
+                                           : NULL;
+    return left_out(l, in_file) ? NULL : in_file;
+}
+
+/* Give each entry its tensor of the file and list the names that no entry has.
+ * False only when two names become one; names that do not fit are reported
+ * together with the shapes. */
+static bool match_names(Loading *l)
+{
+    for (int i = 0; i < l->file.count; i++) {
+        const char *in_file = l->file.tensor[i].name;
+        const char *name = wanted_name(l, in_file);
+        if (!name) continue;
+        // the list was sorted by entries_make
+        Entry *e = bsearch(&(Entry){.name = name}, l->entries.list,
+                           (size_t)l->entries.count, sizeof *e, by_name);
+        if (!e && for_training(&l->file, in_file)) continue;
+        if (!e)
+            words_list(&l->unknown, name);
+        else if (e->from >= 0)
+            return fail_data("%s: checkpoint: %s and %s are both renamed to %s",
+                             l->path, l->file.tensor[e->from].name, in_file,
+                             name);
+        else
+            e->from = i;
+    }
+    return true;
+}
+
+/* Every entry has a tensor of its shape, else the reason says which not. */
+static bool match_shapes(Loading *l)
+{
+    for (int i = 0; i < l->entries.count; i++) {
+        const Entry *e = l->entries.list + i;
+        const Param *p = l->params->list + e->param;
+        if (e->from < 0) {
+            if (!l->wanted.partial) words_list(&l->missing, e->name);
+            continue;
+        }
+        const StTensor *t = l->file.tensor + e->from;
+        int64_t shape[2 + RANK_MAX];
+        int axes = dims_to_user(p->dim, p->rank, shape);
+        if (axes == t->axes &&
+            !memcmp(shape, t->shape, (size_t)axes * sizeof *shape))
+            continue;
+        words_list(&l->shapes, e->name);
+        if (l->shapes.count > LISTED) continue;
+        words_add(&l->shapes, " ");
+        words_shape(&l->shapes, t->shape, t->axes);
+        words_add(&l->shapes, " instead of ");
+        words_shape(&l->shapes, shape, axes);
+    }
+    const Words *part[] = {&l->missing, &l->unknown, &l->shapes};
+    static const char *const what[] = {"missing", "unknown",
+                                       "of another shape"};
+    Words all = {.used = 0};
+    char number[32];
+    for (int i = 0; i < 3; i++) {
+        if (!part[i]->count) continue;
+        snprintf(number, sizeof number, "%d ", part[i]->count);
+        words_add(&all, all.used ? "; " : "");
+        words_add(&all, number);
+        words_add(&all, what[i]);
+        words_add(&all, ": ");
+        words_add(&all, part[i]->text);
+    }
+    return !all.used || fail_data("%s: checkpoint: does not fit this network: "
+                                  "%s",
+                                  l->path, all.text);
+}
+
+/* Read every tensor that is wanted; `set` says whether the session gets it. The
+ * checksum is compared at each reading, so even a file that changes between
+ * two of them cannot bring in a damaged tensor. */
+static bool walk(const Loading *l, bool set)
+{
+    for (int i = 0; i < l->entries.count; i++) {
+        const Entry *e = l->entries.list + i;
+        int64_t count = numel(l->params->list[e->param].dim);
+        if (e->from < 0) continue; // of a partial load
+        if (!safetensors_read_f64(&l->file, e->from, l->user)) return false;
+        if (!entry_finite(e, l->user, count))
+            return within("%s: checkpoint", l->path);
+        if (set && !entry_write(l->params, e, l->user)) return false;
+    }
+    return true;
+}
+
+static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
+                 Meta *m)
+{
+    bool ok = false, full = wanted.full;
+    Arena own = {0}; // `mem` is the caller's and gets the metadata only
+    Loading *l = mem_alloc(sizeof *l);
+    if (!l) return false;
+    // zeroed memory: `file` is closed, whatever fails below
+    l->wanted = wanted;
+    l->path = path;
+    l->params = session_params(s);
+    TRY(entries_make(s, full, &own, &l->entries));
+    TRY(checkpoint_open(path, &l->file));
+    l->ema = !full && has_ema(&l->file);
+    TRY(meta_copy(&l->file, mem, m));
+    StepState state;
+    TRY(!full || state_of(m, path, &state));
+    if (full && (!is_full(m) || state.count < 0)) {
+        fail_data("%s: checkpoint: it has weights but no optimiser state, so "
+                  "no run can go on from it; fix: load its weights instead",
+                  path);
+        goto done;
+    }
+    TRY(match_names(l));
+    TRY(match_shapes(l));
+    TRY(l->user = ARENA_NEW(&own, double, params_most(l->params)));
+    // all that could be wrong is found before the first parameter changes
+    TRY(safetensors_verify(&l->file));
+    TRY(walk(l, false));
+    TRY(walk(l, true));
+    TRY(!full || session_set_state(s, &state));
+    ok = true;
+done:
+    safetensors_close(&l->file);
+    mem_free(l);
+    arena_release(&own);
+    return ok;
+}
+
+bool checkpoint_load(const char *path, Session *s, bool full, Arena *mem,
+                     Meta *m)
+{
+    return load(path, s, (Wanted){.full = full}, mem, m);
+}
+
+bool checkpoint_import(const char *path, Session *s, RenameFn *rename,
+                       void *ctx, bool partial, Arena *mem, Meta *m)
+{
+    Wanted wanted = {.partial = partial, .rename = rename, .ctx = ctx};
+    return load(path, s, wanted, mem, m);
+}

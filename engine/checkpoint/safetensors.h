@@ -1,0 +1,124 @@
+/* safetensors.h -- the one reader and writer of safetensors files.
+ *
+ * Eight bytes give the length of a header in JSON (little endian), the header
+ * names every tensor with type, shape and place, the data follows without a
+ * hole. Reading believes nothing: lengths, names, shapes and places are
+ * checked against each other and against the size of the file before a byte
+ * of data is used, by parsing at most 100,000,000 bytes and 65,536 entries.
+ *
+ * Files that we write carry checksums in __metadata__: "crc32c.tensors" has 8
+ * hex digits for each tensor in the order of the names, "crc32c.header" the
+ * CRC32C of everything before the data with these 8 digits as zeros. A file
+ * with them is checked, one without (PyTorch's, say) is read as it is. */
+#ifndef SEG_ENGINE_CHECKPOINT_SAFETENSORS_H
+#define SEG_ENGINE_CHECKPOINT_SAFETENSORS_H
+#include "engine/base/mem.h"
+
+enum {
+    ST_AXES = 8,           /* axes of a tensor                          */
+    ST_NAME = 256,         /* bytes of a name and of a metadata key     */
+    ST_ENTRIES = 65536,    /* tensors, and pairs of metadata            */
+    ST_HEADER = 100000000, /* bytes of the header                       */
+    ST_ALIGN = 64,         /* what the data of our files starts at      */
+};
+
+/* Element types that are read: name in the file and bytes. */
+#define ST_TYPES(X) \
+    X(F64, 8)       \
+    X(F32, 4)       \
+    X(F16, 2)       \
+    X(BF16, 2)      \
+    X(I64, 8)       \
+    X(I32, 4)       \
+    X(I16, 2)       \
+    X(I8, 1)        \
+    X(U8, 1)        \
+    X(BOOL, 1)
+
+typedef enum StType {
+#define X(name, bytes) ST_##name,
+    ST_TYPES(X)
+#undef X
+        ST_TYPE_COUNT
+} StType;
+
+const char *st_type_name(StType t);
+size_t st_type_bytes(StType t);
+
+typedef struct StTensor {
+    const char *name;
+    StType type;
+    int axes;               /* 0: a scalar                         */
+    int64_t shape[ST_AXES]; /* slowest first; 0 is possible        */
+    uint64_t at;            /* first byte, from the start of data  */
+    size_t bytes;           /* product of shape times element size */
+} StTensor;
+
+/* A pair of text. Keys have 1 to 256 bytes, values any length; both are UTF-8
+ * without a zero byte. */
+typedef struct MetaPair {
+    const char *key, *value;
+} MetaPair;
+
+typedef struct Meta {
+    MetaPair *pair; /* sorted by key                                     */
+    int count;
+    const char *note; /* what a user should know about the file, "" or a
+                         sentence                                          */
+} Meta;
+
+const char *meta_get(const Meta *m, const char *key); /* or NULL */
+
+/* An open file, or one in memory. A zeroed one is closed. */
+typedef struct Safetensors {
+    const char *path;
+    StTensor *tensor; /* sorted by name, bytewise                 */
+    int count;
+    Meta meta; /* with the checksums                       */
+    uint32_t header_crc;
+    const char *crcs; /* 8 digits a tensor; NULL: no checksums    */
+    uint64_t data_at; /* first byte of the data in the file       */
+    Arena mem;        /* of everything above                      */
+    bool open;        /* fd is to be closed                       */
+    int fd;
+    const char *bytes; /* the file in memory, not owned, else NULL */
+    uint64_t size;     /* of the file                              */
+} Safetensors;
+
+/* Read and check the header. The reason of a file that is something else
+ * says what it looks like. */
+bool safetensors_open(const char *path, Safetensors *f);
+/* The same for `size` bytes that outlive *f; `path` is for messages. */
+bool safetensors_memory(const char *path, const void *bytes, uint64_t size,
+                        Safetensors *f);
+void safetensors_close(Safetensors *f);
+
+int safetensors_find(const Safetensors *f, const char *name); /* or -1 */
+
+/* Elements of tensor i. */
+size_t safetensors_count(const Safetensors *f, int i);
+
+/* Tensor i as it is in the file (little endian), or as doubles (exact for
+ * all types but I64 beyond 2^53). Its checksum is verified. */
+bool safetensors_read(const Safetensors *f, int i, void *out);
+bool safetensors_read_f64(const Safetensors *f, int i, double *out);
+
+/* Every checksum there is; true for a file without any (f->crcs is NULL). */
+bool safetensors_verify(const Safetensors *f);
+
+/* What to write: the order of tensors and pairs does not matter, `at` and
+ * `bytes` of the tensors are not read, the checksums are added. fill(ctx, i,
+ * out) puts the bytes of tensor[i] into `out`, one tensor at a time. */
+typedef struct StWrite {
+    const StTensor *tensor;
+    int count;
+    const MetaPair *pair;
+    int pairs;
+    bool (*fill)(void *ctx, int i, void *out);
+    void *ctx;
+} StWrite;
+
+/* Write aside, read back, rename (see file.h). The bytes of the file depend
+ * on names, shapes, values and pairs only. */
+bool safetensors_save(const char *path, const StWrite *w);
+#endif

@@ -1,0 +1,495 @@
+/* shape.c -- the shape rules named in ops.def.
+ *
+ * Each gives the extents of the result, or false with a sentence that a
+ * recipe's author understands. Operands may be missing or absurd here, as a
+ * rule is the first to look at them; what it computes beyond 32 bits it does
+ * in int64_t and refuses. They run when a node is appended, so an
+ * impossible network fails on the recipe's line before a file is opened, and
+ * again when a plan fixes the batch. Operands beyond a row's `in` never
+ * arrive here. */
+#include "engine/graph/attention_dropout.h"
+#include "engine/graph/dose_bins.h"
+#include "engine/graph/op.h"
+#include <limits.h>
+#include <stdio.h>
+
+// a rule, declared and begun: SHAPE(conv) { ... }
+#define SHAPE(name)       \
+    ShapeFn shape_##name; \
+    bool shape_##name(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
+
+static const char *const axis_name[3] = {"d", "h", "w"};
+
+/* Extents are 1 or more, so n = 0 says that there is no operand. */
+static bool present(const Tensor *t)
+{
+    return t->dim.n != 0;
+}
+
+/* The three spatial extents by number: 0 d, 1 h, 2 w. */
+static int32_t *axis(Dims *s, int i)
+{
+    return i == 0 ? &s->d : i == 1 ? &s->h : &s->w;
+}
+
+/* A vector of c channels, or absent. */
+static bool vector_of(const char *op, const char *what, const Tensor *t, int c)
+{
+    char text[DIMS_TEXT];
+    Dims want = {1, 1, 1, 1, c};
+    if (!present(t) || dims_equal(t->dim, want)) return true;
+    return fail_usage("%s: %s must have %d elements, got %s", op, what, c,
+                      dims_text(t->dim, t->rank, text));
+}
+
+/* v >= least, or a reason that says whose `what` is too small. */
+static bool at_least(const char *op, const char *what, int v, int least)
+{
+    if (v >= least) return true;
+    return fail_usage("%s: %s must be >= %d, got %d", op, what, least, v);
+}
+
+/* Elementwise rows: the extents of the operand. */
+SHAPE(same)
+{
+    (void)a;
+    y->dim = x[0].dim;
+    return true;
+}
+
+/* Result of a window along each axis: floor((X + lo + hi - span) / s) + 1,
+ * span = dil (k - 1) + 1; into the three spatial extents of *out only. */
+static bool slide(const char *op, const Window *g, Dims in, Dims *out)
+{
+    for (int i = 0; i < 3; i++) {
+        int32_t size = *axis(&in, i);
+        if (!at_least(op, "kernel", g->k[i], 1) ||
+            !at_least(op, "stride", g->s[i], 1) ||
+            !at_least(op, "dilation", g->dil[i], 1) ||
+            !at_least(op, "padding", g->lo[i], 0) ||
+            !at_least(op, "padding", g->hi[i], 0))
+            return false;
+        int64_t span = (int64_t)g->dil[i] * (g->k[i] - 1) + 1;
+        int64_t room = (int64_t)size + g->lo[i] + g->hi[i] - span;
+        if (room < 0)
+            return fail_usage("%s: a window of %lld does not fit %s = %d with "
+                              "padding %d + %d",
+                              op, (long long)span, axis_name[i], size, g->lo[i],
+                              g->hi[i]);
+        if (room / g->s[i] + 1 > INT32_MAX)
+            return fail_usage("%s: %s = %d would become %lld, which is too "
+                              "large",
+                              op, axis_name[i], size,
+                              (long long)(room / g->s[i] + 1));
+        *axis(out, i) = (int32_t)(room / g->s[i] + 1);
+    }
+    return true;
+}
+
+/* x (N,D,H,W,Ci), w (Co,kd,kh,kw,Ci/groups), b (Co) or absent. An absent w has
+ * extents 0, which fit no operand, so it needs no test of its own. */
+SHAPE(conv)
+{
+    Dims in = x[0].dim, w = x[1].dim;
+    Window g = op_window(a, &x[1]);
+    if (!at_least("conv", "groups", g.groups, 1)) return false;
+    if (in.c % g.groups || w.n % g.groups || w.c != in.c / g.groups)
+        return fail_usage("conv: %d channels in %d groups do not fit a weight "
+                          "of %d filters with %d channels each",
+                          in.c, g.groups, w.n, w.c);
+    y->dim = (Dims){in.n, 1, 1, 1, w.n};
+    return slide("conv", &g, in, &y->dim) &&
+           vector_of("conv", "bias", &x[2], w.n);
+}
+
+/* x (N,D,H,W,Ci), w (Ci,kd,kh,kw,Co/groups): Y = (X - 1) s + span - lo - hi.
+ * hi may be negative: that is how nn.upconv's out_pad arrives. */
+SHAPE(upconv)
+{
+    Dims in = x[0].dim, w = x[1].dim;
+    Window g = op_window(a, &x[1]);
+    if (!at_least("upconv", "groups", g.groups, 1)) return false;
+    if (in.c != w.n || in.c % g.groups)
+        return fail_usage("upconv: %d channels in %d groups do not fit a "
+                          "weight for %d channels",
+                          in.c, g.groups, w.n);
+    if (w.c > INT32_MAX / g.groups)
+        return fail_usage("upconv: too many channels");
+    y->dim = (Dims){in.n, 1, 1, 1, w.c * g.groups};
+    for (int i = 0; i < 3; i++) {
+        if (!at_least("upconv", "stride", g.s[i], 1) ||
+            !at_least("upconv", "dilation", g.dil[i], 1) ||
+            !at_least("upconv", "padding", g.lo[i], 0))
+            return false;
+        // two products below 2^62 and small change: no overflow
+        int64_t out = (int64_t)(*axis(&in, i) - 1) * g.s[i] +
+                      (int64_t)g.dil[i] * (g.k[i] - 1) + 1 - g.lo[i] - g.hi[i];
+        if (out < 1 || out > INT32_MAX)
+            return fail_usage("upconv: %s = %d would become %lld; less padding "
+                              "or a larger kernel is needed",
+                              axis_name[i], *axis(&in, i), (long long)out);
+        *axis(&y->dim, i) = (int32_t)out;
+    }
+    return vector_of("upconv", "bias", &x[2], y->dim.c);
+}
+
+/* Channels at each position; w (out,1,1,1,in). */
+SHAPE(linear)
+{
+    (void)a;
+    Dims w = x[1].dim;
+    if (w.c != x[0].dim.c || w.d != 1 || w.h != 1 || w.w != 1)
+        return fail_usage("linear: %d channels do not fit a weight for %d",
+                          x[0].dim.c, w.c);
+    y->dim = x[0].dim;
+    y->dim.c = w.n;
+    return vector_of("linear", "bias", &x[2], w.n);
+}
+
+/* The window is in the attributes; channels stay. */
+SHAPE(pool)
+{
+    Window g = op_window(a, NULL);
+    const char *op = op_info[a->op].name;
+    for (int i = 0; i < 3; i++)
+        if (g.k[i] < 1)
+            return fail_usage("%s: the kernel must be 1 or more, got %d", op,
+                              g.k[i]);
+    // a window wholly inside the padding would have no element to look at
+    for (int i = 0; i < 3; i++)
+        if (g.lo[i] >= g.k[i] || g.hi[i] >= g.k[i])
+            return fail_usage("%s: padding %d + %d must be smaller than the "
+                              "kernel %d",
+                              op, g.lo[i], g.hi[i], g.k[i]);
+    y->dim = x[0].dim;
+    return slide(op, &g, x[0].dim, &y->dim);
+}
+
+/* How many positions of each sample count: one number a sample, or absent. */
+static bool counts(const char *op, const Tensor *x, const Tensor *lengths)
+{
+    char text[DIMS_TEXT];
+    Dims want = {x->dim.n, 1, 1, 1, 1};
+    if (!present(lengths) || dims_equal(lengths->dim, want)) return true;
+    return fail_usage("%s: lengths must be one number a sample, (N,1), got "
+                      "(N,C,...) of shape %s",
+                      op, dims_text(lengths->dim, lengths->rank, text));
+}
+
+/* (N,C,...) to (N,C). */
+SHAPE(global)
+{
+    if (!counts(op_info[a->op].name, &x[0], &x[1])) return false;
+    y->dim = (Dims){x[0].dim.n, 1, 1, 1, x[0].dim.c};
+    y->rank = 0;
+    return true;
+}
+
+/* As it is, and the lengths must be there. */
+SHAPE(lengths)
+{
+    const char *op = op_info[a->op].name;
+    y->dim = x[0].dim;
+    return present(&x[1]) ? counts(op, &x[0], &x[1])
+                          : fail_usage("%s: the lengths are missing", op);
+}
+
+/* z (N,1,1,W,4H), w (4H,1,1,1,H), b (4H) or absent. */
+SHAPE(lstm)
+{
+    (void)a;
+    Dims in = x[0].dim, w = x[1].dim;
+    if (in.d != 1 || in.h != 1)
+        return fail_usage("lstm: wants one axis of steps, got %dx%dx%d as d x "
+                          "h x w",
+                          in.d, in.h, in.w);
+    if (in.c % 4 || w.n != in.c || w.c != in.c / 4 || w.d != 1 || w.h != 1 ||
+        w.w != 1)
+        return fail_usage("lstm: %d channels of four gates do not fit a weight "
+                          "of %d by %d",
+                          in.c, w.n, w.c);
+    y->dim = in;
+    y->dim.c = w.c;
+    return vector_of("lstm", "bias", &x[2], in.c) &&
+           counts("lstm", &x[0], &x[3]);
+}
+
+/* x (N,...,3E) to (N,...,E). */
+SHAPE(attention)
+{
+    Dims in = x[0].dim;
+    int heads = a->attention.heads;
+    if (!at_least("attention", "heads", heads, 1)) return false;
+    if (positions(in) > ATTEND_MOST)
+        return fail_usage("attention: %lld positions, at most %d look at each "
+                          "other",
+                          (long long)positions(in), (int)ATTEND_MOST);
+    if (in.c % 3 || in.c / 3 % heads)
+        return fail_usage("attention: %d channels of q, k and v do not divide "
+                          "into %d heads",
+                          in.c, heads);
+    y->dim = in;
+    y->dim.c = in.c / 3;
+    return counts("attention", &x[0], &x[1]);
+}
+
+/* Each spatial extent times its factor. */
+SHAPE(upsample)
+{
+    // both rows begin with the same three factors
+    const int32_t *f = &a->word[1];
+    y->dim = x[0].dim;
+    for (int i = 0; i < 3; i++) {
+        int32_t *e = axis(&y->dim, i);
+        if (!at_least(op_info[a->op].name, "scale", f[i], 1)) return false;
+        if (f[i] > INT32_MAX / *e)
+            return fail_usage("%s: %s = %d times %d is too large",
+                              op_info[a->op].name, axis_name[i], *e, f[i]);
+        *e *= f[i];
+    }
+    return true;
+}
+
+/* All four normalisations; running statistics are batch_norm's alone, and that
+ * they are parameters is graph_op's affair: extents do not show it. */
+SHAPE(norm)
+{
+    const char *op = op_info[a->op].name;
+    int c = x[0].dim.c;
+    if (present(&x[1]) != present(&x[2]))
+        return fail_usage("%s: weight and bias come together or not at all",
+                          op);
+    if (a->op == OP_batch_norm && (!present(&x[3]) || !present(&x[4])))
+        return fail_usage("batch_norm: running mean and variance are missing");
+    if (a->op == OP_group_norm &&
+        (a->group_norm.groups < 1 || c % a->group_norm.groups))
+        return fail_usage("group_norm: %d channels do not divide into %d "
+                          "groups",
+                          c, a->group_norm.groups);
+    y->dim = x[0].dim;
+    return vector_of(op, "weight", &x[1], c) &&
+           vector_of(op, "bias", &x[2], c) &&
+           vector_of(op, "running mean", &x[3], c) &&
+           vector_of(op, "running variance", &x[4], c);
+}
+
+/* out = the common extents of p and q where each is equal or 1. */
+static bool broadcast(Dims p, Dims q, Dims *out)
+{
+    const int32_t *e = &p.n, *f = &q.n;
+    int32_t *o = &out->n;
+    for (int i = 0; i < 5; i++) {
+        if (e[i] != f[i] && e[i] != 1 && f[i] != 1) return false;
+        o[i] = e[i] > f[i] ? e[i] : f[i];
+    }
+    return true;
+}
+
+/* Is operand i there? */
+static bool given(const char *op, const Tensor x[MAX_IN], int i)
+{
+    return present(&x[i]) || fail_usage("%s: operand %d is missing", op, i + 1);
+}
+
+/* The larger rank shows the result: (N,C) + (N,C,H,W) is an image. */
+SHAPE(broadcast)
+{
+    char p[DIMS_TEXT], q[DIMS_TEXT];
+    if (!given(op_info[a->op].name, x, 1)) return false;
+    if (!broadcast(x[0].dim, x[1].dim, &y->dim))
+        return fail_usage("%s: shapes %s and %s do not go together; each "
+                          "extent must be equal or 1",
+                          op_info[a->op].name,
+                          dims_text(x[0].dim, x[0].rank, p),
+                          dims_text(x[1].dim, x[1].rank, q));
+    if (x[1].rank > y->rank) y->rank = x[1].rank;
+    return true;
+}
+
+/* Channels of up to MAX_IN operands; all else must be equal. */
+SHAPE(concat)
+{
+    (void)a;
+    char p[DIMS_TEXT], q[DIMS_TEXT];
+    int count = MAX_IN; // up to the last one given; a gap is an error below
+    while (!present(&x[count - 1])) count--;
+    y->dim = x[0].dim;
+    for (int i = 1; i < count; i++) {
+        Dims d = x[i].dim;
+        d.c = x[0].dim.c;
+        if (!given("concat", x, i)) return false;
+        if (!dims_equal(d, x[0].dim))
+            return fail_usage(
+                "concat: %s and %s differ in more than channels; the image "
+                "size must be divisible by the network's total stride",
+                dims_text(x[0].dim, x[0].rank, p),
+                dims_text(x[i].dim, x[i].rank, q));
+        if (x[i].dim.c > INT32_MAX - y->dim.c)
+            return fail_usage("concat: too many channels");
+        y->dim.c += x[i].dim.c;
+    }
+    return true;
+}
+
+/* A box of each sample; the batch cannot be cut. */
+SHAPE(slice)
+{
+    // pairs (from, size) for d, h, w, c; size 0 is all that is left
+    const int32_t *box = &a->word[1];
+    static const char *const name[4] = {"d", "h", "w", "c"};
+    y->dim = x[0].dim;
+    int32_t *e[4] = {&y->dim.d, &y->dim.h, &y->dim.w, &y->dim.c};
+    for (int i = 0; i < 4; i++) {
+        int from = box[2 * i], size = box[2 * i + 1];
+        if (from < 0 || from >= *e[i] || size < 0 || size > *e[i] - from)
+            return fail_usage("slice: %s from %d, %d long, leaves 0 .. %d",
+                              name[i], from, size, *e[i] - 1);
+        *e[i] = size ? size : *e[i] - from;
+    }
+    return true;
+}
+
+/* A border around the spatial axes. */
+SHAPE(pad)
+{
+    // the same six words in the same order as a window's padding
+    const int32_t *p = &a->word[1];
+    y->dim = x[0].dim;
+    for (int i = 0; i < 3; i++) {
+        int32_t *e = axis(&y->dim, i);
+        int64_t sum = (int64_t)*e + p[2 * i] + p[2 * i + 1];
+        if (!at_least("pad", "padding", p[2 * i], 0) ||
+            !at_least("pad", "padding", p[2 * i + 1], 0))
+            return false;
+        if (sum > INT32_MAX) return fail_usage("pad: too large");
+        *e = (int32_t)sum;
+    }
+    return true;
+}
+
+/* (N,C,D,H,W) to (N, C*D*H*W). */
+SHAPE(flatten)
+{
+    (void)a;
+    Dims s = x[0].dim;
+    int64_t c = positions(s) * s.c; // fits: the operand is addressable
+    if (c > INT32_MAX)
+        return fail_usage("flatten: %lld elements are too many for one axis",
+                          (long long)c);
+    y->dim = (Dims){s.n, 1, 1, 1, (int32_t)c};
+    y->rank = 0;
+    return true;
+}
+
+/* Mask x[2] and weight x[3] of a loss, where given, broadcast to x[0]: they
+ * may be smaller than it but must not enlarge it. */
+static bool mask_and_weight(const char *op, const Tensor x[MAX_IN])
+{
+    static const char *const name[2] = {"mask", "weight"};
+    char p[DIMS_TEXT], q[DIMS_TEXT];
+    for (int i = 0; i < 2; i++) {
+        Dims both;
+        const Tensor *t = &x[2 + i];
+        if (!present(t)) continue;
+        if (!broadcast(x[0].dim, t->dim, &both) || !dims_equal(both, x[0].dim))
+            return fail_usage("%s: %s of shape %s does not go with %s", op,
+                              name[i], dims_text(t->dim, t->rank, q),
+                              dims_text(x[0].dim, x[0].rank, p));
+    }
+    return true;
+}
+
+/* The target x[1] must have the extents of x[0] (`full`), or one channel of
+ * class numbers (`classes`); where both are allowed either will do. */
+static bool target(const char *op, const Tensor x[MAX_IN], bool full,
+                   bool classes)
+{
+    char p[DIMS_TEXT], q[DIMS_TEXT];
+    Dims one = x[0].dim;
+    one.c = 1;
+    if (!present(&x[1])) return fail_usage("%s: the target is missing", op);
+    if ((full && dims_equal(x[1].dim, x[0].dim)) ||
+        (classes && dims_equal(x[1].dim, one)))
+        return true;
+    return fail_usage("%s: a target of shape %s does not go with %s", op,
+                      dims_text(x[1].dim, x[1].rank, q),
+                      dims_text(x[0].dim, x[0].rank, p));
+}
+
+/* A loss is one number whatever the batch. */
+static void scalar(Tensor *y)
+{
+    y->dim = (Dims){1, 1, 1, 1, 1};
+    y->rank = RANK_SCALAR;
+}
+
+/* Losses whose target has a value a channel; those of regions take class
+ * numbers as well. */
+SHAPE(loss)
+{
+    const char *op = op_info[a->op].name;
+    bool classes =
+        a->op == OP_dice_loss || a->op == OP_tversky || a->op == OP_bce_dice;
+    // sigmoid cross entropy of several channels needs them one by one
+    if (a->op == OP_bce_dice && x[0].dim.c > 1) classes = false;
+    scalar(y);
+    return target(op, x, true, classes) && mask_and_weight(op, x);
+}
+
+/* cross_entropy: class numbers only. */
+SHAPE(classes)
+{
+    const char *op = op_info[a->op].name;
+    if (x[0].dim.c < 2)
+        return fail_usage("%s: needs at least 2 classes, got %d channel; use "
+                          "bce for one",
+                          op, x[0].dim.c);
+    // a mask counts positions, a weight may also tell classes apart
+    Tensor mask[MAX_IN] = {x[0], x[1], x[2]}, weight[MAX_IN] = {x[0], x[1]};
+    mask[0].dim.c = 1;
+    weight[3] = x[3];
+    scalar(y);
+    return target(op, x, false, true) && mask_and_weight(op, mask) &&
+           mask_and_weight(op, weight);
+}
+
+/* dvh_loss: doses of one channel, and where each structure is. */
+SHAPE(dvh)
+{
+    char p[DIMS_TEXT], q[DIMS_TEXT];
+    const int bins = a->dvh_loss.bins;
+    Dims same = x[2].dim;
+    same.c = 1;
+    if (x[0].dim.c != 1)
+        return fail_usage("dvh_loss: a dose has one channel, got %d",
+                          x[0].dim.c);
+    if (!target("dvh_loss", x, true, false)) return false;
+    if (!present(&x[2]))
+        return fail_usage("dvh_loss: the structures are missing");
+    if (!dims_equal(same, x[0].dim))
+        return fail_usage("dvh_loss: structures of shape %s do not go with %s",
+                          dims_text(x[2].dim, x[2].rank, q),
+                          dims_text(x[0].dim, x[0].rank, p));
+    if (bins < 1 || bins > DOSE_BINS)
+        return fail_usage("dvh_loss: bins must be 1 .. %d, got %d", DOSE_BINS,
+                          bins);
+    if (!(a->dvh_loss.steep * bins <= DOSE_REACH))
+        return fail_usage("dvh_loss: steep times bins must be at most %d, "
+                          "got %g",
+                          DOSE_REACH, (double)a->dvh_loss.steep * bins);
+    scalar(y);
+    return true;
+}
+
+/* Three counts a class and sample, as 3 C channels of rank 0. */
+SHAPE(overlap)
+{
+    const char *op = op_info[a->op].name;
+    if (!target(op, x, true, true)) return false;
+    if (!mask_and_weight(op, (Tensor[MAX_IN]){x[0], x[1], x[2]})) return false;
+    int64_t c = 3 * (int64_t)x[0].dim.c;
+    if (c > INT32_MAX) return fail_usage("overlap: too many classes");
+    y->dim = (Dims){x[0].dim.n, 1, 1, 1, (int32_t)c};
+    y->rank = 0;
+    return true;
+}

@@ -1,0 +1,104 @@
+/* params.h -- named parameters over flat blocks.
+ *
+ * Every parameter of the graph that the roots need stands in one block of
+ * values, first the trained ones, then running statistics, each starting at
+ * a multiple of 64 elements (the gap is zero and stays zero). Gradients and
+ * moments are blocks of the same layout for the trained part, so an
+ * optimiser step, a gradient norm or an average is one call on flat memory. */
+#ifndef SEG_ENGINE_PLAN_PARAMS_H
+#define SEG_ENGINE_PLAN_PARAMS_H
+#include "engine/backend/backend.h"
+#include "engine/graph/graph.h"
+
+enum { MAX_STATES = 2 };
+
+typedef struct Param {
+    const char *name; /* the node's text: lives as long as the graph */
+    int node;         /* number in the graph                         */
+    Dims dim;
+    int rank;     /* as users see it; RANK_VECTOR for biases */
+    bool trained; /* has room for a gradient; false: running statistics   */
+    bool decayed; /* weight decay applies                                  */
+    double rate;  /* times the rate of a step, see params_group            */
+    double decay; /* below 0: the optimiser's                              */
+    bool frozen;  /* keeps its value for this session, see params_freeze   */
+    int64_t at;   /* first element in the blocks, a multiple of PARAM_ALIGN */
+} Param;
+
+/* Owns its list and blocks. A zeroed one, or one that only params_list has
+ * filled, may be freed like any other. */
+typedef struct Params {
+    const Backend *be; /* NULL until params_room */
+    void *dev;         /* not owned; must be open when this is freed */
+    Param *list;       /* in the order of the graph */
+    int count;
+    int64_t trained;         /* elements of the trained part, gaps included */
+    int64_t total;           /* of all                                      */
+    void *value;             /* (total) reals, device                       */
+    void *grad;              /* (trained); NULL until params_train          */
+    void *state[MAX_STATES]; /* (trained) moments; NULL until params_train */
+    int states;    /* how many of state[] there are: the optimiser's row */
+    void *average; /* (total) averages over steps or epochs; NULL: none */
+    Dtype copied;  /* of `copy`: BF16 or F16; F64: there is none         */
+    void *copy;    /* (trained) the values in 16 bits, always those of now */
+} Params;
+
+/* The list only, nothing allocated on a device: for planning. */
+bool params_list(Params *p, const Graph *g, const int *root, int roots);
+/* From now on the trained parameters called `name`, or below it as enc1.weight
+ * is below enc1, get neither gradient nor update. Before a plan is built: a
+ * plan computes what was wanted then. ERR_USAGE when there is none. */
+bool params_freeze(Params *p, const char *name);
+/* From now on parameter `name` is updated at so many times the rate of a step
+ * and with this decay (below 0: the optimiser's). Before the first step.
+ * ERR_USAGE when there is none, or a number is not finite or a rate below 0. */
+bool params_group(Params *p, const char *name, double rate, double decay);
+/* From now on the trained values have copies in the type of a precision, where
+ * it has one and the backend's trainer keeps them (TrainerSpec.copy). Before
+ * params_room, and before a plan is built, which then makes none. */
+void params_copied(Params *p, const Backend *be, Precision precision);
+/* Memory for the values, zero. */
+bool params_room(Params *p, const Backend *be, void *dev);
+/* The same, and initialised from (seed, name): independent of the backend up
+ * to rounding, of the order and of the other parameters. */
+bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
+                 uint64_t seed);
+/* Memory for an average of all values, equal to them now. */
+bool params_average(Params *p);
+/* Exchange values and average: what is evaluated, saved and trained on is then
+ * the other. */
+bool params_swap(Params *p);
+/* Memory for gradients and `states` moment blocks, zero. */
+bool params_train(Params *p, int states);
+void params_free(Params *p);
+
+/* Elements that belong to trained parameters and to running statistics,
+ * without gaps. */
+int64_t params_trained(const Params *p);
+int64_t params_running(const Params *p);
+/* Bytes of value + grad + state blocks for reals of `real`, and of copies; an
+ * average is as many again as the values. */
+size_t params_bytes(const Params *p, Dtype real, bool train, int states);
+
+int params_find(const Params *p, const char *name); /* or -1 */
+
+/* The block of a kind as a tensor of parameter i (device memory). */
+typedef enum ParamBlock {
+    PARAM_VALUE,
+    PARAM_GRAD,
+    PARAM_STATE,
+    PARAM_AVERAGE
+} ParamBlock;
+Tensor params_tensor(const Params *p, int i, ParamBlock block, int state);
+
+/* Has parameter i a copy in 16 bits? It, in device memory. */
+bool params_has_copy(const Params *p, int i);
+Tensor params_copy(const Params *p, int i);
+
+/* Copy one parameter's block to or from user order; `user` has numel
+ * elements of F64 (exact for both reals). */
+bool params_read(const Params *p, int i, ParamBlock block, int state,
+                 double *user);
+bool params_write(const Params *p, int i, ParamBlock block, int state,
+                  const double *user);
+#endif

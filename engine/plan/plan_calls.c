@@ -1,0 +1,285 @@
+/* plan_calls.c -- the calls of a plan, in the order of running.
+ *
+ * Forward calls first, in the order of the nodes, then backward calls in
+ * reverse. Where the backend multiplies in 16 bits, what such a call reads is
+ * copied by a call of its own right before the first that wants it: a value
+ * that several read, weights too, once a run.
+ *
+ * A value that is dropped is not kept for backward calls. Before the first of
+ * them that reads it, its forward call runs once more, and before that those
+ * of its operands that are gone too, back to what is kept: the same kernels on
+ * the same numbers, so the same bits. What is made again is there until the
+ * last backward call that reads it; nothing is made three times. A value that
+ * no backward call reads counts as dropped, as its memory is used again.
+ *
+ * The loss is read by nobody before the way back begins with it. Where its
+ * backward call can make its value, too (Backend.tells), of the one look that
+ * the slopes want, a run that goes back leaves its forward call out. */
+#include "engine/plan/no_winograd.h"
+#include "engine/plan/plan_inside.h"
+#include "engine/plan/tile_names.h"
+
+/* == one call ========================================================== */
+
+/* Tensors of the operands of node i from number `from` on. */
+static void operands_of(Plan *p, int i, int from, const Tensor *x[MAX_IN])
+{
+    for (int k = from; k < MAX_IN; k++) {
+        int v = operand_of(p, i, k);
+        if (v >= 0) x[k] = &p->node[v].first.x;
+    }
+}
+
+Call plan_call(Plan *p, int i)
+{
+    PlanNode *q = &p->node[i];
+    Call c = {.attr = &q->attr,
+              .then = q->then < 0 ? NULL : &p->node[q->then].attr,
+              .norm = q->norm < 0 ? NULL : &p->node[q->norm].attr,
+              .lazy = q->lazy,
+              .step = &p->step,
+              .threads = p->spec.threads,
+              .node = i,
+              .train = p->spec.train ||
+                       (p->spec.draws && (info_of(p, i)->flags & RANDOM)),
+              .precision = op_multiplies((Op)q->attr.op) ? p->spec.precision
+                                                         : PRECISION_f32,
+              .direct = direct_has(p->spec.direct, p->spec.graph->node[i].name),
+              .y = &q->first.x};
+    tiles_of(p->spec.tiles, p->spec.graph->node[i].name, p->spec.be, c.tile);
+    operands_of(p, i, 0, c.x);
+    for (int k = 0; k < MAX_IN; k++) {
+        const int v = operand_of(p, i, k);
+        if (v >= 0 && p->node[v].lazy) c.lens[k] = &p->node[v].lens;
+    }
+    // parameters, which no call makes
+    if (q->norm >= 0) operands_of(p, q->norm, 1, c.norm_x);
+    return c;
+}
+
+/* Append c; the array has room. */
+static void append(Plan *p, const Call *c)
+{
+    p->call[p->calls] = *c;
+    p->saved[p->calls] = p->scratch[p->calls] = -1;
+    p->param_bits[p->calls] = 0;
+    p->calls++;
+}
+
+/* The copy `to` of `from`, which are of node i; unless there is one, a call
+ * that makes it is appended. Parameters may bring theirs. */
+static const Tensor *copy_of(Plan *p, int i, const Tensor *from, Tensor *to)
+{
+    const int param = p->node[i].param;
+    if (to->type != F32) return to;
+    if (param >= 0 && params_has_copy(p->spec.params, param)) {
+        to->type = p->spec.params->copied;
+        return to;
+    }
+    to->type = precision_copy(p->spec.precision);
+    append(p, &(Call){.step = &p->step,
+                      .threads = p->spec.threads,
+                      .node = i,
+                      .train = p->spec.train,
+                      .x = {from},
+                      .y = to});
+    return to;
+}
+
+/* What a call on the way back reads of node v. */
+static Making *late_making(Plan *p, int v)
+{
+    PlanNode *q = &p->node[v];
+    return q->again.call >= 0 ? &q->again : &q->first;
+}
+
+/* Append c of node i behind the copies that it wants; late: on the way back.
+ * Its number. */
+static int emit(Plan *p, int i, Call c, bool late)
+{
+    bool copies = precision_copy(c.precision) != F32;
+    unsigned wants = copies ? p->spec.be->half(&c) : 0;
+    for (int k = 0; k < MAX_IN; k++) {
+        int v = operand_of(p, i, k);
+        if (v < 0) continue;
+        Making *m = late ? late_making(p, v) : &p->node[v].first;
+        c.x[k] = &m->x;
+        if (wants >> k & 1 && !is_narrow(&m->x))
+            c.half[k] = copy_of(p, v, &m->x, &m->half);
+    }
+    PlanNode *q = &p->node[i];
+    if (wants & HALF_DY && !is_narrow(&q->dx))
+        c.half_dy = copy_of(p, i, &q->dx, &q->half_dx);
+    append(p, &c);
+    return p->calls - 1;
+}
+
+/* == the way back ====================================================== */
+
+/* Is node v gone by now, and to be made again by whoever reads it? */
+static bool is_gone(const Plan *p, int v)
+{
+    return p->node[v].dropped && p->node[v].again.call < 0;
+}
+
+/* Node v is there for a backward call; if it is gone, it is made again, with
+ * all that this takes. Operands have smaller numbers: those that are wanted are
+ * found going down, and made going up. */
+static void bring(Plan *p, int v)
+{
+    int wanted = 1, low = v;
+    if (!is_gone(p, v)) return;
+    p->mark[v] = true;
+    for (int i = v; wanted > 0; i--) {
+        if (!p->mark[i]) continue;
+        low = i, wanted--;
+        for (int k = 0; k < MAX_IN; k++) {
+            int u = operand_of(p, i, k);
+            if (u < 0 || !is_gone(p, u) || p->mark[u]) continue;
+            p->mark[u] = true, wanted++;
+        }
+    }
+    for (int i = low; i <= v; i++) {
+        if (!p->mark[i]) continue;
+        Call c = plan_call(p, i);
+        c.again = true;
+        c.y = &p->node[i].again.x;
+        p->mark[i] = false;
+        p->node[i].again.call = emit(p, i, c, true);
+    }
+}
+
+/* What c, to be the backward call of node i, reads beside dy is there. */
+static void bring_operands(Plan *p, int i, const Call *c)
+{
+    const OpInfo *info = info_of(p, i);
+    const int keep = keeps_of(p, c);
+    for (int k = 0; k < MAX_IN; k++) {
+        int v = operand_of(p, i, k);
+        if (v < 0 || !op_keeps(info, k)) continue;
+        p->node[v].read = true;
+        bring(p, v);
+    }
+    if (keep & KEEP_Y) p->node[i].read = true;
+    if ((keep & KEEP_Y) || p->node[i].saves_again) bring(p, i);
+}
+
+/* So is what c may read to sum a gradient that it completes, through a lens:
+ * whoever made that gradient's value gets the same sums whether it is dropped
+ * or not. */
+static void bring_closed(Plan *p, int i, const Call *c)
+{
+    if (p->spec.plain || !p->spec.be->closes) return;
+    const unsigned bits = p->spec.be->closes(c);
+    for (int k = 0; k < MAX_IN; k++)
+        if (c->lens[k] && bits >> k & 1) bring(p, operand_of(p, i, k));
+}
+
+/* c, a lazy call, makes the gradients of the parameters of norm i, too. Their
+ * bits of c->fresh. */
+static unsigned norm_gradients(Plan *p, int i, Call *c)
+{
+    unsigned bits = 0;
+    for (int k = 1; k < differentiable(info_of(p, i)); k++) {
+        const int v = operand_of(p, i, k);
+        if (v < 0 || !p->node[v].wants) continue;
+        bits |= 1u << (NORM_FRESH + k);
+        if (!p->reached[v]) c->fresh |= 1u << (NORM_FRESH + k);
+        c->norm_dx[k] = &p->node[v].dx;
+        p->reached[v] = true;
+    }
+    return bits;
+}
+
+/* The backward call of node i, which a gradient has reached; it reaches its
+ * operands. */
+static void emit_backward(Plan *p, int i)
+{
+    PlanNode *q = &p->node[i];
+    Call c = plan_call(p, i);
+    const int count = differentiable(info_of(p, i));
+    bring_operands(p, i, &c);
+    unsigned bits = 0;
+    c.dy = &q->dx;
+    c.y = &late_making(p, i)->x;
+    for (int k = 0; k < MAX_IN; k++) {
+        int v = operand_of(p, i, k);
+        // what stands beside operand 0 is as that
+        if (v < 0 || (k >= count && q->concat < 0) || !p->node[v].wants)
+            continue;
+        // who comes first in this order stores, the others add; the
+        // same operand twice in one call is stored once
+        if (!p->reached[v]) c.fresh |= 1u << k;
+        // parameters outlive the run, so these may be told to add instead
+        if (p->node[v].param >= 0) bits |= 1u << k;
+        c.dx[k] = &p->node[v].dx;
+        p->reached[v] = true;
+    }
+    if (q->lazy) bits |= norm_gradients(p, q->norm, &c);
+    bring_closed(p, i, &c);
+    q->bwd = emit(p, i, c, true);
+    p->param_bits[q->bwd] = bits;
+}
+
+/* Does the backward call of the loss, which is there, make its value? */
+static bool tells(Plan *p)
+{
+    const int v = p->spec.loss;
+    if (p->spec.plain || !p->spec.be->tells || p->node[v].bwd < 0) return false;
+    for (int c = 0; c < p->forward; c++)
+        if (times(p, &p->call[c], v)) return false;
+    return p->spec.be->tells(&p->call[p->node[v].bwd]);
+}
+
+/* == all of them ======================================================= */
+
+/* A making that no call knows. */
+static void clear(Making *m, Tensor x)
+{
+    *m = (Making){.call = -1,
+                  .early = -1,
+                  .late = -1,
+                  .last = -1,
+                  .half_last = -1,
+                  .value = -1,
+                  .half_value = -1,
+                  .x = x,
+                  .half = x};
+}
+
+void plan_calls_make(Plan *p)
+{
+    const Graph *g = p->spec.graph;
+    p->calls = 0;
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        clear(&q->first, q->first.x);
+        clear(&q->again, q->first.x);
+        q->dx = q->half_dx = q->first.x;
+        q->bwd = q->grad = q->half_grad = q->half_grad_last = -1;
+        q->closer = q->sums = -1;
+        q->read = p->reached[i] = false;
+    }
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        // the tape's order is an order to run in
+        if (!q->used || q->same != i || g->node[i].kind != NODE_OP) continue;
+        q->first.call = emit(p, i, plan_call(p, i), false);
+    }
+    p->forward = p->calls;
+    p->squarer = p->square_room = p->told = -1;
+    if (p->spec.loss < 0) return;
+    // reached: some call before has stored a gradient of this value. Who reads
+    // a value has a larger number: all of them come before it here
+    p->reached[p->spec.loss] = true;
+    for (int i = p->spec.loss; i >= 0; i--)
+        if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
+            emit_backward(p, i);
+    if (tells(p)) {
+        p->told = p->node[p->spec.loss].first.call;
+        p->call[p->node[p->spec.loss].bwd].tells = true;
+    }
+    if (!p->spec.plain) plan_close(p);
+    plan_square(p);
+    for (int c = 0; c < p->calls; c++) p->fresh[c] = p->call[c].fresh;
+}

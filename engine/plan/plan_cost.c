@@ -1,0 +1,161 @@
+/* plan_cost.c -- what a plan takes: memory by purpose, and the least that a
+ * call can cost, whatever runs it.
+ *
+ * Bytes of a call: each tensor that the call needs is read once, each that it
+ * makes is written once, and a gradient that is added to is both. A kernel that
+ * goes over an operand twice moves more; none moves less, unless a cache still
+ * holds what the call before left, so a sum of floors is a bound for networks
+ * whose tensors are larger than the caches. FLOPs: those of op_flops, and
+ * backward once for each of the two products that is wanted. */
+#include "engine/plan/plan_inside.h"
+#include <string.h>
+
+/* Bytes of each purpose in use at call `at`. A gradient may share its buffer
+ * with another, as a value may, so buffers are counted and not nodes. */
+static PlanPeak in_use(const Plan *p, const char *purpose, int at)
+{
+    PlanPeak sum = {0};
+    for (int b = 0; b < p->buffers; b++) {
+        const Buffer *q = &p->buffer[b];
+        if (q->first > at || q->last < at) continue;
+        *(purpose[b] == 'v'   ? &sum.values
+          : purpose[b] == 'g' ? &sum.gradients
+                              : &sum.workspace) += q->bytes;
+    }
+    return sum;
+}
+
+static size_t total(PlanPeak k)
+{
+    return k.values + k.gradients + k.workspace;
+}
+
+// without memory for its list all is workspace, which is still the right sum
+PlanPeak plan_peak(const Plan *p)
+{
+    PlanPeak most = {.workspace = p->bytes};
+    char *purpose = mem_alloc((size_t)p->buffers + 1);
+    if (!purpose) return most;
+    memset(purpose, 'w', (size_t)p->buffers);
+    for (int i = 0; i < p->nodes; i++) {
+        const PlanNode *q = &p->node[i];
+        for (int k = 0; k < 2; k++) {
+            const Making *m = k ? &q->again : &q->first;
+            if (m->value >= 0) purpose[m->value] = 'v';
+            if (m->half_value >= 0) purpose[m->half_value] = 'v';
+        }
+        if (q->grad >= 0) purpose[q->grad] = 'g';
+        if (q->half_grad >= 0) purpose[q->half_grad] = 'g';
+    }
+    most = in_use(p, purpose, -1); // inputs, before the first call
+    for (int c = 0; c < p->calls; c++) {
+        PlanPeak k = in_use(p, purpose, c);
+        if (total(k) > total(most)) most = k;
+    }
+    mem_free(purpose);
+    return most;
+}
+
+// inputs and the loss's gradient were there before
+size_t plan_carried_bytes(const Plan *p)
+{
+    size_t sum = 0;
+    if (p->forward == p->calls) return 0;
+    for (int i = 0; i < p->buffers; i++) {
+        const Buffer *b = &p->buffer[i];
+        if (b->first >= 0 && b->first < p->forward && b->last >= p->forward)
+            sum += b->bytes;
+    }
+    return sum;
+}
+
+static double size_of(const Tensor *t)
+{
+    return t ? (double)tensor_bytes(t) : 0;
+}
+
+/* What fwd leaves for bwd. */
+static double saved_of(const Plan *p, int c)
+{
+    int b = p->saved[c];
+    return b < 0 ? 0 : (double)p->buffer[b].bytes;
+}
+
+/* Bytes of operand k: of its copy in 16 bits where the call has one. */
+static double operand(const Call *c, int k)
+{
+    return size_of(c->half[k] ? c->half[k] : c->x[k]);
+}
+
+/* A gradient: written, or read and written. */
+static double written(const Tensor *dx, unsigned fresh)
+{
+    return size_of(dx) * (fresh & 1 ? 1 : 2);
+}
+
+/* Every gradient that is wanted. */
+static double gradients(const Call *c, unsigned fresh)
+{
+    double bytes = 0;
+    for (int k = 0; k < MAX_IN; k++)
+        bytes += written(c->dx[k], fresh >> k) +
+                 written(c->norm_dx[k], fresh >> (NORM_FRESH + k));
+    return bytes;
+}
+
+/* Does a product give the gradient of its data, all of it or a part? */
+static bool wants_image(const Call *c)
+{
+    return c->dx[0] || c->dx[BESIDE];
+}
+
+/* Does a backward call need operand k at all? A product needs one factor for
+ * the gradient of the other and never its bias, so a first layer does not read
+ * its weights and a frozen one not its image. */
+static bool needs(const Call *c, int k)
+{
+    if (!op_multiplies(call_op(c)) && call_op(c) != OP_mul) return true;
+    const bool image = k == 0 || k == BESIDE;
+    return image ? c->dx[1] != NULL : k == 1 && wants_image(c);
+}
+
+/* Of a backward call; flops: how many products, of the data and of the
+ * weights (a bias is a sum). */
+static LaunchPart backward(const Plan *p, int c, unsigned fresh)
+{
+    const Call *call = &p->call[c];
+    const OpInfo *info = info_of(p, call->node);
+    LaunchPart cost = {.node = call->node, .backward = true};
+    cost.bytes = gradients(call, fresh) +
+                 size_of(call->half_dy ? call->half_dy : call->dy);
+    for (int k = 0; k < MAX_IN; k++)
+        if (op_keeps(info, k) && needs(call, k)) cost.bytes += operand(call, k);
+    if (keeps_of(p, call) & KEEP_Y) cost.bytes += size_of(call->y);
+    if (info->keep & KEEP_S) cost.bytes += saved_of(p, c);
+    if (call->tells) cost.bytes += size_of(call->y);
+    cost.flops = wants_image(call) + (call->dx[1] != NULL);
+    return cost;
+}
+
+LaunchPart plan_cost(const Plan *p, int c, bool accumulate)
+{
+    const Call *call = &p->call[c];
+    if (is_convert(call))
+        return (LaunchPart){.node = call->node,
+                            .backward = c >= p->forward,
+                            .what = "copy in 16 bits",
+                            .bytes = size_of(call->x[0]) + size_of(call->y)};
+    unsigned fresh = p->fresh[c] & ~(accumulate ? p->param_bits[c] : 0);
+    LaunchPart cost = {.node = call->node};
+    Tensor x[MAX_IN] = {{.data = NULL}};
+    for (int k = 0; k < MAX_IN; k++) {
+        if (call->x[k]) x[k] = *call->x[k];
+        cost.bytes += operand(call, k) + size_of(call->norm_x[k]);
+    }
+    cost.bytes += size_of(call->y) + saved_of(p, c);
+    cost.flops = op_flops(call->attr, x, call->y);
+    if (!is_backward(call)) return cost;
+    LaunchPart back = backward(p, c, fresh);
+    back.flops *= cost.flops;
+    return back;
+}

@@ -1,0 +1,205 @@
+/* plan_fuse.c -- rows that run as one.
+ *
+ * An activation behind a normalisation or a sum costs a pass over memory and
+ * next to no arithmetic; so does, in evaluation, a batch_norm behind a
+ * convolution, where its statistics are constants. Where the backend runs them
+ * in the store of the row before them (Backend.fuses), the planner makes one
+ * call of all: the nodes that follow show the value of that row (`same`), whose
+ * call has a `norm` and a `then`. The values between are never in memory. So
+ * nobody else may want them: no other row, no root.
+ *
+ * On the way back that call gets the gradient of the activation's value and
+ * takes it through the activation as it reads it. It runs where the first row's
+ * backward call would, so a gradient that several rows add to is added up in
+ * the same order, and all bits are those of calls apart.
+ *
+ * A concat is a copy. Where the backend's convolution, transposed or not, reads
+ * its two operands where they are, and leaves their gradients there
+ * (Backend.beside), the concat is not made; nor may anybody else want it.
+ * Between the two stands no other reader of these operands, for the same order
+ * of sums.
+ *
+ * Names of errors and of printed rows stay those of the graph:
+ * "batch_norm + relu", "concat + conv". */
+#include "engine/plan/plan_inside.h"
+#include <stdio.h>
+
+bool plan_users_make(Plan *p)
+{
+    Users *u = &p->users;
+    int edges = 0;
+    u->from = ARENA_NEW(&p->mem, int, p->nodes + 2);
+    u->seen = ARENA_NEW(&p->mem, int, p->nodes + 1);
+    u->stack = ARENA_NEW(&p->mem, int, p->nodes + 1);
+    if (!u->from || !u->seen || !u->stack) return false;
+    // counted one place further on, so that filling moves each to its begin
+    for (int i = 0; i < p->nodes; i++)
+        for (int k = 0; k < MAX_IN; k++)
+            if (node_of(p, i)->in[k] >= 0)
+                edges++, u->from[node_of(p, i)->in[k] + 2]++;
+    for (int i = 2; i < p->nodes + 2; i++) u->from[i] += u->from[i - 1];
+    u->user = ARENA_NEW(&p->mem, int, edges + 1);
+    if (!u->user) return false;
+    for (int i = 0; i < p->nodes; i++)
+        for (int k = 0; k < MAX_IN; k++)
+            if (node_of(p, i)->in[k] >= 0)
+                u->user[u->from[node_of(p, i)->in[k] + 1]++] = i;
+    return true;
+}
+
+/* A walk over those that could read the value of node v. */
+typedef struct Walk {
+    const Plan *p;
+    int v, from, end; // nodes from .. end-1 count
+    int count, top;
+} Walk;
+
+/* Node i, met for the first time: how many of its operands are the value. A row
+ * that is not run reads nothing: who reads it reads what it shows. */
+static void walk_meet(Walk *w, int i)
+{
+    const Plan *p = w->p;
+    if (p->users.seen[i] == p->users.walks) return;
+    p->users.seen[i] = p->users.walks;
+    if (i != w->v && p->node[i].same == w->v) p->users.stack[w->top++] = i;
+    if (i < w->from || i >= w->end || !p->node[i].used || p->node[i].same != i)
+        return;
+    for (int k = 0; k < MAX_IN; k++) w->count += operand_of(p, i, k) == w->v;
+}
+
+/* How many operands of used nodes from .. end-1 are node v's value; counted
+ * up to `most`. Only its users in the graph are looked at, and those of nodes
+ * that show it: a walk over all nodes for each of them would be quadratic. */
+static int readers(Plan *p, int v, int from, int end, int most)
+{
+    const Users *u = &p->users;
+    Walk w = {.p = p, .v = v, .from = from, .end = end};
+    p->users.walks++;
+    p->users.stack[w.top++] = v;
+    while (w.top && w.count < most) {
+        const int shown = u->stack[--w.top];
+        for (int k = u->from[shown]; k < u->from[shown + 1]; k++) {
+            const int i = u->user[k], by = p->node[i].read_by;
+            walk_meet(&w, i);
+            // who reads a concat in parts reads its operands, perhaps from
+            // behind a row that shows the concat
+            if (!p->node[i].used && p->node[by].concat == i) walk_meet(&w, by);
+        }
+    }
+    return w.count;
+}
+
+bool is_read_once(Plan *p, int v)
+{
+    return !plan_keeps(p, v) && readers(p, v, v + 1, p->nodes, 2) == 1;
+}
+
+/* May node v, an operator, run node i, too, which reads its value? */
+static bool may_follow(Plan *p, int v, int i)
+{
+    const PlanNode *a = &p->node[v];
+    // the loss starts the way back by itself
+    return a->then < 0 && i != p->spec.loss &&
+           dims_equal(a->first.x.dim, p->node[i].first.x.dim) &&
+           is_read_once(p, v);
+}
+
+/* Does the backend run all that node v has by now? */
+static bool is_fused(Plan *p, int v)
+{
+    Call c = plan_call(p, v);
+    if (p->spec.loss >= 0 && p->node[v].wants) c.dy = &p->node[v].first.x;
+    return p->spec.be->fuses(&c);
+}
+
+/* Is node i a batch_norm of constants that are parameters? */
+static bool is_constant_norm(const Plan *p, int i)
+{
+    const Node *n = node_of(p, i);
+    if (n->attr.op != OP_batch_norm || p->spec.train || p->spec.loss >= 0)
+        return false;
+    for (int k = 1; k < MAX_IN; k++)
+        if (n->in[k] >= 0 && p->node[n->in[k]].param < 0) return false;
+    return true;
+}
+
+/* Node i, which reads the value of operator v, becomes a part of its call where
+ * it can. */
+static bool join(Plan *p, int v, int i)
+{
+    PlanNode *a = &p->node[v];
+    const OpInfo *info = info_of(p, i);
+    int *at = NULL;
+    if (!may_follow(p, v, i)) return false;
+    // of an activation what it keeps must be what is left
+    if (info->in == 1 && !(info->keep & ~KEEP_Y)) at = &a->then;
+    if (a->norm < 0 && is_constant_norm(p, i)) at = &a->norm;
+    if (!at) return false;
+    *at = i;
+    if (!is_fused(p, v)) *at = -1;
+    return *at == i;
+}
+
+void plan_fuse(Plan *p)
+{
+    if (!p->spec.be->fuses) return;
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        if (!q->used) continue;
+        // what a row that is not run shows may by now show another
+        if (q->same != i) q->same = p->node[q->same].same;
+        if (q->same != i || node_of(p, i)->kind != NODE_OP) continue;
+        int v = p->node[node_of(p, i)->in[0]].same;
+        if (node_of(p, v)->kind == NODE_OP && join(p, v, i)) q->same = v;
+    }
+}
+
+/* Is node j a concat of two that nobody but node i wants, its only reader? */
+static bool is_apart(Plan *p, int j, int i)
+{
+    const Node *n = node_of(p, j);
+    if (n->kind != NODE_OP || n->attr.op != OP_concat || n->in[1] < 0 ||
+        n->in[2] >= 0 || !is_read_once(p, j))
+        return false;
+    const int a = operand_of(p, j, 0), b = operand_of(p, j, 1);
+    return a != b && !readers(p, a, j + 1, i, 1) && !readers(p, b, j + 1, i, 1);
+}
+
+/* Node i reads the operands of the concat before it, where it can. */
+static void read_apart(Plan *p, int i)
+{
+    PlanNode *q = &p->node[i];
+    const int j = operand_of(p, i, 0);
+    if (j < 0 || !op_multiplies((Op)q->attr.op) || !is_apart(p, j, i)) return;
+    q->concat = j;
+    p->node[j].read_by = i;
+    Call c = plan_call(p, i);
+    for (int k = 0; k < MAX_IN && p->spec.loss >= 0; k++) {
+        const int v = operand_of(p, i, k);
+        if (v >= 0 && p->node[v].wants) c.dx[k] = &p->node[v].first.x;
+    }
+    p->node[j].used = !p->spec.be->beside(&c);
+    if (p->node[j].used) q->concat = -1;
+}
+
+void plan_apart(Plan *p, bool apart)
+{
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        if (q->concat >= 0) p->node[q->concat].used = true;
+        q->concat = -1;
+        if (apart && p->spec.be->beside && is_run(p, i)) read_apart(p, i);
+    }
+}
+
+char *row_text(const Plan *p, int v, char text[ROW_TEXT])
+{
+    const PlanNode *q = &p->node[v];
+    const int part[] = {q->concat, v, q->norm, q->then};
+    size_t at = 0;
+    for (int i = 0; i < 4 && at < ROW_TEXT; i++)
+        if (part[i] >= 0)
+            at += (size_t)snprintf(text + at, ROW_TEXT - at, "%s%s",
+                                   at ? " + " : "", info_of(p, part[i])->name);
+    return text;
+}

@@ -1,0 +1,92 @@
+/* plan_grad_sqnorm.c -- squares of gradients, left by who stores them.
+ *
+ * Behind a run the norm of all gradients is wanted, a pass over what calls have
+ * just had in registers. Where the call that stores the last of a parameter's
+ * gradient can (Backend.squares), it leaves sums of squares, which lie one
+ * behind the other in one buffer until the next run; the rest is read.
+ *
+ * A run that adds to gradients leaves those of what stands there then: of the
+ * last part of a step, that is what it is updated by. */
+#include "engine/plan/plan_inside.h"
+
+/* Call c is the last that stores into operand k's gradient, node v's. */
+static void leave_squares(Plan *p, int c, int k, int v, int *left)
+{
+    PlanNode *q = &p->node[v];
+    Call *call = &p->call[c];
+    // between two that are left something may be read
+    if (q->param < 0 || *left == MAX_RESTS - 1 || times(p, call, v) != 1)
+        return;
+    const int32_t count = p->spec.be->squares(call, k);
+    if (!count) return;
+    q->square = (Tensor){{1, 1, 1, 1, count}, F64, RANK_MAX, NULL};
+    q->square_at = p->squares.lefts;
+    p->squares.lefts += count;
+    p->squarer = c;
+    call->square[k] = &q->square;
+    ++*left;
+}
+
+/* A norm that call c takes its gradient through adds to those of the norm's
+ * parameters, and leaves nothing. */
+static void mark_norm(Plan *p, const Call *c)
+{
+    for (int k = 0; k < MAX_IN; k++)
+        if (c->norm_dx[k])
+            p->mark[operand_of(p, p->node[c->node].norm, k)] = true;
+}
+
+static void find_last(Plan *p)
+{
+    int left = 0;
+    // from the end, as in plan_grad_sums.c
+    for (int c = p->calls - 1; c >= p->forward; c--) {
+        const Call *call = &p->call[c];
+        if (!is_backward(call)) continue;
+        mark_norm(p, call);
+        for (int k = 0; k < MAX_IN; k++) {
+            const int v = operand_of(p, call->node, k);
+            if (!call->dx[k] || p->mark[v]) continue;
+            p->mark[v] = true;
+            leave_squares(p, c, k, v, &left);
+        }
+    }
+    for (int i = 0; i < p->nodes; i++) p->mark[i] = false;
+}
+
+static int64_t lines(int64_t elements)
+{
+    return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN;
+}
+
+/* Lines from .. to - 1 of the block are to be read. */
+static void add_rest(Squares *s, int64_t from, int64_t to)
+{
+    if (from == to) return;
+    s->rest[s->rests++] =
+        (Rest){(uint32_t)(s->elements / PARAM_ALIGN), (uint32_t)from};
+    s->elements += (to - from) * PARAM_ALIGN;
+}
+
+void plan_square(Plan *p)
+{
+    const Params *all = p->spec.params;
+    Squares *s = &p->squares;
+    int64_t from = 0;
+    s->lefts = s->elements = s->rests = 0;
+    for (int i = 0; i < p->nodes; i++) p->node[i].square.dim.c = 0;
+    if (p->spec.squares && !p->spec.plain && p->spec.be->squares) find_last(p);
+    for (int i = 0; i < all->count; i++) {
+        const Param *a = &all->list[i];
+        // running statistics stand behind the block
+        if (!a->trained || !p->node[a->node].square.dim.c) continue;
+        add_rest(s, from, a->at / PARAM_ALIGN);
+        from = a->at / PARAM_ALIGN + lines(numel(a->dim));
+    }
+    add_rest(s, from, all->trained / PARAM_ALIGN);
+}
+
+const Squares *plan_squares(const Plan *p)
+{
+    return &p->squares;
+}

@@ -1,0 +1,75 @@
+/* plan_grad_sums.c -- gradients that are summed as they are stored.
+ *
+ * The way back through a batch_norm begins with sums over all rows of its
+ * gradient, and the gradient of a bias is one: a pass over what another call
+ * has just stored. Several calls may add to a gradient, one after the other;
+ * the last of them, which closes it, sees it whole. Where that call can sum
+ * what it stores (Backend.closes), it leaves the sums for the call that reads
+ * the gradient, and with them the gradients that are nothing but these.
+ *
+ * Wanted is that of a lazy product, whose norm's gradients its backward call
+ * makes (plan_deferred_norm.c), and of a product that has a bias to train. */
+#include "engine/plan/plan_inside.h"
+
+/* Does the backward call of node v begin with sums of its gradient? */
+static bool wants_total(const Plan *p, int v)
+{
+    const PlanNode *q = &p->node[v];
+    if (q->bwd < 0 || node_of(p, v)->kind != NODE_OP) return false;
+    return q->lazy || (op_multiplies((Op)q->attr.op) && q->then < 0 &&
+                       p->call[q->bwd].dx[2]);
+}
+
+/* Does call c alone add to gradient dx? */
+static bool is_alone(const Plan *p, int c, const Tensor *dx)
+{
+    for (int i = p->forward; i < p->calls; i++)
+        for (int k = 0; k < MAX_IN && i != c && dx; k++)
+            if (p->call[i].dx[k] == dx || p->call[i].norm_dx[k] == dx)
+                return false;
+    return true;
+}
+
+/* Are the gradients that call c makes of sums of its dy its own, so that they
+ * may be there before it runs? */
+static bool are_own(const Plan *p, int c)
+{
+    const Call *call = &p->call[c];
+    return call->lazy ? is_alone(p, c, call->norm_dx[1]) &&
+                            is_alone(p, c, call->norm_dx[2])
+                      : is_alone(p, c, call->dx[2]);
+}
+
+/* Call c is the last that adds to the gradient of node v, its operand k. */
+static void close_gradient(Plan *p, int c, int k, int v)
+{
+    PlanNode *q = &p->node[v];
+    Call *call = &p->call[c];
+    if (!wants_total(p, v) || times(p, call, v) != 1 ||
+        !(p->spec.be->closes(call) >> k & 1))
+        return;
+    q->closer = c;
+    Call *reader = &p->call[q->bwd];
+    q->total = (Tensor){
+        {1, 1, 1, 1, total_size(q->first.x.dim.c)}, F64, RANK_MAX, NULL};
+    call->total[k] = reader->dy_total = &q->total;
+    reader->dy_closed = are_own(p, q->bwd);
+    if (reader->dy_closed) call->closes[k] = reader;
+}
+
+void plan_close(Plan *p)
+{
+    if (!p->spec.be->closes) return;
+    // from the end: who comes first here is the last to add
+    for (int c = p->calls - 1; c >= p->forward; c--) {
+        const Call *call = &p->call[c];
+        if (!is_backward(call)) continue;
+        for (int k = 0; k < MAX_IN; k++) {
+            const int v = operand_of(p, call->node, k);
+            if (!call->dx[k] || p->mark[v]) continue;
+            p->mark[v] = true;
+            close_gradient(p, c, k, v);
+        }
+    }
+    for (int i = 0; i < p->nodes; i++) p->mark[i] = false;
+}

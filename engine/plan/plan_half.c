@@ -1,0 +1,155 @@
+/* plan_half.c -- values in 16 bits.
+ *
+ * In a precision whose operands are of 16 bits a value that convolutions read
+ * loses nothing there by being stored so, and every pass over it is half as
+ * long. So are the passes of the rows between them, where the backend has
+ * kernels for it (Backend.narrow). A value is narrow where the row that makes
+ * it and all that read it allow it; its gradient is, too.
+ *
+ * A row that does not multiply has all its tensors of one type, as its kernels
+ * come in one piece. So one of f32 makes the others f32, through as many rows
+ * as do not multiply: found by going over all calls until nothing changes.
+ *
+ * What the caller reads (roots) and parameters are f32. What is made of inputs
+ * and read by products alone, as a concat of them, would be copied in 16 bits
+ * at once: where the row can store it so (NARROW_ALONE), and nobody wants its
+ * gradient, it is narrow by itself. So is an input that only products and such
+ * rows read: it arrives rounded (Backend.upload_narrow, GatherField.stored), to
+ * the bits that a copy would have. */
+#include "engine/plan/plan_inside.h"
+
+/* May node i, which shows itself, be narrow at all? */
+static bool may_be_narrow(const Plan *p, int i)
+{
+    const PlanNode *q = &p->node[i];
+    return is_run(p, i) && q->first.x.dim.c % NARROW_CHANNELS == 0 &&
+           !plan_keeps(p, i);
+}
+
+/* The bits of plan_narrow's rule for the call of node i: which of its tensors
+ * may be narrow. */
+static unsigned allowed(Plan *p, int i)
+{
+    const Call c = plan_call(p, i);
+    return p->spec.be->narrow(&c);
+}
+
+/* Node v becomes f32; was it narrow? */
+static bool widen(Plan *p, int v)
+{
+    Tensor *x = &p->node[v].first.x;
+    const bool was = is_narrow(x);
+    x->type = p->spec.be->real;
+    return was;
+}
+
+/* Make f32 what the call of node i needs so; does anything change? */
+static bool settle(Plan *p, int i)
+{
+    const unsigned bits = allowed(p, i);
+    const bool each = op_multiplies((Op)node_of(p, i)->attr.op);
+    bool wide = bits & NARROW_Y && !is_narrow(&p->node[i].first.x);
+    bool changed = bits & NARROW_Y ? false : widen(p, i);
+    for (int k = 0; k < MAX_IN; k++) {
+        const int v = operand_of(p, i, k);
+        if (v < 0) continue;
+        if (!(bits >> k & 1))
+            changed |= widen(p, v);
+        else
+            wide = wide || !is_narrow(&p->node[v].first.x);
+    }
+    if (!wide || each) return changed;
+    if (bits & NARROW_Y) changed |= widen(p, i);
+    for (int k = 0; k < MAX_IN; k++)
+        if (bits >> k & 1 && operand_of(p, i, k) >= 0)
+            changed |= widen(p, operand_of(p, i, k));
+    return changed;
+}
+
+/* Do only products read the value of node v, as data? */
+static bool is_multiplied(Plan *p, int v)
+{
+    for (int i = v + 1; i < p->nodes; i++) {
+        if (!p->node[i].used || p->node[i].same != i) continue;
+        for (int k = 0; k < MAX_IN; k++)
+            if (operand_of(p, i, k) == v &&
+                (!op_multiplies((Op)node_of(p, i)->attr.op) ||
+                 !(allowed(p, i) >> k & 1)))
+                return false;
+    }
+    return true;
+}
+
+/* May the value of node i, an operator's, be narrow by itself? */
+static bool may_be_alone(Plan *p, int i)
+{
+    return !p->node[i].wants && !is_narrow(&p->node[i].first.x) &&
+           !plan_keeps(p, i) && allowed(p, i) & NARROW_ALONE &&
+           is_multiplied(p, i);
+}
+
+/* Does node i, which shows itself, take operand k, a narrow input, so? A row
+ * that is none of a product has all of one type. */
+static bool takes_input(Plan *p, int i, int k)
+{
+    if (!(allowed(p, i) >> k & 1)) return false;
+    if (op_multiplies((Op)node_of(p, i)->attr.op)) return true;
+    if (!is_narrow(&p->node[i].first.x)) return false;
+    for (int j = 0; j < MAX_IN; j++) {
+        const int v = operand_of(p, i, j);
+        if (v >= 0 && !is_narrow(&p->node[v].first.x)) return false;
+    }
+    return true;
+}
+
+/* Inputs become narrow, but for those that a reader wants in f32; and with one
+ * of its operands a row wants all. */
+static void narrow_inputs(Plan *p, Dtype type)
+{
+    for (int i = 0; i < p->nodes; i++)
+        if (p->node[i].used && node_of(p, i)->kind == NODE_INPUT &&
+            !plan_keeps(p, i))
+            p->node[i].first.x.type = type;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int i = 0; i < p->nodes; i++) {
+            if (!is_run(p, i)) continue;
+            for (int k = 0; k < MAX_IN; k++) {
+                const int v = operand_of(p, i, k);
+                if (v >= 0 && node_of(p, v)->kind == NODE_INPUT &&
+                    is_narrow(&p->node[v].first.x) && !takes_input(p, i, k))
+                    changed |= widen(p, v);
+            }
+        }
+    }
+}
+
+/* A concat that node i reads in parts gets a type, should it be made after all
+ * (plan_recompute): to the same bits, as the product rounds what is not narrow,
+ * but gives each operand a gradient of its own type. */
+static void type_apart(Plan *p, int i, Dtype type)
+{
+    PlanNode *q = &p->node[p->node[i].concat];
+    bool narrow = true;
+    for (int k = 0; k <= BESIDE; k += BESIDE)
+        narrow = narrow && is_narrow(&p->node[operand_of(p, i, k)].first.x);
+    q->first.x.type = narrow || !q->wants ? type : p->spec.be->real;
+}
+
+void plan_narrow(Plan *p)
+{
+    const Dtype type = precision_copy(p->spec.precision);
+    if (type == F32 || !p->spec.be->narrow) return;
+    for (int i = 0; i < p->nodes; i++)
+        if (may_be_narrow(p, i)) p->node[i].first.x.type = type;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int i = 0; i < p->nodes; i++)
+            if (is_run(p, i)) changed |= settle(p, i);
+    }
+    for (int i = 0; i < p->nodes; i++)
+        if (is_run(p, i) && may_be_alone(p, i)) p->node[i].first.x.type = type;
+    if (p->spec.be->upload_narrow) narrow_inputs(p, type);
+    for (int i = 0; i < p->nodes; i++)
+        if (p->node[i].used && p->node[i].concat >= 0) type_apart(p, i, type);
+}

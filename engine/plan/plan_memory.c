@@ -1,0 +1,277 @@
+/* plan_memory.c -- lifetimes: from first and last use to offsets in a pool.
+ *
+ * A value lives from the call that makes it to the last call that reads it,
+ * which may be a backward call; a gradient from its first store to the call
+ * that reads it; what a forward call saves until its backward call; scratch
+ * for one call; sums of a gradient from who makes them to who reads it; a copy
+ * in 16 bits from the call that makes it to the last that reads it. A call that
+ * has a copy does not read what was copied, which may so go early. Two values
+ * share a buffer when one is computed in place. */
+#include "engine/plan/plan_inside.h"
+
+/* A buffer in use from call `first` to `last`; its number, or -1 without
+ * memory. first = -1: before the first call. */
+static int buffer_new(Plan *p, size_t bytes, int first, int last)
+{
+    if (p->buffers == p->room) {
+        int room = p->room ? 2 * p->room : 256;
+        Buffer *grown = mem_realloc(p->buffer, (size_t)room * sizeof *grown);
+        if (!grown) return -1;
+        p->buffer = grown;
+        p->room = room;
+    }
+    p->buffer[p->buffers] = (Buffer){plan_aligned(bytes), first, last, 0};
+    return p->buffers++;
+}
+
+/* Call `at` touches the buffer as well. */
+static void extend(Plan *p, int buffer, int at)
+{
+    if (buffer < 0) return;
+    Buffer *b = &p->buffer[buffer];
+    if (at < b->first) b->first = at;
+    if (at > b->last) b->last = at;
+}
+
+/* Call c, of the forward run or not, reads a making or its copy. */
+static void note_read(const Plan *p, Making *m, int c)
+{
+    if (c < p->forward) m->early = c;
+    if (c >= p->forward && m->late < 0) m->late = c;
+}
+
+/* Which calls read each making first and last. A call that computes a value
+ * reads its operands, unless it has a copy; a backward call those that its row
+ * keeps, and the result of its own node where it keeps that. What makes a copy
+ * reads what it copies. */
+static void find_reads(Plan *p)
+{
+    for (int c = 0; c < p->calls; c++) {
+        const Call *call = &p->call[c];
+        const OpInfo *info = is_convert(call) ? NULL : info_of(p, call->node);
+        bool back = is_backward(call);
+        for (int k = 0; k < MAX_IN; k++) {
+            if (!call->x[k]) continue;
+            int v =
+                is_convert(call) ? call->node : operand_of(p, call->node, k);
+            Making *m = making_of(p, v, call->x[k]);
+            // a copy of a gradient, or an operand that has only extents
+            if (!m || (back && !op_keeps(info, k) &&
+                       !(call->total[k] && call->lens[k])))
+                continue;
+            *(call->half[k] ? &m->half_last : &m->last) = c;
+            note_read(p, m, c);
+        }
+        if (call->half_dy) p->node[call->node].half_grad_last = c;
+        if (!back || !(keeps_of(p, call) & KEEP_Y)) continue;
+        Making *m = making_of(p, call->node, call->y);
+        m->last = c;
+        note_read(p, m, c);
+    }
+}
+
+// a root may be a node that is dropped in evaluation: then what it shows is
+// kept
+bool plan_keeps(const Plan *p, int v)
+{
+    for (int i = 0; i < p->spec.roots; i++)
+        if (p->node[p->spec.root[i]].same == v) return true;
+    return v == p->spec.loss;
+}
+
+/* The making of operand 0 that call c may write its result over, or NULL. Its
+ * row must allow it, and nobody may want the old value: not the caller (inputs,
+ * roots), not a later call, not a backward one. */
+static const Making *inplace(Plan *p, int c)
+{
+    const Call *call = &p->call[c];
+    const Node *n = node_of(p, call->node);
+    int v = operand_of(p, call->node, 0);
+    const Making *m = making_of(p, v, call->x[0]);
+    bool over = (op_info[n->attr.op].flags & INPLACE) &&
+                node_of(p, v)->kind == NODE_OP && !plan_keeps(p, v) &&
+                dims_equal(m->x.dim, call->y->dim) &&
+                m->x.type == call->y->type && m->last <= c;
+    return over ? m : NULL;
+}
+
+/* The buffer of a making of node i, from the call that makes it to the last
+ * that reads it. */
+static bool place_value(Plan *p, int i, Making *m)
+{
+    bool given = node_of(p, i)->kind == NODE_INPUT;
+    const Making *under = given ? NULL : inplace(p, m->call);
+    // operands come first on the tape, so that one has its buffer already
+    m->value = under ? under->value
+                     : buffer_new(p, tensor_bytes(&m->x), m->call, m->call);
+    if (m->value < 0) return false;
+    if (m->last >= 0) extend(p, m->value, m->last);
+    // inputs outlive the run, so that it can be repeated
+    if (m == &p->node[i].first && (given || plan_keeps(p, i))) {
+        extend(p, m->value, p->calls);
+        if (given) extend(p, m->value, -1);
+    }
+    return true;
+}
+
+/* Buffers of inputs and results. Values of parameters lie in blocks of their
+ * own. */
+static bool place_values(Plan *p)
+{
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        if (!q->used || q->same != i || node_of(p, i)->kind == NODE_PARAM)
+            continue;
+        if (!place_value(p, i, &q->first) ||
+            (q->again.call >= 0 && !place_value(p, i, &q->again)))
+            return false;
+    }
+    return true;
+}
+
+/* Gradients of values that are not parameters: from the first backward call
+ * that stores into it to the one that reads it as its dy. */
+static bool place_gradients(Plan *p)
+{
+    if (p->spec.loss < 0) return true;
+    // the root's own gradient is written before the first backward call
+    PlanNode *root = &p->node[p->spec.loss];
+    root->grad = buffer_new(p, tensor_bytes(&root->dx), -1, p->calls);
+    if (root->grad < 0) return false;
+    for (int c = p->forward; c < p->calls; c++) {
+        const Call *call = &p->call[c];
+        const Node *n = node_of(p, call->node);
+        int dy = p->node[call->node].grad;
+        if (!is_backward(call)) continue;
+        extend(p, dy, c);
+        for (int k = 0; k < MAX_IN; k++) {
+            if (!call->dx[k]) continue;
+            PlanNode *v = &p->node[operand_of(p, call->node, k)];
+            if (v->param >= 0) continue;
+            // dx over dy: the first to store into it, and of the same extents;
+            // never over the root's, which keeps what a run was seeded with
+            bool over = k == 0 && (call->fresh & 1) && v->grad < 0 &&
+                        (op_info[n->attr.op].flags & INPLACE_GRAD) &&
+                        call->node != p->spec.loss &&
+                        dims_equal(v->dx.dim, call->y->dim) &&
+                        v->dx.type == call->dy->type;
+            if (v->grad < 0 && over) v->grad = dy;
+            if (v->grad < 0)
+                v->grad = buffer_new(p, tensor_bytes(&v->dx), c, c);
+            if (v->grad < 0) return false;
+            extend(p, v->grad, c);
+        }
+    }
+    return true;
+}
+
+/* Buffers of the copies: from the call that makes one to the last that reads
+ * it. */
+static bool place_copies(Plan *p)
+{
+    for (int c = 0; c < p->calls; c++) {
+        const Call *call = &p->call[c];
+        if (!is_convert(call)) continue;
+        PlanNode *q = &p->node[call->node];
+        Making *m = making_of(p, call->node, call->x[0]);
+        int b = buffer_new(p, tensor_bytes(call->y), c, c);
+        if (b < 0) return false;
+        *(m ? &m->half_value : &q->half_grad) = b;
+        extend(p, b, m ? m->half_last : q->half_grad_last);
+    }
+    return true;
+}
+
+/* Buffers of sums of gradients: from the call that makes them to the one that
+ * reads the gradient. */
+static bool place_totals(Plan *p)
+{
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        if (q->closer < 0) continue;
+        q->sums = buffer_new(p, tensor_bytes(&q->total), q->closer, q->bwd);
+        if (q->sums < 0) return false;
+    }
+    return true;
+}
+
+/* The buffer of squares of gradients, which are read behind the run. */
+static bool place_squares(Plan *p)
+{
+    const size_t bytes = (size_t)p->squares.lefts * sizeof *p->squares.left;
+    if (bytes) p->square_room = buffer_new(p, bytes, p->squarer, p->calls);
+    return !bytes || p->square_room >= 0;
+}
+
+/* A buffer of what the kernel saves or wants for itself; none of 0 bytes. */
+static bool place_space(Plan *p, size_t bytes, int first, int last, int *buffer)
+{
+    if (bytes) *buffer = buffer_new(p, bytes, first, last);
+    return !bytes || *buffer >= 0;
+}
+
+/* What forward call c wants: of a stage the most of any slice, as fewer samples
+ * may want more. */
+static Space space_of(Plan *p, SpaceFn *space, int c)
+{
+    const int i = plan_stage_of(p, c);
+    if (i < 0) return space(&p->call[c]);
+    plan_stage_cut(p, i, 0);
+    Space s = space(&p->call[c]);
+    plan_stage_cut(p, i, p->stage[i].slices - 1);
+    const Space last = space(&p->call[c]);
+    plan_stage_mend(p, i);
+    if (last.saved > s.saved) s.saved = last.saved;
+    if (last.fwd > s.fwd) s.fwd = last.fwd;
+    return s;
+}
+
+/* What each node's kernels want beside their operands: saved bytes live from
+ * the last forward call of the node (of a SAVES_ONCE row the first, as the last
+ * reads them) to its backward call, scratch for its own call only. The backend
+ * is asked with the backward call where there is one, as only that shows which
+ * gradients are wanted. */
+static bool place_spaces(Plan *p)
+{
+    for (int i = 0; i < p->nodes; i++) {
+        const PlanNode *q = &p->node[i];
+        const int first = q->first.call, again = q->again.call, bwd = q->bwd;
+        if (first < 0) continue;
+        SpaceFn *space = p->spec.be->space[node_of(p, i)->attr.op];
+        if (!space) continue;
+        Space s = bwd >= 0 ? space(&p->call[bwd]) : space_of(p, space, first);
+        const bool once =
+            q->lazy || op_info[node_of(p, i)->attr.op].flags & SAVES_ONCE;
+        int last = again >= 0 ? again : first, from = once ? first : last;
+        int to = bwd >= 0 ? bwd : last;
+        if (!place_space(p, s.saved, from, to, &p->saved[from]) ||
+            !place_space(p, s.fwd, first, first, &p->scratch[first]))
+            return false;
+        p->saved[to] = p->saved[last] = p->saved[from];
+        if (bwd >= 0 && !place_space(p, s.bwd, bwd, bwd, &p->scratch[bwd]))
+            return false;
+        if (again < 0) continue;
+        if ((!once &&
+             !place_space(p, s.saved, first, first, &p->saved[first])) ||
+            !place_space(p, s.fwd, again, again, &p->scratch[again]))
+            return false;
+    }
+    return true;
+}
+
+bool plan_lifetimes(Plan *p)
+{
+    p->buffers = 0;
+    find_reads(p);
+    if (!place_values(p) || !place_gradients(p) || !place_copies(p))
+        return false;
+    p->cut_bytes = plan_buffers_sum(p);
+    plan_stages_fit(p);
+    p->cut_bytes -= plan_buffers_sum(p);
+    return place_totals(p) && place_squares(p) && place_spaces(p);
+}
+
+bool plan_place(Plan *p)
+{
+    return place_buffers(p->buffer, p->buffers, &p->bytes);
+}

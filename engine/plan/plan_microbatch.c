@@ -1,0 +1,239 @@
+/* plan_microbatch.c -- calls that run a few samples at a time, one after the
+ * other.
+ *
+ * A wide layer writes more than a cache holds, and the next one fetches it from
+ * memory again. In evaluation no sample knows of another: so where the backend
+ * asks for it (Backend.slice), calls in a row run for the first samples of the
+ * batch, all of them, then for the next. What lies between two of them is read
+ * while it is near, and has room for so many samples only. The same kernels on
+ * the same numbers: the same bits as of the whole batch. After the depth-first
+ * order of "cascaded" layers (Mei et al., "DeFiNES", HPCA 2023), with samples
+ * in place of tiles, so nothing is computed twice.
+ *
+ * A stage is such a row of calls. Extents and addresses of its values are those
+ * of a slice while it runs, and of the batch at any other time. A buffer that
+ * nobody outside the stage touches is as large as a slice; of another each
+ * slice has a part, so it is in use from the first call of the stage to its
+ * last. */
+#include "engine/plan/plan_inside.h"
+
+/* Is the value of node v one of samples? */
+static bool is_batched(const Plan *p, int v)
+{
+    return node_of(p, v)->batched;
+}
+
+/* May call c run for a part of its samples? Not with weights that are made of
+ * samples, nor where the same numbers stand beside several of them. */
+static bool goes_by_sample(const Plan *p, int c)
+{
+    const Call *call = &p->call[c];
+    const OpInfo *info = info_of(p, call->node);
+    for (int k = 0; k < MAX_IN; k++) {
+        if (!call->x[k]) continue;
+        const bool batched = is_batched(p, operand_of(p, call->node, k));
+        if (!op_by_sample(info, k)) {
+            if (batched) return false;
+        } else if (call->x[k]->dim.n != (batched ? call->y->dim.n : 1)) {
+            return false;
+        }
+    }
+    return is_batched(p, call->node);
+}
+
+/* Samples that the backend wants call c to have at a time; its batch: it is to
+ * run whole. */
+static int32_t slice_of(const Plan *p, int c)
+{
+    const int32_t n = p->call[c].y->dim.n;
+    if (!goes_by_sample(p, c)) return n;
+    const int32_t each = p->spec.be->slice(&p->call[c]);
+    return each < 1 ? 1 : each > n ? n : each;
+}
+
+/* The stage that begins with call c; one of fewer than two rows is none. A copy
+ * in 16 bits goes with the row that wants it, which comes next. */
+static Stage stage_from(const Plan *p, int c)
+{
+    Stage s = {.first = c, .end = c};
+    int rows = 0;
+    for (int i = c; i < p->calls; i++) {
+        if (is_convert(&p->call[i])) continue;
+        const int32_t n = p->call[i].y->dim.n, each = slice_of(p, i);
+        if (each == n || (rows && n != s.batch)) break;
+        s.each = rows && s.each < each ? s.each : each;
+        s.batch = n;
+        s.end = i + 1;
+        rows++;
+    }
+    if (rows < 2) return (Stage){.first = c, .end = c};
+    // as many slices, of about as many samples each
+    s.slices = (s.batch + s.each - 1) / s.each;
+    s.each = (s.batch + s.slices - 1) / s.slices;
+    return s;
+}
+
+void plan_stages(Plan *p)
+{
+    p->stages = 0;
+    if (!p->spec.be->slice || p->spec.plain || p->spec.train || p->spec.draws ||
+        p->spec.loss >= 0)
+        return;
+    for (int c = 0; c < p->calls;) {
+        const Stage s = stage_from(p, c);
+        if (s.end > c) p->stage[p->stages++] = s;
+        c = s.end > c ? s.end : c + 1;
+    }
+}
+
+/* == memory ============================================================ */
+
+/* Does nobody outside the stage touch buffer b? */
+static bool is_within(const Plan *p, const Stage *s, int b)
+{
+    return p->buffer[b].first >= s->first && p->buffer[b].last < s->end;
+}
+
+/* What a stage does with each tensor of its calls that lies in the pool, in
+ * buffer b; of samples, or else the same for all slices. */
+typedef void TensorFn(Plan *p, const Stage *s, Tensor *t, int b, bool samples);
+
+static void each_tensor(Plan *p, const Stage *s, TensorFn *fn)
+{
+    for (int c = s->first; c < s->end; c++) {
+        const Call *call = &p->call[c];
+        for (int k = -1; k < MAX_IN; k++) {
+            // the result first; a copy is one of its node's own value
+            if (k >= 0 && (is_convert(call) || !call->x[k])) continue;
+            const int v = k < 0 ? call->node : operand_of(p, call->node, k);
+            Making *m = &p->node[v].first;
+            const bool samples = is_batched(p, v);
+            if (m->value >= 0) fn(p, s, &m->x, m->value, samples);
+            if (m->half_value >= 0) fn(p, s, &m->half, m->half_value, samples);
+        }
+    }
+}
+
+/* Its buffer has room for what a slice makes, or lasts as long as the stage. */
+static void fit(Plan *p, const Stage *s, Tensor *t, int b, bool samples)
+{
+    Buffer *buffer = &p->buffer[b];
+    if (samples && is_within(p, s, b)) {
+        Tensor part = *t;
+        part.dim.n = s->each;
+        buffer->bytes = plan_aligned(tensor_bytes(&part));
+        return;
+    }
+    // what is known by its copy alone, or by its extents, may be gone by now
+    if (buffer->last < s->first || buffer->first >= s->end) return;
+    if (buffer->first > s->first) buffer->first = s->first;
+    if (buffer->last < s->end - 1) buffer->last = s->end - 1;
+}
+
+void plan_stages_fit(Plan *p)
+{
+    for (int i = 0; i < p->stages; i++) each_tensor(p, &p->stage[i], fit);
+}
+
+/* == running =========================================================== */
+
+/* It is the slice at hand. */
+static void cut(Plan *p, const Stage *s, Tensor *t, int b, bool samples)
+{
+    const int32_t from = p->slice * s->each, rest = s->batch - from;
+    if (!samples) return;
+    t->dim.n = s->each;
+    t->data = plan_address(p, b);
+    if (t->data && !is_within(p, s, b))
+        t->data = (char *)t->data + (size_t)p->slice * tensor_bytes(t);
+    if (rest < s->each) t->dim.n = rest;
+}
+
+/* It is the whole again. */
+static void mend(Plan *p, const Stage *s, Tensor *t, int b, bool samples)
+{
+    if (!samples) return;
+    t->dim.n = s->batch;
+    t->data = plan_address(p, b);
+}
+
+void plan_stage_cut(Plan *p, int i, int slice)
+{
+    p->slice = slice;
+    each_tensor(p, &p->stage[i], cut);
+}
+
+void plan_stage_mend(Plan *p, int i)
+{
+    p->slice = 0;
+    each_tensor(p, &p->stage[i], mend);
+}
+
+int plan_stage_of(const Plan *p, int c)
+{
+    for (int i = 0; i < p->stages; i++)
+        if (p->stage[i].first <= c && c < p->stage[i].end) return i;
+    return -1;
+}
+
+/* Call c is next, and not of the stage that ran last. */
+static int enter(Plan *p, int c)
+{
+    const int i = plan_stage_of(p, c);
+    p->stage_at = i;
+    if (i >= 0) plan_stage_cut(p, i, 0);
+    return c;
+}
+
+int plan_first(Plan *p)
+{
+    return enter(p, 0);
+}
+
+/* Call c of a stage, or the first behind it that the slice at hand wants: a
+ * copy of weights is there since the first slice. */
+static int wanted(const Plan *p, int c)
+{
+    while (p->slice > 0 && is_convert(&p->call[c]) &&
+           !is_batched(p, p->call[c].node))
+        c++;
+    return c;
+}
+
+int plan_next(Plan *p, int c)
+{
+    const int i = p->stage_at;
+    if (i < 0) return enter(p, c + 1);
+    // a stage ends with a row, so there is one behind each copy
+    if (c + 1 < p->stage[i].end) return wanted(p, c + 1);
+    if (!plan_in_last_slice(p)) {
+        plan_stage_cut(p, i, p->slice + 1);
+        return wanted(p, p->stage[i].first);
+    }
+    plan_stage_mend(p, i);
+    return enter(p, c + 1);
+}
+
+void plan_stop(Plan *p)
+{
+    if (p->stage_at >= 0) plan_stage_mend(p, p->stage_at);
+    p->stage_at = -1;
+}
+
+bool plan_in_last_slice(const Plan *p)
+{
+    return p->stage_at < 0 || p->slice + 1 == p->stage[p->stage_at].slices;
+}
+
+int32_t plan_sample(const Plan *p)
+{
+    return p->stage_at < 0 ? 0 : p->slice * p->stage[p->stage_at].each;
+}
+
+int plan_sliced(const Plan *p)
+{
+    int calls = 0;
+    for (int i = 0; i < p->stages; i++)
+        calls += p->stage[i].end - p->stage[i].first;
+    return calls;
+}

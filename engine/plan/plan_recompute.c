@@ -1,0 +1,376 @@
+/* plan_recompute.c -- which values a plan drops to fit its budget.
+ *
+ * Backward calls read what forward calls made, so memory is fullest between the
+ * two. A value that is dropped frees its bytes from its last reader in the
+ * forward run until it is made again, right before the first backward call that
+ * wants it (plan_calls.c). To choose the set that fits with the least
+ * arithmetic is NP-hard on graphs in general [1]; a chain cut into sqrt(n)
+ * pieces needs one more forward run [2].
+ *
+ * Here a greedy choice. With u(c) the bytes in use at call c, what is to become
+ * less is the pressure sum_c (u(c) / aim)^16: close to the fullest call alone,
+ * but what grows elsewhere, where values are made again, counts before it is
+ * too much. Of the values that could be dropped the one is taken that lowers
+ * the pressure most for the time it costs, found by laying the plan out anew;
+ * an upper bound of that is cheap, so that few of them are laid out (the lazy
+ * evaluation of [3]). Where none helps, a value is kept again that cuts a row
+ * of dropped ones in two. The pressure falls with each move, so this ends: when
+ * everything fits, or at a choice that no move betters. At last those that cost
+ * most are kept again as far as they fit.
+ *
+ * That can end above a budget that another choice would meet. Then the aim
+ * comes down in small steps from what no dropping takes, which does not depend
+ * on the budget: the least that it finds is met whenever it is asked for.
+ *
+ * The places of buffers leave gaps that are not known before. Where they are
+ * too much, less is aimed at.
+ *
+ * [1] Jain et al., Checkmate: breaking the memory wall with optimal tensor
+ * rematerialization, MLSys 2020. [2] Chen et al., Training deep nets with
+ * sublinear memory cost, 2016. [3] Minoux, Accelerated greedy algorithms for
+ * maximizing submodular set functions, 1978. */
+#include "engine/plan/plan_inside.h"
+#include <math.h>
+#include <string.h>
+
+enum {
+    AIMS = 8,          // how often less is aimed at because of gaps
+    TRIES = 24,        // laid out at most for one move
+    FLOPS_A_BYTE = 10, // that a device does while it moves one: CPUs of some
+                       // cores 5 to 10, GPUs in f32 14. Fixed, so that all
+                       // machines choose alike
+};
+static const double STEP = 0.97; // of the way down in small steps
+// of a bound: what has so much of it is taken without looking further
+static const double ENOUGH = 0.95;
+
+/* A value that might be dropped, or one that might be kept again. */
+typedef struct Candidate {
+    int node;
+    size_t bytes; /* that it holds between `from` and `to` */
+    int from, to; /* calls, neither included               */
+    double rank;  /* bound of what it lowers the pressure, for its time */
+} Candidate;
+
+typedef struct Search {
+    Plan *p;
+    double *use; /* bytes in use at each call, (room) */
+    int room;
+    Candidate *candidate;
+    bool *best;  /* (nodes) what was dropped when least was needed */
+    double most; /* of use                            */
+    double time; /* of what is made again, in FLOPs   */
+} Search;
+
+/* What a call costs, in FLOPs that take as long. */
+static double time_of(const Plan *p, int c)
+{
+    LaunchPart cost = plan_cost(p, c, false);
+    return fmax(cost.flops, FLOPS_A_BYTE * cost.bytes);
+}
+
+/* Calls and buffers for what is dropped now; what is in use, and its cost. */
+static bool lay_out(Search *s)
+{
+    Plan *p = s->p;
+    plan_calls_make(p);
+    if (!plan_lifetimes(p)) return false;
+    CHECK(p->calls < s->room);
+    memset(s->use, 0, ((size_t)p->calls + 1) * sizeof *s->use);
+    // at its first call each buffer comes, behind its last it goes
+    for (int i = 0; i < p->buffers; i++) {
+        const Buffer *b = &p->buffer[i];
+        s->use[b->first < 0 ? 0 : b->first] += (double)b->bytes;
+        if (b->last < p->calls) s->use[b->last + 1] -= (double)b->bytes;
+    }
+    double now = 0;
+    s->most = s->time = 0;
+    for (int c = 0; c < p->calls; c++) {
+        s->use[c] = now += s->use[c];
+        s->most = fmax(s->most, now);
+        // a copy counts with what it is made for
+        if (c >= p->forward && !is_backward(&p->call[c]))
+            s->time += time_of(p, c);
+    }
+    return true;
+}
+
+/* == pressure ========================================================== */
+
+static double power(double share)
+{
+    double p = share * share;
+    p *= p, p *= p;
+    return p * p;
+}
+
+static double pressure(const Search *s, double aim)
+{
+    double sum = 0;
+    for (int c = 0; c < s->p->calls; c++) sum += power(s->use[c] / aim);
+    return sum;
+}
+
+/* == candidates ======================================================== */
+
+/* Is node i dropped by choice? */
+static bool is_dropped(const PlanNode *q)
+{
+    return q->read ? q->dropped : q->saves_again;
+}
+
+static void set_dropped(PlanNode *q, bool dropped)
+{
+    *(q->read ? &q->dropped : &q->saves_again) = dropped;
+}
+
+static size_t bytes_of(const Plan *p, int buffer)
+{
+    return buffer < 0 ? 0 : p->buffer[buffer].bytes;
+}
+
+/* What dropping node i could free and when; false when it cannot be dropped. A
+ * value that no backward call reads may have left much for its own. */
+static bool candidate_of(const Plan *p, int i, Candidate *out)
+{
+    const PlanNode *q = &p->node[i];
+    const Making *m = &q->first;
+    if (!q->used || q->same != i || m->call < 0 || is_dropped(q)) return false;
+    // one that is made again for others has its own bytes only then
+    if (!q->read && q->again.call >= 0) return false;
+    const int flags = op_info[node_of(p, i)->attr.op].flags;
+    // a loss is one number, and ranks would meet for it once more
+    if (flags & LOSS) return false;
+    bool stays = q->bwd < 0 || (flags & SAVES_ONCE);
+    size_t saved = stays ? 0 : bytes_of(p, p->saved[m->call]);
+    *out = (Candidate){i, saved, m->call, q->bwd, 0};
+    if (q->read) {
+        if (plan_keeps(p, i) || m->late < 0) return false;
+        out->bytes += bytes_of(p, m->value) + bytes_of(p, m->half_value);
+        out->from = m->early > m->call ? m->early : m->call;
+        out->to = m->late;
+    }
+    return out->bytes > 0 && out->to > out->from + 1;
+}
+
+/* All values that could be dropped, with the bounds of what that gives; their
+ * number. */
+static int find_candidates(Search *s, double aim)
+{
+    int count = 0;
+    for (int i = 0; i < s->p->nodes; i++) {
+        Candidate *a = &s->candidate[count];
+        if (!candidate_of(s->p, i, a)) continue;
+        const double bytes = (double)a->bytes;
+        for (int c = a->from + 1; c < a->to; c++)
+            a->rank += power(s->use[c] / aim) -
+                       power(fmax(s->use[c] - bytes, 0) / aim);
+        a->rank /= time_of(s->p, s->p->node[i].first.call);
+        count++;
+    }
+    return count;
+}
+
+/* The candidate of the highest bound; -1: none is left. */
+static int highest(const Candidate *a, int count)
+{
+    int best = -1;
+    for (int i = 0; i < count; i++)
+        if (a[i].rank > 0 && (best < 0 || a[i].rank > a[best].rank)) best = i;
+    return best;
+}
+
+/* == moves ============================================================= */
+
+/* Lay out with node i dropped or kept instead, and change it back: what that
+ * lowers the pressure from `now`. */
+static bool try_one(Search *s, int i, double aim, double now, double *gain)
+{
+    PlanNode *q = &s->p->node[i];
+    set_dropped(q, !is_dropped(q));
+    bool ok = lay_out(s);
+    set_dropped(q, !is_dropped(q));
+    *gain = now - pressure(s, aim);
+    return ok;
+}
+
+/* The value to drop that lowers the pressure most for its time; -1: none. */
+static bool best_drop(Search *s, double aim, int *best)
+{
+    const double now = pressure(s, aim), time = s->time;
+    int count = find_candidates(s, aim), i;
+    double rank = 0, gain;
+    *best = -1;
+    for (int tries = 0; tries < TRIES || *best < 0; tries++) {
+        i = highest(s->candidate, count);
+        // the bounds of all others are lower than what was measured
+        if (i < 0 || (*best >= 0 && ENOUGH * s->candidate[i].rank <= rank))
+            break;
+        s->candidate[i].rank = 0;
+        if (!try_one(s, s->candidate[i].node, aim, now, &gain)) return false;
+        if (gain <= 0 || gain / (s->time - time) <= rank) continue;
+        rank = gain / (s->time - time);
+        *best = s->candidate[i].node;
+    }
+    return true;
+}
+
+/* The value to keep again that lowers it most; -1: none. */
+static bool best_keep(Search *s, double aim, int *best)
+{
+    double most = 0, gain;
+    const double now = pressure(s, aim);
+    *best = -1;
+    for (int i = 0; i < s->p->nodes; i++) {
+        const PlanNode *q = &s->p->node[i];
+        if (q->again.call < 0 || !is_dropped(q)) continue;
+        if (!try_one(s, i, aim, now, &gain)) return false;
+        if (gain > most) most = gain, *best = i;
+        // it is laid out anew for the next: calls are those of the last try
+        if (!lay_out(s)) return false;
+    }
+    return true;
+}
+
+/* Move until no call uses more than `aim`; *there: it came so far. */
+static bool reach(Search *s, double aim, bool *there)
+{
+    int i = 0;
+    while (s->most > aim && i >= 0) {
+        if (!best_drop(s, aim, &i) || !lay_out(s)) return false;
+        if (i < 0 && !best_keep(s, aim, &i)) return false;
+        if (i >= 0) set_dropped(&s->p->node[i], !is_dropped(&s->p->node[i]));
+        if (!lay_out(s)) return false;
+    }
+    *there = s->most <= aim;
+    return true;
+}
+
+/* Keep again what costs most as far as it fits into `budget`, and place. */
+static bool give_back(Search *s, size_t budget)
+{
+    Plan *p = s->p;
+    int count = 0, i;
+    for (int k = 0; k < p->nodes; k++)
+        if (is_dropped(&p->node[k]) && p->node[k].again.call >= 0)
+            s->candidate[count++] = (Candidate){
+                .node = k, .rank = time_of(p, p->node[k].again.call)};
+    while ((i = highest(s->candidate, count)) >= 0) {
+        PlanNode *q = &p->node[s->candidate[i].node];
+        s->candidate[i].rank = 0;
+        set_dropped(q, false);
+        if (!lay_out(s)) return false;
+        bool fits = s->most <= (double)budget;
+        if (fits && !plan_place(p)) return false;
+        set_dropped(q, !fits || p->bytes > budget);
+    }
+    return lay_out(s) && plan_place(p);
+}
+
+/* == the search ======================================================== */
+
+/* Keep or take back what is dropped now. */
+static void store(Search *s)
+{
+    for (int i = 0; i < s->p->nodes; i++)
+        s->best[i] = is_dropped(&s->p->node[i]);
+}
+
+static bool restore(Search *s)
+{
+    for (int i = 0; i < s->p->nodes; i++)
+        set_dropped(&s->p->node[i], s->best[i]);
+    return lay_out(s);
+}
+
+/* Straight to the budget; *there: the plan is placed within it. */
+static bool go_straight(Search *s, size_t budget, bool *there)
+{
+    double aim = (double)budget;
+    *there = false;
+    for (int i = 0; i < AIMS && aim > 0; i++) {
+        if (!reach(s, aim, there) || !plan_place(s->p)) return false;
+        if (!*there) return true;
+        *there = s->p->bytes <= budget;
+        if (*there) return true;
+        aim -= (double)(s->p->bytes - budget);
+    }
+    return true;
+}
+
+/* Down in small steps from where nothing is dropped, as far as it goes or until
+ * it fits; then the best of that. */
+static bool go_slowly(Search *s, size_t budget)
+{
+    bool there = true;
+    size_t least = SIZE_MAX;
+    if (!restore(s)) return false;
+    while (there && least > budget) {
+        if (!plan_place(s->p)) return false;
+        if (s->p->bytes < least) {
+            least = s->p->bytes;
+            store(s);
+        }
+        if (!reach(s, STEP * s->most, &there)) return false;
+    }
+    return restore(s) && give_back(s, least < budget ? budget : least);
+}
+
+/* As it was before: nothing is dropped, concats are read in parts. */
+static bool go_back(Search *s)
+{
+    for (int i = 0; i < s->p->nodes; i++)
+        s->p->node[i].dropped = s->p->node[i].saves_again = false;
+    plan_apart(s->p, true);
+    return lay_out(s) && plan_place(s->p);
+}
+
+static bool search(Search *s)
+{
+    Plan *p = s->p;
+    const size_t budget = p->spec.budget;
+    bool there = false;
+    if (!lay_out(s)) return false;
+    store(s); // nothing
+    // what no call can do with less than is out of reach
+    if (budget > p->kept_bytes / 64 && !go_straight(s, budget, &there))
+        return false;
+    if (there) return give_back(s, budget);
+    if (!go_slowly(s, budget)) return false;
+    // little could be dropped, and concats take memory
+    if (p->bytes > p->kept_bytes && !go_back(s)) return false;
+    if (p->bytes <= budget || p->spec.least) return true;
+    return fail_usage("the arena of a training step takes %zu bytes, and %zu "
+                      "at least when values are computed again; the budget is "
+                      "%zu: give it %zu, or a smaller batch",
+                      p->kept_bytes, p->bytes, budget, p->bytes);
+}
+
+bool plan_recompute(Plan *p)
+{
+    bool ok = false;
+    // of all calls there can be: two forward, one backward, three copies a node
+    size_t calls = 6 * (size_t)p->nodes + 2;
+    Search s = {.p = p, .room = (int)calls};
+    s.use = mem_alloc(calls * sizeof *s.use);
+    s.best = mem_alloc((size_t)p->nodes * sizeof *s.best);
+    s.candidate = mem_alloc((size_t)p->nodes * sizeof *s.candidate);
+    TRY(s.use && s.best && s.candidate);
+    // a concat's operands go when it is made and come again for others; read in
+    // parts they stay for its reader, and less memory is out of reach
+    plan_apart(p, false);
+    plan_calls_make(p);
+    // the memory of what no backward call reads was used again before, too
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        q->dropped = q->used && q->same == i && !q->read && !plan_keeps(p, i) &&
+                     node_of(p, i)->kind == NODE_OP;
+    }
+    TRY(search(&s));
+    ok = true;
+done:
+    mem_free(s.use);
+    mem_free(s.best);
+    mem_free(s.candidate);
+    return ok;
+}

@@ -1,0 +1,351 @@
+/* plan_run.c -- a plan's addresses, its runs, and who is to blame.
+ *
+ * Running is a loop over calls and allocates nothing; plan_blame and
+ * plan_time, which are for people, do. Kernels of a device may run behind our
+ * back: only sync and download tell that they are done, and a failure may
+ * come up one call late. All that changes between two runs is p->step, which
+ * every call points at, and the bits of `fresh`. */
+#include "engine/base/clock.h"
+#include "engine/plan/plan_inside.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void bind_making(const Plan *p, Making *m)
+{
+    m->x.data = plan_address(p, m->value);
+    m->half.data = plan_address(p, m->half_value);
+}
+
+void plan_bind(Plan *p, void *pool, void *dev)
+{
+    const Params *params = p->spec.params;
+    p->pool = pool;
+    p->dev = dev;
+    double *squares = plan_address(p, p->square_room);
+    p->squares.left = squares;
+    for (int i = 0; i < p->nodes; i++) {
+        PlanNode *q = &p->node[i];
+        bind_making(p, &q->first);
+        bind_making(p, &q->again);
+        q->dx.data = plan_address(p, q->grad);
+        q->half_dx.data = plan_address(p, q->half_grad);
+        q->total.data = plan_address(p, q->sums);
+        if (q->lazy) q->lens.saved = plan_address(p, p->saved[q->first.call]);
+        if (q->param < 0) continue;
+        if (squares) q->square.data = squares + q->square_at;
+        q->first.x = params_tensor(params, q->param, PARAM_VALUE, 0);
+        if (is_narrow(&q->first.half) && params_has_copy(params, q->param))
+            q->first.half = params_copy(params, q->param);
+        // without params_train there is nowhere to put it: then nothing runs
+        // backward either
+        if (q->wants && params->grad)
+            q->dx = params_tensor(params, q->param, PARAM_GRAD, 0);
+    }
+    for (int c = 0; c < p->calls; c++) {
+        p->call[c].dev = dev;
+        p->call[c].saved = plan_address(p, p->saved[c]);
+        p->call[c].scratch = plan_address(p, p->scratch[c]);
+    }
+}
+
+const Tensor *plan_value(const Plan *p, int node)
+{
+    if (node < 0 || node >= p->nodes) return NULL;
+    const PlanNode *q = &p->node[p->node[node].same];
+    // what lies between rows that run as one is never there
+    if (p->node[node].norm >= 0 || p->node[node].then >= 0) return NULL;
+    // any other value may have been written over by the end of the run
+    bool kept = node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->same);
+    return p->node[node].used && kept ? &q->first.x : NULL;
+}
+
+/* What call c runs. */
+static char *call_text(const Plan *p, int c, char text[ROW_TEXT])
+{
+    const int v = p->call[c].node;
+    if (!is_convert(&p->call[c])) return row_text(p, v, text);
+    snprintf(text, ROW_TEXT, "copy in 16 bits");
+    return text;
+}
+
+/* Call c for people: "conv (enc1.conv1, scripts/x.lua:12)". */
+static void describe(const Plan *p, int c, char *text, size_t room)
+{
+    const Node *n = node_of(p, p->call[c].node);
+    char row[ROW_TEXT];
+    call_text(p, c, row);
+    const char *comma = *n->name && *n->where ? ", " : "";
+    if (*n->name || *n->where)
+        snprintf(text, room, "%s (%s%s%s)", row, n->name, comma, n->where);
+    else
+        snprintf(text, room, "%s", row);
+}
+
+/* When gradients accumulate, those of parameters are added to what is there;
+ * all other gradients live in the pool and start afresh. Before the first call,
+ * as one may make those of another (Call.closes). */
+static void set_fresh(Plan *p, bool accumulate)
+{
+    for (int c = 0; c < p->calls; c++)
+        p->call[c].fresh = p->fresh[c] & ~(accumulate ? p->param_bits[c] : 0);
+}
+
+/* Run call c, unless another makes up for it. */
+static bool run_call(Plan *p, int c, const PlanRun *run)
+{
+    Call *call = &p->call[c];
+    const Backend *be = p->spec.be;
+    char text[ERR_MAX / 4];
+    if (run->backward && c == p->told) return true;
+    if (launch_log_here()) launch_log_part(plan_cost(p, c, run->accumulate));
+    KernelFn *kernel = is_convert(call)    ? be->convert
+                       : is_backward(call) ? be->bwd[call->attr->op]
+                                           : be->fwd[call->attr->op];
+    bool ok = kernel(call);
+    if (run->careful) ok = ok && be->sync(p->dev);
+    if (ok) return true;
+    describe(p, c, text, sizeof text);
+    return within("%s%s", text,
+                  c < p->forward ? ""
+                  : call->again  ? ", computed again"
+                                 : ", backward");
+}
+
+/* What all calls of a run see. */
+static bool begin(Plan *p, const Step *step)
+{
+    const Backend *be = p->spec.be;
+    p->step = *step;
+    return !be->begin || be->begin(p->dev, &p->step);
+}
+
+/* The gradient of the loss with respect to itself: where backward starts. */
+static bool seed_root(Plan *p, double value)
+{
+    const Tensor *t = &p->node[p->spec.loss].dx;
+    double f64 = value;
+    float f32 = (float)value;
+    const void *from = t->type == F64 ? (void *)&f64 : (void *)&f32;
+    return p->spec.be->upload(p->dev, t->data, from, dtype_bytes(t->type));
+}
+
+bool plan_trains(const Plan *p)
+{
+    return p->spec.train;
+}
+
+const Tensor *plan_loss_grad(const Plan *p)
+{
+    return &p->node[p->spec.loss].dx;
+}
+
+/* Everything before the calls; *calls: how many of them are to be run. */
+static bool prepare(Plan *p, const PlanRun *run, int *calls)
+{
+    bool backward = run->backward && p->spec.loss >= 0;
+    *calls = backward ? p->calls : p->forward;
+    set_fresh(p, run->accumulate);
+    return run->prepared || (begin(p, &run->step) &&
+                             (!backward || seed_root(p, run->seed_grad)));
+}
+
+/* Bytes of the pool that are in use while call c runs; 0 without memory for
+ * the list. Counted when first asked for: nobody else needs it. */
+static size_t live_at(Plan *p, int c)
+{
+    if (!p->live) {
+        p->live = ARENA_NEW(&p->mem, size_t, p->calls);
+        if (!p->live) return 0;
+        for (int b = 0; b < p->buffers; b++)
+            for (int i = 0; i < p->calls; i++)
+                if (p->buffer[b].first <= i && i <= p->buffer[b].last)
+                    p->live[i] += p->buffer[b].bytes;
+    }
+    return p->live[c];
+}
+
+/* Call c for a trace: the layer, or what has no name its operator. */
+static void trace_call(Plan *p, int c, Trace *t, double from)
+{
+    const Node *n = node_of(p, p->call[c].node);
+    char kind[ROW_TEXT];
+    call_text(p, c, kind);
+    const double to = clock_s();
+    trace_put(t, "main", *n->name ? n->name : kind, kind, -1, from, to);
+    trace_count(t, "arena", (int64_t)live_at(p, c), from);
+}
+
+/* After a call that failed. */
+static bool stopped(Plan *p)
+{
+    plan_stop(p);
+    return false;
+}
+
+// returns when all calls are queued; read a root after the device's sync
+bool plan_run(Plan *p, const PlanRun *run)
+{
+    int calls;
+    // a device that was prepared has its own; calls look here who shares it
+    p->step = run->step;
+    if (!prepare(p, run, &calls)) return false;
+    double begin = trace_now(run->trace);
+    for (int c = plan_first(p), next; c < calls; c = next) {
+        const double from = trace_now(run->trace);
+        if (!run_call(p, c, run)) return stopped(p);
+        if (run->trace) trace_call(p, c, run->trace, from);
+        next = plan_next(p, c);
+        if (!run->trace || (next != p->forward && next != calls)) continue;
+        trace_span(run->trace, "main", c < p->forward ? "forward" : "backward",
+                   "run", -1, begin);
+        begin = clock_s();
+    }
+    return true;
+}
+
+/* The device's own marks, or else the clock of this machine. */
+static bool mark(Plan *p, int i)
+{
+    return !p->spec.be->mark || p->spec.be->mark(p->dev, i);
+}
+
+bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
+{
+    const Backend *be = p->spec.be;
+    int calls;
+    if (!prepare(p, run, &calls) || !be->sync(p->dev) || !mark(p, 0))
+        return false;
+    for (int c = 0; c < calls && c < max; c++)
+        out[c] = (PlanTime){.node = p->call[c].node,
+                            .concat = p->node[p->call[c].node].concat,
+                            .norm = p->node[p->call[c].node].norm,
+                            .then = p->node[p->call[c].node].then,
+                            .backward = c >= p->forward,
+                            .convert = is_convert(&p->call[c]),
+                            .live = live_at(p, c)};
+    if (be->tile_taken) be->tile_taken(); // of what ran before
+    for (int c = plan_first(p); c < calls; c = plan_next(p, c)) {
+        const double from = clock_s();
+        if (!run_call(p, c, run) || !mark(p, c + 1)) return stopped(p);
+        if (c >= max) continue;
+        out[c].ms += 1e3 * (clock_s() - from);
+        const int tile = be->tile_taken ? be->tile_taken() : 0;
+        if (tile > 0) out[c].tile = tile;
+    }
+    *count = calls < max ? calls : max;
+    if (!be->sync(p->dev)) return false;
+    for (int c = 0; be->elapsed && c < *count; c++)
+        if (!be->elapsed(p->dev, c, &out[c].ms)) return false;
+    return true;
+}
+
+/* What is in a value: `first` of those that are not finite, or -1. */
+typedef struct Look {
+    int64_t count, nan, inf, first;
+    double lo, hi; // of the finite ones; lo > hi when there are none
+} Look;
+
+/* Of nothing, and of what is never looked at, as a value inside a fused row. */
+static const Look nothing = {.first = -1, .lo = INFINITY, .hi = -INFINITY};
+
+/* Look at t, too, whose first element is number `from` of the value. */
+static bool look_at(Plan *p, const Tensor *t, int64_t from, Look *l)
+{
+    Tensor host = *t;
+    host.data = mem_alloc(tensor_bytes(t));
+    bool ok = host.data &&
+              p->spec.be->download(p->dev, host.data, t->data, tensor_bytes(t));
+    l->count += numel(t->dim);
+    for (int64_t i = 0; ok && i < numel(t->dim); i++) {
+        double v = tensor_get(&host, i);
+        if (isfinite(v)) {
+            l->lo = fmin(l->lo, v), l->hi = fmax(l->hi, v);
+            continue;
+        }
+        isnan(v) ? l->nan++ : l->inf++;
+        if (l->first < 0) l->first = from + i;
+    }
+    mem_free(host.data);
+    return ok;
+}
+
+/* What is told of a value that is not finite; `from` may be NULL. */
+static void tell(const Tensor *t, bool batched, const Look *l, const Look *from,
+                 Blame *out)
+{
+    if (!out) return;
+    const int64_t each = numel(t->dim) / t->dim.n;
+    *out = (Blame){.count = l->count,
+                   .nan = l->nan,
+                   .inf = l->inf,
+                   .sample =
+                       batched && t->rank != RANK_SCALAR ? l->first / each : -1,
+                   .lo = l->lo,
+                   .hi = l->hi,
+                   .from_lo = from ? from->lo : INFINITY,
+                   .from_hi = from ? from->hi : -INFINITY};
+}
+
+/* Is the result of call c, of which all has been seen, not finite? Then it is
+ * told. */
+static bool is_to_blame(const Plan *p, int c, const Look *look, char *text,
+                        size_t room, Blame *more)
+{
+    const Call *call = &p->call[c];
+    const Look *l = &look[call->node];
+    if (is_convert(call) || l->first < 0) return false;
+    const Node *n = node_of(p, call->node);
+    const Look *from = n->in[0] < 0 ? NULL : &look[p->node[n->in[0]].same];
+    const bool known = from && from->first == -1 && from->lo <= from->hi;
+    describe(p, c, text, room);
+    tell(call->y, n->batched, l, known ? from : NULL, more);
+    return true;
+}
+
+/* The calls one after the other, until one gives what is not finite. look: of
+ * each node, filled on the way. */
+static bool blame_calls(Plan *p, const Step *step, Look *look, char *text,
+                        size_t room, Blame *more)
+{
+    for (int c = plan_first(p); c < p->forward; c = plan_next(p, c)) {
+        const Call *call = &p->call[c];
+        // looked at before the next call, which may write over it
+        if (!run_call(p, c, &(PlanRun){.step = *step}) ||
+            (!is_convert(call) &&
+             !look_at(p, call->y,
+                      plan_sample(p) * (numel(call->y->dim) / call->y->dim.n),
+                      &look[call->node])))
+            return stopped(p);
+        if (!plan_in_last_slice(p) ||
+            !is_to_blame(p, c, look, text, room, more))
+            continue;
+        plan_stop(p);
+        return true;
+    }
+    return true;
+}
+
+bool plan_blame(Plan *p, const Step *step, char *text, size_t room, Blame *more)
+{
+    size_t bytes;
+    *text = 0;
+    if (!begin(p, step) || !size_mul((size_t)p->nodes, sizeof(Look), &bytes))
+        return false;
+    Look *look = mem_alloc(bytes);
+    bool ok = look;
+    for (int i = 0; ok && i < p->nodes; i++) look[i] = nothing;
+    // a bad image would otherwise be blamed on the first layer
+    for (int i = 0; ok && !*text && i < p->spec.inputs; i++) {
+        int node = p->spec.input[i].node;
+        const PlanNode *q = &p->node[node];
+        if (!q->used) continue;
+        ok = look_at(p, &q->first.x, 0, &look[node]);
+        if (!ok || look[node].first < 0) continue;
+        snprintf(text, room, "input \"%s\"", node_of(p, node)->name);
+        tell(&q->first.x, true, &look[node], NULL, more);
+    }
+    ok = ok && (*text || blame_calls(p, step, look, text, room, more));
+    mem_free(look);
+    return ok;
+}

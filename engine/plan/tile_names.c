@@ -1,0 +1,85 @@
+/* tile_names.c -- tiles of layers in a text. */
+#include "engine/plan/tile_names.h"
+#include "engine/plan/layer_names.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { LEFT = 0, UNKNOWN = -1 };
+
+/* The number of a name; LEFT of "-". */
+static int number_of(const Backend *be, const char *name, size_t length)
+{
+    const char *one;
+    if (length == 1 && *name == '-') return LEFT;
+    for (int i = 1; (one = be->tile(i)); i++)
+        if (layer_is(name, length, one)) return i;
+    return UNKNOWN;
+}
+
+/* "LABEL=FORWARD/DATA" in three; false if it is not so. */
+typedef struct Entry {
+    const char *part[3];
+    size_t length[3];
+} Entry;
+
+static bool entry_of(const char *text, size_t length, Entry *e)
+{
+    const char *equals = memchr(text, '=', length), *end = text + length;
+    const char *slash =
+        equals ? memchr(equals, '/', (size_t)(end - equals)) : NULL;
+    if (!slash) return false;
+    *e = (Entry){{text, equals + 1, slash + 1},
+                 {(size_t)(equals - text), (size_t)(slash - equals - 1),
+                  (size_t)(end - slash - 1)}};
+    return true;
+}
+
+void tiles_of(const char *which, const char *label, const Backend *be,
+              int8_t tile[2])
+{
+    size_t length;
+    Entry e;
+    tile[0] = tile[1] = LEFT;
+    if (!be->tile) return;
+    for (const char *one; (one = layer_next(&which, &length));) {
+        if (!entry_of(one, length, &e) ||
+            !layer_is(e.part[0], e.length[0], label))
+            continue;
+        for (int i = 0; i < 2; i++)
+            tile[i] = (int8_t)number_of(be, e.part[1 + i], e.length[1 + i]);
+    }
+}
+
+/* The names that there are, for an error. */
+static void list_tiles(const Backend *be, char text[ERR_MAX])
+{
+    const char *name;
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 1; (name = be->tile(i)) && used < ERR_MAX; i++)
+        used += (size_t)snprintf(text + used, ERR_MAX - used, "%s%s",
+                                 i > 1 ? ", " : "", name);
+}
+
+bool tiles_valid(const char *which, const Graph *g, const Backend *be)
+{
+    size_t length;
+    Entry e;
+    for (const char *one; (one = layer_next(&which, &length));) {
+        if (!entry_of(one, length, &e))
+            return fail_usage("tiles: \"%.*s\" is not LAYER=FORWARD/DATA, as "
+                              "enc1.conv2=128x64/-",
+                              (int)length, one);
+        if (!layer_valid(g, "tiles", e.part[0], e.length[0])) return false;
+        for (int i = 1; i < 3 && be->tile; i++) {
+            char known[ERR_MAX];
+            if (number_of(be, e.part[i], e.length[i]) != UNKNOWN) continue;
+            list_tiles(be, known);
+            return fail_usage("tiles: %.*s: %s has no tile \"%.*s\"; known: "
+                              "%.200s, or - to leave it the choice",
+                              (int)e.length[0], e.part[0], be->name,
+                              (int)e.length[i], e.part[i], known);
+        }
+    }
+    return true;
+}

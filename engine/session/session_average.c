@@ -1,0 +1,133 @@
+/* session_average.c -- averages of weights, and the running statistics that go
+ * with them.
+ *
+ * An average lies on the device beside the values, in their layout: one call on
+ * flat memory keeps it. Statistics that were gathered with the weights of each
+ * step are not those of the averaged weights, so they can be taken anew: a
+ * batch norm moves them by r <- (1 - m) r + m b, so from r = 0 one batch gives
+ * m b, and the mean of all b is a sum of these divided by m. They are few (two
+ * numbers a channel) and added up on the host, in double. */
+#include "engine/session/session_inside.h"
+#include <math.h>
+
+bool session_ema(Session *s, double ema)
+{
+    if (!(ema >= 0 && ema < 1))
+        return fail_usage("ema is %g, want a number from 0 to below 1", ema);
+    if (s->stretch) return fail_usage("ema: the network has begun to train");
+    s->ema = ema;
+    return params_average(&s->params);
+}
+
+bool session_has_ema(const Session *s)
+{
+    return s->ema > 0;
+}
+
+bool session_average(Session *s, int64_t count)
+{
+    const Params *q = &s->params;
+    CHECK(q->average && count >= 0);
+    return s->be->blend(s->dev, q->average, q->value, q->total,
+                        1 / ((double)count + 1));
+}
+
+bool session_swap(Session *s)
+{
+    CHECK(s->params.average && s->under_way == 0);
+    return params_swap(&s->params);
+}
+
+/* == statistics anew ==================================================== */
+
+/* Where running statistics begin, and how many numbers they are. */
+static char *running_at(const Session *s, int64_t *count)
+{
+    *count = s->params.total - s->params.trained;
+    return (char *)s->params.value +
+           (size_t)s->params.trained * dtype_bytes(s->be->real);
+}
+
+/* The momentum of the batch norm whose statistics parameter `node` is; 0 when
+ * no operator of a training step moves it. */
+static double momentum_of(const Session *s, int node)
+{
+    const Graph *g = s->spec.graph;
+    for (int i = 0; i < s->nodes; i++) {
+        const Node *n = &g->node[i];
+        if (!s->in_step[i] || n->kind != NODE_OP || n->attr.op != OP_batch_norm)
+            continue;
+        for (int k = 0; k < op_info[OP_batch_norm].in; k++)
+            if (n->in[k] == node) return (double)n->attr.batch_norm.momentum;
+    }
+    return 0;
+}
+
+/* Zeros where the statistics are, but not for what does not move. */
+static bool clear_norms(Session *s)
+{
+    const Params *q = &s->params;
+    size_t real = dtype_bytes(s->be->real);
+    int64_t count;
+    char *at = running_at(s, &count);
+    if (!s->be->download(s->dev, s->before, at, (size_t)count * real))
+        return false;
+    for (int i = 0; i < q->count; i++) {
+        const Param *a = &q->list[i];
+        if (a->trained || momentum_of(s, a->node) == 0) continue;
+        char *from = (char *)s->before + (size_t)(a->at - q->trained) * real;
+        for (size_t k = 0; k < (size_t)numel(a->dim) * real; k++) from[k] = 0;
+    }
+    return s->be->upload(s->dev, at, s->before, (size_t)count * real);
+}
+
+bool session_norms_begin(Session *s)
+{
+    int64_t count;
+    running_at(s, &count);
+    CHECK(s->under_way == 0);
+    mem_free(s->norms);
+    s->norms_batches = 0;
+    s->norms = mem_alloc(((size_t)count + 1) * sizeof *s->norms);
+    return s->norms && clear_norms(s);
+}
+
+/* Number i of those in `before`. */
+static double before_at(const Session *s, int64_t i)
+{
+    Tensor t = {.type = s->be->real, .data = s->before};
+    return tensor_get(&t, i);
+}
+
+bool session_norms_add(Session *s)
+{
+    int64_t count;
+    char *at = running_at(s, &count);
+    CHECK(s->norms);
+    if (!s->be->download(s->dev, s->before, at,
+                         (size_t)count * dtype_bytes(s->be->real)))
+        return false;
+    for (int64_t i = 0; i < count; i++) s->norms[i] += before_at(s, i);
+    s->norms_batches++;
+    return clear_norms(s);
+}
+
+bool session_norms_end(Session *s)
+{
+    const Params *q = &s->params;
+    bool ok = true;
+    CHECK(s->norms && s->norms_batches > 0);
+    for (int i = 0; ok && i < q->count; i++) {
+        const Param *a = &q->list[i];
+        double m = a->trained ? 0 : momentum_of(s, a->node);
+        if (m == 0) continue;
+        // statistics have one axis: user order is theirs
+        double *sum = s->norms + (a->at - q->trained);
+        for (int64_t k = 0; k < numel(a->dim); k++)
+            sum[k] /= m * (double)s->norms_batches;
+        ok = params_write(q, i, PARAM_VALUE, 0, sum);
+    }
+    mem_free(s->norms);
+    s->norms = NULL;
+    return ok;
+}
