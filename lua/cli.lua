@@ -5,9 +5,9 @@
 -- Flags are listed once, in the tables below; the help is made from them.
 
 local core = require "seg.core"
-local config = require "seg.config"
-local gpus = require "seg.gpus"
-local ranks = require "seg.ranks"
+local config = require "seg.recipe.config"
+local gpus = require "seg.inspect.gpus"
+local ranks = require "seg.train.ranks"
 local show = require "seg.show"
 local synonyms = require "seg.synonyms"
 local util = require "seg.util"
@@ -20,27 +20,31 @@ local whole_line -- the arguments of this program
 -- weights were trained with. no_data: they open none, so the preset
 -- without --data is not the one for made-up patients. word: the flag that the word
 -- behind the command is the value of. series: it starts several runs, processes of their own.
+-- module: its command() is the command; train and bench are started by run_command.
 local commands = {
   { "train", "train the network (the command when none is given)" },
   { "folds", "cross-validation: a run for each fold of the recipe's kfold, and all together",
-    series = true },
+    series = true, module = "seg.experiments.folds" },
   { "repeat", "the same run with several seeds, and how far their results spread",
-    series = true },
+    series = true, module = "seg.experiments.repeats" },
   { "search", "try values of what the recipe's seg.search names, and say which are best",
-    series = true },
+    series = true, module = "seg.experiments.search" },
   { "evaluate", "measure trained weights on a part: --weights FILE --split valid",
-    weights = true },
+    weights = true, module = "seg.evaluate.evaluate" },
   { "predict", "what the network makes of new files: --weights FILE --in PATH --out DIR",
-    weights = true },
-  { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true },
+    weights = true, module = "seg.predict.predict" },
+  { "plan", "memory, parameters and arithmetic; opens no data and no device", no_data = true,
+    module = "seg.inspect.plan" },
   { "bench", "measured time per layer and step; --ranks N: of a step of so many processes",
     no_data = true },
-  { "lr_range", "which learning rate: the loss against a rate that rises" },
-  { "check", "every node of this network, and training steps, against the reference" },
+  { "lr_range", "which learning rate: the loss against a rate that rises",
+    module = "seg.train.lr_range" },
+  { "check", "every node of this network, and training steps, against the reference",
+    module = "seg.inspect.check_recipe" },
   { "replay", "a step that was not finite, once more: replay FILE", weights = true,
-    word = "weights" },
+    word = "weights", module = "seg.train.replay" },
   { "export", "write for others: --bundle, --onnx or --safetensors FILE, --twin or --arrays DIR",
-    weights = true },
+    weights = true, module = "seg.predict.export" },
 }
 
 -- Flags that are not config keys: name, whether a value follows, help; `of`: the commands that
@@ -123,26 +127,28 @@ local alone = {
   check = {
     text = "segengine check [--device D] [--op NAME] [--precision P] [--json]\n"
       .. "                            every operator against the reference",
-    words = math.huge, run = function(args) return require("seg.check").command(args) end },
+    words = math.huge, run = function(args) return require("seg.inspect.check").command(args) end },
   compare = {
     text = "segengine compare RUN RUN ... [--html FILE] [--json]\n"
       .. "                            what runs have different, and whether it made a difference",
-    words = math.huge, run = function(args) return require("seg.compare").command(args) end },
+    words = math.huge,
+    run = function(args) return require("seg.report.compare").command(args) end },
   status = {
     text = "segengine status [RUN]      how a run, or the newest of runs/, stands; --json",
-    words = math.huge, run = function(args) return require("seg.status").command(args) end },
+    words = math.huge, run = function(args) return require("seg.report.status").command(args) end },
   doctor = {
     text = "segengine doctor            what this machine offers, and what is missing\n"
       .. "segengine doctor data SCRIPT.lua [--key value ...]\n"
       .. "                            what is wrong or odd about the data of a recipe",
-    words = 0, run = function() return require("seg.doctor").command() end },
+    words = 0, run = function() return require("seg.inspect.doctor").command() end },
   inspect = {
     text = "segengine inspect PATH      any image, series, array, checkpoint, run or folder",
-    words = 1, run = function(args) return require("seg.inspect").command(args[2]) end },
+    words = 1, run = function(args) return require("seg.inspect.inspect").command(args[2]) end },
   measure = {
     text = "segengine measure FOUND TRUTH [--json]\n"
       .. "                            two NIfTI files of labels: Dice, distances, volumes",
-    words = math.huge, run = function(args) return require("seg.measure").command(args) end },
+    words = math.huge,
+    run = function(args) return require("seg.evaluate.measure").command(args) end },
   predict = {
     text = "segengine predict --bundle FILE --in PATH --out DIR\n"
       .. "                            new images, by a network that export --bundle wrote",
@@ -153,7 +159,7 @@ local alone = {
     words = math.huge, script = "search" },
   ops = {
     text = "segengine ops               the operator table",
-    words = 0, run = function() return require("seg.doctor").ops() end },
+    words = 0, run = function() return require("seg.inspect.doctor").ops() end },
 }
 
 -- A line for each command of a recipe.
@@ -405,23 +411,23 @@ function predict_bundle(args)
   end
   if given.weights then refuse("--weights: a bundle has its own; leave one of them out") end
   given.weights = given.bundle
-  local r, name = require("seg.bundle").open(given.bundle)
+  local r, name = require("seg.predict.bundle").open(given.bundle)
   writable.check("predict", given, config.ensure())
-  return require("seg.predict").command(r, name)
+  return require("seg.predict.predict").command(r, name)
 end
 
 -- What seg.config needs to know before the script calls it: the numbers of a
 -- run that is resumed, or of the weights that are used, so that the network is
 -- the one that was trained. Returns the folder to resume.
 local function prepare_saved(script, command)
-  local given, run = config.line.flags, require "seg.run"
+  local given, run = config.line.flags, require "seg.report.run"
   local out, name, has_data = "runs", util.stem(script), false
   for _, o in ipairs(config.line.options) do
     if o[1] == "out" and command ~= "predict" then out = o[2] or out end
     has_data = has_data or o[1] == "data" or o[1] == "phantom"
   end
   local row = known(commands, command) or {}
-  if row.series then return require("seg.series").resume(command, out, name) end
+  if row.series then return require("seg.experiments.series").resume(command, out, name) end
   local folder
   if given.resume then folder, given.resume_said = run.resume(given.resume, out, name) end
   local trained = row.weights
@@ -430,7 +436,7 @@ local function prepare_saved(script, command)
     given.saved_from = folder .. "/config.txt"
     given.saved_config = util.read_file(given.saved_from)
   elseif trained and (command ~= "export" or exports_weights()) then
-    local place = given.weights and require("seg.weights").places(given.weights)[1]
+    local place = given.weights and require("seg.predict.weights").places(given.weights)[1]
     -- replay has its file as a word, and names it so where it is not there
     local path = place
     if command ~= "replay" then path = place and run.weights(place) or run.choose(out, name) end
@@ -464,31 +470,33 @@ local function run_command(command, recipe, script, text, resume)
   writable.check(command, config.line.flags, config.values, resume)
   if command == "train" then
     return ranks.run(whole_line, function()
-      if config.values.batch == "auto" then require("seg.batch").choose(recipe, command) end
-      if not resume then require("seg.autotune").choose(recipe)
+      if config.values.batch == "auto" then require("seg.train.batch").choose(recipe, command) end
+      if not resume then require("seg.train.autotune").choose(recipe)
       elseif config.values.autotune then
         show.line("autotune: a run that is resumed keeps what it has")
       end
-      return require("seg.fit").train(recipe, name, text, resume)
+      return require("seg.train.fit").train(recipe, name, text, resume)
     end)
   end
   if command == "bench" then
     return ranks.run(whole_line, function()
       if ranks.count == 1 and config.values.batch == "auto" then
-        require("seg.batch").choose(recipe, command)
+        require("seg.train.batch").choose(recipe, command)
       end
-      require("seg.autotune").choose(recipe)
-      return require(ranks.count > 1 and "seg.bench_ranks" or "seg.bench").command(recipe)
+      require("seg.train.autotune").choose(recipe)
+      local bench = ranks.count > 1 and "seg.inspect.bench_ranks" or "seg.inspect.bench"
+      return require(bench).command(recipe)
     end)
   end
   if config.values.autotune and not several then
     refuse("--autotune is not for %s, but for train and bench; leave it out", command)
   end
   if config.values.batch == "auto" and not several then
-    require("seg.batch").choose(recipe, command)
+    require("seg.train.batch").choose(recipe, command)
   end
-  local modules = { check = "check_recipe", doctor = "doctor_data", ["repeat"] = "repeats" }
-  return require("seg." .. (modules[command] or command)).command(recipe, name)
+  local module = command == "doctor" and "seg.inspect.doctor_data"
+    or known(commands, command).module
+  return require(module).command(recipe, name)
 end
 
 -- Whether a word of the line is --help or -h.
@@ -578,7 +586,7 @@ local function run_script(args, fixed)
       return f(...)
     end
   end
-  local seg, recipes = require "seg", require "seg.recipe"
+  local seg, recipes = require "seg", require "seg.recipe.recipe"
   seg.config = util.dotted("seg", "config", seg, with_line(original))
   seg.recipe = util.dotted("seg", "recipe", seg, with_line(recipes.recipe))
   if help then

@@ -1,6 +1,6 @@
 #!/bin/sh
 # embed.sh FILE.lua ... -- prints the C table of embedded Lua sources that
-# lua/bind/embed.h declares, one row a file, the name without folder and ending.
+# lua/bind/embed.h declares, one row a file: lua/train/fit.lua is seg.train.fit.
 set -eu
 
 cat <<'END'
@@ -11,14 +11,15 @@ cat <<'END'
 END
 rows=
 for file; do
-    name=$(basename "$file" .lua)
-    echo "static const char text_${name}[] = {"
+    path=${file#lua/}
+    name=$(echo "${path%.lua}" | tr / .) text=text_$(echo "${path%.lua}" | tr / _)
+    echo "static const char ${text}[] = {"
     # every byte as a signed number, and a zero that closes the text
     od -An -v -t d1 "$file" | sed 's/  *\(-*[0-9][0-9]*\)/\1,/g'
     echo '0};'
-    rows="$rows    {\"$name\", text_$name, sizeof text_$name - 1},
+    rows="$rows    {\"seg.$name\", \"$path\", $text, sizeof $text - 1},
 "
 done
 printf 'const struct EmbeddedLua embedded_lua[] = {\n%s' "$rows"
-echo '    {NULL, NULL, 0},'
+echo '    {NULL, NULL, NULL, 0},'
 echo '};'

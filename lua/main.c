@@ -17,18 +17,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The searcher of require "seg" and "seg.nn": the embedded sources, before any
- * file. Other names are not ours, so that a user may have a util.lua. */
+/* The searcher of require "seg" and of the modules behind it: "seg.train.fit"
+ * is the embedded source of lua/train/fit.lua. Other names are left to the file
+ * system. */
 static int search_embedded(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
-    const char *stem = !strncmp(name, "seg.", 4) ? name + 4
-                       : !strcmp(name, "seg")    ? name
-                                                 : "";
+    const char *module = strcmp(name, "seg") ? name : "seg.recipe.seg";
     for (const struct EmbeddedLua *e = embedded_lua; e->name; e++) {
-        if (strcmp(e->name, stem)) continue;
+        if (strcmp(e->name, module)) continue;
         // '=' marks a chunk of ours: positions in messages skip it
-        lua_pushfstring(L, "=[%s.lua]", e->name);
+        lua_pushfstring(L, "=[%s]", e->file);
         if (luaL_loadbuffer(L, e->text, e->size, lua_tostring(L, -1)))
             return lua_error(L);
         lua_pushstring(L, name);
@@ -140,7 +139,7 @@ static void explain_memory(lua_State *L, size_t wanted, size_t room,
 {
     int top = lua_gettop(L);
     lua_getglobal(L, "require");
-    lua_pushliteral(L, "seg.memory");
+    lua_pushliteral(L, "seg.train.memory");
     if (lua_pcall(L, 1, 1, 0) == LUA_OK) {
         lua_getfield(L, -1, "explain");
         lua_pushinteger(L, (lua_Integer)wanted);

@@ -4,7 +4,7 @@
 -- else one plain line an epoch. No colours; with --quiet only warnings.
 
 local core = require "seg.core"
-local config = require "seg.config"
+local config = require "seg.recipe.config"
 local util = require "seg.util"
 
 local M = {}

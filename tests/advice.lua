@@ -1,7 +1,7 @@
 -- advice.lua -- which remedy fits what was measured of an epoch.
 
 local t = dofile("tests/harness.lua")
-local advice = require "seg.advice"
+local advice = require "seg.train.advice"
 
 local folder, remove = t.folder()
 
@@ -73,7 +73,7 @@ end)
 
 -- A terminal gets what fits, the log all.
 t.test("the line of an epoch fits into 80 columns", function()
-  local epoch_line = require "seg.epoch_line"
+  local epoch_line = require "seg.train.epoch_line"
   local show = require "seg.show"
   local pipeline = { facts = function() return { rank = 3 } end, item = function() return 1, 1 end }
   local run = { epochs = 120, recipe = { metrics = { dice = {}, iou = {} } },

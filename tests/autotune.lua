@@ -3,7 +3,7 @@
 
 local t = dofile("tests/harness.lua")
 local core = require "seg.core"
-local autotune = require "seg.autotune"
+local autotune = require "seg.train.autotune"
 local folder, remove = t.folder()
 
 local line = "scripts/brain_unet.lua"

@@ -12,7 +12,7 @@ local places = " --phantom " .. folder .. "/phantom --device cpu --threads 1 --w
 
 -- Six epochs, of which the third is made the best: later ones are said to be worse.
 local recipe = golden:gsub("ema = 0%.9", "ema = 0.5") .. [[
-local pass = require "seg.pass"
+local pass = require "seg.train.pass"
 local run, epoch = pass.run, 0
 pass.run = function(...)
   local result = run(...)

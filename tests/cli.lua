@@ -168,7 +168,7 @@ t.test("values come out of the line as they should", function()
 end)
 
 t.test("numbers of a list survive a config.txt to the last bit", function()
-  local config = require "seg.config"
+  local config = require "seg.recipe.config"
   local list = { 1 / 3, 2, 3.0, 1e-7, "x" }
   local line = config.print { list = list }
   local back = {}
@@ -284,7 +284,7 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
        '--gpu "h2000" is not known; use h200, h100, a100, 4090, 3090 or 4060')
   says("--help", 0, "a step on h200, h100, a100, 4090, 3090 or 4060\n")
   -- no H200 moves 4.8 GB or does 67 GFLOP in less: a floor is of peaks
-  local gpus = require "seg.gpus"
+  local gpus = require "seg.inspect.gpus"
   t.equal(gpus.floor_us(gpus.find "h200", 4.8e9, 67e9, "f32"), 1000.0)
   says("scripts/brain_unet.lua plan --device cpu --gpu h200", 2,
        "--gpu: the device cpu launches nothing; use --device cuda")
@@ -358,7 +358,7 @@ local seg = require "seg"
 seg.config { resident = "off" }
 local made = { set = seg.data.nifti { root = "." }, names = {} }
 local session = { facts = function() return { device = "cuda" } end }
-require("seg.opened").keep(session, { inputs = {} }, made, true, true)
+require("seg.data.opened").keep(session, { inputs = {} }, made, true, true)
 ]])
   says(script, 0, "the set: the host makes the batches now, not the device")
 end)

@@ -2,7 +2,7 @@
 -- machines that are folders.
 
 local t = dofile("tests/harness.lua")
-local clocks = require "seg.clocks"
+local clocks = require "seg.inspect.clocks"
 
 local folder, remove = t.folder()
 local made = 0

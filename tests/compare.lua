@@ -1,7 +1,7 @@
 -- compare.lua -- runs seen from outside: status and compare.
 
 local t = dofile("tests/harness.lua")
-local compare = require "seg.compare"
+local compare = require "seg.report.compare"
 local core = require "seg.core"
 local json = require "seg.json"
 local folder, remove = t.folder()
@@ -37,7 +37,7 @@ end)
 
 -- A process that holds the lock and has said how far its epoch is: this one.
 t.test("status inside an epoch: batch, time left of the epoch and of the run", function()
-  local progress = require "seg.progress"
+  local progress = require "seg.train.progress"
   local run = { folder = runs .. "001", progress = { at = -100 } }
   local lock = core.checkpoint.lock(run.folder)
   local s = status(run.folder)
@@ -49,7 +49,7 @@ t.test("status inside an epoch: batch, time left of the epoch and of the run", f
   s = status(run.folder)
   t.equal(s.batch .. " of " .. s.batches, "5 of 20")
   t.near(s.epoch_left_s, 30, 2.5)
-  local rows = require("seg.epoch_table").read(run.folder)
+  local rows = require("seg.report.epoch_table").read(run.folder)
   local validation = tonumber(rows[#rows].valid_s)
   t.near(s.left_s, s.epoch_left_s + validation
          + was * math.max(s.epochs - s.epoch - 1, 0), 0.1)

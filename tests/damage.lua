@@ -112,7 +112,7 @@ end)
 
 -- What the members of a series leave behind is what the series makes of it.
 t.test("a series whose files were changed is refused with their names", function()
-  local series = require "seg.series"
+  local series = require "seg.experiments.series"
   local head = { k = 3, kind = "folds", options = { "--lr=0.1", "--quick" }, recipe = "toy" }
   local part = { cases = { a = { dice = 0.5 } }, metrics = { dice = { mean = 0.5, unit = "" } } }
   local summary = { best = 0.5, best_epoch = 1, epochs = 2, valid = part, test = part }
@@ -126,7 +126,7 @@ t.test("a series whose files were changed is refused with their names", function
     t.check(good > 5 and bad > 200, "%d read, %d refused", good, bad)
   end
   -- who looks from outside sees as much as there is
-  local facts, outside = require "seg.run_facts", require "seg.series_facts"
+  local facts, outside = require "seg.report.run_facts", require "seg.report.series_facts"
   for _, case in ipairs { { "series.json", head, outside.read },
                           { "summary.json", summary, facts.summary } } do
     local path = folder .. "/" .. case[1]

@@ -4,11 +4,11 @@
 local t = dofile("tests/harness.lua")
 local core = require "seg.core"
 local seg = require "seg"
-local dose = require "seg.dose"
-local base = require "seg.metric_base"
-local opened = require "seg.opened"
-local picture = require "seg.picture"
-local recipes = require "seg.recipe"
+local dose = require "seg.report.dose"
+local base = require "seg.evaluate.metric_base"
+local opened = require "seg.data.opened"
+local picture = require "seg.report.picture"
+local recipes = require "seg.recipe.recipe"
 local nn, metric = seg.nn, seg.metric
 local folder, remove = t.folder()
 

@@ -6,7 +6,7 @@ local core = require "seg.core"
 local json = require "seg.json"
 local seg = require "seg"
 local util = require "seg.util"
-local bundle = require "seg.bundle"
+local bundle = require "seg.predict.bundle"
 local folder, remove = t.folder()
 local PYTHON = os.getenv("SEG_PYTHON") or "/usr/bin/python3"
 

@@ -349,7 +349,7 @@ t.test("what is outside is refused", function()
 end)
 
 t.test("weights want the function that they were trained with", function()
-  local of = require("seg.functions").of
+  local of = require("seg.data.functions").of
   local steps = pictures(1):change(function(case) case.image:add(8) end, { k = 8 }).steps
   t.equal(#of(steps), 1)
   t.raises(function() of((steps:gsub("with=%d+", "with=12"))) end, "the constants of change at "

@@ -132,7 +132,7 @@ local function landmarks(path, points)
 end
 
 t.test("landmarks that cannot be seen do not widen the face", function()
-  local box = require("seg.data_images").face_box
+  local box = require("seg.data.data_images").face_box
   local some = landmarks("marks/some.mat", { { -1, -1 }, { 100, 50 }, { 140, 110 }, { -1, -1 },
                                              { 120, 70 } })
   local got = box(some, 0)

@@ -152,7 +152,7 @@ seg.recipe { inputs = { x, y }, outputs = { age = z }, loss = nn.mae(z, y),
 end)
 
 t.test("maps of draws are numbered as classes are, the background 0", function()
-  local results = require "seg.results"
+  local results = require "seg.predict.results"
   local function endings(kind)
     return table.concat(results.endings({ as = "labels", kind = kind, draws = 2,
                                           node = { c = 3 } }, { predict = {} }), " ")

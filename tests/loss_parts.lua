@@ -20,7 +20,7 @@ t.test("parts add up to the loss by sample", function()
   local logits, mask = seg.array.random({ 2, 1, 4, 4 }, 7), seg.array.zeros { 2, 1, 4, 4 }
   for i = 1, 5 do mask:set(1, 1, 1, 1 + i // 4, 1 + i % 4) end
   local out = m:run { x = logits, truth = mask }
-  local rows = require "seg.loss_parts".row
+  local rows = require "seg.evaluate.loss_parts".row
   local got = {}
   for _, part in ipairs(parts.list) do
     for i = 1, 2 do got[part.name .. i] = part.value(rows(out[part.name], i)) end

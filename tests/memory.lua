@@ -62,7 +62,7 @@ end)
 t.test("the same for a GPU: each remedy is a plan", function()
   local recipe = t.write(folder .. "/recipe.lua", [[
     local seg = require "seg"
-    local nn, config = seg.nn, require "seg.config"
+    local nn, config = seg.nn, require "seg.recipe.config"
     local cfg = seg.config { size = 64, batch = 12, recompute = "off", presets = { demo = {} } }
     local image = nn.input("image", { c = 1, h = cfg.size, w = cfg.size })
     local truth = nn.input("mask", { c = 1, h = cfg.size, w = cfg.size })
@@ -72,8 +72,8 @@ t.test("the same for a GPU: each remedy is a plan", function()
     local r = { inputs = { image, truth }, outputs = { mask = logits },
                 loss = nn.bce(logits, truth), train = set:slices { axis = "axial" },
                 optim = seg.optim.adamw { lr = 1e-3 }, accumulate = 3 }
-    r = require("seg.recipe").recipe(r)
-    local memory, plans = require "seg.memory", require "seg.plan"
+    r = require("seg.recipe.recipe").recipe(r)
+    local memory, plans = require "seg.train.memory", require "seg.inspect.plan"
     local function need(batch, train, change)
       local p = plans.plan(r, batch, train, change)
       return p.bytes + p.param_bytes
@@ -147,7 +147,7 @@ end)
 
 t.test("without a recipe there is nothing to plan", function()
   local script = t.write(folder .. "/plain.lua",
-    'require("seg.memory").explain(1, 0, false) print("said nothing")')
+    'require("seg.train.memory").explain(1, 0, false) print("said nothing")')
   t.equal(t.says(script, 0, "said nothing"), "said nothing\n")
 end)
 

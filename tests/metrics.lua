@@ -334,12 +334,12 @@ end)
 -- One pass over a set through nodes that have no weights, in this program.
 local function measure(recipe, set)
   recipe.predict, recipe.train, recipe.outputs = recipe.predict or {}, set, recipe.outputs or {}
-  require("seg.metric_base").settle(recipe)
-  local session = require("seg.recipe").session(recipe, "evaluate")
-  local d = require("seg.opened").open(recipe, set)
-  local result = require("seg.pass").run(session, recipe, d.pipeline, d.loader, d.names, "x",
+  require("seg.evaluate.metric_base").settle(recipe)
+  local session = require("seg.recipe.recipe").session(recipe, "evaluate")
+  local d = require("seg.data.opened").open(recipe, set)
+  local result = require("seg.train.pass").run(session, recipe, d.pipeline, d.loader, d.names, "x",
                                          { interval = true })
-  local lines, json = require("seg.evaluate").summary(recipe, result, d.pipeline, tostring)
+  local lines, json = require("seg.evaluate.evaluate").summary(recipe, result, d.pipeline, tostring)
   return result, table.concat(lines, "\n"), json
 end
 
@@ -468,7 +468,7 @@ t.test("a temperature makes probabilities honest", function()
   end
   seg.array.save(where .. "/c1_x.npy", x)
   seg.array.save(where .. "/c1_y.npy", y)
-  local calibrate = require "seg.calibrate"
+  local calibrate = require "seg.evaluate.calibrate"
   local logits = nn.input("image2", { c = 1, h = 4, w = n })
   local truth = nn.input("mask2", { c = 1, h = 4, w = n })
   local set = seg.data.cases { cases = { { key = "a", patient = "a", image2 = where .. "/c1_x.npy",
@@ -478,12 +478,12 @@ t.test("a temperature makes probabilities honest", function()
   local r = { inputs = { logits, truth }, outputs = {}, predict = {}, train = set, valid = set,
               loss = nn.bce(logits * 1, truth),
               metrics = { dice = metric.dice(logits * 1, truth) } }
-  require("seg.metric_base").settle(r)
-  local session = require("seg.recipe").session(r, "evaluate")
-  local found = calibrate.find(session, r, require("seg.opened").open(r, set))
+  require("seg.evaluate.metric_base").settle(r)
+  local session = require("seg.recipe.recipe").session(r, "evaluate")
+  local found = calibrate.find(session, r, require("seg.data.opened").open(r, set))
   t.near(tonumber(found.temperature), 3, 0.02, "temperature")
   -- the same of a volume: its odds to the power of 1/3
-  local d = require("seg.opened").open(r, set)
+  local d = require("seg.data.opened").open(r, set)
   local p = core.data.prediction(d.pipeline, 1, 1, { grid = "prepared" })
   p:put(1, seg.array { shape = { 1, 1, 4, n }, data = (function()
     local list = {}

@@ -156,7 +156,7 @@ t.test("what a scan left out is always said in one order", function()
                           "no image", "damaged" } do
     list[i] = { kind = kind, why = tostring(i) }
   end
-  require("seg.leftovers").each(list, 1, function(damaged, text)
+  require("seg.data.leftovers").each(list, 1, function(damaged, text)
     said[#said + 1] = (damaged and "damaged " or "") .. text
   end)
   t.equal(table.concat(said, ", "), "1, damaged 2, 3, damaged 5, damaged 8, 1 more of these, "

@@ -158,7 +158,7 @@ local function network(script, options)
     local core, seg = require "seg.core", require "seg"
     local logits = (function() ]] .. script .. [[ end)()
     if not logits then
-      logits = require("seg.recipe").current.outputs.mask
+      logits = require("seg.recipe.recipe").current.outputs.mask
     end
     print(core.graph_text { logits })
     local m = seg.model { outputs = { mask = logits }, seed = 42 }

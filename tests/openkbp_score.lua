@@ -3,10 +3,10 @@
 
 local t = dofile("tests/harness.lua")
 local seg = require "seg"
-local base = require "seg.metric_base"
-local pass = require "seg.pass"
-local recipes = require "seg.recipe"
-local opened = require "seg.opened"
+local base = require "seg.evaluate.metric_base"
+local pass = require "seg.train.pass"
+local recipes = require "seg.recipe.recipe"
+local opened = require "seg.data.opened"
 local nn, metric = seg.nn, seg.metric
 
 local root = (os.getenv("SEG_DATASETS") or "datasets") .. "/provided-data/test-pats"

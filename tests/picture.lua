@@ -2,7 +2,7 @@
 
 local t = dofile("tests/harness.lua")
 local core = require "seg.core"
-local picture = require "seg.picture"
+local picture = require "seg.report.picture"
 local seg = require "seg"
 local folder, remove = t.folder()
 
@@ -65,7 +65,7 @@ end)
 
 -- Maps of 1 x 3 pixels: what is drawn of each class.
 t.test("one outline a class, whatever the channels are", function()
-  local outlines = require "seg.outlines"
+  local outlines = require "seg.report.outlines"
   local function array(shape, data) return core.array { shape = shape, data = data } end
   local function shown(classes)
     local list = {}
@@ -110,7 +110,7 @@ end)
 -- Lightness and hue apart for every pair: no two colours look alike to people who lack
 -- one of the three cones. Their view by Vienot, Brettel and Mollon (1999).
 t.test("colours of classes are told apart without red or green", function()
-  local outlines = require "seg.outlines"
+  local outlines = require "seg.report.outlines"
   local function linear(color, shift)
     local v = (color >> shift & 255) / 255
     return v <= 0.04045 and v / 12.92 or ((v + 0.055) / 1.055) ^ 2.4

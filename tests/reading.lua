@@ -2,8 +2,8 @@
 -- name of a patient or a folder, and what it is compared with.
 
 local t = dofile("tests/harness.lua")
-local reading = require "seg.reading"
-local likeness = require "seg.likeness"
+local reading = require "seg.data.reading"
+local likeness = require "seg.data.likeness"
 local core = require "seg.core"
 local util = require "seg.util"
 local data = require("seg").data

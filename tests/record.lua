@@ -4,7 +4,7 @@
 local t = dofile("tests/harness.lua")
 local core = require "seg.core"
 local json = require "seg.json"
-local tfevents = require "seg.tfevents"
+local tfevents = require "seg.report.tfevents"
 local util = require "seg.util"
 local folder, remove = t.folder()
 
@@ -221,7 +221,7 @@ t.test("norms by layer on request, behind the cut only", function()
 end)
 
 t.test("a run that gets slower", function()
-  local drift = require("seg.record").drift
+  local drift = require("seg.report.record").drift
   t.equal(drift { 10, 10, 10, 5, 5 }, nil)
   t.equal(drift { 8, 10, 12, 1, 6, 5, 4 }, 0.5) -- of the first three and the last three
 end)

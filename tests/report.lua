@@ -1,9 +1,9 @@
 -- report.lua -- the page of a run: what it shows, when it is written, whom it names.
 
 local t = dofile("tests/harness.lua")
-local page = require "seg.page"
-local report = require "seg.report"
-local samples = require "seg.samples"
+local page = require "seg.report.page"
+local report = require "seg.report.report"
+local samples = require "seg.train.samples"
 local folder, remove = t.folder()
 
 local brain = "scripts/brain_unet.lua --preset check --quiet --phantom " .. folder .. "/phantom"
@@ -188,7 +188,7 @@ seg.recipe { inputs = { x, label }, outputs = { label = nn.softmax(logits) },
 end)
 
 t.test("several classes are named in the page, each in its colour", function()
-  local outlines = require "seg.outlines"
+  local outlines = require "seg.report.outlines"
   local list = {}
   for i, l in ipairs(outlines.legend { "anterior", "posterior" }) do
     list[i] = (l.color and string.format("%06x ", l.color) or "") .. l.name

@@ -14,8 +14,8 @@ local function listed(path) return table.concat(t.lines("ls " .. folder .. "/" .
 -- batches of other sizes.
 t.test("predict sees and makes what validation does, to the bit", function()
   local script = t.write(folder .. "/same.lua", [[
-local core, recipes = require "seg.core", require "seg.recipe"
-local opened = require "seg.opened"
+local core, recipes = require "seg.core", require "seg.recipe.recipe"
+local opened = require "seg.data.opened"
 dofile("scripts/" .. os.getenv("RECIPE") .. ".lua")
 local r = recipes.current
 recipes.current = nil -- nothing is to be trained
@@ -23,7 +23,7 @@ local path = os.getenv("WEIGHTS")
 local name = next(r.outputs)
 local function all(recipe, set, purpose)
   local session, list = recipes.session(r, purpose), {}
-  require("seg.run").load(path, session)
+  require("seg.report.run").load(path, session)
   local d = opened.open(recipe, set)
   for _ = 1, (d.loader:batches()) do
     local batch = d.loader:next()

@@ -3,8 +3,8 @@
 
 local t = dofile("tests/harness.lua")
 local core = require "seg.core"
-local files = require "seg.run"
-local kinds = require "seg.run_kind"
+local files = require "seg.report.run"
+local kinds = require "seg.report.run_kind"
 local folder, remove = t.folder()
 
 local script = t.write(folder .. "/tiny.lua", ([[
@@ -92,7 +92,7 @@ t.test("what is passed over, and why", function()
   t.says(script .. " export --safetensors " .. folder .. "/w.safetensors --out " .. folder
          .. "/runs", 0, want)
   -- a folder of runs that is named takes those that are finished trainings
-  local members = require("seg.weights").places(base)
+  local members = require("seg.predict.weights").places(base)
   t.equal(table.concat(members, " "), base .. "/001")
   -- and what they are is shown
   t.says("status " .. base .. "/002", 0, "kind       a trial with --quick; its weights are taken "

@@ -108,7 +108,7 @@ t.test("a network that is deeper than calls may be nested", function()
     end
     return table.concat(lines, "\n") .. "\nroot " .. layers
   end
-  local ok, why = pcall(require("seg.same_network").check, "w",
+  local ok, why = pcall(require("seg.predict.same_network").check, "w",
                         { graph = tape(300000, 0.1), outputs = "y" }, tape(300000, 0.2), "y")
   local part = "output y: leaky_relu slope=0.1 there, leaky_relu slope=0.2 here"
   t.check(not ok and tostring(why):find(part, 1, true), tostring(why))

@@ -2,9 +2,9 @@
 -- are cut, they end as they would have.
 
 local seg = require "seg"
-local folds, repeats = require "seg.folds", require "seg.repeats"
+local folds, repeats = require "seg.experiments.folds", require "seg.experiments.repeats"
 local json = require "seg.json"
-local run_folder = require "seg.run"
+local run_folder = require "seg.report.run"
 local t = dofile("tests/harness.lua")
 local folder, remove = t.folder()
 

@@ -1,7 +1,7 @@
 -- suggest.lua -- which values a search tries: within their ranges, the same for the
 -- same seed and trials, and TPE finds what is planted sooner than chance does.
 
-local suggest = require "seg.suggest"
+local suggest = require "seg.experiments.suggest"
 local t = dofile("tests/harness.lua")
 
 local space = {

@@ -4,7 +4,7 @@
 local t = dofile("tests/harness.lua")
 local seg = require "seg"
 local core = require "seg.core"
-local lr_range = require "seg.lr_range"
+local lr_range = require "seg.train.lr_range"
 local nn, optim = seg.nn, seg.optim
 
 local folder, remove = t.folder()

@@ -169,7 +169,7 @@ t.test("T8: numbers fetched from the device after every batch", function()
       return session[name](session, ...)
     end
   end })
-  local result = require "seg.pass".run(counted, r, pipeline, loader, { "x", "pose" }, "t8")
+  local result = require "seg.train.pass".run(counted, r, pipeline, loader, { "x", "pose" }, "t8")
   loader:close()
   t.equal(batches, 9)
   t.equal(reads, 2, "once before the pass, once after it")

@@ -303,7 +303,7 @@ t.test("a run by slabs of one subject is resumed and evaluated", function()
 end)
 
 t.test("cases.csv holds any name", function()
-  local files = require "seg.run"
+  local files = require "seg.report.run"
   local rows = { { case = "aa", key = 'a "b",c\nd', patient = "", part = "train", image = "11" },
                  { case = "bb", key = "", patient = '"', part = "test", image = "22" } }
   files.write_cases(folder, rows)

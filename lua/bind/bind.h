@@ -14,7 +14,7 @@
 #include "engine/session/session.h"
 #include "lauxlib.h"
 #include "lua.h"
-#include "lua/bind/guest.h"
+#include "lua/bind/device_refs.h"
 #include "lualib.h"
 #include <stdatomic.h>
 

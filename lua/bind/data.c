@@ -10,7 +10,7 @@
  * their pipeline; all by counting in C, so Lua may drop them in any order. */
 #include "lua/bind/data.h"
 #include "data/preprocess/pipeline.h"
-#include "lua/bind/function.h"
+#include "lua/bind/user_step.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * holds its data set. */
 #include "data/preprocess/pipeline.h"
 #include "lua/bind/data.h"
-#include "lua/bind/function.h"
+#include "lua/bind/user_step.h"
 #include <stdio.h>
 
 typedef struct PipelineBox {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Extents {name = {n, c, [d], [h], w}} in field "inputs"; their count. The
- * caller is lua/look/plan.lua, so messages are short. */
+ * caller is lua/inspect/plan.lua, so messages are short. */
 static int read_input_dims(lua_State *L, int arg, PlanInput input[MAX_FEEDS])
 {
     int n = 0;

@@ -99,7 +99,7 @@ bool sandbox_stuck(bool begin)
 static const struct EmbeddedLua *find_globals(void)
 {
     const struct EmbeddedLua *e = embedded_lua;
-    while (strcmp(e->name, "sandbox")) e++;
+    while (strcmp(e->name, "seg.data.sandbox")) e++;
     return e;
 }
 

@@ -2,7 +2,7 @@
 #include "data/preprocess/statistics.h"
 #include "data/steps/standardize.h"
 #include "lua/bind/data.h"
-#include "lua/bind/function.h"
+#include "lua/bind/user_step.h"
 
 /* Push the text of `steps`. */
 static int push_steps(lua_State *L, const Steps *steps)

@@ -6,7 +6,7 @@
 #include "data/preprocess/survey.h"
 #include "data/preprocess/store.h"
 #include "lua/bind/data.h"
-#include "lua/bind/function.h"
+#include "lua/bind/user_step.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -7,15 +7,15 @@
 --     :augment { flip = { axis = "w" } }:batches { size = 16, shuffle = true }
 
 local core = require "seg.core"
-local config = require "seg.config"
-local file_kind = require "seg.file_kind"
-local files = require "seg.data_files"
-local images = require "seg.data_images"
-local leftovers = require "seg.leftovers"
-local nnunet = require "seg.data_nnunet"
-local reading = require "seg.reading"
+local config = require "seg.recipe.config"
+local file_kind = require "seg.data.file_kind"
+local files = require "seg.data.data_files"
+local images = require "seg.data.data_images"
+local leftovers = require "seg.data.leftovers"
+local nnunet = require "seg.data.data_nnunet"
+local reading = require "seg.data.reading"
 local show = require "seg.show"
-local set = require "seg.set"
+local set = require "seg.data.set"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail

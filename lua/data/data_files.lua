@@ -1,7 +1,7 @@
 -- data_files.lua -- cases from folders of files: patterns with *, pairs of image
 -- and mask, folders that are classes, whose a file is.
 
-local file_kind = require "seg.file_kind"
+local file_kind = require "seg.data.file_kind"
 local util = require "seg.util"
 
 local fail = util.fail

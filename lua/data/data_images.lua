@@ -6,8 +6,8 @@
 -- a set of them.
 
 local core = require "seg.core"
-local file_kind = require "seg.file_kind"
-local files = require "seg.data_files"
+local file_kind = require "seg.data.file_kind"
+local files = require "seg.data.data_files"
 local show = require "seg.show"
 local util = require "seg.util"
 

@@ -6,7 +6,7 @@
 -- another scale; two MR sequences of like brightness they do not tell apart.
 
 local core = require "seg.core"
-local reading = require "seg.reading"
+local reading = require "seg.data.reading"
 local show = require "seg.show"
 local util = require "seg.util"
 

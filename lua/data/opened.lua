@@ -1,13 +1,13 @@
 -- opened.lua -- a part of the data, opened for a recipe: every case prepared, a
 -- loader over the samples, which the device may make itself.
 
-local batches = require "seg.batch"
+local batches = require "seg.train.batch"
 local core = require "seg.core"
-local config = require "seg.config"
-local ranks = require "seg.ranks"
+local config = require "seg.recipe.config"
+local ranks = require "seg.train.ranks"
 local show = require "seg.show"
-local targets = require "seg.targets"
-local traces = require "seg.trace"
+local targets = require "seg.data.targets"
+local traces = require "seg.inspect.trace"
 local util = require "seg.util"
 
 local M = {}
@@ -78,7 +78,7 @@ end
 -- same bytes.
 local function cache_bytes()
   local wanted = config.ensure().cache_mb << 20
-  local most, room = require("seg.footprint").cache(wanted)
+  local most, room = require("seg.train.footprint").cache(wanted)
   if most < wanted and not M.said_cache then
     M.said_cache = true
     show.line("cache: at most %s of the %s of --cache_mb, as %s of memory are left here",

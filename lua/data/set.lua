@@ -6,9 +6,9 @@
 -- recipe's line when it is written. Every method gives a new set.
 
 local core = require "seg.core"
-local config = require "seg.config"
-local functions = require "seg.functions"
-local reading = require "seg.reading"
+local config = require "seg.recipe.config"
+local functions = require "seg.data.functions"
+local reading = require "seg.data.reading"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail

@@ -6,7 +6,7 @@
 -- known before the first step; here the two are compared.
 
 local core = require "seg.core"
-local recipes = require "seg.recipe"
+local recipes = require "seg.recipe.recipe"
 local util = require "seg.util"
 
 local M = {}

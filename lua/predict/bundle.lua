@@ -12,13 +12,13 @@
 -- text loses them.
 
 local core = require "seg.core"
-local calibrate = require "seg.calibrate"
-local config = require "seg.config"
-local incoming = require "seg.incoming"
+local calibrate = require "seg.evaluate.calibrate"
+local config = require "seg.recipe.config"
+local incoming = require "seg.predict.incoming"
 local json = require "seg.json"
-local likeness = require "seg.likeness"
-local reading = require "seg.reading"
-local recipes = require "seg.recipe"
+local likeness = require "seg.data.likeness"
+local reading = require "seg.data.reading"
+local recipes = require "seg.recipe.recipe"
 local util = require "seg.util"
 
 local fail = util.fail

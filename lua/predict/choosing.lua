@@ -1,8 +1,8 @@
 -- choosing.lua -- which files of --in are images as training took them: by the patterns of
 -- the user, else by those that the weights hold.
 
-local files = require "seg.data_files"
-local reading = require "seg.reading"
+local files = require "seg.data.data_files"
+local reading = require "seg.data.reading"
 local show = require "seg.show"
 local util = require "seg.util"
 

@@ -19,14 +19,14 @@
 --
 -- Arrays are (N, C, ...) in float32. Cases are numbers: names stay here.
 
-local bundle = require "seg.bundle"
+local bundle = require "seg.predict.bundle"
 local core = require "seg.core"
-local config = require "seg.config"
-local opened = require "seg.opened"
-local recipes = require "seg.recipe"
-local run_folder = require "seg.run"
+local config = require "seg.recipe.config"
+local opened = require "seg.data.opened"
+local recipes = require "seg.recipe.recipe"
+local run_folder = require "seg.report.run"
 local show = require "seg.show"
-local trained = require "seg.weights"
+local trained = require "seg.predict.weights"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail

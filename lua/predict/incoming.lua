@@ -1,14 +1,14 @@
 -- incoming.lua -- new files that a network is to see, read as those that it was
 -- trained on: the images of --in, without any truth.
 
-local choosing = require "seg.choosing"
-local config = require "seg.config"
+local choosing = require "seg.predict.choosing"
+local config = require "seg.recipe.config"
 local core = require "seg.core"
-local data = require "seg.data"
-local file_kind = require "seg.file_kind"
-local files = require "seg.data_files"
-local images = require "seg.data_images"
-local reading = require "seg.reading"
+local data = require "seg.data.data"
+local file_kind = require "seg.data.file_kind"
+local files = require "seg.data.data_files"
+local images = require "seg.data.data_images"
+local reading = require "seg.data.reading"
 local show = require "seg.show"
 local util = require "seg.util"
 

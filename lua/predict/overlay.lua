@@ -1,7 +1,7 @@
 -- overlay.lua -- what was found, drawn into the image: a PNG a case.
 
 local core = require "seg.core"
-local outlines = require "seg.outlines"
+local outlines = require "seg.report.outlines"
 
 local M = {}
 

@@ -5,16 +5,16 @@
 -- lies on the input's own grid.
 
 local core = require "seg.core"
-local calibrate = require "seg.calibrate"
-local config = require "seg.config"
-local incoming = require "seg.incoming"
-local likeness = require "seg.likeness"
-local recipes = require "seg.recipe"
-local results = require "seg.results"
+local calibrate = require "seg.evaluate.calibrate"
+local config = require "seg.recipe.config"
+local incoming = require "seg.predict.incoming"
+local likeness = require "seg.data.likeness"
+local recipes = require "seg.recipe.recipe"
+local results = require "seg.predict.results"
 local show = require "seg.show"
 local util = require "seg.util"
-local weights = require "seg.weights"
-local windows = require "seg.windows"
+local weights = require "seg.predict.weights"
+local windows = require "seg.predict.windows"
 
 local sys, fail = core.sys, util.fail
 local M = {}

@@ -9,8 +9,8 @@
 --   classes  the probabilities of classes of the whole case
 
 local core = require "seg.core"
-local overlay = require "seg.overlay"
-local tidy = require "seg.tidy"
+local overlay = require "seg.predict.overlay"
+local tidy = require "seg.predict.tidy"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail

@@ -7,7 +7,7 @@
 -- and the names of parameters. Not the loss, nor what training alone does.
 
 local core = require "seg.core"
-local run_folder = require "seg.run"
+local run_folder = require "seg.report.run"
 local util = require "seg.util"
 
 local M = {}

@@ -1,12 +1,12 @@
 -- weights.lua -- the trained weights that a command is about.
 
-local bundle = require "seg.bundle"
+local bundle = require "seg.predict.bundle"
 local core = require "seg.core"
-local config = require "seg.config"
-local recipes = require "seg.recipe"
-local run_folder = require "seg.run"
-local run_kind = require "seg.run_kind"
-local same_network = require "seg.same_network"
+local config = require "seg.recipe.config"
+local recipes = require "seg.recipe.recipe"
+local run_folder = require "seg.report.run"
+local run_kind = require "seg.report.run_kind"
+local same_network = require "seg.predict.same_network"
 local show = require "seg.show"
 local util = require "seg.util"
 

@@ -6,8 +6,8 @@
 -- makes of its windows is finished slice by slice (data/metrics/stitch.h).
 
 local core = require "seg.core"
-local config = require "seg.config"
-local opened = require "seg.opened"
+local config = require "seg.recipe.config"
+local opened = require "seg.data.opened"
 local show = require "seg.show"
 local util = require "seg.util"
 

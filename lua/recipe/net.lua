@@ -4,11 +4,11 @@
 -- one table, an unknown one is an error that names the nearest. docs/networks.md
 -- has a table of them with their parameters and arithmetic.
 
-local block = require "seg.net_block"
-local nn = require "seg.nn"
-local resnet = require "seg.net_resnet"
-local sequence = require "seg.net_sequence"
-local unet = require "seg.net_unet"
+local block = require "seg.recipe.net_block"
+local nn = require "seg.recipe.nn"
+local resnet = require "seg.recipe.net_resnet"
+local sequence = require "seg.recipe.net_sequence"
+local unet = require "seg.recipe.net_unet"
 local util = require "seg.util"
 
 local M = {

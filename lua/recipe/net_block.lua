@@ -4,7 +4,7 @@
 --
 -- A block names nothing by the network it stands in: a scope around it does.
 
-local nn = require "seg.nn"
+local nn = require "seg.recipe.nn"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail

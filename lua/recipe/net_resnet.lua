@@ -4,8 +4,8 @@
 -- middle convolution. Parameters have torchvision's names (conv1, bn1,
 -- layer1.0.conv1, layer2.0.downsample.0, fc), so its weights load as they are.
 
-local block = require "seg.net_block"
-local nn = require "seg.nn"
+local block = require "seg.recipe.net_block"
+local nn = require "seg.recipe.nn"
 local util = require "seg.util"
 
 local none = util.none

@@ -9,8 +9,8 @@
 -- and the means. Batch norm is the exception, in training: its statistics are of
 -- all positions; "layer" has none.
 
-local block = require "seg.net_block"
-local nn = require "seg.nn"
+local block = require "seg.recipe.net_block"
+local nn = require "seg.recipe.nn"
 local util = require "seg.util"
 
 local none = util.none

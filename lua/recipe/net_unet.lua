@@ -7,8 +7,8 @@
 -- scripts/brain_unet.lua and scripts/nfbs_unet.lua are calls of this one, with
 -- the same names and bytes.
 
-local block = require "seg.net_block"
-local nn = require "seg.nn"
+local block = require "seg.recipe.net_block"
+local nn = require "seg.recipe.nn"
 local util = require "seg.util"
 
 local none, fail = util.none, util.fail

@@ -9,9 +9,9 @@
 -- option `name`. Names of tensors are PyTorch's.
 
 local core = require "seg.core"
-local losses = require "seg.nn_loss"
-local pretext = require "seg.nn_pretext"
-local sequences = require "seg.nn_sequence"
+local losses = require "seg.recipe.nn_loss"
+local pretext = require "seg.recipe.nn_pretext"
+local sequences = require "seg.recipe.nn_sequence"
 local util = require "seg.util"
 
 local op, options, none, fail = core.op, util.options, util.none, util.fail

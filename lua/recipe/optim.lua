@@ -3,8 +3,8 @@
 -- An optimiser is {kind=, lr=, clip_norm=, groups=, decay_on=, ...numbers of its
 -- row}; the rows are those of engine/graph/optim.def.
 
-local group = require "seg.group"
-local schedule = require "seg.schedule"
+local group = require "seg.recipe.group"
+local schedule = require "seg.recipe.schedule"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail

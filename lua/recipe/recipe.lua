@@ -1,17 +1,17 @@
 -- recipe.lua -- what a script declares: network, data, loss, optimiser.
 
 local core = require "seg.core"
-local budget = require "seg.budget"
-local config = require "seg.config"
-local group = require "seg.group"
-local loss_parts = require "seg.loss_parts"
-local metrics = require "seg.metric_base"
-local optim = require "seg.optim"
-local tidy = require "seg.tidy"
-local transfer = require "seg.transfer"
-local ranks = require "seg.ranks"
+local budget = require "seg.train.budget"
+local config = require "seg.recipe.config"
+local group = require "seg.recipe.group"
+local loss_parts = require "seg.evaluate.loss_parts"
+local metrics = require "seg.evaluate.metric_base"
+local optim = require "seg.recipe.optim"
+local tidy = require "seg.predict.tidy"
+local transfer = require "seg.train.transfer"
+local ranks = require "seg.train.ranks"
 local util = require "seg.util"
-local watch = require "seg.watch"
+local watch = require "seg.train.watch"
 
 local none, fail = util.none, util.fail
 local M = {}
@@ -305,7 +305,7 @@ local function check(r)
   transfer.check(r.init)
   check_clusters(r)
   -- average.lua needs to evaluate, which needs us
-  require("seg.average").check(r)
+  require("seg.train.average").check(r)
   return r
 end
 
@@ -412,7 +412,7 @@ end
 function M.session(r, purpose, device, precision, draws, alone, plain)
   local v = config.ensure()
   local predict = purpose == "predict"
-  if not predict then require("seg.footprint").check(r, purpose, device, precision) end
+  if not predict then require("seg.train.footprint").check(r, purpose, device, precision) end
   local session = core.session {
     roots = predict and output_nodes(r) or M.roots(r, purpose),
     step_roots = purpose == "train" and M.step_roots(r) or nil,

@@ -10,7 +10,7 @@
 -- Formulas and counts are PyTorch's (torch.optim.lr_scheduler), stepped once an
 -- epoch, onecycle and warm-ups once an update; tests/golden/optim_golden.py.
 
-local config = require "seg.config"
+local config = require "seg.recipe.config"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail

@@ -1,17 +1,17 @@
 -- seg.lua -- the module that recipes require.
 
 local core = require "seg.core"
-local clusters = require "seg.clusters"
-local config = require "seg.config"
-local data = require "seg.data"
-local group = require "seg.group"
-local metric = require "seg.metric"
-local net = require "seg.net"
-local nn = require "seg.nn"
-local optim = require "seg.optim"
-local recipe = require "seg.recipe"
-local search = require "seg.search"
-local transfer = require "seg.transfer"
+local clusters = require "seg.train.clusters"
+local config = require "seg.recipe.config"
+local data = require "seg.data.data"
+local group = require "seg.recipe.group"
+local metric = require "seg.evaluate.metric"
+local net = require "seg.recipe.net"
+local nn = require "seg.recipe.nn"
+local optim = require "seg.recipe.optim"
+local recipe = require "seg.recipe.recipe"
+local search = require "seg.experiments.search"
+local transfer = require "seg.train.transfer"
 local util = require "seg.util"
 
 local options, none, fail = util.options, util.none, util.fail

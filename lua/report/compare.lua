@@ -10,13 +10,13 @@
 -- RUN may be a cross-validation: then its cases are those of all folds.
 
 local core = require "seg.core"
-local metric = require "seg.metric"
-local run_facts = require "seg.run_facts"
-local run_folder = require "seg.run"
-local series_facts = require "seg.series_facts"
+local metric = require "seg.evaluate.metric"
+local run_facts = require "seg.report.run_facts"
+local run_folder = require "seg.report.run"
+local series_facts = require "seg.report.series_facts"
 local show = require "seg.show"
 local util = require "seg.util"
-local words = require "seg.words"
+local words = require "seg.args"
 
 local M = {}
 
@@ -300,7 +300,7 @@ function M.command(args)
     c.paired[i], c.recipes[i] = paired(c.runs, i), M.diff(c.runs[1].text, c.runs[i].text)
   end
   if o.html then
-    core.sys.write(o.html, require("seg.compare_page").html(c))
+    core.sys.write(o.html, require("seg.report.compare_page").html(c))
     show.line("page: %s", o.html)
   end
   if o.json then print(as_json(c)) else print_text(c) end

@@ -1,10 +1,10 @@
 -- compare_page.lua -- the page of `segengine compare`: curves over each other, what
 -- differs, results, cases.
 
-local page = require "seg.page"
-local picture = require "seg.picture"
-local run_facts = require "seg.run_facts"
-local sheet = require "seg.sheet"
+local page = require "seg.report.page"
+local picture = require "seg.report.picture"
+local run_facts = require "seg.report.run_facts"
+local sheet = require "seg.report.sheet"
 local util = require "seg.util"
 
 local text = page.text
@@ -85,7 +85,7 @@ end
 
 -- The page of what compare.lua found.
 function M.html(c)
-  local compare = require "seg.compare"
+  local compare = require "seg.report.compare"
   local out, labels, head = { page.open("Comparison of runs", STYLE) }, {}, { "" }
   local function add(body) out[#out + 1] = body end
   for i, f in ipairs(c.runs) do

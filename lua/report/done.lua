@@ -1,7 +1,7 @@
 -- done.lua -- the last lines of a command that made something: where its page is, what to
 -- type next, and its folder, which scripts look for behind "done:".
 
-local config = require "seg.config"
+local config = require "seg.recipe.config"
 local show = require "seg.show"
 
 local M = {}

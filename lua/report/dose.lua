@@ -2,9 +2,9 @@
 -- the image, and dose-volume histograms (dvh.lua).
 
 local core = require "seg.core"
-local base = require "seg.metric_base"
-local dvh = require "seg.dvh"
-local stitch = require "seg.stitch"
+local base = require "seg.evaluate.metric_base"
+local dvh = require "seg.report.dvh"
+local stitch = require "seg.evaluate.stitch"
 local util = require "seg.util"
 
 local M = {}

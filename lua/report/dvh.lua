@@ -2,8 +2,8 @@
 -- or more, by the truth and by the prediction, as a picture and as a table.
 
 local core = require "seg.core"
-local base = require "seg.metric_base"
-local sheet = require "seg.sheet"
+local base = require "seg.evaluate.metric_base"
+local sheet = require "seg.report.sheet"
 local util = require "seg.util"
 
 local colors = sheet.colors

@@ -7,10 +7,10 @@
 -- reasons of errors, which may hold both, stay out.
 
 local core = require "seg.core"
-local config = require "seg.config"
-local recipes = require "seg.recipe"
-local run_folder = require "seg.run"
-local run_kind = require "seg.run_kind"
+local config = require "seg.recipe.config"
+local recipes = require "seg.recipe.recipe"
+local run_folder = require "seg.report.run"
+local run_kind = require "seg.report.run_kind"
 local util = require "seg.util"
 
 local sys = core.sys

@@ -6,7 +6,7 @@
 -- as images are dark.
 
 local core = require "seg.core"
-local base = require "seg.metric_base"
+local base = require "seg.evaluate.metric_base"
 
 local M = {}
 

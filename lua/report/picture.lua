@@ -3,12 +3,12 @@
 -- Nothing here names a patient: cases appear as their hash.
 
 local core = require "seg.core"
-local dose = require "seg.dose"
-local outlines = require "seg.outlines"
-local sheet = require "seg.sheet"
+local dose = require "seg.report.dose"
+local outlines = require "seg.report.outlines"
+local sheet = require "seg.report.sheet"
 local show = require "seg.show"
 local util = require "seg.util"
-local wrong = require "seg.wrong"
+local wrong = require "seg.report.misclassified"
 
 local M = {}
 

@@ -4,9 +4,9 @@
 -- end. The page is whole in itself (page.lua) and may be sent to others: cases are
 -- hashes, no path is in it. What it shows is gathered by record.lua; here is how.
 
-local outlines = require "seg.outlines"
-local page = require "seg.page"
-local picture = require "seg.picture"
+local outlines = require "seg.report.outlines"
+local page = require "seg.report.page"
+local picture = require "seg.report.picture"
 local util = require "seg.util"
 
 local text = page.text

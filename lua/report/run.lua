@@ -5,10 +5,10 @@
 -- table from hash to case stays in cases.csv (mode 600).
 
 local core = require "seg.core"
-local config = require "seg.config"
-local run_kind = require "seg.run_kind"
+local config = require "seg.recipe.config"
+local run_kind = require "seg.report.run_kind"
 local show = require "seg.show"
-local transfer = require "seg.transfer"
+local transfer = require "seg.train.transfer"
 local util = require "seg.util"
 
 local sys, fail = core.sys, util.fail

@@ -2,11 +2,11 @@
 -- runs or later. Reads files only; what is missing or damaged is simply not told.
 
 local core = require "seg.core"
-local epoch_table = require "seg.epoch_table"
+local epoch_table = require "seg.report.epoch_table"
 local json = require "seg.json"
-local progress = require "seg.progress"
-local run_folder = require "seg.run"
-local run_kind = require "seg.run_kind"
+local progress = require "seg.train.progress"
+local run_folder = require "seg.report.run"
+local run_kind = require "seg.report.run_kind"
 local util = require "seg.util"
 
 local M = {}

@@ -7,7 +7,7 @@
 -- author meant as a trial; what is said of weights names the preset.
 
 local core = require "seg.core"
-local epoch_table = require "seg.epoch_table"
+local epoch_table = require "seg.report.epoch_table"
 local json = require "seg.json"
 local util = require "seg.util"
 

@@ -3,8 +3,8 @@
 
 local core = require "seg.core"
 local json = require "seg.json"
-local run_facts = require "seg.run_facts"
-local run_folder = require "seg.run"
+local run_facts = require "seg.report.run_facts"
+local run_folder = require "seg.report.run"
 local util = require "seg.util"
 
 local M = {}

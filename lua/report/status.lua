@@ -6,10 +6,10 @@
 -- another machine too where the folder is shared.
 
 local core = require "seg.core"
-local run_facts = require "seg.run_facts"
-local series_facts = require "seg.series_facts"
+local run_facts = require "seg.report.run_facts"
+local series_facts = require "seg.report.series_facts"
 local util = require "seg.util"
-local words = require "seg.words"
+local words = require "seg.args"
 
 local M = {}
 

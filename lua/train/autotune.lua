@@ -7,11 +7,11 @@
 -- is resumed does not measure.
 
 local core = require "seg.core"
-local bench = require "seg.bench"
-local config = require "seg.config"
-local plans = require "seg.plan"
-local ranks = require "seg.ranks"
-local recipes = require "seg.recipe"
+local bench = require "seg.inspect.bench"
+local config = require "seg.recipe.config"
+local plans = require "seg.inspect.plan"
+local ranks = require "seg.train.ranks"
+local recipes = require "seg.recipe.recipe"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -81,9 +81,9 @@ local function find_direct(r, layers, feeds)
                 string.format("%s, %d faster as they stand", said, #faster))
 end
 
--- The text of engine/plan/tile_names.h for those of `layers` that were faster with another tile than
--- their own choice, and how many they are. `own` and each of `with`, by the tile's name, are
--- milliseconds as of measure(); a layer that cannot have a tile has none there.
+-- The text of engine/plan/tile_names.h for the layers that were faster with another tile than
+-- with the default one, and their number. `own`, and each table of `with` by the tile's name,
+-- has the milliseconds of each layer as measure() gives them; nil: the tile does not fit.
 function M.tiles(layers, own, with)
   local entries, tiles = {}, util.sorted_keys(with)
   for _, name in ipairs(layers) do

@@ -9,13 +9,13 @@
 -- Those of an swa are of no use, and are taken anew over the training set before it
 -- is validated, once, at the end.
 
-local evaluate = require "seg.evaluate"
-local opened = require "seg.opened"
-local ranks = require "seg.ranks"
+local evaluate = require "seg.evaluate.evaluate"
+local opened = require "seg.data.opened"
+local ranks = require "seg.train.ranks"
 local show = require "seg.show"
-local state = require "seg.state"
+local state = require "seg.train.state"
 local util = require "seg.util"
-local watch = require "seg.watch"
+local watch = require "seg.train.watch"
 
 local fail = util.fail
 local M = {}

@@ -6,9 +6,9 @@
 -- again.
 
 local core = require "seg.core"
-local budget = require "seg.budget"
-local config = require "seg.config"
-local footprint = require "seg.footprint"
+local budget = require "seg.train.budget"
+local config = require "seg.recipe.config"
+local footprint = require "seg.train.footprint"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -23,7 +23,7 @@ local found = false
 -- network cannot have so many. A training run is evaluated in the same arena. What
 -- `auto` would compute twice is not: a smaller batch takes less time.
 local function need(r, batch, train, change)
-  local plans = require "seg.plan"
+  local plans = require "seg.inspect.plan"
   local ok, plan = pcall(plans.plan, r, batch, train, change or { recompute = "given" })
   if not ok then return nil, plan end
   local bytes = plan.bytes
@@ -99,8 +99,8 @@ function M.choose(r, command)
   if not batch and type(bytes) == "string" then error(bytes, 0) end
   if not batch then
     v.batch = 1
-    local lines = require("seg.memory").lines(r, { wanted = bytes, room = room, command = command,
-                                                   device = gpu })
+    local lines = require("seg.train.memory").lines(r, {
+      wanted = bytes, room = room, command = command, device = gpu })
     core.sys.eprint(table.concat(lines, "\n") .. "\n")
     core.sys.raise(gpu and "device" or "failure", string.format(
       "--batch auto: a batch of 1 takes %s, and %s may be used", util.bytes(bytes),

@@ -9,7 +9,7 @@
 -- What is computed twice has the same bits, so neither changes a number.
 
 local core = require "seg.core"
-local config = require "seg.config"
+local config = require "seg.recipe.config"
 local util = require "seg.util"
 
 local M = {}

@@ -11,15 +11,15 @@
 -- are weights and how many were done: a run that is killed begins its round anew and
 -- ends with the same bytes.
 
-local base = require "seg.metric_base"
+local base = require "seg.evaluate.metric_base"
 local core = require "seg.core"
-local diverge = require "seg.diverge"
-local opened = require "seg.opened"
-local optim = require "seg.optim"
-local ranks = require "seg.ranks"
-local recipes = require "seg.recipe"
+local diverge = require "seg.train.diverge"
+local opened = require "seg.data.opened"
+local optim = require "seg.recipe.optim"
+local ranks = require "seg.train.ranks"
+local recipes = require "seg.recipe.recipe"
 local show = require "seg.show"
-local state = require "seg.state"
+local state = require "seg.train.state"
 local util = require "seg.util"
 
 local none, fail = util.none, util.fail
@@ -286,7 +286,7 @@ local described = 0 -- how many of them
 -- log only. -> what `clusters` takes; the logits of the embedding, for outputs and
 -- metrics
 function M.clusters(o)
-  local nn = require "seg.nn"
+  local nn = require "seg.recipe.nn"
   local c = util.options("seg.clusters", o, {
     embedding = none, classifier = none, k = none, starts = 10, rounds = 10, enough = 0.85,
     learn_epochs = 15, learn_lr = none, tune_epochs = 5, tune_lr = none, clip_norm = 1,

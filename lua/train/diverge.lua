@@ -6,13 +6,13 @@
 -- step in a row ends the run.
 
 local core = require "seg.core"
-local hooks = require "seg.hooks"
-local not_finite = require "seg.not_finite"
-local opened = require "seg.opened"
-local ranks = require "seg.ranks"
-local recipes = require "seg.recipe"
+local hooks = require "seg.train.hooks"
+local not_finite = require "seg.train.not_finite"
+local opened = require "seg.data.opened"
+local ranks = require "seg.train.ranks"
+local recipes = require "seg.recipe.recipe"
 local show = require "seg.show"
-local state = require "seg.state"
+local state = require "seg.train.state"
 local util = require "seg.util"
 
 local fail = util.fail

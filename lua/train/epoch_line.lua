@@ -1,9 +1,9 @@
 -- epoch_line.lua -- what an epoch comes to, in a line for people.
 
-local advice = require "seg.advice"
-local loss_parts = require "seg.loss_parts"
-local opened = require "seg.opened"
-local ranks = require "seg.ranks"
+local advice = require "seg.train.advice"
+local loss_parts = require "seg.evaluate.loss_parts"
+local opened = require "seg.data.opened"
+local ranks = require "seg.train.ranks"
 local util = require "seg.util"
 
 local M = {}

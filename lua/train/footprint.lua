@@ -7,9 +7,9 @@
 -- kernel would end the process where nobody is told why.
 
 local core = require "seg.core"
-local budget = require "seg.budget"
-local config = require "seg.config"
-local ranks = require "seg.ranks"
+local budget = require "seg.train.budget"
+local config = require "seg.recipe.config"
+local ranks = require "seg.train.ranks"
 local show = require "seg.show"
 local util = require "seg.util"
 
@@ -103,7 +103,7 @@ end
 -- training and evaluation, which share it), rest (beside the network), plan. change: as
 -- of plans.plan, and batch. Nil and why where there is no such network.
 function M.of(r, purpose, change)
-  local plans = require "seg.plan"
+  local plans = require "seg.inspect.plan"
   change = change or {}
   local train, batch = purpose == "train", change.batch or config.ensure().batch
   local share = train and math.ceil(batch / ranks.count) or batch
@@ -172,7 +172,7 @@ end
 -- Bytes of what is put together on the grid of the largest case of a set, in float, for
 -- metrics that want it whole.
 local function stitched(r, d)
-  local base, seen, channels, voxels = require "seg.metric_base", {}, 0, 0
+  local base, seen, channels, voxels = require "seg.evaluate.metric_base", {}, 0, 0
   local facts = d.pipeline:facts(1)
   for _, m in pairs(r.metrics) do
     if m.way == "volume" or (m.output and facts.patches and not facts.drawn) then
@@ -210,7 +210,7 @@ end
 -- What is still to come of memory of this machine when the data of `run` are open, by
 -- part, in bytes, and `total`.
 function M.to_come(run)
-  local v, r, plans = config.ensure(), run.recipe, require "seg.plan"
+  local v, r, plans = config.ensure(), run.recipe, require "seg.inspect.plan"
   local out = { arena = 0, train = 0, stitched = 0, changed = 0, made = 0,
                 saving = 12 * largest(run.session) }
   local cpu = run.session:facts().device ~= "cuda"

@@ -5,11 +5,11 @@
 -- most steeply (Smith 2017). The session is thrown away; no run is begun.
 
 local core = require "seg.core"
-local config = require "seg.config"
-local opened = require "seg.opened"
-local phase = require "seg.phase"
-local recipes = require "seg.recipe"
-local sheet = require "seg.sheet"
+local config = require "seg.recipe.config"
+local opened = require "seg.data.opened"
+local phase = require "seg.train.phase"
+local recipes = require "seg.recipe.recipe"
+local sheet = require "seg.report.sheet"
 local show = require "seg.show"
 local util = require "seg.util"
 

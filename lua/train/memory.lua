@@ -3,12 +3,12 @@
 -- not enough by itself says so.
 
 local core = require "seg.core"
-local batches = require "seg.batch"
-local budget = require "seg.budget"
-local config = require "seg.config"
-local footprint = require "seg.footprint"
-local optim = require "seg.optim"
-local recipes = require "seg.recipe"
+local batches = require "seg.train.batch"
+local budget = require "seg.train.budget"
+local config = require "seg.recipe.config"
+local footprint = require "seg.train.footprint"
+local optim = require "seg.recipe.optim"
+local recipes = require "seg.recipe.recipe"
 local util = require "seg.util"
 
 local M = {}

@@ -6,7 +6,7 @@
 -- and nor does their case, as `predict` gives no result for it.
 
 local core = require "seg.core"
-local opened = require "seg.opened"
+local opened = require "seg.data.opened"
 local show = require "seg.show"
 local util = require "seg.util"
 

@@ -2,14 +2,14 @@
 -- what each metric says of every case.
 
 local core = require "seg.core"
-local loss_parts = require "seg.loss_parts"
-local base = require "seg.metric_base"
-local metric = require "seg.metric"
-local not_finite = require "seg.not_finite"
-local opened = require "seg.opened"
-local ranks = require "seg.ranks"
+local loss_parts = require "seg.evaluate.loss_parts"
+local base = require "seg.evaluate.metric_base"
+local metric = require "seg.evaluate.metric"
+local not_finite = require "seg.train.not_finite"
+local opened = require "seg.data.opened"
+local ranks = require "seg.train.ranks"
 local show = require "seg.show"
-local stitch = require "seg.stitch"
+local stitch = require "seg.evaluate.stitch"
 local util = require "seg.util"
 
 local M = {}

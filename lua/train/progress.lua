@@ -7,7 +7,7 @@
 
 local core = require "seg.core"
 local json = require "seg.json"
-local ranks = require "seg.ranks"
+local ranks = require "seg.train.ranks"
 local util = require "seg.util"
 
 local M = {}

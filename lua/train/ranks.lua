@@ -7,7 +7,7 @@
 -- others would wait for them for ever.
 
 local core = require "seg.core"
-local config = require "seg.config"
+local config = require "seg.recipe.config"
 local show = require "seg.show"
 local util = require "seg.util"
 

@@ -7,9 +7,9 @@
 -- recipe, one sees whether it still does.
 
 local core = require "seg.core"
-local config = require "seg.config"
-local not_finite = require "seg.not_finite"
-local recipes = require "seg.recipe"
+local config = require "seg.recipe.config"
+local not_finite = require "seg.train.not_finite"
+local recipes = require "seg.recipe.recipe"
 local show = require "seg.show"
 local util = require "seg.util"
 

@@ -2,11 +2,11 @@
 -- between two days; what would make other numbers of them is refused.
 
 local core = require "seg.core"
-local config = require "seg.config"
-local ranks = require "seg.ranks"
-local run_folder = require "seg.run"
+local config = require "seg.recipe.config"
+local ranks = require "seg.train.ranks"
+local run_folder = require "seg.report.run"
 local show = require "seg.show"
-local state = require "seg.state"
+local state = require "seg.train.state"
 local util = require "seg.util"
 
 local fail = util.fail

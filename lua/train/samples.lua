@@ -6,8 +6,8 @@
 -- own, samples/<case>_<epoch>.png, which the report and TensorBoard show.
 
 local core = require "seg.core"
-local outlines = require "seg.outlines"
-local picture = require "seg.picture"
+local outlines = require "seg.report.outlines"
+local picture = require "seg.report.picture"
 local util = require "seg.util"
 
 local M = {}

@@ -6,11 +6,11 @@
 -- epoch so far, the best value, what plateau and stop have seen.
 
 local core = require "seg.core"
-local config = require "seg.config"
-local likeness = require "seg.likeness"
-local ranks = require "seg.ranks"
-local reading = require "seg.reading"
-local recipes = require "seg.recipe"
+local config = require "seg.recipe.config"
+local likeness = require "seg.data.likeness"
+local ranks = require "seg.train.ranks"
+local reading = require "seg.data.reading"
+local recipes = require "seg.recipe.recipe"
 local show = require "seg.show"
 local util = require "seg.util"
 

@@ -8,9 +8,9 @@
 -- change from batch to batch.
 
 local core = require "seg.core"
-local loss_parts = require "seg.loss_parts"
-local base = require "seg.metric_base"
-local ranks = require "seg.ranks"
+local loss_parts = require "seg.evaluate.loss_parts"
+local base = require "seg.evaluate.metric_base"
+local ranks = require "seg.train.ranks"
 
 local M = {}
 M.__index = M

@@ -6,9 +6,9 @@
 -- fault is in the recipe, the truth or the rate, not in the amount of data. Neither
 -- says anything about how good a network is, and the first line of the run says so.
 
-local config = require "seg.config"
+local config = require "seg.recipe.config"
 local core = require "seg.core"
-local picture = require "seg.picture"
+local picture = require "seg.report.picture"
 local show = require "seg.show"
 
 local M = {}

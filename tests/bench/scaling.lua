@@ -4,10 +4,10 @@
 --
 -- docs/scaling.md has its tables and says what it leaves out. Of n ranks, each with b
 -- samples at t seconds, of a network of P parameters and L batch norms: computing b t,
--- and what lua/look/scaling.lua says of the exchange, whose head has the formulas.
+-- and what lua/inspect/scaling.lua says of the exchange, whose head has the formulas.
 -- Efficiency is computing / step.
 
-local scaling = require "seg.scaling"
+local scaling = require "seg.inspect.scaling"
 
 -- nccl: 1, or 0 for processes on the CPU; whole: samples of all ranks, 0: batch of each
 local o = { params = 7762465, norms = 18, channels = 128, ms_sample = 2.0, batch = 16,

@@ -1,0 +1,101 @@
+/* nvml.c -- what a GPU's driver counts, for Lua. */
+#include "engine/base/nvml.h"
+#include "lua/bind/bind.h"
+#include <math.h>
+#include <stdio.h>
+
+typedef struct GaugeBox {
+    Gauge *g; /* NULL once closed */
+    char address[BACKEND_ADDRESS];
+} GaugeBox;
+
+static int gauge_gc(lua_State *L)
+{
+    GaugeBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    gauge_close(box->g);
+    box->g = NULL;
+    return 0;
+}
+
+/* core.gauge(session or PCI address, seconds = 1) -> a gauge that looks at that
+ * GPU so often, or nil and why there is none: no GPU, no library of a driver */
+static int l_gauge(lua_State *L)
+{
+    char address[BACKEND_ADDRESS];
+    const char *at = lua_tostring(L, 1);
+    const double every = luaL_optnumber(L, 2, 1);
+    if (!at) {
+        Session *s = check_session(L, 1);
+        const Backend *be = session_backend(s);
+        if (!be->address) {
+            lua_pushnil(L);
+            lua_pushliteral(L, "this device is no GPU");
+            return 2;
+        }
+        if (!be->address(session_device(s), address)) return raise_error(L);
+        at = address;
+    }
+    GaugeBox *box = new_object(L, "seg.gauge", sizeof *box);
+    snprintf(box->address, sizeof box->address, "%s", at);
+    if (gauge_open(GAUGE_LIBRARY, at, every, &box->g)) return 1;
+    lua_pushnil(L);
+    lua_pushstring(L, err_text());
+    return 2;
+}
+
+/* g:read() -> {use=, watts=, bytes=, celsius=, joules=, looks=}, what it saw
+ * since the last reading (nvml.h), without what the GPU does not tell */
+static int l_read(lua_State *L)
+{
+    GaugeBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    GaugeReading r;
+    if (!box->g) raise_usage(L, "this gauge is closed");
+    gauge_read(box->g, &r);
+    const struct {
+        const char *key;
+        double value;
+    } fact[] = {{"use", r.use},
+                {"watts", r.watts},
+                {"bytes", r.bytes},
+                {"celsius", r.celsius},
+                {"joules", r.joules}};
+    lua_createtable(L, 0, 6);
+    set_integer(L, "looks", r.looks);
+    for (size_t i = 0; i < sizeof fact / sizeof *fact; i++)
+        if (!isnan(fact[i].value)) set_number(L, fact[i].key, fact[i].value);
+    return 1;
+}
+
+/* g:address() -> that of its GPU on the bus */
+static int l_address(lua_State *L)
+{
+    GaugeBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    lua_pushstring(L, box->address);
+    return 1;
+}
+
+/* core.gauges() -> what the driver says of itself and each GPU, "" without one;
+ * nil and why it says nothing though it is there */
+static int l_gauges(lua_State *L)
+{
+    char text[2048];
+    if (gauge_describe(GAUGE_LIBRARY, text, sizeof text)) {
+        lua_pushstring(L, text);
+        return 1;
+    }
+    lua_pushnil(L);
+    lua_pushstring(L, err_text());
+    return 2;
+}
+
+void bind_gauge(lua_State *L)
+{
+    static const luaL_Reg methods[] = {{"read", l_read},
+                                       {"address", l_address},
+                                       {"close", gauge_gc},
+                                       {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"gauge", l_gauge}, {"gauges", l_gauges}, {NULL, NULL}};
+    new_type(L, "seg.gauge", methods, gauge_gc);
+    luaL_setfuncs(L, functions, 0);
+}

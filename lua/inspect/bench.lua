@@ -1,0 +1,195 @@
+-- bench.lua -- the bench command: measured time of every layer and of a step,
+-- on random numbers or the first batch of the data, medians of rounds.
+
+local core = require "seg.core"
+local budget = require "seg.train.budget"
+local config = require "seg.recipe.config"
+local footprint = require "seg.train.footprint"
+local opened = require "seg.data.opened"
+local recipes = require "seg.recipe.recipe"
+local plans = require "seg.inspect.plan"
+local show = require "seg.show"
+local traces = require "seg.inspect.trace"
+local util = require "seg.util"
+
+local M = {}
+
+M.ROUNDS = 5
+
+-- `batch` times the number v, (N,1).
+local function constant(batch, v)
+  local list = {}
+  for i = 1, batch do list[i] = v end
+  return core.array { shape = { batch, 1 }, data = list }
+end
+
+-- Values that keep every operator busy: uniform numbers, 0 or 1 where the
+-- input is a target, and all steps where it is a length.
+function M.feeds(r, batch)
+  local feeds, steps = {}, 1
+  local lengths = core.length_inputs { r.loss }
+  for i, input in ipairs(r.inputs) do
+    local shape = input.shape
+    shape[1] = batch
+    steps = math.max(steps, input.w)
+    if not lengths[input.name] then
+      feeds[input.name] = core.array.random(shape, i, i > 1)
+    end
+  end
+  for name in pairs(lengths) do feeds[name] = constant(batch, steps) end
+  return feeds
+end
+
+-- The first batch of training where the command line says of what (--data or --phantom):
+-- sequences have their lengths then, and structures their few voxels. Else random
+-- numbers, which need nothing. -> feeds, the loader that they are of
+local function feeds_of(r, v)
+  if not v.data and v.phantom == "" then return M.feeds(r, v.batch) end
+  opened.fit_numbers(r)
+  local d = opened.open(r, r.train)
+  return opened.feeds(d.loader:next(), d.names, r), d.loader
+end
+
+-- The calls of a step, in their order, with median milliseconds over rounds.
+function M.calls(session, feeds)
+  local calls
+  session:time(feeds, true) -- the first round pays for memory
+  for round = 1, M.ROUNDS do
+    local times = session:time(feeds, true)
+    calls = calls or times
+    for i, c in ipairs(times) do
+      calls[i].all = calls[i].all or {}
+      calls[i].all[round] = c.ms
+    end
+  end
+  for _, c in ipairs(calls) do c.ms = util.median(c.all) end
+  return calls
+end
+
+-- Median milliseconds of a whole step, update and copying of the batch included; a rate of
+-- 0 keeps the weights from running away over the rounds. A device that queues gets
+-- its steps as in training: as many as may be under way, of a batch that lies there (as
+-- --resident keeps samples); then a time is the mean of so many. -> and whether it did
+function M.step_ms(session, feeds)
+  local count, given, all = session:facts().ahead, feeds, {}
+  local held = count > 0 and session:hold(feeds)
+  if held then
+    given = {}
+    for name in pairs(feeds) do given[name] = held end
+    -- the first is run call by call, the second recorded
+    for _ = 1, 2 do session:step(given, { lr = 0 }) end
+  else
+    count = 1
+  end
+  for i = 1, M.ROUNDS do
+    local started = core.sys.clock()
+    for _ = 1, count do session:queue(given, { lr = 0 }) end
+    for _ = 1, count do session:collect(true) end
+    all[i] = 1e3 * (core.sys.clock() - started) / count
+  end
+  return util.median(all), held and true or false
+end
+
+-- A session of the recipe that has done one step, and the bytes that this took on
+-- its device, as the device or the system counts them: weights, their gradients and
+-- moments, and the arena. What turns the feeds round on their way is gone by then.
+local function open(r, feeds)
+  local before = core.sys.machine().now_bytes
+  local session = recipes.session(r, "train")
+  local room = (session:room())
+  session:step(feeds, { lr = 0 })
+  local facts = session:facts()
+  if facts.device ~= "cuda" then return session, core.sys.machine().now_bytes - before end
+  -- the arena that is there counts as free
+  return session, room - ((session:room()) - facts.pool_bytes) + facts.param_bytes
+end
+
+-- What a device did by itself, from the marks that it set between its calls: there a
+-- step is one launch for the host, which sees no calls.
+local function trace_device(session, feeds)
+  local from, at = core.sys.clock(), 0
+  local spans = { forward = {}, backward = {} }
+  for _, c in ipairs(session:time(feeds, true)) do
+    local side = spans[c.backward and "backward" or "forward"]
+    local to = at + 1e-3 * c.ms
+    traces.now:span("device", c.name ~= "" and c.name or c.kind, c.kind, from + at, from + to)
+    traces.now:count("arena", c.live, from + at)
+    side.from, side.to, at = side.from or from + at, from + to, to
+  end
+  for name, side in pairs(spans) do
+    if side.from then traces.now:span("device", name, "run", side.from, side.to) end
+  end
+end
+
+-- One step for --trace, after those that were measured: noting costs time.
+local function trace_step(session, feeds)
+  if not traces.now then return end
+  if session:facts().device == "cuda" then trace_device(session, feeds) end
+  session:trace(traces.now)
+  session:step(feeds, { lr = 0 })
+  session:trace(nil)
+  traces.close()
+end
+
+-- bench: the command. Forward and backward of one layer are one row; its
+-- GFLOP/s count three passes of the forward arithmetic: forward, backward to
+-- the data, backward to the weights. The first layer has no backward to the
+-- data, so its number is up to a half too high.
+function M.command(r)
+  local v = config.ensure()
+  footprint.check(r, "train") -- data are opened before a session is
+  local flops, feeds, loader = {}, feeds_of(r, v)
+  traces.open()
+  local session, measured = open(r, feeds)
+  local plan = plans.plan(r, v.batch, true, { session = session })
+  for _, row in ipairs(plan.rows) do flops[row.name .. "/" .. row.kind] = row.flops end
+  local calls, layers, order = M.calls(session, feeds), {}, {}
+  for _, c in ipairs(calls) do
+    local key = c.name .. "/" .. c.kind
+    if not layers[key] then
+      layers[key] = { name = c.name, kind = c.kind, forward = 0, backward = 0 }
+      order[#order + 1] = key
+    end
+    local side = c.backward and "backward" or "forward"
+    layers[key][side] = layers[key][side] + c.ms
+  end
+  local rows, sums = { { "layer", "kind", "forward ms", "backward ms", "GFLOP/s" } }, { 0, 0 }
+  for _, key in ipairs(order) do
+    local l, f = layers[key], flops[key] or 0
+    sums[1], sums[2] = sums[1] + l.forward, sums[2] + l.backward
+    rows[#rows + 1] = { l.name ~= "" and l.name or "-", l.kind,
+                        string.format("%.2f", l.forward), string.format("%.2f", l.backward),
+                        f > 0 and string.format("%.0f", 3 * f / (l.forward + l.backward) / 1e6)
+                          or "" }
+  end
+  rows[#rows + 1] = { "sum", "", string.format("%.1f", sums[1]), string.format("%.1f", sums[2]),
+                      "" }
+  local ms, held = M.step_ms(session, feeds)
+  local planned = plan.bytes + plan.param_bytes
+  trace_step(session, feeds)
+  if loader then loader:close() end
+  if config.line.flags.json then
+    print(util.json { batch = v.batch, fed = loader and "data" or "random", held = held,
+                      recompute = budget.told(plan) or "off", step_ms = ms,
+                      forward_ms = sums[1], backward_ms = sums[2],
+                      threads = session:facts().threads, planned_bytes = planned,
+                      measured_bytes = measured })
+    return 0
+  end
+  print(show.table(rows))
+  local facts = session:facts()
+  print("device: " .. show.device(facts, v))
+  print(string.format("training step, batch %d%s%s, %s%s: %.1f ms (median of %d), "
+                      .. "%.2f samples/s", v.batch, loader and " of the data" or "",
+                      held and " kept on the device" or "",
+                      show.threads(facts), v.precision == "f32" and ""
+                      or ", " .. show.precision(facts.device, v.precision),
+                      ms, M.ROUNDS, 1e3 * v.batch / ms))
+  print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",
+                      util.bytes(planned), util.bytes(measured), 100 * (measured / planned - 1)))
+  local told = budget.told(plan)
+  if told then print("recompute: " .. told) end
+  return 0
+end
+
+return M

@@ -1,0 +1,108 @@
+-- check.lua -- does a device compute what the reference computes?
+--
+--   segengine check [--device D] [--op NAME] [--precision NAME] [--json]
+--
+-- Every operator of ops.def runs its cases on the device and on `ref` (plain
+-- loops in double), forward and backward; gradients of `ref` are compared with
+-- central differences. The bounds are those of docs/numerics.md; a NaN never
+-- passes. Exit code 1 when one case does not. What multiplies in fewer bits than
+-- f32 on the device is checked in each precision that the device has. A device that
+-- keeps data sets also makes batches of one, which are compared with the host's.
+
+local core = require "seg.core"
+local config = require "seg.recipe.config"
+local util = require "seg.util"
+local words = require "seg.args"
+
+local M = {}
+
+local known = { device = "auto, cpu, cuda, cuda:N", op = "the name of an operator",
+                precision = core.precision_names, json = false }
+
+-- The numbers of the suites of one operator, or of all.
+local function suites_of(op)
+  local all, out, names = core.suites(), {}, {}
+  for i, s in ipairs(all) do
+    names[s.op] = true
+    if not op or s.op == op then out[#out + 1] = { number = i, op = s.op, note = s.note } end
+  end
+  if #out == 0 then
+    util.refuse('--op: there is no operator "%s"; %s', op,
+                util.suggest(op, util.sorted_keys(names)))
+  end
+  return out
+end
+
+-- What core.check and core.check_node found wrong, a line each.
+function M.print_failures(found)
+  if found.failures > 0 then print((found.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
+end
+
+-- What was blurred, if anything was (see opcase.h): the largest error of all.
+function M.print_blur(blur)
+  if blur > 0 then
+    print(string.format("winograd: %.2g of the largest (bound %.2g)", blur, core.blur))
+  end
+end
+
+-- A line of the table, and what was found wrong.
+local function print_row(row, found)
+  local verdict = row.failures == 0 and "ok" or row.failures .. " FAILED"
+  print(string.format("%-19s %-5s %8d  %11d  %-9.2g %s%s", row.op, row.precision, row.gradient,
+                      row.agree, row.worst, verdict, row.note and "  (" .. row.note .. ")" or ""))
+  M.print_failures(found)
+end
+
+-- Two runs of the same loops agree whatever is wrong with them.
+function M.refuse_ref(device)
+  if device == "ref" then
+    util.refuse("--device ref: ref is what others are checked against, so against itself it shows "
+                .. "nothing; use --device cpu, where gradients of ref are checked too")
+  end
+end
+
+-- args: "check" and its options; the exit code.
+function M.command(args)
+  local o = words.parse(args, known, "--device D, --op NAME, --precision NAME and --json")
+  if o.precision then config.pick("--precision", o.precision, core.precisions_known) end
+  M.refuse_ref(o.device)
+  local name, why = core.device(o.device or "auto")
+  local precisions = core.precisions(name, o.precision)
+  local list, failures, cases, rows, blur = suites_of(o.op), 0, 0, {}, 0
+  if not o.json then
+    print(string.format("%s against ref%s", name, why ~= "" and " (GPU: " .. why .. ")" or ""))
+    print("operator            in    gradient  against ref  worst error / bound")
+  end
+  for _, s in ipairs(list) do
+    for _, p in ipairs(precisions) do
+      local r = core.check(name, s.number, p.name)
+      if r.gradient + r.agree > 0 then
+        failures, cases = failures + r.failures, cases + r.gradient + r.agree
+        blur = math.max(blur, r.blur)
+        rows[#rows + 1] = { op = s.op, note = s.note, precision = p.name,
+                            gradient = r.gradient, agree = r.agree, worst = r.worst,
+                            failures = r.failures }
+        if not o.json then print_row(rows[#rows], r) end
+      end
+    end
+  end
+  local batches
+  if not o.op and not o.precision then
+    local r = core.check_data(name)
+    failures, cases = failures + r.failures, cases + r.agree
+    batches = r.agree > 0 and { op = "(batches)", precision = "f32", gradient = 0, agree = r.agree,
+                                worst = r.worst, failures = r.failures } or nil
+    if batches and not o.json then print_row(batches, r) end
+  end
+  if o.json then
+    print(util.json { device = name, cases = cases, failures = failures, operators = rows,
+                      batches = batches, winograd = blur > 0 and blur or nil })
+  else
+    M.print_blur(blur)
+    print(string.format("%d cases: %s", cases,
+                        failures == 0 and "all within their bounds" or failures .. " failures"))
+  end
+  return failures == 0 and 0 or 1
+end
+
+return M
