@@ -72,7 +72,9 @@ REF   := $(wildcard cpu/ref/*.c)
 SIMD  := $(wildcard cpu/simd/*.c)
 ISAS  := $(if $(filter x86_64,$(MACHINE)),avx512 avx2) \
          $(if $(filter aarch64,$(MACHINE)),neon) portable
-TEST  := $(filter-out tests/embed.c,$(wildcard tests/*.c))
+# tests of C lie in the folders of the sources; embed.c is a program of its own
+TEST  := $(filter-out tests/engine/api/embed.c,$(wildcard tests/*.c \
+           $(addprefix tests/,support/*.c engine/*/*.c ops/*.c cpu/*.c data/*.c data/*/*.c)))
 FUZZ  := $(filter-out %/replay.c,$(wildcard tests/fuzz/*.c))
 BENCH := $(wildcard tests/bench/*.c)
 
@@ -152,11 +154,11 @@ test: $(PROGRAM) $(BUILD)/tests/run lib checked $(if $(SAN),,emulated crossed $(
 bench: $(PROGRAM) $(BENCHES)  ## speed tables
 	@set -e; for b in $(BENCHES); do $$b; done
 	@if command -v $(PYTHON) > /dev/null; then \
-	  $(PYTHON) tests/peer/speed.py --program $(PROGRAM) || [ $$? -eq 77 ]; \
+	  $(PYTHON) tests/pytorch/speed.py --program $(PROGRAM) || [ $$? -eq 77 ]; \
 	else echo "PyTorch: not here, nor $(PYTHON)"; fi
 
 gallery: $(PROGRAM)           ## what each random change of samples looks like
-	$(abspath $(PROGRAM)) tests/gallery.lua $(BUILD)/gallery
+	$(abspath $(PROGRAM)) tests/lua/gallery.lua $(BUILD)/gallery
 
 demo: $(PROGRAM)              ## train the brain U-Net on made-up patients
 	$(abspath $(PROGRAM)) scripts/brain_unet.lua --preset demo
@@ -195,9 +197,9 @@ fuzz:                         ## run each fuzz target RUNS times (needs clang)
 fuzzers: $(FUZZ:%.c=$(BUILD)/%-fuzzer)
 
 aarch64: crossed              ## the operators as aarch64 computes them (needs qemu-user)
-	BUILD=$(BUILD) tests/aarch64.sh
+	BUILD=$(BUILD) tests/shell/aarch64.sh
 
-# what tests/aarch64.sh runs; the program too where the libraries of that
+# what tests/shell/aarch64.sh runs; the program too where the libraries of that
 # processor are (sh vendor/fetch arm64), which takes as long as this build
 ARM64   := $(wildcard vendor/arm64/usr)
 crossed:
@@ -281,7 +283,7 @@ $(PROGRAM): $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
 
 # The program as a build without CUDA has it, of the objects of this build:
-# tests/startup.sh compares the two.
+# tests/shell/startup.sh compares the two.
 CUDA_KNOWN := engine/backend/backend.o lua/bind/system.o
 $(BUILD)/no_cuda/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -308,9 +310,10 @@ $(BUILD)/tests/objects.a: $(LIB_OBJ)
 $(BUILD)/tests/run: $(TEST_OBJ) $(BUILD)/tests/objects.a
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
 
-# those of operators and what runs them: no library but the C library's
-KERNEL_TESTS := given half judge net ops% plan_random precision rig rng run \
-                session simd% unshared
+# the tests of operators and of the engine: no library but the C library's
+KERNEL_TESTS := run cpu/simd% engine/base/rng engine/check/compare engine/graph/precision \
+                engine/plan/plan_random engine/session/session ops/% \
+                $(addprefix support/,bf16_backend networks op_call plan_rig reference_run)
 $(BUILD)/tests/kernels.a: $(filter-out $(BUILD)/engine/api/%,\
     $(filter $(BUILD)/engine/% $(BUILD)/cpu/%,$(LIB_OBJ)))
 	@rm -f $@ && mkdir -p $(@D)
@@ -425,7 +428,7 @@ CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
 CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_LINES) -I. -DSEG_CUDA \
          $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
-# with CI, what the compilers said and the PTX are kept for tests/cuda_ptx.sh,
+# with CI, what the compilers said and the PTX are kept for tests/shell/cuda_ptx.sh,
 # which else has to compile each kernel once more
 CU_KEPT = $(@:.o=.kept)
 $(BUILD)/%.o: %.cu $(BUILD)/settings

@@ -57,7 +57,7 @@ const char *test_datasets(void);
 #define SKIP(reason) test_skip(reason)
 
 /* So many files were equal, number for number, as we and `peer`, which is none
- * of ours, read or wrote them: a line that tests/compared.sh adds up. */
+ * of ours, read or wrote them: a line that tests/shell/compared.sh adds up. */
 void test_compared(int files, const char *peer);
 
 /* |got - want| <= tol; NaN on either side fails. */

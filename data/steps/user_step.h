@@ -1,9 +1,9 @@
 /* user_step.h -- steps that are functions of the recipe: change and vary.
  *
  * The rows hold two numbers, which function and which constants; a Hook finds
- * both and calls them. Who makes it (lua/bind/user_step.c) knows what a function
- * is, this room does not. A call gets the fields of one case, or of one sample,
- * and changes numbers in place; extents stay.
+ * both and calls them. Who makes it (lua/bind/user_step.c) knows what a
+ * function is, this room does not. A call gets the fields of one case, or of
+ * one sample, and changes numbers in place; extents stay.
  *
  * What a function does may depend on what it is given alone. Then a case has
  * the same bytes whichever thread calls, and how often. */

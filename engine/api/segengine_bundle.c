@@ -1,10 +1,11 @@
 /* segengine_bundle.c -- the rows of a bundle, read without Lua.
  *
- * lua/predict/bundle.lua writes them and reads them too; tests/export.lua holds
- * both against the same files. Nothing is passed over: an entry that is not in
- * the table below is a row of a later program, which would do something that
- * this one does not. What only concerns prediction of files that this face does
- * not read becomes `cannot`, and the network can still be run on arrays. */
+ * lua/predict/bundle.lua writes them and reads them too;
+ * tests/lua/predict/export.lua holds both against the same files. Nothing is
+ * passed over: an entry that is not in the table below is a row of a later
+ * program, which would do something that this one does not. What only concerns
+ * prediction of files that this face does not read becomes `cannot`, and the
+ * network can still be run on arrays. */
 #include "data/format/decimal.h"
 #include "engine/api/segengine_inside.h"
 #include "engine/base/json.h"

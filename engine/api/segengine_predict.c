@@ -4,8 +4,8 @@
  * What lua/predict/predict.lua does for many cases is done here for one, by the
  * same functions of data/: the image is read and prepared as in training, its
  * parts run through the network in batches, what comes out is put together on
- * the image's own grid (stitch.h), tidied and written. tests/export.lua
- * compares the files of both byte for byte. */
+ * the image's own grid (stitch.h), tidied and written.
+ * tests/lua/predict/export.lua compares the files of both byte for byte. */
 #include "data/dataset/relabel.h"
 #include "data/metrics/stitch.h"
 #include "data/preprocess/pipeline.h"

@@ -1,5 +1,5 @@
 -- networks.lua -- the networks of the table of speed, whose twins are in
--- tests/peer/networks.py under the same names.
+-- tests/pytorch/networks.py under the same names.
 --
 --   local one = dofile("tests/bench/networks.lua").unet(batch)
 --   one.inputs    {name = array}: a batch of random numbers, the same at every call

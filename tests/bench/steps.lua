@@ -2,7 +2,7 @@
 --
 --   segengine tests/bench/steps.lua NETWORK BATCH SIZE FOLDER THREADS [write]
 --
--- Our side of tests/peer/speed.py. `write` leaves weights (init.safetensors) and inputs
+-- Our side of tests/pytorch/speed.py. `write` leaves weights (init.safetensors) and inputs
 -- (NAME.npy) in FOLDER for both sides. Else says the loss of a first step, then answers
 -- each line "train N", "infer N", "train_bf16 N" or "infer_bf16 N" on stdin with the
 -- milliseconds of each of N, and sleeps between.

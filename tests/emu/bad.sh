@@ -9,11 +9,11 @@
 #                                           them, builds its own (g++)
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 plain=${1:-} asan=${2:-} race=${3:-}
-for p in plain asan race; do # tests/steps changes nothing of what was given
+for p in plain asan race; do # tests/support/shell.sh changes nothing of what was given
     eval "case \$$p in ''|/*) ;; *) $p=\$PWD/\$$p ;; esac"
 done
 cd "$here/../.." || exit 1
-. tests/steps
+. tests/support/shell.sh
 
 if [ -z "$race" ]; then
     CXX=${CXX:-g++}

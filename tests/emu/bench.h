@@ -3,7 +3,7 @@
 #ifndef SEG_EMU_TEST_BENCH_H
 #define SEG_EMU_TEST_BENCH_H
 #include "engine/check/oprun.h"
-#include "tests/given.h"
+#include "tests/support/op_call.h"
 
 extern const Backend backend_cuda;
 

@@ -6,7 +6,7 @@
 # RUN is $BUILD/emu/{plain,asan,race}/run, REACHED what kernels.sh wrote beside
 # it: the kernels that its tests have run.
 cd "$(dirname "$0")/../.." || exit 1
-. tests/steps
+. tests/support/shell.sh
 run=$1 reached=$2
 
 command -v nm > /dev/null || skip "there is no nm"

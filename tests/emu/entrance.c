@@ -2,7 +2,7 @@
  * ref, stored narrow as in f32, and the sums that a lazy one leaves. */
 #include "tests/emu/emu_control.h"
 #include "tests/emu/windowed.h"
-#include "tests/given.h"
+#include "tests/support/op_call.h"
 
 extern const Backend backend_cuda;
 

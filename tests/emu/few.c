@@ -3,7 +3,7 @@
  * not. What a lens shows them is in lens.c. */
 #include "engine/check/ophalf.h"
 #include "tests/emu/emu_control.h"
-#include "tests/given.h"
+#include "tests/support/op_call.h"
 
 extern const Backend backend_cuda;
 

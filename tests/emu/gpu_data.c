@@ -6,7 +6,7 @@
 #include "engine/session/device_dataset.h"
 #include "engine/session/session.h"
 #include "tests/emu/emu_control.h"
-#include "tests/made.h"
+#include "tests/support/volumes.h"
 #include "tests/test.h"
 #include <float.h>
 #include <math.h>

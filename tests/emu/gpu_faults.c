@@ -9,8 +9,8 @@
  * after the close nothing may be left, neither on the device nor here. */
 #include "engine/base/rng.h"
 #include "tests/emu/emu_control.h"
-#include "tests/given.h"
-#include "tests/net.h"
+#include "tests/support/networks.h"
+#include "tests/support/op_call.h"
 
 extern const Backend backend_cuda;
 

@@ -2,8 +2,8 @@
  * statistics of norms joined through the host, and by a library in the place of
  * NCCL (nccl/nccl.cc) on the streams, recorded steps included. */
 #include "tests/emu/emu_control.h"
-#include "tests/given.h"
-#include "tests/together.h"
+#include "tests/support/op_call.h"
+#include "tests/support/ranks_training.h"
 
 /* So many devices, and the stand-in that the build made. */
 static void stage(int devices)

@@ -3,8 +3,8 @@
  * A rehearsed step makes no call of CUDA, so it works without a driver; and it
  * names the kernels that the same step runs on a device, in their number. */
 #include "tests/emu/emu_control.h"
-#include "tests/given.h"
-#include "tests/net.h"
+#include "tests/support/networks.h"
+#include "tests/support/op_call.h"
 
 /* A U-Net of two levels; adamw. */
 static void small_unet(Net *n)

@@ -5,8 +5,8 @@
  * other values. What is recorded must do what the calls do one by one, to the
  * bit, whatever moved in between. */
 #include "tests/emu/emu_control.h"
-#include "tests/given.h"
-#include "tests/net.h"
+#include "tests/support/networks.h"
+#include "tests/support/op_call.h"
 #include <stdlib.h>
 
 enum { STEPS = 12 };

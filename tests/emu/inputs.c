@@ -3,7 +3,7 @@
  * make copies. */
 #include "engine/graph/precision.h"
 #include "tests/emu/emu_control.h"
-#include "tests/net.h"
+#include "tests/support/networks.h"
 #include "tests/test.h"
 #include <string.h>
 

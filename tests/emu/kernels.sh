@@ -11,8 +11,8 @@ run=$1 what=$2
 shift 2
 
 suites=engine/graph/ops.def
-rest="$(grep -lE 'given_(backend|device)\(' tests/*.c |
-    grep -vE 'tests/(given|ops|simd)\.c') $(ls tests/emu/*.c)"
+rest="$(grep -rlE --include='*.c' 'given_(backend|device)\(' tests/cpu tests/engine tests/ops |
+    grep -vE 'tests/(ops/ops|cpu/simd)\.c') $(ls tests/emu/*.c)"
 case $what in
 suites) rest= ;;
 rest) suites= ;;

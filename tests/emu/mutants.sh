@@ -16,7 +16,7 @@ texts) does=planted only= ;;
 esac
 case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
 cd "$(dirname "$0")/../.." || exit 1
-. tests/steps
+. tests/support/shell.sh
 CXX=${CXX:-g++}
 
 # a file of the kernels, or a header that they share with the host

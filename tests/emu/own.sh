@@ -5,7 +5,7 @@
 #     tests/emu/own.sh BUILD/emu
 emu=$1
 cd "$(dirname "$0")/../.." || exit 1
-. tests/steps
+. tests/support/shell.sh
 
 for variant in plain asan race; do
     for order in g h a d r7; do

@@ -1,14 +1,14 @@
 /* precision.c -- tensor cores and copies in 16 bits on the emulated device.
  *
- * The suites of the operators run in every precision (tests/ops.c); here is
+ * The suites of the operators run in every precision (tests/ops/ops.c); here is
  * what lies around them: copies of numbers at the ends of the types, overflow
  * in f16, a loss scale, and small U-Nets trained in each precision against the
  * CPU in f32. */
 #include "engine/check/oprun.h"
 #include "engine/plan/plan_inside.h"
 #include "tests/emu/emu_control.h"
-#include "tests/given.h"
-#include "tests/net.h"
+#include "tests/support/networks.h"
+#include "tests/support/op_call.h"
 
 extern const Backend backend_cuda;
 

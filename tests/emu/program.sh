@@ -5,7 +5,7 @@
 emu=$1
 case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
 cd "$(dirname "$0")/../.." || exit 1
-. tests/steps
+. tests/support/shell.sh
 . tests/emu/runs
 
 cat > "$tmp/tiny.lua" <<'END'
@@ -223,7 +223,7 @@ step "is another run" says f32 "precision f32 differs from the run"
 # what the driver counts: by a library that is not one
 mkdir "$tmp/driver"
 if ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
-    tests/stand_in/nvml.c 2> "$tmp/said"; then
+    tests/support/stand_in/nvml.c 2> "$tmp/said"; then
     path=$tmp/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     column() { # NAME COLUMN: of metrics.csv
         awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++)

@@ -7,7 +7,7 @@
 emu=$1
 case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
 cd "$(dirname "$0")/../.." || exit 1
-. tests/steps
+. tests/support/shell.sh
 . tests/emu/runs
 
 cat > "$tmp/tiny.lua" <<'END'
@@ -135,7 +135,7 @@ step "which" says killed "rank 1: nothing was heard of it"
 # what both spend, as the driver's library would count it: 200 W each
 mkdir "$tmp/driver"
 if ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
-    tests/stand_in/nvml.c 2> "$tmp/said"; then
+    tests/support/stand_in/nvml.c 2> "$tmp/said"; then
     path=$tmp/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     step "2 GPUs that are looked at" with LD_LIBRARY_PATH="$path" \
         train looked --devices 0,1

@@ -6,7 +6,7 @@
 emu=$1
 case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
 cd "$(dirname "$0")/../.." || exit 1
-. tests/steps
+. tests/support/shell.sh
 
 for script in scripts/*.lua; do
     # what is no recipe of a system of its own has no preset for it

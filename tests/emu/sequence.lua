@@ -4,7 +4,7 @@
 --
 --     BUILD/emu/plain/segengine tests/emu/sequence.lua
 
-local t = dofile("tests/harness.lua")
+local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
 local nn, optim = seg.nn, seg.optim
 

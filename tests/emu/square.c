@@ -3,7 +3,7 @@
  * gradients that it reads, on the emulated device. */
 #include "engine/plan/plan_inside.h"
 #include "tests/emu/emu_control.h"
-#include "tests/net.h"
+#include "tests/support/networks.h"
 #include <math.h>
 
 /* How a network is trained. */

@@ -2,7 +2,7 @@
  * steps of a session on the emulated device. */
 #include "engine/plan/plan_inside.h"
 #include "tests/emu/emu_control.h"
-#include "tests/net.h"
+#include "tests/support/networks.h"
 
 static float loss_of(Net *n, const Plan *p)
 {

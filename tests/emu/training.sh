@@ -6,7 +6,7 @@
 emu=$1
 case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
 cd "$(dirname "$0")/../.." || exit 1
-. tests/steps
+. tests/support/shell.sh
 . tests/emu/runs
 
 cat > "$tmp/tiny.lua" <<'END'
@@ -107,7 +107,7 @@ mv "$tmp/narrow.lua" "$tmp/tiny.lua"
 
 # averages, parts and phases, cut in bf16 and f16
 step "cuts in halves" env PROGRAM="$program" SEG_TEST_DEVICE=cuda \
-    sh tests/resume_training.sh
+    sh tests/shell/resume_training.sh
 
 # what runs ahead is collected first
 interrupted() {

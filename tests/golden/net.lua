@@ -5,7 +5,7 @@
 --
 -- Scopes and layers are those of scripts/brain_unet.lua and, with bias = true,
 -- of scripts/nfbs_unet.lua; the bottom has twice the last features. The same
--- network in Python is tests/peer/unet_torch.py.
+-- network in Python is tests/pytorch/unet_torch.py.
 
 local seg = require "seg"
 local nn = seg.nn

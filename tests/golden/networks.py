@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""networks.py -- the networks of seg.net in PyTorch, the judge of tests/net.lua.
+"""networks.py -- the networks of seg.net in PyTorch, the judge of tests/lua/recipe/net.lua.
 
     /usr/bin/python3 tests/golden/networks.py
 
@@ -8,7 +8,7 @@ writes beside this file
     networks.npz           CASE_x input, CASE_t target, CASE_y evaluation
                            forward, CASE_train {loss, norm of all gradients},
                            CASE_l lengths of sequences
-for the cases of CASES, which tests/net.lua builds with the same options. The
+for the cases of CASES, which tests/lua/recipe/net.lua builds with the same options. The
 loss is the mean square error of the training forward. Everything is computed
 in float64 from float32 weights and inputs, which both sides hold exactly;
 norms scale and shift, and running statistics are those of one forward.
@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn import functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "peer"))
+sys.path.insert(0, str(HERE.parent / "pytorch"))
 import unet_torch as peer  # noqa: E402
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}

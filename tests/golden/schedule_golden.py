@@ -3,7 +3,7 @@
 
     python3 tests/golden/schedule_golden.py > tests/golden/schedule_golden.lua
 
-Only needed to make the table again; tests/schedule.lua reads it. Each row has
+Only needed to make the table again; tests/lua/train/schedule.lua reads it. Each row has
 the rate of 100 steps, the first one first, of an optimiser with rate 0.125.
 Made with PyTorch 1.13; PolynomialLR, which that has not, by its formula.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""sequence.py -- the files that tests/sequence.lua reads, made by PyTorch.
+"""sequence.py -- the files that tests/lua/train/sequence.lua reads, made by PyTorch.
 
     python3 tests/golden/sequence.py
 
@@ -19,7 +19,7 @@ import torch
 from torch.nn.utils import rnn
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "peer"))
+sys.path.insert(0, str(HERE.parent / "pytorch"))
 import unet_torch as peer  # noqa: E402
 
 LENGTHS = (7, 4, 1, 6)

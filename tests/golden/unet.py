@@ -3,7 +3,7 @@
 
     unet.py make KIND FOLDER            weights, inputs and PyTorch's results
     unet.py check KIND FOLDER DEVICE    compare what unet.lua left there
-    unet.py small                       the committed files of tests/golden.lua
+    unet.py small                       the committed files of tests/lua/golden.lua
 
 KIND is `brain` (no bias, AdamW with decoupled decay) or `nfbs` (bias before
 batch norm, Adam with L2 decay, clipping). Initial weights and inputs are
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "peer"))
+sys.path.insert(0, str(HERE.parent / "pytorch"))
 import unet_torch as peer  # noqa: E402
 
 STEPS = 10

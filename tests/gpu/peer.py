@@ -33,7 +33,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests/peer"))
+sys.path.insert(0, str(ROOT / "tests/pytorch"))
 STEPS = 8  # of a way in a round
 WARM = 4  # before the first that counts
 WAYS = ("eager", "captured", "compiled", "compiled, graphs")

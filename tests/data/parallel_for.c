@@ -1,0 +1,86 @@
+/* parallel_for.c -- tests of threads that take items in order. */
+#include "data/parallel_for.h"
+#include "engine/base/err.h"
+#include "tests/test.h"
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+enum { ITEMS = 500 };
+
+/* What work was done, and which items fail. */
+typedef struct Job {
+    atomic_int times[ITEMS];
+    atomic_bool busy[CREW_MOST]; /* a thread is at one item at a time */
+    atomic_int apart;            /* faults of that                    */
+    int slow, quick;             /* items that fail; -1: none         */
+    atomic_bool *stop;
+    int stop_at; /* item that raises stop; those behind it wait for that */
+} Job;
+
+static void pause_ms(int ms)
+{
+    nanosleep(&(struct timespec){0, ms * 1000000}, NULL);
+}
+
+static bool work(void *context, int thread, int item)
+{
+    Job *job = context;
+    bool ok = true;
+    REQUIRE(thread >= 0 && thread < CREW_MOST);
+    if (atomic_exchange(&job->busy[thread], true))
+        atomic_fetch_add(&job->apart, 1);
+    atomic_fetch_add(&job->times[item], 1);
+    if (job->stop && item == job->stop_at) atomic_store(job->stop, true);
+    while (job->stop && item > job->stop_at && !atomic_load(job->stop))
+        pause_ms(1);
+    if (item == job->slow) {
+        pause_ms(20);
+        ok = fail_data("item %d, slow", item);
+    } else if (item == job->quick) {
+        ok = fail_usage("item %d, quick", item);
+    }
+    atomic_store(&job->busy[thread], false);
+    return ok;
+}
+
+static const int THREADS[] = {0, 1, 2, 7, CREW_MOST, 1000};
+
+TEST(crew_does_every_item_once)
+{
+    for (size_t t = 0; t < sizeof THREADS / sizeof *THREADS; t++) {
+        Job job = {.slow = -1, .quick = -1};
+        EXPECT(crew_run(ITEMS, THREADS[t], NULL, work, &job));
+        for (int i = 0; i < ITEMS; i++)
+            EXPECT_INT(atomic_load(&job.times[i]), 1);
+        EXPECT_INT(atomic_load(&job.apart), 0);
+    }
+    EXPECT(crew_run(0, 4, NULL, work, NULL));
+}
+
+/* Item 3 takes its time to fail, so that with several threads item 4 has failed
+ * long before. */
+TEST(crew_reports_the_first_failure_in_order)
+{
+    for (size_t t = 0; t < sizeof THREADS / sizeof *THREADS; t++) {
+        Job job = {.slow = 3, .quick = 4};
+        EXPECT(!crew_run(ITEMS, THREADS[t], NULL, work, &job));
+        EXPECT_TEXT(err_text(), "item 3, slow");
+        EXPECT_INT(err_kind(), ERR_DATA);
+        // nothing begins behind a failure; others may be on their way before it
+        for (int i = 4; THREADS[t] < 2 && i < ITEMS; i++)
+            EXPECT_INT(atomic_load(&job.times[i]), 0);
+    }
+}
+
+TEST(crew_stops)
+{
+    for (size_t t = 0; t < sizeof THREADS / sizeof *THREADS; t++) {
+        atomic_bool stop = false;
+        Job job = {.slow = -1, .quick = -1, .stop = &stop, .stop_at = 9};
+        EXPECT(!crew_run(ITEMS, THREADS[t], &stop, work, &job));
+        EXPECT_TEXT(err_text(), "stopped");
+        EXPECT_INT(err_kind(), ERR_FAILURE);
+        EXPECT_INT(atomic_load(&job.times[ITEMS - 1]), 0);
+    }
+}

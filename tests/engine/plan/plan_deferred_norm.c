@@ -1,0 +1,104 @@
+/* plan_deferred_norm.c -- which norms a plan leaves to those who read. What
+ * kernels make of that is in tests/emu/lens.c. */
+#include "engine/plan/plan_inside.h"
+#include "tests/support/deferring_backend.h"
+#include <string.h>
+
+/* How many calls of a plan are lazy, and how many read through a lens, forward
+ * and back. */
+typedef struct Count {
+    int lazy, sees, back;
+} Count;
+
+static Count counted(Rig *r)
+{
+    Count n = {0};
+    for (int i = 0; i < r->plan->calls; i++) {
+        const Call *c = &r->plan->call[i];
+        if (is_convert(c)) continue;
+        n.lazy += c->lazy && !is_backward(c);
+        if (!c->lens[0]) continue;
+        ++*(is_backward(c) ? &n.back : &n.sees);
+        // what is seen is what the lazy call was told to leave
+        EXPECT(c->lens[0]->norm->op == OP_batch_norm);
+    }
+    return n;
+}
+
+TEST(plan_lazy_between_convolutions)
+{
+    Net n;
+    Rig r;
+    const Backend be = lazy_backend();
+    const int a = lazy_layer(&n, lazy_image(&n)), b = lazy_layer(&n, a),
+              p = net_pool(&n, b);
+    lazy_plan(&r, &n, &be, net_conv(&n, p, 8, 3), true, false);
+    const Count got = counted(&r);
+    EXPECT_INT(got.lazy, 2);
+    EXPECT_INT(got.sees, 2); // a convolution and the pool
+    EXPECT_INT(got.back, 2);
+    // nodes of a layer show its convolution, whose row names them
+    const PlanNode *q = r.plan->node;
+    EXPECT(q[a].same == q[a - 1].same && q[q[a].same].lazy);
+    EXPECT(q[q[a].same].then == a && !plan_value(r.plan, a));
+    char text[ROW_TEXT];
+    EXPECT(
+        !strcmp(row_text(r.plan, q[a].same, text), "conv + batch_norm + relu"));
+    // the norm's gradients are made by the convolution's call, once
+    for (int i = 0; i < r.plan->calls; i++) {
+        const Call *c = &r.plan->call[i];
+        if (!c->lazy || !is_backward(c)) continue;
+        EXPECT(c->norm_dx[1] && c->norm_dx[2] && !c->norm_dx[3]);
+        EXPECT_INT(c->fresh >> NORM_FRESH, 6);
+        EXPECT_INT(r.plan->param_bits[i] >> NORM_FRESH, 6);
+        // what it stored is there for the way back
+        EXPECT(c->y == &q[c->node].first.x && q[c->node].read);
+    }
+    rig_drop(&r);
+}
+
+/* Not where somebody cannot see, wants the value, or the norm has constants. */
+TEST(plan_lazy_not_otherwise)
+{
+    enum { OTHER, ROOT, EVALUATION, PLAIN, TWICE, CASES };
+    for (int how = 0; how < CASES; how++) {
+        Net n;
+        Rig r;
+        const Backend be = lazy_backend();
+        const int x = lazy_image(&n), a = lazy_layer(&n, x);
+        int y = net_conv(&n, a, 8, 3);
+        const int norm = n.g.node[a].in[0], conv = n.g.node[norm].in[0];
+        if (how == OTHER) y = net_op(&n, OP_add, y, a, -1);
+        if (how == ROOT) n.root[n.roots++] = a;
+        // the convolution's own value is read by another, too
+        if (how == TWICE) y = net_op(&n, OP_add, y, conv, -1);
+        y = net_conv(&n, y, 8, 3); // so that the sum is narrow
+        lazy_plan(&r, &n, &be, y, how != EVALUATION, how == PLAIN);
+        EXPECT_INT(counted(&r).lazy, 0);
+        EXPECT_INT(counted(&r).sees, 0);
+        rig_drop(&r);
+    }
+}
+
+/* What is dropped and made again is so through the same lenses. */
+TEST(plan_lazy_made_again)
+{
+    Net n;
+    Rig r;
+    const Backend be = lazy_backend();
+    lazy_long(&r, &n, &be);
+    EXPECT_INT(counted(&r).lazy, 6);
+    lazy_less(&r);
+    int again = 0, seeing = 0;
+    for (int i = 0; i < r.plan->calls; i++) {
+        const Call *c = &r.plan->call[i];
+        if (!c->again) continue;
+        EXPECT(c->lazy);
+        again++, seeing += c->lens[0] != NULL;
+        // statistics are those of the first making
+        EXPECT_INT(r.plan->saved[i],
+                   r.plan->saved[r.plan->node[c->node].first.call]);
+    }
+    EXPECT(again > 0 && seeing > 0);
+    rig_drop(&r);
+}

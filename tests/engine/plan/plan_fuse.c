@@ -1,0 +1,290 @@
+/* plan_fuse.c -- rows that a plan runs as one: which, what that costs, and who
+ * is named. That the bits stay is in plan_random.c, and of each kernel in its
+ * suite (opfused_agree). */
+#include "tests/support/plan_rig.h"
+
+static const Dims image = {1, 1, 8, 8, 3};
+
+/* Calls of the plan of `n` on a backend, evaluation or training. */
+static int calls_of(Net *n, const Backend *be, bool train, bool plain)
+{
+    Rig r;
+    rig_open(&r, n, be, 1, 2);
+    r.spec.plain = plain;
+    rig_plan(&r, train);
+    int calls = plan_calls(r.plan);
+    rig_close(&r);
+    return calls;
+}
+
+/* The same with and without; what that saves. */
+static int saves(Net *n, const Backend *be, bool train)
+{
+    return calls_of(n, be, train, true) - calls_of(n, be, train, false);
+}
+
+TEST(fused_norm_and_activation)
+{
+    for (int leaky = 0; leaky < 2; leaky++) {
+        Net n;
+        Rig r;
+        net_new(&n);
+        int x = net_input(&n, "x", image, 2);
+        int t = net_input(&n, "t", image, 2);
+        int norm = net_norm(&n, net_conv(&n, x, 3, 3));
+        int y = net_op(&n, leaky ? OP_leaky_relu : OP_relu, norm, -1, -1);
+        n.root[n.roots++] = y;
+        n.loss = net_op(&n, OP_mse, y, t, -1);
+        // forward, backward
+        EXPECT_INT(saves(&n, &backend_cpu, true), 2);
+        EXPECT_INT(saves(&n, &backend_ref, true), 0);
+        rig_open(&r, &n, &backend_cpu, 1, 2);
+        rig_plan(&r, true);
+        const PlanRow *row;
+        REQUIRE(plan_rows(r.plan, &row) == 3);
+        EXPECT(row[1].node == norm && row[1].then == y);
+        EXPECT(row[0].then == -1 && row[2].then == -1);
+        // the value is the activation's, and the one before it is not there
+        EXPECT(plan_value(r.plan, y) && !plan_value(r.plan, norm));
+        rig_run(&r, false, false, 1);
+        double least = 1;
+        for (int i = 0; i < 2 * 8 * 8 * 3; i++)
+            least = fmin(least, rig_value(&r, y, i));
+        EXPECT(leaky ? least < 0 && least > -0.1 : least == 0);
+        rig_close(&r);
+        net_free(&n);
+    }
+}
+
+/* The way back through a norm and its activation reads what the norm was given
+ * and no more: the result, which only max pooling wants, need not stay. */
+TEST(fused_norm_keeps_its_operand_alone)
+{
+    int values[2]; // that the way back reads: fused, apart
+    for (int plain = 0; plain < 2; plain++) {
+        Net n;
+        Rig r;
+        net_new(&n);
+        int x = net_input(&n, "x", image, 2);
+        int t = net_input(&n, "t", (Dims){1, 1, 4, 4, 3}, 2);
+        int y = net_pool(&n, net_relu(&n, net_norm(&n, net_conv(&n, x, 3, 3))));
+        n.root[n.roots++] = y;
+        n.loss = net_op(&n, OP_mse, y, t, -1);
+        rig_open(&r, &n, &backend_cpu, 1, 2);
+        r.spec.plain = plain;
+        rig_plan(&r, true);
+        values[plain] = plan_again(r.plan).values;
+        rig_close(&r);
+        net_free(&n);
+    }
+    EXPECT_INT(values[1] - values[0], 1);
+}
+
+/* What somebody else wants stays: another reader, a root, a loss. */
+TEST(fused_not_where_the_value_between_is_wanted)
+{
+    for (int how = 0; how < 4; how++) {
+        Net n;
+        net_new(&n);
+        int x = net_input(&n, "x", image, 2);
+        int norm = net_norm(&n, net_pool(&n, x)), y = net_relu(&n, norm);
+        if (how == 1) y = net_op(&n, OP_add, y, norm, -1);
+        if (how == 2) n.root[n.roots++] = norm;
+        // dropped in evaluation: what it shows is a root
+        if (how == 3) n.root[n.roots++] = net_op(&n, OP_dropout, norm, -1, -1);
+        n.root[n.roots++] = y;
+        EXPECT_INT(saves(&n, &backend_cpu, false), how == 0);
+        net_free(&n);
+    }
+}
+
+/* Through rows that evaluation leaves out, and behind them. */
+TEST(fused_around_what_is_dropped)
+{
+    Net n;
+    Rig r;
+    net_new(&n);
+    int x = net_input(&n, "x", image, 2);
+    int drop = net_op(&n, OP_dropout, net_norm(&n, x), -1, -1);
+    int relu = net_relu(&n, drop);
+    int last = net_op(&n, OP_spatial_dropout, relu, -1, -1);
+    n.root[n.roots++] = last;
+    EXPECT_INT(saves(&n, &backend_cpu, true), 0);
+    EXPECT_INT(saves(&n, &backend_cpu, false), 1);
+    rig_open(&r, &n, &backend_cpu, 1, 2);
+    rig_plan(&r, false);
+    EXPECT_INT(plan_calls(r.plan), 1);
+    EXPECT(plan_value(r.plan, last) &&
+           plan_value(r.plan, last) == plan_value(r.plan, relu));
+    rig_close(&r);
+    net_free(&n);
+}
+
+/* A residual block: its sum, and the norm of its second convolution not, as
+ * the sum reads that. */
+TEST(fused_sum)
+{
+    Net n;
+    net_new(&n);
+    int x = net_input(&n, "x", image, 2);
+    int y = net_norm(&n, net_conv(&n, x, 3, 3));
+    int wide = net_op(&n, OP_add, y, x, -1);
+    n.root[n.roots++] = net_relu(&n, wide);
+    EXPECT_INT(saves(&n, &backend_cpu, true), 1);
+    // not with a vector on one side: the plain loops do that
+    int bias = net_param(&n, "vector", (Dims){1, 1, 1, 1, 3}, RANK_VECTOR,
+                         (Init){INIT_CONST, 1}, true);
+    n.root[0] = net_relu(&n, net_op(&n, OP_add, y, bias, -1));
+    EXPECT_INT(saves(&n, &backend_cpu, true), 0);
+    net_free(&n);
+}
+
+/* With a way back a convolution and its norm stay by themselves, as gradients
+ * want what lies between, in evaluation too; and so does a transposed one. */
+TEST(fused_convolution_not_with_a_way_back)
+{
+    Net n;
+    net_new(&n);
+    int x = net_input(&n, "x", image, 2), t = net_input(&n, "t", image, 2);
+    int y = net_relu(&n, net_conv(&n, x, 3, 3));
+    n.loss = net_op(&n, OP_mse, net_norm(&n, net_conv(&n, y, 3, 3)), t, -1);
+    n.root[n.roots++] = y;
+    EXPECT_INT(saves(&n, &backend_cpu, true), 0);
+    EXPECT_INT(saves(&n, &backend_cpu, false), 0);
+    n.root[0] = net_relu(&n, net_norm(&n, net_upconv(&n, x, 3)));
+    n.loss = -1;
+    EXPECT_INT(saves(&n, &backend_cpu, true), 1);
+    EXPECT_INT(saves(&n, &backend_cpu, false), 1);
+    net_free(&n);
+}
+
+/* A network of one convolution, its norm and activation; each is there or
+ * not. */
+typedef struct Layer {
+    Dims x; /* n: of the batch */
+    int filters, kernel, stride;
+    bool bias, norm;
+    Op then; /* OP_COUNT: none */
+} Layer;
+
+static int layer_net(Net *n, const Layer *l)
+{
+    Dims one = l->x;
+    one.n = 1;
+    net_new(n);
+    n->bias = l->bias;
+    int y = net_conv(n, net_input(n, "x", one, l->x.d > 1 ? 3 : 2), l->filters,
+                     l->kernel);
+    Attr *a = &n->g.node[y].attr;
+    a->conv.sh = a->conv.sw = l->stride;
+    n->g.node[y].y.dim.h = (one.h - 1) / l->stride + 1;
+    n->g.node[y].y.dim.w = (one.w - 1) / l->stride + 1;
+    if (l->norm) y = net_norm(n, y);
+    if (l->then != OP_COUNT) y = net_op(n, l->then, y, -1, -1);
+    n->root[n->roots++] = y;
+    return y;
+}
+
+/* The value of the root after an evaluation run. */
+static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
+                         size_t *bytes, Arena *mem)
+{
+    Net n;
+    Rig r;
+    int y = layer_net(&n, l);
+    rig_open(&r, &n, &backend_cpu, threads, l->x.n);
+    r.spec.plain = plain;
+    rig_plan(&r, false);
+    // means that are not 0 and variances that are not 1
+    for (int i = 0; i < r.params.count; i++) {
+        Tensor t = params_tensor(&r.params, i, PARAM_VALUE, 0);
+        bool mean = strstr(r.params.list[i].name, "running_mean");
+        for (int64_t k = 0; mean && k < t.dim.c; k++)
+            tensor_set(&t, k, 0.03 * (double)(k % 7) - 0.1);
+    }
+    rig_run(&r, false, false, 1);
+    EXPECT(rig_intact(&r));
+    *calls = plan_calls(r.plan);
+    const Tensor *t = plan_value(r.plan, y);
+    REQUIRE(t);
+    *bytes = tensor_bytes(t);
+    void *copy = arena_alloc(mem, *bytes);
+    REQUIRE(copy);
+    memcpy(copy, t->data, *bytes);
+    rig_close(&r);
+    net_free(&n);
+    return copy;
+}
+
+/* Behind a convolution in evaluation: the bits of the rows apart, for whole
+ * panels of weights and parts of them, tasks that have some of the panels,
+ * sums in chunks, images that are one long row. */
+TEST(fused_convolution)
+{
+    static const Layer list[] = {
+        {{2, 1, 9, 11, 3}, 5, 3, 1, false, true, OP_relu},
+        {{1, 1, 5, 6, 200}, 150, 3, 1, true, true, OP_relu},
+        {{3, 1, 33, 20, 17}, 16, 3, 2, true, true, OP_leaky_relu},
+        {{2, 1, 40, 40, 32}, 33, 1, 1, false, true, OP_COUNT},
+        {{2, 1, 21, 18, 24}, 40, 3, 1, true, true, OP_relu},
+        {{2, 1, 7, 300, 4}, 20, 3, 1, true, false, OP_leaky_relu},
+        {{1, 4, 6, 7, 8}, 70, 3, 1, true, false, OP_relu},
+        {{4, 1, 1, 1, 30}, 65, 1, 1, true, false, OP_relu},
+        {{1, 1, 1, 1, 1}, 1, 1, 1, true, true, OP_relu},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const Layer *l = &list[i];
+        Arena mem = {NULL};
+        int apart, calls;
+        size_t want_bytes, bytes;
+        void *want = layer_value(l, 1, true, &apart, &want_bytes, &mem);
+        EXPECT_INT(apart, 1 + l->norm + (l->then != OP_COUNT));
+        for (int threads = 1; threads < 4; threads++) {
+            void *got = layer_value(l, threads, false, &calls, &bytes, &mem);
+            EXPECT_INT(calls, 1);
+            if (bytes != want_bytes || memcmp(got, want, bytes))
+                test_failed(__FILE__, __LINE__, "layer %zu, %d threads", i,
+                            threads);
+        }
+        arena_release(&mem);
+    }
+}
+
+/* The first thing that is not finite is named with both rows. */
+TEST(fused_blame)
+{
+    Net n;
+    char text[ERR_MAX];
+    Blame more;
+    net_new(&n);
+    int x = net_input(&n, "x", image, 2), t = net_input(&n, "t", image, 2);
+    int y = net_relu(&n, net_norm(&n, net_conv(&n, x, 3, 3)));
+    n.loss = net_op(&n, OP_mse, net_conv(&n, y, 3, 3), t, -1);
+    net_open(&n, "cpu", 1, NULL);
+    Plan *p = net_plan(&n, true, 2);
+    net_feed(&n, p, 1);
+    // gamma of the norm
+    Tensor gamma = {.data = NULL};
+    Params *params = session_params(n.s);
+    for (int i = 0; i < params->count; i++)
+        if (!strcmp(params->list[i].name, "p2.weight"))
+            gamma = params_tensor(params, i, PARAM_VALUE, 0);
+    REQUIRE(gamma.data);
+    tensor_set(&gamma, 1, NAN);
+    REQUIRE(session_blame(n.s, p, text, sizeof text, &more));
+    EXPECT(strstr(text, "batch_norm + relu"));
+    EXPECT_INT(more.nan, 2 * 8 * 8);
+    // of what came in the range is known
+    EXPECT(more.from_lo < more.from_hi);
+    // and behind a fused row its result's
+    tensor_set(&gamma, 1, 1);
+    for (int i = 0; i < params->count; i++)
+        if (!strcmp(params->list[i].name, "p3.weight")) {
+            Tensor w = params_tensor(params, i, PARAM_VALUE, 0);
+            tensor_set(&w, 0, INFINITY);
+        }
+    REQUIRE(session_blame(n.s, p, text, sizeof text, &more));
+    EXPECT(strstr(text, "conv") && !strstr(text, "relu"));
+    EXPECT(more.from_lo == 0 && more.from_hi > 0);
+    net_free(&n);
+}

@@ -1,0 +1,126 @@
+/* plan_recompute.c -- what a plan drops for its budget: how little memory it
+ * comes to, what that costs, what it refuses. That the bits stay is in
+ * plan_random.c. */
+#include "engine/plan/no_winograd.h"
+#include "tests/support/plan_rig.h"
+
+/* The same convolution and tanh `length` times, and a loss. */
+static void chain(Net *n, int length)
+{
+    net_new(n);
+    int x = net_input(n, "x", (Dims){1, 1, 32, 32, 4}, 2);
+    int t = net_input(n, "t", (Dims){1, 1, 32, 32, 4}, 2);
+    for (int i = 0; i < length; i++)
+        x = net_op(n, OP_tanh, net_conv(n, x, 4, 3), -1, -1);
+    n->loss = net_op(n, OP_mse, x, t, -1);
+    n->root[n->roots++] = x;
+}
+
+/* Bytes of the plan within a budget, or of the least there is. */
+static size_t bytes_within(Rig *r, size_t budget, bool least)
+{
+    r->spec.budget = budget;
+    r->spec.least = least;
+    rig_plan(r, true);
+    return plan_bytes(r->plan);
+}
+
+/* A chain of n in pieces of sqrt(n): two times as many values, not n. */
+TEST(recompute_chain_comes_to_its_root)
+{
+    const size_t value = 32 * 32 * 4 * 8;
+    for (int length = 16; length <= 144; length *= 3) {
+        Net n;
+        Rig r;
+        chain(&n, length);
+        rig_open(&r, &n, &backend_ref, 1, 1);
+        size_t all = bytes_within(&r, 0, false);
+        EXPECT(all > (size_t)length * value);
+        EXPECT_INT(plan_again(r.plan).calls, 0);
+        size_t least = bytes_within(&r, 1, true);
+        double root = sqrt(length);
+        if ((double)least > (2 * root + 8) * (double)value)
+            test_failed(__FILE__, __LINE__, "%d: %.1f values", length,
+                        (double)least / (double)value);
+        PlanAgain again = plan_again(r.plan);
+        EXPECT_INT(again.values, length);
+        EXPECT(again.dropped < length && again.kept_bytes == all);
+        // nothing is made three times
+        EXPECT(again.flops > 0 && again.flops <= plan_flops(r.plan));
+        rig_run(&r, true, false, 1);
+        EXPECT(rig_intact(&r));
+        rig_close(&r);
+        net_free(&n);
+    }
+}
+
+/* Every budget down to the least is met, and one byte less is refused with it.
+ * Less memory costs more. */
+TEST(recompute_meets_every_budget)
+{
+    Net n;
+    Rig r;
+    net_new(&n);
+    int x = net_input(&n, "x", (Dims){1, 1, 32, 32, 1}, 2);
+    int t = net_input(&n, "t", (Dims){1, 1, 32, 32, 1}, 2);
+    int y = net_unet(&n, x, 16, 3);
+    n.loss = net_op(&n, OP_bce_dice, y, t, -1);
+    n.root[n.roots++] = y;
+    rig_open(&r, &n, &backend_cpu, 2, 4);
+    // scratch of Winograd's transforms, most of so small an arena, stays
+    r.spec.direct = DIRECT_ALL;
+    size_t all = bytes_within(&r, 0, false);
+    size_t least = bytes_within(&r, 1, true);
+    // of what a norm and its activation, run as one, leave to drop
+    EXPECT(least < all * 7 / 10);
+    double flops = 0;
+    for (int i = 0; i <= 8; i++) {
+        size_t budget = all - (all - least) / 8 * (size_t)i;
+        if (i == 8) budget = least;
+        EXPECT(bytes_within(&r, budget, false) <= budget);
+        PlanAgain again = plan_again(r.plan);
+        EXPECT(again.flops >= flops * 0.9 && again.kept_bytes == all);
+        flops = again.flops;
+        // the first third costs no more than norms and activations
+        if (i == 2) EXPECT(flops < 0.05 * plan_flops(r.plan));
+        rig_run(&r, true, false, 1);
+        EXPECT(rig_intact(&r));
+    }
+    Plan *p = NULL;
+    char want[64];
+    r.spec.budget = least - 1;
+    snprintf(want, sizeof want, "%zu at least", least);
+    EXPECT_FAIL(plan_build(&r.spec, &p), want);
+    EXPECT_INT(err_kind(), ERR_USAGE);
+    // a plan without gradients keeps nothing that could be dropped
+    r.spec.budget = 1;
+    r.spec.loss = -1;
+    rig_plan(&r, true);
+    EXPECT_INT(plan_again(r.plan).calls, 0);
+    rig_close(&r);
+    net_free(&n);
+}
+
+/* Whichever request for memory fails, nothing stays behind. */
+TEST(recompute_without_memory)
+{
+    Net n;
+    Rig r;
+    chain(&n, 6);
+    rig_open(&r, &n, &backend_ref, 1, 1);
+    r.spec.budget = bytes_within(&r, 1, true);
+    r.spec.least = false;
+    long live = mem_live();
+    bool ok = false;
+    for (long after = 0; !ok; after++) {
+        Plan *p = NULL;
+        mem_fail_after(after, false);
+        ok = plan_build(&r.spec, &p);
+        mem_fail_after(-1, false);
+        if (ok) plan_free(p);
+        EXPECT_INT(mem_live(), live);
+        REQUIRE(after < 400);
+    }
+    rig_close(&r);
+    net_free(&n);
+}

@@ -1,0 +1,57 @@
+-- real.lua -- files of other projects, as Debian packs them: each is read or
+-- refused as a committed table says.
+--
+-- A table is a .csv: file (below the folder of the package), what `inspect` says
+-- of it: lines with "; " between, or the reason without the path. A row that
+-- changed is printed as it is now; whether that is better is for a person to
+-- say. Those of pydicom are in dicom_real.csv, which tests/data/dicom/peer.c reads.
+
+local t = dofile("tests/support/harness.lua")
+
+local tables = {
+  { "tests/data/format/nibabel_real.csv",
+    "/usr/lib/python3/dist-packages/nibabel", "python3-nibabel", 100 },
+  { "tests/data/format/octave_real.csv",
+    "/usr/share/octave/packages/dicom-0.5.1/imdata", "octave-dicom", 5 },
+  { "tests/data/format/scipy_real.csv", "/usr/lib/python3/dist-packages", "python3-scipy", 100 },
+}
+
+-- What is said of a file, on one line and wherever the package lies; was it read?
+local function outcome(root, file)
+  local code, text = t.program("inspect '" .. root .. "/" .. file .. "'")
+  t.check(code == 0 or code == 3, "%s: exit code %s (%s)", file, code, text)
+  text = text:gsub("^segengine: ", "")
+  -- every place of the folder, whatever characters are in its name
+  for _, path in ipairs { root .. "/" .. file .. ": ", root .. "/", root } do
+    text = text:gsub(path:gsub("%p", "%%%0"), "")
+  end
+  text = text:gsub("%s*\n%s*", "; "):gsub("%s+", " "):gsub("[; ]+$", "")
+  return text, code == 0
+end
+
+for _, row in ipairs(tables) do
+  local path, root, package, least = table.unpack(row)
+  t.test(package, function()
+    local known = io.open(root .. "/")
+    if not known then t.skip(package .. " is not installed") end
+    known:close()
+    local files, read, wrong = 0, 0, 0
+    for line in io.lines(path) do
+      local file, want = line:match("^([^,]+),(.*)$")
+      if file ~= "file" then
+        local got, ok = outcome(root, file)
+        files = files + 1
+        read = read + (ok and 1 or 0)
+        if got ~= want then
+          wrong = wrong + 1
+          print("  " .. file .. "," .. got)
+        end
+      end
+    end
+    print(("  %d files of %s, %d of them read"):format(files, package, read))
+    t.equal(wrong, 0, "rows of " .. path .. " that changed")
+    t.check(files >= least, "%s: %d rows, wanted %d", path, files, least)
+  end)
+end
+
+t.finish()

@@ -1,0 +1,171 @@
+-- winograd.lua -- the options `winograd` and `direct`: what they change, and that a run, its
+-- weights and its bundle keep them. tests/engine/plan/no_winograd.c has what a call is told.
+
+local t = dofile("tests/support/harness.lua")
+local core = require "seg.core"
+local json = require "seg.json"
+local seg = require "seg"
+local nn = seg.nn
+local folder, remove = t.folder()
+
+-- A network whose convolutions are of those that Winograd's method is for: 3x3 and 16
+-- channels or more on both sides; what it is trained to be is a picture of its own.
+local x = nn.input("x", { c = 16, h = 24, w = 20 })
+local truth = nn.input("t", { c = 1, h = 24, w = 20 })
+local hidden = nn.relu(nn.batch_norm(nn.conv(x, 32, 3)))
+local second = nn.conv(hidden, 16, 3)
+local y = nn.conv(nn.relu(nn.batch_norm(second)), 1, 1)
+local loss = nn.bce(y, truth)
+
+local feeds = { x = seg.array.random({ 3, 16, 24, 20 }, 1),
+                t = seg.array.random({ 3, 1, 24, 20 }, 2, true) }
+
+-- Losses of 50 steps; `direct`: the layers without.
+local function trace(winograd, direct)
+  local s = seg.step { loss = loss, outputs = { y = y }, seed = 4, winograd = winograd,
+                       direct = direct, optim = seg.optim.adamw { lr = 0.002 } }
+  local losses = {}
+  for i = 1, 50 do losses[i] = s:run(feeds) end
+  return losses
+end
+
+-- The layers of that network that Winograd's method is for.
+local function layers()
+  local list = {}
+  local plan = core.plan { roots = { y }, inputs = { x = { 3, 16, 24, 20 } } }
+  for _, row in ipairs(plan.rows) do
+    if row.winograd then list[#list + 1] = row.name end
+  end
+  return list
+end
+
+t.test("a loss trace with and without", function()
+  local with, without = trace(true), trace(false)
+  t.check(without[20] < 0.95 * without[1], "it learns: %g, then %g", without[1], without[20])
+  for i, want in ipairs(without) do
+    t.near(with[i], want, (i <= 20 and 1e-3 or 1e-2) * want, "loss of step " .. i)
+  end
+  t.check(table.concat(with, " ") ~= table.concat(without, " "), "the option does nothing")
+  -- left out it is true, and false twice is the same twice
+  t.equal(table.concat(trace(nil), " "), table.concat(with, " "))
+  t.equal(table.concat(trace(false), " "), table.concat(without, " "))
+end)
+
+t.test("some layers as they stand", function()
+  local list = layers()
+  t.equal(#list, 2)
+  local with, without = trace(true), trace(false)
+  t.equal(table.concat(trace(true, ""), " "), table.concat(with, " "))
+  t.equal(table.concat(trace(true, table.concat(list, ",")), " "), table.concat(without, " "))
+  local one, other = trace(true, list[1]), trace(true, list[2])
+  for _, all in ipairs { with, without, other } do
+    t.check(table.concat(one, " ") ~= table.concat(all, " "), "the layer makes no difference")
+  end
+  for i, want in ipairs(without) do
+    t.near(one[i], want, (i <= 20 and 1e-3 or 1e-2) * want, "loss of step " .. i)
+  end
+  t.raises(function() seg.model { outputs = { y = y }, direct = list[1] .. ",conv" } end,
+           'direct: no convolution is called "conv"')
+  t.raises(function() seg.model { outputs = { y = y }, direct = true } end, "direct")
+  t.says("scripts/brain_unet.lua plan --direct enc1.conv2,enc9.conv1", 2,
+         'no convolution is called "enc9.conv1"')
+end)
+
+t.test("what it may be", function()
+  t.raises(function() seg.model { outputs = { y = y }, winograd = "no" } end,
+           "winograd must be true or false, got string")
+  t.raises(function() trace(1) end, "winograd must be true or false, got number")
+  t.says("scripts/brain_unet.lua plan --winograd no", 2,
+         '--winograd wants true or false, got "no"')
+end)
+
+-- The recipe, with channels that Winograd's method takes.
+local line = "scripts/brain_unet.lua"
+local place = " --phantom " .. folder .. "/phantom --out " .. folder .. "/"
+local numbers = " --preset check --base 16 --epochs 2"
+
+-- The numbers in the last checkpoint of a run, a key a line.
+local function kept(name)
+  return core.checkpoint.meta(folder .. "/" .. name
+                              .. "/brain_unet/001/checkpoint_last.safetensors").config
+end
+
+t.test("a run that is resumed goes on as it began", function()
+  t.says(line .. numbers .. " --winograd false" .. place .. "whole", 0, "without Winograd")
+  t.check(kept("whole"):find("\nwinograd = false\n", 1, true), kept("whole"))
+  local config = t.read(folder .. "/whole/brain_unet/001/config.txt")
+  t.check(config:find("\nwinograd = false\n", 1, true), config)
+  t.says(line .. numbers .. " --winograd false --steps 5" .. place .. "cut", 0, "")
+  local resume = line .. " --resume " .. folder .. "/cut/brain_unet/001"
+  local refused = t.says(resume .. " --winograd true", 2, "--winograd true differs from the run")
+  t.check(refused:find(" (false);", 1, true), refused)
+  t.says(resume .. " --steps 0", 0, "without Winograd")
+  t.equal(kept("cut"), kept("whole"))
+  local last = "/brain_unet/001/checkpoint_last.safetensors"
+  t.equal(t.read(folder .. "/cut" .. last), t.read(folder .. "/whole" .. last), "checkpoint")
+end)
+
+t.test("so does one that has some layers without", function()
+  t.says(line .. numbers .. " --direct enc2.conv2,dec1.conv2" .. place .. "some", 0,
+         ", without Winograd: enc2.conv2,dec1.conv2")
+  t.check(kept("some"):find("\ndirect = enc2.conv2,dec1.conv2\n", 1, true), kept("some"))
+  t.says(line .. numbers .. " --direct enc2.conv2,dec1.conv2 --steps 5" .. place .. "part", 0, "")
+  local resume = line .. " --resume " .. folder .. "/part/brain_unet/001"
+  t.says(resume .. " --direct enc2.conv2", 2, "--direct enc2.conv2 differs from the run")
+  t.says(resume .. " --steps 0", 0, ", without Winograd: enc2.conv2,dec1.conv2")
+  local last = "/brain_unet/001/checkpoint_last.safetensors"
+  t.equal(t.read(folder .. "/part" .. last), t.read(folder .. "/some" .. last), "checkpoint")
+  t.check(t.read(folder .. "/some" .. last) ~= t.read(folder .. "/whole" .. last))
+end)
+
+-- A bundle of the run `name` says `winograd` and `direct`; the script's own prediction and
+-- the bundle's make the same files.
+local function bundled(name, winograd, direct)
+  local run, file = folder .. "/" .. name .. "/brain_unet/001", folder .. "/some.safetensors"
+  t.says(line .. " export --bundle " .. file .. " --weights " .. run, 0, "segengine predict")
+  local said = json.decode(core.checkpoint.meta(file).bundle, "bundle").run
+  t.equal(said.winograd, winograd)
+  t.equal(said.direct, direct)
+  local input = t.lines("ls -d " .. folder .. "/phantom/*/*/FLAIR")[1]
+  local ends = " --in " .. input .. " --out " .. folder .. "/" .. name
+  t.says(line .. " predict --weights " .. run .. ends .. "_a", 0, "nii.gz")
+  t.says("predict --bundle " .. file .. ends .. "_b", 0, "nii.gz")
+  t.check(os.execute(string.format("diff -r %s/%s_a %s/%s_b", folder, name, folder, name)),
+          "other files")
+  return file
+end
+
+t.test("its weights bring it along, and its bundle", function()
+  local run = folder .. "/whole/brain_unet/001"
+  local said = t.says(line .. " evaluate --json --weights " .. run, 0, '"winograd": "false"')
+  t.check(not said:find('"winograd": "true"', 1, true), said)
+  local file = folder .. "/brain.safetensors"
+  local export = line .. " export --bundle " .. file .. " --weights " .. run
+  t.says(export .. " --winograd true", 0, "segengine predict")
+  t.equal(json.decode(core.checkpoint.meta(file).bundle, "bundle").run.winograd, nil)
+  bundled("whole", false, nil)
+  bundled("some", nil, "enc2.conv2,dec1.conv2")
+end)
+
+t.test("the library runs a bundle as it says", function()
+  -- a program of its own, as the network of a file is read into an empty one; arg[1]: the file
+  local script = t.write(folder .. "/library.lua", [[
+local seg, core = require "seg", require "seg.core"
+local image = seg.array.random({ 1, 1, 32, 32 }, 5)
+local got = seg.open(arg[1], { threads = 1 }):run { image = image }.mask
+local roots = core.graph_parse(core.checkpoint.meta(arg[1]).graph)
+local m = seg.model { outputs = { mask = roots[1] }, winograd = arg[2] ~= "all",
+                      direct = arg[2] ~= "all" and arg[2] or "" }
+m:load(arg[1])
+print("distance " .. m:run({ image = image }).mask:distance(got))
+]])
+  local file = bundled("whole", false, nil)
+  t.says(script .. " " .. file .. " all", 0, "distance 0.0")
+  t.check(not t.says(script .. " " .. file .. " enc1.conv2", 0, "distance"):find "distance 0.0\n")
+  file = bundled("some", nil, "enc2.conv2,dec1.conv2")
+  t.says(script .. " " .. file .. " enc2.conv2,dec1.conv2", 0, "distance 0.0")
+  t.check(not t.says(script .. " " .. file .. " all", 0, "distance"):find "distance 0.0\n")
+end)
+
+remove()
+t.finish()

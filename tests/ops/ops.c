@@ -1,0 +1,60 @@
+/* ops.c -- every row of ops.def has all properties of opcase.h.
+ *
+ * One test a row, so that one operator can be tried alone. `SEG_MARGINS=1`
+ * prints how much of its bound each suite used. */
+#include "engine/check/suite.h"
+#include "tests/support/op_call.h"
+#include <stdlib.h>
+
+enum { GRADIENTS = 10, AGREEMENTS = 50, NARROW = 20 }; // promised for each row
+
+/* The suites of a row in one precision; how many cases. */
+static SuiteSize run_suites(Op op, Precision p)
+{
+    SuiteSize all = {0};
+    const OpSuite *s;
+    for (int at = 0; (s = suite_next(&at));) {
+        if (s->op != op) continue;
+        OpCheck k = {.be = given_backend(1),
+                     .precision = p,
+                     .once = given_once(),
+                     .report = given_report};
+        SuiteSize n = suite_size(s, &k);
+        all.gradient += n.gradient, all.agree += n.agree;
+        all.narrow += n.narrow;
+        suite_run(s, &k);
+        if (getenv("SEG_MARGINS"))
+            printf("%-18s %-10s %-4s %8.3g of its bound\n", op_info[op].name,
+                   s->note ? s->note : "", precision_name(p), k.worst);
+    }
+    return all;
+}
+
+static void run_row(Op op)
+{
+    const OpInfo *info = &op_info[op];
+    const Backend *be = given_backend(1);
+    SuiteSize all = run_suites(op, PRECISION_f32);
+    const Attr attr = op_default(op);
+    const bool narrow = be->narrow && be->narrow(&(Call){.attr = &attr});
+    for (int p = 1; p < PRECISION_COUNT; p++) {
+        if (!(be->precisions >> p & 1)) continue;
+        const int cases = run_suites(op, (Precision)p).narrow;
+        if (narrow && precision_copy((Precision)p) != F32 && cases < NARROW)
+            test_failed(__FILE__, __LINE__, "%s: %d cases on narrow tensors",
+                        info->name, cases);
+    }
+    // a row that was added without a suite, or whose suite checks no gradient
+    if ((info->grad && all.gradient < GRADIENTS) || all.agree < AGREEMENTS)
+        test_failed(__FILE__, __LINE__,
+                    "%s: %d gradient checks and %d cases against ref, want %d "
+                    "and %d; add an OpSuite to engine/check/suite_*.c",
+                    info->name, all.gradient, all.agree, GRADIENTS, AGREEMENTS);
+}
+
+#define OP(name, ...)       \
+    TEST(op_##name)         \
+    {                       \
+        run_row(OP_##name); \
+    }
+#include "engine/graph/ops.def"

@@ -1,0 +1,114 @@
+#!/bin/sh
+# cuda_ptx.sh -- what nvcc makes of the kernels.
+#
+# A sum that depends on the order of threads would be a float atomic: there
+# must be none in the PTX of any kernel. (Integers may be added in any order.)
+# A kernel that keeps its sums in memory instead of registers is several times
+# slower, and nothing else would tell. And the compilers must have no complaints.
+#
+# A build with CI=1 has kept all of this beside its objects ($BUILD/cuda/*.kept);
+# what it has not is compiled here.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/shell.sh
+
+NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+command -v "$NVCC" > /dev/null || skip "there is no nvcc"
+
+# the families that every run looks at, and those of the long one, all that
+# GPUS=all builds
+gpus='80 90'
+[ -z "${SEG_SOAK:-}" ] || gpus=$(sed -n 's/^GPUS_ALL := //p' Makefile)
+kept= # the folder with what the compilers said of a file, and its PTX
+
+# built FILE: $kept is of this source and all that it includes, for all families
+built() {
+    kept=$BUILD/${1%.cu}.kept
+    ls "$kept"/*.ptx > /dev/null 2>&1 || return 1
+    for gpu in $gpus; do
+        ! grep -q 'Compiling entry' "$kept/said" ||
+            grep -q "for 'sm_$gpu'" "$kept/said" || return 1
+    done
+    # newer than what was said, not than the object: a make without CI=1 makes
+    # a new object and leaves what is kept
+    # shellcheck disable=SC2046  # split on purpose: names of files
+    [ -z "$(find $(sed 's/^[^:]*://; s/\\$//' "$BUILD/${1%.cu}.d") \
+        -newer "$kept/said")" ]
+}
+# compiled FILE: fills $kept
+compiled() {
+    ! built "$1" || return 0
+    kept=$tmp/kept codes=compute_80
+    rm -rf "$kept" && mkdir "$kept" || return 1
+    for gpu in $gpus; do codes="$codes,sm_$gpu"; done
+    "$NVCC" -std=c++17 -O3 -fmad=false -I. -DSEG_CUDA \
+        -gencode "arch=compute_80,code=[$codes]" -Xptxas -v --keep \
+        --keep-dir "$kept" -fatbin -o "$tmp/fatbin" "$1" > "$kept/said" 2>&1
+}
+# but for what ptxas says of each kernel
+silent() {
+    ! grep -vE '^ptxas info|^ +[0-9]+ bytes stack frame' "$kept/said"
+}
+no_float_atomics() {
+    ls "$kept"/*.ptx > /dev/null &&
+        ! grep -nE '\b(atom|red)(\.[a-z_]+)*\.(f16|f16x2|bf16|bf16x2|f32|f64)' \
+            "$kept"/*.ptx
+}
+# what ptxas said, each line behind the family and the kernel it is of
+said_of() {
+    awk '/Compiling entry function/ { of = $NF " " $(NF - 2) } { print of ": " $0 }' \
+        "$kept/said"
+}
+no_spills() {
+    [ "$(grep -c 'bytes spill stores' "$kept/said")" -ge \
+        "$(grep -c 'Compiling entry' "$kept/said")" ] &&
+        ! said_of | grep -E '[1-9][0-9]* bytes spill'
+}
+# registers MOST: of a thread
+registers() {
+    ! said_of | grep -E 'Used [0-9]+ registers' |
+        awk -v most="$1" '{
+            for (i = 1; i < NF; i++)
+                if ($i == "Used" && $(i + 1) > most) { print; found = 1 }
+        } END { exit !found }'
+}
+
+for gpu in $gpus; do
+    step "nvcc knows sm_$gpu" sh -c "$NVCC --list-gpu-code | grep -qx sm_$gpu"
+done
+for file in cuda/*/*.cu; do
+    step "$file, compiled" compiled "$file"
+    step "$file, a word of the compilers" silent
+    step "$file, a float atomic" no_float_atomics
+    step "$file, a spill" no_spills
+    case $file in
+    cuda/conv/igemm_tile* | cuda/conv/head.cu | cuda/conv/first.cu | \
+        cuda/conv/small_cin.cu | cuda/conv/upconv_head* | cuda/conv/dgrad_wgrad.cu)
+        step "$file, registers" registers 128
+        ;;
+    esac
+done
+# the search finds one where there is one
+cat > "$tmp/bad.cu" << 'END'
+__global__ void f(float *x) { atomicAdd(x, 1.0f); }
+END
+step "an atomic, compiled" compiled "$tmp/bad.cu"
+found() { ! no_float_atomics; }
+step "an atomic, found" found
+cat > "$tmp/spill.cu" << 'END'
+__global__ void __launch_bounds__(1024, 2) f(float *x, int n)
+{
+    float v[64], unused;
+    for (int i = 0; i < 64; i++) v[i] = x[i * 1024 + threadIdx.x];
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < 64; i++) v[i] = v[i] * v[(i + 7) % 64] + 1;
+    for (int i = 0; i < 64; i++) x[i * 1024 + threadIdx.x] = v[i];
+}
+END
+step "a spill, compiled" compiled "$tmp/spill.cu"
+spilled() { ! no_spills > "$tmp/found" && grep -q 'sm_80.*bytes spill' "$tmp/found"; }
+step "a spill, found" spilled
+told() { ! silent > "$tmp/found" && grep -q '"unused"' "$tmp/found"; }
+step "a word, found" told
+crowded() { registers 255 && ! registers 8; }
+step "registers are counted" crowded
+finish

@@ -1,0 +1,133 @@
+#!/bin/sh
+# kit.sh -- the archive for a machine with a GPU, and its run.sh without one.
+#
+# The whole way, in a bare system with nvcc, is `tests/chroot kit`. Here a
+# script stands in for the program, so that each end of a part is seen.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/shell.sh
+git rev-parse --git-dir > /dev/null 2>&1 || skip "this is not a checkout"
+
+step "make kit" vendor/kit segengine-kit "$tmp"
+tar -xzf "$tmp/segengine-kit.tar.gz" -C "$tmp" || exit 1
+kit=$tmp/segengine-kit
+for file in Makefile tests/gpu/run.sh tests/gpu/sweep.py tests/emu/prims.cu tests/emu/build.mk \
+    tests/pytorch/unet_torch.py scripts/brain_unet.lua commit \
+    vendor/prefix/licenses/zlib1g-dev; do
+    step "the kit has $file" test -s "$kit/$file"
+done
+for file in liblua5.4.a libz.a; do
+    step "the kit has $file" test -s "$kit/vendor/prefix/usr/lib/$file"
+done
+step "checksums" sh -c "cd $kit && sha256sum --quiet -c SHA256SUMS"
+
+# run PART ...: run.sh in the kit with the program below; its exit code
+run() {
+    (cd "$kit" && BUILD=$tmp/build NVCC=/nowhere/nvcc PYTHON=${python:-/nowhere/python} \
+        LIMIT=${limit:-20} REPORT=$tmp/report sh tests/gpu/run.sh "$@") \
+        > "$tmp/said" 2>&1
+}
+# code WANT PART ...
+code() {
+    want=$1
+    shift
+    run "$@"
+    got=$?
+    cat "$tmp/said"
+    [ "$got" -eq "$want" ]
+}
+says() { grep -F "$1" "$tmp/report"; }
+# program BODY: what stands in for segengine
+program() {
+    mkdir -p "$tmp/build"
+    printf '#!/bin/sh\n%s\n' "$1" > "$tmp/build/segengine"
+    chmod +x "$tmp/build/segengine"
+}
+# shellcheck disable=SC2016  # for the shell of that script
+no_gpu='case $1 in doctor) echo "GPU        -   none: no such thing; training runs on the CPU"; exit ;; esac'
+# shellcheck disable=SC2016
+gpu='case $1 in doctor) echo "GPU        ok  one"; exit ;; esac'
+
+step "no such part" code 2 chek
+step "no nvcc, no program: nothing runs, nothing is wrong" code 0
+step "why the build did not run" says '| build | not run: there is no nvcc |'
+step "why the check did not" says '| check | not run: the program was not built |'
+program "$no_gpu"
+step "no GPU" code 0 program check rates bench
+step "the program's reason" says '| check | not run: no such thing |'
+step "a part that passes" says '| program | ok |'
+program "$no_gpu; echo 3 wrong; exit 1"
+step "a wrong result" code 1 program
+step "is in the report" says '| program | FAILED: status 1 |'
+step "with what was said" says '3 wrong'
+program "$no_gpu; sleep 30"
+limit=1
+step "no end" code 1 program
+step "is in the report too" says '| program | FAILED: not done after 1 s |'
+limit=
+program "$gpu; case \$* in *f16*) exit 2 ;; esac; echo \"ran \$*\""
+step "on a GPU" code 0 check recipe:brain_unet bench
+step "every operator" says 'ran check --device cuda'
+step "other precisions" says \
+    'ran scripts/brain_unet.lua check --device cuda --precision tf32'
+step "one that is not there" says 'precision bf16: not in this program'
+step "a recipe" says 'ran scripts/brain_unet.lua check --device cuda'
+# losses LOSS: a program whose runs in bf16 end with that, in f32 with 0.5
+losses() {
+    # shellcheck disable=SC2016  # for the shell of that script
+    program "$gpu"'
+while [ $# -gt 1 ]; do
+    case $1 in --out) out=$2/brain_unet/001 ;; --precision) precision=$2 ;; esac
+    shift
+done
+mkdir -p "$out"
+echo "$precision" > "$out/checkpoint_last.safetensors"
+case $precision in f32) loss=0.5 ;; *) loss='"$1"' ;; esac
+printf "epoch,step,lr,train_loss\n1,9,1,0.9\n20,99,1,$loss\n" > "$out/metrics.csv"'
+}
+losses 0.503
+step "bf16 near f32" code 0 losses
+step "how near" says 'f32 0.5, bf16 0.503, off by 0.60 %'
+losses 0.52
+step "not near" code 1 losses
+program "$gpu; echo \"ran \$*\""
+# where what times is a script as well, the table has its lines
+mkdir -p "$tmp/build/tests/gpu"
+cat > "$tmp/build/tests/gpu/rates" << 'END'
+#!/bin/sh
+echo "bf16, tensor cores          500.0 TFLOP/s"
+END
+cat > "$tmp/build/tests/gpu/sweep" << 'END'
+#!/bin/sh
+echo '{"net": "a", "layer": "b", "not_run": "no time left"}'
+echo "asked: $*" >&2
+END
+chmod +x "$tmp"/build/tests/gpu/*
+step "a sweep without Python: its lines" code 0 sweep
+step "are in the report" says '"not_run": "no time left"'
+step "of both networks" says 'sweep/brain_unet.json'
+python=$(command -v python3)
+if [ -n "$python" ]; then
+    step "with Python" code 0 sweep
+    step "a table, shares of the rate that was measured" says '| of 500 |'
+    step "and what is missing" says 'a b: not run: no time left'
+fi
+python=
+run bench
+for name in brain_unet openkbp_unet3d sequence_cnn_lstm; do
+    step "no PyTorch: $name" says "| bench:$name | not run: /nowhere/python has no PyTorch"
+done
+# from elsewhere, of the GPU that CUDA sees as its first
+elsewhere() {
+    mkdir -p "$tmp/bin"
+    cat > "$tmp/bin/nvidia-smi" << 'END'
+#!/bin/sh
+[ "$1" = --id=1 ] && case $2 in *=name) echo "The second" ;; *) echo "? $CUDA_DEVICE_ORDER" ;; esac
+END
+    chmod +x "$tmp/bin/nvidia-smi"
+    (cd "$kit/tests" && CUDA_VISIBLE_DEVICES=1,0 PATH=$tmp/bin:$PATH BUILD=$tmp/build \
+        LIMIT=20 REPORT=$tmp/report sh gpu/run.sh check)
+}
+step "started elsewhere" elsewhere
+step "a part runs there" says '| check | ok |'
+step "which GPU" says '| GPU | The second, ? PCI_BUS_ID'
+finish

@@ -1,0 +1,78 @@
+/* deferring_backend.c -- see deferring_backend.h. */
+#include "tests/support/deferring_backend.h"
+
+static unsigned narrow(const Call *c)
+{
+    switch (call_op(c)) {
+    case OP_conv:
+    case OP_batch_norm:
+    case OP_relu:
+    case OP_maxpool:
+    case OP_sigmoid:
+        return 1 | NARROW_Y;
+    case OP_add:
+        return 3 | NARROW_Y;
+    default:
+        return 0;
+    }
+}
+
+static bool fuses(const Call *c)
+{
+    return c->lazy ? call_op(c) == OP_conv : call_op(c) == OP_batch_norm;
+}
+
+static unsigned sees(const Call *c)
+{
+    return call_op(c) == OP_conv || call_op(c) == OP_maxpool;
+}
+
+static unsigned closes(const Call *c)
+{
+    return call_op(c) == OP_conv && c->dx[0];
+}
+
+Backend lazy_backend(void)
+{
+    Backend be = backend_cpu;
+    be.narrow = narrow, be.fuses = fuses, be.sees = sees, be.closes = closes;
+    be.beside = NULL;
+    return be;
+}
+
+int lazy_image(Net *n)
+{
+    net_new(n);
+    return net_input(n, "x", (Dims){1, 1, 8, 8, 8}, 2);
+}
+
+int lazy_layer(Net *n, int x)
+{
+    return net_relu(n, net_norm(n, net_conv(n, x, 8, 3)));
+}
+
+void lazy_plan(Rig *r, Net *n, const Backend *be, int y, bool train, bool plain)
+{
+    const int t = net_input(n, "t", n->g.node[y].y.dim, n->g.node[y].y.rank);
+    n->root[n->roots++] = y;
+    n->loss = net_op(n, OP_mse, y, t, -1);
+    rig_open(r, n, be, 1, 2);
+    r->spec.precision = PRECISION_bf16;
+    r->spec.train = train, r->spec.plain = plain;
+    REQUIRE(plan_build(&r->spec, &r->plan));
+}
+
+void lazy_long(Rig *r, Net *n, const Backend *be)
+{
+    int y = lazy_image(n);
+    for (int i = 0; i < 6; i++) y = lazy_layer(n, y);
+    lazy_plan(r, n, be, net_conv(n, y, 8, 3), true, false);
+}
+
+void lazy_less(Rig *r)
+{
+    r->spec.budget = plan_bytes(r->plan) * 9 / 10;
+    plan_free(r->plan);
+    REQUIRE(plan_build(&r->spec, &r->plan));
+    EXPECT(plan_again(r->plan).dropped > 0);
+}

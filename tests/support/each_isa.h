@@ -1,0 +1,42 @@
+/* each_isa.h -- kernels of every instruction set that runs here, tried with
+ * extents and numbers drawn at random. */
+#ifndef SEG_TESTS_SUPPORT_EACH_ISA_H
+#define SEG_TESTS_SUPPORT_EACH_ISA_H
+#include "cpu/lib/kernels.h"
+#include "cpu/lib/simd.h"
+#include "tests/support/random.h"
+
+#if defined(__x86_64__)
+static const char *const set_name[] = {"amx", "avx512_bf16", "avx512", "avx2",
+                                       "portable"};
+#elif defined(__aarch64__)
+static const char *const set_name[] = {"neon", "portable"};
+#else
+static const char *const set_name[] = {"portable"};
+#endif
+
+enum { SETS = sizeof set_name / sizeof *set_name };
+
+/* Those that run here; the others are not tested. */
+static inline const Simd *set_at(int i)
+{
+    return simd_find(set_name[i]);
+}
+
+/* One trial of one set. */
+typedef void CheckFn(const Simd *s, Dice *d, Arena *mem);
+
+static inline void check_sets(CheckFn *const *check, size_t count)
+{
+    for (int i = 0; i < SETS; i++) {
+        const Simd *s = set_at(i);
+        for (size_t k = 0; s && k < count; k++)
+            for (uint32_t r = 0; r < 40; r++) {
+                Arena mem = {0};
+                Dice d = dice(r);
+                check[k](s, &d, &mem);
+                arena_release(&mem);
+            }
+    }
+}
+#endif

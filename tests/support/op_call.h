@@ -1,0 +1,56 @@
+/* op_call.h -- an operator run on values that the test itself gives. */
+#ifndef SEG_TESTS_SUPPORT_OP_CALL_H
+#define SEG_TESTS_SUPPORT_OP_CALL_H
+#include "engine/check/opcase.h"
+#include "tests/test.h"
+#include <string.h>
+
+/* 0: ref. 1: the fast backend under test, `cpu` or what SEG_TEST_DEVICE names
+ * (the emulated build runs the same tests with "cuda"). */
+const Backend *given_backend(size_t i);
+/* The same two as the text of a device: "ref", and "cpu" or "cuda". */
+const char *given_device(size_t i);
+/* A test that lets every call of something fail in turn takes each so-manieth:
+ * 1, or what SEG_TEST_EVERY says (slow builds have it larger). */
+long given_every(void);
+/* SEG_TEST_ONCE: see OpCheck.once. */
+bool given_once(void);
+/* An OpReport that fails the test. */
+void given_report(void *ctx, const char *text);
+
+/* Run a case on a backend, on all its values as they are; ends the test when
+ * the run fails. */
+static inline void given_values(const Backend *be, int threads, const OpCase *c,
+                                const OpValues *in, Arena *mem, OpValues *out)
+{
+    OpDevice d;
+    REQUIRE(opdevice_open(be, threads, &d));
+    bool ok = oprun(c, &d, in, (OpOptions){0}, mem, out);
+    opdevice_close(&d);
+    REQUIRE(ok);
+}
+
+/* The same with two threads, forward and (if the case wants a
+ * gradient) backward. Operands and dy are those given, in memory order and
+ * rounded to float; a NULL is drawn as the case says. Ends the test when the
+ * run fails. */
+static inline void given_run(const Backend *be, const OpCase *c,
+                             const double *const x[MAX_IN], const double *dy,
+                             Arena *mem, OpValues *out)
+{
+    OpValues in;
+    REQUIRE(opcase_values(c, mem, &in));
+    for (int i = 0; i < MAX_IN; i++)
+        for (int64_t k = 0; x[i] && k < in.count[i]; k++)
+            in.x[i][k] = (float)x[i][k];
+    for (int64_t k = 0; dy && k < in.results; k++) in.dy[k] = (float)dy[k];
+    given_values(be, 2, c, &in, mem, out);
+}
+
+/* got[i] is want[i] +- tol for all. */
+static inline void given_near(const double *got, const double *want,
+                              int64_t count, double tol)
+{
+    for (int64_t i = 0; i < count; i++) EXPECT_NEAR(got[i], want[i], tol);
+}
+#endif

@@ -1,0 +1,33 @@
+/* random.h -- random shapes and numbers for tests, the same in every run. */
+#ifndef SEG_TESTS_SUPPORT_RANDOM_H
+#define SEG_TESTS_SUPPORT_RANDOM_H
+#include "engine/base/mem.h"
+#include "engine/base/rng.h"
+#include "tests/test.h"
+
+/* A few numbers in lo .. hi, one after the other. */
+typedef struct Dice {
+    Rng r;
+    uint32_t next;
+} Dice;
+
+static inline int roll(Dice *d, int lo, int hi)
+{
+    return lo + (int)rng_below(&d->r, d->next++, (uint32_t)(hi - lo + 1));
+}
+
+static inline Dice dice(uint32_t sample)
+{
+    return (Dice){{.seed = 5, .stream = RNG_TEST, .sample = sample}, 0};
+}
+
+/* n normal numbers, the same for the same sample. */
+static inline float *numbers(Arena *mem, int64_t n, uint32_t sample)
+{
+    Rng r = {.seed = 3, .stream = RNG_TEST, .sample = sample};
+    float *p = ARENA_NEW(mem, float, n);
+    REQUIRE(p);
+    for (int64_t i = 0; i < n; i++) p[i] = rng_normal(&r, (uint32_t)i);
+    return p;
+}
+#endif

@@ -1,0 +1,51 @@
+# shellcheck shell=sh
+# shell.sh -- what the script tests share. A test starts with
+#
+#     cd "$(dirname "$0")/../.." || exit 1
+#     . tests/support/shell.sh
+#
+# and gets BUILD, PROGRAM and MAKE, a scratch folder $tmp that is removed at
+# the end, and these functions. Each step is one counted check.
+set -u
+BUILD=${BUILD:-build} PROGRAM=${PROGRAM:-$PWD/segengine} MAKE=${MAKE:-make}
+passed=0 failed=0 skipped=0
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+# step WHAT COMMAND ...: the command must succeed; shows its output if not
+step() {
+    what=$1
+    shift
+    if "$@" > "$tmp/log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "  $0: $what: failed, and said:"
+        tail -n 20 "$tmp/log"
+    fi
+}
+
+# awaits FILE PATTERN: until the file has such a line, a minute at most, as other work
+# may keep the machine from getting there
+awaits() {
+    tries=0
+    until grep -q "$2" "$1"; do
+        sleep 0.5
+        tries=$((tries + 1))
+        [ "$tries" -lt 120 ] || return 1
+    done
+}
+
+# finish: the closing line; the status says whether all is well
+finish() {
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+# skip WHY: ends the test; what was checked until then counts
+skip() {
+    echo "skipped $0: $1"
+    skipped=$((skipped + 1))
+    finish
+}
