@@ -107,7 +107,7 @@ COMMON := $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -pthread \
           $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all \
             -fno-omit-frame-pointer) \
           $(if $(CI),$(if $(SAN),,-Werror)) \
-          -ffile-prefix-map=$(CURDIR)/= -MMD -MP
+          -ffile-prefix-map=$(CURDIR)/= -ffile-prefix-map=./= -MMD -MP
 # quoted headers are named from the top of the tree
 INC    := -I. \
           $(if $(OWN),-isystem $(OWN)/include \

@@ -130,21 +130,6 @@ static int32_t squares(const Call *c, int k)
     return op_multiplies(call_op(c)) ? cuda_squares(c, k) : 0;
 }
 
-/* Losses that are means: loss.cuh. */
-static bool tells(const Call *c)
-{
-    switch (call_op(c)) {
-    case OP_bce:
-    case OP_focal:
-    case OP_huber:
-    case OP_mae:
-    case OP_mse:
-        return c->dx[0];
-    default:
-        return false;
-    }
-}
-
 extern const Backend backend_cuda;
 const Backend backend_cuda = {
     .name = "cuda",
@@ -172,7 +157,6 @@ const Backend backend_cuda = {
     .sees = sees,
     .closes = closes,
     .squares = squares,
-    .tells = tells,
     .narrow = narrow,
     .half = cuda_half,
     .convert = cuda_convert,

@@ -84,16 +84,6 @@ struct Mean {
     }
 };
 
-/* Sums alone are wanted of a look. */
-struct Unwritten {
-    __device__ void open(int64_t)
-    {
-    }
-    __device__ void put(const Quad &, int64_t, int, bool) const
-    {
-    }
-};
-
 /* dx = f(x, t, w) where w != 0 and 0 elsewhere. f.open(set) comes first, and
  * reads from memory what f needs of that set. */
 template <class F> struct Slopes {
@@ -115,38 +105,29 @@ template <class F> struct Slopes {
     }
 };
 
-template <class F> static inline Slopes<F> slopes_of(const Call *c, const F &f)
-{
-    return {f, values(c->dx[0]), is_fresh(c, 0)};
-}
-
-/* out[set][part][k]: f(x, t, m, w, run) adds what an element gives to
- * run[k], with w = 0 where it must not be looked at; `also` may put what its
- * slope is. mean.y, of two sums of one set: it is made of them by the last
- * block; or NULL. */
-template <int K, Way W, class F, class S>
+/* out[set][part][k], where f(x, t, m, w, run) adds the terms of one element to
+ * run[k]; w is 0 for an element that the loss leaves out. mean.y (K = 2, one
+ * set): the last block stores the quotient of both sums there; or NULL. */
+template <int K, Way W, class F>
 static __global__ void __launch_bounds__(BLOCK)
     quads_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
                  int64_t part, int parts, double *out, const Mean mean,
-                 unsigned *word, const S also)
+                 unsigned *word)
 {
     const int64_t set = blockIdx.x / (unsigned)parts;
     const int64_t from = blockIdx.x % (unsigned)parts * part;
     const int64_t quads = (elements + QUAD - 1) / QUAD;
     const int64_t to = from + part < quads ? from + part : quads;
     double sum[K] = {};
-    S slopes = also;
-    slopes.open(set);
     for (int64_t i = from + threadIdx.x; i < to;) {
         float run[K] = {};
         for (int n = 0; n < RUN / QUAD && i < to; n++, i += BLOCK) {
             int64_t e = i * QUAD, at = set * elements + e, left = elements - e;
-            const int n4 = left < QUAD ? (int)left : QUAD;
+            int n4 = left < QUAD ? (int)left : QUAD;
             Quad o = quad_at<W>(v, at, n4);
 #pragma unroll
             for (int j = 0; j < QUAD; j++)
                 f(o.x[j], o.t[j], o.m[j], o.w[j], run);
-            slopes.put(o, at, n4, v.aligned);
         }
         for (int k = 0; k < K; k++) sum[k] += (double)run[k];
     }
@@ -163,13 +144,11 @@ static __global__ void __launch_bounds__(BLOCK)
  * cannot run. Of one channel, ROWS is FLAT. */
 enum { ALIKE = 1 << FLAT, ONE_CHANNEL = 1 << FLAT | 1 << PLACES, ANY_WAY = 7 };
 
-/* Queue the sums of all parts; `elements` are those of a set; mean: NULL, or
- * see above, as for `also`. Returns how many parts a set has; 0 when the launch
- * failed. */
-template <int K, int WAYS, class F, class S = Unwritten>
+/* Queue the sums of all parts; `elements`: of one set; mean: see above.
+ * Returns the number of parts of a set; 0 when the launch failed. */
+template <int K, int WAYS, class F>
 static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
-                     int64_t elements, double *out, float *mean = NULL,
-                     const S &also = {})
+                     int64_t elements, double *out, float *mean = NULL)
 {
     int64_t part;
     int parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
@@ -178,16 +157,16 @@ static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
     unsigned *const word = mean ? gpu_words(c->dev, 1) : NULL;
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
-        LAUNCH((quads_kernel<K, FLAT, F, S>), blocks, BLOCK, 0, stream, f, v,
-               elements, part, parts, out, Mean{mean}, word, also);
+        LAUNCH((quads_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
+               elements, part, parts, out, Mean{mean}, word);
     if constexpr (WAYS >> ROWS & 1)
         if (v.way == ROWS)
-            LAUNCH((quads_kernel<K, ROWS, F, S>), blocks, BLOCK, 0, stream, f,
-                   v, elements, part, parts, out, Mean{mean}, word, also);
+            LAUNCH((quads_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f, v,
+                   elements, part, parts, out, Mean{mean}, word);
     if constexpr (WAYS >> PLACES & 1)
         if (v.way == PLACES)
-            LAUNCH((quads_kernel<K, PLACES, F, S>), blocks, BLOCK, 0, stream, f,
-                   v, elements, part, parts, out, Mean{mean}, word, also);
+            LAUNCH((quads_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream, f, v,
+                   elements, part, parts, out, Mean{mean}, word);
     return gpu_launched("loss, sums") ? parts : 0;
 }
 
@@ -267,7 +246,7 @@ static bool quad_slopes(const Call *c, const F &f, const Views &v, int64_t sets,
     int blocks = (int)least(ceil_div(quads, BLOCK), most(1, 65536 / sets));
     unsigned grid = (unsigned)(sets * blocks);
     cudaStream_t stream = gpu_stream(c->dev);
-    const Slopes<F> slopes = slopes_of(c, f);
+    const Slopes<F> slopes = {f, values(c->dx[0]), is_fresh(c, 0)};
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
         LAUNCH((slopes_kernel<FLAT, F>), grid, BLOCK, 0, stream, slopes, v,
@@ -334,25 +313,18 @@ static inline Space mean_space(const Call *c)
     // without a mask it is known, but for what other ranks have
     s.bwd = sizeof(double);
     s.bwd += c->x[2] ? quad_bytes(1, numel(c->x[2]->dim), 1) : sizeof(double);
-    if (c->tells) s.bwd += s.fwd;
     return s;
-}
-
-template <class T, class S = Unwritten>
-static bool mean_value(const Call *c, const T &term, double *parts,
-                       const S &also = {})
-{
-    float *y = values(c->y);
-    int count = quad_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
-                                      numel(c->x[0]->dim), parts,
-                                      is_shared(c) ? NULL : y, also);
-    return count && (!is_shared(c) || finish<2>(c, Mean{y}, parts, count));
 }
 
 template <class T> static bool mean_fwd(const Call *c, const T &term)
 {
-    return countable(c, rows(c->x[0]->dim)) &&
-           mean_value(c, term, (double *)c->scratch);
+    if (!countable(c, rows(c->x[0]->dim))) return false;
+    float *y = values(c->y);
+    double *parts = (double *)c->scratch;
+    int count = quad_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
+                                      numel(c->x[0]->dim), parts,
+                                      is_shared(c) ? NULL : y);
+    return count && (!is_shared(c) || finish<2>(c, Mean{y}, parts, count));
 }
 
 /* One part, a number that the host knows. */
@@ -393,12 +365,8 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
     }
     const double looks =
         moved(c->x[0]) + moved(c->x[1]) + moved(m) + moved(c->x[3]);
-    const size_t parts = quad_bytes(1, all, 2), behind = mean_space(c).bwd;
-    moves(looks + moved(c->dx[0], is_fresh(c, 0)) +
-          (c->tells ? 2 * (double)parts + moved(c->y) : 0));
-    if (!c->tells) return quad_slopes<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
-    return mean_value(c, term, (double *)((char *)c->scratch + behind - parts),
-                      slopes_of(c, f));
+    moves(looks + moved(c->dx[0], is_fresh(c, 0)));
+    return quad_slopes<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
 }
 
 /* The three launchers of a row; `term` is an expression with the Call c. */

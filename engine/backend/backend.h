@@ -90,9 +90,6 @@ typedef struct Backend {
      * the last of it, in a number that depends on extents only; 0: none. As
      * above. NULL: none of any. */
     int32_t (*squares)(const Call *c, int k);
-    /* Can a backward call make y, too, with the bits of the forward call, which
-     * is then left out? As above. NULL: none can. */
-    bool (*tells)(const Call *c);
     /* Samples that a forward call is best given at a time, where what it reads
      * and writes would else be in memory by the time the next call wants it;
      * its batch or more: all at once. Their results have the same bits either

@@ -69,38 +69,8 @@ done:
     arena_release(&mem);
 }
 
-/* Can the backward call of this case make y? */
-static bool is_told(const OpCheck *check, const OpCase *c)
-{
-    Tensor y, dx = {c->x[0], check->be->real, c->rank, NULL};
-    Call call = {.attr = &c->attr, .y = &y, .dy = &y};
-    if (c->wrt & 1) call.dx[0] = &dx;
-    return check->be->tells && opcase_shape(c, &y) && check->be->tells(&call);
-}
-
-/* The same bits without the forward call: stored or, of every other case,
- * added. */
-static void told(const OpCase *c, OpCheck *check)
-{
-    OpOptions how = {.accumulate = c->number % 2};
-    Arena mem = {0};
-    OpValues v, apart, one;
-    bool ok = false;
-    TRY(opcase_values(c, &mem, &v));
-    TRY(opcase_run(c, check, 2, &v, how, &mem, &apart));
-    how.tells = true;
-    TRY(opcase_run(c, check, 3, &v, how, &mem, &one));
-    opcase_same(check, c, &apart, &one, "told on the way back");
-    ok = true;
-done:
-    if (!ok)
-        opcheck_report(check, c, "%s, told: %s", check->be->name, err_text());
-    arena_release(&mem);
-}
-
 void opfused_agree(const OpCase *c, OpCheck *check, unsigned bits)
 {
-    if (is_told(check, c)) told(c, check);
     if (!check->be->fuses) return;
     for (int op = 0; op < OP_COUNT; op++) {
         const Attr then = op_default((Op)op);

@@ -1,11 +1,9 @@
-/* opfused.h -- agreement of two rows, or of both calls of a row, that run as
- * one with both apart. */
+/* opfused.h -- agreement of two rows that run as one with both apart. */
 #ifndef SEG_ENGINE_CHECK_OPFUSED_H
 #define SEG_ENGINE_CHECK_OPFUSED_H
 #include "engine/check/opcase.h"
 
 /* With each row that the backend runs in the store of this one the same bits as
- * apart, in tensors that are narrow by these bits of Backend.narrow. Likewise
- * where the backward call makes y, too. */
+ * apart, in tensors that are narrow by these bits of Backend.narrow. */
 void opfused_agree(const OpCase *c, OpCheck *k, unsigned bits);
 #endif

@@ -361,8 +361,7 @@ static bool run_forward(Rig *r, const OpValues *in, OpOptions how, Call c,
     if (!buffer_make(r, SCRATCH, "scratch", scratch) || !copies_make(r, &c))
         return false;
     c.scratch = r->b[SCRATCH].t.data;
-    if (!how.tells && (!be->fwd[op](&c) || !be->sync(r->d->dev)))
-        return within("fwd");
+    if (!be->fwd[op](&c) || !be->sync(r->d->dev)) return within("fwd");
     if (!read_values(r, y, &out->y)) return within("fwd");
     for (int i = 0; i < op_info[op].in; i++) {
         if (!c.x[i]) continue;
@@ -413,9 +412,7 @@ static bool run_backward(Rig *r, const OpValues *in, OpOptions how, Call c,
         for (int64_t k = 0; k < in->count[i]; k++) ones[k] = 1;
         if (!buffer_write(r, DX0 + i, ones, 0)) return false;
     }
-    if (!be->bwd[op](&c) || !be->sync(r->d->dev) ||
-        (how.tells && !read_values(r, Y, &out->y)))
-        return within("bwd");
+    if (!be->bwd[op](&c) || !be->sync(r->d->dev)) return within("bwd");
     for (int i = 0; i < info->in; i++) {
         int from = i == 0 && how.inplace_grad ? DY : DX0 + i;
         if (c.dx[i] && !read_values(r, from, &out->dx[i])) return within("bwd");
@@ -438,7 +435,6 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
     Rig r = {.c = oc, .d = d, .mem = mem};
     Call c = {.attr = &oc->attr,
               .then = how.then,
-              .tells = how.tells,
               .step = &step,
               .dev = d->dev,
               .threads = d->threads,

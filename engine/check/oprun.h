@@ -69,7 +69,6 @@ typedef struct OpOptions {
     bool inplace_grad; /* dx[0] in dy's memory                           */
     const double *y;   /* KEEP_Y rows: what the backward run sees as y   */
     const Attr *then;  /* see Call.then: a row that the backend fuses    */
-    bool tells;        /* see Call.tells: the forward run is left out    */
     unsigned narrow;   /* bits of Backend.narrow: these tensors are, in the
                         * type of the device's precision                 */
 } OpOptions;

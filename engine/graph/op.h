@@ -211,10 +211,6 @@ typedef struct Call {
      * parameter's, in this run. It leaves sums of the squares of what is in
      * memory then, as many doubles as Backend.squares said. */
     const Tensor *square[MAX_IN];
-    /* bwd: the forward call did not run, as nobody reads y before: this one
-     * makes it, too, of the same look at the operands. Only where Backend.tells
-     * said so. */
-    bool tells;
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */

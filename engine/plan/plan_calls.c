@@ -221,16 +221,6 @@ static void emit_backward(Plan *p, int i)
     p->param_bits[q->bwd] = bits;
 }
 
-/* Does the backward call of the loss, which is there, make its value? */
-static bool tells(Plan *p)
-{
-    const int v = p->spec.loss;
-    if (p->spec.plain || !p->spec.be->tells || p->node[v].bwd < 0) return false;
-    for (int c = 0; c < p->forward; c++)
-        if (times(p, &p->call[c], v)) return false;
-    return p->spec.be->tells(&p->call[p->node[v].bwd]);
-}
-
 /* == all of them ======================================================= */
 
 /* A making that no call knows. */
@@ -267,7 +257,7 @@ void plan_calls_make(Plan *p)
         q->first.call = emit(p, i, plan_call(p, i), false);
     }
     p->forward = p->calls;
-    p->squarer = p->square_room = p->told = -1;
+    p->squarer = p->square_room = -1;
     if (p->spec.loss < 0) return;
     // reached: some call before has stored a gradient of this value. Who reads
     // a value has a larger number: all of them come before it here
@@ -275,10 +265,6 @@ void plan_calls_make(Plan *p)
     for (int i = p->spec.loss; i >= 0; i--)
         if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
             emit_backward(p, i);
-    if (tells(p)) {
-        p->told = p->node[p->spec.loss].first.call;
-        p->call[p->node[p->spec.loss].bwd].tells = true;
-    }
     if (!p->spec.plain) plan_close(p);
     plan_square(p);
     for (int c = 0; c < p->calls; c++) p->fresh[c] = p->call[c].fresh;

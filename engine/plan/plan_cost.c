@@ -132,7 +132,6 @@ static LaunchPart backward(const Plan *p, int c, unsigned fresh)
         if (op_keeps(info, k) && needs(call, k)) cost.bytes += operand(call, k);
     if (keeps_of(p, call) & KEEP_Y) cost.bytes += size_of(call->y);
     if (info->keep & KEEP_S) cost.bytes += saved_of(p, c);
-    if (call->tells) cost.bytes += size_of(call->y);
     cost.flops = wants_image(call) + (call->dx[1] != NULL);
     return cost;
 }

@@ -91,8 +91,6 @@ struct Plan {
     int stage_at, slice;      /* stage that runs now, -1, and its slice       */
     int *saved, *scratch;     /* per call: buffers, -1                     */
     int calls, forward;       /* forward calls come first                  */
-    int told; /* that of the loss, which its backward call makes up for where
-               * there is one to run: Call.tells; -1 */
     Buffer *buffer; /* owned, from mem_alloc: the only array that grows */
     int buffers, room;
     size_t bytes;      /* of the pool                                    */

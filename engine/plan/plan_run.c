@@ -91,13 +91,12 @@ static void set_fresh(Plan *p, bool accumulate)
         p->call[c].fresh = p->fresh[c] & ~(accumulate ? p->param_bits[c] : 0);
 }
 
-/* Run call c, unless another makes up for it. */
+/* Run call c. */
 static bool run_call(Plan *p, int c, const PlanRun *run)
 {
     Call *call = &p->call[c];
     const Backend *be = p->spec.be;
     char text[ERR_MAX / 4];
-    if (run->backward && c == p->told) return true;
     if (launch_log_here()) launch_log_part(plan_cost(p, c, run->accumulate));
     KernelFn *kernel = is_convert(call)    ? be->convert
                        : is_backward(call) ? be->bwd[call->attr->op]
