@@ -1,5 +1,5 @@
 /* line.h -- lines of a tensor, (n,d,h), for kernels that go through an image a
- * line at a time and add lines up: columns and channels in one stretch. */
+ * line at a time and add lines up: columns and channels in one param_range. */
 #ifndef SEG_CPU_LIB_LINE_H
 #define SEG_CPU_LIB_LINE_H
 #include "cpu/lib/blocks.h"

@@ -2,7 +2,7 @@
  *
  * Positions of a sample are cut into blocks by shapes alone. A block adds up
  * STEP rows at a time, whole rows in the order of memory, so that the memory
- * is read in one stretch; its sum is put together with those of other blocks
+ * is read in one param_range; its sum is put together with those of other blocks
  * in double, in their order. Rows of few channels are taken some at a time as
  * one long row, for vectors. Bound by memory: forward reads x once, backward
  * writes dx once.

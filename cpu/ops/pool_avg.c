@@ -3,7 +3,7 @@
  *
  * Bound by memory if each number is read once, and not once a tap. So the
  * window is taken apart: the lines (d,h) under it are added up, columns and
- * channels in one stretch, and then its columns; backward the other way round.
+ * channels in one param_range, and then its columns; backward the other way round.
  * A line between the two lies on the stack, in pieces, with 0 for columns in
  * the padding, which are no cases of their own then.
  *

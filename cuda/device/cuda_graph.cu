@@ -10,7 +10,7 @@
  * shorter than its launches takes the host's time for these. */
 #include "cuda/device/device.cuh"
 
-bool gpu_record(void *dev)
+bool gpu_capture(void *dev)
 {
     Gpu *g = (Gpu *)dev;
     return gpu_good(
@@ -28,32 +28,32 @@ static cudaError_t instantiate(Gpu *g, cudaGraph_t graph, cudaGraphExec_t *exec)
 }
 
 // the graph itself is not wanted once it is instantiated
-bool gpu_keep(void *dev, void **tape)
+bool gpu_instantiate(void *dev, void **out)
 {
     Gpu *g = (Gpu *)dev;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     bool ok =
         gpu_good(cudaStreamEndCapture(g->stream, &graph), "recording a step") &&
-        (!tape ||
+        (!out ||
          gpu_good(instantiate(g, graph, &exec), "making a graph of a step"));
     if (graph) (void)cudaGraphDestroy(graph);
-    if (tape) *tape = ok ? exec : NULL;
+    if (out) *out = ok ? exec : NULL;
     return ok;
 }
 
-bool gpu_play(void *dev, void *tape)
+bool gpu_launch_graph(void *dev, void *graph)
 {
     return gpu_good(
-        cudaGraphLaunch((cudaGraphExec_t)tape, ((Gpu *)dev)->stream),
+        cudaGraphLaunch((cudaGraphExec_t)graph, ((Gpu *)dev)->stream),
         "starting a step");
 }
 
 // one that still runs is freed by CUDA when it is done
-void gpu_drop(void *dev, void *tape)
+void gpu_destroy_graph(void *dev, void *graph)
 {
     (void)dev;
-    if (tape) (void)cudaGraphExecDestroy((cudaGraphExec_t)tape);
+    if (graph) (void)cudaGraphExecDestroy((cudaGraphExec_t)graph);
     (void)cudaGetLastError();
 }
 

@@ -21,7 +21,7 @@ enum { PLACES = TRAINER_AHEAD + 1 };
 
 /* What the device knows of the step. */
 struct Control {
-    StepOrder order;
+    StepParams order;
     StepState state;
     double squares[SQUARES]; // of the gradients, in parts
     int32_t finite;          // so were the losses of this step's parts
@@ -41,12 +41,13 @@ struct Rules {
 
 } // namespace
 
-struct TrainerCuda {
-    TrainerSpec spec; // its stretches are those below, its groups in rules
+struct DeviceStepCuda {
+    DeviceStepSpec
+        spec; // its param_ranges are those below, its groups in rules
     Rules rules;
     Control *control; // these are on the device
-    Stretch *stretch;
-    int64_t updated;          // elements of all stretches
+    ParamRange *param_range;
+    int64_t updated;          // elements of all param_ranges
     float *before;            // running statistics at the start of the step
     StepResult *result;       // (PLACES), of the host, where the device copies
     cudaEvent_t done[PLACES]; // the result is there
@@ -148,42 +149,43 @@ __global__ void __launch_bounds__(BLOCK)
     EACH(i, count) running[i] = before[i];
 }
 
-// -- the functions of Trainer ------------------------------------------------
+// -- the functions of DeviceStep
+// ------------------------------------------------
 
-void close(void *dev, void *trainer)
+void close(void *dev, void *device_step)
 {
-    TrainerCuda *t = (TrainerCuda *)trainer;
+    DeviceStepCuda *t = (DeviceStepCuda *)device_step;
     if (!t) return;
     // first what makes CUDA wait for copies that still use the places
     gpu_release(dev, t->control);
     for (int i = 0; i < PLACES; i++)
         if (t->done[i]) (void)cudaEventDestroy(t->done[i]);
-    gpu_release(dev, t->stretch);
+    gpu_release(dev, t->param_range);
     gpu_release(dev, t->before);
     if (t->result) (void)cudaFreeHost(t->result);
     (void)cudaGetLastError();
     mem_free(t);
 }
 
-bool open(void *dev, const TrainerSpec *spec, void **trainer)
+bool open(void *dev, const DeviceStepSpec *spec, void **device_step)
 {
     bool ok = false;
-    TrainerCuda *t = (TrainerCuda *)mem_alloc(sizeof *t);
+    DeviceStepCuda *t = (DeviceStepCuda *)mem_alloc(sizeof *t);
     if (!t) return false;
-    const size_t bytes = (size_t)spec->stretches * sizeof *spec->stretch;
+    const size_t bytes = (size_t)spec->param_ranges * sizeof *spec->param_range;
     const size_t running = (size_t)spec->running_count * sizeof *t->before;
     t->spec = *spec;
-    t->spec.stretch = NULL;
+    t->spec.param_range = NULL;
     t->spec.group = NULL;
     t->rules.optim = optim_rule(&spec->optim);
     t->rules.ema = spec->ema, t->rules.scaled = spec->scaled;
     t->rules.groups = spec->groups;
-    for (int i = 0; i < spec->stretches; i++)
-        t->updated += spec->stretch[i].to - spec->stretch[i].from;
+    for (int i = 0; i < spec->param_ranges; i++)
+        t->updated += spec->param_range[i].to - spec->param_range[i].from;
     for (int i = 0; i < spec->groups; i++) t->rules.group[i] = spec->group[i];
     TRY(gpu_alloc(dev, sizeof *t->control, (void **)&t->control));
-    TRY(gpu_alloc(dev, bytes, (void **)&t->stretch));
-    TRY(gpu_upload(dev, t->stretch, spec->stretch, bytes));
+    TRY(gpu_alloc(dev, bytes, (void **)&t->param_range));
+    TRY(gpu_upload(dev, t->param_range, spec->param_range, bytes));
     TRY(gpu_alloc(dev, running, (void **)&t->before));
     ok = gpu_rehearses(dev); // there are no results to wait for
     if (ok) goto done;
@@ -196,28 +198,28 @@ bool open(void *dev, const TrainerSpec *spec, void **trainer)
     ok = true;
 done:
     if (ok)
-        *trainer = t;
+        *device_step = t;
     else
         close(dev, t);
     return ok;
 }
 
-bool set(void *dev, void *trainer, const StepState *state)
+bool set(void *dev, void *device_step, const StepState *state)
 {
-    TrainerCuda *t = (TrainerCuda *)trainer;
+    DeviceStepCuda *t = (DeviceStepCuda *)device_step;
     return gpu_upload(dev, &t->control->state, state, sizeof *state);
 }
 
-bool order(void *dev, void *trainer, const StepOrder *order)
+bool order(void *dev, void *device_step, const StepParams *order)
 {
-    TrainerCuda *t = (TrainerCuda *)trainer;
+    DeviceStepCuda *t = (DeviceStepCuda *)device_step;
     CHECK(t->reported - t->collected < PLACES);
     return gpu_upload(dev, &t->control->order, order, sizeof *order);
 }
 
-bool begin(void *dev, void *trainer, void *loss_grad, bool first)
+bool begin(void *dev, void *device_step, void *loss_grad, bool first)
 {
-    TrainerCuda *t = (TrainerCuda *)trainer;
+    DeviceStepCuda *t = (DeviceStepCuda *)device_step;
     const size_t bytes = (size_t)t->spec.running_count * sizeof *t->before;
     if (first && bytes && !gpu_copy(dev, t->before, t->spec.running, bytes))
         return false;
@@ -226,10 +228,10 @@ bool begin(void *dev, void *trainer, void *loss_grad, bool first)
     return gpu_launched("begin of a step");
 }
 
-bool end(void *dev, void *trainer, const void *loss, const Squares *squares)
+bool end(void *dev, void *device_step, const void *loss, const Squares *squares)
 {
-    TrainerCuda *t = (TrainerCuda *)trainer;
-    const TrainerSpec *spec = &t->spec;
+    DeviceStepCuda *t = (DeviceStepCuda *)device_step;
+    const DeviceStepSpec *spec = &t->spec;
     Control *k = t->control;
     int parts;
     if (!squares) {
@@ -243,7 +245,7 @@ bool end(void *dev, void *trainer, const void *loss, const Squares *squares)
     LAUNCH(decide_kernel, 1, BLOCK, 0, gpu_stream(dev), k, (const float *)loss,
            t->rules, parts);
     if (!gpu_launched("decision of a step") ||
-        !update_all_queue(dev, spec, t->stretch, t->updated, &k->decision))
+        !update_all_queue(dev, spec, t->param_range, t->updated, &k->decision))
         return false;
     if (spec->average &&
         !blend_queue(dev, (float *)spec->average, (const float *)spec->value,
@@ -256,9 +258,9 @@ bool end(void *dev, void *trainer, const void *loss, const Squares *squares)
     return gpu_launched("running statistics");
 }
 
-bool report(void *dev, void *trainer)
+bool report(void *dev, void *device_step)
 {
-    TrainerCuda *t = (TrainerCuda *)trainer;
+    DeviceStepCuda *t = (DeviceStepCuda *)device_step;
     const int at = (int)(t->reported % PLACES);
     const char *what = "reporting a step";
     if (!gpu_good(cudaMemcpyAsync(&t->result[at], &t->control->result,
@@ -271,9 +273,10 @@ bool report(void *dev, void *trainer)
     return true;
 }
 
-bool collect(void *dev, void *trainer, bool wait, StepResult *out, bool *got)
+bool collect(void *dev, void *device_step, bool wait, StepResult *out,
+             bool *got)
 {
-    TrainerCuda *t = (TrainerCuda *)trainer;
+    DeviceStepCuda *t = (DeviceStepCuda *)device_step;
     const int at = (int)(t->collected % PLACES);
     (void)dev;
     *got = false;
@@ -293,6 +296,6 @@ bool collect(void *dev, void *trainer, bool wait, StepResult *out, bool *got)
 
 } // namespace
 
-extern "C" const Trainer cuda_trainer;
-const Trainer cuda_trainer = {open,  close, set,    order,
-                              begin, end,   report, collect};
+extern "C" const DeviceStep cuda_device_step;
+const DeviceStep cuda_device_step = {open,  close, set,    order,
+                                     begin, end,   report, collect};

@@ -4,7 +4,7 @@
  * operation: products and sums are rounded each (no fused multiply-add), so
  * that an update gives the same bits as the one on the CPU. Numbers that hold
  * for all elements (Decision) are computed in double and rounded once, by the
- * host or by the trainer's one thread.
+ * host or by the device_step's one thread.
  *
  * An element has a thread; four of them where all addresses allow. Bound by
  * memory: adam 28 bytes a parameter, sgd 20, 2 more for a copy in 16 bits. The
@@ -113,9 +113,9 @@ __device__ __forceinline__ void update_at(const Job &j, const Factors &f,
     if (Kind::STATES > 1) put_pack<V>(j.v + i, v, true);
 }
 
-/* The stretch that element i lies in, or NULL. */
-__device__ __forceinline__ const Stretch *stretch_of(const Stretch *list,
-                                                     int count, int64_t i)
+/* The param_range that element i lies in, or NULL. */
+__device__ __forceinline__ const ParamRange *param_range_of(
+    const ParamRange *list, int count, int64_t i)
 {
     int from = 0, to = count; // the last that begins at i or before
     while (to - from > 1) {
@@ -125,21 +125,21 @@ __device__ __forceinline__ const Stretch *stretch_of(const Stretch *list,
         else
             to = half;
     }
-    const Stretch *s = &list[from];
+    const ParamRange *s = &list[from];
     return count && s->from <= i && i < s->to ? s : NULL;
 }
 
-/* All stretches, V elements a thread; they begin at multiples of V. */
+/* All param_ranges, V elements a thread; they begin at multiples of V. */
 template <class Kind, int V>
 __global__ void __launch_bounds__(BLOCK)
-    update_kernel(const Job j, const Stretch *list, int stretches,
+    update_kernel(const Job j, const ParamRange *list, int param_ranges,
                   const Decision *d)
 {
     if (!d->applied) return;
     EACH(i, (j.count + V - 1) / V)
     {
         const int64_t at = i * V;
-        const Stretch *s = stretch_of(list, stretches, at);
+        const ParamRange *s = param_range_of(list, param_ranges, at);
         if (!s) continue;
         Factors f;
         for (int k = 0; k < FACTOR_COUNT; k++)
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class Kind>
-bool update(void *dev, const Job &j, const Stretch *list, int stretches,
+bool update(void *dev, const Job &j, const ParamRange *list, int param_ranges,
             const Decision *d)
 {
     const uintptr_t all = (uintptr_t)j.value | (uintptr_t)j.grad |
@@ -160,18 +160,18 @@ bool update(void *dev, const Job &j, const Stretch *list, int stretches,
     cudaStream_t stream = gpu_stream(dev);
     if (all % alignof(Pack<4>) == 0)
         LAUNCH((update_kernel<Kind, 4>), blocks_for(ceil_div(j.count, 4)),
-               BLOCK, 0, stream, j, list, stretches, d);
+               BLOCK, 0, stream, j, list, param_ranges, d);
     else
         LAUNCH((update_kernel<Kind, 1>), blocks_for(j.count), BLOCK, 0, stream,
-               j, list, stretches, d);
+               j, list, param_ranges, d);
     return gpu_launched("update");
 }
 
-bool update_kind(void *dev, OptimKind kind, const Job &j, const Stretch *list,
-                 int stretches, const Decision *d)
+bool update_kind(void *dev, OptimKind kind, const Job &j,
+                 const ParamRange *list, int param_ranges, const Decision *d)
 {
-    return kind == OPTIM_sgd ? update<Sgd>(dev, j, list, stretches, d)
-                             : update<Adam>(dev, j, list, stretches, d);
+    return kind == OPTIM_sgd ? update<Sgd>(dev, j, list, param_ranges, d)
+                             : update<Adam>(dev, j, list, param_ranges, d);
 }
 
 // -- an average over steps ---------------------------------------------------
@@ -293,10 +293,10 @@ bool squares_queue(void *dev, const float *x, const Squares *s, double *parts,
 
 namespace {
 
-/* One stretch, by the host's word: what a trainer has on the device. */
+/* One param_range, by the host's word: what a device_step has on the device. */
 struct Single {
     Decision decision;
-    Stretch stretch;
+    ParamRange param_range;
 };
 
 } // namespace
@@ -311,18 +311,19 @@ extern "C" bool cuda_update(void *dev, const Update *u)
     if (u->optim->kind != OPTIM_sgd) j.v = (float *)u->v;
     double exact[FACTOR_COUNT];
     Single one = {};
-    one.decision.applied = 1, one.stretch.to = u->count;
+    one.decision.applied = 1, one.param_range.to = u->count;
     update_factors(u, exact);
     for (int i = 0; i < FACTOR_COUNT; i++)
         one.decision.factors[0][i] = (float)exact[i];
     Single *there = (Single *)gpu_scratch(dev, sizeof one);
     return there && gpu_upload(dev, there, &one, sizeof one) &&
-           update_kind(dev, u->optim->kind, j, &there->stretch, 1,
+           update_kind(dev, u->optim->kind, j, &there->param_range, 1,
                        &there->decision);
 }
 
-bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
-                      int64_t updated, const Decision *d)
+bool update_all_queue(void *dev, const DeviceStepSpec *spec,
+                      const ParamRange *list, int64_t updated,
+                      const Decision *d)
 {
     Job j = {};
     j.value = (float *)spec->value, j.grad = (const float *)spec->grad;
@@ -334,7 +335,7 @@ bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
     const double each = (1 + 2 * (1 + states)) * sizeof(float) +
                         (j.copy ? dtype_bytes(j.copied) : 0);
     moves((double)updated * each);
-    return update_kind(dev, spec->optim.kind, j, list, spec->stretches, d);
+    return update_kind(dev, spec->optim.kind, j, list, spec->param_ranges, d);
 }
 
 bool blend_queue(void *dev, float *y, const float *x, int64_t count,

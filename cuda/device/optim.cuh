@@ -1,5 +1,5 @@
 /* optim.cuh -- what the device can do with gradients beside the vtable's
- * update and sum_squares: the same, with nobody waiting, for a trainer. */
+ * update and sum_squares: the same, with nobody waiting, for a device_step. */
 #ifndef SEG_CUDA_DEVICE_OPTIM_H
 #define SEG_CUDA_DEVICE_OPTIM_H
 #include "cuda/lib/kernel.cuh"
@@ -19,9 +19,9 @@ enum { SQUARES = 2 * 512 };
 bool squares_queue(void *dev, const float *x, const Squares *s, double *parts,
                    int *count);
 
-/* Queue the update of all stretches, of `updated` elements, if `d` says so: one
+/* Queue the update of all param_ranges, of `updated` elements, if `d` says so: one
  * launch. list (as long as spec says) and d are on the device. */
-bool update_all_queue(void *dev, const TrainerSpec *spec, const Stretch *list,
+bool update_all_queue(void *dev, const DeviceStepSpec *spec, const ParamRange *list,
                       int64_t updated, const Decision *d);
 /* Queue y[i] += d->blend (x[i] - y[i]) for `count` floats, if `d` says so; d is
  * on the device. */

@@ -48,10 +48,10 @@ bool gpu_sync(void *dev);
 bool gpu_begin(void *dev, const Step *step);
 bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes);
 bool gpu_room(void *dev, size_t *bytes);
-bool gpu_record(void *dev);
-bool gpu_keep(void *dev, void **tape);
-bool gpu_play(void *dev, void *tape);
-void gpu_drop(void *dev, void *tape);
+bool gpu_capture(void *dev);
+bool gpu_instantiate(void *dev, void **graph);
+bool gpu_launch_graph(void *dev, void *graph);
+void gpu_destroy_graph(void *dev, void *graph);
 bool gpu_mark(void *dev, int i);
 bool gpu_elapsed(void *dev, int i, double *ms);
 
@@ -60,7 +60,7 @@ bool gpu_carry(void *dev, struct Ranks *r, const char *how, struct Carry *out);
 bool gpu_join(void *dev, void *v, Dtype type, int64_t count, double by);
 
 /* ... device_step.cu, and optim.cu. */
-extern const Trainer cuda_trainer;
+extern const DeviceStep cuda_device_step;
 bool cuda_update(void *dev, const Update *u);
 bool cuda_blend(void *dev, void *y, const void *x, int64_t count, double by);
 bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);

@@ -133,16 +133,16 @@ typedef struct Backend {
     bool (*join)(void *dev, void *v, Dtype type, int64_t count, double by);
 
     /* The rest is of a device that only queues what it is told; NULL where a
-     * call has run when it returns. A trainer keeps copies of parameters, too:
-     * params_copied. */
-    const Trainer *trainer;
-    /* What is queued after `record` does not run but is recorded, until `keep`
-     * makes a tape of it (or forgets it: NULL) that plays any number of times,
-     * one call for all. Its addresses must hold for as long. */
-    bool (*record)(void *dev);
-    bool (*keep)(void *dev, void **tape);
-    bool (*play)(void *dev, void *tape);
-    void (*drop)(void *dev, void *tape); /* NULL is fine */
+     * call has run when it returns. A device_step keeps copies of parameters,
+     * too: params_copied. */
+    const DeviceStep *device_step;
+    /* CUDA graphs. Work queued after `capture` does not run; `instantiate`
+     * makes a graph of it (NULL: discards it), which `launch` runs any number
+     * of times in one call. Its addresses must stay valid for as long. */
+    bool (*capture)(void *dev);
+    bool (*instantiate)(void *dev, void **graph);
+    bool (*launch)(void *dev, void *graph);
+    void (*destroy)(void *dev, void *graph); /* NULL is fine */
     /* Note when all that is queued has run, as mark i (from 0, without gaps).
      * Then, once all is done, the milliseconds between marks i and i + 1. */
     bool (*mark)(void *dev, int i);

@@ -2,7 +2,7 @@
  *
  * After each step somebody must look at the loss and the norm of the
  * gradients, clip, and update or leave the step out. On the CPU the session
- * does. A GPU would stand still while the host looked, so it has a Trainer:
+ * does. A GPU would stand still while the host looked, so it has a DeviceStep:
  * the same decisions by kernels, from numbers in its own memory. The host
  * queues steps ahead and reads their results late.
  *
@@ -21,17 +21,17 @@ enum { PARAM_ALIGN = 64 };
 
 /* Neighbours of the trained block, elements [from, to), that are updated as one
  * group. What lies between two is frozen. */
-typedef struct Stretch {
+typedef struct ParamRange {
     int64_t from, to; /* multiples of PARAM_ALIGN; `to` may be the end */
     int group;        /* number in the list of groups */
-} Stretch;
+} ParamRange;
 
-/* How many stretches of gradients are read for their squares, at most: they go
- * to a kernel as one argument, of which CUDA takes 4096 bytes. */
+/* How many param_ranges of gradients are read for their squares, at most: they
+ * go to a kernel as one argument, of which CUDA takes 4096 bytes. */
 enum { MAX_RESTS = 448 };
 
 /* Lines of PARAM_ALIGN gradients: number `first` of those that are read is
- * number `line` of the block, and so on to the next stretch. */
+ * number `line` of the block, and so on to the next param_range. */
 typedef struct Rest {
     uint32_t first, line;
 } Rest;
@@ -46,7 +46,7 @@ typedef struct Squares {
     Rest rest[MAX_RESTS]; /* in order */
 } Squares;
 
-typedef struct TrainerSpec {
+typedef struct DeviceStepSpec {
     Optim optim;
     bool scaled;                   /* the loss scale adapts                 */
     void *value, *grad, *state[2]; /* (trained) each, of the device         */
@@ -57,8 +57,8 @@ typedef struct TrainerSpec {
     void *running;   /* (running_count), put back when a step
                       * is left out                           */
     int64_t running_count;
-    const Stretch *stretch; /* in order; may go after open */
-    int stretches;
+    const ParamRange *param_range; /* in order; may go after open */
+    int param_ranges;
     const OptimGroup *group; /* at most MAX_GROUPS; may go after open */
     int groups;
     /* An average over steps, of values and running statistics in one piece:
@@ -67,17 +67,17 @@ typedef struct TrainerSpec {
     void *average;
     int64_t averaged; /* elements; they are those at `value`     */
     double ema;
-} TrainerSpec;
+} DeviceStepSpec;
 
 /* What the host decides for one part. */
-typedef struct StepOrder {
+typedef struct StepParams {
     uint64_t seed; /* of its random draws            */
     double lr;
     double clip_norm; /* <= 0: none                     */
     double share;     /* of the part in the mean: 1/parts */
     int64_t first;    /* of several ranks: see Share in op.h */
     bool idle;
-} StepOrder;
+} StepParams;
 
 /* Where a step stands between two orders; all that a resumed run needs. */
 typedef struct StepState {
@@ -117,28 +117,28 @@ EVERYWHERE double average_keeps(double ema, int64_t t)
     return warm < ema ? warm : ema;
 }
 
-/* Functions of a backend; false with the reason. A trainer is for one
+/* Functions of a backend; false with the reason. A device_step is for one
  * session; close(NULL) is fine. */
-typedef struct Trainer {
-    bool (*open)(void *dev, const TrainerSpec *spec, void **trainer);
-    void (*close)(void *dev, void *trainer);
+typedef struct DeviceStep {
+    bool (*open)(void *dev, const DeviceStepSpec *spec, void **device_step);
+    void (*close)(void *dev, void *device_step);
     /* Set where the step stands, behind all that is queued. */
-    bool (*set)(void *dev, void *trainer, const StepState *state);
+    bool (*set)(void *dev, void *device_step, const StepState *state);
     /* Queue: the numbers of the next part. At most TRAINER_AHEAD reports may
      * wait then. */
-    bool (*order)(void *dev, void *trainer, const StepOrder *order);
+    bool (*order)(void *dev, void *device_step, const StepParams *order);
     /* Queue: *loss_grad = scale * share, draws of this part; the first part
      * also keeps the running statistics. */
-    bool (*begin)(void *dev, void *trainer, void *loss_grad, bool first);
+    bool (*begin)(void *dev, void *device_step, void *loss_grad, bool first);
     /* Queue: look at *loss; after the last part (squares not NULL: of what the
      * gradients are then) decide, update or put back. */
-    bool (*end)(void *dev, void *trainer, const void *loss,
+    bool (*end)(void *dev, void *device_step, const void *loss,
                 const Squares *squares);
     /* Queue: the result on its way to the host. */
-    bool (*report)(void *dev, void *trainer);
+    bool (*report)(void *dev, void *device_step);
     /* The oldest result that was not collected. *got is false when there is
      * none, or it is not there yet and `wait` is false. A failure loses it. */
-    bool (*collect)(void *dev, void *trainer, bool wait, StepResult *out,
+    bool (*collect)(void *dev, void *device_step, bool wait, StepResult *out,
                     bool *got);
-} Trainer;
+} DeviceStep;
 #endif

@@ -1,4 +1,4 @@
-/* graph.c -- appending to the tape, and the tape as text.
+/* graph.c -- appending to the graph, and the graph as text.
  *
  * Everything is checked when a node is appended, because then the line of the
  * recipe that asks for it is known; a graph that exists is a valid one, and

@@ -1,4 +1,4 @@
-/* graph.h -- the tape: what a recipe describes.
+/* graph.h -- the graph: what a recipe describes.
  *
  * A Graph is an array of nodes in the order of their making; operands have
  * smaller numbers than the node that uses them. So there is no cycle, no

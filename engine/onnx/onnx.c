@@ -1,7 +1,7 @@
-/* onnx.c -- the tape as a graph of ONNX: what is asked for, what goes in and
+/* onnx.c -- the graph as a graph of ONNX: what is asked for, what goes in and
  * comes out.
  *
- * Nodes are written one behind the other into memory, in the order of the tape,
+ * Nodes are written one behind the other into memory, in the order of the graph,
  * which is an order that ONNX wants too: operands first. The fields of the
  * messages are those of onnx.proto (github.com/onnx/onnx); what each operator
  * becomes is onnx_node.c, the bytes of the file are onnx_file.c. */
@@ -246,9 +246,9 @@ const char *onnx_operand(Onnx *o, int i, int k, int rank)
                    onnx_ints(o, shape, (const int64_t[]){-1}, 1), out);
 }
 
-// -- the tape -----------------------------------------------------------------
+// -- the graph -----------------------------------------------------------------
 
-/* Does root `i` of a tape get a sigmoid or softmax behind it? */
+/* Does root `i` of a graph get a sigmoid or softmax behind it? */
 static bool wants_activation(const Graph *g, int root, const OnnxOptions *how)
 {
     const Node *n = &g->node[root];
@@ -288,7 +288,7 @@ static void put_output(Onnx *o, int root, const char *name,
     facts->probabilities++;
 }
 
-/* All nodes that the roots need, in the order of the tape. */
+/* All nodes that the roots need, in the order of the graph. */
 static bool put_nodes(Onnx *o, const bool *used, const int *root,
                       const char *const *name, int roots,
                       const OnnxOptions *how, OnnxFacts *facts)
@@ -314,7 +314,7 @@ static bool put_nodes(Onnx *o, const bool *used, const int *root,
 }
 
 /* With every extent of every image twice as large: does the network still fit
- * together? What was a number of the tape then is one of the file for ever. */
+ * together? What was a number of the graph then is one of the file for ever. */
 static bool check_any_size(const Graph *g, const bool *used, Arena *mem)
 {
     Tensor *y = ARENA_NEW(mem, Tensor, g->count);

@@ -1,6 +1,6 @@
 /* onnx.h -- a network and its weights as a file of ONNX.
  *
- * The evaluation tape of some outputs, written in the operators of ONNX's own
+ * The evaluation graph of some outputs, written in the operators of ONNX's own
  * domain so that onnxruntime, OpenCV, TensorRT and others run it. Values are
  * f32 in the order (N,C,[D],[H],W), which is ours as users see it; the batch is
  * free. Names of inputs, outputs and parameters are those of the recipe. */
@@ -24,7 +24,7 @@ typedef struct OnnxOptions {
 
 /* What became of it, for the log. */
 typedef struct OnnxFacts {
-    int nodes;         /* of the file, which has more than the tape */
+    int nodes;         /* of the file, which has more than the graph */
     int64_t numbers;   /* in its tensors                            */
     uint64_t bytes;    /* of the file                               */
     int probabilities; /* outputs that got a sigmoid or softmax    */

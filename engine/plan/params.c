@@ -84,7 +84,7 @@ int64_t params_running(const Params *p)
 void params_copied(Params *p, const Backend *be, Precision precision)
 {
     const Dtype type = precision_copy(precision);
-    p->copied = be->trainer && type != F32 ? type : F64;
+    p->copied = be->device_step && type != F32 ? type : F64;
 }
 
 bool params_has_copy(const Params *p, int i)

@@ -83,7 +83,7 @@ static bool infer_loss(Plan *p)
     return true;
 }
 
-/* Fill in every node that is used, in the order of the tape. */
+/* Fill in every node that is used, in the order of the graph. */
 static bool infer(Plan *p)
 {
     const Graph *g = p->spec.graph;

@@ -252,7 +252,7 @@ void plan_calls_make(Plan *p)
     }
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        // the tape's order is an order to run in
+        // the graph's order is an order to run in
         if (!q->used || q->same != i || g->node[i].kind != NODE_OP) continue;
         q->first.call = emit(p, i, plan_call(p, i), false);
     }

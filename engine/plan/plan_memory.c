@@ -101,7 +101,7 @@ static bool place_value(Plan *p, int i, Making *m)
 {
     bool given = node_of(p, i)->kind == NODE_INPUT;
     const Making *under = given ? NULL : inplace(p, m->call);
-    // operands come first on the tape, so that one has its buffer already
+    // operands come first on the graph, so that one has its buffer already
     m->value = under ? under->value
                      : buffer_new(p, tensor_bytes(&m->x), m->call, m->call);
     if (m->value < 0) return false;

@@ -186,10 +186,10 @@ void session_close(Session *s)
 {
     if (!s) return;
     for (int i = 0; i < MAX_PLANS; i++) {
-        drop_tapes(s, &s->slot[i]);
+        destroy_graphs(s, &s->slot[i]);
         plan_free(s->slot[i].plan);
     }
-    if (s->trainer) s->be->trainer->close(s->dev, s->trainer);
+    if (s->device_step) s->be->device_step->close(s->dev, s->device_step);
     params_free(&s->params);
     journal_close(s->journal);
     if (s->opened) {
@@ -197,7 +197,7 @@ void session_close(Session *s)
         s->be->close(s->dev);
     }
     trace_drop(s->trace);
-    mem_free(s->stretch);
+    mem_free(s->param_range);
     mem_free(s->norms);
     mem_free(s->before);
     mem_free(s->root);
@@ -220,15 +220,15 @@ static bool same_inputs(const Slot *q, bool train, const PlanInput *input,
     return true;
 }
 
-void drop_tape(Session *s, Tape *t)
+void destroy_graph(Session *s, CapturedStep *t)
 {
-    if (t->tape) s->be->drop(s->dev, t->tape);
-    t->tape = NULL, t->number = 0, t->odd = 0;
+    if (t->graph) s->be->destroy(s->dev, t->graph);
+    t->graph = NULL, t->number = 0, t->odd = 0;
 }
 
-void drop_tapes(Session *s, Slot *slot)
+void destroy_graphs(Session *s, Slot *slot)
 {
-    for (int i = 0; i < 4; i++) drop_tape(s, &slot->tape[i / 2][i % 2]);
+    for (int i = 0; i < 4; i++) destroy_graph(s, &slot->captured[i / 2][i % 2]);
 }
 
 bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
@@ -273,7 +273,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
         spec.root = s->spec.step_root, spec.roots = s->spec.step_roots;
     // only now that there is a new plan the oldest goes: a failure costs none
     if (!plan_build(&spec, &p)) return false;
-    drop_tapes(s, slot);
+    destroy_graphs(s, slot);
     plan_free(slot->plan);
     *slot =
         (Slot){.plan = p, .train = train, .inputs = inputs, .used = ++s->clock};
@@ -287,7 +287,7 @@ bool session_bind(Session *s, Plan *p)
     size_t bytes = plan_bytes(p);
     if (bytes > s->pool_bytes || !s->pool) {
         if (!within_limit(s, bytes)) return false;
-        for (int i = 0; i < MAX_PLANS; i++) drop_tapes(s, &s->slot[i]);
+        for (int i = 0; i < MAX_PLANS; i++) destroy_graphs(s, &s->slot[i]);
         // first back, then new: two pools at a time might not fit
         s->be->release(s->dev, s->pool);
         s->pool = NULL;

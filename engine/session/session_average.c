@@ -14,7 +14,8 @@ bool session_ema(Session *s, double ema)
 {
     if (!(ema >= 0 && ema < 1))
         return fail_usage("ema is %g, want a number from 0 to below 1", ema);
-    if (s->stretch) return fail_usage("ema: the network has begun to train");
+    if (s->param_range)
+        return fail_usage("ema: the network has begun to train");
     s->ema = ema;
     return params_average(&s->params);
 }

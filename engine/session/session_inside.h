@@ -10,12 +10,12 @@ enum {
 };
 
 /* A part of a step with one plan, first or last or neither. */
-typedef struct Tape {
+typedef struct CapturedStep {
     bool tried;     /* it ran call by call once, so that a fault has a name */
-    void *tape;     /* recorded, where the device can; NULL                 */
+    void *graph;    /* a CUDA graph, where the device has them; NULL        */
     int64_t number; /* of the recording, which all ranks made together      */
     int odd;        /* times in a row that other ranks had another          */
-} Tape;
+} CapturedStep;
 
 /* A plan and what it was made for. */
 typedef struct Slot {
@@ -23,8 +23,8 @@ typedef struct Slot {
     bool train;
     PlanInput input[MAX_INPUTS];
     int inputs;
-    int64_t used;    /* when it was last asked for: the oldest makes room */
-    Tape tape[2][2]; /* of parts of steps, by [first][last]               */
+    int64_t used; /* when it was last asked for: the oldest makes room */
+    CapturedStep captured[2][2]; /* of parts of steps, by [first][last] */
 } Slot;
 
 struct Session {
@@ -47,7 +47,7 @@ struct Session {
     Params params;
     Slot slot[MAX_PLANS];
     int64_t clock;     /* counts what was asked for: the age of slots */
-    int64_t recorded;  /* how often a tape was made, by all ranks alike */
+    int64_t captures;  /* how often a graph was captured, by all ranks alike */
     void *pool;        /* on dev, shared by all plans                 */
     size_t pool_bytes; /* 0 when there is none yet                    */
     size_t budget;     /* of training plans; 0: none                  */
@@ -63,22 +63,22 @@ struct Session {
     Share share;      /* of the batch that is run in training mode   */
 
     /* the training step */
-    StepState state;   /* over all runs of a network                  */
-    double grad_scale; /* of the gradients that were collected last   */
-    bool finite;       /* so were the losses of all its parts so far  */
-    StepResult result; /* of a part that has run and waits to be
-                        * collected, where there is no trainer        */
-    double update_s;   /* looking at gradients and updating, all steps;
-                        * where the session decides, else 0           */
-    int under_way;     /* parts that were not collected               */
-    Stretch *stretch;  /* (stretches) that are updated; NULL before
-                        * the first step                              */
-    int stretches;
-    OptimGroup group[MAX_GROUPS]; /* that the stretches are of */
+    StepState state;         /* over all runs of a network                  */
+    double grad_scale;       /* of the gradients that were collected last   */
+    bool finite;             /* so were the losses of all its parts so far  */
+    StepResult result;       /* of a part that has run and waits to be
+                              * collected, where there is no device step      */
+    double update_s;         /* looking at gradients and updating, all steps;
+                              * where the session decides, else 0           */
+    int under_way;           /* parts that were not collected               */
+    ParamRange *param_range; /* (param_ranges) that are updated; NULL before
+                              * the first step                              */
+    int param_ranges;
+    OptimGroup group[MAX_GROUPS]; /* of the ranges */
     int groups;
-    double ema;    /* share that the average of every step keeps; 0:
-                    * steps are not averaged                      */
-    void *trainer; /* of the device; NULL before the first step   */
+    double ema;        /* share that the average of every step keeps; 0:
+                        * steps are not averaged                      */
+    void *device_step; /* of the device; NULL before the first step   */
 };
 
 /* What random draws depend on now: seed and step, and the part of the step. A
@@ -96,6 +96,6 @@ bool keep_running(Session *s);
 bool restore_running(Session *s);
 
 /* Forget what was recorded; with this slot's plan: it or its memory goes. */
-void drop_tape(Session *s, Tape *t);
-void drop_tapes(Session *s, Slot *slot);
+void destroy_graph(Session *s, CapturedStep *t);
+void destroy_graphs(Session *s, Slot *slot);
 #endif

@@ -6,10 +6,10 @@
  * overwritten by the next. So a step that is not finite leaves no trace at
  * all, whatever the network holds.
  *
- * Who looks and decides is the session, or a backend that has a Trainer, by
+ * Who looks and decides is the session, or a backend that has a DeviceStep, by
  * itself: the two halves of this file. The first time such a backend runs a
  * plan it waits after each call, as a fault of a device that only queues has
- * no name; from the second time on a part is recorded and played. */
+ * no name; from the second time on a part is captured and launched. */
 #include "engine/base/clock.h"
 #include "engine/session/session_inside.h"
 #include <math.h>
@@ -35,13 +35,13 @@ static int group_of(Session *s, const Param *a)
     return s->groups++;
 }
 
-/* Parameters that are updated, as stretches of the block: neighbours of one
+/* Parameters that are updated, as ranges of the block: neighbours of one
  * group are one. The gaps between them are updated too, and stay 0 as their
  * gradient and value are. There is room for one a parameter. */
-static bool find_stretches(Session *s)
+static bool find_param_ranges(Session *s)
 {
     const Params *q = &s->params;
-    Stretch *end = NULL; // that the next parameter may continue
+    ParamRange *end = NULL; // that the next parameter may continue
     for (int i = 0; i < q->count; i++) {
         const Param *a = &q->list[i];
         if (!a->trained) continue;
@@ -53,22 +53,24 @@ static bool find_stretches(Session *s)
         int group = group_of(s, a);
         if (group < 0) return false;
         if (!end || end->group != group)
-            *(end = &s->stretch[s->stretches++]) = (Stretch){a->at, 0, group};
+            *(end = &s->param_range[s->param_ranges++]) =
+                (ParamRange){a->at, 0, group};
     }
     if (end) end->to = q->trained;
     return true;
 }
 
 /* With the first step: until then parameters may be frozen, and grouped. */
-static bool keep_stretches(Session *s)
+static bool keep_param_ranges(Session *s)
 {
-    if (s->stretch) return true;
-    s->stretch = mem_alloc(((size_t)s->params.count + 1) * sizeof *s->stretch);
-    if (!s->stretch) return false;
-    s->stretches = s->groups = 0;
-    if (find_stretches(s)) return true;
-    mem_free(s->stretch);
-    s->stretch = NULL;
+    if (s->param_range) return true;
+    s->param_range =
+        mem_alloc(((size_t)s->params.count + 1) * sizeof *s->param_range);
+    if (!s->param_range) return false;
+    s->param_ranges = s->groups = 0;
+    if (find_param_ranges(s)) return true;
+    mem_free(s->param_range);
+    s->param_range = NULL;
     return false;
 }
 
@@ -80,8 +82,8 @@ static bool update(Session *s, double lr, double grad_scale)
     const Params *q = &s->params;
     size_t real = dtype_bytes(s->be->real);
     int64_t t = s->state.count + 1 - s->state.start;
-    for (int i = 0; i < s->stretches; i++) {
-        const Stretch *a = &s->stretch[i];
+    for (int i = 0; i < s->param_ranges; i++) {
+        const ParamRange *a = &s->param_range[i];
         const OptimGroup *group = &s->group[a->group];
         size_t skip = (size_t)a->from * real;
         Update u = {.optim = &s->optim,
@@ -181,33 +183,34 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
 
 /* == the device decides ================================================ */
 
-static bool open_trainer(Session *s)
+static bool open_device_step(Session *s)
 {
     const Params *q = &s->params;
     size_t real = dtype_bytes(s->be->real);
-    if (s->trainer) return true;
-    TrainerSpec spec = {.optim = s->optim,
-                        .scaled = s->spec.scaled,
-                        .value = q->value,
-                        .grad = q->grad,
-                        .state = {q->state[0], q->state[1]},
-                        .copy = q->copy,
-                        .copied = q->copied,
-                        .trained = q->trained,
-                        .running = (char *)q->value + (size_t)q->trained * real,
-                        .running_count = q->total - q->trained,
-                        .stretch = s->stretch,
-                        .stretches = s->stretches,
-                        .group = s->group,
-                        .groups = s->groups,
-                        .average = s->ema == 0 ? NULL : q->average,
-                        .averaged = q->total,
-                        .ema = s->ema};
-    if (!s->be->trainer->open(s->dev, &spec, &s->trainer)) return false;
-    if (s->be->trainer->set(s->dev, s->trainer, &s->state)) return true;
+    if (s->device_step) return true;
+    DeviceStepSpec spec = {.optim = s->optim,
+                           .scaled = s->spec.scaled,
+                           .value = q->value,
+                           .grad = q->grad,
+                           .state = {q->state[0], q->state[1]},
+                           .copy = q->copy,
+                           .copied = q->copied,
+                           .trained = q->trained,
+                           .running =
+                               (char *)q->value + (size_t)q->trained * real,
+                           .running_count = q->total - q->trained,
+                           .param_range = s->param_range,
+                           .param_ranges = s->param_ranges,
+                           .group = s->group,
+                           .groups = s->groups,
+                           .average = s->ema == 0 ? NULL : q->average,
+                           .averaged = q->total,
+                           .ema = s->ema};
+    if (!s->be->device_step->open(s->dev, &spec, &s->device_step)) return false;
+    if (s->be->device_step->set(s->dev, s->device_step, &s->state)) return true;
     // one that does not know where the step stands is none
-    s->be->trainer->close(s->dev, s->trainer);
-    s->trainer = NULL;
+    s->be->device_step->close(s->dev, s->device_step);
+    s->device_step = NULL;
     return false;
 }
 
@@ -236,36 +239,38 @@ static bool queue_join(Session *s)
 /* Everything between order and report: depends on addresses only. */
 static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
 {
-    const Trainer *t = s->be->trainer;
+    const DeviceStep *t = s->be->device_step;
     PlanRun run = {.step = step_here(s),
                    .backward = true,
                    .accumulate = !part->first,
                    .prepared = true,
                    .careful = careful};
     log_part("begin");
-    if (!t->begin(s->dev, s->trainer, plan_loss_grad(p)->data, part->first) ||
+    if (!t->begin(s->dev, s->device_step, plan_loss_grad(p)->data,
+                  part->first) ||
         !plan_run(p, &run))
         return false;
     log_part("update");
     return (!part->last || queue_join(s)) &&
-           t->end(s->dev, s->trainer, plan_value(p, s->spec.loss)->data,
+           t->end(s->dev, s->device_step, plan_value(p, s->spec.loss)->data,
                   part->last ? plan_squares(p) : NULL) &&
            (!careful || s->be->sync(s->dev));
 }
 
-static bool record_calls(Session *s, Plan *p, const StepPart *part, Tape *t)
+static bool capture_calls(Session *s, Plan *p, const StepPart *part,
+                          CapturedStep *t)
 {
-    if (!s->be->record(s->dev)) return false;
+    if (!s->be->capture(s->dev)) return false;
     if (queue_calls(s, p, part, false)) {
-        if (!s->be->keep(s->dev, &t->tape)) return false;
-        t->number = ++s->recorded;
+        if (!s->be->instantiate(s->dev, &t->graph)) return false;
+        t->number = ++s->captures;
         return true;
     }
     // the reason is that of the call that failed
     char why[ERR_MAX];
     ErrKind kind = err_kind();
     snprintf(why, sizeof why, "%s", err_text());
-    (void)s->be->keep(s->dev, NULL);
+    (void)s->be->instantiate(s->dev, NULL);
     return err_set(kind, why);
 }
 
@@ -278,14 +283,14 @@ static Slot *training_slot(Session *s, const Plan *p)
 }
 
 /* How a part is queued. */
-typedef enum Way { BY_CALLS, RECORDING, PLAYING } Way;
+typedef enum Way { BY_CALLS, CAPTURING, LAUNCHING } Way;
 
-/* That of a rank whose sums are on the stream: NCCL wants a sum to be of a
- * recording at all ranks or at none, and of one that all made together. Ranks
+/* That of a rank whose sums are on the stream: NCCL wants a sum to be
+ * captured at all ranks or at none, and together. Ranks
  * differ in it where their shares do: one may have met this extent before,
- * another not. A tape that no longer meets its like is given up, so that all
- * record anew. */
-static bool agree(Session *s, Tape *t, Way *way)
+ * another not. A graph that no longer meets its like is given up, so that
+ * all record anew. */
+static bool agree(Session *s, CapturedStep *t, Way *way)
 {
     enum { PATIENCE = 3 };
     Ranks *r = s->spec.ranks;
@@ -301,51 +306,54 @@ static bool agree(Session *s, Tape *t, Way *way)
         same = same && all[k][1] == mine[1];
     }
     mem_free(all);
-    *way = !tried || !same ? BY_CALLS : t->tape ? PLAYING : RECORDING;
+    *way = !tried || !same ? BY_CALLS : t->graph ? LAUNCHING : CAPTURING;
     t->odd = same ? 0 : t->odd + 1;
-    if (t->odd >= PATIENCE) drop_tape(s, t);
+    if (t->odd >= PATIENCE) destroy_graph(s, t);
     return true;
 }
 
-static bool choose_way(Session *s, Tape *t, Way *way)
+static bool choose_way(Session *s, CapturedStep *t, Way *way)
 {
     const bool shared = s->spec.ranks != NULL;
     if (shared && s->carry.queues) return agree(s, t, way);
-    // what waits for other ranks on the host cannot be recorded
+    // what waits for other ranks on the host cannot be captured
     *way = s->careful || !t->tried || shared ? BY_CALLS
-           : t->tape                         ? PLAYING
-                                             : RECORDING;
+           : t->graph                        ? LAUNCHING
+                                             : CAPTURING;
     return true;
 }
 
 static bool queue_part(Session *s, Plan *p, const StepPart *part)
 {
-    const Trainer *t = s->be->trainer;
-    Tape *tape = &training_slot(s, p)->tape[part->first][part->last];
+    const DeviceStep *t = s->be->device_step;
+    CapturedStep *captured =
+        &training_slot(s, p)->captured[part->first][part->last];
     Way way;
-    StepOrder order = {.seed = step_here(s).seed,
-                       .lr = part->lr,
-                       .clip_norm = part->clip_norm,
-                       .share = 1.0 / part->parts,
-                       .first = s->share.first,
-                       .idle = s->share.idle};
-    if (!open_trainer(s) || !t->order(s->dev, s->trainer, &order)) return false;
-    if (!choose_way(s, tape, &way)) return false;
-    if (way == BY_CALLS) {
-        if (!queue_calls(s, p, part, s->careful || !tape->tried)) return false;
-        tape->tried = true;
-    } else if ((way == RECORDING && !record_calls(s, p, part, tape)) ||
-               !s->be->play(s->dev, tape->tape))
+    StepParams order = {.seed = step_here(s).seed,
+                        .lr = part->lr,
+                        .clip_norm = part->clip_norm,
+                        .share = 1.0 / part->parts,
+                        .first = s->share.first,
+                        .idle = s->share.idle};
+    if (!open_device_step(s) || !t->order(s->dev, s->device_step, &order))
         return false;
-    return t->report(s->dev, s->trainer);
+    if (!choose_way(s, captured, &way)) return false;
+    if (way == BY_CALLS) {
+        if (!queue_calls(s, p, part, s->careful || !captured->tried))
+            return false;
+        captured->tried = true;
+    } else if ((way == CAPTURING && !capture_calls(s, p, part, captured)) ||
+               !s->be->launch(s->dev, captured->graph))
+        return false;
+    return t->report(s->dev, s->device_step);
 }
 
-// opening the trainer is no part of a step
+// opening the device_step is no part of a step
 bool session_rehearse(Session *s, Plan *p, LaunchLog *log)
 {
     StepPart whole = {true, true, 1, 1, 0};
     CHECK(s->spec.rehearse && training_slot(s, p));
-    if (!keep_stretches(s) || !open_trainer(s)) return false;
+    if (!keep_param_ranges(s) || !open_device_step(s)) return false;
     launch_log_into(log);
     bool ok = queue_calls(s, p, &whole, false);
     launch_log_into(NULL);
@@ -361,10 +369,10 @@ bool session_queue(Session *s, Plan *p, const StepPart *part)
                           "optimiser, so it cannot train");
     CHECK(training_slot(s, p) && s->under_way <= session_ahead(s));
     s->part = part->first ? 0 : s->part + 1;
-    if (!keep_stretches(s)) return false;
+    if (!keep_param_ranges(s)) return false;
     const double from = trace_now(s->trace);
-    if (!(s->be->trainer ? queue_part : run_part)(s, p, part)) return false;
-    trace_span(s->trace, "main", s->be->trainer ? "queue a step" : "step",
+    if (!(s->be->device_step ? queue_part : run_part)(s, p, part)) return false;
+    trace_span(s->trace, "main", s->be->device_step ? "queue a step" : "step",
                "step", s->state.count, from);
     s->under_way++;
     return true;
@@ -376,16 +384,17 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
     if (!*got) return true;
     *out = s->result;
     const double from = trace_now(s->trace);
-    bool ok = !s->be->trainer ||
-              s->be->trainer->collect(s->dev, s->trainer, wait, out, got);
-    if (s->be->trainer && wait)
+    bool ok =
+        !s->be->device_step ||
+        s->be->device_step->collect(s->dev, s->device_step, wait, out, got);
+    if (s->be->device_step && wait)
         trace_span(s->trace, "main", "wait for the device", "wait", -1, from);
     if (ok && !*got) return true;
     // one that cannot be had is not waited for again
     s->under_way--;
     if (!ok) return false;
     // a device that decides began this part with the state before
-    if (s->be->trainer) s->grad_scale = s->state.scale.by;
+    if (s->be->device_step) s->grad_scale = s->state.scale.by;
     s->state = out->state;
     return true;
 }
@@ -394,7 +403,7 @@ int session_ahead(const Session *s)
 {
     // one that waits for other ranks in each step is not ahead of anything
     bool waits = s->spec.ranks && !s->carry.queues;
-    return s->be->trainer && !waits ? TRAINER_AHEAD : 0;
+    return s->be->device_step && !waits ? TRAINER_AHEAD : 0;
 }
 
 int session_under_way(const Session *s)
@@ -446,5 +455,6 @@ bool session_set_state(Session *s, const StepState *state)
     s->state = *state;
     // a file of a run in another precision may say otherwise, or nothing
     if (!s->spec.scaled || state->scale.by < 1) s->state.scale = kept;
-    return !s->trainer || s->be->trainer->set(s->dev, s->trainer, &s->state);
+    return !s->device_step ||
+           s->be->device_step->set(s->dev, s->device_step, &s->state);
 }

@@ -49,7 +49,7 @@ static void *train(bool careful, const char *streams, Arena *mem, size_t *bytes)
     return out;
 }
 
-TEST(gpu_plays_what_was_recorded)
+TEST(gpu_launches_captured_graphs)
 {
     static const char *const streams[] = {"late", "early", "ahead", "r3"};
     Arena mem = {NULL};

@@ -95,7 +95,7 @@ void compare(const Sum &s)
     for (int k = 0; k < c->ranks; k++)
         if (c->hall->taken[k] != s.taken) {
             fprintf(stderr,
-                    "nccl: sum %d of the recordings of rank %d meets %d of "
+                    "nccl: sum %d of the captures of rank %d meets %d of "
                     "rank %d (0: not recorded)\n",
                     s.taken, c->rank, c->hall->taken[k], k);
             abort();

@@ -1,4 +1,4 @@
-/* graph.c -- the tape: appending, names, ancestors, text there and back. */
+/* graph.c -- the graph: appending, names, ancestors, text there and back. */
 #include "engine/graph/graph.h"
 #include "engine/base/rng.h"
 #include "tests/support/networks.h"

@@ -175,7 +175,7 @@ TEST(loss_scale_is_sane)
     int exponent = 16, good = 0, halved = 0, doubled = 0;
     for (uint32_t i = 0; i < 100000; i++) {
         Rng r = {.seed = 9, .stream = RNG_TEST, .sample = i};
-        // stretches without any overflow, stretches with many
+        // param_ranges without any overflow, param_ranges with many
         bool finite = rng_below(&r, 0, i / 20000 % 2 ? 3 : 3000) != 0;
         // saved and restored anywhere
         LossScale kept = s;
