@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
-typedef struct Crew {
-    CrewWork *work;
+typedef struct ParallelFor {
+    ParallelForWork *work;
     void *context;
     const atomic_bool *stop;
     pthread_mutex_t lock; /* guards what follows                       */
@@ -16,22 +16,23 @@ typedef struct Crew {
     int failed;           /* first item, in order, that failed; or all */
     ErrKind kind;
     char text[ERR_MAX];
-} Crew;
+} ParallelFor;
 
-bool crew_stopped(const atomic_bool *stop)
+bool parallel_for_stopped(const atomic_bool *stop)
 {
     return stop && atomic_load(stop) && !fail("stopped");
 }
 
 static void *take_items(void *context)
 {
-    Crew *c = context;
+    ParallelFor *c = context;
     pthread_mutex_lock(&c->lock);
     const int me = c->threads++;
     while (c->next < c->failed) {
         const int item = c->next++;
         pthread_mutex_unlock(&c->lock);
-        const bool ok = !crew_stopped(c->stop) && c->work(c->context, me, item);
+        const bool ok =
+            !parallel_for_stopped(c->stop) && c->work(c->context, me, item);
         pthread_mutex_lock(&c->lock);
         if (ok || item >= c->failed) continue;
         c->failed = item;
@@ -42,11 +43,12 @@ static void *take_items(void *context)
     return NULL;
 }
 
-bool crew_run(int count, int threads, const atomic_bool *stop, CrewWork *work,
-              void *context)
+bool parallel_for(int count, int threads, const atomic_bool *stop,
+                  ParallelForWork *work, void *context)
 {
     pthread_t thread[CREW_MOST];
-    Crew c = {.work = work, .context = context, .stop = stop, .failed = count};
+    ParallelFor c = {
+        .work = work, .context = context, .stop = stop, .failed = count};
     const int want = threads < CREW_MOST ? threads : CREW_MOST;
     int started = 0;
     pthread_mutex_init(&c.lock, NULL);

@@ -9,17 +9,17 @@
 enum { CREW_MOST = 64 }; /* threads, the caller among them */
 
 /* Item `item`, in thread 0 .. CREW_MOST - 1; false with a reason. */
-typedef bool CrewWork(void *context, int thread, int item);
+typedef bool ParallelForWork(void *context, int thread, int item);
 
 /* Calls `work` for items 0 .. count - 1, begun in their order, in up to
  * `threads` threads. The caller is one of them, so that none is a must. Once an
  * item has failed none behind it begins, and the reason is that of the first of
  * them in order: the same whichever thread met its own first. `stop` raised (it
  * may be NULL): an item that was to begin fails with "stopped". */
-bool crew_run(int count, int threads, const atomic_bool *stop, CrewWork *work,
-              void *context);
+bool parallel_for(int count, int threads, const atomic_bool *stop,
+                  ParallelForWork *work, void *context);
 
 /* Is *stop raised? Then work in several parts ends between two of them, and the
  * reason of its failure, "stopped", is set. stop may be NULL. */
-bool crew_stopped(const atomic_bool *stop);
+bool parallel_for_stopped(const atomic_bool *stop);
 #endif

@@ -3,8 +3,8 @@
  * The formula is in cpu/ref/dvh.c. All of it is in double here too, for the
  * reason given there; what is faster is that bins lie along the vectors
  * (simd/dose.c), in places rounded up to whole ones, and that both sigmoids of
- * a bin share a division. A task is a param_range of voxels, cut by shapes alone,
- * with sums of its own, which are added in their order.
+ * a bin share a division. A task is a param_range of voxels, cut by shapes
+ * alone, with sums of its own, which are added in their order.
  *
  * Bound by arithmetic: a division a bin and voxel that is in a structure, and a
  * multiply-add for each structure that it is in. */

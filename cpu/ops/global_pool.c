@@ -2,10 +2,10 @@
  *
  * Positions of a sample are cut into blocks by shapes alone. A block adds up
  * STEP rows at a time, whole rows in the order of memory, so that the memory
- * is read in one param_range; its sum is put together with those of other blocks
- * in double, in their order. Rows of few channels are taken some at a time as
- * one long row, for vectors. Bound by memory: forward reads x once, backward
- * writes dx once.
+ * is read in one param_range; its sum is put together with those of other
+ * blocks in double, in their order. Rows of few channels are taken some at a
+ * time as one long row, for vectors. Bound by memory: forward reads x once,
+ * backward writes dx once.
  *
  * A chain of f32 additions is STEP rows, then STEPS of their sums: some two
  * dozen roundings, which the bound `dot` allows whatever the numbers are. */

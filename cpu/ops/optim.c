@@ -4,7 +4,8 @@
  * What cpu/ref/optim.c does, with the same bits, in vectors (simd/update.c).
  * Bound by memory: adamw moves 28 bytes a parameter, a sum of squares reads 4;
  * there is nothing to keep in a cache and nothing to reuse, so a task is a
- * param_range of neighbours that is long enough for the processor to fetch ahead.
+ * param_range of neighbours that is long enough for the processor to fetch
+ * ahead.
  */
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"

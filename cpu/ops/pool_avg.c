@@ -3,9 +3,9 @@
  *
  * Bound by memory if each number is read once, and not once a tap. So the
  * window is taken apart: the lines (d,h) under it are added up, columns and
- * channels in one param_range, and then its columns; backward the other way round.
- * A line between the two lies on the stack, in pieces, with 0 for columns in
- * the padding, which are no cases of their own then.
+ * channels in one param_range, and then its columns; backward the other way
+ * round. A line between the two lies on the stack, in pieces, with 0 for
+ * columns in the padding, which are no cases of their own then.
  *
  * Every element belongs to one task, and the order of its sum depends on
  * extents only. Sums are float: of so few numbers that is exact enough. */

@@ -4,8 +4,9 @@
  * Bound by memory if each number is read a few times and not once for every
  * result it has a share in. So axes are taken apart: the lines (d,h) that a
  * line of results looks at are mixed first, columns and channels in one
- * param_range, and of that line its columns; backward the other way round. Mixes
- * of columns are those of every line: a task looks them up once for its rows.
+ * param_range, and of that line its columns; backward the other way round.
+ * Mixes of columns are those of every line: a task looks them up once for its
+ * rows.
  *
  * Every element belongs to one task, and the order of its sum depends on
  * extents only. Sums are float: of so few numbers that is exact enough. */

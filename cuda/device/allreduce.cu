@@ -231,7 +231,7 @@ bool gpu_join(void *dev, void *v, Dtype type, int64_t count, double by)
     Gpu *g = (Gpu *)dev;
     Carrier *c = g->carrier;
     CHECK(type == F32 || type == F64);
-    if (gpu_rehearses(dev) || count == 0) return true;
+    if (gpu_dry_runs(dev) || count == 0) return true;
     CHECK(c);
     if (!c->comm) {
         if (!join_host(g, v, type, count)) return false;

@@ -242,7 +242,7 @@ void tell_launch(const char *kernel, dim3 grid, dim3 block, size_t shared)
 } // namespace
 
 // its stream is NULL, and no call of CUDA is made: there may be no driver
-bool gpu_rehearse(void **dev)
+bool gpu_dry_run(void **dev)
 {
     CHECK(!launch_told); // one at a time: what is told would be mixed
     Gpu *g = (Gpu *)mem_alloc(sizeof *g);
@@ -255,7 +255,7 @@ bool gpu_rehearse(void **dev)
     return true;
 }
 
-bool gpu_rehearses(void *dev)
+bool gpu_dry_runs(void *dev)
 {
     return ((Gpu *)dev)->next != NULL;
 }
@@ -321,7 +321,7 @@ bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out)
 // zeroed on the stream: what is queued after it finds zeros
 bool gpu_alloc(void *dev, size_t bytes, void **out)
 {
-    if (gpu_rehearses(dev)) {
+    if (gpu_dry_runs(dev)) {
         *out = next_address((Gpu *)dev, bytes);
         return true;
     }
@@ -339,7 +339,7 @@ bool gpu_alloc(void *dev, size_t bytes, void **out)
 // waits for what is queued, so a kernel that still uses p is safe
 void gpu_release(void *dev, void *p)
 {
-    if (p && !gpu_rehearses(dev)) (void)cudaFree(p);
+    if (p && !gpu_dry_runs(dev)) (void)cudaFree(p);
 }
 
 void *gpu_scratch(void *dev, size_t bytes)
@@ -356,7 +356,7 @@ void *gpu_scratch(void *dev, size_t bytes)
 bool gpu_room(void *dev, size_t *bytes)
 {
     size_t all;
-    if (gpu_rehearses(dev)) {
+    if (gpu_dry_runs(dev)) {
         *bytes = SIZE_MAX;
         return true;
     }

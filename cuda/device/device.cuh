@@ -35,7 +35,7 @@ struct Gpu {
     int marks;
     struct Carrier *carrier; // of several ranks; NULL: alone
     char *next; // address of the next allocation on a device that is not there
-                // (gpu_rehearse); NULL: it is
+                // (gpu_dry_run); NULL: it is
 };
 
 /* True when `e` is no error, else the reason: what was wanted, what CUDA said,
@@ -45,7 +45,7 @@ bool gpu_good(cudaError_t e, const char *what);
  * those of free places, except `but`, when there are no others. */
 bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out);
 /* Is it one that is not there? Then no call of CUDA may be made. */
-bool gpu_rehearses(void *dev);
+bool gpu_dry_runs(void *dev);
 /* Free all places of transfer.cu that no copy uses, except `but`; was there
  * one? */
 bool gpu_trim(Gpu *g, const Staging *but);

@@ -187,7 +187,7 @@ bool open(void *dev, const DeviceStepSpec *spec, void **device_step)
     TRY(gpu_alloc(dev, bytes, (void **)&t->param_range));
     TRY(gpu_upload(dev, t->param_range, spec->param_range, bytes));
     TRY(gpu_alloc(dev, running, (void **)&t->before));
-    ok = gpu_rehearses(dev); // there are no results to wait for
+    ok = gpu_dry_runs(dev); // there are no results to wait for
     if (ok) goto done;
     TRY(gpu_good(cudaMallocHost(&t->result, PLACES * sizeof *t->result),
                  "memory for results"));

@@ -19,10 +19,11 @@ enum { SQUARES = 2 * 512 };
 bool squares_queue(void *dev, const float *x, const Squares *s, double *parts,
                    int *count);
 
-/* Queue the update of all param_ranges, of `updated` elements, if `d` says so: one
- * launch. list (as long as spec says) and d are on the device. */
-bool update_all_queue(void *dev, const DeviceStepSpec *spec, const ParamRange *list,
-                      int64_t updated, const Decision *d);
+/* Queue the update of all param_ranges, of `updated` elements, if `d` says so:
+ * one launch. list (as long as spec says) and d are on the device. */
+bool update_all_queue(void *dev, const DeviceStepSpec *spec,
+                      const ParamRange *list, int64_t updated,
+                      const Decision *d);
 /* Queue y[i] += d->blend (x[i] - y[i]) for `count` floats, if `d` says so; d is
  * on the device. */
 bool blend_queue(void *dev, float *y, const float *x, int64_t count,

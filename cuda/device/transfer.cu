@@ -149,19 +149,19 @@ bool upload(Gpu *g, void *dst, const void *host, size_t bytes, Dtype type)
 // one that rehearses has no memory to write to
 bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
 {
-    return gpu_rehearses(dev) || upload((Gpu *)dev, dst, host, bytes, F32);
+    return gpu_dry_runs(dev) || upload((Gpu *)dev, dst, host, bytes, F32);
 }
 
 // half the bytes of the bus, too
 bool gpu_upload_narrow(void *dev, const Tensor *to, const float *host)
 {
-    return gpu_rehearses(dev) ||
+    return gpu_dry_runs(dev) ||
            upload((Gpu *)dev, to->data, host, tensor_bytes(to), to->type);
 }
 
 bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)
 {
-    if (gpu_rehearses(dev)) {
+    if (gpu_dry_runs(dev)) {
         Launch l = {};
         l.name = "copy", l.bytes = bytes;
         launch_log_add(l);
@@ -175,7 +175,7 @@ bool gpu_copy(void *dev, void *dst, const void *src, size_t bytes)
 bool gpu_download(void *dev, void *host, const void *src, size_t bytes)
 {
     Gpu *g = (Gpu *)dev;
-    if (gpu_rehearses(dev)) {
+    if (gpu_dry_runs(dev)) {
         memset(host, 0, bytes);
         return true;
     }
@@ -189,7 +189,7 @@ bool gpu_download(void *dev, void *host, const void *src, size_t bytes)
 // where an asynchronous fault is met: which kernel it was CUDA does not say
 bool gpu_sync(void *dev)
 {
-    return gpu_rehearses(dev) ||
+    return gpu_dry_runs(dev) ||
            gpu_good(cudaStreamSynchronize(((Gpu *)dev)->stream), "running");
 }
 

@@ -36,7 +36,7 @@ bool gpu_launched(const char *kernel);
 /* The functions of backend.h that device.cu, transfer.cu and cuda_graph.cu
  * have. */
 bool gpu_open(int device, int threads, void **dev);
-bool gpu_rehearse(void **dev);
+bool gpu_dry_run(void **dev);
 void gpu_close(void *dev);
 int gpu_threads(int wanted);
 bool gpu_alloc(void *dev, size_t bytes, void **out);

@@ -15,7 +15,7 @@
  * grid_barrier() of ptx.cuh: at most 64 blocks, all resident at once.
  *
  * A thread that has set launch_told is told of its launches and none is
- * queued: so a step can be written down without a GPU (gpu_rehearse). */
+ * queued: so a step can be written down without a GPU (gpu_dry_run). */
 #ifndef SEG_CUDA_LIB_GPU_H
 #define SEG_CUDA_LIB_GPU_H
 

@@ -157,7 +157,7 @@ bool change_sample(const Change *c, Sample *s)
     uint32_t first = CHANGE_DRAWS, before = 0;
     bool numbers = false;
     if (c->kind == CHANGE_NONE) return true;
-    if (c->kind == CHANGE_FUNCTION) return hook_sample(c, s);
+    if (c->kind == CHANGE_FUNCTION) return user_step_sample(c, s);
     for (int f = 0; f < s->fields; f++) {
         float *x = s->data[f];
         const Dims n = s->dim[f];

@@ -20,7 +20,7 @@ typedef struct Sample {
     const float *zero;
     /* What a function of the recipe wants beside these; NULL without one. */
     const Dataset *ds;
-    Hook *hook;
+    UserStep *user_step;
     const atomic_bool *stop;
     int rank[MAX_FIELDS]; /* as recipes count it */
 } Sample;

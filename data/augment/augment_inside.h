@@ -56,7 +56,7 @@ bool blur_change(const Change *c, const Image *m);
 bool lowres_change(const Change *c, const Image *m);
 
 /* The function of the recipe that a sample varies by: fails as it does. */
-bool hook_sample(const Change *c, Sample *s);
+bool user_step_sample(const Change *c, Sample *s);
 
 /* False when there is no memory. */
 bool bands_change(const Change *c, const Image *m);

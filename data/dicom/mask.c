@@ -176,16 +176,16 @@ bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
 }
 
 // what has been seen of the values of a mask
-typedef struct Census {
+typedef struct ClassCounts {
     bool seen[256];   // declared values, or 0 .. 255 when none are declared
     Strangers others; // values that are no label
     Rounded rounded;  // as a rescale leaves them: 255 times 1/255
-} Census;
+} ClassCounts;
 
 // n values of a slice into labels, and what was met into the census. It goes on
 // after a stranger, so that the message can name them all.
 static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
-                      uint8_t *out, Census *c)
+                      uint8_t *out, ClassCounts *c)
 {
     for (int64_t i = 0; i < n; i++) {
         float v = (float)rounded_add(&c->rounded, (double)values[i]);
@@ -205,7 +205,7 @@ static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
 
 // rule G5: nothing but the labels that were declared
 static bool check_labels(const DicomSeries *mask, const DicomMaskOptions *o,
-                         const Census *c)
+                         const ClassCounts *c)
 {
     if (c->others.count) {
         int32_t known[256];
@@ -336,19 +336,19 @@ static bool load_paired(const MaskTarget *t, const DicomSeries *mask,
     SliceReader reader = {.path = NULL};
     int64_t plane = (int64_t)t->grid.h * t->grid.w;
     float *values = mem_alloc((size_t)plane * sizeof *values);
-    Census census = {.others = {.count = 0}};
+    ClassCounts class_counts = {.others = {.count = 0}};
     bool ok = false;
     TRY(values);
     for (int32_t i = 0; i < n; i++) {
         TRY(slice_read(&reader, &h[i], load_where(mask), read, values, notes));
         to_labels(values, plane, o,
-                  (uint8_t *)out->voxels.data + slot[i] * plane, &census);
+                  (uint8_t *)out->voxels.data + slot[i] * plane, &class_counts);
     }
     char said[ROUNDED_TEXT];
-    ok = check_labels(mask, o, &census) &&
-         (!census.rounded.voxels ||
+    ok = check_labels(mask, o, &class_counts) &&
+         (!class_counts.rounded.voxels ||
           dicom_note(notes, true, mask->folder, TAG_PixelData, "%s",
-                     rounded_text(&census.rounded, said)));
+                     rounded_text(&class_counts.rounded, said)));
 done:
     slice_close(&reader);
     mem_free(values);

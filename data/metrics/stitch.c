@@ -11,10 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-struct Mosaic {
+struct Stitch {
     Pipeline *p;
     const Prepared *like;
-    MosaicOptions o;
+    StitchOptions o;
     Dims n;         /* of the prepared case, with the channels */
     Grid grid;      /* of the results                          */
     int axis;       /* of the grid that crosses the slices, or -1 */
@@ -25,20 +25,20 @@ struct Mosaic {
     int32_t first, depth;
     float *slice; /* one index of the grid along axis */
     int32_t next; /* the least part that may come     */
-    MosaicResult r;
+    StitchResult r;
 };
 
-void mosaic_result_free(MosaicResult *r)
+void stitch_result_free(StitchResult *r)
 {
     volume_free(&r->labels);
     volume_free(&r->values);
     volume_free(&r->entropy);
 }
 
-void mosaic_free(Mosaic *m)
+void stitch_free(Stitch *m)
 {
     if (!m) return;
-    mosaic_result_free(&m->r);
+    stitch_result_free(&m->r);
     if (m->like) pipeline_put(m->p, m->like);
     pipeline_free(m->p);
     mem_free(m->last);
@@ -48,7 +48,7 @@ void mosaic_free(Mosaic *m)
     mem_free(m);
 }
 
-static size_t plane_floats(const Mosaic *m)
+static size_t plane_floats(const Stitch *m)
 {
     return (size_t)m->n.h * (size_t)m->n.w * (size_t)m->n.c;
 }
@@ -61,7 +61,7 @@ static void grid_extents(const Grid *g, int32_t n[3])
 
 /* The box of index i of the grid along the axis; of an oblique grid i is along
  * d. */
-static Box box_of(const Mosaic *m, int32_t i)
+static Box box_of(const Stitch *m, int32_t i)
 {
     const int a = m->axis < 0 ? 2 : m->axis;
     Box box = {{0, 0, 0}, {0, 0, 0}};
@@ -77,7 +77,7 @@ static size_t box_voxels(const Box *box)
 
 /* ---- results of voxels ------------------------------------------------- */
 
-static uint8_t class_of(const MosaicOptions *o, const float *p)
+static uint8_t class_of(const StitchOptions *o, const float *p)
 {
     int best = 0;
     if (o->classes == 1) return (double)*p > o->threshold;
@@ -91,7 +91,7 @@ static double p_log_p(double p)
     return p > 0 ? p * log(p) : 0;
 }
 
-static float entropy_of(const MosaicOptions *o, const float *p)
+static float entropy_of(const StitchOptions *o, const float *p)
 {
     double sum = 0;
     if (o->classes == 1) sum = p_log_p(1 - (double)*p);
@@ -101,7 +101,7 @@ static float entropy_of(const MosaicOptions *o, const float *p)
 }
 
 /* What is in m->slice, the voxels of the box, into the results. */
-static void store(Mosaic *m, const Box *box)
+static void store(Stitch *m, const Box *box)
 {
     const float *p = m->slice;
     const int32_t c = m->n.c;
@@ -127,7 +127,7 @@ static void store(Mosaic *m, const Box *box)
 
 /* Results of all voxels that are made of slices below `ready` and have none
  * yet; the slices that they want are those from `first` on at `data`. */
-static bool settle(Mosaic *m, int32_t ready, int32_t first, const float *data)
+static bool settle(Stitch *m, int32_t ready, int32_t first, const float *data)
 {
     const Grid *g = &m->like->grid;
     const Slices from = {*g, m->n.c, data, first};
@@ -149,7 +149,7 @@ static bool settle(Mosaic *m, int32_t ready, int32_t first, const float *data)
 
 /* Indices in the order in which their last slices come; outside first. They
  * rise or fall, so that is forwards or backwards. */
-static bool find_order(Mosaic *m)
+static bool find_order(Stitch *m)
 {
     int32_t n[3], most = 0;
     Grid from = m->like->grid;
@@ -175,7 +175,7 @@ static bool find_order(Mosaic *m)
 
 /* A slab takes what a part does and the slice before; all of the case, where
  * every voxel may want any slice. */
-static bool make_slab(Mosaic *m)
+static bool make_slab(Stitch *m)
 {
     const Steps *steps = pipeline_steps(m->p);
     const bool parts = steps_parts(steps) != NULL;
@@ -195,7 +195,7 @@ static bool make_slab(Mosaic *m)
     return m->slice && (m->slab || !parts);
 }
 
-static bool make_result(const Mosaic *m, bool wanted, int32_t channels,
+static bool make_result(const Stitch *m, bool wanted, int32_t channels,
                         Dtype type, Unit unit, Volume *v)
 {
     const Grid *g = &m->grid;
@@ -207,7 +207,7 @@ static bool make_result(const Mosaic *m, bool wanted, int32_t channels,
     return true;
 }
 
-bool mosaic_new(Pipeline *p, int item, const MosaicOptions *o, Mosaic **out)
+bool stitch_new(Pipeline *p, int item, const StitchOptions *o, Stitch **out)
 {
     CHECK(o->classes >= 0 && o->classes <= o->channels &&
           (!o->labels || (o->classes >= 1 && o->classes <= 256)));
@@ -215,7 +215,7 @@ bool mosaic_new(Pipeline *p, int item, const MosaicOptions *o, Mosaic **out)
     if (part_drawn(pipeline_steps(p)))
         return fail_usage("patches drawn at random do not cover a case; fix: "
                           "patches with at = \"grid\"");
-    Mosaic *m = mem_alloc(sizeof *m);
+    Stitch *m = mem_alloc(sizeof *m);
     if (!m) return false;
     if (!pipeline_get(p, item, &m->like)) {
         mem_free(m);
@@ -231,17 +231,17 @@ bool mosaic_new(Pipeline *p, int item, const MosaicOptions *o, Mosaic **out)
         !make_result(m, o->labels, 1, U8, UNIT_LABEL, &m->r.labels) ||
         !make_result(m, o->values, o->channels, F32, UNIT_NONE, &m->r.values) ||
         !make_result(m, o->entropy, 1, F32, UNIT_NONE, &m->r.entropy)) {
-        mosaic_free(m);
+        stitch_free(m);
         return false;
     }
     *out = m;
     return true;
 }
 
-MosaicBytes mosaic_bytes(const Mosaic *m)
+StitchBytes stitch_bytes(const Stitch *m)
 {
     const Box box = box_of(m, 0);
-    MosaicBytes b = {.voxels = (int64_t)m->grid.d * m->grid.h * m->grid.w,
+    StitchBytes b = {.voxels = (int64_t)m->grid.d * m->grid.h * m->grid.w,
                      .slab = box_voxels(&box) * (size_t)m->n.c * sizeof(float)};
     const Volume *const results[] = {&m->r.labels, &m->r.values, &m->r.entropy};
     if (m->slab) b.slab += plane_floats(m) * (size_t)m->depth * sizeof(float);
@@ -255,7 +255,7 @@ MosaicBytes mosaic_bytes(const Mosaic *m)
 
 /* Is all of a sample finite? NaN is above no threshold and below none: as
  * labels it would look like a network that found nothing. */
-static bool check_finite(const Mosaic *m, const float *x, int64_t n)
+static bool check_finite(const Stitch *m, const float *x, int64_t n)
 {
     int64_t bad = 0;
     for (int64_t i = 0; i < n; i++) bad += !isfinite(x[i]);
@@ -269,7 +269,7 @@ static bool check_finite(const Mosaic *m, const float *x, int64_t n)
 
 /* Slices below `to`, which are in the slab, are finished: settle what they
  * decide, and move the slab on so that it begins with the last of them. */
-static bool move_slab(Mosaic *m, int32_t to)
+static bool move_slab(Stitch *m, int32_t to)
 {
     const size_t plane = plane_floats(m);
     if (!settle(m, to, m->first, m->slab)) return false;
@@ -284,14 +284,14 @@ static bool move_slab(Mosaic *m, int32_t to)
 }
 
 /* Slices below `ready` are finished, also those that no part came for. */
-static bool advance(Mosaic *m, int32_t ready)
+static bool advance(Stitch *m, int32_t ready)
 {
     while (m->first + m->depth < ready)
         if (!move_slab(m, m->first + m->depth)) return false;
     return move_slab(m, ready);
 }
 
-bool mosaic_put(Mosaic *m, int32_t number, const float *sample)
+bool stitch_put(Stitch *m, int32_t number, const float *sample)
 {
     const Steps *steps = pipeline_steps(m->p);
     const DataStep *parts = steps_parts(steps);
@@ -312,7 +312,7 @@ bool mosaic_put(Mosaic *m, int32_t number, const float *sample)
 }
 
 /* What no part has come for is 0 in the slab: so are its results. */
-bool mosaic_finish(Mosaic *m, MosaicResult *out)
+bool stitch_finish(Stitch *m, StitchResult *out)
 {
     memset(out, 0, sizeof *out);
     if (m->slab && !advance(m, m->n.d)) return false;

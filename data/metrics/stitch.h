@@ -16,11 +16,11 @@
 #define SEG_DATA_METRICS_STITCH_H
 #include "data/preprocess/pipeline.h"
 
-typedef struct Mosaic Mosaic;
+typedef struct Stitch Stitch;
 
 /* What is made of the scores p of a voxel, which are those of the parts there,
  * blended (part_blend), and linear between the voxels of the prepared case. */
-typedef struct MosaicOptions {
+typedef struct StitchOptions {
     int32_t channels; /* of a sample                                         */
     int32_t classes;  /* of them the first so many are scores; others go into
                        * `values` only                                     */
@@ -33,34 +33,34 @@ typedef struct MosaicOptions {
      * below 0 counts as 0. Natural logarithm. */
     bool entropy;
     bool prepared; /* on the grid of the prepared case, not of the input */
-} MosaicOptions;
+} StitchOptions;
 
 /* Volumes on the grid; those that were not asked for are zero. 0 where the
  * prepared grid does not reach. */
-typedef struct MosaicResult {
+typedef struct StitchResult {
     Volume labels, values, entropy;
-} MosaicResult;
-void mosaic_result_free(MosaicResult *r); /* r is zero again */
+} StitchResult;
+void stitch_result_free(StitchResult *r); /* r is zero again */
 
 /* Bytes of a mosaic: what takes the parts in, with what one slice of the grid
  * needs on its way, and the results. */
-typedef struct MosaicBytes {
+typedef struct StitchBytes {
     size_t slab, results;
     int64_t voxels; /* of the grid */
-} MosaicBytes;
+} StitchBytes;
 
 /* A mosaic of case `item` of p; both are held until it is freed. ERR_USAGE
  * where parts are drawn at random: they do not cover a case. */
-bool mosaic_new(Pipeline *p, int item, const MosaicOptions *o, Mosaic **out);
-void mosaic_free(Mosaic *m); /* NULL is fine */
-MosaicBytes mosaic_bytes(const Mosaic *m);
+bool stitch_new(Pipeline *p, int item, const StitchOptions *o, Stitch **out);
+void stitch_free(Stitch *m); /* NULL is fine */
+StitchBytes stitch_bytes(const Stitch *m);
 
 /* Take in what the network makes of sample `number` of the case, (d, h, w) of
  * pipeline_dims_of and the channels. Numbers go up; slices that are left out
  * stay 0. ERR_DIVERGED, naming the case, where a value is not finite: a
  * threshold would make background of it. */
-bool mosaic_put(Mosaic *m, int32_t number, const float *sample);
+bool stitch_put(Stitch *m, int32_t number, const float *sample);
 
 /* There are no more parts: the results, which the caller frees. Once. */
-bool mosaic_finish(Mosaic *m, MosaicResult *out);
+bool stitch_finish(Stitch *m, StitchResult *out);
 #endif

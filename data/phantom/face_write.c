@@ -73,7 +73,7 @@ bool face_write(const char *folder, const Phantom *how, int person)
     for (int i = 0; ok && i < how->number[FACE_PHOTOS]; i++) {
         snprintf(stem, sizeof stem, "%s/PHANTOM_%03d_%d", folder, person + 1,
                  i);
-        ok = !crew_stopped(how->stop) &&
+        ok = !parallel_for_stopped(how->stop) &&
              write_photo(stem, how, &f, person, i, rgb);
     }
     mem_free(rgb);

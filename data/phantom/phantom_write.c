@@ -67,9 +67,9 @@ bool phantom_write(const char *folder, const Phantom *how, bool *made)
     remove_tree(aside);
     if (!file_mkdirs(aside)) return false;
     Work work = {how, aside};
-    bool ok =
-        crew_run(how->number[0], how->threads, how->stop, write_unit, &work) &&
-        (!how->form->finish || how->form->finish(aside, how));
+    bool ok = parallel_for(how->number[0], how->threads, how->stop, write_unit,
+                           &work) &&
+              (!how->form->finish || how->form->finish(aside, how));
     if (ok && !rename(aside, folder)) {
         if (made) *made = true;
         return true;

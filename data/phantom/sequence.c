@@ -183,7 +183,7 @@ bool sequence_write(const char *folder, const Phantom *how, int speaker)
              speaker + 1);
     bool ok = file_mkdirs(path);
     for (int i = 0; ok && i < takes * how->number[SEQUENCE_CLASSES]; i++)
-        ok = !crew_stopped(how->stop) &&
+        ok = !parallel_for_stopped(how->stop) &&
              write_take(folder, how, speaker, i / takes, i % takes);
     return ok;
 }

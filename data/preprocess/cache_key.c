@@ -16,7 +16,7 @@ enum { EDGE = 1 << 16 }; // bytes at either end of a file
 enum { FORMAT = 1 };
 
 /* Both hashes so far: each piece is hashed with what came before it. */
-void stamp_add(Stamp *s, const void *data, size_t bytes)
+void cache_key_add(CacheKey *s, const void *data, size_t bytes)
 {
     for (int i = 0; i < 2; i++) {
         uint64_t key[2] = {s->word[i], (uint64_t)i};
@@ -26,12 +26,12 @@ void stamp_add(Stamp *s, const void *data, size_t bytes)
     }
 }
 
-static void add_text(Stamp *s, const char *text)
+static void add_text(CacheKey *s, const char *text)
 {
-    stamp_add(s, text, strlen(text) + 1);
+    cache_key_add(s, text, strlen(text) + 1);
 }
 
-static bool add_file(Stamp *s, const char *path)
+static bool add_file(CacheKey *s, const char *path)
 {
     uint8_t edge[EDGE];
     uint64_t bytes;
@@ -51,22 +51,22 @@ static bool add_file(Stamp *s, const char *path)
     if (!ok) return false;
     word[1] = (uint64_t)st.st_mtim.tv_sec;
     word[2] = (uint64_t)st.st_mtim.tv_nsec;
-    stamp_add(s, word, sizeof word);
+    cache_key_add(s, word, sizeof word);
     return true;
 }
 
-static bool add_source(Stamp *s, const Source *from, Arena *mem)
+static bool add_source(CacheKey *s, const Source *from, Arena *mem)
 {
     SourceFacts facts = {.files = 0};
     if (!from->depends || !from->depends(from, mem, &facts)) return false;
     add_text(s, facts.asked ? facts.asked : "");
-    stamp_add(s, facts.data, facts.bytes);
+    cache_key_add(s, facts.data, facts.bytes);
     for (int i = 0; i < facts.files; i++)
         if (!add_file(s, facts.file[i])) return false;
     return true;
 }
 
-bool stamp_begin(const Dataset *ds, const Steps *steps, Stamp *out)
+bool cache_key_begin(const Dataset *ds, const Steps *steps, CacheKey *out)
 {
     const DatasetOptions *o = &ds->store->options;
     const int32_t head[] = {FORMAT,     ds->fields,       o->label_count,
@@ -75,21 +75,22 @@ bool stamp_begin(const Dataset *ds, const Steps *steps, Stamp *out)
     Arena mem = {NULL};
     Steps prepare = steps_without_augment(steps);
     char *text = steps_print(&prepare, &mem);
-    *out = (Stamp){{0, 0}};
+    *out = (CacheKey){{0, 0}};
     if (!text) return false;
-    stamp_add(out, head, sizeof head);
-    stamp_add(out, o->labels, (size_t)o->label_count * sizeof *o->labels);
+    cache_key_add(out, head, sizeof head);
+    cache_key_add(out, o->labels, (size_t)o->label_count * sizeof *o->labels);
     add_text(out, text);
     arena_release(&mem);
     for (int f = 0; f < ds->fields; f++) {
         const int32_t field[] = {(int32_t)ds->field[f].kind, ds->field[f].rank};
         add_text(out, ds->field[f].name);
-        stamp_add(out, field, sizeof field);
+        cache_key_add(out, field, sizeof field);
     }
     return true;
 }
 
-bool stamp_case(const Stamp *common, const Dataset *ds, int item, Stamp *out)
+bool cache_key_case(const CacheKey *common, const Dataset *ds, int item,
+                    CacheKey *out)
 {
     Arena mem = {NULL};
     bool ok = true;
@@ -97,7 +98,7 @@ bool stamp_case(const Stamp *common, const Dataset *ds, int item, Stamp *out)
     for (int f = 0; ok && f < ds->fields; f++) {
         const struct CaseField *from = &ds->cases[item].field[f];
         const int32_t channels = from->channels;
-        stamp_add(out, &channels, sizeof channels);
+        cache_key_add(out, &channels, sizeof channels);
         for (int k = 0; ok && k < from->channels; k++)
             ok = add_source(out, &from->source[k], &mem);
     }
@@ -105,18 +106,18 @@ bool stamp_case(const Stamp *common, const Dataset *ds, int item, Stamp *out)
     return ok;
 }
 
-static bool add_place(Stamp *s, const char *path)
+static bool add_place(CacheKey *s, const char *path)
 {
     struct stat st;
     if (stat(path, &st)) return false;
     // no device: containers and network disks get another number each time
     const uint64_t word[] = {(uint64_t)st.st_ino, (uint64_t)st.st_ctim.tv_sec,
                              (uint64_t)st.st_ctim.tv_nsec};
-    stamp_add(s, word, sizeof word);
+    cache_key_add(s, word, sizeof word);
     return true;
 }
 
-static bool add_bytes(Stamp *s, const char *path)
+static bool add_bytes(CacheKey *s, const char *path)
 {
     enum { BLOCK = 1 << 20 };
     uint64_t bytes;
@@ -131,7 +132,7 @@ static bool add_bytes(Stamp *s, const char *path)
         const size_t n = bytes - at < BLOCK ? (size_t)(bytes - at) : BLOCK;
         ok = file_read_at(fd, path, at, block, n);
         const uint64_t word[] = {n, ok ? crc32c(0, block, n) : 0};
-        stamp_add(s, word, sizeof word);
+        cache_key_add(s, word, sizeof word);
     }
     close(fd);
     mem_free(block);
@@ -140,11 +141,11 @@ static bool add_bytes(Stamp *s, const char *path)
 
 /* What `add` takes of each file of a case. */
 static bool add_files(const Dataset *ds, int item,
-                      bool (*add)(Stamp *s, const char *path), Stamp *out)
+                      bool (*add)(CacheKey *s, const char *path), CacheKey *out)
 {
     Arena mem = {NULL};
     bool ok = true;
-    *out = (Stamp){{0, 0}};
+    *out = (CacheKey){{0, 0}};
     for (int f = 0; ok && f < ds->fields; f++) {
         const struct CaseField *from = &ds->cases[item].field[f];
         for (int k = 0; ok && k < from->channels; k++) {
@@ -159,17 +160,17 @@ static bool add_files(const Dataset *ds, int item,
     return ok;
 }
 
-bool stamp_place(const Dataset *ds, int item, Stamp *out)
+bool cache_key_place(const Dataset *ds, int item, CacheKey *out)
 {
     return add_files(ds, item, add_place, out);
 }
 
-bool stamp_bytes(const Dataset *ds, int item, Stamp *out)
+bool cache_key_bytes(const Dataset *ds, int item, CacheKey *out)
 {
     return add_files(ds, item, add_bytes, out);
 }
 
-int stamp_order(const Stamp *a, const Stamp *b)
+int cache_key_order(const CacheKey *a, const CacheKey *b)
 {
     for (int i = 0; i < 2; i++)
         if (a->word[i] != b->word[i]) return a->word[i] < b->word[i] ? -1 : 1;

@@ -10,32 +10,33 @@
 #include "data/dataset/dataset.h"
 #include "data/steps/step.h"
 
-typedef struct Stamp {
+typedef struct CacheKey {
     uint64_t word[2];
-} Stamp;
+} CacheKey;
 
 /* One more piece of what a case depends on. */
-void stamp_add(Stamp *s, const void *data, size_t bytes);
+void cache_key_add(CacheKey *s, const void *data, size_t bytes);
 
 /* What all cases of a data set have in common: fields, options, steps. False
  * without memory. */
-bool stamp_begin(const Dataset *ds, const Steps *steps, Stamp *out);
+bool cache_key_begin(const Dataset *ds, const Steps *steps, CacheKey *out);
 
 /* That of a case, from what they have in common. False when a file cannot be
  * read, or a source does not say what it depends on. */
-bool stamp_case(const Stamp *common, const Dataset *ds, int item, Stamp *out);
+bool cache_key_case(const CacheKey *common, const Dataset *ds, int item,
+                    CacheKey *out);
 
 /* Where the files of a case lie, and all that they hold. `place` changes with
  * whatever is done to a file (the inode, and the time of its last change of
  * state, which nobody can put back), and also where nothing in it is other:
  * chmod, a restored backup, a layer of a container. Then `bytes` decides. */
 typedef struct Origin {
-    Stamp place, bytes;
+    CacheKey place, bytes;
 } Origin;
-bool stamp_place(const Dataset *ds, int item, Stamp *out);
+bool cache_key_place(const Dataset *ds, int item, CacheKey *out);
 /* Reads all bytes of the files. */
-bool stamp_bytes(const Dataset *ds, int item, Stamp *out);
+bool cache_key_bytes(const Dataset *ds, int item, CacheKey *out);
 
 /* The order of two stamps, as of numbers. */
-int stamp_order(const Stamp *a, const Stamp *b);
+int cache_key_order(const CacheKey *a, const CacheKey *b);
 #endif

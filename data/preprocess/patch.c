@@ -59,7 +59,7 @@ bool part_drawn(const Steps *steps)
     return s && s->id == STEP_patches && (int)s->patches.at == PATCHES_RANDOM;
 }
 
-bool part_wants_census(const Steps *steps)
+bool patch_wants_class_counts(const Steps *steps)
 {
     return part_drawn(steps) && steps_parts(steps)->patches.foreground > 0;
 }
@@ -108,7 +108,7 @@ Box part_box(const Steps *steps, Dims n, int32_t part)
 
 /* ---- drawn patches ------------------------------------------------------- */
 
-bool part_census(const Pack *label, PartCensus *out)
+bool patch_class_counts(const Pack *label, PatchClassCounts *out)
 {
     const Dims n = label->dim;
     const int64_t area = (int64_t)n.h * n.w;
@@ -116,7 +116,7 @@ bool part_census(const Pack *label, PartCensus *out)
     // of all classes there may be, to be thinned out
     uint32_t(*all)[256] = mem_alloc((size_t)n.d * sizeof *all);
     bool seen[256] = {false}, ok = x && all;
-    PartCensus c = {.classes = 0};
+    PatchClassCounts c = {.classes = 0};
     CHECK(n.c == 1);
     for (int32_t d = 0; ok && d < n.d; d++) {
         pack_read(label, d, 1, x);
@@ -137,24 +137,24 @@ bool part_census(const Pack *label, PartCensus *out)
     }
     mem_free(x);
     mem_free(all);
-    if (!ok) part_census_free(&c);
+    if (!ok) patch_class_counts_free(&c);
     *out = c;
     return ok;
 }
 
-void part_census_free(PartCensus *c)
+void patch_class_counts_free(PatchClassCounts *c)
 {
     mem_free(c->label);
     mem_free(c->count);
-    *c = (PartCensus){.classes = 0};
+    *c = (PatchClassCounts){.classes = 0};
 }
 
 /* Voxel `which` of a class, in the order of memory: at = w, h, d. */
-static bool find_voxel(const Pack *label, const PartCensus *census, int32_t k,
-                       uint64_t which, int32_t at[3])
+static bool find_voxel(const Pack *label, const PatchClassCounts *class_counts,
+                       int32_t k, uint64_t which, int32_t at[3])
 {
     const Dims n = label->dim;
-    const uint32_t *count = census->count + (int64_t)k * n.d;
+    const uint32_t *count = class_counts->count + (int64_t)k * n.d;
     int32_t d = 0;
     while (which >= count[d]) which -= count[d++];
     float *x = mem_alloc((size_t)n.h * (size_t)n.w * sizeof *x);
@@ -162,35 +162,37 @@ static bool find_voxel(const Pack *label, const PartCensus *census, int32_t k,
     pack_read(label, d, 1, x);
     int64_t i = 0;
     for (;; i++)
-        if (x[i] == census->label[k] && which-- == 0) break;
+        if (x[i] == class_counts->label[k] && which-- == 0) break;
     mem_free(x);
     at[0] = (int32_t)(i % n.w), at[1] = (int32_t)(i / n.w), at[2] = d;
     return true;
 }
 
 /* A voxel of the foreground: a class, all alike, then one of its voxels. */
-static bool draw_voxel(const Pack *label, const PartCensus *census,
+static bool draw_voxel(const Pack *label, const PatchClassCounts *class_counts,
                        const Rng *draw, int32_t at[3])
 {
     const int32_t d = label->dim.d;
-    const int32_t k = (int32_t)rng_below(draw, 1, (uint32_t)census->classes);
+    const int32_t k =
+        (int32_t)rng_below(draw, 1, (uint32_t)class_counts->classes);
     uint64_t all = 0;
-    for (int32_t i = 0; i < d; i++) all += census->count[(int64_t)k * d + i];
+    for (int32_t i = 0; i < d; i++)
+        all += class_counts->count[(int64_t)k * d + i];
     // a volume of more voxels would not fit into memory as floats
     uint32_t most = all < UINT32_MAX ? (uint32_t)all : UINT32_MAX;
-    return find_voxel(label, census, k, rng_below(draw, 2, most), at);
+    return find_voxel(label, class_counts, k, rng_below(draw, 2, most), at);
 }
 
-bool part_draw(const Steps *steps, Dims n, const PartCensus *census,
+bool part_draw(const Steps *steps, Dims n, const PatchClassCounts *class_counts,
                const Pack *label, const Rng *draw, Box *out)
 {
     const DataStep *s = steps_parts(steps);
     const int32_t all[3] = {n.w, n.h, n.d};
     CHECK(part_drawn(steps));
     patch_extents(s, n, out->n);
-    if (census && census->classes &&
+    if (class_counts && class_counts->classes &&
         rng_uniform(draw, 0) < (float)s->patches.foreground) {
-        if (!draw_voxel(label, census, draw, out->from)) return false;
+        if (!draw_voxel(label, class_counts, draw, out->from)) return false;
         for (int a = 0; a < 3; a++) {
             int32_t from = out->from[a] - out->n[a] / 2;
             if (from > all[a] - out->n[a]) from = all[a] - out->n[a];

@@ -25,23 +25,23 @@ bool part_drawn(const Steps *steps);
 Box part_box(const Steps *steps, Dims n, int32_t part);
 
 /* How often each class of a case stands in each slice; all zero: none does. */
-typedef struct PartCensus {
+typedef struct PatchClassCounts {
     int32_t classes; /* that the case has, without 0     */
     uint8_t *label;  /* (classes), ascending             */
     uint32_t *count; /* (classes, d)                     */
-} PartCensus;
+} PatchClassCounts;
 
 /* Do draws need a census? */
-bool part_wants_census(const Steps *steps);
+bool patch_wants_class_counts(const Steps *steps);
 
 /* Fails without memory. */
-bool part_census(const Pack *label, PartCensus *out);
-void part_census_free(PartCensus *c); /* c is zero again */
+bool patch_class_counts(const Pack *label, PatchClassCounts *out);
+void patch_class_counts_free(PatchClassCounts *c); /* c is zero again */
 
 /* Where a patch of a volume of extents n lies, by draws 0 .. 4 of `draw`.
  * census: that of `label`, a volume of these extents; NULL: none is wanted.
  * Fails without memory. */
-bool part_draw(const Steps *steps, Dims n, const PartCensus *census,
+bool part_draw(const Steps *steps, Dims n, const PatchClassCounts *class_counts,
                const Pack *label, const Rng *draw, Box *out);
 
 /* planes += sample (d, h, w, c) in the box of part `part` of a grid of patches,

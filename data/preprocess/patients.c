@@ -153,7 +153,8 @@ static bool find(Patients *to, Pipeline *p, bool together,
         mem_alloc(((size_t)to->count * slots + 1) * sizeof *to->moments);
     f.part = mem_alloc(((size_t)ds->count * slots + 1) * sizeof *f.part);
     TRY(to->moments && f.part);
-    TRY(crew_run(ds->count, options->threads, options->stop, walk_case, &f));
+    TRY(parallel_for(ds->count, options->threads, options->stop, walk_case,
+                     &f));
     for (int i = 0; i < ds->count; i++) {
         Moments *row = row_of(to, ds->cases[i].patient);
         for (size_t c = 0; c < slots; c++)
@@ -218,8 +219,8 @@ bool patients_normalize(const Patients *p, const DataStep *s,
     return true;
 }
 
-void patients_stamp(const Patients *p, const char *patient, Stamp *s)
+void patients_cache_key(const Patients *p, const char *patient, CacheKey *s)
 {
     const Moments *row = row_of(p, patient);
-    if (row) stamp_add(s, row, (size_t)p->first[MAX_FIELDS] * sizeof *row);
+    if (row) cache_key_add(s, row, (size_t)p->first[MAX_FIELDS] * sizeof *row);
 }

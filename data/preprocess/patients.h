@@ -31,6 +31,6 @@ bool patients_normalize(const Patients *p, const DataStep *s,
                         const char *patient, int field, Volume *v);
 
 /* Its numbers into the stamp of a case of `patient`: they depend on others. */
-void patients_stamp(const Patients *p, const char *patient, Stamp *s);
+void patients_cache_key(const Patients *p, const char *patient, CacheKey *s);
 
 #endif

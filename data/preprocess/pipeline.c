@@ -27,15 +27,15 @@ struct Pipeline {
     Patients *patients; /* NULL: no step is per patient     */
     uint64_t seed;
     Cache *cache;
-    Store *store;       /* NULL: none                       */
-    Stamp common;       /* of the stamps of all cases       */
-    Stamp *stamp;       /* a case each                      */
-    bool *stamped;      /* a case each: its stamp is known  */
-    char *store_why;    /* why the store takes nothing, or NULL */
-    int stored;         /* cases that were found in it      */
-    CaseFacts *facts;   /* a case each                      */
-    uint8_t **used;     /* a case each: is slice d a sample? */
-    PartCensus *census; /* a case each; NULL: no draw wants one */
+    Store *store;                   /* NULL: none                       */
+    CacheKey common;                /* of the stamps of all cases       */
+    CacheKey *cache_key;            /* a case each                      */
+    bool *stamped;                  /* a case each: its stamp is known  */
+    char *store_why;                /* why the store takes nothing, or NULL */
+    int stored;                     /* cases that were found in it      */
+    CaseFacts *facts;               /* a case each                      */
+    uint8_t **used;                 /* a case each: is slice d a sample? */
+    PatchClassCounts *class_counts; /* a case each; NULL: no draw wants one */
     SampleId *samples;
     int32_t count;
     const char **why; /* a case each while opening: why it is left out, or
@@ -54,7 +54,7 @@ static bool stored(const Pipeline *p, int item, Prepared *out,
 {
     bool found = false;
     if (p->store && p->stamped[item])
-        store_get(p->store, &p->stamp[item], out, notes, &found);
+        store_get(p->store, &p->cache_key[item], out, notes, &found);
     out->item = item;
     return found;
 }
@@ -164,8 +164,9 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
     pthread_mutex_unlock(&p->lock);
     return p->used[item] && (!labels || facts->voxels) &&
            scan_slices(p, v, p->used[item], facts) &&
-           (!p->census ||
-            part_census(&v->field[dataset_label(p->ds)], &p->census[item]));
+           (!p->class_counts ||
+            patch_class_counts(&v->field[dataset_label(p->ds)],
+                               &p->class_counts[item]));
 }
 
 /* May the store's case of this stamp be taken? Its files are those that it was
@@ -173,14 +174,14 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
 static bool same_files(Pipeline *p, int item, Origin *now)
 {
     Origin was;
-    const Stamp *stamp = &p->stamp[item];
-    if (!store_origin(p->store, stamp, &was) ||
-        !stamp_order(&was.place, &now->place))
+    const CacheKey *cache_key = &p->cache_key[item];
+    if (!store_origin(p->store, cache_key, &was) ||
+        !cache_key_order(&was.place, &now->place))
         return true;
-    if (!stamp_bytes(p->ds, item, &now->bytes) ||
-        stamp_order(&was.bytes, &now->bytes))
+    if (!cache_key_bytes(p->ds, item, &now->bytes) ||
+        cache_key_order(&was.bytes, &now->bytes))
         return false;
-    store_moved(p->store, stamp, &now->place);
+    store_moved(p->store, cache_key, &now->place);
     return true;
 }
 
@@ -191,13 +192,13 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     CaseFacts *facts = &p->facts[item];
     DicomNotes notes = {.count = 0};
     Origin origin;
-    Stamp after;
+    CacheKey after;
     bool keeps = p->store &&
-                 stamp_case(&p->common, p->ds, item, &p->stamp[item]) &&
-                 stamp_place(p->ds, item, &origin.place);
+                 cache_key_case(&p->common, p->ds, item, &p->cache_key[item]) &&
+                 cache_key_place(p->ds, item, &origin.place);
     if (p->patients && p->store)
-        patients_stamp(p->patients, p->ds->cases[item].patient,
-                       &p->stamp[item]);
+        patients_cache_key(p->patients, p->ds->cases[item].patient,
+                           &p->cache_key[item]);
     // what the index says of a file that was changed must not be taken later
     if (p->store) p->stamped[item] = keeps && same_files(p, item, &origin);
     bool found = stored(p, item, v, &facts->notes);
@@ -209,9 +210,10 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     // no memory
     ok = facts->notes && take_facts(p, item, v, found);
     // the files are hashed after they were read: they must be the same still
-    if (ok && !found && keeps && stamp_bytes(p->ds, item, &origin.bytes) &&
-        stamp_place(p->ds, item, &after) && !stamp_order(&origin.place, &after))
-        store_add(p->store, &p->stamp[item], &origin, v, facts->notes);
+    if (ok && !found && keeps && cache_key_bytes(p->ds, item, &origin.bytes) &&
+        cache_key_place(p->ds, item, &after) &&
+        !cache_key_order(&origin.place, &after))
+        store_add(p->store, &p->cache_key[item], &origin, v, facts->notes);
     if (!ok) prepared_free(v);
     return ok;
 }
@@ -261,14 +263,14 @@ static bool leave_out(Pipeline *p)
             continue;
         }
         p->facts[good] = p->facts[i], p->used[good] = p->used[i];
-        if (p->census) p->census[good] = p->census[i];
-        if (p->stamp) p->stamp[good] = p->stamp[i];
+        if (p->class_counts) p->class_counts[good] = p->class_counts[i];
+        if (p->cache_key) p->cache_key[good] = p->cache_key[i];
         if (p->stamped) p->stamped[good] = p->stamped[i];
         item[good++] = i;
     }
     // those that moved up are no longer behind
-    for (int i = good; ok && p->census && i < count; i++)
-        p->census[i] = (PartCensus){0};
+    for (int i = good; ok && p->class_counts && i < count; i++)
+        p->class_counts[i] = (PatchClassCounts){0};
     if (ok && 2 * p->bads > count)
         ok = fail_data("skip_bad: %d of %d cases cannot be read, more than "
                        "half; the first: %s",
@@ -310,8 +312,8 @@ static bool open_cases(Pipeline *p, const PipelineOptions *options)
     Opening o = {.p = p, .options = options};
     pthread_mutex_init(&o.lock, NULL);
     o.watch = watch_start(patience, options->waiting, options->context);
-    const bool ok =
-        crew_run(p->ds->count, options->threads, options->stop, open_one, &o);
+    const bool ok = parallel_for(p->ds->count, options->threads, options->stop,
+                                 open_one, &o);
     watch_stop(o.watch);
     pthread_mutex_destroy(&o.lock);
     return ok;
@@ -354,9 +356,10 @@ static void store_refused(Pipeline *p)
 static bool open_store(Pipeline *p, const PipelineOptions *options)
 {
     if (!options->store) return true;
-    p->stamp = ARENA_NEW(&p->mem, Stamp, p->ds->count);
+    p->cache_key = ARENA_NEW(&p->mem, CacheKey, p->ds->count);
     p->stamped = ARENA_NEW(&p->mem, bool, p->ds->count);
-    if (!p->stamp || !p->stamped || !stamp_begin(p->ds, &p->steps, &p->common))
+    if (!p->cache_key || !p->stamped ||
+        !cache_key_begin(p->ds, &p->steps, &p->common))
         return false;
     if (!store_open(options->store, &p->store)) store_refused(p);
     return true;
@@ -369,7 +372,7 @@ static bool open_check(const Dataset *ds, const Steps *steps)
     for (int i = 0; i < ds->count; i++)
         if (ds->cases[i].slabs && !steps_slices(steps))
             return fail_usage("a split by slabs needs a slices step");
-    if (part_wants_census(steps) && dataset_label(ds) < 0)
+    if (patch_wants_class_counts(steps) && dataset_label(ds) < 0)
         return fail_usage("patches: foreground is %g, but the data set has no "
                           "labels; fix: foreground = 0",
                           steps_parts(steps)->patches.foreground);
@@ -392,14 +395,14 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
     pthread_mutex_init(&p->lock, NULL);
     p->holders = 1;
     p->steps = *steps;
-    if (p->steps.hook) p->steps.hook->hold(p->steps.hook);
+    if (p->steps.user_step) p->steps.user_step->hold(p->steps.user_step);
     p->seed = options->seed;
     TRY(patients_find(ds, steps, options, &p->patients));
     TRY(dataset_copy(ds, &p->ds));
     TRY(p->facts = ARENA_NEW(&p->mem, CaseFacts, ds->count));
     TRY(p->used = ARENA_NEW(&p->mem, uint8_t *, ds->count));
-    if (part_wants_census(steps))
-        TRY(p->census = ARENA_NEW(&p->mem, PartCensus, ds->count));
+    if (patch_wants_class_counts(steps))
+        TRY(p->class_counts = ARENA_NEW(&p->mem, PatchClassCounts, ds->count));
     TRY(open_store(p, options));
     if (options->skip_bad)
         TRY(p->why = ARENA_NEW(&p->mem, const char *, ds->count));
@@ -432,12 +435,12 @@ void pipeline_hold(Pipeline *p)
 void pipeline_free(Pipeline *p)
 {
     if (!p || atomic_fetch_sub(&p->holders, 1) > 1) return;
-    for (int i = 0; p->census && i < p->ds->count; i++)
-        part_census_free(&p->census[i]);
+    for (int i = 0; p->class_counts && i < p->ds->count; i++)
+        patch_class_counts_free(&p->class_counts[i]);
     cache_free(p->cache);
     patients_free(p->patients);
     store_close(p->store); // behind the volumes that lie in it
-    if (p->steps.hook) p->steps.hook->drop(p->steps.hook);
+    if (p->steps.user_step) p->steps.user_step->drop(p->steps.user_step);
     dataset_free(p->ds);
     arena_release(&p->mem);
     pthread_mutex_destroy(&p->lock);
@@ -510,15 +513,16 @@ static bool sample_box(const Pipeline *p, SampleId id, uint32_t epoch,
                        const Prepared *v, Box *out)
 {
     const Dims n = p->facts[id.item].dim;
-    const PartCensus *census = p->census ? &p->census[id.item] : NULL;
+    const PatchClassCounts *class_counts =
+        p->class_counts ? &p->class_counts[id.item] : NULL;
     const Rng draw = {.seed = p->seed,
                       .stream = RNG_PATCH,
                       .epoch = epoch,
                       .sample = (uint32_t)id.number};
     if (part_drawn(&p->steps))
-        return part_draw(&p->steps, n, census,
-                         census ? &v->field[dataset_label(p->ds)] : NULL, &draw,
-                         out);
+        return part_draw(&p->steps, n, class_counts,
+                         class_counts ? &v->field[dataset_label(p->ds)] : NULL,
+                         &draw, out);
     *out = part_box(&p->steps, n, id.part);
     return true;
 }
@@ -531,7 +535,7 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
     SampleId id = pipeline_id(p, number);
     Sample sample = {.fields = p->ds->fields,
                      .ds = p->ds,
-                     .hook = p->steps.hook,
+                     .user_step = p->steps.user_step,
                      .stop = stop};
     const Prepared *v;
     Box box;

@@ -193,7 +193,7 @@ static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
                         const atomic_bool *stop, Volume field[MAX_FIELDS])
 {
     for (int f = 0; f < ds->fields; f++) {
-        if (crew_stopped(stop)) return false;
+        if (parallel_for_stopped(stop)) return false;
         if (ds->field[f].kind == FIELD_LENGTH) continue;
         // the grid of the first field, once it is there
         const Volume *like = f ? &field[0] : NULL;
@@ -294,7 +294,7 @@ static bool run_fields(Making *m, const DataStep *s)
     Box box = {{0}, {0}};
     const char *key = m->ds->cases[m->item].key, *step = step_info[s->id].name;
     if (s->id == STEP_change)
-        return hook_volume(m->steps, s, m->ds, m->stop, m->field) ||
+        return user_step_volume(m->steps, s, m->ds, m->stop, m->field) ||
                within("%s: %s", key, step);
     if ((s->id == STEP_fit || s->id == STEP_crop) && !find_box(m, s, &box))
         return within("%s: %s", key, step);
@@ -302,7 +302,7 @@ static bool run_fields(Making *m, const DataStep *s)
         const DatasetField *field = &m->ds->field[f];
         Volume *v = &m->field[f];
         int channel = -1;
-        if (crew_stopped(m->stop)) return false;
+        if (parallel_for_stopped(m->stop)) return false;
         if (!run_step(v, field->kind, s, &box, &channel))
             return within(
                 "%s: %s: %s: %s", key, field->name,

@@ -184,7 +184,7 @@ static bool walk(Fit *fit, int threads)
 {
     pthread_mutex_init(&fit->lock, NULL);
     const bool ok =
-        crew_run(fit->ds->count, threads, fit->stop, walk_case, fit);
+        parallel_for(fit->ds->count, threads, fit->stop, walk_case, fit);
     for (int i = 0; i < CREW_MOST; i++) {
         mem_free(fit->counts[i]);
         fit->counts[i] = NULL;

@@ -45,7 +45,7 @@ typedef struct DiskField {
 } DiskField;
 
 typedef struct Entry {
-    Stamp stamp;
+    CacheKey cache_key;
     Origin origin;
     double grid[4][4], input[4][4]; /* affines */
     int32_t size[2][3];             /* of both: d, h, w */
@@ -84,7 +84,8 @@ struct Store {
 
 static int entry_order(const void *a, const void *b)
 {
-    return stamp_order(&((const Entry *)a)->stamp, &((const Entry *)b)->stamp);
+    return cache_key_order(&((const Entry *)a)->cache_key,
+                           &((const Entry *)b)->cache_key);
 }
 
 /* == reading the file ================================================== */
@@ -289,31 +290,31 @@ static bool entry_good(Entry *e, const uint8_t *map, size_t bytes)
 }
 
 /* The entry with this stamp, under the lock; NULL: there is none. */
-static const Entry *find(const Store *s, const Stamp *stamp)
+static const Entry *find(const Store *s, const CacheKey *cache_key)
 {
-    const Entry key = {.stamp = *stamp};
+    const Entry key = {.cache_key = *cache_key};
     return s->count ? bsearch(&key, s->entry, (size_t)s->count, sizeof key,
                               entry_order)
                     : NULL;
 }
 
 /* What the case of a stamp was found to be; the index may be another by now. */
-static void remember(Store *s, const Stamp *stamp, Seen seen)
+static void remember(Store *s, const CacheKey *cache_key, Seen seen)
 {
-    const Entry *at = find(s, stamp);
+    const Entry *at = find(s, cache_key);
     uint8_t *was = at ? &s->seen[at - s->entry] : NULL;
     if (!was || *was != UNSEEN) return;
     *was = (uint8_t)seen;
     s->stats.damaged += seen == DAMAGED;
 }
 
-void store_get(Store *s, const Stamp *stamp, Prepared *out, const char **notes,
-               bool *found)
+void store_get(Store *s, const CacheKey *cache_key, Prepared *out,
+               const char **notes, bool *found)
 {
     Entry e;
     size_t bytes;
     pthread_mutex_lock(&s->lock);
-    const Entry *at = find(s, stamp);
+    const Entry *at = find(s, cache_key);
     Seen seen = at ? (Seen)s->seen[at - s->entry] : DAMAGED;
     // a copy: another thread may take over a new index
     if (at) e = *at;
@@ -328,15 +329,15 @@ void store_get(Store *s, const Stamp *stamp, Prepared *out, const char **notes,
         *notes = (const char *)map + e.notes.at;
     }
     pthread_mutex_lock(&s->lock);
-    if (checked) remember(s, stamp, seen);
+    if (checked) remember(s, cache_key, seen);
     s->stats.got += *found;
     pthread_mutex_unlock(&s->lock);
 }
 
-bool store_origin(Store *s, const Stamp *stamp, Origin *out)
+bool store_origin(Store *s, const CacheKey *cache_key, Origin *out)
 {
     pthread_mutex_lock(&s->lock);
-    const Entry *at = find(s, stamp);
+    const Entry *at = find(s, cache_key);
     if (at) *out = at->origin;
     pthread_mutex_unlock(&s->lock);
     return at != NULL;
@@ -381,10 +382,10 @@ static Piece new_piece(const void *data, size_t bytes)
 }
 
 /* Reads the whole case for its checksums: not under the lock. */
-static Entry new_entry(const Stamp *stamp, const Origin *origin,
+static Entry new_entry(const CacheKey *cache_key, const Origin *origin,
                        const Prepared *p, const char *notes)
 {
-    Entry e = {.stamp = *stamp,
+    Entry e = {.cache_key = *cache_key,
                .origin = *origin,
                .size = {{p->grid.d, p->grid.h, p->grid.w},
                         {p->input.d, p->input.h, p->input.w}},
@@ -428,12 +429,12 @@ static bool grow(Store *s)
     return true;
 }
 
-void store_moved(Store *s, const Stamp *stamp, const Stamp *place)
+void store_moved(Store *s, const CacheKey *cache_key, const CacheKey *place)
 {
     pthread_mutex_lock(&s->lock);
     // where it cannot be added its bytes are read again the next time
     bool ok = s->kind == ERR_NONE && begin_adding(s) && grow(s);
-    const Entry *at = ok ? find(s, stamp) : NULL;
+    const Entry *at = ok ? find(s, cache_key) : NULL;
     if (at) {
         s->added[s->adds] = *at;
         s->added[s->adds++].origin.place = *place;
@@ -442,10 +443,10 @@ void store_moved(Store *s, const Stamp *stamp, const Stamp *place)
     pthread_mutex_unlock(&s->lock);
 }
 
-void store_add(Store *s, const Stamp *stamp, const Origin *origin,
+void store_add(Store *s, const CacheKey *cache_key, const Origin *origin,
                const Prepared *p, const char *notes)
 {
-    Entry e = new_entry(stamp, origin, p, notes);
+    Entry e = new_entry(cache_key, origin, p, notes);
     pthread_mutex_lock(&s->lock);
     bool ok = s->kind == ERR_NONE && begin_adding(s);
     for (int f = 0; ok && f < e.fields; f++) place(s, &e.field[f].piece);

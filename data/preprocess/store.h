@@ -27,20 +27,20 @@ void store_close(Store *s);
 
 /* The case with this stamp: *found; its packs lie in the file, *notes until
  * store_close. Safe in several threads. */
-void store_get(Store *s, const Stamp *stamp, Prepared *out, const char **notes,
-               bool *found);
+void store_get(Store *s, const CacheKey *cache_key, Prepared *out,
+               const char **notes, bool *found);
 
 /* What the files of this case were when it was added; false: it is not there.
  * Safe in several threads, as are the two below. */
-bool store_origin(Store *s, const Stamp *stamp, Origin *out);
+bool store_origin(Store *s, const CacheKey *cache_key, Origin *out);
 /* The files of a case, whose bytes are the same, lie at another place now:
  * remembered from the next commit on, if it can be. */
-void store_moved(Store *s, const Stamp *stamp, const Stamp *place);
+void store_moved(Store *s, const CacheKey *cache_key, const CacheKey *place);
 
 /* Append a case, in the place of one with the same stamp. A failure (a full
  * disk; another process that appends) ends all appending, and its reason is
  * that of store_commit. */
-void store_add(Store *s, const Stamp *stamp, const Origin *origin,
+void store_add(Store *s, const CacheKey *cache_key, const Origin *origin,
                const Prepared *p, const char *notes);
 
 /* Make what was added part of the file, from which it can be had at once. False

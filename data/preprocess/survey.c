@@ -345,7 +345,7 @@ bool survey_open(const Dataset *ds, const Steps *steps,
     const bool ok =
         dataset_copy(ds, &s->ds) &&
         (s->cases = ARENA_NEW(&s->mem, SurveyCase, ds->count)) &&
-        crew_run(ds->count, options->threads, s->stop, survey_one, s);
+        parallel_for(ds->count, options->threads, s->stop, survey_one, s);
     if (ok)
         *out = s;
     else

@@ -220,7 +220,7 @@ const DataStep *steps_slices(const Steps *all)
 bool steps_before(const Steps *all, int at, Steps *out)
 {
     const DataStep *slices = steps_slices(all);
-    *out = (Steps){.count = 0, .hook = all->hook};
+    *out = (Steps){.count = 0, .user_step = all->user_step};
     for (int i = 0; i < at; i++)
         if (!steps_add(out, &all->step[i])) return false;
     return !slices || steps_add(out, slices);
@@ -244,7 +244,7 @@ bool steps_augment(const Steps *all)
 
 Steps steps_without_augment(const Steps *all)
 {
-    Steps out = {.count = 0, .hook = all->hook};
+    Steps out = {.count = 0, .user_step = all->user_step};
     for (int i = 0; i < all->count; i++)
         if (step_info[all->step[i].id].phase != STEP_SAMPLE)
             out.step[out.count++] = all->step[i];

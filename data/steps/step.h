@@ -113,9 +113,9 @@ char *step_name(const double *word, char text[STEP_NAME]);
 typedef struct Steps {
     DataStep step[MAX_STEPS];
     int count;
-    struct Hook *hook; /* calls the functions that steps change and vary name
-                        * by number (user_step.h); no part of the text. NULL:
-                        * there are none */
+    struct UserStep *user_step; /* calls the functions that steps change and
+                                 * vary name by number (user_step.h); no part of
+                                 * the text. NULL: there are none */
 } Steps;
 
 /* False (ERR_USAGE) for numbers that are allowed but surely meant otherwise, as

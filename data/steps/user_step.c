@@ -3,36 +3,37 @@
 #include "data/steps/user_step.h"
 
 /* The text of a step outlives its recipe; the function does not. */
-bool hook_call(Hook *hook, double code, double with, HookCall *c)
+bool user_step_call(UserStep *user_step, double code, double with,
+                    UserStepCall *c)
 {
-    if (!hook)
+    if (!user_step)
         return fail_usage("the step is a function of a recipe, and there is no "
                           "recipe here");
-    return hook->run(hook, code, with, c);
+    return user_step->run(user_step, code, with, c);
 }
 
-int hook_classes(const Dataset *ds)
+int user_step_classes(const Dataset *ds)
 {
     int32_t label[MAX_LABELS];
     return dataset_labels(ds, label);
 }
 
-bool hook_volume(const Steps *steps, const DataStep *s, const Dataset *ds,
-                 const atomic_bool *stop, Volume field[MAX_FIELDS])
+bool user_step_volume(const Steps *steps, const DataStep *s, const Dataset *ds,
+                      const atomic_bool *stop, Volume field[MAX_FIELDS])
 {
-    HookCall c = {.classes = hook_classes(ds), .stop = stop};
+    UserStepCall c = {.classes = user_step_classes(ds), .stop = stop};
     int at[MAX_FIELDS];
     for (int f = 0; f < ds->fields; f++) {
         // a length is not known before all steps have run
         if (ds->field[f].kind == FIELD_LENGTH) continue;
         at[c.fields] = f;
-        HookField *one = &c.field[c.fields++];
-        *one = (HookField){.name = ds->field[f].name,
-                           .kind = ds->field[f].kind,
-                           .x = field[f].voxels};
+        UserStepField *one = &c.field[c.fields++];
+        *one = (UserStepField){.name = ds->field[f].name,
+                               .kind = ds->field[f].kind,
+                               .x = field[f].voxels};
         one->x.rank = ds->field[f].rank;
     }
-    if (!hook_call(steps->hook, s->change.code, s->change.with, &c))
+    if (!user_step_call(steps->user_step, s->change.code, s->change.with, &c))
         return false;
     for (int i = 0; i < c.fields; i++) {
         Volume *v = &field[at[i]];

@@ -16,41 +16,42 @@
 
 /* A field as a function sees it. x: n = 1; F32, but class numbers of a case,
  * which are U8; rank as recipes count it (a slice of a volume has 2). */
-typedef struct HookField {
+typedef struct UserStepField {
     const char *name;
     FieldKind kind;
     Tensor x;
     bool changed; /* out: a number was stored */
-} HookField;
+} UserStepField;
 
-typedef struct HookCall {
-    HookField field[MAX_FIELDS];
+typedef struct UserStepCall {
+    UserStepField field[MAX_FIELDS];
     int fields;
     int classes;             /* class numbers are 0 .. classes           */
     const Rng *draw;         /* its draws begin at CHANGE_DRAWS; NULL: none */
     const atomic_bool *stop; /* raised: give up, "stopped"; may be NULL  */
-} HookCall;
+} UserStepCall;
 
-typedef struct Hook Hook;
-struct Hook {
+typedef struct UserStep UserStep;
+struct UserStep {
     /* The function of these two numbers, in any thread, several at once. False
      * with the line of the script; must not store what is not finite, or, in a
      * field of class numbers, none of them. */
-    bool (*run)(Hook *h, double code, double with, HookCall *call);
-    void (*hold)(Hook *h); /* hooks are counted */
-    void (*drop)(Hook *h);
+    bool (*run)(UserStep *h, double code, double with, UserStepCall *call);
+    void (*hold)(UserStep *h); /* hooks are counted */
+    void (*drop)(UserStep *h);
 };
 
 /* Step `s`, a change, on a case whose volumes are field[], by the hook of
  * `steps`. Fails as the function does, and (ERR_USAGE) without a hook. */
-bool hook_volume(const Steps *steps, const DataStep *s, const Dataset *ds,
-                 const atomic_bool *stop, Volume field[MAX_FIELDS]);
+bool user_step_volume(const Steps *steps, const DataStep *s, const Dataset *ds,
+                      const atomic_bool *stop, Volume field[MAX_FIELDS]);
 
 /* Run the function that `code` and `with` name. Fails as the function does, and
  * (ERR_USAGE) without a hook. */
-bool hook_call(Hook *hook, double code, double with, HookCall *c);
+bool user_step_call(UserStep *user_step, double code, double with,
+                    UserStepCall *c);
 
 /* The number of classes of `ds`, whatever earlier steps made of the labels. */
-int hook_classes(const Dataset *ds);
+int user_step_classes(const Dataset *ds);
 
 #endif

@@ -24,8 +24,8 @@ typedef struct Job {
     const Bundle *b;
     Dataset *ds;
     Pipeline *p;
-    Mosaic *mosaic;
-    MosaicResult result;
+    Stitch *mosaic;
+    StitchResult result;
     Volume written;       /* labels as files have them */
     float *sample, *user; /* of a batch: in, and out in user order */
     float *one;           /* of a part: out, in memory order       */
@@ -197,11 +197,11 @@ static bool run_parts(Job *j)
     const int rank = j->m->graph.node[j->output].y.rank;
     Dims out = j->dim;
     out.c = j->channels;
-    const MosaicOptions o = {.channels = j->channels,
+    const StitchOptions o = {.channels = j->channels,
                              .classes = j->channels,
                              .labels = true,
                              .threshold = j->b->threshold};
-    if (!make_room(j) || !mosaic_new(j->p, 0, &o, &j->mosaic)) return false;
+    if (!make_room(j) || !stitch_new(j->p, 0, &o, &j->mosaic)) return false;
     const int32_t parts = pipeline_samples(j->p);
     for (int32_t from = 0; from < parts; from += j->room) {
         int32_t count = parts - from < j->room ? parts - from : j->room;
@@ -217,11 +217,11 @@ static bool run_parts(Job *j)
             const Tensor t = {
                 .dim = out, .type = F32, .rank = rank, .data = j->one};
             tensor_from_user(j->user + i * numel(out), &t);
-            if (!mosaic_put(j->mosaic, from + i, j->one))
+            if (!stitch_put(j->mosaic, from + i, j->one))
                 return within("output %s", j->b->output);
         }
     }
-    return mosaic_finish(j->mosaic, &j->result);
+    return stitch_finish(j->mosaic, &j->result);
 }
 
 // -- the result ---------------------------------------------------------------
@@ -327,9 +327,9 @@ int seg_predict_file(seg_model *m, const char *in, const char *out)
     if (!check_call(m, in, out)) return -1;
     Job j = {.m = m, .b = m->bundle};
     const bool ok = predict(&j, in, out);
-    mosaic_result_free(&j.result);
+    stitch_result_free(&j.result);
     volume_free(&j.written);
-    mosaic_free(j.mosaic);
+    stitch_free(j.mosaic);
     pipeline_free(j.p);
     dataset_free(j.ds);
     mem_free(j.sample);

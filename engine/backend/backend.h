@@ -36,7 +36,7 @@ typedef struct Backend {
      * is told to do goes to this thread's LaunchLog, downloads give zeros and
      * its room has no end. One a thread at a time. NULL: this backend launches
      * nothing. */
-    bool (*rehearse)(void **dev);
+    bool (*dry_run)(void **dev);
     void (*close)(void *dev);   /* all of its memory was released before */
     int (*threads)(int wanted); /* how many open() would give */
     bool (*alloc)(void *dev, size_t bytes, void **out); /* 64-aligned, zero */

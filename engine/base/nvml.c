@@ -74,7 +74,7 @@ typedef struct Look {
     double counted; /* joules of the GPU's own count */
 } Look;
 
-struct Gauge {
+struct GpuMonitor {
     Nvml nvml;
     Device device;
     double every_s;
@@ -136,7 +136,7 @@ static Look look_at(const Nvml *n, Device d)
 }
 
 /* One look more; the driver is asked without the lock. */
-static void look(Gauge *g)
+static void look(GpuMonitor *g)
 {
     const Look l = look_at(&g->nvml, g->device);
     pthread_mutex_lock(&g->lock);
@@ -157,7 +157,7 @@ static void look(Gauge *g)
 
 static void *work(void *context)
 {
-    Gauge *g = context;
+    GpuMonitor *g = context;
     pthread_mutex_lock(&g->lock);
     while (!g->stop) {
         clock_wait(&g->wake, &g->lock, g->every_s);
@@ -171,7 +171,7 @@ static void *work(void *context)
 }
 
 /* Nothing seen since now; what is spent is counted from the newest look. */
-static void begin(Gauge *g)
+static void begin(GpuMonitor *g)
 {
     g->looks = g->told_use = g->told_watts = 0;
     g->use = g->watts = g->spent = 0;
@@ -179,12 +179,12 @@ static void begin(Gauge *g)
     g->counted = g->last.counted;
 }
 
-bool gauge_open(const char *library, const char *address, double every_s,
-                Gauge **out)
+bool gpu_monitor_open(const char *library, const char *address, double every_s,
+                      GpuMonitor **out)
 {
     bool there;
     *out = NULL;
-    Gauge *g = mem_alloc(sizeof *g);
+    GpuMonitor *g = mem_alloc(sizeof *g);
     if (!g) return false;
     g->every_s = every_s;
     pthread_mutex_init(&g->lock, NULL);
@@ -205,11 +205,11 @@ bool gauge_open(const char *library, const char *address, double every_s,
     g->running = true;
     *out = g;
 done:
-    if (!*out) gauge_close(g);
+    if (!*out) gpu_monitor_close(g);
     return *out != NULL;
 }
 
-void gauge_close(Gauge *g)
+void gpu_monitor_close(GpuMonitor *g)
 {
     if (!g) return;
     pthread_mutex_lock(&g->lock);
@@ -224,17 +224,17 @@ void gauge_close(Gauge *g)
     mem_free(g);
 }
 
-void gauge_read(Gauge *g, GaugeReading *out)
+void gpu_monitor_read(GpuMonitor *g, GpuMonitorReading *out)
 {
     look(g);
     pthread_mutex_lock(&g->lock);
-    *out =
-        (GaugeReading){.use = g->told_use ? g->use / g->told_use : NAN,
-                       .watts = g->told_watts ? g->watts / g->told_watts : NAN,
-                       .bytes = g->bytes,
-                       .celsius = g->celsius,
-                       .joules = g->last.counted - g->counted,
-                       .looks = g->looks};
+    *out = (GpuMonitorReading){.use = g->told_use ? g->use / g->told_use : NAN,
+                               .watts = g->told_watts ? g->watts / g->told_watts
+                                                      : NAN,
+                               .bytes = g->bytes,
+                               .celsius = g->celsius,
+                               .joules = g->last.counted - g->counted,
+                               .looks = g->looks};
     if (isnan(out->joules) && g->told_watts) out->joules = g->spent;
     begin(g);
     pthread_mutex_unlock(&g->lock);
@@ -262,7 +262,7 @@ static void describe(const Nvml *n, unsigned index, char *text, size_t room)
         snprintf(text + at, room - at, ", %.0f %% busy", l.use);
 }
 
-bool gauge_describe(const char *library, char *text, size_t room)
+bool gpu_monitor_describe(const char *library, char *text, size_t room)
 {
     Nvml n;
     bool there;

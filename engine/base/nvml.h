@@ -11,36 +11,36 @@
 #include <stddef.h>
 
 /* The name of NVML wherever there is a driver. */
-#define GAUGE_LIBRARY "libnvidia-ml.so.1"
+#define NVML_LIBRARY "libnvidia-ml.so.1"
 
-typedef struct Gauge Gauge;
+typedef struct GpuMonitor GpuMonitor;
 
 /* What was seen since the last reading, NAN for what this GPU does not tell:
  * use and watts are means over the looks, bytes and celsius the highest. Joules
  * are the GPU's own count where it has one (since Volta), else the power of
  * each look for the time until the next. */
-typedef struct GaugeReading {
+typedef struct GpuMonitorReading {
     double use;     /* percent of the time in which a kernel ran  */
     double watts;   /* of the whole board                         */
     double bytes;   /* of its memory in use, by all programs      */
     double celsius; /* of the chip                                */
     double joules;
     int looks;
-} GaugeReading;
+} GpuMonitorReading;
 
 /* Begin to look at the GPU with this PCI address ("0000:0b:00.0") every
- * `every_s` seconds. `library` is GAUGE_LIBRARY but in tests. False with a
+ * `every_s` seconds. `library` is NVML_LIBRARY but in tests. False with a
  * reason where there is no library, no such GPU or no thread. */
-bool gauge_open(const char *library, const char *address, double every_s,
-                Gauge **out);
-void gauge_close(Gauge *g); /* NULL is fine */
+bool gpu_monitor_open(const char *library, const char *address, double every_s,
+                      GpuMonitor **out);
+void gpu_monitor_close(GpuMonitor *g); /* NULL is fine */
 
 /* Looks once more, then what came of all looks since the last reading; the next
  * begins here. */
-void gauge_read(Gauge *g, GaugeReading *out);
+void gpu_monitor_read(GpuMonitor *g, GpuMonitorReading *out);
 
 /* For people, in `room` bytes: the driver, and each GPU with its limit of
  * power, temperature and use. False with a reason when the library is there but
  * does not work; true with "" when there is none. */
-bool gauge_describe(const char *library, char *text, size_t room);
+bool gpu_monitor_describe(const char *library, char *text, size_t room);
 #endif

@@ -49,8 +49,8 @@ typedef struct Both {
     OpCheck *k;
     int cases;
     void *dev;
-    Resident *r;
-    ResidentField field[FIELDS];
+    DeviceDataset *r;
+    DeviceDatasetField field[FIELDS];
     Sample sample[SAMPLES];
     Arena mem;
     int64_t labels, wrong; /* under maps, over all shapes */
@@ -81,13 +81,14 @@ static bool both_fill(Both *b, Dims n, bool constant)
     uint32_t first = CHANGE_DRAWS;
     for (int f = 0; f < FIELDS; f++) {
         if (f > 0) n.c = f == 1 ? 2 : 1;
-        b->field[f] = (ResidentField){.dim = n,
-                                      .image = kinds[f] == FIELD_IMAGE,
-                                      .nearest = kinds[f] == FIELD_LABEL,
-                                      .first = first};
+        b->field[f] = (DeviceDatasetField){.dim = n,
+                                           .image = kinds[f] == FIELD_IMAGE,
+                                           .nearest = kinds[f] == FIELD_LABEL,
+                                           .first = first};
         if (b->field[f].image) first = change_next(first, n);
     }
-    if (!resident_open(b->k->be, b->dev, b->field, FIELDS, SAMPLES, 0, &b->r))
+    if (!device_dataset_open(b->k->be, b->dev, b->field, FIELDS, SAMPLES, 0,
+                             &b->r))
         return false;
     for (int32_t s = 0; s < SAMPLES; s++) {
         Sample *one = &b->sample[s];
@@ -105,7 +106,7 @@ static bool both_fill(Both *b, Dims n, bool constant)
             one->data[f] = x, one->kind[f] = kinds[f];
             one->dim[f] = b->field[f].dim;
         }
-        if (!resident_put(b->r, s, (const float *const *)one->data))
+        if (!device_dataset_put(b->r, s, (const float *const *)one->data))
             return false;
     }
     return true;
@@ -129,7 +130,8 @@ static void done_note(Done *d, const Change *c)
 /* How far values of a field may be apart: 1e-5 of what they were counted from.
  * That is not their range alone: one voxel has none, nor has a constant sample,
  * and both sides round all the same what they add to it. */
-static double bound_of(const ResidentField *f, const Done *d, const float *want)
+static double bound_of(const DeviceDatasetField *f, const Done *d,
+                       const float *want)
 {
     float lo = want[0], hi = want[0], scale = f->image ? d->added : 0;
     if (f->nearest || !(d->mapped || (f->image && d->bent))) return 0;
@@ -208,7 +210,8 @@ static bool make_batches(Both *b, const Draw *d, Dtype type, Tensor out[FIELDS])
     for (int f = 0; f < FIELDS; f++)
         if (!b->k->be->alloc(b->dev, tensor_bytes(&out[f]), &out[f].data))
             return false;
-    return resident_gather(b->r, d->number, d->count, d->change, d->all, at);
+    return device_dataset_gather(b->r, d->number, d->count, d->change, d->all,
+                                 at);
 }
 
 static void drop_batches(Both *b, Tensor out[FIELDS])
@@ -298,7 +301,7 @@ static bool check_shape(Both *b, int s)
             arena_rewind(&b->mem, mark);
         }
     }
-    resident_close(b->r);
+    device_dataset_close(b->r);
     b->r = NULL;
     arena_release(&b->mem);
     return ok;

@@ -1,10 +1,10 @@
 /* onnx.c -- the graph as a graph of ONNX: what is asked for, what goes in and
  * comes out.
  *
- * Nodes are written one behind the other into memory, in the order of the graph,
- * which is an order that ONNX wants too: operands first. The fields of the
- * messages are those of onnx.proto (github.com/onnx/onnx); what each operator
- * becomes is onnx_node.c, the bytes of the file are onnx_file.c. */
+ * Nodes are written one behind the other into memory, in the order of the
+ * graph, which is an order that ONNX wants too: operands first. The fields of
+ * the messages are those of onnx.proto (github.com/onnx/onnx); what each
+ * operator becomes is onnx_node.c, the bytes of the file are onnx_file.c. */
 #include "engine/onnx/onnx_inside.h"
 #include <stdio.h>
 #include <string.h>
@@ -246,7 +246,8 @@ const char *onnx_operand(Onnx *o, int i, int k, int rank)
                    onnx_ints(o, shape, (const int64_t[]){-1}, 1), out);
 }
 
-// -- the graph -----------------------------------------------------------------
+// -- the graph
+// -----------------------------------------------------------------
 
 /* Does root `i` of a graph get a sigmoid or softmax behind it? */
 static bool wants_activation(const Graph *g, int root, const OnnxOptions *how)

@@ -54,8 +54,8 @@ bool params_freeze(Params *p, const char *name);
  * ERR_USAGE when there is none, or a number is not finite or a rate below 0. */
 bool params_group(Params *p, const char *name, double rate, double decay);
 /* From now on the trained values have copies in the type of a precision, where
- * it has one and the backend's device_step keeps them (DeviceStepSpec.copy). Before
- * params_room, and before a plan is built, which then makes none. */
+ * it has one and the backend's device_step keeps them (DeviceStepSpec.copy).
+ * Before params_room, and before a plan is built, which then makes none. */
 void params_copied(Params *p, const Backend *be, Precision precision);
 /* Memory for the values, zero. */
 bool params_room(Params *p, const Backend *be, void *dev);

@@ -4,7 +4,7 @@
 #include "engine/backend/batch_gather.h"
 #include <string.h>
 
-struct Resident {
+struct DeviceDataset {
     const Backend *be;
     void *dev; /* not owned */
     int fields;
@@ -17,13 +17,13 @@ struct Resident {
     size_t room_bytes;
 };
 
-static Dtype kept_as(const ResidentField *f)
+static Dtype kept_as(const DeviceDatasetField *f)
 {
     return f->nearest ? U8 : F32;
 }
 
-bool resident_bytes(const ResidentField *field, int fields, int32_t samples,
-                    size_t *bytes)
+bool device_dataset_bytes(const DeviceDatasetField *field, int fields,
+                          int32_t samples, size_t *bytes)
 {
     *bytes = 0;
     for (int f = 0; f < fields; f++) {
@@ -37,7 +37,7 @@ bool resident_bytes(const ResidentField *field, int fields, int32_t samples,
 }
 
 /* Room for batches of 16 bits that are changed. */
-static bool reserve(Resident *r, size_t bytes)
+static bool reserve(DeviceDataset *r, size_t bytes)
 {
     if (bytes <= r->room_bytes) return true;
     r->be->release(r->dev, r->room);
@@ -47,8 +47,9 @@ static bool reserve(Resident *r, size_t bytes)
     return true;
 }
 
-bool resident_open(const Backend *be, void *dev, const ResidentField *field,
-                   int fields, int32_t samples, size_t room, Resident **out)
+bool device_dataset_open(const Backend *be, void *dev,
+                         const DeviceDatasetField *field, int fields,
+                         int32_t samples, size_t room, DeviceDataset **out)
 {
     bool ok = false;
     CHECK(fields <= RESIDENT_FIELDS && samples > 0);
@@ -56,7 +57,7 @@ bool resident_open(const Backend *be, void *dev, const ResidentField *field,
         return fail_usage("%s keeps no data set: it reads the memory where the "
                           "loader puts it",
                           be->name);
-    Resident *r = mem_alloc(sizeof *r);
+    DeviceDataset *r = mem_alloc(sizeof *r);
     if (!r) return false;
     r->be = be, r->dev = dev, r->fields = fields, r->samples = samples;
     for (int f = 0; f < fields; f++) {
@@ -66,7 +67,7 @@ bool resident_open(const Backend *be, void *dev, const ResidentField *field,
                                     .image = field[f].image,
                                     .nearest = field[f].nearest,
                                     .first = field[f].first};
-        TRY(resident_bytes(&field[f], 1, samples, &bytes));
+        TRY(device_dataset_bytes(&field[f], 1, samples, &bytes));
         TRY(be->alloc(dev, bytes, &r->block[f]));
         r->field[f].block = r->block[f];
     }
@@ -76,11 +77,11 @@ done:
     if (ok)
         *out = r;
     else
-        resident_close(r);
+        device_dataset_close(r);
     return ok;
 }
 
-void resident_close(Resident *r)
+void device_dataset_close(DeviceDataset *r)
 {
     if (!r) return;
     for (int f = 0; f < r->fields; f++) r->be->release(r->dev, r->block[f]);
@@ -103,7 +104,8 @@ static bool to_bytes(const float *x, int64_t n, uint8_t *to)
     return true;
 }
 
-bool resident_put(Resident *r, int32_t number, const float *const value[])
+bool device_dataset_put(DeviceDataset *r, int32_t number,
+                        const float *const value[])
 {
     CHECK(number >= 0 && number < r->samples);
     for (int f = 0; f < r->fields; f++) {
@@ -126,7 +128,7 @@ bool resident_put(Resident *r, int32_t number, const float *const value[])
 }
 
 /* Room for a table of `bytes`, here and there. */
-static bool table_room(Resident *r, size_t bytes)
+static bool table_room(DeviceDataset *r, size_t bytes)
 {
     if (bytes <= r->table_bytes) return true;
     r->be->release(r->dev, r->table);
@@ -138,7 +140,7 @@ static bool table_room(Resident *r, size_t bytes)
     return true;
 }
 
-size_t resident_room(const Tensor *const out[], int fields)
+size_t device_dataset_room(const Tensor *const out[], int fields)
 {
     size_t most = 0;
     for (int f = 0; f < fields; f++) {
@@ -148,8 +150,9 @@ size_t resident_room(const Tensor *const out[], int fields)
     return most * sizeof(float);
 }
 
-bool resident_gather(Resident *r, const int32_t *number, int count,
-                     const Change *change, int steps, const Tensor *const out[])
+bool device_dataset_gather(DeviceDataset *r, const int32_t *number, int count,
+                           const Change *change, int steps,
+                           const Tensor *const out[])
 {
     // of the caller's extents: a batch of a plan, steps of a pipeline
     size_t changes = sizeof *change * (size_t)steps * (size_t)count;
@@ -194,7 +197,8 @@ bool resident_gather(Resident *r, const int32_t *number, int count,
     bool copies = true;
     for (int f = 0; f < r->fields; f++)
         copies = copies && gather_copies(&g, &r->field[f]);
-    if (!copies && !reserve(r, resident_room(out, r->fields))) return false;
+    if (!copies && !reserve(r, device_dataset_room(out, r->fields)))
+        return false;
     g.room = r->room;
     return r->be->upload(r->dev, r->table, at, changes + points + numbers) &&
            r->be->gather(r->dev, &g);

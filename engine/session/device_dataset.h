@@ -11,38 +11,40 @@
 enum { RESIDENT_FIELDS = 16 };
 
 /* A field of all samples; extents are the same for all. */
-typedef struct ResidentField {
+typedef struct DeviceDatasetField {
     Dims dim;       /* of a sample, n = 1                                  */
     bool image;     /* intensities                                         */
     bool nearest;   /* class numbers 0 .. 255: kept in a byte each         */
     uint32_t first; /* draw of noise of this image: change_next of those
                      * before it in the set, used here or not              */
-} ResidentField;
+} DeviceDatasetField;
 
-typedef struct Resident Resident;
+typedef struct DeviceDataset DeviceDataset;
 
 /* Bytes of `samples` samples on the device; false when no size_t holds them. */
-bool resident_bytes(const ResidentField *field, int fields, int32_t samples,
-                    size_t *bytes);
+bool device_dataset_bytes(const DeviceDatasetField *field, int fields,
+                          int32_t samples, size_t *bytes);
 
 /* Bytes of room that batches `out` (NULL: not wanted) take on the device where
  * samples are changed. */
-size_t resident_room(const Tensor *const out[], int fields);
+size_t device_dataset_room(const Tensor *const out[], int fields);
 
 /* Empty blocks, and room; a gather makes more where it wants more. ERR_USAGE
  * when the backend gathers nothing. */
-bool resident_open(const Backend *be, void *dev, const ResidentField *field,
-                   int fields, int32_t samples, size_t room, Resident **out);
-void resident_close(Resident *r); /* NULL is fine */
+bool device_dataset_open(const Backend *be, void *dev,
+                         const DeviceDatasetField *field, int fields,
+                         int32_t samples, size_t room, DeviceDataset **out);
+void device_dataset_close(DeviceDataset *r); /* NULL is fine */
 
 /* Sample `number` (from 0): value[f] F32 in memory order on the host. Fails
  * when what should be a class number is none. */
-bool resident_put(Resident *r, int32_t number, const float *const value[]);
+bool device_dataset_put(DeviceDataset *r, int32_t number,
+                        const float *const value[]);
 
 /* Samples number[0 .. count) into out[f] (device, F32, BF16 or F16; NULL: not
  * wanted), changed: change[k * count + i] is the k-th change of sample i, and
  * all samples have the same kind there or CHANGE_NONE. Queued. */
-bool resident_gather(Resident *r, const int32_t *number, int count,
-                     const Change *change, int steps,
-                     const Tensor *const out[]);
+bool device_dataset_gather(DeviceDataset *r, const int32_t *number, int count,
+                           const Change *change, int steps,
+                           const Tensor *const out[]);
 #endif

@@ -17,7 +17,7 @@ typedef struct Entry {
     Tensor value;
 } Entry;
 
-struct Journal {
+struct Readback {
     const Backend *be;
     void *dev;
     Block *block; /* owned, from mem_realloc, like entry */
@@ -27,16 +27,16 @@ struct Journal {
     bool fetched;
 };
 
-bool journal_open(const Backend *be, void *dev, Journal **out)
+bool readback_open(const Backend *be, void *dev, Readback **out)
 {
-    Journal *j = mem_alloc(sizeof *j);
+    Readback *j = mem_alloc(sizeof *j);
     if (!j) return false;
     j->be = be, j->dev = dev;
     *out = j;
     return true;
 }
 
-void journal_close(Journal *j)
+void readback_close(Readback *j)
 {
     if (!j) return;
     for (int i = 0; i < j->blocks; i++) {
@@ -49,7 +49,7 @@ void journal_close(Journal *j)
 }
 
 /* One more block, of BLOCK_BYTES or of what one value wants. */
-static bool add_block(Journal *j, size_t bytes)
+static bool add_block(Readback *j, size_t bytes)
 {
     Block b = {.room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES};
     Block *all =
@@ -62,8 +62,8 @@ static bool add_block(Journal *j, size_t bytes)
 }
 
 /* The block that takes `bytes` more; NULL with a reason. One with too little
- * left is passed over until journal_clear. */
-static Block *block_for(Journal *j, size_t bytes)
+ * left is passed over until readback_clear. */
+static Block *block_for(Readback *j, size_t bytes)
 {
     for (; j->filling < j->blocks; j->filling++) {
         Block *b = &j->block[j->filling];
@@ -72,7 +72,7 @@ static Block *block_for(Journal *j, size_t bytes)
     return add_block(j, bytes) ? &j->block[j->filling] : NULL;
 }
 
-bool journal_add(Journal *j, const Tensor *t)
+bool readback_add(Readback *j, const Tensor *t)
 {
     size_t bytes = (tensor_bytes(t) + ALIGNED - 1) / ALIGNED * ALIGNED;
     if (j->entries == j->room) {
@@ -93,12 +93,12 @@ bool journal_add(Journal *j, const Tensor *t)
     return true;
 }
 
-int journal_count(const Journal *j)
+int readback_count(const Readback *j)
 {
     return j->entries;
 }
 
-bool journal_fetch(Journal *j)
+bool readback_fetch(Readback *j)
 {
     for (int i = 0; i < j->blocks; i++) {
         Block *b = &j->block[i];
@@ -115,13 +115,13 @@ bool journal_fetch(Journal *j)
     return true;
 }
 
-const Tensor *journal_value(const Journal *j, int i)
+const Tensor *readback_value(const Readback *j, int i)
 {
     CHECK(j->fetched && i >= 0 && i < j->entries);
     return &j->entry[i].value;
 }
 
-void journal_clear(Journal *j)
+void readback_clear(Readback *j)
 {
     for (int i = 0; i < j->blocks; i++) j->block[i].used = 0;
     j->entries = j->filling = 0;

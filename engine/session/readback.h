@@ -8,25 +8,25 @@
 #define SEG_ENGINE_SESSION_READBACK_H
 #include "engine/backend/backend.h"
 
-typedef struct Journal Journal;
+typedef struct Readback Readback;
 
 /* An empty one on `dev`, which must outlive it. */
-bool journal_open(const Backend *be, void *dev, Journal **out);
-void journal_close(Journal *j); /* NULL is fine */
+bool readback_open(const Backend *be, void *dev, Readback **out);
+void readback_close(Readback *j); /* NULL is fine */
 
 /* Append the value of t, on the device, as it is when what was queued before
  * has run. Queued itself. Fails when there is no memory. */
-bool journal_add(Journal *j, const Tensor *t);
+bool readback_add(Readback *j, const Tensor *t);
 
-int journal_count(const Journal *j);
+int readback_count(const Readback *j);
 
 /* Bring all of them here; waits, and reports what failed on the device. */
-bool journal_fetch(Journal *j);
+bool readback_fetch(Readback *j);
 
 /* Value i, from 0 in the order of adding, on the host; fetched and not added to
  * since. */
-const Tensor *journal_value(const Journal *j, int i);
+const Tensor *readback_value(const Readback *j, int i);
 
 /* Forget the values, keep the memory. */
-void journal_clear(Journal *j);
+void readback_clear(Readback *j);
 #endif

@@ -18,10 +18,10 @@ static bool open_device(Session *s)
         !backend_takes(s->be, s->spec.precision))
         return false;
     s->threads = s->be->threads(s->spec.threads);
-    if (!s->spec.rehearse)
+    if (!s->spec.dry_run)
         s->opened = backend_open(s->be, text, number, s->threads, &s->dev);
-    else if (s->be->rehearse)
-        s->opened = s->be->rehearse(&s->dev);
+    else if (s->be->dry_run)
+        s->opened = s->be->dry_run(&s->dev);
     else
         fail_usage("device \"%s\": only cuda has a launch plan", text);
     return s->opened &&
@@ -158,8 +158,8 @@ bool session_open(const SessionSpec *spec, Session **out)
     TRY(params_list(&s->params, spec->graph, s->root, s->spec.roots));
     params_copied(&s->params, s->be, spec->precision);
     TRY(within_limit(s, 0));
-    TRY(spec->rehearse || has_room(s));
-    TRY(spec->rehearse
+    TRY(spec->dry_run || has_room(s));
+    TRY(spec->dry_run
             ? params_room(&s->params, s->be, s->dev)
             : params_open(&s->params, spec->graph, s->be, s->dev, spec->seed));
     if (s->trains) {
@@ -170,7 +170,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     }
     s->before = mem_alloc((size_t)(s->params.total - s->params.trained) * real);
     TRY(s->before);
-    TRY(journal_open(s->be, s->dev, &s->journal));
+    TRY(readback_open(s->be, s->dev, &s->readback));
     ok = true;
 done:
     if (ok)
@@ -191,7 +191,7 @@ void session_close(Session *s)
     }
     if (s->device_step) s->be->device_step->close(s->dev, s->device_step);
     params_free(&s->params);
-    journal_close(s->journal);
+    readback_close(s->readback);
     if (s->opened) {
         s->be->release(s->dev, s->pool);
         s->be->close(s->dev);
@@ -435,7 +435,7 @@ bool session_put_aside(Session *s, Plan *p, const int *node, int nodes)
     for (int i = 0; i < nodes; i++) {
         const Tensor *t = plan_value(p, node[i]);
         CHECK(t);
-        if (!journal_add(s->journal, t)) return false;
+        if (!readback_add(s->readback, t)) return false;
     }
     return true;
 }
@@ -459,9 +459,9 @@ Trace *session_traced(const Session *s)
     return s->trace;
 }
 
-Journal *session_journal(Session *s)
+Readback *session_readback(Session *s)
 {
-    return s->journal;
+    return s->readback;
 }
 
 /* The running statistics stand behind the trained part in one piece: its

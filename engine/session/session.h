@@ -41,10 +41,10 @@ typedef struct SessionSpec {
     bool own_norms;    /* batch norm of a rank goes by its share alone; running
                         * statistics are averaged after each step           */
     bool plain;        /* no row is run with another: see PlanSpec            */
-    bool draws;    /* evaluation with dropout (plan.h), drawn from the seed and
-                    * the count of session_state                        */
-    bool rehearse; /* on a device that is not there: parameters are not drawn,
-                    * and session_rehearse is all it can */
+    bool draws;   /* evaluation with dropout (plan.h), drawn from the seed and
+                   * the count of session_state                        */
+    bool dry_run; /* on a device that is not there: parameters are not drawn,
+                   * and session_dry_run is all it can */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);
@@ -94,7 +94,7 @@ bool session_keep(Session *s, Plan *p, const int *node, int nodes);
  * run or a part of a step. Nothing waits for it. */
 bool session_put_aside(Session *s, Plan *p, const int *node, int nodes);
 /* Where they are; the session's. */
-Journal *session_journal(Session *s);
+Readback *session_readback(Session *s);
 /* plan_blame for the step at hand, as its first part, with the parameters as
  * they are behind all that is queued; running statistics stay as they were. */
 bool session_blame(Session *s, Plan *p, char *text, size_t room, Blame *more);
@@ -129,7 +129,7 @@ bool session_step(Session *s, Plan *p, double lr, double clip_norm,
                   StepResult *out);
 /* Of a session with `rehearse`: what a training step of one part on p
  * launches, into `log`, which the caller frees, also after a failure. */
-bool session_rehearse(Session *s, Plan *p, LaunchLog *log);
+bool session_dry_run(Session *s, Plan *p, LaunchLog *log);
 
 /* From now on every update is followed by one of an average of all values,
  * running statistics too, that keeps average_keeps(ema) of itself (0 < ema <

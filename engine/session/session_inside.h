@@ -57,10 +57,10 @@ struct Session {
     double *norms;     /* sums of statistics that are taken anew, and
                         * of how many batches; NULL: none are         */
     int64_t norms_batches;
-    Journal *journal; /* values that session_keep puts aside         */
-    Trace *trace;     /* NULL: nobody looks; held                     */
-    int part;         /* of this step, from 0: see step_here         */
-    Share share;      /* of the batch that is run in training mode   */
+    Readback *readback; /* values that session_keep puts aside         */
+    Trace *trace;       /* NULL: nobody looks; held                     */
+    int part;           /* of this step, from 0: see step_here         */
+    Share share;        /* of the batch that is run in training mode   */
 
     /* the training step */
     StepState state;         /* over all runs of a network                  */

@@ -349,10 +349,10 @@ static bool queue_part(Session *s, Plan *p, const StepPart *part)
 }
 
 // opening the device_step is no part of a step
-bool session_rehearse(Session *s, Plan *p, LaunchLog *log)
+bool session_dry_run(Session *s, Plan *p, LaunchLog *log)
 {
     StepPart whole = {true, true, 1, 1, 0};
-    CHECK(s->spec.rehearse && training_slot(s, p));
+    CHECK(s->spec.dry_run && training_slot(s, p));
     if (!keep_param_ranges(s) || !open_device_step(s)) return false;
     launch_log_into(log);
     bool ok = queue_calls(s, p, &whole, false);

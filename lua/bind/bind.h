@@ -161,7 +161,7 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs);
 Session *check_session(lua_State *L, int arg);
 /* Those who have memory on the device of the session at `arg`; they are closed
  * before it is, whatever the collector or s:close() takes first. */
-Guest **session_guests(lua_State *L, int arg);
+DeviceRef **session_device_refs(lua_State *L, int arg);
 enum { MAX_THREADS = POOL_MAX };
 enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
 
@@ -206,7 +206,7 @@ void bind_training(lua_State *L); /* after bind_session */
 void bind_ranks(lua_State *L);    /* after bind_session */
 void bind_plan(lua_State *L);
 void bind_trace(lua_State *L); /* after bind_session */
-void bind_gauge(lua_State *L);
+void bind_gpu_monitor(lua_State *L);
 void bind_check(lua_State *L);
 void bind_checkpoint(lua_State *L);
 void bind_model(lua_State *L);
@@ -217,7 +217,7 @@ void bind_origin(lua_State *L);
 void bind_split(lua_State *L);
 void bind_statistics(lua_State *L);
 void bind_loader(lua_State *L);
-void bind_resident(lua_State *L);
+void bind_device_dataset(lua_State *L);
 void bind_volume(lua_State *L);
 void bind_measure(lua_State *L);
 void bind_kmeans(lua_State *L);

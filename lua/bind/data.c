@@ -501,7 +501,7 @@ void bind_data(lua_State *L)
     bind_split(L);
     bind_statistics(L);
     bind_loader(L);
-    bind_resident(L);
+    bind_device_dataset(L);
     bind_volume(L);
     bind_result(L);
     bind_prediction(L);

@@ -9,9 +9,9 @@
 #include "data/loader/loader.h"
 #include "lua/bind/bind.h"
 
-typedef struct ResidentBox {
-    Guest guest; /* of the session; first, see box_close */
-    Resident *r; /* NULL once it or the session is closed */
+typedef struct DeviceDatasetBox {
+    DeviceRef device_ref; /* of the session; first, see box_close */
+    DeviceDataset *r;     /* NULL once it or the session is closed */
     Session *s;
     Pipeline *p; /* held; NULL: samples of one batch, see push_held */
     bool augment;
@@ -19,31 +19,31 @@ typedef struct ResidentBox {
     int fields;   /* of the data set that are inputs */
     int node[MAX_FIELDS];
     Dims dim[MAX_FIELDS]; /* of one sample */
-} ResidentBox;
+} DeviceDatasetBox;
 
 /* The resident is user value 1, which keeps it. */
 struct Drawn {
-    ResidentBox *box;
+    DeviceDatasetBox *box;
     uint32_t epoch;
     int count;
     int32_t number[];
 };
 
 /* Gives the memory of the device back, while there still is one. */
-static void box_close(Guest *g)
+static void box_close(DeviceRef *g)
 {
-    ResidentBox *box = (ResidentBox *)g;
+    DeviceDatasetBox *box = (DeviceDatasetBox *)g;
     if (box->r) session_lend(box->s, -(int64_t)box->bytes);
-    resident_close(box->r);
+    device_dataset_close(box->r);
     box->r = NULL, box->s = NULL;
 }
 
 /* User value 1 is the session, whose device it uses. */
-static int resident_gc(lua_State *L)
+static int device_dataset_gc(lua_State *L)
 {
-    ResidentBox *box = luaL_checkudata(L, 1, "seg.resident");
-    guest_leave(&box->guest);
-    box_close(&box->guest);
+    DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.resident");
+    device_ref_leave(&box->device_ref);
+    box_close(&box->device_ref);
     pipeline_free(box->p);
     box->p = NULL;
     return 0;
@@ -53,7 +53,7 @@ static int resident_gc(lua_State *L)
 
 /* What is asked for; field[k] is the place in the data set of input k. */
 typedef struct Wanted {
-    ResidentField part[MAX_FIELDS];
+    DeviceDatasetField part[MAX_FIELDS];
     int field[MAX_FIELDS];
     int batch, workers;
     size_t room; /* beside the samples, where batches are changed */
@@ -63,7 +63,7 @@ typedef struct Wanted {
 
 /* The fields that have a node in the table on top of the stack, as parts of
  * one extent. False with a reason when samples differ. */
-static bool read_parts(lua_State *L, const Pipeline *p, ResidentBox *box,
+static bool read_parts(lua_State *L, const Pipeline *p, DeviceDatasetBox *box,
                        Wanted *w)
 {
     const Dataset *ds = pipeline_dataset(p);
@@ -80,10 +80,10 @@ static bool read_parts(lua_State *L, const Pipeline *p, ResidentBox *box,
             box->dim[box->fields] = n;
             w->field[box->fields] = f;
             w->part[box->fields++] =
-                (ResidentField){.dim = n,
-                                .image = kind == FIELD_IMAGE,
-                                .nearest = kind == FIELD_LABEL,
-                                .first = first};
+                (DeviceDatasetField){.dim = n,
+                                     .image = kind == FIELD_IMAGE,
+                                     .nearest = kind == FIELD_LABEL,
+                                     .first = first};
         }
         // images that no input wants take their draws all the same
         if (kind == FIELD_IMAGE) first = change_next(first, n);
@@ -93,7 +93,7 @@ static bool read_parts(lua_State *L, const Pipeline *p, ResidentBox *box,
 
 /* Give the session its memory for batches of this size, so that what is free
  * then is free. */
-static bool bind_plan_of(Session *s, const ResidentBox *box, Wanted *w)
+static bool bind_plan_of(Session *s, const DeviceDatasetBox *box, Wanted *w)
 {
     PlanInput input[MAX_FIELDS];
     Plan *plan;
@@ -111,16 +111,16 @@ static bool bind_plan_of(Session *s, const ResidentBox *box, Wanted *w)
         return false;
     for (int i = 0; i < box->fields; i++)
         out[i] = plan_value(plan, box->node[i]);
-    if (box->augment) w->room = resident_room(out, box->fields);
+    if (box->augment) w->room = device_dataset_room(out, box->fields);
     return true;
 }
 
 /* Do the samples fit into `room` bytes? The rest is for the other plans of the
  * session, for a set to validate with, and for other programs. */
-static bool fits(ResidentBox *box, const Wanted *w, size_t room)
+static bool fits(DeviceDatasetBox *box, const Wanted *w, size_t room)
 {
-    if (!resident_bytes(w->part, box->fields, pipeline_samples(box->p),
-                        &box->bytes) ||
+    if (!device_dataset_bytes(w->part, box->fields, pipeline_samples(box->p),
+                              &box->bytes) ||
         !size_add(box->bytes, w->room, &box->bytes))
         return fail("the samples have more bytes than memory has addresses");
     return w->must || box->bytes <= room / 2 ||
@@ -130,7 +130,7 @@ static bool fits(ResidentBox *box, const Wanted *w, size_t room)
 }
 
 /* Copy every sample there, as the loader's threads make them. */
-static bool fill(const ResidentBox *box, const Wanted *w)
+static bool fill(const DeviceDatasetBox *box, const Wanted *w)
 {
     LoaderOptions o = {.batch = 1, .workers = w->workers};
     Loader *l;
@@ -142,7 +142,7 @@ static bool fill(const ResidentBox *box, const Wanted *w)
         ok = loader_next(l, &b);
         for (int f = 0; ok && f < box->fields; f++)
             value[f] = b->field[w->field[f]].data;
-        ok = ok && resident_put(box->r, i, value);
+        ok = ok && device_dataset_put(box->r, i, value);
     }
     loader_close(l);
     return ok;
@@ -167,7 +167,7 @@ static int push_why_not(lua_State *L)
  * these has no kernel, when samples differ in extents, when they are more than
  * half of what is free on the device (with `must`: more than all), or when the
  * device keeps none. Raises all else that a case or the device says. */
-static int l_resident(lua_State *L)
+static int l_device_dataset(lua_State *L)
 {
     static const char *const known[] = {"nodes",   "batch", "train", "augment",
                                         "workers", "must",  NULL};
@@ -180,7 +180,7 @@ static int l_resident(lua_State *L)
     w.train = opt_bool(L, 3, "train", false);
     w.must = opt_bool(L, 3, "must", false);
     bool augment = opt_bool(L, 3, "augment", false);
-    ResidentBox *box = new_object(L, "seg.resident", sizeof *box);
+    DeviceDatasetBox *box = new_object(L, "seg.resident", sizeof *box);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, 1);
     pipeline_hold(p);
@@ -211,19 +211,19 @@ static int l_resident(lua_State *L)
     // the arena is there, and counts as free
     if (room < SIZE_MAX) room -= session_pool_bytes(s);
     if (!fits(box, &w, room)) return push_why_not(L);
-    if (!resident_open(be, dev, w.part, box->fields, pipeline_samples(p),
-                       w.room, &box->r))
+    if (!device_dataset_open(be, dev, w.part, box->fields, pipeline_samples(p),
+                             w.room, &box->r))
         return err_wanted(&room) ? push_why_not(L) : raise_error(L);
-    box->s = s, box->guest.close = box_close;
+    box->s = s, box->device_ref.close = box_close;
     session_lend(s, (int64_t)box->bytes);
-    guest_enter(&box->guest, session_guests(L, 1));
+    device_ref_enter(&box->device_ref, session_device_refs(L, 1));
     if (!fill(box, &w)) return raise_error(L);
     return 1;
 }
 
 /* A batch of `count` samples, numbers to be filled in, of the resident on top
  * of the stack. */
-static Drawn *push_drawn(lua_State *L, ResidentBox *box, int count)
+static Drawn *push_drawn(lua_State *L, DeviceDatasetBox *box, int count)
 {
     Drawn *d = new_object(L, "seg.drawn",
                           sizeof *d + (size_t)count * sizeof *d->number);
@@ -238,8 +238,8 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
     Session *s = check_session(L, arg);
     const Backend *be = session_backend(s);
     const int count = input[0].value.dim.n;
-    ResidentField part[MAX_FIELDS];
-    ResidentBox *box = new_object(L, "seg.resident", sizeof *box);
+    DeviceDatasetField part[MAX_FIELDS];
+    DeviceDatasetBox *box = new_object(L, "seg.resident", sizeof *box);
     lua_pushvalue(L, arg);
     lua_setiuservalue(L, -2, 1);
     if (!be->gather || inputs > MAX_FIELDS) {
@@ -250,22 +250,23 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
     for (int f = 0; f < inputs; f++) {
         box->node[f] = input[f].node, box->dim[f] = input[f].value.dim;
         box->dim[f].n = 1;
-        part[f] = (ResidentField){.dim = box->dim[f]};
+        part[f] = (DeviceDatasetField){.dim = box->dim[f]};
     }
     box->fields = inputs;
     Drawn *d = push_drawn(L, box, count);
-    if (!resident_bytes(part, inputs, count, &box->bytes) ||
-        !resident_open(be, session_device(s), part, inputs, count, 0, &box->r))
+    if (!device_dataset_bytes(part, inputs, count, &box->bytes) ||
+        !device_dataset_open(be, session_device(s), part, inputs, count, 0,
+                             &box->r))
         return push_why_not(L);
-    box->s = s, box->guest.close = box_close;
+    box->s = s, box->device_ref.close = box_close;
     session_lend(s, (int64_t)box->bytes);
-    guest_enter(&box->guest, session_guests(L, arg));
+    device_ref_enter(&box->device_ref, session_device_refs(L, arg));
     for (int32_t i = 0; i < count; i++) {
         const float *value[MAX_FIELDS];
         for (int f = 0; f < inputs; f++)
             value[f] =
                 (const float *)input[f].value.data + i * numel(box->dim[f]);
-        if (!resident_put(box->r, i, value)) return raise_error(L);
+        if (!device_dataset_put(box->r, i, value)) return raise_error(L);
         d->number[i] = i;
     }
     return 1;
@@ -274,7 +275,7 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
 /* r:bytes() -> of its samples on the device, and of room to change a batch */
 static int l_bytes(lua_State *L)
 {
-    ResidentBox *box = luaL_checkudata(L, 1, "seg.resident");
+    DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.resident");
     lua_pushinteger(L, box->r ? (lua_Integer)box->bytes : 0);
     return 1;
 }
@@ -285,7 +286,7 @@ static int l_bytes(lua_State *L)
  * session:step or :forward as the value of each of its inputs */
 static int l_draw(lua_State *L)
 {
-    ResidentBox *box = luaL_checkudata(L, 1, "seg.resident");
+    DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.resident");
     uint32_t epoch = (uint32_t)check_int(L, 2, "epoch", 0, UINT32_MAX);
     luaL_checktype(L, 3, LUA_TTABLE);
     int count = (int)luaL_len(L, 3);
@@ -327,7 +328,7 @@ const Session *drawn_session(const Drawn *d)
 
 bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes)
 {
-    const ResidentBox *box = d->box;
+    const DeviceDatasetBox *box = d->box;
     const Tensor *out[MAX_FIELDS] = {NULL}; // NULL: not wanted of this batch
     Change one[MAX_STEPS], *change = NULL;
     int steps = 0;
@@ -342,20 +343,21 @@ bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes)
         if (!change) return false;
         for (int k = 0; k < steps; k++) change[k * d->count + i] = one[k];
     }
-    bool ok = resident_gather(box->r, d->number, d->count, change, steps, out);
+    bool ok =
+        device_dataset_gather(box->r, d->number, d->count, change, steps, out);
     mem_free(change);
     return ok;
 }
 
-void bind_resident(lua_State *L)
+void bind_device_dataset(lua_State *L)
 {
-    static const luaL_Reg resident[] = {
+    static const luaL_Reg device_dataset[] = {
         {"bytes", l_bytes}, {"draw", l_draw}, {NULL, NULL}};
     static const luaL_Reg drawn[] = {{NULL, NULL}};
-    new_type(L, "seg.resident", resident, resident_gc);
+    new_type(L, "seg.resident", device_dataset, device_dataset_gc);
     new_type(L, "seg.drawn", drawn, NULL);
     lua_getfield(L, -1, "data");
-    lua_pushcfunction(L, l_resident);
+    lua_pushcfunction(L, l_device_dataset);
     lua_setfield(L, -2, "resident");
     lua_pop(L, 1);
 }

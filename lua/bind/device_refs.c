@@ -3,14 +3,14 @@
 #include "lua/bind/device_refs.h"
 #include <stddef.h>
 
-void guest_enter(Guest *g, Guest **list)
+void device_ref_enter(DeviceRef *g, DeviceRef **list)
 {
     g->next = *list, g->at = list;
     if (g->next) g->next->at = &g->next;
     *list = g;
 }
 
-void guest_leave(Guest *g)
+void device_ref_leave(DeviceRef *g)
 {
     if (!g->at) return;
     *g->at = g->next;
@@ -18,11 +18,11 @@ void guest_leave(Guest *g)
     g->next = NULL, g->at = NULL;
 }
 
-void guests_close(Guest **list)
+void device_refs_close(DeviceRef **list)
 {
     while (*list) {
-        Guest *g = *list;
-        guest_leave(g);
+        DeviceRef *g = *list;
+        device_ref_leave(g);
         g->close(g);
     }
 }

@@ -7,12 +7,12 @@
 #ifndef SEG_LUA_BIND_DEVICE_REFS_H
 #define SEG_LUA_BIND_DEVICE_REFS_H
 
-typedef struct Guest {
-    void (*close)(struct Guest *g); /* lets go; may not fail              */
-    struct Guest *next, **at;       /* at: who points here; NULL: nobody */
-} Guest;
+typedef struct DeviceRef {
+    void (*close)(struct DeviceRef *g); /* lets go; may not fail              */
+    struct DeviceRef *next, **at;       /* at: who points here; NULL: nobody */
+} DeviceRef;
 
-void guest_enter(Guest *g, Guest **list); /* of nobody until now        */
-void guest_leave(Guest *g);               /* also when it is of nobody  */
-void guests_close(Guest **list);          /* each leaves, then lets go  */
+void device_ref_enter(DeviceRef *g, DeviceRef **list); /* of nobody until now */
+void device_ref_leave(DeviceRef *g);      /* also when it is of nobody  */
+void device_refs_close(DeviceRef **list); /* each leaves, then lets go  */
 #endif

@@ -4,22 +4,22 @@
 #include <math.h>
 #include <stdio.h>
 
-typedef struct GaugeBox {
-    Gauge *g; /* NULL once closed */
+typedef struct GpuMonitorBox {
+    GpuMonitor *g; /* NULL once closed */
     char address[BACKEND_ADDRESS];
-} GaugeBox;
+} GpuMonitorBox;
 
-static int gauge_gc(lua_State *L)
+static int gpu_monitor_gc(lua_State *L)
 {
-    GaugeBox *box = luaL_checkudata(L, 1, "seg.gauge");
-    gauge_close(box->g);
+    GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    gpu_monitor_close(box->g);
     box->g = NULL;
     return 0;
 }
 
 /* core.gauge(session or PCI address, seconds = 1) -> a gauge that looks at that
  * GPU so often, or nil and why there is none: no GPU, no library of a driver */
-static int l_gauge(lua_State *L)
+static int l_gpu_monitor(lua_State *L)
 {
     char address[BACKEND_ADDRESS];
     const char *at = lua_tostring(L, 1);
@@ -35,9 +35,9 @@ static int l_gauge(lua_State *L)
         if (!be->address(session_device(s), address)) return raise_error(L);
         at = address;
     }
-    GaugeBox *box = new_object(L, "seg.gauge", sizeof *box);
+    GpuMonitorBox *box = new_object(L, "seg.gauge", sizeof *box);
     snprintf(box->address, sizeof box->address, "%s", at);
-    if (gauge_open(GAUGE_LIBRARY, at, every, &box->g)) return 1;
+    if (gpu_monitor_open(NVML_LIBRARY, at, every, &box->g)) return 1;
     lua_pushnil(L);
     lua_pushstring(L, err_text());
     return 2;
@@ -47,10 +47,10 @@ static int l_gauge(lua_State *L)
  * since the last reading (nvml.h), without what the GPU does not tell */
 static int l_read(lua_State *L)
 {
-    GaugeBox *box = luaL_checkudata(L, 1, "seg.gauge");
-    GaugeReading r;
+    GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    GpuMonitorReading r;
     if (!box->g) raise_usage(L, "this gauge is closed");
-    gauge_read(box->g, &r);
+    gpu_monitor_read(box->g, &r);
     const struct {
         const char *key;
         double value;
@@ -69,17 +69,17 @@ static int l_read(lua_State *L)
 /* g:address() -> that of its GPU on the bus */
 static int l_address(lua_State *L)
 {
-    GaugeBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gauge");
     lua_pushstring(L, box->address);
     return 1;
 }
 
 /* core.gauges() -> what the driver says of itself and each GPU, "" without one;
  * nil and why it says nothing though it is there */
-static int l_gauges(lua_State *L)
+static int l_gpu_monitors(lua_State *L)
 {
     char text[2048];
-    if (gauge_describe(GAUGE_LIBRARY, text, sizeof text)) {
+    if (gpu_monitor_describe(NVML_LIBRARY, text, sizeof text)) {
         lua_pushstring(L, text);
         return 1;
     }
@@ -88,14 +88,14 @@ static int l_gauges(lua_State *L)
     return 2;
 }
 
-void bind_gauge(lua_State *L)
+void bind_gpu_monitor(lua_State *L)
 {
     static const luaL_Reg methods[] = {{"read", l_read},
                                        {"address", l_address},
-                                       {"close", gauge_gc},
+                                       {"close", gpu_monitor_gc},
                                        {NULL, NULL}};
     static const luaL_Reg functions[] = {
-        {"gauge", l_gauge}, {"gauges", l_gauges}, {NULL, NULL}};
-    new_type(L, "seg.gauge", methods, gauge_gc);
+        {"gauge", l_gpu_monitor}, {"gauges", l_gpu_monitors}, {NULL, NULL}};
+    new_type(L, "seg.gauge", methods, gpu_monitor_gc);
     luaL_setfuncs(L, functions, 0);
 }

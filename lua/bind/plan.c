@@ -263,15 +263,15 @@ static void push_launch(lua_State *L, const Graph *g, const Launch *l,
 }
 
 /* One step of the session that `spec` describes, into r. */
-static bool rehearse_step(lua_State *L, const SessionSpec *spec, size_t budget,
-                          const PlanInput *input, int inputs, LaunchLog *r)
+static bool dry_run_step(lua_State *L, const SessionSpec *spec, size_t budget,
+                         const PlanInput *input, int inputs, LaunchLog *r)
 {
     Session *s = NULL;
     Plan *p;
     bool ok = session_open(spec, &s) && read_frozen(L, 1, session_params(s));
     if (ok) session_budget(s, budget, true);
     ok = ok && session_plan(s, true, input, inputs, &p) && session_bind(s, p) &&
-         session_rehearse(s, p, r);
+         session_dry_run(s, p, r);
     session_close(s);
     return ok;
 }
@@ -299,14 +299,14 @@ static int l_launches(lua_State *L)
                         .direct = opt_direct(L, 1),
                         .tiles = opt_string(L, 1, "tiles", ""),
                         .plain = opt_bool(L, 1, "plain", false),
-                        .rehearse = true};
+                        .dry_run = true};
     int inputs = read_input_dims(L, 1, input);
     spec.step_roots = read_step_roots(L, 1, step_root);
     if (spec.step_roots >= 0) spec.step_root = step_root;
     if (!read_optim(L, 1, &optim) || spec.loss < 0)
         return raise_usage(L, "launches: no loss or no optimiser");
     size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
-    if (!rehearse_step(L, &spec, budget, input, inputs, &r)) {
+    if (!dry_run_step(L, &spec, budget, input, inputs, &r)) {
         launch_log_free(&r);
         return raise_error(L);
     }

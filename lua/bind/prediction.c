@@ -7,7 +7,7 @@
 typedef struct Prediction {
     Pipeline
         *p; /* held: it may be closed in Lua before this is; NULL: closed */
-    Mosaic *m;
+    Stitch *m;
     int item, rank;
     int32_t channels, last; /* the number that was put last, or -1 */
     float *sample;          /* one in memory order */
@@ -24,7 +24,7 @@ static Prediction *check_prediction(lua_State *L, int arg)
 static int prediction_gc(lua_State *L)
 {
     Prediction *q = luaL_checkudata(L, 1, "seg.prediction");
-    mosaic_free(q->m);
+    stitch_free(q->m);
     pipeline_free(q->p);
     mem_free(q->sample);
     memset(q, 0, sizeof *q);
@@ -53,7 +53,7 @@ static int l_prediction(lua_State *L)
     const int item = (int)check_int(L, 2, "case", 1, cases) - 1;
     const int channels = (int)check_int(L, 3, "channels", 1, 4096);
     check_keys(L, 4, "prediction", known);
-    MosaicOptions o = {.channels = channels,
+    StitchOptions o = {.channels = channels,
                        .classes =
                            (int)opt_int(L, 4, "classes", channels, 0, channels),
                        .threshold = opt_number(L, 4, "threshold", 0.5),
@@ -73,8 +73,8 @@ static int l_prediction(lua_State *L)
     q->p = p, q->item = item, q->channels = channels, q->last = -1;
     q->rank = pipeline_rank(p, 0);
     q->sample = mem_alloc(sample_bytes(q));
-    if (!q->sample || !mosaic_new(p, item, &o, &q->m)) return raise_error(L);
-    const MosaicBytes bytes = mosaic_bytes(q->m);
+    if (!q->sample || !stitch_new(p, item, &o, &q->m)) return raise_error(L);
+    const StitchBytes bytes = stitch_bytes(q->m);
     charge_memory(L, bytes.slab + bytes.results);
     return 1;
 }
@@ -84,7 +84,7 @@ static int l_prediction(lua_State *L)
 static int l_bytes(lua_State *L)
 {
     const Prediction *q = check_prediction(L, 1);
-    const MosaicBytes bytes = mosaic_bytes(q->m);
+    const StitchBytes bytes = stitch_bytes(q->m);
     lua_pushinteger(L, (lua_Integer)(bytes.slab + sample_bytes(q)));
     lua_pushinteger(L, (lua_Integer)bytes.results);
     lua_pushinteger(L, bytes.voxels);
@@ -136,7 +136,7 @@ static int l_put(lua_State *L)
         cut_sequence(from, got, want, q->sample);
     else
         tensor_from_user(from, &t);
-    if (!mosaic_put(q->m, number, q->sample)) {
+    if (!stitch_put(q->m, number, q->sample)) {
         if (output) within("output %s", output);
         return raise_error(L);
     }
@@ -150,9 +150,9 @@ static int l_put(lua_State *L)
 static int l_restore(lua_State *L)
 {
     Prediction *q = check_prediction(L, 1);
-    MosaicResult r;
+    StitchResult r;
     Volume *const owner[] = {push_volume(L), push_volume(L), push_volume(L)};
-    if (!mosaic_finish(q->m, &r)) return raise_error(L);
+    if (!stitch_finish(q->m, &r)) return raise_error(L);
     const Volume *const result[] = {&r.values, &r.labels, &r.entropy};
     q->last = INT32_MAX;
     for (int i = 0; i < 3; i++) {

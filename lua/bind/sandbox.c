@@ -16,7 +16,7 @@ struct Sandbox {
     Sandbox *next;
     size_t bytes; // that L uses
     bool full;    // it wanted more than SANDBOX_BYTES
-    HookCall *call;
+    UserStepCall *call;
     uint64_t number; // of the call: what came of another is dead
     double signal_s; // when the call saw a signal first; 0: it has not
     bool ended;      // a call did not end by itself after one
@@ -40,7 +40,7 @@ Sandbox **sandbox_next(Sandbox *s)
     return &s->next;
 }
 
-HookCall *sandbox_call(lua_State *L, uint64_t *number)
+UserStepCall *sandbox_call(lua_State *L, uint64_t *number)
 {
     const Sandbox *s = sandbox_of(L);
     *number = s->number;
@@ -237,7 +237,7 @@ static int l_message(lua_State *L)
 /* (which from 0): the call itself. */
 static int l_call(lua_State *L)
 {
-    HookCall *call = sandbox_of(L)->call;
+    UserStepCall *call = sandbox_of(L)->call;
     const lua_Integer which = lua_tointeger(L, 1);
     int arguments = 1;
     lua_rawgetp(L, LUA_REGISTRYINDEX, &functions_key);
@@ -262,7 +262,7 @@ static int l_call(lua_State *L)
     return 0;
 }
 
-bool sandbox_run(Sandbox *s, int which, HookCall *call)
+bool sandbox_run(Sandbox *s, int which, UserStepCall *call)
 {
     lua_State *L = s->L;
     s->call = call;

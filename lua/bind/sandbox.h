@@ -31,7 +31,7 @@ void sandbox_close(Sandbox *s); /* NULL is fine */
  * draws, (case, rng, constants). Fails (ERR_USAGE) with script and line, and
  * with "stopped" when call->stop is raised or a signal came and the function
  * does not end. */
-bool sandbox_run(Sandbox *s, int which, HookCall *call);
+bool sandbox_run(Sandbox *s, int which, UserStepCall *call);
 
 /* Does a call hang in a function of Lua's library, where no hook ends it, since
  * the last look? The first look begins. May be called by a signal handler. */
@@ -43,7 +43,7 @@ Sandbox **sandbox_next(Sandbox *s);
 /* ---- between sandbox.c and sandbox_field.c ------------------------------ */
 
 /* What is called now. */
-HookCall *sandbox_call(lua_State *L, uint64_t *number);
+UserStepCall *sandbox_call(lua_State *L, uint64_t *number);
 
 /* Make the types of fields and draws known to L. */
 void sandbox_types(lua_State *L);

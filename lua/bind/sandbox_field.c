@@ -26,23 +26,23 @@ typedef struct Box {
 } Box;
 
 /* The field at `arg`, of the call that runs. */
-static HookField *check_field(lua_State *L, int arg)
+static UserStepField *check_field(lua_State *L, int arg)
 {
     const Box *box = luaL_checkudata(L, arg, field_type);
     uint64_t now;
-    HookCall *call = sandbox_call(L, &now);
+    UserStepCall *call = sandbox_call(L, &now);
     if (box->call != now) luaL_error(L, "the field is of another case");
     return &call->field[box->field];
 }
 
-static float value_at(const HookField *f, int64_t i)
+static float value_at(const UserStepField *f, int64_t i)
 {
     return f->x.type == U8 ? ((const uint8_t *)f->x.data)[i]
                            : ((const float *)f->x.data)[i];
 }
 
 /* Element i becomes v; raises what the field cannot hold. */
-static void store(lua_State *L, HookField *f, int64_t i, double v)
+static void store(lua_State *L, UserStepField *f, int64_t i, double v)
 {
     if (f->kind == FIELD_LABEL) {
         uint64_t number;
@@ -65,23 +65,24 @@ static void store(lua_State *L, HookField *f, int64_t i, double v)
 /* Which elements a method means: channels first .. last, at positions where
  * `where` is not 0. */
 typedef struct Walk {
-    HookField *f;
-    const HookField *where; // NULL: everywhere
+    UserStepField *f;
+    const UserStepField *where; // NULL: everywhere
     int64_t places;
     int32_t c, first, last; // from 0
     int64_t place;
 } Walk;
 
 /* Does `other` lie on the voxels of `f`, with as many channels or one? */
-static bool fits(const HookField *f, const HookField *other)
+static bool fits(const UserStepField *f, const UserStepField *other)
 {
     const Dims a = f->x.dim, b = other->x.dim;
     return a.d == b.d && a.h == b.h && a.w == b.w && (b.c == a.c || b.c == 1);
 }
 
-static HookField *check_fitting(lua_State *L, const HookField *f, int arg)
+static UserStepField *check_fitting(lua_State *L, const UserStepField *f,
+                                    int arg)
 {
-    HookField *other = check_field(L, arg);
+    UserStepField *other = check_field(L, arg);
     if (!fits(f, other))
         luaL_error(L,
                    "%s has %d channels of %d x %d x %d voxels (d, h, w), %s "
@@ -94,7 +95,7 @@ static HookField *check_fitting(lua_State *L, const HookField *f, int arg)
 }
 
 /* That of another field which stands beside channel c at a place. */
-static float beside(const HookField *other, int64_t place, int32_t c)
+static float beside(const UserStepField *other, int64_t place, int32_t c)
 {
     const int32_t n = other->x.dim.c;
     return value_at(other, place * n + (n == 1 ? 0 : c));
@@ -104,7 +105,7 @@ static float beside(const HookField *other, int64_t place, int32_t c)
  * may be left out. */
 static Walk check_walk(lua_State *L, int arg)
 {
-    HookField *f = check_field(L, 1);
+    UserStepField *f = check_field(L, 1);
     Walk w = {.f = f,
               .places = positions(f->x.dim),
               .last = f->x.dim.c - 1,
@@ -142,7 +143,7 @@ static int64_t walk_next(Walk *w)
 
 /* The element at the positions that begin at argument 2; as many as the field
  * has axes, and `more` arguments behind them. */
-static int64_t check_place(lua_State *L, const HookField *f, int more)
+static int64_t check_place(lua_State *L, const UserStepField *f, int more)
 {
     static const char *const axes[] = {"c", "c, w", "c, h, w", "c, d, h, w"};
     const int rank = f->x.rank;
@@ -168,7 +169,7 @@ static int64_t check_place(lua_State *L, const HookField *f, int more)
 /* f:get(c, ...) -> number */
 static int l_get(lua_State *L)
 {
-    const HookField *f = check_field(L, 1);
+    const UserStepField *f = check_field(L, 1);
     lua_pushnumber(L, (double)value_at(f, check_place(L, f, 0)));
     return 1;
 }
@@ -176,7 +177,7 @@ static int l_get(lua_State *L)
 /* f:set(c, ..., v) -> f */
 static int l_set(lua_State *L)
 {
-    HookField *f = check_field(L, 1);
+    UserStepField *f = check_field(L, 1);
     const int64_t i = check_place(L, f, 1);
     store(L, f, i, luaL_checknumber(L, -1));
     lua_settop(L, 1);
@@ -192,7 +193,7 @@ static int combine(lua_State *L, Sum how)
 {
     const bool number = lua_type(L, 2) == LUA_TNUMBER;
     Walk w = check_walk(L, 3);
-    const HookField *other = number ? NULL : check_fitting(L, w.f, 2);
+    const UserStepField *other = number ? NULL : check_fitting(L, w.f, 2);
     const double x = number ? lua_tonumber(L, 2) : 0;
     for (int64_t i; (i = walk_next(&w)) >= 0;) {
         const double now = (double)value_at(w.f, i);
@@ -319,7 +320,7 @@ static int l_std(lua_State *L)
 static int l_index(lua_State *L)
 {
     static const char *const kinds[] = {"image", "value", "label", "numbers"};
-    const HookField *f = check_field(L, 1);
+    const UserStepField *f = check_field(L, 1);
     const char *key = luaL_checkstring(L, 2);
     const Dims n = f->x.dim;
     const int32_t extent[] = {n.c, n.d, n.h, n.w};
@@ -413,7 +414,7 @@ static int l_int(lua_State *L)
 void sandbox_push_field(lua_State *L, int field)
 {
     uint64_t now;
-    const HookField *f = &sandbox_call(L, &now)->field[field];
+    const UserStepField *f = &sandbox_call(L, &now)->field[field];
     if (f->kind == FIELD_LENGTH) {
         lua_pushinteger(L, (lua_Integer)value_at(f, 0));
         return;
@@ -426,7 +427,7 @@ void sandbox_push_field(lua_State *L, int field)
 void sandbox_push_draws(lua_State *L)
 {
     uint64_t now;
-    const HookCall *call = sandbox_call(L, &now);
+    const UserStepCall *call = sandbox_call(L, &now);
     Draws *d = lua_newuserdatauv(L, sizeof *d, 0);
     *d = (Draws){.call = now, .rng = *call->draw, .next = CHANGE_DRAWS};
     luaL_setmetatable(L, draws_type);

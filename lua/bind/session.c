@@ -10,10 +10,10 @@
 #include <string.h>
 
 typedef struct Handle {
-    Session *s;    /* NULL once closed                                       */
-    Plan *plan;    /* of the last run: what read() reads; NULL after none and
-                    * after one that failed; belongs to the session          */
-    Guest *guests; /* others that have memory on its device             */
+    Session *s; /* NULL once closed                                       */
+    Plan *plan; /* of the last run: what read() reads; NULL after none and
+                 * after one that failed; belongs to the session          */
+    DeviceRef *device_refs; /* others that have memory on its device */
     double copy_s; /* spent copying values in, all runs together        */
 } Handle;
 
@@ -30,16 +30,16 @@ static Handle *check_handle(lua_State *L, int arg)
     return lua_touserdata(L, arg);
 }
 
-Guest **session_guests(lua_State *L, int arg)
+DeviceRef **session_device_refs(lua_State *L, int arg)
 {
-    return &check_handle(L, arg)->guests;
+    return &check_handle(L, arg)->device_refs;
 }
 
 /* Also s:close(): gives memory and threads back before the collector would. */
 static int session_gc(lua_State *L)
 {
     Handle *h = luaL_checkudata(L, 1, "seg.session");
-    guests_close(&h->guests);
+    device_refs_close(&h->device_refs);
     session_close(h->s);
     h->s = NULL;
     h->plan = NULL;
@@ -200,22 +200,22 @@ static int l_forward(lua_State *L)
 static int l_kept(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
-    Journal *j = session_journal(h->s);
-    int count = journal_count(j);
-    if (!journal_fetch(j)) {
-        journal_clear(j);
+    Readback *j = session_readback(h->s);
+    int count = readback_count(j);
+    if (!readback_fetch(j)) {
+        readback_clear(j);
         return raise_error(L);
     }
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
-        const Tensor *t = journal_value(j, i);
+        const Tensor *t = readback_value(j, i);
         int64_t shape[2 + RANK_MAX];
         int axes = dims_to_user(t->dim, t->rank, shape);
         Array *a = push_array(L, axes, shape);
         tensor_to_user(t, a->data);
         lua_rawseti(L, -2, i + 1);
     }
-    journal_clear(j);
+    readback_clear(j);
     return 1;
 }
 

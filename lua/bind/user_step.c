@@ -11,7 +11,7 @@
 #include <string.h>
 
 typedef struct Functions {
-    Hook hook; // the first member: a Hook of ours is a Functions
+    UserStep user_step; // the first member: a Hook of ours is a Functions
     atomic_int holders;
     SandboxFunction function[MAX_STEPS];
     int count;
@@ -32,7 +32,8 @@ static int find_function(const Functions *f, double code, double with)
     return i;
 }
 
-static bool functions_run(Hook *h, double code, double with, HookCall *call)
+static bool functions_run(UserStep *h, double code, double with,
+                          UserStepCall *call)
 {
     Functions *f = (Functions *)h;
     const int which = find_function(f, code, with);
@@ -50,12 +51,12 @@ static bool functions_run(Hook *h, double code, double with, HookCall *call)
     return ok;
 }
 
-static void functions_hold(Hook *h)
+static void functions_hold(UserStep *h)
 {
     atomic_fetch_add(&((Functions *)h)->holders, 1);
 }
 
-static void functions_drop(Hook *h)
+static void functions_drop(UserStep *h)
 {
     Functions *f = (Functions *)h;
     if (atomic_fetch_sub(&f->holders, 1) > 1) return;
@@ -73,7 +74,7 @@ static bool functions_new(Functions **out)
 {
     Functions *f = *out = mem_alloc(sizeof *f);
     if (!f) return false;
-    f->hook = (Hook){functions_run, functions_hold, functions_drop};
+    f->user_step = (UserStep){functions_run, functions_hold, functions_drop};
     f->holders = 1;
     pthread_mutex_init(&f->lock, NULL);
     return true;
@@ -88,7 +89,7 @@ typedef struct FunctionsBox {
 static int functions_gc(lua_State *L)
 {
     FunctionsBox *box = luaL_checkudata(L, 1, "seg.functions");
-    if (box->f) box->f->hook.drop(&box->f->hook);
+    if (box->f) box->f->user_step.drop(&box->f->user_step);
     box->f = NULL;
     return 0;
 }
@@ -137,14 +138,14 @@ void read_steps(lua_State *L, int arg, int options, Steps *out)
             raise_usage(L, "%s: its function is not there",
                         step_info[s->id].name);
     }
-    if (box->f) out->hook = &box->f->hook;
+    if (box->f) out->user_step = &box->f->user_step;
     lua_pop(L, 1);
 }
 
 void drop_steps(lua_State *L)
 {
     FunctionsBox *box = luaL_checkudata(L, -1, "seg.functions");
-    if (box->f) box->f->hook.drop(&box->f->hook);
+    if (box->f) box->f->user_step.drop(&box->f->user_step);
     box->f = NULL;
     lua_pop(L, 1);
 }

@@ -90,7 +90,7 @@ static double dot(const float *a, const float *b, double *scale)
     return sum;
 }
 
-static void check_product(const Simd *s, Dice *d, Arena *mem)
+static void check_product(const Simd *s, Random *d, Arena *mem)
 {
     enum { RUNS = 3, LEN = 70 };
     int co = roll(d, 1, s->panel), cols = roll(d, 1, 70);
@@ -130,7 +130,7 @@ static void check_product(const Simd *s, Dice *d, Arena *mem)
 }
 
 /* Rows of dy packed, then their products with pairs of x. */
-static void check_outer(const Simd *s, Dice *d, Arena *mem)
+static void check_outer(const Simd *s, Random *d, Arena *mem)
 {
     const Pairs *p = s->pairs;
     enum { ROWS = 3, COLS = 70, LIFT = 70, LDX = 60 };
@@ -195,7 +195,7 @@ static void check_outer(const Simd *s, Dice *d, Arena *mem)
 
 TEST(simd_pairs)
 {
-    static void (*const check[])(const Simd *, Dice *,
+    static void (*const check[])(const Simd *, Random *,
                                  Arena *) = {check_product, check_outer};
     for (int i = 0; i < SETS; i++) {
         const Simd *s = simd_find(set_name[i]);
@@ -203,7 +203,7 @@ TEST(simd_pairs)
         for (size_t k = 0; k < sizeof check / sizeof *check; k++)
             for (uint32_t r = 0; r < 60; r++) {
                 Arena mem = {0};
-                Dice d = dice(r);
+                Random d = dice(r);
                 check[k](s, &d, &mem);
                 arena_release(&mem);
             }

@@ -27,7 +27,7 @@ TEST(simd_choice)
 
 /* A row of pixels by weights: of `product` in panels, of `narrow` (few: true)
  * one channel after the other. */
-static void check_row(const Simd *s, Dice *d, Arena *mem, bool few)
+static void check_row(const Simd *s, Random *d, Arena *mem, bool few)
 {
     enum { RUNS = 3 };
     int co = roll(d, 1, few ? NARROW_CO : s->panel), cols = roll(d, 1, 40);
@@ -74,17 +74,17 @@ static void check_row(const Simd *s, Dice *d, Arena *mem, bool few)
         }
 }
 
-static void check_product(const Simd *s, Dice *d, Arena *mem)
+static void check_product(const Simd *s, Random *d, Arena *mem)
 {
     check_row(s, d, mem, false);
 }
 
-static void check_narrow(const Simd *s, Dice *d, Arena *mem)
+static void check_narrow(const Simd *s, Random *d, Arena *mem)
 {
     check_row(s, d, mem, true);
 }
 
-static void check_outer(const Simd *s, Dice *d, Arena *mem)
+static void check_outer(const Simd *s, Random *d, Arena *mem)
 {
     int high = 1 << roll(d, 0, 3), width = roll(d, 1, s->outer_wide);
     if (high > s->outer_high) high = s->outer_high;
@@ -124,7 +124,7 @@ static void check_outer(const Simd *s, Dice *d, Arena *mem)
 
 /* The tail of a tile: what bn_apply, relu and leaky do to its results. y has
  * them as they are; planes are those that it was made of. */
-static void check_tail(const Simd *s, Dice *d, const Tile *t, float *planes,
+static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
                        const float *bias, const float *y, Arena *mem)
 {
     enum { LD = 48 };
@@ -178,7 +178,7 @@ static void check_half(const Simd *s, const Tile *t, bool slope, Arena *mem)
 /* y 4x4 = A'[(G w G') . (B' x B)]A of random tiles, and dw 3x3 likewise: the
  * transforms together are a small convolution, whatever is missing at the
  * ends of tiles and vectors. */
-static void check_tiles(const Simd *s, Dice *d, Arena *mem)
+static void check_tiles(const Simd *s, Random *d, Arena *mem)
 {
     enum { LD = 48, PLANE = LD + 16 };
     int n = roll(d, 1, 40), rows = roll(d, 1, 4), cols = roll(d, 1, 4);
@@ -226,7 +226,7 @@ static void check_tiles(const Simd *s, Dice *d, Arena *mem)
     }
 }
 
-static void check_rows(const Simd *s, Dice *d, Arena *mem)
+static void check_rows(const Simd *s, Random *d, Arena *mem)
 {
     int rows = roll(d, 1, 9), n = roll(d, 1, 150), ldx = n + roll(d, 0, 9);
     bool add = roll(d, 0, 1);
@@ -240,7 +240,7 @@ static void check_rows(const Simd *s, Dice *d, Arena *mem)
     }
 }
 
-static void check_depth(const Simd *s, Dice *d, Arena *mem)
+static void check_depth(const Simd *s, Random *d, Arena *mem)
 {
     enum { RUNS = 3, TAPS = 4 };
     int channels = roll(d, 1, 70), cols = roll(d, 1, 30);
@@ -286,7 +286,7 @@ static void check_depth(const Simd *s, Dice *d, Arena *mem)
         }
 }
 
-static void check_dot_rows(const Simd *s, Dice *d, Arena *mem)
+static void check_dot_rows(const Simd *s, Random *d, Arena *mem)
 {
     int rows = roll(d, 0, 9), n = roll(d, 1, 150);
     int lda = n + roll(d, 0, 9), ldx = n + roll(d, 0, 9);
@@ -303,7 +303,7 @@ static void check_dot_rows(const Simd *s, Dice *d, Arena *mem)
 }
 
 /* Mean and squares where the mean is large against the spread. */
-static void check_stats(const Simd *s, Dice *d, Arena *mem)
+static void check_stats(const Simd *s, Random *d, Arena *mem)
 {
     int rows = roll(d, 2, 300), channels = roll(d, 1, 150);
     float *x = numbers(mem, rows * channels, 1);
@@ -323,7 +323,7 @@ static void check_stats(const Simd *s, Dice *d, Arena *mem)
 
 /* An update, an average and a sum of squares are those of the plain loops to
  * the last bit, and nothing behind the last number is touched. */
-static void check_update(const Simd *s, Dice *d, Arena *mem)
+static void check_update(const Simd *s, Random *d, Arena *mem)
 {
     int n = roll(d, 1, 300);
     enum { P, M, V, ARRAYS };

@@ -124,7 +124,7 @@ TEST(simd_kernels_of_curves)
 
 /* Any length, from any place, added or in place: the numbers of one long run,
  * and nothing behind the last. */
-static void check_parts(const Simd *s, Dice *d, Arena *mem)
+static void check_parts(const Simd *s, Random *d, Arena *mem)
 {
     const CurveKind kind = (CurveKind)roll(d, 0, KINDS - 1);
     const int n = roll(d, 1, 300), at = roll(d, 0, n - 1);

@@ -5,7 +5,7 @@
 #include "tests/support/each_isa.h"
 
 /* Sum and slope of the cross entropy over all sizes of logits. */
-static void check_bce(const Simd *s, Dice *d, Arena *mem)
+static void check_bce(const Simd *s, Random *d, Arena *mem)
 {
     int n = roll(d, 1, 3000);
     float *x = numbers(mem, n, 1), *t = numbers(mem, n, 2);
@@ -28,7 +28,7 @@ static void check_bce(const Simd *s, Dice *d, Arena *mem)
 
 /* Sums and slope of an overlapping region; x is not near the ends, where
  * nothing is left of s (1 - s). */
-static void check_region(const Simd *s, Dice *d, Arena *mem)
+static void check_region(const Simd *s, Random *d, Arena *mem)
 {
     int n = roll(d, 1, 3000);
     bool cross = roll(d, 0, 1), add = roll(d, 0, 1);
@@ -53,7 +53,7 @@ static void check_region(const Simd *s, Dice *d, Arena *mem)
 
 /* Costs and slopes of errors, some of them masked, some not finite: the slopes
  * have the bits of double, rounded once. */
-static void check_errors(const Simd *s, Dice *d, Arena *mem)
+static void check_errors(const Simd *s, Random *d, Arena *mem)
 {
     int n = roll(d, 1, 300), kind = roll(d, 0, 2), odd = roll(d, 0, 2 * n);
     bool add = roll(d, 0, 1);
@@ -106,7 +106,7 @@ static void check_errors(const Simd *s, Dice *d, Arena *mem)
 
 /* Logits of few classes, targets and masks; some rows do not count and are NaN.
  */
-static Classes draw_classes(Dice *d, Arena *mem, bool shares, float ignore)
+static Classes draw_classes(Random *d, Arena *mem, bool shares, float ignore)
 {
     int rows = roll(d, 1, 400), classes = roll(d, 2, CLASSES_MAX);
     float *x = numbers(mem, rows * classes, 1), *m = numbers(mem, rows, 2);
@@ -150,7 +150,7 @@ static double exact_row(const Classes *r, int64_t i, double *p, double *rest)
 }
 
 /* Cross entropy: each slope has its digits, also of who is almost sure. */
-static void check_classes(const Simd *s, Dice *d, Arena *mem)
+static void check_classes(const Simd *s, Random *d, Arena *mem)
 {
     const Classes r = draw_classes(d, mem, false, roll(d, 0, 1) ? NAN : 1);
     const bool add = roll(d, 0, 1);
@@ -181,7 +181,7 @@ static void check_classes(const Simd *s, Dice *d, Arena *mem)
 }
 
 /* Overlap of each class, and softmax itself. */
-static void check_shares(const Simd *s, Dice *d, Arena *mem)
+static void check_shares(const Simd *s, Random *d, Arena *mem)
 {
     const Classes r = draw_classes(d, mem, roll(d, 0, 1), NAN);
     const bool add = roll(d, 0, 1);
@@ -220,7 +220,7 @@ static void check_shares(const Simd *s, Dice *d, Arena *mem)
 }
 
 /* What the plain loops make of logits that are not finite. */
-static void check_infinite(const Simd *s, Dice *d, Arena *mem)
+static void check_infinite(const Simd *s, Random *d, Arena *mem)
 {
     const int classes = roll(d, 2, CLASSES_MAX), odd = roll(d, 0, classes - 1);
     float *x = numbers(mem, classes, 1), *y = numbers(mem, classes, 2);

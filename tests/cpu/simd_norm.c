@@ -13,7 +13,7 @@ typedef struct Rows {
 
 /* Some channels, now and then one, or more than SPAN of norm_layer.c; values
  * far from 0 in every other draw. */
-static Rows draw_rows(const Simd *s, Dice *d, Arena *mem)
+static Rows draw_rows(const Simd *s, Random *d, Arena *mem)
 {
     const int kind = roll(d, 0, 9);
     const int channels = kind == 0   ? 1
@@ -55,7 +55,7 @@ static double z_at(const Rows *v, int64_t row, int64_t c)
     return (v->r.x[row * v->r.channels + c] - v->mean[row]) * v->rstd[row];
 }
 
-static void check_value(const Simd *s, Dice *d, Arena *mem)
+static void check_value(const Simd *s, Random *d, Arena *mem)
 {
     Rows v = draw_rows(s, d, mem);
     const int64_t wide = v.r.channels, n = v.r.rows * wide;
@@ -93,7 +93,7 @@ static void exact_slope(const Rows *v, int64_t row, double *dx, double *dgamma,
 
 /* Stored, added, in dy's place, or not wanted; gradients of gamma and beta or
  * none. */
-static void check_slope(const Simd *s, Dice *d, Arena *mem)
+static void check_slope(const Simd *s, Random *d, Arena *mem)
 {
     Rows v = draw_rows(s, d, mem);
     const int64_t wide = v.r.channels, n = v.r.rows * wide;
@@ -130,7 +130,7 @@ static void check_slope(const Simd *s, Dice *d, Arena *mem)
 
 /* A row has the bits it has alone, and what is not finite in one stays there;
  * of one channel the gradient is 0, not what rounding leaves. */
-static void check_apart(const Simd *s, Dice *d, Arena *mem)
+static void check_apart(const Simd *s, Random *d, Arena *mem)
 {
     Rows v = draw_rows(s, d, mem);
     const int64_t wide = v.r.channels, n = v.r.rows * wide;

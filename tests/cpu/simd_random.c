@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The words of the generator, and nothing behind them. */
-static void check_words(const Simd *s, Dice *d, Arena *mem)
+static void check_words(const Simd *s, Random *d, Arena *mem)
 {
     int blocks = roll(d, 0, 70);
     Rng r = {.seed = (uint64_t)roll(d, 0, 1 << 30) << 33 | 77,
@@ -27,7 +27,7 @@ static void check_words(const Simd *s, Dice *d, Arena *mem)
     EXPECT(word[4 * blocks] == 5);
 }
 
-static void check_drop(const Simd *s, Dice *d, Arena *mem)
+static void check_drop(const Simd *s, Random *d, Arena *mem)
 {
     int n = roll(d, 1, 70), rows = roll(d, 1, 4), ld = n + roll(d, 0, 9);
     bool add = roll(d, 0, 1);

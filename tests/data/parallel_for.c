@@ -46,25 +46,25 @@ static bool work(void *context, int thread, int item)
 
 static const int THREADS[] = {0, 1, 2, 7, CREW_MOST, 1000};
 
-TEST(crew_does_every_item_once)
+TEST(parallel_for_does_every_item_once)
 {
     for (size_t t = 0; t < sizeof THREADS / sizeof *THREADS; t++) {
         Job job = {.slow = -1, .quick = -1};
-        EXPECT(crew_run(ITEMS, THREADS[t], NULL, work, &job));
+        EXPECT(parallel_for(ITEMS, THREADS[t], NULL, work, &job));
         for (int i = 0; i < ITEMS; i++)
             EXPECT_INT(atomic_load(&job.times[i]), 1);
         EXPECT_INT(atomic_load(&job.apart), 0);
     }
-    EXPECT(crew_run(0, 4, NULL, work, NULL));
+    EXPECT(parallel_for(0, 4, NULL, work, NULL));
 }
 
 /* Item 3 takes its time to fail, so that with several threads item 4 has failed
  * long before. */
-TEST(crew_reports_the_first_failure_in_order)
+TEST(parallel_for_reports_the_first_failure_in_order)
 {
     for (size_t t = 0; t < sizeof THREADS / sizeof *THREADS; t++) {
         Job job = {.slow = 3, .quick = 4};
-        EXPECT(!crew_run(ITEMS, THREADS[t], NULL, work, &job));
+        EXPECT(!parallel_for(ITEMS, THREADS[t], NULL, work, &job));
         EXPECT_TEXT(err_text(), "item 3, slow");
         EXPECT_INT(err_kind(), ERR_DATA);
         // nothing begins behind a failure; others may be on their way before it
@@ -73,12 +73,12 @@ TEST(crew_reports_the_first_failure_in_order)
     }
 }
 
-TEST(crew_stops)
+TEST(parallel_for_stops)
 {
     for (size_t t = 0; t < sizeof THREADS / sizeof *THREADS; t++) {
         atomic_bool stop = false;
         Job job = {.slow = -1, .quick = -1, .stop = &stop, .stop_at = 9};
-        EXPECT(!crew_run(ITEMS, THREADS[t], &stop, work, &job));
+        EXPECT(!parallel_for(ITEMS, THREADS[t], &stop, work, &job));
         EXPECT_TEXT(err_text(), "stopped");
         EXPECT_INT(err_kind(), ERR_FAILURE);
         EXPECT_INT(atomic_load(&job.times[ITEMS - 1]), 0);

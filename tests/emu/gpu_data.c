@@ -117,7 +117,7 @@ TEST(gpu_data_check_fails_with_the_device)
 
 TEST(gpu_data_labels_are_bytes)
 {
-    const ResidentField field[] = {
+    const DeviceDatasetField field[] = {
         {.dim = {1, 1, 6, 7, 1}, .image = true},
         {.dim = {1, 1, 6, 7, 2}},
         {.dim = {1, 1, 6, 7, 1}, .nearest = true},
@@ -126,31 +126,31 @@ TEST(gpu_data_labels_are_bytes)
     const float *const value[] = {x[0], x[1], x[2]};
     static const float wrong[] = {-1, 256, 0.5f, NAN};
     void *dev;
-    Resident *r;
+    DeviceDataset *r;
     size_t bytes;
-    EXPECT(resident_bytes(field, 3, 5, &bytes));
+    EXPECT(device_dataset_bytes(field, 3, 5, &bytes));
     EXPECT_INT(bytes, 5 * 42 * (4 + 2 * 4 + 1));
     REQUIRE(backend_cuda.open(0, 1, &dev));
-    REQUIRE(resident_open(&backend_cuda, dev, field, 3, 5, 0, &r));
+    REQUIRE(device_dataset_open(&backend_cuda, dev, field, 3, 5, 0, &r));
     for (int i = 0; i < 4; i++) {
         x[2][41] = wrong[i];
-        EXPECT_FAIL(resident_put(r, 1, value),
+        EXPECT_FAIL(device_dataset_put(r, 1, value),
                     "wanted a whole number 0 to 255");
         EXPECT_INT(err_kind(), ERR_DATA);
     }
     x[2][41] = 255;
-    EXPECT(resident_put(r, 1, value));
-    resident_close(r);
+    EXPECT(device_dataset_put(r, 1, value));
+    device_dataset_close(r);
     backend_cuda.close(dev);
-    const ResidentField huge = {.dim = {1, 1 << 20, 1 << 20, 1 << 20, 1}};
-    EXPECT(!resident_bytes(&huge, 1, 1 << 30, &bytes));
+    const DeviceDatasetField huge = {.dim = {1, 1 << 20, 1 << 20, 1 << 20, 1}};
+    EXPECT(!device_dataset_bytes(&huge, 1, 1 << 30, &bytes));
 }
 
 TEST(gpu_data_stays_with_the_loader_on_the_host)
 {
-    ResidentField f = {.dim = {1, 1, 2, 2, 1}};
-    Resident *r = NULL;
-    EXPECT_FAIL(resident_open(&backend_cpu, NULL, &f, 1, 1, 0, &r),
+    DeviceDatasetField f = {.dim = {1, 1, 2, 2, 1}};
+    DeviceDataset *r = NULL;
+    EXPECT_FAIL(device_dataset_open(&backend_cpu, NULL, &f, 1, 1, 0, &r),
                 "cpu keeps no data set");
     EXPECT(!r);
 }
@@ -178,7 +178,7 @@ TEST(gpu_data_room_and_copies)
 static bool one_batch(void)
 {
     static float zero[4];
-    const ResidentField f = {.dim = {1, 1, 2, 2, 1}, .image = true};
+    const DeviceDatasetField f = {.dim = {1, 1, 2, 2, 1}, .image = true};
     const float *const value[] = {zero};
     const Steps s = made_steps("contrast\nflip p=1\nnoise p=1\n");
     Change change[MAX_STEPS];
@@ -186,20 +186,20 @@ static bool one_batch(void)
     void *dev = NULL;
     Tensor batch = {f.dim, F32, RANK_MAX, NULL};
     const Tensor *const out[1] = {&batch};
-    Resident *r = NULL;
+    DeviceDataset *r = NULL;
     size_t room;
     bool ok = false;
     int steps = augment_decide(&s, 1, 0, 0, f.dim, change);
     TRY(backend_cuda.open(0, 1, &dev));
     TRY(backend_cuda.room(dev, &room));
     TRY(backend_cuda.alloc(dev, sizeof zero, &batch.data));
-    TRY(resident_open(&backend_cuda, dev, &f, 1, 1, sizeof zero, &r));
-    TRY(resident_put(r, 0, value));
-    TRY(resident_gather(r, &number, 1, change, steps, out));
+    TRY(device_dataset_open(&backend_cuda, dev, &f, 1, 1, sizeof zero, &r));
+    TRY(device_dataset_put(r, 0, value));
+    TRY(device_dataset_gather(r, &number, 1, change, steps, out));
     TRY(backend_cuda.sync(dev));
     ok = true;
 done:
-    resident_close(r);
+    device_dataset_close(r);
     if (dev) backend_cuda.release(dev, batch.data);
     if (dev) backend_cuda.close(dev);
     return ok;

@@ -1,4 +1,4 @@
-/* gpu_rehearse.c -- the launch plan of a step, against the step itself.
+/* gpu_dry_run.c -- the launch plan of a step, against the step itself.
  *
  * A rehearsed step makes no call of CUDA, so it works without a driver; and it
  * names the kernels that the same step runs on a device, in their number. */
@@ -17,7 +17,7 @@ static void small_unet(Net *n)
 }
 
 static void open_session(Net *n, const Optim *o, Precision precision,
-                         bool rehearse)
+                         bool dry_run)
 {
     SessionSpec spec = {.graph = &n->g,
                         .root = n->root,
@@ -26,20 +26,20 @@ static void open_session(Net *n, const Optim *o, Precision precision,
                         .device = "cuda",
                         .optim = o,
                         .precision = precision,
-                        .rehearse = rehearse};
+                        .dry_run = dry_run};
     REQUIRE(session_open(&spec, &n->s));
 }
 
 /* One step of batch 2 of a device that is not there. */
-static void rehearse_one(Net *n, const Optim *o, Precision precision,
-                         LaunchLog *r)
+static void dry_run_one(Net *n, const Optim *o, Precision precision,
+                        LaunchLog *r)
 {
     PlanInput in[8];
     Plan *p;
     open_session(n, o, precision, true);
     REQUIRE(session_plan(n->s, true, in, net_extents(n, 2, in), &p));
     REQUIRE(session_bind(n->s, p));
-    EXPECT(session_rehearse(n->s, p, r));
+    EXPECT(session_dry_run(n->s, p, r));
     session_close(n->s);
     n->s = NULL;
 }
@@ -53,7 +53,7 @@ static long kernels(const LaunchLog *r, const char *part)
     return count;
 }
 
-TEST(gpu_rehearse_needs_no_driver)
+TEST(gpu_dry_run_needs_no_driver)
 {
     static const struct {
         OptimKind kind;
@@ -70,7 +70,7 @@ TEST(gpu_rehearse_needs_no_driver)
         small_unet(&n);
         emu_set_device(80, 0, "none", 0);
         emu_fail_at(0, 0, 0);
-        rehearse_one(&n, &o, row[k].precision, &r);
+        dry_run_one(&n, &o, row[k].precision, &r);
         EXPECT_INT(emu_fail_count(), 0);
         EXPECT(!r.failed);
         EXPECT_INT(kernels(&r, "update_kernel"), 1);
@@ -103,7 +103,7 @@ TEST(gpu_rehearse_needs_no_driver)
 
 /* What the host asks of it is answered without CUDA: nothing has been written
  * there, nothing is under way, and there is room for all. */
-TEST(gpu_rehearse_answers_without_a_driver)
+TEST(gpu_dry_run_answers_without_a_driver)
 {
     Net n;
     Optim o = optim_default(OPTIM_adamw);
@@ -128,14 +128,14 @@ TEST(gpu_rehearse_answers_without_a_driver)
 }
 
 /* Afterwards kernels run again: the thread has not been left deaf. */
-TEST(gpu_rehearse_ends_with_its_session)
+TEST(gpu_dry_run_ends_with_its_session)
 {
     Net n;
     LaunchLog r = {0};
     Optim o = optim_default(OPTIM_adamw);
     emu_set_device(80, 1, "ok", (size_t)1 << 28);
     small_unet(&n);
-    rehearse_one(&n, &o, PRECISION_f32, &r);
+    dry_run_one(&n, &o, PRECISION_f32, &r);
     int before = r.launches;
     net_open(&n, "cuda", 1, &o);
     double loss = net_step(&n, 2, 1, 0.01, 1).loss;

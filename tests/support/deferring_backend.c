@@ -51,25 +51,26 @@ int lazy_layer(Net *n, int x)
     return net_relu(n, net_norm(n, net_conv(n, x, 8, 3)));
 }
 
-void lazy_plan(Rig *r, Net *n, const Backend *be, int y, bool train, bool plain)
+void lazy_plan(PlanRig *r, Net *n, const Backend *be, int y, bool train,
+               bool plain)
 {
     const int t = net_input(n, "t", n->g.node[y].y.dim, n->g.node[y].y.rank);
     n->root[n->roots++] = y;
     n->loss = net_op(n, OP_mse, y, t, -1);
-    rig_open(r, n, be, 1, 2);
+    plan_rig_open(r, n, be, 1, 2);
     r->spec.precision = PRECISION_bf16;
     r->spec.train = train, r->spec.plain = plain;
     REQUIRE(plan_build(&r->spec, &r->plan));
 }
 
-void lazy_long(Rig *r, Net *n, const Backend *be)
+void lazy_long(PlanRig *r, Net *n, const Backend *be)
 {
     int y = lazy_image(n);
     for (int i = 0; i < 6; i++) y = lazy_layer(n, y);
     lazy_plan(r, n, be, net_conv(n, y, 8, 3), true, false);
 }
 
-void lazy_less(Rig *r)
+void lazy_less(PlanRig *r)
 {
     r->spec.budget = plan_bytes(r->plan) * 9 / 10;
     plan_free(r->plan);

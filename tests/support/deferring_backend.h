@@ -16,10 +16,10 @@ int lazy_layer(Net *n, int x);
 
 /* The network of `y` under a loss, in bf16; the spec may be changed before it
  * is planned again. */
-void lazy_plan(Rig *r, Net *n, const Backend *be, int y, bool train,
+void lazy_plan(PlanRig *r, Net *n, const Backend *be, int y, bool train,
                bool plain);
 /* Six layers and a conv behind them, planned; then anew in nine tenths of the
  * bytes, where some of them are dropped. */
-void lazy_long(Rig *r, Net *n, const Backend *be);
-void lazy_less(Rig *r);
+void lazy_long(PlanRig *r, Net *n, const Backend *be);
+void lazy_less(PlanRig *r);
 #endif

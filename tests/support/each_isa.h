@@ -24,7 +24,7 @@ static inline const Simd *set_at(int i)
 }
 
 /* One trial of one set. */
-typedef void CheckFn(const Simd *s, Dice *d, Arena *mem);
+typedef void CheckFn(const Simd *s, Random *d, Arena *mem);
 
 static inline void check_sets(CheckFn *const *check, size_t count)
 {
@@ -33,7 +33,7 @@ static inline void check_sets(CheckFn *const *check, size_t count)
         for (size_t k = 0; s && k < count; k++)
             for (uint32_t r = 0; r < 40; r++) {
                 Arena mem = {0};
-                Dice d = dice(r);
+                Random d = dice(r);
                 check[k](s, &d, &mem);
                 arena_release(&mem);
             }

@@ -14,37 +14,38 @@ typedef struct Forge {
     size_t size;
 } Forge;
 
-void forge_add(Forge *f, const void *bytes, size_t count);
-void forge_cut(Forge *f, size_t at, size_t count);
-void forge_insert(Forge *f, size_t at, const void *bytes, size_t count);
+void image_bytes_add(Forge *f, const void *bytes, size_t count);
+void image_bytes_cut(Forge *f, size_t at, size_t count);
+void image_bytes_insert(Forge *f, size_t at, const void *bytes, size_t count);
 /* Whole numbers of 2 or 4 bytes. */
-void forge_put(Forge *f, size_t at, uint32_t value, int bytes, bool big);
+void image_bytes_put(Forge *f, size_t at, uint32_t value, int bytes, bool big);
 
 /* Signature and header; then chunks, rows packed into one IDAT, and IEND. */
-void forge_png(Forge *f, uint32_t w, uint32_t h, int depth, int color,
-               int interlace);
-void forge_chunk(Forge *f, const char *type, const void *data, size_t count);
-void forge_idat(Forge *f, const void *rows, size_t count);
+void image_bytes_png(Forge *f, uint32_t w, uint32_t h, int depth, int color,
+                     int interlace);
+void image_bytes_chunk(Forge *f, const char *type, const void *data,
+                       size_t count);
+void image_bytes_idat(Forge *f, const void *rows, size_t count);
 /* Where the first chunk of the type begins; its CRC made right again. */
-size_t forge_find(const Forge *f, const char *type);
-void forge_mend(Forge *f, const char *type);
+size_t image_bytes_find(const Forge *f, const char *type);
+void image_bytes_mend(Forge *f, const char *type);
 /* A whole file: 3 x 2 pixels of 8 bits grey, 10 * (row + 1) + column. */
-void forge_small_png(Forge *f);
+void image_bytes_small_png(Forge *f);
 
 /* A ramp, as libjpeg packs it; channels 1, 3 or 4 (CMYK). `restart`: an
  * interval in MCUs, 0: none. */
-void forge_jpeg(Forge *f, int w, int h, int channels, bool progressive,
-                int restart);
+void image_bytes_jpeg(Forge *f, int w, int h, int channels, bool progressive,
+                      int restart);
 /* Where the n-th (from 0) marker of this kind stands; ends the test without. */
-size_t forge_marker(const Forge *f, int marker, int n);
+size_t image_bytes_marker(const Forge *f, int marker, int n);
 /* An Exif block with this orientation, as segment APP1 behind SOI. */
-void forge_exif(Forge *f, int orientation, bool big);
+void image_bytes_exif(Forge *f, int orientation, bool big);
 /* The block alone, of 26 bytes. */
-void forge_exif_block(uint8_t block[26], int orientation, bool big);
+void image_bytes_exif_block(uint8_t block[26], int orientation, bool big);
 
 /* Headers and palette (blue, green, red, 0 each); then the rows. */
-void forge_bmp(Forge *f, int32_t w, int32_t h, int bits, const uint8_t *palette,
-               int colors);
+void image_bytes_bmp(Forge *f, int32_t w, int32_t h, int bits,
+                     const uint8_t *palette, int colors);
 
 /* The directory of a TIFF: tag, type (1 byte, 3 short, 4 long), count, value
  * or where the values stand. A row with tag 0 is left out. */
@@ -53,19 +54,19 @@ typedef struct ForgeTag {
     uint32_t count, value;
 } ForgeTag;
 /* Header, then `count` bytes from byte 8 on, then the directory. */
-void forge_tiff(Forge *f, bool big, const void *data, size_t count,
-                const ForgeTag *tag, int tags);
+void image_bytes_tiff(Forge *f, bool big, const void *data, size_t count,
+                      const ForgeTag *tag, int tags);
 
 /* image_decode of a copy of exactly the size. */
-bool forge_decode(const Forge *f, const ImageOptions *o, Volume *v);
+bool image_bytes_decode(const Forge *f, const ImageOptions *o, Volume *v);
 /* It must fail as damaged data with this reason, and leave nothing behind. */
-void forge_refused(const char *file, int line, const Forge *f,
-                   const ImageOptions *o, const char *reason);
+void image_bytes_refused(const char *file, int line, const Forge *f,
+                         const ImageOptions *o, const char *reason);
 #define EXPECT_REFUSED(f, o, reason) \
-    forge_refused(__FILE__, __LINE__, f, o, reason)
+    image_bytes_refused(__FILE__, __LINE__, f, o, reason)
 /* Number i of a volume of any type. */
-double forge_value(const Volume *v, int64_t i);
+double image_bytes_value(const Volume *v, int64_t i);
 /* It must give these numbers, as a picture w wide (0: not asked). */
-void forge_expect(const Forge *f, const ImageOptions *o, Dtype type, int w,
-                  int channels, const double *want, int count);
+void image_bytes_expect(const Forge *f, const ImageOptions *o, Dtype type,
+                        int w, int channels, const double *want, int count);
 #endif

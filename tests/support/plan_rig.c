@@ -5,12 +5,13 @@
 
 enum { CANARY = 0xA5, PAD = 512, NOTHING = 0xFF };
 
-const Step rig_step = {.seed = 9, .count = 3};
+const Step plan_rig_step = {.seed = 9, .count = 3};
 
-void rig_open(Rig *r, Net *n, const Backend *be, int threads, int count)
+void plan_rig_open(PlanRig *r, Net *n, const Backend *be, int threads,
+                   int count)
 {
     int root[9];
-    *r = (Rig){.net = n, .be = be};
+    *r = (PlanRig){.net = n, .be = be};
     REQUIRE(be->open(0, threads, &r->dev));
     memcpy(root, n->root, sizeof n->root);
     root[n->roots] = n->loss;
@@ -38,7 +39,7 @@ void rig_open(Rig *r, Net *n, const Backend *be, int threads, int count)
                          .inputs = inputs};
 }
 
-void *rig_input(const Rig *r, int k, Arena *mem)
+void *plan_rig_input(const PlanRig *r, int k, Arena *mem)
 {
     Tensor t = {r->input[k].dim, r->be->real, 0, NULL};
     bool target = *r->net->g.node[r->input[k].node].name == 't';
@@ -51,26 +52,26 @@ void *rig_input(const Rig *r, int k, Arena *mem)
     return t.data;
 }
 
-void rig_fill(Rig *r)
+void plan_rig_fill(PlanRig *r)
 {
     Arena mem = {NULL};
     for (int k = 0; k < r->spec.inputs; k++) {
         const Tensor *t = plan_value(r->plan, r->input[k].node);
-        if (t) memcpy(t->data, rig_input(r, k, &mem), tensor_bytes(t));
+        if (t) memcpy(t->data, plan_rig_input(r, k, &mem), tensor_bytes(t));
     }
     arena_release(&mem);
 }
 
-void rig_plan(Rig *r, bool train)
+void plan_rig_plan(PlanRig *r, bool train)
 {
     plan_free(r->plan);
     r->plan = NULL;
     r->spec.train = train;
     REQUIRE(plan_build(&r->spec, &r->plan));
-    rig_pool(r);
+    plan_rig_pool(r);
 }
 
-void rig_pool(Rig *r)
+void plan_rig_pool(PlanRig *r)
 {
     size_t bytes = plan_bytes(r->plan);
     mem_free(r->base);
@@ -80,10 +81,10 @@ void rig_pool(Rig *r)
     memset(r->pool, NOTHING, bytes);
     memset(r->pool + bytes, CANARY, PAD);
     plan_bind(r->plan, r->pool, r->dev);
-    rig_fill(r);
+    plan_rig_fill(r);
 }
 
-int rig_apart(const Rig *r)
+int plan_rig_apart(const PlanRig *r)
 {
     const PlanRow *row;
     int count = 0, rows = plan_rows(r->plan, &row);
@@ -91,7 +92,7 @@ int rig_apart(const Rig *r)
     return count;
 }
 
-bool rig_intact(const Rig *r)
+bool plan_rig_intact(const PlanRig *r)
 {
     const unsigned char *end = (void *)(r->pool + plan_bytes(r->plan));
     for (int i = 0; i < PAD; i++)
@@ -99,35 +100,35 @@ bool rig_intact(const Rig *r)
     return true;
 }
 
-void rig_run(Rig *r, bool backward, bool accumulate, double seed_grad)
+void plan_rig_run(PlanRig *r, bool backward, bool accumulate, double seed_grad)
 {
-    PlanRun run = {.step = rig_step,
+    PlanRun run = {.step = plan_rig_step,
                    .backward = backward,
                    .accumulate = accumulate,
                    .seed_grad = seed_grad};
     REQUIRE(plan_run(r->plan, &run));
 }
 
-double rig_value(const Rig *r, int node, int64_t i)
+double plan_rig_value(const PlanRig *r, int node, int64_t i)
 {
     const Tensor *t = plan_value(r->plan, node);
     REQUIRE(t);
     return tensor_get(t, i);
 }
 
-double rig_grad(const Rig *r, int64_t i)
+double plan_rig_grad(const PlanRig *r, int64_t i)
 {
     Tensor t = {{1, 1, 1, 1, 1}, r->be->real, RANK_VECTOR, r->params.grad};
     return tensor_get(&t, i);
 }
 
-void rig_drop(Rig *r)
+void plan_rig_drop(PlanRig *r)
 {
-    rig_close(r);
+    plan_rig_close(r);
     net_free(r->net);
 }
 
-void rig_close(Rig *r)
+void plan_rig_close(PlanRig *r)
 {
     plan_free(r->plan);
     mem_free(r->base);

@@ -6,19 +6,19 @@
 #include "tests/test.h"
 
 /* A few numbers in lo .. hi, one after the other. */
-typedef struct Dice {
+typedef struct Random {
     Rng r;
     uint32_t next;
-} Dice;
+} Random;
 
-static inline int roll(Dice *d, int lo, int hi)
+static inline int roll(Random *d, int lo, int hi)
 {
     return lo + (int)rng_below(&d->r, d->next++, (uint32_t)(hi - lo + 1));
 }
 
-static inline Dice dice(uint32_t sample)
+static inline Random dice(uint32_t sample)
 {
-    return (Dice){{.seed = 5, .stream = RNG_TEST, .sample = sample}, 0};
+    return (Random){{.seed = 5, .stream = RNG_TEST, .sample = sample}, 0};
 }
 
 /* n normal numbers, the same for the same sample. */

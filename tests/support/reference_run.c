@@ -4,7 +4,7 @@
 
 typedef struct Work {
     const PlanSpec *s;
-    Unshared *out;
+    ReferenceRun *out;
     bool *used, *wants, *touched;
     Tensor *dx;
     Call *call;
@@ -132,13 +132,14 @@ static bool backward(Work *w, int i)
     return w->s->be->bwd[n->attr.op](&c);
 }
 
-bool unshared_run(const PlanSpec *spec, void *dev, const Step *step,
-                  double seed_grad, const void *const *input, Unshared *out)
+bool reference_run(const PlanSpec *spec, void *dev, const Step *step,
+                   double seed_grad, const void *const *input,
+                   ReferenceRun *out)
 {
     const Graph *g = spec->graph;
     size_t n = (size_t)g->count, real = dtype_bytes(spec->be->real);
     Work w = {.s = spec, .out = out};
-    *out = (Unshared){.y = NULL};
+    *out = (ReferenceRun){.y = NULL};
     Arena *mem = &out->mem;
     w.used = arena_alloc(mem, n);
     w.wants = arena_alloc(mem, n);

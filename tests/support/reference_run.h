@@ -8,15 +8,16 @@
 #define SEG_TESTS_SUPPORT_REFERENCE_RUN_H
 #include "engine/plan/plan.h"
 
-typedef struct Unshared {
+typedef struct ReferenceRun {
     Arena mem;   /* owns all below; arena_release when done     */
     Tensor *y;   /* of every node; data NULL when it is not used */
     void *value; /* parameters after the run, as Params.value   */
     void *grad;  /* gradients, as Params.grad; zero if not reached */
-} Unshared;
+} ReferenceRun;
 
 /* input[i] has the values of spec->input[i] in memory order and reals of the
  * backend. */
-bool unshared_run(const PlanSpec *spec, void *dev, const Step *step,
-                  double seed_grad, const void *const *input, Unshared *out);
+bool reference_run(const PlanSpec *spec, void *dev, const Step *step,
+                   double seed_grad, const void *const *input,
+                   ReferenceRun *out);
 #endif

@@ -558,19 +558,19 @@ TEST(files_real_skullstrip)
                                     "slices axis=axial\n");
     EXPECT_INT(pipeline_samples(p), 231);
     // the mask, there and back
-    const MosaicOptions o = {.channels = 1, .values = true};
-    Mosaic *m;
-    MosaicResult back;
+    const StitchOptions o = {.channels = 1, .values = true};
+    Stitch *m;
+    StitchResult back;
     Volume mask;
-    REQUIRE(mosaic_new(p, 0, &o, &m));
+    REQUIRE(stitch_new(p, 0, &o, &m));
     Dims n = pipeline_dims_of(p, 0, 1);
     float *x = mem_alloc((size_t)numel(n) * sizeof *x);
     float *out[MAX_FIELDS] = {NULL, x};
     for (int32_t d = 0; d < pipeline_facts(p, 0)->dim.d; d++) {
         REQUIRE(pipeline_sample(p, d, 0, false, NULL, out));
-        REQUIRE(mosaic_put(m, d, x));
+        REQUIRE(stitch_put(m, d, x));
     }
-    REQUIRE(mosaic_finish(m, &back));
+    REQUIRE(stitch_finish(m, &back));
     REQUIRE(case_load(ds, 0, 1, NULL, &mask, NULL));
     EXPECT(volume_same_grid(&mask, &back.values));
     int64_t both = 0, sum = 0;
@@ -581,8 +581,8 @@ TEST(files_real_skullstrip)
     }
     EXPECT(2.0 * (double)both / (double)sum > 0.985);
     mem_free(x);
-    mosaic_free(m);
-    mosaic_result_free(&back);
+    stitch_free(m);
+    stitch_result_free(&back);
     volume_free(&mask);
     pipeline_free(p);
     dataset_free(ds);

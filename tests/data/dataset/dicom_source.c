@@ -370,10 +370,10 @@ TEST(source_dicom_says_what_it_finds_instead)
 }
 
 /* A slice that was written again is another image, and another mask. */
-TEST(source_dicom_files_are_in_the_stamp)
+TEST(source_dicom_files_are_in_the_cache_key)
 {
     Volume image;
-    Stamp common, before, after;
+    CacheKey common, before, after;
     Dataset *ds;
     const char *folder = write_image("source_stamp", &image);
     const Steps none = made_steps("normalize\n");
@@ -381,14 +381,14 @@ TEST(source_dicom_files_are_in_the_stamp)
         char path[600];
         KitFile f;
         REQUIRE(open_pair(NULL, folder, NULL, NULL, &ds));
-        REQUIRE(stamp_begin(ds, &none, &common));
-        REQUIRE(stamp_case(&common, ds, 0, &before));
+        REQUIRE(cache_key_begin(ds, &none, &common));
+        REQUIRE(cache_key_case(&common, ds, 0, &before));
         snprintf(path, sizeof path, "%s/IM%04d.dcm", folder, i);
         REQUIRE(kit_read(path, &f));
         f.bytes[f.size - 2] ^= 1;
         REQUIRE(kit_save(&f));
-        REQUIRE(stamp_case(&common, ds, 0, &after));
-        EXPECT(stamp_order(&before, &after));
+        REQUIRE(cache_key_case(&common, ds, 0, &after));
+        EXPECT(cache_key_order(&before, &after));
         dataset_free(ds);
     }
     volume_free(&image);

@@ -34,7 +34,7 @@ static const ListField fields[FIELDS] = {
 };
 
 /* Memory of this process, in bytes. */
-static double resident(void)
+static double device_dataset(void)
 {
     long pages = 0;
     FILE *f = fopen("/proc/self/statm", "r");
@@ -131,9 +131,9 @@ TEST(openkbp_set_of_real_patients)
     snprintf(store, sizeof store, "%s/openkbp.cases", test_folder());
 
     Dataset *ds = patients(list, count);
-    double csv_s, store_s, before = resident();
+    double csv_s, store_s, before = device_dataset();
     Pipeline *p = opened(ds, store, &csv_s);
-    const double grown = resident() - before;
+    const double grown = device_dataset() - before;
     const double packed = (double)pipeline_cache(p).bytes;
     double facts = 0;
     for (int i = 0; i < count; i++)

@@ -25,13 +25,13 @@ static void mosaic(KitFile *f, int n)
     put_0019(f, "SIEMENS MR HEADER ", 9);
 }
 
-static void mosaic_by_count(KitFile *f, int n)
+static void stitch_by_count(KitFile *f, int n)
 {
     (void)n;
     put_0019(f, "SIEMENS MR HEADER ", 36);
 }
 
-static void mosaic_by_word(KitFile *f, int n)
+static void stitch_by_word(KitFile *f, int n)
 {
     (void)n;
     set_type(f, "DERIVED\\PRIMARY\\DIFFUSION\\ADC\\MOSAIC");
@@ -97,14 +97,14 @@ TEST(dicom_image_type_refuses_what_is_no_slice)
         {0,
          FILE_LOAD,
          true,
-         mosaic_by_count,
+         stitch_by_count,
          "36 slices are tiles of one picture of 7 x 5 pixels" CONVERT,
          0,
          {0}},
         {0,
          FILE_LOAD,
          true,
-         mosaic_by_word,
+         stitch_by_word,
          "several slices are tiles of one picture of 7 x 5 pixels: ImageType "
          "says MOSAIC" CONVERT,
          0,

@@ -56,7 +56,7 @@ TEST(image_formats_by_name)
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         f.size = 0;
-        forge_add(&f, row[r].bytes, row[r].size);
+        image_bytes_add(&f, row[r].bytes, row[r].size);
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
 }
@@ -80,7 +80,7 @@ TEST(image_color_mapped_tga)
 TEST(image_format_of_files)
 {
     bool read = false;
-    forge_small_png(&f);
+    image_bytes_small_png(&f);
     REQUIRE(file_replace(scratch("any"), f.bytes, f.size));
     EXPECT_TEXT(image_file_format(scratch("any"), &read), "png");
     EXPECT(read);
@@ -95,7 +95,7 @@ TEST(image_name_that_says_something_else)
 {
     Volume v;
     ImageInfo info;
-    forge_small_png(&f);
+    image_bytes_small_png(&f);
     const char *path = scratch("really.jpg");
     // the content counts
     REQUIRE(file_replace(path, f.bytes, f.size));
@@ -126,7 +126,7 @@ TEST(image_limits)
 {
     ImageInfo info;
     Volume v;
-    forge_small_png(&f); // 3 x 2
+    image_bytes_small_png(&f); // 3 x 2
     for (int extra = -1; extra <= 1; extra++) {
         const ImageOptions side = {.max_side = 3 + extra};
         const ImageOptions samples = {.max_samples = 6 + extra};
@@ -141,7 +141,7 @@ TEST(image_limits)
         }
         const ImageOptions *all[] = {&side, &samples, &bytes};
         for (int k = 0; k < 3; k++) {
-            REQUIRE(forge_decode(&f, all[k], &v));
+            REQUIRE(image_bytes_decode(&f, all[k], &v));
             volume_free(&v);
         }
     }
@@ -171,12 +171,12 @@ TEST(image_turned)
     uint8_t block[26];
     for (int o = 1; o <= 8; o++) {
         Volume v;
-        forge_exif_block(block, o, false);
-        forge_png(&f, 3, 2, 8, 0, 0);
-        forge_chunk(&f, "eXIf", block, sizeof block);
-        forge_idat(&f, "\0\x0a\x0b\x0c\0\x14\x15\x16", 8);
-        forge_chunk(&f, "IEND", "", 0);
-        REQUIRE(forge_decode(&f, &apply, &v));
+        image_bytes_exif_block(block, o, false);
+        image_bytes_png(&f, 3, 2, 8, 0, 0);
+        image_bytes_chunk(&f, "eXIf", block, sizeof block);
+        image_bytes_idat(&f, "\0\x0a\x0b\x0c\0\x14\x15\x16", 8);
+        image_bytes_chunk(&f, "IEND", "", 0);
+        REQUIRE(image_bytes_decode(&f, &apply, &v));
         EXPECT_INT(v.voxels.dim.w, o > 4 ? 2 : 3);
         EXPECT_INT(v.voxels.dim.h, o > 4 ? 3 : 2);
         if (memcmp(v.voxels.data, want[o], 6))
@@ -189,22 +189,22 @@ TEST(image_without_memory)
 {
     // every request in turn: refused for want of memory, and nothing lost
     for (int kind = 0; kind < 4; kind++) {
-        if (kind == 0) forge_small_png(&f);
+        if (kind == 0) image_bytes_small_png(&f);
         if (kind == 1) {
-            forge_png(&f, 1, 1, 16, 2, 1);
-            forge_idat(&f, "\0\x80\0\0\0\0\0", 7);
-            forge_chunk(&f, "IEND", "", 0);
+            image_bytes_png(&f, 1, 1, 16, 2, 1);
+            image_bytes_idat(&f, "\0\x80\0\0\0\0\0", 7);
+            image_bytes_chunk(&f, "IEND", "", 0);
         }
         if (kind == 2) {
-            forge_jpeg(&f, 24, 16, 3, true, 0);
-            forge_exif(&f, 6, false);
+            image_bytes_jpeg(&f, 24, 16, 3, true, 0);
+            image_bytes_exif(&f, 6, false);
         }
         if (kind == 3) {
             const ForgeTag tag[] = {
                 {256, 3, 1, 4}, {257, 3, 1, 3}, {258, 3, 1, 8},
                 {262, 3, 1, 1}, {273, 4, 1, 8}, {279, 4, 1, 12},
             };
-            forge_tiff(&f, false, "123456789abc", 12, tag, 6);
+            image_bytes_tiff(&f, false, "123456789abc", 12, tag, 6);
         }
         const ImageOptions apply = {.exif = IMAGE_EXIF_APPLY};
         bool ok = false, asked = false;

@@ -8,9 +8,9 @@ static Forge f; // too large for a stack
 static void small(int height)
 {
     static const char top[] = "\3\2\1\6\5\4\0", low[] = "\x9\x8\7\xc\xb\xa\0";
-    forge_bmp(&f, 2, height, 24, NULL, 0);
-    forge_add(&f, height < 0 ? top : low, 8);
-    forge_add(&f, height < 0 ? low : top, 8);
+    image_bytes_bmp(&f, 2, height, 24, NULL, 0);
+    image_bytes_add(&f, height < 0 ? top : low, 8);
+    image_bytes_add(&f, height < 0 ? low : top, 8);
 }
 
 static const uint8_t greys[] = {0, 0, 0, 0, 200, 200, 200, 0};
@@ -20,18 +20,18 @@ TEST(image_bmp_colors)
 {
     const double want[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     small(2);
-    forge_expect(&f, NULL, U8, 2, 3, want, 12);
+    image_bytes_expect(&f, NULL, U8, 2, 3, want, 12);
     small(-2);
-    forge_expect(&f, NULL, U8, 2, 3, want, 12);
-    forge_bmp(&f, 1, 2, 32, NULL, 0);
-    forge_add(&f, "\6\5\4\0\3\2\1\0", 8);
-    forge_expect(&f, NULL, U8, 1, 3, want, 6);
+    image_bytes_expect(&f, NULL, U8, 2, 3, want, 12);
+    image_bytes_bmp(&f, 1, 2, 32, NULL, 0);
+    image_bytes_add(&f, "\6\5\4\0\3\2\1\0", 8);
+    image_bytes_expect(&f, NULL, U8, 1, 3, want, 6);
     // a longer header (color space and so on) changes nothing
     small(2);
     uint8_t more[84] = {0};
-    forge_insert(&f, 54, more, sizeof more);
+    image_bytes_insert(&f, 54, more, sizeof more);
     f.bytes[14] = 124, f.bytes[10] = 54 + 84;
-    forge_expect(&f, NULL, U8, 2, 3, want, 12);
+    image_bytes_expect(&f, NULL, U8, 2, 3, want, 12);
 }
 
 TEST(image_bmp_palette)
@@ -41,15 +41,15 @@ TEST(image_bmp_palette)
         uint8_t row[4] = {0};
         for (int i = 1; i < 3; i++) // numbers 0 1 1
             row[i * bits / 8] |= (uint8_t)(1 << (8 - bits - i * bits % 8));
-        forge_bmp(&f, 3, 1, bits, greys, 2);
-        forge_add(&f, row, 4);
-        forge_expect(&f, NULL, U8, 3, 1, (double[]){0, 200, 200}, 3);
-        forge_expect(&f, &label, U8, 3, 1, (double[]){0, 1, 1}, 3);
-        forge_bmp(&f, 3, 1, bits, colors, 2);
-        forge_add(&f, row, 4);
-        forge_expect(&f, NULL, U8, 3, 3, (double[]){1, 2, 3, 4, 5, 6, 4, 5, 6},
-                     9);
-        forge_expect(&f, &label, U8, 3, 1, (double[]){0, 1, 1}, 3);
+        image_bytes_bmp(&f, 3, 1, bits, greys, 2);
+        image_bytes_add(&f, row, 4);
+        image_bytes_expect(&f, NULL, U8, 3, 1, (double[]){0, 200, 200}, 3);
+        image_bytes_expect(&f, &label, U8, 3, 1, (double[]){0, 1, 1}, 3);
+        image_bytes_bmp(&f, 3, 1, bits, colors, 2);
+        image_bytes_add(&f, row, 4);
+        image_bytes_expect(&f, NULL, U8, 3, 3,
+                           (double[]){1, 2, 3, 4, 5, 6, 4, 5, 6}, 9);
+        image_bytes_expect(&f, &label, U8, 3, 1, (double[]){0, 1, 1}, 3);
     }
     small(2);
     EXPECT_REFUSED(&f, &label, "bmp: 3 channels, class numbers need 1");
@@ -58,12 +58,12 @@ TEST(image_bmp_palette)
 TEST(image_bmp_fourth_byte)
 {
     const ImageOptions drop = {.drop_alpha = true};
-    forge_bmp(&f, 2, 1, 32, NULL, 0);
-    forge_add(&f, "\3\2\1\xff\6\5\4\xff", 8);
-    forge_expect(&f, NULL, U8, 2, 3, (double[]){1, 2, 3, 4, 5, 6}, 6);
+    image_bytes_bmp(&f, 2, 1, 32, NULL, 0);
+    image_bytes_add(&f, "\3\2\1\xff\6\5\4\xff", 8);
+    image_bytes_expect(&f, NULL, U8, 2, 3, (double[]){1, 2, 3, 4, 5, 6}, 6);
     f.bytes[f.size - 1] = 7;
     EXPECT_REFUSED(&f, NULL, "bmp: an alpha channel or transparent color");
-    forge_expect(&f, &drop, U8, 2, 3, (double[]){1, 2, 3, 4, 5, 6}, 6);
+    image_bytes_expect(&f, &drop, U8, 2, 3, (double[]){1, 2, 3, 4, 5, 6}, 6);
 }
 
 TEST(image_bmp_defects)
@@ -99,7 +99,7 @@ TEST(image_bmp_defects)
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         small(2);
-        forge_put(&f, row[r].where, row[r].value, row[r].bytes, false);
+        image_bytes_put(&f, row[r].where, row[r].value, row[r].bytes, false);
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
     small(2);
@@ -109,20 +109,20 @@ TEST(image_bmp_defects)
     EXPECT_REFUSED(&f, NULL,
                    "bmp: file ends inside the header: 17 bytes, need");
     small(2);
-    forge_add(&f, "x", 1);
+    image_bytes_add(&f, "x", 1);
     EXPECT_REFUSED(&f, NULL, "bmp: 1 byte behind the image, which ends at byt");
 }
 
 TEST(image_bmp_palette_defects)
 {
-    forge_bmp(&f, 3, 1, 4, colors, 2);
-    forge_add(&f, "\x01\x20\0\0", 4);
+    image_bytes_bmp(&f, 3, 1, 4, colors, 2);
+    image_bytes_add(&f, "\x01\x20\0\0", 4);
     EXPECT_REFUSED(&f, NULL,
                    "bmp: pixel (2,0) has the color 2 of a palette of ");
-    forge_put(&f, 46, 17, 4, false);
+    image_bytes_put(&f, 46, 17, 4, false);
     EXPECT_REFUSED(&f, NULL,
                    "bmp: a palette of 17 colors, need at most 16 for ");
-    forge_put(&f, 46, 0, 4, false); // means 16
+    image_bytes_put(&f, 46, 0, 4, false); // means 16
     EXPECT_REFUSED(&f, NULL,
                    "bmp: the palette of 16 colors reaches into the pi");
 }

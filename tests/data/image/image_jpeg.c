@@ -4,11 +4,11 @@
 
 static Forge f; // too large for a stack
 
-/* A ramp as forge_jpeg makes it, within what JPEG loses. */
+/* A ramp as image_bytes_jpeg makes it, within what JPEG loses. */
 static void expect_ramp(int w, int h, int channels)
 {
     Volume v;
-    REQUIRE(forge_decode(&f, NULL, &v));
+    REQUIRE(image_bytes_decode(&f, NULL, &v));
     EXPECT_INT(v.voxels.type, U8);
     EXPECT_INT(v.voxels.dim.w, w);
     EXPECT_INT(v.voxels.dim.h, h);
@@ -16,7 +16,8 @@ static void expect_ramp(int w, int h, int channels)
     for (int y = 0, i = 0; y < h; y++)
         for (int x = 0; x < w; x++)
             for (int c = 0; c < channels; c++, i++)
-                EXPECT_NEAR(forge_value(&v, i), 40 * c + 3 * x + 5 * y, 12);
+                EXPECT_NEAR(image_bytes_value(&v, i), 40 * c + 3 * x + 5 * y,
+                            12);
     volume_free(&v);
 }
 
@@ -24,7 +25,7 @@ TEST(image_jpeg_kinds)
 {
     for (int kind = 0; kind < 8; kind++) {
         int channels = kind & 1 ? 3 : 1;
-        forge_jpeg(&f, 19, 13, channels, kind & 2, kind & 4 ? 1 : 0);
+        image_bytes_jpeg(&f, 19, 13, channels, kind & 2, kind & 4 ? 1 : 0);
         expect_ramp(19, 13, channels);
     }
 }
@@ -32,7 +33,7 @@ TEST(image_jpeg_kinds)
 TEST(image_jpeg_info)
 {
     ImageInfo info;
-    forge_jpeg(&f, 40, 30, 3, true, 0);
+    image_bytes_jpeg(&f, 40, 30, 3, true, 0);
     REQUIRE(image_look(f.bytes, f.size, NULL, &info));
     EXPECT_TEXT(info.format, "jpeg");
     EXPECT_INT(info.w, 40);
@@ -44,7 +45,7 @@ TEST(image_jpeg_info)
 
 TEST(image_jpeg_every_truncation)
 {
-    forge_jpeg(&f, 24, 16, 3, true, 0);
+    image_bytes_jpeg(&f, 24, 16, 3, true, 0);
     for (size_t whole = f.size; f.size > 3;) {
         f.size--;
         EXPECT_REFUSED(&f, NULL, "jpeg: ");
@@ -54,14 +55,14 @@ TEST(image_jpeg_every_truncation)
                            "begins at byte");
         if (f.size == whole - 2) EXPECT_REFUSED(&f, NULL, "it is cut off");
     }
-    forge_jpeg(&f, 24, 16, 3, false, 0);
-    f.size = forge_marker(&f, 0xda, 0);
+    image_bytes_jpeg(&f, 24, 16, 3, false, 0);
+    f.size = image_bytes_marker(&f, 0xda, 0);
     EXPECT_REFUSED(&f, NULL,
                    "file ends without an end of image: it is cut off");
-    forge_add(&f, "\xff\xd9", 2);
+    image_bytes_add(&f, "\xff\xd9", 2);
     EXPECT_REFUSED(&f, NULL, "no pixels: the image ends at byte");
-    forge_jpeg(&f, 24, 16, 3, false, 0);
-    f.size = forge_marker(&f, 0xda, 0) + 5;
+    image_bytes_jpeg(&f, 24, 16, 3, false, 0);
+    f.size = image_bytes_marker(&f, 0xda, 0) + 5;
     EXPECT_REFUSED(&f, NULL, "file ends inside the segment da at byte");
 }
 
@@ -91,25 +92,25 @@ TEST(image_jpeg_frame_defects)
         {5, 0xff, "bytes of scans cannot hold"},
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
-        forge_jpeg(&f, 24, 16, 3, false, 0);
-        f.bytes[forge_marker(&f, 0xc0, 0) + (size_t)row[r].where] =
+        image_bytes_jpeg(&f, 24, 16, 3, false, 0);
+        f.bytes[image_bytes_marker(&f, 0xc0, 0) + (size_t)row[r].where] =
             (uint8_t)row[r].value;
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
-    forge_jpeg(&f, 24, 16, 3, false, 0);
-    size_t at = forge_marker(&f, 0xc0, 0);
-    forge_insert(&f, at, f.bytes + at, 19);
+    image_bytes_jpeg(&f, 24, 16, 3, false, 0);
+    size_t at = image_bytes_marker(&f, 0xc0, 0);
+    image_bytes_insert(&f, at, f.bytes + at, 19);
     EXPECT_REFUSED(&f, NULL, "jpeg: a second frame begins at byte");
-    forge_jpeg(&f, 24, 16, 3, false, 0);
-    forge_cut(&f, at, 19);
+    image_bytes_jpeg(&f, 24, 16, 3, false, 0);
+    image_bytes_cut(&f, at, 19);
     EXPECT_REFUSED(&f, NULL, "comes before the frame");
-    forge_jpeg(&f, 24, 16, 4, false, 0);
+    image_bytes_jpeg(&f, 24, 16, 4, false, 0);
     EXPECT_REFUSED(&f, NULL,
                    "jpeg: 4 colors (CMYK or YCCK, for printing), nee");
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    at = forge_marker(&f, 0xc0, 0);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    at = image_bytes_marker(&f, 0xc0, 0);
     f.bytes[at + 9] = 2, f.bytes[at + 3] = 14;
-    forge_insert(&f, at + 13, "\2\x11\0", 3);
+    image_bytes_insert(&f, at + 13, "\2\x11\0", 3);
     EXPECT_REFUSED(&f, NULL, "jpeg: 2 colors, need 1 or 3");
 }
 
@@ -130,71 +131,71 @@ TEST(image_jpeg_table_defects)
         {3, 18, "Huffman table at byte 102 is cut off"},
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
-        forge_jpeg(&f, 24, 16, 1, false, 0);
-        f.bytes[forge_marker(&f, 0xc4, 0) + (size_t)row[r].where] =
+        image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+        f.bytes[image_bytes_marker(&f, 0xc4, 0) + (size_t)row[r].where] =
             (uint8_t)row[r].value;
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
     // counts that add up to more than any decoder has room for
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    size_t at = forge_marker(&f, 0xc4, 0);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    size_t at = image_bytes_marker(&f, 0xc4, 0);
     memset(f.bytes + at + 5, 0, 16);
     f.bytes[at + 19] = 200, f.bytes[at + 20] = 200;
     EXPECT_REFUSED(&f, NULL,
                    "jpeg: Huffman table at byte 102 has more than 256");
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    f.bytes[forge_marker(&f, 0xdb, 0) + 4] = 0x05;
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    f.bytes[image_bytes_marker(&f, 0xdb, 0) + 4] = 0x05;
     EXPECT_REFUSED(&f, NULL, "jpeg: quantization table at byte 20 is damaged");
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    f.bytes[forge_marker(&f, 0xdb, 0) + 4] = 0x10; // 128 bytes, not 64
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    f.bytes[image_bytes_marker(&f, 0xdb, 0) + 4] = 0x10; // 128 bytes, not 64
     EXPECT_REFUSED(&f, NULL, "jpeg: quantization table at byte 20 is damaged");
 }
 
 TEST(image_jpeg_segment_defects)
 {
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    size_t at = forge_marker(&f, 0xdb, 0);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    size_t at = image_bytes_marker(&f, 0xdb, 0);
     f.bytes[at] = 0x7f;
     EXPECT_REFUSED(&f, NULL, "jpeg: no marker at byte 20, but 7f");
     f.bytes[at] = 0xff, f.bytes[at + 1] = 0xd3;
     EXPECT_REFUSED(&f, NULL,
                    "jpeg: marker d3 at byte 20 stands where it may n");
     f.bytes[at + 1] = 0xdb;
-    forge_put(&f, at + 2, 1, 2, true);
+    image_bytes_put(&f, at + 2, 1, 2, true);
     EXPECT_REFUSED(&f, NULL, "jpeg: segment db at byte 20 has the length 1");
-    forge_put(&f, at + 2, 0xffff, 2, true);
+    image_bytes_put(&f, at + 2, 0xffff, 2, true);
     EXPECT_REFUSED(&f, NULL,
                    "jpeg: file ends inside the segment db at byte 20: "
                    "65535 bytes, only ");
     f.bytes[at + 1] = 0xcc;
-    forge_put(&f, at + 2, 67, 2, true);
+    image_bytes_put(&f, at + 2, 67, 2, true);
     EXPECT_REFUSED(&f, NULL, "segment cc at byte 20 belongs to a process that");
-    forge_jpeg(&f, 24, 16, 1, false, 2);
-    forge_put(&f, forge_marker(&f, 0xdd, 0) + 2, 3, 2, true);
-    forge_insert(&f, forge_marker(&f, 0xdd, 0) + 6, "", 1);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 2);
+    image_bytes_put(&f, image_bytes_marker(&f, 0xdd, 0) + 2, 3, 2, true);
+    image_bytes_insert(&f, image_bytes_marker(&f, 0xdd, 0) + 6, "", 1);
     EXPECT_REFUSED(&f, NULL, "jpeg: the restart interval at byte");
     // any number of ff before a marker is right
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    forge_insert(&f, 20, "\xff\xff\xff", 3);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    image_bytes_insert(&f, 20, "\xff\xff\xff", 3);
     expect_ramp(24, 16, 1);
     // what lies behind
-    forge_add(&f, "\0\0", 2);
+    image_bytes_add(&f, "\0\0", 2);
     expect_ramp(24, 16, 1);
-    forge_add(&f, "x", 1);
+    image_bytes_add(&f, "x", 1);
     EXPECT_REFUSED(&f, NULL,
                    "jpeg: 3 bytes behind the image, which ends at byt");
-    forge_jpeg(&f, 24, 16, 3, false, 0);
-    forge_insert(&f, 2,
-                 "\xff\xee\0\x0e"
-                 "Adobe\0\x64\0\0\0\0\5",
-                 16);
+    image_bytes_jpeg(&f, 24, 16, 3, false, 0);
+    image_bytes_insert(&f, 2,
+                       "\xff\xee\0\x0e"
+                       "Adobe\0\x64\0\0\0\0\5",
+                       16);
     EXPECT_REFUSED(&f, NULL, "Adobe's color transform 5 is not known, need 0");
 }
 
 TEST(image_jpeg_scan_defects)
 {
-    forge_jpeg(&f, 24, 16, 3, false, 0);
-    size_t at = forge_marker(&f, 0xda, 0);
+    image_bytes_jpeg(&f, 24, 16, 3, false, 0);
+    size_t at = image_bytes_marker(&f, 0xda, 0);
     f.bytes[at + 4] = 2;
     EXPECT_REFUSED(&f, NULL, "does not fit the 3 colors of the frame");
     f.bytes[at + 4] = 3, f.bytes[at + 5] = 7;
@@ -207,24 +208,24 @@ TEST(image_jpeg_scan_defects)
     EXPECT_REFUSED(&f, NULL,
                    "uses the Huffman table 2 of class 1, which was n");
     // the packed pixels end early: libjpeg would go on with grey
-    forge_jpeg(&f, 120, 120, 3, false, 0);
-    at = forge_marker(&f, 0xda, 0) + 14;
-    forge_cut(&f, at + 60, f.size - at - 62);
+    image_bytes_jpeg(&f, 120, 120, 3, false, 0);
+    at = image_bytes_marker(&f, 0xda, 0) + 14;
+    image_bytes_cut(&f, at + 60, f.size - at - 62);
     EXPECT_REFUSED(&f, NULL, "jpeg: damaged: ");
     // a restart marker with a wrong number
-    forge_jpeg(&f, 120, 16, 1, false, 4);
-    f.bytes[forge_marker(&f, 0xd1, 0) + 1] = 0xd6;
+    image_bytes_jpeg(&f, 120, 16, 1, false, 4);
+    f.bytes[image_bytes_marker(&f, 0xd1, 0) + 1] = 0xd6;
     EXPECT_REFUSED(&f, NULL, "jpeg: damaged: Corrupt JPEG data: ");
     // two scans where the first one has all
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    at = forge_marker(&f, 0xda, 0);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    at = image_bytes_marker(&f, 0xda, 0);
     size_t n = f.size - 2 - at;
     uint8_t scan[1000];
     REQUIRE(n < sizeof scan);
     memcpy(scan, f.bytes + at, n);
     f.size -= 2;
-    for (int i = 0; i < 100; i++) forge_add(&f, scan, n);
-    forge_add(&f, "\xff\xd9", 2);
+    for (int i = 0; i < 100; i++) image_bytes_add(&f, scan, n);
+    image_bytes_add(&f, "\xff\xd9", 2);
     EXPECT_REFUSED(&f, NULL, "jpeg: more than 100 scans");
 }
 
@@ -234,40 +235,40 @@ TEST(image_jpeg_exif)
     const ImageOptions apply = {.exif = IMAGE_EXIF_APPLY};
     Volume v;
     for (int big = 0; big < 2; big++) {
-        forge_jpeg(&f, 24, 16, 1, false, 0);
-        forge_exif(&f, 1, big);
+        image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+        image_bytes_exif(&f, 1, big);
         expect_ramp(24, 16, 1);
-        forge_jpeg(&f, 24, 16, 1, false, 0);
-        forge_exif(&f, 8, big);
+        image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+        image_bytes_exif(&f, 8, big);
         EXPECT_REFUSED(&f, NULL,
                        "jpeg: orientation is 8: the picture was taken "
                        "turned or mirrored; fix: exif = \"apply\"");
-        REQUIRE(forge_decode(&f, &ignore, &v));
+        REQUIRE(image_bytes_decode(&f, &ignore, &v));
         EXPECT_INT(v.voxels.dim.w, 24);
         volume_free(&v);
-        REQUIRE(forge_decode(&f, &apply, &v));
+        REQUIRE(image_bytes_decode(&f, &apply, &v));
         EXPECT_INT(v.voxels.dim.w, 16);
         volume_free(&v);
         for (int bad = 0; bad < 10; bad += 9) {
-            forge_jpeg(&f, 24, 16, 1, false, 0);
-            forge_exif(&f, bad, big);
+            image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+            image_bytes_exif(&f, bad, big);
             EXPECT_REFUSED(&f, &apply,
                            bad ? "orientation is 9, need 1 to 8"
                                : "orientation is 0, need 1 to 8");
         }
     }
     // a block without an orientation says nothing, which is no mistake
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    forge_exif(&f, 6, false);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    image_bytes_exif(&f, 6, false);
     f.bytes[22] = 0; // tag 274 becomes 256
     expect_ramp(24, 16, 1);
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    forge_exif(&f, 9, false);
-    forge_exif(&f, 3, false);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    image_bytes_exif(&f, 9, false);
+    image_bytes_exif(&f, 3, false);
     EXPECT_REFUSED(&f, &apply, "orientation is 9, need 1 to 8");
-    forge_jpeg(&f, 24, 16, 1, false, 0);
-    forge_exif(&f, 2, false);
-    forge_exif(&f, 3, false);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+    image_bytes_exif(&f, 2, false);
+    image_bytes_exif(&f, 3, false);
     EXPECT_REFUSED(&f, &apply, "jpeg: two orientations, 3 and 2; fix: exif = ");
     // a block that cannot be read says nothing about how it was held
     static const struct {
@@ -282,11 +283,11 @@ TEST(image_jpeg_exif)
         {14, 2, "the orientation in the Exif block is not one 16-bit number"},
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
-        forge_jpeg(&f, 24, 16, 1, false, 0);
-        forge_exif(&f, 1, false);
+        image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+        image_bytes_exif(&f, 1, false);
         f.bytes[12 + row[r].where] = (uint8_t)row[r].value;
         EXPECT_REFUSED(&f, NULL, row[r].reason);
-        REQUIRE(forge_decode(&f, &ignore, &v));
+        REQUIRE(image_bytes_decode(&f, &ignore, &v));
         volume_free(&v);
     }
 }
@@ -294,7 +295,7 @@ TEST(image_jpeg_exif)
 TEST(image_jpeg_is_no_mask)
 {
     const ImageOptions label = {.label = true};
-    forge_jpeg(&f, 24, 16, 1, false, 0);
+    image_bytes_jpeg(&f, 24, 16, 1, false, 0);
     EXPECT_REFUSED(&f, &label,
                    "jpeg: JPEG changes numbers, class numbers do no");
 }
@@ -304,11 +305,11 @@ TEST(image_jpeg_any_changed_byte)
     // read or refused, but nothing else, and never a byte too far
     Volume v;
     for (int kind = 0; kind < 2; kind++) {
-        forge_jpeg(&f, 30, 17, 3, kind, 0);
+        image_bytes_jpeg(&f, 30, 17, 3, kind, 0);
         for (size_t i = 0; i < f.size; i++)
             for (int bit = 0; bit < 8; bit += 3) {
                 f.bytes[i] ^= (uint8_t)(1 << bit);
-                if (forge_decode(&f, NULL, &v)) volume_free(&v);
+                if (image_bytes_decode(&f, NULL, &v)) volume_free(&v);
                 f.bytes[i] ^= (uint8_t)(1 << bit);
             }
         expect_ramp(30, 17, 3);

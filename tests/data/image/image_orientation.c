@@ -18,12 +18,12 @@ static void make_png(const char *chunk, const void *text, size_t bytes,
                      int exif)
 {
     uint8_t block[26];
-    forge_png(&f, 2, 1, 8, 0, 0);
-    if (chunk) forge_chunk(&f, chunk, text, bytes);
-    if (exif) forge_exif_block(block, exif, true);
-    if (exif) forge_chunk(&f, "eXIf", block, sizeof block);
-    forge_idat(&f, "\0\1\2", 3);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_png(&f, 2, 1, 8, 0, 0);
+    if (chunk) image_bytes_chunk(&f, chunk, text, bytes);
+    if (exif) image_bytes_exif_block(block, exif, true);
+    if (exif) image_bytes_chunk(&f, "eXIf", block, sizeof block);
+    image_bytes_idat(&f, "\0\1\2", 3);
+    image_bytes_chunk(&f, "IEND", "", 0);
 }
 
 /* KEYWORD 0 BETWEEN TEXT, the text packed when asked for; its bytes. */
@@ -67,7 +67,7 @@ static void expect_turned(const char *what, int orientation)
         const ImageOptions o = {.exif = row[k].exif};
         const int w = orientation == 6 ? row[k].w : 2;
         Volume v;
-        if (forge_decode(&f, &o, &v)) {
+        if (image_bytes_decode(&f, &o, &v)) {
             if (v.voxels.dim.w != w)
                 test_failed(__FILE__, __LINE__, "%s: %d wide, want %d", what,
                             v.voxels.dim.w, w);
@@ -83,7 +83,7 @@ TEST(image_orientation_of_png_texts)
     uint8_t chunk[1024], exif[32] = "Exif\0";
     char text[512];
     size_t n;
-    forge_exif_block(exif + 6, 6, true);
+    image_bytes_exif_block(exif + 6, 6, true);
     for (int packed = 0; packed < 2; packed++) {
         const char *flag = packed ? "\1\0\0\0" : "\0\0\0\0";
         for (int k = 0; k < 2; k++) {
@@ -111,7 +111,7 @@ TEST(image_orientation_of_png_texts)
             for (size_t m = 0; m < n; m += 7) {
                 Volume v;
                 make_png(packed ? "zTXt" : "tEXt", chunk, m, 0);
-                if (forge_decode(&f, NULL, &v)) volume_free(&v);
+                if (image_bytes_decode(&f, NULL, &v)) volume_free(&v);
             }
         }
     }
@@ -132,10 +132,10 @@ TEST(image_orientation_of_jpeg_xmp)
     const ImageOptions apply = {.exif = IMAGE_EXIF_APPLY};
     for (int exif = 0; exif < 2; exif++) {
         Volume v;
-        forge_jpeg(&f, 24, 16, 1, false, 0);
-        forge_insert(&f, 2, segment, n + 2);
-        if (exif) forge_exif(&f, 1, false);
-        REQUIRE(forge_decode(&f, &apply, &v));
+        image_bytes_jpeg(&f, 24, 16, 1, false, 0);
+        image_bytes_insert(&f, 2, segment, n + 2);
+        if (exif) image_bytes_exif(&f, 1, false);
+        REQUIRE(image_bytes_decode(&f, &apply, &v));
         EXPECT_INT(v.voxels.dim.w, exif ? 24 : 16);
         volume_free(&v);
         if (!exif)
@@ -160,9 +160,9 @@ TEST(image_orientation_of_tiff_xmp)
                                  {279, 4, 1, 2},
                                  {700, 1, sizeof attribute, 10}};
         Volume v;
-        forge_tiff(&f, false, data, sizeof data, tags,
-                   sizeof tags / sizeof *tags);
-        bool read = forge_decode(&f, NULL, &v);
+        image_bytes_tiff(&f, false, data, sizeof data, tags,
+                         sizeof tags / sizeof *tags);
+        bool read = image_bytes_decode(&f, NULL, &v);
         if (!read && strstr(err_text(), "libtiff"))
             SKIP("built without libtiff");
         if (read) volume_free(&v);

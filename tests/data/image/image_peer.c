@@ -52,8 +52,8 @@ static int compare(const char *folder, const Line *l)
     Dims d = v.voxels.dim;
     bool same = d.w == l->w && d.h == l->h && d.c == l->c;
     for (int64_t i = 0; same && i < numel(d); i++) {
-        double gap =
-            fabs(forge_value(&v, i) - peer_value(l, (const uint8_t *)want, i));
+        double gap = fabs(image_bytes_value(&v, i) -
+                          peer_value(l, (const uint8_t *)want, i));
         if (!(gap <= worst)) worst = gap;
     }
     same = same && worst <= l->allowed;

@@ -8,21 +8,21 @@ static Forge f; // too large for a stack
 static void expect_values(const ImageOptions *o, Dtype type, int channels,
                           const double *want, int count)
 {
-    forge_expect(&f, o, type, 0, channels, want, count);
+    image_bytes_expect(&f, o, type, 0, channels, want, count);
 }
 
 static void png(int w, int h, int depth, int color, const char *palette,
                 int palette_bytes, const void *rows, size_t count)
 {
-    forge_png(&f, (uint32_t)w, (uint32_t)h, depth, color, 0);
-    if (palette) forge_chunk(&f, "PLTE", palette, (size_t)palette_bytes);
-    forge_idat(&f, rows, count);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_png(&f, (uint32_t)w, (uint32_t)h, depth, color, 0);
+    if (palette) image_bytes_chunk(&f, "PLTE", palette, (size_t)palette_bytes);
+    image_bytes_idat(&f, rows, count);
+    image_bytes_chunk(&f, "IEND", "", 0);
 }
 
 TEST(image_png_grey)
 {
-    forge_small_png(&f);
+    image_bytes_small_png(&f);
     expect_values(NULL, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
     // fewer bits are spread over 0 .. 255, but not class numbers
     const ImageOptions label = {.label = true};
@@ -79,10 +79,10 @@ TEST(image_png_alpha)
     EXPECT_REFUSED(&f, NULL, "png: an alpha channel or transparent color");
     expect_values(&drop, I16, 1, (double[]){1, 3}, 2);
     // a color that is to be seen through
-    forge_png(&f, 2, 1, 8, 0, 0);
-    forge_chunk(&f, "tRNS", "\0\7", 2);
-    forge_idat(&f, "\0\7\x08", 3);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_png(&f, 2, 1, 8, 0, 0);
+    image_bytes_chunk(&f, "tRNS", "\0\7", 2);
+    image_bytes_idat(&f, "\0\7\x08", 3);
+    image_bytes_chunk(&f, "IEND", "", 0);
     EXPECT_REFUSED(&f, NULL, "png: an alpha channel or transparent color");
     expect_values(&drop, U8, 1, (double[]){7, 8}, 2);
 }
@@ -90,34 +90,34 @@ TEST(image_png_alpha)
 TEST(image_png_interlaced)
 {
     // 1 x 1 has one pass; 3 x 2 has the first, the fourth and those behind it
-    forge_png(&f, 1, 1, 8, 0, 1);
-    forge_idat(&f, "\0\5", 2);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_png(&f, 1, 1, 8, 0, 1);
+    image_bytes_idat(&f, "\0\5", 2);
+    image_bytes_chunk(&f, "IEND", "", 0);
     expect_values(NULL, U8, 1, (double[]){5}, 1);
-    forge_png(&f, 3, 2, 8, 0, 1);
+    image_bytes_png(&f, 3, 2, 8, 0, 1);
     // pass 1: (0,0); 4: (2,0); 6: (1,0); 7: row 1
-    forge_idat(&f, "\0\1\0\3\0\2\0\4\5\6", 10);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_idat(&f, "\0\1\0\3\0\2\0\4\5\6", 10);
+    image_bytes_chunk(&f, "IEND", "", 0);
     expect_values(NULL, U8, 1, (double[]){1, 2, 3, 4, 5, 6}, 6);
-    forge_png(&f, 3, 2, 8, 0, 1);
-    forge_idat(&f, "\0\1\0\3\0\2\0\4\5", 9);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_png(&f, 3, 2, 8, 0, 1);
+    image_bytes_idat(&f, "\0\1\0\3\0\2\0\4\5", 9);
+    image_bytes_chunk(&f, "IEND", "", 0);
     EXPECT_REFUSED(&f, NULL, "png: the packed pixels hold 9 bytes, need 10");
 }
 
 TEST(image_png_in_many_chunks)
 {
-    forge_small_png(&f);
-    size_t at = forge_find(&f, "IDAT"), n = f.bytes[at + 3];
+    image_bytes_small_png(&f);
+    size_t at = image_bytes_find(&f, "IDAT"), n = f.bytes[at + 3];
     uint8_t packed[64];
     memcpy(packed, f.bytes + at + 8, n);
     f.size = at;
     // a byte each, with empty ones between
     for (size_t i = 0; i < n; i++) {
-        forge_chunk(&f, "IDAT", packed + i, 1);
-        forge_chunk(&f, "IDAT", "", 0);
+        image_bytes_chunk(&f, "IDAT", packed + i, 1);
+        image_bytes_chunk(&f, "IDAT", "", 0);
     }
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_chunk(&f, "IEND", "", 0);
     expect_values(NULL, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
 }
 
@@ -130,7 +130,7 @@ TEST(image_png_larger_than_a_stored_block)
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++) rows[y][1 + x] = (uint8_t)(x * y);
     png(SIDE, SIDE, 8, 0, NULL, 0, rows, sizeof rows);
-    REQUIRE(forge_decode(&f, NULL, &v));
+    REQUIRE(image_bytes_decode(&f, NULL, &v));
     for (int y = 0; y < SIDE; y++)
         EXPECT(!memcmp((uint8_t *)v.voxels.data + y * SIDE, rows[y] + 1, SIDE));
     volume_free(&v);
@@ -165,22 +165,22 @@ TEST(image_png_header_defects)
         {8000, 8000, 8, 0, 0, "bytes of packed pixels cannot hold 64008000"},
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
-        forge_png(&f, row[r].w, row[r].h, row[r].depth, row[r].color,
-                  row[r].interlace);
-        forge_idat(&f, "\0\0", 2);
-        forge_chunk(&f, "IEND", "", 0);
+        image_bytes_png(&f, row[r].w, row[r].h, row[r].depth, row[r].color,
+                        row[r].interlace);
+        image_bytes_idat(&f, "\0\0", 2);
+        image_bytes_chunk(&f, "IEND", "", 0);
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
-    forge_small_png(&f);
+    image_bytes_small_png(&f);
     f.bytes[26] = 1;
-    forge_mend(&f, "IHDR");
+    image_bytes_mend(&f, "IHDR");
     EXPECT_REFUSED(&f, NULL, "compression 1, filter 0, interlace 0; need 0");
 }
 
 TEST(image_png_chunk_defects)
 {
     uint8_t z[40000] = {0};
-    forge_small_png(&f);
+    image_bytes_small_png(&f);
     size_t whole = f.size;
     for (size_t n = 0; n < whole; n++) { // every truncation
         f.size = n;
@@ -190,47 +190,47 @@ TEST(image_png_chunk_defects)
     EXPECT_REFUSED(&f, NULL, "png: file ends without IEND: it is cut off");
     f.size = whole - 1;
     EXPECT_REFUSED(&f, NULL, "png: file ends inside a chunk at byte");
-    forge_small_png(&f);
+    image_bytes_small_png(&f);
     f.bytes[4] = '\n';
     EXPECT_REFUSED(&f, NULL, "png: the signature is damaged, as by a copy");
     for (size_t i = 8; i < whole; i++) { // every byte counts
-        forge_small_png(&f);
+        image_bytes_small_png(&f);
         f.bytes[i] ^= 0x80;
         EXPECT_REFUSED(&f, NULL, "png: ");
     }
-    forge_small_png(&f);
+    image_bytes_small_png(&f);
     f.bytes[16] ^= 1;
     EXPECT_REFUSED(&f, NULL,
                    "chunk IHDR at byte 8 is damaged: its checksum is");
-    forge_small_png(&f);
-    forge_put(&f, forge_find(&f, "IDAT"), 0x7fffffff, 4, true);
+    image_bytes_small_png(&f);
+    image_bytes_put(&f, image_bytes_find(&f, "IDAT"), 0x7fffffff, 4, true);
     EXPECT_REFUSED(&f, NULL,
                    "file ends inside the chunk IDAT at byte 33: "
                    "2147483647 bytes, only ");
-    forge_small_png(&f);
-    f.bytes[forge_find(&f, "IDAT") + 4] = 1;
+    image_bytes_small_png(&f);
+    f.bytes[image_bytes_find(&f, "IDAT") + 4] = 1;
     EXPECT_REFUSED(&f, NULL, "no chunk at byte 33: its type is 01 44 41 54");
-    forge_small_png(&f);
-    forge_cut(&f, 8, 25);
+    image_bytes_small_png(&f);
+    image_bytes_cut(&f, 8, 25);
     EXPECT_REFUSED(&f, NULL,
                    "png: the first chunk is IDAT of 16 bytes, need "
                    "IHDR of 13");
-    forge_small_png(&f);
-    forge_add(&f, "\0x", 2);
+    image_bytes_small_png(&f);
+    image_bytes_add(&f, "\0x", 2);
     EXPECT_REFUSED(&f, NULL, "png: 2 bytes behind the image, which ends at");
     const ImageOptions trailing = {.trailing = true};
     expect_values(&trailing, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
     f.bytes[f.size - 1] = 0; // zeros fill up a block
     expect_values(NULL, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
     // an IEND that holds something
-    forge_small_png(&f);
+    image_bytes_small_png(&f);
     f.size -= 12;
-    forge_chunk(&f, "IEND", "x", 1);
+    image_bytes_chunk(&f, "IEND", "x", 1);
     EXPECT_REFUSED(&f, NULL, "png: chunk IEND has 1 bytes, need 0");
     // data that is compressed, but not zlib
-    forge_png(&f, 200, 200, 8, 0, 0);
-    forge_chunk(&f, "IDAT", z, sizeof z);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_png(&f, 200, 200, 8, 0, 0);
+    image_bytes_chunk(&f, "IDAT", z, sizeof z);
+    image_bytes_chunk(&f, "IEND", "", 0);
     EXPECT_REFUSED(&f, NULL,
                    "png: the packed pixels are damaged before byte "
                    "40045: unknown compression method");
@@ -263,19 +263,19 @@ TEST(image_png_order_defects)
         {"HTPDE", 2, NULL},
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
-        forge_png(&f, 1, 1, 8, row[r].color, 0);
+        image_bytes_png(&f, 1, 1, 8, row[r].color, 0);
         for (const char *c = row[r].chunks + 1; *c; c++) {
-            if (*c == 'H') forge_chunk(&f, "IHDR", f.bytes + 16, 13);
-            if (*c == 'P') forge_chunk(&f, "PLTE", "\1\2\3", 3);
-            if (*c == 'Q') forge_chunk(&f, "PLTE", "\1\2\3\4", 4);
-            if (*c == 'Z') forge_chunk(&f, "PLTE", "", 0);
-            if (*c == 't') forge_chunk(&f, "tRNS", "\0\2", 2);
-            if (*c == 'T') forge_chunk(&f, "tEXt", "Name\0text", 9);
-            if (*c == 'X') forge_chunk(&f, "XxXx", "", 0);
-            if (*c == 'A') forge_chunk(&f, "acTL", "\0\0\0\1\0\0\0\0", 8);
-            if (*c == 'E') forge_chunk(&f, "IEND", "", 0);
+            if (*c == 'H') image_bytes_chunk(&f, "IHDR", f.bytes + 16, 13);
+            if (*c == 'P') image_bytes_chunk(&f, "PLTE", "\1\2\3", 3);
+            if (*c == 'Q') image_bytes_chunk(&f, "PLTE", "\1\2\3\4", 4);
+            if (*c == 'Z') image_bytes_chunk(&f, "PLTE", "", 0);
+            if (*c == 't') image_bytes_chunk(&f, "tRNS", "\0\2", 2);
+            if (*c == 'T') image_bytes_chunk(&f, "tEXt", "Name\0text", 9);
+            if (*c == 'X') image_bytes_chunk(&f, "XxXx", "", 0);
+            if (*c == 'A') image_bytes_chunk(&f, "acTL", "\0\0\0\1\0\0\0\0", 8);
+            if (*c == 'E') image_bytes_chunk(&f, "IEND", "", 0);
             if (*c == 'D')
-                forge_idat(&f, "\0\7\1\1", row[r].color == 2 ? 4 : 2);
+                image_bytes_idat(&f, "\0\7\1\1", row[r].color == 2 ? 4 : 2);
         }
         if (row[r].reason)
             EXPECT_REFUSED(&f, NULL, row[r].reason);
@@ -303,14 +303,14 @@ TEST(image_png_packed_defects)
             expect_values(NULL, U8, 1, (double[]){1, 2, 3, 4, 5, 6}, 6);
     }
     // a stream of zlib without its last byte, and with one behind it
-    forge_small_png(&f);
-    size_t at = forge_find(&f, "IDAT"), n = f.bytes[at + 3];
+    image_bytes_small_png(&f);
+    size_t at = image_bytes_find(&f, "IDAT"), n = f.bytes[at + 3];
     uint8_t packed[64] = {0};
     memcpy(packed, f.bytes + at + 8, n);
     for (size_t more = 0; more < 3; more++) {
         f.size = at;
-        forge_chunk(&f, "IDAT", packed, n - 1 + more);
-        forge_chunk(&f, "IEND", "", 0);
+        image_bytes_chunk(&f, "IDAT", packed, n - 1 + more);
+        image_bytes_chunk(&f, "IEND", "", 0);
         if (more == 0)
             EXPECT_REFUSED(&f, NULL,
                            "packed pixels end without their checksum");
@@ -325,10 +325,10 @@ TEST(image_png_packed_defects)
     // the picture is whole without it
     for (int between = 0; between < 2; between++) {
         f.size = at;
-        forge_chunk(&f, "IDAT", packed, n);
-        if (between) forge_chunk(&f, "tEXt", "a\0b", 3);
-        forge_chunk(&f, "IDAT", packed, 5);
-        forge_chunk(&f, "IEND", "", 0);
+        image_bytes_chunk(&f, "IDAT", packed, n);
+        if (between) image_bytes_chunk(&f, "tEXt", "a\0b", 3);
+        image_bytes_chunk(&f, "IDAT", packed, 5);
+        image_bytes_chunk(&f, "IEND", "", 0);
         EXPECT_REFUSED(&f, NULL,
                        between ? "png: chunk IDAT at byte"
                                : "5 bytes behind the packed pixels");
@@ -336,8 +336,8 @@ TEST(image_png_packed_defects)
     }
     packed[n - 1] ^= 1;
     f.size = at;
-    forge_chunk(&f, "IDAT", packed, n);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_chunk(&f, "IDAT", packed, n);
+    image_bytes_chunk(&f, "IEND", "", 0);
     EXPECT_REFUSED(&f, NULL,
                    "are damaged before byte 61: incorrect data check");
     png(3, 2, 8, 0, NULL, 0, "\0\1\2\3\5\4\5\6", 8);
@@ -355,9 +355,9 @@ TEST(image_png_bomb_costs_nothing)
     EXPECT_REFUSED(&f, NULL, "the packed pixels hold more than 2 bytes");
     // 74 bytes that declare 529 MB: nothing is taken for pixels
     ImageInfo info;
-    forge_png(&f, 23000, 23000, 8, 0, 0);
-    forge_idat(&f, "\0\1\2", 3);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_png(&f, 23000, 23000, 8, 0, 0);
+    image_bytes_idat(&f, "\0\1\2", 3);
+    image_bytes_chunk(&f, "IEND", "", 0);
     EXPECT(!image_look(f.bytes, f.size, NULL, &info));
     EXPECT(strstr(err_text(), "packed pixels cannot hold 529023000"));
 }
@@ -365,16 +365,16 @@ TEST(image_png_bomb_costs_nothing)
 TEST(image_png_orientation)
 {
     uint8_t block[26];
-    forge_exif_block(block, 6, true);
-    forge_png(&f, 2, 1, 8, 0, 0);
-    forge_chunk(&f, "eXIf", block, sizeof block);
-    forge_idat(&f, "\0\1\2", 3);
-    forge_chunk(&f, "IEND", "", 0);
+    image_bytes_exif_block(block, 6, true);
+    image_bytes_png(&f, 2, 1, 8, 0, 0);
+    image_bytes_chunk(&f, "eXIf", block, sizeof block);
+    image_bytes_idat(&f, "\0\1\2", 3);
+    image_bytes_chunk(&f, "IEND", "", 0);
     EXPECT_REFUSED(&f, NULL,
                    "png: orientation is 6: the picture was taken tur");
     const ImageOptions apply = {.exif = IMAGE_EXIF_APPLY};
     Volume v;
-    REQUIRE(forge_decode(&f, &apply, &v));
+    REQUIRE(image_bytes_decode(&f, &apply, &v));
     EXPECT_INT(v.voxels.dim.w, 1);
     EXPECT_INT(v.voxels.dim.h, 2);
     volume_free(&v);

@@ -57,7 +57,7 @@ static void small(void)
 
 static void make_tiff(bool big)
 {
-    forge_tiff(&f, big, pixels, sizeof pixels, tag, TAGS);
+    image_bytes_tiff(&f, big, pixels, sizeof pixels, tag, TAGS);
 }
 
 static bool have(void)
@@ -65,7 +65,7 @@ static bool have(void)
     Volume v;
     small();
     make_tiff(false);
-    bool ok = forge_decode(&f, NULL, &v);
+    bool ok = image_bytes_decode(&f, NULL, &v);
     if (ok) volume_free(&v);
     return ok || !strstr(err_text(), "built without libtiff");
 }
@@ -79,32 +79,33 @@ TEST(image_tiff_kinds)
     for (int big = 0; big < 2; big++) {
         small();
         make_tiff(big);
-        forge_expect(&f, NULL, U8, 2, 3, twelve, 12);
+        image_bytes_expect(&f, NULL, U8, 2, 3, twelve, 12);
         directory(4, 3, 8, 1, 12);
         make_tiff(big);
-        forge_expect(&f, NULL, U8, 4, 1, twelve, 12);
+        image_bytes_expect(&f, NULL, U8, 4, 1, twelve, 12);
         // each color in a plane of its own: three strips of 4 bytes
         small();
         tag[PLANES] = (ForgeTag){284, 3, 1, 2};
         tag[STRIPS].count = tag[BYTES].count = 3;
         Forge *lists = mem_alloc(sizeof *lists);
         REQUIRE(lists);
-        forge_add(lists, pixels, 12);
+        image_bytes_add(lists, pixels, 12);
         for (uint32_t i = 0; i < 6; i++)
-            forge_put(lists, lists->size, i < 3 ? 8 + 4 * i : 4, 4, big);
+            image_bytes_put(lists, lists->size, i < 3 ? 8 + 4 * i : 4, 4, big);
         tag[STRIPS].value = 20, tag[BYTES].value = 32;
-        forge_tiff(&f, big, lists->bytes, lists->size, tag, TAGS);
-        forge_expect(&f, NULL, U8, 2, 3,
-                     (double[]){1, 5, 9, 2, 6, 10, 3, 7, 11, 4, 8, 12}, 12);
+        image_bytes_tiff(&f, big, lists->bytes, lists->size, tag, TAGS);
+        image_bytes_expect(&f, NULL, U8, 2, 3,
+                           (double[]){1, 5, 9, 2, 6, 10, 3, 7, 11, 4, 8, 12},
+                           12);
         mem_free(lists);
         // white is 0
         directory(4, 3, 8, 1, 12);
         tag[PHOTO].value = 0;
         make_tiff(big);
-        forge_expect(&f, NULL, U8, 4, 1,
-                     (double[]){254, 253, 252, 251, 250, 249, 248, 247, 246,
-                                245, 244, 243},
-                     12);
+        image_bytes_expect(&f, NULL, U8, 4, 1,
+                           (double[]){254, 253, 252, 251, 250, 249, 248, 247,
+                                      246, 245, 244, 243},
+                           12);
     }
 }
 
@@ -135,9 +136,9 @@ TEST(image_tiff_fields_of_other_types)
             if (row[r].reason)
                 EXPECT_REFUSED(&f, NULL, row[r].reason);
             else
-                forge_expect(&f, NULL, U8, 2, 3,
-                             (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
-                             12);
+                image_bytes_expect(
+                    &f, NULL, U8, 2, 3,
+                    (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 12);
         }
 }
 
@@ -147,20 +148,20 @@ TEST(image_tiff_wide_numbers)
     static const uint8_t u[] = {0, 1, 0xff, 0x7f}, s[] = {0, 1, 0xff, 0xff};
     static const float x[] = {0.5f, -7e9f};
     directory(2, 1, 16, 1, 4);
-    forge_tiff(&f, false, u, 4, tag, TAGS);
-    forge_expect(&f, NULL, I16, 2, 1, (double[]){256, 32767}, 2);
-    forge_tiff(&f, true, u, 4, tag, TAGS);
-    forge_expect(&f, NULL, F32, 2, 1, (double[]){1, 65407}, 2);
+    image_bytes_tiff(&f, false, u, 4, tag, TAGS);
+    image_bytes_expect(&f, NULL, I16, 2, 1, (double[]){256, 32767}, 2);
+    image_bytes_tiff(&f, true, u, 4, tag, TAGS);
+    image_bytes_expect(&f, NULL, F32, 2, 1, (double[]){1, 65407}, 2);
     tag[FORMAT] = (ForgeTag){339, 3, 1, 2};
-    forge_tiff(&f, false, s, 4, tag, TAGS);
-    forge_expect(&f, NULL, I16, 2, 1, (double[]){256, -1}, 2);
+    image_bytes_tiff(&f, false, s, 4, tag, TAGS);
+    image_bytes_expect(&f, NULL, I16, 2, 1, (double[]){256, -1}, 2);
     directory(2, 1, 32, 1, 8);
     tag[FORMAT] = (ForgeTag){339, 3, 1, 3};
-    forge_tiff(&f, false, x, 8, tag, TAGS);
-    forge_expect(&f, NULL, F32, 2, 1, (double[]){0.5, -7e9}, 2);
+    image_bytes_tiff(&f, false, x, 8, tag, TAGS);
+    image_bytes_expect(&f, NULL, F32, 2, 1, (double[]){0.5, -7e9}, 2);
     // whether they are labels, who knows which there are decides
-    forge_expect(&f, &(ImageOptions){.label = true}, F32, 2, 1,
-                 (double[]){0.5, -7e9}, 2);
+    image_bytes_expect(&f, &(ImageOptions){.label = true}, F32, 2, 1,
+                       (double[]){0.5, -7e9}, 2);
 }
 
 TEST(image_tiff_as_the_lgg_set_has_it)
@@ -181,8 +182,8 @@ TEST(image_tiff_as_the_lgg_set_has_it)
         if (plain) memcpy(packed, from, n = bytes);
         directory(256, 256, 8, kind ? 1 : 3, n);
         tag[COMPRESSION].value = plain ? 1 : 8;
-        forge_tiff(&f, false, packed, n, tag, TAGS);
-        REQUIRE(forge_decode(&f, kind ? &label : NULL, &v));
+        image_bytes_tiff(&f, false, packed, n, tag, TAGS);
+        REQUIRE(image_bytes_decode(&f, kind ? &label : NULL, &v));
         EXPECT_INT(v.voxels.dim.c, kind ? 1 : 3);
         EXPECT_INT(v.unit, kind ? UNIT_LABEL : UNIT_NONE);
         EXPECT(!memcmp(v.voxels.data, from, bytes));
@@ -209,21 +210,21 @@ TEST(image_tiff_tiles)
     tag[TILE_H] = (ForgeTag){323, 3, 1, 16};
     tag[TILES] = (ForgeTag){324, 4, 2, 520};
     tag[TILE_BYTES] = (ForgeTag){325, 4, 2, 528};
-    forge_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
-    forge_expect(&f, NULL, U8, 17, 1, want, 51);
+    image_bytes_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
+    image_bytes_expect(&f, NULL, U8, 17, 1, want, 51);
     tag[TILE_W].value = 24;
-    forge_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
+    image_bytes_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
     EXPECT_REFUSED(&f, NULL,
                    "tiff: tiles of 24 x 16 pixels, need multiples of");
     tag[TILE_W].value = 0;
-    forge_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
+    image_bytes_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
     EXPECT_REFUSED(&f, NULL, "tiff: tiles of 0 x 16 pixels");
     tag[TILE_W].value = tag[TILE_H].value = 65520;
-    forge_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
+    image_bytes_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
     EXPECT_REFUSED(&f, NULL,
                    "tiff: tiles of 65520 x 65520 pixels, need multip");
     tag[TILE_W].value = 32, tag[TILE_H].value = 16;
-    forge_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
+    image_bytes_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
     EXPECT_REFUSED(&f, NULL, "tiff: TileOffsets has 2 numbers, need 1");
 }
 
@@ -235,21 +236,22 @@ TEST(image_tiff_alpha_and_orientation)
     tag[EXTRA] = (ForgeTag){338, 3, 1, 2};
     make_tiff(false);
     EXPECT_REFUSED(&f, NULL, "tiff: an alpha channel or transparent color");
-    forge_expect(&f, &drop, U8, 3, 3, (double[]){1, 2, 3, 5, 6, 7, 9, 10, 11},
-                 9);
+    image_bytes_expect(&f, &drop, U8, 3, 3,
+                       (double[]){1, 2, 3, 5, 6, 7, 9, 10, 11}, 9);
     directory(6, 1, 8, 2, 12);
     make_tiff(true);
     EXPECT_REFUSED(&f, NULL, "tiff: an alpha channel or transparent color");
-    forge_expect(&f, &drop, U8, 6, 1, (double[]){1, 3, 5, 7, 9, 11}, 6);
+    image_bytes_expect(&f, &drop, U8, 6, 1, (double[]){1, 3, 5, 7, 9, 11}, 6);
     directory(12, 1, 8, 1, 12);
     tag[ORIENTATION] = (ForgeTag){274, 3, 1, 2};
     make_tiff(false);
     EXPECT_REFUSED(&f, NULL,
                    "tiff: orientation is 2: the picture was taken tu");
-    forge_expect(&f, &(ImageOptions){.exif = IMAGE_EXIF_APPLY}, U8, 12, 1,
-                 (double[]){12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 12);
-    forge_expect(&f, &(ImageOptions){.exif = IMAGE_EXIF_IGNORE}, U8, 12, 1,
-                 (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 12);
+    image_bytes_expect(&f, &(ImageOptions){.exif = IMAGE_EXIF_APPLY}, U8, 12, 1,
+                       (double[]){12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 12);
+    image_bytes_expect(&f, &(ImageOptions){.exif = IMAGE_EXIF_IGNORE}, U8, 12,
+                       1, (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+                       12);
 }
 
 TEST(image_tiff_pages)
@@ -260,21 +262,23 @@ TEST(image_tiff_pages)
     make_tiff(false);
     // the second page is the same directory with other pixels
     size_t first = 20, n = f.size - first, second = f.size;
-    forge_add(&f, f.bytes + first, n);
-    forge_put(&f, second - 4, (uint32_t)second, 4, false);
+    image_bytes_add(&f, f.bytes + first, n);
+    image_bytes_put(&f, second - 4, (uint32_t)second, 4, false);
     for (size_t e = second + 2; e < f.size - 4; e += 12)
-        if (f.bytes[e] == (273 & 255)) forge_put(&f, e + 8, 10, 4, false);
+        if (f.bytes[e] == (273 & 255)) image_bytes_put(&f, e + 8, 10, 4, false);
     EXPECT_REFUSED(&f, NULL, "tiff: 2 pages in one file; fix: page = 1, or");
-    forge_expect(&f, &(ImageOptions){.page = 1}, U8, 2, 1, (double[]){1, 2}, 2);
-    forge_expect(&f, &(ImageOptions){.page = 2}, U8, 2, 1, (double[]){3, 4}, 2);
+    image_bytes_expect(&f, &(ImageOptions){.page = 1}, U8, 2, 1,
+                       (double[]){1, 2}, 2);
+    image_bytes_expect(&f, &(ImageOptions){.page = 2}, U8, 2, 1,
+                       (double[]){3, 4}, 2);
     EXPECT_REFUSED(&f, &(ImageOptions){.page = 3}, "tiff: page 3 of 2");
     EXPECT(image_look(f.bytes, f.size, &(ImageOptions){.page = 1}, &info));
     EXPECT_INT(info.pages, 2);
     // a chain that comes back to its beginning
-    forge_put(&f, f.size - 4, (uint32_t)first, 4, false);
+    image_bytes_put(&f, f.size - 4, (uint32_t)first, 4, false);
     EXPECT_REFUSED(&f, NULL,
                    "tiff: more than 10000 pages: the chain of direct");
-    forge_put(&f, f.size - 4, 1 << 20, 4, false);
+    image_bytes_put(&f, f.size - 4, 1 << 20, 4, false);
     EXPECT_REFUSED(&f, NULL, "tiff: a directory at byte 1048576 of a file of ");
 }
 
@@ -385,11 +389,11 @@ TEST(image_tiff_frame_defects)
     EXPECT_REFUSED(&f, NULL,
                    "tiff: the directory at byte 20 has 9 entries, onl");
     make_tiff(false);
-    forge_put(&f, 20, 0, 2, false);
+    image_bytes_put(&f, 20, 0, 2, false);
     EXPECT_REFUSED(&f, NULL, "tiff: the directory at byte 20 has 0 entries");
-    forge_put(&f, 4, 4, 4, false);
+    image_bytes_put(&f, 4, 4, 4, false);
     EXPECT_REFUSED(&f, NULL, "tiff: a directory at byte 4 of a file of");
-    forge_put(&f, 4, 0, 4, false);
+    image_bytes_put(&f, 4, 0, 4, false);
     EXPECT_REFUSED(&f, NULL, "tiff: no pages: there is no directory");
     make_tiff(false);
     f.bytes[2] = 43;
@@ -414,7 +418,7 @@ TEST(image_tiff_frame_defects)
     tag[STRIPS].count = tag[BYTES].count = COUNT;
     tag[STRIPS].value = 20, tag[BYTES].value = 20 + 4 * COUNT;
     tag[COMPRESSION].value = 5;
-    forge_tiff(&f, false, lists, sizeof lists, tag, TAGS);
+    image_bytes_tiff(&f, false, lists, sizeof lists, tag, TAGS);
     EXPECT_REFUSED(&f, NULL,
                    "tiff: the strips together have more bytes than th");
 }
@@ -428,7 +432,7 @@ TEST(image_tiff_packed_defects)
     for (size_t cut = 0; cut < n; cut++) {
         small();
         tag[COMPRESSION].value = 8, tag[BYTES].value = (uint32_t)cut;
-        forge_tiff(&f, false, packed, n, tag, TAGS);
+        image_bytes_tiff(&f, false, packed, n, tag, TAGS);
         if (cut < 14) EXPECT_REFUSED(&f, NULL, "tiff: strip 0 ");
     }
     small();

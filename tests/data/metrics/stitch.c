@@ -49,22 +49,22 @@ static void in_one(Pipeline *p, int item, const Grid *to, Volume *out)
     pipeline_put(p, like);
 }
 
-static MosaicResult in_parts(Pipeline *p, int item, const MosaicOptions *o,
-                             MosaicBytes *bytes)
+static StitchResult in_parts(Pipeline *p, int item, const StitchOptions *o,
+                             StitchBytes *bytes)
 {
-    Mosaic *m;
-    MosaicResult r;
-    REQUIRE(mosaic_new(p, item, o, &m));
-    *bytes = mosaic_bytes(m);
+    Stitch *m;
+    StitchResult r;
+    REQUIRE(stitch_new(p, item, o, &m));
+    *bytes = stitch_bytes(m);
     float *x =
         mem_alloc((size_t)numel(pipeline_facts(p, item)->dim) * C * sizeof *x);
     for (int32_t i = 0; i < pipeline_samples(p); i++) {
         if (pipeline_id(p, i).item != item) continue;
         scores(p, i, x);
-        REQUIRE(mosaic_put(m, i, x));
+        REQUIRE(stitch_put(m, i, x));
     }
-    REQUIRE(mosaic_finish(m, &r));
-    mosaic_free(m);
+    REQUIRE(stitch_finish(m, &r));
+    stitch_free(m);
     mem_free(x);
     return r;
 }
@@ -73,15 +73,15 @@ static void same(const char *steps, bool flat)
 {
     Dataset *ds = made_dataset(2, 1, 20, 12, 14);
     Pipeline *p = made_pipeline(ds, steps);
-    const MosaicOptions o = {.channels = C,
+    const StitchOptions o = {.channels = C,
                              .classes = C,
                              .labels = true,
                              .values = true,
                              .entropy = true};
     Volume want;
-    MosaicBytes bytes;
+    StitchBytes bytes;
     in_one(p, 1, NULL, &want);
-    MosaicResult got = in_parts(p, 1, &o, &bytes);
+    StitchResult got = in_parts(p, 1, &o, &bytes);
     const int64_t n = numel(want.voxels.dim) / C;
     REQUIRE(dims_equal(want.voxels.dim, got.values.voxels.dim));
     EXPECT(!memcmp(want.voxels.data, got.values.voxels.data,
@@ -108,12 +108,12 @@ static void same(const char *steps, bool flat)
         EXPECT((double)bytes.slab <
                0.65 * (double)positions(all) * C * sizeof(float));
     volume_free(&want);
-    mosaic_result_free(&got);
+    stitch_result_free(&got);
     pipeline_free(p);
     dataset_free(ds);
 }
 
-TEST(mosaic_is_the_whole)
+TEST(stitch_is_the_whole)
 {
     same("", false);
     same("slices axis=stored\n", true);
@@ -133,75 +133,75 @@ TEST(mosaic_is_the_whole)
     same("resample spacing_mm=1.3,0.8,2\npatches d=4 h=8 w=8 at=grid\n", false);
 }
 
-TEST(mosaic_on_the_prepared_grid)
+TEST(stitch_on_the_prepared_grid)
 {
     Dataset *ds = made_dataset(1, 1, 20, 12, 14);
     Pipeline *p = made_pipeline(
         ds, "resample spacing_mm=0.5,0.7,0.4\npatches d=8 h=8 w=8 at=grid\n");
-    const MosaicOptions o = {
+    const StitchOptions o = {
         .channels = C, .classes = 1, .values = true, .prepared = true};
     const Prepared *like;
     Volume want;
-    MosaicBytes bytes;
+    StitchBytes bytes;
     REQUIRE(pipeline_get(p, 0, &like));
     in_one(p, 0, &like->grid, &want);
-    MosaicResult got = in_parts(p, 0, &o, &bytes);
+    StitchResult got = in_parts(p, 0, &o, &bytes);
     EXPECT(!got.labels.voxels.data && !got.entropy.voxels.data);
     REQUIRE(dims_equal(want.voxels.dim, got.values.voxels.dim));
     EXPECT(!memcmp(want.voxels.data, got.values.voxels.data,
                    tensor_bytes(&want.voxels)));
     volume_free(&want);
-    mosaic_result_free(&got);
+    stitch_result_free(&got);
     pipeline_put(p, like);
     pipeline_free(p);
     dataset_free(ds);
 }
 
 /* Slices that no sample has stay 0, wherever they are missing. */
-TEST(mosaic_of_some_slices)
+TEST(stitch_of_some_slices)
 {
     Dataset *ds = made_dataset(1, 1, 20, 12, 14);
     Pipeline *p = made_pipeline(ds, "slices axis=stored\n");
-    const MosaicOptions o = {
+    const StitchOptions o = {
         .channels = 1, .classes = 1, .labels = true, .threshold = 0.5};
-    Mosaic *m;
-    MosaicResult r;
+    Stitch *m;
+    StitchResult r;
     static float ones[12 * 14];
     for (int i = 0; i < 12 * 14; i++) ones[i] = 1;
-    REQUIRE(mosaic_new(p, 0, &o, &m));
+    REQUIRE(stitch_new(p, 0, &o, &m));
     const int32_t there[] = {3, 4, 9, 10, 15};
-    for (int i = 0; i < 5; i++) REQUIRE(mosaic_put(m, there[i], ones));
-    REQUIRE(mosaic_finish(m, &r));
+    for (int i = 0; i < 5; i++) REQUIRE(stitch_put(m, there[i], ones));
+    REQUIRE(stitch_finish(m, &r));
     const uint8_t *y = r.labels.voxels.data;
     for (int32_t d = 0; d < 20; d++) {
         int want = 0;
         for (int i = 0; i < 5; i++) want |= there[i] == d;
         for (int i = 0; i < 12 * 14; i++) EXPECT_INT(y[d * 12 * 14 + i], want);
     }
-    mosaic_result_free(&r);
-    mosaic_free(m);
+    stitch_result_free(&r);
+    stitch_free(m);
     pipeline_free(p);
     dataset_free(ds);
 }
 
 /* Entropy of one class, which is the probability of it. */
-TEST(mosaic_entropy_of_one_class)
+TEST(stitch_entropy_of_one_class)
 {
     Dataset *ds = made_dataset(1, 1, 1, 1, 4);
     Pipeline *p = made_pipeline(ds, "");
-    const MosaicOptions o = {.channels = 1, .classes = 1, .entropy = true};
-    Mosaic *m;
-    MosaicResult r;
+    const StitchOptions o = {.channels = 1, .classes = 1, .entropy = true};
+    Stitch *m;
+    StitchResult r;
     const float x[4] = {0, 1, 0.5f, 0.25f};
-    REQUIRE(mosaic_new(p, 0, &o, &m) && mosaic_put(m, 0, x) &&
-            mosaic_finish(m, &r));
+    REQUIRE(stitch_new(p, 0, &o, &m) && stitch_put(m, 0, x) &&
+            stitch_finish(m, &r));
     const float *y = r.entropy.voxels.data;
     EXPECT_NEAR(y[0], 0, 0);
     EXPECT_NEAR(y[1], 0, 0);
     EXPECT_NEAR(y[2], 0.69314718, 1e-6);
     EXPECT_NEAR(y[3], 0.56233514, 1e-6);
-    mosaic_result_free(&r);
-    mosaic_free(m);
+    stitch_result_free(&r);
+    stitch_free(m);
     pipeline_free(p);
     dataset_free(ds);
 }

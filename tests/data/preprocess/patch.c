@@ -56,7 +56,7 @@ TEST(part_of_what_is_not_cut_and_of_slices)
     const Steps flat = made_steps("patches d=1 h=2 w=2\n");
     const Steps deep = made_steps("patches h=2 w=2\n");
     EXPECT(part_rank(&flat, 3) == 2 && part_rank(&deep, 3) == 3);
-    EXPECT(part_drawn(&deep) && !part_wants_census(&deep));
+    EXPECT(part_drawn(&deep) && !patch_wants_class_counts(&deep));
     const Box box = part_box(&slices, n, 2);
     EXPECT(box.from[2] == 2 && box.n[2] == 1 && box.n[1] == 5);
 }
@@ -95,18 +95,18 @@ TEST(part_draws_classes_alike)
     enum { N = 6000 };
     static float x[6 * 7 * 8];
     Pack label = labels(x);
-    PartCensus census;
+    PatchClassCounts class_counts;
     const Steps s = made_steps("patches d=3 h=3 w=3 foreground=0.5\n");
     int hit[3] = {0}, at_first = 0;
-    REQUIRE(part_census(&label, &census));
-    EXPECT(census.classes == 2 && census.label[1] == 2);
-    EXPECT(census.count[0] == 1 && census.count[3] == 1);
-    EXPECT(census.count[6 + 5] == 1);
+    REQUIRE(patch_class_counts(&label, &class_counts));
+    EXPECT(class_counts.classes == 2 && class_counts.label[1] == 2);
+    EXPECT(class_counts.count[0] == 1 && class_counts.count[3] == 1);
+    EXPECT(class_counts.count[6 + 5] == 1);
     for (uint32_t i = 0; i < N; i++) {
         const Rng draw = {.seed = 3, .stream = RNG_PATCH, .sample = i};
         Box box, again;
-        REQUIRE(part_draw(&s, label.dim, &census, &label, &draw, &box));
-        REQUIRE(part_draw(&s, label.dim, &census, &label, &draw, &again));
+        REQUIRE(part_draw(&s, label.dim, &class_counts, &label, &draw, &box));
+        REQUIRE(part_draw(&s, label.dim, &class_counts, &label, &draw, &again));
         EXPECT(!memcmp(&box, &again, sizeof box));
         for (int a = 0; a < 3; a++)
             EXPECT(box.from[a] >= 0 && box.n[a] == 3 &&
@@ -124,7 +124,7 @@ TEST(part_draws_classes_alike)
     EXPECT_NEAR((double)hit[1] / N, 0.25 + 28 * anywhere, 0.025);
     EXPECT_NEAR((double)hit[2] / N, 0.25 + anywhere, 0.025);
     EXPECT_NEAR((double)at_first / N, 0.125 + anywhere, 0.02);
-    part_census_free(&census);
+    patch_class_counts_free(&class_counts);
     pack_free(&label);
 }
 
@@ -132,24 +132,24 @@ TEST(part_without_foreground_lies_anywhere)
 {
     static float x[6 * 7 * 8];
     Pack label = labels(x), empty;
-    PartCensus census;
+    PatchClassCounts class_counts;
     int seen[6] = {0};
     pack_free(&label);
     memset(x, 0, sizeof x);
     const Tensor t = {.dim = extents(6, 7, 8), .type = F32, .data = x};
     REQUIRE(pack_make(&t, &empty));
-    REQUIRE(part_census(&empty, &census));
-    EXPECT_INT(census.classes, 0);
+    REQUIRE(patch_class_counts(&empty, &class_counts));
+    EXPECT_INT(class_counts.classes, 0);
     const Steps s = made_steps("patches d=6 h=7 w=3 foreground=1\n");
     for (uint32_t i = 0; i < 6000; i++) {
         const Rng draw = {.seed = 4, .stream = RNG_PATCH, .sample = i};
         Box box;
-        REQUIRE(part_draw(&s, empty.dim, &census, &empty, &draw, &box));
+        REQUIRE(part_draw(&s, empty.dim, &class_counts, &empty, &draw, &box));
         EXPECT(box.from[1] == 0 && box.from[2] == 0);
         seen[box.from[0]]++;
     }
     for (int i = 0; i < 6; i++) EXPECT_NEAR(seen[i] / 1000.0, 1, 0.15);
-    part_census_free(&census);
+    patch_class_counts_free(&class_counts);
     pack_free(&empty);
 }
 
@@ -213,9 +213,9 @@ TEST(part_samples_of_a_pipeline)
             REQUIRE(pipeline_sample(p, 7, epoch, false, NULL, only));
             differ += memcmp(again, first[kept], sizeof again) != 0;
         }
-        const MosaicOptions o = {.channels = 1, .values = true};
-        Mosaic *m;
-        EXPECT_FAIL(mosaic_new(p, 1, &o, &m),
+        const StitchOptions o = {.channels = 1, .values = true};
+        Stitch *m;
+        EXPECT_FAIL(stitch_new(p, 1, &o, &m),
                     "patches drawn at random do not cover a case; fix: patches "
                     "with at = \"grid\"");
         pipeline_free(p);

@@ -344,21 +344,21 @@ TEST(pipeline_prediction_not_finite)
     for (int k = 0; k < 2; k++) {
         Pipeline *p = made_pipeline(ds, steps[k]);
         const int32_t number = pipeline_samples(p) - 1;
-        const MosaicOptions o = {.channels = 2, .classes = 2, .labels = true};
-        Mosaic *m;
+        const StitchOptions o = {.channels = 2, .classes = 2, .labels = true};
+        Stitch *m;
         float x[64] = {0};
-        REQUIRE(mosaic_new(p, 1, &o, &m));
+        REQUIRE(stitch_new(p, 1, &o, &m));
         REQUIRE(2 * numel(pipeline_dims_of(p, number, 0)) <= 64);
-        EXPECT(mosaic_put(m, number - 1, x));
+        EXPECT(stitch_put(m, number - 1, x));
         x[0] = NAN;
         x[2 * numel(pipeline_dims_of(p, number, 0)) - 1] = -INFINITY;
-        EXPECT_FAIL(mosaic_put(m, number, x),
+        EXPECT_FAIL(stitch_put(m, number, x),
                     k ? "case_01: 2 of 64 values of the prediction are not "
                         "finite"
                       : "case_01: 2 of 60 values of the prediction are not "
                         "finite");
         EXPECT_INT(err_kind(), ERR_DIVERGED);
-        mosaic_free(m);
+        stitch_free(m);
         pipeline_free(p);
     }
     dataset_free(ds);
@@ -368,19 +368,19 @@ TEST(pipeline_prediction_not_finite)
 static void round_trip(const Dataset *ds, const char *steps, double most)
 {
     Pipeline *p = made_pipeline(ds, steps);
-    const MosaicOptions o = {.channels = 1, .values = true};
-    Mosaic *m;
-    MosaicResult back;
+    const StitchOptions o = {.channels = 1, .values = true};
+    Stitch *m;
+    StitchResult back;
     Volume mask;
-    REQUIRE(mosaic_new(p, 0, &o, &m));
+    REQUIRE(stitch_new(p, 0, &o, &m));
     Dims n = pipeline_dims_of(p, 0, 1);
     float *x = mem_alloc((size_t)numel(n) * sizeof *x);
     float *out[MAX_FIELDS] = {NULL, x};
     for (int32_t i = 0; i < pipeline_samples(p); i++) {
         REQUIRE(pipeline_sample(p, i, 0, false, NULL, out));
-        REQUIRE(mosaic_put(m, i, x));
+        REQUIRE(stitch_put(m, i, x));
     }
-    REQUIRE(mosaic_finish(m, &back));
+    REQUIRE(stitch_finish(m, &back));
     REQUIRE(case_load(ds, 0, 1, NULL, &mask, NULL));
     REQUIRE(volume_same_grid(&mask, &back.values));
     EXPECT(!memcmp(mask.affine, back.values.affine, sizeof mask.affine));
@@ -390,8 +390,8 @@ static void round_trip(const Dataset *ds, const char *steps, double most)
     for (int64_t i = 0; i < count; i++) wrong += (got[i] > 0.5f) != want[i];
     EXPECT((double)wrong <= most * (double)count);
     mem_free(x);
-    mosaic_free(m);
-    mosaic_result_free(&back);
+    stitch_free(m);
+    stitch_result_free(&back);
     volume_free(&mask);
     pipeline_free(p);
 }

@@ -332,7 +332,7 @@ TEST(store_is_not_half_added_to)
     char text[256], store[512];
     Prepared v;
     Store *s;
-    Stamp stamp = {{1, 2}};
+    CacheKey cache_key = {{1, 2}};
     const char *notes;
     bool found;
     snprintf(store, sizeof store, "%s", path_of("half.cases"));
@@ -344,13 +344,13 @@ TEST(store_is_not_half_added_to)
     for (int committed = 0; committed < 2; committed++) {
         REQUIRE(store_open(store, &s));
         EXPECT_INT(store_stats(s).cases, 5);
-        store_add(s, &stamp, &(Origin){.place = {{0}}}, &v, "a note\n");
-        store_get(s, &stamp, &(Prepared){.fields = 0}, &notes, &found);
+        store_add(s, &cache_key, &(Origin){.place = {{0}}}, &v, "a note\n");
+        store_get(s, &cache_key, &(Prepared){.fields = 0}, &notes, &found);
         EXPECT(!found);
         if (committed) EXPECT(store_commit(s));
         if (committed) {
             Prepared w;
-            store_get(s, &stamp, &w, &notes, &found);
+            store_get(s, &cache_key, &w, &notes, &found);
             EXPECT(found && w.hash == v.hash && w.fields == 2);
             EXPECT_TEXT(notes, "a note\n");
         }
@@ -374,7 +374,7 @@ TEST(store_is_added_to_by_one_at_a_time)
     Steps steps = made_steps(steps_text);
     REQUIRE(prepare_case(ds, 0, &steps, NULL, NULL, NULL, &v));
     REQUIRE(store_open(store, &s));
-    store_add(s, &(Stamp){{1, 2}}, &(Origin){.place = {{0}}}, &v, "");
+    store_add(s, &(CacheKey){{1, 2}}, &(Origin){.place = {{0}}}, &v, "");
     // the other goes on without, and says so
     EXPECT(opened(store, steps_text, 2, text) == want);
     SAYS(text, "prepared cases are not kept: ");
@@ -383,7 +383,7 @@ TEST(store_is_added_to_by_one_at_a_time)
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "0 found, 5 added");
     // one that has the file open sees what came since when it adds
-    store_add(s, &(Stamp){{3, 4}}, &(Origin){.place = {{0}}}, &v, "");
+    store_add(s, &(CacheKey){{3, 4}}, &(Origin){.place = {{0}}}, &v, "");
     REQUIRE(store_commit(s));
     EXPECT_INT(store_stats(s).cases, 7);
     store_close(s);

@@ -10,7 +10,7 @@
 
 /* A function in C; all that its calls share is atomic. */
 typedef struct Fake {
-    Hook hook;
+    UserStep user_step;
     atomic_int holders, calls;
     atomic_bool hang; // until `stop`
     double fail_code; // the function that fails
@@ -22,7 +22,7 @@ static void pause_ms(long ms)
 }
 
 /* y = x + code of images, + the first draw where there is one. */
-static bool fake_run(Hook *h, double code, double with, HookCall *call)
+static bool fake_run(UserStep *h, double code, double with, UserStepCall *call)
 {
     Fake *f = (Fake *)h;
     atomic_fetch_add(&f->calls, 1);
@@ -32,7 +32,7 @@ static bool fake_run(Hook *h, double code, double with, HookCall *call)
     }
     if (code == f->fail_code) return fail_usage("r.lua:7: as told");
     for (int k = 0; k < call->fields; k++) {
-        HookField *one = &call->field[k];
+        UserStepField *one = &call->field[k];
         if (one->kind != FIELD_IMAGE || with == 99) continue;
         const float u = call->draw ? rng_uniform(call->draw, CHANGE_DRAWS) : 0;
         float *x = one->x.data;
@@ -42,19 +42,20 @@ static bool fake_run(Hook *h, double code, double with, HookCall *call)
     return true;
 }
 
-static void fake_hold(Hook *h)
+static void fake_hold(UserStep *h)
 {
     atomic_fetch_add(&((Fake *)h)->holders, 1);
 }
 
-static void fake_drop(Hook *h)
+static void fake_drop(UserStep *h)
 {
     atomic_fetch_sub(&((Fake *)h)->holders, 1);
 }
 
 static Fake fake(void)
 {
-    return (Fake){.hook = {fake_run, fake_hold, fake_drop}, .fail_code = -1};
+    return (Fake){.user_step = {fake_run, fake_hold, fake_drop},
+                  .fail_code = -1};
 }
 
 static Pipeline *open_with(const Dataset *ds, const char *text, Fake *f,
@@ -63,7 +64,7 @@ static Pipeline *open_with(const Dataset *ds, const char *text, Fake *f,
     const PipelineOptions o = {.cache_bytes = cache, .seed = 5};
     Steps s = made_steps(text);
     Pipeline *p;
-    if (f) s.hook = &f->hook;
+    if (f) s.user_step = &f->user_step;
     REQUIRE(pipeline_open(ds, &s, &o, &p));
     return p;
 }
@@ -77,7 +78,7 @@ static float first_of(Pipeline *p, int32_t number, uint32_t epoch, bool augment)
     return x[0];
 }
 
-TEST(hook_runs_in_its_place_and_is_held)
+TEST(user_step_runs_in_its_place_and_is_held)
 {
     Dataset *ds = made_dataset(2, 1, 4, 4, 4);
     Fake f = fake();
@@ -102,7 +103,7 @@ TEST(hook_runs_in_its_place_and_is_held)
 
 /* The draw is that of (seed, epoch, sample, place of the step), whatever else
  * is drawn for the sample. */
-TEST(hook_draws_by_epoch_and_sample)
+TEST(user_step_draws_by_epoch_and_sample)
 {
     Dataset *ds = made_dataset(2, 1, 4, 4, 4);
     Fake f = fake();
@@ -127,7 +128,7 @@ TEST(hook_draws_by_epoch_and_sample)
     dataset_free(ds);
 }
 
-TEST(hook_failures_are_named)
+TEST(user_step_failures_are_named)
 {
     Dataset *ds = made_dataset(2, 1, 4, 4, 4);
     const PipelineOptions o = {.seed = 5};
@@ -137,7 +138,7 @@ TEST(hook_failures_are_named)
     EXPECT_FAIL(pipeline_open(ds, &s, &o, &p),
                 "case_00: change: the step is a function of a recipe");
     f.fail_code = 7;
-    s.hook = &f.hook;
+    s.user_step = &f.user_step;
     EXPECT_FAIL(pipeline_open(ds, &s, &o, &p),
                 "case_00: change: r.lua:7: as told");
     EXPECT_INT(f.holders, 0);
@@ -150,7 +151,7 @@ TEST(hook_failures_are_named)
     dataset_free(ds);
 }
 
-TEST(hook_of_a_picture_that_is_left_alone)
+TEST(user_step_of_a_picture_that_is_left_alone)
 {
     DatasetBuilder *b;
     Dataset *ds;
@@ -190,7 +191,7 @@ static void tell(void *context, const char *text)
         atomic_store((atomic_bool *)context, false);
 }
 
-TEST(hook_that_hangs_is_named_and_ends)
+TEST(user_step_that_hangs_is_named_and_ends)
 {
     Dataset *ds = made_dataset(2, 1, 4, 4, 4);
     const long before = mem_live();
@@ -222,7 +223,7 @@ TEST(hook_that_hangs_is_named_and_ends)
     dataset_free(ds);
 }
 
-TEST(hook_same_bytes_for_any_workers)
+TEST(user_step_same_bytes_for_any_workers)
 {
     static const int workers[] = {0, 1, 4, 8};
     Dataset *ds = made_dataset(6, 1, 4, 8, 8);

@@ -74,7 +74,7 @@ TEST(launch_log_wants_a_device_that_launches)
                         .loss = n.loss,
                         .device = "cpu",
                         .optim = &o,
-                        .rehearse = true};
+                        .dry_run = true};
     Session *s = NULL;
     EXPECT_FAIL(session_open(&spec, &s), "only cuda has a launch plan");
     EXPECT_INT(err_kind(), ERR_USAGE);

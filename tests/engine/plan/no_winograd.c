@@ -22,21 +22,21 @@ static int convolutions(const Plan *p, bool direct)
 TEST(direct_reaches_every_call)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_small(&n);
-    rig_open(&r, &n, &backend_cpu, 1, 1);
+    plan_rig_open(&r, &n, &backend_cpu, 1, 1);
     for (int direct = 0; direct < 2; direct++) {
         r.spec.direct = direct ? DIRECT_ALL : NULL;
         r.spec.budget = 0;
-        rig_plan(&r, true);
+        plan_rig_plan(&r, true);
         int trained = convolutions(r.plan, direct);
         EXPECT(trained > 4);
         // what runs once more on the way back is to have the same bits
         r.spec.budget = 1, r.spec.least = true;
-        rig_plan(&r, true);
+        plan_rig_plan(&r, true);
         EXPECT(convolutions(r.plan, direct) > trained);
     }
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -119,7 +119,7 @@ TEST(direct_labels_in_a_text)
 TEST(direct_labels_of_a_network)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 12, 12, 16}, 2);
     int a = net_conv(&n, x, 16, 3), b = net_conv(&n, net_relu(&n, a), 16, 3);
@@ -127,14 +127,14 @@ TEST(direct_labels_of_a_network)
     const char *one = n.g.node[a].name, *two = n.g.node[b].name;
     char text[64];
     EXPECT(*one && *two && strcmp(one, two));
-    rig_open(&r, &n, &backend_cpu, 1, 1);
+    plan_rig_open(&r, &n, &backend_cpu, 1, 1);
     for (int which = 0; which < 4; which++) {
         const PlanRow *row;
         snprintf(text, sizeof text, "%s%s%s", which & 1 ? one : "",
                  which == 3 ? "," : "", which & 2 ? two : "");
         EXPECT(direct_valid(text, &n.g));
         r.spec.direct = text;
-        rig_plan(&r, false);
+        plan_rig_plan(&r, false);
         int rows = plan_rows(r.plan, &row), told = 0, blurred = 0;
         for (int i = 0; i < rows; i++) {
             if (row[i].node == a) blurred |= row[i].blurs ? 0 : 1;
@@ -153,6 +153,6 @@ TEST(direct_labels_of_a_network)
     EXPECT_FAIL(direct_valid(text, &n.g), "is called \"\"");
     snprintf(text, sizeof text, "%s.weight", one);
     EXPECT_FAIL(direct_valid(text, &n.g), ".weight\"");
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }

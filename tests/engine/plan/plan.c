@@ -7,7 +7,7 @@
 static const Dims image = {1, 1, 8, 8, 2};
 
 /* Rows of the plan that are `op`. */
-static int rows_of(const Rig *r, Op op)
+static int rows_of(const PlanRig *r, Op op)
 {
     const PlanRow *row;
     int count = plan_rows(r->plan, &row), found = 0;
@@ -19,7 +19,7 @@ static int rows_of(const Rig *r, Op op)
 TEST(plan_of_evaluation)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", image, 2);
     int conv = net_conv(&n, x, 3, 3),
@@ -30,8 +30,8 @@ TEST(plan_of_evaluation)
     n.root[n.roots++] = again;
     n.root[n.roots++] = norm;
     n.root[n.roots++] = first;
-    rig_open(&r, &n, &backend_ref, 1, 1);
-    rig_plan(&r, false);
+    plan_rig_open(&r, &n, &backend_ref, 1, 1);
+    plan_rig_plan(&r, false);
     EXPECT_INT(rows_of(&r, OP_dropout), 0);
     EXPECT_INT(rows_of(&r, OP_spatial_dropout), 0);
     EXPECT_INT(plan_calls(r.plan), 2);
@@ -45,9 +45,9 @@ TEST(plan_of_evaluation)
     double *before = mem_alloc(bytes);
     REQUIRE(before);
     memcpy(before, r.params.value, bytes);
-    rig_run(&r, false, false, 1);
+    plan_rig_run(&r, false, false, 1);
     EXPECT(!memcmp(before, r.params.value, bytes));
-    double y = rig_value(&r, norm, 0), old[4];
+    double y = plan_rig_value(&r, norm, 0), old[4];
     for (int i = 0; i < 4; i++) { // weight, bias, mean, variance, channel 0
         int k = r.params.count - 4 + i;
         Tensor t = params_tensor(&r.params, k, PARAM_VALUE, 0);
@@ -55,24 +55,24 @@ TEST(plan_of_evaluation)
         // y = x' w + b with x' = (x - mean) / sqrt(var + eps)
         if (i == 2) tensor_set(&t, 0, old[2] - 1);
     }
-    rig_run(&r, false, false, 1);
-    EXPECT_NEAR(rig_value(&r, norm, 0) - y,
+    plan_rig_run(&r, false, false, 1);
+    EXPECT_NEAR(plan_rig_value(&r, norm, 0) - y,
                 old[0] / sqrt(old[3] + (double)1e-5f), 1e-12);
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     EXPECT_INT(rows_of(&r, OP_dropout), 2);
     EXPECT_INT(rows_of(&r, OP_spatial_dropout), 1);
-    rig_run(&r, false, false, 1);
+    plan_rig_run(&r, false, false, 1);
     EXPECT(memcmp(before, r.params.value, bytes));
     EXPECT(plan_value(r.plan, again) != plan_value(r.plan, norm));
     mem_free(before);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
 TEST(plan_of_frozen_and_unreached_parameters)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", image, 2);
     int t = net_input(&n, "t", (Dims){1, 1, 8, 8, 3}, 2);
@@ -81,35 +81,35 @@ TEST(plan_of_frozen_and_unreached_parameters)
     int side = net_conv(&n, x, 2, 1); // of an output that no loss looks at
     n.root[n.roots++] = side;
     n.loss = net_op(&n, OP_mse, b, t, -1);
-    rig_open(&r, &n, &backend_ref, 1, 1);
-    rig_plan(&r, true);
+    plan_rig_open(&r, &n, &backend_ref, 1, 1);
+    plan_rig_plan(&r, true);
     int all = plan_calls(r.plan);
-    rig_run(&r, true, false, 1);
+    plan_rig_run(&r, true, false, 1);
     double zero = 0, some = 0;
     const Param *p = r.params.list;
     EXPECT_INT(r.params.count, 3);
     for (int64_t i = 0; i < numel(p[2].dim); i++)
-        zero += fabs(rig_grad(&r, p[2].at + i));
+        zero += fabs(plan_rig_grad(&r, p[2].at + i));
     for (int64_t i = 0; i < numel(p[0].dim); i++)
-        some += fabs(rig_grad(&r, p[0].at + i));
+        some += fabs(plan_rig_grad(&r, p[0].at + i));
     EXPECT_NEAR(zero, 0, 0);
     EXPECT(some > 0);
     // the first convolution frozen: nothing has to go back to it
     r.params.list[0].frozen = true;
     memset(r.params.grad, 0, (size_t)r.params.trained * sizeof(double));
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     EXPECT_INT(plan_calls(r.plan), all - 2);
-    rig_run(&r, true, false, 1);
-    EXPECT_NEAR(rig_grad(&r, p[0].at), 0, 0);
-    EXPECT(rig_grad(&r, p[1].at) != 0);
+    plan_rig_run(&r, true, false, 1);
+    EXPECT_NEAR(plan_rig_grad(&r, p[0].at), 0, 0);
+    EXPECT(plan_rig_grad(&r, p[1].at) != 0);
     // all frozen: only the forward run is left
     for (int i = 0; i < 3; i++) r.params.list[i].frozen = true;
     memset(r.params.grad, 0, (size_t)r.params.trained * sizeof(double));
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     EXPECT_INT(plan_calls(r.plan), 5);
-    rig_run(&r, true, false, 1);
-    EXPECT_NEAR(rig_grad(&r, p[1].at), 0, 0);
-    rig_close(&r);
+    plan_rig_run(&r, true, false, 1);
+    EXPECT_NEAR(plan_rig_grad(&r, p[1].at), 0, 0);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -118,28 +118,28 @@ TEST(plan_of_frozen_and_unreached_parameters)
 TEST(plan_target_gets_no_gradient)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", image, 2);
     int y = net_conv(&n, x, 3, 3), t = net_conv(&n, x, 3, 3);
     n.loss = net_op(&n, OP_mse, y, t, -1);
-    rig_open(&r, &n, &backend_cpu, 1, 1);
-    rig_plan(&r, true);
+    plan_rig_open(&r, &n, &backend_cpu, 1, 1);
+    plan_rig_plan(&r, true);
     EXPECT_INT(plan_calls(r.plan), 3 + 2);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
 TEST(plan_without_what_roots_do_not_need)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", image, 2), y = net_input(&n, "y", image, 2);
     int a = net_relu(&n, x), dead = net_conv(&n, y, 64, 3);
     n.root[n.roots++] = a;
-    rig_open(&r, &n, &backend_cpu, 1, 1);
-    rig_plan(&r, true);
+    plan_rig_open(&r, &n, &backend_cpu, 1, 1);
+    plan_rig_plan(&r, true);
     EXPECT_INT(plan_calls(r.plan), 1);
     EXPECT_INT(r.params.count, 0);
     EXPECT(plan_value(r.plan, x) && !plan_value(r.plan, y));
@@ -148,13 +148,13 @@ TEST(plan_without_what_roots_do_not_need)
     EXPECT_INT(plan_bytes(r.plan), 2 * 8 * 8 * 2 * 4);
     // an input that is not needed need not be given either
     r.spec.inputs = 1;
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     // no roots at all
     r.spec.roots = 0;
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     EXPECT_INT(plan_bytes(r.plan), 0);
-    rig_run(&r, true, false, 1);
-    rig_close(&r);
+    plan_rig_run(&r, true, false, 1);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -162,17 +162,17 @@ TEST(plan_without_what_roots_do_not_need)
 TEST(plan_in_place)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 16, 16, 4}, 2);
     int y = net_op(&n, OP_scale, x, -1, -1);
     for (int i = 0; i < 9; i++) y = net_relu(&n, y);
     n.root[n.roots++] = y;
-    rig_open(&r, &n, &backend_cpu, 1, 2);
-    rig_plan(&r, false);
+    plan_rig_open(&r, &n, &backend_cpu, 1, 2);
+    plan_rig_plan(&r, false);
     EXPECT_INT(plan_calls(r.plan), 10);
     EXPECT_INT(plan_bytes(r.plan), 2 * 2 * 16 * 16 * 4 * 4);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -180,7 +180,7 @@ TEST(plan_in_place)
 TEST(plan_result_lives_from_its_call)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 1, 1, 64}, 0);
     int y = net_op(&n, OP_sigmoid, x, -1, -1), big[2];
@@ -195,12 +195,12 @@ TEST(plan_result_lives_from_its_call)
     int w = net_param(&n, "c", (Dims){64 << 6, 1, 1, 1, 64}, 0,
                       (Init){INIT_CONST, 0}, true);
     n.root[n.roots++] = net_op(&n, OP_linear, y, w, -1);
-    rig_open(&r, &n, &backend_ref, 1, 1);
-    rig_plan(&r, false);
+    plan_rig_open(&r, &n, &backend_ref, 1, 1);
+    plan_rig_plan(&r, false);
     // three large results one after the other, and some small ones
     EXPECT(plan_bytes(r.plan) < 2 * (64 << 6) * 8);
     EXPECT(plan_naive_bytes(r.plan) > 3 * (64 << 6) * 8);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -208,7 +208,7 @@ TEST(plan_result_lives_from_its_call)
 TEST(plan_accumulates)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", image, 2);
     int t = net_input(&n, "t", (Dims){1, 1, 8, 8, 2}, 2);
@@ -220,36 +220,36 @@ TEST(plan_accumulates)
         &n, conv->attr,
         (int[]){net_op(&n, OP_tanh, a, -1, -1), conv->in[1], conv->in[2]}, 3);
     n.loss = net_op(&n, OP_bce, y, t, -1);
-    rig_open(&r, &n, &backend_ref, 2, 4);
-    rig_plan(&r, true);
-    rig_run(&r, true, false, 1);
+    plan_rig_open(&r, &n, &backend_ref, 2, 4);
+    plan_rig_plan(&r, true);
+    plan_rig_run(&r, true, false, 1);
     size_t count = (size_t)r.params.trained;
     double *whole = mem_alloc(count * sizeof *whole);
     REQUIRE(whole);
     memcpy(whole, r.params.grad, count * sizeof *whole);
-    rig_close(&r);
-    rig_open(&r, &n, &backend_ref, 2, 2);
-    rig_plan(&r, true);
-    Rig full = r;
+    plan_rig_close(&r);
+    plan_rig_open(&r, &n, &backend_ref, 2, 2);
+    plan_rig_plan(&r, true);
+    PlanRig full = r;
     full.input[0].dim.n = full.input[1].dim.n = 4;
     Arena mem = {NULL};
     for (int part = 0; part < 2; part++) {
         for (int k = 0; k < 2; k++) {
             const Tensor *v = plan_value(r.plan, r.input[k].node);
-            char *all = rig_input(&full, k, &mem);
+            char *all = plan_rig_input(&full, k, &mem);
             size_t bytes = tensor_bytes(v);
             memcpy(v->data, all + (size_t)part * bytes, bytes);
         }
-        rig_run(&r, true, part > 0, 0.5);
+        plan_rig_run(&r, true, part > 0, 0.5);
     }
     for (size_t i = 0; i < count; i++)
-        EXPECT_NEAR(rig_grad(&r, (int64_t)i), whole[i], 1e-14);
+        EXPECT_NEAR(plan_rig_grad(&r, (int64_t)i), whole[i], 1e-14);
     // not accumulating begins anew
-    rig_run(&r, true, false, 0.5);
-    EXPECT(fabs(rig_grad(&r, 0) - whole[0]) > 1e-6);
+    plan_rig_run(&r, true, false, 0.5);
+    EXPECT(fabs(plan_rig_grad(&r, 0) - whole[0]) > 1e-6);
     arena_release(&mem);
     mem_free(whole);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -328,7 +328,7 @@ TEST(plan_counts_parameters_and_flops)
 TEST(plan_refuses)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     long live = mem_live();
     net_new(&n);
     int x = net_input(&n, "x", image, 2), out;
@@ -339,7 +339,7 @@ TEST(plan_refuses)
     REQUIRE(graph_op(&n.g, &concat, in, "join", "net.lua:7", &out));
     n.root[n.roots++] = out;
     n.loss = net_op(&n, OP_mse, out, t, -1);
-    rig_open(&r, &n, &backend_ref, 1, 1);
+    plan_rig_open(&r, &n, &backend_ref, 1, 1);
     // odd sizes do not come back from pooling
     r.input[0].dim.h = r.input[1].dim.h = 9;
     REFUSED(r, "net.lua:7: concat: 1x2x8x8 (N,C,H,W) and 1x2x9x8 (N,C,H,W)");
@@ -360,7 +360,7 @@ TEST(plan_refuses)
     net_extents(&n, 1, r.input);
     r.spec.loss = out;
     REFUSED(r, "the loss has shape 1x4x8x8 (N,C,H,W), want one number");
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
     EXPECT_INT(mem_live(), live);
 }
@@ -369,11 +369,11 @@ TEST(plan_refuses)
 TEST(plan_too_large)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 1, 4096, 1024}, 1);
     n.root[n.roots++] = net_op(&n, OP_concat, x, x, -1);
-    rig_open(&r, &n, &backend_ref, 1, 1);
+    plan_rig_open(&r, &n, &backend_ref, 1, 1);
     r.input[0].dim.w = 1 << 19;
     r.input[0].dim.n = INT32_MAX;
     REFUSED(r, "too large to address");
@@ -381,38 +381,38 @@ TEST(plan_too_large)
     r.input[0].dim.w = (1 << 18) - 1;
     Plan *p = NULL;
     EXPECT_FAIL(plan_build(&r.spec, &p), "more than this machine");
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
 TEST(plan_batch_norm_of_one_value)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 1, 1, 4}, 0);
     n.root[n.roots++] = net_norm(&n, x);
-    rig_open(&r, &n, &backend_ref, 1, 1);
+    plan_rig_open(&r, &n, &backend_ref, 1, 1);
     r.spec.train = true;
     REFUSED(r, "batch_norm: one value a channel has no variance; train with a "
                "batch of 2");
-    rig_plan(&r, false);
+    plan_rig_plan(&r, false);
     r.input[0].dim.n = 2;
-    rig_plan(&r, true);
-    rig_close(&r);
+    plan_rig_plan(&r, true);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
 TEST(plan_times_every_call)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     PlanTime time[400];
     int count, backward = 0;
     net_small(&n);
-    rig_open(&r, &n, &backend_cpu, 1, 1);
-    rig_plan(&r, true);
-    PlanRun run = {.step = rig_step, .backward = true, .seed_grad = 1};
+    plan_rig_open(&r, &n, &backend_cpu, 1, 1);
+    plan_rig_plan(&r, true);
+    PlanRun run = {.step = plan_rig_step, .backward = true, .seed_grad = 1};
     REQUIRE(plan_time(r.plan, &run, time, 400, &count));
     EXPECT_INT(count, plan_calls(r.plan));
     for (int i = 0; i < count; i++) {
@@ -427,7 +427,7 @@ TEST(plan_times_every_call)
     run.backward = false;
     REQUIRE(plan_time(r.plan, &run, time, 400, &count));
     EXPECT_INT(count, plan_calls(r.plan) - backward);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -435,7 +435,7 @@ TEST(plan_times_every_call)
 TEST(plan_blames)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     char text[256];
     net_new(&n);
     int x = net_input(&n, "x", image, 2), out, in[MAX_IN];
@@ -445,16 +445,16 @@ TEST(plan_blames)
     in[0] = b, in[1] = b;
     REQUIRE(graph_op(&n.g, &div, in, "ratio", "net.lua:12", &out));
     n.root[n.roots++] = net_op(&n, OP_sigmoid, out, -1, -1);
-    rig_open(&r, &n, &backend_cpu, 1, 2);
-    rig_plan(&r, true);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
+    plan_rig_open(&r, &n, &backend_cpu, 1, 2);
+    plan_rig_plan(&r, true);
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "div (ratio, net.lua:12)"); // 0 / 0
     // the whole text, or what there is room for
-    REQUIRE(plan_blame(r.plan, &rig_step, text, 9, NULL));
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, 9, NULL));
     EXPECT_TEXT(text, "div (rat");
     // what is in it: the norm's relu is 0 or more, so 0 / 0 is NaN
     Blame more;
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, &more));
     EXPECT(more.nan > 0 && more.inf == 0 && more.nan < more.count);
     EXPECT(more.lo == 1 && more.hi == 1);
     EXPECT(more.from_lo == 0 && more.from_hi > 0);
@@ -462,41 +462,41 @@ TEST(plan_blames)
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
     double keep = tensor_get(&w, 3);
     tensor_set(&w, 3, INFINITY);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT(strstr(text, "conv (n"));
     tensor_set(&w, 3, keep);
     // an input: before all
     Tensor v = *plan_value(r.plan, x);
     tensor_set(&v, 5, NAN);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, &more));
     EXPECT_TEXT(text, "input \"x\"");
     EXPECT_INT(more.nan, 1);
     EXPECT_INT(more.sample, 0);
     // the same in the second sample
     tensor_set(&v, 5, 0);
     tensor_set(&v, numel(v.dim) - 1, -INFINITY);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, &more));
     EXPECT_INT(more.inf, 1);
     EXPECT_INT(more.sample, 1);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
     // nobody
     net_small(&n);
-    rig_open(&r, &n, &backend_cpu, 1, 1);
-    rig_plan(&r, true);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
+    plan_rig_open(&r, &n, &backend_cpu, 1, 1);
+    plan_rig_plan(&r, true);
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "");
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
 TEST(plan_without_memory)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     int failed = 0;
     net_small(&n);
-    rig_open(&r, &n, &backend_cpu, 1, 1);
+    plan_rig_open(&r, &n, &backend_cpu, 1, 1);
     long live = mem_live();
     for (long k = 0; k < 60; k++) {
         Plan *p = NULL;
@@ -509,6 +509,6 @@ TEST(plan_without_memory)
         EXPECT_INT(mem_live(), live);
     }
     EXPECT(failed > 4 && failed < 60);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }

@@ -66,7 +66,7 @@ static void put(Got *g, Arena *mem, const void *from, size_t bytes)
     g->bytes = all, g->count += bytes;
 }
 
-static void freeze(Rig *r, const char *prefix)
+static void freeze(PlanRig *r, const char *prefix)
 {
     for (int i = 0; i < r->params.count; i++)
         if (!strncmp(r->params.list[i].name, prefix, strlen(prefix)))
@@ -74,7 +74,7 @@ static void freeze(Rig *r, const char *prefix)
 }
 
 /* All values that are read on the way back are made again. */
-static int drop_all(Rig *r)
+static int drop_all(PlanRig *r)
 {
     Plan *p = r->plan;
     int count = 0;
@@ -87,38 +87,38 @@ static int drop_all(Rig *r)
     }
     plan_calls_make(p);
     REQUIRE(plan_lifetimes(p) && plan_place(p));
-    rig_pool(r);
+    plan_rig_pool(r);
     return count;
 }
 
 static Got run_case(const Case *k, How how, Arena *mem)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     Got got = {0};
     const int y = case_net(&n, k);
     if (!how.train) n.loss = -1;
-    rig_open(&r, &n, &backend_cpu, how.threads, k->x.n);
+    plan_rig_open(&r, &n, &backend_cpu, how.threads, k->x.n);
     r.spec.plain = how.plain;
     if (k->how & FIRST) freeze(&r, "p2.");
     if (k->how & SECOND) freeze(&r, "p1.");
-    rig_plan(&r, how.train);
+    plan_rig_plan(&r, how.train);
     got.calls = plan_calls(r.plan);
-    got.concats = rig_apart(&r);
+    got.concats = plan_rig_apart(&r);
     if (how.dropped) got.again = drop_all(&r);
     const size_t real = sizeof(float);
     memset(r.params.grad, 0, (size_t)r.params.trained * real);
     // the second adds to the gradients of the first
     for (int turn = 0; turn < 2; turn++) {
-        rig_run(&r, how.train, turn > 0, 0.75);
-        EXPECT(rig_intact(&r));
+        plan_rig_run(&r, how.train, turn > 0, 0.75);
+        EXPECT(plan_rig_intact(&r));
         const Tensor *t = plan_value(r.plan, y);
         REQUIRE(t);
         put(&got, mem, t->data, tensor_bytes(t));
         put(&got, mem, r.params.grad, (size_t)r.params.trained * real);
         put(&got, mem, r.params.value, (size_t)r.params.total * real);
     }
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
     return got;
 }
@@ -180,7 +180,7 @@ TEST(beside_of_a_concat_that_two_read)
         Got got[2] = {{0}};
         for (int plain = 0; plain < 2; plain++) {
             Net n;
-            Rig r;
+            PlanRig r;
             net_new(&n);
             int x = net_input(&n, "x", (Dims){1, 1, 9, 11, 3}, 2);
             int a = net_conv(&n, x, 16, 3), b = net_conv(&n, x, 16, 3);
@@ -190,16 +190,16 @@ TEST(beside_of_a_concat_that_two_read)
             if (between) outer = net_op(&n, OP_dropout, outer, -1, -1);
             n.root[n.roots++] = net_conv(&n, outer, 16, 3);
             n.root[n.roots++] = net_conv(&n, inner, 16, 3);
-            rig_open(&r, &n, &backend_cpu, 1, 2);
+            plan_rig_open(&r, &n, &backend_cpu, 1, 2);
             r.spec.plain = plain;
-            rig_plan(&r, false);
-            rig_run(&r, false, false, 1);
+            plan_rig_plan(&r, false);
+            plan_rig_run(&r, false, false, 1);
             for (int i = 0; i < n.roots; i++) {
                 const Tensor *t = plan_value(r.plan, n.root[i]);
                 REQUIRE(t);
                 put(&got[plain], &mem, t->data, tensor_bytes(t));
             }
-            rig_close(&r);
+            plan_rig_close(&r);
             net_free(&n);
         }
         EXPECT_INT(got[0].count, got[1].count);
@@ -230,21 +230,21 @@ TEST(beside_takes_less)
     for (int plain = 0; plain < 2; plain++)
         for (int train = 0; train < 2; train++) {
             Net n;
-            Rig r;
+            PlanRig r;
             const Dims one = {1, 1, 256, 256, 1};
             net_new(&n);
             int y = net_unet(&n, net_input(&n, "x", one, 2), 32, 4);
             n.root[n.roots++] = y;
             int t = net_input(&n, "t", one, 2);
             if (train) n.loss = net_op(&n, OP_bce, y, t, -1);
-            rig_open(&r, &n, &backend_cpu, 2, 4);
+            plan_rig_open(&r, &n, &backend_cpu, 2, 4);
             r.spec.plain = plain, r.spec.train = train;
             Plan *p;
             REQUIRE(plan_build(&r.spec, &p)); // its pool is not wanted
             bytes[plain][train] = plan_bytes(p);
             naive[plain][train] = plan_naive_bytes(p);
             plan_free(p);
-            rig_close(&r);
+            plan_rig_close(&r);
             net_free(&n);
         }
     EXPECT(bytes[0][0] < 0.8 * (double)bytes[1][0]);
@@ -260,23 +260,23 @@ TEST(beside_not_within_a_budget)
     int values[2]; // that the way back reads
     for (int apart = 0; apart < 2; apart++) {
         Net n;
-        Rig r;
+        PlanRig r;
         Backend be = backend_cpu;
         if (!apart) be.beside = NULL;
         case_net(&n, &cases[2]);
-        rig_open(&r, &n, &be, 1, 2);
-        rig_plan(&r, true);
+        plan_rig_open(&r, &n, &be, 1, 2);
+        plan_rig_plan(&r, true);
         all[apart] = plan_bytes(r.plan);
         // as much as it takes: nothing changes
         r.spec.budget = all[apart];
-        rig_plan(&r, true);
-        EXPECT_INT(rig_apart(&r), apart);
+        plan_rig_plan(&r, true);
+        EXPECT_INT(plan_rig_apart(&r), apart);
         r.spec.budget = 1, r.spec.least = true;
-        rig_plan(&r, true);
-        EXPECT_INT(rig_apart(&r), 0);
+        plan_rig_plan(&r, true);
+        EXPECT_INT(plan_rig_apart(&r), 0);
         least[apart] = plan_bytes(r.plan);
         values[apart] = plan_again(r.plan).values;
-        rig_close(&r);
+        plan_rig_close(&r);
         net_free(&n);
     }
     EXPECT(least[0] == least[1] && least[1] < all[1]);
@@ -289,13 +289,13 @@ TEST(beside_not_within_a_budget)
 static int count_of(Net *n, const Backend *be, bool train, bool direct,
                     Precision precision)
 {
-    Rig r;
-    rig_open(&r, n, be, 1, 2);
+    PlanRig r;
+    plan_rig_open(&r, n, be, 1, 2);
     r.spec.direct = direct ? DIRECT_ALL : NULL;
     r.spec.precision = precision;
-    rig_plan(&r, train);
-    const int count = rig_apart(&r);
-    rig_close(&r);
+    plan_rig_plan(&r, train);
+    const int count = plan_rig_apart(&r);
+    plan_rig_close(&r);
     return count;
 }
 
@@ -365,7 +365,7 @@ TEST(beside_of_an_upconv)
     double flops[2];
     for (int apart = 0; apart < 2; apart++) {
         Net n;
-        Rig r;
+        PlanRig r;
         Backend be = backend_cpu; // whose kernels do not run here
         be.beside = apart ? beside_upconv : NULL;
         net_new(&n);
@@ -373,11 +373,11 @@ TEST(beside_of_an_upconv)
         int a = net_conv(&n, x, 16, 3), b = net_conv(&n, x, 24, 3);
         int y = net_upconv(&n, net_op(&n, OP_concat, a, b, -1), 16);
         n.root[n.roots++] = y;
-        rig_open(&r, &n, &be, 1, 2);
-        rig_plan(&r, false);
-        EXPECT_INT(rig_apart(&r), apart);
+        plan_rig_open(&r, &n, &be, 1, 2);
+        plan_rig_plan(&r, false);
+        EXPECT_INT(plan_rig_apart(&r), apart);
         flops[apart] = plan_flops(r.plan);
-        rig_close(&r);
+        plan_rig_close(&r);
         net_free(&n);
     }
     EXPECT_NEAR(flops[1], flops[0], 0);
@@ -403,18 +403,18 @@ TEST(beside_is_told_of_gradients)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const Case k = {{2, 1, 8, 8, 3}, 16, 5, 16, rows[i].how};
         Net n;
-        Rig r;
+        PlanRig r;
         Backend be = backend_cpu;
         be.beside = beside_of_inputs;
         case_net(&n, &k);
         if (!rows[i].train) n.loss = -1;
-        rig_open(&r, &n, &be, 1, 2);
+        plan_rig_open(&r, &n, &be, 1, 2);
         if (k.how & FIRST) freeze(&r, "p2.");
         if (k.how & SECOND) freeze(&r, "p1.");
-        rig_plan(&r, rows[i].train);
+        plan_rig_plan(&r, rows[i].train);
         EXPECT_INT(wanted, rows[i].wanted);
-        EXPECT_INT(rig_apart(&r), !rows[i].wanted);
-        rig_close(&r);
+        EXPECT_INT(plan_rig_apart(&r), !rows[i].wanted);
+        plan_rig_close(&r);
         net_free(&n);
     }
 }

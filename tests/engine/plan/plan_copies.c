@@ -29,16 +29,16 @@ static size_t placed(int64_t count, size_t each)
 TEST(plan_half_copies_once)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     Backend be = half_backend();
     branches(&n);
-    rig_open(&r, &n, &be, 1, 2);
+    plan_rig_open(&r, &n, &be, 1, 2);
     r.spec.plain = true; // the sum and its relu are two calls
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     int calls = plan_calls(r.plan);
     size_t naive = plan_naive_bytes(r.plan);
     r.spec.precision = PRECISION_bf16;
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     // forward: x, three weights, the sum's relu; backward: dy of each of four
     EXPECT_INT(plan_calls(r.plan), calls + 5 + 4);
     int64_t image = 2 * 36;
@@ -61,9 +61,9 @@ TEST(plan_half_copies_once)
     EXPECT_INT(seen, 4);
     // evaluation: no gradients
     r.spec.loss = -1;
-    rig_plan(&r, false);
+    plan_rig_plan(&r, false);
     EXPECT_INT(plan_calls(r.plan), 7 + 5);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -71,34 +71,34 @@ TEST(plan_half_gives_the_float_back)
 {
     // values that only convolutions read: to the backward run lives the copy
     Net n;
-    Rig r;
+    PlanRig r;
     Backend be = half_backend();
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 16, 16, 8}, 2), y = x;
     for (int i = 0; i < 16; i++) y = net_conv(&n, y, 8, 3);
     n.root[n.roots++] = y;
     n.loss = net_op(&n, OP_mse, y, x, -1);
-    rig_open(&r, &n, &be, 1, 4);
-    rig_plan(&r, true);
+    plan_rig_open(&r, &n, &be, 1, 4);
+    plan_rig_plan(&r, true);
     size_t bytes = plan_bytes(r.plan);
     r.spec.precision = PRECISION_bf16;
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     EXPECT(plan_bytes(r.plan) < bytes * 3 / 4);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
 TEST(plan_half_times_and_blames)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     Backend be = half_backend();
     branches(&n);
-    rig_open(&r, &n, &be, 1, 2);
+    plan_rig_open(&r, &n, &be, 1, 2);
     r.spec.precision = PRECISION_bf16;
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     PlanTime time[64];
-    PlanRun run = {.step = rig_step, .backward = true, .seed_grad = 1};
+    PlanRun run = {.step = plan_rig_step, .backward = true, .seed_grad = 1};
     int count, copies = 0, late = 0;
     REQUIRE(plan_time(r.plan, &run, time, 64, &count));
     EXPECT_INT(count, plan_calls(r.plan));
@@ -109,14 +109,14 @@ TEST(plan_half_times_and_blames)
     EXPECT_INT(copies, 9);
     EXPECT_INT(late, 4);
     char text[200];
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "");
     // what is infinite behind a copy is blamed on the layer, not on the copy
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
     tensor_set(&w, 0, 3.4e38);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, NULL));
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT(strstr(text, "conv (") == text);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -130,20 +130,20 @@ static bool refuse(const Call *c)
 TEST(plan_half_failure_is_named)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     Backend be = half_backend();
     be.convert = refuse;
     branches(&n);
-    rig_open(&r, &n, &be, 1, 1);
+    plan_rig_open(&r, &n, &be, 1, 1);
     r.spec.precision = PRECISION_bf16;
-    rig_plan(&r, true);
-    EXPECT_FAIL(plan_run(r.plan, &(PlanRun){.step = rig_step}),
+    plan_rig_plan(&r, true);
+    EXPECT_FAIL(plan_run(r.plan, &(PlanRun){.step = plan_rig_step}),
                 "copy in 16 bits (x): no room on the test's device");
     r.spec.precision = PRECISION_f16;
     Plan *p;
     EXPECT_FAIL(plan_build(&r.spec, &p),
                 "precision f16 is not available on device half, which has f32, "
                 "bf16: use --precision f32");
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }

@@ -10,7 +10,7 @@ typedef struct Count {
     int lazy, sees, back;
 } Count;
 
-static Count counted(Rig *r)
+static Count counted(PlanRig *r)
 {
     Count n = {0};
     for (int i = 0; i < r->plan->calls; i++) {
@@ -28,7 +28,7 @@ static Count counted(Rig *r)
 TEST(plan_lazy_between_convolutions)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     const Backend be = lazy_backend();
     const int a = lazy_layer(&n, lazy_image(&n)), b = lazy_layer(&n, a),
               p = net_pool(&n, b);
@@ -54,7 +54,7 @@ TEST(plan_lazy_between_convolutions)
         // what it stored is there for the way back
         EXPECT(c->y == &q[c->node].first.x && q[c->node].read);
     }
-    rig_drop(&r);
+    plan_rig_drop(&r);
 }
 
 /* Not where somebody cannot see, wants the value, or the norm has constants. */
@@ -63,7 +63,7 @@ TEST(plan_lazy_not_otherwise)
     enum { OTHER, ROOT, EVALUATION, PLAIN, TWICE, CASES };
     for (int how = 0; how < CASES; how++) {
         Net n;
-        Rig r;
+        PlanRig r;
         const Backend be = lazy_backend();
         const int x = lazy_image(&n), a = lazy_layer(&n, x);
         int y = net_conv(&n, a, 8, 3);
@@ -76,7 +76,7 @@ TEST(plan_lazy_not_otherwise)
         lazy_plan(&r, &n, &be, y, how != EVALUATION, how == PLAIN);
         EXPECT_INT(counted(&r).lazy, 0);
         EXPECT_INT(counted(&r).sees, 0);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -84,7 +84,7 @@ TEST(plan_lazy_not_otherwise)
 TEST(plan_lazy_made_again)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     const Backend be = lazy_backend();
     lazy_long(&r, &n, &be);
     EXPECT_INT(counted(&r).lazy, 6);
@@ -100,5 +100,5 @@ TEST(plan_lazy_made_again)
                    r.plan->saved[r.plan->node[c->node].first.call]);
     }
     EXPECT(again > 0 && seeing > 0);
-    rig_drop(&r);
+    plan_rig_drop(&r);
 }

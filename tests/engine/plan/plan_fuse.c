@@ -8,12 +8,12 @@ static const Dims image = {1, 1, 8, 8, 3};
 /* Calls of the plan of `n` on a backend, evaluation or training. */
 static int calls_of(Net *n, const Backend *be, bool train, bool plain)
 {
-    Rig r;
-    rig_open(&r, n, be, 1, 2);
+    PlanRig r;
+    plan_rig_open(&r, n, be, 1, 2);
     r.spec.plain = plain;
-    rig_plan(&r, train);
+    plan_rig_plan(&r, train);
     int calls = plan_calls(r.plan);
-    rig_close(&r);
+    plan_rig_close(&r);
     return calls;
 }
 
@@ -27,7 +27,7 @@ TEST(fused_norm_and_activation)
 {
     for (int leaky = 0; leaky < 2; leaky++) {
         Net n;
-        Rig r;
+        PlanRig r;
         net_new(&n);
         int x = net_input(&n, "x", image, 2);
         int t = net_input(&n, "t", image, 2);
@@ -38,20 +38,20 @@ TEST(fused_norm_and_activation)
         // forward, backward
         EXPECT_INT(saves(&n, &backend_cpu, true), 2);
         EXPECT_INT(saves(&n, &backend_ref, true), 0);
-        rig_open(&r, &n, &backend_cpu, 1, 2);
-        rig_plan(&r, true);
+        plan_rig_open(&r, &n, &backend_cpu, 1, 2);
+        plan_rig_plan(&r, true);
         const PlanRow *row;
         REQUIRE(plan_rows(r.plan, &row) == 3);
         EXPECT(row[1].node == norm && row[1].then == y);
         EXPECT(row[0].then == -1 && row[2].then == -1);
         // the value is the activation's, and the one before it is not there
         EXPECT(plan_value(r.plan, y) && !plan_value(r.plan, norm));
-        rig_run(&r, false, false, 1);
+        plan_rig_run(&r, false, false, 1);
         double least = 1;
         for (int i = 0; i < 2 * 8 * 8 * 3; i++)
-            least = fmin(least, rig_value(&r, y, i));
+            least = fmin(least, plan_rig_value(&r, y, i));
         EXPECT(leaky ? least < 0 && least > -0.1 : least == 0);
-        rig_close(&r);
+        plan_rig_close(&r);
         net_free(&n);
     }
 }
@@ -63,18 +63,18 @@ TEST(fused_norm_keeps_its_operand_alone)
     int values[2]; // that the way back reads: fused, apart
     for (int plain = 0; plain < 2; plain++) {
         Net n;
-        Rig r;
+        PlanRig r;
         net_new(&n);
         int x = net_input(&n, "x", image, 2);
         int t = net_input(&n, "t", (Dims){1, 1, 4, 4, 3}, 2);
         int y = net_pool(&n, net_relu(&n, net_norm(&n, net_conv(&n, x, 3, 3))));
         n.root[n.roots++] = y;
         n.loss = net_op(&n, OP_mse, y, t, -1);
-        rig_open(&r, &n, &backend_cpu, 1, 2);
+        plan_rig_open(&r, &n, &backend_cpu, 1, 2);
         r.spec.plain = plain;
-        rig_plan(&r, true);
+        plan_rig_plan(&r, true);
         values[plain] = plan_again(r.plan).values;
-        rig_close(&r);
+        plan_rig_close(&r);
         net_free(&n);
     }
     EXPECT_INT(values[1] - values[0], 1);
@@ -102,7 +102,7 @@ TEST(fused_not_where_the_value_between_is_wanted)
 TEST(fused_around_what_is_dropped)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", image, 2);
     int drop = net_op(&n, OP_dropout, net_norm(&n, x), -1, -1);
@@ -111,12 +111,12 @@ TEST(fused_around_what_is_dropped)
     n.root[n.roots++] = last;
     EXPECT_INT(saves(&n, &backend_cpu, true), 0);
     EXPECT_INT(saves(&n, &backend_cpu, false), 1);
-    rig_open(&r, &n, &backend_cpu, 1, 2);
-    rig_plan(&r, false);
+    plan_rig_open(&r, &n, &backend_cpu, 1, 2);
+    plan_rig_plan(&r, false);
     EXPECT_INT(plan_calls(r.plan), 1);
     EXPECT(plan_value(r.plan, last) &&
            plan_value(r.plan, last) == plan_value(r.plan, relu));
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -190,11 +190,11 @@ static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
                          size_t *bytes, Arena *mem)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     int y = layer_net(&n, l);
-    rig_open(&r, &n, &backend_cpu, threads, l->x.n);
+    plan_rig_open(&r, &n, &backend_cpu, threads, l->x.n);
     r.spec.plain = plain;
-    rig_plan(&r, false);
+    plan_rig_plan(&r, false);
     // means that are not 0 and variances that are not 1
     for (int i = 0; i < r.params.count; i++) {
         Tensor t = params_tensor(&r.params, i, PARAM_VALUE, 0);
@@ -202,8 +202,8 @@ static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
         for (int64_t k = 0; mean && k < t.dim.c; k++)
             tensor_set(&t, k, 0.03 * (double)(k % 7) - 0.1);
     }
-    rig_run(&r, false, false, 1);
-    EXPECT(rig_intact(&r));
+    plan_rig_run(&r, false, false, 1);
+    EXPECT(plan_rig_intact(&r));
     *calls = plan_calls(r.plan);
     const Tensor *t = plan_value(r.plan, y);
     REQUIRE(t);
@@ -211,7 +211,7 @@ static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
     void *copy = arena_alloc(mem, *bytes);
     REQUIRE(copy);
     memcpy(copy, t->data, *bytes);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
     return copy;
 }

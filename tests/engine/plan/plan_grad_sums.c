@@ -6,7 +6,7 @@
 /* Calls that close a gradient. Each is the last that adds to it, has room for
  * the sums until they are read, and sees what the lens shows; `own`: it makes
  * the reader's gradients of them. */
-static int closings(const Rig *r, bool own)
+static int closings(const PlanRig *r, bool own)
 {
     const Plan *p = r->plan;
     int count = 0;
@@ -28,7 +28,7 @@ static int closings(const Rig *r, bool own)
     return count;
 }
 
-static int closing(const Rig *r)
+static int closing(const PlanRig *r)
 {
     return closings(r, true);
 }
@@ -38,26 +38,26 @@ static int closing(const Rig *r)
 TEST(plan_close_shared_parameters)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     const Backend be = lazy_backend();
     const int a = net_norm(&n, net_conv(&n, lazy_image(&n), 8, 3));
     const int b = net_norm(&n, net_conv(&n, net_relu(&n, a), 8, 3));
     for (int k = 1; k <= 2; k++) n.g.node[b].in[k] = n.g.node[a].in[k];
     lazy_plan(&r, &n, &be, net_conv(&n, net_relu(&n, b), 8, 3), true, false);
     EXPECT_INT(closings(&r, false), 2);
-    rig_drop(&r);
+    plan_rig_drop(&r);
 }
 
 TEST(plan_close_between_convolutions)
 {
     for (int plain = 0; plain < 2; plain++) {
         Net n;
-        Rig r;
+        PlanRig r;
         const Backend be = lazy_backend();
         const int a = lazy_layer(&n, lazy_image(&n)), b = lazy_layer(&n, a);
         lazy_plan(&r, &n, &be, net_conv(&n, b, 8, 3), true, plain);
         EXPECT_INT(closing(&r), plain ? 0 : 2);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -72,7 +72,7 @@ TEST(plan_close_keeps_what_a_lens_shows)
 {
     for (int lens = 0; lens < 2; lens++) {
         Net n;
-        Rig r;
+        PlanRig r;
         Backend be = lazy_backend();
         be.closes = pools_close;
         int a = lazy_image(&n);
@@ -83,7 +83,7 @@ TEST(plan_close_keeps_what_a_lens_shows)
         const PlanNode *q = &r.plan->node[r.plan->node[a].same];
         EXPECT_INT(closing(&r), 1);
         EXPECT_INT(q->first.late, lens ? q->closer : -1);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -92,7 +92,7 @@ TEST(plan_close_last_reader)
 {
     for (int first = 0; first < 2; first++) {
         Net n;
-        Rig r;
+        PlanRig r;
         const Backend be = lazy_backend();
         const int a = lazy_layer(&n, lazy_image(&n));
         int y[2] = {-1, -1};
@@ -103,7 +103,7 @@ TEST(plan_close_last_reader)
         const int sum = net_op(&n, OP_add, net_pool(&n, wide), y[first], -1);
         lazy_plan(&r, &n, &be, net_conv(&n, sum, 8, 3), true, false);
         EXPECT_INT(closing(&r), first != 0);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -112,14 +112,14 @@ TEST(plan_close_bias)
 {
     for (int bias = 0; bias < 2; bias++) {
         Net n;
-        Rig r;
+        PlanRig r;
         const Backend be = lazy_backend();
         const int x = lazy_image(&n);
         n.bias = bias;
         const int a = net_conv(&n, x, 8, 3);
         lazy_plan(&r, &n, &be, net_conv(&n, a, 8, 3), true, false);
         EXPECT_INT(closing(&r), bias);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -127,7 +127,7 @@ TEST(plan_close_bias)
 TEST(plan_close_made_again)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     const Backend be = lazy_backend();
     lazy_long(&r, &n, &be);
     EXPECT_INT(closing(&r), 6);
@@ -139,5 +139,5 @@ TEST(plan_close_made_again)
         const PlanNode *q = &p->node[operand_of(p, p->call[c].node, 0)];
         if (q->dropped) EXPECT(q->again.call >= 0 && q->again.call < c);
     }
-    rig_drop(&r);
+    plan_rig_drop(&r);
 }

@@ -35,9 +35,9 @@ static Backend narrow_backend(void)
     return be;
 }
 
-static void plan_of(Rig *r, Net *n, const Backend *be, Precision p)
+static void plan_of(PlanRig *r, Net *n, const Backend *be, Precision p)
 {
-    rig_open(r, n, be, 1, 2);
+    plan_rig_open(r, n, be, 1, 2);
     r->spec.precision = p;
     Plan *plan;
     REQUIRE(plan_build(&r->spec, &plan));
@@ -45,7 +45,7 @@ static void plan_of(Rig *r, Net *n, const Backend *be, Precision p)
 }
 
 /* Types of a value and of its gradient. */
-static Dtype type_of(const Rig *r, int node)
+static Dtype type_of(const PlanRig *r, int node)
 {
     const PlanNode *q = &r->plan->node[node];
     EXPECT_INT(q->dx.type, q->first.x.type);
@@ -69,7 +69,7 @@ static void ends(Net *n, int y)
 TEST(plan_narrow_between_inputs_and_roots)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     const Backend be = narrow_backend();
     int x = image(&n), a = net_conv(&n, x, 16, 3), b = net_relu(&n, a);
     int odd = net_conv(&n, b, 12, 3), c = net_relu(&n, odd);
@@ -94,7 +94,7 @@ TEST(plan_narrow_between_inputs_and_roots)
         EXPECT(!call->half_dy || !is_narrow(call->dy));
     }
     EXPECT_INT(copies, 2 + 3 + 2);
-    rig_drop(&r);
+    plan_rig_drop(&r);
 }
 
 TEST(plan_narrow_of_no_other_precision)
@@ -102,14 +102,14 @@ TEST(plan_narrow_of_no_other_precision)
     static const Precision p[] = {PRECISION_f32, PRECISION_bf16};
     for (int i = 0; i < 2; i++) {
         Net n;
-        Rig r;
+        PlanRig r;
         Backend be = narrow_backend();
         int a = net_conv(&n, image(&n), 8, 3);
         ends(&n, net_conv(&n, a, 8, 3));
         if (i) be.narrow = NULL;
         plan_of(&r, &n, &be, p[i]);
         EXPECT_INT(type_of(&r, a), F32);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -118,7 +118,7 @@ TEST(plan_narrow_rows_have_one_type)
     // the root makes its activation f32, that the sum, that both branches, and
     // one of them what lies before its activation; not behind a convolution
     Net n;
-    Rig r;
+    PlanRig r;
     const Backend be = narrow_backend();
     int x = image(&n), first = net_conv(&n, x, 8, 3);
     int left = net_relu(&n, net_conv(&n, first, 8, 3));
@@ -131,7 +131,7 @@ TEST(plan_narrow_rows_have_one_type)
     EXPECT_INT(type_of(&r, left), F32);
     EXPECT_INT(type_of(&r, right), F32);
     EXPECT_INT(type_of(&r, sum), F32);
-    rig_drop(&r);
+    plan_rig_drop(&r);
 }
 
 TEST(plan_narrow_operand_of_a_wide_result)
@@ -139,7 +139,7 @@ TEST(plan_narrow_operand_of_a_wide_result)
     // a row that takes a narrow operand and makes f32; and one that takes none
     for (int all = 0; all < 2; all++) {
         Net n;
-        Rig r;
+        PlanRig r;
         const Backend be = narrow_backend();
         int a = net_conv(&n, image(&n), 8, 3), b = net_relu(&n, a);
         int p =
@@ -149,7 +149,7 @@ TEST(plan_narrow_operand_of_a_wide_result)
         EXPECT_INT(type_of(&r, b), all ? F32 : BF16);
         EXPECT_INT(type_of(&r, a), all ? F32 : BF16);
         EXPECT_INT(type_of(&r, p), F32);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -160,7 +160,7 @@ TEST(plan_narrow_alone)
     enum { ONE, TWO, READ, ROOT, TRAINED, CASES };
     for (int how = 0; how < CASES; how++) {
         Net n;
-        Rig r;
+        PlanRig r;
         const Backend be = narrow_backend();
         int x = image(&n);
         int z = net_input(&n, "z", (Dims){1, 1, 6, 6, 3}, 2);
@@ -180,7 +180,7 @@ TEST(plan_narrow_alone)
             copies += is_convert(c) && c->node == both;
         }
         EXPECT_INT(copies, how > TWO);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -197,7 +197,7 @@ TEST(plan_narrow_inputs)
     enum { BOTH, OTHER, TARGET, ROOT, WIDE, NONE, CASES };
     for (int how = 0; how < CASES; how++) {
         Net n;
-        Rig r;
+        PlanRig r;
         Backend be = narrow_backend();
         int x = image(&n);
         int z = net_input(&n, "z", (Dims){1, 1, 6, 6, 3}, 2);
@@ -220,7 +220,7 @@ TEST(plan_narrow_inputs)
         EXPECT_INT(type_of(&r, z), how == BOTH ? BF16 : F32);
         EXPECT_INT(type_of(&r, u), narrow ? BF16 : F32);
         EXPECT_INT(type_of(&r, both), how == WIDE ? F32 : BF16);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -235,7 +235,7 @@ TEST(plan_narrow_concat_in_parts)
     enum { FEATURES, MIXED, GIVEN, CASES };
     for (int how = 0; how < CASES; how++) {
         Net n;
-        Rig r;
+        PlanRig r;
         Backend be = narrow_backend();
         be.beside = reads_both;
         int x = image(&n), b = net_conv(&n, x, 8, 3);
@@ -247,7 +247,7 @@ TEST(plan_narrow_concat_in_parts)
         plan_of(&r, &n, &be, PRECISION_bf16);
         EXPECT(!r.plan->node[both].used);
         EXPECT_INT(r.plan->node[both].first.x.type, how == MIXED ? F32 : BF16);
-        rig_drop(&r);
+        plan_rig_drop(&r);
     }
 }
 
@@ -255,7 +255,7 @@ TEST(plan_narrow_concat_in_parts)
 TEST(plan_narrow_lengths)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     Backend be = narrow_backend();
     be.upload_narrow = no_upload;
     net_new(&n);
@@ -268,13 +268,13 @@ TEST(plan_narrow_lengths)
     EXPECT_INT(type_of(&r, y), BF16);
     EXPECT_INT(type_of(&r, x), BF16);
     EXPECT_INT(type_of(&r, lengths), F32);
-    rig_drop(&r);
+    plan_rig_drop(&r);
 }
 
 TEST(plan_narrow_halves_the_pool)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     Backend be = narrow_backend();
     net_new(&n);
     int y = net_input(&n, "x", (Dims){1, 1, 48, 48, 8}, 2);
@@ -286,5 +286,5 @@ TEST(plan_narrow_halves_the_pool)
     be.narrow = NULL;
     REQUIRE(plan_build(&r.spec, &r.plan));
     EXPECT(bytes < plan_bytes(r.plan) * 6 / 10);
-    rig_drop(&r);
+    plan_rig_drop(&r);
 }

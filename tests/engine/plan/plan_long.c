@@ -29,7 +29,7 @@ static double seconds(Kind kind, int layers)
     double least = INFINITY;
     for (int i = 0; i < 3; i++) {
         Net n;
-        Rig r;
+        PlanRig r;
         const clock_t from = clock();
         net_new(&n);
         int x = net_input(&n, "x", (Dims){1, 1, 1, 1, 4}, 0), first = x;
@@ -37,12 +37,12 @@ static double seconds(Kind kind, int layers)
         for (int k = 0; k < layers; k++) x = layer(&n, kind, x, first);
         n.loss = net_op(&n, OP_mse, x, t, -1);
         n.root[n.roots++] = x;
-        rig_open(&r, &n, &backend_cpu, 1, 1);
-        rig_plan(&r, kind != DROPPED);
+        plan_rig_open(&r, &n, &backend_cpu, 1, 1);
+        plan_rig_plan(&r, kind != DROPPED);
         least = fmin(least, (double)(clock() - from) / CLOCKS_PER_SEC);
         // no more than the values, their gradients and a few
         EXPECT(plan_bytes(r.plan) < (size_t)(4 * layers + 8) * 2 * 256);
-        rig_close(&r);
+        plan_rig_close(&r);
         net_free(&n);
     }
     return least;

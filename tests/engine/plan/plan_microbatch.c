@@ -6,21 +6,21 @@
 
 /* A chain of convolutions of 3x3 from 3 channels to the numbers given, up to 0,
  * for square images; its plan of evaluation. */
-static void chain(Net *n, Rig *r, const Backend *be, int batch, int size,
+static void chain(Net *n, PlanRig *r, const Backend *be, int batch, int size,
                   const int *filters)
 {
     net_new(n);
     int x = net_input(n, "x", (Dims){1, 1, size, size, 3}, 2);
     for (; *filters; filters++) x = net_conv(n, x, *filters, 3);
     n->root[n->roots++] = x;
-    rig_open(r, n, be, 1, batch);
+    plan_rig_open(r, n, be, 1, batch);
     r->spec.train = false;
     REQUIRE(plan_build(&r->spec, &r->plan));
 }
 
-static void done(Net *n, Rig *r)
+static void done(Net *n, PlanRig *r)
 {
-    rig_close(r);
+    plan_rig_close(r);
     net_free(n);
 }
 
@@ -29,7 +29,7 @@ static void done(Net *n, Rig *r)
 TEST(plan_stages_of_the_cpu)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     const int wide[] = {32, 32, 1, 0}, deep[] = {512, 512, 512, 0};
     chain(&n, &r, &backend_cpu, 8, 128, wide);
     REQUIRE(r.plan->stages == 1);
@@ -82,29 +82,29 @@ static int32_t by_two(const Call *c)
  * batch; how many of its calls run so. */
 static int sliced_alike(Net *n, const int32_t *inputs_n, int batch)
 {
-    Rig r;
+    PlanRig r;
     Arena mem = {NULL};
     Backend be = backend_cpu;
     be.slice = by_two;
-    rig_open(&r, n, &be, 2, batch);
+    plan_rig_open(&r, n, &be, 2, batch);
     for (int k = 0; k < r.spec.inputs; k++)
         if (inputs_n) r.input[k].dim.n = inputs_n[k];
     r.spec.plain = true;
-    rig_plan(&r, false);
-    rig_run(&r, false, false, 1);
+    plan_rig_plan(&r, false);
+    plan_rig_run(&r, false, false, 1);
     const Tensor *y = plan_value(r.plan, n->root[0]);
     const size_t bytes = tensor_bytes(y);
     void *want = arena_alloc(&mem, bytes);
     REQUIRE(want);
     memcpy(want, y->data, bytes);
     r.spec.plain = false;
-    rig_plan(&r, false);
-    rig_run(&r, false, false, 1);
+    plan_rig_plan(&r, false);
+    plan_rig_run(&r, false, false, 1);
     EXPECT(!memcmp(want, plan_value(r.plan, n->root[0])->data, bytes));
-    EXPECT(rig_intact(&r));
+    EXPECT(plan_rig_intact(&r));
     const int sliced = plan_sliced(r.plan);
     arena_release(&mem);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(n);
     return sliced;
 }
@@ -160,7 +160,7 @@ static bool scale_thrice(const Call *c)
 }
 
 /* All tensors of all calls have the extents of the batch. */
-static void is_whole(const Rig *r, int32_t batch)
+static void is_whole(const PlanRig *r, int32_t batch)
 {
     const Plan *p = r->plan;
     EXPECT_INT(p->stage_at, -1);
@@ -176,7 +176,7 @@ TEST(plan_is_whole_again)
 {
     enum { BATCH = 6 };
     Net n;
-    Rig r;
+    PlanRig r;
     char text[256];
     Blame more;
     PlanTime time[8];
@@ -190,14 +190,14 @@ TEST(plan_is_whole_again)
     scale.scale.mul = 1e30f;
     int y = net_row(&n, scale, (int[]){net_conv(&n, x, 2, 1)}, 1);
     n.root[n.roots++] = net_op(&n, OP_sigmoid, y, -1, -1);
-    rig_open(&r, &n, &be, 1, BATCH);
-    rig_plan(&r, false);
+    plan_rig_open(&r, &n, &be, 1, BATCH);
+    plan_rig_plan(&r, false);
     REQUIRE(r.plan->stages == 1 && plan_sliced(r.plan) == 3);
     is_whole(&r, BATCH);
     // each call thrice
     EXPECT(r.plan->stage[0].each == 2 && r.plan->stage[0].slices == 3);
     scales = 0;
-    const PlanRun run = {.step = rig_step};
+    const PlanRun run = {.step = plan_rig_step};
     EXPECT_FAIL(plan_run(r.plan, &run), "the third");
     is_whole(&r, BATCH);
     scales = 3;
@@ -218,7 +218,7 @@ TEST(plan_is_whole_again)
         tensor_set(&t, 1 * 32 + i, 1e20);
         tensor_set(&t, 4 * 32 + i, 1e20);
     }
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, &more));
     EXPECT(strstr(text, "scale"));
     EXPECT_INT(more.sample, 1);
     EXPECT_INT(more.count, BATCH * 32);
@@ -229,15 +229,15 @@ TEST(plan_is_whole_again)
     tensor_set(&t, 4 * 32, -3e38);
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
     for (int i = 0; i < 4; i++) tensor_set(&w, i, i % 2 ? 4 : 3);
-    REQUIRE(plan_blame(r.plan, &rig_step, text, sizeof text, &more));
+    REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, &more));
     EXPECT(strstr(text, "conv"));
     EXPECT_INT(more.sample, 4);
     is_whole(&r, BATCH);
     scales = 1;
-    EXPECT_FAIL(plan_blame(r.plan, &rig_step, text, sizeof text, &more),
+    EXPECT_FAIL(plan_blame(r.plan, &plan_rig_step, text, sizeof text, &more),
                 "the third");
     is_whole(&r, BATCH);
-    EXPECT(rig_intact(&r));
-    rig_close(&r);
+    EXPECT(plan_rig_intact(&r));
+    plan_rig_close(&r);
     net_free(&n);
 }

@@ -12,12 +12,12 @@
 #include "tests/support/reference_run.h"
 
 /* Random numbers of one network. */
-typedef struct Dice {
+typedef struct Random {
     Rng rng;
     uint32_t next;
-} Dice;
+} Random;
 
-static int roll(Dice *d, int sides)
+static int roll(Random *d, int sides)
 {
     return (int)rng_below(&d->rng, d->next++, (uint32_t)sides);
 }
@@ -27,7 +27,7 @@ enum { MOST = 72 };
 /* Values so far that may be operands. */
 typedef struct Grown {
     Net *n;
-    Dice d;
+    Random d;
     int value[MOST], values;
     bool smooth; /* no kinks: for differences */
 } Grown;
@@ -191,7 +191,7 @@ static void make(Net *n, uint32_t c, bool smooth)
 }
 
 /* A part of the parameters is frozen: where gradients stop. */
-static void freeze(Rig *r, uint32_t c)
+static void freeze(PlanRig *r, uint32_t c)
 {
     Rng g = {.seed = 10, .stream = RNG_TEST, .sample = c};
     for (int i = 0; i < r->params.count; i++)
@@ -207,7 +207,7 @@ static void same_bytes(const char *what, uint32_t c, const void *got,
 
 /* Drop every so-manieth value that backward calls read, whatever that frees or
  * costs; how many. */
-static int drop_some(Rig *r, uint32_t c, uint32_t every)
+static int drop_some(PlanRig *r, uint32_t c, uint32_t every)
 {
     Plan *p = r->plan;
     Rng g = {.seed = 11, .stream = RNG_TEST, .sample = c};
@@ -222,30 +222,31 @@ static int drop_some(Rig *r, uint32_t c, uint32_t every)
     }
     plan_calls_make(p);
     REQUIRE(plan_lifetimes(p) && plan_place(p));
-    rig_pool(r);
+    plan_rig_pool(r);
     return count;
 }
 
 /* The plan of the rig against the run without; twice, since inputs outlive a
  * run. */
-static void compare_planned(Rig *r, uint32_t c)
+static void compare_planned(PlanRig *r, uint32_t c)
 {
     size_t real = dtype_bytes(r->be->real);
     size_t all = (size_t)r->params.total * real;
     size_t trained = (size_t)r->params.trained * real;
     const void *input[8];
-    Unshared u;
+    ReferenceRun u;
     Arena mem = {NULL};
     void *start = arena_alloc(&mem, all);
     REQUIRE(start);
     memcpy(start, r->params.value, all);
-    for (int k = 0; k < r->spec.inputs; k++) input[k] = rig_input(r, k, &mem);
-    REQUIRE(unshared_run(&r->spec, r->dev, &rig_step, 0.75, input, &u));
+    for (int k = 0; k < r->spec.inputs; k++)
+        input[k] = plan_rig_input(r, k, &mem);
+    REQUIRE(reference_run(&r->spec, r->dev, &plan_rig_step, 0.75, input, &u));
     for (int turn = 0; turn < 2; turn++) {
         memcpy(r->params.value, start, all);
         if (r->spec.loss >= 0) memset(r->params.grad, 0, trained);
-        rig_run(r, true, false, 0.75);
-        EXPECT(rig_intact(r));
+        plan_rig_run(r, true, false, 0.75);
+        EXPECT(plan_rig_intact(r));
         same_bytes("parameters or running statistics", c, r->params.value,
                    u.value, all);
         same_bytes("gradients", c, r->params.grad, u.grad, trained);
@@ -272,20 +273,20 @@ static int fused_rows(const Plan *p)
 }
 
 /* A plan in one mode. Returns how much it saved. */
-static double compare(Rig *r, uint32_t c, bool train)
+static double compare(PlanRig *r, uint32_t c, bool train)
 {
-    rig_plan(r, train);
+    plan_rig_plan(r, train);
     compare_planned(r, c);
     return (double)plan_bytes(r->plan) / (double)plan_naive_bytes(r->plan);
 }
 
 /* The same with values that are made again: the bits of the first time, and
  * running statistics move once. How many they are. */
-static int with_dropped(Rig *r, uint32_t c)
+static int with_dropped(PlanRig *r, uint32_t c)
 {
     int count = 0;
     for (uint32_t every = 1; every < 4; every++) {
-        rig_plan(r, true);
+        plan_rig_plan(r, true);
         count += drop_some(r, c, every);
         compare_planned(r, c);
     }
@@ -294,9 +295,9 @@ static int with_dropped(Rig *r, uint32_t c)
 
 /* The same within budgets: in the least memory there is, and half the way to
  * it. */
-static void within_budgets(Rig *r, uint32_t c)
+static void within_budgets(PlanRig *r, uint32_t c)
 {
-    rig_plan(r, true);
+    plan_rig_plan(r, true);
     size_t all = plan_bytes(r->plan);
     r->spec.budget = 1;
     r->spec.least = true;
@@ -312,19 +313,20 @@ static void within_budgets(Rig *r, uint32_t c)
     r->spec.budget = 0;
 }
 
-static void against_unshared(const Backend *be, Precision p, uint32_t cases)
+static void against_reference_run(const Backend *be, Precision p,
+                                  uint32_t cases)
 {
     double share = 0;
     int again = 0, fused = 0, apart = 0;
     for (uint32_t c = 0; c < cases; c++) {
         Net n;
-        Rig r;
+        PlanRig r;
         make(&n, c, false);
-        rig_open(&r, &n, be, 1 + (int)(c % 3), 1 + (int)(c % 2));
+        plan_rig_open(&r, &n, be, 1 + (int)(c % 3), 1 + (int)(c % 2));
         r.spec.precision = p;
         if (c % 3 == 0) freeze(&r, c);
         share += compare(&r, c, true);
-        fused += fused_rows(r.plan), apart += rig_apart(&r);
+        fused += fused_rows(r.plan), apart += plan_rig_apart(&r);
         again += with_dropped(&r, c);
         within_budgets(&r, c);
         compare(&r, c, false);
@@ -334,7 +336,7 @@ static void against_unshared(const Backend *be, Precision p, uint32_t cases)
                (size_t)r.params.trained * dtype_bytes(be->real));
         compare(&r, c, true);
         compare(&r, c, false);
-        rig_close(&r);
+        plan_rig_close(&r);
         net_free(&n);
     }
     EXPECT(share / cases < 0.8); // else nothing was shared
@@ -345,12 +347,12 @@ static void against_unshared(const Backend *be, Precision p, uint32_t cases)
 
 TEST(plan_equals_no_plan_on_ref)
 {
-    against_unshared(&backend_ref, PRECISION_f32, 150);
+    against_reference_run(&backend_ref, PRECISION_f32, 150);
 }
 
 TEST(plan_equals_no_plan_on_cpu)
 {
-    against_unshared(&backend_cpu, PRECISION_f32, 150);
+    against_reference_run(&backend_cpu, PRECISION_f32, 150);
 }
 
 /* The copies in 16 bits hold what they were made of for as long as they are
@@ -358,7 +360,7 @@ TEST(plan_equals_no_plan_on_cpu)
 TEST(plan_equals_no_plan_with_copies)
 {
     Backend be = half_backend();
-    against_unshared(&be, PRECISION_bf16, 150);
+    against_reference_run(&be, PRECISION_bf16, 150);
 }
 
 /* So many samples at a time, whatever it costs; of a seventh row all, so that
@@ -382,13 +384,13 @@ static void in_slices(Backend be, Precision p)
     double share = 0;
     for (int c = 0; c < cases; c++) {
         Net n;
-        Rig r;
+        PlanRig r;
         make(&n, (uint32_t)c, false);
         n.loss = -1;
         be.slice = NULL;
-        rig_open(&r, &n, &be, 1 + c % 3, batch[c % 4]);
+        plan_rig_open(&r, &n, &be, 1 + c % 3, batch[c % 4]);
         r.spec.precision = p;
-        rig_plan(&r, false);
+        plan_rig_plan(&r, false);
         const size_t whole = plan_bytes(r.plan);
         be.slice = c & 8 ? by_one : by_two;
         compare(&r, (uint32_t)c, false);
@@ -397,9 +399,9 @@ static void in_slices(Backend be, Precision p)
         for (int i = 0; i < r.plan->stages; i++)
             uneven += batch[c % 4] % r.plan->stage[i].each != 0;
         r.spec.plain = true;
-        rig_plan(&r, false);
+        plan_rig_plan(&r, false);
         EXPECT_INT(r.plan->stages, 0);
-        rig_close(&r);
+        plan_rig_close(&r);
         net_free(&n);
     }
     EXPECT(stages > cases / 2 && uneven > 4); // 3 by 2 and 1
@@ -414,7 +416,7 @@ TEST(plan_in_slices)
 }
 
 /* d loss / d parameter of the plan against central differences. */
-static void differences(Rig *r, uint32_t c)
+static void differences(PlanRig *r, uint32_t c)
 {
     const Params *q = &r->params;
     double *value = q->value, step = 1e-5;
@@ -424,13 +426,14 @@ static void differences(Rig *r, uint32_t c)
         for (int64_t k = 0; a->trained && k < count; k += stride) {
             double *p = &value[a->at + k], keep = *p;
             *p = keep + step;
-            rig_run(r, false, false, 1);
-            double up = rig_value(r, r->spec.loss, 0);
+            plan_rig_run(r, false, false, 1);
+            double up = plan_rig_value(r, r->spec.loss, 0);
             *p = keep - step;
-            rig_run(r, false, false, 1);
-            double down = rig_value(r, r->spec.loss, 0);
+            plan_rig_run(r, false, false, 1);
+            double down = plan_rig_value(r, r->spec.loss, 0);
             *p = keep;
-            double got = rig_grad(r, a->at + k), want = (up - down) / 2 / step;
+            double got = plan_rig_grad(r, a->at + k),
+                   want = (up - down) / 2 / step;
             if (!(fabs(got - want) <= 1e-6 * (1 + fabs(want))))
                 test_failed(__FILE__, __LINE__,
                             "network %u, %s[%lld]: %.12g, want %.12g", c,
@@ -443,16 +446,16 @@ TEST(plan_gradients_are_slopes)
 {
     for (uint32_t c = 0; c < 40; c++) {
         Net n;
-        Rig r;
+        PlanRig r;
         make(&n, 1000 + c, true);
-        rig_open(&r, &n, &backend_ref, 1, 2);
+        plan_rig_open(&r, &n, &backend_ref, 1, 2);
         // batch statistics, then running ones
         for (int train = 1; train >= 0; train--) {
-            rig_plan(&r, train);
-            rig_run(&r, true, false, 1);
+            plan_rig_plan(&r, train);
+            plan_rig_run(&r, true, false, 1);
             differences(&r, c);
         }
-        rig_close(&r);
+        plan_rig_close(&r);
         net_free(&n);
     }
 }

@@ -17,11 +17,11 @@ static void chain(Net *n, int length)
 }
 
 /* Bytes of the plan within a budget, or of the least there is. */
-static size_t bytes_within(Rig *r, size_t budget, bool least)
+static size_t bytes_within(PlanRig *r, size_t budget, bool least)
 {
     r->spec.budget = budget;
     r->spec.least = least;
-    rig_plan(r, true);
+    plan_rig_plan(r, true);
     return plan_bytes(r->plan);
 }
 
@@ -31,9 +31,9 @@ TEST(recompute_chain_comes_to_its_root)
     const size_t value = 32 * 32 * 4 * 8;
     for (int length = 16; length <= 144; length *= 3) {
         Net n;
-        Rig r;
+        PlanRig r;
         chain(&n, length);
-        rig_open(&r, &n, &backend_ref, 1, 1);
+        plan_rig_open(&r, &n, &backend_ref, 1, 1);
         size_t all = bytes_within(&r, 0, false);
         EXPECT(all > (size_t)length * value);
         EXPECT_INT(plan_again(r.plan).calls, 0);
@@ -47,9 +47,9 @@ TEST(recompute_chain_comes_to_its_root)
         EXPECT(again.dropped < length && again.kept_bytes == all);
         // nothing is made three times
         EXPECT(again.flops > 0 && again.flops <= plan_flops(r.plan));
-        rig_run(&r, true, false, 1);
-        EXPECT(rig_intact(&r));
-        rig_close(&r);
+        plan_rig_run(&r, true, false, 1);
+        EXPECT(plan_rig_intact(&r));
+        plan_rig_close(&r);
         net_free(&n);
     }
 }
@@ -59,14 +59,14 @@ TEST(recompute_chain_comes_to_its_root)
 TEST(recompute_meets_every_budget)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 32, 32, 1}, 2);
     int t = net_input(&n, "t", (Dims){1, 1, 32, 32, 1}, 2);
     int y = net_unet(&n, x, 16, 3);
     n.loss = net_op(&n, OP_bce_dice, y, t, -1);
     n.root[n.roots++] = y;
-    rig_open(&r, &n, &backend_cpu, 2, 4);
+    plan_rig_open(&r, &n, &backend_cpu, 2, 4);
     // scratch of Winograd's transforms, most of so small an arena, stays
     r.spec.direct = DIRECT_ALL;
     size_t all = bytes_within(&r, 0, false);
@@ -83,8 +83,8 @@ TEST(recompute_meets_every_budget)
         flops = again.flops;
         // the first third costs no more than norms and activations
         if (i == 2) EXPECT(flops < 0.05 * plan_flops(r.plan));
-        rig_run(&r, true, false, 1);
-        EXPECT(rig_intact(&r));
+        plan_rig_run(&r, true, false, 1);
+        EXPECT(plan_rig_intact(&r));
     }
     Plan *p = NULL;
     char want[64];
@@ -95,9 +95,9 @@ TEST(recompute_meets_every_budget)
     // a plan without gradients keeps nothing that could be dropped
     r.spec.budget = 1;
     r.spec.loss = -1;
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     EXPECT_INT(plan_again(r.plan).calls, 0);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
 
@@ -105,9 +105,9 @@ TEST(recompute_meets_every_budget)
 TEST(recompute_without_memory)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     chain(&n, 6);
-    rig_open(&r, &n, &backend_ref, 1, 1);
+    plan_rig_open(&r, &n, &backend_ref, 1, 1);
     r.spec.budget = bytes_within(&r, 1, true);
     r.spec.least = false;
     long live = mem_live();
@@ -121,6 +121,6 @@ TEST(recompute_without_memory)
         EXPECT_INT(mem_live(), live);
         REQUIRE(after < 400);
     }
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }

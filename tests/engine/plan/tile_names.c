@@ -98,21 +98,21 @@ static int told(const Plan *p, const Graph *g, const char *name)
 TEST(tile_names_reach_every_call)
 {
     Net n;
-    Rig r;
+    PlanRig r;
     Backend be = backend_cpu;
     be.tile = toy_tile;
     net_small(&n);
-    rig_open(&r, &n, &be, 1, 1);
+    plan_rig_open(&r, &n, &be, 1, 1);
     const char *name = multiplying(&n.g);
     char text[256];
     snprintf(text, sizeof text, "%s=8x4/8x4-split", name);
     r.spec.tiles = text;
     r.spec.budget = 0;
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     EXPECT(told(r.plan, &n.g, name) >= 2);
     r.spec.budget = 1, r.spec.least = true;
-    rig_plan(&r, true);
+    plan_rig_plan(&r, true);
     EXPECT(told(r.plan, &n.g, name) >= 2);
-    rig_close(&r);
+    plan_rig_close(&r);
     net_free(&n);
 }
