@@ -1,12 +1,12 @@
 /* user_step.h -- steps that are functions of the recipe: change and vary.
  *
- * The rows hold two numbers, which function and which constants; a Hook finds
- * both and calls them. Who makes it (lua/bind/user_step.c) knows what a
- * function is, this room does not. A call gets the fields of one case, or of
- * one sample, and changes numbers in place; extents stay.
+ * A step stores two numbers, its function and its constants; a UserStep finds
+ * both and calls the function. lua/bind/user_step.c makes it: this folder knows
+ * no Lua. A call gets the fields of one case, or of one sample, and changes
+ * numbers in place; extents stay.
  *
- * What a function does may depend on what it is given alone. Then a case has
- * the same bytes whichever thread calls, and how often. */
+ * The result of a function may depend on its arguments alone. Then a case has
+ * the same bytes in any thread and after any number of calls. */
 #ifndef SEG_DATA_STEPS_USER_STEP_H
 #define SEG_DATA_STEPS_USER_STEP_H
 #include "data/dataset/dataset.h"

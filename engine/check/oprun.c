@@ -159,16 +159,16 @@ enum {
     BUFFERS
 };
 
-typedef struct Rig {
+typedef struct FencedCall {
     const OpCase *c;
     const OpDevice *d;
     Arena *mem;
     Buffer b[BUFFERS];
     unsigned copied; // operands that are NaN by now
-} Rig;
+} FencedCall;
 
 /* Fill the payload: with values, or (NULL) with a byte; canaries around. */
-static bool buffer_write(Rig *r, int i, const double *v, int byte)
+static bool buffer_write(FencedCall *r, int i, const double *v, int byte)
 {
     Buffer *b = &r->b[i];
     char *host = arena_alloc(r->mem, b->bytes + 2 * PAD);
@@ -184,7 +184,7 @@ static bool buffer_write(Rig *r, int i, const double *v, int byte)
     return r->d->be->upload(r->d->dev, b->base, host, b->bytes + 2 * PAD);
 }
 
-static bool buffer_make(Rig *r, int i, const char *what, size_t bytes)
+static bool buffer_make(FencedCall *r, int i, const char *what, size_t bytes)
 {
     Buffer *b = &r->b[i];
     void *base;
@@ -196,8 +196,8 @@ static bool buffer_make(Rig *r, int i, const char *what, size_t bytes)
     return buffer_write(r, i, NULL, NOTHING);
 }
 
-static bool tensor_make(Rig *r, int i, const char *what, Dims s, int rank,
-                        bool narrow)
+static bool tensor_make(FencedCall *r, int i, const char *what, Dims s,
+                        int rank, bool narrow)
 {
     const Dtype type =
         narrow ? precision_copy(r->d->precision) : r->d->be->real;
@@ -206,7 +206,7 @@ static bool tensor_make(Rig *r, int i, const char *what, Dims s, int rank,
 }
 
 /* Payload to the host (as a tensor there); false when a canary is dead. */
-static bool buffer_read(Rig *r, int i, Tensor *out)
+static bool buffer_read(FencedCall *r, int i, Tensor *out)
 {
     Buffer *b = &r->b[i];
     unsigned char *host = arena_alloc(r->mem, b->bytes + 2 * PAD);
@@ -225,7 +225,7 @@ static bool buffer_read(Rig *r, int i, Tensor *out)
     return true;
 }
 
-static bool read_values(Rig *r, int i, double **out)
+static bool read_values(FencedCall *r, int i, double **out)
 {
     Tensor t;
     if (!buffer_read(r, i, &t)) return false;
@@ -236,7 +236,8 @@ static bool read_values(Rig *r, int i, double **out)
 }
 
 /* What buffer i holds now are the values v; for a NaN anything may be there. */
-static bool same_values(const Rig *r, int i, const double *now, const double *v)
+static bool same_values(const FencedCall *r, int i, const double *now,
+                        const double *v)
 {
     for (int64_t k = 0; k < numel(r->b[i].t.dim); k++)
         if (now[k] != v[k] && v[k] == v[k])
@@ -245,7 +246,7 @@ static bool same_values(const Rig *r, int i, const double *now, const double *v)
     return true;
 }
 
-static bool unchanged(Rig *r, int i, const double *v)
+static bool unchanged(FencedCall *r, int i, const double *v)
 {
     double *now;
     return read_values(r, i, &now) && same_values(r, i, now, v);
@@ -257,7 +258,7 @@ static const char *const x_name[MAX_IN] = {"x0", "x1", "x2", "x3", "x4", "x5"};
 static const char *const dx_name[MAX_IN] = {"dx0", "dx1", "dx2",
                                             "dx3", "dx4", "dx5"};
 
-static bool make_all(Rig *r, const OpValues *in, OpOptions how, Call *c)
+static bool make_all(FencedCall *r, const OpValues *in, OpOptions how, Call *c)
 {
     const OpCase *oc = r->c;
     const OpInfo *info = &op_info[oc->attr.op];
@@ -286,7 +287,7 @@ static bool make_all(Rig *r, const OpValues *in, OpOptions how, Call *c)
 }
 
 /* Buffer `to` becomes the copy in 16 bits of `from`. */
-static bool copy_make(Rig *r, int from, int to, const Call *c)
+static bool copy_make(FencedCall *r, int from, int to, const Call *c)
 {
     const Backend *be = r->d->be;
     Tensor t = r->b[from].t;
@@ -306,7 +307,7 @@ static bool copy_make(Rig *r, int from, int to, const Call *c)
 
 /* The copies that a call wants; operands that have one become NaN, as a plan
  * may use their memory for something else then. */
-static bool copies_make(Rig *r, Call *c)
+static bool copies_make(FencedCall *r, Call *c)
 {
     const Backend *be = r->d->be;
     c->precision = op_multiplies(call_op(c)) ? r->d->precision : PRECISION_f32;
@@ -328,7 +329,7 @@ static bool copies_make(Rig *r, Call *c)
 
 /* The copies have the values that they began with: rounded as the reference
  * rounds them, and not written to since. */
-static bool copies_read(Rig *r, const OpValues *in)
+static bool copies_read(FencedCall *r, const OpValues *in)
 {
     for (int i = 0; i <= MAX_IN; i++) {
         const double *v = i < MAX_IN ? in->x[i] : in->dy;
@@ -347,8 +348,8 @@ static bool copies_read(Rig *r, const OpValues *in)
     return true;
 }
 
-static bool run_forward(Rig *r, const OpValues *in, OpOptions how, Call c,
-                        size_t scratch, OpValues *out)
+static bool run_forward(FencedCall *r, const OpValues *in, OpOptions how,
+                        Call c, size_t scratch, OpValues *out)
 {
     const Backend *be = r->d->be;
     Op op = (Op)r->c->attr.op;
@@ -381,8 +382,8 @@ static bool run_forward(Rig *r, const OpValues *in, OpOptions how, Call c,
     return ok || within("fwd");
 }
 
-static bool run_backward(Rig *r, const OpValues *in, OpOptions how, Call c,
-                         size_t scratch, OpValues *out)
+static bool run_backward(FencedCall *r, const OpValues *in, OpOptions how,
+                         Call c, size_t scratch, OpValues *out)
 {
     const Backend *be = r->d->be;
     Op op = (Op)r->c->attr.op;
@@ -432,7 +433,7 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
            OpOptions how, Arena *mem, OpValues *out)
 {
     const Step step = {.seed = 3, .count = 5};
-    Rig r = {.c = oc, .d = d, .mem = mem};
+    FencedCall r = {.c = oc, .d = d, .mem = mem};
     Call c = {.attr = &oc->attr,
               .then = how.then,
               .step = &step,

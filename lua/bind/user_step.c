@@ -11,7 +11,7 @@
 #include <string.h>
 
 typedef struct Functions {
-    UserStep user_step; // the first member: a Hook of ours is a Functions
+    UserStep user_step; // the first member: a UserStep of ours is a Functions
     atomic_int holders;
     SandboxFunction function[MAX_STEPS];
     int count;
