@@ -16,15 +16,15 @@ static bool is_even(const Call *c)
 
 bool cpu_fuses(const Call *c)
 {
-    const int then = c->then ? c->then->op : OP_relu;
-    if (then != OP_relu && then != OP_leaky_relu) return false;
+    const int act = c->act ? c->act->op : OP_relu;
+    if (act != OP_relu && act != OP_leaky_relu) return false;
     switch (call_op(c)) {
     case OP_batch_norm:
     case OP_instance_norm:
     case OP_group_norm:
         return !c->norm;
     case OP_add:
-        return !c->norm && then == OP_relu && is_even(c);
+        return !c->norm && act == OP_relu && is_even(c);
     case OP_conv:
     case OP_linear:
         return !c->dy && op_window(c->attr, c->x[1]).groups == 1;
@@ -35,7 +35,7 @@ bool cpu_fuses(const Call *c)
 
 // Winograd's tiles are vectors of channels of a pixel each, so the border is
 // between two of them; direct sums read rows of pixels as one
-bool cpu_beside(const Call *c)
+bool cpu_fuses_concat(const Call *c)
 {
     return call_op(c) == OP_conv && c->precision == PRECISION_f32 &&
            c->x[0]->dim.c % LANES_MAX == 0 && winograd_runs(c);
@@ -44,7 +44,7 @@ bool cpu_beside(const Call *c)
 // measured on the layers of a U-Net at batch 1, 2 and 4 (docs/benchmarks.md):
 // where weights are not small beside samples, fetching and transforming them
 // once a slice costs more than the samples' way to memory
-int32_t cpu_slice(const Call *c)
+int32_t cpu_microbatch(const Call *c)
 {
     // bytes of a few cores; samples to weights
     enum { CORES = 4, CACHE = 16 << 20, WEIGHTS = 24 };

@@ -7,8 +7,8 @@
 
 /* Backend.fuses */
 bool cpu_fuses(const Call *c);
-/* Backend.beside */
-bool cpu_beside(const Call *c);
-/* Backend.slice */
-int32_t cpu_slice(const Call *c);
+/* Backend.fuses_concat */
+bool cpu_fuses_concat(const Call *c);
+/* Backend.microbatch */
+int32_t cpu_microbatch(const Call *c);
 #endif

@@ -24,10 +24,10 @@ static const void *slope(const Call *c)
 /* What stands beside the image, at x[BESIDE] or dx[BESIDE]. */
 static Beside beside(const Call *c, const Tensor *at)
 {
-    if (!c->x[BESIDE]) return (Beside){0};
+    if (!c->x[X2]) return (Beside){0};
     return (Beside){.at = at ? at->data : NULL,
                     .from = c->x[0]->dim.c,
-                    .add = !(c->fresh >> BESIDE & 1)};
+                    .add = !(c->fresh >> X2 & 1)};
 }
 
 /* The forward run. `y` exists even when only space is asked for; table: of its
@@ -44,7 +44,7 @@ static Correlate forward(const Call *c, bool transposed, float *table)
                        .w = operand(c, 1),
                        .bias = c->x[2] ? c->x[2]->data : NULL,
                        .y = c->y->data,
-                       .beside = beside(c, c->x[BESIDE]),
+                       .beside = beside(c, c->x[X2]),
                        .tail = tail_of(c, table),
                        .threads = c->threads};
 }
@@ -70,7 +70,7 @@ static Correlate backward(const Call *c, bool transposed)
                        .x = slope(c),
                        .w = operand(c, 1),
                        .y = c->dx[0] ? c->dx[0]->data : NULL,
-                       .beside = beside(c, c->dx[BESIDE]),
+                       .beside = beside(c, c->dx[X2]),
                        .threads = c->threads};
 }
 
@@ -84,7 +84,7 @@ static Wgrad weights(const Call *c, bool transposed)
                    .out = transposed ? call_image(c) : result(c),
                    .x = transposed ? dy : x,
                    .a = transposed ? x : dy,
-                   .beside = beside(c, c->x[BESIDE]),
+                   .beside = beside(c, c->x[X2]),
                    .dw = c->dx[1]->data,
                    .add = !(c->fresh & 2),
                    .direct = c->direct,
@@ -102,7 +102,7 @@ Space filter_space(const Call *c, bool transposed)
     Space s = {0};
     Correlate f = forward(c, transposed, NULL);
     s.fwd = tail_bytes(c) + correlate_bytes(&f);
-    if (c->dx[0] || c->dx[BESIDE]) {
+    if (c->dx[0] || c->dx[X2]) {
         Correlate b = backward(c, transposed);
         s.bwd = correlate_bytes(&b);
     }
@@ -122,7 +122,7 @@ void filter_fwd(const Call *c, bool transposed)
 
 void filter_bwd(const Call *c, bool transposed)
 {
-    if (c->dx[0] || c->dx[BESIDE]) {
+    if (c->dx[0] || c->dx[X2]) {
         Correlate b = backward(c, transposed);
         correlate_run(&b, c->dev, c->scratch);
     }

@@ -12,7 +12,7 @@ size_t tail_bytes(const Call *c)
 
 Tail tail_of(const Call *c, float *table)
 {
-    Tail t = {.then = then_of(c)};
+    Tail t = {.act = act_of(c)};
     if (!c->norm || !table) return t;
     // the norm of constants: running mean and variance
     const Tensor *const *x = c->norm_x;
@@ -21,7 +21,7 @@ Tail tail_of(const Call *c, float *table)
     const int64_t n = x[3]->dim.c;
     for (int64_t i = 0; i < n; i++)
         norm_channel(table, n, i, mean[i], 1 / sqrt(var[i] + eps), x[1], x[2]);
-    t.norm = norm_affine(table, n, t.then);
+    t.norm = norm_affine(table, n, t.act);
     return t;
 }
 
@@ -30,10 +30,10 @@ static void run(const Tail *t, float *y, int64_t pixels, int64_t count)
 {
     if (t->norm.hi) {
         simd()->bn_apply(y, pixels, count, &t->norm, y);
-    } else if (t->then.kind == THEN_RELU) {
+    } else if (t->act.kind == ACT_RELU) {
         simd()->relu(y, pixels * count, y);
-    } else if (t->then.kind == THEN_LEAKY) {
-        simd()->leaky(y, pixels * count, t->then.slope, y);
+    } else if (t->act.kind == ACT_LEAKY_RELU) {
+        simd()->leaky(y, pixels * count, t->act.slope, y);
     }
 }
 

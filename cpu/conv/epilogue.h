@@ -1,5 +1,5 @@
 /* epilogue.h -- what a convolution does to its results while they are in a near
- * cache: Call.norm, then Call.then.
+ * cache: Call.norm, then Call.act.
  *
  * The kernels are those of the rows themselves, so the bits are theirs. Results
  * of a task are taken as soon as they are complete, after the last chunk of
@@ -30,6 +30,6 @@ static inline Tail tail_at(const Tail *t, int64_t from)
 
 static inline bool has_tail(const Tail *t)
 {
-    return t->norm.hi || t->then.kind;
+    return t->norm.hi || t->act.kind;
 }
 #endif

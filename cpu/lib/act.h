@@ -1,4 +1,4 @@
-/* act.h -- the activation in the epilogue of a kernel (Call.then). */
+/* act.h -- the activation in the epilogue of a kernel (Call.act). */
 #ifndef SEG_CPU_LIB_ACT_H
 #define SEG_CPU_LIB_ACT_H
 #include "cpu/lib/simd.h"
@@ -6,11 +6,11 @@
 
 /* The activation of a call for the kernels of cpu/simd; c->then is an operator
  * that cpu_fuses takes. */
-static inline Then then_of(const Call *c)
+static inline Act act_of(const Call *c)
 {
-    if (!c->then) return (Then){THEN_NOTHING, 0};
-    if (c->then->op == OP_relu) return (Then){THEN_RELU, 0};
-    return (Then){THEN_LEAKY, c->then->leaky_relu.slope};
+    if (!c->act) return (Act){ACT_NONE, 0};
+    if (c->act->op == OP_relu) return (Act){ACT_RELU, 0};
+    return (Act){ACT_LEAKY_RELU, c->act->leaky_relu.slope};
 }
 
 #endif

@@ -38,7 +38,7 @@ static inline void norm_channel(float *table, int64_t channels, int64_t i,
 
 /* The tables (NORM_TABLES, channels) as kernels take them. */
 static inline BnAffine norm_affine(const float *table, int64_t channels,
-                                   Then then)
+                                   Act act)
 {
     return (BnAffine){.hi = table,
                       .lo = table + channels,
@@ -46,6 +46,6 @@ static inline BnAffine norm_affine(const float *table, int64_t channels,
                       .beta = table + 3 * channels,
                       .shift = table + 4 * channels,
                       .tilt = table + 5 * channels,
-                      .then = then};
+                      .act = act};
 }
 #endif

@@ -96,21 +96,21 @@ typedef struct Tile {
 /* What a store does to each result: the rows relu and leaky_relu, with their
  * bits. On the way back the sign of what went in says what they do to a
  * gradient. */
-typedef enum ThenKind { THEN_NOTHING, THEN_RELU, THEN_LEAKY } ThenKind;
-typedef struct Then {
-    ThenKind kind;
-    float slope; /* of THEN_LEAKY, for x <= 0 */
-} Then;
+typedef enum ActKind { ACT_NONE, ACT_RELU, ACT_LEAKY_RELU } ActKind;
+typedef struct Act {
+    ActKind kind;
+    float slope; /* of ACT_LEAKY_RELU, for x <= 0 */
+} Act;
 
 /* Per channel; what a kernel of batch_norm does not use may be NULL. */
 typedef struct BnAffine {
     const float *hi, *lo;      /* the mean is their sum                  */
     const float *scale, *beta; /* see bn_apply; of bn_sums with `then` only */
     const float *shift, *tilt; /* see bn_slope                           */
-    Then then; /* run on each result; dy of bn_sums and bn_slope is of what it
-                * gave, and the sign of what it was given is found again from
-                * x: one operation a number, where y would be one more to read
-                * and to keep                                             */
+    Act act; /* run on each result; dy of bn_sums and bn_slope is of what it
+              * gave, and the sign of what it was given is found again from
+              * x: one operation a number, where y would be one more to read
+              * and to keep                                             */
 } BnAffine;
 
 /* Rows that are normalised each by itself, (rows, channels): y = z gamma + beta
@@ -136,7 +136,7 @@ typedef struct RowSlope {
  * norm.hi is not NULL, and `then`, which is norm's too. */
 typedef struct Tail {
     BnAffine norm;
-    Then then;
+    Act act;
 } Tail;
 
 /* A row of windows of max pooling: window i has tap number[t] at

@@ -14,7 +14,7 @@ static void value(const Call *c, int64_t from, int64_t count)
 {
     float *y = floats(c->y, from);
     simd()->sum2(floats(c->x[0], from), floats(c->x[1], from), count, y);
-    if (c->then) simd()->relu(y, count, y);
+    if (c->act) simd()->relu(y, count, y);
 }
 
 /* The operands in their order: both gradients may be one block. */
@@ -25,7 +25,7 @@ static void slope(const Call *c, int64_t from, int64_t count)
         if (!c->dx[i]) continue;
         float *dx = floats(c->dx[i], from);
         bool add = !(c->fresh >> i & 1);
-        if (c->then)
+        if (c->act)
             simd()->relu_slope(dy, floats(c->y, from), count, dx, add);
         else
             simd()->copy(dy, count, dx, add);

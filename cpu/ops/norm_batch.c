@@ -11,7 +11,7 @@
  * dy twice and writes dx; there is nothing to block but the two looks at a
  * block of x. A chain of f32 additions is one block's rows at most.
  *
- * An activation that follows (Call.then) costs no pass of its own: it runs on
+ * An activation that follows (Call.act) costs no pass of its own: it runs on
  * each result before the store, and back on each dy as it is read, by the sign
  * of what it was given, found again from x with the bits of the forward run.
  *
@@ -55,7 +55,7 @@ static Norm norm_of(const Call *c)
     m.sums = m.rstd + m.channels;
     m.all = (double)m.rows;
     m.table = (float *)(m.sums + 2 * m.channels + 1);
-    m.affine = norm_affine(m.table, m.channels, then_of(c));
+    m.affine = norm_affine(m.table, m.channels, act_of(c));
     return m;
 }
 
@@ -182,7 +182,7 @@ bool cpu_batch_norm_fwd(const Call *c)
 {
     Norm m = norm_of(c);
     // computed again it is what it was: the statistics are there still
-    if (!c->train || c->again)
+    if (!c->train || c->recomputed)
         recall(&m);
     else if (!measure(&m))
         return false;

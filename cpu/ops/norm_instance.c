@@ -95,7 +95,7 @@ static float *tables_of(const Norm *m, int64_t set)
 
 static BnAffine affine_of(const Norm *m, Part p)
 {
-    return norm_affine(tables_of(m, p.set), m->channels, then_of(m->c));
+    return norm_affine(tables_of(m, p.set), m->channels, act_of(m->c));
 }
 
 /* fn for every block of every sample. */

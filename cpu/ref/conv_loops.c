@@ -97,14 +97,14 @@ static void spread_block(const Job *j, Place p, int64_t w0, int64_t count,
     for (int64_t k = 0; k < taps; k++) {
         int64_t kk[3];
         tap_split(g, k, kk);
-        int64_t d = seen_from(g, 0, p.d, kk[0], r->grid.d);
-        int64_t h = seen_from(g, 1, p.h, kk[1], r->grid.h);
+        int64_t d = normed_from(g, 0, p.d, kk[0], r->grid.d);
+        int64_t h = normed_from(g, 1, p.h, kk[1], r->grid.h);
         if (d < 0 || h < 0) continue;
         const real *y = j->grid + at(r->grid, p.n, d, h, 0) + group * r->b;
         for (int64_t b = 0; b < r->b; b++) {
             const real *w = j->w + ((group * r->b + b) * taps + k) * r->a + a0;
             for (int64_t i = 0; i < count; i++) {
-                int64_t q = seen_from(g, 2, w0 + i, kk[2], r->grid.w);
+                int64_t q = normed_from(g, 2, w0 + i, kk[2], r->grid.w);
                 if (q >= 0) axpy(sum[i], y[q * r->grid.c + b], w, na);
             }
         }
@@ -153,7 +153,7 @@ static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
     // extents d, h, w follow each other in Dims
     const int32_t *count = &r->grid.d, *size = &r->image.d;
     for (int i = 0; i < 3; i++)
-        seen_through(g, i, kk[i], count[i], size[i], &from[i], &to[i]);
+        normed_through(g, i, kk[i], count[i], size[i], &from[i], &to[i]);
     double sum[BLOCK_B][BLOCK_A] = {{0}};
     for (int64_t n = 0; n < r->grid.n; n++) {
         for (int64_t d = from[0]; d < to[0]; d++) {

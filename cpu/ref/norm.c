@@ -233,7 +233,7 @@ static bool norm_fwd(const Call *c)
     // computed again it is what it was: the statistics of batch_norm are there
     if (m.given)
         adopt(&m);
-    else if (c->again && call_op(c) == OP_batch_norm)
+    else if (c->recomputed && call_op(c) == OP_batch_norm)
         recall(&m);
     else if (!measure(&m))
         return false;

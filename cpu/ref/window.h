@@ -3,8 +3,8 @@
  * Along one axis (0 d, 1 h, 2 w) position p of the result sees the image at
  * p*s - lo + k*dil through tap k. Three questions can be asked of that: the
  * taps of a position (taps_inside), the position that sees an element through
- * a tap (seen_from), the positions that see anything through a tap
- * (seen_through). Everything outside the image counts as zero, or in pools as
+ * a tap (normed_from), the positions that see anything through a tap
+ * (normed_through). Everything outside the image counts as zero, or in pools as
  * absent, so the answers leave it out. */
 #ifndef SEG_CPU_REF_WINDOW_H
 #define SEG_CPU_REF_WINDOW_H
@@ -31,8 +31,8 @@ static inline Taps taps_inside(const Window *g, int axis, int64_t p,
 
 /* The position, of `count`, that sees image position q through tap k; -1 if
  * none: q lies between two strides, before the first or after the last. */
-static inline int64_t seen_from(const Window *g, int axis, int64_t q, int64_t k,
-                                int64_t count)
+static inline int64_t normed_from(const Window *g, int axis, int64_t q,
+                                  int64_t k, int64_t count)
 {
     int64_t t = q + g->lo[axis] - k * g->dil[axis];
     if (t < 0 || t % g->s[axis]) return -1;
@@ -41,9 +41,9 @@ static inline int64_t seen_from(const Window *g, int axis, int64_t q, int64_t k,
 }
 
 /* Positions from .. to-1, of `count`, see an image of `size` through tap k. */
-static inline void seen_through(const Window *g, int axis, int64_t k,
-                                int64_t count, int64_t size, int64_t *from,
-                                int64_t *to)
+static inline void normed_through(const Window *g, int axis, int64_t k,
+                                  int64_t count, int64_t size, int64_t *from,
+                                  int64_t *to)
 {
     int64_t first = k * g->dil[axis] - g->lo[axis], s = g->s[axis];
     *from = first < 0 ? ceil_div(-first, s) : 0;
@@ -66,14 +66,14 @@ static inline void tap_split(const Window *g, int64_t k, int64_t out[3])
 
 /* The row of channels of `result` that sees image position p (of `place`)
  * through tap k, as a flat index; -1 if none. */
-static inline int64_t row_seen_from(const Window *g, Dims result, Place p,
-                                    int64_t k)
+static inline int64_t row_normed_from(const Window *g, Dims result, Place p,
+                                      int64_t k)
 {
     int64_t kk[3];
     tap_split(g, k, kk);
-    int64_t d = seen_from(g, 0, p.d, kk[0], result.d);
-    int64_t h = seen_from(g, 1, p.h, kk[1], result.h);
-    int64_t w = seen_from(g, 2, p.w, kk[2], result.w);
+    int64_t d = normed_from(g, 0, p.d, kk[0], result.d);
+    int64_t h = normed_from(g, 1, p.h, kk[1], result.h);
+    int64_t w = normed_from(g, 2, p.w, kk[2], result.w);
     return d < 0 || h < 0 || w < 0 ? -1 : at(result, p.n, d, h, w);
 }
 #endif

@@ -94,7 +94,7 @@ void ISA_NAME(leaky)(const float *x, int64_t n, float slope, float *y);
 void ISA_NAME(leaky)(const float *x, int64_t n, float slope, float *y)
 {
     const V low = v_set(slope);
-#define VALUE(load) v_then(THEN_LEAKY, low, load(x + i))
+#define VALUE(load) v_act(ACT_LEAKY_RELU, low, load(x + i))
     MAP(y, n, false, VALUE);
 #undef VALUE
 }

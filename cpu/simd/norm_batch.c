@@ -15,18 +15,18 @@
 
 /* function(..., kind) with the kind of `then` as a constant; the function is
  * inlined three times. */
-#define FOR_KINDS(kind, function, ...)           \
-    do {                                         \
-        switch (kind) {                          \
-        case THEN_RELU:                          \
-            function(__VA_ARGS__, THEN_RELU);    \
-            break;                               \
-        case THEN_LEAKY:                         \
-            function(__VA_ARGS__, THEN_LEAKY);   \
-            break;                               \
-        default:                                 \
-            function(__VA_ARGS__, THEN_NOTHING); \
-        }                                        \
+#define FOR_KINDS(kind, function, ...)             \
+    do {                                           \
+        switch (kind) {                            \
+        case ACT_RELU:                             \
+            function(__VA_ARGS__, ACT_RELU);       \
+            break;                                 \
+        case ACT_LEAKY_RELU:                       \
+            function(__VA_ARGS__, ACT_LEAKY_RELU); \
+            break;                                 \
+        default:                                   \
+            function(__VA_ARGS__, ACT_NONE);       \
+        }                                          \
     } while (0)
 
 /* Walk over the channels: `wide` whole vectors from channel c, or with
@@ -104,9 +104,9 @@ void ISA_NAME(bn_stats)(const float *x, int64_t rows, int64_t channels,
 
 /* y = then((x - mean) scale + beta) of `n` vectors of channels. */
 INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
-                  int64_t ldx, int wide, int rest, ThenKind then, float *y)
+                  int64_t ldx, int wide, int rest, ActKind act, float *y)
 {
-    V hi[4], lo[4], scale[4], beta[4], low = v_set(a->then.slope);
+    V hi[4], lo[4], scale[4], beta[4], low = v_set(a->act.slope);
     int n = vectors(wide);
     UNROLL for (int j = 0; j < n; j++)
     {
@@ -119,15 +119,15 @@ INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
             V v = v_fma(d, scale[j], beta[j]);
-            set(y + r * ldx, wide, rest, j, v_then(then, low, v));
+            set(y + r * ldx, wide, rest, j, v_act(act, low, v));
         }
 }
 
 INLINE void apply_all(const float *x, int64_t rows, int64_t channels,
-                      const BnAffine *a, float *y, ThenKind then)
+                      const BnAffine *a, float *y, ActKind act)
 {
 #define BODY(wide, c, rest) \
-    apply(x + c, a, c, rows, channels, wide, rest, then, y + c)
+    apply(x + c, a, c, rows, channels, wide, rest, act, y + c)
     FOR_CHANNELS(channels, BODY);
 #undef BODY
 }
@@ -137,16 +137,16 @@ void ISA_NAME(bn_apply)(const float *x, int64_t rows, int64_t channels,
 void ISA_NAME(bn_apply)(const float *x, int64_t rows, int64_t channels,
                         const BnAffine *a, float *y)
 {
-    FOR_KINDS(a->then.kind, apply_all, x, rows, channels, a, y);
+    FOR_KINDS(a->act.kind, apply_all, x, rows, channels, a, y);
 }
 
 /* Sums of dy and dy (x - mean); one chain of `rows` f32 additions each. */
 INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
-                 int64_t rows, int64_t ldx, int wide, int rest, ThenKind then,
+                 int64_t rows, int64_t ldx, int wide, int rest, ActKind act,
                  double *sum, double *dot)
 {
     V hi[4], lo[4], scale[4], beta[4], s[4], t[4];
-    V low = v_set(a->then.slope);
+    V low = v_set(a->act.slope);
     float part[LANES], with[LANES];
     int n = vectors(wide), lanes = wide ? LANES : rest;
     UNROLL for (int j = 0; j < n; j++)
@@ -154,7 +154,7 @@ INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
         hi[j] = get(a->hi + c, wide, rest, j);
         lo[j] = get(a->lo + c, wide, rest, j);
         s[j] = t[j] = v_zero();
-        if (!then) continue;
+        if (!act) continue;
         scale[j] = get(a->scale + c, wide, rest, j);
         beta[j] = get(a->beta + c, wide, rest, j);
     }
@@ -162,8 +162,7 @@ INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
             V g = get(dy + r * ldx, wide, rest, j);
-            if (then)
-                g = v_then_back(then, low, v_fma(d, scale[j], beta[j]), g);
+            if (act) g = v_act_bwd(act, low, v_fma(d, scale[j], beta[j]), g);
             s[j] += g;
             t[j] = v_fma(g, d, t[j]);
         }
@@ -179,11 +178,10 @@ INLINE void sums(const float *dy, const float *x, const BnAffine *a, int64_t c,
 
 INLINE void sums_all(const float *dy, const float *x, int64_t rows,
                      int64_t channels, const BnAffine *a, double *sum,
-                     double *dot, ThenKind then)
+                     double *dot, ActKind act)
 {
-#define BODY(wide, c, rest)                                              \
-    sums(dy + c, x + c, a, c, rows, channels, wide, rest, then, sum + c, \
-         dot + c)
+#define BODY(wide, c, rest) \
+    sums(dy + c, x + c, a, c, rows, channels, wide, rest, act, sum + c, dot + c)
     FOR_CHANNELS(channels, BODY);
 #undef BODY
 }
@@ -195,16 +193,16 @@ void ISA_NAME(bn_sums)(const float *dy, const float *x, int64_t rows,
                        int64_t channels, const BnAffine *a, double *sum,
                        double *dot)
 {
-    FOR_KINDS(a->then.kind, sums_all, dy, x, rows, channels, a, sum, dot);
+    FOR_KINDS(a->act.kind, sums_all, dy, x, rows, channels, a, sum, dot);
 }
 
 /* dx of `n` vectors of channels; dx may be dy. */
 INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
-                  int64_t rows, int64_t ldx, int wide, int rest, ThenKind then,
+                  int64_t rows, int64_t ldx, int wide, int rest, ActKind act,
                   float *dx, bool add)
 {
     V hi[4], lo[4], scale[4], beta[4], shift[4], tilt[4];
-    V low = v_set(a->then.slope);
+    V low = v_set(a->act.slope);
     int n = vectors(wide);
     UNROLL for (int j = 0; j < n; j++)
     {
@@ -213,14 +211,13 @@ INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
         scale[j] = get(a->scale + c, wide, rest, j);
         shift[j] = get(a->shift + c, wide, rest, j);
         tilt[j] = get(a->tilt + c, wide, rest, j);
-        if (then) beta[j] = get(a->beta + c, wide, rest, j);
+        if (act) beta[j] = get(a->beta + c, wide, rest, j);
     }
     for (int64_t r = 0; r < rows; r++) UNROLL for (int j = 0; j < n; j++)
         {
             V d = get(x + r * ldx, wide, rest, j) - hi[j] - lo[j];
             V g = get(dy + r * ldx, wide, rest, j);
-            if (then)
-                g = v_then_back(then, low, v_fma(d, scale[j], beta[j]), g);
+            if (act) g = v_act_bwd(act, low, v_fma(d, scale[j], beta[j]), g);
             V v = v_fma(g, scale[j], v_fma(d, tilt[j], shift[j]));
             if (add) v += get(dx + r * ldx, wide, rest, j);
             set(dx + r * ldx, wide, rest, j, v);
@@ -229,10 +226,10 @@ INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
 
 INLINE void slope_all(const float *dy, const float *x, int64_t rows,
                       int64_t channels, const BnAffine *a, float *dx, bool add,
-                      ThenKind then)
+                      ActKind act)
 {
 #define BODY(wide, c, rest) \
-    slope(dy + c, x + c, a, c, rows, channels, wide, rest, then, dx + c, add)
+    slope(dy + c, x + c, a, c, rows, channels, wide, rest, act, dx + c, add)
     FOR_CHANNELS(channels, BODY);
 #undef BODY
 }
@@ -244,5 +241,5 @@ void ISA_NAME(bn_slope)(const float *dy, const float *x, int64_t rows,
                         int64_t channels, const BnAffine *a, float *dx,
                         bool add)
 {
-    FOR_KINDS(a->then.kind, slope_all, dy, x, rows, channels, a, dx, add);
+    FOR_KINDS(a->act.kind, slope_all, dy, x, rows, channels, a, dx, add);
 }

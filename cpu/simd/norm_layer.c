@@ -16,7 +16,7 @@
 /* Rows side by side: backward has two sums and three constants of each, and
  * sums and constants of the channels, in registers. SPAN: channels whose sum
  * is a float; further ones are added in double. */
-enum { BESIDE = REGISTERS == 32 ? 4 : 2, SPAN = 256 * LANES };
+enum { X2 = REGISTERS == 32 ? 4 : 2, SPAN = 256 * LANES };
 
 INLINE int64_t span_end(int64_t from, int64_t channels)
 {
@@ -51,8 +51,8 @@ INLINE void row_stats(const RowNorm *r, int64_t row, int n)
 {
     const int64_t wide = r->channels;
     const float *x = r->x + row * wide;
-    double sum[BESIDE] = {0}, off[BESIDE] = {0}, square[BESIDE] = {0};
-    V about[BESIDE], s[BESIDE], t[BESIDE];
+    double sum[X2] = {0}, off[X2] = {0}, square[X2] = {0};
+    V about[X2], s[X2], t[X2];
     for (int64_t at = 0; at < wide; at += SPAN) {
         UNROLL for (int j = 0; j < n; j++) s[j] = v_zero();
 #define BODY(c, rest) add_values(x + (c), wide, n, rest, s)
@@ -86,7 +86,7 @@ INLINE void row_stats(const RowNorm *r, int64_t row, int n)
 
 /* Constants of n rows, in all lanes. */
 typedef struct Rows {
-    V hi[BESIDE], lo[BESIDE], rstd[BESIDE];
+    V hi[X2], lo[X2], rstd[X2];
 } Rows;
 
 INLINE Rows rows_at(const RowNorm *r, int64_t row, int n)
@@ -128,8 +128,7 @@ INLINE void forward(const RowNorm *r, int64_t row, int n, bool affine, float *y)
 INLINE void forward_all(const RowNorm *r, bool affine, float *y)
 {
     int64_t row = 0;
-    for (; row + BESIDE <= r->rows; row += BESIDE)
-        forward(r, row, BESIDE, affine, y);
+    for (; row + X2 <= r->rows; row += X2) forward(r, row, X2, affine, y);
     for (; row < r->rows; row++) forward(r, row, 1, affine, y);
 }
 
@@ -195,8 +194,8 @@ INLINE void backward(const RowNorm *r, const RowSlope *p, int64_t row, int n,
 {
     const int64_t wide = r->channels, begin = row * wide;
     const Rows v = rows_at(r, row, n);
-    double sum[BESIDE] = {0}, dot[BESIDE] = {0};
-    V s[BESIDE], t[BESIDE];
+    double sum[X2] = {0}, dot[X2] = {0};
+    V s[X2], t[X2];
     for (int64_t at = 0; at < wide; at += SPAN) {
         UNROLL for (int j = 0; j < n; j++) s[j] = t[j] = v_zero();
 #define BODY(c, rest) \
@@ -225,8 +224,8 @@ INLINE void backward_all(const RowNorm *r, const RowSlope *p, bool affine,
                          bool parts)
 {
     int64_t row = 0;
-    for (; row + BESIDE <= r->rows; row += BESIDE)
-        backward(r, p, row, BESIDE, affine, parts);
+    for (; row + X2 <= r->rows; row += X2)
+        backward(r, p, row, X2, affine, parts);
     for (; row < r->rows; row++) backward(r, p, row, 1, affine, parts);
 }
 

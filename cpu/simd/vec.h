@@ -282,20 +282,20 @@ INLINE void v_put(float *p, int rest, V v)
         if (i < (to)) step(i, (int)((to)-i));             \
     } while (0)
 
-/* See Then, of a constant kind; slope: of THEN_LEAKY in all lanes. NaN goes
+/* See Then, of a constant kind; slope: of ACT_LEAKY_RELU in all lanes. NaN goes
  * through all of them, as it does through the rows of the same names. */
-INLINE V v_then(ThenKind kind, V slope, V v)
+INLINE V v_act(ActKind kind, V slope, V v)
 {
-    if (kind == THEN_RELU) return v_max(v_zero(), v);
-    if (kind == THEN_LEAKY) return v_select(v <= 0, v * slope, v);
+    if (kind == ACT_RELU) return v_max(v_zero(), v);
+    if (kind == ACT_LEAKY_RELU) return v_select(v <= 0, v * slope, v);
     return v;
 }
 
 /* The gradient dy of its result y, back through it. */
-INLINE V v_then_back(ThenKind kind, V slope, V y, V dy)
+INLINE V v_act_bwd(ActKind kind, V slope, V y, V dy)
 {
-    if (kind == THEN_RELU) return v_select(y <= 0, v_zero(), dy);
-    if (kind == THEN_LEAKY) return v_select(y <= 0, dy * slope, dy);
+    if (kind == ACT_RELU) return v_select(y <= 0, v_zero(), dy);
+    if (kind == ACT_LEAKY_RELU) return v_select(y <= 0, dy * slope, dy);
     return dy;
 }
 

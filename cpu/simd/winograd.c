@@ -176,7 +176,7 @@ typedef struct Finish {
 INLINE Finish finish_of(const Tail *tail, int64_t k, bool part, int last)
 {
     Finish f = {.tail = tail};
-    if (tail) f.low = v_set(tail->then.slope);
+    if (tail) f.low = v_set(tail->act.slope);
     if (!tail || !tail->norm.hi) return f;
     f.hi = part_load(tail->norm.hi + k, part, last);
     f.lo = part_load(tail->norm.lo + k, part, last);
@@ -190,11 +190,11 @@ INLINE V finish(const Finish *f, V v)
 {
     if (!f->tail) return v;
     if (f->tail->norm.hi) v = v_fma(v - f->hi - f->lo, f->scale, f->beta);
-    switch (f->tail->then.kind) {
-    case THEN_RELU:
-        return v_then(THEN_RELU, f->low, v);
-    case THEN_LEAKY:
-        return v_then(THEN_LEAKY, f->low, v);
+    switch (f->tail->act.kind) {
+    case ACT_RELU:
+        return v_act(ACT_RELU, f->low, v);
+    case ACT_LEAKY_RELU:
+        return v_act(ACT_LEAKY_RELU, f->low, v);
     default:
         return v;
     }

@@ -66,7 +66,8 @@ static inline int corr_parts(const Corr *r, int64_t tiles, int step, int *part)
 }
 
 /* Bytes of one: with a slant it is read, what it is of is, and it is stored. */
-static inline double operand_bytes(const Corr *r, const Slant &s, int64_t count)
+static inline double operand_bytes(const Corr *r, const NormBwd &s,
+                                   int64_t count)
 {
     return corr_bytes(r, s.table ? 3 * count : count);
 }
@@ -120,13 +121,14 @@ static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
  * in memory, and what it is seen through, or taken back through. */
 struct Operand {
     const void *data;
-    Sight sight;
-    Slant slant; // of one that corr_slants says, or of corr_weights
+    NormOnLoad norm_on_load;
+    NormBwd
+        norm_bwd; // of one that conv_loads_norm_bwd says, or of corr_weights
 };
 
 /* An operand of a product whose channels are those of one tensor or, from
  * channel `from` on, of a second. Lenses and a second one are for those that
- * corr_sees and corr_beside. */
+ * conv_loads_deferred and conv_fuses_concat. */
 struct Source {
     Operand own, beside;
     int from; // 0: there is one
@@ -164,18 +166,18 @@ bool corr_spread(const Corr *r, const Source &grid, const void *w,
                  const float *bias, const Result &image);
 /* Is the image (`grid`: the grid) read 16 bytes at a time by the products that
  * take it as an operand, and so through a lens? */
-bool corr_sees(const Corr *r, bool grid);
+bool conv_loads_deferred(const Corr *r, bool grid);
 /* Is it read so in two parts, the first of so many channels, and its gradient
  * stored so? */
-bool corr_beside(const Corr *r, bool grid, int from);
+bool conv_fuses_concat(const Corr *r, bool grid, int from);
 /* Does gather or spread take its source through a slant, and store it? */
-bool corr_slants(const Corr *r, bool spread);
+bool conv_loads_norm_bwd(const Corr *r, bool spread);
 /* Parts (parts, 2, channels) that gather or spread, with a slant or without,
  * make of Result.sums; 0: it cannot. */
-int corr_sum_parts(const Corr *r, bool spread, bool slants);
+int corr_sum_parts(const Corr *r, bool spread, bool norm_bwds);
 /* scratch: corr_weights_bytes. The grid's slant, if there is one, is taken
- * where corr_sees the grid. square: NULL, or where corr_weights_squares sums of
- * squares of w go. */
+ * where conv_loads_deferred the grid. square: NULL, or where
+ * corr_weights_squares sums of squares of w go. */
 bool corr_weights(const Corr *r, const Source &image, const Source &grid,
                   float *w, bool fresh, double *square, void *scratch);
 size_t corr_weights_bytes(const Corr *r);

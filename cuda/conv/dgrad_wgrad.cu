@@ -57,7 +57,7 @@ static_assert(WARPS == CHANNELS / 16 * (CHANNELS / 8), "warps of dw");
 /* Channels of the image that are of one tensor. */
 struct Side {
     const void *x;
-    Sight sight;
+    NormOnLoad norm_on_load;
     Target dx;
     Closing close;
     int from, channels; // its first in the image; of a row
@@ -65,7 +65,7 @@ struct Side {
 
 struct Twin {
     const void *dz, *w;
-    Slant slant;
+    NormBwd norm_bwd;
     Side side[2];
     int border;        // the first channel of the second
     int channels;      // of both
@@ -90,8 +90,8 @@ struct Shared {
     unsigned char w[TAPS][TAP_BYTES];
     Stage stage[2];
     float turn[WARPS][WIDE * PITCH];
-    float4 slant[CHANNELS], close[CHANNELS];
-    float2 lens[CHANNELS];
+    float4 norm_bwd[CHANNELS], close[CHANNELS];
+    float2 deferred_norm[CHANNELS];
     double sums[THREADS];
 };
 static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
@@ -144,7 +144,8 @@ __device__ __forceinline__ void fill(const Twin &p, const Side &side, int c0,
         const int row = halo_row(p, b, r), place = halo_place(r, line);
         const int64_t at = (int64_t)(row < 0 ? 0 : row) * CHANNELS + line * 8;
         cp_async16(to->dy + place, (const uint16_t *)p.dz + at, row >= 0);
-        cp_async16(to->y + place, (const uint16_t *)p.slant.x + at, row >= 0);
+        cp_async16(to->y + place, (const uint16_t *)p.norm_bwd.x + at,
+                   row >= 0);
     }
 #pragma unroll 1
     for (int r = first; r < PLACES; r += ROW_STEP) {
@@ -159,8 +160,8 @@ __device__ __forceinline__ void fill(const Twin &p, const Side &side, int c0,
 /* dy of the lines that this thread copied, once they have landed. Outside of
  * the image it is zero. */
 template <Dtype D>
-__device__ __forceinline__ void slant(const Twin &p, const Box &b,
-                                      const float4 *table, Stage *s)
+__device__ __forceinline__ void norm_bwd(const Twin &p, const Box &b,
+                                         const float4 *table, Stage *s)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
 #pragma unroll 1
@@ -176,8 +177,9 @@ __device__ __forceinline__ void slant(const Twin &p, const Box &b,
             const float4 *by = &table[line * 8 + i * 2];
             const float2 dz = Stored<D>::apart(v[i]),
                          y = Stored<D>::apart(x[i]);
-            v[i] = Stored<D>::pair(slanted<D>(by[0], p.slant.leak, y.x, dz.x),
-                                   slanted<D>(by[1], p.slant.leak, y.y, dz.y));
+            v[i] = Stored<D>::pair(
+                norm_bwd_loaded<D>(by[0], p.norm_bwd.leak, y.x, dz.x),
+                norm_bwd_loaded<D>(by[1], p.norm_bwd.leak, y.y, dz.y));
         }
         *(uint4 *)(s->dy + place) = both;
     }
@@ -185,8 +187,8 @@ __device__ __forceinline__ void slant(const Twin &p, const Box &b,
 
 /* x as its lens shows it, to the place of y. */
 template <Dtype D>
-__device__ __forceinline__ void see(const Twin &p, const Then &then,
-                                    const Box &b, const float2 *table, Stage *s)
+__device__ __forceinline__ void see(const Twin &p, const Act &act, const Box &b,
+                                    const float2 *table, Stage *s)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
 #pragma unroll 1
@@ -199,8 +201,8 @@ __device__ __forceinline__ void see(const Twin &p, const Then &then,
             for (int i = 0; i < 4; i++) {
                 const float2 *by = &table[line * 8 + i * 2];
                 const float2 x = Stored<D>::apart(v[i]);
-                v[i] = Stored<D>::pair(seen_one<D>(then, by[0], x.x),
-                                       seen_one<D>(then, by[1], x.y));
+                v[i] = Stored<D>::pair(normed_one<D>(act, by[0], x.x),
+                                       normed_one<D>(act, by[1], x.y));
             }
         *(uint4 *)(s->y + place) = all;
     }
@@ -384,9 +386,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     s.sums[t] = 0;
     if (t < CHANNELS) {
         const int c = c0 - side.from + t;
-        s.slant[t] = p.slant.table[t];
+        s.norm_bwd[t] = p.norm_bwd.table[t];
         if (side.close.runs) s.close[t] = closing_by(side.close, c);
-        if (side.sight.table) s.lens[t] = side.sight.table[c];
+        if (side.norm_on_load.table)
+            s.deferred_norm[t] = side.norm_on_load.table[c];
     }
     __syncthreads();
 
@@ -397,12 +400,13 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         const Box b = box_at(p, first + i);
         Stage &now = s.stage[i % 2];
         cp_async_wait<0>();
-        slant<D>(p, b, s.slant, &now);
+        norm_bwd<D>(p, b, s.norm_bwd, &now);
         __syncthreads(); // and the box before has been used
         if (i + 1 < count)
             fill(p, side, c0, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
         cp_async_commit();
-        if (side.sight.table) see<D>(p, side.sight.then, b, s.lens, &now);
+        if (side.norm_on_load.table)
+            see<D>(p, side.norm_on_load.act, b, s.deferred_norm, &now);
         __syncwarp(); // to see is for some lanes, to multiply for all
         if (side.dx.data) {
             float dx[LINES][2][4] = {};
@@ -412,7 +416,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             s.sums[t] += (double)boxed;
         }
         __syncthreads();
-        multiply_dw<P>(side.sight.table ? now.y : now.x, now.dy, m, n, acc);
+        multiply_dw<P>(side.norm_on_load.table ? now.y : now.x, now.dy, m, n,
+                       acc);
         if ((i + 1) % (CHAIN / PLACES) && i + 1 < count) continue;
 #pragma unroll
         for (int k = 0; k < TAPS * 4; k++)
@@ -463,7 +468,7 @@ int run_of(const Corr *r)
 Side side_of(const Operand &x, const Target &dx, const Closing &close, int from,
              int channels)
 {
-    return {x.data, x.sight, dx, close, from, channels};
+    return {x.data, x.norm_on_load, dx, close, from, channels};
 }
 
 template <Precision P> bool queue(const Corr *r, const Twin &p, dim3 blocks)
@@ -509,7 +514,7 @@ bool twin_back(const Corr *r, const Source &image, const Operand &dy,
     const int count = twin_parts(r), border = image.from ? image.from : r->a;
     if (!countable(r->c, rows(r->image))) return false;
     Twin p = {};
-    p.dz = dy.data, p.slant = dy.slant, p.w = w;
+    p.dz = dy.data, p.norm_bwd = dy.norm_bwd, p.w = w;
     p.side[0] = side_of(image.own, dx.own, dx.sums.close, 0, border);
     if (image.from)
         p.side[1] = side_of(image.beside, dx.beside, dx.sums.beside, border,

@@ -112,7 +112,7 @@ size_t larger(size_t a, size_t b)
 /* Parts of the sums that a lazy call measures as it stores y; 0: after. */
 int stat_parts(const Call *c, const Corr &r)
 {
-    if (c->again) return 0;
+    if (c->recomputed) return 0;
     return entrance_takes(&r)  ? entrance_parts(&r)
            : gateway_takes(&r) ? gateway_parts(&r)
                                : corr_sum_parts(&r, is_up(c), false);
@@ -121,7 +121,7 @@ int stat_parts(const Call *c, const Corr &r)
 /* The first channel of what stands beside operand 0; 0: nothing does. */
 int beside_from(const Call *c)
 {
-    return c->x[BESIDE] ? c->x[0]->dim.c : 0;
+    return c->x[X2] ? c->x[0]->dim.c : 0;
 }
 
 /* Are dx and dw of a lazy call made at once? db would want dy stored. */
@@ -129,34 +129,34 @@ bool is_twin(const Call *c, const Corr &r)
 {
     bool data = false, narrow = true;
     for (int k = 0; k < MAX_IN; k++)
-        if ((k == 0 || k == BESIDE) && c->dx[k])
+        if ((k == 0 || k == X2) && c->dx[k])
             data = true, narrow = narrow && dtype_bytes(c->dx[k]->type) == 2;
-    return c->lazy && c->dy && data && narrow && c->dx[1] && !c->dx[2] &&
+    return c->deferred && c->dy && data && narrow && c->dx[1] && !c->dx[2] &&
            !is_up(c) && twin_takes(&r, beside_from(c));
 }
 
 /* Are all gradients of an upconv of few results made at once? */
 bool is_exit(const Call *c, const Corr &r)
 {
-    return c->dy && (c->dx[0] || c->dx[BESIDE] || c->dx[1]) &&
+    return c->dy && (c->dx[0] || c->dx[X2] || c->dx[1]) &&
            exit_takes(&r, beside_from(c));
 }
 
 /* Does the product that makes the data's gradient take that of a lazy call back
  * through the norm as it reads it? Where it is no twin of dw, it stores what it
  * makes of it. */
-bool slants(const Call *c, const Corr &r)
+bool norm_bwds(const Call *c, const Corr &r)
 {
-    return c->lazy && c->dy && (c->dx[0] || c->dx[BESIDE]) &&
-           (is_twin(c, r) || corr_slants(&r, !is_up(c)));
+    return c->deferred && c->dy && (c->dx[0] || c->dx[X2]) &&
+           (is_twin(c, r) || conv_loads_norm_bwd(&r, !is_up(c)));
 }
 
 /* Or does dw, where nobody else wants it and so nobody stores it: of a first
  * layer, whose data's gradient is not made? */
-bool leans(const Call *c, const Corr &r)
+bool has_norm_bwd(const Call *c, const Corr &r)
 {
-    return c->lazy && c->dy && !c->dx[0] && !c->dx[BESIDE] && c->dx[1] &&
-           !c->dx[2] && !is_up(c) && corr_sees(&r, true);
+    return c->deferred && c->dy && !c->dx[0] && !c->dx[X2] && c->dx[1] &&
+           !c->dx[2] && !is_up(c) && conv_loads_deferred(&r, true);
 }
 
 /* Parts of sums over gradients that a backward call can make; 0: it cannot. */
@@ -164,13 +164,13 @@ int sum_parts(const Call *c, const Corr &r)
 {
     if (is_exit(c, r)) return exit_parts(&r, beside_from(c));
     return is_twin(c, r) ? twin_parts(&r)
-                         : corr_sum_parts(&r, !is_up(c), slants(c, r));
+                         : corr_sum_parts(&r, !is_up(c), norm_bwds(c, r));
 }
 
 /* Those of the gradients that it closes. */
 int close_parts(const Call *c, const Corr &r)
 {
-    if (!c->total[0] && !c->total[BESIDE]) return 0;
+    if (!c->grad_sums[0] && !c->grad_sums[X2]) return 0;
     return sum_parts(c, r);
 }
 
@@ -183,7 +183,7 @@ size_t close_bytes(const Call *c, const Corr &r)
  * before it is a bias's. */
 bool sums_dy(const Call *c)
 {
-    return c->dy_total && !c->lazy;
+    return c->dy_sums && !c->deferred;
 }
 
 size_t aligned(size_t bytes)
@@ -207,7 +207,7 @@ size_t gateway_at(const Space &norm)
 /* What a lazy call's norm takes of it. */
 Space norm_bytes(const Call *c, const Corr &r)
 {
-    return c->lazy ? norm_lazy_space(c, stat_parts(c, r)) : Space{};
+    return c->deferred ? deferred_norm_space(c, stat_parts(c, r)) : Space{};
 }
 
 /* Parts of y, or of dx, dw and db and of a lazy norm, one after the other in
@@ -222,7 +222,7 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
     if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
     if (is_twin(c, r)) return larger(norm.bwd, parts_at(c, r) + twin_bytes(&r));
     size_t bytes = norm.bwd;
-    if (c->dx[0] || c->dx[BESIDE])
+    if (c->dx[0] || c->dx[X2])
         bytes =
             larger(bytes, larger(tile_bytes(&r, !is_up(c)), close_bytes(c, r)));
     if (c->dx[1]) bytes = larger(bytes, corr_weights_bytes(&r));
@@ -232,10 +232,11 @@ size_t work_bytes(const Call *c, const Corr &r, bool back)
 }
 
 /* Is operand 0 wanted in a copy, as its lens shows it? What stands beside it
- * is always seen: cuda_beside. */
+ * is always seen: cuda_fuses_concat. */
 bool wants_copy(const Call *c, const Corr &r, bool back)
 {
-    return c->lens[0] && !corr_sees(&r, is_up(c)) && (!back || c->dx[1]);
+    return c->deferred_norm[0] && !conv_loads_deferred(&r, is_up(c)) &&
+           (!back || c->dx[1]);
 }
 
 /* Where in the scratch that copy is. */
@@ -257,24 +258,25 @@ size_t copy_bytes(const Call *c)
 
 /* Where in the scratch the slant's table is, and behind it what a product
  * stores, of 16 bits. */
-size_t slant_table_at(const Call *c, const Corr &r)
+size_t norm_bwd_table_at(const Call *c, const Corr &r)
 {
     size_t at = copy_at(c, r, true);
     if (wants_copy(c, r, true)) at += copy_bytes(c);
     return aligned(at);
 }
 
-size_t slant_at(const Call *c, const Corr &r)
+size_t norm_bwd_at(const Call *c, const Corr &r)
 {
-    return aligned(slant_table_at(c, r) + (size_t)c->y->dim.c * sizeof(float4));
+    return aligned(norm_bwd_table_at(c, r) +
+                   (size_t)c->y->dim.c * sizeof(float4));
 }
 
 size_t scratch_bytes(const Call *c, bool back)
 {
     const Corr r = corr_of_call(c);
     // who makes dx stores dy, unless it makes dw, too
-    if (back && (is_twin(c, r) || leans(c, r))) return slant_at(c, r);
-    if (back && slants(c, r)) return slant_at(c, r) + tensor_bytes(c->y);
+    if (back && (is_twin(c, r) || has_norm_bwd(c, r))) return norm_bwd_at(c, r);
+    if (back && norm_bwds(c, r)) return norm_bwd_at(c, r) + tensor_bytes(c->y);
     if (!wants_copy(c, r, back)) return work_bytes(c, r, back);
     return copy_at(c, r, back) + copy_bytes(c);
 }
@@ -284,7 +286,7 @@ Space conv_space(const Call *c)
     Space s = {};
     s.fwd = scratch_bytes(c, false);
     s.bwd = scratch_bytes(c, true);
-    if (c->lazy) s.saved = sight_bytes(c->y->dim.c);
+    if (c->deferred) s.saved = norm_on_load_bytes(c->y->dim.c);
     return s;
 }
 
@@ -292,15 +294,15 @@ Space conv_space(const Call *c)
 bool source(const Call *c, const Corr &r, bool back, Source *x)
 {
     *x = {};
-    x->own = {operand(c, 0), sight_of(c, 0), {}};
-    if (c->x[BESIDE]) {
+    x->own = {operand(c, 0), norm_on_load_of(c, 0), {}};
+    if (c->x[X2]) {
         x->from = c->x[0]->dim.c;
-        x->beside = {operand(c, BESIDE), sight_of(c, BESIDE), {}};
+        x->beside = {operand(c, X2), norm_on_load_of(c, X2), {}};
     }
     if (!wants_copy(c, r, back)) return true;
     char *to = (char *)c->scratch + copy_at(c, r, back);
-    if (!sight_show(c, x->own.sight, c->x[0]->dim, x->own.data, operand_type(c),
-                    to))
+    if (!norm_on_load_apply(c, x->own.norm_on_load, c->x[0]->dim, x->own.data,
+                            operand_type(c), to))
         return false;
     x->own = {to, {}, {}};
     return true;
@@ -312,13 +314,12 @@ Result gradients(const Call *c, const Corr &r)
     Result to = {};
     if (c->dx[0]) to.own = target_of(c->dx[0], is_fresh(c, 0));
     to.sums = sums_of(close_parts(c, r), call_image(c).c, c->scratch);
-    to.sums.close = closing_of(c, 0), to.sums.beside = closing_of(c, BESIDE);
+    to.sums.close = closing_of(c, 0), to.sums.beside = closing_of(c, X2);
     to.sums.ends = true;
-    if (!c->x[BESIDE]) return to;
+    if (!c->x[X2]) return to;
     to.sums.border = c->x[0]->dim.c;
     to.from = c->x[0]->dim.c;
-    if (c->dx[BESIDE])
-        to.beside = target_of(c->dx[BESIDE], is_fresh(c, BESIDE));
+    if (c->dx[X2]) to.beside = target_of(c->dx[X2], is_fresh(c, X2));
     return to;
 }
 
@@ -330,14 +331,14 @@ bool conv_fwd(const Call *c)
     Result y = {};
     Source x;
     if (few_takes(&r))
-        return few_forward(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
+        return few_forward(&r, {operand(c, 0), norm_on_load_of(c, 0), {}}, w);
     if (exit_makes(&r, beside_from(c)))
         return source(c, r, false, &x) &&
                exit_forward(&r, x, w, b, values(c->y));
-    const int parts = c->lazy ? stat_parts(c, r) : 0;
+    const int parts = c->deferred ? stat_parts(c, r) : 0;
     y.own = target_of(c->y, true);
     y.sums = sums_of(parts, c->y->dim.c, c->scratch);
-    if (parts) y.sums.ends = norm_lazy_keep(c, &y.sums.keep, &y.sums.rows);
+    if (parts) y.sums.ends = deferred_norm_keep(c, &y.sums.keep, &y.sums.rows);
     if (!source(c, r, false, &x)) return false;
     char *const turned = (char *)c->scratch + gateway_at(norm_bytes(c, r));
     if (!(entrance_takes(&r) ? entrance_forward(&r, w, b, y.sums)
@@ -346,13 +347,13 @@ bool conv_fwd(const Call *c)
           : is_up(c) ? corr_spread(&r, x, w, b, y)
                      : corr_gather(&r, x, w, b, y)))
         return false;
-    return !c->lazy || y.sums.ends || norm_lazy(c, parts);
+    return !c->deferred || y.sums.ends || deferred_norm_fwd(c, parts);
 }
 
 /* Where those of dw go, or NULL. */
 double *squares(const Call *c)
 {
-    return c->square[1] ? (double *)c->square[1]->data : NULL;
+    return c->grad_sqnorm[1] ? (double *)c->grad_sqnorm[1]->data : NULL;
 }
 
 /* dx and dw at once. */
@@ -371,7 +372,7 @@ bool exits(const Call *c, const Corr &r, const void *w)
     Source x;
     return source(c, r, true, &x) &&
            exit_back(&r, x, w, gradients(c, r), values(c->dx[1]),
-                     c->dy_closed ? NULL : values(c->dx[2]),
+                     c->grads_written ? NULL : values(c->dx[2]),
                      (char *)c->scratch + parts_at(c, r));
 }
 
@@ -386,25 +387,26 @@ bool conv_bwd(const Call *c)
     float *dw = values(c->dx[1]);
     const bool up = is_up(c);
     if (few_takes(&r))
-        return few_back(&r, {operand(c, 0), sight_of(c, 0), {}}, w);
+        return few_back(&r, {operand(c, 0), norm_on_load_of(c, 0), {}}, w);
     if (is_exit(c, r)) return exits(c, r, w);
     char *const scratch = (char *)c->scratch;
-    Slant *slant = &slopes.own.slant;
-    const bool twin = is_twin(c, r), slanted = slants(c, r);
-    if (slanted || leans(c, r)) {
-        if (slanted && !twin) slant->to = dy.data = scratch + slant_at(c, r);
-        float4 *table = (float4 *)(scratch + slant_table_at(c, r));
-        if (!norm_lazy_slant(c, table, slant)) return false;
-    } else if (c->lazy && !norm_lazy_back(c)) {
+    NormBwd *norm_bwd = &slopes.own.norm_bwd;
+    const bool twin = is_twin(c, r), norm_bwd_loaded = norm_bwds(c, r);
+    if (norm_bwd_loaded || has_norm_bwd(c, r)) {
+        if (norm_bwd_loaded && !twin)
+            norm_bwd->to = dy.data = scratch + norm_bwd_at(c, r);
+        float4 *table = (float4 *)(scratch + norm_bwd_table_at(c, r));
+        if (!deferred_norm_bwd_on_load(c, table, norm_bwd)) return false;
+    } else if (c->deferred && !deferred_norm_bwd(c)) {
         return false; // in dy's memory, which the products read then
     }
     if (twin) return twins(c, r, slopes.own, w);
-    if (c->dx[0] || c->dx[BESIDE]) {
+    if (c->dx[0] || c->dx[X2]) {
         const auto product = up ? corr_gather : corr_spread;
         if (!product(&r, slopes, w, NULL, gradients(c, r))) return false;
     }
     // the first product has stored it
-    if (slant->to) slopes.own = {slant->to, {}, {}};
+    if (norm_bwd->to) slopes.own = {norm_bwd->to, {}, {}};
     if (dw) {
         Source x;
         if (!source(c, r, true, &x) ||
@@ -414,19 +416,18 @@ bool conv_bwd(const Call *c)
     }
     if (!c->dx[2]) return true;
     if (!sums_dy(c)) return corr_bias(c, &dy, values(c->dx[2]), is_fresh(c, 2));
-    return c->dy_closed || close_put(c);
+    return c->grads_written || close_put(c);
 }
 
 } // namespace
 
 // few results and tiles that no segments are cut of, gradients in 16 bits
-extern "C" unsigned cuda_closes(const Call *c)
+extern "C" unsigned cuda_sums_grads(const Call *c)
 {
     unsigned bits = 0;
     if (precision_copy(c->precision) == F32) return 0;
     for (int k = 0; k < MAX_IN; k++)
-        if ((k == 0 || k == BESIDE) && c->dx[k] &&
-            dtype_bytes(c->dx[k]->type) == 2)
+        if ((k == 0 || k == X2) && c->dx[k] && dtype_bytes(c->dx[k]->type) == 2)
             bits |= 1u << k;
     const Corr r = corr_of_call(c);
     if (few_takes(&r)) return bits;
@@ -434,7 +435,7 @@ extern "C" unsigned cuda_closes(const Call *c)
 }
 
 // of dw, where most of a network is; not of one that is few numbers
-extern "C" int32_t cuda_squares(const Call *c, int k)
+extern "C" int32_t cuda_sqnorm_parts(const Call *c, int k)
 {
     const Corr r = corr_of_call(c);
     return k == 1 && !few_takes(&r) && !is_exit(c, r) && !is_twin(c, r)
@@ -446,8 +447,8 @@ extern "C" int32_t cuda_squares(const Call *c, int k)
 extern "C" unsigned cuda_half(const Call *c)
 {
     if (!op_multiplies(call_op(c))) return 0;
-    const bool image = c->dx[0] || c->dx[BESIDE];
-    const unsigned data = 1 | (c->x[BESIDE] ? 1u << BESIDE : 0);
+    const bool image = c->dx[0] || c->dx[X2];
+    const unsigned data = 1 | (c->x[X2] ? 1u << X2 : 0);
     const Corr r = corr_of_call(c);
     if (!c->dy) return entrance_takes(&r) ? 2 : data | 2;
     unsigned wants = image || c->dx[1] ? (unsigned)HALF_DY : 0;
@@ -457,21 +458,22 @@ extern "C" unsigned cuda_half(const Call *c)
     return wants;
 }
 
-// a gateway looks through none, and its operands are the network's: cuda_beside
+// a gateway looks through none, and its operands are the network's:
+// cuda_fuses_concat
 extern "C" unsigned cuda_sees(const Call *c)
 {
     const Corr r = corr_of_call(c);
-    return gateway_takes(&r) ? 0 : 1 | 1u << BESIDE;
+    return gateway_takes(&r) ? 0 : 1 | 1u << X2;
 }
 
 // a gateway takes any two, unless their gradients would be in two parts
-extern "C" bool cuda_beside(const Call *c)
+extern "C" bool cuda_fuses_concat(const Call *c)
 {
     if (call_op(c) == OP_linear) return false;
     const Corr r = corr_of_call(c);
-    if (gateway_takes(&r)) return !c->dx[0] && !c->dx[BESIDE];
-    return c->x[BESIDE]->dim.c % NARROW_CHANNELS == 0 && !few_takes(&r) &&
-           corr_beside(&r, is_up(c), c->x[0]->dim.c);
+    if (gateway_takes(&r)) return !c->dx[0] && !c->dx[X2];
+    return c->x[X2]->dim.c % NARROW_CHANNELS == 0 && !few_takes(&r) &&
+           conv_fuses_concat(&r, is_up(c), c->x[0]->dim.c);
 }
 
 // three rows, one code: the attributes tell them apart

@@ -59,11 +59,13 @@ __device__ __forceinline__ void load_weights(const Few &p, int c,
 
 /* What the lens of x has for channels c .. c+V-1. */
 template <int V>
-__device__ __forceinline__ void load_lens(const Few &p, int c, float2 (&by)[V])
+__device__ __forceinline__ void load_deferred(const Few &p, int c,
+                                              float2 (&by)[V])
 {
 #pragma unroll
     for (int v = 0; v < V; v++)
-        by[v] = p.x.sight.table ? p.x.sight.table[c + v] : make_float2(1, 0);
+        by[v] = p.x.norm_on_load.table ? p.x.norm_on_load.table[c + v]
+                                       : make_float2(1, 0);
 }
 
 /* What the lens of x shows of V numbers. */
@@ -72,10 +74,10 @@ __device__ __forceinline__ Pack<V> look(const Few &p, const float2 (&by)[V],
                                         const Pairs16<V> &line)
 {
     Pack<V> x = unpacked<V, D>(line);
-    if (p.x.sight.table)
+    if (p.x.norm_on_load.table)
 #pragma unroll
         for (int v = 0; v < V; v++)
-            x.v[v] = seen_one<D>(p.x.sight.then, by[v], x.v[v]);
+            x.v[v] = normed_one<D>(p.x.norm_on_load.act, by[v], x.v[v]);
     return x;
 }
 
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(BLOCK) few_kernel(const Few p)
     float bias[B];
     if (has) {
         load_weights<D>(p, c, w);
-        load_lens(p, c, by);
+        load_deferred(p, c, by);
     }
     for (int b = 0; b < B; b++)
         bias[b] = p.bias && b < p.results ? p.bias[b] : 0;
@@ -229,9 +231,9 @@ __global__ void __launch_bounds__(BLOCK, 2)
     float db[B] = {}, mean[V] = {};
     Pack<V> sum[2] = {};
     const bool looks = p.dw || (CLOSE && p.close.x);
-    const float leak = CLOSE && p.close.x ? p.close.sight.then.leak : 1;
+    const float leak = CLOSE && p.close.x ? p.close.norm_on_load.act.leak : 1;
     if (s.valid && p.dx.data) load_weights<D>(p, s.c, w);
-    if (s.valid && looks) load_lens(p, s.c, by);
+    if (s.valid && looks) load_deferred(p, s.c, by);
     for (int v = 0; v < V && CLOSE && p.close.x && s.valid; v++)
         mean[v] = p.close.stat[s.c + v].hi;
     for (int64_t row = s.from; row < s.to; row += ROWS * deep) {
@@ -302,12 +304,12 @@ Few few_of(const Corr *r, const Operand &x, const void *w)
     p.x = x, p.w = w;
     p.channels = r->a, p.results = r->b;
     // what is wanted is known before it has an address
-    const bool db = c->dx[2] && !c->dy_closed;
+    const bool db = c->dx[2] && !c->grads_written;
     p.dw = values(c->dx[1]), p.fresh_dw = is_fresh(c, 1);
     if (db) p.db = values(c->dx[2]), p.fresh_db = is_fresh(c, 2);
     p.close = closing_of(c, 0);
     p.size = (c->dx[1] ? r->a * r->b : 0) + (db ? r->b : 0);
-    p.part = p.size + (p.close.runs ? TOTAL * r->a : 0);
+    p.part = p.size + (p.close.runs ? GRAD_SUMS * r->a : 0);
     p.rows = rows(r->grid);
     for (p.team = 1; p.team * CHANNELS < r->a;) p.team *= 2;
     p.walk = walk_back(r), p.fold = fold_of(p.walk.parts.by, 1);
@@ -358,8 +360,8 @@ bool few_takes(const Corr *r)
     bool one = g->groups == 1;
     for (int i = 0; i < 3; i++)
         one = one && g->k[i] == 1 && g->s[i] == 1 && !g->lo[i] && !g->hi[i];
-    return one && call_op(r->c) != OP_upconv && !r->c->lazy &&
-           !r->c->x[BESIDE] && r->b <= FEW_RESULTS && r->a <= FEW_CHANNELS &&
+    return one && call_op(r->c) != OP_upconv && !r->c->deferred &&
+           !r->c->x[X2] && r->b <= FEW_RESULTS && r->a <= FEW_CHANNELS &&
            r->a % NARROW_CHANNELS == 0 &&
            precision_copy(r->c->precision) != F32;
 }

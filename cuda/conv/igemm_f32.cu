@@ -230,16 +230,17 @@ bool all_of(const Corr *r, bool spread, Product *p, int *classes)
 } // namespace
 
 // groups of fewer channels than a line are what direct.cu has
-bool corr_sees(const Corr *r, bool grid)
+bool conv_loads_deferred(const Corr *r, bool grid)
 {
     return precision_copy(r->c->precision) != F32 &&
            (grid ? r->b : r->a) % NARROW_CHANNELS == 0;
 }
 
 // a chunk of the source is of one tensor
-bool corr_beside(const Corr *r, bool grid, int from)
+bool conv_fuses_concat(const Corr *r, bool grid, int from)
 {
-    return from % TILE_CHUNK == 0 && r->win.groups == 1 && corr_sees(r, grid);
+    return from % TILE_CHUNK == 0 && r->win.groups == 1 &&
+           conv_loads_deferred(r, grid);
 }
 
 namespace {
@@ -248,8 +249,8 @@ namespace {
 void set_operands(Product *p, const Source &source, const void *w,
                   const float *bias, const Result &to)
 {
-    p->source = source.own.data, p->sight = source.own.sight;
-    p->slant = source.own.slant, p->slants = p->slant.table != NULL;
+    p->source = source.own.data, p->norm_on_load = source.own.norm_on_load;
+    p->norm_bwd = source.own.norm_bwd, p->norm_bwds = p->norm_bwd.table != NULL;
     if (source.from) p->beside = source.beside, p->border = source.from;
     p->sums = to.sums;
     p->w = w, p->bias = bias, p->result = to.own;
@@ -264,21 +265,21 @@ bool by_tiles(const Corr *r, bool spread, Product *p, int *classes)
 
 } // namespace
 
-bool corr_slants(const Corr *r, bool spread)
+bool conv_loads_norm_bwd(const Corr *r, bool spread)
 {
     Product p;
     int n;
     if (!by_tiles(r, spread, &p, &n)) return false;
-    p.slants = true;
+    p.norm_bwds = true;
     return tile_fits(r, &p, n);
 }
 
-int corr_sum_parts(const Corr *r, bool spread, bool slants)
+int corr_sum_parts(const Corr *r, bool spread, bool norm_bwds)
 {
     Product p;
     int n;
     if (!by_tiles(r, spread, &p, &n)) return 0;
-    p.slants = slants;
+    p.norm_bwds = norm_bwds;
     return tile_sum_parts(r, &p, n);
 }
 
@@ -287,7 +288,7 @@ bool corr_gather(const Corr *r, const Source &image, const void *w,
 {
     Product p;
     if (!gather_of(r, &p)) return false;
-    moves(operand_bytes(r, image.own.slant, numel(r->image)) +
+    moves(operand_bytes(r, image.own.norm_bwd, numel(r->image)) +
               corr_bytes(r, corr_weights_size(r)) + result_bytes(grid, r->grid),
           corr_flops(r));
     if (corr_is_small(r))
@@ -301,7 +302,7 @@ bool corr_spread(const Corr *r, const Source &grid, const void *w,
 {
     Product p;
     if (!spread_of(r, &p)) return false;
-    moves(operand_bytes(r, grid.own.slant, numel(r->grid)) +
+    moves(operand_bytes(r, grid.own.norm_bwd, numel(r->grid)) +
               corr_bytes(r, corr_weights_size(r)) +
               result_bytes(image, r->image),
           corr_flops(r));

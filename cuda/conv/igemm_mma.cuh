@@ -169,9 +169,9 @@ __global__ void __launch_bounds__(CORR_THREADS, VEC ? BLOCKS : 0)
     };
     auto store = [&](int b) {
         if constexpr (SOURCE && P != PRECISION_tf32)
-            see_side<NARROW_TYPE<P>>(p.sight, p.beside.sight, p.border,
-                                     (int)group * p.depth + f.channel, f.s,
-                                     f.inside);
+            norm_side<NARROW_TYPE<P>>(
+                p.norm_on_load, p.beside.norm_on_load, p.border,
+                (int)group * p.depth + f.channel, f.s, f.inside);
 #pragma unroll
         for (int i = 0; i < F::MS; i++)
             keep<P>(&source[b][fm + i * F::STEP][fk], f.s[i]);
@@ -249,8 +249,8 @@ bool launch_mma(const Corr *r, Product *p, int classes, int positions)
 /* One tile of w of one group, from the positions of one part. SLANT: the grid
  * is a gradient that it takes back. What goes by single elements takes more
  * registers; left to itself nvcc gives tf32 128 of them, and spills. */
-template <Precision P, bool GRID, bool IMAGE, bool SLANT = false>
-__global__ void __launch_bounds__(CORR_THREADS, SLANT ? BLOCKS - 1
+template <Precision P, bool GRID, bool IMAGE, bool NORM_BWD = false>
+__global__ void __launch_bounds__(CORR_THREADS, NORM_BWD ? BLOCKS - 1
                                                 : GRID + IMAGE == 2
                                                     ? BLOCKS
                                                     : BLOCKS / 2)
@@ -258,19 +258,19 @@ __global__ void __launch_bounds__(CORR_THREADS, SLANT ? BLOCKS - 1
 {
     typedef typename Number<P>::T T;
     typedef typename Number<P>::Shared S;
-    typedef Pairs<T, GRID, IMAGE, SLANT> F;
+    typedef Pairs<T, GRID, IMAGE, NORM_BWD> F;
     typedef Shares<P, 4> Mine;
     enum { BK = F::BK, WIDE = WEIGHTS_TILE + SKEW };
     SMEM(S, grid, [2][BK][WIDE]);
     SMEM(S, image, [2][BK][WIDE]);
-    SMEM(float4, by, [SLANT ? WEIGHTS_TILE : 1]);
+    SMEM(float4, by, [NORM_BWD ? WEIGHTS_TILE : 1]);
     const Slice s = slice_of(p);
     const int warp = (int)threadIdx.x / WARP;
     const int wm = warp % 2 * 32, wn = warp / 2 * 32;
-    if constexpr (SLANT) {
+    if constexpr (NORM_BWD) {
         const int c = (int)threadIdx.x;
         if (c < WEIGHTS_TILE)
-            by[c] = s.m0 + c < p.b ? p.slant.table[s.group * p.b + s.m0 + c]
+            by[c] = s.m0 + c < p.b ? p.norm_bwd.table[s.group * p.b + s.m0 + c]
                                    : make_float4(0, 0, 0, 0);
         __syncthreads();
     }
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(CORR_THREADS, SLANT ? BLOCKS - 1
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
         if constexpr (P != PRECISION_tf32)
-            see_pairs<NARROW_TYPE<P>>(p, s, &f, by);
+            norm_pairs<NARROW_TYPE<P>>(p, s, &f, by);
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
             keep<P>(&grid[b][F::row() + i * F::STEP][F::first()], f.g[i]);
@@ -330,7 +330,7 @@ bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks)
     cudaStream_t stream = gpu_stream(r->c->dev);
     const bool lines = r->b % COUNT == 0;
     if constexpr (P != PRECISION_tf32) {
-        if (p->slant.table) {
+        if (p->norm_bwd.table) {
             if (r->a % COUNT == 0)
                 LAUNCH((weights_mma_kernel<P, true, true, true>), blocks,
                        CORR_THREADS, 0, stream, *p);

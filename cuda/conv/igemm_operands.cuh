@@ -40,15 +40,16 @@ struct Product {
     Class cls[CORR_CLASSES];
     const void *source, *w;
     const float *bias;
-    // what the source is seen through where corr_sees; channels `border` and
-    // `result_border` on of source and result are in tensors of their own
-    Sight sight;
+    // what the source is seen through where conv_loads_deferred; channels
+    // `border` and `result_border` on of source and result are in tensors of
+    // their own
+    NormOnLoad norm_on_load;
     int border, result_border; // of one tensor: its channels
     Operand beside;
     Target result, beside_result;
     // by tiles alone: what the source is taken back through; sums of the result
-    Slant slant;
-    bool slants; // slant is there, or will be
+    NormBwd norm_bwd;
+    bool norm_bwds; // slant is there, or will be
     Sums sums;
     int64_t source_c, result_c; // channels of all groups
     int depth, width;           // channels of a group: source, result

@@ -381,8 +381,8 @@ bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
         if (!class_of(k, &t->cls[i])) return false;
         t->ahead = (int)most(t->ahead, ahead_of(t->cls[i]));
     }
-    t->buffers = t->ahead + 1, t->layers = p->slants ? 2 : 1;
-    if (p->slants && !owns_all(t->cls[0], SPREAD ? r->grid : r->image))
+    t->buffers = t->ahead + 1, t->layers = p->norm_bwds ? 2 : 1;
+    if (p->norm_bwds && !owns_all(t->cls[0], SPREAD ? r->grid : r->image))
         return false;
     if (!choose_boxes(t, classes, *cut)) {
         cut->bm = cut->bn = 64; // the smallest
@@ -399,8 +399,8 @@ bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
     Tiled<SPREAD> t;
     *done = tiled_of(r, p, classes, &cut, &t);
     if (!*done) return true;
-    t.source = p->source, t.sight = p->sight, t.sums = p->sums;
-    t.slant = p->slant;
+    t.source = p->source, t.norm_on_load = p->norm_on_load, t.sums = p->sums;
+    t.norm_bwd = p->norm_bwd;
     t.beside = p->beside, t.beside_result = p->beside_result;
     t.w = p->w, t.bias = p->bias, t.result = p->result;
     for (int kind = 0; kind < TILE_KINDS; kind++)

@@ -67,27 +67,27 @@ template <bool SPREAD> struct Tiled {
     TileClass<GROUPS> cls[SPREAD ? CORR_CLASSES : 1];
     const void *source, *w;
     const float *bias;
-    int border;           // channels before those of `beside`
-    int result_border;    // and of beside_result
-    int pitch[2];         // channels of a row of `source`, `beside`
-    Operand beside;       // the source's other tensor
-    Target beside_result; // the result's
-    Sight sight;          // of the source
-    Slant slant;          // of the source; its x has halos behind the others
-    int layers;           // halos of a fill: 2 with a slant
-    Sums sums;            // a part a box: igemm_tile_sums.cuh
-    Target result;        // or parts of it, in f32
-    int64_t part_stride;  // elements between parts; 0: there are none
-    int result_c;         // channels of all groups
-    int depth, width;     // channels of a group: source, result
-    int taps[3];          // of the whole kernel
-    int tiles;            // of the channels of one group
-    int chunks, segments; // of channels; sums of their own
-    Dims extent;          // of the result
-    int box[3], samples;  // log2 of its extents; samples of one
-    Divisor halo[3];      // extents of it
-    int rows;             // of all of its samples
-    int ahead, buffers;   // fills under way; halos in shared memory
+    int border;              // channels before those of `beside`
+    int result_border;       // and of beside_result
+    int pitch[2];            // channels of a row of `source`, `beside`
+    Operand beside;          // the source's other tensor
+    Target beside_result;    // the result's
+    NormOnLoad norm_on_load; // of the source
+    NormBwd norm_bwd;        // of the source; its x has halos behind the others
+    int layers;              // halos of a fill: 2 with a slant
+    Sums sums;               // a part a box: igemm_tile_sums.cuh
+    Target result;           // or parts of it, in f32
+    int64_t part_stride;     // elements between parts; 0: there are none
+    int result_c;            // channels of all groups
+    int depth, width;        // channels of a group: source, result
+    int taps[3];             // of the whole kernel
+    int tiles;               // of the channels of one group
+    int chunks, segments;    // of channels; sums of their own
+    Dims extent;             // of the result
+    int box[3], samples;     // log2 of its extents; samples of one
+    Divisor halo[3];         // extents of it
+    int rows;                // of all of its samples
+    int ahead, buffers;      // fills under way; halos in shared memory
 };
 
 /* Which tile and how many sums: follows from extents and precision. */

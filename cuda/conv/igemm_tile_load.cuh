@@ -74,7 +74,7 @@ __device__ __forceinline__ void row_table(const Tiled<SPREAD> &p,
                                           const TileClassOf<SPREAD> &k,
                                           const TileSpot &s, int *rows)
 {
-    const bool stores = p.slant.table && s.n0 == 0 && &k == p.cls;
+    const bool stores = p.norm_bwd.table && s.n0 == 0 && &k == p.cls;
     for (int i = (int)threadIdx.x; i < k.groups * p.rows;
          i += (int)blockDim.x) {
         int of[3];
@@ -147,9 +147,9 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
     int r = (int)threadIdx.x / TILE_LINES;
     // STEP divides by 8: the turn of a line stays
     to += tile_place<TILE_LINES>(r, line);
-    if (p.slant.table) {
+    if (p.norm_bwd.table) {
         // x beside its gradient
-        const int64_t behind = (const T *)p.slant.x - (const T *)p.source;
+        const int64_t behind = (const T *)p.norm_bwd.x - (const T *)p.source;
         for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
             const bool valid = wanted && rows[r] >= 0;
             const int row = valid ? rows[r] & (TILE_OWN - 1) : 0;
@@ -171,13 +171,14 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
  * once they have landed. Zeros outside of the image stay, as the padding is of
  * what the lens shows. */
 template <Dtype D, int THREADS, bool SPREAD>
-__device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
-                                         const int *rows, int64_t channel,
-                                         int depth, unsigned char *at)
+__device__ __forceinline__ void norm_halo(const Tiled<SPREAD> &p,
+                                          const int *rows, int64_t channel,
+                                          int depth, unsigned char *at)
 {
-    Sight sight = p.sight;
-    if (channel >= p.border) sight = p.beside.sight, channel -= p.border;
-    if (!sight.table) return;
+    NormOnLoad norm_on_load = p.norm_on_load;
+    if (channel >= p.border)
+        norm_on_load = p.beside.norm_on_load, channel -= p.border;
+    if (!norm_on_load.table) return;
     enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, HALF = 4 };
     const int line = (int)threadIdx.x % TILE_LINES;
     if (line * COUNT >= depth) return; // of zeros
@@ -189,14 +190,15 @@ __device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
         float2 by[HALF];
 #pragma unroll
         for (int i = 0; i < HALF; i++)
-            by[i] = sight.table[channel + line * COUNT + half * HALF + i];
+            by[i] =
+                norm_on_load.table[channel + line * COUNT + half * HALF + i];
         unsigned char *to = at;
         for (int q = r; q < p.rows; q += STEP, to += STEP * TILE_ROW) {
             if (rows[q] < 0) continue;
             auto v = load<HALF, D>((const Cell<D> *)to);
 #pragma unroll
             for (int i = 0; i < HALF; i++)
-                v.v[i] = seen_one<D>(sight.then, by[i], v.v[i]);
+                v.v[i] = normed_one<D>(norm_on_load.act, by[i], v.v[i]);
             put_pack<HALF, D>((Cell<D> *)to, v, true);
         }
     }
@@ -205,9 +207,9 @@ __device__ __forceinline__ void see_halo(const Tiled<SPREAD> &p,
 /* Take a halo of gradients back through the slant, as above, and store what is
  * the block's own. `channel` counts those of all groups. */
 template <Dtype D, int THREADS, bool SPREAD>
-__device__ __forceinline__ void slant_halo(const Tiled<SPREAD> &p,
-                                           const int *rows, int64_t channel,
-                                           int depth, unsigned char *at)
+__device__ __forceinline__ void norm_bwd_halo(const Tiled<SPREAD> &p,
+                                              const int *rows, int64_t channel,
+                                              int depth, unsigned char *at)
 {
     enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, EACH_TIME = 2 };
     const int line = (int)threadIdx.x % TILE_LINES;
@@ -221,7 +223,7 @@ __device__ __forceinline__ void slant_halo(const Tiled<SPREAD> &p,
         float4 by[EACH_TIME];
 #pragma unroll
         for (int i = 0; i < EACH_TIME; i++)
-            by[i] = p.slant.table[channel + c + i];
+            by[i] = p.norm_bwd.table[channel + c + i];
         unsigned char *to = at + c * sizeof(Cell<D>);
         for (int q = r; q < p.rows; q += STEP, to += STEP * TILE_ROW) {
             if (rows[q] < 0) continue;
@@ -229,11 +231,12 @@ __device__ __forceinline__ void slant_halo(const Tiled<SPREAD> &p,
             const auto x = load<EACH_TIME, D>((const Cell<D> *)(to + behind));
 #pragma unroll
             for (int i = 0; i < EACH_TIME; i++)
-                v.v[i] = slanted<D>(by[i], p.slant.leak, x.v[i], v.v[i]);
+                v.v[i] =
+                    norm_bwd_loaded<D>(by[i], p.norm_bwd.leak, x.v[i], v.v[i]);
             put_pack<EACH_TIME, D>((Cell<D> *)to, v, true);
         }
     }
-    Cell<D> *to = (Cell<D> *)p.slant.to + channel;
+    Cell<D> *to = (Cell<D> *)p.norm_bwd.to + channel;
 #pragma unroll 1
     for (; r < p.rows; r += STEP, at += STEP * TILE_ROW) {
         const int row = rows[r];

@@ -218,14 +218,15 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
         if (first) halo += p.rows * TILE_ROW;
         if (halo == feed.halos + p.buffers * p.rows * TILE_ROW)
             halo = feed.halos;
-        if (first && (p.sight.table || p.beside.sight.table || p.slant.table)) {
+        if (first && (p.norm_on_load.table || p.beside.norm_on_load.table ||
+                      p.norm_bwd.table)) {
             const int *rows = feed.rows + group * p.rows;
             const int64_t channel = s.group * p.depth + chunk * Feed::CHUNK;
             const int depth = p.depth - chunk * Feed::CHUNK;
-            if (p.slant.table)
-                slant_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
+            if (p.norm_bwd.table)
+                norm_bwd_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
             else
-                see_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
+                norm_halo<D, Shape::THREADS>(p, rows, channel, depth, halo);
             if (++group == k.groups) group = 0;
         }
         __syncthreads();

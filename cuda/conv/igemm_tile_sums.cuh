@@ -135,7 +135,7 @@ static __device__ __forceinline__ void tile_close(const Tiled<SPREAD> &p,
                            : closing_by(p.sums.beside, c - border);
     }
     __syncthreads();
-    // a warp's columns are of one tensor, see corr_beside
+    // a warp's columns are of one tensor, see conv_fuses_concat
     const int first = (int)threadIdx.x % 4 * TILE_CHANNELS;
     const bool far = s.group * p.width + s.n0 + wn >= border;
     const Closing &mine = far ? p.sums.beside : p.sums.close;

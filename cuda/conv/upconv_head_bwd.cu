@@ -161,25 +161,27 @@ __device__ __forceinline__ double closing_sum(const Shared &s, int which, int c)
 template <Precision P>
 __device__ __forceinline__ void multiply_dw(const Shared &s,
                                             const unsigned char *x,
-                                            const Sight &sight, int c, int line,
+                                            const NormOnLoad &norm_on_load,
+                                            int c, int line,
                                             float (&acc)[TILES][4])
 {
     constexpr Dtype D = NARROW_TYPE<P>;
     const int lane = (int)threadIdx.x % WARP;
     float2 by[2] = {}; // of the channels that a lane has
-    for (int i = 0; i < 2 && sight.table; i++)
-        by[i] = s.lens[c + lane / 4 + i * 8];
+    for (int i = 0; i < 2 && norm_on_load.table; i++)
+        by[i] = s.deferred_norm[c + lane / 4 + i * 8];
 #pragma unroll 2
     for (int m = 0; m < PLACES; m += 16) {
         uint32_t a[4];
         ldmatrix_x4_trans(a, x + tile_place<LINES>(m + lane % 8 + lane / 16 * 8,
                                                    c / 8 + lane / 8 % 2));
-        if (sight.table)
+        if (norm_on_load.table)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float2 v = Stored<D>::apart(a[i]);
-                a[i] = Stored<D>::pair(seen_one<D>(sight.then, by[i % 2], v.x),
-                                       seen_one<D>(sight.then, by[i % 2], v.y));
+                a[i] = Stored<D>::pair(
+                    normed_one<D>(norm_on_load.act, by[i % 2], v.x),
+                    normed_one<D>(norm_on_load.act, by[i % 2], v.y));
             }
 #pragma unroll
         for (int j = 0; j < TILES; j += 2) {
@@ -262,7 +264,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         }
         if (!p.dw) continue;
         __syncwarp(); // to store is for some lanes, to multiply for all
-        multiply_dw<P>(s, now.x, side.sight, c, line, acc);
+        multiply_dw<P>(s, now.x, side.norm_on_load, c, line, acc);
         if ((i + 1) % (CHAIN / PLACES) && i + 1 < count) continue;
 #pragma unroll
         for (int k = 0; k < TILES * 4; k++)
@@ -380,7 +382,7 @@ void set_halo(const Corr *r, Exit *p)
 Side side_of(const Operand &x, const Target &dx, const Closing &close, int from,
              int channels, int slabs)
 {
-    return {x.data, x.sight, dx, close, from, channels, slabs};
+    return {x.data, x.norm_on_load, dx, close, from, channels, slabs};
 }
 
 template <Precision P> bool queue(const Corr *r, const Exit &p, dim3 blocks)
@@ -396,7 +398,7 @@ template <Precision P> bool queue(const Corr *r, const Exit &p, dim3 blocks)
 // a lazy call is for those who measure what they store
 bool exit_few(const Corr *r, int from)
 {
-    return call_op(r->c) == OP_upconv && !r->c->lazy &&
+    return call_op(r->c) == OP_upconv && !r->c->deferred &&
            precision_copy(r->c->precision) != F32 && r->win.groups == 1 &&
            r->a <= RESULTS && r->b <= EXIT_CHANNELS && r->b % UNIT == 0 &&
            from % UNIT == 0 && columns_of(r) <= COLUMNS;

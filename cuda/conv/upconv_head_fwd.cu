@@ -60,7 +60,7 @@ struct Shared {
     unsigned char x[2][PLACES * TILE_ROW];
     float z[PLACES * PITCH];
     float ring[RING];
-    float2 lens[EXIT_CHANNELS];
+    float2 deferred_norm[EXIT_CHANNELS];
 };
 static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
 
@@ -112,7 +112,7 @@ __device__ __forceinline__ void fill(const Front &p, const Tile &t, int plane,
  * position is outside. */
 template <Dtype D>
 __device__ __forceinline__ void see(const Front &p, const Tile &t, int plane,
-                                    const Then &then, const float2 *lens,
+                                    const Act &act, const float2 *deferred_norm,
                                     unsigned char *x)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
@@ -124,10 +124,10 @@ __device__ __forceinline__ void see(const Front &p, const Tile &t, int plane,
         uint32_t *v = &all.x;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float2 *by = &lens[line * 8 + i * 2];
+            const float2 *by = &deferred_norm[line * 8 + i * 2];
             const float2 one = Stored<D>::apart(v[i]);
-            v[i] = Stored<D>::pair(seen_one<D>(then, by[0], one.x),
-                                   seen_one<D>(then, by[1], one.y));
+            v[i] = Stored<D>::pair(normed_one<D>(act, by[0], one.x),
+                                   normed_one<D>(act, by[1], one.y));
         }
         *at = all;
     }
@@ -241,8 +241,10 @@ __device__ __forceinline__ void set_up(const Front &p, Shared *s)
         s->ring[i] = 0;
     for (int c = t; c < p.channels; c += THREADS) {
         const bool far = c >= p.border;
-        const Sight &sight = far ? p.beside.sight : p.x.sight;
-        if (sight.table) s->lens[c] = sight.table[far ? c - p.border : c];
+        const NormOnLoad &norm_on_load =
+            far ? p.beside.norm_on_load : p.x.norm_on_load;
+        if (norm_on_load.table)
+            s->deferred_norm[c] = norm_on_load.table[far ? c - p.border : c];
     }
 }
 
@@ -265,10 +267,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int plane = 0; plane < planes; plane++) {
         float acc[2][TILES][4] = {};
         for (int c = 0; c < p.channels; c += TILE_CHUNK, buffer ^= 1) {
-            const Sight &sight = c < p.border ? p.x.sight : p.beside.sight;
+            const NormOnLoad &norm_on_load =
+                c < p.border ? p.x.norm_on_load : p.beside.norm_on_load;
             cp_async_wait<0>();
-            if (sight.table)
-                see<D>(p, t, plane, sight.then, s.lens + c, s.x[buffer]);
+            if (norm_on_load.table)
+                see<D>(p, t, plane, norm_on_load.act, s.deferred_norm + c,
+                       s.x[buffer]);
             __syncthreads(); // and the chunk before has been used
             const bool more = c + TILE_CHUNK < p.channels;
             if (more || plane + 1 < planes)

@@ -44,7 +44,7 @@ struct Span {
 /* Channels of the operand that are of one tensor. */
 struct Side {
     const void *x;
-    Sight sight;
+    NormOnLoad norm_on_load;
     Target dx;
     Closing close;
     int from, channels; // its first in the operand; of a row
@@ -81,7 +81,7 @@ struct Shared {
     Stage stage[2];
     uint32_t tap[COLUMNS / 2];
     float4 close[SLAB];
-    float2 lens[SLAB];
+    float2 deferred_norm[SLAB];
     double sums[2][THREADS], db[RESULTS][WARPS];
     float dw[TILES * 4][THREADS]; // sums of a thread that are no chain now
 };
@@ -272,9 +272,10 @@ __device__ __forceinline__ void set_up(const Exit &p, const Slab &slab,
     if (t < COLUMNS / 2) s->tap[t] = p.tap[t];
     if (t < slab.width && slab.side.close.runs)
         s->close[t] = closing_by(slab.side.close, slab.c0 + t);
-    if (t < SLAB && slab.side.sight.table)
-        s->lens[t] = t < slab.width ? slab.side.sight.table[slab.c0 + t]
-                                    : make_float2(0, 0);
+    if (t < SLAB && slab.side.norm_on_load.table)
+        s->deferred_norm[t] = t < slab.width
+                                  ? slab.side.norm_on_load.table[slab.c0 + t]
+                                  : make_float2(0, 0);
 }
 
 } // namespace

@@ -126,11 +126,11 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     Weights p = {};
     int parts = parts_of(r, &p.part);
     const int32_t *count = &r->grid.d;
-    p.image = image.own.data, p.image_sight = image.own.sight;
+    p.image = image.own.data, p.image_norm = image.own.norm_on_load;
     p.border = r->image.c, p.grid_border = r->grid.c;
     if (image.from) p.beside = image.beside, p.border = image.from;
-    p.grid = grid.own.data, p.grid_sight = grid.own.sight;
-    p.slant = grid.own.slant;
+    p.grid = grid.own.data, p.grid_norm = grid.own.norm_on_load;
+    p.norm_bwd = grid.own.norm_bwd;
     if (grid.from) p.grid_beside = grid.beside, p.grid_border = grid.from;
     p.win = r->win, p.size = r->image;
     p.grid_c = r->grid.c, p.a = r->a, p.b = r->b;
@@ -153,7 +153,7 @@ bool corr_weights(const Corr *r, const Source &image, const Source &grid,
     const double squares =
         square ? corr_weights_squares(r) * sizeof *square : 0;
     moves(corr_bytes(r, numel(r->image) +
-                            numel(r->grid) * (p.slant.table ? 2 : 1)) +
+                            numel(r->grid) * (p.norm_bwd.table ? 2 : 1)) +
               (double)(times * corr_weights_size(r)) * sizeof(float) + squares,
           corr_flops(r));
     return launch(r, &p, blocks);

@@ -20,11 +20,12 @@ enum {
 
 struct Weights {
     const void *image, *grid;
-    // where corr_sees: what they are seen through; channels `border` and on of
-    // the image, `grid_border` and on of the grid are in tensors of their own
-    Sight image_sight, grid_sight;
+    // where conv_loads_deferred: what they are seen through; channels `border`
+    // and on of the image, `grid_border` and on of the grid are in tensors of
+    // their own
+    NormOnLoad image_norm, grid_norm;
     Operand beside, grid_beside;
-    Slant slant; // of the grid, for kernels that take it back; or no table
+    NormBwd norm_bwd; // of the grid, for kernels that take it back; or no table
     int border, grid_border;
     float *out;     // w
     double *square; // of w, one number a tile; or NULL
@@ -113,8 +114,8 @@ static __device__ __forceinline__ const T *grid_at(const Weights &p, int64_t m,
  * GRID, IMAGE: channels of that side divide by COUNT, so a line is one load,
  * and of the image belongs to one tap. SLANT: with each line of the grid the
  * one that its slant takes beside it. */
-template <class T, bool GRID, bool IMAGE, bool SLANT = false> struct Pairs {
-    static_assert(GRID || !SLANT, "a slant goes by lines");
+template <class T, bool GRID, bool IMAGE, bool NORM_BWD = false> struct Pairs {
+    static_assert(GRID || !NORM_BWD, "a slant goes by lines");
     enum {
         COUNT = Line<T>::COUNT,
         ACROSS = WEIGHTS_TILE / COUNT, // lines of a row of the tile
@@ -127,7 +128,7 @@ template <class T, bool GRID, bool IMAGE, bool SLANT = false> struct Pairs {
     const Column *table; // else of the tile's, COUNT a line are more
                          // than registers hold
     Line<T> g[LOADS], x[LOADS];
-    Line<T> over[SLANT ? LOADS : 1];
+    Line<T> over[NORM_BWD ? LOADS : 1];
     bool inside[IMAGE ? LOADS : 1]; // x is of the image, and no zeros
 
     static __device__ __forceinline__ int first()
@@ -162,14 +163,14 @@ template <class T, bool GRID, bool IMAGE, bool SLANT = false> struct Pairs {
             const int m = at + row() + i * STEP;
             g[i] = x[i] = {};
             if (IMAGE) inside[i] = false;
-            if (SLANT) over[i] = {};
+            if (NORM_BWD) over[i] = {};
             if (m >= s.to) continue;
             const T *y = grid_at<T, GRID>(p, m, (int)s.group * p.b + m1);
             if constexpr (GRID) {
                 if (m1 < p.b) g[i] = *(const Line<T> *)y;
                 // a gradient's operand is one tensor, with rows as it has
-                if (SLANT && m1 < p.b)
-                    over[i] = *(const Line<T> *)((const T *)p.slant.x +
+                if (NORM_BWD && m1 < p.b)
+                    over[i] = *(const Line<T> *)((const T *)p.norm_bwd.x +
                                                  (y - (const T *)p.grid));
             } else {
 #pragma unroll
@@ -195,9 +196,10 @@ template <class T, bool GRID, bool IMAGE, bool SLANT = false> struct Pairs {
 /* Lines of 16 bits, of `channel` on, as a lens shows them; those that are not
  * wanted stay. */
 template <Dtype D, int COUNT>
-static __device__ __forceinline__ void see_lines(const Sight &s, int channel,
-                                                 Line<uint16_t> (&x)[COUNT],
-                                                 const bool (&wanted)[COUNT])
+static __device__ __forceinline__ void norm_lines(const NormOnLoad &s,
+                                                  int channel,
+                                                  Line<uint16_t> (&x)[COUNT],
+                                                  const bool (&wanted)[COUNT])
 {
     enum { EACH = Line<uint16_t>::COUNT };
 #pragma unroll
@@ -210,23 +212,23 @@ static __device__ __forceinline__ void see_lines(const Sight &s, int channel,
 
 /* Those of a side in two parts. */
 template <Dtype D, int COUNT>
-static __device__ __forceinline__ void see_side(const Sight &own,
-                                                const Sight &beside, int border,
-                                                int channel,
-                                                Line<uint16_t> (&x)[COUNT],
-                                                const bool (&wanted)[COUNT])
+static __device__ __forceinline__ void norm_side(const NormOnLoad &own,
+                                                 const NormOnLoad &beside,
+                                                 int border, int channel,
+                                                 Line<uint16_t> (&x)[COUNT],
+                                                 const bool (&wanted)[COUNT])
 {
     const bool far = channel >= border;
-    const Sight sight = far ? beside : own;
-    if (sight.table)
-        see_lines<D>(sight, channel - (far ? border : 0), x, wanted);
+    const NormOnLoad norm_on_load = far ? beside : own;
+    if (norm_on_load.table)
+        norm_lines<D>(norm_on_load, channel - (far ? border : 0), x, wanted);
 }
 
 /* Lines of a gradient taken back; x: what is beside them. by: of their
  * channels, in shared memory, where the compiler leaves it: it would hold what
  * it can in registers. */
 template <Dtype D, int COUNT>
-static __device__ __forceinline__ void slant_lines(
+static __device__ __forceinline__ void norm_bwd_lines(
     const float4 *by, float leak, const Line<uint16_t> (&x)[COUNT],
     Line<uint16_t> (&dz)[COUNT])
 {
@@ -239,7 +241,7 @@ static __device__ __forceinline__ void slant_lines(
             auto v = load<TWO, D>(dz[i].v + j);
 #pragma unroll
             for (int h = 0; h < TWO; h++)
-                v.v[h] = slanted<D>(by[j + h], leak, seen.v[h], v.v[h]);
+                v.v[h] = norm_bwd_loaded<D>(by[j + h], leak, seen.v[h], v.v[h]);
             put_pack<TWO, D>(dz[i].v + j, v, true);
         }
 }
@@ -248,24 +250,24 @@ static __device__ __forceinline__ void slant_lines(
  * that `by` has of the tile's channels. A line of
  * the grid meets all columns of the tile, whatever this thread has of the
  * image; behind the last position the image is zero for all of them. */
-template <Dtype D, bool GRID, bool IMAGE, bool SLANT>
-static __device__ __forceinline__ void see_pairs(
-    const Weights &p, const Slice &s, Pairs<uint16_t, GRID, IMAGE, SLANT> *f,
+template <Dtype D, bool GRID, bool IMAGE, bool NORM_BWD>
+static __device__ __forceinline__ void norm_pairs(
+    const Weights &p, const Slice &s, Pairs<uint16_t, GRID, IMAGE, NORM_BWD> *f,
     const float4 *by)
 {
-    typedef Pairs<uint16_t, GRID, IMAGE, SLANT> F;
+    typedef Pairs<uint16_t, GRID, IMAGE, NORM_BWD> F;
     const int m1 = s.m0 + F::first();
     if constexpr (IMAGE)
-        see_side<D>(p.image_sight, p.beside.sight, p.border,
-                    s.group * p.a + f->column.channel, f->x, f->inside);
-    if constexpr (SLANT) {
-        slant_lines<D>(by + F::first(), p.slant.leak, f->over, f->g);
+        norm_side<D>(p.image_norm, p.beside.norm_on_load, p.border,
+                     s.group * p.a + f->column.channel, f->x, f->inside);
+    if constexpr (NORM_BWD) {
+        norm_bwd_lines<D>(by + F::first(), p.norm_bwd.leak, f->over, f->g);
     } else if constexpr (GRID) {
         bool all[F::LOADS];
         for (int i = 0; i < F::LOADS; i++) all[i] = true;
         if (m1 < p.b)
-            see_side<D>(p.grid_sight, p.grid_beside.sight, p.grid_border,
-                        s.group * p.b + m1, f->g, all);
+            norm_side<D>(p.grid_norm, p.grid_beside.norm_on_load, p.grid_border,
+                         s.group * p.b + m1, f->g, all);
     }
 }
 

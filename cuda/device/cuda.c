@@ -34,7 +34,7 @@ static unsigned narrow(const Call *c)
     switch (call_op(c)) {
     case OP_conv: // and what stands beside it
     case OP_upconv:
-        return pair | 1u << BESIDE;
+        return pair | 1u << X2;
     case OP_linear:
     case OP_relu:
     case OP_leaky_relu:
@@ -79,9 +79,9 @@ static unsigned narrow(const Call *c)
  * back through it as it reads: Backend.fuses. */
 static bool fuses(const Call *c)
 {
-    const int then = c->then ? c->then->op : OP_relu;
-    if (c->lazy) return op_multiplies(call_op(c));
-    if (c->norm || (then != OP_relu && then != OP_leaky_relu)) return false;
+    const int act = c->act ? c->act->op : OP_relu;
+    if (c->deferred) return op_multiplies(call_op(c));
+    if (c->norm || (act != OP_relu && act != OP_leaky_relu)) return false;
     switch (call_op(c)) {
     case OP_avgpool:
     case OP_batch_norm:
@@ -96,9 +96,10 @@ static bool fuses(const Call *c)
     }
 }
 
-/* Which operands may be stored before their norm: Backend.sees. Products look
- * as they fill shared memory, or are given a copy of what is to be seen. */
-static unsigned sees(const Call *c)
+/* Which operands may be stored before their norm: Backend.loads_deferred.
+ * Products look as they fill shared memory, or are given a copy of what is to
+ * be seen. */
+static unsigned loads_deferred(const Call *c)
 {
     switch (call_op(c)) {
     case OP_conv:
@@ -116,18 +117,19 @@ static unsigned sees(const Call *c)
     }
 }
 
-/* Which gradients are summed as they are stored: Backend.closes. */
-static unsigned closes(const Call *c)
+/* Which gradients are summed as they are stored: Backend.sums_grads. */
+static unsigned sums_grads(const Call *c)
 {
-    if (call_op(c) == OP_maxpool) return cuda_maxpool_closes(c);
-    if (call_op(c) == OP_spatial_dropout) return cuda_spatial_dropout_closes(c);
-    return op_multiplies(call_op(c)) ? cuda_closes(c) : 0;
+    if (call_op(c) == OP_maxpool) return cuda_maxpool_sums_grads(c);
+    if (call_op(c) == OP_spatial_dropout)
+        return cuda_spatial_dropout_sums_grads(c);
+    return op_multiplies(call_op(c)) ? cuda_sums_grads(c) : 0;
 }
 
-/* Squares that a call leaves: Backend.squares. */
-static int32_t squares(const Call *c, int k)
+/* Squares that a call leaves: Backend.sqnorm_parts. */
+static int32_t sqnorm_parts(const Call *c, int k)
 {
-    return op_multiplies(call_op(c)) ? cuda_squares(c, k) : 0;
+    return op_multiplies(call_op(c)) ? cuda_sqnorm_parts(c, k) : 0;
 }
 
 extern const Backend backend_cuda;
@@ -153,10 +155,10 @@ const Backend backend_cuda = {
     .tile = tile_listed,
     .tile_taken = tile_taken,
     .fuses = fuses,
-    .beside = cuda_beside,
-    .sees = sees,
-    .closes = closes,
-    .squares = squares,
+    .fuses_concat = cuda_fuses_concat,
+    .loads_deferred = loads_deferred,
+    .sums_grads = sums_grads,
+    .sqnorm_parts = sqnorm_parts,
     .narrow = narrow,
     .half = cuda_half,
     .convert = cuda_convert,

@@ -228,7 +228,8 @@ bool begin(void *dev, void *device_step, void *loss_grad, bool first)
     return gpu_launched("begin of a step");
 }
 
-bool end(void *dev, void *device_step, const void *loss, const Squares *squares)
+bool end(void *dev, void *device_step, const void *loss,
+         const SqnormPlaces *squares)
 {
     DeviceStepCuda *t = (DeviceStepCuda *)device_step;
     const DeviceStepSpec *spec = &t->spec;

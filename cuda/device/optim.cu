@@ -223,7 +223,7 @@ __device__ __forceinline__ int64_t cut_to(Cut s, int block)
 }
 
 /* Gradient number i of those that are read. */
-__device__ __forceinline__ float rest_at(const float *x, const Squares &s,
+__device__ __forceinline__ float rest_at(const float *x, const SqnormPlaces &s,
                                          int64_t i)
 {
     const uint32_t line = (uint32_t)(i / PARAM_ALIGN);
@@ -241,7 +241,7 @@ __device__ __forceinline__ float rest_at(const float *x, const Squares &s,
 
 /* A block's part: of the rest, then of what was left. */
 __global__ void __launch_bounds__(BLOCK)
-    square_kernel(const float *x, const __grid_constant__ Squares s,
+    square_kernel(const float *x, const __grid_constant__ SqnormPlaces s,
                   const Cut rest, const Cut left, int readers, double *parts)
 {
     const bool reads = (int)blockIdx.x < readers;
@@ -276,8 +276,8 @@ __global__ void __launch_bounds__(BLOCK)
 
 } // namespace
 
-bool squares_queue(void *dev, const float *x, const Squares *s, double *parts,
-                   int *count)
+bool squares_queue(void *dev, const float *x, const SqnormPlaces *s,
+                   double *parts, int *count)
 {
     const Cut rest = cut_of(s->elements, ITEMS);
     const Cut left = cut_of(s->lefts, LEFT_ITEMS);
@@ -361,7 +361,7 @@ extern "C" bool cuda_blend(void *dev, void *y, const void *x, int64_t count,
 extern "C" bool cuda_sum_squares(void *dev, const void *x, int64_t count,
                                  double *out)
 {
-    Squares all = {};
+    SqnormPlaces all = {};
     int parts;
     all.elements = count, all.rests = 1;
     double *room = (double *)gpu_scratch(dev, (1 + SQUARES) * sizeof *room);

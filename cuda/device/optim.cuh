@@ -16,8 +16,8 @@ enum { SQUARES = 2 * 512 };
 /* Queue parts[0 .. *count - 1], at most SQUARES doubles on the device, whose
  * sum is that of s->left and of the squares of the rest of x: each in double,
  * in an order that depends on the numbers in `s` only. */
-bool squares_queue(void *dev, const float *x, const Squares *s, double *parts,
-                   int *count);
+bool squares_queue(void *dev, const float *x, const SqnormPlaces *s,
+                   double *parts, int *count);
 
 /* Queue the update of all param_ranges, of `updated` elements, if `d` says so:
  * one launch. list (as long as spec says) and d are on the device. */

@@ -1,19 +1,19 @@
-/* act.cuh -- an activation that a kernel runs before it stores: Call.then. */
+/* act.cuh -- an activation that a kernel runs before it stores: Call.act. */
 #ifndef SEG_CUDA_LIB_ACT_H
 #define SEG_CUDA_LIB_ACT_H
 #include "cuda/lib/vec.cuh"
 
 /* Without one `runs` is false, and all of this the identity. */
-struct Then {
+struct Act {
     bool runs, zero; // zero: relu
     float leak;      // slope at and below 0
 };
 
-static inline Then then_of(const Attr *then)
+static inline Act act_of(const Attr *act)
 {
-    if (!then) return {false, false, 1};
-    if (then->op == OP_relu) return {true, true, 0};
-    return {true, false, then->leaky_relu.slope};
+    if (!act) return {false, false, 1};
+    if (act->op == OP_relu) return {true, true, 0};
+    return {true, false, act->leaky_relu.slope};
 }
 
 /* A number as it would be read again, had it been stored. */
@@ -28,15 +28,15 @@ template <Dtype D> static __device__ __forceinline__ float rounded(float x)
 /* Of x, and dy back through it: what activation.cu computes of a value that
  * was stored as D, and of its gradient. */
 template <Dtype D>
-static __device__ __forceinline__ float then_value(const Then &t, float x)
+static __device__ __forceinline__ float act_value(const Act &t, float x)
 {
     x = rounded<D>(x);
     return x <= 0 ? (t.zero ? 0 : x * t.leak) : x;
 }
 
 template <Dtype D>
-static __device__ __forceinline__ float then_slope(const Then &t, float x,
-                                                   float dy)
+static __device__ __forceinline__ float act_grad(const Act &t, float x,
+                                                 float dy)
 {
     return rounded<D>(dy * (rounded<D>(x) <= 0 ? t.leak : 1));
 }

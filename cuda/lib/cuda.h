@@ -67,14 +67,14 @@ bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 
 /* ... dispatch.cu and convert.cu. */
 unsigned cuda_half(const Call *c);
-bool cuda_beside(const Call *c);
+bool cuda_fuses_concat(const Call *c);
 unsigned cuda_sees(const Call *c);
-unsigned cuda_closes(const Call *c);
-int32_t cuda_squares(const Call *c, int k);
+unsigned cuda_sums_grads(const Call *c);
+int32_t cuda_sqnorm_parts(const Call *c, int k);
 bool cuda_convert(const Call *c);
 /* ... pool.cu and dropout.cu. */
-bool cuda_maxpool_closes(const Call *c);
-bool cuda_spatial_dropout_closes(const Call *c);
+bool cuda_maxpool_sums_grads(const Call *c);
+bool cuda_spatial_dropout_sums_grads(const Call *c);
 /* ... and device_dataset.cu. */
 bool cuda_gather(void *dev, const Gather *g);
 

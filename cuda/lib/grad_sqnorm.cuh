@@ -1,5 +1,5 @@
 /* grad_sqnorm.cuh -- squares of a gradient, left by who stores the last of it:
- * Call.square.
+ * Call.grad_sqnorm.
  *
  * A thread squares what it has put into memory, each in double, where a float's
  * square neither overflows nor is rounded; a block adds them up in the order of

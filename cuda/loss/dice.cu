@@ -181,14 +181,14 @@ __device__ double miss(const Region &g, const double sum[SUMS], Coef *slope)
 
 /* What a finish counts up: scores that were missed, classes, cross entropy and
  * its mask. */
-enum { TOTAL, COUNTED, BCE, MASK, ALL };
+enum { GRAD_SUMS, COUNTED, BCE, MASK, ALL };
 
 __device__ __forceinline__ void region_end(const Region &g, const double *all,
                                            float *y, Factors *factors)
 {
     double n = all[COUNTED], bce = all[MASK] != 0 ? g.bce / all[MASK] : 0;
     *factors = {(float)(n != 0 ? -g.dice / n : 0), (float)bce};
-    *y = (float)((n != 0 ? g.dice * all[TOTAL] / n : 0) + bce * all[BCE]);
+    *y = (float)((n != 0 ? g.dice * all[GRAD_SUMS] / n : 0) + bce * all[BCE]);
 }
 
 /* One block: adds up the parts, `lanes` threads a set and class, writes the
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
         Coef slope = {0, 0};
         bool empty = sum[SUM_I] + sum[SUM_B] == 0; // T
         if (c >= first && !(g.skip_empty && empty)) {
-            mine[TOTAL] += miss(g, sum, &slope);
+            mine[GRAD_SUMS] += miss(g, sum, &slope);
             mine[COUNTED]++;
         }
         coef[pair] = slope;

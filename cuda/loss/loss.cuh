@@ -10,8 +10,7 @@
  * belongs to one set: the batch, or a sample where sums are per sample.
  * Shared memory: K doubles a warp. Bound by memory where an element is cheap:
  * x, t and, if they have x's extents, m and q are read once (8 to 16 bytes),
- * dx is written once. A backward call that makes the loss, too (Call.tells),
- * puts slopes as it sums.
+ * dx is written once.
  *
  * An element with m q = 0 is not looked at: what stands in x or in the target
  * there, NaN included, cannot reach the loss or a gradient. */

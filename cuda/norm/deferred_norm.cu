@@ -11,7 +11,8 @@ enum { CHANNELS = NARROW_CHANNELS }; // a pack: 16 bytes
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    show_kernel(const Sight s, const Cell<D> *x, Cell<D> *to, const Packs packs)
+    show_kernel(const NormOnLoad s, const Cell<D> *x, Cell<D> *to,
+                const Packs packs)
 {
     EACH(i, packs.count)
     {
@@ -25,8 +26,8 @@ __global__ void __launch_bounds__(BLOCK)
 
 } // namespace
 
-bool sight_show(const Call *c, const Sight &s, Dims x, const void *data,
-                Dtype type, void *to)
+bool norm_on_load_apply(const Call *c, const NormOnLoad &s, Dims x,
+                        const void *data, Dtype type, void *to)
 {
     const Packs packs = packs_of(x, CHANNELS);
     const unsigned blocks = blocks_for(packs.count);

@@ -12,54 +12,55 @@
 #include "cuda/norm/norm.cuh"
 
 /* What a kernel reads one of its operands through. */
-struct Sight {
+struct NormOnLoad {
     const float2 *table; // (C) scale, shift; NULL: it reads what is stored
-    Then then;
+    Act act;
 };
 
 /* Behind the statistics that a lazy call saves (C). */
-static inline float2 *sight_table(const void *saved, int channels)
+static inline float2 *norm_on_load_table(const void *saved, int channels)
 {
     return (float2 *)((Stat *)saved + channels);
 }
 
 /* Bytes that a lazy call saves. */
-static inline size_t sight_bytes(int channels)
+static inline size_t norm_on_load_bytes(int channels)
 {
     return (size_t)channels * (sizeof(Stat) + sizeof(float2));
 }
 
 /* That of operand k. */
-static inline Sight sight_of(const Call *c, int k)
+static inline NormOnLoad norm_on_load_of(const Call *c, int k)
 {
-    const Lens *lens = c->lens[k];
-    Sight s = {};
-    if (!lens) return s;
-    s.table = sight_table(lens->saved, c->x[k]->dim.c);
-    s.then = then_of(lens->then);
+    const DeferredNorm *deferred_norm = c->deferred_norm[k];
+    NormOnLoad s = {};
+    if (!deferred_norm) return s;
+    s.table = norm_on_load_table(deferred_norm->saved, c->x[k]->dim.c);
+    s.act = act_of(deferred_norm->act);
     return s;
 }
 
 template <Dtype D>
-static __device__ __forceinline__ float seen_one(const Then &t, float2 by,
-                                                 float x)
+static __device__ __forceinline__ float normed_one(const Act &t, float2 by,
+                                                   float x)
 {
-    return rounded<D>(then_value<F32>(t, fmaf(x, by.x, by.y)));
+    return rounded<D>(act_value<F32>(t, fmaf(x, by.x, by.y)));
 }
 
 /* Channels c .. c+V-1 of a row. */
 template <int V, Dtype D>
-static __device__ __forceinline__ Pack<V> seen(const Sight &s, int c, Pack<V> x)
+static __device__ __forceinline__ Pack<V> seen(const NormOnLoad &s, int c,
+                                               Pack<V> x)
 {
     if (!s.table) return x;
 #pragma unroll
     for (int i = 0; i < V; i++)
-        x.v[i] = seen_one<D>(s.then, s.table[c + i], x.v[i]);
+        x.v[i] = normed_one<D>(s.act, s.table[c + i], x.v[i]);
     return x;
 }
 
 /* deferred_norm.cu: `to` = x as the lens shows it; queued. False with the
  * reason. */
-bool sight_show(const Call *c, const Sight &s, Dims x, const void *data,
-                Dtype type, void *to);
+bool norm_on_load_apply(const Call *c, const NormOnLoad &s, Dims x,
+                        const void *data, Dtype type, void *to);
 #endif

@@ -24,6 +24,6 @@ bool close_put(const Call *c)
     if (!to.to[0] && !to.to[1]) return true;
     moves(4.0 * channels * sizeof(double));
     LAUNCH(close_put_kernel, blocks_for(channels), BLOCK, 0, gpu_stream(c->dev),
-           (const double *)c->dy_total->data, channels, to);
+           (const double *)c->dy_sums->data, channels, to);
     return gpu_launched("slopes by totals");
 }

@@ -1,5 +1,5 @@
 /* grad_sums.cuh -- sums over all rows of a gradient, by the call that stores
- * the last of it: Call.total.
+ * the last of it: Call.grad_sums.
  *
  * A norm that nobody runs needs sums of its gradient before it can be taken
  * back, and a bias is such a sum; each was a pass over what had just been
@@ -20,10 +20,10 @@ struct Closing {
     bool runs;
     const void *x;    // of the gradient's extents and type; NULL: no lens
     const Stat *stat; // (C) of its norm
-    Sight sight;
+    NormOnLoad norm_on_load;
     int channels;  // C
     double *total; // (2, C)
-    // where the reader's gradients are made, too (Call.closes): those of its
+    // where the reader's gradients are made, too (Call.sums_for): those of its
     // parameters, and of a lazy one its slant
     Puts put;
     float4 *line; // (C), or NULL
@@ -37,7 +37,7 @@ struct Closing {
 static inline Puts puts_of_dy(const Call *c)
 {
     const int at = NORM_FRESH;
-    if (!c->lazy) return {{values(c->dx[2])}, {is_fresh(c, 2)}};
+    if (!c->deferred) return {{values(c->dx[2])}, {is_fresh(c, 2)}};
     return {{values(c->norm_dx[2]), values(c->norm_dx[1])},
             {is_fresh(c, at + 2), is_fresh(c, at + 1)}};
 }
@@ -45,30 +45,30 @@ static inline Puts puts_of_dy(const Call *c)
 /* The slant's lines behind the totals. */
 static inline float4 *closing_lines(const Tensor *total, int channels)
 {
-    return (float4 *)((double *)total->data + TOTAL * channels + 2);
+    return (float4 *)((double *)total->data + GRAD_SUMS * channels + 2);
 }
 
 /* That of dx[k]. */
 static inline Closing closing_of(const Call *c, int k)
 {
     Closing by = {};
-    const Call *reader = c->closes[k];
-    by.runs = c->total[k] != NULL;
+    const Call *reader = c->sums_for[k];
+    by.runs = c->grad_sums[k] != NULL;
     // a plan that asks for space has no addresses yet
     if (!by.runs || !c->dev) return by;
     by.channels = c->x[k]->dim.c;
-    by.total = (double *)c->total[k]->data;
+    by.total = (double *)c->grad_sums[k]->data;
     if (reader) by.put = puts_of_dy(reader);
-    if (reader && reader->lazy) {
-        by.line = closing_lines(c->total[k], by.channels);
+    if (reader && reader->deferred) {
+        by.line = closing_lines(c->grad_sums[k], by.channels);
         by.gamma = values(reader->norm_x[1]);
         by.rows = (double)rows(c->x[k]->dim);
         by.step = gpu_step(c->dev);
     }
-    if (!c->lens[k]) return by;
+    if (!c->deferred_norm[k]) return by;
     by.x = c->x[k]->data;
-    by.stat = (const Stat *)c->lens[k]->saved;
-    by.sight = sight_of(c, k);
+    by.stat = (const Stat *)c->deferred_norm[k]->saved;
+    by.norm_on_load = norm_on_load_of(c, k);
     return by;
 }
 
@@ -77,8 +77,9 @@ static inline Closing closing_of(const Call *c, int k)
 static __device__ __forceinline__ float4 closing_by(const Closing &by, int c)
 {
     if (!by.x) return make_float4(0, 0, 0, 1);
-    const float2 table = by.sight.table[c];
-    return make_float4(table.x, table.y, by.stat[c].hi, by.sight.then.leak);
+    const float2 table = by.norm_on_load.table[c];
+    return make_float4(table.x, table.y, by.stat[c].hi,
+                       by.norm_on_load.act.leak);
 }
 
 /* One number more: v of the gradient, x of what the lens is over. */
@@ -107,10 +108,10 @@ static __device__ __forceinline__ void close_end(const Closing &by, int c,
     double tilt = 0, shift = 0;
     if (!by.step->share.idle)
         bars_by(gamma, s, by.rows, sum, sum_x, &tilt, &shift);
-    by.line[c] = slant_line(by.sight.table[c], s, tilt, shift);
+    by.line[c] = norm_bwd_line(by.norm_on_load.table[c], s, tilt, shift);
 }
 
-/* grad_sums.cu: queue what is wanted of these (+)= c->dy_total, where the call
+/* grad_sums.cu: queue what is wanted of these (+)= c->dy_sums, where the call
  * that made it has not. */
 bool close_put(const Call *c);
 #endif

@@ -5,7 +5,7 @@
  * sums of dy and dy z of each channel (dgamma and dbeta are those over sets),
  * bars where a group has several channels, dx.
  *
- * An activation behind it (Call.then) costs no pass: y is stored behind it, and
+ * An activation behind it (Call.act) costs no pass: y is stored behind it, and
  * dy taken through it as it is read, by the sign of what y was, found from x.
  *
  * Bound by memory: 12 bytes an element forward, 20 backward (x twice; x and dy
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
             if (row + i * deep >= s.to) continue;
             for (int v = 0; v < V; v++) {
                 x[i].v[v] = normal(x[i].v[v], stat[v], scale[v], beta[v]);
-                if (p.then.runs) x[i].v[v] = then_value<D>(p.then, x[i].v[v]);
+                if (p.act.runs) x[i].v[v] = act_value<D>(p.act, x[i].v[v]);
             }
             put_pack<V, D>(to + base + (row + i * deep) * p.channels, x[i],
                            true);
@@ -97,9 +97,9 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
                     const Stat &k = ALONE ? own[i] : stat[v];
                     const float z = centred(x[i].v[v], k) * k.rstd;
                     float slope = dy[i].v[v];
-                    if (!ALONE && p.then.runs)
-                        slope = then_slope<D>(
-                            p.then,
+                    if (!ALONE && p.act.runs)
+                        slope = act_grad<D>(
+                            p.act,
                             normal(x[i].v[v], stat[v], scale[v], beta[v]),
                             slope);
                     run[0][v] += slope;
@@ -215,9 +215,9 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
             if (row + i * deep >= s.to) continue;
             for (int v = 0; v < V; v++) {
                 float slope = dy[i].v[v];
-                if (p.then.runs)
-                    slope = then_slope<D>(
-                        p.then, normal(x[i].v[v], stat[v], scale[v], beta[v]),
+                if (p.act.runs)
+                    slope = act_grad<D>(
+                        p.act, normal(x[i].v[v], stat[v], scale[v], beta[v]),
                         slope);
                 dy[i].v[v] = slope * scale[v] +
                              centred(x[i].v[v], stat[v]) * tilt[v] + shift[v];
@@ -233,20 +233,20 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
  * channel. */
 struct Lean {
     Norm norm;
-    const float2 *lens;
+    const float2 *deferred_norm;
     float4 *to;
     Puts put; // dbeta, dgamma
 };
 
 __global__ void __launch_bounds__(BLOCK)
-    slant_kernel(const __grid_constant__ Lean p)
+    norm_bwd_kernel(const __grid_constant__ Lean p)
 {
     EACH(c, p.norm.channels)
     {
         const Stat s = p.norm.keep.stat[c];
         double tilt, shift;
         bars_of(p.norm, 0, (int)c, s, &tilt, &shift);
-        p.to[c] = slant_line(p.lens[c], s, tilt, shift);
+        p.to[c] = norm_bwd_line(p.deferred_norm[c], s, tilt, shift);
         const double *total = p.norm.total;
         put_total(p.put, 0, (int)c, total[c]);
         put_total(p.put, 1, (int)c, total[p.norm.channels + c]);
@@ -295,7 +295,7 @@ Norm norm_of(const Call *c)
     p.keep.gamma = values(c->x[1]), p.keep.beta = values(c->x[2]);
     p.keep.stat = (Stat *)c->saved;
     p.parts = (double *)c->scratch;
-    p.then = then_of(c->then);
+    p.act = act_of(c->act);
     if (p.parts)
         p.total = p.parts + walk_bytes(p.walk, p.walked, 2) / sizeof(double);
     return p;
@@ -313,7 +313,7 @@ Space norm_space(const Call *c)
     const size_t total = (size_t)(p.sets * 2 * p.channels + 1) * sizeof(double);
     s.fwd = p.alone || p.given ? 0 : parts;
     if (s.fwd && c->attr->op == OP_batch_norm) s.fwd += total;
-    if (c->dy_total) return s;
+    if (c->dy_sums) return s;
     s.bwd = parts;
     if (!p.alone) s.bwd += total;
     return s;
@@ -327,7 +327,7 @@ bool norm_fwd(const Call *c)
     if (!countable(c, p.sets * p.rows)) return false;
     if (p.alone) return norm_rows_fwd(c, p);
     // computed again a batch norm is what it was: what it saved is there
-    if (!p.given && !(c->again && c->attr->op == OP_batch_norm) &&
+    if (!p.given && !(c->recomputed && c->attr->op == OP_batch_norm) &&
         !norm_measure(c, &p))
         return false;
     moves(moved(c->x[0]) + moved(c->y));
@@ -376,8 +376,8 @@ bool slopes(const Call *c, const Norm &norm)
 bool norm_bars(const Call *c, Norm *p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
-    if (c->dy_total)
-        p->total = (double *)c->dy_total->data;
+    if (c->dy_sums)
+        p->total = (double *)c->dy_sums->data;
     else if (!slopes(c, *p))
         return false;
     if (!p->out || p->alone) return true;
@@ -415,10 +415,10 @@ bool norm_bwd(const Call *c)
 
 } // namespace
 
-static Call norm_of_lazy(const Call *c)
+static Call norm_of_deferred(const Call *c)
 {
     Call n = *c;
-    n.attr = c->norm, n.norm = NULL, n.lazy = false;
+    n.attr = c->norm, n.norm = NULL, n.deferred = false;
     n.x[0] = c->y, n.dx[0] = c->dy, n.fresh = 1;
     for (int k = 1; k < MAX_IN; k++) {
         n.x[k] = c->norm_x[k], n.dx[k] = c->norm_dx[k];
@@ -427,74 +427,74 @@ static Call norm_of_lazy(const Call *c)
     return n;
 }
 
-static size_t lazy_bytes(const Norm &p, int parts)
+static size_t deferred_bytes(const Norm &p, int parts)
 {
     return (size_t)parts * 2 * (size_t)p.channels * sizeof(double);
 }
 
-Space norm_lazy_space(const Call *c, int parts)
+Space deferred_norm_space(const Call *c, int parts)
 {
-    const Call n = norm_of_lazy(c);
+    const Call n = norm_of_deferred(c);
     const Norm p = norm_of(&n);
     Space s = norm_space(&n);
     // totals behind the parts
     if (parts)
-        s.fwd = lazy_bytes(p, parts) +
+        s.fwd = deferred_bytes(p, parts) +
                 (size_t)(2 * p.channels + 1) * sizeof(double);
     return s;
 }
 
-bool norm_lazy_keep(const Call *c, Keep *keep, double *rows)
+bool deferred_norm_keep(const Call *c, Keep *keep, double *rows)
 {
-    const Call n = norm_of_lazy(c);
+    const Call n = norm_of_deferred(c);
     const Norm p = norm_of(&n);
     *keep = p.keep, *rows = (double)p.rows;
-    keep->table = sight_table(c->saved, p.channels);
+    keep->table = norm_on_load_table(c->saved, p.channels);
     return !norm_is_joined(&n, p);
 }
 
 // computed again the convolution is what it was, and so is what it saved
-bool norm_lazy(const Call *c, int parts)
+bool deferred_norm_fwd(const Call *c, int parts)
 {
-    const Call n = norm_of_lazy(c);
+    const Call n = norm_of_deferred(c);
     Norm p = norm_of(&n);
-    p.keep.table = sight_table(c->saved, p.channels);
+    p.keep.table = norm_on_load_table(c->saved, p.channels);
     if (parts) {
         p.about_0 = true;
         p.walk.parts = divisor(parts);
-        p.total = (double *)((char *)c->scratch + lazy_bytes(p, parts));
+        p.total = (double *)((char *)c->scratch + deferred_bytes(p, parts));
     }
-    return c->again || norm_measure(&n, &p);
+    return c->recomputed || norm_measure(&n, &p);
 }
 
-bool norm_lazy_back(const Call *c)
+bool deferred_norm_bwd(const Call *c)
 {
-    const Call n = norm_of_lazy(c);
+    const Call n = norm_of_deferred(c);
     // the sums before ranks join them
-    return (!c->dy_total || c->dy_closed || close_put(c)) && norm_bwd(&n);
+    return (!c->dy_sums || c->grads_written || close_put(c)) && norm_bwd(&n);
 }
 
-bool norm_lazy_slant(const Call *c, float4 *table, Slant *s)
+bool deferred_norm_bwd_on_load(const Call *c, float4 *table, NormBwd *s)
 {
-    const Call n = norm_of_lazy(c);
+    const Call n = norm_of_deferred(c);
     Lean p = {};
     p.norm = norm_of(&n);
     const bool joined = norm_is_joined(&n, p.norm);
-    const bool puts = c->dy_total && !c->dy_closed;
-    s->x = c->y->data, s->leak = then_of(c->then).leak;
+    const bool puts = c->dy_sums && !c->grads_written;
+    s->x = c->y->data, s->leak = act_of(c->act).leak;
     s->table = table;
-    if (c->dy_closed && !joined) {
-        s->table = closing_lines(c->dy_total, p.norm.channels);
+    if (c->grads_written && !joined) {
+        s->table = closing_lines(c->dy_sums, p.norm.channels);
         return true;
     }
-    p.lens = sight_table(c->saved, c->y->dim.c), p.to = table;
+    p.deferred_norm = norm_on_load_table(c->saved, c->y->dim.c), p.to = table;
     p.norm.dy = n.dy->data, p.norm.out = n.dy->data;
     // ranks join the sums in place, those of this one have to be put before
     if (puts && joined && !close_put(c)) return false;
     if (puts && !joined) p.put = puts_of_dy(c);
     if (!norm_bars(&n, &p.norm)) return false;
     moves(4.0 * p.norm.channels * sizeof(float4));
-    LAUNCH(slant_kernel, blocks_for(p.norm.channels), BLOCK, 0,
+    LAUNCH(norm_bwd_kernel, blocks_for(p.norm.channels), BLOCK, 0,
            gpu_stream(c->dev), p);
     return gpu_launched("norm, slant");
 }

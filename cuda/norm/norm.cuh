@@ -110,7 +110,7 @@ static __device__ __forceinline__ void bars_by(double gamma, const Stat &s,
     *tilt = share * sum_z * (double)s.rstd;
 }
 
-struct Slant; // norm_bwd_on_load.cuh
+struct NormBwd; // norm_bwd_on_load.cuh
 
 /* Where sums 0 and 1 of a channel are gradients of parameters; NULL: not
  * wanted. */
@@ -141,7 +141,7 @@ struct Norm {
     int channels, count; // count: groups of channels
     Divisor groups, per; // how many; channels of each
     bool given;          // statistics come from outside (evaluation)
-    Then then;           // behind y, before dy
+    Act act;             // behind y, before dy
     // of several ranks: sums of all, (2, C) and their rows; NULL: this one's
     double *joined;
     const float *about; // (C) what the moments of a rank are taken about
@@ -172,16 +172,16 @@ static inline bool norm_is_joined(const Call *c, const Norm &p)
  * call of its own on what c stored; its statistics and the table of
  * deferred_norm.cuh, and the way back, in dy's memory. parts: of sums of y and
  * y^2 of each channel that the scratch begins with; 0: none. */
-Space norm_lazy_space(const Call *c, int parts);
-bool norm_lazy(const Call *c, int parts);
+Space deferred_norm_space(const Call *c, int parts);
+bool deferred_norm_fwd(const Call *c, int parts);
 /* Where such sums are all that its statistics take: where they are kept, and of
  * how many rows they are. Not where ranks join theirs. */
-bool norm_lazy_keep(const Call *c, Keep *keep, double *rows);
-bool norm_lazy_back(const Call *c);
+bool deferred_norm_keep(const Call *c, Keep *keep, double *rows);
+bool deferred_norm_bwd(const Call *c);
 /* Not taken back but described, for a product that does it: *s but s->to; the
  * gradients of the norm's parameters are made. table: room for C lines, where
  * the call that closed dy has made none. */
-bool norm_lazy_slant(const Call *c, float4 *table, Slant *s);
+bool deferred_norm_bwd_on_load(const Call *c, float4 *table, NormBwd *s);
 /* norm_stats.cu: p->keep.stat of the rows of x, of all ranks where they share
  * it; the running ones move. False with the reason. */
 bool norm_measure(const Call *c, Norm *p);

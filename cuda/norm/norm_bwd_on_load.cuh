@@ -15,7 +15,7 @@
 #define SEG_CUDA_NORM_NORM_BWD_ON_LOAD_H
 #include "cuda/norm/deferred_norm.cuh"
 
-struct Slant {
+struct NormBwd {
     const float4 *table; // (C) scale and shift of the lens, tilt, shift
     const void *x;       // of the gradient's extents and type
     void *to;            // dx goes there; NULL: nobody else wants it
@@ -24,18 +24,20 @@ struct Slant {
 
 /* The line of a channel: tilt (of x - mean) and shift as in dx = dy scale + (x
  * - mean) tilt + shift. */
-static __device__ __forceinline__ float4 slant_line(float2 lens, const Stat &s,
-                                                    double tilt, double shift)
+static __device__ __forceinline__ float4 norm_bwd_line(float2 deferred_norm,
+                                                       const Stat &s,
+                                                       double tilt,
+                                                       double shift)
 {
     const double mean = (double)s.hi + (double)s.lo;
-    return make_float4(lens.x, lens.y, (float)tilt,
+    return make_float4(deferred_norm.x, deferred_norm.y, (float)tilt,
                        (float)(shift - mean * tilt));
 }
 
 /* dx of one element, as it will be read. */
 template <Dtype D>
-static __device__ __forceinline__ float slanted(float4 by, float leak, float x,
-                                                float dz)
+static __device__ __forceinline__ float norm_bwd_loaded(float4 by, float leak,
+                                                        float x, float dz)
 {
     const float u = fmaf(x, by.x, by.y) <= 0 ? dz * leak : dz;
     return rounded<D>(fmaf(u, by.x, fmaf(x, by.z, by.w)));

@@ -25,12 +25,12 @@ struct Join {
     void *part[MAX_IN]; // operands, or dx; NULL where nobody wants it
     int from[MAX_IN];   // first channel in the whole; none: the last
     int channels[MAX_IN];
-    Sight sight[MAX_IN]; // forward: of each operand
-    unsigned wide;       // bit i: part i is of f32
-    void *whole;         // y, or dy
-    int all;             // its channels
-    unsigned fresh;      // backward: bit i as in Call
-    Packs packs;         // of the whole
+    NormOnLoad norm_on_load[MAX_IN]; // forward: of each operand
+    unsigned wide;                   // bit i: part i is of f32
+    void *whole;                     // y, or dy
+    int all;                         // its channels
+    unsigned fresh;                  // backward: bit i as in Call
+    Packs packs;                     // of the whole
 };
 
 /* The number of the operand that channel c of the whole belongs to. No loop
@@ -60,16 +60,16 @@ __global__ void __launch_bounds__(BLOCK)
         void *part;
         const int64_t row = row_of(p.packs, i, &c);
         const int k = part_of(p, c * V, &part, &from, &channels);
-        Sight sight = p.sight[0];
+        NormOnLoad norm_on_load = p.norm_on_load[0];
 #pragma unroll
         for (int j = 1; j < MAX_IN; j++)
-            if (j == k) sight = p.sight[j];
+            if (j == k) norm_on_load = p.norm_on_load[j];
         const int at = c * V - from;
         const int64_t place = row * channels + at;
         const Pack<V> x =
             p.wide >> k & 1
                 ? load<V>((const float *)part + place)
-                : seen<V, N>(sight, at,
+                : seen<V, N>(norm_on_load, at,
                              load<V, N>((const Cell<N> *)part + place));
         put_pack<V, D>((Cell<D> *)p.whole + i * V, x, true);
     }
@@ -365,7 +365,7 @@ bool cuda_concat_fwd(const Call *c)
     Join p = join_of(c, c->y, &v);
     if (!countable(c, rows(c->y->dim))) return false;
     for (int i = 0; i < MAX_IN && p.from[i] < p.all; i++)
-        p.part[i] = values(c->x[i]), p.sight[i] = sight_of(c, i);
+        p.part[i] = values(c->x[i]), p.norm_on_load[i] = norm_on_load_of(c, i);
     start_typed(c, p, c->y->type, v, false);
     return gpu_launched("concat");
 }

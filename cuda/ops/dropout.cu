@@ -34,9 +34,9 @@ struct Drop {
     int node, samples;
     int64_t size, fours; // elements of a sample; blocks of draws
     bool all, fresh;     // all: evaluation, nothing is dropped
-    Then then;
-    const void *y; // backward through `then`; else NULL
-    Sight sight;   // forward, of channels
+    Act act;
+    const void *y;           // backward through `then`; else NULL
+    NormOnLoad norm_on_load; // forward, of channels
 };
 
 /* What the four draws of a block multiply by. */
@@ -64,9 +64,9 @@ template <Dtype D>
 __device__ __forceinline__ float passed(const Drop &p, float x, float y,
                                         float factor)
 {
-    if (p.y) return scaled(then_slope<D>(p.then, y, x), factor);
+    if (p.y) return scaled(act_grad<D>(p.act, y, x), factor);
     x = scaled(x, factor);
-    return p.then.runs ? then_value<D>(p.then, x) : x;
+    return p.act.runs ? act_value<D>(p.act, x) : x;
 }
 
 /* V = 4: samples begin at multiples of 4 elements. */
@@ -130,7 +130,8 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
-            if constexpr (D != F32) x[i] = seen<V, D>(p.sight, s.c, x[i]);
+            if constexpr (D != F32)
+                x[i] = seen<V, D>(p.norm_on_load, s.c, x[i]);
             for (int v = 0; v < V; v++)
                 x[i].v[v] = passed<D>(p, x[i].v[v], by[i].v[v], factor[v]);
             put_pack<V, D>(to + base + (row + i * deep) * w.channels, x[i],
@@ -179,8 +180,8 @@ __device__ __forceinline__ void close_rows(const DropClose &p, const Spot &s,
         for (int v = 0; v < DRAWS; v++) {
             float y = look.v[v];
             if (p.close.x)
-                y = seen_one<D>(p.close.sight.then,
-                                make_float2(by[v].x, by[v].y), y);
+                y = normed_one<D>(p.close.norm_on_load.act,
+                                  make_float2(by[v].x, by[v].y), y);
             dx.v[v] += passed<D>(q, slope.v[v], y, factor[v]);
         }
         put_pack<DRAWS, D>((Cell<D> *)q.to + base +
@@ -269,16 +270,16 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     if (!to) return true;
     p.from = from->data, p.to = to->data, p.fresh = fresh;
     p.step = gpu_step(c->dev), p.node = c->node, p.all = !c->train;
-    p.then = then_of(c->then);
-    if (from == c->x[0]) p.sight = sight_of(c, 0);
-    if (from == c->dy && c->then) p.y = c->y->data;
+    p.act = act_of(c->act);
+    if (from == c->x[0]) p.norm_on_load = norm_on_load_of(c, 0);
+    if (from == c->dy && c->act) p.y = c->y->data;
     p.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
     // p is below 1 or nothing is kept: the factor then multiplies nothing
     p.factor = (float)(1 / (1 - (double)p.p));
     p.samples = s.n, p.size = positions(s) * s.c;
     p.fours = ceil_div(p.size, DRAWS);
     if (!countable(c, rows(s))) return false;
-    if (from == c->dy && c->total[0]) return drop_close(c, p);
+    if (from == c->dy && c->grad_sums[0]) return drop_close(c, p);
     return spatial ? drop_channels(c, p) : drop_elements(c, p);
 }
 
@@ -301,12 +302,12 @@ Space cuda_spatial_dropout_space(const Call *c)
 {
     const Dims s = c->y->dim;
     Space space = {};
-    if (c->total[0])
+    if (c->grad_sums[0])
         space.bwd = walk_bytes(walk_joined(channels_walk(s), s.n), 1, 2);
     return space;
 }
 
-bool cuda_spatial_dropout_closes(const Call *c)
+bool cuda_spatial_dropout_sums_grads(const Call *c)
 {
     return c->dx[0] && dtype_bytes(c->dx[0]->type) == 2;
 }

@@ -44,7 +44,7 @@ __device__ __forceinline__ void fetch_taps(const Pool &p, BoxWalk *w,
         const int64_t row = row_at(p.xs, corner.n, corner.d + w->at[0],
                                    corner.h + w->at[1], corner.w + w->at[2]);
         number[i] = tap_number(p, w->at[0], w->at[1], w->at[2]);
-        x[i] = seen<V, D>(p.sight, c,
+        x[i] = seen<V, D>(p.norm_on_load, c,
                           load<V, D>((const Cell<D> *)p.x + row * p.xs.c + c));
         walk_on(w);
     }
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(BLOCK)
         const float by = p.count_all ? all_taps(p) : inside(p, q.d, q.h, q.w);
         for (int k = 0; k < V; k++) {
             y.v[k] /= by;
-            if (p.then.runs) y.v[k] = then_value<D>(p.then, y.v[k]);
+            if (p.act.runs) y.v[k] = act_value<D>(p.act, y.v[k]);
         }
         put_pack<V, D>((Cell<D> *)p.y + i * V, y, true);
     }
@@ -153,9 +153,9 @@ __global__ void __launch_bounds__(BLOCK)
         const uint32_t row = row_of(p.packs, i, &c);
         const Place q = place(p.grid, row);
         Box b;
-        seen_from(p.axis[0], q.d, &b.from[0], &b.to[0]);
-        seen_from(p.axis[1], q.h, &b.from[1], &b.to[1]);
-        seen_from(p.axis[2], q.w, &b.from[2], &b.to[2]);
+        normed_from(p.axis[0], q.d, &b.from[0], &b.to[0]);
+        normed_from(p.axis[1], q.h, &b.from[1], &b.to[1]);
+        normed_from(p.axis[2], q.w, &b.from[2], &b.to[2]);
         BoxWalk walk = box_walk(b);
         PackChain<V> sum = {};
         while (walk.left > 0) {
@@ -187,8 +187,7 @@ __global__ void __launch_bounds__(BLOCK)
                 for (int k = 0; k < V; k++) {
                     float v = dy[j].v[k];
                     if (MAX) v = (int)won[j].v[k] == tap[j] ? v : 0;
-                    if (!MAX && p.result)
-                        v = then_slope<D>(p.then, y[j].v[k], v);
+                    if (!MAX && p.result) v = act_grad<D>(p.act, y[j].v[k], v);
                     sum.run[k] += MAX ? v : share[j] * v;
                 }
             chain_on(&sum, N);
@@ -222,8 +221,9 @@ bool pool_fwd(const Call *c)
     Pool p;
     const int v = pack_of(c->y->dim.c);
     if (!pool_of(c, c->y->dim, v, &p)) return false;
-    p.x = c->x[0]->data, p.y = c->y->data, p.sight = sight_of(c, 0);
-    p.then = then_of(c->then);
+    p.x = c->x[0]->data, p.y = c->y->data,
+    p.norm_on_load = norm_on_load_of(c, 0);
+    p.act = act_of(c->act);
     CALL_STORED(c->y->type, v, start_forward, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
@@ -250,10 +250,10 @@ bool pool_bwd(const Call *c)
     Pool p;
     const int v = pack_of(c->y->dim.c);
     if (!c->dx[0]) return true;
-    if (c->total[0]) return pool_close(c);
+    if (c->grad_sums[0]) return pool_close(c);
     if (!pool_of(c, c->x[0]->dim, v, &p)) return false;
     p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
-    p.then = then_of(c->then), p.result = c->then ? c->y->data : NULL;
+    p.act = act_of(c->act), p.result = c->act ? c->y->data : NULL;
     CALL_STORED(c->dy->type, v, start_backward, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
@@ -267,11 +267,11 @@ Space cuda_maxpool_space(const Call *c)
     Space s = {};
     s.saved = (size_t)numel(c->y->dim) *
               (small_taps(c) ? sizeof(uint8_t) : sizeof(int32_t));
-    if (c->total[0]) s.bwd = pool_close_bytes(c);
+    if (c->grad_sums[0]) s.bwd = pool_close_bytes(c);
     return s;
 }
 
-bool cuda_maxpool_closes(const Call *c)
+bool cuda_maxpool_sums_grads(const Call *c)
 {
     return c->dx[0] && dtype_bytes(c->dx[0]->type) == 2 && small_taps(c) &&
            windows_apart(c);

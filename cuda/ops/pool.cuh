@@ -9,11 +9,11 @@ struct Pool {
     void *x, *y; // operand and result, or their gradients
     void *tap;   // maxpool: of each result
     Axis axis[3];
-    Packs packs;        // of what is written
-    Sight sight;        // forward: of x
-    Then then;          // of avgpool: behind it
-    const void *result; // backward through `then`; else NULL
-    Grid grid;          // of what is written
+    Packs packs;             // of what is written
+    NormOnLoad norm_on_load; // forward: of x
+    Act act;                 // of avgpool: behind it
+    const void *result;      // backward through `then`; else NULL
+    Grid grid;               // of what is written
     Dims xs, ys;
     bool fresh; // backward
     bool average, count_all;
@@ -33,7 +33,7 @@ static inline bool pool_of(const Call *c, Dims into, int v, Pool *p)
     p->xs = c->x[0]->dim, p->ys = c->y->dim;
     for (int i = 0; i < 3; i++) {
         p->axis[i] = axis_of(g, i, p->xs, p->ys);
-        // q + lo of seen_from
+        // q + lo of normed_from
         if (!countable(c, (int64_t)p->axis[i].size + g.lo[i])) return false;
     }
     p->tap = c->saved;

@@ -217,17 +217,17 @@ static const char *source_path(const struct CaseField *field, const Volume *v,
 }
 
 /* A case on its way through the steps. */
-typedef struct Making {
+typedef struct PlanValue {
     const Dataset *ds;
     int item;
     const Steps *steps;
     const Patients *patients; /* NULL: the case is all there is of its own */
     const atomic_bool *stop;
     Volume *field; /* of each field of ds */
-} Making;
+} PlanValue;
 
 /* Where a fit or crop step cuts, the same for all fields. */
-static bool find_box(const Making *m, const DataStep *s, Box *out)
+static bool find_box(const PlanValue *m, const DataStep *s, Box *out)
 {
     const Volume *v = &m->field[0];
     if (s->id == STEP_fit) {
@@ -258,7 +258,7 @@ static bool find_box(const Making *m, const DataStep *s, Box *out)
 
 /* A standardize step, on its field. What is to be predicted may lack numbers:
  * they are the truth, and no image depends on them. */
-static bool run_standardize(Making *m, const DataStep *s)
+static bool run_standardize(PlanValue *m, const DataStep *s)
 {
     const int f = standardize_field(s, m->ds);
     const char *key = m->ds->cases[m->item].key;
@@ -272,7 +272,7 @@ static bool run_standardize(Making *m, const DataStep *s)
 }
 
 /* A normalize step per patient, on the images. */
-static bool run_patient(Making *m, const DataStep *s)
+static bool run_patient(PlanValue *m, const DataStep *s)
 {
     const Case *c = &m->ds->cases[m->item];
     for (int f = 0; f < m->ds->fields; f++) {
@@ -285,7 +285,7 @@ static bool run_patient(Making *m, const DataStep *s)
 }
 
 /* One step on all fields. */
-static bool run_fields(Making *m, const DataStep *s)
+static bool run_fields(PlanValue *m, const DataStep *s)
 {
     if (s->id == STEP_standardize) return run_standardize(m, s);
     if (m->patients && s->id == STEP_normalize &&
@@ -312,7 +312,7 @@ static bool run_fields(Making *m, const DataStep *s)
 }
 
 /* A volume that is smaller than a patch is padded to it. */
-static bool pad_to_patch(Making *m, const Steps *steps)
+static bool pad_to_patch(PlanValue *m, const Steps *steps)
 {
     const Dims n = m->field[0].voxels.dim, patch = part_dims(steps, n);
     DataStep fit = step_default(STEP_fit);
@@ -324,7 +324,7 @@ static bool pad_to_patch(Making *m, const Steps *steps)
 }
 
 /* Axes are turned first, so that h and w mean the same in all steps. */
-static bool run_steps(Making *m)
+static bool run_steps(PlanValue *m)
 {
     const Steps *steps = m->steps;
     const DataStep *slices = steps_slices(steps);
@@ -368,12 +368,12 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
                     const Patients *patients, const atomic_bool *stop,
                     Volume field[MAX_FIELDS], Prepared *out)
 {
-    Making m = {.ds = ds,
-                .item = item,
-                .steps = steps,
-                .patients = patients,
-                .stop = stop,
-                .field = field};
+    PlanValue m = {.ds = ds,
+                   .item = item,
+                   .steps = steps,
+                   .patients = patients,
+                   .stop = stop,
+                   .field = field};
     bool ok = false;
     memset(out, 0, sizeof *out);
     for (int f = 0; f < ds->fields; f++) // found when the steps have run

@@ -59,7 +59,7 @@ typedef struct Backend {
      * error is not that of its sum but a small share of the largest result
      * (Winograd, docs/numerics.md)? Never with Call.direct. Extents, attributes
      * and y or dy are set. NULL: no call does. */
-    bool (*blurs)(const Call *c);
+    bool (*approximate)(const Call *c);
     /* The name of tile `number`, from 1 on, of those that Call.tile may ask
      * for; NULL behind the last. NULL: there is no choice. */
     const char *(*tile)(int number);
@@ -75,26 +75,26 @@ typedef struct Backend {
     /* Does it read x[BESIDE], and write dx[BESIDE], where they are, with the
      * bits of a concat before this row? As above; dx is set (non-NULL) of what
      * may want a gradient, but for its type. NULL: never. */
-    bool (*beside)(const Call *c);
+    bool (*fuses_concat)(const Call *c);
     /* Which operands a call, forward and back, reads through a lens: bit k of
      * x[k]. Values are those of rows apart but for rounding. Extents, types
      * and attributes are set; dy, too, where there will be a backward run.
      * NULL: of no call any. */
-    unsigned (*sees)(const Call *c);
+    unsigned (*loads_deferred)(const Call *c);
     /* Which gradients a backward call can sum as it stores them: bit k of
      * total[k]. It may be the last of several that add to one. Extents, types,
      * attributes, lenses, dy and dx (non-NULL: wanted) are set. NULL: of no
      * call any. */
-    unsigned (*closes)(const Call *c);
+    unsigned (*sums_grads)(const Call *c);
     /* How many sums of squares of dx[k] a backward call can leave as it stores
      * the last of it, in a number that depends on extents only; 0: none. As
      * above. NULL: none of any. */
-    int32_t (*squares)(const Call *c, int k);
+    int32_t (*sqnorm_parts)(const Call *c, int k);
     /* Samples that a forward call is best given at a time, where what it reads
      * and writes would else be in memory by the time the next call wants it;
      * its batch or more: all at once. Their results have the same bits either
      * way. Extents, attributes and y are set. NULL: all, always. */
-    int32_t (*slice)(const Call *c);
+    int32_t (*microbatch)(const Call *c);
     /* In a plan whose precision has copies in 16 bits (precision_copy): which
      * tensors of a call it takes in that type instead of `real`; bit k: x[k]
      * and dx[k], NARROW_Y: y and dy. Of a row that multiplies each by itself,

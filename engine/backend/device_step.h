@@ -36,15 +36,15 @@ typedef struct Rest {
     uint32_t first, line;
 } Rest;
 
-/* Squares of all gradients: of most, calls of the plan left sums (Call.square),
- * the rest is read. */
-typedef struct Squares {
+/* Squares of all gradients: of most, calls of the plan left sums
+ * (Call.grad_sqnorm), the rest is read. */
+typedef struct SqnormPlaces {
     const double *left; /* (lefts), of the device */
     int64_t lefts;
     int64_t elements; /* of the rest */
     int rests;
     Rest rest[MAX_RESTS]; /* in order */
-} Squares;
+} SqnormPlaces;
 
 typedef struct DeviceStepSpec {
     Optim optim;
@@ -133,7 +133,7 @@ typedef struct DeviceStep {
     /* Queue: look at *loss; after the last part (squares not NULL: of what the
      * gradients are then) decide, update or put back. */
     bool (*end)(void *dev, void *device_step, const void *loss,
-                const Squares *squares);
+                const SqnormPlaces *squares);
     /* Queue: the result on its way to the host. */
     bool (*report)(void *dev, void *device_step);
     /* The oldest result that was not collected. *got is false when there is

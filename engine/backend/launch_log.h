@@ -1,7 +1,7 @@
 /* launch_log.h -- what a device would be told to do, written down instead.
  *
  * A backend that can say what it launches has a device that is not there
- * (Backend.rehearse). While a thread has a LaunchLog, kernels that are launched
+ * (Backend.dry_run). While a thread has a LaunchLog, kernels that are launched
  * on such a device are added to it and nothing runs, so the launches of a step
  * can be printed for a GPU that this machine does not have. A launch belongs
  * to a part: a call of a plan, or what a step does beside them. */

@@ -257,14 +257,14 @@ static bool is_blurred(const OpCase *c, const OpCheck *check)
     const OpInfo *info = &op_info[c->attr.op];
     Tensor x[MAX_IN], y;
     Call call = {.attr = &c->attr, .y = &y, .direct = c->direct};
-    if (!check->be->blurs || !op_multiplies((Op)c->attr.op) ||
+    if (!check->be->approximate || !op_multiplies((Op)c->attr.op) ||
         !opcase_shape(c, &y))
         return false;
     for (int i = 0; i < info->in; i++) {
         x[i] = (Tensor){.dim = c->x[i], .type = F32, .rank = c->rank};
         if (c->x[i].n) call.x[i] = &x[i];
     }
-    return check->be->blurs(&call);
+    return check->be->approximate(&call);
 }
 
 /* The bound of part i: of what is blurred that of y, dx and dw; a bias has no
@@ -506,14 +506,14 @@ static bool bits(const OpCase *c, OpCheck *check, First *first)
     static const int threads[] = {1, 2, 4};
     static const char *const name[] = {"twice", "1 and 2 threads",
                                        "1 and 4 threads"};
-    OpValues again;
+    OpValues recomputed;
     for (int i = 0; i < 3; i++) {
         const bool same_places = check->be->threads(threads[i]) == 1;
         // a device of one thread has run twice already
         if (same_places && (i || check->once)) continue;
-        if (!run_on(c, check, first, threads[i], (OpOptions){0}, &again))
+        if (!run_on(c, check, first, threads[i], (OpOptions){0}, &recomputed))
             return false;
-        opcase_same(check, c, &first->run, &again, name[i]);
+        opcase_same(check, c, &first->run, &recomputed, name[i]);
     }
     return true;
 }

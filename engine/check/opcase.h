@@ -19,9 +19,9 @@
 #include "engine/check/compare.h"
 #include "engine/check/oprun.h"
 
-/* What the calls of Backend.blurs may be off, as a share of the largest of a
- * result or gradient: of Winograd's on the CPU 9e-6 is the most that the suites
- * and the recipes' layers have shown (tests/cpu/winograd.c). */
+/* What the calls of Backend.approximate may be off, as a share of the largest
+ * of a result or gradient: of Winograd's on the CPU 9e-6 is the most that the
+ * suites and the recipes' layers have shown (tests/cpu/winograd.c). */
 #define BLUR 4e-5
 
 /* Told of each failure: the case, and what was found. */

@@ -3,13 +3,13 @@
 
 /* Does the backend run a row with these attributes in the store of this case,
  * `back` through it, too? */
-static bool is_fused(const OpCheck *check, const OpCase *c, const Attr *then,
+static bool is_fused(const OpCheck *check, const OpCase *c, const Attr *act,
                      bool back)
 {
     Tensor x[MAX_IN], y;
-    Call call = {.attr = &c->attr, .then = then, .train = !c->eval, .y = &y};
+    Call call = {.attr = &c->attr, .act = act, .train = !c->eval, .y = &y};
     if (back) call.dy = &y;
-    if (op_info[then->op].in != 1 || !opcase_shape(c, &y)) return false;
+    if (op_info[act->op].in != 1 || !opcase_shape(c, &y)) return false;
     for (int i = 0; i < MAX_IN; i++) {
         x[i] = (Tensor){c->x[i], check->be->real, c->rank, NULL};
         if (c->x[i].n) call.x[i] = &x[i];
@@ -19,7 +19,7 @@ static bool is_fused(const OpCheck *check, const OpCase *c, const Attr *then,
 
 /* Both rows by themselves: y of the second, and all else of the first, whose dy
  * is what the second makes of that of `v`. */
-static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *then,
+static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *act,
                       const OpValues *v, OpOptions how, Arena *mem,
                       OpValues *out)
 {
@@ -31,7 +31,7 @@ static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *then,
     if (!opcase_shape(c, &y) ||
         !opcase_run(c, check, 2, v, forward, mem, &first))
         return false;
-    OpCase after = {.attr = *then, .rank = y.rank, .x = {y.dim}, .wrt = 1};
+    OpCase after = {.attr = *act, .rank = y.rank, .x = {y.dim}, .wrt = 1};
     OpValues between = {.x = {first.y},
                         .dy = v->dy,
                         .count = {v->results},
@@ -46,26 +46,26 @@ static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *then,
 
 /* The same bits with `then` in the store: stored, added, or with dx[0] in dy
  * where allowed, by turns of the cases. */
-static void fused_with(const OpCase *c, OpCheck *check, const Attr *then,
+static void fused_with(const OpCase *c, OpCheck *check, const Attr *act,
                        unsigned bits)
 {
     const bool over = op_info[c->attr.op].flags & INPLACE_GRAD && c->wrt & 1;
-    const int turn = (int)((c->number + then->op) % (2 + over));
+    const int turn = (int)((c->number + act->op) % (2 + over));
     OpOptions how = {
         .accumulate = turn == 1, .inplace_grad = turn == 2, .narrow = bits};
     Arena mem = {0};
     OpValues v, apart, fused;
     bool ok = false;
     TRY(opnarrow_values(c, check, bits, &mem, &v));
-    TRY(run_apart(c, check, then, &v, how, &mem, &apart));
-    how.then = then;
+    TRY(run_apart(c, check, act, &v, how, &mem, &apart));
+    how.act = act;
     TRY(opcase_run(c, check, 3, &v, how, &mem, &fused));
-    opcase_same(check, c, &apart, &fused, op_info[then->op].name);
+    opcase_same(check, c, &apart, &fused, op_info[act->op].name);
     ok = true;
 done:
     if (!ok)
         opcheck_report(check, c, "%s, %s: %s", check->be->name,
-                       op_info[then->op].name, err_text());
+                       op_info[act->op].name, err_text());
     arena_release(&mem);
 }
 
@@ -73,12 +73,12 @@ void opfused_agree(const OpCase *c, OpCheck *check, unsigned bits)
 {
     if (!check->be->fuses) return;
     for (int op = 0; op < OP_COUNT; op++) {
-        const Attr then = op_default((Op)op);
+        const Attr act = op_default((Op)op);
         OpCase forward = *c;
         forward.wrt = 0;
-        if (is_fused(check, c, &then, true))
-            fused_with(c, check, &then, bits);
-        else if (is_fused(check, c, &then, false))
-            fused_with(&forward, check, &then, bits);
+        if (is_fused(check, c, &act, true))
+            fused_with(c, check, &act, bits);
+        else if (is_fused(check, c, &act, false))
+            fused_with(&forward, check, &act, bits);
     }
 }

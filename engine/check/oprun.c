@@ -397,7 +397,7 @@ static bool run_backward(FencedCall *r, const OpValues *in, OpOptions how,
         if (c.x[i] && !op_keeps(info, i) &&
             !buffer_write(r, X0 + i, NULL, NOTHING))
             return false;
-    bool keeps = info->keep & KEEP_Y || how.then;
+    bool keeps = info->keep & KEEP_Y || how.act;
     const double *y = !keeps ? NULL : how.y ? how.y : out->y;
     if (!buffer_write(r, Y, y, NOTHING)) return false;
     if (!(info->keep & KEEP_S) && !buffer_write(r, SAVED, NULL, NOTHING))
@@ -435,7 +435,7 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
     const Step step = {.seed = 3, .count = 5};
     FencedCall r = {.c = oc, .d = d, .mem = mem};
     Call c = {.attr = &oc->attr,
-              .then = how.then,
+              .act = how.act,
               .step = &step,
               .dev = d->dev,
               .threads = d->threads,

@@ -68,7 +68,7 @@ typedef struct OpOptions {
     bool inplace;      /* y in operand 0's memory, where the row allows  */
     bool inplace_grad; /* dx[0] in dy's memory                           */
     const double *y;   /* KEEP_Y rows: what the backward run sees as y   */
-    const Attr *then;  /* see Call.then: a row that the backend fuses    */
+    const Attr *act;   /* see Call.act: a row that the backend fuses    */
     unsigned narrow;   /* bits of Backend.narrow: these tensors are, in the
                         * type of the device's precision                 */
 } OpOptions;

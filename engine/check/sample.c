@@ -54,8 +54,8 @@ static bool seen(const Corr *r, const int64_t p[3], const int64_t k[3],
 }
 
 /* The grid position that sees q through tap k; false when there is none. */
-static bool seen_from(const Corr *r, const int64_t q[3], const int64_t k[3],
-                      int64_t p[3])
+static bool normed_from(const Corr *r, const int64_t q[3], const int64_t k[3],
+                        int64_t p[3])
 {
     const int32_t count[3] = {r->grid.d, r->grid.h, r->grid.w};
     for (int i = 0; i < 3; i++) {
@@ -98,7 +98,7 @@ static Sample spread(const Corr *r, int64_t i)
     int64_t group = at[4] / r->a, a = at[4] % r->a;
     for (int64_t t = 0; t < taps(r); t++) {
         tap(&r->win, t, k);
-        if (!seen_from(r, at + 1, k, p)) continue;
+        if (!normed_from(r, at + 1, k, p)) continue;
         const double *y = r->at_grid + row(r->grid, at[0], p) + group * r->b;
         const double *w = r->w + (group * r->b * taps(r) + t) * r->a + a;
         for (int64_t b = 0; b < r->b; b++) add(&s, y[b], w[b * taps(r) * r->a]);

@@ -9,7 +9,7 @@
 
 enum { MAX_IN = 6, MAX_ATTR = 16 }; /* bounds of all rows of ops.def */
 /* The operand of a call that no row with a window has: see Call. */
-enum { BESIDE = MAX_IN - 1 };
+enum { X2 = MAX_IN - 1 };
 /* Columns `keep` and `flags` of ops.def, which says what each bit means. */
 enum { KEEP_X = 1, KEEP_Y = 2, KEEP_S = 4, KEEP_W = 8 };
 enum {
@@ -141,22 +141,22 @@ enum { NORM_FRESH = 8 };
 /* Channels of a tensor in 16 bits divide by this (16 bytes), unless products
  * alone read it. */
 enum { NARROW_CHANNELS = 8 };
-/* Sums of a gradient, see Call.total. */
-enum { TOTAL = 2 };
+/* Sums of a gradient, see Call.grad_sums. */
+enum { GRAD_SUMS = 2 };
 /* Doubles of it: the sums, two for what ranks join with them, and two for each
  * channel, which are for what the backend makes of them. */
-static inline int32_t total_size(int32_t channels)
+static inline int32_t grad_sums_size(int32_t channels)
 {
-    return TOTAL * channels + 2 + 2 * channels;
+    return GRAD_SUMS * channels + 2 + 2 * channels;
 }
 
 /* How a call reads an operand that is stored as it was before a batch_norm and
  * the activation behind it, which nobody ran: it applies both to what it
  * loads, with the statistics that the call that made it left. */
-typedef struct Lens {
-    const Attr *norm, *then; /* then NULL: no activation               */
-    const void *saved;       /* Call.saved of the call that made it    */
-} Lens;
+typedef struct DeferredNorm {
+    const Attr *norm, *act; /* then NULL: no activation               */
+    const void *saved;      /* Call.saved of the call that made it    */
+} DeferredNorm;
 
 /* One executable call. x[i] is NULL for an absent operand, dx[i] when nobody
  * wants that gradient. Bit i of `fresh`: dx[i] holds nothing yet, store;
@@ -171,7 +171,7 @@ typedef struct Lens {
  *
  * A convolution may see a concat of two that nobody made: where x[BESIDE] is
  * there, its channels follow those of x[0], and dx[BESIDE] is their gradient.
- * Only where Backend.beside said so. */
+ * Only where Backend.fuses_concat said so. */
 typedef struct Call {
     const Attr *attr;
     /* A row of one operand that runs on each result of this one before it is
@@ -179,7 +179,7 @@ typedef struct Call {
      * through it first: by y, unless the row keeps its operands (KEEP_X), from
      * which it finds again what lies between and is nowhere in memory. Only
      * where Backend.fuses said so. */
-    const Attr *then;
+    const Attr *act;
     /* A batch_norm of constants, as it is in evaluation, that runs on each
      * result before `then`, or NULL; norm_x: its operands but the first. */
     const Attr *norm;
@@ -189,36 +189,37 @@ typedef struct Call {
      * `saved`: who reads y has a Lens. bwd gets y and the gradient of what the
      * lenses show; it takes dy back through `then` and `norm`, in dy's memory,
      * whose gradients of norm_x are norm_dx, and on from there. */
-    bool lazy;
+    bool deferred;
     const Tensor *norm_dx[MAX_IN];
-    const Lens *lens[MAX_IN]; /* of x[i], or NULL: as it stands */
+    const DeferredNorm
+        *deferred_norm[MAX_IN]; /* of x[i], or NULL: as it stands */
     /* bwd: total[i] is there where this call is the last that adds to dx[i] and
      * whoever made x[i] wants sums of it over all rows, TOTAL doubles for each
-     * of C channels (total_size): of u and of u z, u being dx[i] taken through
-     * the activation that lens[i] shows and z the norm's operand, normalised;
-     * without a lens of dx[i], and the rest is nothing. Through a lens bwd
-     * reads x[i] for it, whatever its row keeps. Only where Backend.closes said
-     * so. */
-    const Tensor *total[MAX_IN];
-    const Tensor *dy_total; /* of dy, which another call left; or NULL */
+     * of C channels (grad_sums_size): of u and of u z, u being dx[i] taken
+     * through the activation that lens[i] shows and z the norm's operand,
+     * normalised; without a lens of dx[i], and the rest is nothing. Through a
+     * lens bwd reads x[i] for it, whatever its row keeps. Only where
+     * Backend.sums_grads said so. */
+    const Tensor *grad_sums[MAX_IN];
+    const Tensor *dy_sums; /* of dy, which another call left; or NULL */
     /* The call whose dy is dx[i], where those gradients that it would make of
      * total[i] alone (of a lazy norm's parameters, of a bias) are made by this
-     * one, as nobody else adds to them; or NULL. In that call dy_closed says
-     * so. */
-    const struct Call *closes[MAX_IN];
-    bool dy_closed;
+     * one, as nobody else adds to them; or NULL. In that call grads_written
+     * says so. */
+    const struct Call *sums_for[MAX_IN];
+    bool grads_written;
     /* bwd: square[i] is there where this call stores the last of dx[i], a
      * parameter's, in this run. It leaves sums of the squares of what is in
-     * memory then, as many doubles as Backend.squares said. */
-    const Tensor *square[MAX_IN];
+     * memory then, as many doubles as Backend.sqnorm_parts said. */
+    const Tensor *grad_sqnorm[MAX_IN];
     const Step *step;
     void *dev;   /* what Backend.open returned: a Pool on the CPU */
     int threads; /* of dev; known before it is opened             */
     int node;    /* number in its graph: the op of a draw         */
     bool train;
-    bool again; /* fwd ran in this step before and runs once more, for what it
-                 * makes: state that a run moves stays as it is now, and what
-                 * a SAVES_ONCE row saved is there */
+    bool recomputed; /* fwd ran in this step before and runs once more, for what
+                      * it makes: state that a run moves stays as it is now, and
+                      * what a SAVES_ONCE row saved is there */
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
     unsigned fresh; /* bit NORM_FRESH + i: of norm_dx[i] */
@@ -257,7 +258,7 @@ static inline Op call_op(const Call *c)
 static inline Dims call_image(const Call *c)
 {
     Dims s = c->x[0]->dim;
-    if (c->x[BESIDE]) s.c += c->x[BESIDE]->dim.c;
+    if (c->x[X2]) s.c += c->x[X2]->dim.c;
     return s;
 }
 #endif

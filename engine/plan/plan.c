@@ -94,7 +94,7 @@ static bool infer(Plan *p)
         *q = (PlanNode){.used = q->used,
                         .same = i,
                         .norm = -1,
-                        .then = -1,
+                        .act = -1,
                         .concat = -1,
                         .param = -1,
                         .attr = n->attr,
@@ -155,14 +155,14 @@ static void make_rows(Plan *p)
         *r = (PlanRow){.node = call->node,
                        .concat = p->node[call->node].concat,
                        .norm = p->node[call->node].norm,
-                       .then = p->node[call->node].then,
+                       .act = p->node[call->node].act,
                        .value_bytes = tensor_bytes(call->y),
                        .saved_bytes = buffer_bytes(p, p->saved[c]),
                        .scratch_bytes = buffer_bytes(p, p->scratch[c]),
                        .half_bytes = half,
-                       .again = p->node[call->node].again.call >= 0,
-                       .blurs = p->spec.be->blurs && call->attr &&
-                                p->spec.be->blurs(call)};
+                       .recomputed = p->node[call->node].recomputed.call >= 0,
+                       .approximate = p->spec.be->approximate && call->attr &&
+                                      p->spec.be->approximate(call)};
         half = 0;
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->x[k]) continue;
@@ -201,12 +201,12 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     p->saved = ARENA_NEW(&p->mem, int, most);
     p->scratch = ARENA_NEW(&p->mem, int, most);
     p->row = ARENA_NEW(&p->mem, PlanRow, most);
-    p->stage = ARENA_NEW(&p->mem, Stage, g->count + 1);
-    p->stage_at = -1;
+    p->group = ARENA_NEW(&p->mem, MicrobatchGroup, g->count + 1);
+    p->group_at = -1;
     root = ARENA_NEW(&p->mem, int, spec->roots + 1);
     input = ARENA_NEW(&p->mem, PlanInput, spec->inputs + 1);
     TRY(p->node && p->call && p->fresh && p->param_bits && p->mark &&
-        p->reached && p->saved && p->scratch && p->row && p->stage && root &&
+        p->reached && p->saved && p->scratch && p->row && p->group && root &&
         input);
     // the spec's arrays are the caller's: keep copies, the loss a root too
     for (int i = 0; i < spec->roots; i++) root[i] = spec->root[i];
@@ -223,9 +223,9 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     TRY(plan_users_make(p));
     if (!spec->plain) plan_fuse(p), plan_apart(p, true);
     plan_narrow(p);
-    if (!spec->plain) plan_lazy(p);
+    if (!spec->plain) plan_deferred_norm(p);
     plan_calls_make(p);
-    plan_stages(p);
+    plan_microbatches(p);
     TRY(plan_lifetimes(p) && plan_place(p));
     p->kept_bytes = p->bytes;
     if (spec->loss >= 0 && spec->budget && p->bytes > spec->budget)
@@ -263,7 +263,7 @@ PlanAgain plan_again(const Plan *p)
 {
     PlanAgain sum = {.kept_bytes = p->kept_bytes};
     for (int c = p->forward; c < p->calls; c++) {
-        if (!p->call[c].again) continue;
+        if (!p->call[c].recomputed) continue;
         LaunchPart cost = plan_cost(p, c, false);
         sum.calls++;
         sum.flops += cost.flops;

@@ -38,7 +38,7 @@ typedef struct PlanSpec {
                   * fused or cut. The same bits of every root and gradient
                   * either way                                  */
     bool squares; /* of gradients are wanted, which nobody changes behind the
-                   * calls: see plan_squares */
+                   * calls: see plan_sqnorms */
     const PlanInput *input;
     int inputs; /* every input that the roots need   */
     /* Of a plan with a loss: bytes that its pool may have. Where keeping all
@@ -55,14 +55,14 @@ typedef struct PlanSpec {
  * copies in 16 bits that are made for it and that no call before it had. */
 typedef struct PlanRow {
     int node;
-    int concat;     /* node whose operands it reads in its place; or -1 .. */
-    int norm, then; /* nodes that its store runs, too: plan_fuse.c; or -1 */
-    double flops;   /* forward */
+    int concat;    /* node whose operands it reads in its place; or -1 .. */
+    int norm, act; /* nodes that its store runs, too: plan_fuse.c; or -1 */
+    double flops;  /* forward */
     size_t value_bytes, saved_bytes, scratch_bytes; /* scratch: forward */
     size_t half_bytes;
-    int64_t params; /* elements that it reads */
-    bool again;     /* computed once more on the way back */
-    bool blurs;     /* Backend.blurs */
+    int64_t params;   /* elements that it reads */
+    bool recomputed;  /* computed once more on the way back */
+    bool approximate; /* Backend.approximate */
 } PlanRow;
 
 typedef struct Plan Plan;
@@ -98,12 +98,12 @@ PlanAgain plan_again(const Plan *p);
 size_t plan_naive_bytes(const Plan *p); /* without sharing, to compare  */
 double plan_flops(const Plan *p);       /* forward, of the whole batch  */
 int plan_calls(const Plan *p);
-/* Calls that run a few samples at a time: see Backend.slice. */
-int plan_sliced(const Plan *p);
+/* Calls that run a few samples at a time: see Backend.microbatch. */
+int plan_microbatched(const Plan *p);
 
 /* Where the squares of parameters' gradients are once it has run: what calls
  * left, where the spec wanted it and they can, and what is to be read. */
-const Squares *plan_squares(const Plan *p);
+const SqnormPlaces *plan_sqnorms(const Plan *p);
 
 /* Give the plan its pool (plan_bytes bytes of device memory, aligned as
  * Backend.alloc does) and the device; may be called again when the pool
@@ -152,7 +152,7 @@ int plan_rows(const Plan *p, const PlanRow **rows);
 
 /* Milliseconds per call of one run, forward and backward apart. */
 typedef struct PlanTime {
-    int node, concat, norm, then; /* as of a PlanRow */
+    int node, concat, norm, act; /* as of a PlanRow */
     bool backward, convert; /* convert: a copy in 16 bits of its value or dy */
     int tile;               /* number of Backend.tile that it took, 0: none */
     double ms;

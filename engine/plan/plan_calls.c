@@ -10,11 +10,7 @@
  * of its operands that are gone too, back to what is kept: the same kernels on
  * the same numbers, so the same bits. What is made again is there until the
  * last backward call that reads it; nothing is made three times. A value that
- * no backward call reads counts as dropped, as its memory is used again.
- *
- * The loss is read by nobody before the way back begins with it. Where its
- * backward call can make its value, too (Backend.tells), of the one look that
- * the slopes want, a run that goes back leaves its forward call out. */
+ * no backward call reads counts as dropped, as its memory is used again. */
 #include "engine/plan/no_winograd.h"
 #include "engine/plan/plan_inside.h"
 #include "engine/plan/tile_names.h"
@@ -34,9 +30,9 @@ Call plan_call(Plan *p, int i)
 {
     PlanNode *q = &p->node[i];
     Call c = {.attr = &q->attr,
-              .then = q->then < 0 ? NULL : &p->node[q->then].attr,
+              .act = q->act < 0 ? NULL : &p->node[q->act].attr,
               .norm = q->norm < 0 ? NULL : &p->node[q->norm].attr,
-              .lazy = q->lazy,
+              .deferred = q->deferred,
               .step = &p->step,
               .threads = p->spec.threads,
               .node = i,
@@ -50,7 +46,8 @@ Call plan_call(Plan *p, int i)
     operands_of(p, i, 0, c.x);
     for (int k = 0; k < MAX_IN; k++) {
         const int v = operand_of(p, i, k);
-        if (v >= 0 && p->node[v].lazy) c.lens[k] = &p->node[v].lens;
+        if (v >= 0 && p->node[v].deferred)
+            c.deferred_norm[k] = &p->node[v].deferred_norm;
     }
     // parameters, which no call makes
     if (q->norm >= 0) operands_of(p, q->norm, 1, c.norm_x);
@@ -87,10 +84,10 @@ static const Tensor *copy_of(Plan *p, int i, const Tensor *from, Tensor *to)
 }
 
 /* What a call on the way back reads of node v. */
-static Making *late_making(Plan *p, int v)
+static PlanValue *late_making(Plan *p, int v)
 {
     PlanNode *q = &p->node[v];
-    return q->again.call >= 0 ? &q->again : &q->first;
+    return q->recomputed.call >= 0 ? &q->recomputed : &q->first;
 }
 
 /* Append c of node i behind the copies that it wants; late: on the way back.
@@ -102,7 +99,7 @@ static int emit(Plan *p, int i, Call c, bool late)
     for (int k = 0; k < MAX_IN; k++) {
         int v = operand_of(p, i, k);
         if (v < 0) continue;
-        Making *m = late ? late_making(p, v) : &p->node[v].first;
+        PlanValue *m = late ? late_making(p, v) : &p->node[v].first;
         c.x[k] = &m->x;
         if (wants >> k & 1 && !is_narrow(&m->x))
             c.half[k] = copy_of(p, v, &m->x, &m->half);
@@ -119,7 +116,7 @@ static int emit(Plan *p, int i, Call c, bool late)
 /* Is node v gone by now, and to be made again by whoever reads it? */
 static bool is_gone(const Plan *p, int v)
 {
-    return p->node[v].dropped && p->node[v].again.call < 0;
+    return p->node[v].dropped && p->node[v].recomputed.call < 0;
 }
 
 /* Node v is there for a backward call; if it is gone, it is made again, with
@@ -142,10 +139,10 @@ static void bring(Plan *p, int v)
     for (int i = low; i <= v; i++) {
         if (!p->mark[i]) continue;
         Call c = plan_call(p, i);
-        c.again = true;
-        c.y = &p->node[i].again.x;
+        c.recomputed = true;
+        c.y = &p->node[i].recomputed.x;
         p->mark[i] = false;
-        p->node[i].again.call = emit(p, i, c, true);
+        p->node[i].recomputed.call = emit(p, i, c, true);
     }
 }
 
@@ -169,10 +166,10 @@ static void bring_operands(Plan *p, int i, const Call *c)
  * or not. */
 static void bring_closed(Plan *p, int i, const Call *c)
 {
-    if (p->spec.plain || !p->spec.be->closes) return;
-    const unsigned bits = p->spec.be->closes(c);
+    if (p->spec.plain || !p->spec.be->sums_grads) return;
+    const unsigned bits = p->spec.be->sums_grads(c);
     for (int k = 0; k < MAX_IN; k++)
-        if (c->lens[k] && bits >> k & 1) bring(p, operand_of(p, i, k));
+        if (c->deferred_norm[k] && bits >> k & 1) bring(p, operand_of(p, i, k));
 }
 
 /* c, a lazy call, makes the gradients of the parameters of norm i, too. Their
@@ -215,7 +212,7 @@ static void emit_backward(Plan *p, int i)
         c.dx[k] = &p->node[v].dx;
         p->reached[v] = true;
     }
-    if (q->lazy) bits |= norm_gradients(p, q->norm, &c);
+    if (q->deferred) bits |= norm_gradients(p, q->norm, &c);
     bring_closed(p, i, &c);
     q->bwd = emit(p, i, c, true);
     p->param_bits[q->bwd] = bits;
@@ -224,17 +221,17 @@ static void emit_backward(Plan *p, int i)
 /* == all of them ======================================================= */
 
 /* A making that no call knows. */
-static void clear(Making *m, Tensor x)
+static void clear(PlanValue *m, Tensor x)
 {
-    *m = (Making){.call = -1,
-                  .early = -1,
-                  .late = -1,
-                  .last = -1,
-                  .half_last = -1,
-                  .value = -1,
-                  .half_value = -1,
-                  .x = x,
-                  .half = x};
+    *m = (PlanValue){.call = -1,
+                     .early = -1,
+                     .late = -1,
+                     .last = -1,
+                     .half_last = -1,
+                     .value = -1,
+                     .half_value = -1,
+                     .x = x,
+                     .half = x};
 }
 
 void plan_calls_make(Plan *p)
@@ -244,10 +241,10 @@ void plan_calls_make(Plan *p)
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         clear(&q->first, q->first.x);
-        clear(&q->again, q->first.x);
+        clear(&q->recomputed, q->first.x);
         q->dx = q->half_dx = q->first.x;
         q->bwd = q->grad = q->half_grad = q->half_grad_last = -1;
-        q->closer = q->sums = -1;
+        q->sums_by = q->sums = -1;
         q->read = p->reached[i] = false;
     }
     for (int i = 0; i < p->nodes; i++) {
@@ -257,7 +254,7 @@ void plan_calls_make(Plan *p)
         q->first.call = emit(p, i, plan_call(p, i), false);
     }
     p->forward = p->calls;
-    p->squarer = p->square_room = -1;
+    p->sqnorm_by = p->sqnorm_room = -1;
     if (p->spec.loss < 0) return;
     // reached: some call before has stored a gradient of this value. Who reads
     // a value has a larger number: all of them come before it here
@@ -265,7 +262,7 @@ void plan_calls_make(Plan *p)
     for (int i = p->spec.loss; i >= 0; i--)
         if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)
             emit_backward(p, i);
-    if (!p->spec.plain) plan_close(p);
-    plan_square(p);
+    if (!p->spec.plain) plan_grad_sums(p);
+    plan_grad_sqnorm(p);
     for (int c = 0; c < p->calls; c++) p->fresh[c] = p->call[c].fresh;
 }

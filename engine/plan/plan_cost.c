@@ -40,7 +40,7 @@ PlanPeak plan_peak(const Plan *p)
     for (int i = 0; i < p->nodes; i++) {
         const PlanNode *q = &p->node[i];
         for (int k = 0; k < 2; k++) {
-            const Making *m = k ? &q->again : &q->first;
+            const PlanValue *m = k ? &q->recomputed : &q->first;
             if (m->value >= 0) purpose[m->value] = 'v';
             if (m->half_value >= 0) purpose[m->half_value] = 'v';
         }
@@ -106,7 +106,7 @@ static double gradients(const Call *c, unsigned fresh)
 /* Does a product give the gradient of its data, all of it or a part? */
 static bool wants_image(const Call *c)
 {
-    return c->dx[0] || c->dx[BESIDE];
+    return c->dx[0] || c->dx[X2];
 }
 
 /* Does a backward call need operand k at all? A product needs one factor for
@@ -115,7 +115,7 @@ static bool wants_image(const Call *c)
 static bool needs(const Call *c, int k)
 {
     if (!op_multiplies(call_op(c)) && call_op(c) != OP_mul) return true;
-    const bool image = k == 0 || k == BESIDE;
+    const bool image = k == 0 || k == X2;
     return image ? c->dx[1] != NULL : k == 1 && wants_image(c);
 }
 

@@ -15,7 +15,7 @@
  *
  * A concat is a copy. Where the backend's convolution, transposed or not, reads
  * its two operands where they are, and leaves their gradients there
- * (Backend.beside), the concat is not made; nor may anybody else want it.
+ * (Backend.fuses_concat), the concat is not made; nor may anybody else want it.
  * Between the two stands no other reader of these operands, for the same order
  * of sums.
  *
@@ -99,7 +99,7 @@ static bool may_follow(Plan *p, int v, int i)
 {
     const PlanNode *a = &p->node[v];
     // the loss starts the way back by itself
-    return a->then < 0 && i != p->spec.loss &&
+    return a->act < 0 && i != p->spec.loss &&
            dims_equal(a->first.x.dim, p->node[i].first.x.dim) &&
            is_read_once(p, v);
 }
@@ -132,7 +132,7 @@ static bool join(Plan *p, int v, int i)
     int *at = NULL;
     if (!may_follow(p, v, i)) return false;
     // of an activation what it keeps must be what is left
-    if (info->in == 1 && !(info->keep & ~KEEP_Y)) at = &a->then;
+    if (info->in == 1 && !(info->keep & ~KEEP_Y)) at = &a->act;
     if (a->norm < 0 && is_constant_norm(p, i)) at = &a->norm;
     if (!at) return false;
     *at = i;
@@ -178,7 +178,7 @@ static void read_apart(Plan *p, int i)
         const int v = operand_of(p, i, k);
         if (v >= 0 && p->node[v].wants) c.dx[k] = &p->node[v].first.x;
     }
-    p->node[j].used = !p->spec.be->beside(&c);
+    p->node[j].used = !p->spec.be->fuses_concat(&c);
     if (p->node[j].used) q->concat = -1;
 }
 
@@ -188,14 +188,14 @@ void plan_apart(Plan *p, bool apart)
         PlanNode *q = &p->node[i];
         if (q->concat >= 0) p->node[q->concat].used = true;
         q->concat = -1;
-        if (apart && p->spec.be->beside && is_run(p, i)) read_apart(p, i);
+        if (apart && p->spec.be->fuses_concat && is_run(p, i)) read_apart(p, i);
     }
 }
 
 char *row_text(const Plan *p, int v, char text[ROW_TEXT])
 {
     const PlanNode *q = &p->node[v];
-    const int part[] = {q->concat, v, q->norm, q->then};
+    const int part[] = {q->concat, v, q->norm, q->act};
     size_t at = 0;
     for (int i = 0; i < 4 && at < ROW_TEXT; i++)
         if (part[i] >= 0)

@@ -2,7 +2,7 @@
  *
  * Behind a run the norm of all gradients is wanted, a pass over what calls have
  * just had in registers. Where the call that stores the last of a parameter's
- * gradient can (Backend.squares), it leaves sums of squares, which lie one
+ * gradient can (Backend.sqnorm_parts), it leaves sums of squares, which lie one
  * behind the other in one buffer until the next run; the rest is read.
  *
  * A run that adds to gradients leaves those of what stands there then: of the
@@ -17,13 +17,13 @@ static void leave_squares(Plan *p, int c, int k, int v, int *left)
     // between two that are left something may be read
     if (q->param < 0 || *left == MAX_RESTS - 1 || times(p, call, v) != 1)
         return;
-    const int32_t count = p->spec.be->squares(call, k);
+    const int32_t count = p->spec.be->sqnorm_parts(call, k);
     if (!count) return;
-    q->square = (Tensor){{1, 1, 1, 1, count}, F64, RANK_MAX, NULL};
-    q->square_at = p->squares.lefts;
+    q->grad_sqnorm = (Tensor){{1, 1, 1, 1, count}, F64, RANK_MAX, NULL};
+    q->sqnorm_at = p->squares.lefts;
     p->squares.lefts += count;
-    p->squarer = c;
-    call->square[k] = &q->square;
+    p->sqnorm_by = c;
+    call->grad_sqnorm[k] = &q->grad_sqnorm;
     ++*left;
 }
 
@@ -60,7 +60,7 @@ static int64_t lines(int64_t elements)
 }
 
 /* Lines from .. to - 1 of the block are to be read. */
-static void add_rest(Squares *s, int64_t from, int64_t to)
+static void add_rest(SqnormPlaces *s, int64_t from, int64_t to)
 {
     if (from == to) return;
     s->rest[s->rests++] =
@@ -68,25 +68,26 @@ static void add_rest(Squares *s, int64_t from, int64_t to)
     s->elements += (to - from) * PARAM_ALIGN;
 }
 
-void plan_square(Plan *p)
+void plan_grad_sqnorm(Plan *p)
 {
     const Params *all = p->spec.params;
-    Squares *s = &p->squares;
+    SqnormPlaces *s = &p->squares;
     int64_t from = 0;
     s->lefts = s->elements = s->rests = 0;
-    for (int i = 0; i < p->nodes; i++) p->node[i].square.dim.c = 0;
-    if (p->spec.squares && !p->spec.plain && p->spec.be->squares) find_last(p);
+    for (int i = 0; i < p->nodes; i++) p->node[i].grad_sqnorm.dim.c = 0;
+    if (p->spec.squares && !p->spec.plain && p->spec.be->sqnorm_parts)
+        find_last(p);
     for (int i = 0; i < all->count; i++) {
         const Param *a = &all->list[i];
         // running statistics stand behind the block
-        if (!a->trained || !p->node[a->node].square.dim.c) continue;
+        if (!a->trained || !p->node[a->node].grad_sqnorm.dim.c) continue;
         add_rest(s, from, a->at / PARAM_ALIGN);
         from = a->at / PARAM_ALIGN + lines(numel(a->dim));
     }
     add_rest(s, from, all->trained / PARAM_ALIGN);
 }
 
-const Squares *plan_squares(const Plan *p)
+const SqnormPlaces *plan_sqnorms(const Plan *p)
 {
     return &p->squares;
 }

@@ -4,20 +4,20 @@
  * gradient, and the gradient of a bias is one: a pass over what another call
  * has just stored. Several calls may add to a gradient, one after the other;
  * the last of them, which closes it, sees it whole. Where that call can sum
- * what it stores (Backend.closes), it leaves the sums for the call that reads
- * the gradient, and with them the gradients that are nothing but these.
+ * what it stores (Backend.sums_grads), it leaves the sums for the call that
+ * reads the gradient, and with them the gradients that are nothing but these.
  *
  * Wanted is that of a lazy product, whose norm's gradients its backward call
  * makes (plan_deferred_norm.c), and of a product that has a bias to train. */
 #include "engine/plan/plan_inside.h"
 
 /* Does the backward call of node v begin with sums of its gradient? */
-static bool wants_total(const Plan *p, int v)
+static bool wants_grad_sums(const Plan *p, int v)
 {
     const PlanNode *q = &p->node[v];
     if (q->bwd < 0 || node_of(p, v)->kind != NODE_OP) return false;
-    return q->lazy || (op_multiplies((Op)q->attr.op) && q->then < 0 &&
-                       p->call[q->bwd].dx[2]);
+    return q->deferred || (op_multiplies((Op)q->attr.op) && q->act < 0 &&
+                           p->call[q->bwd].dx[2]);
 }
 
 /* Does call c alone add to gradient dx? */
@@ -35,9 +35,9 @@ static bool is_alone(const Plan *p, int c, const Tensor *dx)
 static bool are_own(const Plan *p, int c)
 {
     const Call *call = &p->call[c];
-    return call->lazy ? is_alone(p, c, call->norm_dx[1]) &&
-                            is_alone(p, c, call->norm_dx[2])
-                      : is_alone(p, c, call->dx[2]);
+    return call->deferred ? is_alone(p, c, call->norm_dx[1]) &&
+                                is_alone(p, c, call->norm_dx[2])
+                          : is_alone(p, c, call->dx[2]);
 }
 
 /* Call c is the last that adds to the gradient of node v, its operand k. */
@@ -45,21 +45,21 @@ static void close_gradient(Plan *p, int c, int k, int v)
 {
     PlanNode *q = &p->node[v];
     Call *call = &p->call[c];
-    if (!wants_total(p, v) || times(p, call, v) != 1 ||
-        !(p->spec.be->closes(call) >> k & 1))
+    if (!wants_grad_sums(p, v) || times(p, call, v) != 1 ||
+        !(p->spec.be->sums_grads(call) >> k & 1))
         return;
-    q->closer = c;
+    q->sums_by = c;
     Call *reader = &p->call[q->bwd];
-    q->total = (Tensor){
-        {1, 1, 1, 1, total_size(q->first.x.dim.c)}, F64, RANK_MAX, NULL};
-    call->total[k] = reader->dy_total = &q->total;
-    reader->dy_closed = are_own(p, q->bwd);
-    if (reader->dy_closed) call->closes[k] = reader;
+    q->grad_sums = (Tensor){
+        {1, 1, 1, 1, grad_sums_size(q->first.x.dim.c)}, F64, RANK_MAX, NULL};
+    call->grad_sums[k] = reader->dy_sums = &q->grad_sums;
+    reader->grads_written = are_own(p, q->bwd);
+    if (reader->grads_written) call->sums_for[k] = reader;
 }
 
-void plan_close(Plan *p)
+void plan_grad_sums(Plan *p)
 {
-    if (!p->spec.be->closes) return;
+    if (!p->spec.be->sums_grads) return;
     // from the end: who comes first here is the last to add
     for (int c = p->calls - 1; c >= p->forward; c--) {
         const Call *call = &p->call[c];

@@ -131,7 +131,7 @@ static void type_apart(Plan *p, int i, Dtype type)
 {
     PlanNode *q = &p->node[p->node[i].concat];
     bool narrow = true;
-    for (int k = 0; k <= BESIDE; k += BESIDE)
+    for (int k = 0; k <= X2; k += X2)
         narrow = narrow && is_narrow(&p->node[operand_of(p, i, k)].first.x);
     q->first.x.type = narrow || !q->wants ? type : p->spec.be->real;
 }

@@ -13,7 +13,7 @@
 #include "engine/plan/plan.h"
 
 /* One making of a value: in the forward run, or once more on the way back. */
-typedef struct Making {
+typedef struct PlanValue {
     int call;              /* that makes it; -1: none                     */
     int early, late;       /* last call of the forward run and first of the
                             * backward one that read it or its copy, -1   */
@@ -21,7 +21,7 @@ typedef struct Making {
     int value, half_value; /* buffers, -1 where there are none            */
     Tensor x;              /* what calls point at                         */
     Tensor half; /* its copy in 16 bits, of type F32 until a call makes it */
-} Making;
+} PlanValue;
 
 /* What a plan knows of each node of the graph, by the node's number. */
 typedef struct PlanNode {
@@ -33,35 +33,35 @@ typedef struct PlanNode {
     bool saves_again; /* what its kernel saved is not kept either, though
                        * no backward call reads its value          */
     int same;         /* node whose value this one shows (else self) */
-    int norm, then;   /* nodes that its call runs, too, and that show the
+    int norm, act;    /* nodes that its call runs, too, and that show the
                        * result: see plan_fuse.c; -1 */
-    bool lazy;        /* its call leaves both to who reads its value,
+    bool deferred;    /* its call leaves both to who reads its value,
                        * see plan_deferred_norm.c */
-    Lens lens;        /* of a lazy one: what readers see through */
-    int concat;       /* node whose operands it reads instead of it; -1 */
-    int read_by;      /* of a concat that is not used: whose `concat` it is */
-    int bwd;          /* its backward call, -1 */
-    int param;        /* number in params, -1  */
-    Attr attr;        /* a copy: the graph may grow and move */
-    Making first;     /* in the forward run; of inputs and parameters, what
-                       * the caller gives; its extents hold for all of these */
-    Making again;     /* in the backward run                     */
-    Tensor dx;        /* its gradient, and the copy in 16 bits   */
-    Tensor half_dx;   /* of type F32 until a call makes it       */
-    int grad, half_grad, half_grad_last; /* as of a Making     */
-    Tensor total;      /* sums of its gradient: Call.total          */
-    int closer;        /* the call that makes them, -1: none        */
-    int sums;          /* their buffer                              */
-    Tensor square;     /* of a parameter: Call.square               */
-    int64_t square_at; /* the first of them in Squares.left         */
+    DeferredNorm deferred_norm; /* of a lazy one: what readers see through */
+    int concat;      /* node whose operands it reads instead of it; -1 */
+    int read_by;     /* of a concat that is not used: whose `concat` it is */
+    int bwd;         /* its backward call, -1 */
+    int param;       /* number in params, -1  */
+    Attr attr;       /* a copy: the graph may grow and move */
+    PlanValue first; /* in the forward run; of inputs and parameters, what
+                      * the caller gives; its extents hold for all of these */
+    PlanValue recomputed; /* in the backward run                     */
+    Tensor dx;            /* its gradient, and the copy in 16 bits   */
+    Tensor half_dx;       /* of type F32 until a call makes it       */
+    int grad, half_grad, half_grad_last; /* as of a PlanValue     */
+    Tensor grad_sums;   /* sums of its gradient: Call.grad_sums          */
+    int sums_by;        /* the call that makes them, -1: none        */
+    int sums;           /* their buffer                              */
+    Tensor grad_sqnorm; /* of a parameter: Call.grad_sqnorm               */
+    int64_t sqnorm_at;  /* the first of them in Squares.left         */
 } PlanNode;
 
 /* Calls first .. end-1 run for `each` samples of the batch at a time, in the
  * last slice perhaps for fewer. */
-typedef struct Stage {
+typedef struct MicrobatchGroup {
     int first, end;
-    int32_t each, batch, slices;
-} Stage;
+    int32_t each, batch, microbatches;
+} MicrobatchGroup;
 
 /* Who has a node as operand in the graph: user[from[i]] .. user[from[i + 1] -
  * 1] of node i, rising. seen, stack, walks: of plan_fuse.c's walks over them.
@@ -81,14 +81,14 @@ struct Plan {
     int nodes;       /* of the graph when it was planned; it may grow */
     Call *call;      /* in the order of running */
     unsigned *fresh; /* per call: Call.fresh, unless gradients accumulate */
-    unsigned *param_bits; /* per call: bits of it that are parameters'   */
-    bool *mark, *reached; /* (nodes) of plan_calls_make                   */
-    Stage *stage;         /* in the order of their calls                  */
-    int stages;
-    Squares squares;
-    int squarer, square_room; /* the first call that leaves some, and the buffer
-                               * of all of them; -1                        */
-    int stage_at, slice;      /* stage that runs now, -1, and its slice       */
+    unsigned *param_bits;   /* per call: bits of it that are parameters'   */
+    bool *mark, *reached;   /* (nodes) of plan_calls_make                   */
+    MicrobatchGroup *group; /* in the order of their calls                  */
+    int groups;
+    SqnormPlaces squares;
+    int sqnorm_by, sqnorm_room; /* the first call that leaves some, and the
+                                 * buffer of all of them; -1 */
+    int group_at, microbatch; /* stage that runs now, -1, and its slice       */
     int *saved, *scratch;     /* per call: buffers, -1                     */
     int calls, forward;       /* forward calls come first                  */
     Buffer *buffer; /* owned, from mem_alloc: the only array that grows */
@@ -130,8 +130,8 @@ static inline int operand_of(const Plan *p, int i, int k)
 {
     const PlanNode *q = &p->node[i];
     const Node *n = node_of(p, i);
-    if (q->concat >= 0 && (k == 0 || k == BESIDE))
-        n = node_of(p, q->concat), k = k == BESIDE;
+    if (q->concat >= 0 && (k == 0 || k == X2))
+        n = node_of(p, q->concat), k = k == X2;
     return n->in[k] < 0 ? -1 : p->node[n->in[k]].same;
 }
 
@@ -149,7 +149,7 @@ static inline bool is_convert(const Call *c)
 static inline int keeps_of(const Plan *p, const Call *c)
 {
     const int keep = info_of(p, c->node)->keep;
-    return keep | (c->lazy || (c->then && !(keep & KEEP_X)) ? KEEP_Y : 0);
+    return keep | (c->deferred || (c->act && !(keep & KEEP_X)) ? KEEP_Y : 0);
 }
 
 /* How many operands of a row, from the first, get gradients: of a loss only the
@@ -189,10 +189,12 @@ static inline int times(const Plan *p, const Call *c, int v)
 }
 
 /* Which making of node v tensor x is; NULL: none of them, but its gradient. */
-static inline Making *making_of(Plan *p, int v, const Tensor *x)
+static inline PlanValue *making_of(Plan *p, int v, const Tensor *x)
 {
     PlanNode *q = &p->node[v];
-    return x == &q->first.x ? &q->first : x == &q->again.x ? &q->again : NULL;
+    return x == &q->first.x        ? &q->first
+           : x == &q->recomputed.x ? &q->recomputed
+                                   : NULL;
 }
 
 /* Does one call read the value of node v, and nobody else want it? */
@@ -207,7 +209,7 @@ void plan_apart(Plan *p, bool apart);
 /* Which values, and so their gradients, are of 16 bits: see plan_half.c. */
 void plan_narrow(Plan *p);
 /* Which norms are left to those who read what they would make. */
-void plan_lazy(Plan *p);
+void plan_deferred_norm(Plan *p);
 /* What the call of node v runs: "concat + conv + batch_norm + relu". */
 enum { ROW_TEXT = 64 };
 char *row_text(const Plan *p, int v, char text[ROW_TEXT]);
@@ -217,18 +219,18 @@ Call plan_call(Plan *p, int i);
  * again before the first that reads it. */
 void plan_calls_make(Plan *p);
 /* Which backward calls sum gradients that are whole once they have run. */
-void plan_close(Plan *p);
+void plan_grad_sums(Plan *p);
 /* Which leave squares of gradients of parameters, and what is left to read. */
-void plan_square(Plan *p);
+void plan_grad_sqnorm(Plan *p);
 /* Which calls run a few samples at a time; then, once buffers are there, what
  * this makes of their sizes and lifetimes. */
-void plan_stages(Plan *p);
-void plan_stages_fit(Plan *p);
+void plan_microbatches(Plan *p);
+void plan_microbatches_fit(Plan *p);
 /* The stage of call c, -1; its tensors become those of a slice, or those of the
  * batch again. */
-int plan_stage_of(const Plan *p, int c);
-void plan_stage_cut(Plan *p, int i, int slice);
-void plan_stage_mend(Plan *p, int i);
+int plan_microbatch_of(const Plan *p, int c);
+void plan_microbatch_cut(Plan *p, int i, int microbatch);
+void plan_microbatch_mend(Plan *p, int i);
 /* The calls in the order of running: the first, and the one after c, with
  * tensors as it is to see them. A run that ends earlier must plan_stop, so that
  * they are whole again. */
@@ -238,7 +240,7 @@ void plan_stop(Plan *p);
 /* Number in the batch of the first sample that the call at hand sees; does
  * none come after those that it sees? */
 int32_t plan_sample(const Plan *p);
-bool plan_in_last_slice(const Plan *p);
+bool plan_in_last_microbatch(const Plan *p);
 
 enum { POOL_ALIGN = 256 }; // bytes: what a GPU wants of an array; CPUs: 64
 

@@ -34,7 +34,7 @@ static void extend(Plan *p, int buffer, int at)
 }
 
 /* Call c, of the forward run or not, reads a making or its copy. */
-static void note_read(const Plan *p, Making *m, int c)
+static void note_read(const Plan *p, PlanValue *m, int c)
 {
     if (c < p->forward) m->early = c;
     if (c >= p->forward && m->late < 0) m->late = c;
@@ -54,17 +54,17 @@ static void find_reads(Plan *p)
             if (!call->x[k]) continue;
             int v =
                 is_convert(call) ? call->node : operand_of(p, call->node, k);
-            Making *m = making_of(p, v, call->x[k]);
+            PlanValue *m = making_of(p, v, call->x[k]);
             // a copy of a gradient, or an operand that has only extents
             if (!m || (back && !op_keeps(info, k) &&
-                       !(call->total[k] && call->lens[k])))
+                       !(call->grad_sums[k] && call->deferred_norm[k])))
                 continue;
             *(call->half[k] ? &m->half_last : &m->last) = c;
             note_read(p, m, c);
         }
         if (call->half_dy) p->node[call->node].half_grad_last = c;
         if (!back || !(keeps_of(p, call) & KEEP_Y)) continue;
-        Making *m = making_of(p, call->node, call->y);
+        PlanValue *m = making_of(p, call->node, call->y);
         m->last = c;
         note_read(p, m, c);
     }
@@ -82,12 +82,12 @@ bool plan_keeps(const Plan *p, int v)
 /* The making of operand 0 that call c may write its result over, or NULL. Its
  * row must allow it, and nobody may want the old value: not the caller (inputs,
  * roots), not a later call, not a backward one. */
-static const Making *inplace(Plan *p, int c)
+static const PlanValue *inplace(Plan *p, int c)
 {
     const Call *call = &p->call[c];
     const Node *n = node_of(p, call->node);
     int v = operand_of(p, call->node, 0);
-    const Making *m = making_of(p, v, call->x[0]);
+    const PlanValue *m = making_of(p, v, call->x[0]);
     bool over = (op_info[n->attr.op].flags & INPLACE) &&
                 node_of(p, v)->kind == NODE_OP && !plan_keeps(p, v) &&
                 dims_equal(m->x.dim, call->y->dim) &&
@@ -97,10 +97,10 @@ static const Making *inplace(Plan *p, int c)
 
 /* The buffer of a making of node i, from the call that makes it to the last
  * that reads it. */
-static bool place_value(Plan *p, int i, Making *m)
+static bool place_value(Plan *p, int i, PlanValue *m)
 {
     bool given = node_of(p, i)->kind == NODE_INPUT;
-    const Making *under = given ? NULL : inplace(p, m->call);
+    const PlanValue *under = given ? NULL : inplace(p, m->call);
     // operands come first on the graph, so that one has its buffer already
     m->value = under ? under->value
                      : buffer_new(p, tensor_bytes(&m->x), m->call, m->call);
@@ -123,7 +123,7 @@ static bool place_values(Plan *p)
         if (!q->used || q->same != i || node_of(p, i)->kind == NODE_PARAM)
             continue;
         if (!place_value(p, i, &q->first) ||
-            (q->again.call >= 0 && !place_value(p, i, &q->again)))
+            (q->recomputed.call >= 0 && !place_value(p, i, &q->recomputed)))
             return false;
     }
     return true;
@@ -173,7 +173,7 @@ static bool place_copies(Plan *p)
         const Call *call = &p->call[c];
         if (!is_convert(call)) continue;
         PlanNode *q = &p->node[call->node];
-        Making *m = making_of(p, call->node, call->x[0]);
+        PlanValue *m = making_of(p, call->node, call->x[0]);
         int b = buffer_new(p, tensor_bytes(call->y), c, c);
         if (b < 0) return false;
         *(m ? &m->half_value : &q->half_grad) = b;
@@ -188,8 +188,9 @@ static bool place_totals(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        if (q->closer < 0) continue;
-        q->sums = buffer_new(p, tensor_bytes(&q->total), q->closer, q->bwd);
+        if (q->sums_by < 0) continue;
+        q->sums =
+            buffer_new(p, tensor_bytes(&q->grad_sums), q->sums_by, q->bwd);
         if (q->sums < 0) return false;
     }
     return true;
@@ -199,8 +200,8 @@ static bool place_totals(Plan *p)
 static bool place_squares(Plan *p)
 {
     const size_t bytes = (size_t)p->squares.lefts * sizeof *p->squares.left;
-    if (bytes) p->square_room = buffer_new(p, bytes, p->squarer, p->calls);
-    return !bytes || p->square_room >= 0;
+    if (bytes) p->sqnorm_room = buffer_new(p, bytes, p->sqnorm_by, p->calls);
+    return !bytes || p->sqnorm_room >= 0;
 }
 
 /* A buffer of what the kernel saves or wants for itself; none of 0 bytes. */
@@ -214,13 +215,13 @@ static bool place_space(Plan *p, size_t bytes, int first, int last, int *buffer)
  * may want more. */
 static Space space_of(Plan *p, SpaceFn *space, int c)
 {
-    const int i = plan_stage_of(p, c);
+    const int i = plan_microbatch_of(p, c);
     if (i < 0) return space(&p->call[c]);
-    plan_stage_cut(p, i, 0);
+    plan_microbatch_cut(p, i, 0);
     Space s = space(&p->call[c]);
-    plan_stage_cut(p, i, p->stage[i].slices - 1);
+    plan_microbatch_cut(p, i, p->group[i].microbatches - 1);
     const Space last = space(&p->call[c]);
-    plan_stage_mend(p, i);
+    plan_microbatch_mend(p, i);
     if (last.saved > s.saved) s.saved = last.saved;
     if (last.fwd > s.fwd) s.fwd = last.fwd;
     return s;
@@ -235,14 +236,16 @@ static bool place_spaces(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {
         const PlanNode *q = &p->node[i];
-        const int first = q->first.call, again = q->again.call, bwd = q->bwd;
+        const int first = q->first.call, recomputed = q->recomputed.call,
+                  bwd = q->bwd;
         if (first < 0) continue;
         SpaceFn *space = p->spec.be->space[node_of(p, i)->attr.op];
         if (!space) continue;
         Space s = bwd >= 0 ? space(&p->call[bwd]) : space_of(p, space, first);
         const bool once =
-            q->lazy || op_info[node_of(p, i)->attr.op].flags & SAVES_ONCE;
-        int last = again >= 0 ? again : first, from = once ? first : last;
+            q->deferred || op_info[node_of(p, i)->attr.op].flags & SAVES_ONCE;
+        int last = recomputed >= 0 ? recomputed : first,
+            from = once ? first : last;
         int to = bwd >= 0 ? bwd : last;
         if (!place_space(p, s.saved, from, to, &p->saved[from]) ||
             !place_space(p, s.fwd, first, first, &p->scratch[first]))
@@ -250,10 +253,11 @@ static bool place_spaces(Plan *p)
         p->saved[to] = p->saved[last] = p->saved[from];
         if (bwd >= 0 && !place_space(p, s.bwd, bwd, bwd, &p->scratch[bwd]))
             return false;
-        if (again < 0) continue;
+        if (recomputed < 0) continue;
         if ((!once &&
              !place_space(p, s.saved, first, first, &p->saved[first])) ||
-            !place_space(p, s.fwd, again, again, &p->scratch[again]))
+            !place_space(p, s.fwd, recomputed, recomputed,
+                         &p->scratch[recomputed]))
             return false;
     }
     return true;
@@ -266,7 +270,7 @@ bool plan_lifetimes(Plan *p)
     if (!place_values(p) || !place_gradients(p) || !place_copies(p))
         return false;
     p->cut_bytes = plan_buffers_sum(p);
-    plan_stages_fit(p);
+    plan_microbatches_fit(p);
     p->cut_bytes -= plan_buffers_sum(p);
     return place_totals(p) && place_squares(p) && place_spaces(p);
 }

@@ -3,12 +3,12 @@
  *
  * A wide layer writes more than a cache holds, and the next one fetches it from
  * memory again. In evaluation no sample knows of another: so where the backend
- * asks for it (Backend.slice), calls in a row run for the first samples of the
- * batch, all of them, then for the next. What lies between two of them is read
- * while it is near, and has room for so many samples only. The same kernels on
- * the same numbers: the same bits as of the whole batch. After the depth-first
- * order of "cascaded" layers (Mei et al., "DeFiNES", HPCA 2023), with samples
- * in place of tiles, so nothing is computed twice.
+ * asks for it (Backend.microbatch), calls in a row run for the first samples of
+ * the batch, all of them, then for the next. What lies between two of them is
+ * read while it is near, and has room for so many samples only. The same
+ * kernels on the same numbers: the same bits as of the whole batch. After the
+ * depth-first order of "cascaded" layers (Mei et al., "DeFiNES", HPCA 2023),
+ * with samples in place of tiles, so nothing is computed twice.
  *
  * A stage is such a row of calls. Extents and addresses of its values are those
  * of a slice while it runs, and of the batch at any other time. A buffer that
@@ -47,15 +47,15 @@ static int32_t slice_of(const Plan *p, int c)
 {
     const int32_t n = p->call[c].y->dim.n;
     if (!goes_by_sample(p, c)) return n;
-    const int32_t each = p->spec.be->slice(&p->call[c]);
+    const int32_t each = p->spec.be->microbatch(&p->call[c]);
     return each < 1 ? 1 : each > n ? n : each;
 }
 
 /* The stage that begins with call c; one of fewer than two rows is none. A copy
  * in 16 bits goes with the row that wants it, which comes next. */
-static Stage stage_from(const Plan *p, int c)
+static MicrobatchGroup stage_from(const Plan *p, int c)
 {
-    Stage s = {.first = c, .end = c};
+    MicrobatchGroup s = {.first = c, .end = c};
     int rows = 0;
     for (int i = c; i < p->calls; i++) {
         if (is_convert(&p->call[i])) continue;
@@ -66,22 +66,22 @@ static Stage stage_from(const Plan *p, int c)
         s.end = i + 1;
         rows++;
     }
-    if (rows < 2) return (Stage){.first = c, .end = c};
+    if (rows < 2) return (MicrobatchGroup){.first = c, .end = c};
     // as many slices, of about as many samples each
-    s.slices = (s.batch + s.each - 1) / s.each;
-    s.each = (s.batch + s.slices - 1) / s.slices;
+    s.microbatches = (s.batch + s.each - 1) / s.each;
+    s.each = (s.batch + s.microbatches - 1) / s.microbatches;
     return s;
 }
 
-void plan_stages(Plan *p)
+void plan_microbatches(Plan *p)
 {
-    p->stages = 0;
-    if (!p->spec.be->slice || p->spec.plain || p->spec.train || p->spec.draws ||
-        p->spec.loss >= 0)
+    p->groups = 0;
+    if (!p->spec.be->microbatch || p->spec.plain || p->spec.train ||
+        p->spec.draws || p->spec.loss >= 0)
         return;
     for (int c = 0; c < p->calls;) {
-        const Stage s = stage_from(p, c);
-        if (s.end > c) p->stage[p->stages++] = s;
+        const MicrobatchGroup s = stage_from(p, c);
+        if (s.end > c) p->group[p->groups++] = s;
         c = s.end > c ? s.end : c + 1;
     }
 }
@@ -89,16 +89,17 @@ void plan_stages(Plan *p)
 /* == memory ============================================================ */
 
 /* Does nobody outside the stage touch buffer b? */
-static bool is_within(const Plan *p, const Stage *s, int b)
+static bool is_within(const Plan *p, const MicrobatchGroup *s, int b)
 {
     return p->buffer[b].first >= s->first && p->buffer[b].last < s->end;
 }
 
 /* What a stage does with each tensor of its calls that lies in the pool, in
  * buffer b; of samples, or else the same for all slices. */
-typedef void TensorFn(Plan *p, const Stage *s, Tensor *t, int b, bool samples);
+typedef void TensorFn(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
+                      bool samples);
 
-static void each_tensor(Plan *p, const Stage *s, TensorFn *fn)
+static void each_tensor(Plan *p, const MicrobatchGroup *s, TensorFn *fn)
 {
     for (int c = s->first; c < s->end; c++) {
         const Call *call = &p->call[c];
@@ -106,7 +107,7 @@ static void each_tensor(Plan *p, const Stage *s, TensorFn *fn)
             // the result first; a copy is one of its node's own value
             if (k >= 0 && (is_convert(call) || !call->x[k])) continue;
             const int v = k < 0 ? call->node : operand_of(p, call->node, k);
-            Making *m = &p->node[v].first;
+            PlanValue *m = &p->node[v].first;
             const bool samples = is_batched(p, v);
             if (m->value >= 0) fn(p, s, &m->x, m->value, samples);
             if (m->half_value >= 0) fn(p, s, &m->half, m->half_value, samples);
@@ -115,7 +116,8 @@ static void each_tensor(Plan *p, const Stage *s, TensorFn *fn)
 }
 
 /* Its buffer has room for what a slice makes, or lasts as long as the stage. */
-static void fit(Plan *p, const Stage *s, Tensor *t, int b, bool samples)
+static void fit(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
+                bool samples)
 {
     Buffer *buffer = &p->buffer[b];
     if (samples && is_within(p, s, b)) {
@@ -130,58 +132,60 @@ static void fit(Plan *p, const Stage *s, Tensor *t, int b, bool samples)
     if (buffer->last < s->end - 1) buffer->last = s->end - 1;
 }
 
-void plan_stages_fit(Plan *p)
+void plan_microbatches_fit(Plan *p)
 {
-    for (int i = 0; i < p->stages; i++) each_tensor(p, &p->stage[i], fit);
+    for (int i = 0; i < p->groups; i++) each_tensor(p, &p->group[i], fit);
 }
 
 /* == running =========================================================== */
 
 /* It is the slice at hand. */
-static void cut(Plan *p, const Stage *s, Tensor *t, int b, bool samples)
+static void cut(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
+                bool samples)
 {
-    const int32_t from = p->slice * s->each, rest = s->batch - from;
+    const int32_t from = p->microbatch * s->each, rest = s->batch - from;
     if (!samples) return;
     t->dim.n = s->each;
     t->data = plan_address(p, b);
     if (t->data && !is_within(p, s, b))
-        t->data = (char *)t->data + (size_t)p->slice * tensor_bytes(t);
+        t->data = (char *)t->data + (size_t)p->microbatch * tensor_bytes(t);
     if (rest < s->each) t->dim.n = rest;
 }
 
 /* It is the whole again. */
-static void mend(Plan *p, const Stage *s, Tensor *t, int b, bool samples)
+static void mend(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
+                 bool samples)
 {
     if (!samples) return;
     t->dim.n = s->batch;
     t->data = plan_address(p, b);
 }
 
-void plan_stage_cut(Plan *p, int i, int slice)
+void plan_microbatch_cut(Plan *p, int i, int microbatch)
 {
-    p->slice = slice;
-    each_tensor(p, &p->stage[i], cut);
+    p->microbatch = microbatch;
+    each_tensor(p, &p->group[i], cut);
 }
 
-void plan_stage_mend(Plan *p, int i)
+void plan_microbatch_mend(Plan *p, int i)
 {
-    p->slice = 0;
-    each_tensor(p, &p->stage[i], mend);
+    p->microbatch = 0;
+    each_tensor(p, &p->group[i], mend);
 }
 
-int plan_stage_of(const Plan *p, int c)
+int plan_microbatch_of(const Plan *p, int c)
 {
-    for (int i = 0; i < p->stages; i++)
-        if (p->stage[i].first <= c && c < p->stage[i].end) return i;
+    for (int i = 0; i < p->groups; i++)
+        if (p->group[i].first <= c && c < p->group[i].end) return i;
     return -1;
 }
 
 /* Call c is next, and not of the stage that ran last. */
 static int enter(Plan *p, int c)
 {
-    const int i = plan_stage_of(p, c);
-    p->stage_at = i;
-    if (i >= 0) plan_stage_cut(p, i, 0);
+    const int i = plan_microbatch_of(p, c);
+    p->group_at = i;
+    if (i >= 0) plan_microbatch_cut(p, i, 0);
     return c;
 }
 
@@ -194,7 +198,7 @@ int plan_first(Plan *p)
  * copy of weights is there since the first slice. */
 static int wanted(const Plan *p, int c)
 {
-    while (p->slice > 0 && is_convert(&p->call[c]) &&
+    while (p->microbatch > 0 && is_convert(&p->call[c]) &&
            !is_batched(p, p->call[c].node))
         c++;
     return c;
@@ -202,38 +206,39 @@ static int wanted(const Plan *p, int c)
 
 int plan_next(Plan *p, int c)
 {
-    const int i = p->stage_at;
+    const int i = p->group_at;
     if (i < 0) return enter(p, c + 1);
     // a stage ends with a row, so there is one behind each copy
-    if (c + 1 < p->stage[i].end) return wanted(p, c + 1);
-    if (!plan_in_last_slice(p)) {
-        plan_stage_cut(p, i, p->slice + 1);
-        return wanted(p, p->stage[i].first);
+    if (c + 1 < p->group[i].end) return wanted(p, c + 1);
+    if (!plan_in_last_microbatch(p)) {
+        plan_microbatch_cut(p, i, p->microbatch + 1);
+        return wanted(p, p->group[i].first);
     }
-    plan_stage_mend(p, i);
+    plan_microbatch_mend(p, i);
     return enter(p, c + 1);
 }
 
 void plan_stop(Plan *p)
 {
-    if (p->stage_at >= 0) plan_stage_mend(p, p->stage_at);
-    p->stage_at = -1;
+    if (p->group_at >= 0) plan_microbatch_mend(p, p->group_at);
+    p->group_at = -1;
 }
 
-bool plan_in_last_slice(const Plan *p)
+bool plan_in_last_microbatch(const Plan *p)
 {
-    return p->stage_at < 0 || p->slice + 1 == p->stage[p->stage_at].slices;
+    return p->group_at < 0 ||
+           p->microbatch + 1 == p->group[p->group_at].microbatches;
 }
 
 int32_t plan_sample(const Plan *p)
 {
-    return p->stage_at < 0 ? 0 : p->slice * p->stage[p->stage_at].each;
+    return p->group_at < 0 ? 0 : p->microbatch * p->group[p->group_at].each;
 }
 
-int plan_sliced(const Plan *p)
+int plan_microbatched(const Plan *p)
 {
     int calls = 0;
-    for (int i = 0; i < p->stages; i++)
-        calls += p->stage[i].end - p->stage[i].first;
+    for (int i = 0; i < p->groups; i++)
+        calls += p->group[i].end - p->group[i].first;
     return calls;
 }

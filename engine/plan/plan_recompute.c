@@ -134,10 +134,10 @@ static size_t bytes_of(const Plan *p, int buffer)
 static bool candidate_of(const Plan *p, int i, Candidate *out)
 {
     const PlanNode *q = &p->node[i];
-    const Making *m = &q->first;
+    const PlanValue *m = &q->first;
     if (!q->used || q->same != i || m->call < 0 || is_dropped(q)) return false;
     // one that is made again for others has its own bytes only then
-    if (!q->read && q->again.call >= 0) return false;
+    if (!q->read && q->recomputed.call >= 0) return false;
     const int flags = op_info[node_of(p, i)->attr.op].flags;
     // a loss is one number, and ranks would meet for it once more
     if (flags & LOSS) return false;
@@ -223,7 +223,7 @@ static bool best_keep(Search *s, double aim, int *best)
     *best = -1;
     for (int i = 0; i < s->p->nodes; i++) {
         const PlanNode *q = &s->p->node[i];
-        if (q->again.call < 0 || !is_dropped(q)) continue;
+        if (q->recomputed.call < 0 || !is_dropped(q)) continue;
         if (!try_one(s, i, aim, now, &gain)) return false;
         if (gain > most) most = gain, *best = i;
         // it is laid out anew for the next: calls are those of the last try
@@ -252,9 +252,9 @@ static bool give_back(Search *s, size_t budget)
     Plan *p = s->p;
     int count = 0, i;
     for (int k = 0; k < p->nodes; k++)
-        if (is_dropped(&p->node[k]) && p->node[k].again.call >= 0)
+        if (is_dropped(&p->node[k]) && p->node[k].recomputed.call >= 0)
             s->candidate[count++] = (Candidate){
-                .node = k, .rank = time_of(p, p->node[k].again.call)};
+                .node = k, .rank = time_of(p, p->node[k].recomputed.call)};
     while ((i = highest(s->candidate, count)) >= 0) {
         PlanNode *q = &p->node[s->candidate[i].node];
         s->candidate[i].rank = 0;

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void bind_making(const Plan *p, Making *m)
+static void bind_making(const Plan *p, PlanValue *m)
 {
     m->x.data = plan_address(p, m->value);
     m->half.data = plan_address(p, m->half_value);
@@ -22,18 +22,19 @@ void plan_bind(Plan *p, void *pool, void *dev)
     const Params *params = p->spec.params;
     p->pool = pool;
     p->dev = dev;
-    double *squares = plan_address(p, p->square_room);
+    double *squares = plan_address(p, p->sqnorm_room);
     p->squares.left = squares;
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         bind_making(p, &q->first);
-        bind_making(p, &q->again);
+        bind_making(p, &q->recomputed);
         q->dx.data = plan_address(p, q->grad);
         q->half_dx.data = plan_address(p, q->half_grad);
-        q->total.data = plan_address(p, q->sums);
-        if (q->lazy) q->lens.saved = plan_address(p, p->saved[q->first.call]);
+        q->grad_sums.data = plan_address(p, q->sums);
+        if (q->deferred)
+            q->deferred_norm.saved = plan_address(p, p->saved[q->first.call]);
         if (q->param < 0) continue;
-        if (squares) q->square.data = squares + q->square_at;
+        if (squares) q->grad_sqnorm.data = squares + q->sqnorm_at;
         q->first.x = params_tensor(params, q->param, PARAM_VALUE, 0);
         if (is_narrow(&q->first.half) && params_has_copy(params, q->param))
             q->first.half = params_copy(params, q->param);
@@ -54,7 +55,7 @@ const Tensor *plan_value(const Plan *p, int node)
     if (node < 0 || node >= p->nodes) return NULL;
     const PlanNode *q = &p->node[p->node[node].same];
     // what lies between rows that run as one is never there
-    if (p->node[node].norm >= 0 || p->node[node].then >= 0) return NULL;
+    if (p->node[node].norm >= 0 || p->node[node].act >= 0) return NULL;
     // any other value may have been written over by the end of the run
     bool kept = node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->same);
     return p->node[node].used && kept ? &q->first.x : NULL;
@@ -84,7 +85,7 @@ static void describe(const Plan *p, int c, char *text, size_t room)
 
 /* When gradients accumulate, those of parameters are added to what is there;
  * all other gradients live in the pool and start afresh. Before the first call,
- * as one may make those of another (Call.closes). */
+ * as one may make those of another (Call.sums_for). */
 static void set_fresh(Plan *p, bool accumulate)
 {
     for (int c = 0; c < p->calls; c++)
@@ -106,9 +107,9 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
     if (ok) return true;
     describe(p, c, text, sizeof text);
     return within("%s%s", text,
-                  c < p->forward ? ""
-                  : call->again  ? ", computed again"
-                                 : ", backward");
+                  c < p->forward     ? ""
+                  : call->recomputed ? ", computed again"
+                                     : ", backward");
 }
 
 /* What all calls of a run see. */
@@ -219,7 +220,7 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
         out[c] = (PlanTime){.node = p->call[c].node,
                             .concat = p->node[p->call[c].node].concat,
                             .norm = p->node[p->call[c].node].norm,
-                            .then = p->node[p->call[c].node].then,
+                            .act = p->node[p->call[c].node].act,
                             .backward = c >= p->forward,
                             .convert = is_convert(&p->call[c]),
                             .live = live_at(p, c)};
@@ -316,7 +317,7 @@ static bool blame_calls(Plan *p, const Step *step, Look *look, char *text,
                       plan_sample(p) * (numel(call->y->dim) / call->y->dim.n),
                       &look[call->node])))
             return stopped(p);
-        if (!plan_in_last_slice(p) ||
+        if (!plan_in_last_microbatch(p) ||
             !is_to_blame(p, c, look, text, room, more))
             continue;
         plan_stop(p);

@@ -253,7 +253,7 @@ static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
     log_part("update");
     return (!part->last || queue_join(s)) &&
            t->end(s->dev, s->device_step, plan_value(p, s->spec.loss)->data,
-                  part->last ? plan_squares(p) : NULL) &&
+                  part->last ? plan_sqnorms(p) : NULL) &&
            (!careful || s->be->sync(s->dev));
 }
 

@@ -91,13 +91,13 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
     char text[DIMS_TEXT];
     lua_createtable(L, 0, 9);
     set_text(L, "name", n->name);
-    set_kind(L, g, r->concat, r->node, r->norm, r->then);
+    set_kind(L, g, r->concat, r->node, r->norm, r->act);
     set_text(L, "shape", dims_text(n->y.dim, n->y.rank, text));
     set_number(L, "flops", r->flops);
     set_integer(L, "params", r->params);
     set_integer(L, "value_bytes", (lua_Integer)r->value_bytes);
-    set_bool(L, "again", r->again);
-    set_bool(L, "winograd", r->blurs);
+    set_bool(L, "again", r->recomputed);
+    set_bool(L, "winograd", r->approximate);
     lua_pushinteger(
         L, (lua_Integer)(r->saved_bytes + r->scratch_bytes + r->half_bytes));
     lua_setfield(L, -2, "extra_bytes");
@@ -189,7 +189,7 @@ static int l_plan(lua_State *L)
         {"peak_workspace", (int64_t)peak.workspace},
         {"carried_bytes", (int64_t)plan_carried_bytes(plan)},
         {"calls", plan_calls(plan)},
-        {"sliced", plan_sliced(plan)},
+        {"sliced", plan_microbatched(plan)},
         {"trained", params_trained(&params)},
         {"running", params_running(&params)},
         {"param_bytes",

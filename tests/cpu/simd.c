@@ -128,15 +128,15 @@ static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
                        const float *bias, const float *y, Arena *mem)
 {
     enum { LD = 48 };
-    int kind = roll(d, THEN_NOTHING, THEN_LEAKY), n = (int)t->channels;
+    int kind = roll(d, ACT_NONE, ACT_LEAKY_RELU), n = (int)t->channels;
     float *table = numbers(mem, 4 * LD, 8), *got = numbers(mem, 16 * LD, 9);
     float *want = numbers(mem, 16 * LD, 9);
-    Tail tail = {.then = {(ThenKind)kind, 0.3f}};
+    Tail tail = {.act = {(ActKind)kind, 0.3f}};
     BnAffine norm = {.hi = table,
                      .lo = table + LD,
                      .scale = table + 2 * LD,
                      .beta = table + 3 * LD,
-                     .then = tail.then};
+                     .act = tail.act};
     if (roll(d, 0, 1)) tail.norm = norm;
     Tile fresh = *t;
     fresh.add = false;
@@ -148,10 +148,10 @@ static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
         for (int c = 0; c < n && !t->add; c++) EXPECT(at[c] == y[i * LD + c]);
         if (tail.norm.hi)
             s->bn_apply(at, 1, n, &norm, at);
-        else if (kind == THEN_RELU)
+        else if (kind == ACT_RELU)
             s->relu(at, n, at);
-        else if (kind == THEN_LEAKY)
-            s->leaky(at, n, tail.then.slope, at);
+        else if (kind == ACT_LEAKY_RELU)
+            s->leaky(at, n, tail.act.slope, at);
     }
     s->tile_result(&fresh, planes, bias, &tail, got);
     EXPECT(!memcmp(got, want, 16 * LD * sizeof *got));

@@ -102,18 +102,19 @@ void run(Bench *b, Call *c)
     REQUIRE(backend_cuda.sync(b->d.dev));
 }
 
-static void behind(Bench *b, Behind *h, int channels, Op then)
+static void behind(Bench *b, Behind *h, int channels, Op act)
 {
     const Dims s = {1, 1, 1, 1, channels};
-    h->norm = op_default(OP_batch_norm), h->then = op_default(then);
+    h->norm = op_default(OP_batch_norm), h->act = op_default(act);
     h->x[1] = drawn(b, s, F32, -2, 2), h->x[2] = drawn(b, s, F32, -1, 1);
     h->x[3] = drawn(b, s, F32, -1, 1), h->x[4] = drawn(b, s, F32, 1, 2);
     for (int k = 1; k <= 2; k++) h->dx[k] = tensor_of(b, s, F32);
-    h->lens = (Lens){&h->norm, op_info[then].in == 1 ? &h->then : NULL, NULL};
+    h->deferred_norm =
+        (DeferredNorm){&h->norm, op_info[act].in == 1 ? &h->act : NULL, NULL};
 }
 
-Tensor lazy(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
-            Behind *h, Call *c)
+Tensor deferred(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
+                Behind *h, Call *c)
 {
     Tensor in[MAX_IN] = {*x, *w}, y;
     REQUIRE(op_shape(attr, in, &y));
@@ -122,13 +123,13 @@ Tensor lazy(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
     h->bias = drawn(b, h->x[1].dim, F32, -1, 1);
     *c = (Call){.attr = attr,
                 .norm = &h->norm,
-                .then = h->lens.then,
-                .lazy = true,
+                .act = h->deferred_norm.act,
+                .deferred = true,
                 .x = {x, w, &h->bias},
                 .y = &y};
     for (int k = 1; k <= 4; k++) c->norm_x[k] = &h->x[k];
     run(b, c);
-    h->lens.saved = c->saved;
+    h->deferred_norm.saved = c->saved;
     return y;
 }
 
@@ -140,7 +141,7 @@ Tensor left(Bench *b, Dims s, Behind *h)
     const Dims rows = {(int32_t)(s.n * positions(s)), 1, 1, 1, 8};
     const Tensor x = drawn(b, rows, type, -1, 1);
     const Tensor w = drawn(b, (Dims){s.c, 1, 1, 1, 8}, type, -1, 1);
-    Tensor y = lazy(b, &linear, &x, &w, h, &made);
+    Tensor y = deferred(b, &linear, &x, &w, h, &made);
     y.dim = s;
     return y;
 }

@@ -34,16 +34,16 @@ void run(Bench *b, Call *c);
 
 /* A norm and the activation behind it (NULL: none), of `channels`. */
 typedef struct Behind {
-    Attr norm, then;
+    Attr norm, act;
     Tensor x[MAX_IN], dx[MAX_IN]; // gamma, beta, running mean and variance
     Tensor bias;                  // of the convolution
-    Lens lens;
+    DeferredNorm deferred_norm;
 } Behind;
 
 /* y of a convolution of x, left before `h`; *c is its call, whose y is to be
  * set again. */
-Tensor lazy(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
-            Behind *h, Call *c);
+Tensor deferred(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
+                Behind *h, Call *c);
 /* Likewise of these extents: a product of rows, as any convolution is. */
 Tensor left(Bench *b, Dims s, Behind *h);
 

@@ -1,5 +1,5 @@
 /* close.c -- sums over a gradient that the call makes which stores the last of
- * it: Call.total, on the emulated device. Which calls do is in
+ * it: Call.grad_sums, on the emulated device. Which calls do is in
  * plan_grad_sums.c. */
 #include "tests/emu/bench.h"
 #include "tests/emu/emu_control.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Whose backward call closes the gradient of its operand. */
-static const Shape closers[] = {
+static const Shape sums_by_call[] = {
     {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
     {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1},
     // four and eight classes, of which some have more boxes than others
@@ -34,7 +34,7 @@ static const Shape closers[] = {
     {OP_conv, {1, 1, 5, 7, 8}, {3, 1, 1, 1, 8}, 1, 0, 1},
     {OP_conv, {1, 1, 40, 51, 256}, {1, 1, 1, 1, 256}, 1, 0, 1},
 };
-enum { CLOSERS = sizeof closers / sizeof *closers };
+enum { CLOSERS = sizeof sums_by_call / sizeof *sums_by_call };
 
 /* The statistics of a channel that v begins with, by the norm of h. */
 static void stat_of(const Behind *h, const double *v, int64_t rows,
@@ -72,7 +72,7 @@ static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
             double u = v[r * channels + c], z = 0;
             if (h) z = (v[count + r * channels + c] - mean) * rstd;
             if (h && z * k[1][c] + k[2][c] <= 0)
-                u *= (double)h->then.leaky_relu.slope;
+                u *= (double)h->act.leaky_relu.slope;
             s[0] += u, s[channels] += u * z;
             t[0] += fabs(u), t[channels] += fabs(u * z);
         }
@@ -105,14 +105,14 @@ static Attr pool_of_two(Dims s)
 
 static Tensor total_of(Bench *b, Dims s)
 {
-    return tensor_of(b, (Dims){1, 1, 1, 1, total_size(s.c)}, F64);
+    return tensor_of(b, (Dims){1, 1, 1, 1, grad_sums_size(s.c)}, F64);
 }
 
 /* Does the backend say that this call closes dx[k]? */
 static bool is_closed(Bench *b, Call c, int k)
 {
     c.precision = b->precision;
-    return backend_cuda.closes(&c) >> k & 1;
+    return backend_cuda.sums_grads(&c) >> k & 1;
 }
 
 /* Beside the gradients of the parameters where it adds, else alone. */
@@ -137,14 +137,14 @@ static void closes(Precision p, const Shape *s, bool seen, bool add)
         b.draws = 100; // the same for both
         z.data = NULL;
         Call c = {.attr = &attr, .x = {&y, &w2}, .y = &z, .dy = &dz};
-        if (seen) c.lens[0] = &h.lens;
+        if (seen) c.deferred_norm[0] = &h.deferred_norm;
         for (int k = 0; k < (add ? ALL : DW); k++) {
             d[i][k] = drawn(&b, extent[k], k == DX ? type : F32, -1, 1);
             c.dx[k] = &d[i][k];
         }
         c.fresh = !add;
         EXPECT(is_closed(&b, c, 0));
-        if (i) c.total[0] = &total;
+        if (i) c.grad_sums[0] = &total;
         run(&b, &c);
     }
     for (int k = 0; k < (add ? ALL : DW); k++) same(&b, &d[0][k], &d[1][k]);
@@ -155,9 +155,11 @@ static void closes(Precision p, const Shape *s, bool seen, bool add)
 TEST(close_of_a_product)
 {
     for (int i = 0; i < CLOSERS; i++) {
-        closes(PRECISION_bf16, &closers[i], true, i % 2);
-        if (i % 3 == 0) closes(PRECISION_f16, &closers[i], true, i % 2 == 0);
-        if (i % 3 == 1) closes(PRECISION_bf16, &closers[i], false, i % 2 == 0);
+        closes(PRECISION_bf16, &sums_by_call[i], true, i % 2);
+        if (i % 3 == 0)
+            closes(PRECISION_f16, &sums_by_call[i], true, i % 2 == 0);
+        if (i % 3 == 1)
+            closes(PRECISION_bf16, &sums_by_call[i], false, i % 2 == 0);
     }
 }
 
@@ -185,7 +187,7 @@ static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
         const double want[4] = {gamma[c] * rstd, 0, tilt,
                                 share * got[c] - mean * tilt};
         float line[4];
-        memcpy(line, got + TOTAL * channels + 2 + 2 * c, sizeof line);
+        memcpy(line, got + GRAD_SUMS * channels + 2 + 2 * c, sizeof line);
         for (int i = 0; i < 4; i++)
             if (i != 1)
                 EXPECT_NEAR((double)line[i], want[i],
@@ -214,15 +216,15 @@ static void for_the_reader(const Shape *s, Op op)
     h.dx[1] = drawn(&b, h.x[1].dim, F32, 3, 3);
     h.dx[2] = drawn(&b, h.x[2].dim, F32, 3, 3);
     const Call reader = {.attr = &attr,
-                         .lazy = true,
+                         .deferred = true,
                          .norm_x = {NULL, &h.x[1], &h.x[2]},
                          .norm_dx = {NULL, &h.dx[1], &h.dx[2]},
                          .fresh = 1u << (NORM_FRESH + 2)};
     Call c = {.attr = &attr, .x = {&y, op == OP_conv ? &w2 : NULL}, .y = &z};
-    c.lens[0] = &h.lens;
+    c.deferred_norm[0] = &h.deferred_norm;
     if (op != OP_conv) run(&b, &c);
     c.dy = &dz, c.dx[0] = &dx, c.fresh = 1;
-    c.total[0] = &total, c.closes[0] = &reader;
+    c.grad_sums[0] = &total, c.sums_for[0] = &reader;
     run(&b, &c);
     totals_are(&b, &total, &dx, &y, &h);
     reader_has(&b, &total, &y, &h, (const double[]){0, 3});
@@ -231,8 +233,8 @@ static void for_the_reader(const Shape *s, Op op)
 
 TEST(close_for_the_reader)
 {
-    for_the_reader(&closers[0], OP_conv);
-    for_the_reader(&closers[6], OP_conv);
+    for_the_reader(&sums_by_call[0], OP_conv);
+    for_the_reader(&sums_by_call[6], OP_conv);
     for_the_reader(&(Shape){OP_maxpool, {2, 1, 64, 48, 40}, {0}, 2, 0, 1},
                    OP_maxpool);
 }
@@ -244,14 +246,14 @@ static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
 {
     const Tensor *y = c.x[0], total = total_of(b, y->dim);
     Tensor dx[2];
-    if (h) c.lens[0] = &h->lens;
+    if (h) c.deferred_norm[0] = &h->deferred_norm;
     run(b, &c);
     for (int i = 0; i < 2; i++) {
         b->draws = 100; // the same for both
         dx[i] = drawn(b, y->dim, y->type, -1, 1);
         c.dy = dz, c.dx[0] = &dx[i], c.fresh = !add;
-        EXPECT(backend_cuda.closes(&c) == 1);
-        if (i) c.total[0] = &total;
+        EXPECT(backend_cuda.sums_grads(&c) == 1);
+        if (i) c.grad_sums[0] = &total;
         run(b, &c);
     }
     same(b, &dx[0], &dx[1]);
@@ -286,17 +288,17 @@ TEST(close_of_a_pool)
 
 /* Of whole channels that are dropped, with an activation behind that is seen in
  * y or, through a lens, in x. */
-static void closes_dropout(Precision p, Dims s, Op then, bool seen, bool add)
+static void closes_dropout(Precision p, Dims s, Op act, bool seen, bool add)
 {
     Bench b;
     Behind h;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
-    const Attr drop = op_default(OP_spatial_dropout), after = op_default(then);
+    const Attr drop = op_default(OP_spatial_dropout), after = op_default(act);
     const Tensor y = left(&b, s, &h), z = tensor_of(&b, s, type);
     const Tensor dz = drawn(&b, s, type, -1, 1);
     Call c = {.attr = &drop, .x = {&y}, .y = &z};
-    if (then != OP_spatial_dropout) c.then = &after;
+    if (act != OP_spatial_dropout) c.act = &after;
     closes_alike(&b, c, &dz, seen ? &h : NULL, add);
     bench_close(&b);
 }
@@ -331,17 +333,17 @@ static void beside(int how)
     const Tensor dz = drawn(&b, (Dims){2, 1, 15, 17, 40}, BF16, -1, 1);
     Tensor z = dz, dx[2], total[2];
     Call c = {.attr = &attr, .y = &z, .dy = &dz, .fresh = ~0u};
-    c.x[0] = far ? &other : &y, c.x[1] = &w2, c.x[BESIDE] = far ? &y : &other;
-    c.lens[far ? BESIDE : 0] = &h.lens;
+    c.x[0] = far ? &other : &y, c.x[1] = &w2, c.x[X2] = far ? &y : &other;
+    c.deferred_norm[far ? X2 : 0] = &h.deferred_norm;
     for (int i = 0; i < 2; i++) {
-        const int k = i ? BESIDE : 0;
+        const int k = i ? X2 : 0;
         dx[i] = drawn(&b, half[i], BF16, -1, 1);
         total[i] = total_of(&b, half[i]);
         if (!(i ? two : one)) continue;
-        c.dx[k] = &dx[i], c.total[k] = &total[i];
+        c.dx[k] = &dx[i], c.grad_sums[k] = &total[i];
     }
     for (int i = 0; i < 2; i++)
-        if (i ? two : one) EXPECT(is_closed(&b, c, i ? BESIDE : 0));
+        if (i ? two : one) EXPECT(is_closed(&b, c, i ? X2 : 0));
     run(&b, &c);
     for (int i = 0; i < 2; i++)
         if (i ? two : one)
@@ -359,7 +361,7 @@ TEST(close_not_otherwise)
 {
     Bench b;
     bench_open(&b, PRECISION_bf16);
-    const Attr attr = attr_of(&closers[0]);
+    const Attr attr = attr_of(&sums_by_call[0]);
     Tensor x = {{1, 1, 2, 2, 512}, BF16, 2, NULL};
     Tensor w = {{512, 1, 3, 3, 512}, F32, 2, NULL}, z = {.data = NULL};
     Tensor in[MAX_IN] = {x, w};
@@ -369,7 +371,7 @@ TEST(close_not_otherwise)
     x.dim = (Dims){1, 1, 64, 64, 512}, in[0] = x;
     REQUIRE(op_shape(&attr, in, &z));
     EXPECT(is_closed(&b, c, 0));
-    EXPECT(!is_closed(&b, c, BESIDE));
+    EXPECT(!is_closed(&b, c, X2));
     x.type = F32;
     EXPECT(!is_closed(&b, c, 0));
     bench_close(&b);
@@ -384,20 +386,20 @@ TEST(close_way_back)
     Behind h;
     Call c;
     bench_open(&b, PRECISION_bf16);
-    const Attr conv = attr_of(&closers[0]);
+    const Attr conv = attr_of(&sums_by_call[0]);
     Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, BF16, -1, 1);
     Tensor w = drawn(&b, (Dims){C, 1, 3, 3, 8}, BF16, -1, 1);
-    Tensor y = lazy(&b, &conv, &x, &w, &h, &c), dx[2], dk[2][3];
+    Tensor y = deferred(&b, &conv, &x, &w, &h, &c), dx[2], dk[2][3];
     const Tensor total = total_of(&b, y.dim);
     c.y = &y, c.fresh = ~0u;
     for (int i = 0; i < 2; i++) {
         b.draws = 200; // the same for both
         const Tensor slope = drawn(&b, y.dim, BF16, -1, 1);
         if (i) {
-            double sum[TOTAL * C + 1] = {0}, size[TOTAL * C];
+            double sum[GRAD_SUMS * C + 1] = {0}, size[GRAD_SUMS * C];
             sums_of(&b, &slope, &y, &h, sum, size);
             REQUIRE(backend_cuda.upload(b.d.dev, total.data, sum, sizeof sum));
-            c.dy_total = &total;
+            c.dy_sums = &total;
         }
         dx[i] = tensor_of(&b, x.dim, BF16);
         c.dy = &slope, c.dx[0] = &dx[i];

@@ -165,7 +165,7 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
                              : drawn(&b, part[i], type, -1, 1);
     Call join = {.attr = &concat, .x = {&x[0], &x[1]}, .y = &whole};
     for (int i = 0; i < 2; i++)
-        if (seen >> i & 1) join.lens[i] = &of[i].lens;
+        if (seen >> i & 1) join.deferred_norm[i] = &of[i].deferred_norm;
     run(&b, &join);
     Tensor in[MAX_IN] = {whole, w}, y;
     REQUIRE(op_shape(&attr, in, &y));
@@ -191,12 +191,13 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
         const Tensor made = tensor_of(&b, y.dim, F32);
         Call c = plain;
         c.dy = NULL, c.y = &made;
-        c.x[0] = &x[0], c.x[BESIDE] = &x[1];
-        c.lens[0] = join.lens[0], c.lens[BESIDE] = join.lens[1];
+        c.x[0] = &x[0], c.x[X2] = &x[1];
+        c.deferred_norm[0] = join.deferred_norm[0],
+        c.deferred_norm[X2] = join.deferred_norm[1];
         c.dx[0] = spare & 1 ? NULL : &two[i].dx[0];
-        c.dx[BESIDE] = spare & 2 ? NULL : &two[i].dx[1];
+        c.dx[X2] = spare & 2 ? NULL : &two[i].dx[1];
         c.dx[1] = &two[i].dw, c.dx[2] = &two[i].db;
-        c.fresh = 1 | 1u << BESIDE;
+        c.fresh = 1 | 1u << X2;
         if (i) emu_set_order("r5"); // of blocks and threads
         emu_reset_counts();
         run(&b, &c);

@@ -115,16 +115,16 @@ static void beside(Precision p, const Pair *s, bool plain)
     const Attr attr = attr_of(&s->shape);
     operands(&b, s, x);
     const Tensor w = drawn(&b, s->shape.w, type, -1, 1);
-    y[0] = lazy(&b, &attr, &x[2], &w, &h, &c[0]);
+    y[0] = deferred(&b, &attr, &x[2], &w, &h, &c[0]);
     y[1] = tensor_of(&b, y[0].dim, type);
     c[0].y = &y[0];
     c[1] = c[0], c[1].y = &y[1], c[1].saved = NULL;
-    c[1].x[0] = &x[0], c[1].x[BESIDE] = &x[1];
-    EXPECT(backend_cuda.beside(&c[1]));
-    EXPECT_INT(backend_cuda.sees(&c[1]), 0);
+    c[1].x[0] = &x[0], c[1].x[X2] = &x[1];
+    EXPECT(backend_cuda.fuses_concat(&c[1]));
+    EXPECT_INT(backend_cuda.loads_deferred(&c[1]), 0);
     Call trained = c[1];
-    trained.dx[BESIDE] = &x[1];
-    EXPECT(!backend_cuda.beside(&trained));
+    trained.dx[X2] = &x[1];
+    EXPECT(!backend_cuda.fuses_concat(&trained));
     emu_reset_counts();
     run(&b, &c[1]);
     EXPECT_INT(emu_launch_count("gateway_kernel"), 1);
@@ -136,7 +136,7 @@ static void beside(Precision p, const Pair *s, bool plain)
         dw[i] = drawn(&b, s->shape.w, F32, -1, 1);
         gamma[i] = tensor_of(&b, h.x[1].dim, F32);
         beta[i] = tensor_of(&b, h.x[1].dim, F32);
-        if (plain) c[i].lazy = false, c[i].norm = c[i].then = NULL;
+        if (plain) c[i].deferred = false, c[i].norm = c[i].act = NULL;
         c[i].dy = &slope[i], c[i].dx[1] = &dw[i];
         c[i].norm_dx[1] = &gamma[i], c[i].norm_dx[2] = &beta[i];
         c[i].fresh = p == PRECISION_bf16 ? ~0u : 0;
@@ -166,10 +166,10 @@ static void not_beside(const Shape *s, int first)
     REQUIRE(op_shape(&attr, in, &y));
     const Call c = {.attr = &attr,
                     .precision = b.precision,
-                    .x = {&x[0], &w, [BESIDE] = &x[1]},
+                    .x = {&x[0], &w, [X2] = &x[1]},
                     .y = &y};
-    EXPECT(!backend_cuda.beside(&c));
-    EXPECT_INT(backend_cuda.sees(&c), 1 | 1 << BESIDE);
+    EXPECT(!backend_cuda.fuses_concat(&c));
+    EXPECT_INT(backend_cuda.loads_deferred(&c), 1 | 1 << X2);
     bench_close(&b);
 }
 

@@ -43,7 +43,7 @@ TEST(gpu_ranks_of_other_shares)
 
 /* Norms that nobody runs (plan_deferred_norm.c): of sums that a convolution
  * left. */
-TEST(gpu_ranks_of_lazy_norms)
+TEST(gpu_ranks_of_deferred_norms)
 {
     static const Precision kinds[] = {PRECISION_f16, PRECISION_bf16};
     stage(1);

@@ -128,11 +128,11 @@ static bool joined(const Capture &c)
 void run_graph(const Nodes &nodes)
 {
     std::vector<int> missing(nodes.size());
-    std::vector<std::vector<int>> then(nodes.size());
+    std::vector<std::vector<int>> act(nodes.size());
     std::set<int> ready;
     for (size_t i = 0; i < nodes.size(); i++) {
         missing[i] = (int)nodes[i].after.size();
-        for (int a : nodes[i].after) then[(size_t)a].push_back((int)i);
+        for (int a : nodes[i].after) act[(size_t)a].push_back((int)i);
         if (!missing[i]) ready.insert((int)i);
     }
     while (!ready.empty()) {
@@ -146,7 +146,7 @@ void run_graph(const Nodes &nodes)
         ready.erase(it);
         Work work = nodes[(size_t)i].work;
         execute(work);
-        for (int next : then[(size_t)i])
+        for (int next : act[(size_t)i])
             if (!--missing[(size_t)next]) ready.insert(next);
     }
 }

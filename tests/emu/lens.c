@@ -10,7 +10,10 @@ static Tensor shown(Bench *b, const Tensor *y, const Behind *h)
 {
     const Attr pool = pool_of_one();
     Tensor out = tensor_of(b, y->dim, y->type);
-    run(b, &(Call){.attr = &pool, .x = {y}, .y = &out, .lens = {&h->lens}});
+    run(b, &(Call){.attr = &pool,
+                   .x = {y},
+                   .y = &out,
+                   .deferred_norm = {&h->deferred_norm}});
     return out;
 }
 
@@ -72,7 +75,7 @@ static void looks(Precision p, const Shape *s)
         dx[i] = tensor_of(&b, y.dim, type);
         dw[i] = tensor_of(&b, s->w, F32);
         Call c = {.attr = &attr, .x = {i ? &seen : &y, &w2}, .y = &out[i]};
-        if (!i) c.lens[0] = &h.lens;
+        if (!i) c.deferred_norm[0] = &h.deferred_norm;
         run(&b, &c);
         c.dy = &dz, c.dx[0] = &dx[i], c.dx[1] = &dw[i], c.fresh = 3;
         if (!narrow) c.half_dy = &half;
@@ -84,7 +87,7 @@ static void looks(Precision p, const Shape *s)
     bench_close(&b);
 }
 
-TEST(lens_shows_products_what_it_shows)
+TEST(deferred_norm_of_products)
 {
     for (int i = 0; i < SHAPES; i++) looks(PRECISION_bf16, &shapes[i]);
     looks(PRECISION_f16, &shapes[1]);
@@ -97,7 +100,7 @@ TEST(lens_shows_products_what_it_shows)
 }
 
 /* Channels that are dropped behind the norm; the draws are the same. */
-TEST(lens_shows_dropout_what_it_shows)
+TEST(deferred_norm_of_dropout)
 {
     for (int f16 = 0; f16 < 2; f16++) {
         Bench b;
@@ -109,12 +112,13 @@ TEST(lens_shows_dropout_what_it_shows)
         Attr relu = op_default(OP_relu), drop = op_default(OP_spatial_dropout);
         Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, type, -1, 1);
         Tensor w = drawn(&b, (Dims){24, 1, 3, 3, 8}, type, -1, 1), out[2];
-        Tensor y = lazy(&b, &conv, &x, &w, &h, &made);
+        Tensor y = deferred(&b, &conv, &x, &w, &h, &made);
         const Tensor seen = shown(&b, &y, &h);
         for (int i = 0; i < 2; i++) {
             out[i] = tensor_of(&b, y.dim, type);
-            Call c = {.attr = &drop, .then = &relu, .y = &out[i]};
-            c.x[0] = i ? &seen : &y, c.lens[0] = i ? NULL : &h.lens;
+            Call c = {.attr = &drop, .act = &relu, .y = &out[i]};
+            c.x[0] = i ? &seen : &y,
+            c.deferred_norm[0] = i ? NULL : &h.deferred_norm;
             run(&b, &c);
         }
         same(&b, &out[0], &out[1]);
@@ -152,7 +156,7 @@ static void shows(Precision p, const Shape *s, bool after)
     Tensor x = drawn(&b, s->x, few ? F32 : type, 0.5f, 1);
     Tensor w = drawn(&b, s->w, type, -1, 1);
     emu_reset_counts();
-    Tensor out = lazy(&b, &attr, &x, &w, &h, &made);
+    Tensor out = deferred(&b, &attr, &x, &w, &h, &made);
     EXPECT_INT(emu_launch_count("stats_kernel"), after);
     const int channels = out.dim.c;
     const int64_t rows = numel(out.dim) / channels;
@@ -172,7 +176,7 @@ static void shows(Precision p, const Shape *s, bool after)
         const double scale = k[1][c] / sqrt(var + 1e-5);
         for (int64_t r = 0; r < rows; r++) {
             double v = (y[r * channels + c] - mean) * scale + k[2][c];
-            if (v <= 0) v *= (double)h.then.leaky_relu.slope;
+            if (v <= 0) v *= (double)h.act.leaky_relu.slope;
             // ... and what floats lose on the way
             const double far = unit * fabs(v) + 1e-6 * (1 + fabs(mean * scale));
             const double off = fabs(seen[r * channels + c] - v);
@@ -189,7 +193,7 @@ static void shows(Precision p, const Shape *s, bool after)
     bench_close(&b);
 }
 
-TEST(lens_shows_the_norm_of_what_is_stored)
+TEST(deferred_norm_is_norm_of_stored_operand)
 {
     for (int i = 0; i < SHAPES; i++) {
         const Shape *s = &shapes[i];
@@ -202,7 +206,7 @@ TEST(lens_shows_the_norm_of_what_is_stored)
 
 /* Likewise of classes, which have boxes of their own: some more than others,
  * eight of them, and some that no tap sees. */
-TEST(lens_shows_the_norm_of_classes)
+TEST(deferred_norm_of_classes)
 {
     static const Shape spread[] = {
         {OP_upconv, {2, 1, 9, 7, 24}, {24, 1, 3, 3, 16}, 2, 1, 1},
@@ -216,7 +220,7 @@ TEST(lens_shows_the_norm_of_classes)
 }
 
 /* Likewise of few channels, which are as they were: first.cu. */
-TEST(lens_shows_the_norm_behind_few_channels)
+TEST(deferred_norm_after_few_channels)
 {
     static const Shape first[] = {
         {OP_conv, {2, 1, 21, 13, 1}, {32, 1, 3, 3, 1}, 1, 1, 1},
@@ -234,7 +238,7 @@ TEST(lens_shows_the_norm_behind_few_channels)
 }
 
 /* Likewise of some, which are narrow: small_cin.cu. */
-TEST(lens_shows_the_norm_behind_some_channels)
+TEST(deferred_norm_after_some_channels)
 {
     static const Shape first[] = {
         {OP_conv, {2, 1, 21, 13, 5}, {32, 1, 3, 3, 5}, 1, 1, 1},
@@ -252,7 +256,7 @@ TEST(lens_shows_the_norm_behind_some_channels)
 
 /* A concat of f32 that products alone read is stored in 16 bits at once, by
  * packs of four channels where all of them divide by it. */
-TEST(lens_concat_stored_narrow)
+TEST(deferred_norm_of_concat_in_16_bits)
 {
     for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
         Bench b;
@@ -295,14 +299,14 @@ enum { FAR = 1, NOT_FIRST = 2, NOT_SECOND = 4, ADDED = 8, HOWS = 16 };
 
 /* `whole` = the concat of two; queued. */
 static void put_together(Bench *b, const Tensor *one, const Tensor *two,
-                         const Tensor *whole, const Lens *first,
-                         const Lens *second)
+                         const Tensor *whole, const DeferredNorm *first,
+                         const DeferredNorm *second)
 {
     const Attr concat = op_default(OP_concat);
     run(b, &(Call){.attr = &concat,
                    .x = {one, two},
                    .y = whole,
-                   .lens = {first, second}});
+                   .deferred_norm = {first, second}});
 }
 
 /* A convolution of a concat that is not made: the bits of one of the concat,
@@ -324,8 +328,8 @@ static void beside(Precision p, const Shape *s, int first, int how)
     const Tensor w2 = drawn(&b, s->w, type, -1, 1);
     const Tensor whole = tensor_of(&b, s->x, type);
     const Tensor *part[2] = {far ? &other : &y, far ? &y : &other};
-    put_together(&b, part[0], part[1], &whole, far ? NULL : &h.lens,
-                 far ? &h.lens : NULL);
+    put_together(&b, part[0], part[1], &whole, far ? NULL : &h.deferred_norm,
+                 far ? &h.deferred_norm : NULL);
     Tensor in[MAX_IN] = {whole, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
     const bool narrow = z.dim.c % NARROW_CHANNELS == 0;
@@ -341,15 +345,15 @@ static void beside(Precision p, const Shape *s, int first, int how)
     dx[2] = tensor_of(&b, s->x, type);
     put_together(&b, &dx[0], &dx[1], &dx[2], NULL, NULL);
     Call c = {.attr = &attr, .x = {part[0], &w2}, .y = &out[0]};
-    c.x[BESIDE] = part[1], c.lens[far ? BESIDE : 0] = &h.lens;
-    EXPECT(backend_cuda.beside(&(Call){.attr = &attr,
-                                       .precision = b.precision,
-                                       .x = {c.x[0], &w2, [BESIDE] = part[1]},
-                                       .y = &out[0]}));
+    c.x[X2] = part[1], c.deferred_norm[far ? X2 : 0] = &h.deferred_norm;
+    EXPECT(backend_cuda.fuses_concat(&(Call){.attr = &attr,
+                                             .precision = b.precision,
+                                             .x = {c.x[0], &w2, [X2] = part[1]},
+                                             .y = &out[0]}));
     run(&b, &c);
     c.dy = &dz, c.dx[1] = &dw[0], c.fresh = how & ADDED ? 0 : ~0u;
     c.half_dy = narrow ? NULL : &half;
-    c.dx[0] = dx0 ? &dx[0] : NULL, c.dx[BESIDE] = dx1 ? &dx[1] : NULL;
+    c.dx[0] = dx0 ? &dx[0] : NULL, c.dx[X2] = dx1 ? &dx[1] : NULL;
     run(&b, &c);
     Call plain = {.attr = &attr, .x = {&whole, &w2}, .y = &out[1]};
     run(&b, &plain);
@@ -363,7 +367,7 @@ static void beside(Precision p, const Shape *s, int first, int how)
     bench_close(&b);
 }
 
-TEST(lens_beside)
+TEST(deferred_norm_of_implicit_concat)
 {
     static const Shape all[] = {
         {OP_conv, {2, 1, 15, 17, 56}, {40, 1, 3, 3, 56}, 1, 1, 1},
@@ -378,7 +382,7 @@ TEST(lens_beside)
                        how);
 }
 
-TEST(lens_beside_of_other_extents)
+TEST(deferred_norm_of_implicit_concat_of_other_extents)
 {
     static const Shape all[] = {
         {OP_conv, {1, 5, 7, 6, 40}, {24, 3, 3, 3, 40}, 1, 1, 1},
@@ -396,7 +400,7 @@ TEST(lens_beside_of_other_extents)
 
 /* Sums in segments, a block each: what comes through memory is split by
  * channels as it is added up. */
-TEST(lens_beside_of_parts)
+TEST(deferred_norm_of_implicit_concat_of_parts)
 {
     static const Shape all[] = {
         {OP_conv, {1, 1, 2, 2, 512}, {64, 1, 3, 3, 512}, 1, 1, 1},

@@ -8,7 +8,7 @@
  * makes it). */
 typedef struct Lazy {
     Shape shape;
-    bool slants;
+    bool norm_bwds;
 } Lazy;
 
 static const Lazy lazies[] = {
@@ -46,8 +46,9 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
     const Attr attr = attr_of(&s->shape);
     Tensor x = drawn(&b, s->shape.x, type, -1, 1);
     Tensor w = drawn(&b, s->shape.w, type, -1, 1);
-    Tensor y = lazy(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
-    Tensor total = tensor_of(&b, (Dims){1, 1, 1, 1, TOTAL * y.dim.c + 1}, F64);
+    Tensor y = deferred(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor total =
+        tensor_of(&b, (Dims){1, 1, 1, 1, GRAD_SUMS * y.dim.c + 1}, F64);
     const Dims one = {1, 1, 1, 1, y.dim.c},
                extent[] = {x.dim, w.dim, one, one, one};
     for (int i = 0; i < 2; i++) {
@@ -57,7 +58,8 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
             d[i][k] = drawn(&b, extent[k], k == DX ? type : F32, -1, 1);
     }
     // apart, with the same statistics
-    Call norm = {.attr = &h.norm, .then = h.lens.then, .y = &y, .x = {&y}};
+    Call norm = {
+        .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
     norm.saved = c.saved;
     for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
     norm.dy = norm.dx[0] = &slope[1];
@@ -69,12 +71,12 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
         Tensor out = tensor_of(&b, y.dim, type),
                in = tensor_of(&b, y.dim, type);
         Call one_of = {.attr = &pool, .x = {&y}, .y = &out};
-        one_of.lens[0] = &h.lens;
+        one_of.deferred_norm[0] = &h.deferred_norm;
         run(&b, &one_of);
         one_of.dy = &slope[1], one_of.dx[0] = &in, one_of.fresh = 1;
-        one_of.total[0] = &total;
+        one_of.grad_sums[0] = &total;
         run(&b, &one_of);
-        c.dy_total = &total;
+        c.dy_sums = &total;
     }
     run(&b, &norm);
     Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
@@ -88,7 +90,7 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
     c.fresh = add ? 0 : ~0u;
     emu_reset_counts();
     run(&b, &c);
-    EXPECT_INT(emu_launch_count("slope_kernel"), !s->slants);
+    EXPECT_INT(emu_launch_count("slope_kernel"), !s->norm_bwds);
     EXPECT_INT(emu_launch_count("slopes_kernel"), !given);
     // both round dy of the convolution, to numbers that are next to each other
     // at times; of its sum, which is 0, nothing but that is left
@@ -99,7 +101,7 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
     bench_close(&b);
 }
 
-TEST(slant_way_back)
+TEST(norm_bwd_on_load_backward)
 {
     for (int i = 0; i < LAZIES; i++) {
         way_back(PRECISION_bf16, &lazies[i], i % 2, i % 3 == 0);
@@ -111,7 +113,7 @@ TEST(slant_way_back)
 typedef struct First {
     Shape shape;
     bool bias; // its gradient is wanted, and is a sum of what a pass stores
-    bool slants;
+    bool norm_bwds;
 } First;
 
 static const First firsts[] = {
@@ -146,7 +148,7 @@ static void first_layer(Precision p, const First *f, bool add)
     if (few) x = drawn(&b, f->shape.x, F32, -1, 1);
     b.draws = 1;
     Tensor w = drawn(&b, f->shape.w, type, -1, 1);
-    Tensor y = lazy(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor y = deferred(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
     Tensor db = tensor_of(&b, h.bias.dim, F32);
     const Dims extent[] = {w.dim, h.bias.dim, h.bias.dim};
     for (int i = 0; i < 2; i++) {
@@ -155,7 +157,8 @@ static void first_layer(Precision p, const First *f, bool add)
         for (int k = 0; k < ALL; k++)
             d[i][k] = drawn(&b, extent[k], F32, -1, 1);
     }
-    Call norm = {.attr = &h.norm, .then = h.lens.then, .y = &y, .x = {&y}};
+    Call norm = {
+        .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
     norm.saved = c.saved;
     for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
     norm.dy = norm.dx[0] = &slope[1];
@@ -172,14 +175,14 @@ static void first_layer(Precision p, const First *f, bool add)
     c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
     emu_reset_counts();
     run(&b, &c);
-    EXPECT_INT(emu_launch_count("slope_kernel"), !f->slants);
-    EXPECT_INT(emu_launch_count("slant_kernel"), f->slants);
+    EXPECT_INT(emu_launch_count("slope_kernel"), !f->norm_bwds);
+    EXPECT_INT(emu_launch_count("norm_bwd_kernel"), f->norm_bwds);
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
     for (int k = 0; k < ALL; k++) near(&b, &d[0][k], &d[1][k], unit * unit);
     bench_close(&b);
 }
 
-TEST(slant_of_a_first_layer)
+TEST(norm_bwd_on_load_of_a_first_layer)
 {
     for (int i = 0; i < FIRSTS; i++) {
         first_layer(PRECISION_bf16, &firsts[i], i % 2);
@@ -188,7 +191,7 @@ TEST(slant_of_a_first_layer)
 }
 
 /* What dw takes back is what a product would have stored: the same bits. */
-TEST(slant_is_what_is_stored)
+TEST(norm_bwd_on_load_is_norm_bwd)
 {
     Bench b;
     Behind h;
@@ -197,7 +200,7 @@ TEST(slant_is_what_is_stored)
     const Attr attr = attr_of(&firsts[4].shape);
     Tensor x = drawn(&b, firsts[4].shape.x, BF16, -1, 1);
     Tensor w = drawn(&b, firsts[4].shape.w, BF16, -1, 1);
-    Tensor y = lazy(&b, &attr, &x, &w, &h, &c), dw[2];
+    Tensor y = deferred(&b, &attr, &x, &w, &h, &c), dw[2];
     Tensor dx = tensor_of(&b, x.dim, BF16);
     c.y = &y, c.fresh = ~0u;
     for (int i = 0; i < 2; i++) {

@@ -85,7 +85,7 @@ static void *fetch(Net *n, const void *at, size_t bytes)
 }
 
 /* Is element i of the block among those that are read? */
-static bool is_read(const Squares *s, int64_t i)
+static bool is_read(const SqnormPlaces *s, int64_t i)
 {
     const int64_t line = i / PARAM_ALIGN;
     for (int k = 0; k < s->rests; k++) {
@@ -102,7 +102,7 @@ static bool is_read(const Squares *s, int64_t i)
 static int squares_are(Net *n, const Plan *p, double *all)
 {
     const Params *q = session_params(n->s);
-    const Squares *s = plan_squares(p);
+    const SqnormPlaces *s = plan_sqnorms(p);
     int left = 0;
     double *sums = fetch(n, s->left, (size_t)s->lefts * sizeof *sums);
     float *g = fetch(n, q->grad, (size_t)q->trained * sizeof *g);
@@ -115,11 +115,12 @@ static int squares_are(Net *n, const Plan *p, double *all)
         for (int64_t k = 0; k < numel(a->dim); k++) {
             const double one = (double)g[a->at + k];
             want += one * one;
-            EXPECT(is_read(s, a->at + k) == !v->square.dim.c);
+            EXPECT(is_read(s, a->at + k) == !v->grad_sqnorm.dim.c);
         }
         *all += want;
-        if (!v->square.dim.c) continue;
-        for (int k = 0; k < v->square.dim.c; k++) got += sums[v->square_at + k];
+        if (!v->grad_sqnorm.dim.c) continue;
+        for (int k = 0; k < v->grad_sqnorm.dim.c; k++)
+            got += sums[v->sqnorm_at + k];
         EXPECT(want > 0);
         EXPECT_NEAR(got, want, 1e-12 * want);
         left++;
@@ -225,7 +226,7 @@ TEST(square_many_layers)
     EXPECT(r.applied);
     EXPECT_INT(squares_are(&n, p, &all), MAX_RESTS - 1);
     // the first layer begins the block
-    EXPECT_INT(plan_squares(p)->rests, MAX_RESTS - 1);
+    EXPECT_INT(plan_sqnorms(p)->rests, MAX_RESTS - 1);
     EXPECT_NEAR(r.grad_norm, sqrt(all), 1e-12 * r.grad_norm);
     net_free(&n);
 }

@@ -33,7 +33,7 @@ static Left left_of(Bench *b, const Layer *s, const Dims *part, Dims w)
     for (int i = 0; i <= s->two; i++) {
         l.dx[i] = drawn(b, part[i], type, -1, 1);
         l.total[i] =
-            tensor_of(b, (Dims){1, 1, 1, 1, TOTAL * part[i].c + 1}, F64);
+            tensor_of(b, (Dims){1, 1, 1, 1, GRAD_SUMS * part[i].c + 1}, F64);
     }
     l.dw = drawn(b, w, F32, -1, 1);
     return l;
@@ -43,8 +43,8 @@ static void wants(Call *c, const Layer *s, Left *l)
 {
     for (int i = 0; i <= s->two; i++) {
         if (s->spare >> i & 1) continue;
-        c->dx[i ? BESIDE : 0] = &l->dx[i];
-        c->total[i ? BESIDE : 0] = &l->total[i];
+        c->dx[i ? X2 : 0] = &l->dx[i];
+        c->grad_sums[i ? X2 : 0] = &l->total[i];
     }
     c->dx[1] = &l->dw, c->fresh = s->add ? 0 : ~0u;
 }
@@ -53,10 +53,10 @@ static void wants(Call *c, const Layer *s, Left *l)
 static void near_totals(Bench *b, const Tensor *p, const Tensor *q, bool seen,
                         double share)
 {
-    double got[TOTAL * 2 * WIDE + 1], want[TOTAL * 2 * WIDE + 1];
+    double got[GRAD_SUMS * 2 * WIDE + 1], want[GRAD_SUMS * 2 * WIDE + 1];
     double off = 0, all = 0;
     // without a lens the second sums are nothing
-    const int sums = p->dim.c / TOTAL * (seen ? 2 : 1);
+    const int sums = p->dim.c / GRAD_SUMS * (seen ? 2 : 1);
     read_tensor(b, p, got), read_tensor(b, q, want);
     for (int i = 0; i < sums; i++) {
         off += (got[i] - want[i]) * (got[i] - want[i]);
@@ -81,28 +81,31 @@ static void agrees(Precision p, const Layer *s)
     Tensor w = drawn(&b, shape.w, type, -1, 1), x[2];
     // what made y does not matter to who goes back
     const Tensor whole = drawn(&b, s->x, type, -1, 1);
-    Tensor y = lazy(&b, &attr, &whole, &w, &h, &c);
+    Tensor y = deferred(&b, &attr, &whole, &w, &h, &c);
     for (int i = 0; i <= s->two; i++)
         x[i] = is_seen(s, i) ? left(&b, part[i], &of[i])
                              : drawn(&b, part[i], type, -1, 1);
     for (int i = 0; i <= s->two; i++)
-        if (s->relu) of[i].then = op_default(OP_relu);
+        if (s->relu) of[i].act = op_default(OP_relu);
     Tensor slope[WAYS];
     for (int i = 0; i < WAYS; i++) {
         b.draws = 200;
         slope[i] = drawn(&b, y.dim, type, -1, 1);
     }
-    Call norm = {.attr = &h.norm, .then = h.lens.then, .y = &y, .x = {&y}};
+    Call norm = {
+        .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
     norm.saved = c.saved;
     for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
     norm.dy = norm.dx[0] = &slope[1], norm.fresh = ~0u;
     run(&b, &norm);
     Call plain = {.attr = &attr, .x = {&x[0], &w}, .y = &y, .dy = &slope[1]};
-    if (s->two) plain.x[BESIDE] = &x[1];
+    if (s->two) plain.x[X2] = &x[1];
     for (int i = 0; i <= s->two; i++)
-        if (is_seen(s, i)) plain.lens[i ? BESIDE : 0] = &of[i].lens;
+        if (is_seen(s, i))
+            plain.deferred_norm[i ? X2 : 0] = &of[i].deferred_norm;
     c.y = &y, c.dy = &slope[0], c.x[2] = NULL;
-    memcpy(c.x, plain.x, sizeof c.x), memcpy(c.lens, plain.lens, sizeof c.lens);
+    memcpy(c.x, plain.x, sizeof c.x),
+        memcpy(c.deferred_norm, plain.deferred_norm, sizeof c.deferred_norm);
     Left one = left_of(&b, s, part, w.dim), twin = left_of(&b, s, part, w.dim);
     Left other = left_of(&b, s, part, w.dim);
     wants(&plain, s, &one), wants(&c, s, &twin);
@@ -179,7 +182,7 @@ TEST(twin_not_otherwise)
         const Attr attr = attr_of(&others[i]);
         Tensor x = drawn(&b, others[i].x, BF16, -1, 1);
         Tensor w = drawn(&b, others[i].w, BF16, -1, 1);
-        Tensor y = lazy(&b, &attr, &x, &w, &h, &c);
+        Tensor y = deferred(&b, &attr, &x, &w, &h, &c);
         Tensor dy = drawn(&b, y.dim, BF16, -1, 1);
         Tensor dx = tensor_of(&b, x.dim, BF16), dw = tensor_of(&b, w.dim, F32);
         Tensor db = tensor_of(&b, h.bias.dim, F32);

@@ -19,40 +19,41 @@ static unsigned narrow(const Call *c)
 
 static bool fuses(const Call *c)
 {
-    return c->lazy ? call_op(c) == OP_conv : call_op(c) == OP_batch_norm;
+    return c->deferred ? call_op(c) == OP_conv : call_op(c) == OP_batch_norm;
 }
 
-static unsigned sees(const Call *c)
+static unsigned loads_deferred(const Call *c)
 {
     return call_op(c) == OP_conv || call_op(c) == OP_maxpool;
 }
 
-static unsigned closes(const Call *c)
+static unsigned sums_grads(const Call *c)
 {
     return call_op(c) == OP_conv && c->dx[0];
 }
 
-Backend lazy_backend(void)
+Backend deferring_backend(void)
 {
     Backend be = backend_cpu;
-    be.narrow = narrow, be.fuses = fuses, be.sees = sees, be.closes = closes;
-    be.beside = NULL;
+    be.narrow = narrow, be.fuses = fuses, be.loads_deferred = loads_deferred,
+    be.sums_grads = sums_grads;
+    be.fuses_concat = NULL;
     return be;
 }
 
-int lazy_image(Net *n)
+int deferred_image(Net *n)
 {
     net_new(n);
     return net_input(n, "x", (Dims){1, 1, 8, 8, 8}, 2);
 }
 
-int lazy_layer(Net *n, int x)
+int deferred_layer(Net *n, int x)
 {
     return net_relu(n, net_norm(n, net_conv(n, x, 8, 3)));
 }
 
-void lazy_plan(PlanRig *r, Net *n, const Backend *be, int y, bool train,
-               bool plain)
+void deferred_plan(PlanRig *r, Net *n, const Backend *be, int y, bool train,
+                   bool plain)
 {
     const int t = net_input(n, "t", n->g.node[y].y.dim, n->g.node[y].y.rank);
     n->root[n->roots++] = y;
@@ -63,14 +64,14 @@ void lazy_plan(PlanRig *r, Net *n, const Backend *be, int y, bool train,
     REQUIRE(plan_build(&r->spec, &r->plan));
 }
 
-void lazy_long(PlanRig *r, Net *n, const Backend *be)
+void deferred_long(PlanRig *r, Net *n, const Backend *be)
 {
-    int y = lazy_image(n);
-    for (int i = 0; i < 6; i++) y = lazy_layer(n, y);
-    lazy_plan(r, n, be, net_conv(n, y, 8, 3), true, false);
+    int y = deferred_image(n);
+    for (int i = 0; i < 6; i++) y = deferred_layer(n, y);
+    deferred_plan(r, n, be, net_conv(n, y, 8, 3), true, false);
 }
 
-void lazy_less(PlanRig *r)
+void deferred_less(PlanRig *r)
 {
     r->spec.budget = plan_bytes(r->plan) * 9 / 10;
     plan_free(r->plan);

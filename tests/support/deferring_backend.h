@@ -7,19 +7,19 @@
 /* Takes convolutions, norms, relu, maxpool, sigmoid and add in 16 bits. Its
  * convolutions leave norms to others, and they and maxpool see through lenses;
  * convolutions close the gradients of their data. */
-Backend lazy_backend(void);
+Backend deferring_backend(void);
 
 /* A new network's image of 8 channels; conv, norm, relu: the last one's node.
  */
-int lazy_image(Net *n);
-int lazy_layer(Net *n, int x);
+int deferred_image(Net *n);
+int deferred_layer(Net *n, int x);
 
 /* The network of `y` under a loss, in bf16; the spec may be changed before it
  * is planned again. */
-void lazy_plan(PlanRig *r, Net *n, const Backend *be, int y, bool train,
-               bool plain);
+void deferred_plan(PlanRig *r, Net *n, const Backend *be, int y, bool train,
+                   bool plain);
 /* Six layers and a conv behind them, planned; then anew in nine tenths of the
  * bytes, where some of them are dropped. */
-void lazy_long(PlanRig *r, Net *n, const Backend *be);
-void lazy_less(PlanRig *r);
+void deferred_long(PlanRig *r, Net *n, const Backend *be);
+void deferred_less(PlanRig *r);
 #endif

@@ -167,15 +167,15 @@ TEST(checkpoint_resume_cpu)
  * and after it was closed. */
 static void keep_on(const char *device)
 {
-    char then[PATHS], later[PATHS];
+    char act[PATHS], later[PATHS];
     char text[] = "17"; // Lua may move the texts of its pairs
     MetaPair pair = {"cursor", text};
     Net n;
-    in_folder(then, "kept", "then.safetensors");
+    in_folder(act, "kept", "then.safetensors");
     in_folder(later, "kept", "later.safetensors");
     net_open(&n, "enc.conv1", 3, device, true);
     net_train(&n, 2);
-    REQUIRE(checkpoint_save(then, n.session, true,
+    REQUIRE(checkpoint_save(act, n.session, true,
                             &(Meta){.pair = &pair, .count = 1}));
     KeptCheckpoint *k =
         checkpoint_keep(n.session, true, &(Meta){.pair = &pair, .count = 1});
@@ -184,9 +184,9 @@ static void keep_on(const char *device)
     net_train(&n, 1);
     net_close(&n);
     REQUIRE(checkpoint_save_kept(later, k));
-    EXPECT(same_files(then, later));
+    EXPECT(same_files(act, later));
     REQUIRE(checkpoint_save_kept(later, k));
-    EXPECT(same_files(then, later));
+    EXPECT(same_files(act, later));
     checkpoint_drop(k);
     checkpoint_drop(NULL);
 }

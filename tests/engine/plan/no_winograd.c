@@ -137,8 +137,8 @@ TEST(direct_labels_of_a_network)
         plan_rig_plan(&r, false);
         int rows = plan_rows(r.plan, &row), told = 0, blurred = 0;
         for (int i = 0; i < rows; i++) {
-            if (row[i].node == a) blurred |= row[i].blurs ? 0 : 1;
-            if (row[i].node == b) blurred |= row[i].blurs ? 0 : 2;
+            if (row[i].node == a) blurred |= row[i].approximate ? 0 : 1;
+            if (row[i].node == b) blurred |= row[i].approximate ? 0 : 2;
         }
         for (int i = 0; i < r.plan->calls; i++) told += r.plan->call[i].direct;
         EXPECT_INT(blurred, which);

@@ -25,9 +25,9 @@ TEST(plan_of_evaluation)
     int conv = net_conv(&n, x, 3, 3),
         drop = net_op(&n, OP_dropout, conv, -1, -1);
     int norm = net_norm(&n, drop);
-    int again = net_op(&n, OP_spatial_dropout, norm, -1, -1);
+    int recomputed = net_op(&n, OP_spatial_dropout, norm, -1, -1);
     int first = net_op(&n, OP_dropout, x, -1, -1);
-    n.root[n.roots++] = again;
+    n.root[n.roots++] = recomputed;
     n.root[n.roots++] = norm;
     n.root[n.roots++] = first;
     plan_rig_open(&r, &n, &backend_ref, 1, 1);
@@ -36,7 +36,7 @@ TEST(plan_of_evaluation)
     EXPECT_INT(rows_of(&r, OP_spatial_dropout), 0);
     EXPECT_INT(plan_calls(r.plan), 2);
     // what is dropped shows its operand, an input too
-    EXPECT(plan_value(r.plan, again) == plan_value(r.plan, norm));
+    EXPECT(plan_value(r.plan, recomputed) == plan_value(r.plan, norm));
     EXPECT(plan_value(r.plan, first) == plan_value(r.plan, x));
     EXPECT(!plan_value(r.plan, conv)); // not a root: its place is used again
     EXPECT(!plan_value(r.plan, -1) && !plan_value(r.plan, n.g.count));
@@ -63,7 +63,7 @@ TEST(plan_of_evaluation)
     EXPECT_INT(rows_of(&r, OP_spatial_dropout), 1);
     plan_rig_run(&r, false, false, 1);
     EXPECT(memcmp(before, r.params.value, bytes));
-    EXPECT(plan_value(r.plan, again) != plan_value(r.plan, norm));
+    EXPECT(plan_value(r.plan, recomputed) != plan_value(r.plan, norm));
     mem_free(before);
     plan_rig_close(&r);
     net_free(&n);
@@ -309,7 +309,7 @@ TEST(plan_counts_parameters_and_flops)
         EXPECT_NEAR(row[0].flops, 2.0 * 256 * 256 * 32 * 9, 0);
         EXPECT_INT(row[0].value_bytes, 256 * 256 * 32 * 4);
         // and the four vectors of the norm that its store runs
-        EXPECT(row[0].norm >= 0 && row[0].then >= 0);
+        EXPECT(row[0].norm >= 0 && row[0].act >= 0);
         EXPECT_INT(row[0].params, 32 * 9 + (rows[i].bias ? 32 : 0) + 4 * 32);
         plan_free(p);
         params_free(&q);

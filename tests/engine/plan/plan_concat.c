@@ -54,7 +54,7 @@ typedef struct How {
 typedef struct Got {
     char *bytes; /* roots, parameters and gradients */
     size_t count;
-    int calls, concats, again;
+    int calls, concats, recomputed;
 } Got;
 
 static void put(Got *g, Arena *mem, const void *from, size_t bytes)
@@ -105,7 +105,7 @@ static Got run_case(const Case *k, How how, Arena *mem)
     plan_rig_plan(&r, how.train);
     got.calls = plan_calls(r.plan);
     got.concats = plan_rig_apart(&r);
-    if (how.dropped) got.again = drop_all(&r);
+    if (how.dropped) got.recomputed = drop_all(&r);
     const size_t real = sizeof(float);
     memset(r.params.grad, 0, (size_t)r.params.trained * real);
     // the second adds to the gradients of the first
@@ -217,7 +217,7 @@ TEST(beside_made_again)
         how.plain = false, how.dropped = true;
         Got got = run_case(&cases[i], how, &mem);
         same(&cases[i], how, &got, &want);
-        EXPECT(got.again > 2);
+        EXPECT(got.recomputed > 2);
         arena_release(&mem);
     }
 }
@@ -262,7 +262,7 @@ TEST(beside_not_within_a_budget)
         Net n;
         PlanRig r;
         Backend be = backend_cpu;
-        if (!apart) be.beside = NULL;
+        if (!apart) be.fuses_concat = NULL;
         case_net(&n, &cases[2]);
         plan_rig_open(&r, &n, &be, 1, 2);
         plan_rig_plan(&r, true);
@@ -367,7 +367,7 @@ TEST(beside_of_an_upconv)
         Net n;
         PlanRig r;
         Backend be = backend_cpu; // whose kernels do not run here
-        be.beside = apart ? beside_upconv : NULL;
+        be.fuses_concat = apart ? beside_upconv : NULL;
         net_new(&n);
         int x = net_input(&n, "x", (Dims){1, 1, 8, 8, 3}, 2);
         int a = net_conv(&n, x, 16, 3), b = net_conv(&n, x, 24, 3);
@@ -388,7 +388,7 @@ static unsigned wanted;
 
 static bool beside_of_inputs(const Call *c)
 {
-    wanted = (c->dx[0] ? 1 : 0) | (c->dx[BESIDE] ? 2 : 0);
+    wanted = (c->dx[0] ? 1 : 0) | (c->dx[X2] ? 2 : 0);
     return !wanted;
 }
 
@@ -405,7 +405,7 @@ TEST(beside_is_told_of_gradients)
         Net n;
         PlanRig r;
         Backend be = backend_cpu;
-        be.beside = beside_of_inputs;
+        be.fuses_concat = beside_of_inputs;
         case_net(&n, &k);
         if (!rows[i].train) n.loss = -1;
         plan_rig_open(&r, &n, &be, 1, 2);

@@ -13,8 +13,8 @@ static void branches(Net *n)
     int t = net_input(n, "t", (Dims){1, 1, 6, 6, 3}, 2);
     int a = net_conv(n, x, 3, 3), b = net_conv(n, x, 3, 1);
     const Node *first = &n->g.node[a];
-    int again = net_row(n, first->attr, (int[]){x, first->in[1], -1}, 3);
-    int sum = net_op(n, OP_add, net_op(n, OP_add, a, b, -1), again, -1);
+    int recomputed = net_row(n, first->attr, (int[]){x, first->in[1], -1}, 3);
+    int sum = net_op(n, OP_add, net_op(n, OP_add, a, b, -1), recomputed, -1);
     int y = net_conv(n, net_relu(n, sum), 3, 1);
     n->root[n->roots++] = y;
     n->loss = net_op(n, OP_mse, y, t, -1);

@@ -7,7 +7,7 @@
 /* How many calls of a plan are lazy, and how many read through a lens, forward
  * and back. */
 typedef struct Count {
-    int lazy, sees, back;
+    int deferred, loads_deferred, back;
 } Count;
 
 static Count counted(PlanRig *r)
@@ -16,38 +16,38 @@ static Count counted(PlanRig *r)
     for (int i = 0; i < r->plan->calls; i++) {
         const Call *c = &r->plan->call[i];
         if (is_convert(c)) continue;
-        n.lazy += c->lazy && !is_backward(c);
-        if (!c->lens[0]) continue;
-        ++*(is_backward(c) ? &n.back : &n.sees);
+        n.deferred += c->deferred && !is_backward(c);
+        if (!c->deferred_norm[0]) continue;
+        ++*(is_backward(c) ? &n.back : &n.loads_deferred);
         // what is seen is what the lazy call was told to leave
-        EXPECT(c->lens[0]->norm->op == OP_batch_norm);
+        EXPECT(c->deferred_norm[0]->norm->op == OP_batch_norm);
     }
     return n;
 }
 
-TEST(plan_lazy_between_convolutions)
+TEST(plan_deferred_norm_between_convolutions)
 {
     Net n;
     PlanRig r;
-    const Backend be = lazy_backend();
-    const int a = lazy_layer(&n, lazy_image(&n)), b = lazy_layer(&n, a),
-              p = net_pool(&n, b);
-    lazy_plan(&r, &n, &be, net_conv(&n, p, 8, 3), true, false);
+    const Backend be = deferring_backend();
+    const int a = deferred_layer(&n, deferred_image(&n)),
+              b = deferred_layer(&n, a), p = net_pool(&n, b);
+    deferred_plan(&r, &n, &be, net_conv(&n, p, 8, 3), true, false);
     const Count got = counted(&r);
-    EXPECT_INT(got.lazy, 2);
-    EXPECT_INT(got.sees, 2); // a convolution and the pool
+    EXPECT_INT(got.deferred, 2);
+    EXPECT_INT(got.loads_deferred, 2); // a convolution and the pool
     EXPECT_INT(got.back, 2);
     // nodes of a layer show its convolution, whose row names them
     const PlanNode *q = r.plan->node;
-    EXPECT(q[a].same == q[a - 1].same && q[q[a].same].lazy);
-    EXPECT(q[q[a].same].then == a && !plan_value(r.plan, a));
+    EXPECT(q[a].same == q[a - 1].same && q[q[a].same].deferred);
+    EXPECT(q[q[a].same].act == a && !plan_value(r.plan, a));
     char text[ROW_TEXT];
     EXPECT(
         !strcmp(row_text(r.plan, q[a].same, text), "conv + batch_norm + relu"));
     // the norm's gradients are made by the convolution's call, once
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *c = &r.plan->call[i];
-        if (!c->lazy || !is_backward(c)) continue;
+        if (!c->deferred || !is_backward(c)) continue;
         EXPECT(c->norm_dx[1] && c->norm_dx[2] && !c->norm_dx[3]);
         EXPECT_INT(c->fresh >> NORM_FRESH, 6);
         EXPECT_INT(r.plan->param_bits[i] >> NORM_FRESH, 6);
@@ -58,14 +58,14 @@ TEST(plan_lazy_between_convolutions)
 }
 
 /* Not where somebody cannot see, wants the value, or the norm has constants. */
-TEST(plan_lazy_not_otherwise)
+TEST(plan_deferred_norm_not_otherwise)
 {
     enum { OTHER, ROOT, EVALUATION, PLAIN, TWICE, CASES };
     for (int how = 0; how < CASES; how++) {
         Net n;
         PlanRig r;
-        const Backend be = lazy_backend();
-        const int x = lazy_image(&n), a = lazy_layer(&n, x);
+        const Backend be = deferring_backend();
+        const int x = deferred_image(&n), a = deferred_layer(&n, x);
         int y = net_conv(&n, a, 8, 3);
         const int norm = n.g.node[a].in[0], conv = n.g.node[norm].in[0];
         if (how == OTHER) y = net_op(&n, OP_add, y, a, -1);
@@ -73,32 +73,32 @@ TEST(plan_lazy_not_otherwise)
         // the convolution's own value is read by another, too
         if (how == TWICE) y = net_op(&n, OP_add, y, conv, -1);
         y = net_conv(&n, y, 8, 3); // so that the sum is narrow
-        lazy_plan(&r, &n, &be, y, how != EVALUATION, how == PLAIN);
-        EXPECT_INT(counted(&r).lazy, 0);
-        EXPECT_INT(counted(&r).sees, 0);
+        deferred_plan(&r, &n, &be, y, how != EVALUATION, how == PLAIN);
+        EXPECT_INT(counted(&r).deferred, 0);
+        EXPECT_INT(counted(&r).loads_deferred, 0);
         plan_rig_drop(&r);
     }
 }
 
 /* What is dropped and made again is so through the same lenses. */
-TEST(plan_lazy_made_again)
+TEST(plan_deferred_norm_recomputed)
 {
     Net n;
     PlanRig r;
-    const Backend be = lazy_backend();
-    lazy_long(&r, &n, &be);
-    EXPECT_INT(counted(&r).lazy, 6);
-    lazy_less(&r);
-    int again = 0, seeing = 0;
+    const Backend be = deferring_backend();
+    deferred_long(&r, &n, &be);
+    EXPECT_INT(counted(&r).deferred, 6);
+    deferred_less(&r);
+    int recomputed = 0, seeing = 0;
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *c = &r.plan->call[i];
-        if (!c->again) continue;
-        EXPECT(c->lazy);
-        again++, seeing += c->lens[0] != NULL;
+        if (!c->recomputed) continue;
+        EXPECT(c->deferred);
+        recomputed++, seeing += c->deferred_norm[0] != NULL;
         // statistics are those of the first making
         EXPECT_INT(r.plan->saved[i],
                    r.plan->saved[r.plan->node[c->node].first.call]);
     }
-    EXPECT(again > 0 && seeing > 0);
+    EXPECT(recomputed > 0 && seeing > 0);
     plan_rig_drop(&r);
 }

@@ -42,8 +42,8 @@ TEST(fused_norm_and_activation)
         plan_rig_plan(&r, true);
         const PlanRow *row;
         REQUIRE(plan_rows(r.plan, &row) == 3);
-        EXPECT(row[1].node == norm && row[1].then == y);
-        EXPECT(row[0].then == -1 && row[2].then == -1);
+        EXPECT(row[1].node == norm && row[1].act == y);
+        EXPECT(row[0].act == -1 && row[2].act == -1);
         // the value is the activation's, and the one before it is not there
         EXPECT(plan_value(r.plan, y) && !plan_value(r.plan, norm));
         plan_rig_run(&r, false, false, 1);
@@ -164,7 +164,7 @@ typedef struct Layer {
     Dims x; /* n: of the batch */
     int filters, kernel, stride;
     bool bias, norm;
-    Op then; /* OP_COUNT: none */
+    Op act; /* OP_COUNT: none */
 } Layer;
 
 static int layer_net(Net *n, const Layer *l)
@@ -180,7 +180,7 @@ static int layer_net(Net *n, const Layer *l)
     n->g.node[y].y.dim.h = (one.h - 1) / l->stride + 1;
     n->g.node[y].y.dim.w = (one.w - 1) / l->stride + 1;
     if (l->norm) y = net_norm(n, y);
-    if (l->then != OP_COUNT) y = net_op(n, l->then, y, -1, -1);
+    if (l->act != OP_COUNT) y = net_op(n, l->act, y, -1, -1);
     n->root[n->roots++] = y;
     return y;
 }
@@ -238,7 +238,7 @@ TEST(fused_convolution)
         int apart, calls;
         size_t want_bytes, bytes;
         void *want = layer_value(l, 1, true, &apart, &want_bytes, &mem);
-        EXPECT_INT(apart, 1 + l->norm + (l->then != OP_COUNT));
+        EXPECT_INT(apart, 1 + l->norm + (l->act != OP_COUNT));
         for (int threads = 1; threads < 4; threads++) {
             void *got = layer_value(l, threads, false, &calls, &bytes, &mem);
             EXPECT_INT(calls, 1);

@@ -9,7 +9,7 @@ static unsigned narrow(const Call *c)
 {
     switch (call_op(c)) {
     case OP_conv:
-        return 1 | 1u << BESIDE | NARROW_Y;
+        return 1 | 1u << X2 | NARROW_Y;
     case OP_relu:
     case OP_sigmoid:
         return 1 | NARROW_Y;
@@ -31,7 +31,7 @@ static Backend narrow_backend(void)
 {
     Backend be = backend_cpu;
     be.narrow = narrow;
-    be.fuses = NULL, be.beside = NULL;
+    be.fuses = NULL, be.fuses_concat = NULL;
     return be;
 }
 
@@ -237,7 +237,7 @@ TEST(plan_narrow_concat_in_parts)
         Net n;
         PlanRig r;
         Backend be = narrow_backend();
-        be.beside = reads_both;
+        be.fuses_concat = reads_both;
         int x = image(&n), b = net_conv(&n, x, 8, 3);
         int a = how == GIVEN ? x : net_conv(&n, b, 8, 3);
         if (how == GIVEN) b = net_input(&n, "b", (Dims){1, 1, 6, 6, 3}, 2);

@@ -26,23 +26,23 @@ static void done(Net *n, PlanRig *r)
 
 /* What the CPU asks for: parts of a batch that does not fit into a cache, but
  * not of layers with many weights, nor of one sample. */
-TEST(plan_stages_of_the_cpu)
+TEST(plan_microbatches_of_the_cpu)
 {
     Net n;
     PlanRig r;
     const int wide[] = {32, 32, 1, 0}, deep[] = {512, 512, 512, 0};
     chain(&n, &r, &backend_cpu, 8, 128, wide);
-    REQUIRE(r.plan->stages == 1);
-    const Stage *s = r.plan->stage;
+    REQUIRE(r.plan->groups == 1);
+    const MicrobatchGroup *s = r.plan->group;
     // 4 MiB a sample of the second: 3, 3 and 2
-    EXPECT(s->each == 3 && s->batch == 8 && s->slices == 3);
+    EXPECT(s->each == 3 && s->batch == 8 && s->microbatches == 3);
     EXPECT(s->first == 0 && s->end == plan_calls(r.plan));
-    EXPECT_INT(plan_sliced(r.plan), plan_calls(r.plan));
+    EXPECT_INT(plan_microbatched(r.plan), plan_calls(r.plan));
     const size_t bytes = plan_bytes(r.plan), naive = plan_naive_bytes(r.plan);
     plan_free(r.plan);
     r.spec.plain = true;
     REQUIRE(plan_build(&r.spec, &r.plan));
-    EXPECT_INT(plan_sliced(r.plan), 0);
+    EXPECT_INT(plan_microbatched(r.plan), 0);
     EXPECT(2 * bytes < plan_bytes(r.plan));
     // what it would be without a planner is of the whole batch, but for scratch
     EXPECT(naive > plan_naive_bytes(r.plan) * 9 / 10);
@@ -51,24 +51,24 @@ TEST(plan_stages_of_the_cpu)
     r.spec.plain = false;
     r.spec.draws = true;
     REQUIRE(plan_build(&r.spec, &r.plan));
-    EXPECT_INT(plan_sliced(r.plan), 0);
+    EXPECT_INT(plan_microbatched(r.plan), 0);
     plan_free(r.plan);
     r.spec.draws = false;
     r.spec.train = true;
     REQUIRE(plan_build(&r.spec, &r.plan));
-    EXPECT_INT(plan_sliced(r.plan), 0);
+    EXPECT_INT(plan_microbatched(r.plan), 0);
     done(&n, &r);
     chain(&n, &r, &backend_cpu, 2, 128, wide);
-    EXPECT_INT(plan_sliced(r.plan), 0);
+    EXPECT_INT(plan_microbatched(r.plan), 0);
     done(&n, &r);
     chain(&n, &r, &backend_cpu, 1, 1024, wide);
-    EXPECT_INT(plan_sliced(r.plan), 0);
+    EXPECT_INT(plan_microbatched(r.plan), 0);
     done(&n, &r);
     chain(&n, &r, &backend_cpu, 64, 16, deep);
-    EXPECT_INT(plan_sliced(r.plan), 0);
+    EXPECT_INT(plan_microbatched(r.plan), 0);
     done(&n, &r);
     chain(&n, &r, &backend_ref, 8, 128, wide);
-    EXPECT_INT(plan_sliced(r.plan), 0);
+    EXPECT_INT(plan_microbatched(r.plan), 0);
     done(&n, &r);
 }
 
@@ -85,7 +85,7 @@ static int sliced_alike(Net *n, const int32_t *inputs_n, int batch)
     PlanRig r;
     Arena mem = {NULL};
     Backend be = backend_cpu;
-    be.slice = by_two;
+    be.microbatch = by_two;
     plan_rig_open(&r, n, &be, 2, batch);
     for (int k = 0; k < r.spec.inputs; k++)
         if (inputs_n) r.input[k].dim.n = inputs_n[k];
@@ -102,7 +102,7 @@ static int sliced_alike(Net *n, const int32_t *inputs_n, int batch)
     plan_rig_run(&r, false, false, 1);
     EXPECT(!memcmp(want, plan_value(r.plan, n->root[0])->data, bytes));
     EXPECT(plan_rig_intact(&r));
-    const int sliced = plan_sliced(r.plan);
+    const int sliced = plan_microbatched(r.plan);
     arena_release(&mem);
     plan_rig_close(&r);
     net_free(n);
@@ -110,7 +110,7 @@ static int sliced_alike(Net *n, const int32_t *inputs_n, int batch)
 }
 
 /* Operands that are not samples: all slices see all of them. */
-TEST(plan_slices_only_samples)
+TEST(plan_microbatches_only_samples)
 {
     enum { BATCH = 5, C = 4 };
     Net n;
@@ -163,7 +163,7 @@ static bool scale_thrice(const Call *c)
 static void is_whole(const PlanRig *r, int32_t batch)
 {
     const Plan *p = r->plan;
-    EXPECT_INT(p->stage_at, -1);
+    EXPECT_INT(p->group_at, -1);
     for (int c = 0; c < p->calls; c++) {
         EXPECT_INT(p->call[c].y->dim.n, batch);
         EXPECT_INT(p->call[c].x[0]->dim.n, batch);
@@ -182,7 +182,7 @@ TEST(plan_is_whole_again)
     PlanTime time[8];
     int count;
     Backend be = backend_cpu;
-    be.slice = by_two;
+    be.microbatch = by_two;
     be.fwd[OP_scale] = scale_thrice;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 4, 4, 2}, 2);
@@ -192,10 +192,10 @@ TEST(plan_is_whole_again)
     n.root[n.roots++] = net_op(&n, OP_sigmoid, y, -1, -1);
     plan_rig_open(&r, &n, &be, 1, BATCH);
     plan_rig_plan(&r, false);
-    REQUIRE(r.plan->stages == 1 && plan_sliced(r.plan) == 3);
+    REQUIRE(r.plan->groups == 1 && plan_microbatched(r.plan) == 3);
     is_whole(&r, BATCH);
     // each call thrice
-    EXPECT(r.plan->stage[0].each == 2 && r.plan->stage[0].slices == 3);
+    EXPECT(r.plan->group[0].each == 2 && r.plan->group[0].microbatches == 3);
     scales = 0;
     const PlanRun run = {.step = plan_rig_step};
     EXPECT_FAIL(plan_run(r.plan, &run), "the third");

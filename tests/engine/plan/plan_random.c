@@ -268,7 +268,7 @@ static int fused_rows(const Plan *p)
     const PlanRow *row;
     int count = 0, rows = plan_rows(p, &row);
     for (int i = 0; i < rows; i++)
-        count += (row[i].then >= 0) + (row[i].norm >= 0);
+        count += (row[i].act >= 0) + (row[i].norm >= 0);
     return count;
 }
 
@@ -317,7 +317,7 @@ static void against_reference_run(const Backend *be, Precision p,
                                   uint32_t cases)
 {
     double share = 0;
-    int again = 0, fused = 0, apart = 0;
+    int recomputed = 0, fused = 0, apart = 0;
     for (uint32_t c = 0; c < cases; c++) {
         Net n;
         PlanRig r;
@@ -327,7 +327,7 @@ static void against_reference_run(const Backend *be, Precision p,
         if (c % 3 == 0) freeze(&r, c);
         share += compare(&r, c, true);
         fused += fused_rows(r.plan), apart += plan_rig_apart(&r);
-        again += with_dropped(&r, c);
+        recomputed += with_dropped(&r, c);
         within_budgets(&r, c);
         compare(&r, c, false);
         fused += fused_rows(r.plan);
@@ -340,9 +340,10 @@ static void against_reference_run(const Backend *be, Precision p,
         net_free(&n);
     }
     EXPECT(share / cases < 0.8); // else nothing was shared
-    EXPECT(again > 2 * (int)cases);
+    EXPECT(recomputed > 2 * (int)cases);
     EXPECT(be->fuses ? fused > (int)cases / 8 : !fused);
-    EXPECT(be->beside && p == PRECISION_f32 ? apart > (int)cases / 16 : !apart);
+    EXPECT(be->fuses_concat && p == PRECISION_f32 ? apart > (int)cases / 16
+                                                  : !apart);
 }
 
 TEST(plan_equals_no_plan_on_ref)
@@ -387,20 +388,20 @@ static void in_slices(Backend be, Precision p)
         PlanRig r;
         make(&n, (uint32_t)c, false);
         n.loss = -1;
-        be.slice = NULL;
+        be.microbatch = NULL;
         plan_rig_open(&r, &n, &be, 1 + c % 3, batch[c % 4]);
         r.spec.precision = p;
         plan_rig_plan(&r, false);
         const size_t whole = plan_bytes(r.plan);
-        be.slice = c & 8 ? by_one : by_two;
+        be.microbatch = c & 8 ? by_one : by_two;
         compare(&r, (uint32_t)c, false);
         share += (double)plan_bytes(r.plan) / (double)whole / cases;
-        stages += r.plan->stages;
-        for (int i = 0; i < r.plan->stages; i++)
-            uneven += batch[c % 4] % r.plan->stage[i].each != 0;
+        stages += r.plan->groups;
+        for (int i = 0; i < r.plan->groups; i++)
+            uneven += batch[c % 4] % r.plan->group[i].each != 0;
         r.spec.plain = true;
         plan_rig_plan(&r, false);
-        EXPECT_INT(r.plan->stages, 0);
+        EXPECT_INT(r.plan->groups, 0);
         plan_rig_close(&r);
         net_free(&n);
     }
@@ -408,7 +409,7 @@ static void in_slices(Backend be, Precision p)
     EXPECT(share < 1.005);
 }
 
-TEST(plan_in_slices)
+TEST(plan_in_microbatches)
 {
     in_slices(backend_cpu, PRECISION_f32);
     in_slices(backend_ref, PRECISION_f32);

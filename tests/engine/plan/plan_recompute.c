@@ -42,11 +42,11 @@ TEST(recompute_chain_comes_to_its_root)
         if ((double)least > (2 * root + 8) * (double)value)
             test_failed(__FILE__, __LINE__, "%d: %.1f values", length,
                         (double)least / (double)value);
-        PlanAgain again = plan_again(r.plan);
-        EXPECT_INT(again.values, length);
-        EXPECT(again.dropped < length && again.kept_bytes == all);
+        PlanAgain recomputed = plan_again(r.plan);
+        EXPECT_INT(recomputed.values, length);
+        EXPECT(recomputed.dropped < length && recomputed.kept_bytes == all);
         // nothing is made three times
-        EXPECT(again.flops > 0 && again.flops <= plan_flops(r.plan));
+        EXPECT(recomputed.flops > 0 && recomputed.flops <= plan_flops(r.plan));
         plan_rig_run(&r, true, false, 1);
         EXPECT(plan_rig_intact(&r));
         plan_rig_close(&r);
@@ -78,9 +78,9 @@ TEST(recompute_meets_every_budget)
         size_t budget = all - (all - least) / 8 * (size_t)i;
         if (i == 8) budget = least;
         EXPECT(bytes_within(&r, budget, false) <= budget);
-        PlanAgain again = plan_again(r.plan);
-        EXPECT(again.flops >= flops * 0.9 && again.kept_bytes == all);
-        flops = again.flops;
+        PlanAgain recomputed = plan_again(r.plan);
+        EXPECT(recomputed.flops >= flops * 0.9 && recomputed.kept_bytes == all);
+        flops = recomputed.flops;
         // the first third costs no more than norms and activations
         if (i == 2) EXPECT(flops < 0.05 * plan_flops(r.plan));
         plan_rig_run(&r, true, false, 1);
