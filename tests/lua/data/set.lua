@@ -273,5 +273,36 @@ t.test("a run from kept cases is the same run", function()
   t.check(#t.read(folder .. "/auto/prepared.cases") > 1000, "no prepared.cases below --out")
 end)
 
+t.test("images of any size make a batch", function()
+  local cases = {}
+  for i, extents in ipairs { { 5, 7 }, { 9, 4 }, { 6, 6 } } do
+    local path = string.format("%s/%d.npy", folder, i)
+    seg.array.save(path, seg.array.random({ extents[1], extents[2] }, i))
+    cases[i] = { key = "a" .. i, patient = "p" .. i, image = path }
+  end
+  local set = seg.data.cases { fields = { { name = "image", read = "npy", rank = 2 } },
+                               cases = cases }
+  local batch = t.first_batch(set:resize { h = 6, w = 8 }:batches { size = 3 })
+  t.equal(table.concat(batch.image.shape, "x"), "3x1x6x8")
+end)
+
+t.test("a volume is read once, whatever is asked of it", function()
+  local set = seg.data.phantom { format = "nifti", patients = 4, size = 16, slices = 6,
+                                 root = folder .. "/once" }
+  set = set:normalize {}:slices { axis = "axial" }:batches { size = 4, shuffle = true }
+  -- how often two epochs prepare one of the four cases again
+  local function again(bytes)
+    local pipeline = set:pipeline { cache_bytes = bytes }
+    local loader, opened = set:loader(pipeline, { workers = 2 }), pipeline:cache().made
+    local batches = loader:batches()
+    for _ = 1, 2 * batches do loader:next() end
+    local made = pipeline:cache().made - opened
+    loader:close()
+    return made
+  end
+  t.equal(again(1 << 26), 0, "with a cache")
+  t.check(again(1) > 4, "without one they are, many times")
+end)
+
 remove()
 t.finish()

@@ -448,5 +448,27 @@ t.test("the range of rates falls, explodes and is left without a trace", functio
   t.says("tests/golden/training.lua lr_range --from x" .. places, 2, "--from wants a rate above 0")
 end)
 
+local brain = "scripts/brain_unet.lua --preset check --quiet --phantom " .. folder
+  .. "/brain --out " .. folder .. "/"
+
+t.test("every third checkpoint, and the newest two of them", function()
+  t.says(brain .. "kept --epochs 10 --save_every 3 --keep_last 2", 0, "")
+  local list = t.lines("ls " .. folder .. "/kept/brain_unet/001 | grep safetensors")
+  t.equal(table.concat(list, " "), "checkpoint_0006.safetensors checkpoint_0009.safetensors "
+          .. "checkpoint_best.safetensors checkpoint_last.safetensors")
+end)
+
+t.test("a run outlives the terminal that it was started in", function()
+  -- its code when SIGHUP comes in the middle, started behind these words
+  local function code(before, name)
+    return t.lines(string.format("sh -c '%s exec %s %s%s --epochs 12' > %s/said 2>&1 & p=$!; "
+      .. "until [ -s %s/%s/brain_unet/001/metrics.csv ]; do sleep 0.02; done; kill -HUP $p; "
+      .. "wait $p; echo $?",
+      before, t.path(), brain, name, folder, folder, name))[1]
+  end
+  t.equal(code("", "told"), "129")
+  t.equal(code('trap "" HUP;', "deaf"), "0", "its code below nohup")
+end)
+
 remove()
 t.finish()
