@@ -4,6 +4,7 @@
 --
 -- Flags are listed once, in the tables below; the help is made from them.
 
+local aliases = require "seg.aliases"
 local core = require "seg.core"
 local config = require "seg.recipe.config"
 local gpus = require "seg.inspect.gpus"
@@ -401,6 +402,10 @@ local function parse(args, from, fixed)
   return command
 end
 
+local function say_notes()
+  for _, note in ipairs(config.notes) do show.line("%s", note) end
+end
+
 -- segengine predict: a network that brings along what a script says. -> exit code
 function predict_bundle(args)
   parse(args, 2, "predict")
@@ -412,6 +417,7 @@ function predict_bundle(args)
   if given.weights then refuse("--weights: a bundle has its own; leave one of them out") end
   given.weights = given.bundle
   local r, name = require("seg.predict.bundle").open(given.bundle)
+  say_notes()
   writable.check("predict", given, config.ensure())
   return require("seg.predict.predict").command(r, name)
 end
@@ -434,7 +440,9 @@ local function prepare_saved(script, command)
   if folder then
     given.resumed = folder
     given.saved_from = folder .. "/config.txt"
-    given.saved_config = util.read_file(given.saved_from)
+    given.saved_config = aliases.config(util.read_file(given.saved_from))
+    local script_of_run = folder .. "/recipe.lua"
+    given.saved_script = util.exists(script_of_run) and util.read_file(script_of_run) or ""
   elseif trained and (command ~= "export" or exports_weights()) then
     local place = given.weights and require("seg.predict.weights").places(given.weights)[1]
     -- replay has its file as a word, and names it so where it is not there
@@ -442,7 +450,10 @@ local function prepare_saved(script, command)
     if command ~= "replay" then path = place and run.weights(place) or run.choose(out, name) end
     -- a file that cannot be read is named when it is loaded
     local ok, meta = pcall(core.checkpoint.meta, path)
-    if ok then given.saved_config = meta.config end
+    if ok then
+      given.saved_config = meta.config and aliases.config(meta.config)
+      given.saved_script = meta.recipe_text
+    end
     given.saved_from = ok and (meta.recipe or name) ~= name and string.format(
       'weights of the recipe "%s" (%s), not of "%s"', meta.recipe, path, name) or path
     -- a checkpoint names no folder; the run that it lies in does
@@ -467,14 +478,12 @@ local function run_command(command, recipe, script, text, resume)
   for _, key in ipairs(util.sorted_keys(config.unread)) do
     show.warn("--%s changes nothing here: with these options the recipe does not read it", key)
   end
+  say_notes()
   writable.check(command, config.line.flags, config.values, resume)
   if command == "train" then
     return ranks.run(whole_line, function()
       if config.values.batch == "auto" then require("seg.train.batch").choose(recipe, command) end
-      if not resume then require("seg.train.autotune").choose(recipe)
-      elseif config.values.autotune then
-        show.line("autotune: a run that is resumed keeps what it has")
-      end
+      require("seg.train.autotune").choose(recipe, resume)
       return require("seg.train.fit").train(recipe, name, text, resume)
     end)
   end
@@ -488,7 +497,7 @@ local function run_command(command, recipe, script, text, resume)
       return require(bench).command(recipe)
     end)
   end
-  if config.values.autotune and not several then
+  if config.given.autotune and config.values.autotune and not several then
     refuse("--autotune is not for %s, but for train and bench; leave it out", command)
   end
   if config.values.batch == "auto" and not several then

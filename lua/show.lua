@@ -142,7 +142,7 @@ function M.processor(facts)
   return (facts.device == "ref" and "ref, plain loops in double, " or "CPU, ") .. M.threads(facts)
 end
 
--- "CPU, 2 threads, without Winograd: enc1.conv2": where a session computes (its facts) and how
+-- "CPU, 2 threads, convolutions without Winograd": where a session computes (its facts) and how
 -- the config `v` has it do so, as far as that is not what everybody gets.
 function M.device(facts, v)
   if facts.device == "cuda" then
@@ -151,8 +151,7 @@ function M.device(facts, v)
   local text = { M.processor(facts) }
   local function add(said) text[#text + 1] = said end
   if v.precision ~= "f32" then add("convolutions in " .. M.precision(facts.device, v.precision)) end
-  if not v.winograd then add("convolutions without Winograd")
-  elseif v.direct ~= "" then add("without Winograd: " .. v.direct) end
+  if not v.winograd then add("convolutions without Winograd") end
   if not v.fuse then add("each layer by itself") end
   if v.pin then add("a core for each thread") end
   if v.nice > 0 then add("nice " .. v.nice) end

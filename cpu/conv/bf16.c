@@ -133,7 +133,7 @@ static Laid laid(const Correlate *c)
     int64_t ci = c->in.c / c->window.groups,
             pixels = c->in.n * positions(c->in);
     l.c.half = false;
-    if (!c->direct && bf16_by_winograd(&c->window, c->in, c->out, false)) {
+    if (!c->no_winograd && bf16_by_winograd(&c->window, c->in, c->out, false)) {
         l.c.half_x = true;
         l.w = widened(c->w, ci * taps * c->out.c);
         return l;

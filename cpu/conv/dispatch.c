@@ -36,7 +36,7 @@ static Correlate forward(const Call *c, bool transposed, float *table)
 {
     return (Correlate){.window = op_window(c->attr, c->x[1]),
                        .transposed = transposed,
-                       .direct = c->direct,
+                       .no_winograd = c->no_winograd,
                        .half = is_bf16(c),
                        .in = call_image(c),
                        .out = c->y->dim,
@@ -63,7 +63,7 @@ static Correlate backward(const Call *c, bool transposed)
     return (Correlate){.window = op_window(c->attr, c->x[1]),
                        .transposed = !transposed,
                        .add = !(c->fresh & 1),
-                       .direct = c->direct,
+                       .no_winograd = c->no_winograd,
                        .half = is_bf16(c),
                        .in = result(c),
                        .out = call_image(c),
@@ -87,7 +87,7 @@ static Wgrad weights(const Call *c, bool transposed)
                    .beside = beside(c, c->x[X2]),
                    .dw = c->dx[1]->data,
                    .add = !(c->fresh & 2),
-                   .direct = c->direct,
+                   .no_winograd = c->no_winograd,
                    .half = is_bf16(c),
                    .threads = c->threads};
 }

@@ -217,7 +217,8 @@ static Plan plan(const Correlate *c)
  * wants the sum itself. */
 static bool by_winograd(const Correlate *c)
 {
-    return !c->direct && !c->paired && winograd_fits(&c->window, c->in, c->out);
+    return !c->no_winograd && !c->paired &&
+           winograd_fits(&c->window, c->in, c->out);
 }
 
 /* Packed weights once, a strip and Runs for each thread. */

@@ -26,15 +26,15 @@ enum { CHAIN = 1024 };
 
 typedef struct Correlate {
     Window window;
-    bool transposed; /* x is the convolution's result, y its image    */
-    bool add;        /* add to y; bias must be NULL                   */
-    bool direct;     /* the sum as it stands, never by Winograd       */
-    bool half;       /* x and w are bf16: bf16.h does the rest, and .. */
-    int64_t paired;  /* .. comes back with the channels of a group of w,
-                      * which is bf16, where x has pairs and in.c counts
-                      * these; else 0                                 */
-    bool half_x;     /* x alone is bf16: of what goes by Winograd     */
-    Dims in, out;    /* of x and y                                    */
+    bool transposed;  /* x is the convolution's result, y its image    */
+    bool add;         /* add to y; bias must be NULL                   */
+    bool no_winograd; /* see Call.no_winograd                         */
+    bool half;        /* x and w are bf16: bf16.h does the rest, and .. */
+    int64_t paired;   /* .. comes back with the channels of a group of w,
+                       * which is bf16, where x has pairs and in.c counts
+                       * these; else 0                                 */
+    bool half_x;      /* x alone is bf16: of what goes by Winograd     */
+    Dims in, out;     /* of x and y                                    */
     const float *x;
     const float *w; /* (out.c, taps, in.c / groups), but transposed: */
                     /* (in.c, taps, out.c / groups)                  */

@@ -157,7 +157,7 @@ static Plan plan(const Wgrad *g)
 /* Its window and extents suit Winograd, and nobody wants the sum itself. */
 static bool by_winograd(const Wgrad *g)
 {
-    if (g->direct) return false;
+    if (g->no_winograd) return false;
     return g->half ? bf16_by_winograd(&g->window, g->in, g->out, true)
                    : winograd_fits(&g->window, g->in, g->out);
 }

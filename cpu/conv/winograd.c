@@ -155,7 +155,7 @@ bool winograd_fits(const Window *g, Dims in, Dims out)
 
 bool winograd_runs(const Call *c)
 {
-    if (c->direct || !op_multiplies(call_op(c))) return false;
+    if (c->no_winograd || !op_multiplies(call_op(c))) return false;
     const Window g = op_window(c->attr, c->x[1]);
     const Dims in = call_image(c), out = c->dy ? c->dy->dim : c->y->dim;
     // gradients of weights go by it wherever other sums do

@@ -51,7 +51,7 @@ static bool open_session(seg_model *m, const char *device, int threads)
                         .device = device ? device : "auto",
                         .threads = threads};
     spec.precision = m->bundle ? m->bundle->precision : PRECISION_f32;
-    spec.direct = m->bundle ? m->bundle->direct : NULL;
+    spec.no_winograd = m->bundle && m->bundle->no_winograd;
     if (session_open(&spec, &m->session)) return true;
     if (spec.precision == PRECISION_f32) return false;
     spec.precision = PRECISION_f32;

@@ -9,7 +9,6 @@
 #include "data/format/decimal.h"
 #include "engine/api/segengine_inside.h"
 #include "engine/base/json.h"
-#include "engine/plan/no_winograd.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -398,6 +397,8 @@ static const Key entry_keys[] = {
     {"trained_on", JSON_TEXT, false}, {"intended_use", JSON_TEXT, false},
     {"training", JSON_TABLE, false},  {NULL, JSON_NULL, false}};
 
+/* "direct" is a choice by layer of 0.1, now passed over: the results differ by
+ * rounding alone (lua/aliases.lua lists the removed names). */
 static const Key run_keys[] = {
     {"batch", JSON_NUMBER, false},  {"precision", JSON_TEXT, false},
     {"bucket", JSON_NULL, false},   {"multiple", JSON_NUMBER, false},
@@ -434,8 +435,7 @@ bool bundle_read(const char *text, Arena *mem, Bundle **out)
     if (winograd && winograd->kind != JSON_TRUE && winograd->kind != JSON_FALSE)
         return fail_data("bundle: run: winograd is %s, want true or false",
                          json_kind(winograd));
-    b->direct = *text_of(run, "direct") ? text_of(run, "direct") : NULL;
-    if (winograd && winograd->kind == JSON_FALSE) b->direct = DIRECT_ALL;
+    b->no_winograd = winograd && winograd->kind == JSON_FALSE;
     if (!read_steps(json_get(all, "prepare"), json_get(all, "flip"), mem, b) ||
         !read_reading(json_get(all, "read"), b) ||
         !read_predict(

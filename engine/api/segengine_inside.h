@@ -36,7 +36,7 @@ typedef struct Bundle {
     int tidies;
     int batch;
     Precision precision;
-    const char *direct; /* trained so: SessionSpec.direct */
+    bool no_winograd;   /* trained so: SessionSpec.no_winograd */
     const char *cannot; /* why seg_predict_file does not run it, or NULL */
 } Bundle;
 

@@ -57,8 +57,8 @@ typedef struct Backend {
     SpaceFn *space[OP_COUNT];                /* NULL: wants none */
     /* Does a part of this call, forward or backward, run by an algorithm whose
      * error is not that of its sum but a small share of the largest result
-     * (Winograd, docs/numerics.md)? Never with Call.direct. Extents, attributes
-     * and y or dy are set. NULL: no call does. */
+     * (Winograd, docs/numerics.md)? Never with Call.no_winograd. Extents,
+     * attributes and y or dy are set. NULL: no call does. */
     bool (*approximate)(const Call *c);
     /* The name of tile `number`, from 1 on, of those that Call.tile may ask
      * for; NULL behind the last. NULL: there is no choice. */

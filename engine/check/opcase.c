@@ -256,7 +256,7 @@ static bool is_blurred(const OpCase *c, const OpCheck *check)
 {
     const OpInfo *info = &op_info[c->attr.op];
     Tensor x[MAX_IN], y;
-    Call call = {.attr = &c->attr, .y = &y, .direct = c->direct};
+    Call call = {.attr = &c->attr, .y = &y, .no_winograd = c->no_winograd};
     if (!check->be->approximate || !op_multiplies((Op)c->attr.op) ||
         !opcase_shape(c, &y))
         return false;
@@ -384,7 +384,7 @@ done:
 void opcase_agree(const OpCase *c, OpCheck *check)
 {
     OpCase direct = *c;
-    direct.direct = true;
+    direct.no_winograd = true;
     if (precision_of(check, c) != PRECISION_f32 && !check->once)
         agree(c, check, true);
     agree(c, check, false);
@@ -453,7 +453,7 @@ void opcase_agree_sampled(const OpCase *c, OpCheck *check, int of_y, int of_dx)
         agree_sampled(c, check, of_y, of_dx, true);
     agree_sampled(c, check, of_y, of_dx, false);
     OpCase direct = *c;
-    direct.direct = true;
+    direct.no_winograd = true;
     if (is_blurred(c, check)) agree_sampled(&direct, check, of_y, of_dx, false);
 }
 

@@ -17,7 +17,7 @@ char *opcase_text(const OpCase *c, char text[OPCASE_TEXT])
     const OpInfo *info = &op_info[c->attr.op];
     int at = snprintf(text, OPCASE_TEXT, "%s #%u%s%s", info->name,
                       (unsigned)c->number, c->eval ? " eval" : "",
-                      c->direct ? " direct" : "");
+                      c->no_winograd ? " no_winograd" : "");
     for (int i = 0; i < info->attrs && at < OPCASE_TEXT; i++) {
         float f;
         memcpy(&f, &c->attr.word[1 + i], 4);
@@ -441,7 +441,7 @@ bool oprun(const OpCase *oc, const OpDevice *d, const OpValues *in,
               .threads = d->threads,
               .node = 7,
               .train = !oc->eval,
-              .direct = oc->direct,
+              .no_winograd = oc->no_winograd,
               .tile = {oc->tile[0], oc->tile[1]}};
     Op op = (Op)oc->attr.op;
     Space space = {0};

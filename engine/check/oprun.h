@@ -33,7 +33,7 @@ typedef struct OpCase {
     unsigned wrt;      /* bit i: the gradient of operand i is wanted       */
     unsigned changes;  /* bit i: the forward run may change operand i      */
     bool eval;         /* evaluation instead of training                   */
-    bool direct;       /* see Call.direct                                  */
+    bool no_winograd;  /* see Call.no_winograd                             */
     int8_t tile[2];    /* see Call.tile                                    */
     double floor;      /* see Judge.floor                                  */
     uint32_t number;   /* which draw: seeds the values, names the case     */

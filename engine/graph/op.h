@@ -222,10 +222,10 @@ typedef struct Call {
                       * what a SAVES_ONCE row saved is there */
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
-    unsigned fresh; /* bit NORM_FRESH + i: of norm_dx[i] */
-    bool direct; /* sums as they stand: no convolution by Winograd, whose error
-                  * is larger (docs/numerics.md) */
-    int8_t tile[2];      /* asked for, y's and dx's; 0: any (tile_names.h) */
+    unsigned fresh;   /* bit NORM_FRESH + i: of norm_dx[i] */
+    bool no_winograd; /* convolutions by the direct sum alone: Winograd's error
+                       * is larger (docs/numerics.md) */
+    int8_t tile[2];   /* asked for, y's and dx's; 0: any (tile_names.h) */
     Precision precision; /* of products; f32 for rows that have none */
     const Tensor *half[MAX_IN], *half_dy;
     void *saved;   /* written by fwd, for bwd; Space.saved bytes, or NULL */

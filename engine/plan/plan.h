@@ -24,7 +24,7 @@ typedef struct PlanSpec {
     const Backend *be;
     int threads;         /* that the device has or will have  */
     Precision precision; /* of convolutions; one that `be` has */
-    const char *direct;  /* see no_winograd.h                        */
+    bool no_winograd;    /* see Call.no_winograd                     */
     const char *tiles;   /* see tile_names.h; valid             */
     const int *root;     /* nodes whose values stay readable  */
     int roots;

@@ -11,7 +11,6 @@
  * the same numbers, so the same bits. What is made again is there until the
  * last backward call that reads it; nothing is made three times. A value that
  * no backward call reads counts as dropped, as its memory is used again. */
-#include "engine/plan/no_winograd.h"
 #include "engine/plan/plan_inside.h"
 #include "engine/plan/tile_names.h"
 
@@ -40,7 +39,7 @@ Call plan_call(Plan *p, int i)
                        (p->spec.draws && (info_of(p, i)->flags & RANDOM)),
               .precision = op_multiplies((Op)q->attr.op) ? p->spec.precision
                                                          : PRECISION_f32,
-              .direct = direct_has(p->spec.direct, p->spec.graph->node[i].name),
+              .no_winograd = p->spec.no_winograd,
               .y = &q->first.x};
     tiles_of(p->spec.tiles, p->spec.graph->node[i].name, p->spec.be, c.tile);
     operands_of(p, i, 0, c.x);

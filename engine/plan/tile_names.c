@@ -1,10 +1,41 @@
 /* tile_names.c -- tiles of layers in a text. */
 #include "engine/plan/tile_names.h"
-#include "engine/plan/layer_names.h"
 #include <stdio.h>
 #include <string.h>
 
 enum { LEFT = 0, UNKNOWN = -1 };
+
+/* The next entry of a text, *length long; *text moves behind it. NULL at the
+ * end. Spaces before it are passed over. */
+static const char *next_entry(const char **text, size_t *length)
+{
+    if (!*text || !**text) return NULL;
+    const char *entry = *text + strspn(*text, " ");
+    *length = strcspn(entry, ",");
+    *text = entry + *length + (entry[*length] == ',');
+    return entry;
+}
+
+/* Are these `length` characters all of `text`? */
+static bool same_name(const char *name, size_t length, const char *text)
+{
+    return length == strlen(text) && !strncmp(name, text, length);
+}
+
+/* Are they the label of a node of g that multiplies (op_multiplies)? Else
+ * ERR_USAGE. */
+static bool is_layer(const Graph *g, const char *label, size_t length)
+{
+    for (int i = 0; length && i < g->count; i++) {
+        const Node *q = &g->node[i];
+        if (q->kind == NODE_OP && op_multiplies((Op)q->attr.op) &&
+            same_name(label, length, q->name))
+            return true;
+    }
+    return fail_usage("tiles: no convolution is called \"%.*s\"; `plan` shows "
+                      "what layers are called",
+                      (int)length, label);
+}
 
 /* The number of a name; LEFT of "-". */
 static int number_of(const Backend *be, const char *name, size_t length)
@@ -12,7 +43,7 @@ static int number_of(const Backend *be, const char *name, size_t length)
     const char *one;
     if (length == 1 && *name == '-') return LEFT;
     for (int i = 1; (one = be->tile(i)); i++)
-        if (layer_is(name, length, one)) return i;
+        if (same_name(name, length, one)) return i;
     return UNKNOWN;
 }
 
@@ -41,9 +72,9 @@ void tiles_of(const char *which, const char *label, const Backend *be,
     Entry e;
     tile[0] = tile[1] = LEFT;
     if (!be->tile) return;
-    for (const char *one; (one = layer_next(&which, &length));) {
+    for (const char *one; (one = next_entry(&which, &length));) {
         if (!entry_of(one, length, &e) ||
-            !layer_is(e.part[0], e.length[0], label))
+            !same_name(e.part[0], e.length[0], label))
             continue;
         for (int i = 0; i < 2; i++)
             tile[i] = (int8_t)number_of(be, e.part[1 + i], e.length[1 + i]);
@@ -65,12 +96,12 @@ bool tiles_valid(const char *which, const Graph *g, const Backend *be)
 {
     size_t length;
     Entry e;
-    for (const char *one; (one = layer_next(&which, &length));) {
+    for (const char *one; (one = next_entry(&which, &length));) {
         if (!entry_of(one, length, &e))
             return fail_usage("tiles: \"%.*s\" is not LAYER=FORWARD/DATA, as "
                               "enc1.conv2=128x64/-",
                               (int)length, one);
-        if (!layer_valid(g, "tiles", e.part[0], e.length[0])) return false;
+        if (!is_layer(g, e.part[0], e.length[0])) return false;
         for (int i = 1; i < 3 && be->tile; i++) {
             char known[ERR_MAX];
             if (number_of(be, e.part[i], e.length[i]) != UNKNOWN) continue;

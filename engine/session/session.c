@@ -3,7 +3,6 @@
  * A plan is made for given extents and kept: slices of two sizes and a last,
  * smaller batch cost one planning each, not one a step. The plans share a pool
  * as large as the largest of them asked for, since only one runs at a time. */
-#include "engine/plan/no_winograd.h"
 #include "engine/plan/tile_names.h"
 #include "engine/session/session_inside.h"
 #include <stdlib.h>
@@ -149,9 +148,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     if (spec->loss >= 0) s->root[s->spec.roots++] = spec->loss;
     s->spec.root = s->root;
     TRY(find_step(s));
-    TRY(keep_text(&s->spec.direct, &s->direct));
     TRY(keep_text(&s->spec.tiles, &s->tiles));
-    TRY(direct_valid(s->spec.direct, spec->graph));
     TRY(open_device(s));
     TRY(tiles_valid(s->spec.tiles, spec->graph, s->be));
     real = dtype_bytes(s->be->real);
@@ -203,7 +200,6 @@ void session_close(Session *s)
     mem_free(s->root);
     mem_free(s->step_root);
     mem_free(s->in_step);
-    mem_free(s->direct);
     mem_free(s->tiles);
     mem_free(s);
 }
@@ -253,7 +249,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .be = s->be,
                      .threads = s->threads,
                      .precision = s->spec.precision,
-                     .direct = s->spec.direct,
+                     .no_winograd = s->spec.no_winograd,
                      .tiles = s->spec.tiles,
                      .root = s->root,
                      .roots = s->spec.roots,

@@ -27,7 +27,7 @@ typedef struct SessionSpec {
     uint64_t seed;
     const Optim *optim;  /* NULL: cannot train                  */
     Precision precision; /* of convolutions; 0: f32            */
-    const char *direct;  /* see no_winograd.h                        */
+    bool no_winograd;    /* see Call.no_winograd                     */
     const char *tiles;   /* see tile_names.h                         */
     bool scaled;   /* gradients start from a loss scale; f16 always does */
     size_t limit;  /* bytes that the network may take on the device: weights

@@ -34,7 +34,7 @@ struct Session {
     bool *in_step;    /* owned: nodes that these need, of `nodes`, which
                        * the graph had when the session was opened       */
     int nodes;
-    char *direct, *tiles; /* owned: the caller's                     */
+    char *tiles; /* owned: the caller's                     */
     Optim optim;
     bool trains; /* has a loss and an optimiser                     */
     const Backend *be;

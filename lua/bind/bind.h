@@ -66,10 +66,6 @@ const char *opt_string(lua_State *L, int arg, const char *key, const char *def);
 void check_keys(lua_State *L, int arg, const char *what,
                 const char *const *known);
 
-/* What sums as it stands, by fields "winograd" and "direct"; see no_winograd.h.
- */
-const char *opt_direct(lua_State *L, int arg);
-
 /* Freeze the parameters that field "frozen" of the options at `arg`, a list of
  * names, names; nil: none. False with a reason instead of raising, as callers
  * hold things; leaves the stack as it was. */

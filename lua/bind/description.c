@@ -1,13 +1,12 @@
 /* description.c -- what a session, a plan or a list of launches is made
  * of, as the options of a Lua table say. Each reads the table at `arg`. */
-#include "engine/plan/no_winograd.h"
 #include "lua/bind/bind.h"
 
 const char *const session_keys[] = {
-    "roots",  "loss",    "device",    "threads",    "seed",  "optim",
-    "inputs", "frozen",  "precision", "draws",      "limit", "budget",
-    "least",  "average", "ranks",     "own_norms",  "carry", "winograd",
-    "direct", "tiles",   "plain",     "step_roots", NULL};
+    "roots",  "loss",    "device",     "threads",   "seed",  "optim",
+    "inputs", "frozen",  "precision",  "draws",     "limit", "budget",
+    "least",  "average", "ranks",      "own_norms", "carry", "winograd",
+    "tiles",  "plain",   "step_roots", NULL};
 
 /* roots = {node, ...}: how many. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
@@ -73,16 +72,6 @@ Precision opt_precision(lua_State *L, int arg)
     if (!precision_find(opt_string(L, arg, "precision", "f32"), &p))
         raise_error(L);
     return p;
-}
-
-/* What sums as it stands (engine/plan/no_winograd.h): winograd = false is all
- * of it, else direct = "enc1.conv1,enc1.conv2". The text lives as long as the
- * table. */
-const char *opt_direct(lua_State *L, int arg)
-{
-    if (!opt_bool(L, arg, "winograd", true)) return DIRECT_ALL;
-    const char *direct = opt_string(L, arg, "direct", "");
-    return *direct ? direct : NULL;
 }
 
 void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,

@@ -6,7 +6,6 @@
  * training step would launch on a GPU. Nothing is opened and no tensor is
  * allocated, so a network may be planned for a device or a size that this
  * machine does not have. */
-#include "engine/plan/no_winograd.h"
 #include "engine/plan/tile_names.h"
 #include "lua/bind/bind.h"
 #include <string.h>
@@ -105,7 +104,7 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 }
 
 /* plan{roots=, step_roots=nil, loss=, inputs={name={n,c,h,w}}, device="cpu",
- * threads=, precision=, winograd=true, direct="", tiles="", optim=, budget=0,
+ * threads=, precision=, winograd=true, tiles="", optim=, budget=0,
  * least=false, average=false, plain=false} -> {bytes=, naive_bytes=,
  * peak_values=, peak_gradients=, peak_workspace=, carried_bytes=, flops=,
  * calls=, sliced=, trained=, running=, param_bytes=, weight_bytes=,
@@ -135,7 +134,6 @@ static int l_plan(lua_State *L)
     size_t budget = (size_t)opt_int(L, 1, "budget", 0, 0, INT64_MAX);
     bool least = opt_bool(L, 1, "least", false);
     bool average = opt_bool(L, 1, "average", false);
-    const char *direct = opt_direct(L, 1);
     const char *tiles = opt_string(L, 1, "tiles", "");
     const char *device = opt_string(L, 1, "device", "cpu");
     if (!backend_find(strcmp(device, "auto") ? device : "cpu", &be, &number,
@@ -144,7 +142,8 @@ static int l_plan(lua_State *L)
     int step_roots = read_step_roots(L, 1, step_root);
     bool all = !train || step_roots < 0;
     if (loss >= 0) root[roots++] = loss;
-    bool ok = direct_valid(direct, g) && tiles_valid(tiles, g, be) &&
+    bool no_winograd = !opt_bool(L, 1, "winograd", true);
+    bool ok = tiles_valid(tiles, g, be) &&
               params_list(&params, g, root, roots) &&
               read_frozen(L, 1, &params);
     PlanSpec spec = {.graph = g,
@@ -152,7 +151,7 @@ static int l_plan(lua_State *L)
                      .be = be,
                      .threads = be->threads(wanted),
                      .precision = opt_precision(L, 1),
-                     .direct = direct,
+                     .no_winograd = no_winograd,
                      .tiles = tiles,
                      .plain = opt_bool(L, 1, "plain", false),
                      .root = all ? root : step_root,
@@ -296,7 +295,7 @@ static int l_launches(lua_State *L)
                         .device = opt_string(L, 1, "device", "cuda"),
                         .optim = &optim,
                         .precision = opt_precision(L, 1),
-                        .direct = opt_direct(L, 1),
+                        .no_winograd = !opt_bool(L, 1, "winograd", true),
                         .tiles = opt_string(L, 1, "tiles", ""),
                         .plain = opt_bool(L, 1, "plain", false),
                         .dry_run = true};

@@ -493,15 +493,15 @@ static int l_facts(lua_State *L)
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
- * ranks=false, own_norms=false, carry="auto", winograd=true, direct="",
+ * ranks=false, own_norms=false, carry="auto", winograd=true,
  * tiles="", plain=false, step_roots=nil}
  * -> session with parameters drawn from the seed. draws: dropout in evaluation
  * too. Without `optim` it has neither gradients nor moments. limit, average:
  * bytes on the device and whether weights will be averaged, see SessionSpec.
  * ranks: trained by all ranks that there are, each with its share of a batch
  * (see share). carry: what sums over them, of GPUs: see Backend.carry.
- * winograd, direct: see opt_direct. tiles: see tile_names.h. plain: no row is
- * run with another. step_roots: those of the roots that step() and queue()
+ * winograd: false is Call.no_winograd. tiles: see tile_names.h. plain: no row
+ * is run with another. step_roots: those of the roots that step() and queue()
  * leave to be read, beside the loss; nil: all. */
 static int l_session(lua_State *L)
 {
@@ -513,7 +513,7 @@ static int l_session(lua_State *L)
                         .loss = opt_loss(L, 1),
                         .device = opt_string(L, 1, "device", "auto"),
                         .precision = opt_precision(L, 1),
-                        .direct = opt_direct(L, 1),
+                        .no_winograd = !opt_bool(L, 1, "winograd", true),
                         .tiles = opt_string(L, 1, "tiles", ""),
                         .threads =
                             (int)opt_int(L, 1, "threads", 0, 0, MAX_THREADS)};

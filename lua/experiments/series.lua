@@ -12,6 +12,7 @@
 -- is not goes on from its checkpoint: so a series that was stopped or killed anywhere ends
 -- as it would have.
 
+local aliases = require "seg.aliases"
 local config = require "seg.recipe.config"
 local core = require "seg.core"
 local done = require "seg.report.done"
@@ -93,8 +94,14 @@ function M.resume(kind, out, name)
   for _, word in ipairs(was.options or {}) do
     local key, value = word:match("^%-%-([%w_]+)=(.*)$")
     key = key or word:match("^%-%-([%w_]+)$")
-    saved[#saved + 1] = { key, value }
-    saved[key] = value or "true"
+    local now, change = aliases.now(key, value or "true")
+    if change then
+      util.refuse("%s", aliases.refusal(folder .. "/series.json", key, value, change))
+    end
+    if now then
+      saved[#saved + 1] = { now, value }
+      saved[now] = value or "true"
+    end
   end
   for _, o in ipairs(line.options) do
     if config.fixed(o[1]) and saved[o[1]] ~= (o[2] or "true") then

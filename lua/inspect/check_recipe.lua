@@ -164,7 +164,7 @@ function M.command(r)
   io.stdout:flush()
   local line = { arg[0], "check", "--preset", "check", "--device", device, "--out", v.out,
                  "--precision", v.precision, "--winograd", tostring(v.winograd),
-                 "--direct", v.direct, "--tiles", v.tiles, "--steps_only", "--quiet" }
+                 "--tiles", v.tiles, "--steps_only", "--quiet" }
   if v.phantom ~= "" then table.move({ "--phantom", v.phantom }, 1, 2, #line + 1, line) end
   local code = core.sys.again(line)
   return failures == 0 and code or 1

@@ -37,8 +37,7 @@ function M.plan(r, batch, train, change)
                        loss = r.loss, inputs = inputs,
                        device = change.device or v.device,
                        precision = change.precision or v.precision,
-                       threads = v.threads, winograd = v.winograd, direct = v.direct,
-                       tiles = v.tiles,
+                       threads = v.threads, winograd = v.winograd, tiles = v.tiles,
                        optim = train and (change.optim or r.optim) or nil,
                        frozen = train and r.frozen or nil, budget = bytes, least = near,
                        average = train and recipes.averages(r), plain = not v.fuse }
@@ -81,8 +80,7 @@ local function launches(r, gpu)
                                loss = r.loss, device = "cuda",
                                inputs = extents(r, v.batch), optim = r.optim, frozen = r.frozen,
                                precision = v.precision, winograd = v.winograd,
-                               direct = v.direct, tiles = v.tiles, budget = bytes,
-                               plain = not v.fuse }
+                               tiles = v.tiles, budget = bytes, plain = not v.fuse }
   local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0,
                 arena_bytes = plan.bytes, param_bytes = plan.param_bytes }
   for _, l in ipairs(list) do

@@ -11,6 +11,7 @@
 -- disk: only what is listed below is taken from the recipe's data set, and its
 -- text loses them.
 
+local aliases = require "seg.aliases"
 local core = require "seg.core"
 local calibrate = require "seg.evaluate.calibrate"
 local config = require "seg.recipe.config"
@@ -42,7 +43,7 @@ local inner = {
            numbers = { "table", false } },
   run = { batch = { "integer", false }, precision = { "string", false },
           bucket = { "boolean", false }, multiple = { "integer", false },
-          winograd = { "boolean", false }, direct = { "string", false } },
+          winograd = { "boolean", false } },
 }
 
 -- Steps -----------------------------------------------------------------------
@@ -212,17 +213,6 @@ end
 
 -- Writing ---------------------------------------------------------------------
 
--- Of the layers in `direct` those that the network (text) has; nil where there are none, as
--- what programs before this option read has no such word.
-local function direct_of(direct, network)
-  local has, list = {}, {}
-  for name in network:gmatch("\n%S+ (%S+)") do has[name] = true end
-  for name in direct:gmatch("[^,]+") do
-    if has[name] then list[#list + 1] = name end
-  end
-  return list[1] and table.concat(list, ",")
-end
-
 -- The text under `bundle` of recipe r with what its weights (`path`) say (`meta`).
 function M.text(r, name, meta, path)
   local steps = meta.preprocessing
@@ -253,8 +243,7 @@ function M.text(r, name, meta, path)
     flip = flip and rows_of("flip " .. flip)[1], predict = predict_of(r, read),
     run = { batch = v.batch, precision = v.precision, bucket = batch.bucket,
             -- only false is said: what programs before this option read has no such word
-            multiple = batch.multiple, winograd = v.winograd and nil,
-            direct = direct_of(v.direct, network) },
+            multiple = batch.multiple, winograd = v.winograd and nil },
     labels = meta.labels, trained_on = meta.trained_on,
     intended_use = "research use only, not a medical device",
   }
@@ -320,6 +309,7 @@ local function decode(meta, path)
          core.version, VERSION)
   end
   check_rows(b, entries, path .. ": bundle")
+  b.run, b.notes = aliases.rows(b.run, path .. ": bundle: run")
   for _, key in ipairs(util.sorted_keys(inner)) do
     check_rows(b[key], inner[key], path .. ": bundle: " .. key)
   end
@@ -402,8 +392,8 @@ function M.open(path)
   local b = decode(meta, path)
   local steps = steps_of(b.prepare, path) -- before anything is opened
   local flip = b.flip and steps_of({ b.flip }, path, true) or ""
-  config.config { batch = b.run.batch, precision = b.run.precision, winograd = b.run.winograd,
-                  direct = b.run.direct }
+  config.config { batch = b.run.batch, precision = b.run.precision, winograd = b.run.winograd }
+  config.notes = b.notes
   local parsed, roots, inputs = pcall(core.graph_parse, meta.graph or "")
   if not parsed then fail("data", "%s: bundle: %s", path, roots) end
   local outputs, i = {}, 0

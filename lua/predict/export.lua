@@ -19,6 +19,7 @@
 --
 -- Arrays are (N, C, ...) in float32. Cases are numbers: names stay here.
 
+local aliases = require "seg.aliases"
 local bundle = require "seg.predict.bundle"
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -171,9 +172,10 @@ local function make_bundle(r, file, name)
   local graph, outputs = recipes.network(r)
   local names = case_names(path)
   local text, left_out = bundle.clean(meta.recipe_text or "", names)
+  local saved = meta.config and aliases.config(meta.config)
   core.checkpoint.save(file, session, false, {
     graph = graph, outputs = outputs, bundle = bundle.text(r, name, meta, path), recipe_text = text,
-    config = meta.config and bundle.clean_config(meta.config, names) })
+    config = saved and bundle.clean_config(saved, names) })
   show.line("%s: %s parameters and running statistics, and how images are prepared; run it with "
             .. "segengine predict --bundle %s --in PATH --out DIR", file,
             util.thousands(session:facts().trained), file)

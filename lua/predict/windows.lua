@@ -113,8 +113,7 @@ function M.plan(work, d, item, before, sink, writing)
   local ring, shapes = batch_of(work, d, batch)
   local plan = core.plan { roots = work.roots, inputs = shapes, device = v.device,
                            threads = v.threads, precision = v.precision,
-                           winograd = v.winograd, direct = v.direct,
-                           plain = not v.fuse }
+                           winograd = v.winograd, plain = not v.fuse }
   local out = 4 * work.node.c
   for _, n in ipairs(shapes[work.inputs[1].name]) do out = out * n end
   local members = #work.members

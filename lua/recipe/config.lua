@@ -5,6 +5,7 @@
 -- right. A value has the type of its default; an unknown key is an error that
 -- names the nearest.
 
+local aliases = require "seg.aliases"
 local core = require "seg.core"
 local json = require "seg.json"
 local synonyms = require "seg.synonyms"
@@ -47,11 +48,10 @@ M.reserved = {
     help = "loader threads take only what processor time nobody else wants" },
   { "precision", "f32", among = core.precisions_known,
     help = core.precision_names .. ": what convolutions multiply in" },
-  { "winograd", true, help = "3x3 convolutions in fewer multiplications; false: as they stand" },
-  { "direct", "", help = "layers, with commas between, whose 3x3 convolutions are as they stand" },
+  { "winograd", true, help = "3x3 convolutions in fewer multiplications; false: direct sums" },
   { "tiles", "", help = "layers=FORWARD/DATA, with commas between: tiles of products on a GPU" },
   { "autotune", false, group = "machine", free = true,
-    help = "train, bench: measure what is faster here, and keep that as --direct or --tiles" },
+    help = "train, bench: measure which tiles are fastest on this GPU, and keep them as --tiles" },
   { "epochs", 1, lo = 1, hi = M.MOST_EPOCHS, help = "passes over the training set", free = true },
   { "batch", 1, type = "integer", lo = 1, hi = 1 << 20, auto = true,
     help = "samples a step; auto: as many as memory holds" },
@@ -109,6 +109,9 @@ local QUICK_EPOCHS = 5
 -- presets of the recipe by name, and the keys that it has.
 -- given: the keys that stand on the command line.
 M.values, M.preset, M.presets, M.declared, M.given = nil, nil, {}, {}, {}
+
+-- Lines about saved keys that were not read, for the command to say.
+M.notes = {}
 
 -- Keys that the command line has and that only the recipe can make use of, until it reads
 -- them: what is left when it has been declared changes nothing. All other keys that every
@@ -187,7 +190,7 @@ local function refuse_unknown(key)
   local names = util.sorted_keys(M.declared)
   for _, name in ipairs(M.line.names) do names[#names + 1] = name end
   table.sort(names)
-  local hint = synonyms.hint(key, names)
+  local hint = aliases.hint(key) or synonyms.hint(key, names)
   refuse("--%s: unknown option%s (segengine %s --help lists all)", M.line.spelled[key] or key,
          hint and "; " .. hint or "", M.line.script or "SCRIPT.lua")
 end
@@ -241,15 +244,46 @@ end
 -- a series that goes on has them.
 M.of_the_call = { steps = true, until_epoch = true }
 
--- The config of a run that is resumed, or of weights; from: says which.
-local function read_saved(text, values, from)
-  local saved = {}
-  for line in text:gmatch("[^\n]+") do
+local LISTED = 6 -- keys in a message
+
+-- What to do about keys of the saved config that this script does not declare; lines: these
+-- keys and values. A run goes on with all numbers that it began with; weights fit or do not.
+local function undeclared(lines, flags)
+  if #lines == 0 then return end
+  local list = util.first_of(lines, LISTED)
+  if flags.resumed then
+    refuse("%s: the script of the run declares %s in seg.config, and this script does not; fix: "
+           .. "declare the same keys again (%s/recipe.lua is the script of the run), or start a "
+           .. "new run", flags.saved_from, list, flags.resumed)
+  end
+  M.notes[#M.notes + 1] = string.format("note: %s: this script does not declare %s, and does not "
+                                        .. "read the saved value", flags.saved_from, list)
+end
+
+-- The saved config (text of aliases.config) of a run that is resumed, or of weights. A key
+-- that this script does not declare belongs to the script of the run if that has the word, else
+-- to another version of this program.
+local function read_saved(flags, values)
+  local saved, lines, from = {}, {}, flags.saved_from
+  for line in flags.saved_config:gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
-    if k and M.declared[k] and not M.of_the_call[k] then
-      saved[k] = convert(k, unquoted(v), values[k], from .. ": ")
+    local _, change = aliases.now(k or "", v)
+    if k and M.declared[k] then
+      if not M.of_the_call[k] then saved[k] = convert(k, unquoted(v), values[k], from .. ": ") end
+    elseif change and flags.resumed then
+      refuse("%s", aliases.refusal(from, k, v, change))
+    elseif change then
+      M.notes[#M.notes + 1] = aliases.note(from, k, v, change)
+    elseif k and (flags.saved_script or ""):find("%f[%w_]" .. k .. "%f[^%w_]") then
+      lines[#lines + 1] = line
+    elseif k then
+      core.sys.raise("data", string.format(
+        '%s: neither this program (%s) nor the script knows the saved key "%s"; fix: use the '
+        .. "version of segengine that wrote it%s", from, core.version, k, flags.resumed
+        and ", or remove the line if it was added by hand" or ""), true)
     end
   end
+  undeclared(lines, flags)
   return saved
 end
 
@@ -292,7 +326,7 @@ end
 -- The first key of `saved` (text of a checkpoint) whose value is another now:
 -- key, value there, value here; nil when all agree.
 function M.differs(saved)
-  for line in saved:gmatch("[^\n]+") do
+  for line in aliases.config(saved):gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
     if k and M.declared[k] and M.fixed(k) then
       local now = M.print({ [k] = M.values[k] }):match("= (.*)\n$")
@@ -347,6 +381,8 @@ function M.config(defaults)
     if type(k) ~= "string" then
       fail("usage", "seg.config: keys are names, got a value at [%s]", tostring(k))
     end
+    local removed = aliases.hint(k)
+    if removed then fail("usage", "seg.config: %s: %s", k, removed) end
     if k ~= "presets" then M.declared[k], values[k] = true, v end
   end
 
@@ -362,8 +398,8 @@ function M.config(defaults)
   if M.presets[M.preset] == nil then M.preset = nil end
 
   M.runs = values.out -- where runs are when --out means something else
-  local saved = flags.saved_config and read_saved(flags.saved_config, values, flags.saved_from)
-    or {}
+  M.notes = {}
+  local saved = flags.saved_config and read_saved(flags, values) or {}
   for k, v in pairs(saved) do values[k] = v end
   local given = {}
   for _, o in ipairs(M.line.options) do

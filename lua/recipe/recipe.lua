@@ -418,7 +418,7 @@ function M.session(r, purpose, device, precision, draws, alone, plain)
     step_roots = purpose == "train" and M.step_roots(r) or nil,
     loss = not predict and r.loss or nil,
     device = device or v.device, precision = precision or v.precision,
-    winograd = v.winograd, direct = v.direct, tiles = v.tiles,
+    winograd = v.winograd, tiles = v.tiles,
     threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
     ranks = purpose == "train" and not alone and ranks.count > 1, own_norms = not v.sync_norm,
     carry = v.carry, plain = plain or not v.fuse,

@@ -67,17 +67,14 @@ local function plain_of(what, o)
   return not o.fuse
 end
 
--- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, winograd=, direct=,
--- seed=, fuse=}; winograd: false: convolutions sum as they stand; direct: those that do, by
--- their names with commas between; fuse: false: each row runs by itself
+-- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, winograd=, seed=,
+-- fuse=}; winograd: false: convolutions are direct sums; fuse: false: each row runs by itself
 function seg.model(o)
   o = options("seg.model", o, { inputs = none, outputs = none, device = "cpu", threads = 0,
-                                precision = "f32", winograd = true, direct = "", seed = 0,
-                                fuse = true })
+                                precision = "f32", winograd = true, seed = 0, fuse = true })
   if type(o.outputs) ~= "table" then fail("usage", "seg.model: outputs must be name = node") end
   local session = core.session { roots = names_of(o.outputs), device = o.device,
                                  precision = o.precision, winograd = o.winograd,
-                                 direct = o.direct,
                                  threads = o.threads, seed = o.seed,
                                  plain = plain_of("seg.model", o) }
   return setmetatable({ session = session, outputs = o.outputs }, Model)
@@ -135,14 +132,13 @@ local Step = { load = load_weights, parameters = Model.parameters, get = Model.g
                set = Model.set }
 Step.__index = Step
 
--- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, winograd=, direct=,
--- seed=, recompute=, fuse=}; recompute: what the arena may take, as "2G"; more is computed
+-- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, winograd=, seed=,
+-- recompute=, fuse=}; recompute: what the arena may take, as "2G"; more is computed
 -- twice; fuse: false: each row runs by itself
 function seg.step(o)
   o = options("seg.step", o, { loss = none, optim = none, outputs = {}, clip_norm = 0,
                                frozen = {}, device = "cpu", threads = 0, precision = "f32",
-                               winograd = true, direct = "", seed = 0, recompute = none,
-                               fuse = true })
+                               winograd = true, seed = 0, recompute = none, fuse = true })
   if type(o.optim) ~= "table" or type(o.optim.lr) ~= "number" then
     fail("usage", "seg.step: optim must be an optimiser of seg.optim, got %s", type(o.optim))
   end
@@ -153,7 +149,6 @@ function seg.step(o)
   end
   local session = core.session { roots = names_of(o.outputs), loss = o.loss, device = o.device,
                                  precision = o.precision, winograd = o.winograd,
-                                 direct = o.direct,
                                  threads = o.threads, seed = o.seed,
                                  optim = o.optim, frozen = o.frozen,
                                  plain = plain_of("seg.step", o) }

@@ -4,6 +4,7 @@
 -- leave the machine name no patient: cases appear as a keyed hash, and the
 -- table from hash to case stays in cases.csv (mode 600).
 
+local aliases = require "seg.aliases"
 local core = require "seg.core"
 local config = require "seg.recipe.config"
 local run_kind = require "seg.report.run_kind"
@@ -263,7 +264,7 @@ end
 -- checkpoint, which may leave the machine, does not.
 function M.data_lines(folder)
   local lines = {}
-  for line in util.read_file(folder .. "/config.txt"):gmatch("[^\n]+") do
+  for line in aliases.config(util.read_file(folder .. "/config.txt")):gmatch("[^\n]+") do
     if line:match("^data = .") or line:match("^phantom = .") then lines[#lines + 1] = line end
   end
   return #lines > 0 and table.concat(lines, "\n") .. "\n" or ""

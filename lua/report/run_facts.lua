@@ -1,6 +1,7 @@
 -- run_facts.lua -- a run as its folder tells it: for who looks from outside, while it
 -- runs or later. Reads files only; what is missing or damaged is simply not told.
 
+local aliases = require "seg.aliases"
 local core = require "seg.core"
 local epoch_table = require "seg.report.epoch_table"
 local json = require "seg.json"
@@ -121,7 +122,8 @@ function M.read(path)
   end
   local kind = run_kind.read(path)
   local m = next(kind.manifest) and kind.manifest
-  local f = { path = path, recipe = meta.recipe, config = run_folder.values(kind.config),
+  local config = run_folder.values(aliases.config(kind.config))
+  local f = { path = path, recipe = meta.recipe, config = config,
               summary = checked(kind.summary), text = util.read_file(path .. "/recipe.lua"),
               manifest = m or nil, state = kind.state, pid = kind.pid, kind = kind.kind,
               kind_text = kind.text }

@@ -6,6 +6,7 @@
 -- numbers that a recipe gives a name, and the program cannot know which of them their
 -- author meant as a trial; what is said of weights names the preset.
 
+local aliases = require "seg.aliases"
 local core = require "seg.core"
 local epoch_table = require "seg.report.epoch_table"
 local json = require "seg.json"
@@ -32,6 +33,7 @@ end
 
 -- The kind that the lines "key = value" of a config say, and the N of --overfit.
 function M.of_text(text)
+  text = aliases.config(text)
   local over = math.tointeger(tonumber(("\n" .. text):match("\noverfit = (%d+)") or 0)) or 0
   local quick = ("\n" .. text):find("\nquick = true", 1, true) ~= nil
   return M.of_values { overfit = over, quick = quick }, over

@@ -1,10 +1,9 @@
--- autotune.lua -- --autotune: what is faster on the machine that is to train.
+-- autotune.lua -- --autotune: measures which tiles the matrix products of each layer take on
+-- this GPU.
 --
--- Two choices the program makes by the shapes of layers alone, from measurements on a few
--- machines or from none: on the CPU which convolutions go by Winograd's method, on a GPU which
--- tile the products of each take. Here they are measured. What comes of it is the config's
--- `direct` or `tiles`, so a run keeps it, and with it the bits that it began with; a run that
--- is resumed does not measure.
+-- Without it the program chooses tiles by the shapes of layers, with rates that were measured
+-- on no GPU. The choice becomes the config's `tiles`, so the run keeps it, and with it its
+-- bits; a resumed run does not measure. A CPU has no tiles to choose.
 
 local core = require "seg.core"
 local bench = require "seg.inspect.bench"
@@ -20,22 +19,22 @@ local M = {}
 local MARGIN = 0.03 -- what a layer, and then a step, has to win: less is noise
 local SIDES = { "forward", "backward" }
 
--- The layers of r that have a choice, in the order of the network: those whose row has `key`.
-local function layers_of(r, batch, key)
+-- The names of the convolutions of r, in the order of the network.
+local function layers_of(r, batch)
   local list, seen = {}, {}
   for _, row in ipairs(plans.plan(r, batch, true).rows) do
-    -- one with a comma or a sign in its name could not be written down
-    if row[key] and row.name ~= "" and not row.name:find("[,=]") and not seen[row.name] then
+    -- `tiles` cannot name a layer with a comma or an equals sign in its name
+    if row.convolution and row.name ~= "" and not row.name:find("[,=]") and not seen[row.name] then
       list[#list + 1], seen[row.name] = row.name, true
     end
   end
   return list
 end
 
--- With `value` as option `key`: milliseconds { forward = {layer = ms}, backward = ... }, and
--- those of a whole step. Of calls that took `tile` alone, where there is one.
-local function measure(r, feeds, key, value, tile)
-  config.ensure()[key] = value
+-- The times with these tiles: milliseconds { forward = {layer = ms}, backward = ... }, and of a
+-- whole step. tile: count the calls alone that took it.
+local function measure(r, feeds, tiles, tile)
+  config.ensure().tiles = tiles
   local session <close> = recipes.session(r, "train", nil, nil, nil, true)
   session:step(feeds, { lr = 0 })
   local ms = { forward = {}, backward = {} }
@@ -44,41 +43,6 @@ local function measure(r, feeds, key, value, tile)
     if not tile or c.tile == tile then side[c.name] = (side[c.name] or 0) + c.ms end
   end
   return ms, (bench.step_ms(session, feeds))
-end
-
--- `value` if a step with it takes less than `before` ms, else ""; and what to say of it. What
--- layers win may be lost beside them, as where a concat has to be made again.
-local function settle(r, feeds, key, value, before, said)
-  local _, now = measure(r, feeds, key, value)
-  said = string.format("%s: a step %.1f ms, was %.1f", said, now, before)
-  if now < (1 - MARGIN) * before then return value, said end
-  return "", said .. ", which is not worth it"
-end
-
--- Those of `layers` that took less time in `without` than in `with`, which are milliseconds by
--- name.
-function M.faster(layers, with, without)
-  local list = {}
-  for _, name in ipairs(layers) do
-    if without[name] < (1 - MARGIN) * with[name] then list[#list + 1] = name end
-  end
-  return list
-end
-
--- Which layers are to be as they stand, and what to say of it.
-local function find_direct(r, layers, feeds)
-  local function all(ms)
-    local sum = {}
-    for _, name in ipairs(layers) do sum[name] = ms.forward[name] + (ms.backward[name] or 0) end
-    return sum
-  end
-  local with, step = measure(r, feeds, "direct", "")
-  local without = measure(r, feeds, "direct", table.concat(layers, ","))
-  local faster = M.faster(layers, all(with), all(without))
-  local said = string.format("%s measured", util.plural(#layers, "convolution"))
-  if not faster[1] then return "", said .. ", none is faster as it stands" end
-  return settle(r, feeds, "direct", table.concat(faster, ","), step,
-                string.format("%s, %d faster as they stand", said, #faster))
 end
 
 -- The text of engine/plan/tile_names.h for the layers that were faster with another tile than
@@ -103,59 +67,64 @@ function M.tiles(layers, own, with)
   return table.concat(entries, ","), #entries
 end
 
--- Which tiles products are to take, and what to say of it.
-local function find_tiles(r, layers, feeds, device)
-  local own, step = measure(r, feeds, "tiles", "")
+-- The tiles of the layers, and a line about them. A step must become faster as a whole: other
+-- calls may lose what the layers win, as where a concat has to be made again.
+local function find(r, layers, feeds, device)
+  local own, before = measure(r, feeds, "")
   local names, with = core.tiles(device), {}
   for _, tile in ipairs(names) do
     local entries = {}
     for i, layer in ipairs(layers) do entries[i] = layer .. "=" .. tile .. "/" .. tile end
-    with[tile] = measure(r, feeds, "tiles", table.concat(entries, ","), tile)
+    with[tile] = measure(r, feeds, table.concat(entries, ","), tile)
   end
   local text, count = M.tiles(layers, own, with)
   local said = string.format("%s measured with %s", util.plural(#layers, "convolution"),
                              util.plural(#names, "tile"))
   if count == 0 then return "", said .. ", none is faster than what the shapes say" end
-  return settle(r, feeds, "tiles", text, step,
-                string.format("%s, %d faster so", said, count))
+  local _, now = measure(r, feeds, text)
+  said = string.format("%s, %d faster so: a step %.1f ms, was %.1f", said, count, now, before)
+  if now < (1 - MARGIN) * before then return text, said end
+  return "", said .. ", which is not worth it"
 end
 
--- What is measured on a device: the option, which rows of a plan have the choice, who finds.
-local function choice_on(device, precision)
-  if device == "cpu" then return "direct", "winograd", find_direct end
-  -- products of other numbers do not go by tiles
-  local narrow = precision == "bf16" or precision == "f16"
-  if narrow and core.tiles(device)[1] then return "tiles", "convolution", find_tiles end
-end
-
--- Put into the config what --autotune finds, if it is asked for: of all ranks at once. What
--- --direct or --tiles say, or the weights that a run begins with, is kept.
-function M.choose(r)
+-- Put the tiles that --autotune finds into the config, if it is asked for: of all ranks at once.
+-- --tiles, and what a run that is resumed has, are kept.
+function M.choose(r, resumed)
   local v = config.ensure()
   if not v.autotune then return end
   local device = core.device(v.device)
-  local key, of_row, find = choice_on(device, v.precision)
-  if not key then
+  local tiled = core.tiles(device)[1] ~= nil
+  if not tiled and config.given.autotune then
+    util.refuse("--autotune measures the tiles of matrix products on a GPU, and the device here, "
+                .. "%s, has no tiles; leave it out, or give --device cuda", device)
+  end
+  if resumed then
+    show.line("autotune: a run that is resumed keeps what it has")
+    return
+  end
+  if not tiled then
+    show.line("autotune: nothing to choose on %s, which has no tiles", device)
+    return
+  end
+  -- products of other numbers do not go by tiles
+  if v.precision ~= "bf16" and v.precision ~= "f16" then
     show.line("autotune: nothing to choose on %s in %s", device, v.precision)
     return
   end
-  if key == "direct" and not v.winograd then
-    util.refuse("--autotune: --winograd false has chosen for all layers; leave one of them out")
-  end
-  if v[key] ~= "" then
-    show.line("autotune: %s is kept as --%s says", v[key], key)
+  if v.tiles ~= "" then
+    show.line("autotune: %s is kept as --tiles says", v.tiles)
     return
   end
   local batch = math.ceil(v.batch / ranks.count)
-  local layers = layers_of(r, batch, of_row)
+  local layers = layers_of(r, batch)
   if not layers[1] then
     show.line("autotune: no convolution of this network has a choice")
     return
   end
   local chosen, said = find(r, layers, bench.feeds(r, batch), device)
-  -- every rank has measured, and one is heard
-  v[key], said = ranks.of_first(chosen), ranks.of_first(said)
-  show.line("autotune: %s%s", said, v[key] ~= "" and ": " .. v[key] or "")
+  -- every rank has measured; all take the choice of the first
+  v.tiles, said = ranks.of_first(chosen), ranks.of_first(said)
+  show.line("autotune: %s%s", said, v.tiles ~= "" and ": " .. v.tiles or "")
 end
 
 return M

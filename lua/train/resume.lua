@@ -1,6 +1,7 @@
 -- resume.lua -- is this the run that it was? Scripts, data and folders change
 -- between two days; what would make other numbers of them is refused.
 
+local aliases = require "seg.aliases"
 local core = require "seg.core"
 local config = require "seg.recipe.config"
 local ranks = require "seg.train.ranks"
@@ -62,7 +63,8 @@ end
 -- A run may go on for more epochs than it began with; a schedule that spans all of
 -- them then has other rates from here on.
 function M.say_epochs(run)
-  local was = util.read_file(run.folder .. "/config.txt"):match("\nepochs = (%d+)\n")
+  local saved = "\n" .. aliases.config(util.read_file(run.folder .. "/config.txt"))
+  local was = saved:match("\nepochs = (%d+)\n")
   local is, name = config.values.epochs, run.recipe.schedule.name
   was = tonumber(was)
   if was and was ~= is and spans(run.recipe, was, is) then

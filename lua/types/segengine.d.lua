@@ -493,7 +493,7 @@ seg.array = {}
 ---@class seg.model
 local model = {}
 
----@param o { inputs?: seg.node[], outputs: table<string, seg.node>, device?: string, threads?: integer, seed?: integer, precision?: string, winograd?: boolean, direct?: string, fuse?: boolean }
+---@param o { inputs?: seg.node[], outputs: table<string, seg.node>, device?: string, threads?: integer, seed?: integer, precision?: string, winograd?: boolean, fuse?: boolean }
 ---@return seg.model
 function seg.model(o) end
 
@@ -564,8 +564,7 @@ local step = {}
 ---@field clip_norm? number 0: the optimiser's
 ---@field device? string
 ---@field precision? string "f32", "tf32", "bf16", "f16"
----@field winograd? boolean false: 3x3 convolutions sum as they stand
----@field direct? string names of layers, with commas between, that do
+---@field winograd? boolean false: 3x3 convolutions are direct sums
 ---@field recompute? string|integer bytes of the arena, "2G": values computed twice for it
 ---@field fuse? boolean false: each row runs by itself, with the same bits
 ---@field threads? integer

@@ -331,9 +331,9 @@ static bool bench_open(const Row *row, int batch, bool bf16, Pool *pool,
     if (backend_cpu.space[row->op]) s = backend_cpu.space[row->op](c);
     c->saved = need(s.saved);
     size_t most = s.fwd > s.bwd ? s.fwd : s.bwd;
-    c->direct = true;
+    c->no_winograd = true;
     if (backend_cpu.space[row->op]) s = backend_cpu.space[row->op](c);
-    c->direct = false;
+    c->no_winograd = false;
     if (s.fwd > most) most = s.fwd;
     c->scratch = need(s.bwd > most ? s.bwd : most);
     return true;
@@ -354,10 +354,10 @@ static void bench_close(Bench *b)
 }
 
 /* Seconds of one pass: 0 forward, else backward for the operands in wrt. */
-static double run_pass(Bench *b, unsigned wrt, bool direct)
+static double run_pass(Bench *b, unsigned wrt, bool no_winograd)
 {
     Call c = b->call;
-    c.direct = direct;
+    c.no_winograd = no_winograd;
     for (int i = 0; i < MAX_IN; i++)
         if (!(wrt >> i & 1)) c.dx[i] = NULL;
     double t = now();

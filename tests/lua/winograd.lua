@@ -1,5 +1,5 @@
--- winograd.lua -- the options `winograd` and `direct`: what they change, and that a run, its
--- weights and its bundle keep them. tests/engine/plan/no_winograd.c has what a call is told.
+-- winograd.lua -- the option `winograd`: its effect on training, and that a run, its weights and
+-- its bundle keep it. tests/engine/plan/no_winograd.c tests that it reaches the calls.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
@@ -20,23 +20,13 @@ local loss = nn.bce(y, truth)
 local feeds = { x = seg.array.random({ 3, 16, 24, 20 }, 1),
                 t = seg.array.random({ 3, 1, 24, 20 }, 2, true) }
 
--- Losses of 50 steps; `direct`: the layers without.
-local function trace(winograd, direct)
+-- Losses of 50 steps.
+local function trace(winograd)
   local s = seg.step { loss = loss, outputs = { y = y }, seed = 4, winograd = winograd,
-                       direct = direct, optim = seg.optim.adamw { lr = 0.002 } }
+                       optim = seg.optim.adamw { lr = 0.002 } }
   local losses = {}
   for i = 1, 50 do losses[i] = s:run(feeds) end
   return losses
-end
-
--- The layers of that network that Winograd's method is for.
-local function layers()
-  local list = {}
-  local plan = core.plan { roots = { y }, inputs = { x = { 3, 16, 24, 20 } } }
-  for _, row in ipairs(plan.rows) do
-    if row.winograd then list[#list + 1] = row.name end
-  end
-  return list
 end
 
 t.test("a loss trace with and without", function()
@@ -49,26 +39,6 @@ t.test("a loss trace with and without", function()
   -- left out it is true, and false twice is the same twice
   t.equal(table.concat(trace(nil), " "), table.concat(with, " "))
   t.equal(table.concat(trace(false), " "), table.concat(without, " "))
-end)
-
-t.test("some layers as they stand", function()
-  local list = layers()
-  t.equal(#list, 2)
-  local with, without = trace(true), trace(false)
-  t.equal(table.concat(trace(true, ""), " "), table.concat(with, " "))
-  t.equal(table.concat(trace(true, table.concat(list, ",")), " "), table.concat(without, " "))
-  local one, other = trace(true, list[1]), trace(true, list[2])
-  for _, all in ipairs { with, without, other } do
-    t.check(table.concat(one, " ") ~= table.concat(all, " "), "the layer makes no difference")
-  end
-  for i, want in ipairs(without) do
-    t.near(one[i], want, (i <= 20 and 1e-3 or 1e-2) * want, "loss of step " .. i)
-  end
-  t.raises(function() seg.model { outputs = { y = y }, direct = list[1] .. ",conv" } end,
-           'direct: no convolution is called "conv"')
-  t.raises(function() seg.model { outputs = { y = y }, direct = true } end, "direct")
-  t.says("scripts/brain_unet.lua plan --direct enc1.conv2,enc9.conv1", 2,
-         'no convolution is called "enc9.conv1"')
 end)
 
 t.test("what it may be", function()
@@ -105,27 +75,13 @@ t.test("a run that is resumed goes on as it began", function()
   t.equal(t.read(folder .. "/cut" .. last), t.read(folder .. "/whole" .. last), "checkpoint")
 end)
 
-t.test("so does one that has some layers without", function()
-  t.says(line .. numbers .. " --direct enc2.conv2,dec1.conv2" .. place .. "some", 0,
-         ", without Winograd: enc2.conv2,dec1.conv2")
-  t.check(kept("some"):find("\ndirect = enc2.conv2,dec1.conv2\n", 1, true), kept("some"))
-  t.says(line .. numbers .. " --direct enc2.conv2,dec1.conv2 --steps 5" .. place .. "part", 0, "")
-  local resume = line .. " --resume " .. folder .. "/part/brain_unet/001"
-  t.says(resume .. " --direct enc2.conv2", 2, "--direct enc2.conv2 differs from the run")
-  t.says(resume .. " --steps 0", 0, ", without Winograd: enc2.conv2,dec1.conv2")
-  local last = "/brain_unet/001/checkpoint_last.safetensors"
-  t.equal(t.read(folder .. "/part" .. last), t.read(folder .. "/some" .. last), "checkpoint")
-  t.check(t.read(folder .. "/some" .. last) ~= t.read(folder .. "/whole" .. last))
-end)
-
--- A bundle of the run `name` says `winograd` and `direct`; the script's own prediction and
--- the bundle's make the same files.
-local function bundled(name, winograd, direct)
-  local run, file = folder .. "/" .. name .. "/brain_unet/001", folder .. "/some.safetensors"
+-- The bundle of the run `name` has winograd = false; the script's own prediction and the
+-- bundle's make the same files.
+local function bundled(name)
+  local run, file = folder .. "/" .. name .. "/brain_unet/001", folder .. "/made.safetensors"
   t.says(line .. " export --bundle " .. file .. " --weights " .. run, 0, "segengine predict")
   local said = json.decode(core.checkpoint.meta(file).bundle, "bundle").run
-  t.equal(said.winograd, winograd)
-  t.equal(said.direct, direct)
+  t.equal(said.winograd, false)
   local input = t.lines("ls -d " .. folder .. "/phantom/*/*/FLAIR")[1]
   local ends = " --in " .. input .. " --out " .. folder .. "/" .. name
   t.says(line .. " predict --weights " .. run .. ends .. "_a", 0, "nii.gz")
@@ -143,8 +99,7 @@ t.test("its weights bring it along, and its bundle", function()
   local export = line .. " export --bundle " .. file .. " --weights " .. run
   t.says(export .. " --winograd true", 0, "segengine predict")
   t.equal(json.decode(core.checkpoint.meta(file).bundle, "bundle").run.winograd, nil)
-  bundled("whole", false, nil)
-  bundled("some", nil, "enc2.conv2,dec1.conv2")
+  bundled("whole")
 end)
 
 t.test("the library runs a bundle as it says", function()
@@ -154,17 +109,13 @@ local seg, core = require "seg", require "seg.core"
 local image = seg.array.random({ 1, 1, 32, 32 }, 5)
 local got = seg.open(arg[1], { threads = 1 }):run { image = image }.mask
 local roots = core.graph_parse(core.checkpoint.meta(arg[1]).graph)
-local m = seg.model { outputs = { mask = roots[1] }, winograd = arg[2] ~= "all",
-                      direct = arg[2] ~= "all" and arg[2] or "" }
+local m = seg.model { outputs = { mask = roots[1] }, winograd = arg[2] == "with" }
 m:load(arg[1])
 print("distance " .. m:run({ image = image }).mask:distance(got))
 ]])
-  local file = bundled("whole", false, nil)
-  t.says(script .. " " .. file .. " all", 0, "distance 0.0")
-  t.check(not t.says(script .. " " .. file .. " enc1.conv2", 0, "distance"):find "distance 0.0\n")
-  file = bundled("some", nil, "enc2.conv2,dec1.conv2")
-  t.says(script .. " " .. file .. " enc2.conv2,dec1.conv2", 0, "distance 0.0")
-  t.check(not t.says(script .. " " .. file .. " all", 0, "distance"):find "distance 0.0\n")
+  local file = bundled("whole")
+  t.says(script .. " " .. file .. " without", 0, "distance 0.0\n")
+  t.check(not t.says(script .. " " .. file .. " with", 0, "distance"):find "distance 0.0\n")
 end)
 
 remove()

@@ -1,7 +1,6 @@
 /* plan_concat.c -- convolutions that read the two operands of a concat where
  * they are: the bits of a concat before them, where that is not done, what it
  * saves. Random networks are in plan_random.c. */
-#include "engine/plan/no_winograd.h"
 #include "engine/plan/plan_inside.h"
 #include "tests/support/plan_rig.h"
 
@@ -286,12 +285,12 @@ TEST(beside_not_within_a_budget)
 // -- where not ----------------------------------------------------------------
 
 /* The same of the plan of `n`. */
-static int count_of(Net *n, const Backend *be, bool train, bool direct,
+static int count_of(Net *n, const Backend *be, bool train, bool no_winograd,
                     Precision precision)
 {
     PlanRig r;
     plan_rig_open(&r, n, be, 1, 2);
-    r.spec.direct = direct ? DIRECT_ALL : NULL;
+    r.spec.no_winograd = no_winograd;
     r.spec.precision = precision;
     plan_rig_plan(&r, train);
     const int count = plan_rig_apart(&r);

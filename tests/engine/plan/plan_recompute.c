@@ -1,7 +1,6 @@
 /* plan_recompute.c -- what a plan drops for its budget: how little memory it
  * comes to, what that costs, what it refuses. That the bits stay is in
  * plan_random.c. */
-#include "engine/plan/no_winograd.h"
 #include "tests/support/plan_rig.h"
 
 /* The same convolution and tanh `length` times, and a loss. */
@@ -68,7 +67,7 @@ TEST(recompute_meets_every_budget)
     n.root[n.roots++] = y;
     plan_rig_open(&r, &n, &backend_cpu, 2, 4);
     // scratch of Winograd's transforms, most of so small an arena, stays
-    r.spec.direct = DIRECT_ALL;
+    r.spec.no_winograd = true;
     size_t all = bytes_within(&r, 0, false);
     size_t least = bytes_within(&r, 1, true);
     // of what a norm and its activation, run as one, leave to drop
