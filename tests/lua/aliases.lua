@@ -139,7 +139,8 @@ t.test("a key that the script has lost ends a resume, and is noted with weights"
   local file = to .. "/run/001/config.txt"
   t.says(recipe .. " --resume " .. to .. "/run/001", 2, file .. ": the script of the run declares "
          .. "noise = 0.05 in seg.config, and this script does not; fix: declare the same keys "
-         .. "again (" .. to .. "/run/001/recipe.lua is the script of the run), or start a new run\n")
+         .. "again (" .. to .. "/run/001/recipe.lua is the script of the run), or start a new "
+         .. "run\n")
   t.equal(t.read(to .. checkpoint), before)
   t.says(recipe .. " evaluate --weights " .. path, 0, "note: " .. path .. ": this script does not "
          .. "declare noise = 0.05, and does not read the saved value\n")
