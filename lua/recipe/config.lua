@@ -110,8 +110,9 @@ local QUICK_EPOCHS = 5
 -- given: the keys that stand on the command line.
 M.values, M.preset, M.presets, M.declared, M.given = nil, nil, {}, {}, {}
 
--- Lines about saved keys that were not read, for the command to say.
-M.notes = {}
+-- Lines about saved keys that were not read, for the command to say; the lines of the saved
+-- config with keys of the recipe then that it does not declare now.
+M.notes, M.undeclared = {}, {}
 
 -- Keys that the command line has and that only the recipe can make use of, until it reads
 -- them: what is left when it has been declared changes nothing. All other keys that every
@@ -246,25 +247,21 @@ M.of_the_call = { steps = true, until_epoch = true }
 
 local LISTED = 6 -- keys in a message
 
--- What to do about keys of the saved config that this script does not declare; lines: these
--- keys and values. A run goes on with all numbers that it began with; weights fit or do not.
-local function undeclared(lines, flags)
-  if #lines == 0 then return end
-  local list = util.first_of(lines, LISTED)
-  if flags.resumed then
-    refuse("%s: the script of the run declares %s in seg.config, and this script does not; fix: "
-           .. "declare the same keys again (%s/recipe.lua is the script of the run), or start a "
-           .. "new run", flags.saved_from, list, flags.resumed)
-  end
-  M.notes[#M.notes + 1] = string.format("note: %s: this script does not declare %s, and does not "
-                                        .. "read the saved value", flags.saved_from, list)
+-- Raises where the saved config of a run that is resumed has keys that this script does not
+-- declare: a run goes on with all numbers that it began with.
+function M.check_declared()
+  local flags = M.line.flags
+  if not flags.resumed or #M.undeclared == 0 then return end
+  refuse("%s: the script of the run declares %s in seg.config, and this script does not; fix: "
+         .. "declare the same keys again (%s/recipe.lua is the script of the run), or start a new "
+         .. "run", flags.saved_from, util.first_of(M.undeclared, LISTED), flags.resumed)
 end
 
 -- The saved config (text of aliases.config) of a run that is resumed, or of weights. A key
 -- that this script does not declare belongs to the script of the run if that has the word, else
 -- to another version of this program.
 local function read_saved(flags, values)
-  local saved, lines, from = {}, {}, flags.saved_from
+  local saved, from = {}, flags.saved_from
   for line in flags.saved_config:gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
     local _, change = aliases.now(k or "", v)
@@ -275,7 +272,7 @@ local function read_saved(flags, values)
     elseif change then
       M.notes[#M.notes + 1] = aliases.note(from, k, v, change)
     elseif k and (flags.saved_script or ""):find("%f[%w_]" .. k .. "%f[^%w_]") then
-      lines[#lines + 1] = line
+      M.undeclared[#M.undeclared + 1] = line
     elseif k then
       core.sys.raise("data", string.format(
         '%s: neither this program (%s) nor the script knows the saved key "%s"; fix: use the '
@@ -283,7 +280,11 @@ local function read_saved(flags, values)
         and ", or remove the line if it was added by hand" or ""), true)
     end
   end
-  undeclared(lines, flags)
+  if not flags.resumed and #M.undeclared > 0 then
+    M.notes[#M.notes + 1] = string.format(
+      "note: %s: this script does not declare %s, and does not read the saved value", from,
+      util.first_of(M.undeclared, LISTED))
+  end
   return saved
 end
 
@@ -398,7 +399,7 @@ function M.config(defaults)
   if M.presets[M.preset] == nil then M.preset = nil end
 
   M.runs = values.out -- where runs are when --out means something else
-  M.notes = {}
+  M.notes, M.undeclared = {}, {}
   local saved = flags.saved_config and read_saved(flags, values) or {}
   for k, v in pairs(saved) do values[k] = v end
   local given = {}

@@ -94,6 +94,7 @@ function M.check_same(run, meta)
   if meta.recipe and meta.recipe ~= now.recipe then
     fail("usage", "%s is a run of %s, not of %s", run.folder, meta.recipe, now.recipe)
   end
+  config.check_declared()
   local key, was, is = config.differs(meta.config or "")
   if key then
     fail("usage", "%s is %s, the run that is resumed has %s; %s", key, is, was, start)

@@ -85,6 +85,11 @@ step "two on one GPU" train two --devices 0,0 --carry host
 step "the bytes of two" same host two
 step "bench of 2 GPUs" run bench "$tmp/tiny.lua" bench --devices 0,1 --phantom "$tmp/phantom"
 step "bench: against one" says bench "2 are .* times as fast"
+# the tiles that one rank finds are those of all
+step "tiles are measured by 2 GPUs" train tuned --devices 0,1 --precision bf16 --autotune --epochs 1
+step "and said once" [ "$(grep -c "^autotune: 2 convolutions measured with 8 tiles" \
+    "$tmp/tuned.txt")" -eq 1 ]
+step "and kept" grep -q "^tiles = " "$tmp/tuned/tiny/001/config.txt"
 
 refused() {
     code=$1 text=$2

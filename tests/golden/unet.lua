@@ -2,7 +2,7 @@
 --
 --   segengine tests/golden/unet.lua KIND FOLDER DEVICE [OPTIMISER ...]
 --
--- DEVICE `direct` is `cpu` with convolutions as they stand (`winograd` false).
+-- DEVICE `direct` is `cpu` with winograd = false: direct sums.
 -- Reads what `unet.py make` wrote and leaves, for each optimiser (all when
 -- none is named), DEVICE_OPTIM.txt with loss and gradient norm of each step,
 -- and the checkpoints of the first and the last step, whose tensors are double
