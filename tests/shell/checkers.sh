@@ -54,13 +54,16 @@ all() {
     BUILD=$tmp/fake ONLY="C tests" LIMIT=${2:-9} tests/all > "$tmp/out"
 }
 closes() { [ "$(tail -n 1 "$tmp/out")" = "$1" ]; }
+counts() { grep -qE "^$1 +C tests " "$tmp/out"; }
 fails() { ! all "$@"; }
 step "all is well" all 'echo 3 passed, 0 failed, 1 skipped'
 step "and adds up" closes '3 passed, 0 failed, 1 skipped'
+step "and counts parts" counts 'ok +1 of 1'
 step "a failure is one" fails 'echo 3 passed, 2 failed, 0 skipped; exit 1'
 step "and adds up" closes '3 passed, 2 failed, 0 skipped'
 step "a crash is a failure" fails 'echo 3 passed; kill -9 $$'
 step "and counts as one" closes '0 passed, 1 failed, 0 skipped'
+step "and as a part" counts 'FAILED +1 of 1'
 step "a status is a failure" fails 'echo 3 passed, 0 failed, 0 skipped; exit 3'
 step "and counts as one" closes '3 passed, 1 failed, 0 skipped'
 step "a hang is a failure" fails 'sleep 60' 1
