@@ -180,17 +180,17 @@ fmt:                          ## clang-format 14 over all C sources
 # The two targets below need the same rules with other settings, which is the
 # one thing a second make is for.
 asan:                         ## every test in a build with ASan and UBSan
-	$(MAKE) BUILD=$(BUILD)/asan SAN=address,undefined OPT="-O1 -g" test
+	$(MAKE) $(COUNTED) BUILD=$(BUILD)/asan SAN=address,undefined OPT="-O1 -g" test
 
 # what tests/all runs with sanitizers beside the build under test
 checked: $(if $(SAN),$(REPLAYS),$(CU_OBJ))
-	$(if $(SAN),@:,@$(MAKE) BUILD=$(BUILD)/asan CU_AT=$(BUILD) \
+	$(if $(SAN),@:,@$(MAKE) $(COUNTED) BUILD=$(BUILD)/asan CU_AT=$(BUILD) \
 	  SAN=address,undefined OPT="-O1 -g1" sanitized)
 
 sanitized: $(REPLAYS) $(PROGRAM) $(BUILD)/tests/run
 
 fuzz:                         ## run each fuzz target RUNS times (needs clang)
-	$(MAKE) BUILD=$(BUILD)/fuzz SAN=fuzzer-no-link,address,undefined \
+	$(MAKE) $(COUNTED) BUILD=$(BUILD)/fuzz SAN=fuzzer-no-link,address,undefined \
 	  OPT="-O1 -g" CC=clang CXX=clang++ WARN= CWARN= NVCC= fuzzers
 	tests/fuzz/run $(BUILD)/fuzz $(RUNS)
 
@@ -203,19 +203,19 @@ aarch64: crossed              ## the operators as aarch64 computes them (needs q
 # processor are (sh vendor/fetch arm64), which takes as long as this build
 ARM64   := $(wildcard vendor/arm64/usr)
 crossed:
-	$(if $(SAN)$(if $(shell command -v $(CROSS) 2>/dev/null),,none),@:,@$(MAKE) \
+	$(if $(SAN)$(if $(shell command -v $(CROSS) 2>/dev/null),,none),@:,@$(MAKE) $(COUNTED) \
 	  BUILD=$(BUILD)/aarch64 CC=$(CROSS) AR=$$($(CROSS) -print-prog-name=ar) \
 	  NVCC= DICOM=0 TIFF=0 OWN=$(ARM64) $(BUILD)/aarch64/tests/kernels \
 	  $(if $(ARM64),$(BUILD)/aarch64/segengine))
 
 # what tests/all runs in a soak with the sanitizer of threads
 threaded:
-	$(if $(SAN),@:,@$(MAKE) BUILD=$(BUILD)/tsan SAN=thread OPT="-O1 -g" NVCC= \
+	$(if $(SAN),@:,@$(MAKE) $(COUNTED) BUILD=$(BUILD)/tsan SAN=thread OPT="-O1 -g" NVCC= \
 	  $(BUILD)/tsan/tests/run $(BUILD)/tsan/segengine)
 
 soak: $(PROGRAM) $(BUILD)/tests/run lib checked threaded $(if $(SAN),,emulated crossed)  ## the long tests (hours)
 	SEG_SOAK=1 $(RUN_TESTS) tests/all
-	$(MAKE) fuzz RUNS=1000000
+	$(MAKE) $(COUNTED) fuzz RUNS=1000000
 
 coverage:                     ## how much of the parsers the tests reach
 	BUILD=$(BUILD) tests/coverage
@@ -273,8 +273,22 @@ man1  = $(prefix)/share/man/man1
 MAN  := $(wildcard lua/segengine.1)
 STATIC_LIBS := $(LIBS) $(if $(filter 1,$(DICOM))$(CU),-lstdc++) -pthread
 
-# `make V=1` shows whole commands; else one short line a file.
-SHOW = $(if $(V),,@echo '  $1 $(@:$(BUILD)/%=%)' && )
+# `make V=1` shows whole commands; else one short line a file, with its number and
+# the number of all. `make -n`, run once and only when there is something to make,
+# counts them. A make that this one starts gets that count and adds to the same file.
+PROGRESS := $(BUILD)/progress
+LETTERS   = $(filter-out --%,$(firstword -$(MAKEFLAGS)))
+TOTAL     = $(eval TOTAL := $(shell mkdir -p $(BUILD) && : > $(PROGRESS); \
+              env -u MAKEFLAGS $(MAKE) -n $(if $(findstring B,$(LETTERS)),-B) \
+                $(MAKEOVERRIDES) COUNTING=1 $(MAKECMDGOALS) 2> /dev/null | \
+              grep '^: counted ' | cut -d ' ' -f 3 | sort -u | wc -l))$(TOTAL)
+# nothing is to be made by make -n, -q and -t
+ONLY_SAYS = $(foreach l,n q t,$(findstring $l,$(LETTERS)))
+COUNTED   = $(if $(V)$(COUNTING)$(strip $(ONLY_SAYS)),,TOTAL=$(TOTAL) PROGRESS=$(PROGRESS))
+NUMBER    = printf . >> $(PROGRESS) && echo \
+            "  [$$(wc -c < $(PROGRESS))/$(TOTAL)] $1 $(@:$(BUILD)/%=%)"
+SHOW = $(if $(COUNTING),: counted $@ && ,$(if $(V),,@$(if \
+         $(strip $(ONLY_SAYS)),echo '  $1 $(@:$(BUILD)/%=%)',$(NUMBER)) && ))
 COMPILE = $(call SHOW,compile)$(C_ALL)
 LINK    = $(call SHOW,link)$(LD_ALL) $(LDFLAGS)
 
@@ -364,9 +378,11 @@ $(BUILD)/dist/libsegengine.so: $(LIB_OBJ)
 	  $(WL)-soname$(comma)libsegengine.so.0 -o $@ $^ $(LIBS)
 
 # -- one rule per kind of source ----------------------------------------------
-# A change of settings rebuilds; what is left out is said once, here.
+# A change of settings rebuilds; what is left out is said once, here. The same
+# settings are no reason to run anything, so that make -n lists only what changes.
 SETTINGS := $(C_ALL) | $(CXX) | $(NVCC) $(GPUS) $(CU_LINES)
-$(BUILD)/settings: FORCE
+BEFORE   := $(if $(wildcard $(BUILD)/settings),$(file < $(BUILD)/settings))
+$(BUILD)/settings: $(if $(BEFORE),$(if $(subst x$(BEFORE)x,,x$(SETTINGS)x),FORCE),FORCE)
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(SETTINGS))' | cmp -s - $@ || { \
 	  printf '%s\n' '$(subst ','\'',$(SETTINGS))' > $@; \
