@@ -169,8 +169,8 @@ typedef struct DeferredNorm {
  * stays readable beside its copy. A backend is given the copies that its
  * Backend.half asks for, but of what is narrow.
  *
- * A convolution may see a concat of two that nobody made: where x[BESIDE] is
- * there, its channels follow those of x[0], and dx[BESIDE] is their gradient.
+ * A convolution may see a concat of two that nobody made: where x[X2] is
+ * there, its channels follow those of x[0], and dx[X2] is their gradient.
  * Only where Backend.fuses_concat said so. */
 typedef struct Call {
     const Attr *attr;
@@ -186,9 +186,9 @@ typedef struct Call {
     const Tensor *norm_x[MAX_IN];
     /* Lazy, in training: neither `norm` nor `then` runs here. fwd stores y as
      * it is, measures the statistics that the norm would and leaves them in
-     * `saved`: who reads y has a Lens. bwd gets y and the gradient of what the
-     * lenses show; it takes dy back through `then` and `norm`, in dy's memory,
-     * whose gradients of norm_x are norm_dx, and on from there. */
+     * `saved`: who reads y has a DeferredNorm. bwd gets y and the gradient of
+     * what the lenses show; it takes dy back through `then` and `norm`, in dy's
+     * memory, whose gradients of norm_x are norm_dx, and on from there. */
     bool deferred;
     const Tensor *norm_dx[MAX_IN];
     const DeferredNorm

@@ -14,9 +14,9 @@ cd "$(dirname "$0")/../.." || exit 1
 kernels=$BUILD/aarch64/tests/kernels program=$BUILD/aarch64/segengine
 [ -z "${SAN:-}" ] || skip "not built with sanitizers"
 [ "$(uname -m)" != aarch64 ] || skip "this is one: all tests are of it"
-[ -x "$kernels" ] || skip "no aarch64-linux-gnu-gcc when this was built: \
-gcc-aarch64-linux-gnu and libc6-dev-arm64-cross have it"
-command -v qemu-aarch64 > /dev/null || skip "no qemu-aarch64: qemu-user has it"
+[ -x "$kernels" ] || skip "no compiler for aarch64 was installed when this was \
+built (sh vendor/fetch ci)"
+command -v qemu-aarch64 > /dev/null || skip "qemu-aarch64 is not installed (sh vendor/fetch ci)"
 export QEMU_LD_PREFIX="${QEMU_LD_PREFIX:-/usr/aarch64-linux-gnu}"
 
 # on SET COMMAND ...: with the kernels of a set, "" for the best

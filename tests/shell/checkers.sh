@@ -80,7 +80,7 @@ step "files compared" compared '  compared 400 files: a\n  compared 300 files: b
 step "too few of them" compared '  compared 400 files: a' 1 \
     '0 passed, 1 failed, 0 skipped'
 step "for want of a tool" compared \
-    '  compared 9 files: a\nskipped x: python3-x is not installed' 0 \
+    '  compared 9 files: a\nskipped x: python3-x is not installed (sh vendor/fetch ci)' 0 \
     '0 passed, 0 failed, 1 skipped'
 
 # listed ROW: tests/shell/defects.sh must reject a list of defects that has it

@@ -23,7 +23,7 @@ awk -v wanted=$WANTED '
     $1 = $1
     print "  " $0
 }
-/^skipped .*(is not installed|is missing)$/ { absent = absent "; " $0 }
+/^skipped .* is not installed / { absent = absent "; " $0 }
 END {
     printf "  %d files in all, wanted %d\n", files, wanted
     ok = files >= wanted

@@ -7,7 +7,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 [ -z "${SAN:-}" ] || skip "a build with sanitizers is not for other machines"
-[ ! -d vendor/prefix ] || skip "the packages are not installed (no root)"
+[ ! -d vendor/prefix ] || skip "the packages are only unpacked (no root)"
 # a new user name space where root is not at hand
 alone="unshare -n"
 $alone true 2> /dev/null || alone="unshare -rn"

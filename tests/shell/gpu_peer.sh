@@ -5,7 +5,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 PYTHON=${PYTHON:-/usr/bin/python3}
-"$PYTHON" -c 'import torch' 2> /dev/null || skip "$PYTHON has no PyTorch"
+"$PYTHON" -c 'import torch' 2> /dev/null || skip "no PyTorch in $PYTHON (sh vendor/fetch ci)"
 
 peer() {
     "$PYTHON" tests/gpu/peer.py --program "$PROGRAM" --device cpu --small \

@@ -54,7 +54,7 @@ step "one of no operator" bad "$tmp/odd.json"
 echo '{"batch": 1}' > "$tmp/empty.json"
 step "no shapes" bad "$tmp/empty.json"
 
-[ -x "$(command -v "$PYTHON")" ] || skip "there is no $PYTHON"
+[ -x "$(command -v "$PYTHON")" ] || skip "$PYTHON is not installed (sh vendor/fetch test)"
 table() { "$PYTHON" tests/gpu/sweep.py --rounds 1 --flush 1 "$@" > "$tmp/table"; }
 step "the table" table --rate 100 "$tmp/timed"
 rows() { count "$(cat "$tmp/passes")" '^| [bo][a-z0-9_]* |' table; }

@@ -7,7 +7,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 browser=$(command -v chromium || command -v chromium-browser) ||
-    skip "chromium is missing (sh vendor/fetch test)"
+    skip "chromium is not installed (sh vendor/fetch ci)"
 
 # shot PAGE PICTURE SCHEME (0: dark, 1: light): the complaints go to $tmp/said
 shot() {

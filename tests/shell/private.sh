@@ -9,7 +9,7 @@
 # of its image; a NIfTI result does not, and nor do exported files.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
-command -v dcmodify > /dev/null || skip "dcmodify (package dcmtk) is missing"
+command -v dcmodify > /dev/null || skip "dcmodify is not installed (sh vendor/fetch test)"
 
 seg() {
     "$PROGRAM" scripts/brain_unet.lua "$@" --out "$tmp/runs"

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 1
 PYTHON=${PYTHON:-/usr/bin/python3}
 export PYTHONDONTWRITEBYTECODE=1
 "$PYTHON" -c 'import numpy, torch' 2> /dev/null ||
-    skip "no PyTorch in $PYTHON (apt-get install python3-torch)"
+    skip "no PyTorch in $PYTHON (sh vendor/fetch ci)"
 
 # network KIND DEVICE [OPTIMISER]: 10 steps of segengine and the comparison
 network() {

@@ -29,6 +29,12 @@ function M.skip(reason)
   error(SKIP, 0)
 end
 
+-- Skip where a tool is not installed; tier: the one of vendor/packages.txt that has it.
+function M.needs(tool, tier)
+  if os.execute("command -v " .. tool .. " > /dev/null") then return end
+  M.skip(tool .. " is not installed (sh vendor/fetch " .. tier .. ")")
+end
+
 -- fmt alone may be any text: what a program said has its own per cents.
 function M.check(ok, fmt, ...)
   if ok then return end

@@ -455,7 +455,7 @@ static void dump(const char *folder, void *ctx)
 TEST(openkbp_agrees_with_numpy)
 {
     if (system(PYTHON "-c 'import numpy' 2> /dev/null"))
-        SKIP("python3-numpy is not installed");
+        SKIP("python3-numpy is not installed (sh vendor/fetch test)");
     // real patients, else one of our own making
     char path[300], folder[300], command[700];
     snprintf(path, sizeof path, "%s/openkbp.bin", test_folder());

@@ -163,5 +163,5 @@ TEST(openkbp_set_of_real_patients)
     // what docs/data.md says of a patient on the average, and the bound for 200
     EXPECT(each > (count == 32 ? 1.2e6 : 0.5e6) && each < 1.5e6);
     EXPECT(200 * each < 2.5e9);
-    if (!beside) SKIP("read, but not compared: python3-pandas is not here");
+    if (!beside) SKIP("python3-pandas is not installed (sh vendor/fetch ci)");
 }

@@ -90,7 +90,8 @@ static void expect_case(const char *folder, const char *name)
 
 TEST(dicom_peer_reads_what_pydicom_writes)
 {
-    if (!has(pydicom)) SKIP("python3-pydicom is not installed");
+    if (!has(pydicom))
+        SKIP("python3-pydicom is not installed (sh vendor/fetch test)");
     char command[900];
     const char *folder = kit_folder("pydicom");
     snprintf(command, sizeof command,
@@ -115,7 +116,8 @@ TEST(dicom_peer_reads_what_pydicom_writes)
 // every file that we write, slice by slice, in Python's eyes
 TEST(dicom_peer_pydicom_reads_our_series)
 {
-    if (!has(pydicom)) SKIP("python3-pydicom is not installed");
+    if (!has(pydicom))
+        SKIP("python3-pydicom is not installed (sh vendor/fetch test)");
     // those that it decodes without help
     static const DicomSyntax syntaxes[] = {DICOM_EXPLICIT_LE, DICOM_IMPLICIT_LE,
                                            DICOM_BIG_ENDIAN, DICOM_DEFLATED,
@@ -157,7 +159,8 @@ TEST(dicom_peer_pydicom_reads_our_series)
 
 TEST(dicom_peer_pydicom_reads_our_seg)
 {
-    if (!has(pydicom)) SKIP("python3-pydicom is not installed");
+    if (!has(pydicom))
+        SKIP("python3-pydicom is not installed (sh vendor/fetch test)");
     static const char *const names[] = {"a", "b", "c"};
     Arena a = {0};
     Volume v, mask;
@@ -202,7 +205,7 @@ TEST(dicom_peer_pydicom_reads_our_seg)
 TEST(dicom_peer_gdcm_unpacks_the_same)
 {
     if (!has("command -v gdcmconv > /dev/null"))
-        SKIP("gdcmconv (libgdcm-tools) is not installed");
+        SKIP("gdcmconv is not installed (sh vendor/fetch test)");
     static const DicomSyntax syntaxes[] = {DICOM_RLE, DICOM_JPEG_LOSSLESS,
                                            DICOM_JPEG_LS, DICOM_DEFLATED};
     Arena a = {0};
@@ -272,7 +275,8 @@ done:
 TEST(dicom_peer_real_files_of_pydicom)
 {
     struct stat st;
-    if (stat(real_files, &st)) SKIP("python3-pydicom is not installed");
+    if (stat(real_files, &st))
+        SKIP("python3-pydicom is not installed (sh vendor/fetch test)");
     FILE *table = fopen("tests/data/dicom/real.csv", "r");
     char line[600], list[600], path[900], command[900], got[400];
     int files = 0, read = 0, compared = 0;

@@ -361,7 +361,7 @@ TEST(dicom_seg_comes_back)
 TEST(dicom_seg_is_valid)
 {
     if (system("dciodvfy -version >/dev/null 2>&1; test $? -ne 127"))
-        SKIP("dciodvfy (dicom3tools) is not installed");
+        SKIP("dciodvfy is not installed (sh vendor/fetch ci)");
     Pair p;
     char path[600], command[1400];
     write_seg(&p, "valid", path);

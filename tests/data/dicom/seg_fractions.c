@@ -96,7 +96,7 @@ TEST(dicom_seg_fractions_come_back)
 TEST(dicom_seg_fractions_are_valid)
 {
     if (system("dciodvfy -version >/dev/null 2>&1; test $? -ne 127"))
-        SKIP("dciodvfy (dicom3tools) is not installed");
+        SKIP("dciodvfy is not installed (sh vendor/fetch ci)");
     static const char *const names[] = {"tumour", "brain", "c"};
     Pair p;
     char path[600], command[1400];
@@ -167,7 +167,7 @@ TEST(dicom_seg_fractions_are_from_0_to_1)
 TEST(dicom_seg_fractions_as_pydicom_reads_them)
 {
     if (system("/usr/bin/python3 -c 'import pydicom, numpy' 2> /dev/null"))
-        SKIP("python3-pydicom is not installed");
+        SKIP("python3-pydicom is not installed (sh vendor/fetch test)");
     static const char *const names[] = {"all", "end", "one"};
     Pair p;
     char path[600], command[800], type[2][32];

@@ -202,7 +202,7 @@ TEST(dicom_names_that_are_refused)
 TEST(dicom_names_beyond_ascii_are_valid)
 {
     if (system("dciodvfy -version >/dev/null 2>&1; test $? -ne 127"))
-        SKIP("dciodvfy (dicom3tools) is not installed");
+        SKIP("dciodvfy is not installed (sh vendor/fetch ci)");
     // dciodvfy counts bytes of a text where the standard counts characters
     static const char *const names[] = {NIHON, EIGHT EIGHT EIGHT EIGHT};
     Pair p;
@@ -224,7 +224,7 @@ TEST(dicom_names_beyond_ascii_are_valid)
 TEST(dicom_names_as_pydicom_reads_them)
 {
     if (system("/usr/bin/python3 -c 'import pydicom' 2> /dev/null"))
-        SKIP("python3-pydicom is not installed");
+        SKIP("python3-pydicom is not installed (sh vendor/fetch test)");
     Pair p;
     char command[800], line[400];
     patient = "M\xfcller", set = "ISO_IR 100";

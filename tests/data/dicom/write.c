@@ -224,7 +224,7 @@ TEST(dicom_write_other_writers_are_read)
         "dcmconv +te +g", "dcmcjpls +fs 1"};
     enum { TOOLS = sizeof tools / sizeof *tools };
     if (system("dcmcrle --version >/dev/null 2>&1"))
-        SKIP("the tools of DCMTK are not installed");
+        SKIP("the tools of DCMTK are not installed (sh vendor/fetch test)");
     test_compared(packed_by(tools, TOOLS, "dcmtk"), "DICOM of DCMTK's tools");
 }
 
@@ -238,7 +238,7 @@ TEST(dicom_write_lossy_jpeg_is_read_and_noted)
         {"dcmcjpeg +eb +q 95 +Ww 128 256", "lossy JPEG baseline", 8, 4},
         {"dcmcjpeg +ee +q 95 +Ww 2048 4096", "lossy JPEG extended", 12, 24}};
     if (system("dcmcrle --version >/dev/null 2>&1"))
-        SKIP("the tools of DCMTK are not installed");
+        SKIP("the tools of DCMTK are not installed (sh vendor/fetch test)");
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Arena a = {0};
         Volume v, back;
@@ -280,7 +280,7 @@ TEST(dicom_write_what_gdcm_packs_is_read)
                                         "gdcmconv --implicit"};
     enum { TOOLS = sizeof tools / sizeof *tools };
     if (system("command -v gdcmconv >/dev/null"))
-        SKIP("gdcmconv (libgdcm-tools) is not installed");
+        SKIP("gdcmconv is not installed (sh vendor/fetch test)");
     test_compared(packed_by(tools, TOOLS, "gdcm"), "DICOM of gdcm");
 }
 

@@ -299,7 +299,8 @@ static void expect_shown(const Volume *v, char *text, const char *name)
 
 TEST(nifti_write_as_nibabel_reads_it)
 {
-    if (!has(nibabel)) SKIP("python3-nibabel is not installed");
+    if (!has(nibabel))
+        SKIP("python3-nibabel is not installed (sh vendor/fetch ci)");
     static const Dtype types[] = {U8, I16, F32};
     static const char *name[] = {"nib.nii", "nib.nii.gz"};
     static char text[1 << 16];
@@ -320,7 +321,8 @@ TEST(nifti_write_as_nibabel_reads_it)
 
 TEST(nifti_reads_what_nibabel_writes)
 {
-    if (!has(nibabel)) SKIP("python3-nibabel is not installed");
+    if (!has(nibabel))
+        SKIP("python3-nibabel is not installed (sh vendor/fetch ci)");
     Arena mem = {0};
     char path[300], folder[300], command[400];
     size_t n;
@@ -357,7 +359,7 @@ TEST(nifti_reads_what_nibabel_writes)
 TEST(nifti_write_as_nifti_tool_reads_it)
 {
     if (!has("nifti_tool -ver > /dev/null 2>&1"))
-        SKIP("nifti_tool (package nifti-bin) is not installed");
+        SKIP("nifti_tool is not installed (sh vendor/fetch test)");
     static char text[1 << 14];
     char path[300], command[400];
     for (int k = 0; k < 4; k++) {

@@ -324,7 +324,7 @@ TEST(npy_round_trip)
 TEST(npy_agrees_with_numpy)
 {
     if (system("/usr/bin/python3 -c 'import numpy' 2> /dev/null"))
-        SKIP("python3-numpy is not installed");
+        SKIP("python3-numpy is not installed (sh vendor/fetch test)");
     static const struct {
         const char *expression;
         int axes;

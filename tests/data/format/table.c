@@ -379,7 +379,7 @@ TEST(table_without_memory)
 TEST(table_agrees_with_python)
 {
     if (system(PYTHON "-c 'import csv' 2> /dev/null"))
-        SKIP("python3 is not installed");
+        SKIP("python3 is not installed (sh vendor/fetch test)");
     char command[400], path[320];
     snprintf(command, sizeof command,
              PYTHON "tests/data/format/table_peer.py %s", test_folder());

@@ -1,8 +1,8 @@
 /* graph.c -- the graph: appending, names, ancestors, text there and back. */
 #include "engine/graph/graph.h"
 #include "engine/base/rng.h"
+#include "tests/support/comma.h"
 #include "tests/support/networks.h"
-#include <locale.h>
 #include <stdlib.h>
 
 static const Dims image = {1, 1, 8, 8, 2};
@@ -300,24 +300,13 @@ TEST(graph_text_of_many_roots)
     net_free(&n);
 }
 
-/* Set a locale whose decimal point is a comma, made if need be. */
-static bool set_comma(void)
-{
-    char command[512];
-    if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) return true;
-    snprintf(command, sizeof command,
-             "localedef -i de_DE -f UTF-8 '%s/de_DE.UTF-8' > /dev/null 2>&1",
-             test_folder());
-    return !system(command) && !setenv("LOCPATH", test_folder(), 1) &&
-           setlocale(LC_NUMERIC, "de_DE.UTF-8");
-}
-
 /* An embedding program may have set any locale. */
 TEST(graph_text_in_another_locale)
 {
     Graph g = {.count = 0};
     int root, roots;
-    if (!set_comma()) SKIP("no locale with a decimal comma, and no localedef");
+    if (!comma_set())
+        SKIP("no decimal comma: locales is not installed (sh vendor/fetch ci)");
     EXPECT_TEXT(localeconv()->decimal_point, ",");
     bool ok = graph_parse("segengine graph 1\ninput x 1 1 1 1 1 0 0 0\n"
                           "scale s 0 mul=0.25 add=1e-05\nroot 1\n",

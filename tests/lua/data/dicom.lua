@@ -144,7 +144,7 @@ t.test("position_tolerance is a share of the distance of slices", function()
 end)
 
 t.test("inspect of a folder names what is no volume, and chooses by modality", function()
-  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
+  t.needs("dcmodify", "test")
   local mixed = folder .. "/mixed"
   os.execute("mkdir -p " .. mixed .. "/1.2.1 " .. mixed .. "/1.2.2")
   for i, modality in ipairs { "MR", "CR" } do
@@ -173,7 +173,7 @@ t.test("inspect says what each of them is", function()
                 .. 'labels = { 1, 2 }, dose = "dose", resample_dose = true }')
   t.check(text:find("multi%-frame") and text:find("structure set"), text)
   -- regions that share voxels are no labels: b drawn on the plane of a
-  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
+  t.needs("dcmodify", "test")
   local shared = folder .. "/shared"
   os.execute("mkdir " .. shared .. " && cp " .. folder .. "/multi " .. folder .. "/structure "
              .. shared .. " && dcmodify -nb -q -m '(3006,0039)[1].(3006,0040)[0].(3006,0050)="

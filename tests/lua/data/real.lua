@@ -10,11 +10,18 @@ local t = dofile("tests/support/harness.lua")
 
 local tables = {
   { "tests/data/format/nibabel_real.csv",
-    "/usr/lib/python3/dist-packages/nibabel", "python3-nibabel", 100 },
+    "/usr/lib/python3/dist-packages/nibabel", "python3-nibabel", 100, "sh vendor/fetch ci" },
   { "tests/data/format/octave_real.csv",
-    "/usr/share/octave/packages/dicom-0.5.1/imdata", "octave-dicom", 5 },
-  { "tests/data/format/scipy_real.csv", "/usr/lib/python3/dist-packages", "python3-scipy", 100 },
+    "/usr/share/octave/packages/dicom-0.5.1/imdata", "octave-dicom", 5,
+    "apt-get install octave-dicom" },
+  { "tests/data/format/scipy_real.csv",
+    "/usr/lib/python3/dist-packages", "python3-scipy", 100, "sh vendor/fetch ci" },
 }
+
+local function is_folder(path)
+  local handle = io.open(path .. "/")
+  return handle and handle:close()
+end
 
 -- What is said of a file, on one line and wherever the package lies; was it read?
 local function outcome(root, file)
@@ -30,15 +37,17 @@ local function outcome(root, file)
 end
 
 for _, row in ipairs(tables) do
-  local path, root, package, least = table.unpack(row)
+  local path, root, package, least, get = table.unpack(row)
   t.test(package, function()
-    local known = io.open(root .. "/")
-    if not known then t.skip(package .. " is not installed") end
-    known:close()
-    local files, read, wrong = 0, 0, 0
+    local absent = package .. " is not installed (" .. get .. ")"
+    if not is_folder(root) then t.skip(absent) end
+    local files, read, wrong, others = 0, 0, 0, 0
     for line in io.lines(path) do
       local file, want = line:match("^([^,]+),(.*)$")
-      if file ~= "file" then
+      -- a table may have files of two packages: NumPy and SciPy
+      if file ~= "file" and not is_folder(root .. "/" .. (file:match("^(.-)/") or "")) then
+        others = others + 1
+      elseif file ~= "file" then
         local got, ok = outcome(root, file)
         files = files + 1
         read = read + (ok and 1 or 0)
@@ -50,6 +59,7 @@ for _, row in ipairs(tables) do
     end
     print(("  %d files of %s, %d of them read"):format(files, package, read))
     t.equal(wrong, 0, "rows of " .. path .. " that changed")
+    if others > 0 then t.skip(absent) end
     t.check(files >= least, "%s: %d rows, wanted %d", path, files, least)
   end)
 end

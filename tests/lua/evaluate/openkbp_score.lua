@@ -15,7 +15,7 @@ local python = "/usr/bin/python3"
 t.test("the scores of two plans are those of the challenge", function()
   if not require("seg.util").exists(root) then t.skip("no " .. root) end
   if not os.execute(python .. " -c 'import numpy, pandas' 2> /dev/null") then
-    t.skip("no numpy and pandas to compare with")
+    t.skip("python3-pandas is not installed (sh vendor/fetch ci)")
   end
   local wanted, folders = {}, {}
   for _, key in ipairs(t.lines("ls " .. root .. " | head -2")) do

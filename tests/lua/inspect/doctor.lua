@@ -178,7 +178,7 @@ t.test("a place that cannot be written is said before cases are read", function(
 end)
 
 t.test("DICOM: what a reader doubts", function()
-  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
+  t.needs("dcmodify", "test")
   local root = folder .. "/doubt"
   seg.data.phantom { patients = 10, size = 16, slices = 8, root = root }:dataset()
   -- a mask that knows neither its slices nor its place
@@ -463,7 +463,7 @@ t.test("a page is small, and a browser has nothing to complain about", function(
   t.says(doctor(large, { parts = plain }, "--html " .. html), 3, "page: ")
   t.check(#t.read(html) > 200000 and #t.read(html) < 2000000, "%d bytes", #t.read(html))
   t.says(doctor(root, nil, "--html " .. html), 0, "page: ")
-  if not browser then t.skip("chromium is missing") end
+  if not browser then t.skip("chromium is not installed (sh vendor/fetch ci)") end
   local said = table.concat(t.lines("HOME=" .. folder .. " timeout 100 " .. browser
     .. " --headless --no-sandbox --disable-gpu --enable-logging=stderr --window-size=1200,2400 "
     .. "--screenshot=" .. folder .. "/page.png file://" .. html .. " 2>&1"), "\n")

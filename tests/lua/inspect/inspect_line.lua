@@ -133,7 +133,7 @@ t.test("DICOM", function()
   proposes(make("cp -r $P/* .; rm -r $(ls -d */MASK | head -n 1)", source),
            'data.dicom { root = "$ROOT", image = "FLAIR", mask = "MASK", skip_unmatched = true }'
            .. "  -- MASK is in 2 of 3 studies", 2)
-  if not t.lines("command -v dcmodify")[1] then t.skip("dcmodify (package dcmtk) is missing") end
+  t.needs("dcmodify", "test")
   -- one PatientID for all, as anonymising may leave it: no split finds its parts
   local one = make("cp -r $P/* .; find . -type f -exec dcmodify -nb -q -m '(0010,0020)=ANON' {} +",
                    source)
@@ -168,7 +168,7 @@ open(sys.argv[1], "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head)
 ]]
 
 t.test("images", function()
-  if not t.lines("command -v python3")[1] then t.skip("python3 is missing") end
+  t.needs("python3", "test")
   local png = "python3 " .. t.write(folder .. "/png.py", PNG)
   local photo, mask = " 'i * 3 % 251'; ", " '255 * (i % 8 > 4)'; "
   proposes(make("for p in a b; do mkdir $p; for i in 1 2; do " .. png .. " $p/${p}_$i.png" .. photo

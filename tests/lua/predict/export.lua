@@ -426,6 +426,7 @@ t.test("exported weights in PyTorch, and back", function()
     end
   end
   seg.array.save(folder .. "/torch_x.npy", image)
+  t.needs(PYTHON, "test")
   local said = t.lines(PYTHON .. " tests/lua/predict/export_peer.py " .. folder
                        .. " 2>&1; echo code $?")
   local code = said[#said]:match("^code (%d+)$")

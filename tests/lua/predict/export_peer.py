@@ -15,7 +15,7 @@ try:
     import numpy as np
     import torch
 except ImportError:
-    print("no PyTorch in this Python (apt-get install python3-torch)")
+    print("no PyTorch in this Python (sh vendor/fetch ci)")
     sys.exit(77)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "pytorch"))

@@ -490,6 +490,7 @@ end)
 
 t.test("checked and run by others", function()
   t.write(folder .. "/cases.txt", table.concat(cases, "\n") .. "\n")
+  t.needs(PYTHON, "test")
   local said = t.lines(PYTHON .. " tests/lua/predict/onnx_peer.py " .. folder
                        .. " 2>&1; echo code $?")
   local code = said[#said]:match("^code (%d+)$")

@@ -44,7 +44,7 @@ t.test("DICOM in, SEG and NIfTI out for each patient", function()
   t.equal(#t.lines("ls " .. out .. "/*.dcm"), 6, "SEG files")
   local text = run("inspect " .. t.lines("ls " .. out .. "/*.dcm")[1])
   t.check(text:find("SEG", 1, true), text)
-  if #t.lines("command -v dciodvfy") == 0 then t.skip("dciodvfy (dicom3tools) is missing") end
+  t.needs("dciodvfy", "ci")
   for _, seg in ipairs(t.lines("ls " .. out .. "/*.dcm")) do
     for _, line in ipairs(t.lines("dciodvfy " .. seg .. " 2>&1")) do
       t.check(not line:match("^Error"), "%s: %s", seg, line)
@@ -109,7 +109,7 @@ t.test("probabilities are kept beside the labels", function()
       end
     end
   end
-  if #t.lines("command -v dciodvfy") == 0 then t.skip("dciodvfy (dicom3tools) is missing") end
+  t.needs("dciodvfy", "ci")
   for _, line in ipairs(t.lines("dciodvfy " .. one .. " 2>&1")) do
     t.check(not line:match("^Error"), "%s: %s", one, line)
   end

@@ -289,7 +289,7 @@ t.test("a dose in DICOM", function()
       end
     end
   end
-  if #t.lines("command -v dciodvfy") == 0 then t.skip("dciodvfy (dicom3tools) is missing") end
+  t.needs("dciodvfy", "ci")
   t.equal(errors(t.lines("ls " .. folder .. "/dose/*.dcm")[1]), "")
 end)
 
@@ -473,22 +473,24 @@ seg.recipe { inputs = { ct, possible, dose }, outputs = { dose = y }, loss = nn.
   t.near(batch.dose:get(1, 1, 48 + 17, 40, 40), 20, 1e-4)
   t.equal(batch.dose:get(1, 1, 48 + 17, 60, 40), 0)
   t.equal(batch.dose:get(1, 1, 10, 40, 40), 0)
-  -- the archive that the challenge takes: Python reads the same files out of it
+  -- the archive that the challenge takes
   t.says(predict .. "/kbp --zip " .. folder .. "/submit --out " .. folder .. "/zipped", 2,
          "that is a folder; give the name of a file")
   run(predict .. "/kbp --overlays --zip " .. folder .. "/a/b.zip --out " .. folder .. "/zipped")
   run(predict .. "/kbp --zip " .. folder .. "/c.zip --threads 1 --out " .. folder .. "/zipped")
   t.check(bytes("a/b.zip") == bytes("c.zip"), "other bytes of the same results")
-  t.equal(t.lines("python3 -c 'import zipfile, sys; z = zipfile.ZipFile(sys.argv[1]); print("
-                  .. "z.testzip(), *(z.read(n) == open(sys.argv[2] + n, \"rb\").read() and n "
-                  .. "for n in z.namelist()))' " .. folder .. "/c.zip " .. folder .. "/submit/")[1],
-          "None pt_1.csv pt_2.csv")
   -- one patient by its folder; the truth is not asked for
   os.execute("rm " .. folder .. "/kbp/pt_1/dose.csv")
   run(predict .. "/kbp/pt_1 --out " .. folder .. "/single")
   t.check(bytes("single/pt_1.csv") == bytes("submit/pt_1.csv"), "one patient alone")
   t.says(predict .. "/png --out " .. folder .. "/no", 3, "it has no ct.csv, and no folder in it is "
          .. "called pt_N")
+  -- Python reads the same files out of the archive
+  t.needs("python3", "test")
+  t.equal(t.lines("python3 -c 'import zipfile, sys; z = zipfile.ZipFile(sys.argv[1]); print("
+                  .. "z.testzip(), *(z.read(n) == open(sys.argv[2] + n, \"rb\").read() and n "
+                  .. "for n in z.namelist()))' " .. folder .. "/c.zip " .. folder .. "/submit/")[1],
+          "None pt_1.csv pt_2.csv")
 end)
 
 -- Two channels, a file each, as nnU-Net names them; and a table that names pictures.

@@ -55,7 +55,7 @@ t.test("cases that were trained on are not measured as new", function()
   says(evaluate .. " --split all", 3, "--split all: 4 of 6 cases were in train")
   -- the same voxels under another name
   local named = folder .. "/named"
-  if #t.lines("command -v dcmodify") == 0 then t.skip("dcmodify (package dcmtk) is missing") end
+  t.needs("dcmodify", "test")
   shell("cp -r " .. data .. " " .. named .. " && for d in " .. named .. "/*; do find $d -type f "
     .. "-exec dcmodify -nb -q -m \"(0010,0020)=X_$(basename $d)\" {} +; done")
   says(evaluate .. " --split all --data " .. named, 3, "--split all: 4 of 6 cases were in train")
@@ -126,7 +126,7 @@ t.test("which weights: finished before newest, and what they know", function()
     return select(2, t.program(script .. " predict --out p " .. more, "cd " .. home .. " && "))
   end
   t.check(predict("--in " .. data):find("trained on made-up patients; valid", 1, true), "said")
-  if #t.lines("command -v dcmodify") == 0 then t.skip("dcmodify (package dcmtk) is missing") end
+  t.needs("dcmodify", "test")
   shell("find " .. data .. "/patient_01 -type f -exec dcmodify -nb -q -m '(0010,0020)=A1' {} +")
   text = predict("--in " .. data .. "/patient_01")
   t.check(text:find("were trained on made-up patients; train on real ones", 1, true), text)

@@ -59,7 +59,7 @@ local function export(row, what)
 end
 
 local function same_steps(row)
-  if not torch then t.skip("no PyTorch in " .. python .. " (apt-get install python3-torch)") end
+  if not torch then t.skip("no PyTorch in " .. python .. " (sh vendor/fetch ci)") end
   local place = export(row, "twin --steps " .. row.steps)
   local line, ok, said = run(file_of(row):gsub("%.py", "%0 " .. place, 1))
   t.check(ok and line:find('"steps": ' .. row.steps .. ', "ok": true', 1, true), said)
@@ -70,7 +70,7 @@ for _, row in ipairs(twins) do
   t.test(row[1] .. " " .. (row[2] or "") .. ": the same steps", function() same_steps(row) end)
   if row.train then
     t.test(row[1] .. " " .. (row[2] or "") .. ": the twin trains by itself", function()
-      if not torch then t.skip("no PyTorch in " .. python) end
+      if not torch then t.skip("no PyTorch in " .. python .. " (sh vendor/fetch ci)") end
       local place = export(row, "arrays")
       local line, ok, said = run(file_of(row) .. " --train " .. place .. " " .. row.train)
       t.check(ok and line:find(row.says), said)
