@@ -1,4 +1,4 @@
-/* deferred_norm.cuh -- a Lens on the device: what a batch_norm and an
+/* deferred_norm.cuh -- a DeferredNorm on the device: what a batch_norm and an
  * activation would have made of what is stored.
  *
  * Both are one multiplication and addition a channel, and a choice by the sign.

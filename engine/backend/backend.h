@@ -72,7 +72,7 @@ typedef struct Backend {
      * Attributes and extents are set; dy, too, where there will be a backward
      * run. NULL: never. */
     bool (*fuses)(const Call *c);
-    /* Does it read x[BESIDE], and write dx[BESIDE], where they are, with the
+    /* Does it read x[X2], and write dx[X2], where they are, with the
      * bits of a concat before this row? As above; dx is set (non-NULL) of what
      * may want a gradient, but for its type. NULL: never. */
     bool (*fuses_concat)(const Call *c);
