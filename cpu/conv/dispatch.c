@@ -21,7 +21,7 @@ static const void *slope(const Call *c)
     return c->half_dy ? c->half_dy->data : c->dy ? c->dy->data : NULL;
 }
 
-/* What stands beside the image, at x[BESIDE] or dx[BESIDE]. */
+/* What stands beside the image, at x[X2] or dx[X2]. */
 static Beside beside(const Call *c, const Tensor *at)
 {
     if (!c->x[X2]) return (Beside){0};
