@@ -20,7 +20,7 @@ extern "C" {
 #include <string.h>
 #include <unistd.h>
 
-struct Carrier {
+struct Transport {
     Ranks *ranks;
     Nccl nccl;
     struct ncclComm *comm; // NULL: by the host
@@ -114,7 +114,7 @@ bool check_cards(const Card *card, int ranks, const char *how)
 
 /* NCCL, or with "auto" why not: *out->text then. False: the user wanted it. */
 bool choose(const Card *card, int ranks, const char *how, bool *nccl,
-            Carry *out)
+            Allreduce *out)
 {
     *nccl = strcmp(how, "host") != 0;
     snprintf(out->text, sizeof out->text, "the host");
@@ -135,7 +135,7 @@ bool choose(const Card *card, int ranks, const char *how, bool *nccl,
     return true;
 }
 
-bool join_nccl(Carrier *c)
+bool allreduce_nccl(Transport *c)
 {
     const Nccl *n = &c->nccl;
     Ranks *r = c->ranks;
@@ -157,7 +157,7 @@ bool join_nccl(Carrier *c)
 /* More of it only when what was sent up from there has left. */
 bool host_room(Gpu *g, size_t bytes)
 {
-    Carrier *c = g->carrier;
+    Transport *c = g->transport;
     if (bytes <= c->bytes) return true;
     if (c->host && !gpu_sync(g)) return false;
     if (c->host) (void)cudaFreeHost(c->host);
@@ -170,9 +170,9 @@ bool host_room(Gpu *g, size_t bytes)
 
 /* What was sent up before has left `host` when the next comes down: they are
  * in one stream. */
-bool join_host(Gpu *g, void *v, Dtype type, int64_t count)
+bool allreduce_host(Gpu *g, void *v, Dtype type, int64_t count)
 {
-    Carrier *c = g->carrier;
+    Transport *c = g->transport;
     const size_t bytes = (size_t)count * dtype_bytes(type);
     const char *what = "copying for other ranks";
     return gpu_use(g) && host_room(g, bytes) &&
@@ -189,7 +189,7 @@ bool join_host(Gpu *g, void *v, Dtype type, int64_t count)
 
 // -- the functions of Backend ------------------------------------------------
 
-bool gpu_carry(void *dev, Ranks *r, const char *how, Carry *out)
+bool gpu_allreduce_open(void *dev, Ranks *r, const char *how, Allreduce *out)
 {
     Gpu *g = (Gpu *)dev;
     bool ok = false, nccl;
@@ -198,9 +198,9 @@ bool gpu_carry(void *dev, Ranks *r, const char *how, Carry *out)
     for (const char *way : ways) known += !strcmp(how, way);
     if (!known) return fail_usage("--carry %s: want auto, nccl or host", how);
     Card own = {}, *card = NULL;
-    Carrier *c = (Carrier *)mem_alloc(sizeof *c);
+    Transport *c = (Transport *)mem_alloc(sizeof *c);
     if (!c) return false;
-    g->carrier = c;
+    g->transport = c;
     c->ranks = r;
     TRY(make_card(g, &own));
     if (!strcmp(how, "host"))
@@ -214,7 +214,7 @@ bool gpu_carry(void *dev, Ranks *r, const char *how, Carry *out)
     TRY(check_cards(card, r->count, how));
     TRY(choose(card, r->count, how, &nccl, out));
     if (nccl) {
-        TRY(gpu_use(dev) && join_nccl(c));
+        TRY(gpu_use(dev) && allreduce_nccl(c));
         out->queues = true;
         const int v = own.version;
         snprintf(out->text, sizeof out->text, "NCCL %d.%d.%d", v / 10000,
@@ -226,15 +226,15 @@ done:
     return ok;
 }
 
-bool gpu_join(void *dev, void *v, Dtype type, int64_t count, double by)
+bool gpu_allreduce(void *dev, void *v, Dtype type, int64_t count, double by)
 {
     Gpu *g = (Gpu *)dev;
-    Carrier *c = g->carrier;
+    Transport *c = g->transport;
     CHECK(type == F32 || type == F64);
     if (gpu_dry_runs(dev) || count == 0) return true;
     CHECK(c);
     if (!c->comm) {
-        if (!join_host(g, v, type, count)) return false;
+        if (!allreduce_host(g, v, type, count)) return false;
     } else if (!nccl_good(&c->nccl,
                           c->nccl.ncclAllReduce(v, v, (size_t)count,
                                                 type == F32 ? NCCL_FLOAT32
@@ -253,9 +253,9 @@ bool gpu_join(void *dev, void *v, Dtype type, int64_t count, double by)
 
 // what is under way when an error ends a rank never comes to its end: then
 // there is nothing to wait for
-void gpu_drop_carrier(Gpu *g)
+void gpu_allreduce_close(Gpu *g)
 {
-    Carrier *c = g->carrier;
+    Transport *c = g->transport;
     if (!c) return;
     int error = 0;
     if (c->comm) {
@@ -267,5 +267,5 @@ void gpu_drop_carrier(Gpu *g)
     if (c->host) (void)cudaFreeHost(c->host);
     (void)cudaGetLastError();
     mem_free(c);
-    g->carrier = NULL;
+    g->transport = NULL;
 }

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* The parts of each channel become its first one, in their order. */
 __global__ void __launch_bounds__(BLOCK)
-    join_kernel(const Images p, int count, Extent *parts)
+    allreduce_kernel(const Images p, int count, Extent *parts)
 {
     EACH(i, (int64_t)p.count * p.channels)
     {
@@ -140,8 +140,8 @@ Extent *extents(void *dev, const Images &p, int *parts)
     const dim3 grid((unsigned)*parts, (unsigned)p.count, (unsigned)p.channels);
     LAUNCH(extent_kernel, grid, BLOCK, 0, stream, p, grain, e);
     if (!gpu_launched("range of intensities, parts")) return NULL;
-    LAUNCH(join_kernel, blocks_for((int64_t)p.count * p.channels), BLOCK, 0,
-           stream, p, *parts, e);
+    LAUNCH(allreduce_kernel, blocks_for((int64_t)p.count * p.channels), BLOCK,
+           0, stream, p, *parts, e);
     return gpu_launched("range of intensities") ? e : NULL;
 }
 

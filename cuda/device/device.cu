@@ -204,7 +204,7 @@ void gpu_close(void *dev)
         mem_free(g);
         return;
     }
-    gpu_drop_carrier(g);
+    gpu_allreduce_close(g);
     gpu_drop_staging(g);
     gpu_drop_marks(g);
     if (g->scratch) (void)cudaFree(g->scratch);

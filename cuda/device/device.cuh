@@ -33,7 +33,7 @@ struct Gpu {
     uint64_t uploads;  // so far
     cudaEvent_t *mark; // (marks), owned; NULL before the first
     int marks;
-    struct Carrier *carrier; // of several ranks; NULL: alone
+    struct Transport *transport; // of several ranks; NULL: alone
     char *next; // address of the next allocation on a device that is not there
                 // (gpu_dry_run); NULL: it is
 };
@@ -53,5 +53,5 @@ bool gpu_trim(Gpu *g, const Staging *but);
 void gpu_drop_staging(Gpu *g);
 void gpu_drop_marks(Gpu *g);
 /* ... and allreduce.cu. */
-void gpu_drop_carrier(Gpu *g);
+void gpu_allreduce_close(Gpu *g);
 #endif

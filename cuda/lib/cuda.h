@@ -11,7 +11,7 @@
 #include "engine/graph/op.h"
 
 struct Ranks;
-struct Carry; /* of backend.h */
+struct Allreduce; /* of backend.h */
 
 /* The stream of a device (Call.dev) that kernels are queued on. */
 struct CUstream_st *gpu_stream(void *dev);
@@ -56,8 +56,9 @@ bool gpu_mark(void *dev, int i);
 bool gpu_elapsed(void *dev, int i, double *ms);
 
 /* ... allreduce.cu. */
-bool gpu_carry(void *dev, struct Ranks *r, const char *how, struct Carry *out);
-bool gpu_join(void *dev, void *v, Dtype type, int64_t count, double by);
+bool gpu_allreduce_open(void *dev, struct Ranks *r, const char *how,
+                        struct Allreduce *out);
+bool gpu_allreduce(void *dev, void *v, Dtype type, int64_t count, double by);
 
 /* ... device_step.cu, and optim.cu. */
 extern const DeviceStep cuda_device_step;

@@ -60,8 +60,8 @@ static inline void moves(double bytes, double flops = 0)
 }
 
 /* Is the batch that this call works on shared by several ranks? Then sums over
- * samples are joined (gpu_join); what an idle rank has counts nothing, which a
- * kernel reads from gpu_step: a recorded run is played with either. */
+ * samples are joined (gpu_allreduce); what an idle rank has counts nothing,
+ * which a kernel reads from gpu_step: a recorded run is played with either. */
 static inline bool is_shared(const Call *c)
 {
     return c->step && c->step->share.ranks;

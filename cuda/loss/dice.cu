@@ -407,7 +407,7 @@ bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
         LAUNCH(region_own_kernel, (unsigned)channels, BLOCK, 0, stream, sums,
                parts, channels, step);
         if (!gpu_launched("overlap loss, own sums") ||
-            !gpu_join(c->dev, sums, F64, (int64_t)SUMS * channels, 1))
+            !gpu_allreduce(c->dev, sums, F64, (int64_t)SUMS * channels, 1))
             return false;
         parts = 1;
     }
@@ -420,7 +420,7 @@ bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
            step);
     if (!gpu_launched("overlap loss, finish")) return false;
     if (!each) return true;
-    if (!gpu_join(c->dev, sums, F64, ALL, 1)) return false;
+    if (!gpu_allreduce(c->dev, sums, F64, ALL, 1)) return false;
     LAUNCH(region_end_kernel, 1, 1, 0, stream, g, sums, values(c->y), factors);
     return gpu_launched("overlap loss, end");
 }

@@ -204,7 +204,8 @@ static bool finish(const Call *c, const F &f, double *parts, int count)
 {
     if (!is_shared(c)) return finish_here<K>(c, f, parts, count);
     return finish_here<K>(c, Own<K>{parts, gpu_step(c->dev)}, parts, count) &&
-           gpu_join(c->dev, parts, F64, K, 1) && finish_here<K>(c, f, parts, 1);
+           gpu_allreduce(c->dev, parts, F64, K, 1) &&
+           finish_here<K>(c, f, parts, 1);
 }
 
 /* 1 / M for the gradient; the sum is over a part of M that counts `times`. */

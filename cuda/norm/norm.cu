@@ -386,7 +386,8 @@ bool norm_bars(const Call *c, Norm *p)
         LAUNCH(own_slopes_kernel, blocks_for(2 * p->channels + 1), BLOCK, 0,
                stream, *p);
         if (!gpu_launched("norm, own slopes") ||
-            !gpu_join(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1, 1))
+            !gpu_allreduce(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1,
+                           1))
             return false;
     }
     if (!p->given && p->per.by > 1) {

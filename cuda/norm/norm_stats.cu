@@ -175,7 +175,7 @@ bool joined_stat(const Call *c, Norm *p)
     LAUNCH(own_kernel, (unsigned)p->channels,
            sum_threads((int64_t)p->walk.parts.by), 0, stream, *p);
     if (!gpu_launched("norm, own statistics") ||
-        !gpu_join(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1, 1))
+        !gpu_allreduce(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1, 1))
         return false;
     LAUNCH(joined_kernel, blocks_for(p->channels), BLOCK, 0, stream, *p);
     return gpu_launched("norm, statistics of all");

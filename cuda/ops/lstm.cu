@@ -39,7 +39,7 @@ struct Lstm {
     const float *in; // z; backward: dy
     const float *w, *bias;
     float *y, *gates, *cells; // of all steps; cells of one without gates
-    float *carry;             // backward: dc (n, units)
+    float *allreduce;         // backward: dc (n, units)
     int *lengths, *longest;   // of each sample, of all
     unsigned *barrier;
     int n, steps, units;
@@ -261,7 +261,7 @@ __device__ __forceinline__ void slope(const Lstm &p, int n, int s, int u,
                                       float dh)
 {
     const int64_t row = row_of_step(p, n, s), h = p.units;
-    float *gate = p.gates + row * 4 * h + u, *dc = p.carry + n * h + u;
+    float *gate = p.gates + row * 4 * h + u, *dc = p.allreduce + n * h + u;
     const float i = gate[0], f = gate[h], g = gate[2 * h], o = gate[3 * h];
     const float last = s ? p.cells[row_of_step(p, n, s - 1) * h + u] : 0;
     const float t = tanhf(p.cells[row * h + u]), d = p.in[row * h + u] + dh;
@@ -401,7 +401,7 @@ Lstm lstm_of(const Call *c, const Cut *k)
     p.barrier = (unsigned *)c->scratch;
     p.longest = (int *)c->scratch + 1;
     p.lengths = (int *)at;
-    p.carry = p.cells = at + rounded(s.n);
+    p.allreduce = p.cells = at + rounded(s.n);
     p.w = values(c->x[1]), p.bias = values(c->x[2]), p.y = values(c->y);
     p.gates = (float *)c->saved;
     if (p.gates) p.cells = p.gates + numel(c->x[0]->dim);

@@ -1,16 +1,17 @@
-/* op.h -- the operator table, expanded from ops.def.
+/* op.h -- the operator table, expanded from ops.def, and the Call of a kernel.
  *
- * An operator is a row; a node of a graph is a row with attributes; a Call
- * is a node with addresses. Kernels see Calls only. */
+ * An operator is a row of ops.def. A node of a graph is an operator with
+ * attributes and operands. A Call is a node with addresses, ready to run: the
+ * only argument of a kernel. */
 #ifndef SEG_ENGINE_GRAPH_OP_H
 #define SEG_ENGINE_GRAPH_OP_H
 #include "engine/base/range.h"
 #include "engine/graph/precision.h"
 
 enum { MAX_IN = 6, MAX_ATTR = 16 }; /* bounds of all rows of ops.def */
-/* The operand of a call that no row with a window has: see Call. */
+/* The second operand of an implicit concat: x[X2], dx[X2]; see Call. */
 enum { X2 = MAX_IN - 1 };
-/* Columns `keep` and `flags` of ops.def, which says what each bit means. */
+/* Columns `keep` and `flags` of ops.def; each bit is explained there. */
 enum { KEEP_X = 1, KEEP_Y = 2, KEEP_S = 4, KEEP_W = 8 };
 enum {
     INPLACE = 1,
@@ -51,7 +52,7 @@ typedef struct AttrInfo {
     Range range;
 } AttrInfo;
 
-/* How a backend's result is compared with ref: see docs/numerics.md. */
+/* The error bound of an operator against ref: see docs/numerics.md. */
 typedef enum Bound { BOUND_dot, BOUND_ulp, BOUND_exact, BOUND_nmse } Bound;
 
 /* Extents, type and rank of the result, or false with the reason. x[i].dim
@@ -59,7 +60,7 @@ typedef enum Bound { BOUND_dot, BOUND_ulp, BOUND_exact, BOUND_nmse } Bound;
  * operand 0. */
 typedef bool ShapeFn(const Attr *a, const Tensor x[MAX_IN], Tensor *y);
 
-/* A row as data; the columns are those of ops.def. */
+/* A row of ops.def as data, column by column. */
 typedef struct OpInfo {
     const char *name;
     int in;          /* operands at most */
@@ -79,9 +80,9 @@ static inline bool op_keeps(const OpInfo *info, int k)
     return info->keep & (k ? KEEP_X | KEEP_W : KEEP_X);
 }
 
-/* Does sample n of the result see sample n of operand k (or the only one that
- * it has)? Else it sees all of it, as of weights. An operand behind those of
- * the row is one of a concat: see Call. */
+/* Does sample n of the result depend on sample n of operand k alone? Else it
+ * depends on the whole operand, as on weights. An operand number beyond the
+ * row's own is one of an implicit concat: see Call. */
 bool op_by_sample(const OpInfo *info, int k);
 /* Row by name; OP_COUNT when there is none. */
 Op op_find(const char *name);
@@ -89,12 +90,13 @@ Op op_find(const char *name);
 Attr op_default(Op op);
 /* Attribute i as a number, whichever kind it is. */
 double op_attr(const Attr *a, int i);
-/* Every attribute is finite and in its range; ERR_USAGE names the first that
- * is not, what it is and what is wanted. */
+/* Every attribute is finite and in its range; else ERR_USAGE with the name of
+ * the first that is not, its value and its range. */
 bool op_attrs_valid(const Attr *a);
-/* Extents, type and rank of the result of `a` on x: the row's rule, and what
- * holds for all of them: operand 0 is there, the bytes can be addressed, the
- * axes of the rank can show all extents. ERR_USAGE with the reason. */
+/* Extents, type and rank of the result of `a` on x: the shape rule of the row,
+ * after the checks that all rows share: operand 0 is present, the size in bytes
+ * fits size_t, the rank has an axis for every extent. ERR_USAGE with the
+ * reason. */
 bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y);
 /* Multiply-adds x 2 of one forward run (convolutions, linear, lstm and
  * attention, all steps and positions; 0 for the rest), given the operands' and
@@ -110,140 +112,145 @@ typedef struct Window {
 } Window;
 Window op_window(const Attr *a, const Tensor *w);
 
-/* The part of a batch that a run is fed, where several processes (ranks.h)
- * work on one batch: a kernel whose result depends on other samples sums over
- * all ranks. All zero: the batch is whole. */
+/* The shard of a batch that this rank runs, where several processes (ranks.h)
+ * share one batch. A kernel whose result depends on other samples sums over
+ * all ranks. All zero: the whole batch. */
 typedef struct Share {
-    struct Ranks *ranks; /* NULL: nobody else has a part                   */
-    int64_t first;       /* number of its first sample in the batch        */
-    bool idle;           /* no sample was left for this rank: it runs with one
-                          * of another's, which must not count             */
+    struct Ranks *ranks; /* NULL: no other rank                            */
+    int64_t first;       /* number of the first sample in the whole batch  */
+    bool idle;           /* the batch has no sample for this rank: it runs a
+                          * copy of another rank's, which counts nowhere   */
     bool norms;          /* batch norm takes its statistics over all ranks */
 } Share;
 
-/* What changes between two runs of the same plan: with the node's number and
- * that of a sample in the whole batch all that a random draw depends on. */
+/* The state of one run of a plan. A random draw depends on it, on the number of
+ * the node and on the number of the sample in the whole batch, on nothing
+ * else. */
 typedef struct Step {
     uint64_t seed;
     int64_t count; /* optimiser steps so far */
     Share share;
 } Step;
 
-/* The bit of dy beside those of operands, see Backend.half; and of y and dy,
- * and of y alone, see Backend.narrow. */
+/* Bits beside one for each operand: dy (Backend.half); y and dy, y alone
+ * (Backend.narrow). */
 enum {
     HALF_DY = 1 << MAX_IN,
     NARROW_Y = 1 << MAX_IN,
     NARROW_ALONE = 2 << MAX_IN
 };
-/* The first bit of Call.fresh of the gradients of a lazy norm. */
+/* The first bit of Call.fresh for the parameters of a deferred norm. */
 enum { NORM_FRESH = 8 };
-/* Channels of a tensor in 16 bits divide by this (16 bytes), unless products
- * alone read it. */
+/* The channels of a tensor in 16 bits are a multiple of this (16 bytes), unless
+ * conv, upconv and linear alone read it. */
 enum { NARROW_CHANNELS = 8 };
-/* Sums of a gradient, see Call.grad_sums. */
+/* Sums by channel of a gradient: see Call.grad_sums. */
 enum { GRAD_SUMS = 2 };
-/* Doubles of it: the sums, two for what ranks join with them, and two for each
- * channel, which are for what the backend makes of them. */
+/* The number of doubles in Call.grad_sums: the sums, two that the all-reduce
+ * adds, and two a channel as the backend's own workspace. */
 static inline int32_t grad_sums_size(int32_t channels)
 {
     return GRAD_SUMS * channels + 2 + 2 * channels;
 }
 
-/* How a call reads an operand that is stored as it was before a batch_norm and
- * the activation behind it, which nobody ran: it applies both to what it
- * loads, with the statistics that the call that made it left. */
+/* A batch norm, and the activation after it, that no call runs: memory has the
+ * tensor before both, and each reader applies both to the elements that it
+ * loads. The statistics come from the call that wrote the tensor. */
 typedef struct DeferredNorm {
-    const Attr *norm, *act; /* then NULL: no activation               */
-    const void *saved;      /* Call.saved of the call that made it    */
+    const Attr *norm, *act; /* act NULL: no activation                   */
+    const void *saved;      /* Call.saved of the call that wrote the tensor */
 } DeferredNorm;
 
-/* One executable call. x[i] is NULL for an absent operand, dx[i] when nobody
- * wants that gradient. Bit i of `fresh`: dx[i] holds nothing yet, store;
- * else add to it. dx[0] may be dy's memory (INPLACE_GRAD rows), y operand 0's
- * (INPLACE rows). All tensors are of the backend's real type, but for narrow
- * ones, which are of 16 bits where Backend.narrow allows it (dx[k] is of the
- * type of x[k], dy of that of y), and for copies: where half[k] or half_dy is
- * there, it holds x[k] or dy in 16 bits, the kernel multiplies that, and x[k]
- * has only extents: its memory may be in use for something else by then. dy
- * stays readable beside its copy. A backend is given the copies that its
- * Backend.half asks for, but of what is narrow.
+/* One executable call of an operator: `fwd` computes y, `bwd` adds to dx.
  *
- * A convolution may see a concat of two that nobody made: where x[X2] is
- * there, its channels follow those of x[0], and dx[X2] is their gradient.
- * Only where Backend.fuses_concat said so. */
+ * x[i] is NULL for an absent operand, dx[i] for a gradient that is not wanted.
+ * Bit i of `fresh`: dx[i] holds no gradient yet, so store; else add. dx[0] may
+ * share dy's memory (INPLACE_GRAD rows), y that of x[0] (INPLACE rows).
+ *
+ * Types: every tensor is of the backend's real type, with two exceptions.
+ * Storage in 16 bits, where Backend.narrow allows it: dx[k] has the type of
+ * x[k], dy that of y. Copies in 16 bits, which Backend.half asks for: half[k]
+ * and half_dy hold rounded copies of x[k] and dy; the kernel multiplies the
+ * copies, and the memory of x[k] may have been reused (dy stays readable).
+ *
+ * Implicit concat, where Backend.fuses_concat allows it: the image of a
+ * convolution is the channels of x[0] followed by those of x[X2], and dx[X2]
+ * is the gradient of the latter. */
 typedef struct Call {
     const Attr *attr;
-    /* A row of one operand that runs on each result of this one before it is
-     * stored, or NULL. y and dy are those of that row then, and bwd takes dy
-     * through it first: by y, unless the row keeps its operands (KEEP_X), from
-     * which it finds again what lies between and is nowhere in memory. Only
-     * where Backend.fuses said so. */
+    /* Epilogue: an operator of one operand applied to each result before it is
+     * stored, or NULL; Backend.fuses allows it. y and dy are then those of the
+     * epilogue. bwd first takes dy through it: by y, or, for an epilogue that
+     * keeps its operand (KEEP_X), by the value in between, which bwd computes
+     * again. */
     const Attr *act;
-    /* A batch_norm of constants, as it is in evaluation, that runs on each
-     * result before `then`, or NULL; norm_x: its operands but the first. */
+    /* A batch_norm with constant statistics (evaluation), applied before `act`;
+     * or NULL. norm_x: its operands except the first. */
     const Attr *norm;
     const Tensor *norm_x[MAX_IN];
-    /* Lazy, in training: neither `norm` nor `then` runs here. fwd stores y as
-     * it is, measures the statistics that the norm would and leaves them in
-     * `saved`: who reads y has a DeferredNorm. bwd gets y and the gradient of
-     * what the lenses show; it takes dy back through `then` and `norm`, in dy's
-     * memory, whose gradients of norm_x are norm_dx, and on from there. */
+    /* Deferred norm of the result (training): `norm` and `act` do not run. fwd
+     * stores y before both and writes the statistics of `norm` to `saved`; each
+     * reader of y has a DeferredNorm. bwd gets the gradient of the activation's
+     * result as dy, takes it back through `act` and `norm` in dy's memory, adds
+     * the gradients of norm_x to norm_dx, and continues with its own. */
     bool deferred;
     const Tensor *norm_dx[MAX_IN];
-    const DeferredNorm
-        *deferred_norm[MAX_IN]; /* of x[i], or NULL: as it stands */
-    /* bwd: total[i] is there where this call is the last that adds to dx[i] and
-     * whoever made x[i] wants sums of it over all rows, TOTAL doubles for each
-     * of C channels (grad_sums_size): of u and of u z, u being dx[i] taken
-     * through the activation that lens[i] shows and z the norm's operand,
-     * normalised; without a lens of dx[i], and the rest is nothing. Through a
-     * lens bwd reads x[i] for it, whatever its row keeps. Only where
-     * Backend.sums_grads said so. */
+    /* Of x[i], whose deferred norm this call applies on load; or NULL. */
+    const DeferredNorm *deferred_norm[MAX_IN];
+    /* Gradient sums, bwd: grad_sums[i] is set where this call is the last that
+     * adds to dx[i] and the call that made x[i] needs sums of dx[i] over all
+     * rows; Backend.sums_grads allows it. GRAD_SUMS doubles a channel
+     * (grad_sums_size): the sums of u and of u z, where u is dx[i] taken back
+     * through the activation of deferred_norm[i] and z the normalised operand
+     * of its norm. Without a deferred norm: the sum of dx[i], and zero. With
+     * one, bwd reads x[i] even if its row does not keep it. */
     const Tensor *grad_sums[MAX_IN];
-    const Tensor *dy_sums; /* of dy, which another call left; or NULL */
-    /* The call whose dy is dx[i], where those gradients that it would make of
-     * total[i] alone (of a lazy norm's parameters, of a bias) are made by this
-     * one, as nobody else adds to them; or NULL. In that call grads_written
-     * says so. */
+    const Tensor *dy_sums; /* grad_sums of dy, from another call; or NULL */
+    /* The backward call that reads dx[i] as its dy, if this call also writes
+     * that call's gradients of norm parameters or bias: they depend on
+     * grad_sums[i] alone, and no other call adds to them. Else NULL. The other
+     * call has grads_written set. */
     const struct Call *sums_for[MAX_IN];
     bool grads_written;
-    /* bwd: square[i] is there where this call stores the last of dx[i], a
-     * parameter's, in this run. It leaves sums of the squares of what is in
-     * memory then, as many doubles as Backend.sqnorm_parts said. */
+    /* bwd: set where this call writes the final gradient dx[i] of a parameter
+     * in this run. It stores the partial sums of squares of that gradient,
+     * Backend.sqnorm_parts doubles. */
     const Tensor *grad_sqnorm[MAX_IN];
     const Step *step;
-    void *dev;   /* what Backend.open returned: a Pool on the CPU */
-    int threads; /* of dev; known before it is opened             */
-    int node;    /* number in its graph: the op of a draw         */
+    void *dev;   /* from Backend.open: a Pool on the CPU             */
+    int threads; /* of dev; known before it is opened                */
+    int node;    /* number in the graph: part of the key of a draw   */
     bool train;
-    bool recomputed; /* fwd ran in this step before and runs once more, for what
-                      * it makes: state that a run moves stays as it is now, and
-                      * what a SAVES_ONCE row saved is there */
+    /* fwd ran before in this step and runs once more for the backward pass:
+     * running statistics stay as they are, and the saved values of a SAVES_ONCE
+     * row are present. */
+    bool recomputed;
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
-    unsigned fresh;   /* bit NORM_FRESH + i: of norm_dx[i] */
-    bool no_winograd; /* convolutions by the direct sum alone: Winograd's error
-                       * is larger (docs/numerics.md) */
-    int8_t tile[2];   /* asked for, y's and dx's; 0: any (tile_names.h) */
-    Precision precision; /* of products; f32 for rows that have none */
+    unsigned fresh;      /* bit NORM_FRESH + i: of norm_dx[i]                 */
+    bool no_winograd;    /* convolutions by the direct sum: Winograd's error is
+                          * larger (docs/numerics.md)                        */
+    int8_t tile[2];      /* requested tile of fprop and of dgrad; 0: any
+                          * (tile_names.h)                                 */
+    Precision precision; /* of products; f32 for rows without products    */
     const Tensor *half[MAX_IN], *half_dy;
-    void *saved;   /* written by fwd, for bwd; Space.saved bytes, or NULL */
-    void *scratch; /* garbage at entry; Space.fwd or Space.bwd bytes    */
+    void *saved;   /* written by fwd, read by bwd: Space.saved bytes, or NULL */
+    void *scratch; /* undefined at entry: Space.fwd or Space.bwd bytes        */
 } Call;
 
-/* Bytes: what fwd leaves for bwd, and scratch of either. */
+/* Bytes that a call needs: saved from fwd to bwd, and scratch of either. */
 typedef struct Space {
     size_t saved, fwd, bwd;
 } Space;
 
-/* Bytes a call wants; addresses in `c` are not set yet, extents, threads,
- * train and the presence of operands and dx (non-NULL) are. */
+/* The Space of a call. `c` has extents, threads, train and the presence of
+ * operands and dx (non-NULL), but no addresses yet. */
 typedef Space SpaceFn(const Call *c);
-/* Run it; false with the reason only for a failing device. */
+/* Run the call; false with the reason if the device fails. */
 typedef bool KernelFn(const Call *c);
 
-/* Does the row multiply in the precision of its plan? conv, upconv, linear. */
+/* Does the operator multiply in the precision of its plan? conv, upconv,
+ * linear. */
 static inline bool op_multiplies(Op op)
 {
     return op == OP_conv || op == OP_upconv || op == OP_linear;
@@ -254,7 +261,7 @@ static inline Op call_op(const Call *c)
     return (Op)c->attr->op;
 }
 
-/* Extents of the image that a convolution sees. */
+/* Extents of a convolution's image, implicit concat included. */
 static inline Dims call_image(const Call *c)
 {
     Dims s = c->x[0]->dim;

@@ -24,9 +24,10 @@ static bool open_device(Session *s)
     else
         fail_usage("device \"%s\": only cuda has a launch plan", text);
     return s->opened &&
-           (!s->spec.ranks || !s->be->carry ||
-            s->be->carry(s->dev, s->spec.ranks,
-                         s->spec.carry ? s->spec.carry : "auto", &s->carry));
+           (!s->spec.ranks || !s->be->allreduce_open ||
+            s->be->allreduce_open(
+                s->dev, s->spec.ranks,
+                s->spec.allreduce ? s->spec.allreduce : "auto", &s->allreduce));
 }
 
 /* The bytes of an average of all weights. */
@@ -513,7 +514,7 @@ void *session_device(const Session *s)
 
 const char *session_carried(const Session *s)
 {
-    return s->carry.text;
+    return s->allreduce.text;
 }
 
 int session_threads(const Session *s)

@@ -36,15 +36,15 @@ typedef struct SessionSpec {
     bool averages; /* weights will be averaged: the memory counts from now on */
     Ranks *ranks;  /* that train this network together, each with its share of
                     * every batch; NULL: alone. All open the same session */
-    const char *carry; /* ranks whose device is a GPU: see Backend.carry; NULL:
-                        * "auto" */
-    bool own_norms;    /* batch norm of a rank goes by its share alone; running
-                        * statistics are averaged after each step           */
-    bool plain;        /* no row is run with another: see PlanSpec            */
-    bool draws;   /* evaluation with dropout (plan.h), drawn from the seed and
-                   * the count of session_state                        */
-    bool dry_run; /* on a device that is not there: parameters are not drawn,
-                   * and session_dry_run is all it can */
+    const char *allreduce; /* ranks whose device is a GPU: see
+                            * Backend.allreduce_open; NULL: "auto" */
+    bool own_norms; /* batch norm of a rank goes by its share alone; running
+                     * statistics are averaged after each step           */
+    bool plain;     /* no row is run with another: see PlanSpec            */
+    bool draws;     /* evaluation with dropout (plan.h), drawn from the seed and
+                     * the count of session_state                        */
+    bool dry_run;   /* on a device that is not there: parameters are not drawn,
+                     * and session_dry_run is all it can */
 } SessionSpec;
 
 bool session_open(const SessionSpec *spec, Session **out);

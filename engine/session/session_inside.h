@@ -39,11 +39,11 @@ struct Session {
     bool trains; /* has a loss and an optimiser                     */
     const Backend *be;
     void *dev;
-    bool opened;       /* dev is to be closed                        */
-    bool careful;      /* wait after each call, always: SEG_CAREFUL  */
-    int threads;       /* that dev has                               */
-    char why[ERR_MAX]; /* why not a better device, or ""             */
-    Carry carry;       /* of ranks that have a device each           */
+    bool opened;         /* dev is to be closed                        */
+    bool careful;        /* wait after each call, always: SEG_CAREFUL  */
+    int threads;         /* that dev has                               */
+    char why[ERR_MAX];   /* why not a better device, or ""             */
+    Allreduce allreduce; /* of ranks that have a device each           */
     Params params;
     Slot slot[MAX_PLANS];
     int64_t clock;     /* counts what was asked for: the age of slots */

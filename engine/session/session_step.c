@@ -230,10 +230,10 @@ static bool queue_join(Session *s)
     if (!r) return true;
     char *running =
         (char *)q->value + (size_t)q->trained * dtype_bytes(be->real);
-    return be->join(s->dev, q->grad, be->real, q->trained, 1) &&
+    return be->allreduce(s->dev, q->grad, be->real, q->trained, 1) &&
            (!s->spec.own_norms ||
-            be->join(s->dev, running, be->real, q->total - q->trained,
-                     1.0 / r->count));
+            be->allreduce(s->dev, running, be->real, q->total - q->trained,
+                          1.0 / r->count));
 }
 
 /* Everything between order and report: depends on addresses only. */
@@ -315,7 +315,7 @@ static bool agree(Session *s, CapturedStep *t, Way *way)
 static bool choose_way(Session *s, CapturedStep *t, Way *way)
 {
     const bool shared = s->spec.ranks != NULL;
-    if (shared && s->carry.queues) return agree(s, t, way);
+    if (shared && s->allreduce.queues) return agree(s, t, way);
     // what waits for other ranks on the host cannot be captured
     *way = s->careful || !t->tried || shared ? BY_CALLS
            : t->graph                        ? LAUNCHING
@@ -402,7 +402,7 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
 int session_ahead(const Session *s)
 {
     // one that waits for other ranks in each step is not ahead of anything
-    bool waits = s->spec.ranks && !s->carry.queues;
+    bool waits = s->spec.ranks && !s->allreduce.queues;
     return s->be->device_step && !waits ? TRAINER_AHEAD : 0;
 }
 

@@ -499,7 +499,7 @@ static int l_facts(lua_State *L)
  * too. Without `optim` it has neither gradients nor moments. limit, average:
  * bytes on the device and whether weights will be averaged, see SessionSpec.
  * ranks: trained by all ranks that there are, each with its share of a batch
- * (see share). carry: what sums over them, of GPUs: see Backend.carry.
+ * (see share). carry: what sums over them, of GPUs: see Backend.allreduce_open.
  * winograd: false is Call.no_winograd. tiles: see tile_names.h. plain: no row
  * is run with another. step_roots: those of the roots that step() and queue()
  * leave to be read, beside the loss; nil: all. */
@@ -522,7 +522,7 @@ static int l_session(lua_State *L)
     spec.draws = opt_bool(L, 1, "draws", false);
     spec.plain = opt_bool(L, 1, "plain", false);
     if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
-    spec.carry = opt_string(L, 1, "carry", "auto");
+    spec.allreduce = opt_string(L, 1, "carry", "auto");
     spec.own_norms = opt_bool(L, 1, "own_norms", false);
     spec.averages = opt_bool(L, 1, "average", false);
     spec.roots = read_roots(L, 1, root);

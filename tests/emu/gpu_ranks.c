@@ -34,7 +34,7 @@ TEST(gpu_ranks_by_the_host)
  * extent when the others have none; then that is given up, and all record. */
 TEST(gpu_ranks_of_other_shares)
 {
-    Work w = {.device = "cuda", .carry = "nccl", .batch = 7, .later = 5};
+    Work w = {.device = "cuda", .allreduce = "nccl", .batch = 7, .later = 5};
     stage(4);
     w.steps = 20;
     compare_work(w, 3);
@@ -48,7 +48,7 @@ TEST(gpu_ranks_of_deferred_norms)
     static const Precision kinds[] = {PRECISION_f16, PRECISION_bf16};
     stage(1);
     for (int i = 0; i < 2; i++) {
-        Work w = {.device = "cuda", .carry = "host", .precision = kinds[i]};
+        Work w = {.device = "cuda", .allreduce = "host", .precision = kinds[i]};
         w.batch = 7, w.steps = 1;
         compare_work(w, 2);
         w.batch = 8, w.steps = 6;
@@ -73,7 +73,7 @@ TEST(gpu_ranks_by_nccl)
 
 /* Opens a session of this rank as the context says; its reason is there. */
 typedef struct Wish {
-    const char *carry, *device, *reason;
+    const char *allreduce, *device, *reason;
 } Wish;
 
 static bool is_refused(Ranks *r, void *context)
@@ -83,9 +83,9 @@ static bool is_refused(Ranks *r, void *context)
     double loss[20], *grad;
     int64_t grads;
     // "host" keeps all ranks on the first device
-    w.carry = wish->carry;
+    w.allreduce = wish->allreduce;
     if (train(r, &w, loss, &grad, &grads))
-        return fail("%s was not refused", wish->carry);
+        return fail("%s was not refused", wish->allreduce);
     return strstr(err_text(), wish->reason) != NULL;
 }
 

@@ -64,7 +64,7 @@ typedef struct Work {
     Precision precision; /* other than f32: convolutions of 8 channels, which
                           * measure norms as they store */
     bool own_norms;
-    const char *carry;      /* of devices: see Backend.carry */
+    const char *allreduce;  /* of devices: see Backend.allreduce_open */
     double loss[20], *grad; /* of the run alone, in the tests' process */
     int64_t grads;
 } Work;
@@ -154,7 +154,7 @@ static inline bool train(Ranks *r, const Work *w, double *loss, double **grad,
     Net n;
     char device[16];
     // NCCL wants a device for each
-    bool own = r && w->carry && strcmp(w->carry, "host");
+    bool own = r && w->allreduce && strcmp(w->allreduce, "host");
     snprintf(device, sizeof device, own ? "%s:%d" : "%s", w->device,
              own ? r->rank : 0);
     make_net(&n, w->kind, w->precision);
@@ -163,7 +163,7 @@ static inline bool train(Ranks *r, const Work *w, double *loss, double **grad,
                         .roots = n.roots,
                         .loss = n.loss,
                         .device = device,
-                        .carry = w->carry,
+                        .allreduce = w->allreduce,
                         .precision = w->precision,
                         .threads = 1,
                         .seed = 11,
@@ -238,14 +238,14 @@ static inline void compare_work(Work w, int ranks)
     mem_free(w.grad);
 }
 
-static inline void compare_by(const char *carry, const char *device, Kind kind,
-                              int batch, int ranks, int steps)
+static inline void compare_by(const char *allreduce, const char *device,
+                              Kind kind, int batch, int ranks, int steps)
 {
     compare_work((Work){.device = device,
                         .kind = kind,
                         .batch = batch,
                         .steps = steps,
-                        .carry = carry},
+                        .allreduce = allreduce},
                  ranks);
 }
 
@@ -275,14 +275,14 @@ static inline bool own_norms(Ranks *r, void *context)
     return differ > 0 || fail("statistics of a share are those of the batch");
 }
 
-static inline void compare_own_norms(const char *carry, const char *device,
+static inline void compare_own_norms(const char *allreduce, const char *device,
                                      int ranks)
 {
     Work w = {.device = device,
               .batch = 6,
               .steps = 2,
               .own_norms = true,
-              .carry = carry};
+              .allreduce = allreduce};
     REQUIRE(train(NULL, &w, w.loss, &w.grad, &w.grads));
     EXPECT(run_ranks(ranks, own_norms, &w, -1));
     mem_free(w.grad);
