@@ -1,15 +1,14 @@
-/* mem_plan.c -- packing intervals of time into one block of memory.
+/* mem_plan.c -- packs buffers with lifetimes into one block of memory.
  *
- * The general problem is NP-hard. Largest first into the lowest gap is the
- * usual greedy answer: small buffers fill what large ones leave. Time is
- * O(n^2 log n) for n buffers; a large U-Net has some hundreds, so a plan takes
- * milliseconds. Of more than MANY, as networks of thousands of layers have,
- * they are placed as an allocator would at run time, in the order in which they
- * begin, each into the lowest gap of those that live then: time goes with n and
- * the number of gaps, of which a chain has a few. Sorting must not depend on
- * the library's qsort (which need not keep the order of equals): the places are
- * part of what `plan` prints, and the same network must print the same
- * everywhere. */
+ * The problem is NP-hard. The usual greedy answer places the largest buffer
+ * first, each into the lowest gap: small buffers fill the gaps that large ones
+ * leave. Time is O(n^2 log n) for n buffers; a large U-Net has some hundreds,
+ * so a plan takes milliseconds. More than MANY, as in networks of thousands of
+ * layers, are placed in the order of their first use, as an allocator would at
+ * run time, each into the lowest gap among the live ones: time grows with n and
+ * the number of gaps, which is small for a chain. The sort must not depend on
+ * the library's qsort, which need not keep the order of equal elements: `plan`
+ * prints the offsets, and they must be the same on every system. */
 #include "engine/plan/mem_plan.h"
 #include "engine/base/mem.h"
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* mem_plan.h -- where buffers with lifetimes go in one block of memory.
+/* mem_plan.h -- offsets for buffers with lifetimes in one block of memory.
  *
- * Knows nothing of tensors or calls: a plan describes each piece of memory by
- * its size and the span of time in which it is needed, and gets offsets. */
+ * Independent of tensors and calls: a plan describes each buffer by its size
+ * and the first and last call that use it, and gets an offset. */
 #ifndef SEG_ENGINE_PLAN_MEM_PLAN_H
 #define SEG_ENGINE_PLAN_MEM_PLAN_H
 #include "engine/base/err.h"

@@ -1,10 +1,10 @@
-/* params.h -- named parameters over flat blocks.
+/* params.h -- named parameters in flat blocks.
  *
- * Every parameter of the graph that the roots need stands in one block of
- * values, first the trained ones, then running statistics, each starting at
- * a multiple of 64 elements (the gap is zero and stays zero). Gradients and
- * moments are blocks of the same layout for the trained part, so an
- * optimiser step, a gradient norm or an average is one call on flat memory. */
+ * All parameters that the roots need are in one block of values: first the
+ * trained ones, then running statistics, each at a multiple of 64 elements (the
+ * gaps are zero and stay zero). Gradients and optimiser moments are blocks of
+ * the same layout for the trained part, so an optimiser step, a gradient norm
+ * or an average is one call on flat memory. */
 #ifndef SEG_ENGINE_PLAN_PARAMS_H
 #define SEG_ENGINE_PLAN_PARAMS_H
 #include "engine/backend/backend.h"

@@ -1,17 +1,22 @@
-/* plan.c -- from a graph to calls.
+/* plan.c -- builds a plan: from a graph to a list of calls.
  *
- * Time is counted in calls (plan_calls.c). A Buffer is a piece of the pool with
- * the first and last call that touches it; plan_memory.c gives it an offset and
- * plan_run.c an address. A node whose operator is dropped in evaluation
- * shares its operand's value: its `same` is the operand's, and whoever reads
- * it reads that one.
+ * The passes run in this order:
  *
- * In this order: extents of all nodes (infer), who wants a gradient
- * (find_wanted), which rows run as one (plan_fuse.c), types (plan_half.c),
- * which norms are not run at all (plan_deferred_norm.c), calls, which of them
- * run a few samples at a time (plan_microbatch.c), places, and calls and places
- * again for a plan that is larger than its budget (plan_recompute.c); then the
- * printed rows. */
+ *     infer                 extents of all nodes
+ *     find_wanted           which values need a gradient
+ *     plan_fuse.c           activations and norms into epilogues, concats away
+ *     plan_half.c           storage in 16 bits
+ *     plan_deferred_norm.c  batch norms that their readers apply on load
+ *     plan_calls.c          the calls, with plan_grad_sums.c and
+ *                           plan_grad_sqnorm.c for sums of gradients
+ *     plan_microbatch.c     calls that run in micro-batches
+ *     plan_memory.c         lifetimes and offsets of all buffers
+ *     plan_recompute.c      if the plan exceeds its budget: drop values, then
+ *                           calls and memory again
+ *
+ * and at last the rows that `plan` prints. Time is counted in calls. A node
+ * whose operator does nothing in evaluation, as dropout, shares the value of
+ * its operand: `same` is that operand, and its readers read the operand. */
 #include "engine/plan/plan_inside.h"
 #include <string.h>
 
@@ -221,8 +226,8 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     TRY(infer(p));
     find_wanted(p);
     TRY(plan_users_make(p));
-    if (!spec->plain) plan_fuse(p), plan_apart(p, true);
-    plan_narrow(p);
+    if (!spec->plain) plan_fuse(p), plan_concat(p, true);
+    plan_half(p);
     if (!spec->plain) plan_deferred_norm(p);
     plan_calls_make(p);
     plan_microbatches(p);
@@ -259,9 +264,9 @@ double plan_flops(const Plan *p)
     return sum;
 }
 
-PlanAgain plan_again(const Plan *p)
+PlanRecompute plan_recomputed(const Plan *p)
 {
-    PlanAgain sum = {.kept_bytes = p->kept_bytes};
+    PlanRecompute sum = {.kept_bytes = p->kept_bytes};
     for (int c = p->forward; c < p->calls; c++) {
         if (!p->call[c].recomputed) continue;
         LaunchPart cost = plan_cost(p, c, false);

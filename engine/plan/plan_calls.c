@@ -1,16 +1,16 @@
-/* plan_calls.c -- the calls of a plan, in the order of running.
+/* plan_calls.c -- the calls of a plan in the order of execution.
  *
- * Forward calls first, in the order of the nodes, then backward calls in
- * reverse. Where the backend multiplies in 16 bits, what such a call reads is
- * copied by a call of its own right before the first that wants it: a value
- * that several read, weights too, once a run.
+ * Forward calls come first, in the order of the nodes, then backward calls in
+ * reverse order. Where the backend multiplies in 16 bits, a separate call
+ * copies an operand right before its first reader; several readers share one
+ * copy, and a weight is copied once a run.
  *
- * A value that is dropped is not kept for backward calls. Before the first of
- * them that reads it, its forward call runs once more, and before that those
- * of its operands that are gone too, back to what is kept: the same kernels on
- * the same numbers, so the same bits. What is made again is there until the
- * last backward call that reads it; nothing is made three times. A value that
- * no backward call reads counts as dropped, as its memory is used again. */
+ * A dropped value is not kept for the backward pass. Before the first backward
+ * call that reads it, its forward call runs once more, after the forward calls
+ * of those of its operands that are dropped too: the same kernels on the same
+ * numbers, so the same bits. The second copy lives until its last backward
+ * reader; no value is computed three times. A value without a backward reader
+ * counts as dropped, since its memory is reused. */
 #include "engine/plan/plan_inside.h"
 #include "engine/plan/tile_names.h"
 

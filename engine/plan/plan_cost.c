@@ -1,12 +1,12 @@
-/* plan_cost.c -- what a plan takes: memory by purpose, and the least that a
- * call can cost, whatever runs it.
+/* plan_cost.c -- memory of a plan by purpose, and a lower bound of the cost of
+ * each call on any device.
  *
- * Bytes of a call: each tensor that the call needs is read once, each that it
- * makes is written once, and a gradient that is added to is both. A kernel that
- * goes over an operand twice moves more; none moves less, unless a cache still
- * holds what the call before left, so a sum of floors is a bound for networks
- * whose tensors are larger than the caches. FLOPs: those of op_flops, and
- * backward once for each of the two products that is wanted. */
+ * Bytes of a call: it reads each operand once and writes each result once; a
+ * gradient that it adds to counts twice. A kernel that reads an operand twice
+ * moves more. It moves less only if a cache still holds the result of the call
+ * before, so the sum is a lower bound for networks whose tensors are larger
+ * than the caches. FLOPs: op_flops forward, and once for each of dgrad and
+ * wgrad that is wanted. */
 #include "engine/plan/plan_inside.h"
 #include <string.h>
 

@@ -1,19 +1,20 @@
-/* plan_deferred_norm.c -- norms that nobody runs.
+/* plan_deferred_norm.c -- batch norms that their readers apply on load.
  *
- * In training a batch_norm knows its statistics only when the convolution
- * before it is done. To apply them, and the activation behind, is a pass that
- * reads and writes all of a value for a few operations each. Where those who
- * read the value can apply them as they load (Backend.loads_deferred), the pass
- * is not run: memory has what the convolution made, and that alone is kept for
- * the way back. The norm and the activation show the convolution's value
- * (`same`), whose call is lazy: see Call.deferred and DeferredNorm.
+ * In training a batch_norm has its statistics only after the convolution before
+ * it has finished. To apply them, and the activation, would be a pass that
+ * reads and writes the whole tensor for a few operations an element. Where all
+ * readers can apply both as they load (Backend.loads_deferred), no call runs
+ * them: memory has the result of the convolution, which alone is kept for the
+ * backward pass. The nodes of the norm and of the activation show that tensor
+ * (`same`); the convolution's call has Call.deferred, its readers a
+ * DeferredNorm.
  *
- * The norm's own gradients are made by the call that gets the gradient of the
- * value, the convolution's backward call.
+ * The backward call of the convolution also computes the gradients of the
+ * norm's parameters, since it gets the gradient of the activation's result.
  *
- * Only in 16 bits: loads in f32 are bound by arithmetic as it is. Statistics
- * are those of rows apart; what a lens shows is rounded once, where rows apart
- * round behind the norm and behind the activation. */
+ * For storage in 16 bits only: in f32 a load is bound by arithmetic already.
+ * Statistics have the bits of separate calls. The normalised value is rounded
+ * once, where separate calls round after the norm and after the activation. */
 #include "engine/plan/plan_inside.h"
 
 /* Could the norm that node i is be left to its readers by the product v? */

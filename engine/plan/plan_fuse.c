@@ -1,26 +1,26 @@
-/* plan_fuse.c -- rows that run as one.
+/* plan_fuse.c -- operators that run in one call.
  *
- * An activation behind a normalisation or a sum costs a pass over memory and
- * next to no arithmetic; so does, in evaluation, a batch_norm behind a
- * convolution, where its statistics are constants. Where the backend runs them
- * in the store of the row before them (Backend.fuses), the planner makes one
- * call of all: the nodes that follow show the value of that row (`same`), whose
- * call has a `norm` and a `then`. The values between are never in memory. So
- * nobody else may want them: no other row, no root.
+ * An activation after a normalisation or a sum costs a pass over memory and
+ * little arithmetic; so does, in evaluation, a batch_norm after a convolution,
+ * whose statistics are constant then. Where the backend runs them in the
+ * epilogue of the operator before (Backend.fuses), the planner makes one call:
+ * the later nodes show the value of the first (`same`), whose call has `norm`
+ * and `act`. The values in between are never in memory, so no other operator
+ * and no root may read them.
  *
- * On the way back that call gets the gradient of the activation's value and
- * takes it through the activation as it reads it. It runs where the first row's
- * backward call would, so a gradient that several rows add to is added up in
- * the same order, and all bits are those of calls apart.
+ * The backward call gets the gradient of the activation's result and takes it
+ * through the activation as it loads it. It runs in the place of the first
+ * operator's backward call, so gradients add up in the same order and all bits
+ * are those of separate calls.
  *
- * A concat is a copy. Where the backend's convolution, transposed or not, reads
- * its two operands where they are, and leaves their gradients there
- * (Backend.fuses_concat), the concat is not made; nor may anybody else want it.
- * Between the two stands no other reader of these operands, for the same order
- * of sums.
+ * A concat is a copy. Where a convolution, transposed or not, reads its two
+ * operands where they are and writes their gradients there
+ * (Backend.fuses_concat), the concat is implicit; then nothing else may read
+ * it, and no other reader of these operands may stand between the two, so that
+ * gradients add up in the same order.
  *
- * Names of errors and of printed rows stay those of the graph:
- * "batch_norm + relu", "concat + conv". */
+ * Errors and printed rows use the names of the graph: "batch_norm + relu",
+ * "concat + conv". */
 #include "engine/plan/plan_inside.h"
 #include <stdio.h>
 
@@ -182,7 +182,7 @@ static void read_apart(Plan *p, int i)
     if (p->node[j].used) q->concat = -1;
 }
 
-void plan_apart(Plan *p, bool apart)
+void plan_concat(Plan *p, bool apart)
 {
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];

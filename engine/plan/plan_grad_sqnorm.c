@@ -1,12 +1,14 @@
-/* plan_grad_sqnorm.c -- squares of gradients, left by who stores them.
+/* plan_grad_sqnorm.c -- gradient-norm partial sums, written by the kernels that
+ * write the gradients.
  *
- * Behind a run the norm of all gradients is wanted, a pass over what calls have
- * just had in registers. Where the call that stores the last of a parameter's
- * gradient can (Backend.sqnorm_parts), it leaves sums of squares, which lie one
- * behind the other in one buffer until the next run; the rest is read.
+ * After the backward pass the norm of all gradients is needed: a pass over
+ * numbers that kernels had in registers shortly before. A call that writes the
+ * final gradient of a parameter also writes partial sums of its squares, if it
+ * can (Backend.sqnorm_parts); they stand in one buffer until the next run. The
+ * norm reads these sums, and the other gradients in full.
  *
- * A run that adds to gradients leaves those of what stands there then: of the
- * last part of a step, that is what it is updated by. */
+ * In a run that accumulates, the sums are those of the accumulated gradient:
+ * after the last batch of a step, of the gradient that the optimiser uses. */
 #include "engine/plan/plan_inside.h"
 
 /* Call c is the last that stores into operand k's gradient, node v's. */

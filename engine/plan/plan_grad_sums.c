@@ -1,14 +1,15 @@
-/* plan_grad_sums.c -- gradients that are summed as they are stored.
+/* plan_grad_sums.c -- sums of a gradient, made by the call that writes it last.
  *
- * The way back through a batch_norm begins with sums over all rows of its
- * gradient, and the gradient of a bias is one: a pass over what another call
- * has just stored. Several calls may add to a gradient, one after the other;
- * the last of them, which closes it, sees it whole. Where that call can sum
- * what it stores (Backend.sums_grads), it leaves the sums for the call that
- * reads the gradient, and with them the gradients that are nothing but these.
+ * The backward pass of a batch_norm begins with sums over all rows of its
+ * gradient, and the gradient of a bias is such a sum: a pass over a tensor that
+ * another call has just written. Several calls may add to one gradient; the
+ * last of them has the final values. If that call can sum them as it stores
+ * (Backend.sums_grads), it writes the sums for the call that reads the
+ * gradient, and the gradients that depend on these sums alone.
  *
- * Wanted is that of a lazy product, whose norm's gradients its backward call
- * makes (plan_deferred_norm.c), and of a product that has a bias to train. */
+ * The sums are used by a convolution with a deferred norm, whose backward call
+ * computes the norm's gradients (plan_deferred_norm.c), and by one with a bias
+ * that is trained. */
 #include "engine/plan/plan_inside.h"
 
 /* Does the backward call of node v begin with sums of its gradient? */

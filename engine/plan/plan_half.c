@@ -1,21 +1,21 @@
-/* plan_half.c -- values in 16 bits.
+/* plan_half.c -- storage in 16 bits.
  *
- * In a precision whose operands are of 16 bits a value that convolutions read
- * loses nothing there by being stored so, and every pass over it is half as
- * long. So are the passes of the rows between them, where the backend has
- * kernels for it (Backend.narrow). A value is narrow where the row that makes
- * it and all that read it allow it; its gradient is, too.
+ * With a precision of 16 bits a convolution rounds its operands to 16 bits in
+ * any case; stored so, they lose nothing and every pass over them moves half
+ * the bytes. The operators in between profit too, where the backend has kernels
+ * for it (Backend.narrow). A value, and its gradient, is stored in 16 bits if
+ * the operator that makes it and all that read it allow it.
  *
- * A row that does not multiply has all its tensors of one type, as its kernels
- * come in one piece. So one of f32 makes the others f32, through as many rows
- * as do not multiply: found by going over all calls until nothing changes.
+ * An operator without products has one type for all its tensors, since its
+ * kernels have one. One f32 tensor therefore makes its neighbours f32, across
+ * any number of such operators: the pass repeats until nothing changes.
  *
- * What the caller reads (roots) and parameters are f32. What is made of inputs
- * and read by products alone, as a concat of them, would be copied in 16 bits
- * at once: where the row can store it so (NARROW_ALONE), and nobody wants its
- * gradient, it is narrow by itself. So is an input that only products and such
- * rows read: it arrives rounded (Backend.upload_narrow, GatherField.stored), to
- * the bits that a copy would have. */
+ * Roots and parameters are f32. A value that is made of inputs and read by
+ * products alone, such as a concat of inputs, would be copied in 16 bits at
+ * once: where its operator can store it so (NARROW_ALONE) and its gradient is
+ * not wanted, it is stored in 16 bits by itself. So is an input with such
+ * readers alone: it arrives rounded (Backend.upload_narrow,
+ * GatherField.stored), with the bits of a copy. */
 #include "engine/plan/plan_inside.h"
 
 /* May node i, which shows itself, be narrow at all? */
@@ -26,7 +26,7 @@ static bool may_be_narrow(const Plan *p, int i)
            !plan_keeps(p, i);
 }
 
-/* The bits of plan_narrow's rule for the call of node i: which of its tensors
+/* The bits of plan_half's rule for the call of node i: which of its tensors
  * may be narrow. */
 static unsigned allowed(Plan *p, int i)
 {
@@ -136,7 +136,7 @@ static void type_apart(Plan *p, int i, Dtype type)
     q->first.x.type = narrow || !q->wants ? type : p->spec.be->real;
 }
 
-void plan_narrow(Plan *p)
+void plan_half(Plan *p)
 {
     const Dtype type = precision_copy(p->spec.precision);
     if (type == F32 || !p->spec.be->narrow) return;

@@ -1,77 +1,70 @@
-/* plan_inside.h -- what the parts of a plan share: plan.c finds extents and
- * who wants a gradient, plan_fuse.c which rows run as one, plan_half.c which
- * values are of 16 bits, plan_deferred_norm.c which norms nobody runs,
- * plan_calls.c makes the calls, plan_grad_sums.c says which of them sum what
- * they store, plan_grad_sqnorm.c which leave squares of it, plan_microbatch.c
- * which run a few samples at a time, plan_memory.c gives their memory places,
- * plan_recompute.c drops values to be made again where that is too much,
- * plan_run.c runs the calls, plan_cost.c counts what they cost. */
+/* plan_inside.h -- the structures of a plan, shared by plan.c and its passes
+ * (plan_*.c); plan.c lists the passes in their order. */
 #ifndef SEG_ENGINE_PLAN_PLAN_INSIDE_H
 #define SEG_ENGINE_PLAN_PLAN_INSIDE_H
 #include "engine/backend/launch_log.h"
 #include "engine/plan/mem_plan.h"
 #include "engine/plan/plan.h"
 
-/* One making of a value: in the forward run, or once more on the way back. */
+/* A value as one call computes it: in the forward pass, or recomputed in the
+ * backward pass. Calls and buffers are numbers; -1: none. */
 typedef struct PlanValue {
-    int call;              /* that makes it; -1: none                     */
-    int early, late;       /* last call of the forward run and first of the
-                            * backward one that read it or its copy, -1   */
-    int last, half_last;   /* call that reads it last, and its copy; -1   */
-    int value, half_value; /* buffers, -1 where there are none            */
-    Tensor x;              /* what calls point at                         */
-    Tensor half; /* its copy in 16 bits, of type F32 until a call makes it */
+    int call;              /* computes it                                   */
+    int early, late;       /* last forward and first backward call that read
+                            * it or its copy                                */
+    int last, half_last;   /* last readers of it and of its copy            */
+    int value, half_value; /* buffers of both                               */
+    Tensor x;              /* calls point at it                             */
+    Tensor half;           /* copy in 16 bits; F32 until a call makes it    */
 } PlanValue;
 
-/* What a plan knows of each node of the graph, by the node's number. */
+/* The state of one node of the graph. Numbers are -1 for none. */
 typedef struct PlanNode {
-    bool used;        /* an ancestor of a root, but no concat that another
-                       * call reads in parts; all else is -1 or 0 */
-    bool wants;       /* a gradient of its value is wanted          */
-    bool dropped;     /* not kept for backward calls: made again    */
-    bool read;        /* by a backward call                         */
-    bool saves_again; /* what its kernel saved is not kept either, though
-                       * no backward call reads its value          */
-    int same;         /* node whose value this one shows (else self) */
-    int norm, act;    /* nodes that its call runs, too, and that show the
-                       * result: see plan_fuse.c; -1 */
-    bool deferred;    /* its call leaves both to who reads its value,
-                       * see plan_deferred_norm.c */
-    DeferredNorm deferred_norm; /* of a lazy one: what readers see through */
-    int concat;      /* node whose operands it reads instead of it; -1 */
-    int read_by;     /* of a concat that is not used: whose `concat` it is */
-    int bwd;         /* its backward call, -1 */
-    int param;       /* number in params, -1  */
-    Attr attr;       /* a copy: the graph may grow and move */
-    PlanValue first; /* in the forward run; of inputs and parameters, what
-                      * the caller gives; its extents hold for all of these */
-    PlanValue recomputed; /* in the backward run                     */
-    Tensor dx;            /* its gradient, and the copy in 16 bits   */
-    Tensor half_dx;       /* of type F32 until a call makes it       */
-    int grad, half_grad, half_grad_last; /* as of a PlanValue     */
-    Tensor grad_sums;   /* sums of its gradient: Call.grad_sums          */
-    int sums_by;        /* the call that makes them, -1: none        */
-    int sums;           /* their buffer                              */
+    bool used;        /* an ancestor of a root, and not an implicit concat;
+                       * of other nodes the rest is -1 or 0                 */
+    bool wants;       /* a gradient of its value is wanted                  */
+    bool dropped;     /* not kept for backward calls: recomputed            */
+    bool read;        /* by a backward call                                 */
+    bool saves_again; /* its saved memory is not kept either, though no
+                       * backward call reads its value                      */
+    int same;         /* the node whose value this one shows; else itself   */
+    int norm, act;    /* nodes in the epilogue of its call (plan_fuse.c)    */
+    bool deferred;    /* `norm` and `act` are a deferred norm               */
+    DeferredNorm deferred_norm; /* for the readers of its value             */
+    int concat;           /* implicit concat whose operands it reads        */
+    int read_by;          /* of an implicit concat: the node that reads it  */
+    int bwd;              /* its backward call                              */
+    int param;            /* number in params                               */
+    Attr attr;            /* a copy, since the graph may grow and move      */
+    PlanValue first;      /* of the forward pass; of inputs and parameters
+                           * the caller's; all of them have its extents     */
+    PlanValue recomputed; /* of the backward pass                           */
+    Tensor dx;            /* its gradient                                   */
+    Tensor half_dx;       /* copy of dx; F32 until a call makes it          */
+    int grad, half_grad, half_grad_last; /* as in PlanValue                 */
+    Tensor grad_sums;   /* Call.grad_sums of its gradient                 */
+    int sums_by;        /* the call that writes them                      */
+    int sums;           /* their buffer                                   */
     Tensor grad_sqnorm; /* of a parameter: Call.grad_sqnorm               */
-    int64_t sqnorm_at;  /* the first of them in Squares.left         */
+    int64_t sqnorm_at;  /* its first number in SqnormPlaces.left          */
 } PlanNode;
 
-/* Calls first .. end-1 run for `each` samples of the batch at a time, in the
- * last slice perhaps for fewer. */
+/* Calls first .. end-1 run on micro-batches of `each` samples; the last one may
+ * be smaller. */
 typedef struct MicrobatchGroup {
     int first, end;
     int32_t each, batch, microbatches;
 } MicrobatchGroup;
 
-/* Who has a node as operand in the graph: user[from[i]] .. user[from[i + 1] -
- * 1] of node i, rising. seen, stack, walks: of plan_fuse.c's walks over them.
+/* The users of each node: user[from[i]] .. user[from[i + 1] - 1] have node i as
+ * an operand, in rising order. seen, stack, walks: search state of plan_fuse.c.
  */
 typedef struct Users {
     int *from, *user, *seen, *stack, walks;
 } Users;
 
-/* Lives in its own arena, which plan_free must therefore copy out first. All
- * arrays are as long as they can get before the first call is emitted: calls
+/* A plan lies in its own arena; plan_free copies the arena out before it frees
+ * it. Arrays get their full length before the first call is emitted: calls
  * point at nodes, so nothing may move. */
 struct Plan {
     Arena mem;
@@ -81,21 +74,21 @@ struct Plan {
     int nodes;       /* of the graph when it was planned; it may grow */
     Call *call;      /* in the order of running */
     unsigned *fresh; /* per call: Call.fresh, unless gradients accumulate */
-    unsigned *param_bits;   /* per call: bits of it that are parameters'   */
+    unsigned *param_bits;   /* per call: bits of `fresh` for parameters     */
     bool *mark, *reached;   /* (nodes) of plan_calls_make                   */
     MicrobatchGroup *group; /* in the order of their calls                  */
     int groups;
     SqnormPlaces squares;
-    int sqnorm_by, sqnorm_room; /* the first call that leaves some, and the
-                                 * buffer of all of them; -1 */
-    int group_at, microbatch; /* stage that runs now, -1, and its slice       */
+    int sqnorm_by, sqnorm_room; /* the first call that writes partial sums of
+                                 * squares, and the buffer for all; -1      */
+    int group_at, microbatch; /* the group that runs now, -1, and its number */
     int *saved, *scratch;     /* per call: buffers, -1                     */
     int calls, forward;       /* forward calls come first                  */
     Buffer *buffer; /* owned, from mem_alloc: the only array that grows */
     int buffers, room;
     size_t bytes;      /* of the pool                                    */
     size_t kept_bytes; /* the same with nothing dropped              */
-    size_t cut_bytes;  /* that slices leave out of buffers           */
+    size_t cut_bytes;  /* saved by micro-batches                     */
     PlanRow *row;
     int rows;
     size_t *live; /* (calls) bytes in use while each runs; NULL before they
@@ -105,8 +98,8 @@ struct Plan {
     void *dev;
 };
 
-/* Node i of the graph, which may have moved since the plan was built; so this
- * is asked for anew each time. */
+/* Node i of the graph. The graph may have moved since the plan was built, so no
+ * pointer is kept. */
 static inline const Node *node_of(const Plan *p, int i)
 {
     return &p->spec.graph->node[i];
@@ -135,49 +128,50 @@ static inline int operand_of(const Plan *p, int i, int k)
     return n->in[k] < 0 ? -1 : p->node[n->in[k]].same;
 }
 
-/* A call that makes a copy in 16 bits is one of Backend.convert, not of a row;
- * its node is the one whose value or gradient is copied. */
+/* Is it a copy in 16 bits, by Backend.convert? Its node is the one whose value
+ * or gradient is copied. */
 static inline bool is_convert(const Call *c)
 {
     return !c->attr;
 }
 
-/* What the backward run of call c reads beside dy: see op.h. Back through a
- * fused row it goes by the sign of that row's operand, which a row that keeps
- * its own finds from it again; else by that row's result, which is y. A lazy
- * call takes dy through its norm by what it stored. */
+/* The KEEP_* bits of call c with its epilogue. The backward pass through an
+ * activation needs the sign of the activation's operand: an operator that keeps
+ * its own operand computes it again, any other takes it from y. A call with a
+ * deferred norm needs y for the norm. */
 static inline int keeps_of(const Plan *p, const Call *c)
 {
     const int keep = info_of(p, c->node)->keep;
     return keep | (c->deferred || (c->act && !(keep & KEEP_X)) ? KEEP_Y : 0);
 }
 
-/* How many operands of a row, from the first, get gradients: of a loss only the
- * prediction, so a target that is itself computed is taken as given; lengths
- * are, too. */
+/* The number of operands, from the first, that get gradients: of a loss the
+ * prediction alone, so a computed target is a constant; lengths are constants
+ * too. */
 static inline int differentiable(const OpInfo *info)
 {
     if (!info->grad || info->flags & LOSS) return info->grad;
     return info->in - !!(info->flags & LENGTHS);
 }
 
-/* Is call c of the backward run of its node? Others compute values, those of
- * Plan.forward and later for the second time, or copies. */
+/* Is it a backward call? Other calls compute values, from Plan.forward on for
+ * the second time, or copies. */
 static inline bool is_backward(const Call *c)
 {
     return c->dy != NULL;
 }
 
-/* Is it of 16 bits? */
+/* Is it stored in 16 bits? */
 static inline bool is_narrow(const Tensor *t)
 {
     return t->type == BF16 || t->type == F16;
 }
 
-/* Does the value of node v stay readable after a run? v shows itself. */
+/* Is the value of node v readable after a run? v shows its own value. */
 bool plan_keeps(const Plan *p, int v);
 
-/* The least that call c can cost; does it add to gradients of parameters? */
+/* A lower bound of the cost of call c; accumulate: gradients of parameters are
+ * added to. */
 LaunchPart plan_cost(const Plan *p, int c, bool accumulate);
 
 /* How many operands of call c are node v. */
@@ -188,8 +182,8 @@ static inline int times(const Plan *p, const Call *c, int v)
     return count;
 }
 
-/* Which making of node v tensor x is; NULL: none of them, but its gradient. */
-static inline PlanValue *making_of(Plan *p, int v, const Tensor *x)
+/* The PlanValue of node v that has tensor x; NULL: x is its gradient. */
+static inline PlanValue *value_of(Plan *p, int v, const Tensor *x)
 {
     PlanNode *q = &p->node[v];
     return x == &q->first.x        ? &q->first
@@ -197,59 +191,55 @@ static inline PlanValue *making_of(Plan *p, int v, const Tensor *x)
                                    : NULL;
 }
 
-/* Does one call read the value of node v, and nobody else want it? */
+/* Does exactly one call read the value of node v, which is no root? */
 bool is_read_once(Plan *p, int v);
-/* Plan.users, before the first of these. */
+/* Make Plan.users, which the passes below need. */
 bool plan_users_make(Plan *p);
-/* Rows that the backend runs as one become one: what plan_fuse.c says. */
+/* The passes; each file has the description. */
 void plan_fuse(Plan *p);
-/* Concats are not made where a convolution reads their operands as well; not
- * `apart`: all are. */
-void plan_apart(Plan *p, bool apart);
-/* Which values, and so their gradients, are of 16 bits: see plan_half.c. */
-void plan_narrow(Plan *p);
-/* Which norms are left to those who read what they would make. */
+/* Implicit concats; apart false: every concat is a call. */
+void plan_concat(Plan *p, bool apart);
+void plan_half(Plan *p);
 void plan_deferred_norm(Plan *p);
-/* What the call of node v runs: "concat + conv + batch_norm + relu". */
+/* The operators of the call of node v: "concat + conv + batch_norm + relu". */
 enum { ROW_TEXT = 64 };
 char *row_text(const Plan *p, int v, char text[ROW_TEXT]);
-/* The call of node i, without gradients: extents are set. */
+/* The forward call of node i with its extents. */
 Call plan_call(Plan *p, int i);
-/* All calls anew: each value that is dropped and read on the way back is made
- * again before the first that reads it. */
+/* Make all calls; a dropped value is computed again before its first backward
+ * reader. */
 void plan_calls_make(Plan *p);
-/* Which backward calls sum gradients that are whole once they have run. */
 void plan_grad_sums(Plan *p);
-/* Which leave squares of gradients of parameters, and what is left to read. */
 void plan_grad_sqnorm(Plan *p);
-/* Which calls run a few samples at a time; then, once buffers are there, what
- * this makes of their sizes and lifetimes. */
+/* Find the groups; then, with buffers made, set their sizes and lifetimes. */
 void plan_microbatches(Plan *p);
 void plan_microbatches_fit(Plan *p);
-/* The stage of call c, -1; its tensors become those of a slice, or those of the
- * batch again. */
+/* The group of call c, -1. Cut its tensors to a micro-batch, or mend them to
+ * the batch. */
 int plan_microbatch_of(const Plan *p, int c);
 void plan_microbatch_cut(Plan *p, int i, int microbatch);
 void plan_microbatch_mend(Plan *p, int i);
-/* The calls in the order of running: the first, and the one after c, with
- * tensors as it is to see them. A run that ends earlier must plan_stop, so that
- * they are whole again. */
+/* The calls in the order of execution: the first, and the one after c, with
+ * tensors cut to its micro-batch. A run that ends early calls plan_stop, which
+ * mends them. */
 int plan_first(Plan *p);
 int plan_next(Plan *p, int c);
 void plan_stop(Plan *p);
-/* Number in the batch of the first sample that the call at hand sees; does
- * none come after those that it sees? */
+/* The number in the batch of the first sample of the current micro-batch; is it
+ * the last micro-batch? */
 int32_t plan_sample(const Plan *p);
 bool plan_in_last_microbatch(const Plan *p);
 
-enum { POOL_ALIGN = 256 }; // bytes: what a GPU wants of an array; CPUs: 64
+enum {
+    POOL_ALIGN = 256
+}; // bytes: the alignment of arrays on a GPU; CPUs need 64
 
 static inline size_t plan_aligned(size_t bytes)
 {
     return (bytes + POOL_ALIGN - 1) / POOL_ALIGN * POOL_ALIGN;
 }
 
-/* Bytes of all buffers, had each a place of its own. */
+/* Bytes of all buffers without sharing. */
 static inline size_t plan_buffers_sum(const Plan *p)
 {
     size_t sum = 0;
@@ -257,17 +247,17 @@ static inline size_t plan_buffers_sum(const Plan *p)
     return sum;
 }
 
-/* Where a buffer is in the pool; NULL for none, and before plan_bind. */
+/* The address of a buffer in the pool; NULL for none, and before plan_bind. */
 static inline void *plan_address(const Plan *p, int buffer)
 {
     return buffer < 0 || !p->pool ? NULL : p->pool + p->buffer[buffer].at;
 }
 
-/* Buffers with lifetimes for the values, gradients and spaces of all calls;
- * then their offsets, and Plan.bytes. */
+/* Make the buffers of all calls with their lifetimes; then their offsets, and
+ * Plan.bytes. */
 bool plan_lifetimes(Plan *p);
 bool plan_place(Plan *p);
-/* Drop values until Plan.bytes is within the budget of the spec. ERR_USAGE when
- * that cannot be, with the least that can. */
+/* Drop values until Plan.bytes is within the budget of the spec. ERR_USAGE with
+ * the smallest possible budget if none fits. */
 bool plan_recompute(Plan *p);
 #endif

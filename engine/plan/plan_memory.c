@@ -1,12 +1,12 @@
-/* plan_memory.c -- lifetimes: from first and last use to offsets in a pool.
+/* plan_memory.c -- the lifetime of every buffer, and offsets in the pool.
  *
- * A value lives from the call that makes it to the last call that reads it,
- * which may be a backward call; a gradient from its first store to the call
- * that reads it; what a forward call saves until its backward call; scratch
- * for one call; sums of a gradient from who makes them to who reads it; a copy
- * in 16 bits from the call that makes it to the last that reads it. A call that
- * has a copy does not read what was copied, which may so go early. Two values
- * share a buffer when one is computed in place. */
+ * A value lives from the call that writes it to its last reader, which may be a
+ * backward call; a gradient from its first store to its reader; saved memory
+ * from the forward to the backward call; scratch memory for one call; gradient
+ * sums from their writer to their reader; a copy in 16 bits from the call that
+ * makes it to its last reader. A call with a copy does not read the original,
+ * which may be freed earlier. Two values share a buffer if one is computed in
+ * place. */
 #include "engine/plan/plan_inside.h"
 
 /* A buffer in use from call `first` to `last`; its number, or -1 without
@@ -54,7 +54,7 @@ static void find_reads(Plan *p)
             if (!call->x[k]) continue;
             int v =
                 is_convert(call) ? call->node : operand_of(p, call->node, k);
-            PlanValue *m = making_of(p, v, call->x[k]);
+            PlanValue *m = value_of(p, v, call->x[k]);
             // a copy of a gradient, or an operand that has only extents
             if (!m || (back && !op_keeps(info, k) &&
                        !(call->grad_sums[k] && call->deferred_norm[k])))
@@ -64,7 +64,7 @@ static void find_reads(Plan *p)
         }
         if (call->half_dy) p->node[call->node].half_grad_last = c;
         if (!back || !(keeps_of(p, call) & KEEP_Y)) continue;
-        PlanValue *m = making_of(p, call->node, call->y);
+        PlanValue *m = value_of(p, call->node, call->y);
         m->last = c;
         note_read(p, m, c);
     }
@@ -87,7 +87,7 @@ static const PlanValue *inplace(Plan *p, int c)
     const Call *call = &p->call[c];
     const Node *n = node_of(p, call->node);
     int v = operand_of(p, call->node, 0);
-    const PlanValue *m = making_of(p, v, call->x[0]);
+    const PlanValue *m = value_of(p, v, call->x[0]);
     bool over = (op_info[n->attr.op].flags & INPLACE) &&
                 node_of(p, v)->kind == NODE_OP && !plan_keeps(p, v) &&
                 dims_equal(m->x.dim, call->y->dim) &&
@@ -173,7 +173,7 @@ static bool place_copies(Plan *p)
         const Call *call = &p->call[c];
         if (!is_convert(call)) continue;
         PlanNode *q = &p->node[call->node];
-        PlanValue *m = making_of(p, call->node, call->x[0]);
+        PlanValue *m = value_of(p, call->node, call->x[0]);
         int b = buffer_new(p, tensor_bytes(call->y), c, c);
         if (b < 0) return false;
         *(m ? &m->half_value : &q->half_grad) = b;

@@ -1,20 +1,19 @@
-/* plan_microbatch.c -- calls that run a few samples at a time, one after the
- * other.
+/* plan_microbatch.c -- groups of calls that run a few samples at a time.
  *
- * A wide layer writes more than a cache holds, and the next one fetches it from
- * memory again. In evaluation no sample knows of another: so where the backend
- * asks for it (Backend.microbatch), calls in a row run for the first samples of
- * the batch, all of them, then for the next. What lies between two of them is
- * read while it is near, and has room for so many samples only. The same
- * kernels on the same numbers: the same bits as of the whole batch. After the
+ * A wide layer writes more than a cache holds, and the next layer fetches it
+ * from memory. In evaluation samples are independent. Where the backend asks
+ * for it (Backend.microbatch), a group of consecutive calls runs on the first
+ * micro-batch, then on the next: a value inside the group is read while it is
+ * in a cache, and its buffer has room for one micro-batch. The same kernels on
+ * the same numbers give the bits of the whole batch. The order is the
  * depth-first order of "cascaded" layers (Mei et al., "DeFiNES", HPCA 2023),
  * with samples in place of tiles, so nothing is computed twice.
  *
- * A stage is such a row of calls. Extents and addresses of its values are those
- * of a slice while it runs, and of the batch at any other time. A buffer that
- * nobody outside the stage touches is as large as a slice; of another each
- * slice has a part, so it is in use from the first call of the stage to its
- * last. */
+ * While a group runs, extents and addresses of its values are those of a
+ * micro-batch; at any other time those of the batch. A buffer that is used
+ * inside the group alone has the size of a micro-batch. Any other buffer has a
+ * part for each micro-batch and is in use from the first call of the group to
+ * the last. */
 #include "engine/plan/plan_inside.h"
 
 /* Is the value of node v one of samples? */

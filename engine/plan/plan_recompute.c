@@ -1,29 +1,28 @@
-/* plan_recompute.c -- which values a plan drops to fit its budget.
+/* plan_recompute.c -- the values that a plan drops to fit its budget.
  *
- * Backward calls read what forward calls made, so memory is fullest between the
- * two. A value that is dropped frees its bytes from its last reader in the
- * forward run until it is made again, right before the first backward call that
- * wants it (plan_calls.c). To choose the set that fits with the least
- * arithmetic is NP-hard on graphs in general [1]; a chain cut into sqrt(n)
- * pieces needs one more forward run [2].
+ * Backward calls read the results of forward calls, so memory use is highest
+ * between the two passes. A dropped value frees its bytes from its last forward
+ * reader until it is computed again, right before its first backward reader
+ * (plan_calls.c). The cheapest set that fits is NP-hard to find on general
+ * graphs [1]; a chain cut into sqrt(n) pieces needs one more forward run [2].
  *
- * Here a greedy choice. With u(c) the bytes in use at call c, what is to become
- * less is the pressure sum_c (u(c) / aim)^16: close to the fullest call alone,
- * but what grows elsewhere, where values are made again, counts before it is
- * too much. Of the values that could be dropped the one is taken that lowers
- * the pressure most for the time it costs, found by laying the plan out anew;
- * an upper bound of that is cheap, so that few of them are laid out (the lazy
- * evaluation of [3]). Where none helps, a value is kept again that cuts a row
- * of dropped ones in two. The pressure falls with each move, so this ends: when
- * everything fits, or at a choice that no move betters. At last those that cost
- * most are kept again as far as they fit.
+ * This pass is greedy. With u(c) bytes in use at call c, it lowers the pressure
+ * sum_c (u(c) / aim)^16: dominated by the fullest call, but it also counts
+ * growth elsewhere, where values are computed again. Each move drops the value
+ * that lowers the pressure most for its time, found by planning anew; a cheap
+ * upper bound keeps the number of such plans small (lazy evaluation [3]). If no
+ * drop helps, a value that cuts a row of dropped ones in two is kept again. The
+ * pressure falls with each move, so the pass ends: everything fits, or no move
+ * improves. Finally the most expensive dropped values are kept again as far as
+ * they fit.
  *
- * That can end above a budget that another choice would meet. Then the aim
- * comes down in small steps from what no dropping takes, which does not depend
- * on the budget: the least that it finds is met whenever it is asked for.
+ * The result can lie above a budget that another choice would meet. Then the
+ * aim falls in small steps from the memory without dropping, which does not
+ * depend on the budget: the smallest plan found this way is found for every
+ * budget.
  *
- * The places of buffers leave gaps that are not known before. Where they are
- * too much, less is aimed at.
+ * Gaps between buffers are not known in advance. Where they exceed the budget,
+ * the aim is lowered.
  *
  * [1] Jain et al., Checkmate: breaking the memory wall with optimal tensor
  * rematerialization, MLSys 2020. [2] Chen et al., Training deep nets with
@@ -321,7 +320,7 @@ static bool go_back(Search *s)
 {
     for (int i = 0; i < s->p->nodes; i++)
         s->p->node[i].dropped = s->p->node[i].saves_again = false;
-    plan_apart(s->p, true);
+    plan_concat(s->p, true);
     return lay_out(s) && plan_place(s->p);
 }
 
@@ -358,7 +357,7 @@ bool plan_recompute(Plan *p)
     TRY(s.use && s.best && s.candidate);
     // a concat's operands go when it is made and come again for others; read in
     // parts they stay for its reader, and less memory is out of reach
-    plan_apart(p, false);
+    plan_concat(p, false);
     plan_calls_make(p);
     // the memory of what no backward call reads was used again before, too
     for (int i = 0; i < p->nodes; i++) {

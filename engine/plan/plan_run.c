@@ -1,17 +1,17 @@
-/* plan_run.c -- a plan's addresses, its runs, and who is to blame.
+/* plan_run.c -- binds a plan to memory, runs it, and finds the call at fault.
  *
- * Running is a loop over calls and allocates nothing; plan_blame and
- * plan_time, which are for people, do. Kernels of a device may run behind our
- * back: only sync and download tell that they are done, and a failure may
- * come up one call late. All that changes between two runs is p->step, which
- * every call points at, and the bits of `fresh`. */
+ * A run is a loop over calls and allocates nothing; plan_blame and plan_time,
+ * which serve messages and tables, do. Kernels of a device may run later than
+ * their call: only sync and download wait, and a failure may be reported one
+ * call late. Two runs differ in p->step, to which every call points, and in the
+ * bits of `fresh`. */
 #include "engine/base/clock.h"
 #include "engine/plan/plan_inside.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static void bind_making(const Plan *p, PlanValue *m)
+static void bind_value(const Plan *p, PlanValue *m)
 {
     m->x.data = plan_address(p, m->value);
     m->half.data = plan_address(p, m->half_value);
@@ -26,8 +26,8 @@ void plan_bind(Plan *p, void *pool, void *dev)
     p->squares.left = squares;
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        bind_making(p, &q->first);
-        bind_making(p, &q->recomputed);
+        bind_value(p, &q->first);
+        bind_value(p, &q->recomputed);
         q->dx.data = plan_address(p, q->grad);
         q->half_dx.data = plan_address(p, q->half_grad);
         q->grad_sums.data = plan_address(p, q->sums);

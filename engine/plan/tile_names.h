@@ -1,12 +1,11 @@
-/* tile_names.h -- which tile the products of a convolution take where a backend
- * has several (Call.tile, Backend.tile): a fixed choice by extents is a guess
- * for GPUs that nobody measured.
+/* tile_names.h -- the tile of each convolution, where a backend has several
+ * (Call.tile, Backend.tile).
  *
- * Said by a text, "enc1.conv2=128x64/64x64-split,dec1.conv1=-/128x128": labels
- * of nodes, each with the tile of its forward product and that of the product
- * to its data; "-" leaves one to the backend. NULL or "": all are. Products
- * have the same bits with any tile; sums over a result that a norm takes from
- * it are made tile by tile, so a run keeps its text. */
+ * A text such as "enc1.conv2=128x64/64x64-split,dec1.conv1=-/128x128": labels
+ * of nodes, each with the tiles of fprop and dgrad; "-" leaves one to the
+ * backend. NULL or "": the backend chooses all. A product has the same bits
+ * with any tile; the statistics that a norm takes from it are summed tile by
+ * tile, so a run keeps its text. */
 #ifndef SEG_ENGINE_PLAN_TILE_NAMES_H
 #define SEG_ENGINE_PLAN_TILE_NAMES_H
 #include "engine/backend/backend.h"

@@ -115,7 +115,7 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
  * of all weights and running statistics, one of their gradients, which is that
  * of a moment too; param_bytes is the sum of all. carried_bytes: see
  * plan_carried_bytes. budget and least are those of PlanSpec, kept_bytes and
- * again_* what they did: see PlanAgain. */
+ * again_* what they did: see PlanRecompute. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], step_root[MAX_ROOTS], number;
@@ -175,7 +175,7 @@ static int l_plan(lua_State *L)
     size_t weights = params_bytes(&params, be->real, false, 0);
     size_t averaged =
         average ? (size_t)params.total * dtype_bytes(be->real) : 0;
-    PlanAgain again = plan_again(plan);
+    PlanRecompute again = plan_recomputed(plan);
     lua_createtable(L, 0, 22);
     const struct {
         const char *key;

@@ -103,7 +103,7 @@ static double trained(int how, bool least, double *norm)
     net_open(&n, "cuda", 1, &o);
     if (least) session_budget(n.s, 1, true);
     double loss = 0;
-    EXPECT((plan_again(net_plan(&n, true, BATCH)).calls > 0) == least);
+    EXPECT((plan_recomputed(net_plan(&n, true, BATCH)).calls > 0) == least);
     for (uint32_t i = 0; i < STEPS; i++) {
         const StepResult r = net_step(&n, BATCH, i, 0.05, 0);
         loss += r.loss, *norm += r.grad_norm;

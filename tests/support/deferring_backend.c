@@ -76,5 +76,5 @@ void deferred_less(PlanRig *r)
     r->spec.budget = plan_bytes(r->plan) * 9 / 10;
     plan_free(r->plan);
     REQUIRE(plan_build(&r->spec, &r->plan));
-    EXPECT(plan_again(r->plan).dropped > 0);
+    EXPECT(plan_recomputed(r->plan).dropped > 0);
 }

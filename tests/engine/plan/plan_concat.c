@@ -274,7 +274,7 @@ TEST(beside_not_within_a_budget)
         plan_rig_plan(&r, true);
         EXPECT_INT(plan_rig_apart(&r), 0);
         least[apart] = plan_bytes(r.plan);
-        values[apart] = plan_again(r.plan).values;
+        values[apart] = plan_recomputed(r.plan).values;
         plan_rig_close(&r);
         net_free(&n);
     }

@@ -73,7 +73,7 @@ TEST(fused_norm_keeps_its_operand_alone)
         plan_rig_open(&r, &n, &backend_cpu, 1, 2);
         r.spec.plain = plain;
         plan_rig_plan(&r, true);
-        values[plain] = plan_again(r.plan).values;
+        values[plain] = plan_recomputed(r.plan).values;
         plan_rig_close(&r);
         net_free(&n);
     }

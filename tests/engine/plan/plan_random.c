@@ -303,7 +303,7 @@ static void within_budgets(PlanRig *r, uint32_t c)
     r->spec.least = true;
     compare(r, c, true);
     size_t least = plan_bytes(r->plan);
-    EXPECT(least <= all && plan_again(r->plan).kept_bytes == all);
+    EXPECT(least <= all && plan_recomputed(r->plan).kept_bytes == all);
     r->spec.least = false;
     for (int half = 0; half < 2; half++) {
         r->spec.budget = least + (half ? (all - least) / 2 : 0);

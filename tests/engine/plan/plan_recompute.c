@@ -35,13 +35,13 @@ TEST(recompute_chain_comes_to_its_root)
         plan_rig_open(&r, &n, &backend_ref, 1, 1);
         size_t all = bytes_within(&r, 0, false);
         EXPECT(all > (size_t)length * value);
-        EXPECT_INT(plan_again(r.plan).calls, 0);
+        EXPECT_INT(plan_recomputed(r.plan).calls, 0);
         size_t least = bytes_within(&r, 1, true);
         double root = sqrt(length);
         if ((double)least > (2 * root + 8) * (double)value)
             test_failed(__FILE__, __LINE__, "%d: %.1f values", length,
                         (double)least / (double)value);
-        PlanAgain recomputed = plan_again(r.plan);
+        PlanRecompute recomputed = plan_recomputed(r.plan);
         EXPECT_INT(recomputed.values, length);
         EXPECT(recomputed.dropped < length && recomputed.kept_bytes == all);
         // nothing is made three times
@@ -77,7 +77,7 @@ TEST(recompute_meets_every_budget)
         size_t budget = all - (all - least) / 8 * (size_t)i;
         if (i == 8) budget = least;
         EXPECT(bytes_within(&r, budget, false) <= budget);
-        PlanAgain recomputed = plan_again(r.plan);
+        PlanRecompute recomputed = plan_recomputed(r.plan);
         EXPECT(recomputed.flops >= flops * 0.9 && recomputed.kept_bytes == all);
         flops = recomputed.flops;
         // the first third costs no more than norms and activations
@@ -95,7 +95,7 @@ TEST(recompute_meets_every_budget)
     r.spec.budget = 1;
     r.spec.loss = -1;
     plan_rig_plan(&r, true);
-    EXPECT_INT(plan_again(r.plan).calls, 0);
+    EXPECT_INT(plan_recomputed(r.plan).calls, 0);
     plan_rig_close(&r);
     net_free(&n);
 }
