@@ -282,6 +282,10 @@ TOTAL     = $(eval TOTAL := $(shell mkdir -p $(BUILD) && : > $(PROGRESS); \
               env -u MAKEFLAGS $(MAKE) -n $(if $(findstring B,$(LETTERS)),-B) \
                 $(MAKEOVERRIDES) COUNTING=1 $(MAKECMDGOALS) 2> /dev/null | \
               grep '^: counted ' | cut -d ' ' -f 3 | sort -u | wc -l))$(TOTAL)
+# the make that counts has not made the kernels of another build (CU_AT)
+ifneq ($(and $(COUNTING),$(filter-out $(BUILD),$(CU_AT))),)
+$(CU_OBJ): ;
+endif
 # nothing is to be made by make -n, -q and -t
 ONLY_SAYS = $(foreach l,n q t,$(findstring $l,$(LETTERS)))
 COUNTED   = $(if $(V)$(COUNTING)$(strip $(ONLY_SAYS)),,TOTAL=$(TOTAL) PROGRESS=$(PROGRESS))
