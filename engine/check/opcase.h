@@ -35,8 +35,11 @@ typedef struct OpCheck {
     bool once; /* what reads and writes the same places a second time, other
                 * values or not, does not run: for builds that watch only where
                 * a kernel reads and writes */
-    OpReport *report; /* NULL: failures are only counted */
-    void *ctx;        /* of report                       */
+    int shares, share; /* shares above 1: share `share` (0, 1, ..) of the draws
+                        * of each suite; all shares together have all */
+    int draws;         /* that have run */
+    OpReport *report;  /* NULL: failures are only counted */
+    void *ctx;         /* of report                       */
     int failures;
     double worst; /* largest share of a bound that agreement used */
     double blur;  /* largest error of what is blurred, as BLUR; 0: none was */

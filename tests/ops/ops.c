@@ -19,6 +19,7 @@ static SuiteSize run_suites(Op op, Precision p)
                      .precision = p,
                      .once = given_once(),
                      .report = given_report};
+        given_share(&k.shares, &k.share);
         SuiteSize n = suite_size(s, &k);
         all.gradient += n.gradient, all.agree += n.agree;
         all.narrow += n.narrow;
@@ -50,6 +51,26 @@ static void run_row(Op op)
                     "%s: %d gradient checks and %d cases against ref, want %d "
                     "and %d; add an OpSuite to engine/check/suite_*.c",
                     info->name, all.gradient, all.agree, GRADIENTS, AGREEMENTS);
+}
+
+/* What tests/all gives each of several runs is together what one run has. */
+TEST(op_shares_are_all_draws)
+{
+    const OpSuite *s;
+    for (int at = 0; (s = suite_next(&at));) {
+        if (s->op != OP_concat) continue;
+        int draws[4];
+        for (int i = 0; i < 4; i++) {
+            OpCheck k = {.be = given_backend(1),
+                         .shares = i < 3 ? 3 : 0,
+                         .share = i,
+                         .report = given_report};
+            suite_run(s, &k);
+            draws[i] = k.draws;
+        }
+        EXPECT_INT(draws[0] + draws[1] + draws[2], draws[3]);
+        EXPECT(draws[0] > 0 && draws[1] > 0 && draws[2] > 0);
+    }
 }
 
 #define OP(name, ...)       \

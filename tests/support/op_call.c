@@ -28,6 +28,15 @@ bool given_once(void)
     return getenv("SEG_TEST_ONCE") != NULL;
 }
 
+void given_share(int *shares, int *share)
+{
+    const char *text = getenv("SEG_TEST_SHARE");
+    *shares = *share = 0;
+    if (!text) return;
+    REQUIRE(sscanf(text, "%d/%d", share, shares) == 2);
+    REQUIRE(0 <= *share && *share < *shares);
+}
+
 void given_report(void *ctx, const char *text)
 {
     (void)ctx;

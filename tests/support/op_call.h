@@ -15,6 +15,8 @@ const char *given_device(size_t i);
 long given_every(void);
 /* SEG_TEST_ONCE: see OpCheck.once. */
 bool given_once(void);
+/* SEG_TEST_SHARE=1/3: see OpCheck.shares, here 3, and .share, here 1. */
+void given_share(int *shares, int *share);
 /* An OpReport that fails the test. */
 void given_report(void *ctx, const char *text);
 
