@@ -148,7 +148,7 @@ all: $(PROGRAM)               ## the program (the default)
 lib: $(BUILD)/libsegengine.a $(BUILD)/libsegengine.so  ## both libraries
 
 # the benches, too: nothing else would see that one does not compile
-test: $(PROGRAM) $(BUILD)/tests/run lib checked $(if $(SAN),,emulated crossed $(BENCHES))  ## every test
+test: $(PROGRAM) $(BUILD)/tests/run lib checked $(if $(SAN),,emulated crossed $(BENCHES))  ## the tests; see below
 	$(RUN_TESTS) tests/all
 
 bench: $(PROGRAM) $(BENCHES)  ## speed tables
@@ -213,7 +213,7 @@ threaded:
 	$(if $(SAN),@:,@$(MAKE) $(COUNTED) BUILD=$(BUILD)/tsan SAN=thread OPT="-O1 -g" NVCC= \
 	  $(BUILD)/tsan/tests/run $(BUILD)/tsan/segengine)
 
-soak: $(PROGRAM) $(BUILD)/tests/run lib checked threaded $(if $(SAN),,emulated crossed)  ## the long tests (hours)
+soak: $(PROGRAM) $(BUILD)/tests/run lib checked threaded $(if $(SAN),,emulated crossed)  ## the long tests; see below
 	SEG_SOAK=1 $(RUN_TESTS) tests/all
 	$(MAKE) $(COUNTED) fuzz RUNS=1000000
 
@@ -264,6 +264,11 @@ clean:                        ## remove what make made
 help:                         ## this list
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' \
 	  Makefile
+	@printf '%s\n' \
+	  'The tests on two cores, with the packages and disk that they take beyond the demo:' \
+	  '  sh vendor/bootstrap test    20 minutes   30 MB fetched, 0.6 GB on the disk' \
+	  '  bash .ci/run                40 minutes  580 MB fetched, 3.2 GB: with every tool' \
+	  '  sh vendor/bootstrap soak    hours       600 MB fetched, 4 GB: long forms, fuzzing'
 
 RUN_TESTS = BUILD=$(BUILD) PROGRAM=$(PROGRAM) SAN=$(SAN) MAKE="$(MAKE)" \
             REPLAYS="$(FUZZ:%.c=$(BUILD)/$(if $(SAN),,asan/)%)"
