@@ -265,10 +265,10 @@ help:                         ## this list
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' \
 	  Makefile
 	@printf '%s\n' \
-	  'The tests on two cores, with the packages and disk that they take beyond the demo:' \
-	  '  sh vendor/bootstrap test    20 minutes   30 MB fetched, 0.6 GB on the disk' \
-	  '  bash .ci/run                40 minutes  580 MB fetched, 3.2 GB: with every tool' \
-	  '  sh vendor/bootstrap soak    hours       600 MB fetched, 4 GB: long forms, fuzzing'
+	  'Three tiers of tests, and the packages that they take beyond the demo:' \
+	  '  sh vendor/bootstrap test     30 MB fetched, 125 MB on the disk' \
+	  '  bash .ci/run                560 MB, 2.5 GB: with every tool; an hour on two cores' \
+	  '  sh vendor/bootstrap soak    600 MB: long forms, fuzzing; hours'
 
 RUN_TESTS = BUILD=$(BUILD) PROGRAM=$(PROGRAM) SAN=$(SAN) MAKE="$(MAKE)" \
             REPLAYS="$(FUZZ:%.c=$(BUILD)/$(if $(SAN),,asan/)%)"

@@ -5,6 +5,7 @@
 # script stands in for the program, so that each end of a part is seen.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
+command -v git > /dev/null || skip "git is not installed (sh vendor/fetch ci)"
 git rev-parse --git-dir > /dev/null 2>&1 || skip "this is not a checkout"
 
 step "make kit" vendor/kit segengine-kit "$tmp"

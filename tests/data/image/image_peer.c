@@ -68,7 +68,7 @@ static int compare(const char *folder, const Line *l)
 TEST(image_as_pillow_and_opencv_read_them)
 {
     if (system("/usr/bin/python3 -c 'import numpy, PIL' 2> /dev/null"))
-        SKIP("python3-pil is not installed (sh vendor/fetch test)");
+        SKIP("python3-pil is not installed (sh vendor/fetch ci)");
     char folder[300], command[700];
     snprintf(folder, sizeof folder, "%s/images", test_folder());
     REQUIRE(!mkdir(folder, 0700));
