@@ -8,7 +8,7 @@
  * map_coordinates, and affine_transform; order 1 for the image, 0 for the mask,
  * mode "nearest". In each round we go first, then they, in a process whose
  * start does not count; figures are medians of rounds. */
-#include "data/preprocess/prepare.h"
+#include "data/augment/augment.h"
 #include "engine/base/rng.h"
 #include "tests/bench/timing.h"
 #include <stdio.h>

@@ -80,7 +80,7 @@ typedef std::vector<Span> Spans;
 static std::map<const unsigned *, Spans> &came =
     *new std::map<const unsigned *, Spans>;
 static Spans &seen = *new Spans;
-static uint32_t came_from, normed_from; /* the launch, the block they are of */
+static uint32_t came_from, seen_from; /* the launch, the block they are of */
 
 static Cell *reserve(size_t cells)
 {
@@ -204,10 +204,10 @@ static bool same_block(const Record &r)
 }
 
 /* What the running block sees since it was the last of last_block. */
-static Spans &normed_here()
+static Spans &seen_here()
 {
-    if (normed_from != block->first_interval) seen.clear();
-    normed_from = block->first_interval;
+    if (seen_from != block->first_interval) seen.clear();
+    seen_from = block->first_interval;
     return seen;
 }
 
@@ -215,7 +215,7 @@ static Spans &normed_here()
  * last? */
 static bool is_seen(const Record &r)
 {
-    const Spans &all = normed_here();
+    const Spans &all = seen_here();
     auto after =
         std::upper_bound(all.begin(), all.end(), Span{r.interval, UINT32_MAX});
     return after != all.begin() && r.interval <= (after - 1)->to;
@@ -432,12 +432,12 @@ static void arrived(const unsigned *word)
     came_from = phase_first;
     Spans &all = came[word];
     all.push_back({block->first_interval, block->interval});
-    all.insert(all.end(), normed_here().begin(), normed_here().end());
+    all.insert(all.end(), seen_here().begin(), seen_here().end());
 }
 
 static void joined(const unsigned *word)
 {
-    Spans &all = normed_here();
+    Spans &all = seen_here();
     all.insert(all.end(), came[word].begin(), came[word].end());
     std::sort(all.begin(), all.end());
     came.erase(word);
