@@ -38,13 +38,13 @@ enum {
 typedef struct Plan {
     Correlate c;
     const Simd *simd;
-    void (*product)(const Product *); // of floats or of pairs, or `narrow`
-    bool narrow;                      // few results: see NARROW_CO
-    int64_t ci, co;                   // channels of a group; pairs of them
-    int64_t taps;                     // of the kernel
-    int64_t w_in, w_out, w_tap;       // floats of w between neighbours
-    int64_t phases[3], phases_all;    // 1 or the strides
-    int64_t together;                 // phases of one strip: all, or 1
+    void (*product)(const IgemmParams *); // of floats or of pairs, or `narrow`
+    bool narrow;                          // few results: see NARROW_CO
+    int64_t ci, co;                       // channels of a group; pairs of them
+    int64_t taps;                         // of the kernel
+    int64_t w_in, w_out, w_tap;           // floats of w between neighbours
+    int64_t phases[3], phases_all;        // 1 or the strides
+    int64_t together;                     // phases of one strip: all, or 1
     int64_t chunk, chunks;            // channels of x that are summed at once
     int64_t panels, panels_task;      // of a group; of one task
     int64_t count[3];                 // results along an axis, most of phases
@@ -415,13 +415,13 @@ static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
                 (a[2].first - seen[2].first) * s.pixel;
     // one row of taps is contiguous here and in the panel: one long run
     bool joined = s.pixel == r.many && a[2].gap == 1;
-    Product job = {.run = t->run,
-                   .len = joined ? a[2].taps * r.many : r.many,
-                   .lda = a[2].step * s.pixel,
-                   .cols = r.cols,
-                   .ldy = a[2].out_step * c->out.c,
-                   .ldw = taps * r.many,
-                   .add = c->add || q > 0};
+    IgemmParams job = {.run = t->run,
+                       .len = joined ? a[2].taps * r.many : r.many,
+                       .lda = a[2].step * s.pixel,
+                       .cols = r.cols,
+                       .ldy = a[2].out_step * c->out.c,
+                       .ldw = taps * r.many,
+                       .add = c->add || q > 0};
     for (int64_t b = t->b0; b < t->b1; b++) {
         Panel pan = panel(p, b);
         int64_t co = t->group * p->co + pan.from;

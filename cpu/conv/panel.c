@@ -36,16 +36,16 @@ void panel_multiply(const Simd *s, const float *panels, int64_t in, int64_t out,
     for (int64_t k = 0; k < in; k += CHAIN)
         for (int64_t from = 0; from < out; from += s->panel) {
             Run run = {r->x + k, k};
-            Product p = {.run = &run,
-                         .runs = 1,
-                         .len = least(CHAIN, in - k),
-                         .panel = panels + from * in,
-                         .y = r->y + from,
-                         .cols = r->rows,
-                         .lda = r->ldx,
-                         .ldy = r->ldy,
-                         .co = (int)least(s->panel, out - from),
-                         .add = r->add || k > 0};
+            IgemmParams p = {.run = &run,
+                             .runs = 1,
+                             .len = least(CHAIN, in - k),
+                             .panel = panels + from * in,
+                             .y = r->y + from,
+                             .cols = r->rows,
+                             .lda = r->ldx,
+                             .ldy = r->ldy,
+                             .co = (int)least(s->panel, out - from),
+                             .add = r->add || k > 0};
             s->product(&p);
         }
 }

@@ -339,14 +339,14 @@ static void multiply(const Plan *p, const Block *b, int64_t q, int64_t f,
         }
         for (int64_t t = t0; t < t1; t++)
             run[t - t0] = (Run){v + (i + t) * b->v_step, t * many};
-        Product job = {.run = run,
-                       .runs = t1 - t0,
-                       .len = many,
-                       .cols = (next - i) * b->many,
-                       .lda = p->v_row,
-                       .ldy = p->slice,
-                       .add = q > 0,
-                       .far = true};
+        IgemmParams job = {.run = run,
+                           .runs = t1 - t0,
+                           .len = many,
+                           .cols = (next - i) * b->many,
+                           .lda = p->v_row,
+                           .ldy = p->slice,
+                           .add = q > 0,
+                           .far = true};
         for (int64_t j = 0; j < width; j += p->simd->panel) {
             job.co = (int)least(p->simd->panel, width - j);
             job.panel = u + j * p->taps * many;

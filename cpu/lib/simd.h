@@ -33,7 +33,7 @@ typedef struct Run {
  *                run[r].a[i*lda + k] * panel[(run[r].k + k)*width + j]
  * A bias of NULL is 0; `add` adds to y and ignores the bias. One chain of
  * additions per element, in the order of runs. */
-typedef struct Product {
+typedef struct IgemmParams {
     const Run *run; /* `runs` of them, in the order of the sum */
     const float *panel, *bias;
     float *y;
@@ -43,7 +43,7 @@ typedef struct Product {
     int co;        /* 1 .. Simd.panel; of narrow NARROW_CO */
     bool add;
     bool far; /* a is likely not in a cache */
-} Product;
+} IgemmParams;
 
 /* The same for the few channels of `narrow`, whose weights are not packed side
  * by side but one channel after the other: panel[j*ldw + run[r].k + k]. */
@@ -211,8 +211,8 @@ typedef struct Classes {
  * its rows are made from it, so a new kernel is a line here and a function
  * ISA_NAME(name) in a file of cpu/simd. `add`: to what is there, else store. */
 #define SIMD_KERNELS(K)                                                        \
-    K(void, product, (const Product *p))                                       \
-    K(void, narrow, (const Product *p))                                        \
+    K(void, product, (const IgemmParams *p))                                   \
+    K(void, narrow, (const IgemmParams *p))                                    \
     K(void, outer, (const Outer *p))                                           \
     K(void, depth, (const Depth *p))                                           \
     /* Winograd (simd/winograd.c): x 6x6, w 3x3 or dy 4x4 into planes */       \
@@ -398,7 +398,7 @@ typedef struct PairOuter {
  * number counts as 0. `panel` and `lanes` are the set's. */
 typedef struct Pairs {
     const char *text; /* what does them, for people */
-    void (*product)(const Product *p);
+    void (*product)(const IgemmParams *p);
     void (*pack)(const PairPack *p);
     void (*outer)(const PairOuter *p);
     int outer_high, outer_wide, deep;

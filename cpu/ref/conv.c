@@ -4,7 +4,7 @@
  * correlation, the result its grid. Serves linear too, a window of one. */
 #include "cpu/ref/conv_loops.h"
 
-static Corr corr_of(const Call *c)
+static ConvProblem conv_problem(const Call *c)
 {
     return corr_make(c, op_window(c->attr, c->x[1]), c->x[0]->dim, c->y->dim);
 }
@@ -13,25 +13,25 @@ static Corr corr_of(const Call *c)
  * task each. */
 Space KERNEL(conv_space)(const Call *c)
 {
-    return (Space){.bwd = c->dx[2] ? corr_bias_bytes(c->y->dim) : 0};
+    return (Space){.bwd = c->dx[2] ? conv_bias_grad_bytes(c->y->dim) : 0};
 }
 
 bool KERNEL(conv_fwd)(const Call *c)
 {
-    Corr r = corr_of(c);
-    corr_gather(&r, values(c->x[0]), values(c->x[1]), values(c->x[2]),
-                values(c->y), true);
+    ConvProblem r = conv_problem(c);
+    conv_fprop(&r, values(c->x[0]), values(c->x[1]), values(c->x[2]),
+               values(c->y), true);
     return true;
 }
 
 /* Each product of conv_loops.h but the one that was the forward run. */
 bool KERNEL(conv_bwd)(const Call *c)
 {
-    Corr r = corr_of(c);
+    ConvProblem r = conv_problem(c);
     const real *x = values(c->x[0]), *w = values(c->x[1]), *dy = values(c->dy);
-    if (c->dx[0])
-        corr_spread(&r, dy, w, NULL, values(c->dx[0]), is_fresh(c, 0));
-    if (c->dx[1]) corr_weights(&r, x, dy, values(c->dx[1]), is_fresh(c, 1));
-    if (c->dx[2]) corr_bias(c, c->y->dim, dy, values(c->dx[2]), is_fresh(c, 2));
+    if (c->dx[0]) conv_dgrad(&r, dy, w, NULL, values(c->dx[0]), is_fresh(c, 0));
+    if (c->dx[1]) conv_wgrad(&r, x, dy, values(c->dx[1]), is_fresh(c, 1));
+    if (c->dx[2])
+        conv_bias_grad(c, c->y->dim, dy, values(c->dx[2]), is_fresh(c, 2));
     return true;
 }

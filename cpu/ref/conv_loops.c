@@ -16,7 +16,7 @@ enum {
 /* One product: which of these is the result, `out`, and which are NULL is
  * said by who makes it. */
 typedef struct Job {
-    const Corr *r;
+    const ConvProblem *r;
     const real *image, *grid, *w, *bias;
     real *out;
     bool fresh;
@@ -26,8 +26,8 @@ typedef struct Job {
 
 /* One sum of gather: x and w point to channel 0 of the group in sample n and
  * to the weights of filter b. */
-static double window_dot(const Corr *r, const real *x, const real *w, Taps td,
-                         Taps th, Taps tw)
+static double window_dot(const ConvProblem *r, const real *x, const real *w,
+                         Taps td, Taps th, Taps tw)
 {
     const Window *g = &r->win;
     // neighbouring taps of all channels are one contiguous run on both sides
@@ -52,7 +52,7 @@ static double window_dot(const Corr *r, const real *x, const real *w, Taps td,
 static void gather_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
-    const Corr *r = j->r;
+    const ConvProblem *r = j->r;
     int64_t taps = window_taps(&r->win);
     for (int64_t row = from; row < to; row++) {
         Place p = place(r->grid, row * r->grid.w);
@@ -72,8 +72,8 @@ static void gather_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-void corr_gather(const Corr *r, const real *image, const real *w,
-                 const real *bias, real *grid, bool fresh)
+void conv_fprop(const ConvProblem *r, const real *image, const real *w,
+                const real *bias, real *grid, bool fresh)
 {
     Job j = {r, image, NULL, w, bias, grid, fresh};
     int64_t taps = window_taps(&r->win);
@@ -90,7 +90,7 @@ void corr_gather(const Corr *r, const real *image, const real *w,
 static void spread_block(const Job *j, Place p, int64_t w0, int64_t count,
                          int64_t group, int64_t a0, int64_t na)
 {
-    const Corr *r = j->r;
+    const ConvProblem *r = j->r;
     const Window *g = &r->win;
     int64_t taps = window_taps(g), c0 = group * r->a + a0;
     double sum[BLOCK_W][BLOCK_A] = {{0}}; // 4 KiB: the first cache
@@ -120,7 +120,7 @@ static void spread_block(const Job *j, Place p, int64_t w0, int64_t count,
 static void spread_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
-    const Corr *r = j->r;
+    const ConvProblem *r = j->r;
     for (int64_t row = from; row < to; row++)
         for (int64_t group = 0; group < r->win.groups; group++)
             for (int64_t a = 0; a < r->a; a += BLOCK_A)
@@ -130,8 +130,8 @@ static void spread_rows(void *ctx, int64_t from, int64_t to)
                                  least(BLOCK_A, r->a - a));
 }
 
-void corr_spread(const Corr *r, const real *grid, const real *w,
-                 const real *bias, real *image, bool fresh)
+void conv_dgrad(const ConvProblem *r, const real *grid, const real *w,
+                const real *bias, real *image, bool fresh)
 {
     Job j = {r, NULL, grid, w, bias, image, fresh};
     int64_t taps = window_taps(&r->win);
@@ -146,7 +146,7 @@ void corr_spread(const Corr *r, const real *grid, const real *w,
 static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
                           int64_t a0, int64_t na)
 {
-    const Corr *r = j->r;
+    const ConvProblem *r = j->r;
     const Window *g = &r->win;
     int64_t kk[3], from[3], to[3], taps = window_taps(g);
     tap_split(g, k, kk);
@@ -182,7 +182,7 @@ static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
 static void weights_part(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
-    const Corr *r = j->r;
+    const ConvProblem *r = j->r;
     int64_t taps = window_taps(&r->win);
     int64_t blocks = ceil_div(r->b, BLOCK_B);
     for (int64_t i = from; i < to; i++) {
@@ -195,8 +195,8 @@ static void weights_part(void *ctx, int64_t from, int64_t to)
     }
 }
 
-void corr_weights(const Corr *r, const real *image, const real *grid, real *w,
-                  bool fresh)
+void conv_wgrad(const ConvProblem *r, const real *image, const real *grid,
+                real *w, bool fresh)
 {
     Job j = {r, image, grid, NULL, NULL, w, fresh};
     int64_t taps = window_taps(&r->win);
@@ -222,7 +222,7 @@ static void add_rows(void *ctx, int64_t set, int64_t from, int64_t to,
         axpy(sum, 1, m->x + i * m->width, m->width);
 }
 
-void corr_bias(const Call *c, Dims s, const real *dy, real *db, bool fresh)
+void conv_bias_grad(const Call *c, Dims s, const real *dy, real *db, bool fresh)
 {
     Columns m = {dy, s.c};
     const double *sum = sum_run(c, 1, rows(s), s.c, add_rows, &m, c->scratch);

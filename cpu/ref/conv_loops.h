@@ -19,42 +19,44 @@
 #define SEG_CPU_REF_CONV_LOOPS_H
 #include "cpu/lib/plain.h"
 
-typedef struct Corr {
+typedef struct ConvProblem {
     const Call *c; /* for its pool */
     Window win;
     Dims image, grid;
     int32_t a, b; /* channels of one group of the image and of the grid */
-} Corr;
+} ConvProblem;
 
 /* Extents are those that the rule for shapes has checked. */
-static inline Corr corr_make(const Call *c, Window win, Dims image, Dims grid)
+static inline ConvProblem corr_make(const Call *c, Window win, Dims image,
+                                    Dims grid)
 {
-    return (Corr){.c = c,
-                  .win = win,
-                  .image = image,
-                  .grid = grid,
-                  .a = image.c / win.groups,
-                  .b = grid.c / win.groups};
+    return (ConvProblem){.c = c,
+                         .win = win,
+                         .image = image,
+                         .grid = grid,
+                         .a = image.c / win.groups,
+                         .b = grid.c / win.groups};
 }
 
 // functions of two files: each number type has its own
-#define corr_gather  KERNEL(corr_gather)
-#define corr_spread  KERNEL(corr_spread)
-#define corr_weights KERNEL(corr_weights)
-#define corr_bias    KERNEL(corr_bias)
+#define conv_fprop     KERNEL(conv_fprop)
+#define conv_dgrad     KERNEL(conv_dgrad)
+#define conv_wgrad     KERNEL(conv_wgrad)
+#define conv_bias_grad KERNEL(conv_bias_grad)
 
 /* The products, stored when `fresh`, else added to what is there; bias, of
  * the channels of the result, may be NULL. */
-void corr_gather(const Corr *r, const real *image, const real *w,
-                 const real *bias, real *grid, bool fresh);
-void corr_spread(const Corr *r, const real *grid, const real *w,
-                 const real *bias, real *image, bool fresh);
-void corr_weights(const Corr *r, const real *image, const real *grid, real *w,
-                  bool fresh);
+void conv_fprop(const ConvProblem *r, const real *image, const real *w,
+                const real *bias, real *grid, bool fresh);
+void conv_dgrad(const ConvProblem *r, const real *grid, const real *w,
+                const real *bias, real *image, bool fresh);
+void conv_wgrad(const ConvProblem *r, const real *image, const real *grid,
+                real *w, bool fresh);
 
-/* db[c] = sum over rows of dy (rows, c); scratch: corr_bias_bytes. */
-void corr_bias(const Call *c, Dims s, const real *dy, real *db, bool fresh);
-static inline size_t corr_bias_bytes(Dims s)
+/* db[c] = sum over rows of dy (rows, c); scratch: conv_bias_grad_bytes. */
+void conv_bias_grad(const Call *c, Dims s, const real *dy, real *db,
+                    bool fresh);
+static inline size_t conv_bias_grad_bytes(Dims s)
 {
     return sum_bytes(1, rows(s), s.c);
 }

@@ -43,7 +43,7 @@ Space KERNEL(lstm_space)(const Call *c)
     Size z = size_of(c);
     int64_t gates = z.n * z.steps * 4 * z.units;
     size_t carry = (size_t)(2 * z.n * z.units) * sizeof(double);
-    size_t bias = corr_bias_bytes(c->x[0]->dim);
+    size_t bias = conv_bias_grad_bytes(c->x[0]->dim);
     Space s = {.fwd = (size_t)(z.n * z.units) * sizeof(real)};
     // an evaluation has no backward run to keep anything for
     if (c->dy) s.saved = (size_t)(gates + gates / 4) * sizeof(real);
@@ -178,9 +178,9 @@ bool KERNEL(lstm_bwd)(const Call *c)
     range_run(c, z.n, 4 * z.steps * z.units * z.units, backward, (void *)c);
     if (c->dx[0]) range_run(c, rows(s), s.c, spread, (void *)c);
     if (c->dx[1]) {
-        Corr r = corr_make(c, op_window(c->attr, c->x[1]), c->y->dim, s);
-        corr_weights(&r, values(c->y), dz, values(c->dx[1]), is_fresh(c, 1));
+        ConvProblem r = corr_make(c, op_window(c->attr, c->x[1]), c->y->dim, s);
+        conv_wgrad(&r, values(c->y), dz, values(c->dx[1]), is_fresh(c, 1));
     }
-    if (c->dx[2]) corr_bias(c, s, dz, values(c->dx[2]), is_fresh(c, 2));
+    if (c->dx[2]) conv_bias_grad(c, s, dz, values(c->dx[2]), is_fresh(c, 2));
     return true;
 }

@@ -4,7 +4,7 @@
  * result its image, so each product is one of conv's with roles exchanged. */
 #include "cpu/ref/conv_loops.h"
 
-static Corr corr_of(const Call *c)
+static ConvProblem conv_problem(const Call *c)
 {
     return corr_make(c, op_window(c->attr, c->x[1]), c->y->dim, c->x[0]->dim);
 }
@@ -13,25 +13,25 @@ static Corr corr_of(const Call *c)
  * task each. */
 Space KERNEL(upconv_space)(const Call *c)
 {
-    return (Space){.bwd = c->dx[2] ? corr_bias_bytes(c->y->dim) : 0};
+    return (Space){.bwd = c->dx[2] ? conv_bias_grad_bytes(c->y->dim) : 0};
 }
 
 bool KERNEL(upconv_fwd)(const Call *c)
 {
-    Corr r = corr_of(c);
-    corr_spread(&r, values(c->x[0]), values(c->x[1]), values(c->x[2]),
-                values(c->y), true);
+    ConvProblem r = conv_problem(c);
+    conv_dgrad(&r, values(c->x[0]), values(c->x[1]), values(c->x[2]),
+               values(c->y), true);
     return true;
 }
 
 /* dx looks through the window as a convolution does. */
 bool KERNEL(upconv_bwd)(const Call *c)
 {
-    Corr r = corr_of(c);
+    ConvProblem r = conv_problem(c);
     const real *x = values(c->x[0]), *w = values(c->x[1]), *dy = values(c->dy);
-    if (c->dx[0])
-        corr_gather(&r, dy, w, NULL, values(c->dx[0]), is_fresh(c, 0));
-    if (c->dx[1]) corr_weights(&r, dy, x, values(c->dx[1]), is_fresh(c, 1));
-    if (c->dx[2]) corr_bias(c, c->y->dim, dy, values(c->dx[2]), is_fresh(c, 2));
+    if (c->dx[0]) conv_fprop(&r, dy, w, NULL, values(c->dx[0]), is_fresh(c, 0));
+    if (c->dx[1]) conv_wgrad(&r, dy, x, values(c->dx[1]), is_fresh(c, 1));
+    if (c->dx[2])
+        conv_bias_grad(c, c->y->dim, dy, values(c->dx[2]), is_fresh(c, 2));
     return true;
 }

@@ -15,50 +15,53 @@
 #define SEG_CUDA_CONV_CONV_H
 #include "cuda/norm/channel_sums.cuh"
 
-enum { CORR_THREADS = 128 }; // of a block that makes a tile
+enum { CONV_THREADS = 128 }; // of a block that makes a tile
 
-struct Corr {
+struct ConvProblem {
     const Call *c;
     Window win;
-    Dims image, grid;
-    int a, b; /* channels of one group of the image and of the grid */
+    Dims input, output;
+    int cin, cout; // channels of one group of `input` and of `output`
 };
 
-static inline Corr corr_of(const Call *c, Window win, Dims image, Dims grid)
+static inline ConvProblem conv_problem(const Call *c, Window win, Dims input,
+                                       Dims output)
 {
-    return {c, win, image, grid, image.c / win.groups, grid.c / win.groups};
+    return {c, win, input, output, input.c / win.groups, output.c / win.groups};
 }
 
 /* FLOPs of each of the three. */
-static inline double corr_flops(const Corr *r)
+static inline double conv_flops(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    return 2.0 * (double)numel(r->grid) * g->k[0] * g->k[1] * g->k[2] * r->a;
+    return 2.0 * (double)numel(r->output) * g->k[0] * g->k[1] * g->k[2] *
+           r->cin;
 }
 
 /* Bytes of so many numbers as an operand has them. */
-static inline double corr_bytes(const Corr *r, int64_t count)
+static inline double conv_operand_bytes(const ConvProblem *r, int64_t count)
 {
     return (double)count * (double)dtype_bytes(precision_copy(r->c->precision));
 }
 
 /* Elements of w. */
-static inline int64_t corr_weights_size(const Corr *r)
+static inline int64_t conv_filter_size(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    return (int64_t)r->grid.c * g->k[0] * g->k[1] * g->k[2] * r->a;
+    return (int64_t)r->output.c * g->k[0] * g->k[1] * g->k[2] * r->cin;
 }
 
 /* Into how many parts the positions of the grid are cut for dw, of which so
  * many tiles are made; *part: how many a part has, a multiple of `step`. So
  * that layers of few channels fill a GPU too; a function of extents only. */
-static inline int corr_parts(const Corr *r, int64_t tiles, int step, int *part)
+static inline int wgrad_split_k(const ConvProblem *r, int64_t tiles, int step,
+                                int *part)
 {
     enum {
         FILL_GPU = 512,  // blocks that fill any GPU of today
         MIN_PART = 1024, // positions worth a block
     };
-    const int64_t positions = rows(r->grid);
+    const int64_t positions = rows(r->output);
     const int64_t parts =
         most(1, least(FILL_GPU / tiles, ceil_div(positions, MIN_PART)));
     *part = (int)(ceil_div(ceil_div(positions, parts), step) * step);
@@ -66,23 +69,23 @@ static inline int corr_parts(const Corr *r, int64_t tiles, int step, int *part)
 }
 
 /* Bytes of one: with a slant it is read, what it is of is, and it is stored. */
-static inline double operand_bytes(const Corr *r, const NormBwd &s,
-                                   int64_t count)
+static inline double operand_traffic(const ConvProblem *r, const NormBwd &s,
+                                     int64_t count)
 {
-    return corr_bytes(r, s.table ? 3 * count : count);
+    return conv_operand_bytes(r, s.table ? 3 * count : count);
 }
 
 /* Address of a channel of a row of `channels` that two tensors share, the first
  * up to the border. */
 template <class T>
-static __device__ __forceinline__ const T *beside_at(const void *own,
-                                                     const void *beside,
+static __device__ __forceinline__ const T *concat_at(const void *own,
+                                                     const void *second,
                                                      int border,
                                                      int64_t channels,
                                                      int64_t row, int64_t c)
 {
     if (c < border) return (const T *)own + row * border + c;
-    return (const T *)beside + row * (channels - border) + c - border;
+    return (const T *)second + row * (channels - border) + c - border;
 }
 
 /* Where results go: floats, or numbers of 16 bits. */
@@ -98,7 +101,7 @@ static inline Target target_of(const Tensor *t, bool fresh)
 }
 
 /* Bytes that it is written in, or read and written. */
-static inline double target_bytes(const Target &t, int64_t count)
+static inline double target_traffic(const Target &t, int64_t count)
 {
     return (double)count * (double)dtype_bytes(t.type) * (t.fresh ? 1 : 2);
 }
@@ -117,75 +120,76 @@ static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
         put((float *)t.data + i, v, t.fresh);
 }
 
-/* An operand, of the type that Number<c->precision> (precision_traits.cuh) has
- * in memory, and what it is seen through, or taken back through. */
+/* An operand, of the type that PrecisionTraits<c->precision>
+ * (precision_traits.cuh) has in memory, and what it is seen through, or taken
+ * back through. */
 struct Operand {
     const void *data;
     NormOnLoad norm_on_load;
-    NormBwd
-        norm_bwd; // of one that conv_loads_norm_bwd says, or of corr_weights
+    NormBwd norm_bwd; // of one that conv_loads_norm_bwd says, or of conv_wgrad
 };
 
 /* An operand of a product whose channels are those of one tensor or, from
  * channel `from` on, of a second. Lenses and a second one are for those that
  * conv_loads_deferred and conv_fuses_concat. */
 struct Source {
-    Operand own, beside;
+    Operand own, second;
     int from; // 0: there is one
 };
 
 /* Likewise of a result. One whose data is NULL is not wanted. */
 struct Result {
-    Target own, beside;
-    int from;  // 0: there is one
-    Sums sums; // over it: corr_sum_parts
+    Target own, second;
+    int from;         // 0: there is one
+    ChannelSums sums; // over it: conv_sum_parts
 };
 
 /* Bytes of one part of a result, `count` numbers: what is wanted of it is
  * stored, and what closing it takes is read. */
-static inline double part_bytes(const Target &t, const Closing &by,
-                                int64_t count)
+static inline double target_part_traffic(const Target &t, const GradSums &by,
+                                         int64_t count)
 {
     if (!t.data) return 0;
-    return target_bytes(t, count) +
+    return target_traffic(t, count) +
            (by.x ? (double)count * (double)dtype_bytes(t.type) : 0);
 }
 
 /* Of the parts that are wanted of a result of these extents. */
-static inline double result_bytes(const Result &r, Dims s)
+static inline double result_traffic(const Result &r, Dims s)
 {
     const int64_t all = numel(s), own = r.from ? all / s.c * r.from : all;
-    return part_bytes(r.own, r.sums.close, own) +
-           part_bytes(r.beside, r.sums.beside, all - own) + sums_bytes(r.sums);
+    return target_part_traffic(r.own, r.sums.grads, own) +
+           target_part_traffic(r.second, r.sums.second, all - own) +
+           channel_sums_traffic(r.sums);
 }
 
 /* bias, of the channels of the result, may be NULL. False with the reason. */
-bool corr_gather(const Corr *r, const Source &image, const void *w,
-                 const float *bias, const Result &grid);
-bool corr_spread(const Corr *r, const Source &grid, const void *w,
-                 const float *bias, const Result &image);
+bool conv_fprop(const ConvProblem *r, const Source &input, const void *w,
+                const float *bias, const Result &output);
+bool conv_dgrad(const ConvProblem *r, const Source &output, const void *w,
+                const float *bias, const Result &input);
 /* Is the image (`grid`: the grid) read 16 bytes at a time by the products that
  * take it as an operand, and so through a lens? */
-bool conv_loads_deferred(const Corr *r, bool grid);
+bool conv_loads_deferred(const ConvProblem *r, bool output);
 /* Is it read so in two parts, the first of so many channels, and its gradient
  * stored so? */
-bool conv_fuses_concat(const Corr *r, bool grid, int from);
+bool conv_fuses_concat(const ConvProblem *r, bool output, int from);
 /* Does gather or spread take its source through a slant, and store it? */
-bool conv_loads_norm_bwd(const Corr *r, bool spread);
+bool conv_loads_norm_bwd(const ConvProblem *r, bool dgrad);
 /* Parts (parts, 2, channels) that gather or spread, with a slant or without,
  * make of Result.sums; 0: it cannot. */
-int corr_sum_parts(const Corr *r, bool spread, bool norm_bwds);
-/* scratch: corr_weights_bytes. The grid's slant, if there is one, is taken
+int conv_sum_parts(const ConvProblem *r, bool dgrad, bool loads_norm_bwd);
+/* scratch: conv_wgrad_bytes. The grid's slant, if there is one, is taken
  * where conv_loads_deferred the grid. square: NULL, or where
- * corr_weights_squares sums of squares of w go. */
-bool corr_weights(const Corr *r, const Source &image, const Source &grid,
-                  float *w, bool fresh, double *square, void *scratch);
-size_t corr_weights_bytes(const Corr *r);
-int corr_weights_squares(const Corr *r);
+ * conv_wgrad_sqnorm_parts sums of squares of w go. */
+bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
+                float *w, bool fresh, double *square, void *scratch);
+size_t conv_wgrad_bytes(const ConvProblem *r);
+int conv_wgrad_sqnorm_parts(const ConvProblem *r);
 /* db[c] = the sum of dy over its rows; dispatch.cu. c->scratch:
- * corr_bias_bytes. */
-bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh);
-size_t corr_bias_bytes(Dims s);
+ * conv_bias_grad_bytes. */
+bool conv_bias_grad(const Call *c, const Tensor *dy, float *db, bool fresh);
+size_t conv_bias_grad_bytes(Dims s);
 
 /* The walk of a block over an axis that all its results are sums over: from ..
  * to-1 in chunks of BK. fetch(at) takes the chunk at `at` into registers,

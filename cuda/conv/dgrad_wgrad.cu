@@ -59,21 +59,21 @@ struct Side {
     const void *x;
     NormOnLoad norm_on_load;
     Target dx;
-    Closing close;
+    GradSums grads;
     int from, channels; // its first in the image; of a row
 };
 
-struct Twin {
+struct DgradWgrad {
     const void *dz, *w;
     NormBwd norm_bwd;
     Side side[2];
     int border;        // the first channel of the second
     int channels;      // of both
-    Sums sums;         // of dx, a part a block
+    ChannelSums sums;  // of dx, a part a block
     float *dw, *parts; // [block] of dw
     bool fresh;
-    Fold fold; // of those
-    unsigned *words;
+    GridReduce grid_reduce; // of those
+    unsigned *counters;
     int high, wide; // extents of image and dy
     Divisor boxes[2];
     int count, run; // boxes; of a block
@@ -90,7 +90,7 @@ struct Shared {
     unsigned char w[TAPS][TAP_BYTES];
     Stage stage[2];
     float turn[WARPS][WIDE * PITCH];
-    float4 norm_bwd[CHANNELS], close[CHANNELS];
+    float4 norm_bwd[CHANNELS], grads[CHANNELS];
     float2 deferred_norm[CHANNELS];
     double sums[THREADS];
 };
@@ -101,7 +101,7 @@ struct Box {
     int n, h, w;
 };
 
-__device__ __forceinline__ Box box_at(const Twin &p, int i)
+__device__ __forceinline__ Box box_at(const DgradWgrad &p, int i)
 {
     uint32_t rest = (uint32_t)i;
     Box b;
@@ -112,17 +112,18 @@ __device__ __forceinline__ Box box_at(const Twin &p, int i)
 }
 
 /* The row of the tensors that is at (h, w) of the box, or -1. */
-__device__ __forceinline__ int image_row(const Twin &p, const Box &b, int h,
-                                         int w)
+__device__ __forceinline__ int input_row(const DgradWgrad &p, const Box &b,
+                                         int h, int w)
 {
     h += b.h, w += b.w;
     const bool inside = h >= 0 && h < p.high && w >= 0 && w < p.wide;
     return inside ? (b.n * p.high + h) * p.wide + w : -1;
 }
 
-__device__ __forceinline__ int halo_row(const Twin &p, const Box &b, int r)
+__device__ __forceinline__ int halo_row(const DgradWgrad &p, const Box &b,
+                                        int r)
 {
-    return image_row(p, b, r / HALO_WIDE - 1, r % HALO_WIDE - 1);
+    return input_row(p, b, r / HALO_WIDE - 1, r % HALO_WIDE - 1);
 }
 
 /* Byte of a line of row r of a halo, turned by its place in a line of the halo:
@@ -134,8 +135,8 @@ __device__ __forceinline__ int halo_place(int r, int line)
 }
 
 /* Issue the copies of a box; a thread has one line of each of its rows. */
-__device__ __forceinline__ void fill(const Twin &p, const Side &side, int c0,
-                                     const Box &b, Stage *to)
+__device__ __forceinline__ void fill(const DgradWgrad &p, const Side &side,
+                                     int c0, const Box &b, Stage *to)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
     const int first = (int)threadIdx.x / TILE_LINES;
@@ -149,7 +150,7 @@ __device__ __forceinline__ void fill(const Twin &p, const Side &side, int c0,
     }
 #pragma unroll 1
     for (int r = first; r < PLACES; r += ROW_STEP) {
-        const int row = image_row(p, b, r / WIDE, r % WIDE);
+        const int row = input_row(p, b, r / WIDE, r % WIDE);
         const int64_t at =
             (int64_t)(row < 0 ? 0 : row) * side.channels + c0 - side.from;
         cp_async16(to->x + tile_place<TILE_LINES>(r, line),
@@ -160,7 +161,7 @@ __device__ __forceinline__ void fill(const Twin &p, const Side &side, int c0,
 /* dy of the lines that this thread copied, once they have landed. Outside of
  * the image it is zero. */
 template <Dtype D>
-__device__ __forceinline__ void norm_bwd(const Twin &p, const Box &b,
+__device__ __forceinline__ void norm_bwd(const DgradWgrad &p, const Box &b,
                                          const float4 *table, Stage *s)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
@@ -187,8 +188,9 @@ __device__ __forceinline__ void norm_bwd(const Twin &p, const Box &b,
 
 /* x as its lens shows it, to the place of y. */
 template <Dtype D>
-__device__ __forceinline__ void see(const Twin &p, const Act &act, const Box &b,
-                                    const float2 *table, Stage *s)
+__device__ __forceinline__ void apply_norm(const DgradWgrad &p, const Act &act,
+                                           const Box &b, const float2 *table,
+                                           Stage *s)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
 #pragma unroll 1
@@ -196,7 +198,7 @@ __device__ __forceinline__ void see(const Twin &p, const Act &act, const Box &b,
         const int place = tile_place<TILE_LINES>(r, line);
         uint4 all = *(const uint4 *)(s->x + place);
         uint32_t *v = &all.x;
-        if (image_row(p, b, r / WIDE, r % WIDE) >= 0)
+        if (input_row(p, b, r / WIDE, r % WIDE) >= 0)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float2 *by = &table[line * 8 + i * 2];
@@ -239,8 +241,8 @@ __device__ __forceinline__ void multiply_dx(const Shared &s, const Stage &from,
                 if (k < 0 || k >= SIDE) continue;
 #pragma unroll
                 for (int n = 0; n < 2; n++)
-                    Number<P>::multiply(acc[j][n], a,
-                                        {b[k][2 * n], b[k][2 * n + 1]});
+                    PrecisionTraits<P>::multiply(
+                        acc[j][n], a, {b[k][2 * n], b[k][2 * n + 1]});
             }
         }
     }
@@ -248,12 +250,12 @@ __device__ __forceinline__ void multiply_dx(const Shared &s, const Stage &from,
 
 /* dw of a warp: 16 channels of x, 8 of dy, all taps. */
 template <Precision P>
-__device__ __forceinline__ void multiply_dw(const unsigned char *image,
+__device__ __forceinline__ void multiply_dw(const unsigned char *input,
                                             const unsigned char *halo, int m,
                                             int n, float (&acc)[TAPS][4])
 {
     const int lane = (int)threadIdx.x % WARP;
-    image +=
+    input +=
         tile_place<TILE_LINES>(lane % 8 + lane / 16 * 8, m * 2 + lane / 8 % 2);
     const unsigned char *two =
         halo + tile_place<TILE_LINES>(lane % 16 + lane / 16, n);
@@ -264,7 +266,7 @@ __device__ __forceinline__ void multiply_dw(const unsigned char *image,
     for (int u = 0; u < HALO_HIGH; u++) {
         uint32_t y[4], last[2];
         if (u < HIGH)
-            ldmatrix_x4_trans(x[u % SIDE], image + u * WIDE * TILE_ROW);
+            ldmatrix_x4_trans(x[u % SIDE], input + u * WIDE * TILE_ROW);
         ldmatrix_x4_trans(y, two + u * HALO_WIDE * TILE_ROW);
         ldmatrix_x2_trans(last, third + u * HALO_WIDE * TILE_ROW);
         const uint32_t b[SIDE][2] = {
@@ -275,8 +277,8 @@ __device__ __forceinline__ void multiply_dw(const unsigned char *image,
             if (h < 0 || h >= HIGH) continue;
 #pragma unroll
             for (int shift = 0; shift < SIDE; shift++)
-                Number<P>::multiply(acc[k * SIDE + SIDE - 1 - shift],
-                                    x[h % SIDE], b[shift]);
+                PrecisionTraits<P>::multiply(acc[k * SIDE + SIDE - 1 - shift],
+                                             x[h % SIDE], b[shift]);
         }
     }
 }
@@ -284,7 +286,7 @@ __device__ __forceinline__ void multiply_dw(const unsigned char *image,
 /* Store dx of a warp. Returns what lane l / 16 of its sums, of channel
  * l % 2 * 8 + l / 2 % 4 * 2 + l / 8 % 2 of 16, has of this box. */
 template <Dtype D>
-__device__ __forceinline__ float store_dx(const Twin &p, const Side &side,
+__device__ __forceinline__ float store_dx(const DgradWgrad &p, const Side &side,
                                           int c0, const Box &b, const Shared &s,
                                           const Stage &from, int line, int half,
                                           const float (&acc)[LINES][2][4],
@@ -295,8 +297,8 @@ __device__ __forceinline__ float store_dx(const Twin &p, const Side &side,
     uint4 stored[LINES] = {};
 #pragma unroll
     for (int i = 0; i < LINES; i++) {
-        turn_rows<PITCH>(acc[i], turn);
-        const int row = image_row(p, b, line + i, lane / 2);
+        transpose_rows<PITCH>(acc[i], turn);
+        const int row = input_row(p, b, line + i, lane / 2);
         if (row < 0) continue;
         uint4 *const at =
             (uint4 *)((uint16_t *)side.dx.data + (int64_t)row * side.channels +
@@ -315,12 +317,12 @@ __device__ __forceinline__ float store_dx(const Twin &p, const Side &side,
         }
         *at = stored[i];
     }
-    if (!side.close.runs) return 0;
+    if (!side.grads.runs) return 0;
     // of what is in memory now, two channels at a time: registers are few here
     float mine_of_all = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        const float4 *by = &s.close[mine * 8 + 2 * k];
+        const float4 *by = &s.grads[mine * 8 + 2 * k];
         float sum[4] = {};
 #pragma unroll
         for (int i = 0; i < LINES; i++) {
@@ -329,8 +331,8 @@ __device__ __forceinline__ float store_dx(const Twin &p, const Side &side,
             const float2 x = Stored<D>::apart(*(
                 const uint32_t *)(from.x + tile_place<TILE_LINES>(place, mine) +
                                   4 * k));
-            close_one(by[0], x.x, v.x, &sum[0], &sum[2]);
-            close_one(by[1], x.y, v.y, &sum[1], &sum[3]);
+            grad_sums_add(by[0], x.x, v.x, &sum[0], &sum[2]);
+            grad_sums_add(by[1], x.y, v.y, &sum[1], &sum[3]);
         }
         const float all = warp_sum_four(sum, 2);
         if (lane / 2 % 4 == k) mine_of_all = all;
@@ -340,7 +342,7 @@ __device__ __forceinline__ float store_dx(const Twin &p, const Side &side,
 
 /* The block has left its part of dw: the last one adds up those of its 32
  * channels of the image. */
-static __device__ __attribute__((noinline)) void fold_dw(const Twin &p)
+static __device__ __attribute__((noinline)) void fold_dw(const DgradWgrad &p)
 {
     const int lines = CHANNELS / 4; // of 16 bytes
     const int64_t size = (int64_t)CHANNELS * TAPS * p.channels;
@@ -351,19 +353,19 @@ static __device__ __attribute__((noinline)) void fold_dw(const Twin &p)
             const int64_t at = (int64_t)(i / lines) * p.channels +
                                (int)blockIdx.y * CHANNELS + i % lines * 4;
             double sum[4];
-            fold_four(parts + at, step * size, count, sum);
+            strided_sum_four(parts + at, step * size, count, sum);
             float *to = all ? p.dw + at : parts + at;
             for (int j = 0; j < 4; j++)
                 put(&to[j], (float)sum[j], !all || p.fresh);
         }
     };
-    fold(p.fold, (int)blockIdx.x, p.words + (int)blockIdx.y * p.fold.words,
-         add);
+    grid_reduce(p.grid_reduce, (int)blockIdx.x,
+                p.counters + (int)blockIdx.y * p.grid_reduce.counters, add);
 }
 
 template <Precision P>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
-    twin_kernel(const __grid_constant__ Twin p)
+    dgrad_wgrad_kernel(const __grid_constant__ DgradWgrad p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
     DYN_SMEM(unsigned char, bytes);
@@ -387,7 +389,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     if (t < CHANNELS) {
         const int c = c0 - side.from + t;
         s.norm_bwd[t] = p.norm_bwd.table[t];
-        if (side.close.runs) s.close[t] = closing_by(side.close, c);
+        if (side.grads.runs) s.grads[t] = grad_sums_channel(side.grads, c);
         if (side.norm_on_load.table)
             s.deferred_norm[t] = side.norm_on_load.table[c];
     }
@@ -406,7 +408,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             fill(p, side, c0, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
         cp_async_commit();
         if (side.norm_on_load.table)
-            see<D>(p, side.norm_on_load.act, b, s.deferred_norm, &now);
+            apply_norm<D>(p, side.norm_on_load.act, b, s.deferred_norm, &now);
         __syncwarp(); // to see is for some lanes, to multiply for all
         if (side.dx.data) {
             float dx[LINES][2][4] = {};
@@ -446,8 +448,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         if (which < 2)
             p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.channels + c0 +
                          c] = all;
-        sums_end(p.sums, (int)blockIdx.x, (int)blockIdx.y, c0, CHANNELS,
-                 s.sums);
+        channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y, c0,
+                            CHANNELS, s.sums);
     }
     fold_dw(p);
 }
@@ -458,30 +460,31 @@ int64_t boxes_of(Dims s)
 }
 
 /* Boxes of a block. */
-int run_of(const Corr *r)
+int run_of(const ConvProblem *r)
 {
-    const int64_t boxes = boxes_of(r->grid), tiles = r->a / CHANNELS;
+    const int64_t boxes = boxes_of(r->output), tiles = r->cin / CHANNELS;
     const int64_t run = most(ceil_div(boxes, most(1, FILL / tiles)), MIN_RUN);
     return (int)least(run, MAX_RUN);
 }
 
-Side side_of(const Operand &x, const Target &dx, const Closing &close, int from,
-             int channels)
+Side side_of(const Operand &x, const Target &dx, const GradSums &grads,
+             int from, int channels)
 {
-    return {x.data, x.norm_on_load, dx, close, from, channels};
+    return {x.data, x.norm_on_load, dx, grads, from, channels};
 }
 
-template <Precision P> bool queue(const Corr *r, const Twin &p, dim3 blocks)
+template <Precision P>
+bool queue(const ConvProblem *r, const DgradWgrad &p, dim3 blocks)
 {
-    if (!gpu_allows(twin_kernel<P>, sizeof(Shared))) return false;
-    LAUNCH(twin_kernel<P>, blocks, THREADS, sizeof(Shared),
+    if (!gpu_allows(dgrad_wgrad_kernel<P>, sizeof(Shared))) return false;
+    LAUNCH(dgrad_wgrad_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
-    return gpu_launched("dx and dw at once");
+    return gpu_launched("dgrad and wgrad");
 }
 
 } // namespace
 
-bool twin_takes(const Corr *r, int from)
+bool dgrad_wgrad_takes(const ConvProblem *r, int from)
 {
     const Window *g = &r->win;
     for (int i = 0; i < 3; i++) {
@@ -491,54 +494,58 @@ bool twin_takes(const Corr *r, int from)
             return false;
     }
     return precision_copy(r->c->precision) != F32 && g->groups == 1 &&
-           r->image.d == 1 && r->b == CHANNELS &&
-           (r->a == CHANNELS || r->a == 2 * CHANNELS) &&
+           r->input.d == 1 && r->cout == CHANNELS &&
+           (r->cin == CHANNELS || r->cin == 2 * CHANNELS) &&
            (from == 0 || from == CHANNELS);
 }
 
-int twin_parts(const Corr *r)
+int dgrad_wgrad_sum_parts(const ConvProblem *r)
 {
-    return (int)ceil_div(boxes_of(r->grid), run_of(r));
+    return (int)ceil_div(boxes_of(r->output), run_of(r));
 }
 
-size_t twin_bytes(const Corr *r)
+size_t dgrad_wgrad_bytes(const ConvProblem *r)
 {
-    return (size_t)(twin_parts(r) * corr_weights_size(r)) * sizeof(float);
+    return (size_t)(dgrad_wgrad_sum_parts(r) * conv_filter_size(r)) *
+           sizeof(float);
 }
 
-bool twin_back(const Corr *r, const Source &image, const Operand &dy,
-               const void *w, const Result &dx, float *dw, bool fresh,
-               float *parts)
+bool dgrad_wgrad_run(const ConvProblem *r, const Source &input,
+                     const Operand &dy, const void *w, const Result &dx,
+                     float *dw, bool fresh, float *parts)
 {
-    const int64_t all = numel(r->image);
-    const int count = twin_parts(r), border = image.from ? image.from : r->a;
-    if (!countable(r->c, rows(r->image))) return false;
-    Twin p = {};
+    const int64_t all = numel(r->input);
+    const int count = dgrad_wgrad_sum_parts(r),
+              border = input.from ? input.from : r->cin;
+    if (!countable(r->c, rows(r->input))) return false;
+    DgradWgrad p = {};
     p.dz = dy.data, p.norm_bwd = dy.norm_bwd, p.w = w;
-    p.side[0] = side_of(image.own, dx.own, dx.sums.close, 0, border);
-    if (image.from)
-        p.side[1] = side_of(image.beside, dx.beside, dx.sums.beside, border,
-                            r->a - border);
-    p.border = border, p.channels = r->a;
+    p.side[0] = side_of(input.own, dx.own, dx.sums.grads, 0, border);
+    if (input.from)
+        p.side[1] = side_of(input.second, dx.second, dx.sums.second, border,
+                            r->cin - border);
+    p.border = border, p.channels = r->cin;
     p.sums = dx.sums, p.parts = parts, p.dw = dw, p.fresh = fresh;
-    const dim3 blocks((unsigned)count, (unsigned)(r->a / CHANNELS));
+    const dim3 blocks((unsigned)count, (unsigned)(r->cin / CHANNELS));
     // both are folded alike; their words stand one behind the other
-    p.fold = p.sums.fold = fold_of(count, 2 * blocks.y);
-    p.sums.words = gpu_words(r->c->dev, 2 * blocks.y * p.fold.words);
-    p.words = p.sums.words + blocks.y * p.fold.words;
-    p.high = r->grid.h, p.wide = r->grid.w;
+    p.grid_reduce = p.sums.grid_reduce = grid_reduce_of(count, 2 * blocks.y);
+    p.sums.counters =
+        gpu_counters(r->c->dev, 2 * blocks.y * p.grid_reduce.counters);
+    p.counters = p.sums.counters + blocks.y * p.grid_reduce.counters;
+    p.high = r->output.h, p.wide = r->output.w;
     p.boxes[0] = divisor(ceil_div(p.high, HIGH));
     p.boxes[1] = divisor(ceil_div(p.wide, WIDE));
-    p.count = (int)boxes_of(r->grid), p.run = run_of(r);
-    const int64_t times = (fresh ? 1 : 2) + 2 * fold_moves(p.fold);
-    double bytes =
-        corr_bytes(r, 2 * numel(r->grid) + all + corr_weights_size(r)) +
-        (double)(times * corr_weights_size(r)) * sizeof(float) +
-        sums_bytes(p.sums);
+    p.count = (int)boxes_of(r->output), p.run = run_of(r);
+    const int64_t times =
+        (fresh ? 1 : 2) + 2 * grid_reduce_traffic(p.grid_reduce);
+    double bytes = conv_operand_bytes(r, 2 * numel(r->output) + all +
+                                             conv_filter_size(r)) +
+                   (double)(times * conv_filter_size(r)) * sizeof(float) +
+                   channel_sums_traffic(p.sums);
     // a sum over dx takes the x that is there
     for (const Side &s : p.side)
-        if (s.dx.data) bytes += target_bytes(s.dx, all / r->a * s.channels);
-    moves(bytes, 2 * corr_flops(r));
+        if (s.dx.data) bytes += target_traffic(s.dx, all / r->cin * s.channels);
+    moves(bytes, 2 * conv_flops(r));
     return r->c->precision == PRECISION_bf16
                ? queue<PRECISION_bf16>(r, p, blocks)
                : queue<PRECISION_f16>(r, p, blocks);

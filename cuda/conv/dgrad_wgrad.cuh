@@ -6,14 +6,14 @@
 
 /* Could both be made so? Follows from extents, attributes and precision; the
  * image is in two tensors from channel `from` on, 0: it is in one. */
-bool twin_takes(const Corr *r, int from);
+bool dgrad_wgrad_takes(const ConvProblem *r, int from);
 /* Parts (parts, 2, channels) of sums over dx that it leaves. */
-int twin_parts(const Corr *r);
+int dgrad_wgrad_sum_parts(const ConvProblem *r);
 /* Bytes that it needs for the parts of dw. */
-size_t twin_bytes(const Corr *r);
+size_t dgrad_wgrad_bytes(const ConvProblem *r);
 /* Queue what is wanted of dx, and dw. dy comes by a slant, which it does not
- * store; parts: twin_bytes. False with the reason. */
-bool twin_back(const Corr *r, const Source &image, const Operand &dy,
-               const void *w, const Result &dx, float *dw, bool fresh,
-               float *parts);
+ * store; parts: dgrad_wgrad_bytes. False with the reason. */
+bool dgrad_wgrad_run(const ConvProblem *r, const Source &input,
+                     const Operand &dy, const void *w, const Result &dx,
+                     float *dw, bool fresh, float *parts);
 #endif

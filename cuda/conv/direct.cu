@@ -2,7 +2,7 @@
  *
  * Neighbouring threads are neighbouring channels, so reads and writes of a
  * depthwise convolution are contiguous. Gather and spread: one thread a result,
- * which reads its taps from memory. Weights: a block has 32 channels of the
+ * which reads its taps from memory. WgradParams: a block has 32 channels of the
  * grid and 4 of the (tap, image channel) axis, from the positions of one part;
  * its warps share those, and the last blocks add up the parts
  * (grid_reduce.cuh), in double. All bound by the second level cache, which
@@ -30,17 +30,17 @@ struct Direct {
     Dims from, to;    // extents of source and result
     int depth, width; // channels of a group: source, result
     Divisor channels; // of the result, all groups
-    Grid grid;        // of the result
+    Grid output;      // of the result
 };
 
 /* The source position that result position q meets along one axis through
  * tap k, or -1. */
-template <bool SPREAD>
+template <bool DGRAD>
 __device__ __forceinline__ int meets(const Direct &p, int axis, int q, int k,
                                      int size)
 {
     const Window &g = p.win;
-    if (!SPREAD) {
+    if (!DGRAD) {
         int at = q * g.s[axis] - g.lo[axis] + k * g.dil[axis];
         return at < size ? at : -1;
     }
@@ -52,21 +52,21 @@ __device__ __forceinline__ int meets(const Direct &p, int axis, int q, int k,
 
 /* The result at q and channel c: taps in their order, channels of the group
  * innermost, in chains of CHAIN. */
-template <bool SPREAD, Precision P>
+template <bool DGRAD, Precision P>
 __device__ float direct_sum(const Direct &p, Place q, int c)
 {
-    typedef Number<P> N;
+    typedef PrecisionTraits<P> N;
     typedef typename N::T T;
     const Window &g = p.win;
     const int group = c / p.width, n = c % p.width;
     float acc = 0, sum = 0;
     int chain = 0;
     for (int kd = 0; kd < g.k[0]; kd++) {
-        int d = meets<SPREAD>(p, 0, q.d, kd, p.from.d);
+        int d = meets<DGRAD>(p, 0, q.d, kd, p.from.d);
         for (int kh = 0; d >= 0 && kh < g.k[1]; kh++) {
-            int h = meets<SPREAD>(p, 1, q.h, kh, p.from.h);
+            int h = meets<DGRAD>(p, 1, q.h, kh, p.from.h);
             for (int kw = 0; h >= 0 && kw < g.k[2]; kw++) {
-                int x = meets<SPREAD>(p, 2, q.w, kw, p.from.w);
+                int x = meets<DGRAD>(p, 2, q.w, kw, p.from.w);
                 if (x < 0) continue;
                 int64_t row =
                     (((int64_t)q.n * p.from.d + d) * p.from.h + h) * p.from.w +
@@ -77,9 +77,9 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
                 int64_t tap = ((int64_t)kd * g.k[1] + kh) * g.k[2] + kw;
                 for (int i = 0; i < p.depth; i++) {
                     // w (B, taps, A): the grid's channel is outermost
-                    int64_t b = SPREAD ? group * p.depth + i : c;
-                    int64_t a = SPREAD ? n : i;
-                    int64_t width = SPREAD ? p.width : p.depth;
+                    int64_t b = DGRAD ? group * p.depth + i : c;
+                    int64_t a = DGRAD ? n : i;
+                    int64_t width = DGRAD ? p.width : p.depth;
                     T w = ((const T *)p.w)[(b * taps + tap) * width + a];
                     acc = fmaf(N::value(s[i]), N::value(w), acc);
                 }
@@ -92,7 +92,7 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
 }
 
 /* One thread a result, neighbours are channels. */
-template <bool SPREAD, Precision P>
+template <bool DGRAD, Precision P>
 __global__ void direct_kernel(const Direct p, int64_t count)
 {
     EACH(i, count)
@@ -100,50 +100,50 @@ __global__ void direct_kernel(const Direct p, int64_t count)
         // count may pass 32 bits, rows do not
         int64_t row = i / p.channels.by;
         int c = (int)(i - row * p.channels.by);
-        float v = direct_sum<SPREAD, P>(p, place(p.grid, (uint32_t)row), c);
+        float v = direct_sum<DGRAD, P>(p, place(p.output, (uint32_t)row), c);
         put_one(p.result, i, v + (p.bias ? p.bias[c] : 0.0f));
     }
 }
 
 /* Queue the kernel of the call's precision. */
-template <bool SPREAD>
-bool launch(const Corr *r, const Direct &p, int64_t count)
+template <bool DGRAD>
+bool launch(const ConvProblem *r, const Direct &p, int64_t count)
 {
     unsigned blocks = blocks_for(count);
     cudaStream_t stream = gpu_stream(r->c->dev);
     switch (r->c->precision) {
     case PRECISION_tf32:
-        LAUNCH((direct_kernel<SPREAD, PRECISION_tf32>), blocks, BLOCK, 0,
-               stream, p, count);
+        LAUNCH((direct_kernel<DGRAD, PRECISION_tf32>), blocks, BLOCK, 0, stream,
+               p, count);
         break;
     case PRECISION_bf16:
-        LAUNCH((direct_kernel<SPREAD, PRECISION_bf16>), blocks, BLOCK, 0,
-               stream, p, count);
+        LAUNCH((direct_kernel<DGRAD, PRECISION_bf16>), blocks, BLOCK, 0, stream,
+               p, count);
         break;
     case PRECISION_f16:
-        LAUNCH((direct_kernel<SPREAD, PRECISION_f16>), blocks, BLOCK, 0, stream,
+        LAUNCH((direct_kernel<DGRAD, PRECISION_f16>), blocks, BLOCK, 0, stream,
                p, count);
         break;
     default:
-        LAUNCH((direct_kernel<SPREAD, PRECISION_f32>), blocks, BLOCK, 0, stream,
+        LAUNCH((direct_kernel<DGRAD, PRECISION_f32>), blocks, BLOCK, 0, stream,
                p, count);
     }
-    return gpu_launched(SPREAD ? "direct spread" : "direct gather");
+    return gpu_launched(DGRAD ? "direct dgrad" : "direct fprop");
 }
 
 /* The sums of a block: channels first .. first + LANES - 1 of the grid,
  * elements TAPS blockIdx.y and on of the (tap, image channel) axis. */
-struct DirectWeights {
+struct DirectWgrad {
     Direct of; // source: the image, as gather has it; depth: of a group
-    const void *grid;
+    const void *output;
     int axis; // elements: taps * depth
     int positions, part;
     float *out;     // w (B, axis)
     double *square; // of w, one number a block of the first part; or NULL
     bool fresh;
     double *parts; // (parts, blocks of a part, TAPS, LANES)
-    Fold fold;
-    unsigned *words;
+    GridReduce grid_reduce;
+    unsigned *counters;
 };
 
 /* Where an element of the axis looks, from a place of the grid. */
@@ -151,7 +151,7 @@ struct Look {
     int k[3], channel;
 };
 
-__device__ __forceinline__ Look look_of(const DirectWeights &p, int at)
+__device__ __forceinline__ Look look_of(const DirectWgrad &p, int at)
 {
     const Window &g = p.of.win;
     const int tap = at / p.of.depth;
@@ -164,23 +164,24 @@ template <Precision P>
 __device__ __forceinline__ float look(const Direct &p, const void *source,
                                       const Look &l, const Place &q)
 {
-    typedef typename Number<P>::T T;
+    typedef typename PrecisionTraits<P>::T T;
     const int d = meets<false>(p, 0, q.d, l.k[0], p.from.d);
     const int h = meets<false>(p, 1, q.h, l.k[1], p.from.h);
     const int w = meets<false>(p, 2, q.w, l.k[2], p.from.w);
     if (d < 0 || h < 0 || w < 0) return 0;
     const int64_t row =
         (((int64_t)q.n * p.from.d + d) * p.from.h + h) * p.from.w + w;
-    return Number<P>::value(((const T *)source)[row * p.from.c + l.channel]);
+    return PrecisionTraits<P>::value(
+        ((const T *)source)[row * p.from.c + l.channel]);
 }
 
 /* What this thread has of the sums: of its channel, over the positions of its
  * warp, in chains of CHAIN. */
 template <Precision P>
-__device__ __forceinline__ void weight_sums(const DirectWeights &p, int c,
+__device__ __forceinline__ void weight_sums(const DirectWgrad &p, int c,
                                             double (&sum)[TAPS])
 {
-    typedef typename Number<P>::T T;
+    typedef typename PrecisionTraits<P>::T T;
     const int first = (int)blockIdx.y * TAPS;
     const int from = (int)blockIdx.z * p.part;
     const int to = min(from + p.part, p.positions);
@@ -193,9 +194,9 @@ __device__ __forceinline__ void weight_sums(const DirectWeights &p, int c,
     for (int i = 0; i < TAPS; i++)
         at[i] = look_of(p, min(first + i, p.axis - 1));
     for (int m = from + (int)threadIdx.x / LANES; m < to; m += SHARE) {
-        const Place q = place(p.of.grid, (uint32_t)m);
-        const float y =
-            Number<P>::value(((const T *)p.grid)[(int64_t)m * p.of.to.c + c]);
+        const Place q = place(p.of.output, (uint32_t)m);
+        const float y = PrecisionTraits<P>::value(
+            ((const T *)p.output)[(int64_t)m * p.of.to.c + c]);
 #pragma unroll
         for (int i = 0; i < TAPS; i++)
             acc[i] = fmaf(look<P>(p.of, source, at[i], q), y, acc[i]);
@@ -210,7 +211,7 @@ __device__ __forceinline__ void weight_sums(const DirectWeights &p, int c,
 
 /* The block's sums are in `sum`, as a part has them: put those that there are
  * into w, and leave their squares. */
-__device__ __forceinline__ void put_weights(const DirectWeights &p, int column,
+__device__ __forceinline__ void put_weights(const DirectWgrad &p, int column,
                                             const double *sum)
 {
     const int i = (int)threadIdx.x;
@@ -227,7 +228,7 @@ __device__ __forceinline__ void put_weights(const DirectWeights &p, int column,
 
 template <Precision P>
 __global__ void __launch_bounds__(BLOCK, 3) // for four ptxas spills
-    direct_weights_kernel(const __grid_constant__ DirectWeights p)
+    direct_wgrad_kernel(const __grid_constant__ DirectWgrad p)
 {
     SMEM(double, pile, [SHARE][SUMS]);
     const int t = (int)threadIdx.x, c = (int)blockIdx.x * LANES + t % LANES;
@@ -241,32 +242,34 @@ __global__ void __launch_bounds__(BLOCK, 3) // for four ptxas spills
         pile[t / LANES][i * LANES + t % LANES] = sum[i];
     __syncthreads();
     if (t < SUMS)
-        rows[(int)blockIdx.z * step + t] = fold_one(&pile[0][t], SUMS, SHARE);
+        rows[(int)blockIdx.z * step + t] =
+            strided_sum(&pile[0][t], SUMS, SHARE);
     __syncthreads(); // pile has been read
-    if (fold_parts<TAPS>(p.fold, (int)blockIdx.z,
-                         p.words + column * p.fold.words, rows, step, LANES,
-                         LANES, pile[0]))
+    if (grid_reduce_sums<TAPS>(p.grid_reduce, (int)blockIdx.z,
+                               p.counters + column * p.grid_reduce.counters,
+                               rows, step, LANES, LANES, pile[0]))
         put_weights(p, column, pile[0]);
 }
 
-int weights_axis(const Corr *r)
+int weights_axis(const ConvProblem *r)
 {
-    return r->win.k[0] * r->win.k[1] * r->win.k[2] * r->a;
+    return r->win.k[0] * r->win.k[1] * r->win.k[2] * r->cin;
 }
 
-int weights_columns(const Corr *r)
+int weights_columns(const ConvProblem *r)
 {
-    return (int)(ceil_div(r->grid.c, LANES) * ceil_div(weights_axis(r), TAPS));
+    return (int)(ceil_div(r->output.c, LANES) *
+                 ceil_div(weights_axis(r), TAPS));
 }
 
-int weights_parts(const Corr *r, int *part)
+int weights_parts(const ConvProblem *r, int *part)
 {
-    return corr_parts(r, weights_columns(r), 1, part);
+    return wgrad_split_k(r, weights_columns(r), 1, part);
 }
 
 } // namespace
 
-size_t corr_direct_weights_bytes(const Corr *r)
+size_t direct_wgrad_bytes(const ConvProblem *r)
 {
     int part;
     return (size_t)weights_parts(r, &part) * (size_t)weights_columns(r) * SUMS *
@@ -274,77 +277,80 @@ size_t corr_direct_weights_bytes(const Corr *r)
 }
 
 // one a block of a part
-int corr_direct_weights_squares(const Corr *r)
+int direct_wgrad_sqnorm_parts(const ConvProblem *r)
 {
     return weights_columns(r);
 }
 
-bool corr_direct_weights(const Corr *r, const void *image, const void *grid,
-                         float *w, bool fresh, double *square, void *scratch)
+bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
+                  float *w, bool fresh, double *square, void *scratch)
 {
-    DirectWeights p = {};
+    DirectWgrad p = {};
     const int columns = weights_columns(r), parts = weights_parts(r, &p.part);
-    const dim3 blocks((unsigned)ceil_div(r->grid.c, LANES),
+    const dim3 blocks((unsigned)ceil_div(r->output.c, LANES),
                       (unsigned)ceil_div(weights_axis(r), TAPS),
                       (unsigned)parts);
-    p.of.source = image, p.of.win = r->win;
-    p.of.from = r->image, p.of.to = r->grid, p.of.grid = grid_of(r->grid);
-    p.of.depth = r->a, p.of.width = r->b;
-    p.grid = grid, p.axis = weights_axis(r), p.positions = (int)rows(r->grid);
+    p.of.source = input, p.of.win = r->win;
+    p.of.from = r->input, p.of.to = r->output, p.of.output = grid_of(r->output);
+    p.of.depth = r->cin, p.of.width = r->cout;
+    p.output = output, p.axis = weights_axis(r),
+    p.positions = (int)rows(r->output);
     p.out = w, p.fresh = fresh, p.square = square;
-    p.parts = (double *)scratch, p.fold = fold_of(parts, columns);
+    p.parts = (double *)scratch, p.grid_reduce = grid_reduce_of(parts, columns);
     if (parts > 1)
-        p.words = gpu_words(r->c->dev, (int64_t)columns * p.fold.words);
+        p.counters =
+            gpu_counters(r->c->dev, (int64_t)columns * p.grid_reduce.counters);
     cudaStream_t stream = gpu_stream(r->c->dev);
     // w, and the parts of it that are written and read
-    moves(corr_bytes(r, numel(r->image) + numel(r->grid)) +
-              (double)(corr_weights_size(r) * (fresh ? 1 : 2)) * sizeof(float) +
-              2.0 * (double)most(1, fold_moves(p.fold)) * columns * SUMS *
-                  sizeof(double) +
+    moves(conv_operand_bytes(r, numel(r->input) + numel(r->output)) +
+              (double)(conv_filter_size(r) * (fresh ? 1 : 2)) * sizeof(float) +
+              2.0 * (double)most(1, grid_reduce_traffic(p.grid_reduce)) *
+                  columns * SUMS * sizeof(double) +
               (square ? columns * (double)sizeof *square : 0),
-          corr_flops(r));
+          conv_flops(r));
     switch (r->c->precision) {
     case PRECISION_tf32:
-        LAUNCH((direct_weights_kernel<PRECISION_tf32>), blocks, BLOCK, 0,
-               stream, p);
+        LAUNCH((direct_wgrad_kernel<PRECISION_tf32>), blocks, BLOCK, 0, stream,
+               p);
         break;
     case PRECISION_bf16:
-        LAUNCH((direct_weights_kernel<PRECISION_bf16>), blocks, BLOCK, 0,
-               stream, p);
+        LAUNCH((direct_wgrad_kernel<PRECISION_bf16>), blocks, BLOCK, 0, stream,
+               p);
         break;
     case PRECISION_f16:
-        LAUNCH((direct_weights_kernel<PRECISION_f16>), blocks, BLOCK, 0, stream,
+        LAUNCH((direct_wgrad_kernel<PRECISION_f16>), blocks, BLOCK, 0, stream,
                p);
         break;
     default:
-        LAUNCH((direct_weights_kernel<PRECISION_f32>), blocks, BLOCK, 0, stream,
+        LAUNCH((direct_wgrad_kernel<PRECISION_f32>), blocks, BLOCK, 0, stream,
                p);
     }
-    return gpu_launched("direct weights");
+    return gpu_launched("direct wgrad");
 }
 
-bool corr_direct_gather(const Corr *r, const void *image, const void *w,
-                        const float *bias, Target grid)
+bool direct_fprop(const ConvProblem *r, const void *input, const void *w,
+                  const float *bias, Target output)
 {
-    Direct p = {image,           w,       bias, grid, r->win,
-                r->image,        r->grid, r->a, r->b, divisor(r->grid.c),
-                grid_of(r->grid)};
-    return launch<false>(r, p, numel(r->grid));
-}
-
-bool corr_direct_spread(const Corr *r, const void *grid, const void *w,
-                        const float *bias, Target image)
-{
-    Direct p = {grid,
+    Direct p = {input,
                 w,
                 bias,
-                image,
+                output,
                 r->win,
-                r->grid,
-                r->image,
-                r->b,
-                r->a,
-                divisor(r->image.c),
-                grid_of(r->image)};
-    return launch<true>(r, p, numel(r->image));
+                r->input,
+                r->output,
+                r->cin,
+                r->cout,
+                divisor(r->output.c),
+                grid_of(r->output)};
+    return launch<false>(r, p, numel(r->output));
+}
+
+bool direct_dgrad(const ConvProblem *r, const void *output, const void *w,
+                  const float *bias, Target input)
+{
+    Direct p = {
+        output,           w,        bias,    input,  r->win,
+        r->output,        r->input, r->cout, r->cin, divisor(r->input.c),
+        grid_of(r->input)};
+    return launch<true>(r, p, numel(r->input));
 }

@@ -5,19 +5,19 @@
 #include "cuda/conv/conv.cuh"
 
 /* Would most of a tile be empty? */
-static inline bool corr_is_small(const Corr *r)
+static inline bool direct_takes(const ConvProblem *r)
 {
-    return r->win.groups > 1 && r->a < 8 && r->b < 8;
+    return r->win.groups > 1 && r->cin < 8 && r->cout < 8;
 }
 
-bool corr_direct_gather(const Corr *r, const void *image, const void *w,
-                        const float *bias, Target grid);
-bool corr_direct_spread(const Corr *r, const void *grid, const void *w,
-                        const float *bias, Target image);
+bool direct_fprop(const ConvProblem *r, const void *input, const void *w,
+                  const float *bias, Target output);
+bool direct_dgrad(const ConvProblem *r, const void *output, const void *w,
+                  const float *bias, Target input);
 
-/* As corr_weights and its like, of operands that nothing is seen through. */
-size_t corr_direct_weights_bytes(const Corr *r);
-int corr_direct_weights_squares(const Corr *r);
-bool corr_direct_weights(const Corr *r, const void *image, const void *grid,
-                         float *w, bool fresh, double *square, void *scratch);
+/* As conv_wgrad and its like, of operands that nothing is seen through. */
+size_t direct_wgrad_bytes(const ConvProblem *r);
+int direct_wgrad_sqnorm_parts(const ConvProblem *r);
+bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
+                  float *w, bool fresh, double *square, void *scratch);
 #endif

@@ -20,7 +20,7 @@
 namespace {
 
 /* upconv is conv with its two sides exchanged. */
-bool is_up(const Call *c)
+bool is_upconv(const Call *c)
 {
     return c->attr->op == OP_upconv;
 }
@@ -31,17 +31,17 @@ const void *operand(const Call *c, int i)
     return c->half[i] ? c->half[i]->data : c->x[i]->data;
 }
 
-const void *slope(const Call *c)
+const void *dy_operand(const Call *c)
 {
     return c->half_dy ? c->half_dy->data : c->dy->data;
 }
 
 /* The image is the wide side: conv's operand, upconv's result. */
-Corr corr_of_call(const Call *c)
+ConvProblem conv_problem_of(const Call *c)
 {
     Window g = op_window(c->attr, c->x[1]);
-    return is_up(c) ? corr_of(c, g, c->y->dim, call_image(c))
-                    : corr_of(c, g, call_image(c), c->y->dim);
+    return is_upconv(c) ? conv_problem(c, g, c->y->dim, call_image(c))
+                        : conv_problem(c, g, call_image(c), c->y->dim);
 }
 
 /* db[c] = the sum of dy over rows, by the walk of col_reduce.cuh. */
@@ -49,8 +49,8 @@ struct Bias {
     const void *dy;
     float *db;
     double *parts;
-    unsigned *words;
-    Walk walk;
+    unsigned *counters;
+    ColReduce cols;
     bool fresh;
 };
 
@@ -58,47 +58,49 @@ struct Bias {
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK, 4) bias_kernel(const Bias p)
 {
-    const Spot s = spot<V>(p.walk);
-    const int64_t step = (int64_t)p.walk.deep * p.walk.channels;
-    const Cell<D> *at = (const Cell<D> *)p.dy + s.from * p.walk.channels + s.c;
+    const ColPosition s = col_position<V>(p.cols);
+    const int64_t step = (int64_t)p.cols.deep * p.cols.channels;
+    const Element<D> *at =
+        (const Element<D> *)p.dy + s.from * p.cols.channels + s.c;
     double sum[1][V] = {};
-    for (int64_t row = s.from; row < s.to; row += RUN * (int64_t)p.walk.deep) {
+    for (int64_t row = s.from; row < s.to; row += RUN * (int64_t)p.cols.deep) {
         float run[V] = {};
 #pragma unroll
         for (int i = 0; i < RUN; i++, at += step) {
             // no break: the loads of a run are under way together
-            if (row + i * (int64_t)p.walk.deep >= s.to) continue;
-            const Pack<V> y = load<V, D>(at);
+            if (row + i * (int64_t)p.cols.deep >= s.to) continue;
+            const Vec<V> y = load<V, D>(at);
             for (int v = 0; v < V; v++) run[v] += y.v[v];
         }
         for (int v = 0; v < V; v++) sum[0][v] += (double)run[v];
     }
-    const Total all = spot_total<1, V>(p.walk, s, sum, p.parts, p.words);
+    const ColTotal all =
+        col_grid_sums<1, V>(p.cols, s, sum, p.parts, p.counters);
     if (!all.sum) return;
     for (int i = (int)threadIdx.x; i < all.count; i += BLOCK)
         put(&p.db[all.first + i], (float)all.sum[i], p.fresh);
 }
 
 /* All rows are one set: a bias is shared by the samples. */
-Walk bias_walk(Dims s)
+ColReduce bias_cols(Dims s)
 {
-    return walk_of(1, rows(s), s.c, pack_of(s.c));
+    return col_reduce_of(1, rows(s), s.c, vec_width(s.c));
 }
 
 } // namespace
 
-size_t corr_bias_bytes(Dims dy)
+size_t conv_bias_grad_bytes(Dims dy)
 {
-    return walk_bytes(bias_walk(dy), 1, 1);
+    return col_reduce_bytes(bias_cols(dy), 1, 1);
 }
 
-bool corr_bias(const Call *c, const Tensor *dy, float *db, bool fresh)
+bool conv_bias_grad(const Call *c, const Tensor *dy, float *db, bool fresh)
 {
     const Dims s = dy->dim;
     moves(moved(dy));
-    Bias p = {dy->data, db, (double *)c->scratch, NULL, bias_walk(s), fresh};
-    p.words = gpu_words(c->dev, walk_words(p.walk, 1));
-    LAUNCH_STORED(dy->type, pack_of(s.c), bias_kernel, p.walk.blocks, c, p);
+    Bias p = {dy->data, db, (double *)c->scratch, NULL, bias_cols(s), fresh};
+    p.counters = gpu_counters(c->dev, col_reduce_counters(p.cols, 1));
+    LAUNCH_STORED(dy->type, vec_width(s.c), bias_kernel, p.cols.blocks, c, p);
     return gpu_launched("bias");
 }
 
@@ -110,73 +112,75 @@ size_t larger(size_t a, size_t b)
 }
 
 /* Parts of the sums that a lazy call measures as it stores y; 0: after. */
-int stat_parts(const Call *c, const Corr &r)
+int stat_parts(const Call *c, const ConvProblem &r)
 {
     if (c->recomputed) return 0;
-    return entrance_takes(&r)  ? entrance_parts(&r)
-           : gateway_takes(&r) ? gateway_parts(&r)
-                               : corr_sum_parts(&r, is_up(c), false);
+    return conv_first_takes(&r)  ? conv_first_sum_parts(&r)
+           : small_cin_takes(&r) ? small_cin_sum_parts(&r)
+                                 : conv_sum_parts(&r, is_upconv(c), false);
 }
 
 /* The first channel of what stands beside operand 0; 0: nothing does. */
-int beside_from(const Call *c)
+int concat_border(const Call *c)
 {
     return c->x[X2] ? c->x[0]->dim.c : 0;
 }
 
 /* Are dx and dw of a lazy call made at once? db would want dy stored. */
-bool is_twin(const Call *c, const Corr &r)
+bool is_dgrad_wgrad(const Call *c, const ConvProblem &r)
 {
     bool data = false, narrow = true;
     for (int k = 0; k < MAX_IN; k++)
         if ((k == 0 || k == X2) && c->dx[k])
             data = true, narrow = narrow && dtype_bytes(c->dx[k]->type) == 2;
     return c->deferred && c->dy && data && narrow && c->dx[1] && !c->dx[2] &&
-           !is_up(c) && twin_takes(&r, beside_from(c));
+           !is_upconv(c) && dgrad_wgrad_takes(&r, concat_border(c));
 }
 
 /* Are all gradients of an upconv of few results made at once? */
-bool is_exit(const Call *c, const Corr &r)
+bool is_upconv_head(const Call *c, const ConvProblem &r)
 {
     return c->dy && (c->dx[0] || c->dx[X2] || c->dx[1]) &&
-           exit_takes(&r, beside_from(c));
+           upconv_head_takes(&r, concat_border(c));
 }
 
 /* Does the product that makes the data's gradient take that of a lazy call back
  * through the norm as it reads it? Where it is no twin of dw, it stores what it
  * makes of it. */
-bool norm_bwds(const Call *c, const Corr &r)
+bool loads_norm_bwd(const Call *c, const ConvProblem &r)
 {
     return c->deferred && c->dy && (c->dx[0] || c->dx[X2]) &&
-           (is_twin(c, r) || conv_loads_norm_bwd(&r, !is_up(c)));
+           (is_dgrad_wgrad(c, r) || conv_loads_norm_bwd(&r, !is_upconv(c)));
 }
 
 /* Or does dw, where nobody else wants it and so nobody stores it: of a first
  * layer, whose data's gradient is not made? */
-bool has_norm_bwd(const Call *c, const Corr &r)
+bool wgrad_loads_norm_bwd(const Call *c, const ConvProblem &r)
 {
     return c->deferred && c->dy && !c->dx[0] && !c->dx[X2] && c->dx[1] &&
-           !c->dx[2] && !is_up(c) && conv_loads_deferred(&r, true);
+           !c->dx[2] && !is_upconv(c) && conv_loads_deferred(&r, true);
 }
 
 /* Parts of sums over gradients that a backward call can make; 0: it cannot. */
-int sum_parts(const Call *c, const Corr &r)
+int sum_parts(const Call *c, const ConvProblem &r)
 {
-    if (is_exit(c, r)) return exit_parts(&r, beside_from(c));
-    return is_twin(c, r) ? twin_parts(&r)
-                         : corr_sum_parts(&r, !is_up(c), norm_bwds(c, r));
+    if (is_upconv_head(c, r))
+        return upconv_head_sum_parts(&r, concat_border(c));
+    return is_dgrad_wgrad(c, r)
+               ? dgrad_wgrad_sum_parts(&r)
+               : conv_sum_parts(&r, !is_upconv(c), loads_norm_bwd(c, r));
 }
 
 /* Those of the gradients that it closes. */
-int close_parts(const Call *c, const Corr &r)
+int grad_sum_parts(const Call *c, const ConvProblem &r)
 {
     if (!c->grad_sums[0] && !c->grad_sums[X2]) return 0;
     return sum_parts(c, r);
 }
 
-size_t close_bytes(const Call *c, const Corr &r)
+size_t grad_sum_bytes(const Call *c, const ConvProblem &r)
 {
-    return sums_room(close_parts(c, r), call_image(c).c);
+    return channel_sums_bytes(grad_sum_parts(c, r), call_image(c).c);
 }
 
 /* Did another call sum dy? That of a lazy one is taken back through the norm
@@ -193,54 +197,56 @@ size_t aligned(size_t bytes)
 
 /* Where in the scratch a twin or an exit has the parts of dw: behind those of
  * dx. */
-size_t parts_at(const Call *c, const Corr &r)
+size_t wgrad_parts_at(const Call *c, const ConvProblem &r)
 {
-    return aligned(close_bytes(c, r));
+    return aligned(grad_sum_bytes(c, r));
 }
 
 /* And where a gateway turns its weights: behind the parts of y. */
-size_t gateway_at(const Space &norm)
+size_t small_cin_filter_at(const Space &norm)
 {
     return aligned(norm.fwd);
 }
 
 /* What a lazy call's norm takes of it. */
-Space norm_bytes(const Call *c, const Corr &r)
+Space norm_bytes(const Call *c, const ConvProblem &r)
 {
     return c->deferred ? deferred_norm_space(c, stat_parts(c, r)) : Space{};
 }
 
 /* Parts of y, or of dx, dw and db and of a lazy norm, one after the other in
  * the same bytes. */
-size_t work_bytes(const Call *c, const Corr &r, bool back)
+size_t work_bytes(const Call *c, const ConvProblem &r, bool back)
 {
-    if (few_takes(&r)) return back ? few_bytes(&r) : 0;
-    if (back && is_exit(c, r))
-        return parts_at(c, r) + exit_bytes(&r, beside_from(c));
+    if (conv_head_takes(&r)) return back ? conv_head_bytes(&r) : 0;
+    if (back && is_upconv_head(c, r))
+        return wgrad_parts_at(c, r) + upconv_head_bytes(&r, concat_border(c));
     const Space norm = norm_bytes(c, r);
-    if (!back && gateway_takes(&r)) return gateway_at(norm) + gateway_bytes(&r);
-    if (!back) return larger(tile_bytes(&r, is_up(c)), norm.fwd);
-    if (is_twin(c, r)) return larger(norm.bwd, parts_at(c, r) + twin_bytes(&r));
+    if (!back && small_cin_takes(&r))
+        return small_cin_filter_at(norm) + small_cin_bytes(&r);
+    if (!back) return larger(igemm_tile_bytes(&r, is_upconv(c)), norm.fwd);
+    if (is_dgrad_wgrad(c, r))
+        return larger(norm.bwd, wgrad_parts_at(c, r) + dgrad_wgrad_bytes(&r));
     size_t bytes = norm.bwd;
     if (c->dx[0] || c->dx[X2])
-        bytes =
-            larger(bytes, larger(tile_bytes(&r, !is_up(c)), close_bytes(c, r)));
-    if (c->dx[1]) bytes = larger(bytes, corr_weights_bytes(&r));
+        bytes = larger(bytes, larger(igemm_tile_bytes(&r, !is_upconv(c)),
+                                     grad_sum_bytes(c, r)));
+    if (c->dx[1]) bytes = larger(bytes, conv_wgrad_bytes(&r));
     if (c->dx[2] && !sums_dy(c))
-        bytes = larger(bytes, corr_bias_bytes(c->y->dim));
+        bytes = larger(bytes, conv_bias_grad_bytes(c->y->dim));
     return bytes;
 }
 
 /* Is operand 0 wanted in a copy, as its lens shows it? What stands beside it
  * is always seen: cuda_fuses_concat. */
-bool wants_copy(const Call *c, const Corr &r, bool back)
+bool wants_copy(const Call *c, const ConvProblem &r, bool back)
 {
-    return c->deferred_norm[0] && !conv_loads_deferred(&r, is_up(c)) &&
+    return c->deferred_norm[0] && !conv_loads_deferred(&r, is_upconv(c)) &&
            (!back || c->dx[1]);
 }
 
 /* Where in the scratch that copy is. */
-size_t copy_at(const Call *c, const Corr &r, bool back)
+size_t copy_at(const Call *c, const ConvProblem &r, bool back)
 {
     return aligned(work_bytes(c, r, back));
 }
@@ -258,14 +264,14 @@ size_t copy_bytes(const Call *c)
 
 /* Where in the scratch the slant's table is, and behind it what a product
  * stores, of 16 bits. */
-size_t norm_bwd_table_at(const Call *c, const Corr &r)
+size_t norm_bwd_table_at(const Call *c, const ConvProblem &r)
 {
     size_t at = copy_at(c, r, true);
     if (wants_copy(c, r, true)) at += copy_bytes(c);
     return aligned(at);
 }
 
-size_t norm_bwd_at(const Call *c, const Corr &r)
+size_t norm_bwd_at(const Call *c, const ConvProblem &r)
 {
     return aligned(norm_bwd_table_at(c, r) +
                    (size_t)c->y->dim.c * sizeof(float4));
@@ -273,10 +279,12 @@ size_t norm_bwd_at(const Call *c, const Corr &r)
 
 size_t scratch_bytes(const Call *c, bool back)
 {
-    const Corr r = corr_of_call(c);
+    const ConvProblem r = conv_problem_of(c);
     // who makes dx stores dy, unless it makes dw, too
-    if (back && (is_twin(c, r) || has_norm_bwd(c, r))) return norm_bwd_at(c, r);
-    if (back && norm_bwds(c, r)) return norm_bwd_at(c, r) + tensor_bytes(c->y);
+    if (back && (is_dgrad_wgrad(c, r) || wgrad_loads_norm_bwd(c, r)))
+        return norm_bwd_at(c, r);
+    if (back && loads_norm_bwd(c, r))
+        return norm_bwd_at(c, r) + tensor_bytes(c->y);
     if (!wants_copy(c, r, back)) return work_bytes(c, r, back);
     return copy_at(c, r, back) + copy_bytes(c);
 }
@@ -291,13 +299,13 @@ Space conv_space(const Call *c)
 }
 
 /* Operand 0, to be looked at through its lenses; or a copy. */
-bool source(const Call *c, const Corr &r, bool back, Source *x)
+bool source(const Call *c, const ConvProblem &r, bool back, Source *x)
 {
     *x = {};
     x->own = {operand(c, 0), norm_on_load_of(c, 0), {}};
     if (c->x[X2]) {
         x->from = c->x[0]->dim.c;
-        x->beside = {operand(c, X2), norm_on_load_of(c, X2), {}};
+        x->second = {operand(c, X2), norm_on_load_of(c, X2), {}};
     }
     if (!wants_copy(c, r, back)) return true;
     char *to = (char *)c->scratch + copy_at(c, r, back);
@@ -309,43 +317,47 @@ bool source(const Call *c, const Corr &r, bool back, Source *x)
 }
 
 /* Where dx goes. */
-Result gradients(const Call *c, const Corr &r)
+Result gradients(const Call *c, const ConvProblem &r)
 {
     Result to = {};
     if (c->dx[0]) to.own = target_of(c->dx[0], is_fresh(c, 0));
-    to.sums = sums_of(close_parts(c, r), call_image(c).c, c->scratch);
-    to.sums.close = closing_of(c, 0), to.sums.beside = closing_of(c, X2);
+    to.sums =
+        channel_sums_of(grad_sum_parts(c, r), call_image(c).c, c->scratch);
+    to.sums.grads = grad_sums_of(c, 0), to.sums.second = grad_sums_of(c, X2);
     to.sums.ends = true;
     if (!c->x[X2]) return to;
     to.sums.border = c->x[0]->dim.c;
     to.from = c->x[0]->dim.c;
-    if (c->dx[X2]) to.beside = target_of(c->dx[X2], is_fresh(c, X2));
+    if (c->dx[X2]) to.second = target_of(c->dx[X2], is_fresh(c, X2));
     return to;
 }
 
 bool conv_fwd(const Call *c)
 {
-    Corr r = corr_of_call(c);
+    ConvProblem r = conv_problem_of(c);
     const void *w = operand(c, 1);
     const float *b = values(c->x[2]);
     Result y = {};
     Source x;
-    if (few_takes(&r))
-        return few_forward(&r, {operand(c, 0), norm_on_load_of(c, 0), {}}, w);
-    if (exit_makes(&r, beside_from(c)))
+    if (conv_head_takes(&r))
+        return conv_head_fprop(&r, {operand(c, 0), norm_on_load_of(c, 0), {}},
+                               w);
+    if (upconv_head_fprop_takes(&r, concat_border(c)))
         return source(c, r, false, &x) &&
-               exit_forward(&r, x, w, b, values(c->y));
+               upconv_head_fprop(&r, x, w, b, values(c->y));
     const int parts = c->deferred ? stat_parts(c, r) : 0;
     y.own = target_of(c->y, true);
-    y.sums = sums_of(parts, c->y->dim.c, c->scratch);
-    if (parts) y.sums.ends = deferred_norm_keep(c, &y.sums.keep, &y.sums.rows);
+    y.sums = channel_sums_of(parts, c->y->dim.c, c->scratch);
+    if (parts)
+        y.sums.ends = deferred_norm_keep(c, &y.sums.stats_out, &y.sums.rows);
     if (!source(c, r, false, &x)) return false;
-    char *const turned = (char *)c->scratch + gateway_at(norm_bytes(c, r));
-    if (!(entrance_takes(&r) ? entrance_forward(&r, w, b, y.sums)
-          : gateway_takes(&r)
-              ? gateway_forward(&r, x, w, b, y.own, y.sums, turned)
-          : is_up(c) ? corr_spread(&r, x, w, b, y)
-                     : corr_gather(&r, x, w, b, y)))
+    char *const turned =
+        (char *)c->scratch + small_cin_filter_at(norm_bytes(c, r));
+    if (!(conv_first_takes(&r) ? conv_first_fprop(&r, w, b, y.sums)
+          : small_cin_takes(&r)
+              ? small_cin_fprop(&r, x, w, b, y.own, y.sums, turned)
+          : is_upconv(c) ? conv_dgrad(&r, x, w, b, y)
+                         : conv_fprop(&r, x, w, b, y)))
         return false;
     return !c->deferred || y.sums.ends || deferred_norm_fwd(c, parts);
 }
@@ -357,66 +369,69 @@ double *squares(const Call *c)
 }
 
 /* dx and dw at once. */
-bool twins(const Call *c, const Corr &r, const Operand &dy, const void *w)
+bool run_dgrad_wgrad(const Call *c, const ConvProblem &r, const Operand &dy,
+                     const void *w)
 {
     Source x;
     return source(c, r, true, &x) &&
-           twin_back(&r, x, dy, w, gradients(c, r), values(c->dx[1]),
-                     is_fresh(c, 1),
-                     (float *)((char *)c->scratch + parts_at(c, r)));
+           dgrad_wgrad_run(
+               &r, x, dy, w, gradients(c, r), values(c->dx[1]), is_fresh(c, 1),
+               (float *)((char *)c->scratch + wgrad_parts_at(c, r)));
 }
 
 /* All gradients of few results, but db where another call has made it. */
-bool exits(const Call *c, const Corr &r, const void *w)
+bool upconv_heads(const Call *c, const ConvProblem &r, const void *w)
 {
     Source x;
     return source(c, r, true, &x) &&
-           exit_back(&r, x, w, gradients(c, r), values(c->dx[1]),
-                     c->grads_written ? NULL : values(c->dx[2]),
-                     (char *)c->scratch + parts_at(c, r));
+           upconv_head_bwd(&r, x, w, gradients(c, r), values(c->dx[1]),
+                           c->grads_written ? NULL : values(c->dx[2]),
+                           (char *)c->scratch + wgrad_parts_at(c, r));
 }
 
 /* Each gradient that is wanted, in the order of the operands; the stream keeps
  * their uses of the scratch apart. */
 bool conv_bwd(const Call *c)
 {
-    Corr r = corr_of_call(c);
+    ConvProblem r = conv_problem_of(c);
     const void *w = operand(c, 1);
-    Source slopes = {{slope(c), {}, {}}, {}, 0};
+    Source dy_source = {{dy_operand(c), {}, {}}, {}, 0};
     Tensor dy = *c->dy;
     float *dw = values(c->dx[1]);
-    const bool up = is_up(c);
-    if (few_takes(&r))
-        return few_back(&r, {operand(c, 0), norm_on_load_of(c, 0), {}}, w);
-    if (is_exit(c, r)) return exits(c, r, w);
+    const bool up = is_upconv(c);
+    if (conv_head_takes(&r))
+        return conv_head_bwd(&r, {operand(c, 0), norm_on_load_of(c, 0), {}}, w);
+    if (is_upconv_head(c, r)) return upconv_heads(c, r, w);
     char *const scratch = (char *)c->scratch;
-    NormBwd *norm_bwd = &slopes.own.norm_bwd;
-    const bool twin = is_twin(c, r), norm_bwd_loaded = norm_bwds(c, r);
-    if (norm_bwd_loaded || has_norm_bwd(c, r)) {
-        if (norm_bwd_loaded && !twin)
+    NormBwd *norm_bwd = &dy_source.own.norm_bwd;
+    const bool both = is_dgrad_wgrad(c, r),
+               norm_bwd_loaded = loads_norm_bwd(c, r);
+    if (norm_bwd_loaded || wgrad_loads_norm_bwd(c, r)) {
+        if (norm_bwd_loaded && !both)
             norm_bwd->to = dy.data = scratch + norm_bwd_at(c, r);
         float4 *table = (float4 *)(scratch + norm_bwd_table_at(c, r));
         if (!deferred_norm_bwd_on_load(c, table, norm_bwd)) return false;
     } else if (c->deferred && !deferred_norm_bwd(c)) {
         return false; // in dy's memory, which the products read then
     }
-    if (twin) return twins(c, r, slopes.own, w);
+    if (both) return run_dgrad_wgrad(c, r, dy_source.own, w);
     if (c->dx[0] || c->dx[X2]) {
-        const auto product = up ? corr_gather : corr_spread;
-        if (!product(&r, slopes, w, NULL, gradients(c, r))) return false;
+        const auto product = up ? conv_fprop : conv_dgrad;
+        if (!product(&r, dy_source, w, NULL, gradients(c, r))) return false;
     }
     // the first product has stored it
-    if (norm_bwd->to) slopes.own = {norm_bwd->to, {}, {}};
+    if (norm_bwd->to) dy_source.own = {norm_bwd->to, {}, {}};
     if (dw) {
         Source x;
         if (!source(c, r, true, &x) ||
-            !corr_weights(&r, up ? slopes : x, up ? x : slopes, dw,
-                          is_fresh(c, 1), squares(c), c->scratch))
+            !conv_wgrad(&r, up ? dy_source : x, up ? x : dy_source, dw,
+                        is_fresh(c, 1), squares(c), c->scratch))
             return false;
     }
     if (!c->dx[2]) return true;
-    if (!sums_dy(c)) return corr_bias(c, &dy, values(c->dx[2]), is_fresh(c, 2));
-    return c->grads_written || close_put(c);
+    if (!sums_dy(c))
+        return conv_bias_grad(c, &dy, values(c->dx[2]), is_fresh(c, 2));
+    return c->grads_written || grad_sums_store(c);
 }
 
 } // namespace
@@ -429,17 +444,18 @@ extern "C" unsigned cuda_sums_grads(const Call *c)
     for (int k = 0; k < MAX_IN; k++)
         if ((k == 0 || k == X2) && c->dx[k] && dtype_bytes(c->dx[k]->type) == 2)
             bits |= 1u << k;
-    const Corr r = corr_of_call(c);
-    if (few_takes(&r)) return bits;
+    const ConvProblem r = conv_problem_of(c);
+    if (conv_head_takes(&r)) return bits;
     return bits && sum_parts(c, r) ? bits : 0;
 }
 
 // of dw, where most of a network is; not of one that is few numbers
 extern "C" int32_t cuda_sqnorm_parts(const Call *c, int k)
 {
-    const Corr r = corr_of_call(c);
-    return k == 1 && !few_takes(&r) && !is_exit(c, r) && !is_twin(c, r)
-               ? corr_weights_squares(&r)
+    const ConvProblem r = conv_problem_of(c);
+    return k == 1 && !conv_head_takes(&r) && !is_upconv_head(c, r) &&
+                   !is_dgrad_wgrad(c, r)
+               ? conv_wgrad_sqnorm_parts(&r)
                : 0;
 }
 
@@ -447,13 +463,13 @@ extern "C" int32_t cuda_sqnorm_parts(const Call *c, int k)
 extern "C" unsigned cuda_half(const Call *c)
 {
     if (!op_multiplies(call_op(c))) return 0;
-    const bool image = c->dx[0] || c->dx[X2];
+    const bool input = c->dx[0] || c->dx[X2];
     const unsigned data = 1 | (c->x[X2] ? 1u << X2 : 0);
-    const Corr r = corr_of_call(c);
-    if (!c->dy) return entrance_takes(&r) ? 2 : data | 2;
-    unsigned wants = image || c->dx[1] ? (unsigned)HALF_DY : 0;
-    if (few_takes(&r) || is_exit(c, r)) wants = 0;
-    if (image) wants |= 2;
+    const ConvProblem r = conv_problem_of(c);
+    if (!c->dy) return conv_first_takes(&r) ? 2 : data | 2;
+    unsigned wants = input || c->dx[1] ? (unsigned)HALF_DY : 0;
+    if (conv_head_takes(&r) || is_upconv_head(c, r)) wants = 0;
+    if (input) wants |= 2;
     if (c->dx[1]) wants |= data;
     return wants;
 }
@@ -462,18 +478,18 @@ extern "C" unsigned cuda_half(const Call *c)
 // cuda_fuses_concat
 extern "C" unsigned cuda_sees(const Call *c)
 {
-    const Corr r = corr_of_call(c);
-    return gateway_takes(&r) ? 0 : 1 | 1u << X2;
+    const ConvProblem r = conv_problem_of(c);
+    return small_cin_takes(&r) ? 0 : 1 | 1u << X2;
 }
 
 // a gateway takes any two, unless their gradients would be in two parts
 extern "C" bool cuda_fuses_concat(const Call *c)
 {
     if (call_op(c) == OP_linear) return false;
-    const Corr r = corr_of_call(c);
-    if (gateway_takes(&r)) return !c->dx[0] && !c->dx[X2];
-    return c->x[X2]->dim.c % NARROW_CHANNELS == 0 && !few_takes(&r) &&
-           conv_fuses_concat(&r, is_up(c), c->x[0]->dim.c);
+    const ConvProblem r = conv_problem_of(c);
+    if (small_cin_takes(&r)) return !c->dx[0] && !c->dx[X2];
+    return c->x[X2]->dim.c % NARROW_CHANNELS == 0 && !conv_head_takes(&r) &&
+           conv_fuses_concat(&r, is_upconv(c), c->x[0]->dim.c);
 }
 
 // three rows, one code: the attributes tell them apart

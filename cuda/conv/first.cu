@@ -24,20 +24,20 @@ enum {
     COLUMNS = 32, // filters of a block
     TILES = COLUMNS / 8,
     STEP = 16, // of the k axis
-    STEPS = ENTRANCE_DEPTH / STEP,
+    STEPS = CONV_FIRST_DEPTH / STEP,
     BLOCKS = 1024,    // fill any GPU of today
     OUTSIDE = 1 << 30 // farther than any image reaches
 };
 
-struct Entrance {
+struct ConvFirst {
     const void *x; // of f32, or of 16 bits
     const uint16_t *w;
     const float *bias; // or NULL
     Target y;
-    Sums sums; // of y
+    ChannelSums sums; // of y
     Window win;
-    Dims image;
-    Grid grid; // of the result
+    Dims input;
+    Grid output; // of the result
     int channels, filters, depth;
     int steps, each; // of the k axis; pieces of 16 positions of a warp
     int positions;
@@ -55,7 +55,7 @@ struct First {
     int d, h, w;
 };
 
-__device__ __forceinline__ Reach reach_of(const Entrance &p, int k)
+__device__ __forceinline__ Reach reach_of(const ConvFirst &p, int k)
 {
     const Window &g = p.win;
     const int tap = k / p.channels;
@@ -64,37 +64,37 @@ __device__ __forceinline__ Reach reach_of(const Entrance &p, int k)
     r.w = tap % g.k[2] * g.dil[2];
     r.h = tap / g.k[2] % g.k[1] * g.dil[1];
     r.d = tap / g.k[2] / g.k[1] * g.dil[0];
-    r.off = ((r.d * p.image.h + r.h) * p.image.w + r.w) * p.channels +
+    r.off = ((r.d * p.input.h + r.h) * p.input.w + r.w) * p.channels +
             k % p.channels;
     return r;
 }
 
-__device__ __forceinline__ First first_of(const Entrance &p, int m)
+__device__ __forceinline__ First first_of(const ConvFirst &p, int m)
 {
-    const Place q = place(p.grid, (uint32_t)m);
+    const Place q = place(p.output, (uint32_t)m);
     First f;
     f.d = q.d * p.win.s[0] - p.win.lo[0];
     f.h = q.h * p.win.s[1] - p.win.lo[1];
     f.w = q.w * p.win.s[2] - p.win.lo[2];
-    f.at = (((int64_t)q.n * p.image.d + f.d) * p.image.h + f.h) * p.image.w;
+    f.at = (((int64_t)q.n * p.input.d + f.d) * p.input.h + f.h) * p.input.w;
     f.at = (f.at + f.w) * p.channels;
     if (m >= p.positions) f.d = -OUTSIDE;
     return f;
 }
 
 template <Dtype X>
-__device__ __forceinline__ float element(const Entrance &p, const First &f,
+__device__ __forceinline__ float element(const ConvFirst &p, const First &f,
                                          const Reach &r)
 {
-    const bool inside = (uint32_t)(f.d + r.d) < (uint32_t)p.image.d &&
-                        (uint32_t)(f.h + r.h) < (uint32_t)p.image.h &&
-                        (uint32_t)(f.w + r.w) < (uint32_t)p.image.w;
-    const Cell<X> *x = (const Cell<X> *)p.x + f.at;
+    const bool inside = (uint32_t)(f.d + r.d) < (uint32_t)p.input.d &&
+                        (uint32_t)(f.h + r.h) < (uint32_t)p.input.h &&
+                        (uint32_t)(f.w + r.w) < (uint32_t)p.input.w;
+    const Element<X> *x = (const Element<X> *)p.x + f.at;
     return inside ? load<1, X>(x + r.off).v[0] : 0;
 }
 
 /* Two neighbours of the k axis of a filter; 0 of what is none. */
-__device__ __forceinline__ uint32_t weights_of(const Entrance &p, int filter,
+__device__ __forceinline__ uint32_t weights_of(const ConvFirst &p, int filter,
                                                int k)
 {
     const uint16_t *w = p.w + filter * p.depth + k;
@@ -109,7 +109,7 @@ struct Lane {
     int n;
 };
 
-__device__ __forceinline__ void add_sums(Lane *s, const Pack<TILE_CHANNELS> &v)
+__device__ __forceinline__ void add_sums(Lane *s, const Vec<TILE_CHANNELS> &v)
 {
 #pragma unroll
     for (int i = 0; i < TILE_CHANNELS; i++) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void add_sums(Lane *s, const Pack<TILE_CHANNELS> &v)
 
 /* The block's sums of v and v^2 to its part; warps are added in their order.
  * All threads come here. */
-__device__ __forceinline__ void put_sums(const Entrance &p, const Lane &s,
+__device__ __forceinline__ void put_sums(const ConvFirst &p, const Lane &s,
                                          int f0)
 {
     SMEM(double, pile, [2][WARPS][COLUMNS]);
@@ -147,16 +147,16 @@ __device__ __forceinline__ void put_sums(const Entrance &p, const Lane &s,
         p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.filters + filter] =
             sum;
     }
-    sums_end(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
-             min((int)COLUMNS, p.filters - f0), pile[0][0]);
+    channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
+                        min((int)COLUMNS, p.filters - f0), pile[0][0]);
 }
 
 template <Precision P, Dtype X>
 __global__ void __launch_bounds__(BLOCK, 2)
-    entrance_kernel(const __grid_constant__ Entrance p)
+    conv_first_kernel(const __grid_constant__ ConvFirst p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
-    SMEM(Reach, taps, [ENTRANCE_DEPTH]);
+    SMEM(Reach, taps, [CONV_FIRST_DEPTH]);
     SMEM(uint2, weights, [STEPS][TILES][WARP]);
     const int t = (int)threadIdx.x, lane = t % WARP;
     const int f0 = (int)blockIdx.y * COLUMNS;
@@ -198,13 +198,13 @@ __global__ void __launch_bounds__(BLOCK, 2)
             for (int j = 0; j < TILES; j++) {
                 const uint2 both = weights[s][j][lane];
                 const uint32_t b[2] = {both.x, both.y};
-                Number<P>::multiply(acc[j], a, b);
+                PrecisionTraits<P>::multiply(acc[j], a, b);
             }
         }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int row = m + lane / 4 + h * 8;
-            Pack<TILE_CHANNELS> v;
+            Vec<TILE_CHANNELS> v;
             if (row >= p.positions || !has) continue;
 #pragma unroll
             for (int j = 0; j < TILES; j++) {
@@ -224,63 +224,63 @@ __global__ void __launch_bounds__(BLOCK, 2)
 
 // -- launching ---------------------------------------------------------------
 
-int depth_of(const Corr *r)
+int depth_of(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    return (int)least((int64_t)g->k[0] * g->k[1] * g->k[2] * r->a,
-                      ENTRANCE_DEPTH + 1);
+    return (int)least((int64_t)g->k[0] * g->k[1] * g->k[2] * r->cin,
+                      CONV_FIRST_DEPTH + 1);
 }
 
 /* Pieces of 16 positions that a warp makes: a thread has two rows of each, so
  * its sums are no longer than a chain. */
-int each_of(const Corr *r)
+int each_of(const ConvProblem *r)
 {
-    const int64_t pieces = ceil_div(rows(r->grid), ROWS * WARPS);
+    const int64_t pieces = ceil_div(rows(r->output), ROWS * WARPS);
     return (int)least(ceil_div(pieces, BLOCKS), CHAIN / 2);
 }
 
 template <Precision P, Dtype X>
-void start(const Call *c, dim3 blocks, const Entrance &p)
+void start(const Call *c, dim3 blocks, const ConvFirst &p)
 {
-    LAUNCH((entrance_kernel<P, X>), blocks, BLOCK, 0, gpu_stream(c->dev), p);
+    LAUNCH((conv_first_kernel<P, X>), blocks, BLOCK, 0, gpu_stream(c->dev), p);
 }
 
 } // namespace
 
-bool entrance_takes(const Corr *r)
+bool conv_first_takes(const ConvProblem *r)
 {
     const Call *c = r->c;
     return call_op(c) == OP_conv && r->win.groups == 1 &&
-           r->a <= ENTRANCE_CHANNELS && depth_of(r) <= ENTRANCE_DEPTH &&
-           r->b % TILE_CHANNELS == 0 && r->b <= ENTRANCE_FILTERS &&
-           positions(r->image) * r->a <= OUTSIDE &&
+           r->cin <= CONV_FIRST_CIN && depth_of(r) <= CONV_FIRST_DEPTH &&
+           r->cout % TILE_CHANNELS == 0 && r->cout <= CONV_FIRST_FILTERS &&
+           positions(r->input) * r->cin <= OUTSIDE &&
            precision_copy(c->precision) != F32;
 }
 
-int entrance_parts(const Corr *r)
+int conv_first_sum_parts(const ConvProblem *r)
 {
-    return (int)ceil_div(rows(r->grid), (int64_t)each_of(r) * ROWS * WARPS);
+    return (int)ceil_div(rows(r->output), (int64_t)each_of(r) * ROWS * WARPS);
 }
 
-bool entrance_forward(const Corr *r, const void *w, const float *bias,
-                      const Sums &sums)
+bool conv_first_fprop(const ConvProblem *r, const void *w, const float *bias,
+                      const ChannelSums &sums)
 {
     const Call *c = r->c;
-    if (!countable(c, rows(r->image)) || !countable(c, rows(r->grid)))
+    if (!countable(c, rows(r->input)) || !countable(c, rows(r->output)))
         return false;
-    Entrance p = {};
+    ConvFirst p = {};
     p.x = c->x[0]->data, p.w = (const uint16_t *)w, p.bias = bias;
     p.y = target_of(c->y, true), p.sums = sums;
-    p.win = r->win, p.image = r->image, p.grid = grid_of(r->grid);
-    p.channels = r->a, p.filters = r->b, p.depth = depth_of(r);
+    p.win = r->win, p.input = r->input, p.output = grid_of(r->output);
+    p.channels = r->cin, p.filters = r->cout, p.depth = depth_of(r);
     p.steps = (int)ceil_div(p.depth, STEP), p.each = each_of(r);
-    p.positions = (int)rows(r->grid);
-    const int parts = entrance_parts(r);
-    const dim3 blocks((unsigned)parts, (unsigned)ceil_div(r->b, COLUMNS));
-    sums_by(c, (int)blocks.y, &p.sums);
-    moves(moved(c->x[0]) + corr_bytes(r, corr_weights_size(r)) + moved(c->y) +
-              sums_bytes(p.sums),
-          corr_flops(r));
+    p.positions = (int)rows(r->output);
+    const int parts = conv_first_sum_parts(r);
+    const dim3 blocks((unsigned)parts, (unsigned)ceil_div(r->cout, COLUMNS));
+    channel_sums_columns(c, (int)blocks.y, &p.sums);
+    moves(moved(c->x[0]) + conv_operand_bytes(r, conv_filter_size(r)) +
+              moved(c->y) + channel_sums_traffic(p.sums),
+          conv_flops(r));
     const bool wide = c->x[0]->type == F32;
     if (c->precision == PRECISION_bf16)
         wide ? start<PRECISION_bf16, F32>(c, blocks, p)
@@ -288,5 +288,5 @@ bool entrance_forward(const Corr *r, const void *w, const float *bias,
     else
         wide ? start<PRECISION_f16, F32>(c, blocks, p)
              : start<PRECISION_f16, F16>(c, blocks, p);
-    return gpu_launched("few channels");
+    return gpu_launched("first conv");
 }

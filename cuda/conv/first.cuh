@@ -5,17 +5,17 @@
 #include "cuda/conv/conv.cuh"
 
 enum {
-    ENTRANCE_CHANNELS = 4, // at most
-    ENTRANCE_DEPTH = 64,   // taps times channels
-    ENTRANCE_FILTERS = 64,
+    CONV_FIRST_CIN = 4,    // at most
+    CONV_FIRST_DEPTH = 64, // taps times channels
+    CONV_FIRST_FILTERS = 64,
 };
 
 /* Is this call of conv one, forward? Follows from extents, attributes and
  * precision; its operand is read as it stands. */
-bool entrance_takes(const Corr *r);
-/* Parts of sums of y that entrance_forward makes: channel_sums.cuh. */
-int entrance_parts(const Corr *r);
+bool conv_first_takes(const ConvProblem *r);
+/* Parts of sums of y that conv_first_fprop makes: channel_sums.cuh. */
+int conv_first_sum_parts(const ConvProblem *r);
 /* y, queued. False with the reason. */
-bool entrance_forward(const Corr *r, const void *w, const float *bias,
-                      const Sums &sums);
+bool conv_first_fprop(const ConvProblem *r, const void *w, const float *bias,
+                      const ChannelSums &sums);
 #endif

@@ -20,10 +20,10 @@ enum { CHANNELS = NARROW_CHANNELS }; // of a lane: 16 bytes
 
 /* What fits the registers: channels that a thread has backward, with a sum of
  * each for each result; rows that it has loaded at a time. */
-template <int RESULTS> constexpr int PACK_BACK = RESULTS > 2 ? 4 : CHANNELS;
+template <int RESULTS> constexpr int VEC_BWD = RESULTS > 2 ? 4 : CHANNELS;
 template <int RESULTS> constexpr int UNDER_WAY = RESULTS > 4 ? 2 : 4;
 
-struct Few {
+struct ConvHead {
     Operand x;
     const void *w;
     const float *bias; // or NULL
@@ -32,34 +32,34 @@ struct Few {
     Target y, dx;
     float *dw, *db; // NULL: not wanted
     bool fresh_dw, fresh_db;
-    Closing close; // of dx; its lens is that of x
+    GradSums grads; // of dx; its lens is that of x
     // [part][dw, db, 2 sums of dx of each channel]: those that are wanted
     double *parts;
     int size, part; // of dw and db; of all
-    Fold fold;
-    unsigned *words;
+    GridReduce grid_reduce;
+    unsigned *counters;
     int channels, results;
-    int team; // lanes of a row, a power of two
+    int lanes; // lanes of a row, a power of two
     int64_t rows;
-    Walk walk; // backward
+    ColReduce cols; // backward
 };
 
-/* Weights of channels c .. c+V-1, 0 of what is no result. */
+/* WgradParams of channels c .. c+V-1, 0 of what is no result. */
 template <Dtype D, int B, int V>
-__device__ __forceinline__ void load_weights(const Few &p, int c,
-                                             Pack<V> (&w)[B])
+__device__ __forceinline__ void load_weights(const ConvHead &p, int c,
+                                             Vec<V> (&w)[B])
 {
 #pragma unroll
     for (int b = 0; b < B; b++) {
         w[b] = {};
         if (b < p.results)
-            w[b] = load<V, D>((const Cell<D> *)p.w + b * p.channels + c);
+            w[b] = load<V, D>((const Element<D> *)p.w + b * p.channels + c);
     }
 }
 
 /* What the lens of x has for channels c .. c+V-1. */
 template <int V>
-__device__ __forceinline__ void load_deferred(const Few &p, int c,
+__device__ __forceinline__ void load_deferred(const ConvHead &p, int c,
                                               float2 (&by)[V])
 {
 #pragma unroll
@@ -70,10 +70,11 @@ __device__ __forceinline__ void load_deferred(const Few &p, int c,
 
 /* What the lens of x shows of V numbers. */
 template <Dtype D, int V>
-__device__ __forceinline__ Pack<V> look(const Few &p, const float2 (&by)[V],
-                                        const Pairs16<V> &line)
+__device__ __forceinline__ Vec<V> apply_norm(const ConvHead &p,
+                                             const float2 (&by)[V],
+                                             const Vec16<V> &line)
 {
-    Pack<V> x = unpacked<V, D>(line);
+    Vec<V> x = unpacked<V, D>(line);
     if (p.x.norm_on_load.table)
 #pragma unroll
         for (int v = 0; v < V; v++)
@@ -82,12 +83,12 @@ __device__ __forceinline__ Pack<V> look(const Few &p, const float2 (&by)[V],
 }
 
 template <Dtype D, int B>
-__global__ void __launch_bounds__(BLOCK) few_kernel(const Few p)
+__global__ void __launch_bounds__(BLOCK) conv_head_kernel(const ConvHead p)
 {
-    const int lane = (int)threadIdx.x & (p.team - 1), c = lane * CHANNELS;
-    const int teams = BLOCK / p.team, mine = (int)threadIdx.x / p.team;
+    const int lane = (int)threadIdx.x & (p.lanes - 1), c = lane * CHANNELS;
+    const int group_count = BLOCK / p.lanes, mine = (int)threadIdx.x / p.lanes;
     const bool has = c < p.channels;
-    Pack<CHANNELS> w[B] = {};
+    Vec<CHANNELS> w[B] = {};
     float2 by[CHANNELS] = {};
     float bias[B];
     if (has) {
@@ -97,29 +98,30 @@ __global__ void __launch_bounds__(BLOCK) few_kernel(const Few p)
     for (int b = 0; b < B; b++)
         bias[b] = p.bias && b < p.results ? p.bias[b] : 0;
     enum { ROWS = UNDER_WAY<B> };
-    const int64_t tile = ROWS * (int64_t)teams;
+    const int64_t tile = ROWS * (int64_t)group_count;
     // the whole block goes on together: lanes add up
     for (int64_t at = blockIdx.x * tile; at < p.rows; at += gridDim.x * tile) {
-        Pairs16<CHANNELS> raw[ROWS];
+        Vec16<CHANNELS> raw[ROWS];
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            const int64_t row = at + i * teams + mine;
+            const int64_t row = at + i * group_count + mine;
             raw[i] = {};
             if (has && row < p.rows)
                 raw[i] = packed<CHANNELS>(p.x.data, row * p.channels + c);
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            const int64_t row = at + i * teams + mine;
-            const auto x = look<D>(p, by, raw[i]);
+            const int64_t row = at + i * group_count + mine;
+            const auto x = apply_norm<D>(p, by, raw[i]);
 #pragma unroll
             for (int b = 0; b < B; b++) {
                 float sum = 0;
                 for (int v = 0; v < CHANNELS; v++)
                     sum = fmaf(x.v[v], w[b].v[v], sum);
-                sum = warp_sum(sum, p.team);
+                sum = warp_sum(sum, p.lanes);
                 // each lane stores its share
-                if (b < p.results && (b & (p.team - 1)) == lane && row < p.rows)
+                if (b < p.results && (b & (p.lanes - 1)) == lane &&
+                    row < p.rows)
                     put_one(p.y, row * p.results + b, sum + bias[b]);
             }
         }
@@ -128,69 +130,70 @@ __global__ void __launch_bounds__(BLOCK) few_kernel(const Few p)
 
 /* dy of a row, as it stands; 0 of what is no result. */
 template <Dtype D, int B>
-__device__ __forceinline__ Pack<B> slopes_of(const Few &p, int64_t row)
+__device__ __forceinline__ Vec<B> dy_of_row(const ConvHead &p, int64_t row)
 {
     if constexpr (B == NARROW_CHANNELS)
-        if (p.narrow_dy) return load<B, D>((const Cell<D> *)p.dy + row * B);
+        if (p.narrow_dy) return load<B, D>((const Element<D> *)p.dy + row * B);
     const float *at = (const float *)p.dy + row * p.results;
     if (p.results == B) return load<B>(at);
-    Pack<B> y = {};
+    Vec<B> y = {};
 #pragma unroll
     for (int b = 0; b < B; b++)
         if (b < p.results) y.v[b] = at[b];
     return y;
 }
 
-/* Sums over the rows of the block: of a thread's channels, and one more.
+/* ChannelSums over the rows of the block: of a thread's channels, and one more.
  * put(v, sum) comes once for each of them, V for the last. All threads of the
  * block come here. */
 template <int V, class Put>
-__device__ __forceinline__ void fold_lanes(const Walk &w, const Spot &s,
-                                           const Pack<V> &mine, float other,
-                                           const Put &put)
+__device__ __forceinline__ void reduce_lanes(const ColReduce &w,
+                                             const ColPosition &s,
+                                             const Vec<V> &mine, float other,
+                                             const Put &put)
 {
     SMEM(double, pile, [V + 1][BLOCK]);
     const int t = (int)threadIdx.x;
     __syncthreads(); // those of the last one were read
     for (int v = 0; v < V; v++) pile[v][t] = (double)mine.v[v];
     pile[V][t] = (double)other;
-    pile_fold<V + 1>(w, s, pile);
+    block_tree_sum<V + 1>(w, s, pile);
     if (s.lane || !s.valid) return;
     for (int v = 0; v <= V; v++) put(v, pile[v][t]);
 }
 
-/* dx of a row, whose number in memory `i` is that of its first channel. CLOSE:
+/* dx of a row, whose number in memory `i` is that of its first channel. GRAD_SUMS_ON:
  * what is in memory then is added to the sums of what the lens takes back; x:
  * what is behind the lens. */
-template <Dtype D, bool CLOSE, int V>
-__device__ __forceinline__ void put_dx(const Few &p, int64_t i, Pack<V> dx,
-                                       const Pairs16<V> &x,
-                                       const float2 (&by)[V],
+template <Dtype D, bool GRAD_SUMS_ON, int V>
+__device__ __forceinline__ void put_dx(const ConvHead &p, int64_t i, Vec<V> dx,
+                                       const Vec16<V> &x, const float2 (&by)[V],
                                        const float (&mean)[V], float leak,
-                                       Pack<V> (&sum)[2])
+                                       Vec<V> (&sum)[2])
 {
-    if constexpr (!CLOSE) {
+    if constexpr (!GRAD_SUMS_ON) {
         if (p.dx.type == F32)
-            put_pack<V>((float *)p.dx.data + i, dx, p.dx.fresh);
+            store_vec<V>((float *)p.dx.data + i, dx, p.dx.fresh);
         else
-            put_pack<V, D>((Cell<D> *)p.dx.data + i, dx, p.dx.fresh);
+            store_vec<V, D>((Element<D> *)p.dx.data + i, dx, p.dx.fresh);
     } else {
-        Cell<D> *to = (Cell<D> *)p.dx.data + i;
+        Element<D> *to = (Element<D> *)p.dx.data + i;
         const auto seen = unpacked<V, D>(x);
         if (!p.dx.fresh) {
             const auto old = load<V, D>(to);
             for (int v = 0; v < V; v++) dx.v[v] = old.v[v] + dx.v[v];
         }
-        put_pack<V, D>(to, dx, true);
+        store_vec<V, D>(to, dx, true);
         for (int v = 0; v < V; v++)
-            close_one(make_float4(by[v].x, by[v].y, mean[v], leak), seen.v[v],
-                      rounded<D>(dx.v[v]), &sum[0].v[v], &sum[1].v[v]);
+            grad_sums_add(make_float4(by[v].x, by[v].y, mean[v], leak),
+                          seen.v[v], rounded<D>(dx.v[v]), &sum[0].v[v],
+                          &sum[1].v[v]);
     }
 }
 
 /* The block has left its part: the last one makes of all parts what they are
  * of. Their columns are few, a thread adds up one. */
-static __device__ __attribute__((noinline)) void few_end(const Few &p)
+static __device__ __attribute__((noinline)) void few_end(const ConvHead &p)
 {
     const int weights = p.dw ? p.channels * p.results : 0;
     const int items = p.size + (p.part - p.size) / 2;
@@ -199,14 +202,14 @@ static __device__ __attribute__((noinline)) void few_end(const Few &p)
         const int64_t apart = (int64_t)step * p.part;
         for (int i = (int)threadIdx.x; i < items; i += BLOCK) {
             const bool closes = i >= p.size;
-            const double one = fold_one(at + i, apart, count);
+            const double one = strided_sum(at + i, apart, count);
             const double two =
-                closes ? fold_one(at + i + p.channels, apart, count) : 0;
+                closes ? strided_sum(at + i + p.channels, apart, count) : 0;
             if (!all) {
                 at[i] = one;
                 if (closes) at[i + p.channels] = two;
             } else if (closes) {
-                close_end(p.close, i - p.size, one, two);
+                grad_sums_finish(p.grads, i - p.size, one, two);
             } else if (i < weights) {
                 put(&p.dw[i], (float)one, p.fresh_dw);
             } else {
@@ -214,45 +217,45 @@ static __device__ __attribute__((noinline)) void few_end(const Few &p)
             }
         }
     };
-    fold(p.fold, (int)blockIdx.x, p.words, add);
+    grid_reduce(p.grid_reduce, (int)blockIdx.x, p.counters, add);
 }
 
-/* Chains are those of walk_back, for what is closed too. */
-template <Dtype D, int B, bool CLOSE>
+/* Chains are those of bwd_cols, for what is closed too. */
+template <Dtype D, int B, bool GRAD_SUMS_ON>
 __global__ void __launch_bounds__(BLOCK, 2)
-    few_back_kernel(const __grid_constant__ Few p)
+    conv_head_bwd_kernel(const __grid_constant__ ConvHead p)
 {
     // sums of two kinds take the registers of half the rows
-    enum { V = PACK_BACK<B>, ROWS = UNDER_WAY<B> / (CLOSE && B > 1 ? 2 : 1) };
-    const Spot s = spot<V>(p.walk);
-    const int64_t deep = p.walk.deep;
-    Pack<V> w[B] = {}, dw[B] = {};
+    enum { V = VEC_BWD<B>, ROWS = UNDER_WAY<B> / (GRAD_SUMS_ON && B > 1 ? 2 : 1) };
+    const ColPosition s = col_position<V>(p.cols);
+    const int64_t deep = p.cols.deep;
+    Vec<V> w[B] = {}, dw[B] = {};
     float2 by[V] = {};
     float db[B] = {}, mean[V] = {};
-    Pack<V> sum[2] = {};
-    const bool looks = p.dw || (CLOSE && p.close.x);
-    const float leak = CLOSE && p.close.x ? p.close.norm_on_load.act.leak : 1;
+    Vec<V> sum[2] = {};
+    const bool looks = p.dw || (GRAD_SUMS_ON && p.grads.x);
+    const float leak = GRAD_SUMS_ON && p.grads.x ? p.grads.norm_on_load.act.leak : 1;
     if (s.valid && p.dx.data) load_weights<D>(p, s.c, w);
     if (s.valid && looks) load_deferred(p, s.c, by);
-    for (int v = 0; v < V && CLOSE && p.close.x && s.valid; v++)
-        mean[v] = p.close.stat[s.c + v].hi;
+    for (int v = 0; v < V && GRAD_SUMS_ON && p.grads.x && s.valid; v++)
+        mean[v] = p.grads.stat[s.c + v].hi;
     for (int64_t row = s.from; row < s.to; row += ROWS * deep) {
-        Pairs16<V> raw[ROWS];
-        Pack<B> dy[ROWS];
+        Vec16<V> raw[ROWS];
+        Vec<B> dy[ROWS];
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             const int64_t at = row + i * deep;
             raw[i] = {}, dy[i] = {};
             if (at >= s.to) continue;
-            dy[i] = slopes_of<D, B>(p, at);
+            dy[i] = dy_of_row<D, B>(p, at);
             if (looks) raw[i] = packed<V>(p.x.data, at * p.channels + s.c);
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             const int64_t at = row + i * deep;
             if (at >= s.to) continue;
-            const auto x = look<D>(p, by, raw[i]);
-            Pack<V> dx = {};
+            const auto x = apply_norm<D>(p, by, raw[i]);
+            Vec<V> dx = {};
 #pragma unroll
             for (int b = 0; b < B; b++) {
                 db[b] += dy[i].v[b];
@@ -262,21 +265,21 @@ __global__ void __launch_bounds__(BLOCK, 2)
                 }
             }
             if (p.dx.data)
-                put_dx<D, CLOSE>(p, at * p.channels + s.c, dx, raw[i], by, mean,
+                put_dx<D, GRAD_SUMS_ON>(p, at * p.channels + s.c, dx, raw[i], by, mean,
                                  leak, sum);
         }
     }
     double *own = p.parts + s.part * p.part;
-    if constexpr (CLOSE)
+    if constexpr (GRAD_SUMS_ON)
 #pragma unroll
         for (int k = 0; k < 2; k++)
-            fold_lanes(p.walk, s, sum[k], 0, [&](int v, double all) {
+            reduce_lanes(p.cols, s, sum[k], 0, [&](int v, double all) {
                 if (v < V) own[p.size + k * p.channels + s.c + v] = all;
             });
 #pragma unroll
     for (int b = 0; b < B; b++) {
         if (b >= p.results || !p.size) continue;
-        fold_lanes(p.walk, s, dw[b], db[b], [&](int v, double all) {
+        reduce_lanes(p.cols, s, dw[b], db[b], [&](int v, double all) {
             if (v < V && p.dw) own[b * p.channels + s.c + v] = all;
             if (v == V && p.db && s.c == 0) own[p.size - p.results + b] = all;
         });
@@ -287,119 +290,125 @@ __global__ void __launch_bounds__(BLOCK, 2)
 // -- launching ---------------------------------------------------------------
 
 /* Backward no thread adds up more rows than a chain has terms. */
-Walk walk_back(const Corr *r)
+ColReduce bwd_cols(const ConvProblem *r)
 {
-    const int64_t all = rows(r->grid);
-    Walk w = walk_of(1, all, r->a, r->b > 2 ? PACK_BACK<8> : PACK_BACK<2>);
+    const int64_t all = rows(r->output);
+    ColReduce w =
+        col_reduce_of(1, all, r->cin, r->cout > 2 ? VEC_BWD<8> : VEC_BWD<2>);
     w.part = least(w.part, CHAIN * (int64_t)w.deep);
     w.parts = divisor(ceil_div(all, w.part));
     w.blocks = w.parts.by * w.tiles.by;
     return w;
 }
 
-Few few_of(const Corr *r, const Operand &x, const void *w)
+ConvHead conv_head_params(const ConvProblem *r, const Operand &x, const void *w)
 {
     const Call *c = r->c;
-    Few p = {};
+    ConvHead p = {};
     p.x = x, p.w = w;
-    p.channels = r->a, p.results = r->b;
+    p.channels = r->cin, p.results = r->cout;
     // what is wanted is known before it has an address
     const bool db = c->dx[2] && !c->grads_written;
     p.dw = values(c->dx[1]), p.fresh_dw = is_fresh(c, 1);
     if (db) p.db = values(c->dx[2]), p.fresh_db = is_fresh(c, 2);
-    p.close = closing_of(c, 0);
-    p.size = (c->dx[1] ? r->a * r->b : 0) + (db ? r->b : 0);
-    p.part = p.size + (p.close.runs ? GRAD_SUMS * r->a : 0);
-    p.rows = rows(r->grid);
-    for (p.team = 1; p.team * CHANNELS < r->a;) p.team *= 2;
-    p.walk = walk_back(r), p.fold = fold_of(p.walk.parts.by, 1);
+    p.grads = grad_sums_of(c, 0);
+    p.size = (c->dx[1] ? r->cin * r->cout : 0) + (db ? r->cout : 0);
+    p.part = p.size + (p.grads.runs ? GRAD_SUMS * r->cin : 0);
+    p.rows = rows(r->output);
+    for (p.lanes = 1; p.lanes * CHANNELS < r->cin;) p.lanes *= 2;
+    p.cols = bwd_cols(r), p.grid_reduce = grid_reduce_of(p.cols.parts.by, 1);
     return p;
 }
 
-template <Dtype D, int B> void start(const Corr *r, const Few &p)
+template <Dtype D, int B> void start(const ConvProblem *r, const ConvHead &p)
 {
-    const int64_t tile = UNDER_WAY<B> * (BLOCK / p.team);
+    const int64_t tile = UNDER_WAY<B> * (BLOCK / p.lanes);
     const unsigned blocks =
-        (unsigned)least(ceil_div(p.rows, tile), WALK_BLOCKS);
-    LAUNCH((few_kernel<D, B>), blocks, BLOCK, 0, gpu_stream(r->c->dev), p);
+        (unsigned)least(ceil_div(p.rows, tile), COL_REDUCE_BLOCKS);
+    LAUNCH((conv_head_kernel<D, B>), blocks, BLOCK, 0, gpu_stream(r->c->dev),
+           p);
 }
 
-template <Dtype D, int B> void start_back(const Corr *r, const Few &p)
+template <Dtype D, int B>
+void start_back(const ConvProblem *r, const ConvHead &p)
 {
     cudaStream_t stream = gpu_stream(r->c->dev);
-    if (p.close.runs)
-        LAUNCH((few_back_kernel<D, B, true>), p.walk.blocks, BLOCK, 0, stream,
-               p);
+    if (p.grads.runs)
+        LAUNCH((conv_head_bwd_kernel<D, B, true>), p.cols.blocks, BLOCK, 0,
+               stream, p);
     else
-        LAUNCH((few_back_kernel<D, B, false>), p.walk.blocks, BLOCK, 0, stream,
-               p);
+        LAUNCH((conv_head_bwd_kernel<D, B, false>), p.cols.blocks, BLOCK, 0,
+               stream, p);
 }
 
-size_t parts_bytes(const Few &p)
+size_t parts_bytes(const ConvHead &p)
 {
-    return (size_t)p.walk.parts.by * (size_t)p.part * sizeof(double);
+    return (size_t)p.cols.parts.by * (size_t)p.part * sizeof(double);
 }
 
 /* start<D, B>: B a power of two that holds the results. */
-#define CALL_FEW_OF(D, start, r, p)        \
+#define CALL_CONV_HEAD_OF(D, start, r, p)  \
     ((p).results > 4   ? start<D, 8>(r, p) \
      : (p).results > 2 ? start<D, 4>(r, p) \
      : (p).results > 1 ? start<D, 2>(r, p) \
                        : start<D, 1>(r, p))
 
-#define CALL_FEW(start, r, p)                                             \
-    ((r)->c->precision == PRECISION_bf16 ? CALL_FEW_OF(BF16, start, r, p) \
-                                         : CALL_FEW_OF(F16, start, r, p))
+#define CALL_CONV_HEAD(start, r, p)             \
+    ((r)->c->precision == PRECISION_bf16        \
+         ? CALL_CONV_HEAD_OF(BF16, start, r, p) \
+         : CALL_CONV_HEAD_OF(F16, start, r, p))
 
 } // namespace
 
 // a lazy call is for those who measure what they store
-bool few_takes(const Corr *r)
+bool conv_head_takes(const ConvProblem *r)
 {
     const Window *g = &r->win;
     bool one = g->groups == 1;
     for (int i = 0; i < 3; i++)
         one = one && g->k[i] == 1 && g->s[i] == 1 && !g->lo[i] && !g->hi[i];
     return one && call_op(r->c) != OP_upconv && !r->c->deferred &&
-           !r->c->x[X2] && r->b <= FEW_RESULTS && r->a <= FEW_CHANNELS &&
-           r->a % NARROW_CHANNELS == 0 &&
+           !r->c->x[X2] && r->cout <= CONV_HEAD_COUT &&
+           r->cin <= CONV_HEAD_CIN && r->cin % NARROW_CHANNELS == 0 &&
            precision_copy(r->c->precision) != F32;
 }
 
-bool few_forward(const Corr *r, const Operand &x, const void *w)
+bool conv_head_fprop(const ConvProblem *r, const Operand &x, const void *w)
 {
     const Call *c = r->c;
-    Few p = few_of(r, x, w);
+    ConvHead p = conv_head_params(r, x, w);
     p.bias = values(c->x[2]), p.y = target_of(c->y, true);
     if (!countable(c, p.rows)) return false;
-    moves(corr_bytes(r, numel(r->image) + corr_weights_size(r)) + moved(c->y),
-          corr_flops(r));
-    CALL_FEW(start, r, p);
-    return gpu_launched("few results");
+    moves(conv_operand_bytes(r, numel(r->input) + conv_filter_size(r)) +
+              moved(c->y),
+          conv_flops(r));
+    CALL_CONV_HEAD(start, r, p);
+    return gpu_launched("conv head");
 }
 
-size_t few_bytes(const Corr *r)
+size_t conv_head_bytes(const ConvProblem *r)
 {
-    return parts_bytes(few_of(r, {}, NULL));
+    return parts_bytes(conv_head_params(r, {}, NULL));
 }
 
-bool few_back(const Corr *r, const Operand &x, const void *w)
+bool conv_head_bwd(const ConvProblem *r, const Operand &x, const void *w)
 {
     const Call *c = r->c;
-    Few p = few_of(r, x, w);
+    ConvHead p = conv_head_params(r, x, w);
     p.dy = c->dy->data, p.narrow_dy = c->dy->type != F32;
     if (c->dx[0]) p.dx = target_of(c->dx[0], is_fresh(c, 0));
     p.parts = (double *)c->scratch;
-    p.words = gpu_words(c->dev, p.fold.words);
+    p.counters = gpu_counters(c->dev, p.grid_reduce.counters);
     if (!countable(c, p.rows)) return false;
-    const double flops = corr_flops(r);
-    moves((p.dw || p.close.x ? corr_bytes(r, numel(r->image)) : 0) +
+    const double flops = conv_flops(r);
+    moves((p.dw || p.grads.x ? conv_operand_bytes(r, numel(r->input)) : 0) +
               moved(c->dy) +
-              (c->dx[0] ? corr_bytes(r, corr_weights_size(r)) : 0) +
+              (c->dx[0] ? conv_operand_bytes(r, conv_filter_size(r)) : 0) +
               moved(c->dx[0], is_fresh(c, 0)) +
-              2.0 * (double)fold_moves(p.fold) * p.part * sizeof(double) +
+              2.0 * (double)grid_reduce_traffic(p.grid_reduce) * p.part *
+                  sizeof(double) +
               moved(c->dx[1], p.fresh_dw),
           (p.dw ? flops : 0) + (c->dx[0] ? flops : 0));
-    CALL_FEW(start_back, r, p);
-    return gpu_launched("few results, back");
+    CALL_CONV_HEAD(start_back, r, p);
+    return gpu_launched("conv head, backward");
 }

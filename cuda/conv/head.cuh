@@ -5,18 +5,18 @@
 #include "cuda/conv/conv.cuh"
 
 enum {
-    FEW_RESULTS = 8,    // at most
-    FEW_CHANNELS = 256, // a warp has 8 of each lane
+    CONV_HEAD_COUT = 8,  // at most
+    CONV_HEAD_CIN = 256, // a warp has 8 of each lane
 };
 
 /* Is this call of conv or linear one? Follows from extents, attributes and
  * precision; its operand is seen through a lens, and dy is wanted in no copy.
  */
-bool few_takes(const Corr *r);
+bool conv_head_takes(const ConvProblem *r);
 /* y, queued. False with the reason, here and below. */
-bool few_forward(const Corr *r, const Operand &x, const void *w);
+bool conv_head_fprop(const ConvProblem *r, const Operand &x, const void *w);
 /* Each gradient that is wanted, dx with its sums where it closes it;
- * c->scratch: few_bytes. */
-bool few_back(const Corr *r, const Operand &x, const void *w);
-size_t few_bytes(const Corr *r);
+ * c->scratch: conv_head_bytes. */
+bool conv_head_bwd(const ConvProblem *r, const Operand &x, const void *w);
+size_t conv_head_bytes(const ConvProblem *r);
 #endif

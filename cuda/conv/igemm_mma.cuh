@@ -88,8 +88,10 @@ __device__ __forceinline__ void columns_b(uint32_t (&b0)[2], uint32_t (&b1)[2],
 }
 
 /* A warp's results: 32 rows by 8 COLUMNS columns. */
-template <Precision P, int COLUMNS> struct Shares {
-    enum { STEP = 2 * Line<typename Number<P>::T>::COUNT }; // k of one mma
+template <Precision P, int COLUMNS> struct WarpTile {
+    enum {
+        STEP = 2 * Line<typename PrecisionTraits<P>::T>::COUNT
+    }; // k of one mma
     float acc[2][COLUMNS][4] = {}, sum[2][COLUMNS][4] = {};
 
     __device__ __forceinline__ void multiply(const uint32_t (&a)[2][4],
@@ -99,7 +101,7 @@ template <Precision P, int COLUMNS> struct Shares {
         for (int i = 0; i < 2; i++)
 #pragma unroll
             for (int j = 0; j < COLUMNS; j++)
-                Number<P>::multiply(acc[i][j], a[i], b[j]);
+                PrecisionTraits<P>::multiply(acc[i][j], a[i], b[j]);
     }
 
     __device__ __forceinline__ void end_chain()
@@ -114,55 +116,55 @@ template <Precision P, int COLUMNS> struct Shares {
 
 /* Of a warp's results: the row that a thread has in the upper (h = 0) or lower
  * half of fragment f, and the column of its number i in fragment j. */
-__device__ __forceinline__ int row_of_share(int f, int h)
+__device__ __forceinline__ int mma_row(int f, int h)
 {
     return f * 16 + h * 8 + (int)threadIdx.x % WARP / 4;
 }
 
-__device__ __forceinline__ int column_of_share(int j, int i)
+__device__ __forceinline__ int mma_column(int j, int i)
 {
     return j * 8 + (int)threadIdx.x % 4 * 2 + i;
 }
 
 /* A line as it goes into shared memory. */
 template <Precision P, class S, class T>
-__device__ __forceinline__ void keep(S *to, const Line<T> &from)
+__device__ __forceinline__ void to_shared(S *to, const Line<T> &from)
 {
     Line<S> line;
 #pragma unroll
     for (int i = 0; i < Line<T>::COUNT; i++)
-        line.v[i] = Number<P>::shared(from.v[i]);
+        line.v[i] = PrecisionTraits<P>::shared(from.v[i]);
     *(Line<S> *)to = line;
 }
 
 // -- gather and spread -------------------------------------------------------
 
-/* SOURCE, VEC: see Fetched. */
-template <Precision P, int BM, int BN, bool SPREAD, bool SOURCE, bool VEC>
-__global__ void __launch_bounds__(CORR_THREADS, VEC ? BLOCKS : 0)
-    product_mma_kernel(const __grid_constant__ Product p)
+/* SOURCE, VEC: see IgemmLoad. */
+template <Precision P, int BM, int BN, bool DGRAD, bool SOURCE, bool VEC>
+__global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS : 0)
+    igemm_mma_kernel(const __grid_constant__ IgemmParams p)
 {
-    typedef typename Number<P>::T T;
-    typedef typename Number<P>::Shared S;
-    typedef Fetched<T, BM, BN, SPREAD> F;
+    typedef typename PrecisionTraits<P>::T T;
+    typedef typename PrecisionTraits<P>::Shared S;
+    typedef IgemmLoad<T, BM, BN, DGRAD> F;
     enum { BK = F::BK, ROW = BK + F::COUNT };
     // weights lie as they are fetched: gather along k, spread along channels
-    enum { ROWS = SPREAD ? BK : BN, WIDE = SPREAD ? BN + SKEW : ROW };
+    enum { ROWS = DGRAD ? BK : BN, WIDE = DGRAD ? BN + SKEW : ROW };
     enum { ACROSS = BM / 32, WN = BN * ACROSS / 4, COLUMNS = WN / 8 };
     SMEM(S, source, [2][BM][ROW]);
     SMEM(S, weight, [2][ROWS][WIDE]);
-    const Class &k = p.cls[blockIdx.z];
+    const ResidueClass &k = p.cls[blockIdx.z];
     const int t = (int)threadIdx.x, m0 = (int)blockIdx.x * BM;
     const int64_t group = blockIdx.y / p.tiles;
     const int n0 = (int)(blockIdx.y % p.tiles) * BN;
     if (m0 >= k.positions) return; // of a class with fewer: the whole block
-    const int fk = t % CORR_LINES * F::COUNT, fm = t / CORR_LINES;
+    const int fk = t % CHUNK_LINES * F::COUNT, fm = t / CHUNK_LINES;
     const int wm = t / WARP % ACROSS * 32, wn = t / WARP / ACROSS * WN;
-    Origin o[F::MS];
+    RowOrigin o[F::MS];
     for (int i = 0; i < F::MS; i++) o[i] = origin_of(k, m0 + fm + i * F::STEP);
 
-    typedef Shares<P, COLUMNS> Mine;
-    Mine share;
+    typedef WarpTile<P, COLUMNS> Mine;
+    Mine warp_tile;
     F f;
     auto fetch = [&](int at) {
         f.template fetch<SOURCE, VEC>(p, k, o, at, n0, group);
@@ -170,16 +172,16 @@ __global__ void __launch_bounds__(CORR_THREADS, VEC ? BLOCKS : 0)
     auto store = [&](int b) {
         if constexpr (SOURCE && P != PRECISION_tf32)
             norm_side<NARROW_TYPE<P>>(
-                p.norm_on_load, p.beside.norm_on_load, p.border,
+                p.norm_on_load, p.second.norm_on_load, p.border,
                 (int)group * p.depth + f.channel, f.s, f.inside);
 #pragma unroll
         for (int i = 0; i < F::MS; i++)
-            keep<P>(&source[b][fm + i * F::STEP][fk], f.s[i]);
+            to_shared<P>(&source[b][fm + i * F::STEP][fk], f.s[i]);
 #pragma unroll
         for (int i = 0; i < F::NS; i++) {
             int wk, n;
             if (!F::weights(i, &wk, &n)) break;
-            keep<P>(&weight[b][SPREAD ? wk : n][SPREAD ? n : wk], f.w[i]);
+            to_shared<P>(&weight[b][DGRAD ? wk : n][DGRAD ? n : wk], f.w[i]);
         }
     };
 
@@ -191,57 +193,58 @@ __global__ void __launch_bounds__(CORR_THREADS, VEC ? BLOCKS : 0)
                 rows_a<ROW>(x[i], &source[b][wm + i * 16][kk]);
 #pragma unroll
             for (int j = 0; j < COLUMNS; j += 2) {
-                if constexpr (SPREAD)
+                if constexpr (DGRAD)
                     columns_b<WIDE>(y[j], y[j + 1], &weight[b][kk][wn + j * 8]);
                 else
                     rows_b<WIDE>(y[j], y[j + 1], &weight[b][wn + j * 8][kk]);
             }
-            share.multiply(x, y);
+            warp_tile.multiply(x, y);
         }
     };
     each_chunk<BK>(0, k.depth, fetch, store, multiply,
-                   [&] { share.end_chain(); });
+                   [&] { warp_tile.end_chain(); });
 
 #pragma unroll
     for (int h = 0; h < 4; h++) {
-        int m = m0 + wm + row_of_share(h / 2, h % 2);
+        int m = m0 + wm + mma_row(h / 2, h % 2);
         if (m >= k.positions) continue;
         int64_t row = result_row(p, k, m);
 #pragma unroll
         for (int j = 0; j < 2 * COLUMNS; j++)
-            put_result(p, row, group, n0 + wn + column_of_share(j / 2, j % 2),
-                       share.sum[h / 2][j / 2][h % 2 * 2 + j % 2]);
+            put_result(p, row, group, n0 + wn + mma_column(j / 2, j % 2),
+                       warp_tile.sum[h / 2][j / 2][h % 2 * 2 + j % 2]);
     }
 }
 
 template <Precision P, int BM, int BN>
-bool launch_mma(const Corr *r, Product *p, int classes, int positions)
+bool launch_mma(const ConvProblem *r, IgemmParams *p, int classes,
+                int positions)
 {
-    enum { COUNT = Line<typename Number<P>::T>::COUNT };
+    enum { COUNT = Line<typename PrecisionTraits<P>::T>::COUNT };
     p->tiles = (int)ceil_div(p->width, BN);
-    dim3 grid((unsigned)ceil_div(positions, BM),
-              (unsigned)(p->tiles * r->win.groups), (unsigned)classes);
+    dim3 launch_grid((unsigned)ceil_div(positions, BM),
+                     (unsigned)(p->tiles * r->win.groups), (unsigned)classes);
     cudaStream_t stream = gpu_stream(r->c->dev);
     // the weights of a gather run along the source's channels
     const bool source = p->depth % COUNT == 0;
     const bool vec = source && p->width % COUNT == 0;
-    if (p->spread && vec)
-        LAUNCH((product_mma_kernel<P, BM, BN, true, true, true>), grid,
-               CORR_THREADS, 0, stream, *p);
-    else if (p->spread && source)
-        LAUNCH((product_mma_kernel<P, BM, BN, true, true, false>), grid,
-               CORR_THREADS, 0, stream, *p);
-    else if (p->spread)
-        LAUNCH((product_mma_kernel<P, BM, BN, true, false, false>), grid,
-               CORR_THREADS, 0, stream, *p);
+    if (p->dgrad && vec)
+        LAUNCH((igemm_mma_kernel<P, BM, BN, true, true, true>), launch_grid,
+               CONV_THREADS, 0, stream, *p);
+    else if (p->dgrad && source)
+        LAUNCH((igemm_mma_kernel<P, BM, BN, true, true, false>), launch_grid,
+               CONV_THREADS, 0, stream, *p);
+    else if (p->dgrad)
+        LAUNCH((igemm_mma_kernel<P, BM, BN, true, false, false>), launch_grid,
+               CONV_THREADS, 0, stream, *p);
     else if (source)
-        LAUNCH((product_mma_kernel<P, BM, BN, false, true, true>), grid,
-               CORR_THREADS, 0, stream, *p);
+        LAUNCH((igemm_mma_kernel<P, BM, BN, false, true, true>), launch_grid,
+               CONV_THREADS, 0, stream, *p);
     else
-        LAUNCH((product_mma_kernel<P, BM, BN, false, false, false>), grid,
-               CORR_THREADS, 0, stream, *p);
-    return gpu_launched(p->spread ? "spread, tensor cores"
-                                  : "gather, tensor cores");
+        LAUNCH((igemm_mma_kernel<P, BM, BN, false, false, false>), launch_grid,
+               CONV_THREADS, 0, stream, *p);
+    return gpu_launched(p->dgrad ? "dgrad, tensor cores"
+                                 : "fprop, tensor cores");
 }
 
 // -- weights -----------------------------------------------------------------
@@ -249,42 +252,43 @@ bool launch_mma(const Corr *r, Product *p, int classes, int positions)
 /* One tile of w of one group, from the positions of one part. SLANT: the grid
  * is a gradient that it takes back. What goes by single elements takes more
  * registers; left to itself nvcc gives tf32 128 of them, and spills. */
-template <Precision P, bool GRID, bool IMAGE, bool NORM_BWD = false>
-__global__ void __launch_bounds__(CORR_THREADS, NORM_BWD ? BLOCKS - 1
-                                                : GRID + IMAGE == 2
+template <Precision P, bool OUTPUT, bool INPUT, bool NORM_BWD = false>
+__global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
+                                                : OUTPUT + INPUT == 2
                                                     ? BLOCKS
                                                     : BLOCKS / 2)
-    weights_mma_kernel(const __grid_constant__ Weights p)
+    wgrad_mma_kernel(const __grid_constant__ WgradParams p)
 {
-    typedef typename Number<P>::T T;
-    typedef typename Number<P>::Shared S;
-    typedef Pairs<T, GRID, IMAGE, NORM_BWD> F;
-    typedef Shares<P, 4> Mine;
-    enum { BK = F::BK, WIDE = WEIGHTS_TILE + SKEW };
-    SMEM(S, grid, [2][BK][WIDE]);
-    SMEM(S, image, [2][BK][WIDE]);
-    SMEM(float4, by, [NORM_BWD ? WEIGHTS_TILE : 1]);
-    const Slice s = slice_of(p);
+    typedef typename PrecisionTraits<P>::T T;
+    typedef typename PrecisionTraits<P>::Shared S;
+    typedef WgradLoad<T, OUTPUT, INPUT, NORM_BWD> F;
+    typedef WarpTile<P, 4> Mine;
+    enum { BK = F::BK, WIDE = WGRAD_TILE + SKEW };
+    SMEM(S, output, [2][BK][WIDE]);
+    SMEM(S, input, [2][BK][WIDE]);
+    SMEM(float4, by, [NORM_BWD ? WGRAD_TILE : 1]);
+    const WgradTile s = wgrad_tile_of(p);
     const int warp = (int)threadIdx.x / WARP;
     const int wm = warp % 2 * 32, wn = warp / 2 * 32;
     if constexpr (NORM_BWD) {
         const int c = (int)threadIdx.x;
-        if (c < WEIGHTS_TILE)
+        if (c < WGRAD_TILE)
             by[c] = s.m0 + c < p.b ? p.norm_bwd.table[s.group * p.b + s.m0 + c]
                                    : make_float4(0, 0, 0, 0);
         __syncthreads();
     }
-    SMEM(Column, columns, [IMAGE ? 1 : WEIGHTS_TILE]);
+    SMEM(Column, columns, [INPUT ? 1 : WGRAD_TILE]);
     F f(p, s, columns);
-    Mine share;
+    Mine warp_tile;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
         if constexpr (P != PRECISION_tf32)
             norm_pairs<NARROW_TYPE<P>>(p, s, &f, by);
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
-            keep<P>(&grid[b][F::row() + i * F::STEP][F::first()], f.g[i]);
-            keep<P>(&image[b][F::row() + i * F::STEP][F::first()], f.x[i]);
+            to_shared<P>(&output[b][F::row() + i * F::STEP][F::first()],
+                         f.g[i]);
+            to_shared<P>(&input[b][F::row() + i * F::STEP][F::first()], f.x[i]);
         }
     };
 
@@ -293,65 +297,65 @@ __global__ void __launch_bounds__(CORR_THREADS, NORM_BWD ? BLOCKS - 1
         for (int kk = 0; kk < BK; kk += Mine::STEP) {
             uint32_t x[2][4], y[4][2];
             for (int i = 0; i < 2; i++)
-                columns_a<WIDE>(x[i], &grid[b][kk][wm + i * 16]);
+                columns_a<WIDE>(x[i], &output[b][kk][wm + i * 16]);
 #pragma unroll
             for (int j = 0; j < 4; j += 2)
-                columns_b<WIDE>(y[j], y[j + 1], &image[b][kk][wn + j * 8]);
-            share.multiply(x, y);
+                columns_b<WIDE>(y[j], y[j + 1], &input[b][kk][wn + j * 8]);
+            warp_tile.multiply(x, y);
         }
     };
     each_chunk<BK>(s.from, s.to, fetch, store, multiply,
-                   [&] { share.end_chain(); });
+                   [&] { warp_tile.end_chain(); });
 
     double own = 0;
 #pragma unroll
     for (int h = 0; h < 4; h++)
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            own += put_weight(p, s, wm + row_of_share(h / 2, h % 2),
-                              wn + column_of_share(j / 2, j % 2),
-                              share.sum[h / 2][j / 2][h % 2 * 2 + j % 2]);
-    end_weights(p, own);
+            own += store_wgrad(p, s, wm + mma_row(h / 2, h % 2),
+                               wn + mma_column(j / 2, j % 2),
+                               warp_tile.sum[h / 2][j / 2][h % 2 * 2 + j % 2]);
+    finish_wgrad(p, own);
 }
 
 } // namespace
 
 template <Precision P>
-bool corr_mma_product(const Corr *r, Product *p, int classes, int positions)
+bool igemm_mma(const ConvProblem *r, IgemmParams *p, int classes, int positions)
 {
     return p->width > 16 ? launch_mma<P, 64, 64>(r, p, classes, positions)
                          : launch_mma<P, 128, 16>(r, p, classes, positions);
 }
 
 template <Precision P>
-bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks)
+bool wgrad_mma(const ConvProblem *r, const WgradParams *p, dim3 blocks)
 {
-    enum { COUNT = Line<typename Number<P>::T>::COUNT };
+    enum { COUNT = Line<typename PrecisionTraits<P>::T>::COUNT };
     cudaStream_t stream = gpu_stream(r->c->dev);
-    const bool lines = r->b % COUNT == 0;
+    const bool lines = r->cout % COUNT == 0;
     if constexpr (P != PRECISION_tf32) {
         if (p->norm_bwd.table) {
-            if (r->a % COUNT == 0)
-                LAUNCH((weights_mma_kernel<P, true, true, true>), blocks,
-                       CORR_THREADS, 0, stream, *p);
+            if (r->cin % COUNT == 0)
+                LAUNCH((wgrad_mma_kernel<P, true, true, true>), blocks,
+                       CONV_THREADS, 0, stream, *p);
             else
-                LAUNCH((weights_mma_kernel<P, true, false, true>), blocks,
-                       CORR_THREADS, 0, stream, *p);
-            return gpu_launched("weights, tensor cores, slanted");
+                LAUNCH((wgrad_mma_kernel<P, true, false, true>), blocks,
+                       CONV_THREADS, 0, stream, *p);
+            return gpu_launched("wgrad, tensor cores, norm backward on load");
         }
     }
-    if (lines && r->a % COUNT == 0)
-        LAUNCH((weights_mma_kernel<P, true, true>), blocks, CORR_THREADS, 0,
+    if (lines && r->cin % COUNT == 0)
+        LAUNCH((wgrad_mma_kernel<P, true, true>), blocks, CONV_THREADS, 0,
                stream, *p);
     else if (lines)
-        LAUNCH((weights_mma_kernel<P, true, false>), blocks, CORR_THREADS, 0,
+        LAUNCH((wgrad_mma_kernel<P, true, false>), blocks, CONV_THREADS, 0,
                stream, *p);
-    else if (r->a % COUNT == 0)
-        LAUNCH((weights_mma_kernel<P, false, true>), blocks, CORR_THREADS, 0,
+    else if (r->cin % COUNT == 0)
+        LAUNCH((wgrad_mma_kernel<P, false, true>), blocks, CONV_THREADS, 0,
                stream, *p);
     else
-        LAUNCH((weights_mma_kernel<P, false, false>), blocks, CORR_THREADS, 0,
+        LAUNCH((wgrad_mma_kernel<P, false, false>), blocks, CONV_THREADS, 0,
                stream, *p);
-    return gpu_launched("weights, tensor cores");
+    return gpu_launched("wgrad, tensor cores");
 }
 #endif

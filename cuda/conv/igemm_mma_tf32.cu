@@ -2,7 +2,7 @@
  * side by side. */
 #include "cuda/conv/igemm_mma.cuh"
 
-template bool corr_mma_product<PRECISION_tf32>(const Corr *r, Product *p,
-                                               int classes, int positions);
-template bool corr_mma_weights<PRECISION_tf32>(const Corr *r, const Weights *p,
-                                               dim3 blocks);
+template bool igemm_mma<PRECISION_tf32>(const ConvProblem *r, IgemmParams *p,
+                                        int classes, int positions);
+template bool wgrad_mma<PRECISION_tf32>(const ConvProblem *r,
+                                        const WgradParams *p, dim3 blocks);

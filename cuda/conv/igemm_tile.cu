@@ -20,7 +20,7 @@ __thread int wanted, taken = TILE_NONE; // see igemm_tile_choice.h
 enum {
     FILL = 132,            // multiprocessors of an H100
     FEW = 32,              // tiles of a sample that want to be more blocks
-    MIN_SEGMENT = 32,      // steps worth a block
+    MIN_SPLIT = 32,        // steps worth a block
     ROOMY = 80 << 10,      // bytes that let two blocks share a multiprocessor
     LAUNCH_MACS = 6 << 20, // multiply-adds of one in the time of a launch
 };
@@ -48,12 +48,12 @@ int chunks_of(int channels)
 }
 
 /* Taps of the class that has most. */
-int64_t taps_of(const Window *g, bool spread)
+int64_t taps_of(const Window *g, bool dgrad)
 {
     int64_t taps = 1;
     for (int i = 0; i < 3; i++)
         taps *=
-            ceil_div(g->k[i], spread ? g->s[i] / gcd(g->dil[i], g->s[i]) : 1);
+            ceil_div(g->k[i], dgrad ? g->s[i] / gcd(g->dil[i], g->s[i]) : 1);
     return taps;
 }
 
@@ -63,17 +63,17 @@ struct Work {
     int64_t classes, groups, width, taps, chunks;
 };
 
-Work work_of(const Corr *r, bool spread)
+Work work_of(const ConvProblem *r, bool dgrad)
 {
     const Window *g = &r->win;
-    const Dims to = spread ? r->image : r->grid;
+    const Dims to = dgrad ? r->input : r->output;
     Work w = {};
-    w.classes = spread ? (int64_t)g->s[0] * g->s[1] * g->s[2] : 1;
+    w.classes = dgrad ? (int64_t)g->s[0] * g->s[1] * g->s[2] : 1;
     w.positions = ceil_div(positions(to), w.classes);
     w.samples = to.n, w.groups = g->groups;
-    w.width = spread ? r->a : r->b;
-    w.taps = taps_of(g, spread);
-    w.chunks = chunks_of(spread ? r->b : r->a);
+    w.width = dgrad ? r->cin : r->cout;
+    w.taps = taps_of(g, dgrad);
+    w.chunks = chunks_of(dgrad ? r->cout : r->cin);
     return w;
 }
 
@@ -83,13 +83,13 @@ int64_t tiles_of(const Work &w, int64_t samples, int bm, int bn)
            ceil_div(w.width, bn) * w.groups;
 }
 
-/* Sums that a result is made of; by the extents of a sample alone. */
-int segments_of(const Work &w)
+/* ChannelSums that a result is made of; by the extents of a sample alone. */
+int split_k_of(const Work &w)
 {
     const int64_t tiles = tiles_of(w, 1, 64, 64);
     int64_t count = 1;
     if (tiles <= FEW)
-        count = least(4 * FEW / tiles, w.taps * w.chunks / MIN_SEGMENT);
+        count = least(4 * FEW / tiles, w.taps * w.chunks / MIN_SPLIT);
     // two products of a chunk go into one register
     count = most(count, ceil_div(w.chunks, CHAIN / 2 / w.taps));
     return (int)most(1, least(count, w.chunks));
@@ -97,56 +97,57 @@ int segments_of(const Work &w)
 
 /* Multiply-adds that one multiprocessor could do meanwhile; bytes count as
  * two thirds of one. */
-double cost_of(const Work &w, const TileCut &cut, int percent)
+double cost_of(const Work &w, const GemmTile &tile, int percent)
 {
-    const double parts = cut.split ? cut.segments : 1;
+    const double parts = tile.split ? tile.split_k : 1;
     const double blocks =
-        (double)tiles_of(w, w.samples, cut.bm, cut.bn) * parts;
+        (double)tiles_of(w, w.samples, tile.bm, tile.bn) * parts;
     const double k = (double)(w.taps * w.chunks * 32) / parts;
     const double results =
         (double)(w.positions * w.classes * w.samples * w.width * w.groups);
-    return (blocks > FILL ? blocks / FILL : 1) * cut.bm * cut.bn * k * 100 /
+    return (blocks > FILL ? blocks / FILL : 1) * tile.bm * tile.bn * k * 100 /
                percent +
-           (cut.split ? results * parts * 8 * 2 / 3 / FILL + LAUNCH_MACS : 0);
+           (tile.split ? results * parts * 8 * 2 / 3 / FILL + LAUNCH_MACS : 0);
 }
 
 /* The tile of this number of least cost, TILE_ANY: of all; one of no extents
  * where none is so. */
-TileCut cheapest(const Work &w, int number)
+GemmTile cheapest(const Work &w, int number)
 {
-    const int segments = segments_of(w);
-    TileCut best = {};
+    const int split_k = split_k_of(w);
+    GemmTile best = {};
     double least_cost = 0;
     for (int kind = 0; kind < TILE_KINDS; kind++) {
         const auto &t = TILES[kind];
-        if (segments > 1 && t.bm * t.bn == 128 * 128) continue; // see TileShape
+        if (split_k > 1 && t.bm * t.bn == 128 * 128)
+            continue; // see IgemmTileShape
         // the classes of a split call are those of one launch
         for (int split = 0;
-             split <= (segments > 1 && w.classes <= CORR_CLASSES); split++) {
+             split <= (split_k > 1 && w.classes <= RESIDUE_CLASSES); split++) {
             if (number && number_of(kind, split) != number) continue;
-            const TileCut cut = {t.bm, t.bn, segments, split != 0};
-            const double cost = cost_of(w, cut, t.percent);
+            const GemmTile tile = {t.bm, t.bn, split_k, split != 0};
+            const double cost = cost_of(w, tile, t.percent);
             if (best.bm && cost >= least_cost) continue;
-            best = cut, least_cost = cost;
+            best = tile, least_cost = cost;
         }
     }
     return best;
 }
 
 /* What the thread wants; or what the call asks for, where it can have that. */
-TileCut cut_of(const Corr *r, bool spread)
+GemmTile gemm_tile_of(const ConvProblem *r, bool dgrad)
 {
-    const Work w = work_of(r, spread);
+    const Work w = work_of(r, dgrad);
     if (wanted) return cheapest(w, wanted);
-    const bool back = spread != (call_op(r->c) == OP_upconv);
-    const TileCut asked = cheapest(w, r->c->tile[back]);
+    const bool back = dgrad != (call_op(r->c) == OP_upconv);
+    const GemmTile asked = cheapest(w, r->c->tile[back]);
     return asked.bm ? asked : cheapest(w, TILE_ANY);
 }
 
 // -- classes and boxes -------------------------------------------------------
 
 /* The groups of an axis; false if there are too many. */
-template <int GROUPS> bool axis_of(const CorrAxis &x, TileAxis<GROUPS> *out)
+template <int GROUPS> bool axis_of(const ConvAxis &x, IgemmAxis<GROUPS> *out)
 {
     const int tap = x.tap < 0 ? -x.tap : x.tap;
     const int period = x.step / gcd(tap, x.step);
@@ -156,7 +157,7 @@ template <int GROUPS> bool axis_of(const CorrAxis &x, TileAxis<GROUPS> *out)
     out->groups = (int)least(period, x.taps);
     if (out->groups > GROUPS) return false;
     for (int i = 0; i < out->groups; i++) {
-        TileTaps *t = &out->group[i];
+        IgemmTaps *t = &out->group[i];
         const int meets = x.base + i * x.tap;
         const int rest = (meets % x.step + x.step) % x.step;
         t->first = x.first + i * x.every, t->every = period * x.every;
@@ -173,11 +174,11 @@ template <int GROUPS> bool axis_of(const CorrAxis &x, TileAxis<GROUPS> *out)
 
 /* Do the boxes of an axis own each position of the source once? Those of all
  * groups meet each remainder by the step. */
-template <int GROUPS> bool axis_owns(const TileAxis<GROUPS> &x)
+template <int GROUPS> bool axis_owns(const IgemmAxis<GROUPS> &x)
 {
     if (x.groups != x.step) return false;
     for (int i = 0; i < x.groups; i++) {
-        const TileTaps &t = x.group[i];
+        const IgemmTaps &t = x.group[i];
         const int first = t.origin + t.own * x.step;
         if (t.own > t.reach || first >= x.step ||
             ceil_div(x.size - first, x.step) > x.count)
@@ -188,7 +189,7 @@ template <int GROUPS> bool axis_owns(const TileAxis<GROUPS> &x)
 
 /* Do the boxes of a class own each row of the source, so few that one bit of a
  * table is free for it? */
-template <int GROUPS> bool owns_all(const TileClass<GROUPS> &k, Dims source)
+template <int GROUPS> bool owns_all(const IgemmClass<GROUPS> &k, Dims source)
 {
     return rows(source) < TILE_OWN && axis_owns(k.axis[0]) &&
            axis_owns(k.axis[1]) && axis_owns(k.axis[2]);
@@ -196,7 +197,7 @@ template <int GROUPS> bool owns_all(const TileClass<GROUPS> &k, Dims source)
 
 /* Fills under way until those of three steps are: any so many neighbours have
  * three taps. */
-template <int GROUPS> int ahead_of(const TileClass<GROUPS> &k)
+template <int GROUPS> int ahead_of(const IgemmClass<GROUPS> &k)
 {
     int most_ahead = 1;
     for (int g = 0; g < k.groups; g++) {
@@ -215,7 +216,8 @@ template <int GROUPS> int ahead_of(const TileClass<GROUPS> &k)
 }
 
 /* All of a class but its boxes. */
-template <int GROUPS> bool class_of(const Class &from, TileClass<GROUPS> *k)
+template <int GROUPS>
+bool class_of(const ResidueClass &from, IgemmClass<GROUPS> *k)
 {
     k->taps = k->groups = 1;
     for (int a = 0; a < 3; a++) {
@@ -227,10 +229,10 @@ template <int GROUPS> bool class_of(const Class &from, TileClass<GROUPS> *k)
 }
 
 /* A window of one sees each position alone: all of them are one axis. */
-void join_axes(const Product *p, Class *k, Dims *extent)
+void join_axes(const IgemmParams *p, ResidueClass *k, Dims *extent)
 {
     for (int a = 0; a < 3; a++) {
-        const CorrAxis &x = k->axis[a];
+        const ConvAxis &x = k->axis[a];
         if (p->taps[a] != 1 || x.step != 1 || x.out_step != 1 || x.base != 0 ||
             x.size != x.count)
             return;
@@ -242,8 +244,8 @@ void join_axes(const Product *p, Class *k, Dims *extent)
 }
 
 /* Shared memory of a block. */
-template <bool SPREAD>
-size_t shared_of(const Tiled<SPREAD> &p, int classes, int bn)
+template <bool DGRAD>
+size_t shared_of(const IgemmTileParams<DGRAD> &p, int classes, int bn)
 {
     int groups = 0, taps = 0;
     for (int i = 0; i < classes; i++) {
@@ -257,8 +259,9 @@ size_t shared_of(const Tiled<SPREAD> &p, int classes, int bn)
 
 /* Lay boxes of the extents in p->box over the classes. Returns what a launch
  * costs: rows of a halo fetched and multiplied. */
-template <bool SPREAD>
-int64_t lay_boxes(Tiled<SPREAD> *p, int classes, int bm, const int (&reach)[3])
+template <bool DGRAD>
+int64_t lay_boxes(IgemmTileParams<DGRAD> *p, int classes, int bm,
+                  const int (&reach)[3])
 {
     p->samples = bm >> p->box[0] >> p->box[1] >> p->box[2];
     p->rows = p->samples;
@@ -285,12 +288,12 @@ int64_t lay_boxes(Tiled<SPREAD> *p, int classes, int bm, const int (&reach)[3])
 }
 
 /* Take the boxes that cost least; false if no halo fits. */
-template <bool SPREAD>
-bool choose_boxes(Tiled<SPREAD> *p, int classes, const TileCut &cut)
+template <bool DGRAD>
+bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
 {
     int reach[3] = {}, far[3] = {}, best[3] = {}, log = 0;
     int64_t least_cost = 0;
-    while (1 << log < cut.bm) log++;
+    while (1 << log < tile.bm) log++;
     for (int i = 0; i < classes; i++)
         for (int a = 0; a < 3; a++) {
             const auto &x = p->cls[i].axis[a];
@@ -303,8 +306,8 @@ bool choose_boxes(Tiled<SPREAD> *p, int classes, const TileCut &cut)
         for (int h = 0; h <= far[1] && d + h <= log; h++)
             for (int w = 0; w <= far[2] && d + h + w <= log; w++) {
                 p->box[0] = d, p->box[1] = h, p->box[2] = w;
-                int64_t cost = lay_boxes(p, classes, cut.bm, reach);
-                const size_t bytes = shared_of(*p, classes, cut.bn);
+                int64_t cost = lay_boxes(p, classes, tile.bm, reach);
+                const size_t bytes = shared_of(*p, classes, tile.bn);
                 if (bytes > SHARED_MOST) continue;
                 if (bytes > ROOMY) cost += cost / 4;
                 if (least_cost && cost > least_cost) continue;
@@ -312,7 +315,7 @@ bool choose_boxes(Tiled<SPREAD> *p, int classes, const TileCut &cut)
                 best[0] = d, best[1] = h, best[2] = w;
             }
     memcpy(p->box, best, sizeof best);
-    lay_boxes(p, classes, cut.bm, reach);
+    lay_boxes(p, classes, tile.bm, reach);
     return least_cost > 0;
 }
 
@@ -321,13 +324,13 @@ bool choose_boxes(Tiled<SPREAD> *p, int classes, const TileCut &cut)
 /* Eight neighbours a thread: the parts in their order, as a block that has all
  * segments adds them. */
 __global__ void __launch_bounds__(BLOCK)
-    tile_join_kernel(const float *parts, int count, int64_t size, Packs packs,
-                     const float *bias, const Target to, const Target beside,
+    split_k_sum_kernel(const float *parts, int count, int64_t size, Vecs packs,
+                     const float *bias, const Target to, const Target second,
                      int border)
 {
     EACH(i, packs.count)
     {
-        Pack<TILE_CHANNELS> sum = {};
+        Vec<TILE_CHANNELS> sum = {};
 #pragma unroll 4
         for (int k = 0; k < count; k++) {
             const auto v =
@@ -337,184 +340,190 @@ __global__ void __launch_bounds__(BLOCK)
         int pack;
         const int64_t row = row_of(packs, i, &pack);
         add_bias(bias, pack * TILE_CHANNELS, &sum);
-        put_beside(to, beside, border, (int)packs.per_row.by * TILE_CHANNELS,
-                   row, pack * TILE_CHANNELS, sum);
+        store_second(to, second, border, (int)packs.per_row.by * TILE_CHANNELS,
+                     row, pack * TILE_CHANNELS, sum);
     }
 }
 
 /* Queue the sum of the parts that a split call left in its scratch. */
-bool join(const Corr *r, const Product *p, int count)
+bool split_k_sum(const ConvProblem *r, const IgemmParams *p, int count)
 {
-    const Dims to = p->spread ? r->image : r->grid;
-    const Packs packs = packs_of(to, TILE_CHANNELS);
+    const Dims to = p->dgrad ? r->input : r->output;
+    const Vecs packs = vecs_of(to, TILE_CHANNELS);
     Result all = {};
-    all.own = p->result, all.beside = p->beside_result;
+    all.own = p->result, all.second = p->second_result;
     all.from = p->result_border < to.c ? p->result_border : 0;
-    moves((double)(numel(to) * count) * sizeof(float) + result_bytes(all, to));
-    LAUNCH(tile_join_kernel, blocks_for(packs.count), BLOCK, 0,
+    moves((double)(numel(to) * count) * sizeof(float) +
+          result_traffic(all, to));
+    LAUNCH(split_k_sum_kernel, blocks_for(packs.count), BLOCK, 0,
            gpu_stream(r->c->dev), (const float *)r->c->scratch, count,
-           numel(to), packs, p->bias, p->result, p->beside_result,
+           numel(to), packs, p->bias, p->result, p->second_result,
            p->result_border);
-    return gpu_launched("sum of segments");
+    return gpu_launched("split-K sum");
 }
 
 // -- launching ---------------------------------------------------------------
 
 /* A launch of these classes but for its addresses; false if no halo fits, or
  * no tile is as wanted. */
-template <bool SPREAD>
-bool tiled_of(const Corr *r, const Product *p, int classes, TileCut *cut,
-              Tiled<SPREAD> *t)
+template <bool DGRAD>
+bool igemm_tile_params_of(const ConvProblem *r, const IgemmParams *p,
+                          int classes, GemmTile *tile,
+                          IgemmTileParams<DGRAD> *t)
 {
     *t = {};
-    if (!cut->bm) return false;
+    if (!tile->bm) return false;
     t->result_c = (int)p->result_c, t->result_border = p->result_border;
     t->border = t->pitch[0] = p->border;
     t->pitch[1] = (int)p->source_c - p->border;
     t->depth = p->depth, t->width = p->width, t->extent = p->extent;
-    t->chunks = chunks_of(p->depth), t->segments = cut->segments;
+    t->chunks = chunks_of(p->depth), t->split_k = tile->split_k;
     memcpy(t->taps, p->taps, sizeof t->taps);
     t->ahead = 1;
     for (int i = 0; i < classes; i++) {
-        Class k = p->cls[i];
+        ResidueClass k = p->cls[i];
         if (classes == 1) join_axes(p, &k, &t->extent);
         if (!class_of(k, &t->cls[i])) return false;
         t->ahead = (int)most(t->ahead, ahead_of(t->cls[i]));
     }
-    t->buffers = t->ahead + 1, t->layers = p->norm_bwds ? 2 : 1;
-    if (p->norm_bwds && !owns_all(t->cls[0], SPREAD ? r->grid : r->image))
+    t->buffers = t->ahead + 1, t->layers = p->loads_norm_bwd ? 2 : 1;
+    if (p->loads_norm_bwd && !owns_all(t->cls[0], DGRAD ? r->output : r->input))
         return false;
-    if (!choose_boxes(t, classes, *cut)) {
-        cut->bm = cut->bn = 64; // the smallest
-        if (!choose_boxes(t, classes, *cut)) return false;
+    if (!choose_boxes(t, classes, *tile)) {
+        tile->bm = tile->bn = 64; // the smallest
+        if (!choose_boxes(t, classes, *tile)) return false;
     }
-    t->tiles = (int)ceil_div(t->width, cut->bn);
+    t->tiles = (int)ceil_div(t->width, tile->bn);
     return t->tiles * r->win.groups <= UINT16_MAX;
 }
 
-template <bool SPREAD>
-bool queue(const Corr *r, const Product *p, int classes, TileCut cut,
-           bool *done)
+template <bool DGRAD>
+bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
+           GemmTile tile, bool *done)
 {
-    Tiled<SPREAD> t;
-    *done = tiled_of(r, p, classes, &cut, &t);
+    IgemmTileParams<DGRAD> t;
+    *done = igemm_tile_params_of(r, p, classes, &tile, &t);
     if (!*done) return true;
     t.source = p->source, t.norm_on_load = p->norm_on_load, t.sums = p->sums;
     t.norm_bwd = p->norm_bwd;
-    t.beside = p->beside, t.beside_result = p->beside_result;
+    t.second = p->second, t.second_result = p->second_result;
     t.w = p->w, t.bias = p->bias, t.result = p->result;
     for (int kind = 0; kind < TILE_KINDS; kind++)
-        if (TILES[kind].bm == cut.bm && TILES[kind].bn == cut.bn)
-            taken = number_of(kind, cut.split);
+        if (TILES[kind].bm == tile.bm && TILES[kind].bn == tile.bn)
+            taken = number_of(kind, tile.split);
     int parts = 1;
-    if (cut.split) {
-        parts = cut.segments;
-        t.part_stride = numel(SPREAD ? r->image : r->grid);
+    if (tile.split) {
+        parts = tile.split_k;
+        t.part_stride = numel(DGRAD ? r->input : r->output);
         t.result = {r->c->scratch, F32, true};
         t.bias = NULL, t.result_border = t.result_c;
-        moves(corr_bytes(r, numel(SPREAD ? r->grid : r->image) +
-                                corr_weights_size(r)) +
-                  target_bytes(t.result, t.part_stride * parts),
-              corr_flops(r));
+        moves(conv_operand_bytes(r, numel(DGRAD ? r->output : r->input) +
+                                        conv_filter_size(r)) +
+                  target_traffic(t.result, t.part_stride * parts),
+              conv_flops(r));
     }
     int blocks = 0;
     for (int i = 0; i < classes; i++)
         blocks = (int)most(blocks, t.cls[i].blocks);
-    dim3 grid((unsigned)blocks, (unsigned)(t.tiles * r->win.groups),
-              (unsigned)(classes * parts));
-    sums_by(r->c, (int)grid.y, &t.sums);
-    const size_t behind = tile_turn_bytes(cut.bm, cut.bn) +
-                          (t.sums.parts ? tile_sum_bytes(cut.bm, cut.bn) : 0);
+    dim3 launch_grid((unsigned)blocks, (unsigned)(t.tiles * r->win.groups),
+                     (unsigned)(classes * parts));
+    channel_sums_columns(r->c, (int)launch_grid.y, &t.sums);
+    const size_t behind = tile_transpose_bytes(tile.bm, tile.bn) +
+                          (t.sums.parts ? tile_sum_bytes(tile.bm, tile.bn) : 0);
     const size_t shared =
-        most((int64_t)shared_of(t, classes, cut.bn), (int64_t)behind);
-    const bool ok = r->c->precision == PRECISION_bf16
-                        ? tile_launch<PRECISION_bf16>(r, cut, t, grid, shared)
-                        : tile_launch<PRECISION_f16>(r, cut, t, grid, shared);
-    return ok && (!cut.split || join(r, p, parts));
+        most((int64_t)shared_of(t, classes, tile.bn), (int64_t)behind);
+    const bool ok =
+        r->c->precision == PRECISION_bf16
+            ? igemm_tile_launch<PRECISION_bf16>(r, tile, t, launch_grid, shared)
+            : igemm_tile_launch<PRECISION_f16>(r, tile, t, launch_grid, shared);
+    return ok && (!tile.split || split_k_sum(r, p, parts));
 }
 
 } // namespace
 
-bool tile_takes(const Corr *r)
+bool igemm_tile_takes(const ConvProblem *r)
 {
     const Window *g = &r->win;
     // kernel taps are counted in 15 bits, those of a chunk are one chain
     return precision_copy(r->c->precision) != F32 &&
-           r->a % TILE_CHANNELS == 0 && r->b % TILE_CHANNELS == 0 &&
+           r->cin % TILE_CHANNELS == 0 && r->cout % TILE_CHANNELS == 0 &&
            (int64_t)g->k[0] * g->k[1] * g->k[2] <= CHAIN / 2;
 }
 
-size_t tile_bytes(const Corr *r, bool spread)
+size_t igemm_tile_bytes(const ConvProblem *r, bool dgrad)
 {
-    if (!tile_takes(r)) return 0;
-    const TileCut cut = cut_of(r, spread);
-    const Dims to = spread ? r->image : r->grid;
-    return cut.split ? (size_t)(numel(to) * cut.segments) * sizeof(float) : 0;
+    if (!igemm_tile_takes(r)) return 0;
+    const GemmTile tile = gemm_tile_of(r, dgrad);
+    const Dims to = dgrad ? r->input : r->output;
+    return tile.split ? (size_t)(numel(to) * tile.split_k) * sizeof(float) : 0;
 }
 
-bool tile_product(const Corr *r, const Product *p, int classes, bool *done)
+bool igemm_tile_run(const ConvProblem *r, const IgemmParams *p, int classes,
+                    bool *done)
 {
-    const TileCut cut = cut_of(r, p->spread);
+    const GemmTile tile = gemm_tile_of(r, p->dgrad);
     taken = TILE_NONE;
-    return p->spread ? queue<true>(r, p, classes, cut, done)
-                     : queue<false>(r, p, classes, cut, done);
+    return p->dgrad ? queue<true>(r, p, classes, tile, done)
+                    : queue<false>(r, p, classes, tile, done);
 }
 
-bool tile_fits(const Corr *r, const Product *p, int classes)
+bool igemm_tile_fits(const ConvProblem *r, const IgemmParams *p, int classes)
 {
-    TileCut cut = cut_of(r, p->spread);
-    Tiled<true> spread;
-    Tiled<false> gather;
-    return p->spread ? tiled_of(r, p, classes, &cut, &spread)
-                     : tiled_of(r, p, classes, &cut, &gather);
+    GemmTile tile = gemm_tile_of(r, p->dgrad);
+    IgemmTileParams<true> dgrad;
+    IgemmTileParams<false> gather;
+    return p->dgrad ? igemm_tile_params_of(r, p, classes, &tile, &dgrad)
+                    : igemm_tile_params_of(r, p, classes, &tile, &gather);
 }
 
-template <bool SPREAD>
-static int sum_parts(const Corr *r, const Product *p, int classes)
+template <bool DGRAD>
+static int sum_parts(const ConvProblem *r, const IgemmParams *p, int classes)
 {
-    TileCut cut = cut_of(r, SPREAD);
-    Tiled<SPREAD> t;
-    if (!tiled_of(r, p, classes, &cut, &t) || cut.split ||
-        t.tiles * r->win.groups > GPU_WORDS)
+    GemmTile tile = gemm_tile_of(r, DGRAD);
+    IgemmTileParams<DGRAD> t;
+    if (!igemm_tile_params_of(r, p, classes, &tile, &t) || tile.split ||
+        t.tiles * r->win.groups > GPU_COUNTERS)
         return 0;
     const auto &last = t.cls[classes - 1];
     return last.first + last.blocks;
 }
 
-int tile_sum_parts(const Corr *r, const Product *p, int classes)
+int igemm_tile_sum_parts(const ConvProblem *r, const IgemmParams *p,
+                         int classes)
 {
-    return p->spread ? sum_parts<true>(r, p, classes)
-                     : sum_parts<false>(r, p, classes);
+    return p->dgrad ? sum_parts<true>(r, p, classes)
+                    : sum_parts<false>(r, p, classes);
 }
 
-extern "C" void tile_want(int number)
+extern "C" void igemm_tile_want(int number)
 {
     wanted = number;
 }
 
-extern "C" int tile_taken(void)
+extern "C" int igemm_tile_taken(void)
 {
     const int was = taken;
     taken = TILE_NONE;
     return was;
 }
 
-extern "C" int tile_count(void)
+extern "C" int igemm_tile_count(void)
 {
     return 2 * TILE_KINDS;
 }
 
-extern "C" const char *tile_name(int number)
+extern "C" const char *igemm_tile_name(int number)
 {
     static __thread char text[32];
-    if (number < 1 || number > tile_count()) return "none";
+    if (number < 1 || number > igemm_tile_count()) return "none";
     const auto &t = TILES[(number - 1) % TILE_KINDS];
     snprintf(text, sizeof text, "%dx%d%s", t.bm, t.bn,
              number > TILE_KINDS ? "-split" : "");
     return text;
 }
 
-extern "C" const char *tile_listed(int number)
+extern "C" const char *igemm_tile_listed(int number)
 {
-    return number < 1 || number > tile_count() ? NULL : tile_name(number);
+    return number < 1 || number > igemm_tile_count() ? NULL
+                                                     : igemm_tile_name(number);
 }

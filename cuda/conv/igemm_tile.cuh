@@ -31,9 +31,9 @@ enum {
     TILE_STAGES = 4,    // tiles of weights, one of them in use
     TILE_GROUPS = 4,    // of one axis
     TILE_FRAGMENT = 16, // rows that a warp turns around at a time, in
-    TILE_OWN = 1 << 30, // bit of a row in a table: the box's own, see TileTaps
+    TILE_OWN = 1 << 30, // bit of a row in a table: the box's own, see IgemmTaps
     TILE_PITCH = 40,    // floats a row of 32: writes meet no bank twice;
-    TILE_TURN = TILE_FRAGMENT * TILE_PITCH * 4, // bytes
+    TILE_TRANSPOSE = TILE_FRAGMENT * TILE_PITCH * 4, // bytes
 };
 
 /* One group of an axis: kernel taps first + i*every, i < count, see halo
@@ -41,19 +41,19 @@ enum {
  * position 0 of a box at 0 is source position `origin`. Halo positions `own`
  * and on, as many as the box has, are the box's own: of all boxes of a class,
  * in all groups, they are each position of the source once. */
-struct TileTaps {
+struct IgemmTaps {
     int first, every, count, at, step, reach, origin; // reach: the farthest
     int own;
 };
 
-template <int GROUPS> struct TileAxis {
-    int count, size, step, out_step, out_base; // as in CorrAxis
+template <int GROUPS> struct IgemmAxis {
+    int count, size, step, out_step, out_base; // as in ConvAxis
     int groups;
-    TileTaps group[GROUPS];
+    IgemmTaps group[GROUPS];
 };
 
-template <int GROUPS> struct TileClass {
-    TileAxis<GROUPS> axis[3];
+template <int GROUPS> struct IgemmClass {
+    IgemmAxis<GROUPS> axis[3];
     Divisor boxes[3]; // along each axis
     int blocks;       // boxes of all samples
     int first;        // boxes of the classes before
@@ -62,27 +62,27 @@ template <int GROUPS> struct TileClass {
 
 /* Arguments of a launch; blockIdx: box, tile of channels and group of
  * channels, class and part of the chunks. */
-template <bool SPREAD> struct Tiled {
-    enum { GROUPS = SPREAD ? 1 : TILE_GROUPS };
-    TileClass<GROUPS> cls[SPREAD ? CORR_CLASSES : 1];
+template <bool DGRAD> struct IgemmTileParams {
+    enum { GROUPS = DGRAD ? 1 : TILE_GROUPS };
+    IgemmClass<GROUPS> cls[DGRAD ? RESIDUE_CLASSES : 1];
     const void *source, *w;
     const float *bias;
     int border;              // channels before those of `beside`
-    int result_border;       // and of beside_result
+    int result_border;       // and of second_result
     int pitch[2];            // channels of a row of `source`, `beside`
-    Operand beside;          // the source's other tensor
-    Target beside_result;    // the result's
+    Operand second;          // the source's other tensor
+    Target second_result;    // the result's
     NormOnLoad norm_on_load; // of the source
     NormBwd norm_bwd;        // of the source; its x has halos behind the others
     int layers;              // halos of a fill: 2 with a slant
-    Sums sums;               // a part a box: igemm_tile_sums.cuh
+    ChannelSums sums;        // a part a box: igemm_tile_sums.cuh
     Target result;           // or parts of it, in f32
     int64_t part_stride;     // elements between parts; 0: there are none
     int result_c;            // channels of all groups
     int depth, width;        // channels of a group: source, result
     int taps[3];             // of the whole kernel
     int tiles;               // of the channels of one group
-    int chunks, segments;    // of channels; sums of their own
+    int chunks, split_k;     // of channels; sums of their own
     Dims extent;             // of the result
     int box[3], samples;     // log2 of its extents; samples of one
     Divisor halo[3];         // extents of it
@@ -91,56 +91,58 @@ template <bool SPREAD> struct Tiled {
 };
 
 /* Which tile and how many sums: follows from extents and precision. */
-struct TileCut {
+struct GemmTile {
     int bm, bn;
-    int segments; // of the chunks: each a sum of its own, added in order
-    bool split;   // a block makes one segment, not all
+    int split_k; // of the chunks: each a sum of its own, added in order
+    bool split;  // a block makes one segment, not all
 };
 
 /* Could a tile be made of this call's channels? */
-bool tile_takes(const Corr *r);
+bool igemm_tile_takes(const ConvProblem *r);
 /* Bytes of Call.scratch that gather or spread need. */
-size_t tile_bytes(const Corr *r, bool spread);
+size_t igemm_tile_bytes(const ConvProblem *r, bool dgrad);
 /* Queue gather or spread of classes, all of a call where it is split. False
  * with *done set: a device failed; with *done not set: nothing was queued, the
  * halo is too large. */
-bool tile_product(const Corr *r, const Product *p, int classes, bool *done);
+bool igemm_tile_run(const ConvProblem *r, const IgemmParams *p, int classes,
+                    bool *done);
 /* Would it be queued? */
-bool tile_fits(const Corr *r, const Product *p, int classes);
+bool igemm_tile_fits(const ConvProblem *r, const IgemmParams *p, int classes);
 /* Parts of sums of each channel that these classes, all of a call, can make of
  * the result as they store it; 0: they cannot. */
-int tile_sum_parts(const Corr *r, const Product *p, int classes);
+int igemm_tile_sum_parts(const ConvProblem *r, const IgemmParams *p,
+                         int classes);
 
 /* Channels i .. i+7 of a target: v stored, or added to what is there. */
 static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,
-                                                    const Pack<8> &v)
+                                                    const Vec<8> &v)
 {
     if (t.type == BF16)
-        put_pack<8, BF16>((uint16_t *)t.data + i, v, t.fresh);
+        store_vec<8, BF16>((uint16_t *)t.data + i, v, t.fresh);
     else if (t.type == F16)
-        put_pack<8, F16>((uint16_t *)t.data + i, v, t.fresh);
+        store_vec<8, F16>((uint16_t *)t.data + i, v, t.fresh);
     else
-        put_pack<8>((float *)t.data + i, v, t.fresh);
+        store_vec<8>((float *)t.data + i, v, t.fresh);
 }
 
 /* Likewise of a row of `channels` that two tensors share, the first up to the
  * border; one that is not there is not wanted. */
-static __device__ __forceinline__ void put_beside(const Target &own,
-                                                  const Target &beside,
-                                                  int border, int channels,
-                                                  int64_t row, int64_t c,
-                                                  const Pack<8> &v)
+static __device__ __forceinline__ void store_second(const Target &own,
+                                                    const Target &second,
+                                                    int border, int channels,
+                                                    int64_t row, int64_t c,
+                                                    const Vec<8> &v)
 {
     if (c >= border) {
-        if (beside.data)
-            put_channels(beside, row * (channels - border) + c - border, v);
+        if (second.data)
+            put_channels(second, row * (channels - border) + c - border, v);
     } else if (own.data) {
         put_channels(own, row * border + c, v);
     }
 }
 
 static __device__ __forceinline__ void add_bias(const float *bias, int64_t c,
-                                                Pack<8> *v)
+                                                Vec<8> *v)
 {
     if (!bias) return;
 #pragma unroll
@@ -154,9 +156,9 @@ static constexpr int tile_warp_rows(int bm, int bn)
 }
 
 /* Shared memory behind the steps: what warps turn around, and their sums. */
-static constexpr size_t tile_turn_bytes(int bm, int bn)
+static constexpr size_t tile_transpose_bytes(int bm, int bn)
 {
-    return (size_t)(bm / tile_warp_rows(bm, bn) * (bn / 32) * TILE_TURN);
+    return (size_t)(bm / tile_warp_rows(bm, bn) * (bn / 32) * TILE_TRANSPOSE);
 }
 
 static constexpr size_t tile_sum_bytes(int bm, int bn)
@@ -166,7 +168,8 @@ static constexpr size_t tile_sum_bytes(int bm, int bn)
 }
 
 /* What igemm_tile_bf16.cu and its like have. */
-template <Precision P, bool SPREAD>
-bool tile_launch(const Corr *r, const TileCut &cut, const Tiled<SPREAD> &p,
-                 dim3 blocks, size_t shared);
+template <Precision P, bool DGRAD>
+bool igemm_tile_launch(const ConvProblem *r, const GemmTile &tile,
+                       const IgemmTileParams<DGRAD> &p, dim3 blocks,
+                       size_t shared);
 #endif

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* Numbers of tiles are 1 .. tile_count(). */
+/* Numbers of tiles are 1 .. igemm_tile_count(). */
 enum {
     TILE_ANY = 0,   /* igemm_tile.cu's choice                     */
     TILE_NONE = -1, /* no tile, but the loop of igemm_mma.cuh */
@@ -21,16 +21,16 @@ enum {
 
 /* What calls of this thread are to take, whatever they ask for, their space
  * included; one that cannot takes no tile. */
-void tile_want(int number);
+void igemm_tile_want(int number);
 /* What the last call took that came to igemm_tile.cu; asked again, TILE_NONE:
  * what came since took no tile. */
-int tile_taken(void);
+int igemm_tile_taken(void);
 
-int tile_count(void);
+int igemm_tile_count(void);
 /* "128x64", "128x64-split" (a block makes one segment); "none" of TILE_NONE. */
-const char *tile_name(int number);
+const char *igemm_tile_name(int number);
 /* Backend.tile: NULL for a number that none has. */
-const char *tile_listed(int number);
+const char *igemm_tile_listed(int number);
 
 #ifdef __cplusplus
 }

@@ -9,25 +9,25 @@
 #include "cuda/conv/igemm_tile_load.cuh"
 
 /* A bias, and rounding; into one tensor or, by channels, two. */
-struct TileStore {
-    Target to, beside;
+struct IgemmEpilogue {
+    Target to, second;
     const float *bias;
     int border, channels; // of the first tensor; of a row of the result
 
     __device__ __forceinline__ void put(int64_t row, int64_t c,
-                                        const Pack<8> &sum) const
+                                        const Vec<8> &sum) const
     {
-        Pack<8> v = sum;
+        Vec<8> v = sum;
         add_bias(bias, c, &v);
-        put_beside(to, beside, border, channels, row, c, v);
+        store_second(to, second, border, channels, row, c, v);
     }
 };
 
 /* Row of the result that position m of a box is, or -1. */
-template <bool SPREAD>
-static __device__ __forceinline__ int64_t box_row(const Tiled<SPREAD> &p,
-                                                  const TileClassOf<SPREAD> &k,
-                                                  const TileSpot &s, int m)
+template <bool DGRAD>
+static __device__ __forceinline__ int64_t
+box_row(const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
+        const HaloRow &s, int m)
 {
     int j[3];
     bool inside = true;
@@ -47,8 +47,8 @@ static __device__ __forceinline__ int64_t box_row(const Tiled<SPREAD> &p,
 /* 16 rows of a warp, d in the order of mma, to `turn`, PITCH floats a row: what
  * the warp reads there behind it are rows. */
 template <int PITCH, int COUNT>
-static __device__ __forceinline__ void turn_rows(const float (&d)[COUNT][4],
-                                                 float *turn)
+static __device__ __forceinline__ void transpose_rows(
+    const float (&d)[COUNT][4], float *turn)
 {
     const int lane = (int)threadIdx.x % WARP;
     __syncwarp(); // those before were read
@@ -63,14 +63,16 @@ static __device__ __forceinline__ void turn_rows(const float (&d)[COUNT][4],
 }
 
 /* 16 rows by 32 columns of a warp, d in the order of mma: row m of the box and
- * channel n of the group are the first. `turn`: TILE_TURN bytes of the warp. */
-template <bool SPREAD, class Store>
+ * channel n of the group are the first. `turn`: TILE_TRANSPOSE bytes of the
+ * warp. */
+template <bool DGRAD, class Store>
 static __device__ __forceinline__ void store_fragment(
-    const Tiled<SPREAD> &p, const TileClassOf<SPREAD> &k, const TileSpot &s,
-    int m, int n, const float (&d)[4][4], float *turn, Store &store)
+    const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
+    const HaloRow &s, int m, int n, const float (&d)[4][4], float *turn,
+    Store &store)
 {
     const int lane = (int)threadIdx.x % WARP;
-    turn_rows<TILE_PITCH>(d, turn);
+    transpose_rows<TILE_PITCH>(d, turn);
     n += lane % 4 * TILE_CHANNELS;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -78,7 +80,7 @@ static __device__ __forceinline__ void store_fragment(
         const int64_t row = box_row(p, k, s, m + r);
         if (row < 0 || n >= p.width) continue;
         const float *from = &turn[r * TILE_PITCH + lane % 4 * TILE_CHANNELS];
-        store.put(row, s.group * p.width + n, *(const Pack<8> *)from);
+        store.put(row, s.group * p.width + n, *(const Vec<8> *)from);
     }
 }
 #endif

@@ -2,9 +2,11 @@
  * they compile side by side. */
 #include "cuda/conv/igemm_tile_mainloop.cuh"
 
-template bool tile_launch<PRECISION_f16>(const Corr *r, const TileCut &cut,
-                                         const Tiled<false> &p, dim3 blocks,
-                                         size_t shared);
-template bool tile_launch<PRECISION_f16>(const Corr *r, const TileCut &cut,
-                                         const Tiled<true> &p, dim3 blocks,
-                                         size_t shared);
+template bool igemm_tile_launch<PRECISION_f16>(const ConvProblem *r,
+                                               const GemmTile &tile,
+                                               const IgemmTileParams<false> &p,
+                                               dim3 blocks, size_t shared);
+template bool igemm_tile_launch<PRECISION_f16>(const ConvProblem *r,
+                                               const GemmTile &tile,
+                                               const IgemmTileParams<true> &p,
+                                               dim3 blocks, size_t shared);

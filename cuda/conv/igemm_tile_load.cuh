@@ -31,32 +31,33 @@ struct TapEntry {
 static_assert(sizeof(TapEntry) == 4, "one word of shared memory");
 
 /* The share of a block. */
-struct TileSpot {
+struct HaloRow {
     int64_t group;       // of channels
     int n0, part;        // first channel in it; part of the chunks
     int sample, from[3]; // of the box's first position
 };
 
-template <bool SPREAD> using TileClassOf = TileClass<Tiled<SPREAD>::GROUPS>;
+template <bool DGRAD>
+using TileClassOf = IgemmClass<IgemmTileParams<DGRAD>::GROUPS>;
 
-template <int BN, bool SPREAD>
-__device__ __forceinline__ TileSpot tile_spot(const Tiled<SPREAD> &p,
-                                              const TileClassOf<SPREAD> &k)
+template <int BN, bool DGRAD>
+__device__ __forceinline__ HaloRow tile_spot(const IgemmTileParams<DGRAD> &p,
+                                             const TileClassOf<DGRAD> &k)
 {
-    TileSpot s;
+    HaloRow s;
     uint32_t rest = blockIdx.x;
     for (int i = 2; i >= 0; i--)
         s.from[i] = (int)split(&rest, k.boxes[i]) << p.box[i];
     s.sample = (int)rest * p.samples;
     s.group = blockIdx.y / p.tiles;
     s.n0 = (int)(blockIdx.y % p.tiles) * BN;
-    s.part = p.part_stride ? (int)blockIdx.z % p.segments : 0;
+    s.part = p.part_stride ? (int)blockIdx.z % p.split_k : 0;
     return s;
 }
 
 /* Group number of the class -> of its axes. */
 template <int GROUPS>
-__device__ __forceinline__ void axis_groups(const TileClass<GROUPS> &k, int g,
+__device__ __forceinline__ void axis_groups(const IgemmClass<GROUPS> &k, int g,
                                             int (&of)[3])
 {
     for (int i = 2; i >= 0; i--) {
@@ -69,10 +70,10 @@ __device__ __forceinline__ void axis_groups(const TileClass<GROUPS> &k, int g,
  * nobody asks. Of one with a slant bit TILE_OWN says whether the block stores
  * it: if it is the box's own, and these the first channels of the first
  * class. */
-template <bool SPREAD>
-__device__ __forceinline__ void row_table(const Tiled<SPREAD> &p,
-                                          const TileClassOf<SPREAD> &k,
-                                          const TileSpot &s, int *rows)
+template <bool DGRAD>
+__device__ __forceinline__ void row_table(const IgemmTileParams<DGRAD> &p,
+                                          const TileClassOf<DGRAD> &k,
+                                          const HaloRow &s, int *rows)
 {
     const bool stores = p.norm_bwd.table && s.n0 == 0 && &k == p.cls;
     for (int i = (int)threadIdx.x; i < k.groups * p.rows;
@@ -86,7 +87,7 @@ __device__ __forceinline__ void row_table(const Tiled<SPREAD> &p,
         bool inside = row < p.extent.n, own = stores;
         for (int a = 0; a < 3; a++) {
             const auto &x = k.axis[a];
-            const TileTaps &t = x.group[of[a]];
+            const IgemmTaps &t = x.group[of[a]];
             const int q = (s.from[a] + at[a]) * x.step + t.origin;
             inside = inside && q >= 0 && q < x.size &&
                      at[a] < (1 << p.box[a]) + t.reach;
@@ -98,9 +99,9 @@ __device__ __forceinline__ void row_table(const Tiled<SPREAD> &p,
 }
 
 /* Taps in the order of the steps: group by group. */
-template <bool SPREAD>
-__device__ __forceinline__ void tap_table(const Tiled<SPREAD> &p,
-                                          const TileClassOf<SPREAD> &k,
+template <bool DGRAD>
+__device__ __forceinline__ void tap_table(const IgemmTileParams<DGRAD> &p,
+                                          const TileClassOf<DGRAD> &k,
                                           TapEntry *taps)
 {
     for (int i = (int)threadIdx.x; i < k.taps; i += (int)blockDim.x) {
@@ -117,7 +118,7 @@ __device__ __forceinline__ void tap_table(const Tiled<SPREAD> &p,
                           rest / count[2] % count[1], rest % count[2]};
         int move = 0, number = 0;
         for (int a = 0; a < 3; a++) {
-            const TileTaps &x = k.axis[a].group[of[a]];
+            const IgemmTaps &x = k.axis[a].group[of[a]];
             move = move * (int)p.halo[a].by + x.at + t[a] * x.step;
             number = number * p.taps[a] + x.first + t[a] * x.every;
         }
@@ -129,8 +130,8 @@ __device__ __forceinline__ void tap_table(const Tiled<SPREAD> &p,
 /* Fill a halo with the chunk that begins at `channel` of the group. `source`
  * points at the group's channels of row 0 of the first tensor: a chunk is of
  * one. */
-template <class T, int THREADS, bool SPREAD>
-__device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
+template <class T, int THREADS, bool DGRAD>
+__device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
                                           const int *rows, const T *source,
                                           int channel, unsigned char *to)
 {
@@ -138,7 +139,7 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
     const int line = (int)threadIdx.x % TILE_LINES;
     int pitch = p.pitch[0], depth = p.depth;
     if (channel >= p.border) {
-        source = (const T *)p.beside.data, pitch = p.pitch[1];
+        source = (const T *)p.second.data, pitch = p.pitch[1];
         channel -= p.border, depth -= p.border;
     }
     channel += line * Line<T>::COUNT;
@@ -170,14 +171,14 @@ __device__ __forceinline__ void fill_halo(const Tiled<SPREAD> &p,
 /* Look at a halo through the lens: each thread at the lines that it copied,
  * once they have landed. Zeros outside of the image stay, as the padding is of
  * what the lens shows. */
-template <Dtype D, int THREADS, bool SPREAD>
-__device__ __forceinline__ void norm_halo(const Tiled<SPREAD> &p,
+template <Dtype D, int THREADS, bool DGRAD>
+__device__ __forceinline__ void norm_halo(const IgemmTileParams<DGRAD> &p,
                                           const int *rows, int64_t channel,
                                           int depth, unsigned char *at)
 {
     NormOnLoad norm_on_load = p.norm_on_load;
     if (channel >= p.border)
-        norm_on_load = p.beside.norm_on_load, channel -= p.border;
+        norm_on_load = p.second.norm_on_load, channel -= p.border;
     if (!norm_on_load.table) return;
     enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, HALF = 4 };
     const int line = (int)threadIdx.x % TILE_LINES;
@@ -186,7 +187,7 @@ __device__ __forceinline__ void norm_halo(const Tiled<SPREAD> &p,
     at += tile_place<TILE_LINES>(r, line);
     // half a line at a time: registers are few here
 #pragma unroll 1
-    for (int half = 0; half < 2; half++, at += HALF * sizeof(Cell<D>)) {
+    for (int half = 0; half < 2; half++, at += HALF * sizeof(Element<D>)) {
         float2 by[HALF];
 #pragma unroll
         for (int i = 0; i < HALF; i++)
@@ -195,19 +196,19 @@ __device__ __forceinline__ void norm_halo(const Tiled<SPREAD> &p,
         unsigned char *to = at;
         for (int q = r; q < p.rows; q += STEP, to += STEP * TILE_ROW) {
             if (rows[q] < 0) continue;
-            auto v = load<HALF, D>((const Cell<D> *)to);
+            auto v = load<HALF, D>((const Element<D> *)to);
 #pragma unroll
             for (int i = 0; i < HALF; i++)
                 v.v[i] = normed_one<D>(norm_on_load.act, by[i], v.v[i]);
-            put_pack<HALF, D>((Cell<D> *)to, v, true);
+            store_vec<HALF, D>((Element<D> *)to, v, true);
         }
     }
 }
 
 /* Take a halo of gradients back through the slant, as above, and store what is
  * the block's own. `channel` counts those of all groups. */
-template <Dtype D, int THREADS, bool SPREAD>
-__device__ __forceinline__ void norm_bwd_halo(const Tiled<SPREAD> &p,
+template <Dtype D, int THREADS, bool DGRAD>
+__device__ __forceinline__ void norm_bwd_halo(const IgemmTileParams<DGRAD> &p,
                                               const int *rows, int64_t channel,
                                               int depth, unsigned char *at)
 {
@@ -224,38 +225,39 @@ __device__ __forceinline__ void norm_bwd_halo(const Tiled<SPREAD> &p,
 #pragma unroll
         for (int i = 0; i < EACH_TIME; i++)
             by[i] = p.norm_bwd.table[channel + c + i];
-        unsigned char *to = at + c * sizeof(Cell<D>);
+        unsigned char *to = at + c * sizeof(Element<D>);
         for (int q = r; q < p.rows; q += STEP, to += STEP * TILE_ROW) {
             if (rows[q] < 0) continue;
-            auto v = load<EACH_TIME, D>((const Cell<D> *)to);
-            const auto x = load<EACH_TIME, D>((const Cell<D> *)(to + behind));
+            auto v = load<EACH_TIME, D>((const Element<D> *)to);
+            const auto x =
+                load<EACH_TIME, D>((const Element<D> *)(to + behind));
 #pragma unroll
             for (int i = 0; i < EACH_TIME; i++)
                 v.v[i] =
                     norm_bwd_loaded<D>(by[i], p.norm_bwd.leak, x.v[i], v.v[i]);
-            put_pack<EACH_TIME, D>((Cell<D> *)to, v, true);
+            store_vec<EACH_TIME, D>((Element<D> *)to, v, true);
         }
     }
-    Cell<D> *to = (Cell<D> *)p.norm_bwd.to + channel;
+    Element<D> *to = (Element<D> *)p.norm_bwd.to + channel;
 #pragma unroll 1
     for (; r < p.rows; r += STEP, at += STEP * TILE_ROW) {
         const int row = rows[r];
         if (row >= 0 && row & TILE_OWN)
-            *(Line<Cell<D>> *)(to +
-                               (int64_t)(row & (TILE_OWN - 1)) * p.pitch[0]) =
-                *(const Line<Cell<D>> *)at;
+            *(Line<Element<D>> *)(to + (int64_t)(row & (TILE_OWN - 1)) *
+                                           p.pitch[0]) =
+                *(const Line<Element<D>> *)at;
     }
 }
 
 /* What a thread copies of a tile of weights of one tap and chunk. gather has
  * rows of BN that run along the channels of the chunk, spread rows of the
  * chunk that run along BN: w is (B, taps, A), see conv.cuh. */
-template <class T, int BN, int THREADS, bool SPREAD> struct TileWeights {
+template <class T, int BN, int THREADS, bool DGRAD> struct FilterLoad {
     enum {
         COUNT = Line<T>::COUNT,
         CHUNK = TILE_ROW / sizeof(T),
-        LINES = SPREAD ? BN / COUNT : TILE_LINES, // of a row
-        ROWS = SPREAD ? CHUNK : BN,
+        LINES = DGRAD ? BN / COUNT : TILE_LINES, // of a row
+        ROWS = DGRAD ? CHUNK : BN,
         STEP = THREADS / LINES, // rows that the block copies at a time
         BYTES = BN * TILE_ROW,
     };
@@ -264,33 +266,34 @@ template <class T, int BN, int THREADS, bool SPREAD> struct TileWeights {
     int64_t row, chunk; // elements to the next row of a copy, the next chunk
     int n, k;           // first column and place in the chunk
 
-    __device__ __forceinline__ TileWeights(const Tiled<SPREAD> &p,
-                                           const TileSpot &s)
+    __device__ __forceinline__ FilterLoad(const IgemmTileParams<DGRAD> &p,
+                                          const HaloRow &s)
     {
         const int line = (int)threadIdx.x % LINES;
         const int64_t taps = p.taps[0] * p.taps[1] * p.taps[2];
-        k = SPREAD ? (int)threadIdx.x / LINES : line * COUNT;
-        n = s.n0 + (SPREAD ? line * COUNT : (int)threadIdx.x / LINES);
-        row = taps * (SPREAD ? p.width : p.depth);
-        chunk = CHUNK * (SPREAD ? row : 1);
-        at = (const T *)p.w + (SPREAD ? (s.group * p.depth + k) * row + n
-                                      : (s.group * p.width + n) * row + k);
+        k = DGRAD ? (int)threadIdx.x / LINES : line * COUNT;
+        n = s.n0 + (DGRAD ? line * COUNT : (int)threadIdx.x / LINES);
+        row = taps * (DGRAD ? p.width : p.depth);
+        chunk = CHUNK * (DGRAD ? row : 1);
+        at = (const T *)p.w + (DGRAD ? (s.group * p.depth + k) * row + n
+                                     : (s.group * p.width + n) * row + k);
         row *= STEP;
     }
 
     /* Issue those of a tap and chunk. */
-    __device__ __forceinline__ void fill(const Tiled<SPREAD> &p, int tap, int c,
+    __device__ __forceinline__ void fill(const IgemmTileParams<DGRAD> &p,
+                                         int tap, int c,
                                          unsigned char *to) const
     {
-        const T *from = at + c * chunk + tap * (SPREAD ? p.width : p.depth);
+        const T *from = at + c * chunk + tap * (DGRAD ? p.width : p.depth);
         // here, too, the turn stays
         to += tile_place<LINES>((int)threadIdx.x / LINES,
                                 (int)threadIdx.x % LINES);
 #pragma unroll
         for (int i = 0; i < ROWS / STEP; i++) {
             const int rows = i * STEP;
-            const bool valid = (SPREAD ? n : n + rows) < p.width &&
-                               c * CHUNK + (SPREAD ? k + rows : k) < p.depth;
+            const bool valid = (DGRAD ? n : n + rows) < p.width &&
+                               c * CHUNK + (DGRAD ? k + rows : k) < p.depth;
             cp_async16(to + rows * LINES * TILE_LINE,
                        valid ? from + i * row : (const T *)p.w, valid);
         }

@@ -1,7 +1,7 @@
 /* igemm_tile_mainloop.cuh -- the steps of a tile; see igemm_tile.cuh.
  *
  * A step multiplies BM rows of a halo by BN columns of weights over a chunk of
- * 64 bytes. Weights go through a ring of TILE_STAGES: those of three steps
+ * 64 bytes. WgradParams go through a ring of TILE_STAGES: those of three steps
  * ahead are on their way. A halo is on its way for `ahead` fills, which are
  * three steps at least, so one number of groups of copies to wait for serves
  * both. One barrier a step: behind it the copies of a step have landed, and
@@ -18,13 +18,13 @@
 
 /* A tile's warps. A warp of 32 x 32 has registers for a second sum: its chains
  * may end before the k axis does. */
-template <int BM, int BN> struct TileShape {
+template <int BM, int BN> struct IgemmTileShape {
     enum {
         WM = tile_warp_rows(BM, BN),
         WN = 32,
         ACROSS = BM / WM,
         DOWN = BN / WN,
-        TURN = tile_turn_bytes(BM, BN),
+        TURN = tile_transpose_bytes(BM, BN),
         THREADS = ACROSS * (BN / WN) * WARP,
         BLOCKS = 512 / THREADS, // a multiprocessor: 128 registers a thread
         FRAGMENTS = WM / 16,    // of 16 rows
@@ -37,10 +37,10 @@ namespace {
 
 /* What is issued ahead of the steps: fills and weights of the block's chunks,
  * each in the order of the steps. */
-template <class T, int BN, int THREADS, bool SPREAD> struct TileFeed {
-    typedef TileWeights<T, BN, THREADS, SPREAD> Weights;
-    enum { CHUNK = Weights::CHUNK };
-    const Weights weights;
+template <class T, int BN, int THREADS, bool DGRAD> struct IgemmTileLoad {
+    typedef FilterLoad<T, BN, THREADS, DGRAD> WgradParams;
+    enum { CHUNK = WgradParams::CHUNK };
+    const WgradParams weights;
     const T *source; // the group's channels of row 0
     unsigned char *halos, *ring;
     const int *rows;
@@ -49,19 +49,19 @@ template <class T, int BN, int THREADS, bool SPREAD> struct TileFeed {
     int group = 0, fill_chunk, halo = 0; // of the next fill
     int tap = 0, tap_chunk, stage = 0;   // of the next weights
 
-    __device__ __forceinline__ TileFeed(const Tiled<SPREAD> &p,
-                                        const TileSpot &s, int from, int to,
-                                        unsigned char *shared)
+    __device__ __forceinline__ IgemmTileLoad(const IgemmTileParams<DGRAD> &p,
+                                             const HaloRow &s, int from, int to,
+                                             unsigned char *shared)
         : weights(p, s), source((const T *)p.source + s.group * p.depth),
           halos(shared),
           ring(shared + p.layers * p.buffers * p.rows * TILE_ROW),
-          rows((const int *)(ring + TILE_STAGES * Weights::BYTES)),
+          rows((const int *)(ring + TILE_STAGES * WgradParams::BYTES)),
           taps((const TapEntry *)rows), end(to), fill_chunk(from),
           tap_chunk(from)
     {
     }
 
-    __device__ __forceinline__ void next_fill(const Tiled<SPREAD> &p,
+    __device__ __forceinline__ void next_fill(const IgemmTileParams<DGRAD> &p,
                                               int groups)
     {
         if (fill_chunk == end) return;
@@ -72,21 +72,21 @@ template <class T, int BN, int THREADS, bool SPREAD> struct TileFeed {
         if (++halo == p.buffers) halo = 0;
     }
 
-    __device__ __forceinline__ void next_weights(const Tiled<SPREAD> &p,
-                                                 int count)
+    __device__ __forceinline__ void next_weights(
+        const IgemmTileParams<DGRAD> &p, int count)
     {
         if (tap_chunk == end) return;
         weights.fill(p, taps[tap].number & ~TapEntry::FIRST, tap_chunk,
-                     ring + stage * Weights::BYTES);
+                     ring + stage * WgradParams::BYTES);
         if (++tap == count) tap = 0, tap_chunk++;
         stage = (stage + 1) % TILE_STAGES;
     }
 };
 
 /* A warp's sums: FRAGMENTS of 16 rows by COLUMNS of 8. */
-template <Precision P, class Shape, bool SPREAD, int BN> struct TileShares {
+template <Precision P, class Shape, bool DGRAD, int BN> struct IgemmWarpTile {
     enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS };
-    enum { LINES = SPREAD ? BN / 8 : TILE_LINES }; // of a row of weights
+    enum { LINES = DGRAD ? BN / 8 : TILE_LINES }; // of a row of weights
     float acc[MF][NF][4] = {};
     float sum[Shape::RESUMES ? MF : 1][NF][4] = {};
     int row[MF]; // of the halo, of this lane's row of each fragment
@@ -107,7 +107,7 @@ template <Precision P, class Shape, bool SPREAD, int BN> struct TileShares {
         for (int j = 0; j < NF; j += 2) {
             uint32_t r[4];
             // 16 columns: of spread two lines, of gather 16 rows on
-            if constexpr (SPREAD)
+            if constexpr (DGRAD)
                 ldmatrix_x4_trans(r, w + (line ^ j * TILE_LINE) +
                                          half * 16 * LINES * TILE_LINE);
             else
@@ -120,11 +120,12 @@ template <Precision P, class Shape, bool SPREAD, int BN> struct TileShares {
         for (int i = 0; i < MF; i++)
 #pragma unroll
             for (int j = 0; j < NF; j++)
-                Number<P>::multiply(acc[i][j], a[i], b[j]);
+                PrecisionTraits<P>::multiply(acc[i][j], a[i], b[j]);
     }
 
     /* Where this lane reads: rows m .. of the box, columns n .. of the tile. */
-    __device__ __forceinline__ void begin(const Tiled<SPREAD> &p, int m, int n)
+    __device__ __forceinline__ void begin(const IgemmTileParams<DGRAD> &p,
+                                          int m, int n)
     {
         const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
@@ -138,9 +139,9 @@ template <Precision P, class Shape, bool SPREAD, int BN> struct TileShares {
             for (int a = 0; a < 3; a++)
                 row[i] = row[i] * (int)p.halo[a].by + at[a];
         }
-        line = SPREAD ? tile_place<LINES>(lane % 16, n / 8 + lane / 16)
-                      : tile_place<LINES>(n + lane % 8 + lane / 16 * 8,
-                                          lane / 8 % 2);
+        line = DGRAD ? tile_place<LINES>(lane % 16, n / 8 + lane / 16)
+                     : tile_place<LINES>(n + lane % 8 + lane / 16 * 8,
+                                         lane / 8 % 2);
     }
 
     /* What was summed so far is a sum of its own. */
@@ -165,28 +166,29 @@ template <Precision P, class Shape, bool SPREAD, int BN> struct TileShares {
 };
 
 /* The first chunk of a segment. */
-template <bool SPREAD>
-__device__ __forceinline__ int segment_at(const Tiled<SPREAD> &p, int segment)
+template <bool DGRAD>
+__device__ __forceinline__ int slice_at(const IgemmTileParams<DGRAD> &p,
+                                        int slice)
 {
-    return segment * p.chunks / p.segments;
+    return slice * p.chunks / p.split_k;
 }
 
-template <Precision P, int BM, int BN, bool SPREAD>
-__global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
-                                  TileShape<BM, BN>::BLOCKS)
-    tile_kernel(const __grid_constant__ Tiled<SPREAD> p)
+template <Precision P, int BM, int BN, bool DGRAD>
+__global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
+                                  IgemmTileShape<BM, BN>::BLOCKS)
+    igemm_tile_kernel(const __grid_constant__ IgemmTileParams<DGRAD> p)
 {
-    typedef typename Number<P>::T T;
-    typedef TileShape<BM, BN> Shape;
+    typedef typename PrecisionTraits<P>::T T;
+    typedef IgemmTileShape<BM, BN> Shape;
     constexpr Dtype D = NARROW_TYPE<P>;
-    typedef TileFeed<T, BN, Shape::THREADS, SPREAD> Feed;
+    typedef IgemmTileLoad<T, BN, Shape::THREADS, DGRAD> Feed;
     DYN_SMEM(unsigned char, shared);
     const bool parts = p.part_stride;
-    const auto &k = p.cls[SPREAD ? blockIdx.z / (parts ? p.segments : 1) : 0];
+    const auto &k = p.cls[DGRAD ? blockIdx.z / (parts ? p.split_k : 1) : 0];
     if ((int)blockIdx.x >= k.blocks) return; // of a class with fewer
-    const TileSpot s = tile_spot<BN>(p, k);
-    int segment = s.part, chunk = parts ? segment_at(p, segment) : 0;
-    const int end = parts ? segment_at(p, segment + 1) : p.chunks;
+    const HaloRow s = tile_spot<BN>(p, k);
+    int slice = s.part, chunk = parts ? slice_at(p, slice) : 0;
+    const int end = parts ? slice_at(p, slice + 1) : p.chunks;
     Feed feed(p, s, chunk, end, shared);
     TapEntry *taps = (TapEntry *)(feed.rows + k.groups * p.rows);
     feed.taps = taps;
@@ -195,7 +197,7 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
     const int warp = (int)threadIdx.x / WARP;
     const int wm = warp % Shape::ACROSS * Shape::WM;
     const int wn = warp / Shape::ACROSS * Shape::WN;
-    TileShares<P, Shape, SPREAD, BN> share;
+    IgemmWarpTile<P, Shape, DGRAD, BN> share;
     share.begin(p, wm, wn);
     __syncthreads();
 
@@ -207,7 +209,7 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
             cp_async_commit();
         }
     }
-    int tap = 0, group = 0, next = segment_at(p, segment + 1);
+    int tap = 0, group = 0, next = slice_at(p, slice + 1);
     // the last
     unsigned char *halo = feed.halos + (p.buffers - 1) * p.rows * TILE_ROW;
     for (int i = 0; i < steps; i++) {
@@ -218,7 +220,7 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
         if (first) halo += p.rows * TILE_ROW;
         if (halo == feed.halos + p.buffers * p.rows * TILE_ROW)
             halo = feed.halos;
-        if (first && (p.norm_on_load.table || p.beside.norm_on_load.table ||
+        if (first && (p.norm_on_load.table || p.second.norm_on_load.table ||
                       p.norm_bwd.table)) {
             const int *rows = feed.rows + group * p.rows;
             const int64_t channel = s.group * p.depth + chunk * Feed::CHUNK;
@@ -231,7 +233,7 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
         }
         __syncthreads();
         const unsigned char *w =
-            feed.ring + i % TILE_STAGES * Feed::Weights::BYTES;
+            feed.ring + i % TILE_STAGES * Feed::WgradParams::BYTES;
         share.multiply(halo, w, entry.move, 0);
         // copies are issued while the products are under way
         if (first) feed.next_fill(p, k.groups);
@@ -244,46 +246,51 @@ __global__ void __launch_bounds__(TileShape<BM, BN>::THREADS,
         tap = 0;
         if (++chunk < next) continue;
         share.end_segment();
-        next = segment_at(p, ++segment + 1);
+        next = slice_at(p, ++slice + 1);
     }
     cp_async_wait<0>();
     __syncthreads(); // the memory is for something else now
 
-    float *turn = (float *)(shared + warp * TILE_TURN);
+    float *turn = (float *)(shared + warp * TILE_TRANSPOSE);
     double *pile = (double *)(shared + Shape::TURN);
-    if (p.sums.close.runs || p.sums.beside.runs) {
-        tile_close<D, Shape>(p, k, s, wm, wn, share, turn, pile);
+    if (p.sums.grads.runs || p.sums.second.runs) {
+        tile_grad_sums<D, Shape>(p, k, s, wm, wn, share, turn, pile);
         return;
     }
-    TileStore store = {p.result, p.beside_result, p.bias, p.result_border,
-                       p.result_c};
+    IgemmEpilogue store = {p.result, p.second_result, p.bias, p.result_border,
+                           p.result_c};
     if (parts) store.to.data = (float *)p.result.data + s.part * p.part_stride;
 #pragma unroll
     for (int i = 0; i < Shape::FRAGMENTS; i++)
         store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
                        turn, store);
-    if (p.sums.parts) tile_stats<D, Shape>(p, k, s, wm, wn, share, store, pile);
+    if (p.sums.parts)
+        tile_y_sums<D, Shape>(p, k, s, wm, wn, share, store, pile);
 }
 
 } // namespace
 
-template <Precision P, int BM, int BN, bool SPREAD>
-static bool tile_queue(const Corr *r, const Tiled<SPREAD> &p, dim3 blocks,
-                       size_t shared)
+template <Precision P, int BM, int BN, bool DGRAD>
+static bool igemm_tile_queue(const ConvProblem *r,
+                             const IgemmTileParams<DGRAD> &p, dim3 blocks,
+                             size_t shared)
 {
-    if (!gpu_allows(tile_kernel<P, BM, BN, SPREAD>, shared)) return false;
-    LAUNCH((tile_kernel<P, BM, BN, SPREAD>), blocks,
-           (TileShape<BM, BN>::THREADS), shared, gpu_stream(r->c->dev), p);
-    return gpu_launched(SPREAD ? "spread, tiles" : "gather, tiles");
+    if (!gpu_allows(igemm_tile_kernel<P, BM, BN, DGRAD>, shared)) return false;
+    LAUNCH((igemm_tile_kernel<P, BM, BN, DGRAD>), blocks,
+           (IgemmTileShape<BM, BN>::THREADS), shared, gpu_stream(r->c->dev), p);
+    return gpu_launched(DGRAD ? "dgrad, igemm tiles" : "fprop, igemm tiles");
 }
 
-template <Precision P, bool SPREAD>
-bool tile_launch(const Corr *r, const TileCut &cut, const Tiled<SPREAD> &p,
-                 dim3 blocks, size_t shared)
+template <Precision P, bool DGRAD>
+bool igemm_tile_launch(const ConvProblem *r, const GemmTile &tile,
+                       const IgemmTileParams<DGRAD> &p, dim3 blocks,
+                       size_t shared)
 {
-    if (cut.bm == 64) return tile_queue<P, 64, 64>(r, p, blocks, shared);
-    if (cut.bn == 128) return tile_queue<P, 128, 128>(r, p, blocks, shared);
-    if (cut.bn == 64) return tile_queue<P, 128, 64>(r, p, blocks, shared);
-    return tile_queue<P, 128, 32>(r, p, blocks, shared);
+    if (tile.bm == 64) return igemm_tile_queue<P, 64, 64>(r, p, blocks, shared);
+    if (tile.bn == 128)
+        return igemm_tile_queue<P, 128, 128>(r, p, blocks, shared);
+    if (tile.bn == 64)
+        return igemm_tile_queue<P, 128, 64>(r, p, blocks, shared);
+    return igemm_tile_queue<P, 128, 32>(r, p, blocks, shared);
 }
 #endif

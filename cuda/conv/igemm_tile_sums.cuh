@@ -11,11 +11,10 @@
 /* What the warps of a block have summed, in shared memory that nothing else is
  * in: pile[0, 1][warps across][BN], in their order to the box's part. All
  * threads of the block come here. */
-template <class Shape, bool SPREAD>
-static __device__ __forceinline__ void tile_sums(const Tiled<SPREAD> &p,
-                                                 const TileClassOf<SPREAD> &k,
-                                                 const TileSpot &s,
-                                                 double *pile)
+template <class Shape, bool DGRAD>
+static __device__ __forceinline__ void tile_sums(
+    const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
+    const HaloRow &s, double *pile)
 {
     enum { BN = Shape::WN * Shape::DOWN };
     const int part = k.first + (int)blockIdx.x;
@@ -30,16 +29,17 @@ static __device__ __forceinline__ void tile_sums(const Tiled<SPREAD> &p,
         p.sums.parts[((int64_t)part * 2 + which) * p.result_c + first + at] =
             sum;
     }
-    sums_end(p.sums, part, (int)blockIdx.y, first, min(BN, p.width - s.n0),
-             pile);
+    channel_sums_finish(p.sums, part, (int)blockIdx.y, first,
+                        min(BN, p.width - s.n0), pile);
 }
 
-/* Sums of v and v^2, v what the block has stored: a warp takes its rows about
- * their own mean. */
-template <Dtype D, class Shape, bool SPREAD, class Share>
-static __device__ __forceinline__ void tile_stats(
-    const Tiled<SPREAD> &p, const TileClassOf<SPREAD> &k, const TileSpot &s,
-    int wm, int wn, const Share &share, const TileStore &store, double *pile)
+/* ChannelSums of v and v^2, v what the block has stored: a warp takes its rows
+ * about their own mean. */
+template <Dtype D, class Shape, bool DGRAD, class Share>
+static __device__ __forceinline__ void tile_y_sums(
+    const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
+    const HaloRow &s, int wm, int wn, const Share &share,
+    const IgemmEpilogue &store, double *pile)
 {
     enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS, ROWS = 2 * MF };
     enum { BN = Shape::WN * Shape::DOWN };
@@ -81,49 +81,48 @@ static __device__ __forceinline__ void tile_stats(
 
 /* A Store of a gradient that it closes, of 8 channels from `channel` on: the
  * sums are of what is in memory then. */
-template <Dtype D> struct TileClose {
+template <Dtype D> struct IgemmGradSums {
     Target to;
     const void *x;    // of what the lens is over, or NULL
     int from, width;  // channels of a row before those of `to`; its own
-    const float4 *by; // (8) in shared memory, see closing_by
+    const float4 *by; // (8) in shared memory, see grad_sums_channel
     bool runs;
-    Pack<8> sum[2];
+    Vec<8> sum[2];
 
     __device__ __forceinline__ void put(int64_t row, int64_t c,
-                                        const Pack<8> &given)
+                                        const Vec<8> &given)
     {
         if (!to.data) return;
         const int64_t i = row * width + c - from;
-        Cell<D> *at = (Cell<D> *)to.data + i;
-        Pack<8> v = given;
+        Element<D> *at = (Element<D> *)to.data + i;
+        Vec<8> v = given;
         if (!to.fresh) {
             const auto old = load<8, D>(at);
 #pragma unroll
             for (int j = 0; j < 8; j++) v.v[j] = old.v[j] + v.v[j];
         }
-        put_pack<8, D>(at, v, true);
+        store_vec<8, D>(at, v, true);
         if (!runs) return;
             // half of it at a time: registers are few here
 #pragma unroll
         for (int h = 0; h < 8; h += 4) {
-            Pack<4> seen = {};
-            if (x) seen = load<4, D>((const Cell<D> *)x + i + h);
+            Vec<4> seen = {};
+            if (x) seen = load<4, D>((const Element<D> *)x + i + h);
 #pragma unroll
             for (int j = 0; j < 4; j++) // of what is in memory now
-                close_one(by[h + j], seen.v[j], rounded<D>(v.v[h + j]),
-                          &sum[0].v[h + j], &sum[1].v[h + j]);
+                grad_sums_add(by[h + j], seen.v[j], rounded<D>(v.v[h + j]),
+                              &sum[0].v[h + j], &sum[1].v[h + j]);
         }
     }
 };
 
 /* Store a warp's gradients and sum them. pile: as above, and behind it room
  * for constants of BN channels. All threads of the block come here. */
-template <Dtype D, class Shape, bool SPREAD, class Share>
-static __device__ __forceinline__ void tile_close(const Tiled<SPREAD> &p,
-                                                  const TileClassOf<SPREAD> &k,
-                                                  const TileSpot &s, int wm,
-                                                  int wn, const Share &share,
-                                                  float *turn, double *pile)
+template <Dtype D, class Shape, bool DGRAD, class Share>
+static __device__ __forceinline__ void tile_grad_sums(
+    const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
+    const HaloRow &s, int wm, int wn, const Share &share, float *turn,
+    double *pile)
 {
     enum { BN = Shape::WN * Shape::DOWN };
     const int border = p.result_border;
@@ -131,21 +130,21 @@ static __device__ __forceinline__ void tile_close(const Tiled<SPREAD> &p,
     for (int i = (int)threadIdx.x; i < BN && s.n0 + i < p.width;
          i += Shape::THREADS) {
         const int c = (int)s.group * p.width + s.n0 + i;
-        by[i] = c < border ? closing_by(p.sums.close, c)
-                           : closing_by(p.sums.beside, c - border);
+        by[i] = c < border ? grad_sums_channel(p.sums.grads, c)
+                           : grad_sums_channel(p.sums.second, c - border);
     }
     __syncthreads();
     // a warp's columns are of one tensor, see conv_fuses_concat
     const int first = (int)threadIdx.x % 4 * TILE_CHANNELS;
     const bool far = s.group * p.width + s.n0 + wn >= border;
-    const Closing &mine = far ? p.sums.beside : p.sums.close;
-    TileClose<D> store = {far ? p.beside_result : p.result,
-                          mine.x,
-                          far ? border : 0,
-                          far ? p.result_c - border : border,
-                          by + wn + first,
-                          mine.runs,
-                          {}};
+    const GradSums &mine = far ? p.sums.second : p.sums.grads;
+    IgemmGradSums<D> store = {far ? p.second_result : p.result,
+                              mine.x,
+                              far ? border : 0,
+                              far ? p.result_c - border : border,
+                              by + wn + first,
+                              mine.runs,
+                              {}};
 #pragma unroll
     for (int i = 0; i < Shape::FRAGMENTS; i++)
         store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),

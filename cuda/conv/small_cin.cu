@@ -33,7 +33,7 @@ enum {
     ACROSS = (1 << BOX) / ROWS,             // warps along the positions
     COLUMNS = 64,                           // filters of a block, 32 of a warp
     TILES = 4,                              // of 8 filters of a warp
-    STEP = GATEWAY_CHANNELS,                // of the k axis: a tap
+    STEP = SMALL_CIN_MAX,                   // of the k axis: a tap
     WORDS = STEP / 2,                       // of a position
     LINES = COLUMNS * STEP * 2 / TILE_LINE, // of the weights of a tap
     STAGE = 4,                              // taps between barriers
@@ -56,14 +56,14 @@ struct Gate {
     int64_t blocks;
 };
 
-struct Gateway {
+struct SmallCin {
     Side side[2]; // one of no channels: there is none
     const uint4 *w;
     const float *bias; // or NULL
     Target y;
-    Sums sums; // of y
+    ChannelSums sums; // of y
     Window win;
-    Dims image, grid;
+    Dims input, output;
     int box[3];
     Divisor boxes[3];          // along each axis of the grid
     Divisor line, plane, step; // slots, lines of the halo; stride along w
@@ -76,7 +76,7 @@ struct Spot {
     int n, from[3];
 };
 
-__device__ __forceinline__ Spot spot_of(const Gateway &p)
+__device__ __forceinline__ Spot spot_of(const SmallCin &p)
 {
     Spot s;
     uint32_t rest = blockIdx.x;
@@ -87,7 +87,7 @@ __device__ __forceinline__ Spot spot_of(const Gateway &p)
 }
 
 /* Position m of a box. */
-__device__ __forceinline__ void place_of(const Gateway &p, int m, int (&at)[3])
+__device__ __forceinline__ void place_of(const SmallCin &p, int m, int (&at)[3])
 {
     at[2] = m & ((1 << p.box[2]) - 1);
     at[1] = m >> p.box[2] & ((1 << p.box[1]) - 1);
@@ -95,18 +95,18 @@ __device__ __forceinline__ void place_of(const Gateway &p, int m, int (&at)[3])
 }
 
 /* Row of the result that it is, or -1. */
-__device__ __forceinline__ int row_of(const Gateway &p, const Spot &s, int m)
+__device__ __forceinline__ int row_of(const SmallCin &p, const Spot &s, int m)
 {
     int at[3];
     place_of(p, m, at);
     const int d = s.from[0] + at[0], h = s.from[1] + at[1];
     const int w = s.from[2] + at[2];
-    const bool inside = d < p.grid.d && h < p.grid.h && w < p.grid.w;
-    return inside ? (int)row_at(p.grid, s.n, d, h, w) : -1;
+    const bool inside = d < p.output.d && h < p.output.h && w < p.output.w;
+    return inside ? (int)row_at(p.output, s.n, d, h, w) : -1;
 }
 
 /* The slot of line h of plane d of a halo, and position w of that line. */
-__device__ __forceinline__ int slot_of(const Gateway &p, int d, int h, int w)
+__device__ __forceinline__ int slot_of(const SmallCin &p, int d, int h, int w)
 {
     uint32_t rest = (uint32_t)w;
     const int remainder = (int)split(&rest, p.step);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void add_side(const Side &s, int64_t row,
 }
 
 /* The halo of a box; zeros outside of the image. */
-__device__ __forceinline__ void fill(const Gateway &p, const Spot &s,
+__device__ __forceinline__ void fill(const SmallCin &p, const Spot &s,
                                      uint4 *halo)
 {
     int first[3];
@@ -161,10 +161,10 @@ __device__ __forceinline__ void fill(const Gateway &p, const Spot &s,
         const int h = (int)split(&rest, p.plane);
         const int at[3] = {first[0] + (int)rest, first[1] + h, first[2] + w};
         const int slot = slot_of(p, (int)rest, h, w);
-        if ((uint32_t)at[0] < (uint32_t)p.image.d &&
-            (uint32_t)at[1] < (uint32_t)p.image.h &&
-            (uint32_t)at[2] < (uint32_t)p.image.w) {
-            const int64_t row = row_at(p.image, s.n, at[0], at[1], at[2]);
+        if ((uint32_t)at[0] < (uint32_t)p.input.d &&
+            (uint32_t)at[1] < (uint32_t)p.input.h &&
+            (uint32_t)at[2] < (uint32_t)p.input.w) {
+            const int64_t row = row_at(p.input, s.n, at[0], at[1], at[2]);
             add_side(p.side[0], row, v);
             if (p.side[1].channels) add_side(p.side[1], row, v);
         }
@@ -187,11 +187,11 @@ struct Share {
     }
 };
 
-/* Sums of v and v^2 of what is stored, v[row][filter of the lane], to the
- * block's part: a warp takes its rows about their own mean, in float, then in
- * double; warps are added in their order. All threads come here. */
-__device__ __forceinline__ void put_sums(const Gateway &p,
-                                         const Pack<TILE_CHANNELS> (&v)[4],
+/* ChannelSums of v and v^2 of what is stored, v[row][filter of the lane], to
+ * the block's part: a warp takes its rows about their own mean, in float, then
+ * in double; warps are added in their order. All threads come here. */
+__device__ __forceinline__ void put_sums(const SmallCin &p,
+                                         const Vec<TILE_CHANNELS> (&v)[4],
                                          const int (&row)[4], int f0,
                                          double *pile)
 {
@@ -226,15 +226,15 @@ __device__ __forceinline__ void put_sums(const Gateway &p,
         p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.filters + f0 + at] =
             sum;
     }
-    sums_end(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
-             min((int)COLUMNS, p.filters - f0), pile);
+    channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
+                        min((int)COLUMNS, p.filters - f0), pile);
 }
 
-/* Weights as lanes hold them: (block of filters, tap, 32 filters, tiles 2i and
- * 2i + 1, lane, two of b of each), zeros behind the last tap and filter. */
+/* WgradParams as lanes hold them: (block of filters, tap, 32 filters, tiles 2i
+ * and 2i + 1, lane, two of b of each), zeros behind the last tap and filter. */
 __global__ void __launch_bounds__(BLOCK)
-    turn_kernel(const uint16_t *w, uint32_t *to, int channels, int filters,
-                int taps, int stages, int64_t count)
+    repack_filter_kernel(const uint16_t *w, uint32_t *to, int channels,
+                         int filters, int taps, int stages, int64_t count)
 {
     EACH(i, count)
     {
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 template <Precision P>
 __global__ void __launch_bounds__(BLOCK, 2)
-    gateway_kernel(const __grid_constant__ Gateway p)
+    small_cin_kernel(const __grid_constant__ SmallCin p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
     DYN_SMEM(uint4, halo);
@@ -321,13 +321,13 @@ __global__ void __launch_bounds__(BLOCK, 2)
             for (int h = 0; h < 2; h++)
 #pragma unroll
                 for (int j = 0; j < TILES; j++)
-                    Number<P>::multiply(share.acc[h][j], a[h], y[j]);
+                    PrecisionTraits<P>::multiply(share.acc[h][j], a[h], y[j]);
         }
         if (i % ENDS == ENDS - 1 || i + 1 == p.stages) share.end_chain();
     }
 
     int row[4];
-    Pack<TILE_CHANNELS> v[4];
+    Vec<TILE_CHANNELS> v[4];
 #pragma unroll
     for (int r = 0; r < 4; r++) {
         row[r] = row_of(p, s, wm + r * 8 + lane / 4);
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
 
 // -- launching ---------------------------------------------------------------
 
-int64_t taps_of(const Corr *r)
+int64_t taps_of(const ConvProblem *r)
 {
     return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2];
 }
@@ -359,15 +359,15 @@ int64_t shared_of(const Gate &g, int64_t taps)
 }
 
 /* Boxes of these extents. */
-Gate gate_of(const Corr *r, int d, int h, int w)
+Gate gate_of(const ConvProblem *r, int d, int h, int w)
 {
     const Window &g = r->win;
-    Gate all = {{d, h, w}, 1, 0, 0, r->grid.n};
+    Gate all = {{d, h, w}, 1, 0, 0, r->output.n};
     int64_t size[3];
     for (int a = 0; a < 3; a++) {
         size[a] = ((int64_t)g.s[a] << all.box[a]) - g.s[a] +
                   (int64_t)(g.k[a] - 1) * g.dil[a] + 1;
-        all.blocks *= ceil_div((&r->grid.d)[a], 1 << all.box[a]);
+        all.blocks *= ceil_div((&r->output.d)[a], 1 << all.box[a]);
     }
     all.lines = (int)least(size[1], INT32_MAX);
     all.wide = (int)least(ceil_div(size[2], g.s[2]), INT32_MAX);
@@ -380,7 +380,7 @@ Gate gate_of(const Corr *r, int d, int h, int w)
 
 /* The boxes that take least to fill and to multiply, in instructions of a warp;
  * the widest of those that take as much. False: no halo fits. */
-bool choose(const Corr *r, Gate *best)
+bool choose(const ConvProblem *r, Gate *best)
 {
     enum { FILL = 4, TAP = 192 }; // a position of a halo, a tap of a block
     double least = 0;
@@ -396,90 +396,91 @@ bool choose(const Corr *r, Gate *best)
     return least > 0;
 }
 
-int stages_of(const Corr *r)
+int stages_of(const ConvProblem *r)
 {
     return (int)ceil_div(taps_of(r), STAGE);
 }
 
 /* Words of all weights as they are turned. */
-int64_t turned(const Corr *r)
+int64_t repacked_bytes(const ConvProblem *r)
 {
-    return ceil_div(r->b, COLUMNS) * stages_of(r) * STAGE * LINES * 4;
+    return ceil_div(r->cout, COLUMNS) * stages_of(r) * STAGE * LINES * 4;
 }
 
-bool turn(const Corr *r, const void *w, void *to)
+bool repack_filter(const ConvProblem *r, const void *w, void *to)
 {
-    moves(corr_bytes(r, corr_weights_size(r)) +
-          (double)turned(r) * sizeof(uint32_t));
-    LAUNCH(turn_kernel, blocks_for(turned(r)), BLOCK, 0, gpu_stream(r->c->dev),
-           (const uint16_t *)w, (uint32_t *)to, r->a, r->b, (int)taps_of(r),
-           stages_of(r), turned(r));
-    return gpu_launched("turned weights");
+    moves(conv_operand_bytes(r, conv_filter_size(r)) +
+          (double)repacked_bytes(r) * sizeof(uint32_t));
+    LAUNCH(repack_filter_kernel, blocks_for(repacked_bytes(r)), BLOCK, 0,
+           gpu_stream(r->c->dev), (const uint16_t *)w, (uint32_t *)to, r->cin,
+           r->cout, (int)taps_of(r), stages_of(r), repacked_bytes(r));
+    return gpu_launched("filter, repacked");
 }
 
 template <Precision P>
-bool queue(const Corr *r, const Gateway &p, const Gate &g)
+bool queue(const ConvProblem *r, const SmallCin &p, const Gate &g)
 {
     const int64_t shared = shared_of(g, p.taps);
-    const dim3 blocks((unsigned)g.blocks, (unsigned)ceil_div(r->b, COLUMNS));
-    if (!gpu_allows(gateway_kernel<P>, (size_t)shared)) return false;
-    LAUNCH(gateway_kernel<P>, blocks, BLOCK, (size_t)shared,
+    const dim3 blocks((unsigned)g.blocks, (unsigned)ceil_div(r->cout, COLUMNS));
+    if (!gpu_allows(small_cin_kernel<P>, (size_t)shared)) return false;
+    LAUNCH(small_cin_kernel<P>, blocks, BLOCK, (size_t)shared,
            gpu_stream(r->c->dev), p);
-    return gpu_launched("some channels");
+    return gpu_launched("conv of 5 to 15 channels");
 }
 
 } // namespace
 
 // whole lines are what igemm_tile.cu takes, also of a concat: so bits are those
 // of one
-bool gateway_takes(const Corr *r)
+bool small_cin_takes(const ConvProblem *r)
 {
     const Call *c = r->c;
     Gate g;
     return call_op(c) == OP_conv && r->win.groups == 1 &&
-           precision_copy(c->precision) != F32 && r->a >= GATEWAY_LEAST &&
-           r->a <= GATEWAY_CHANNELS && r->b % TILE_CHANNELS == 0 &&
-           r->a % TILE_CHANNELS && choose(r, &g);
+           precision_copy(c->precision) != F32 && r->cin >= SMALL_CIN_MIN &&
+           r->cin <= SMALL_CIN_MAX && r->cout % TILE_CHANNELS == 0 &&
+           r->cin % TILE_CHANNELS && choose(r, &g);
 }
 
-int gateway_parts(const Corr *r)
+int small_cin_sum_parts(const ConvProblem *r)
 {
     Gate g;
     return choose(r, &g) ? (int)g.blocks : 0;
 }
 
-size_t gateway_bytes(const Corr *r)
+size_t small_cin_bytes(const ConvProblem *r)
 {
-    return (size_t)turned(r) * sizeof(uint32_t);
+    return (size_t)repacked_bytes(r) * sizeof(uint32_t);
 }
 
-bool gateway_forward(const Corr *r, const Source &x, const void *w,
-                     const float *bias, const Target &y, const Sums &sums,
-                     void *room)
+bool small_cin_fprop(const ConvProblem *r, const Source &x, const void *w,
+                     const float *bias, const Target &y,
+                     const ChannelSums &sums, void *room)
 {
     const Call *c = r->c;
     Gate g;
-    if (!countable(c, rows(r->image)) || !countable(c, rows(r->grid)) ||
-        !choose(r, &g) || !turn(r, w, room))
+    if (!countable(c, rows(r->input)) || !countable(c, rows(r->output)) ||
+        !choose(r, &g) || !repack_filter(r, w, room))
         return false;
-    const int own = x.from ? x.from : r->a;
-    Gateway p = {};
+    const int own = x.from ? x.from : r->cin;
+    SmallCin p = {};
     p.side[0] = {(const uint16_t *)x.own.data, own, 0};
-    p.side[1] = {(const uint16_t *)x.beside.data, r->a - own, own};
+    p.side[1] = {(const uint16_t *)x.second.data, r->cin - own, own};
     p.w = (const uint4 *)room, p.bias = bias, p.y = y, p.sums = sums;
-    p.win = r->win, p.image = r->image, p.grid = r->grid;
+    p.win = r->win, p.input = r->input, p.output = r->output;
     for (int a = 0; a < 3; a++) {
         p.box[a] = g.box[a];
-        p.boxes[a] = divisor(ceil_div((&r->grid.d)[a], 1 << g.box[a]));
+        p.boxes[a] = divisor(ceil_div((&r->output.d)[a], 1 << g.box[a]));
     }
     p.line = divisor((int64_t)g.wide * r->win.s[2]);
     p.plane = divisor(g.lines), p.step = divisor(r->win.s[2]);
     p.slots = (int)g.slots, p.wide = g.wide;
-    p.filters = r->b, p.taps = (int)taps_of(r), p.stages = stages_of(r);
-    sums_by(c, (int)ceil_div(r->b, COLUMNS), &p.sums);
-    moves(corr_bytes(r, numel(r->image)) + (double)gateway_bytes(r) +
-              target_bytes(y, numel(r->grid)) + sums_bytes(p.sums),
-          corr_flops(r));
+    p.filters = r->cout, p.taps = (int)taps_of(r), p.stages = stages_of(r);
+    channel_sums_columns(c, (int)ceil_div(r->cout, COLUMNS), &p.sums);
+    moves(conv_operand_bytes(r, numel(r->input)) + (double)small_cin_bytes(r) +
+              target_traffic(y, numel(r->output)) +
+              channel_sums_traffic(p.sums),
+          conv_flops(r));
     return c->precision == PRECISION_bf16 ? queue<PRECISION_bf16>(r, p, g)
                                           : queue<PRECISION_f16>(r, p, g);
 }

@@ -5,20 +5,20 @@
 #include "cuda/conv/conv.cuh"
 
 enum {
-    GATEWAY_LEAST = 5,     // channels; fewer are for first.cu
-    GATEWAY_CHANNELS = 16, // that a position is filled up to
+    SMALL_CIN_MIN = 5,  // channels; fewer are for first.cu
+    SMALL_CIN_MAX = 16, // that a position is filled up to
 };
 
 /* Is this call of conv one, forward? Its operand may be in two parts of any
  * channels, and is seen through no lens. Follows from extents, attributes and
  * precision. */
-bool gateway_takes(const Corr *r);
-/* Parts of sums of y that gateway_forward makes: channel_sums.cuh. */
-int gateway_parts(const Corr *r);
+bool small_cin_takes(const ConvProblem *r);
+/* Parts of sums of y that small_cin_fprop makes: channel_sums.cuh. */
+int small_cin_sum_parts(const ConvProblem *r);
 /* Bytes of room that it takes. */
-size_t gateway_bytes(const Corr *r);
+size_t small_cin_bytes(const ConvProblem *r);
 /* y, queued. False with the reason. */
-bool gateway_forward(const Corr *r, const Source &x, const void *w,
-                     const float *bias, const Target &y, const Sums &sums,
-                     void *room);
+bool small_cin_fprop(const ConvProblem *r, const Source &x, const void *w,
+                     const float *bias, const Target &y,
+                     const ChannelSums &sums, void *room);
 #endif

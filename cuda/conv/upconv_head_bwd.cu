@@ -31,8 +31,8 @@ namespace {
 
 /* dx of a warp: 32 positions, 32 channels. */
 template <Precision P>
-__device__ __forceinline__ void multiply_dx(const Exit &p, const Shared &s,
-                                            int m, int c,
+__device__ __forceinline__ void multiply_dx(const UpconvHead &p,
+                                            const Shared &s, int m, int c,
                                             float (&acc)[2][TILES][4])
 {
     const int lane = (int)threadIdx.x % WARP;
@@ -57,7 +57,7 @@ __device__ __forceinline__ void multiply_dx(const Exit &p, const Shared &s,
         for (int i = 0; i < 2; i++)
 #pragma unroll
             for (int j = 0; j < TILES; j++)
-                Number<P>::multiply(acc[i][j], a[i], b[j]);
+                PrecisionTraits<P>::multiply(acc[i][j], a[i], b[j]);
     }
 }
 
@@ -82,7 +82,7 @@ __device__ __forceinline__ void turn_words(uint32_t (&v)[4])
  * lane sums one of two neighbours, or what x weighs of it, in every second tile
  * of columns. */
 template <Dtype D>
-__device__ __forceinline__ void store_dx(const Exit &p, const Slab &slab,
+__device__ __forceinline__ void store_dx(const UpconvHead &p, const Slab &slab,
                                          const Box &b, const unsigned char *x,
                                          int m, int c,
                                          const float (&acc)[2][TILES][4],
@@ -93,11 +93,11 @@ __device__ __forceinline__ void store_dx(const Exit &p, const Slab &slab,
     int row[4];
     uint32_t word[4][TILES] = {};
 #pragma unroll
-    for (int i = 0; i < 4; i++) row[i] = grid_row(p, b, m + lane / 4 + i * 8);
+    for (int i = 0; i < 4; i++) row[i] = output_row(p, b, m + lane / 4 + i * 8);
 #pragma unroll
     for (int j = 0; j < TILES; j++) {
         const int mine = c + j * 8 + lane % 4 * 2;
-        const float4 *by = &s->close[mine];
+        const float4 *by = &s->grads[mine];
         float sum[4] = {};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -117,18 +117,18 @@ __device__ __forceinline__ void store_dx(const Exit &p, const Slab &slab,
                 v.x = old.x + v.x, v.y = old.y + v.y;
             }
             word[i][j] = Stored<D>::pair(v.x, v.y);
-            if (!side.close.runs) continue;
+            if (!side.grads.runs) continue;
             const int place =
                 tile_place<LINES>(m + lane / 4 + i * 8, mine / 8) +
                 mine % 8 * 2;
             const float2 z =
-                side.close.x ? Stored<D>::apart(*(const uint32_t *)(x + place))
+                side.grads.x ? Stored<D>::apart(*(const uint32_t *)(x + place))
                              : make_float2(0, 0);
             v = Stored<D>::apart(word[i][j]);
-            close_one(by[0], z.x, v.x, &sum[0], &sum[2]);
-            close_one(by[1], z.y, v.y, &sum[1], &sum[3]);
+            grad_sums_add(by[0], z.x, v.x, &sum[0], &sum[2]);
+            grad_sums_add(by[1], z.y, v.y, &sum[1], &sum[3]);
         }
-        if (!side.close.runs) continue;
+        if (!side.grads.runs) continue;
         const float all = warp_sum_four(sum, 4);
         if (lane / 4 % 2 == j % 2) s->sums[j / 2][threadIdx.x] += (double)all;
     }
@@ -146,7 +146,8 @@ __device__ __forceinline__ void store_dx(const Exit &p, const Slab &slab,
 
 /* Sum `which` of channel c of the slab, behind a barrier: the lane that has it
  * in each of four warps, see store_dx. */
-__device__ __forceinline__ double closing_sum(const Shared &s, int which, int c)
+__device__ __forceinline__ double grad_sums_step(const Shared &s, int which,
+                                                 int c)
 {
     const int tile = c % UNIT / 8;
     const int at =
@@ -189,15 +190,15 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
             ldmatrix_x4_trans(
                 b, s.columns +
                        tile_place<LINES>(m + lane % 16, line + j + lane / 16));
-            Number<P>::multiply(acc[j], a, {b[0], b[1]});
-            Number<P>::multiply(acc[j + 1], a, {b[2], b[3]});
+            PrecisionTraits<P>::multiply(acc[j], a, {b[0], b[1]});
+            PrecisionTraits<P>::multiply(acc[j + 1], a, {b[2], b[3]});
         }
     }
 }
 
 /* The block has left its parts of dw and db: the last one adds up those of its
  * channels, the first slab's also db. */
-static __device__ __attribute__((noinline)) void fold_ends(const Exit &p)
+static __device__ __attribute__((noinline)) void fold_ends(const UpconvHead &p)
 {
     const Slab slab = slab_of(p);
     const int64_t size = (int64_t)p.channels * p.columns;
@@ -210,26 +211,26 @@ static __device__ __attribute__((noinline)) void fold_ends(const Exit &p)
         float *parts = p.parts + first * size + mine;
         for (int i = t * 4; i < items; i += THREADS * 4) {
             double sum[4];
-            fold_four(parts + i, step * size, count, sum);
+            strided_sum_four(parts + i, step * size, count, sum);
             float *to = all ? p.dw + mine + i : parts + i;
             for (int j = 0; j < 4; j++)
                 put(&to[j], (float)sum[j], !all || p.fresh_dw);
         }
         if (!bias || t >= p.results) return;
         double *at = p.db_parts + first * p.results + t;
-        const double sum = fold_one(at, step * p.results, count);
+        const double sum = strided_sum(at, step * p.results, count);
         if (all)
             put(&p.db[t], (float)sum, p.fresh_db);
         else
             *at = sum;
     };
-    fold(p.fold, (int)blockIdx.x, p.words + (int)blockIdx.y * p.fold.words,
-         add);
+    grid_reduce(p.grid_reduce, (int)blockIdx.x,
+                p.counters + (int)blockIdx.y * p.grid_reduce.counters, add);
 }
 
 template <Precision P>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
-    exit_kernel(const __grid_constant__ Exit p)
+    upconv_head_bwd_kernel(const __grid_constant__ UpconvHead p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
     DYN_SMEM(unsigned char, bytes);
@@ -255,7 +256,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             fill(p, slab, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
         cp_async_commit();
         fill_columns<D>(p, b, now.dy, &s);
-        if (p.db && blockIdx.y == 0) sum_slopes(p, b, now.dy, &s);
+        if (p.db && blockIdx.y == 0) sum_dy(p, b, now.dy, &s);
         __syncthreads();
         if (side.dx.data && part < slab.width) {
             float dx[2][TILES][4] = {};
@@ -292,9 +293,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         const int which = t / SLAB, at = t % SLAB;
         if (which < 2 && at < slab.width)
             p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.channels +
-                         side.from + slab.c0 + at] = closing_sum(s, which, at);
-        sums_end(p.sums, (int)blockIdx.x, (int)blockIdx.y, side.from + slab.c0,
-                 slab.width, s.sums[0]);
+                         side.from + slab.c0 + at] =
+                grad_sums_step(s, which, at);
+        channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y,
+                            side.from + slab.c0, slab.width, s.sums[0]);
     }
     fold_ends(p);
 }
@@ -302,26 +304,26 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 // -- launching ---------------------------------------------------------------
 
 /* Taps by results. */
-int columns_of(const Corr *r)
+int columns_of(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    return g->k[0] * g->k[1] * g->k[2] * r->a;
+    return g->k[0] * g->k[1] * g->k[2] * r->cin;
 }
 
 /* log2 of a box along each axis. */
-void box_of(Dims grid, int (&bits)[3])
+void box_of(Dims output, int (&bits)[3])
 {
-    bits[0] = grid.d > 1 ? 2 : 0;
-    bits[1] = grid.d > 1 ? 2 : grid.h > 1 ? 3 : 0;
+    bits[0] = output.d > 1 ? 2 : 0;
+    bits[1] = output.d > 1 ? 2 : output.h > 1 ? 3 : 0;
     bits[2] = PLACE_BITS - bits[0] - bits[1];
 }
 
-Span span_of(const Corr *r, int i, int bits)
+Span span_of(const ConvProblem *r, int i, int bits)
 {
     const Window *g = &r->win;
-    const int count = (&r->grid.d)[i], box = 1 << bits;
+    const int count = (&r->output.d)[i], box = 1 << bits;
     return {count,
-            (&r->image.d)[i],
+            (&r->input.d)[i],
             g->s[i],
             g->lo[i],
             bits,
@@ -329,90 +331,92 @@ Span span_of(const Corr *r, int i, int bits)
             divisor(ceil_div(count, box))};
 }
 
-int64_t boxes_of(const Corr *r)
+int64_t boxes_of(const ConvProblem *r)
 {
     int bits[3];
-    box_of(r->grid, bits);
-    int64_t count = r->grid.n;
+    box_of(r->output, bits);
+    int64_t count = r->output.n;
     for (int i = 0; i < 3; i++)
-        count *= ceil_div((&r->grid.d)[i], 1 << bits[i]);
+        count *= ceil_div((&r->output.d)[i], 1 << bits[i]);
     return count;
 }
 
-int slabs_of(const Corr *r, int from)
+int slabs_of(const ConvProblem *r, int from)
 {
-    return (int)(ceil_div(from, SLAB) + ceil_div(r->b - from, SLAB));
+    return (int)(ceil_div(from, SLAB) + ceil_div(r->cout - from, SLAB));
 }
 
 /* Boxes of a block. */
-int run_of(const Corr *r, int from)
+int run_of(const ConvProblem *r, int from)
 {
     const int64_t blocks = FILL / slabs_of(r, from);
     return (int)least(most(ceil_div(boxes_of(r), blocks), MIN_RUN), MAX_RUN);
 }
 
-size_t dw_bytes(const Corr *r, int from)
+size_t dw_bytes(const ConvProblem *r, int from)
 {
-    return (size_t)(exit_parts(r, from) * corr_weights_size(r)) * sizeof(float);
+    return (size_t)(upconv_head_sum_parts(r, from) * conv_filter_size(r)) *
+           sizeof(float);
 }
 
 /* Extents, and where things are in a halo. */
-void set_halo(const Corr *r, Exit *p)
+void set_halo(const ConvProblem *r, UpconvHead *p)
 {
     const Window *g = &r->win;
     int bits[3];
-    box_of(r->grid, bits);
+    box_of(r->output, bits);
     Span *s = p->axis;
     for (int i = 0; i < 3; i++) s[i] = span_of(r, i, bits[i]);
-    p->pitch = s[2].reach * r->a;
+    p->pitch = s[2].reach * r->cin;
     const int pieces = (int)ceil_div(p->pitch, WARP);
     p->units = s[0].reach * s[1].reach * pieces;
-    p->every = divisor(r->a), p->high = divisor(s[1].reach);
+    p->every = divisor(r->cin), p->high = divisor(s[1].reach);
     p->pieces = divisor(pieces);
     for (int k = 0; k < COLUMNS; k++) {
-        const int tap = k / r->a, w = tap % g->k[2];
+        const int tap = k / r->cin, w = tap % g->k[2];
         const int h = tap / g->k[2] % g->k[1], d = tap / g->k[2] / g->k[1];
         const int line =
             d * g->dil[0] * s[1].reach + h * g->dil[1]; // of the halo
-        const int at = line * p->pitch + w * g->dil[2] * r->a + k % r->a;
+        const int at = line * p->pitch + w * g->dil[2] * r->cin + k % r->cin;
         p->tap[k / 2] |= (uint32_t)(k < p->columns ? at : NO_TAP) << k % 2 * 16;
     }
 }
 
-Side side_of(const Operand &x, const Target &dx, const Closing &close, int from,
-             int channels, int slabs)
+Side side_of(const Operand &x, const Target &dx, const GradSums &grads,
+             int from, int channels, int slabs)
 {
-    return {x.data, x.norm_on_load, dx, close, from, channels, slabs};
+    return {x.data, x.norm_on_load, dx, grads, from, channels, slabs};
 }
 
-template <Precision P> bool queue(const Corr *r, const Exit &p, dim3 blocks)
+template <Precision P>
+bool queue(const ConvProblem *r, const UpconvHead &p, dim3 blocks)
 {
-    if (!gpu_allows(exit_kernel<P>, sizeof(Shared))) return false;
-    LAUNCH(exit_kernel<P>, blocks, THREADS, sizeof(Shared),
+    if (!gpu_allows(upconv_head_bwd_kernel<P>, sizeof(Shared))) return false;
+    LAUNCH(upconv_head_bwd_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
-    return gpu_launched("few results of an upconv, back");
+    return gpu_launched("upconv head, backward");
 }
 
 } // namespace
 
 // a lazy call is for those who measure what they store
-bool exit_few(const Corr *r, int from)
+bool upconv_head_narrow(const ConvProblem *r, int from)
 {
     return call_op(r->c) == OP_upconv && !r->c->deferred &&
            precision_copy(r->c->precision) != F32 && r->win.groups == 1 &&
-           r->a <= RESULTS && r->b <= EXIT_CHANNELS && r->b % UNIT == 0 &&
-           from % UNIT == 0 && columns_of(r) <= COLUMNS;
+           r->cin <= RESULTS && r->cout <= UPCONV_HEAD_CIN &&
+           r->cout % UNIT == 0 && from % UNIT == 0 && columns_of(r) <= COLUMNS;
 }
 
 // a window shorter than its stride, or a result longer than what the grid
 // reaches, has results that no position sees: db would miss them
-bool exit_takes(const Corr *r, int from)
+bool upconv_head_takes(const ConvProblem *r, int from)
 {
     const Window *g = &r->win;
     int bits[3];
-    int64_t halo = r->a;
+    int64_t halo = r->cin;
     bool all = true;
-    box_of(r->grid, bits);
+    box_of(r->output, bits);
     for (int i = 0; i < 3; i++) {
         // a window that is too long for a halo may be too long for an int
         const int64_t span = (int64_t)(g->k[i] - 1) * g->dil[i] + 1;
@@ -422,34 +426,35 @@ bool exit_takes(const Corr *r, int from)
         halo *= least(span + box * g->s[i], HALO_MOST + 1);
         halo = least(halo, HALO_MOST + 1);
     }
-    return all && halo <= HALO_MOST && exit_few(r, from);
+    return all && halo <= HALO_MOST && upconv_head_narrow(r, from);
 }
 
-int exit_parts(const Corr *r, int from)
+int upconv_head_sum_parts(const ConvProblem *r, int from)
 {
     return (int)ceil_div(boxes_of(r), run_of(r, from));
 }
 
-size_t exit_bytes(const Corr *r, int from)
+size_t upconv_head_bytes(const ConvProblem *r, int from)
 {
-    return dw_bytes(r, from) +
-           (size_t)exit_parts(r, from) * (size_t)r->a * sizeof(double);
+    return dw_bytes(r, from) + (size_t)upconv_head_sum_parts(r, from) *
+                                   (size_t)r->cin * sizeof(double);
 }
 
-bool exit_back(const Corr *r, const Source &x, const void *w, const Result &dx,
-               float *dw, float *db, void *parts)
+bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
+                     const Result &dx, float *dw, float *db, void *parts)
 {
     const Call *c = r->c;
-    const int count = exit_parts(r, x.from), border = x.from ? x.from : r->b;
-    if (!countable(c, rows(r->image)) || !countable(c, rows(r->grid)))
+    const int count = upconv_head_sum_parts(r, x.from),
+              border = x.from ? x.from : r->cout;
+    if (!countable(c, rows(r->input)) || !countable(c, rows(r->output)))
         return false;
-    Exit p = {};
+    UpconvHead p = {};
     p.dy = (const float *)c->dy->data, p.w = w;
     const int slabs = (int)ceil_div(border, SLAB);
-    p.side[0] = side_of(x.own, dx.own, dx.sums.close, 0, border, 0);
-    p.side[1] = side_of(x.beside, dx.beside, dx.sums.beside, border,
-                        r->b - border, slabs);
-    p.channels = r->b, p.results = r->a, p.columns = columns_of(r);
+    p.side[0] = side_of(x.own, dx.own, dx.sums.grads, 0, border, 0);
+    p.side[1] = side_of(x.second, dx.second, dx.sums.second, border,
+                        r->cout - border, slabs);
+    p.channels = r->cout, p.results = r->cin, p.columns = columns_of(r);
     set_halo(r, &p);
     p.sums = dx.sums, p.parts = (float *)parts;
     p.db_parts = (double *)((char *)parts + dw_bytes(r, x.from));
@@ -457,25 +462,27 @@ bool exit_back(const Corr *r, const Source &x, const void *w, const Result &dx,
     p.db = db, p.fresh_db = is_fresh(c, 2);
     const dim3 blocks((unsigned)count, (unsigned)slabs_of(r, x.from));
     // both are folded alike; their words stand one behind the other
-    p.fold = p.sums.fold = fold_of(count, 2 * blocks.y);
-    p.sums.words = gpu_words(c->dev, 2 * blocks.y * p.fold.words);
-    p.words = p.sums.words + blocks.y * p.fold.words;
+    p.grid_reduce = p.sums.grid_reduce = grid_reduce_of(count, 2 * blocks.y);
+    p.sums.counters =
+        gpu_counters(c->dev, 2 * blocks.y * p.grid_reduce.counters);
+    p.counters = p.sums.counters + blocks.y * p.grid_reduce.counters;
     p.count = (int)boxes_of(r), p.run = run_of(r, x.from);
-    const double flops = corr_flops(r), all = (double)rows(r->grid);
+    const double flops = conv_flops(r), all = (double)rows(r->output);
     // each slab looks at dy
-    double bytes = (double)moved(c->dy) * blocks.y + sums_bytes(p.sums) +
-                   moved(c->dx[1]) +
-                   2.0 * (double)fold_moves(p.fold) *
+    double bytes = (double)moved(c->dy) * blocks.y +
+                   channel_sums_traffic(p.sums) + moved(c->dx[1]) +
+                   2.0 * (double)grid_reduce_traffic(p.grid_reduce) *
                        ((dw ? (double)moved(c->dx[1]) : 0) +
-                        (db ? r->a * sizeof(double) : 0));
+                        (db ? r->cin * sizeof(double) : 0));
     if (dw && !p.fresh_dw) bytes += moved(c->dx[1]);
     bool data = false;
     for (const Side &s : p.side) {
         const int64_t numbers = (int64_t)all * s.channels;
-        if (dw || (s.close.runs && s.close.x)) bytes += corr_bytes(r, numbers);
-        if (s.dx.data) data = true, bytes += target_bytes(s.dx, numbers);
+        if (dw || (s.grads.runs && s.grads.x))
+            bytes += conv_operand_bytes(r, numbers);
+        if (s.dx.data) data = true, bytes += target_traffic(s.dx, numbers);
     }
-    if (data) bytes += corr_bytes(r, corr_weights_size(r));
+    if (data) bytes += conv_operand_bytes(r, conv_filter_size(r));
     moves(bytes, (data ? flops : 0) + (dw ? flops : 0));
     return c->precision == PRECISION_bf16 ? queue<PRECISION_bf16>(r, p, blocks)
                                           : queue<PRECISION_f16>(r, p, blocks);

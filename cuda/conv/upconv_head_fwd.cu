@@ -25,7 +25,7 @@
 namespace {
 
 enum {
-    COLUMNS = EXIT_COLUMNS,
+    COLUMNS = UPCONV_HEAD_COLUMNS,
     LINES = 8,    // of 16 bytes in a row of w
     PLACES = 128, // of a tile
     PLACE_BITS = 7,
@@ -41,13 +41,13 @@ enum {
 };
 
 struct Front {
-    Operand x, beside;
+    Operand x, second;
     const void *w;
     const float *bias; // or NULL
     float *y;
     int border, channels; // before those of beside; of both
     int results, columns;
-    Dims grid, image; // extents; c: nothing
+    Dims output, input; // extents; c: nothing
     int k[3], step[3], lo[3];
     int own[3], back[3]; // positions of a tile, and those before them
     int bits;            // log2 of a tile's last axis
@@ -56,11 +56,11 @@ struct Front {
 };
 
 struct Shared {
-    unsigned char w[EXIT_CHANNELS * LINES * TILE_LINE];
+    unsigned char w[UPCONV_HEAD_CIN * LINES * TILE_LINE];
     unsigned char x[2][PLACES * TILE_ROW];
     float z[PLACES * PITCH];
     float ring[RING];
-    float2 deferred_norm[EXIT_CHANNELS];
+    float2 deferred_norm[UPCONV_HEAD_CIN];
 };
 static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
 
@@ -86,9 +86,10 @@ __device__ __forceinline__ int tile_row(const Front &p, const Tile &t,
 {
     const int d = t.at[0] + plane, h = t.at[1] + (m >> p.bits);
     const int w = t.at[2] + (m & ((1 << p.bits) - 1));
-    const bool inside = d >= 0 && d < p.grid.d && h >= 0 && h < p.grid.h &&
-                        w >= 0 && w < p.grid.w;
-    return inside ? ((t.n * p.grid.d + d) * p.grid.h + h) * p.grid.w + w : -1;
+    const bool inside = d >= 0 && d < p.output.d && h >= 0 && h < p.output.h &&
+                        w >= 0 && w < p.output.w;
+    return inside ? ((t.n * p.output.d + d) * p.output.h + h) * p.output.w + w
+                  : -1;
 }
 
 /* Issue the copies of 32 channels of a plane; a thread has one line of each of
@@ -101,7 +102,7 @@ __device__ __forceinline__ void fill(const Front &p, const Tile &t, int plane,
     for (int m = (int)threadIdx.x / TILE_LINES; m < PLACES; m += ROW_STEP) {
         const int row = tile_row(p, t, plane, m);
         cp_async16(to + tile_place<TILE_LINES>(m, line),
-                   beside_at<uint16_t>(p.x.data, p.beside.data, p.border,
+                   concat_at<uint16_t>(p.x.data, p.second.data, p.border,
                                        p.channels, row < 0 ? 0 : row,
                                        c + line * 8),
                    row >= 0);
@@ -111,9 +112,10 @@ __device__ __forceinline__ void fill(const Front &p, const Tile &t, int plane,
 /* The lines that this thread copied, as their lens shows them; zeros where a
  * position is outside. */
 template <Dtype D>
-__device__ __forceinline__ void see(const Front &p, const Tile &t, int plane,
-                                    const Act &act, const float2 *deferred_norm,
-                                    unsigned char *x)
+__device__ __forceinline__ void apply_norm(const Front &p, const Tile &t,
+                                           int plane, const Act &act,
+                                           const float2 *deferred_norm,
+                                           unsigned char *x)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
 #pragma unroll 1
@@ -154,8 +156,8 @@ __device__ __forceinline__ void multiply(const unsigned char *x,
                                                        line + j + lane / 16));
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                Number<P>::multiply(acc[i][j], a[i], {b[0], b[1]});
-                Number<P>::multiply(acc[i][j + 1], a[i], {b[2], b[3]});
+                PrecisionTraits<P>::multiply(acc[i][j], a[i], {b[0], b[1]});
+                PrecisionTraits<P>::multiply(acc[i][j + 1], a[i], {b[2], b[3]});
             }
         }
     }
@@ -216,9 +218,9 @@ __device__ __forceinline__ void add_plane(const Front &p, const Tile &t,
             const int64_t qd =
                 (int64_t)(t.at[0] + plane) * p.step[0] + j - p.lo[0];
             float *at = &s->ring[from * outputs + i];
-            if (plane >= p.back[0] && qd >= 0 && qd < p.image.d && qh >= 0 &&
-                qh < p.image.h && qw >= 0 && qw < p.image.w)
-                p.y[(((t.n * p.image.d + qd) * p.image.h + qh) * p.image.w +
+            if (plane >= p.back[0] && qd >= 0 && qd < p.input.d && qh >= 0 &&
+                qh < p.input.h && qw >= 0 && qw < p.input.w)
+                p.y[(((t.n * p.input.d + qd) * p.input.h + qh) * p.input.w +
                      qw) *
                         p.results +
                     r] = *at + (p.bias ? p.bias[r] : 0);
@@ -242,7 +244,7 @@ __device__ __forceinline__ void set_up(const Front &p, Shared *s)
     for (int c = t; c < p.channels; c += THREADS) {
         const bool far = c >= p.border;
         const NormOnLoad &norm_on_load =
-            far ? p.beside.norm_on_load : p.x.norm_on_load;
+            far ? p.second.norm_on_load : p.x.norm_on_load;
         if (norm_on_load.table)
             s->deferred_norm[c] = norm_on_load.table[far ? c - p.border : c];
     }
@@ -250,7 +252,7 @@ __device__ __forceinline__ void set_up(const Front &p, Shared *s)
 
 template <Precision P>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
-    exit_forward_kernel(const __grid_constant__ Front p)
+    upconv_head_fprop_kernel(const __grid_constant__ Front p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
     DYN_SMEM(unsigned char, bytes);
@@ -268,11 +270,11 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         float acc[2][TILES][4] = {};
         for (int c = 0; c < p.channels; c += TILE_CHUNK, buffer ^= 1) {
             const NormOnLoad &norm_on_load =
-                c < p.border ? p.x.norm_on_load : p.beside.norm_on_load;
+                c < p.border ? p.x.norm_on_load : p.second.norm_on_load;
             cp_async_wait<0>();
             if (norm_on_load.table)
-                see<D>(p, t, plane, norm_on_load.act, s.deferred_norm + c,
-                       s.x[buffer]);
+                apply_norm<D>(p, t, plane, norm_on_load.act,
+                              s.deferred_norm + c, s.x[buffer]);
             __syncthreads(); // and the chunk before has been used
             const bool more = c + TILE_CHUNK < p.channels;
             if (more || plane + 1 < planes)
@@ -290,20 +292,20 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 // -- launching ---------------------------------------------------------------
 
 /* Positions along an axis that see one result, but for the last. */
-int back_of(const Corr *r, int i)
+int back_of(const ConvProblem *r, int i)
 {
     return (int)ceil_div(r->win.k[i], r->win.s[i]) - 1;
 }
 
 /* All but operands. False: it is no such call. */
-bool front_of(const Corr *r, Front *p)
+bool front_of(const ConvProblem *r, Front *p)
 {
     const Window *g = &r->win;
     *p = {};
-    p->channels = p->border = r->b, p->results = r->a;
-    p->columns = g->k[0] * g->k[1] * g->k[2] * r->a;
-    p->grid = r->grid, p->image = r->image;
-    p->bits = r->grid.h > 1 ? PLACE_BITS - 3 : PLACE_BITS;
+    p->channels = p->border = r->cout, p->results = r->cin;
+    p->columns = g->k[0] * g->k[1] * g->k[2] * r->cin;
+    p->output = r->output, p->input = r->input;
+    p->bits = r->output.h > 1 ? PLACE_BITS - 3 : PLACE_BITS;
     const int tile[3] = {1, PLACES >> p->bits, 1 << p->bits};
     int64_t count[3];
     for (int i = 0; i < 3; i++) {
@@ -311,17 +313,17 @@ bool front_of(const Corr *r, Front *p)
         p->back[i] = back_of(r, i), p->own[i] = tile[i] - p->back[i];
         if (g->dil[i] != 1 || (i && p->own[i] <= p->back[i])) return false;
         // all that results are counted from, and positions
-        count[i] = ceil_div((int64_t)(&r->image.d)[i] + g->lo[i], g->s[i]);
+        count[i] = ceil_div((int64_t)(&r->input.d)[i] + g->lo[i], g->s[i]);
         if (i) count[i] = ceil_div(count[i], p->own[i]);
     }
-    const int64_t tiles = r->grid.n * count[1] * count[2];
+    const int64_t tiles = r->output.n * count[1] * count[2];
     const int64_t run = ceil_div(count[0], ceil_div(FILL, tiles));
     p->own[0] = (int)least(most(run, MIN_RUN), count[0]);
     count[0] = ceil_div(count[0], p->own[0]);
     for (int i = 0; i < 3; i++) p->tiles[i] = divisor(count[i]);
     p->stride[0] = divisor(g->s[1]), p->stride[1] = divisor(g->s[2]);
     const int64_t high = (int64_t)p->own[1] * g->s[1];
-    const int64_t wide = (int64_t)p->own[2] * g->s[2] * r->a;
+    const int64_t wide = (int64_t)p->own[2] * g->s[2] * r->cin;
     p->ring = (int)most(g->k[0], g->s[0]);
     if (high > RING || wide > RING || p->ring * high * wide > RING)
         return false;
@@ -330,33 +332,34 @@ bool front_of(const Corr *r, Front *p)
 }
 
 template <Precision P>
-bool queue(const Corr *r, const Front &p, unsigned blocks)
+bool queue(const ConvProblem *r, const Front &p, unsigned blocks)
 {
-    if (!gpu_allows(exit_forward_kernel<P>, sizeof(Shared))) return false;
-    LAUNCH(exit_forward_kernel<P>, blocks, THREADS, sizeof(Shared),
+    if (!gpu_allows(upconv_head_fprop_kernel<P>, sizeof(Shared))) return false;
+    LAUNCH(upconv_head_fprop_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
-    return gpu_launched("few results of an upconv");
+    return gpu_launched("upconv head");
 }
 
 } // namespace
 
-bool exit_makes(const Corr *r, int from)
+bool upconv_head_fprop_takes(const ConvProblem *r, int from)
 {
     Front p;
-    return exit_few(r, from) && front_of(r, &p);
+    return upconv_head_narrow(r, from) && front_of(r, &p);
 }
 
-bool exit_forward(const Corr *r, const Source &x, const void *w,
-                  const float *bias, float *y)
+bool upconv_head_fprop(const ConvProblem *r, const Source &x, const void *w,
+                       const float *bias, float *y)
 {
     Front p;
-    if (!countable(r->c, rows(r->grid)) || !front_of(r, &p)) return false;
-    p.x = x.own, p.beside = x.beside, p.w = w, p.bias = bias, p.y = y;
+    if (!countable(r->c, rows(r->output)) || !front_of(r, &p)) return false;
+    p.x = x.own, p.second = x.second, p.w = w, p.bias = bias, p.y = y;
     if (x.from) p.border = x.from;
     const unsigned blocks =
-        (unsigned)r->grid.n * p.tiles[0].by * p.tiles[1].by * p.tiles[2].by;
-    moves(corr_bytes(r, numel(r->grid) + corr_weights_size(r)) + moved(r->c->y),
-          corr_flops(r));
+        (unsigned)r->output.n * p.tiles[0].by * p.tiles[1].by * p.tiles[2].by;
+    moves(conv_operand_bytes(r, numel(r->output) + conv_filter_size(r)) +
+              moved(r->c->y),
+          conv_flops(r));
     return r->c->precision == PRECISION_bf16
                ? queue<PRECISION_bf16>(r, p, blocks)
                : queue<PRECISION_f16>(r, p, blocks);

@@ -10,7 +10,7 @@ namespace {
 
 enum {
     SLAB = 64, // channels of a block, at most
-    COLUMNS = EXIT_COLUMNS,
+    COLUMNS = UPCONV_HEAD_COLUMNS,
     LINES = 8, // of 16 bytes in a row of either
     ROW = LINES * TILE_LINE,
     PLACES = 128, // of a box
@@ -22,7 +22,7 @@ enum {
     FILL = 256,       // blocks that fill any GPU of today
     MIN_RUN = 8,      // boxes worth a part of dw
     HALO_MOST = 2560, // numbers of dy that a box sees
-    RESULTS = EXIT_RESULTS,
+    RESULTS = UPCONV_HEAD_COUT,
     UNIT = TILE_CHUNK,                // they divide by it: those of a warp
     MAX_RUN = CHAIN * CHAIN / PLACES, // a second sum is a chain, too
     ROW_STEP = THREADS / LINES,       // rows that the block handles at a time
@@ -46,12 +46,12 @@ struct Side {
     const void *x;
     NormOnLoad norm_on_load;
     Target dx;
-    Closing close;
+    GradSums grads;
     int from, channels; // its first in the operand; of a row
     int slabs;          // before those of the other
 };
 
-struct Exit {
+struct UpconvHead {
     const float *dy;
     const void *w;
     Side side[2];
@@ -60,13 +60,13 @@ struct Exit {
     Divisor every, high, pieces; // results; lines of a halo, WARP of a line
     int pitch, units;            // numbers of a line; pieces of a halo
     uint32_t tap[COLUMNS / 2];   // where two columns are, of a halo
-    Sums sums;                   // of dx, a part a block
+    ChannelSums sums;            // of dx, a part a block
     float *dw, *db;              // NULL: not wanted
     float *parts;                // [block] of dw
     double *db_parts;            // [block] of db
     bool fresh_dw, fresh_db;
-    Fold fold; // of those
-    unsigned *words;
+    GridReduce grid_reduce; // of those
+    unsigned *counters;
     int count, run; // boxes; of a block
 };
 
@@ -80,7 +80,7 @@ struct Shared {
     unsigned char w[SLAB * ROW], columns[PLACES * ROW];
     Stage stage[2];
     uint32_t tap[COLUMNS / 2];
-    float4 close[SLAB];
+    float4 grads[SLAB];
     float2 deferred_norm[SLAB];
     double sums[2][THREADS], db[RESULTS][WARPS];
     float dw[TILES * 4][THREADS]; // sums of a thread that are no chain now
@@ -94,12 +94,12 @@ struct Slab {
     bool looks; // is x wanted?
 };
 
-__device__ __forceinline__ Slab slab_of(const Exit &p)
+__device__ __forceinline__ Slab slab_of(const UpconvHead &p)
 {
     const Side &side = p.side[(int)blockIdx.y >= p.side[1].slabs];
     const int c0 = ((int)blockIdx.y - side.slabs) * SLAB;
     return {side, c0, min((int)SLAB, side.channels - c0),
-            p.dw || (side.close.runs && side.close.x)};
+            p.dw || (side.grads.runs && side.grads.x)};
 }
 
 /* A box: its sample and first position. */
@@ -107,7 +107,7 @@ struct Box {
     int n, at[3];
 };
 
-__device__ __forceinline__ Box box_at(const Exit &p, int i)
+__device__ __forceinline__ Box box_at(const UpconvHead &p, int i)
 {
     uint32_t rest = (uint32_t)i;
     Box b;
@@ -119,7 +119,8 @@ __device__ __forceinline__ Box box_at(const Exit &p, int i)
 }
 
 /* Position m of a box along each axis. */
-__device__ __forceinline__ void place_in(const Exit &p, int m, int (&j)[3])
+__device__ __forceinline__ void place_in(const UpconvHead &p, int m,
+                                         int (&j)[3])
 {
 #pragma unroll
     for (int a = 2; a >= 0; a--) {
@@ -129,7 +130,8 @@ __device__ __forceinline__ void place_in(const Exit &p, int m, int (&j)[3])
 }
 
 /* Its row of the operand, or -1. */
-__device__ __forceinline__ int grid_row(const Exit &p, const Box &b, int m)
+__device__ __forceinline__ int output_row(const UpconvHead &p, const Box &b,
+                                          int m)
 {
     int j[3], row = b.n;
     bool inside = true;
@@ -148,7 +150,7 @@ struct Piece {
     int d, h, line, e; // line: of all; e: number of it that a lane has
 };
 
-__device__ __forceinline__ Piece piece_at(const Exit &p, int unit)
+__device__ __forceinline__ Piece piece_at(const UpconvHead &p, int unit)
 {
     uint32_t rest = (uint32_t)unit;
     Piece s;
@@ -160,13 +162,13 @@ __device__ __forceinline__ Piece piece_at(const Exit &p, int unit)
 }
 
 /* Issue the copies of a box. */
-__device__ __forceinline__ void fill(const Exit &p, const Slab &slab,
+__device__ __forceinline__ void fill(const UpconvHead &p, const Slab &slab,
                                      const Box &b, Stage *to)
 {
     const int t = (int)threadIdx.x, line = t % LINES;
 #pragma unroll 1
     for (int m = t / LINES; m < PLACES && slab.looks; m += ROW_STEP) {
-        const int row = grid_row(p, b, m), c = line * 8;
+        const int row = output_row(p, b, m), c = line * 8;
         const bool there = row >= 0 && c < slab.width;
         const int64_t at = (int64_t)(there ? row : 0) * slab.side.channels +
                            slab.c0 + (there ? c : 0);
@@ -193,8 +195,8 @@ __device__ __forceinline__ void fill(const Exit &p, const Slab &slab,
 
 /* Each number of dy that is the box's own, which of all boxes are all of them
  * once: those before the halo of the next, and of the last all. */
-__device__ __forceinline__ void sum_slopes(const Exit &p, const Box &b,
-                                           const float *halo, Shared *s)
+__device__ __forceinline__ void sum_dy(const UpconvHead &p, const Box &b,
+                                       const float *halo, Shared *s)
 {
     int own[3];
 #pragma unroll
@@ -225,7 +227,7 @@ __device__ __forceinline__ void sum_slopes(const Exit &p, const Box &b,
 
 /* The columns of a box, zeros where a position is outside. */
 template <Dtype D>
-__device__ __forceinline__ void fill_columns(const Exit &p, const Box &b,
+__device__ __forceinline__ void fill_columns(const UpconvHead &p, const Box &b,
                                              const float *halo, Shared *s)
 {
     const int line = (int)threadIdx.x % LINES;
@@ -238,7 +240,7 @@ __device__ __forceinline__ void fill_columns(const Exit &p, const Box &b,
         for (int a = 0; a < 3; a++)
             first = first * p.axis[a].reach + j[a] * p.axis[a].step;
         const float *from = halo + first * p.results;
-        const bool inside = grid_row(p, b, m) >= 0;
+        const bool inside = output_row(p, b, m) >= 0;
         auto one = [&](uint32_t at) {
             return inside && at != NO_TAP ? from[at] : 0;
         };
@@ -254,7 +256,7 @@ __device__ __forceinline__ void fill_columns(const Exit &p, const Box &b,
 
 /* What stays in shared memory while the block walks. */
 template <Dtype D>
-__device__ __forceinline__ void set_up(const Exit &p, const Slab &slab,
+__device__ __forceinline__ void set_up(const UpconvHead &p, const Slab &slab,
                                        Shared *s)
 {
     const int t = (int)threadIdx.x;
@@ -270,8 +272,8 @@ __device__ __forceinline__ void set_up(const Exit &p, const Slab &slab,
     for (int i = 0; i < TILES * 4; i++) s->dw[i][t] = 0;
     if (t < RESULTS * WARPS) s->db[t / WARPS][t % WARPS] = 0;
     if (t < COLUMNS / 2) s->tap[t] = p.tap[t];
-    if (t < slab.width && slab.side.close.runs)
-        s->close[t] = closing_by(slab.side.close, slab.c0 + t);
+    if (t < slab.width && slab.side.grads.runs)
+        s->grads[t] = grad_sums_channel(slab.side.grads, slab.c0 + t);
     if (t < SLAB && slab.side.norm_on_load.table)
         s->deferred_norm[t] = t < slab.width
                                   ? slab.side.norm_on_load.table[slab.c0 + t]

@@ -21,14 +21,14 @@ enum {
 /* One tile of w of one group, from the positions of one part. Threads fetch
  * along the channels (contiguous in memory) and compute 8 x 4 of the tile. */
 template <bool VEC>
-__global__ void __launch_bounds__(CORR_THREADS)
-    weights_kernel(const __grid_constant__ Weights p)
+__global__ void __launch_bounds__(CONV_THREADS)
+    wgrad_f32_kernel(const __grid_constant__ WgradParams p)
 {
-    typedef Pairs<float, VEC, VEC> F;
-    enum { BK = F::BK, TILE = WEIGHTS_TILE };
-    SMEM(float, grid, [2][BK][TILE]);
-    SMEM(float, image, [2][BK][TILE]);
-    const Slice s = slice_of(p);
+    typedef WgradLoad<float, VEC, VEC> F;
+    enum { BK = F::BK, TILE = WGRAD_TILE };
+    SMEM(float, output, [2][BK][TILE]);
+    SMEM(float, input, [2][BK][TILE]);
+    const WgradTile s = wgrad_tile_of(p);
     const int t = (int)threadIdx.x;
     const int my = t / (TILE / TN) * 4, nx = t % (TILE / TN) * TN;
     SMEM(Column, columns, [VEC ? 1 : TILE]);
@@ -39,15 +39,15 @@ __global__ void __launch_bounds__(CORR_THREADS)
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
             const int row = F::row() + i * F::STEP;
-            *(Line<float> *)&grid[b][row][F::first()] = f.g[i];
-            *(Line<float> *)&image[b][row][F::first()] = f.x[i];
+            *(Line<float> *)&output[b][row][F::first()] = f.g[i];
+            *(Line<float> *)&input[b][row][F::first()] = f.x[i];
         }
     };
 
     auto multiply = [&](int b) {
 #pragma unroll
         for (int k = 0; k < BK; k++)
-            mine.multiply(&grid[b][k][my], TILE / 2, &image[b][k][nx]);
+            mine.multiply(&output[b][k][my], TILE / 2, &input[b][k][nx]);
     };
     each_chunk<BK>(s.from, s.to, fetch, store, multiply,
                    [&] { mine.end_chain(); });
@@ -55,106 +55,111 @@ __global__ void __launch_bounds__(CORR_THREADS)
     double own = 0;
     for (int i = 0; i < TM; i++)
         for (int j = 0; j < TN; j++)
-            own += put_weight(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
-                              mine.sum[i][j]);
-    end_weights(p, own);
+            own += store_wgrad(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
+                               mine.sum[i][j]);
+    finish_wgrad(p, own);
 }
 
 /* Of the (tap, image channel) axis. */
-int64_t depth_of(const Corr *r)
+int64_t depth_of(const ConvProblem *r)
 {
-    return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2] * r->a;
+    return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2] * r->cin;
 }
 
-int64_t tiles_of(const Corr *r)
+int64_t tiles_of(const ConvProblem *r)
 {
-    return ceil_div(r->b, WEIGHTS_TILE) * ceil_div(depth_of(r), WEIGHTS_TILE) *
+    return ceil_div(r->cout, WGRAD_TILE) * ceil_div(depth_of(r), WGRAD_TILE) *
            r->win.groups;
 }
 
-int parts_of(const Corr *r, int *part)
+int parts_of(const ConvProblem *r, int *part)
 {
-    return corr_parts(r, tiles_of(r), WEIGHTS_STEP, part);
+    return wgrad_split_k(r, tiles_of(r), WGRAD_STEP, part);
 }
 
 } // namespace
 
-size_t corr_weights_bytes(const Corr *r)
+size_t conv_wgrad_bytes(const ConvProblem *r)
 {
-    if (corr_is_small(r)) return corr_direct_weights_bytes(r);
+    if (direct_takes(r)) return direct_wgrad_bytes(r);
     int part, parts = parts_of(r, &part);
-    return parts > 1 ? (size_t)(tiles_of(r) * parts) * WEIGHTS_TILE *
-                           WEIGHTS_TILE * sizeof(float)
+    return parts > 1 ? (size_t)(tiles_of(r) * parts) * WGRAD_TILE * WGRAD_TILE *
+                           sizeof(float)
                      : 0;
 }
 
 // one of a tile, by who stores it
-int corr_weights_squares(const Corr *r)
+int conv_wgrad_sqnorm_parts(const ConvProblem *r)
 {
-    return corr_is_small(r) ? corr_direct_weights_squares(r) : (int)tiles_of(r);
+    return direct_takes(r) ? direct_wgrad_sqnorm_parts(r) : (int)tiles_of(r);
 }
 
 /* Queue the product of blocks tiles and parts. */
-static bool launch(const Corr *r, const Weights *p, dim3 blocks)
+static bool launch(const ConvProblem *r, const WgradParams *p, dim3 blocks)
 {
     cudaStream_t stream = gpu_stream(r->c->dev);
     switch (r->c->precision) {
     case PRECISION_tf32:
-        return corr_mma_weights<PRECISION_tf32>(r, p, blocks);
+        return wgrad_mma<PRECISION_tf32>(r, p, blocks);
     case PRECISION_bf16:
-        return corr_mma_weights<PRECISION_bf16>(r, p, blocks);
+        return wgrad_mma<PRECISION_bf16>(r, p, blocks);
     case PRECISION_f16:
-        return corr_mma_weights<PRECISION_f16>(r, p, blocks);
+        return wgrad_mma<PRECISION_f16>(r, p, blocks);
     default:
         break;
     }
-    if (r->a % 4 == 0 && r->b % 4 == 0)
-        LAUNCH((weights_kernel<true>), blocks, CORR_THREADS, 0, stream, *p);
+    if (r->cin % 4 == 0 && r->cout % 4 == 0)
+        LAUNCH((wgrad_f32_kernel<true>), blocks, CONV_THREADS, 0, stream, *p);
     else
-        LAUNCH((weights_kernel<false>), blocks, CORR_THREADS, 0, stream, *p);
-    return gpu_launched("weights");
+        LAUNCH((wgrad_f32_kernel<false>), blocks, CONV_THREADS, 0, stream, *p);
+    return gpu_launched("wgrad");
 }
 
-bool corr_weights(const Corr *r, const Source &image, const Source &grid,
-                  float *w, bool fresh, double *square, void *scratch)
+bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
+                float *w, bool fresh, double *square, void *scratch)
 {
-    if (!countable(r->c, rows(r->image)) || !countable(r->c, rows(r->grid)))
+    if (!countable(r->c, rows(r->input)) || !countable(r->c, rows(r->output)))
         return false;
-    if (corr_is_small(r))
-        return corr_direct_weights(r, image.own.data, grid.own.data, w, fresh,
-                                   square, scratch);
-    Weights p = {};
+    if (direct_takes(r))
+        return direct_wgrad(r, input.own.data, output.own.data, w, fresh,
+                            square, scratch);
+    WgradParams p = {};
     int parts = parts_of(r, &p.part);
-    const int32_t *count = &r->grid.d;
-    p.image = image.own.data, p.image_norm = image.own.norm_on_load;
-    p.border = r->image.c, p.grid_border = r->grid.c;
-    if (image.from) p.beside = image.beside, p.border = image.from;
-    p.grid = grid.own.data, p.grid_norm = grid.own.norm_on_load;
-    p.norm_bwd = grid.own.norm_bwd;
-    if (grid.from) p.grid_beside = grid.beside, p.grid_border = grid.from;
-    p.win = r->win, p.size = r->image;
-    p.grid_c = r->grid.c, p.a = r->a, p.b = r->b;
+    const int32_t *count = &r->output.d;
+    p.input = input.own.data, p.image_norm = input.own.norm_on_load;
+    p.border = r->input.c, p.output_border = r->output.c;
+    if (input.from) p.second = input.second, p.border = input.from;
+    p.output = output.own.data, p.grid_norm = output.own.norm_on_load;
+    p.norm_bwd = output.own.norm_bwd;
+    if (output.from)
+        p.second_output = output.second, p.output_border = output.from;
+    p.win = r->win, p.size = r->input;
+    p.output_c = r->output.c, p.a = r->cin, p.b = r->cout;
     p.depth = (int)depth_of(r);
-    p.mtiles = (int)ceil_div(r->b, WEIGHTS_TILE);
-    p.positions = (int)rows(r->grid);
-    p.fold = fold_of(parts, tiles_of(r));
+    p.mtiles = (int)ceil_div(r->cout, WGRAD_TILE);
+    p.positions = (int)rows(r->output);
+    p.grid_reduce = grid_reduce_of(parts, tiles_of(r));
     p.parts = (float *)scratch;
-    if (parts > 1) p.words = gpu_words(r->c->dev, tiles_of(r) * p.fold.words);
+    if (parts > 1)
+        p.counters =
+            gpu_counters(r->c->dev, tiles_of(r) * p.grid_reduce.counters);
     p.out = w, p.fresh = fresh, p.square = square;
-    p.channels = divisor(r->a);
+    p.channels = divisor(r->cin);
     for (int i = 0; i < 3; i++) {
         p.axis[i] = divisor(count[i]);
         p.k[i] = divisor(r->win.k[i]);
     }
-    dim3 blocks((unsigned)ceil_div(p.depth, WEIGHTS_TILE),
+    dim3 blocks((unsigned)ceil_div(p.depth, WGRAD_TILE),
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
     // w, and the parts of it that are written and read
-    const int64_t times = (fresh ? 1 : 2) + 2 * fold_moves(p.fold);
+    const int64_t times =
+        (fresh ? 1 : 2) + 2 * grid_reduce_traffic(p.grid_reduce);
     const double squares =
-        square ? corr_weights_squares(r) * sizeof *square : 0;
-    moves(corr_bytes(r, numel(r->image) +
-                            numel(r->grid) * (p.norm_bwd.table ? 2 : 1)) +
-              (double)(times * corr_weights_size(r)) * sizeof(float) + squares,
-          corr_flops(r));
+        square ? conv_wgrad_sqnorm_parts(r) * sizeof *square : 0;
+    moves(conv_operand_bytes(r,
+                             numel(r->input) + numel(r->output) *
+                                                   (p.norm_bwd.table ? 2 : 1)) +
+              (double)(times * conv_filter_size(r)) * sizeof(float) + squares,
+          conv_flops(r));
     return launch(r, &p, blocks);
 }

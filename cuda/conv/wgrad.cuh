@@ -13,47 +13,47 @@
 #include "cuda/lib/precision_traits.cuh"
 
 enum {
-    WEIGHTS_TILE = 64,
-    WEIGHTS_STEP = 32,         // positions of a part are a multiple of this
-    WEIGHTS_OUTSIDE = 1 << 30, // farther than any image goes along an axis
+    WGRAD_TILE = 64,
+    WGRAD_STEP = 32,         // positions of a part are a multiple of this
+    WGRAD_OUTSIDE = 1 << 30, // farther than any image goes along an axis
 };
 
-struct Weights {
-    const void *image, *grid;
+struct WgradParams {
+    const void *input, *output;
     // where conv_loads_deferred: what they are seen through; channels `border`
     // and on of the image, `grid_border` and on of the grid are in tensors of
     // their own
     NormOnLoad image_norm, grid_norm;
-    Operand beside, grid_beside;
+    Operand second, second_output;
     NormBwd norm_bwd; // of the grid, for kernels that take it back; or no table
-    int border, grid_border;
+    int border, output_border;
     float *out;     // w
     double *square; // of w, one number a tile; or NULL
     Window win;
     Dims size; // of the image
-    int64_t grid_c;
+    int64_t output_c;
     int a, b, depth; // channels of a group; taps * a
     int mtiles;
-    int positions, part; // of the grid; of one part
-    Fold fold;           // of the parts of a tile
-    float *parts;        // (tiles, parts, WEIGHTS_TILE, WEIGHTS_TILE)
-    unsigned *words;
+    int positions, part;    // of the grid; of one part
+    GridReduce grid_reduce; // of the parts of a tile
+    float *parts;           // (tiles, parts, WGRAD_TILE, WGRAD_TILE)
+    unsigned *counters;
     Divisor axis[3], channels, k[3];
     bool fresh;
 };
 
 /* The share of a block: its tile of w, its positions. */
-struct Slice {
+struct WgradTile {
     int64_t group;
     int m0, n0, from, to;
 };
 
-static __device__ __forceinline__ Slice slice_of(const Weights &p)
+static __device__ __forceinline__ WgradTile wgrad_tile_of(const WgradParams &p)
 {
-    Slice s;
+    WgradTile s;
     s.group = blockIdx.y / p.mtiles;
-    s.m0 = (int)(blockIdx.y % p.mtiles) * WEIGHTS_TILE;
-    s.n0 = (int)blockIdx.x * WEIGHTS_TILE;
+    s.m0 = (int)(blockIdx.y % p.mtiles) * WGRAD_TILE;
+    s.n0 = (int)blockIdx.x * WGRAD_TILE;
     s.from = (int)blockIdx.z * p.part;
     s.to = s.from + p.part < p.positions ? s.from + p.part : p.positions;
     return s;
@@ -65,20 +65,20 @@ struct alignas(16) Column {
     int off[3], channel;
 };
 
-static __device__ __forceinline__ Column column_of(const Weights &p, int n)
+static __device__ __forceinline__ Column column_of(const WgradParams &p, int n)
 {
     Column c;
     uint32_t rest = (uint32_t)n;
     c.channel = (int)split(&rest, p.channels);
     for (int i = 2; i >= 0; i--)
         c.off[i] = (int)split(&rest, p.k[i]) * p.win.dil[i] - p.win.lo[i];
-    if (n >= p.depth) c.off[0] = -WEIGHTS_OUTSIDE;
+    if (n >= p.depth) c.off[0] = -WGRAD_OUTSIDE;
     return c;
 }
 
 /* Address of the image that grid position m meets there; NULL outside. */
 template <class T>
-static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
+static __device__ __forceinline__ const T *input_at(const WgradParams &p, int m,
                                                     const Column &c,
                                                     int64_t group)
 {
@@ -94,19 +94,19 @@ static __device__ __forceinline__ const T *image_at(const Weights &p, int m,
     const int channel = (int)group * p.a + c.channel;
     // the same for all: of one tensor there is one address to make
     if (p.border == p.size.c)
-        return (const T *)p.image + row * p.size.c + channel;
-    return beside_at<T>(p.image, p.beside.data, p.border, p.size.c, row,
+        return (const T *)p.input + row * p.size.c + channel;
+    return concat_at<T>(p.input, p.second.data, p.border, p.size.c, row,
                         channel);
 }
 
 /* Address of the grid at position m. VEC: it may be in two parts. */
 template <class T, bool VEC>
-static __device__ __forceinline__ const T *grid_at(const Weights &p, int64_t m,
-                                                   int channel)
+static __device__ __forceinline__ const T *output_at(const WgradParams &p,
+                                                     int64_t m, int channel)
 {
-    if constexpr (!VEC) return (const T *)p.grid + m * p.grid_c + channel;
-    return beside_at<T>(p.grid, p.grid_beside.data, p.grid_border, p.grid_c, m,
-                        channel);
+    if constexpr (!VEC) return (const T *)p.output + m * p.output_c + channel;
+    return concat_at<T>(p.output, p.second_output.data, p.output_border,
+                        p.output_c, m, channel);
 }
 
 /* What a thread fetches of a chunk of BK positions: lines of neighbouring
@@ -114,22 +114,23 @@ static __device__ __forceinline__ const T *grid_at(const Weights &p, int64_t m,
  * GRID, IMAGE: channels of that side divide by COUNT, so a line is one load,
  * and of the image belongs to one tap. SLANT: with each line of the grid the
  * one that its slant takes beside it. */
-template <class T, bool GRID, bool IMAGE, bool NORM_BWD = false> struct Pairs {
-    static_assert(GRID || !NORM_BWD, "a slant goes by lines");
+template <class T, bool OUTPUT, bool INPUT, bool NORM_BWD = false>
+struct WgradLoad {
+    static_assert(OUTPUT || !NORM_BWD, "a slant goes by lines");
     enum {
         COUNT = Line<T>::COUNT,
-        ACROSS = WEIGHTS_TILE / COUNT, // lines of a row of the tile
-        STEP = CORR_THREADS / ACROSS,
+        ACROSS = WGRAD_TILE / COUNT, // lines of a row of the tile
+        STEP = CONV_THREADS / ACROSS,
         LOADS = 2,
         BK = LOADS * STEP,
     };
-    static_assert(WEIGHTS_STEP % BK == 0, "parts are whole chunks");
+    static_assert(WGRAD_STEP % BK == 0, "parts are whole chunks");
     Column column;       // IMAGE: of its line
     const Column *table; // else of the tile's, COUNT a line are more
                          // than registers hold
     Line<T> g[LOADS], x[LOADS];
     Line<T> over[NORM_BWD ? LOADS : 1];
-    bool inside[IMAGE ? LOADS : 1]; // x is of the image, and no zeros
+    bool inside[INPUT ? LOADS : 1]; // x is of the image, and no zeros
 
     static __device__ __forceinline__ int first()
     {
@@ -141,51 +142,51 @@ template <class T, bool GRID, bool IMAGE, bool NORM_BWD = false> struct Pairs {
         return (int)threadIdx.x / ACROSS;
     }
 
-    /* columns: in shared memory, WEIGHTS_TILE where IMAGE is not. All threads
+    /* columns: in shared memory, WGRAD_TILE where IMAGE is not. All threads
      * of the block come here. */
-    __device__ __forceinline__ Pairs(const Weights &p, const Slice &s,
-                                     Column *columns)
+    __device__ __forceinline__ WgradLoad(const WgradParams &p,
+                                         const WgradTile &s, Column *columns)
         : table(columns)
     {
         const int t = (int)threadIdx.x;
-        if (IMAGE) column = column_of(p, s.n0 + first());
-        if (IMAGE) return;
-        if (t < WEIGHTS_TILE) columns[t] = column_of(p, s.n0 + t);
+        if (INPUT) column = column_of(p, s.n0 + first());
+        if (INPUT) return;
+        if (t < WGRAD_TILE) columns[t] = column_of(p, s.n0 + t);
         __syncthreads();
     }
 
-    __device__ __forceinline__ void fetch(const Weights &p, const Slice &s,
-                                          int at)
+    __device__ __forceinline__ void fetch(const WgradParams &p,
+                                          const WgradTile &s, int at)
     {
         const int m1 = s.m0 + first();
 #pragma unroll
         for (int i = 0; i < LOADS; i++) {
             const int m = at + row() + i * STEP;
             g[i] = x[i] = {};
-            if (IMAGE) inside[i] = false;
+            if (INPUT) inside[i] = false;
             if (NORM_BWD) over[i] = {};
             if (m >= s.to) continue;
-            const T *y = grid_at<T, GRID>(p, m, (int)s.group * p.b + m1);
-            if constexpr (GRID) {
+            const T *y = output_at<T, OUTPUT>(p, m, (int)s.group * p.b + m1);
+            if constexpr (OUTPUT) {
                 if (m1 < p.b) g[i] = *(const Line<T> *)y;
                 // a gradient's operand is one tensor, with rows as it has
                 if (NORM_BWD && m1 < p.b)
                     over[i] = *(const Line<T> *)((const T *)p.norm_bwd.x +
-                                                 (y - (const T *)p.grid));
+                                                 (y - (const T *)p.output));
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++)
                     if (m1 + j < p.b) g[i].v[j] = y[j];
             }
-            if constexpr (IMAGE) {
-                const T *from = image_at<T>(p, m, column, s.group);
+            if constexpr (INPUT) {
+                const T *from = input_at<T>(p, m, column, s.group);
                 inside[i] = from != NULL;
                 if (from) x[i] = *(const Line<T> *)from;
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++) {
                     const T *from =
-                        image_at<T>(p, m, table[first() + j], s.group);
+                        input_at<T>(p, m, table[first() + j], s.group);
                     if (from) x[i].v[j] = *from;
                 }
             }
@@ -206,20 +207,20 @@ static __device__ __forceinline__ void norm_lines(const NormOnLoad &s,
     for (int i = 0; i < COUNT; i++) {
         if (!wanted[i]) continue;
         const auto v = seen<EACH, D>(s, channel, load<EACH, D>(x[i].v));
-        put_pack<EACH, D>(x[i].v, v, true);
+        store_vec<EACH, D>(x[i].v, v, true);
     }
 }
 
 /* Those of a side in two parts. */
 template <Dtype D, int COUNT>
 static __device__ __forceinline__ void norm_side(const NormOnLoad &own,
-                                                 const NormOnLoad &beside,
+                                                 const NormOnLoad &second,
                                                  int border, int channel,
                                                  Line<uint16_t> (&x)[COUNT],
                                                  const bool (&wanted)[COUNT])
 {
     const bool far = channel >= border;
-    const NormOnLoad norm_on_load = far ? beside : own;
+    const NormOnLoad norm_on_load = far ? second : own;
     if (norm_on_load.table)
         norm_lines<D>(norm_on_load, channel - (far ? border : 0), x, wanted);
 }
@@ -242,7 +243,7 @@ static __device__ __forceinline__ void norm_bwd_lines(
 #pragma unroll
             for (int h = 0; h < TWO; h++)
                 v.v[h] = norm_bwd_loaded<D>(by[j + h], leak, seen.v[h], v.v[h]);
-            put_pack<TWO, D>(dz[i].v + j, v, true);
+            store_vec<TWO, D>(dz[i].v + j, v, true);
         }
 }
 
@@ -250,52 +251,53 @@ static __device__ __forceinline__ void norm_bwd_lines(
  * that `by` has of the tile's channels. A line of
  * the grid meets all columns of the tile, whatever this thread has of the
  * image; behind the last position the image is zero for all of them. */
-template <Dtype D, bool GRID, bool IMAGE, bool NORM_BWD>
+template <Dtype D, bool OUTPUT, bool INPUT, bool NORM_BWD>
 static __device__ __forceinline__ void norm_pairs(
-    const Weights &p, const Slice &s, Pairs<uint16_t, GRID, IMAGE, NORM_BWD> *f,
-    const float4 *by)
+    const WgradParams &p, const WgradTile &s,
+    WgradLoad<uint16_t, OUTPUT, INPUT, NORM_BWD> *f, const float4 *by)
 {
-    typedef Pairs<uint16_t, GRID, IMAGE, NORM_BWD> F;
+    typedef WgradLoad<uint16_t, OUTPUT, INPUT, NORM_BWD> F;
     const int m1 = s.m0 + F::first();
-    if constexpr (IMAGE)
-        norm_side<D>(p.image_norm, p.beside.norm_on_load, p.border,
+    if constexpr (INPUT)
+        norm_side<D>(p.image_norm, p.second.norm_on_load, p.border,
                      s.group * p.a + f->column.channel, f->x, f->inside);
     if constexpr (NORM_BWD) {
         norm_bwd_lines<D>(by + F::first(), p.norm_bwd.leak, f->over, f->g);
-    } else if constexpr (GRID) {
+    } else if constexpr (OUTPUT) {
         bool all[F::LOADS];
         for (int i = 0; i < F::LOADS; i++) all[i] = true;
         if (m1 < p.b)
-            norm_side<D>(p.grid_norm, p.grid_beside.norm_on_load, p.grid_border,
-                         s.group * p.b + m1, f->g, all);
+            norm_side<D>(p.grid_norm, p.second_output.norm_on_load,
+                         p.output_border, s.group * p.b + m1, f->g, all);
     }
 }
 
-static __device__ __forceinline__ float *weights_part(const Weights &p,
-                                                      int part)
+static __device__ __forceinline__ float *wgrad_part(const WgradParams &p,
+                                                    int part)
 {
     const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
-    return p.parts +
-           ((int64_t)tile * p.fold.parts + part) * WEIGHTS_TILE * WEIGHTS_TILE;
+    return p.parts + ((int64_t)tile * p.grid_reduce.parts + part) * WGRAD_TILE *
+                         WGRAD_TILE;
 }
 
 /* Element (m, n) of the tile, to w or to the block's part of it; nothing beyond
  * the edges of w. Returns the square of what stands in w now. */
-static __device__ __forceinline__ double put_weight(const Weights &p,
-                                                    const Slice &s, int m,
-                                                    int n, float v)
+static __device__ __forceinline__ double store_wgrad(const WgradParams &p,
+                                                     const WgradTile &s, int m,
+                                                     int n, float v)
 {
     if (s.m0 + m >= p.b || s.n0 + n >= p.depth) return 0;
-    const bool whole = p.fold.parts == 1;
+    const bool whole = p.grid_reduce.parts == 1;
     float *to = whole ? p.out + (s.group * p.b + s.m0) * p.depth + s.n0
-                      : weights_part(p, (int)blockIdx.z);
-    to += m * (whole ? p.depth : (int)WEIGHTS_TILE) + n;
+                      : wgrad_part(p, (int)blockIdx.z);
+    to += m * (whole ? p.depth : (int)WGRAD_TILE) + n;
     put(to, v, !whole || p.fresh);
     return whole ? square_of(*to) : 0;
 }
 
 /* What the threads of a tile have of its squares. */
-static __device__ __forceinline__ void leave_tile(const Weights &p, double own)
+static __device__ __forceinline__ void store_partial_tile(const WgradParams &p,
+                                                          double own)
 {
     if (p.square)
         square_leave(own, p.square + blockIdx.y * gridDim.x + blockIdx.x);
@@ -305,19 +307,19 @@ static __device__ __forceinline__ void leave_tile(const Weights &p, double own)
  * blocks to w. A function of its own, so that the product's loop has all the
  * registers. */
 static inline __device__ __attribute__((noinline)) void fold_weights(
-    const Weights &p)
+    const WgradParams &p)
 {
-    enum { SIZE = WEIGHTS_TILE * WEIGHTS_TILE };
-    const Slice s = slice_of(p);
+    enum { SIZE = WGRAD_TILE * WGRAD_TILE };
+    const WgradTile s = wgrad_tile_of(p);
     double own = 0;
     auto add = [&](int first, int step, int count, bool all) {
-        float *parts = weights_part(p, first);
+        float *parts = wgrad_part(p, first);
         // four neighbours of it
-        for (int i = (int)threadIdx.x * 4; i < SIZE; i += CORR_THREADS * 4) {
-            const int m = s.m0 + i / WEIGHTS_TILE, n = s.n0 + i % WEIGHTS_TILE;
+        for (int i = (int)threadIdx.x * 4; i < SIZE; i += CONV_THREADS * 4) {
+            const int m = s.m0 + i / WGRAD_TILE, n = s.n0 + i % WGRAD_TILE;
             double sum[4];
             if (m >= p.b || n >= p.depth) continue;
-            fold_four(parts + i, (int64_t)step * SIZE, count, sum);
+            strided_sum_four(parts + i, (int64_t)step * SIZE, count, sum);
             float *to =
                 all ? p.out + (s.group * p.b + m) * p.depth + n : parts + i;
             for (int j = 0; j < 4 && n + j < p.depth; j++) {
@@ -327,21 +329,23 @@ static inline __device__ __attribute__((noinline)) void fold_weights(
         }
     };
     const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
-    if (fold(p.fold, (int)blockIdx.z, p.words + tile * p.fold.words, add))
-        leave_tile(p, own);
+    if (grid_reduce(p.grid_reduce, (int)blockIdx.z,
+                    p.counters + tile * p.grid_reduce.counters, add))
+        store_partial_tile(p, own);
 }
 
 /* The block has put all of its tile, whose squares its threads have in `own`.
  */
-static __device__ __forceinline__ void end_weights(const Weights &p, double own)
+static __device__ __forceinline__ void finish_wgrad(const WgradParams &p,
+                                                    double own)
 {
-    if (p.fold.parts > 1)
+    if (p.grid_reduce.parts > 1)
         fold_weights(p);
     else
-        leave_tile(p, own);
+        store_partial_tile(p, own);
 }
 
 /* What igemm_mma_bf16.cu and its like have. */
 template <Precision P>
-bool corr_mma_weights(const Corr *r, const Weights *p, dim3 blocks);
+bool wgrad_mma(const ConvProblem *r, const WgradParams *p, dim3 blocks);
 #endif

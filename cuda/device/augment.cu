@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(BLOCK)
         sum[0] += (double)v;
         lo = fminf(lo, v), hi = fmaxf(hi, v);
     }
-    team_sums(sum, BLOCK);
-    hi = team_max(hi, BLOCK);
-    lo = -team_max(-lo, BLOCK);
+    warp_group_sums(sum, BLOCK);
+    hi = warp_group_max(hi, BLOCK);
+    lo = -warp_group_max(-lo, BLOCK);
     if (threadIdx.x == 0)
         parts[((int64_t)n * p.channels + c) * gridDim.x + blockIdx.x] = {
             sum[0], lo, hi};

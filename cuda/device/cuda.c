@@ -15,7 +15,7 @@
 
 /* Would packs of four cross the groups of a norm? Of samples of one position,
  * which norm_layer.cu takes group by group. */
-static bool packs_cross(const Call *c)
+static bool vecs_cross(const Call *c)
 {
     const Tensor *x = c->x[0];
     if (!x || positions(x->dim) > 1) return false;
@@ -69,7 +69,7 @@ static unsigned narrow(const Call *c)
         return c->attr->slice.c0 % 4 ? 0 : pair;
     case OP_instance_norm:
     case OP_group_norm:
-        return packs_cross(c) ? 0 : pair;
+        return vecs_cross(c) ? 0 : pair;
     default:
         return 0;
     }
@@ -152,8 +152,8 @@ const Backend backend_cuda = {
     .update = cuda_update,
     .blend = cuda_blend,
     .sum_squares = cuda_sum_squares,
-    .tile = tile_listed,
-    .tile_taken = tile_taken,
+    .tile = igemm_tile_listed,
+    .tile_taken = igemm_tile_taken,
     .fuses = fuses,
     .fuses_concat = cuda_fuses_concat,
     .loads_deferred = loads_deferred,

@@ -13,7 +13,7 @@
 
 enum { LEAST_MAJOR = 8 };
 
-static const size_t WORD_BYTES = GPU_WORDS * sizeof(unsigned);
+static const size_t WORD_BYTES = GPU_COUNTERS * sizeof(unsigned);
 
 // -- faults ------------------------------------------------------------------
 
@@ -290,9 +290,9 @@ Step *gpu_step(void *dev)
 
 // a launch that could not start has used none, and after one that failed as it
 // ran the device takes no others: nothing ever has to set them back
-unsigned *gpu_words(void *dev, int64_t count)
+unsigned *gpu_counters(void *dev, int64_t count)
 {
-    CHECK(count <= GPU_WORDS);
+    CHECK(count <= GPU_COUNTERS);
     return ((Gpu *)dev)->words;
 }
 

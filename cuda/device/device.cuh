@@ -26,7 +26,7 @@ struct Gpu {
     cudaStream_t stream;  // all kernels, in the order of the calls
     cudaStream_t copies;  // copies to it, beside the kernels
     Step *step;           // on the device: see gpu_begin
-    unsigned *words;      // on the device: see gpu_words
+    unsigned *words;      // on the device: see gpu_counters
     void *scratch;        // grows on demand, lives as long as the device
     size_t scratch_bytes; // of it
     Staging staging[STAGINGS];

@@ -84,10 +84,10 @@ __global__ void __launch_bounds__(BLOCK, 2) take_kernel(const Take<T> p)
         EACH(i, voxels)
         {
             const Place v = place(p.grid, (uint32_t)i);
-            Cell<D> *to = (Cell<D> *)p.to + (n * voxels + i) * p.n.c;
+            Element<D> *to = (Element<D> *)p.to + (n * voxels + i) * p.n.c;
             if (D != F32 || !map) {
                 for (int32_t c = 0; c < p.n.c; c++)
-                    put_pack<1, D>(to + c, {{s.at(v.w, v.h, v.d, c)}}, true);
+                    store_vec<1, D>(to + c, {{s.at(v.w, v.h, v.d, c)}}, true);
                 continue;
             }
             if constexpr (D == F32) show(p, s, map, points, v, to);

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     static_assert((int)MAX_GROUPS <= (int)BLOCK, "a thread a group");
     const int i = (int)threadIdx.x;
     double squares[1];
-    part_sums(k->squares, parts, 1, 0, squares);
+    partial_sums(k->squares, parts, 1, 0, squares);
     if (i == 0) decide(k, loss, rules, squares[0]);
     __syncthreads();
     if (!k->decision.applied || i >= rules.groups) return;

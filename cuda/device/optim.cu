@@ -85,10 +85,10 @@ struct Adam {
 
 /* V numbers of a copy of type D. */
 template <int V, Dtype D>
-__device__ __forceinline__ void put_copy(uint16_t *to, const Pack<V> &p)
+__device__ __forceinline__ void put_copy(uint16_t *to, const Vec<V> &p)
 {
     if constexpr (V > 1)
-        put_pack<V, D>(to, p, true);
+        store_vec<V, D>(to, p, true);
     else
         *to = (uint16_t)Stored<D>::pair(p.v[0], 0);
 }
@@ -98,19 +98,19 @@ template <class Kind, int V>
 __device__ __forceinline__ void update_at(const Job &j, const Factors &f,
                                           int64_t i)
 {
-    Pack<V> p = load<V>(j.value + i), v = {};
-    Pack<V> m = load<V>(j.m + i), g = load<V>(j.grad + i);
+    Vec<V> p = load<V>(j.value + i), v = {};
+    Vec<V> m = load<V>(j.m + i), g = load<V>(j.grad + i);
     if (Kind::STATES > 1) v = load<V>(j.v + i);
     for (int k = 0; k < V; k++) {
         Number a = {p.v[k], g.v[k], m.v[k], v.v[k]};
         Kind::step(f, &a);
         p.v[k] = a.p, m.v[k] = a.m, v.v[k] = a.v;
     }
-    put_pack<V>(j.value + i, p, true);
+    store_vec<V>(j.value + i, p, true);
     if (j.copy && j.copied == BF16) put_copy<V, BF16>(j.copy + i, p);
     if (j.copy && j.copied == F16) put_copy<V, F16>(j.copy + i, p);
-    put_pack<V>(j.m + i, m, true);
-    if (Kind::STATES > 1) put_pack<V>(j.v + i, v, true);
+    store_vec<V>(j.m + i, m, true);
+    if (Kind::STATES > 1) store_vec<V>(j.v + i, v, true);
 }
 
 /* The param_range that element i lies in, or NULL. */
@@ -158,7 +158,7 @@ bool update(void *dev, const Job &j, const ParamRange *list, int param_ranges,
     const uintptr_t all = (uintptr_t)j.value | (uintptr_t)j.grad |
                           (uintptr_t)j.m | (uintptr_t)j.v;
     cudaStream_t stream = gpu_stream(dev);
-    if (all % alignof(Pack<4>) == 0)
+    if (all % alignof(Vec<4>) == 0)
         LAUNCH((update_kernel<Kind, 4>), blocks_for(ceil_div(j.count, 4)),
                BLOCK, 0, stream, j, list, param_ranges, d);
     else
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(BLOCK)
     square_total_kernel(const double *parts, int count, double *out)
 {
     double sum[1];
-    part_sums(parts, count, 1, 0, sum);
+    partial_sums(parts, count, 1, 0, sum);
     if (threadIdx.x == 0) *out = sum[0];
 }
 

@@ -17,76 +17,80 @@
 #include "cuda/lib/vec.cuh"
 
 enum {
-    TILE_UNITS = 128,   // of one row in a block
-    PART_RUNS = 2,      // of RUN rows for each thread, worth a block
-    WALK_BLOCKS = 1024, // fill any GPU of today
+    TILE_UNITS = 128,         // of one row in a block
+    PART_RUNS = 2,            // of RUN rows for each thread, worth a block
+    COL_REDUCE_BLOCKS = 1024, // fill any GPU of today
 };
 
-struct Walk {
+struct ColReduce {
     int64_t rows, part; // of a set; of a part
     int channels, deep; // rows of threads in a block
     Divisor width, tiles, parts;
-    Fold fold; // of the parts of a set and tile
+    GridReduce grid_reduce; // of the parts of a set and tile
     unsigned blocks;
 };
 
 /* Over (sets, rows, channels), in units of `unit` channels. */
-static inline Walk walk_of(int64_t sets, int64_t rows, int channels, int unit)
+static inline ColReduce col_reduce_of(int64_t sets, int64_t rows, int channels,
+                                      int unit)
 {
     int64_t units = channels / unit, tiles = ceil_div(units, TILE_UNITS);
     int64_t width = ceil_div(units, tiles), deep = BLOCK / width;
     int64_t parts = most(1, least(rows / (PART_RUNS * RUN * deep),
-                                  WALK_BLOCKS / (sets * tiles)));
-    Walk w = {};
+                                  COL_REDUCE_BLOCKS / (sets * tiles)));
+    ColReduce w = {};
     w.rows = rows, w.part = ceil_div(rows, parts);
     parts = ceil_div(rows, w.part); // rounding may have left the last empty
     w.channels = channels, w.deep = (int)deep;
     w.width = divisor(width), w.tiles = divisor(tiles);
-    w.parts = divisor(parts), w.fold = fold_of(parts, sets * tiles);
+    w.parts = divisor(parts),
+    w.grid_reduce = grid_reduce_of(parts, sets * tiles);
     w.blocks = (unsigned)(sets * parts * tiles);
     return w;
 }
 
-/* For sums over all its sets by spot_total: a set's parts follow those of the
- * one before. */
-static inline Walk walk_joined(Walk w, int64_t sets)
+/* For sums over all its sets by col_grid_sums: a set's parts follow those of
+ * the one before. */
+static inline ColReduce col_reduce_joined(ColReduce w, int64_t sets)
 {
     const int64_t parts = sets * w.parts.by;
-    w.parts = divisor(parts), w.fold = fold_of(parts, w.tiles.by);
+    w.parts = divisor(parts), w.grid_reduce = grid_reduce_of(parts, w.tiles.by);
     return w;
 }
 
 /* Bytes of the parts of K sums over such a walk. */
-static inline size_t walk_bytes(const Walk &w, int64_t sets, int k)
+static inline size_t col_reduce_bytes(const ColReduce &w, int64_t sets, int k)
 {
     return (size_t)(sets * w.parts.by * w.channels * k) * sizeof(double);
 }
 
 /* What is written and read of those of one set. */
-static inline double walk_moves(const Walk &w, int k)
+static inline double col_reduce_traffic(const ColReduce &w, int k)
 {
-    return 2.0 * (double)fold_moves(w.fold) * w.channels * k * sizeof(double);
+    return 2.0 * (double)grid_reduce_traffic(w.grid_reduce) * w.channels * k *
+           sizeof(double);
 }
 
-/* Words that it takes: see spot_total. */
-static inline int64_t walk_words(const Walk &w, int64_t sets)
+/* Words that it takes: see col_grid_sums. */
+static inline int64_t col_reduce_counters(const ColReduce &w, int64_t sets)
 {
-    return sets * w.tiles.by * w.fold.words;
+    return sets * w.tiles.by * w.grid_reduce.counters;
 }
 
 /* Where a thread is: rows from, from + deep .. below `to` of set `set`, and
  * channels c .. c+V-1. Idle threads have no rows. */
-struct Spot {
+struct ColPosition {
     int64_t set, from, to;
     int64_t part; // number of it, counted over all sets
     int c, lane;  // lane: which of the deep rows of threads
     bool valid;
 };
 
-template <int V> static __device__ __forceinline__ Spot spot(const Walk &w)
+template <int V>
+static __device__ __forceinline__ ColPosition col_position(const ColReduce &w)
 {
     uint32_t block = blockIdx.x, thread = threadIdx.x;
-    Spot s;
+    ColPosition s;
     uint32_t unit = split(&thread, w.width);
     s.c = (int)(split(&block, w.tiles) * w.width.by + unit) * V;
     s.part = block;
@@ -101,8 +105,8 @@ template <int V> static __device__ __forceinline__ Spot spot(const Walk &w)
 }
 
 /* Flat index of the thread's first channel in row 0 of its set. */
-static __device__ __forceinline__ int64_t spot_base(const Walk &w,
-                                                    const Spot &s)
+static __device__ __forceinline__ int64_t col_base(const ColReduce &w,
+                                                   const ColPosition &s)
 {
     return s.set * w.rows * w.channels + s.c;
 }
@@ -110,8 +114,8 @@ static __device__ __forceinline__ int64_t spot_base(const Walk &w,
 /* pile[j][t] of a thread t of lane 0 becomes the sum over all lanes of its
  * channels, j < N. All threads of the block come here. */
 template <int N>
-static __device__ void pile_fold(const Walk &w, const Spot &s,
-                                 double (*pile)[BLOCK])
+static __device__ void block_tree_sum(const ColReduce &w, const ColPosition &s,
+                                      double (*pile)[BLOCK])
 {
     const int t = (int)threadIdx.x;
     __syncthreads(); // it is there
@@ -129,16 +133,15 @@ static __device__ void pile_fold(const Walk &w, const Spot &s,
  * threads of the block call it, once in a kernel. Behind a barrier the caller
  * may have what is returned: shared memory of K V BLOCK numbers. */
 template <int K, int V>
-static __device__ __forceinline__ double *spot_fold(const Walk &w,
-                                                    const Spot &s,
-                                                    const double (&sum)[K][V],
-                                                    double *parts)
+static __device__ __forceinline__ double *col_block_sums(
+    const ColReduce &w, const ColPosition &s, const double (&sum)[K][V],
+    double *parts)
 {
     SMEM(double, pile, [K * V][BLOCK]);
     const int t = (int)threadIdx.x;
     for (int k = 0; k < K; k++)
         for (int v = 0; v < V; v++) pile[k * V + v][t] = sum[k][v];
-    pile_fold<K * V>(w, s, pile);
+    block_tree_sum<K * V>(w, s, pile);
     for (int k = 0; k < K && !s.lane && s.valid; k++)
         for (int v = 0; v < V; v++)
             parts[(s.part * K + k) * w.channels + s.c + v] = pile[k * V + v][t];
@@ -147,31 +150,31 @@ static __device__ __forceinline__ double *spot_fold(const Walk &w,
 
 /* Totals over a set of the channels of a tile, of those from `first` on:
  * sum[k * count + i]; NULL: another block has them. */
-struct Total {
+struct ColTotal {
     const double *sum;
     int first, count;
 };
 
 /* The same, and what all blocks come to: to those that were the last. `words`:
- * walk_words of them, or NULL: parts are only left, which are not as they were
- * behind the other. */
+ * col_reduce_counters of them, or NULL: parts are only left, which are not as
+ * they were behind the other. */
 template <int K, int V>
-static __device__ __forceinline__ Total spot_total(const Walk &w, const Spot &s,
-                                                   const double (&sum)[K][V],
-                                                   double *parts,
-                                                   unsigned *words)
+static __device__ __forceinline__ ColTotal
+col_grid_sums(const ColReduce &w, const ColPosition &s,
+              const double (&sum)[K][V], double *parts, unsigned *counters)
 {
     uint32_t set = blockIdx.x;
     const uint32_t tile = split(&set, w.tiles), part = split(&set, w.parts);
     const int row = K * w.channels;
-    Total total = {NULL, (int)(tile * w.width.by) * V, 0};
+    ColTotal total = {NULL, (int)(tile * w.width.by) * V, 0};
     total.count = min((int)w.width.by * V, w.channels - total.first);
-    double *pile = spot_fold<K, V>(w, s, sum, parts);
-    if (!words) return total;
-    words += ((int64_t)set * w.tiles.by + tile) * w.fold.words;
-    if (fold_parts<K>(w.fold, (int)part, words,
-                      parts + (int64_t)set * w.parts.by * row + total.first,
-                      row, w.channels, total.count, pile))
+    double *pile = col_block_sums<K, V>(w, s, sum, parts);
+    if (!counters) return total;
+    counters += ((int64_t)set * w.tiles.by + tile) * w.grid_reduce.counters;
+    if (grid_reduce_sums<K>(w.grid_reduce, (int)part, counters,
+                            parts + (int64_t)set * w.parts.by * row +
+                                total.first,
+                            row, w.channels, total.count, pile))
         total.sum = pile;
     return total;
 }

@@ -25,8 +25,8 @@ Step *gpu_step(void *dev);
 /* On the device: words for last_block (ptx.cuh), `count` of which a launch
  * may use. They are 0 before each and behind it, as launches follow each other
  * on one stream: so all may have the same. */
-enum { GPU_WORDS = 4096 };
-unsigned *gpu_words(void *dev, int64_t count);
+enum { GPU_COUNTERS = 4096 };
+unsigned *gpu_counters(void *dev, int64_t count);
 /* Memory of the device itself, for what has no Call, of at least `bytes`;
  * lives until the next call. NULL with the reason. */
 void *gpu_scratch(void *dev, size_t bytes);

@@ -18,7 +18,7 @@ static __device__ __forceinline__ double square_of(float v)
 static __device__ __forceinline__ void square_leave(double own, double *to)
 {
     double sum[1] = {own};
-    team_sums(sum, (int)blockDim.x);
+    warp_group_sums(sum, (int)blockDim.x);
     if (threadIdx.x == 0) *to = sum[0];
 }
 #endif

@@ -9,30 +9,30 @@
 #define SEG_CUDA_LIB_GRID_REDUCE_H
 #include "cuda/lib/kernel.cuh"
 
-enum { FOLD_NEAR = 32 }; // parts that a block adds at a time
+enum { GRID_REDUCE_FAN_IN = 32 }; // parts that a block adds at a time
 
-struct Fold {
-    int parts, near; // neighbours whose parts are added at a time
-    int words;       // of last_block that it takes
+struct GridReduce {
+    int parts, fan_in; // neighbours whose parts are added at a time
+    int counters;      // of last_block that it takes
 };
 
-/* Of `columns` sums, at most GPU_WORDS, that all have so many parts: their
+/* Of `columns` sums, at most GPU_COUNTERS, that all have so many parts: their
  * words are no more than that, either. */
-static inline Fold fold_of(int64_t parts, int64_t columns)
+static inline GridReduce grid_reduce_of(int64_t parts, int64_t columns)
 {
-    Fold f = {(int)parts, FOLD_NEAR, 0};
-    for (;; f.near *= 2) {
-        f.words = 0;
-        for (int64_t left = parts; left > 1; f.words += (int)left)
-            left = ceil_div(left, f.near);
-        if (f.words * columns <= GPU_WORDS || parts <= f.near) return f;
+    GridReduce f = {(int)parts, GRID_REDUCE_FAN_IN, 0};
+    for (;; f.fan_in *= 2) {
+        f.counters = 0;
+        for (int64_t left = parts; left > 1; f.counters += (int)left)
+            left = ceil_div(left, f.fan_in);
+        if (f.counters * columns <= GPU_COUNTERS || parts <= f.fan_in) return f;
     }
 }
 
 /* Parts that are written and read again, sums of parts among them. */
-static inline int64_t fold_moves(const Fold &f)
+static inline int64_t grid_reduce_traffic(const GridReduce &f)
 {
-    return f.parts > 1 ? f.parts + f.words - 1 : 0;
+    return f.parts > 1 ? f.parts + f.counters - 1 : 0;
 }
 
 /* The block has left its part. add(first, step, count, all) adds up parts
@@ -40,27 +40,28 @@ static inline int64_t fold_moves(const Fold &f)
  * are left, it puts what comes of it into the place of part `first`. Is this
  * the block that has added all? All of its threads call it. */
 template <class Add>
-static __device__ __forceinline__ bool fold(const Fold &f, int part,
-                                            unsigned *words, const Add &add)
+static __device__ __forceinline__ bool grid_reduce(const GridReduce &f,
+                                                   int part, unsigned *counters,
+                                                   const Add &add)
 {
     if (f.parts == 1) {
         __syncthreads(); // it is there
         add(0, 1, 1, true);
     }
-    for (int left = f.parts, step = 1; left > 1; step *= f.near) {
-        const int group = part / f.near, first = group * f.near;
-        const int count = min(f.near, left - first);
-        if (!last_block(words + group, (unsigned)count)) return false;
-        left = (left + f.near - 1) / f.near;
+    for (int left = f.parts, step = 1; left > 1; step *= f.fan_in) {
+        const int group = part / f.fan_in, first = group * f.fan_in;
+        const int count = min(f.fan_in, left - first);
+        if (!last_block(counters + group, (unsigned)count)) return false;
+        left = (left + f.fan_in - 1) / f.fan_in;
         add(first * step, step, count, left == 1);
-        words += left, part = group;
+        counters += left, part = group;
     }
     return true;
 }
 
 /* The sum of `count` numbers, `step` after each other. */
-static __device__ __forceinline__ double fold_one(const double *at,
-                                                  int64_t step, int count)
+static __device__ __forceinline__ double strided_sum(const double *at,
+                                                     int64_t step, int count)
 {
     double sum = 0;
 #pragma unroll 8
@@ -69,8 +70,9 @@ static __device__ __forceinline__ double fold_one(const double *at,
 }
 
 /* Likewise of four neighbours, 16 bytes at a time. */
-static __device__ __forceinline__ void fold_four(const float *at, int64_t step,
-                                                 int count, double (&sum)[4])
+static __device__ __forceinline__ void strided_sum_four(const float *at,
+                                                        int64_t step, int count,
+                                                        double (&sum)[4])
 {
     for (int j = 0; j < 4; j++) sum[j] = 0;
 #pragma unroll 8
@@ -87,10 +89,10 @@ static __device__ __forceinline__ void fold_four(const float *at, int64_t step,
  * threads as there are for a column, and their sums added as a tree. All
  * threads of the block come here; what is in `sum` has been read. */
 template <int K>
-static __device__ __forceinline__ void fold_rows(const double *rows,
-                                                 int64_t step, int count,
-                                                 int apart, int width,
-                                                 double *sum)
+static __device__ __forceinline__ void block_sum_rows(const double *rows,
+                                                      int64_t step, int count,
+                                                      int apart, int width,
+                                                      double *sum)
 {
     const int t = (int)threadIdx.x, threads = (int)blockDim.x;
     const int columns = K * width;
@@ -98,8 +100,8 @@ static __device__ __forceinline__ void fold_rows(const double *rows,
     for (int i = t; i < deep * columns; i += threads) {
         const int k = i % columns / width, c = i % columns % width;
         const int r = i / columns;
-        sum[i] = fold_one(rows + r * step + k * apart + c, deep * step,
-                          (count - r + deep - 1) / deep);
+        sum[i] = strided_sum(rows + r * step + k * apart + c, deep * step,
+                             (count - r + deep - 1) / deep);
     }
     __syncthreads();
     for (int n = deep; n > 1;) {
@@ -114,18 +116,17 @@ static __device__ __forceinline__ void fold_rows(const double *rows,
  * behind `rows`; the block has stored its own. True on the last block, which
  * has the sums in `sum`. */
 template <int K>
-static __device__ __forceinline__ bool fold_parts(const Fold &f, int part,
-                                                  unsigned *words, double *rows,
-                                                  int64_t step, int apart,
-                                                  int width, double *sum)
+static __device__ __forceinline__ bool grid_reduce_sums(
+    const GridReduce &f, int part, unsigned *counters, double *rows,
+    int64_t step, int apart, int width, double *sum)
 {
     auto add = [&](int first, int every, int count, bool all) {
-        fold_rows<K>(rows + first * step, every * step, count, apart, width,
-                     sum);
+        block_sum_rows<K>(rows + first * step, every * step, count, apart,
+                          width, sum);
         for (int i = (int)threadIdx.x; i < K * width && !all;
              i += (int)blockDim.x)
             rows[first * step + i / width * apart + i % width] = sum[i];
     };
-    return fold(f, part, words, add);
+    return grid_reduce(f, part, counters, add);
 }
 #endif

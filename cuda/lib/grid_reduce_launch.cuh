@@ -8,23 +8,24 @@
 #include "cuda/lib/vec.cuh"
 
 template <Dtype D, class T>
-static __global__ void add_parts_kernel(const T *parts, int count, int64_t size,
-                                        Cell<D> *out, bool fresh)
+static __global__ void reduce_parts_kernel(const T *parts, int count,
+                                           int64_t size, Element<D> *out,
+                                           bool fresh)
 {
     EACH(i, size)
     {
         double sum = 0;
         for (int k = 0; k < count; k++) sum += (double)parts[k * size + i];
-        put_pack<1, D>(out + i, {(float)sum}, fresh);
+        store_vec<1, D>(out + i, {(float)sum}, fresh);
     }
 }
 
 /* Queue out (+)= the sum of `count` parts of `size` elements each. */
 template <Dtype D = F32, class T>
-static bool add_parts(const Call *c, const T *parts, int count, int64_t size,
-                      Cell<D> *out, bool fresh)
+static bool reduce_parts(const Call *c, const T *parts, int count, int64_t size,
+                         Element<D> *out, bool fresh)
 {
-    LAUNCH((add_parts_kernel<D, T>), blocks_for(size), BLOCK, 0,
+    LAUNCH((reduce_parts_kernel<D, T>), blocks_for(size), BLOCK, 0,
            gpu_stream(c->dev), parts, count, size, out, fresh);
     return gpu_launched("sum of parts");
 }

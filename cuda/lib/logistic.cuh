@@ -43,8 +43,8 @@ static __device__ __forceinline__ float cross_value(float pos_weight, float x,
     return pos_weight * t * l.neg + (1 - t) * l.pos;
 }
 
-static __device__ __forceinline__ float cross_slope(float pos_weight, float x,
-                                                    float t)
+static __device__ __forceinline__ float cross_grad(float pos_weight, float x,
+                                                   float t)
 {
     Both s = logistic(x);
     return (1 - t) * s.pos - pos_weight * t * s.neg;

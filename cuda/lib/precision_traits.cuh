@@ -19,9 +19,9 @@ template <class T> struct alignas(16) Line {
     T v[COUNT];
 };
 
-template <Precision P> struct Number;
+template <Precision P> struct PrecisionTraits;
 
-template <> struct Number<PRECISION_f32> {
+template <> struct PrecisionTraits<PRECISION_f32> {
     typedef float T;
     static __device__ __forceinline__ float value(T v)
     {
@@ -29,7 +29,7 @@ template <> struct Number<PRECISION_f32> {
     }
 };
 
-template <> struct Number<PRECISION_tf32> {
+template <> struct PrecisionTraits<PRECISION_tf32> {
     typedef float T;
     typedef uint32_t Shared;
     static __device__ __forceinline__ Shared shared(T v)
@@ -50,7 +50,7 @@ template <> struct Number<PRECISION_tf32> {
 };
 
 /* The two types of 16 bits, T. */
-struct Number16 {
+struct PrecisionTraits16 {
     typedef uint16_t T;
     typedef uint16_t Shared;
     static __device__ __forceinline__ Shared shared(T v)
@@ -59,7 +59,7 @@ struct Number16 {
     }
 };
 
-template <> struct Number<PRECISION_bf16> : Number16 {
+template <> struct PrecisionTraits<PRECISION_bf16> : PrecisionTraits16 {
     static __device__ __forceinline__ float value(T v)
     {
         return unpack_bf16(v).x;
@@ -72,7 +72,7 @@ template <> struct Number<PRECISION_bf16> : Number16 {
     }
 };
 
-template <> struct Number<PRECISION_f16> : Number16 {
+template <> struct PrecisionTraits<PRECISION_f16> : PrecisionTraits16 {
     static __device__ __forceinline__ float value(T v)
     {
         return unpack_f16(v).x;

@@ -15,7 +15,7 @@
 #include "cuda/lib/kernel.cuh"
 
 /* 16 bytes are what one instruction moves. */
-template <int V> struct alignas(V < 4 ? 4 * V : 16) Pack {
+template <int V> struct alignas(V < 4 ? 4 * V : 16) Vec {
     float v[V];
 };
 
@@ -51,28 +51,28 @@ template <> struct Stored<F16> {
     }
 };
 
-template <Dtype D> using Cell = typename Stored<D>::T;
+template <Dtype D> using Element = typename Stored<D>::T;
 
 /* Memory of a tensor of type D; NULL for an absent one. */
-template <Dtype D> static inline Cell<D> *cells(const Tensor *t)
+template <Dtype D> static inline Element<D> *elements(const Tensor *t)
 {
-    return t ? (Cell<D> *)t->data : NULL;
+    return t ? (Element<D> *)t->data : NULL;
 }
 
-template <int V> struct alignas(2 * V) Pairs16 {
+template <int V> struct alignas(2 * V) Vec16 {
     uint32_t v[V / 2];
 };
 
 template <int V, Dtype D = F32>
-static __device__ __forceinline__ Pack<V> load(const Cell<D> *p)
+static __device__ __forceinline__ Vec<V> load(const Element<D> *p)
 {
     if constexpr (D == F32) {
-        return *(const Pack<V> *)p;
+        return *(const Vec<V> *)p;
     } else if constexpr (V == 1) {
         return {Stored<D>::apart(*p).x};
     } else {
-        const Pairs16<V> all = *(const Pairs16<V> *)p;
-        Pack<V> x;
+        const Vec16<V> all = *(const Vec16<V> *)p;
+        Vec<V> x;
 #pragma unroll
         for (int i = 0; i < V / 2; i++) {
             const float2 two = Stored<D>::apart(all.v[i]);
@@ -85,53 +85,53 @@ static __device__ __forceinline__ Pack<V> load(const Cell<D> *p)
 /* V numbers of 16 bits as they lie in memory, half the registers of a Pack; and
  * what they are. */
 template <int V>
-static __device__ __forceinline__ Pairs16<V> packed(const void *p, int64_t i)
+static __device__ __forceinline__ Vec16<V> packed(const void *p, int64_t i)
 {
-    return *(const Pairs16<V> *)((const uint16_t *)p + i);
+    return *(const Vec16<V> *)((const uint16_t *)p + i);
 }
 
 template <int V, Dtype D>
-static __device__ __forceinline__ Pack<V> unpacked(const Pairs16<V> &both)
+static __device__ __forceinline__ Vec<V> unpacked(const Vec16<V> &both)
 {
-    return load<V, D>((const Cell<D> *)&both);
+    return load<V, D>((const Element<D> *)&both);
 }
 
 /* *p = x or *p += x. */
 template <int V, Dtype D = F32>
-static __device__ __forceinline__ void put_pack(Cell<D> *p, Pack<V> x,
-                                                bool fresh)
+static __device__ __forceinline__ void store_vec(Element<D> *p, Vec<V> x,
+                                                 bool fresh)
 {
     if (!fresh) {
-        const Pack<V> old = load<V, D>(p);
+        const Vec<V> old = load<V, D>(p);
         for (int i = 0; i < V; i++) x.v[i] = old.v[i] + x.v[i];
     }
     if constexpr (D == F32) {
-        *(Pack<V> *)p = x;
+        *(Vec<V> *)p = x;
     } else if constexpr (V == 1) {
         *p = (uint16_t)Stored<D>::pair(x.v[0], 0);
     } else {
-        Pairs16<V> all;
+        Vec16<V> all;
 #pragma unroll
         for (int i = 0; i < V / 2; i++)
             all.v[i] = Stored<D>::pair(x.v[2 * i], x.v[2 * i + 1]);
-        *(Pairs16<V> *)p = all;
+        *(Vec16<V> *)p = all;
     }
 }
 
 /* How many channels a pack has in a tensor of `channels`. */
-static inline int pack_of(int64_t channels)
+static inline int vec_width(int64_t channels)
 {
     return channels % 4 ? 1 : 4;
 }
 
 /* Counts all packs of a tensor, and takes a count apart. */
-struct Packs {
+struct Vecs {
     Divisor per_row;
     int64_t count;
     bool narrow; // count fits the 32 bits of a Divisor
 };
 
-static inline Packs packs_of(Dims s, int v)
+static inline Vecs vecs_of(Dims s, int v)
 {
     int64_t count = numel(s) / v;
     return {divisor(s.c / v), count, count <= INT32_MAX};
@@ -139,16 +139,16 @@ static inline Packs packs_of(Dims s, int v)
 
 /* Row of pack i; *pack is its number in the row. Division of 64 bits takes
  * some fifty instructions, so it is left to tensors that need it. */
-static __device__ __forceinline__ uint32_t row_of(const Packs &p, int64_t i,
-                                                  int *pack)
+static __device__ __forceinline__ uint32_t row_of(const Vecs &p, int64_t i,
+                                                  int *vec)
 {
     uint32_t row = (uint32_t)i;
     if (p.narrow) {
-        *pack = (int)split(&row, p.per_row);
+        *vec = (int)split(&row, p.per_row);
         return row;
     }
     row = (uint32_t)(i / p.per_row.by);
-    *pack = (int)(i - (int64_t)row * p.per_row.by);
+    *vec = (int)(i - (int64_t)row * p.per_row.by);
     return row;
 }
 

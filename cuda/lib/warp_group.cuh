@@ -2,42 +2,42 @@
  * numbers.
  *
  * A team is a power of two of neighbouring lanes, so that each has about four
- * elements, 32 at most; a row of more than TEAM_LENGTH elements gets a whole
- * block. Sums of a team go through shuffles, those of a block through shared
- * memory besides; the order is that of the lanes. All threads of a block call
- * the sums together, those without a row, too. */
+ * elements, 32 at most; a row of more than WARP_GROUP_LENGTH elements gets a
+ * whole block. Sums of a team go through shuffles, those of a block through
+ * shared memory besides; the order is that of the lanes. All threads of a block
+ * call the sums together, those without a row, too. */
 #ifndef SEG_CUDA_LIB_WARP_GROUP_H
 #define SEG_CUDA_LIB_WARP_GROUP_H
 #include "cuda/lib/kernel.cuh"
 
-enum { TEAM_LENGTH = 1024 };
+enum { WARP_GROUP_LENGTH = 1024 };
 
-struct Teams {
+struct WarpGroups {
     int shift;       // log2 of the threads of a team
     int64_t items;   // rows
     unsigned blocks; // of BLOCK threads
 };
 
-static inline Teams teams_of(int64_t items, int64_t length)
+static inline WarpGroups warp_groups_of(int64_t items, int64_t length)
 {
-    Teams t = {0, items, 0};
+    WarpGroups t = {0, items, 0};
     while (t.shift < 5 && 4 << t.shift < length) t.shift++;
-    if (length > TEAM_LENGTH) t.shift = 8;
+    if (length > WARP_GROUP_LENGTH) t.shift = 8;
     t.blocks = (unsigned)ceil_div(items, BLOCK >> t.shift);
     return t;
 }
 
 /* A thread's place: lane of `width`, and its team's row; none when not live. */
-struct Team {
+struct WarpGroup {
     int lane, width;
     int64_t item;
     bool live;
 };
 
-static __device__ __forceinline__ Team team(const Teams &t)
+static __device__ __forceinline__ WarpGroup warp_group(const WarpGroups &t)
 {
     static_assert(BLOCK == 1 << 8, "teams_of gives long rows a whole block");
-    Team m;
+    WarpGroup m;
     m.width = 1 << t.shift;
     m.lane = (int)threadIdx.x & (m.width - 1);
     m.item =
@@ -49,7 +49,7 @@ static __device__ __forceinline__ Team team(const Teams &t)
 /* Each v[k] becomes its sum over `width` threads: a power of two up to a
  * warp, or the whole block, which has width threads then. */
 template <int K, class T>
-static __device__ __forceinline__ void team_sums(T (&v)[K], int width)
+static __device__ __forceinline__ void warp_group_sums(T (&v)[K], int width)
 {
     for (int step = 1; step < width && step < WARP; step *= 2)
         for (int k = 0; k < K; k++)
@@ -70,19 +70,19 @@ static __device__ __forceinline__ void team_sums(T (&v)[K], int width)
 /* sum[k] = the sum of `count` numbers that begin at at[k * apart] and lie
  * `step` after each other; a block's, in the order of its threads. */
 template <int K>
-static __device__ __forceinline__ void part_sums(const double *at,
-                                                 int64_t count, int64_t step,
-                                                 int64_t apart,
-                                                 double (&sum)[K])
+static __device__ __forceinline__ void partial_sums(const double *at,
+                                                    int64_t count, int64_t step,
+                                                    int64_t apart,
+                                                    double (&sum)[K])
 {
     for (int k = 0; k < K; k++) sum[k] = 0;
     for (int64_t i = threadIdx.x; i < count; i += blockDim.x)
         for (int k = 0; k < K; k++) sum[k] += at[i * step + k * apart];
-    team_sums(sum, (int)blockDim.x);
+    warp_group_sums(sum, (int)blockDim.x);
 }
 
 /* The largest of a team; a NaN loses. */
-static __device__ __forceinline__ float team_max(float v, int width)
+static __device__ __forceinline__ float warp_group_max(float v, int width)
 {
     for (int step = 1; step < width && step < WARP; step *= 2)
         v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, step));

@@ -53,15 +53,15 @@ static __device__ __forceinline__ void normed_from(const Axis &a, int q,
 }
 
 /* A walk over a box. */
-struct BoxWalk {
+struct BoxIterator {
     Box box;
     int at[3];
     int left; // points to come; all boxes here have fewer than 2^31
 };
 
-static __device__ __forceinline__ BoxWalk box_walk(const Box &b)
+static __device__ __forceinline__ BoxIterator box_iterator(const Box &b)
 {
-    BoxWalk w = {b, {b.from[0], b.from[1], b.from[2]}, 1};
+    BoxIterator w = {b, {b.from[0], b.from[1], b.from[2]}, 1};
     for (int i = 0; i < 3; i++)
         w.left *= b.to[i] > b.from[i] ? b.to[i] - b.from[i] : 0;
     return w;
@@ -69,7 +69,7 @@ static __device__ __forceinline__ BoxWalk box_walk(const Box &b)
 
 /* To the next point; w runs fastest. No branches: the threads of a warp come
  * to the end of a row at different points. */
-static __device__ __forceinline__ void walk_on(BoxWalk *w)
+static __device__ __forceinline__ void box_next(BoxIterator *w)
 {
     w->left--;
     const bool row = ++w->at[2] == w->box.to[2];
@@ -81,14 +81,14 @@ static __device__ __forceinline__ void walk_on(BoxWalk *w)
 }
 
 /* A sum of packs whose float chains end after CHAIN terms. */
-template <int V> struct PackChain {
+template <int V> struct VecChain {
     float run[V], sum[V];
     int terms;
 };
 
 /* The next terms have been added to run. */
 template <int V>
-static __device__ __forceinline__ void chain_on(PackChain<V> *c, int terms)
+static __device__ __forceinline__ void chain_on(VecChain<V> *c, int terms)
 {
     if ((c->terms += terms) < CHAIN) return;
     for (int i = 0; i < V; i++) c->sum[i] += c->run[i], c->run[i] = 0;
@@ -96,9 +96,9 @@ static __device__ __forceinline__ void chain_on(PackChain<V> *c, int terms)
 }
 
 template <int V>
-static __device__ __forceinline__ Pack<V> chain_end(const PackChain<V> &c)
+static __device__ __forceinline__ Vec<V> chain_end(const VecChain<V> &c)
 {
-    Pack<V> x;
+    Vec<V> x;
     for (int i = 0; i < V; i++) x.v[i] = c.sum[i] + c.run[i];
     return x;
 }

@@ -17,9 +17,9 @@ struct Term {
     {
         return cross_value(pos_weight, x, t);
     }
-    __device__ float slope(float x, float t) const
+    __device__ float grad(float x, float t) const
     {
-        return cross_slope(pos_weight, x, t);
+        return cross_grad(pos_weight, x, t);
     }
 };
 

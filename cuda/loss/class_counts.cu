@@ -130,7 +130,7 @@ extern "C" bool cuda_overlap_fwd(const Call *c)
     dim3 grid((unsigned)(s.n * parts), (unsigned)ceil_div(s.c, lanes_of(s.c)));
     with_lanes<1>(s.c, [&](auto lanes) {
         LAUNCH((count_kernel<decltype(lanes)>), grid, BLOCK, 0, stream, j, part,
-               parts, (unsigned *)y, size, gpu_words(c->dev, 1));
+               parts, (unsigned *)y, size, gpu_counters(c->dev, 1));
     });
     return gpu_launched("overlap, count");
 }

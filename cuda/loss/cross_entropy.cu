@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(BLOCK)
  * -rest / (1 + rest). */
 template <class L>
 __global__ void __launch_bounds__(BLOCK, 4)
-    slope_kernel(const __grid_constant__ Job j, const float *dy,
-                 const float *inverse, float *dx, bool fresh)
+    grad_kernel(const __grid_constant__ Job j, const float *dy,
+                const float *inverse, float *dx, bool fresh)
 {
     const float factor = *dy * *inverse;
     const uint32_t rows = (uint32_t)j.rows;
@@ -147,7 +147,7 @@ Space cuda_cross_entropy_space(const Call *c)
     Space s = {};
     s.fwd = (size_t)parts_of(c, &part) * 2 * sizeof(double);
     // parts of M, then its inverse
-    s.bwd = quad_bytes(1, numel(row_dims(c)), 1) + sizeof(double);
+    s.bwd = view4_bytes(1, numel(row_dims(c)), 1) + sizeof(double);
     return s;
 }
 
@@ -176,14 +176,14 @@ bool cuda_cross_entropy_bwd(const Call *c)
     Dims s = row_dims(c);
     Views v = views_of(c->x[1], NULL, c->x[2], NULL, s, 1);
     int count =
-        quad_sums<1, ONE_CHANNEL>(c, Counted{j.ignore}, v, 1, numel(s), sums);
+        view4_sums<1, ONE_CHANNEL>(c, Counted{j.ignore}, v, 1, numel(s), sums);
     float *inverse = (float *)(sums + count);
     if (!count || !finish<1>(c, Inverse{inverse, 1}, sums, count)) return false;
     with_lanes<2>(j.channels, [&](auto lanes) {
-        LAUNCH((slope_kernel<decltype(lanes)>),
-               class_blocks(j.rows, j.channels), BLOCK, 0, gpu_stream(c->dev),
-               j, values(c->dy), inverse, values(c->dx[0]), is_fresh(c, 0));
+        LAUNCH((grad_kernel<decltype(lanes)>), class_blocks(j.rows, j.channels),
+               BLOCK, 0, gpu_stream(c->dev), j, values(c->dy), inverse,
+               values(c->dx[0]), is_fresh(c, 0));
     });
-    return gpu_launched("cross_entropy, slopes");
+    return gpu_launched("cross_entropy, gradients");
 }
 }

@@ -119,7 +119,7 @@ __device__ __forceinline__ void add_sums(Both s, float x, float t, float m,
 
 // -- sums --------------------------------------------------------------------
 
-/* One channel: what quad_sums calls. */
+/* One channel: what view4_sums calls. */
 struct SigmoidSums {
     bool bce;
     float pos_weight;
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* 1 - S of one class, and its derivatives by I and P. A class with nothing at
  * all and eps = 0 scores 1: the limit of small eps. */
-__device__ double miss(const Region &g, const double sum[SUMS], Coef *slope)
+__device__ double miss(const Region &g, const double sum[SUMS], Coef *grad)
 {
     double top = g.r * sum[SUM_I] + g.eps;
     double lost = g.alpha * sum[SUM_A] + g.beta * sum[SUM_B];
@@ -175,7 +175,7 @@ __device__ double miss(const Region &g, const double sum[SUMS], Coef *slope)
     double s = top / bottom;
     double a = (g.r - s * (g.r - g.alpha - g.beta)) / bottom;
     double b = -s * g.alpha / bottom;
-    *slope = {(float)(a + b), (float)b};
+    *grad = {(float)(a + b), (float)b};
     return lost / bottom;
 }
 
@@ -219,13 +219,13 @@ __global__ void __launch_bounds__(BLOCK, 2)
 #pragma unroll
         for (int k = 0; k < SUMS; k++) sum[k] = warp_sum(sum[k], lanes);
         if (pair >= pairs || lane) continue;
-        Coef slope = {0, 0};
+        Coef grad = {0, 0};
         bool empty = sum[SUM_I] + sum[SUM_B] == 0; // T
         if (c >= first && !(g.skip_empty && empty)) {
-            mine[GRAD_SUMS] += miss(g, sum, &slope);
+            mine[GRAD_SUMS] += miss(g, sum, &grad);
             mine[COUNTED]++;
         }
-        coef[pair] = slope;
+        coef[pair] = grad;
         // cross entropy and its mask are over the batch in any case
         mine[BCE] += sum[SUM_BCE], mine[MASK] += sum[SUM_M];
     }
@@ -262,13 +262,13 @@ __global__ void __launch_bounds__(BLOCK)
 
 // -- gradient ----------------------------------------------------------------
 
-__device__ __forceinline__ float slope_at(Coef k, Truth u)
+__device__ __forceinline__ float grad_at(Coef k, Truth u)
 {
     return u.w * (u.t * k.one + (1 - u.t) * k.none);
 }
 
-/* One channel, dx = dL/ds s (1 - s): what quad_slopes calls. */
-struct SigmoidSlope {
+/* One channel, dx = dL/ds s (1 - s): what view4_grads calls. */
+struct SigmoidGrad {
     float pos_weight;
     const float *dy;
     const Coef *coef;
@@ -284,8 +284,8 @@ struct SigmoidSlope {
     __device__ float operator()(float x, float t, float w) const
     {
         Both s = logistic(x);
-        float g = share * slope_at(own, {1, w, t}) * (s.pos * s.neg);
-        return bce != 0 ? g + bce * w * cross_slope(pos_weight, x, t) : g;
+        float g = share * grad_at(own, {1, w, t}) * (s.pos * s.neg);
+        return bce != 0 ? g + bce * w * cross_grad(pos_weight, x, t) : g;
     }
 };
 
@@ -295,9 +295,9 @@ struct SigmoidSlope {
  */
 template <class L>
 __global__ void __launch_bounds__(BLOCK, 4)
-    softmax_slopes_kernel(const __grid_constant__ Job j, uint32_t rows,
-                          const float *dy, const Coef *coef,
-                          const Factors *factors, float *dx, bool fresh)
+    softmax_grads_kernel(const __grid_constant__ Job j, uint32_t rows,
+                         const float *dy, const Coef *coef,
+                         const Factors *factors, float *dx, bool fresh)
 {
     const float share = *dy * factors->share, bce = *dy * factors->bce;
     // at most 2^31 - 1 rows and 2^24 a step: no overflow
@@ -315,15 +315,15 @@ __global__ void __launch_bounds__(BLOCK, 4)
         float own_slope = 0;
         if (!L::WIDE && r.lane < j.channels) {
             own = truth_at(j, row, p, r.lane);
-            own_slope = slope_at(k[r.lane], own);
+            own_slope = grad_at(k[r.lane], own);
         }
         auto truth = [&](int c) {
             return L::WIDE ? truth_at(j, row, p, c) : own;
         };
-        auto slope = [&](int c) {
-            return L::WIDE ? slope_at(k[c], truth(c)) : own_slope;
+        auto grad = [&](int c) {
+            return L::WIDE ? grad_at(k[c], truth(c)) : own_slope;
         };
-        float lead = s.mine < 0 ? 0 : slope(s.mine);
+        float lead = s.mine < 0 ? 0 : grad(s.mine);
         // a row of NaN has no leader: any lane will do
         lead = __shfl_sync(~0u, lead, s.leader & (L::COUNT - 1), L::COUNT);
         float mean = 0, scale = 1 / (1 + s.rest);
@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(BLOCK, 4)
         OWN_CHANNELS(r, c)
         {
             some = some || truth(c).w != 0;
-            mean += (slope(c) - lead) * (soft_exp(r, s, c) * scale);
+            mean += (grad(c) - lead) * (soft_exp(r, s, c) * scale);
         }
         mean = group_sum<L>(mean);
         // a row of which no channel counts is not looked at
@@ -341,9 +341,9 @@ __global__ void __launch_bounds__(BLOCK, 4)
         {
             Truth u = truth(c);
             float prob = soft_exp(r, s, c) * scale, g = 0;
-            if (some) g = share * ((slope(c) - lead - mean) * prob);
+            if (some) g = share * ((grad(c) - lead - mean) * prob);
             if (u.w != 0 && bce != 0)
-                g += bce * u.w * cross_slope(j.pos_weight, r.at(c), u.t);
+                g += bce * u.w * cross_grad(j.pos_weight, r.at(c), u.t);
             put(&dx[at + c], g, fresh);
         }
     }
@@ -435,7 +435,7 @@ bool region_fwd(const Call *c)
     int parts = region_parts(c, sets, &part);
     if (j.channels == 1) {
         SigmoidSums f = {j.bce, j.pos_weight};
-        if (!quad_sums<SUMS, ONE_CHANNEL>(c, f, j.v, sets, j.rows, sums))
+        if (!view4_sums<SUMS, ONE_CHANNEL>(c, f, j.v, sets, j.rows, sums))
             return false;
     } else {
         dim3 grid((unsigned)(sets * parts),
@@ -459,18 +459,18 @@ bool region_bwd(const Call *c)
     const Coef *coef = (const Coef *)c->saved;
     const Factors *factors = (const Factors *)(coef + sets * j.channels);
     if (j.channels == 1) {
-        SigmoidSlope f = {};
+        SigmoidGrad f = {};
         f.pos_weight = j.pos_weight, f.dy = values(c->dy);
         f.coef = coef, f.factors = factors;
-        return quad_slopes<ONE_CHANNEL>(c, f, j.v, sets, j.rows);
+        return view4_grads<ONE_CHANNEL>(c, f, j.v, sets, j.rows);
     }
     with_lanes<2>(j.channels, [&](auto l) {
-        LAUNCH((softmax_slopes_kernel<decltype(l)>),
+        LAUNCH((softmax_grads_kernel<decltype(l)>),
                class_blocks(all, j.channels), BLOCK, 0, gpu_stream(c->dev), j,
                (uint32_t)all, values(c->dy), coef, factors, values(c->dx[0]),
                is_fresh(c, 0));
     });
-    return gpu_launched("overlap loss, slopes");
+    return gpu_launched("overlap loss, gradients");
 }
 
 } // namespace

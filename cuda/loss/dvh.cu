@@ -123,9 +123,8 @@ struct DvhMean {
 };
 
 __global__ void __launch_bounds__(BLOCK)
-    dvh_slopes_kernel(const __grid_constant__ Dvh d, int64_t all,
-                      const float *g, const float *share, const float *dy,
-                      float *dx, bool fresh)
+    dvh_grads_kernel(const __grid_constant__ Dvh d, int64_t all, const float *g,
+                     const float *share, const float *dy, float *dx, bool fresh)
 {
     const float factor = *dy * *share;
     EACH(row, all)
@@ -136,12 +135,12 @@ __global__ void __launch_bounds__(BLOCK)
             const float *own =
                 g + row / d.places * d.structures * (int64_t)d.bins;
             for (int b = 0; b < d.bins; b++) {
-                float slope = 0;
+                float grad = 0;
                 for (int s = 0; s < d.structures; s++)
-                    if (m[s] != 0) slope += m[s] * own[s * d.bins + b];
+                    if (m[s] != 0) grad += m[s] * own[s * d.bins + b];
                 Both v =
                     logistic(d.scale * d.x[row] - d.steep * (float)(b + 1));
-                sum += slope * (v.pos * v.neg);
+                sum += grad * (v.pos * v.neg);
             }
         }
         put(&dx[row], factor * sum, fresh);
@@ -205,9 +204,9 @@ bool cuda_dvh_loss_bwd(const Call *c)
     if (!countable(c, all)) return false;
     const Dvh d = dvh_of(c);
     const float *g = (const float *)c->saved;
-    LAUNCH(dvh_slopes_kernel, blocks_for(all), BLOCK, 0, gpu_stream(c->dev), d,
+    LAUNCH(dvh_grads_kernel, blocks_for(all), BLOCK, 0, gpu_stream(c->dev), d,
            all, g, g + dvh_pairs(c) * d.bins, values(c->dy), values(c->dx[0]),
            is_fresh(c, 0));
-    return gpu_launched("dvh loss, slopes");
+    return gpu_launched("dvh loss, gradients");
 }
 }

@@ -29,7 +29,7 @@ struct Term {
     }
     // df/du = -(1 - z)^gamma (gamma z softplus(-u) + (1 - z)); u is -x in the
     // second case, hence its sign
-    __device__ float slope(float x, float t) const
+    __device__ float grad(float x, float t) const
     {
         Both s = logistic(x), l = softplus(x);
         float u = power(s.neg) * (gamma * s.pos * l.neg + s.neg);

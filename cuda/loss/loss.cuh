@@ -38,7 +38,7 @@ static inline int loss_parts(int64_t sets, int64_t items, int64_t elements,
 }
 
 /* Bytes of K sums of the parts of an element sum. */
-static inline size_t quad_bytes(int64_t sets, int64_t elements, int k)
+static inline size_t view4_bytes(int64_t sets, int64_t elements, int k)
 {
     int64_t part,
         parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
@@ -85,7 +85,7 @@ struct Mean {
 
 /* dx = f(x, t, w) where w != 0 and 0 elsewhere. f.open(set) comes first, and
  * reads from memory what f needs of that set. */
-template <class F> struct Slopes {
+template <class F> struct Grads {
     F f;
     float *dx;
     bool fresh;
@@ -94,7 +94,7 @@ template <class F> struct Slopes {
         f.open(set);
     }
     /* n elements from `at` on. */
-    __device__ void put(const Quad &o, int64_t at, int n, bool aligned) const
+    __device__ void put(const View4 &o, int64_t at, int n, bool aligned) const
     {
         float out[QUAD];
 #pragma unroll
@@ -109,7 +109,7 @@ template <class F> struct Slopes {
  * set): the last block stores the quotient of both sums there; or NULL. */
 template <int K, Way W, class F>
 static __global__ void __launch_bounds__(BLOCK)
-    quads_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
+    view4_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
                  int64_t part, int parts, double *out, const Mean mean,
                  unsigned *word)
 {
@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(BLOCK)
         for (int n = 0; n < RUN / QUAD && i < to; n++, i += BLOCK) {
             int64_t e = i * QUAD, at = set * elements + e, left = elements - e;
             int n4 = left < QUAD ? (int)left : QUAD;
-            Quad o = quad_at<W>(v, at, n4);
+            View4 o = view4_at<W>(v, at, n4);
 #pragma unroll
             for (int j = 0; j < QUAD; j++)
                 f(o.x[j], o.t[j], o.m[j], o.w[j], run);
@@ -146,25 +146,25 @@ enum { ALIKE = 1 << FLAT, ONE_CHANNEL = 1 << FLAT | 1 << PLACES, ANY_WAY = 7 };
 /* Queue the sums of all parts; `elements`: of one set; mean: see above.
  * Returns the number of parts of a set; 0 when the launch failed. */
 template <int K, int WAYS, class F>
-static int quad_sums(const Call *c, const F &f, const Views &v, int64_t sets,
-                     int64_t elements, double *out, float *mean = NULL)
+static int view4_sums(const Call *c, const F &f, const Views &v, int64_t sets,
+                      int64_t elements, double *out, float *mean = NULL)
 {
     int64_t part;
     int parts = loss_parts(sets, ceil_div(elements, QUAD), elements, &part);
     unsigned blocks = (unsigned)(sets * parts);
     cudaStream_t stream = gpu_stream(c->dev);
-    unsigned *const word = mean ? gpu_words(c->dev, 1) : NULL;
+    unsigned *const word = mean ? gpu_counters(c->dev, 1) : NULL;
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
-        LAUNCH((quads_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
+        LAUNCH((view4_kernel<K, FLAT, F>), blocks, BLOCK, 0, stream, f, v,
                elements, part, parts, out, Mean{mean}, word);
     if constexpr (WAYS >> ROWS & 1)
         if (v.way == ROWS)
-            LAUNCH((quads_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f, v,
+            LAUNCH((view4_kernel<K, ROWS, F>), blocks, BLOCK, 0, stream, f, v,
                    elements, part, parts, out, Mean{mean}, word);
     if constexpr (WAYS >> PLACES & 1)
         if (v.way == PLACES)
-            LAUNCH((quads_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream, f, v,
+            LAUNCH((view4_kernel<K, PLACES, F>), blocks, BLOCK, 0, stream, f, v,
                    elements, part, parts, out, Mean{mean}, word);
     return gpu_launched("loss, sums") ? parts : 0;
 }
@@ -222,44 +222,44 @@ struct Inverse {
 
 template <Way W, class F>
 static __global__ void __launch_bounds__(BLOCK)
-    slopes_kernel(const Slopes<F> f, const __grid_constant__ Views v,
-                  int64_t elements, int blocks)
+    grads_kernel(const Grads<F> f, const __grid_constant__ Views v,
+                 int64_t elements, int blocks)
 {
     const int64_t set = blockIdx.x / (unsigned)blocks;
     const int64_t quads = (elements + QUAD - 1) / QUAD;
-    Slopes<F> slopes = f;
-    slopes.open(set);
+    Grads<F> grads = f;
+    grads.open(set);
     for (int64_t i =
              blockIdx.x % (unsigned)blocks * (int64_t)BLOCK + threadIdx.x;
          i < quads; i += (int64_t)blocks * BLOCK) {
         int64_t e = i * QUAD, at = set * elements + e, left = elements - e;
         int n = left < QUAD ? (int)left : QUAD;
-        slopes.put(quad_at<W>(v, at, n), at, n, v.aligned);
+        grads.put(view4_at<W>(v, at, n), at, n, v.aligned);
     }
 }
 
 template <int WAYS, class F>
-static bool quad_slopes(const Call *c, const F &f, const Views &v, int64_t sets,
+static bool view4_grads(const Call *c, const F &f, const Views &v, int64_t sets,
                         int64_t elements)
 {
     int64_t quads = ceil_div(elements, QUAD);
     int blocks = (int)least(ceil_div(quads, BLOCK), most(1, 65536 / sets));
     unsigned grid = (unsigned)(sets * blocks);
     cudaStream_t stream = gpu_stream(c->dev);
-    const Slopes<F> slopes = {f, values(c->dx[0]), is_fresh(c, 0)};
+    const Grads<F> grads = {f, values(c->dx[0]), is_fresh(c, 0)};
     CHECK(WAYS >> v.way & 1);
     if (v.way == FLAT)
-        LAUNCH((slopes_kernel<FLAT, F>), grid, BLOCK, 0, stream, slopes, v,
+        LAUNCH((grads_kernel<FLAT, F>), grid, BLOCK, 0, stream, grads, v,
                elements, blocks);
     if constexpr (WAYS >> ROWS & 1)
         if (v.way == ROWS)
-            LAUNCH((slopes_kernel<ROWS, F>), grid, BLOCK, 0, stream, slopes, v,
+            LAUNCH((grads_kernel<ROWS, F>), grid, BLOCK, 0, stream, grads, v,
                    elements, blocks);
     if constexpr (WAYS >> PLACES & 1)
         if (v.way == PLACES)
-            LAUNCH((slopes_kernel<PLACES, F>), grid, BLOCK, 0, stream, slopes,
-                   v, elements, blocks);
-    return gpu_launched("loss, slopes");
+            LAUNCH((grads_kernel<PLACES, F>), grid, BLOCK, 0, stream, grads, v,
+                   elements, blocks);
+    return gpu_launched("loss, gradients");
 }
 
 /* The planner takes target, mask and weight as constants: a wish for their
@@ -282,7 +282,7 @@ template <class T> struct Value {
     }
 };
 
-template <class T> struct Slope {
+template <class T> struct Grad {
     T term;
     const float *dy, *inverse; // inverse: 1 / M, or NULL when `factor` is it
     float factor;              // dy / M once open
@@ -292,7 +292,7 @@ template <class T> struct Slope {
     }
     __device__ float operator()(float x, float t, float w) const
     {
-        return factor * w * term.slope(x, t);
+        return factor * w * term.grad(x, t);
     }
 };
 
@@ -307,12 +307,12 @@ struct Plain {
 static inline Space mean_space(const Call *c)
 {
     Space s = {};
-    s.fwd = quad_bytes(1, numel(c->x[0]->dim), 2);
+    s.fwd = view4_bytes(1, numel(c->x[0]->dim), 2);
     // nothing is kept for the backward run, so M is summed again: its parts,
     // then its inverse
     // without a mask it is known, but for what other ranks have
     s.bwd = sizeof(double);
-    s.bwd += c->x[2] ? quad_bytes(1, numel(c->x[2]->dim), 1) : sizeof(double);
+    s.bwd += c->x[2] ? view4_bytes(1, numel(c->x[2]->dim), 1) : sizeof(double);
     return s;
 }
 
@@ -321,9 +321,9 @@ template <class T> static bool mean_fwd(const Call *c, const T &term)
     if (!countable(c, rows(c->x[0]->dim))) return false;
     float *y = values(c->y);
     double *parts = (double *)c->scratch;
-    int count = quad_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
-                                      numel(c->x[0]->dim), parts,
-                                      is_shared(c) ? NULL : y);
+    int count = view4_sums<2, ANY_WAY>(c, Value<T>{term}, loss_views(c, 1), 1,
+                                       numel(c->x[0]->dim), parts,
+                                       is_shared(c) ? NULL : y);
     return count && (!is_shared(c) || finish<2>(c, Mean{y}, parts, count));
 }
 
@@ -339,7 +339,7 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
     if (!c->dx[0]) return true;
     int64_t all = numel(c->x[0]->dim);
     const Tensor *m = c->x[2];
-    Slope<T> f = {term, values(c->dy), NULL, (float)(1 / (double)all)};
+    Grad<T> f = {term, values(c->dy), NULL, (float)(1 / (double)all)};
     if (!countable(c, rows(c->x[0]->dim))) return false;
     if (m) {
         // each element of the mask counts for all elements of x that see it
@@ -347,7 +347,7 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
         double *parts = (double *)c->scratch;
         Views v = views_of(m, NULL, NULL, NULL, m->dim, 1);
         moves(moved(m));
-        int count = quad_sums<1, ALIKE>(c, Plain{}, v, 1, own, parts);
+        int count = view4_sums<1, ALIKE>(c, Plain{}, v, 1, own, parts);
         float *inverse = (float *)(parts + count);
         if (!count ||
             !finish<1>(c, Inverse{inverse, (double)(all / own)}, parts, count))
@@ -366,7 +366,7 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
     const double looks =
         moved(c->x[0]) + moved(c->x[1]) + moved(m) + moved(c->x[3]);
     moves(looks + moved(c->dx[0], is_fresh(c, 0)));
-    return quad_slopes<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
+    return view4_grads<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
 }
 
 /* The three launchers of a row; `term` is an expression with the Call c. */

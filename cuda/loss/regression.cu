@@ -15,7 +15,7 @@ struct Absolute {
     {
         return fabsf(x - t);
     }
-    __device__ float slope(float x, float t) const
+    __device__ float grad(float x, float t) const
     {
         float e = x - t;
         // NaN must go on as NaN, hence e and not 0 for what is left
@@ -29,7 +29,7 @@ struct Square {
     {
         return (x - t) * (x - t);
     }
-    __device__ float slope(float x, float t) const
+    __device__ float grad(float x, float t) const
     {
         return 2 * (x - t);
     }
@@ -43,7 +43,7 @@ struct Huber {
         float e = x - t, size = fabsf(e);
         return size <= delta ? e * e / 2 : delta * (size - delta / 2);
     }
-    __device__ float slope(float x, float t) const
+    __device__ float grad(float x, float t) const
     {
         float e = x - t;
         return e > delta ? delta : e < -delta ? -delta : e;

@@ -130,7 +130,7 @@ static __device__ __forceinline__ void put4(float *p, int n, bool aligned,
 }
 
 /* Four elements; w = m q. What is behind the end has m = w = 0. */
-struct Quad {
+struct View4 {
     float x[QUAD], t[QUAD], m[QUAD], w[QUAD];
 };
 
@@ -150,9 +150,10 @@ static __device__ __forceinline__ void view4(const View &v, int64_t e, int n,
 
 /* n <= 4 elements from e on. */
 template <Way W>
-static __device__ __forceinline__ Quad quad_at(const Views &v, int64_t e, int n)
+static __device__ __forceinline__ View4 view4_at(const Views &v, int64_t e,
+                                                 int n)
 {
-    Quad o;
+    View4 o;
     int64_t row[QUAD] = {};
     int c[QUAD] = {};
     Place p[QUAD] = {};

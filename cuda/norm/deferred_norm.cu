@@ -11,16 +11,16 @@ enum { CHANNELS = NARROW_CHANNELS }; // a pack: 16 bytes
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    show_kernel(const NormOnLoad s, const Cell<D> *x, Cell<D> *to,
-                const Packs packs)
+    show_kernel(const NormOnLoad s, const Element<D> *x, Element<D> *to,
+                const Vecs packs)
 {
     EACH(i, packs.count)
     {
-        int pack;
-        row_of(packs, i, &pack);
+        int vec;
+        row_of(packs, i, &vec);
         const auto v = load<CHANNELS, D>(x + i * CHANNELS);
-        put_pack<CHANNELS, D>(to + i * CHANNELS,
-                              seen<CHANNELS, D>(s, pack * CHANNELS, v), true);
+        store_vec<CHANNELS, D>(to + i * CHANNELS,
+                               seen<CHANNELS, D>(s, vec * CHANNELS, v), true);
     }
 }
 
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(BLOCK)
 bool norm_on_load_apply(const Call *c, const NormOnLoad &s, Dims x,
                         const void *data, Dtype type, void *to)
 {
-    const Packs packs = packs_of(x, CHANNELS);
+    const Vecs packs = vecs_of(x, CHANNELS);
     const unsigned blocks = blocks_for(packs.count);
     cudaStream_t stream = gpu_stream(c->dev);
     moves(2.0 * (double)numel(x) * (double)dtype_bytes(type));
@@ -39,5 +39,5 @@ bool norm_on_load_apply(const Call *c, const NormOnLoad &s, Dims x,
     else
         LAUNCH(show_kernel<F16>, blocks, BLOCK, 0, stream, s,
                (const uint16_t *)data, (uint16_t *)to, packs);
-    return gpu_launched("lens");
+    return gpu_launched("deferred norm");
 }

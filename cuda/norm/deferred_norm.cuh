@@ -20,13 +20,13 @@ struct NormOnLoad {
 /* Behind the statistics that a lazy call saves (C). */
 static inline float2 *norm_on_load_table(const void *saved, int channels)
 {
-    return (float2 *)((Stat *)saved + channels);
+    return (float2 *)((ChannelStats *)saved + channels);
 }
 
 /* Bytes that a lazy call saves. */
 static inline size_t norm_on_load_bytes(int channels)
 {
-    return (size_t)channels * (sizeof(Stat) + sizeof(float2));
+    return (size_t)channels * (sizeof(ChannelStats) + sizeof(float2));
 }
 
 /* That of operand k. */
@@ -49,8 +49,8 @@ static __device__ __forceinline__ float normed_one(const Act &t, float2 by,
 
 /* Channels c .. c+V-1 of a row. */
 template <int V, Dtype D>
-static __device__ __forceinline__ Pack<V> seen(const NormOnLoad &s, int c,
-                                               Pack<V> x)
+static __device__ __forceinline__ Vec<V> seen(const NormOnLoad &s, int c,
+                                              Vec<V> x)
 {
     if (!s.table) return x;
 #pragma unroll

@@ -6,24 +6,24 @@
 namespace {
 
 __global__ void __launch_bounds__(BLOCK)
-    close_put_kernel(const double *total, int channels, const Puts to)
+    grad_sums_store_kernel(const double *total, int channels, const NormGrads to)
 {
     EACH(c, channels)
     {
-        put_total(to, 0, (int)c, total[c]);
-        put_total(to, 1, (int)c, total[channels + c]);
+        store_norm_grad(to, 0, (int)c, total[c]);
+        store_norm_grad(to, 1, (int)c, total[channels + c]);
     }
 }
 
 } // namespace
 
-bool close_put(const Call *c)
+bool grad_sums_store(const Call *c)
 {
     const int channels = c->y->dim.c;
-    const Puts to = puts_of_dy(c);
+    const NormGrads to = norm_grads_of_dy(c);
     if (!to.to[0] && !to.to[1]) return true;
     moves(4.0 * channels * sizeof(double));
-    LAUNCH(close_put_kernel, blocks_for(channels), BLOCK, 0, gpu_stream(c->dev),
+    LAUNCH(grad_sums_store_kernel, blocks_for(channels), BLOCK, 0, gpu_stream(c->dev),
            (const double *)c->dy_sums->data, channels, to);
-    return gpu_launched("slopes by totals");
+    return gpu_launched("gradients from sums");
 }

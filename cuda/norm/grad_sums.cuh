@@ -16,16 +16,16 @@
 
 /* What a kernel needs to sum one of its gradients, and what is made of the
  * sums once they are whole. */
-struct Closing {
+struct GradSums {
     bool runs;
-    const void *x;    // of the gradient's extents and type; NULL: no lens
-    const Stat *stat; // (C) of its norm
+    const void *x; // of the gradient's extents and type; NULL: no lens
+    const ChannelStats *stat; // (C) of its norm
     NormOnLoad norm_on_load;
     int channels;  // C
     double *total; // (2, C)
     // where the reader's gradients are made, too (Call.sums_for): those of its
     // parameters, and of a lazy one its slant
-    Puts put;
+    NormGrads put;
     float4 *line; // (C), or NULL
     const float *gamma;
     double rows;
@@ -34,7 +34,7 @@ struct Closing {
 
 /* Which gradients of a call are sums of its dy: of a lazy one those of its
  * norm's parameters, of another that of its bias. */
-static inline Puts puts_of_dy(const Call *c)
+static inline NormGrads norm_grads_of_dy(const Call *c)
 {
     const int at = NORM_FRESH;
     if (!c->deferred) return {{values(c->dx[2])}, {is_fresh(c, 2)}};
@@ -43,38 +43,39 @@ static inline Puts puts_of_dy(const Call *c)
 }
 
 /* The slant's lines behind the totals. */
-static inline float4 *closing_lines(const Tensor *total, int channels)
+static inline float4 *grad_sums_lines(const Tensor *total, int channels)
 {
     return (float4 *)((double *)total->data + GRAD_SUMS * channels + 2);
 }
 
 /* That of dx[k]. */
-static inline Closing closing_of(const Call *c, int k)
+static inline GradSums grad_sums_of(const Call *c, int k)
 {
-    Closing by = {};
+    GradSums by = {};
     const Call *reader = c->sums_for[k];
     by.runs = c->grad_sums[k] != NULL;
     // a plan that asks for space has no addresses yet
     if (!by.runs || !c->dev) return by;
     by.channels = c->x[k]->dim.c;
     by.total = (double *)c->grad_sums[k]->data;
-    if (reader) by.put = puts_of_dy(reader);
+    if (reader) by.put = norm_grads_of_dy(reader);
     if (reader && reader->deferred) {
-        by.line = closing_lines(c->grad_sums[k], by.channels);
+        by.line = grad_sums_lines(c->grad_sums[k], by.channels);
         by.gamma = values(reader->norm_x[1]);
         by.rows = (double)rows(c->x[k]->dim);
         by.step = gpu_step(c->dev);
     }
     if (!c->deferred_norm[k]) return by;
     by.x = c->x[k]->data;
-    by.stat = (const Stat *)c->deferred_norm[k]->saved;
+    by.stat = (const ChannelStats *)c->deferred_norm[k]->saved;
     by.norm_on_load = norm_on_load_of(c, k);
     return by;
 }
 
 /* What it takes of channel c: scale and shift of the lens, the mean, and the
  * slope at and below zero. */
-static __device__ __forceinline__ float4 closing_by(const Closing &by, int c)
+static __device__ __forceinline__ float4 grad_sums_channel(const GradSums &by,
+                                                           int c)
 {
     if (!by.x) return make_float4(0, 0, 0, 1);
     const float2 table = by.norm_on_load.table[c];
@@ -83,8 +84,9 @@ static __device__ __forceinline__ float4 closing_by(const Closing &by, int c)
 }
 
 /* One number more: v of the gradient, x of what the lens is over. */
-static __device__ __forceinline__ void close_one(float4 by, float x, float v,
-                                                 float *sum, float *sum_x)
+static __device__ __forceinline__ void grad_sums_add(float4 by, float x,
+                                                     float v, float *sum,
+                                                     float *sum_x)
 {
     const float u = fmaf(x, by.x, by.y) <= 0 ? v * by.w : v;
     *sum += u;
@@ -92,26 +94,27 @@ static __device__ __forceinline__ void close_one(float4 by, float x, float v,
 }
 
 /* What is made of the sums of channel c, which are whole. */
-static __device__ __forceinline__ void close_end(const Closing &by, int c,
-                                                 double sum, double sum_x)
+static __device__ __forceinline__ void grad_sums_finish(const GradSums &by,
+                                                        int c, double sum,
+                                                        double sum_x)
 {
     by.total[c] = sum;
-    put_total(by.put, 0, c, sum);
+    store_norm_grad(by.put, 0, c, sum);
     if (!by.x) return;
-    const Stat s = by.stat[c];
+    const ChannelStats s = by.stat[c];
     // what the parts left of the mean
     sum_x = (sum_x - (double)s.lo * sum) * (double)s.rstd;
     by.total[by.channels + c] = sum_x;
-    put_total(by.put, 1, c, sum_x);
+    store_norm_grad(by.put, 1, c, sum_x);
     if (!by.line) return;
     const double gamma = by.gamma ? (double)by.gamma[c] : 1;
     double tilt = 0, shift = 0;
     if (!by.step->share.idle)
-        bars_by(gamma, s, by.rows, sum, sum_x, &tilt, &shift);
+        norm_bwd_terms(gamma, s, by.rows, sum, sum_x, &tilt, &shift);
     by.line[c] = norm_bwd_line(by.norm_on_load.table[c], s, tilt, shift);
 }
 
 /* grad_sums.cu: queue what is wanted of these (+)= c->dy_sums, where the call
  * that made it has not. */
-bool close_put(const Call *c);
+bool grad_sums_store(const Call *c);
 #endif

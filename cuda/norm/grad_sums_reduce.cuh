@@ -10,29 +10,31 @@
 #include "cuda/norm/grad_sums.cuh"
 
 /* rows(row, by, run) stores AT_ONCE rows of the gradient from `row` on, those
- * before s.to, and adds what close_one says of them to run; by: closing_by of
- * the thread's channels. joined: the walk of whose parts there is one sum. All
- * threads come here. */
+ * before s.to, and adds what grad_sums_add says of them to run; by:
+ * grad_sums_channel of the thread's channels. joined: the walk of whose parts
+ * there is one sum. All threads come here. */
 template <int V, int AT_ONCE, class Rows>
-static __device__ __forceinline__ void close_walk(
-    const Closing &close, const Walk &walk, const Walk &joined, const Spot &s,
-    double *parts, unsigned *words, const Rows &rows)
+static __device__ __forceinline__ void grad_sums_reduce(
+    const GradSums &grads, const ColReduce &cols, const ColReduce &joined,
+    const ColPosition &s, double *parts, unsigned *counters, const Rows &rows)
 {
     double sum[2][V] = {};
     float4 by[V] = {};
-    for (int v = 0; v < V && s.valid; v++) by[v] = closing_by(close, s.c + v);
+    for (int v = 0; v < V && s.valid; v++)
+        by[v] = grad_sums_channel(grads, s.c + v);
     for (int64_t row = s.from; row < s.to;) {
         float run[2][V] = {};
 #pragma unroll 1
-        for (int n = 0; n < RUN; n += AT_ONCE, row += AT_ONCE * walk.deep)
+        for (int n = 0; n < RUN; n += AT_ONCE, row += AT_ONCE * cols.deep)
             rows(row, by, run);
         for (int v = 0; v < V; v++) {
             sum[0][v] += (double)run[0][v];
             sum[1][v] += (double)run[1][v];
         }
     }
-    const Total all = spot_total<2, V>(joined, s, sum, parts, words);
+    const ColTotal all = col_grid_sums<2, V>(joined, s, sum, parts, counters);
     for (int i = (int)threadIdx.x; all.sum && i < all.count; i += BLOCK)
-        close_end(close, all.first + i, all.sum[i], all.sum[all.count + i]);
+        grad_sums_finish(grads, all.first + i, all.sum[i],
+                         all.sum[all.count + i]);
 }
 #endif

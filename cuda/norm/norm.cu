@@ -25,20 +25,20 @@ enum { BATCH = 4 }; // rows whose loads a thread has under way
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 {
-    const Spot s = spot<V>(p.walk);
-    const Cell<D> *from = (const Cell<D> *)p.x;
-    Cell<D> *to = (Cell<D> *)p.out;
-    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
-    Stat stat[V];
+    const ColPosition s = col_position<V>(p.cols);
+    const Element<D> *from = (const Element<D> *)p.x;
+    Element<D> *to = (Element<D> *)p.out;
+    const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
+    ChannelStats stat[V];
     float scale[V], beta[V];
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
-        stat[v] = stat_of(p, s.set, s.c + v);
-        scale[v] = scale_of(p.keep, stat[v], s.c + v);
-        beta[v] = beta_of(p.keep, s.c + v);
+        stat[v] = channel_stats_of(p, s.set, s.c + v);
+        scale[v] = scale_of(p.stats_out, stat[v], s.c + v);
+        beta[v] = beta_of(p.stats_out, s.c + v);
     }
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
-        Pack<V> x[BATCH];
+        Vec<V> x[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++)
             if (row + i * deep < s.to)
@@ -50,28 +50,29 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
                 x[i].v[v] = normal(x[i].v[v], stat[v], scale[v], beta[v]);
                 if (p.act.runs) x[i].v[v] = act_value<D>(p.act, x[i].v[v]);
             }
-            put_pack<V, D>(to + base + (row + i * deep) * p.channels, x[i],
-                           true);
+            store_vec<V, D>(to + base + (row + i * deep) * p.channels, x[i],
+                            true);
         }
     }
 }
 
 // -- backward ----------------------------------------------------------------
 
-/* Sums of dy and dy z. ALONE: each row has its own statistics. */
+/* ChannelSums of dy and dy z. ALONE: each row has its own statistics. */
 template <int V, Dtype D, bool ALONE>
-__global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
 {
-    const Spot s = spot<V>(p.walk);
-    const Cell<D> *xs = (const Cell<D> *)p.x, *dys = (const Cell<D> *)p.dy;
-    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    const ColPosition s = col_position<V>(p.cols);
+    const Element<D> *xs = (const Element<D> *)p.x,
+                     *dys = (const Element<D> *)p.dy;
+    const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
     double sum[2][V] = {};
-    Stat stat[V] = {};
+    ChannelStats stat[V] = {};
     float scale[V] = {}, beta[V] = {};
     for (int v = 0; v < V && s.valid && !ALONE; v++) {
-        stat[v] = stat_of(p, s.set, s.c + v);
-        scale[v] = scale_of(p.keep, stat[v], s.c + v);
-        beta[v] = beta_of(p.keep, s.c + v);
+        stat[v] = channel_stats_of(p, s.set, s.c + v);
+        scale[v] = scale_of(p.stats_out, stat[v], s.c + v);
+        beta[v] = beta_of(p.stats_out, s.c + v);
     }
     // alone: one for all V, see norm_of
     const uint32_t group = quotient((uint32_t)s.c, p.per);
@@ -79,8 +80,8 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
         float run[2][V] = {};
 #pragma unroll 1
         for (int n = 0; n < RUN; n += BATCH, row += BATCH * deep) {
-            Pack<V> x[BATCH], dy[BATCH];
-            Stat own[BATCH];
+            Vec<V> x[BATCH], dy[BATCH];
+            ChannelStats own[BATCH];
 #pragma unroll
             for (int i = 0; i < BATCH; i++) {
                 const int64_t at = row + i * deep;
@@ -89,21 +90,21 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
                 if (at >= s.to) continue;
                 x[i] = load<V, D>(xs + base + at * p.channels);
                 dy[i] = load<V, D>(dys + base + at * p.channels);
-                if (ALONE) own[i] = p.keep.stat[at * p.count + group];
+                if (ALONE) own[i] = p.stats_out.stat[at * p.count + group];
             }
 #pragma unroll
             for (int i = 0; i < BATCH; i++)
                 for (int v = 0; v < V; v++) {
-                    const Stat &k = ALONE ? own[i] : stat[v];
+                    const ChannelStats &k = ALONE ? own[i] : stat[v];
                     const float z = centred(x[i].v[v], k) * k.rstd;
-                    float slope = dy[i].v[v];
+                    float grad = dy[i].v[v];
                     if (!ALONE && p.act.runs)
-                        slope = act_grad<D>(
+                        grad = act_grad<D>(
                             p.act,
                             normal(x[i].v[v], stat[v], scale[v], beta[v]),
-                            slope);
-                    run[0][v] += slope;
-                    run[1][v] += slope * z;
+                            grad);
+                    run[0][v] += grad;
+                    run[1][v] += grad * z;
                 }
         }
         for (int v = 0; v < V; v++) {
@@ -111,12 +112,13 @@ __global__ void __launch_bounds__(BLOCK, 2) slopes_kernel(const Norm p)
             sum[1][v] += (double)run[1][v];
         }
     }
-    const Total all = spot_total<2, V>(p.walk, s, sum, p.parts, p.words);
+    const ColTotal all =
+        col_grid_sums<2, V>(p.cols, s, sum, p.parts, p.counters);
     if (!all.sum) return;
     for (int i = (int)threadIdx.x; i < 2 * all.count; i += BLOCK) {
         const int k = i >= all.count, c = all.first + i - k * all.count;
         if (p.total) p.total[(s.set * 2 + k) * p.channels + c] = all.sum[i];
-        put_total(p.put, k, c, all.sum[i]);
+        store_norm_grad(p.put, k, c, all.sum[i]);
     }
 }
 
@@ -126,8 +128,10 @@ __global__ void __launch_bounds__(BLOCK) total_kernel(const Norm p)
 {
     const int c = (int)blockIdx.x;
     double sum[2];
-    part_sums(p.total + c, p.walked, 2 * (int64_t)p.channels, p.channels, sum);
-    for (int k = 0; k < 2 && !threadIdx.x; k++) put_total(p.put, k, c, sum[k]);
+    partial_sums(p.total + c, p.walked, 2 * (int64_t)p.channels, p.channels,
+                 sum);
+    for (int k = 0; k < 2 && !threadIdx.x; k++)
+        store_norm_grad(p.put, k, c, sum[k]);
 }
 
 /* Totals times gamma, added up over the channels of a group; all of them get
@@ -139,11 +143,12 @@ __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
     double *total = p.total + (int64_t)set * 2 * p.channels + first;
     double sum[2] = {};
     for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
-        const double gamma = p.keep.gamma ? (double)p.keep.gamma[first + c] : 1;
+        const double gamma =
+            p.stats_out.gamma ? (double)p.stats_out.gamma[first + c] : 1;
         sum[0] += total[c] * gamma;
         sum[1] += total[p.channels + c] * gamma;
     }
-    team_sums(sum, (int)blockDim.x);
+    warp_group_sums(sum, (int)blockDim.x);
     for (uint32_t c = threadIdx.x; c < p.per.by; c += blockDim.x) {
         total[c] = sum[0];
         total[p.channels + c] = sum[1];
@@ -152,9 +157,9 @@ __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
 
 /* Totals of a rank as ranks join them: its rows behind them, and nothing of an
  * idle one. */
-__global__ void __launch_bounds__(BLOCK) own_slopes_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK) own_grads_kernel(const Norm p)
 {
-    const bool idle = p.keep.step->share.idle;
+    const bool idle = p.stats_out.step->share.idle;
     EACH(i, 2 * p.channels + 1)
     {
         if (i == 2 * p.channels)
@@ -167,42 +172,45 @@ __global__ void __launch_bounds__(BLOCK) own_slopes_kernel(const Norm p)
 /* What dx of channel c of a set is made of: dy scale + (x - mean) tilt + shift.
  * Given statistics are constants and share nothing, nor does what is idle: 0 is
  * said and not computed, so that a sum that is not finite stays outside. */
-__device__ __forceinline__ void bars_of(const Norm &p, int64_t set, int c,
-                                        const Stat &stat, double *tilt,
-                                        double *shift)
+__device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
+                                                 int c,
+                                                 const ChannelStats &stat,
+                                                 double *tilt, double *shift)
 {
     *tilt = *shift = 0;
-    if (p.given || p.keep.step->share.idle) return;
-    const double gamma = p.keep.gamma ? (double)p.keep.gamma[c] : 1;
+    if (p.given || p.stats_out.step->share.idle) return;
+    const double gamma = p.stats_out.gamma ? (double)p.stats_out.gamma[c] : 1;
     const double n =
         p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
     const double *total = p.total + set * 2 * p.channels + c;
     // a group of one channel holds a plain total
-    bars_by(p.per.by == 1 ? gamma : 1, stat, n, total[0], total[p.channels],
-            tilt, shift);
+    norm_bwd_terms(p.per.by == 1 ? gamma : 1, stat, n, total[0],
+                   total[p.channels], tilt, shift);
 }
 
 /* dx = dy scale + (x - mean) tilt + shift, dy taken through `then` first. */
 template <int V, Dtype D>
-__global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
+__global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
 {
-    const Spot s = spot<V>(p.walk);
-    const Cell<D> *xs = (const Cell<D> *)p.x, *dys = (const Cell<D> *)p.dy;
-    Cell<D> *to = (Cell<D> *)p.out;
-    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
-    Stat stat[V];
+    const ColPosition s = col_position<V>(p.cols);
+    const Element<D> *xs = (const Element<D> *)p.x,
+                     *dys = (const Element<D> *)p.dy;
+    Element<D> *to = (Element<D> *)p.out;
+    const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
+    ChannelStats stat[V];
     float scale[V], beta[V], tilt[V], shift[V];
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
         const int c = s.c + v;
         double lean, level;
-        stat[v] = stat_of(p, s.set, c);
-        scale[v] = scale_of(p.keep, stat[v], c), beta[v] = beta_of(p.keep, c);
-        bars_of(p, s.set, c, stat[v], &lean, &level);
+        stat[v] = channel_stats_of(p, s.set, c);
+        scale[v] = scale_of(p.stats_out, stat[v], c),
+        beta[v] = beta_of(p.stats_out, c);
+        norm_bwd_sums_of(p, s.set, c, stat[v], &lean, &level);
         tilt[v] = (float)lean, shift[v] = (float)level;
     }
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
-        Pack<V> x[BATCH], dy[BATCH];
+        Vec<V> x[BATCH], dy[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             const int64_t at = base + (row + i * deep) * p.channels;
@@ -214,16 +222,16 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
             for (int v = 0; v < V; v++) {
-                float slope = dy[i].v[v];
+                float grad = dy[i].v[v];
                 if (p.act.runs)
-                    slope = act_grad<D>(
+                    grad = act_grad<D>(
                         p.act, normal(x[i].v[v], stat[v], scale[v], beta[v]),
-                        slope);
-                dy[i].v[v] = slope * scale[v] +
+                        grad);
+                dy[i].v[v] = grad * scale[v] +
                              centred(x[i].v[v], stat[v]) * tilt[v] + shift[v];
             }
-            put_pack<V, D>(to + base + (row + i * deep) * p.channels, dy[i],
-                           p.fresh);
+            store_vec<V, D>(to + base + (row + i * deep) * p.channels, dy[i],
+                            p.fresh);
         }
     }
 }
@@ -231,25 +239,25 @@ __global__ void __launch_bounds__(BLOCK) slope_kernel(const Norm p)
 /* The same as a line of x for each channel, see norm_bwd_on_load.cuh; and the
  * gradients of the parameters, where another call left their sums. A thread a
  * channel. */
-struct Lean {
+struct NormBwdParams {
     Norm norm;
     const float2 *deferred_norm;
     float4 *to;
-    Puts put; // dbeta, dgamma
+    NormGrads put; // dbeta, dgamma
 };
 
 __global__ void __launch_bounds__(BLOCK)
-    norm_bwd_kernel(const __grid_constant__ Lean p)
+    norm_bwd_kernel(const __grid_constant__ NormBwdParams p)
 {
     EACH(c, p.norm.channels)
     {
-        const Stat s = p.norm.keep.stat[c];
+        const ChannelStats s = p.norm.stats_out.stat[c];
         double tilt, shift;
-        bars_of(p.norm, 0, (int)c, s, &tilt, &shift);
+        norm_bwd_sums_of(p.norm, 0, (int)c, s, &tilt, &shift);
         p.to[c] = norm_bwd_line(p.deferred_norm[c], s, tilt, shift);
         const double *total = p.norm.total;
-        put_total(p.put, 0, (int)c, total[c]);
-        put_total(p.put, 1, (int)c, total[p.norm.channels + c]);
+        store_norm_grad(p.put, 0, (int)c, total[c]);
+        store_norm_grad(p.put, 1, (int)c, total[p.norm.channels + c]);
     }
 }
 
@@ -266,38 +274,41 @@ Norm norm_of(const Call *c)
     switch (a->op) {
     case OP_batch_norm:
         p.sets = 1, p.rows = rows(s);
-        p.keep.eps = a->batch_norm.eps,
-        p.keep.momentum = a->batch_norm.momentum;
+        p.stats_out.eps = a->batch_norm.eps,
+        p.stats_out.momentum = a->batch_norm.momentum;
         p.given = !c->train;
         p.about = values(c->x[3]);
-        p.keep.running = values(c->x[3]), p.keep.spread = values(c->x[4]);
+        p.stats_out.running = values(c->x[3]),
+        p.stats_out.spread = values(c->x[4]);
         break;
     case OP_instance_norm:
-        p.keep.eps = a->instance_norm.eps;
+        p.stats_out.eps = a->instance_norm.eps;
         break;
     case OP_group_norm:
-        p.keep.eps = a->group_norm.eps, p.count = a->group_norm.groups;
+        p.stats_out.eps = a->group_norm.eps, p.count = a->group_norm.groups;
         break;
     default:
         p.sets = rows(s), p.rows = 1, p.count = 1;
-        p.keep.eps = a->layer_norm.eps;
+        p.stats_out.eps = a->layer_norm.eps;
     }
     const int per = p.channels / p.count;
     p.groups = divisor(p.count), p.per = divisor(per);
     p.alone = p.rows == 1 && a->op != OP_batch_norm;
-    p.pack = pack_of(p.alone ? per : p.channels);
+    p.vec = vec_width(p.alone ? per : p.channels);
     // sums over single rows are sums over all of them
     p.walked = p.alone ? 1 : p.sets;
-    p.walk = walk_of(p.walked, p.sets * p.rows / p.walked, p.channels, p.pack);
-    p.teams = teams_of(p.sets * p.count, per);
-    p.keep.step = c->dev ? gpu_step(c->dev) : NULL;
+    p.cols =
+        col_reduce_of(p.walked, p.sets * p.rows / p.walked, p.channels, p.vec);
+    p.group_count = warp_groups_of(p.sets * p.count, per);
+    p.stats_out.step = c->dev ? gpu_step(c->dev) : NULL;
     p.x = c->x[0]->data, p.type = c->x[0]->type;
-    p.keep.gamma = values(c->x[1]), p.keep.beta = values(c->x[2]);
-    p.keep.stat = (Stat *)c->saved;
+    p.stats_out.gamma = values(c->x[1]), p.stats_out.beta = values(c->x[2]);
+    p.stats_out.stat = (ChannelStats *)c->saved;
     p.parts = (double *)c->scratch;
     p.act = act_of(c->act);
     if (p.parts)
-        p.total = p.parts + walk_bytes(p.walk, p.walked, 2) / sizeof(double);
+        p.total =
+            p.parts + col_reduce_bytes(p.cols, p.walked, 2) / sizeof(double);
     return p;
 }
 
@@ -306,9 +317,9 @@ Norm norm_of(const Call *c)
 Space norm_space(const Call *c)
 {
     const Norm p = norm_of(c);
-    const size_t parts = walk_bytes(p.walk, p.walked, 2);
+    const size_t parts = col_reduce_bytes(p.cols, p.walked, 2);
     Space s = {};
-    s.saved = (size_t)(p.sets * p.count) * sizeof(Stat);
+    s.saved = (size_t)(p.sets * p.count) * sizeof(ChannelStats);
     // of ranks nothing is known yet, but that only batches are shared
     const size_t total = (size_t)(p.sets * 2 * p.channels + 1) * sizeof(double);
     s.fwd = p.alone || p.given ? 0 : parts;
@@ -331,38 +342,38 @@ bool norm_fwd(const Call *c)
         !norm_measure(c, &p))
         return false;
     moves(moved(c->x[0]) + moved(c->y));
-    LAUNCH_STORED(p.type, p.pack, apply_kernel, p.walk.blocks, c, p);
+    LAUNCH_STORED(p.type, p.vec, apply_kernel, p.cols.blocks, c, p);
     return gpu_launched("norm");
 }
 
 /* dbeta and dgamma. */
-Puts puts_of(const Call *c)
+NormGrads norm_grads_of(const Call *c)
 {
     return {{values(c->dx[2]), values(c->dx[1])},
             {is_fresh(c, 2), is_fresh(c, 1)}};
 }
 
-template <int V, Dtype D> void start_slopes(const Call *c, const Norm &p)
+template <int V, Dtype D> void start_grads(const Call *c, const Norm &p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
     if (p.alone)
-        LAUNCH((slopes_kernel<V, D, true>), p.walk.blocks, BLOCK, 0, stream, p);
+        LAUNCH((grads_kernel<V, D, true>), p.cols.blocks, BLOCK, 0, stream, p);
     else
-        LAUNCH((slopes_kernel<V, D, false>), p.walk.blocks, BLOCK, 0, stream,
-               p);
+        LAUNCH((grads_kernel<V, D, false>), p.cols.blocks, BLOCK, 0, stream, p);
 }
 
-/* Sums of dy and dy z: totals for the bars of dx, and dbeta and dgamma. */
-bool slopes(const Call *c, const Norm &norm)
+/* ChannelSums of dy and dy z: totals for the bars of dx, and dbeta and dgamma.
+ */
+bool grads(const Call *c, const Norm &norm)
 {
     Norm p = norm;
-    const Puts put = puts_of(c);
-    p.words = gpu_words(c->dev, walk_words(p.walk, p.walked));
+    const NormGrads put = norm_grads_of(c);
+    p.counters = gpu_counters(c->dev, col_reduce_counters(p.cols, p.walked));
     if (p.walked == 1) p.put = put;
     if (p.alone) p.total = NULL;
     moves(moved(c->x[0]) + moved(c->dy));
-    CALL_STORED(p.type, p.pack, start_slopes, c, p);
-    if (!gpu_launched("norm, sums of slopes")) return false;
+    CALL_STORED(p.type, p.vec, start_grads, c, p);
+    if (!gpu_launched("norm, gradient sums")) return false;
     if (p.walked == 1 || !(put.to[0] || put.to[1])) return true;
     p.put = put;
     LAUNCH(total_kernel, (unsigned)p.channels, sum_threads(p.walked), 0,
@@ -370,22 +381,22 @@ bool slopes(const Call *c, const Norm &norm)
     return gpu_launched("norm, totals");
 }
 
-/* Sums of the slopes, of all ranks where they share the batch; those that the
- * call made which stored dy are not made again, but dgamma and dbeta are still
- * to be put. */
-bool norm_bars(const Call *c, Norm *p)
+/* ChannelSums of the slopes, of all ranks where they share the batch; those
+ * that the call made which stored dy are not made again, but dgamma and dbeta
+ * are still to be put. */
+bool norm_bwd_sums(const Call *c, Norm *p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
     if (c->dy_sums)
         p->total = (double *)c->dy_sums->data;
-    else if (!slopes(c, *p))
+    else if (!grads(c, *p))
         return false;
     if (!p->out || p->alone) return true;
     if (norm_is_joined(c, *p)) {
         p->joined = p->total;
-        LAUNCH(own_slopes_kernel, blocks_for(2 * p->channels + 1), BLOCK, 0,
+        LAUNCH(own_grads_kernel, blocks_for(2 * p->channels + 1), BLOCK, 0,
                stream, *p);
-        if (!gpu_launched("norm, own slopes") ||
+        if (!gpu_launched("norm, own gradients") ||
             !gpu_allreduce(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1,
                            1))
             return false;
@@ -398,7 +409,7 @@ bool norm_bars(const Call *c, Norm *p)
     return true;
 }
 
-/* Sums of the slopes if anybody wants them, bars of groups, dx. */
+/* ChannelSums of the slopes if anybody wants them, bars of groups, dx. */
 bool norm_bwd(const Call *c)
 {
     Norm p = norm_of(c);
@@ -406,12 +417,12 @@ bool norm_bwd(const Call *c)
     p.dy = c->dy->data, p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
     if (!countable(c, p.sets * p.rows)) return false;
     // before dx, which may be dy's memory
-    if ((affine || (bars && p.out)) && !norm_bars(c, &p)) return false;
+    if ((affine || (bars && p.out)) && !norm_bwd_sums(c, &p)) return false;
     if (!p.out) return true;
     if (p.alone) return norm_rows_bwd(c, p);
     moves(moved(c->x[0]) + moved(c->dy) + moved(c->dx[0], is_fresh(c, 0)));
-    LAUNCH_STORED(p.type, p.pack, slope_kernel, p.walk.blocks, c, p);
-    return gpu_launched("norm, slope");
+    LAUNCH_STORED(p.type, p.vec, grad_kernel, p.cols.blocks, c, p);
+    return gpu_launched("norm, gradient");
 }
 
 } // namespace
@@ -445,12 +456,12 @@ Space deferred_norm_space(const Call *c, int parts)
     return s;
 }
 
-bool deferred_norm_keep(const Call *c, Keep *keep, double *rows)
+bool deferred_norm_keep(const Call *c, NormStatsOut *stats_out, double *rows)
 {
     const Call n = norm_of_deferred(c);
     const Norm p = norm_of(&n);
-    *keep = p.keep, *rows = (double)p.rows;
-    keep->table = norm_on_load_table(c->saved, p.channels);
+    *stats_out = p.stats_out, *rows = (double)p.rows;
+    stats_out->table = norm_on_load_table(c->saved, p.channels);
     return !norm_is_joined(&n, p);
 }
 
@@ -459,10 +470,10 @@ bool deferred_norm_fwd(const Call *c, int parts)
 {
     const Call n = norm_of_deferred(c);
     Norm p = norm_of(&n);
-    p.keep.table = norm_on_load_table(c->saved, p.channels);
+    p.stats_out.table = norm_on_load_table(c->saved, p.channels);
     if (parts) {
         p.about_0 = true;
-        p.walk.parts = divisor(parts);
+        p.cols.parts = divisor(parts);
         p.total = (double *)((char *)c->scratch + deferred_bytes(p, parts));
     }
     return c->recomputed || norm_measure(&n, &p);
@@ -472,32 +483,33 @@ bool deferred_norm_bwd(const Call *c)
 {
     const Call n = norm_of_deferred(c);
     // the sums before ranks join them
-    return (!c->dy_sums || c->grads_written || close_put(c)) && norm_bwd(&n);
+    return (!c->dy_sums || c->grads_written || grad_sums_store(c)) &&
+           norm_bwd(&n);
 }
 
 bool deferred_norm_bwd_on_load(const Call *c, float4 *table, NormBwd *s)
 {
     const Call n = norm_of_deferred(c);
-    Lean p = {};
+    NormBwdParams p = {};
     p.norm = norm_of(&n);
     const bool joined = norm_is_joined(&n, p.norm);
     const bool puts = c->dy_sums && !c->grads_written;
     s->x = c->y->data, s->leak = act_of(c->act).leak;
     s->table = table;
     if (c->grads_written && !joined) {
-        s->table = closing_lines(c->dy_sums, p.norm.channels);
+        s->table = grad_sums_lines(c->dy_sums, p.norm.channels);
         return true;
     }
     p.deferred_norm = norm_on_load_table(c->saved, c->y->dim.c), p.to = table;
     p.norm.dy = n.dy->data, p.norm.out = n.dy->data;
     // ranks join the sums in place, those of this one have to be put before
-    if (puts && joined && !close_put(c)) return false;
-    if (puts && !joined) p.put = puts_of_dy(c);
-    if (!norm_bars(&n, &p.norm)) return false;
+    if (puts && joined && !grad_sums_store(c)) return false;
+    if (puts && !joined) p.put = norm_grads_of_dy(c);
+    if (!norm_bwd_sums(&n, &p.norm)) return false;
     moves(4.0 * p.norm.channels * sizeof(float4));
     LAUNCH(norm_bwd_kernel, blocks_for(p.norm.channels), BLOCK, 0,
            gpu_stream(c->dev), p);
-    return gpu_launched("norm, slant");
+    return gpu_launched("norm, backward on load");
 }
 
 #define ROW(name)                            \

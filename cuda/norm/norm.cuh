@@ -14,26 +14,26 @@
 
 /* The mean as hi + lo: subtracted one after the other they keep the digits of
  * x - mean where the mean is large against the spread. */
-struct Stat {
+struct ChannelStats {
     float hi, lo, rstd;
 };
 
-static __device__ __forceinline__ float centred(float x, const Stat &s)
+static __device__ __forceinline__ float centred(float x, const ChannelStats &s)
 {
     return x - s.hi - s.lo;
 }
 
 /* y of x: one rounding, so that it is the same in every kernel. */
-static __device__ __forceinline__ float normal(float x, const Stat &s,
+static __device__ __forceinline__ float normal(float x, const ChannelStats &s,
                                                float scale, float shift)
 {
     return fmaf(centred(x, s), scale, shift);
 }
 
 /* Where statistics are kept, what they move, and what is made of them. */
-struct Keep {
-    Stat *stat;    // (sets, groups): saved
-    float2 *table; // of a lazy call (deferred_norm.cuh), or NULL
+struct NormStatsOut {
+    ChannelStats *stat; // (sets, groups): saved
+    float2 *table;      // of a lazy call (deferred_norm.cuh), or NULL
     const float *gamma, *beta;
     float *running, *spread; // mean and variance; batch_norm, or NULL
     const Step *step;        // on the device: is this rank idle?
@@ -42,24 +42,25 @@ struct Keep {
 };
 
 /* Of channel c with these statistics. */
-static __device__ __forceinline__ float scale_of(const Keep &k, const Stat &s,
-                                                 int c)
+static __device__ __forceinline__ float scale_of(const NormStatsOut &k,
+                                                 const ChannelStats &s, int c)
 {
     return k.gamma ? s.rstd * k.gamma[c] : s.rstd;
 }
 
-static __device__ __forceinline__ float beta_of(const Keep &k, int c)
+static __device__ __forceinline__ float beta_of(const NormStatsOut &k, int c)
 {
     return k.gamma ? k.beta[c] : 0;
 }
 
-/* Keep the statistics of a set and group of n values, which is number `at`; the
- * running ones of a batch_norm, whose groups are channels, move. */
-static __device__ __forceinline__ void put_stat(const Keep &k, int64_t at,
-                                                double n, double mean,
-                                                double var, bool moves)
+/* NormStatsOut the statistics of a set and group of n values, which is number
+ * `at`; the running ones of a batch_norm, whose groups are channels, move. */
+static __device__ __forceinline__ void store_stats(const NormStatsOut &k,
+                                                   int64_t at, double n,
+                                                   double mean, double var,
+                                                   bool moves)
 {
-    Stat s;
+    ChannelStats s;
     s.hi = (float)mean;
     s.lo = (float)(mean - (double)s.hi);
     s.rstd = (float)(1 / sqrt(var + (double)k.eps));
@@ -89,21 +90,19 @@ static __device__ __forceinline__ void moments_by(double n, double sum,
 
 /* Those of channel c from its sums of x and x^2 over n rows. An idle rank that
  * is on its own has none to move by. */
-static __device__ __forceinline__ void put_channel(const Keep &k, int c,
-                                                   double n, double sum,
-                                                   double square)
+static __device__ __forceinline__ void store_channel_stats(
+    const NormStatsOut &k, int c, double n, double sum, double square)
 {
     double mean, var;
     moments_by(n, sum, square, &mean, &var);
-    put_stat(k, c, n, mean, var, !k.step->share.idle);
+    store_stats(k, c, n, mean, var, !k.step->share.idle);
 }
 
 /* What dx is made of beside dy, of n values whose sums of u and of u z are
  * these: of x - mean, and of nothing. */
-static __device__ __forceinline__ void bars_by(double gamma, const Stat &s,
-                                               double n, double sum,
-                                               double sum_z, double *tilt,
-                                               double *shift)
+static __device__ __forceinline__ void norm_bwd_terms(
+    double gamma, const ChannelStats &s, double n, double sum, double sum_z,
+    double *tilt, double *shift)
 {
     const double share = gamma * -(double)s.rstd / n;
     *shift = share * sum;
@@ -114,13 +113,14 @@ struct NormBwd; // norm_bwd_on_load.cuh
 
 /* Where sums 0 and 1 of a channel are gradients of parameters; NULL: not
  * wanted. */
-struct Puts {
+struct NormGrads {
     float *to[2];
     bool fresh[2];
 };
 
-static __device__ __forceinline__ void put_total(const Puts &p, int which,
-                                                 int c, double sum)
+static __device__ __forceinline__ void store_norm_grad(const NormGrads &p,
+                                                       int which, int c,
+                                                       double sum)
 {
     if (p.to[which]) put(&p.to[which][c], (float)sum, p.fresh[which]);
 }
@@ -129,13 +129,13 @@ struct Norm {
     const void *x, *dy;
     void *out;  // y or dx[0]
     Dtype type; // of x, dy and out
-    Keep keep;
+    NormStatsOut stats_out;
     bool fresh;          // of dx[0]
     bool about_0;        // parts are sums of x and x^2
     double *parts;       // of sums, (sets, parts, 2, C)
     double *total;       // bwd: their totals, (sets, 2, C); or NULL
-    unsigned *words;     // of the walk; NULL: parts are only left
-    Puts put;            // bwd: dbeta, dgamma, where the walk has one set
+    unsigned *counters;  // of the walk; NULL: parts are only left
+    NormGrads put;       // bwd: dbeta, dgamma, where the walk has one set
     int64_t sets, rows;  // rows: of a set
     int64_t walked;      // sets of the walk: 1 when alone
     int channels, count; // count: groups of channels
@@ -144,18 +144,19 @@ struct Norm {
     Act act;             // behind y, before dy
     // of several ranks: sums of all, (2, C) and their rows; NULL: this one's
     double *joined;
-    const float *about; // (C) what the moments of a rank are taken about
-    bool alone;         // one row a set: norm_layer.cu
-    int pack;           // channels that are worked on at a time: 4 or 1
-    Walk walk;          // alone: over all rows as one set
-    Teams teams;        // alone: one for each set and group
+    const float *about;     // (C) what the moments of a rank are taken about
+    bool alone;             // one row a set: norm_layer.cu
+    int vec;                // channels that are worked on at a time: 4 or 1
+    ColReduce cols;         // alone: over all rows as one set
+    WarpGroups group_count; // alone: one for each set and group
 };
 
 /* Statistics of channel c of a set: measured, or the running ones. */
-static __device__ __forceinline__ Stat stat_of(const Norm &p, int64_t set,
-                                               int c)
+static __device__ __forceinline__ ChannelStats channel_stats_of(const Norm &p,
+                                                                int64_t set,
+                                                                int c)
 {
-    const Keep &k = p.keep;
+    const NormStatsOut &k = p.stats_out;
     if (!p.given) return k.stat[set * p.count + quotient((uint32_t)c, p.per)];
     return {k.running[c], 0,
             (float)(1 / sqrt((double)k.spread[c] + (double)k.eps))};
@@ -176,7 +177,7 @@ Space deferred_norm_space(const Call *c, int parts);
 bool deferred_norm_fwd(const Call *c, int parts);
 /* Where such sums are all that its statistics take: where they are kept, and of
  * how many rows they are. Not where ranks join theirs. */
-bool deferred_norm_keep(const Call *c, Keep *keep, double *rows);
+bool deferred_norm_keep(const Call *c, NormStatsOut *stats_out, double *rows);
 bool deferred_norm_bwd(const Call *c);
 /* Not taken back but described, for a product that does it: *s but s->to; the
  * gradients of the norm's parameters are made. table: room for C lines, where

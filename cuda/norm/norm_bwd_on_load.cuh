@@ -25,7 +25,7 @@ struct NormBwd {
 /* The line of a channel: tilt (of x - mean) and shift as in dx = dy scale + (x
  * - mean) tilt + shift. */
 static __device__ __forceinline__ float4 norm_bwd_line(float2 deferred_norm,
-                                                       const Stat &s,
+                                                       const ChannelStats &s,
                                                        double tilt,
                                                        double shift)
 {

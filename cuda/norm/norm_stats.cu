@@ -1,11 +1,11 @@
 /* norm_stats.cu -- the statistics of a normalisation: mean and rstd of each set
  * and group.
  *
- * Sums of each channel by the walk of col_reduce.cuh, and by its last blocks
- * the statistics. Sums are of d = x - pivot and d^2, pivot being the first
- * element of the set and group, so what d^2 - (sum d)^2 / n cancels is far
- * above the rounding of double; a thread takes RUN rows in float about their
- * own mean, and goes on in double.
+ * ChannelSums of each channel by the walk of col_reduce.cuh, and by its last
+ * blocks the statistics. ChannelSums are of d = x - pivot and d^2, pivot being
+ * the first element of the set and group, so what d^2 - (sum d)^2 / n cancels
+ * is far above the rounding of double; a thread takes RUN rows in float about
+ * their own mean, and goes on in double.
  *
  * Bound by memory: 4 bytes an element, narrow 2. 16 KB of shared memory. */
 #include "cuda/norm/norm.cuh"
@@ -15,7 +15,7 @@ namespace {
 /* RUN numbers v[0 .. n-1] as sums of d and d^2, d = v - pivot; the others
  * are 0. */
 template <int V>
-__device__ __forceinline__ void add_run(const Pack<V> (&x)[RUN], int v, int n,
+__device__ __forceinline__ void add_run(const Vec<V> (&x)[RUN], int v, int n,
                                         double pivot, double *sum,
                                         double *square)
 {
@@ -39,8 +39,9 @@ __device__ __forceinline__ void add_run(const Pack<V> (&x)[RUN], int v, int n,
 /* Element i of x. Kernels that need one of it are not there for each type. */
 __device__ __forceinline__ float element(const Norm &p, int64_t i)
 {
-    if (p.type == BF16) return load<1, BF16>((const Cell<BF16> *)p.x + i).v[0];
-    if (p.type == F16) return load<1, F16>((const Cell<F16> *)p.x + i).v[0];
+    if (p.type == BF16)
+        return load<1, BF16>((const Element<BF16> *)p.x + i).v[0];
+    if (p.type == F16) return load<1, F16>((const Element<F16> *)p.x + i).v[0];
     return ((const float *)p.x)[i];
 }
 
@@ -61,24 +62,24 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
 {
     uint32_t set = blockIdx.x;
     const uint32_t group = split(&set, p.groups), first = group * p.per.by;
-    const uint32_t items = p.walk.parts.by * p.per.by;
+    const uint32_t items = p.cols.parts.by * p.per.by;
     double sum[2] = {};
     for (uint32_t i = threadIdx.x; i < items; i += blockDim.x) {
         uint32_t part = i;
         const uint32_t c = first + split(&part, p.per);
         const double *at =
-            p.parts + ((int64_t)set * p.walk.parts.by + part) * 2 * p.channels;
+            p.parts + ((int64_t)set * p.cols.parts.by + part) * 2 * p.channels;
         sum[0] += at[c];
         sum[1] += at[p.channels + c];
     }
-    team_sums(sum, (int)blockDim.x);
+    warp_group_sums(sum, (int)blockDim.x);
     moments(p, set, group, sum, mean, var);
 }
 
 /* Statistics of the groups of a tile, which are whole. An idle rank that is on
  * its own has none to move by. */
-__device__ __forceinline__ void put_stats(const Norm &p, int64_t set,
-                                          const Total &all)
+__device__ __forceinline__ void store_all_stats(const Norm &p, int64_t set,
+                                                const ColTotal &all)
 {
     const int per = (int)p.per.by, end = all.sum ? all.count / per : 0;
     for (int g = (int)threadIdx.x; g < end; g += BLOCK) {
@@ -89,28 +90,28 @@ __device__ __forceinline__ void put_stats(const Norm &p, int64_t set,
             sum[1] += all.sum[all.count + c];
         }
         moments(p, set, group, sum, &mean, &var);
-        put_stat(p.keep, set * p.count + group, (double)p.rows * per, mean, var,
-                 !p.keep.step->share.idle);
+        store_stats(p.stats_out, set * p.count + group, (double)p.rows * per,
+                    mean, var, !p.stats_out.step->share.idle);
     }
 }
 
-/* Sums of d and d^2 of each channel over a part of the rows; and what follows
- * from those of all parts, unless they are only left. */
+/* ChannelSums of d and d^2 of each channel over a part of the rows; and what
+ * follows from those of all parts, unless they are only left. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
     stats_kernel(const Norm p)
 {
-    const Spot s = spot<V>(p.walk);
-    const Cell<D> *from = (const Cell<D> *)p.x;
-    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
+    const ColPosition s = col_position<V>(p.cols);
+    const Element<D> *from = (const Element<D> *)p.x;
+    const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
     double sum[2][V] = {}, pivot[V] = {};
     for (int v = 0; v < V && s.valid; v++) {
         const uint32_t group = quotient((uint32_t)(s.c + v), p.per);
-        const Cell<D> *first = from + base - s.c + group * p.per.by;
+        const Element<D> *first = from + base - s.c + group * p.per.by;
         pivot[v] = (double)load<1, D>(first).v[0];
     }
     for (int64_t row = s.from; row < s.to; row += RUN * deep) {
-        Pack<V> x[RUN];
+        Vec<V> x[RUN];
         int n = 0;
 #pragma unroll
         for (int i = 0; i < RUN; i++) {
@@ -124,7 +125,8 @@ __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
         for (int v = 0; v < V; v++)
             add_run<V>(x, v, n, pivot[v], &sum[0][v], &sum[1][v]);
     }
-    put_stats(p, s.set, spot_total<2, V>(p.walk, s, sum, p.parts, p.words));
+    store_all_stats(p, s.set,
+                    col_grid_sums<2, V>(p.cols, s, sum, p.parts, p.counters));
 }
 
 /* Statistics of a set and group from parts; a block each. */
@@ -133,8 +135,8 @@ __global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
     double mean, var;
     moments(p, &mean, &var);
     if (threadIdx.x) return;
-    put_stat(p.keep, blockIdx.x, (double)p.rows * p.per.by, mean, var,
-             !p.keep.step->share.idle);
+    store_stats(p.stats_out, blockIdx.x, (double)p.rows * p.per.by, mean, var,
+                !p.stats_out.step->share.idle);
 }
 
 /* What ranks join: sums of d and d^2, d = x - about, and rows; a block a
@@ -144,7 +146,7 @@ __global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
 __global__ void __launch_bounds__(BLOCK) own_kernel(const Norm p)
 {
     const int c = (int)blockIdx.x;
-    const double n = p.keep.step->share.idle ? 0 : (double)p.rows;
+    const double n = p.stats_out.step->share.idle ? 0 : (double)p.rows;
     double mean, var;
     moments(p, &mean, &var);
     if (threadIdx.x) return;
@@ -163,7 +165,7 @@ __global__ void __launch_bounds__(BLOCK) joined_kernel(const Norm p)
     {
         double off, var;
         moments_by(n, p.joined[c], p.joined[p.channels + c], &off, &var);
-        put_stat(p.keep, c, n, (double)p.about[c] + off, var, true);
+        store_stats(p.stats_out, c, n, (double)p.about[c] + off, var, true);
     }
 }
 
@@ -173,7 +175,7 @@ bool joined_stat(const Call *c, Norm *p)
     cudaStream_t stream = gpu_stream(c->dev);
     p->joined = p->total;
     LAUNCH(own_kernel, (unsigned)p->channels,
-           sum_threads((int64_t)p->walk.parts.by), 0, stream, *p);
+           sum_threads((int64_t)p->cols.parts.by), 0, stream, *p);
     if (!gpu_launched("norm, own statistics") ||
         !gpu_allreduce(c->dev, p->joined, F64, 2 * (int64_t)p->channels + 1, 1))
         return false;
@@ -184,7 +186,7 @@ bool joined_stat(const Call *c, Norm *p)
 /* Are the groups of a set whole in the tiles of its walk? */
 bool groups_are_whole(const Norm &p)
 {
-    return p.per.by == 1 || p.walk.tiles.by == 1;
+    return p.per.by == 1 || p.cols.tiles.by == 1;
 }
 
 } // namespace
@@ -194,15 +196,16 @@ bool norm_measure(const Call *c, Norm *p)
     const bool joined = norm_is_joined(c, *p);
     if (!p->about_0) {
         if (!joined && groups_are_whole(*p))
-            p->words = gpu_words(c->dev, walk_words(p->walk, p->sets));
+            p->counters =
+                gpu_counters(c->dev, col_reduce_counters(p->cols, p->sets));
         moves(moved(c->x[0]));
-        LAUNCH_STORED(p->type, p->pack, stats_kernel, p->walk.blocks, c, *p);
+        LAUNCH_STORED(p->type, p->vec, stats_kernel, p->cols.blocks, c, *p);
         if (!gpu_launched("norm, sums")) return false;
-        if (p->words) return true;
+        if (p->counters) return true;
     }
     if (joined) return joined_stat(c, p);
     LAUNCH(stat_kernel, (unsigned)(p->sets * p->count),
-           sum_threads((int64_t)p->walk.parts.by * p->per.by), 0,
+           sum_threads((int64_t)p->cols.parts.by * p->per.by), 0,
            gpu_stream(c->dev), *p);
     return gpu_launched("norm, statistics");
 }

@@ -22,7 +22,7 @@ struct Relu {
     {
         return x <= 0 ? 0 : x;
     }
-    __device__ float slope(float y) const
+    __device__ float grad(float y) const
     {
         return y <= 0 ? 0 : 1;
     }
@@ -34,7 +34,7 @@ struct LeakyRelu {
     {
         return x <= 0 ? x * leak : x;
     }
-    __device__ float slope(float y) const
+    __device__ float grad(float y) const
     {
         return y <= 0 ? leak : 1;
     }
@@ -45,7 +45,7 @@ struct Sigmoid {
     {
         return logistic_of(x);
     }
-    __device__ float slope(float y) const
+    __device__ float grad(float y) const
     {
         return y * (1 - y);
     }
@@ -56,7 +56,7 @@ struct Tanh {
     {
         return tanhf(x);
     }
-    __device__ float slope(float y) const
+    __device__ float grad(float y) const
     {
         return (1 - y) * (1 + y);
     }
@@ -80,7 +80,7 @@ struct Gelu {
     {
         return x * normal_below(x);
     }
-    __device__ float slope(float x) const
+    __device__ float grad(float x) const
     {
         float density = 0.39894228f * expf(-0.5f * x * x);
         // far out the density is 0 and x may be infinite
@@ -94,7 +94,7 @@ struct Silu {
     {
         return x * logistic_of(x);
     }
-    __device__ float slope(float x) const
+    __device__ float grad(float x) const
     {
         return logistic_of(x) * (1 + x * logistic_of(-x));
     }
@@ -106,7 +106,7 @@ struct Scale {
     {
         return fmaf(mul, x, add);
     }
-    __device__ float slope(float) const
+    __device__ float grad(float) const
     {
         return mul;
     }
@@ -115,14 +115,14 @@ struct Scale {
 // -- kernels -----------------------------------------------------------------
 
 template <class F, Dtype D>
-__global__ void value_kernel(const F f, const Cell<D> *x, Cell<D> *y,
+__global__ void value_kernel(const F f, const Element<D> *x, Element<D> *y,
                              int64_t count)
 {
     EACH(i, count / 4)
     {
-        Pack<4> q = load<4, D>(x + i * 4);
+        Vec<4> q = load<4, D>(x + i * 4);
         for (int k = 0; k < 4; k++) q.v[k] = f.value(q.v[k]);
-        put_pack<4, D>(y + i * 4, q, true);
+        store_vec<4, D>(y + i * 4, q, true);
     }
     // the tail belongs to the first threads, which may still be in the loop;
     // what is narrow has none
@@ -132,27 +132,29 @@ __global__ void value_kernel(const F f, const Cell<D> *x, Cell<D> *y,
 }
 
 template <class F, Dtype D>
-__global__ void slope_kernel(const F f, const Cell<D> *kept, const Cell<D> *dy,
-                             Cell<D> *dx, int64_t count, bool fresh)
+__global__ void grad_kernel(const F f, const Element<D> *kept,
+                            const Element<D> *dy, Element<D> *dx, int64_t count,
+                            bool fresh)
 {
     EACH(i, count / 4)
     {
-        const Pack<4> k = load<4, D>(kept + i * 4);
-        Pack<4> d = load<4, D>(dy + i * 4);
-        for (int n = 0; n < 4; n++) d.v[n] *= f.slope(k.v[n]);
-        put_pack<4, D>(dx + i * 4, d, fresh);
+        const Vec<4> k = load<4, D>(kept + i * 4);
+        Vec<4> d = load<4, D>(dy + i * 4);
+        for (int n = 0; n < 4; n++) d.v[n] *= f.grad(k.v[n]);
+        store_vec<4, D>(dx + i * 4, d, fresh);
     }
     int64_t t = count / 4 * 4 + threadIdx.x;
     if constexpr (D == F32)
         if (blockIdx.x == 0 && t < count)
-            put(&dx[t], dy[t] * f.slope(kept[t]), fresh);
+            put(&dx[t], dy[t] * f.grad(kept[t]), fresh);
 }
 
 template <class F, Dtype D> bool forward_as(const Call *c, const F &f)
 {
     int64_t count = numel(c->y->dim);
     LAUNCH((value_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
-           gpu_stream(c->dev), f, cells<D>(c->x[0]), cells<D>(c->y), count);
+           gpu_stream(c->dev), f, elements<D>(c->x[0]), elements<D>(c->y),
+           count);
     return gpu_launched("elementwise");
 }
 
@@ -167,9 +169,9 @@ template <class F, Dtype D>
 bool backward_as(const Call *c, const F &f, const Tensor *kept)
 {
     int64_t count = numel(c->y->dim);
-    LAUNCH((slope_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
-           gpu_stream(c->dev), f, cells<D>(kept), cells<D>(c->dy),
-           cells<D>(c->dx[0]), count, is_fresh(c, 0));
+    LAUNCH((grad_kernel<F, D>), blocks_for(ceil_div(count, 4)), BLOCK, 0,
+           gpu_stream(c->dev), f, elements<D>(kept), elements<D>(c->dy),
+           elements<D>(c->dx[0]), count, is_fresh(c, 0));
     return gpu_launched("elementwise, backward");
 }
 

@@ -274,10 +274,10 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* From scores s and da of 4 by 4 pairs to a and ds: query i (or j, `keys`) has
  * its logarithm and mean. Pairs with one that does not count become 0. */
-__device__ __forceinline__ void slopes(const Attend &p, const Slot &b, int row,
-                                       int column, bool keys,
-                                       float (&s)[SIDE][SIDE],
-                                       float (&da)[SIDE][SIDE])
+__device__ __forceinline__ void grads(const Attend &p, const Slot &b, int row,
+                                      int column, bool keys,
+                                      float (&s)[SIDE][SIDE],
+                                      float (&da)[SIDE][SIDE])
 {
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j++) {
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(BLOCK)
             factors(p, b, b.first + row_at() + i, j0 + column_at(), m);
             for (int j = 0; j < SIDE; j++) da[i][j] *= m[j];
         }
-        slopes(p, b, b.first + row_at(), j0 + column_at(), false, s, da);
+        grads(p, b, b.first + row_at(), j0 + column_at(), false, s, da);
         keep(da, kept);
         fetch_plain({b.k, ld, j0, b.count}, b.slice, p.depth, room);
         __syncthreads();
@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(BLOCK)
             factors(p, b, j0 + column_at() + j, b.first + row_at(), m[j]);
             for (int i = 0; i < SIDE; i++) da[i][j] *= m[j][i];
         }
-        slopes(p, b, b.first + row_at(), j0 + column_at(), true, s, da);
+        grads(p, b, b.first + row_at(), j0 + column_at(), true, s, da);
         for (int j = 0; p.drops && j < SIDE; j++)
             for (int i = 0; i < SIDE; i++) s[i][j] *= m[j][i];
         keep(da, kept);

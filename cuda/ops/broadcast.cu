@@ -88,9 +88,9 @@ View view_of(const Tensor *t)
 
 /* V of its elements at a place and from a channel of the result on. */
 template <int V, Dtype D>
-__device__ __forceinline__ Pack<V> seen(const View &v, const Place &p, int c)
+__device__ __forceinline__ Vec<V> seen(const View &v, const Place &p, int c)
 {
-    return load<V, D>((const Cell<D> *)v.data + offset(v.step, p, c));
+    return load<V, D>((const Element<D> *)v.data + offset(v.step, p, c));
 }
 
 struct Pair {
@@ -103,7 +103,7 @@ struct Pair {
 
 /* F::value of V elements. */
 template <class F, int V>
-__device__ __forceinline__ Pack<V> value_of(Pack<V> a, const Pack<V> &b)
+__device__ __forceinline__ Vec<V> value_of(Vec<V> a, const Vec<V> &b)
 {
     for (int k = 0; k < V; k++) a.v[k] = F::value(a.v[k], b.v[k]);
     return a;
@@ -122,23 +122,23 @@ Pair pair_of(const Call *c)
 /* Neighbouring threads make neighbouring elements; an operand that is repeated
  * comes from the caches. */
 template <class F, Dtype D>
-__global__ void value_kernel(const Pair p, Cell<D> *y)
+__global__ void value_kernel(const Pair p, Element<D> *y)
 {
     constexpr int V = Each<D>::COUNT;
-    const Cell<D> *a = (const Cell<D> *)p.a.data,
-                  *b = (const Cell<D> *)p.b.data;
+    const Element<D> *a = (const Element<D> *)p.a.data,
+                     *b = (const Element<D> *)p.b.data;
     EACH(n, p.count / V)
     {
         const int64_t i = n * V;
         if (p.flat) {
-            put_pack<V, D>(
+            store_vec<V, D>(
                 y + i, value_of<F>(load<V, D>(a + i), load<V, D>(b + i)), true);
             continue;
         }
         int64_t row = i / p.channels.by;
         int c = (int)(i - row * p.channels.by);
         Place q = place(p.grid, (uint32_t)row);
-        put_pack<V, D>(
+        store_vec<V, D>(
             y + i, value_of<F>(seen<V, D>(p.a, q, c), seen<V, D>(p.b, q, c)),
             true);
     }
@@ -149,7 +149,7 @@ template <class F, Dtype D> bool forward_as(const Call *c)
     Pair p = pair_of(c);
     if (!countable(c, rows(c->y->dim))) return false;
     LAUNCH((value_kernel<F, D>), blocks_for(p.count / Each<D>::COUNT), BLOCK, 0,
-           gpu_stream(c->dev), p, cells<D>(c->y));
+           gpu_stream(c->dev), p, elements<D>(c->y));
     return gpu_launched("broadcast");
 }
 
@@ -176,15 +176,15 @@ struct Repeat {
 
 /* The part that dy's elements (own place and channel, repeat r) add. */
 template <class F, int V, Dtype D>
-__device__ __forceinline__ Pack<V> part_at(const Pair &p, const Repeat &r,
-                                           Place own, int c, int64_t k)
+__device__ __forceinline__ Vec<V> part_at(const Pair &p, const Repeat &r,
+                                          Place own, int c, int64_t k)
 {
     int64_t row = k / r.again_c.by;
     int rc = (int)(k - row * r.again_c.by);
     Place q = place(r.again, (uint32_t)row);
     // along each axis one of the two is 0
     q.n += own.n, q.d += own.d, q.h += own.h, q.w += own.w, c += rc;
-    Pack<V> dy = seen<V, D>(r.dy, q, c), a = {}, b = {};
+    Vec<V> dy = seen<V, D>(r.dy, q, c), a = {}, b = {};
     if (F::reads) a = seen<V, D>(p.a, q, c), b = seen<V, D>(p.b, q, c);
     for (int v = 0; v < V; v++)
         dy.v[v] = F::part(r.operand, dy.v[v], a.v[v], b.v[v]);
@@ -194,7 +194,7 @@ __device__ __forceinline__ Pack<V> part_at(const Pair &p, const Repeat &r,
 /* A thread an element of the gradient, narrow four of them: FEW terms are no
  * chain worth cutting. */
 template <class F, Dtype D>
-__global__ void few_kernel(const Pair p, const Repeat r, Cell<D> *dx,
+__global__ void few_kernel(const Pair p, const Repeat r, Element<D> *dx,
                            bool fresh)
 {
     constexpr int V = Each<D>::COUNT;
@@ -204,12 +204,12 @@ __global__ void few_kernel(const Pair p, const Repeat r, Cell<D> *dx,
         int64_t row = i / r.own_c.by;
         int c = (int)(i - row * r.own_c.by);
         Place own = place(r.own, (uint32_t)row);
-        Pack<V> sum = {};
+        Vec<V> sum = {};
         for (int64_t k = 0; k < r.repeats; k++) {
-            const Pack<V> part = part_at<F, V, D>(p, r, own, c, k);
+            const Vec<V> part = part_at<F, V, D>(p, r, own, c, k);
             for (int v = 0; v < V; v++) sum.v[v] += part.v[v];
         }
-        put_pack<V, D>(dx + i, sum, fresh);
+        store_vec<V, D>(dx + i, sum, fresh);
     }
 }
 
@@ -290,7 +290,7 @@ template <class F, Dtype D>
 bool gradient(const Call *c, const Pair &p, int operand)
 {
     Repeat r = repeat_of(c, operand);
-    Cell<D> *dx = cells<D>(c->dx[operand]);
+    Element<D> *dx = elements<D>(c->dx[operand]);
     bool fresh = is_fresh(c, operand);
     cudaStream_t stream = gpu_stream(c->dev);
     r.dy = view_of(c->dy);
@@ -310,7 +310,7 @@ bool gradient(const Call *c, const Pair &p, int operand)
         LAUNCH((many_kernel<F, F32, false>), grid, dim3(32, 8), 0, stream, p, r,
                tiles, parts);
     if (!gpu_launched("broadcast, parts")) return false;
-    return add_parts<D>(c, parts, count, r.count, dx, fresh);
+    return reduce_parts<D>(c, parts, count, r.count, dx, fresh);
 }
 
 /* One after the other: the two share the scratch. */

@@ -30,7 +30,7 @@ struct Join {
     void *whole;                     // y, or dy
     int all;                         // its channels
     unsigned fresh;                  // backward: bit i as in Call
-    Packs packs;                     // of the whole
+    Vecs packs;                      // of the whole
 };
 
 /* The number of the operand that channel c of the whole belongs to. No loop
@@ -66,12 +66,12 @@ __global__ void __launch_bounds__(BLOCK)
             if (j == k) norm_on_load = p.norm_on_load[j];
         const int at = c * V - from;
         const int64_t place = row * channels + at;
-        const Pack<V> x =
+        const Vec<V> x =
             p.wide >> k & 1
                 ? load<V>((const float *)part + place)
                 : seen<V, N>(norm_on_load, at,
-                             load<V, N>((const Cell<N> *)part + place));
-        put_pack<V, D>((Cell<D> *)p.whole + i * V, x, true);
+                             load<V, N>((const Element<N> *)part + place));
+        store_vec<V, D>((Element<D> *)p.whole + i * V, x, true);
     }
 }
 
@@ -88,11 +88,11 @@ __global__ void __launch_bounds__(BLOCK)
         if (!part) continue;
         const int64_t place = row * channels + c * V - from;
         const bool fresh = p.fresh >> k & 1;
-        const auto dy = load<V, D>((const Cell<D> *)p.whole + i * V);
+        const auto dy = load<V, D>((const Element<D> *)p.whole + i * V);
         if (p.wide >> k & 1)
-            put_pack<V>((float *)part + place, dy, fresh);
+            store_vec<V>((float *)part + place, dy, fresh);
         else
-            put_pack<V, N>((Cell<N> *)part + place, dy, fresh);
+            store_vec<V, N>((Element<N> *)part + place, dy, fresh);
     }
 }
 
@@ -146,7 +146,7 @@ Join join_of(const Call *c, const Tensor *whole, int *v)
         from += x->dim.c;
         if (x->dim.c % 4) *v = 1;
     }
-    p.packs = packs_of(whole->dim, *v);
+    p.packs = vecs_of(whole->dim, *v);
     return p;
 }
 
@@ -157,7 +157,7 @@ struct Box {
     void *small, *large;
     Dims in, out;   // extents of small and large
     int d, h, w, c; // where small begins
-    Packs packs;    // of what is walked over
+    Vecs packs;     // of what is walked over
     Grid grid;      // likewise
     float fill;     // of what is outside
     bool fresh;
@@ -171,15 +171,15 @@ __device__ __forceinline__ void move_box(const Box &p)
     {
         int c;
         const Place q = place(p.grid, row_of(p.packs, i, &c));
-        Cell<D> *large =
-            (Cell<D> *)p.large +
+        Element<D> *large =
+            (Element<D> *)p.large +
             row_at(p.out, q.n, q.d + p.d, q.h + p.h, q.w + p.w) * p.out.c +
             p.c + c * V;
-        Cell<D> *small = (Cell<D> *)p.small + i * V;
+        Element<D> *small = (Element<D> *)p.small + i * V;
         if (CUT)
-            put_pack<V, D>(small, load<V, D>(large), p.fresh);
+            store_vec<V, D>(small, load<V, D>(large), p.fresh);
         else
-            put_pack<V, D>(large, load<V, D>(small), false);
+            store_vec<V, D>(large, load<V, D>(small), false);
     }
 }
 
@@ -208,13 +208,13 @@ __global__ void __launch_bounds__(BLOCK)
         const Place q = place(p.grid, row_of(p.packs, i, &c));
         const int d = q.d - p.d, h = q.h - p.h, w = q.w - p.w;
         const int k = c * V - p.c;
-        Pack<V> x;
+        Vec<V> x;
         for (int j = 0; j < V; j++) x.v[j] = p.fill;
         if (d >= 0 && d < p.in.d && h >= 0 && h < p.in.h && w >= 0 &&
             w < p.in.w && k >= 0 && k < p.in.c)
-            x = load<V, D>((const Cell<D> *)p.small +
+            x = load<V, D>((const Element<D> *)p.small +
                            row_at(p.in, q.n, d, h, w) * p.in.c + k);
-        put_pack<V, D>((Cell<D> *)p.large + i * V, x, true);
+        store_vec<V, D>((Element<D> *)p.large + i * V, x, true);
     }
 }
 
@@ -238,7 +238,7 @@ bool box_of(const Call *c, const Tensor *small, const Tensor *large, Box *p)
 int box_walk(Box *p, Dims over)
 {
     int v = p->in.c % 4 || p->out.c % 4 || p->c % 4 ? 1 : 4;
-    p->packs = packs_of(over, v);
+    p->packs = vecs_of(over, v);
     p->grid = grid_of(over);
     return v;
 }
@@ -286,8 +286,8 @@ struct Turn {
 template <Dtype D> __global__ void turn_kernel(const Turn p)
 {
     SMEM(float, tile, [TILE][TILE + 1]); // + 1: columns in different banks
-    const Cell<D> *in = (const Cell<D> *)p.in;
-    Cell<D> *out = (Cell<D> *)p.out;
+    const Element<D> *in = (const Element<D> *)p.in;
+    Element<D> *out = (Element<D> *)p.out;
     const int x = (int)threadIdx.x, y = (int)threadIdx.y;
     for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
         const int64_t n = t / p.tiles_b / p.tiles_a;
@@ -302,25 +302,25 @@ template <Dtype D> __global__ void turn_kernel(const Turn p)
         __syncthreads();
         for (int i = y; i < TILE; i += TILE_ROWS)
             if (b0 + i < p.b && a0 + x < p.a)
-                put_pack<1, D>(out + sample + (int64_t)(b0 + i) * p.a + a0 + x,
-                               {tile[x][i]}, p.fresh);
+                store_vec<1, D>(out + sample + (int64_t)(b0 + i) * p.a + a0 + x,
+                                {tile[x][i]}, p.fresh);
         __syncthreads(); // before the next tile overwrites this one
     }
 }
 
 /* Few of either: each thread fetches its element. */
 template <Dtype D>
-__global__ void turn_few_kernel(const Turn p, const Packs sample)
+__global__ void turn_few_kernel(const Turn p, const Vecs sample)
 {
-    const Cell<D> *in = (const Cell<D> *)p.in;
+    const Element<D> *in = (const Element<D> *)p.in;
     EACH(i, p.count)
     {
         int at;
         const int64_t n = row_of(sample, i, &at);
         const int b = at / p.a, a = at - b * p.a;
-        put_pack<1, D>((Cell<D> *)p.out + i,
-                       load<1, D>(in + n * p.a * p.b + (int64_t)a * p.b + b),
-                       p.fresh);
+        store_vec<1, D>((Element<D> *)p.out + i,
+                        load<1, D>(in + n * p.a * p.b + (int64_t)a * p.b + b),
+                        p.fresh);
     }
 }
 
@@ -328,7 +328,7 @@ template <Dtype D> void start_turn(const Call *c, const Turn &p, Dims sample)
 {
     if (least(p.a, p.b) < TILE_ROWS)
         LAUNCH(turn_few_kernel<D>, blocks_for(p.count), BLOCK, 0,
-               gpu_stream(c->dev), p, packs_of(sample, 1));
+               gpu_stream(c->dev), p, vecs_of(sample, 1));
     else
         LAUNCH(turn_kernel<D>, (unsigned)least(p.tiles, 1 << 16),
                dim3(TILE, TILE_ROWS), 0, gpu_stream(c->dev), p);

@@ -73,8 +73,9 @@ __device__ __forceinline__ float passed(const Drop &p, float x, float y,
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
 {
-    const Cell<D> *from = (const Cell<D> *)p.from, *y = (const Cell<D> *)p.y;
-    Cell<D> *to = (Cell<D> *)p.to;
+    const Element<D> *from = (const Element<D> *)p.from,
+                     *y = (const Element<D> *)p.y;
+    Element<D> *to = (Element<D> *)p.to;
     for (int64_t n = (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
          n < p.samples; n += (int64_t)gridDim.y * blockDim.y)
         EACH(i, p.fours)
@@ -84,17 +85,17 @@ __global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
             float factor[DRAWS];
             draw(p, (uint32_t)n, (uint32_t)i, factor);
             if constexpr (V == DRAWS) {
-                Pack<4> x = load<4, D>(from + at), by = {};
+                Vec<4> x = load<4, D>(from + at), by = {};
                 if (y) by = load<4, D>(y + at);
                 for (int k = 0; k < DRAWS; k++)
                     x.v[k] = passed<D>(p, x.v[k], by.v[k], factor[k]);
-                put_pack<4, D>(to + at, x, p.fresh);
+                store_vec<4, D>(to + at, x, p.fresh);
             } else {
                 for (int k = 0; k < DRAWS && k < left; k++) {
                     const float x = load<1, D>(from + at + k).v[0];
                     const float by = y ? load<1, D>(y + at + k).v[0] : 0;
-                    put_pack<1, D>(to + at + k,
-                                   {passed<D>(p, x, by, factor[k])}, p.fresh);
+                    store_vec<1, D>(to + at + k,
+                                    {passed<D>(p, x, by, factor[k])}, p.fresh);
                 }
             }
         }
@@ -102,12 +103,13 @@ __global__ void __launch_bounds__(BLOCK) elements_kernel(const Drop p)
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    channels_kernel(const Drop p, const Walk w)
+    channels_kernel(const Drop p, const ColReduce w)
 {
-    const Cell<D> *from = (const Cell<D> *)p.from, *y = (const Cell<D> *)p.y;
-    Cell<D> *to = (Cell<D> *)p.to;
-    const Spot s = spot<V>(w);
-    const int64_t base = spot_base(w, s), deep = w.deep;
+    const Element<D> *from = (const Element<D> *)p.from,
+                     *y = (const Element<D> *)p.y;
+    Element<D> *to = (Element<D> *)p.to;
+    const ColPosition s = col_position<V>(w);
+    const int64_t base = col_base(w, s), deep = w.deep;
     static_assert(V == DRAWS || V == 1, "a pack has the draws of a block");
     float drawn[DRAWS], factor[V];
     if (!s.valid) return;
@@ -119,7 +121,7 @@ __global__ void __launch_bounds__(BLOCK)
         else if (s.c % DRAWS == i)
             factor[0] = drawn[i];
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
-        Pack<V> x[BATCH], by[BATCH] = {};
+        Vec<V> x[BATCH], by[BATCH] = {};
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             const int64_t at = base + (row + i * deep) * w.channels;
@@ -134,37 +136,38 @@ __global__ void __launch_bounds__(BLOCK)
                 x[i] = seen<V, D>(p.norm_on_load, s.c, x[i]);
             for (int v = 0; v < V; v++)
                 x[i].v[v] = passed<D>(p, x[i].v[v], by[i].v[v], factor[v]);
-            put_pack<V, D>(to + base + (row + i * deep) * w.channels, x[i],
-                           p.fresh);
+            store_vec<V, D>(to + base + (row + i * deep) * w.channels, x[i],
+                            p.fresh);
         }
     }
 }
 
-struct DropClose {
+struct DropGradSums {
     Drop drop;
-    Closing close;
+    GradSums grads;
     const void *look; // x where it is seen through a lens, else y, or NULL
-    Walk walk, joined;
+    ColReduce cols, joined;
     double *parts; // (parts, 2, C)
-    unsigned *words;
+    unsigned *counters;
 };
 
 /* BATCH rows of dx from `row` on: stored, and added to the sums. Behind a lens
  * x, which the sums want, also shows the sign of what was not dropped: y is not
  * read. */
 template <Dtype D>
-__device__ __forceinline__ void close_rows(const DropClose &p, const Spot &s,
-                                           int64_t row,
-                                           const float (&factor)[DRAWS],
-                                           const float4 (&by)[DRAWS],
-                                           float (&run)[2][DRAWS])
+__device__ __forceinline__ void grad_sums_rows(const DropGradSums &p,
+                                               const ColPosition &s,
+                                               int64_t row,
+                                               const float (&factor)[DRAWS],
+                                               const float4 (&by)[DRAWS],
+                                               float (&run)[2][DRAWS])
 {
     const Drop &q = p.drop;
-    const int64_t base = spot_base(p.walk, s), deep = p.walk.deep;
-    Pairs16<DRAWS> was[BATCH], dy[BATCH], x[BATCH];
+    const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
+    Vec16<DRAWS> was[BATCH], dy[BATCH], x[BATCH];
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
-        const int64_t at = base + (row + i * deep) * p.walk.channels;
+        const int64_t at = base + (row + i * deep) * p.cols.channels;
         was[i] = dy[i] = x[i] = {};
         if (row + i * deep >= s.to) continue;
         dy[i] = packed<DRAWS>(q.from, at);
@@ -174,37 +177,37 @@ __device__ __forceinline__ void close_rows(const DropClose &p, const Spot &s,
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         if (row + i * deep >= s.to) continue;
-        const Pack<DRAWS> look = unpacked<DRAWS, D>(x[i]),
-                          slope = unpacked<DRAWS, D>(dy[i]);
-        Pack<DRAWS> dx = unpacked<DRAWS, D>(was[i]);
+        const Vec<DRAWS> look = unpacked<DRAWS, D>(x[i]),
+                         grad = unpacked<DRAWS, D>(dy[i]);
+        Vec<DRAWS> dx = unpacked<DRAWS, D>(was[i]);
         for (int v = 0; v < DRAWS; v++) {
             float y = look.v[v];
-            if (p.close.x)
-                y = normed_one<D>(p.close.norm_on_load.act,
+            if (p.grads.x)
+                y = normed_one<D>(p.grads.norm_on_load.act,
                                   make_float2(by[v].x, by[v].y), y);
-            dx.v[v] += passed<D>(q, slope.v[v], y, factor[v]);
+            dx.v[v] += passed<D>(q, grad.v[v], y, factor[v]);
         }
-        put_pack<DRAWS, D>((Cell<D> *)q.to + base +
-                               (row + i * deep) * p.walk.channels,
-                           dx, true);
+        store_vec<DRAWS, D>((Element<D> *)q.to + base +
+                                (row + i * deep) * p.cols.channels,
+                            dx, true);
         // what it is in memory
         for (int v = 0; v < DRAWS; v++)
-            close_one(by[v], look.v[v], rounded<D>(dx.v[v]), &run[0][v],
-                      &run[1][v]);
+            grad_sums_add(by[v], look.v[v], rounded<D>(dx.v[v]), &run[0][v],
+                          &run[1][v]);
     }
 }
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    channels_close_kernel(const __grid_constant__ DropClose p)
+    channels_grad_sums_kernel(const __grid_constant__ DropGradSums p)
 {
-    const Spot s = spot<DRAWS>(p.walk);
+    const ColPosition s = col_position<DRAWS>(p.cols);
     float factor[DRAWS] = {};
     if (s.valid) draw(p.drop, (uint32_t)s.set, (uint32_t)s.c / DRAWS, factor);
-    close_walk<DRAWS, BATCH>(
-        p.close, p.walk, p.joined, s, p.parts, p.words,
+    grad_sums_reduce<DRAWS, BATCH>(
+        p.grads, p.cols, p.joined, s, p.parts, p.counters,
         [&](int64_t row, const float4(&by)[DRAWS], float(&run)[2][DRAWS]) {
-            close_rows<D>(p, s, row, factor, by, run);
+            grad_sums_rows<D>(p, s, row, factor, by, run);
         });
 }
 
@@ -227,37 +230,38 @@ bool drop_elements(const Call *c, const Drop &p)
     return gpu_launched("dropout");
 }
 
-Walk channels_walk(Dims s)
+ColReduce channel_cols(Dims s)
 {
-    return walk_of(s.n, positions(s), s.c, pack_of(s.c));
+    return col_reduce_of(s.n, positions(s), s.c, vec_width(s.c));
 }
 
 /* Backward, with sums over the gradient that it completes. */
-bool drop_close(const Call *c, const Drop &drop)
+bool drop_grad_sums(const Call *c, const Drop &drop)
 {
     const Dims s = c->y->dim;
-    DropClose p = {};
-    p.drop = drop, p.close = closing_of(c, 0);
-    p.look = p.close.x ? p.close.x : drop.y;
-    p.walk = channels_walk(s), p.joined = walk_joined(p.walk, s.n);
+    DropGradSums p = {};
+    p.drop = drop, p.grads = grad_sums_of(c, 0);
+    p.look = p.grads.x ? p.grads.x : drop.y;
+    p.cols = channel_cols(s), p.joined = col_reduce_joined(p.cols, s.n);
     p.parts = (double *)c->scratch;
-    p.words = gpu_words(c->dev, walk_words(p.joined, 1));
+    p.counters = gpu_counters(c->dev, col_reduce_counters(p.joined, 1));
     moves(moved(c->dx[0], drop.fresh) + moved(c->dy) +
-          (p.look ? moved(c->y) : 0) + walk_moves(p.joined, 2));
+          (p.look ? moved(c->y) : 0) + col_reduce_traffic(p.joined, 2));
     if (c->dx[0]->type == BF16)
-        LAUNCH(channels_close_kernel<BF16>, p.walk.blocks, BLOCK, 0,
+        LAUNCH(channels_grad_sums_kernel<BF16>, p.cols.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
     else
-        LAUNCH(channels_close_kernel<F16>, p.walk.blocks, BLOCK, 0,
+        LAUNCH(channels_grad_sums_kernel<F16>, p.cols.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
-    return gpu_launched("spatial dropout, closed");
+    return gpu_launched("spatial dropout, gradient sums");
 }
 
 bool drop_channels(const Call *c, const Drop &p)
 {
     const Dims s = c->y->dim;
-    const Walk w = channels_walk(s);
-    LAUNCH_STORED(c->y->type, pack_of(s.c), channels_kernel, w.blocks, c, p, w);
+    const ColReduce w = channel_cols(s);
+    LAUNCH_STORED(c->y->type, vec_width(s.c), channels_kernel, w.blocks, c, p,
+                  w);
     return gpu_launched("spatial dropout");
 }
 
@@ -279,7 +283,7 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     p.samples = s.n, p.size = positions(s) * s.c;
     p.fours = ceil_div(p.size, DRAWS);
     if (!countable(c, rows(s))) return false;
-    if (from == c->dy && c->grad_sums[0]) return drop_close(c, p);
+    if (from == c->dy && c->grad_sums[0]) return drop_grad_sums(c, p);
     return spatial ? drop_channels(c, p) : drop_elements(c, p);
 }
 
@@ -303,7 +307,8 @@ Space cuda_spatial_dropout_space(const Call *c)
     const Dims s = c->y->dim;
     Space space = {};
     if (c->grad_sums[0])
-        space.bwd = walk_bytes(walk_joined(channels_walk(s), s.n), 1, 2);
+        space.bwd =
+            col_reduce_bytes(col_reduce_joined(channel_cols(s), s.n), 1, 2);
     return space;
 }
 

@@ -87,14 +87,15 @@ template <int V> struct Sums {
         batches = 0;
     }
     /* x[i] is of line `line` + i * step, 0 from `to` on. */
-    __device__ void take(const Pack<V> x[AHEAD], int, int, int)
+    __device__ void take(const Vec<V> x[AHEAD], int, int, int)
     {
         for (int k = 0; k < V; k++)
             run[k] += (x[0].v[k] + x[1].v[k]) + (x[2].v[k] + x[3].v[k]);
         if (++batches % (RUN / AHEAD)) return;
         for (int k = 0; k < V; k++) sum[k] += (double)run[k], run[k] = 0;
     }
-    /* Number k; `rows` rows a line, of which it stands in row number `row`. */
+    /* PrecisionTraits k; `rows` rows a line, of which it stands in row number
+     * `row`. */
     __device__ Sum end(int k, int, int) const
     {
         return {sum[k] + (double)run[k]};
@@ -110,7 +111,7 @@ template <int V> struct Peaks {
     {
         for (int k = 0; k < V; k++) best[k] = -INFINITY, line_of[k] = -1;
     }
-    __device__ void take(const Pack<V> x[AHEAD], int line, int step, int to)
+    __device__ void take(const Vec<V> x[AHEAD], int line, int step, int to)
     {
         for (int i = 0; i < AHEAD; i++) {
             const bool more = i * step < to - line;
@@ -163,32 +164,33 @@ Cut cut_of(Dims s)
     return k;
 }
 
-struct Fold {
+struct GlobalPool {
     const void *x;
     void *y;
-    int *where;      // Peak: the position of each result
-    void *parts;     // [n][c][part], when there is more than one
-    unsigned *words; // of last_block, (n, tiles)
+    int *where;         // Peak: the position of each result
+    void *parts;        // [n][c][part], when there is more than one
+    unsigned *counters; // of last_block, (n, tiles)
     Cut cut;
     int n, channels;
     int positions;
 };
 
 template <Dtype D>
-__device__ __forceinline__ void put_result(const Fold &p, int64_t i, float v)
+__device__ __forceinline__ void put_result(const GlobalPool &p, int64_t i,
+                                           float v)
 {
-    put_pack<1, D>((Cell<D> *)p.y + i, {v}, true);
+    store_vec<1, D>((Element<D> *)p.y + i, {v}, true);
 }
 
 /* Result i is `all`. */
 template <Dtype D>
-__device__ __forceinline__ void finish(const Fold &p, int64_t i, Sum all)
+__device__ __forceinline__ void finish(const GlobalPool &p, int64_t i, Sum all)
 {
     put_result<D>(p, i, (float)(all.v / (double)p.positions));
 }
 
 template <Dtype D>
-__device__ __forceinline__ void finish(const Fold &p, int64_t i, Peak all)
+__device__ __forceinline__ void finish(const GlobalPool &p, int64_t i, Peak all)
 {
     put_result<D>(p, i, all.v);
     p.where[i] = all.at;
@@ -198,7 +200,7 @@ __device__ __forceinline__ void finish(const Fold &p, int64_t i, Peak all)
  * t / width of the lines that the block covers. */
 template <int V, Dtype D, class Lanes, class State>
 __global__ void __launch_bounds__(BLOCK, 4)
-    fold_kernel(const __grid_constant__ Fold p)
+    global_pool_kernel(const __grid_constant__ GlobalPool p)
 {
     SMEM(State, lane, [BLOCK * V]);
     const Cut &k = p.cut;
@@ -207,19 +209,19 @@ __global__ void __launch_bounds__(BLOCK, 4)
     const int tile = (int)(blockIdx.x / k.parts % k.tiles);
     const int64_t n = blockIdx.x / k.parts / k.tiles;
     const int column = t % k.width, row = t / k.width;
-    const int pack = tile * k.width + column;
+    const int vec = tile * k.width + column;
     const int from = part * k.part;
     const int to = k.lines - from < k.part ? k.lines : from + k.part;
-    const bool works = row < k.step && pack < k.packs;
+    const bool works = row < k.step && vec < k.packs;
 
     Lanes own;
     own.begin();
-    const Cell<D> *x =
-        (const Cell<D> *)p.x + n * p.positions * p.channels + (int64_t)pack * V;
+    const Element<D> *x = (const Element<D> *)p.x +
+                          n * p.positions * p.channels + (int64_t)vec * V;
     const int64_t line = (int64_t)k.packs * V;
     // in 64 bits: the last steps go beyond the last line
     for (int64_t i = from + row; works && i < to; i += AHEAD * k.step) {
-        Pack<V> v[AHEAD];
+        Vec<V> v[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
             v[j] = {};
@@ -229,7 +231,7 @@ __global__ void __launch_bounds__(BLOCK, 4)
         own.take(v, (int)i, k.step, to);
     }
     for (int j = 0; j < V; j++) {
-        const int e = pack * V + j;
+        const int e = vec * V + j;
         lane[t * V + j] = own.end(j, k.rows, e / p.channels);
     }
     __syncthreads();
@@ -258,7 +260,7 @@ __global__ void __launch_bounds__(BLOCK, 4)
             ((State *)p.parts)[i * k.parts + part] = all;
     }
     if (k.parts == 1 ||
-        !last_block(p.words + n * k.tiles + tile, (unsigned)k.parts))
+        !last_block(p.counters + n * k.tiles + tile, (unsigned)k.parts))
         return;
     // all parts of them: a warp for a channel
     for (int c = t / WARP; c < channels; c += k.threads / WARP) {
@@ -291,7 +293,8 @@ enum { OWN_WIDE = 32, OWN_DEEP = BLOCK / OWN_WIDE };
  * not depend on how many there are beyond. */
 template <Dtype D, class State>
 __global__ void __launch_bounds__(BLOCK)
-    own_kernel(const __grid_constant__ Fold p, const float *lengths, int tiles)
+    own_kernel(const __grid_constant__ GlobalPool p, const float *lengths,
+               int tiles)
 {
     SMEM(State, part, [OWN_DEEP][OWN_WIDE]);
     const int x = (int)threadIdx.x % OWN_WIDE, y = (int)threadIdx.x / OWN_WIDE;
@@ -300,8 +303,8 @@ __global__ void __launch_bounds__(BLOCK)
     const int count = own_count(lengths, n, p.positions);
     State all;
     none(&all);
-    const Cell<D> *from =
-        (const Cell<D> *)p.x + n * p.positions * p.channels + c;
+    const Element<D> *from =
+        (const Element<D> *)p.x + n * p.positions * p.channels + c;
     for (int i = y; c < p.channels && i < count; i += OWN_DEEP) {
         State next;
         one(&next, load<1, D>(from + (int64_t)i * p.channels).v[0], i);
@@ -311,7 +314,7 @@ __global__ void __launch_bounds__(BLOCK)
     __syncthreads();
     if (y || c >= p.channels) return;
     for (int i = 1; i < OWN_DEEP; i++) all = join(all, part[i][x]);
-    Fold own = p;
+    GlobalPool own = p;
     own.positions = max(count, 1);
     finish<D>(own, n * p.channels + c, all);
     if (!count) put_result<D>(p, n * p.channels + c, 0);
@@ -321,7 +324,7 @@ template <Dtype D, class State> bool own(const Call *c)
 {
     const Dims s = c->x[0]->dim;
     const int64_t tiles = ceil_div(s.c, OWN_WIDE);
-    Fold p = {};
+    GlobalPool p = {};
     if (!countable(c, s.n * tiles)) return false;
     p.x = c->x[0]->data, p.y = c->y->data;
     p.where = (int *)c->saved;
@@ -332,19 +335,19 @@ template <Dtype D, class State> bool own(const Call *c)
 }
 
 template <int V, Dtype D, template <int> class Lanes, class State>
-void start_fold(const Call *c, const Fold &p, int64_t blocks)
+void start_pool(const Call *c, const GlobalPool &p, int64_t blocks)
 {
-    LAUNCH((fold_kernel<V, D, Lanes<V>, State>), (unsigned)blocks,
+    LAUNCH((global_pool_kernel<V, D, Lanes<V>, State>), (unsigned)blocks,
            (unsigned)p.cut.threads, 0, gpu_stream(c->dev), p);
 }
 
 template <Dtype D, template <int> class Lanes, class State>
-bool fold_as(const Call *c)
+bool pool_as(const Call *c)
 {
     const Dims s = c->x[0]->dim;
     if (!countable(c, rows(s))) return false;
     if (c->x[1]) return own<D, State>(c);
-    Fold p = {};
+    GlobalPool p = {};
     p.x = c->x[0]->data, p.y = c->y->data;
     p.where = (int *)c->saved, p.parts = c->scratch;
     p.cut = cut_of(s);
@@ -352,19 +355,19 @@ bool fold_as(const Call *c)
     const int64_t blocks = (int64_t)s.n * p.cut.tiles * p.cut.parts;
     if (!countable(c, blocks)) return false;
     if (p.cut.parts > 1)
-        p.words = gpu_words(c->dev, (int64_t)s.n * p.cut.tiles);
+        p.counters = gpu_counters(c->dev, (int64_t)s.n * p.cut.tiles);
     if (D != F32 || p.cut.v == 4) // what is narrow has packs in each row
-        start_fold<4, D, Lanes, State>(c, p, blocks);
+        start_pool<4, D, Lanes, State>(c, p, blocks);
     else
-        start_fold<1, F32, Lanes, State>(c, p, blocks);
+        start_pool<1, F32, Lanes, State>(c, p, blocks);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
-template <template <int> class Lanes, class State> bool fold(const Call *c)
+template <template <int> class Lanes, class State> bool pool(const Call *c)
 {
-    return c->y->type == BF16  ? fold_as<BF16, Lanes, State>(c)
-           : c->y->type == F16 ? fold_as<F16, Lanes, State>(c)
-                               : fold_as<F32, Lanes, State>(c);
+    return c->y->type == BF16  ? pool_as<BF16, Lanes, State>(c)
+           : c->y->type == F16 ? pool_as<F16, Lanes, State>(c)
+                               : pool_as<F32, Lanes, State>(c);
 }
 
 /* Bytes of the parts. */
@@ -383,7 +386,7 @@ struct Back {
     const int *where; // NULL: mean
     const float *lengths;
     void *dx;
-    Packs packs; // of dx
+    Vecs packs; // of dx
     Divisor positions;
     int channels;
     float share; // 1 / positions
@@ -401,7 +404,7 @@ __global__ void __launch_bounds__(BLOCK)
         uint32_t n = row_of(p.packs, i, &c);
         const int at = (int)split(&n, p.positions);
         const int64_t from = (int64_t)n * p.channels + c * V;
-        Pack<V> x = load<V, D>((const Cell<D> *)p.dy + from);
+        Vec<V> x = load<V, D>((const Element<D> *)p.dy + from);
         float share = p.share;
         if (p.lengths) {
             const int count = own_count(p.lengths, n, (int)p.positions.by);
@@ -412,7 +415,7 @@ __global__ void __launch_bounds__(BLOCK)
                 x.v[k] = p.where[from + k] == at ? x.v[k] : 0;
             else
                 x.v[k] = share == 0 ? 0 : x.v[k] * share;
-        put_pack<V, D>((Cell<D> *)p.dx + i * V, x, p.fresh);
+        store_vec<V, D>((Element<D> *)p.dx + i * V, x, p.fresh);
     }
 }
 
@@ -426,8 +429,9 @@ __global__ void __launch_bounds__(BLOCK)
         const int64_t n = i / p.channels;
         if (p.where[i] < 0) continue;
         const int64_t row = n * p.positions.by + p.where[i];
-        put_pack<1, D>((Cell<D> *)p.dx + row * p.channels + i - n * p.channels,
-                       load<1, D>((const Cell<D> *)p.dy + i), false);
+        store_vec<1, D>((Element<D> *)p.dx + row * p.channels + i -
+                            n * p.channels,
+                        load<1, D>((const Element<D> *)p.dy + i), false);
     }
 }
 
@@ -446,12 +450,12 @@ bool back(const Call *c, const int *where)
 {
     if (!c->dx[0]) return true;
     const Dims s = c->x[0]->dim;
-    const int v = pack_of(s.c);
+    const int v = vec_width(s.c);
     if (!countable(c, rows(s))) return false;
     Back p = {};
     p.dy = c->dy->data, p.where = where, p.dx = c->dx[0]->data;
     p.lengths = values(c->x[1]);
-    p.packs = packs_of(s, v);
+    p.packs = vecs_of(s, v);
     p.positions = divisor(positions(s));
     p.channels = s.c;
     p.share = 1.0f / (float)positions(s);
@@ -473,7 +477,7 @@ Space cuda_global_avgpool_space(const Call *c)
 
 bool cuda_global_avgpool_fwd(const Call *c)
 {
-    return fold<Sums, Sum>(c);
+    return pool<Sums, Sum>(c);
 }
 
 bool cuda_global_avgpool_bwd(const Call *c)
@@ -491,7 +495,7 @@ Space cuda_global_maxpool_space(const Call *c)
 
 bool cuda_global_maxpool_fwd(const Call *c)
 {
-    return fold<Peaks, Peak>(c);
+    return pool<Peaks, Peak>(c);
 }
 
 bool cuda_global_maxpool_bwd(const Call *c)

@@ -14,7 +14,7 @@ struct Mask {
     const void *from;
     const float *lengths;
     void *to;
-    Packs packs;
+    Vecs packs;
     Divisor positions;
     bool fresh;
 };
@@ -28,22 +28,22 @@ __global__ void __launch_bounds__(BLOCK)
         int c;
         uint32_t n = row_of(p.packs, i, &c);
         const int at = (int)split(&n, p.positions);
-        Pack<V> x = {};
+        Vec<V> x = {};
         // what is beyond is gone, even when it is not finite
         if (at < own_count(p.lengths, n, (int)p.positions.by))
-            x = load<V, D>((const Cell<D> *)p.from + i * V);
-        put_pack<V, D>((Cell<D> *)p.to + i * V, x, p.fresh);
+            x = load<V, D>((const Element<D> *)p.from + i * V);
+        store_vec<V, D>((Element<D> *)p.to + i * V, x, p.fresh);
     }
 }
 
 bool mask(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
 {
     const Dims s = c->y->dim;
-    const int v = pack_of(s.c);
+    const int v = vec_width(s.c);
     if (!to) return true;
     if (!countable(c, rows(s))) return false;
-    Mask p = {from->data,     values(c->x[1]),       to->data,
-              packs_of(s, v), divisor(positions(s)), fresh};
+    Mask p = {from->data,    values(c->x[1]),       to->data,
+              vecs_of(s, v), divisor(positions(s)), fresh};
     LAUNCH_STORED(to->type, v, mask_kernel, blocks_for(p.packs.count), c, p);
     return gpu_launched("mask_length");
 }
@@ -53,7 +53,7 @@ struct Last {
     const void *from;
     const float *lengths;
     void *to;
-    Packs packs; // of `to`
+    Vecs packs; // of `to`
     Divisor positions;
     int channels;
     bool back, fresh;
@@ -70,24 +70,25 @@ __global__ void __launch_bounds__(BLOCK)
         const int at = p.back ? (int)split(&n, p.positions) : 0;
         const int last = own_count(p.lengths, n, (int)p.positions.by) - 1;
         const int64_t row = p.back ? n : (int64_t)n * p.positions.by + last;
-        Pack<V> x = {};
+        Vec<V> x = {};
         if (last >= 0 && (!p.back || at == last))
-            x = load<V, D>((const Cell<D> *)p.from + row * p.channels + c * V);
-        put_pack<V, D>((Cell<D> *)p.to + i * V, x, p.fresh);
+            x = load<V, D>((const Element<D> *)p.from + row * p.channels +
+                           c * V);
+        store_vec<V, D>((Element<D> *)p.to + i * V, x, p.fresh);
     }
 }
 
 bool last(const Call *c, bool back)
 {
     const Dims s = c->x[0]->dim;
-    const int v = pack_of(s.c);
+    const int v = vec_width(s.c);
     const Tensor *to = back ? c->dx[0] : c->y;
     if (!to) return true;
     if (!countable(c, rows(s))) return false;
     Last p = {(back ? c->dy : c->x[0])->data,
               values(c->x[1]),
               to->data,
-              packs_of(to->dim, v),
+              vecs_of(to->dim, v),
               divisor(positions(s)),
               s.c,
               back,

@@ -38,9 +38,9 @@ enum {
 struct Lstm {
     const float *in; // z; backward: dy
     const float *w, *bias;
-    float *y, *gates, *cells; // of all steps; cells of one without gates
-    float *allreduce;         // backward: dc (n, units)
-    int *lengths, *longest;   // of each sample, of all
+    float *y, *gates, *elements; // of all steps; cells of one without gates
+    float *allreduce;            // backward: dc (n, units)
+    int *lengths, *longest;      // of each sample, of all
     unsigned *barrier;
     int n, steps, units;
     int slices, width;      // units of a slice
@@ -184,11 +184,11 @@ __device__ __forceinline__ void step(const Lstm &p, int n, int s, int u,
         if (p.gates) p.gates[row * 4 * p.units + at] = g[k];
     }
     // the thread that wrote the cell of the step before reads it
-    float *to = p.cells + (p.gates ? row : n) * p.units + u;
+    float *to = p.elements + (p.gates ? row : n) * p.units + u;
     float cell = g[0] * g[2];
     if (s) {
         const int64_t last = p.gates ? row_of_step(p, n, s - 1) : n;
-        cell = fmaf(g[1], p.cells[last * p.units + u], cell);
+        cell = fmaf(g[1], p.elements[last * p.units + u], cell);
     }
     *to = cell;
     p.y[row * p.units + u] = g[3] * tanhf(cell);
@@ -257,14 +257,14 @@ __global__ void __launch_bounds__(THREADS, 1)
 }
 
 /* Back through step s of sample n, unit u; dh: of the step after it. */
-__device__ __forceinline__ void slope(const Lstm &p, int n, int s, int u,
-                                      float dh)
+__device__ __forceinline__ void grad(const Lstm &p, int n, int s, int u,
+                                     float dh)
 {
     const int64_t row = row_of_step(p, n, s), h = p.units;
     float *gate = p.gates + row * 4 * h + u, *dc = p.allreduce + n * h + u;
     const float i = gate[0], f = gate[h], g = gate[2 * h], o = gate[3 * h];
-    const float last = s ? p.cells[row_of_step(p, n, s - 1) * h + u] : 0;
-    const float t = tanhf(p.cells[row * h + u]), d = p.in[row * h + u] + dh;
+    const float last = s ? p.elements[row_of_step(p, n, s - 1) * h + u] : 0;
+    const float t = tanhf(p.elements[row * h + u]), d = p.in[row * h + u] + dh;
     float v = d * o * (1 - t * t);
     if (s + 1 < p.lengths[n]) v += *dc;
     gate[0] = v * g * i * (1 - i);
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                 const float dh = exchange(sum, t.quarter);
                 const int n = first + t.quad * QUAD + t.quarter;
                 if (has && n < b.n1 && s < p.lengths[n])
-                    slope(p, n, s, b.u0 + t.unit, dh);
+                    grad(p, n, s, b.u0 + t.unit, dh);
             }
         }
         meet(p);
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(BLOCK)
     spread_kernel(const float *from, float *to, int64_t packs, bool fresh)
 {
     EACH(i, packs)
-    put_pack<4>(to + i * 4, load<4>(from + i * 4), fresh);
+    store_vec<4>(to + i * 4, load<4>(from + i * 4), fresh);
 }
 
 // -- how a call is cut -------------------------------------------------------
@@ -370,17 +370,17 @@ Cut cut_of(const Call *c, bool back, int processors)
  * weights; each part begins at a multiple of 16 bytes. */
 enum { HEAD = 4 };
 
-int64_t rounded(int64_t words)
+int64_t rounded(int64_t counters)
 {
-    return (words + 3) / 4 * 4;
+    return (counters + 3) / 4 * 4;
 }
 
 size_t scratch_bytes(const Call *c)
 {
     const Dims s = c->y->dim;
-    int64_t words = HEAD + rounded(s.n) + rounded((int64_t)s.n * s.c) +
-                    4 * (int64_t)s.c * s.c;
-    return (size_t)words * 4;
+    int64_t counters = HEAD + rounded(s.n) + rounded((int64_t)s.n * s.c) +
+                       4 * (int64_t)s.c * s.c;
+    return (size_t)counters * 4;
 }
 
 bool fits(const Call *c)
@@ -401,10 +401,10 @@ Lstm lstm_of(const Call *c, const Cut *k)
     p.barrier = (unsigned *)c->scratch;
     p.longest = (int *)c->scratch + 1;
     p.lengths = (int *)at;
-    p.allreduce = p.cells = at + rounded(s.n);
+    p.allreduce = p.elements = at + rounded(s.n);
     p.w = values(c->x[1]), p.bias = values(c->x[2]), p.y = values(c->y);
     p.gates = (float *)c->saved;
-    if (p.gates) p.cells = p.gates + numel(c->x[0]->dim);
+    if (p.gates) p.elements = p.gates + numel(c->x[0]->dim);
     p.n = s.n, p.steps = s.w, p.units = s.c;
     p.slices = k->slices, p.width = k->width;
     p.group = k->group, p.chunk = k->chunk;
@@ -427,9 +427,10 @@ bool launch(const Call *c, K *kernel, const Cut *k, const Lstm &p,
     return gpu_launched(name);
 }
 
-Corr corr_of_weights(const Call *c)
+ConvProblem lstm_wgrad_problem(const Call *c)
 {
-    return corr_of(c, op_window(c->attr, c->x[1]), c->y->dim, c->x[0]->dim);
+    return conv_problem(c, op_window(c->attr, c->x[1]), c->y->dim,
+                        c->x[0]->dim);
 }
 
 } // namespace
@@ -441,11 +442,11 @@ Space cuda_lstm_space(const Call *c)
     Space s = {};
     s.fwd = scratch_bytes(c);
     if (!c->dy) return s; // evaluation: nothing is kept
-    const Corr r = corr_of_weights(c);
+    const ConvProblem r = lstm_wgrad_problem(c);
     s.saved = (size_t)numel(c->y->dim) * 5 * sizeof(float);
-    s.bwd = (size_t)most((int64_t)s.fwd, (int64_t)corr_weights_bytes(&r));
-    s.bwd =
-        (size_t)most((int64_t)s.bwd, (int64_t)corr_bias_bytes(c->x[0]->dim));
+    s.bwd = (size_t)most((int64_t)s.fwd, (int64_t)conv_wgrad_bytes(&r));
+    s.bwd = (size_t)most((int64_t)s.bwd,
+                         (int64_t)conv_bias_grad_bytes(c->x[0]->dim));
     return s;
 }
 
@@ -463,7 +464,7 @@ bool cuda_lstm_fwd(const Call *c)
     float4 *packed = (float4 *)((float *)p.lengths + rounded(p.n) + states);
     LAUNCH(pack_kernel, blocks_for((int64_t)p.units * p.units), BLOCK, 0,
            stream, p.w, packed, p.units);
-    if (!gpu_launched("lstm, weights")) return false;
+    if (!gpu_launched("lstm, wgrad")) return false;
     p.w = (const float *)packed;
     return launch(c, &forward_kernel<false>, &k, p, "lstm");
 }
@@ -488,12 +489,13 @@ bool cuda_lstm_bwd(const Call *c)
                values(c->dx[0]), packs, is_fresh(c, 0));
         if (!gpu_launched("lstm, dx")) return false;
     }
-    const Corr r = corr_of_weights(c);
+    const ConvProblem r = lstm_wgrad_problem(c);
     if (c->dx[1] &&
-        !corr_weights(&r, {{p.y, {}, {}}, {}, 0}, {{p.gates, {}, {}}, {}, 0},
-                      values(c->dx[1]), is_fresh(c, 1), NULL, c->scratch))
+        !conv_wgrad(&r, {{p.y, {}, {}}, {}, 0}, {{p.gates, {}, {}}, {}, 0},
+                    values(c->dx[1]), is_fresh(c, 1), NULL, c->scratch))
         return false;
     const Tensor dz = {c->x[0]->dim, F32, c->x[0]->rank, p.gates};
-    return !c->dx[2] || corr_bias(c, &dz, values(c->dx[2]), is_fresh(c, 2));
+    return !c->dx[2] ||
+           conv_bias_grad(c, &dz, values(c->dx[2]), is_fresh(c, 2));
 }
 }

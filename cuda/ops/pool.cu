@@ -32,9 +32,9 @@ __device__ __forceinline__ Box taps_box(const Pool &p, Place q)
 /* Packs of the next AHEAD taps, and the number of each; `none` where the
  * window has no more. w moves on. `corner` is where tap (0,0,0) falls. */
 template <int V, Dtype D>
-__device__ __forceinline__ void fetch_taps(const Pool &p, BoxWalk *w,
+__device__ __forceinline__ void fetch_taps(const Pool &p, BoxIterator *w,
                                            Place corner, int c, float none,
-                                           Pack<V> x[AHEAD], int number[AHEAD])
+                                           Vec<V> x[AHEAD], int number[AHEAD])
 {
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) {
@@ -44,9 +44,10 @@ __device__ __forceinline__ void fetch_taps(const Pool &p, BoxWalk *w,
         const int64_t row = row_at(p.xs, corner.n, corner.d + w->at[0],
                                    corner.h + w->at[1], corner.w + w->at[2]);
         number[i] = tap_number(p, w->at[0], w->at[1], w->at[2]);
-        x[i] = seen<V, D>(p.norm_on_load, c,
-                          load<V, D>((const Cell<D> *)p.x + row * p.xs.c + c));
-        walk_on(w);
+        x[i] =
+            seen<V, D>(p.norm_on_load, c,
+                       load<V, D>((const Element<D> *)p.x + row * p.xs.c + c));
+        box_next(w);
     }
 }
 
@@ -70,8 +71,8 @@ __global__ void __launch_bounds__(BLOCK)
         const uint32_t row = row_of(p.packs, i, &c);
         const Place q = place(p.grid, row);
         const Box box = taps_box(p, q);
-        BoxWalk w = box_walk(box);
-        Pack<V> best, x[AHEAD];
+        BoxIterator w = box_iterator(box);
+        Vec<V> best, x[AHEAD];
         int tap[V], number[AHEAD];
         // a window of -inf only still has a winner: its first tap inside
         for (int k = 0; k < V; k++) {
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(BLOCK)
         }
         Won<V, T> won;
         for (int k = 0; k < V; k++) won.v[k] = (T)tap[k];
-        put_pack<V, D>((Cell<D> *)p.y + i * V, best, true);
+        store_vec<V, D>((Element<D> *)p.y + i * V, best, true);
         *(Won<V, T> *)((T *)p.tap + i * V) = won;
     }
 }
@@ -121,22 +122,22 @@ __global__ void __launch_bounds__(BLOCK)
         int c, number[AHEAD];
         const uint32_t row = row_of(p.packs, i, &c);
         const Place q = place(p.grid, row);
-        BoxWalk w = box_walk(taps_box(p, q));
-        PackChain<V> sum = {};
-        Pack<V> x[AHEAD];
+        BoxIterator w = box_iterator(taps_box(p, q));
+        VecChain<V> sum = {};
+        Vec<V> x[AHEAD];
         while (w.left > 0) {
             fetch_taps<V, D>(p, &w, corner_of(p, q), c * V, 0, x, number);
             for (int k = 0; k < V; k++)
                 sum.run[k] += (x[0].v[k] + x[1].v[k]) + (x[2].v[k] + x[3].v[k]);
             chain_on(&sum, AHEAD);
         }
-        Pack<V> y = chain_end(sum);
+        Vec<V> y = chain_end(sum);
         const float by = p.count_all ? all_taps(p) : inside(p, q.d, q.h, q.w);
         for (int k = 0; k < V; k++) {
             y.v[k] /= by;
             if (p.act.runs) y.v[k] = act_value<D>(p.act, y.v[k]);
         }
-        put_pack<V, D>((Cell<D> *)p.y + i * V, y, true);
+        store_vec<V, D>((Element<D> *)p.y + i * V, y, true);
     }
 }
 
@@ -156,22 +157,22 @@ __global__ void __launch_bounds__(BLOCK)
         normed_from(p.axis[0], q.d, &b.from[0], &b.to[0]);
         normed_from(p.axis[1], q.h, &b.from[1], &b.to[1]);
         normed_from(p.axis[2], q.w, &b.from[2], &b.to[2]);
-        BoxWalk walk = box_walk(b);
-        PackChain<V> sum = {};
-        while (walk.left > 0) {
-            Pack<V> dy[N], y[N];
+        BoxIterator cols = box_iterator(b);
+        VecChain<V> sum = {};
+        while (cols.left > 0) {
+            Vec<V> dy[N], y[N];
             Won<V, T> won[N];
             int tap[N];
             float share[N];
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 dy[j] = y[j] = {}, won[j] = {}, tap[j] = -1, share[j] = 1;
-                if (walk.left <= 0) continue;
-                const int d = walk.at[0], h = walk.at[1], w = walk.at[2];
+                if (cols.left <= 0) continue;
+                const int d = cols.at[0], h = cols.at[1], w = cols.at[2];
                 const int64_t at = row_at(p.ys, q.n, d, h, w) * p.ys.c + c * V;
-                dy[j] = load<V, D>((const Cell<D> *)p.y + at);
+                dy[j] = load<V, D>((const Element<D> *)p.y + at);
                 if (!MAX && p.result)
-                    y[j] = load<V, D>((const Cell<D> *)p.result + at);
+                    y[j] = load<V, D>((const Element<D> *)p.result + at);
                 if (MAX) {
                     won[j] = *(const Won<V, T> *)((const T *)p.tap + at);
                     tap[j] = tap_number(p, q.d - first_of(p.axis[0], d),
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(BLOCK)
                 } else if (!p.count_all) {
                     share[j] = 1 / inside(p, d, h, w);
                 }
-                walk_on(&walk);
+                box_next(&cols);
             }
 #pragma unroll
             for (int j = 0; j < N; j++)
@@ -192,10 +193,10 @@ __global__ void __launch_bounds__(BLOCK)
                 }
             chain_on(&sum, N);
         }
-        Pack<V> dx = chain_end(sum);
+        Vec<V> dx = chain_end(sum);
         if (!MAX && p.count_all)
             for (int k = 0; k < V; k++) dx.v[k] /= all_taps(p);
-        put_pack<V, D>((Cell<D> *)p.x + i * V, dx, p.fresh);
+        store_vec<V, D>((Element<D> *)p.x + i * V, dx, p.fresh);
     }
 }
 
@@ -219,7 +220,7 @@ template <int V, Dtype D> void start_forward(const Call *c, const Pool &p)
 bool pool_fwd(const Call *c)
 {
     Pool p;
-    const int v = pack_of(c->y->dim.c);
+    const int v = vec_width(c->y->dim.c);
     if (!pool_of(c, c->y->dim, v, &p)) return false;
     p.x = c->x[0]->data, p.y = c->y->data,
     p.norm_on_load = norm_on_load_of(c, 0);
@@ -248,9 +249,9 @@ template <int V, Dtype D> void start_backward(const Call *c, const Pool &p)
 bool pool_bwd(const Call *c)
 {
     Pool p;
-    const int v = pack_of(c->y->dim.c);
+    const int v = vec_width(c->y->dim.c);
     if (!c->dx[0]) return true;
-    if (c->grad_sums[0]) return pool_close(c);
+    if (c->grad_sums[0]) return pool_grad_sums(c);
     if (!pool_of(c, c->x[0]->dim, v, &p)) return false;
     p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
     p.act = act_of(c->act), p.result = c->act ? c->y->data : NULL;
@@ -267,7 +268,7 @@ Space cuda_maxpool_space(const Call *c)
     Space s = {};
     s.saved = (size_t)numel(c->y->dim) *
               (small_taps(c) ? sizeof(uint8_t) : sizeof(int32_t));
-    if (c->grad_sums[0]) s.bwd = pool_close_bytes(c);
+    if (c->grad_sums[0]) s.bwd = pool_grad_sums_bytes(c);
     return s;
 }
 

@@ -9,7 +9,7 @@ struct Pool {
     void *x, *y; // operand and result, or their gradients
     void *tap;   // maxpool: of each result
     Axis axis[3];
-    Packs packs;             // of what is written
+    Vecs packs;              // of what is written
     NormOnLoad norm_on_load; // forward: of x
     Act act;                 // of avgpool: behind it
     const void *result;      // backward through `then`; else NULL
@@ -37,7 +37,7 @@ static inline bool pool_of(const Call *c, Dims into, int v, Pool *p)
         if (!countable(c, (int64_t)p->axis[i].size + g.lo[i])) return false;
     }
     p->tap = c->saved;
-    p->packs = packs_of(into, v);
+    p->packs = vecs_of(into, v);
     p->grid = grid_of(into);
     p->average = c->attr->op == OP_avgpool;
     p->count_all = p->average && c->attr->avgpool.count_all;
@@ -56,7 +56,7 @@ template <int V, class T> struct alignas(sizeof(T) * V) Won {
     T v[V];
 };
 
-/* Number of a tap, outside ones counted. */
+/* PrecisionTraits of a tap, outside ones counted. */
 static __device__ __forceinline__ int tap_number(const Pool &p, int d, int h,
                                                  int w)
 {
@@ -71,6 +71,6 @@ static inline bool windows_apart(const Call *c)
 }
 
 /* pool_grad_sums.cu: the backward run of a maxpool that closes its gradient. */
-bool pool_close(const Call *c);
-size_t pool_close_bytes(const Call *c);
+bool pool_grad_sums(const Call *c);
+size_t pool_grad_sums_bytes(const Call *c);
 #endif

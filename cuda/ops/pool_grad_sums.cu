@@ -14,12 +14,12 @@ enum {
     BATCH = 4, // rows whose loads a thread has under way
 };
 
-struct PoolClose {
+struct PoolGradSums {
     Pool pool;
-    Closing close;
-    Walk walk;
+    GradSums grads;
+    ColReduce cols;
     double *parts; // (parts, 2, C)
-    unsigned *words;
+    unsigned *counters;
 };
 
 /* Of the element at `row`: the number of its window's result, and of the tap
@@ -41,13 +41,15 @@ __device__ __forceinline__ int64_t window_of(const Pool &p, int64_t row,
 
 /* BATCH rows from `row` on: stored, and added to the sums. */
 template <Dtype D>
-__device__ __forceinline__ void close_rows(const PoolClose &p, const Spot &s,
-                                           int64_t row, const float4 (&by)[V],
-                                           float (&run)[2][V])
+__device__ __forceinline__ void grad_sums_rows(const PoolGradSums &p,
+                                               const ColPosition &s,
+                                               int64_t row,
+                                               const float4 (&by)[V],
+                                               float (&run)[2][V])
 {
     const Pool &q = p.pool;
-    const int64_t deep = p.walk.deep;
-    Pairs16<V> was[BATCH], x[BATCH], dy[BATCH];
+    const int64_t deep = p.cols.deep;
+    Vec16<V> was[BATCH], x[BATCH], dy[BATCH];
     Won<V, uint8_t> won[BATCH];
     int tap[BATCH];
 #pragma unroll
@@ -57,7 +59,7 @@ __device__ __forceinline__ void close_rows(const PoolClose &p, const Spot &s,
         if (at >= s.to) continue;
         const int64_t window = window_of(q, at, &tap[i]) * q.ys.c + s.c;
         if (!q.fresh) was[i] = packed<V>(q.x, here);
-        if (p.close.x) x[i] = packed<V>(p.close.x, here);
+        if (p.grads.x) x[i] = packed<V>(p.grads.x, here);
         if (tap[i] < 0) continue;
         dy[i] = packed<V>(q.y, window);
         won[i] = *(const Won<V, uint8_t> *)((const uint8_t *)q.tap + window);
@@ -66,58 +68,59 @@ __device__ __forceinline__ void close_rows(const PoolClose &p, const Spot &s,
     for (int i = 0; i < BATCH; i++) {
         const int64_t at = row + i * deep;
         if (at >= s.to) continue;
-        const auto seen = unpacked<V, D>(x[i]), slope = unpacked<V, D>(dy[i]);
+        const auto seen = unpacked<V, D>(x[i]), grad = unpacked<V, D>(dy[i]);
         auto dx = unpacked<V, D>(was[i]);
         for (int v = 0; v < V; v++)
-            dx.v[v] += (int)won[i].v[v] == tap[i] ? slope.v[v] : 0;
-        put_pack<V, D>((Cell<D> *)q.x + at * q.xs.c + s.c, dx, true);
+            dx.v[v] += (int)won[i].v[v] == tap[i] ? grad.v[v] : 0;
+        store_vec<V, D>((Element<D> *)q.x + at * q.xs.c + s.c, dx, true);
         // what it is in memory
         for (int v = 0; v < V; v++)
-            close_one(by[v], seen.v[v], rounded<D>(dx.v[v]), &run[0][v],
-                      &run[1][v]);
+            grad_sums_add(by[v], seen.v[v], rounded<D>(dx.v[v]), &run[0][v],
+                          &run[1][v]);
     }
 }
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    pool_close_kernel(const __grid_constant__ PoolClose p)
+    pool_grad_sums_kernel(const __grid_constant__ PoolGradSums p)
 {
-    const Spot s = spot<V>(p.walk);
-    close_walk<V, BATCH>(
-        p.close, p.walk, p.walk, s, p.parts, p.words,
+    const ColPosition s = col_position<V>(p.cols);
+    grad_sums_reduce<V, BATCH>(
+        p.grads, p.cols, p.cols, s, p.parts, p.counters,
         [&](int64_t row, const float4(&by)[V], float(&run)[2][V]) {
-            close_rows<D>(p, s, row, by, run);
+            grad_sums_rows<D>(p, s, row, by, run);
         });
 }
 
-Walk walk_back(const Call *c)
+ColReduce bwd_cols(const Call *c)
 {
-    return walk_of(1, rows(c->x[0]->dim), c->x[0]->dim.c, V);
+    return col_reduce_of(1, rows(c->x[0]->dim), c->x[0]->dim.c, V);
 }
 
 } // namespace
 
-size_t pool_close_bytes(const Call *c)
+size_t pool_grad_sums_bytes(const Call *c)
 {
-    return walk_bytes(walk_back(c), 1, 2);
+    return col_reduce_bytes(bwd_cols(c), 1, 2);
 }
 
-bool pool_close(const Call *c)
+bool pool_grad_sums(const Call *c)
 {
     const Tensor *dx = c->dx[0];
-    PoolClose p = {};
+    PoolGradSums p = {};
     if (!pool_of(c, dx->dim, V, &p.pool)) return false;
     p.pool.x = dx->data, p.pool.y = c->dy->data, p.pool.fresh = is_fresh(c, 0);
-    p.close = closing_of(c, 0);
-    p.walk = walk_back(c), p.parts = (double *)c->scratch;
-    p.words = gpu_words(c->dev, walk_words(p.walk, 1));
-    moves(moved(dx, p.pool.fresh) + (p.close.x ? moved(c->x[0]) : 0) +
-          moved(c->dy) + (double)numel(c->dy->dim) + walk_moves(p.walk, 2));
+    p.grads = grad_sums_of(c, 0);
+    p.cols = bwd_cols(c), p.parts = (double *)c->scratch;
+    p.counters = gpu_counters(c->dev, col_reduce_counters(p.cols, 1));
+    moves(moved(dx, p.pool.fresh) + (p.grads.x ? moved(c->x[0]) : 0) +
+          moved(c->dy) + (double)numel(c->dy->dim) +
+          col_reduce_traffic(p.cols, 2));
     if (dx->type == BF16)
-        LAUNCH(pool_close_kernel<BF16>, p.walk.blocks, BLOCK, 0,
+        LAUNCH(pool_grad_sums_kernel<BF16>, p.cols.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
     else
-        LAUNCH(pool_close_kernel<F16>, p.walk.blocks, BLOCK, 0,
+        LAUNCH(pool_grad_sums_kernel<F16>, p.cols.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);
-    return gpu_launched("maxpool, closed");
+    return gpu_launched("maxpool, gradient sums");
 }

@@ -19,57 +19,57 @@ struct Rows {
     float *out;
     int channels;
     bool fresh;
-    Teams teams;
+    WarpGroups group_count;
 };
 
 template <int V>
 __global__ void __launch_bounds__(BLOCK) fwd_kernel(const Rows p)
 {
-    const Team t = team(p.teams);
+    const WarpGroup t = warp_group(p.group_count);
     const int end = t.live ? p.channels : 0;
     const int step = t.width * V, start = t.lane * V;
     const float *x = p.x + t.item * p.channels;
     float most = -INFINITY;
     for (int j = start; j < end; j += step) {
-        const Pack<V> a = load<V>(x + j);
+        const Vec<V> a = load<V>(x + j);
         for (int v = 0; v < V; v++) most = fmaxf(most, a.v[v]);
     }
-    most = team_max(most, t.width);
+    most = warp_group_max(most, t.width);
     Chain all = {};
     for (int j = start; j < end; j += step) {
-        const Pack<V> a = load<V>(x + j);
+        const Vec<V> a = load<V>(x + j);
         for (int v = 0; v < V; v++) chain_add(&all, expf(a.v[v] - most));
     }
     float sum[1] = {chain_total(all)};
-    team_sums(sum, t.width);
+    warp_group_sums(sum, t.width);
     for (int j = start; j < end; j += step) {
-        Pack<V> a = load<V>(x + j);
+        Vec<V> a = load<V>(x + j);
         for (int v = 0; v < V; v++) a.v[v] = expf(a.v[v] - most) / sum[0];
-        put_pack<V>(p.out + t.item * p.channels + j, a, true);
+        store_vec<V>(p.out + t.item * p.channels + j, a, true);
     }
 }
 
 template <int V>
 __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Rows p)
 {
-    const Team t = team(p.teams);
+    const WarpGroup t = warp_group(p.group_count);
     const int end = t.live ? p.channels : 0;
     const int step = t.width * V, start = t.lane * V;
     const int64_t base = t.item * p.channels;
     Chain all = {};
     for (int j = start; j < end; j += step) {
-        const Pack<V> y = load<V>(p.x + base + j);
-        const Pack<V> dy = load<V>(p.dy + base + j);
+        const Vec<V> y = load<V>(p.x + base + j);
+        const Vec<V> dy = load<V>(p.dy + base + j);
         for (int v = 0; v < V; v++) chain_add(&all, y.v[v] * dy.v[v]);
     }
     // of dy, under the probabilities y
     float mean[1] = {chain_total(all)};
-    team_sums(mean, t.width);
+    warp_group_sums(mean, t.width);
     for (int j = start; j < end; j += step) {
-        const Pack<V> y = load<V>(p.x + base + j);
-        Pack<V> d = load<V>(p.dy + base + j);
+        const Vec<V> y = load<V>(p.x + base + j);
+        Vec<V> d = load<V>(p.dy + base + j);
         for (int v = 0; v < V; v++) d.v[v] = y.v[v] * (d.v[v] - mean[0]);
-        put_pack<V>(p.out + base + j, d, p.fresh);
+        store_vec<V>(p.out + base + j, d, p.fresh);
     }
 }
 
@@ -78,7 +78,7 @@ Rows rows_of(const Call *c)
     const Dims s = c->y->dim;
     Rows p = {};
     p.channels = s.c;
-    p.teams = teams_of(rows(s), s.c);
+    p.group_count = warp_groups_of(rows(s), s.c);
     return p;
 }
 
@@ -88,8 +88,8 @@ extern "C" bool cuda_softmax_fwd(const Call *c)
 {
     Rows p = rows_of(c);
     p.x = values(c->x[0]), p.out = values(c->y);
-    if (!countable(c, p.teams.items)) return false;
-    LAUNCH_V(pack_of(p.channels), fwd_kernel, p.teams.blocks, c, p);
+    if (!countable(c, p.group_count.items)) return false;
+    LAUNCH_V(vec_width(p.channels), fwd_kernel, p.group_count.blocks, c, p);
     return gpu_launched("softmax");
 }
 
@@ -99,7 +99,7 @@ extern "C" bool cuda_softmax_bwd(const Call *c)
     p.x = values(c->y), p.dy = values(c->dy), p.out = values(c->dx[0]);
     p.fresh = is_fresh(c, 0);
     if (!p.out) return true;
-    if (!countable(c, p.teams.items)) return false;
-    LAUNCH_V(pack_of(p.channels), bwd_kernel, p.teams.blocks, c, p);
+    if (!countable(c, p.group_count.items)) return false;
+    LAUNCH_V(vec_width(p.channels), bwd_kernel, p.group_count.blocks, c, p);
     return gpu_launched("softmax, backward");
 }

@@ -34,8 +34,8 @@ struct Source {
 struct Up {
     void *x, *y; // operand and result, or their gradients
     Source axis[3];
-    Packs packs; // of what is written
-    Grid grid;   // likewise
+    Vecs packs; // of what is written
+    Grid grid;  // likewise
     Dims xs, ys;
     bool fresh; // backward
 };
@@ -71,7 +71,7 @@ bool up_of(const Call *c, Dims into, int v, Up *p)
                                op_info[c->attr->op].name, f, INT32_MAX / 4);
         p->axis[i] = source_of(c, i);
     }
-    p->packs = packs_of(into, v);
+    p->packs = vecs_of(into, v);
     p->grid = grid_of(into);
     return countable(c, rows(p->xs)) && countable(c, rows(p->ys));
 }
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(BLOCK)
         const int64_t row =
             row_at(p.xs, q.n, quotient(q.d, p.axis[0].f),
                    quotient(q.h, p.axis[1].f), quotient(q.w, p.axis[2].f));
-        const Cell<D> *x = (const Cell<D> *)p.x + row * p.xs.c + c * V;
-        put_pack<V, D>((Cell<D> *)p.y + i * V, load<V, D>(x), true);
+        const Element<D> *x = (const Element<D> *)p.x + row * p.xs.c + c * V;
+        store_vec<V, D>((Element<D> *)p.y + i * V, load<V, D>(x), true);
     }
 }
 
@@ -114,25 +114,26 @@ __global__ void __launch_bounds__(BLOCK)
         repeats(p.axis[0], q.d, &b.from[0], &b.to[0]);
         repeats(p.axis[1], q.h, &b.from[1], &b.to[1]);
         repeats(p.axis[2], q.w, &b.from[2], &b.to[2]);
-        BoxWalk walk = box_walk(b);
-        PackChain<V> sum = {};
-        while (walk.left > 0) {
-            Pack<V> dy[AHEAD];
+        BoxIterator cols = box_iterator(b);
+        VecChain<V> sum = {};
+        while (cols.left > 0) {
+            Vec<V> dy[AHEAD];
 #pragma unroll
             for (int j = 0; j < AHEAD; j++) {
                 dy[j] = {};
-                if (walk.left <= 0) continue;
+                if (cols.left <= 0) continue;
                 const int64_t row =
-                    row_at(p.ys, q.n, walk.at[0], walk.at[1], walk.at[2]);
-                dy[j] = load<V, D>((const Cell<D> *)p.y + row * p.ys.c + c * V);
-                walk_on(&walk);
+                    row_at(p.ys, q.n, cols.at[0], cols.at[1], cols.at[2]);
+                dy[j] =
+                    load<V, D>((const Element<D> *)p.y + row * p.ys.c + c * V);
+                box_next(&cols);
             }
             for (int k = 0; k < V; k++)
                 sum.run[k] +=
                     (dy[0].v[k] + dy[1].v[k]) + (dy[2].v[k] + dy[3].v[k]);
             chain_on(&sum, AHEAD);
         }
-        put_pack<V, D>((Cell<D> *)p.x + i * V, chain_end(sum), p.fresh);
+        store_vec<V, D>((Element<D> *)p.x + i * V, chain_end(sum), p.fresh);
     }
 }
 
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(BLOCK)
         const Place q = place(p.grid, row_of(p.packs, i, &c));
         const Mix d = mix_at(p.axis[0], q.d), h = mix_at(p.axis[1], q.h);
         const Mix w = mix_at(p.axis[2], q.w);
-        Pack<V> x[8], y = {};
+        Vec<V> x[8], y = {};
         float weight[8];
 #pragma unroll
         for (int k = 0; k < 8; k++) {
@@ -209,13 +210,13 @@ __global__ void __launch_bounds__(BLOCK)
             const int64_t row =
                 row_at(p.xs, q.n, d.i + (k >> 2) * d.step,
                        h.i + (k >> 1 & 1) * h.step, w.i + (k & 1) * w.step);
-            x[k] = load<V, D>((const Cell<D> *)p.x + row * p.xs.c + c * V);
+            x[k] = load<V, D>((const Element<D> *)p.x + row * p.xs.c + c * V);
         }
 #pragma unroll
         for (int k = 0; k < 8; k++)
             for (int j = 0; j < V; j++)
                 y.v[j] = fmaf(weight[k], x[k].v[j], y.v[j]);
-        put_pack<V, D>((Cell<D> *)p.y + i * V, y, true);
+        store_vec<V, D>((Element<D> *)p.y + i * V, y, true);
     }
 }
 
@@ -230,15 +231,16 @@ __global__ void __launch_bounds__(BLOCK)
         reach(p.axis[0], q.d, &d0, &d1);
         reach(p.axis[1], q.h, &h0, &h1);
         reach(p.axis[2], q.w, &w0, &w1);
-        PackChain<V> sum = {};
+        VecChain<V> sum = {};
         for (int d = d0; d < d1; d++) {
             const float wd = share(p.axis[0], d, q.d);
             for (int h = h0; h < h1; h++) {
                 const float wh = wd * share(p.axis[1], h, q.h);
-                const Cell<D> *dy = (const Cell<D> *)p.y +
-                                    row_at(p.ys, q.n, d, h, 0) * p.ys.c + c * V;
+                const Element<D> *dy = (const Element<D> *)p.y +
+                                       row_at(p.ys, q.n, d, h, 0) * p.ys.c +
+                                       c * V;
                 for (int w = w0; w < w1; w += AHEAD) {
-                    Pack<V> x[AHEAD];
+                    Vec<V> x[AHEAD];
                     float weight[AHEAD];
 #pragma unroll
                     for (int j = 0; j < AHEAD; j++) {
@@ -255,7 +257,7 @@ __global__ void __launch_bounds__(BLOCK)
                 }
             }
         }
-        put_pack<V, D>((Cell<D> *)p.x + i * V, chain_end(sum), p.fresh);
+        store_vec<V, D>((Element<D> *)p.x + i * V, chain_end(sum), p.fresh);
     }
 }
 
@@ -265,7 +267,7 @@ __global__ void __launch_bounds__(BLOCK)
 bool up_fwd(const Call *c)
 {
     Up p;
-    const int v = pack_of(c->y->dim.c);
+    const int v = vec_width(c->y->dim.c);
     if (!up_of(c, c->y->dim, v, &p)) return false;
     p.x = c->x[0]->data, p.y = c->y->data;
     const Dtype type = c->y->type;
@@ -281,7 +283,7 @@ bool up_fwd(const Call *c)
 bool up_bwd(const Call *c)
 {
     Up p;
-    const int v = pack_of(c->y->dim.c);
+    const int v = vec_width(c->y->dim.c);
     if (!c->dx[0]) return true;
     if (!up_of(c, c->x[0]->dim, v, &p)) return false;
     p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);

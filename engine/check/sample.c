@@ -6,12 +6,12 @@
 #include "engine/check/sample.h"
 #include <math.h>
 
-typedef struct Corr {
+typedef struct ConvProblem {
     Window win;
     Dims image, grid;
     const double *at_image, *at_grid, *w;
     int64_t a, b; /* channels of one group of the image and of the grid */
-} Corr;
+} ConvProblem;
 
 static void add(Sample *s, double x, double y)
 {
@@ -42,7 +42,7 @@ static void tap(const Window *g, int64_t k, int64_t out[3])
 }
 
 /* What grid position p sees through tap k; false outside of the image. */
-static bool seen(const Corr *r, const int64_t p[3], const int64_t k[3],
+static bool seen(const ConvProblem *r, const int64_t p[3], const int64_t k[3],
                  int64_t q[3])
 {
     const int32_t size[3] = {r->image.d, r->image.h, r->image.w};
@@ -54,8 +54,8 @@ static bool seen(const Corr *r, const int64_t p[3], const int64_t k[3],
 }
 
 /* The grid position that sees q through tap k; false when there is none. */
-static bool normed_from(const Corr *r, const int64_t q[3], const int64_t k[3],
-                        int64_t p[3])
+static bool normed_from(const ConvProblem *r, const int64_t q[3],
+                        const int64_t k[3], int64_t p[3])
 {
     const int32_t count[3] = {r->grid.d, r->grid.h, r->grid.w};
     for (int i = 0; i < 3; i++) {
@@ -67,13 +67,13 @@ static bool normed_from(const Corr *r, const int64_t q[3], const int64_t k[3],
     return true;
 }
 
-static int64_t taps(const Corr *r)
+static int64_t taps(const ConvProblem *r)
 {
     return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2];
 }
 
 /* grid[n,p,b] = sum_{k,a} image[n,q,a] w[b,k,a] */
-static Sample gather(const Corr *r, int64_t i)
+static Sample gather(const ConvProblem *r, int64_t i)
 {
     Sample s = {0};
     int64_t at[5], k[3], q[3];
@@ -90,7 +90,7 @@ static Sample gather(const Corr *r, int64_t i)
 }
 
 /* image[n,q,a] = sum_{p,k,b} grid[n,p,b] w[b,k,a] */
-static Sample spread(const Corr *r, int64_t i)
+static Sample spread(const ConvProblem *r, int64_t i)
 {
     Sample s = {0};
     int64_t at[5], k[3], p[3];
@@ -107,7 +107,7 @@ static Sample spread(const Corr *r, int64_t i)
 }
 
 /* w[b,k,a] = sum_{n,p} image[n,q,a] grid[n,p,b] */
-static Sample weights(const Corr *r, int64_t i)
+static Sample weights(const ConvProblem *r, int64_t i)
 {
     Sample s = {0};
     int64_t a = i % r->a, t = i / r->a % taps(r), b = i / r->a / taps(r);
@@ -138,7 +138,7 @@ Sample sample_at(const OpCase *c, const OpValues *v, int operand, int64_t i)
     Tensor wt = {c->x[1], F64, c->rank, NULL}, y;
     CHECK(op_multiplies((Op)c->attr.op) && opcase_shape(c, &y));
     bool up = c->attr.op == OP_upconv;
-    Corr r = {.win = op_window(&c->attr, &wt), .w = v->x[1]};
+    ConvProblem r = {.win = op_window(&c->attr, &wt), .w = v->x[1]};
     r.image = up ? y.dim : c->x[0];
     r.grid = up ? c->x[0] : y.dim;
     r.a = r.image.c / r.win.groups, r.b = r.grid.c / r.win.groups;

@@ -40,19 +40,19 @@ static void check_row(const Simd *s, Random *d, Arena *mem, bool few)
     for (int i = 0; i < runs; i++)
         run[i] = (Run){a + roll(d, 0, 300), (int64_t)i * len};
     float *y = numbers(mem, cols * ldy, 4), *old = numbers(mem, cols * ldy, 4);
-    Product p = {.run = run,
-                 .panel = panel,
-                 .bias = roll(d, 0, 1) ? bias : NULL,
-                 .y = y,
-                 .runs = runs,
-                 .len = len,
-                 .cols = cols,
-                 .lda = roll(d, 1, 64),
-                 .ldy = ldy,
-                 .ldw = ldw,
-                 .co = co,
-                 .add = roll(d, 0, 1),
-                 .far = roll(d, 0, 1)};
+    IgemmParams p = {.run = run,
+                     .panel = panel,
+                     .bias = roll(d, 0, 1) ? bias : NULL,
+                     .y = y,
+                     .runs = runs,
+                     .len = len,
+                     .cols = cols,
+                     .lda = roll(d, 1, 64),
+                     .ldy = ldy,
+                     .ldw = ldw,
+                     .co = co,
+                     .add = roll(d, 0, 1),
+                     .far = roll(d, 0, 1)};
     if (few)
         s->narrow(&p);
     else

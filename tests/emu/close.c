@@ -407,7 +407,7 @@ TEST(close_way_back)
             dk[i][k] = tensor_of(&b, h.x[k].dim, F32), c.norm_dx[k] = &dk[i][k];
         emu_reset_counts();
         run(&b, &c);
-        EXPECT_INT(emu_launch_count("slopes_kernel"), !i);
+        EXPECT_INT(emu_launch_count("grads_kernel"), !i);
     }
     double v[2][2 * 9 * 11 * 8];
     for (int k = 1; k <= 2; k++) {

@@ -10,9 +10,9 @@
 
 namespace emu {
 
-enum Product { PRODUCT_BF16, PRODUCT_F16, PRODUCT_TF32 };
+enum IgemmParams { PRODUCT_BF16, PRODUCT_F16, PRODUCT_TF32 };
 /* d (16x8) += a (16 x 16 or 8) b; registers of this lane */
-void mma(Product type, float (&d)[4], const uint32_t (&a)[4],
+void mma(IgemmParams type, float (&d)[4], const uint32_t (&a)[4],
          const uint32_t (&b)[2], const char *file, int line);
 /* [p, p + n) lies in one shared array of this block, and is aligned */
 void shared_check(const void *p, size_t n, size_t align, const char *what,

@@ -44,10 +44,10 @@ TEST(entrance_of_each_window)
                          .report = given_report};
             emu_reset_counts();
             opcase_agree(&c, &k);
-            EXPECT_INT(emu_launch_count("entrance_kernel"), 2);
+            EXPECT_INT(emu_launch_count("conv_first_kernel"), 2);
             windowed_narrow(&c, &k);
             narrow_x(&c, &k);
-            EXPECT_INT(emu_launch_count("entrance_kernel"), 6);
+            EXPECT_INT(emu_launch_count("conv_first_kernel"), 6);
         }
 }
 
@@ -70,6 +70,6 @@ TEST(entrance_of_more)
         if (i == 4) c.attr.conv.groups = 2, c.x[1].c = 2;
         emu_reset_counts();
         opcase_agree(&c, &k);
-        EXPECT_INT(emu_launch_count("entrance_kernel"), 0);
+        EXPECT_INT(emu_launch_count("conv_first_kernel"), 0);
     }
 }

@@ -23,10 +23,10 @@ static void holds(const OpCase *c, Precision p, bool front)
     OpCheck k = {.be = &backend_cuda, .precision = p, .report = given_report};
     emu_reset_counts();
     opcase_agree(c, &k);
-    EXPECT_INT(emu_launch_count("exit_forward_kernel"), front ? 2 : 0);
-    EXPECT_INT(emu_launch_count("product_mma_kernel"), front ? 0 : 2);
-    EXPECT_INT(emu_launch_count("exit_kernel"), c->wrt & 3 ? 2 : 0);
-    EXPECT_INT(emu_launch_count("weights_mma_kernel"), 0);
+    EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"), front ? 2 : 0);
+    EXPECT_INT(emu_launch_count("igemm_mma_kernel"), front ? 0 : 2);
+    EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), c->wrt & 3 ? 2 : 0);
+    EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
     EXPECT_INT(emu_launch_count("bias_kernel"), c->wrt == 4 ? 2 : 0);
     if (c->wrt) opcase_adding(c, &k);
     opnarrow_agree(c, &k);
@@ -106,8 +106,8 @@ TEST(exit_is_not_all)
         if (i == count - 1) c.attr.upconv.pw1 = -1;
         emu_reset_counts();
         opcase_agree(&c, &k);
-        EXPECT_INT(emu_launch_count("exit_kernel"), 0);
-        EXPECT_INT(emu_launch_count("exit_forward_kernel"),
+        EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), 0);
+        EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"),
                    i == 5 || i == count - 1 ? 2 : 0);
     }
 }
@@ -204,9 +204,9 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
         same(&b, &made, &y);
         c.dy = &dy;
         run(&b, &c);
-        EXPECT_INT(emu_launch_count("exit_forward_kernel"), 1);
-        EXPECT_INT(emu_launch_count("exit_kernel"), 1);
-        EXPECT_INT(emu_launch_count("product_mma_kernel"), 0);
+        EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"), 1);
+        EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), 1);
+        EXPECT_INT(emu_launch_count("igemm_mma_kernel"), 0);
     }
     emu_set_order(getenv("EMU_ORDER") ? getenv("EMU_ORDER") : "g");
     for (int i = 0; i < 2; i++) {

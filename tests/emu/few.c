@@ -29,9 +29,9 @@ static void holds(const OpCase *c, Precision p)
     OpCheck k = check_of(p);
     emu_reset_counts();
     opcase_agree(c, &k);
-    EXPECT_INT(emu_launch_count("few_kernel"), 2);
-    EXPECT_INT(emu_launch_count("few_back_kernel"), c->wrt ? 2 : 0);
-    EXPECT_INT(emu_launch_count("product_mma_kernel"), 0);
+    EXPECT_INT(emu_launch_count("conv_head_kernel"), 2);
+    EXPECT_INT(emu_launch_count("conv_head_bwd_kernel"), c->wrt ? 2 : 0);
+    EXPECT_INT(emu_launch_count("igemm_mma_kernel"), 0);
     if (c->wrt) opcase_adding(c, &k);
     opnarrow_agree(c, &k);
 }
@@ -82,7 +82,7 @@ TEST(few_are_not_many)
         if (i == 4) c.attr.conv.groups = 2, c.x[1].c = 8;
         emu_reset_counts();
         opcase_agree(&c, &k);
-        EXPECT_INT(emu_launch_count("few_kernel"), 0);
-        EXPECT_INT(emu_launch_count("few_back_kernel"), 0);
+        EXPECT_INT(emu_launch_count("conv_head_kernel"), 0);
+        EXPECT_INT(emu_launch_count("conv_head_bwd_kernel"), 0);
     }
 }

@@ -29,11 +29,11 @@ TEST(gateway_of_each_window)
                          .report = given_report};
             emu_reset_counts();
             opcase_agree(&c, &k);
-            EXPECT_INT(emu_launch_count("gateway_kernel"), 2);
+            EXPECT_INT(emu_launch_count("small_cin_kernel"), 2);
             EXPECT_INT(emu_launch_count("product_mma_kernel<P, 64, 64, false"),
                        0);
             windowed_narrow(&c, &k);
-            EXPECT_INT(emu_launch_count("gateway_kernel"), 4);
+            EXPECT_INT(emu_launch_count("small_cin_kernel"), 4);
         }
 }
 
@@ -61,7 +61,7 @@ TEST(gateway_of_others)
         if (i == COUNT - 1) k.precision = PRECISION_tf32;
         emu_reset_counts();
         opcase_agree(&c, &k);
-        EXPECT_INT(emu_launch_count("gateway_kernel"), 0);
+        EXPECT_INT(emu_launch_count("small_cin_kernel"), 0);
     }
 }
 
@@ -127,7 +127,7 @@ static void beside(Precision p, const Pair *s, bool plain)
     EXPECT(!backend_cuda.fuses_concat(&trained));
     emu_reset_counts();
     run(&b, &c[1]);
-    EXPECT_INT(emu_launch_count("gateway_kernel"), 1);
+    EXPECT_INT(emu_launch_count("small_cin_kernel"), 1);
     EXPECT_INT(emu_launch_count("stats_kernel"), 0);
     same(&b, &y[1], &y[0]);
     for (int i = 0; i < 2; i++) {

@@ -233,7 +233,7 @@ TEST(deferred_norm_after_few_channels)
     for (int i = 0; i < 5; i++) {
         emu_reset_counts();
         shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i], false);
-        EXPECT_INT(emu_launch_count("entrance_kernel"), 1);
+        EXPECT_INT(emu_launch_count("conv_first_kernel"), 1);
     }
 }
 
@@ -250,7 +250,7 @@ TEST(deferred_norm_after_some_channels)
     for (int i = 0; i < 5; i++) {
         emu_reset_counts();
         shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i], false);
-        EXPECT_INT(emu_launch_count("gateway_kernel"), 1);
+        EXPECT_INT(emu_launch_count("small_cin_kernel"), 1);
     }
 }
 
@@ -413,6 +413,6 @@ TEST(deferred_norm_of_implicit_concat_of_parts)
             emu_reset_counts();
             beside(PRECISION_bf16, &all[i], i % 2 ? 32 : 128, how);
             // of either way
-            EXPECT_INT(emu_launch_count("tile_join"), 2);
+            EXPECT_INT(emu_launch_count("split_k_sum_kernel"), 2);
         }
 }

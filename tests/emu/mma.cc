@@ -100,7 +100,7 @@ static void body_mma8(Lane *lanes, uint32_t mask)
     scatter(d, lanes);
 }
 
-void mma(Product type, float (&d)[4], const uint32_t (&a)[4],
+void mma(IgemmParams type, float (&d)[4], const uint32_t (&a)[4],
          const uint32_t (&b)[2], const char *file, int line)
 {
     static const WarpBody bodies[] = {body_mma16<f32_of_bf16>,

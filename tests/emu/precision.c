@@ -379,9 +379,9 @@ TEST(precision_same_bits_in_any_batch)
     OpValues few, many;
     emu_reset_counts();
     REQUIRE(linear_rows(FEW, &mem, &few));
-    EXPECT(emu_launch_count("tile_join") == 1);
+    EXPECT(emu_launch_count("split_k_sum_kernel") == 1);
     REQUIRE(linear_rows(MANY, &mem, &many));
-    EXPECT(emu_launch_count("tile_join") == 1);
+    EXPECT(emu_launch_count("split_k_sum_kernel") == 1);
     EXPECT(!memcmp(few.y, many.y, (size_t)few.results * sizeof *few.y));
     arena_release(&mem);
 }

@@ -90,8 +90,8 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
     c.fresh = add ? 0 : ~0u;
     emu_reset_counts();
     run(&b, &c);
-    EXPECT_INT(emu_launch_count("slope_kernel"), !s->norm_bwds);
-    EXPECT_INT(emu_launch_count("slopes_kernel"), !given);
+    EXPECT_INT(emu_launch_count("grad_kernel"), !s->norm_bwds);
+    EXPECT_INT(emu_launch_count("grads_kernel"), !given);
     // both round dy of the convolution, to numbers that are next to each other
     // at times; of its sum, which is 0, nothing but that is left
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
@@ -175,7 +175,7 @@ static void first_layer(Precision p, const First *f, bool add)
     c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
     emu_reset_counts();
     run(&b, &c);
-    EXPECT_INT(emu_launch_count("slope_kernel"), !f->norm_bwds);
+    EXPECT_INT(emu_launch_count("grad_kernel"), !f->norm_bwds);
     EXPECT_INT(emu_launch_count("norm_bwd_kernel"), f->norm_bwds);
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
     for (int k = 0; k < ALL; k++) near(&b, &d[0][k], &d[1][k], unit * unit);

@@ -58,21 +58,21 @@ static int tiles_agree(const OpCase *c, Precision p)
     d.precision = p;
     REQUIRE(opcase_values(c, &mem, &in));
     REQUIRE(oprun(c, &d, &in, (OpOptions){0}, &mem, &free_choice));
-    EXPECT(tile_taken() != TILE_NONE);
-    for (int i = 1; i <= tile_count(); i++) {
+    EXPECT(igemm_tile_taken() != TILE_NONE);
+    for (int i = 1; i <= igemm_tile_count(); i++) {
         OpValues one;
-        tile_want(i);
+        igemm_tile_want(i);
         REQUIRE(
             oprun(c, &d, &in, (OpOptions){.forward_only = true}, &mem, &one));
-        if (tile_taken() == i) {
+        if (igemm_tile_taken() == i) {
             EXPECT(same_bits(free_choice.y, one.y, one.results));
             made++;
         }
         REQUIRE(oprun(c, &d, &in, (OpOptions){0}, &mem, &one));
         // the gradient's is the last call; its sums may have no such tile
-        if (tile_taken() == i)
+        if (igemm_tile_taken() == i)
             EXPECT(same_bits(free_choice.dx[0], one.dx[0], one.count[0]));
-        tile_want(TILE_ANY);
+        igemm_tile_want(TILE_ANY);
     }
     opdevice_close(&d);
     arena_release(&mem);
@@ -112,12 +112,12 @@ TEST(tiles_not_taken)
     d.precision = PRECISION_bf16;
     REQUIRE(opcase_values(&c, &mem, &in));
     REQUIRE(oprun(&c, &d, &in, how, &mem, &tiled));
-    EXPECT(tile_taken() != TILE_NONE);
-    EXPECT_INT(tile_taken(), TILE_NONE); // nothing came since
-    tile_want(TILE_NONE);
+    EXPECT(igemm_tile_taken() != TILE_NONE);
+    EXPECT_INT(igemm_tile_taken(), TILE_NONE); // nothing came since
+    igemm_tile_want(TILE_NONE);
     REQUIRE(oprun(&c, &d, &in, how, &mem, &plain));
-    EXPECT_INT(tile_taken(), TILE_NONE);
-    tile_want(TILE_ANY);
+    EXPECT_INT(igemm_tile_taken(), TILE_NONE);
+    igemm_tile_want(TILE_ANY);
     for (int64_t i = 0; i < tiled.results; i++)
         EXPECT_NEAR(plain.y[i], tiled.y[i], 1e-3);
     opdevice_close(&d);
@@ -143,13 +143,14 @@ TEST(tiles_asked_for)
             const OpOptions how = {.forward_only = !back};
             c.tile[0] = c.tile[1] = 0;
             REQUIRE(oprun(&c, &d, &in, how, &mem, &out));
-            taken[back] = tile_taken();
-            for (int i = 1; i <= tile_count(); i++) {
+            taken[back] = igemm_tile_taken();
+            for (int i = 1; i <= igemm_tile_count(); i++) {
                 // of the other way round, which is not to matter
                 c.tile[back] = (int8_t)i, c.tile[!back] = (int8_t)(1 + i % 3);
                 REQUIRE(oprun(&c, &d, &in, how, &mem, &out));
-                const bool can = i <= tile_count() / 2; // one sum has no parts
-                EXPECT_INT(tile_taken(), can ? i : taken[back]);
+                const bool can =
+                    i <= igemm_tile_count() / 2; // one sum has no parts
+                EXPECT_INT(igemm_tile_taken(), can ? i : taken[back]);
             }
         }
         opdevice_close(&d);
@@ -159,10 +160,10 @@ TEST(tiles_asked_for)
 
 TEST(tiles_have_names)
 {
-    EXPECT(!strcmp(tile_name(1), "128x128"));
-    EXPECT(!strcmp(tile_name(tile_count()), "128x32-split"));
-    EXPECT(!strcmp(tile_name(TILE_NONE), "none"));
-    EXPECT(!strcmp(tile_name(tile_count() + 1), "none"));
-    EXPECT(!tile_listed(0) && !tile_listed(tile_count() + 1));
-    EXPECT(!strcmp(tile_listed(2), tile_name(2)));
+    EXPECT(!strcmp(igemm_tile_name(1), "128x128"));
+    EXPECT(!strcmp(igemm_tile_name(igemm_tile_count()), "128x32-split"));
+    EXPECT(!strcmp(igemm_tile_name(TILE_NONE), "none"));
+    EXPECT(!strcmp(igemm_tile_name(igemm_tile_count() + 1), "none"));
+    EXPECT(!igemm_tile_listed(0) && !igemm_tile_listed(igemm_tile_count() + 1));
+    EXPECT(!strcmp(igemm_tile_listed(2), igemm_tile_name(2)));
 }

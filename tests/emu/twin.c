@@ -111,12 +111,12 @@ static void agrees(Precision p, const Layer *s)
     wants(&plain, s, &one), wants(&c, s, &twin);
     emu_reset_counts();
     run(&b, &plain);
-    EXPECT_INT(emu_launch_count("twin_kernel"), 0);
+    EXPECT_INT(emu_launch_count("dgrad_wgrad_kernel"), 0);
     emu_reset_counts();
     run(&b, &c);
-    EXPECT_INT(emu_launch_count("twin_kernel"), 1);
-    EXPECT_INT(emu_launch_count("tile_kernel"), 0);
-    EXPECT_INT(emu_launch_count("weights_mma_kernel"), 0);
+    EXPECT_INT(emu_launch_count("dgrad_wgrad_kernel"), 1);
+    EXPECT_INT(emu_launch_count("igemm_tile_kernel"), 0);
+    EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
     wants(&c, s, &other);
     emu_set_order("r5"); // of blocks and threads
     run(&b, &c);
@@ -190,7 +190,7 @@ TEST(twin_not_otherwise)
         if (i == count - 1) c.dx[2] = &db;
         emu_reset_counts();
         run(&b, &c);
-        EXPECT_INT(emu_launch_count("twin_kernel"), 0);
+        EXPECT_INT(emu_launch_count("dgrad_wgrad_kernel"), 0);
         bench_close(&b);
     }
 }

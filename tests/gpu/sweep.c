@@ -262,13 +262,13 @@ static double time_call(const Work *k, Pass pass, int tile)
     Call c = call_of(k, pass);
     const Op op = call_op(&c);
     KernelFn *run = pass == FORWARD ? be->fwd[op] : be->bwd[op];
-    tile_want(tile);
+    igemm_tile_want(tile);
     const Space space = be->space[op](&c);
     const size_t bytes = pass == FORWARD ? space.fwd : space.bwd;
     if (!be->alloc(dev, bytes, &c.scratch)) stop("scratch");
     for (int i = 0; i < WARM; i++)
         if (!run(&c)) stop(pass_name[pass]);
-    const bool taken = tile == TILE_ANY || tile_taken() == tile;
+    const bool taken = tile == TILE_ANY || igemm_tile_taken() == tile;
     const size_t half = (size_t)told.flush << 20;
     for (int i = 0; taken && i < told.rounds; i++)
         if ((half && !be->copy(dev, flush + half, flush, half)) ||
@@ -277,7 +277,7 @@ static double time_call(const Work *k, Pass pass, int tile)
     if (!be->sync(dev)) stop(pass_name[pass]);
     for (int i = 0; taken && i < told.rounds; i++)
         if (!be->elapsed(dev, 2 * i, &ms[i])) stop(pass_name[pass]);
-    tile_want(TILE_ANY);
+    igemm_tile_want(TILE_ANY);
     be->release(dev, c.scratch);
     return taken ? median(ms, told.rounds) : -1;
 }
@@ -313,18 +313,18 @@ static void put_shape(const char *net, const Shape *s, Pass pass)
 
 static void time_pass(const char *net, const Shape *s, const Work *k, Pass pass)
 {
-    (void)tile_taken();
+    (void)igemm_tile_taken();
     if (time_call(k, pass, TILE_ANY) < 0) return;
-    const int chosen = tile_taken();
+    const int chosen = igemm_tile_taken();
     // the gradient of weights has one way
-    const int last = pass == TO_WEIGHTS ? 0 : tile_count();
+    const int last = pass == TO_WEIGHTS ? 0 : igemm_tile_count();
     for (int i = 0; i <= last; i++) {
         const int tile = i ? i : TILE_NONE;
         const double ms = time_call(k, pass, tile);
         if (ms < 0) continue;
         put_shape(net, s, pass);
         printf(", \"tile\": \"%s\", \"chosen\": %s, \"ms\": %.6g}\n",
-               tile_name(tile), tile == chosen ? "true" : "false", ms);
+               igemm_tile_name(tile), tile == chosen ? "true" : "false", ms);
         (void)fflush(stdout);
     }
 }
