@@ -1,10 +1,10 @@
-/* codec.h -- what DCMTK does for us, as a C face.
+/* codec.h -- a C interface to DCMTK.
  *
- * Two jobs: decode JPEG and JPEG-LS frames that were cut out of a file and
- * checked, and write a file from a list of elements and pixels. DCMTK gets
- * no bytes of a foreign file but those frames. Implemented by dcmtk.cc, or
- * by dcmtk_none.c in a build without DCMTK. May be called in any thread; the
- * library starts once, on the first call. */
+ * DCMTK has two jobs: it decodes JPEG and JPEG-LS frames that this program has
+ * cut out of a file and checked, and it writes a file from a list of elements
+ * and pixels. No other bytes of an input file reach DCMTK. Implemented by
+ * dcmtk.cc, or by dcmtk_none.c in a build without DCMTK. All functions are
+ * thread-safe; the library is initialised once, by the first call. */
 #ifndef SEG_DATA_DICOM_CODEC_H
 #define SEG_DATA_DICOM_CODEC_H
 #include <stdbool.h>
@@ -15,14 +15,14 @@
 extern "C" {
 #endif
 
-enum { CODEC_WHY = 256 }; /* bytes of a reason, with its end */
+enum { CODEC_WHY = 256 }; /* size of an error text           */
 
-/* What a decoder must know of a frame, or a writer of all frames. */
+/* The pixel format of a frame to decode, or of all frames to write. */
 typedef struct CodecPixels {
-    const char *syntax_uid;     /* transfer syntax: compressed (decode), or of
-                                 * the file to write */
+    const char *syntax_uid;     /* transfer syntax: of the compressed frame, or
+                                 * of the file to write */
     uint16_t rows, cols;        /* of one frame                              */
-    uint16_t allocated, stored; /* bits a sample; HighBit is stored - 1      */
+    uint16_t allocated, stored; /* bits per sample; HighBit = stored - 1     */
     bool is_signed;
     int32_t frames; /* 1 when decoding */
 } CodecPixels;
@@ -33,22 +33,22 @@ typedef struct CodecBytes {
     uint32_t length;
 } CodecBytes;
 
-/* How a job ended. A reason of this side of the face is a text in `why`, as
- * fail() is C; whoever calls turns it into one. */
+/* The result of a call. fail() is C, so the C++ side writes the reason into
+ * `why`, and the caller passes it to fail(). */
 typedef enum CodecResult {
     CODEC_DONE,
-    CODEC_REFUSED,   /* the bytes, or what was asked for, with why           */
-    CODEC_NO_MEMORY, /* says nothing about the bytes: never call them damaged */
+    CODEC_REFUSED,   /* bad bytes or request; reason in why                  */
+    CODEC_NO_MEMORY, /* the frame may be intact: not damaged                  */
 } CodecResult;
 
-/* One frame in `count` fragments into out: rows * cols samples of 8 or 16
- * bits, little endian. */
+/* Decodes one frame, given as `count` fragments, into out: rows * cols samples
+ * of 8 or 16 bits, little endian. */
 CodecResult codec_decode(const CodecPixels *form, const CodecBytes *fragments,
                          int32_t count, uint8_t *out, char why[CODEC_WHY]);
 
-/* An element to write, in the order of the file. Value is text, with
- * backslashes between values, also for numbers. depth counts the items
- * around it; an item is tag 0xFFFEE000 with the depth of its contents, and
+/* An element to write; the list is in file order. Every value is text, numbers
+ * too, with backslashes between multiple values. depth is the number of items
+ * around the element. An item has tag 0xFFFEE000 and the depth of its contents;
  * a sequence has no value. */
 typedef struct CodecElement {
     uint32_t tag;
@@ -57,9 +57,9 @@ typedef struct CodecElement {
     const char *value;
 } CodecElement;
 
-/* Write `path` in the transfer syntax of `form`: the elements, and PixelData
- * from `bytes` bytes, little endian, frame by frame. The element list has
- * no pixel module beyond what it names itself: nothing is added. */
+/* Writes `path` in the transfer syntax of `form`: the elements, then PixelData
+ * from `bytes` bytes, little endian, frame by frame. The attributes of the
+ * pixel module must be in the element list; none is added. */
 CodecResult codec_write(const char *path, const CodecPixels *form,
                         const CodecElement *elements, int32_t count,
                         const uint8_t *pixels, size_t bytes,

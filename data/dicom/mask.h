@@ -1,74 +1,77 @@
-/* mask.h -- shared by the three kinds of mask: mask.c (ordinary
- * series), seg.c (segmentation objects), structure_set.c (contours). */
+/* mask.h -- functions for the three kinds of mask: mask.c (ordinary series),
+ * seg.c (segmentation objects), structure_set.c (contours). */
 #ifndef SEG_DATA_DICOM_MASK_H
 #define SEG_DATA_DICOM_MASK_H
 #include "data/dicom/load.h"
 
-/* What a mask is laid onto: the slices of the image in order, as stored. */
+/* The image that a mask must match: its slices in spatial order, as stored. */
 typedef struct MaskTarget {
     const DicomSeries *series;
-    const DicomHeader *slices; /* grid.d of them */
+    const DicomHeader *slices; /* grid.d headers */
     Grid grid;
-    double slack_mm; /* corners may differ by so much  */
+    double slack_mm; /* tolerance for voxel corners    */
     double off_mm;   /* stack.off_mm of the image      */
 } MaskTarget;
 
-/* Rule G2: corners may differ by this share of the smallest edge of a voxel. */
+/* Rule G2: corners may differ by this fraction of the shortest edge of a
+ * voxel. */
 #define MASK_CORNER_SLACK 0.01
 
-/* Do the pixels of b lie on those of a: the same number, and the corners of
- * the plane within slack_mm? */
+/* Do the pixels of b lie on the pixels of a: the same rows and columns, and the
+ * corners of the planes within slack_mm? */
 bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
                        double slack_mm);
 
-/* The slice of the target nearest to a plane along the normal. */
+/* The slice of the target that is nearest to a plane along the normal. */
 int32_t mask_nearest_slice(const MaskTarget *target, const DicomHeader *plane);
 
-/* Two grids in the words of volume_text, and what of them differs: "grid ...,
+/* Describes two grids as volume_text does, then their differences: "grid ...,
  * image grid ...; they differ in spacing". */
 enum { MASK_GRIDS_TEXT = 2 * VOLUME_TEXT + VOLUME_DIFFERENCES + 40 };
 char *mask_grids_text(const Grid *own, const Grid *image,
                       char text[MASK_GRIDS_TEXT]);
 
-/* A mask whose own grid is not the target's: true when it may be resampled,
- * else the reason says row 72, or both grids and the fix. */
+/* For a mask whose grid differs from the target's: returns true if it may be
+ * resampled, else fails with row 72, or with both grids and the fix. */
 bool mask_may_resample(const DicomSeries *mask, const Grid *own,
                        const MaskTarget *target, bool resample);
 
-/* *mask on another grid becomes one on the target's grid: labels by nearest
- * neighbour, fractions linearly. */
+/* Resamples *mask onto the target's grid: labels by nearest neighbour,
+ * fractions linearly. */
 bool mask_resample(const MaskTarget *target, Volume *mask);
 
-/* A zeroed mask on a grid: labels (U8), or fractions (F32). */
+/* Makes a zeroed mask on a grid: labels (U8), or fractions (F32). */
 bool mask_new(const Grid *grid, bool fractions, Volume *out);
 
 /* A segment of a segmentation object, or a region of a structure set. */
 typedef struct MaskPart {
     int32_t number;
     const char *name;
-    uint8_t label; // what it becomes; 0: not wanted
+    uint8_t label; // label in the mask; 0: not selected
 } MaskPart;
 
-/* The label of each part that the option `segments` names: the place of its
- * name there, from 1. "#2" is the part with number 2 where none is called so.
- * what, tag: "segment" or "region" and the tag of its name, for reasons. */
+/* Sets the label of each part that the option `segments` names: the position of
+ * its name there, from 1. "#2" selects the part with number 2 unless a part has
+ * that name. what, tag: "segment" or "region" and the tag of its name, for
+ * errors. */
 bool mask_choose(const Walk *w, const char *what, uint32_t tag,
                  const DicomMaskOptions *options, MaskPart *part,
                  int32_t count);
 
-/* Two segments share voxels, which one label each cannot say; returns false. */
+/* Fails because two segments share voxels, and a voxel has one label; returns
+ * false. */
 bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
                   int64_t voxels);
 
-/* out (mask_new on the target's grid) = the segments wanted. */
+/* out (mask_new on the target's grid) = the selected segments. */
 bool seg_load(const DicomSeries *mask, const MaskTarget *target,
               const DicomMaskOptions *options, Volume *out, DicomNotes *notes);
 
-/* The same of a file that has been walked; `mask` names it in reasons. */
+/* The same for a file that the walker has parsed; `mask` names it in errors. */
 bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
                const DicomMaskOptions *options, Volume *out, DicomNotes *notes);
 
-/* The same two of a structure set (structure_set.c). */
+/* The same two functions for a structure set (structure_set.c). */
 bool contour_load(const DicomSeries *mask, const MaskTarget *target,
                   const DicomMaskOptions *options, Volume *out,
                   DicomNotes *notes);

@@ -1,13 +1,13 @@
 /* parse.h -- the structure of a DICOM file, checked byte by byte.
  *
- * The walker turns bytes into a flat list of elements in the order of the
- * file, each with its depth, and accepts nothing it cannot account for:
- * every length lies inside what contains it, sequences close, nesting is
- * bounded, VRs are the standard's, no element appears twice on a level. An
- * element of our table that was written as UN has the VR of the table; such a
- * sequence is implicit VR inside (PS3.5 6.2.2, CP-246). The walker
- * knows nothing of images. It allocates only the list and, for a deflated
- * file, the inflated bytes; it never reads outside the bytes given. */
+ * The walker turns bytes into a flat list of elements in file order, each with
+ * its depth, and accepts no byte it cannot account for: every length lies
+ * inside the enclosing element, sequences are closed, nesting is bounded, VRs
+ * are defined in the standard, no element appears twice at one level. An
+ * element of the table in tag.h that was written as UN gets the VR of the
+ * table; such a sequence is implicit VR inside (PS3.5 6.2.2, CP-246). The
+ * walker has no knowledge of images. It allocates only the list and, for a
+ * deflated file, the inflated bytes; it never reads outside the given bytes. */
 #ifndef SEG_DATA_DICOM_PARSE_H
 #define SEG_DATA_DICOM_PARSE_H
 #include "data/dicom/tag.h"
@@ -18,10 +18,10 @@ enum {
     WALK_ELEMENTS = 100000, /* default of WalkLimits.elements   */
 };
 
-/* In place of an index of an element: the data set, or none. */
+/* Instead of an element's index: the data set itself, or no element. */
 #define WALK_ROOT UINT32_MAX
 
-/* Zero means the default. */
+/* Zero selects the default in brackets. */
 typedef struct WalkLimits {
     size_t elements;       /* [WALK_ELEMENTS, more in a file > 64 x that] */
     size_t inflated_bytes; /* [256 MiB + 64 x file size]                 */
@@ -31,36 +31,37 @@ typedef struct WalkLimits {
 typedef struct WalkElement {
     uint32_t tag;
     uint32_t next;    /* index of the element after this one and its contents */
-    uint32_t charset; /* index of the SpecificCharacterSet of the item, or of
-                       * one around it; WALK_ROOT: none before the element */
-    uint16_t vr;      /* 0 for items, and where an implicit file and our table
-                       * do not tell */
+    uint32_t charset; /* index of the SpecificCharacterSet that applies (of the
+                       * item or an enclosing one); WALK_ROOT: no such element
+                       * comes before */
+    uint16_t vr;      /* 0 for items, and in implicit files for tags that are
+                       * not in the table */
     uint8_t depth;    /* 0: data set, 1: item of a sequence, 2: in that item */
-    bool implicit;    /* how the value of a sequence is laid out             */
+    bool implicit;    /* encoding of a sequence's contents                   */
     bool undefined;   /* closed by a delimiter                               */
     size_t at;        /* byte offset of the element's header                 */
-    size_t offset;    /* ... and of its value                                */
-    size_t length;    /* bytes of the value, delimiter not counted           */
+    size_t offset;    /* byte offset of its value                            */
+    size_t length;    /* bytes of the value, no delimiter                    */
 } WalkElement;
 
-/* Oddities that are accepted. */
+/* Anomalies that are accepted. */
 enum {
     WALK_TRAILING = 1,     /* bytes after the last element       */
     WALK_GROUP_LENGTH = 2, /* a wrong group length               */
     WALK_ORDER = 4,        /* elements out of order              */
-    WALK_ODD_LENGTH = 8,   /* a value of an odd number of bytes  */
+    WALK_ODD_LENGTH = 8,   /* a value of odd length              */
 };
 
 typedef struct Walk {
     const char *path;
-    const uint8_t *bytes; /* of the data set: the file's, or `inflated` */
-    size_t size;          /* bytes that could be read                   */
+    const uint8_t *bytes; /* of the data set: of the file, or `inflated` */
+    size_t size;          /* readable bytes                             */
     uint8_t *inflated;    /* owned; NULL unless the file is deflated    */
-    WalkElement *element; /* owned; of the data set, without group 0002 */
+    WalkElement *element; /* owned; data set, without group 0002        */
     uint32_t count, room;
-    uint32_t pixels; /* index of PixelData at depth 0; else WALK_ROOT */
-    char syntax[65]; /* transfer syntax UID; "" when the file has none */
-    const DicomTransfer *transfer; /* NULL: a UID we do not know          */
+    uint32_t pixels; /* index of PixelData at depth 0, or WALK_ROOT   */
+    char syntax[65]; /* transfer syntax UID; "" if absent              */
+    const DicomTransfer *transfer; /* NULL: unknown UID                   */
     bool implicit, big_endian;     /* of the data set                     */
     unsigned odd;                  /* WALK_...                            */
     size_t trailing;               /* bytes, when WALK_TRAILING           */
@@ -72,36 +73,36 @@ typedef struct Walk {
 typedef enum WalkResult {
     WALK_DONE,
     WALK_MORE,      /* header_only: more bytes of the file are needed    */
-    WALK_NOT_DICOM, /* with the reason set                               */
-    WALK_DAMAGED,   /* with the reason set                               */
+    WALK_NOT_DICOM, /* reason set                                        */
+    WALK_DAMAGED,   /* reason set                                        */
 } WalkResult;
 
 typedef struct WalkInput {
-    const char *path;         /* for reasons                                */
-    const uint8_t *bytes;     /* have bytes, from the start of the file     */
+    const char *path;         /* for errors                                 */
+    const uint8_t *bytes;     /* the first `have` bytes of the file         */
     size_t have, size;        /* size: of the whole file, >= have           */
     bool header_only;         /* stop at PixelData; its length is checked   */
     bool assume_implicit;     /* no transfer syntax: implicit little endian */
     const WalkLimits *limits; /* NULL: defaults                           */
 } WalkInput;
 
-/* Zeroes and fills *w; walk_free it whatever the result. Unless header_only,
+/* Zeroes and fills *w; call walk_free whatever the result. Unless header_only,
  * `have` must be `size`. */
 WalkResult walk_file(const WalkInput *in, Walk *w);
 void walk_free(Walk *w);
 
-/* Does it start like DICOM? `marked`: with the DICM mark. */
+/* Do the first bytes look like DICOM? *marked: the DICM mark is there. */
 bool walk_looks(const uint8_t *bytes, size_t have, bool *marked);
 
-/* How many of the n bytes of a value are left without the spaces and zeros that
- * pad its end (PS3.5, 6.2); n 0: the value may be NULL. */
+/* Length of the value of n bytes without the spaces and zeros that pad its end
+ * (PS3.5 6.2). `value` may be NULL if n is 0. */
 size_t walk_unpadded(const void *value, size_t n);
 
-/* The first element `tag` among the children of the element `parent` (an
- * item), or of the data set when parent is WALK_ROOT; NULL when absent. */
+/* The first element `tag` among the children of the element `parent` (an item),
+ * or of the data set if parent is WALK_ROOT; NULL if absent. */
 const WalkElement *walk_find(const Walk *w, uint32_t parent, uint32_t tag);
 
-/* Item `index` of a sequence (or fragment of encapsulated pixel data), as
- * an index into element[]; WALK_ROOT when there are fewer. */
+/* Item `index` of a sequence (or fragment of encapsulated pixel data), as an
+ * index into element[]; WALK_ROOT if there are fewer. */
 uint32_t walk_item(const Walk *w, const WalkElement *sequence, uint32_t index);
 #endif

@@ -1,20 +1,20 @@
-/* units.h -- do the values of an image have a meaning of their own?
+/* units.h -- do the values of an image have a physical unit?
  *
- * PhotometricInterpretation says how an image is displayed after the VOI
- * transformation (PS3.3 C.7.6.3.1.2), not what a sample is: the modality LUT,
- * which is RescaleSlope and RescaleIntercept here, applies to the sample as it
- * is stored (PS3.3 C.11.1). So MONOCHROME1 changes no HU, Bq/ml or Gy. Where
- * values have no unit, as in CR, DX, MG and secondary captures, grey is all
- * there is, and inverting makes MONOCHROME1 look as MONOCHROME2 does. */
+ * PhotometricInterpretation defines how an image is displayed after the VOI
+ * transformation (PS3.3 C.7.6.3.1.2), not the meaning of a sample: the modality
+ * LUT, here RescaleSlope and RescaleIntercept, applies to the sample as stored
+ * (PS3.3 C.11.1). MONOCHROME1 therefore does not change HU, Bq/ml or Gy. Values
+ * without a unit, as in CR, DX, MG and secondary captures, are only grey
+ * levels, and inversion makes MONOCHROME1 look like MONOCHROME2. */
 #ifndef SEG_DATA_DICOM_UNITS_H
 #define SEG_DATA_DICOM_UNITS_H
 #include "data/dicom/header.h"
 
-/* The name of the element by which values of this image, or of the frame with
- * these groups, are quantities: "Modality" (CT, PT, NM, RTDOSE; or the class
- * of such an image), "Units" (0054,1001), "RescaleType", a real-world value
- * mapping, or a rescale that is not the identity. NULL: values are grey
- * alone. After the rescale was read into *h. */
+/* The name of the element that makes the values of this image, or of the frame
+ * with these groups, quantities: "Modality" (CT, PT, NM, RTDOSE, or the SOP
+ * class of such an image), "Units" (0054,1001), "RescaleType", a real-world
+ * value mapping, or a rescale that is not the identity. NULL: the values are
+ * only grey levels. Call after the rescale has been read into *h. */
 const char *units_by(const Walk *w, const FrameGroup *group,
                      const DicomHeader *h);
 #endif
