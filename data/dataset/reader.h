@@ -1,50 +1,51 @@
-/* reader.h -- what a file can be read as, by name.
+/* reader.h -- the file readers, by name.
  *
  * A reader makes one Volume of one file; reader.c has the table. Volumes of
- * files that know no place (arrays, photographs) have the identity as affine,
- * so a voxel is 1 mm. */
+ * files without a position in the patient (arrays, photographs) have the
+ * identity as affine, so a voxel is 1 mm. */
 #ifndef SEG_DATA_DATASET_READER_H
 #define SEG_DATA_DATASET_READER_H
 #include "data/dataset/dicom_source.h"
 #include "data/image/image.h"
 
 typedef struct ReaderOptions {
-    NiftiOptions nifti; /* of both label is set by the kind of the field */
+    NiftiOptions nifti; /* `label` of both is set by the kind of the field */
     ImageOptions image;
-    /* Labels, resample_mask and (of masks) the options of the image are set
-     * by the data set. */
+    /* Labels, resample_mask and (for masks) the options of the image are set by
+     * the data set. */
     DicomRead dicom;
-    /* Of arrays and photographs: their voxels are those of the first field,
-     * one by one. */
+    /* Arrays and photographs: their voxels are the voxels of the first field,
+     * by index. */
     bool same_grid;
-    /* Of an array: what its axes are, a letter each out of d, h, w and c, in
-     * their order in the file ("wc": time, features; "chw"). Axes that are not
-     * named have extent 1. "": by rank and axes of the file, channels last:
-     * w wc, hw hwc, dhw dhwc. */
+    /* Arrays: the names of the axes, one letter each of d, h, w and c, in file
+     * order ("wc": time, features; "chw"). Axes that are not named have extent
+     * 1. "": by the rank and axes of the file, channels last: w wc, hw hwc, dhw
+     * dhwc. */
     char axes[8];
 } ReaderOptions;
 
 typedef struct Reader {
     const char *name;
-    int rank; /* axes of what it reads beside channels; -1: as options say */
+    int rank; /* axes of its volumes without channels; -1: set by the options */
     /* as in Source */
     bool (*load)(const Source *s, Volume *out, DicomNotes *notes);
     bool (*depends)(const Source *s, Arena *mem, SourceFacts *out);
-    int part;       /* of several readers that share their functions: which */
-    bool placeless; /* what it reads does not say where it lies */
-    /* NULL: the path says all. Else, when a case is added: *out from what lies
-     * at `path`, for a case whose first source is `first` (NULL: this one). */
+    int part;       /* tells apart several readers with the same functions  */
+    bool placeless; /* its files give no position in the patient */
+    /* NULL: the path suffices. Else called when a case is added: sets *out from
+     * the files at `path`, for a case with `first` as its first source (NULL:
+     * this one). */
     bool (*find)(const char *path, FieldKind kind, const Source *first,
                  const DicomRead *how, Arena *mem, Source *out);
 } Reader;
 
-/* The reader of this name; NULL with the names that there are (ERR_USAGE). */
+/* The reader of this name; else NULL with a list of all names (ERR_USAGE). */
 const Reader *reader_find(const char *name);
 
-/* Are these letters axes that an array of `rank` can have? ERR_USAGE. */
+/* Are these letters valid axes of an array of `rank`? ERR_USAGE if not. */
 bool reader_axes(const char *axes, int rank);
 
-/* What Source.how of a file points at. */
+/* The options of a file (Source.how). */
 typedef struct ReaderHow {
     const Reader *reader;
     const ReaderOptions *options;

@@ -18,21 +18,22 @@
 #define SEG_DATA_DATASETS_BIWI_H
 #include "data/volume.h"
 
-/* Angles from R, which rows and columns count from 0:
+/* Angles from R, with rows and columns counted from 0:
  *     roll  = atan2(R10, R00)
  *     yaw   = atan2(-R20, sqrt(R21^2 + R22^2))
  *     pitch = -atan2(R21, R22)
- * The sign of pitch is that of 300W-LP, where positive looks up; some
- * programs leave the minus out, so it is a setting. */
+ * The sign of pitch is that of 300W-LP (positive looks up). Some programs omit
+ * the minus, so it is an option. */
 typedef struct BiwiPose {
     double rotation[3][3];
     double centre_mm[3];
     double yaw_deg, pitch_deg, roll_deg;
 } BiwiPose;
 
-/* The matrix must be a rotation up to the rounding of its text. */
+/* R must be a rotation up to the rounding of its text. pitch_plus omits the
+ * minus of pitch. */
 bool biwi_pose_read(const char *path, bool pitch_plus, BiwiPose *out);
-/* The same from memory; reasons begin at "biwi:". */
+/* The same from memory; reasons begin with "biwi:". */
 bool biwi_pose_decode(const char *text, size_t bytes, bool pitch_plus,
                       BiwiPose *out);
 
@@ -50,9 +51,9 @@ typedef struct BiwiCamera {
 bool biwi_camera_read(const char *path, BiwiCamera *out);
 bool biwi_camera_decode(const char *text, size_t bytes, BiwiCamera *out);
 
-/* A picture of depths in mm, 0 where there is none: I16, d = 1, one channel,
- * identity affine (a picture is not in a patient). Every pixel must be
- * covered once, and the file end there. On failure *v is zero. */
+/* A picture of depths in mm, 0 for no measurement: I16, d = 1, one channel,
+ * identity affine (a picture has no position in a patient). The runs must cover
+ * every pixel once and end with the file. On failure *v is zero. */
 bool biwi_depth_read(const char *path, Volume *v);
 bool biwi_depth_decode(const uint8_t *bytes, size_t size, Volume *v);
 #endif

@@ -1,16 +1,16 @@
 /* tag.h -- the DICOM elements that this program reads or writes.
  *
- * One table gives number, value representation (VR) and name of each; the
- * walker checks VRs against it, error texts print from it and the writer
- * takes VRs from it. A tag is one number, group in the upper half. Also
- * here: transfer syntaxes, names of SOP classes, and the one form of every
- * error text. */
+ * One table gives number, value representation (VR) and name of each element;
+ * the walker checks VRs against it, errors take names from it and the writer
+ * takes VRs from it. A tag is one number, with the group in the upper half.
+ * Also here: transfer syntaxes, names of SOP classes, and the function that
+ * formats every error text. */
 #ifndef SEG_DATA_DICOM_TAG_H
 #define SEG_DATA_DICOM_TAG_H
 #include "data/dicom/dicom.h"
 
-/* X(group, element, VR, second VR or the same, name) in order of numbers. A
- * list of DS that outgrows 64 KiB is written as UN in explicit files. */
+/* X(group, element, VR, second valid VR or the same, name), sorted by number. A
+ * list of DS longer than 64 KiB is written as UN in explicit files. */
 #define DICOM_TAGS(X)                                                \
     X(0x0002, 0x0000, UL, UL, FileMetaInformationGroupLength)        \
     X(0x0002, 0x0001, OB, OB, FileMetaInformationVersion)            \
@@ -172,7 +172,7 @@ enum {
 #define TAG_ITEM_END     0xFFFEE00Du
 #define TAG_SEQUENCE_END 0xFFFEE0DDu
 
-/* A value representation as one number, as its two letters stand in a file. */
+/* A value representation as one number: its two letters as in a file. */
 #define VR(a, b) ((uint16_t)((a) << 8 | (b)))
 
 typedef struct DicomTag {
@@ -181,31 +181,31 @@ typedef struct DicomTag {
     const char *name;
 } DicomTag;
 
-/* The row of `tag`, NULL when the table does not have it. */
+/* The table entry of `tag`, NULL if the table does not have it. */
 const DicomTag *dicom_tag(uint32_t tag);
 
-/* Is `vr` one of the standard's, and does its header in explicit files have
- * a length of 32 bits? */
+/* Is `vr` defined in the standard? Does its header have a length of 32 bits in
+ * explicit files? */
 bool dicom_vr_known(uint16_t vr);
 bool dicom_vr_long(uint16_t vr);
 
-/* How bytes are laid out in a file. */
+/* The encoding of a file. */
 typedef struct DicomTransfer {
     const char *uid, *name;
     bool implicit, big_endian, deflated, encapsulated;
     bool supported, lossy;
-    const char *unpack; /* what decompresses one that is not supported */
+    const char *unpack; /* program that decompresses an unsupported one */
 } DicomTransfer;
 
-/* The row of a transfer syntax; NULL when it is none we know by name. */
+/* The entry of a transfer syntax; NULL if the UID is unknown. */
 const DicomTransfer *dicom_transfer(const char *uid);
 const char *dicom_syntax_uid(DicomSyntax syntax);
 
-/* Is it a class whose attributes lie in functional groups, also where there is
- * one frame only? Enhanced MR, CT, PET and their converted forms. */
+/* Is it a class with its attributes in functional groups, even for a single
+ * frame? Enhanced MR, CT, PET and their converted forms. */
 bool dicom_class_enhanced(const char *uid);
 
-/* "CT Image Storage" for a UID, the UID itself when we have no name. */
+/* "CT Image Storage" for a UID; the UID itself if the class is unknown. */
 const char *dicom_class_name(const char *uid);
 #define CLASS_MR        "1.2.840.10008.5.1.4.1.1.4"
 #define CLASS_CT        "1.2.840.10008.5.1.4.1.1.2"
@@ -216,13 +216,13 @@ const char *dicom_class_name(const char *uid);
 #define CLASS_DOSE      "1.2.840.10008.5.1.4.1.1.481.2"
 #define CLASS_DIR       "1.2.840.10008.1.3.10"
 
-/* fail_data("PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: FIX"); tag 0 and
- * a NULL fix are left out. Returns false. */
+/* Calls fail_data("PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: FIX"),
+ * without the parts for tag 0 and a NULL fix. Returns false. */
 bool dicom_fail(const char *path, uint32_t tag, const char *fix,
                 const char *fmt, ...) ERR_FORMAT(4, 5);
 
-/* Add a note in the same form unless the same text is there already; notes
- * may be NULL. False only without memory. */
+/* Adds a note in the same form unless the same text is already there; notes may
+ * be NULL. False only when memory runs out. */
 bool dicom_note(DicomNotes *notes, bool warning, const char *path, uint32_t tag,
                 const char *fmt, ...) ERR_FORMAT(5, 6);
 #endif
