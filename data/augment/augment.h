@@ -1,7 +1,8 @@
 /* augment.h -- the SAMPLE steps: random changes of one training sample.
  *
- * A change is first decided (which numbers, from which counters) and then
- * applied, by the host here or by a GPU, which is given the same Change. */
+ * A change is first decided (its numbers, from counters of the random
+ * generator) and then applied, by the host here or by a GPU, which gets the
+ * same Change. */
 #ifndef SEG_DATA_AUGMENT_AUGMENT_H
 #define SEG_DATA_AUGMENT_AUGMENT_H
 #include "data/steps/step.h"
@@ -10,35 +11,36 @@
 
 /* The fields of one sample, changed in place. */
 typedef struct Sample {
-    float *data[MAX_FIELDS]; /* NULL: not wanted        */
+    float *data[MAX_FIELDS]; /* NULL: not requested     */
     Dims dim[MAX_FIELDS];    /* n = 1; d, h, w equal    */
     FieldKind kind[MAX_FIELDS];
     int fields;
-    int32_t length; /* of w that is the sample's own; 0: all of it */
-    /* What 0 of the first field of numbers has become by standardize, one for
-     * each of them: a sign changes about it. NULL: 0. */
+    int32_t length; /* of w without padding; 0: all of it          */
+    /* The standardised value of 0 for each number of the first field of
+     * numbers: flip negates a number about it. NULL: 0. */
     const float *zero;
-    /* What a function of the recipe wants beside these; NULL without one. */
+    /* Further arguments of a function of the recipe; NULL without one. */
     const Dataset *ds;
     UserStep *user_step;
     const atomic_bool *stop;
-    int rank[MAX_FIELDS]; /* as recipes count it */
+    int rank[MAX_FIELDS]; /* as in recipes       */
 } Sample;
 
-/* What the SAMPLE steps of `steps` do to sample `number`, an image of extents
- * `dim`: a change for each of them, in their order; returns how many. Draws are
- * keyed by (seed, RNG_AUGMENT, epoch, number, position of the step). */
+/* Decides the changes that the SAMPLE steps of `steps` make to sample `number`,
+ * an image of extents `dim`: one per step, in their order; returns how many.
+ * Draws are keyed by (seed, RNG_AUGMENT, epoch, number, position of the
+ * step). */
 int augment_decide(const Steps *steps, uint64_t seed, uint32_t epoch,
                    uint32_t number, Dims dim, Change out[MAX_STEPS]);
 
-/* Do kernels exist for all SAMPLE steps with samples of `ds`? Else false, with
- * the step that has none as the reason (ERR_USAGE). */
+/* Do GPU kernels exist for all SAMPLE steps with samples of `ds`? Else false;
+ * the reason names the step without a kernel (ERR_USAGE). */
 bool augment_on_device(const Steps *steps, const Dataset *ds);
 
-/* Change a sample as was decided. An image that is constant stays finite.
- * Fails when there is no memory (an affine map works from a copy), and
- * (ERR_DATA) when an image is not what a step is for: jitter wants 3 channels
- * of 0 .. top; or as the function of a recipe fails. */
+/* Applies a decided change to a sample. A constant image stays finite. Fails if
+ * memory runs out (an affine map works from a copy), with ERR_DATA if an image
+ * does not suit a step (jitter needs 3 channels of 0 .. top), or as a function
+ * of the recipe fails. */
 bool change_sample(const Change *c, Sample *s);
 
 /* augment_decide and change_sample, for all SAMPLE steps. */

@@ -1,10 +1,10 @@
-/* cache_key.h -- what a prepared case depends on, as one number.
+/* cache_key.h -- a hash of everything that a prepared case depends on.
  *
- * Two prepared cases with the same stamp are equal: it covers the steps, the
- * fields and options of the data set, and of each file its size, time of
- * change, and first and last 64 KiB. Neither names nor paths are in it. A file
- * may be other all the same, where its time was put back: that shows in its
- * Origin. */
+ * Two prepared cases with the same key are equal: it covers the steps, the
+ * fields and options of the data set, and of each file its size, modification
+ * time, and first and last 64 KiB. Names and paths are not included. A file can
+ * differ in spite of an equal key if its modification time was set back; its
+ * Origin then differs. */
 #ifndef SEG_DATA_PREPROCESS_CACHE_KEY_H
 #define SEG_DATA_PREPROCESS_CACHE_KEY_H
 #include "data/dataset/dataset.h"
@@ -14,22 +14,22 @@ typedef struct CacheKey {
     uint64_t word[2];
 } CacheKey;
 
-/* One more piece of what a case depends on. */
+/* Adds one more input of the key. */
 void cache_key_add(CacheKey *s, const void *data, size_t bytes);
 
-/* What all cases of a data set have in common: fields, options, steps. False
- * without memory. */
+/* The part that is common to all cases of a data set: fields, options, steps.
+ * False if memory runs out. */
 bool cache_key_begin(const Dataset *ds, const Steps *steps, CacheKey *out);
 
-/* That of a case, from what they have in common. False when a file cannot be
- * read, or a source does not say what it depends on. */
+/* The key of a case, from the common part. False if a file cannot be read, or a
+ * source cannot list its inputs (Source.depends is NULL). */
 bool cache_key_case(const CacheKey *common, const Dataset *ds, int item,
                     CacheKey *out);
 
-/* Where the files of a case lie, and all that they hold. `place` changes with
- * whatever is done to a file (the inode, and the time of its last change of
- * state, which nobody can put back), and also where nothing in it is other:
- * chmod, a restored backup, a layer of a container. Then `bytes` decides. */
+/* Where the files of a case are, and all their bytes. `place` changes with
+ * every change to a file (it has the inode and the ctime, which cannot be set
+ * back), but also when the contents stay equal: chmod, a restored backup, a
+ * container layer. Then `bytes` decides. */
 typedef struct Origin {
     CacheKey place, bytes;
 } Origin;
@@ -37,6 +37,6 @@ bool cache_key_place(const Dataset *ds, int item, CacheKey *out);
 /* Reads all bytes of the files. */
 bool cache_key_bytes(const Dataset *ds, int item, CacheKey *out);
 
-/* The order of two stamps, as of numbers. */
+/* Compares two keys as numbers, for sorting. */
 int cache_key_order(const CacheKey *a, const CacheKey *b);
 #endif

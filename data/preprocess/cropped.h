@@ -1,18 +1,18 @@
-/* cropped.h -- what of the truth the steps of a case have cut off. */
+/* cropped.h -- the ground truth that the steps of a case have cropped away. */
 #ifndef SEG_DATA_PREPROCESS_CROPPED_H
 #define SEG_DATA_PREPROCESS_CROPPED_H
 #include "data/preprocess/pipeline.h"
 
 typedef enum OutsideKind {
-    OUTSIDE_NOTHING, /* the prepared grid holds the whole input        */
+    OUTSIDE_NOTHING, /* the prepared grid contains the whole input     */
     OUTSIDE_COUNTED,
-    OUTSIDE_UNKNOWN, /* a function of the recipe changes what is true  */
+    OUTSIDE_UNKNOWN, /* a function of the recipe changes the labels    */
 } OutsideKind;
 
-/* Of case `item`: voxels[k] = the volume of class k of field `field` (class
- * numbers) whose voxels have their centre beyond the prepared grid, in voxels
- * of that grid; 0 for k = 0. fit and crop cut it off, so that no sample has it
- * and no network can find it. Reads the file again, unless nothing is cut.
+/* For case `item`: voxels[k] = the volume of class k of field `field` (class
+ * numbers) with voxel centres outside the prepared grid, in voxels of that
+ * grid; 0 for k = 0. fit and crop remove it, so no sample contains it and no
+ * network can predict it. Reads the file again unless nothing was cropped.
  * Fails as case_load does. */
 bool outside_count(Pipeline *p, int item, int field, OutsideKind *kind,
                    double voxels[MAX_LABELS + 1]);

@@ -1,20 +1,20 @@
-/* intensity.h -- how large the voxels of an image are, before any step.
+/* intensity.h -- statistics of the intensities of an image, before any step.
  *
- * Of the cases of training only ranges over all of them are kept in a
- * checkpoint, so that predict can say which new image is unlike them. */
+ * Checkpoints keep only the ranges of these statistics over all training cases,
+ * so that predict can warn of a new image outside them. */
 #ifndef SEG_DATA_PREPROCESS_INTENSITY_H
 #define SEG_DATA_PREPROCESS_INTENSITY_H
 #include "data/volume.h"
 
-enum { INTENSITY_CHANNELS = 4 }; /* the first channels, the others unseen */
+enum { INTENSITY_CHANNELS = 4 }; /* only the first channels are measured  */
 
-/* Smallest, largest, mean and standard deviation (of the population) of the
- * voxels of one channel, in the unit of the file. */
+/* Smallest, largest, mean and (population) standard deviation of the voxels of
+ * one channel, in the unit of the file. */
 typedef struct Intensity {
     float lo, hi, mean, sd;
 } Intensity;
 
-/* Of the first channels of a volume of F32; returns how many. Sums are in
+/* Measures the first channels of a volume of F32; returns how many. Sums are in
  * double, in the order of voxels: the same on every machine. */
 int intensity_find(const Volume *v, Intensity out[INTENSITY_CHANNELS]);
 #endif

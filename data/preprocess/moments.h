@@ -1,7 +1,7 @@
-/* moments.h -- mean and deviation of numbers that come in parts.
+/* moments.h -- mean and standard deviation of numbers that come in parts.
  *
- * Parts are merged in the order of the calls, so that the result has the same
- * bits whichever thread found which part. */
+ * Parts are merged in the order of the calls, so the result has the same bits
+ * for any assignment of parts to threads. */
 #ifndef SEG_DATA_PREPROCESS_MOMENTS_H
 #define SEG_DATA_PREPROCESS_MOMENTS_H
 #include <stdint.h>
@@ -10,16 +10,17 @@ typedef struct Moments {
     double n, mean, square; /* square: sum (x - mean)^2 */
 } Moments;
 
-/* Of x[0], x[step], ..., n of them, each cut to low .. high. */
+/* The moments of the n numbers x[0], x[step], ..., each clipped to low ..
+ * high. */
 Moments moments_of(const float *x, int64_t n, int64_t step, double low,
                    double high);
 
-/* all = of the numbers of both: Chan, Golub and LeVeque, "Algorithms for
- * computing the sample variance", The American Statistician 37 (1983). */
+/* all = the moments of both: Chan, Golub and LeVeque, "Algorithms for computing
+ * the sample variance", The American Statistician 37 (1983). */
 void moments_merge(Moments *all, const Moments *part);
 
-/* Standard deviation of the whole population; 0 where rounding alone makes a
- * constant vary. */
+/* Population standard deviation; 0 if it is so small that rounding of a
+ * constant explains it. */
 double moments_sd(const Moments *m);
 
 #endif

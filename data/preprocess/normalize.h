@@ -4,12 +4,11 @@
 #include "data/steps/step.h"
 #include "data/volume.h"
 
-/* v (F32, finite) in place, each channel by itself or all together; unit NONE
- * afterwards. A channel of which no slice (per volume: which as a whole) has
- * two values left to tell apart is ERR_DATA with *channel its number from 0,
- * else -1: such an image is a fault of its file, and a network would be trained
- * on zeros. A slice without contrast among others is usual (air) and becomes 0.
- */
+/* Normalises v (F32, finite) in place, each channel alone or all together; unit
+ * NONE afterwards. ERR_DATA if no slice of a channel (per volume: the channel
+ * as a whole) has two different values left, with *channel its number from 0,
+ * else -1: such an image means a faulty file, and a network would be trained on
+ * zeros. A single slice without contrast is common (air) and becomes 0. */
 bool normalize_volume(const DataStep *step, Volume *v, int *channel);
 
 #endif

@@ -1,8 +1,8 @@
 /* prepare.h -- the VOLUME steps: from the files of a case to a volume.
  *
  * One function for training, validation and prediction. It loads each field,
- * checks that all share the grid of the first, runs the steps and remembers
- * the grid of the input so that a prediction can go back. */
+ * checks that all share the grid of the first, runs the steps and keeps the
+ * grid of the input so that a prediction can be resampled to it. */
 #ifndef SEG_DATA_PREPROCESS_PREPARE_H
 #define SEG_DATA_PREPROCESS_PREPARE_H
 #include "data/dataset/dataset.h"
@@ -12,49 +12,49 @@
 #include "data/steps/user_step.h"
 #include <stdatomic.h>
 
-/* A case after its VOLUME steps: field[i] is field i of the dataset. All share
- * extents (but c) and affine. */
+/* A case after its VOLUME steps: field[i] is field i of the data set. All
+ * fields on the grid share affine and extents except c. */
 typedef struct Prepared {
     Pack field[MAX_FIELDS];
     int fields;
     Grid grid;       /* of all fields                            */
-    int item;        /* place of the case in its dataset         */
+    int item;        /* index of the case in its data set        */
     Grid input;      /* of the first field as loaded             */
     Unit input_unit; /* of the first field                       */
     uint64_t hash;   /* extents and voxels of field 0 as loaded  */
-    /* Of field 0 as loaded, where that is an image. */
+    /* Of field 0 as loaded, if it is an image. */
     Intensity intensity[INTENSITY_CHANNELS];
     int32_t intensities;
     size_t bytes; /* of all packs                             */
 } Prepared;
 
-/* Load case `item` and run the VOLUME steps. `patients`: what normalize per
- * patient needs; NULL: the case is all that there is of its patient. `notes`
- * and `stop` may be NULL; with *stop raised it gives up between two pieces of
+/* Loads case `item` and runs the VOLUME steps. `patients`: the numbers for
+ * normalize per patient; NULL: the case is the only one of its patient. `notes`
+ * and `stop` may be NULL; if *stop is raised it gives up between two pieces of
  * work, reason "stopped". The reason of a failure begins with the key of the
  * case. */
 bool prepare_case(const Dataset *ds, int item, const Steps *steps,
                   const Patients *patients, DicomNotes *notes,
                   const atomic_bool *stop, Prepared *out);
 
-/* The same with the fields as case_load gives them, none for FIELD_LENGTH. They
- * are freed, also by a failure. */
+/* The same with fields that case_load has loaded (none for FIELD_LENGTH). They
+ * are freed, also on failure. */
 bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
                     const Patients *patients, const atomic_bool *stop,
                     Volume field[MAX_FIELDS], Prepared *out);
 
-/* Free fields, zero where there is none: they are zero again. */
+/* Frees fields (zeroed ones are allowed) and zeroes them. */
 void fields_free(Volume field[MAX_FIELDS]);
 
-/* Free the voxels; p is zero again. */
+/* Frees the voxels and zeroes p. */
 void prepared_free(Prepared *p);
 
-/* out = the voxels of the box (patch.h) of field `field` as F32 (d,h,w,c); all
- * of a field that does not lie on the grid. */
+/* out = the voxels of the box (patch.h) of field `field` as F32 (d,h,w,c); for
+ * a field without a grid all its numbers. */
 void prepared_sample(const Prepared *p, int field, const Box *box, float *out);
 
-/* out = field `field` as F32 on the grid of the case. ERR_USAGE for one that
- * does not lie there. */
+/* out = field `field` as F32 on the grid of the case. ERR_USAGE for a field
+ * without a grid. */
 bool prepared_volume(const Prepared *p, int field, Volume *out);
 
 #endif

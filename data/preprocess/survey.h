@@ -1,52 +1,54 @@
-/* survey.h -- what the files of a data set hold, before anyone trains on it.
+/* survey.h -- a report of the contents of a data set's files, before training.
  *
- * Every case is loaded as it lies in its files and counted: ranges, classes,
- * slices that are constant or stand there twice, truth where there is no image.
- * Then the steps are run on it. Unlike pipeline_open, which ends with the first
- * fault, a survey notes every fault of every case and goes on.
+ * Every case is loaded as stored and measured: ranges, classes, slices that are
+ * constant or duplicated, labels in the background of the image. Then the steps
+ * are run on it. Unlike pipeline_open, which ends with the first fault, a
+ * survey records every fault of every case and goes on.
  *
- * What is odd about the numbers is for others to judge: here they are only
- * taken down. */
+ * It only measures; whether a number is suspicious is decided by its
+ * callers. */
 #ifndef SEG_DATA_PREPROCESS_SURVEY_H
 #define SEG_DATA_PREPROCESS_SURVEY_H
 #include "data/image/picture.h"
 #include "data/preprocess/prepare.h"
 
 enum {
-    SURVEY_NUMBERS = 64, /* numbers of a field that are kept          */
-    SURVEY_SIDE = 160,   /* pixels of the longer side of a picture    */
+    SURVEY_NUMBERS = 64, /* numbers kept of a field                   */
+    SURVEY_SIDE = 160,   /* longer side of a picture in pixels        */
 };
 
-/* One field of a case as its files have it. */
+/* One field of a case as stored. */
 typedef struct SurveyField {
-    const char *fault; /* why it cannot be loaded; NULL: it was      */
-    double lo, hi;     /* of all voxels and channels                 */
-    double mean, sd;   /* sd divided by n                            */
+    const char *fault; /* why it cannot be loaded; NULL: loaded      */
+    double lo, hi;     /* over all voxels and channels               */
+    double mean, sd;   /* population sd (divided by n)               */
     double *number;    /* of FIELD_NUMBER, `numbers` of them; or NULL */
     int numbers;
-    Dims dim; /* of a sample after the steps; zero when these failed */
+    Dims dim; /* of a sample after the steps; zero if they failed    */
     int rank; /* of a sample */
 } SurveyField;
 
 typedef struct SurveyCase {
     SurveyField field[MAX_FIELDS];
-    Grid grid;     /* of the first field, where it was loaded  */
+    Grid grid;     /* of the first field, if loaded            */
     uint64_t hash; /* extents and voxels of the first field    */
-    /* Slices across d of the first field: those of one value, and those of them
-     * between slices with more; pairs that are equal though they have contrast,
-     * and the first such pair, from 0. */
+    /* Slices across d of the first field: `constant` have one value, and `gaps`
+     * of these lie between slices with contrast; `twice` pairs of slices with
+     * contrast are equal, and `pair` is the first such pair, from 0. */
     int32_t constant, gaps, twice, pair[2];
-    /* Of the first label field: voxels of each class, slices with a class
-     * beside 0, voxels in them, and how many of these lie where the first
-     * channel of the image has its lowest value. */
+    /* For the first label field: voxels of each class; foreground voxels, and
+     * how many of them are where the first channel of the image has its lowest
+     * value (`outside`); number of slices with a class other than 0
+     * (`marked`). */
     int64_t voxels[MAX_LABELS + 1];
     int64_t foreground, outside;
     int32_t marked;
-    int64_t left; /* of its voxels after the steps; -1: these did not run */
-    const char *fault; /* why the steps fail, though all was loaded; or NULL */
-    const char *notes; /* warnings of the readers, a line each; ""       */
-    /* A slice as it is after the steps, the middle one of those with a class:
-     * w x h greys, and 1 where a class is. NULL: there is nothing to see. */
+    int64_t left; /* foreground voxels after the steps; -1: not run       */
+    const char *fault; /* why the steps failed after loading succeeded; or
+                        * NULL */
+    const char *notes; /* warnings of the readers, one per line; ""      */
+    /* The middle slice with foreground after the steps: w x h grey values, and
+     * 1 for foreground. NULL: there is no such slice. */
     uint8_t *gray, *label;
     int32_t w, h;
 } SurveyCase;
@@ -54,20 +56,20 @@ typedef struct SurveyCase {
 typedef struct Survey Survey;
 
 typedef struct SurveyOptions {
-    int threads;             /* 0: in the caller                   */
-    const atomic_bool *stop; /* raise it to give up; may be NULL   */
+    int threads;             /* 0: in the caller's thread          */
+    const atomic_bool *stop; /* raise it to stop; may be NULL      */
 } SurveyOptions;
 
-/* Looks at all cases of `ds`. Fails only without memory or when stopped: what
- * is wrong with a case is noted there. */
+/* Surveys all cases of `ds`. Fails only when memory runs out or when stopped:
+ * faults of a case are recorded in its SurveyCase. */
 bool survey_open(const Dataset *ds, const Steps *steps,
                  const SurveyOptions *options, Survey **out);
-void survey_free(Survey *s); /* NULL is fine */
+void survey_free(Survey *s); /* NULL is allowed */
 
 const SurveyCase *survey_case(const Survey *s, int item);
 const Dataset *survey_dataset(const Survey *s);
 
-/* The picture of a case, its truth outlined; false without a reason when it
- * has none. */
+/* The picture of a case with its ground truth outlined; false without a reason
+ * if it has none. */
 bool survey_picture(const Survey *s, int item, Picture *out);
 #endif

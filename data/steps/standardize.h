@@ -1,39 +1,38 @@
-/* standardize.h -- the step standardize of steps.def: numbers of the training
- * cases, used on all.
+/* standardize.h -- the step standardize of steps.def: statistics of the
+ * training cases, applied to all cases.
  *
  * A recipe describes the step; its numbers are found on the training cases
- * (statistics.h) and from then on stand in the step itself, and so in the text
- * of a checkpoint: validation, test and prediction run what training ran. */
+ * (statistics.h) and are then stored in the step, and so in the text of a
+ * checkpoint: validation, test and prediction use the numbers of training. */
 #ifndef SEG_DATA_STEPS_STANDARDIZE_H
 #define SEG_DATA_STEPS_STANDARDIZE_H
 #include "data/dataset/dataset.h"
 #include "data/steps/step.h"
 
-/* Whether attributes contradict one another (ERR_USAGE). */
+/* Checks that the attributes do not contradict one another (ERR_USAGE). */
 bool standardize_settle(const DataStep *s);
 
-/* What the step is about, as a text for messages: the name of its field, or
- * "the first field". */
+/* The field of the step, for messages: its name, or "the first field". */
 const char *standardize_what(const DataStep *s, char text[STEP_NAME]);
 
-/* The place of its field, -1 where `ds` has none of that name. */
+/* The index of its field, -1 if `ds` has no field of that name. */
 int standardize_field(const DataStep *s, const Dataset *ds);
 
-/* v (F32) in place; unit NONE afterwards. ERR_USAGE when the numbers were not
- * found yet, or are those of another number of channels. */
+/* Standardises v (F32) in place; unit NONE afterwards. ERR_USAGE if the numbers
+ * are not yet found, or are for another number of channels. */
 bool standardize_volume(const DataStep *s, Volume *v);
 
-/* What 0 has become in the first field of numbers, in zero[MAX_STEP_REALS], one
- * for each number; NULL when no step standardizes that field. */
+/* The standardised value of 0 for each number of the first field of numbers, in
+ * zero[MAX_STEP_REALS]; NULL if no step standardizes that field. */
 const float *standardize_zero(const Steps *steps, const Dataset *ds,
                               float *zero);
 
-/* False for a standardize step whose numbers were not found yet. */
+/* False for a standardize step without its numbers. */
 bool steps_fitted(const DataStep *s);
 
-/* The numbers of the standardize steps of `from` into those of `to`, in their
- * order. Fails (ERR_USAGE) when there are fewer of them, when they were
- * described in other words, have no numbers in `from`, or others in `to`. */
+/* Copies the numbers of the standardize steps of `from` into the steps of `to`,
+ * in their order. Fails (ERR_USAGE) if `from` has fewer such steps, a different
+ * description or no numbers, or if `to` has other numbers. */
 bool steps_take(const Steps *from, Steps *to);
 
 #endif
