@@ -1,10 +1,10 @@
-/* cache.c -- prepared volumes under a byte budget; see cache.h for the
+/* cache.c -- prepared volumes under a byte budget; see cache.h for the eviction
  * policy.
  *
- * One lock guards everything but the making. An entry is EMPTY, MAKING (by
- * one thread, outside the lock; others wait) or READY. A READY volume that is
- * `kept` counts against the budget; one that found no room is freed when its
- * last holder puts it back. */
+ * One lock guards everything except making a volume. An entry is EMPTY, MAKING
+ * (by one thread, outside the lock; others wait) or READY. A READY volume that
+ * is `kept` counts against the budget; a volume that does not fit is freed when
+ * its last holder returns it. */
 #include "data/preprocess/cache.h"
 #include <pthread.h>
 
@@ -14,12 +14,12 @@ typedef struct Entry {
     Prepared value;
     EntryState state;
     int holders;
-    bool kept;     /* counted in bytes; stays when the last holder goes */
+    bool kept;     /* counted in bytes; stays without holders           */
     uint64_t used; /* clock of the last get                             */
 } Entry;
 
-/* An entry in MAKING belongs to the thread that makes it: others wait and
- * touch nothing of it. */
+/* Only the thread that makes an entry in state MAKING may access it; others
+ * wait. */
 struct Cache {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* an entry left MAKING, or cache_wake */
@@ -27,13 +27,14 @@ struct Cache {
     CacheMake *make;
     void *context;
     int making;   /* threads that make a volume                       */
-    bool crowded; /* several did, at some time                        */
-    bool alone;   /* one that found no memory waits for, or has, all  */
+    bool crowded; /* several threads made volumes at once             */
+    bool alone;   /* a thread whose allocation failed waits for, or makes, the
+                   * only volume */
     uint64_t clock;
     CacheStats stats;
 };
 
-/* no volume is made before it is asked for */
+/* makes no volume until cache_get */
 bool cache_new(int count, int64_t budget, CacheMake *make, void *context,
                Cache **out)
 {
@@ -84,7 +85,7 @@ void cache_pick(Cache *c, const int *item, int count)
     c->stats.count = count;
 }
 
-/* forget a volume that nobody holds */
+/* frees a volume without holders */
 static void drop(Cache *c, Entry *e)
 {
     if (e->kept) {
@@ -96,17 +97,16 @@ static void drop(Cache *c, Entry *e)
     e->state = EMPTY;
 }
 
-/* Keep `e` if it fits, after dropping others that nobody holds.
- * Does nothing when it does not fit even then; the volume then lives only as
- * long as it is held. Linear in the number of cases, which is cheap beside
- * making one. */
+/* Keeps `e` if it fits, after evicting volumes without holders. Does nothing if
+ * it does not fit even then; the volume then lives only while it is held.
+ * Linear in the number of cases, which is cheap compared with preparing one. */
 static void keep(Cache *c, Entry *e)
 {
     int64_t want = (int64_t)e->value.bytes;
-    // would drop everything and still not fit
+    // would evict everything and still not fit
     if (want > c->stats.budget) return;
     while (c->stats.bytes + want > c->stats.budget) {
-        // the one used last of those that nobody holds
+        // the most recently used volume without holders
         Entry *latest = NULL;
         for (int i = 0; i < c->stats.count; i++) {
             Entry *o = &c->entry[i];
@@ -116,16 +116,16 @@ static void keep(Cache *c, Entry *e)
         if (!latest) return;
         drop(c, latest);
     }
-    // from here on its bytes count
+    // its bytes count from this point
     e->kept = true;
     c->stats.kept++;
     c->stats.bytes += want;
     if (c->stats.bytes > c->stats.peak) c->stats.peak = c->stats.bytes;
 }
 
-/* Make a volume; the lock is held on entry and exit. Several that are made at a
- * time may find no memory where one would: it is then made again while nobody
- * else makes any. */
+/* Makes a volume; the lock is held on entry and exit. Threads that make several
+ * volumes at once may run out of memory when one volume would fit: the volume
+ * is then made again while no other thread makes any. */
 static bool make_one(Cache *c, int item, const atomic_bool *stop, Prepared *out)
 {
     size_t room;
@@ -148,8 +148,8 @@ static bool make_one(Cache *c, int item, const atomic_bool *stop, Prepared *out)
     return ok;
 }
 
-/* A failed making leaves the entry EMPTY: the next thread that wants it
- * tries again and gets the reason in its own name. */
+/* After a failure the entry is EMPTY: the next thread that requests it tries
+ * again and gets the reason itself. */
 bool cache_get(Cache *c, int item, const atomic_bool *stop,
                const Prepared **out)
 {
@@ -184,7 +184,7 @@ bool cache_get(Cache *c, int item, const atomic_bool *stop,
     return ok;
 }
 
-/* A volume that was not kept gets one more chance here, else it is freed. */
+/* A volume that was not kept gets a second chance here, else it is freed. */
 void cache_put(Cache *c, const Prepared *one)
 {
     // value is the first member of its entry
@@ -192,7 +192,7 @@ void cache_put(Cache *c, const Prepared *one)
     pthread_mutex_lock(&c->lock);
     CHECK(e->holders > 0);
     if (--e->holders == 0 && !e->kept) {
-        // room may have come free since it was made
+        // memory may have become free since it was made
         keep(c, e);
         if (!e->kept) drop(c, e);
     }

@@ -1,5 +1,5 @@
-/* cache_key.c -- see cache_key.h. Two SipHashes of one text make 128 bits, too
- * many for two cases to meet by chance. */
+/* cache_key.c -- see cache_key.h. Two SipHashes of the same data make 128 bits,
+ * enough to exclude equal keys of two cases by chance. */
 #include "data/preprocess/cache_key.h"
 #include "data/dataset/dataset_build.h"
 #include "engine/base/crc32c.h"
@@ -11,11 +11,11 @@
 
 enum { EDGE = 1 << 16 }; // bytes at either end of a file
 
-/* Changes with everything that gives other prepared volumes from the same
- * files and steps: readers, steps, packs. */
+/* Increase with every change of readers, steps or packs that prepares other
+ * volumes from the same files and steps. */
 enum { FORMAT = 1 };
 
-/* Both hashes so far: each piece is hashed with what came before it. */
+/* Chains both hashes: each piece is hashed with the hash so far as its key. */
 void cache_key_add(CacheKey *s, const void *data, size_t bytes)
 {
     for (int i = 0; i < 2; i++) {
@@ -42,7 +42,7 @@ static bool add_file(CacheKey *s, const char *path)
     bool ok = !fstat(fd, &st) && file_read_at(fd, path, 0, edge, n);
     uint64_t word[5] = {bytes, 0, 0, crc32c(0, edge, n), 0};
     if (ok && bytes > EDGE) {
-        // of a file that is shorter than both, what the first has not
+        // of a file shorter than two edges, only the part after the first edge
         n = bytes < 2 * EDGE ? (size_t)bytes - EDGE : EDGE;
         ok = file_read_at(fd, path, bytes - n, edge, n);
         word[4] = crc32c(0, edge, n);
@@ -110,7 +110,7 @@ static bool add_place(CacheKey *s, const char *path)
 {
     struct stat st;
     if (stat(path, &st)) return false;
-    // no device: containers and network disks get another number each time
+    // no device number: containers and network disks change it
     const uint64_t word[] = {(uint64_t)st.st_ino, (uint64_t)st.st_ctim.tv_sec,
                              (uint64_t)st.st_ctim.tv_nsec};
     cache_key_add(s, word, sizeof word);
@@ -139,7 +139,7 @@ static bool add_bytes(CacheKey *s, const char *path)
     return ok;
 }
 
-/* What `add` takes of each file of a case. */
+/* Adds `add` of each file of a case. */
 static bool add_files(const Dataset *ds, int item,
                       bool (*add)(CacheKey *s, const char *path), CacheKey *out)
 {

@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Where voxel (w, h, d) of a grid lies in another: to = other^-1 grid. */
+/* The position of voxel (w, h, d) of a grid in another one: to = other^-1
+ * grid. */
 static void place_of(double to[4][4], const double at[3], double out[3])
 {
     for (int a = 0; a < 3; a++)
@@ -11,7 +12,8 @@ static void place_of(double to[4][4], const double at[3], double out[3])
             to[a][0] * at[0] + to[a][1] * at[1] + to[a][2] * at[2] + to[a][3];
 }
 
-/* Does the grid reach there? A whisker for the rounding of affines. */
+/* Is the position inside the grid? The tolerance allows for rounding of
+ * affines. */
 static bool reaches(const Grid *g, const double at[3])
 {
     const int32_t n[3] = {g->w, g->h, g->d};
@@ -20,7 +22,7 @@ static bool reaches(const Grid *g, const double at[3])
     return true;
 }
 
-/* A grid is a box, so it holds all of another when it holds its corners. */
+/* A grid is a box, so it contains another grid if it contains its corners. */
 static bool holds(const Grid *g, const Grid *other, double to[4][4])
 {
     for (int corner = 0; corner < 8; corner++) {
@@ -42,8 +44,8 @@ static double voxel_volume(const Grid *g)
     return mm[0] * mm[1] * mm[2];
 }
 
-/* What the select steps make of the classes of a file; false: a function of the
- * recipe decides. */
+/* Applies the select steps to the class numbers of a file; false if a function
+ * of the recipe changes labels. */
 static bool classes_after(const Steps *steps, uint8_t of[MAX_LABELS + 1])
 {
     for (int k = 0; k <= MAX_LABELS; k++) of[k] = (uint8_t)k;

@@ -17,8 +17,8 @@ static int hashed_order(const void *a, const void *b)
     return x->item < y->item ? -1 : x->item > y->item;
 }
 
-/* Cases of a and of b with the same hash of the loaded voxels: finds a file
- * that was copied under another name, which no comparison of names would. */
+/* Compares cases of a and b by the hash of the loaded voxels: finds a file that
+ * was copied under another name, which a comparison of names would miss. */
 static bool same_voxels(const Pipeline *p, const Pipeline *q)
 {
     const Dataset *a = pipeline_dataset(p), *b = pipeline_dataset(q);
@@ -30,7 +30,7 @@ static bool same_voxels(const Pipeline *p, const Pipeline *q)
     for (int i = 0; ok && i < a->count; i++) {
         const Case *c = &a->cases[i];
         const uint64_t hash = pipeline_facts(p, i)->hash;
-        int k = 0, end = b->count; // the first that is not below
+        int k = 0, end = b->count; // the first that is not less
         while (k < end) {
             int half = k + (end - k) / 2;
             if (list[half].hash < hash)
@@ -40,7 +40,7 @@ static bool same_voxels(const Pipeline *p, const Pipeline *q)
         }
         for (; ok && k < b->count && list[k].hash == hash; k++) {
             const Case *d = &b->cases[list[k].item];
-            // a case beside itself is what dataset_leaks has looked at
+            // the same key on both sides is checked by dataset_leaks
             if (strcmp(c->key, d->key) != 0 || !c->slabs)
                 ok = fail_data("%s and %s hold the same voxels on two sides "
                                "of the split; fix: remove one",

@@ -1,21 +1,21 @@
-/* normalize.c -- intensities of one channel brought to a common scale.
+/* normalize.c -- scales the intensities of a channel.
  *
  * A channel of a volume or of a slice is every c-th element of a dense block.
- * Sums run in double in memory order, so the result is one number whatever
- * the number of threads. Percentiles are exact: order statistics, linear
- * between two of them (position p/100 * (n - 1)). */
+ * Sums run in double in memory order, so the result does not depend on the
+ * number of threads. Percentiles are exact: order statistics, linear between
+ * two of them (position p/100 * (n - 1)). */
 #include "data/preprocess/normalize.h"
 #include <math.h>
 
-/* Move the k-th smallest of x[0..n-1] to x[k], nothing larger before it and
- * nothing smaller after it. */
+/* Moves the k-th smallest of x[0..n-1] to x[k], so that no element before it is
+ * larger and no element after it is smaller. */
 static void partition_at(float *x, int64_t n, int64_t k)
 {
     int64_t lo = 0, hi = n - 1;
     while (lo < hi) {
-        // the middle as pivot: images are often sorted in stretches
-        // after the inner loop: x[lo..j] <= pivot <= x[i..hi], and what lies
-        // between j and i equals it
+        // the middle as pivot: images often have sorted runs. After the inner
+        // loop: x[lo..j] <= pivot <= x[i..hi], and elements between j and i
+        // equal pivot
         float pivot = x[lo + (hi - lo) / 2];
         int64_t i = lo, j = hi;
         while (i <= j) {
@@ -35,7 +35,7 @@ static void partition_at(float *x, int64_t n, int64_t k)
     }
 }
 
-/* Percentile of x, whose order is changed; n >= 1. */
+/* Percentile of x, which is reordered; n >= 1. */
 static double percentile(float *x, int64_t n, double per_cent)
 {
     // position between two order statistics, 0 .. n - 1
@@ -43,25 +43,26 @@ static double percentile(float *x, int64_t n, double per_cent)
     int64_t k = (int64_t)at;
     partition_at(x, n, k);
     if (k + 1 >= n) return (double)x[k];
-    // everything behind k is not smaller: the next one is the least of it
+    // elements after k are not smaller: the next order statistic is their
+    // minimum
     float next = x[k + 1];
     for (int64_t i = k + 2; i < n; i++)
         if (x[i] < next) next = x[i];
     return (double)x[k] + (at - (double)k) * ((double)next - (double)x[k]);
 }
 
-/* One channel of a volume or slice, and which of its voxels take part. */
+/* One channel of a volume or slice, and which of its voxels are selected. */
 typedef struct Selected {
     float *x;
     int64_t count, step; /* elements of this channel, distance */
-    bool nonzero;        /* 0 is no value: not counted, not changed */
+    bool nonzero;        /* 0 is not selected: not counted, not changed */
 } Selected;
 
-/* What was met in all slices of a channel, to say why it was refused. */
+/* Statistics over all slices of a channel, for the error text. */
 typedef struct Seen {
-    double lo, hi; /* least and greatest selected value, before any clip */
+    double lo, hi; /* smallest and largest selected value, before clipping */
     int64_t count; /* selected voxels                                    */
-    bool contrast; /* some slice was brought to the scale                */
+    bool contrast; /* some slice had contrast                            */
 } Seen;
 
 static bool counts(const Selected *s, float x)
@@ -69,17 +70,17 @@ static bool counts(const Selected *s, float x)
     return !s->nonzero || x != 0;
 }
 
-/* x cut to lo .. hi. Values are finite here, so that comparisons do, which take
- * a tenth of the time of fmin and fmax. */
+/* Clips x to lo .. hi. Values are finite here, so that comparisons suffice,
+ * which take a tenth of the time of fmin and fmax. */
 static inline double cut(double x, double lo, double hi)
 {
     x = x > lo ? x : lo;
     return x < hi ? x : hi;
 }
 
-/* *lo and *hi = percentiles clip[0] and clip[1] of the selected voxels, where
- * 0 and 100 are the extremes and need no sorting; nothing selected: +inf and
- * -inf. `work` has room for all voxels, NULL when only extremes are asked. */
+/* *lo and *hi = percentiles clip[0] and clip[1] of the selected voxels; 0 and
+ * 100 are the extremes and need no sorting. No selected voxel: +inf and -inf.
+ * `work` has room for all voxels; NULL if only extremes are needed. */
 static void clip_bounds(const Selected *s, const double clip[2], float *work,
                         double *lo, double *hi, Seen *seen)
 {
@@ -100,7 +101,7 @@ static void clip_bounds(const Selected *s, const double clip[2], float *work,
     if (n && clip[1] < 100) *hi = percentile(work, n, clip[1]);
 }
 
-/* y = (x cut to lo..hi - shift) * scale for selected voxels. */
+/* y = (x clipped to lo..hi - shift) * scale for selected voxels. */
 static void apply(const Selected *s, double lo, double hi, double shift,
                   double scale)
 {
@@ -111,23 +112,23 @@ static void apply(const Selected *s, double lo, double hi, double shift,
     }
 }
 
-/* Bring one channel of one volume or slice to the scale. Two passes for the
- * standard deviation: the mean first, then squares of small differences, which
- * do not cancel as the difference of two large sums would. */
+/* Scales one channel of one volume or slice. The standard deviation takes two
+ * passes: the mean first, then squares of small differences, which do not
+ * cancel as the difference of two large sums would. */
 static void one_channel(const Selected *s, const DataStep *step, float *work,
                         Seen *seen)
 {
     double lo, hi, n = 0, sum = 0, square = 0;
     clip_bounds(s, step->normalize.clip, work, &lo, &hi, seen);
-    // constant, or nothing selected; the caller judges all slices together
+    // constant, or no voxel selected; the caller checks all slices together
     seen->contrast = seen->contrast || lo < hi;
     if (!(lo < hi)) {
-        // selected voxels become 0; without `nonzero` these are all
+        // selected voxels become 0; without `nonzero` all voxels are selected
         apply(s, 0, 0, 0, 0);
         return;
     }
     if ((int)step->normalize.method != NORMALIZE_ZSCORE) {
-        // minmax, of the values that are left after the cut
+        // minmax, of the values after clipping
         apply(s, lo, hi, lo, 1 / (hi - lo));
         return;
     }
@@ -142,12 +143,13 @@ static void one_channel(const Selected *s, const DataStep *step, float *work,
         double off = cut((double)x, lo, hi) - mean;
         square += off * off;
     }
-    // of the whole population (n, not n - 1), as torch.std(unbiased=False)
+    // population standard deviation (n, not n - 1), as
+    // torch.std(unbiased=False)
     double std = sqrt(square / n);
     apply(s, lo, hi, mean, std > 0 ? 1 / std : 0);
 }
 
-/* Why a channel cannot be normalized. */
+/* Fails with the reason why a channel cannot be normalised. */
 static bool no_contrast(const DataStep *step, const Seen *seen, int64_t voxels)
 {
     static const char fix[] = "fix: look at the file; leave the case out if "

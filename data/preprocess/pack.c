@@ -1,21 +1,21 @@
 /* pack.c -- see pack.h.
  *
- * The block of PACK_RUNS: for each slice the number of its first run, and one
- * more; the runs; their values one behind the other. A gap of a few zeros does
- * not end a run, as a new one would cost more bytes than the zeros do. Offsets
- * are 32 bits, so a volume with more in it is kept dense. */
+ * The block of PACK_RUNS: for each slice the index of its first run, and the
+ * number of runs; the runs; their values one after the other. A gap of a few
+ * zeros does not end a run, as a new run would take more bytes than the zeros
+ * do. Offsets have 32 bits, so a volume with more values is kept dense. */
 #include "data/preprocess/pack.h"
 #include <string.h>
 
-/* Loops over so many numbers have a length that is known, for vectors. */
+/* Loops over blocks of a constant length, which the compiler vectorises. */
 enum { BLOCK = 256 };
 
-/* Elements at .. at + count - 1 of a slice; value: place of the first. */
+/* Elements at .. at + count - 1 of a slice; value: index of its first value. */
 typedef struct Run {
     uint32_t at, count, value;
 } Run;
 
-/* The numbers to be packed: either F32 or U8. */
+/* The numbers to pack: F32 or U8. */
 typedef struct Numbers {
     const void *data;
     bool bytes;
@@ -29,13 +29,12 @@ static inline float number(const Numbers *x, int64_t i)
                     : ((const float *)x->data)[i];
 }
 
-/* Looks at n floats, of which a multiple of a fixed number at once takes
- * vectors: are they whole numbers that I16 holds? *any: all of their bits, in
- * two's complement. */
+/* Are n floats whole numbers that fit I16? Calls with a constant n are
+ * vectorised. *any: OR of all values in two's complement. */
 static bool whole_numbers(const float *x, int n, int32_t *any)
 {
     int32_t bad = 0, bits = 0;
-    // NaN, and what a cast does not allow, first
+    // first excludes NaN and values for which the cast is undefined
     for (int i = 0; i < n; i++)
         bad |= !(x[i] >= INT16_MIN) | !(x[i] <= INT16_MAX);
     if (bad) return false;
@@ -48,7 +47,7 @@ static bool whole_numbers(const float *x, int n, int32_t *any)
     return !bad;
 }
 
-/* The smallest type that holds all of them; *bits: none is but 0 or 1. */
+/* The smallest type that holds all numbers; *bits: all are 0 or 1. */
 static Dtype exact_type(const Numbers *x, bool *bits)
 {
     const int64_t n = x->slice * x->slices;
@@ -66,7 +65,7 @@ static Dtype exact_type(const Numbers *x, bool *bits)
     return any >> 8 == 0 ? U8 : I16;
 }
 
-/* How many are not 0. */
+/* Number of nonzero elements. */
 static int64_t count_values(const Numbers *x)
 {
     const int64_t n = x->slice * x->slices, whole = n / BLOCK * BLOCK;
@@ -83,7 +82,8 @@ static int64_t count_values(const Numbers *x)
     return count;
 }
 
-/* What a list of runs would take, or, with `run` and `first`, the list. */
+/* The size of a list of runs; with `run` and `first`, find_runs also writes the
+ * list. */
 typedef struct Runs {
     int64_t runs, values;
 } Runs;
@@ -93,7 +93,7 @@ static Runs find_runs(const Numbers *x, size_t size, uint32_t *first, Run *run)
     const int64_t gap = (int64_t)(sizeof(Run) / size);
     Runs all = {0, 0};
     for (int32_t d = 0; d < x->slices; d++) {
-        int64_t from = d * x->slice, end = -1 - gap; // of the run at hand
+        int64_t from = d * x->slice, end = -1 - gap; // of the current run
         if (first) first[d] = (uint32_t)all.runs;
         for (int64_t i = 0; i < x->slice; i++) {
             if (number(x, from + i) == 0) continue;
@@ -115,7 +115,7 @@ static Runs find_runs(const Numbers *x, size_t size, uint32_t *first, Run *run)
     return all;
 }
 
-/* Bytes of the block; 0 when 32 bits do not count it. */
+/* Bytes of the block; 0 if 32 bits do not suffice. */
 static size_t runs_bytes(const Numbers *x, Runs all, size_t size)
 {
     if (all.values > UINT32_MAX || x->slice > UINT32_MAX) return 0;
@@ -123,7 +123,7 @@ static size_t runs_bytes(const Numbers *x, Runs all, size_t size)
            (size_t)all.runs * sizeof(Run) + (size_t)all.values * size;
 }
 
-/* Number v as element i of a block of `type`, which holds it exactly. */
+/* Stores v as element i of a block of `type`, which represents it exactly. */
 static inline void put(void *data, Dtype type, int64_t i, float v)
 {
     switch (type) {
@@ -151,7 +151,7 @@ static void fill_runs(const Numbers *x, Dtype type, void *block)
                     number(x, d * x->slice + run[r].at + k));
 }
 
-/* Photographs are packed anew for every sample that has no place in memory. */
+/* Fast path: a photograph that is not cached is packed for every sample. */
 static void fill_bytes(const float *restrict x, int64_t n, uint8_t *restrict y)
 {
     const int64_t whole = n / BLOCK * BLOCK;
@@ -194,8 +194,8 @@ bool pack_make(const Tensor *t, Pack *out)
     if (bits) p.kind = PACK_BITS;
     const size_t size = dtype_bytes(p.type);
     p.bytes = bits ? (size_t)(n + 7) / 8 : (size_t)n * size;
-    // half as much: reading runs is a little slower than reading a row. Looked
-    // for only where the values alone take no more
+    // at least half the size: reading runs is a little slower than reading
+    // rows. Searched only if the values alone take no more
     size_t runs = 0;
     if ((size_t)count_values(&x) <= p.bytes / 2 / size)
         runs = runs_bytes(&x, find_runs(&x, size, NULL, NULL), size);
@@ -244,7 +244,7 @@ void pack_read(const Pack *p, int32_t d, int32_t count, float *out)
     }
 }
 
-/* The rows of the box that slice d has; out was zeroed. */
+/* The rows of the box in slice d; out was zeroed. */
 static void read_runs_box(const Pack *p, int32_t d, const Box *box, float *out)
 {
     const uint32_t *first = p->data;
@@ -255,7 +255,7 @@ static void read_runs_box(const Pack *p, int32_t d, const Box *box, float *out)
     const int64_t length = (int64_t)box->n[0] * p->dim.c;
     for (uint32_t r = first[d]; r < first[d + 1]; r++) {
         const int64_t from = run[r].at, to = from + run[r].count;
-        // a run may go over several rows
+        // a run may span several rows
         int64_t h = from / row, last = (to - 1) / row;
         if (h < box->from[1]) h = box->from[1];
         if (last >= box->from[1] + box->n[1])
@@ -280,7 +280,7 @@ void pack_read_box(const Pack *p, const Box *box, float *out)
     CHECK(box->from[0] >= 0 && box->from[0] + box->n[0] <= n.w &&
           box->from[1] >= 0 && box->from[1] + box->n[1] <= n.h &&
           box->from[2] >= 0 && box->from[2] + box->n[2] <= n.d);
-    if (box->n[0] == n.w && box->n[1] == n.h) { // nothing lies between rows
+    if (box->n[0] == n.w && box->n[1] == n.h) { // the rows are contiguous
         pack_read(p, box->from[2], box->n[2], out);
         return;
     }
@@ -304,7 +304,7 @@ void pack_read_box(const Pack *p, const Box *box, float *out)
     }
 }
 
-/* Every run inside its slice and behind the one before, every value inside
+/* Every run lies inside its slice and after the run before, every value inside
  * the block. */
 static bool check_runs(const Pack *p, int64_t slice)
 {

@@ -1,13 +1,13 @@
 /* patch.c -- see patch.h.
  *
- * Patches of a grid lie where every axis by itself has its places, so the sum
- * of the weights at a voxel is a product over the axes too, and no volume of
- * weights is needed. */
+ * The places of a grid of patches are a product of places along each axis, so
+ * the sum of the weights at a voxel is also a product over the axes, and no
+ * volume of weights is needed. */
 #include "data/preprocess/patch.h"
 #include <math.h>
 #include <string.h>
 
-/* Extents of a patch of a volume of these extents, along w, h, d. */
+/* Extents of a patch of a volume of extents n, along w, h, d. */
 static void patch_extents(const DataStep *s, Dims n, int32_t out[3])
 {
     const double want[3] = {s->patches.w, s->patches.h, s->patches.d};
@@ -16,13 +16,13 @@ static void patch_extents(const DataStep *s, Dims n, int32_t out[3])
         out[a] = want[a] > 0 ? (int32_t)want[a] : all[a];
 }
 
-/* How many places a grid has along an axis of n voxels. */
+/* Number of places of a grid along an axis of n voxels. */
 static int32_t places(const DataStep *s, int32_t n, int32_t patch)
 {
     double step = patch * (1 - s->patches.overlap);
     // no place twice
     if (step < 1) step = 1;
-    // a whisker keeps 64 / (128 * 0.5) at 1
+    // the tolerance keeps 64 / (128 * 0.5) at 1
     return 1 + (int32_t)ceil((n - patch) / step - 1e-9);
 }
 
@@ -64,7 +64,7 @@ bool patch_wants_class_counts(const Steps *steps)
     return part_drawn(steps) && steps_parts(steps)->patches.foreground > 0;
 }
 
-/* Along w, h, d. */
+/* Number of places along w, h, d. */
 static void grid_places(const DataStep *s, Dims n, int32_t count[3])
 {
     const int32_t all[3] = {n.w, n.h, n.d};
@@ -81,7 +81,7 @@ int32_t part_count(const Steps *steps, Dims n)
     if (s->id == STEP_slices) return n.d;
     if (part_drawn(steps)) return (int32_t)s->patches.count;
     grid_places(s, n, count);
-    // at most a place a voxel, of which pack_check allows 2^40
+    // at most one place per voxel, and pack_check allows 2^40 voxels
     int64_t all = (int64_t)count[0] * count[1] * count[2];
     return all < INT32_MAX ? (int32_t)all : INT32_MAX;
 }
@@ -106,14 +106,14 @@ Box part_box(const Steps *steps, Dims n, int32_t part)
     return box;
 }
 
-/* ---- drawn patches ------------------------------------------------------- */
+/* ---- random patches ------------------------------------------------------ */
 
 bool patch_class_counts(const Pack *label, PatchClassCounts *out)
 {
     const Dims n = label->dim;
     const int64_t area = (int64_t)n.h * n.w;
     float *x = mem_alloc((size_t)area * sizeof *x);
-    // of all classes there may be, to be thinned out
+    // counts of all possible classes; absent classes are removed below
     uint32_t(*all)[256] = mem_alloc((size_t)n.d * sizeof *all);
     bool seen[256] = {false}, ok = x && all;
     PatchClassCounts c = {.classes = 0};
@@ -149,7 +149,7 @@ void patch_class_counts_free(PatchClassCounts *c)
     *c = (PatchClassCounts){.classes = 0};
 }
 
-/* Voxel `which` of a class, in the order of memory: at = w, h, d. */
+/* Voxel number `which` of class k, in memory order: at = w, h, d. */
 static bool find_voxel(const Pack *label, const PatchClassCounts *class_counts,
                        int32_t k, uint64_t which, int32_t at[3])
 {
@@ -168,7 +168,7 @@ static bool find_voxel(const Pack *label, const PatchClassCounts *class_counts,
     return true;
 }
 
-/* A voxel of the foreground: a class, all alike, then one of its voxels. */
+/* A foreground voxel: a class, all equally likely, then one of its voxels. */
 static bool draw_voxel(const Pack *label, const PatchClassCounts *class_counts,
                        const Rng *draw, int32_t at[3])
 {
@@ -206,7 +206,7 @@ bool part_draw(const Steps *steps, Dims n, const PatchClassCounts *class_counts,
     return true;
 }
 
-/* ---- back to a whole ----------------------------------------------------- */
+/* ---- stitching ---------------------------------------------------------- */
 
 /* g of patch.h for voxel x of a patch. */
 static double weight(int32_t x, int32_t patch)
@@ -216,7 +216,7 @@ static double weight(int32_t x, int32_t patch)
 }
 
 /* out = the weights of the voxels of the place that begins at `from`, divided
- * by what all places have there together. */
+ * by the sum of the weights of all places at each voxel. */
 static void axis_weights(const DataStep *s, int32_t n, int32_t patch,
                          int32_t from, float *out)
 {

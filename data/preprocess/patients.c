@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The numbers of a row are those of the images in their order, each with its
- * channels, or with one number for all of them. */
+/* The numbers of a patient, by image: one per channel, or one for all
+ * channels. */
 struct Patients {
     char **name; /* (count), sorted */
     int count;
-    int32_t first[MAX_FIELDS + 1]; /* where the numbers of a field begin */
+    int32_t first[MAX_FIELDS + 1]; /* index of the numbers of a field    */
     Moments *moments;              /* (count, first[MAX_FIELDS])       */
 };
 
@@ -23,7 +23,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The numbers of a patient; NULL: there is none of that name. */
+/* The numbers of a patient; NULL if the name is unknown. */
 static Moments *row_of(const Patients *p, const char *patient)
 {
     char **at =
@@ -31,7 +31,7 @@ static Moments *row_of(const Patients *p, const char *patient)
     return at ? p->moments + (at - p->name) * p->first[MAX_FIELDS] : NULL;
 }
 
-/* Names of all patients of ds, each once. */
+/* Collects the names of all patients of ds, each once. */
 static bool take_names(Patients *p, const Dataset *ds)
 {
     int count = 0;
@@ -51,9 +51,9 @@ static bool take_names(Patients *p, const Dataset *ds)
     return true;
 }
 
-/* ---- finding ------------------------------------------------------------ */
+/* ---- computing ---------------------------------------------------------- */
 
-/* What the threads of the walk over the cases share. */
+/* Shared by the threads that go through the cases. */
 typedef struct Finding {
     Pipeline *p; /* of the steps before */
     const Patients *found;
@@ -61,14 +61,15 @@ typedef struct Finding {
     Moments *part; /* (cases, found->first[MAX_FIELDS]) */
 } Finding;
 
-/* Of one image of a case, v (d,h,w,c); `own` of w is the case's own. */
+/* Moments of one image of a case, v (d,h,w,c); the first `own` of w are no
+ * padding. */
 static void field_moments(const Volume *v, int32_t own, bool together,
                           Moments *out)
 {
     const Dims n = v->voxels.dim;
     const float *x = v->voxels.data;
     const int32_t slots = together ? 1 : n.c;
-    // whole rows, so that padding between them is not met
+    // row by row, so that padding between rows is skipped
     for (int64_t row = 0; row < (int64_t)n.d * n.h; row++)
         for (int32_t c = 0; c < slots; c++) {
             const Moments part = moments_of(x + row * n.w * n.c + c,
@@ -100,7 +101,8 @@ static bool walk_case(void *context, int thread, int item)
     return ok;
 }
 
-/* Places of the numbers of each image; all cases must have the same. */
+/* Sets the index of the numbers of each image; all cases must have the same
+ * channels. */
 static bool take_channels(Patients *to, const Pipeline *p, bool together)
 {
     const Dataset *ds = pipeline_dataset(p);
@@ -120,7 +122,8 @@ static bool take_channels(Patients *to, const Pipeline *p, bool together)
     return true;
 }
 
-/* A patient of one value has nothing to divide by. */
+/* A constant patient has a standard deviation of 0, which cannot be divided
+ * by. */
 static bool check_contrast(const Patients *p, const Dataset *ds)
 {
     const int32_t slots = p->first[MAX_FIELDS];
@@ -139,16 +142,16 @@ static bool check_contrast(const Patients *p, const Dataset *ds)
     return true;
 }
 
-/* All numbers from an opened pipeline of the steps before. */
+/* Computes all numbers from an open pipeline of the steps before. */
 static bool find(Patients *to, Pipeline *p, bool together,
                  const PipelineOptions *options)
 {
-    const Dataset *ds = pipeline_dataset(p); // bad ones are left out
+    const Dataset *ds = pipeline_dataset(p); // without bad cases
     Finding f = {.p = p, .found = to, .together = together};
     bool ok = false;
     if (!take_names(to, ds) || !take_channels(to, p, together)) return false;
     const size_t slots = (size_t)to->first[MAX_FIELDS];
-    // one more: a set without any image asks for nothing
+    // one more: a set without images needs none
     to->moments =
         mem_alloc(((size_t)to->count * slots + 1) * sizeof *to->moments);
     f.part = mem_alloc(((size_t)ds->count * slots + 1) * sizeof *f.part);
@@ -197,7 +200,7 @@ void patients_free(Patients *p)
     mem_free(p);
 }
 
-/* ---- using -------------------------------------------------------------- */
+/* ---- normalising -------------------------------------------------------- */
 
 bool patients_normalize(const Patients *p, const DataStep *s,
                         const char *patient, int field, Volume *v)

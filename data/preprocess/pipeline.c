@@ -1,13 +1,13 @@
-/* pipeline.c -- opening a pipeline, its list of samples, one sample.
+/* pipeline.c -- opens a pipeline, lists its samples and makes one sample.
  *
- * Opening goes through all cases once, in threads, by way of the cache: what
- * fits stays there. What is learned of each case (extents, slices with
- * foreground, classes, a hash) is kept as its CaseFacts for good, so the list
- * of samples never changes although volumes are dropped and made again. The
- * hash catches files that change under a running training.
+ * Opening goes through all cases once, in threads, by way of the cache: volumes
+ * that fit stay there. The properties of each case (extents, slices with
+ * foreground, classes, a hash) are kept as its CaseFacts permanently, so the
+ * list of samples never changes although volumes are evicted and made again.
+ * The hash detects files that change during training.
  *
- * A failure is always that of the first case in order, whichever thread met
- * it first: the same data gives the same message. */
+ * A failure is always that of the first case in order, whichever thread met it
+ * first: the same data gives the same message. */
 #include "data/preprocess/pipeline.h"
 #include "data/parallel_for.h"
 #include "data/preprocess/cache.h"
@@ -18,8 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Constant once opened, but for the cache, which has its own lock: samples
- * may be asked for in any number of threads. */
+/* Constant once opened, except the cache, which has its own lock: samples may
+ * be requested in any number of threads. */
 struct Pipeline {
     atomic_int holders;
     Dataset *ds;
@@ -28,17 +28,17 @@ struct Pipeline {
     uint64_t seed;
     Cache *cache;
     Store *store;                   /* NULL: none                       */
-    CacheKey common;                /* of the stamps of all cases       */
-    CacheKey *cache_key;            /* a case each                      */
-    bool *stamped;                  /* a case each: its stamp is known  */
-    char *store_why;                /* why the store takes nothing, or NULL */
-    int stored;                     /* cases that were found in it      */
-    CaseFacts *facts;               /* a case each                      */
-    uint8_t **used;                 /* a case each: is slice d a sample? */
-    PatchClassCounts *class_counts; /* a case each; NULL: no draw wants one */
+    CacheKey common;                /* common part of the keys          */
+    CacheKey *cache_key;            /* one per case                     */
+    bool *stamped;                  /* one per case: its key is known   */
+    char *store_why;                /* why the store is not used, or NULL   */
+    int stored;                     /* cases found in the store         */
+    CaseFacts *facts;               /* one per case                     */
+    uint8_t **used;                 /* per case: is slice d a sample?    */
+    PatchClassCounts *class_counts; /* per case; NULL: not needed           */
     SampleId *samples;
     int32_t count;
-    const char **why; /* a case each while opening: why it is left out, or
+    const char **why; /* one per case while opening: why it is left out, or
                        * NULL; NULL without skip_bad */
     BadCase *bad;     /* (bads) */
     int bads;
@@ -48,7 +48,7 @@ struct Pipeline {
 
 /* ---- opening ------------------------------------------------------------ */
 
-/* The case out of the store, if it is there. */
+/* Gets the case from the store if it is there. */
 static bool stored(const Pipeline *p, int item, Prepared *out,
                    const char **notes)
 {
@@ -59,8 +59,8 @@ static bool stored(const Pipeline *p, int item, Prepared *out,
     return found;
 }
 
-/* A volume for the cache. After opening, the files must still be those that
- * were counted. */
+/* Makes a volume for the cache. After opening, the files must still be the
+ * counted ones. */
 static bool make(void *context, int item, const atomic_bool *stop,
                  Prepared *out)
 {
@@ -75,23 +75,23 @@ static bool make(void *context, int item, const atomic_bool *stop,
                      p->ds->cases[item].key);
 }
 
-/* First slice at or after the fraction of n; a whisker keeps 0.1 * 10 at 1. */
+/* First slice at or after this fraction of n; the tolerance keeps 0.1 * 10 at
+ * 1. */
 static int32_t slice_at(double fraction, int32_t n)
 {
     return (int32_t)floor(fraction * n + 1e-9);
 }
 
-/* is slice d of n inside the range? Half-open, so that ranges that meet
- * share no slice and leave none out */
+/* is slice d of n inside the range? Half-open, so that adjacent ranges share no
+ * slice and leave none out */
 static bool slice_in(const double range[2], int32_t d, int32_t n)
 {
     return d >= slice_at(range[0], n) && d < slice_at(range[1], n);
 }
 
-/* Mark the slices of a case that are samples and count their classes.
- * A slice is a sample when the case's slabs, the step's range and `keep` all
- * have it. Classes are counted in such slices only: they are what is trained
- * on. */
+/* Marks the slices of a case that are samples and counts their classes. A slice
+ * is a sample if the case's slabs, the step's range and `keep` all include it.
+ * Classes are counted in such slices only: training uses no others. */
 static bool scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
                         CaseFacts *facts)
 {
@@ -123,7 +123,7 @@ static bool scan_slices(const Pipeline *p, const Prepared *v, uint8_t *used,
     return true;
 }
 
-/* The notes of a reader as lines in the pipeline's arena. */
+/* Copies the notes of a reader as lines into the pipeline's arena. */
 static const char *keep_notes(Pipeline *p, const DicomNotes *notes)
 {
     // room for each text, "warning: " and a newline
@@ -138,7 +138,7 @@ static const char *keep_notes(Pipeline *p, const DicomNotes *notes)
     return text;
 }
 
-/* Take down what there is of a case; found: in the store. */
+/* Records the facts of a case; found: in the store. */
 static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
 {
     CaseFacts *facts = &p->facts[item];
@@ -158,7 +158,7 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
     pthread_mutex_lock(&p->lock);
     p->stored += found;
     p->used[item] = arena_alloc(&p->mem, (size_t)facts->dim.d);
-    // 2 KB a case: not for a hundred thousand photographs without a mask
+    // 2 KB per case: not for a hundred thousand photographs without a mask
     const bool labels = dataset_label(p->ds) >= 0;
     if (labels) facts->voxels = ARENA_NEW(&p->mem, int64_t, MAX_LABELS + 1);
     pthread_mutex_unlock(&p->lock);
@@ -169,8 +169,8 @@ static bool take_facts(Pipeline *p, int item, const Prepared *v, bool found)
                                &p->class_counts[item]));
 }
 
-/* May the store's case of this stamp be taken? Its files are those that it was
- * made of, or at another place (now->place) with the same bytes. */
+/* May the store's case with this key be used? Its files must be the ones it was
+ * made from, or files at another place (now->place) with the same bytes. */
 static bool same_files(Pipeline *p, int item, Origin *now)
 {
     Origin was;
@@ -185,7 +185,7 @@ static bool same_files(Pipeline *p, int item, Origin *now)
     return true;
 }
 
-/* Prepare case `item`, or find it in the store, for the first time. */
+/* Prepares case `item`, or gets it from the store, for the first time. */
 static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
                       Prepared *v)
 {
@@ -199,7 +199,7 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     if (p->patients && p->store)
         patients_cache_key(p->patients, p->ds->cases[item].patient,
                            &p->cache_key[item]);
-    // what the index says of a file that was changed must not be taken later
+    // an entry for a file that has changed must not be used later
     if (p->store) p->stamped[item] = keeps && same_files(p, item, &origin);
     bool found = stored(p, item, v, &facts->notes);
     bool ok = found || prepare_case(p->ds, item, &p->steps, p->patients, &notes,
@@ -207,9 +207,9 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     if (ok && !found) facts->notes = keep_notes(p, &notes);
     dicom_notes_free(&notes);
     if (!ok) return false;
-    // no memory
+    // false: out of memory
     ok = facts->notes && take_facts(p, item, v, found);
-    // the files are hashed after they were read: they must be the same still
+    // the files are hashed after they were read: they must not have changed
     if (ok && !found && keeps && cache_key_bytes(p->ds, item, &origin.bytes) &&
         cache_key_place(p->ds, item, &after) &&
         !cache_key_order(&origin.place, &after))
@@ -218,7 +218,7 @@ static bool open_case(Pipeline *p, int item, const atomic_bool *stop,
     return ok;
 }
 
-/* What the threads that open cases share. */
+/* Shared by the threads that open cases. */
 typedef struct Opening {
     Pipeline *p;
     const PipelineOptions *options;
@@ -227,15 +227,15 @@ typedef struct Opening {
     int done;             /* cases finished */
 } Opening;
 
-/* While opening, the cache makes volumes this way: the first making of each
- * case also takes down its facts. */
+/* While opening, the cache makes volumes with this function: making a case for
+ * the first time also records its facts. */
 static bool open_make(void *context, int item, const atomic_bool *stop,
                       Prepared *out)
 {
     return open_case(context, item, stop, out);
 }
 
-/* With skip_bad a case that is at fault itself: keep why. */
+/* With skip_bad, keeps the reason if the case itself is at fault. */
 static bool may_skip(Pipeline *p, int item)
 {
     if (!p->why || err_kind() != ERR_DATA) return false;
@@ -245,8 +245,8 @@ static bool may_skip(Pipeline *p, int item)
     return p->why[item] != NULL;
 }
 
-/* Go on without the cases that have a reason in p->why: what is known of the
- * others moves up, so that the pipeline is as if it had been opened without. */
+/* Removes the cases that have a reason in p->why: the data of the others moves
+ * up, as if the pipeline had been opened without the bad cases. */
 static bool leave_out(Pipeline *p)
 {
     const int count = p->ds->count;
@@ -268,7 +268,7 @@ static bool leave_out(Pipeline *p)
         if (p->stamped) p->stamped[good] = p->stamped[i];
         item[good++] = i;
     }
-    // those that moved up are no longer behind
+    // the tail only holds copies of entries that moved up
     for (int i = good; ok && p->class_counts && i < count; i++)
         p->class_counts[i] = (PatchClassCounts){0};
     if (ok && 2 * p->bads > count)
@@ -285,7 +285,7 @@ static bool leave_out(Pipeline *p)
     return ok;
 }
 
-/* Open one case by way of the cache. */
+/* Opens one case by way of the cache. */
 static bool open_one(void *context, int thread, int item)
 {
     Opening *o = context;
@@ -304,8 +304,8 @@ static bool open_one(void *context, int thread, int item)
     return ok;
 }
 
-/* All cases once. Volumes go through the cache, so that what fits is there when
- * training begins. */
+/* Opens all cases once. Volumes go through the cache, so that those that fit
+ * are there when training begins. */
 static bool open_cases(Pipeline *p, const PipelineOptions *options)
 {
     const double patience = options->patience_s > 0 ? options->patience_s : 60;
@@ -319,11 +319,11 @@ static bool open_cases(Pipeline *p, const PipelineOptions *options)
     return ok;
 }
 
-/* The list of samples from the marks of open_case. */
+/* Lists the samples marked by open_case. */
 static bool list_samples(Pipeline *p)
 {
     bool sliced = steps_slices(&p->steps) != NULL;
-    // 64 bits: parts of all cases might pass 2^31
+    // 64 bits: all parts of all cases may exceed 2^31
     int64_t count = 0;
     for (int i = 0; i < p->ds->count; i++)
         count += sliced ? p->facts[i].slices
@@ -346,13 +346,13 @@ static bool list_samples(Pipeline *p)
     return true;
 }
 
-/* Keep why the store is of no use; it is no failure of the pipeline. */
+/* Keeps the reason why the store is not used; the pipeline does not fail. */
 static void store_refused(Pipeline *p)
 {
     p->store_why = arena_strdup(&p->mem, err_text());
 }
 
-/* Open the store, if one is wanted, and room for a stamp of each case. */
+/* Opens the store, if requested, and allocates a key for each case. */
 static bool open_store(Pipeline *p, const PipelineOptions *options)
 {
     if (!options->store) return true;
@@ -365,7 +365,7 @@ static bool open_store(Pipeline *p, const PipelineOptions *options)
     return true;
 }
 
-/* what can be said before any file is read */
+/* checks that need no file */
 static bool open_check(const Dataset *ds, const Steps *steps)
 {
     if (!ds->count) return fail_data("the data set has no cases");
@@ -383,8 +383,8 @@ static bool open_check(const Dataset *ds, const Steps *steps)
     return true;
 }
 
-/* On any failure pipeline_free undoes what was done: it takes a pipeline
- * that is only half built. */
+/* On any failure pipeline_free undoes everything: it accepts a pipeline that is
+ * only half built. */
 bool pipeline_open(const Dataset *ds, const Steps *steps,
                    const PipelineOptions *options, Pipeline **out)
 {
@@ -408,7 +408,7 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
         TRY(p->why = ARENA_NEW(&p->mem, const char *, ds->count));
     TRY(cache_new(ds->count, options->cache_bytes, open_make, p, &p->cache));
     bool opened = open_cases(p, options);
-    // also when one of them is bad: the others are made once
+    // also if one case is bad, so that the others need not be prepared again
     ErrKind kind = err_kind();
     char why[ERR_MAX];
     snprintf(why, sizeof why, "%s", err_text());
@@ -418,7 +418,7 @@ bool pipeline_open(const Dataset *ds, const Steps *steps,
         goto done;
     }
     if (p->why) TRY(leave_out(p));
-    // from here on a file that has changed is an error
+    // from this point a file that has changed is an error
     cache_set_make(p->cache, make);
     TRY(list_samples(p));
     *out = p;
@@ -439,7 +439,7 @@ void pipeline_free(Pipeline *p)
         patch_class_counts_free(&p->class_counts[i]);
     cache_free(p->cache);
     patients_free(p->patients);
-    store_close(p->store); // behind the volumes that lie in it
+    store_close(p->store); // after the volumes that point into it
     if (p->steps.user_step) p->steps.user_step->drop(p->steps.user_step);
     dataset_free(p->ds);
     arena_release(&p->mem);
@@ -508,7 +508,7 @@ bool pipeline_drawn(const Pipeline *p)
     return part_drawn(&p->steps);
 }
 
-/* Where a sample lies in its case v. */
+/* The box of a sample in its case v. */
 static bool sample_box(const Pipeline *p, SampleId id, uint32_t epoch,
                        const Prepared *v, Box *out)
 {
@@ -527,8 +527,8 @@ static bool sample_box(const Pipeline *p, SampleId id, uint32_t epoch,
     return true;
 }
 
-/* The volume is held only while it is copied: augmentation works on the
- * copy, so the cached one stays as it was. */
+/* The volume is held only while it is copied: augmentation works on the copy,
+ * so the cached volume does not change. */
 bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
                      const atomic_bool *stop, float *const out[MAX_FIELDS])
 {
@@ -539,7 +539,7 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
                      .stop = stop};
     const Prepared *v;
     Box box;
-    // may prepare the case again, when it was dropped
+    // may prepare the case again if it was evicted
     if (!cache_get(p->cache, id.item, stop, &v)) return false;
     bool ok = sample_box(p, id, epoch, v, &box);
     for (int f = 0; ok && f < sample.fields; f++) {
@@ -550,7 +550,7 @@ bool pipeline_sample(Pipeline *p, int32_t number, uint32_t epoch, bool augment,
         // in the order of the fields, each into its own memory
         if (out[f]) prepared_sample(v, f, &box, out[f]);
         if (sample.kind[f] != FIELD_LENGTH) continue;
-        // also where nobody asks for the number
+        // also if the caller does not request the length
         float length;
         prepared_sample(v, f, &box, &length);
         sample.length = (int32_t)length;
