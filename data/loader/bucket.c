@@ -1,18 +1,18 @@
-/* bucket.c -- see bucket.h. A window is at most half of an epoch, so that
- * which samples meet is drawn also where all of them would fit in one. */
+/* bucket.c -- see bucket.h. A window is at most half of an epoch, so that the
+ * members of a batch are random also if all samples would fit in one window. */
 #include "data/loader/bucket.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    WINDOW = 16,    /* batches that are sorted together: of evenly spread
-                     * lengths, padding is then some 3 % of a batch */
-    OP_SAMPLES = 0, /* draws of RNG_SHUFFLE: which samples meet */
-    OP_BATCHES = 1, /* which batch comes when                   */
+    WINDOW = 16,    /* batches sorted together: for evenly distributed lengths
+                     * padding is then about 3 % of a batch */
+    OP_SAMPLES = 0, /* RNG_SHUFFLE op: members of the batches   */
+    OP_BATCHES = 1, /* order of the batches                     */
 };
 
-/* A sample and where it stood when it was drawn, which decides between equal
- * lengths: their numbers would put neighbours of one case together. */
+/* A sample and its place in the random order, which breaks ties between equal
+ * lengths: by number, samples of one case would come together. */
 typedef struct Member {
     int32_t length;
     uint32_t place, number;
@@ -98,13 +98,13 @@ void bucket_order(Bucket *b, const Rng *draw, uint32_t *order)
         const uint32_t n = at + window > full ? full - at : window;
         qsort(b->member + at * batch, n * batch, sizeof *b->member, by_length);
     }
-    // what is behind the full batches stays as it was drawn
+    // samples after the full batches stay as drawn
     for (uint32_t k = 0; k < full; k++)
         for (uint32_t i = 0; i < batch; i++)
             order[k * batch + i] = b->member[b->batches[k] * batch + i].number;
 }
 
-/* Row by row: w is the last axis but channels. */
+/* Row by row: w is the last axis before channels. */
 void bucket_place(const float *x, Dims from, FieldKind kind, Dims to,
                   float *out)
 {

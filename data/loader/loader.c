@@ -1,12 +1,12 @@
 /* loader.c -- a ring of batches between worker threads and one caller.
  *
- * Work is handed out sample by sample, as tickets 0, 1, 2, ... counted from
- * the place of the last seek; ticket t belongs to the batch that comes
- * t-th-sample next, whose slot in the ring is its sequence number modulo the
+ * Work is handed out sample by sample, as tickets 0, 1, 2, ... counted from the
+ * position of the last seek; ticket t is the t-th sample from there on. The
+ * slot of its batch in the ring is the batch's sequence number modulo the
  * number of slots. Tickets of a batch are handed out only when its slot is
- * free, so at most `prefetch` batches and the one that the caller holds
- * exist. One lock guards the hand-out; samples are made outside it, each into
- * its own place of the batch. */
+ * free, so at most `prefetch` batches and the caller's batch exist. One lock
+ * guards the tickets; samples are made outside it, each into its own place of
+ * the batch. */
 #define _GNU_SOURCE // SCHED_IDLE
 #include "data/loader/loader_inside.h"
 #include "engine/base/clock.h"
@@ -19,7 +19,7 @@
 enum { MAX_WORKERS = 256, DEFAULT_PREFETCH = 2, DEFAULT_PATIENCE_S = 60 };
 static const int64_t default_bytes = (int64_t)256 << 20;
 
-/* A hung worker is left behind after this time. */
+/* A hung worker is detached after this time. */
 static const double close_s = 0.5;
 
 int32_t loader_batches(const Loader *l)
@@ -29,14 +29,14 @@ int32_t loader_batches(const Loader *l)
 
 int32_t loader_samples(const Loader *l)
 {
-    // drop_last leaves out what does not fill a batch
+    // drop_last omits samples that do not fill a batch
     int64_t whole = (int64_t)l->order.batches * l->options.batch;
     return whole < l->order.samples ? (int32_t)whole : l->order.samples;
 }
 
 /* ---- workers ------------------------------------------------------------ */
 
-/* Called by whoever leaves last, the caller or a worker that hung. */
+/* Called by the last user, the caller or a worker that hung. */
 static void loader_destroy(Loader *l)
 {
     for (int i = 0; i < l->slots && l->slot; i++) {
@@ -56,8 +56,8 @@ static void loader_destroy(Loader *l)
     mem_free(l);
 }
 
-/* This thread gives way to all others. A system that refuses is obeyed: it is a
- * courtesy, and the samples are the same. */
+/* Gives this thread the lowest priority. If the system refuses, nothing changes
+ * but the speed. */
 static void give_way(void)
 {
 #ifdef SCHED_IDLE
@@ -66,8 +66,8 @@ static void give_way(void)
 #endif
 }
 
-/* A worker: takes a ticket under the lock, makes the sample without it. When
- * it is the last user it frees the loader, as the caller has gone. */
+/* A worker takes a ticket under the lock and makes the sample without it. If it
+ * is the last user it frees the loader, because the caller has returned. */
 static void *work(void *context)
 {
     Worker *me = context;
@@ -98,8 +98,9 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Fewer threads than wanted only take longer; none at all is an error.
- * The lock is held, so that no worker runs before its Worker is filled in. */
+/* Starts the workers. Fewer threads than requested only take longer; no thread
+ * at all is an error. The lock is held, so that no worker runs before its
+ * Worker is filled in. */
 static bool start_workers(Loader *l)
 {
     int n = 0;
@@ -125,7 +126,7 @@ static bool start_workers(Loader *l)
 
 /* ---- opening and closing ------------------------------------------------ */
 
-/* Samples that this rank makes of a batch, at most. */
+/* Largest number of samples of a batch that this rank makes. */
 static int most_samples(const LoaderOptions *o)
 {
     if (o->ranks < 2 || o->whole_batches) return o->batch;
@@ -147,8 +148,8 @@ static bool batch_bytes(const Loader *l, size_t *out)
     return true;
 }
 
-/* The batches ahead, as many as fit, and one that the caller holds. All memory
- * of batches is allocated here: a running loader allocates nothing for them. */
+/* Allocates the batches ahead, as many as fit, and the caller's batch. A
+ * running loader allocates no further memory for batches. */
 static bool make_slots(Loader *l)
 {
     size_t each;
@@ -162,7 +163,7 @@ static bool make_slots(Loader *l)
     if (!l->slot) return false;
     for (int i = 0; i < l->slots; i++) {
         size_t n = (size_t)most_samples(&l->options), bytes;
-        // the names of all, of which a share is made
+        // the ids of the whole batch, of which this rank makes a shard
         l->slot[i].id = mem_alloc((size_t)l->options.batch * sizeof(SampleId));
         if (!l->slot[i].id) return false;
         for (int f = 0; f < l->fields && !l->options.ids_only; f++) {
@@ -188,8 +189,8 @@ static bool options_check(const LoaderOptions *o)
     return true;
 }
 
-/* Bucketed, each has room for one sample beside the batch: it may be longer
- * than its place there, next to which another worker writes. */
+/* With bucketing, each worker has room for one sample outside the batch: it may
+ * be longer than its place there, next to which another worker writes. */
 static bool make_workers(Loader *l)
 {
     l->workers = l->options.workers ? l->options.workers : 1;
@@ -233,7 +234,7 @@ bool loader_open(Pipeline *p, const LoaderOptions *options, Loader **out)
     // the caller
     l->users = 1;
     TRY(order_make(&l->order, p, options));
-    // more ranks than batches: some make the same
+    // more ranks than batches: some ranks make the same batches
     if (l->options.whole_batches && l->order.batches < l->options.ranks) {
         l->options.ranks = l->order.batches;
         l->options.rank %= l->options.ranks;
@@ -247,8 +248,8 @@ done:
     return *out != NULL;
 }
 
-/* Raising `stop` makes workers leave after the sample they are at; those
- * that do not within close_s are detached. The loader then belongs to them. */
+/* Raising `stop` makes workers leave after their current sample; workers that
+ * do not leave within close_s are detached. The loader then belongs to them. */
 void loader_close(Loader *l)
 {
     if (!l) return;
@@ -264,7 +265,7 @@ void loader_close(Loader *l)
         Worker *w = &l->worker[i];
         bool over = w->over;
         pthread_mutex_unlock(&l->lock);
-        // one that is over has only to return
+        // a worker that is over only has to return
         if (over)
             pthread_join(w->thread, NULL);
         else
@@ -276,9 +277,9 @@ void loader_close(Loader *l)
     if (last) loader_destroy(l);
 }
 
-/* ---- the caller's side -------------------------------------------------- */
+/* ---- the caller --------------------------------------------------------- */
 
-/* Give back the slot that the caller holds. */
+/* Releases the slot that the caller holds. */
 static void release_held(Loader *l)
 {
     if (!l->held) return;
@@ -286,8 +287,8 @@ static void release_held(Loader *l)
     pthread_cond_broadcast(&l->work);
 }
 
-/* Cheap when the batch wanted is the one due: a loop that seeks before every
- * epoch loses nothing that was made ahead. */
+/* Cheap if the requested batch is the next one: a loop that seeks before every
+ * epoch discards no batch. */
 bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
 {
     if (number < 0 || number > l->order.batches)
@@ -297,14 +298,15 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
     loader_skip_others(l, &epoch, &number);
     pthread_mutex_lock(&l->lock);
     release_held(l);
-    // begun ahead: the oldest that is not handed out; else the one to be begun
+    // the oldest batch begun and not yet returned; else the batch to begin next
     const Batch *next = &l->slot[l->taken % l->slots].batch;
     bool there = l->begun > l->taken
                      ? next->epoch == epoch && next->number == number
                      : l->epoch == epoch && l->number == number;
     if (!there) {
-        // samples in work write into their slots: let them finish. No new
-        // ones start, because a slot begun last counts as handed out.
+        // samples in work write into their slots, so wait for them. No new
+        // sample starts, because the count of the last batch becomes the
+        // samples started
         for (int64_t b = l->taken; b < l->begun; b++) {
             Slot *s = &l->slot[b % l->slots];
             s->batch.count = s->started;
@@ -319,9 +321,9 @@ bool loader_seek(Loader *l, uint32_t epoch, int32_t number)
     return true;
 }
 
-/* Tell the user who keeps us waiting; the lock is held on entry and exit.
- * The callback runs without the lock: it may print slowly, and workers must
- * be able to finish meanwhile. */
+/* Reports the worker that the caller waits for; the lock is held on entry and
+ * exit. The callback runs without the lock: it may print slowly, and workers
+ * must be able to finish meanwhile. */
 static void tell_waiting(Loader *l, double waited)
 {
     char text[512];
@@ -341,7 +343,7 @@ static void tell_waiting(Loader *l, double waited)
     pthread_mutex_lock(&l->lock);
 }
 
-/* Wait until the workers have finished a batch; the lock is held. */
+/* Waits until the workers have finished a batch; the lock is held. */
 static void wait_batch(Loader *l, const Slot *s)
 {
     double begin = clock_s(), told = begin;
@@ -356,7 +358,7 @@ static void wait_batch(Loader *l, const Slot *s)
     l->stats.wait_s += clock_s() - begin;
 }
 
-/* Make the due batch here. */
+/* Makes the next batch in the caller's thread. */
 static void make_batch(Loader *l)
 {
     double begin = clock_s();
@@ -368,8 +370,8 @@ static void make_batch(Loader *l)
     l->stats.wait_s += clock_s() - begin;
 }
 
-/* The batch handed out stays in its slot until the next call, which is why
- * the ring has one slot more than `prefetch`. */
+/* The returned batch stays in its slot until the next call, which is why the
+ * ring has one slot more than `prefetch`. */
 bool loader_next(Loader *l, const Batch **out)
 {
     *out = NULL;
@@ -385,7 +387,7 @@ bool loader_next(Loader *l, const Batch **out)
             make_batch(l);
         trace_span(l->options.trace, "main", "wait for a batch", "wait",
                    s->batch.number, from);
-        // not handed out: the same slot is due again and says the same
+        // not returned: the same slot is due again and fails again
         if (s->failed < s->batch.count) {
             ok = err_set(s->kind, s->text);
         } else {

@@ -1,13 +1,13 @@
-/* loader_batch.c -- which samples make a batch, and how each is made.
+/* loader_batch.c -- the samples of a batch, and how each is made.
  *
- * Batches are begun in their order, each in its slot of the ring; of several
- * ranks each makes its share of a batch, or its share of the batches. */
+ * Batches are begun in order, each in its slot of the ring; with several ranks
+ * each makes its shard of a batch, or its shard of the batches. */
 #include "data/loader/loader_inside.h"
 #include "engine/ranks/ranks.h"
 #include <stdio.h>
 #include <string.h>
 
-/* To the next batch, over the end of an epoch. */
+/* Moves to the next batch, across the end of an epoch. */
 static void advance(const Loader *l, uint32_t *epoch, int32_t *number)
 {
     if (++*number == l->order.batches) *number = 0, ++*epoch;
@@ -20,9 +20,9 @@ void loader_skip_others(const Loader *l, uint32_t *epoch, int32_t *number)
         advance(l, epoch, number);
 }
 
-/* This rank's part of a batch that is whole in the slot: its own samples move
- * to the front. One for which none is left makes one of another's, as it has to
- * keep step. */
+/* Keeps this rank's shard of a batch whose ids are all in the slot: moves its
+ * own ids to the front. A rank without a sample makes one of another rank,
+ * because all ranks must take the same number of steps. */
 static void take_share(const Loader *l, Slot *s)
 {
     const LoaderOptions *o = &l->options;
@@ -36,11 +36,11 @@ static void take_share(const Loader *l, Slot *s)
     memmove(s->id, s->id + b->first, (size_t)b->count * sizeof *s->id);
 }
 
-/* Begin the next batch in its slot, which is free. */
+/* Begins the next batch in its slot, which is free. */
 static Slot *begin_batch(Loader *l)
 {
     loader_skip_others(l, &l->epoch, &l->number);
-    // free: loader_next_work has counted the batches that are out
+    // free: loader_next_work has counted the slots in use
     Slot *s = &l->slot[l->begun++ % l->slots];
     int32_t first = l->number * l->options.batch, count = l->options.batch;
     if (count > l->order.samples - first) count = l->order.samples - first;
@@ -61,30 +61,30 @@ static Slot *begin_batch(Loader *l)
     take_share(l, s);
     count = s->batch.count;
     for (int f = 0; f < l->fields; f++) s->batch.field[f].dim.n = count;
-    // there is nothing to make when only the names are wanted
+    // with ids_only there is nothing to make
     s->started = s->done = l->options.ids_only ? count : 0;
-    // count: none has
+    // count: no sample has failed
     s->failed = count;
     s->kind = ERR_NONE;
     advance(l, &l->epoch, &l->number);
     return s;
 }
 
-/* The batch begun last is finished handing out before a new one is begun, so
- * workers fill the batch that is due first. */
+/* The last batch begun is handed out completely before a new one begins, so
+ * workers fill first the batch that is due first. */
 Slot *loader_next_work(Loader *l)
 {
     if (l->begun > l->taken) {
         Slot *s = &l->slot[(l->begun - 1) % l->slots];
         if (s->started < s->batch.count) return s;
     }
-    // the slot that the caller holds is not free
+    // the caller's slot is not free
     if (l->begun - l->taken + l->held >= l->slots) return NULL;
     return begin_batch(l);
 }
 
-/* It is made in the extents that it has, then brought to those of the batch:
- * its bytes depend on no other sample. */
+/* A sample is made in its own extents, then padded or cut to those of the
+ * batch: its bytes depend on no other sample. */
 bool loader_make_sample(Loader *l, Worker *me, Slot *s, int i)
 {
     const Dataset *ds = pipeline_dataset(l->pipeline);
@@ -98,7 +98,7 @@ bool loader_make_sample(Loader *l, Worker *me, Slot *s, int i)
         to[f] = s->data[f] + i * numel(n[f]);
         out[f] = dims_equal(n[f], have[f]) ? to[f] : me->scratch[f];
     }
-    // draws of an epoch that no run comes to
+    // draws of an epoch number that no run reaches
     const uint32_t epoch = s->batch.epoch ^ (l->options.again ? 1u << 31 : 0);
     if (!pipeline_sample(l->pipeline, s->id[i].number, epoch,
                          l->options.augment, &l->stop, out))
@@ -111,7 +111,7 @@ bool loader_make_sample(Loader *l, Worker *me, Slot *s, int i)
     return true;
 }
 
-/* Of several failures the first counts, so the report does not depend on
+/* The first of several failures counts, so the report does not depend on
  * timing. */
 void loader_finish_sample(Slot *s, int i, bool ok)
 {

@@ -2,15 +2,15 @@
 #include "data/loader/order.h"
 #include <string.h>
 
-/* The w of a batch whose longest sample has so many. */
+/* The w of a batch with this longest sample. */
 static int32_t round_up(const Order *o, int32_t w)
 {
     const int64_t m = o->options.multiple, up = (w + m - 1) / m * m;
     return up < o->most_w ? (int32_t)up : o->most_w;
 }
 
-/* Lengths of all samples, and the largest extents that batches of them have;
- * dim[f] are those of the samples. */
+/* Sets the lengths of all samples, and the largest extents of batches; dim[f]
+ * holds the extents of the samples on entry. */
 static bool measure_lengths(Order *o)
 {
     const Dataset *ds = pipeline_dataset(o->pipeline);
@@ -27,7 +27,7 @@ static bool measure_lengths(Order *o)
         if (own > longest) longest = own;
         if (w < least_w) least_w = w;
     }
-    // what a fit has made of all of them is what the network takes
+    // if all samples have one w, as after a fit, the network takes that w
     o->most_w = least_w == o->dim[0].w ? least_w : INT32_MAX;
     for (int f = 0; f < o->fields; f++) {
         o->made[f] = o->dim[f];
@@ -37,8 +37,8 @@ static bool measure_lengths(Order *o)
     return true;
 }
 
-/* Extents and the number of batches. pipeline_dims fails when extents differ,
- * and names two cases. */
+/* Sets extents and the number of batches. pipeline_dims fails if extents
+ * differ, and names two cases. */
 static bool measure(Order *o)
 {
     const LoaderOptions *how = &o->options;
@@ -51,7 +51,7 @@ static bool measure(Order *o)
                         : how->batch > 1 && !pipeline_dims(p, f, most))
             return false;
         if (how->bucket || how->batch > 1) continue;
-        // batches of one may differ in size: room for the largest
+        // batches of one may differ in size: memory for the largest
         for (int32_t i = 0; i < o->samples; i++) {
             Dims n = pipeline_dims_of(p, how->only ? how->only[i] : i, f);
             if (!i || numel(n) > numel(*most)) *most = n;
@@ -67,7 +67,7 @@ static bool measure(Order *o)
     return true;
 }
 
-/* A copy of the list of samples, whose numbers are checked. */
+/* Copies the list of samples and checks their numbers. */
 static bool take_only(Order *o)
 {
     const LoaderOptions *how = &o->options;
@@ -130,8 +130,8 @@ int32_t order_sample(Order *o, uint32_t epoch, int32_t place)
     return o->only ? o->only[number] : number;
 }
 
-/* Samples of a batch are of one size, though batches of one may differ;
- * bucketed, they become as long as the longest needs. */
+/* Samples of a batch have one size, though batches of one may differ; with
+ * bucketing they have the w of the longest. */
 Dims order_dims(const Order *o, const SampleId *id, int count, int field)
 {
     Dims n = pipeline_dims_of(o->pipeline, id[0].number, field);
@@ -146,7 +146,7 @@ Dims order_dims(const Order *o, const SampleId *id, int count, int field)
     return n;
 }
 
-/* Voxels along w of the batches of the epoch, beside those of batches that are
+/* Voxels along w in the batches of the epoch, compared with batches that are
  * all as long as the longest. */
 const char *order_report(Order *o, uint32_t epoch, Arena *mem)
 {

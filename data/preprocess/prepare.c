@@ -1,10 +1,10 @@
-/* prepare.c -- loading a case and running its VOLUME steps.
+/* prepare.c -- loads a case and runs its VOLUME steps.
  *
- * Every step takes a volume and gives a volume whose affine says where its
- * voxels are; on failure the volume is untouched or freed by the caller,
- * never half changed in a way that matters. A step runs on all fields before
- * the next one does, so that it may cut all of them to what another shows; one
- * field at a time is in memory twice. At the end they are packed. */
+ * Every step turns a volume into a volume with an affine that gives the
+ * positions of its voxels; on failure the volume is unchanged or freed by the
+ * caller. A step runs on all fields before the next step, because it may crop
+ * all fields to a box found in one; only one field at a time is in memory
+ * twice. At the end the fields are packed. */
 #include "data/preprocess/prepare.h"
 #include "data/parallel_for.h"
 #include "data/preprocess/normalize.h"
@@ -16,8 +16,7 @@
 
 /* ---- single steps ------------------------------------------------------- */
 
-/* v on another grid.
- * *v is replaced only when that succeeds */
+/* Resamples v onto another grid; *v is replaced only on success. */
 static bool move(Volume *v, FieldKind kind, const Grid *grid, Interpolation how)
 {
     Volume out;
@@ -28,7 +27,7 @@ static bool move(Volume *v, FieldKind kind, const Grid *grid, Interpolation how)
     return true;
 }
 
-/* The values of a picture are whole numbers, however it is kept. */
+/* The values of a picture are whole numbers in every type of voxels. */
 static void round_pixels(Volume *v)
 {
     float *x = v->voxels.data;
@@ -36,7 +35,7 @@ static void round_pixels(Volume *v)
         x[i] = x[i] > 255 ? 255 : x[i] > 0 ? floorf(x[i] + 0.5f) : 0;
 }
 
-/* v at another spacing or size, by the method of the step. */
+/* Resamples v to another spacing or size, by the method of the step. */
 static bool resize(Volume *v, FieldKind kind, const Grid *grid, int method)
 {
     Volume out;
@@ -54,8 +53,8 @@ static bool resize(Volume *v, FieldKind kind, const Grid *grid, int method)
     return true;
 }
 
-/* Crop and pad by whole voxels: each channel has its own background, which
- * volume_resample would not give it. */
+/* Crops and pads by whole voxels: each channel has its own background value,
+ * which volume_resample does not support. */
 static bool cut(Volume *v, FieldKind kind, const Box *box)
 {
     Volume out;
@@ -66,7 +65,7 @@ static bool cut(Volume *v, FieldKind kind, const Box *box)
     return true;
 }
 
-/* Class numbers are U8, so a table of 256 answers for each. */
+/* Class numbers are U8, so a table of 256 entries maps them. */
 static void select_labels(Volume *v, const DataStep *s)
 {
     uint8_t map[256] = {0}, *x = v->voxels.data;
@@ -75,7 +74,7 @@ static void select_labels(Volume *v, const DataStep *s)
     for (int64_t i = 0; i < numel(v->voxels.dim); i++) x[i] = map[x[i]];
 }
 
-/* values are finite here, settle_values has seen to it */
+/* values are finite here: settle_values has checked them */
 static void clamp(Volume *v, const DataStep *s)
 {
     float *x = v->voxels.data;
@@ -84,7 +83,7 @@ static void clamp(Volume *v, const DataStep *s)
         x[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
 }
 
-/* By the same two ranges whatever the image holds. */
+/* Uses the same two ranges for every image. */
 static bool scale(Volume *v, const DataStep *s)
 {
     const double *from = s->scale.from, *to = s->scale.to;
@@ -100,7 +99,7 @@ static bool scale(Volume *v, const DataStep *s)
     return true;
 }
 
-/* Orientation is exact: NEAREST only moves voxels. */
+/* Reorientation is exact: NEAREST only reorders voxels. */
 static bool orient(Volume *v, FieldKind kind, int plane)
 {
     static const Plane planes[] = {AXIAL, CORONAL, SAGITTAL};
@@ -108,9 +107,9 @@ static bool orient(Volume *v, FieldKind kind, int plane)
     return move(v, kind, &grid, NEAREST);
 }
 
-/* Run one VOLUME step on one field; steps that do not act on its kind leave it
- * alone. box: where a crop step cuts. *channel: which channel a failure is
- * about, -1 when all. */
+/* Runs one VOLUME step on one field; a step that does not act on this kind of
+ * field changes nothing. box: for a crop step. *channel: the channel that a
+ * failure concerns, -1 for all. */
 static bool run_step(Volume *v, FieldKind kind, const DataStep *s,
                      const Box *box, int *channel)
 {
@@ -145,24 +144,24 @@ static bool run_step(Volume *v, FieldKind kind, const DataStep *s,
     case STEP_normalize:
         v->unit = v->unit == UNIT_PIXEL ? UNIT_NONE : v->unit;
         return normalize_volume(s, v, channel);
-    default: // of another phase
+    default: // other phases
         return true;
     }
 }
 
 /* ---- a case ------------------------------------------------------------- */
 
-/* One more word into a hash: a multiplication with a rotation, so that swapped
- * voxels give another one. */
+/* Adds a word to a hash: xor, multiplication and shift, so that swapped voxels
+ * change the hash. */
 static inline uint64_t hash_mix(uint64_t h, uint64_t bits)
 {
     h = (h ^ bits) * 0x9E3779B97F4A7C15u;
     return h ^ h >> 29;
 }
 
-/* Extents and voxels of an F32 volume as one number. Words of two voxels go
- * into three hashes by turns: a step waits for the one before it, and three
- * waits take the time of one. */
+/* Hash of extents and voxels of an F32 volume. Words of two voxels go into
+ * three hashes in turn: each step depends on the step before it, and three
+ * independent chains overlap. */
 static uint64_t volume_hash(const Volume *v)
 {
     const Dims n = v->voxels.dim;
@@ -186,16 +185,16 @@ static uint64_t volume_hash(const Volume *v)
     return hash_mix(hash_mix(a, b), c);
 }
 
-/* Load all fields of a case onto the grid of the first.
- * Fields after the first must lie on its grid (or are brought there).
- * What was loaded is the caller's, also after a failure. */
+/* Loads all fields of a case onto the grid of the first field. Other fields
+ * must be on this grid (or are resampled to it). The caller owns the loaded
+ * volumes, also after a failure. */
 static bool load_fields(const Dataset *ds, int item, DicomNotes *notes,
                         const atomic_bool *stop, Volume field[MAX_FIELDS])
 {
     for (int f = 0; f < ds->fields; f++) {
         if (parallel_for_stopped(stop)) return false;
         if (ds->field[f].kind == FIELD_LENGTH) continue;
-        // the grid of the first field, once it is there
+        // the grid of the first field, once loaded
         const Volume *like = f ? &field[0] : NULL;
         if (!case_load(ds, item, f, like, &field[f], notes)) return false;
     }
@@ -207,8 +206,8 @@ void fields_free(Volume field[MAX_FIELDS])
     for (int f = 0; f < MAX_FIELDS; f++) volume_free(&field[f]);
 }
 
-/* The file to name when a step fails: that of the channel, where each channel
- * is a file of its own, else the first. */
+/* The file to name when a step fails: the file of the channel if each channel
+ * is a file, else the first. */
 static const char *source_path(const struct CaseField *field, const Volume *v,
                                int channel)
 {
@@ -216,17 +215,17 @@ static const char *source_path(const struct CaseField *field, const Volume *v,
     return field->source[each ? channel : 0].path;
 }
 
-/* A case on its way through the steps. */
+/* A case while its steps run. */
 typedef struct PlanValue {
     const Dataset *ds;
     int item;
     const Steps *steps;
-    const Patients *patients; /* NULL: the case is all there is of its own */
+    const Patients *patients; /* NULL: the only case of its patient        */
     const atomic_bool *stop;
-    Volume *field; /* of each field of ds */
+    Volume *field; /* one volume per field of ds */
 } PlanValue;
 
-/* Where a fit or crop step cuts, the same for all fields. */
+/* Finds the box of a fit or crop step, the same for all fields. */
 static bool find_box(const PlanValue *m, const DataStep *s, Box *out)
 {
     const Volume *v = &m->field[0];
@@ -245,7 +244,7 @@ static bool find_box(const PlanValue *m, const DataStep *s, Box *out)
             float most = level;
             for (int64_t i = 0; i < count; i++)
                 if (x[i] > most) most = x[i];
-            // the smallest is background, however near the largest is
+            // the smallest value is background, even if the largest is close
             if (most - (float)s->crop.within > level)
                 level = most - (float)s->crop.within;
         }
@@ -256,8 +255,8 @@ static bool find_box(const PlanValue *m, const DataStep *s, Box *out)
     return volume_box_above(&m->field[label], 0, margin, out);
 }
 
-/* A standardize step, on its field. What is to be predicted may lack numbers:
- * they are the truth, and no image depends on them. */
+/* Runs a standardize step on its field. When predicting, a field of numbers may
+ * be absent: it is ground truth, and no image depends on it. */
 static bool run_standardize(PlanValue *m, const DataStep *s)
 {
     const int f = standardize_field(s, m->ds);
@@ -271,7 +270,7 @@ static bool run_standardize(PlanValue *m, const DataStep *s)
            within("%s: %s: standardize", key, m->ds->field[f].name);
 }
 
-/* A normalize step per patient, on the images. */
+/* Runs a normalize step per patient on the images. */
 static bool run_patient(PlanValue *m, const DataStep *s)
 {
     const Case *c = &m->ds->cases[m->item];
@@ -284,7 +283,7 @@ static bool run_patient(PlanValue *m, const DataStep *s)
     return true;
 }
 
-/* One step on all fields. */
+/* Runs one step on all fields. */
 static bool run_fields(PlanValue *m, const DataStep *s)
 {
     if (s->id == STEP_standardize) return run_standardize(m, s);
@@ -311,7 +310,7 @@ static bool run_fields(PlanValue *m, const DataStep *s)
     return true;
 }
 
-/* A volume that is smaller than a patch is padded to it. */
+/* Pads a volume that is smaller than a patch. */
 static bool pad_to_patch(PlanValue *m, const Steps *steps)
 {
     const Dims n = m->field[0].voxels.dim, patch = part_dims(steps, n);
@@ -323,7 +322,7 @@ static bool pad_to_patch(PlanValue *m, const Steps *steps)
     return run_fields(m, &fit);
 }
 
-/* Axes are turned first, so that h and w mean the same in all steps. */
+/* Reorients first, so that h and w mean the same in all steps. */
 static bool run_steps(PlanValue *m)
 {
     const Steps *steps = m->steps;
@@ -341,8 +340,8 @@ static bool run_steps(PlanValue *m)
     return pad_to_patch(m, steps);
 }
 
-/* How much of w of a prepared grid is the case's own: the voxels whose centre
- * lies in the input. They must come first. */
+/* *out = the number of voxels along w of a prepared grid with their centre
+ * inside the input. They must come first. */
 static bool find_length(Grid input, Grid now, float *out)
 {
     double to[4][4];
@@ -351,7 +350,7 @@ static bool find_length(Grid input, Grid now, float *out)
     affine_multiply(to, now.affine, to);
     for (int32_t w = 0; w < now.w; w++) {
         double x = to[0][0] * w + to[0][3];
-        // a whisker for the rounding of the affines
+        // a tolerance for rounding of the affines
         if (!(x > -0.5 - 1e-5 && x < input.w - 0.5 - 1e-5)) continue;
         if (own != w)
             return fail_usage("the length is not known: padding comes before "
@@ -362,8 +361,8 @@ static bool find_length(Grid input, Grid now, float *out)
     return true;
 }
 
-/* The grid of the input is taken before any step: a prediction goes back
- * there. */
+/* The grid of the input is saved before any step: a prediction is resampled to
+ * it. */
 bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
                     const Patients *patients, const atomic_bool *stop,
                     Volume field[MAX_FIELDS], Prepared *out)
@@ -376,7 +375,7 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
                    .field = field};
     bool ok = false;
     memset(out, 0, sizeof *out);
-    for (int f = 0; f < ds->fields; f++) // found when the steps have run
+    for (int f = 0; f < ds->fields; f++) // set after the steps
         if (ds->field[f].kind == FIELD_LENGTH)
             TRY(volume_new(&field[f], (Dims){1, 1, 1, 1, 1}, F32));
     out->item = item;
@@ -431,7 +430,7 @@ void prepared_sample(const Prepared *p, int field, const Box *box, float *out)
     const Pack *x = &p->field[field];
     const Grid *g = &p->grid;
     CHECK(field >= 0 && field < p->fields);
-    // numbers of the case are those of each of its samples
+    // a field without a grid: the numbers of the case apply to every sample
     if (x->dim.d == g->d && x->dim.h == g->h && x->dim.w == g->w)
         pack_read_box(x, box, out);
     else

@@ -1,5 +1,5 @@
-/* report.c -- what was opened: as text (pipeline_report of pipeline.h), and
- * whether all samples are of one size. */
+/* report.c -- describes an open pipeline as text (pipeline_report of
+ * pipeline.h), and checks that all samples have one size. */
 #include "data/preprocess/pipeline.h"
 #include <stdio.h>
 #include <string.h>
@@ -11,11 +11,11 @@ static void range_text(double lo, double hi, char *text, size_t room)
     snprintf(text, room, "%.4g", lo);
     snprintf(high, sizeof high, "%.4g", hi);
     size_t used = strlen(text);
-    // what differs beyond these digits is said once
+    // the range is omitted if both ends agree in the printed digits
     if (strcmp(text, high)) snprintf(text + used, room - used, "..%s", high);
 }
 
-/* Smallest and largest of the six numbers of the input grids. */
+/* Ranges of the six numbers of the input grids, as text. */
 static void grid_ranges(const Pipeline *p, char text[6][40])
 {
     double lo[6], hi[6];
@@ -32,14 +32,14 @@ static void grid_ranges(const Pipeline *p, char text[6][40])
     for (int k = 0; k < 6; k++) range_text(lo[k], hi[k], text[k], 40);
 }
 
-/* Room for the extents of all cases as text. */
+/* Size of the text of the extents of all cases. */
 enum { INPUT_TEXT = 300, MIB = 1 << 20 };
 
-/* What the images of a set are, by their axes beside channels. */
+/* The noun for an image of this rank. */
 static const char *const noun[] = {"case", "sequence", "picture", "volume"};
 
-/* Extents of the input, and of volumes how large a voxel is: steps of a
- * sequence and pixels have no size in a patient. */
+/* Extents of the input, and for volumes the voxel size: elements of a sequence
+ * and pixels have no size in a patient. */
 static void input_text(const Pipeline *p, int rank, char text[INPUT_TEXT])
 {
     char grid[6][40];
@@ -98,7 +98,7 @@ char *pipeline_report(Pipeline *p, Arena *mem)
         dims_text(pipeline_dims_of(p, 0, 0), pipeline_rank(p, 0), dims), c.kept,
         c.count, noun[rank], c.count == 1 ? "" : "s");
     if (!text) return NULL;
-    // what lies in the file of prepared cases takes no memory of its own
+    // volumes mapped from the store do not count in the cache
     if (c.kept && !c.bytes)
         return arena_printf(mem, "%smapped from the file of prepared cases",
                             text);
@@ -107,14 +107,15 @@ char *pipeline_report(Pipeline *p, Arena *mem)
         (double)c.bytes / MIB, (double)bytes / MIB, (double)c.budget / MIB);
 }
 
-/* What a number of channels is called, of pictures. */
+/* The name of a number of channels, for pictures. */
 static const char *colors_of(int rank, int c)
 {
     if (rank != 2) return "";
     return c == 1 ? " (grey)" : c == 3 ? " (RGB)" : "";
 }
 
-/* Cases a and b have other numbers of channels: no step changes that. */
+/* Fails: cases a and b differ in their number of channels, which no step
+ * changes. */
 static bool other_channels(const Pipeline *p, int field, int a, int b)
 {
     const Dataset *ds = pipeline_dataset(p);
@@ -129,8 +130,8 @@ static bool other_channels(const Pipeline *p, int field, int a, int b)
                      ds->cases[b].field[field].source->path);
 }
 
-/* Compared with the first sample; cases differ, slices of a case do not.
- * any_w: they may differ in w, of which *out has the largest. */
+/* Compares with the first sample; extents differ between cases, not between
+ * slices of a case. any_w: they may differ in w, and *out has the largest. */
 static bool common_dims(const Pipeline *p, int field, bool any_w, Dims *out)
 {
     const Dataset *ds = pipeline_dataset(p);

@@ -1,11 +1,11 @@
 /* statistics.c -- see statistics.h.
  *
- * A fit goes over all cases up to three times: percentiles are found by the
- * upper, then the lower 16 bits of the numbers, in histograms, so that they are
- * exact however many voxels there are; then come mean and deviation of what
- * they leave. A case is walked by one thread. What threads add to one another
- * are counts, and sums are merged in the order of the cases, so nothing depends
- * on who was first. */
+ * A fit goes over all cases up to three times. Percentiles are found with
+ * histograms of the upper, then the lower 16 bits of the numbers, so that they
+ * are exact for any number of voxels; then follow mean and deviation of the
+ * clipped numbers. Each case is handled by one thread. Threads only add counts,
+ * and sums are merged in the order of the cases, so the result does not depend
+ * on timing. */
 #include "data/preprocess/statistics.h"
 #include "data/parallel_for.h"
 #include "data/preprocess/moments.h"
@@ -16,38 +16,39 @@
 
 enum {
     BINS = 1 << 16,
-    RANKS = 4, /* order statistics of a channel: two for either percentile */
+    RANKS = 4, /* order statistics of a channel: two per percentile        */
 };
 
-/* An order statistic that is looked for. */
+/* An order statistic to be found. */
 typedef struct Rank {
-    int64_t place; /* from 0; inside its bin once that is known */
+    int64_t place; /* rank from 0; within its bin once the bin is known */
     int bin;       /* upper 16 bits of its key                  */
     int row;       /* of the histogram of lower bits            */
     float value;
 } Rank;
 
-/* What the threads of a pass share. */
+/* Shared by the threads of a pass. */
 typedef struct Fit {
     const Dataset *ds;
-    Pipeline *p; /* of the steps before; NULL: numbers, which no step moves */
+    Pipeline *p; /* of the steps before; NULL for numbers, which no earlier step
+                  * changes */
     const DataStep *step;
     const atomic_bool *stop;
-    int field, label, length; /* places in ds; label, length -1: not wanted */
+    int field, label, length; /* fields of ds; label, length -1: not needed */
     int32_t channels;
-    int32_t *first; /* (cases + 1): where the samples of a case begin */
+    int32_t *first; /* (cases + 1): number of the first sample of a case */
 
     /* one pass */
-    bool lower;          /* histogram of lower bits, else of upper ones */
-    int rows;            /* of it; 0: moments                           */
+    bool lower;          /* histogram of the lower bits, else of the upper */
+    int rows;            /* of the histogram; 0: a pass for moments     */
     int64_t *histogram;  /* (rows, BINS)                                */
     Rank (*rank)[RANKS]; /* (channels)                                 */
-    int64_t count;       /* of voxels or cases, each channel           */
+    int64_t count;       /* voxels or cases, per channel               */
     double low[MAX_STEP_REALS], high[MAX_STEP_REALS];
     Moments *moments; /* (cases, channels) */
 
     uint32_t *counts[CREW_MOST]; /* (rows, BINS) of each thread, zero between
-                                    cases; made by its first case */
+                                  * cases; allocated by its first case */
     pthread_mutex_t lock;        /* guards histogram and count    */
 } Fit;
 
@@ -59,7 +60,7 @@ typedef struct Values {
     int64_t n;
 } Values;
 
-/* The numbers of a case as they stand in its list. */
+/* The numbers of a field of numbers. */
 static bool case_numbers(const Fit *fit, int item, Values *out)
 {
     Volume v;
@@ -73,7 +74,7 @@ static bool case_numbers(const Fit *fit, int item, Values *out)
     return out->x != NULL;
 }
 
-/* Add the voxels of one sample that count. */
+/* Adds the selected voxels of one sample. */
 static void select_voxels(Dims n, const float *x, const float *label,
                           int32_t own, Values *out)
 {
@@ -83,7 +84,7 @@ static void select_voxels(Dims n, const float *x, const float *label,
     }
 }
 
-/* Voxels of the samples of a case. */
+/* Collects the voxels of all samples of a case. */
 static bool case_voxels(const Fit *fit, int item, Values *out)
 {
     const int32_t from = fit->first[item], to = fit->first[item + 1];
@@ -113,9 +114,9 @@ done:
     return ok;
 }
 
-/* ---- one case in one pass ----------------------------------------------- */
+/* ---- one case in a pass -------------------------------------------------- */
 
-/* A number that goes up with x: the sign bit of floats is the wrong way up. */
+/* A key with the order of x: the sign bit of floats sorts the wrong way. */
 static uint32_t key_of(float x)
 {
     uint32_t u;
@@ -131,8 +132,8 @@ static float key_value(uint32_t key)
     return x;
 }
 
-/* Into `counts` (rows, BINS): upper bits by channel, or lower bits of what lies
- * in a bin of a rank. */
+/* Counts into `counts` (rows, BINS): upper bits by channel, or lower bits of
+ * numbers in the bin of a rank. */
 static void count_case(const Fit *fit, const Values *v, uint32_t *counts)
 {
     for (int64_t i = 0; i < v->n * fit->channels; i++) {
@@ -144,7 +145,7 @@ static void count_case(const Fit *fit, const Values *v, uint32_t *counts)
         }
         for (int k = 0, row = -1; k < RANKS; k++) {
             const Rank *r = &fit->rank[c][k];
-            // ranks in one bin share a row
+            // ranks in the same bin share a row
             if (r->bin != (int)(key >> 16) || r->row == row) continue;
             row = r->row;
             counts[(size_t)row * BINS + (key & (BINS - 1))]++;
@@ -179,7 +180,7 @@ static bool walk_case(void *context, int thread, int item)
     return true;
 }
 
-/* One pass over all cases, in up to `threads` threads. */
+/* Runs a pass over all cases in up to `threads` threads. */
 static bool walk(Fit *fit, int threads)
 {
     pthread_mutex_init(&fit->lock, NULL);
@@ -195,7 +196,8 @@ static bool walk(Fit *fit, int threads)
 
 /* ---- percentiles -------------------------------------------------------- */
 
-/* Where rank r lies in a histogram; its place is inside that bin then. */
+/* Returns the bin of rank r in a histogram; r->place becomes its rank within
+ * the bin. */
 static int find_bin(const int64_t *row, Rank *r)
 {
     int bin = 0;
@@ -227,7 +229,7 @@ static bool nothing_selected(const Fit *fit)
                                       "\"foreground\")");
 }
 
-/* low and high of all channels, from the percentiles of the step. */
+/* Finds low and high of all channels from the percentiles of the step. */
 static bool find_bounds(Fit *fit, int threads)
 {
     const double *clip = fit->step->standardize.clip;
@@ -243,7 +245,7 @@ static bool find_bounds(Fit *fit, int threads)
             if (r->place > fit->count - 1) r->place = fit->count - 1;
             part[k / 2] = at - floor(at);
             r->bin = find_bin(fit->histogram + (size_t)c * BINS, r);
-            // they go up, so equal bins follow one another
+            // ranks ascend, so equal bins are adjacent
             r->row = k && r[-1].bin == r->bin ? r[-1].row : rows++;
         }
     }
@@ -265,7 +267,7 @@ static bool find_bounds(Fit *fit, int threads)
 
 /* ---- a step ------------------------------------------------------------- */
 
-/* Of all cases, in their order. */
+/* Merges the moments of all cases, in order. */
 static Moments merge(const Fit *fit, int32_t c)
 {
     Moments all = {0};
@@ -274,7 +276,7 @@ static Moments merge(const Fit *fit, int32_t c)
     return all;
 }
 
-/* The numbers of all channels into the step. */
+/* Stores the numbers of all channels in the step. */
 static bool find_numbers(Fit *fit, DataStep *s, int threads)
 {
     const char *name = fit->ds->field[fit->field].name;
@@ -304,7 +306,7 @@ static bool find_numbers(Fit *fit, DataStep *s, int threads)
     return true;
 }
 
-/* Open what the cases are taken from, and count channels. */
+/* Opens a pipeline for the cases, and counts channels. */
 static bool open_cases(Fit *fit, const Steps *steps, int at,
                        const PipelineOptions *options)
 {
@@ -321,7 +323,7 @@ static bool open_cases(Fit *fit, const Steps *steps, int at,
             !pipeline_open(ds, &before, options, &fit->p) ||
             !(fit->first = mem_alloc((cases + 1) * sizeof *fit->first)))
             return false;
-        ds = fit->ds = pipeline_dataset(fit->p); // bad ones are left out
+        ds = fit->ds = pipeline_dataset(fit->p); // without bad cases
         const int32_t samples = pipeline_samples(fit->p);
         for (int32_t i = 0, item = 0; item <= ds->count; item++) {
             while (i < samples && pipeline_id(fit->p, i).item < item) i++;
@@ -348,8 +350,8 @@ static bool open_cases(Fit *fit, const Steps *steps, int at,
     return fit->rank && fit->moments;
 }
 
-/* "standardize image: 12 cases, 3145728 voxels: mean 512, sd 120 in 3 .. 1801;
- * ..." behind what was said. */
+/* Appends "standardize image: 12 cases, 3145728 voxels: mean 512, sd 120 in 3
+ * .. 1801; ..." to *said. */
 static bool say(const Fit *fit, const DataStep *s, Arena *mem,
                 const char **said)
 {
@@ -374,7 +376,7 @@ static bool say(const Fit *fit, const DataStep *s, Arena *mem,
     return line != NULL;
 }
 
-/* The field of a step, which is one that it can be about. */
+/* Finds the field of a step and checks its kind. */
 static bool find_field(const Dataset *ds, DataStep *s, int *field)
 {
     char what[STEP_NAME];
@@ -394,7 +396,7 @@ static bool find_field(const Dataset *ds, DataStep *s, int *field)
     return true;
 }
 
-/* The numbers of step number `at`. */
+/* Finds the numbers of step number `at`. */
 static bool fit_step(const Dataset *ds, Steps *steps, int at,
                      const PipelineOptions *options, Arena *mem,
                      const char **said)
@@ -404,7 +406,7 @@ static bool fit_step(const Dataset *ds, Steps *steps, int at,
         .ds = ds, .step = s, .stop = options->stop, .label = -1, .length = -1};
     bool ok = false;
     TRY(find_field(ds, s, &fit.field));
-    if (s->standardize.mean_count > 0) return true; // the recipe's own
+    if (s->standardize.mean_count > 0) return true; // given in the recipe
     if ((int)s->standardize.of == OF_FOREGROUND &&
         (fit.label = dataset_label(ds)) < 0)
         return fail_usage("standardize: of = \"foreground\", but the training "

@@ -1,10 +1,10 @@
 /* store.c -- see store.h.
  *
- * The file: a header of 64 bytes; packs and notes, each at a multiple of 64;
- * an index, which the header points at. A commit writes a new index behind the
- * new cases and then the header, in this order on the disk; the old index
- * stays where it is and is not used again. Numbers are those of this machine:
- * a file from another one is begun anew, as is one of another format. */
+ * The file: a header of 64 bytes; packs and notes, each at a multiple of 64; an
+ * index, to which the header points. A commit writes a new index after the new
+ * cases and then the header, in this order on the disk; the old index stays in
+ * place, unused. Numbers are in the format of this machine: a file from another
+ * machine, or of another format version, is replaced by a new one. */
 #include "data/preprocess/store.h"
 #include "engine/base/crc32c.h"
 #include "engine/base/file.h"
@@ -57,7 +57,7 @@ typedef struct Entry {
     DiskField field[MAX_FIELDS];
 } Entry;
 
-/* What an entry was found to be since the file was opened. */
+/* The result of checking an entry since the file was opened. */
 typedef enum Seen { UNSEEN, GOOD, DAMAGED } Seen;
 
 struct Store {
@@ -65,18 +65,20 @@ struct Store {
     int fd;
     bool writes; /* holds the lock of the file */
     char why[ERR_MAX];
-    ErrKind kind;  /* of `why`; ERR_NONE: appending is fine */
-    Entry *entry;  /* (count), sorted by stamp: what can be had */
+    ErrKind kind;  /* of `why`; ERR_NONE: appending is possible */
+    Entry *entry;  /* (count), sorted by key                    */
     uint8_t *seen; /* (count) Seen */
     int64_t count;
-    Entry *added; /* (adds), behind `end` of the file */
+    Entry *added; /* (adds), after `end` of the file  */
     int64_t adds, room;
-    int64_t moved; /* of these: known before, only elsewhere */
-    uint64_t end;  /* of the file, with what was added */
+    int64_t moved; /* entries in `added` of cases that were known at another
+                    * place */
+    uint64_t end;  /* of the file with the added cases */
     struct {
         const uint8_t *data;
         size_t bytes;
-    } map[MOST_MAPS]; /* the last one is the whole file; others are in use */
+    } map[MOST_MAPS]; /* the last one maps the whole file; the others are still
+                       * in use */
     int maps;
     StoreStats stats;
     pthread_mutex_t lock;
@@ -96,7 +98,7 @@ static uint32_t header_crc(Header h)
     return crc32c(0, &h, sizeof h);
 }
 
-/* Is it a store at all, and one that this program reads? */
+/* Is it a store that this program can read? */
 static bool header_reads(const Header *h)
 {
     return h->order == ORDER && h->format == FORMAT &&
@@ -108,7 +110,7 @@ static bool inside(uint64_t at, uint64_t bytes, uint64_t size)
     return at <= size && bytes <= size - at;
 }
 
-/* Map the file as it is now. */
+/* Maps the file in its present size. */
 static bool map_file(Store *s, uint64_t bytes)
 {
     if (s->maps == MOST_MAPS) return fail("%s: mapped too often", s->path);
@@ -127,8 +129,8 @@ static const uint8_t *last_map(const Store *s, size_t *bytes)
     return s->maps ? s->map[s->maps - 1].data : NULL;
 }
 
-/* Take over the index of the file, which has `bytes`. A damaged one is an
- * empty one. */
+/* Loads the index of the file, which has `bytes`. A damaged index counts as
+ * empty. */
 static bool load_index(Store *s, const Header *h, uint64_t bytes)
 {
     size_t size = 0;
@@ -151,8 +153,8 @@ static bool load_index(Store *s, const Header *h, uint64_t bytes)
     return true;
 }
 
-/* The header of the open file; all zero of an empty one, or of one that must
- * be begun anew. ERR_DATA when it is no store. */
+/* Reads the header of the open file; all zero for an empty file, or a file that
+ * must be replaced. ERR_DATA if it is not a store. */
 static bool read_header(Store *s, Header *h, uint64_t *bytes)
 {
     struct stat st;
@@ -174,8 +176,8 @@ static bool read_header(Store *s, Header *h, uint64_t *bytes)
     return true;
 }
 
-/* A fresh file takes the place of one that is damaged or of another format;
- * who has that one open keeps it. */
+/* Replaces a file that is damaged or of another format by a new one; a process
+ * that has the old file open keeps it. */
 static bool begin_anew(Store *s)
 {
     Header h = {.order = ORDER, .format = FORMAT, .entry_bytes = sizeof(Entry)};
@@ -227,7 +229,7 @@ void store_close(Store *s)
     if (!s) return;
     for (int i = 0; i < s->maps; i++)
         munmap((void *)s->map[i].data, s->map[i].bytes);
-    if (s->fd >= 0) close(s->fd); // and gives the lock back
+    if (s->fd >= 0) close(s->fd); // also releases the lock
     mem_free(s->entry);
     mem_free(s->seen);
     mem_free(s->added);
@@ -251,7 +253,7 @@ static Grid disk_grid(const int32_t n[3], double affine[4][4])
     return g;
 }
 
-/* The case of an entry, its packs in the map. */
+/* The case of an entry, with its packs in the mapped file. */
 static Prepared entry_case(Entry *e, const uint8_t *map)
 {
     Prepared p = {.fields = e->fields,
@@ -272,7 +274,7 @@ static Prepared entry_case(Entry *e, const uint8_t *map)
     return p;
 }
 
-/* Everything that an entry says is true of the file. */
+/* Are all positions and checksums of an entry valid for the file? */
 static bool entry_good(Entry *e, const uint8_t *map, size_t bytes)
 {
     if (e->fields < 1 || e->fields > MAX_FIELDS || e->intensities < 0 ||
@@ -289,7 +291,7 @@ static bool entry_good(Entry *e, const uint8_t *map, size_t bytes)
     return true;
 }
 
-/* The entry with this stamp, under the lock; NULL: there is none. */
+/* The entry with this key, under the lock; NULL if absent. */
 static const Entry *find(const Store *s, const CacheKey *cache_key)
 {
     const Entry key = {.cache_key = *cache_key};
@@ -298,7 +300,7 @@ static const Entry *find(const Store *s, const CacheKey *cache_key)
                     : NULL;
 }
 
-/* What the case of a stamp was found to be; the index may be another by now. */
+/* Records the check of a case; the index may have changed since. */
 static void remember(Store *s, const CacheKey *cache_key, Seen seen)
 {
     const Entry *at = find(s, cache_key);
@@ -316,12 +318,12 @@ void store_get(Store *s, const CacheKey *cache_key, Prepared *out,
     pthread_mutex_lock(&s->lock);
     const Entry *at = find(s, cache_key);
     Seen seen = at ? (Seen)s->seen[at - s->entry] : DAMAGED;
-    // a copy: another thread may take over a new index
+    // a copy: another thread may load a new index
     if (at) e = *at;
     const uint8_t *map = last_map(s, &bytes);
     pthread_mutex_unlock(&s->lock);
     bool checked = at && seen == UNSEEN;
-    // reads the whole case, so other threads may read theirs at the same time
+    // reads the whole case, so other threads may read at the same time
     if (checked) seen = entry_good(&e, map, bytes) ? GOOD : DAMAGED;
     *found = seen == GOOD;
     if (*found) {
@@ -345,7 +347,7 @@ bool store_origin(Store *s, const CacheKey *cache_key, Origin *out)
 
 /* == adding ============================================================ */
 
-/* From here on nothing is added; the first reason is kept. */
+/* Stops appending; the first reason is kept. */
 static void give_up(Store *s)
 {
     if (s->kind != ERR_NONE) return;
@@ -358,7 +360,8 @@ static bool write_all(Store *s, uint64_t at, const void *data, size_t bytes)
     return file_write_at(s->fd, s->path, at, data, bytes, 0);
 }
 
-/* The first to add takes the lock, and sees what others have added since. */
+/* The first addition takes the lock and loads cases that other processes have
+ * added. */
 static bool begin_adding(Store *s)
 {
     Header h;
@@ -370,18 +373,18 @@ static bool begin_adding(Store *s)
     if (!read_header(s, &h, &bytes)) return false;
     if (!h.entry_bytes)
         return fail_data("%s: changed while it was open", s->path);
-    // behind the index: a tail that was never committed is written over
+    // after the index: an uncommitted tail is overwritten
     s->end = h.entries ? h.index_at + h.entries * sizeof(Entry) : sizeof h;
     return (int64_t)h.entries == s->count || load_index(s, &h, bytes);
 }
 
-/* A piece without a place. */
+/* A piece without a position in the file. */
 static Piece new_piece(const void *data, size_t bytes)
 {
     return (Piece){.bytes = bytes, .crc = crc32c(0, data, bytes)};
 }
 
-/* Reads the whole case for its checksums: not under the lock. */
+/* Reads the whole case for its checksums: call without the lock. */
 static Entry new_entry(const CacheKey *cache_key, const Origin *origin,
                        const Prepared *p, const char *notes)
 {
@@ -410,7 +413,7 @@ static Entry new_entry(const CacheKey *cache_key, const Origin *origin,
     return e;
 }
 
-/* A place behind all that is there. */
+/* Puts a piece after the end of the file. */
 static void place(Store *s, Piece *p)
 {
     s->end = (s->end + ALIGNED - 1) / ALIGNED * ALIGNED;
@@ -418,7 +421,7 @@ static void place(Store *s, Piece *p)
     s->end += p->bytes;
 }
 
-/* Room for one more in the list of what was added. */
+/* Makes room for one more entry in `added`. */
 static bool grow(Store *s)
 {
     if (s->adds < s->room) return true;
@@ -432,7 +435,7 @@ static bool grow(Store *s)
 void store_moved(Store *s, const CacheKey *cache_key, const CacheKey *place)
 {
     pthread_mutex_lock(&s->lock);
-    // where it cannot be added its bytes are read again the next time
+    // if it cannot be added, its bytes are read again next time
     bool ok = s->kind == ERR_NONE && begin_adding(s) && grow(s);
     const Entry *at = ok ? find(s, cache_key) : NULL;
     if (at) {
@@ -455,7 +458,7 @@ void store_add(Store *s, const CacheKey *cache_key, const Origin *origin,
     else
         give_up(s);
     pthread_mutex_unlock(&s->lock);
-    // the places are ours: other threads may write theirs
+    // the positions are reserved: other threads may write theirs
     for (int f = 0; ok && f < p->fields; f++)
         ok = write_all(s, e.field[f].piece.at, p->field[f].data,
                        p->field[f].bytes);
@@ -468,8 +471,8 @@ void store_add(Store *s, const CacheKey *cache_key, const Origin *origin,
     pthread_mutex_unlock(&s->lock);
 }
 
-/* All entries, of two of one stamp that which was added, into `list`; how many.
- */
+/* Merges all entries into `list`; of two entries with one key it keeps the
+ * added one. Returns how many. */
 static int64_t merge(Store *s, Entry *list)
 {
     int64_t n = 0;
@@ -484,8 +487,8 @@ static int64_t merge(Store *s, Entry *list)
     return n;
 }
 
-/* The index of all cases behind them, then the header that names it; each on
- * the disk before the next. */
+/* Writes the index of all cases after them, then the header that points to it;
+ * the index reaches the disk before the header. */
 static bool write_index(Store *s)
 {
     Entry *list = mem_alloc((size_t)(s->count + s->adds) * sizeof *list);

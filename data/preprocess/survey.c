@@ -1,9 +1,9 @@
-/* survey.c -- loads every case, counts, notes what fails.
+/* survey.c -- loads and measures every case, and records faults.
  *
- * A case is the work of one thread and writes to its own row, so the result
- * does not depend on how many there are. Volumes are dropped as soon as they
- * are counted; what stays of a case is its row, some text and one small
- * picture. */
+ * A case is handled by one thread and writes to its own SurveyCase, so the
+ * result does not depend on the number of threads. Volumes are freed as soon as
+ * they are measured; only the SurveyCase, some text and one small picture
+ * remain. */
 #include "data/preprocess/survey.h"
 #include "data/parallel_for.h"
 #include <math.h>
@@ -20,7 +20,7 @@ struct Survey {
     pthread_mutex_t lock; /* guards mem                      */
 };
 
-/* Memory of the survey, from any thread; NULL with a reason. */
+/* Allocates memory of the survey, in any thread; NULL with a reason. */
 static void *keep(Survey *s, size_t bytes)
 {
     pthread_mutex_lock(&s->lock);
@@ -29,8 +29,8 @@ static void *keep(Survey *s, size_t bytes)
     return p;
 }
 
-/* The reason just set as the fault of a case. False when it is none: a
- * machine without memory says nothing about a file. */
+/* Records the current reason as a fault of a case. False if it is not one:
+ * running out of memory is no fault of a file. */
 static bool take_fault(Survey *s, const char **fault)
 {
     if (err_kind() != ERR_DATA && err_kind() != ERR_USAGE) return false;
@@ -43,9 +43,10 @@ static bool take_fault(Survey *s, const char **fault)
     return text != NULL;
 }
 
-/* ---- counting ----------------------------------------------------------- */
+/* ---- measuring ---------------------------------------------------------- */
 
-/* Twice over the voxels: the sd of numbers far from 0 keeps its digits. */
+/* Two passes over the voxels, so that the sd of numbers far from 0 is
+ * accurate. */
 static void count_values(const Volume *v, SurveyField *out)
 {
     const int64_t n = numel(v->voxels.dim);
@@ -92,14 +93,14 @@ static Slice look_at_slice(const Volume *v, int32_t d)
         float y = x[i] + 0.0f; // -0 is 0
         memcpy(&bits, &y, sizeof bits);
         s.hash = (s.hash ^ bits) * 0x9E3779B97F4A7C15u;
-        // so that swapped voxels give another number
+        // so that swapped voxels change the hash
         s.hash ^= s.hash >> 29;
         s.flat = s.flat && x[i] == x[0];
     }
     return s;
 }
 
-/* Equal slices beside each other, in their order. */
+/* Sorts equal slices next to each other, in their order. */
 static int slice_order(const void *a, const void *b)
 {
     const Slice *s = a, *t = b;
@@ -107,7 +108,8 @@ static int slice_order(const void *a, const void *b)
     return s->d < t->d ? -1 : s->d > t->d;
 }
 
-/* Pairs of equal slices; a flat one equals others by right. */
+/* Counts pairs of equal slices; constant slices may be equal and do not
+ * count. */
 static void find_twins(Slice *slice, int32_t n, SurveyCase *out)
 {
     qsort(slice, (size_t)n, sizeof *slice, slice_order);
@@ -144,9 +146,9 @@ static bool count_slices(const Volume *v, SurveyCase *out)
     return true;
 }
 
-/* Classes, and truth where the image has nothing: its lowest value, which is
- * what scanners and tools write where they saw none. image: NULL when there is
- * none, or it could not be loaded. */
+/* Counts classes, and foreground where the image has its lowest value, the
+ * value that scanners and tools write where they measured nothing. image: NULL
+ * if there is none, or it could not be loaded. */
 static void count_classes(const Volume *mask, const Volume *image,
                           SurveyCase *out)
 {
@@ -169,8 +171,9 @@ static void count_classes(const Volume *mask, const Volume *image,
 
 /* ---- a case ------------------------------------------------------------- */
 
-/* Every field, each by itself where the first could not be loaded; voxels stay
- * NULL where it failed. True also with faults, which are not whole. */
+/* Measures every field, each alone if the first could not be loaded; voxels
+ * stay NULL for a field that failed. Returns true also with faults, but then
+ * *whole is false. */
 static bool survey_fields(Survey *s, int item, DicomNotes *notes,
                           Volume field[MAX_FIELDS], bool *whole)
 {
@@ -192,7 +195,7 @@ static bool survey_fields(Survey *s, int item, DicomNotes *notes,
         }
         count_values(v, &c->field[f]);
         if (kind == FIELD_NUMBER) ok = keep_numbers(s, v, &c->field[f]);
-        // on another grid than an image that was not loaded it still counts
+        // without a loaded image, a mask on another grid is still counted
         if (f == label) count_classes(v, like, c);
         if (f) continue;
         c->grid = volume_grid(v);
@@ -201,7 +204,8 @@ static bool survey_fields(Survey *s, int item, DicomNotes *notes,
     return ok;
 }
 
-/* What the steps have left of the truth, of which select may take nothing. */
+/* Counts the foreground that remains after the steps; select may remove all of
+ * it. */
 static bool count_left(const Pack *label, int64_t *out)
 {
     const int64_t area = (int64_t)label->dim.h * label->dim.w;
@@ -216,7 +220,7 @@ static bool count_left(const Pack *label, int64_t *out)
     return true;
 }
 
-/* The middle one of the slices with a class; else the middle one. */
+/* The middle one of the slices with foreground; else the middle slice. */
 static int32_t choose_slice(const Pack *label, int32_t d, float *plane)
 {
     const int64_t area = (int64_t)label->dim.h * label->dim.w;
@@ -233,8 +237,8 @@ static int32_t choose_slice(const Pack *label, int32_t d, float *plane)
     return d / 2;
 }
 
-/* Keep the slice in so few pixels as a page shows, each the voxel in its
- * middle; the grey window leaves out the extremes. */
+/* Keeps the slice at the resolution of a report page, each pixel the voxel in
+ * its middle; the grey window clips the extremes. */
 static bool keep_slice(Survey *s, const Prepared *p, int label, SurveyCase *c)
 {
     const Dims n = p->field[0].dim;
@@ -249,7 +253,7 @@ static bool keep_slice(Survey *s, const Prepared *p, int label, SurveyCase *c)
     int32_t d = n.d / 2;
     if (label >= 0) d = choose_slice(&p->field[label], n.d, y);
     pack_read(&p->field[0], d, 1, x);
-    // the first of several channels
+    // only the first channel
     for (int64_t i = 0; n.c > 1 && i < area; i++) x[i] = x[i * n.c];
     if (label >= 0) pack_read(&p->field[label], d, 1, y);
     TRY(ok = picture_window(x, area, 0.01, 0.995, &lo, &hi));
@@ -272,7 +276,7 @@ done:
     return ok;
 }
 
-/* The steps, as training runs them; the fields are freed. */
+/* Runs the steps as training does; frees the fields. */
 static bool survey_steps(Survey *s, int item, Volume field[MAX_FIELDS])
 {
     Prepared p;
@@ -288,13 +292,14 @@ static bool survey_steps(Survey *s, int item, Volume field[MAX_FIELDS])
     }
     const int label = dataset_label(s->ds);
     bool ok = label < 0 || count_left(&p.field[label], &c->left);
-    // a sequence is no picture
+    // a sequence is not a picture
     if (ok && s->ds->field[0].rank >= 2) ok = keep_slice(s, &p, label, c);
     prepared_free(&p);
     return ok;
 }
 
-/* Warnings of the readers as lines; what they did as usual is no news. */
+/* Keeps warnings of the readers as lines; notes of usual conversions are
+ * dropped. */
 static bool keep_warnings(Survey *s, const DicomNotes *notes, SurveyCase *c)
 {
     size_t bytes = 1, at = 0;
@@ -314,7 +319,8 @@ static bool keep_warnings(Survey *s, const DicomNotes *notes, SurveyCase *c)
     return true;
 }
 
-/* False where a machine fails, not a file: no memory, or stopped. */
+/* False only if memory ran out or the survey was stopped, not for faults of a
+ * file. */
 static bool survey_one(void *context, int thread, int item)
 {
     Survey *s = context;
@@ -325,7 +331,7 @@ static bool survey_one(void *context, int thread, int item)
     bool ok = survey_fields(s, item, &notes, field, &whole) &&
               keep_warnings(s, &notes, &s->cases[item]);
     dicom_notes_free(&notes);
-    // steps would only say again what is missing
+    // otherwise the steps would only repeat the faults
     if (ok && whole) return survey_steps(s, item, field);
     fields_free(field);
     return ok;
