@@ -1,9 +1,9 @@
-/* apply.c -- a decided change (engine/backend/augment.h) of a sample on the
- * host, in place. */
+/* apply.c -- applies a decided change (engine/backend/augment.h) to a sample on
+ * the host, in place. */
 #include "data/augment/augment_inside.h"
 #include <string.h>
 
-/* Swap the blocks of `inner` floats k and n-1-k of each of `outer` rows. */
+/* Swaps the blocks of `inner` floats k and n-1-k in each of `outer` rows. */
 static void mirror(float *x, int64_t outer, int64_t n, int64_t inner)
 {
     for (int64_t o = 0; o < outer; o++)
@@ -17,11 +17,11 @@ static void mirror(float *x, int64_t outer, int64_t n, int64_t inner)
         }
 }
 
-/* Of a sequence with a length, the padding behind it stays where it is. */
+/* The padding after the end of a sequence is not moved. */
 static void flip(float *x, Dims n, int32_t own, uint32_t axes)
 {
     const int64_t row = (int64_t)n.w * n.c;
-    // blocks of one voxel, of one row, of one slice change places
+    // swaps blocks of one voxel, of one row, of one slice
     if (axes & 1)
         for (int64_t r = 0; r < (int64_t)n.d * n.h; r++)
             mirror(x + r * row, 1, own, n.c);
@@ -29,7 +29,7 @@ static void flip(float *x, Dims n, int32_t own, uint32_t axes)
     if (axes & 4) mirror(x, 1, n.d, row * n.h);
 }
 
-/* Class numbers of a mirror image. */
+/* Swaps the class numbers of a mirror image. */
 static void swap_classes(const Mirrored *m, float *x, Dims n)
 {
     const int64_t count = numel(n);
@@ -46,8 +46,8 @@ static void swap_classes(const Mirrored *m, float *x, Dims n)
     }
 }
 
-/* Channels of a mirror image, as those of left and right organs; a map of one
- * has nothing to exchange. */
+/* Swaps channels of a mirror image, such as left and right organs; a map with
+ * one channel is unchanged. */
 static bool swap_channels(const Mirrored *m, float *x, Dims n)
 {
     const int64_t rows = numel(n) / n.c;
@@ -64,12 +64,11 @@ static bool swap_channels(const Mirrored *m, float *x, Dims n)
     return true;
 }
 
-/* Numbers of a mirror image: each as far from what 0 has become, on its other
- * side. */
+/* Mirrors the numbers of a mirror image about the value that 0 has become. */
 static bool negate_numbers(const Mirrored *m, const float *zero, float *x,
                            Dims n)
 {
-    // channel 1 is bit 1, and there are no more of them than there are numbers
+    // channel 1 is bit 1; bits beyond the count of numbers must be 0
     for (int32_t c = n.c + 1; c < 32; c++)
         if (m->negate >> c & 1)
             return fail_data("flip: negate has number %d, but a case has %d",
@@ -80,7 +79,7 @@ static bool negate_numbers(const Mirrored *m, const float *zero, float *x,
     return true;
 }
 
-/* How much of w is no padding. */
+/* The extent along w without padding. */
 static int32_t own_of(const Sample *s, Dims n)
 {
     return s->length > 0 && s->length < n.w ? s->length : n.w;
@@ -93,7 +92,7 @@ static bool has_classes(const Sample *s)
     return false;
 }
 
-/* All that a flip does to field f. */
+/* Applies a flip to field f. */
 static bool flip_field(const Change *c, const Sample *s, int f, bool *numbers)
 {
     const Dims n = s->dim[f];
@@ -102,11 +101,11 @@ static bool flip_field(const Change *c, const Sample *s, int f, bool *numbers)
     if (s->kind[f] == FIELD_VALUE && !has_classes(s))
         return swap_channels(&c->mirrored, s->data[f], n);
     if (s->kind[f] != FIELD_NUMBER || *numbers) return true;
-    *numbers = true; // of the first such field
+    *numbers = true; // only the first such field
     return negate_numbers(&c->mirrored, s->zero, s->data[f], n);
 }
 
-/* x(w) = what was at w - by, of the first `own` of each row. */
+/* Moves the first `own` elements of each row: x(w) becomes x(w - by). */
 static bool timeshift(const Change *c, float *x, Dims n, int32_t own)
 {
     const int64_t row = (int64_t)n.w * n.c, by = (int64_t)c->number[0];
@@ -153,7 +152,7 @@ static bool image_change(const Change *c, const Image *m)
 
 bool change_sample(const Change *c, Sample *s)
 {
-    // images of a sample take their draws one behind the other
+    // the images of a sample use consecutive draws
     uint32_t first = CHANGE_DRAWS, before = 0;
     bool numbers = false;
     if (c->kind == CHANGE_NONE) return true;

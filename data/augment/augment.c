@@ -1,9 +1,10 @@
-/* augment.c -- the SAMPLE steps: what happens to a sample is drawn here.
+/* augment.c -- draws the random numbers of the SAMPLE steps.
  *
- * Draws of a step: 0 decides, those from 1 on are its parameters (flip: 0, 1, 2
- * decide for w, h, d), from CHANGE_DRAWS on noise has one a voxel, and what
- * apply.c draws itself begins there too. They are keyed by the place of the
- * step, so a step that is left out does not disturb the others' draws. */
+ * Draws of a step: number 0 decides, those from 1 on are its parameters (flip:
+ * 0, 1, 2 decide for w, h, d). From CHANGE_DRAWS on noise uses one per voxel,
+ * and the draws made in apply.c begin there too. Draws are keyed by the
+ * position of the step, so a step that is not applied does not change the draws
+ * of the others. */
 #include "data/augment/augment.h"
 #include "data/steps/standardize.h"
 #include "engine/base/rng.h"
@@ -11,7 +12,7 @@
 
 static void decide_flip(const DataStep *s, Change *out)
 {
-    // which of w, h, d each choice of steps.def names
+    // the axes w, h, d of each choice of steps.def
     static const bool named[][3] = {
         [FLIP_W] = {true, false, false}, [FLIP_H] = {false, true, false},
         [FLIP_D] = {false, false, true}, [FLIP_HW] = {true, true, false},
@@ -23,7 +24,7 @@ static void decide_flip(const DataStep *s, Change *out)
             out->axes |= 1u << axis;
     if (!out->axes) return;
     out->kind = CHANGE_FLIP;
-    // two mirrors make a turn
+    // two mirrors make a rotation
     const uint32_t a = out->axes;
     if (!((a ^ a >> 1 ^ a >> 2) & 1)) return;
     Mirrored *m = &out->mirrored;
@@ -34,7 +35,7 @@ static void decide_flip(const DataStep *s, Change *out)
             m->swap[m->swaps][k] = (uint8_t)s->flip.swap[i + k];
 }
 
-/* m = r m, r turning axis `from` towards axis `to`. */
+/* m = r m, where r rotates axis `from` towards axis `to`. */
 static void turn(double m[3][3], int from, int to, double angle)
 {
     double c = cos(angle), s = sin(angle);
@@ -45,9 +46,8 @@ static void turn(double m[3][3], int from, int to, double angle)
     }
 }
 
-/* m = m S^-1 from the right of its transpose: rows of m are columns of the
- * turn, and S moves w by tan(angle 0) h + tan(angle 1) d and h by tan(angle 2)
- * d. */
+/* m = m S^-1, computed on the transpose: rows of m are columns of the rotation,
+ * and S moves w by tan(angle 0) h + tan(angle 1) d and h by tan(angle 2) d. */
 static void unshear(double m[3][3], const double angle[3])
 {
     const double hw = tan(angle[0]), dw = tan(angle[1]), dh = tan(angle[2]);
@@ -57,8 +57,9 @@ static void unshear(double m[3][3], const double angle[3])
     }
 }
 
-/* Draw `at` out of a range of angles, in degrees; of multiples of `step` where
- * that is not 0. step_settle has seen that there is one. */
+/* Draws number `at` out of a range of angles in degrees; out of the multiples
+ * of `step` if it is not 0. step_settle has checked that the range contains
+ * one. */
 static double draw_angle(const Rng *r, uint32_t at, const double range[2],
                          double step)
 {
@@ -68,9 +69,10 @@ static double draw_angle(const Rng *r, uint32_t at, const double range[2],
     return step * (first + rng_below(r, at, (uint32_t)(last - first) + 1));
 }
 
-/* The sample is sheared, turned and scaled about its middle and then moved, so
- * place q = middle + S^-1 R^T (p - middle - move) / scale is what shows at p. R
- * turns w towards h, then, in a volume, d towards w and h towards d. */
+/* The sample is sheared, rotated and scaled about its centre and then moved, so
+ * voxel p of the result shows place q = centre + S^-1 R^T (p - centre - move) /
+ * scale. R rotates w towards h, then, in a volume, d towards w and h towards
+ * d. */
 static void decide_affine(const DataStep *s, Dims n, Change *out)
 {
     const Rng *r = &out->draw;
@@ -81,7 +83,7 @@ static void decide_affine(const DataStep *s, Dims n, Change *out)
     if (!((double)rng_uniform(r, 0) < s->affine.p)) return;
     scale = (double)rng_range(r, 1, (float)s->affine.scale[0],
                               (float)s->affine.scale[1]);
-    // d, h, w: the axes that the three turns leave as they are
+    // the axes of the three rotations
     static const int about[] = {ABOUT_D, ABOUT_H, ABOUT_W};
     for (uint32_t k = 0; k < 3; k++)
         angle[k] =
@@ -96,7 +98,7 @@ static void decide_affine(const DataStep *s, Dims n, Change *out)
     turn(m, 0, 1, angle[0]);
     if (!flat) turn(m, 2, 0, angle[1]);
     if (!flat) turn(m, 1, 2, angle[2]);
-    // no shear takes nothing away, not even a bit
+    // without shear this changes no bit
     unshear(m, shear);
     out->kind = CHANGE_AFFINE;
     for (int a = 0; a < 3; a++) {
@@ -105,8 +107,8 @@ static void decide_affine(const DataStep *s, Dims n, Change *out)
             double move = s->affine.shift * extent[b] *
                           (2 * (double)rng_uniform(r, 2 + (uint32_t)b) - 1);
             if (b == 2 && flat) move = 0;
-            // the inverse of a turn is its transpose; one of one slice maps
-            // its d to itself
+            // the inverse of a rotation is its transpose; in a single slice d
+            // maps to itself
             double k = flat && (a == 2 || b == 2) ? a == b : m[b][a] / scale;
             out->map[a][b] = k;
             at -= k * ((extent[b] - 1) / 2 + move);
@@ -115,7 +117,7 @@ static void decide_affine(const DataStep *s, Dims n, Change *out)
     }
 }
 
-/* One grid for all fields of a sample. */
+/* One displacement grid for all fields of a sample. */
 static void decide_elastic(const DataStep *s, Dims n, Change *out)
 {
     const double *a = s->elastic.amplitude, k = s->elastic.spacing;
@@ -128,8 +130,8 @@ static void decide_elastic(const DataStep *s, Dims n, Change *out)
               spline_points(k, n.d)}};
 }
 
-/* An order of 0, 1, 2, 3 and four factors, as number[0 .. 3] and [4 .. 7];
- * number[8] is the largest value. */
+/* Draws a permutation of 0, 1, 2, 3 and four factors, as number[0 .. 3] and [4
+ * .. 7]; number[8] is the largest value. */
 static void decide_jitter(const DataStep *s, Change *out)
 {
     const Rng *r = &out->draw;
@@ -138,7 +140,7 @@ static void decide_jitter(const DataStep *s, Change *out)
     uint32_t order[4];
     if (!((double)rng_uniform(r, 0) < s->jitter.p)) return;
     out->kind = CHANGE_JITTER;
-    // draws 1 to 4 are the factors, those from 8 on the order
+    // draws 1 to 4 are the factors, draws from 8 on the order
     for (uint32_t i = 0; i < 4; i++) order[i] = i;
     for (uint32_t i = 3; i > 0; i--) {
         uint32_t j = rng_below(r, 8 + i, i + 1), t = order[i];
@@ -152,7 +154,7 @@ static void decide_jitter(const DataStep *s, Change *out)
     out->number[8] = s->jitter.top;
 }
 
-/* number[] = these, when it is drawn. */
+/* Sets number[] to a, b, c if the step is drawn. */
 static void decide_numbers(Change *out, double p, ChangeKind kind, double a,
                            double b, double c)
 {
@@ -161,7 +163,7 @@ static void decide_numbers(Change *out, double p, ChangeKind kind, double a,
     out->number[0] = a, out->number[1] = b, out->number[2] = c;
 }
 
-/* An intensity step with these numbers, when it is drawn. */
+/* Sets an intensity change if the step is drawn. */
 static void decide(Change *out, double p, ChangeKind kind, float amount)
 {
     if (!((double)rng_uniform(&out->draw, 0) < p)) return;
@@ -169,7 +171,7 @@ static void decide(Change *out, double p, ChangeKind kind, float amount)
     out->amount = amount;
 }
 
-/* What step `s` does to a sample; *c has the draws. */
+/* Decides the change of step `s`; c->draw is its random generator. */
 static void decide_step(const DataStep *s, Dims dim, Change *c)
 {
     const Rng r = c->draw;
@@ -253,7 +255,7 @@ int augment_decide(const Steps *steps, uint64_t seed, uint32_t epoch,
         const DataStep *s = &steps->step[i];
         if (step_info[s->id].phase != STEP_SAMPLE) continue;
         Change *c = &out[count++];
-        // the key of every draw: nothing here depends on which thread runs it
+        // the key of every draw: independent of threads
         const Rng r = {.seed = seed,
                        .stream = RNG_AUGMENT,
                        .op = (uint16_t)i,
@@ -276,7 +278,7 @@ bool augment_sample(const Steps *steps, uint64_t seed, uint32_t epoch,
     bool ok = true;
     for (int i = 0; ok && i < count; i++)
         ok = change_sample(&change[i], sample);
-    sample->zero = NULL; // it does not outlive this call
+    sample->zero = NULL; // it points to memory of this call
     return ok;
 }
 

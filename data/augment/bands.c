@@ -1,12 +1,11 @@
-/* bands.c -- channels that are bands of one scale, as the frequencies of a
- * spectrogram are: stretched and shifted along it, tilted, some of them wiped
- * out. All places of an image have the same draws, and its padding stays. */
+/* bands.c -- stretches, shifts, tilts and masks the bands of a scale, such as
+ * the frequencies of a spectrogram, which are the channels of an image. All
+ * voxels of an image use the same draws, and padding is not changed. */
 #include "data/augment/augment_inside.h"
 #include "engine/backend/augment.h"
 #include <string.h>
 
-/* Number[] of the change: stretch, shift, tilt, most. Draws from CHANGE_DRAWS
- * on. */
+/* Change.number[]: stretch, shift, tilt, most. Draws start at CHANGE_DRAWS. */
 enum { DRAW = CHANGE_DRAWS };
 
 bool bands_change(const Change *c, const Image *m)

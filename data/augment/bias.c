@@ -1,9 +1,10 @@
-/* bias.c -- a smooth field that multiplies an image, as the coil of a scanner
- * has one: exp of a polynomial of low order over the sample.
+/* bias.c -- multiplies an image by a smooth bias field, as of the coil of a
+ * scanner: exp of a polynomial of low order over the sample.
  *
- * P_0 = 1, P_1 = t, (n + 1) P_n+1 = (2 n + 1) t P_n - n P_n-1, t from -1 at the
- * first voxel of an axis to 1 at the last, 0 where there is one. A row along w
- * is one polynomial, whose coefficients are summed over h and d before. */
+ * P_0 = 1, P_1 = t, (n + 1) P_n+1 = (2 n + 1) t P_n - n P_n-1, where t runs
+ * from -1 at the first voxel of an axis to 1 at the last, and is 0 for an axis
+ * of one voxel. Along w a row is one polynomial; its coefficients are summed
+ * over h and d first. */
 #include "data/augment/augment_inside.h"
 #include <math.h>
 
@@ -17,8 +18,8 @@ static void legendre(int32_t at, int32_t n, double p[TERMS])
         p[k + 1] = ((2 * k + 1) * t * p[k] - k * p[k - 1]) / (k + 1);
 }
 
-/* The coefficient of P_i(w) P_j(h) P_k(d): every one has a draw of its own,
- * whatever the order. */
+/* The coefficient of P_i(w) P_j(h) P_k(d): each has its own draw, for every
+ * order. */
 static double coefficient(const Change *c, int i, int j, int k)
 {
     const uint32_t draw =
@@ -27,7 +28,7 @@ static double coefficient(const Change *c, int i, int j, int k)
     return c->number[0] * (2 * (double)rng_uniform(&c->draw, draw) - 1);
 }
 
-/* of[i]: what P_i(w) is multiplied by in row (h, d). */
+/* of[i]: the factor of P_i(w) in row (h, d). */
 static void row_of(double all[TERMS][TERMS][TERMS], const double ph[],
                    const double pd[], double of[TERMS])
 {
@@ -39,7 +40,7 @@ static void row_of(double all[TERMS][TERMS][TERMS], const double ph[],
     }
 }
 
-/* Row (h, d) of all channels. pw: P_i(w) of each voxel of a row. */
+/* Changes row (h, d) of all channels. pw: P_i(w) of each voxel of a row. */
 static void change_row(const Image *m, const double of[TERMS], const double *pw,
                        const float *air, float *at)
 {
@@ -57,7 +58,7 @@ bool bias_change(const Change *c, const Image *m)
     double all[TERMS][TERMS][TERMS], ph[TERMS], pd[TERMS], of[TERMS];
     const Dims n = m->n;
     const int64_t row = (int64_t)n.w * n.c;
-    if (c->number[0] == 0) return true; // not a bit changes
+    if (c->number[0] == 0) return true; // no bit changes
     double *pw = mem_alloc((size_t)n.w * TERMS * sizeof *pw);
     float *air = mem_alloc((size_t)n.c * sizeof *air);
     const bool ok = pw && air;

@@ -1,7 +1,9 @@
-/* blur.c -- how fine an image is: Gaussian blur, and low resolution.
+/* blur.c -- resolution of an image: Gaussian blur, and simulated low
+ * resolution.
  *
- * Both go axis by axis, a line of one channel at a time: it is copied out, and
- * written back filtered. Borders go on outside. An axis of one voxel stays. */
+ * Both filter axis by axis, one line of one channel at a time: the line is
+ * copied out and its filtered values are written back. Outside the border the
+ * border voxel is repeated. An axis of one voxel is not filtered. */
 #include "data/augment/augment_inside.h"
 #include <math.h>
 #include <string.h>
@@ -13,10 +15,11 @@ typedef struct Line {
     int32_t n;
 } Line;
 
-/* What is done with a line: `line` is a copy with room for as much again. */
+/* Filters a line: `line` is a copy of it, followed by as much scratch
+ * memory. */
 typedef void LineDo(const Line *to, float *line, const void *how);
 
-/* Each line along axis a (0 w, 1 h, 2 d) of channel c. */
+/* Calls f for each line along axis a (0 w, 1 h, 2 d) of channel c. */
 static void each_line(const Image *m, int a, int32_t c, float *room, LineDo *f,
                       const void *how)
 {
@@ -32,7 +35,7 @@ static void each_line(const Image *m, int a, int32_t c, float *room, LineDo *f,
         }
 }
 
-/* Room for a line along the longest axis, and as much again. */
+/* Allocates a line along the longest axis, twice. */
 static float *line_room(const Image *m)
 {
     int32_t n = m->n.w > m->n.h ? m->n.w : m->n.h;
@@ -42,11 +45,11 @@ static float *line_room(const Image *m)
 
 /* == blur ============================================================== */
 
-enum { RADIUS = 256 }; /* of the largest sigma: 4 * 64 */
+enum { RADIUS = 256 }; /* for the largest sigma: 4 * 64 */
 
 typedef struct Weights {
     int radius;
-    double w[RADIUS + 1]; /* of the middle, and of the k-th either side */
+    double w[RADIUS + 1]; /* of the centre, and of offset k on either side */
 } Weights;
 
 static void weights_make(Weights *g, double sigma)
@@ -96,11 +99,12 @@ bool blur_change(const Change *c, const Image *m)
 /* == low resolution ==================================================== */
 
 typedef struct Lowres {
-    int32_t few; /* voxels that are left of the line's */
+    int32_t few; /* voxels of the line at low resolution */
     bool cubic;
 } Lowres;
 
-/* Between `few` voxels v at place q, which may be outside. */
+/* Cubic interpolation between `few` voxels v at place q, which may be
+ * outside. */
 static double keys(const float *v, int32_t few, double q)
 {
     const double base = floor(q), t = q - base;
@@ -129,7 +133,7 @@ static void lowres_line(const Line *to, float *x, const void *how)
     const Lowres *l = how;
     const int64_t n = to->n, few = l->few;
     float *v = x + n;
-    // the voxel that the middle of each of the few lies in
+    // the voxel that contains the centre of each coarse voxel
     for (int64_t i = 0; i < few; i++) v[i] = x[(2 * i + 1) * n / (2 * few)];
     for (int64_t i = 0; i < n; i++) {
         const double q = ((double)i + 0.5) * (double)few / (double)n - 0.5;

@@ -1,14 +1,14 @@
-/* erase.c -- parts of an image that are wiped out: boxes of its extents, and
- * stretches of w. Where they lie is drawn here, as it depends on how long a
- * sequence is: draw CHANGE_DRAWS and on, 8 for each of them. All images and
- * channels of a sample lose the same places. */
+/* erase.c -- erases parts of an image: boxes, and intervals of w. Their places
+ * are drawn here, because they depend on the length of a sequence: 8 draws for
+ * each, from CHANGE_DRAWS on. All images and channels of a sample lose the same
+ * places. */
 #include "data/augment/augment_inside.h"
 #include "data/resample/crop.h"
 #include <math.h>
 
-enum { DRAWS = 8 }; /* of a box or a stretch */
+enum { DRAWS = 8 }; /* per box or interval   */
 
-/* Mean of a channel, padding left out. */
+/* Mean of a channel without padding. */
 static float own_mean(const Image *m, int32_t c)
 {
     const float *x = m->x + c;
@@ -30,7 +30,7 @@ static void fill(const Image *m, const Box *b, int32_t c, float value)
         }
 }
 
-/* Box `number` of a cutout: shares of the extents, then places. */
+/* Box `number` of a cutout: draws the extents as fractions, then the place. */
 static Box cutout_box(const Change *c, const Image *m, uint32_t number)
 {
     const int32_t n[] = {m->own, m->n.h, m->n.d};
@@ -39,7 +39,7 @@ static Box cutout_box(const Change *c, const Image *m, uint32_t number)
     for (uint32_t a = 0; a < 3; a++) {
         double share = (double)rng_range(
             &c->draw, draw + a, (float)c->number[1], (float)c->number[2]);
-        // an axis of one voxel is no extent of a box
+        // an axis of one voxel is kept whole
         b.n[a] = n[a] == 1 ? 1 : (int32_t)(share * n[a] + 0.5);
         b.from[a] = (int32_t)rng_below(&c->draw, draw + 3 + a,
                                        (uint32_t)(n[a] - b.n[a]) + 1);

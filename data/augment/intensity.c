@@ -19,7 +19,7 @@ static void brightness(Channel c, float by)
     for (int64_t i = 0; i < c.count; i++) c.x[i * c.step] += by;
 }
 
-/* lo and hi stay where they are, values between them bend. */
+/* Keeps lo and hi; values between them follow the gamma curve. */
 static void gamma_curve(Channel c, float exponent)
 {
     float lo = c.x[0], hi = c.x[0];
@@ -27,7 +27,7 @@ static void gamma_curve(Channel c, float exponent)
         lo = fminf(lo, c.x[i * c.step]);
         hi = fmaxf(hi, c.x[i * c.step]);
     }
-    if (!(lo < hi)) return; // nothing to bend
+    if (!(lo < hi)) return; // constant: no curve
     float span = hi - lo;
     for (int64_t i = 0; i < c.count; i++) {
         float *x = &c.x[i * c.step];
@@ -35,13 +35,14 @@ static void gamma_curve(Channel c, float exponent)
     }
 }
 
-/* Is element i of an image of a sequence's own, no padding? */
+/* Is element i of an image inside the sequence, not padding? */
 static bool is_own(const Image *m, int64_t i)
 {
     return m->own == m->n.w || i / m->n.c % m->n.w < m->own;
 }
 
-/* Draw `first + i` for element i; one pair of draws for two of them. */
+/* Element i uses draw `first + i`; a pair of normal numbers serves two
+ * elements. */
 static void noise(const Change *c, const Image *m)
 {
     const int64_t n = numel(m->n);
@@ -54,8 +55,8 @@ static void noise(const Change *c, const Image *m)
     }
 }
 
-/* Pair `first + i` for element i, counted over all images: no two of them share
- * one, as `first` counts elements. */
+/* Element i uses the pair `first + i`, counted over all images: no two elements
+ * share a pair, because `first` counts elements. */
 static void rician(const Change *c, const Image *m)
 {
     if (c->amount == 0) return;

@@ -1,15 +1,15 @@
 /* jitter.c -- random brightness, contrast, saturation and hue of a colour
  * image, as ColorJitter of torchvision defines them for tensors of floats.
  *
- * Colours are counted in shares of `top`, so that 0..255 and 0..1 are the same
- * picture. Each of the four works on what the one before it made.
+ * Colours are fractions of `top`, so that 0..255 and 0..1 give the same
+ * picture. Each of the four operations works on the result of the previous one.
  *
- * Pixels are taken out in blocks, a color an array, and every loop over a block
- * has a fixed length and no branch, so that the compiler makes vector code of
- * it: 14 ms for 224 x 224 pixels one by one in doubles became 0.5, and 0.2 with
- * AVX2, for which the same functions are compiled again, as for AVX-512. No sum
- * but that of the gray values takes in a neighbour, and that one has a fixed
- * order: the bits are the same whatever the vectors. */
+ * Pixels are copied out in blocks, one array per colour, and every loop over a
+ * block has a fixed length and no branch, so that the compiler vectorises it:
+ * 14 ms for 224 x 224 pixels one by one in doubles became 0.5, and 0.2 with
+ * AVX2, for which the same functions are compiled again, as for AVX-512. Only
+ * the sum of grey values combines pixels, and its order is fixed: the bits are
+ * the same for every width of vectors. */
 #include "data/augment/augment_inside.h"
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 enum { BRIGHTNESS, CONTRAST, SATURATION, HUE, FOUR, BLOCK = 64 };
 
-/* So many pixels; lanes behind the last one are black. */
+/* BLOCK pixels; lanes after the last pixel are black. */
 typedef struct Block {
     float c[3][BLOCK];
 } Block;
@@ -34,7 +34,7 @@ EACH void take(Block *b, const float *x, int n, float top)
     float all[3 * BLOCK];
     if (n < BLOCK) memset(all, 0, sizeof all);
     memcpy(all, x, (size_t)n * 3 * sizeof *x);
-    // what a first run left behind counts in shares already
+    // the first pass (begin) left fractions already
     if (top != 1)
         for (int i = 0; i < 3 * BLOCK; i++) all[i] /= top;
     for (int i = 0; i < 3 * BLOCK; i++) all[i] = cut(all[i]);
@@ -62,7 +62,7 @@ EACH void gray(const Block *b, float *restrict y)
         y[i] = 0.2989f * b->c[0][i] + 0.587f * b->c[1][i] + 0.114f * b->c[2][i];
 }
 
-/* p = f p + (1 - f) other, cut to 0 .. 1. */
+/* b = f b + (1 - f) other, clipped to 0 .. 1. */
 EACH void blend(Block *b, float f, const float *restrict other)
 {
     const float g = 1 - f;
@@ -72,9 +72,9 @@ EACH void blend(Block *b, float f, const float *restrict other)
     }
 }
 
-/* The hue of HSV turned by so many sixths of a circle, -3 .. 3. The largest and
- * the least of the three stay, so do saturation and value. Gray has no hue, and
- * keeps every bit as its chroma is 0. */
+/* Rotates the hue of HSV by `by` sixths of a circle, -3 .. 3. The largest and
+ * the smallest of the three colours stay, so saturation and value stay. Grey
+ * has no hue, and keeps every bit because its chroma is 0. */
 EACH void turn_hue(Block *b, float by)
 {
     float hue[BLOCK], value[BLOCK], chroma[BLOCK], share[BLOCK];
@@ -84,8 +84,8 @@ EACH void turn_hue(Block *b, float by)
         float least = red < green ? red : green;
         most = most > blue ? most : blue;
         least = least < blue ? least : blue;
-        // the largest color has a third of the circle for itself; where in it
-        // the hue lies is by how much the two others differ
+        // each colour as the largest has a third of the circle; the difference
+        // of the two others gives the position in it
         float next = most == green ? blue : red;
         float last = most == green ? red : green;
         float third = most == green ? 2.0f : 4.0f;
@@ -98,14 +98,14 @@ EACH void turn_hue(Block *b, float by)
         hue[i] /= chroma[i] > 1e-30f ? chroma[i] : 1e-30f;
         hue[i] += third + by;
     }
-    // back: with k = (n + hue) mod 6 a color is value - chroma times
-    // max(0, min(k, 4 - k, 1)), n = 5, 3, 1 for red, green, blue
+    // back: with k = (n + hue) mod 6 a colour is value - chroma times max(0,
+    // min(k, 4 - k, 1)), n = 5, 3, 1 for red, green, blue
     for (int c = 0; c < 3; c++) {
         const float n = (float)(5 - 2 * c);
         for (int i = 0; i < BLOCK; i++) {
             float k = n + hue[i];
-            // above -6, so that what is cut off to a whole number is positive.
-            // A k that is 6 where it should be 0 does no harm: both give 0
+            // above -6, so that truncation rounds a positive number. A k of 6
+            // instead of 0 is harmless: both give 0
             k -= 6 * (float)((int)(k * (1.0f / 6) + 1) - 1);
             share[i] = cut(k < 4 - k ? k : 4 - k);
         }
@@ -114,8 +114,8 @@ EACH void turn_hue(Block *b, float by)
     }
 }
 
-/* Of the four, in the order drawn, those at places from .. to - 1; `mean` of
- * the gray values is what contrast works about. */
+/* Runs the operations at positions from .. to - 1 of the drawn order; contrast
+ * blends with `mean`, the mean grey value. */
 EACH void run(Block *b, const Change *c, int from, int to, float mean)
 {
     float other[BLOCK];
@@ -133,8 +133,8 @@ EACH void run(Block *b, const Change *c, int from, int to, float mean)
     }
 }
 
-/* Runs the first `to`, and leaves shares of `top` behind. The mean of their
- * gray values. */
+/* Runs the first `to` operations and stores fractions of `top`. Returns the
+ * mean of their grey values. */
 EACH float begin(const Change *c, const Image *m, int to, float top)
 {
     enum { SUMS = 8 };
@@ -161,7 +161,7 @@ EACH void change_all(const Change *c, const Image *m)
     const float top = (float)c->number[2 * FOUR];
     float mean = 0, now = top;
     int done = 0;
-    // contrast wants a mean of what those before it made of all pixels
+    // contrast needs the mean of all pixels after the operations before it
     for (int k = 0; k < FOUR; k++)
         if ((int)c->number[k] == CONTRAST && c->number[FOUR + CONTRAST] != 1)
             mean = begin(c, m, k, top), done = k, now = 1;
@@ -207,7 +207,7 @@ bool jitter_by(int floats, const Change *c, const Image *m)
     return true;
 }
 
-/* How many of n values are outside of least .. most, or NaN. */
+/* Counts the values outside least .. most, and NaN. */
 static int strangers(const float *x, int n, float least, float most)
 {
     int count = 0;
@@ -215,7 +215,8 @@ static int strangers(const float *x, int n, float least, float most)
     return count;
 }
 
-/* What interpolation rounds is cut, what is no colour is not guessed at. */
+/* Clips values that interpolation has rounded beyond the range; fails for
+ * values that cannot be colours. */
 static bool check_colors(const Image *m, float top)
 {
     const int64_t size = numel(m->n), whole = size / BLOCK * BLOCK;
@@ -243,7 +244,7 @@ bool jitter_change(const Change *c, const Image *m)
     if (!check_colors(m, (float)c->number[2 * FOUR])) return false;
     for (int k = 0; k < FOUR; k++)
         any = any || c->number[FOUR + k] != (k == HUE ? 0 : 1);
-    // so that not a bit changes
+    // so that no bit changes
     if (!any) return true;
     return jitter_by(16, c, m) || jitter_by(8, c, m) || jitter_by(4, c, m);
 }

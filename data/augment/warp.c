@@ -1,16 +1,17 @@
-/* warp.c -- a field of a sample looked up at other places: affine maps and
- * elastic displacements.
+/* warp.c -- spatial transforms of a field of a sample: affine maps and elastic
+ * displacements.
  *
- * Work goes by rows along w. Places of a row are counted first, in loops
- * without branches: what does not depend on w is taken out of them, a spline is
- * summed along d once a slice and along h once a row, in the order of
- * elastic_move, so that every bit is that of the plain definition. Then each
- * stretch of places whose neighbours all exist is looked up without asking
- * again where the border is; the others go through change_between. */
+ * The unit of work is a row along w. The places of a row are computed first, in
+ * loops without branches: terms that do not depend on w are computed outside,
+ * and a spline is summed along d once per slice and along h once per row, in
+ * the order of elastic_move, so that every bit equals the plain definition.
+ * Then each interval of places with all neighbours inside the volume is
+ * interpolated without tests for the border; other places go through
+ * change_between. */
 #include "data/augment/augment_inside.h"
 #include <string.h>
 
-/* What the rows of one field need; arrays lie in one block. */
+/* Working memory for the rows of one field; the arrays lie in one block. */
 typedef struct Rows {
     const Change *c;
     Dims n;
@@ -52,7 +53,7 @@ static bool rows_open(Rows *r, const Change *c, Dims n)
     return true;
 }
 
-/* The control points as slice d sees them. */
+/* Sums the control points along d for slice d. */
 static void rows_slice(Rows *r, int32_t d)
 {
     if (r->c->kind != CHANGE_ELASTIC) return;
@@ -64,7 +65,7 @@ static void rows_slice(Rows *r, int32_t d)
         r->slice[i] = spline_sum(&k, x + i, step);
 }
 
-/* Along one axis, voxels from .. to - 1 of a row, which see the same four
+/* Along one axis, voxels from .. to - 1 of a row, which depend on the same four
  * control points p. */
 static void spline_stretch(const Rows *r, const double p[4], int32_t from,
                            int32_t to, double *q)
@@ -113,10 +114,10 @@ static void row_affine(Rows *r, int32_t h, int32_t d)
     }
 }
 
-/* == looking up ======================================================== */
+/* == interpolation ===================================================== */
 
-/* Has place v a voxel at or before it and one behind it along each axis that
- * has two? Written so that NaN has none. */
+/* Has place v a voxel at or before it and one after it along each axis of more
+ * than one voxel? Written so that NaN is outside. */
 static bool inside(const Rows *r, int32_t v)
 {
     const int32_t n[] = {r->n.w, r->n.h, r->n.d};
@@ -126,14 +127,14 @@ static bool inside(const Rows *r, int32_t v)
     return in;
 }
 
-/* The first voxel from `from` on of which inside() is not `in`. */
+/* The first voxel at or after `from` with inside() != in. */
 static int32_t stretch(const Rows *r, int32_t from, bool in)
 {
     while (from < r->n.w && inside(r, from) == in) from++;
     return from;
 }
 
-/* One place between voxels of a slice: along w, then h. */
+/* Interpolates one place between voxels of a slice: along w, then h. */
 static inline float between(const float *x, int64_t w, int64_t h, float tw,
                             float th)
 {
@@ -142,8 +143,8 @@ static inline float between(const float *x, int64_t w, int64_t h, float tw,
     return a + th * (b - a);
 }
 
-/* Places from .. to - 1, all inside a volume or (flat) a slice of more than one
- * row; c channels, which a call may know when it is compiled. */
+/* Interpolates places from .. to - 1, all inside a volume or (flat) a slice of
+ * more than one row; c channels, which a call may know at compile time. */
 static inline void linear(const Rows *r, const float *x, int32_t from,
                           int32_t to, bool flat, int32_t c, float *y)
 {
@@ -166,7 +167,7 @@ static inline void linear(const Rows *r, const float *x, int32_t from,
 static void nearest(const Rows *r, const float *x, int32_t from, int32_t to,
                     int32_t c, float *y)
 {
-    // along an axis of one voxel a place may be anywhere
+    // along an axis of one voxel every place is valid
     const bool narrow = r->n.w == 1, thin = r->n.h == 1, flat = r->n.d == 1;
     for (int32_t v = from; v < to; v++) {
         const int32_t w = narrow ? 0 : (int32_t)(r->q[0][v] + 0.5);
@@ -177,7 +178,7 @@ static void nearest(const Rows *r, const float *x, int32_t from, int32_t to,
     }
 }
 
-/* One place, wherever it is. */
+/* Interpolates one place, inside or outside. */
 static void anywhere(const Rows *r, const float *x, int32_t v, bool label,
                      float *y)
 {
@@ -199,7 +200,7 @@ static void look_up(const Rows *r, const float *x, bool label, float *y)
     const bool flat = r->n.d == 1;
     for (int32_t from = 0, to; from < r->n.w; from = to) {
         to = stretch(r, from, true);
-        // a sequence, one row, is short
+        // a sequence has one row, so this path is fast enough
         if (!label && (r->n.h == 1 || r->n.w == 1)) to = from;
         if (label)
             nearest(r, x, from, to, r->n.c, y);

@@ -1,22 +1,23 @@
 /* beams.c -- see beams.h.
  *
- * All rays of a beam are parallel, so a ray is known by its distance from the
- * one through the middle of the grid, and a slice of a beam is one row of
- * numbers: the highest prescription by distance. Targets are marked in it, and
- * every voxel reads it at its own distance, between two marks linearly. */
+ * All rays of a beam are parallel, so a ray is identified by its distance from
+ * the ray through the centre of the grid, and a slice of a beam is one row of
+ * numbers: the highest prescription by distance. Targets write their dose into
+ * the marks at their distance, and every voxel reads at its own distance,
+ * linearly between two marks. */
 #include "data/datasets/beams.h"
 #include <math.h>
 #include <string.h>
 
 enum {
     E = OPENKBP_EDGE,
-    HALF = 93, /* > 64 sqrt(2) + 1: marks on either side of the middle */
+    HALF = 93, /* > 64 sqrt(2) + 1: marks on either side of the centre */
     MARKS = 2 * HALF + 1
 };
 
-/* One beam: distances from the middle are sx and sy a step of x and y, in
- * marks; a mark is as far from the next as the wider of both spacings, so a
- * target leaves no gap. */
+/* One beam: distances from the centre are sx and sy per step of x and y, in
+ * marks. The spacing of marks is the larger of both spacings, so a target
+ * leaves no gap. */
 typedef struct Beam {
     double sx, sy;
 } Beam;
@@ -27,8 +28,8 @@ static double distance(const Beam *b, int x, int y)
     return HALF + (x - middle) * b->sx + (y - middle) * b->sy;
 }
 
-/* mark[distance][z] is the highest prescription there; both marks beside a
- * voxel get it, so that the voxel reads its own. */
+/* mark[distance][z] is the highest prescription there; a voxel writes to both
+ * marks next to it, so that it reads its own prescription. */
 static void mark_targets(const OpenkbpPatient *p, const Beam *b,
                          float (*mark)[E])
 {
@@ -38,7 +39,7 @@ static void mark_targets(const OpenkbpPatient *p, const Beam *b,
         for (int32_t i = 0; i < g->count; i++) {
             const int z = g->index[i] % E, y = g->index[i] / E % E;
             const int first = (int)distance(b, g->index[i] / E / E, y);
-            // targets come in the order of their doses
+            // targets are sorted by dose
             mark[first][z] = mark[first + 1][z] = openkbp_target_gy[t];
         }
     }
@@ -70,8 +71,8 @@ bool openkbp_beams(const OpenkbpPatient *p, Volume *v)
     }
     v->unit = UNIT_GY;
     for (int k = 0; k < BEAMS; k++) {
-        // x runs to posterior, y to the left: the beam of 0 degrees goes along
-        // x, that of 90 degrees comes from the left
+        // x runs to posterior, y to the left: the beam of 0 degrees is parallel
+        // to x, the beam of 90 degrees enters from the left
         const double angle = 2 * pi * k / BEAMS;
         const Beam b = {sin(angle) * p->spacing_mm[0] / widest,
                         cos(angle) * p->spacing_mm[1] / widest};

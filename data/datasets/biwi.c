@@ -8,15 +8,14 @@
 #include <string.h>
 
 enum {
-    TEXT_MAX = 1 << 16,   /* bytes of a text; real ones have hundreds  */
-    DEPTH_MAX = 1 << 28,  /* bytes of a file of depths                 */
-    PIXELS_MAX = 1 << 24, /* of a picture: a run of nothing is 8 bytes */
+    TEXT_MAX = 1 << 16,   /* of text; real files have hundreds         */
+    DEPTH_MAX = 1 << 28,  /* bytes of a depth file                     */
+    PIXELS_MAX = 1 << 24, /* of a picture: a run without depths is 8 bytes */
     EDGE_MAX = 1 << 14,
     BLOCKS_MAX = 5, /* of a text  */
     NUMBERS_MAX = 9 /* of a block */
 };
-/* How far rows may be from unit length and right angles: texts have six
- * digits. */
+/* Tolerance for unit length and right angles of rows: texts have six digits. */
 #define ROTATION_TOLERANCE 1e-3
 
 // -- blocks of numbers --------------------------------------------------------
@@ -26,7 +25,7 @@ typedef struct Block {
     double number[NUMBERS_MAX];
 } Block;
 
-/* Something of a text fit for a message. */
+/* Copies the start of a text in printable form for a message. */
 static const char *shown(const char *p, const char *end, char text[24])
 {
     size_t n = 0;
@@ -43,7 +42,8 @@ static bool is_space(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* The next number, at p; its characters. 0, with a reason: there is none. */
+/* Reads the next number at p; returns its length, or 0 with a reason if there
+ * is none. */
 static size_t read_number(const char *p, const char *end, int line, double *v)
 {
     char got[24];
@@ -54,14 +54,15 @@ static size_t read_number(const char *p, const char *end, int line, double *v)
     return 0;
 }
 
-/* The blocks of a text; *count is how many there are. Blank lines before the
- * first, behind the last and beside each other count as one. */
+/* Reads the blocks of a text; *count is their number. Blank lines before the
+ * first block, after the last, and repeated ones count as one. */
 static bool read_blocks(const char *p, const char *end, Block block[BLOCKS_MAX],
                         int *count)
 {
     int line = 1;
-    bool apart = true; // a blank line, or nothing, lies before this line
-    bool blank = true; // nothing in this line so far
+    bool apart = true; // a blank line, or the start of the text, is before this
+                       // line
+    bool blank = true; // this line is empty so far
     *count = 0;
     p = text_begin(p, end);
     while (p < end) {
@@ -93,7 +94,7 @@ static bool read_blocks(const char *p, const char *end, Block block[BLOCKS_MAX],
     return *count > 0 || fail_data("no numbers in this file");
 }
 
-/* A block of one size. */
+/* Copies a block of `count` numbers. */
 static bool take(const Block *b, const char *what, int count, double *out)
 {
     if (b->count != count)
@@ -102,8 +103,8 @@ static bool take(const Block *b, const char *what, int count, double *out)
     return true;
 }
 
-/* A block that is a rotation: rows of length 1 at right angles, right-handed.
- * The pair of rows that is worst is in the reason. */
+/* Copies a block that is a rotation: rows of length 1 at right angles,
+ * right-handed. The reason names the worst pair of rows. */
 static bool take_rotation(const Block *b, double r[3][3])
 {
     int a = 0, c = 0;
@@ -128,7 +129,7 @@ static bool take_rotation(const Block *b, double r[3][3])
                      det, a + 1, c + 1, dot, a == c);
 }
 
-/* All of a file; reasons without the path. */
+/* Reads a whole file; reasons without the path. */
 static bool load(const char *path, size_t limit, Arena *mem, char **data,
                  size_t *bytes)
 {
@@ -180,7 +181,7 @@ bool biwi_pose_read(const char *path, bool pitch_plus, BiwiPose *out)
 
 // -- camera -------------------------------------------------------------------
 
-/* fx 0 cx, 0 fy cy, 0 0 1; a skew is none of Kinect's. */
+/* fx 0 cx, 0 fy cy, 0 0 1; the Kinect has no skew. */
 static bool take_intrinsics(const Block *b, double k[3][3])
 {
     if (!take(b, "intrinsics", 9, k[0])) return false;
@@ -190,7 +191,7 @@ static bool take_intrinsics(const Block *b, double k[3][3])
                      "fy above 0");
 }
 
-/* The size of the picture. */
+/* Reads the size of the picture. */
 static bool take_size(const Block *b, BiwiCamera *out)
 {
     double size[2];
@@ -247,14 +248,14 @@ bool biwi_camera_read(const char *path, BiwiCamera *out)
 
 // -- depth --------------------------------------------------------------------
 
-/* int32 at byte `at`, which with three more is inside. */
+/* The int32 at byte `at`; its four bytes must lie inside. */
 static int32_t int_at(const uint8_t *bytes, size_t at)
 {
     return (int32_t)number_u32(bytes + at, false);
 }
 
-/* All runs into `pixel`, which is zero. Nothing is believed of a run before
- * it was compared with the pixels and the bytes that are left. */
+/* Reads all runs into `pixel`, which is zero. The lengths of a run are checked
+ * against the remaining pixels and bytes before use. */
 static bool read_runs(const uint8_t *bytes, size_t size, int32_t pixels,
                       int16_t *pixel)
 {

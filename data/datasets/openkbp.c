@@ -1,9 +1,10 @@
-/* openkbp.c -- rows of "index,value" to lists of voxels, and back.
+/* openkbp.c -- converts rows of "index,value" to lists of voxels, and back.
  *
- * A patient is megabytes of text and an epoch reads hundreds, so a file is
- * read in one pass over memory: room for as many rows as there are line ends,
- * one digit loop for the index, decimal_read for the value. Grids stay lists;
- * a dense channel is 8 MiB, of which a mask fills a hundredth. */
+ * A patient is megabytes of text and an epoch reads hundreds of patients, so a
+ * file is read in one pass over memory: memory for as many rows as there are
+ * line ends, one digit loop for the index, decimal_read for the value. Grids
+ * stay lists; a dense channel takes 8 MiB, of which a mask fills a
+ * hundredth. */
 #include "data/datasets/openkbp.h"
 #include "data/format/decimal.h"
 #include "engine/base/file.h"
@@ -22,18 +23,18 @@ const char *const openkbp_name[OPENKBP_GRIDS] = {
 
 const float openkbp_target_gy[OPENKBP_TARGETS] = {56, 63, 70};
 
-/* Every voxel with the longest of rows. */
+/* Every voxel with the longest row. */
 static const size_t most_bytes = (size_t)OPENKBP_VOXELS * 40;
 static const char header[] = ",data";
 static const char dimensions[] = "voxel_dimensions";
 
 void openkbp_grid_free(SparseGrid *g)
 {
-    mem_free(g->index); // `value` lies in the same block
+    mem_free(g->index); // `value` is part of the same block
     *g = (SparseGrid){0};
 }
 
-/* The start of a row fit for a message: one line, printable, short. */
+/* The start of a row for a message: one line, printable, short. */
 static const char *shown(const char *p, const char *end, char text[28])
 {
     size_t n = 0;
@@ -45,14 +46,14 @@ static const char *shown(const char *p, const char *end, char text[28])
     return text;
 }
 
-/* Past the end of the line at p, LF or CR LF; NULL when p is at neither. */
+/* Skips the end of the line at p, LF or CR LF; NULL if there is none. */
 static const char *line_end(const char *p, const char *end)
 {
     if (p < end && *p == '\r') p++;
     return p < end && *p == '\n' ? p + 1 : NULL;
 }
 
-/* The line ",data"; moves *p behind it. */
+/* Reads the line ",data" and moves *p after it. */
 static bool read_header(const char **p, const char *end)
 {
     size_t n = sizeof header - 1;
@@ -68,8 +69,8 @@ static bool read_header(const char **p, const char *end)
     return true;
 }
 
-/* "index,"; *index is beyond the grid when its digits are. The bound on the
- * number of digits keeps it in an int. */
+/* Reads "index,"; *index may exceed the grid. The limit on the number of digits
+ * keeps it within an int. */
 static const char *read_index(const char *p, const char *end, int32_t *index)
 {
     const char *first = p;
@@ -80,7 +81,7 @@ static const char *read_index(const char *p, const char *end, int32_t *index)
     return p > first && p < end && *p == ',' ? p + 1 : NULL;
 }
 
-/* All rows behind the header. *sorted: each index is above the one before. */
+/* Reads all rows after the header. *sorted: indices ascend. */
 static bool read_rows(const char *p, const char *end, SparseGrid *g, int *row,
                       bool *sorted)
 {
@@ -105,7 +106,8 @@ static bool read_rows(const char *p, const char *end, SparseGrid *g, int *row,
             p += used;
         }
         next = line_end(p, end);
-        // a number that was cut short is a number: only the line's end tells
+        // a truncated number is still a number: only the line end shows that it
+        // is complete
         if (!next && (p == end || (*p == '\r' && p + 1 == end)))
             return fail_data("file ends inside this row; fix: copy it again");
         if (!next && !g->value)
@@ -116,7 +118,7 @@ static bool read_rows(const char *p, const char *end, SparseGrid *g, int *row,
                              shown(number, end, got));
         if (g->value && !used)
             return fail_data("voxel %d has no value", (int)index);
-        // the largest double that rounds to a float
+        // the largest double that rounds to a finite float
         if (!(fabs(v) < 0x1.ffffffp127))
             return fail_data("value \"%s\" does not fit a float",
                              shown(number, end, got));
@@ -129,7 +131,7 @@ static bool read_rows(const char *p, const char *end, SparseGrid *g, int *row,
     return true;
 }
 
-/* Rows in any order: no voxel may come twice. */
+/* Rows in any order: checks that no voxel is repeated. */
 static bool check_once(const SparseGrid *g)
 {
     uint8_t *seen = mem_alloc(OPENKBP_VOXELS / 8);
@@ -145,7 +147,7 @@ static bool check_once(const SparseGrid *g)
                                   (int)twice + 2, (int)g->index[twice]);
 }
 
-/* Room for `rows` rows in one block, the values behind the indices. */
+/* Allocates `rows` rows in one block, the values after the indices. */
 static bool grid_new(SparseGrid *g, size_t rows, OpenkbpKind kind)
 {
     size_t each = sizeof *g->index;
@@ -167,7 +169,7 @@ bool openkbp_grid_decode(const char *text, size_t bytes, OpenkbpKind kind,
     if (!read_header(&p, end)) return within("openkbp");
     for (const char *q = p; (q = memchr(q, '\n', (size_t)(end - q))); q++)
         rows++;
-    // one more than that many voxels cannot be right
+    // more rows than voxels cannot be right
     if (rows > OPENKBP_VOXELS) {
         fail_data("%zu rows for a grid of %d voxels", rows, OPENKBP_VOXELS);
         return within("openkbp");
@@ -200,7 +202,7 @@ void openkbp_scatter(const SparseGrid *g, float *voxels, int channels)
 
 // -- a patient ----------------------------------------------------------------
 
-/* Three lines, a spacing in mm each. */
+/* Reads three lines, one spacing in mm each. */
 static bool read_dimensions(const char *path, double spacing_mm[3])
 {
     Arena mem = {0};
@@ -213,7 +215,7 @@ static bool read_dimensions(const char *path, double spacing_mm[3])
         double mm = 0;
         size_t used = decimal_read(p, (size_t)(end - p), &mm);
         const char *next = line_end(p + used, end);
-        // nothing is a metre thick, and 0 or less is no spacing
+        // no voxel is a metre thick, and a spacing is positive
         if (!used || !next || !(mm > 0 && mm < 1000)) {
             fail_data("row %d: \"%s\" is no spacing in mm, need three lines of "
                       "a number above 0",
@@ -230,7 +232,7 @@ done:
     return ok || (within("openkbp"), within("%s", path));
 }
 
-/* Which grid a file is of, by its name without ".csv"; -1: of none. */
+/* The grid of a file, by its name without ".csv"; -1: none. */
 static int grid_of(const char *name)
 {
     for (int k = 0; k < OPENKBP_GRIDS; k++)
@@ -238,15 +240,15 @@ static int grid_of(const char *name)
     return -1;
 }
 
-/* The files that are there into p->has. Of several names that are none, the
- * first in the order of letters is in the reason. */
+/* Records the existing files in p->has. If files have unknown names, the
+ * alphabetically first one is in the reason. */
 static bool list_files(const char *folder, OpenkbpPatient *p)
 {
     char unknown[64] = "";
     DIR *dir = opendir(folder);
     if (!dir) return file_fails(errno, "cannot open the folder");
     for (;;) {
-        // readdir tells an error from the end by errno alone
+        // only errno tells an error of readdir from the end
         errno = 0;
         const struct dirent *e = readdir(dir);
         if (!e && errno) {
@@ -257,7 +259,7 @@ static bool list_files(const char *folder, OpenkbpPatient *p)
         if (!e) break;
         const char *dot = strrchr(e->d_name, '.');
         char name[64];
-        // hidden files are other systems' notes about these, "~$ct.csv" is the
+        // hidden files are metadata of other systems, and "~$ct.csv" is the
         // lock of a program that shows ct.csv
         if (*e->d_name == '.' || file_of_system(e->d_name) || !dot ||
             strcmp(dot, ".csv"))
@@ -278,7 +280,7 @@ static bool list_files(const char *folder, OpenkbpPatient *p)
                      unknown, openkbp_name[OPENKBP_STRUCTURE]);
 }
 
-/* FOLDER/NAME.csv in memory of `mem`; NULL with a reason. */
+/* FOLDER/NAME.csv, allocated in `mem`; NULL with a reason. */
 static char *file_of(Arena *mem, const char *folder, const char *name)
 {
     return arena_printf(mem, "%s/%s.csv", folder, name);
@@ -328,7 +330,7 @@ bool openkbp_read(const char *folder, unsigned grids, bool want_dose,
         TRY(path = file_of(&mem, folder, openkbp_name[k]));
         TRY(openkbp_grid_read(path, mask ? OPENKBP_MASK : OPENKBP_VALUES,
                               &p->grid[k]));
-        // the program that wrote it met an empty plan
+        // an empty file means that the program that wrote it met an empty plan
         if (need && k != OPENKBP_DOSE && !p->grid[k].count) {
             fail_data("%s: openkbp: no voxels below the header", path);
             goto done;
@@ -379,7 +381,7 @@ bool openkbp_volume(const OpenkbpPatient *p, const SparseGrid *const *grid,
 
 // -- writing ------------------------------------------------------------------
 
-/* "index,value\n", of a mask "index,\n"; returns the characters. */
+/* Writes "index,value\n", for a mask "index,\n"; returns the length. */
 static size_t put_row(char *p, int32_t index, float value, OpenkbpKind kind)
 {
     char digits[8];

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Means and deviations come together, as do bounds where there is a cut; none
- * of them: they are to be found. */
+/* Means and deviations are given together, and bounds too if values are
+ * clipped; without any, they are still to be found. */
 bool standardize_settle(const DataStep *s)
 {
     const int n = (int)s->standardize.mean_count;
@@ -101,8 +101,8 @@ bool steps_fitted(const DataStep *s)
     return s->id != STEP_standardize || s->standardize.mean_count > 0;
 }
 
-/* What a recipe says of a standardize step: the numbers and the kind are what
- * is found. */
+/* Compares the part of a standardize step that a recipe describes; numbers and
+ * kind are found. */
 static bool same_description(const DataStep *a, const DataStep *b)
 {
     return !memcmp(a->standardize.field, b->standardize.field,
@@ -112,7 +112,7 @@ static bool same_description(const DataStep *a, const DataStep *b)
                    sizeof a->standardize.clip);
 }
 
-/* Lists are of equal length as the step was settled, and zero behind their
+/* step_settle has made the lists equally long, and they are zero after their
  * ends. */
 static bool same_numbers(const DataStep *a, const DataStep *b)
 {

@@ -1,10 +1,10 @@
 /* step.c -- the rows of steps.def as data; values by name; steps as text.
  *
- * steps.def is expanded twice: into the union of DataStep, for code that runs
- * a step, and here into step_info, for code that walks attributes by name
- * (Lua, printing, parsing). Both number the attributes alike, one after the
- * other in `word`. The text form stands in checkpoints: it must give back the
- * same bits for as long as checkpoints are read. */
+ * steps.def is expanded twice: into the union of DataStep, for code that runs a
+ * step, and here into step_info, for code that loops over attributes by name
+ * (Lua, printing, parsing). Both number the attributes in the same way, one
+ * after the other in `word`. The text form is stored in checkpoints: parsing it
+ * must give the same bits for as long as checkpoints are read. */
 #include "data/steps/standardize.h"
 #include <locale.h>
 #include <math.h>
@@ -33,7 +33,7 @@ const StepInfo step_info[STEP_COUNT] = {
 _Static_assert(sizeof(DataStep) <= sizeof(double) * (1 + STEP_WORDS),
                "a row has more words than are walked by name");
 
-/* two dozen rows: no index is needed */
+/* two dozen rows need no index */
 StepId step_find(const char *name)
 {
     int i = 0;
@@ -41,8 +41,8 @@ StepId step_find(const char *name)
     return (StepId)i;
 }
 
-/* Attributes lie one behind the other in `word`, in the order of the row; V,
- * L, F and T have no default and stay 0. */
+/* Attributes follow one another in `word`, in the order of the row; V, L, F and
+ * T have no default and stay 0. */
 DataStep step_default(StepId id)
 {
     DataStep s = {.id = id};
@@ -54,8 +54,8 @@ DataStep step_default(StepId id)
     return s;
 }
 
-/* The attribute `name` of the row and its first word; NULL with the known
- * names in the reason. */
+/* The attribute `name` of the row and the index of its first word; NULL with
+ * all valid names in the reason. */
 static const StepAttr *attr_find(const DataStep *s, const char *name, int *at)
 {
     const StepInfo *info = &step_info[s->id];
@@ -72,8 +72,8 @@ static const StepAttr *attr_find(const DataStep *s, const char *name, int *at)
     return NULL;
 }
 
-/* Whether `count` numbers suit the kind of an attribute.
- * the counts that step_set promises for each kind */
+/* Do `count` numbers suit the kind of an attribute? The counts that step_set
+ * documents for each kind. */
 static bool count_fits(const StepAttr *a, int count)
 {
     switch (a->kind) {
@@ -100,8 +100,8 @@ static int choice_count(const char *choices)
     return n;
 }
 
-/* Everything that is a number goes through here, also choices and truth
- * values, so every range is checked in one place. */
+/* All numbers are set here, also choices and truth values, so every range is
+ * checked in one place. */
 bool step_set(DataStep *s, const char *name, const double *value, int count)
 {
     const char *row = step_info[s->id].name;
@@ -165,7 +165,8 @@ char *step_name(const double *word, char text[STEP_NAME])
     return text;
 }
 
-/* Names stand in a line of words: no blanks, and nothing that ends a value. */
+/* A name is part of a line of words: no blanks, and no character that ends a
+ * value. */
 static bool set_name(const char *row, const StepAttr *a, double *word,
                      const char *name)
 {
@@ -235,7 +236,7 @@ int steps_per_patient(const Steps *all)
     return -1;
 }
 
-/* phases are in order, so the last step tells */
+/* phases ascend, so the last step decides */
 bool steps_augment(const Steps *all)
 {
     return all->count > 0 &&
@@ -261,16 +262,16 @@ Steps steps_for_prediction(const Steps *all)
             s->patches.count = 1, s->patches.foreground = 0;
         }
         if (s->id != STEP_slices) continue;
-        // all but the axis chooses among the slices
+        // every attribute except the axis selects slices
         whole.slices.axis = s->slices.axis;
         *s = whole;
     }
     return out;
 }
 
-/* What a row cannot say: attributes that depend on one another.
- * Also fills in the clip that method percentile stands for, so that the
- * stored step says what is done. */
+/* Checks attributes that depend on one another, which a row of steps.def cannot
+ * express. Also sets the clip implied by method percentile, so that the stored
+ * step is the executed step. */
 static bool step_settle(DataStep *s)
 {
     switch (s->id) {
@@ -338,7 +339,7 @@ static bool step_settle(DataStep *s)
                                       s->flip.swap[i]);
         return true;
     case STEP_affine:
-        // in thousandths of a degree nobody would notice
+        // thousandths of a degree would be a mistake
         if (s->affine.step != 0 && s->affine.step < 1e-3)
             return fail_usage(
                 "affine: step is %g degrees, wanted 0 (any angle) "
@@ -367,21 +368,21 @@ static bool step_settle(DataStep *s)
 bool step_meant(const DataStep *s)
 {
     const double *clip = s->normalize.clip;
-    // a hundredth part of the voxels is what nobody means
+    // clipping at one percent or less is surely a mistake
     if (s->id != STEP_normalize || clip[1] > 1) return true;
     return fail_usage("normalize: clip = {%g, %g} is in per cent; did you mean "
                       "{%g, %g}?",
                       clip[0], clip[1], 100 * clip[0], 100 * clip[1]);
 }
 
-/* A copy of *s is settled and appended; nothing is appended on failure. */
+/* Checks and appends a copy of *s; appends nothing on failure. */
 bool steps_add(Steps *all, const DataStep *s)
 {
     const StepInfo *info = &step_info[s->id];
     if (all->count == MAX_STEPS)
         return fail_usage("more than %d steps", MAX_STEPS);
     if (all->count) {
-        // phases only rise: volumes, then slices, then samples
+        // phases ascend: volumes, then slices, then samples
         const StepInfo *last = &step_info[all->step[all->count - 1].id];
         if (info->phase < last->phase)
             return fail_usage("%s comes after %s; order: steps on volumes, "
@@ -396,7 +397,7 @@ bool steps_add(Steps *all, const DataStep *s)
         steps_per_patient(all) >= 0)
         return fail_usage("normalize: a second step per patient; the first "
                           "leaves nothing for it");
-    // later it would turn volumes whose extents a step has already fixed
+    // later it would reorient volumes whose extents a step has already set
     if (s->id == STEP_orient && all->count)
         return fail_usage("orient comes after %s; it must be the first step",
                           step_info[all->step[0].id].name);
@@ -417,7 +418,7 @@ bool steps_add(Steps *all, const DataStep *s)
 
 /* ---- as text ------------------------------------------------------------ */
 
-/* a text that is being written into one block of known size */
+/* text that is written into one block of known size */
 typedef struct Text {
     Arena *mem;
     char *at; /* NULL after a failure */
@@ -436,22 +437,22 @@ static void put(Text *t, const char *fmt, ...)
     CHECK(t->used < t->room);
 }
 
-/* Shortest of the forms that read back to the same double. */
+/* Writes the shortest form that reads back as the same double. */
 static void put_number(Text *t, double v)
 {
     char text[40];
     snprintf(text, sizeof text, "%.15g", v);
-    // 15 digits are enough for what people write, 17 for every double
+    // 15 digits suffice for numbers that people write, 17 for every double
     if (strtod(text, NULL) != v) snprintf(text, sizeof text, "%.17g", v);
     put(t, "%s", text);
 }
 
-/* name=value; a list prints as many numbers as it has */
+/* name=value; a list prints all its numbers */
 static void put_attr(Text *t, const StepAttr *a, const double *word)
 {
     char text[STEP_CHOICE_TEXT], name[STEP_NAME];
     int count = strchr("LF", a->kind) ? (int)*word++ : a->words;
-    // an empty list is its default, and so is no name
+    // an empty list and an empty name are defaults
     if (count == 0 || (a->kind == 'T' && word[0] == 0)) return;
     put(t, " %s=", a->name);
     if (a->kind == 'T') {
@@ -472,8 +473,8 @@ static void put_attr(Text *t, const StepAttr *a, const double *word)
     }
 }
 
-/* Numbers are written and read with a point whatever the host's locale is;
- * uselocale concerns this thread only. NULL: no memory for it. */
+/* Numbers are written and read with a point in every locale of the host;
+ * uselocale affects only this thread. NULL: out of memory. */
 static locale_t plain_numbers(locale_t *plain)
 {
     *plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -486,15 +487,15 @@ static void restore_numbers(locale_t plain, locale_t before)
     freelocale(plain);
 }
 
-/* The text goes into checkpoints and is compared by bytes: locale, order and
- * digits are fixed. */
+/* The text is stored in checkpoints and compared byte by byte: locale, order
+ * and digits are fixed. */
 char *steps_print(const Steps *all, Arena *mem)
 {
     // a line holds at most four lists of 64 numbers of 25 characters
     enum { LINE = 4 * 64 * 25 + 512 };
     locale_t plain, before = plain_numbers(&plain);
     if (!before) return fail("no memory for a locale"), NULL;
-    // one line a step, and the end
+    // one line per step, and the end
     Text t = {.mem = mem, .room = (size_t)all->count * LINE + 1};
     t.at = arena_alloc(mem, t.room);
     for (int i = 0; i < all->count; i++) {
@@ -509,8 +510,8 @@ char *steps_print(const Steps *all, Arena *mem)
     return t.at;
 }
 
-/* "name=value" into the step; value up to `end`.
- * false with a reason; the caller adds the number of the line */
+/* Parses "name=value" into the step; the value ends at `end`. On failure false
+ * with a reason; the caller adds the line number. */
 static bool parse_attr(DataStep *s, const char *text, size_t length)
 {
     char name[32], value[MAX_STEP_REALS * 25];
@@ -531,7 +532,7 @@ static bool parse_attr(DataStep *s, const char *text, size_t length)
     if (a->kind == 'B' && !strcmp(value, "false"))
         return step_set(s, name, &(double){0}, 1);
     double number[MAX_STEP_REALS];
-    // strtod stops at the comma; anything else is no number
+    // strtod stops at the comma; any other character is an error
     for (char *from = value, *end;; from = end + 1) {
         if (count == MAX_STEP_REALS)
             return fail_data("%s has more than %d numbers", name,
@@ -544,7 +545,7 @@ static bool parse_attr(DataStep *s, const char *text, size_t length)
     return step_set(s, name, number, count);
 }
 
-/* one step from its line, appended */
+/* Parses one step from its line and appends it. */
 static bool parse_line(const char *text, size_t length, Steps *out)
 {
     char name[32];
@@ -563,8 +564,8 @@ static bool parse_line(const char *text, size_t length, Steps *out)
     return steps_add(out, &s);
 }
 
-/* The reason of a bad value is a usage error when a recipe sets it; in a
- * stored text it is damage, so the kind becomes ERR_DATA here. */
+/* A bad value in a recipe is a usage error; in a stored text it is damage, so
+ * the kind becomes ERR_DATA here. */
 bool steps_parse(const char *text, Steps *out)
 {
     bool ok = true;
@@ -574,7 +575,7 @@ bool steps_parse(const char *text, Steps *out)
     for (int line = 1; ok && *text; line++) {
         size_t length = strcspn(text, "\n");
         if (length && !parse_line(text, length, out)) {
-            // fail_data writes where err_text reads
+            // fail_data overwrites the text that err_text returns
             char reason[ERR_MAX];
             snprintf(reason, sizeof reason, "%s", err_text());
             ok = fail_data("steps: line %d: %s", line, reason);

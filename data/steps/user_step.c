@@ -1,5 +1,5 @@
-/* user_step.c -- the fields of a case or of a sample as a function sees them.
- */
+/* user_step.c -- calls a function of the recipe with the fields of a case or
+ * sample. */
 #include "data/steps/user_step.h"
 
 /* The text of a step outlives its recipe; the function does not. */
@@ -24,7 +24,7 @@ bool user_step_volume(const Steps *steps, const DataStep *s, const Dataset *ds,
     UserStepCall c = {.classes = user_step_classes(ds), .stop = stop};
     int at[MAX_FIELDS];
     for (int f = 0; f < ds->fields; f++) {
-        // a length is not known before all steps have run
+        // a length is known only after all steps
         if (ds->field[f].kind == FIELD_LENGTH) continue;
         at[c.fields] = f;
         UserStepField *one = &c.field[c.fields++];
@@ -37,7 +37,7 @@ bool user_step_volume(const Steps *steps, const DataStep *s, const Dataset *ds,
         return false;
     for (int i = 0; i < c.fields; i++) {
         Volume *v = &field[at[i]];
-        // a function may give a picture any numbers
+        // a function may turn a picture into arbitrary numbers
         if (c.field[i].changed && v->unit == UNIT_PIXEL) v->unit = UNIT_NONE;
     }
     return true;
