@@ -2,10 +2,9 @@
 #include "data/dataset/case_grid.h"
 #include <string.h>
 
-/* v's voxels are those of `like` in another order of axes, as programs write
- * a NIfTI of slices in DICOM: *v becomes them in the order of `like`. A pure
- * move: no voxel changes value. *same is false, and v stays, when they are not.
- */
+/* Some programs write a NIfTI of DICOM slices with another order of axes: if
+ * the voxels of v lie on those of `like`, *v is reordered to the axes of
+ * `like`, without interpolation. Else *same is false and v is unchanged. */
 static bool settle_order(const Volume *like, Volume *v, bool *same)
 {
     const Grid grid = volume_grid_along(v, like);
@@ -25,7 +24,7 @@ static bool same_extents(const Volume *a, const Volume *b)
     return n.d == m.d && n.h == m.h && n.w == m.w;
 }
 
-/* The voxels of a file that knows no place are those of `like`, by index. */
+/* Gives a volume without a position the grid of `like`, by index. */
 static bool settle_place(const Volume *like, Volume *v)
 {
     const Dims n = v->voxels.dim, m = like->voxels.dim;
@@ -36,15 +35,16 @@ static bool settle_place(const Volume *like, Volume *v)
                      n.d, n.h, n.w, m.d, m.h, m.w);
 }
 
-/* Whether two fields of view show different things, and how much they share. */
+/* Do two fields of view overlap too little to show the same region? *share: how
+ * much they overlap. */
 static bool lie_apart(const Volume *like, const Volume *v, double *share)
 {
     const Grid a = volume_grid(like), b = volume_grid(v);
     return grid_share(&a, &b, share) && *share < GRID_LEAST_SHARE;
 }
 
-/* Two grids that are not the same, and the way out. A mask that was put beside
- * a stranger's image is to be found, not brought over. */
+/* Fails with two different grids and the fix. A mask that belongs to another
+ * image must be found, not resampled. */
 static bool grid_refused(const DatasetField *field, SourcePlace place,
                          const Volume *like, const Volume *v)
 {
@@ -53,7 +53,7 @@ static bool grid_refused(const DatasetField *field, SourcePlace place,
     double share;
     const bool apart =
         mask && !index && field->rank == 3 && lie_apart(like, v, &share);
-    // its reason names both grids as the files have them
+    // the reason of volume_same_grid names both grids as in the files
     if (volume_same_grid(like, v)) return true;
     if (apart)
         return fail_data("%s; they lie apart (%.0f %% of the smaller one is in "
@@ -80,7 +80,7 @@ bool case_grid(const DatasetOptions *o, const DatasetField *field,
     if (volume_same_grid(like, v)) return true;
     if (!settle_order(like, v, &same)) return false;
     if (same) return true;
-    // what lies nowhere (a picture) has no place to be brought from
+    // a picture has no position from which to resample
     if (field->rank < 3 || !(mask ? o->resample_mask : o->resample))
         return grid_refused(field, place, like, v);
     // outside its own field of view a mask is background, a channel 0

@@ -1,12 +1,11 @@
-/* dataset.c -- cases in memory, their loading and its checks.
+/* dataset.c -- cases in memory, loading them, and checks.
  *
- * Three parts: views and their store (who owns what), the builder that
- * collects cases from any source and checks their keys, and case_load, which
- * every pipeline and every prediction goes through: it loads a field, makes
- * images F32 and finite and labels class numbers, and brings all onto one
- * grid (case_grid.h) or says why it cannot. How files are found is in
- * dataset_dicom.c and dataset_nifti.c; what is done with a loaded field is in
- * prepare.c. */
+ * Three parts: views and their store (ownership), the builder that collects
+ * cases from any source and checks their keys, and case_load, which every
+ * pipeline and every prediction uses: it loads a field, converts images to
+ * finite F32 and labels to class numbers, and brings all onto one grid
+ * (case_grid.h) or fails with the reason. Files are found by dataset_dicom.c
+ * and dataset_nifti.c; loaded fields are processed by prepare.c. */
 #include "data/dataset/case_grid.h"
 #include "data/dataset/dataset_build.h"
 #include "data/label.h"
@@ -20,8 +19,8 @@ enum { NAMES_SHOWN = 10 };
 
 /* ---- views and builders ------------------------------------------------- */
 
-/* A view that does not own its cases' strings: they live in the store, which
- * is counted here and freed with the last view. */
+/* A view does not own the strings of its cases: they live in the store, which
+ * is reference-counted and freed with the last view. */
 bool dataset_view(DatasetStore *store, const Dataset *like, int count,
                   Dataset **out)
 {
@@ -34,7 +33,8 @@ bool dataset_view(DatasetStore *store, const Dataset *like, int count,
         mem_free(ds);
         return false;
     }
-    // fields and the count of skipped cases; store and cases are set anew
+    // copies fields and the count of skipped cases; store and cases are
+    // replaced
     if (like) *ds = *like;
     ds->store = store;
     ds->cases = cases;
@@ -51,15 +51,15 @@ static void store_free(DatasetStore *store)
     mem_free(store);
 }
 
-/* The store is shared by views that may be freed in different threads, hence
- * the atomic count; the array of cases is the view's own. */
+/* Views that share a store may be freed in different threads, hence the atomic
+ * count; each view owns its array of cases. */
 void dataset_free(Dataset *ds)
 {
     if (!ds) return;
     DatasetStore *store = ds->store;
     mem_free((void *)ds->cases);
     mem_free(ds);
-    // someone else still looks at the store
+    // other views still use the store
     if (atomic_fetch_sub(&store->views, 1) == 1) store_free(store);
 }
 
@@ -98,7 +98,7 @@ int dataset_labels(const Dataset *ds, int32_t label[MAX_LABELS])
     return o->label_count;
 }
 
-/* The label values are told apart and none is 0. */
+/* Checks that the label values differ and none is 0. */
 static bool options_check(const DatasetOptions *o)
 {
     if (o->nonzero && o->label_count)
@@ -116,8 +116,8 @@ static bool options_check(const DatasetOptions *o)
     return true;
 }
 
-/* Options are copied: {1} stands in for an empty list of labels, so that all
- * that follows finds one. */
+/* Options are copied; an empty list of labels becomes {1}, so that later code
+ * always has a list. */
 bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out)
 {
     *out = NULL;
@@ -137,8 +137,8 @@ bool dataset_begin(const DatasetOptions *options, DatasetBuilder **out)
     return true;
 }
 
-/* Also the last act of dataset_finish, which has taken the store out by then
- * when it succeeded. */
+/* Also called at the end of dataset_finish, which has taken the store out of
+ * the builder if it succeeded. */
 void dataset_drop(DatasetBuilder *b)
 {
     if (!b) return;
@@ -178,7 +178,7 @@ bool source_nifti(const Source *s, const NiftiOptions *how, Arena *mem,
     return files && asked;
 }
 
-/* grows by doubling; strings and sources are in the store already */
+/* grows by doubling; strings and sources are already in the store */
 bool builder_add(DatasetBuilder *b, const Case *c)
 {
     if (b->count == b->room) {
@@ -205,13 +205,12 @@ void names_add(Names *n, const char *name)
                  n->count ? ", " : "", name);
     else if (n->count == NAMES_SHOWN)
         snprintf(n->text + used, sizeof n->text - used, ", ...");
-    // cut by its bytes
+    // snprintf cuts at a byte: remove half a character
     utf8_mend(n->text + used);
     n->count++;
 }
 
-/* Keys name cases in messages, splits and caches, so they must tell all of
- * them apart. */
+/* Keys name cases in messages, splits and caches, so they must be unique. */
 bool dataset_finish(DatasetBuilder *b, Dataset **out)
 {
     Names twice = {.count = 0};
@@ -222,7 +221,7 @@ bool dataset_finish(DatasetBuilder *b, Dataset **out)
     }
     qsort(b->cases, (size_t)b->count, sizeof *b->cases, case_order);
     for (int i = 1; i < b->count; i++) {
-        // a key three times over is named once
+        // a key that occurs three times is named once
         bool again = i > 1 && !strcmp(b->cases[i].key, b->cases[i - 2].key);
         if (!strcmp(b->cases[i].key, b->cases[i - 1].key) && !again)
             names_add(&twice, b->cases[i].key);
@@ -239,7 +238,7 @@ bool dataset_finish(DatasetBuilder *b, Dataset **out)
                (size_t)b->count * sizeof *b->cases);
         ds->fields = b->fields;
         ds->skipped = b->skipped;
-        b->store = NULL; // it belongs to the dataset now
+        b->store = NULL; // owned by the dataset from here on
     }
     dataset_drop(b);
     return ok;
@@ -257,14 +256,14 @@ static bool volume_copy(const Volume *v, Volume *out)
     return true;
 }
 
-/* A loaded volume is the caller's to change, so the stored one is copied. */
+/* The caller may change a loaded volume, so the stored one is copied. */
 static bool load_memory(const Source *s, Volume *out, DicomNotes *notes)
 {
     (void)notes;
     return volume_copy(s->what, out);
 }
 
-/* A source in the store with its own copy of `v`. */
+/* Makes a source in the store with its own copy of `v`. */
 static bool memory_source(DatasetBuilder *b, const Volume *v,
                           struct CaseField *out)
 {
@@ -280,7 +279,7 @@ static bool memory_source(DatasetBuilder *b, const Volume *v,
     return true;
 }
 
-/* The first case decides which fields there are. */
+/* The first case decides the fields. */
 bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
                  const Volume *image, const Volume *mask)
 {
@@ -294,7 +293,7 @@ bool dataset_add(DatasetBuilder *b, const char *key, const char *patient,
         builder_field(b, "image", FIELD_IMAGE, 3);
         if (mask) builder_field(b, "mask", FIELD_LABEL, 3);
     }
-    // half a data set with masks would train on whatever the rest gives
+    // if only some cases had masks, the others would train on arbitrary labels
     if ((b->fields > 1) != (mask != NULL))
         return fail_data("%s: %s a mask, unlike the cases before it", key,
                          mask ? "has" : "lacks");
@@ -312,9 +311,9 @@ const char *const *dataset_passed(const Dataset *ds, int *count)
 
 /* ---- loading ------------------------------------------------------------ */
 
-/* v becomes F32 with finite values.
- * Integers are finite by nature; a float volume is searched, so that a NaN
- * is reported where it came from and not as a diverged loss. */
+/* Converts v to F32 with finite values. Integers are always finite; a float
+ * volume is searched, so that a NaN is reported here and not as a diverged
+ * loss. */
 static bool settle_values(Volume *v)
 {
     if (v->voxels.type != F32) {
@@ -331,7 +330,7 @@ static bool settle_values(Volume *v)
             if (!bad++) first = i;
         }
     if (!bad) return true;
-    // where the first is, in the order of the file
+    // position of the first one, in file order
     Dims s = v->voxels.dim;
     int64_t p = first / s.c;
     return fail_data("%lld of %lld voxels are not finite numbers, the first "
@@ -343,9 +342,9 @@ static bool settle_values(Volume *v)
                      (long long)(p / s.w / s.h));
 }
 
-/* out = channels of a and then of b; both F32 on one grid; b is freed.
- * Channels are the fastest axis, so two volumes are interleaved voxel by
- * voxel. `a` is left as it was when memory is short. */
+/* out = channels of a, then of b; both F32 on one grid; b is freed. Channels
+ * are the fastest axis, so the two volumes are interleaved voxel by voxel. If
+ * memory runs out, `a` is unchanged. */
 static bool join_channels(Volume *a, Volume *b)
 {
     Volume out;
@@ -369,8 +368,8 @@ static bool join_channels(Volume *a, Volume *b)
     return ok;
 }
 
-/* The reason why a mask was refused, and a question when the image beside it
- * has as few values as a mask. */
+/* Adds a question to the reason why a mask was refused, if its image has as few
+ * values as a mask: the two may be swapped. */
 static void suspect_swap(const Volume *image)
 {
     int count = values_count(image->voxels.data, numel(image->voxels.dim));
@@ -379,9 +378,9 @@ static void suspect_swap(const Volume *image)
                   err_text(), count);
 }
 
-/* One source, checked and on the grid of `like`.
- * The order matters: labels are checked before they are moved to another
- * grid, so that the count in a message is that of the file. */
+/* Loads one source, checked and on the grid of `like`. Labels are checked
+ * before they are resampled, so that the count in a message is that of the
+ * file. */
 static bool load_source(const DatasetOptions *o, const Source *s,
                         const DatasetField *field, const Volume *like,
                         Volume *out, DicomNotes *notes)
@@ -394,7 +393,7 @@ static bool load_source(const DatasetOptions *o, const Source *s,
         if (image_known) suspect_swap(like);
         return false;
     }
-    // only masks from DICOM carry the series they belong to
+    // only DICOM masks have the series of their image
     bool dicom = s->image != NULL;
     bool ok = kind == FIELD_LABEL ? labels_settle(o, s->labels_ready, dicom,
                                                   s->path, out, notes)
@@ -417,14 +416,14 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
     const struct CaseField *f = &c->field[field];
     FieldKind kind = ds->field[field].kind;
     CHECK(kind != FIELD_LENGTH);
-    // the options of the whole set: all cases are read alike
+    // the options of the whole set apply to all cases
     const DatasetOptions *o = &ds->store->options;
     memset(out, 0, sizeof *out);
-    // numbers lie nowhere
+    // numbers have no grid
     if (!field_on_grid(kind)) like = NULL;
     for (int i = 0; i < f->channels; i++) {
         Volume part;
-        // without a given grid, the first channel is the one to agree with
+        // without a given grid, the first channel sets it
         const Volume *grid = like ? like : i ? out : NULL;
         bool ok = load_source(o, &f->source[i], &ds->field[field], grid, &part,
                               notes);
@@ -445,7 +444,7 @@ bool case_load(const Dataset *ds, int number, int field, const Volume *like,
 
 /* ---- text --------------------------------------------------------------- */
 
-/* order of two strings, for qsort */
+/* qsort comparison of two strings */
 static int text_order(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -1,12 +1,12 @@
-/* dataset_dicom.c -- cases from DICOM: studies that hold the image, and the
- * mask and dose that belong to each.
+/* dataset_dicom.c -- cases from DICOM: studies with the image, and the mask and
+ * dose of each.
  *
- * The scan gives series sorted by patient and study. Each run of one patient
- * is searched study by study for the image, then for a mask in ever wider
- * scopes: same frame of reference, same study, same patient when nothing else
- * there could own it. Two that suit equally are an error, never a choice.
- * Pixels are not read here: a source holds its series and is loaded when
- * asked for. */
+ * The scan returns series sorted by patient and study. Each patient is searched
+ * study by study for the image, then for a mask in successively wider scopes:
+ * the same frame of reference, the same study, and the same patient if no other
+ * image there could own it. Two equally good series are an error, never a
+ * choice. Pixels are not read here: a source keeps its series and is loaded on
+ * request. */
 #include "data/dataset/dataset_build.h"
 #include "data/dataset/dicom_source.h"
 #include "engine/base/file.h"
@@ -18,28 +18,29 @@
 typedef struct Search {
     DatasetBuilder *b;
     const DatasetDicom *how;
-    const DicomRead *read; /* of fractions, one for each segment */
+    const DicomRead *read; /* for fractions, one per segment     */
     DicomIndex index;
-    Names nameless; /* without a patient */
-    /* studies (or patients) that are not cases: where each of the images, then
-     * the mask and the dose, is missing; what the first of them has instead */
+    Names nameless; /* cases without a patient */
+    /* studies (or patients) that are not cases: where each image, then the mask
+     * and the dose, is missing; `has`: the series of the first of them */
     Names missing[MAX_CHANNELS + 2], has;
     int incomplete;
     const char *first;
-    /* images, mask, dose: no series of the scan is called so, so that the name
+    /* per image, mask, dose: no series of the scan has this name, so the name
      * may be a modality */
     bool modality[MAX_CHANNELS + 2];
-    /* Files and studies that are left out: those of the scan, studies or whole
-     * patients that lack a series, and with skip_damaged studies that make no
-     * case. Room for one a series. */
+    /* Files and studies that are left out: by the scan, studies or patients
+     * that lack a series, and with skip_damaged studies that cannot become a
+     * case. Room for one per series. */
     DicomLeftOut *left_out;
     int left_outs;
-    const char *given_up; /* why, of the first of these, or NULL */
+    const char *given_up; /* the reason of the first study of the last kind, or
+                           * NULL */
 } Search;
 
 static const char *const role_names[] = {"image", "mask", "dose"};
 
-/* Whether `text` is `pattern`, where `*` is any text and case is nothing. */
+/* Does `text` match `pattern`? `*` matches any text; case is ignored. */
 static bool is_like(const char *pattern, const char *text)
 {
     while (*pattern && *pattern != '*') {
@@ -48,14 +49,15 @@ static bool is_like(const char *pattern, const char *text)
             return false;
     }
     if (!*pattern) return !*text;
-    // the star stands for nothing, one letter, two, ...
+    // the star matches no letter, one letter, two, ...
     do {
         if (is_like(pattern + 1, text)) return true;
     } while (*text++);
     return false;
 }
 
-/* How well a series suits a name: 3 UID, 2 description, 1 folder, 0 not. */
+/* How well a series matches a name: 3 by UID, 2 by description, 1 by folder, 0
+ * not at all. */
 static int is_called(const DicomSeries *s, const char *name)
 {
     if (!strcmp(s->series_uid, name)) return 3;
@@ -64,13 +66,13 @@ static int is_called(const DicomSeries *s, const char *name)
     return 0;
 }
 
-/* Images that are asked for: without names, the only series there is. */
+/* Number of images requested: without names, the only series there is. */
 static int image_count(const DatasetDicom *how)
 {
     return how->images ? how->images : 1;
 }
 
-/* What series `which` is wanted for: images, then the mask, then the dose. */
+/* The role of series `which`: images first, then the mask, then the dose. */
 static DicomRole role_of(const Search *q, int which)
 {
     int images = image_count(q->how);
@@ -78,7 +80,7 @@ static DicomRole role_of(const Search *q, int which)
                           : (DicomRole)(DICOM_AS_MASK + (which - images));
 }
 
-/* Names that are given, in that order; NULL: none is, of an image any. */
+/* The given name, in that order; NULL: not given, for an image any name. */
 static const char *name_given(const Search *q, int which)
 {
     DicomRole role = role_of(q, which);
@@ -87,8 +89,8 @@ static const char *name_given(const Search *q, int which)
     return q->how->images ? q->how->image[which] : NULL;
 }
 
-/* The same, and by Modality where nothing in the whole scan is called so: in
- * one study alone a name must not mean less than in the others. */
+/* Level of a match by is_called; also by Modality if no series of the whole
+ * scan has the name, so that a name has the same meaning in all studies. */
 static int suits(const Search *q, const DicomSeries *s, const char *name)
 {
     int level = is_called(s, name);
@@ -101,7 +103,7 @@ static int suits(const Search *q, const DicomSeries *s, const char *name)
     return 0;
 }
 
-/* Which of the names can only be modalities. */
+/* Finds the names that can only be modalities. */
 static void find_modalities(Search *q)
 {
     for (int k = 0; k < image_count(q->how) + 2; k++) {
@@ -112,7 +114,7 @@ static void find_modalities(Search *q)
     }
 }
 
-/* Where a partner is looked for. */
+/* The series among which a partner is searched. */
 typedef struct Scope {
     int from, to;          /* series of the index: one patient       */
     const char *study_uid; /* NULL: any study                        */
@@ -125,23 +127,22 @@ static bool in_scope(const DicomSeries *s, const Scope *scope)
            (!scope->frame_uid || !strcmp(s->frame_uid, scope->frame_uid));
 }
 
-/* The series that suits best: *out NULL when none does; fails when several
- * do equally.
- * Names come before folders: the best level that any series reaches counts,
- * and within it there must be one series only. */
+/* Finds the best match: *out NULL if there is none; fails if several match
+ * equally well. Matches by name rank above those by folder: only the best level
+ * counts, and within it there must be one series. */
 static bool find_series(const Search *q, const Scope *scope, const char *name,
                         DicomRole role, const DicomSeries **out)
 {
     Names best = {.count = 0};
     int level = 0;
-    bool same = true;       // all that suit are one series by its UID
+    bool same = true;       // all matches are one series by its UID
     bool modalities = true; // no two neighbours have one modality
     *out = NULL;
     for (int i = scope->from; i < scope->to; i++) {
         const DicomSeries *s = &q->index.series[i];
         if (!in_scope(s, scope) || !dicom_may_be(s, role)) continue;
-        // without a name, any image that is not the mask
-        // a series may suit both names; without a name it must not be the mask
+        // without a name, any image that is not the mask. A series may match
+        // both names; without a name it must not be the mask
         bool mask = q->how->mask && suits(q, s, q->how->mask);
         int now = name ? suits(q, s, name) : !mask;
         if (!now || now < level) continue;
@@ -171,7 +172,7 @@ static bool find_series(const Search *q, const Scope *scope, const char *name,
 }
 
 /* The patient of a series by the rule; NULL with a reason or (no PatientID)
- * noted in q->nameless. */
+ * recorded in q->nameless. */
 static const char *patient_of(Search *q, const DicomSeries *s)
 {
     Arena *mem = &q->b->store->mem;
@@ -188,7 +189,7 @@ static const char *patient_of(Search *q, const DicomSeries *s)
         return s->patient_id;
     }
     const char *below = s->folder;
-    // folders of series begin with the root as the scan was given it
+    // folders of series begin with the root as passed to the scan
     size_t root = strlen(q->index.root);
     if (!strncmp(below, q->index.root, root)) below += root;
     below += strspn(below, "/");
@@ -197,14 +198,15 @@ static const char *patient_of(Search *q, const DicomSeries *s)
     return arena_printf(mem, "%.*s", (int)strcspn(below, "/"), below);
 }
 
-/* What a user may call a series: its description, else its folder. */
+/* The name of a series for a user: its description, else its folder. */
 static const char *called(const DicomSeries *s)
 {
     return *s->description ? s->description : path_tail(s->folder);
 }
 
-/* Image `which`, or the mask, is missing in a study (a patient, without
- * study_uid). The first folders are named, and what lies in the very first. */
+/* Records that image `which`, or the mask, is missing in a study (without
+ * study_uid: in a patient). Names the first folders, and lists the series of
+ * the very first. */
 static void note_missing(Search *q, int which, const Scope *scope,
                          const char *folder)
 {
@@ -221,8 +223,7 @@ static void note_missing(Search *q, int which, const Scope *scope,
             names_add(&q->has, called(&q->index.series[i]));
 }
 
-/* A study, or a patient, that is no case: not all series that are asked for
- * are in it. */
+/* Leaves out a study, or a patient, that lacks some of the requested series. */
 static bool leave_out(Search *q, const Scope *scope, const char *folder)
 {
     Names has = {.count = 0};
@@ -241,8 +242,8 @@ static bool leave_out(Search *q, const Scope *scope, const char *folder)
     return true;
 }
 
-/* No case can be made of a study, for the reason that was just given: with
- * skip_damaged it is left out; else false. */
+/* With skip_damaged, leaves out a study that cannot become a case, with the
+ * current reason; else false. */
 static bool give_up(Search *q, const char *folder)
 {
     if (!q->how->files.skip_damaged || err_kind() != ERR_DATA) return false;
@@ -255,13 +256,13 @@ static bool give_up(Search *q, const char *folder)
     return true;
 }
 
-/* The mask or dose of an image, from the narrowest scope that has one. */
+/* Finds the mask or dose of an image in the narrowest scope that has one. */
 static bool find_partner(const Search *q, int from, int to,
                          const DicomSeries *image, bool only, const char *name,
                          DicomRole role, const DicomSeries **out)
 {
     const Scope scopes[] = {
-        // an image without a frame of reference suits masks that have none
+        // an image without a frame of reference matches masks without one
         {from, to, image->study_uid, *image->frame_uid ? image->frame_uid : ""},
         {from, to, image->study_uid, NULL},
         {from, to, NULL, NULL},
@@ -272,8 +273,8 @@ static bool find_partner(const Search *q, int from, int to,
     return true;
 }
 
-/* The sources of one case: images, masks (one for each segment where they are
- * fractions), dose. */
+/* Makes the sources of one case: images, masks (for fractions one per segment),
+ * dose. */
 static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
 {
     const DatasetDicom *how = q->how;
@@ -299,8 +300,8 @@ static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
     return true;
 }
 
-/* A series that is both an image and the mask would be learned from itself.
- * Two names may mean it: a description, and a folder. */
+/* A series that is both an image and the mask would be learned from itself. Two
+ * names may select it: a description, and a folder. */
 static bool check_apart(const Search *q, const DicomSeries *const *series)
 {
     const int images = image_count(q->how);
@@ -312,9 +313,9 @@ static bool check_apart(const Search *q, const DicomSeries *const *series)
     return true;
 }
 
-/* The case of one study, or none (true) when a partner is missing.
- * `only`: no other study of the patient has the image, so a mask from any of
- * them can belong to this one alone. */
+/* Adds the case of one study, or none (true) if a partner is missing. `only`:
+ * no other study of the patient has the image, so a mask of the patient can
+ * only belong to this one. */
 static bool add_study(Search *q, int from, int to, const char *study_uid,
                       bool only)
 {
@@ -332,7 +333,7 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
                   : find_partner(q, from, to, series[0], only, name, role,
                                  &series[k])))
             return false;
-        if (!series[k] && k == 0) return true; // not a study of ours
+        if (!series[k] && k == 0) return true; // no image in this study
         if (series[k]) continue;
         note_missing(q, k, &study, series[0]->folder);
         complete = false;
@@ -346,7 +347,7 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
     return builder_add(q->b, &c);
 }
 
-/* End of the run of series that share a patient (and study). */
+/* End of the run of series with the same patient (and study). */
 static int run_end(const DicomIndex *x, int from, bool study)
 {
     int to = from + 1;
@@ -357,18 +358,17 @@ static int run_end(const DicomIndex *x, int from, bool study)
     return to;
 }
 
-/* All cases of the patient whose series are from .. to-1.
- * A patient without any image is counted once, however many series there
- * are. */
+/* Adds all cases of the patient with series from .. to-1. A patient without any
+ * image is counted once, for any number of series. */
 static bool add_patient(Search *q, int from, int to)
 {
-    // in how many studies the image is
+    // number of studies with the image
     int studies = 0, before = q->b->count, skipped = q->b->skipped;
     const char *name = q->how->images ? q->how->image[0] : NULL;
     for (int i = from; i < to; i = run_end(&q->index, i, true)) {
         const DicomSeries *image;
         const Scope study = {from, to, q->index.series[i].study_uid, NULL};
-        // two images that suit are no case; add_study says so
+        // two matching images are no case; add_study reports it
         const bool one = find_series(q, &study, name, DICOM_AS_IMAGE, &image);
         if (!one && !q->how->files.skip_damaged) return false;
         studies += !one || image;
@@ -387,8 +387,9 @@ static bool add_patient(Search *q, int from, int to)
     return true;
 }
 
-/* A patient with several studies: "NAME/1", "NAME/2", in their order.
- * Quadratic in the number of cases, which is small beside their voxels. */
+/* Numbers the studies of a patient with several: "NAME/1", "NAME/2", in their
+ * order. Quadratic in the number of cases, which is small compared with their
+ * voxels. */
 static bool number_studies(DatasetBuilder *b)
 {
     for (int i = 0; i < b->count; i++) {
@@ -406,18 +407,18 @@ static bool number_studies(DatasetBuilder *b)
     return true;
 }
 
-/* The options of the reader in the store: they outlive the caller's. */
+/* Copies the options of the reader to the store: they outlive the caller's. */
 static const DicomRead *make_read(DatasetBuilder *b, const DatasetDicom *how)
 {
     Arena *mem = &b->store->mem;
-    // a reader for each segment where each is a channel
+    // with fractions each segment is a channel with its own reader options
     int each = how->fractions && how->segment_count ? how->segment_count : 1;
     DicomRead *r = ARENA_NEW(mem, DicomRead, each);
     const char **segments = ARENA_NEW(mem, const char *, how->segment_count);
     if (!r || !segments) return NULL;
     for (int i = 0; i < how->segment_count; i++)
         if (!(segments[i] = arena_strdup(mem, how->segments[i]))) return NULL;
-    // segments asked for by name become 1, 2, ...
+    // segments selected by name become 1, 2, ...
     DatasetOptions *o = &b->store->options;
     if (how->segment_count > MAX_LABELS) {
         fail_usage("segments: %d names, wanted at most %d", how->segment_count,
@@ -443,14 +444,13 @@ static const DicomRead *make_read(DatasetBuilder *b, const DatasetDicom *how)
     return r;
 }
 
-/* Letters of the folder that a folder of a series lies in. */
+/* Length of the path of the folder that contains a series folder. */
 static size_t above(const char *folder)
 {
     return (size_t)(path_tail(folder) - folder);
 }
 
-/* Do two series lie together, by their study or in one folder below the root?
- */
+/* Are two series of one study, or in one folder below the root? */
 static bool lie_together(const Search *q, const DicomSeries *a,
                          const DicomSeries *b)
 {
@@ -461,7 +461,7 @@ static bool lie_together(const Search *q, const DicomSeries *a,
            !strncmp(a->folder, b->folder, n);
 }
 
-/* Has the patient of a series one for this role, of the name asked for? */
+/* Has the patient of a series one for this role with the requested name? */
 static bool has_role(const Search *q, const char *patient, int which)
 {
     const DicomSeries *s = q->index.series;
@@ -473,9 +473,9 @@ static bool has_role(const Search *q, const char *patient, int which)
     return false;
 }
 
-/* An image and a mask that lie together and say two patients: who anonymises
- * series by series makes such. In text, with the way out; false: there are
- * none. */
+/* Finds an image and a mask that lie together but name two patients, as
+ * anonymisation series by series produces. Writes it to text, with the fix;
+ * false: there is none. */
 static bool two_patients(const Search *q, char text[640])
 {
     const DicomSeries *s = q->index.series;
@@ -508,7 +508,8 @@ static bool two_patients(const Search *q, char text[640])
     return false;
 }
 
-/* No case at all: names that no series has, and those that there are. */
+/* Fails without any case: lists the names that no series has, and the existing
+ * names. */
 static bool nothing_found(const Search *q)
 {
     Names absent = {.count = 0}, there = {.count = 0}, folders = {.count = 0};
@@ -531,7 +532,7 @@ static bool nothing_found(const Search *q)
         for (int k = 0; k < i && !seen; k++)
             seen = !strcmp(s[k].description, name);
         if (!seen) names_add(&there, *name ? name : "(no description)");
-        // a folder that is called as a series is needs no second mention
+        // no second mention of a folder with the name of a series
         for (int k = 0; k < q->index.count && !named; k++)
             named = !strcmp(s[k].description, folder) ||
                     (k < i && !strcmp(path_tail(s[k].folder), folder));
@@ -556,7 +557,7 @@ static bool nothing_found(const Search *q)
         modalities.count > 1 ? modalities.text : "");
 }
 
-/* Some cases, but not of every study: what is missing where. */
+/* Fails if not every study is a case: lists the missing series. */
 static bool not_complete(const Search *q)
 {
     char text[1024] = "";
@@ -584,8 +585,8 @@ static bool not_complete(const Search *q)
                      q->has.text, one ? "it" : "them");
 }
 
-/* Series are sorted by patient, then study: each run is one patient. What is
- * wrong is collected over all of them and said together. */
+/* Series are sorted by patient, then study, so each run is one patient. Faults
+ * of all patients are collected and reported together. */
 static bool add_cases(Search *q)
 {
     for (int i = 0, to; i < q->index.count; i = to) {
@@ -604,8 +605,8 @@ static bool add_cases(Search *q)
     return number_studies(q->b);
 }
 
-/* The index lives in the store: series and paths are what the sources point
- * at. */
+/* The index lives in the store, because sources point to its series and
+ * paths. */
 bool dataset_dicom(const char *root, const DatasetDicom *how, Dataset **out)
 {
     Search q = {.how = how};

@@ -1,8 +1,8 @@
-/* dataset_join.c -- data sets made of others: some of the cases, those of
- * several, or the same under other names.
+/* dataset_join.c -- data sets made of others: a selection of cases, the cases
+ * of several data sets, or the same cases under other names.
  *
- * Cases are copied, their sources are not: the new store holds a view of each
- * data set that it was made of, and drops them with its own last view. */
+ * Cases are copied, sources are not: the new store holds a view of each data
+ * set that it was made of, and frees the views with its own last view. */
 #include "data/dataset/dataset_build.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static bool begin_like(const Dataset *ds, DatasetBuilder **out)
     return true;
 }
 
-/* "{1, 2}", as a recipe says it; a list that is longer than the room is cut. */
+/* "{1, 2}", as in a recipe; a list longer than the room is cut. */
 static void list_text(const DatasetOptions *o, char *text, size_t room)
 {
     int at = snprintf(text, room, o->nonzero ? "\"nonzero\"" : "{");
@@ -70,7 +70,8 @@ static void list_text(const DatasetOptions *o, char *text, size_t room)
     if (!o->nonzero) snprintf(text + at, room - (size_t)at, "}");
 }
 
-/* Options hold for a whole data set, so those of its parts must be the same. */
+/* Options apply to a whole data set, so the data sets joined must have the
+ * same. */
 static bool options_alike(const DatasetOptions *a, const DatasetOptions *b)
 {
     char left[256], right[256];
@@ -98,7 +99,7 @@ static bool options_alike(const DatasetOptions *a, const DatasetOptions *b)
     return true;
 }
 
-/* Do cases of b go with those of a? */
+/* Can cases of a and b be in one data set? */
 static bool alike(const Dataset *a, const Dataset *b)
 {
     if (a->fields != b->fields)

@@ -1,13 +1,15 @@
-/* dataset_label.c -- the values of mask files as class numbers (labels_settle
- * of dataset_build.h), and what is said of values that nobody declared. */
+/* dataset_label.c -- converts the values of mask files to class numbers
+ * (labels_settle of dataset_build.h), and reports values that are not
+ * declared. */
 #include "data/dataset/dataset_build.h"
 #include "data/label.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The class number of a stored value, or -1; one that is nearly whole counts in
- * `rounded`. `ready`: the reader has already turned labels[i] into i + 1. */
+/* The class number of a stored value, or -1; a value that is nearly whole
+ * counts in `rounded`. `ready`: the reader has already turned labels[i] into i
+ * + 1. */
 static int class_of(const DatasetOptions *o, bool ready, double stored,
                     Rounded *rounded)
 {
@@ -33,8 +35,9 @@ void labels_text(const DatasetOptions *o, bool ready, char *text, size_t room)
     }
 }
 
-/* Values that are no labels: which, how often, and how to say so in a recipe.
- * `dicom`: "nonzero" is not offered where it is refused. */
+/* Fails for values that are no labels: which values, how many voxels, and how
+ * to declare them in a recipe. `dicom`: does not suggest "nonzero", which DICOM
+ * refuses. */
 static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
                           const Volume *v)
 {
@@ -49,12 +52,12 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
     char wanted[256], got[STRANGERS_TEXT], list[STRANGERS_TEXT];
     labels_text(o, ready, wanted, sizeof wanted);
     strangers_text(&found, got);
-    // {1} may just stand in for no list at all
+    // {1} may be the default for an empty list
     bool stands_in = o->label_count == 1 && o->labels[0] == 1 && !ones;
     bool listed = !ready && strangers_fix(&found, o->labels,
                                           stands_in ? 0 : o->label_count, list);
     bool nonzero = !ready && !dicom && !o->nonzero && (listed || found.more);
-    // neither a list nor an image: fractions, or NaN, which nothing helps
+    // neither a list nor an image: fractions, or NaN, which no option accepts
     bool fractions = !listed && !found.more && !o->nonzero && !ready;
     for (int i = 0; i < found.count; i++)
         fractions = fractions && isfinite(found.value[i]);
@@ -76,7 +79,7 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
                    "labels = \"nonzero\" (--nonzero where the script has it)");
 }
 
-/* Says in the notes that labels were rounded. */
+/* Adds a note that labels were rounded. */
 static bool note_rounded(const Rounded *rounded, const char *path,
                          DicomNotes *notes)
 {
@@ -87,7 +90,7 @@ static bool note_rounded(const Rounded *rounded, const char *path,
     return dicom_notes_add(notes, true, line);
 }
 
-/* Says that a mask "nonzero" has no voxel of 0: an offset that its values have
+/* Adds a note that a mask "nonzero" has no voxel of 0: an offset in its values
  * (scl_inter -1024 of a CT) makes all of it the object. */
 static bool note_whole(const DatasetOptions *o, const Volume *mask,
                        const char *path, DicomNotes *notes)
@@ -116,12 +119,13 @@ bool labels_settle(const DatasetOptions *o, bool ready, bool dicom,
     out.unit = UNIT_LABEL;
     uint8_t *y = out.voxels.data;
     int64_t n = numel(v->voxels.dim);
-    // label of `last`; 0 is class 0 whatever the list
+    // label of `last`; 0 is class 0 for every list
     double last = 0;
     int label = 0;
     for (int64_t i = 0; i < n; i++) {
         double value = volume_value(v, i);
-        // masks are long runs of one value; a rounded one is counted each time
+        // masks are long runs of one value; a rounded value is counted each
+        // time
         if (value != last || rounded.voxels)
             label = class_of(o, ready, last = value, &rounded);
         if (label < 0) {

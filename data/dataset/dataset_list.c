@@ -1,19 +1,19 @@
-/* dataset_list.c -- see dataset_list.h. Each field's ReaderHow lies in the
- * store, where the sources of all cases point at it. */
+/* dataset_list.c -- see dataset_list.h. Each field's ReaderHow lives in the
+ * store, and the sources of all cases point to it. */
 #include "data/dataset/dataset_list.h"
 #include "data/dataset/dataset_build.h"
 #include "data/resample/crop.h"
 #include <math.h>
 #include <string.h>
 
-/* What the sources of one field share. */
+/* Shared by the sources of one field. */
 typedef struct FieldHow {
-    ReaderHow how; // first: Source.how of files points at it
+    ReaderHow how; // first member: Source.how of files points to it
     ReaderOptions options;
     int numbers;
 } FieldHow;
 
-/* The numbers of a case lie behind Source.what. */
+/* Source.what points to the numbers of a case. */
 static bool load_numbers(const Source *s, Volume *out, DicomNotes *notes)
 {
     const FieldHow *f = s->how;
@@ -23,7 +23,7 @@ static bool load_numbers(const Source *s, Volume *out, DicomNotes *notes)
     return true;
 }
 
-/* A picture, of which the box behind Source.what is taken. */
+/* Loads a picture and crops it to the box at Source.what. */
 static bool load_boxed(const Source *s, Volume *out, DicomNotes *notes)
 {
     const FieldHow *f = s->how;
@@ -52,7 +52,7 @@ static bool numbers_depend(const Source *s, Arena *mem, SourceFacts *out)
     return true;
 }
 
-/* What must hold of a field before a file is opened. */
+/* Checks a field before any file is opened. */
 static bool check_field(const ListField *f, const Reader *reader)
 {
     if (f->kind == FIELD_LENGTH) return true;
@@ -72,8 +72,9 @@ static bool check_field(const ListField *f, const Reader *reader)
     return reader_axes(f->options.axes, f->rank) || within("%s", f->name);
 }
 
-/* Options of a field that is DICOM: what the whole data set says of labels,
- * names of segments in the store, and of a mask how its image is read. */
+/* Sets the options of a DICOM field: the labels of the whole data set, the
+ * names of segments (copied to the store), and for a mask the options of its
+ * image. */
 static bool settle_dicom(DatasetBuilder *b, FieldHow *how)
 {
     DatasetOptions *all = &b->store->options;
@@ -91,7 +92,7 @@ static bool settle_dicom(DatasetBuilder *b, FieldHow *how)
     r->mask.resample_mask = all->resample_mask;
     if (b->has_labels)
         r->mask.labels = all->labels, r->mask.label_count = all->label_count;
-    // segments that are asked for by name become 1, 2, ...
+    // segments selected by name become 1, 2, ...
     for (int i = b->has_labels ? segments : 0; i < segments; i++) {
         all->labels[i] = i + 1;
         if (i >= all->label_count) all->label_count = i + 1;
@@ -143,7 +144,7 @@ bool dataset_list_begin(const ListField *field, int fields,
     return true;
 }
 
-/* The numbers of a case as one source. */
+/* Makes one source of the numbers of a case. */
 static bool number_source(DatasetBuilder *b, const FieldHow *f,
                           const double *number, struct CaseField *out)
 {
@@ -151,7 +152,7 @@ static bool number_source(DatasetBuilder *b, const FieldHow *f,
     float *copy = s ? ARENA_NEW(&b->store->mem, float, f->numbers) : NULL;
     if (!copy) return false;
     for (int i = 0; i < f->numbers; i++) {
-        // so large that it would become infinite
+        // as a float it would be infinite
         if (!isfinite((float)number[i]))
             return fail_data("number %d is %g", i + 1, number[i]);
         copy[i] = (float)number[i];
@@ -165,7 +166,7 @@ static bool number_source(DatasetBuilder *b, const FieldHow *f,
     return true;
 }
 
-/* Pixels of a box, in the store; NULL with a reason. */
+/* Keeps a box in pixels in the store; NULL with a reason. */
 static Box *keep_box(DatasetBuilder *b, const double box[4])
 {
     enum { MOST = 65535 };
@@ -186,7 +187,7 @@ static Box *keep_box(DatasetBuilder *b, const double box[4])
     return out;
 }
 
-/* `first` is the first source of the case; NULL: this is. */
+/* `first` is the first source of the case; NULL: it is this one. */
 static bool file_sources(DatasetBuilder *b, const FieldHow *f,
                          const Source *first, const char *const *path,
                          int paths, const double *box, struct CaseField *out)

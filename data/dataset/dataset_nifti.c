@@ -1,10 +1,11 @@
-/* dataset_nifti.c -- cases from NIfTI files, paired by what `*` matches.
+/* dataset_nifti.c -- cases from NIfTI files, paired by the text that `*`
+ * matches.
  *
- * All files below the root are listed once and sorted. Each pattern (one for
- * each channel, one for the mask) picks its files from the list, and what its
- * stars stand for becomes the key; files of one key are a case. Files are
- * paired by key, never by their place in a list, so one that is missing
- * cannot shift all others by one. */
+ * All files below the root are listed once and sorted. Each pattern (one per
+ * channel, one for the mask) selects its files from the list, and the text
+ * matched by its stars is the key; files with one key are a case. Files are
+ * paired by key, never by their position in a list, so a missing file cannot
+ * shift all others by one. */
 #include "data/dataset/dataset_build.h"
 #include "data/format/nifti.h"
 #include "engine/base/file.h"
@@ -17,7 +18,7 @@
 
 enum { FOLDER_DEPTH = 32, KEY_MAX = 1024 };
 
-/* A file below the root that is NIfTI by its name. */
+/* A file below the root with a NIfTI name. */
 typedef struct Found {
     const char *path; /* with the root                        */
     const char *name; /* below the root, without .nii, .nii.gz */
@@ -26,11 +27,12 @@ typedef struct Found {
 typedef struct Files {
     Found *at;
     int count, room;
-    /* folders that cannot be opened are left out and listed, and end nothing */
+    /* folders that cannot be opened are left out and listed instead of
+     * failing */
     bool lenient;
 } Files;
 
-/* A file that a pattern matches. */
+/* A file that matches a pattern. */
 typedef struct Match {
     const char *key;
     const Found *file;
@@ -43,8 +45,8 @@ typedef struct Matches {
 
 /* ---- files -------------------------------------------------------------- */
 
-/* A file whose name is not NIfTI's is passed over, silently: folders hold
- * CSV and JSON beside images. */
+/* Files without a NIfTI name are ignored silently: folders hold CSV and JSON
+ * next to images. */
 static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
 {
     size_t stem = nifti_stem(below);
@@ -64,8 +66,8 @@ static bool files_add(Files *f, Arena *mem, const char *path, const char *below)
     return true;
 }
 
-/* A hidden file, or one of an operating system ("._case_001.nii" of a Mac), is
- * passed over; one whose name goes on as that of a NIfTI file is taken down. */
+/* A hidden file, or a file of an operating system ("._case_001.nii" of a Mac),
+ * is ignored; it is recorded if the rest of its name is a NIfTI name. */
 static bool pass_over(DatasetStore *store, const char *name, const char *below)
 {
     const char *rest = name + strspn(name, "._~$");
@@ -81,7 +83,7 @@ static bool pass_over(DatasetStore *store, const char *name, const char *below)
     return (store->passed[store->passes++] = arena_strdup(&store->mem, below));
 }
 
-/* A folder is left out for the reason that was just given. */
+/* Leaves out a folder with the current reason. */
 static bool leave_out(DatasetStore *store, const char *path)
 {
     const int n = store->left_outs;
@@ -100,22 +102,23 @@ static bool leave_out(DatasetStore *store, const char *path)
     return true;
 }
 
-/* A folder and those above it, as far as the root. */
+/* A folder and its parents up to the root. */
 typedef struct Above {
     dev_t device;
     ino_t inode;
     const struct Above *up;
 } Above;
 
-/* All NIfTI files in `path` and below it; `root` bytes of it are the root. */
+/* Lists all NIfTI files in `path` and below it; the first `root` bytes of path
+ * are the root. */
 static bool collect(Files *f, DatasetStore *store, const char *path,
                     size_t root, int depth, const Above *up)
 {
     Arena *mem = &store->mem;
     struct stat st;
-    // a link to a folder above would be followed without end
+    // a link to a parent folder would recurse without end
     if (stat(path, &st)) return file_fails(errno, "%s", path);
-    // the chain of folders above is on the stack of this recursion
+    // the chain of parents is on the stack of this recursion
     const Above here = {st.st_dev, st.st_ino, up};
     for (; up; up = up->up)
         if (up->device == here.device && up->inode == here.inode) return true;
@@ -140,7 +143,7 @@ static bool collect(Files *f, DatasetStore *store, const char *path,
             continue;
         }
         if (stat(full, &st)) {
-            // a link to nowhere matters only where an image should be
+            // a broken link matters only if its name is that of an image
             int error = errno;
             if ((error == ENOENT || error == ELOOP) && !nifti_stem(full))
                 continue;
@@ -178,8 +181,8 @@ static int found_order(const void *a, const void *b)
 
 /* ---- patterns ----------------------------------------------------------- */
 
-/* Whether `text` is `pattern`; what the stars stand for is appended to key,
- * with slashes between. The first star is as short as can be. */
+/* Does `text` match `pattern`? The text matched by the stars is appended to
+ * key, with slashes between. The first star matches as little as possible. */
 static bool matches(const char *pattern, const char *text, char *key,
                     size_t used)
 {
@@ -196,7 +199,7 @@ static bool matches(const char *pattern, const char *text, char *key,
     }
 }
 
-/* The key under which a file matches a pattern; false when it does not. */
+/* The key of a file that matches a pattern; false if it does not match. */
 static bool file_matches(const Found *f, const char *pattern, char key[KEY_MAX])
 {
     const char *slash = strrchr(f->name, '/');
@@ -208,7 +211,7 @@ static bool file_matches(const Found *f, const char *pattern, char key[KEY_MAX])
     return matches(pattern, folder ? slash + 1 : f->name, key, folder);
 }
 
-/* Letters of a pattern that are not stars: which of two is more particular. */
+/* Letters of a pattern without its stars: more letters are more specific. */
 static int literal_length(const char *pattern)
 {
     int n = 0;
@@ -222,9 +225,9 @@ static int match_order(const void *a, const void *b)
     return strcmp(((const Match *)a)->key, ((const Match *)b)->key);
 }
 
-/* All files of `pattern` that a more particular one of `all` does not want.
- * A pattern that is a part of another ("*_T1w" and "*_T1w_brainmask") would
- * match its files too: the one with more letters of its own gets them. */
+/* Lists the files of `pattern` that match no more specific pattern of `all`. If
+ * a pattern is a part of another ("*_T1w" and "*_T1w_brainmask"), it would
+ * match the other's files too: the pattern with more letters gets them. */
 static bool match_files(const Files *files, const char *pattern,
                         const char *const *all, int patterns, Arena *mem,
                         Matches *out)
@@ -234,13 +237,13 @@ static bool match_files(const Files *files, const char *pattern,
     out->at = ARENA_NEW(mem, Match, files->count);
     if (!out->at) return false;
     for (int i = 0; i < files->count; i++) {
-        // all[] holds the pattern itself, which is not longer than itself
+        // all[] also holds the pattern itself, which is not more specific
         bool mine = file_matches(&files->at[i], pattern, key);
         for (int k = 0; k < patterns && mine; k++)
             mine = literal_length(all[k]) <= literal_length(pattern) ||
                    !file_matches(&files->at[i], all[k], other);
         if (!mine) continue;
-        // patterns without stars name one file each, and these belong together
+        // patterns without stars name one file each, and these form one case
         const char *name = *key ? key : all[0];
         Match *m = &out->at[out->count++];
         *m = (Match){arena_strdup(mem, name), &files->at[i]};
@@ -255,17 +258,17 @@ static bool match_files(const Files *files, const char *pattern,
     return true;
 }
 
-/* the file under a key; NULL when there is none */
+/* the file with this key; NULL if there is none */
 static const Match *match_find(const Matches *m, const char *key)
 {
-    // bsearch compares with an element of the same kind
+    // bsearch compares with an element of the same type
     const Match want = {.key = key};
     return bsearch(&want, m->at, (size_t)m->count, sizeof want, match_order);
 }
 
 /* ---- cases -------------------------------------------------------------- */
 
-/* Whose file it is, in the arena; NULL with a reason when nothing says. */
+/* The patient of a file, in the arena; NULL with a reason if it is unknown. */
 static const char *patient_of(const Found *f, const char *key,
                               const char *pattern, PatientRule rule, Arena *mem)
 {
@@ -274,7 +277,7 @@ static const char *patient_of(const Found *f, const char *key,
     // BIDS: sub-XX up to the first underscore
     if (rule == PATIENT_AUTO && !strncmp(base, "sub-", 4) && base[4])
         return arena_printf(mem, "%.*s", (int)strcspn(base, "_"), base);
-    // a folder that the pattern spells out ("imagesTr/") is no patient
+    // a folder that the pattern spells out ("imagesTr/") is not a patient
     bool named =
         strchr(pattern, '/') && !memchr(pattern, '*', strcspn(pattern, "/"));
     if (base != f->name && (rule == PATIENT_FOLDER || !named))
@@ -297,7 +300,7 @@ bool source_read_nifti(const char *path, const NiftiOptions *how, Volume *out,
     return dicom_notes_add(notes, true, line);
 }
 
-/* the two ways of Source.load */
+/* the two functions for Source.load */
 static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
 {
     return source_read_nifti(s->path, s->how, out, notes);
@@ -315,7 +318,7 @@ static bool depends(const Source *s, Arena *mem, SourceFacts *out)
     return source_nifti(s, s->how, mem, out);
 }
 
-/* The patterns of a data set and what they match. */
+/* The patterns of a data set and the files that match. */
 typedef struct Plan {
     const char *pattern[MAX_CHANNELS + 1]; /* images, then the mask */
     Matches found[MAX_CHANNELS + 1];
@@ -323,13 +326,13 @@ typedef struct Plan {
     const NiftiOptions *files; /* in the store */
 } Plan;
 
-/* What has no partner: by the pattern that gives none, for whom. */
+/* Keys without a partner, by the pattern that lacks one. */
 typedef struct Alone {
     Names lacks[MAX_CHANNELS + 1];
     int files;
 } Alone;
 
-/* One case, or none (true, b->count unchanged) when a partner is missing. */
+/* Adds one case, or none (true, b->count unchanged) if a partner is missing. */
 static bool add_case(DatasetBuilder *b, const Plan *plan,
                      const DatasetNifti *how, const Match *first, Alone *alone)
 {
@@ -349,7 +352,7 @@ static bool add_case(DatasetBuilder *b, const Plan *plan,
                         .path = m->file->path};
     }
     if (!complete) {
-        // counted as skipped in any case; add_cases decides whether it fails
+        // always counted as skipped; add_cases decides whether to fail
         alone->files++;
         b->skipped++;
         return true;
@@ -363,7 +366,7 @@ static bool add_case(DatasetBuilder *b, const Plan *plan,
     return builder_add(b, &c);
 }
 
-/* Partners without a first image. */
+/* Finds partners without a first image. */
 static void find_widows(const Plan *plan, Alone *alone, DatasetBuilder *b)
 {
     for (int k = 1; k < plan->patterns; k++)
@@ -376,7 +379,7 @@ static void find_widows(const Plan *plan, Alone *alone, DatasetBuilder *b)
         }
 }
 
-/* No file is called so: what the first ones are called instead. */
+/* Fails because no file matches: names the first files found. */
 static bool nothing_matches(const char *root, const Files *files,
                             const char *pattern, const char *option)
 {
@@ -392,7 +395,7 @@ static bool nothing_matches(const char *root, const Files *files,
         files->count > SHOWN ? ", ..." : "", option);
 }
 
-/* What is missing, and for whom: "no mask (*_seg) for sub-1, sub-2". */
+/* Fails with the missing partners: "no mask (*_seg) for sub-1, sub-2". */
 static bool partners_missing(const char *root, const Plan *plan,
                              const Alone *alone)
 {
@@ -410,8 +413,8 @@ static bool partners_missing(const char *root, const Plan *plan,
                      alone->files == 1 ? "it" : "them");
 }
 
-/* Cases are made from the matches of the first pattern; partners are looked
- * up by key, never by place. */
+/* Makes cases from the files of the first pattern; partners are found by key,
+ * never by position. */
 static bool add_cases(DatasetBuilder *b, const Files *files,
                       const DatasetNifti *how, Plan *plan)
 {
@@ -420,7 +423,7 @@ static bool add_cases(DatasetBuilder *b, const Files *files,
         if (!match_files(files, plan->pattern[k], plan->pattern, plan->patterns,
                          &b->store->mem, &plan->found[k]))
             return false;
-        // a pattern that matches nothing is a typing error, not missing data
+        // a pattern without any match is a typing error, not missing data
         if (!plan->found[k].count)
             return nothing_matches(b->store->root, files, plan->pattern[k],
                                    k < plan->images ? "image" : "mask");
@@ -433,7 +436,7 @@ static bool add_cases(DatasetBuilder *b, const Files *files,
     return partners_missing(b->store->root, plan, &alone);
 }
 
-/* The only case is the file that the user named. */
+/* Adds the only case: the file that the user named. */
 static bool add_file(DatasetBuilder *b, const char *path,
                      const NiftiOptions *how)
 {
@@ -452,7 +455,7 @@ static bool add_file(DatasetBuilder *b, const char *path,
     return builder_add(b, &c);
 }
 
-/* Everything below the root is listed once, then each pattern picks from the
+/* Lists all files below the root once, then each pattern selects from the
  * list. */
 bool dataset_nifti(const char *root, const DatasetNifti *how, Dataset **out)
 {
@@ -506,7 +509,7 @@ done:
 
 bool case_nifti_header(const Dataset *ds, int number, NiftiHeader *out)
 {
-    // it was accepted before, with whatever options
+    // the file was accepted before, under any options
     const NiftiOptions any = {.form = NIFTI_SFORM_OR_QFORM,
                               .assume_spacing = true,
                               .channels = true,

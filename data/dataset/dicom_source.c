@@ -18,7 +18,7 @@ static bool is_whole(const Source *s)
     return !own->damaged || fail_data("%s", own->damaged);
 }
 
-/* The three ways of Source.load. */
+/* The three functions for Source.load. */
 static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
 {
     const DicomRead *r = s->how;
@@ -41,8 +41,8 @@ static bool load_dose(const Source *s, Volume *out, DicomNotes *notes)
                            notes);
 }
 
-/* The files of the series and of the image that its slices are paired with,
- * and every option of the readers: labels are those of the data set. */
+/* Lists the files of the series and of its image, and every option of the
+ * readers; labels are part of the data set. */
 static bool depends(const Source *s, Arena *mem, SourceFacts *out)
 {
     const DicomRead *r = s->how;
@@ -65,7 +65,8 @@ static bool depends(const Source *s, Arena *mem, SourceFacts *out)
         text =
             arena_printf(mem, "%s %d %d %d %d", text, r->mask.partial,
                          s->labels_ready, r->mask.fractions, r->resample_dose);
-    // prepared cases of before the option stay valid without it
+    // without the option the text is unchanged, so that existing caches stay
+    // valid
     if (text && r->mask.contour_tolerance_mm > 0)
         text = arena_printf(mem, "%s contour %g", text,
                             r->mask.contour_tolerance_mm);
@@ -78,8 +79,8 @@ Source dicom_source(const DicomSeries *series, const DicomSeries *image,
 {
     static bool (*const loads[])(const Source *, Volume *, DicomNotes *) = {
         load_image, load_mask, load_dose};
-    // segments have names, and those that are asked for become 1, 2, ...;
-    // values of an ordinary series become what the list of labels says
+    // selected segments become 1, 2, ... by name; values of an ordinary series
+    // become class numbers by the list of labels
     bool named = series->kind == DICOM_SEG || series->kind == DICOM_STRUCTURE;
     return (Source){.load = loads[role],
                     .depends = depends,
@@ -101,7 +102,7 @@ const DicomSeries *case_series(const Dataset *ds, int number)
     return dicom_source_series(ds->cases[number].field[0].source);
 }
 
-/* What a series is wanted for when it is the field of a list. */
+/* The role of a series that is a field of a list. */
 static DicomRole role_in(const DicomSeries *s, FieldKind kind)
 {
     if (kind == FIELD_LABEL) return DICOM_AS_MASK;
@@ -122,7 +123,7 @@ bool dicom_source_find(const char *path, FieldKind kind, const Source *first,
     Names suit = {.count = 0}, there = {.count = 0};
     DicomIndex index;
     CHECK(kind <= FIELD_LABEL);
-    // its slices are paired, or its contours filled, by those of the image
+    // slices of a mask are paired with, and contours filled on, the image
     if (kind == FIELD_LABEL && !image)
         return fail_usage("a mask in DICOM needs the series of its image: the "
                           "first field must be an image that is read by "
@@ -146,7 +147,7 @@ bool dicom_source_find(const char *path, FieldKind kind, const Source *first,
         return fail_data("%s: dicom: no series here can be %s, there is %s",
                          path, wanted[kind], there.text);
     DicomRole role = role_in(found, kind);
-    // an image belongs to nothing but itself
+    // an image is its own reference
     *out =
         dicom_source(found, role == DICOM_AS_IMAGE ? found : image, role, how);
     out->path = arena_strdup(mem, path);

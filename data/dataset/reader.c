@@ -21,8 +21,7 @@ static bool nifti_depends(const Source *s, Arena *mem, SourceFacts *out)
     return source_nifti(s, &how->options->nifti, mem, out);
 }
 
-/* Where the axes of an array are: for d, h, w, c the axis of the file, or -1.
- */
+/* Finds the axes of an array: for d, h, w, c the axis of the file, or -1. */
 static bool find_axes(const ReaderHow *how, const NpyArray *a, int at[4])
 {
     static const char letter[] = "dhwc";
@@ -45,7 +44,7 @@ static bool find_axes(const ReaderHow *how, const NpyArray *a, int at[4])
     return true;
 }
 
-/* The numbers in the order (d, h, w, c). */
+/* Copies the numbers to the order (d, h, w, c). */
 static bool arrange(const ReaderHow *how, const NpyArray *a, Volume *out)
 {
     int at[4];
@@ -90,7 +89,7 @@ static bool npy_depends(const Source *s, Arena *mem, SourceFacts *out)
         out);
 }
 
-/* A photograph of 8 bits has the unit that keeps it so. */
+/* A photograph of 8 bits has a unit that keeps its values whole. */
 static bool load_image(const Source *s, Volume *out, DicomNotes *notes)
 {
     const ReaderHow *how = s->how;
@@ -113,8 +112,8 @@ static bool image_depends(const Source *s, Arena *mem, SourceFacts *out)
                        mem, out);
 }
 
-/* Which grids of a patient's folder a reader makes a volume of: of each a
- * channel, or of all of them where beams pass. */
+/* The grids of a patient's folder that each OpenKBP reader loads: one channel
+ * per grid, or with `beams` one channel computed from all of them. */
 static const struct {
     int first, grids;
     bool beams;

@@ -1,8 +1,8 @@
-/* relabel.c -- class numbers as the values that files of the truth have. */
+/* relabel.c -- see relabel.h. */
 #include "data/dataset/relabel.h"
 #include <string.h>
 
-/* The narrowest type that holds all of the labels; false: none does. */
+/* The smallest type that holds all label values; false: none does. */
 static bool label_type(const int32_t *label, int count, Dtype *type)
 {
     *type = U8;

@@ -1,10 +1,9 @@
-/* split.c -- parts of a dataset, by patient or by slabs of slices.
+/* split.c -- splits a data set by patient or by slabs of slices.
  *
- * The patients, sorted by name, are put into parts by lists first and by a
- * drawn permutation then; a part is a view with the cases of its patients.
- * Parts share the store of the dataset and own nothing else. dataset_leaks is
- * the check that the promise holds, also between sets that were made
- * separately. */
+ * Patients, sorted by name, are assigned to parts first by lists and then by a
+ * random permutation; a part is a view with the cases of its patients. Parts
+ * share the store of the data set and own nothing else. dataset_leaks verifies
+ * that no patient is in two parts, also for sets that were made separately. */
 #include "data/dataset/split.h"
 #include "data/dataset/dataset_build.h"
 #include "engine/base/rng.h"
@@ -15,11 +14,11 @@
 
 static const char *part_names[PARTS] = {"train", "valid", "test"};
 
-/* The distinct patients of a dataset and where each goes. */
+/* The distinct patients of a data set and the part of each. */
 typedef struct Patients {
     const char **name; /* sorted                          */
-    int *part;         /* SplitPart, or -1: not yet known */
-    uint32_t *order;   /* the drawn permutation           */
+    int *part;         /* SplitPart, or -1: not assigned  */
+    uint32_t *order;   /* the random permutation          */
     int count;
 } Patients;
 
@@ -35,8 +34,8 @@ static void patients_free(Patients *p)
     mem_free(p->order);
 }
 
-/* Sorted names first, then a permutation of them: the draw does not depend
- * on the order of cases, nor on how many a patient has. */
+/* Sorts the names first, then permutes them: the draw does not depend on the
+ * order of cases, nor on the number of cases of a patient. */
 static bool patients_find(const Dataset *ds, uint64_t seed, Patients *p)
 {
     size_t n = (size_t)ds->count;
@@ -58,7 +57,7 @@ static bool patients_find(const Dataset *ds, uint64_t seed, Patients *p)
     return true;
 }
 
-/* place of a patient in the sorted names, or -1 */
+/* index of a patient in the sorted names, or -1 */
 static int patients_at(const Patients *p, const char *name)
 {
     const char **at =
@@ -66,8 +65,8 @@ static int patients_at(const Patients *p, const char *name)
     return at ? (int)(at - p->name) : -1;
 }
 
-/* What else helps when there are too few patients: one for several cases may
- * be what anonymising left of many. Follows the "; fix: " of a reason. */
+/* A further fix if there are too few patients: one patient for several cases
+ * may result from anonymisation. Follows the "; fix: " of a reason. */
 static const char *one_for_all(const Dataset *ds, const Patients *p)
 {
     return p->count == 1 && ds->count > 1
@@ -76,7 +75,7 @@ static const char *one_for_all(const Dataset *ds, const Patients *p)
                : "";
 }
 
-/* Put the patients that a rule names into `part`. A name is a patient or the
+/* Assigns the patients that a rule names to `part`. A name is a patient or the
  * key of a case. */
 static bool take_named(const Dataset *ds, Patients *p,
                        const struct SplitRule *rule, int part)
@@ -98,10 +97,10 @@ static bool take_named(const Dataset *ds, Patients *p,
     return true;
 }
 
-/* Put the next `count` free patients of the drawn order into `part`. */
+/* Assigns the next `count` free patients of the random order to `part`. */
 static bool take_drawn(const Dataset *ds, Patients *p, int count, int part)
 {
-    // patients that a list has taken are passed over, not counted
+    // patients assigned by a list are skipped, not counted
     int left = count;
     for (int i = 0; left > 0 && i < p->count; i++) {
         if (p->part[p->order[i]] >= 0) continue;
@@ -117,7 +116,7 @@ static bool take_drawn(const Dataset *ds, Patients *p, int count, int part)
     return true;
 }
 
-/* patients that no rule has taken yet */
+/* number of patients that no rule has assigned */
 static int patients_free_count(const Patients *p)
 {
     int n = 0;
@@ -125,13 +124,13 @@ static int patients_free_count(const Patients *p)
     return n;
 }
 
-/* A view with the cases whose patient is in `part`. */
+/* A view of the cases with patients in `part`. */
 static bool make_part(const Dataset *ds, const Patients *p, int part,
                       Dataset **out)
 {
     if (!dataset_view(ds->store, ds, ds->count, out)) return false;
     Dataset *view = *out;
-    // the view is not handed out yet, so its cases may be written
+    // no other code has the view yet, so its cases may be written
     Case *cases = (Case *)view->cases;
     view->count = 0;
     for (int i = 0; i < ds->count; i++)
@@ -140,7 +139,7 @@ static bool make_part(const Dataset *ds, const Patients *p, int part,
     return true;
 }
 
-/* All parts that are asked for, none of them empty; `fix` for one that is. */
+/* Makes all requested parts and fails if one is empty, with `fix`. */
 static bool make_parts(const Dataset *ds, const Patients *p,
                        const bool wanted[PARTS], const char *fix,
                        Dataset *out[PARTS])
@@ -156,8 +155,8 @@ static bool make_parts(const Dataset *ds, const Patients *p,
     return true;
 }
 
-/* What helps when a part came out empty: whole numbers of patients, if there
- * are enough for all parts. */
+/* The fix if a part came out empty: whole numbers of patients, if there are
+ * enough for all parts. */
 static const char *split_fix(const Patients *p, const bool wanted[PARTS])
 {
     if (p->count < wanted[TRAIN_PART] + wanted[VALID_PART] + wanted[TEST_PART])
@@ -178,12 +177,12 @@ static void parts_free(Dataset *out[PARTS])
     }
 }
 
-/* Names first, then draws from who is left: test, then valid. The share of
- * valid is of what test has left. */
+/* Names first, then draws from the remaining patients: test, then valid. The
+ * share of valid is a share of the patients that test leaves. */
 bool dataset_split(const Dataset *ds, const SplitOptions *how,
                    Dataset *out[PARTS])
 {
-    // test is drawn before valid, so that valid may change and test stay
+    // test is drawn before valid, so that changing valid does not change test
     static const int drawn[] = {TEST_PART, VALID_PART};
     Patients p;
     bool ok = false, wanted[PARTS] = {true, false, false};
@@ -193,7 +192,7 @@ bool dataset_split(const Dataset *ds, const SplitOptions *how,
         TRY(take_named(ds, &p, &how->part[part], part));
     for (int i = 0; i < 2; i++) {
         const struct SplitRule *rule = &how->part[drawn[i]];
-        // a list wins over count and share
+        // a list takes precedence over count and share
         bool named = rule->name_count > 0;
         wanted[drawn[i]] = named || rule->count || rule->share != 0;
         if (named || !wanted[drawn[i]]) continue;
@@ -203,13 +202,14 @@ bool dataset_split(const Dataset *ds, const SplitOptions *how,
                        rule->count < 0 ? rule->count : rule->share);
             goto done;
         }
-        // count wins over share
+        // count takes precedence over share
         int count = rule->count
                         ? rule->count
                         : (int)lround(rule->share * patients_free_count(&p));
         TRY(take_drawn(ds, &p, count, drawn[i]));
     }
-    // the rest trains, unless train is a list: then the rest is not used
+    // the remaining patients train, unless train is a list: then they are
+    // unused
     for (int i = 0; i < p.count && !how->part[TRAIN_PART].name_count; i++)
         if (p.part[i] < 0) p.part[i] = TRAIN_PART;
     TRY(make_parts(ds, &p, wanted, split_fix(&p, wanted), out));
@@ -220,8 +220,8 @@ done:
     return ok;
 }
 
-/* Patient i of the drawn order is in fold i mod k: folds differ by one at
- * most. */
+/* Patient i of the random order is in fold i mod k, so folds differ in size by
+ * at most one. */
 bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
                   Dataset *out[PARTS])
 {
@@ -233,7 +233,7 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
                           k);
     if (!patients_find(ds, seed, &p)) return false;
     bool ok = false;
-    // said of every fold: the first of them have a patient, and would train
+    // fails for every fold, also for the first ones, which would have a patient
     if (k > p.count) {
         fail_data("split: %d folds of %d patient%s: some would have none to "
                   "validate; fix: %s%s",
@@ -254,15 +254,15 @@ done:
 
 /* ---- slabs -------------------------------------------------------------- */
 
-/* Cut [lo, hi) out of the ranges of a case.
- * Each range leaves up to two pieces, one on either side of the cut. */
+/* Removes [lo, hi) from the ranges of a case. Each range leaves up to two
+ * pieces, one on either side of the cut. */
 static bool slab_cut(Case *c, double lo, double hi)
 {
     double keep[MAX_SLABS][2];
     int n = 0;
     for (int i = 0; i < c->slabs; i++) {
         double from = c->slab[i][0], to = c->slab[i][1];
-        // what lies before the cut, and what lies behind it
+        // the pieces before and after the cut
         const double piece[2][2] = {{from, fmin(to, lo)}, {fmax(from, hi), to}};
         for (int k = 0; k < 2; k++) {
             if (!(piece[k][0] < piece[k][1])) continue;
@@ -332,8 +332,8 @@ done:
 
 /* ---- leaks -------------------------------------------------------------- */
 
-/* Whether two cases of a patient share slices: whole cases always do, and
- * slabs are fractions of one body whichever series shows it. */
+/* Do two cases of a patient share slices? Whole cases always do, and slabs are
+ * fractions of one body in every series. */
 static bool slabs_meet(const Case *a, const Case *b)
 {
     if (!a->slabs || !b->slabs) return true;
@@ -354,7 +354,7 @@ static int patient_order(const void *a, const void *b)
 /* Does a patient of the sorted list share slices with case a? */
 static bool meets(const Case *const *list, int count, const Case *a)
 {
-    int from = 0, to = count; // the first that is not below
+    int from = 0, to = count; // the first that is not less
     while (from < to) {
         int half = from + (to - from) / 2;
         if (strcmp(list[half]->patient, a->patient) < 0)
