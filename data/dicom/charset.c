@@ -1,7 +1,7 @@
-/* charset.c -- code extensions of ISO 2022 as DICOM has them: bytes below
- * 80 are letters of the set G0, those from A0 of G1, and an escape sequence
- * puts another set into one of the two. A separator of values puts the first
- * sets back (PS3.5 6.1.2.5.3). */
+/* charset.c -- code extensions of ISO 2022 as used in DICOM: bytes below 80 are
+ * characters of the set G0, bytes from A0 on of G1, and an escape sequence
+ * designates another set as G0 or G1. A separator of values restores the
+ * initial sets (PS3.5 6.1.2.5.3). */
 #include "data/dicom/charset.h"
 #include "engine/base/utf8.h"
 #include <ctype.h>
@@ -13,8 +13,8 @@
 
 enum { ESCAPE = 27 };
 
-// Sets beside the tables: those without a right half, and those of two bytes a
-// letter.
+// Sets without a table: those without a right half, and those of two bytes per
+// character.
 enum {
     NO_SET = CHARSET_TABLES,
     ASCII,
@@ -22,21 +22,21 @@ enum {
     JIS_X_0212,
     KS_X_1001,
     GB_2312,
-    GB_18030, // the sets that are no ISO 2022
+    GB_18030, // these two do not use ISO 2022
     UTF_8,
     UNKNOWN,
 };
 
 // Registered numbers of the standard's terms, ISO_IR 100 or ISO 2022 IR 100,
-// and the escape sequence that puts a set into G0 or G1.
+// and the escape sequence that designates a set as G0 or G1.
 static const struct {
     int number;
     uint8_t set;
-    bool right; // into G1
+    bool right; // designated as G1
     char escape[4];
 } sets[] = {
     {6, ASCII, false, "(B"},
-    {14, ASCII, false, "(J"}, // but for yen and overline at \ and ~
+    {14, ASCII, false, "(J"}, // except yen and overline at \ and ~
     {13, CHARSET_KATAKANA, true, ")I"},
     {100, CHARSET_LATIN_1, true, "-A"},
     {101, CHARSET_LATIN_2, true, "-B"},
@@ -58,19 +58,19 @@ static const struct {
 };
 enum { SETS = sizeof sets / sizeof *sets };
 
-// where the conversion is
+// state of the conversion
 typedef struct Reader {
     const unsigned char *p, *end;
     char *out;
-    uint8_t left, right;             // sets of G0 and G1 now
-    uint8_t first_left, first_right; // and at the start
+    uint8_t left, right;             // current sets in G0 and G1
+    uint8_t first_left, first_right; // sets at the start
     bool person;
     unsigned odd;
-    iconv_t converter; // of `opened`, when that is a set
+    iconv_t converter; // for the set `opened`, if that is a set
     uint8_t opened;
 } Reader;
 
-// ---- letters out ------------------------------------------------------------
+// ---- output -----------------------------------------------------------------
 
 static void put_code(Reader *r, uint32_t code)
 {
@@ -79,7 +79,7 @@ static void put_code(Reader *r, uint32_t code)
     r->out += utf8_put(r->out, code);
 }
 
-// n bytes as \xNN
+// writes n bytes as \xNN
 static void put_bytes(Reader *r, size_t n, unsigned why)
 {
     r->odd |= why;
@@ -87,10 +87,10 @@ static void put_bytes(Reader *r, size_t n, unsigned why)
         r->out += sprintf(r->out, "\\x%02x", *r->p++);
 }
 
-// ---- sets of several bytes a letter -----------------------------------------
+// ---- sets of several bytes per character ------------------------------------
 
-// The converter of a set, opened once a text and kept until another set needs
-// one; false: this machine has none.
+// Opens the converter of a set, once per text, and keeps it until another set
+// needs one; false: this machine has none.
 static bool open_converter(Reader *r, uint8_t set)
 {
     const char *name = set == GB_2312 || set == GB_18030 ? "GB18030"
@@ -105,7 +105,8 @@ static bool open_converter(Reader *r, uint8_t set)
     return r->converter != (iconv_t)-1;
 }
 
-// One letter of `n` bytes in the file; `bytes` as the converter wants it.
+// Converts one character of `n` bytes in the file; `bytes` is its form for the
+// converter.
 static void put_letter(Reader *r, uint8_t set, size_t n,
                        const unsigned char *bytes, size_t length)
 {
@@ -120,7 +121,7 @@ static void put_letter(Reader *r, uint8_t set, size_t n,
     if (iconv(r->converter, &in, &left, &out, &room) == (size_t)-1 || left ||
         out == letter || !utf8_length(letter, out, &code) ||
         (code >= 0x80 && code < 0xA0)) {
-        // of four bytes the others may be letters of their own
+        // the last three of four bytes may be characters by themselves
         put_bytes(r, n == 4 ? 1 : n, CHARSET_DAMAGED);
         return;
     }
@@ -129,7 +130,8 @@ static void put_letter(Reader *r, uint8_t set, size_t n,
     r->p += n;
 }
 
-// the letter of two bytes at r->p, both of them of the half that `high` says
+// converts the two bytes at r->p, both in the upper half if `high`, else in the
+// lower
 static void put_pair(Reader *r, uint8_t set, bool high)
 {
     unsigned char euc[3];
@@ -141,14 +143,14 @@ static void put_pair(Reader *r, uint8_t set, bool high)
             put_bytes(r, 1, CHARSET_DAMAGED);
             return;
         }
-    // EUC-JP has JIS X 0212 behind a byte of its own
+    // EUC-JP has JIS X 0212 after a prefix byte
     if (set == JIS_X_0212) euc[n++] = 0x8F;
     euc[n++] = r->p[0] | 0x80;
     euc[n++] = r->p[1] | 0x80;
     put_letter(r, set, 2, euc, n);
 }
 
-// GB 18030 and its part GBK: one, two or four bytes
+// GB 18030 and its subset GBK: one, two or four bytes
 static void read_gb(Reader *r)
 {
     while (r->p < r->end) {
@@ -168,8 +170,8 @@ static void read_gb(Reader *r)
 
 // ---- ISO 2022 ---------------------------------------------------------------
 
-// The escape sequence at r->p, which is read; one that DICOM does not have is a
-// '?' for its first byte.
+// Reads the escape sequence at r->p; the first byte of a sequence that DICOM
+// does not define becomes '?'.
 static void read_escape(Reader *r)
 {
     for (int i = 0; i < SETS; i++) {
@@ -185,7 +187,7 @@ static void read_escape(Reader *r)
     put_code(r, *r->p++);
 }
 
-// Does the byte part values, lines or, of a person, components of the name?
+// Does the byte separate values, lines or, for PN, components of the name?
 static bool separates(const Reader *r, unsigned char c)
 {
     return strchr("\\\t\n\f\r", c) || (r->person && (c == '^' || c == '='));
@@ -218,9 +220,9 @@ static void read_iso_2022(Reader *r)
     }
 }
 
-// ---- which set --------------------------------------------------------------
+// ---- choice of the set ------------------------------------------------------
 
-// letters that are UTF-8 already, others as their bytes
+// copies valid UTF-8, and writes other bytes as \xNN
 static void read_utf8(Reader *r, unsigned why)
 {
     while (r->p < r->end) {
@@ -238,8 +240,8 @@ static void read_utf8(Reader *r, unsigned why)
     }
 }
 
-// The set of the first value of SpecificCharacterSet, which a text starts in.
-// Writers vary the signs around the number: "ISO-IR 100", "ISO_IR_100".
+// The set of the first value of SpecificCharacterSet, in which a text starts.
+// Writers vary the separators around the number: "ISO-IR 100", "ISO_IR_100".
 static uint8_t set_of(const char *term)
 {
     char text[17];
@@ -283,7 +285,7 @@ const char *charset_utf8(Arena *arena, const char *p, size_t n, const char *set,
                 .left = ASCII,
                 .right = NO_SET};
     uint8_t first = set_of(set);
-    // letters beyond ASCII need an escape sequence then
+    // characters beyond ASCII then need an escape sequence
     if (first == ASCII && beyond_ascii(&r) && !memchr(p, ESCAPE, n)) {
         r.odd = CHARSET_UNDECLARED;
         first = utf8_is(p, p + n) ? UTF_8 : CHARSET_LATIN_1;
@@ -296,7 +298,7 @@ const char *charset_utf8(Arena *arena, const char *p, size_t n, const char *set,
     } else if (first == UTF_8) {
         read_utf8(&r, r.odd ? r.odd : CHARSET_DAMAGED);
     } else {
-        // sets of two bytes in G0 are only escaped to
+        // sets of two bytes in G0 are only selected by an escape
         if (first < NO_SET || first == KS_X_1001 || first == GB_2312)
             r.right = first;
         r.first_left = r.left, r.first_right = r.right;

@@ -1,9 +1,9 @@
-/* dcmtk.cc -- the only C++: DCMTK behind codec.h.
+/* dcmtk.cc -- implements codec.h with DCMTK; the only C++ source.
  *
- * A data set is built here from the numbers it is given, never parsed from
- * foreign bytes: to decode, the fragments of one frame with the pixel module
- * that header.c has checked; to write, a list of elements. No exception
- * leaves this file. DCMTK's own log is off, its texts come back in `why`. */
+ * A data set is built here from given numbers, never parsed from an input file:
+ * to decode, the fragments of one frame with the pixel module that header.c has
+ * checked; to write, a list of elements. No exception leaves this file. DCMTK's
+ * own log is off, its texts are returned in `why`. */
 #include "data/dicom/codec.h"
 
 #include <dcmtk/config/osconfig.h>
@@ -48,8 +48,8 @@ extern "C" bool dicom_ready(void)
 
 namespace {
 
-// The dictionary, its lock held while this lives, also when an exception ends
-// that.
+// Holds the lock of the dictionary during its lifetime, released also by an
+// exception.
 class Dictionary {
   public:
     Dictionary() : dictionary(dcmDataDict.wrlock())
@@ -64,7 +64,7 @@ class Dictionary {
     decltype(dcmDataDict.wrlock()) dictionary;
 };
 
-// where one is loaded already (DCMDICTPATH) it stays
+// loads a dictionary unless one is loaded already (DCMDICTPATH)
 void load_dictionary(const std::string &path)
 {
     if (dcmDataDict.isDictionaryLoaded()) return;
@@ -72,13 +72,13 @@ void load_dictionary(const std::string &path)
     d.dictionary.loadDictionary(path.c_str());
 }
 
-// What loading the dictionary takes and half as much again, and a codec beside
-// a few copies of the frame.
+// The memory for loading the dictionary, with half as much again, and for a
+// codec in addition to a few copies of the frame.
 const size_t DICTIONARY_BYTES = size_t(24) << 20, CODEC_BYTES = size_t(4) << 20;
 
-// Throws unless so many bytes can be had now. DCMTK looks at no result of
-// malloc while it loads its dictionary, and calls a JPEG damaged for which
-// libjpeg has no memory; so they are asked for beforehand, and given back.
+// Throws unless this much memory is available now. DCMTK checks no result of
+// malloc while it loads its dictionary, and reports a damaged JPEG if libjpeg
+// runs out of memory; so the memory is allocated beforehand and freed.
 void want(size_t bytes)
 {
     void *p = malloc(bytes);
@@ -86,8 +86,8 @@ void want(size_t bytes)
     free(p);
 }
 
-// `name` beside the program or the library that holds this code: the tar of
-// `make dist` carries DCMTK's dictionary there
+// the path of `name` next to the program or library that contains this code:
+// the tar of `make dist` has DCMTK's dictionary there
 std::string beside(const char *name)
 {
     Dl_info here;
@@ -103,7 +103,7 @@ std::string beside(const char *name)
     return self.substr(0, self.rfind('/') + 1) + name;
 }
 
-// DCMTK's own log is turned off: what it has to say comes back as a condition.
+// DCMTK's own log is turned off: its messages are returned as conditions.
 void start_codecs()
 {
     OFLog::configure(OFLogger::OFF_LOG_LEVEL);
@@ -116,15 +116,15 @@ void start_codecs()
     DJDecoderRegistration::registerCodecs();
     DJLSDecoderRegistration::registerCodecs();
     DJEncoderRegistration::registerCodecs(ECC_lossyYCbCr, EUC_never);
-    // raw: the samples as they are; the other way fails on signed ones
+    // raw: stores samples unchanged; the other mode fails on signed samples
     DJLSEncoderRegistration::registerCodecs(0, 0, 0, 0, OFFalse, 0, OFTrue,
                                             EJLSUC_never);
     DcmRLEEncoderRegistration::registerCodecs();
 }
 
-// Throws without memory to begin with, and may be called again then. false
-// where memory ran out in the midst: DCMTK may hold the lock of its dictionary
-// for ever, so that nothing of it may be asked any more.
+// Throws if memory is short at the start; it may then be called again. Returns
+// false if memory ran out later: DCMTK may then hold the lock of its dictionary
+// forever, so it must not be used again.
 bool start()
 {
     want(DICTIONARY_BYTES);
@@ -136,15 +136,15 @@ bool start()
     return true;
 }
 
-// false, with the text that the caller hands on
+// returns false, with a text for the caller
 bool explain(char why[CODEC_WHY], const char *text)
 {
     snprintf(why, CODEC_WHY, "%s", text);
     return false;
 }
 
-// What a condition of DCMTK means for the caller. Memory runs out in three
-// ways: an exception, this code, and libjpeg's own message.
+// Translates a condition of DCMTK. Memory runs out in three ways: an exception,
+// this code, and libjpeg's own message.
 CodecResult check(const OFCondition &c, char why[CODEC_WHY])
 {
     if (c.good()) return CODEC_DONE;
@@ -158,9 +158,9 @@ CodecResult check(const OFCondition &c, char why[CODEC_WHY])
 bool ready(char why[CODEC_WHY])
 {
     // Registering codecs and loading the dictionary takes milliseconds and is
-    // wanted only by who decodes or writes: once, on the first call. Through
-    // pthread_once no exception may pass: libc asks for memory to unwind its
-    // own code, and aborts without.
+    // needed only for decoding and writing: done once, on the first call. No
+    // exception may pass through pthread_once: libc allocates memory to unwind
+    // its own code, and aborts if it cannot.
     static const bool started = start();
     if (!started) throw std::bad_alloc();
     if (dcmDataDict.isDictionaryLoaded()) return true;
@@ -168,8 +168,8 @@ bool ready(char why[CODEC_WHY])
                         "to its dicom.dic");
 }
 
-// DCMTK's insert takes the element over when it succeeds and leaves it with us
-// when not: hence a unique_ptr that is released afterwards, here and below.
+// DCMTK's insert takes ownership of the element only if it succeeds: hence a
+// unique_ptr that is released afterwards, here and below.
 OFCondition put_u16(DcmItem &item, const DcmTagKey &key, Uint16 value)
 {
     std::unique_ptr<DcmUnsignedShort> e(
@@ -180,7 +180,7 @@ OFCondition put_u16(DcmItem &item, const DcmTagKey &key, Uint16 value)
     return c;
 }
 
-// the module that a decoder needs to know what comes out
+// sets the pixel module, which the decoder needs for its output
 OFCondition describe(DcmItem &item, const CodecPixels &p)
 {
     const struct {
@@ -204,7 +204,7 @@ OFCondition describe(DcmItem &item, const CodecPixels &p)
     return c;
 }
 
-// an item of encapsulated pixels; NULL: the empty table of offsets
+// appends an item of encapsulated pixels; NULL: the empty offset table
 OFCondition add_fragment(DcmPixelSequence &seq, const CodecBytes *from)
 {
     std::unique_ptr<DcmPixelItem> item(
@@ -216,8 +216,9 @@ OFCondition add_fragment(DcmPixelSequence &seq, const CodecBytes *from)
     return c;
 }
 
-// A data set with nothing in it but the pixel module and the fragments is asked
-// for its uncompressed form: the codecs of DCMTK work on data sets only.
+// Decodes a data set that has only the pixel module and the fragments, by
+// requesting its uncompressed representation: the codecs of DCMTK work on data
+// sets only.
 OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
                    int32_t count, uint8_t *out)
 {
@@ -268,10 +269,10 @@ OFCondition decode(const CodecPixels &form, const CodecBytes *fragments,
     return EC_CorruptedData;
 }
 
-// the elements as a tree; at[d] is the item that depth d inserts into
+// builds a tree of the elements; at[d] is the item for insertions at depth d
 OFCondition build(DcmDataset &data, const CodecElement *elements, int32_t count)
 {
-    // deeper than anything that is written
+    // deeper than any file that is written
     enum { DEPTH = 16 };
     DcmItem *at[DEPTH] = {&data};
     DcmSequenceOfItems *open[DEPTH] = {};
@@ -304,12 +305,12 @@ OFCondition build(DcmDataset &data, const CodecElement *elements, int32_t count)
     return EC_Normal;
 }
 
-// Words of 16 bits, or bytes padded to an even number, as DICOM wants it.
+// Words of 16 bits, or bytes padded to an even number, as DICOM requires.
 OFCondition put_pixels(DcmDataset &data, const CodecPixels &form,
                        const uint8_t *bytes, size_t count)
 {
     const bool words = form.allocated == 16;
-    // DICOM lengths have 32 bits, and all ones means "not known"
+    // DICOM lengths have 32 bits, and all ones means "undefined"
     if (count > 0xFFFFFFFEu) return EC_IllegalParameter;
     std::unique_ptr<DcmPixelData> e(
         new DcmPixelData(DcmTag(DCM_PixelData, words ? EVR_OW : EVR_OB)));
@@ -332,8 +333,8 @@ OFCondition put_pixels(DcmDataset &data, const CodecPixels &form,
     return c;
 }
 
-// An output that throws what went wrong: DCMTK's own file stream says nothing
-// of a full disk.
+// An output that throws on an error: DCMTK's own file stream does not report a
+// full disk.
 class Output {
   public:
     explicit Output(const char *path) : file(fopen(path, "wb"))
@@ -362,7 +363,8 @@ class Output {
     FILE *file;
 };
 
-// The file through a buffer: DCMTK asks to empty it whenever it is full.
+// Writes the file through a buffer, which DCMTK requests to be emptied whenever
+// it is full.
 OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
 {
     std::vector<Uint8> room(1 << 16);
@@ -371,7 +373,7 @@ OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
     DcmWriteCache cache;
     Output out(path);
     OFCondition c;
-    // what the stream holds, into the file
+    // writes the contents of the stream to the file
     const auto empty = [&] {
         void *full = nullptr;
         offile_off_t bytes = 0;
@@ -379,22 +381,22 @@ OFCondition save(DcmFileFormat &file, const char *path, E_TransferSyntax syntax)
         stream.flushBuffer(full, bytes);
         if (bytes > 0) out.put(full, static_cast<size_t>(bytes));
     };
-    // the state of a transfer in pieces; transferEnd() forgets it
+    // the state of a transfer in pieces; transferEnd() clears it
     file.transferInit();
     do {
         c = file.write(stream, syntax, EET_ExplicitLength, &cache,
                        EGL_withoutGL);
         empty();
     } while (c == EC_StreamNotifyClient);
-    // what is deflated ends with more than `room` may hold at once
+    // deflated output ends with more than `room` may hold at once
     while (c.good() && stream.good() && !stream.isFlushed()) empty();
     file.transferEnd();
     out.close();
     return c;
 }
 
-// A compressed syntax is reached by asking the finished data set for that
-// representation.
+// A compressed syntax is produced by requesting that representation of the
+// finished data set.
 OFCondition write(const char *path, const CodecPixels &form,
                   const CodecElement *elements, int32_t count,
                   const uint8_t *pixels, size_t bytes)
@@ -413,8 +415,8 @@ OFCondition write(const char *path, const CodecPixels &form,
 
 } // namespace
 
-// The two functions of the face. bad_alloc is caught apart from all else: the
-// caller must not blame the file for it.
+// The two functions of codec.h. bad_alloc is caught separately: the caller must
+// not blame the file for it.
 extern "C" CodecResult codec_decode(const CodecPixels *form,
                                     const CodecBytes *fragments, int32_t count,
                                     uint8_t *out, char why[CODEC_WHY])

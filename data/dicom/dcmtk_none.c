@@ -1,9 +1,9 @@
-/* dcmtk_none.c -- the part of DICOM that DCMTK does, in a build without it
- * (make DICOM=0).
+/* dcmtk_none.c -- the functions of codec.h in a build without DCMTK (make
+ * DICOM=0).
  *
- * Walking, sorting, uncompressed, deflated and RLE pixels are our own code and
- * work in every build. What is left for DCMTK, and refused here with a way
- * out, is JPEG and JPEG-LS inside DICOM, and writing. */
+ * Parsing, sorting, and uncompressed, deflated and RLE pixels need no DCMTK and
+ * work in every build. JPEG and JPEG-LS inside DICOM, and writing, need DCMTK;
+ * here they fail with the fix. */
 #include "data/dicom/codec.h"
 #include "data/dicom/dicom.h"
 #include <stdio.h>

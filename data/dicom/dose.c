@@ -1,7 +1,7 @@
-/* dose.c -- RT dose grids. The planes of a dose are frames of one file,
- * whose place along the normal stands in a list of offsets: from the first
- * plane, or, for axial planes only, as z of the patient. The two look alike;
- * which one it is follows from the first entry. */
+/* dose.c -- RT dose grids. The planes of a dose are frames of one file; their
+ * positions along the normal are a list of offsets, either relative to the
+ * first plane or, for axial planes only, the z coordinate of the patient. The
+ * first entry tells which of the two it is. */
 #include "data/dicom/dose.h"
 #include "data/dicom/file.h"
 #include "data/dicom/frames.h"
@@ -10,10 +10,10 @@
 #include <math.h>
 #include <string.h>
 
-// positions carry a rounding of text
+// positions are rounded decimal text
 static const double SAME_MM = 1e-2, SAME_COSINE = 1e-3;
 
-// what the numbers are: physical or effective dose in Gy, and nothing else
+// checks that the numbers are physical or effective dose in Gy
 static bool check_units(const Walk *w, const char *where, Arena *arena,
                         DicomNotes *notes)
 {
@@ -34,7 +34,7 @@ static bool check_units(const Walk *w, const char *where, Arena *arena,
         !dicom_note(notes, true, where, TAG_DoseType, "DoseType is %.20s",
                     *text[1] ? text[1] : "absent"))
         return false;
-    // the dose of one beam is not what a patient gets
+    // the dose of one beam is not the dose that a patient gets
     return !strcmp(text[2], "PLAN") ||
            dicom_note(notes, true, where, TAG_DoseSummationType,
                       "DoseSummationType is %.20s, not PLAN",
@@ -51,7 +51,7 @@ static bool read_scaling(const Walk *w, double *scaling)
                       "DoseGridScaling missing, 0 or negative");
 }
 
-// the frames must be told apart by the list of offsets, not by anything else
+// the frames must be indexed by the list of offsets, not by another attribute
 static bool check_pointer(const Walk *w)
 {
     const WalkElement *e = walk_find(w, WALK_ROOT, TAG_FrameIncrementPointer);
@@ -67,9 +67,9 @@ static bool check_pointer(const Walk *w)
                       to >> 16, to & 0xFFFF);
 }
 
-// Where frame i lies, from offset[i]: relative lists start with 0. A list that
-// starts with z of the first plane is absolute; the standard allows that for
-// axial planes.
+// Computes the position of frame i from offset[i]: relative lists start with 0.
+// A list that starts with z of the first plane is absolute; the standard allows
+// that for axial planes.
 static bool place_frames(const Walk *w, const DicomHeader *h,
                          const double *offset, DicomHeader *frame)
 {
@@ -94,7 +94,7 @@ static bool place_frames(const Walk *w, const DicomHeader *h,
     return true;
 }
 
-// one header for each plane, with its place
+// one header for each plane, with its position
 static bool make_frames(const Walk *w, const DicomHeader *h, Arena *arena,
                         DicomHeader **out)
 {
@@ -118,7 +118,7 @@ static bool make_frames(const Walk *w, const DicomHeader *h, Arena *arena,
     return !found || place_frames(w, h, offset, frame);
 }
 
-// frames of `bytes` into out, in the order of space
+// copies the frames in `bytes` to out in spatial order, in Gy
 static bool scale(const DicomHeader *h, const DicomHeader *frame,
                   const uint8_t *bytes, double scaling, const char *where,
                   Volume *out)
@@ -149,7 +149,7 @@ bool dose_read(const Walk *w, const char *where, const DicomOptions *options,
     DicomStack stack;
     double scaling = 0;
     uint8_t *bytes = NULL;
-    // one plane is a dose, and a sheared one is none
+    // one plane is a valid dose, a sheared stack is not
     const DicomOptions even = {.position_tolerance =
                                    options ? options->position_tolerance : 0};
     bool ok = false;
@@ -161,7 +161,7 @@ bool dose_read(const Walk *w, const char *where, const DicomOptions *options,
                    "BitsAllocated %d, need 16 or 32 in a dose", h.allocated);
         goto done;
     }
-    // it is about display; Gy are those of the stored value
+    // MONOCHROME1 concerns display; the stored values are in Gy
     if (h.monochrome1)
         TRY(dicom_note(notes, false, where, TAG_PhotometricInterpretation,
                        "MONOCHROME1 not inverted: values have a unit by "
@@ -193,8 +193,8 @@ done:
     return ok;
 }
 
-// Onto the grid that dicom_load gives the image. A dose that lies beside it
-// would be 0 all over.
+// Resamples onto the grid that dicom_load gives the image. A dose outside the
+// image would be 0 everywhere, so it is refused.
 static bool onto_image(const DicomSeries *dose, const DicomSeries *image,
                        bool resample, const DicomOptions *options, Volume *v,
                        DicomNotes *notes)
@@ -207,7 +207,7 @@ static bool onto_image(const DicomSeries *dose, const DicomSeries *image,
     Volume moved;
     double share = 0;
     bool ok = false;
-    // what values of the image mean is not asked
+    // the values of the image are not used
     loose.assume_hu = true;
     TRY(load_stack(image, &loose, &scratch, &slices, &stack, NULL));
     Grid g = load_is_tilted(&stack) ? load_straight_grid(&stack) : stack.grid;

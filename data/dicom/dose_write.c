@@ -1,8 +1,8 @@
-/* dose_write.c -- a map of Gy as an RT dose beside the series that it was
+/* dose_write.c -- writes a map of Gy as an RT dose for the series that it was
  * predicted from: same patient, study and frame of reference.
  *
- * Nothing in it depends on the clock or the machine: the same dose of the same
- * series is the same file. */
+ * The file does not depend on the clock or the machine: the same dose of the
+ * same series gives the same file. */
 #include "data/dicom/header.h"
 #include "data/dicom/load.h"
 #include "data/dicom/patient.h"
@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HIGHEST = 65535 }; // that 16 bits hold
+enum { HIGHEST = 65535 }; // largest value of 16 bits
 
 typedef struct DoseWriter {
     Elements list;
     const Volume *dose;
     int32_t channel;
-    double scaling; // Gy of a step
+    double scaling; // Gy per stored unit
     const DicomSeries *source;
     char series[UID_TEXT], instance[UID_TEXT], plan[UID_TEXT];
 } DoseWriter;
@@ -28,7 +28,7 @@ static double value_at(const DoseWriter *s, int64_t i)
     return x > 0 ? (double)x : 0;
 }
 
-// The highest value has all 16 bits; of no dose at all a step is 1 mGy.
+// The highest value uses all 16 bits; if all values are 0, the unit is 1 mGy.
 static bool find_scaling(DoseWriter *s, const char *path)
 {
     const Tensor *t = &s->dose->voxels;
@@ -40,14 +40,15 @@ static bool find_scaling(DoseWriter *s, const char *path)
                              path, (long long)i);
         highest = fmax(highest, (double)x);
     }
-    // the step that is written is the text of it: rounded up, nothing is cut
+    // use the unit as its written text says; rounded up, so that no value is
+    // clipped
     char text[DECIMAL_TEXT];
     s->scaling = highest > 0 ? highest / HIGHEST * (1 + 1e-9) : 0.001;
     sscanf(decimal_text(s->scaling, text), "%lf", &s->scaling);
     return true;
 }
 
-// Offsets are along the normal of a plane, so slices must lie along it.
+// Offsets are along the normal of a plane, so slices must be stacked along it.
 static bool check_grid(const Volume *v, const char *path, double *step)
 {
     double mm[3], orientation[6], normal[3];
@@ -69,7 +70,7 @@ static void name_file(DoseWriter *s, const uint8_t *pixels, size_t bytes)
 {
     static const char *const kinds[] = {"series", "instance", "plan"};
     char *const uids[] = {s->series, s->instance, s->plan};
-    uint64_t h = 0xCBF29CE484222325u; // FNV-1a over what is stored
+    uint64_t h = 0xCBF29CE484222325u; // FNV-1a over the stored values
     for (size_t i = 0; i < bytes; i++) h = (h ^ pixels[i]) * 0x100000001B3u;
     for (int i = 0; i < 3; i++) {
         char key[256];

@@ -1,7 +1,7 @@
-/* elements.c -- building the list of elements of a file to be written.
- * Errors are sticky: after the first one every call does nothing and
- * elements_write fails with the reason that is still set, so that the dozens
- * of calls that describe a file need no checks of their own. */
+/* elements.c -- builds the list of elements of a file to be written. Errors are
+ * sticky: after the first one every call does nothing and elements_write fails
+ * with the reason that is still set, so that the dozens of calls that describe
+ * a file need no checks of their own. */
 #include "data/dicom/elements.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// A new element at the end, or NULL once the list has failed. Growing copies
-// into a fresh block of the arena; the old one stays until elements_free.
+// Appends a new element; NULL once the list has failed. Growing copies the list
+// into a new block of the arena; the old one stays until elements_free.
 static CodecElement *append(Elements *l, uint32_t tag)
 {
     if (l->failed) return NULL;
@@ -42,7 +42,7 @@ void elements_put(Elements *l, uint32_t tag, const char *fmt, ...)
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     CHECK(n >= 0);
-    // a value taken over from a foreign file may be of any length
+    // a value copied from an input file may have any length
     if ((size_t)n >= sizeof text) {
         l->failed = true;
         fail_data("%s of %d bytes, at most %zu can be copied",
@@ -55,11 +55,11 @@ void elements_put(Elements *l, uint32_t tag, const char *fmt, ...)
 
 char *decimal_text(double v, char text[DECIMAL_TEXT])
 {
-    // 15 digits come back as they are; the loop ends at 9 in the worst case,
+    // 15 digits are read back unchanged; the loop ends at 9 in the worst case,
     // -1.23456789e-300
     for (int digits = 15; digits > 0; digits--) {
         int n = snprintf(text, DECIMAL_TEXT, "%.*g", digits, v);
-        // a host program may have set a locale with another point
+        // a host program may have set a locale with another decimal point
         for (char *p = text; *p; p++)
             if (!strchr("0123456789+-e.", *p)) *p = '.';
         if (n <= 16) break;
@@ -85,7 +85,7 @@ void elements_open(Elements *l, uint32_t sequence)
 
 void elements_item(Elements *l)
 {
-    // the item stands one deeper than its sequence, beside its siblings
+    // an item is one level deeper than its sequence
     l->depth++;
     append(l, TAG_ITEM);
 }
@@ -112,9 +112,8 @@ void elements_free(Elements *l)
     *l = (Elements){0};
 }
 
-// FNV-1a, then mixed so that every bit depends on all (splitmix64)
-// FNV-1a from the start value h; the two start values of uid_from make two
-// independent halves.
+// FNV-1a from the start value h, then mixed so that every bit depends on all
+// (splitmix64). The two start values of uid_from make two independent halves.
 static uint64_t hash64(const char *key, uint64_t h)
 {
     for (; *key; key++) h = (h ^ (unsigned char)*key) * 0x100000001B3u;
@@ -125,10 +124,10 @@ static uint64_t hash64(const char *key, uint64_t h)
 
 char *uid_from(const char *key, char uid[UID_TEXT])
 {
-    // two hashes of one key make 128 bits: no two slices of a study meet
+    // two hashes of one key make 128 bits: UIDs of two slices never collide
     uint64_t a = hash64(key, 0xCBF29CE484222325u);
     uint64_t b = hash64(key, 0x9E3779B97F4A7C15u);
-    // the bits of a UUID of version 8: made by a rule of one's own
+    // the bits of a UUID of version 8 (custom)
     a = (a & ~(uint64_t)0xF000) | 0x8000;
     b = (b & ~((uint64_t)3 << 62)) | (uint64_t)1 << 63;
     uint32_t word[4] = {(uint32_t)(a >> 32), (uint32_t)a, (uint32_t)(b >> 32),
@@ -157,7 +156,8 @@ bool elements_write(Elements *l, const char *path, const CodecPixels *form,
 {
     if (l->failed) return within("%s: dicom", path);
     char why[CODEC_WHY];
-    // a reader of the folder must never find half a file under the final name
+    // a reader of the folder must never find a partial file under the final
+    // name
     char *aside = arena_printf(&l->arena, "%s.tmp", path);
     if (!aside) return false;
     CodecResult r =
@@ -171,7 +171,7 @@ bool elements_write(Elements *l, const char *path, const CodecPixels *form,
                    : fail("%s: dicom: cannot write: %s", path, why);
     }
     if (rename(aside, path)) {
-        // remove() would overwrite it
+        // remove() would overwrite errno
         int error = errno;
         remove(aside);
         return fail("%s: dicom: cannot write: %s", path, strerror(error));

@@ -1,6 +1,6 @@
-/* file.c -- reading a file as far as it is needed. A header usually ends
- * within FRONT_BYTES; where it does not, four times as much is read, so a scan
- * of thousands of slices touches a few pages of each. */
+/* file.c -- reads only the necessary part of a file. A header usually ends
+ * within FRONT_BYTES; if not, four times as much is read, so a scan of
+ * thousands of slices reads a few pages of each. */
 #include "data/dicom/file.h"
 #include "engine/base/file.h"
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 enum { FRONT_BYTES = 16 << 10 };
 
-// bring `have` up to `want` bytes
+// reads until `have` is `want` bytes
 static bool read_up_to(int fd, const char *path, size_t want, DicomFile *f)
 {
     if (want > f->size) want = f->size;
@@ -49,12 +49,12 @@ WalkResult dicom_file_open(const char *path, const DicomOptions *options,
         limits.file_bytes = (size_t)options->max_file_bytes;
     f->size = (size_t)st.st_size;
     size_t limit = limits.file_bytes ? limits.file_bytes : (size_t)16 << 30;
-    // read, not mapped: a mapped file that another program cuts short would
-    // end this one
-    // a file over the limit is refused by its front, before it is read
+    // read, not mapped: if another program truncated a mapped file, this
+    // program would crash. A file over the limit is refused by its front,
+    // before it is read
     bool front = header_only || f->size > limit;
     size_t want = front ? FRONT_BYTES : f->size;
-    // The walk starts anew in each turn: simpler than a walker that can be
+    // The walk starts again in each turn: simpler than a walker that can be
     // suspended, and more than one turn is rare.
     do {
         walk_free(&f->walk);

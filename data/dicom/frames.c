@@ -1,8 +1,7 @@
-/* frames.c -- from PixelData to samples. frames_check proves that all
- * bytes are there and that nothing contradicts the header; only then may
- * frames_decode run, which relies on it. RLE is decoded twice that way, once
- * without output: it is quick, and no error is found halfway through an image.
- */
+/* frames.c -- from PixelData to samples. frames_check proves that all bytes are
+ * there and agree with the header; only then may frames_decode run, which
+ * relies on it. RLE is therefore decoded twice, the first time without output:
+ * it is fast, and no error is found halfway through an image. */
 #include "data/dicom/frames.h"
 #include "data/dicom/codec.h"
 #include <string.h>
@@ -17,14 +16,14 @@ size_t frames_bytes(const DicomHeader *h)
     return (size_t)((samples * (uint64_t)h->allocated + 7) / 8);
 }
 
-// frames_check and frames_decode are called only when there are pixels
+// frames_check and frames_decode are called only if there are pixels
 static const WalkElement *pixels_of(const Walk *w)
 {
     return &w->element[w->pixels];
 }
 
 // PackBits: 0 .. 127 copies the next code + 1 bytes, 129 .. 255 repeats the
-// next byte 257 - code times, 128 is nothing.
+// next byte 257 - code times, 128 is ignored.
 size_t frames_rle_segment(const uint8_t *from, size_t n, size_t want,
                           uint8_t *out, size_t stride)
 {
@@ -43,7 +42,7 @@ size_t frames_rle_segment(const uint8_t *from, size_t n, size_t want,
     return made;
 }
 
-// rows 26 to 28 for one frame; decodes when out is not NULL
+// checks rows 26 to 28 for one frame; decodes if out is not NULL
 static bool rle_frame(const Walk *w, const DicomHeader *h, const WalkElement *e,
                       uint8_t *out)
 {
@@ -81,28 +80,28 @@ static bool rle_frame(const Walk *w, const DicomHeader *h, const WalkElement *e,
     return true;
 }
 
-// one way to say what is wrong inside a JPEG stream; returns false
+// fails for a damaged JPEG stream; returns false
 static bool jpeg_fail(const Walk *w, const char *text)
 {
     return dicom_fail(w->path, TAG_PixelData, NULL, "JPEG inside DICOM: %s",
                       text);
 }
 
-// does this frame header belong to the transfer syntax?
-// SOF markers by process: C0 baseline, C1 extended, C3 lossless, F7 JPEG-LS.
-// The last two digits of the UID name the process.
+// Does this frame header belong to the transfer syntax? SOF markers by process:
+// C0 baseline, C1 extended, C3 lossless, F7 JPEG-LS. The last two digits of the
+// UID name the process.
 static bool frame_marker_fits(const DicomHeader *h, int marker)
 {
     const char *uid = h->transfer->uid;
     size_t n = strlen(uid);
-    // every encapsulated UID that is supported has two digits there
+    // every supported encapsulated UID has two digits there
     const char *last = uid + n - 2;
     if (!strcmp(last, "80") || !strcmp(last, "81")) return marker == 0xF7;
     if (!strcmp(last, "57") || !strcmp(last, "70")) return marker == 0xC3;
     return marker == 0xC0 || (marker == 0xC1 && !strcmp(last, "51"));
 }
 
-// a segment that may stand before the scan: tables, comments, application
+// segments that may come before the scan: tables, comments, application
 static bool is_table_marker(int marker)
 {
     return marker == 0xC4 || marker == 0xDB || marker == 0xDD ||
@@ -110,10 +109,10 @@ static bool is_table_marker(int marker)
            (marker >= 0xE0 && marker <= 0xEF);
 }
 
-// The frame header of a JPEG or JPEG-LS stream must promise what the DICOM
-// header promises: a decoder that believes another size writes elsewhere.
-// Only the markers of a plain single-scan stream are let through up to the
-// scan: on others DCMTK's search for the frame header may never end.
+// The frame header of a JPEG or JPEG-LS stream must agree with the DICOM
+// header: with another size a decoder would write outside its buffer. Only the
+// markers of a plain single-scan stream are accepted before the scan: on others
+// DCMTK's search for the frame header may never end.
 static bool jpeg_header(const Walk *w, const DicomHeader *h, const uint8_t *p,
                         size_t n)
 {
@@ -148,8 +147,7 @@ static bool jpeg_header(const Walk *w, const DicomHeader *h, const uint8_t *p,
                                   "JPEG inside DICOM: frame of %d x %d x %d, "
                                   "need %d x %d x 1",
                                   rows, cols, components, h->rows, h->cols);
-            // more bits than are allocated would be written over the next
-            // sample
+            // more bits than are allocated would overwrite the next sample
             if (precision < 2 || precision > h->allocated)
                 return dicom_fail(w->path, TAG_PixelData, NULL,
                                   "JPEG inside DICOM: %d bits in %d allocated",
@@ -159,9 +157,9 @@ static bool jpeg_header(const Walk *w, const DicomHeader *h, const uint8_t *p,
     }
 }
 
-// Bytes of a JPEG stream up to its end marker, FFD9; 0: it does not end with
-// one. Behind it a fragment may be padded to an even length. The standard wants
-// 00; FF and a blank are met, and what a writer left in the last byte.
+// Length of a JPEG stream up to and including its end marker, FFD9; 0 if it
+// does not end with one. After it a fragment may be padded to an even length.
+// The standard requires 00; FF, a blank and leftover bytes occur too.
 static size_t jpeg_bytes(const uint8_t *p, size_t n)
 {
     for (int any = 0; any < 2; any++) {
@@ -179,7 +177,7 @@ static bool is_rle(const DicomHeader *h)
     return h->transfer == dicom_transfer(dicom_syntax_uid(DICOM_RLE));
 }
 
-// row 25: every entry is where a fragment starts, in rising order
+// row 25: every entry is the start of a fragment, in ascending order
 static bool check_offsets(const Walk *w, const WalkElement *table)
 {
     uint32_t n = (uint32_t)(table->length / 4);
@@ -199,7 +197,7 @@ static bool check_offsets(const Walk *w, const WalkElement *table)
     return true;
 }
 
-// Does the fragment `i` start with SOI, FFD8?
+// Does fragment `i` start with SOI, FFD8?
 static bool starts_jpeg(const Walk *w, uint32_t i)
 {
     const WalkElement *e = &w->element[i];
@@ -207,19 +205,20 @@ static bool starts_jpeg(const Walk *w, uint32_t i)
     return e->length >= 2 && p[0] == 0xFF && p[1] == 0xD8;
 }
 
-// Where each frame begins: *start, of h->frames + 1 indices of fragments, the
-// caller's to free. One fragment a frame, or all of them for one frame. Of
-// several JPEG frames in more fragments, one starts where the table of offsets
-// says, and without a table at a fragment with SOI behind one that ends with
-// EOI; when these are as many as there are frames, nothing else can be meant.
-// RLE has one fragment a frame by definition (PS3.5 A.4.2). Row 24.
+// Finds the first fragment of each frame: *start has h->frames + 1 indices of
+// fragments and is freed by the caller. Either one fragment per frame, or all
+// fragments for one frame. If several JPEG frames have more fragments than
+// frames, a frame starts where the offset table says, or without a table at a
+// fragment with SOI that follows a fragment with EOI; if there are as many
+// starts as frames, the assignment is unambiguous. RLE has one fragment per
+// frame by definition (PS3.5 A.4.2). Row 24.
 static bool find_frames(const Walk *w, const DicomHeader *h, uint32_t **start)
 {
     const WalkElement *pixels = pixels_of(w);
     const WalkElement *table = &w->element[walk_item(w, pixels, 0)];
     const uint32_t first = walk_item(w, pixels, 1), end = pixels->next;
     const int64_t fragments = (int64_t)end - first;
-    // counted in fragments that are there, not in frames that are promised
+    // allocate by existing fragments, not by the NumberOfFrames of the header
     bool fits = fragments >= h->frames;
     *start = fits ? mem_alloc(((size_t)h->frames + 1) * sizeof **start) : NULL;
     if (fits && !*start) return false;
@@ -253,9 +252,8 @@ static bool find_frames(const Walk *w, const DicomHeader *h, uint32_t **start)
                       h->frames);
 }
 
-// The bytes of one frame: those of the file, or where it has several fragments
-// joined in *joined, which grows and is the caller's to free. NULL without
-// memory.
+// The bytes of one frame: in the file, or for several fragments joined in
+// *joined, which grows and is freed by the caller. NULL if memory runs out.
 static const uint8_t *frame_bytes(const Walk *w, const uint32_t *start,
                                   uint8_t **joined, size_t *n)
 {
@@ -273,8 +271,8 @@ static const uint8_t *frame_bytes(const Walk *w, const uint32_t *start,
     return *joined;
 }
 
-// row 30: a frame is a JPEG of the right kind that ends. A stream that was cut
-// off would be filled with grey, not refused.
+// row 30: a frame must be a JPEG of the right kind with an end marker. A
+// decoder would fill a truncated stream with grey instead of refusing it.
 static bool check_jpeg(const Walk *w, const DicomHeader *h,
                        const uint32_t *start, uint8_t **joined)
 {
@@ -284,8 +282,8 @@ static bool check_jpeg(const Walk *w, const DicomHeader *h,
            (jpeg_bytes(p, n) || jpeg_fail(w, "no end of image"));
 }
 
-// rows 23 to 28 and 30: as many fragments as frames, the table of offsets, and
-// each frame by its kind. Item 0 of encapsulated pixels is that table (it may
+// rows 23 to 28 and 30: as many fragments as frames, the offset table, and each
+// frame by its kind. Item 0 of encapsulated pixels is the offset table (it may
 // be empty), the fragments follow.
 static bool check_encapsulated(const Walk *w, const DicomHeader *h)
 {
@@ -316,10 +314,10 @@ static bool check_encapsulated(const Walk *w, const DicomHeader *h)
     return ok;
 }
 
-// rows 42 and 43: what lies behind the pixels that the header promises. A value
-// has an even length, so an odd number gets a pad byte; some writers fill up to
-// more. Whole frames more are no padding: the header and the pixels contradict
-// each other.
+// rows 42 and 43: bytes after the pixels of the header. A value has an even
+// length, so an odd number gets a pad byte; some writers pad more. Additional
+// whole frames are not padding: the header and the pixels contradict each
+// other.
 static bool check_plain(const Walk *w, const DicomHeader *h, const char *where,
                         DicomNotes *notes)
 {
@@ -349,7 +347,7 @@ bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
                             : "gdcmconv --raw, or export it uncompressed",
                           "compression %s (%s) not supported",
                           t ? t->name : "unknown", h->syntax);
-    // JPEG is DCMTK's work; a program built without it still reads the rest
+    // DCMTK decodes JPEG; a program built without it reads all else
     if (t->encapsulated && !is_rle(h) && !dicom_ready())
         return dicom_fail(w->path, TAG_TransferSyntaxUID,
                           "dcmdjpeg or gdcmconv --raw, or build with DCMTK",
@@ -370,8 +368,8 @@ bool frames_check(const Walk *w, const DicomHeader *h, const char *where,
     return check_plain(w, h, where, notes);
 }
 
-// JPEG and JPEG-LS frames through DCMTK, which gets only the fragments and the
-// numbers of the header, never the file
+// Decodes JPEG and JPEG-LS frames with DCMTK, which gets only the fragments and
+// the numbers of the header, never the file.
 static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
 {
     uint32_t *start;
@@ -394,7 +392,7 @@ static bool decode_jpegs(const Walk *w, const DicomHeader *h, uint8_t *out)
             ok = false;
             break;
         }
-        // decoders stumble over padding behind the end marker
+        // decoders fail on padding after the end marker
         const CodecBytes piece = {p, (uint32_t)jpeg_bytes(p, n)};
         CodecResult r =
             codec_decode(&form, &piece, 1, out + (size_t)f * each, why);
@@ -425,9 +423,8 @@ bool frames_decode(const Walk *w, const DicomHeader *h, uint8_t *out)
         return true;
     }
     const uint8_t *from = w->bytes + pixels->offset;
-    // words turn round with their bytes; single bytes do when they travelled
-    // as words
-    // 1 bit gives 0 here, which is treated as single bytes
+    // the bytes of words are swapped; single bytes are swapped only if they are
+    // stored as OW. 1 bit gives 0 here and is handled as single bytes
     size_t word = (size_t)h->allocated / 8;
     if (word < 2) word = pixels->vr == VR('O', 'W') ? 2 : 1;
     if (!w->big_endian || word == 1) {

@@ -1,5 +1,5 @@
-/* group.c -- looking things up in functional groups. Nothing is decided
- * here but whether there are as many groups as frames. */
+/* group.c -- finds elements in functional groups. The only check here is that
+ * there are as many groups as frames. */
 #include "data/dicom/group.h"
 #include <string.h>
 
@@ -23,7 +23,8 @@ const WalkElement *group_find(const Walk *w, const FrameGroup *g, int sequence,
                               int tag)
 {
     const uint32_t items[] = {g->frame, g->shared};
-    // WALK_ROOT would mean the data set, where such a sequence is another's
+    // WALK_ROOT would search the data set, where the sequence has another
+    // meaning
     for (int i = 0; i < 2; i++) {
         const WalkElement *e = items[i] == WALK_ROOT
                                    ? NULL
@@ -48,7 +49,7 @@ bool group_list(const Walk *w, int32_t frames, Arena *arena, FrameGroup **out)
         group_items(w, WALK_ROOT, TAG_PerFrameFunctionalGroupsSequence, &end);
     int64_t items = 0;
     for (uint32_t i = first; i < end; i = w->element[i].next) items++;
-    // counted first: NumberOfFrames alone must not decide what is allocated
+    // counted first: NumberOfFrames alone must not decide the allocation
     if (items != frames)
         return group_unplaced(w, TAG_PerFrameFunctionalGroupsSequence);
     FrameGroup *g = ARENA_NEW(arena, FrameGroup, items);

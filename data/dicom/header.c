@@ -1,7 +1,7 @@
-/* header.c -- from elements to numbers, and what may be in them. Texts
- * of numbers are parsed here because strtod follows the locale of the host
- * program and takes "0x10", "inf" and trailing garbage. Rows are those of the
- * table of defects. */
+/* header.c -- reads and checks the numbers and texts of elements. Numbers are
+ * parsed here because strtod follows the locale of the host program and accepts
+ * "0x10", "inf" and trailing garbage. Rows are those of
+ * tests/shell/defects.csv. */
 #include "data/dicom/header.h"
 #include "data/dicom/charset.h"
 #include "data/dicom/text.h"
@@ -11,8 +11,8 @@
 
 enum { MAX_FRAMES = 1 << 24, LONGEST_NUMBER = 1 << 16 };
 
-// sign, digits with at most one point, exponent: mantissa and power of ten are
-// kept apart and brought together at the end
+// Parses sign, digits with at most one point, and exponent; mantissa and power
+// of ten are combined at the end.
 bool header_decimal(const char *text, size_t length, double *out)
 {
     // the exponent counts digits in an int; no DS comes near this
@@ -21,9 +21,9 @@ bool header_decimal(const char *text, size_t length, double *out)
     while (i < end && text[i] == ' ') i++;
     bool minus = i < end && text[i] == '-';
     if (i < end && (text[i] == '-' || text[i] == '+')) i++;
-    // The value is mantissa * 10^exponent. A digit behind the point lowers the
-    // exponent by one, a digit that no longer fits raises it.
-    // digits beyond 18 only move the point
+    // The value is mantissa * 10^exponent. A digit after the point lowers the
+    // exponent by one, a digit that no longer fits raises it: digits beyond 18
+    // only move the point.
     uint64_t mantissa = 0;
     int exponent = 0, digits = 0;
     bool point = false;
@@ -64,7 +64,7 @@ bool header_decimal(const char *text, size_t length, double *out)
     return isfinite(v);
 }
 
-// SpecificCharacterSet as it counts for e, without padding, "" when there is
+// The SpecificCharacterSet that applies to e, without padding, "" if there is
 // none. An element that comes before it in the file is out of order.
 static const char *charset_of(const Walk *w, const WalkElement *e,
                               char text[64])
@@ -81,7 +81,7 @@ static const char *charset_of(const Walk *w, const WalkElement *e,
     return text;
 }
 
-// VRs whose letters are in that set (PS3.5 6.1.2.3); those of others are ASCII
+// VRs with characters of that set (PS3.5 6.1.2.3); all others are ASCII
 static bool has_charset(const WalkElement *e)
 {
     const DicomTag *t = dicom_tag(e->tag);
@@ -121,8 +121,8 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena,
 {
     size_t n = e ? e->length : 0;
     const uint8_t *p = e ? w->bytes + e->offset : NULL;
-    // UIDs are padded with a zero, other texts with spaces; what comes after a
-    // zero is not text
+    // UIDs are padded with a zero, other texts with spaces; bytes after a zero
+    // are not text
     const uint8_t *nul = n ? memchr(p, 0, n) : NULL;
     if (nul) n = (size_t)(nul - p);
     while (n && p[n - 1] == ' ') n--;
@@ -144,7 +144,7 @@ const char *header_text(const Walk *w, const WalkElement *e, Arena *arena,
     return text;
 }
 
-// a piece of a value fit for an error text: short and printable
+// a part of a value for an error text: short and printable
 static const char *shown(const uint8_t *p, size_t n, char text[24])
 {
     // 20 bytes, three dots and the end
@@ -155,7 +155,7 @@ static const char *shown(const uint8_t *p, size_t n, char text[24])
     return text;
 }
 
-// the first value of a short text element, for an error text
+// the value of SpecificCharacterSet for an error text
 static const char *charset(const Walk *w, char text[24])
 {
     const WalkElement *e =
@@ -165,7 +165,7 @@ static const char *charset(const Walk *w, char text[24])
     return shown(p, walk_unpadded(p, e->length), text);
 }
 
-// is there anything in the value but padding?
+// does the value have more than padding?
 static bool filled(const Walk *w, const WalkElement *e)
 {
     if (!e) return false;
@@ -186,7 +186,7 @@ bool header_numbers(const Walk *w, const WalkElement *e, int count, double *out,
     int values = 1;
     for (size_t i = 0; i < n; i++) {
         // bytes above 127, or an escape: a multi-byte character set, in which a
-        // backslash may be half of a letter
+        // backslash may be half of a character
         values += p[i] == '\\';
         if (p[i] >= 128 || p[i] == 27)
             return dicom_fail(w->path, e->tag, NULL,
@@ -220,7 +220,7 @@ bool header_position(const Walk *w, const WalkElement *e, double out[3],
     return true;
 }
 
-// an IS that need not be there
+// reads an optional IS
 static bool whole(const Walk *w, uint32_t tag, int32_t *out, bool *found)
 {
     double v = 0;
@@ -228,7 +228,7 @@ static bool whole(const Walk *w, uint32_t tag, int32_t *out, bool *found)
     if (!header_numbers(w, e, 1, &v, found)) return false;
     if (!*found) return true;
     char text[24];
-    // IS holds whole numbers; some writers give them as 3.0, which passes
+    // IS holds whole numbers; some writers give them as 3.0, which is accepted
     if (v != floor(v) || fabs(v) > INT32_MAX)
         return dicom_fail(w->path, tag, NULL,
                           "number \"%s\" not a decimal string",
@@ -267,7 +267,7 @@ int header_values(const Walk *w, const WalkElement *e)
     return n;
 }
 
-// a text element of the data set into *out, "" when absent
+// reads a text element of the data set into *out, "" if absent
 static bool text_into(const Walk *w, uint32_t tag, Arena *arena, DicomHeader *h,
                       const char **out)
 {
@@ -278,12 +278,12 @@ static bool text_into(const Walk *w, uint32_t tag, Arena *arena, DicomHeader *h,
     return *out != NULL;
 }
 
-// the image that this one was made from or belongs to
+// finds the image from which this one was made, or to which it belongs
 static bool find_reference(const Walk *w, Arena *arena, DicomHeader *h)
 {
     static const int sequences[] = {TAG_ReferencedImageSequence,
                                     TAG_SourceImageSequence};
-    // ReferencedImageSequence counts before SourceImageSequence
+    // ReferencedImageSequence takes precedence
     h->reference = "";
     for (int i = 0; i < 2 && !*h->reference; i++) {
         const WalkElement *s = walk_find(w, WALK_ROOT, (uint32_t)sequences[i]);
@@ -296,8 +296,8 @@ static bool find_reference(const Walk *w, Arena *arena, DicomHeader *h)
     return true;
 }
 
-// Runs on every file of a scan: reads what grouping and sorting need, and
-// judges nothing but numbers that are no numbers.
+// Runs on every file of a scan: reads the attributes for grouping and sorting,
+// and checks only that numbers are numbers.
 bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
 {
     *h = (DicomHeader){.path = w->path,
@@ -322,7 +322,7 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!text_into(w, (uint32_t)texts[i].tag, arena, h, texts[i].out))
             return false;
-    // a structure set names the frame of reference inside
+    // a structure set has the frame of reference in a sequence
     if (!*h->frame_uid && !strcmp(h->sop_class, CLASS_STRUCTURE)) {
         h->frame_uid = header_text(
             w,
@@ -358,8 +358,8 @@ bool header_identity(const Walk *w, Arena *arena, DicomHeader *h)
 // all zero: the defaults of dicom.h
 static const DicomOptions strict;
 
-// PixelPaddingValue, one US or SS as the pixels are; by number, as no file is
-// refused for its VR
+// Reads PixelPaddingValue, one US or SS, signed like the pixels; by number, so
+// that no file is refused for its VR.
 static void read_padding(const Walk *w, DicomHeader *h)
 {
     const WalkElement *e = walk_find(w, WALK_ROOT, 0x00280120);
@@ -441,8 +441,8 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
                           "colour is not read from DICOM: %d samples per pixel "
                           "(%s)",
                           h->samples, n ? shown(p, n, text) : "no photometric");
-    // the values of a label map are numbers of segments, whatever palette shows
-    // them (PS3.3 C.8.20.2)
+    // the values of a label map are segment numbers, with any palette (PS3.3
+    // C.8.20.2)
     bool labels = segmentation && !strcmp(h->sop_class, CLASS_LABELMAP) &&
                   n == 13 && !memcmp(p, "PALETTE COLOR", 13);
     if (!labels && n >= 3 &&
@@ -465,7 +465,7 @@ bool header_pixels(const Walk *w, const DicomOptions *options,
     return true;
 }
 
-// an attribute of a single image, or of a frame by its group
+// an attribute of a single image, or of a frame from its group
 static const WalkElement *find(const Walk *w, const FrameGroup *g, int sequence,
                                int tag)
 {
@@ -500,7 +500,7 @@ static bool check_rescale(const Walk *w, const DicomOptions *o,
     if (!header_numbers(w, find(w, g, group, TAG_RescaleIntercept), 1,
                         &h->intercept, &h->has_intercept))
         return false;
-    // without it air could be 0 or -1024, and both look alike
+    // without it air could be 0 or -1024, which cannot be told apart
     if (!strcmp(h->modality, "CT") && !h->has_intercept && !o->assume_hu)
         return dicom_fail(w->path, TAG_RescaleIntercept, "assume_hu = true",
                           "CT without RescaleIntercept");
@@ -508,7 +508,7 @@ static bool check_rescale(const Walk *w, const DicomOptions *o,
     return true;
 }
 
-// rows 53, 59, 69 and 70: where the slice lies
+// rows 53, 59, 69 and 70: the position of the slice
 bool header_geometry(const Walk *w, const FrameGroup *g, DicomHeader *h)
 {
     const int measures = TAG_PixelMeasuresSequence;
@@ -517,8 +517,8 @@ bool header_geometry(const Walk *w, const FrameGroup *g, DicomHeader *h)
     bool found;
     // at the detector of a radiograph, so larger than in the patient
     h->has_imager_spacing = filled(w, walk_find(w, WALK_ROOT, 0x00181164));
-    // some writers put NaN where they know no spacing; as a text it would only
-    // be "not a decimal string"
+    // some writers put NaN for an unknown spacing; as a text it would only be
+    // "not a decimal string"
     if (filled(w, e) && e->length >= 3) {
         const char *p = (const char *)w->bytes + e->offset;
         if ((p[0] | 32) == 'n' && (p[1] | 32) == 'a' && (p[2] | 32) == 'n')
@@ -540,11 +540,11 @@ bool header_geometry(const Walk *w, const FrameGroup *g, DicomHeader *h)
 
 bool header_orthogonal(const char *path, const double o[6])
 {
-    // squared lengths, and the cosine between them
+    // squared lengths, and the cosine between the two
     double row = o[0] * o[0] + o[1] * o[1] + o[2] * o[2];
     double col = o[3] * o[3] + o[4] * o[4] + o[5] * o[5];
     double dot = o[0] * o[3] + o[1] * o[4] + o[2] * o[5];
-    // what four decimals of a cosine leave
+    // rounding of cosines with four decimals
     const double slack = 1e-3;
     if (fabs(row - 1) > slack || fabs(col - 1) > slack || fabs(dot) > slack)
         return dicom_fail(path, TAG_ImageOrientationPatient, NULL,
@@ -558,7 +558,7 @@ bool header_of_frame(const DicomHeader *h, int32_t i, Arena *arena,
 {
     *out = *h;
     out->frame = i;
-    // the number is the file's: frames have none of their own
+    // the number is of the file: frames have none
     out->has_instance = false;
     out->name = arena_printf(arena, "frame %d", i + 1);
     return out->name != NULL;
@@ -571,8 +571,8 @@ bool header_frame(const Walk *w, const DicomOptions *options,
            header_geometry(w, group, h);
 }
 
-// The checks in the order in which a reader of the messages would want them: is
-// it an image at all, how is it stored, what do values mean, where is it.
+// Checks in the order that suits a reader of the messages: is it an image, how
+// is it stored, what do its values mean, where is it.
 bool header_image(const Walk *w, const DicomOptions *options, bool segmentation,
                   const char *where, DicomHeader *h, DicomNotes *notes)
 {
