@@ -1,7 +1,7 @@
-/* image_type.c -- see image_type.h. What vendors write is as
- * dcm2niix (nii_dicom.cpp) documents it; private elements count only behind
- * their creator. Elements that are not in the table of tags have numbers here:
- * whatever their VR is, a file is not refused for it. */
+/* image_type.c -- see image_type.h. Vendor elements are used as dcm2niix
+ * (nii_dicom.cpp) documents them; private elements count only after their
+ * creator. Elements that are not in the table of tag.h have numbers here, so
+ * that no file is refused for their VR. */
 #include "data/dicom/image_type.h"
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum {
     "dcm2pnm +on2 (JPEG: dcmj2pnm +on2) makes a PNG of it, which data.images " \
     "reads"
 
-// Value `text` among the values of a CS, which backslashes part
+// Is `text` one of the values of a CS, which are separated by backslashes?
 static bool has_value(const Walk *w, const WalkElement *e, const char *text)
 {
     const char *p = e ? (const char *)w->bytes + e->offset : NULL;
@@ -46,7 +46,7 @@ static const char *type_word(const Walk *w, const char *const *texts)
 }
 
 // Element `number` of the private block that `creator` has reserved in a group
-// (PS3.5 7.8.1); NULL creator: of any block there is.
+// (PS3.5 7.8.1); creator NULL: of any block.
 static const WalkElement *find_private(const Walk *w, uint32_t group,
                                        const char *creator, uint32_t number)
 {
@@ -59,14 +59,14 @@ static const WalkElement *find_private(const Walk *w, uint32_t group,
     return NULL;
 }
 
-// How many tiles a vendor says that the picture has; 0: nothing is said.
+// The number of tiles in the picture according to vendor elements; 0: unknown.
 static int tiles_said(const Walk *w)
 {
     // NumberOfImagesInMosaic, US
     const WalkElement *e = find_private(w, 0x0019, "SIEMENS MR HEADER", 0x0A);
     if (e && e->length == 2)
         return number_u16(w->bytes + e->offset, w->big_endian);
-    // of UIH, DS; dcm2niix knows the maker by its name
+    // for UIH, a DS; dcm2niix recognises the maker by its name
     const WalkElement *maker = walk_find(w, WALK_ROOT, TAG_Manufacturer);
     double n = 0;
     e = maker && maker->length >= 3 &&
@@ -78,7 +78,8 @@ static int tiles_said(const Walk *w)
     return 0;
 }
 
-// The picture is no larger than what was sampled, so that it is one slice.
+// Is the picture no larger than the acquisition matrix, so that it is one
+// slice?
 static bool is_one_tile(const Walk *w, const DicomHeader *h)
 {
     const WalkElement *e = walk_find(w, WALK_ROOT, ACQUISITION_MATRIX);
@@ -90,15 +91,16 @@ static bool is_one_tile(const Walk *w, const DicomHeader *h)
     return h->rows <= most && h->cols <= most;
 }
 
-// Tiles of one picture. An enhanced image may carry the word without tiles.
+// Refuses tiles of one picture. An enhanced image may carry the word without
+// tiles.
 static bool check_tiles(const Walk *w, const DicomHeader *h)
 {
     static const char *const words[] = {"MOSAIC", "VFRAME", NULL};
     if (h->frames > 1 || dicom_class_enhanced(h->sop_class)) return true;
     int tiles = tiles_said(w);
     const char *word = type_word(w, words);
-    // Anonymising removes private elements, and tools that split a mosaic keep
-    // them. A picture of the size of AcquisitionMatrix is one tile.
+    // Anonymisation removes private elements, and tools that split a mosaic
+    // keep them. A picture of the size of AcquisitionMatrix is one tile.
     if (tiles == 1 || (!tiles && !word) || is_one_tile(w, h)) return true;
     char number[24] = "several";
     if (tiles) snprintf(number, sizeof number, "%d", tiles);
@@ -124,8 +126,8 @@ static bool is_radiograph(const char *uid)
     return false;
 }
 
-// A scout of CT: value 3 of ImageType (PS3.3 C.8.2.1.1.1). It is never axial,
-// so an axial slice with the word is a slice that was labelled wrongly.
+// A localizer of CT: value 3 of ImageType (PS3.3 C.8.2.1.1.1). It is never
+// axial, so an axial slice with the word is a wrongly labelled slice.
 static bool is_localizer(const Walk *w, const DicomHeader *h)
 {
     static const char *const words[] = {"LOCALIZER", NULL};
@@ -169,7 +171,7 @@ bool image_type_check(const Walk *w, const DicomHeader *h, const char *where,
                       "%s: each slice is a projection of several", word);
 }
 
-// do frames count by this element?
+// are frames indexed by this element?
 static bool counts_by(const Walk *w, uint32_t tag)
 {
     const WalkElement *e = walk_find(w, WALK_ROOT, TAG_FrameIncrementPointer);
@@ -182,7 +184,7 @@ static bool counts_by(const Walk *w, uint32_t tag)
     return false;
 }
 
-// what a modality shows other than slices; NULL: it has slices
+// the kind of picture of a modality without slices; NULL: it has slices
 static const char *shown_by(const DicomHeader *h)
 {
     static const struct {

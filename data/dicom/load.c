@@ -1,9 +1,8 @@
-/* load.c -- a series of slices becomes a volume. Headers are read first
- * and put in the order of space; only then pixels, slice by slice, so that one
- * file is in memory at a time (a multi-frame file is one). All sums are in
- * double; values are kept as F32 and at the end as I16 where that loses
- * nothing, which halves what is cached.
- */
+/* load.c -- loads a series of slices as a volume. Headers are read first and
+ * sorted in space; only then pixels, slice by slice, so that one file is in
+ * memory at a time (a multi-frame file is one). All sums are in double; values
+ * are F32 and converted to I16 at the end if that is lossless, which halves the
+ * cache. */
 #include "data/dicom/load.h"
 #include "data/dicom/file.h"
 #include "data/dicom/frames.h"
@@ -12,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-// parts of a pixel; also what straightening may cut off at an edge
+// in pixels; straightening may also clip this much at an edge
 static const double DRIFT_SLACK = 1e-3;
 
 bool load_oddities(const Walk *w, const char *where, DicomNotes *notes)
@@ -33,7 +32,7 @@ bool load_oddities(const Walk *w, const char *where, DicomNotes *notes)
            dicom_note(notes, true, where, w->odd_tag, "elements out of order");
 }
 
-// what dicom_load cannot load, and what to do with it instead
+// fails for kinds that dicom_load cannot load, with the function that can
 static bool check_kind(const DicomSeries *s)
 {
     static const char *const what[][2] = {
@@ -44,7 +43,7 @@ static bool check_kind(const DicomSeries *s)
     if (s->kind != DICOM_IMAGE && s->kind != DICOM_MULTI)
         return dicom_fail(s->folder, TAG_SOPClassUID, what[s->kind][1],
                           "%s, not an image", what[s->kind][0]);
-    // each of them is an image; which one is meant nobody can know
+    // each file is an image, and nothing tells which one is meant
     if (s->kind == DICOM_MULTI && s->count != 1)
         return dicom_fail(s->folder, TAG_SeriesInstanceUID,
                           "keep one of the files",
@@ -79,8 +78,8 @@ static bool load_frames(const DicomSeries *series, const DicomOptions *options,
     return ok;
 }
 
-// Every file is opened once more after the scan: a scan keeps only what
-// grouping needs, and files may have changed since.
+// Every file is opened again after the scan: a scan keeps only the attributes
+// for grouping, and files may have changed since.
 bool load_headers(const DicomSeries *series, const DicomOptions *options,
                   Arena *arena, DicomHeader **out, int32_t *count,
                   DicomNotes *notes)
@@ -110,8 +109,9 @@ bool load_headers(const DicomSeries *series, const DicomOptions *options,
     return true;
 }
 
-// What MONOCHROME1 does to the values of a series, which is the same for all of
-// its slices: where one has a unit (a slope that is not 1, say), all have.
+// Decides whether MONOCHROME1 inverts the values, in the same way for all
+// slices of a series: if one slice has a unit (a slope other than 1, say), all
+// have.
 static bool settle_inversion(const DicomSeries *s, DicomHeader *h, int32_t n,
                              DicomNotes *notes)
 {
@@ -132,8 +132,8 @@ static bool settle_inversion(const DicomSeries *s, DicomHeader *h, int32_t n,
         "MONOCHROME1 not inverted: values have a unit by %s", units);
 }
 
-// The limit of voxels is asked here, where the number of slices is known and
-// nothing large has been allocated.
+// The limit of voxels is checked here, where the number of slices is known and
+// no large block has been allocated.
 bool load_stack(const DicomSeries *series, const DicomOptions *options,
                 Arena *arena, DicomHeader **slices, DicomStack *stack,
                 DicomNotes *notes)
@@ -143,14 +143,14 @@ bool load_stack(const DicomSeries *series, const DicomOptions *options,
     if (!load_headers(series, options, arena, slices, &n, notes)) return false;
     DicomHeader *h = *slices;
     if (!stack_order(where, h, n, options, stack, notes)) return false;
-    // the product of three is compared without making it
+    // compares the product of three without an overflow
     int64_t limit =
         options && options->max_voxels ? options->max_voxels : (int64_t)1 << 33;
     if ((int64_t)h->rows * h->cols > limit / n)
         return dicom_fail(where, TAG_Rows, NULL,
                           "%d x %d x %d x %d does not fit (limit %lld voxels)",
                           h->rows, h->cols, n, h->samples, (long long)limit);
-    // once is enough for the note
+    // one note is enough
     for (int32_t i = 1; i < n; i++)
         if (h[i].slope != h->slope || h[i].intercept != h->intercept)
             return dicom_note(notes, false, where, TAG_RescaleSlope,
@@ -163,14 +163,14 @@ int64_t load_stored(const uint8_t *p, const DicomHeader *h)
 {
     uint64_t v = p[0];
     for (int b = 1; b < h->allocated / 8; b++) v |= (uint64_t)p[b] << 8 * b;
-    // bits above BitsStored may hold anything: overlays once did
+    // bits above BitsStored may hold anything: overlays did in old files
     uint64_t range = (uint64_t)1 << h->stored;
     v &= range - 1;
     if (h->is_signed && v >= range / 2) return (int64_t)v - (int64_t)range;
     return (int64_t)v;
 }
 
-// The same of 16 bits, which nearly all files have: no loop over bytes.
+// The same for 16 bits, which nearly all files have: no loop over bytes.
 static inline int64_t stored_16(const uint8_t *p, const DicomHeader *h)
 {
     const int32_t range = (int32_t)1 << h->stored;
@@ -178,13 +178,13 @@ static inline int64_t stored_16(const uint8_t *p, const DicomHeader *h)
     return h->is_signed && v >= range / 2 ? v - range : v;
 }
 
-// what inversion takes stored values from: its ends change places
+// the sum of a stored value and its inverted value
 static int64_t turn_of(const DicomHeader *h)
 {
     return h->is_signed ? -1 : ((int64_t)1 << h->stored) - 1;
 }
 
-// how many of n values are what PixelPaddingValue has become
+// counts the values, of n, that are the converted PixelPaddingValue
 static int64_t count_padding(const DicomHeader *h, const float *v, int64_t n,
                              float *padding)
 {
@@ -195,8 +195,8 @@ static int64_t count_padding(const DicomHeader *h, const float *v, int64_t n,
     return count;
 }
 
-// stored samples into quantities, in the order that dicom.h gives: sign,
-// inversion inside the stored range (of values without a unit), slope and
+// converts stored samples to quantities, in the order of dicom.h: sign,
+// inversion within the stored range (for values without a unit), slope and
 // intercept
 static void to_values(const uint8_t *bytes, const DicomHeader *h, float *out)
 {
@@ -211,9 +211,9 @@ static void to_values(const uint8_t *bytes, const DicomHeader *h, float *out)
     }
 }
 
-// Open and decode the file of `h`. The header is read again with the pixels and
-// must still be the one that was sorted by: a file that is being rewritten
-// would give a torn volume.
+// Opens and decodes the file of `h`. The header is read again with the pixels
+// and must still be the one used for sorting: a file that is being rewritten
+// would give an inconsistent volume.
 static bool open_slice(SliceReader *r, const DicomHeader *h, const char *where,
                        const DicomOptions *options, DicomNotes *notes)
 {
@@ -225,7 +225,7 @@ static bool open_slice(SliceReader *r, const DicomHeader *h, const char *where,
     TRY(load_oddities(&f.walk, where, notes));
     TRY(header_identity(&f.walk, &scratch, &r->now));
     TRY(header_pixels(&f.walk, options, false, where, &r->now, notes));
-    // sorted and sized by the header of before
+    // sorting and extents used the earlier header
     if (r->now.rows != h->rows || r->now.cols != h->cols ||
         r->now.frames != h->frames) {
         fail_data("%s: file changed while it was read", h->path);
@@ -245,11 +245,11 @@ done:
 bool slice_read(SliceReader *r, const DicomHeader *h, const char *where,
                 const DicomOptions *options, float *values, DicomNotes *notes)
 {
-    // paths of one scan: equal texts of different files do not happen
+    // paths come from one scan: different files never have equal text
     if (r->path != h->path && !open_slice(r, h, where, options, notes))
         return false;
     size_t each = frames_bytes(&r->now) / (size_t)r->now.frames;
-    // what the values of the slice mean was read with its place
+    // rescale and inversion were read with the position
     r->now.slope = h->slope, r->now.intercept = h->intercept;
     r->now.inverted = h->inverted;
     to_values(r->bytes + (size_t)h->frame * each, &r->now, values);
@@ -267,10 +267,10 @@ bool load_is_tilted(const DicomStack *stack)
     return stack->tilt_deg > 0.5;
 }
 
-// Column 2 of the affine is the step between slices. Its parts along a row and
-// down a column are the drift; without them it is perpendicular. The grid then
-// grows by the whole drift of the last slice, to the side it drifts to: a
-// negative drift moves the origin instead of the far edge.
+// Column 2 of the affine is the step between slices. Its components along a row
+// and down a column are the drift; without the drift it is perpendicular. The
+// grid then grows by the whole drift of the last slice, on the side to which it
+// drifts: a negative drift moves the origin instead of the far edge.
 Grid load_straight_grid(const DicomStack *stack)
 {
     Grid g = stack->grid;
@@ -280,11 +280,11 @@ Grid load_straight_grid(const DicomStack *stack)
             edge[axis] += g.affine[a][axis] * g.affine[a][axis];
             drift[axis] += g.affine[a][2] * g.affine[a][axis];
         }
-    // drift in pixels a slice; what is left of the step is perpendicular
+    // drift in pixels per slice; the rest of the step is perpendicular
     for (int axis = 0; axis < 2; axis++) {
         drift[axis] /= edge[axis];
         double whole = drift[axis] * (g.d - 1);
-        // a drift that is rounding must not add an empty row
+        // a drift from rounding must not add an empty row
         int32_t grow = (int32_t)ceil(fabs(whole) - DRIFT_SLACK);
         for (int a = 0; a < 3; a++) {
             g.affine[a][2] -= drift[axis] * g.affine[a][axis];
@@ -298,7 +298,7 @@ Grid load_straight_grid(const DicomStack *stack)
     return g;
 }
 
-// row 50: a series without any contrast is a fault, not an image
+// row 50: a constant series is a fault, not an image
 static bool check_contrast(const DicomSeries *s, const float *v, int64_t n,
                            float *lowest)
 {
@@ -313,7 +313,7 @@ static bool check_contrast(const DicomSeries *s, const float *v, int64_t n,
                       "all %lld voxels are %g", (long long)n, (double)v[0]);
 }
 
-// F32 voxels become I16 when that loses nothing
+// converts F32 voxels to I16 if that is lossless
 static bool narrow(Volume *v)
 {
     int64_t n = positions(v->voxels.dim);
@@ -333,9 +333,9 @@ static bool narrow(Volume *v)
     return true;
 }
 
-// Linear, in the plane only, as slices keep their place along the normal.
-// `outside` fills the corners that no slice covers: the least value of the
-// series, which usually is air.
+// Linear, within the plane only, as slices keep their position along the
+// normal. `outside` fills the corners that no slice covers: the smallest value
+// of the series, usually air.
 static bool straighten(const DicomStack *stack, float outside, Volume *v)
 {
     Grid grid = load_straight_grid(stack);
@@ -346,8 +346,8 @@ static bool straighten(const DicomStack *stack, float outside, Volume *v)
     return true;
 }
 
-// The order matters: contrast is judged on stored slices, before straightening
-// can add a border of another value.
+// Contrast is checked on the stored slices, before straightening can add a
+// border of another value.
 bool dicom_load(const DicomSeries *series, const DicomOptions *options,
                 Volume *out, DicomNotes *notes)
 {
@@ -363,7 +363,7 @@ bool dicom_load(const DicomSeries *series, const DicomOptions *options,
     const Grid *g = &stack.grid;
     TRY(volume_new(out, (Dims){1, g->d, g->h, g->w, 1}, F32));
     memcpy(out->affine, g->affine, sizeof out->affine);
-    // only CT has a unit that means something outside the scanner
+    // only CT has a unit that is valid outside the scanner
     out->unit = strcmp(slices->modality, "CT") ? UNIT_NONE : UNIT_HU;
     int64_t plane = (int64_t)g->h * g->w;
     float *values = out->voxels.data;
@@ -376,7 +376,7 @@ bool dicom_load(const DicomSeries *series, const DicomOptions *options,
             padded +=
                 count_padding(&slices[i], values + i * plane, plane, &padding);
     }
-    // kept, as other readers keep it: a value of its own would be a guess
+    // kept, as other readers do: a replacement value would be a guess
     if (padded)
         TRY(dicom_note(notes, false, load_where(series), 0,
                        "%lld voxels are PixelPaddingValue, %g here: nothing "

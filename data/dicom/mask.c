@@ -1,10 +1,10 @@
-/* mask.c -- masks laid onto their image; here those that are
- * ordinary series. Who
- * wrote the mask decides by what it can be paired: tools copy the UIDs of the
- * image, refer to them, keep the position, or only the number. The rules are
- * tried in that order of trust, and the first that pairs every mask slice with
- * an image slice of its own counts. Wherever the mask says where it lies, that
- * must agree; geometry is never a warning (rule G2). */
+/* mask.c -- masks on the slices of their image; here ordinary series. The tool
+ * that wrote the mask determines how it can be paired: tools copy the UIDs of
+ * the image, refer to the UIDs, keep the position, or keep only the number. The
+ * rules are tried in that order of trust, and the first one that pairs every
+ * mask slice with an image slice of its own is used. A position in the mask
+ * must agree with the image; a difference in geometry is never just a warning
+ * (rule G2). */
 #include "data/dicom/mask.h"
 #include "data/label.h"
 #include "engine/base/file.h"
@@ -40,7 +40,7 @@ bool mask_planes_agree(const DicomHeader *a, const DicomHeader *b,
 
 int32_t mask_nearest_slice(const MaskTarget *t, const DicomHeader *plane)
 {
-    // distance along the normal only: the plane may be shifted in itself
+    // distance along the normal only: the plane may be shifted within itself
     double normal[3], least = HUGE_VAL;
     stack_normal(t->slices->orientation, normal);
     double at = stack_project(normal, plane->position_mm);
@@ -55,7 +55,7 @@ int32_t mask_nearest_slice(const MaskTarget *t, const DicomHeader *plane)
 char *mask_grids_text(const Grid *own, const Grid *image,
                       char text[MASK_GRIDS_TEXT])
 {
-    // only extents and affine are looked at
+    // only extents and affine are used
     Volume a = {.voxels = {.dim = {1, own->d, own->h, own->w, 1}}};
     Volume b = {.voxels = {.dim = {1, image->d, image->h, image->w, 1}}};
     char left[VOLUME_TEXT], right[VOLUME_TEXT], what[VOLUME_DIFFERENCES];
@@ -85,7 +85,7 @@ bool mask_may_resample(const DicomSeries *mask, const Grid *own,
                       "mask %s", mask_grids_text(own, &target->grid, text));
 }
 
-// *mask stays untouched when it fails
+// *mask is unchanged on failure
 bool mask_resample(const MaskTarget *target, Volume *mask)
 {
     Volume moved;
@@ -114,8 +114,8 @@ static bool is_number(const char *wanted, int32_t number)
     return !strcmp(wanted, text);
 }
 
-// "\"BODY\", \"PTV\", ..." as long as there is room; of one `name` alone, the
-// numbers of the parts that have it
+// "\"BODY\", \"PTV\", ..." as far as there is room; with `name`, the numbers of
+// the parts with this name
 static const char *list_parts(const MaskPart *part, int32_t count,
                               const char *name, char *text, size_t room)
 {
@@ -144,7 +144,7 @@ bool mask_choose(const Walk *w, const char *what, uint32_t tag,
         int hits = 0;
         for (int32_t k = 0; k < count; k++)
             if (!strcmp(part[k].name, name)) hit = &part[k], hits++;
-        // a name that looks like a number is a name first
+        // a name that looks like a number is first compared as a name
         for (int32_t k = 0, none = !hits; none && k < count; k++)
             if (is_number(name, part[k].number)) hit = &part[k], hits++;
         if (hits > 1)
@@ -175,15 +175,15 @@ bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
                       (long long)voxels);
 }
 
-// what has been seen of the values of a mask
+// counts of the values of a mask
 typedef struct ClassCounts {
-    bool seen[256];   // declared values, or 0 .. 255 when none are declared
-    Strangers others; // values that are no label
-    Rounded rounded;  // as a rescale leaves them: 255 times 1/255
+    bool seen[256];   // declared values, or 0 .. 255 if none are declared
+    Strangers others; // values that are not labels
+    Rounded rounded;  // values after a rescale: 255 times 1/255
 } ClassCounts;
 
-// n values of a slice into labels, and what was met into the census. It goes on
-// after a stranger, so that the message can name them all.
+// Converts n values of a slice to labels and counts them in `c`. It continues
+// after an undeclared value, so that the message can name all of them.
 static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
                       uint8_t *out, ClassCounts *c)
 {
@@ -203,14 +203,14 @@ static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
     }
 }
 
-// rule G5: nothing but the labels that were declared
+// rule G5: only declared labels are accepted
 static bool check_labels(const DicomSeries *mask, const DicomMaskOptions *o,
                          const ClassCounts *c)
 {
     if (c->others.count) {
         int32_t known[256];
         int n = 0;
-        // what was declared, or else what is there and could be a label
+        // declared values, else existing values that could be labels
         for (int v = 1; v < 256 && !o->labels; v++)
             if (c->seen[v]) known[n++] = v;
         char got[STRANGERS_TEXT], list[STRANGERS_TEXT];
@@ -244,7 +244,7 @@ static const char *const rule_names[] = {
     "SOPInstanceUID", "ReferencedSOPInstanceUID", "ImagePositionPatient",
     "InstanceNumber"};
 
-// does this mask slice name, or lie on, this image slice?
+// does this mask slice name this image slice, or lie on it?
 static bool belongs(Rule rule, const DicomHeader *image,
                     const DicomHeader *mask, double slack_mm)
 {
@@ -265,7 +265,7 @@ static bool belongs(Rule rule, const DicomHeader *image,
     return false;
 }
 
-// slot[i] = the slice of mask file i; true when each has one of its own
+// slot[i] = the image slice of mask file i; true if each has one of its own
 static bool pair_by(Rule rule, const MaskTarget *t, const DicomHeader *mask,
                     int32_t n, int32_t *slot)
 {
@@ -273,7 +273,7 @@ static bool pair_by(Rule rule, const MaskTarget *t, const DicomHeader *mask,
         slot[i] = -1;
         for (int32_t k = 0; k < t->grid.d; k++) {
             if (!belongs(rule, &t->slices[k], &mask[i], t->slack_mm)) continue;
-            // two image slices fit: no pairing
+            // two image slices match: no pairing
             if (slot[i] >= 0) return false;
             slot[i] = k;
         }
@@ -285,8 +285,8 @@ static bool pair_by(Rule rule, const MaskTarget *t, const DicomHeader *mask,
     return true;
 }
 
-// pairs that name each other must also lie on each other, as far as the mask
-// says where it lies
+// pairs by UID or number must also agree in position, as far as the mask has
+// one
 static bool pairs_agree(const MaskTarget *t, const DicomHeader *mask, int32_t n,
                         const int32_t *slot)
 {
@@ -302,7 +302,7 @@ static bool pairs_agree(const MaskTarget *t, const DicomHeader *mask, int32_t n,
     return true;
 }
 
-// every image slice needs its mask unless that was declared otherwise
+// every image slice needs a mask slice unless `partial`
 static bool check_covered(const MaskTarget *t, const DicomSeries *mask,
                           int32_t n, const int32_t *slot, bool partial)
 {
@@ -326,8 +326,8 @@ static bool check_covered(const MaskTarget *t, const DicomSeries *mask,
                       t->grid.d, list, missing > NAMED ? ", ..." : "");
 }
 
-// read each of n mask slices into the slice that `slot` gives it; the labels
-// are judged once all are read, over the whole mask
+// reads each of n mask slices into the slice in `slot`; the labels are checked
+// over the whole mask after all are read
 static bool load_paired(const MaskTarget *t, const DicomSeries *mask,
                         const DicomHeader *h, int32_t n, const int32_t *slot,
                         const DicomOptions *read, const DicomMaskOptions *o,
@@ -366,7 +366,7 @@ static bool keep_labels(const DicomSeries *mask, const DicomHeader *h,
                       "MONOCHROME1 not inverted: values are labels");
 }
 
-// a mask that lies elsewhere: read on its own grid, then moved
+// a mask on another grid: read on its own grid, then resampled
 static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
                            const DicomOptions *read, const DicomMaskOptions *o,
                            Volume *out, DicomNotes *notes)
@@ -376,7 +376,7 @@ static bool load_elsewhere(const MaskTarget *t, const DicomSeries *mask,
     DicomStack stack;
     int32_t *slot = NULL;
     bool ok = false;
-    // made for the grid of the image; this mask has its own
+    // `out` was made for the grid of the image; this mask has its own
     volume_free(out);
     TRY(load_stack(mask, read, &scratch, &h, &stack, notes));
     TRY(keep_labels(mask, h, stack.grid.d, notes));
@@ -394,7 +394,7 @@ done:
     return ok;
 }
 
-// an ordinary series as mask
+// loads an ordinary series as mask
 static bool load_series(const MaskTarget *t, const DicomSeries *mask,
                         const DicomMaskOptions *o, Volume *out,
                         DicomNotes *notes)
@@ -403,19 +403,19 @@ static bool load_series(const MaskTarget *t, const DicomSeries *mask,
     DicomHeader *h;
     int32_t n;
     bool ok = false;
-    // labels are no quantities: what a CT must say about HU is not asked
+    // labels are no quantities: the requirements for HU in a CT do not apply
     DicomOptions read = o->image;
-    // a tilted mask is fine: it is paired, or moved, slice by slice
+    // a tilted mask is allowed: it is paired, or resampled, slice by slice
     read.assume_hu = read.resample_tilt = true;
     read.want_3d = false;
     TRY(load_headers(mask, &read, &scratch, &h, &n, notes));
     TRY(keep_labels(mask, h, n, notes));
     int32_t *slot = ARENA_NEW(&scratch, int32_t, n);
     TRY(slot);
-    // pair_by leaves `slot` as the rule that succeeded has filled it
+    // pair_by has filled `slot` by the rule that succeeded
     Rule rule = BY_INSTANCE_UID;
     while (rule < NO_RULE && !pair_by(rule, t, h, n, slot)) rule++;
-    // without a position in every slice there is no other grid to read it on
+    // without a position in every slice the mask has no grid of its own
     bool placed = true;
     for (int32_t i = 0; i < n; i++)
         placed = placed && h[i].has_position && h[i].has_orientation &&
@@ -441,8 +441,8 @@ done:
     return ok;
 }
 
-// A tilted image is paired slice by slice as it is stored, and the mask is
-// straightened afterwards with the very grid that dicom_load uses.
+// A tilted image is paired slice by slice as stored, and the mask is then
+// straightened onto the same grid that dicom_load uses.
 bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
                      const DicomMaskOptions *options, Volume *out,
                      DicomNotes *notes)
@@ -454,16 +454,16 @@ bool dicom_load_mask(const DicomSeries *image, const DicomSeries *mask,
     DicomHeader *slices;
     DicomStack stack;
     bool ok = false;
-    // pixels of an ordinary series are labels, whatever they were made from
+    // pixels of an ordinary series are labels, not fractions
     if (o->fractions && mask->kind != DICOM_SEG &&
         mask->kind != DICOM_STRUCTURE)
         return dicom_fail(mask->folder, TAG_SOPClassUID, NULL,
                           "fractions are for a SEG or a structure set");
-    // notes about the image are given when the image is loaded
+    // loading the image gives the notes about it
     TRY(load_stack(image, &o->image, &scratch, &slices, &stack, NULL));
     MaskTarget t = {.series = image, .slices = slices, .grid = stack.grid};
-    // a share of the smallest edge of the image, and as far as its own files
-    // were off its grid
+    // a fraction of the shortest voxel edge of the image, plus the distance of
+    // its own positions from the grid
     double s[3];
     grid_spacing_mm(&t.grid, s);
     const double edge_mm = fmin(fmin(s[0], s[1]), s[2]);

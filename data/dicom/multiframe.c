@@ -1,6 +1,6 @@
-/* multiframe.c -- the frames of an enhanced image as headers of slices. What
- * else a frame may be indexed by (echo, b value, cardiac phase) is not asked:
- * two frames of it lie at one position, which the stack refuses. */
+/* multiframe.c -- the frames of an enhanced image as headers of slices. Other
+ * dimensions of frames (echo, b value, cardiac phase) are not read: two such
+ * frames are at one position, which stack.c refuses. */
 #include "data/dicom/multiframe.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 enum { NAMED = 10 };
 
-// A concatenation is one image in several files; each of them alone would pass
-// for a shorter image.
+// A concatenation is one image in several files; each file alone would look
+// like a shorter image.
 static bool check_whole(const Walk *w)
 {
     const WalkElement *e = walk_find(w, WALK_ROOT, TAG_ConcatenationUID);
@@ -29,13 +29,13 @@ static bool check_whole(const Walk *w)
                       "part %d%s of a concatenation", part, of);
 }
 
-// what FrameContent says of one frame
+// the FrameContent of one frame
 typedef struct Content {
-    const char *stack; // StackID, "" when absent
-    uint32_t time;     // TemporalPositionIndex, 0 when absent
+    const char *stack; // StackID, "" if absent
+    uint32_t time;     // TemporalPositionIndex, 0 if absent
 } Content;
 
-// several stacks are several images; they are named
+// several stacks are several images; the error names them
 static bool check_stacks(const Walk *w, const Content *c, int32_t n)
 {
     char list[400] = "";
@@ -65,9 +65,9 @@ static int compare_times(const void *x, const void *y)
     return (a->time > b->time) - (a->time < b->time);
 }
 
-// Row 65, by the index: it also finds a patient that moved between the times,
-// whose positions differ. An index of its own for each frame is only the order
-// in which slices were taken. `c` is reordered.
+// Row 65, by the temporal index: also detects a patient that moved between the
+// times, so that positions differ. If each frame has an index of its own, it is
+// only the order of acquisition. `c` is reordered.
 static bool check_times(const Walk *w, Content *c, int32_t n)
 {
     int32_t times = 1;

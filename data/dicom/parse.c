@@ -1,9 +1,9 @@
-/* parse.c -- one pass over the bytes of a file, level by level.
- * walk_level reads elements, walk_items the items of a sequence; they call
- * each other and are bounded by WALK_DEPTH. Every length is compared with the
- * end of what contains it before it is used, always as "left = end - at;
- * length > left", which cannot overflow. "Row N" is a row of the table of
- * defects, whose texts are tested word for word. */
+/* parse.c -- one pass over the bytes of a file, level by level. walk_level
+ * reads elements, walk_items the items of a sequence; they call each other and
+ * are bounded by WALK_DEPTH. Every length is compared with the end of the
+ * enclosing element before it is used, always as "left = end - at; length >
+ * left", which cannot overflow. "Row N" is a row of tests/shell/defects.csv;
+ * tests compare the texts word for word. */
 #include "data/dicom/parse.h"
 #include "data/format/gzip.h"
 #include <stdio.h>
@@ -11,20 +11,20 @@
 #include <string.h>
 #include <zlib.h>
 
-// the 128 bytes before the mark mean nothing; a delimiter is a tag and a length
-// of 0; a length of all ones is "until the delimiter"
+// the 128 bytes before the mark are ignored; a delimiter is a tag and a length
+// of 0; a length of all ones means "until the delimiter"
 enum { PREAMBLE = 128, UNDEFINED_BYTES = 8 };
 static const uint32_t UNDEFINED = 0xFFFFFFFFu;
 
-// where the walk is: one per walk_file, passed down
+// state of the walk: one per walk_file, passed down
 typedef struct Cursor {
     Walk *w;
     const WalkInput *in;
     WalkLimits limits;
-    size_t at, size;  // of the bytes walked now; size may exceed w->size
-    uint32_t charset; // WalkElement.charset of the element that comes next
+    size_t at, size;  // of the current bytes; size may exceed w->size
+    uint32_t charset; // WalkElement.charset of the next element
     bool explicit_le_meta;
-    bool more;       // ran out of the prefix, not of the file
+    bool more;       // reached the end of the prefix, not of the file
     bool pixels_met; // header_only: stop
 } Cursor;
 
@@ -40,9 +40,9 @@ bool walk_looks(const uint8_t *bytes, size_t have, bool *marked)
     *marked = have >= PREAMBLE + 4 && !memcmp(bytes + PREAMBLE, "DICM", 4);
     if (*marked) return true;
     if (have < 8) return false;
-    // an old file starts at once with group 0002 or 0008, explicit VR with a
-    // known VR, or implicit VR with a length that is small and even
-    // element number <= 0x18: the first ones of group 0008
+    // an old file starts directly with group 0002 or 0008, in explicit VR with
+    // a known VR, or in implicit VR with a small and even length; element
+    // number <= 0x18: the first elements of group 0008
     uint16_t group = number_u16(bytes, false),
              element = number_u16(bytes + 2, 0);
     if ((group != 0x0002 && group != 0x0008) || element > 0x0018) return false;
@@ -51,9 +51,9 @@ bool walk_looks(const uint8_t *bytes, size_t have, bool *marked)
     return group == 0x0008 && length <= 64 && length % 2 == 0;
 }
 
-// n bytes at the cursor can be read; else `more`, or row 3
-// Callers test `more` to tell the two apart: row 3 is damage, `more` only means
-// that a longer prefix of the file must be read.
+// Checks that n bytes at the cursor can be read; else sets `more`, or fails
+// with row 3. Callers test `more` to tell the two apart: row 3 is damage,
+// `more` means that a longer prefix of the file must be read.
 static bool need(Cursor *c, size_t n, size_t end)
 {
     if (end - c->at < n)
@@ -67,8 +67,8 @@ static bool need(Cursor *c, size_t n, size_t end)
     return true;
 }
 
-// A new element at the cursor; NULL with a reason. It may move the whole list:
-// pointers into it are void afterwards, so callers keep the index.
+// Appends an element at the cursor; NULL with a reason. It may move the whole
+// list and invalidate pointers into it, so callers keep the index.
 static WalkElement *push(Cursor *c, uint32_t tag, int depth)
 {
     Walk *w = c->w;
@@ -91,14 +91,14 @@ static WalkElement *push(Cursor *c, uint32_t tag, int depth)
     return e;
 }
 
-// how the elements of one level are laid out
+// the encoding of the elements of one level
 typedef struct Layout {
     bool implicit, big;
 } Layout;
 
-// The length field behind the tag, and the VR: of the file, or of our table
-// where the layout is implicit. The cursor ends on the value. Items and
-// delimiters have no VR in any layout.
+// Reads the length field after the tag, and the VR: from the file, or from the
+// table in tag.h for implicit VR. The cursor ends on the value. Items and
+// delimiters have no VR in any encoding.
 static bool read_length(Cursor *c, Layout how, size_t end, WalkElement *e,
                         uint32_t *length)
 {
@@ -122,8 +122,8 @@ static bool read_length(Cursor *c, Layout how, size_t end, WalkElement *e,
     return true;
 }
 
-// row 13: a VR that the standard has, and the one it has for this element; UN
-// stands for any
+// row 13: a VR of the standard, and the one that it defines for this element;
+// UN is accepted for every element
 static bool check_vr(const Cursor *c, const WalkElement *e)
 {
     char got[3] = {'?', '?', 0};
@@ -151,7 +151,7 @@ static int compare_tags(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// rows 11 and 45 where the order does not show a repetition at once
+// rows 11 and 45 if the order does not show a repetition directly
 static bool check_unique(const Cursor *c, uint32_t first)
 {
     const Walk *w = c->w;
@@ -173,8 +173,8 @@ static bool check_unique(const Cursor *c, uint32_t first)
 static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
                        bool undefined);
 
-// Lengths are even by the standard. Values of odd length take the bytes they
-// say, as pydicom and DCMTK read them.
+// The standard requires even lengths. Values of odd length are read with their
+// stated length, as pydicom and DCMTK do.
 static void note_odd_length(Walk *w, uint32_t tag, uint32_t length)
 {
     if (length % 2 == 0) return;
@@ -182,11 +182,11 @@ static void note_odd_length(Walk *w, uint32_t tag, uint32_t length)
     w->odd |= WALK_ODD_LENGTH;
 }
 
-// The layout inside a sequence whose VR is UN, at its first item: implicit VR
+// The encoding inside a sequence with VR UN, at its first item: implicit VR
 // little endian by the standard (PS3.5 6.2.2 note 2). Writers that kept
-// explicit VR are told by the VR of the first element; as a length of implicit
-// VR its two letters would be 17 KB at least. Bytes beyond the prefix of the
-// file need no answer: the walk stops at them.
+// explicit VR are recognised by the VR of the first element; as a length of
+// implicit VR its two letters would be 17 KB at least. Beyond the prefix of the
+// file the result does not matter: the walk stops there.
 static Layout unknown_layout(const Cursor *c, size_t end)
 {
     enum { ITEM_AND_VR = 14 };
@@ -196,8 +196,8 @@ static Layout unknown_layout(const Cursor *c, size_t end)
     return (Layout){.implicit = !there || !dicom_vr_known(VR(p[12], p[13]))};
 }
 
-// the items of a sequence or the fragments of encapsulated pixel data;
-// c->at is at the first, `end` bounds both forms
+// Reads the items of a sequence or the fragments of encapsulated pixel data;
+// c->at is at the first, `end` bounds both forms.
 static bool walk_items(Cursor *c, Layout how, int depth, size_t end,
                        bool undefined, bool fragments)
 {
@@ -251,10 +251,9 @@ static bool walk_items(Cursor *c, Layout how, int depth, size_t end,
     return true;
 }
 
-// the contents of one element whose header has been read
-// An encapsulated PixelData is walked like a sequence whose items are
-// fragments: bytes that are not looked into. `unknown`: the VR is UN in the
-// file.
+// Reads the contents of an element after its header. An encapsulated PixelData
+// is parsed like a sequence with fragments as items, whose bytes are not
+// parsed. `unknown`: the VR is UN in the file.
 static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
                        size_t end, bool unknown)
 {
@@ -277,7 +276,7 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
         }
     }
     // Undefined length is for sequences and fragments. In an implicit file a
-    // tag that is not in our table has no VR: it is taken for a sequence.
+    // tag outside the table of tag.h has no VR: it is read as a sequence.
     bool sequence = e->vr == VR('S', 'Q') || (e->undefined && !pixels);
     if (!sequence && !e->undefined) {
         e->length = length;
@@ -288,14 +287,14 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
         return dicom_fail(path, e->tag, NULL,
                           "undefined length in a value of type %c%c",
                           e->vr >> 8, e->vr & 0xFF);
-    // two levels of depth a sequence: the item and what is in it
+    // two levels of depth per sequence: the item and its contents
     if (sequence && e->depth / 2 + 1 > WALK_DEPTH)
         return dicom_fail(path, e->tag, NULL, "sequences nested deeper than %d",
                           WALK_DEPTH);
     if (unknown && sequence) how = unknown_layout(c, end);
     bool open = e->undefined;
     e->implicit = how.implicit;
-    // an open sequence ends by its delimiter, inside what contains it
+    // an open sequence ends with its delimiter, inside the enclosing element
     size_t stop = open ? end : c->at + length;
     if (!walk_items(c, how, e->depth + 1, stop, open, pixels)) return false;
     e = &c->w->element[self];
@@ -303,7 +302,7 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
     return true;
 }
 
-// row 10: sum up what a group length should have said
+// row 10: the group length as it should be
 typedef struct Group {
     uint32_t tag;
     size_t start;
@@ -320,7 +319,7 @@ static void close_group(Cursor *c, Group *g)
     c->w->odd |= WALK_GROUP_LENGTH;
 }
 
-// after the pixels: is this the beginning of one more element?
+// after the pixels: is this the beginning of another element?
 static bool another(const Cursor *c, Layout how, size_t end)
 {
     if (end - c->at < 8) return false;
@@ -332,7 +331,7 @@ static bool another(const Cursor *c, Layout how, size_t end)
            dicom_vr_known(VR(p[4], p[5]));
 }
 
-// elements up to `end`, or up to the item delimiter when undefined
+// reads elements up to `end`, or up to the item delimiter if undefined
 static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
                        bool undefined)
 {
@@ -364,7 +363,7 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
                                   ? "item delimiter without item at byte %zu"
                                   : "item outside a sequence at byte %zu",
                               c->at);
-        // the meta group ends where its group ends
+        // the meta group ends at the first element of another group
         if (c->explicit_le_meta && tag >> 16 != 0x0002) break;
         if (group.open && tag >> 16 != group.tag >> 16) close_group(c, &group);
         WalkElement *e = push(c, tag, depth);
@@ -399,8 +398,8 @@ static bool walk_level(Cursor *c, Layout how, int depth, size_t end,
     return true;
 }
 
-// Inflates what is behind the meta group: into `out`, or, where that is NULL,
-// into nothing, to learn how much it is. *bytes is what came out.
+// Inflates the data after the meta group into `out`; with NULL it only counts
+// the bytes. *bytes is the inflated size.
 static bool inflate_into(const Cursor *c, uint8_t *out, size_t *bytes)
 {
     enum { PIECE = 1 << 16, MOST = 1 << 30 };
@@ -434,7 +433,7 @@ static bool inflate_into(const Cursor *c, uint8_t *out, size_t *bytes)
             dicom_fail(path, 0, NULL, "deflated data grows beyond %zu", limit);
             goto done;
         }
-        // zlib asks for its window only now
+        // zlib allocates its window only at this point
         if (code == Z_MEM_ERROR) {
             fail("no memory to inflate %s", path);
             goto done;
@@ -454,18 +453,18 @@ done:
     return ok;
 }
 
-// rows 21 and 22: the data set behind the meta group, inflated in bounds
-// A file does not say how much that will be, so it is inflated twice: into
-// nothing first, which takes no memory however much comes out, then into a
-// block of that size. The compressed bytes stay with the caller; w->inflated is
-// ours and is freed by walk_free also after a failure.
+// Rows 21 and 22: inflates the data set after the meta group within the limits.
+// The inflated size is not in the file, so it is inflated twice: first only
+// counting, which takes no memory for any size, then into a block of that size.
+// The compressed bytes stay with the caller; w->inflated is owned by w and
+// freed by walk_free also after a failure.
 static bool inflate_rest(Cursor *c)
 {
     Walk *w = c->w;
     size_t bytes = 0;
     if (!inflate_into(c, NULL, &bytes)) return false;
     if (!(w->inflated = mem_alloc(bytes + 1))) return false;
-    bytes++; // room for one that must not come: zlib wants some at the end
+    bytes++; // room for one excess byte: zlib needs room at the end
     if (!inflate_into(c, w->inflated, &bytes)) return false;
     w->bytes = w->inflated;
     w->size = c->size = bytes;
@@ -473,7 +472,7 @@ static bool inflate_rest(Cursor *c)
     return true;
 }
 
-// the transfer syntax of the meta group, if there is one
+// reads the transfer syntax of the meta group, if there is one
 static bool read_syntax(Cursor *c)
 {
     Walk *w = c->w;
@@ -483,7 +482,7 @@ static bool read_syntax(Cursor *c)
         c->more = true;
         return false;
     }
-    // a longer UID is cut, and then known to nobody
+    // a longer UID is cut, and then unknown
     size_t n = e->length < sizeof w->syntax ? e->length : sizeof w->syntax - 1;
     memcpy(w->syntax, w->bytes + e->offset, n);
     while (n && (!w->syntax[n - 1] || w->syntax[n - 1] == ' ')) n--;
@@ -494,7 +493,7 @@ static bool read_syntax(Cursor *c)
     return true;
 }
 
-// without a transfer syntax only an explicit wish says how to read on
+// without a transfer syntax only the option assume_implicit allows reading on
 static bool assume_syntax(Cursor *c)
 {
     Walk *w = c->w;
@@ -507,22 +506,22 @@ static bool assume_syntax(Cursor *c)
     return true;
 }
 
-// The whole file: meta group, then the data set in the layout that the meta
-// group names. false: a reason, or c->more.
+// Parses the whole file: meta group, then the data set in the encoding that the
+// meta group names. false: a reason, or c->more.
 static bool walk_all(Cursor *c, bool marked)
 {
     Walk *w = c->w;
     c->at = marked ? PREAMBLE + 4 : 0;
     if (!need(c, 2, c->size)) return false;
-    // the meta group is explicit little endian always
+    // the meta group is always explicit little endian
     c->explicit_le_meta = true;
     if (number_u16(w->bytes + c->at, false) == 0x0002 &&
         !walk_level(c, (Layout){0}, 0, c->size, false))
         return false;
-    // from here on the layout of the data set
+    // from here on the encoding of the data set
     c->explicit_le_meta = false;
     if (!read_syntax(c) || !assume_syntax(c)) return false;
-    // offsets of the meta group mean nothing in an inflated data set
+    // offsets of the meta group are invalid in an inflated data set
     w->count = 0;
     c->charset = WALK_ROOT;
     if (w->transfer && w->transfer->deflated) {
@@ -532,13 +531,13 @@ static bool walk_all(Cursor *c, bool marked)
         }
         if (!inflate_rest(c)) return false;
     }
-    // Implicit and big endian are known by UID; what is left are compressions.
-    // an unknown syntax is compressed pixels in an explicit data set
+    // Implicit and big endian are known by UID; all others are compressions. An
+    // unknown syntax is read as compressed pixels in an explicit data set
     w->implicit = w->transfer && w->transfer->implicit;
     w->big_endian = w->transfer && w->transfer->big_endian;
     Layout how = {w->implicit, w->big_endian};
     if (!walk_level(c, how, 0, c->size, false)) return false;
-    // the last value of a file without pixels may lie behind the prefix
+    // the last value of a file without pixels may end after the prefix
     if (!c->pixels_met && w->size < c->size) c->more = true;
     return !c->more;
 }
@@ -552,8 +551,8 @@ WalkResult walk_file(const WalkInput *in, Walk *w)
     CHECK(in->have <= in->size && (in->header_only || in->have == in->size));
     Cursor c = {.w = w, .in = in, .size = in->size, .charset = WALK_ROOT};
     if (in->limits) c.limits = *in->limits;
-    // limits that the caller leaves at 0
-    // a segmentation of many frames has many elements, but larger pixels
+    // defaults for limits of 0; a segmentation of many frames has many
+    // elements, but larger pixels
     if (!c.limits.elements)
         c.limits.elements =
             in->size / 64 > WALK_ELEMENTS ? in->size / 64 : WALK_ELEMENTS;
@@ -586,7 +585,7 @@ size_t walk_unpadded(const void *value, size_t n)
     return n;
 }
 
-// Steps from sibling to sibling by `next`, which skips what lies inside.
+// Steps from sibling to sibling by `next`, which skips their contents.
 const WalkElement *walk_find(const Walk *w, uint32_t parent, uint32_t tag)
 {
     uint32_t i = 0, end = w->count;
@@ -596,7 +595,7 @@ const WalkElement *walk_find(const Walk *w, uint32_t parent, uint32_t tag)
     return NULL;
 }
 
-// An element is part of one array, so its address tells its index.
+// An element is part of one array, so its index follows from its address.
 uint32_t walk_item(const Walk *w, const WalkElement *sequence, uint32_t index)
 {
     uint32_t i = (uint32_t)(sequence - w->element) + 1;

@@ -4,16 +4,16 @@
 #include "data/dicom/header.h"
 #include "data/dicom/text.h"
 
-/* A text of the source without its padding, "" when it is absent: as it is
- * where the character set `set` comes along, else in UTF-8, which a segment's
- * name needs. */
+/* Returns a text of the source without its padding, "" if absent: unchanged if
+ * the character set `set` is copied too, else in UTF-8, which a segment's name
+ * requires. */
 static const char *source_text(Elements *l, const Walk *w, const char *path,
                                uint32_t tag, const char *set,
                                int32_t beyond_ascii)
 {
     const WalkElement *e = walk_find(w, WALK_ROOT, tag);
     const char *p = e ? (const char *)w->bytes + e->offset : "";
-    // longer than any of these may be: left empty, not cut in the middle
+    // longer than any of these elements may be: left empty, not cut
     const int n = (int)walk_unpadded(p, e && e->length < 900 ? e->length : 0);
     if (!beyond_ascii) return arena_printf(&l->arena, "%.*s", n, p);
     if (tag == TAG_SpecificCharacterSet) return "ISO_IR 192";
@@ -30,7 +30,7 @@ static const char *source_text(Elements *l, const Walk *w, const char *path,
     return text;
 }
 
-// The list is what the patient and study modules want.
+// The elements are those of the patient and study modules.
 bool patient_copy(Elements *l, const char *path, int32_t beyond_ascii)
 {
     static const int tags[] = {
@@ -52,7 +52,7 @@ bool patient_copy(Elements *l, const char *path, int32_t beyond_ascii)
         TAG_FrameOfReferenceUID,
         TAG_PositionReferenceIndicator,
     };
-    // type 2: present even when the source does not know them
+    // type 2: present even if unknown in the source
     static const int always[] = {
         TAG_StudyDate,       TAG_StudyTime,
         TAG_AccessionNumber, TAG_PatientName,
@@ -60,7 +60,7 @@ bool patient_copy(Elements *l, const char *path, int32_t beyond_ascii)
         TAG_PatientSex,      TAG_PatientBirthDate,
         TAG_StudyID,         TAG_PositionReferenceIndicator};
     DicomFile f;
-    // the series has been read: a file without a transfer syntax is no news
+    // the series has been read: a missing transfer syntax was accepted
     const DicomOptions loose = {.assume_implicit_le = true};
     bool ok = dicom_file_open(path, &loose, true, &f) == WALK_DONE;
     const char *set = ok ? header_text(&f.walk,

@@ -1,11 +1,12 @@
-/* polygon.c -- scan conversion by crossings. Each edge toggles, in every row
- * it crosses, the first voxel whose centre is not left of it; summing toggles
- * along a row then tells inside from outside. So an edge costs one step a row,
- * however wide the shape is. */
+/* polygon.c -- scan conversion by crossings. Each edge toggles, in every row it
+ * crosses, the first voxel whose centre is not left of it; a prefix sum of
+ * toggles along a row then separates inside from outside. An edge thus costs
+ * one step per row, for any width of the shape. */
 #include "data/dicom/polygon.h"
 #include <math.h>
 
-// a share of a voxel: an edge through a centre is on it, whatever the rounding
+// fraction of a voxel: an edge through a centre counts as on it despite
+// rounding
 static const double ON_CENTRE = 1e-9;
 
 // the first whole number >= x within 0 .. n
@@ -26,7 +27,7 @@ void contour_add(uint8_t *toggle, int32_t h, int32_t w, const double *uv,
             const double *swap = a;
             a = b, b = swap;
         }
-        // half-open: a corner counts for the edge below it only
+        // half-open: a corner belongs to the edge below it only
         int32_t from = first_at(a[1], h), to = first_at(b[1], h);
         for (int32_t j = from; j < to; j++) {
             double share = (j - a[1]) / (b[1] - a[1]);

@@ -33,7 +33,7 @@ static Region *find_region(const Structure *s, int32_t number)
                    compare_regions);
 }
 
-// numbers and names, then which contours belong to which
+// reads numbers and names, then assigns contours to regions
 bool roi_read(Structure *s)
 {
     const Walk *w = s->w;
@@ -86,7 +86,7 @@ bool roi_read(Structure *s)
     return true;
 }
 
-// each region becomes its number, as none is named
+// without names the label of each region is its number
 static bool keep_numbers(Structure *s)
 {
     for (int32_t k = 0; k < s->count; k++) {

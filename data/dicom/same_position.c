@@ -1,5 +1,5 @@
-/* same_position.c -- see same_position.h. Elements have numbers here that are
- * not in the table of tags: whatever their VR is, no file is refused for it. */
+/* same_position.c -- see same_position.h. Elements that are not in the table of
+ * tag.h have numbers here, so that no file is refused for their VR. */
 #include "data/dicom/same_position.h"
 #include "data/dicom/file.h"
 #include <stdio.h>
@@ -10,8 +10,8 @@ enum { IMAGES = 8, ELEMENTS = 4, VALUE = 24 };
 // how a value is stored: text, or one number
 typedef enum Form { TEXT, WORD, LONG, DOUBLE, FLOAT, CLOCK } Form;
 
-// In the data set, or (sequence) in the functional groups of a frame. In the
-// order in which they explain most.
+// In the data set, or (sequence) in the functional groups of a frame. Sorted by
+// how much they explain.
 static const struct {
     uint32_t sequence, tag;
     Form form;
@@ -44,12 +44,12 @@ static const struct {
 };
 enum { KINDS = sizeof elements / sizeof *elements };
 
-// what one image has of each element, "" when nothing
+// the value of each element for one image, "" if absent
 typedef struct Facts {
     char value[KINDS][VALUE];
 } Facts;
 
-// eight bytes as they lie in the file into a double
+// converts eight bytes of the file to a double
 static double double_at(const uint8_t *p, bool big_endian)
 {
     uint64_t bits = 0;
@@ -87,8 +87,8 @@ static void show(const Walk *w, const WalkElement *e, Form form,
     }
 }
 
-// the file of an image, or the groups of its frame; nothing where it can no
-// longer be read, as the text only explains another reason
+// Reads the file of an image, or the groups of its frame; leaves the values
+// empty if it can no longer be read, as the text only explains another error.
 static void look(const DicomHeader *h, Facts *out)
 {
     DicomFile f;
@@ -115,7 +115,8 @@ static void look(const DicomHeader *h, Facts *out)
     dicom_file_close(&f);
 }
 
-// the values of element k that differ, in the order of the images; how many
+// writes the different values of element k in the order of the images; returns
+// how many
 static int values_of(const Facts *facts, int32_t n, size_t k, char *text,
                      size_t room)
 {
@@ -148,8 +149,7 @@ void repeat_differences(const DicomHeader *const *image, int32_t n,
     for (size_t k = 0; k < KINDS && named < ELEMENTS; k++) {
         char values[IMAGES * (VALUE + 2)];
         if (values_of(facts, n, k, values, sizeof values) < 2) continue;
-        // times of day may tell whose images these are; that they differ says
-        // enough
+        // times of day may identify a patient; that they differ is enough
         int wrote =
             elements[k].form == CLOCK
                 ? snprintf(text + used, REPEAT_TEXT - used, "%s%s",

@@ -1,10 +1,10 @@
-/* scan.c -- finding DICOM below a folder.
+/* scan.c -- finds DICOM files below a folder.
  *
  * Names are collected in sorted order first, then the header of every file is
- * read once. What is not DICOM is counted and passed over; what is DICOM but
- * damaged fails the scan when all files were looked at, or is left out where
- * that is asked for. Grouping into series is series.c; nothing here looks
- * at pixels. */
+ * read once. Files that are not DICOM are counted and ignored; damaged DICOM
+ * files fail the scan after all files were read, or are left out with
+ * skip_damaged. Grouping into series is in series.c; pixels are not read
+ * here. */
 #include "data/dicom/file.h"
 #include "data/dicom/series.h"
 #include "engine/base/file.h"
@@ -23,18 +23,18 @@ enum { FOLDER_DEPTH = 64 };
 static const char letters[] = "abcdefghijklmnopqrstuvwxyz"
                               "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-// a growing list of things of one size
+// a growing list of items of one size
 typedef struct List {
     void *items;
     size_t count, room;
 } List;
 
-// room for one item more; NULL with a reason. It may move the list: pointers
-// into it are void afterwards.
+// Makes room for one more item; NULL with a reason. It may move the list, which
+// invalidates pointers into it.
 static void *list_add(List *l, size_t size)
 {
     if (l->count == l->room) {
-        // in items; bytes are checked for overflow
+        // in items; the size in bytes is checked for overflow
         size_t room = l->room ? 2 * l->room : 64, bytes;
         if (!size_mul(room, size, &bytes)) return NULL;
         void *grown = mem_realloc(l->items, bytes);
@@ -44,7 +44,7 @@ static void *list_add(List *l, size_t size)
     return (char *)l->items + size * l->count++;
 }
 
-// a folder by identity, not by name: links may lead to it in many ways
+// a folder by identity, not by name: several links may lead to it
 typedef struct Place {
     dev_t device;
     ino_t inode;
@@ -55,8 +55,8 @@ typedef struct Search {
     List paths;   // of const char *
     List visited; // of Place: folders
     int passed;   // pipes, sockets, devices
-    // of DicomLeftOut: takes folders that cannot be opened; NULL: one ends the
-    // search
+    // of DicomLeftOut: folders that cannot be opened; NULL: such a folder ends
+    // the search
     List *left_out;
 } Search;
 
@@ -65,7 +65,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// one file more that is left out, for the reason that was just given
+// records another file that is left out, with the current reason
 static bool add_left_out(List *list, DicomLeftOutKind kind, const char *path,
                          Arena *arena)
 {
@@ -77,14 +77,14 @@ static bool add_left_out(List *list, DicomLeftOutKind kind, const char *path,
     return true;
 }
 
-// names in a folder, sorted; *names is the caller's to free
+// lists the names in a folder, sorted; *names is freed by the caller
 static bool list_folder(const char *path, Arena *scratch, List *names)
 {
     DIR *dir = folder_open(path);
     if (!dir) return false;
     bool ok = false;
     for (;;) {
-        // readdir tells an error from the end by errno alone
+        // only errno tells an error of readdir from the end
         errno = 0;
         const struct dirent *entry = readdir(dir);
         if (!entry && errno) {
@@ -108,13 +108,13 @@ done:
     return ok;
 }
 
-// All regular files at and below `path` into s->paths, folders in the order of
-// their names. Devices, pipes and sockets are passed over: opening one could
-// block for ever.
+// Collects all regular files at and below `path` in s->paths, folders in the
+// order of their names. Devices, pipes and sockets are ignored: opening one
+// could block forever.
 static bool collect(Search *s, const char *path, int depth)
 {
     struct stat st;
-    // a link to nowhere is not a file that somebody put here to be read
+    // a broken link is not a file to be read
     if (stat(path, &st)) {
         if (depth && (errno == ENOENT || errno == ELOOP)) return true;
         return file_fails(errno, "%s: cannot open", path);
@@ -124,7 +124,7 @@ static bool collect(Search *s, const char *path, int depth)
         const char **slot = list_add(&s->paths, sizeof *slot);
         return slot && (*slot = arena_strdup(s->arena, path));
     }
-    // linear: folders are few beside files
+    // linear: folders are few compared with files
     const Place *seen = s->visited.items;
     for (size_t i = 0; i < s->visited.count; i++)
         if (seen[i].device == st.st_dev && seen[i].inode == st.st_ino)
@@ -158,7 +158,7 @@ done:
     return ok;
 }
 
-// what the files of a scan turned out to be
+// the results of examining the files of a scan
 typedef struct Finding {
     List headers;  // of DicomHeader
     List left_out; // of DicomLeftOut
@@ -166,8 +166,8 @@ typedef struct Finding {
     const char *first; // reason of the first damaged file
 } Finding;
 
-// Without the DICM mark, DICOM is a guess from a few bytes: such a file is
-// damaged DICOM only when it is readable but for its transfer syntax.
+// Without the DICM mark, DICOM is a guess from a few bytes: such a file counts
+// as damaged DICOM only if it is readable except for its transfer syntax.
 static bool only_looked_so(const DicomFile *f)
 {
     bool marked;
@@ -186,12 +186,12 @@ static bool only_looked_so(const DicomFile *f)
     return !found;
 }
 
-// What a file that does not read as DICOM should have been, by its name. A
-// copy that was interrupted leaves an empty file, a failed download a page of
-// HTML; a volume that lacks its last slice is not noticed by its gaps.
+// The expected type, by its name, of a file that is not readable as DICOM. An
+// interrupted copy leaves an empty file, a failed download a page of HTML; a
+// volume that lacks its last slice has no gap that would show the loss.
 typedef enum Named {
     OTHER_NAME,
-    MAYBE_DICOM, // no ending: what scanners and archives write, among others
+    MAYBE_DICOM, // no extension: common for scanners and archives
     DICOM_NAME,
 } Named;
 
@@ -199,7 +199,7 @@ static Named named(const char *path)
 {
     static const char *const endings[] = {".dcm", ".dicom", ".ima"};
     const char *name = path_tail(path), *dot = strrchr(name, '.');
-    // hidden: also what a Mac leaves beside each file
+    // hidden: also the metadata file that a Mac leaves next to each file
     if (*name == '.') return OTHER_NAME;
     // IM000001 and 1.2.840.113619.2
     if (!dot || !dot[strcspn(dot, letters)]) return MAYBE_DICOM;
@@ -208,9 +208,8 @@ static Named named(const char *path)
     return OTHER_NAME;
 }
 
-// A file that is not DICOM is passed over, unless its name says that it is, or
-// it is empty and without an ending: these are judged when the images are
-// known.
+// Ignores a file that is not DICOM, unless its name is that of DICOM, or it is
+// empty and has no extension: such files are judged once the images are known.
 static bool pass_over(const char *path, const DicomFile *f, Arena *arena,
                       Finding *found)
 {
@@ -231,8 +230,8 @@ static int next_letter(const char **name)
     return '#';
 }
 
-// Are two files of one folder called alike but for numbers, as IM0001.dcm and
-// IM0023.dcm, or 1.2.840.1 and 1.2.840.23?
+// Do the names of two files of one folder differ only in numbers, as IM0001.dcm
+// and IM0023.dcm, or 1.2.840.1 and 1.2.840.23?
 static bool like_named(const char *a, const char *b)
 {
     if (!path_same_folder(a, b)) return false;
@@ -244,9 +243,9 @@ static bool like_named(const char *a, const char *b)
     return x == y;
 }
 
-// What is no DICOM and called like an image beside it is a slice that was lost:
-// the copy that left it empty, or the page of a failed download. Counts what is
-// damaged.
+// A file that is not DICOM but is named like an image in its folder is a lost
+// slice: an interrupted copy, or the page of a failed download. Counts damaged
+// files.
 static void judge(Finding *found)
 {
     DicomLeftOut *l = found->left_out.items;
@@ -263,8 +262,8 @@ static void judge(Finding *found)
     }
 }
 
-// Does a damaged file say that it is a slice of this one's series? By its
-// header, else, as far as that can be told, by its name.
+// Does a damaged file belong to the series of this header? By its own header,
+// else, as far as possible, by its name.
 static bool may_be_beside(const DicomLeftOut *l, const DicomHeader *h)
 {
     return l->series_uid && *l->series_uid
@@ -272,7 +271,7 @@ static bool may_be_beside(const DicomLeftOut *l, const DicomHeader *h)
                : like_named(l->path, h->path);
 }
 
-// The reason of a damaged file that may be of several series, with that said.
+// Adds to the reason of a damaged file that it may belong to several series.
 static bool tell_unknown(DicomLeftOut *l, Arena *arena)
 {
     const char *fix = strstr(l->text, "; fix: ");
@@ -284,9 +283,9 @@ static bool tell_unknown(DicomLeftOut *l, Arena *arena)
     return l->text;
 }
 
-// Damaged files are missing in the series that they are slices of: its headers
-// say so. Where a file may be of several, none of them is refused for it: a gap
-// among its slices refuses the one that lacks it, and the file is listed.
+// Records damaged files in the series to which they belong by their headers. If
+// a file may belong to several series, none is refused for it: a gap among its
+// slices refuses the incomplete one, and the file is listed.
 static bool blame(const Finding *found, Arena *arena)
 {
     DicomLeftOut *l = found->left_out.items;
@@ -314,9 +313,8 @@ static int by_left_out_path(const void *a, const void *b)
                   ((const DicomLeftOut *)b)->path);
 }
 
-// SeriesInstanceUID of a file that could not be walked to its end, NULL where
-// it was not reached. Sequences may be open, so elements are looked at one by
-// one.
+// SeriesInstanceUID of a file that could not be parsed to its end, NULL if it
+// was not reached. Sequences may be open, so elements are searched one by one.
 static const char *read_series(const Walk *w, Arena *arena)
 {
     for (uint32_t i = 0; i < w->count; i++) {
@@ -328,9 +326,9 @@ static const char *read_series(const Walk *w, Arena *arena)
     return NULL;
 }
 
-// Read the header of one file and take down what it is. Damage is counted, so
-// that one message can say how much of it there is; only what has nothing to
-// do with this file (memory), or a file that was named `alone`, fails.
+// Reads the header of one file and records the result. Damage is counted, so
+// that one message can state its extent; only a failure independent of the file
+// (memory), or a file that was named `alone`, ends the scan.
 static bool examine(const char *path, const DicomOptions *options, bool alone,
                     Arena *arena, Finding *found)
 {
@@ -348,18 +346,18 @@ static bool examine(const char *path, const DicomOptions *options, bool alone,
         TRY(add_left_out(&found->left_out, DICOM_LEFT_DAMAGED, path, arena));
         DicomLeftOut *l = found->left_out.items;
         l[found->left_out.count - 1].series_uid = read_series(&f.walk, arena);
-        // the second look overwrites the reason
+        // only_looked_so may overwrite the reason
         if (only_looked_so(&f)) found->left_out.count--, found->not_dicom++;
         ok = true;
         goto done;
     }
-    // a DICOMDIR names files of a medium; the files themselves are found anyway
+    // a DICOMDIR lists files of a medium; the scan finds the files themselves
     bool directory = walk_find(&f.walk, WALK_ROOT, TAG_DirectoryRecordSequence);
     if (alone && directory) {
         dicom_fail(path, 0, NULL, "DICOMDIR given; pass the folder");
         goto done;
     }
-    // contours are no pixels, but make a mask
+    // contours are not pixels, but make a mask
     bool contours = !strcmp(h.sop_class, CLASS_STRUCTURE);
     bool image = h.has_pixels || contours;
     if (alone && !image) {
@@ -386,8 +384,8 @@ done:
     return ok;
 }
 
-// Damage is reported only after all files were looked at: "and 7 more" tells a
-// user whether one copy failed or a disk.
+// Damage is reported only after all files were read: "and 7 more" tells a user
+// whether a copy failed or a disk.
 bool dicom_scan(const char *root, const DicomOptions *options, Arena *arena,
                 DicomIndex *out)
 {

@@ -1,11 +1,11 @@
-/* seg.c -- reading DICOM segmentation objects.
+/* seg.c -- reads DICOM segmentation objects.
  *
  * One file holds a frame for each slice of each segment that has voxels, one
- * bit a voxel (BINARY; frames packed without gaps) or a byte (FRACTIONAL); or
- * a frame a slice whose values are numbers of segments (LABELMAP). Each frame
- * is placed by its own plane position, whatever order the file has them in.
- * Segments become labels by their number, or by the order in which the recipe
- * names them; one segment alone may be kept as fractions. */
+ * bit per voxel (BINARY; frames packed without gaps) or a byte (FRACTIONAL); or
+ * a frame per slice with segment numbers as values (LABELMAP). Each frame is
+ * placed by its own plane position, in any file order. Segments become labels
+ * by their number, or by the order in which the recipe names them; one segment
+ * alone may be kept as fractions. */
 #include "data/dicom/file.h"
 #include "data/dicom/frames.h"
 #include "data/dicom/group.h"
@@ -21,7 +21,7 @@ enum { SEGMENTS = 255 };
 typedef struct Frame {
     DicomHeader plane; // rows, cols, position, orientation, spacing
     int32_t segment;   // SegmentNumber
-    int32_t slice;     // of the grid it is laid onto
+    int32_t slice;     // in the target grid
 } Frame;
 
 typedef struct Seg {
@@ -29,15 +29,15 @@ typedef struct Seg {
     const DicomSeries *series;
     DicomHeader header;
     const char *name[SEGMENTS + 1]; // by SegmentNumber; NULL: none
-    uint8_t label[SEGMENTS + 1];    // what a segment becomes; 0: not wanted
-    int32_t wanted;                 // segments that are
+    uint8_t label[SEGMENTS + 1];    // label of a segment; 0: not selected
+    int32_t wanted;                 // number of selected segments
     Frame *frame;
     const char *type; // BINARY, FRACTIONAL, LABELMAP
-    bool map;         // LABELMAP: frames are of no segment
-    int32_t most;     // FRACTIONAL: what stands for 1; else 0
+    bool map;         // LABELMAP: frames belong to no segment
+    int32_t most;     // FRACTIONAL: stored value of 1; else 0
 } Seg;
 
-// how segments are stored, and the bits that go with it
+// reads the segmentation type and checks its bits
 static bool read_type(Seg *s)
 {
     static const struct {
@@ -74,7 +74,7 @@ static bool read_type(Seg *s)
                             s->most);
 }
 
-// which segments are wanted: without a wish all, each by its number
+// selects segments: by default all, each with its number
 static bool choose_segments(Seg *s, const DicomMaskOptions *o)
 {
     MaskPart part[SEGMENTS];
@@ -93,7 +93,7 @@ static bool choose_segments(Seg *s, const DicomMaskOptions *o)
     return true;
 }
 
-// names and numbers of the segments, and which of them are wanted
+// reads names and numbers of the segments, and selects
 static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
 {
     const Walk *w = s->w;
@@ -126,8 +126,8 @@ static bool read_segments(Seg *s, const DicomMaskOptions *o, Arena *arena)
     return true;
 }
 
-// The position that a frame borrows from the image slice it was drawn on; of a
-// multi-frame image the number of its frame is needed too.
+// Takes the position of a frame from the image slice on which it was drawn; in
+// a multi-frame image the frame number is needed too.
 static bool borrow_position(const Seg *s, const FrameGroup *g,
                             const MaskTarget *t, Frame *f)
 {
@@ -152,9 +152,9 @@ static bool borrow_position(const Seg *s, const FrameGroup *g,
     return group_unplaced(w, TAG_PlanePositionSequence);
 }
 
-// One frame by its groups: its segment, and its plane with everything that
-// mask_planes_agree looks at. Not used: the dimension indices, which only
-// repeat the order.
+// Reads one frame from its groups: its segment, and its plane with everything
+// that mask_planes_agree compares. The dimension indices are not used: they
+// only repeat the order.
 static bool read_frame(const Seg *s, const FrameGroup *g, const MaskTarget *t,
                        Frame *f)
 {
@@ -165,7 +165,7 @@ static bool read_frame(const Seg *s, const FrameGroup *g, const MaskTarget *t,
                                       TAG_ReferencedSegmentNumber);
     // absent stays 0, which the next check refuses
     if (!header_u16(w, e, &f->segment, &found)) return false;
-    // the frames of a label map are of all segments
+    // the frames of a label map hold all segments
     if (!s->map &&
         (f->segment < 1 || f->segment > SEGMENTS || !s->name[f->segment]))
         return dicom_fail(w->path, TAG_ReferencedSegmentNumber, NULL,
@@ -178,11 +178,11 @@ static bool read_frame(const Seg *s, const FrameGroup *g, const MaskTarget *t,
     if (!f->plane.has_orientation)
         return dicom_fail(w->path, TAG_ImageOrientationPatient, NULL,
                           "ImageOrientationPatient missing");
-    // older writers name only the image slice that the frame was drawn on
+    // older writers name only the image slice on which the frame was drawn
     return f->plane.has_position || borrow_position(s, g, t, f);
 }
 
-// s->frame: one for each item of the per-frame groups
+// reads s->frame: one for each item of the per-frame groups
 static bool read_frames(Seg *s, const MaskTarget *t, Arena *arena)
 {
     FrameGroup *g;
@@ -195,7 +195,7 @@ static bool read_frames(Seg *s, const MaskTarget *t, Arena *arena)
     return true;
 }
 
-// slices of the image under all frames that are wanted?
+// do all selected frames lie on slices of the image?
 static bool on_target(Seg *s, const MaskTarget *t)
 {
     for (int32_t i = 0; i < s->header.frames; i++) {
@@ -215,17 +215,17 @@ static int compare_doubles(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-// The distance of slices in at[n], the sorted places of frames along the
-// normal; 0 when all are one slice. Places may be rounded, so the step is
-// fitted: from the mean of the least gaps to the number of steps over all, and
-// back.
+// The distance of slices in at[n], the sorted positions of frames along the
+// normal; 0 if all are in one slice. Positions may be rounded, so the step is
+// fitted: from the mean of the smallest gaps to the number of steps over the
+// whole range, and back.
 static double fit_step(const double *at, int32_t n)
 {
     double least = 0, sum = 0, steps = 0;
     int32_t single = 0;
     for (int32_t i = 1; i < n; i++) {
         double gap = at[i] - at[i - 1];
-        // below that, two frames of one slice (of two segments, say)
+        // a smaller gap: two frames of one slice (of two segments, say)
         if (gap > 1e-3 && (least == 0 || gap < least)) least = gap;
     }
     if (least == 0) return 0;
@@ -238,8 +238,8 @@ static double fit_step(const double *at, int32_t n)
     return (at[n - 1] - at[0]) / steps;
 }
 
-// the even grid that the frames lie on, empty slices included; `tolerance` as
-// that of stack_tolerance
+// finds the regular grid of the frames, empty slices included; `tolerance` as
+// in stack_tolerance
 static bool own_grid(Seg *s, double tolerance, Arena *arena, Grid *g)
 {
     int32_t n = s->header.frames;
@@ -252,10 +252,10 @@ static bool own_grid(Seg *s, double tolerance, Arena *arena, Grid *g)
     qsort(at, (size_t)n, sizeof *at, compare_doubles);
     double step = fit_step(at, n);
     if (step == 0) step = h->thickness_mm > 0 ? h->thickness_mm : 1;
-    // frames lie on some multiple of the step
+    // the range is a multiple of the step
     double slices = rint((at[n - 1] - at[0]) / step) + 1;
     // positions are below 1e9 mm and gaps above 1e-3, so this is finite; the
-    // bound keeps a grid of mostly empty slices from eating the memory
+    // limit keeps a grid of mostly empty slices from exhausting memory
     if (slices > 1 << 20)
         return dicom_fail(s->w->path, TAG_ImagePositionPatient, NULL,
                           "frames %g mm apart over %g mm", step,
@@ -277,8 +277,8 @@ static bool own_grid(Seg *s, double tolerance, Arena *arena, Grid *g)
         f->slice = (int32_t)rint(along / step);
         DicomHeader want = *h;
         for (int a = 0; a < 3; a++)
-            // where the frame should lie if the grid is right; spacing and
-            // direction are compared along with it
+            // the expected position of the frame; spacing and direction are
+            // compared too
             want.position_mm[a] = g->affine[a][3] + f->slice * g->affine[a][2];
         if (!mask_planes_agree(&want, &f->plane, slack))
             return dicom_fail(s->w->path, TAG_ImagePositionPatient, NULL,
@@ -300,8 +300,8 @@ static int32_t value_at(const Seg *s, const uint8_t *bytes, size_t at)
     }
 }
 
-// No value may stand for more than the whole, and none in a label map for what
-// is not described.
+// No value may exceed the value of 1, and every value of a label map must be a
+// described segment.
 static bool check_values(const Seg *s, const uint8_t *bytes, size_t n)
 {
     for (size_t i = 0; i < n && (s->map || s->most); i++) {
@@ -319,8 +319,8 @@ static bool check_values(const Seg *s, const uint8_t *bytes, size_t n)
     return true;
 }
 
-// The label of value `at` in a frame of `segment`. Of fractions, what is one
-// half of the whole or more belongs to the segment.
+// The label of value `at` in a frame of `segment`. A fraction of one half or
+// more belongs to the segment.
 static uint8_t label_at(const Seg *s, const uint8_t *bytes, int32_t segment,
                         size_t at)
 {
@@ -329,8 +329,8 @@ static uint8_t label_at(const Seg *s, const uint8_t *bytes, int32_t segment,
     return v && 2 * v >= s->most ? s->label[segment] : 0;
 }
 
-// frames of the one segment that is wanted into values from 0 to 1; where two
-// of them lie on one slice the larger value counts
+// writes frames of the one selected segment as values from 0 to 1; if two of
+// them lie on one slice, the larger value is used
 static void fill_fractions(const Seg *s, const uint8_t *bytes, Volume *out)
 {
     size_t plane = (size_t)s->header.rows * (size_t)s->header.cols;
@@ -348,7 +348,7 @@ static void fill_fractions(const Seg *s, const uint8_t *bytes, Volume *out)
     }
 }
 
-// frames into labels; rows of bits run on from frame to frame
+// writes frames as labels; bits continue from frame to frame without gaps
 static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
 {
     size_t plane = (size_t)s->header.rows * (size_t)s->header.cols;
@@ -362,7 +362,7 @@ static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
         for (size_t j = 0; j < plane; j++) {
             uint8_t label = label_at(s, bytes, f->segment, base + j);
             if (!label) continue;
-            // the first pair that meets is named, all voxels are counted
+            // the first pair that overlaps is named, all voxels are counted
             if (to[j] && to[j] != label && !clashes++) a = to[j], b = label;
             to[j] = label;
         }
@@ -376,8 +376,8 @@ static bool fill(const Seg *s, const uint8_t *bytes, Volume *out)
     return mask_overlap(s->w, TAG_SegmentSequence, names[0], names[1], clashes);
 }
 
-// Two ways: frames that all lie on slices of the image are filled in directly;
-// else they are filled into a grid of their own and that is resampled, when the
+// Two ways: frames that all lie on slices of the image are written directly;
+// else they are written to a grid of their own, which is resampled if the
 // caller allows it.
 bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
                const DicomMaskOptions *options, Volume *out, DicomNotes *notes)
@@ -389,8 +389,8 @@ bool seg_place(const Walk *w, const DicomSeries *mask, const MaskTarget *target,
     TRY(header_identity(w, &scratch, &s.header));
     TRY(header_image(w, &options->image, true, mask->folder, &s.header, notes));
     TRY(read_type(&s));
-    // each step relies on the ones before: sizes, then names, then frames that
-    // refer to them
+    // each step relies on the steps before: sizes, then names, then frames that
+    // refer to names
     TRY(read_segments(&s, options, &scratch));
     TRY(frames_check(w, &s.header, mask->folder, notes));
     TRY(read_frames(&s, target, &scratch));
@@ -434,8 +434,8 @@ bool seg_load(const DicomSeries *mask, const MaskTarget *target,
     return ok;
 }
 
-// what the functions above have read, as the caller wants it; a frame of a
-// label map counts for each segment
+// Describes the result for the caller; a frame of a label map counts for each
+// segment.
 static bool describe(Seg *s, Arena *arena, DicomSegInfo *out)
 {
     *out = (DicomSegInfo){
@@ -454,7 +454,7 @@ static bool describe(Seg *s, Arena *arena, DicomSegInfo *out)
 
 bool dicom_seg_info(const DicomSeries *seg, Arena *arena, DicomSegInfo *out)
 {
-    // of no image: a frame must have its own position
+    // without an image a frame must have its own position
     const MaskTarget nowhere = {.slices = NULL};
     const DicomMaskOptions all = {.segments = NULL};
     DicomNotes notes = {{NULL}, NULL, NULL, 0};

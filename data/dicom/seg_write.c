@@ -1,11 +1,11 @@
-/* seg_write.c -- a mask, or the probabilities it was made of, as a DICOM
- * segmentation object beside the series it was drawn on: same patient, study,
- * frame of reference and planes.
+/* seg_write.c -- writes a mask, or the probabilities from which it was made, as
+ * a DICOM segmentation object of the series on which it was drawn: same
+ * patient, study, frame of reference and planes.
  *
  * The file is described module by module as a list of elements, which DCMTK
- * puts into the order of tags. Nothing in it depends on the clock or the
- * machine: the same mask of the same series is the same file. It says
- * AUTOMATIC and "research use only". */
+ * sorts by tag. It does not depend on the clock or the machine: the same mask
+ * of the same series gives the same file. It is marked AUTOMATIC and "research
+ * use only". */
 #include "data/dicom/elements.h"
 #include "data/dicom/file.h"
 #include "data/dicom/load.h"
@@ -15,18 +15,19 @@
 #include <stdio.h>
 #include <string.h>
 
-// WHOLE is what a byte of a fractional segmentation has for 1
+// WHOLE is the stored value of 1 in a fractional segmentation
 enum { SEGMENTS = 255, WHOLE = 255 };
 
-// all that the parts of the file are written from
+// the inputs of all parts of the file
 typedef struct SegWriter {
     Elements list;
     const Volume *mask; // labels (U8), or fractions (F32)
     bool fractional;
-    int32_t first; // of fractions: the channel of segment 1
+    int32_t first; // for fractions: the channel of segment 1
     const char *const *names;
     int32_t count;
-    int32_t beyond_ascii; // number of the first segment so named; 0: none
+    int32_t beyond_ascii; // number of the first segment with such a name; 0:
+                          // none
     const DicomSeries *source;
     const DicomHeader *slices;
     const Grid *grid;
@@ -35,7 +36,7 @@ typedef struct SegWriter {
     char series[UID_TEXT], instance[UID_TEXT], organization[UID_TEXT];
 } SegWriter;
 
-// Codes of the segments that recipes use; what is not here is "Tissue".
+// Codes of segment names that recipes use; all others are "Tissue".
 static const struct {
     const char *name;
     const char *category, *category_text, *type, *type_text;
@@ -56,8 +57,8 @@ static const struct {
     {"", "85756007", "Tissue", "85756007", "Tissue"},
 };
 
-// who made it, and which series it belongs to: the general modules of a
-// segmentation, and the list of all slices of the source
+// writes the general modules of a segmentation: its maker, its series, and the
+// list of all slices of the source
 static void put_document(SegWriter *s)
 {
     Elements *l = &s->list;
@@ -65,7 +66,7 @@ static void put_document(SegWriter *s)
     elements_put(l, TAG_ImageType, "DERIVED\\PRIMARY");
     elements_put(l, TAG_SOPClassUID, CLASS_SEG);
     elements_put(l, TAG_SOPInstanceUID, "%s", s->instance);
-    // no clock: the same mask of the same series is the same file
+    // no clock: the same mask of the same series gives the same file
     elements_put(l, TAG_ContentDate, "19700101");
     elements_put(l, TAG_ContentTime, "000000");
     elements_put(l, TAG_Modality, "SEG");
@@ -76,7 +77,7 @@ static void put_document(SegWriter *s)
     elements_put(l, TAG_SeriesDescription, "%s, research use only",
                  s->fractional ? "probabilities" : "segmentation");
     elements_put(l, TAG_SeriesInstanceUID, "%s", s->series);
-    // behind the series of the study, each kind in a thousand of its own
+    // after the series of the study, with a range of a thousand for each kind
     const int32_t number = s->source->number < 1000000 ? s->source->number : 0;
     elements_put(l, TAG_SeriesNumber, "%d",
                  number + (s->fractional ? 2000 : 1000));
@@ -89,8 +90,8 @@ static void put_document(SegWriter *s)
         snprintf(key, sizeof key, "frame|%s", s->source->series_uid);
         elements_put(l, TAG_FrameOfReferenceUID, "%s", uid_from(key, uid));
     }
-    // references of all slices, also of those without a voxel: it says which
-    // image the mask was drawn on
+    // references to all slices, also those without a voxel: they identify the
+    // image on which the mask was drawn
     elements_open(l, TAG_ReferencedSeriesSequence);
     elements_item(l);
     elements_put(l, TAG_SeriesInstanceUID, "%s", s->source->series_uid);
@@ -108,8 +109,8 @@ static void put_document(SegWriter *s)
     elements_close(l);
 }
 
-// what the frames are indexed by, first the segment, then the position; viewers
-// sort frames by it
+// writes the dimensions that index frames, first the segment, then the
+// position; viewers sort frames by index
 static void put_dimensions(SegWriter *s)
 {
     static const struct {
@@ -146,7 +147,7 @@ static void put_segments(SegWriter *s)
     }
     elements_open(l, TAG_SegmentSequence);
     for (int32_t i = 0; i < s->count; i++) {
-        // the last row has no name and takes what is left
+        // the last entry has no name and matches all others
         size_t c = 0;
         while (*codes[c].name && strcmp(codes[c].name, s->names[i])) c++;
         elements_item(l);
@@ -162,7 +163,7 @@ static void put_segments(SegWriter *s)
     }
 }
 
-// one bit a voxel, or one byte: what the two kinds of segmentation have
+// bits per voxel of the two kinds of segmentation
 static int bits_of(const SegWriter *s)
 {
     return s->fractional ? 8 : 1;
@@ -183,13 +184,13 @@ static void put_pixel_module(SegWriter *s)
     elements_put(l, TAG_LossyImageCompression, "00");
 }
 
-// what all frames have alike: direction and spacing. The thickness is the
-// distance of the slices, so that frames are read as a solid.
+// writes the attributes shared by all frames: direction and spacing. The
+// thickness is the slice distance, so that frames are read as a solid.
 static void put_shared(SegWriter *s)
 {
     Elements *l = &s->list;
     // along the normal, as SpacingBetweenSlices is defined (PS3.3 C.7.6.2.1):
-    // slices of a tilted stack lie farther apart
+    // slices of a tilted stack are farther apart
     double step = 0, normal[3];
     stack_normal(s->slices->orientation, normal);
     for (int a = 0; a < 3; a++) step += s->grid->affine[a][2] * normal[a];
@@ -210,8 +211,7 @@ static void put_shared(SegWriter *s)
     elements_close(l);
 }
 
-// one item a frame: the slice it was drawn on, its place in the order, its
-// position, its segment
+// one item per frame: its source slice, its index, its position, its segment
 static void put_frames(SegWriter *s)
 {
     Elements *l = &s->list;
@@ -227,8 +227,8 @@ static void put_frames(SegWriter *s)
         elements_put(l, TAG_ReferencedSOPInstanceUID, "%s", h->sop_uid);
         if (h->frames > 1)
             elements_put(l, TAG_ReferencedFrameNumber, "%d", h->frame + 1);
-        // pixel on pixel of that slice: readers that open a segmentation by
-        // the instances of its image ask for this
+        // the pixels coincide with those of that slice: readers that open a
+        // segmentation by the instances of its image require this
         elements_put(l, TAG_SpatialLocationsPreserved, "YES");
         elements_code(l, TAG_PurposeOfReferenceCodeSequence, "121322", "DCM",
                       "Source image for image processing operation");
@@ -255,7 +255,7 @@ static void put_frames(SegWriter *s)
     }
 }
 
-// what the file stores of voxel `at` (over all slices) for a segment
+// the stored value of voxel `at` (over all slices) for a segment
 static uint8_t stored_at(const SegWriter *s, int32_t segment, size_t at)
 {
     if (!s->fractional)
@@ -263,12 +263,12 @@ static uint8_t stored_at(const SegWriter *s, int32_t segment, size_t at)
     const float *x = s->mask->voxels.data;
     float v = x[at * (size_t)s->mask->voxels.dim.c +
                 (size_t)(s->first + segment - 1)];
-    // sums of weights may leave the range by their rounding
+    // rounding may move a weighted sum outside the range
     return (uint8_t)lrintf(WHOLE * fminf(fmaxf(v, 0), 1));
 }
 
-// Names as a label holds them. ASCII is the same in every character set; for
-// other letters the file is in UTF-8.
+// Checks names as segment labels. ASCII is the same in every character set; for
+// other letters the file is written in UTF-8.
 static bool check_names(SegWriter *s, const char *path)
 {
     for (int32_t i = s->count; i; i--) {
@@ -281,7 +281,7 @@ static bool check_names(SegWriter *s, const char *path)
     return true;
 }
 
-// labels that are named, or fractions that are some
+// every label must have a name, and fractions must be in range
 static bool check_voxels(const SegWriter *s, const char *path)
 {
     static const float slack = 1e-4f;
@@ -303,8 +303,8 @@ static bool check_voxels(const SegWriter *s, const char *path)
     return true;
 }
 
-// which frames there are: a slice of a segment with a voxel in it, and one
-// empty frame for a segment without any, which the standard wants described
+// Lists the frames: slices of a segment with a voxel, and one empty frame for a
+// segment without any, because the standard requires its description.
 static bool find_frames(SegWriter *s)
 {
     const uint8_t *labels = s->mask->voxels.data;
@@ -335,7 +335,7 @@ static bool find_frames(SegWriter *s)
     return true;
 }
 
-// Frames run on without gaps: a byte a voxel, or one bit, lowest first.
+// Frames follow without gaps: a byte per voxel, or one bit, lowest first.
 static uint8_t *pack_frames(SegWriter *s, size_t *bytes)
 {
     size_t plane = (size_t)s->grid->h * (size_t)s->grid->w, voxels;
@@ -344,7 +344,7 @@ static uint8_t *pack_frames(SegWriter *s, size_t *bytes)
     uint8_t *out = arena_alloc(&s->list.arena, *bytes);
     for (int32_t f = 0; out && f < s->frames; f++) {
         const size_t from = (size_t)s->slice[f] * plane;
-        // a frame begins at the bit where the one before ended
+        // a frame begins at the bit after the frame before
         size_t at = (size_t)f * plane;
         for (size_t i = 0; i < plane; i++, at++) {
             const uint8_t v = stored_at(s, s->segment[f], from + i);
@@ -357,7 +357,7 @@ static uint8_t *pack_frames(SegWriter *s, size_t *bytes)
     return out;
 }
 
-// the UIDs follow from what is in the file
+// the UIDs are functions of the contents of the file
 static void name_file(SegWriter *s)
 {
     int64_t n = positions(s->mask->voxels.dim);
@@ -383,10 +383,10 @@ static void name_file(SegWriter *s)
     }
 }
 
-// The voxels on the slices of the source, which are those of dicom_load but for
-// a tilted stack: that was straightened, and is put back into *back, where each
-// voxel of a slice takes the label of the nearest voxel (the two differ within
-// the planes only), of fractions their linear interpolation.
+// Brings the voxels onto the slices of the source, which are those of
+// dicom_load except for a tilted stack: that was straightened and is resampled
+// into *back, labels by nearest neighbour (the two grids differ within the
+// planes only), fractions linearly.
 static bool on_slices(SegWriter *s, const DicomStack *stack, const char *path,
                       Volume *back)
 {
@@ -404,13 +404,13 @@ static bool on_slices(SegWriter *s, const DicomStack *stack, const char *path,
     return true;
 }
 
-// the file, of what the caller has said in *s
+// writes the file for the inputs in *s
 static bool write_seg(SegWriter *s, const char *path)
 {
     if (!dicom_ready()) return false;
     CHECK(s->count >= 1 && s->count <= SEGMENTS);
     if (!check_names(s, path)) return false;
-    // only where the slices lie is asked of the source
+    // the source is only used for the positions of its slices
     const DicomOptions loose = {.assume_hu = true,
                                 .resample_tilt = true,
                                 .assume_implicit_le = true,
@@ -421,7 +421,7 @@ static bool write_seg(SegWriter *s, const char *path)
     DicomStack stack;
     bool ok = false;
     TRY(load_stack(s->source, &loose, &scratch, &slices, &stack, NULL));
-    // both live until this function returns, as the list does
+    // both live until this function returns, as does the list
     s->slices = slices;
     s->grid = &stack.grid;
     TRY(check_voxels(s, path));

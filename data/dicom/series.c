@@ -1,5 +1,5 @@
-/* series.c -- grouping by UIDs. Headers are sorted so that what belongs
- * together is adjacent; every order ends in a comparison of paths, so that the
+/* series.c -- groups files by UIDs. Headers are sorted so that members of a
+ * series are adjacent; every order ends with a comparison of paths, so that the
  * result does not depend on how files were found. */
 #include "data/dicom/series.h"
 #include "engine/base/file.h"
@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// bytes of the path up to, and without, its last slash
+// length of the path up to, and without, its last slash
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) : 0;
 }
 
-// order of the folders of two files; 0: the same one
+// compares the folders of two files; 0: the same
 static int compare_folders(const char *a, const char *b)
 {
     size_t n = folder_length(a), m = folder_length(b);
@@ -27,7 +27,7 @@ bool path_same_folder(const char *a, const char *b)
     return !compare_folders(a, b);
 }
 
-// any of them may have one frame, so classes are asked first
+// files of every class may have one frame, so classes are checked first
 static DicomKind kind_of(const DicomHeader *h)
 {
     static const struct {
@@ -74,7 +74,7 @@ static int by_folder(const void *x, const void *y)
     return order ? order : strcmp(a->path, b->path);
 }
 
-// order of the finished series, as dicom.h promises it
+// order of the finished series, as documented in dicom.h
 static int compare_found(const void *x, const void *y)
 {
     const DicomSeries *a = x, *b = y;
@@ -86,7 +86,7 @@ static int compare_found(const void *x, const void *y)
     return order ? order : (int)a->kind - (int)b->kind;
 }
 
-// h is sorted by instance: the same object in two folders?
+// h is sorted by instance: is one object in two folders?
 static bool repeats(const DicomHeader *h, int32_t n)
 {
     for (int32_t i = 1; i < n; i++)
@@ -96,24 +96,24 @@ static bool repeats(const DicomHeader *h, int32_t n)
     return false;
 }
 
-// *s from the n headers of one series, which are sorted by path. Texts are
-// those of its first file.
+// Makes *s from the n headers of one series, sorted by path. Texts are those of
+// its first file.
 static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
                        DicomSeries *s)
 {
     const char **paths = ARENA_NEW(arena, const char *, n);
     if (!paths) return false;
-    // the sum must not overflow; a series of so many frames is refused later by
-    // its extents
+    // the sum must not overflow; a series of so many frames is refused later
+    // for its extents
     int32_t frames = 0;
     const char *damaged = NULL;
-    // the deepest folder above all files starts as that of the first
+    // the common folder starts as the folder of the first file
     size_t common = folder_length(h->path);
     for (int32_t i = 0; i < n; i++) {
         paths[i] = h[i].path;
         if (!damaged) damaged = h[i].damaged;
         frames += h[i].frames < INT32_MAX - frames ? h[i].frames : 0;
-        // shorten to the part before a slash that both folders share
+        // shorten to a common prefix that ends before a slash
         while (common && (strncmp(h[i].path, h->path, common) ||
                           h[i].path[common] != '/'))
             do common--;
@@ -142,11 +142,11 @@ static bool add_series(const DicomHeader *h, int32_t n, Arena *arena,
     return folder != NULL;
 }
 
-// Series by series: sort by instance to see whether one object lies in two
-// folders; if so the series is split by folder, else it is one.
+// For each series: sorts by instance to see whether one object is in two
+// folders; if so the series is split by folder.
 bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out)
 {
-    // at most one series a file
+    // at most one series per file
     DicomSeries *found = ARENA_NEW(arena, DicomSeries, n);
     if (!found) return false;
     int32_t count = 0;
@@ -154,7 +154,7 @@ bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out)
     for (int32_t i = 0, end; i < n; i = end) {
         end = i + 1;
         while (end < n && !compare_series(&h[i], &h[end])) end++;
-        // split: a mask that was saved with the UIDs of its image lies in a
+        // split: a mask that was saved with the UIDs of its image is in a
         // folder of its own and must not be mixed with it
         bool split = repeats(h + i, end - i);
         qsort(h + i, (size_t)(end - i), sizeof *h, split ? by_folder : by_path);
@@ -169,7 +169,7 @@ bool series_group(DicomHeader *h, int32_t n, Arena *arena, DicomIndex *out)
     return true;
 }
 
-// "NAME (DESCRIPTION, UID), ..." of at most ten series
+// "NAME (DESCRIPTION, UID), ..." for at most ten series
 static void list_series(const DicomIndex *index, char *text, size_t room)
 {
     size_t used = 0;
@@ -185,7 +185,7 @@ static void list_series(const DicomIndex *index, char *text, size_t room)
         snprintf(text + used, room - used, ", ...");
 }
 
-// the three ways to mean a series, in the order in which they are tried
+// the three ways to select a series, in the order in which they are tried
 static bool matches(const DicomSeries *s, const char *series, int way)
 {
     if (way == 0) return !strcmp(s->series_uid, series);

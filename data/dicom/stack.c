@@ -1,7 +1,8 @@
-/* stack.c -- are these slices one even stack, and what is its affine?
- * Each check assumes what those before it have shown: alike, then no two at
- * one place, then evenly spaced, then on one line. A gap is never closed and a
- * slice never dropped: either would move every slice behind it. */
+/* stack.c -- checks that slices form one regular stack, and derives its affine.
+ * Each check relies on the checks before it: equal attributes, then no two
+ * slices at one position, then even spacing, then positions on one line. A gap
+ * is never closed and a slice never dropped: either would move every slice
+ * after it. */
 #include "data/dicom/stack.h"
 #include "data/dicom/image_type.h"
 #include "data/dicom/same_position.h"
@@ -11,13 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// what is one position, one direction: positions carry a rounding of text
+// tolerances of equal positions and directions: positions are rounded text
 static const double SAME_MM = 1e-3, SAME_COSINE = 1e-3;
-// shares of the spacing and of a voxel, degrees
+// fractions of the spacing and of a voxel, degrees
 static const double SPACING_SLACK = 0.01, SHIFT_SLACK = 0.1, TILT_DEG = 0.5;
-// How far a slice may be off the regular grid, as a share of the spacing. Two
-// decimals of a position are off by 0.005 mm, and so are the two ends of the
-// grid: 0.01 mm of slices of 0.5 mm, the thinnest of CT and MR.
+// Allowed deviation of a slice from the regular grid, as a fraction of the
+// spacing. Positions of two decimals are off by up to 0.005 mm, and so are the
+// two ends of the grid: 0.01 mm for slices of 0.5 mm, the thinnest of CT and
+// MR.
 static const double POSITION_TOLERANCE = 0.02;
 enum { NAMED = 10, SHOWN = 8 };
 
@@ -46,7 +48,7 @@ static const char *name(const DicomHeader *h)
     return h->name ? h->name : path_tail(h->path);
 }
 
-// two directions that differ by rounding only
+// two directions that differ only by rounding
 static bool same_orientation(const double a[6], const double b[6])
 {
     for (int i = 0; i < 6; i++)
@@ -61,15 +63,14 @@ static bool check_orientations(const char *where, const DicomHeader *h,
     char list[1024] = "";
     size_t used = 0;
     int32_t kinds = 0;
-    // one file for each direction met so far
+    // one file for each direction so far
     const DicomHeader *first[NAMED];
     for (int32_t i = 0; i < n; i++) {
         int32_t k = 0;
         while (k < kinds && k < NAMED &&
                !same_orientation(first[k]->orientation, h[i].orientation))
             k++;
-        // known, or beyond the number that is named: the message then says that
-        // many
+        // known, or more than can be named: the message then gives this number
         if (k < kinds || k == NAMED) continue;
         first[kinds++] = &h[i];
         int wrote = snprintf(list + used, sizeof list - used, "%s%s",
@@ -83,7 +84,7 @@ static bool check_orientations(const char *where, const DicomHeader *h,
                       list);
 }
 
-// rows 51, 52, 54, 59, 60 and 61: what all slices must have alike
+// rows 51, 52, 54, 59, 60 and 61: attributes that must be equal in all slices
 static bool check_alike(const char *where, const DicomHeader *h, int32_t n)
 {
     int32_t missing = 0;
@@ -126,14 +127,14 @@ static bool check_alike(const char *where, const DicomHeader *h, int32_t n)
     return true;
 }
 
-// qsort has no context, so the key travels with its slice
+// qsort has no context, so the key is stored with its slice
 typedef struct Placed {
     double along_mm;
     DicomHeader header;
 } Placed;
 
-// order along the normal, then by name and frame so that equal places do not
-// swap
+// order along the normal, then by name and frame so that slices at equal
+// positions keep a fixed order
 static int compare_placed(const void *x, const void *y)
 {
     const Placed *a = x, *b = y;
@@ -149,13 +150,13 @@ static int compare_doubles(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-// rows 55 and 65: more than one slice at a position
-// Runs of equal position: runs of the same length all along are a series in
-// time (row 65), anything else is a slice that was stored twice (row 55).
+// Rows 55 and 65: more than one slice at a position. If all runs of equal
+// position have the same length, the series is a time series (row 65);
+// otherwise a slice was stored twice (row 55).
 static bool check_repeated(const char *where, const Placed *p, int32_t n)
 {
-    // twin: place of the first repetition; times: length of the first run;
-    // even: all runs are of that length
+    // twin: index of the first repetition; times: length of the first run;
+    // even: all runs have that length
     int32_t twin = 0, times = 1, run = 1;
     bool even = true;
     for (int32_t i = 1; i <= n; i++) {
@@ -171,7 +172,7 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
     }
     if (!twin) return true;
     bool all = even && times > 1 && times < n;
-    // the images at the first position that has several
+    // the images at the first position with several
     const DicomHeader *image[SHOWN];
     int32_t count = 0;
     for (int32_t i = twin - 1; i < n && count < SHOWN; i++) {
@@ -197,7 +198,7 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
                       p[twin].along_mm, differ, text);
 }
 
-// Neighbours whose distances are alike, from gap `from` on; how many gaps.
+// The number of gaps, from gap `from` on, that are nearly equal.
 static int32_t even_run(const double *gap, int32_t n, int32_t from)
 {
     double least = gap[from], most = gap[from];
@@ -205,16 +206,16 @@ static int32_t even_run(const double *gap, int32_t n, int32_t from)
     for (; i < n; i++) {
         if (gap[i] < least) least = gap[i];
         if (gap[i] > most) most = gap[i];
-        // positions may be rounded: a sixth is more than that leaves, and less
-        // than two settings of a scanner differ by
+        // positions may be rounded: a sixth is more than the effect of
+        // rounding, and less than the difference of two scanner settings
         if (most - least > least / 6) break;
     }
     return i - from;
 }
 
-// Row 185: runs of slices, each with a spacing of its own; nothing is missing.
-// A single gap that differs is no run: that is a slice that is missing. `least`
-// is the least gap.
+// Row 185: runs of slices, each with a spacing of its own, without a missing
+// slice. A single different gap is no run: there a slice is missing. `least` is
+// the smallest gap.
 static bool check_runs(const char *where, const Placed *p, int32_t n,
                        const double *gap, double least)
 {
@@ -224,8 +225,8 @@ static bool check_runs(const char *where, const Placed *p, int32_t n,
     for (int32_t i = 0, length; i + 1 < n; i += length) {
         length = even_run(gap, n - 1, i);
         double mm = (p[i + length].along_mm - p[i].along_mm) / length;
-        // a whole multiple of the least distance may be slices that are missing
-        // in turn, unless it goes on
+        // a whole multiple of the smallest distance may mean regularly missing
+        // slices, unless it continues
         double times = mm / least;
         bool whole = times > 1.5 && fabs(times - rint(times)) < 0.05 * times;
         if (length < (whole ? 3 : 2)) return true;
@@ -252,12 +253,12 @@ static bool check_gaps(const char *where, const Placed *p, int32_t n,
         sorted[i] = gap[i] = p[i + 1].along_mm - p[i].along_mm;
     qsort(sorted, (size_t)n - 1, sizeof *sorted, compare_doubles);
     if (!check_runs(where, p, n, gap, sorted[0])) return false;
-    // the upper of two middle ones: with two gaps, of which one is doubled, the
-    // stack is called uneven rather than short of a slice
+    // the upper of the two middle gaps: with two gaps, one of them doubled, the
+    // stack is reported as uneven rather than as lacking a slice
     double median = sorted[(n - 1) / 2];
     for (int32_t i = 0; i + 1 < n; i++)
-        // one and a half steps cannot be unevenness of the scanner; the
-        // neighbours are named in the order of space, so p is not sorted by gap
+        // a gap of one and a half steps cannot be unevenness of the scanner;
+        // the neighbours are named in spatial order, so p is not sorted by gap
         if (gap[i] > 1.5 * median)
             return dicom_fail(where, TAG_ImagePositionPatient,
                               "find the slices; a gap is never filled",
@@ -268,8 +269,8 @@ static bool check_gaps(const char *where, const Placed *p, int32_t n,
     return true;
 }
 
-// One unit of the last decimal that positions have, in mm: 0.01 of two
-// decimals; 0 where they have more than three.
+// One unit of the last decimal of the positions, in mm: 0.01 for two decimals;
+// 0 if they have more than three.
 static double last_decimal(const Placed *p, int32_t n)
 {
     double unit = 1;
@@ -285,10 +286,10 @@ static double last_decimal(const Placed *p, int32_t n)
     return 0;
 }
 
-// Row 57: every slice against the regular grid through the first and the last
-// one, along the normal. Where distances of neighbours differ by more than
-// SPACING_SLACK, the grid is taken with a note, and out->off_mm says how far
-// slices are off it. `sorted`: those distances.
+// Row 57: compares every slice with the regular grid through the first and the
+// last slice, along the normal. If distances of neighbours differ by more than
+// SPACING_SLACK, the grid is used with a note, and out->off_mm is the deviation
+// of the slices. `sorted`: the distances.
 static bool check_even(const char *where, const Placed *p, int32_t n,
                        const double *sorted, const DicomOptions *o,
                        DicomStack *out, DicomNotes *notes)
@@ -300,10 +301,10 @@ static bool check_even(const char *where, const Placed *p, int32_t n,
         double off = fabs(p[i].along_mm - p->along_mm - i * step);
         if (off > most) most = off, worst = i;
     }
-    // a share that is the tolerance itself in decimals is not more than it
+    // a deviation equal to the tolerance in decimals must not count as larger
     if (most > (tolerance + 1e-9) * step) {
         char fix[160];
-        // rounding moves a slice by half a unit, and so it does the two ends
+        // rounding moves a slice by half a unit, and the two ends as well
         double share = ceil(100 * most / step) / 100;
         bool rounded = share <= MOST_POSITION_TOLERANCE &&
                        most <= (1 + 1e-6) * last_decimal(p, n);
@@ -327,15 +328,15 @@ static bool check_even(const char *where, const Placed *p, int32_t n,
                       most, 100 * most / step, step);
 }
 
-// row 62, and slices that do not lie on one line at all
-// The step is taken from the two ends, over which the rounding of positions
-// matters least. Its angle to the normal is the tilt of the gantry.
+// Row 62, and slices that do not lie on one line. The step is taken from the
+// two ends, over which the rounding of positions matters least. Its angle to
+// the normal is the tilt of the gantry.
 static bool check_line(const char *where, const Placed *p, int32_t n,
                        const double normal[3], const DicomOptions *o,
                        DicomStack *out)
 {
-    // the affine's third column is the step as it is, tilt included: dicom_load
-    // straightens afterwards
+    // the third column of the affine is the step itself, tilt included:
+    // dicom_load straightens afterwards
     double step[3], edge = p->header.spacing_mm[0], along = 0, whole = 0;
     if (p->header.spacing_mm[1] < edge) edge = p->header.spacing_mm[1];
     for (int a = 0; a < 3; a++) {
@@ -351,10 +352,10 @@ static bool check_line(const char *where, const Placed *p, int32_t n,
     for (int32_t i = 1; i + 1 < n; i++) {
         double shift = 0, off[3], back = 0;
         for (int a = 0; a < 3; a++) {
-            // from where slice i should be to where it is
+            // from the expected position of slice i to its actual one
             off[a] = p[i].header.position_mm[a] - p->header.position_mm[a] -
                      i * step[a];
-            // the part along the normal has been judged by check_even
+            // the component along the normal was checked by check_even
             back += off[a] * normal[a];
         }
         for (int a = 0; a < 3; a++)
@@ -375,8 +376,8 @@ static bool check_line(const char *where, const Placed *p, int32_t n,
     return true;
 }
 
-// Rounded positions give way to the regular grid, so that masks, contours and
-// what is written all lie on it. off_mm becomes the distance in space.
+// Replaces rounded positions by the regular grid, so that masks, contours and
+// written files all lie on it. off_mm becomes the distance in space.
 static void snap(DicomHeader *h, int32_t n, DicomStack *out)
 {
     double most = 0;
@@ -392,7 +393,7 @@ static void snap(DicomHeader *h, int32_t n, DicomStack *out)
     out->off_mm = sqrt(most);
 }
 
-// row 68: does the numbering run with or against space?
+// row 68: does the numbering follow the spatial order, forward or backward?
 static bool numbered_in_order(const DicomHeader *h, int32_t n)
 {
     bool up = true, down = true;
@@ -415,11 +416,11 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
     if (n == 1 && options && options->want_3d)
         return dicom_fail(where, 0, NULL, "one slice, recipe wants 3-D");
     double normal[3];
-    // all slices share it up to SAME_COSINE: that of the first stands for all
+    // all slices have the same normal up to SAME_COSINE: use that of the first
     stack_normal(h->orientation, normal);
     Arena scratch = {0};
     bool ok = false;
-    // headers travel with their key; a few hundred bytes each
+    // headers are stored with their key; a few hundred bytes each
     Placed *p = ARENA_NEW(&scratch, Placed, n);
     double *gap = ARENA_NEW(&scratch, double, n);
     double *sorted = ARENA_NEW(&scratch, double, n);
@@ -431,7 +432,7 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
     for (int a = 0; a < 3; a++) {
         out->grid.affine[a][0] = h->orientation[a] * h->spacing_mm[1];
         out->grid.affine[a][1] = h->orientation[3 + a] * h->spacing_mm[0];
-        // one slice is as thick as it says; 1 mm when it says nothing
+        // one slice has its SliceThickness; 1 mm if absent
         out->grid.affine[a][2] =
             normal[a] * (h->thickness_mm > 0 ? h->thickness_mm : 1);
         out->grid.affine[a][3] = h->position_mm[a];

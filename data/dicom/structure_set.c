@@ -1,27 +1,27 @@
 /* structure_set.c -- RT structure sets as masks (DICOM PS3.3 A.19, C.8.8.5,
  * C.8.8.6).
  *
- * A structure set names regions and gives each a list of contours: points in
- * mm of the patient, closed polygons in planes of the image they were drawn
- * on. ContourImageSequence names the slice of a contour; without it the plane
- * of the contour decides. A contour between two slices is an error, since its
- * slice would be a guess; a contour beyond the first or the last slice is left
- * out. Contours are filled by the rule of polygon.h; regions become labels like
- * the segments of a SEG. */
+ * A structure set names regions and gives each a list of contours: points in mm
+ * of the patient, closed polygons in planes of the image on which they were
+ * drawn. ContourImageSequence names the slice of a contour; without it the
+ * plane of the contour decides. A contour between two slices is an error, since
+ * its slice would be a guess; a contour beyond the first or the last slice is
+ * left out. Contours are filled by the rule of polygon.h; regions become labels
+ * like the segments of a SEG. */
 #include "data/dicom/file.h"
 #include "data/dicom/polygon.h"
 #include "data/dicom/roi.h"
 #include <math.h>
 #include <string.h>
 
-// A contour that names no slice must lie in its slice to this share of the
-// distance of slices. Coordinates may be rounded to one decimal of a mm, so
-// ROUNDED_MM is as good, but no more than a tenth of that distance.
+// A contour that names no slice must lie in its slice to this fraction of the
+// slice distance. Coordinates may be rounded to one decimal of a mm, so
+// ROUNDED_MM is accepted too, but at most a tenth of the distance.
 static const double PLANE_SLACK = 0.01, ROUNDED_MM = 0.05;
 // points this near to a centre, in voxels, are on it: coordinates are rounded
 static const double SNAP = 1e-5;
 
-// Does the set say that it was drawn on this series? `any`: on some series.
+// Does the set refer to this series as its image? *any: to some series.
 static bool refers_to(const Walk *w, const char *series_uid, bool *any)
 {
     bool hit = false;
@@ -45,8 +45,8 @@ static bool refers_to(const Walk *w, const char *series_uid, bool *any)
     return hit;
 }
 
-// A region in another frame of reference has coordinates that mean another
-// place, unless the set names this very series.
+// Coordinates of a region in another frame of reference mean another place,
+// unless the set refers to this series.
 static bool check_frames(const Structure *s, const MaskTarget *t)
 {
     bool any, ours = refers_to(s->w, t->series->series_uid, &any);
@@ -68,19 +68,20 @@ static bool check_frames(const Structure *s, const MaskTarget *t)
 
 // ---- one contour ------------------------------------------------------------
 
-// what is known of the contour that is being read
+// the contour that is being read
 typedef struct Contour {
     const Region *region;
     int number;    // in its region, from 1
-    double *point; // points of x, y, z in mm; then u, v of each in front
+    double *point; // points of x, y, z in mm; to_pixels writes u, v of each in
+                   // front
     size_t points;
-    int32_t slice;  // -1: beyond the first or the last one
-    double off_mm;  // how far its points are from the slice at most
+    int32_t slice;  // -1: beyond the first or the last slice
+    double off_mm;  // largest distance of a point from the slice
     double at_mm;   // its middle, from the slice along the normal
     double step_mm; // between slices
 } Contour;
 
-// x, y, z of all points; c->point is ours and grows
+// reads x, y, z of all points; c->point belongs to the caller and grows
 static bool read_points(const Structure *s, uint32_t item, size_t *room,
                         Contour *c)
 {
@@ -91,7 +92,7 @@ static bool read_points(const Structure *s, uint32_t item, size_t *room,
     bool found;
     if (!roi_number(w, item, TAG_NumberOfContourPoints, &said, &found))
         return false;
-    // the number of points is there twice; both must say the same
+    // the number of points is stored twice; both must agree
     int64_t want = found ? 3 * (int64_t)said : values - values % 3;
     if (values != want)
         return dicom_fail(w->path, TAG_ContourData, NULL,
@@ -112,8 +113,8 @@ static bool read_points(const Structure *s, uint32_t item, size_t *room,
     return true;
 }
 
-// The slice that the contour names, if it names one of the image, else -1: its
-// instance, of a multi-frame image the frame too.
+// The image slice that the contour names, else -1: by instance, in a
+// multi-frame image also by frame.
 static bool find_named(const Structure *s, const MaskTarget *t, uint32_t item,
                        int32_t *named)
 {
@@ -138,7 +139,7 @@ static bool find_named(const Structure *s, const MaskTarget *t, uint32_t item,
 }
 
 // Millimetres along the normal from slice k to the points of a contour: the
-// least and the greatest.
+// smallest and the largest.
 static void offsets(const MaskTarget *t, int32_t k, const Contour *c,
                     double off[2])
 {
@@ -153,16 +154,17 @@ static void offsets(const MaskTarget *t, int32_t k, const Contour *c,
     }
 }
 
-// How far the contour is from a plane at most.
+// Largest distance of the contour from a plane.
 static double farthest(const double off[2])
 {
     return fmax(fabs(off[0]), fabs(off[1]));
 }
 
-// c->slice: the slice that a contour lies in. Planning systems round the places
-// of contours, so it is the one that the contour names, up to half the distance
-// of slices off; else the nearest one, when all points lie in its plane to the
-// tolerance. -1: all of it lies beyond the first or the last slice.
+// Sets c->slice, the slice of a contour. Planning systems round the positions
+// of contours, so it is the slice that the contour names if at most half the
+// slice distance away; else the nearest slice, if all points lie in its plane
+// within the tolerance. -1: the whole contour is beyond the first or the last
+// slice.
 static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
                        Contour *c)
 {
@@ -174,7 +176,7 @@ static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
     for (int a = 0; a < 3; a++) step += t->grid.affine[a][2] * normal[a];
     c->step_mm = step = fabs(step);
     double slack = fmax(PLANE_SLACK * step, fmin(ROUNDED_MM, 0.1 * step));
-    // beyond half a slice another one would be nearer, or none
+    // beyond half a slice distance another slice would be nearer, or none
     slack = fmax(slack, fmin(s->options->contour_tolerance_mm, 0.5 * step));
     // contours keep the rounded positions of the files of the image
     slack = fmax(slack, PLANE_SLACK * step + t->off_mm);
@@ -183,7 +185,7 @@ static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
         c->off_mm = farthest(off);
         c->at_mm = (off[0] + off[1]) / 2;
         c->slice = named;
-        // halves are rounded to where they are
+        // a half may be rounded up
         if (c->off_mm <= (0.5 + PLANE_SLACK) * step) return true;
     }
     DicomHeader probe = {.frames = 1};
@@ -213,8 +215,8 @@ static bool find_slice(const Structure *s, const MaskTarget *t, uint32_t item,
         c->number, c->region->name, c->off_mm, slack, step);
 }
 
-// The points of a contour as columns and rows of its slice (in place: two
-// numbers a point, in front of three).
+// Converts the points of a contour to columns and rows of its slice (in place:
+// two numbers per point, in front of three).
 static void to_pixels(const MaskTarget *t, Contour *c, bool *beyond)
 {
     const DicomHeader *h = &t->slices[c->slice];
@@ -230,7 +232,7 @@ static void to_pixels(const MaskTarget *t, Contour *c, bool *beyond)
             const double d = c->point[3 * i + (size_t)a] - h->position_mm[a];
             dr += d * row[a], dc += d * col[a];
         }
-        // rows and columns are orthogonal to a thousandth only
+        // rows and columns are orthogonal only to a thousandth
         double det = rr * cc - rc * rc;
         double u = (dr * cc - dc * rc) / det, v = (dc * rr - dr * rc) / det;
         *beyond = *beyond || u < -0.5 || u > h->cols - 0.5 || v < -0.5 ||
@@ -247,7 +249,7 @@ static const char *const types[] = {"CLOSED_PLANAR", "CLOSEDPLANAR_XOR",
                                     "POINT", "OPEN_PLANAR", "OPEN_NONPLANAR"};
 enum { TYPES = 5, CLOSED = 2 };
 
-// the place of a contour's type in the list
+// the index of a contour's type in the list
 static bool type_of(const Walk *w, uint32_t item, int *type)
 {
     const WalkElement *e = walk_find(w, item, TAG_ContourGeometricType);
@@ -257,17 +259,17 @@ static bool type_of(const Walk *w, uint32_t item, int *type)
                       "contour of a type that is not known");
 }
 
-// Contours of a region that were left out, and other oddities of it.
+// Contours of a region that were left out, and other anomalies.
 typedef struct Oddities {
     int32_t skipped[TYPES];
     int32_t flat;    // contours of one or two points
     int32_t outside; // beyond the first or the last slice
     int32_t moved;   // off their slice by more than the tolerance
-    double moved_mm; // the most of them
+    double moved_mm; // the largest distance
     bool beyond;     // points beyond the edges of a slice
 } Oddities;
 
-// contours that were left out or moved: a note for each kind
+// adds a note for each kind of contours that were left out or moved
 static bool note_contours(const Structure *s, const Region *r,
                           const Oddities *o)
 {
@@ -302,7 +304,7 @@ static bool note_contours(const Structure *s, const Region *r,
                       r->name);
 }
 
-// One note for each of them; `drawn` slices of the region have a contour.
+// Adds one note per anomaly; `drawn` slices of the region have a contour.
 static bool note_region(const Structure *s, const Region *r, const Oddities *o,
                         const bool *drawn, int32_t slices)
 {
@@ -333,9 +335,9 @@ static bool note_region(const Structure *s, const Region *r, const Oddities *o,
                       r->name, empty, last - first + 1);
 }
 
-// Contours of two planes that fall into one slice would be drawn over each
-// other: voxels that both of them enclose would count as a hole. at_mm[d]:
-// where the first contour in slice d lies, if there is one.
+// Contours of two planes within one slice would be filled together: voxels
+// enclosed by both would count as a hole. at_mm[d]: the position of the first
+// contour in slice d, if there is one.
 static bool check_plane(const Structure *s, const Contour *c, const bool *drawn,
                         double *at_mm)
 {
@@ -352,8 +354,8 @@ static bool check_plane(const Structure *s, const Contour *c, const bool *drawn,
                       c->step_mm);
 }
 
-// all contours of one region into toggle[d][h][w], which is zero; filled at
-// the end where drawn[d] says so
+// Adds all contours of one region to toggle[d][h][w], which is zero; fills
+// slice d at the end if drawn[d].
 static bool draw(const Structure *s, const MaskTarget *t, const Region *r,
                  uint8_t *toggle, bool *drawn, double *at_mm)
 {
@@ -382,7 +384,7 @@ static bool draw(const Structure *s, const MaskTarget *t, const Region *r,
             continue;
         }
         TRY(check_plane(s, &c, drawn, at_mm));
-        // more than a rounding of decimals
+        // more than rounding of decimals
         if (c.off_mm > ROUNDED_MM) {
             odd.moved++;
             odd.moved_mm = fmax(odd.moved_mm, c.off_mm);
@@ -400,8 +402,8 @@ done:
     return ok;
 }
 
-// a filled region into the mask; voxels that have a label already are counted,
-// and *other is the first of their labels
+// Writes a filled region to the mask; counts voxels that already have a label,
+// and *other is the first such label.
 static int64_t merge(const MaskTarget *t, const Region *r, bool fractions,
                      uint8_t *toggle, const bool *drawn, Volume *out,
                      int *other)
@@ -421,14 +423,14 @@ static int64_t merge(const MaskTarget *t, const Region *r, bool fractions,
             if (*to && !clashes++) *other = *to;
             *to = r->label;
         }
-        // clean for the next region
+        // zero for the next region
         if (drawn[k]) memset(from, 0, plane);
     }
     return clashes;
 }
 
-// One region after the other, in the order of numbers. Overlaps are counted
-// with the first region that has any.
+// Draws one region after the other, in the order of numbers. Overlaps are
+// reported for the first region that has any.
 static bool draw_all(Structure *s, const MaskTarget *t, Volume *out)
 {
     size_t bytes;

@@ -1,5 +1,5 @@
-/* tag.c -- the tables of tag.h, and the one form of all reasons
- * and notes. Nothing here opens or parses a file. */
+/* tag.c -- the tables of tag.h, and the format of all reasons and notes. It
+ * opens and parses no file. */
 #include "data/dicom/tag.h"
 #include "engine/base/utf8.h"
 #include <stdarg.h>
@@ -14,7 +14,7 @@ static const DicomTag tags[] = {
 #undef X
 };
 
-// the table is in the order of numbers: halving finds the first not less
+// the table is sorted by number: a binary search finds the first not less
 const DicomTag *dicom_tag(uint32_t tag)
 {
     size_t lo = 0, hi = sizeof tags / sizeof *tags;
@@ -42,7 +42,7 @@ bool dicom_vr_known(uint16_t vr)
 
 bool dicom_vr_long(uint16_t vr)
 {
-    // those with two reserved bytes and a length of 32 bits
+    // VRs with two reserved bytes and a length of 32 bits
     static const char all[] = "OBODOFOLOVOWSQSVUCUNURUTUV";
     for (const char *p = all; *p; p += 2)
         if (VR(p[0], p[1]) == vr) return true;
@@ -51,8 +51,8 @@ bool dicom_vr_long(uint16_t vr)
 
 // the standard numbers its JPEG syntaxes below this root
 #define JPEG "1.2.840.10008.1.2.4."
-// The first rows are those of DicomSyntax, which dicom_syntax_uid relies on.
-// Not supported: found, named and refused.
+// The first entries are in the order of DicomSyntax, on which dicom_syntax_uid
+// relies. Entries that are not supported are named in the error.
 static const DicomTransfer transfers[] = {
     {.uid = "1.2.840.10008.1.2.1",
      .name = "explicit little endian",
@@ -83,7 +83,7 @@ static const DicomTransfer transfers[] = {
     ENCAPSULATED(JPEG "51", "JPEG extended", true, true),
     ENCAPSULATED(JPEG "81", "JPEG-LS near lossless", true, true),
 #undef ENCAPSULATED
-// UID, name, lossy, what decompresses it
+// UID, name, lossy, program that decompresses it
 #define FOREIGN(id, text, loses, by)                                   \
     {                                                                  \
         .uid = id, .name = text, .encapsulated = true, .lossy = loses, \
@@ -139,7 +139,7 @@ const char *dicom_syntax_uid(DicomSyntax syntax)
     return transfers[syntax].uid;
 }
 
-// what a user may have put among images, by the name of the standard
+// files that a user may have put among images, by the names of the standard
 const char *dicom_class_name(const char *uid)
 {
     static const char *const names[][2] = {
@@ -183,23 +183,23 @@ bool dicom_class_enhanced(const char *uid)
     return false;
 }
 
-// "PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: FIX" into line
-// A cut of either part keeps the line whole: the room is ERR_MAX, of which the
-// text gets half
+// Writes "PATH: dicom: TEXT [tag (gggg,eeee) Name]; fix: FIX" to line. If a
+// part is too long it is cut and the line stays complete: its size is ERR_MAX,
+// of which the text gets half.
 static void compose(char line[ERR_MAX], const char *path, uint32_t tag,
                     const char *fix, const char *fmt, va_list ap)
 {
-    // where: the tag as people look it up, and its name when we know it
+    // where: the tag in its usual form, and its name if known
     char text[ERR_MAX / 2], where[96] = "";
     vsnprintf(text, sizeof text, fmt, ap);
-    // names in it are cut by their bytes
+    // vsnprintf cuts at a byte: remove half a character
     utf8_mend(text);
     if (tag) {
         const DicomTag *t = dicom_tag(tag);
         snprintf(where, sizeof where, " [tag (%04x,%04x)%s%s]", tag >> 16,
                  tag & 0xFFFF, t ? " " : "", t ? t->name : "");
     }
-    // the reason must not be pushed out by a long path
+    // a long path must not displace the reason
     snprintf(line, ERR_MAX, "%.700s: dicom: %s%s%s%s", path, text, where,
              fix ? "; fix: " : "", fix ? fix : "");
 }
@@ -230,7 +230,7 @@ bool dicom_note(DicomNotes *notes, bool warning, const char *path, uint32_t tag,
 bool dicom_notes_add(DicomNotes *notes, bool warning, const char *line)
 {
     if (!notes) return true;
-    // a series of 300 slices says the same thing once
+    // a series of 300 slices repeats the same note
     for (const DicomNote *n = notes->first; n; n = n->next)
         if (!strcmp(n->text, line)) return true;
     // text and note live as long as `notes`
@@ -238,7 +238,7 @@ bool dicom_notes_add(DicomNotes *notes, bool warning, const char *line)
     char *text = arena_strdup(&notes->arena, line);
     if (!n || !text) return false;
     *n = (DicomNote){.warning = warning, .text = text};
-    // in the order in which they came
+    // in the order of arrival
     if (notes->last)
         notes->last->next = n;
     else

@@ -1,4 +1,4 @@
-/* text.c -- names of segments are checked, texts are made UTF-8. */
+/* text.c -- checks names of segments, and converts texts to UTF-8. */
 #include "data/dicom/text.h"
 #include "data/dicom/charset.h"
 #include "engine/base/err.h"
@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-// bytes of a name that an error shows: enough to know it again
+// bytes of a name shown in an error: enough to recognise it
 enum { SHOWN = 40, SHOWN_TEXT = 4 * SHOWN + 4 };
 
-// A name as one printable line: what is not printable ASCII as \xNN, for it may
-// be half a letter.
+// A name as one printable line: bytes other than printable ASCII as \xNN,
+// because a name may be cut within a character.
 static const char *shown(const char *name, size_t n, char text[SHOWN_TEXT])
 {
     char *out = text;

@@ -2,13 +2,13 @@
 #include "data/dicom/units.h"
 #include <string.h>
 
-// not in the table of tags: whatever their VR is, a file is not refused for it
+// not in the table of tag.h, so that no file is refused for their VR
 enum {
     UNITS = 0x00541001,
     REAL_WORLD_VALUE_MAPPING_SEQUENCE = 0x00409096,
 };
 
-// Modalities and, where that is empty or wrong, classes whose values are HU,
+// Modalities and, if the modality is empty or wrong, classes with values in HU,
 // Bq/ml (PS3.3 C.8.9.1.1.3), counts or Gy
 static bool is_measured(const DicomHeader *h)
 {
@@ -39,14 +39,14 @@ const char *units_by(const Walk *w, const FrameGroup *g, const DicomHeader *h)
     e = g ? group_find(w, g, group, TAG_RescaleType)
           : walk_find(w, WALK_ROOT, TAG_RescaleType);
     if (!group_says(w, e, "") && !group_says(w, e, "US")) return "RescaleType";
-    // the mapping is a functional group of its own, or lies in the data set
+    // the mapping is a functional group of its own, or in the data set
     const uint32_t items[] = {WALK_ROOT, g ? g->frame : WALK_ROOT,
                               g ? g->shared : WALK_ROOT};
     for (int i = 0; i < 3; i++)
         if (walk_find(w, items[i], REAL_WORLD_VALUE_MAPPING_SEQUENCE))
             return "RealWorldValueMappingSequence";
-    // a rescale that does something gives quantities, even where it does not
-    // say which: MR parameter maps, for one
+    // a rescale other than the identity gives quantities, even without a
+    // RescaleType: MR parameter maps, for example
     if (h->slope != 1 || h->intercept != 0) return "RescaleSlope";
     return NULL;
 }

@@ -1,10 +1,10 @@
-/* write.c -- writing a series of single-frame images: the phantom's
- * patients, and the files that tests damage.
+/* write.c -- writes a series of single-frame images: the phantom's patients,
+ * and the files that tests damage.
  *
- * Not a general writer: it puts down what a reader of MR and CT may rely on,
- * in any of the transfer syntaxes of DicomSyntax, with slopes, signs and
- * photometric senses as asked for. UIDs follow from names and the seed, so
- * that a mask can refer to an image that is written later. */
+ * Not a general writer: it writes the attributes on which a reader of MR and CT
+ * may rely, in any of the transfer syntaxes of DicomSyntax, with the requested
+ * slopes, signs and photometric interpretations. UIDs are functions of names
+ * and the seed, so that a mask can refer to an image that is written later. */
 #include "data/dicom/elements.h"
 #include "data/dicom/stack.h"
 #include "engine/base/rng.h"
@@ -14,11 +14,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-// positions of the two permutations in the phantom's stream of draws
+// op numbers of the two permutations in the phantom's random stream
 enum { DRAW_NAMES = 61001, DRAW_NUMBERS = 61002 };
 
-// What an instance is called: by patient, series and slice, never by its
-// contents, so that a mask can name the image it belongs to unseen.
+// The UID of an instance: by patient, series and slice, never by its contents,
+// so that a mask can name its image before that exists.
 static void instance_uid(const DicomWrite *how, const char *series, int slice,
                          char uid[UID_TEXT])
 {
@@ -43,7 +43,7 @@ static bool is_ct(const DicomWrite *how)
     return how->modality && !strcmp(how->modality, "CT");
 }
 
-// patient, study, series and instance: who and what, not how
+// writes patient, study, series and instance
 static void put_identity(Elements *l, const DicomWrite *how, int slice)
 {
     char uid[UID_TEXT];
@@ -55,8 +55,8 @@ static void put_identity(Elements *l, const DicomWrite *how, int slice)
     elements_put(l, TAG_SOPClassUID, "%s", sop_class);
     instance_uid(how, how->description, slice, uid);
     elements_put(l, TAG_SOPInstanceUID, "%s", uid);
-    // no clock: equal arguments give equal bytes. What the standard wants
-    // present but does not know is written empty.
+    // no clock: equal arguments give equal bytes. Unknown elements that the
+    // standard requires are written empty.
     elements_put(l, TAG_StudyDate, "%s", "");
     elements_put(l, TAG_StudyTime, "%s", "");
     elements_put(l, TAG_AccessionNumber, "%s", "");
@@ -91,7 +91,7 @@ static void put_identity(Elements *l, const DicomWrite *how, int slice)
     elements_put(l, TAG_PositionReferenceIndicator, "%s", "");
 }
 
-// what the standard wants to find in every MR or CT image
+// writes the elements that the standard requires in every MR or CT image
 static void put_acquisition(Elements *l, const DicomWrite *how)
 {
     if (is_ct(how)) {
@@ -110,7 +110,7 @@ static void put_acquisition(Elements *l, const DicomWrite *how)
     elements_put(l, TAG_Laterality, "%s", "");
 }
 
-// where the slice lies and how its pixels are stored
+// writes the position of the slice and its pixel format
 static void put_image(Elements *l, const DicomWrite *how, const Volume *v,
                       int slice, int instance, const CodecPixels *form)
 {
@@ -146,7 +146,7 @@ static void put_image(Elements *l, const DicomWrite *how, const Volume *v,
     }
 }
 
-// voxel i of any type that check_arguments lets pass
+// voxel i of any type that check_arguments accepts
 static double voxel(const Volume *v, int64_t i)
 {
     if (v->voxels.type == U8) return ((const uint8_t *)v->voxels.data)[i];
@@ -154,22 +154,22 @@ static double voxel(const Volume *v, int64_t i)
     return (double)((const float *)v->voxels.data)[i];
 }
 
-// one slice as stored samples, little endian
+// converts one slice to stored samples, little endian
 static bool store_slice(const Volume *v, const DicomWrite *how, int slice,
                         const CodecPixels *form, const char *path, uint8_t *out)
 {
     int64_t plane = (int64_t)form->rows * form->cols;
-    // low .. high is what the bits hold; low + high turns the range round
+    // low .. high is the range of the bits; low + high - s inverts it
     int32_t range = 1 << form->stored;
     int32_t low = form->is_signed ? -range / 2 : 0, high = low + range - 1;
     double slope = how->slope != 0 ? how->slope : 1;
     double intercept = how->slope != 0 || is_ct(how) ? how->intercept : 0;
-    // as dicom_load inverts: a rescale, or HU, is of the stored value
+    // as dicom_load inverts: a rescale, or HU, applies to the stored value
     bool inverted =
         how->monochrome1 && !is_ct(how) && slope == 1 && intercept == 0;
     for (int64_t i = 0; i < plane; i++) {
         double value = voxel(v, slice * plane + i);
-        // half up, so that .5 rounds alike on either side of 0
+        // half up, so that .5 rounds in the same direction on either side of 0
         double stored = floor((value - intercept) / slope + 0.5);
         // written so that NaN is refused too
         if (!(stored >= low && stored <= high))
@@ -191,7 +191,7 @@ static bool store_slice(const Volume *v, const DicomWrite *how, int slice,
     return true;
 }
 
-// 0 .. n-1, or a draw of its orders that is not the order of space
+// 0 .. n-1, or a random order that is not the spatial order
 static void draw_order(const DicomWrite *how, int draw, uint32_t n,
                        uint32_t *order)
 {
@@ -208,7 +208,7 @@ static void draw_order(const DicomWrite *how, int draw, uint32_t n,
     for (uint32_t i = 0; same && i < n; i++) order[i] = (i + 1) % n;
 }
 
-// what the caller may have wrong is a reason, what it must not a CHECK
+// an error of the user is a reason, a bug of the caller a CHECK
 static bool check_arguments(const char *folder, const Volume *v,
                             const DicomWrite *how, CodecPixels *form)
 {
@@ -238,7 +238,7 @@ static bool check_arguments(const char *folder, const Volume *v,
     return true;
 }
 
-// one list of elements is used over and over: freed after each file
+// one list of elements is used repeatedly: freed after each file
 bool dicom_write_series(const char *folder, const Volume *v,
                         const DicomWrite *how)
 {
@@ -246,8 +246,7 @@ bool dicom_write_series(const char *folder, const Volume *v,
     CodecPixels form;
     if (!check_arguments(folder, v, how, &form)) return false;
     struct stat st;
-    // a folder that is there is written into: files of the same names are
-    // replaced
+    // an existing folder is written to: files of the same names are replaced
     if (mkdir(folder, 0777) &&
         (errno != EEXIST || stat(folder, &st) || !S_ISDIR(st.st_mode)))
         return fail("%s: cannot make folder: %s", folder, strerror(errno));
@@ -257,8 +256,8 @@ bool dicom_write_series(const char *folder, const Volume *v,
     Elements list = {0};
     bool ok = false;
     uint32_t *names = ARENA_NEW(&scratch, uint32_t, n);
-    // file names and instance numbers in two different orders, as real archives
-    // have them
+    // file names and instance numbers in two different orders, as in real
+    // archives
     uint32_t *numbers = ARENA_NEW(&scratch, uint32_t, n);
     uint8_t *pixels = arena_alloc(&scratch, bytes);
     TRY(names && numbers && pixels);
