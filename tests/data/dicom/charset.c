@@ -1,12 +1,12 @@
-/* charset.c -- texts of DICOM in every character set of the standard as
- * UTF-8; bytes and texts are those of pydicom and of PS3.5, annexes H to K. */
+/* charset.c -- DICOM texts in every character set of the standard, converted to
+ * UTF-8; bytes and texts are from pydicom and PS3.5, annexes H to K. */
 #include "data/dicom/charset.h"
 #include "engine/base/utf8.h"
 #include "tests/support/dicom_make.h"
 #include "tests/support/dicom_series.h"
 #include <iconv.h>
 
-// iconv of a machine without its modules knows no letters of two bytes
+// without its modules, iconv of a machine converts no characters of two bytes
 static bool has_converters(void)
 {
     iconv_t c = iconv_open("UTF-8", "EUC-KR");
@@ -276,7 +276,7 @@ TEST(dicom_charset_of_a_series)
                        kit_noted(&notes, "taken for UTF-8"),
                    rows[i].note != NULL);
         if (rows[i].note) EXPECT(kit_noted(&notes, rows[i].note));
-        // half a letter never reaches a message
+        // half a character never reaches a message
         EXPECT_FAIL(dicom_select(&index, "none"), rows[i].description);
         volume_free(&v);
         dicom_notes_free(&notes);
@@ -288,7 +288,7 @@ static void long_description(KitFile *f, int file)
 {
     char text[65] = "x";
     (void)file;
-    // 1 and 63 letters of two bytes: a cut at an even byte halves one
+    // 1 and 63 characters of two bytes: a cut at an even byte halves one
     memset(text + 1, '\xe4', 63);
     kit_set_text(f, TAG_SpecificCharacterSet, "ISO_IR 100");
     kit_set_text(f, TAG_SeriesDescription, text);

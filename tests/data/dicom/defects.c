@@ -1,9 +1,9 @@
-/* defects.c -- every kind of damage has its own words: files.
+/* defects.c -- every kind of damage has its own error text: files.
  *
- * Rows 1 to 30 of the table of defects: structure and transfer syntax. A good
- * series of four slices is written, IM0002.dcm (or all files) is damaged, and
- * the reason must be exactly "PATH: dicom: TEXT". Accepted oddities must
- * leave exactly that as a note. */
+ * Rows 1 to 30 of tests/shell/defects.csv: structure and transfer syntax. A
+ * good series of four slices is written, IM0002.dcm (or all files) is damaged,
+ * and the reason must be exactly "PATH: dicom: TEXT". An accepted anomaly must
+ * add exactly this text as a note. */
 #include "data/dicom/parse.h"
 #include "tests/support/dicom_series.h"
 #include <sys/stat.h>
@@ -155,7 +155,7 @@ static void crowded(KitFile *f, int n)
 
 // ---- transfer syntax --------------------------------------------------------
 
-// the value of the first UI that starts with this, wherever it is
+// the first occurrence of these bytes in the file
 static size_t find_bytes(const KitFile *f, const void *what, size_t n)
 {
     for (size_t i = 0; i + n <= f->size; i++)
@@ -186,7 +186,7 @@ static void cut_deflated(KitFile *f, int n)
              "deflated data set is damaged at byte %zu", f->size);
 }
 
-// offset of the first fragment's item, behind the offset table
+// offset of the first fragment's item, after the offset table
 static size_t fragment(const KitFile *f)
 {
     size_t table = kit_find(f, TAG_PixelData) + 12;
@@ -360,12 +360,12 @@ TEST(dicom_empty_file_of_a_series_is_named)
     DicomIndex index;
     const char *folder = kit_damage(&row, "empty");
     char last[600], bare[600], other[600];
-    // the last slice: no gap would tell that it is missing
+    // the last slice: no gap would show that it is missing
     snprintf(last, sizeof last, "%s/IM0004.dcm", folder);
     make_empty(last);
     EXPECT(names_empty(folder, last));
     REQUIRE(!remove(last));
-    // the same for a page that a failed download left under such a name
+    // the same for the page of a failed download with such a name
     char want[700];
     FILE *page = fopen(last, "wb");
     REQUIRE(page && fputs("<html>404 not found</html>", page) >= 0);
@@ -374,8 +374,8 @@ TEST(dicom_empty_file_of_a_series_is_named)
     EXPECT_FAIL(dicom_scan(folder, NULL, &a, &index), want);
     EXPECT_INT(err_kind(), ERR_DATA);
     REQUIRE(!remove(last));
-    // not called as the images beside it: left out, and said; other endings and
-    // hidden: never
+    // not named like the images in the folder: left out with a note; files with
+    // other extensions and hidden files are never noted
     snprintf(bare, sizeof bare, "%s/1.2.840.113619", folder);
     make_empty(bare);
     REQUIRE(dicom_scan(folder, NULL, &a, &index));
@@ -394,7 +394,7 @@ TEST(dicom_empty_file_of_a_series_is_named)
     }
     EXPECT(dicom_scan(folder, NULL, &a, &index));
     EXPECT_INT(index.not_dicom, 4);
-    // asked for, a lost slice is left out, and its series is not whole
+    // with skip_damaged, a lost slice is left out, and its series is incomplete
     make_empty(last);
     EXPECT(names_empty(folder, last));
     const DicomOptions lenient = {.skip_damaged = true};
@@ -405,8 +405,9 @@ TEST(dicom_empty_file_of_a_series_is_named)
     arena_release(&a);
 }
 
-// Two series in one folder, and a file that says of neither: both are there,
-// and the file is named once. A slice that is missing inside one is a gap.
+// Two series in one folder, and a damaged file that may belong to either: both
+// are found, and the file is named once. A slice that is missing inside a
+// series is a gap.
 TEST(dicom_damaged_file_of_an_unknown_series)
 {
     const DicomOptions lenient = {.skip_damaged = true};
@@ -439,7 +440,7 @@ TEST(dicom_damaged_file_of_an_unknown_series)
         EXPECT(dicom_load(&index.series[i], NULL, &v, NULL));
         volume_free(&v);
     }
-    // where a slice in the middle is lost, the gap says so
+    // a lost slice in the middle is reported as a gap
     snprintf(path, sizeof path, "%s/IM0007.dcm", folder);
     make_empty(path);
     REQUIRE(dicom_scan(folder, &lenient, &a, &index));
@@ -466,7 +467,7 @@ TEST(dicom_defect_22_inflation_is_bounded)
     KitFile f;
     snprintf(path, sizeof path, "%s/IM0001.dcm", folder);
     REQUIRE(kit_read(path, &f));
-    // exactly what it needs passes, one byte less does not
+    // exactly the needed size passes, one byte less does not
     for (size_t limit = 16384; limit > 64; limit /= 2) {
         Walk w;
         WalkLimits limits = {.inflated_bytes = limit};
@@ -484,7 +485,7 @@ TEST(dicom_defect_22_inflation_is_bounded)
                      "%s: dicom: deflated data grows beyond %zu", path, limit);
             EXPECT_INT(result, WALK_DAMAGED);
             EXPECT_TEXT(err_text(), want);
-            EXPECT(!w.inflated); // nothing was asked for what is refused
+            EXPECT(!w.inflated); // nothing was allocated for refused data
         }
         walk_free(&w);
     }

@@ -1,6 +1,6 @@
-/* defects_image.c -- every kind of damage has its own words: images.
+/* defects_image.c -- every kind of damage has its own error text: images.
  *
- * Rows 31 to 72 of the table of defects: pixels, rescaling, the geometry of
+ * Rows 31 to 72 of tests/shell/defects.csv: pixels, rescaling, the geometry of
  * series; see defects.c. */
 #include "data/dicom/parse.h"
 #include "tests/support/dicom_series.h"
@@ -130,7 +130,7 @@ static void tilt(KitFile *f, int n)
 static void lose_second(KitFile *f, int n)
 {
     (void)n;
-    // as if it were slice 5: a hole at 2
+    // as if it were slice 5: a gap at 2
     kit_set_text(f, TAG_ImagePositionPatient, "-5\\7\\23");
 }
 
@@ -254,7 +254,7 @@ TEST(dicom_defects_of_images_have_exact_words)
     kit_defects(rows, sizeof rows / sizeof *rows);
 }
 
-// a good series, written as `how` says, whose loading leaves this note
+// a good series, written with the options `how`, and loaded with this note
 static void expect_note(const char *name, const DicomWrite *how,
                         const char *text)
 {
@@ -351,7 +351,7 @@ TEST(dicom_defects_63_to_66_of_folders)
              top);
     EXPECT_TEXT(err_text(), want);
 
-    // the same three places twice over
+    // the same three positions twice
     const char *times = kit_folder("defect65");
     how.description = "time";
     REQUIRE(dicom_write_series(times, &v, &how));
@@ -436,7 +436,8 @@ TEST(dicom_positions_beyond_reach_are_refused)
 
 static void lean(KitFile *f, int n)
 {
-    // down a column by 0.3 mm a slice; along a row only a rounding of text
+    // a drift down a column of 0.3 mm per slice; along a row only rounding of
+    // text
     char text[80];
     snprintf(text, sizeof text, "%.9f\\%.4f\\%d", -5 + 1e-9 * n, 7 + 0.3 * n,
              11 + 3 * n);
@@ -482,14 +483,14 @@ TEST(dicom_tilted_stack_is_straightened_when_asked)
     const char *folder = kit_damage(&row, "straighten");
     REQUIRE(dicom_load(kit_series(&a, folder), &row.options, &out, NULL));
     kit_volume(&v, KIT_SLICES, KIT_H, KIT_W, false);
-    // perpendicular now, one row more for the drift of 0.45 rows
+    // perpendicular after loading, with one more row for the drift of 0.45 rows
     EXPECT_INT(out.voxels.dim.h, KIT_H + 1);
     EXPECT_NEAR(out.affine[1][2], 0, 1e-12);
     EXPECT_NEAR(out.affine[2][2], 3, 1e-12);
     REQUIRE(out.voxels.type == F32);
     const float *p = out.voxels.data;
     const int16_t *q = v.voxels.data;
-    // slice k lies 0.15 k rows further down: row 2 is between its 2 and 1
+    // slice k lies 0.15 k rows further down: row 2 is between its rows 2 and 1
     for (int k = 0; k < KIT_SLICES; k++)
         for (int i = 0; i < KIT_W; i++) {
             const int16_t *s = q + k * KIT_H * KIT_W + i;

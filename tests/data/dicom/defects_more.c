@@ -1,12 +1,13 @@
-/* defects_more.c -- words beside the 72 rows of the table of defects:
- * structure, compressed pixels, and what lies together in a folder; see
- * defects.c. */
+/* defects_more.c -- further error texts than rows 1 to 72 of
+ * tests/shell/defects.csv: structure, compressed pixels, and folders with
+ * several kinds of files; see defects.c. */
 #include "tests/support/dicom_make.h"
 #include <sys/stat.h>
 
 // ---- structure --------------------------------------------------------------
 
-// bytes in front of an element; the text names the place `after` them
+// inserts bytes before an element; the error text names the place `after` the
+// bytes
 static void put(KitFile *f, const void *bytes, size_t n, size_t after,
                 const char *text)
 {
@@ -69,7 +70,7 @@ static size_t find_bytes(const KitFile *f, const void *what, size_t n)
     return 0;
 }
 
-// the value of the first fragment; its length stands before it
+// the value of the first fragment; its length precedes it
 static uint8_t *fragment(const KitFile *f)
 {
     size_t table = kit_find(f, TAG_PixelData) + 12;
@@ -220,7 +221,7 @@ TEST(dicom_defects_of_names_and_counts)
     DicomIndex index;
     DicomNotes notes = {0};
     char path[600], want[900];
-    // nothing here
+    // no DICOM file
     const char *empty = kit_folder("more_empty");
     snprintf(path, sizeof path, "%s/note.txt", empty);
     FILE *f = fopen(path, "w");
@@ -231,7 +232,7 @@ TEST(dicom_defects_of_names_and_counts)
              empty);
     EXPECT(!dicom_scan(empty, NULL, &a, &index));
     EXPECT_TEXT(err_text(), want);
-    // two series of one name
+    // two series with one name
     kit_volume(&v, 2, 4, 5, false);
     const char *top = kit_folder("more_twins");
     DicomWrite how = kit_write();
@@ -243,14 +244,14 @@ TEST(dicom_defects_of_names_and_counts)
     EXPECT(
         strstr(err_text(), ": dicom: 2 series called \"image\" in folder: "));
     EXPECT(strstr(err_text(), "; fix: series = one of the UIDs"));
-    // what is no dose
+    // a series that is not a dose
     snprintf(want, sizeof want,
              "%s: dicom: not a dose (MR Image Storage) [tag (0008,0016) "
              "SOPClassUID]",
              index.series->folder);
     EXPECT(!dicom_load_dose(index.series, NULL, false, NULL, &out, NULL));
     EXPECT_TEXT(err_text(), want);
-    // a file that became multi-frame since the scan
+    // a file that became multi-frame after the scan
     KitFile k;
     REQUIRE(kit_read(index.series->paths[1], &k));
     kit_insert(&k, TAG_Rows, TAG_NumberOfFrames, "IS", "2 ", 2);
@@ -262,7 +263,7 @@ TEST(dicom_defects_of_names_and_counts)
     EXPECT(!dicom_load(index.series, NULL, &out, NULL));
     EXPECT_TEXT(err_text(), want);
     volume_free(&v);
-    // one slice that does not say how thick it is
+    // one slice without SliceThickness
     kit_volume(&v, 1, 4, 5, false);
     const char *thin = kit_folder("more_thin");
     REQUIRE(dicom_write_series(thin, &v, &how));
@@ -280,7 +281,7 @@ TEST(dicom_defects_of_names_and_counts)
     arena_release(&a);
 }
 
-// a second file of the series beside `path`
+// a second file of the series in the same folder as `path`
 static void copy_beside(const char *path)
 {
     KitFile f;

@@ -1,5 +1,5 @@
-/* dose.c -- RT dose: values in Gy, planes placed by their offsets in both
- * ways of writing them, and the field "dose" of a data set. */
+/* dose.c -- RT dose: values in Gy, planes positioned by both kinds of offsets,
+ * and the field "dose" of a data set. */
 #include "data/dataset/dataset.h"
 #include "tests/support/dicom_damage.h"
 #include "tests/support/dicom_make.h"
@@ -10,16 +10,16 @@ enum { D = 4, H = 6, W = 7, PLANE = H * W };
 typedef struct MadeDose {
     const DicomSeries *beside;
     const double (*affine)[4]; // of the dose; NULL: dose_affine
-    const int *order;          // plane of each frame; NULL: as they are
+    const int *order;          // plane of each frame; NULL: in order
     int allocated;             // 32
     bool absolute;             // offsets are z of the patient
-    double shift;              // of the offsets, a lie
+    double shift;              // added to the offsets, which is wrong
     const char *units, *type, *summation; // GY, PHYSICAL, PLAN
-    double scaling;                       // 1e-4; below 0: none is written
+    double scaling;                       // 1e-4; below 0: not written
     bool no_offsets, no_position, constant, monochrome1;
-    int offsets;      // of them; 0: as many as planes
+    int offsets;      // their number; 0: as many as planes
     uint32_t pointer; // FrameIncrementPointer; 0: GridFrameOffsetVector
-    double uneven;    // of the last plane, mm
+    double uneven;    // error of the last plane, mm
 } MadeDose;
 
 static const double dose_affine[4][4] = {
@@ -122,8 +122,8 @@ static void expect_dose(const MadeDose *how, const Volume *got)
 TEST(dicom_dose_in_gy)
 {
     static const int turned[] = {2, 0, 3, 1}, down[] = {3, 2, 1, 0};
-    // the planes of a patient that lies prone: rows to the right, columns to
-    // the front; and slices across the body
+    // the planes of a patient in prone position: rows to the right, columns to
+    // the front; and sagittal slices
     static const double prone[4][4] = {
         {-1.5, 0, 0, 9}, {0, -2, 0, 8}, {0, 0, 2.5, -60}, {0, 0, 0, 1}};
     static const double feet_first[4][4] = {
@@ -161,7 +161,7 @@ TEST(dicom_dose_in_gy)
                doses[i].monochrome1);
         EXPECT_INT(notes.count,
                    kit_noted(&notes, "out of order") + doses[i].monochrome1);
-        // not an image, not even when nothing else is there
+        // not loaded as an image, even if the folder has no other series
         Volume image;
         EXPECT_FAIL(dicom_load(s, NULL, &image, NULL),
                     "a dose grid, not an image [tag (0008,0016) SOPClassUID]; "
@@ -299,13 +299,13 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
                 "axial, axes LPS, origin (-5.0 7.0 11.0); they differ in "
                 "extents, spacing, origin; fix: resample_dose = "
                 "true");
-    // resample_mask is for masks
+    // resample_mask applies to masks only
     dataset_free(ds);
     how.all.resample_mask = true;
     REQUIRE(dataset_dicom(folder, &how, &ds));
     EXPECT_FAIL(case_load(ds, 0, 1, NULL, &dose, NULL),
                 "; fix: resample_dose = true");
-    // on its own grid nobody moves it
+    // loaded alone, it keeps its own grid
     char path[600];
     snprintf(path, sizeof path, "%s/dose.dcm", folder);
     REQUIRE(
@@ -321,7 +321,7 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
     REQUIRE(volume_resample(&want, &grid, LINEAR, 0, &moved));
     EXPECT(!memcmp(moved.voxels.data, dose.voxels.data,
                    tensor_bytes(&moved.voxels)));
-    // a name of something else; and what is there
+    // a name that no series has; the error lists the existing names
     dataset_free(ds);
     how.dose = "plan";
     EXPECT_FAIL(dataset_dicom(folder, &how, &ds),
@@ -337,7 +337,7 @@ TEST(dicom_dose_is_a_field_of_a_data_set)
 
 TEST(dicom_dose_on_the_grid_of_its_image)
 {
-    // bit for bit, and without being asked for
+    // bit for bit, without an option
     Arena a = {0};
     Volume v, own, dose;
     char path[600];
@@ -413,7 +413,8 @@ TEST(dicom_dose_larger_than_the_limit)
     arena_release(&a);
 }
 
-/* The dose of a folder, on its own grid or on that of the image beside. */
+/* The dose of a folder, on its own grid or on the grid of the image next to
+ * it. */
 typedef struct Damaged {
     const char *folder;
     bool onto;

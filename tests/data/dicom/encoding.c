@@ -1,6 +1,6 @@
-/* encoding.c -- how writers encode what the standard wants otherwise:
- * sequences with VR UN, values of odd length, bytes behind pixels, padding and
- * fragments of JPEG streams. All of it is read as the same values. */
+/* encoding.c -- encodings of some writers that deviate from the standard:
+ * sequences with VR UN, values of odd length, bytes after pixels, padding and
+ * fragments of JPEG streams. All are read as the same values. */
 #include "data/dicom/file.h"
 #include "data/dicom/frames.h"
 #include "tests/support/dicom_make.h"
@@ -8,7 +8,7 @@
 
 enum { ITEM = 8, PIXEL_HEADER = 12 };
 
-// n bytes of an integer, lowest first, at p
+// writes n bytes of an integer, lowest first, to p
 static void put_le(uint8_t *p, uint32_t v, int n)
 {
     for (int i = 0; i < n; i++) p[i] = (uint8_t)(v >> 8 * i);
@@ -16,7 +16,7 @@ static void put_le(uint8_t *p, uint32_t v, int n)
 
 // ---- sequences with VR UN (CP-246) ------------------------------------------
 
-// an element of implicit VR, or of explicit VR where `vr` says one, behind p
+// writes an element of implicit VR, or of explicit VR if `vr` is given, at p
 static uint8_t *put_element(uint8_t *p, uint32_t tag, const char *vr,
                             const char *value)
 {
@@ -33,7 +33,7 @@ static uint8_t *put_element(uint8_t *p, uint32_t tag, const char *vr,
     return p + 8 + n;
 }
 
-// a tag of items, with a length of 32 bits
+// writes a tag of items, with a length of 32 bits
 static uint8_t *put_item(uint8_t *p, uint32_t tag, uint32_t length)
 {
     put_le(p, tag >> 16, 2);
@@ -42,15 +42,16 @@ static uint8_t *put_item(uint8_t *p, uint32_t tag, uint32_t length)
     return p + ITEM;
 }
 
-// The sequence `tag` as UN: one item that refers to "1.2.3.4 ", in which lies
-// one more sequence. `open`: of unknown length; `vr`: of explicit VR inside.
+// Writes the sequence `tag` as UN: one item that refers to "1.2.3.4 " and
+// contains another sequence. `open`: of undefined length; `vr`: explicit VR
+// inside.
 static size_t un_sequence(uint8_t *out, uint32_t tag, bool open, bool vr)
 {
     uint8_t inside[200], *p = inside;
     p = put_element(p, TAG_ReferencedSOPClassUID, vr ? "UI" : NULL, "1.2 ");
     p = put_element(p, TAG_ReferencedSOPInstanceUID, vr ? "UI" : NULL,
                     "1.2.3.4 ");
-    // of implicit VR: a sequence is told by its tag
+    // implicit VR: a sequence is recognised by its tag
     if (!vr) {
         p = put_item(p, TAG_PurposeOfReferenceCodeSequence, 0xFFFFFFFF);
         p = put_item(p, TAG_ITEM, 0xFFFFFFFF);
@@ -73,8 +74,8 @@ static size_t un_sequence(uint8_t *out, uint32_t tag, bool open, bool vr)
     return (size_t)(o - out);
 }
 
-// what the next edit puts in front of PatientName, and whether as bytes of a
-// private element that is passed over
+// the next edit inserts this before PatientName; private elements are skipped
+// by the reader
 static uint32_t un_tag;
 static bool un_open, un_explicit;
 
@@ -98,7 +99,7 @@ TEST(dicom_un_sequence_is_read_as_sequence)
         un_tag = tags[i / 4], un_open = i & 1, un_explicit = i & 2;
         snprintf(name, sizeof name, "un_%d", i);
         const DicomSeries *s = kit_series(&a, kit_damage(&row, name));
-        // the reference that lies in the sequence, unless it is private
+        // the reference inside the sequence, unless it is private
         DicomFile f;
         DicomHeader h;
         REQUIRE(dicom_file_open(s->paths[0], NULL, false, &f) == WALK_DONE);
@@ -115,7 +116,7 @@ TEST(dicom_un_sequence_is_read_as_sequence)
     }
 }
 
-// a short header of VR DS or US becomes the long one of UN
+// changes a short header of VR DS or US to the long header of UN
 static void as_un(KitFile *f, uint32_t tag)
 {
     uint8_t header[12];
@@ -149,7 +150,7 @@ TEST(dicom_values_with_vr_un_are_read)
     arena_release(&a);
 }
 
-// ---- bytes behind the pixels ------------------------------------------------
+// ---- bytes after the pixels -------------------------------------------------
 
 static uint32_t pixel_bytes;
 
@@ -166,7 +167,7 @@ TEST(dicom_bytes_behind_pixels_are_left_out)
 {
     static const KitRow row = {.all = true, .edit = longer_pixels};
     enum { NEED = 2 * KIT_H * KIT_W };
-    // odd lengths too; whole frames more contradict the header
+    // odd lengths too; additional whole frames contradict the header
     static const uint32_t lengths[] = {NEED + 2,      NEED + 1, NEED + 69,
                                        2 * NEED + 20, 2 * NEED, 3 * NEED};
     for (int i = 0; i < 6; i++) {
@@ -199,14 +200,14 @@ TEST(dicom_bytes_behind_pixels_are_left_out)
 
 // ---- JPEG streams -----------------------------------------------------------
 
-// what stands behind FFD9, and its number of bytes
+// the bytes after FFD9, and how many
 static uint8_t pad_byte;
 static int pads;
 
-// the one fragment of a file: offset of its item, and its bytes up to FFD9
+// the only fragment of a file: offset of its item, and its bytes up to FFD9
 static size_t find_fragment(const KitFile *f, size_t *stream)
 {
-    // behind the header of the element and the empty table of offsets
+    // after the header of the element and the empty offset table
     const size_t table = kit_find(f, TAG_PixelData) + PIXEL_HEADER;
     const uint8_t *p = f->bytes + table;
     const size_t at = table + ITEM + p[4] + 256u * p[5];
@@ -256,13 +257,13 @@ TEST(dicom_jpeg_padding_of_any_byte)
     }
 }
 
-// how the two frames of a file are cut, and where the table of offsets is
+// the number of fragments of two frames, and whether there is an offset table
 typedef struct Cut {
     int pieces[2];
     bool table, ambiguous;
 } Cut;
 
-// A file of two frames, those of `f` and of `other`, each in pieces.
+// Makes a file of two frames, from `f` and `other`, each in fragments.
 static void two_frames(KitFile *f, const KitFile *other, Cut cut)
 {
     uint8_t *made = mem_alloc(f->size + other->size + 200), *p = made;
@@ -295,7 +296,7 @@ static void two_frames(KitFile *f, const KitFile *other, Cut cut)
     mem_free(made);
 }
 
-// the frames of a file, as bytes; a reason when it has none
+// decodes the frames of a file; fails with a reason if it has none
 static bool decode_file(const KitFile *f, Arena *a, uint8_t *out)
 {
     Walk w;
@@ -334,7 +335,8 @@ TEST(dicom_jpeg_frames_in_several_fragments)
         snprintf(path, sizeof path, "%s/IM0002.dcm", folder);
         REQUIRE(kit_read(path, &other));
         two_frames(&f, &other, cuts[i / 2]);
-        // an end marker in two pieces leaves the frames to the table
+        // if an end marker is cut in two, only the offset table separates the
+        // frames
         if (i / 2 == 5)
             EXPECT_FAIL(decode_file(&f, &a, got),
                         "two: dicom: 4 fragments for 2 frames");

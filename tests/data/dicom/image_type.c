@@ -1,5 +1,5 @@
-/* image_type.c -- files that have the place of a slice and are none: what
- * is refused, what is noted, and what looks alike and is an ordinary slice. */
+/* image_type.c -- files with the position of a slice that are not slices:
+ * refused files, noted files, and similar files that are ordinary slices. */
 #include "data/dicom/tag.h"
 #include "tests/support/dicom_make.h"
 #include "tests/support/dicom_series.h"
@@ -9,7 +9,7 @@ static void set_type(KitFile *f, const char *type)
     kit_set_text(f, TAG_ImageType, type);
 }
 
-// a private US of group 0019, behind this creator
+// inserts a private US of group 0019, after this creator
 static void put_0019(KitFile *f, const char *creator, int value)
 {
     const uint8_t n[2] = {(uint8_t)value, (uint8_t)(value >> 8)};
@@ -151,8 +151,7 @@ TEST(dicom_image_type_refuses_what_is_no_slice)
     kit_defects(rows, sizeof rows / sizeof *rows);
 }
 
-// ---- what looks alike
-// --------------------------------------------------------
+// ---- similar but ordinary slices --------------------------------------------
 
 static void one_tile(KitFile *f, int n)
 {
@@ -169,7 +168,7 @@ static void sampled_so(KitFile *f, int n)
                8);
 }
 
-// tiles that were parted, with the count that their mosaic had
+// tiles that were split, with the count of their mosaic
 static void parted(KitFile *f, int n)
 {
     sampled_so(f, n);
@@ -191,7 +190,7 @@ static void axial_localizer(KitFile *f, int n)
     kit_insert(f, TAG_PixelData, TAG_RescaleIntercept, "DS", "0 ", 2);
 }
 
-// what ITK writes unless it is told otherwise
+// the default of ITK
 static void capture(KitFile *f, int n)
 {
     (void)n;
@@ -259,8 +258,7 @@ TEST(dicom_image_type_of_frames_may_say_mosaic)
     arena_release(&a);
 }
 
-// ---- radiographs, films and pictures
-// -----------------------------------------
+// ---- radiographs, films and pictures ----------------------------------------
 
 static const char *wanted_modality, *wanted_pointer;
 

@@ -1,5 +1,5 @@
-/* label_maps.c -- segmentation objects that others write: fractions kept or
- * cut, and label maps. */
+/* label_maps.c -- segmentation objects of other writers: fractions kept or
+ * thresholded, and label maps. */
 #include "data/dataset/dataset.h"
 #include "tests/support/dicom_damage.h"
 #include "tests/support/dicom_make.h"
@@ -10,16 +10,16 @@ enum { D = 4, H = 5, W = 6, PLANE = H * W };
 typedef struct MadeSeg {
     const char *type;   // FRACTIONAL, LABELMAP, BINARY
     int allocated;      // 8
-    int most;           // MaximumFractionalValue; 0: none is written
+    int most;           // MaximumFractionalValue; 0: not written
     int segments, zero; // described, from 1; also number 0
-    int lie;            // value of the first voxel; 0: the truth
+    int lie;            // value of the first voxel; 0: the correct one
     bool both;          // FRACTIONAL: a second segment on the same slices
     int first;          // number of the first segment; 0: 1
     int again;          // number of the second one; 0: 2
-    int of;             // segment that frames say they are of; 0: the truth
+    int of;             // segment number in the frames; 0: the correct one
     bool no_orientation, no_spacing, no_position;
     bool palette;      // PALETTE COLOR: how label maps may be shown
-    double aside, far; // frame 1 lies so many mm along x, the last along z
+    double aside, far; // offset of frame 1 along x, of the last along z, mm
 } MadeSeg;
 
 // the value of voxel i of a frame on slice k
@@ -184,7 +184,7 @@ TEST(dicom_label_fractions_become_channels)
                     value(&how, i / 2 / PLANE, i / 2 % PLANE) / 255.0, 1e-7);
     volume_free(&got);
     dataset_free(ds);
-    // as labels they overlap, and as fractions they need a name
+    // as labels they overlap, and fractions need a name
     EXPECT_FAIL(load(&d, &how, NULL, &got),
                 "segments \"part 1\" and \"part 2\" overlap (");
     DicomMaskOptions o = {.fractions = true};
@@ -299,7 +299,7 @@ TEST(dicom_label_defects_have_exact_words)
         EXPECT_TEXT(err_text(), want);
         EXPECT_INT(err_kind(), ERR_DATA);
     }
-    // pixels of an ordinary series are no fractions
+    // pixels of an ordinary series are not fractions
     Volume got;
     DicomMaskOptions o = {.fractions = true};
     EXPECT_FAIL(dicom_load_mask(d.image, d.image, &o, &got, NULL),
@@ -310,7 +310,7 @@ TEST(dicom_label_defects_have_exact_words)
 
 TEST(dicom_label_bits_are_not_packed_further)
 {
-    // an RLE fragment holds bytes; bits in it have no meaning
+    // an RLE fragment holds bytes; 1-bit frames cannot be stored in it
     static const uint8_t item[] = {0xFE, 0xFF, 0, 0xE0, 0, 0, 0, 0};
     static const uint8_t end[] = {0xFE, 0xFF, 0xDD, 0xE0, 0, 0, 0, 0};
     Desk d;
@@ -324,7 +324,7 @@ TEST(dicom_label_bits_are_not_packed_further)
     kit_set_u16(&f, TAG_BitsAllocated, 1);
     kit_set_u16(&f, TAG_BitsStored, 1);
     kit_set_u16(&f, TAG_HighBit, 0);
-    // an empty table, and a fragment for each frame
+    // an empty offset table, and a fragment for each frame
     size_t at = kit_find(&f, TAG_PixelData) + 8;
     kit_splice(&f, at, f.size - at, "\xFF\xFF\xFF\xFF", 4);
     for (int i = 0; i < 1 + D; i++) kit_splice(&f, f.size, 0, item, 8);
@@ -340,10 +340,10 @@ TEST(dicom_label_bits_are_not_packed_further)
     clear(&d);
 }
 
-/* The labels, or one of them as fractions, of the file of a desk. */
+/* Loads the file of a desk as labels, or one label as fractions. */
 typedef struct Damaged {
     const Desk *desk;
-    const char *one; /* NULL: all of them */
+    const char *one; /* NULL: all         */
 } Damaged;
 
 static bool load_damaged(void *ctx)

@@ -1,5 +1,5 @@
-/* multiframe.c -- enhanced multi-frame images: read as the same slices in
- * single files are, in any order of frames; refused where frames are not one
+/* multiframe.c -- enhanced multi-frame images: read like the same slices in
+ * single-frame files, in any order of frames; refused if the frames are not one
  * stack. */
 #include "data/dataset/dataset.h"
 #include "tests/support/dicom_damage.h"
@@ -42,7 +42,7 @@ TEST(dicom_multi_reads_as_single_files_do)
             EXPECT_INT(s->frames, 5);
             DicomNotes notes = {0};
             REQUIRE(dicom_load(s, NULL, &multi, &notes));
-            // the maker of these files does not sort elements
+            // the writer of these files does not sort elements
             EXPECT_INT(notes.count, kit_noted(&notes, "out of order"));
             dicom_notes_free(&notes);
             expect_volume(&single, &multi);
@@ -84,7 +84,7 @@ TEST(dicom_multi_rescales_every_frame)
     REQUIRE(dicom_load(kit_series(&a, path), NULL, &got, &notes));
     EXPECT(kit_noted(&notes, "slope differs between slices, applied per slice "
                              "[tag (0028,1053) RescaleSlope]"));
-    // HU are those of the stored value
+    // HU apply to the stored value
     EXPECT(kit_noted(&notes, "MONOCHROME1 not inverted: values have a unit by "
                              "Modality"));
     EXPECT_INT(got.unit, UNIT_HU);
@@ -155,7 +155,7 @@ TEST(dicom_multi_defects_have_exact_words)
         Volume v, got;
         MadeMulti how = rows[i].how;
         char path[600], name[40], want[900];
-        // voxels of a slice that the order names but that is not there
+        // voxels for a slice that is in the order but not in the volume
         kit_volume(&v, 6, 4, 5, false);
         v.voxels.dim.d = rows[i].slices;
         how.v = &v;
@@ -173,7 +173,8 @@ TEST(dicom_multi_defects_have_exact_words)
 
 TEST(dicom_multi_times_of_single_slices_are_an_order)
 {
-    // an index for each frame says when it was taken, not that it repeats
+    // a separate index for each frame is the order of acquisition, not a
+    // repetition
     Arena a = {0};
     Volume v, got;
     char path[600];
@@ -286,7 +287,7 @@ TEST(dicom_multi_gets_a_seg)
     REQUIRE(dicom_load_mask(image, kit_series(&a, seg), NULL, &got, NULL));
     EXPECT(!memcmp(got.voxels.data, mask.voxels.data, 210));
     volume_free(&got);
-    // valid in the eyes of another program, where it is there
+    // valid according to another program, if that is installed
     char command[800];
     snprintf(command, sizeof command,
              "! command -v dciodvfy > /dev/null || ! dciodvfy -new %s 2>&1 | "
@@ -300,7 +301,7 @@ TEST(dicom_multi_gets_a_seg)
     int hidden = 0;
     for (size_t i = 0; i + 6 < f.size; i++)
         if (!memcmp(f.bytes + i, position, 6)) {
-            // PlaneOrientationVolumeSequence: nobody asks for it
+            // PlaneOrientationVolumeSequence, which the reader does not use
             f.bytes[i + 2] = 0x0F;
             hidden++;
         }
@@ -342,7 +343,7 @@ static bool whole_way(const char *folder)
     DicomIndex index;
     DicomNotes notes = {0};
     const DicomSeries *image, *mask, *map, *dose;
-    // inputs of the fuzzer, made to be read
+    // inputs of the fuzzer that are valid
     bool ok = dicom_scan(folder, NULL, &a, &index) &&
               (image = dicom_select(&index, "multi")) &&
               (mask = dicom_select(&index, "structure")) &&
@@ -417,7 +418,7 @@ TEST(dicom_multi_parts_of_a_concatenation)
 {
     static const struct {
         void (*edit)(KitFile *f);
-        const char *text; // NULL: it is all there is
+        const char *text; // NULL: the default
     } row[] = {
         {no_total, "part 1 of a concatenation [tag (0020,9161)"},
         {of_one, NULL},

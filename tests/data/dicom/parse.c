@@ -1,5 +1,5 @@
-/* parse.c -- the pure parts: numbers, the walker, slices in space, and
- * what happens when memory runs out. */
+/* parse.c -- functions without files: numbers, the walker, slices in space, and
+ * behaviour when memory runs out. */
 #include "data/dicom/frames.h"
 #include "data/dicom/stack.h"
 #include "tests/support/dicom_series.h"
@@ -66,7 +66,7 @@ TEST(dicom_walk_needs_no_more_than_the_header)
                         .size = f.size,
                         .header_only = true};
         size_t enough = 0;
-        // from some length on every prefix will do, and none before
+        // every prefix from some length on suffices, and none before
         for (in.have = 132; in.have <= f.size; in.have++) {
             Walk w;
             WalkResult r = walk_file(&in, &w);
@@ -123,7 +123,7 @@ TEST(dicom_stack_limits_lie_where_they_should)
         h[1].position_mm[2] += over ? 0.0401 : 0.0399;
         EXPECT(stack_order("f", h, 4, NULL, &s, NULL) == !over);
     }
-    // a shear of 0.5 degrees: 2 mm * tan(0.5) = 0.01745 mm a slice
+    // a shear of 0.5 degrees: 2 mm * tan(0.5) = 0.01745 mm per slice
     for (int over = 0; over < 2; over++) {
         make_slices(h, 4);
         for (int i = 0; i < 4; i++)

@@ -1,6 +1,7 @@
-/* peer.c -- DICOM as pydicom and gdcm see it: what they write, as we read
- * it; what we write, as they read it; and real files of Debian's pydicom, read
- * or refused as tests/data/dicom/real.csv says. */
+/* peer.c -- comparison with pydicom and gdcm: files that they write, as this
+ * program reads them; files that this program writes, as they read them; and
+ * real files of Debian's pydicom, read or refused as tests/data/dicom/real.csv
+ * lists. */
 #include "data/dicom/tag.h"
 #include "tests/support/dicom_series.h"
 #include <dirent.h>
@@ -22,7 +23,7 @@ static void run(const char *command)
     if (system(command)) test_failed(__FILE__, __LINE__, "%s", command);
 }
 
-// v against a text of peer.py; places to 1e-5 mm, voxels exactly
+// compares v with a text of peer.py; positions to 1e-5 mm, voxels exactly
 static void expect_text(const char *path, const Volume *v, bool placed)
 {
     FILE *f = fopen(path, "r");
@@ -48,7 +49,7 @@ static void expect_text(const char *path, const Volume *v, bool placed)
     fclose(f);
 }
 
-// the case of `name`, as its kind wants it
+// compares the case `name` by its kind
 static void expect_case(const char *folder, const char *name)
 {
     Arena a = {0};
@@ -108,17 +109,17 @@ TEST(dicom_peer_reads_what_pydicom_writes)
         cases++;
     }
     closedir(dir);
-    // 198 of its own making, a real dose and a real structure set
+    // 198 synthetic ones, a real dose and a real structure set
     EXPECT_INT(cases, 202);
     test_compared(cases, "DICOM of pydicom, whole series");
 }
 
-// every file that we write, slice by slice, in Python's eyes
+// every file that this program writes, slice by slice, as pydicom reads it
 TEST(dicom_peer_pydicom_reads_our_series)
 {
     if (!has(pydicom))
         SKIP("python3-pydicom is not installed (sh vendor/fetch test)");
-    // those that it decodes without help
+    // the syntaxes that pydicom decodes without other libraries
     static const DicomSyntax syntaxes[] = {DICOM_EXPLICIT_LE, DICOM_IMPLICIT_LE,
                                            DICOM_BIG_ENDIAN, DICOM_DEFLATED,
                                            DICOM_RLE};
@@ -186,7 +187,7 @@ TEST(dicom_peer_pydicom_reads_our_seg)
     for (int i = 0; i < frames; i++) {
         REQUIRE(fscanf(f, "%d %lf %lf %lf %63s", &n, &at[0], &at[1], &at[2],
                        frame) == 5);
-        // the slice by its position
+        // the slice with this position
         int slice = -1;
         for (int k = 0; k < 4; k++) {
             volume_world(&v, 0, 0, k, want);
@@ -248,7 +249,7 @@ static void outcome_of(const char *path, Volume *v, char text[400])
 {
     Arena a = {0};
     DicomIndex index;
-    // what a CT means is not asked of files that are one slice of something
+    // these files are single slices: do not require HU of a CT
     const DicomOptions o = {.assume_hu = true, .assume_implicit_le = true};
     *v = (Volume){.unit = UNIT_NONE};
     bool ok = dicom_scan(path, &o, &a, &index);
@@ -318,7 +319,7 @@ TEST(dicom_peer_real_files_of_pydicom)
         FILE *seen = fopen(text, "r");
         REQUIRE(seen && fgets(first, sizeof first, seen));
         fclose(seen);
-        // a compression that this pydicom has no library for
+        // a compression without a library for this pydicom
         if (strncmp(first, "cannot", 6)) {
             expect_text(text, &v, false);
             compared++;

@@ -1,5 +1,5 @@
-/* polygon.c -- polygons into voxels: areas, holes, edges that are shared, and
- * shapes that come back from their own outline. */
+/* polygon.c -- polygons into voxels: areas, holes, common edges, and shapes
+ * that are restored from their own outline. */
 #include "data/dicom/polygon.h"
 #include "engine/base/rng.h"
 #include "tests/test.h"
@@ -22,7 +22,7 @@ static int64_t count(const uint8_t *p)
     return n;
 }
 
-// one or two polygons into an empty plane
+// fills one or two polygons into an empty plane
 static void fill(uint8_t *out, const double *a, size_t n, const double *b,
                  size_t m)
 {
@@ -40,7 +40,7 @@ static void circle(double *uv, int n, double u, double v, double r)
     }
 }
 
-// shoelace
+// shoelace formula
 static double area(const double *uv, int n)
 {
     double twice = 0;
@@ -53,7 +53,7 @@ static double area(const double *uv, int n)
 
 TEST(contour_area_is_the_mean_over_places)
 {
-    // a shape at all offsets to the centres covers its area on average
+    // over all offsets to the centres, the mean count of a shape is its area
     enum { STEPS = 24, POINTS = 97 };
     static uint8_t plane[PLANE];
     static const double radii[][2] = {{9.3, 0}, {20.1, 8.4}, {25, 24}, {3, 1}};
@@ -67,7 +67,7 @@ TEST(contour_area_is_the_mean_over_places)
             fill(plane, outer, POINTS, radii[k][1] > 0 ? hole : NULL, POINTS);
             want = area(outer, POINTS) -
                    (radii[k][1] > 0 ? area(hole, POINTS) : 0);
-            // at one place the boundary may go either way
+            // at a single offset, voxels on the boundary may go either way
             double length = 6.2832 * (radii[k][0] + radii[k][1]);
             EXPECT_NEAR(count(plane), want, 2 * sqrt(length) + 4);
             sum += (double)count(plane);
@@ -106,13 +106,13 @@ TEST(contour_random_polygons_have_their_area)
 TEST(contour_centres_on_the_edge)
 {
     static uint8_t plane[PLANE];
-    // a square through centres has those at its left and top edge
+    // a square through centres includes those on its left and top edge
     const double square[] = {2, 3, 5, 3, 5, 7, 2, 7};
     fill(plane, square, 4, NULL, 0);
     for (int j = 0; j < H; j++)
         for (int i = 0; i < W; i++)
             EXPECT_INT(plane[j * W + i], i >= 2 && i < 5 && j >= 3 && j < 7);
-    // nothing: no area, one line, one point
+    // empty: no area, one line, one point
     const double line[] = {2, 3, 9, 8, 2, 3};
     fill(plane, line, 3, NULL, 0);
     EXPECT_INT(count(plane), 0);
@@ -130,8 +130,8 @@ TEST(contour_keyhole_is_a_hole)
         circle(outer, OUTER, u, v, uniform(10, 30));
         circle(inner, INNER, u, v, uniform(2, 9));
         fill(rings, outer, OUTER, inner, INNER);
-        // round the outer ring, through the channel, round the hole the other
-        // way, and back through the same channel
+        // around the outer ring, through the channel, around the hole in the
+        // other direction, and back through the same channel
         memcpy(key, outer, sizeof outer);
         memcpy(key + 2 * OUTER, outer, 2 * sizeof *key);
         for (int i = 0; i <= INNER; i++)
@@ -163,7 +163,7 @@ TEST(contour_neighbours_share_an_edge_without_gap)
 {
     static uint8_t left[PLANE], right[PLANE], whole[PLANE];
     for (int round = 0; round < 200; round++) {
-        // a rectangle cut in two by a crooked line
+        // a rectangle cut in two by a polyline
         enum { CUT = 9 };
         double cut[2 * CUT], a[2 * (CUT + 2)], b[2 * (CUT + 2)];
         const double box[] = {5.25, 4.5, 60, 4.5, 60, 55, 5.25, 55};
@@ -193,7 +193,7 @@ TEST(contour_beyond_the_plane_is_cut_off)
     const double beside[] = {-9, -9, -1, -9, -1, 90, -9, 90};
     fill(plane, beside, 4, NULL, 0);
     EXPECT_INT(count(plane), 0);
-    // a circle over each corner is that of a wider plane
+    // a circle over each corner equals the same circle in a wider plane
     double uv[64];
     circle(uv, 32, 0.2, 0.3, 12.7);
     fill(plane, uv, 32, NULL, 0);
@@ -212,7 +212,7 @@ typedef struct Edge {
     bool used;
 } Edge;
 
-// all borders of a mask, closed loop by loop, into `out`
+// writes all borders of a mask, closed loop by loop, into `out`
 static void outline(const uint8_t *mask, uint8_t *out)
 {
     static Edge edge[MOST];

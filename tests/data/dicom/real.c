@@ -1,4 +1,4 @@
-/* real.c -- series from real scanners and real patients, when there. */
+/* real.c -- series from real scanners and real patients, if installed. */
 #include "data/dicom/dicom.h"
 #include "tests/test.h"
 #include <sys/stat.h>
@@ -97,7 +97,7 @@ TEST(dicom_real_pgbm_order_is_spatial)
         volume_spacing_mm(&v, mm);
         EXPECT_NEAR(mm[0], 0.6875, 1e-6);
         EXPECT_NEAR(mm[2], 6.5, 1e-3);
-        // upwards in the patient, whatever the files are called
+        // upwards in the patient, for any file names
         EXPECT(v.affine[2][2] > 0);
         int highest = 0;
         const int16_t *p = v.voxels.data;

@@ -1,16 +1,16 @@
-/* rounded_positions.c -- positions with few decimals: the regular grid through
- * the first and the last slice is taken, by all readers and writers alike;
- * slices that are missing, or of another spacing, are still found. */
+/* rounded_positions.c -- positions with few decimals: all readers and writers
+ * use the regular grid through the first and the last slice; missing slices and
+ * a change of spacing are still detected. */
 #include "data/dicom/tag.h"
 #include "tests/support/dicom_series.h"
 
-/* `n` slices `step` mm apart along the normal, with so many decimals. */
+/* `n` slices `step` mm apart along the normal, with this number of decimals. */
 typedef struct Rounded {
     int n;
     double step, first;
     int decimals;
     bool oblique;
-    int lost; // slice that is left out; 0: none
+    int lost; // number of a slice that is left out; 0: none
 } Rounded;
 
 static double rounded(double mm, int decimals)
@@ -19,7 +19,7 @@ static double rounded(double mm, int decimals)
     return rint(mm * ten) / ten;
 }
 
-// place of slice i: along z, or along (0.6, 0, 0.8)
+// position of slice i: along z, or along (0.6, 0, 0.8)
 static void place_of(const Rounded *r, int i, double mm[3])
 {
     double along = r->first + r->step * i;
@@ -94,7 +94,7 @@ TEST(dicom_rounded_positions_are_fitted)
                             (last[x] - first[x]) * (r->n / 2) / (r->n - 1),
                         1e-9);
         }
-        // 0.6245 mm of the series of 0.625 mm with two decimals
+        // 0.6245 mm for the series of 0.625 mm with two decimals
         if (k == 0) EXPECT_NEAR(got.affine[2][2], 0.6245, 1e-4);
         // distances of neighbours that differ by more than 1 %
         if (k < 3) EXPECT(kit_noted(&notes, "positions are rounded: up to "));
@@ -143,7 +143,7 @@ TEST(dicom_rounded_gap_is_no_rounding)
         }
 }
 
-// masks of this image lie on the fitted grid, however they say where they are
+// masks of this image lie on the fitted grid, for every kind of position
 TEST(dicom_rounded_masks_lie_on_the_image)
 {
     const Rounded row = {12, 0.625, -30.03, 2, false, 0};
@@ -157,7 +157,7 @@ TEST(dicom_rounded_masks_lie_on_the_image)
     memcpy(labels.affine, v.affine, sizeof v.affine);
     uint8_t *p = labels.voxels.data;
     for (int i = 0; i < 12 * 35; i++) p[i] = i % 5 == 0 && i / 35 > 2;
-    // a SEG that we write: its frames are even, and it says so itself
+    // a SEG of this program: its frames are evenly spaced, with exact positions
     snprintf(path, sizeof path, "%s/seg.dcm", kit_folder("rounded_seg"));
     REQUIRE(dicom_write_seg(path, &labels, names, 1, image));
     const DicomSeries *seg = kit_series(&a, path);
@@ -171,7 +171,8 @@ TEST(dicom_rounded_masks_lie_on_the_image)
     EXPECT(volume_same_grid(&v, &mask));
     EXPECT(!memcmp(mask.voxels.data, p, 12 * 35));
     volume_free(&mask);
-    // a series with the same rounded positions and no other tie to the image
+    // a series with the same rounded positions and no other relation to the
+    // image
     DicomWrite how = kit_write();
     DicomNotes notes = {0};
     how.description = "mask";
@@ -189,8 +190,7 @@ TEST(dicom_rounded_masks_lie_on_the_image)
     arena_release(&a);
 }
 
-// ---- runs of slices with a spacing of their own
-// ------------------------------
+// ---- runs of slices with a spacing of their own -----------------------------
 
 static const double *wanted_z;
 
@@ -220,7 +220,7 @@ TEST(dicom_rounded_runs_of_another_spacing_are_named)
         {ct, 7,
          "2 spacings in one series: 3 of 4 mm (IM0001.dcm to IM0004.dcm), 3 of "
          "7 mm (IM0004.dcm to IM0007.dcm)"},
-        // every second one is missing for a while
+        // every second slice is missing for a while
         {alternate, 7,
          "slice missing between IM0003.dcm and IM0004.dcm: gap 6 mm, median 3 "
          "mm"},

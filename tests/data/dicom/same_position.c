@@ -1,18 +1,18 @@
-/* same_position.c -- several images at one position: the message says what they
- * differ in, and what to keep. */
+/* same_position.c -- several images at one position: the message names their
+ * differences, and the files to keep. */
 #include "data/dicom/tag.h"
 #include "tests/support/dicom_series.h"
 
-/* What differs between the first and the second of each position. */
+/* The difference between the first and the second image of each position. */
 typedef struct Difference {
-    uint32_t before, tag; // the element is put in front of `before`
+    uint32_t before, tag; // the element is inserted before `before`
     const char *vr;
     const void *value[2];
     size_t length;
     const char *text;
 } Difference;
 
-// a series of which every slice is there twice
+// writes a series with every slice twice
 static const char *write_twice(const Difference *d, int copies)
 {
     static int number;
@@ -90,7 +90,7 @@ TEST(dicom_repeat_says_what_differs)
         Arena a = {0};
         Volume got;
         char want[400];
-        // not the values of a time of day
+        // without the values of a time of day
         snprintf(want, sizeof want,
                  "2 images at every position, which differ in %s [tag "
                  "(0020,0032) ImagePositionPatient]; fix: keep the files of "

@@ -1,5 +1,5 @@
-/* scan.c -- what a folder may hold beside images, and files that are no
- * longer what they were when the folder was scanned. */
+/* scan.c -- other files in a folder of images, and files that have changed
+ * since the folder was scanned. */
 #include "tests/support/dicom_make.h"
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ static void put(const char *folder, const char *name, const char *bytes,
     REQUIRE(f && fwrite(bytes, 1, n, f) == n && !fclose(f));
 }
 
-/* A report, which has no pixels. */
+/* Writes a report, which has no pixels. */
 static void put_report(const char *path)
 {
     Make m;
@@ -48,13 +48,13 @@ TEST(dicom_scan_passes_over_what_is_no_image)
     const char *folder = made_folder("scan_mixed");
     put_report(in(folder, "report"));
     put(folder, "notes.txt", "hello", 5);
-    // begins as DICOM without a mark may, and goes on as nothing
+    // starts like DICOM without a mark, and continues with garbage
     put(folder, "data", "\10\0\0\0\4\0\0\0junk and no element", 27);
     put(folder, "tiny", "\10", 1);
     REQUIRE(!mkfifo(in(folder, "pipe"), 0600));
     REQUIRE(!symlink("/nowhere/at/all", in(folder, "gone")));
     REQUIRE(!symlink("self", in(folder, "self")));
-    // a folder that is found again in itself
+    // a folder that contains a link to itself
     REQUIRE(!symlink("..", in(folder, "image/up")));
     REQUIRE(!mkdir(in(folder, "empty"), 0700));
     REQUIRE(dicom_scan(in(folder, ""), NULL, &a, &index));
@@ -77,7 +77,7 @@ TEST(dicom_scan_says_why_not)
     put_report(in(kit_folder("scan_reports"), "report"));
     EXPECT_FAIL(dicom_scan(kit_folder("scan_reports"), NULL, &a, &index),
                 "no DICOM image here (1 DICOM files without pixels, 0 other");
-    // two that are cut short: the first is named, the other counted
+    // two truncated files: the first is named, the other counted
     REQUIRE(!truncate(in(folder, "image/IM0001.dcm"), 400));
     snprintf(path, sizeof path, "%s", in(folder, "image/IM0003.dcm"));
     REQUIRE(!truncate(path, 400));
@@ -110,7 +110,7 @@ TEST(dicom_scan_of_files_that_have_changed_since)
     REQUIRE(!remove(in(folder, "image/IM0002.dcm")));
     EXPECT_FAIL(dicom_load(index.series, NULL, &v, NULL),
                 "IM0002.dcm: cannot open: No such file or directory");
-    // it must not be waited for
+    // the reader must not wait for a pipe
     REQUIRE(!mkfifo(in(folder, "image/IM0002.dcm"), 0600));
     EXPECT_FAIL(dicom_load(index.series, NULL, &v, NULL),
                 "IM0002.dcm: not a regular file");

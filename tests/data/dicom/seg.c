@@ -23,7 +23,7 @@ typedef struct Pair {
     const char *image_folder, *mask_folder;
 } Pair;
 
-// an image series and its mask series, written as `change` wants
+// an image series and its mask series, written with the options mask_how
 static void write_pair(Pair *p, const char *name, DicomWrite mask_how)
 {
     char folder[64];
@@ -72,7 +72,7 @@ static void expect_mask(const Volume *want, const Volume *got)
                    tensor_bytes(&want->voxels)));
 }
 
-// edit every file of a folder that has IM0001 to IM000n
+// edits files IM0001 to IM000n of a folder
 static void edit_all(const char *folder, int n,
                      void (*edit)(KitFile *f, int file))
 {
@@ -118,7 +118,7 @@ TEST(dicom_mask_pairs_by_position)
 
 TEST(dicom_mask_pairs_by_uid_in_two_folders)
 {
-    // the same UIDs throughout: only the folder tells image from mask
+    // the same UIDs throughout: only the folder separates image and mask
     Pair p;
     const char *both = kit_folder("by_uid");
     DicomWrite how = mask_write();
@@ -191,7 +191,7 @@ TEST(dicom_mask_elsewhere_needs_resampling)
 {
     Pair p;
     write_pair(&p, "elsewhere", mask_write());
-    // the same place at twice the size of pixels: agree by name only
+    // the same position with pixels twice as large: paired by name only
     Grid half = volume_grid_resize(&p.mask, 0, 3, 7);
     Volume coarse, got, want;
     REQUIRE(volume_resample(&p.mask, &half, NEAREST, 0, &coarse));
@@ -282,7 +282,7 @@ TEST(dicom_mask_values_must_be_declared)
              "PixelData]; fix: labels = {2, 1}",
              ones);
     EXPECT_FAIL(load_pair(&p, &o, &got, NULL), want);
-    // 0 and 255 stand for a mask only when that is said
+    // 0 and 255 are accepted as a mask only if 255 is declared
     for (int i = 0; i < 210; i++) v[i] = v[i] ? 255 : 0;
     DicomWrite how = mask_write();
     REQUIRE(dicom_write_series(p.mask_folder, &p.mask, &how));
@@ -300,7 +300,7 @@ TEST(dicom_mask_values_must_be_declared)
 
 TEST(dicom_mask_may_be_empty)
 {
-    // row 50 is for images: a mask without a tumour is a mask
+    // row 50 is for images: a mask without a tumour is valid
     Pair p;
     write_pair(&p, "empty", mask_write());
     memset(p.mask.voxels.data, 0, 210);
@@ -343,7 +343,7 @@ TEST(dicom_seg_comes_back)
     expect_mask(&p.mask, &got);
     volume_free(&got);
 
-    // one segment by its name becomes label 1
+    // one segment selected by its name becomes label 1
     DicomMaskOptions o = {.segments = two_names + 1, .segment_count = 1};
     REQUIRE(load_pair(&p, &o, &got, NULL));
     uint8_t *v = p.mask.voxels.data;
@@ -424,7 +424,7 @@ TEST(dicom_seg_refuses_foreign_grids_and_labels)
 
 TEST(dicom_seg_of_a_source_with_endless_texts)
 {
-    // a value that does not fit what is written must not end the program
+    // a value that cannot be represented must not end the program
     Pair p;
     write_pair(&p, "endless", mask_write());
     Arena a = {0};
@@ -541,7 +541,7 @@ TEST(dicom_mask_damaged_anywhere_is_refused)
 {
     Pair p;
     char path[600];
-    // a series, of which both image and mask are damaged, and a SEG
+    // a series with damage in both image and mask, and a SEG
     DicomWrite how = mask_write();
     how.shuffle = false, how.references = "image";
     write_pair(&p, "mask_damage", how);

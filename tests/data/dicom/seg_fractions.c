@@ -10,7 +10,7 @@ typedef struct Pair {
     const DicomSeries *series;
 } Pair;
 
-// an image series below a folder of this name
+// an image series in a new folder of this name
 static void write_image(Pair *p, const char *name)
 {
     *p = (Pair){.series = NULL};
@@ -28,8 +28,8 @@ static void free_pair(Pair *p)
     arena_release(&p->arena);
 }
 
-// Three channels on the grid of a pair's image, a stretch of slices each, which
-// overlap; every value from 0 to 1 that a byte has, and some between.
+// Three channels on the grid of a pair's image, a range of slices each, which
+// overlap; every value from 0 to 1 that a byte represents, and some between.
 static void fractions_on(const Volume *image, Volume *out)
 {
     Dims dim = image->voxels.dim;
@@ -62,7 +62,7 @@ TEST(dicom_seg_fractions_come_back)
     REQUIRE(dicom_seg_info(s, &p.arena, &info));
     EXPECT_TEXT(info.type, "FRACTIONAL");
     EXPECT_INT(info.segments, 3);
-    // frames without a voxel are not there
+    // frames without a voxel are left out
     EXPECT_INT(info.segment[0].frames, 5);
     EXPECT_INT(info.segment[1].frames, 2);
     EXPECT_INT(info.segment[2].frames, 1);
@@ -76,7 +76,7 @@ TEST(dicom_seg_fractions_come_back)
                         ((float *)x.voxels.data)[3 * i + c], 1 / 510.0 + 1e-6);
         volume_free(&got);
     }
-    // the same arguments, the same bytes; other channels are another file
+    // the same arguments give the same bytes; other channels give another file
     KitFile a, b;
     REQUIRE(kit_read(path, &a));
     snprintf(command, sizeof command, "%s/again.dcm", test_folder());
@@ -104,7 +104,7 @@ TEST(dicom_seg_fractions_are_valid)
     Volume x;
     fractions_on(&p.image, &x);
     snprintf(path, sizeof path, "%s/fractions_valid.dcm", test_folder());
-    // with an odd number of bytes too
+    // including an odd number of bytes
     for (int count = 1; count <= 3; count++) {
         REQUIRE(
             dicom_write_fractions(path, &x, 3 - count, names, count, p.series));
@@ -142,7 +142,7 @@ TEST(dicom_seg_fractions_are_from_0_to_1)
                  (double)bad[i]);
         EXPECT_FAIL(dicom_write_fractions(path, &x, 0, names, 3, image), want);
     }
-    // of channels that are not written nothing is asked; rounding is no fault
+    // channels that are not written are not checked; rounding is no fault
     REQUIRE(dicom_write_fractions(path, &x, 2, names, 1, image));
     *v = 1.00001f;
     REQUIRE(dicom_write_fractions(path, &x, 0, names, 3, image));
@@ -163,7 +163,7 @@ TEST(dicom_seg_fractions_are_from_0_to_1)
     free_pair(&p);
 }
 
-// what an independent reader sees: bytes, types and which frame is whose
+// as an independent reader sees it: bytes, types and the segment of each frame
 TEST(dicom_seg_fractions_as_pydicom_reads_them)
 {
     if (system("/usr/bin/python3 -c 'import pydicom, numpy' 2> /dev/null"))

@@ -1,5 +1,5 @@
-/* seg_source.c -- a SEG beside its source: each frame names the slice it
- * lies on, pixel on pixel, also where dicom_load straightened the stack. */
+/* seg_source.c -- a SEG and its source: each frame names the slice with the
+ * same pixel positions, also if dicom_load straightened the stack. */
 #include "data/dicom/file.h"
 #include "data/dicom/group.h"
 #include "data/dicom/header.h"
@@ -23,8 +23,9 @@ static void make_mask(const Volume *image, Volume *mask)
     }
 }
 
-// the SEG `path`: every frame names an instance and says that it lies on it;
-// of a multi-frame source the number of the frame too. Its frames are counted.
+// Checks the SEG `path`: every frame names an instance with the same pixel
+// positions, for a multi-frame source also the frame number. Returns how many
+// frames.
 static int expect_sources(const char *path, bool multi)
 {
     DicomFile f;
@@ -64,7 +65,7 @@ TEST(dicom_seg_says_that_locations_are_preserved)
         else
             REQUIRE(dicom_write_series(folder, &v, &how));
         make_mask(&v, &mask);
-        // slice 2 has nothing of the first segment, and no frame for it
+        // slice 2 has no voxel of the first segment, and no frame for it
         uint8_t *label = mask.voxels.data;
         for (int i = 2 * 42; i < 3 * 42; i++) label[i] &= 2;
         snprintf(path, sizeof path, "%s/seg.dcm",
@@ -79,7 +80,7 @@ TEST(dicom_seg_says_that_locations_are_preserved)
 
 TEST(dicom_seg_of_a_tilted_stack_lies_on_its_slices)
 {
-    // drift in rows a slice: whole voxels, and parts of them; both directions
+    // drift in rows per slice: whole voxels and fractions; both directions
     static const double drift[] = {1, -1, 0.4, -0.7};
     const DicomOptions read = {.resample_tilt = true};
     for (int i = 0; i < 4; i++) {
@@ -96,11 +97,11 @@ TEST(dicom_seg_of_a_tilted_stack_lies_on_its_slices)
         const Dims dim = image.voxels.dim;
         EXPECT_INT(dim.h, 9 + (int)ceil(3 * fabs(drift[i])));
         make_mask(&image, &mask);
-        // only the rows that slices have can be in a file that lies on them
+        // a file on the slices can only hold the rows of the slices
         uint8_t *label = mask.voxels.data;
         for (int k = 0; k < 4; k++)
             for (int j = 0; j < dim.h; j++) {
-                // a negative drift puts rows in front
+                // a negative drift adds rows in front
                 const int front = drift[i] < 0 ? dim.h - 9 : 0;
                 const double row = j - front - k * drift[i];
                 if (row < -0.5 || row > 8.5)
@@ -116,7 +117,7 @@ TEST(dicom_seg_of_a_tilted_stack_lies_on_its_slices)
         int64_t differ = 0, n = positions(dim);
         const uint8_t *g = got.voxels.data;
         for (int64_t k = 0; k < n; k++) differ += g[k] != label[k];
-        // nearest there and nearest back are the same voxel
+        // nearest neighbour there and back gives the same voxel
         EXPECT_INT(differ, 0);
         volume_free(&got);
         volume_free(&mask);
@@ -126,7 +127,7 @@ TEST(dicom_seg_of_a_tilted_stack_lies_on_its_slices)
     }
 }
 
-// position and direction of each frame are those of the slice it names
+// position and direction of each frame equal those of the named slice
 TEST(dicom_seg_of_a_tilted_stack_has_the_planes_of_its_slices)
 {
     Arena a = {0};
@@ -177,7 +178,7 @@ TEST(dicom_seg_of_a_tilted_stack_has_the_planes_of_its_slices)
         EXPECT(hit);
     }
     EXPECT_INT(frames, 8);
-    // slices lie 3 mm apart along the normal, and farther along the step
+    // slices are 3 mm apart along the normal, and farther along the step
     const WalkElement *shared = group_inside(
         w,
         walk_item(
@@ -209,7 +210,7 @@ TEST(dicom_fractions_of_a_tilted_stack_lie_on_its_slices)
     const Dims dim = image.voxels.dim;
     REQUIRE(volume_new(&fractions, dim, F32));
     memcpy(fractions.affine, image.affine, sizeof image.affine);
-    // drift of one row a slice: row j of slice k is row j - k of the file
+    // drift of one row per slice: row j of slice k is row j - k of the file
     float *x = fractions.voxels.data;
     for (int k = 0; k < 4; k++)
         for (int j = k; j < k + 9; j++)

@@ -1,5 +1,6 @@
-/* structure_set.c -- structure sets: contours in planes of any direction land
- * on the voxels they were drawn around; what cannot be placed is refused. */
+/* structure_set.c -- structure sets: contours in planes of any direction fill
+ * the voxels around which they were drawn; contours without a slice are
+ * refused. */
 #include "data/dataset/dataset.h"
 #include "tests/support/dicom_contours.h"
 #include "tests/support/dicom_damage.h"
@@ -20,7 +21,7 @@ static const MadeContour corner[] = {
 
 TEST(dicom_contour_in_planes_of_any_direction)
 {
-    // 24 right-handed orders of the axes, and turned ones
+    // 24 right-handed orders of the axes, and rotated ones
     int seen = 0;
     for (int k = 0; k < 48 + 8; k++) {
         static const int axes[6][3] = {{0, 1, 2}, {1, 2, 0}, {2, 0, 1},
@@ -29,7 +30,7 @@ TEST(dicom_contour_in_planes_of_any_direction)
         for (int a = 0; a < 3; a++)
             dir[a][axes[k % 6][a]] = k / 6 % 8 >> a & 1 ? -1 : 1;
         if (k >= 48)
-            // three turns about the axes, by angles that repeat nowhere
+            // three rotations about the axes, with different angles
             for (int axis = 0; axis < 3; axis++) {
                 double angle = 0.3 + 0.7 * k + axis, c = cos(angle),
                        s = sin(angle);
@@ -91,7 +92,7 @@ TEST(dicom_contour_regions_by_name)
     for (int i = 0; i < D * PLANE; i++)
         EXPECT_NEAR(((float *)got.voxels.data)[i], want[i] == 1, 0);
     volume_free(&got);
-    // what is in it, as inspect shows it
+    // its contents, as inspect shows them
     DicomSegInfo info;
     REQUIRE(dicom_seg_info(kit_series(&d.arena, d.path), &d.arena, &info));
     EXPECT_TEXT(info.type, "RTSTRUCT");
@@ -105,7 +106,7 @@ TEST(dicom_contour_regions_by_name)
 
 TEST(dicom_contour_on_a_tilted_stack)
 {
-    // drawn on slices as they are stored, straightened as the image is
+    // drawn on slices as stored, straightened like the image
     const double tilted[4][4] = {
         {1, 0, 0, -5}, {0, 2, 0.4, 7}, {0, 0, 3, 11}, {0, 0, 0, 1}};
     const MadeRegion r[] = {{7, "ring", ring, 4, NULL, 0},
@@ -136,7 +137,7 @@ TEST(dicom_contour_on_a_tilted_stack)
 
 TEST(dicom_contour_of_many_points)
 {
-    // a list of numbers beyond 64 KiB, which is written as UN
+    // a list of numbers longer than 64 KiB, which is written as UN
     enum { MANY = 6000 };
     static double uv[2 * MANY];
     Desk d;
@@ -156,7 +157,7 @@ TEST(dicom_contour_of_many_points)
     desk_clear(&d);
 }
 
-// ---- what is refused --------------------------------------------------------
+// ---- refused sets -----------------------------------------------------------
 
 static const MadeContour plain = {.slice = 1, .points = 4, .uv = desk_hole};
 static const MadeContour point = {
@@ -444,7 +445,7 @@ TEST(dicom_contour_names_the_slice_it_lies_in)
 
 TEST(dicom_contour_frame_of_reference_row_67)
 {
-    // another frame of reference, but this very series is named
+    // another frame of reference, but the set names this series
     Desk d;
     Volume got;
     DicomNotes notes = {0};
@@ -453,7 +454,7 @@ TEST(dicom_contour_frame_of_reference_row_67)
     REQUIRE(desk_load(&d, &r, 1, d.image->series_uid, NULL, &got, &notes));
     volume_free(&got);
     dicom_notes_free(&notes);
-    // a set whose header says so
+    // a set with another frame of reference in its header
     KitFile f;
     REQUIRE(kit_read(d.path, &f));
     kit_set_text(&f, TAG_FrameOfReferenceUID, "2.25.99");

@@ -1,12 +1,12 @@
-/* structure_set_slices.c -- which slice a contour is of: the one that it names,
- * or the one in whose plane it lies; and which region by its number. */
+/* structure_set_slices.c -- the slice of a contour: the slice that it names, or
+ * the slice in whose plane it lies; and regions selected by number. */
 #include "data/dicom/file.h"
 #include "data/dicom/stack.h"
 #include "tests/support/dicom_contours.h"
 
 TEST(dicom_contour_lies_in_its_slice_to_a_tolerance)
 {
-    // 0.05 mm of slices 3 mm apart without the option, else 0.4 mm
+    // 0.05 mm for slices 3 mm apart without the option, else 0.4 mm
     static const struct {
         double off, tolerance_mm;
         bool ok;
@@ -32,7 +32,7 @@ TEST(dicom_contour_lies_in_its_slice_to_a_tolerance)
     desk_clear(&d);
 }
 
-// the SOPInstanceUID of slice k, whatever the order of the files
+// the SOPInstanceUID of slice k, for any order of the files
 static const char *uid_of(Desk *d, int k)
 {
     for (int32_t i = 0; i < d->image->count; i++) {
@@ -56,7 +56,8 @@ static const char *uid_of(Desk *d, int k)
 
 TEST(dicom_contour_is_of_the_slice_that_it_names)
 {
-    // slices off, and the note; beyond half a slice it names another one
+    // distance in slices, and the note; beyond half a slice another slice is
+    // nearer
     static const struct {
         double off;
         const char *note;
@@ -96,7 +97,7 @@ TEST(dicom_contour_is_of_the_slice_that_it_names)
 
 TEST(dicom_contours_of_two_planes_in_one_slice)
 {
-    // of slices 3 mm apart, drawn every 1.5 mm, and twice in one plane
+    // slices 3 mm apart, contours every 1.5 mm, and twice in one plane
     Desk d;
     desk_set_up(&d, "contour_planes", NULL);
     const char *uid = uid_of(&d, 2);
@@ -156,7 +157,7 @@ TEST(dicom_contours_beyond_the_image_are_left_out)
                      "slice left out"));
     volume_free(&got);
     dicom_notes_free(&notes);
-    // a region of which nothing is left is no error unless it was asked for
+    // a region without remaining contours is an error only if it was selected
     const MadeRegion two[] = {{1, "a", inside, 2, NULL, 0},
                               {2, "b", tall + 3, 2, NULL, 0}};
     REQUIRE(desk_load(&d, two, 2, NULL, NULL, &got, NULL));

@@ -1,11 +1,11 @@
-/* text.c -- names of segments: what a SEG can hold, in which character
- * set, and what is refused. */
+/* text.c -- names of segments: valid names of a SEG, their character set, and
+ * refused names. */
 #include "data/dicom/text.h"
 #include "data/dicom/tag.h"
 #include "tests/support/dicom_series.h"
 #include <stdlib.h>
 
-// a series, a mask with two labels on its grid, and where a SEG goes
+// a series, a mask with two labels on its grid, and the path of a SEG
 typedef struct Pair {
     Arena arena;
     const DicomSeries *series;
@@ -14,7 +14,7 @@ typedef struct Pair {
     char path[600];
 } Pair;
 
-// what the patient's name and the character set of a series are made
+// patient's name and character set of a series
 static const char *patient, *set;
 
 static void say_patient(KitFile *f, int file)
@@ -51,7 +51,7 @@ static void close_pair(Pair *p)
     arena_release(&p->arena);
 }
 
-// whether the value of an element of the file is this text and its padding
+// is the value of this element in the file this text with padding?
 static bool says(const char *path, uint32_t tag, const char *text)
 {
     KitFile f;
@@ -65,7 +65,7 @@ static bool says(const char *path, uint32_t tag, const char *text)
     return same;
 }
 
-// every label is the name, and finds its voxels
+// every label has its name, and finds its voxels
 static void expect_names(Pair *p, const char *const *names)
 {
     DicomSegInfo info;
@@ -90,8 +90,8 @@ static const char *const plain[] = {"tumour", "spleen"};
 
 TEST(dicom_names_beyond_ascii_come_back)
 {
-    // the patient of the source and of the file with these names; `set` of the
-    // source, NULL is none
+    // the patient of the source and of the written file; `set` of the source,
+    // NULL: absent
     static const struct {
         const char *set, *patient, *copied;
     } rows[] = {
@@ -110,7 +110,7 @@ TEST(dicom_names_beyond_ascii_come_back)
         patient = rows[i].patient, set = rows[i].set;
         snprintf(name, sizeof name, "names%zu", i);
         open_pair(&p, name);
-        // ASCII: everything is as it was
+        // ASCII names: everything is copied unchanged
         REQUIRE(dicom_write_seg(p.path, &p.mask, plain, 2, p.series));
         EXPECT(says(p.path, TAG_PatientName, rows[i].patient));
         if (set) EXPECT(says(p.path, TAG_SpecificCharacterSet, set));
@@ -128,10 +128,10 @@ TEST(dicom_names_want_texts_of_the_source_in_utf8)
     static const struct {
         const char *set, *patient;
     } rows[] = {
-        {"ISO_IR 127", "\xa1"},      // a byte that the set does not have
-        {"KOI8", "\xb8\xd2"},        // a set that is not known
-        {"ISO_IR 192", "M\xfcller"}, // not what it says
-        {NULL, "M\xfcller"},         // nothing said
+        {"ISO_IR 127", "\xa1"},      // a byte that the set lacks
+        {"KOI8", "\xb8\xd2"},        // an unknown set
+        {"ISO_IR 192", "M\xfcller"}, // not in the named set
+        {NULL, "M\xfcller"},         // no set
     };
     static const char *const third[] = {"a", MICRO};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -192,7 +192,7 @@ TEST(dicom_names_that_are_refused)
                     "seg.dcm: dicom: name of segment 2, \"");
         EXPECT_INT(err_kind(), ERR_USAGE);
     }
-    // a zero inside ends the text of C, not that of Lua
+    // a zero ends a text in C, but not in Lua
     EXPECT_FAIL(segment_name_check("a\0b", 3, 7),
                 "name of segment 7, \"a\\x00b\", has a control character");
     volume_free(&f);

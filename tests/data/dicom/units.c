@@ -1,22 +1,22 @@
-/* units.c -- MONOCHROME1: what it does to values with a unit (nothing),
- * to grey (inverts it) and to labels (nothing). */
+/* units.c -- MONOCHROME1: does not change values with a unit, inverts grey
+ * values, does not change labels. */
 #include "data/dicom/tag.h"
 #include "tests/support/dicom_series.h"
 
 enum { VOXELS = KIT_SLICES * KIT_H * KIT_W };
 
-/* Elements that are put in front of PixelData: tag, VR, value ("|": 124). NULL
- * value: an empty sequence. */
+/* Elements inserted before PixelData: tag, VR, value ("|": 124). NULL value: an
+ * empty sequence. */
 typedef struct Extra {
     uint32_t tag;
     const char *vr, *value;
 } Extra;
 
 typedef struct Kind {
-    const char *name, *modality, *sop_class; // NULL: MR's
+    const char *name, *modality, *sop_class; // NULL: as for MR
     bool is_signed;
     int bits;
-    int least, most; // stored values run from one to the other
+    int least, most; // stored values go from least to most
     double slope, intercept;
     Extra extra[4];
     const char *by; // NULL: inverted
@@ -42,7 +42,7 @@ static void put_extra(KitFile *f, const Extra *x)
     kit_splice(f, kit_find(f, TAG_PixelData), 0, empty, sizeof empty);
 }
 
-// a series of these stored values and elements, MONOCHROME1
+// writes a series with the stored values and elements of *k, MONOCHROME1
 static const char *write_kind(const Kind *k, const char *name, Volume *stored)
 {
     char path[600];
@@ -170,7 +170,7 @@ TEST(dicom_units_are_not_inverted)
          0,
          {identity, slope_2},
          "RescaleSlope"},
-        // grey alone
+        // grey values only
         {"grey", "MR", NULL, false, 12, 3, 4090, 1, 0, {{0}}, NULL},
         {"radiograph",
          "DX",
@@ -231,7 +231,7 @@ TEST(dicom_units_are_not_inverted)
     }
 }
 
-// one slice with another slope: what holds for it holds for all
+// one slice with another slope makes all slices of the series quantities
 TEST(dicom_units_are_those_of_the_series)
 {
     const Kind k = {"one_slope", "MR", NULL, true,  12,  -100,
@@ -258,7 +258,7 @@ TEST(dicom_units_are_those_of_the_series)
 
 TEST(dicom_units_of_a_mask_are_labels)
 {
-    // 0, 1 and 2 in 8 bits, of a modality whose images are inverted
+    // 0, 1 and 2 in 8 bits, of a modality with inverted images
     const Kind k = {"mask", "OT", NULL, false, 8, 0, 2, 1, 0, {{0}}, NULL};
     Arena a = {0};
     Volume v, stored, got;
@@ -281,7 +281,7 @@ TEST(dicom_units_of_a_mask_are_labels)
     arena_release(&a);
 }
 
-// padding is kept and counted, as the value that it has become
+// padding is kept and counted, with its converted value
 TEST(dicom_units_of_padding_are_noted)
 {
     const Kind kinds[] = {
@@ -324,7 +324,7 @@ TEST(dicom_units_of_padding_are_noted)
     }
 }
 
-// the writer of series inverts where the reader does
+// the writer of series inverts in the same cases as the reader
 TEST(dicom_units_come_back_from_the_writer)
 {
     for (int ct = 0; ct < 2; ct++)

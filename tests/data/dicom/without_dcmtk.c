@@ -1,8 +1,8 @@
-/* without_dcmtk.c -- what is read of DICOM without DCMTK.
+/* without_dcmtk.c -- reading DICOM without DCMTK.
  *
- * The files are put together here byte by byte, so that these tests also run
- * in a build with DICOM=0 (run.c leaves out the tests called dicom_*, which
- * need DCMTK to write their files). */
+ * The files are written here byte by byte, so that these tests also run in a
+ * build with DICOM=0 (run.c leaves out the tests called dicom_*, which need
+ * DCMTK to write their files). */
 #include "data/dicom/tag.h"
 #include "tests/support/dicom_series.h"
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ static const char deflated[] = "1.2.840.10008.1.2.1.99";
 static const char rle[] = "1.2.840.10008.1.2.5";
 static const char jpeg[] = "1.2.840.10008.1.2.4.70";
 
-/* A file on its way out. */
+/* A file to be written. */
 typedef struct Out {
     uint8_t bytes[4096];
     size_t size;
@@ -31,7 +31,7 @@ static void put(Out *o, const void *p, size_t n)
     o->size += n;
 }
 
-/* The low `bytes` bytes of v in the order of the file. */
+/* Writes the low `bytes` bytes of v in file order. */
 static void put_number(Out *o, uint32_t v, int bytes)
 {
     for (int i = 0; i < bytes; i++) {
@@ -73,7 +73,8 @@ static int stored(int slice, int i)
     return slice * 300 + i * 37;
 }
 
-/* An RLE frame of 16 bits: two segments of literal runs of PLANE bytes. */
+/* Writes an RLE frame of 16 bits: two segments of literal runs of PLANE
+ * bytes. */
 static void put_rle(Out *o, int slice)
 {
     const uint32_t each = 1 + PLANE + (1 + PLANE) % 2, size = 64 + 2 * each;
@@ -98,7 +99,7 @@ static void put_pixels(Out *o, const char *syntax, int slice)
         return;
     }
     put_header(o, (uint32_t)TAG_PixelData, "OB", UINT32_MAX);
-    // an empty table of offsets, the frame, the end
+    // an empty offset table, the frame, the end
     put_number(o, 0xFFFE, 2), put_number(o, 0xE000, 2), put_number(o, 0, 4);
     if (syntax == rle) {
         put_rle(o, slice);
@@ -134,7 +135,7 @@ static void put_data_set(Out *o, const char *syntax, int slice)
     put_pixels(o, syntax, slice);
 }
 
-/* Bytes behind the meta group become one raw deflate stream. */
+/* Deflates the bytes after the meta group to one raw stream. */
 static void deflate_rest(Out *o, size_t from)
 {
     Out plain = *o;
@@ -160,7 +161,7 @@ static const char *write_series(const char *name, const char *syntax)
         o.big = syntax == explicit_be;
         put_data_set(&o, syntax, k);
         if (syntax == deflated) deflate_rest(&o, meta);
-        // names against the order of space
+        // names against the spatial order
         char path[600];
         snprintf(path, sizeof path, "%s/IM%d.dcm", folder, SLICES - k);
         FILE *f = fopen(path, "wb");
@@ -195,7 +196,7 @@ TEST(plain_dicom_is_read_in_every_build)
                 EXPECT_INT(x[k * PLANE + i], stored(k, i));
         EXPECT_NEAR(v.affine[2][2], 3, 1e-12);
         EXPECT_NEAR(v.affine[2][3], 11, 1e-12);
-        // the first file by name is the last slice: stacked by position
+        // the first file by name is the last slice: sorted by position
         dicom_notes_free(&notes);
         volume_free(&v);
         arena_release(&a);
@@ -208,7 +209,7 @@ TEST(plain_dicom_mask_is_read_in_every_build)
     Volume v;
     const char *folder = write_series("plain_mask", explicit_le);
     const DicomSeries *s = kit_series(&a, folder);
-    // any series may be a mask; this one has values that are no labels
+    // any series may be a mask; this one has values that are not labels
     EXPECT_FAIL(
         dicom_load_mask(s, s, NULL, &v, NULL),
         "are not declared labels [tag (7fe0,0010) PixelData]; fix: name "

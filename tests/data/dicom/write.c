@@ -1,4 +1,5 @@
-/* write.c -- what is written comes back, in every transfer syntax. */
+/* write.c -- series that are written and read back, in every transfer
+ * syntax. */
 #include "data/dicom/frames.h"
 #include "data/dicom/tag.h"
 #include "tests/support/dicom_damage.h"
@@ -64,8 +65,8 @@ TEST(dicom_write_all_syntaxes_come_back)
         }
 }
 
-/* Noise hardly packs: files of about as many bytes as a buffer of the writer,
- * and of several. */
+/* Noise hardly compresses: files of about the size of the writer's buffer, and
+ * of several times its size. */
 TEST(dicom_write_large_slices_come_back)
 {
     for (int h = 150; h <= 700; h += h < 230 ? 4 : 90) {
@@ -136,10 +137,10 @@ TEST(dicom_write_no_memory_to_decode_is_not_damage)
     if (!child) {
         struct rlimit most = {address_space() + (8 << 20), RLIM_INFINITY};
         if (setrlimit(RLIMIT_AS, &most)) _exit(2);
-        // nor what the tests before have freed
+        // use up the memory that earlier tests have freed
         for (void *volatile taken = v.voxels.data; taken;)
             taken = malloc(16 << 20);
-        // the pixels of the volume serve as room
+        // decode into the pixels of the volume
         if (frames_decode(&w, &h, v.voxels.data)) _exit(3);
         if (err_kind() != ERR_FAILURE) _exit(4);
         _exit(strstr(err_text(), "no memory to decode a frame of 6000 x 6000")
@@ -157,7 +158,7 @@ TEST(dicom_write_no_memory_to_decode_is_not_damage)
 #endif
 }
 
-// run a tool of others on every file of a folder
+// runs an external tool on every file of a folder
 static bool convert(const char *tool, const char *from, const char *to, int n)
 {
     for (int i = 1; i <= n; i++) {
@@ -170,8 +171,8 @@ static bool convert(const char *tool, const char *from, const char *to, int n)
     return true;
 }
 
-/* Series of `slices` files, packed again by each of these tools. The files that
- * were equal. */
+/* Compresses a series of `slices` files with each of these tools, and reads it.
+ * Returns how many files were equal. */
 static int packed_by(const char *const *tools, size_t count, const char *name)
 {
     enum { SLICES = 3 };
@@ -230,7 +231,7 @@ TEST(dicom_write_other_writers_are_read)
 
 TEST(dicom_write_lossy_jpeg_is_read_and_noted)
 {
-    // a smooth picture, which comes back to a few of 256 or 4096
+    // a smooth picture, which is restored to within a few of 256 or 4096
     static const struct {
         const char *tool, *name;
         int bits, off;
