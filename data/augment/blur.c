@@ -35,7 +35,7 @@ static void each_line(const Image *m, int a, int32_t c, float *room, LineDo *f,
         }
 }
 
-/* Allocates a line along the longest axis, twice. */
+/* Allocates two lines along the longest axis. */
 static float *line_room(const Image *m)
 {
     int32_t n = m->n.w > m->n.h ? m->n.w : m->n.h;

@@ -42,8 +42,8 @@ static bool is_space(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Reads the next number at p; returns its length, or 0 with a reason if there
- * is none. */
+/* Reads the next number at p; returns its length, or 0 with a reason without
+ * one. */
 static size_t read_number(const char *p, const char *end, int line, double *v)
 {
     char got[24];

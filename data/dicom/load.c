@@ -43,7 +43,7 @@ static bool check_kind(const DicomSeries *s)
     if (s->kind != DICOM_IMAGE && s->kind != DICOM_MULTI)
         return dicom_fail(s->folder, TAG_SOPClassUID, what[s->kind][1],
                           "%s, not an image", what[s->kind][0]);
-    // each file is an image, and nothing tells which one is meant
+    // each file is an image, and it is unknown which one is meant
     if (s->kind == DICOM_MULTI && s->count != 1)
         return dicom_fail(s->folder, TAG_SeriesInstanceUID,
                           "keep one of the files",

@@ -302,7 +302,7 @@ static bool walk_value(Cursor *c, Layout how, uint32_t self, uint32_t length,
     return true;
 }
 
-// row 10: the group length as it should be
+// row 10: an open group, to compare its actual length with the stated one
 typedef struct Group {
     uint32_t tag;
     size_t start;

@@ -28,8 +28,8 @@ struct Cache {
     void *context;
     int making;   /* threads that make a volume                       */
     bool crowded; /* several threads made volumes at once             */
-    bool alone;   /* a thread whose allocation failed waits for, or makes, the
-                   * only volume */
+    bool alone;   /* a thread that ran out of memory waits to be, or is, the
+                   * only one that makes a volume */
     uint64_t clock;
     CacheStats stats;
 };

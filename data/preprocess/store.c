@@ -458,7 +458,7 @@ void store_add(Store *s, const CacheKey *cache_key, const Origin *origin,
     else
         give_up(s);
     pthread_mutex_unlock(&s->lock);
-    // the positions are reserved: other threads may write theirs
+    // the positions are reserved: other threads may write at their own
     for (int f = 0; ok && f < p->fields; f++)
         ok = write_all(s, e.field[f].piece.at, p->field[f].data,
                        p->field[f].bytes);

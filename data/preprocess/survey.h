@@ -22,7 +22,7 @@ typedef struct SurveyField {
     const char *fault; /* why it cannot be loaded; NULL: loaded      */
     double lo, hi;     /* over all voxels and channels               */
     double mean, sd;   /* population sd (divided by n)               */
-    double *number;    /* of FIELD_NUMBER, `numbers` of them; or NULL */
+    double *number;    /* (numbers) of FIELD_NUMBER; or NULL          */
     int numbers;
     Dims dim; /* of a sample after the steps; zero if they failed    */
     int rank; /* of a sample */

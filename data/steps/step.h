@@ -146,7 +146,7 @@ bool steps_augment(const Steps *all);
  * preparation of a case before that step. */
 bool steps_before(const Steps *all, int at, Steps *out);
 
-/* The index of the per-patient normalize step; -1: there is none. */
+/* Copies the steps without the SAMPLE steps: the steps in a checkpoint. */
 int steps_per_patient(const Steps *all);
 
 /* The same without the SAMPLE steps: the steps in a checkpoint. */

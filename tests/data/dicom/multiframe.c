@@ -42,7 +42,7 @@ TEST(dicom_multi_reads_as_single_files_do)
             EXPECT_INT(s->frames, 5);
             DicomNotes notes = {0};
             REQUIRE(dicom_load(s, NULL, &multi, &notes));
-            // the writer of these files does not sort elements
+            // the writer of the files does not sort elements
             EXPECT_INT(notes.count, kit_noted(&notes, "out of order"));
             dicom_notes_free(&notes);
             expect_volume(&single, &multi);

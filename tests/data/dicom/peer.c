@@ -1,7 +1,6 @@
-/* peer.c -- comparison with pydicom and gdcm: files that they write, as this
- * program reads them; files that this program writes, as they read them; and
- * real files of Debian's pydicom, read or refused as tests/data/dicom/real.csv
- * lists. */
+/* peer.c -- comparison with pydicom and gdcm: their files as this program reads
+ * them; files of this program as pydicom and gdcm read them; and real files of
+ * Debian's pydicom, read or refused as tests/data/dicom/real.csv lists. */
 #include "data/dicom/tag.h"
 #include "tests/support/dicom_series.h"
 #include <dirent.h>
@@ -249,7 +248,7 @@ static void outcome_of(const char *path, Volume *v, char text[400])
 {
     Arena a = {0};
     DicomIndex index;
-    // these files are single slices: do not require HU of a CT
+    // the files are single slices: do not require HU of a CT
     const DicomOptions o = {.assume_hu = true, .assume_implicit_le = true};
     *v = (Volume){.unit = UNIT_NONE};
     bool ok = dicom_scan(path, &o, &a, &index);

@@ -67,7 +67,7 @@ def put_pixels(ds, stored, bits, signed, inverted, big):
     mask = (1 << bits) - 1
     data = (stored.astype("i8") & mask).astype(kind).tobytes()
     if big and ds.BitsAllocated == 8:
-        # bytes that travel as words
+        # bytes that are stored as words (OW)
         data += b"\0" * (len(data) % 2)
     ds.PixelData = data + b"\0" * (len(data) % 2)
     ds["PixelData"].VR = "OB" if ds.BitsAllocated == 8 else "OW"
@@ -118,7 +118,7 @@ def draw(shape, bits, signed):
     low = -(1 << bits - 1) if signed else 0
     stored = rng.integers(low, low + (1 << bits), shape)
     stored.ravel()[:2] = low, low + (1 << bits) - 1
-    # runs, which RLE packs
+    # runs, which RLE compresses
     stored[..., 1:3] = stored[..., :1]
     return stored
 
@@ -128,12 +128,12 @@ def make_series(folder, series):
         for signed in False, True:
             for inverted in False, True:
                 for syntax in list(SYNTAX) * 2:
-                    # pydicom packs no others
+                    # pydicom compresses no other sizes
                     if syntax == "rle" and bits not in (8, 16):
                         continue
                     slopes = [(1, 0), (0.5, -7), (2, 1)][series % 3]
                     series += 1
-                    # a rescale is of the value as it is stored
+                    # a rescale applies to the stored value, so no inversion
                     grey = slopes == (1, 0) and series % 4 != 0
                     name = "s%03d" % series
                     d = 3 + series % 2
@@ -142,7 +142,7 @@ def make_series(folder, series):
                     os.mkdir(os.path.join(folder, name))
                     parts = []
                     for k in rng.permutation(d):
-                        # a slope for each slice in one case of four
+                        # a slope per slice in one case of four
                         s, i = slopes
                         s += k if series % 4 == 0 else 0
                         ds = new("1.2.840.10008.5.1.4.1.1.4", series, syntax)
@@ -156,7 +156,7 @@ def make_series(folder, series):
                                    syntax == "big")
                         path = os.path.join(folder, name, "%d" % len(parts))
                         write(ds, path, syntax)
-                        # as pydicom reads it again
+                        # check that pydicom reads the same values
                         seen = pydicom.dcmread(path).pixel_array
                         assert (seen.astype("i8") == stored[k]).all() or bits == 12
                         parts.append((k, values(stored[k], bits, signed,
@@ -373,7 +373,7 @@ def show(path, out):
         ds = pydicom.dcmread(path, force=True)
         seen = ds.pixel_array.astype("i8")
         assert seen.ndim == 2
-    except Exception as e:  # whatever pydicom says: it cannot be compared
+    except Exception as e:  # any error of pydicom: no comparison
         with open(out, "w") as f:
             print("cannot", type(e).__name__, file=f)
         return

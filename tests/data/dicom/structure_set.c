@@ -92,7 +92,7 @@ TEST(dicom_contour_regions_by_name)
     for (int i = 0; i < D * PLANE; i++)
         EXPECT_NEAR(((float *)got.voxels.data)[i], want[i] == 1, 0);
     volume_free(&got);
-    // its contents, as inspect shows them
+    // its contents, in the form that inspect shows
     DicomSegInfo info;
     REQUIRE(dicom_seg_info(kit_series(&d.arena, d.path), &d.arena, &info));
     EXPECT_TEXT(info.type, "RTSTRUCT");
@@ -405,7 +405,7 @@ TEST(dicom_contour_names_the_slice_it_lies_in)
     Desk d;
     Volume got;
     desk_set_up(&d, "contour_named", NULL);
-    // UIDs of slices 1 and 3, found through a mask that marks them
+    // UIDs of slices 1 and 3, found through a mask that marks both
     char uid[D][80];
     for (int i = 0; i < D; i++) {
         KitFile f;
