@@ -300,8 +300,8 @@ static int32_t value_at(const Seg *s, const uint8_t *bytes, size_t at)
     }
 }
 
-// No value may exceed the value of 1, and every value of a label map must be a
-// described segment.
+// No stored value may exceed MaximumFractionalValue, and every value of a label
+// map must be a described segment.
 static bool check_values(const Seg *s, const uint8_t *bytes, size_t n)
 {
     for (size_t i = 0; i < n && (s->map || s->most); i++) {
