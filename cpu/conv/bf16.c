@@ -120,13 +120,13 @@ static Layout widened(const float *from, int64_t count)
 /* A correlation, and what becomes of its operands before: rows 0 where one is
  * read as it is. */
 typedef struct Laid {
-    Correlate c;
+    FpropDgrad c;
     Layout x, w;
 } Laid;
 
 /* Channels of a group become pairs, or all becomes floats, or of what goes by
  * Winograd, whose transforms read numbers of either size, the weights. */
-static Laid laid(const Correlate *c)
+static Laid laid(const FpropDgrad *c)
 {
     Laid l = {.c = *c};
     int64_t taps = (int64_t)c->window.k[0] * c->window.k[1] * c->window.k[2];
@@ -153,14 +153,14 @@ static Laid laid(const Correlate *c)
     return l;
 }
 
-size_t bf16_correlate_bytes(const Correlate *c)
+size_t bf16_fprop_dgrad_bytes(const FpropDgrad *c)
 {
     Laid l = laid(c);
     return (size_t)(layout_floats(&l.x) + layout_floats(&l.w)) * sizeof(float) +
-           correlate_bytes(&l.c);
+           fprop_dgrad_bytes(&l.c);
 }
 
-void bf16_correlate_run(const Correlate *c, Pool *pool, void *scratch)
+void bf16_fprop_dgrad_run(const FpropDgrad *c, Pool *pool, void *scratch)
 {
     Laid l = laid(c);
     float *at = scratch;
@@ -174,7 +174,7 @@ void bf16_correlate_run(const Correlate *c, Pool *pool, void *scratch)
         lay_out(&l.w, pool);
     }
     at += layout_floats(&l.w);
-    correlate_run(&l.c, pool, at);
+    fprop_dgrad_run(&l.c, pool, at);
 }
 
 // -- gradients of weights -----------------------------------------------------

@@ -36,9 +36,9 @@ KernelFn cpu_convert;
  * by Winograd than as it stands? Extents as of winograd_fits. */
 bool bf16_by_winograd(const Window *g, Dims in, Dims out, bool weights);
 
-/* As correlate_bytes and correlate_run, of one with `half`. */
-size_t bf16_correlate_bytes(const Correlate *c);
-void bf16_correlate_run(const Correlate *c, Pool *pool, void *scratch);
+/* As fprop_dgrad_bytes and fprop_dgrad_run, of one with `half`. */
+size_t bf16_fprop_dgrad_bytes(const FpropDgrad *c);
+void bf16_fprop_dgrad_run(const FpropDgrad *c, Pool *pool, void *scratch);
 
 /* As strip_copy, of an image in bf16 (`x`): each pixel is paired with the one
  * that the next result reads, so r->cols / 2 results along w, 2 steps apart,

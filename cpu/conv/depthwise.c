@@ -29,7 +29,7 @@ static int64_t taps_of(const Window *g)
 // -- the sum over taps --------------------------------------------------------
 
 typedef struct Job {
-    const Correlate *c;
+    const FpropDgrad *c;
     const Simd *simd;
     int64_t channels, taps;
     int64_t rows, grain; // rows (n,d,h) of results; of a task
@@ -40,7 +40,7 @@ typedef struct Job {
 
 /* Extents, and the layout of scratch (NULL while only sizes are asked for):
  * turned weights, then each thread's Runs. */
-static Job job_of(const Correlate *c, void *scratch)
+static Job job_of(const FpropDgrad *c, void *scratch)
 {
     const Window *g = &c->window;
     Job j = {.c = c, .simd = simd(), .channels = c->in.c, .taps = taps_of(g)};
@@ -53,7 +53,7 @@ static Job job_of(const Correlate *c, void *scratch)
     return j;
 }
 
-size_t depthwise_bytes(const Correlate *c)
+size_t depthwise_bytes(const FpropDgrad *c)
 {
     Job j = job_of(c, NULL);
     return (size_t)round_up(j.channels * j.taps, LANES_MAX) * sizeof(float) +
@@ -71,7 +71,7 @@ static void turn_task(void *ctx, int64_t task, int thread)
 
 /* Axis i for result number `at`, and which result of that axis it is: a
  * transposed window has one axis a phase (window.h). */
-static Axis axis_of(const Correlate *c, int i, int64_t in, int64_t out,
+static Axis axis_of(const FpropDgrad *c, int i, int64_t in, int64_t out,
                     int64_t at, int64_t *result)
 {
     int64_t phases = c->transposed ? c->window.s[i] : 1;
@@ -100,7 +100,7 @@ static void run_cols(const Job *j, const Axis *a, int64_t from, int64_t cols,
  * phase of columns as left border, middle, right border. */
 static void run_row(const Job *j, int64_t row, Run *run)
 {
-    const Correlate *c = j->c;
+    const FpropDgrad *c = j->c;
     const Dims in = c->in, out = c->out;
     int64_t h, d, ch = j->channels;
     Axis ah = axis_of(c, 1, in.h, out.h, row % out.h, &h);
@@ -145,7 +145,7 @@ static void rows_task(void *ctx, int64_t task, int thread)
 }
 
 /* Weights first, all of them, then rows. */
-void depthwise_run(const Correlate *c, Pool *pool, void *scratch)
+void depthwise_run(const FpropDgrad *c, Pool *pool, void *scratch)
 {
     Job j = job_of(c, scratch);
     pool_run(pool, j.taps, turn_task, &j);

@@ -21,9 +21,10 @@ static inline bool is_depthwise(const Window *g, Dims in, Dims out)
     return g->groups > 1 && in.c == g->groups && out.c == g->groups;
 }
 
-/* As correlate_bytes and correlate_run: forward, gradient in x, transposed. */
-size_t depthwise_bytes(const Correlate *c);
-void depthwise_run(const Correlate *c, Pool *pool, void *scratch);
+/* As fprop_dgrad_bytes and fprop_dgrad_run: forward, gradient in x, transposed.
+ */
+size_t depthwise_bytes(const FpropDgrad *c);
+void depthwise_run(const FpropDgrad *c, Pool *pool, void *scratch);
 
 /* As wgrad_bytes and wgrad_run. */
 size_t depthwise_grad_bytes(const Wgrad *g);

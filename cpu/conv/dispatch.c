@@ -16,37 +16,37 @@ static const void *operand(const Call *c, int i)
     return c->half[i] ? c->half[i]->data : c->x[i]->data;
 }
 
-static const void *slope(const Call *c)
+static const void *dy_operand(const Call *c)
 {
     return c->half_dy ? c->half_dy->data : c->dy ? c->dy->data : NULL;
 }
 
 /* What stands beside the image, at x[X2] or dx[X2]. */
-static Beside beside(const Call *c, const Tensor *at)
+static ConcatInput beside(const Call *c, const Tensor *at)
 {
-    if (!c->x[X2]) return (Beside){0};
-    return (Beside){.at = at ? at->data : NULL,
-                    .from = c->x[0]->dim.c,
-                    .add = !(c->fresh >> X2 & 1)};
+    if (!c->x[X2]) return (ConcatInput){0};
+    return (ConcatInput){.at = at ? at->data : NULL,
+                         .from = c->x[0]->dim.c,
+                         .add = !(c->fresh >> X2 & 1)};
 }
 
 /* The forward run. `y` exists even when only space is asked for; table: of its
  * tail, then NULL. */
-static Correlate forward(const Call *c, bool transposed, float *table)
+static FpropDgrad forward(const Call *c, bool transposed, float *table)
 {
-    return (Correlate){.window = op_window(c->attr, c->x[1]),
-                       .transposed = transposed,
-                       .no_winograd = c->no_winograd,
-                       .half = is_bf16(c),
-                       .in = call_image(c),
-                       .out = c->y->dim,
-                       .x = operand(c, 0),
-                       .w = operand(c, 1),
-                       .bias = c->x[2] ? c->x[2]->data : NULL,
-                       .y = c->y->data,
-                       .beside = beside(c, c->x[X2]),
-                       .tail = tail_of(c, table),
-                       .threads = c->threads};
+    return (FpropDgrad){.window = op_window(c->attr, c->x[1]),
+                        .transposed = transposed,
+                        .no_winograd = c->no_winograd,
+                        .half = is_bf16(c),
+                        .in = call_image(c),
+                        .out = c->y->dim,
+                        .x = operand(c, 0),
+                        .w = operand(c, 1),
+                        .bias = c->x[2] ? c->x[2]->data : NULL,
+                        .y = c->y->data,
+                        .beside = beside(c, c->x[X2]),
+                        .epilogue = epilogue_of(c, table),
+                        .threads = c->threads};
 }
 
 /* Extents of the result: a backward run need not have y, and while space is
@@ -58,27 +58,27 @@ static Dims result(const Call *c)
 
 /* The gradient in x: a transposed look at dy, so `transposed` turns over. No
  * bias; added where the gradient already holds another node's share. */
-static Correlate backward(const Call *c, bool transposed)
+static FpropDgrad backward(const Call *c, bool transposed)
 {
-    return (Correlate){.window = op_window(c->attr, c->x[1]),
-                       .transposed = !transposed,
-                       .add = !(c->fresh & 1),
-                       .no_winograd = c->no_winograd,
-                       .half = is_bf16(c),
-                       .in = result(c),
-                       .out = call_image(c),
-                       .x = slope(c),
-                       .w = operand(c, 1),
-                       .y = c->dx[0] ? c->dx[0]->data : NULL,
-                       .beside = beside(c, c->dx[X2]),
-                       .threads = c->threads};
+    return (FpropDgrad){.window = op_window(c->attr, c->x[1]),
+                        .transposed = !transposed,
+                        .add = !(c->fresh & 1),
+                        .no_winograd = c->no_winograd,
+                        .half = is_bf16(c),
+                        .in = result(c),
+                        .out = call_image(c),
+                        .x = dy_operand(c),
+                        .w = operand(c, 1),
+                        .y = c->dx[0] ? c->dx[0]->data : NULL,
+                        .beside = beside(c, c->dx[X2]),
+                        .threads = c->threads};
 }
 
 /* The gradient in w. Its image is what windows slide over: x of a
  * convolution, dy of a transposed one. */
 static Wgrad weights(const Call *c, bool transposed)
 {
-    const void *x = operand(c, 0), *dy = slope(c);
+    const void *x = operand(c, 0), *dy = dy_operand(c);
     return (Wgrad){.window = op_window(c->attr, c->x[1]),
                    .in = transposed ? result(c) : call_image(c),
                    .out = transposed ? call_image(c) : result(c),
@@ -97,14 +97,14 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-Space filter_space(const Call *c, bool transposed)
+Space conv_call_space(const Call *c, bool transposed)
 {
     Space s = {0};
-    Correlate f = forward(c, transposed, NULL);
-    s.fwd = tail_bytes(c) + correlate_bytes(&f);
+    FpropDgrad f = forward(c, transposed, NULL);
+    s.fwd = epilogue_bytes(c) + fprop_dgrad_bytes(&f);
     if (c->dx[0] || c->dx[X2]) {
-        Correlate b = backward(c, transposed);
-        s.bwd = correlate_bytes(&b);
+        FpropDgrad b = backward(c, transposed);
+        s.bwd = fprop_dgrad_bytes(&b);
     }
     if (c->dx[1]) {
         Wgrad w = weights(c, transposed);
@@ -114,17 +114,17 @@ Space filter_space(const Call *c, bool transposed)
     return s;
 }
 
-void filter_fwd(const Call *c, bool transposed)
+void conv_call_fwd(const Call *c, bool transposed)
 {
-    Correlate f = forward(c, transposed, c->scratch);
-    correlate_run(&f, c->dev, (char *)c->scratch + tail_bytes(c));
+    FpropDgrad f = forward(c, transposed, c->scratch);
+    fprop_dgrad_run(&f, c->dev, (char *)c->scratch + epilogue_bytes(c));
 }
 
-void filter_bwd(const Call *c, bool transposed)
+void conv_call_bwd(const Call *c, bool transposed)
 {
     if (c->dx[0] || c->dx[X2]) {
-        Correlate b = backward(c, transposed);
-        correlate_run(&b, c->dev, c->scratch);
+        FpropDgrad b = backward(c, transposed);
+        fprop_dgrad_run(&b, c->dev, c->scratch);
     }
     if (c->dx[1]) {
         Wgrad w = weights(c, transposed);

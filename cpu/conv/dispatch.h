@@ -17,9 +17,9 @@
 #include "engine/graph/op.h"
 
 /* Scratch of both runs; nothing is saved between them. */
-Space filter_space(const Call *c, bool transposed);
+Space conv_call_space(const Call *c, bool transposed);
 /* y, which is always stored, never added to. */
-void filter_fwd(const Call *c, bool transposed);
+void conv_call_fwd(const Call *c, bool transposed);
 /* Those of dx, dw, db that c->dx asks for; stored or added as c->fresh says. */
-void filter_bwd(const Call *c, bool transposed);
+void conv_call_bwd(const Call *c, bool transposed);
 #endif

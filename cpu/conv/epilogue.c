@@ -4,15 +4,15 @@
 #include "cpu/lib/norm.h"
 #include <math.h>
 
-size_t tail_bytes(const Call *c)
+size_t epilogue_bytes(const Call *c)
 {
     int64_t floats = c->norm ? NORM_TABLES * (int64_t)c->y->dim.c : 0;
     return (size_t)round_up(floats * (int64_t)sizeof(float), 64);
 }
 
-Tail tail_of(const Call *c, float *table)
+Epilogue epilogue_of(const Call *c, float *table)
 {
-    Tail t = {.act = act_of(c)};
+    Epilogue t = {.act = act_of(c)};
     if (!c->norm || !table) return t;
     // the norm of constants: running mean and variance
     const Tensor *const *x = c->norm_x;
@@ -26,7 +26,7 @@ Tail tail_of(const Call *c, float *table)
 }
 
 /* All channels of `pixels` that follow each other. */
-static void run(const Tail *t, float *y, int64_t pixels, int64_t count)
+static void run(const Epilogue *t, float *y, int64_t pixels, int64_t count)
 {
     if (t->norm.hi) {
         simd()->bn_apply(y, pixels, count, &t->norm, y);
@@ -37,10 +37,10 @@ static void run(const Tail *t, float *y, int64_t pixels, int64_t count)
     }
 }
 
-void tail_run(const Tail *t, float *y, int64_t pixels, int64_t pitch,
-              int64_t from, int64_t count)
+void epilogue_run(const Epilogue *t, float *y, int64_t pixels, int64_t pitch,
+                  int64_t from, int64_t count)
 {
-    const Tail at = tail_at(t, from);
+    const Epilogue at = epilogue_at(t, from);
     if (pitch == count) {
         run(&at, y, pixels, count);
         return;

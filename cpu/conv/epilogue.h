@@ -8,27 +8,27 @@
 #define SEG_CPU_CONV_EPILOGUE_H
 #include "cpu/lib/act.h"
 
-/* Bytes of the tables that tail_of fills, whole lines of a cache. */
-size_t tail_bytes(const Call *c);
+/* Bytes of the tables that epilogue_of fills, whole lines of a cache. */
+size_t epilogue_bytes(const Call *c);
 /* Of a call that cpu_fuses takes; one that does nothing where it has neither.
  * table: NULL while space is asked for. */
-Tail tail_of(const Call *c, float *table);
+Epilogue epilogue_of(const Call *c, float *table);
 /* `pixels` neighbours of `pitch` channels each, of which `count` from `from`
  * on stand at y. */
-void tail_run(const Tail *t, float *y, int64_t pixels, int64_t pitch,
-              int64_t from, int64_t count);
+void epilogue_run(const Epilogue *t, float *y, int64_t pixels, int64_t pitch,
+                  int64_t from, int64_t count);
 
 /* The same, of channels from `from` on. */
-static inline Tail tail_at(const Tail *t, int64_t from)
+static inline Epilogue epilogue_at(const Epilogue *t, int64_t from)
 {
-    Tail at = *t;
+    Epilogue at = *t;
     if (!at.norm.hi) return at;
     at.norm.hi += from, at.norm.lo += from;
     at.norm.scale += from, at.norm.beta += from;
     return at;
 }
 
-static inline bool has_tail(const Tail *t)
+static inline bool has_epilogue(const Epilogue *t)
 {
     return t->norm.hi || t->act.kind;
 }

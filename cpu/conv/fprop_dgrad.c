@@ -36,23 +36,23 @@ enum {
 
 /* All that follows from the extents. */
 typedef struct Plan {
-    Correlate c;
+    FpropDgrad c;
     const Simd *simd;
-    void (*product)(const IgemmParams *); // of floats or of pairs, or `narrow`
-    bool narrow;                          // few results: see NARROW_CO
-    int64_t ci, co;                       // channels of a group; pairs of them
-    int64_t taps;                         // of the kernel
-    int64_t w_in, w_out, w_tap;           // floats of w between neighbours
-    int64_t phases[3], phases_all;        // 1 or the strides
-    int64_t together;                     // phases of one strip: all, or 1
-    int64_t chunk, chunks;            // channels of x that are summed at once
-    int64_t panels, panels_task;      // of a group; of one task
-    int64_t count[3];                 // results along an axis, most of phases
-    int64_t rows, cols;               // of a task, at most
-    int64_t tasks_h, tasks_w, splits; // splits = ceil(panels / panels_task)
-    int64_t packed, strip, runs;      // floats, floats, Runs a thread
-    float *weights;                   // (phase, group, panel, chunk) packed
-    char *private;                    // (threads, strip and runs)
+    void (*product)(const PanelGemm *); // of floats or of pairs, or `narrow`
+    bool narrow;                        // few results: see NARROW_CO
+    int64_t ci, co;                     // channels of a group; pairs of them
+    int64_t taps;                       // of the kernel
+    int64_t w_in, w_out, w_tap;         // floats of w between neighbours
+    int64_t phases[3], phases_all;      // 1 or the strides
+    int64_t together;                   // phases of one strip: all, or 1
+    int64_t chunk, chunks;              // channels of x that are summed at once
+    int64_t panels, panels_task;        // of a group; of one task
+    int64_t count[3];                   // results along an axis, most of phases
+    int64_t rows, cols;                 // of a task, at most
+    int64_t tasks_h, tasks_w, splits;   // splits = ceil(panels / panels_task)
+    int64_t packed, strip, runs;        // floats, floats, Runs a thread
+    float *weights;                     // (phase, group, panel, chunk) packed
+    char *private;                      // (threads, strip and runs)
     size_t private_bytes;
 } Plan;
 
@@ -66,7 +66,7 @@ static int64_t extent(Dims s, int i)
  * the only one of a convolution. */
 static void axes_of(const Plan *p, int64_t phase, Axis a[3])
 {
-    const Correlate *c = &p->c;
+    const FpropDgrad *c = &p->c;
     // c.in and c.out are what is read and written here: for a transposed
     // window the convolution's result and its image
     int64_t at[3] = {phase / (p->phases[1] * p->phases[2]),
@@ -170,7 +170,7 @@ static void cut_tasks(Plan *p)
 
 /* All but addresses, from extents: cheap enough to be made twice, for the
  * size of scratch and for the run. */
-static Plan plan(const Correlate *c)
+static Plan plan(const FpropDgrad *c)
 {
     Plan p = {.c = *c, .simd = simd()};
     window_flatten(&c->window, &p.c.in, &p.c.out);
@@ -215,16 +215,16 @@ static Plan plan(const Correlate *c)
 
 /* Its window and extents suit Winograd, its numbers are not pairs, and nobody
  * wants the sum itself. */
-static bool by_winograd(const Correlate *c)
+static bool by_winograd(const FpropDgrad *c)
 {
     return !c->no_winograd && !c->paired &&
            winograd_fits(&c->window, c->in, c->out);
 }
 
 /* Packed weights once, a strip and Runs for each thread. */
-size_t correlate_bytes(const Correlate *c)
+size_t fprop_dgrad_bytes(const FpropDgrad *c)
 {
-    if (c->half) return bf16_correlate_bytes(c);
+    if (c->half) return bf16_fprop_dgrad_bytes(c);
     if (!c->paired && is_depthwise(&c->window, c->in, c->out))
         return depthwise_bytes(c);
     if (by_winograd(c)) return winograd_bytes(c);
@@ -279,7 +279,7 @@ static int64_t taps_before(const Plan *p, int64_t phase)
 static void pack_tap(const Plan *p, const float *w, int64_t many,
                      const Panel *b, float *to)
 {
-    if (p->w_out != 1) turn_rows(w, p->w_out, b->co, many, to, b->width);
+    if (p->w_out != 1) transpose_rows(w, p->w_out, b->co, many, to, b->width);
     for (int64_t i = 0; i < many; i++) {
         if (p->w_out == 1)
             memcpy(to + i * b->width, w + i * p->w_in,
@@ -321,7 +321,7 @@ static void pack_pairs(const Plan *p, const uint16_t *w, int64_t many,
 static void pack_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
-    const Correlate *c = &p->c;
+    const FpropDgrad *c = &p->c;
     (void)thread;
     int64_t q = task % p->chunks;
     Panel b = panel(p, task / p->chunks % p->panels);
@@ -406,7 +406,7 @@ static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
                       int64_t before, const Axis seen[3], Strip s, Region r,
                       int64_t q)
 {
-    const Correlate *c = &p->c;
+    const FpropDgrad *c = &p->c;
     int64_t taps = a[0].taps * a[1].taps * a[2].taps;
     bool view = axis_inside(&seen[2]);
     if (taps)
@@ -415,13 +415,13 @@ static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
                 (a[2].first - seen[2].first) * s.pixel;
     // one row of taps is contiguous here and in the panel: one long run
     bool joined = s.pixel == r.many && a[2].gap == 1;
-    IgemmParams job = {.run = t->run,
-                       .len = joined ? a[2].taps * r.many : r.many,
-                       .lda = a[2].step * s.pixel,
-                       .cols = r.cols,
-                       .ldy = a[2].out_step * c->out.c,
-                       .ldw = taps * r.many,
-                       .add = c->add || q > 0};
+    PanelGemm job = {.run = t->run,
+                     .len = joined ? a[2].taps * r.many : r.many,
+                     .lda = a[2].step * s.pixel,
+                     .cols = r.cols,
+                     .ldy = a[2].out_step * c->out.c,
+                     .ldw = taps * r.many,
+                     .add = c->add || q > 0};
     for (int64_t b = t->b0; b < t->b1; b++) {
         Panel pan = panel(p, b);
         int64_t co = t->group * p->co + pan.from;
@@ -476,15 +476,15 @@ static int64_t run_phases(const Plan *p, const Task *t, const Phases *f,
 /* The tail of what is complete; there is one group. */
 static void finish(const Plan *p, const Task *t)
 {
-    const Correlate *c = &p->c;
+    const FpropDgrad *c = &p->c;
     const Region *r = &t->whole;
     Panel first = panel(p, t->b0), last = panel(p, t->b1 - 1);
     int64_t row = (r->n * c->out.d + r->d) * c->out.h + r->h;
     for (int64_t i = 0; i < r->rows; i++)
-        tail_run(&c->tail,
-                 c->y + ((row + i) * c->out.w + r->w) * c->out.c + first.from,
-                 r->cols, c->out.c, first.from,
-                 last.from + last.co - first.from);
+        epilogue_run(
+            &c->epilogue,
+            c->y + ((row + i) * c->out.w + r->w) * c->out.c + first.from,
+            r->cols, c->out.c, first.from, last.from + last.co - first.from);
 }
 
 /* Task number -> panels, group, region; all phases and chunks of these, in
@@ -514,14 +514,15 @@ static void run_task(void *ctx, int64_t task, int thread)
         f.before += taps;
     }
     // a convolution, whose only phase is what was seen
-    if (has_tail(&p->c.tail) && clip(p, f.seen, &t.whole)) finish(p, &t);
+    if (has_epilogue(&p->c.epilogue) && clip(p, f.seen, &t.whole))
+        finish(p, &t);
 }
 
 /* Two parallel loops: all panels are packed before any is used. */
-void correlate_run(const Correlate *c, Pool *pool, void *scratch)
+void fprop_dgrad_run(const FpropDgrad *c, Pool *pool, void *scratch)
 {
     if (c->half) {
-        bf16_correlate_run(c, pool, scratch);
+        bf16_fprop_dgrad_run(c, pool, scratch);
         return;
     }
     if (!c->paired && is_depthwise(&c->window, c->in, c->out)) {

@@ -24,7 +24,7 @@
  */
 enum { CHAIN = 1024 };
 
-typedef struct Correlate {
+typedef struct FpropDgrad {
     Window window;
     bool transposed;  /* x is the convolution's result, y its image    */
     bool add;         /* add to y; bias must be NULL                   */
@@ -40,15 +40,16 @@ typedef struct Correlate {
                     /* (in.c, taps, out.c / groups)                  */
     const float *bias;
     float *y;
-    Beside beside; /* of the convolution's image: x, if transposed y; of what
-                    * goes by Winograd only */
-    Tail tail;     /* of one that is neither transposed nor added; one group */
-    int threads;   /* of the pool: each has a buffer of its own */
-} Correlate;
+    ConcatInput beside; /* of the convolution's image: x, if transposed y; of
+                         * what goes by Winograd only */
+    Epilogue
+        epilogue; /* of one that is neither transposed nor added; one group */
+    int threads;  /* of the pool: each has a buffer of its own */
+} FpropDgrad;
 
 /* Bytes of scratch; addresses need not be set. */
-size_t correlate_bytes(const Correlate *c);
-/* `scratch` is correlate_bytes() large and 64-byte aligned; garbage before
+size_t fprop_dgrad_bytes(const FpropDgrad *c);
+/* `scratch` is fprop_dgrad_bytes() large and 64-byte aligned; garbage before
  * and after. `pool` has c->threads threads, or is NULL with 1. */
-void correlate_run(const Correlate *c, Pool *pool, void *scratch);
+void fprop_dgrad_run(const FpropDgrad *c, Pool *pool, void *scratch);
 #endif

@@ -8,17 +8,17 @@
 
 Space cpu_linear_space(const Call *c)
 {
-    return filter_space(c, false);
+    return conv_call_space(c, false);
 }
 
 bool cpu_linear_fwd(const Call *c)
 {
-    filter_fwd(c, false);
+    conv_call_fwd(c, false);
     return true;
 }
 
 bool cpu_linear_bwd(const Call *c)
 {
-    filter_bwd(c, false);
+    conv_call_bwd(c, false);
     return true;
 }

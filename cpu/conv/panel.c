@@ -14,7 +14,7 @@ void panel_pack(const Simd *s, const Matrix *m, int64_t b, float *panels)
     // all panels before this one are full
     float *to = panels + from * m->in;
     const float *at = m->at + from * m->ld_out;
-    if (m->ld_out != 1) turn_rows(at, m->ld_out, co, m->in, to, width);
+    if (m->ld_out != 1) transpose_rows(at, m->ld_out, co, m->in, to, width);
     for (int64_t i = 0; i < m->in; i++) {
         if (m->ld_out == 1)
             memcpy(to + i * width, at + i * m->ld_in, (size_t)co * sizeof *to);
@@ -36,16 +36,16 @@ void panel_multiply(const Simd *s, const float *panels, int64_t in, int64_t out,
     for (int64_t k = 0; k < in; k += CHAIN)
         for (int64_t from = 0; from < out; from += s->panel) {
             Run run = {r->x + k, k};
-            IgemmParams p = {.run = &run,
-                             .runs = 1,
-                             .len = least(CHAIN, in - k),
-                             .panel = panels + from * in,
-                             .y = r->y + from,
-                             .cols = r->rows,
-                             .lda = r->ldx,
-                             .ldy = r->ldy,
-                             .co = (int)least(s->panel, out - from),
-                             .add = r->add || k > 0};
+            PanelGemm p = {.run = &run,
+                           .runs = 1,
+                           .len = least(CHAIN, in - k),
+                           .panel = panels + from * in,
+                           .y = r->y + from,
+                           .cols = r->rows,
+                           .lda = r->ldx,
+                           .ldy = r->ldy,
+                           .co = (int)least(s->panel, out - from),
+                           .add = r->add || k > 0};
             s->product(&p);
         }
 }

@@ -6,8 +6,8 @@
 
 /* y[i*ldy + j] = x[j*ldx + i] of 4 x 4 numbers: four vectors, which every
  * processor has, take half the time of sixteen numbers. */
-static inline void turn_square(const float *x, int64_t ldx, float *y,
-                               int64_t ldy)
+static inline void transpose_square(const float *x, int64_t ldx, float *y,
+                                    int64_t ldy)
 {
     typedef float Four __attribute__((vector_size(16)));
     Four a, b, c, d;
@@ -24,15 +24,15 @@ static inline void turn_square(const float *x, int64_t ldx, float *y,
 /* y[i*ldy + j] = x[j*ldx + i] for i < many, j < count: a cache line of each row
  * of x at a time, as distances in weights are often multiples of a page, which
  * a cache holds few of. */
-static inline void turn_rows(const float *x, int64_t ldx, int64_t count,
-                             int64_t many, float *y, int64_t ldy)
+static inline void transpose_rows(const float *x, int64_t ldx, int64_t count,
+                                  int64_t many, float *y, int64_t ldy)
 {
     enum { SEEN = 16 }; // floats of a cache line
     for (int64_t from = 0; from < many; from += SEEN) {
         int64_t to = many < from + SEEN ? many : from + SEEN, j = 0;
         for (; to - from == SEEN && j + 4 <= count; j += 4)
             for (int64_t i = from; i < to; i += 4)
-                turn_square(x + j * ldx + i, ldx, y + i * ldy + j, ldy);
+                transpose_square(x + j * ldx + i, ldx, y + i * ldy + j, ldy);
         for (; j < count; j++)
             for (int64_t i = from; i < to; i++) y[i * ldy + j] = x[j * ldx + i];
     }

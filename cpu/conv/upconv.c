@@ -7,17 +7,17 @@
 
 Space cpu_upconv_space(const Call *c)
 {
-    return filter_space(c, true);
+    return conv_call_space(c, true);
 }
 
 bool cpu_upconv_fwd(const Call *c)
 {
-    filter_fwd(c, true);
+    conv_call_fwd(c, true);
     return true;
 }
 
 bool cpu_upconv_bwd(const Call *c)
 {
-    filter_bwd(c, true);
+    conv_call_bwd(c, true);
     return true;
 }

@@ -23,11 +23,11 @@ typedef struct Wgrad {
     Window window;
     Dims in, out; /* of x and of a                               */
     const float *x, *a;
-    Beside beside;    /* of x; as of a Correlate */
-    float *dw;        /* (out.c, taps, in.c / groups)                */
-    bool add;         /* add to dw                                   */
-    bool no_winograd; /* see Call.no_winograd                       */
-    bool half;        /* x and a are bf16: see bf16.h                */
+    ConcatInput beside; /* of x; as of a FpropDgrad */
+    float *dw;          /* (out.c, taps, in.c / groups)                */
+    bool add;           /* add to dw                                   */
+    bool no_winograd;   /* see Call.no_winograd                       */
+    bool half;          /* x and a are bf16: see bf16.h                */
     int threads;
 } Wgrad;
 

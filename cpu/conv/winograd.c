@@ -38,7 +38,7 @@ enum {
 };
 
 typedef struct Plan {
-    Correlate c;
+    FpropDgrad c;
     const Simd *simd;
     Tiles tiles;
     int64_t ci, co, taps;             // taps along d
@@ -53,7 +53,7 @@ typedef struct Plan {
     int64_t u_chunk, u_all, v_all;   // floats: one chunk of a slice; scratch
     int64_t private;                 // floats a thread
     float *u, *v, *buffers;
-    Beside image, result;
+    ConcatInput image, result;
 } Plan;
 
 static int64_t blocks(const Plan *p)
@@ -97,7 +97,7 @@ static void lay_out(Plan *p)
 }
 
 /* All but addresses, from extents. */
-static Plan plan(const Correlate *c)
+static Plan plan(const FpropDgrad *c)
 {
     const Window *g = &c->window;
     Plan p = {.c = *c, .simd = simd(), .ci = c->in.c, .co = c->out.c};
@@ -163,7 +163,7 @@ bool winograd_runs(const Call *c)
                       : winograd_fits(&g, in, out);
 }
 
-size_t winograd_bytes(const Correlate *c)
+size_t winograd_bytes(const FpropDgrad *c)
 {
     Plan p = plan(c);
     return (size_t)(p.u_all + p.v_all + c->threads * p.private) * sizeof(float);
@@ -198,7 +198,7 @@ static void turn(const Plan *p, int64_t t, int64_t k, int64_t many,
             for (int64_t i = 0; i < 4; i++)
                 __builtin_prefetch(w + i * ldw + LANES_MAX);
             for (int64_t i = 0; i < LANES_MAX; i += 4)
-                turn_square(w + i, ldw, to + i * width + j, width);
+                transpose_square(w + i, ldw, to + i * width + j, width);
         }
         for (; j < co; j++, w += ldw)
             for (int64_t i = 0; i < many; i++) to[i * width + j] = w[i];
@@ -339,14 +339,14 @@ static void multiply(const Plan *p, const Block *b, int64_t q, int64_t f,
         }
         for (int64_t t = t0; t < t1; t++)
             run[t - t0] = (Run){v + (i + t) * b->v_step, t * many};
-        IgemmParams job = {.run = run,
-                           .runs = t1 - t0,
-                           .len = many,
-                           .cols = (next - i) * b->many,
-                           .lda = p->v_row,
-                           .ldy = p->slice,
-                           .add = q > 0,
-                           .far = true};
+        PanelGemm job = {.run = run,
+                         .runs = t1 - t0,
+                         .len = many,
+                         .cols = (next - i) * b->many,
+                         .lda = p->v_row,
+                         .ldy = p->slice,
+                         .add = q > 0,
+                         .far = true};
         for (int64_t j = 0; j < width; j += p->simd->panel) {
             job.co = (int)least(p->simd->panel, width - j);
             job.panel = u + j * p->taps * many;
@@ -360,7 +360,7 @@ static void multiply(const Plan *p, const Block *b, int64_t q, int64_t f,
 static void store_tile(const Plan *p, int64_t plane, int64_t at, int64_t from,
                        int64_t end, const float *m)
 {
-    const Correlate *c = &p->c;
+    const FpropDgrad *c = &p->c;
     for (int64_t k = from, many; k < end; k += many) {
         const Part s = part_at(&p->result, p->co, k);
         float *y = s.beside ? p->result.at : c->y;
@@ -370,9 +370,9 @@ static void store_tile(const Plan *p, int64_t plane, int64_t at, int64_t from,
         t.channels = many = least(s.from + s.channels, end) - k;
         if (!y) continue;
         y += offset + k - s.from;
-        const Tail tail = tail_at(&c->tail, k);
+        const Epilogue epilogue = epilogue_at(&c->epilogue, k);
         p->simd->tile_result(&t, m + k - from, c->bias ? c->bias + k : NULL,
-                             &tail, y);
+                             &epilogue, y);
     }
 }
 
@@ -423,7 +423,7 @@ static void block_task(void *ctx, int64_t task, int thread)
 }
 
 /* Weights and image first, where they are for all tasks. */
-void winograd_run(const Correlate *c, Pool *pool, void *scratch)
+void winograd_run(const FpropDgrad *c, Pool *pool, void *scratch)
 {
     Plan p = plan(c);
     p.u = scratch;

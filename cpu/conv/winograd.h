@@ -26,9 +26,10 @@ bool winograd_fits(const Window *g, Dims in, Dims out);
  * and attributes are set, addresses need not be. */
 bool winograd_runs(const Call *c);
 
-/* As correlate_bytes and correlate_run: forward, gradient in x, transposed. */
-size_t winograd_bytes(const Correlate *c);
-void winograd_run(const Correlate *c, Pool *pool, void *scratch);
+/* As fprop_dgrad_bytes and fprop_dgrad_run: forward, gradient in x, transposed.
+ */
+size_t winograd_bytes(const FpropDgrad *c);
+void winograd_run(const FpropDgrad *c, Pool *pool, void *scratch);
 
 /* As wgrad_bytes and wgrad_run. */
 size_t winograd_grad_bytes(const Wgrad *g);

@@ -66,7 +66,7 @@ typedef struct Part {
 } Part;
 
 /* The one of an image of `all` channels that has channel k. */
-static inline Part part_at(const Beside *b, int64_t all, int64_t k)
+static inline Part part_at(const ConcatInput *b, int64_t all, int64_t k)
 {
     if (!b->from) return (Part){0, all, false};
     return k < b->from ? (Part){0, b->from, false}
@@ -101,7 +101,7 @@ static inline const void *numbers_at(const void *x, bool half, int64_t offset)
 /* V of that tile, channels from .. end-1, to planes `step` floats apart; the
  * image is at x, floats or bf16, or in two parts. */
 static inline void tile_channels(const Tiles *t, const void *x, bool half,
-                                 const Beside *beside, int64_t plane,
+                                 const ConcatInput *beside, int64_t plane,
                                  int64_t at, int64_t from, int64_t end,
                                  int64_t step, float *v)
 {

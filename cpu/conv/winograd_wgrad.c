@@ -115,8 +115,8 @@ static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
                       b->c0 + b->many, p->v_plane, mine->v + filled * p->v_row);
         Tile t = tile_result_at(&p->tiles, out, at, p->co, &offset);
         t.plane = p->s_plane, t.channels = b->lift, t.half = p->g.half;
-        p->simd->tile_slope(&t, numbers_at(p->g.a, t.half, offset + b->r0),
-                            mine->s + filled * p->s_row);
+        p->simd->tile_grad(&t, numbers_at(p->g.a, t.half, offset + b->r0),
+                           mine->s + filled * p->s_row);
         filled++;
     }
     return filled;

@@ -33,7 +33,7 @@ typedef struct Run {
  *                run[r].a[i*lda + k] * panel[(run[r].k + k)*width + j]
  * A bias of NULL is 0; `add` adds to y and ignores the bias. One chain of
  * additions per element, in the order of runs. */
-typedef struct IgemmParams {
+typedef struct PanelGemm {
     const Run *run; /* `runs` of them, in the order of the sum */
     const float *panel, *bias;
     float *y;
@@ -43,7 +43,7 @@ typedef struct IgemmParams {
     int co;        /* 1 .. Simd.panel; of narrow NARROW_CO */
     bool add;
     bool far; /* a is likely not in a cache */
-} IgemmParams;
+} PanelGemm;
 
 /* The same for the few channels of `narrow`, whose weights are not packed side
  * by side but one channel after the other: panel[j*ldw + run[r].k + k]. */
@@ -106,8 +106,8 @@ typedef struct Act {
 typedef struct BnAffine {
     const float *hi, *lo;      /* the mean is their sum                  */
     const float *scale, *beta; /* see bn_apply; of bn_sums with `then` only */
-    const float *shift, *tilt; /* see bn_slope                           */
-    Act act; /* run on each result; dy of bn_sums and bn_slope is of what it
+    const float *shift, *tilt; /* see bn_grad                           */
+    Act act; /* run on each result; dy of bn_sums and bn_grad is of what it
               * gave, and the sign of what it was given is found again from
               * x: one operation a number, where y would be one more to read
               * and to keep                                             */
@@ -115,7 +115,7 @@ typedef struct BnAffine {
 
 /* Rows that are normalised each by itself, (rows, channels): y = z gamma + beta
  * with z = (x - mean) rstd; gamma and beta (channels) may both be NULL: 1 and
- * 0. What belongs to a row is written by row_norm and read by row_norm_slope.
+ * 0. What belongs to a row is written by row_norm and read by row_norm_grad.
  */
 typedef struct RowNorm {
     const float *x, *gamma, *beta;
@@ -126,18 +126,18 @@ typedef struct RowNorm {
 
 /* Back through it. dgamma and dbeta (channels), both or neither, become the
  * sums of these rows; dx may be NULL, or dy's memory. */
-typedef struct RowSlope {
+typedef struct RowGrad {
     const float *dy;
     float *dx, *dgamma, *dbeta;
     bool add; /* to dx */
-} RowSlope;
+} RowGrad;
 
 /* What is done to results that are complete: batch_norm of constants, where
  * norm.hi is not NULL, and `then`, which is norm's too. */
-typedef struct Tail {
+typedef struct Epilogue {
     BnAffine norm;
     Act act;
-} Tail;
+} Epilogue;
 
 /* A row of windows of max pooling: window i has tap number[t] at
  * x[t] + i*step, `channels` floats. Taps outside the image are left out, and
@@ -164,17 +164,17 @@ typedef struct LstmStep {
 /* Back through a step: gates as LstmStep leaves them become the gradient of
  * what was behind them; dh (NULL: 0) is what the step after gives back beside
  * dy, and so is dc, which becomes what this one gives to the one before. */
-typedef struct LstmSlope {
+typedef struct LstmGrad {
     const float *dy, *dh, *cell, *last; /* last: c of the step before, NULL */
     float *dc, *gates;
     int64_t units;
-} LstmSlope;
+} LstmGrad;
 
 /* The slope of a loss of dice.h, all of it times the gradient of the loss:
  * dx = (a t + b) s (1 - s) + bce ((1 - t) s - weight t (1 - s)). */
-typedef struct RegionSlope {
+typedef struct RegionGrad {
     float a, b, bce, weight;
-} RegionSlope;
+} RegionGrad;
 
 /* Activations that have an exponential in them. */
 typedef enum CurveKind {
@@ -211,18 +211,18 @@ typedef struct Classes {
  * its rows are made from it, so a new kernel is a line here and a function
  * ISA_NAME(name) in a file of cpu/simd. `add`: to what is there, else store. */
 #define SIMD_KERNELS(K)                                                        \
-    K(void, product, (const IgemmParams *p))                                   \
-    K(void, narrow, (const IgemmParams *p))                                    \
+    K(void, product, (const PanelGemm *p))                                     \
+    K(void, narrow, (const PanelGemm *p))                                      \
     K(void, outer, (const Outer *p))                                           \
     K(void, depth, (const Depth *p))                                           \
     /* Winograd (simd/winograd.c): x 6x6, w 3x3 or dy 4x4 into planes */       \
     K(void, tile_image, (const Tile *t, const void *x, float *planes))         \
     K(void, tile_weights, (const Tile *t, const float *w, float *planes))      \
-    K(void, tile_slope, (const Tile *t, const void *dy, float *planes))        \
+    K(void, tile_grad, (const Tile *t, const void *dy, float *planes))         \
     /* planes into y 4x4 (bias NULL: 0) or dw 3x3 */                           \
     K(void, tile_result,                                                       \
       (const Tile *t, const float *planes, const float *bias,                  \
-       const Tail *tail, float *y))                                            \
+       const Epilogue *epilogue, float *y))                                    \
     K(void, tile_gradient, (const Tile *t, const float *planes, float *dw))    \
     /* mean, and sum of squared distances from it, of each channel of          \
      * (rows, channels); at most 1024 rows */                                  \
@@ -238,12 +238,12 @@ typedef struct Classes {
       (const float *dy, const float *x, int64_t rows, int64_t channels,        \
        const BnAffine *a, double *sum, double *dot))                           \
     /* dx = dy * scale + (x - mean) * tilt + shift, or added */                \
-    K(void, bn_slope,                                                          \
+    K(void, bn_grad,                                                           \
       (const float *dy, const float *x, int64_t rows, int64_t channels,        \
        const BnAffine *a, float *dx, bool add))                                \
     /* layer_norm and its gradients */                                         \
     K(void, row_norm, (const RowNorm *r, float *y))                            \
-    K(void, row_norm_slope, (const RowNorm *r, const RowSlope *p))             \
+    K(void, row_norm_grad, (const RowNorm *r, const RowGrad *p))               \
     /* y = x, or added */                                                      \
     K(void, copy, (const float *x, int64_t n, float *y, bool add))             \
     /* y[r*ldy + i] = x[r*ldx + i] for i < n, or added */                      \
@@ -258,17 +258,17 @@ typedef struct Classes {
     /* y = x <= 0 ? x * slope : x */                                           \
     K(void, leaky, (const float *x, int64_t n, float slope, float *y))         \
     /* dx = y <= 0 ? 0 : dy, or added */                                       \
-    K(void, relu_slope,                                                        \
+    K(void, relu_grad,                                                         \
       (const float *dy, const float *y, int64_t n, float *dx, bool add))       \
     /* y = x <= 0 ? slope x : x; dx = y <= 0 ? slope dy : dy, or added */      \
     K(void, leaky_relu, (const float *x, int64_t n, float slope, float *y))    \
-    K(void, leaky_slope,                                                       \
+    K(void, leaky_grad,                                                        \
       (const float *dy, const float *y, int64_t n, float slope, float *dx,     \
        bool add))                                                              \
     /* y = the curve of x, may be x's memory; dx = its slope times dy, or      \
      * added; `kept`: y of sigmoid and tanh, x of the others */                \
     K(void, curve, (CurveKind kind, const float *x, int64_t n, float *y))      \
-    K(void, curve_slope,                                                       \
+    K(void, curve_grad,                                                        \
       (CurveKind kind, const float *dy, const float *kept, int64_t n,          \
        float *dx, bool add))                                                   \
     /* y (cols, channels): the largest; `which`: the number of its tap */      \
@@ -279,20 +279,20 @@ typedef struct Classes {
     /* sum of cross entropies of logits x; its slope times `factor` */         \
     K(double, bce_sum,                                                         \
       (const float *x, const float *t, int64_t n, float weight))               \
-    K(void, bce_slope,                                                         \
+    K(void, bce_grad,                                                          \
       (const float *x, const float *t, int64_t n, float weight, float factor,  \
        float *dx, bool add))                                                   \
     /* sums of s t, s, t and, if `cross`, the cross entropy; s = sigmoid(x) */ \
     K(void, region_sums,                                                       \
       (const float *x, const float *t, int64_t n, float weight, bool cross,    \
        double *sum))                                                           \
-    K(void, region_slope,                                                      \
-      (const float *x, const float *t, int64_t n, const RegionSlope *r,        \
+    K(void, region_grad,                                                       \
+      (const float *x, const float *t, int64_t n, const RegionGrad *r,         \
        float *dx, bool add))                                                   \
     /* sum of what n errors cost; dx = factor times its slope, or added, with  \
      * the bits of the plain loop; sum of n numbers; all in double */          \
     K(double, error_sum, (const Errors *e, int64_t n))                         \
-    K(void, error_slope,                                                       \
+    K(void, error_grad,                                                        \
       (const Errors *e, int64_t n, double factor, float *dx, bool add))        \
     K(double, sum, (const float *x, int64_t n))                                \
     /* with v_b(e) = 1 / (1 + e rise[b]), b < bins, whole vectors of doubles:  \
@@ -300,17 +300,17 @@ typedef struct Classes {
     K(void, dose_apart,                                                        \
       (double x, double t, const double *rise, int64_t bins, double *apart))   \
     K(void, dose_add, (const double *x, double by, int64_t bins, double *sum)) \
-    K(double, dose_slope,                                                      \
+    K(double, dose_grad,                                                       \
       (double x, const double *rise, const double *g, int64_t bins))           \
     K(void, lstm_step, (const LstmStep *s))                                    \
-    K(void, lstm_slope, (const LstmSlope *s))                                  \
+    K(void, lstm_grad, (const LstmGrad *s))                                    \
     /* s = exp(scale s - most) of n scores, most the largest so far; sum of    \
      * these added to sum; returns what older sums were multiplied by */       \
     K(float, attend_row,                                                       \
       (float *s, int64_t n, float scale, float *most, float *sum))             \
     /* s = a = exp(scale s - log), da = scale a (da - mean); log and mean of   \
      * element i stand at i * step */                                          \
-    K(void, attend_slope,                                                      \
+    K(void, attend_grad,                                                       \
       (float *s, float *da, int64_t n, float scale, const float *log,          \
        const float *mean, int64_t step))                                       \
     /* y = x * factor; may be x's memory */                                    \
@@ -330,13 +330,12 @@ typedef struct Classes {
      * sum[1] of m, also alone; the slope of the first times `factor` */       \
     K(void, class_sums, (const Classes *r, double *sum))                       \
     K(double, class_count, (const Classes *r))                                 \
-    K(void, class_slope,                                                       \
-      (const Classes *r, float factor, float *dx, bool add))                   \
+    K(void, class_grad, (const Classes *r, float factor, float *dx, bool add)) \
     /* with s = softmax(x), of each class the sums of m s t, m s and m t, then \
      * that of m; dx = slope of the sum of m (a t + b) s, a of all classes,    \
      * then b */                                                               \
     K(void, share_sums, (const Classes *r, double *sum))                       \
-    K(void, share_slope,                                                       \
+    K(void, share_grad,                                                        \
       (const Classes *r, const float *coef, float *dx, bool add))              \
     /* multiply-adds only; returns the floating-point operations of a round */ \
     K(double, peak, (int64_t rounds))                                          \
@@ -398,7 +397,7 @@ typedef struct PairOuter {
  * number counts as 0. `panel` and `lanes` are the set's. */
 typedef struct Pairs {
     const char *text; /* what does them, for people */
-    void (*product)(const IgemmParams *p);
+    void (*product)(const PanelGemm *p);
     void (*pack)(const PairPack *p);
     void (*outer)(const PairOuter *p);
     int outer_high, outer_wide, deep;

@@ -67,11 +67,11 @@ Strip strip_view(const float *x, Dims dim, const Axis a[3], const Region *r);
 
 /* The channels of an image from number `from` on, where these are a tensor of
  * their own; else `from` is 0. Of a result that nobody wants `at` is NULL. */
-typedef struct Beside {
+typedef struct ConcatInput {
     float *at;
     int64_t from;
     bool add; /* of a result: to what is there */
-} Beside;
+} ConcatInput;
 
 /* A window of one without border sees pixels only: make them one long row,
  * where both extents allow. */

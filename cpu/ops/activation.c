@@ -28,26 +28,26 @@ static void value(const Call *c, int64_t from, int64_t count)
 }
 
 /* BlockFn of the backward run. */
-static void slope(const Call *c, int64_t from, int64_t count)
+static void grad(const Call *c, int64_t from, int64_t count)
 {
     const CurveKind kind = kind_of(c);
     const bool by_result = kind == CURVE_SIGMOID || kind == CURVE_TANH;
-    simd()->curve_slope(kind, floats(c->dy, from),
-                        floats(by_result ? c->y : c->x[0], from), count,
-                        floats(c->dx[0], from), !(c->fresh & 1));
+    simd()->curve_grad(kind, floats(c->dy, from),
+                       floats(by_result ? c->y : c->x[0], from), count,
+                       floats(c->dx[0], from), !(c->fresh & 1));
 }
 
 /* The kernels of a row: kind_of() tells them apart. */
-#define CURVE(name)                                            \
-    bool cpu_##name##_fwd(const Call *c)                       \
-    {                                                          \
-        blocks_run(c, numel(c->y->dim), value);                \
-        return true;                                           \
-    }                                                          \
-    bool cpu_##name##_bwd(const Call *c)                       \
-    {                                                          \
-        if (c->dx[0]) blocks_run(c, numel(c->dy->dim), slope); \
-        return true;                                           \
+#define CURVE(name)                                           \
+    bool cpu_##name##_fwd(const Call *c)                      \
+    {                                                         \
+        blocks_run(c, numel(c->y->dim), value);               \
+        return true;                                          \
+    }                                                         \
+    bool cpu_##name##_bwd(const Call *c)                      \
+    {                                                         \
+        if (c->dx[0]) blocks_run(c, numel(c->dy->dim), grad); \
+        return true;                                          \
     }
 CURVE(sigmoid)
 CURVE(tanh)

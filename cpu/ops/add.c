@@ -18,7 +18,7 @@ static void value(const Call *c, int64_t from, int64_t count)
 }
 
 /* The operands in their order: both gradients may be one block. */
-static void slope(const Call *c, int64_t from, int64_t count)
+static void grad(const Call *c, int64_t from, int64_t count)
 {
     const float *dy = floats(c->dy, from);
     for (int i = 0; i < 2; i++) {
@@ -26,7 +26,7 @@ static void slope(const Call *c, int64_t from, int64_t count)
         float *dx = floats(c->dx[i], from);
         bool add = !(c->fresh >> i & 1);
         if (c->act)
-            simd()->relu_slope(dy, floats(c->y, from), count, dx, add);
+            simd()->relu_grad(dy, floats(c->y, from), count, dx, add);
         else
             simd()->copy(dy, count, dx, add);
     }
@@ -46,6 +46,6 @@ bool cpu_add_bwd(const Call *c)
     Dims s = c->dy->dim;
     for (int i = 0; i < 2; i++)
         if (c->dx[i] && !dims_equal(c->dx[i]->dim, s)) return plain_add_bwd(c);
-    blocks_run(c, numel(s), slope);
+    blocks_run(c, numel(s), grad);
     return true;
 }

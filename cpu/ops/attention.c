@@ -120,8 +120,8 @@ static Part part_of(const Attention *m, int64_t task)
 
 /* Positions from .. from+count-1 of x, whose rows are ld apart, for a product
  * over their channels (turned) or over themselves. */
-static void pack_turned(const Attention *m, const float *x, int64_t ld,
-                        int64_t count, float *to)
+static void pack_transposed(const Attention *m, const float *x, int64_t ld,
+                            int64_t count, float *to)
 {
     Matrix t = {x, m->depth, count, 1, ld};
     panel_pack_all(m->simd, &t, to);
@@ -190,7 +190,7 @@ static void forward(void *ctx, int64_t task, int thread)
     for (int64_t i = 0; i < p.rows; i++) r.most[i] = -INFINITY, r.sum[i] = 0;
     for (int64_t j = 0; p.rows && j < p.count; j += BLOCK) {
         int64_t count = least(BLOCK, p.count - j);
-        pack_turned(m, p.k + j * ld, ld, count, r.turned[0]);
+        pack_transposed(m, p.k + j * ld, ld, count, r.turned[0]);
         pack_plain(m, p.v + j * ld, ld, count, r.plain[0]);
         scores(m, p.q + p.from * ld, ld, p.rows, r.turned[0], count,
                r.score[0]);
@@ -252,8 +252,8 @@ static void queries(const Attention *m, const Part *p, const Room *r, float *dq)
     const float *dy = (const float *)m->c->dy->data + p->out;
     for (int64_t j = 0; j < p->count; j += BLOCK) {
         int64_t count = least(BLOCK, p->count - j);
-        pack_turned(m, p->k + j * ld, ld, count, r->turned[0]);
-        pack_turned(m, p->v + j * ld, ld, count, r->turned[1]);
+        pack_transposed(m, p->k + j * ld, ld, count, r->turned[0]);
+        pack_transposed(m, p->v + j * ld, ld, count, r->turned[1]);
         pack_plain(m, p->k + j * ld, ld, count, r->plain[0]);
         scores(m, p->q + p->from * ld, ld, p->rows, r->turned[0], count,
                r->score[0]);
@@ -263,9 +263,9 @@ static void queries(const Attention *m, const Part *p, const Room *r, float *dq)
             drop(m, p, r->score[1], p->from, p->rows, j, count, false);
         for (int64_t i = 0; i < p->rows; i++) {
             int64_t line = p->line + p->from + i;
-            m->simd->attend_slope(r->score[0] + i * BLOCK,
-                                  r->score[1] + i * BLOCK, count, m->scale,
-                                  m->logs + line, m->means + line, 0);
+            m->simd->attend_grad(r->score[0] + i * BLOCK,
+                                 r->score[1] + i * BLOCK, count, m->scale,
+                                 m->logs + line, m->means + line, 0);
         }
         values(m, r->score[1], p->rows, r->plain[0], count, dq + p->from * ld,
                ld, j > 0 || !(m->c->fresh & 1));
@@ -281,8 +281,8 @@ static void keys(const Attention *m, const Part *p, const Room *r, float *dk,
     for (int64_t i = 0; i < p->count; i += BLOCK) {
         int64_t count = least(BLOCK, p->count - i);
         bool add = i > 0 || !(m->c->fresh & 1);
-        pack_turned(m, p->q + i * ld, ld, count, r->turned[0]);
-        pack_turned(m, dy + i * m->width, m->width, count, r->turned[1]);
+        pack_transposed(m, p->q + i * ld, ld, count, r->turned[0]);
+        pack_transposed(m, dy + i * m->width, m->width, count, r->turned[1]);
         pack_plain(m, p->q + i * ld, ld, count, r->plain[0]);
         pack_plain(m, dy + i * m->width, m->width, count, r->plain[1]);
         scores(m, p->k + p->from * ld, ld, p->rows, r->turned[0], count,
@@ -291,7 +291,7 @@ static void keys(const Attention *m, const Part *p, const Room *r, float *dk,
                r->score[1]);
         if (m->drops) drop(m, p, r->score[1], p->from, p->rows, i, count, true);
         for (int64_t j = 0; j < p->rows; j++)
-            m->simd->attend_slope(
+            m->simd->attend_grad(
                 r->score[0] + j * BLOCK, r->score[1] + j * BLOCK, count,
                 m->scale, m->logs + p->line + i, m->means + p->line + i, 1);
         if (m->drops) drop(m, p, r->score[0], p->from, p->rows, i, count, true);

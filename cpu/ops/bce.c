@@ -45,12 +45,12 @@ bool cpu_bce_fwd(const Call *c)
 }
 
 /* dx = dy / count, which is in scratch, times the slope of each element. */
-static void slope_block(const Call *c, int64_t from, int64_t count)
+static void grad_block(const Call *c, int64_t from, int64_t count)
 {
     float factor = *(const float *)c->scratch;
-    simd()->bce_slope(floats(c->x[0], from), floats(c->x[1], from), count,
-                      c->attr->bce.pos_weight, factor, floats(c->dx[0], from),
-                      !(c->fresh & 1));
+    simd()->bce_grad(floats(c->x[0], from), floats(c->x[1], from), count,
+                     c->attr->bce.pos_weight, factor, floats(c->dx[0], from),
+                     !(c->fresh & 1));
 }
 
 bool cpu_bce_bwd(const Call *c)
@@ -62,6 +62,6 @@ bool cpu_bce_bwd(const Call *c)
     double count = (double)numel(c->x[0]->dim);
     if (!sum_ranks(c, &count, 1)) return false;
     *(float *)c->scratch = *floats(c->dy, 0) / (float)count;
-    blocks_run(c, numel(c->x[0]->dim), slope_block);
+    blocks_run(c, numel(c->x[0]->dim), grad_block);
     return true;
 }

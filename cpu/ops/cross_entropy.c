@@ -78,14 +78,14 @@ static void count_task(void *ctx, int64_t task, int thread)
     ((double *)c->scratch)[task] = simd()->class_count(&r);
 }
 
-static void slope_task(void *ctx, int64_t task, int thread)
+static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Call *c = ctx;
     const Classes r = block_of(c, task);
     int64_t at = task * CLASS_ROWS * r.classes;
     (void)thread;
-    simd()->class_slope(&r, *(const float *)c->scratch, floats(c->dx[0], at),
-                        !(c->fresh & 1));
+    simd()->class_grad(&r, *(const float *)c->scratch, floats(c->dx[0], at),
+                       !(c->fresh & 1));
 }
 
 bool cpu_cross_entropy_bwd(const Call *c)
@@ -98,6 +98,6 @@ bool cpu_cross_entropy_bwd(const Call *c)
     double total = blocks_sum(c->scratch, tasks_of(c));
     if (!sum_ranks(c, &total, 1)) return false;
     *(float *)c->scratch = (float)(total != 0 ? *floats(c->dy, 0) / total : 0);
-    pool_run(c->dev, tasks_of(c), slope_task, (void *)c);
+    pool_run(c->dev, tasks_of(c), grad_task, (void *)c);
     return true;
 }

@@ -101,8 +101,8 @@ static bool region_fwd(const Call *c)
 }
 
 /* Of several channels: the coefficients of a sample, times dy. */
-static void slope_classes(const Job *j, const Coef *coef, int64_t from,
-                          int64_t count)
+static void grad_classes(const Job *j, const Coef *coef, int64_t from,
+                         int64_t count)
 {
     const Classes r = classes_at(j->c, from, count);
     double dy = *floats(j->c->dy, 0);
@@ -111,11 +111,11 @@ static void slope_classes(const Job *j, const Coef *coef, int64_t from,
         ab[i] = (float)(dy * coef[i].a);
         ab[r.classes + i] = (float)(dy * coef[i].b);
     }
-    simd()->share_slope(&r, ab, floats(j->c->dx[0], from * r.classes),
-                        !(j->c->fresh & 1));
+    simd()->share_grad(&r, ab, floats(j->c->dx[0], from * r.classes),
+                       !(j->c->fresh & 1));
 }
 
-static void slope_task(void *ctx, int64_t task, int thread)
+static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
     const Call *c = j->c;
@@ -125,16 +125,16 @@ static void slope_task(void *ctx, int64_t task, int thread)
     double dy = *floats(c->dy, 0), bce;
     (void)thread;
     if (x.c > 1) {
-        slope_classes(j, coef, from, count);
+        grad_classes(j, coef, from, count);
         return;
     }
     memcpy(&bce, j->coef + x.n, sizeof bce);
-    const RegionSlope r = {.a = (float)(dy * coef->a),
-                           .b = (float)(dy * coef->b),
-                           .bce = (float)(dy * bce),
-                           .weight = (float)j->region.pos_weight};
-    simd()->region_slope(floats(c->x[0], from), floats(c->x[1], from), count,
-                         &r, floats(c->dx[0], from), !(c->fresh & 1));
+    const RegionGrad r = {.a = (float)(dy * coef->a),
+                          .b = (float)(dy * coef->b),
+                          .bce = (float)(dy * bce),
+                          .weight = (float)j->region.pos_weight};
+    simd()->region_grad(floats(c->x[0], from), floats(c->x[1], from), count, &r,
+                        floats(c->dx[0], from), !(c->fresh & 1));
 }
 
 static bool region_bwd(const Call *c)
@@ -143,7 +143,7 @@ static bool region_bwd(const Call *c)
     // a target is a constant to the planner: nobody may want its gradient
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     j.coef = c->saved;
-    if (c->dx[0]) pool_run(c->dev, j.blocks * c->x[0]->dim.n, slope_task, &j);
+    if (c->dx[0]) pool_run(c->dev, j.blocks * c->x[0]->dim.n, grad_task, &j);
     return true;
 }
 

@@ -130,7 +130,7 @@ bool cpu_dvh_loss_fwd(const Call *c)
 }
 
 /* dx of each voxel by itself. */
-static void slope_task(void *ctx, int64_t task, int thread)
+static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
     const Call *c = j->c;
@@ -149,8 +149,8 @@ static void slope_task(void *ctx, int64_t task, int thread)
                 if (m[s] != 0)
                     j->simd->dose_add(g + s * j->wide, m[s], j->wide, sum);
             slope =
-                j->simd->dose_slope(dose_fall(j->scale * *floats(c->x[0], at)),
-                                    j->rise, sum, j->wide);
+                j->simd->dose_grad(dose_fall(j->scale * *floats(c->x[0], at)),
+                                   j->rise, sum, j->wide);
         }
         float *dx = floats(c->dx[0], at);
         *dx = (float)(c->fresh & 1 ? dy * slope : *dx + dy * slope);
@@ -165,6 +165,6 @@ bool cpu_dvh_loss_bwd(const Call *c)
     if (!c->dx[0]) return true;
     job_init(&j, c);
     j.g = c->saved;
-    pool_run(c->dev, c->x[0]->dim.n * j.parts, slope_task, &j);
+    pool_run(c->dev, c->x[0]->dim.n * j.parts, grad_task, &j);
     return true;
 }

@@ -143,7 +143,7 @@ static void share_task(void *ctx, int64_t n, int thread)
 
 /* Backward: dx of one block; what does not count gets nothing, whatever dy
  * is. */
-static void slope_task(void *ctx, int64_t task, int thread)
+static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Mean *m = ctx;
     Part p = part_of(m, task);
@@ -166,6 +166,6 @@ bool cpu_global_avgpool_bwd(const Call *c)
     int64_t n = c->x[0]->dim.n;
     if (!c->dx[0]) return true;
     pool_run(c->dev, n, share_task, &m);
-    pool_run(c->dev, n * m.blocks, slope_task, &m);
+    pool_run(c->dev, n * m.blocks, grad_task, &m);
     return true;
 }

@@ -14,11 +14,11 @@ static void value(const Call *c, int64_t from, int64_t count)
 }
 
 /* BlockFn of the backward run: dx = dy where y > 0 or NaN, else slope * dy. */
-static void slope(const Call *c, int64_t from, int64_t count)
+static void grad(const Call *c, int64_t from, int64_t count)
 {
-    simd()->leaky_slope(floats(c->dy, from), floats(c->y, from), count,
-                        c->attr->leaky_relu.slope, floats(c->dx[0], from),
-                        !(c->fresh & 1));
+    simd()->leaky_grad(floats(c->dy, from), floats(c->y, from), count,
+                       c->attr->leaky_relu.slope, floats(c->dx[0], from),
+                       !(c->fresh & 1));
 }
 
 bool cpu_leaky_relu_fwd(const Call *c)
@@ -29,6 +29,6 @@ bool cpu_leaky_relu_fwd(const Call *c)
 
 bool cpu_leaky_relu_bwd(const Call *c)
 {
-    if (c->dx[0]) blocks_run(c, numel(c->dy->dim), slope);
+    if (c->dx[0]) blocks_run(c, numel(c->dy->dim), grad);
     return true;
 }

@@ -217,20 +217,20 @@ bool cpu_lstm_fwd(const Call *c)
 }
 
 /* Back through step s of sample number i; `later`: it has a step after it. */
-static void slope(const Lstm *m, const Samples *g, int64_t i, int64_t s,
-                  bool later)
+static void grad(const Lstm *m, const Samples *g, int64_t i, int64_t s,
+                 bool later)
 {
     int64_t h = m->units, n = g->sample[i], row = row_of(m, n, s);
     float *dc = g->carry + i * h;
     if (!later) memset(dc, 0, (size_t)h * sizeof *dc);
-    LstmSlope one = {.dy = (const float *)m->c->dy->data + row * h,
-                     .dh = later ? g->sum + i * h : NULL,
-                     .cell = m->cells + row * h,
-                     .last = s ? m->cells + row_of(m, n, s - 1) * h : NULL,
-                     .dc = dc,
-                     .gates = m->gates + row * 4 * h,
-                     .units = h};
-    m->simd->lstm_slope(&one);
+    LstmGrad one = {.dy = (const float *)m->c->dy->data + row * h,
+                    .dh = later ? g->sum + i * h : NULL,
+                    .cell = m->cells + row * h,
+                    .last = s ? m->cells + row_of(m, n, s - 1) * h : NULL,
+                    .dc = dc,
+                    .gates = m->gates + row * 4 * h,
+                    .units = h};
+    m->simd->lstm_grad(&one);
     memcpy(g->state + i * 4 * h, one.gates, (size_t)(4 * h) * sizeof(float));
 }
 
@@ -242,7 +242,7 @@ static void backward(void *ctx, int64_t task, int thread)
         int64_t later = g.active; // those that had a step after this one
         set_active(m, &g, s);
         if (later) multiply(m, &g, later);
-        for (int64_t i = 0; i < g.active; i++) slope(m, &g, i, s, i < later);
+        for (int64_t i = 0; i < g.active; i++) grad(m, &g, i, s, i < later);
     }
     clear(m, &g, m->gates, 4 * m->units);
 }

@@ -22,7 +22,7 @@ static void value(const Call *c, int64_t from, int64_t count)
 }
 
 /* The operands in their order: both gradients may be one block. */
-static void slope(const Call *c, int64_t from, int64_t count)
+static void grad(const Call *c, int64_t from, int64_t count)
 {
     for (int i = 0; i < 2; i++)
         if (c->dx[i])
@@ -40,6 +40,6 @@ bool cpu_mul_fwd(const Call *c)
 bool cpu_mul_bwd(const Call *c)
 {
     if (!is_fast(c)) return plain_mul_bwd(c);
-    blocks_run(c, numel(c->dy->dim), slope);
+    blocks_run(c, numel(c->dy->dim), grad);
     return true;
 }

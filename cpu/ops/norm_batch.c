@@ -204,15 +204,15 @@ static void sums_task(void *ctx, int64_t task, int thread)
 }
 
 /* Backward: dx of one block, from the affine tables below. */
-static void slope_task(void *ctx, int64_t task, int thread)
+static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;
     (void)thread;
     int64_t from = task * m->block * m->channels;
-    m->simd->bn_slope((const float *)m->c->dy->data + from,
-                      (const float *)m->c->x[0]->data + from, rows_of(m, task),
-                      m->channels, &m->affine,
-                      (float *)m->c->dx[0]->data + from, !(m->c->fresh & 1));
+    m->simd->bn_grad((const float *)m->c->dy->data + from,
+                     (const float *)m->c->x[0]->data + from, rows_of(m, task),
+                     m->channels, &m->affine, (float *)m->c->dx[0]->data + from,
+                     !(m->c->fresh & 1));
 }
 
 bool cpu_batch_norm_bwd(const Call *c)
@@ -251,6 +251,6 @@ bool cpu_batch_norm_bwd(const Call *c)
         shift[i] = shares ? (float)(-share * sum) : 0;
         tilt[i] = shares ? (float)(-share * dot * m.rstd[i]) : 0;
     }
-    if (c->dx[0]) pool_run(c->dev, m.blocks, slope_task, &m);
+    if (c->dx[0]) pool_run(c->dev, m.blocks, grad_task, &m);
     return true;
 }

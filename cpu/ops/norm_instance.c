@@ -237,7 +237,7 @@ static void put_affine(const Norm *m)
 
 /* Shift and tilt of a sample so that dx = dy scale + (x - mean) tilt + shift:
  * the formula of the header with u and z written out. */
-static void slope_tables(const Norm *m, int64_t set)
+static void grad_tables(const Norm *m, int64_t set)
 {
     const float *gamma = m->c->x[1] ? m->c->x[1]->data : NULL;
     const double *sum = m->sum + set * m->channels;
@@ -262,15 +262,15 @@ static void slope_tables(const Norm *m, int64_t set)
 }
 
 /* dx of one block. */
-static void slope_task(void *ctx, int64_t task, int thread)
+static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;
     Part p = part_of(m, task);
     const BnAffine a = affine_of(m, p);
     (void)thread;
-    m->simd->bn_slope(floats(m->c->dy, p.from), floats(m->c->x[0], p.from),
-                      p.rows, m->channels, &a, floats(m->c->dx[0], p.from),
-                      !(m->c->fresh & 1));
+    m->simd->bn_grad(floats(m->c->dy, p.from), floats(m->c->x[0], p.from),
+                     p.rows, m->channels, &a, floats(m->c->dx[0], p.from),
+                     !(m->c->fresh & 1));
 }
 
 static bool norm_bwd(const Call *c)
@@ -281,8 +281,8 @@ static bool norm_bwd(const Call *c)
     for (int64_t n = 0; n < m.sets; n++) join_sums(&m, n);
     put_affine(&m);
     if (!c->dx[0]) return true;
-    for (int64_t n = 0; n < m.sets; n++) slope_tables(&m, n);
-    run(&m, slope_task);
+    for (int64_t n = 0; n < m.sets; n++) grad_tables(&m, n);
+    run(&m, grad_task);
     return true;
 }
 

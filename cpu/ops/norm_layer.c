@@ -83,20 +83,20 @@ bool cpu_layer_norm_fwd(const Call *c)
 }
 
 /* dx of one block, and its part of the sums. */
-static void slope_task(void *ctx, int64_t task, int thread)
+static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;
     const Call *c = m->c;
     int64_t from;
     RowNorm r = rows_of(m, task, &from);
-    RowSlope p = {.dy = floats(c->dy, from), .add = !(c->fresh & 1)};
+    RowGrad p = {.dy = floats(c->dy, from), .add = !(c->fresh & 1)};
     (void)thread;
     if (c->dx[0]) p.dx = floats(c->dx[0], from);
     if (m->parts) {
         p.dgamma = m->parts + 2 * task * r.channels;
         p.dbeta = p.dgamma + r.channels;
     }
-    simd()->row_norm_slope(&r, &p);
+    simd()->row_norm_grad(&r, &p);
 }
 
 /* dgamma and dbeta of a slice of channels. */
@@ -123,7 +123,7 @@ bool cpu_layer_norm_bwd(const Call *c)
 {
     Norm m = norm_of(c);
     if (!c->dx[0] && !m.parts) return true;
-    pool_run(c->dev, m.blocks, slope_task, &m);
+    pool_run(c->dev, m.blocks, grad_task, &m);
     if (m.parts)
         pool_run(c->dev, ceil_div(m.all.channels, SLICE), join_task, &m);
     return true;

@@ -76,11 +76,11 @@ static void mask_block(const Call *c, int64_t from, int64_t count)
     *sum = simd()->sum(floats(c->x[2], from), count);
 }
 
-static void slope_block(const Call *c, int64_t from, int64_t count)
+static void grad_block(const Call *c, int64_t from, int64_t count)
 {
     const Errors e = errors_of(c, from);
-    simd()->error_slope(&e, count, *(const double *)c->scratch,
-                        floats(c->dx[0], from), !(c->fresh & 1));
+    simd()->error_grad(&e, count, *(const double *)c->scratch,
+                       floats(c->dx[0], from), !(c->fresh & 1));
 }
 
 /* The mask is summed again: the forward run leaves nothing behind. */
@@ -97,7 +97,7 @@ static bool regression_bwd(const Call *c)
     }
     if (!sum_ranks(c, &total, 1)) return false;
     *(double *)c->scratch = total != 0 ? *floats(c->dy, 0) / total : 0;
-    blocks_run(c, count, slope_block);
+    blocks_run(c, count, grad_block);
     return true;
 }
 

@@ -14,10 +14,10 @@ static void value(const Call *c, int64_t from, int64_t count)
 }
 
 /* BlockFn of the backward run: dx = dy where y > 0 or NaN, else 0. */
-static void slope(const Call *c, int64_t from, int64_t count)
+static void grad(const Call *c, int64_t from, int64_t count)
 {
-    simd()->relu_slope(floats(c->dy, from), floats(c->y, from), count,
-                       floats(c->dx[0], from), !(c->fresh & 1));
+    simd()->relu_grad(floats(c->dy, from), floats(c->y, from), count,
+                      floats(c->dx[0], from), !(c->fresh & 1));
 }
 
 bool cpu_relu_fwd(const Call *c)
@@ -28,6 +28,6 @@ bool cpu_relu_fwd(const Call *c)
 
 bool cpu_relu_bwd(const Call *c)
 {
-    if (c->dx[0]) blocks_run(c, numel(c->dy->dim), slope);
+    if (c->dx[0]) blocks_run(c, numel(c->dy->dim), grad);
     return true;
 }

@@ -15,7 +15,7 @@ static double relu_value(const Attr *a, double x)
     return x <= 0 ? 0 : x;
 }
 
-static double relu_slope(const Attr *a, double y)
+static double relu_grad(const Attr *a, double y)
 {
     (void)a;
     return y <= 0 ? 0 : 1;
@@ -27,7 +27,7 @@ static double leaky_relu_value(const Attr *a, double x)
     return x <= 0 ? x * a->leaky_relu.slope : x;
 }
 
-static double leaky_relu_slope(const Attr *a, double y)
+static double leaky_relu_grad(const Attr *a, double y)
 {
     return y <= 0 ? a->leaky_relu.slope : 1;
 }
@@ -39,7 +39,7 @@ static double sigmoid_value(const Attr *a, double x)
     return logistic(x);
 }
 
-static double sigmoid_slope(const Attr *a, double y)
+static double sigmoid_grad(const Attr *a, double y)
 {
     (void)a;
     return y * (1 - y);
@@ -52,7 +52,7 @@ static double tanh_value(const Attr *a, double x)
     return tanh(x);
 }
 
-static double tanh_slope(const Attr *a, double y)
+static double tanh_grad(const Attr *a, double y)
 {
     (void)a;
     return (1 - y) * (1 + y);
@@ -77,7 +77,7 @@ static double gelu_value(const Attr *a, double x)
     return x * normal_below(x);
 }
 
-static double gelu_slope(const Attr *a, double x)
+static double gelu_grad(const Attr *a, double x)
 {
     (void)a;
     return normal_below(x) + x * normal_density(x);
@@ -90,7 +90,7 @@ static double silu_value(const Attr *a, double x)
     return x * logistic(x);
 }
 
-static double silu_slope(const Attr *a, double x)
+static double silu_grad(const Attr *a, double x)
 {
     (void)a;
     return logistic(x) * (1 + x * logistic(-x));

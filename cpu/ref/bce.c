@@ -7,9 +7,9 @@ static double bce_value(const Attr *a, double x, double t)
     return cross_value(a->bce.pos_weight, x, t);
 }
 
-static double bce_slope(const Attr *a, double x, double t)
+static double bce_grad(const Attr *a, double x, double t)
 {
-    return cross_slope(a->bce.pos_weight, x, t);
+    return cross_grad(a->bce.pos_weight, x, t);
 }
 
 MEAN_LOSS(bce)

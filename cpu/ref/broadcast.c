@@ -7,13 +7,13 @@
 
 /* A result from a and b, or the part of a gradient from dy, a and b. */
 typedef double ValueFn(double a, double b);
-typedef double SlopeFn(double dy, double a, double b);
+typedef double GradFn(double dy, double a, double b);
 
 typedef struct Job {
     const Call *c;
     View a, b;      // operands 0 and 1, seen as the result
     ValueFn *value; // forward
-    SlopeFn *slope; // backward, of `operand`
+    GradFn *slope;  // backward, of `operand`
     int operand;
 } Job;
 
@@ -75,7 +75,7 @@ static Span span(int32_t own, int32_t all, int32_t place)
 /* An item is a row of the gradient, or BLOCK channels of it. Where an operand
  * was repeated everywhere (a bias) this is few items, hence few threads: the
  * price of sums with one order and no scratch. */
-static void slope_items(void *ctx, int64_t from, int64_t to)
+static void grad_items(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
     const Tensor *out = j->c->dx[j->operand];
@@ -102,7 +102,7 @@ static void slope_items(void *ctx, int64_t from, int64_t to)
 }
 
 /* The operands one after the other: both gradients may be one block. */
-static bool broadcast_bwd(const Call *c, SlopeFn *const slope[2])
+static bool broadcast_bwd(const Call *c, GradFn *const slope[2])
 {
     Dims s = c->y->dim;
     // add and sub keep nothing: their operands may be gone, and 1 stands in
@@ -115,8 +115,8 @@ static bool broadcast_bwd(const Call *c, SlopeFn *const slope[2])
         Dims own = c->dx[j.operand]->dim;
         j.slope = slope[j.operand];
         range_run(c, rows(own) * ceil_div(own.c, BLOCK),
-                  2 * least(own.c, BLOCK) * (numel(s) / numel(own)),
-                  slope_items, &j);
+                  2 * least(own.c, BLOCK) * (numel(s) / numel(own)), grad_items,
+                  &j);
     }
     return true;
 }
@@ -125,29 +125,29 @@ static bool broadcast_bwd(const Call *c, SlopeFn *const slope[2])
 
 /* name, result, parts of the two gradients; a quotient's second is
  * -dy y / b, written with what the row keeps, its operands */
-#define BROADCAST(name, result, part0, part1)                     \
-    static double name##_value(double a, double b)                \
-    {                                                             \
-        return result;                                            \
-    }                                                             \
-    static double name##_slope0(double dy, double a, double b)    \
-    {                                                             \
-        (void)a, (void)b;                                         \
-        return part0;                                             \
-    }                                                             \
-    static double name##_slope1(double dy, double a, double b)    \
-    {                                                             \
-        (void)a, (void)b;                                         \
-        return part1;                                             \
-    }                                                             \
-    bool KERNEL(name##_fwd)(const Call *c)                        \
-    {                                                             \
-        return broadcast_fwd(c, name##_value);                    \
-    }                                                             \
-    bool KERNEL(name##_bwd)(const Call *c)                        \
-    {                                                             \
-        SlopeFn *const slope[2] = {name##_slope0, name##_slope1}; \
-        return broadcast_bwd(c, slope);                           \
+#define BROADCAST(name, result, part0, part1)                  \
+    static double name##_value(double a, double b)             \
+    {                                                          \
+        return result;                                         \
+    }                                                          \
+    static double name##_grad0(double dy, double a, double b)  \
+    {                                                          \
+        (void)a, (void)b;                                      \
+        return part0;                                          \
+    }                                                          \
+    static double name##_grad1(double dy, double a, double b)  \
+    {                                                          \
+        (void)a, (void)b;                                      \
+        return part1;                                          \
+    }                                                          \
+    bool KERNEL(name##_fwd)(const Call *c)                     \
+    {                                                          \
+        return broadcast_fwd(c, name##_value);                 \
+    }                                                          \
+    bool KERNEL(name##_bwd)(const Call *c)                     \
+    {                                                          \
+        GradFn *const slope[2] = {name##_grad0, name##_grad1}; \
+        return broadcast_bwd(c, slope);                        \
     }
 
 BROADCAST(add, a + b, dy, dy)

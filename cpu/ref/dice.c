@@ -145,7 +145,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
             if (counts && dim.c == 1) g *= logistic(r.x[0]) * logistic(-r.x[0]);
             if (counts && dim.c > 1) g = (g - mean) * row_prob(j, &r, i);
             if (w != 0 && j->bce != 0)
-                g += j->bce * w * cross_slope(j->region.pos_weight, r.x[i], t);
+                g += j->bce * w * cross_grad(j->region.pos_weight, r.x[i], t);
             put(dx + i, j->dy * g, fresh);
         }
     }

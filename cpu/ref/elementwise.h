@@ -7,37 +7,37 @@
 #include "cpu/lib/plain.h"
 
 /* The kernels of a row `name` with name_value(attr, x), its result, and
- * name_slope(attr, k), its derivative, where k is what the row keeps: `kept`
+ * name_grad(attr, k), its derivative, where k is what the row keeps: `kept`
  * is c->x[0] or c->y. `cost` in multiply-adds an element, which decides only
  * how many elements a task has. A row that may run in place keeps y or nothing,
  * because then its x is gone. */
-#define ELEMENTWISE(name, kept, cost)                                       \
-    static void name##_values(void *ctx, int64_t from, int64_t to)          \
-    {                                                                       \
-        const Call *c = ctx;                                                \
-        const real *x = values(c->x[0]);                                    \
-        real *y = values(c->y);                                             \
-        for (int64_t i = from; i < to; i++)                                 \
-            y[i] = (real)name##_value(c->attr, x[i]);                       \
-    }                                                                       \
-    static void name##_slopes(void *ctx, int64_t from, int64_t to)          \
-    {                                                                       \
-        const Call *c = ctx;                                                \
-        const real *k = values(kept), *dy = values(c->dy);                  \
-        real *dx = values(c->dx[0]);                                        \
-        bool fresh = is_fresh(c, 0);                                        \
-        for (int64_t i = from; i < to; i++)                                 \
-            put(dx + i, dy[i] * name##_slope(c->attr, k[i]), fresh);        \
-    }                                                                       \
-    bool KERNEL(name##_fwd)(const Call *c)                                  \
-    {                                                                       \
-        range_run(c, numel(c->y->dim), cost, name##_values, (void *)c);     \
-        return true;                                                        \
-    }                                                                       \
-    bool KERNEL(name##_bwd)(const Call *c)                                  \
-    {                                                                       \
-        if (c->dx[0])                                                       \
-            range_run(c, numel(c->y->dim), cost, name##_slopes, (void *)c); \
-        return true;                                                        \
+#define ELEMENTWISE(name, kept, cost)                                      \
+    static void name##_values(void *ctx, int64_t from, int64_t to)         \
+    {                                                                      \
+        const Call *c = ctx;                                               \
+        const real *x = values(c->x[0]);                                   \
+        real *y = values(c->y);                                            \
+        for (int64_t i = from; i < to; i++)                                \
+            y[i] = (real)name##_value(c->attr, x[i]);                      \
+    }                                                                      \
+    static void name##_grads(void *ctx, int64_t from, int64_t to)          \
+    {                                                                      \
+        const Call *c = ctx;                                               \
+        const real *k = values(kept), *dy = values(c->dy);                 \
+        real *dx = values(c->dx[0]);                                       \
+        bool fresh = is_fresh(c, 0);                                       \
+        for (int64_t i = from; i < to; i++)                                \
+            put(dx + i, dy[i] * name##_grad(c->attr, k[i]), fresh);        \
+    }                                                                      \
+    bool KERNEL(name##_fwd)(const Call *c)                                 \
+    {                                                                      \
+        range_run(c, numel(c->y->dim), cost, name##_values, (void *)c);    \
+        return true;                                                       \
+    }                                                                      \
+    bool KERNEL(name##_bwd)(const Call *c)                                 \
+    {                                                                      \
+        if (c->dx[0])                                                      \
+            range_run(c, numel(c->y->dim), cost, name##_grads, (void *)c); \
+        return true;                                                       \
     }
 #endif

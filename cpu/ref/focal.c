@@ -37,7 +37,7 @@ static double focal_value(const Attr *a, double x, double t)
 }
 
 /* dl/dx; u is -x in the second case, hence its sign. */
-static double focal_slope(const Attr *a, double x, double t)
+static double focal_grad(const Attr *a, double x, double t)
 {
     double gamma = a->focal.gamma;
     return t * weight(a, true) * df(gamma, x) -

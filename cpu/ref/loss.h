@@ -44,7 +44,7 @@ static inline double cross_value(double pos_weight, double x, double t)
     return pos_weight * t * softplus(-x) + (1 - t) * softplus(x);
 }
 
-static inline double cross_slope(double pos_weight, double x, double t)
+static inline double cross_grad(double pos_weight, double x, double t)
 {
     return (1 - t) * logistic(x) - pos_weight * t * logistic(-x);
 }
@@ -155,7 +155,7 @@ static inline Space mean_space(const Call *c)
     return (Space){.fwd = mask > sum ? mask : sum, .bwd = mask};
 }
 
-/* The three kernels of a row whose l and slope are name_value, name_slope. */
+/* The three kernels of a row whose l and slope are name_value, name_grad. */
 #define MEAN_LOSS(name)                       \
     Space KERNEL(name##_space)(const Call *c) \
     {                                         \
@@ -167,6 +167,6 @@ static inline Space mean_space(const Call *c)
     }                                         \
     bool KERNEL(name##_bwd)(const Call *c)    \
     {                                         \
-        return mean_bwd(c, name##_slope);     \
+        return mean_bwd(c, name##_grad);      \
     }
 #endif

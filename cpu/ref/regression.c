@@ -12,7 +12,7 @@ static double mae_value(const Attr *a, double x, double t)
     return fabs(x - t);
 }
 
-static double mae_slope(const Attr *a, double x, double t)
+static double mae_grad(const Attr *a, double x, double t)
 {
     (void)a;
     double e = x - t;
@@ -27,7 +27,7 @@ static double mse_value(const Attr *a, double x, double t)
     return (x - t) * (x - t);
 }
 
-static double mse_slope(const Attr *a, double x, double t)
+static double mse_grad(const Attr *a, double x, double t)
 {
     (void)a;
     return 2 * (x - t);
@@ -41,7 +41,7 @@ static double huber_value(const Attr *a, double x, double t)
     return delta * (fabs(e) - delta / 2);
 }
 
-static double huber_slope(const Attr *a, double x, double t)
+static double huber_grad(const Attr *a, double x, double t)
 {
     double e = x - t, delta = a->huber.delta;
     return e > delta ? delta : e < -delta ? -delta : e;

@@ -10,7 +10,7 @@ static double scale_value(const Attr *a, double x)
 
 /* The row keeps nothing; its slope asks for nothing, and dy only stands in
  * for the operand that is gone. */
-static double scale_slope(const Attr *a, double dy)
+static double scale_grad(const Attr *a, double dy)
 {
     (void)dy;
     return a->scale.mul;

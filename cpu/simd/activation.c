@@ -135,10 +135,10 @@ INLINE void slopes(CurveKind kind, const float *dy, const float *kept,
 #undef STEP
 }
 
-void ISA_NAME(curve_slope)(CurveKind kind, const float *dy, const float *kept,
-                           int64_t n, float *dx, bool add);
-void ISA_NAME(curve_slope)(CurveKind kind, const float *dy, const float *kept,
-                           int64_t n, float *dx, bool add)
+void ISA_NAME(curve_grad)(CurveKind kind, const float *dy, const float *kept,
+                          int64_t n, float *dx, bool add);
+void ISA_NAME(curve_grad)(CurveKind kind, const float *dy, const float *kept,
+                          int64_t n, float *dx, bool add)
 {
     switch (kind) {
     case CURVE_SIGMOID:

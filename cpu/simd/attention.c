@@ -64,10 +64,10 @@ INLINE void slope(float *s, float *da, float scale, const float *log,
     }
 }
 
-void ISA_NAME(attend_slope)(float *s, float *da, int64_t n, float scale,
-                            const float *log, const float *mean, int64_t step);
-void ISA_NAME(attend_slope)(float *s, float *da, int64_t n, float scale,
-                            const float *log, const float *mean, int64_t step)
+void ISA_NAME(attend_grad)(float *s, float *da, int64_t n, float scale,
+                           const float *log, const float *mean, int64_t step);
+void ISA_NAME(attend_grad)(float *s, float *da, int64_t n, float scale,
+                           const float *log, const float *mean, int64_t step)
 {
     for (int64_t i = 0; i < n; i += LANES)
         slope(s + i, da + i, scale, log + i * step, mean + i * step, step,

@@ -47,10 +47,10 @@ INLINE V slope(V x, V t, V weight, V factor)
     return factor * ((one - t) * s - weight * t * rest);
 }
 
-void ISA_NAME(bce_slope)(const float *x, const float *t, int64_t n,
-                         float weight, float factor, float *dx, bool add);
-void ISA_NAME(bce_slope)(const float *x, const float *t, int64_t n,
-                         float weight, float factor, float *dx, bool add)
+void ISA_NAME(bce_grad)(const float *x, const float *t, int64_t n, float weight,
+                        float factor, float *dx, bool add);
+void ISA_NAME(bce_grad)(const float *x, const float *t, int64_t n, float weight,
+                        float factor, float *dx, bool add)
 {
     V w = v_set(weight), f = v_set(factor);
     int64_t i = 0;

@@ -198,8 +198,8 @@ double ISA_NAME(class_count)(const Classes *r)
     return sum_of(count);
 }
 
-void ISA_NAME(class_slope)(const Classes *r, float factor, float *dx, bool add);
-void ISA_NAME(class_slope)(const Classes *r, float factor, float *dx, bool add)
+void ISA_NAME(class_grad)(const Classes *r, float factor, float *dx, bool add);
+void ISA_NAME(class_grad)(const Classes *r, float factor, float *dx, bool add)
 {
     Planes p;
     for (int64_t from = 0; from < r->rows; from += CHUNK) {
@@ -286,10 +286,10 @@ void ISA_NAME(share_sums)(const Classes *r, double *sum)
     sum[TERMS * r->classes] = sum_of(count);
 }
 
-void ISA_NAME(share_slope)(const Classes *r, const float *coef, float *dx,
-                           bool add);
-void ISA_NAME(share_slope)(const Classes *r, const float *coef, float *dx,
-                           bool add)
+void ISA_NAME(share_grad)(const Classes *r, const float *coef, float *dx,
+                          bool add);
+void ISA_NAME(share_grad)(const Classes *r, const float *coef, float *dx,
+                          bool add)
 {
     Planes p;
     Targets t;

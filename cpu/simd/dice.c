@@ -73,7 +73,7 @@ void ISA_NAME(region_sums)(const float *x, const float *t, int64_t n,
 }
 
 /* (a t + b) s (1 - s) + bce ((1 - t) s - weight t (1 - s)). */
-INLINE V slope(V x, V t, const RegionSlope *r)
+INLINE V slope(V x, V t, const RegionGrad *r)
 {
     V s, rest, one = v_set(1);
     v_logistic(x, v_decay(x), &s, &rest);
@@ -82,12 +82,12 @@ INLINE V slope(V x, V t, const RegionSlope *r)
     return v_fma(v_set(r->bce), cross, region);
 }
 
-void ISA_NAME(region_slope)(const float *x, const float *t, int64_t n,
-                            const RegionSlope *r, float *dx, bool add);
-void ISA_NAME(region_slope)(const float *x, const float *t, int64_t n,
-                            const RegionSlope *r, float *dx, bool add)
+void ISA_NAME(region_grad)(const float *x, const float *t, int64_t n,
+                           const RegionGrad *r, float *dx, bool add);
+void ISA_NAME(region_grad)(const float *x, const float *t, int64_t n,
+                           const RegionGrad *r, float *dx, bool add)
 {
-    const RegionSlope own = *r; // dx is no part of it
+    const RegionGrad own = *r; // dx is no part of it
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         V v = slope(v_load(x + i), v_load(t + i), &own);

@@ -43,10 +43,10 @@ void ISA_NAME(dose_add)(const double *x, double by, int64_t bins, double *sum)
         *(Du *)(sum + b) = load(sum + b) + d_set(by) * load(x + b);
 }
 
-double ISA_NAME(dose_slope)(double x, const double *rise, const double *g,
-                            int64_t bins);
-double ISA_NAME(dose_slope)(double x, const double *rise, const double *g,
-                            int64_t bins)
+double ISA_NAME(dose_grad)(double x, const double *rise, const double *g,
+                           int64_t bins);
+double ISA_NAME(dose_grad)(double x, const double *rise, const double *g,
+                           int64_t bins)
 {
     D sum = {0};
     double all = 0;

@@ -99,10 +99,10 @@ void ISA_NAME(leaky)(const float *x, int64_t n, float slope, float *y)
 #undef VALUE
 }
 
-void ISA_NAME(relu_slope)(const float *dy, const float *y, int64_t n, float *dx,
-                          bool add);
-void ISA_NAME(relu_slope)(const float *dy, const float *y, int64_t n, float *dx,
-                          bool add)
+void ISA_NAME(relu_grad)(const float *dy, const float *y, int64_t n, float *dx,
+                         bool add);
+void ISA_NAME(relu_grad)(const float *dy, const float *y, int64_t n, float *dx,
+                         bool add)
 {
     // asked this way NaN in y lets dy through, as in the plain loops
 #define VALUE(load) v_select(load(y + i) <= 0, v_zero(), load(dy + i))
@@ -123,10 +123,10 @@ void ISA_NAME(leaky_relu)(const float *x, int64_t n, float slope, float *y)
 #undef VALUE
 }
 
-void ISA_NAME(leaky_slope)(const float *dy, const float *y, int64_t n,
-                           float slope, float *dx, bool add);
-void ISA_NAME(leaky_slope)(const float *dy, const float *y, int64_t n,
-                           float slope, float *dx, bool add)
+void ISA_NAME(leaky_grad)(const float *dy, const float *y, int64_t n,
+                          float slope, float *dx, bool add);
+void ISA_NAME(leaky_grad)(const float *dy, const float *y, int64_t n,
+                          float slope, float *dx, bool add)
 {
 #define VALUE(load) \
     v_select(load(y + i) <= 0, load(dy + i) * v_set(slope), load(dy + i))

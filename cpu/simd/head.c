@@ -43,7 +43,7 @@ INLINE void fold(V s[SUMS], float to[SUMS + LANES])
 
 /* `high` pixels from `from` on; high and co are constants, at most SUMS
  * together. */
-INLINE void block(const IgemmParams *p, int64_t from, int high, int co)
+INLINE void block(const PanelGemm *p, int64_t from, int high, int co)
 {
     V sum[SUMS];
     UNROLL for (int i = 0; i < SUMS; i++) sum[i] = v_zero();
@@ -81,15 +81,15 @@ INLINE void block(const IgemmParams *p, int64_t from, int high, int co)
 }
 
 /* All pixels, as many at a time as the sums hold, then fewer. */
-INLINE void row(const IgemmParams *p, int co)
+INLINE void row(const PanelGemm *p, int co)
 {
     int64_t i = 0;
     for (; i + SUMS / co <= p->cols; i += SUMS / co) block(p, i, SUMS / co, co);
     for (; i < p->cols; i++) block(p, i, 1, co);
 }
 
-void ISA_NAME(narrow)(const IgemmParams *p);
-void ISA_NAME(narrow)(const IgemmParams *p)
+void ISA_NAME(narrow)(const PanelGemm *p);
+void ISA_NAME(narrow)(const PanelGemm *p)
 {
     switch (p->co) {
     case 1:

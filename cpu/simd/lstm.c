@@ -40,7 +40,7 @@ INLINE void step(const LstmStep *s, int64_t u, int n)
     set(s->y, u, gate[3] * v_tanh(cell), n);
 }
 
-INLINE void slope(const LstmSlope *s, int64_t u, int n)
+INLINE void slope(const LstmGrad *s, int64_t u, int n)
 {
     V gate[4], one = v_set(1);
     UNROLL for (int k = 0; k < 4; k++) gate[k] =
@@ -63,8 +63,8 @@ void ISA_NAME(lstm_step)(const LstmStep *s)
     if (u < s->units) step(s, u, (int)(s->units - u));
 }
 
-void ISA_NAME(lstm_slope)(const LstmSlope *s);
-void ISA_NAME(lstm_slope)(const LstmSlope *s)
+void ISA_NAME(lstm_grad)(const LstmGrad *s);
+void ISA_NAME(lstm_grad)(const LstmGrad *s)
 {
     int64_t u = 0;
     for (; u + LANES <= s->units; u += LANES) slope(s, u, LANES);

@@ -224,9 +224,9 @@ INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
         }
 }
 
-INLINE void slope_all(const float *dy, const float *x, int64_t rows,
-                      int64_t channels, const BnAffine *a, float *dx, bool add,
-                      ActKind act)
+INLINE void grad_all(const float *dy, const float *x, int64_t rows,
+                     int64_t channels, const BnAffine *a, float *dx, bool add,
+                     ActKind act)
 {
 #define BODY(wide, c, rest) \
     slope(dy + c, x + c, a, c, rows, channels, wide, rest, act, dx + c, add)
@@ -234,12 +234,11 @@ INLINE void slope_all(const float *dy, const float *x, int64_t rows,
 #undef BODY
 }
 
-void ISA_NAME(bn_slope)(const float *dy, const float *x, int64_t rows,
-                        int64_t channels, const BnAffine *a, float *dx,
-                        bool add);
-void ISA_NAME(bn_slope)(const float *dy, const float *x, int64_t rows,
-                        int64_t channels, const BnAffine *a, float *dx,
-                        bool add)
+void ISA_NAME(bn_grad)(const float *dy, const float *x, int64_t rows,
+                       int64_t channels, const BnAffine *a, float *dx,
+                       bool add);
+void ISA_NAME(bn_grad)(const float *dy, const float *x, int64_t rows,
+                       int64_t channels, const BnAffine *a, float *dx, bool add)
 {
-    FOR_KINDS(a->act.kind, slope_all, dy, x, rows, channels, a, dx, add);
+    FOR_KINDS(a->act.kind, grad_all, dy, x, rows, channels, a, dx, add);
 }

@@ -145,9 +145,9 @@ void ISA_NAME(row_norm)(const RowNorm *r, float *y)
 
 /* Sums of u = dy gamma and of u (x - mean), and for the channels, with `parts`,
  * of dy and dy z, which are added to p's. */
-INLINE void add_slopes(const RowNorm *r, const RowSlope *p, const Rows *v,
-                       int64_t at, int64_t c, int n, int rest, bool affine,
-                       bool parts, V *s, V *t)
+INLINE void add_grads(const RowNorm *r, const RowGrad *p, const Rows *v,
+                      int64_t at, int64_t c, int n, int rest, bool affine,
+                      bool parts, V *s, V *t)
 {
     V gamma = v_zero(), dgamma = v_zero(), dbeta = v_zero();
     if (affine) gamma = v_get(r->gamma + c, rest);
@@ -171,7 +171,7 @@ INLINE void add_slopes(const RowNorm *r, const RowSlope *p, const Rows *v,
 
 /* dx = rstd (u - bar(u) - (x - mean) tilt), tilt = rstd bar(u z). The formula
  * as it stands: of one channel it is 0 to the last bit. */
-INLINE void slope(const RowNorm *r, const RowSlope *p, const Rows *v,
+INLINE void slope(const RowNorm *r, const RowGrad *p, const Rows *v,
                   const V *bar, const V *tilt, int64_t at, int64_t c, int n,
                   int rest, bool affine)
 {
@@ -189,7 +189,7 @@ INLINE void slope(const RowNorm *r, const RowSlope *p, const Rows *v,
     }
 }
 
-INLINE void backward(const RowNorm *r, const RowSlope *p, int64_t row, int n,
+INLINE void backward(const RowNorm *r, const RowGrad *p, int64_t row, int n,
                      bool affine, bool parts)
 {
     const int64_t wide = r->channels, begin = row * wide;
@@ -199,7 +199,7 @@ INLINE void backward(const RowNorm *r, const RowSlope *p, int64_t row, int n,
     for (int64_t at = 0; at < wide; at += SPAN) {
         UNROLL for (int j = 0; j < n; j++) s[j] = t[j] = v_zero();
 #define BODY(c, rest) \
-    add_slopes(r, p, &v, begin, c, n, rest, affine, parts, s, t)
+    add_grads(r, p, &v, begin, c, n, rest, affine, parts, s, t)
         FOR_VECTORS(at, span_end(at, wide), BODY);
 #undef BODY
         UNROLL for (int j = 0; j < n; j++)
@@ -220,7 +220,7 @@ INLINE void backward(const RowNorm *r, const RowSlope *p, int64_t row, int n,
 #undef BODY
 }
 
-INLINE void backward_all(const RowNorm *r, const RowSlope *p, bool affine,
+INLINE void backward_all(const RowNorm *r, const RowGrad *p, bool affine,
                          bool parts)
 {
     int64_t row = 0;
@@ -229,8 +229,8 @@ INLINE void backward_all(const RowNorm *r, const RowSlope *p, bool affine,
     for (; row < r->rows; row++) backward(r, p, row, 1, affine, parts);
 }
 
-void ISA_NAME(row_norm_slope)(const RowNorm *r, const RowSlope *p);
-void ISA_NAME(row_norm_slope)(const RowNorm *r, const RowSlope *p)
+void ISA_NAME(row_norm_grad)(const RowNorm *r, const RowGrad *p);
+void ISA_NAME(row_norm_grad)(const RowNorm *r, const RowGrad *p)
 {
     if (p->dgamma) {
         memset(p->dgamma, 0, (size_t)r->channels * sizeof *p->dgamma);

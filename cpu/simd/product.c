@@ -3,8 +3,8 @@
  * it is blocked is in product.h. */
 #include "cpu/simd/product.h"
 
-void ISA_NAME(product)(const IgemmParams *p);
-void ISA_NAME(product)(const IgemmParams *p)
+void ISA_NAME(product)(const PanelGemm *p);
+void ISA_NAME(product)(const PanelGemm *p)
 {
     product_row(p);
 }

@@ -28,7 +28,7 @@ enum { HIGH_MAX = 12, WIDE_MAX = 4 };
 
 /* One block: pixels from .. from+high-1. `high` and `wide` are constants at
  * every call, so that the arrays become registers. */
-INLINE TARGET void block(const IgemmParams *p, int64_t from, int high, int wide)
+INLINE TARGET void block(const PanelGemm *p, int64_t from, int high, int wide)
 {
     V sum[HIGH_MAX][WIDE_MAX];
     UNROLL for (int i = 0; i < high; i++) UNROLL for (int j = 0; j < wide; j++)
@@ -77,13 +77,12 @@ INLINE TARGET void block(const IgemmParams *p, int64_t from, int high, int wide)
 
 /* The instances, [wide - 1][high - 1]: each height up to the highest, because
  * equal cuts of a row may have any. */
-typedef void Block(const IgemmParams *p, int64_t from);
+typedef void Block(const PanelGemm *p, int64_t from);
 
-#define BLOCK(high, wide)                                          \
-    static TARGET void block_##high##x##wide(const IgemmParams *p, \
-                                             int64_t from)         \
-    {                                                              \
-        block(p, from, high, wide);                                \
+#define BLOCK(high, wide)                                                      \
+    static TARGET void block_##high##x##wide(const PanelGemm *p, int64_t from) \
+    {                                                                          \
+        block(p, from, high, wide);                                            \
     }
 #define UP_TO_6(B, wide) \
     B(1, wide) B(2, wide) B(3, wide) B(4, wide) B(5, wide) B(6, wide)
@@ -115,7 +114,7 @@ enum { LINE = 64 / sizeof(float) }; // floats of a cache line
 /* Ask for what a block will read and write while the one before it runs: a
  * row of the image is read in short pieces, tap after tap, a pattern that
  * prefetchers in hardware are not made for. */
-INLINE void fetch(const IgemmParams *p, int64_t from, int64_t high)
+INLINE void fetch(const PanelGemm *p, int64_t from, int64_t high)
 {
     for (int64_t i = from; i < from + high; i++) {
         if (p->far)
@@ -128,7 +127,7 @@ INLINE void fetch(const IgemmParams *p, int64_t from, int64_t high)
 }
 
 /* Equal cuts, no higher than the registers allow: 13 pixels of 12 are 7 + 6. */
-static void product_row(const IgemmParams *p)
+static void product_row(const PanelGemm *p)
 {
     int wide = (p->co + LANES - 1) / LANES;
     int64_t cuts = (p->cols + highest[wide - 1] - 1) / highest[wide - 1];

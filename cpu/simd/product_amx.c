@@ -29,8 +29,8 @@
 
 /* Pixels from .. on, channels co .. on; `two` and `both`: two tiles of each.
  * Constants, so that no question is left in the loop. */
-INLINE WITH_TILES void block(const IgemmParams *p, int64_t from, int co,
-                             int step, bool two, bool both)
+INLINE WITH_TILES void block(const PanelGemm *p, int64_t from, int co, int step,
+                             bool two, bool both)
 {
     const int width = (p->co + LANES - 1) / LANES * LANES;
     const ptrdiff_t row = width * (ptrdiff_t)sizeof(float);
@@ -67,7 +67,7 @@ INLINE WITH_TILES void block(const IgemmParams *p, int64_t from, int co,
 }
 
 /* The instance for these shapes. */
-static WITH_TILES void run_block(const IgemmParams *p, int64_t from, int co,
+static WITH_TILES void run_block(const PanelGemm *p, int64_t from, int co,
                                  int64_t high, int wide, int step)
 {
     if (high > TILE && wide > TILE)
@@ -88,7 +88,7 @@ static int step_of(int64_t len)
     return 1;
 }
 
-static WITH_TILES void product(const IgemmParams *p)
+static WITH_TILES void product(const PanelGemm *p)
 {
     const int step = step_of(p->len);
     int64_t set_high = 0;

@@ -131,10 +131,10 @@ INLINE void slopes(const Errors *given, ErrorKind kind, int64_t n,
     memcpy(dx + i, to, bytes);
 }
 
-void ISA_NAME(error_slope)(const Errors *e, int64_t n, double factor, float *dx,
-                           bool add);
-void ISA_NAME(error_slope)(const Errors *e, int64_t n, double factor, float *dx,
-                           bool add)
+void ISA_NAME(error_grad)(const Errors *e, int64_t n, double factor, float *dx,
+                          bool add);
+void ISA_NAME(error_grad)(const Errors *e, int64_t n, double factor, float *dx,
+                          bool add)
 {
     switch (e->kind) {
     case ERROR_MAE:

@@ -44,7 +44,7 @@ INLINE void weights_line(const V *g, int s, V *o)
 }
 
 /* H: four numbers of dy, in the place of the weights. */
-INLINE void slope_line(const V *y, int s, V *o)
+INLINE void grad_line(const V *y, int s, V *o)
 {
     const V sixth = v_set(-1 / 6.f), part = v_set(1 / 24.f), four = v_set(4);
     V even = sixth * (y[0] + y[2 * s]), odd = sixth * (y[s] + y[3 * s]);
@@ -110,14 +110,14 @@ INLINE void spread(const Tile *t, const void *x, int64_t k, float *to,
         }
         if (kind == IMAGE) image_line(d, 1, o);
         if (kind == WEIGHTS) weights_line(d, 1, o);
-        if (kind == SLOPE) slope_line(d, 1, o);
+        if (kind == SLOPE) grad_line(d, 1, o);
         UNROLL for (int a = 0; a < SIX; a++) e[a * n + b] = o[a];
     }
     UNROLL for (int a = 0; a < SIX; a++)
     {
         if (kind == IMAGE) image_line(e + a * n, 1, o);
         if (kind == WEIGHTS) weights_line(e + a * n, 1, o);
-        if (kind == SLOPE) slope_line(e + a * n, 1, o);
+        if (kind == SLOPE) grad_line(e + a * n, 1, o);
         UNROLL for (int b = 0; b < SIX; b++)
             v_store(to + (a * SIX + b) * t->plane + k, o[b]);
     }
@@ -154,8 +154,8 @@ void ISA_NAME(tile_weights)(const Tile *t, const float *w, float *planes)
     spread_all(t, w, planes, WEIGHTS, false, 3);
 }
 
-void ISA_NAME(tile_slope)(const Tile *t, const void *dy, float *planes);
-void ISA_NAME(tile_slope)(const Tile *t, const void *dy, float *planes)
+void ISA_NAME(tile_grad)(const Tile *t, const void *dy, float *planes);
+void ISA_NAME(tile_grad)(const Tile *t, const void *dy, float *planes)
 {
     if (t->half)
         spread_all(t, dy, planes, SLOPE, true, 4);
@@ -169,28 +169,29 @@ void ISA_NAME(tile_slope)(const Tile *t, const void *dy, float *planes)
 /* A tail of one vector of channels, if any. That it is asked for each result
  * costs next to nothing: the answer is always the same. */
 typedef struct Finish {
-    const Tail *tail;
+    const Epilogue *epilogue;
     V hi, lo, scale, beta, low;
 } Finish;
 
-INLINE Finish finish_of(const Tail *tail, int64_t k, bool part, int last)
+INLINE Finish finish_of(const Epilogue *epilogue, int64_t k, bool part,
+                        int last)
 {
-    Finish f = {.tail = tail};
-    if (tail) f.low = v_set(tail->act.slope);
-    if (!tail || !tail->norm.hi) return f;
-    f.hi = part_load(tail->norm.hi + k, part, last);
-    f.lo = part_load(tail->norm.lo + k, part, last);
-    f.scale = part_load(tail->norm.scale + k, part, last);
-    f.beta = part_load(tail->norm.beta + k, part, last);
+    Finish f = {.epilogue = epilogue};
+    if (epilogue) f.low = v_set(epilogue->act.slope);
+    if (!epilogue || !epilogue->norm.hi) return f;
+    f.hi = part_load(epilogue->norm.hi + k, part, last);
+    f.lo = part_load(epilogue->norm.lo + k, part, last);
+    f.scale = part_load(epilogue->norm.scale + k, part, last);
+    f.beta = part_load(epilogue->norm.beta + k, part, last);
     return f;
 }
 
 /* With the bits of bn_apply, relu and leaky. */
 INLINE V finish(const Finish *f, V v)
 {
-    if (!f->tail) return v;
-    if (f->tail->norm.hi) v = v_fma(v - f->hi - f->lo, f->scale, f->beta);
-    switch (f->tail->act.kind) {
+    if (!f->epilogue) return v;
+    if (f->epilogue->norm.hi) v = v_fma(v - f->hi - f->lo, f->scale, f->beta);
+    switch (f->epilogue->act.kind) {
     case ACT_RELU:
         return v_act(ACT_RELU, f->low, v);
     case ACT_LEAKY_RELU:
@@ -232,13 +233,13 @@ INLINE void gather(const Tile *t, const float *from, V bias, const Finish *f,
 
 /* All channels of a grid. */
 INLINE void gather_all(const Tile *t, const float *from, const float *bias,
-                       const Tail *tail, float *y, int n)
+                       const Epilogue *epilogue, float *y, int n)
 {
     bool whole = t->r1 >= n && t->c1 >= n;
     int64_t k = 0;
     for (; k + LANES <= t->channels; k += LANES) {
         V b = bias ? v_load(bias + k) : v_zero();
-        const Finish f = finish_of(tail, k, false, LANES);
+        const Finish f = finish_of(epilogue, k, false, LANES);
         if (whole)
             gather(t, from + k, b, &f, y + k, n, true, false, LANES);
         else
@@ -247,16 +248,18 @@ INLINE void gather_all(const Tile *t, const float *from, const float *bias,
     int last = (int)(t->channels - k);
     if (!last) return;
     V b = bias ? v_load_part(bias + k, last) : v_zero();
-    const Finish f = finish_of(tail, k, true, last);
+    const Finish f = finish_of(epilogue, k, true, last);
     gather(t, from + k, b, &f, y + k, n, false, true, last);
 }
 
 void ISA_NAME(tile_result)(const Tile *t, const float *planes,
-                           const float *bias, const Tail *tail, float *y);
+                           const float *bias, const Epilogue *epilogue,
+                           float *y);
 void ISA_NAME(tile_result)(const Tile *t, const float *planes,
-                           const float *bias, const Tail *tail, float *y)
+                           const float *bias, const Epilogue *epilogue,
+                           float *y)
 {
-    gather_all(t, planes, bias, tail, y, 4);
+    gather_all(t, planes, bias, epilogue, y, 4);
 }
 
 void ISA_NAME(tile_gradient)(const Tile *t, const float *planes, float *dw);

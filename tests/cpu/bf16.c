@@ -102,18 +102,18 @@ static void check_product(const Simd *s, Random *d, Arena *mem)
     for (int i = 0; i < runs; i++)
         run[i] = (Run){a + roll(d, 0, 300), (int64_t)i * len};
     float *y = numbers(mem, cols * ldy, 4), *old = numbers(mem, cols * ldy, 4);
-    IgemmParams p = {.run = run,
-                     .panel = panel,
-                     .bias = roll(d, 0, 1) ? bias : NULL,
-                     .y = y,
-                     .runs = runs,
-                     .len = len,
-                     .cols = cols,
-                     .lda = roll(d, 1, 64),
-                     .ldy = ldy,
-                     .co = co,
-                     .add = roll(d, 0, 1),
-                     .far = roll(d, 0, 1)};
+    PanelGemm p = {.run = run,
+                   .panel = panel,
+                   .bias = roll(d, 0, 1) ? bias : NULL,
+                   .y = y,
+                   .runs = runs,
+                   .len = len,
+                   .cols = cols,
+                   .lda = roll(d, 1, 64),
+                   .ldy = ldy,
+                   .co = co,
+                   .add = roll(d, 0, 1),
+                   .far = roll(d, 0, 1)};
     s->pairs->product(&p);
     for (int i = 0; i < cols; i++)
         for (int j = 0; j < ldy; j++) {

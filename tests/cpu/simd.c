@@ -40,19 +40,19 @@ static void check_row(const Simd *s, Random *d, Arena *mem, bool few)
     for (int i = 0; i < runs; i++)
         run[i] = (Run){a + roll(d, 0, 300), (int64_t)i * len};
     float *y = numbers(mem, cols * ldy, 4), *old = numbers(mem, cols * ldy, 4);
-    IgemmParams p = {.run = run,
-                     .panel = panel,
-                     .bias = roll(d, 0, 1) ? bias : NULL,
-                     .y = y,
-                     .runs = runs,
-                     .len = len,
-                     .cols = cols,
-                     .lda = roll(d, 1, 64),
-                     .ldy = ldy,
-                     .ldw = ldw,
-                     .co = co,
-                     .add = roll(d, 0, 1),
-                     .far = roll(d, 0, 1)};
+    PanelGemm p = {.run = run,
+                   .panel = panel,
+                   .bias = roll(d, 0, 1) ? bias : NULL,
+                   .y = y,
+                   .runs = runs,
+                   .len = len,
+                   .cols = cols,
+                   .lda = roll(d, 1, 64),
+                   .ldy = ldy,
+                   .ldw = ldw,
+                   .co = co,
+                   .add = roll(d, 0, 1),
+                   .far = roll(d, 0, 1)};
     if (few)
         s->narrow(&p);
     else
@@ -131,7 +131,7 @@ static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
     int kind = roll(d, ACT_NONE, ACT_LEAKY_RELU), n = (int)t->channels;
     float *table = numbers(mem, 4 * LD, 8), *got = numbers(mem, 16 * LD, 9);
     float *want = numbers(mem, 16 * LD, 9);
-    Tail tail = {.act = {(ActKind)kind, 0.3f}};
+    Epilogue tail = {.act = {(ActKind)kind, 0.3f}};
     BnAffine norm = {.hi = table,
                      .lo = table + LD,
                      .scale = table + 2 * LD,
@@ -140,7 +140,7 @@ static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
     if (roll(d, 0, 1)) tail.norm = norm;
     Tile fresh = *t;
     fresh.add = false;
-    s->tile_result(&fresh, planes, bias, &(Tail){0}, want);
+    s->tile_result(&fresh, planes, bias, &(Epilogue){0}, want);
     for (int i = 0; i < 16; i++) {
         float *at = want + i * LD;
         if (i / 4 >= t->r1 || i % 4 >= t->c1) continue;
@@ -170,8 +170,8 @@ static void check_half(const Simd *s, const Tile *t, bool slope, Arena *mem)
     narrow.half = true;
     s->round_bf16(x, COUNT, half);
     s->widen_bf16(half, COUNT, x);
-    (slope ? s->tile_slope : s->tile_image)(t, x, v);
-    (slope ? s->tile_slope : s->tile_image)(&narrow, half, got);
+    (slope ? s->tile_grad : s->tile_image)(t, x, v);
+    (slope ? s->tile_grad : s->tile_image)(&narrow, half, got);
     EXPECT(!memcmp(got, v, (size_t)(36 * t->plane) * sizeof *v));
 }
 
@@ -197,9 +197,9 @@ static void check_tiles(const Simd *s, Random *d, Arena *mem)
     s->tile_image(&image, x, v);
     s->tile_weights(&square, w, u);
     for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];
-    s->tile_result(&grid, u, bias, &(Tail){0}, y);
+    s->tile_result(&grid, u, bias, &(Epilogue){0}, y);
     check_tail(s, d, &grid, u, bias, y, mem);
-    s->tile_slope(&grid, old, u);
+    s->tile_grad(&grid, old, u);
     for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];
     s->tile_gradient(&square, u, dw);
     for (int k = 0; k < 16 * LD; k++) {

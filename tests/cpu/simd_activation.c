@@ -32,7 +32,7 @@ static double value_of(CurveKind kind, double x)
 
 /* Slope by what the row keeps, and the size of its terms: where they cancel
  * an error is a share of that. */
-static double slope_of(CurveKind kind, double k, double *size)
+static double grad_of(CurveKind kind, double k, double *size)
 {
     double first, second;
     switch (kind) {
@@ -82,13 +82,13 @@ static void sweep(CurveKind kind, const float *x, int n)
     for (int i = 0; i < n; i++) {
         one[i] = 1;
         value[i] = value_of(kind, x[i]);
-        slope[i] = slope_of(kind, x[i], &size[i]);
+        slope[i] = grad_of(kind, x[i], &size[i]);
     }
     for (int k = 0; k < SETS; k++) {
         const Simd *s = set_at(k);
         if (!s) continue;
         s->curve(kind, x, n, y);
-        s->curve_slope(kind, one, x, n, dx, false);
+        s->curve_grad(kind, one, x, n, dx, false);
         for (int i = 0; i < n; i++) {
             judge(s->name, kind, "value", x[i], y[i], value[i], value[i]);
             if (is_kept(kind, x[i]))
@@ -135,17 +135,17 @@ static void check_parts(const Simd *s, Random *d, Arena *mem)
     float *to = numbers(mem, n + 1, 3);
     for (int i = 0; i < n; i++) one[i] = 1, x[i] *= (float)(i % 12);
     s->curve(kind, x, n, y);
-    s->curve_slope(kind, one, x, n, slope, false);
+    s->curve_grad(kind, one, x, n, slope, false);
     s->curve(kind, x + at, part, to);
     for (int i = 0; i < part; i++) EXPECT(to[i] == y[at + i]);
     EXPECT(to[part] == old[part]);
     memcpy(to, old, (size_t)part * sizeof *to);
-    s->curve_slope(kind, dy + at, x + at, part, to, true);
+    s->curve_grad(kind, dy + at, x + at, part, to, true);
     for (int i = 0; i < part; i++)
         EXPECT(to[i] == old[i] + dy[at + i] * slope[at + i]);
     EXPECT(to[part] == old[part]);
     memcpy(to, dy, (size_t)n * sizeof *to);
-    s->curve_slope(kind, to, x, n, to, false);
+    s->curve_grad(kind, to, x, n, to, false);
     for (int i = 0; i < n; i++) EXPECT(to[i] == dy[i] * slope[i]);
     s->curve(kind, x, n, x);
     for (int i = 0; i < n; i++) EXPECT(x[i] == y[i]);

@@ -12,7 +12,7 @@ static void check_bce(const Simd *s, Random *d, Arena *mem)
     float *dx = numbers(mem, n, 3), w = 0.25f * (float)roll(d, 1, 9);
     double want = 0;
     for (int i = 0; i < n; i++) x[i] *= (float)(i % 30), t[i] = t[i] > 0;
-    s->bce_slope(x, t, n, w, 2, dx, false);
+    s->bce_grad(x, t, n, w, 2, dx, false);
     for (int i = 0; i < n; i++) {
         double e = exp(-fabs((double)x[i])), both = log1p(e);
         double p = (x[i] < 0 ? e : 1) / (1 + e),
@@ -34,11 +34,11 @@ static void check_region(const Simd *s, Random *d, Arena *mem)
     bool cross = roll(d, 0, 1), add = roll(d, 0, 1);
     float *x = numbers(mem, n, 1), *t = numbers(mem, n, 2);
     float *dx = numbers(mem, n + 1, 3), *old = numbers(mem, n + 1, 3);
-    const RegionSlope r = {0.75f, -0.5f, cross ? 0.25f : 0, 3};
+    const RegionGrad r = {0.75f, -0.5f, cross ? 0.25f : 0, 3};
     double sum[4], want[4] = {0};
     for (int i = 0; i < n; i++) x[i] *= 3, t[i] = t[i] > 0;
     s->region_sums(x, t, n, r.weight, cross, sum);
-    s->region_slope(x, t, n, &r, dx, add);
+    s->region_grad(x, t, n, &r, dx, add);
     for (int i = 0; i < n; i++) {
         double p = 1 / (1 + exp(-(double)x[i])), q = 1 / (1 + exp(x[i]));
         want[0] += p * t[i], want[1] += p, want[2] += t[i];
@@ -75,7 +75,7 @@ static void check_errors(const Simd *s, Random *d, Arena *mem)
         if (!counts || i == odd) x[i] = i % 2 ? INFINITY : NAN;
     }
     double sum = 0, scale = 0, all = 0;
-    s->error_slope(&e, n, 0.3, dx, add);
+    s->error_grad(&e, n, 0.3, dx, add);
     for (int i = 0; i < n; i++) {
         double w = (double)(e.m ? m[i] : 1) * (e.q ? q[i] : 1);
         double v = (double)x[i] - t[i], size = fabs(v);
@@ -158,7 +158,7 @@ static void check_classes(const Simd *s, Random *d, Arena *mem)
     float *dx = numbers(mem, n + 1, 5), *old = numbers(mem, n + 1, 5);
     double p[CLASSES_MAX], rest[CLASSES_MAX], got[2], loss = 0, all = 0;
     double scale = 0;
-    s->class_slope(&r, 0.5f, dx, add);
+    s->class_grad(&r, 0.5f, dx, add);
     for (int64_t i = 0; i < r.rows; i++) {
         double m = exact_row(&r, i, p, rest);
         int t = (int)r.t[i];
@@ -191,7 +191,7 @@ static void check_shares(const Simd *s, Random *d, Arena *mem)
     float *coef = numbers(mem, 2 * r.classes, 6), *y = numbers(mem, n + 1, 7);
     double p[CLASSES_MAX], rest[CLASSES_MAX], got[3 * CLASSES_MAX + 1];
     double want[3 * CLASSES_MAX + 1] = {0}, size[3 * CLASSES_MAX + 1] = {0};
-    s->share_slope(&r, coef, dx, add);
+    s->share_grad(&r, coef, dx, add);
     s->class_softmax(r.x, r.rows, r.classes, y);
     for (int64_t i = 0; i < r.rows; i++) {
         double m = exact_row(&r, i, p, rest), mean = 0, g[CLASSES_MAX];
@@ -239,7 +239,7 @@ static void check_infinite(const Simd *s, Random *d, Arena *mem)
     x[odd] = roll(d, 0, 1) ? NAN : INFINITY;
     s->class_softmax(x, 1, classes, y);
     s->class_sums(&r, sum);
-    s->class_slope(&r, 1, dx, false);
+    s->class_grad(&r, 1, dx, false);
     EXPECT(isnan(sum[0]));
     for (int k = 0; k < classes; k++) EXPECT(isnan(y[k]) && isnan(dx[k]));
 }

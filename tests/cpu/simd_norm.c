@@ -74,8 +74,8 @@ static void check_value(const Simd *s, Random *d, Arena *mem)
 }
 
 /* dx of row `row`, and its part of the gradients of gamma and beta. */
-static void exact_slope(const Rows *v, int64_t row, double *dx, double *dgamma,
-                        double *dbeta)
+static void exact_grad(const Rows *v, int64_t row, double *dx, double *dgamma,
+                       double *dbeta)
 {
     const int64_t wide = v->r.channels;
     const float *dy = v->dy + row * wide;
@@ -93,7 +93,7 @@ static void exact_slope(const Rows *v, int64_t row, double *dx, double *dgamma,
 
 /* Stored, added, in dy's place, or not wanted; gradients of gamma and beta or
  * none. */
-static void check_slope(const Simd *s, Random *d, Arena *mem)
+static void check_grad(const Simd *s, Random *d, Arena *mem)
 {
     Rows v = draw_rows(s, d, mem);
     const int64_t wide = v.r.channels, n = v.r.rows * wide;
@@ -106,14 +106,14 @@ static void check_slope(const Simd *s, Random *d, Arena *mem)
     double *beta = ARENA_NEW(mem, double, wide);
     const float last = dgamma[wide];
     s->row_norm(&v.r, v.y);
-    RowSlope p = {.dy = v.dy, .dx = how == 3 ? NULL : dx, .add = add};
+    RowGrad p = {.dy = v.dy, .dx = how == 3 ? NULL : dx, .add = add};
     if (how == 2) memcpy(dx, v.dy, (size_t)n * sizeof *dx), p.dy = dx;
     if (parts) p.dgamma = dgamma, p.dbeta = dbeta;
-    s->row_norm_slope(&v.r, &p);
+    s->row_norm_grad(&v.r, &p);
     memset(gamma, 0, (size_t)wide * sizeof *gamma);
     memset(beta, 0, (size_t)wide * sizeof *beta);
     for (int64_t r = 0; r < v.r.rows; r++) {
-        exact_slope(&v, r, want, gamma, beta);
+        exact_grad(&v, r, want, gamma, beta);
         for (int64_t c = 0; c < wide; c++) {
             const int64_t i = r * wide + c;
             if (how == 3) want[c] = old[i];
@@ -140,9 +140,9 @@ static void check_apart(const Simd *s, Random *d, Arena *mem)
     memcpy(x, v.r.x, (size_t)n * sizeof *x);
     x[odd * wide + roll(d, 0, (int)wide - 1)] = roll(d, 0, 1) ? NAN : INFINITY;
     v.r.x = x;
-    RowSlope p = {.dy = v.dy, .dx = dx};
+    RowGrad p = {.dy = v.dy, .dx = dx};
     s->row_norm(&v.r, v.y);
-    s->row_norm_slope(&v.r, &p);
+    s->row_norm_grad(&v.r, &p);
     for (int64_t r = 0; r < v.r.rows; r++) {
         RowNorm one = v.r;
         one.x += r * wide, one.rows = 1;
@@ -158,6 +158,6 @@ static void check_apart(const Simd *s, Random *d, Arena *mem)
 
 TEST(simd_norm_of_rows)
 {
-    static CheckFn *const check[] = {check_value, check_slope, check_apart};
+    static CheckFn *const check[] = {check_value, check_grad, check_apart};
     check_sets(check, sizeof check / sizeof *check);
 }
