@@ -1,12 +1,12 @@
-/* bind.h -- where C meets Lua: checked arguments, one way to raise.
+/* bind.h -- the boundary of C and Lua: checked arguments, one way to raise.
  *
- * The rules of this room. A binding checks its arguments first (checks may
- * raise; nothing is held yet), then makes the owner, a userdata that is empty
- * but has its metatable, then calls the engine, which never raises, and
- * raises last with nothing in its hands. Bindings do not allocate: whatever
- * must outlive a call lives in a userdata whose __gc and __close release it.
- * No engine code calls back into the state of the recipe; functions that run as
- * data steps have states of their own (sandbox.h). */
+ * The rules of all bindings. A binding checks its arguments first (a check may
+ * raise; nothing is held yet). Then it makes the owner, a userdata that is
+ * empty but has its metatable, and calls the engine, which never raises. It
+ * raises last, when it holds nothing. Bindings do not allocate: a value that
+ * outlives a call is in a userdata, whose __gc and __close release it. No
+ * engine code calls back into the Lua state of the recipe; functions that run
+ * as data steps have states of their own (sandbox.h). */
 #ifndef SEG_BIND_H
 #define SEG_BIND_H
 #include "cpu/lib/thread_pool.h"
@@ -21,30 +21,30 @@
 /* Raise err_text() with the position of the recipe in front; remembers the
  * kind of failure for the exit code. */
 int raise_error(lua_State *L);
-/* The same without a position: for what the recipe is not to blame for, as a
- * mistake on the command line. */
+/* The same without a position: for errors that no line of the recipe causes,
+ * such as a mistake on the command line. */
 int raise_bare(lua_State *L);
 /* raise_error with a text of its own, of kind ERR_USAGE. */
 int raise_usage(lua_State *L, const char *fmt, ...) ERR_FORMAT(2, 3);
-/* Kind of the last raise when `message` is its text (and a traceback);
- * ERR_FAILURE for what others raised. */
+/* The kind of the last raise when `message` is its text (and a traceback);
+ * ERR_FAILURE for errors that were raised elsewhere. */
 ErrKind raised_kind(const char *message);
-/* The same of its err_wanted(); 0 for what was not for want of memory. */
+/* Likewise err_wanted() of the last raise; 0 unless memory was missing. */
 size_t raised_wanted(const char *message, size_t *room);
 
-/* Give a thread that runs nothing yet a stack of `slots` at once, below which
- * it neither grows nor shrinks. Debian's Lua 5.4.4 (deb12u1, which has the
- * remedy of CVE-2022-33099 but not that of what it broke; no release of Lua is
- * so) loses its place in a .. b .. c when the stack moves during a metamethod,
- * be it for a collection of garbage: an operand becomes nil, or the program
- * ends. The main thread has room for some thousand nested calls, coroutines, of
- * which a script may make many, for some hundred. A state for functions of data
- * (sandbox.h) has no metamethods. */
+/* Give a thread that runs nothing yet a stack of `slots` at once; up to this
+ * size the stack is never moved. Debian's Lua 5.4.4 (deb12u1) has the fix of
+ * CVE-2022-33099 without the fix of the regression that it caused; no release
+ * of Lua has this combination. It loses its place in a .. b .. c when the stack
+ * moves during a metamethod, also by a garbage collection: an operand becomes
+ * nil, or the program crashes. The main thread has room for some thousand
+ * nested calls; coroutines, of which a script may make many, have room for some
+ * hundred. A state for functions of data (sandbox.h) has no metamethods. */
 enum { MAIN_SLOTS = 16384, THREAD_SLOTS = 1024 };
 void settle_stack(lua_State *L, int slots);
 
-/* "scripts/x.lua:12" of the innermost frame that is not one of ours, pushed
- * on the stack ("" when there is none). */
+/* Pushes "scripts/x.lua:12" of the innermost frame that runs a script, not an
+ * embedded module ("" when there is none). */
 const char *push_where(lua_State *L);
 
 /* The argument as a whole number in lo .. hi, or as a number that is not NaN;
@@ -54,21 +54,21 @@ int64_t check_int(lua_State *L, int arg, const char *name, int64_t lo,
 double check_number(lua_State *L, int arg, const char *name);
 
 /* Field of the options table at `arg`; `def` when the field or the table is
- * nil. Another type than wanted is an error that names the field. A string
- * lives as long as the table. */
+ * nil. A field of another type is an error that names the field. A string lives
+ * as long as the table. */
 int64_t opt_int(lua_State *L, int arg, const char *key, int64_t def, int64_t lo,
                 int64_t hi);
 double opt_number(lua_State *L, int arg, const char *key, double def);
 bool opt_bool(lua_State *L, int arg, const char *key, bool def);
 const char *opt_string(lua_State *L, int arg, const char *key, const char *def);
-/* Every key of the table at `arg` is in the NULL-terminated list, else an
- * error that names the nearest. */
+/* Raises unless every key of the table at `arg` is in the NULL-terminated list;
+ * the error suggests the most similar name. */
 void check_keys(lua_State *L, int arg, const char *what,
                 const char *const *known);
 
-/* Freeze the parameters that field "frozen" of the options at `arg`, a list of
- * names, names; nil: none. False with a reason instead of raising, as callers
- * hold things; leaves the stack as it was. */
+/* Freeze the parameters in field "frozen" of the options at `arg`, a list of
+ * names; nil: none. Fails with a reason instead of raising, as callers hold
+ * memory; leaves the Lua stack as it was. */
 bool read_frozen(lua_State *L, int arg, Params *p);
 
 /* lua_next() over the table of inputs at `arg`, nil pushed before: the next
@@ -82,7 +82,7 @@ int raw_field(lua_State *L, int arg, const char *key);
 void push_shape(lua_State *L, int axes, const int64_t *shape);
 void push_numbers(lua_State *L, int count, const double *v);
 
-/* Push a number of bytes; nil for one that nobody knows, SIZE_MAX. */
+/* Push a number of bytes; nil for SIZE_MAX, an unknown number. */
 void push_bytes(lua_State *L, size_t bytes);
 
 /* Field `key` of the table on top of the stack; a text that is NULL is nil. */
@@ -91,31 +91,31 @@ void set_integer(lua_State *L, const char *key, int64_t v);
 void set_bool(lua_State *L, const char *key, bool v);
 void set_text(lua_State *L, const char *key, const char *v);
 
-/* A userdata of `bytes` zero bytes with metatable `type` on the stack; one
- * user value. Zero must be a state that the type's __gc can meet. */
+/* A userdata of `bytes` zero bytes with metatable `type` on the stack; one user
+ * value. The __gc of the type must accept a zeroed object. */
 void *new_object(lua_State *L, const char *type, size_t bytes);
-/* Tell the collector that the object made last holds so many bytes outside of
- * Lua. To it a volume is as small as its userdata, and without this hundreds
- * of them would wait for a collection that never seems due. May run __gc of
- * other objects, so nothing may be held. */
+/* Tell the collector that the newest object holds so many bytes outside of Lua.
+ * Lua counts only the userdata of a volume; without this call it would collect
+ * hundreds of volumes far too late. May run __gc of other objects, so the
+ * caller must hold nothing. */
 void charge_memory(lua_State *L, size_t bytes);
 /* Register metatable `type`: methods, and `gc` (or NULL) as __gc and
  * __close. Fields are looked up in the methods unless they have __index. */
 void new_type(lua_State *L, const char *type, const luaL_Reg *methods,
               lua_CFunction gc);
 
-/* == the nouns, each in its own file ==================================== */
+/* == the types, each in its own file ==================================== */
 
 Trace *opt_trace(lua_State *L, int arg); /* NULL for nil      */
-Graph *check_graph(lua_State *L);        /* the one tape of this state */
+Graph *check_graph(lua_State *L);        /* the only graph of this state   */
 int check_node(lua_State *L, int arg);   /* seg.node                   */
 int opt_node(lua_State *L, int arg);     /* -1 when nil or absent      */
 /* The list of at most so many nodes at `arg`; their count. */
 int check_nodes(lua_State *L, int arg, int *node, int most);
 void push_node(lua_State *L, int node);
 
-/* seg.array: numbers in user order, rows of the last axis contiguous. More
- * axes than a network has, for what .npy files hold. */
+/* seg.array: numbers in user order, rows of the last axis contiguous. It has
+ * room for more axes than a tensor of a network, as .npy files have them. */
 enum { MAX_AXES = 2 + RANK_MAX + 3 };
 typedef struct Array {
     float *data; /* its own, from mem_alloc        */
@@ -127,63 +127,66 @@ Array *check_array(lua_State *L, int arg);
 /* A zeroed array of this shape on the stack. */
 Array *push_array(lua_State *L, int axes, const int64_t *shape);
 
-/* seg.block: a dense F32 tensor in memory order that shows memory of a loader.
- * t.data is NULL when the loader has taken it back. */
+/* seg.block: a dense F32 tensor in memory order that points into memory of a
+ * loader. t.data is NULL once the loader has reused that memory. */
 typedef struct Block {
     Tensor t;
 } Block;
 Block *test_block(lua_State *L, int arg); /* NULL when it is none */
 Block *push_block(lua_State *L);
 
-/* seg.drawn: a batch of a data set that lies on the device of a session, by
- * the numbers of its samples. */
+/* seg.drawn: a batch of a device dataset, given by the numbers of its samples;
+ * the device makes it. */
 typedef struct Drawn Drawn;
 Drawn *test_drawn(lua_State *L, int arg); /* NULL when it is none */
-/* Extents of the batch for input `node`; false when it has none for it. */
+/* Extents of the batch for input `node`; false when the batch lacks it. */
 bool drawn_dim(const Drawn *d, int node, Dims *out);
-/* The session whose device has it; NULL once that or the data set is closed. */
+/* The session whose device holds the batch; NULL once the session or the device
+ * dataset is closed. */
 const Session *drawn_session(const Drawn *d);
-/* Make it where these inputs of `plan` are, each of which it has. */
+/* Write the batch into these inputs of `plan`; the batch has each of them. */
 bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes);
 /* One input of a batch, F32 in memory order on the host. */
 typedef struct HeldInput {
     int node;
     Tensor value;
 } HeldInput;
-/* A seg.drawn of this batch, which lies on the device of the session at `arg`
- * until that is closed; or nil and why not, as data.resident has it. */
+/* A seg.drawn of this batch, which stays on the device of the session at `arg`
+ * until that session is closed; or nil and the reason, as from
+ * data.resident. */
 int push_held(lua_State *L, int arg, const HeldInput *input, int inputs);
 
 Session *check_session(lua_State *L, int arg);
-/* Those who have memory on the device of the session at `arg`; they are closed
- * before it is, whatever the collector or s:close() takes first. */
+/* The list of objects that hold memory on the device of the session at `arg`.
+ * They are closed before the session is, in whatever order the collector or
+ * s:close() takes them. */
 DeviceRef **session_device_refs(lua_State *L, int arg);
 enum { MAX_THREADS = POOL_MAX };
 enum { MAX_FEEDS = 16, MAX_ROOTS = 64 }; /* inputs, outputs of a network */
 
-/* What core.session and core.plan are told about a network, in a table at
- * `arg`; description.c says more of each. */
+/* Keys of the table that describes a network to core.session and core.plan;
+ * description.c documents each. */
 extern const char *const session_keys[];
 Precision opt_precision(lua_State *L, int arg);
-/* "ops" of the table on top: what a call of `node` runs, as {"conv",
- * "batch_norm", "relu"}, and "kind", the same in a line, "conv + batch_norm +
- * relu"; concat, norm and then as of a PlanRow. */
+/* "ops" of the table on top: the operators that a call of `node` runs, as
+ * {"conv", "batch_norm", "relu"}, and "kind", the same in one string, "conv +
+ * batch_norm + relu"; concat, norm and `then` (its act) as in a PlanRow. */
 void set_kind(lua_State *L, const Graph *g, int concat, int node, int norm,
               int then);
-/* The nodes of the list "roots", fewer than MAX_ROOTS, so that the loss finds
- * room behind them; their count. Likewise step_roots; -1 when absent. */
+/* The nodes of the list "roots", fewer than MAX_ROOTS, so that the loss can be
+ * appended; their count. Likewise step_roots; -1 when absent. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS]);
 int read_step_roots(lua_State *L, int arg, int node[MAX_ROOTS]);
 bool read_optim(lua_State *L, int arg, Optim *o);
 int opt_loss(lua_State *L, int arg);
 
-/* A seg.volume without voxels on the stack, to be filled; then charge it. */
+/* An empty seg.volume on the stack; the caller fills it, then charges it. */
 struct Volume *push_volume(lua_State *L);
-/* The seg.volume at `arg`, which is not closed. */
+/* The seg.volume at `arg`, or an error when it is closed. */
 struct Volume *check_volume(lua_State *L, int arg);
-/* Tell the collector how large it is. */
+/* Tell the collector the size of its voxels. */
 void charge_volume(lua_State *L, const struct Volume *v);
-/* Push extents, spacing, axes and origin, and how many channels if several. */
+/* Push extents, spacing, axes and origin as text, with channels if several. */
 void push_volume_text(lua_State *L, const struct Volume *v);
 
 struct Pipeline *check_pipeline(lua_State *L, int arg);
@@ -233,30 +236,32 @@ void bind_child(lua_State *L);  /* after bind_system */
 
 /* == ranks, in ranks.c ============================================ */
 
-/* The rank that this program is; NULL while it is alone. */
+/* This process as a rank; NULL while it runs alone. */
 struct Ranks *own_ranks(void);
-/* The program ends with this code and reason: tell the other ranks. False when
- * nobody has said it to the user, who should know. */
+/* The program ends with this code and reason: inform the other ranks. False
+ * when no rank has printed the reason, so that this one has to. */
 bool ranks_say(int code, const char *text);
 /* The program ends in order. */
 void ranks_end(void);
 
 /* == signals, in signal.c ========================================= */
 
-/* The signal that told the program to stop, or 0. */
+/* The signal that asked the program to stop, or 0. */
 int signal_caught(void);
 /* True from that signal on: for long work in C, which then fails. */
 const atomic_bool *signal_stopping(void);
-/* From now on, or no longer, the program waits for a child that is told of a
- * signal: however long that takes to end, it is waited for. */
+/* true: the program waits for a child process that receives the signal too, and
+ * does not end before it, however long that takes; false: no longer. */
 void signal_waits(bool child);
-/* A script that runs is being stopped by an error of ours: no hook will be. */
+/* An error of the program stops the running script already, so the signal needs
+ * no hook. */
 void signal_heard(void);
-/* Functions of Lua's library in this state: from now on signal_in_library says
- * whether one of them runs. Reads a few words only, so a signal handler may
- * ask, also of another thread's state that runs nothing else meanwhile. */
+/* Remember the functions of Lua's library in this state; signal_in_library()
+ * then says whether one of them runs. It reads a few words only, so a signal
+ * handler may ask, also about the state of another thread that runs nothing
+ * else meanwhile. */
 void signal_guard(lua_State *L);
 bool signal_in_library(lua_State *L);
-/* Signals leave the Lua state alone from now on: before it is closed. */
+/* From here on signals leave the Lua state alone: call it before lua_close. */
 void signal_quit(void);
 #endif

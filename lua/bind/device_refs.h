@@ -1,18 +1,19 @@
-/* device_refs.h -- what lies on a device that it does not own.
+/* device_refs.h -- objects that hold memory on the device of a session.
  *
- * Lua may close or collect two objects in any order. What has memory on a
- * session's device is a guest of that session: it is told to let go before the
- * device does, and leaves the list when it goes by itself. A guest lies inside
- * of a userdata, which stays where it is; zero is a guest of nobody. */
+ * Lua may close or collect two objects in any order. An object with memory on
+ * a session's device is in a list of that session: the session has it release
+ * the memory before the device closes, and it leaves the list when it is closed
+ * earlier. The DeviceRef is part of a userdata, which does not move; a zeroed
+ * one is in no list. */
 #ifndef SEG_LUA_BIND_DEVICE_REFS_H
 #define SEG_LUA_BIND_DEVICE_REFS_H
 
 typedef struct DeviceRef {
-    void (*close)(struct DeviceRef *g); /* lets go; may not fail              */
-    struct DeviceRef *next, **at;       /* at: who points here; NULL: nobody */
+    void (*close)(struct DeviceRef *g); /* releases the memory; cannot fail */
+    struct DeviceRef *next, **at;       /* at: the pointer to this; or NULL */
 } DeviceRef;
 
-void device_ref_enter(DeviceRef *g, DeviceRef **list); /* of nobody until now */
-void device_ref_leave(DeviceRef *g);      /* also when it is of nobody  */
-void device_refs_close(DeviceRef **list); /* each leaves, then lets go  */
+void device_ref_enter(DeviceRef *g, DeviceRef **list); /* g is in no list */
+void device_ref_leave(DeviceRef *g);      /* does nothing when in no list */
+void device_refs_close(DeviceRef **list); /* each leaves, then closes     */
 #endif

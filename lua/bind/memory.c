@@ -1,10 +1,10 @@
-/* memory.c -- how much memory there is, and what a session may take of it.
+/* memory.c -- how much memory a device has, and how much a session may take.
  *
- * What is done with these numbers is decided in lua/train/budget.lua. */
+ * lua/train/budget.lua decides with these numbers. */
 #include "lua/bind/bind.h"
 
-/* s:budget(bytes, least = false): bytes that the arena of a training step may
- * take from now on, 0 any; least: what comes nearest where it cannot be */
+/* s:budget(bytes, least = false): limits the arena of training steps planned
+ * from here on; 0: no limit. least: where no plan fits, take the smallest */
 static int l_budget(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -13,8 +13,8 @@ static int l_budget(lua_State *L)
     return 0;
 }
 
-/* s:room() -> bytes for the arena and what else comes: that the device has
- * free, nil where nobody knows, and that the limit leaves, nil without one */
+/* s:room() -> bytes for arena and kept samples: free on the device, nil where
+ * unknown; left by the limit, nil without one */
 static int l_room(lua_State *L)
 {
     size_t bytes, left;
@@ -25,7 +25,7 @@ static int l_room(lua_State *L)
     return 2;
 }
 
-/* s:want(bytes): raises, with what is free, where the device has less than an
+/* s:want(bytes): raises, with the free bytes, where the device has less than an
  * arena of so many bytes */
 static int l_want(lua_State *L)
 {
@@ -36,8 +36,8 @@ static int l_want(lua_State *L)
 }
 
 /* room("cuda:0") -> bytes that are free on a device, or in this machine where
- * it has no memory of its own; nil where nobody knows. Opens the device for as
- * long as it asks. */
+ * the device has no memory of its own; nil where unknown. Opens the device for
+ * the duration of the call. */
 static int l_device_room(lua_State *L)
 {
     const Backend *be;

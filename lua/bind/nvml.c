@@ -1,4 +1,4 @@
-/* nvml.c -- what a GPU's driver counts, for Lua. */
+/* nvml.c -- the counters of a GPU's driver, for Lua. */
 #include "engine/base/nvml.h"
 #include "lua/bind/bind.h"
 #include <math.h>
@@ -17,8 +17,8 @@ static int gpu_monitor_gc(lua_State *L)
     return 0;
 }
 
-/* core.gauge(session or PCI address, seconds = 1) -> a gauge that looks at that
- * GPU so often, or nil and why there is none: no GPU, no library of a driver */
+/* core.gauge(session or PCI address, seconds = 1) -> a monitor that samples
+ * that GPU so often, or nil and the reason: no GPU, no NVML library */
 static int l_gpu_monitor(lua_State *L)
 {
     char address[BACKEND_ADDRESS];
@@ -43,8 +43,8 @@ static int l_gpu_monitor(lua_State *L)
     return 2;
 }
 
-/* g:read() -> {use=, watts=, bytes=, celsius=, joules=, looks=}, what it saw
- * since the last reading (nvml.h), without what the GPU does not tell */
+/* g:read() -> {use=, watts=, bytes=, celsius=, joules=, looks=}, the samples
+ * since the last reading (nvml.h), without values that the GPU lacks */
 static int l_read(lua_State *L)
 {
     GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gauge");
@@ -66,7 +66,7 @@ static int l_read(lua_State *L)
     return 1;
 }
 
-/* g:address() -> that of its GPU on the bus */
+/* g:address() -> the PCI address of its GPU */
 static int l_address(lua_State *L)
 {
     GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gauge");
@@ -74,8 +74,8 @@ static int l_address(lua_State *L)
     return 1;
 }
 
-/* core.gauges() -> what the driver says of itself and each GPU, "" without one;
- * nil and why it says nothing though it is there */
+/* core.gauges() -> the driver's description of itself and each GPU, "" without
+ * a driver; nil and the reason when the driver does not answer */
 static int l_gpu_monitors(lua_State *L)
 {
     char text[2048];

@@ -1,5 +1,5 @@
-/* sandbox.c -- see sandbox.h: making a state, calling in it, ending what does
- * not end. */
+/* sandbox.c -- see sandbox.h: makes a state, calls functions in it, ends
+ * functions that do not return. */
 #include "lua/bind/sandbox.h"
 #include "engine/base/clock.h"
 #include "lua/bind/embed.h"
@@ -7,25 +7,25 @@
 #include <string.h>
 
 enum {
-    WATCH = 10000, // instructions between two looks at `stop`
-    PATIENCE_S = 5 // after a signal: a step of training may want its batch
+    WATCH = 10000, // instructions between two checks of `stop`
+    PATIENCE_S = 5 // after a signal: a training step may need this batch
 };
 
 struct Sandbox {
     lua_State *L;
     Sandbox *next;
-    size_t bytes; // that L uses
-    bool full;    // it wanted more than SANDBOX_BYTES
+    size_t bytes; // allocated by L
+    bool full;    // the last allocation exceeded SANDBOX_BYTES
     UserStepCall *call;
-    uint64_t number; // of the call: what came of another is dead
-    double signal_s; // when the call saw a signal first; 0: it has not
-    bool ended;      // a call did not end by itself after one
+    uint64_t number; // of the call: objects of other calls are invalid
+    double signal_s; // when the call noticed a signal; 0: none yet
+    bool ended;      // a call did not return in time after a signal
     bool stopped;
-    atomic_bool ticks;           // it ran since sandbox_stuck looked last
-    char where[LUA_IDSIZE + 24]; // it was then, as "x.lua:12"
+    atomic_bool ticks;           // the hook ran since the last sandbox_stuck
+    char where[LUA_IDSIZE + 24]; // where it was stopped, as "x.lua:12"
 };
 
-// Of which registry keys are the addresses.
+// Their addresses are keys of the registry.
 static const char case_key, functions_key;
 
 static Sandbox *sandbox_of(lua_State *L)
@@ -47,11 +47,11 @@ UserStepCall *sandbox_call(lua_State *L, uint64_t *number)
     return s->call;
 }
 
-/* lua_Alloc: what Lua uses is counted with all other memory. */
+/* lua_Alloc: memory of Lua is counted with all other memory. */
 static void *allocate(void *context, void *p, size_t old, size_t bytes)
 {
     Sandbox *s = context;
-    if (!p) old = 0; // else it says what is to be made
+    if (!p) old = 0; // of a new block `old` is the type of the object
     if (!bytes) {
         mem_free(p);
         s->bytes -= old;
@@ -62,18 +62,18 @@ static void *allocate(void *context, void *p, size_t old, size_t bytes)
     void *q = p ? mem_realloc(p, bytes) : mem_alloc(bytes);
     if (!q && bytes > old) return NULL;
     s->bytes += bytes - old;
-    // Lua takes it for granted that a block can shrink
+    // Lua relies on it that shrinking a block succeeds
     return q ? q : p;
 }
 
-/* ---- what hangs in a function of Lua ------------------------------------- */
+/* ---- calls that hang in a function of Lua's library ---------------------- */
 
 enum { BUSY_MOST = 256 };
 
-// Those that run a call. One for which there is no place is not looked after.
+// States that run a call. One that finds no free entry is not supervised.
 static _Atomic(Sandbox *) busy[BUSY_MOST];
 
-/* Put s where `old` is. */
+/* Replace `old` by s in the table. */
 static void set_busy(Sandbox *old, Sandbox *s)
 {
     for (int i = 0; i < BUSY_MOST; i++) {
@@ -94,7 +94,7 @@ bool sandbox_stuck(bool begin)
     return stuck;
 }
 
-/* ---- making -------------------------------------------------------------- */
+/* ---- making a state ------------------------------------------------------ */
 
 static const struct EmbeddedLua *find_globals(void)
 {
@@ -103,7 +103,7 @@ static const struct EmbeddedLua *find_globals(void)
     return e;
 }
 
-/* (functions, count): all that may raise while a state is made. */
+/* (functions, count): the part of making a state that may raise. */
 static int l_make(lua_State *L)
 {
     static const luaL_Reg libraries[] = {
@@ -124,14 +124,15 @@ static int l_make(lua_State *L)
         return lua_error(L);
     lua_call(L, 0, 2);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &case_key);
-    // chunks that are loaded from here on have these globals
+    // chunks that are loaded from here on get these globals
     lua_rawseti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
     lua_createtable(L, 2 * count, 0);
     for (int i = 0; i < count; i++) {
         if (luaL_loadbufferx(L, f[i].bytecode, f[i].bytes, "=function", "b"))
             return lua_error(L);
         lua_rawseti(L, -2, 2 * i + 1);
-        // made anew for every call: what a function does to it is forgotten
+        // a chunk that makes a new table for every call, so that a function
+        // cannot keep changes of it
         lua_pushfstring(L, "return %s", f[i].constants ? f[i].constants : "");
         if (luaL_loadbufferx(L, lua_tostring(L, -1), lua_rawlen(L, -1),
                              "=constants", "t"))
@@ -143,7 +144,7 @@ static int l_make(lua_State *L)
     return 0;
 }
 
-/* The reason of a call that raised: what is on top of the stack. */
+/* The reason of a call that raised: the value on top of the stack. */
 static bool fail_raised(Sandbox *s, int status)
 {
     if (s->stopped) return fail("stopped at %s", s->where);
@@ -188,21 +189,21 @@ void sandbox_close(Sandbox *s)
 
 /* ---- calling ------------------------------------------------------------- */
 
-/* Is the function to be ended? A loader that closes does not wait. After a
- * signal training still ends its step in order, and wants what this function
- * makes; but then one that hangs would keep the program. */
+/* Must the function be ended? At once when its loader closes. After a signal
+ * training still completes its step, which needs the result; a function that
+ * takes longer than PATIENCE_S is ended, as it would keep the program alive. */
 static bool is_over(Sandbox *s)
 {
     const atomic_bool *stop = s->call->stop;
     if (stop && atomic_load(stop)) return true;
     if (!atomic_load(signal_stopping())) return false;
     if (s->signal_s == 0) s->signal_s = clock_s();
-    // the batch is lost with the first sample
+    // once one sample is lost the batch is, so later calls end at once
     s->ended = s->ended || clock_s() - s->signal_s > PATIENCE_S;
     return s->ended;
 }
 
-/* Every WATCH instructions. */
+/* The hook, called every WATCH instructions. */
 static void watch(lua_State *L, lua_Debug *ar)
 {
     Sandbox *s = sandbox_of(L);
@@ -213,12 +214,13 @@ static void watch(lua_State *L, lua_Debug *ar)
         s->stopped = true;
         snprintf(s->where, sizeof s->where, "%s", push_where(L));
     }
-    // a pcall of the function catches this, and then all that follows
+    // a pcall of the function catches this error; the hook then raises again
+    // at every instruction
     lua_sethook(L, watch, LUA_MASKCOUNT, 1);
     luaL_error(L, "stopped");
 }
 
-/* A text for what was raised, with script and line in front. */
+/* The raised value as a text, with script and line in front. */
 static int l_message(lua_State *L)
 {
     const char *text = lua_tostring(L, 1); // numbers too
@@ -226,7 +228,7 @@ static int l_message(lua_State *L)
         text = lua_pushfstring(L, "the function raised a %s, which is no text",
                                luaL_typename(L, 1));
     const char *where = push_where(L), *line = strrchr(where, ':');
-    // error(text, 0) leaves the place out; other levels name one of their own
+    // error(text, 0) omits the position; other levels give another one
     if (!line || strncmp(text, where, (size_t)(line - where) + 1) == 0)
         lua_pushstring(L, text);
     else
@@ -234,7 +236,7 @@ static int l_message(lua_State *L)
     return 1;
 }
 
-/* (which from 0): the call itself. */
+/* (which, from 0): calls the function. */
 static int l_call(lua_State *L)
 {
     UserStepCall *call = sandbox_of(L)->call;
@@ -242,7 +244,7 @@ static int l_call(lua_State *L)
     int arguments = 1;
     lua_rawgetp(L, LUA_REGISTRYINDEX, &functions_key);
     lua_rawgeti(L, 2, 2 * which + 1);
-    // its one upvalue is _ENV; what an earlier call assigned to it is forgotten
+    // its one upvalue is _ENV; assignments of an earlier call are undone
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
     if (!lua_setupvalue(L, 3, 1)) lua_pop(L, 1);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &case_key);
@@ -277,7 +279,7 @@ bool sandbox_run(Sandbox *s, int which, UserStepCall *call)
     lua_pushinteger(L, which);
     int status = lua_pcall(L, 1, 0, 1);
     set_busy(s, NULL);
-    // also where a pcall of the function caught it at its very end
+    // also when a pcall of the function caught the error at its very end
     bool ok = (status == LUA_OK && !s->stopped) || fail_raised(s, status);
     lua_settop(L, 0);
     s->call = NULL;

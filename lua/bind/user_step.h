@@ -6,12 +6,13 @@
 
 /* The steps in the text at `arg`, with a hook for the functions in field
  * "functions" of the options at `options`: a list of { code =, with =, bytecode
- * =, constants = }, in which each that a step names must be. Pushes what owns
- * the hook; steps without functions have none. Raises what is wrong. */
+ * =, constants = }, which must contain each function that a step names. Pushes
+ * the owner of the hook; steps without functions have none. Raises errors of
+ * the steps and of the list. */
 void read_steps(lua_State *L, int arg, int options, Steps *out);
 
-/* Give the hook on top of the stack back, and pop it: who holds the steps has
- * held it by now. */
+/* Release the hook on top of the stack, and pop it: the owner of the steps
+ * holds its own reference by then. */
 void drop_steps(lua_State *L);
 
 void bind_function(lua_State *L);
