@@ -1,13 +1,13 @@
-/* bind.c -- what all bindings share: raising, checking, objects.
+/* bind.c -- shared by all bindings: raising, checking, objects.
  *
- * Raising: an error of this program is a text that begins with the line of
- * the recipe it happened on, and a kind that becomes the exit code. Lua's
- * errors carry no kind, so the last text that was raised is kept with its kind
- * and compared at the very end (raised_kind).
+ * Raising: an error of this program is a text that begins with a line of the
+ * recipe, and a kind that becomes the exit code. Lua's errors carry no kind, so
+ * the last raised text is kept with its kind and compared at the very end
+ * (raised_kind).
  *
- * Checking: arguments are looked at without calling Lua code: metamethods of
- * an options table are passed by, so a string that a check returns lives as
- * long as the table does. */
+ * Checking: arguments are read without calling Lua code: metamethods of an
+ * options table are not called, so a string that a check returns lives as long
+ * as the table does. */
 #include "lua/bind/bind.h"
 #include <limits.h>
 #include <math.h>
@@ -18,15 +18,15 @@
 
 enum { MESSAGE_MAX = ERR_MAX + 512 };
 
-// what was raised last; the state runs on one thread, workers never raise
+// the last raise; the state runs on one thread, workers never raise
 static char last_message[MESSAGE_MAX];
 static ErrKind last_kind;
 static size_t last_wanted, last_room; // of fail_memory(), else 0
 
 void settle_stack(lua_State *L, int slots)
 {
-    // a frame keeps what it asked for; without the memory the stack grows as
-    // it always does
+    // a frame keeps the slots that it asked for; without memory the stack grows
+    // on demand as always
     (void)lua_checkstack(L, slots);
 }
 
@@ -42,15 +42,15 @@ const char *push_where(lua_State *L)
     return lua_pushstring(L, "");
 }
 
-/* Raise the last reason behind `where` ("" for nothing in front). */
+/* Raise the last reason with the prefix `where` (or none, ""). */
 static int raise_at(lua_State *L, const char *where)
 {
-    // a script that is being stopped is stopped by this error already
+    // this error already stops a script that a signal is to stop
     if (signal_caught()) {
         lua_sethook(L, NULL, 0, 0);
         signal_heard();
     }
-    // a reason that already names this very place does not need it twice
+    // a reason that already begins with this position does not repeat it
     bool named = !*where || !strncmp(err_text(), where, strlen(where));
     snprintf(last_message, sizeof last_message, "%s%s%s", named ? "" : where,
              named ? "" : ": ", err_text());
@@ -81,8 +81,8 @@ int raise_usage(lua_State *L, const char *fmt, ...)
     return raise_error(L);
 }
 
-/* Is `message` what was raised last? With SEG_TRACEBACK a traceback follows
- * it, behind a line break. */
+/* Is `message` the text of the last raise? With SEG_TRACEBACK a traceback
+ * follows it, after a line break. */
 static bool raised_last(const char *message)
 {
     size_t n = strlen(last_message);
@@ -108,7 +108,7 @@ static int64_t integer_at(lua_State *L, int at, const char *name, int64_t lo,
 {
     int whole;
     lua_Integer v = lua_tointegerx(L, at, &whole);
-    // "3" is no number here, although Lua would take it for one
+    // "3" is not a number here, although Lua would convert it
     if (lua_type(L, at) != LUA_TNUMBER || !whole) {
         luaL_tolstring(L, at, NULL);
         raise_usage(L, "%s must be a whole number, got %s (%s)", name,
@@ -121,7 +121,7 @@ static int64_t integer_at(lua_State *L, int at, const char *name, int64_t lo,
 }
 
 /* The number at `at`, infinite ones too, or an error for `name`. NaN is an
- * error: nothing that is given by hand is meant to be one. */
+ * error: nobody writes it in an option on purpose. */
 static double number_at(lua_State *L, int at, const char *name)
 {
     double v = lua_tonumber(L, at);
@@ -151,7 +151,7 @@ int raw_field(lua_State *L, int arg, const char *key)
 }
 
 /* Push field `key` of the options at `arg`. False, with nothing pushed, when
- * there are no options or it is nil; raises when they are no table. */
+ * there are no options or it is nil; raises when they are not a table. */
 static bool push_option(lua_State *L, int arg, const char *key)
 {
     if (lua_isnoneornil(L, arg)) return false;
@@ -208,8 +208,8 @@ static int lesser(int a, int b)
     return a < b ? a : b;
 }
 
-/* Letters to change, add or drop, and neighbours to exchange, to turn a into b
- * (optimal string alignment); LONG when one of them is longer than that. */
+/* Edits that turn a into b: letters changed, added or dropped, neighbours
+ * exchanged (optimal string alignment); LONG when a string is longer. */
 static int distance(const char *a, const char *b)
 {
     enum { LONG = 32 };

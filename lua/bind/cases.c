@@ -1,9 +1,9 @@
-/* cases.c -- data sets that Lua describes: cases one by one, some of
- * them, several together, under other names.
+/* cases.c -- data sets that Lua describes: a list of cases, a selection of
+ * cases, several data sets together, cases under other names.
  *
- * Lua tables are walked with the rules of bind.h: whatever may raise comes
- * before the builder holds anything, or the builder lives in a userdata that
- * the collector drops. */
+ * Lua tables are read by the rules of bind.h: code that may raise runs before
+ * the builder holds memory, or the builder is in a userdata that the collector
+ * frees. */
 #include "data/dataset/dataset_list.h"
 #include "lua/bind/data.h"
 #include <string.h>
@@ -37,8 +37,8 @@ static FieldKind read_kind(lua_State *L, int arg)
     return FIELD_IMAGE;
 }
 
-/* The rank of a field that does not say it: that of its reader, or as many as
- * the axes that are named; of other arrays 3. */
+/* The rank of a field without one: that of its reader, or the number of the
+ * named axes; 3 for other arrays. */
 static int usual_rank(lua_State *L, const ListField *f, const char *axes)
 {
     if (!field_on_grid(f->kind)) return 0;
@@ -48,7 +48,7 @@ static int usual_rank(lua_State *L, const ListField *f, const char *axes)
     return reader->rank >= 0 ? reader->rank : rank >= 1 ? rank : 3;
 }
 
-/* Options of a field that is DICOM; the names of segments are in `segment`. */
+/* Options of a DICOM field; the names of segments are in `segment`. */
 static DicomRead read_dicom(lua_State *L, int arg,
                             const char *segment[MAX_LABELS])
 {
@@ -66,7 +66,7 @@ static DicomRead read_dicom(lua_State *L, int arg,
         .resample_dose = opt_bool(L, arg, "resample_dose", false)};
 }
 
-/* What a field of a list may have. */
+/* Options of a field of a list. */
 static const char *const field_options[] = {"name",
                                             "kind",
                                             "read",
@@ -91,7 +91,7 @@ static const char *const field_options[] = {"name",
                                             "position_tolerance",
                                             NULL};
 
-/* data.field_options() -> { name = true, ... }: those */
+/* data.field_options() -> { name = true, ... } of field_options */
 static int l_field_options(lua_State *L)
 {
     lua_newtable(L);
@@ -99,8 +99,8 @@ static int l_field_options(lua_State *L)
     return 1;
 }
 
-/* The field described by the table at `arg`; its strings live as long, names of
- * segments lie in `segment`. */
+/* The field described by the table at `arg`. Its strings live as long as the
+ * table; the names of segments are in `segment`. */
 static ListField read_field(lua_State *L, int arg,
                             const char *segment[MAX_LABELS])
 {
@@ -128,8 +128,8 @@ static ListField read_field(lua_State *L, int arg,
     return f;
 }
 
-/* The box of a picture in the table on top of the stack, if it has one, into
- * room that outlives the call in `keep`, of which 4 numbers are used. */
+/* The box of a picture in the table on top of the stack, if it has one, in
+ * `keep`: 4 numbers that must outlive the call. */
 static const double *read_box(lua_State *L, double keep[4])
 {
     bool has = raw_field(L, lua_gettop(L), "box") == LUA_TTABLE;
@@ -215,7 +215,7 @@ static void add_case(lua_State *L, DatasetBuilder *b, const ListField *field,
     lua_settop(L, at);
 }
 
-/* What a table says of all cases: `field` points into `segment`. */
+/* The facts of a table that all cases share; `field` points into `segment`. */
 typedef struct List {
     DatasetOptions options;
     ListField field[MAX_FIELDS];
@@ -223,7 +223,8 @@ typedef struct List {
     int fields;
 } List;
 
-/* The options of the table at 1, and its fields, whose strings live as long. */
+/* Reads the options and fields of the table at 1, which keeps their strings
+ * alive. */
 static void read_list(lua_State *L, List *out)
 {
     static const char *const known[] = {"fields",   "cases",         "labels",
@@ -247,8 +248,8 @@ static void read_list(lua_State *L, List *out)
 }
 
 /* data.check_list({fields=, labels=, ...}) -> {name = rank}, {name = true} of
- * the fields whose rank nothing says. Raises what open_list would of all but
- * the cases. */
+ * the fields without a known rank. Raises every error that open_list would, but
+ * for errors of cases. */
 static int l_check_list(lua_State *L)
 {
     List all;
@@ -276,8 +277,8 @@ static int l_check_list(lua_State *L)
     return 2;
 }
 
-/* The list at `list` has nothing behind its first `count` cases, nor by name: a
- * hole would leave out what follows. */
+/* Raises when the list at `list` has elements after its first `count` cases, or
+ * named ones: a hole in the list would drop the cases after it. */
 static void check_whole(lua_State *L, int list, int count)
 {
     int all = 0;
@@ -298,7 +299,7 @@ static void check_whole(lua_State *L, int list, int count)
 /* data.open_list({fields={ {name=, kind="image", read="nifti", rank=, axes="",
  * count=1}, ...}, cases={ {key=, patient=, <field>=path|{path, ...}|numbers},
  * ...}, labels=, resample=, resample_mask=}) -> data set. kind: image, value,
- * label, numbers (count of them), length. Raises what a table lacks. */
+ * label, numbers (count of them), length. Raises errors of the table. */
 static int l_open_list(lua_State *L)
 {
     List all;
@@ -325,9 +326,9 @@ static int l_open_list(lua_State *L)
     return 1;
 }
 
-/* == data sets of others =============================================== */
+/* == data sets made of others ========================================== */
 
-/* data.pick(ds, {number, ...}) -> the cases with these numbers, which go up */
+/* data.pick(ds, {number, ...}) -> the cases of these ascending numbers */
 static int l_pick(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);
@@ -345,7 +346,7 @@ static int l_pick(lua_State *L)
     return 1;
 }
 
-/* data.concat({ds, ...}) -> the cases of all */
+/* data.concat({ds, ...}) -> the cases of all data sets */
 static int l_concat(lua_State *L)
 {
     enum { MOST = 64 };
@@ -364,8 +365,8 @@ static int l_concat(lua_State *L)
     return 1;
 }
 
-/* data.rename(ds, {key, ...}, {patient, ...}) -> the same cases called so, in
- * their order */
+/* data.rename(ds, {key, ...}, {patient, ...}) -> the same cases in the same
+ * order, with these keys and patients */
 static int l_rename(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);

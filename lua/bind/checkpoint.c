@@ -1,11 +1,11 @@
-/* checkpoint.c -- checkpoints, files for others, run folders and their
- * lock for Lua.
+/* checkpoint.c -- checkpoints, exported files, run folders and their lock for
+ * Lua.
  *
- * Metadata is a table of strings on both sides; what the keys mean is decided
- * in fit.lua and export.lua. What a call needs while it runs (strings of a
- * file, its header) lies in an arena that is a userdata, so that an error on
- * the way frees it too. Errors of files are of kind data or failure and name
- * the file. */
+ * Metadata is a table of strings on both sides; fit.lua and export.lua decide
+ * what the keys mean. Memory that a call needs while it runs (strings and
+ * header of a file) is in an arena that is a userdata, so that an error midway
+ * frees it too. Errors of files are of kind data or failure and name the
+ * file. */
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/api/segengine.h"
 #include "engine/base/file.h"
@@ -16,7 +16,7 @@
 
 enum { MAX_PAIRS = 64 };
 
-/* An arena that Lua collects: what a call needs while it runs. */
+/* An arena that Lua collects: memory for the duration of a call. */
 static int arena_gc(lua_State *L)
 {
     arena_release(luaL_checkudata(L, 1, "seg.arena"));
@@ -29,9 +29,9 @@ static Arena *push_arena(lua_State *L)
     return new_object(L, "seg.arena", sizeof(Arena));
 }
 
-/* The table at `arg`, key -> string, as pairs sorted by key in `pair`; their
- * order must not depend on Lua's hashes, for a checkpoint has to come out
- * with the same bytes. nil is an empty table. */
+/* The table at `arg`, key -> string, as pairs sorted by key in `pair`. The
+ * order must not depend on Lua's hashes, as a checkpoint must have the same
+ * bytes in every run. nil is an empty table. */
 static Meta read_meta(lua_State *L, int arg, MetaPair pair[MAX_PAIRS])
 {
     Meta m = {.pair = pair};
@@ -44,7 +44,7 @@ static Meta read_meta(lua_State *L, int arg, MetaPair pair[MAX_PAIRS])
         if (m.count == MAX_PAIRS)
             raise_usage(L, "metadata: more than %d keys", MAX_PAIRS);
         int i = m.count++;
-        // the table keeps both strings alive; sorted by insertion
+        // the table keeps both strings alive; insertion sort
         MetaPair new = {lua_tostring(L, -2), lua_tostring(L, -1)};
         for (; i > 0 && strcmp(new.key, pair[i - 1].key) < 0; i--)
             pair[i] = pair[i - 1];
@@ -64,8 +64,8 @@ static void push_meta(lua_State *L, const Meta *m)
     }
 }
 
-/* The table at `arg`, name -> array, as what lies beside the parameters; the
- * count. Leaves the names in the file on the stack. */
+/* The table at `arg`, name -> array, as tensors stored with the parameters; the
+ * count. Leaves their names in the file on the Lua stack. */
 static int read_extra(lua_State *L, int arg, Extra extra[MAX_FEEDS])
 {
     int n = 0;
@@ -79,7 +79,7 @@ static int read_extra(lua_State *L, int arg, Extra extra[MAX_FEEDS])
         Extra *x = &extra[n++];
         *x = (Extra){.axes = a->axes, .data = a->data};
         memcpy(x->shape, a->shape, (size_t)a->axes * sizeof *x->shape);
-        // below the key that the next turn needs
+        // below the key, which lua_next needs on top
         x->name =
             lua_pushfstring(L, CHECKPOINT_BATCH "%s", lua_tostring(L, -2));
         lua_replace(L, -2);
@@ -89,9 +89,9 @@ static int read_extra(lua_State *L, int arg, Extra extra[MAX_FEEDS])
 }
 
 /* checkpoint.save(path, session, full, {key = text}, {name = array}): weights
- * and running statistics, and moments and step count when `full`; arrays beside
- * them as batch.<name>. Written aside, flushed, read back, renamed: when it
- * raises, the file before is intact. */
+ * and running statistics; with `full` also moments and step count; the arrays
+ * as tensors batch.<name>. Written to a temporary file, flushed, read back,
+ * renamed: when it raises, the previous file is intact. */
 static int l_save(lua_State *L)
 {
     MetaPair pair[MAX_PAIRS];
@@ -114,8 +114,9 @@ static int kept_gc(lua_State *L)
     return 0;
 }
 
-/* checkpoint.keep(session, full, {key = text}) -> what save() would write now,
- * held in memory; raises where there is not enough. k:close() gives it back. */
+/* checkpoint.keep(session, full, {key = text}) -> the contents that save()
+ * would write, held in memory; raises without enough memory. k:close() frees
+ * it. */
 static int l_keep(lua_State *L)
 {
     MetaPair pair[MAX_PAIRS];
@@ -127,7 +128,7 @@ static int l_keep(lua_State *L)
     return *k ? 1 : raise_error(L);
 }
 
-/* k:save(path): the file that save() had written when it was kept */
+/* k:save(path): writes the file that save() would have written at keep() */
 static int l_save_kept(lua_State *L)
 {
     KeptCheckpoint **k = luaL_checkudata(L, 1, "seg.kept");
@@ -136,8 +137,8 @@ static int l_save_kept(lua_State *L)
     return checkpoint_save_kept(path, *k) ? 0 : raise_error(L);
 }
 
-/* checkpoint.note(path, {key = text}): these texts into the metadata of a file,
- * whose tensors stay as they are */
+/* checkpoint.note(path, {key = text}): adds these texts to the metadata of a
+ * file without changing its tensors */
 static int l_note(lua_State *L)
 {
     MetaPair pair[MAX_PAIRS];
@@ -147,10 +148,10 @@ static int l_note(lua_State *L)
     return 0;
 }
 
-/* checkpoint.load(path, session, full) -> metadata, what a user should know
- * about the file ("" mostly). Raises, and leaves the session as it was, when
- * names or shapes are not those of the session or a checksum is wrong; `full`
- * also wants the moments of the same optimiser. */
+/* checkpoint.load(path, session, full) -> metadata, a note on the file for the
+ * user (mostly ""). Raises, and leaves the session unchanged, when names or
+ * shapes differ from the session's or a checksum is wrong; with `full` also
+ * when the moments of the same optimiser are missing. */
 static int l_load(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -164,14 +165,14 @@ static int l_load(lua_State *L)
     return 2;
 }
 
-/* A table from names of a file to names here, at a place of the stack. */
+/* The table from names in a file to names in the session: its stack index. */
 typedef struct Names {
     lua_State *L;
     int table;
 } Names;
 
-/* The name here of a tensor of the file; NULL: it is not wanted. The string is
- * kept alive by the table. */
+/* The session's name of a tensor of the file; NULL: the tensor is not imported.
+ * The table keeps the string alive. */
 static const char *rename_by_table(void *ctx, const char *name)
 {
     Names *n = ctx;
@@ -183,9 +184,10 @@ static const char *rename_by_table(void *ctx, const char *name)
     return to;
 }
 
-/* checkpoint.import(path, session, {name in the file = name here}, partial) ->
- * metadata. Weights of any safetensors file; tensors that are not in the
- * table stay out, every parameter of the session must come unless `partial`. */
+/* checkpoint.import(path, session, {name in the file = name in the session},
+ * partial) -> metadata. Weights of any safetensors file. Tensors that are not
+ * in the table are ignored; every parameter of the session must be in the file
+ * unless `partial`. */
 static int l_import(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -216,9 +218,9 @@ static int l_meta(lua_State *L)
 
 /* checkpoint.onnx(path, session, {node, ...}, {name, ...},
  * {probabilities=false, any_size=false}, {key = text}) -> {nodes=, numbers=,
- * bytes=, probabilities=, opset=}: the network of these outputs, with the
- * session's weights, as a file of ONNX (onnx.h) that says the pairs of itself.
- * Raises what has no form there. */
+ * bytes=, probabilities=, opset=}: writes the network of these outputs with the
+ * session's weights as an ONNX file (onnx.h) with these pairs as metadata.
+ * Raises for operators that ONNX cannot express. */
 static int l_onnx(lua_State *L)
 {
     static const char *const known[] = {"probabilities", "any_size", NULL};
@@ -298,7 +300,7 @@ static void push_tensor(lua_State *L, const Safetensors *f, int i)
     lua_pop(L, 1);
 }
 
-/* checkpoint.batch(path) -> {name = array}: what lies beside the parameters */
+/* checkpoint.batch(path) -> {name = array}: the tensors batch.<name> */
 static int l_batch(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -315,7 +317,8 @@ static int l_batch(lua_State *L)
     return 1;
 }
 
-/* checkpoint.verify(path) -> true, or false and the reason; reads it all */
+/* checkpoint.verify(path) -> true, or false and the reason; reads the whole
+ * file */
 static int l_verify(lua_State *L)
 {
     bool ok = checkpoint_verify(luaL_checkstring(L, 1));
@@ -326,8 +329,8 @@ static int l_verify(lua_State *L)
 }
 
 /* checkpoint.newest(folder) -> path of the full checkpoint with the most steps
- * among those that verify, sentences about those that will not do ("" when all
- * are good); or nil and the reason */
+ * among all that verify, sentences about unusable ones ("" when all are good);
+ * or nil and the reason */
 static int l_newest(lua_State *L)
 {
     const char *folder = luaL_checkstring(L, 1), *path, *said;
@@ -349,8 +352,8 @@ static int lock_gc(lua_State *L)
     return 0;
 }
 
-/* lock:there(folder) -> whether the folder still has this lock: not when it was
- * removed */
+/* lock:there(folder) -> whether the folder still has this lock: false after the
+ * folder was removed */
 static int lock_there(lua_State *L)
 {
     const FileLock *lock = luaL_checkudata(L, 1, "seg.lock");
@@ -358,9 +361,9 @@ static int lock_there(lua_State *L)
     return 1;
 }
 
-/* checkpoint.lock(folder) -> a lock that ends with its collection or the
- * program; raises with the holder's PID when another has it. What dead
- * writers left behind in the folder is removed, now that it is ours. */
+/* checkpoint.lock(folder) -> a lock that ends when it is collected or the
+ * program ends; raises with the PID of another holder. Once the lock is held,
+ * temporary files of writers that died are removed from the folder. */
 static int l_lock(lua_State *L)
 {
     const char *folder = luaL_checkstring(L, 1);
@@ -371,8 +374,8 @@ static int l_lock(lua_State *L)
     return 1;
 }
 
-/* checkpoint.holder(folder) -> the number of the process that has its lock, 0
- * when that is not known; nil when nobody has it */
+/* checkpoint.holder(folder) -> PID of the process that holds its lock, 0 when
+ * unknown; nil when the folder is not locked */
 static int l_holder(lua_State *L)
 {
     long pid;

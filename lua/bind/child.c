@@ -1,11 +1,11 @@
-/* child.c -- a run of this program as a child of it.
+/* child.c -- a run of this program as a child process.
  *
- * Several runs of one recipe (folds, seeds, trials of a search) are processes
- * of their own: each begins with an empty Lua state, as if a person had started
- * it, and one that fails takes nothing with it. The parent waits. A signal that
- * it gets goes on to the child, which saves and ends; and a parent that is
- * killed takes its child along, so that nobody trains unseen in a folder that
- * the next start wants. */
+ * The runs of an experiment (folds, seeds, trials of a search) are processes of
+ * their own: each begins with an empty Lua state, as if started by hand, and a
+ * run that fails does not affect the others. The parent waits. It forwards a
+ * signal to the child, which saves and ends. A parent that is killed takes its
+ * child along, so that no orphan keeps training in a folder that the next start
+ * needs. */
 #include "lua/bind/bind.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -20,17 +20,17 @@
 
 enum { MOST_WORDS = 512 };
 
-static const long LOOK_NS = 10 * 1000 * 1000; // between two looks at the child
+static const long LOOK_NS = 10 * 1000 * 1000; // between two polls of the child
 
-/* In the child, between fork and exec: only what a signal handler may call. */
+/* In the child, between fork and exec: async-signal-safe calls only. */
 static void become(char *const *argv, int log, pid_t parent)
 {
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGTERM);
 #endif
-    if (getppid() != parent) _exit(128 + SIGTERM); // it died meanwhile
-    // standard output is for results of the parent; the child's are in its
-    // folder
+    if (getppid() != parent) _exit(128 + SIGTERM); // the parent has died
+    // standard output is for results of the parent; results of the child are in
+    // its folder
     const int out = log >= 0 ? log : open("/dev/null", O_WRONLY);
     if (out < 0 || dup2(out, 1) < 0) _exit(127);
     if (log >= 0 && dup2(log, 2) < 0) _exit(127);
@@ -38,7 +38,7 @@ static void become(char *const *argv, int log, pid_t parent)
     _exit(127);
 }
 
-/* Wait for the child; the first signal that reaches us goes on to it. */
+/* Wait for the child; forwards the first signal of this program to it. */
 static int wait_for(pid_t child)
 {
     int status = 0, told = 0;
@@ -57,9 +57,10 @@ static int wait_for(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* sys.child(list of words, path = nil) -> the exit code of this program with
- * these words, 128 + N where signal N ended it. What it says goes to standard
- * error, its results nowhere; with a path both to the end of that file. */
+/* sys.child(list of words, path = nil) -> the exit code of this program run
+ * with these words, 128 + N where signal N ended it. Its messages go to
+ * standard error, its results nowhere; with a path both are appended to that
+ * file. */
 static int l_child(lua_State *L)
 {
     static char name[] = "segengine";
@@ -76,14 +77,14 @@ static int l_child(lua_State *L)
     luaL_checkstack(L, MOST_WORDS + 4, NULL);
     while (n < words) {
         lua_rawgeti(L, 1, n + 1);
-        argv[++n] = (char *)luaL_checkstring(L, -1); // kept by the table
+        argv[++n] = (char *)luaL_checkstring(L, -1); // the table keeps it alive
     }
     if (path) log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (path && log < 0) {
         fail("%s: cannot write: %s", path, strerror(errno));
         return raise_error(L);
     }
-    fflush(NULL); // else both would write what is buffered
+    fflush(NULL); // else both processes would write the buffered output
     const pid_t parent = getpid(), child = fork();
     if (child == 0) become(argv, log, parent);
     const int e = errno;

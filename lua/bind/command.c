@@ -1,10 +1,10 @@
-/* command.c -- a shell, two pipes, and a limit to patience.
+/* command.c -- a shell command with two pipes and a time limit.
  *
- * The pipes are used without waiting and a reader that has gone away is no
- * signal: what the command does with the text is its own affair. Its signals
- * are the system's defaults, whatever the training program does with its own.
- * It is a group of processes of its own, so that it can be ended with all that
- * it has started. */
+ * Both pipes are non-blocking. A command that stops reading is no error:
+ * SIGPIPE is suppressed. The command starts with the system's default signal
+ * actions, whatever the training program does with its own. It is a process
+ * group of its own, so that it can be ended with all processes that it
+ * started. */
 #include "lua/bind/command.h"
 #include "engine/base/clock.h"
 #include "engine/base/err.h"
@@ -22,8 +22,8 @@
 
 extern char **environ;
 
-static const double STEP_S = 0.01;           // between two looks at the child
-static const double GRACE_S = 2;             // to end in, before it is killed
+static const double STEP_S = 0.01;           // between two polls of the child
+static const double GRACE_S = 2;             // from SIGTERM to SIGKILL
 enum { BLOCK = 1 << 16, PRINTED = 1 << 20 }; // bytes: at once, in all
 
 static void pause_s(double seconds)
@@ -32,8 +32,8 @@ static void pause_s(double seconds)
     nanosleep(&t, NULL);
 }
 
-/* /bin/sh -c command in a group of its own, with `in` as its standard input and
- * `out` as what it prints to. 0, or an errno. */
+/* Starts /bin/sh -c command in a process group of its own, with `in` as its
+ * standard input and `out` as its standard output and error. 0, or an errno. */
 static int start(const char *command, int in, int out, pid_t *child)
 {
     static char shell[] = "sh", option[] = "-c";
@@ -64,17 +64,17 @@ static int start(const char *command, int in, int out, pid_t *child)
     return e;
 }
 
-/* A command that runs: its pipes and what went through them. */
+/* A running command: its pipes and the progress of both. */
 typedef struct Talk {
     pid_t child;
     bool ended; // reaped, with `status`
     int status;
-    int in, out;      // our ends; in: -1 once it has read enough
-    const char *text; // that it has not read yet
+    int in, out;      // this program's ends; in: -1 once closed
+    const char *text; // the part that is not written yet
     size_t bytes, printed, left_out;
 } Talk;
 
-/* The text into the pipe, as far as it is read now. */
+/* Write as much of the text as the pipe accepts. */
 static void feed(Talk *t)
 {
     sigset_t pipe_signal, before, waiting;
@@ -85,21 +85,22 @@ static void feed(Talk *t)
     ssize_t n = t->bytes ? write(t->in, t->text, t->bytes) : 0;
     const int error = errno;
     if (n > 0) t->text += n, t->bytes -= (size_t)n;
-    // one that came meanwhile is ours; it must not come when it is let through
+    // a SIGPIPE of this write is consumed before the mask is restored
     sigpending(&waiting);
     if (sigismember(&waiting, SIGPIPE) && !sigismember(&before, SIGPIPE))
         sigtimedwait(&pipe_signal, NULL, &(struct timespec){0});
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (t->bytes && (n >= 0 || error == EAGAIN || error == EINTR)) return;
-    close(t->in); // the end of the text, or it has read enough
+    close(t->in); // all is written, or the command no longer reads
     t->in = -1;
 }
 
-/* What it has printed since to our errors, up to PRINTED bytes in all: a log
- * must not fill a disk. The rest is read all the same, as it would wait. */
+/* Copy the new output to standard error, up to PRINTED bytes in all: a log must
+ * not fill a disk. The rest is read and dropped, as a full pipe would block the
+ * command. */
 static void print_output(Talk *t)
 {
-    static const int MOST = 64; // blocks at once: others have work, too
+    static const int MOST = 64; // blocks a call: the caller has other work
     char block[BLOCK];
     for (int i = 0; i < MOST; i++) {
         ssize_t n = read(t->out, block, sizeof block);
@@ -112,14 +113,14 @@ static void print_output(Talk *t)
         for (char *p = block; take;) {
             ssize_t wrote = write(2, p, take);
             if (wrote < 0 && errno == EINTR) continue;
-            if (wrote <= 0) break; // nobody reads it
+            if (wrote <= 0) break; // standard error is closed
             p += wrote, take -= (size_t)wrote;
         }
     }
 }
 
-/* Go on with both pipes until the command is over, a time, or, with `stop`, the
- * moment that it is set. */
+/* Serve both pipes until the command ends, until the time `until`, or, with
+ * `stop`, until it is set. */
 static void attend(Talk *t, double until, const atomic_bool *stop)
 {
     while (!t->ended && clock_s() < until && !(stop && atomic_load(stop))) {
@@ -133,13 +134,13 @@ static void attend(Talk *t, double until, const atomic_bool *stop)
     print_output(t);
 }
 
-/* Ends the command and all of its group. */
+/* Ends the command and all processes of its group. */
 static void end(Talk *t)
 {
     const double until = clock_s() + GRACE_S;
     kill(-t->child, SIGTERM);
     attend(t, until, NULL);
-    // the shell may be over before what it has started
+    // the shell may end before its children
     while (clock_s() < until && !kill(-t->child, 0)) {
         print_output(t);
         pause_s(STEP_S);
@@ -148,7 +149,7 @@ static void end(Talk *t)
     attend(t, clock_s() + GRACE_S, NULL);
 }
 
-/* How a command that was not ended here did. */
+/* Turns the exit status of a command that was not ended here into an error. */
 static bool judge(const Talk *t)
 {
     if (t->status == -1) return fail("is lost");
@@ -164,7 +165,7 @@ bool command_tell(const char *command, const char *text, size_t bytes,
     int in[2], out[2];
     Talk t = {.text = text, .bytes = bytes};
     const atomic_bool *stop = signal_stopping();
-    if (atomic_load(stop)) stop = NULL; // it is told of that end
+    if (atomic_load(stop)) stop = NULL; // the command is about that very signal
     const double until = clock_s() + seconds;
     if (pipe(in)) return fail("no pipe: %s", strerror(errno));
     if (pipe(out)) {
@@ -172,7 +173,7 @@ bool command_tell(const char *command, const char *text, size_t bytes,
         close(in[0]), close(in[1]);
         return fail("no pipe: %s", strerror(error));
     }
-    // neither the child nor others that start meanwhile hold our ends
+    // neither the child nor processes started meanwhile inherit these ends
     for (int i = 0; i < 2; i++) {
         fcntl(in[i], F_SETFD, FD_CLOEXEC);
         fcntl(out[i], F_SETFD, FD_CLOEXEC);

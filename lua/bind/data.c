@@ -1,13 +1,13 @@
 /* data.c -- data sets and their steps as Lua objects.
  *
- * Lua describes, C loads: the steps of a pipeline travel as text (steps.def
- * checks every attribute on the recipe's line), files are opened by worker
- * threads that never see the Lua state. Numbers of cases, slices and samples
+ * Lua describes, C loads: the steps of a pipeline are passed as text (steps.def
+ * checks every attribute on the recipe's line), and files are opened by worker
+ * threads that never use the Lua state. Numbers of cases, slices and samples
  * count from 1 here and from 0 in the engine.
  *
- * Who holds whom: a data set that a split made shares its sources with the
- * one it came from, a pipeline holds its data set, a loader and a prediction
- * their pipeline; all by counting in C, so Lua may drop them in any order. */
+ * Ownership: a data set that a split made shares its sources with the original,
+ * a pipeline holds its data set, a loader and a prediction hold their pipeline.
+ * All are counted references in C, so Lua may drop them in any order. */
 #include "lua/bind/data.h"
 #include "data/preprocess/pipeline.h"
 #include "lua/bind/user_step.h"
@@ -38,8 +38,8 @@ static int l_steps(lua_State *L)
 }
 
 /* Set attribute `name` from the value on top of the stack: a text for one of
- * its choices, a boolean, a number or a list of numbers. False when the row
- * does not take it; raises what is none of these. */
+ * its choices, a boolean, a number or a list of numbers. False when the step
+ * does not accept it; raises for other types. */
 static bool set_attr(lua_State *L, DataStep *s, const char *name)
 {
     double v[MAX_STEP_REALS];
@@ -47,13 +47,13 @@ static bool set_attr(lua_State *L, DataStep *s, const char *name)
     if (lua_type(L, -1) == LUA_TSTRING)
         return step_set_choice(s, name, lua_tostring(L, -1));
     const StepAttr *a = step_info[s->id].attr;
-    while (strcmp(a->name, name)) a++; // it is one of them: check_keys
+    while (strcmp(a->name, name)) a++; // found: check_keys has checked it
     if (a->kind == 'C')
         return fail_usage(
             "%s: %s is a %s, wanted one of %s", step_info[s->id].name, name,
             lua_istable(L, -1) ? "list" : luaL_typename(L, -1), a->choices);
     if (lua_isboolean(L, -1)) {
-        // a row that has no truth value there would read it as a number
+        // an attribute that is not boolean would read it as a number
         if (a->kind != 'B')
             return fail_usage("%s: %s is %s, wanted numbers",
                               step_info[s->id].name, name,
@@ -74,8 +74,8 @@ static bool set_attr(lua_State *L, DataStep *s, const char *name)
     return step_set(s, name, v, n);
 }
 
-/* data.add_step(text, name, {attributes}) -> longer text. Raises on unknown
- * attributes and values, and on a step that cannot follow those before. */
+/* data.add_step(text, name, {attributes}) -> longer text. Raises for unknown
+ * attributes and values, and for a step that cannot follow the steps before. */
 static int l_add_step(lua_State *L)
 {
     Steps steps;
@@ -99,7 +99,7 @@ static int l_add_step(lua_State *L)
         return raise_error(L);
     char *longer = steps_print(&steps, &mem);
     if (!longer) return raise_error(L);
-    // if Lua has no memory for the copy the arena is lost, with the program
+    // if Lua cannot allocate the copy, the arena leaks; the program ends then
     lua_pushstring(L, longer);
     arena_release(&mem);
     return 1;
@@ -123,8 +123,8 @@ static int push_steps(lua_State *L, const Steps *steps)
     return 1;
 }
 
-/* data.prepare_steps(text) -> the text without augmentation: what goes into
- * checkpoints */
+/* data.prepare_steps(text) -> the text without augmentation, as checkpoints
+ * keep it */
 static int l_prepare_steps(lua_State *L)
 {
     const Steps all = check_steps(L), some = steps_without_augment(&all);
@@ -140,9 +140,9 @@ static int l_part_rank(lua_State *L)
     return 1;
 }
 
-/* data.predict_steps(text, overlap) -> that, of every slice, and patches from a
- * grid: what prediction runs; the patches share `overlap` of their extents,
- * nil: as much as the text says */
+/* data.predict_steps(text, overlap) -> the steps of prediction: no
+ * augmentation, all slices, patches on a regular grid; patches share `overlap`
+ * of their extents, nil: as much as the text says */
 static int l_predict_steps(lua_State *L)
 {
     double overlap = luaL_optnumber(L, 2, 0);
@@ -274,8 +274,8 @@ double read_tolerance(lua_State *L, int arg)
 }
 
 /* data.open_dicom(root, {image=, mask=, segments=, ...}) -> data set. Finds the
- * series and pairs them; voxels are read later. What the options mean is in
- * docs/data.md. Raises what does not fit together (kind data). */
+ * series and pairs them; voxels are read later. docs/data.md documents the
+ * options. Raises series that do not fit together (kind data). */
 static int l_dicom(lua_State *L)
 {
     static const char *const known[] = {"image",
@@ -324,7 +324,7 @@ static int l_dicom(lua_State *L)
 }
 
 /* data.open_nifti(root, {image=, mask=, labels=, patient=, ...}) -> data set,
- * in the same way, and the files that were passed over (dataset_passed) */
+ * likewise, and the files that were ignored (dataset_passed) */
 static int l_nifti(lua_State *L)
 {
     static const char *const known[] = {
@@ -372,7 +372,7 @@ static int l_cases(lua_State *L)
     return push_cases(L, check_dataset(L, 1));
 }
 
-/* ds:patients() -> how many different patients the cases have */
+/* ds:patients() -> the number of different patients */
 static int l_patients(lua_State *L)
 {
     lua_pushinteger(L, dataset_patients(check_dataset(L, 1)));
@@ -391,7 +391,7 @@ static int l_fields(lua_State *L)
     return 1;
 }
 
-/* ds:kinds() -> { "image", "label" }, of the fields in the same order */
+/* ds:kinds() -> { "image", "label" }, the kinds of the fields in that order */
 static int l_kinds(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);
@@ -403,8 +403,8 @@ static int l_kinds(lua_State *L)
     return 1;
 }
 
-/* ds:numbers(case, field) -> the numbers of a field of that kind, places from
- * 1; raises what is wrong with them (kind data) */
+/* ds:numbers(case, field) -> the numbers of a field of kind numbers; case and
+ * field count from 1; raises errors of the numbers (kind data) */
 static int l_numbers(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);
@@ -415,7 +415,7 @@ static int l_numbers(lua_State *L)
         raise_usage(L, "%s is no field of numbers", ds->field[f].name);
     if (!case_load(ds, i, f, NULL, &v, NULL)) return raise_error(L);
     const int32_t n = v.voxels.dim.c;
-    // room first: nothing between may raise while the volume is held
+    // the table first: nothing may raise while the volume is held
     lua_createtable(L, n, 0);
     for (int32_t k = 0; k < n; k++) {
         lua_pushnumber(L, (double)((const float *)v.voxels.data)[k]);
@@ -425,7 +425,7 @@ static int l_numbers(lua_State *L)
     return 1;
 }
 
-/* ds:skipped() -> cases left out without a partner */
+/* ds:skipped() -> the number of cases left out without a partner */
 static int l_skipped(lua_State *L)
 {
     lua_pushinteger(L, check_dataset(L, 1)->skipped);
@@ -454,7 +454,7 @@ void push_left_out(lua_State *L, const DicomLeftOut *list, int count)
 }
 
 /* ds:left_out() -> { {kind = "damaged", "foreign", "no image" or "not taken",
- * path=, why=}, ... }: what was left out when the data set was opened */
+ * path=, why=}, ... }: files that were left out when the data set was opened */
 static int l_left_out(lua_State *L)
 {
     int count;
@@ -463,7 +463,7 @@ static int l_left_out(lua_State *L)
     return 1;
 }
 
-/* ds:labels() -> the values of files that became classes 1, 2, ... */
+/* ds:labels() -> the label values in files that became classes 1, 2, ... */
 static int l_labels(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);

@@ -1,10 +1,11 @@
-/* device_dataset.c -- a data set on the device, as a Lua object: where a
- * pipeline, which knows no device, and a session, which knows no data, meet.
+/* device_dataset.c -- a device dataset as a Lua object: it joins a pipeline,
+ * which knows no device, and a session, which knows no data.
  *
- * All samples are copied when it is made, in the order of the cases, so that
- * each case is prepared once more at most whatever the order of training, and
- * what does not fit is known before the first epoch. A batch (seg.drawn) is
- * numbers only; it is made where the plan reads it when the session is fed. */
+ * All samples are copied when it is made, in the order of the cases: so each
+ * case is prepared at most once more, whatever the order of training, and a
+ * lack of memory shows before the first epoch. A batch (seg.drawn) consists of
+ * sample numbers only; the device writes it into the inputs of the plan when
+ * the session is fed. */
 #include "engine/session/device_dataset.h"
 #include "data/loader/loader.h"
 #include "lua/bind/bind.h"
@@ -15,13 +16,13 @@ typedef struct DeviceDatasetBox {
     Session *s;
     Pipeline *p; /* held; NULL: samples of one batch, see push_held */
     bool augment;
-    size_t bytes; /* of its samples, and room, on the device */
-    int fields;   /* of the data set that are inputs */
+    size_t bytes; /* samples and workspace on the device */
+    int fields;   /* fields of the data set that are inputs */
     int node[MAX_FIELDS];
     Dims dim[MAX_FIELDS]; /* of one sample */
 } DeviceDatasetBox;
 
-/* The resident is user value 1, which keeps it. */
+/* User value 1 is the device dataset, which it keeps alive. */
 struct Drawn {
     DeviceDatasetBox *box;
     uint32_t epoch;
@@ -29,7 +30,7 @@ struct Drawn {
     int32_t number[];
 };
 
-/* Gives the memory of the device back, while there still is one. */
+/* Frees the memory on the device before the device closes. */
 static void box_close(DeviceRef *g)
 {
     DeviceDatasetBox *box = (DeviceDatasetBox *)g;
@@ -38,7 +39,7 @@ static void box_close(DeviceRef *g)
     box->r = NULL, box->s = NULL;
 }
 
-/* User value 1 is the session, whose device it uses. */
+/* User value 1 is the session with the device. */
 static int device_dataset_gc(lua_State *L)
 {
     DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.resident");
@@ -51,18 +52,18 @@ static int device_dataset_gc(lua_State *L)
 
 /* == making ============================================================ */
 
-/* What is asked for; field[k] is the place in the data set of input k. */
+/* The request; field[k] is the index in the data set of input k. */
 typedef struct Wanted {
     DeviceDatasetField part[MAX_FIELDS];
     int field[MAX_FIELDS];
     int batch, workers;
-    size_t room; /* beside the samples, where batches are changed */
-    bool train;  /* by the plan that has gradients */
-    bool must;   /* also when it is more than half of what is free */
+    size_t room; /* workspace for augmented batches */
+    bool train;  /* for the plan with gradients */
+    bool must;   /* even if it takes more than half of the free memory */
 } Wanted;
 
-/* The fields that have a node in the table on top of the stack, as parts of
- * one extent. False with a reason when samples differ. */
+/* The fields that have a node in the table on top of the stack, with the
+ * extents of one sample. False with a reason when samples differ. */
 static bool read_parts(lua_State *L, const Pipeline *p, DeviceDatasetBox *box,
                        Wanted *w)
 {
@@ -85,14 +86,14 @@ static bool read_parts(lua_State *L, const Pipeline *p, DeviceDatasetBox *box,
                                      .nearest = kind == FIELD_LABEL,
                                      .first = first};
         }
-        // images that no input wants take their draws all the same
+        // images without an input consume random draws all the same
         if (kind == FIELD_IMAGE) first = change_next(first, n);
     }
     return true;
 }
 
-/* Give the session its memory for batches of this size, so that what is free
- * then is free. */
+/* Bind the session's memory for batches of this size, so that the free memory
+ * is known. */
 static bool bind_plan_of(Session *s, const DeviceDatasetBox *box, Wanted *w)
 {
     PlanInput input[MAX_FIELDS];
@@ -116,7 +117,7 @@ static bool bind_plan_of(Session *s, const DeviceDatasetBox *box, Wanted *w)
 }
 
 /* Do the samples fit into `room` bytes? The rest is for the other plans of the
- * session, for a set to validate with, and for other programs. */
+ * session, for a validation set, and for other programs. */
 static bool fits(DeviceDatasetBox *box, const Wanted *w, size_t room)
 {
     if (!device_dataset_bytes(w->part, box->fields, pipeline_samples(box->p),
@@ -129,7 +130,7 @@ static bool fits(DeviceDatasetBox *box, const Wanted *w, size_t room)
                 (double)box->bytes / (1 << 20), (double)room / (2 << 20));
 }
 
-/* Copy every sample there, as the loader's threads make them. */
+/* Copy every sample to the device as the loader's threads prepare it. */
 static bool fill(const DeviceDatasetBox *box, const Wanted *w)
 {
     LoaderOptions o = {.batch = 1, .workers = w->workers};
@@ -148,7 +149,7 @@ static bool fill(const DeviceDatasetBox *box, const Wanted *w)
     return ok;
 }
 
-/* nil, why not, and the kind of failure when it is for want of memory. */
+/* nil, the reason, and the kind of failure if memory is missing. */
 static int push_why_not(lua_State *L)
 {
     size_t room;
@@ -160,13 +161,13 @@ static int push_why_not(lua_State *L)
 }
 
 /* data.resident(session, pipeline, {nodes={[field]=node}, batch=, train=false,
- * augment=false, workers=0, must=false}) -> resident, or nil, why not, and
- * "device" or "failure" when that is for want of memory there or here.
- * nodes: the input of each field of the data set that has one. train: it is
- * trained with. augment: with the changes drawn for each epoch. Not when one of
- * these has no kernel, when samples differ in extents, when they are more than
- * half of what is free on the device (with `must`: more than all), or when the
- * device keeps none. Raises all else that a case or the device says. */
+ * augment=false, workers=0, must=false}) -> device dataset; or nil, the reason,
+ * and "device" or "failure" if memory is missing on the device or the host.
+ * nodes: the input of each field of the data set that has one. train: for
+ * training. augment: with the augmentation of each epoch. nil when a step of it
+ * has no kernel, when samples differ in extents, when they take more than half
+ * of the free memory of the device (with `must`: more than all of it), or when
+ * the device keeps none. Raises all other errors of cases and of the device. */
 static int l_device_dataset(lua_State *L)
 {
     static const char *const known[] = {"nodes",   "batch", "train", "augment",
@@ -208,7 +209,7 @@ static int l_device_dataset(lua_State *L)
     if (!bind_plan_of(s, box, &w) || !session_room(s, &room, &left))
         return raise_error(L);
     if (left < room) room = left;
-    // the arena is there, and counts as free
+    // the arena is allocated, and counts as free
     if (room < SIZE_MAX) room -= session_pool_bytes(s);
     if (!fits(box, &w, room)) return push_why_not(L);
     if (!device_dataset_open(be, dev, w.part, box->fields, pipeline_samples(p),
@@ -221,8 +222,8 @@ static int l_device_dataset(lua_State *L)
     return 1;
 }
 
-/* A batch of `count` samples, numbers to be filled in, of the resident on top
- * of the stack. */
+/* A batch of `count` samples of the device dataset on top of the stack; the
+ * caller fills in their numbers. */
 static Drawn *push_drawn(lua_State *L, DeviceDatasetBox *box, int count)
 {
     Drawn *d = new_object(L, "seg.drawn",
@@ -272,7 +273,7 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
     return 1;
 }
 
-/* r:bytes() -> of its samples on the device, and of room to change a batch */
+/* r:bytes() -> bytes of samples and workspace on the device */
 static int l_bytes(lua_State *L)
 {
     DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.resident");
@@ -282,8 +283,8 @@ static int l_bytes(lua_State *L)
 
 /* == batches =========================================================== */
 
-/* r:draw(epoch from 0, samples={number, ...} from 1) -> a batch, to be given to
- * session:step or :forward as the value of each of its inputs */
+/* r:draw(epoch from 0, samples={number, ...} from 1) -> a batch, as a value for
+ * each of its inputs in session:step or :forward */
 static int l_draw(lua_State *L)
 {
     DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.resident");
@@ -329,7 +330,7 @@ const Session *drawn_session(const Drawn *d)
 bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes)
 {
     const DeviceDatasetBox *box = d->box;
-    const Tensor *out[MAX_FIELDS] = {NULL}; // NULL: not wanted of this batch
+    const Tensor *out[MAX_FIELDS] = {NULL}; // NULL: not an input of the plan
     Change one[MAX_STEPS], *change = NULL;
     int steps = 0;
     CHECK(box->r);

@@ -1,5 +1,5 @@
-/* device_refs.c -- a list in which each knows who points to it, so that any may
- * leave without a search. */
+/* device_refs.c -- a doubly linked list: each element knows the pointer to
+ * itself and leaves without a search. */
 #include "lua/bind/device_refs.h"
 #include <stddef.h>
 

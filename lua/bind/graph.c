@@ -1,13 +1,13 @@
-/* graph.c -- nodes of the tape as Lua values, and op.*.
+/* graph.c -- nodes of the graph as Lua values, and op.*.
  *
- * There is one tape for each Lua state, in the registry. A node in Lua is its
- * number on that tape: nodes are never removed, so the number stays good and
- * there is nothing to free. Every node remembers the recipe's line that made
- * it, for the messages of plans and of runs that diverge.
+ * Each Lua state has one graph, in the registry. A node in Lua is its number in
+ * that graph: nodes are never removed, so the number stays valid and nothing
+ * has to be freed. Every node remembers the recipe's line that made it, for
+ * messages of plans and of runs that diverge.
  *
- * One generic function serves every row of ops.def: operands first (nil for
- * one that is absent), then an options table whose keys are the attributes
- * of the row and `name`, the label of the node. */
+ * One generic function serves every row of ops.def: operands first (nil for one
+ * that is absent), then an options table whose keys are the attributes of the
+ * operator and `name`, the label of the node. */
 #include "engine/graph/op.h"
 #include "engine/onnx/onnx.h"
 #include "lua/bind/bind.h"
@@ -84,8 +84,8 @@ static void set_attr(lua_State *L, Attr *a, int i)
     }
 }
 
-/* Options at `arg` into `a`; returns the label, "" without one. What the
- * values may be is checked by graph_op, with the operator's name. */
+/* Options at `arg` into `a`; returns the label, "" without one. graph_op checks
+ * the values and names the operator in its errors. */
 static const char *read_options(lua_State *L, int arg, Attr *a)
 {
     const OpInfo *info = &op_info[a->op];
@@ -101,8 +101,8 @@ static const char *read_options(lua_State *L, int arg, Attr *a)
     return opt_string(L, arg, "name", "");
 }
 
-/* op.ROW(x, ..., {attribute=, name=}) -> node; upvalue 1 is the row. Raises on
- * operands that do not fit each other, at the recipe's line. */
+/* op.ROW(x, ..., {attribute=, name=}) -> node; upvalue 1 is the row of ops.def.
+ * Raises for operands that do not fit each other, at the recipe's line. */
 static int l_op(lua_State *L)
 {
     Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
@@ -141,8 +141,8 @@ static void check_shape(lua_State *L, int arg, int rank, Dims *dim)
 }
 
 /* input(name, c, d, h, w, rank) -> node with N = 1; the arrays that are fed
- * bring the N, and the extents too as long as the rank is the same. Raises
- * when the name is taken or is no name. */
+ * decide N, and may have other extents of the same rank. Raises when the name
+ * is taken or invalid. */
 static int l_input(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
@@ -159,10 +159,10 @@ static int l_input(lua_State *L)
     return 1;
 }
 
-/* param(name, shape in user order, rank, {init="const", value=0,
- * trained=true, decayed=true}) -> node. init: "uniform" within +-value,
- * "normal" of that standard deviation, "const". A name that exists is an
- * error, also with the same shape: layers that share go through nn.scope. */
+/* param(name, shape in user order, rank, {init="const", value=0, trained=true,
+ * decayed=true}) -> node. init: "uniform" within +-value, "normal" of that
+ * standard deviation, "const". A second parameter of a name is an error, also
+ * with the same shape: shared layers use nn.scope. */
 static int l_param(lua_State *L)
 {
     static const char *const kinds[] = {"uniform", "normal", "const", NULL};
@@ -190,8 +190,7 @@ static int l_param(lua_State *L)
 }
 
 /* node.n, .c, .d, .h, .w, .rank, .name, .kind, .where (the line of the script
- * that made it), .shape (user order, N first);
- * another field is an error */
+ * that made it), .shape (user order, N first); any other field is an error */
 static int node_index(lua_State *L)
 {
     const Node *n = &check_graph(L)->node[check_node(L, 1)];
@@ -246,8 +245,8 @@ static int node_tostring(lua_State *L)
     return 1;
 }
 
-/* node_id(node) -> its number, a key for tables: two Lua values may be one
- * node, and == alone makes no table key */
+/* node_id(node) -> its number, as a key of tables: two Lua values may be the
+ * same node, and tables do not use == */
 static int node_id(lua_State *L)
 {
     lua_pushinteger(L, check_node(L, 1));
@@ -266,15 +265,15 @@ static int l_operand(lua_State *L)
     return 1;
 }
 
-/* a == b: the same node of the tape */
+/* a == b: the same node of the graph */
 static int node_equal(lua_State *L)
 {
     lua_pushboolean(L, check_node(L, 1) == check_node(L, 2));
     return 1;
 }
 
-/* a OP b where one may be a number: rows add, sub, mul, div, and with a number
- * scale, y = mul x + add. A number divided by a node is an error. */
+/* a OP b where one may be a number: operators add, sub, mul, div, and with a
+ * number scale, y = mul x + add. A number divided by a node is an error. */
 static int arithmetic(lua_State *L, Op op)
 {
     int in[MAX_IN] = {-1, -1, -1, -1, -1, -1}, out;
@@ -332,8 +331,8 @@ static int node_unm(lua_State *L)
     return arithmetic(L, OP_mul);
 }
 
-/* a .. b joins channels, those of a first. `..` groups to the right, which
- * gives the same channels in the same order. */
+/* a .. b concatenates channels, a first. `..` is right associative, which gives
+ * the same channels in the same order. */
 static int node_concat(lua_State *L)
 {
     int in[MAX_IN] = {check_node(L, 1), check_node(L, 2), -1, -1, -1, -1};
@@ -346,7 +345,7 @@ static int node_concat(lua_State *L)
     return 1;
 }
 
-/* 1e-05 rather than the float's 9.9999997473788e-06. */
+/* 1e-05 instead of 9.9999997473788e-06, the value of the float. */
 static const char *short_number(char text[32], double v)
 {
     snprintf(text, 32, "%.6g", v);
@@ -354,8 +353,7 @@ static const char *short_number(char text[32], double v)
 }
 
 /* ops() -> { {name=, operands=, grad=, onnx=, bound=, attributes={"stride=1",
- * ...}},
- * ... }, a row of ops.def each, for `segengine ops` */
+ * ...}}, ... }, one for each row of ops.def, for `segengine ops` */
 static int l_ops(lua_State *L)
 {
     static const char *const bound[] = {"dot", "ulp", "exact", "nmse"};
@@ -385,8 +383,8 @@ static int l_ops(lua_State *L)
     return 1;
 }
 
-/* graph_text({root nodes}) -> the part of the tape that these need, as text
- * that seg_open reads back; goes into weights that are saved */
+/* graph_text({root nodes}) -> the nodes that the roots need as text, which
+ * seg_open reads back; saved with the weights */
 static int l_graph_text(lua_State *L)
 {
     int root[MAX_ROOTS], roots = check_nodes(L, 1, root, MAX_ROOTS);
@@ -394,8 +392,8 @@ static int l_graph_text(lua_State *L)
     Graph *g = check_graph(L);
     ArenaMark mark = arena_mark(&g->mem);
     if (!graph_print(g, root, roots, &g->mem, &text)) return raise_error(L);
-    // copied into the Lua state before its memory goes back; should Lua have
-    // none, the text stays on the tape until the end, which does no harm
+    // copied into the Lua state before its memory is freed; if Lua has no
+    // memory, the text stays in the graph's arena, which is harmless
     lua_pushstring(L, text);
     arena_rewind(&g->mem, mark);
     return 1;
@@ -411,8 +409,8 @@ static void push_nodes(lua_State *L, const int *node, int nodes)
     }
 }
 
-/* graph_parse(text) -> {root nodes}, {inputs}: the network of a file onto the
- * tape, on which there must be none yet */
+/* graph_parse(text) -> {root nodes}, {inputs}: adds the network of a file to
+ * the graph, which must be empty */
 static int l_graph_parse(lua_State *L)
 {
     int root[MAX_ROOTS], roots, input[MAX_FEEDS], inputs = 0;
@@ -432,8 +430,8 @@ static int l_graph_parse(lua_State *L)
     return 2;
 }
 
-/* What a loss or a count takes as truth, that is an input as it is fed: pushes
- * nothing when node `n` is none of these. */
+/* Pushes a table when node `n` is a loss or a count with a target that is an
+ * input of the network; pushes nothing for other nodes. */
 static bool push_target(lua_State *L, const Graph *g, const Node *n)
 {
     const Op op = n->attr.op;
@@ -452,7 +450,7 @@ static bool push_target(lua_State *L, const Graph *g, const Node *n)
     return true;
 }
 
-/* For each node whether the list of nodes at 1 needs it; in Lua's memory, on
+/* For each node whether the list of nodes at 1 needs it; in memory of Lua, on
  * the stack. */
 static const bool *push_needed(lua_State *L)
 {
@@ -461,7 +459,7 @@ static const bool *push_needed(lua_State *L)
     bool *needed = lua_newuserdatauv(L, (size_t)g->count + 1, 0);
     memset(needed, 0, (size_t)g->count + 1);
     for (int i = 0; i < roots; i++) needed[root[i]] = true;
-    // operands stand before what takes them
+    // operands precede their users
     for (int i = g->count - 1; i >= 0; i--)
         for (int k = 0; g->node[i].kind == NODE_OP && k < MAX_IN; k++)
             if (needed[i] && g->node[i].in[k] >= 0)
@@ -470,9 +468,9 @@ static const bool *push_needed(lua_State *L)
 }
 
 /* targets({root nodes}) -> { {op=, input=, channels=, truths=, masked=,
- * ignore=}, ... }: of what these need, every loss and count whose truth is an
- * input as it is fed; channels of its prediction and of that input, whether it
- * has a mask, and the class number that is not counted */
+ * ignore=}, ... }: every loss and count needed by the roots that has an input
+ * as its target; channels of its prediction and of that input, whether it has a
+ * mask, and the class number that is not counted */
 static int l_targets(lua_State *L)
 {
     const Graph *g = check_graph(L);
@@ -484,7 +482,7 @@ static int l_targets(lua_State *L)
     return 1;
 }
 
-/* needed_inputs({nodes}) -> {name = true}: the inputs that these need */
+/* needed_inputs({nodes}) -> {name = true}: the inputs that the nodes need */
 static int l_needed_inputs(lua_State *L)
 {
     const Graph *g = check_graph(L);
@@ -496,8 +494,8 @@ static int l_needed_inputs(lua_State *L)
     return 1;
 }
 
-/* length_inputs({root nodes}) -> { name = true, ... }: the inputs that lengths
- * of what these need are, or are made of */
+/* length_inputs({root nodes}) -> { name = true, ... }: the inputs from which
+ * the sequence lengths of operators needed by the roots are computed */
 static int l_length_inputs(lua_State *L)
 {
     enum { NEEDED = 1, LENGTH = 2 };

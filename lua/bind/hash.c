@@ -1,7 +1,7 @@
 /* hash.c -- checksums and hashes of texts for Lua.
  *
- * crc32c finds damage, sha256 tells whether two files are the same, keyed_hash
- * names what must not be guessed. Bytes in, a number or hex digits out. */
+ * crc32c detects damage, sha256 tells whether two files are equal, keyed_hash
+ * makes names that cannot be guessed. Bytes in, a number or hex digits out. */
 #include "engine/base/crc32c.h"
 #include "engine/base/sha256.h"
 #include "engine/base/siphash.h"
@@ -31,8 +31,7 @@ static int l_sha256(lua_State *L)
     return 1;
 }
 
-/* core.sha256_file(path) -> the same of a file; raises when it cannot be read
- */
+/* core.sha256_file(path) -> SHA-256 of a file; raises when it cannot be read */
 static int l_sha256_file(lua_State *L)
 {
     char hex[SHA256_TEXT];
@@ -42,7 +41,7 @@ static int l_sha256_file(lua_State *L)
 }
 
 /* core.keyed_hash(16 bytes of secret, text) -> 16 hex digits: SipHash, so that
- * nobody without the secret can try names until one fits */
+ * the text cannot be found by trying without the secret */
 static int l_keyed_hash(lua_State *L)
 {
     size_t n, bytes;

@@ -2,7 +2,7 @@
 #include "lua/bind/data.h"
 #include <string.h>
 
-/* The word of field `key`: its place in `words`, which end with NULL; 0 when
+/* The index in `words` (NULL-terminated) of the string in field `key`; 0 when
  * the field is nil. */
 static int opt_word(lua_State *L, int arg, const char *key,
                     const char *const *words)
@@ -39,8 +39,8 @@ static ImageOptions opt_image(lua_State *L, int arg)
     return o;
 }
 
-/* data.image_format(path) -> name of the format that the first bytes say, and
- * whether it is read; nil for what is no image */
+/* data.image_format(path) -> name of the format by its first bytes, and whether
+ * this program reads it; nil for a file that is no image */
 static int l_image_format(lua_State *L)
 {
     bool read;

@@ -1,5 +1,5 @@
-/* inspect.c -- what is in files and folders, for those who look: one volume
- * of a file, the series below a folder, the segments of a mask. */
+/* inspect.c -- contents of files and folders, for `inspect`: one volume of a
+ * file, the series below a folder, the segments of a mask. */
 #include "data/datasets/biwi.h"
 #include "data/dicom/text.h"
 #include "data/format/nifti.h"
@@ -35,7 +35,7 @@ static int l_read_labels(lua_State *L)
     return 1;
 }
 
-/* data.label_value(x) -> the label that a stored number is, else the number
+/* data.label_value(x) -> the label for a stored number, else the number itself
  * (LABEL_ROUNDING) */
 static int l_label_value(lua_State *L)
 {
@@ -55,8 +55,8 @@ static int l_read_biwi_depth(lua_State *L)
 }
 
 /* data.nifti_text(path) -> extents, channels if there are several, spacing,
- * axes and origin in one line, by the header alone; raises with the file's name
- * (kind data) */
+ * axes and origin in one line, from the header alone; raises with the file's
+ * name (kind data) */
 static int l_nifti_text(lua_State *L)
 {
     const NiftiOptions options = {.no_voxels = true, .channels = true};
@@ -67,15 +67,15 @@ static int l_nifti_text(lua_State *L)
     return 1;
 }
 
-/* data.nifti_is_name(path) -> true when a NIfTI file may be called so */
+/* data.nifti_is_name(path) -> whether this is a valid name of a NIfTI file */
 static int l_nifti_is_name(lua_State *L)
 {
     lua_pushboolean(L, nifti_stem(luaL_checkstring(L, 1)) > 0);
     return 1;
 }
 
-/* data.segment_name(name, number) -> true when segment `number` of a SEG may be
- * called so, or false and why not */
+/* data.segment_name(name, number) -> true when this is a valid name for segment
+ * `number` of a SEG, or false and the reason */
 static int l_segment_name(lua_State *L)
 {
     size_t bytes;
@@ -87,7 +87,7 @@ static int l_segment_name(lua_State *L)
     return 2;
 }
 
-/* data.dicom_ready() -> true, or false and how to get it */
+/* data.dicom_ready() -> true, or false and how to install DCMTK */
 static int l_dicom_ready(lua_State *L)
 {
     bool ok = dicom_ready();
@@ -96,7 +96,7 @@ static int l_dicom_ready(lua_State *L)
     return 2;
 }
 
-/* data.dicom_is_file(path) -> true when it begins as DICOM does */
+/* data.dicom_is_file(path) -> true when it begins like a DICOM file */
 static int l_dicom_is_file(lua_State *L)
 {
     lua_pushboolean(L, dicom_is_file(luaL_checkstring(L, 1)));
@@ -116,9 +116,10 @@ static int scan_gc(lua_State *L)
 
 /* data.scan(path, skip_damaged) -> scan, { {patient=, study=, series=,
  * description=, modality=, kind=, rows=, cols=, count=, frames=, number=,
- * folder=, damaged=}, ... }, what was left out as ds:left_out() has it: every
- * series below a folder, or of one file; `count` files, all texts from the
- * headers; damaged: with skip_damaged why the series lacks a file, else nil */
+ * folder=, damaged=}, ... }, the files that were left out, as ds:left_out():
+ * every series below a folder, or of one file; `count` is the number of files,
+ * all texts are from the headers; damaged: with skip_damaged why the series
+ * lacks a file, else nil */
 static int l_scan(lua_State *L)
 {
     static const char *const kind[] = {"image", "multi-frame", "SEG",
@@ -160,8 +161,8 @@ static int l_scan(lua_State *L)
     return 3;
 }
 
-/* scan:load(i) -> volume of series i, and what was unusual about it, a line
- * each; raises with the file and tag at fault (kind data) */
+/* scan:load(i) -> volume of series i, and notes on unusual files, a line each;
+ * raises with the file and tag at fault (kind data) */
 static int l_scan_load(lua_State *L)
 {
     Scan *scan = luaL_checkudata(L, 1, "seg.scan");
@@ -176,7 +177,7 @@ static int l_scan_load(lua_State *L)
     bool ok = s->kind == DICOM_DOSE
                   ? dicom_load_dose(s, NULL, false, NULL, v, &notes)
                   : dicom_load(s, NULL, v, &notes);
-    // should Lua have no memory for the text, the notes are lost with it
+    // if Lua has no memory for the text, the notes are lost
     luaL_Buffer b;
     luaL_buffinit(L, &b);
     for (const DicomNote *n = notes.first; n; n = n->next) {
@@ -191,16 +192,16 @@ static int l_scan_load(lua_State *L)
 }
 
 /* scan:segments(i) -> {grid=, type="BINARY"|"FRACTIONAL"|"LABELMAP"|"RTSTRUCT",
- * frames=}, { {number=, label=, frames=}, ... } of series i, which is a SEG, or
- * a structure set: without grid, its contours as frames. Raises with the file
- * and tag at fault (kind data) */
+ * frames=}, { {number=, label=, frames=}, ... } of series i, a SEG or a
+ * structure set; the latter has no grid, and its contours count as frames.
+ * Raises with the file and tag at fault (kind data) */
 static int l_scan_segments(lua_State *L)
 {
     Scan *scan = luaL_checkudata(L, 1, "seg.scan");
     int i = (int)check_int(L, 2, "series", 1, scan->index.count) - 1;
     char text[VOLUME_TEXT];
     DicomSegInfo info;
-    // what is allocated lives as long as the scan
+    // its allocations live as long as the scan
     if (!dicom_seg_info(&scan->index.series[i], &scan->mem, &info))
         return raise_error(L);
     Volume v = {

@@ -1,4 +1,4 @@
-/* kmeans.c -- core.measure.groups, silhouette and match: points in groups.
+/* kmeans.c -- core.measure.groups, silhouette and match: k-means clustering.
  *
  * Points are the rows of an array (N,K); groups are lists of N numbers from 0.
  */
@@ -61,8 +61,8 @@ static int l_silhouette(lua_State *L)
     return 1;
 }
 
-/* measure.match(rows of counts, k x k) -> list: what of the columns, from 1,
- * each row is, one to one, so that most is counted */
+/* measure.match(rows of counts, k x k) -> list: the column, from 1, of each
+ * row, in a one-to-one assignment with the largest sum of counts */
 static int l_match(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);

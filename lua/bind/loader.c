@@ -1,9 +1,9 @@
 /* loader.c -- batches as Lua objects.
  *
- * A batch is a table of blocks that show the memory of the loader's ring;
- * they are empty again when the next batch is asked for or the loader is
- * closed. So that the loader finds them then, user value 1 of its userdata is
- * the table of the blocks that are out. */
+ * A batch is a table of blocks that point into the ring buffer of the loader;
+ * they become empty when the next batch is requested or the loader is closed.
+ * For that, user value 1 of the loader's userdata is the table of the current
+ * blocks. */
 #include "data/loader/loader.h"
 #include "lua/bind/bind.h"
 #include <stdio.h>
@@ -20,7 +20,7 @@ static Loader *check_loader(lua_State *L, int arg)
     return box->l;
 }
 
-/* The blocks of the batch before no longer show memory of the ring. */
+/* The blocks of the previous batch no longer point into the ring buffer. */
 static void forget_blocks(lua_State *L)
 {
     if (lua_getiuservalue(L, 1, 1) == LUA_TTABLE) {
@@ -44,7 +44,7 @@ static int loader_gc(lua_State *L)
     return 0;
 }
 
-/* Called by the loader when a batch lets wait for long. */
+/* Called by the loader when a batch takes long. */
 static void say_waiting(void *context, const char *text)
 {
     (void)context;
@@ -71,15 +71,16 @@ static int32_t *read_only(lua_State *L, int arg, int32_t *count)
 /* data.loader(pipeline, {batch=1, workers=0, prefetch=0, prefetch_bytes=0,
  * shuffle=false, drop_last=false, augment=false, ids=false, seed=0, bucket=,
  * multiple=1, rank=0, ranks=1, whole=false}) -> loader at the start of epoch 0.
- * workers = 0 prepares a batch when it is asked for; prefetch is how many
- * batches lie ahead (0: two), prefetch_bytes what the ring takes at most (0:
- * 256 MiB). ids: batches name their samples only, and their fields are empty.
- * bucket: "length" brings samples of like length together, in batches as long
- * as the longest, rounded up to a multiple. only: numbers of samples from 1,
- * instead of all. again: the same samples, changed by other draws. trace: takes
- * down what is made and waited for. rank, ranks: only this one's share of each
- * batch, or with `whole` of the batches. The pipeline is held. Raises when
- * samples of different extents would share a batch, or there would be none. */
+ * workers = 0 prepares a batch when it is requested; prefetch is the number of
+ * batches prepared ahead (0: two), prefetch_bytes the limit of the ring buffer
+ * (0: 256 MiB). ids: batches have sample numbers only, and empty fields.
+ * bucket: "length" puts samples of similar length into one batch, which is as
+ * long as its longest sample, rounded up to a multiple. only: numbers of
+ * samples from 1, instead of all. again: the same samples, with other draws of
+ * augmentation. trace: records preparation and waiting. rank, ranks: only the
+ * shard of this rank of each batch, or with `whole` a share of the batches. The
+ * pipeline is held. Raises when samples of different extents would be in one
+ * batch, or when there would be no batch. */
 static int l_loader(lua_State *L)
 {
     static const char *const known[] = {
@@ -118,7 +119,7 @@ static int l_loader(lua_State *L)
     return 1;
 }
 
-/* l:shape("image") -> {c, [d], h, w}, the largest that a batch has */
+/* l:shape("image") -> {c, [d], h, w}, the largest extents of all batches */
 static int l_shape(lua_State *L)
 {
     Loader *l = check_loader(L, 1);
@@ -132,7 +133,7 @@ static int l_shape(lua_State *L)
     return 1;
 }
 
-/* l:report() -> batches ahead and their bytes, what lengths come to: a line */
+/* l:report() -> a line: batches ahead and their bytes, padding of sequences */
 static int l_report(lua_State *L)
 {
     Arena mem = {NULL};
@@ -151,7 +152,7 @@ static int l_batches(lua_State *L)
     return 2;
 }
 
-/* l:seek(epoch from 0, batch from 0): what next() gives now */
+/* l:seek(epoch from 0, batch from 0): the batch that next() gives next */
 static int l_seek(lua_State *L)
 {
     Loader *l = check_loader(L, 1);
@@ -164,10 +165,10 @@ static int l_seek(lua_State *L)
 /* l:next() -> {epoch=, number=, last=, count=, whole=, first=, idle=,
  * samples={number, ...}, fields={block, ...}}: epoch and number of the batch
  * count from 0, the samples' numbers from 1; one block for each field of the
- * data set, in its order, valid until the next call. Of a loader that makes a
- * share of each, count is that of the share, whole that of the batch, first its
- * place there from 0; idle: nothing was left, the one sample here is another's.
- * Raises what a worker met (kind data). */
+ * data set, in its order, valid until the next call. For a loader of shards,
+ * count is the size of the shard, whole that of the batch, first the position
+ * of the shard in it from 0; idle: the shard is empty, and its one sample
+ * belongs to another rank. Raises errors of the worker threads (kind data). */
 static int l_next(lua_State *L)
 {
     Loader *l = check_loader(L, 1);
@@ -200,8 +201,8 @@ static int l_next(lua_State *L)
     return 1;
 }
 
-/* l:stats() -> batches, samples, seconds waited for them, since it was opened
- */
+/* l:stats() -> batches, samples, seconds of waiting for them, since it was
+ * opened */
 static int l_stats(lua_State *L)
 {
     LoaderStats s = loader_stats(check_loader(L, 1));

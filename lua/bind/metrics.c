@@ -1,12 +1,12 @@
-/* metrics.c -- core.measure: what a network made of a case, measured.
+/* metrics.c -- core.measure: metrics of the prediction of a case.
  *
  *     local m = { prediction = volume, truth = volume, mask = volume,
  *                 used = { true, false, ... }, threshold = 0.5 }
  *     core.measure.overlap(m)
  *
  * Each function takes such a table: volumes of one grid, f32; mask, used (of
- * each slice) and threshold may be left out. metrics.h says what is computed;
- * which metric makes what of it is in Lua. */
+ * each slice) and threshold may be left out. metrics.h documents the counts and
+ * distances; Lua makes the metrics of them. */
 #include "data/metrics/metrics.h"
 #include "data/metrics/roc.h"
 #include "data/preprocess/cropped.h"
@@ -71,7 +71,7 @@ static void push_counts(lua_State *L, int count, const int64_t *n)
     }
 }
 
-/* Argument `arg` as a channel from 1 of v; from 0. */
+/* Argument `arg`, a channel of v from 1, as a number from 0. */
 static int check_channel(lua_State *L, int arg, const Volume *v)
 {
     return (int)check_int(L, arg, "class", 1, v->voxels.dim.c) - 1;
@@ -88,8 +88,8 @@ static int l_overlap(lua_State *L)
     return 2;
 }
 
-/* measure.confusion(m) -> { {voxels of class 1 taken for 1, for 2, ...}, ... };
- * the truth has one channel */
+/* measure.confusion(m) -> { {voxels of class 1 predicted as 1, as 2, ...}, ...
+ * }; the truth has one channel */
 static int l_confusion(lua_State *L)
 {
     const Measured m = read_measured(L);
@@ -106,7 +106,7 @@ static int l_confusion(lua_State *L)
     return 1;
 }
 
-/* Of a grid in mm; an axis of one voxel has no length. */
+/* The diagonal of a grid in mm; an axis of one voxel has no length. */
 static double diagonal(Dims n, const double mm[3])
 {
     const int32_t extent[3] = {n.w, n.h, n.d};
@@ -117,8 +117,9 @@ static double diagonal(Dims n, const double mm[3])
 }
 
 /* measure.surface(m, class, tolerance_mm) -> {predicted=, truth=, diagonal=,
- * hd=, hd95=, hd95_union=, assd=, asd=, within=}: voxels of both, the diagonal
- * of the grid, distances in mm; no distances when either is empty */
+ * hd=, hd95=, hd95_union=, assd=, asd=, within=}: voxels of prediction and
+ * truth, the diagonal of the grid, distances in mm; no distances when one of
+ * the two is empty */
 static int l_surface(lua_State *L)
 {
     const Measured m = read_measured(L);
@@ -157,8 +158,8 @@ static int l_roc(lua_State *L)
     return 1;
 }
 
-/* measure.error(m) -> {sum of |prediction - truth| of each channel}, {over how
- * many} */
+/* measure.error(m) -> {sum of |prediction - truth| of each channel}, {number of
+ * voxels} */
 static int l_error(lua_State *L)
 {
     double sum[MAX_CLASSES];
@@ -172,7 +173,7 @@ static int l_error(lua_State *L)
 
 /* measure.dvh(m, structure) -> {voxels=, d_01cc=, mean=, d_99=, d_95=, d_1=} of
  * the dose m.prediction in channel `structure` of m.truth; nil when the case
- * does not have it */
+ * lacks the structure */
 static int l_dvh(lua_State *L)
 {
     const Measured m = read_measured(L);
@@ -193,7 +194,7 @@ static int l_dvh(lua_State *L)
 
 /* measure.dvh_curve(m, structure, first, step, points) -> { percent of the
  * structure that gets at least first + k step, k = 0 .. points - 1 }; nil when
- * the case does not have it */
+ * the case lacks the structure */
 static int l_dvh_curve(lua_State *L)
 {
     enum { MOST_POINTS = 100000 };
@@ -213,7 +214,8 @@ static int l_dvh_curve(lua_State *L)
     return 1;
 }
 
-/* measure.thresholds(m) -> {both at 0.01, 0.02, ... 0.99}, {predicted}, true */
+/* measure.thresholds(m) -> {in both at 0.01, 0.02, ... 0.99}, {predicted}, true
+ */
 static int l_thresholds(lua_State *L)
 {
     int64_t both[STEPS], predicted[STEPS], truth;
@@ -226,8 +228,8 @@ static int l_thresholds(lua_State *L)
     return 3;
 }
 
-/* measure.reliability(m) -> {true ones by bin}, {others}, {logit in the middle
- * of each bin}: measure_reliability */
+/* measure.reliability(m) -> {true voxels of each bin}, {other voxels}, {logit
+ * in the middle of each bin}: measure_reliability */
 static int l_reliability(lua_State *L)
 {
     int64_t yes[MEASURE_BINS], no[MEASURE_BINS];
@@ -267,8 +269,8 @@ static int l_area(lua_State *L)
     return 1;
 }
 
-/* measure.prepared(pipeline, case, field) -> volume (f32) of a field of a case
- * as its steps leave it; raises when the field lies on no grid */
+/* measure.prepared(pipeline, case, field) -> volume (f32) of a field of the
+ * prepared case; raises when the field has no grid */
 static int l_prepared(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -290,10 +292,10 @@ static int l_prepared(lua_State *L)
     return 1;
 }
 
-/* measure.outside(pipeline, case, field) -> nil when the prepared grid holds
- * the whole input, false when what was cut off is not known, else what of each
- * class from 1 was, in voxels of the prepared grid; nil too when the field has
- * no class numbers */
+/* measure.outside(pipeline, case, field) -> nil when the prepared grid contains
+ * the whole input or the field has no class numbers; false when the part that
+ * was cropped off is unknown; else the cropped voxels of each class from 1, in
+ * voxels of the prepared grid */
 static int l_outside(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);

@@ -1,8 +1,8 @@
-/* model.c -- weights that bring their own network, as a Lua object.
+/* model.c -- weights with their own network, as a Lua object.
  *
- * The embedding face (engine/api/segengine.h) for scripts: a model opened here
- * has a tape of its own, so its names and those of the script's network are
- * apart, and any number of models may be open. */
+ * The C interface (engine/api/segengine.h) for scripts: a model that is opened
+ * here has a graph of its own, so its names cannot collide with the script's
+ * network, and any number of models may be open. */
 #include "engine/api/segengine.h"
 #include "lua/bind/bind.h"
 
@@ -19,7 +19,7 @@ static int model_gc(lua_State *L)
     return 0;
 }
 
-/* open(path, device, threads) -> model; raises what is wrong with the file */
+/* open(path, device, threads) -> model; raises errors of the file */
 static int l_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -32,7 +32,7 @@ static int l_open(lua_State *L)
 
 typedef int Lister(const seg_model *m, seg_tensor *out, int max);
 
-/* Push {name = {extents of one sample}} of what `list` lists. */
+/* Push {name = {extents of one sample}} of the tensors from `list`. */
 static int push_tensors(lua_State *L, Lister *list)
 {
     seg_tensor t[MAX_ROOTS];
@@ -101,8 +101,8 @@ static int l_run(lua_State *L)
     return 1;
 }
 
-/* m:predict_file(in, out): of a bundle, class numbers of an image file into
- * another file; raises what is wrong with them */
+/* m:predict_file(in, out): of a bundle; writes the class numbers of an image
+ * file to another file; raises errors of both */
 static int l_predict_file(lua_State *L)
 {
     seg_model *m = check_model(L, 1);

@@ -1,14 +1,14 @@
-/* origin.c -- of a case, what tells whether it is an image as those of
- * training: where it was read from, its spacing, how large its voxels are. */
+/* origin.c -- facts of a case that show whether it is similar to the training
+ * data: its path, its spacing, the range of its voxel values. */
 #include "data/dicom/file.h"
 #include "data/preprocess/pipeline.h"
 #include "lua/bind/data.h"
 
 /* data.seen(pipeline, case) -> {path=, rank=, modality=, description=,
  * spacing={w,h,d} in mm, channels={{lo=,hi=,mean=,sd=}, ...}}: the file or
- * folder of its first field and its axes beside channels; of a DICOM series
- * also Modality and SeriesDescription; spacing and voxels as loaded, before any
- * step (channels: the first four of an image) */
+ * folder of its first field and the number of its axes without channels; of a
+ * DICOM series also Modality and SeriesDescription; spacing and voxels as
+ * loaded, before any step (channels: the first four of an image) */
 static int l_seen(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -40,8 +40,9 @@ static int l_seen(lua_State *L)
     return 1;
 }
 
-/* data.patient_name(ds, case) -> PatientName of a DICOM series, "" of what has
- * none, cannot be read or is no DICOM: only to leave it out of what is kept */
+/* data.patient_name(ds, case) -> PatientName of a DICOM series, "" when the
+ * case has none, cannot be read or is not DICOM. It serves only to remove the
+ * name from texts that are kept. */
 static int l_patient_name(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);

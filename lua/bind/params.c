@@ -1,8 +1,8 @@
 /* params.c -- the parameters of a session for Lua: one at a time, or their
  * norms.
  *
- * Methods of seg.session beside those of session.c. Values go out and in
- * as copies in user order. */
+ * These are methods of seg.session, like those of session.c. Values are copied
+ * in user order in both directions. */
 #include "lua/bind/bind.h"
 #include <math.h>
 
@@ -25,8 +25,8 @@ static int l_params(lua_State *L)
     return 1;
 }
 
-/* One tensor of a parameter: its value, its gradient, or one of the moments
- * that the optimiser keeps. */
+/* One tensor of a parameter: its value, its gradient, or one of the moments of
+ * the optimiser. */
 typedef struct Piece {
     Params *p;
     int i;     /* place in the list       */
@@ -34,8 +34,8 @@ typedef struct Piece {
     ParamBlock block;
 } Piece;
 
-/* From a session, a name and a kind ("value", "grad", "m", "v") at arguments 1
- * to 3; raises when this session has no such tensor. */
+/* The tensor given by session, name and kind ("value", "grad", "m", "v") at
+ * arguments 1 to 3; raises when this session has no such tensor. */
 static Piece check_piece(lua_State *L)
 {
     static const char *const kinds[] = {"value", "grad", "m", "v", NULL};
@@ -72,7 +72,7 @@ static int l_get(lua_State *L)
 }
 
 /* s:set(name, kind, array): as many numbers as the parameter has, in user
- * order; the array's own shape does not count */
+ * order; the shape of the array is ignored */
 static int l_set(lua_State *L)
 {
     Piece q = check_piece(L);

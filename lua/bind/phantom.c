@@ -1,12 +1,12 @@
-/* phantom.c -- data sets of made-up patients, written once.
+/* phantom.c -- data sets of synthetic patients, written once.
  *
  * The options are those of data.phantom in Lua; the same options give the same
- * folder name and the same files, so a set that is there is used again. */
+ * folder name and the same files, so an existing set is used again. */
 #include "data/phantom/phantom.h"
 #include "lua/bind/bind.h"
 
-/* The options of a Phantom in the table at `arg`; raises on what a phantom
- * cannot be made of, before anything is written. */
+/* The options of a Phantom in the table at `arg`; raises for invalid options
+ * before anything is written. */
 static Phantom read_phantom(lua_State *L, int arg)
 {
     enum { COMMON = 4 };
@@ -33,7 +33,7 @@ static Phantom read_phantom(lua_State *L, int arg)
 }
 
 /* data.phantom_forms() -> list of {format =, noise =, { name =, default = }
- * ...}, of each format its numbers, the first of which counts its units */
+ * ...}: the numeric options of each format; the first is its number of units */
 static int l_forms(lua_State *L)
 {
     const PhantomForm *form;
@@ -57,7 +57,7 @@ static int l_forms(lua_State *L)
     return 1;
 }
 
-/* data.phantom_name{options} -> name of their folder, as
+/* data.phantom_name{options} -> name of the folder, such as
  * flair-28x256x24-aedfc4fe; the digits are a hash of all options */
 static int l_name(lua_State *L)
 {
@@ -67,9 +67,9 @@ static int l_name(lua_State *L)
     return 1;
 }
 
-/* data.phantom_write(folder, {options}) -> true when it was not there and is
- * now. A folder that could not be finished, for a full disk or a signal, is
- * removed. */
+/* data.phantom_write(folder, {options}) -> true when this call made the folder,
+ * false when it existed. A folder that cannot be completed, because of a full
+ * disk or a signal, is removed. */
 static int l_write(lua_State *L)
 {
     const char *folder = luaL_checkstring(L, 1);

@@ -5,9 +5,9 @@
  *     p:save("x.png")
  *
  * Coordinates as in picture.h: pixels from 0 in the upper left corner, in
- * fractions of them where lines are drawn; what lies outside is cut off.
- * Colours are 0xrrggbb. lua/report/picture.lua knows what a curve or an overlay
- * is, this file only how a canvas is filled from Lua. */
+ * fractions of a pixel for lines; drawing outside of the canvas is clipped.
+ * Colours are 0xrrggbb. lua/report/picture.lua draws curves and overlays with
+ * these functions. */
 #include "data/image/picture.h"
 #include "lua/bind/bind.h"
 
@@ -41,8 +41,8 @@ static int l_canvas(lua_State *L)
     return 1;
 }
 
-/* picture.text_width(dot, text) -> pixels it will take; the font is of dots of
- * `dot` pixels, 7 high */
+/* picture.text_width(dot, text) -> width of the text in pixels; the font is 7
+ * dots high, a dot is a square of `dot` pixels */
 static int l_text_width(lua_State *L)
 {
     lua_pushnumber(L, picture_text_width(check_number(L, 1, "dot"),
@@ -50,8 +50,8 @@ static int l_text_width(lua_State *L)
     return 1;
 }
 
-/* p:rect(x, y, w, h, color, cover = 1): filled; cover 0 .. 1 is how much of
- * what is below it hides */
+/* p:rect(x, y, w, h, color, cover = 1): a filled rectangle; cover is its
+ * opacity, 0 .. 1 */
 static int l_rect(lua_State *L)
 {
     Picture *p = check_picture(L);
@@ -61,8 +61,8 @@ static int l_rect(lua_State *L)
     return 0;
 }
 
-/* p:line(x0, y0, x1, y1, width, color): with round ends, so that a line of no
- * length is a dot */
+/* p:line(x0, y0, x1, y1, width, color): with round ends, so that a line of
+ * length 0 is a dot */
 static int l_line(lua_State *L)
 {
     Picture *p = check_picture(L);
@@ -72,7 +72,7 @@ static int l_line(lua_State *L)
     return 0;
 }
 
-/* p:text(x, y, dot, color, text): x, y is its upper left corner */
+/* p:text(x, y, dot, color, text): x, y is the upper left corner of the text */
 static int l_text(lua_State *L)
 {
     Picture *p = check_picture(L);
@@ -82,7 +82,7 @@ static int l_text(lua_State *L)
     return 0;
 }
 
-/* One slice inside an array that Lua holds. */
+/* One slice of an array. */
 typedef struct Plane {
     const float *data;
     int h, w;
@@ -129,9 +129,9 @@ static double list_number(lua_State *L, int key, const char *what)
     return v;
 }
 
-/* p:wash(x, y, zoom, array, plane, {{value, color, cover}, ...}): a plane in
- * colours over what is there, at the place of p:gray; the values of the stops
- * grow, cover (0 .. 1) is how much of what is below is hidden */
+/* p:wash(x, y, zoom, array, plane, {{value, color, cover}, ...}): a plane as a
+ * colour overlay, at the position of p:gray; the values of the stops ascend,
+ * cover is the opacity, 0 .. 1 */
 static int l_wash(lua_State *L)
 {
     enum { MOST_STOPS = 64 };
@@ -166,8 +166,8 @@ static int l_wash(lua_State *L)
     return 0;
 }
 
-/* p:contour(x, y, zoom, array, plane, level, width, color): the line where
- * the plane, shown at the same place by p:gray, crosses the level */
+/* p:contour(x, y, zoom, array, plane, level, width, color): the isoline of the
+ * plane at this level, at the position of p:gray */
 static int l_contour(lua_State *L)
 {
     Picture *p = check_picture(L);
@@ -181,8 +181,8 @@ static int l_contour(lua_State *L)
     return 0;
 }
 
-/* picture.window(array, plane, low, high) -> lo, hi: the values below which
- * the shares `low` and `high` of the plane lie; what gray() takes */
+/* picture.window(array, plane, low, high) -> lo, hi for gray(): the quantiles
+ * `low` and `high` of the plane */
 static int l_window(lua_State *L)
 {
     double lo, hi, low = check_number(L, 3, "low");
@@ -197,8 +197,8 @@ static int l_window(lua_State *L)
     return 2;
 }
 
-/* picture.overlap(a, plane, b, plane) -> numbers above 0.5 in a, in b, in
- * both: what Dice is made of */
+/* picture.overlap(a, plane, b, plane) -> how many numbers are above 0.5 in a,
+ * in b, in both: the counts of the Dice coefficient */
 static int l_overlap(lua_State *L)
 {
     Plane a = check_plane(L, 1, 2), b = check_plane(L, 3, 4);
@@ -216,7 +216,7 @@ static int l_overlap(lua_State *L)
     return 3;
 }
 
-/* p:save(path): an RGB PNG, whole or not at all; raises the reason */
+/* p:save(path): an RGB PNG, written completely or not at all; raises errors */
 static int l_save(lua_State *L)
 {
     Picture *p = check_picture(L);

@@ -1,5 +1,5 @@
-/* prediction.c -- predictions as Lua objects: what a network makes of the
- * parts of a case, put together on the grid of its input (stitch.h). */
+/* prediction.c -- predictions as Lua objects: the outputs of a network for the
+ * samples of a case, stitched together on the grid of its input (stitch.h). */
 #include "data/metrics/stitch.h"
 #include "lua/bind/data.h"
 #include <string.h>
@@ -41,9 +41,9 @@ static size_t sample_bytes(const Prediction *q)
 
 /* data.prediction(pipeline, case, channels, {classes=channels, threshold=0.5,
  * labels=false, values=false, entropy=false, grid="input"}) -> prediction of
- * case number `case` (from 1): what of it is wanted, values without any; of the
- * channels the first `classes` are scores. grid "prepared": where the samples
- * lie. Raises what preparing that case met. */
+ * case number `case` (from 1) with the results labels, values and entropy that
+ * are true, values if none is. The first `classes` channels are scores. grid
+ * "prepared": the grid of the prepared case. Raises errors of preparing it. */
 static int l_prediction(lua_State *L)
 {
     static const char *const known[] = {
@@ -79,8 +79,8 @@ static int l_prediction(lua_State *L)
     return 1;
 }
 
-/* q:bytes() -> of what takes the samples in, of the results; voxels of a result
- */
+/* q:bytes() -> bytes of the buffers for samples, of the results; voxels of one
+ * result */
 static int l_bytes(lua_State *L)
 {
     const Prediction *q = check_prediction(L, 1);
@@ -91,8 +91,8 @@ static int l_bytes(lua_State *L)
     return 3;
 }
 
-/* The first want.w positions of a sequence (C,W) into memory order: batches of
- * like length are as long as the longest. */
+/* The first want.w positions of a sequence (C,W) into memory order: in a batch
+ * of sequences of similar length each is padded to the longest. */
 static void cut_sequence(const float *user, Dims got, Dims want, float *out)
 {
     for (int32_t w = 0; w < want.w; w++)
@@ -100,11 +100,11 @@ static void cut_sequence(const float *user, Dims got, Dims want, float *out)
             out[(int64_t)w * want.c + c] = user[(int64_t)c * got.w + w];
 }
 
-/* q:put(number, array (N,C,[D],H,W), n, output): sample n of a batch of outputs
- * is what the network makes of sample `number` of the pipeline, from 1; of a
- * sequence what is behind its own end is left out. Raises
- * when its extents are not that sample's, it is of another case or not behind
- * the one before, or a value is not finite (kind diverged), then with the name
+/* q:put(number, array (N,C,[D],H,W), n, output): row n of a batch of outputs is
+ * the network's output for sample `number` of the pipeline, from 1; the padding
+ * of a sequence is dropped. Raises when the extents are not those of the
+ * sample, when the sample is of another case or does not follow the one before,
+ * or when a value is not finite (kind diverged); that error has the name
  * `output`, if given. */
 static int l_put(lua_State *L)
 {
@@ -144,9 +144,9 @@ static int l_put(lua_State *L)
     return 0;
 }
 
-/* q:restore() -> values, labels, entropy: volumes on the grid, nil for what was
- * not wanted; resize, fit, resample and orient are undone. There are no more
- * samples: the prediction is good for nothing but to be closed. */
+/* q:restore() -> values, labels, entropy: volumes on the grid, nil for results
+ * that were not requested; resize, fit, resample and orient are undone. It
+ * takes no more samples after this and can only be closed. */
 static int l_restore(lua_State *L)
 {
     Prediction *q = check_prediction(L, 1);

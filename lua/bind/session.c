@@ -1,9 +1,9 @@
 /* session.c -- a network that runs, as a Lua object.
  *
- * Inputs arrive as a table name -> seg.array or seg.block; the extents of
- * the values choose the plan, which the session makes once and keeps. What a
- * step does is decided in Lua: rate, clipping, accumulation. Values that come
- * out are copies in user order; nothing in Lua points into a plan. */
+ * Inputs arrive as a table name -> seg.array or seg.block; their extents choose
+ * the plan, which the session makes once and keeps. Lua decides rate, clipping
+ * and accumulation of a step. Output values are copies in user order; no Lua
+ * object points into a plan. */
 #include "engine/base/clock.h"
 #include "lua/bind/bind.h"
 #include <stdio.h>
@@ -11,10 +11,10 @@
 
 typedef struct Handle {
     Session *s; /* NULL once closed                                       */
-    Plan *plan; /* of the last run: what read() reads; NULL after none and
-                 * after one that failed; belongs to the session          */
-    DeviceRef *device_refs; /* others that have memory on its device */
-    double copy_s; /* spent copying values in, all runs together        */
+    Plan *plan; /* of the last run, for read(); NULL before the first run
+                 * and after one that failed; owned by the session        */
+    DeviceRef *device_refs; /* other objects with memory on its device */
+    double copy_s; /* spent copying inputs, all runs together           */
 } Handle;
 
 Session *check_session(lua_State *L, int arg)
@@ -35,7 +35,7 @@ DeviceRef **session_device_refs(lua_State *L, int arg)
     return &check_handle(L, arg)->device_refs;
 }
 
-/* Also s:close(): gives memory and threads back before the collector would. */
+/* Also s:close(): frees memory and threads at once, without the collector. */
 static int session_gc(lua_State *L)
 {
     Handle *h = luaL_checkudata(L, 1, "seg.session");
@@ -48,8 +48,8 @@ static int session_gc(lua_State *L)
 
 /* == feeding =========================================================== */
 
-/* A value for an input: numbers in user order, a tensor, or a batch that the
- * device makes. */
+/* A value for an input: numbers in user order, a tensor, or a batch of a device
+ * dataset. */
 typedef struct Feed {
     int node;
     Dims dim;
@@ -58,8 +58,8 @@ typedef struct Feed {
     const Drawn *drawn;   /* a seg.drawn, or NULL    */
 } Feed;
 
-/* The value on top of the stack for input `node`. Only its form is checked
- * here; whether the extents suit the network is the planner's to say. */
+/* The value on top of the stack for input `node`. Checks its form only; the
+ * planner checks whether the extents suit the network. */
 static Feed read_feed(lua_State *L, int node)
 {
     const Node *n = &check_graph(L)->node[node];
@@ -96,7 +96,7 @@ static Feed read_feed(lua_State *L, int node)
 }
 
 /* The table at `arg`, name -> value, as feeds in the order of their nodes; the
- * count. The table keeps the values alive for as long as the call runs. */
+ * count. The table keeps the values alive during the call. */
 static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
 {
     int n = 0;
@@ -111,7 +111,7 @@ static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
         feed[n++] = read_feed(L, node);
         lua_pop(L, 1);
     }
-    // a table has no order, plans are found by an ordered list
+    // a table has no order; plans are found by a list in order
     for (int i = 1; i < n; i++)
         for (int k = i; k > 0 && feed[k].node < feed[k - 1].node; k--) {
             Feed t = feed[k];
@@ -121,12 +121,12 @@ static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
     return n;
 }
 
-/* Copy the values into the plan. Inputs that it does not need are left out: a
- * prediction is fed no truth, but may be. */
+/* Copy the values into the plan. Inputs that it does not need are skipped:
+ * prediction needs no target, but may get one. */
 static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
 {
     const Drawn *drawn = NULL;
-    int node[MAX_FEEDS], nodes = 0; // that it is given to
+    int node[MAX_FEEDS], nodes = 0; // inputs of `drawn`
     for (int i = 0; i < feeds; i++) {
         if (!plan_value(p, feed[i].node)) continue;
         if (feed[i].drawn) {
@@ -141,11 +141,11 @@ static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
                       : session_feed_tensor(s, p, feed[i].node, feed[i].memory);
         if (!ok) return false;
     }
-    // all of its inputs at once
+    // all inputs of the batch at once
     return !drawn || drawn_feed(drawn, p, node, nodes);
 }
 
-/* Choose the plan for these feeds, give it memory, copy the values in. On
+/* Choose the plan for these feeds, bind its memory, copy the values in. On
  * failure h->plan may be set, and must not be used. */
 static bool prepare(Handle *h, bool train, const Feed *feed, int feeds)
 {
@@ -162,7 +162,7 @@ static bool prepare(Handle *h, bool train, const Feed *feed, int feeds)
     return ok;
 }
 
-/* Nodes whose values are to be put aside must be roots of the plan at hand. */
+/* Nodes for kept() must be roots of the current plan; raises otherwise. */
 static void check_kept(lua_State *L, Handle *h, const int *keep, int kept)
 {
     for (int i = 0; i < kept; i++)
@@ -174,9 +174,9 @@ static void check_kept(lua_State *L, Handle *h, const int *keep, int kept)
 }
 
 /* s:forward(inputs, train, keep): runs the network, with dropout and batch
- * statistics when `train`; read() then gives the roots. Raises when the
- * inputs do not fit; then there is nothing to read. keep = {node, ...}: does
- * not wait, and puts the values of these roots aside for kept(). */
+ * statistics when `train`; read() then gives the roots. Raises when the inputs
+ * do not fit; read() then has no values. keep = {node, ...}: does not wait, and
+ * saves the values of these roots for kept(). */
 static int l_forward(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -195,8 +195,8 @@ static int l_forward(lua_State *L)
     return 0;
 }
 
-/* s:kept() -> {array, ...}: the values that forward() and queue() put aside
- * since it was last asked, in their order; waits for them */
+/* s:kept() -> {array, ...}: the values that forward() and queue() have saved
+ * since the last call, in order; waits for them */
 static int l_kept(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -219,7 +219,7 @@ static int l_kept(lua_State *L)
     return 1;
 }
 
-/* Queue the part of a step that arguments 2 and 3 describe. */
+/* Queue one batch of a step, given by arguments 2 and 3. */
 static void queue_part(lua_State *L, Handle *h)
 {
     static const char *const known[] = {"lr",    "clip", "first", "last",
@@ -247,10 +247,9 @@ static void queue_part(lua_State *L, Handle *h)
     raise_error(L);
 }
 
-/* s:hold(inputs) -> the same batch, once on the device: to be given to step()
- * or queue() as the value of each of its inputs; nil and why not where the
- * device keeps none, or has no memory for it. It lies there until the session
- * is closed. */
+/* s:hold(inputs) -> the same batch, copied to the device once, as a value for
+ * each of its inputs in step() or queue(); nil and the reason where the device
+ * keeps none or lacks memory. It stays there until the session is closed. */
 static int l_hold(lua_State *L)
 {
     check_handle(L, 1);
@@ -258,7 +257,7 @@ static int l_hold(lua_State *L)
     HeldInput input[MAX_FEEDS];
     const int feeds = read_feeds(L, 2, feed);
     if (!feeds) raise_usage(L, "a batch of no inputs");
-    luaL_checkstack(L, MAX_FEEDS + 8, "inputs"); // copies, and what holds them
+    luaL_checkstack(L, MAX_FEEDS + 8, "inputs"); // copies and their owners
     for (int i = 0; i < feeds; i++) {
         if (feed[i].drawn) raise_usage(L, "this batch is on the device");
         if (feed[i].dim.n != feed[0].dim.n)
@@ -272,15 +271,15 @@ static int l_hold(lua_State *L)
         const int rank = check_graph(L)->node[feed[i].node].y.rank;
         Tensor *t = &input[i].value;
         *t = (Tensor){feed[i].dim, F32, rank, NULL};
-        // the collector's, as what follows may raise
+        // owned by the collector, as later code may raise
         t->data = lua_newuserdatauv(L, tensor_bytes(t), 0);
         tensor_from_user(feed[i].user, t);
     }
     return push_held(L, 1, input, feeds);
 }
 
-/* The oldest result: loss, gradient norm, applied, overflow; nothing when there
- * is none (yet). */
+/* Push the oldest result: loss, gradient norm, applied, overflow; nothing when
+ * there is none (yet). */
 static int push_result(lua_State *L, Handle *h, bool wait)
 {
     StepResult r;
@@ -298,11 +297,11 @@ static int push_result(lua_State *L, Handle *h, bool wait)
 }
 
 /* s:queue(inputs, {lr=, clip=0, first=true, last=true, parts=1, keep={}})
- * One batch forward and backward, begun but perhaps not done on return. `first`
- * clears the gradients, `last` updates by their mean over `parts` batches;
- * clip = 0 does not clip. What it did is given by collect(), in this order;
- * at most ahead + 1 (see facts) may wait to be collected. keep: roots whose
- * values are put aside for kept(). */
+ * Starts one batch forward and backward; it may still run on return. `first`
+ * clears the gradients, `last` updates by their mean over `parts` batches; clip
+ * = 0 does not clip. collect() returns the results in order; at most ahead + 1
+ * of them (see facts) may be uncollected. keep: roots whose values are saved
+ * for kept(). */
 static int l_queue(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -313,18 +312,19 @@ static int l_queue(lua_State *L)
     return 0;
 }
 
-/* s:collect(wait) -> loss, gradient norm, applied, overflow of the oldest batch
- * that was queued; nothing when there is none, or it is not done and `wait` is
- * false. The loss is that before the update. applied: false when the loss or
- * the norm of the sum is not finite, and then nothing has changed; also for
- * batches that are not the last of a step. overflow: not applied because the
- * loss scale was too large, which the next step's is not. */
+/* s:collect(wait) -> loss, gradient norm, applied, overflow of the oldest
+ * queued batch; nothing when there is none, or it is not done and `wait` is
+ * false. The loss is from before the update. applied: false for batches that
+ * are not the last of a step, and when the loss or the norm of the summed
+ * gradient is not finite; the parameters are then unchanged. overflow: not
+ * applied because the loss scale was too large; the next step has a smaller
+ * one. */
 static int l_collect(lua_State *L)
 {
     return push_result(L, check_handle(L, 1), lua_toboolean(L, 2));
 }
 
-/* s:step(inputs, options) -> as collect: queued and waited for */
+/* s:step(inputs, options) -> as collect(): queues one batch and waits for it */
 static int l_step(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -336,8 +336,8 @@ static int l_step(lua_State *L)
 }
 
 /* s:read(node, into = nil) -> array of that root in the last run, which is
- * `into` when that is an array of its shape; raises when the node is no root,
- * or there was no run */
+ * `into` if that has the shape; raises when the node is no root, or when there
+ * was no run */
 static int l_read(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -358,11 +358,11 @@ static int l_read(lua_State *L)
 }
 
 /* s:blame(inputs, train = true) -> "conv (enc1.conv1, x.lua:12)", the first
- * node whose value is not finite when the network trains on these, or is
- * evaluated on them, and what is in it: {count=, nan=, inf=, sample=, lo=, hi=,
- * from_lo=, from_hi=} as Blame has them, sample from 1; on what the last run
- * had when none are given. nil when all are finite, or nothing ran. Changes
- * nothing. */
+ * node with a value that is not finite when the network trains on these inputs,
+ * or is evaluated on them, and the contents of that value: {count=, nan=, inf=,
+ * sample=, lo=, hi=, from_lo=, from_hi=} as in Blame, sample from 1. Without
+ * inputs it takes those of the last run. nil when all values are finite or
+ * there was no run. Changes nothing. */
 static int l_blame(lua_State *L)
 {
     Handle *h = check_handle(L, 1);
@@ -399,9 +399,9 @@ static int l_blame(lua_State *L)
 }
 
 /* s:time(inputs, train) -> { {name=, kind=, backward=, ms=, live=}, ... }, each
- * call of the plan in order, with the milliseconds it took and the bytes of the
- * arena that were in use; kind "copy" makes the copy in 16 bits of what `name`
- * is; tile: the name of the one that it took, if any */
+ * call of the plan in order, with its milliseconds and the bytes of the arena
+ * in use; kind "copy" copies the value `name` to 16 bits; tile: the name of the
+ * tile, if any */
 static int l_time(lua_State *L)
 {
     enum { MAX_CALLS = 4096 };
@@ -437,8 +437,8 @@ static int l_time(lua_State *L)
     return 1;
 }
 
-/* s:draw(number): what dropout draws in the next runs is that of draw `number`,
- * from 0, of this seed */
+/* s:draw(number): the next runs use the dropout masks of draw `number`, from 0,
+ * of this seed */
 static int l_draw(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -451,12 +451,12 @@ static int l_draw(lua_State *L)
 /* == facts ============================================================= */
 
 /* s:facts() -> {device=, threads=, why=, count=, ahead=, pool_bytes=, trained=,
- * running=, param_bytes=, copy_s=, update_s=, carried=}: `carried` says what
- * sums over the ranks of GPUs ("" where nothing has to), `why` why there is no
- * GPU
- * ("" when one was not asked for), `count` the updates so far (of what was
- * collected), `ahead` how many steps are worth having under way, `pool_bytes`
- * what plans share, `param_bytes` parameters with gradients and moments */
+ * running=, param_bytes=, copy_s=, update_s=, carried=}: `carried` is the
+ * transport of the all-reduce between GPUs ("" without one), `why` the reason
+ * that no GPU is used ("" when none was requested), `count` the updates of all
+ * collected steps, `ahead` how many steps are worth queueing ahead,
+ * `pool_bytes` the memory that plans share, `param_bytes` parameters with
+ * gradients and moments */
 static int l_facts(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -493,16 +493,15 @@ static int l_facts(lua_State *L)
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
- * ranks=false, own_norms=false, carry="auto", winograd=true,
- * tiles="", plain=false, step_roots=nil}
- * -> session with parameters drawn from the seed. draws: dropout in evaluation
- * too. Without `optim` it has neither gradients nor moments. limit, average:
- * bytes on the device and whether weights will be averaged, see SessionSpec.
- * ranks: trained by all ranks that there are, each with its share of a batch
- * (see share). carry: what sums over them, of GPUs: see Backend.allreduce_open.
- * winograd: false is Call.no_winograd. tiles: see tile_names.h. plain: no row
- * is run with another. step_roots: those of the roots that step() and queue()
- * leave to be read, beside the loss; nil: all. */
+ * ranks=false, own_norms=false, carry="auto", winograd=true, tiles="",
+ * plain=false, step_roots=nil} -> session with parameters drawn from the seed.
+ * draws: dropout in evaluation too. Without `optim` it has neither gradients
+ * nor moments. limit, average: bytes on the device and whether weights will be
+ * averaged, see SessionSpec. ranks: trained by all ranks, each with its shard
+ * of a batch (see share). carry: transport of the all-reduce, see
+ * Backend.allreduce_open. winograd: false is Call.no_winograd. tiles: see
+ * tile_names.h. plain: no operator is fused with another. step_roots: the roots
+ * that step() and queue() leave readable, in addition to the loss; nil: all. */
 static int l_session(lua_State *L)
 {
     int root[MAX_ROOTS], step_root[MAX_ROOTS];

@@ -1,9 +1,9 @@
-/* table.c -- tables, for data sets and `inspect`; what a sparse grid or a
- * pose holds, for `inspect`.
+/* table.c -- tables, for data sets and `inspect`; contents of sparse grids and
+ * poses, for `inspect`.
  *
- * Each of the latter reads one file or folder whole, pushes what it found as
- * plain Lua values, and lets the file go. What it reads lives in a userdata, so
- * a Lua without memory half-way leaks nothing. */
+ * Each function of the second kind reads one file or folder completely, pushes
+ * the contents as plain Lua values, and closes the file. Its buffers are in a
+ * userdata, so an allocation of Lua that fails midway leaks nothing. */
 #include "data/format/table.h"
 #include "data/datasets/biwi.h"
 #include "data/datasets/openkbp.h"
@@ -29,7 +29,7 @@ static int grid_gc(lua_State *L)
     return 0;
 }
 
-/* The separator at `arg`, a comma when there is none. */
+/* The separator at `arg`, a comma without one. */
 static char check_separator(lua_State *L, int arg)
 {
     const char *text = luaL_optstring(L, arg, ",");
@@ -50,8 +50,8 @@ static int l_table_open(lua_State *L)
     return 1;
 }
 
-/* t:columns() -> { {name=, numbers=, empty=, whole=, min=, max=}, ... }: as
- * table_range() says of each */
+/* t:columns() -> { {name=, numbers=, empty=, whole=, min=, max=}, ... }, as
+ * table_range() has it */
 static int table_columns(lua_State *L)
 {
     const Table *t = luaL_checkudata(L, 1, "seg.table");
@@ -70,7 +70,7 @@ static int table_columns(lua_State *L)
     return 1;
 }
 
-/* t:rows() -> how many there are below the header */
+/* t:rows() -> the number of rows below the header */
 static int table_rows(lua_State *L)
 {
     const Table *t = luaL_checkudata(L, 1, "seg.table");
@@ -79,7 +79,7 @@ static int table_rows(lua_State *L)
 }
 
 /* The row and the column of a field at 2 and 3; rows count from 1 here. Raises
- * for a name that is none. */
+ * for an unknown column name. */
 static int64_t check_place(lua_State *L, const Table *t, int *column)
 {
     int64_t row = check_int(L, 2, "row", 1, t->rows);
@@ -144,7 +144,7 @@ static void push_grid(lua_State *L, const SparseGrid *g)
 
 /* data.openkbp(folder) -> {spacing={x,y,z}, bytes=, [k] = {name=, has=,
  * voxels=, min=, max=, mean=}}: the grids of a patient, with or without dose;
- * `bytes` is what they take in memory */
+ * `bytes` is their memory */
 static int l_openkbp(lua_State *L)
 {
     const char *folder = luaL_checkstring(L, 1);

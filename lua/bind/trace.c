@@ -1,7 +1,7 @@
 /* trace.c -- traces as Lua objects, and sessions that are traced.
  *
- * Sessions and loaders hold the trace that they were given, so it may be
- * collected here while they still note in it. */
+ * Sessions and loaders hold their trace by a reference of their own, so the Lua
+ * object may be collected while they still record into it. */
 #include "engine/base/trace.h"
 #include "lua/bind/bind.h"
 
@@ -27,7 +27,7 @@ static int trace_gc(lua_State *L)
     return 0;
 }
 
-/* core.trace() -> a trace, which begins now */
+/* core.trace() -> a trace; its time begins here */
 static int l_trace(lua_State *L)
 {
     TraceBox *box = new_object(L, "seg.trace", sizeof *box);
@@ -35,7 +35,7 @@ static int l_trace(lua_State *L)
     return 1;
 }
 
-/* t:span(row, name, kind, from, to = now): what was done between two times of
+/* t:span(row, name, kind, from, to = now): an activity between two times of
  * sys.clock() */
 static int l_span(lua_State *L)
 {
@@ -46,7 +46,7 @@ static int l_span(lua_State *L)
     return 0;
 }
 
-/* t:count(name, value, at): the bytes that a counter has from then on */
+/* t:count(name, value, at): the value of a counter of bytes from `at` on */
 static int l_count(lua_State *L)
 {
     trace_count(check_trace(L, 1), luaL_checkstring(L, 2),
@@ -54,7 +54,7 @@ static int l_count(lua_State *L)
     return 0;
 }
 
-/* t:write(path) -> events that are in the file, and those that had no room */
+/* t:write(path) -> number of events in the file, number that were dropped */
 static int l_write(lua_State *L)
 {
     int64_t kept, lost;
@@ -66,8 +66,7 @@ static int l_write(lua_State *L)
     return 2;
 }
 
-/* s:trace(trace): what the session does from now on is noted there; nil: no
- * more */
+/* s:trace(trace): the session records into it from here on; nil: no longer */
 static int l_session_trace(lua_State *L)
 {
     session_trace(check_session(L, 1), opt_trace(L, 2));

@@ -1,8 +1,9 @@
-/* watch.c -- commands that are told what happens, also when nothing does.
+/* watch.c -- commands of the user that are run on events of a training, also
+ * when it hangs.
  *
- * A watch is a thread that sleeps. While beat() comes in time it does nothing;
- * when it stays away, because a disk, a server or a device hangs, the thread
- * runs the command once: Lua itself cannot, as it is what hangs. */
+ * A watch is a thread that sleeps. While beat() comes in time it does nothing.
+ * When beats stop, because a disk, a server or a device hangs, the thread runs
+ * the command once: Lua itself cannot, as the thread of Lua is blocked. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
@@ -11,25 +12,25 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double PATIENCE_S = 60; // with the command of a watch
+static const double PATIENCE_S = 60; // time limit of the command
 
 typedef struct Watch {
     bool open;      /* the thread runs                       */
-    bool closing;   /* ... and is to end                     */
+    bool closing;   /* ... and must end                      */
     bool fired;     /* the command was started               */
-    bool told;      /* ... and fired() has said so           */
-    double seconds; /* of patience                           */
+    bool told;      /* ... and fired() has returned it       */
+    double seconds; /* without a beat before it fires        */
     double last;    /* clock_s() of the last beat; 0: asleep */
-    double idle;    /* how long there was none when it fired */
-    char *command;  /* own                                   */
-    char *text;     /* own; what it is told                  */
+    double idle;    /* seconds without a beat when it fired  */
+    char *command;  /* owned                                 */
+    char *text;     /* owned; the command's standard input   */
     size_t bytes;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
 } Watch;
 
-/* A copy of n bytes with a 0 behind them; NULL with a reason. */
+/* A copy of n bytes with a 0 appended; NULL with a reason. */
 static char *copy_text(const char *text, size_t n)
 {
     char *out = mem_alloc(n + 1);
@@ -37,7 +38,7 @@ static char *copy_text(const char *text, size_t n)
     return out;
 }
 
-/* Runs the command without the lock: it may take long. */
+/* Runs the command without holding the lock, as it may take long. */
 static void fire(Watch *w)
 {
     size_t bytes = w->bytes;
@@ -69,7 +70,7 @@ static void *watch_run(void *arg)
     return NULL;
 }
 
-/* Also w:close(): waits for a command that runs. */
+/* Also w:close(): waits for a running command. */
 static int watch_gc(lua_State *L)
 {
     Watch *w = luaL_checkudata(L, 1, "seg.watch");
@@ -125,8 +126,8 @@ static int l_watch(lua_State *L)
     return 1;
 }
 
-/* w:beat(text = the one before): all goes well; `text` is what the command will
- * be told if this was the last beat for long */
+/* w:beat(text = the one before): training makes progress; `text` is the
+ * command's input if no beat follows in time */
 static int l_beat(lua_State *L)
 {
     Watch *w = check_watch(L);
@@ -152,7 +153,7 @@ static int l_beat(lua_State *L)
     return 0;
 }
 
-/* w:rest(): no beat is due until the next comes */
+/* w:rest(): no beat is due until the next one */
 static int l_rest(lua_State *L)
 {
     Watch *w = check_watch(L);
@@ -177,7 +178,7 @@ static int l_fired(lua_State *L)
     return 1;
 }
 
-/* core.tell(command, text, seconds) -> true, or false and why not: see
+/* core.tell(command, text, seconds) -> true, or false and the reason: see
  * command.h */
 static int l_tell(lua_State *L)
 {
