@@ -1,10 +1,10 @@
-/* array.c -- seg.array: f32 numbers in the order PyTorch users know.
+/* array.c -- seg.array: f32 numbers in PyTorch's order.
  *
- * A userdata of shape and memory, (N,C,[D],[H],W) where it belongs to a
- * network, else whatever the user likes; the last axis is contiguous and
- * indices count from 1. It is what enters and leaves a network and what .npy
- * files hold. An array owns its numbers: nothing else points at them, so it
- * may be changed and dropped at any time. */
+ * A userdata of shape and memory, (N,C,[D],[H],W) for a network, else any
+ * shape; the last axis is contiguous and indices count from 1. Inputs and
+ * outputs of a network and contents of .npy files are arrays. An array owns its
+ * numbers and nothing else points to them, so it may be changed and dropped at
+ * any time. */
 #include "engine/base/rng.h"
 #include "lua/bind/data.h"
 #include <math.h>
@@ -47,8 +47,8 @@ Array *push_array(lua_State *L, int axes, const int64_t *shape)
     return a;
 }
 
-/* The table at `arg` as a shape of whole numbers >= 1; the number of axes. No
- * axes are one number. */
+/* The table at `arg` as a shape of whole numbers >= 1; the number of axes. A
+ * shape without axes is one number. */
 static int check_axes(lua_State *L, int arg, int64_t shape[MAX_AXES])
 {
     if (!lua_istable(L, arg))
@@ -65,10 +65,10 @@ static int check_axes(lua_State *L, int arg, int64_t shape[MAX_AXES])
     return axes;
 }
 
-/* Fill `a` from number `at` on with the numbers of the table at index
- * `table`, nested in any way, in order. Returns where it stopped: a count of
- * all numbers, also of those that found no room. A table inside itself is
- * caught by the depth. */
+/* Fill `a` from number `at` on with the numbers of the table at index `table`,
+ * nested in any way, in order. Returns the end position, which counts all
+ * numbers, also beyond the room of `a`. The depth limit catches a table that
+ * contains itself. */
 static int64_t fill(lua_State *L, int table, Array *a, int64_t at, int depth)
 {
     luaL_checkstack(L, 4, "data nested too deep");
@@ -89,8 +89,8 @@ static int64_t fill(lua_State *L, int table, Array *a, int64_t at, int depth)
     return at;
 }
 
-/* seg.array{shape={...}, data={...}} -> array; without data of zeros. Raises
- * when the numbers are not as many as the shape wants. */
+/* seg.array{shape={...}, data={...}} -> array; without data, of zeros. Raises
+ * when the number of data does not match the shape. */
 static int array_new(lua_State *L)
 {
     static const char *const known[] = {"shape", "data", NULL};
@@ -123,8 +123,8 @@ static int array_zeros(lua_State *L)
     return 1;
 }
 
-/* array.random(shape, seed, binary = false) -> array, uniform in [0, 1), or of
- * 0 and 1 evenly; the same for the same seed on every machine */
+/* array.random(shape, seed, binary = false) -> array, uniform in [0, 1), or 0
+ * and 1 with equal probability; the same for the same seed on every machine */
 static int array_random(lua_State *L)
 {
     int64_t shape[MAX_AXES];
@@ -139,8 +139,8 @@ static int array_random(lua_State *L)
     return 1;
 }
 
-/* The element that the arguments from `first` on name, one index an axis;
- * raises on another number of them and on an index outside. */
+/* The element with the indices from argument `first` on, one for each axis;
+ * raises for another number of indices and for an index out of range. */
 static float *element(lua_State *L, const Array *a, int first)
 {
     int64_t at = 0;
@@ -162,7 +162,7 @@ static int array_get(lua_State *L)
     return 1;
 }
 
-/* a:set(value, i, ...); NaN and infinities are values like others */
+/* a:set(value, i, ...); NaN and infinities are allowed */
 static int array_set(lua_State *L)
 {
     Array *a = check_array(L, 1);
@@ -181,7 +181,7 @@ static int array_reshape(lua_State *L)
     Array *a = check_array(L, 1);
     int axes = check_axes(L, 2, shape);
     double count = 1;
-    // told before memory for a wrong one is asked for
+    // checked before a wrong shape allocates memory
     for (int i = 0; i < axes; i++) count *= (double)shape[i];
     if (count != (double)a->count)
         raise_usage(L, "reshape: %lld elements, the new shape wants %.0f",
@@ -220,7 +220,7 @@ static int array_finite(lua_State *L)
     return 1;
 }
 
-/* a:values() -> its different values, least first, when there are few enough to
+/* a:values() -> its different values, ascending, when there are few enough to
  * be labels, else nil */
 static int array_values(lua_State *L)
 {
@@ -231,8 +231,8 @@ static int array_values(lua_State *L)
     return push_values(L, &found);
 }
 
-/* a.shape, a.count, or a method; another name is an error, and so are the
- * metamethods, which are no methods */
+/* a.shape, a.count, or a method; any other name is an error, also the name of a
+ * metamethod */
 static int array_index(lua_State *L)
 {
     Array *a = check_array(L, 1);
@@ -269,7 +269,7 @@ static int array_tostring(lua_State *L)
     return 1;
 }
 
-/* a:distance(b) -> sum (a - b)^2, sum b^2; the shapes must have as many
+/* a:distance(b) -> sum (a - b)^2, sum b^2; both must have the same number of
  * elements */
 static int array_distance(lua_State *L)
 {

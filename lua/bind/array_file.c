@@ -1,7 +1,7 @@
-/* array_file.c -- arrays in files: .npy, and by name .npz and .mat.
+/* array_file.c -- arrays in files: .npy, and named arrays in .npz and .mat.
  *
- * Adds to the table of array.c. Which format a file is in, its name says
- * (in any case); what is wrong with it, the reader of that format. */
+ * Adds to the table of array.c. The extension of a file (in any case) selects
+ * the format; the reader of the format reports errors. */
 #include "data/format/mat.h"
 #include "data/format/npz.h"
 #include "lua/bind/bind.h"
@@ -11,8 +11,8 @@
 
 _Static_assert((int)MAX_AXES >= (int)NPY_AXES, "every file fits an array");
 
-/* One open file of any of the formats; zeroed all are closed, and closing a
- * closed one is fine. */
+/* One open file of any of the formats; a zeroed one is closed, and closing a
+ * closed one is allowed. */
 typedef struct ArrayFile {
     NpyFile npy;
     Npz npz;
@@ -38,8 +38,8 @@ static bool ends_with(const char *path, const char *end)
     return n >= m && !strcasecmp(path + n - m, end);
 }
 
-/* An open file on the stack, which the collector closes when something is
- * raised before file_close. */
+/* An open file on the stack; the collector closes it when an error is raised
+ * before file_close. */
 static ArrayFile *push_file(lua_State *L, const char *path)
 {
     ArrayFile *f = new_object(L, "seg.array_file", sizeof *f);
@@ -64,9 +64,9 @@ static void push_entry(lua_State *L, int i, const char *name, const char *type,
 }
 
 /* array.list(path) -> list of {name, type, shape, why} in the order of the
- * file; a .npy is one without a name. `why` is there when an array of an
- * archive has no header that can be read, or a kind that is not numbers; no
- * numbers are read. Raises on a file that is damaged as a whole. */
+ * file; a .npy is one entry without a name. `why` is the reason when an array
+ * of an archive has no readable header or is not numeric; no numbers are read.
+ * Raises for a file that is damaged as a whole. */
 static int array_list(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);

@@ -1,10 +1,10 @@
-/* block.c -- seg.block: a tensor in memory order, as loaders make it and
- * sessions take it; array() gives its numbers in user order.
+/* block.c -- seg.block: a tensor in memory order, made by loaders and read by
+ * sessions; array() gives its numbers in user order.
  *
- * A block spares the two conversions between a loader and a session. Blocks of
- * a batch point into the loader's ring, whose memory goes on to the next
- * batch: the loader then sets t.data to NULL, and everybody who takes a block
- * looks at that first. */
+ * A block avoids the two conversions between a loader and a session. Blocks of
+ * a batch point into the loader's ring buffer, whose memory the next batch
+ * reuses: the loader then sets t.data to NULL, and every user of a block checks
+ * that first. */
 #include "lua/bind/bind.h"
 
 Block *test_block(lua_State *L, int arg)
@@ -18,7 +18,7 @@ Block *push_block(lua_State *L)
 }
 
 /* block:array() -> an array, the same numbers in user order; raises when the
- * loader has taken the memory back */
+ * loader has reused the memory */
 static int block_array(lua_State *L)
 {
     Block *b = luaL_checkudata(L, 1, "seg.block");
@@ -30,7 +30,7 @@ static int block_array(lua_State *L)
     return 1;
 }
 
-/* block:shape() -> {n, c, [d], [h], w}; known also when the memory is gone */
+/* block:shape() -> {n, c, [d], [h], w}; known also without the memory */
 static int block_shape(lua_State *L)
 {
     Block *b = luaL_checkudata(L, 1, "seg.block");

@@ -1,11 +1,11 @@
-/* check.c -- is an operator right on this machine? See check/suite.h. */
+/* check.c -- the checks of operators on this machine. See check/suite.h. */
 #include "engine/check/datacheck.h"
 #include "engine/check/node.h"
 #include "engine/check/suite.h"
 #include "lua/bind/bind.h"
 #include <string.h>
 
-enum { TEXTS = 4096 }; /* bytes of failures that are kept */
+enum { TEXTS = 4096 }; /* bytes kept of failure messages */
 
 /* The first failures, a line each. */
 typedef struct Failures {
@@ -23,8 +23,8 @@ static void keep(void *ctx, const char *text)
     f->used += n + 1;
 }
 
-/* A check of the device named at argument 1 in the precision named at `arg`,
- * whose failures go to *f. */
+/* A check on the device named at argument 1 in the precision named at `arg`,
+ * which collects failures in *f. */
 static OpCheck begin_check(lua_State *L, int arg, Failures *f)
 {
     char why[ERR_MAX];
@@ -37,9 +37,9 @@ static OpCheck begin_check(lua_State *L, int arg, Failures *f)
     return k;
 }
 
-/* core.precisions(device, only) -> list of { name =, unit = } that it has, unit
- * the relative error of rounding to it; given a name, that one, and raises
- * where the device lacks it. Opens nothing. */
+/* core.precisions(device, only) -> list of { name =, unit = } of the precisions
+ * that it has, unit the relative rounding error; with a name that precision
+ * only, and raises where the device lacks it. Opens no device. */
 static int l_precisions(lua_State *L)
 {
     char why[ERR_MAX];
@@ -61,9 +61,9 @@ static int l_precisions(lua_State *L)
     return 1;
 }
 
-/* { failures = n, worst = share of the bound, blur = largest error of what was
- * blurred (see opcase.h; 0: nothing was), text = the first of the failures, a
- * line each } on the stack. */
+/* { failures = n, worst = largest fraction of the error bound, blur = largest
+ * error of approximate algorithms (see opcase.h; 0: none ran), text = the first
+ * failures, a line each } on the stack. */
 static void push_findings(lua_State *L, const OpCheck *k, const Failures *f)
 {
     lua_newtable(L);
@@ -73,8 +73,8 @@ static void push_findings(lua_State *L, const OpCheck *k, const Failures *f)
     lua_pushlstring(L, f->text, f->used), lua_setfield(L, -2, "text");
 }
 
-/* core.suites() -> list of { op = name, note = text or nil }; a suite's number
- * is its place */
+/* core.suites() -> list of { op = name, note = text or nil }; the number of a
+ * suite is its index */
 static int l_suites(lua_State *L)
 {
     const OpSuite *s;
@@ -88,11 +88,11 @@ static int l_suites(lua_State *L)
     return 1;
 }
 
-/* core.check(device, i, precision) -> what suite i found on a device ("cpu",
- * "cuda:1"): push_findings, with gradient = cases and agree = cases; of a row
- * that does not multiply none in another precision than f32, but those on
- * narrow tensors. Raises when there is no such device, or it has not that
- * precision. */
+/* core.check(device, i, precision) -> findings of suite i on a device ("cpu",
+ * "cuda:1"): push_findings, with gradient = cases and agree = cases. In a
+ * precision other than f32 an operator without a matrix product is checked on
+ * 16-bit tensors only. Raises when the device or its precision does not
+ * exist. */
 static int l_check(lua_State *L)
 {
     Failures found;
@@ -108,8 +108,8 @@ static int l_check(lua_State *L)
     return 1;
 }
 
-/* core.check_data(device) -> push_findings of batches that the device makes,
- * with agree = cases: 0 on one that makes none */
+/* core.check_data(device) -> push_findings of batches that the device makes
+ * (device dataset), with agree = cases: 0 on a device that makes none */
 static int l_check_data(lua_State *L)
 {
     Failures found;
@@ -122,8 +122,8 @@ static int l_check_data(lua_State *L)
     return 1;
 }
 
-/* core.nodes(list of outputs) -> the operator nodes that they need, in the
- * order of their making: { number=, op=, name=, where= } */
+/* core.nodes(list of outputs) -> the operator nodes that they need, in graph
+ * order: { number=, op=, name=, where= } */
 static int l_nodes(lua_State *L)
 {
     const Graph *g = check_graph(L);
@@ -158,9 +158,9 @@ static int l_check_node(lua_State *L)
     return 1;
 }
 
-/* core.device(text) -> the device that it means, which is the text itself or
- * what "auto" comes to, and then why not a better one (else ""). Raises when it
- * cannot be opened. */
+/* core.device(text) -> the device of this text, or the device chosen for
+ * "auto", and then the reason that it is not a better one (else ""). Raises
+ * when it cannot be opened. */
 static int l_device(lua_State *L)
 {
     const char *text = luaL_checkstring(L, 1);
@@ -177,9 +177,9 @@ static int l_device(lua_State *L)
     return 2;
 }
 
-/* core.tiles(device) -> the names of the tiles that products can be told to
- * take there (engine/plan/tile_names.h); none where there is no choice. Raises
- * where there is no such device. */
+/* core.tiles(device) -> the names of the tiles that can be chosen for matrix
+ * products on the device (engine/plan/tile_names.h); none where there is no
+ * choice. Raises when the device does not exist. */
 static int l_tiles(lua_State *L)
 {
     const char *text = luaL_checkstring(L, 1), *name;
@@ -215,5 +215,5 @@ void bind_check(lua_State *L)
     // core.precision_names: "f32, tf32, bf16 or f16"
     char names[PRECISION_NAMES];
     set_text(L, "precision_names", precision_names(names));
-    set_number(L, "blur", BLUR); // the bound of findings' blur
+    set_number(L, "blur", BLUR); // the bound of the findings' blur
 }

@@ -1,5 +1,5 @@
-/* description.c -- what a session, a plan or a list of launches is made
- * of, as the options of a Lua table say. Each reads the table at `arg`. */
+/* description.c -- reads the options of a Lua table that describe a session, a
+ * plan or a list of launches. Each function reads the table at `arg`. */
 #include "lua/bind/bind.h"
 
 const char *const session_keys[] = {
@@ -8,7 +8,7 @@ const char *const session_keys[] = {
     "least",  "average", "ranks",      "own_norms", "carry", "winograd",
     "tiles",  "plain",   "step_roots", NULL};
 
-/* roots = {node, ...}: how many. */
+/* roots = {node, ...}: their count. */
 int read_roots(lua_State *L, int arg, int node[MAX_ROOTS])
 {
     if (lua_getfield(L, arg, "roots") != LUA_TTABLE)
@@ -28,8 +28,8 @@ int read_step_roots(lua_State *L, int arg, int node[MAX_ROOTS])
     return n;
 }
 
-/* optim = {kind="adamw", lr=..., decay=..., ...}; false when absent. The
- * keys lr and clip_norm belong to the loop, not to the row. */
+/* optim = {kind="adamw", lr=..., decay=..., ...}; false when absent. The keys
+ * lr and clip_norm are for the training loop, not for the optimiser. */
 bool read_optim(lua_State *L, int arg, Optim *o)
 {
     if (lua_getfield(L, arg, "optim") == LUA_TNIL) {
@@ -64,8 +64,8 @@ int opt_loss(lua_State *L, int arg)
     return loss;
 }
 
-/* The name in field "precision"; f32 when absent. Whether a device has it is
- * the device's to say. */
+/* The name in field "precision"; f32 when absent. The device checks whether it
+ * has this precision. */
 Precision opt_precision(lua_State *L, int arg)
 {
     Precision p;

@@ -26,9 +26,7 @@ static int pipeline_gc(lua_State *L)
     return 0;
 }
 
-/* Called when a case takes long to open, from a thread that Lua knows nothing
- * of.
- */
+/* Called when a case takes long to open, from a thread without a Lua state. */
 static void say_waiting(void *context, const char *text)
 {
     (void)context;
@@ -37,11 +35,12 @@ static void say_waiting(void *context, const char *text)
 
 /* data.pipeline(ds, steps, {threads=0, cache_bytes=0, seed=0, store=,
  * skip_bad=false, functions=}) -> pipeline. Prepares every case once on
- * `threads` threads, so that each fault is found now, and keeps as many as
- * cache_bytes hold; `seed` is that of augmentation; store: a file that keeps
- * them from one run to the next; skip_bad: cases that cannot be read are left
- * out; functions: those that steps name (functions.lua). Raises a case's fault
- * (kind data), or that a signal came. */
+ * `threads` threads, so that all errors of cases show at once, and keeps as
+ * many cases as fit into cache_bytes; `seed` is the seed of augmentation;
+ * store: a file that keeps prepared cases from one run to the next; skip_bad:
+ * leaves out cases that cannot be read; functions: the functions that the steps
+ * name (functions.lua). Raises the error of a case (kind data), or that a
+ * signal came. */
 static int l_pipeline(lua_State *L)
 {
     static const char *const known[] = {"threads", "cache_bytes", "seed",
@@ -65,7 +64,7 @@ static int l_pipeline(lua_State *L)
     return ok ? 1 : raise_error(L);
 }
 
-/* p:store() -> what became of the file of prepared cases, or nil without one */
+/* p:store() -> a report on the file of prepared cases, or nil without one */
 static int l_store(lua_State *L)
 {
     Arena mem = {NULL};
@@ -75,14 +74,13 @@ static int l_store(lua_State *L)
     return 1;
 }
 
-/* p:cases() -> the cases that it has, which are those of its data set but for
- * the bad ones */
+/* p:cases() -> the opened cases: all of the data set but bad ones */
 static int l_opened_cases(lua_State *L)
 {
     return push_cases(L, pipeline_dataset(check_pipeline(L, 1)));
 }
 
-/* p:bad() -> { {key=, patient=, reason=}, ... }: what skip_bad left out */
+/* p:bad() -> { {key=, patient=, reason=}, ... }: cases left out by skip_bad */
 static int l_bad(lua_State *L)
 {
     const BadCase *bad;
@@ -99,7 +97,7 @@ static int l_bad(lua_State *L)
 }
 
 /* p:cache() -> {kept=, count=, made=, all_bytes=}: prepared volumes in memory,
- * all; how often one was prepared since opening; the bytes of all of them */
+ * all volumes; how many were prepared since opening; bytes of all volumes */
 static int l_cache(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -114,7 +112,7 @@ static int l_cache(lua_State *L)
     return 1;
 }
 
-/* p:steps() -> its steps as text, with the numbers that were found */
+/* p:steps() -> its steps as text, with the fitted numbers */
 static int l_steps(lua_State *L)
 {
     Arena mem = {NULL};
@@ -125,14 +123,14 @@ static int l_steps(lua_State *L)
     return 1;
 }
 
-/* p:samples() -> how many: slices, patches, or cases */
+/* p:samples() -> the number of samples: slices, patches, or cases */
 static int l_samples(lua_State *L)
 {
     lua_pushinteger(L, pipeline_samples(check_pipeline(L, 1)));
     return 1;
 }
 
-/* The place of the field whose name is at `arg`; raises when there is none. */
+/* The index of the field with the name at `arg`; raises when there is none. */
 static int check_field(lua_State *L, const Pipeline *p, int arg)
 {
     const char *name = luaL_checkstring(L, arg);
@@ -141,8 +139,8 @@ static int check_field(lua_State *L, const Pipeline *p, int arg)
     return f;
 }
 
-/* p:shape("image") -> {c, [d], h, w} common to all samples; raises when they
- * differ, naming two (kind data) */
+/* p:shape("image") -> {c, [d], h, w}, common to all samples; raises when two
+ * differ, with both names (kind data) */
 static int l_shape(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -155,7 +153,7 @@ static int l_shape(lua_State *L)
     return 1;
 }
 
-/* p:report() -> what was opened, lines of text; names no patient */
+/* p:report() -> lines of text on the opened data; names no patient */
 static int l_report(lua_State *L)
 {
     Arena mem = {NULL};
@@ -166,8 +164,8 @@ static int l_report(lua_State *L)
     return 1;
 }
 
-/* p:item(number) -> case of sample `number`, its slice; both from 1, slice 0
- * for a sample that is none */
+/* p:item(number) -> case and slice of sample `number`; all count from 1, slice
+ * 0 for a sample that is not a slice */
 static int l_item(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -179,12 +177,12 @@ static int l_item(lua_State *L)
 }
 
 /* p:facts(case) -> {slices=, foreground_slices=, highest=, depth=, voxels=,
- * rank=, patches=, drawn=, notes=, key=, patient=, image=, bytes=}: of the
- * slices used, those with foreground, the highest class in them; all that the
- * prepared case has, and its voxels; axes of its image (3 a volume, 2 a
- * picture, 1 a sequence); how many patches it gives, nil without such a step,
- * and whether they are drawn; what was unusual about its files; the hash of the
- * voxels of its image, as 16 digits; bytes of the prepared volumes */
+ * rank=, patches=, drawn=, notes=, key=, patient=, image=, bytes=}: number of
+ * used slices, number of used slices with foreground, the highest class in
+ * them; number of slices and voxels of the prepared case; axes of its image (3
+ * for a volume, 2 a picture, 1 a sequence); number of patches, nil without such
+ * a step, and whether they are random; notes on unusual files; the hash of the
+ * image's voxels in 16 digits; bytes of the prepared volumes */
 static int l_facts(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
@@ -214,8 +212,8 @@ static int l_facts(lua_State *L)
     return 1;
 }
 
-/* data.leaks{p1, p2, p3}: raises when two sides share a patient or voxels,
- * naming both cases (kind data) */
+/* data.leaks{p1, p2, p3}: raises when two parts share a patient or voxels, with
+ * the names of both cases (kind data) */
 static int l_leaks(lua_State *L)
 {
     const Pipeline *side[8];

@@ -1,11 +1,10 @@
-/* plan.c -- core.plan and core.launches: what a session would be and do,
- * without one.
+/* plan.c -- core.plan and core.launches: the plan and the launches of a session
+ * without a session.
  *
- * The same description as for core.session, planned and told as a table, for
- * `plan` and `bench`: bytes, arithmetic, a row for each operator; and what a
- * training step would launch on a GPU. Nothing is opened and no tensor is
- * allocated, so a network may be planned for a device or a size that this
- * machine does not have. */
+ * They take the description of core.session and return tables for `plan` and
+ * `bench`: bytes, FLOPs, a row for each operator; and the launches of a
+ * training step on a GPU. No device is opened and no tensor is allocated, so a
+ * network may be planned for a device or a size that this machine lacks. */
 #include "engine/plan/tile_names.h"
 #include "lua/bind/bind.h"
 #include <string.h>
@@ -49,7 +48,7 @@ static void push_axes(lua_State *L, const int v[3], const char *key)
     lua_setfield(L, -2, key);
 }
 
-/* Extents in memory order, of which the first is left out of one sample's. */
+/* Extents in memory order; `sample`: without the first one, N. */
 static void push_extents_of(lua_State *L, const Tensor *t, bool sample,
                             const char *key)
 {
@@ -59,9 +58,9 @@ static void push_extents_of(lua_State *L, const Tensor *t, bool sample,
     lua_setfield(L, -2, key);
 }
 
-/* Field `convolution` of the table on top, of a row that is one: all that it
- * takes to run it alone. x and y are {d, h, w, c} of one sample; entrance:
- * nobody wants the gradient of x, which is an input. */
+/* Field `convolution` of the table on top, for a row that is one: the shapes
+ * and attributes to run it alone. x and y are {d, h, w, c} of one sample;
+ * entrance: the gradient of x, an input, is not needed. */
 static void push_convolution(lua_State *L, const Graph *g, const Node *n)
 {
     const Op op = (Op)n->attr.op;
@@ -83,7 +82,7 @@ static void push_convolution(lua_State *L, const Graph *g, const Node *n)
     lua_setfield(L, -2, "convolution");
 }
 
-/* A line of the plan's table. */
+/* A row of the plan's table. */
 static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 {
     const Node *n = &g->node[r->node];
@@ -104,18 +103,18 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 }
 
 /* plan{roots=, step_roots=nil, loss=, inputs={name={n,c,h,w}}, device="cpu",
- * threads=, precision=, winograd=true, tiles="", optim=, budget=0,
- * least=false, average=false, plain=false} -> {bytes=, naive_bytes=,
- * peak_values=, peak_gradients=, peak_workspace=, carried_bytes=, flops=,
- * calls=, sliced=, trained=, running=, param_bytes=, weight_bytes=,
- * gradient_bytes=, kept_bytes=, again_values=, again_dropped=, again_calls=,
- * again_flops=, again_moved=, rows={...}}; opens and allocates nothing on a
- * device. With a loss and an optimiser it is the plan of a training step.
- * weight_bytes and gradient_bytes are the blocks that a session asks for: one
- * of all weights and running statistics, one of their gradients, which is that
- * of a moment too; param_bytes is the sum of all. carried_bytes: see
- * plan_carried_bytes. budget and least are those of PlanSpec, kept_bytes and
- * again_* what they did: see PlanRecompute. */
+ * threads=, precision=, winograd=true, tiles="", optim=, budget=0, least=false,
+ * average=false, plain=false} -> {bytes=, naive_bytes=, peak_values=,
+ * peak_gradients=, peak_workspace=, carried_bytes=, flops=, calls=, sliced=,
+ * trained=, running=, param_bytes=, weight_bytes=, gradient_bytes=,
+ * kept_bytes=, again_values=, again_dropped=, again_calls=, again_flops=,
+ * again_moved=, rows={...}}; opens and allocates nothing on a device. With a
+ * loss and an optimiser it is the plan of a training step. weight_bytes and
+ * gradient_bytes are the blocks that a session allocates: all weights and
+ * running statistics, and their gradients; a block of moments is as large as
+ * the latter; param_bytes is the sum of all. carried_bytes: see
+ * plan_carried_bytes. budget and least are options of PlanSpec, kept_bytes and
+ * again_* their effect: see PlanRecompute. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], step_root[MAX_ROOTS], number;
@@ -168,7 +167,7 @@ static int l_plan(lua_State *L)
         params_free(&params);
         return raise_error(L);
     }
-    // Lua may run out of memory below: then these two leak, once, at exit
+    // if Lua runs out of memory below, these two leak, once, at exit
     const PlanRow *rows;
     int count = plan_rows(plan, &rows);
     PlanPeak peak = plan_peak(plan);
@@ -232,8 +231,8 @@ static void push_extents(lua_State *L, const unsigned extent[3],
     lua_setfield(L, -2, key);
 }
 
-/* Do the launches of the part of launch i, the first of it, say what they
- * move? */
+/* Does any launch of this call report its bytes? i is the first launch of the
+ * call. */
 static bool says_moved(const LaunchLog *r, int i)
 {
     for (int k = i; k < r->launches && r->launch[k].part == r->launch[i].part;
@@ -242,7 +241,7 @@ static bool says_moved(const LaunchLog *r, int i)
     return false;
 }
 
-/* A line of the table of launches; `whole`: it shows the costs of its part. */
+/* A row of the table of launches; `whole`: it shows the costs of its call. */
 static void push_launch(lua_State *L, const Graph *g, const Launch *l,
                         const LaunchPart *part, bool whole)
 {
@@ -261,7 +260,7 @@ static void push_launch(lua_State *L, const Graph *g, const Launch *l,
     push_extents(L, l->block, "block");
 }
 
-/* One step of the session that `spec` describes, into r. */
+/* A dry run of one step of the session that `spec` describes, into r. */
 static bool dry_run_step(lua_State *L, const SessionSpec *spec, size_t budget,
                          const PlanInput *input, int inputs, LaunchLog *r)
 {
@@ -275,11 +274,12 @@ static bool dry_run_step(lua_State *L, const SessionSpec *spec, size_t budget,
     return ok;
 }
 
-/* launches{as plan} -> a list of what one training step launches
- * on device "cuda", in its order: { name=, kind=, backward=, launch=, grid=,
- * block=, shared=, copied=, bytes=, flops= }; grid and block of a kernel only;
- * bytes and FLOPs are those of the launch where the call's launches say what
- * they move, else the least of the call, with its first. */
+/* launches{the options of plan} -> a list of the launches of one training step
+ * on device "cuda", in order: { name=, kind=, backward=, launch=, grid=,
+ * block=, shared=, copied=, bytes=, flops= }; grid and block for kernels only.
+ * bytes and FLOPs are those of the launch if the launches of its call report
+ * their bytes; else the minimum of the call is in the row of its first
+ * launch. */
 static int l_launches(lua_State *L)
 {
     int root[MAX_ROOTS], step_root[MAX_ROOTS];
@@ -309,7 +309,7 @@ static int l_launches(lua_State *L)
         launch_log_free(&r);
         return raise_error(L);
     }
-    // Lua may run out of memory below: then the log leaks, once, at exit
+    // if Lua runs out of memory below, the log leaks, once, at exit
     lua_createtable(L, r.launches, 0);
     for (int i = 0, last = -1; i < r.launches; i++) {
         const Launch *l = &r.launch[i];

@@ -1,8 +1,8 @@
-/* ranks.c -- the processes that train together, as Lua sees them.
+/* ranks.c -- the ranks of a training, for Lua.
  *
- * A process is one rank at most, so the rank is the program's: it is opened
- * when training begins, and closed by main, which also tells the others of an
- * error that ends this one. */
+ * A process is one rank at most, so the rank belongs to the program: it is
+ * opened when training begins, and closed by main, which also informs the other
+ * ranks of an error that ends this one. */
 #include "engine/ranks/ranks.h"
 #include "engine/base/crc32c.h"
 #include "lua/bind/bind.h"
@@ -22,7 +22,8 @@ void ranks_end(void)
     ours = NULL;
 }
 
-// who started the ranks says it once for all of them; an MPI launcher does not
+// the launcher of the ranks prints an error once for all; an MPI launcher does
+// not
 bool ranks_say(int code, const char *text)
 {
     if (!ours) return false;
@@ -33,8 +34,8 @@ bool ranks_say(int code, const char *text)
     return true;
 }
 
-/* ranks.open() -> rank from 0, count, name of the way between them; nothing
- * when this process is alone */
+/* ranks.open() -> rank from 0, count, name of the transport; nothing when this
+ * process is alone */
 static int l_open(lua_State *L)
 {
     if (!ours && !ranks_open(&ours)) return raise_bare(L);
@@ -51,8 +52,8 @@ static Ranks *check_ranks(lua_State *L)
     return ours;
 }
 
-/* ranks.start(count, {arguments}) -> exit code: this program again as so many
- * ranks of this machine, waited for. Raises what one of them ended with. */
+/* ranks.start(count, {arguments}) -> exit code: runs this program as so many
+ * ranks on this machine and waits. Raises the error of a rank that failed. */
 static int l_start(lua_State *L)
 {
     static char name[] = "segengine";
@@ -64,7 +65,7 @@ static int l_start(lua_State *L)
     argv[0] = name;
     for (size_t i = 1; i <= n; i++) {
         lua_rawgeti(L, 2, (lua_Integer)i);
-        argv[i] = (char *)luaL_checkstring(L, -1); // kept by the table
+        argv[i] = (char *)luaL_checkstring(L, -1); // the table keeps it alive
         lua_pop(L, 1);
     }
     argv[n + 1] = NULL;
@@ -92,7 +93,7 @@ static int l_gather(lua_State *L)
     if (!ranks_gather(r, &own, sizeof own, all)) return raise_bare(L);
     for (size_t k = 0; k < ranks; k++)
         if (all[k] > most) most = (size_t)all[k];
-    // of one length, that of the longest
+    // all ranks send the length of the longest text
     char *mine = lua_newuserdatauv(L, most + 1, 0);
     char *got = lua_newuserdatauv(L, ranks * most + 1, 0);
     memcpy(mine, text, n);
@@ -106,8 +107,8 @@ static int l_gather(lua_State *L)
     return 1;
 }
 
-/* ranks.stats() -> seconds spent on others, bytes sent, meetings, seconds of
- * the first that were spent waiting while ranks.apart; all so far */
+/* ranks.stats() -> seconds in exchanges, bytes sent, number of exchanges,
+ * seconds of the first value spent waiting while ranks.apart; all so far */
 static int l_stats(lua_State *L)
 {
     const Ranks *r = check_ranks(L);
@@ -118,7 +119,8 @@ static int l_stats(lua_State *L)
     return 4;
 }
 
-/* ranks.apart(on): from now on all meet before each exchange, or no longer */
+/* ranks.apart(on): a barrier precedes each exchange, so that waiting is timed
+ * apart; false: no longer */
 static int l_apart(lua_State *L)
 {
     check_ranks(L)->apart = lua_toboolean(L, 1);
@@ -127,7 +129,7 @@ static int l_apart(lua_State *L)
 
 /* == values that go to other ranks ===================================== */
 
-/* ranks.pack(array) -> its shape and numbers as text */
+/* ranks.pack(array) -> its shape and numbers as a text */
 static int l_pack(lua_State *L)
 {
     const Array *a = check_array(L, 1);
@@ -142,7 +144,7 @@ static int l_pack(lua_State *L)
     return 1;
 }
 
-/* ranks.unpack(text) -> array. The text is one of pack's. */
+/* ranks.unpack(text) -> array, of a text from pack */
 static int l_unpack(lua_State *L)
 {
     size_t n;
@@ -164,8 +166,8 @@ static int l_unpack(lua_State *L)
 
 /* == sessions ========================================================== */
 
-/* s:share(first, idle): what is run in training mode from now on is the share
- * of a batch that begins with its sample `first`, from 0 */
+/* s:share(first, idle): the next runs in training mode are the shard of a batch
+ * that begins at sample `first` of the batch, from 0 */
 static int l_share(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -174,7 +176,7 @@ static int l_share(lua_State *L)
     return 0;
 }
 
-/* s:digest() -> a number that tells these weights and statistics from others */
+/* s:digest() -> a checksum of these weights and statistics */
 static int l_digest(lua_State *L)
 {
     Session *s = check_session(L, 1);

@@ -1,5 +1,5 @@
-/* result.c -- volumes as results: pieces and holes of labels, and the
- * files that are no NIfTI and no SEG (volume.c). */
+/* result.c -- volumes as results: connected components and holes of labels, and
+ * result files other than NIfTI and SEG (volume.c). */
 #include "data/datasets/openkbp.h"
 #include "data/format/npy.h"
 #include "data/format/zip.h"
@@ -15,7 +15,7 @@ static Volume *check_labels(lua_State *L, const char *what)
     return v;
 }
 
-/* v:channels() -> how many */
+/* v:channels() -> the number of channels */
 static int l_channels(lua_State *L)
 {
     lua_pushinteger(L, check_volume(L, 1)->voxels.dim.c);
@@ -39,8 +39,8 @@ static int l_is_labels(lua_State *L)
     return 1;
 }
 
-/* v:reach() -> first and last slice, from 1, that has a number above 0; nothing
- * where none has */
+/* v:reach() -> first and last slice, from 1, with a number above 0; nothing
+ * when there is none */
 static int l_reach(lua_State *L)
 {
     const Volume *v = check_volume(L, 1);
@@ -60,8 +60,9 @@ static int l_reach(lua_State *L)
 }
 
 /* v:tidy{class=, connect=26, keep=0, min_ml=0, fill_holes=false} -> {pieces=,
- * pieces_gone=, voxels_gone=, voxels_filled=}: labels in place (components.h);
- * fill_holes may be "slices". A piece of exactly min_ml stays. */
+ * pieces_gone=, voxels_gone=, voxels_filled=}: removes connected components and
+ * fills holes of labels in place (components.h); fill_holes may be "slices". A
+ * component of exactly min_ml stays. */
 static int l_tidy(lua_State *L)
 {
     static const char *const known[] = {"class",  "connect",    "keep",
@@ -92,8 +93,8 @@ static int l_tidy(lua_State *L)
     return 1;
 }
 
-/* v:write_png(path): a picture of one slice and channel as grey of 8 bits, its
- * numbers as they are; one beyond 0 .. 255 is an error (kind data) */
+/* v:write_png(path): one slice and channel as an 8-bit grey image with unscaled
+ * values; a value outside 0 .. 255 is an error (kind data) */
 static int l_write_png(lua_State *L)
 {
     const Volume *v = check_volume(L, 1);
@@ -116,8 +117,8 @@ static int l_write_png(lua_State *L)
     return 0;
 }
 
-/* v:write_npy(path, rank): its numbers in their type, (H,W) for a rank of 2;
- * several channels stand in front, of a sequence behind */
+/* v:write_npy(path, rank): its numbers in their type, (H,W) for rank 2; several
+ * channels are the first axis, of a sequence the last */
 static int l_write_npy(lua_State *L)
 {
     const Volume *v = check_volume(L, 1);
@@ -146,8 +147,8 @@ static int l_write_npy(lua_State *L)
     return 0;
 }
 
-/* v:write_openkbp(path): the first channel as a dose of the challenge, which
- * has its grid */
+/* v:write_openkbp(path): the first channel as a dose in the format of the
+ * OpenKBP challenge, whose grid it must have */
 static int l_write_openkbp(lua_State *L)
 {
     const Volume *v = check_volume(L, 1);
@@ -164,8 +165,8 @@ static int l_write_openkbp(lua_State *L)
     return 0;
 }
 
-/* v:write_dose(path, dataset, case): the first channel, Gy, as an RT dose of
- * the case's series, which is DICOM (dicom.h) */
+/* v:write_dose(path, dataset, case): the first channel, in Gy, as an RT Dose of
+ * the case's series, which must be DICOM (dicom.h) */
 static int l_write_dose(lua_State *L)
 {
     const Volume *v = check_volume(L, 1);
@@ -179,8 +180,8 @@ static int l_write_dose(lua_State *L)
     return 0;
 }
 
-/* data.load_image(dataset, case) -> volume of the first field of a case as its
- * files have it; raises what reading it met */
+/* data.load_image(dataset, case) -> volume of the first field of a case as in
+ * its files; raises errors of reading */
 static int l_load_image(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);
@@ -191,8 +192,8 @@ static int l_load_image(lua_State *L)
     return 1;
 }
 
-/* data.zip(path, files): a zip archive of these, each under its name without
- * the folders (zip.h) */
+/* data.zip(path, files): a zip archive of these files, each stored under its
+ * name without folders (zip.h) */
 static int l_zip(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -201,7 +202,7 @@ static int l_zip(lua_State *L)
     ZipMember *member =
         lua_newuserdatauv(L, (size_t)(n + 1) * sizeof *member, 0);
     for (int i = 0; i < n; i++) {
-        // the text stays in the table
+        // the table keeps the text alive
         lua_rawgeti(L, 2, i + 1);
         member[i].path = luaL_checkstring(L, -1);
         const char *slash = strrchr(member[i].path, '/');

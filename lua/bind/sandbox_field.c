@@ -1,16 +1,16 @@
-/* sandbox_field.c -- the fields and draws of a function that runs as a data
- * step, as objects of its state.
+/* sandbox_field.c -- fields and random draws as objects of a function that runs
+ * as a data step.
  *
  *     f.name, f.kind, f.c, f.d, f.h, f.w, f.shape
- *     f:get(c, d, h, w)   f:set(c, d, h, w, v)   positions from 1; as many of
- *                         them as the field has axes: (c, h, w) of a picture
+ *     f:get(c, d, h, w)   f:set(c, d, h, w, v)   positions from 1; one for each
+ *                         axis of the field: (c, h, w) of a picture
  *     f:add(x), f:mul(x), f:fill(x), f:clamp(lo, hi), f:apply(function(x) ...)
  *     f:mean(), f:std(), f:min(), f:max()
  *
- * All but get and set take two more arguments, each of which may be left out:
- * channel (from 1), and where, a field that is not 0 in the voxels that are
- * meant. x of add, mul and fill is a number or a field. Numbers are checked
- * when they are stored, so that the line of the script is known. */
+ * All but get and set take two more optional arguments: channel (from 1), and
+ * where, a field that is not 0 in the selected voxels. x of add, mul and fill
+ * is a number or a field. Numbers are checked when they are stored, so that an
+ * error has the line of the script. */
 #include "engine/backend/augment.h"
 #include "lua/bind/sandbox.h"
 #include <math.h>
@@ -21,11 +21,11 @@ static const char field_type[] = "seg.case.field", draws_type[] = "seg.rng";
 /* == fields ============================================================ */
 
 typedef struct Box {
-    uint64_t call; // that it belongs to
+    uint64_t call; // number of the call that it belongs to
     int field;
 } Box;
 
-/* The field at `arg`, of the call that runs. */
+/* The field at `arg`, which must belong to the current call. */
 static UserStepField *check_field(lua_State *L, int arg)
 {
     const Box *box = luaL_checkudata(L, arg, field_type);
@@ -41,7 +41,7 @@ static float value_at(const UserStepField *f, int64_t i)
                            : ((const float *)f->x.data)[i];
 }
 
-/* Element i becomes v; raises what the field cannot hold. */
+/* Element i becomes v; raises for values that the field cannot hold. */
 static void store(lua_State *L, UserStepField *f, int64_t i, double v)
 {
     if (f->kind == FIELD_LABEL) {
@@ -62,7 +62,7 @@ static void store(lua_State *L, UserStepField *f, int64_t i, double v)
     f->changed = true;
 }
 
-/* Which elements a method means: channels first .. last, at positions where
+/* The elements that a method selects: channels first .. last, at voxels where
  * `where` is not 0. */
 typedef struct Walk {
     UserStepField *f;
@@ -72,7 +72,7 @@ typedef struct Walk {
     int64_t place;
 } Walk;
 
-/* Does `other` lie on the voxels of `f`, with as many channels or one? */
+/* Does `other` have the voxels of `f`, with as many channels or one? */
 static bool fits(const UserStepField *f, const UserStepField *other)
 {
     const Dims a = f->x.dim, b = other->x.dim;
@@ -94,15 +94,15 @@ static UserStepField *check_fitting(lua_State *L, const UserStepField *f,
     return other;
 }
 
-/* That of another field which stands beside channel c at a place. */
+/* The element of another field at a voxel, in channel c or its only one. */
 static float beside(const UserStepField *other, int64_t place, int32_t c)
 {
     const int32_t n = other->x.dim.c;
     return value_at(other, place * n + (n == 1 ? 0 : c));
 }
 
-/* The elements that a channel at `arg` and a field behind it choose; either
- * may be left out. */
+/* The elements selected by a channel at `arg` and a field after it; both are
+ * optional. */
 static Walk check_walk(lua_State *L, int arg)
 {
     UserStepField *f = check_field(L, 1);
@@ -141,8 +141,8 @@ static int64_t walk_next(Walk *w)
 
 /* == a number at a place =============================================== */
 
-/* The element at the positions that begin at argument 2; as many as the field
- * has axes, and `more` arguments behind them. */
+/* The element at the positions from argument 2 on, one for each axis of the
+ * field; `more` arguments follow them. */
 static int64_t check_place(lua_State *L, const UserStepField *f, int more)
 {
     static const char *const axes[] = {"c", "c, w", "c, h, w", "c, d, h, w"};
@@ -155,7 +155,7 @@ static int64_t check_place(lua_State *L, const UserStepField *f, int more)
                    f->name, axes[rank], more ? ", then the value" : "",
                    lua_gettop(L) - 1, 1 + rank + more);
     for (int i = 0; i <= rank; i++) {
-        // after c come the last of d, h, w
+        // c is followed by the last axes of d, h, w
         const int axis = i ? 3 - rank + i : 0;
         const lua_Integer p = luaL_checkinteger(L, 2 + i);
         if (p < 1 || p > extent[axis])
@@ -184,11 +184,11 @@ static int l_set(lua_State *L)
     return 1;
 }
 
-/* == all numbers ======================================================= */
+/* == operations on all elements ======================================== */
 
 typedef enum Sum { SUM_ADD, SUM_MUL, SUM_FILL } Sum;
 
-/* f:add(x, channel, where) and its like -> f */
+/* f:add(x, channel, where), mul and fill -> f */
 static int combine(lua_State *L, Sum how)
 {
     const bool number = lua_type(L, 2) == LUA_TNUMBER;
@@ -279,7 +279,7 @@ static Moments measure(lua_State *L)
     return m;
 }
 
-/* f:mean(channel, where) and its like -> number */
+/* f:mean(channel, where), min and max -> number */
 static int l_mean(lua_State *L)
 {
     const Moments m = measure(L);
@@ -314,9 +314,9 @@ static int l_std(lua_State *L)
     return 1;
 }
 
-/* == what a field is =================================================== */
+/* == members of a field ================================================= */
 
-/* f[key]: a method, or what the field says of itself. */
+/* f[key]: a method, or a property of the field. */
 static int l_index(lua_State *L)
 {
     static const char *const kinds[] = {"image", "value", "label", "numbers"};
@@ -349,12 +349,12 @@ static int l_index(lua_State *L)
 /* == draws ============================================================= */
 
 typedef struct Draws {
-    uint64_t call; // that they belong to
+    uint64_t call; // number of the call that they belong to
     Rng rng;
     uint64_t next; // index of the next draw
 } Draws;
 
-/* The draws at argument 1, of the call that runs. */
+/* The draws at argument 1, which must belong to the current call. */
 static Draws *check_draws(lua_State *L)
 {
     Draws *d = luaL_checkudata(L, 1, draws_type);
@@ -364,7 +364,7 @@ static Draws *check_draws(lua_State *L)
     return d;
 }
 
-/* The index of the next draw, of a pair when `pair`. */
+/* The index of the next draw; `pair`: of the next pair of draws. */
 static uint32_t take(lua_State *L, Draws *d, bool pair)
 {
     uint64_t at = pair ? (d->next + 1) / 2 * 2 : d->next;
@@ -388,14 +388,14 @@ static int l_normal(lua_State *L)
 {
     Draws *d = check_draws(L);
     const double mean = luaL_optnumber(L, 2, 0), sd = luaL_optnumber(L, 3, 1);
-    // the other of the pair is dropped: who calls in which order is decided by
-    // the script alone
+    // the second number of the pair is dropped: the result then depends on the
+    // script's calls alone
     const double z = (double)rng_normal(&d->rng, take(L, d, true));
     lua_pushnumber(L, mean + sd * z);
     return 1;
 }
 
-/* rng:int(lo, hi) -> lo .. hi, all as likely */
+/* rng:int(lo, hi) -> an integer in lo .. hi, uniformly */
 static int l_int(lua_State *L)
 {
     Draws *d = check_draws(L);

@@ -1,27 +1,27 @@
-/* signal.c -- Ctrl-C and its like: from a signal to an orderly end.
+/* signal.c -- Ctrl-C and other signals: from a signal to an orderly end.
  *
- * Two ways lead there. A loop that polls stopped(), as training does, ends by
- * itself and saves first. Everything else is ended from outside: the handler
- * sets a hook on the Lua thread that runs, and the hook raises "interrupted"
- * at the next instruction. Long work in C looks at signal_stopping() instead,
- * since a hook cannot reach it. A second signal of a person's ends the program
- * at once; those with which batch systems announce the end of a job, and the
- * one that may follow them, never do: it would be lost work.
+ * There are two ways. A loop that polls stopped(), such as training, saves and
+ * ends by itself. All other scripts are interrupted: the handler sets a hook on
+ * the Lua thread that runs, and the hook raises "interrupted" at the next
+ * instruction. Long work in C checks signal_stopping() instead, as a hook
+ * cannot reach it. A second signal from a person ends the program at once. The
+ * signals with which batch systems announce the end of a job, and the first
+ * signal that follows them, never do: work would be lost.
  *
- * A hook belongs to one Lua thread, and a coroutine is a thread of its own,
- * so coroutine.resume and coroutine.wrap are replaced here by functions that
- * note which thread runs. A hook set on every thread beforehand would do as
- * well, but the interpreter pays for a hook with each instruction. The same
- * functions settle the stack of a coroutine that begins.
+ * A hook belongs to one Lua thread, and a coroutine is a thread of its own, so
+ * coroutine.resume and coroutine.wrap are replaced here by functions that
+ * record which thread runs. A hook set on every thread in advance would also
+ * work, but the interpreter pays for a hook with each instruction. The same
+ * functions allocate the stack of a coroutine that begins.
  *
  * No hook reaches a function in C: string.find with a pattern that backtracks
  * takes hours, table.move of 2^40 elements days. So PATIENCE_S after a signal a
- * timer looks whether Lua has run any instruction since. If it is in a function
- * of Lua's library (or a function of the data is, sandbox.c), the program ends
- * there and then, without saving. Functions of ours have a few times as long,
- * and in a loop that polls as long as they want: a step of training may take
- * minutes and then be saved. A wait for a child, which has the signal, too, is
- * never cut short. */
+ * timer checks whether Lua has run any instruction since. If a function of
+ * Lua's library runs (or a data function runs one, sandbox.c), the program ends
+ * there and then, without saving. The program's own C functions have a few
+ * times as long, and in a loop that polls they have no limit: a training step
+ * may take minutes and then be saved. A wait for a child process, which gets
+ * the signal too, is never cut short. */
 #include "engine/base/clock.h"
 #include "lua/bind/bind.h"
 #include "lua/bind/sandbox.h"
@@ -31,11 +31,11 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* All that ask for an end. once_more: a second one of these means it. The
- * others announce an end: USR1 what sbatch --signal is told by custom, and Grid
- * Engine's -notify before it suspends; USR2 its -notify before it kills, and
- * LSF's at a run limit; XCPU a limit of processor time, which the kernel
- * repeats every second. */
+/* All signals that ask the program to end. once_more: a second one ends it at
+ * once. The others announce an end: USR1 is customary with sbatch --signal, and
+ * Grid Engine's -notify sends it before it suspends; -notify sends USR2 before
+ * it kills, and LSF at a run limit; XCPU is a limit of processor time, which
+ * the kernel repeats every second. */
 static const struct Caught {
     int number;
     const char *name; /* for people */
@@ -54,14 +54,14 @@ static const struct Caught *find_caught(int number)
 // Written by the handler, which may run between any two instructions of the
 // main thread; workers see `stopping` only.
 static volatile sig_atomic_t stop_signal; // the first one, 0 until it comes
-static volatile sig_atomic_t polled;      // a loop looks at it by itself
-static volatile sig_atomic_t insisted;    // the first that may come once more
-static double stop_s;                     // when; only for the handler
+static volatile sig_atomic_t polled;      // a loop calls stopped() itself
+static volatile sig_atomic_t insisted;    // the first one with once_more came
+static double stop_s;                     // its time; only for the handler
 static atomic_bool stopping;              // the same for long work in C
 static lua_State *volatile running;       // the thread that runs Lua code
-static volatile sig_atomic_t looks;       // of the timer
-static volatile sig_atomic_t heard;       // it ran an instruction since
-static volatile sig_atomic_t waits;       // for a child, which was told
+static volatile sig_atomic_t looks;       // times that the timer has checked
+static volatile sig_atomic_t heard;       // Lua ran an instruction since
+static volatile sig_atomic_t waits;       // for a child with the same signal
 static volatile sig_atomic_t over;        // the Lua state is left alone
 
 int signal_caught(void)
@@ -89,8 +89,8 @@ void signal_waits(bool child)
     waits = child;
 }
 
-/* Runs at a safe point of the interpreter. Once only: a script may still
- * close what it holds. */
+/* Runs at a safe point of the interpreter. Once only: the script may then still
+ * close its resources. */
 static void stop_hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
@@ -101,8 +101,8 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
     lua_error(L);
 }
 
-/* End what `L` runs at its next call, return or instruction. May be called
- * from a signal handler: lua_sethook only stores a few words. */
+/* Interrupt `L` at its next call, return or instruction. May be called from a
+ * signal handler: lua_sethook only stores a few words. */
 static void interrupt(lua_State *L)
 {
     lua_sethook(L, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
@@ -120,13 +120,13 @@ static void heard_hook(lua_State *L, lua_Debug *ar)
 
 enum {
     PATIENCE_S = 4,
-    OWN_LOOKS = 3, // in a function of ours, which mostly ends by itself
-    // upvalues of guarded functions; those of string.gmatch's iterator, too
+    OWN_LOOKS = 3, // in a C function of this program, which mostly returns
+    // upvalues of guarded functions; string.gmatch's iterator is one, too
     GUARDED = 3
 };
 
-/* A function of Lua's library, upvalue 1, in the frame of this one: names and
- * places in its errors stay. */
+/* Calls a function of Lua's library, upvalue 1, in the frame of this one, so
+ * that names and positions in its errors stay. */
 static int l_guarded(lua_State *L)
 {
     return lua_tocfunction(L, lua_upvalueindex(1))(L);
@@ -146,7 +146,7 @@ void signal_guard(lua_State *L)
             lua_pushcclosure(L, l_guarded, GUARDED);
             lua_pushvalue(L, -2);
             lua_insert(L, -2);
-            lua_rawset(L, -4); // a key that is there: the walk goes on
+            lua_rawset(L, -4); // replaces an existing key: lua_next goes on
         }
         lua_pop(L, 1);
     }
@@ -165,7 +165,7 @@ static void start_timer(void)
     setitimer(ITIMER_REAL, &once, NULL);
 }
 
-/* PATIENCE_S after a signal, and again while a loop that polls goes on. */
+/* Runs PATIENCE_S after a signal, and again while a loop that polls goes on. */
 static void on_timer(int number)
 {
     static const char note[] =
@@ -188,15 +188,15 @@ static void on_timer(int number)
     start_timer();
 }
 
-static const double ECHO_S = 0.1; // faster than a person's second Ctrl-C
+static const double ECHO_S = 0.1; // shorter than a person's second Ctrl-C
 
 static void on_signal(int number)
 {
     static const char note[] =
         "\nstopping as soon as possible; once more ends at once\n";
     const bool may_end = find_caught(number)->once_more;
-    // the second one means it, unless it is the first one twice: timeout(1)
-    // signals the program and then its group
+    // a second signal ends the program, unless it is the first one twice:
+    // timeout(1) signals the program and then its group
     if (insisted && may_end) {
         if (clock_s() - stop_s < ECHO_S) return;
         signal(number, SIG_DFL);
@@ -207,7 +207,7 @@ static void on_signal(int number)
         insisted = number;
         stop_s = clock_s();
     }
-    // what was only announced may now mean it: then the timer begins
+    // a signal with once_more after an announcement starts the timer
     const bool first = !stop_signal;
     if (!first && !may_end) return;
     if (first) stop_signal = number;
@@ -215,7 +215,7 @@ static void on_signal(int number)
     int saved = errno;
     if (number == SIGINT && write(2, note, sizeof note - 1) < 0) errno = saved;
     if (over) return;
-    // a script that was interrupted already may close what it holds
+    // a script that was interrupted already may still close its resources
     if (first || polled) heard = 0;
     (void)sandbox_stuck(true);
     if (!polled && first)
@@ -227,22 +227,22 @@ static void on_signal(int number)
 
 /* == coroutines ======================================================== */
 
-/* The thread `next` runs from now on. When a signal came since `before` was
- * read, it may have met the thread that ran until now: interrupt this one. */
+/* The thread `next` runs from here on. A signal that came since `before` was
+ * read may have interrupted the previous thread only: interrupt this one. */
 static void run_thread(lua_State *next, int before)
 {
     running = next;
     if (!before && stop_signal && !polled) interrupt(next);
 }
 
-/* Has nothing of `co` run yet? */
+/* Has `co` not run anything yet? */
 static bool is_new(lua_State *co)
 {
     lua_Debug frame;
     return lua_status(co) == LUA_OK && !lua_getstack(co, 0, &frame);
 }
 
-/* resume(co, ...), in front of Lua's own, upvalue 1: the same results. */
+/* resume(co, ...): calls Lua's own, upvalue 1, with the same results. */
 static int l_resume(lua_State *L)
 {
     lua_State *outer = running, *co = lua_tothread(L, 1);
@@ -251,14 +251,14 @@ static int l_resume(lua_State *L)
     lua_insert(L, 1);
     if (co && is_new(co)) settle_stack(co, THREAD_SLOTS);
     if (co) run_thread(co, before);
-    // it raises only for an argument that is no coroutine; then co is NULL
+    // it raises only for an argument that is not a coroutine; co is NULL then
     lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
     if (co) run_thread(outer, before);
     return lua_gettop(L);
 }
 
-/* What wrap() returned, upvalue 1, on its coroutine, upvalue 2. An error goes
- * on as it came: Lua's own would put another place in front. */
+/* The function that wrap() returned, upvalue 1, with its coroutine, upvalue 2.
+ * An error is passed on unchanged: Lua's own would add another position. */
 static int l_wrapped(lua_State *L)
 {
     lua_State *outer = running;
@@ -268,19 +268,19 @@ static int l_wrapped(lua_State *L)
     run_thread(lua_tothread(L, lua_upvalueindex(2)), before);
     int failed = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
     running = outer;
-    if (failed) return lua_error(L); // perhaps the interruption itself
+    if (failed) return lua_error(L); // may be the interruption itself
     run_thread(outer, before);
     return lua_gettop(L);
 }
 
-/* wrap(f), in front of Lua's own, upvalue 1. */
+/* wrap(f): calls Lua's own, upvalue 1. */
 static int l_wrap(lua_State *L)
 {
     lua_settop(L, 1);
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     lua_call(L, 1, 1);
-    // the closure of lcorolib.c keeps its coroutine as its one upvalue
+    // the closure of lcorolib.c has the coroutine as its only upvalue
     if (!lua_getupvalue(L, 1, 1) || !lua_isthread(L, 2)) {
         lua_settop(L, 1);
         return 1;
@@ -290,7 +290,8 @@ static int l_wrap(lua_State *L)
     return 1;
 }
 
-/* Put `f` in front of coroutine[name]; the table is on top of the stack. */
+/* Replace coroutine[name] by `f` with the old function as upvalue 1; the table
+ * is on top of the stack. */
 static void put_in_front(lua_State *L, const char *name, lua_CFunction f)
 {
     lua_getfield(L, -1, name);
@@ -300,15 +301,15 @@ static void put_in_front(lua_State *L, const char *name, lua_CFunction f)
 
 /* == Lua =============================================================== */
 
-/* sys.catch_signals(): from now on a loop polls stopped() and ends in order;
- * catch_signals(false): no more. Nothing is raised, nothing returned. */
+/* sys.catch_signals(): a loop polls stopped() from here on and ends in order;
+ * catch_signals(false): no longer. */
 static int l_catch_signals(lua_State *L)
 {
     polled = lua_isnone(L, 1) || lua_toboolean(L, 1);
     return 0;
 }
 
-/* sys.stopped() -> number and name of the signal that came first, or nothing */
+/* sys.stopped() -> number and name of the first signal, or nothing */
 static int l_stopped(lua_State *L)
 {
     if (!stop_signal) return 0;
@@ -317,7 +318,8 @@ static int l_stopped(lua_State *L)
     return 2;
 }
 
-/* sys.signal_name(number) -> its name if it asks for an end, or nothing */
+/* sys.signal_name(number) -> its name if it asks the program to end, or nothing
+ */
 static int l_signal_name(lua_State *L)
 {
     const lua_Integer number = luaL_checkinteger(L, 1);
@@ -340,12 +342,12 @@ static void install(void)
         struct sigaction old, act;
         memset(&act, 0, sizeof act);
         act.sa_handler = on_signal;
-        // nohup and the like: what the parent ignores stays ignored
+        // a signal that the parent ignores stays ignored, as with nohup
         const int number = caught[i].number;
         if (sigaction(number, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(number, &act, NULL);
     }
-    // a closed pipe, a file that may not grow (ulimit -f): errors of the
+    // a closed pipe, or a file at its size limit (ulimit -f): an error of the
     // write, not the end of a training
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);

@@ -5,15 +5,15 @@
 
 enum { MAX_NAMES = 1024 };
 
-/* Empty boxes for three data sets on the stack: owners before what is owned.
- */
+/* Empty boxes for three data sets on the stack, so that an owner exists before
+ * the data set. */
 static void push_parts(lua_State *L)
 {
     for (int i = 0; i < PARTS; i++)
         new_object(L, "seg.dataset", sizeof(Dataset *));
 }
 
-/* Fill the boxes on top of the stack; a part that was not asked for becomes
+/* Fill the boxes on top of the stack; a part that was not requested becomes
  * nil. Returns the number of results. */
 static int give_parts(lua_State *L, Dataset *const part[PARTS])
 {
@@ -27,8 +27,8 @@ static int give_parts(lua_State *L, Dataset *const part[PARTS])
     return PARTS;
 }
 
-/* One part: a share below 1, a whole number of patients, or a list of names,
- * for which `name` has MAX_NAMES places. Nothing: all zero. */
+/* The rule of one part: a fraction below 1, a number of patients, or a list of
+ * names, for which `name` has room for MAX_NAMES. Absent: all zero. */
 static struct SplitRule read_rule(lua_State *L, int arg, const char *key,
                                   const char **name)
 {
@@ -47,8 +47,8 @@ static struct SplitRule read_rule(lua_State *L, int arg, const char *key,
     return r;
 }
 
-/* data.split(ds, {seed=0, train=, valid=, test=}) -> train, valid, test, each
- * a data set, or nil for a part that was not asked for; whole patients. */
+/* data.split(ds, {seed=0, train=, valid=, test=}) -> train, valid, test, each a
+ * data set, or nil for a part that was not requested; patients stay whole. */
 static int l_split(lua_State *L)
 {
     static const char *const known[] = {"seed", "train", "valid", "test", NULL};
@@ -67,7 +67,7 @@ static int l_split(lua_State *L)
     return give_parts(L, part);
 }
 
-/* Two numbers {lo, hi} in field `key` into v, which stays as it is without. */
+/* Two numbers {lo, hi} in field `key` into v, which is unchanged without it. */
 static void read_range(lua_State *L, int arg, const char *key, double v[2])
 {
     if (lua_getfield(L, arg, key) == LUA_TTABLE)
@@ -80,7 +80,8 @@ static void read_range(lua_State *L, int arg, const char *key, double v[2])
 }
 
 /* data.slabs(ds, {valid={lo,hi}, test={lo,hi}, gap=0}) -> train, valid, test:
- * the same cases, each with other slices, as fractions of their number */
+ * the same cases with different slices; the ranges are fractions of the number
+ * of slices */
 static int l_slabs(lua_State *L)
 {
     static const char *const known[] = {"valid", "test", "gap", NULL};
@@ -95,8 +96,8 @@ static int l_slabs(lua_State *L)
     return give_parts(L, part);
 }
 
-/* data.fold(ds, seed, k, fold) -> train, valid: patient i of the drawn order
- * is in fold i mod k, counted from 1 here */
+/* data.fold(ds, seed, k, fold) -> train, valid: patient i of a random order is
+ * in fold i mod k, counted from 1 here */
 static int l_fold(lua_State *L)
 {
     const Dataset *ds = check_dataset(L, 1);

@@ -1,9 +1,9 @@
-/* spread.c -- many predictions of one batch, as seg.spread: their mean,
- * and how much they differ; and arrays mirrored, as flips want them.
+/* spread.c -- many predictions of one batch, as seg.spread: their mean and
+ * variance; and arrays mirrored, for flips.
  *
- * Mean and sum of squared deviations go on from prediction to prediction in
- * double (Welford, "Note on a method for calculating corrected sums of squares
- * and products", Technometrics 4 (1962)): of equal ones the variance is 0. */
+ * Mean and sum of squared deviations are updated with each prediction in double
+ * (Welford, "Note on a method for calculating corrected sums of squares and
+ * products", Technometrics 4 (1962)): equal predictions have variance 0. */
 #include "lua/bind/bind.h"
 #include <string.h>
 
@@ -29,14 +29,14 @@ static int spread_gc(lua_State *L)
     return 0;
 }
 
-/* spread.new() -> spread of no predictions */
+/* spread.new() -> a spread without predictions */
 static int l_spread(lua_State *L)
 {
     new_object(L, "seg.spread", sizeof(Spread));
     return 1;
 }
 
-/* s:clear(): of no predictions */
+/* s:clear(): removes all predictions */
 static int l_clear(lua_State *L)
 {
     check_spread(L)->n = 0;
@@ -50,7 +50,7 @@ static bool same_shape(const Spread *s, const Array *a)
     return same;
 }
 
-/* s:add(array): one more; all have the shape of the first */
+/* s:add(array): adds one; all have the shape of the first */
 static int l_add(lua_State *L)
 {
     Spread *s = check_spread(L);
@@ -81,7 +81,7 @@ static int l_add(lua_State *L)
     return 0;
 }
 
-/* Channels of the result, for each way of giving variances. */
+/* Channels of the result for this choice of variances. */
 static int64_t channels_of(const Spread *s, const char *variances)
 {
     const int64_t c = s->shape[1];
@@ -89,9 +89,9 @@ static int64_t channels_of(const Spread *s, const char *variances)
 }
 
 /* s:result(variances, into) -> array (N,C,...) of means; with variances "mean"
- * a channel more, the mean over the channels of their variances, with "each" as
- * many more, the variances (divided by n). `into` is taken when it has the
- * shape. */
+ * one channel more, the mean of the variances over all channels; with "each"
+ * twice the channels, means and variances (divided by n). `into` is reused when
+ * it has the shape. */
 static int l_result(lua_State *L)
 {
     static const char *const known[] = {"", "mean", "each", NULL};
@@ -159,9 +159,7 @@ static int l_mirror(lua_State *L)
     return 0;
 }
 
-/* spread.exchange(a, p, q): channels p and q of (N,C,...), from 1, change
- * places
- */
+/* spread.exchange(a, p, q): swaps channels p and q of (N,C,...), from 1 */
 static int l_exchange(lua_State *L)
 {
     Array *a = check_array(L, 1);
@@ -179,7 +177,7 @@ static int l_exchange(lua_State *L)
     return 0;
 }
 
-/* spread.negate(a, p): channel p of (N,C,...), from 1, changes its sign */
+/* spread.negate(a, p): negates channel p of (N,C,...), from 1 */
 static int l_negate(lua_State *L)
 {
     Array *a = check_array(L, 1);

@@ -1,4 +1,4 @@
-/* statistics.c -- the numbers of standardize steps, for Lua. */
+/* statistics.c -- the fitted numbers of standardize steps, for Lua. */
 #include "data/preprocess/statistics.h"
 #include "data/steps/standardize.h"
 #include "lua/bind/data.h"
@@ -10,17 +10,16 @@ static int push_steps(lua_State *L, const Steps *steps)
     Arena mem = {NULL};
     const char *text = steps_print(steps, &mem);
     if (!text) return raise_error(L);
-    // if Lua has no memory for the copy the arena is lost, with the program
+    // if Lua cannot allocate the copy, the arena leaks; the program ends then
     lua_pushstring(L, text);
     arena_release(&mem);
     return 1;
 }
 
 /* data.fit_steps(ds, text, {threads=0, cache_bytes=0, store=, functions=,
- * skip_bad=}) ->
- * the text with the numbers of its standardize steps, found on the cases of ds;
- * lines of what was found; options as of data.pipeline. Raises a case's fault
- * (kind data), or that a signal came. */
+ * skip_bad=}) -> the text with the numbers of its standardize steps, fitted on
+ * the cases of ds; lines that describe the fit; options as of data.pipeline.
+ * Raises the error of a case (kind data), or that a signal came. */
 static int l_fit(lua_State *L)
 {
     static const char *const known[] = {"threads",   "cache_bytes", "store",
@@ -47,9 +46,9 @@ static int l_fit(lua_State *L)
     return 2;
 }
 
-/* data.take_steps(from, to) -> the text `to` with the numbers that the
- * standardize steps of the text `from` have. Raises where they do not belong
- * together (kind usage). */
+/* data.take_steps(from, to) -> the text `to` with the fitted numbers of the
+ * standardize steps in the text `from`. Raises when the steps do not match
+ * (kind usage). */
 static int l_take(lua_State *L)
 {
     Steps from, to;
@@ -59,7 +58,7 @@ static int l_take(lua_State *L)
     return push_steps(L, &to);
 }
 
-/* data.fitted_steps(text) -> the text without steps that lack their numbers */
+/* data.fitted_steps(text) -> the text without steps that are not fitted */
 static int l_fitted(lua_State *L)
 {
     Steps all, out = {.count = 0};

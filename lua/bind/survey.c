@@ -1,8 +1,8 @@
-/* survey.c -- what the files of a data set, and one of prepared cases,
- * hold, as Lua tables.
+/* survey.c -- contents of the files of a data set, and of a file of prepared
+ * cases, as Lua tables.
  *
- * core.data.survey loads every case once; `segengine doctor data` judges what
- * it found. Numbers of cases and slices count from 1 here. */
+ * core.data.survey loads every case once; `segengine doctor data` judges the
+ * findings. Numbers of cases and slices count from 1 here. */
 #include "data/preprocess/survey.h"
 #include "data/preprocess/store.h"
 #include "lua/bind/data.h"
@@ -35,8 +35,8 @@ static int check_case(lua_State *L, const Survey *s)
 }
 
 /* data.survey(ds, steps, {threads=0, functions=}) -> survey: every case loaded
- * and counted, every fault noted. Raises without memory or when a signal came.
- */
+ * and counted, every error recorded. Raises without memory or when a signal
+ * came. */
 static int l_survey(lua_State *L)
 {
     static const char *const known[] = {"threads", "functions", NULL};
@@ -49,7 +49,7 @@ static int l_survey(lua_State *L)
     SurveyBox *box = new_object(L, "seg.survey", sizeof *box);
     read_steps(L, 2, 3, &steps);
     bool ok = survey_open(ds, &steps, &o, &box->s);
-    drop_steps(L); // it has run them all
+    drop_steps(L); // the survey has run all steps
     return ok ? 1 : raise_error(L);
 }
 
@@ -70,7 +70,7 @@ static void push_field(lua_State *L, const DatasetField *field,
         push_numbers(L, f->numbers, f->number);
         lua_setfield(L, -2, "numbers");
     }
-    if (!f->dim.w) return; // the steps did not come so far
+    if (!f->dim.w) return; // a step failed before the shape was known
     int axes = dims_to_user(f->dim, f->rank, shape);
     push_shape(L, axes - 1, shape + 1);
     lua_setfield(L, -2, "shape");
@@ -94,9 +94,9 @@ static void push_grid(lua_State *L, const Grid *g)
 
 /* survey:case(i) -> {key=, patient=, slabs=, image= hash of the voxels, fields
  * = {{name=, kind=, rank=, fault=, lo=, hi=, mean=, sd=, numbers=, shape=}},
- * size={w,h,d}, spacing=, axes= (nil where it was not loaded), constant=,
- * gaps=, twice=, pair={a,b}, voxels={[class]=n}, foreground=, outside=,
- * marked=, left=, fault=, notes=}, as survey.h says */
+ * size={w,h,d}, spacing=, axes= (nil when not loaded), constant=, gaps=,
+ * twice=, pair={a,b}, voxels={[class]=n}, foreground=, outside=, marked=,
+ * left=, fault=, notes=}, as in survey.h */
 static int l_case(lua_State *L)
 {
     const Survey *s = check_survey(L);
@@ -143,7 +143,7 @@ static int l_case(lua_State *L)
     return 1;
 }
 
-/* The picture and its PNG live in a userdata while Lua makes a string. */
+/* Picture and PNG are in a userdata while Lua makes a string of the PNG. */
 typedef struct PngBox {
     Picture picture;
     void *png;
@@ -170,7 +170,7 @@ static int l_png(lua_State *L)
         !picture_png(&box->picture, &box->png, &box->bytes))
         return raise_error(L);
     lua_pushlstring(L, box->png, box->bytes);
-    // at once: pages have many
+    // at once, as pages have many pictures
     picture_free(&box->picture);
     mem_free(box->png);
     box->png = NULL;
@@ -184,7 +184,7 @@ static int l_is_store(lua_State *L)
     return 1;
 }
 
-/* data.store_stats(path) -> {cases=, bytes=, current=}, as store_look says */
+/* data.store_stats(path) -> {cases=, bytes=, current=}, as of store_look */
 static int l_store_stats(lua_State *L)
 {
     StoreStats stats;

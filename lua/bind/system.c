@@ -1,10 +1,10 @@
-/* system.c -- what Lua cannot ask the operating system itself.
+/* system.c -- system calls that Lua's library lacks.
  *
  * core.sys holds folders, files, clocks, the terminal and the machine; core
- * itself gets version, build, kernels, devices and the random numbers that
- * are neither weights nor augmentation. Thin covers over system calls and
- * engine functions: nothing here has a state. Paths are bytes, as the system
- * has them. Signals are in signal.c. */
+ * itself gets version, build, kernels, devices and random numbers that are
+ * neither weights nor augmentation. The functions are thin wrappers of system
+ * calls and engine functions without a state. Paths are bytes, as for the
+ * system. Signals are in signal.c. */
 #include "cpu/lib/simd.h"
 #include "cpu/lib/thread_pool.h"
 #include "engine/api/segengine.h"
@@ -62,7 +62,7 @@ static int l_list(lua_State *L)
         lua_pushstring(L, e->d_name);
         lua_rawseti(L, -2, i++);
     }
-    // only errno tells a failure from the end
+    // only errno distinguishes a failure from the end
     if (errno) {
         file_fails(errno, "%s: cannot read folder", path);
         return raise_error(L);
@@ -77,7 +77,7 @@ static int l_list(lua_State *L)
     return 1;
 }
 
-/* An error of Lua while l_list reads leaves the folder to the collector. */
+/* Closes the folder, also after an error of Lua in l_list. */
 static int dir_gc(lua_State *L)
 {
     DIR **box = luaL_checkudata(L, 1, "seg.dir");
@@ -86,9 +86,9 @@ static int dir_gc(lua_State *L)
     return 0;
 }
 
-/* sys.stat(path) -> {kind="file"|"folder"|"other", size=, mtime=, id=}, of what
- * a link leads to; nil when there is nothing, or nothing to be seen. `id` is
- * the same text for the same file or folder, by whatever path. */
+/* sys.stat(path) -> {kind="file"|"folder"|"other", size=, mtime=, id=}, of the
+ * target of a link; nil when the path does not exist or cannot be read. `id` is
+ * the same text for the same file or folder, by whichever path. */
 static int l_stat(lua_State *L)
 {
     struct stat st;
@@ -107,9 +107,9 @@ static int l_stat(lua_State *L)
     return 1;
 }
 
-/* sys.may_write(folder) -> true when files can be made in this folder, or the
- * folder below the nearest one above it that exists; else false, that one, and
- * the reason, as "Permission denied" */
+/* sys.may_write(folder) -> true when files can be made in this folder, or, if
+ * it does not exist, in the nearest folder above that does; else false, the
+ * folder that was checked, and the reason, such as "Permission denied" */
 static int l_may_write(lua_State *L)
 {
     char path[4096];
@@ -140,16 +140,16 @@ static int l_may_write(lua_State *L)
     return 1;
 }
 
-/* sys.of_system(name) -> true where a file of this name, without its folder, is
- * one of macOS, Windows or an office program (file_of_system) */
+/* sys.of_system(name) -> true for the name (without folder) of a file that
+ * macOS, Windows or an office program makes by itself (file_of_system) */
 static int l_of_system(lua_State *L)
 {
     lua_pushboolean(L, file_of_system(luaL_checkstring(L, 1)));
     return 1;
 }
 
-/* sys.real(path) -> the same from the root on, without links, "." and ".."; nil
- * where nothing is there */
+/* sys.real(path) -> the absolute path without links, "." and ".."; nil when it
+ * does not exist */
 static int l_real(lua_State *L)
 {
     char *real = realpath(luaL_checkstring(L, 1), NULL);
@@ -158,15 +158,15 @@ static int l_real(lua_State *L)
     return 1;
 }
 
-/* sys.mkdir(path): the folder and those above it; fine when it is there */
+/* sys.mkdir(path): makes the folder and its parents; no error when it exists */
 static int l_mkdir(lua_State *L)
 {
     if (!file_mkdirs(luaL_checkstring(L, 1))) return raise_error(L);
     return 0;
 }
 
-/* sys.make_new(path) -> true when this call made the folder, false when it was
- * there: how two runs never share a number */
+/* sys.make_new(path) -> true when this call made the folder, false when it
+ * existed: so two runs never get the same number */
 static int l_make_new(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -176,7 +176,7 @@ static int l_make_new(lua_State *L)
     return 1;
 }
 
-/* sys.remove(path): a file or an empty folder; fine when it is not there */
+/* sys.remove(path): a file or an empty folder; no error when it is absent */
 static int l_remove(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -184,24 +184,24 @@ static int l_remove(lua_State *L)
     return 0;
 }
 
-/* Write a file that only its owner may read, at no moment more than that. */
+/* Write a file that only its owner may read, at every moment of writing. */
 static bool write_private(const char *path, const char *text, size_t bytes)
 {
     struct stat st;
-    // a file that is there would hand its permissions on
+    // an existing file would pass its permissions on
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && chmod(path, 0600))
         return fail("cannot write %s: %s", path, strerror(errno));
-    // the mask is that of the whole process: what another thread makes in
-    // this moment is private too, which does no harm
+    // the mask is that of the whole process: a file that another thread makes
+    // meanwhile is private too, which is harmless
     mode_t mask = umask(077);
     bool ok = file_replace(path, text, bytes);
     umask(mask);
     return ok;
 }
 
-/* sys.write(path, text, private = false): the whole file, as file.h writes
- * (aside, to the disk, read back, renamed); `private` is for what names
- * patients: mode 600. Raises the reason; the file before is then intact. */
+/* sys.write(path, text, private = false): replaces the whole file as in file.h
+ * (temporary file, flushed, read back, renamed); `private`: mode 600, for files
+ * that name patients. Raises the reason; the previous file is then intact. */
 static int l_write(lua_State *L)
 {
     size_t n;
@@ -214,14 +214,14 @@ static int l_write(lua_State *L)
 
 /* == clocks and the terminal =========================================== */
 
-/* sys.clock() -> seconds since some moment, never set back */
+/* sys.clock() -> seconds since an arbitrary time, monotonic */
 static int l_clock(lua_State *L)
 {
     lua_pushnumber(L, clock_s());
     return 1;
 }
 
-/* sys.sleep(seconds): less when a signal comes */
+/* sys.sleep(seconds): a signal ends it early */
 static int l_sleep(lua_State *L)
 {
     double s = luaL_checknumber(L, 1);
@@ -231,8 +231,8 @@ static int l_sleep(lua_State *L)
     return 0;
 }
 
-/* sys.terminal(stdout = false) -> columns when stderr (or stdout) is one, else
- * nil */
+/* sys.terminal(stdout = false) -> columns of stderr (or stdout) if that is a
+ * terminal, else nil */
 static int l_terminal(lua_State *L)
 {
     struct winsize w;
@@ -244,7 +244,7 @@ static int l_terminal(lua_State *L)
     return 1;
 }
 
-/* sys.eprint(text): to stderr, at once; a closed stderr is no error */
+/* sys.eprint(text): to stderr, unbuffered; a closed stderr is no error */
 static int l_eprint(lua_State *L)
 {
     size_t n;
@@ -254,13 +254,14 @@ static int l_eprint(lua_State *L)
     return 0;
 }
 
-/* == this program again ================================================ */
+/* == this program as a child ============================================ */
 
-static const long LOOK_NS = 10000000; // between two looks at the child
+static const long LOOK_NS = 10000000; // between two polls of the child
 
 /* sys.again(list of arguments) -> exit code of a second process of this
- * program, for work that wants a Lua state of its own. A signal that asks for
- * an end is handed on: a batch system may send it to one process only. */
+ * program, for work that needs a Lua state of its own. A signal that asks the
+ * program to end is forwarded: a batch system may send it to one process
+ * only. */
 static int l_again(lua_State *L)
 {
     enum { MOST = 32 };
@@ -270,15 +271,15 @@ static int l_again(lua_State *L)
     pid_t child;
     luaL_checktype(L, 1, LUA_TTABLE);
     while (n < MOST && lua_rawgeti(L, 1, n + 1) != LUA_TNIL)
-        argv[++n] = (char *)luaL_checkstring(L, -1); // kept by the table
+        argv[++n] = (char *)luaL_checkstring(L, -1); // the table keeps it alive
     fflush(stdout);
     int e = posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ);
     bool told = false;
     pid_t got = 0;
     signal_waits(true);
     while (!e && !got) {
-        // looked at from time to time: a signal may come right before a wait
-        // that would be woken by it
+        // polled: a signal that comes right before a blocking wait would not
+        // end that wait
         got = waitpid(child, &status, WNOHANG);
         if (got < 0) e = errno;
         if (got) break;
@@ -297,7 +298,7 @@ static int l_again(lua_State *L)
 
 /* == the machine ======================================================= */
 
-/* The vector units that matter here, by the names that Linux gives them. */
+/* The vector extensions that the kernels use, by Linux's names for them. */
 static void push_cpu_features(lua_State *L)
 {
     luaL_Buffer b;
@@ -312,13 +313,12 @@ static void push_cpu_features(lua_State *L)
     if (__builtin_cpu_supports("avx512bf16"))
         luaL_addstring(&b, blank), luaL_addstring(&b, "avx512_bf16");
 #elif defined(__aarch64__)
-    luaL_addstring(&b, "asimd"); // every one has it
+    luaL_addstring(&b, "asimd"); // every CPU of this architecture has it
 #endif
     luaL_pushresult(&b);
 }
 
-/* Bytes of memory that this program has now; 0 where the system does not say.
- */
+/* Resident bytes of this program; 0 where the system does not report it. */
 static int64_t bytes_now(long page)
 {
     long long all = 0, here = 0;
@@ -329,8 +329,8 @@ static int64_t bytes_now(long page)
     return here * page;
 }
 
-/* What it had when it had most: not what the program had that started it, which
- * getrusage counts too. */
+/* Its peak resident bytes; getrusage would include the peak of the program that
+ * started it. */
 static int64_t bytes_most(void)
 {
     char line[128];
@@ -345,8 +345,8 @@ static int64_t bytes_most(void)
     return (int64_t)use.ru_maxrss * 1024;
 }
 
-/* sys.nice(by): this process, and the threads that it starts from now on, give
- * way to others: the priority of nice(1), 0 to 19, which can only be lowered */
+/* sys.nice(by): lowers the priority of this process and of threads that it
+ * starts later, as nice(1) does, by 0 to 19; it cannot be raised again */
 static int l_nice(lua_State *L)
 {
     int by = (int)check_int(L, 1, "nice", 0, 19);
@@ -356,8 +356,8 @@ static int l_nice(lua_State *L)
     return 0;
 }
 
-/* sys.pin(first): compute threads that start from now on stay on a core each,
- * from number `first` of those that this process may use on: see pool_pin */
+/* sys.pin(first): pins compute threads that start later to a core each, from
+ * number `first` of the cores that this process may use on: see pool_pin */
 static int l_pin(lua_State *L)
 {
     pool_pin((int)check_int(L, 1, "pin", 0, 1 << 20));
@@ -365,9 +365,8 @@ static int l_pin(lua_State *L)
 }
 
 /* sys.machine() -> {cores=, all_cores=, memory_bytes=, cpu=, rss_bytes=,
- * now_bytes=}: cores that this process may use, and those that are switched on;
- * all memory, and the memory that this program had when it had most, and has
- * now */
+ * now_bytes=}: cores that this process may use, cores that are online; all
+ * memory, and peak and present memory of this program */
 static int l_machine(lua_State *L)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -382,8 +381,8 @@ static int l_machine(lua_State *L)
     return 1;
 }
 
-/* sys.disk_free(path) -> bytes an ordinary user may still write where path lies
- * or would lie */
+/* sys.disk_free(path) -> bytes that an ordinary user may still write on the
+ * file system of path, which need not exist */
 static int l_disk_free(lua_State *L)
 {
     uint64_t bytes;
@@ -410,7 +409,7 @@ static int l_random(lua_State *L)
     return 1;
 }
 
-/* core.entropy() -> 16 bytes that nobody can guess; needs no device file */
+/* core.entropy() -> 16 unpredictable bytes; needs no device file */
 static int l_entropy(lua_State *L)
 {
     char bytes[16];
@@ -420,9 +419,9 @@ static int l_entropy(lua_State *L)
     return 1;
 }
 
-/* core.isa() -> name of the vector kernels in use, and what multiplies in bf16
- * ("AMX tiles"), nil where bf16 is made float before; raises (kind usage) when
- * SEG_ISA asks for some that are not there */
+/* core.isa() -> name of the vector kernels in use, and of the bf16 multiply
+ * instructions ("AMX tiles"), nil where bf16 is converted to float first;
+ * raises (kind usage) when SEG_ISA asks for kernels that the CPU lacks */
 static int l_isa(lua_State *L)
 {
     if (!simd_check()) return raise_error(L);
@@ -437,9 +436,7 @@ static int l_default_threads(lua_State *L)
     lua_pushinteger(L, backend_cpu.threads(0));
     return 1;
 }
-
-/* core.gpu(number = 0) -> true and what it is, or false and why there is none
- */
+/* core.gpu(number = 0) -> true and a description, or false and the reason */
 static int l_gpu(lua_State *L)
 {
     char why[ERR_MAX], text[BACKEND_TEXT];
@@ -448,7 +445,7 @@ static int l_gpu(lua_State *L)
     bool ok =
         backend_find("cuda", &be, &device, why) && be->describe(number, text);
 
-    // why not, without a device that was asked for
+    // the reason for "auto", as no particular device was requested
     if (!ok && number > 0)
         snprintf(why, sizeof why, "%s", err_text());
     else if (!ok && !backend_find("auto", &be, &device, why))
@@ -462,9 +459,9 @@ static int l_gpu(lua_State *L)
 static const char *const kinds[] = {"failure", "usage",    "data",
                                     "device",  "diverged", NULL};
 
-/* sys.raise(kind, text, bare = false): an error of a kind ("failure", "usage",
- * "data", "device", "diverged") with the recipe's line in front, or none when
- * `bare` */
+/* sys.raise(kind, text, bare = false): raises an error of a kind ("failure",
+ * "usage", "data", "device", "diverged"), with the recipe's line in front
+ * unless `bare` */
 static int l_raise(lua_State *L)
 {
     int kind = luaL_checkoption(L, 1, "failure", kinds);
@@ -478,8 +475,8 @@ static int l_raise(lua_State *L)
     return lua_toboolean(L, 3) ? raise_bare(L) : raise_error(L);
 }
 
-/* sys.kind(text) -> the kind of this error, if it was the last that was
- * raised; else "failure" */
+/* sys.kind(text) -> the kind of this error if it was raised last, else
+ * "failure" */
 static int l_kind(lua_State *L)
 {
     lua_pushstring(L, kinds[raised_kind(luaL_checkstring(L, 1)) - 1]);

@@ -1,12 +1,13 @@
-/* training.c -- more methods of a session: what training decides beside
- * the step itself.
+/* training.c -- further methods of a session for training, in addition to the
+ * step itself.
  *
- * Groups of parameters, averages of weights, and where the optimiser begins.
- * All of it is decided in Lua; here is how it is said. */
+ * Groups of parameters, averages of weights, and the step count at which the
+ * optimiser begins. Lua decides all of it; these methods set it. */
 #include "lua/bind/bind.h"
 
-/* s:group(name, rate, decay): parameter `name` is updated at so many times the
- * rate of a step, with this decay (nil: the optimiser's); before the first */
+/* s:group(name, rate, decay): parameter `name` is updated with `rate` times the
+ * rate of a step, and with this decay (nil: the optimiser's); to be called
+ * before the first step */
 static int l_group(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -20,8 +21,9 @@ static int l_group(lua_State *L)
 
 /* == averages ========================================================== */
 
-/* s:ema(decay): from now on there is an average of the weights, that of every
- * step, or with 0 one that average() adds to; it begins with those of now */
+/* s:ema(decay): keeps an average of the weights: the exponential moving average
+ * over all steps, or with 0 a mean that average() adds to; it begins with the
+ * present weights */
 static int l_ema(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -29,7 +31,7 @@ static int l_ema(lua_State *L)
     return 0;
 }
 
-/* The session at 1, which must have an average and nothing under way. */
+/* The session at 1, which must have an average and no queued step. */
 static Session *check_average(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -41,7 +43,7 @@ static Session *check_average(lua_State *L)
     return s;
 }
 
-/* s:average(count): the weights of now into the mean of `count` others */
+/* s:average(count): adds the present weights to the mean of `count` others */
 static int l_average(lua_State *L)
 {
     Session *s = check_average(L);
@@ -50,15 +52,15 @@ static int l_average(lua_State *L)
     return 0;
 }
 
-/* s:swap(): exchanges weights and average */
+/* s:swap(): exchanges weights and averages */
 static int l_swap(lua_State *L)
 {
     if (!session_swap(check_average(L))) return raise_error(L);
     return 0;
 }
 
-/* s:norms("begin" | "add" | "end"): running statistics anew; "add" after each
- * forward(batch, true) */
+/* s:norms("begin" | "add" | "end"): computes the running statistics anew; "add"
+ * after each forward(batch, true) */
 static int l_norms(lua_State *L)
 {
     static const char *const names[] = {"begin", "add", "end", NULL};
@@ -69,8 +71,8 @@ static int l_norms(lua_State *L)
     return 0;
 }
 
-/* s:begin_at(count): the optimiser begins anew, after `count` updates of other
- * sessions of the same run */
+/* s:begin_at(count): the optimiser starts fresh at step `count`, after updates
+ * by other sessions of the same run */
 static int l_begin_at(lua_State *L)
 {
     Session *s = check_session(L, 1);
@@ -80,7 +82,7 @@ static int l_begin_at(lua_State *L)
     return 0;
 }
 
-// seg.session is there already, and gets these too
+// adds to seg.session, which exists already
 void bind_training(lua_State *L)
 {
     static const luaL_Reg methods[] = {

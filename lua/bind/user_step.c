@@ -1,28 +1,28 @@
 /* user_step.c -- functions of a recipe that run as steps change and vary.
  *
- * functions.lua has checked and dumped them; here they are copied out of the
- * state of the recipe and given to the workers (user_step.h), each call to a
- * state that no other thread is in (sandbox.h). States are made when they are
- * wanted first and kept until the last holder of the hook goes, so there are
- * never more than threads that called at one time. */
+ * functions.lua has checked and dumped them. This file copies them out of the
+ * state of the recipe for the workers (user_step.h); each call runs in a state
+ * that no other thread uses (sandbox.h). States are made on demand and kept
+ * until the last holder of the hook releases it, so their number is at most the
+ * number of threads that called at one time. */
 #include "lua/bind/user_step.h"
 #include "lua/bind/sandbox.h"
 #include <pthread.h>
 #include <string.h>
 
 typedef struct Functions {
-    UserStep user_step; // the first member: a UserStep of ours is a Functions
+    UserStep user_step; // the first member: the hook points to a Functions
     atomic_int holders;
     SandboxFunction function[MAX_STEPS];
     int count;
-    Arena mem; // their bytes
+    Arena mem; // bytecode and constants
     pthread_mutex_t lock;
     Sandbox *idle; // guarded by lock
 } Functions;
 
 /* == what workers call ================================================= */
 
-/* The function of these numbers; read_steps has seen to it that it is there. */
+/* The function with these numbers; read_steps has checked that it exists. */
 static int find_function(const Functions *f, double code, double with)
 {
     int i = 0;
@@ -80,7 +80,7 @@ static bool functions_new(Functions **out)
     return true;
 }
 
-/* == out of the state of the recipe ==================================== */
+/* == copies out of the state of the recipe ============================== */
 
 typedef struct FunctionsBox {
     Functions *f; // NULL: none
@@ -94,8 +94,8 @@ static int functions_gc(lua_State *L)
     return 0;
 }
 
-/* Copy the function that the table on top of the stack describes. False when
- * there is no memory. */
+/* Copy the function that the table on top of the stack describes. False without
+ * memory. */
 static bool add_function(lua_State *L, Functions *f)
 {
     const int at = lua_gettop(L);

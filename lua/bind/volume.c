@@ -1,6 +1,7 @@
-/* volume.c -- volumes as Lua objects: voxels with their place in the
- * patient, which they own. They are large and invisible to the collector, so
- * they are charged to it, and predict.lua closes them when it is done. */
+/* volume.c -- volumes as Lua objects: voxels with their position in the
+ * patient. They own their voxels, which are large and invisible to the
+ * collector; so the bytes are charged to it, and predict.lua closes volumes
+ * explicitly. */
 #include "data/dataset/relabel.h"
 #include "data/dicom/text.h"
 #include "data/format/nifti.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 
 typedef struct VolumeBox {
-    Volume v; /* no voxels: made, but not filled, or closed */
+    Volume v; /* no voxels: not filled yet, or closed */
 } VolumeBox;
 
 Volume *check_volume(lua_State *L, int arg)
@@ -36,9 +37,9 @@ void charge_volume(lua_State *L, const Volume *v)
     charge_memory(L, tensor_bytes(&v->voxels));
 }
 
-/* v:labels(threshold = 0.5) -> volume of class numbers (u8): 1 where the one
- * channel is above the threshold; of several channels the largest, of equals
- * the first, counted from 0 */
+/* v:labels(threshold = 0.5) -> volume of class numbers (u8): of one channel 1
+ * where it is above the threshold; of several the channel with the largest
+ * value, the first of equals, counted from 0 */
 static int l_labels(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -75,7 +76,7 @@ void push_volume_text(lua_State *L, const Volume *v)
 }
 
 /* v:stats() -> {min=, max=, mean=, sd=, nonzero=, type=, voxels=} over all
- * voxels and channels; sd of the whole (divided by n), nonzero a share */
+ * voxels and channels; sd is divided by n, nonzero is a fraction */
 static int l_stats(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -119,7 +120,7 @@ int push_values(lua_State *L, const Strangers *found)
     return 1;
 }
 
-/* v:values() -> its different values, least first, when there are few enough to
+/* v:values() -> its different values, ascending, when there are few enough to
  * be labels (STRANGERS_MAX), else nil */
 static int l_values(lua_State *L)
 {
@@ -135,8 +136,8 @@ static int l_values(lua_State *L)
     return push_values(L, &found);
 }
 
-/* v:slice(k, class) -> array (h, w) of slice k from 1, its first channel; with
- * a class 1 where it is that, else 0 */
+/* v:slice(k, class) -> array (h, w) of slice k from 1, first channel; with a
+ * class 1 where the voxel has that class, else 0 */
 static int l_slice(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -153,8 +154,8 @@ static int l_slice(lua_State *L)
     return 1;
 }
 
-/* v:count(classes = 0) -> voxels that are not 0, millilitres they fill, and
- * {voxels of class 1, ..., classes}; labels only */
+/* v:count(classes = 0) -> number of voxels that are not 0, their millilitres,
+ * and {voxels of class 1, ..., classes}; labels only */
 static int l_count(lua_State *L)
 {
     const Volume *v = check_volume(L, 1);
@@ -184,8 +185,9 @@ static int volume_tostring(lua_State *L)
     return 1;
 }
 
-/* v:relabel{values} -> volume in which class i has values[i], as the files of
- * the truth had it; raises a value that no voxel can hold (kind data) */
+/* v:relabel{values} -> volume in which class i becomes values[i], the value in
+ * the files of the ground truth; raises for a value that no voxel can hold
+ * (kind data) */
 static int l_relabel(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -204,9 +206,9 @@ static int l_relabel(lua_State *L)
     return 1;
 }
 
-/* v:write_nifti(path, dataset, case): the volume with the geometry it has, in
- * the form (sform, qform, units) of the case's own file if that was NIfTI;
- * whole or not at all */
+/* v:write_nifti(path, dataset, case): the volume with its own geometry, in the
+ * form (sform, qform, units) of the case's file if that was NIfTI; written
+ * completely or not at all */
 static int l_write_nifti(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -221,9 +223,9 @@ static int l_write_nifti(lua_State *L)
 
 /* v:write_seg(path, dataset, case, {segment names}, {fractions=false}) -> true,
  * or false when the case does not come from DICOM. Label k is segment k;
- * patient and study are those of the case's series. fractions: the volume is
- * probabilities, a channel for each name; with one channel more than names the
- * first is the background and is left out. */
+ * patient and study are copied from the case's series. fractions: the volume
+ * holds probabilities, a channel for each name; with one channel more than
+ * names the first is the background and is left out. */
 static int l_write_seg(lua_State *L)
 {
     enum { MAX_SEGMENTS = 255 };
@@ -236,7 +238,7 @@ static int l_write_seg(lua_State *L)
     while (n < MAX_SEGMENTS && lua_rawgeti(L, 5, n + 1) == LUA_TSTRING) {
         size_t bytes;
         name[n++] = lua_tolstring(L, -1, &bytes);
-        // a text of Lua may go on behind a zero
+        // a Lua string may continue after a zero byte
         if (!segment_name_check(name[n - 1], bytes, n)) return raise_error(L);
         lua_pop(L, 1);
     }
@@ -259,7 +261,8 @@ static int l_write_seg(lua_State *L)
     return 1;
 }
 
-/* v:equal(value) -> volume (f32): 1 where the first channel is that, else 0 */
+/* v:equal(value) -> volume (f32): 1 where the first channel equals it, else 0
+ */
 static int l_equal(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -277,7 +280,7 @@ static int l_equal(lua_State *L)
     return 1;
 }
 
-/* v:same_grid(other) -> true, or false and what differs */
+/* v:same_grid(other) -> true, or false and the difference */
 static int l_same_grid(lua_State *L)
 {
     const Volume *a = check_volume(L, 1), *b = check_volume(L, 2);
@@ -298,9 +301,9 @@ static int l_extents(lua_State *L)
     return 4;
 }
 
-/* v:view("axial") -> volume: v's own voxels turned so that d counts the slices
- * of that plane of the patient, and a slice is as radiologists see it
- * (volume_grid_plane) */
+/* v:view("axial") -> volume: v's own voxels with its axes permuted and flipped
+ * so that d counts the slices of that plane of the patient, and a slice has
+ * radiological orientation (volume_grid_plane) */
 static int l_view(lua_State *L)
 {
     static const char *const plane[] = {"axial", "coronal", "sagittal", NULL};
@@ -312,9 +315,8 @@ static int l_view(lua_State *L)
     return 1;
 }
 
-/* v:along(like) -> volume: v's own voxels with its axes in the order of those
- * of `like` and running the same way, as far as that can be (volume_grid_along)
- */
+/* v:along(like) -> volume: v's own voxels with the axes in the order and
+ * direction of `like`, as nearly as possible (volume_grid_along) */
 static int l_along(lua_State *L)
 {
     const Volume *v = check_volume(L, 1);
@@ -325,9 +327,8 @@ static int l_along(lua_State *L)
     return 1;
 }
 
-/* v:temper(temperature) -> v itself, of one channel: every probability p
- * becomes that of its logit divided by the temperature, 1 / (1 + ((1 - p) /
- * p)^(1/T)) */
+/* v:temper(temperature) -> v itself, of one channel: divides the logit of every
+ * probability p by the temperature T, p = 1 / (1 + ((1 - p) / p)^(1/T)) */
 static int l_temper(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
@@ -342,8 +343,8 @@ static int l_temper(lua_State *L)
     return 1;
 }
 
-/* v:channel(k, count = 1) -> volume of channels k .. k + count - 1 alone, from
- * 1; f32 */
+/* v:channel(k, count = 1) -> volume of channels k .. k + count - 1, from 1; f32
+ */
 static int l_channel(lua_State *L)
 {
     Volume *v = check_volume(L, 1);
