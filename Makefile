@@ -1,8 +1,8 @@
 # segengine -- `make help` lists the targets.
 #
-# Sources are found by wildcard and headers by the compiler, so a new file
-# needs no edit here. One source may be compiled several times: the plain
-# loops once per number type, the vector kernels once per instruction set.
+# Sources are found by wildcard and headers by the compiler, so a new file needs
+# no edit here. Some sources are compiled several times: the reference loops
+# once per number type, the vector kernels once per instruction set.
 
 # == settings =================================================================
 # Each may be given on the command line: make DICOM=0, make NVCC=, ...
@@ -15,26 +15,26 @@ OPT     ?= -O2 -g
 WARN    ?= -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wno-format-truncation
 CWARN   ?= -Wmissing-prototypes -Wstrict-prototypes
 OBJCOPY ?= objcopy
-# sanitizers, as in SAN=address,undefined; BUILD should differ then
+# sanitizers, such as SAN=address,undefined; use another BUILD with it
 SAN     ?=
-# CUDA: empty NVCC builds without; the GPU families to build for, or all
+# CUDA: an empty NVCC builds without; the GPU architectures to build for, or all
 CUDA_HOME ?= /usr/local/cuda
 GPUS    ?= 80 90
 GPUS_ALL := 80 86 89 90 100 120
-# -lineinfo: kernels know their source lines, for ncu and compute-sanitizer; the
-# objects of products are three times as large then
+# -lineinfo: source lines in kernels, for ncu and compute-sanitizer; the objects
+# of matrix products become three times as large
 CU_LINES ?=
 # executions of each fuzz target in `make fuzz`
 RUNS    ?= 100000
-# the Python with PyTorch that peers and golden tests use, when it is there
+# a Python with PyTorch for comparisons and golden tests, if there is one
 PYTHON  ?= /usr/bin/python3
 # the compiler for aarch64, for `make aarch64`
 CROSS   ?= aarch64-linux-gnu-gcc
-# the compiler of the MPI at hand, for `make mpi`
+# the compiler wrapper of the installed MPI, for `make mpi`
 MPICC   ?= mpicc
 # == end of settings; nothing below needs editing =============================
 
-# Packages that were fetched without root lie in a prefix of our own.
+# Packages fetched without root are in the prefix vendor/prefix.
 MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
 MACHINE   := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 OWN       := $(wildcard vendor/prefix/usr)
@@ -46,7 +46,8 @@ LUA_LIB   ?= -l:liblua5.4.a
 DCMTK     := $(firstword $(wildcard \
                $(addsuffix /include/dcmtk/dcmdata/dctk.h,$(ROOTS))))
 DICOM     ?= $(if $(DCMTK),1,0)
-# 4.5 and newer: before, its complaints went to handlers of the whole program
+# 4.5 and newer: before, the error handlers of libtiff were global to the
+# process
 LIBTIFF   := $(shell grep -ls TIFFClientOpenExt $(wildcard $(foreach r,$(ROOTS),\
                $r/include/tiffio.h $r/include/$(MULTIARCH)/tiffio.h)))
 TIFF      ?= $(if $(LIBTIFF),1,0)
@@ -72,13 +73,13 @@ REF   := $(wildcard cpu/ref/*.c)
 SIMD  := $(wildcard cpu/simd/*.c)
 ISAS  := $(if $(filter x86_64,$(MACHINE)),avx512 avx2) \
          $(if $(filter aarch64,$(MACHINE)),neon) portable
-# tests of C lie in the folders of the sources; embed.c is a program of its own
+# C tests are in the folders of their sources; embed.c is a program of its own
 TEST  := $(filter-out tests/engine/api/embed.c,$(wildcard tests/*.c \
            $(addprefix tests/,support/*.c engine/*/*.c ops/*.c cpu/*.c data/*.c data/*/*.c)))
 FUZZ  := $(filter-out %/replay.c,$(wildcard tests/fuzz/*.c))
 BENCH := $(wildcard tests/bench/*.c)
 
-# what nvcc makes knows no sanitizer: a build with one may be told where it is
+# objects from nvcc have no sanitizer: a sanitized build can share them
 CU_AT ?= $(BUILD)
 CU_OBJ := $(CU:%.cu=$(CU_AT)/%.o)
 LIB_OBJ := $(C_SRC:%.c=$(BUILD)/%.o) $(CC_SRC:%.cc=$(BUILD)/%.o) \
@@ -87,7 +88,7 @@ LIB_OBJ := $(C_SRC:%.c=$(BUILD)/%.o) $(CC_SRC:%.cc=$(BUILD)/%.o) \
            $(foreach isa,$(ISAS),\
              $(SIMD:cpu/simd/%.c=$(BUILD)/cpu/simd/$(isa)/%.o)) \
            $(CU_OBJ) $(CUDA_C:%.c=$(BUILD)/%.o)
-# clang, which fuzzes, takes no named constant as an initializer, as they do
+# clang, used for fuzzing, rejects named constants as initializers
 FUZZ_OBJ := $(filter-out $(BUILD)/engine/check/%,$(LIB_OBJ))
 LUA_OBJ := $(LUA_C:%.c=$(BUILD)/%.o) $(BUILD)/lua/embedded.o
 TEST_OBJ := $(TEST:%.c=$(BUILD)/%.o)
@@ -97,18 +98,19 @@ GPU_TESTS := $(if $(NVCC),$(BUILD)/tests/gpu/prims $(BUILD)/tests/gpu/rates \
                $(BUILD)/tests/gpu/sweep)
 DIST  := $(BUILD)/dist/segengine $(BUILD)/dist/libsegengine.so
 PROGRAM := $(if $(filter build,$(BUILD)),,$(BUILD)/)segengine
-# beside the program, which looks for it there
+# next to the program, where the program looks for it
 MPI_MODULE := $(dir $(PROGRAM))segengine-mpi.so
 
 # -- flags --------------------------------------------------------------------
-# No contraction: a*b+c rounds twice wherever it is written in C, so that the
-# same source gives the same bits at every optimisation level.
+# No contraction to fused multiply-add: a*b+c rounds twice wherever it is
+# written in C, so the same source gives the same bits at every optimisation
+# level.
 COMMON := $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -pthread \
           $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all \
             -fno-omit-frame-pointer) \
           $(if $(CI),$(if $(SAN),,-Werror)) \
           -ffile-prefix-map=$(CURDIR)/= -ffile-prefix-map=./= -MMD -MP
-# quoted headers are named from the top of the tree
+# quoted headers are named from the root of the tree
 INC    := -I. \
           $(if $(OWN),-isystem $(OWN)/include \
             -isystem $(OWN)/include/$(MULTIARCH))
@@ -123,8 +125,8 @@ REAL_float  := -DREAL=float -DREAL_IS_DOUBLE=0 -DPLAIN=plain
 ISA_avx512  := -DISA=avx512 -DLANES=16 -DREGISTERS=32 -mavx512f -mavx512bw -mavx512vl \
                -mavx512dq -mfma -mprefer-vector-width=512
 ISA_avx2    := -DISA=avx2 -DLANES=8 -DREGISTERS=16 -mavx2 -mfma
-# no instructions moved before there are registers: GCC would load all that a
-# block multiplies by first, which leaves too few of them for its sums
+# no scheduling before register allocation: GCC would load all factors of a
+# block first, which leaves too few registers for its accumulators
 ISA_neon    := -DISA=neon -DLANES=4 -DREGISTERS=32 \
                $(if $(findstring clang,$(CC)),,-fno-schedule-insns)
 ISA_portable := -DISA=portable -DLANES=4 -DREGISTERS=16
@@ -134,7 +136,7 @@ WL := -Wl$(comma)
 LD_ALL := $(if $(filter 1,$(DICOM))$(CU),$(CXX),$(CC)) $(OPT) -pthread \
           $(if $(SAN),-fsanitize=$(SAN)) -Wl,--as-needed \
           $(if $(OWN),-L$(OWN_LIB) $(WL)-rpath-link$(comma)$(OWN_LIB))
-# rpath rather than runpath: it must reach what the libraries themselves need
+# rpath, not runpath: it also applies to the dependencies of the libraries
 RPATH := $(WL)--disable-new-dtags $(WL)-rpath$(comma)
 OWN_RPATH := $(if $(OWN),$(RPATH)$(OWN_LIB))
 DCMTK_LIBS := -ldcmjpls -ldcmjpeg -ldcmimgle -ldcmdata -loflog -lofstd
@@ -142,12 +144,12 @@ LIBS := $(if $(filter 1,$(DICOM)),$(DCMTK_LIBS)) \
         $(if $(CU),-L$(dir $(NVCC))../lib64 -lcudart_static -lrt) \
         $(if $(filter 1,$(TIFF)),-ltiff) -ljpeg -lz -lm -ldl
 
-# -- what a user asks for -----------------------------------------------------
+# -- targets for users --------------------------------------------------------
 all: $(PROGRAM)               ## the program (the default)
 
 lib: $(BUILD)/libsegengine.a $(BUILD)/libsegengine.so  ## both libraries
 
-# the benches, too: nothing else would see that one does not compile
+# the benches too: no other target would notice one that does not compile
 test: $(PROGRAM) $(BUILD)/tests/run lib checked $(if $(SAN),,emulated crossed $(BENCHES))  ## the tests; see below
 	$(RUN_TESTS) tests/all
 
@@ -157,16 +159,16 @@ bench: $(PROGRAM) $(BENCHES)  ## speed tables
 	  $(PYTHON) tests/pytorch/speed.py --program $(PROGRAM) || [ $$? -eq 77 ]; \
 	else echo "PyTorch: not here, nor $(PYTHON)"; fi
 
-gallery: $(PROGRAM)           ## what each random change of samples looks like
+gallery: $(PROGRAM)           ## pictures of each augmentation of samples
 	$(abspath $(PROGRAM)) tests/lua/gallery.lua $(BUILD)/gallery
 
-demo: $(PROGRAM)              ## train the brain U-Net on made-up patients
+demo: $(PROGRAM)              ## train the brain U-Net on synthetic patients
 	$(abspath $(PROGRAM)) scripts/brain_unet.lua --preset demo
 
-data:                         ## fetch the real head of the second recipe
+data:                         ## fetch the real head image of the second recipe
 	sh vendor/fetch data
 
-layers:                       ## who may include whom
+layers:                       ## check which folder includes which
 	tests/layers
 
 mpi: $(MPI_MODULE)            ## segengine-mpi.so, for mpirun and srun (needs mpicc)
@@ -177,12 +179,12 @@ lint:                         ## luacheck, luac, clang-format: report only
 fmt:                          ## clang-format 14 over all C sources
 	clang-format-14 -i $$(tests/lint --c-files)
 
-# The two targets below need the same rules with other settings, which is the
-# one thing a second make is for.
+# The targets below need the same rules with other settings, so they start a
+# second make.
 asan:                         ## every test in a build with ASan and UBSan
 	$(MAKE) $(COUNTED) BUILD=$(BUILD)/asan SAN=address,undefined OPT="-O1 -g" test
 
-# what tests/all runs with sanitizers beside the build under test
+# the sanitized programs that tests/all runs in addition to the build under test
 checked: $(if $(SAN),$(REPLAYS),$(CU_OBJ))
 	$(if $(SAN),@:,@$(MAKE) $(COUNTED) BUILD=$(BUILD)/asan CU_AT=$(BUILD) \
 	  SAN=address,undefined OPT="-O1 -g1" sanitized)
@@ -196,11 +198,12 @@ fuzz:                         ## run each fuzz target RUNS times (needs clang)
 
 fuzzers: $(FUZZ:%.c=$(BUILD)/%-fuzzer)
 
-aarch64: crossed              ## the operators as aarch64 computes them (needs qemu-user)
+aarch64: crossed              ## test the operators on aarch64 (needs qemu-user)
 	BUILD=$(BUILD) tests/shell/aarch64.sh
 
-# what tests/shell/aarch64.sh runs; the program too where the libraries of that
-# processor are (sh vendor/fetch arm64), which takes as long as this build
+# the programs of tests/shell/aarch64.sh: the kernel tests, and segengine if the
+# libraries for aarch64 are there (sh vendor/fetch arm64), which doubles the
+# time of the build
 ARM64   := $(wildcard vendor/arm64/usr)
 crossed:
 	$(if $(SAN)$(if $(shell command -v $(CROSS) 2>/dev/null),,none),@:,@$(MAKE) $(COUNTED) \
@@ -208,7 +211,7 @@ crossed:
 	  NVCC= DICOM=0 TIFF=0 OWN=$(ARM64) $(BUILD)/aarch64/tests/kernels \
 	  $(if $(ARM64),$(BUILD)/aarch64/segengine))
 
-# what tests/all runs in a soak with the sanitizer of threads
+# the programs that tests/all runs with ThreadSanitizer in a soak
 threaded:
 	$(if $(SAN),@:,@$(MAKE) $(COUNTED) BUILD=$(BUILD)/tsan SAN=thread OPT="-O1 -g" NVCC= \
 	  $(BUILD)/tsan/tests/run $(BUILD)/tsan/segengine)
@@ -217,7 +220,7 @@ soak: $(PROGRAM) $(BUILD)/tests/run lib checked threaded $(if $(SAN),,emulated c
 	SEG_SOAK=1 $(RUN_TESTS) tests/all
 	$(MAKE) $(COUNTED) fuzz RUNS=1000000
 
-coverage:                     ## how much of the parsers the tests reach
+coverage:                     ## line coverage of the parsers by the tests
 	BUILD=$(BUILD) tests/coverage
 
 install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
@@ -243,22 +246,22 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	  '  export PKG_CONFIG_PATH=$(libdir)/pkgconfig' \
 	  '  cc ... $$(pkg-config --cflags --libs segengine) -Wl,-rpath,$(libdir)')
 
-uninstall:                    ## remove what install put in place
+uninstall:                    ## remove the installed files
 	rm -f $(DEST)$(prefix)/bin/segengine \
 	  $(DEST)$(prefix)/include/segengine.h $(DEST)$(libdir)/libsegengine.* \
 	  $(DEST)$(libdir)/segengine-mpi.so \
 	  $(DEST)$(libdir)/pkgconfig/segengine.pc $(DEST)$(man1)/segengine.1
 	rm -rf $(DEST)$(share)
 
-gpu: $(PROGRAM) $(GPU_TESTS)  ## what tests/gpu/run.sh runs
+gpu: $(PROGRAM) $(GPU_TESTS)  ## the programs that tests/gpu/run.sh runs
 
-kit:                          ## a tar to try a machine with a GPU
+kit:                          ## a tar for testing a machine with a GPU
 	vendor/kit segengine-kit $(BUILD)
 
-dist: $(DIST)                 ## a tar that needs nothing but glibc
+dist: $(DIST)                 ## a tar with no dependency but glibc
 	vendor/dist segengine-$(VERSION)-linux-$(MACHINE) $(BUILD)/dist $(DIST)
 
-clean:                        ## remove what make made
+clean:                        ## remove all built files
 	rm -rf $(BUILD) $(PROGRAM) $(MPI_MODULE)
 
 help:                         ## this list
@@ -278,20 +281,21 @@ man1  = $(prefix)/share/man/man1
 MAN  := $(wildcard lua/segengine.1)
 STATIC_LIBS := $(LIBS) $(if $(filter 1,$(DICOM))$(CU),-lstdc++) -pthread
 
-# `make V=1` shows whole commands; else one short line a file, with its number and
-# the number of all. `make -n`, run once and only when there is something to make,
-# counts them. A make that this one starts gets that count and adds to the same file.
+# `make V=1` shows whole commands; otherwise each file has a short line with its
+# number and the total. The total comes from one run of `make -n`, and only when
+# there is something to make. A sub-make gets the total and counts in the same
+# file.
 PROGRESS := $(BUILD)/progress
 LETTERS   = $(filter-out --%,$(firstword -$(MAKEFLAGS)))
 TOTAL     = $(eval TOTAL := $(shell mkdir -p $(BUILD) && : > $(PROGRESS); \
               env -u MAKEFLAGS $(MAKE) -n $(if $(findstring B,$(LETTERS)),-B) \
                 $(MAKEOVERRIDES) COUNTING=1 $(MAKECMDGOALS) 2> /dev/null | \
               grep '^: counted ' | cut -d ' ' -f 3 | sort -u | wc -l))$(TOTAL)
-# the make that counts has not made the kernels of another build (CU_AT)
+# the counting make has not built the kernels of another build (CU_AT)
 ifneq ($(and $(COUNTING),$(filter-out $(BUILD),$(CU_AT))),)
 $(CU_OBJ): ;
 endif
-# nothing is to be made by make -n, -q and -t
+# make -n, -q and -t build nothing
 ONLY_SAYS = $(foreach l,n q t,$(findstring $l,$(LETTERS)))
 COUNTED   = $(if $(V)$(COUNTING)$(strip $(ONLY_SAYS)),,TOTAL=$(TOTAL) PROGRESS=$(PROGRESS))
 NUMBER    = printf . >> $(PROGRESS) && echo \
@@ -305,8 +309,8 @@ LINK    = $(call SHOW,link)$(LD_ALL) $(LDFLAGS)
 $(PROGRAM): $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
 
-# The program as a build without CUDA has it, of the objects of this build:
-# tests/shell/startup.sh compares the two.
+# The program without CUDA, from objects of this build: tests/shell/startup.sh
+# compares the two programs.
 CUDA_KNOWN := engine/backend/backend.o lua/bind/system.o
 $(BUILD)/no_cuda/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -316,7 +320,7 @@ $(BUILD)/no_cuda/segengine: $(BUILD)/lua/main.o \
     $(filter-out $(BUILD)/cuda/% $(CUDA_KNOWN:%=$(BUILD)/%),$(LUA_OBJ) $(LIB_OBJ))
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
 
-# The one thing that knows an MPI; the program opens it when a launcher has
+# The only file that uses MPI; the program loads it when an MPI launcher has
 # started it.
 $(MPI_MODULE): engine/ranks/mpi_module.c engine/base/thread.c engine/ranks/ranks_module.h \
     engine/base/thread.h
@@ -324,8 +328,8 @@ $(MPI_MODULE): engine/ranks/mpi_module.c engine/base/thread.c engine/ranks/ranks
 	  -D_POSIX_C_SOURCE=200809L -pthread -fPIC -fvisibility=hidden -shared -o $@ \
 	  $(filter %.c,$^)
 
-# Tests in C take what they use from an archive, so one links without all;
-# lua/ is tested by the program itself.
+# C tests link against an archive, so a test links only the objects that it
+# uses; the program itself tests lua/.
 $(BUILD)/tests/objects.a: $(LIB_OBJ)
 	@rm -f $@ && mkdir -p $(@D)
 	$(call SHOW,link)$(AR) qcs $@ $^
@@ -333,7 +337,7 @@ $(BUILD)/tests/objects.a: $(LIB_OBJ)
 $(BUILD)/tests/run: $(TEST_OBJ) $(BUILD)/tests/objects.a
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
 
-# the tests of operators and of the engine: no library but the C library's
+# tests of operators and of the engine: they need only the C library
 KERNEL_TESTS := run cpu/simd% engine/base/rng engine/check/compare engine/graph/precision \
                 engine/plan/plan_random engine/session/session ops/% \
                 $(addprefix support/,bf16_backend networks op_call plan_rig reference_run)
@@ -359,8 +363,8 @@ $(REPLAYS): %: %.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/tests/fuzz/objects.a
 %-fuzzer: %.o $(BUILD)/tests/fuzz/objects.a
 	$(LINK) -fsanitize=fuzzer $(OWN_RPATH) -o $@ $^ $(LIBS)
 
-# The static library is one object in which only what the public header
-# declares is still global.
+# The static library is one object; only the functions of the public header stay
+# global in it.
 $(BUILD)/exports: engine/api/segengine.h
 	@mkdir -p $(@D)
 	@sed -n 's/^SEG_API.*[ *]\(seg_[a-z_]*\)(.*/\1/p' $< > $@
@@ -375,7 +379,8 @@ $(BUILD)/libsegengine.so: $(LIB_OBJ)
 	$(LINK) $(OWN_RPATH) -shared $(WL)-soname$(comma)libsegengine.so.0 \
 	  $(if $(SAN),,$(WL)-z$(comma)defs) -o $@ $^ $(LIBS)
 
-# The same two for another machine: libraries lie beside them.
+# The same two for other machines: they find their libraries relative to
+# $ORIGIN.
 BESIDE = $(RPATH)'$$ORIGIN$1'
 $(BUILD)/dist/segengine: $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
 	@mkdir -p $(@D)
@@ -387,8 +392,9 @@ $(BUILD)/dist/libsegengine.so: $(LIB_OBJ)
 	  $(WL)-soname$(comma)libsegengine.so.0 -o $@ $^ $(LIBS)
 
 # -- one rule per kind of source ----------------------------------------------
-# A change of settings rebuilds; what is left out is said once, here. The same
-# settings are no reason to run anything, so that make -n lists only what changes.
+# A change of settings rebuilds everything; disabled features are reported once,
+# here. With unchanged settings no command runs, so that make -n lists only real
+# work.
 SETTINGS := $(C_ALL) | $(CXX) | $(NVCC) $(GPUS) $(CU_LINES)
 BEFORE   := $(if $(wildcard $(BUILD)/settings),$(file < $(BUILD)/settings))
 $(BUILD)/settings: $(if $(BEFORE),$(if $(subst x$(BEFORE)x,,x$(SETTINGS)x),FORCE),FORCE)
@@ -443,18 +449,19 @@ $(BUILD)/%.o: %.cc $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,compile)$(CXX_ALL) -c -o $@ $<
 
-# only the GPU families that this nvcc knows, asked once. All get their code from
-# the PTX of one, which is there for the driver too, for families that come later:
-# no kernel asks which family it is of, and PTX of each took half as long again
+# only the GPU architectures that this nvcc supports, asked once. The code of
+# all is generated from compute_80 PTX, which is also embedded for the driver
+# and newer architectures: no kernel depends on its architecture, and one PTX
+# for each took half as long again
 CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
           $(if $(filter all,$(GPUS)),$(GPUS_ALL),$(GPUS))),\
           $(shell $(NVCC) --list-gpu-code)))$(CODES)
-# a * b + c rounds twice, as on the host; kernels that fuse say fmaf
+# a * b + c rounds twice, as on the host; kernels that fuse call fmaf
 CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_LINES) -I. -DSEG_CUDA \
          $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
-# with CI, what the compilers said and the PTX are kept for tests/shell/cuda_ptx.sh,
-# which else has to compile each kernel once more
+# with CI, compiler messages and PTX are kept for tests/shell/cuda_ptx.sh, which
+# otherwise has to compile each kernel once more
 CU_KEPT = $(@:.o=.kept)
 $(BUILD)/%.o: %.cu $(BUILD)/settings
 	@mkdir -p $(@D) $(if $(CI),$(CU_KEPT))
@@ -462,11 +469,11 @@ $(BUILD)/%.o: %.cu $(BUILD)/settings
 	  -c -o $@ $< $(if $(CI),2> $(CU_KEPT)/said || { cat $(CU_KEPT)/said >&2; exit 1; })
 	$(if $(CI),@find $(CU_KEPT) -type f ! -name '*.ptx' ! -name said -delete)
 
-# programs of their own for a machine with a GPU; prims is the emulator's test
+# stand-alone programs for a machine with a GPU; prims is a test of the emulator
 $(BUILD)/tests/gpu/%: tests/gpu/%.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,link)$(CU_ALL) -o $@ $<
-# ... and one in C, of the program's own objects
+# ... and one in C from the program's objects
 $(BUILD)/tests/gpu/sweep: $(BUILD)/tests/gpu/sweep.o $(BUILD)/tests/objects.a
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
 $(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings

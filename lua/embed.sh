@@ -1,5 +1,5 @@
 #!/bin/sh
-# embed.sh FILE.lua ... -- prints the C table of embedded Lua sources that
+# embed.sh FILE.lua ... -- prints the C table of Lua sources that
 # lua/bind/embed.h declares, one row a file: lua/train/fit.lua is seg.train.fit.
 set -eu
 
@@ -14,7 +14,7 @@ for file; do
     path=${file#lua/}
     name=$(echo "${path%.lua}" | tr / .) text=text_$(echo "${path%.lua}" | tr / _)
     echo "static const char ${text}[] = {"
-    # every byte as a signed number, and a zero that closes the text
+    # every byte as a signed number, and a terminating zero
     od -An -v -t d1 "$file" | sed 's/  *\(-*[0-9][0-9]*\)/\1,/g'
     echo '0};'
     rows="$rows    {\"seg.$name\", \"$path\", $text, sizeof $text - 1},
