@@ -1,13 +1,13 @@
 #!/bin/sh
-# aarch64.sh -- the kernels as a processor of aarch64 runs them, under qemu.
+# aarch64.sh -- the kernels on an aarch64 processor, emulated by qemu.
 #
-# Another compiler, vectors of four lanes in 32 registers (the set neon), a char
-# without a sign. qemu computes what the processor would, to the bit, and says
-# nothing of speed. `make crossed` has built tests/kernels (no library but the C
-# library's) where there is a compiler for it, and the whole program where
-# vendor/arm64 has the libraries (sh vendor/fetch arm64). Each time those
-# operators are tried that have vector kernels of their own; SEG_SOAK=1 tries
-# every row with both sets, and trains.
+# It differs in the compiler, in vectors of four lanes in 32 registers (the instruction
+# set neon) and in an unsigned char. qemu computes the same bits as the processor; its
+# times mean nothing. `make crossed` has built tests/kernels (which needs only the C
+# library) where a cross compiler is installed, and the whole program where vendor/arm64
+# has the libraries (sh vendor/fetch arm64). The short form tests the operators with
+# vector kernels of their own; SEG_SOAK=1 tests every operator with both instruction sets,
+# and trains.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
@@ -19,14 +19,14 @@ built (sh vendor/fetch ci)"
 command -v qemu-aarch64 > /dev/null || skip "qemu-aarch64 is not installed (sh vendor/fetch ci)"
 export QEMU_LD_PREFIX="${QEMU_LD_PREFIX:-/usr/aarch64-linux-gnu}"
 
-# on SET COMMAND ...: with the kernels of a set, "" for the best
+# on SET COMMAND ...: with the kernels of an instruction set, "" for the best
 on() {
     set=$1
     shift
     SEG_ISA=$set qemu-aarch64 "$@"
 }
-# rows SET NAME ...: each in a process of its own, as qemu keeps some of what a
-# thread took after it has ended, and an operator's cases start thousands
+# rows SET NAME ...: each operator in a process of its own, as qemu keeps memory of ended
+# threads, and the cases of an operator start thousands
 rows() {
     set=$1
     shift
@@ -53,7 +53,7 @@ fi
 all=$(sed -n 's/^OP( *\([a-z_0-9]*\).*/\1/p' engine/graph/ops.def)
 step "the table has rows" test -n "$all"
 for set in neon portable; do
-    # shellcheck disable=SC2086  # one argument a row
+    # shellcheck disable=SC2086  # one argument an operator
     rows "$set" $all
     step "large convolutions, $set" on "$set" "$kernels" simd_large
     step "plans, $set" on "$set" "$kernels" plan_equals_no_plan_on_cpu
@@ -65,7 +65,7 @@ done
 for row in $all; do
     step "check, $row" on "" "$program" check --device cpu --op "$row"
 done
-# a recipe that writes no DICOM, with channels enough for whole vectors
+# a recipe that writes no DICOM, with enough channels for whole vectors
 train() {
     on "" "$program" scripts/nfbs_unet.lua --preset check --features 16,16,32 \
         --epochs 1 --phantom "$tmp/phantom" --out "$tmp/$1" --threads "$1"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# assertions.sh -- no test of version 0.1 is lost: each test of assertions.csv still exists under
-# its name, or assertions_gone.csv has the reason why not.
+# assertions.sh -- no test of version 0.1 is lost: each test of assertions.csv still
+# exists under its name, or assertions_gone.csv has the reason.
 #
-# Files have moved since, so tests are compared by name and language. tests/assertions makes
-# the lists; a name ends at its first comma there.
+# Files have moved since, so tests are compared by name and language. tests/assertions
+# makes the lists, in which a name ends at its first comma.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 then=tests/fixtures/0.1/assertions.csv gone=tests/fixtures/0.1/assertions_gone.csv
@@ -26,7 +26,7 @@ step "the gone tests have a head" [ "$(head -n 1 $gone)" = test,reason ]
 step "the gone tests have a reason, each once" \
     [ "$(sort -u "$tmp/gone" | wc -l)" -eq $(($(wc -l < $gone) - 1)) ]
 
-# lost TODAY GONE: the tests of 0.1 that are in neither list
+# lost PRESENT GONE: the tests of 0.1 that are in neither list
 lost() { LC_ALL=C comm -23 "$tmp/then" "$1" | without_language | LC_ALL=C comm -23 - "$2"; }
 lost "$tmp/today" "$tmp/gone" > "$tmp/lost"
 step "no test is lost" empty "$tmp/lost"
@@ -35,12 +35,12 @@ step "no gone test is there" empty "$tmp/alive"
 without_language < "$tmp/then" | LC_ALL=C comm -13 - "$tmp/gone" > "$tmp/never"
 step "each gone test was one of 0.1" empty "$tmp/never"
 
-# a renamed test has its new name behind the reason
+# the reason of a renamed test contains its new name
 sed -n 's/^"[^"]*","renamed: \([^"]*\)"$/\1/p' $gone | LC_ALL=C sort -u > "$tmp/renamed"
 without_language < "$tmp/today" | LC_ALL=C comm -13 - "$tmp/renamed" > "$tmp/nowhere"
 step "each renamed test has its new name" empty "$tmp/nowhere"
 
-# the check notices what it is for
+# the check finds a lost test
 sed '/^c loss_golden$/d' "$tmp/today" > "$tmp/less"
 step "a lost test is named" [ "$(lost "$tmp/less" "$tmp/gone")" = loss_golden ]
 step "so is a gone one without its line" \

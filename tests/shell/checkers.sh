@@ -36,7 +36,7 @@ step "a folder without a row" planted engine/novel/novel.c 'int x;'
 step "a header that is not there" planted cpu/conv/conv.c '#include "cpu/conv/none.h"'
 step "a header without its folder" planted data/format/npy.c '#include "npy.h"'
 
-# allowed FILE LINE: and these must pass
+# allowed FILE LINE: tests/layers must accept it
 allowed() { ! planted "$1" "$2"; }
 step "downward" allowed engine/plan/plan.h '#include "engine/graph/tensor.h"'
 step "kernels and the backend" allowed cpu/cpu.c '#include "engine/backend/backend.h"'
@@ -68,7 +68,7 @@ step "a status is a failure" fails 'echo 3 passed, 0 failed, 0 skipped; exit 3'
 step "and counts as one" closes '3 passed, 1 failed, 0 skipped'
 step "a hang is a failure" fails 'sleep 60' 1
 step "nothing at all is a failure" fails 'echo 0 passed, 0 failed, 0 skipped'
-# compared LINE STATUS CLOSE: what tests/shell/compared.sh makes of a log of C tests
+# compared LINE STATUS CLOSE: tests/shell/compared.sh on a log of C tests
 compared() {
     mkdir -p "$tmp/logs"
     printf '%b\n' "$1" > "$tmp/logs/C_tests"
@@ -83,7 +83,7 @@ step "for want of a tool" compared \
     '  compared 9 files: a\nskipped x: python3-x is not installed (sh vendor/fetch ci)' 0 \
     '0 passed, 0 failed, 1 skipped'
 
-# listed ROW: tests/shell/defects.sh must reject a list of defects that has it
+# listed ROW: tests/shell/defects.sh must reject a list of defects with this row
 listed() {
     cp tests/shell/defects.csv "$tmp/list.csv"
     echo "$1" >> "$tmp/list.csv"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# compared.sh -- how many files were equal to what a reader of others makes of
-# them, or ours in its eyes. Tests say so with test_compared(); here the lines
-# are added up: of the C tests that tests/all has just run, or else of a run of
-# the files that compare. Too few are a failure, unless a tool that compares is
-# not installed.
+# compared.sh -- the number of files that another program reads with the same result, or
+# that another program wrote and this one reads alike. Tests report it with
+# test_compared(); the reports are added up here, from the C tests that tests/all has just
+# run, or else from a run of the test files that compare. Too small a number is a failure,
+# unless a tool for comparing is not installed.
 #
 #     BUILD=build tests/shell/compared.sh
 cd "$(dirname "$0")/../.." || exit 1

@@ -1,26 +1,25 @@
 #!/bin/sh
-# cuda_ptx.sh -- what nvcc makes of the kernels.
+# cuda_ptx.sh -- checks of the PTX and the compiler messages of the kernels.
 #
-# A sum that depends on the order of threads would be a float atomic: there
-# must be none in the PTX of any kernel. (Integers may be added in any order.)
-# A kernel that keeps its sums in memory instead of registers is several times
-# slower, and nothing else would tell. And the compilers must have no complaints.
+# A sum that depends on the order of threads would be a float atomic: the PTX of no kernel
+# may contain one. (Integers may be added in any order.) A kernel that spills its
+# accumulators to local memory is several times slower, and no other test would notice.
+# And the compilers must print no warnings.
 #
-# A build with CI=1 has kept all of this beside its objects ($BUILD/cuda/*.kept);
-# what it has not is compiled here.
+# A build with CI=1 has kept PTX and messages next to its objects ($BUILD/cuda/*.kept);
+# missing ones are compiled here.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 command -v "$NVCC" > /dev/null || skip "there is no nvcc"
 
-# the families that every run looks at, and those of the long one, all that
-# GPUS=all builds
+# the architectures of every run, and in a soak all that GPUS=all builds
 gpus='80 90'
 [ -z "${SEG_SOAK:-}" ] || gpus=$(sed -n 's/^GPUS_ALL := //p' Makefile)
-kept= # the folder with what the compilers said of a file, and its PTX
+kept= # the folder with compiler messages and PTX of a file
 
-# built FILE: $kept is of this source and all that it includes, for all families
+# built FILE: $kept is newer than the source and its headers, and has all architectures
 built() {
     kept=$BUILD/${1%.cu}.kept
     ls "$kept"/*.ptx > /dev/null 2>&1 || return 1
@@ -28,8 +27,8 @@ built() {
         ! grep -q 'Compiling entry' "$kept/said" ||
             grep -q "for 'sm_$gpu'" "$kept/said" || return 1
     done
-    # newer than what was said, not than the object: a make without CI=1 makes
-    # a new object and leaves what is kept
+    # newer than the messages, not than the object: a make without CI=1 makes a new object
+    # and leaves the kept files
     # shellcheck disable=SC2046  # split on purpose: names of files
     [ -z "$(find $(sed 's/^[^:]*://; s/\\$//' "$BUILD/${1%.cu}.d") \
         -newer "$kept/said")" ]
@@ -44,7 +43,7 @@ compiled() {
         -gencode "arch=compute_80,code=[$codes]" -Xptxas -v --keep \
         --keep-dir "$kept" -fatbin -o "$tmp/fatbin" "$1" > "$kept/said" 2>&1
 }
-# but for what ptxas says of each kernel
+# no messages but ptxas's resource usage of each kernel
 silent() {
     ! grep -vE '^ptxas info|^ +[0-9]+ bytes stack frame' "$kept/said"
 }
@@ -53,7 +52,7 @@ no_float_atomics() {
         ! grep -nE '\b(atom|red)(\.[a-z_]+)*\.(f16|f16x2|bf16|bf16x2|f32|f64)' \
             "$kept"/*.ptx
 }
-# what ptxas said, each line behind the family and the kernel it is of
+# the messages of ptxas, each with architecture and kernel in front
 said_of() {
     awk '/Compiling entry function/ { of = $NF " " $(NF - 2) } { print of ": " $0 }' \
         "$kept/said"
@@ -63,7 +62,7 @@ no_spills() {
         "$(grep -c 'Compiling entry' "$kept/said")" ] &&
         ! said_of | grep -E '[1-9][0-9]* bytes spill'
 }
-# registers MOST: of a thread
+# registers MOST: the limit of a thread
 registers() {
     ! said_of | grep -E 'Used [0-9]+ registers' |
         awk -v most="$1" '{
@@ -87,7 +86,7 @@ for file in cuda/*/*.cu; do
         ;;
     esac
 done
-# the search finds one where there is one
+# the search finds a planted float atomic
 cat > "$tmp/bad.cu" << 'END'
 __global__ void f(float *x) { atomicAdd(x, 1.0f); }
 END

@@ -1,13 +1,12 @@
 #!/bin/sh
-# defects.sh -- the list of defects against sources and tests.
+# defects.sh -- checks the list of defects against sources and tests.
 #
-# tests/shell/defects.csv has a row for each kind of bad input that is told apart:
-# format, row, kind (E error, W warning, C converted), text, test. Of a text
-# the longest piece between {} must stand in a string of the sources. The test
-# is a TEST of a C file or a file, and some of the text must stand there too,
-# as a test that asks only for failure cannot tell one row from another. A C
-# row without a text is an oddity that is read as if it were none. The rows of
-# a format count from 1; how many there must be is in the list below.
+# tests/shell/defects.csv has a row for each kind of bad input with an error of its own:
+# format, row, kind (E error, W warning, C converted), text, test. The longest piece of
+# the text between {} must be in a string of the sources. The test is a TEST of a C file
+# or a file, and must contain part of the text, as a test that only expects a failure
+# cannot distinguish two rows. A C row without a text is an irregularity that is read
+# without a message. The rows of a format count from 1; the list below has their number.
 #
 #     tests/shell/defects.sh [LIST.csv]
 cd "$(dirname "$0")/../.." || exit 1
@@ -22,8 +21,8 @@ csv 16
 mat 16
 checkpoint 36'
 
-# strings FILE ...: "FILE TAB string" for each string of C or Lua; neighbours
-# are joined, escapes undone, %% is %
+# strings FILE ...: "FILE TAB string" for each string of C or Lua; adjacent strings are
+# joined, escapes decoded, %% is %
 strings() {
     awk '
     function flush() {
@@ -44,14 +43,14 @@ strings() {
                 line = substr(line, 3)
                 continue
             }
-            # the character that looks like the end of a string
+            # a character literal that looks like the end of a string
             if (!open && substr(line, 1, 3) == "\047\"\047") {
                 line = substr(line, 4)
                 continue
             }
             if (c == "\"") open = !open
             else if (open) text = text c
-            # anything but space ends a string, except what pastes macros
+            # any character but space ends a string, except those that paste macros
             else if (c !~ /[ \t]/) flush()
             line = substr(line, 2)
         }
@@ -59,7 +58,7 @@ strings() {
     END { flush() }' "$@"
 }
 
-# TAB between fields, and in a field a blank
+# the rows with TAB between fields, and a blank for TAB inside a field
 rows() {
     awk '
     NR == 1 { next }
@@ -70,7 +69,7 @@ rows() {
             if (substr(rest, 1, 1) == "\"") {
                 field = ""
                 rest = substr(rest, 2)
-                # two quotes are one, one is the end
+                # two quotes are one character, one quote is the end
                 while ((i = index(rest, "\"")) &&
                     substr(rest, i + 1, 1) == "\"") {
                     field = field substr(rest, 1, i)
@@ -106,8 +105,7 @@ function bad(why) {
     printf "  row %d of %s (%s %s): %s\n", line, list, $1, $2, why
     wrong = 1
 }
-# the pieces of a text into piece[]: what no number or name is put into. The
-# longest one.
+# splits a text into piece[], its parts between numbers and names; returns the longest
 function split_text(text,    i, best) {
     gsub(/; fix: /, "{}", text)
     pieces = split(text, piece, /[{][}]/)
@@ -120,7 +118,7 @@ function in_sources(what,    i) {
     for (i = 1; i <= strings; i++) if (index(string[i], what)) return 1
     return 0
 }
-# twelve letters in a row of some piece stand in the file of the test
+# twelve consecutive letters of some piece are in the file of the test
 function in_test(path,    i, k) {
     for (i = 1; i <= pieces; i++) {
         if (length(piece[i]) < 4) continue

@@ -1,23 +1,23 @@
 #!/bin/sh
 # disk.sh -- full disks, closed files, limits and signals.
 #
-# What is written is whole or not there; training outlives a disk that is full
-# for a while; every way to stop the program ends with the code that --help
-# names. The full disk is a small file system in a name space of its own,
-# which wants root: without it those steps are skipped.
+# A file is written completely or not at all; training survives a disk that is full for a
+# while; however the program is stopped, it ends with the code that --help names. The full
+# disk is a small file system in a mount namespace, which needs root: without root these
+# steps are skipped.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
 recipe="scripts/brain_unet.lua --preset check --phantom $tmp/phantom"
 export PROGRAM recipe tmp
 
-# code N COMMAND: the shell command ends with N; its words are in $tmp/said
+# code N COMMAND: the shell command ends with N; its output is in $tmp/said
 code() {
     timeout 60 bash -c "$2" > "$tmp/said" 2>&1
     got=$?
     cat "$tmp/said"
     [ "$got" -eq "$1" ] || { echo "code $got, want $1" && return 1; }
-    # no message may speak of a line of ours
+    # no message may name a line of an embedded module
     ! grep -q '^segengine: \[' "$tmp/said"
 }
 says() {
@@ -40,7 +40,7 @@ step "stdin closed" code 0 '$PROGRAM $recipe --out $tmp/o3 <&-'
 # shellcheck disable=SC2086  # two words
 step "nothing printed into a file of the run" code 1 \
     'grep -rl "dice per case" $tmp/o1 --include=.lock --include="*.safetensors"'
-# which has its results once, from the program itself
+# the log has its results once, written by the program itself
 step "nor into its log" code 0 \
     'test "$(grep -c "dice per case" $tmp/o1/brain_unet/001/log.txt)" = 1'
 
@@ -72,7 +72,7 @@ step "a script that catches all, twice SIGINT" code 130 '
     echo "while true do pcall(function() while true do end end) end" > $tmp/deaf.lua
     timeout --preserve-status -s INT -k 0.3 0.3 $PROGRAM $tmp/deaf.lua; c=$?
     [ $c -eq 137 ] && exit 130; exit $c'
-# where no hook is reached, all at once, as each takes 4 s to be noticed
+# loops that no hook reaches, all at once, as each takes 4 s to be ended
 stuck() {
     printf 'io.open("%s/%s.begun", "w"):close()\n%s\n' "$tmp" "$1" "$2" > "$tmp/$1.lua"
 }

@@ -1,14 +1,14 @@
 #!/bin/sh
 # dist.sh -- `make dist` makes a tar that runs on an empty machine.
 #
-# The empty machine is a folder that holds the C library and the unpacked tar
-# and nothing else: no shell, no other library, no /usr/share. The program
-# runs in it as its root, without a network.
+# The empty machine is a folder with nothing but the C library and the unpacked tar: no
+# shell, no other library, no /usr/share. The folder is the root of the program, which has
+# no network.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 [ -z "${SAN:-}" ] || skip "a build with sanitizers is not for other machines"
 [ ! -d vendor/prefix ] || skip "the packages are only unpacked (no root)"
-# a new user name space where root is not at hand
+# a new user namespace without root
 alone="unshare -n"
 $alone true 2> /dev/null || alone="unshare -rn"
 $alone true 2> /dev/null || skip "no right to make a name space"

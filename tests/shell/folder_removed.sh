@@ -1,6 +1,6 @@
 #!/bin/sh
-# folder_removed.sh -- the folder of a run that is removed while it trains: the run ends
-# at once with the reason, and makes no folder anew.
+# folder_removed.sh -- the folder of a run is removed during training: the run ends at
+# once with the reason, and does not make the folder again.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
@@ -8,7 +8,7 @@ recipe="$PROGRAM tests/golden/training.lua --variant ema --device cpu --threads 
     --phantom $tmp/phantom"
 
 run=$tmp/runs/training/001
-# removed COMMAND ...: while a run trains that would take much longer; says that it ends
+# removed COMMAND ...: runs the command during a long training; succeeds when that ends
 removed() {
     rm -rf "$tmp/runs"
     # shellcheck disable=SC2086  # words
@@ -25,7 +25,7 @@ removed() {
         grep -q "$run: the folder of this run, or its .lock, was removed or replaced" \
             "$tmp/said"
 }
-# A file that is written while rm works keeps it from removing the folder: again, then.
+# A file that is written while rm works keeps it from removing the folder: rm again.
 remove() {
     while [ -e "$1" ]; do rm -rf "$1" 2> /dev/null; done
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# gpu_peer.sh -- tests/gpu/peer.py on the CPU with small networks: what is tried
-# out is that each network has a twin of the same size and that what cannot run
-# is named in time; times of networks so small say nothing.
+# gpu_peer.sh -- tests/gpu/peer.py on the CPU with small networks. It tests that each
+# network has a PyTorch reference of the same size and that failures are reported in time;
+# times of networks so small mean nothing.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 PYTHON=${PYTHON:-/usr/bin/python3}
@@ -17,7 +17,7 @@ not() { ! "$@"; }
 step "steps of all networks" peer --precisions f32,bf16
 for name in brain_unet openkbp_unet3d sequence_cnn_lstm; do
     for precision in f32 bf16; do
-        # eager, three other ways, ours, ratio, rate, memory, none of PyTorch's
+        # columns: eager, three other modes, segengine, ratio, rate, memory, no PyTorch
         step "$name in $precision" says \
             "^| $name | 2 | $precision | [0-9.]* |.*| [0-9.]* | [0-9.]* | [0-9]* | [0-9]* | - |$"
     done
@@ -27,7 +27,7 @@ step "what a CPU has not is named" says "captured: not run: CUDA graphs want a G
 step "no time at all" peer --seconds 0
 step "is said of every row" says "sequence_cnn_lstm, batch 2, f16: not run: no time left"
 step "too long" peer --only brain_unet --precisions f32 --wait 1.5
-# at that time no interpreter has read PyTorch, or it has on a fast machine
+# the limit expires while PyTorch is imported, or later on a fast machine
 step "is no hang" says "^| brain_unet | 2 | f32 |"
 PROGRAM=/bin/false
 step "a program that fails" peer --only brain_unet --precisions f32

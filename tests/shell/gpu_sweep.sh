@@ -1,8 +1,8 @@
 #!/bin/sh
 # gpu_sweep.sh -- tests/gpu/sweep.c under the emulator, sweep.py without a GPU.
 #
-# What is tried out is the way from a recipe's plan to the table, with small
-# images; times of an emulator say nothing.
+# It tests the way from a recipe's plan to the table, with small images; times of an
+# emulator mean nothing.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 PYTHON=${PYTHON:-/usr/bin/python3}
@@ -19,7 +19,7 @@ lines() { "$sweep" --rounds 1 "$@" > "$tmp/lines"; }
 has() { grep -q -- "$1" "$tmp/${2:-lines}"; }
 count() { [ "$(grep -c -- "$2" "$tmp/${3:-lines}")" -eq "$1" ]; }
 
-# the networks of the kit, as large as they are there: which shapes they have
+# the networks of the kit in full size: their convolutions
 step "the brain's network" shapes brain_unet --preset full
 step "has 23 convolutions" count 23 '"op": "' brain_unet.json
 step "one of them at the entrance" count 1 '"entrance": true' brain_unet.json

@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_usage.sh -- what the driver says of a GPU, by a driver's library that is not one.
+# gpu_usage.sh -- the counters of a GPU's driver, with a stand-in for NVML.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
@@ -10,13 +10,13 @@ ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
 echo 'int nvmlInit_v2(void) { return 0; }' > "$tmp/old.c"
 ${CC:-cc} -shared -fPIC -o "$tmp/old/libnvidia-ml.so.1" "$tmp/old.c"
 
-# with FOLDER COMMAND ...: that library is found first
+# with FOLDER COMMAND ...: the library of that folder is found first
 with() {
     folder=$1
     shift
     LD_LIBRARY_PATH=$tmp/$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
 }
-row() { # its text
+row() { # the text of doctor's row "driver"
     "$@" "$PROGRAM" doctor > "$tmp/doctor"
     sed -n 's/^driver *//p' "$tmp/doctor"
 }

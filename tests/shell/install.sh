@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh -- `make install`: what lies where, what the libraries export,
-# and a program compiled against the installed copy as C and as C++.
+# install.sh -- `make install`: the installed files, the exported symbols, and a program
+# compiled against the installed copy as C and as C++.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 [ -z "${SAN:-}" ] || skip "a build with sanitizers is not installed"
@@ -16,7 +16,7 @@ for file in bin/segengine include/segengine.h lib/libsegengine.a \
 done
 step "installed program" "$at/bin/segengine" --version
 
-# Both libraries export what the header declares and nothing else.
+# Both libraries export the functions of the header and no others.
 grep '^SEG_API' "$at/include/segengine.h" | grep -o '\bseg_[a-z_0-9]*(' |
     tr -d '(' | sort -u > "$tmp/declared"
 nm -D --defined-only "$lib/libsegengine.so" | awk '{ print $NF }' |
@@ -27,8 +27,8 @@ step "something is declared" test -s "$tmp/declared"
 step "names in libsegengine.so" diff "$tmp/declared" "$tmp/shared"
 step "names in libsegengine.a" diff "$tmp/declared" "$tmp/static"
 
-# Compile lines come from the pkg-config file; read by hand, since it does
-# not need the tool and DESTDIR is not part of its paths.
+# Compile flags come from the pkg-config file, which is read here without the tool: that
+# would not add DESTDIR to the paths.
 pc() {
     sed -n "s|^$1: *||p" "$lib/pkgconfig/segengine.pc" |
         sed "s|\${includedir}|$at/include|; s|\${libdir}|$lib|"
@@ -49,7 +49,7 @@ own=vendor/prefix/usr/lib/$(gcc -print-multiarch) # empty unless unpacked
 step train "$PROGRAM" scripts/brain_unet.lua train --preset check \
     --out "$tmp/runs" --quiet
 weights=$(find "$tmp/runs" -name checkpoint_last.safetensors | head -n 1)
-# and a bundle from file to file, as the program does it
+# and a bundle that predicts from file to file, as the program does
 step bundle "$PROGRAM" scripts/brain_unet.lua export --weights "$weights" \
     --bundle "$tmp/bundle.safetensors"
 image=$(find "$tmp/runs" -type d -name FLAIR | sort | head -n 1)
@@ -62,8 +62,7 @@ same() {
 step "embed, C" same c
 step "embed, C++" same cxx
 
-# Starting takes less than 20 ms; the best of many, for the sake of a busy
-# machine.
+# Starting takes less than 20 ms: the minimum of many starts, as the machine may be busy.
 fastest() {
     best=1000000000
     for _ in $(seq 100); do
@@ -78,7 +77,7 @@ fastest() {
 }
 step "start-up time" fastest
 
-# A prefix of one's own: what is needed is said, and it is enough.
+# A private prefix: make install prints the needed settings, and they suffice.
 own_prefix() {
     "$MAKE" --no-print-directory BUILD="$BUILD" install \
         prefix="$tmp/own" > "$tmp/said" 2>&1 || return 1

@@ -1,12 +1,12 @@
 #!/bin/sh
-# killed.sh -- runs of every kind that are killed at any moment and gone on with.
+# killed.sh -- runs of every kind are killed at random moments and resumed.
 #
-# For each kind one run that nobody cuts is the measure. Others are killed (the command,
-# or one of the processes that it started) at moments that are drawn over the time of a
-# whole run. After each kill every file of weights below the folder is whole; what was
-# killed goes on without waiting for what it left running; in the end all files of
-# weights, what a search has tried and what a series says are the same bytes, and nothing
-# half written is left. Short: two kills a kind; SEG_SOAK=1: 220 kills.
+# For each kind one uninterrupted run is the reference. Others are killed (the command, or
+# one of the processes that it started) at moments drawn from the duration of a whole run.
+# After each kill every file of weights below the folder is valid. The resumed run does
+# not wait for processes that the killed one left. In the end all files of weights, the
+# trials of a search and the results of a series have the same bytes, and no temporary
+# file is left. Short: two kills a kind; SEG_SOAK=1: 220 kills.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
@@ -57,7 +57,7 @@ words() {
     halving) echo "$tmp/toy.lua search --method halving" ;;
     esac
 }
-# run KIND OUT OPTION ...: in the place of this shell
+# run KIND OUT OPTION ...: replaces this shell
 run() {
     kind=$1 out=$2
     shift 2
@@ -69,7 +69,7 @@ train() {
     (run "$@") || { cat "$tmp/said"; return 1; }
 }
 
-# What must not differ of the run in this folder, as sums by name.
+# Checksums by name of the files of this folder that must not differ.
 sums() {
     (cd "$1" && find . -name '*.safetensors' -o -name study.jsonl | sort |
         xargs sha256sum)
@@ -81,8 +81,8 @@ measure() {
     sums "$runs/whole_$1"/*/001 > "$tmp/$1.sums" && grep -q last "$tmp/$1.sums"
 }
 
-# What says that a run is over is written behind all else: who is killed before that is
-# gone on with, and nothing is left half done.
+# The mark of a finished run is written after all other files: a run that is killed before
+# it is resumed, and no file is left incomplete.
 last() {
     later=$(find "$1"/*/001 -type f -newer "$(echo "$1"/*/001/summary.json)" \
         ! -name log.txt)
@@ -96,8 +96,8 @@ draw() {
     number=$((drawn / 65536 % $1))
 }
 
-# Ranks whose command is gone end by themselves, a moment later; until then they hold
-# the folder.
+# Ranks without their command end by themselves, a moment later; until then they hold the
+# lock of the folder.
 ended() {
     for _ in $(seq 200); do
         pgrep -f "$runs/cut" > "$tmp/alive" || return 0
@@ -115,8 +115,8 @@ killed() {
         pid=$!
         draw "$(cat "$tmp/$1.ms")"
         sleep "$(awk -v ms="$number" 'BEGIN { printf "%.3f", ms / 1000 }')"
-        # every other time one of its processes, where it has some; not of a search,
-        # whose trials may fail: that is a result too
+        # every other time one of its processes is killed, if it has some; not of a
+        # search, where a failed trial is a result too
         victim=
         case $1 in
         ranks | folds | repeat)
@@ -131,8 +131,8 @@ killed() {
         "$PROGRAM" "$tmp/whole.lua" "$runs/cut" || return 1
     done
     train "$1" cut --resume auto || return 1
-    # a kill before the first checkpoint leaves a folder that stays as it is, one after
-    # the end a run that is over: --resume auto then begins another
+    # a kill before the first checkpoint leaves a folder that is never resumed, one after
+    # the end a finished run: --resume auto then begins a new one
     over=0
     for done in "$runs"/cut/*/*/summary.json; do
         sums "${done%/*}" > "$tmp/cut.sums"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # kit.sh -- the archive for a machine with a GPU, and its run.sh without one.
 #
-# The whole way, in a bare system with nvcc, is `tests/chroot kit`. Here a
-# script stands in for the program, so that each end of a part is seen.
+# `tests/chroot kit` tests it completely, in a bare system with nvcc. Here a script
+# replaces the program, so that every outcome of a part is tested.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 command -v git > /dev/null || skip "git is not installed (sh vendor/fetch ci)"
@@ -37,7 +37,7 @@ code() {
     [ "$got" -eq "$want" ]
 }
 says() { grep -F "$1" "$tmp/report"; }
-# program BODY: what stands in for segengine
+# program BODY: the script that replaces segengine
 program() {
     mkdir -p "$tmp/build"
     printf '#!/bin/sh\n%s\n' "$1" > "$tmp/build/segengine"
@@ -72,7 +72,7 @@ step "other precisions" says \
     'ran scripts/brain_unet.lua check --device cuda --precision tf32'
 step "one that is not there" says 'precision bf16: not in this program'
 step "a recipe" says 'ran scripts/brain_unet.lua check --device cuda'
-# losses LOSS: a program whose runs in bf16 end with that, in f32 with 0.5
+# losses LOSS: a program with this last loss in bf16, and 0.5 in f32
 losses() {
     # shellcheck disable=SC2016  # for the shell of that script
     program "$gpu"'
@@ -91,7 +91,7 @@ step "how near" says 'f32 0.5, bf16 0.503, off by 0.60 %'
 losses 0.52
 step "not near" code 1 losses
 program "$gpu; echo \"ran \$*\""
-# where what times is a script as well, the table has its lines
+# with scripts in place of the timing programs, the table has their lines
 mkdir -p "$tmp/build/tests/gpu"
 cat > "$tmp/build/tests/gpu/rates" << 'END'
 #!/bin/sh
@@ -117,7 +117,7 @@ run bench
 for name in brain_unet openkbp_unet3d sequence_cnn_lstm; do
     step "no PyTorch: $name" says "| bench:$name | not run: /nowhere/python has no PyTorch"
 done
-# from elsewhere, of the GPU that CUDA sees as its first
+# started in another folder, on the GPU that CUDA lists first
 elsewhere() {
     mkdir -p "$tmp/bin"
     cat > "$tmp/bin/nvidia-smi" << 'END'

@@ -1,8 +1,8 @@
 #!/bin/sh
-# man.sh -- the manual page says what the program's help says.
+# man.sh -- the manual page agrees with the program's help.
 #
-# The same options and commands on both sides, no more and no
-# less; and the page has no mistakes of form where a formatter is at hand.
+# Both have the same options and commands, no more and no less; and a formatter, if one is
+# installed, finds no errors in the page.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 page=lua/segengine.1
@@ -20,7 +20,7 @@ sed -n 's/^\.It Cm \([a-z_]*\).*/\1/p' $page | sort -u > "$tmp/page.commands"
 step "the help has commands" test -s "$tmp/help.commands"
 step "commands" diff "$tmp/help.commands" "$tmp/page.commands"
 
-# what the program makes from its tables, the page has in its own words
+# lists that the program makes from its tables, which the page has written out
 words() { # OPTION: "a, b or c" in its line of the help
     sed -n "/^  --$1 /p" "$tmp/help" | grep -oE '[a-z0-9]+(, [a-z0-9]+)* or [a-z0-9]+'
 }

@@ -1,15 +1,14 @@
 #!/bin/sh
-# page.sh -- the pages of runs in a browser: no complaint on its console, and they
-# look as they should by day and by night.
+# page.sh -- the pages of runs in a browser: no errors on its console, and the right
+# colours in light and dark mode.
 #
-# Chromium without a screen. A page with a known fault shows that its complaints
-# are seen.
+# Chromium runs headless. A page with a known fault shows that its errors are noticed.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 browser=$(command -v chromium || command -v chromium-browser) ||
     skip "chromium is not installed (sh vendor/fetch ci)"
 
-# shot PAGE PICTURE SCHEME (0: dark, 1: light): the complaints go to $tmp/said
+# shot PAGE PICTURE SCHEME (0: dark, 1: light): console messages go to $tmp/said
 shot() {
     timeout 60 "$browser" --headless --no-sandbox --disable-gpu \
         --disable-dev-shm-usage --hide-scrollbars --user-data-dir="$tmp/profile" \

@@ -1,12 +1,11 @@
 #!/bin/sh
-# private.sh -- nothing that may leave the machine names a patient.
+# private.sh -- no file that may leave the machine names a patient.
 #
-# A marker is planted as name, id, birth date, study date, institution and
-# UIDs of made-up patients and as the folder that holds them. After training,
-# evaluation and prediction no file of the run may contain it, but for
-# cases.csv (mode 600, the table from hash to case) and config.txt (the
-# folder, so that the run can be repeated). A DICOM result carries the patient
-# of its image; a NIfTI result does not, and nor do exported files.
+# A marker is planted as name, id, birth date, study date, institution and UIDs of
+# synthetic patients and as the folder of their files. After training, evaluation and
+# prediction no file of the run may contain it, except cases.csv (mode 600, the table from
+# hash to case) and config.txt (the folder, so that the run can be repeated). A DICOM
+# result has the patient of its image; a NIfTI result and exported files do not.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 command -v dcmodify > /dev/null || skip "dcmodify is not installed (sh vendor/fetch test)"
@@ -40,7 +39,7 @@ step "predict" "$PROGRAM" scripts/brain_unet.lua predict --preset check \
 marked() {
     grep -rlaE 'MARKER|19990909' "$@"
 }
-# true when only the files named by the pattern are marked
+# true when only files that match the pattern contain the marker
 only() {
     marked "$run" | grep -vE "$1" > "$tmp/found"
     cat "$tmp/found"
@@ -68,8 +67,8 @@ nifti() {
 }
 step "the NIfTI does not" nifti
 
-# What is made for others of a script that names somebody: recipes are texts of
-# people, who write down what they want.
+# Exported files of a recipe that contains names: recipes are written by people, and may
+# contain anything.
 marked=$tmp/marked
 mkdir -p "$marked"
 {
@@ -95,8 +94,8 @@ step "name nobody" test -s "$marked/for_others.bundle" -a \
 step "and the bundle has the rest of the script" \
     grep -qa 'U-Net, 4 levels' "$marked/for_others.bundle"
 
-# A recipe that names its images by what may be a patient: neither the weights
-# without their script nor their bundle has more of that than FLAIR.
+# A recipe that names its images by a value that may be a patient's name: of that value
+# neither the weights without their recipe nor their bundle contain more than FLAIR.
 find "$data" -type d -name FLAIR | while read -r folder; do
     find "$folder" -type f -exec dcmodify -nb -q \
         -m "(0008,103e)=FLAIR MARKERNAME" {} +

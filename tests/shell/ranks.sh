@@ -1,14 +1,14 @@
 #!/bin/sh
-# ranks.sh -- runs of several processes against runs of one.
+# ranks.sh -- runs of several processes compared with runs of one.
 #
-# A small recipe (tests/golden/training.lua) with norm, dropout and random changes,
-# under SGD, whose numbers do not hang on the rounding of a gradient that should be 0.
-# Then what goes wrong: a rank that is killed, one that is stopped, other ranks on
-# resume. With an MPI at hand the same by mpirun.
+# A small recipe (tests/golden/training.lua) with norm, dropout and augmentation, trained
+# with SGD, so that no result depends on the rounding of a gradient that should be 0. Then
+# failures: a rank that is killed, one that is stopped, another number of ranks on resume.
+# With an installed MPI the same by mpirun.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
-# run NAME OPTION ...: a run into $tmp/NAME, what it said in $tmp/NAME.log
+# run NAME OPTION ...: a run into $tmp/NAME, with its output in $tmp/NAME.log
 run() {
     name=$1
     shift
@@ -52,7 +52,7 @@ step "swa, with more ranks than a last batch has" \
     train swa --variant swa --ranks 4 --batch 7
 step "phases" train phases --variant phases --ranks 2
 
-# what bench measures is what plan says
+# bench measures the same values that plan predicts
 options="--device cpu --ranks 2"
 bench() {
     # shellcheck disable=SC2086  # words
@@ -71,8 +71,8 @@ step "the bytes that plan says" alike bytes 64
 step "the messages that plan says" alike messages 1
 step "bench: what one rank alone needs" grep -q '"alone_ms": *[0-9]' "$tmp/bench.json"
 
-# what is computed twice meets nobody: ranks may choose as they like; a byte
-# less than the share of each takes
+# recomputation needs no exchange, so each rank may choose; the budget is a byte less than
+# the shard of each needs
 share=$("$PROGRAM" tests/golden/training.lua plan --json --device cpu --threads 1 \
     --batch 2 --recompute off | sed -n '/"train"/,$p' | field bytes)
 step "values computed again" train twice --ranks 2 --threads 1 --recompute $((share - 1))
@@ -81,7 +81,7 @@ step "bench: one rank alone has the memory of both" "$PROGRAM" tests/golden/trai
 step "which is said" said twice "recompute: .* are computed again"
 step "2 ranks: the same bytes" same r2 twice
 
-# stopped in the middle of an epoch and resumed; other ranks are refused
+# stopped in the middle of an epoch and resumed; another number of ranks is refused
 step "stopped after 4 steps" train cut --ranks 2 --steps 4
 folder=$tmp/cut/training/001
 step "other ranks" sh -c "! $PROGRAM tests/golden/training.lua --phantom $tmp/phantom \
@@ -93,18 +93,18 @@ step "resumed: the bytes of a whole run" same r2 cut
 step "resumed with other ranks as told" \
     train cut --resume "$folder" --epochs 4 --ranks 4 --other_ranks
 
-# mistakes are said once, with the rank where it is one's own
+# errors are printed once, with the rank if they concern one rank only
 options="--device cpu --ranks 3 --batch 2"
 run small "$PROGRAM"
 step "a batch too small: exit code" test $? -eq 2
 step "a batch too small: said once" \
     test "$(grep -c '3 ranks share a batch' "$tmp/small.log")" -eq 1
 
-# a rank that dies or stands still ends the others, within 10 s
-# ends NAME SIGNAL CODE OPTIONS COMMAND ...: the program by COMMAND with these options,
-# whose children are three ranks; the second gets the signal; its words in $tmp/NAME.log
+# a rank that dies or hangs ends the others within 10 s ends NAME SIGNAL CODE OPTIONS
+# COMMAND ...: starts the program by COMMAND with these options, which has three ranks as
+# children; the second one gets the signal; its output is in $tmp/NAME.log
 lives() {
-    # one that nobody has fetched does not
+    # a zombie does not
     case $(ps -o stat= -p "$1") in '' | Z*) return 1 ;; esac
 }
 ends() {
@@ -125,7 +125,7 @@ ends() {
     code=$?
     took=$(($(date +%s) - begun))
     for p in "$@"; do
-        # mpirun may end before those whose end it has seen coming
+        # mpirun may end before ranks that are already ending
         while lives "$p" && [ $(($(date +%s) - begun)) -lt 10 ]; do sleep 0.2; done
         lives "$p" || continue
         echo "rank $p is left"
@@ -151,7 +151,7 @@ launched() {
         # shellcheck disable=SC2086  # words
         run launched env $set "$PROGRAM"
         [ $? -eq 2 ] || { echo "$set: not taken for a launcher's"; return 1; }
-        # the module of another MPI, if it is there, knows of one process
+        # the module of another MPI, if it is installed, finds a single process
         grep -q "fix: make mpi with" "$tmp/launched.log" || { cat "$tmp/launched.log"; return 1; }
     done
 }
@@ -173,7 +173,7 @@ step "not those of a batch job" alone SLURM_NTASKS=2 PMI_SIZE=1 "PMIX_RANK=0 SLU
 had=
 [ -e "$mpi" ] && had=1
 command -v mpirun > /dev/null || skip "mpirun is not installed (sh vendor/fetch ci)"
-# a file: without one the compiler of Open MPI takes this for a link
+    # a file: without one Open MPI's compiler wrapper would link
 echo '#include <mpi.h>' > "$tmp/mpi.c"
 ${MPICC:-mpicc} -E "$tmp/mpi.c" > /dev/null 2>&1 ||
     [ -n "$had" ] || skip "mpicc with mpi.h is not installed (sh vendor/fetch ci)"
@@ -185,7 +185,7 @@ if [ -z "$had" ]; then
     run none mpirun ${over:+"$over"} -n 2 "$PROGRAM"
     step "no module: what to do" said none "fix: make mpi"
 fi
-# one that is there may be of another day
+# an existing module may be outdated
 step "make mpi" "$MAKE" BUILD="$BUILD" PROGRAM="$PROGRAM" mpi
 options="--device cpu"
 step "mpirun, 2 ranks" run mpi2 mpirun ${over:+"$over"} -n 2 "$PROGRAM"

@@ -1,10 +1,10 @@
 #!/bin/sh
-# resume.sh -- the same bytes however a run is cut, threaded and fed.
+# resume.sh -- the same bytes for any interruption, thread count and worker count.
 #
-# One run of the brain recipe on made-up patients is the measure. Others with
-# other threads and workers, stopped by step count in the middle and at the
-# end of an epoch, killed at random moments and resumed, must end in a
-# byte-equal checkpoint. SEG_SOAK=1 kills 201 times instead of 21.
+# One run of the brain recipe on synthetic patients is the reference. Runs with other
+# threads and workers, stopped by step count in the middle and at the end of an epoch,
+# killed at random moments and resumed, must end in a byte-equal checkpoint. SEG_SOAK=1
+# kills 201 times instead of 21.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
@@ -16,7 +16,7 @@ train() {
     (exec "$PROGRAM" scripts/brain_unet.lua --preset check --quiet --epochs 3 \
         --phantom "$tmp/phantom" --out "$runs/$out" "$@")
 }
-# the same in the background; the program's number is then in $pid
+# the same in the background; $pid is the program's process
 start() {
     out=$1
     shift
@@ -51,7 +51,7 @@ step "cut run: same bytes" same cut
 step "cut run: as many rows" test "$(wc -l < "$runs/cut/brain_unet/001/metrics.csv")" \
     -eq "$(wc -l < "$runs/whole/brain_unet/001/metrics.csv")"
 
-# killed without warning, again and again, each time resumed
+# killed without warning, repeatedly, and resumed each time
 runs_killed=7
 [ -z "${SEG_SOAK:-}" ] || runs_killed=67
 torture() {
@@ -61,7 +61,7 @@ torture() {
         rm -rf "$runs/kill"
         for attempt in 1 2 3; do
             start kill --resume auto
-            # a delay that walks through the run: 0.02 to 0.4 s
+            # a delay from the whole duration of the run: 0.02 to 0.4 s
             sleep "$(awk -v s="$((k * 37 + attempt * 11))" \
                 'BEGIN { srand(s); printf "%.3f", 0.02 + 0.38 * rand() }')"
             kill -9 "$pid" 2> /dev/null
@@ -78,10 +78,10 @@ torture() {
 }
 step "$runs_killed runs, each killed three times" torture
 
-# Ctrl-C and SIGTERM save and say so
+# after Ctrl-C and SIGTERM the run saves and reports it
 interrupted() {
     rm -rf "$runs/int"
-    # not by &: a shell makes its background jobs ignore SIGINT
+    # not by &: a shell starts its background jobs with SIGINT ignored
     timeout --preserve-status -s "$1" 1 "$PROGRAM" scripts/brain_unet.lua \
         --preset check --quiet --epochs 5000 --phantom "$tmp/phantom" \
         --out "$runs/int"
@@ -90,7 +90,7 @@ interrupted() {
 step "SIGINT ends with 130" interrupted INT 130
 step "SIGTERM ends with 143" interrupted TERM 143
 
-# long work before the first epoch stops too, and leaves nothing half made
+# long work before the first epoch stops too, and leaves no incomplete files
 opening() {
     timeout --preserve-status -s INT 1 "$PROGRAM" scripts/brain_unet.lua \
         --size 512 --slices 60 --quiet --out "$tmp/open"

@@ -1,13 +1,12 @@
 #!/bin/sh
-# resume_training.sh -- the same bytes however a run is cut, with everything that
-# training remembers: averages, plateau, early stopping, phases, parts of steps.
+# resume_training.sh -- the same bytes for any interruption, with all state of training:
+# averages, plateau, early stopping, phases, accumulated batches.
 #
-# For each variant of tests/golden/training.lua one whole run is the measure; others
-# are stopped after some steps, in the middle of an epoch, at its end, in the middle of
-# an accumulated step and between two phases, and resumed with other threads.
-# Checkpoints must be equal to the byte. SEG_SOAK=1 cuts after every step.
-# SEG_TEST_DEVICE=cuda is for a GPU or the emulated one: f16 beside bf16, and
-# without SEG_SOAK only these.
+# For each variant of tests/golden/training.lua one whole run is the reference. Others are
+# stopped after some steps, in the middle of an epoch, at its end, in the middle of an
+# accumulated step and between two phases, and resumed with other threads. Checkpoints
+# must be equal to the byte. SEG_SOAK=1 stops after every step. SEG_TEST_DEVICE=cuda is
+# for a GPU or the emulated one: then f16 and bf16 too, and without SEG_SOAK only these.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
@@ -15,8 +14,7 @@ runs=$tmp/runs
 run() {
     out=$1 variant=$2
     shift 2
-    # in the background this subshell becomes the program, so that a signal to it
-    # arrives
+    # in the background this subshell becomes the program, so that a signal reaches it
     exec "$PROGRAM" tests/golden/training.lua --variant "$variant" --quiet \
         --device "${SEG_TEST_DEVICE:-cpu}" --phantom "$tmp/phantom" \
         --out "$runs/$out" "$@"
@@ -24,11 +22,11 @@ run() {
 train() {
     (run "$@")
 }
-# every file of weights of a run that ended, one after the other
+# all files of weights of a run that ended, concatenated
 weights() {
     cat "$runs/$1"/training/001/*.safetensors
 }
-# the cells of metrics.csv that are no times
+# the cells of metrics.csv without times
 rows() {
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) skip[i] = $i ~ /seconds|_s$/ }
              { for (i = 1; i <= NF; i++) if (!skip[i]) printf "%s,", $i
@@ -73,7 +71,7 @@ in_f32() {
     try groups "4" "1 2 3 4 5 6 7 8 9 15"
     try phases "4 10 13 15" \
         "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 22 24"
-    # gone on with on a machine that has the memory; by as many processes
+    # resumed on a machine with enough memory, and with as many processes
     try ema_parts "2" "1 2 3 4 5 7 9 11" --recompute 160000
     step "computed twice: the same bytes" same whole_ema_parts \
         "whole_ema_parts--recompute 160000"
@@ -87,7 +85,7 @@ in_f16() {
     try phases "13" "4 10 15 19" --precision f16
 }
 
-# killed at random moments, or told to stop, in several variants: killed ROUND SIGNAL
+# killed at random moments, or asked to stop, in several variants: killed ROUND SIGNAL
 killed() {
     for variant in ema_parts plateau swa phases; do
         rm -rf "$runs/kill"
@@ -108,8 +106,8 @@ killed() {
     done
 }
 
-# killed between the best and the last checkpoint of the last epoch: the best is
-# gone on from, and the last is that of the last epoch all the same
+# killed between the best and the last checkpoint of the last epoch: the run resumes from
+# the best one, and its last checkpoint is still that of the last epoch
 between() {
     rm -rf "$runs/cut"
     train cut plain --save_every 3 || return 1
@@ -119,7 +117,7 @@ between() {
     train cut plain --resume "$folder" && same whole_plain cut
 }
 
-# killed before the numbered checkpoint of an epoch, or before the older one went
+# killed before the numbered checkpoint of an epoch, or before the older one is removed
 numbered() {
     rm -rf "$runs/cut" "$runs/numbered"
     train numbered ema --save_every 1 --keep_last 2 &&

@@ -1,15 +1,15 @@
 #!/bin/sh
-# share.sh -- a run takes no more of the machine than it was given.
+# share.sh -- a run uses no more processors than it was given.
 #
-# Processor time over wall time is at most threads + workers, 5 % more at most,
-# and the system lists no other threads: those of the pool, and the loader
-# threads of each part. Loader threads live as long as the run. On a busy
-# machine the share is less, never more.
+# Processor time divided by wall time is at most threads + workers, plus 5 %, and the
+# system lists only the threads of the pool and the loader threads of each part of the
+# data. Loader threads live as long as the run. On a busy machine the quotient is less,
+# never more.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 recipe="scripts/brain_unet.lua --preset check --size 64 --base 8 --quiet"
 
-# a shell whose only child is the program, so that `times` is that of nobody else
+# a shell with the program as its only child, so that `times` measures it alone
 cat > "$tmp/timed.sh" <<'END'
 out=$1
 shift
@@ -22,7 +22,7 @@ times > "$out.times"
 echo "$began $(date +%s%N)" > "$out.wall"
 exit $status
 END
-# per cent of a core
+# percent of a core
 share() {
     read -r began ended < "$1.wall"
     awk -v ns=$((ended - began)) 'NR == 2 { for (i = 1; i <= 2; i++) {
@@ -64,11 +64,11 @@ for pair in "1 0" "1 2" "2 2"; do
     echo "  threads $1, workers $2: $all % of a core, $seen threads"
     step "... it worked" test "$all" -gt 10
     step "... $all % of a core" test "$all" -le $((($1 + $2) * 105))
-    # the test set is opened, but nobody has asked for its batches
+    # the test set is opened, but its batches are not requested
     step "... $seen threads" test "$seen" -eq $(($1 + 2 * $2))
     step "... the same after three epochs" cmp "$tmp/$name.2" "$tmp/$name.4"
 done
-# how many threads have VALUE in field N behind the name of /proc/PID/stat
+# how many threads have VALUE in field N after the name in /proc/PID/stat
 with() {
     sed 's/.*) //' "$tmp/$1.stat" | awk -v n="$2" -v v="$3" '$n == v' | wc -l
 }
@@ -84,7 +84,7 @@ step "the same weights" cmp "$tmp/runs/t2w2/brain_unet/001/checkpoint_last.safet
 # how many threads have one core only, a list without "," and "-"
 bound() { grep -c '^Cpus_allowed_list:[[:blank:]]*[0-9]*$' "$tmp/$1.status"; }
 step "--pin" run pinned 3 2 "--pin"
-if [ "$(bound t2w2)" -eq 0 ]; then # else all of this machine is one core
+if [ "$(bound t2w2)" -eq 0 ]; then # else this machine has one core
     step "compute threads but the first have a core each" test "$(bound pinned)" -eq 2
 fi
 step "the same weights, pinned" cmp "$tmp/runs/t2w2/brain_unet/001/checkpoint_last.safetensors" \

@@ -1,15 +1,15 @@
 #!/bin/sh
-# slurm.sh -- told to end at any moment, a run saves, says so and goes on.
+# slurm.sh -- a run that is asked to end at any moment saves, reports it and is resumed.
 #
-# The script of docs/clusters.md runs as it stands there, with an srun, an
-# scontrol and an sbatch made up here, until it is done: its weights are those
-# of a run in one piece. Then signals at moments all over a run, and to
-# processes that wait for others.
+# The script of docs/clusters.md runs unchanged, with stand-ins for srun, scontrol and
+# sbatch, until training is complete: its weights equal those of an uninterrupted run.
+# Then signals at moments from the whole duration of a run, and to processes that wait for
+# others.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 recipe=scripts/brain_unet.lua
 
-# what sbatch would start: the script between the fences
+# the job script that sbatch would start: the text between the fences
 mkdir "$tmp/bin"
 awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside' \
     docs/clusters.md > "$tmp/job.sh"
@@ -26,11 +26,11 @@ cat > "$tmp/bin/scontrol" <<'END'
 END
 chmod +x "$tmp/bin/srun" "$tmp/bin/scontrol"
 
-# made-up patients on disk, and the run in one piece
+# synthetic patients on disk, and the uninterrupted run
 "$PROGRAM" "$recipe" --preset check --steps 1 --phantom "$tmp/phantom" \
     --out "$tmp/first" > /dev/null 2>&1
 data=$(ls -d "$tmp"/phantom/*)
-# to be called in a subshell, which becomes the program: signals then reach it
+# to be called in a subshell, which becomes the program, so that signals reach it
 train() { # OUT OPTIONS ...
     out=$1
     shift
@@ -41,8 +41,8 @@ whole() { (train whole --quiet); }
 step "a run in one piece" whole
 last() { echo "$tmp/$1/brain_unet/001/checkpoint_last.safetensors"; }
 
-# sbatch: a job whose time is nearly over when it has done two epochs more; its
-# number and folder stay when it is requeued
+# sbatch: a job whose time limit is near after two more epochs; it keeps its number and
+# folder when it is requeued
 starts=0
 sbatch() {
     rows=$tmp/job/runs/7/brain_unet/001/metrics.csv
@@ -75,7 +75,7 @@ step "the weights of a run in one piece" cmp "$(last whole)" \
     "$(last jobs/run)"
 step "and one run only" test "$(ls "$tmp/jobs/run/brain_unet")" = 001
 
-# ended SIGNAL SECONDS: a run is told to end then, by its number
+# ended SIGNAL SECONDS: sends the signal to a run after so many seconds
 ended() {
     train cut --quiet --resume auto &
     pid=$!
@@ -84,7 +84,7 @@ ended() {
     wait "$pid"
 }
 
-# at moments that walk through data, steps, validation, saves and the test
+# at moments during data, steps, validation, saves and the test
 anywhere() {
     k=0 hits=0
     rm -rf "$tmp/cut"
@@ -105,8 +105,8 @@ anywhere() {
 step "SIGUSR1 anywhere: 138, then the same bytes" anywhere USR1 138
 step "SIGTERM anywhere: 143, then the same bytes" anywhere TERM 143
 
-# what batch systems send twice, or one behind the other, cuts nothing short; not
-# before an epoch is done, as until the first step there is nothing to save
+# a signal that batch systems send twice, or two in a row, interrupt nothing; sent after
+# the first epoch, as before the first step there is nothing to save
 announced() {
     rm -rf "$tmp/cut"
     train cut --epochs 5000 --quiet &
@@ -133,8 +133,8 @@ step "the run says so" grep -q "SIGUSR1: saved at epoch" \
 step "the run says how it ended" grep -q '"state": *"stopped"' \
     "$tmp/cut/brain_unet/001/manifest.json"
 
-# who waits for another process hands the signal on: check of another preset
-# starts a second one, of the preset check, for its training steps
+# a process that waits for another one forwards the signal: check of another preset starts
+# a second process, of the preset check, for its training steps
 handed_on() {
     "$PROGRAM" "$recipe" check --preset demo --size 32 --base 4 --batch 4 \
         --patients 6 --slices 6 > "$tmp/said" 2>&1 &
@@ -154,7 +154,7 @@ if [ -e /proc/self/task/$$/children ] || [ -e /proc/$$/task/$$/children ]; then
     step "a process that is waited for ends too: 138" code 138 handed_on
 fi
 
-# while data is opened there is nothing to save, and on_finish is told so
+# while data is opened there is nothing to save, and on_finish gets that as its text
 early() {
     "$PROGRAM" "$recipe" --size 512 --slices 60 --quiet --out "$tmp/early" \
         --on_finish "cat > '$tmp/told'" &

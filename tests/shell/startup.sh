@@ -1,9 +1,9 @@
 #!/bin/sh
-# startup.sh -- a program with CUDA on a machine that has no driver.
+# startup.sh -- a program with CUDA on a machine without a driver.
 #
-# It says why it uses the CPU, and looking for a driver costs next to nothing:
-# less than 30 ms more than the same program built without CUDA. The two run
-# in turn, so that a busy machine slows both, and medians are compared.
+# It prints why it uses the CPU, and looking for a driver costs almost nothing: at most 30
+# ms more than the same program built without CUDA. The two run alternately, so that a
+# busy machine slows both, and medians are compared.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
@@ -30,7 +30,7 @@ status=$?
 step "train on cuda: exit code 4" test "$status" -eq 4
 step "train on cuda: the way out" says "$tmp/cuda" 'or use --device cpu'
 
-# microseconds PROGRAM: of one start that looks for a GPU
+# microseconds PROGRAM: the duration of one start that looks for a GPU
 microseconds() {
     began=$(date +%s%N)
     "$1" doctor > "$tmp/said"

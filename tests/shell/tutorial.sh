@@ -1,12 +1,12 @@
 #!/bin/sh
-# tutorial.sh -- docs/tutorial.md as a new user follows it: each of its commands as it
-# stands, in its order, in one shell, behind the README's demo. The copies of the recipes
-# have smaller presets, so that it takes seconds; in a soak they are as they are.
+# tutorial.sh -- follows docs/tutorial.md like a new user: runs its commands unchanged, in
+# order, in one shell, after the README's demo. The copies of the recipes have smaller
+# presets, so that it takes seconds; in a soak they are unchanged.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
-# a clone with the demo behind it, as "bootstrap demo" leaves it, without building again.
-# What the page names, 28 made-up patients of 96x96x20, stays as it is.
+# a clone after "bootstrap demo", without building again; the data that the page names, 28
+# synthetic patients of 96x96x20, keeps its size
 clone=$tmp/clone
 mkdir "$clone"
 cp -r scripts "$clone/scripts"
@@ -20,23 +20,24 @@ demo > "$tmp/demo.log" 2>&1 || ! grep -q "built without DCMTK" "$tmp/demo.log" |
 smaller() { ! cmp -s scripts/brain_unet.lua "$clone/scripts/brain_unet.lua"; }
 [ -n "${SEG_SOAK:-}" ] || step "the presets are smaller" smaller
 step "the demo" grep -q "^done: runs/brain_unet/001" "$tmp/demo.log"
-# the README's command is this one
+# make demo runs the README's command
 same_demo() { make -n NVCC= demo PROGRAM=x | grep -qF "scripts/brain_unet.lua --preset demo"; }
 step "which make demo runs" same_demo
 
-# commands are the indented lines that begin with one of these words; what section 1 does
-# (build, install, PATH) is tests/chroot's and tests/shell/install.sh's
+# commands are the indented lines that begin with one of these words; tests/chroot and
+# tests/shell/install.sh test section 1 (build, install, PATH)
 sed -n 's/^    \(\(mkdir\|cp\|mv\|cd\|wait\|nohup\|segengine\) .*\|wait\)$/\1/p' \
     docs/tutorial.md > "$tmp/commands"
 step "the commands are found" test "$(grep -c . "$tmp/commands")" -ge 18
 mkdir "$tmp/bin" "$tmp/home"
 ln -s "$PROGRAM" "$tmp/bin/segengine"
 
-# what section 10 writes into the recipe before the run with a seed, where it says
+# the line that section 10 adds to the recipe before the run with a seed, at the place
+# that the page names
 added=$(sed -n '/^## 10/,$s/^    \([a-z]* = {.*\)/\1/p' docs/tutorial.md)
 printf '/flip = { axis/a\\\n    %s\n' "$added" > "$tmp/edit"
 
-# each behind a line that tells it, until one fails
+# each after a line that prints it, until one fails
 {
     echo "export HOME='$tmp/home' PATH='$tmp/bin':\$PATH"
     echo "cd '$clone' || exit"
@@ -66,7 +67,7 @@ step "a bundle" has tumours.bundle
 split() { grep -qF "train: 18 cases of 18 patients" "$tmp/errors"; }
 step "the page's numbers of patients" split
 
-# the line of section 10 is all that its runs have different, and it changes batches
+# the line of section 10 is the only difference of its runs, and it changes batches
 differs() {
     grep -qx "recipe  the first  1 line differs" "$tmp/said" &&
         grep -qF "+     $added" "$tmp/said"

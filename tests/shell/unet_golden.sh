@@ -1,8 +1,8 @@
 #!/bin/sh
 # unet_golden.sh -- whole networks against PyTorch in float64.
 #
-# Needs python3 with PyTorch (Debian's python3-torch will do); PYTHON names
-# another one. The bounds stand in tests/golden/unet.py.
+# Needs python3 with PyTorch (such as Debian's python3-torch); PYTHON names another
+# interpreter. The bounds are in tests/golden/unet.py.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
@@ -25,7 +25,7 @@ for kind in $kinds; do
     step "$kind in PyTorch" "$PYTHON" tests/golden/unet.py make "$kind" "$tmp/$kind"
     step "$kind on cpu" network "$kind" cpu
     step "$kind on cpu, convolutions as they stand" network "$kind" direct sgd
-    # double is slow: of the large one AdamW alone, which shows gradients too
+    # double is slow: the large network uses AdamW only, which depends on all gradients
     optimisers=
     [ "$kind" = nfbs ] || optimisers=adamw
     step "$kind on ref" network "$kind" ref $optimisers

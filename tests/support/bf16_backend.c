@@ -2,15 +2,15 @@
 #include "tests/test.h"
 #include <string.h>
 
-/* Tensor `from`, or its copy, as floats of what bf16 holds. The memory is the
- * caller's. */
+/* The bf16 values of tensor `from`, or of its copy, as floats. The caller owns
+ * the memory. */
 static void decode(const Call *c, const Tensor *from, const Tensor *copy,
                    Tensor *to)
 {
     int64_t count = numel(from->dim);
     *to = *from;
     REQUIRE(to->data = mem_alloc((size_t)count * sizeof(float)));
-    // a plan that makes copies makes all that are asked for
+    // a plan that makes copies makes all that are requested
     REQUIRE(copy || c->precision == PRECISION_f32);
     for (int64_t i = 0; i < count; i++) {
         double v = copy ? precision_value(PRECISION_bf16,
@@ -29,7 +29,7 @@ static unsigned half_wants(const Call *c)
     return wants;
 }
 
-/* What the kernels below want, whatever the precision of the plan. */
+/* The memory that the f32 kernels need, whatever the precision of the plan. */
 static Space half_space(const Call *c)
 {
     Call call = *c;
@@ -37,7 +37,7 @@ static Space half_space(const Call *c)
     return backend_cpu.space[call_op(c)](&call);
 }
 
-/* The kernel of f32 of the cpu backend on rounded operands. */
+/* The f32 kernel of the cpu backend on rounded operands. */
 static bool half_run(const Call *c)
 {
     Call call = *c;

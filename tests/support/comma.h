@@ -5,8 +5,8 @@
 #include <locale.h>
 #include <stdlib.h>
 
-/* Set it for numbers; it is made if this system has none. False where it cannot
- * be made: the package locales has what it is made of. */
+/* Use it for numbers; it is compiled if this system lacks it. False where that
+ * fails: its sources are in the package locales. */
 static inline bool comma_set(void)
 {
     char command[512];

@@ -1,5 +1,5 @@
-/* dicom_contours.h -- for tests of structure sets: an image to draw on, on
- * disk, and contours on it. */
+/* dicom_contours.h -- for tests of structure sets: an image on disk, and
+ * contours on it. */
 #ifndef SEG_TESTS_SUPPORT_DICOM_CONTOURS_H
 #define SEG_TESTS_SUPPORT_DICOM_CONTOURS_H
 #include "tests/support/dicom_make.h"
@@ -13,15 +13,15 @@ typedef struct Desk {
     char path[600]; // of the structure set
 } Desk;
 
-/* An image of D slices, 3 mm apart; on `affine` when there is one. */
+/* An image of D slices, 3 mm apart; with `affine` unless that is NULL. */
 void desk_set_up(Desk *d, const char *name, const double (*affine)[4]);
 void desk_clear(Desk *d);
 
-/* A structure set of these regions, laid onto the image. */
+/* Loads a structure set of these regions on the grid of the image. */
 bool desk_load(Desk *d, const MadeRegion *r, int n, const char *series,
                const DicomMaskOptions *o, Volume *out, DicomNotes *notes);
 
-/* What the contours should give, straight from columns and rows. */
+/* The expected mask of the contours, computed from columns and rows. */
 void desk_expect(const MadeContour *c, int n, int label, uint8_t *want);
 
 /* Contours of 5 and of 4 points. */

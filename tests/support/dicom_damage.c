@@ -4,10 +4,10 @@
 #include "tests/support/dicom_series.h"
 #include <stdlib.h>
 
-/* Values that elements get, as long as they were; '\1': the byte repeated. */
+/* Values for elements, of unchanged length; '\1': the byte repeated. */
 static const struct {
     char fill;
-    const char *front; /* what the value then begins with */
+    const char *front; /* the beginning of the value */
 } values[] = {
     {' ', ""},    {'x', ""},   {'9', ""},    {'0', ""},       {'\0', ""},
     {'\xFF', ""}, {' ', "-1"}, {' ', "1.5"}, {' ', " 1e400"},
@@ -30,8 +30,8 @@ static void write_out(const char *path, const uint8_t *bytes, size_t n)
     REQUIRE(out && fwrite(bytes, 1, n, out) == n && !fclose(out));
 }
 
-/* The file `f` with element e damaged: its bytes in `out`, which has room for
- * twice as many; 0: this way does not apply. */
+/* Writes the file `f` with element e damaged to `out`, which has room for twice
+ * its bytes; 0: this damage does not apply. */
 static size_t damaged(const KitFile *f, const WalkElement *e, int way,
                       uint8_t *out)
 {

@@ -30,7 +30,7 @@ static void add_header(Make *m, uint32_t tag, size_t n)
     uint16_t vr = dicom_tag(tag)->vr;
     const uint8_t letters[2] = {(uint8_t)(vr >> 8), (uint8_t)vr};
     bool wide = dicom_vr_long(vr);
-    // a list of numbers that outgrows its length is written as UN
+    // a list of numbers longer than a 16-bit length is written as UN
     add_tag(m, tag);
     add(m, n > 65535 && !wide ? (const uint8_t *)"UN" : letters, 2);
     wide = wide || n > 65535;

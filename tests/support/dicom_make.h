@@ -1,6 +1,6 @@
-/* dicom_make.h -- DICOM files of kinds that the program does not write, put
- * together element by element: explicit little endian, sequences and items of
- * undefined length. */
+/* dicom_make.h -- DICOM files of kinds that the program does not write, built
+ * element by element: explicit little endian, sequences and items of undefined
+ * length. */
 #ifndef SEG_TESTS_SUPPORT_DICOM_MAKE_H
 #define SEG_TESTS_SUPPORT_DICOM_MAKE_H
 #include "data/dicom/header.h"
@@ -11,8 +11,8 @@ typedef struct Make {
     size_t size, room;
 } Make;
 
-/* Mark, meta group, and who it is: patient, study and frame of reference of
- * `beside`, or those of a person of its own. */
+/* Preamble, meta group and identifiers: patient, study and frame of reference
+ * of `beside`, or of a new patient. */
 void make_begin(Make *m, const char *sop_class, const char *series_uid,
                 const DicomSeries *beside);
 /* The same of file `number` of a series of several. */
@@ -22,16 +22,16 @@ void make_put(Make *m, uint32_t tag, const void *value, size_t n);
 void make_text(Make *m, uint32_t tag, const char *fmt, ...) ERR_FORMAT(3, 4);
 void make_u16(Make *m, uint32_t tag, int value);
 void make_u32(Make *m, uint32_t tag, uint32_t value);
-/* n numbers as DS, as exact as a double is */
+/* n numbers as DS, with the accuracy of a double */
 void make_numbers(Make *m, uint32_t tag, const double *v, int n);
 void make_open(Make *m, uint32_t sequence);
 void make_item(Make *m);
 void make_item_end(Make *m);
 void make_close(Make *m);
-/* a sequence of one item: open and item, and both ends */
+/* A sequence of one item: begin and end. */
 void make_in(Make *m, uint32_t sequence);
 void make_out(Make *m);
-/* Rows, Columns, NumberOfFrames and how pixels are stored. */
+/* Rows, Columns, NumberOfFrames and the format of pixels. */
 void make_pixels(Make *m, int frames, int rows, int cols, int allocated,
                  int stored, bool is_signed);
 /* Write and free. */
@@ -43,8 +43,8 @@ typedef struct MadeMulti {
     const DicomSeries *beside;
     const char *modality;   /* "MR"                                      */
     const char *series_uid; /* "2.25.11"                                 */
-    const int *order;       /* slice of each frame; NULL: as they are    */
-    const double *slope;    /* of each frame; NULL: none is written      */
+    const int *order;       /* slice of each frame; NULL: in order       */
+    const double *slope;    /* of each frame; NULL: not written          */
     bool each;              /* orientation and spacing in every frame    */
     bool monochrome1;
     int times;                 /* TemporalPositionIndex 1 .. times     */
@@ -63,11 +63,11 @@ typedef struct MadeContour {
     const char *type; // NULL: CLOSED_PLANAR
     int slice, points;
     const double *uv;
-    double off;        // slices off its slice; of every second point `bent`
-    double bent;       // alone
-    const char *drawn; // SOPInstanceUID that it names
-    int said;          // NumberOfContourPoints; 0: the truth
-    bool text;         // ContourData that is no number
+    double off;        // distance of the plane from the slice, in slices
+    double bent;       // distance of every second point only
+    const char *drawn; // SOPInstanceUID that it references
+    int said;          // NumberOfContourPoints; 0: the true number
+    bool text;         // ContourData that is not a number
 } MadeContour;
 
 typedef struct MadeRegion {
@@ -76,7 +76,7 @@ typedef struct MadeRegion {
     const MadeContour *contour;
     int contours;
     const char *frame; // NULL: the image's
-    int drawn_as;      // number in the list of contours; 0: the same
+    int drawn_as;      // number in the list of contours; 0: its own number
 } MadeRegion;
 
 typedef struct MadeSet {
@@ -84,7 +84,7 @@ typedef struct MadeSet {
     const DicomSeries *image;
     const MadeRegion *region;
     int regions;
-    const char *series; // that it refers to; NULL: none
+    const char *series; // that it references; NULL: none
 } MadeSet;
 
 /* An RT structure set of these regions, drawn on v. */

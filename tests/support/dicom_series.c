@@ -86,7 +86,7 @@ void kit_splice(KitFile *f, size_t at, size_t old, const void *with, size_t n)
     f->size = f->size - old + n;
 }
 
-// the walker's own idea of where an element is: header and value
+// the position of an element, header and value, by the parser under test
 static WalkElement element(const KitFile *f, uint32_t tag)
 {
     Walk w;

@@ -9,20 +9,20 @@
  * oblique when `tilted_axes`. */
 void kit_volume(Volume *v, int d, int h, int w, bool tilted_axes);
 
-/* What a test writes unless it says otherwise. */
+/* The default options of a test that writes a series. */
 DicomWrite kit_write(void);
 
-/* A new empty folder below test_folder(); lives as long as the run. */
+/* A new empty folder below test_folder(); it exists until the run ends. */
 const char *kit_folder(const char *name);
 
-/* The only series below folder, in the arena; stops the test when there is
- * another number of them. */
+/* The only series below folder, allocated in the arena; ends the test when
+ * there is another number of series. */
 const DicomSeries *kit_series(Arena *arena, const char *folder);
 
 bool kit_noted(const DicomNotes *notes, const char *part);
 
-/* A file in memory that can be edited: explicit little endian elements of
- * the data set, first one found at the top level. */
+/* A file in memory for editing: explicit little endian elements of the data
+ * set; the first match at the top level is used. */
 typedef struct KitFile {
     char path[512];
     uint8_t *bytes;
@@ -33,14 +33,14 @@ bool kit_read(const char *path, KitFile *f);
 bool kit_save(KitFile *f); /* and free */
 /* Replace the bytes [at, at + old) by `n` new ones. */
 void kit_splice(KitFile *f, size_t at, size_t old, const void *with, size_t n);
-/* Offset of the element's header; stops the test when it is not there. */
+/* Offset of the element's header; ends the test when it is missing. */
 size_t kit_find(const KitFile *f, uint32_t tag);
 /* Give the element another value (padded to even with a space). */
 void kit_set(KitFile *f, uint32_t tag, const void *value, size_t n);
 void kit_set_text(KitFile *f, uint32_t tag, const char *text);
 void kit_set_u16(KitFile *f, uint32_t tag, int value);
 void kit_delete(KitFile *f, uint32_t tag);
-/* Put an element with a short header in front of another. */
+/* Insert an element with a short header before another. */
 void kit_insert(KitFile *f, uint32_t before, uint32_t tag, const char *vr,
                 const void *value, size_t n);
 
@@ -61,7 +61,7 @@ typedef struct KitRow {
     KitScope scope;
     bool all; /* edit all files, not only the second */
     void (*edit)(KitFile *f, int file); /* NULL: none */
-    const char *text; /* NULL: kit_made_text, which `edit` has filled */
+    const char *text; /* NULL: kit_made_text, which `edit` fills in */
     DicomSyntax syntax;
     DicomOptions options;
 } KitRow;

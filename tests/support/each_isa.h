@@ -1,5 +1,5 @@
-/* each_isa.h -- kernels of every instruction set that runs here, tried with
- * extents and numbers drawn at random. */
+/* each_isa.h -- tests kernels of every instruction set of this machine with
+ * random extents and numbers. */
 #ifndef SEG_TESTS_SUPPORT_EACH_ISA_H
 #define SEG_TESTS_SUPPORT_EACH_ISA_H
 #include "cpu/lib/kernels.h"
@@ -17,7 +17,7 @@ static const char *const set_name[] = {"portable"};
 
 enum { SETS = sizeof set_name / sizeof *set_name };
 
-/* Those that run here; the others are not tested. */
+/* The kernels of set i; NULL when this machine cannot run it. */
 static inline const Simd *set_at(int i)
 {
     return simd_find(set_name[i]);

@@ -1,7 +1,7 @@
--- harness.lua -- the test framework for Lua: tests in order, one closing line.
+-- harness.lua -- the test framework for Lua: runs tests in order, prints one closing line.
 --
 --   local t = dofile("tests/support/harness.lua")
---   t.test("what is shown", function() t.equal(1 + 1, 2) end)
+--   t.test("the subject of the test", function() t.equal(1 + 1, 2) end)
 --   t.finish()
 
 local M = { passed = 0, failed = 0, skipped = 0 }
@@ -29,13 +29,13 @@ function M.skip(reason)
   error(SKIP, 0)
 end
 
--- Skip where a tool is not installed; tier: the one of vendor/packages.txt that has it.
+-- Skips the test when a tool is not installed; tier: its tier in vendor/packages.txt.
 function M.needs(tool, tier)
   if os.execute("command -v " .. tool .. " > /dev/null") then return end
   M.skip(tool .. " is not installed (sh vendor/fetch " .. tier .. ")")
 end
 
--- fmt alone may be any text: what a program said has its own per cents.
+-- fmt without arguments may be any text: the output of a program may contain per cents.
 function M.check(ok, fmt, ...)
   if ok then return end
   error(select("#", ...) > 0 and string.format(fmt, ...) or fmt or "check failed", 2)
@@ -55,8 +55,8 @@ function M.near(got, want, tolerance, what)
   end
 end
 
--- f must raise, and the message must contain `part` (plain text) and begin
--- with this script's name and a line.
+-- f must raise, and the message must contain `part` (plain text) and begin with this script's name
+-- and a line.
 function M.raises(f, part)
   local ok, why = pcall(f)
   if ok then error('no error, want one with "' .. part .. '"', 2) end
@@ -69,7 +69,7 @@ function M.raises(f, part)
   end
 end
 
--- A new file of this text; its path.
+-- Writes a file with this text; returns its path.
 function M.write(path, text)
   local f = assert(io.open(path, "w"))
   f:write(text)
@@ -85,7 +85,7 @@ function M.read(path)
   return text
 end
 
--- The lines of what a shell command prints.
+-- The output lines of a shell command.
 function M.lines(command)
   local pipe, out = io.popen(command), {}
   for line in pipe:lines() do out[#out + 1] = line end
@@ -93,8 +93,8 @@ function M.lines(command)
   return out
 end
 
--- Run the program: it must end with this code and say this part (plain text),
--- and no message may begin with a place in our own modules. What it said.
+-- Runs the program, which must end with this code and print this part (plain text); no message may
+-- begin with a line of an embedded module. Returns its output.
 function M.says(arguments, code, part)
   local got, text = M.program(arguments)
   M.equal(got, code, "exit code of " .. arguments .. " (" .. text:sub(-300) .. ")")
@@ -110,7 +110,7 @@ function M.finish()
   if M.failed > 0 then os.exit(1) end
 end
 
--- A scratch folder below the temporary folder, and what removes it.
+-- Makes a scratch folder below the temporary folder; returns it and a function that removes it.
 function M.folder()
   local name = os.tmpname()
   os.remove(name)
@@ -125,7 +125,7 @@ function M.keys(set)
   return table.concat(list, " ")
 end
 
--- The first batch of a data set by the names of its fields, as arrays.
+-- The first batch of a data set as arrays by field name.
 function M.first_batch(set)
   local loader, out = set:loader(set:pipeline {}, {}), {}
   local batch = loader:next()
@@ -134,15 +134,15 @@ function M.first_batch(set)
   return out
 end
 
--- The program under test, as it is found from every folder.
+-- The absolute path of the program under test.
 function M.path()
   local program = os.getenv("PROGRAM") or "./segengine"
   return program:match("^/") and program or M.lines("pwd")[1] .. "/" .. program
 end
 
--- A NIfTI-1 file of size = { w, h, d } voxels, float32 in the order of the file, at its
--- place by the rows of the sform (RAS, mm); nil: 1 mm from the origin. `codes`: of qform,
--- which is that of no turn, and sform. intent: as nifti1.h has it.
+-- Writes a NIfTI-1 file of size = { w, h, d } voxels, float32 in file order, with the rows of the
+-- sform (RAS, mm); nil: 1 mm from the origin. `codes`: of qform, which has no rotation, and of
+-- sform. intent: a code of nifti1.h.
 function M.nifti(path, size, voxels, rows, codes, intent)
   rows, codes = rows or { 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0 }, codes or { 0, 1 }
   local head = {
@@ -156,8 +156,8 @@ function M.nifti(path, size, voxels, rows, codes, intent)
   return M.write(path, table.concat(head))
 end
 
--- Run the program with arguments, behind other words of the shell as "cd X && ";
--- -> exit code, stdout and stderr together.
+-- Runs the program with arguments, after other shell commands such as "cd X && "; returns exit
+-- code, stdout and stderr together.
 function M.program(arguments, before)
   local pipe = io.popen((before or "") .. M.path() .. " " .. arguments .. " 2>&1; echo code $?")
   local text = pipe:read("a")

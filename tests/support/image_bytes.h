@@ -1,7 +1,7 @@
-/* image_bytes.h -- image files for tests, made byte by byte.
+/* image_bytes.h -- image files for tests, built byte by byte.
  *
- * PNG, BMP and TIFF are put together here without the tables of the reader;
- * JPEG comes from libjpeg. A defect is one change to a file that is right. */
+ * PNG, BMP and TIFF are built here without the tables of the reader; JPEG comes
+ * from libjpeg. A defect is one change to a valid file. */
 #ifndef SEG_TESTS_SUPPORT_IMAGE_BYTES_H
 #define SEG_TESTS_SUPPORT_IMAGE_BYTES_H
 #include "data/image/image.h"
@@ -20,25 +20,25 @@ void image_bytes_insert(Forge *f, size_t at, const void *bytes, size_t count);
 /* Whole numbers of 2 or 4 bytes. */
 void image_bytes_put(Forge *f, size_t at, uint32_t value, int bytes, bool big);
 
-/* Signature and header; then chunks, rows packed into one IDAT, and IEND. */
+/* Signature and header; then chunks, rows compressed in one IDAT, and IEND. */
 void image_bytes_png(Forge *f, uint32_t w, uint32_t h, int depth, int color,
                      int interlace);
 void image_bytes_chunk(Forge *f, const char *type, const void *data,
                        size_t count);
 void image_bytes_idat(Forge *f, const void *rows, size_t count);
-/* Where the first chunk of the type begins; its CRC made right again. */
+/* Offset of the first chunk of the type; recomputes its CRC. */
 size_t image_bytes_find(const Forge *f, const char *type);
 void image_bytes_mend(Forge *f, const char *type);
 /* A whole file: 3 x 2 pixels of 8 bits grey, 10 * (row + 1) + column. */
 void image_bytes_small_png(Forge *f);
 
-/* A ramp, as libjpeg packs it; channels 1, 3 or 4 (CMYK). `restart`: an
+/* A ramp, compressed by libjpeg; channels 1, 3 or 4 (CMYK). `restart`: an
  * interval in MCUs, 0: none. */
 void image_bytes_jpeg(Forge *f, int w, int h, int channels, bool progressive,
                       int restart);
-/* Where the n-th (from 0) marker of this kind stands; ends the test without. */
+/* Offset of the n-th (from 0) marker of this kind; ends the test if missing. */
 size_t image_bytes_marker(const Forge *f, int marker, int n);
-/* An Exif block with this orientation, as segment APP1 behind SOI. */
+/* An Exif block with this orientation, as segment APP1 after SOI. */
 void image_bytes_exif(Forge *f, int orientation, bool big);
 /* The block alone, of 26 bytes. */
 void image_bytes_exif_block(uint8_t block[26], int orientation, bool big);
@@ -47,8 +47,8 @@ void image_bytes_exif_block(uint8_t block[26], int orientation, bool big);
 void image_bytes_bmp(Forge *f, int32_t w, int32_t h, int bits,
                      const uint8_t *palette, int colors);
 
-/* The directory of a TIFF: tag, type (1 byte, 3 short, 4 long), count, value
- * or where the values stand. A row with tag 0 is left out. */
+/* The directory of a TIFF: tag, type (1 byte, 3 short, 4 long), count, value or
+ * offset of the values. A row with tag 0 is left out. */
 typedef struct ForgeTag {
     int tag, type;
     uint32_t count, value;
@@ -57,16 +57,16 @@ typedef struct ForgeTag {
 void image_bytes_tiff(Forge *f, bool big, const void *data, size_t count,
                       const ForgeTag *tag, int tags);
 
-/* image_decode of a copy of exactly the size. */
+/* image_decode of a copy of exactly the size of the file. */
 bool image_bytes_decode(const Forge *f, const ImageOptions *o, Volume *v);
-/* It must fail as damaged data with this reason, and leave nothing behind. */
+/* It must fail as damaged data with this reason, and leak nothing. */
 void image_bytes_refused(const char *file, int line, const Forge *f,
                          const ImageOptions *o, const char *reason);
 #define EXPECT_REFUSED(f, o, reason) \
     image_bytes_refused(__FILE__, __LINE__, f, o, reason)
 /* Number i of a volume of any type. */
 double image_bytes_value(const Volume *v, int64_t i);
-/* It must give these numbers, as a picture w wide (0: not asked). */
+/* It must decode to these numbers, w pixels wide (0: not checked). */
 void image_bytes_expect(const Forge *f, const ImageOptions *o, Dtype type,
                         int w, int channels, const double *want, int count);
 #endif

@@ -1,4 +1,4 @@
-/* MATLAB files: tags, small elements, matrices, compressed ones. */
+/* MATLAB files: tags, small elements, matrices, compressed elements. */
 #include "tests/support/mat_make.h"
 #include <zlib.h>
 
@@ -28,7 +28,7 @@ void mat_begin(MatMaker *m, bool big)
     mat_put(m, 0x0100, 2), mat_put(m, 'M' << 8 | 'I', 2);
 }
 
-/* An element of `bytes` bytes at p, in small form when that is wanted. */
+/* An element of `bytes` bytes at p, in the small format if `small`. */
 void mat_element(MatMaker *m, int type, const void *p, size_t bytes, bool small)
 {
     if (small) {
@@ -41,7 +41,7 @@ void mat_element(MatMaker *m, int type, const void *p, size_t bytes, bool small)
     m->size += small ? 4 : (bytes + 7) / 8 * 8;
 }
 
-/* Whole numbers, as elements of a type store them. */
+/* Whole numbers, stored with the type of the element. */
 void mat_numbers(MatMaker *m, int type, int width, const int *x, int count,
                  bool small)
 {
@@ -57,7 +57,8 @@ void mat_numbers(MatMaker *m, int type, int width, const int *x, int count,
     mat_element(m, type, data.bytes, data.size, small);
 }
 
-/* The parts of a matrix before its numbers; where its tag is. */
+/* The elements of a matrix before its numbers; returns the offset of its tag.
+ */
 size_t mat_matrix(MatMaker *m, int flags, int mx, const int *shape, int axes,
                   const char *name)
 {
@@ -75,7 +76,7 @@ void mat_end(MatMaker *m, size_t at)
     mat_patch(m, at + 4, m->size - at - 8, 4);
 }
 
-/* The element at `at`, which is the last, becomes a compressed one. */
+/* Compresses the element at `at`, which must be the last one. */
 void mat_compress(MatMaker *m, size_t at)
 {
     uint8_t packed[MAT_ROOM];
@@ -107,7 +108,7 @@ bool mat_copy(const MatMaker *m, uint8_t **copy, Mat *mat)
     return mat_open_bytes(*copy, m->size, mat);
 }
 
-/* Opening it and reading "x" both work, or the first failure is told. */
+/* Opens it and reads "x"; false with the reason of the first failure. */
 bool mat_read_x(const MatMaker *m)
 {
     uint8_t *copy;

@@ -1,4 +1,4 @@
-/* networks.c -- small networks and what to feed them. */
+/* networks.c -- small networks and their inputs. */
 #include "tests/support/networks.h"
 #include "engine/base/rng.h"
 
@@ -56,13 +56,13 @@ static Dims dims_of(const Net *n, int i)
     return n->g.node[i].y.dim;
 }
 
-/* The axis before h and w: k where x has one. */
+/* The extent of depth: k where x has that axis, else 1. */
 static int depth_of(const Net *n, int x, int k)
 {
     return n->g.node[x].y.rank == 3 ? k : 1;
 }
 
-/* PyTorch's: uniform within 1/sqrt(fan_in). */
+/* PyTorch's default: uniform within 1/sqrt(fan_in). */
 static Init kaiming(int fan_in)
 {
     return (Init){INIT_UNIFORM, 1 / sqrt(fan_in)};
@@ -290,7 +290,7 @@ bool net_life(Net *n, const char *device, int threads, const Optim *o)
     TRY(session_plan(s, true, in, inputs, &p) && session_bind(s, p));
     TRY(session_feed(s, p, n->input[0], pixels));
     TRY(session_feed(s, p, n->input[1], mask));
-    // once call by call, once recorded, once played
+    // a step call by call, then the capture of a CUDA graph, then its launch
     for (int i = 0; i < 3; i++) TRY(session_step(s, p, 0.01, 1, &r));
     TRY(session_blame(s, p, text, sizeof text, NULL));
     in[0].dim.n = in[1].dim.n = 1;

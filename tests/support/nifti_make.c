@@ -89,7 +89,7 @@ void make(Maker *m, int version, bool big)
 
 bool decode(const Maker *m, const NiftiOptions *o, Volume *v)
 {
-    // a copy of exactly the size, so that the sanitizer sees every excess
+    // a copy of exactly the size, so that the sanitizer notices reads beyond it
     uint8_t *copy = mem_alloc(m->size);
     REQUIRE(copy);
     memcpy(copy, m->bytes, m->size);

@@ -1,4 +1,4 @@
-/* Zip archives of the kinds that numpy.savez and others write. */
+/* Zip archives like those of numpy.savez and other writers. */
 #include "tests/support/npz_make.h"
 #include <zlib.h>
 
@@ -22,7 +22,7 @@ void zip_patch(Zip *z, size_t at, uint64_t value, int bytes)
         z->bytes[at + (size_t)i] = (uint8_t)(value >> 8 * i);
 }
 
-/* A .npy of `count` bytes, all of them `value` + their index. */
+/* A .npy of `count` bytes, each `value` + its index. */
 size_t zip_npy(uint8_t out[ROOM], int value, int count)
 {
     char literal[96];
@@ -49,7 +49,7 @@ size_t zip_deflate(const uint8_t *in, size_t n, uint8_t out[ROOM])
     return n;
 }
 
-/* One member with its header, and its entry into `entry`, to be put later. */
+/* One member with its header, and its directory entry in `entry`. */
 void zip_add(Zip *z, Zip *entry, const char *name, int kind,
              const uint8_t *content, size_t size)
 {
@@ -97,14 +97,14 @@ void zip_add(Zip *z, Zip *entry, const char *name, int kind,
     zip_put(entry, wide ? UINT32_MAX : z->local[k], 4);
     zip_bytes(entry, name, length);
     if (!wide) return;
-    // another field first: it is passed over
+    // an unknown extra field first, which the reader must skip
     zip_put(entry, 0x7777, 2), zip_put(entry, 1, 2), zip_put(entry, 0, 1);
     zip_put(entry, 1, 2), zip_put(entry, 24, 2);
     zip_put(entry, size, 8), zip_put(entry, n, 8),
         zip_put(entry, z->local[k], 8);
 }
 
-/* The directory and the end of it. */
+/* The directory and the end record. */
 void zip_finish(Zip *z, const Zip *entry, bool huge)
 {
     size_t at = z->size;
@@ -141,7 +141,7 @@ void zip_make(Zip *z, int kind)
     zip_finish(z, &entry, kind & ZIP64);
 }
 
-/* One member of any name and content. */
+/* One member with any name and content. */
 void zip_make_one(Zip *z, const char *name, int kind, const uint8_t *content,
                   size_t size)
 {
@@ -160,7 +160,7 @@ bool zip_open(const Zip *zip, uint8_t **copy, Npz *z)
     return npz_open_bytes(*copy, zip->size, z);
 }
 
-/* Opening it and reading "b" both work, or the first failure is told. */
+/* Opens it and reads "b"; false with the reason of the first failure. */
 bool zip_read_b(const Zip *zip)
 {
     uint8_t *copy;

@@ -1,4 +1,4 @@
-/* npz_make.h -- zip archives made by hand, for the tests of npz. */
+/* npz_make.h -- zip archives for the tests of npz. */
 #ifndef SEG_TESTS_SUPPORT_NPZ_MAKE_H
 #define SEG_TESTS_SUPPORT_NPZ_MAKE_H
 #include "data/format/npz.h"
@@ -6,46 +6,46 @@
 
 enum { ROOM = 8192, MEMBERS = 4 };
 
-/* An archive of up to MEMBERS members, and where its parts are. */
+/* An archive of up to MEMBERS members, and the offsets of its parts. */
 typedef struct Zip {
     uint8_t bytes[ROOM];
     size_t size, local[MEMBERS], data[MEMBERS], central[MEMBERS], end;
     int members;
 } Zip;
 
-/* How a member is written. */
+/* Format of a member. */
 typedef enum Kind {
     STORED = 0,
     DEFLATED = 1,
-    WIDE = 2,   /* zip64 in its own header, as numpy does        */
-    BEHIND = 4, /* sizes behind the data, as to a pipe           */
+    WIDE = 2,   /* zip64 in its own header, like numpy           */
+    BEHIND = 4, /* sizes after the data, as when writing a pipe  */
     ZIP64 = 8,  /* zip64 in the directory too, and in the end    */
 } Kind;
 
-/* The next bytes; numbers little endian. */
+/* Append bytes; numbers are little endian. */
 void zip_put(Zip *z, uint64_t value, int bytes);
 void zip_bytes(Zip *z, const void *p, size_t n);
-/* A number in place of what is there. */
+/* Overwrite a number. */
 void zip_patch(Zip *z, size_t at, uint64_t value, int bytes);
 
-/* A .npy of `count` bytes, all of them `value` + their index; its size. */
+/* A .npy of `count` bytes, each `value` + its index; returns its size. */
 size_t zip_npy(uint8_t out[ROOM], int value, int count);
-/* A bare deflate stream; its size. */
+/* A raw deflate stream; returns its size. */
 size_t zip_deflate(const uint8_t *in, size_t n, uint8_t out[ROOM]);
-/* One member with its header, and its entry into `entry`, to be put later. */
+/* One member with its header, and its directory entry in `entry`. */
 void zip_add(Zip *z, Zip *entry, const char *name, int kind,
              const uint8_t *content, size_t size);
-/* The directory and the end of it. */
+/* The directory and the end record. */
 void zip_finish(Zip *z, const Zip *entry, bool huge);
 
 /* Arrays "a" (3 numbers from 1 on) and "b" (40 from 50 on). */
 void zip_make(Zip *z, int kind);
-/* One member of any name and content. */
+/* One member with any name and content. */
 void zip_make_one(Zip *z, const char *name, int kind, const uint8_t *content,
                   size_t size);
 
 /* npz_open_bytes of a copy of exactly the size, which stays with the Npz. */
 bool zip_open(const Zip *zip, uint8_t **copy, Npz *z);
-/* Opening it and reading "b" both work, or the first failure is told. */
+/* Opens it and reads "b"; false with the reason of the first failure. */
 bool zip_read_b(const Zip *zip);
 #endif

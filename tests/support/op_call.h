@@ -1,17 +1,17 @@
-/* op_call.h -- an operator run on values that the test itself gives. */
+/* op_call.h -- runs an operator on values from the test. */
 #ifndef SEG_TESTS_SUPPORT_OP_CALL_H
 #define SEG_TESTS_SUPPORT_OP_CALL_H
 #include "engine/check/opcase.h"
 #include "tests/test.h"
 #include <string.h>
 
-/* 0: ref. 1: the fast backend under test, `cpu` or what SEG_TEST_DEVICE names
+/* 0: ref. 1: the backend under test, `cpu` or the backend in SEG_TEST_DEVICE
  * (the emulated build runs the same tests with "cuda"). */
 const Backend *given_backend(size_t i);
-/* The same two as the text of a device: "ref", and "cpu" or "cuda". */
+/* The same two as device names: "ref", and "cpu" or "cuda". */
 const char *given_device(size_t i);
-/* A test that lets every call of something fail in turn takes each so-manieth:
- * 1, or what SEG_TEST_EVERY says (slow builds have it larger). */
+/* The stride of tests that let each call of a function fail in turn: 1, or
+ * SEG_TEST_EVERY (larger in slow builds). */
 long given_every(void);
 /* SEG_TEST_ONCE: see OpCheck.once. */
 bool given_once(void);
@@ -20,8 +20,8 @@ void given_share(int *shares, int *share);
 /* An OpReport that fails the test. */
 void given_report(void *ctx, const char *text);
 
-/* Run a case on a backend, on all its values as they are; ends the test when
- * the run fails. */
+/* Run a case on a backend with all its values; ends the test when the run
+ * fails. */
 static inline void given_values(const Backend *be, int threads, const OpCase *c,
                                 const OpValues *in, Arena *mem, OpValues *out)
 {
@@ -32,10 +32,9 @@ static inline void given_values(const Backend *be, int threads, const OpCase *c,
     REQUIRE(ok);
 }
 
-/* The same with two threads, forward and (if the case wants a
- * gradient) backward. Operands and dy are those given, in memory order and
- * rounded to float; a NULL is drawn as the case says. Ends the test when the
- * run fails. */
+/* The same with two threads, forward and (if the case has a gradient) backward.
+ * Operands and dy are the given ones, in memory order and rounded to float;
+ * NULL: drawn as the case says. Ends the test when the run fails. */
 static inline void given_run(const Backend *be, const OpCase *c,
                              const double *const x[MAX_IN], const double *dy,
                              Arena *mem, OpValues *out)
@@ -49,7 +48,7 @@ static inline void given_run(const Backend *be, const OpCase *c,
     given_values(be, 2, c, &in, mem, out);
 }
 
-/* got[i] is want[i] +- tol for all. */
+/* |got[i] - want[i]| <= tol for all i. */
 static inline void given_near(const double *got, const double *want,
                               int64_t count, double tol)
 {

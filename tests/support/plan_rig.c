@@ -1,4 +1,4 @@
-/* plan_rig.c -- a plan over parameters of its own. */
+/* plan_rig.c -- see plan_rig.h. */
 #include "tests/support/plan_rig.h"
 #include "engine/base/rng.h"
 #include <stdlib.h>
@@ -19,7 +19,7 @@ void plan_rig_open(PlanRig *r, Net *n, const Backend *be, int threads,
                         n->roots + (n->loss >= 0 ? 1 : 0)));
     REQUIRE(params_open(&r->params, &n->g, be, r->dev, 4));
     REQUIRE(params_train(&r->params, 0));
-    // gamma = 1 and beta = 0 would hide what forgets them
+    // gamma = 1 and beta = 0 would hide a kernel that ignores them
     for (int i = 0; i < r->params.count; i++) {
         Tensor t = params_tensor(&r->params, i, PARAM_VALUE, 0);
         Rng g = {.seed = 8, .stream = RNG_TEST, .sample = (uint32_t)i};

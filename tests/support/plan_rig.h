@@ -1,5 +1,5 @@
-/* plan_rig.h -- a plan over parameters of its own, between a poisoned pool and
- * a canary. For backends in host memory. */
+/* plan_rig.h -- runs a plan with its own parameters, between a poisoned pool
+ * and a canary. For backends in host memory. */
 #ifndef SEG_TESTS_SUPPORT_PLAN_RIG_H
 #define SEG_TESTS_SUPPORT_PLAN_RIG_H
 #include "tests/support/networks.h"
@@ -15,23 +15,23 @@ typedef struct PlanRig {
     char *base, *pool; /* pool: plan_bytes bytes, then CANARY bytes */
 } PlanRig;
 
-/* Device, parameters and gradients for all inputs, roots and the loss of
- * `n`, batch `count`. Values of batch norm are moved away from 1 and 0. */
+/* Device, parameters and gradients for all inputs, roots and the loss of `n`,
+ * batch `count`. Batch norm's gamma and beta differ from 1 and 0. */
 void plan_rig_open(PlanRig *r, Net *n, const Backend *be, int threads,
                    int count);
 void plan_rig_plan(PlanRig *r, bool train); /* build, pool of NaN, bind, fill */
 void plan_rig_pool(PlanRig *r); /* the same without building       */
 void plan_rig_fill(PlanRig *r); /* the inputs                      */
 void plan_rig_close(PlanRig *r);
-void plan_rig_drop(PlanRig *r); /* the network, too */
+void plan_rig_drop(PlanRig *r); /* and frees the network */
 
-/* Rows of the plan that read the two operands of a concat where they are. */
+/* The number of plan rows with an implicit concat. */
 int plan_rig_apart(const PlanRig *r);
 
-/* The canary lives. */
+/* The canary is unchanged. */
 bool plan_rig_intact(const PlanRig *r);
 
-/* Values of input k in memory order, reals of the backend. */
+/* Values of input k in memory order, in the backend's real type. */
 void *plan_rig_input(const PlanRig *r, int k, Arena *mem);
 
 /* Run forward and backward as optimiser step 3. */

@@ -5,7 +5,7 @@
 #include "engine/base/rng.h"
 #include "tests/test.h"
 
-/* A few numbers in lo .. hi, one after the other. */
+/* A sequence of random numbers in lo .. hi. */
 typedef struct Random {
     Rng r;
     uint32_t next;

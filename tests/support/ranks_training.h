@@ -1,8 +1,8 @@
-/* ranks_training.h -- training by several processes against training by one,
- * for ranks.c and, on emulated devices, emu/gpu_ranks.c.
+/* ranks_training.h -- training by several processes compared with training by
+ * one, for ranks.c and, on emulated devices, emu/gpu_ranks.c.
  *
- * Ranks are forked here, over the same shared memory as --ranks has. What a
- * child finds wrong it says by its exit code, after printing it. */
+ * Ranks are forked here, over the same shared memory as with --ranks. A child
+ * prints an error and reports it by its exit code. */
 #ifndef SEG_TESTS_SUPPORT_RANKS_TRAINING_H
 #define SEG_TESTS_SUPPORT_RANKS_TRAINING_H
 #include "engine/base/clock.h"
@@ -17,8 +17,8 @@
 
 typedef bool RankFn(Ranks *r, void *context);
 
-/* fn in `count` processes; true when it was in all. A child that dies by a
- * signal counts as true where `killed` is its rank. */
+/* Runs fn in `count` processes; true when it returned true in all. The death of
+ * rank `killed` by a signal counts as true. */
 static inline bool run_ranks(int count, RankFn *fn, void *context, int killed)
 {
     int fd, status, bad = 0;
@@ -62,14 +62,15 @@ typedef struct Work {
     int batch, steps;
     int later; /* batch of the second half of the steps; 0: the same */
     Precision precision; /* other than f32: convolutions of 8 channels, which
-                          * measure norms as they store */
+                          * make the sums of norms in their epilogue */
     bool own_norms;
     const char *allreduce;  /* of devices: see Backend.allreduce_open */
-    double loss[20], *grad; /* of the run alone, in the tests' process */
+    double loss[20], *grad; /* of the run alone, in the process of the tests */
     int64_t grads;
 } Work;
 
-/* conv, norm, relu, dropout, conv: everything that knows other samples. */
+/* conv, norm, relu, dropout, conv: all operators that depend on other samples.
+ */
 static inline void make_net(Net *n, Kind kind, Precision precision)
 {
     const bool narrow = precision != PRECISION_f32, classes = kind == CLASSES;
@@ -144,8 +145,8 @@ static inline bool feed(Net *n, Plan *p, int step, int first, int count)
     return true;
 }
 
-/* Steps of this rank, or with NULL alone; losses, and the last gradients,
- * which are the caller's. */
+/* Steps of this rank, or alone if it is NULL; losses, and the last gradients,
+ * which the caller owns. */
 static inline bool train(Ranks *r, const Work *w, double *loss, double **grad,
                          int64_t *grads)
 {
@@ -153,7 +154,7 @@ static inline bool train(Ranks *r, const Work *w, double *loss, double **grad,
     Optim o = optim_default(OPTIM_adam);
     Net n;
     char device[16];
-    // NCCL wants a device for each
+    // NCCL needs a device for each rank
     bool own = r && w->allreduce && strcmp(w->allreduce, "host");
     snprintf(device, sizeof device, own ? "%s:%d" : "%s", w->device,
              own ? r->rank : 0);
@@ -193,7 +194,7 @@ static inline bool train(Ranks *r, const Work *w, double *loss, double **grad,
     *grads = 0;
     *grad = mem_alloc((size_t)q->total * sizeof **grad);
     for (int i = 0; i < q->count && *grad; i++) {
-        // running statistics too: they are the same at all ranks
+        // running statistics too: they are equal at all ranks
         ParamBlock block = q->list[i].trained ? PARAM_GRAD : PARAM_VALUE;
         if (!params_read(q, i, block, 0, *grad + *grads)) return false;
         *grads += numel(q->list[i].dim);
@@ -222,7 +223,7 @@ static inline bool same_training(Ranks *r, void *context)
     mem_free(grad);
     if (w->steps == 1 && !(off <= bound * all))
         return fail("gradients: NMSE %.3g, want %g", off / all, bound);
-    // and to the bit the same at all ranks
+    // and bit-identical at all ranks
     double both[2] = {loss[w->steps - 1], -loss[w->steps - 1]}, mine = both[0];
     double ranks = r->count;
     return ranks_sum(r, both, 2) &&
@@ -230,7 +231,7 @@ static inline bool same_training(Ranks *r, void *context)
             fail("ranks have other losses"));
 }
 
-/* By ranks as alone. */
+/* Training by ranks must equal training alone. */
 static inline void compare_work(Work w, int ranks)
 {
     REQUIRE(train(NULL, &w, w.loss, &w.grad, &w.grads));
@@ -255,8 +256,8 @@ static inline void compare(const char *device, Kind kind, int batch, int ranks,
     compare_by(NULL, device, kind, batch, ranks, steps);
 }
 
-/* Statistics of a rank alone: other numbers than one process has, but the same
- * at all ranks, running statistics too. */
+/* Batch statistics of each rank alone: the results differ from one process's,
+ * but are equal at all ranks, running statistics too. */
 static inline bool own_norms(Ranks *r, void *context)
 {
     const Work *w = context;

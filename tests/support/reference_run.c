@@ -11,7 +11,7 @@ typedef struct Work {
     Attr *attr;
 } Work;
 
-/* Bytes that are NaN as floats and as doubles. */
+/* Memory that reads as NaN both as floats and as doubles. */
 static void *poisoned(Arena *mem, size_t bytes)
 {
     void *p = arena_alloc(mem, bytes);
@@ -25,7 +25,7 @@ static bool dropped(const Work *w, const Node *n)
            (op_info[n->attr.op].flags & TRAIN);
 }
 
-/* Operands with a gradient: all but lengths, of a loss the first. */
+/* Number of operands with a gradient: of a loss one, else all but lengths. */
 static int slopes(const OpInfo *info)
 {
     if (!info->grad) return 0;
@@ -95,7 +95,7 @@ static bool forward(Work *w, int i, void *dev, const Step *step)
     w->dx[i].data = poisoned(mem, tensor_bytes(y));
     if (!y->data || !w->dx[i].data) return false;
     c->y = y;
-    // the space wanted may depend on which gradients there will be
+    // the needed memory may depend on the gradients that will exist
     Call ask = *c;
     if (w->s->loss >= 0)
         for (int k = 0; k < slopes(info); k++)
@@ -109,7 +109,8 @@ static bool forward(Work *w, int i, void *dev, const Step *step)
     return c->saved && c->scratch && be->fwd[n->attr.op](c);
 }
 
-/* The block of node i's gradient: rows that are dropped show another's. */
+/* The node with the gradient of node i: a dropped operator uses its operand's.
+ */
 static int owner(const Work *w, int i)
 {
     while (dropped(w, &w->s->graph->node[i])) i = w->s->graph->node[i].in[0];

@@ -1,9 +1,10 @@
-/* reference_run.h -- a network run without a planner: the judge of plan.c.
+/* reference_run.h -- a network run without a planner, as the reference for
+ * plan.c.
  *
- * Node after node, then back; every value, gradient, saved and scratch block
- * has memory of its own that starts as NaN, nothing is done in place and
- * nothing is dropped but the rows that evaluation drops. Parameters are a
- * copy, so the session's stay as they are. For backends in host memory. */
+ * Runs node after node, then backward; every value, gradient, saved and scratch
+ * block has memory of its own that starts as NaN, nothing is done in place and
+ * only operators that evaluation drops are dropped. Parameters are a copy, so
+ * the session's stay unchanged. For backends in host memory. */
 #ifndef SEG_TESTS_SUPPORT_REFERENCE_RUN_H
 #define SEG_TESTS_SUPPORT_REFERENCE_RUN_H
 #include "engine/plan/plan.h"
@@ -15,8 +16,8 @@ typedef struct ReferenceRun {
     void *grad;  /* gradients, as Params.grad; zero if not reached */
 } ReferenceRun;
 
-/* input[i] has the values of spec->input[i] in memory order and reals of the
- * backend. */
+/* input[i] has the values of spec->input[i] in memory order, in the backend's
+ * real type. */
 bool reference_run(const PlanSpec *spec, void *dev, const Step *step,
                    double seed_grad, const void *const *input,
                    ReferenceRun *out);

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# shell.sh -- what the script tests share. A test starts with
+# shell.sh -- functions of the tests in shell. A test starts with
 #
 #     cd "$(dirname "$0")/../.." || exit 1
 #     . tests/support/shell.sh
@@ -12,7 +12,7 @@ passed=0 failed=0 skipped=0
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
-# step WHAT COMMAND ...: the command must succeed; shows its output if not
+# step NAME COMMAND ...: the command must succeed; its output is shown if it fails
 step() {
     what=$1
     shift
@@ -25,8 +25,8 @@ step() {
     fi
 }
 
-# awaits FILE PATTERN: until the file has such a line, a minute at most, as other work
-# may keep the machine from getting there
+# awaits FILE PATTERN: waits until the file has such a line, a minute at most, as the
+# machine may be busy
 awaits() {
     tries=0
     until grep -q "$2" "$1"; do
@@ -36,14 +36,14 @@ awaits() {
     done
 }
 
-# finish: the closing line; the status says whether all is well
+# finish: prints the closing line; its status is 0 when nothing failed
 finish() {
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ]
     exit
 }
 
-# skip WHY: ends the test; what was checked until then counts
+# skip REASON: ends the test; the checks so far count
 skip() {
     echo "skipped $0: $1"
     skipped=$((skipped + 1))

@@ -55,7 +55,7 @@ Dataset *made_dataset(int cases, int per, int d, int h, int w)
     DatasetBuilder *b;
     Dataset *ds;
     REQUIRE(dataset_begin(NULL, &b));
-    // added in reverse: the order of adding must not matter
+    // added in reverse: the order must not matter
     for (int i = cases - 1; i >= 0; i--) {
         char key[32], patient[32];
         Volume image = made_image((uint32_t)i, d, h, w, true);

@@ -1,11 +1,12 @@
-/* nvml.c -- the driver's library of a machine with two GPUs that is not there;
- * by their addresses both are the first.
+/* nvml.c -- a stand-in for NVML, the driver's library, with two GPUs; both
+ * answer as the first one to their PCI addresses.
  *
- * Built by tests as libnvidia-ml.so.1 and found through LD_LIBRARY_PATH. It has
- * the functions that nvml.c calls. Each look at the first GPU finds it in use
- * by 10 % more (0, 10, ... 90, 0, ...), at 200 W, and 50 J later; the second
- * tells nothing but its name. NVML_INIT=18 has it fail as a driver that was
- * replaced does; NVML_ENERGY=none is a GPU that counts no energy. */
+ * Tests build it as libnvidia-ml.so.1 and find it through LD_LIBRARY_PATH. It
+ * has the functions that the program's nvml.c calls. Each sample of the first
+ * GPU finds its use 10 % higher (0, 10, ... 90, 0, ...), 200 W, and 50 J more;
+ * the second reports nothing but its name. NVML_INIT=18 makes it fail like a
+ * driver that was replaced; NVML_ENERGY=none is a GPU without an energy
+ * counter. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
