@@ -30,7 +30,7 @@ local function edit(path, from, to)
   t.write(path, text)
 end
 
--- The same in the config of weights, whose checksums stay right.
+-- The same in the config of a weights file; its checksums stay valid.
 local function edit_weights(path, from, to)
   local text, count = core.checkpoint.meta(path).config:gsub(from, to)
   t.equal(count, 1, path .. ": " .. from)

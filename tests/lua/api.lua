@@ -1,4 +1,4 @@
--- api.lua -- the Lua face: shapes, names, counts, and what errors say.
+-- api.lua -- the Lua interface: shapes, names, counts, and error messages.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -203,7 +203,7 @@ end)
 t.test("arrays: by name from archives", function()
   local folder, remove = t.folder()
   local corpus = "tests/fuzz/corpus/"
-  -- the seeds of the fuzz target of mat have a byte in front
+  -- inputs of the fuzz target mat have a byte of options in front
   os.execute("cp " .. corpus .. "npz/deflated " .. folder .. "/x.npz; tail -c +2 " .. corpus
     .. "mat/file_be > " .. folder .. "/x.MAT; tail -c +2 " .. corpus .. "mat/kinds > " .. folder
     .. "/kinds.mat")
@@ -344,7 +344,7 @@ t.test("probabilities, or the truth, where logits are taken", function()
   end
   t.raises(function() seg.metric.iou(nn.sigmoid(logits), truth) end, "metric.iou takes logits")
   t.raises(function() seg.metric.dice(truth, logits) end, "metric.dice: the operands are")
-  nn.mse(nn.sigmoid(logits), truth) -- which takes anything
+  nn.mse(nn.sigmoid(logits), truth) -- accepts any target
   local dose, parts = input { c = 1, h = 8, w = 8 }, input { c = 3, h = 8, w = 8 }
   local predicted = nn.conv(x, 1, 1)
   t.equal(nn.dvh_loss(predicted, dose, parts, { bins = 70, width = 0.5 }).kind, "dvh_loss")
@@ -361,7 +361,7 @@ t.test("weights that bring their own network", function()
   m:save(folder .. "/w.safetensors")
   local feed = { [x.name] = seg.array.random({ 2, 2, 4, 6 }, 7) }
   local want = m:run(feed)
-  -- twice, and beside the network of this script: names do not meet
+  -- twice, and together with the network of this script: names do not collide
   for _ = 1, 2 do
     local o = seg.open(folder .. "/w.safetensors")
     t.equal(table.concat(o:inputs()[x.name], "x"), "1x2x4x6")

@@ -1,6 +1,6 @@
--- attack.lua -- what a careless or unlucky user does: odd numbers, hostile Lua
--- values, damaged runs, data that changed behind a run. The program must say
--- one clear line and end with the right code; it must never crash.
+-- attack.lua -- a careless or unlucky user: odd numbers, hostile Lua values, damaged runs, data
+-- that changes under a run. The program must print one clear line and end with the right code; it
+-- must never crash.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -62,8 +62,8 @@ t.test("errors of Lua inside our modules carry the recipe's line", function()
     .. "end)\n"), 1, "scope.lua:3: ")
 end)
 
--- Every public function with every hostile value in every place: an error is
--- fine, and begins with this script and a line; a crash would end this test.
+-- Every public function with every hostile value in every argument: an error is fine, and begins
+-- with this script and a line; a crash would end this test.
 t.test("hostile values", function()
   local cyclic = {}
   cyclic[1], cyclic.c, cyclic.a = cyclic, cyclic, cyclic
@@ -77,7 +77,7 @@ t.test("hostile values", function()
   local function try(name, f, ...)
     local ok, why = pcall(f, ...)
     why = tostring(why)
-    -- functions of C that are called straight from pcall have no line to name
+    -- C functions that pcall calls directly have no line
     if ok or why:find("from a metatable", 1, true) or why:find("^bad argument") then return end
     t.check(why:match("^[%w_./]+%.lua:%d+: "), "%s: %s", name, why:sub(1, 300))
   end
@@ -138,7 +138,7 @@ end)
 
 t.test("memory outside of Lua is collected in time", function()
   if (os.getenv("SAN") or "") ~= "" then t.skip "a sanitizer needs the address space" end
-  -- 3000 arrays of 4 MiB, one at a time, where 3 GB are all there is
+  -- 3000 arrays of 4 MiB, one at a time, with 3 GB of memory
   local script = write(folder .. "/arrays.lua", 'local seg = require "seg"\n'
     .. "for _ = 1, 3000 do seg.array.zeros { 1024, 1024 } end\nprint 'enough'\n")
   local _, text = t.program(script, "ulimit -v 3000000; ")
@@ -209,7 +209,7 @@ t.test("a run that is resumed must be what it was", function()
     shell("rm -rf " .. folder .. "/copy && mkdir -p " .. folder .. "/copy/brain_unet && cp -r "
           .. run .. " " .. copy .. " && cp " .. run .. "/../.key " .. copy .. "/..")
   end
-  -- the limit of steps was for the first call
+  -- the limit of steps held for the first call
   fresh()
   says(again, 0, "done:")
   says(again .. " --lr 0.5", 2, "segengine: --lr 0.5 differs from the run that is resumed")

@@ -1,11 +1,11 @@
--- attack_recipes.lua -- what a careless or unlucky user of the recipes of scripts/ does: more
--- folds than patients, classes than sequences, rates that are too high, data with holes. One
--- clear line with the right code, before time is lost where that can be known.
+-- attack_recipes.lua -- a careless or unlucky user of the recipes of scripts/: more folds than
+-- patients, more classes than sequences, rates that are too high, data with holes. One clear line
+-- with the right code, and as early as the mistake can be noticed.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
 
--- The line of a recipe on its own small made-up data.
+-- The command line of a recipe on small synthetic data of its own.
 local function line(recipe, words)
   return string.format("scripts/%s.lua %s --preset check --threads 1 --phantom %s/made "
                        .. "--out %s/runs", recipe, words, folder, folder)
@@ -44,7 +44,7 @@ t.test("patches larger than memory end before data is opened", function()
   t.says(line("hippocampus_unet3d", "--size 4000,4000,4000"), 1, "what would take less")
 end)
 
--- A copy of what a recipe made up, with a part of its name; its path.
+-- A copy, named `as`, of the synthetic data `made` of a recipe; its path.
 local function copied(made, as)
   local path = folder .. "/" .. as
   t.check(os.execute(string.format("cp -r %s/made/%s-* %s", folder, made, path)), made)
@@ -59,7 +59,7 @@ t.test("photographs and patients that are left out are counted", function()
   local said = says("headpose_cnn", "--steps 1 --data " .. faces, 0,
                     "note: left out of 300W-LP: 1 photograph without a .mat")
   t.check(said:find("300W-LP: 1 photograph missing, whose .mat is there", 1, true), said)
-  -- what a landmark's file may hold, and nobody can learn from: one angle
+  -- a landmark file may hold it, but nobody can learn from it: a single angle
   local mat = faces .. "/PHANTOM_003_0.mat"
   local text = t.read(mat)
   local at = text:find("Pose_Para", 1, true) + 24 -- its name is padded, then comes a tag

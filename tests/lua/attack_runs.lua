@@ -1,6 +1,6 @@
--- attack_runs.lua -- what goes wrong around runs: results without a value, files of a
--- series and bundles that are damaged, words of the line that are empty or cannot be. One
--- clear line and the right code, and nothing is lost.
+-- attack_runs.lua -- failures around runs: results without a value, damaged files of a series and
+-- damaged bundles, empty or impossible arguments. One clear line and the right code, and nothing is
+-- lost.
 
 local seg = require "seg"
 local json = require "seg.json"
@@ -8,7 +8,7 @@ local util = require "seg.util"
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
 
--- Seven patients with masks; with `full` masks of one class only.
+-- Seven patients with masks; with `full`, masks of class 1 everywhere.
 local function make(name, full)
   os.execute("mkdir -p " .. folder .. "/" .. name)
   for p = 1, 7 do
@@ -122,7 +122,7 @@ t.test("a bundle names images as its script does, and masks beside them are none
   t.equal(#t.lines(string.format("diff -r %s/by_bundle %s/by_script", folder, folder)), 0)
 end)
 
--- The bundle with other rows, without checksums, as another program may write it.
+-- The bundle with other metadata and without checksums, as another program may write it.
 local function rewritten(change)
   local text = t.read(folder .. "/b.safetensors")
   local bytes = string.unpack("<I8", text)

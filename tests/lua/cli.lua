@@ -1,4 +1,4 @@
--- cli.lua -- the program as a user meets it: exit codes, messages, files.
+-- cli.lua -- the program from the outside: exit codes, messages, files.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
@@ -22,7 +22,7 @@ t.test("help, version, operators", function()
   says("check --op rellu", 2, '--op: there is no operator "rellu"; did you mean "relu"?')
   says("check --devise cpu", 2, 'did you mean "device"?')
   says("check --device cpu:1 --op relu", 2, "only cuda takes a number")
-  -- without CUDA, too: that is not what is wrong
+  -- also without CUDA: the number is the mistake
   for _, number in ipairs { "-1", "x", "256", "" } do
     says("check --op relu --device cuda:" .. number, 2, "the number behind cuda: has to be 0 to "
          .. '255, got "' .. number .. '"')
@@ -61,12 +61,12 @@ t.test("help of a recipe, and of a command alone", function()
   } do
     t.check(text:find(line, 1, true), "%s\n%s", line, text)
   end
-  -- a key of every recipe that this one lists is said once
+  -- a key of all recipes that this recipe lists too is printed once
   local _, times = text:gsub("\n  %-%-epochs", "")
   t.equal(times, 1, "times that --epochs is listed")
   says(write("nocfg.lua", 'require "seg".recipe {}\n') .. " --help", 0, "of every recipe")
   says(write("noisy.lua", "error('on purpose')\n") .. " --help", 1, "noisy.lua:1: on purpose")
-  -- a script that is no recipe has arguments of its own
+  -- a script that is not a recipe has arguments of its own
   says(write("own.lua", "print('mine', ...)\n") .. " --help", 0, "mine\t--help")
   local whole = says("--help", 0, "segengine inspect PATH")
   t.equal(says("help", 0, "segengine"), whole)
@@ -77,8 +77,8 @@ t.test("help of a recipe, and of a command alone", function()
   t.equal(says("ops -h", 0, ""), "segengine ops               the operator table\n")
 end)
 
--- A mistake on the command line: the message begins with what was given, not
--- with the line of the recipe that happened to read it.
+-- A mistake on the command line: the message begins with the given text, not with the line of the
+-- recipe that happened to read it.
 local function refuses(arguments, code, message)
   local text = says(arguments, code, message)
   t.check(("\n" .. text):find("\nsegengine: " .. message, 1, true), text)
@@ -204,7 +204,7 @@ t.test("inspect: archives of arrays", function()
   text = says("inspect " .. mat, 0, "\n5 arrays\n")
   t.check(text:find("\nz +complex double +1x1 +not read\n"), text)
   t.check(text:find("\nl +logical +1x2 *\n"), text)
-  -- a folder: one line a file, what is damaged by name
+  -- a folder: one line a file, damaged ones by name
   os.execute("mkdir " .. folder .. "/arrays && mv " .. npz .. " " .. mat .. " " .. folder
     .. "/arrays && cp " .. corpus .. "npz/cut " .. folder .. "/arrays/cut.npz")
   text = says("inspect " .. folder .. "/arrays", 3, "2 .npz files, 1 .mat file")
@@ -212,7 +212,7 @@ t.test("inspect: archives of arrays", function()
   t.check(text:find("kinds.mat +5 arrays: t, s, z, c_, l\n"), text)
   t.check(text:find("cut.npz +damaged: [^\n]+cut.npz: npz: no end record"), text)
   says("inspect " .. folder .. "/arrays/cut.npz", 3, "npz: no end record: the file was cut")
-  -- a member that is no array, among others
+  -- a member that is not an array, among others
   os.execute("cp " .. corpus .. "npz/text " .. folder .. "/text.npz")
   text = says("inspect " .. folder .. "/text.npz", 3, "refused: not .npy")
   t.check(text:find("\nreadme.txt +%? +%- +refused"), text)
@@ -236,7 +236,7 @@ t.test("a recipe's mistakes carry its line", function()
        'config.lua:4: the config has no key "b"')
 end)
 
--- In a folder of its own, where it writes what it then reads.
+-- In a folder of its own, where it writes files and reads them.
 t.test("the numerical face as the documentation shows it", function()
   local text = t.read("docs/recipes.md"):match("## The numerical face.-```lua\n(.-)```")
   write("face.lua", text)
@@ -245,7 +245,7 @@ t.test("the numerical face as the documentation shows it", function()
   t.check(said:find("array 1x1x4", 1, true), said)
 end)
 
--- The recipe that docs/recipes.md shows.
+-- The recipe in docs/recipes.md.
 local mine = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
 
 t.test("check of a recipe without a preset for the steps", function()
@@ -253,7 +253,7 @@ t.test("check of a recipe without a preset for the steps", function()
   local text = says(line, 0, "worst error: ")
   t.check(text:find("training steps are not compared: this recipe has no preset check; fix: "
                     .. "presets = { check = { %.%.%. } } in seg.config"), text)
-  -- no preset is named that the recipe has not got
+  -- no preset is suggested that the recipe lacks
   local code, said = t.program(line:gsub("check", "train", 1) .. " --data " .. folder)
   t.check(code ~= 0 and said:find("\nseed 42, 30 epochs, batch 8, adamw 0.001\n", 1, true), said)
   refuses(line .. " --preset check", 2, '--preset "check" is not one of this recipe; it has none')
@@ -283,7 +283,7 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   says(plan .. "h2000", 2,
        '--gpu "h2000" is not known; use h200, h100, a100, 4090, 3090 or 4060')
   says("--help", 0, "a step on h200, h100, a100, 4090, 3090 or 4060\n")
-  -- no H200 moves 4.8 GB or does 67 GFLOP in less: a floor is of peaks
+  -- no H200 moves 4.8 GB or does 67 GFLOP in less: the bound uses peak rates
   local gpus = require "seg.inspect.gpus"
   t.equal(gpus.floor_us(gpus.find "h200", 4.8e9, 67e9, "f32"), 1000.0)
   says("scripts/brain_unet.lua plan --device cpu --gpu h200", 2,
@@ -298,7 +298,7 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   t.check(text:find("product_kernel", 1, true) and text:find("update_kernel", 1, true), text)
   t.check(text:find("enc4.conv2 +conv back"), text)
   says(plan .. "h200 --precision bf16", 0, "entrance_kernel")
-  -- what is launched has the memory of the plan
+  -- the launches have the memory of the plan
   local numbers = says("scripts/brain_unet.lua plan --data /nowhere --device cuda --precision bf16 "
                        .. "--json", 0, "")
   local arena, params = numbers:match('"train": {.-"bytes": (%d+).-"param_bytes": (%d+)')
@@ -306,16 +306,16 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   says(plan .. "h200 --precision bf16", 0, said)
   numbers = says(plan .. "h200 --precision bf16 --json", 0, '\n  "arena_bytes": ' .. arena)
   t.check(numbers:find('\n  "param_bytes": ' .. params, 1, true), numbers)
-  -- and no driver is asked for what a precision is there
+  -- and no driver is asked whether a precision exists
   says("scripts/brain_unet.lua plan --data /nowhere --device cuda --precision bf16", 0,
        "precision    bf16\n")
-  -- it is for a GPU without --device, too
+  -- --gpu plans for a GPU without --device, too
   for _, precision in ipairs { "tf32", "f16" } do
     says("scripts/brain_unet.lua plan --gpu H200 --batch 1 --size 32 --precision " .. precision, 0,
          "floor on H200")
   end
   says("scripts/brain_unet.lua plan --gpu 4090 --batch 1 --size 32", 0, "floor on RTX 4090")
-  -- a slower GPU, a higher floor
+  -- a slower GPU has a higher bound
   local function floor(gpu)
     local json = says(plan .. gpu .. " --json", 0, '"gpu": "' .. gpu .. '"')
     t.check(json:find('\n  "nodes": %d+,'), json)
@@ -351,7 +351,7 @@ t.test("train, evaluate, predict on made-up patients", function()
     .. 'checkpoint_best.safetensors")\n'), 3, "conv1.weight")
 end)
 
--- What a set is called that was split from no other.
+-- The name of a set that was not split from another.
 t.test("a set that is no part of another has a name in what is said of it", function()
   local script = write("unsplit.lua", [[
 local seg = require "seg"
@@ -369,7 +369,7 @@ t.test("a schedule that climbs again is a note, said once", function()
   local _, times = text:gsub("climbs again", "")
   t.equal(times, 1, "times")
   t.check(not text:find("warning: cosine", 1, true), text)
-  -- its own numbers are meant: presets say nothing, and of a shorter run that it ends high
+  -- its own epochs count: presets print no warning, and a shorter run warns that its rate ends high
   text = says(brain .. " --preset full --size 32 --base 4 --batch 4 --steps 1 --out " .. folder
               .. "/note", 0, "120 epochs")
   t.check(not text:find("note: cosine", 1, true), text)
@@ -390,7 +390,7 @@ t.test("an option that changes nothing is said to", function()
   t.check(not says(dose, 0, "parameters"):find("warning", 1, true))
   says("scripts/openkbp_unet3d.lua plan --preset check --data x --patients 3", 0,
        "warning: --patients changes nothing here")
-  -- what reads all of them has read each
+  -- a script that reads every option
   local script = t.write(folder .. "/all.lua", [[
 local seg = require "seg"
 local cfg, all = seg.config { width = 2 }, 0

@@ -1,6 +1,5 @@
--- damage.lua -- texts that this program reads back, changed by anybody: any text is
--- read as what it says or refused with its name, and nothing else happens.
--- SEG_SOAK=1 tries thirty times as many.
+-- damage.lua -- texts that this program reads back, with random damage: any text is read with its
+-- meaning or refused by name, without other effects. SEG_SOAK=1 tries thirty times as many.
 
 local seg = require "seg"
 local json = require "seg.json"
@@ -13,15 +12,15 @@ local PIECES = { "null", "true", "{}", "[]", '""', "-1", "-0", "1e999", "1.5", '
                  "[1,\"a\"]", "9223372036854775807", '"\\ud83d\\ude00"', "\\u0000", "{", "}", "[",
                  "]", ",", ":", '"', "\\", "\n", "\0", "\255", "e", "-", ".", "0" }
 
--- Numbers 1 .. n, the same ones each time.
+-- A number in 1 .. n, the same sequence in every run.
 local state = 1
 local function draw(n)
   state = state * 6364136223846793005 + 1442695040888963407
   return (state >> 33) % n + 1
 end
 
--- The text with one to three changes: something left out, put in, repeated, cut off, or
--- a value of another kind.
+-- The text with one to three changes: a part left out, inserted, repeated, cut off, or a value of
+-- another type.
 local function changed(text)
   for _ = 1, draw(3) do
     local at, piece, values = draw(#text), PIECES[draw(#PIECES)], {}
@@ -45,8 +44,8 @@ local function changed(text)
   return text
 end
 
--- f(text) for many changed texts: it ends well, or with a reason that names `name`.
--- -> how many ended well, how many not
+-- f(text) for many changed texts: it succeeds, or fails with a reason that names `name`. Returns
+-- how many succeeded and how many failed.
 local function survive(text, count, name, f)
   local good, bad = 0, 0
   for _ = 1, count * TIMES do
@@ -65,7 +64,7 @@ t.test("JSON is read as it stands, or refused", function()
                            d = { { e = 0.1 }, {} }, f = "caf\u{e9} \u{1f600}" }
   local good, bad = survive(text, 4000, "some.json", function(damaged)
     local v = json.decode(damaged, "some.json")
-    -- what was read is written and read again without a difference
+    -- a parsed value is printed and parsed again without a difference
     if v ~= nil then
       local once = util.json(v)
       t.equal(util.json(json.decode(once, "some.json")), once)
@@ -76,7 +75,7 @@ t.test("JSON is read as it stands, or refused", function()
   t.equal(1 / json.decode("-0", "text"), -math.huge)
 end)
 
--- study.jsonl lies in a folder that anybody writes to, and decides what is tried.
+-- study.jsonl is in a folder that other programs may write to, and determines the trials.
 t.test("the study of a search goes on as it was, or is refused", function()
   local path = folder .. "/study.jsonl"
   local function search(trials, text)
@@ -106,11 +105,11 @@ t.test("the study of a search goes on as it was, or is refused", function()
   } do
     t.raises(function() search(6, (text:gsub(case[1], case[2], 1))) end, case[3])
   end
-  -- what is refused stays as it is
+  -- a refused file stays unchanged
   t.check(t.read(path) ~= text and t.read(path):find("[7]", 1, true), "it was written over")
 end)
 
--- What the members of a series leave behind is what the series makes of it.
+-- The files of the runs of a series determine its results.
 t.test("a series whose files were changed is refused with their names", function()
   local series = require "seg.experiments.series"
   local head = { k = 3, kind = "folds", options = { "--lr=0.1", "--quick" }, recipe = "toy" }
@@ -125,7 +124,7 @@ t.test("a series whose files were changed is refused with their names", function
     end)
     t.check(good > 5 and bad > 200, "%d read, %d refused", good, bad)
   end
-  -- who looks from outside sees as much as there is
+  -- commands that only look at the folder show all existing results
   local facts, outside = require "seg.report.run_facts", require "seg.report.series_facts"
   for _, case in ipairs { { "series.json", head, outside.read },
                           { "summary.json", summary, facts.summary } } do

@@ -1,9 +1,9 @@
--- fixtures.lua -- what earlier versions wrote is read by this one, with the same results.
+-- fixtures.lua -- this version reads the files of earlier versions, with the same results.
 --
--- tests/fixtures/VERSION/ holds a recipe and what that version made of it (tests/fixtures/make):
--- a run that was stopped, a series and a study that were not finished, prepared cases, a bundle.
--- results.csv has what came out: a checksum of every tensor and of every label map, and the
--- weights of the recipes of scripts/. SEG_FIXTURES_WRITE=DIR writes DIR/results.csv anew.
+-- tests/fixtures/VERSION/ holds a recipe and files that this version made (tests/fixtures/make): a
+-- stopped run, an unfinished series and study, prepared cases, a bundle. results.csv has the
+-- results: a checksum of every tensor and of every label map, and the weights of the recipes of
+-- scripts/. SEG_FIXTURES_WRITE=DIR writes DIR/results.csv anew.
 
 local t = dofile("tests/support/harness.lua")
 local json = require "seg.json"
@@ -14,10 +14,10 @@ local ROOT = "tests/fixtures/0.1"
 local write = os.getenv("SEG_FIXTURES_WRITE")
 if write then ROOT = write end
 
--- Every processor has these instructions, and they give the same bits on all.
+-- Every processor has these instructions, and they give the same bits on all processors.
 local PORTABLE = "SEG_ISA=portable "
 
--- What came out: lines "name,value" in the order of the tests.
+-- The results: lines "name,value" in the order of the tests.
 local lines, want = {}, {}
 if not write then
   for line in t.read(ROOT .. "/results.csv"):gmatch("[^\n]+") do
@@ -26,7 +26,7 @@ if not write then
   end
 end
 
--- A result: kept in writing, compared in reading.
+-- A result: recorded when writing, compared when reading.
 local function result(name, value)
   if write then
     lines[#lines + 1] = name .. "," .. value
@@ -35,7 +35,7 @@ local function result(name, value)
   end
 end
 
--- Runs the program, which must end with 0. -> what it said
+-- Runs the program, which must end with 0; returns its output.
 local function run(arguments)
   local code, text = t.program(arguments, PORTABLE)
   t.equal(code, 0, arguments .. ": " .. text)
@@ -56,12 +56,12 @@ local function tensors(name, path)
   t.equal(at, #digits, path .. ": checksums")
 end
 
--- The patients that the recipe reads; the time of a file belongs to what names its prepared case.
+-- The patients of the recipe; the cache key of a case contains the time of its file.
 require("seg").data.phantom { patients = 6, size = 16, slices = 4,
                               root = folder .. "/phantom" }:dataset()
 os.execute("find " .. folder .. "/phantom -type f -exec touch -d @1700000000 {} +")
 
--- A copy of the fixture's recipe and of `names` beside it, in a folder of its own.
+-- Copies the fixture's recipe and `names` into a new folder.
 local function copied(name, names)
   local to = folder .. "/" .. name
   t.check(os.execute(string.format("mkdir -p %s && cd %s && cp -r recipe.lua %s %s", to, ROOT,
@@ -69,7 +69,7 @@ local function copied(name, names)
   return to, to .. "/recipe.lua --phantom " .. folder .. "/phantom --out " .. to
 end
 
--- The voxels of the label maps that predict wrote.
+-- The voxels of the label maps that predict has written.
 local function labels(name, out)
   for i = 1, 6 do
     local file = string.format("%s/PHANTOM_00%d.nii.gz", out, i)
@@ -127,7 +127,7 @@ for _, name in ipairs(RECIPES) do
   end)
 end
 
--- The kernels of cuda/ as the emulator runs them, which is in the build of the tests.
+-- The kernels of cuda/ under the emulator, which the build of the tests makes.
 t.test("the weights of two steps on a GPU", function()
   local emulated = (os.getenv("BUILD") or "build") .. "/emu/plain/segengine"
   if not write and not util.exists(emulated) then t.skip(emulated .. " (make emulated)") end

@@ -1,5 +1,5 @@
--- fuse.lua -- rows that run as one (--fuse): the same bytes of every recipe's training
--- with and without, also when a run is resumed the other way; what plan, bench and check say.
+-- fuse.lua -- fused operators (--fuse): the same bytes of every recipe's training with and without
+-- fusion, also when a run is resumed with the other setting; and the output of plan, bench, check.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -8,14 +8,14 @@ local folder, remove = t.folder()
 
 local brain = "scripts/brain_unet.lua --preset check --quiet "
 
--- Some steps of a recipe; -> its last checkpoint.
+-- Trains a recipe for some steps; returns its last checkpoint.
 local function trained(recipe, name, options)
   t.says("scripts/" .. recipe .. ".lua --preset check --quiet --threads 2 --phantom " .. folder
          .. "/" .. recipe .. " --out " .. folder .. "/" .. name .. " " .. options, 0, "")
   return t.read(folder .. "/" .. name .. "/" .. recipe .. "/001/checkpoint_last.safetensors")
 end
 
--- Rows of the plan that run with another.
+-- The number of plan rows that are fused with another.
 local function fused(recipe, options)
   local text = t.says("scripts/" .. recipe .. ".lua plan --preset check --device cpu " .. options,
                       0, "parameters")
@@ -42,7 +42,7 @@ t.test("resumed the other way", function()
 end)
 
 t.test("the same bytes, computed twice as well", function()
-  -- scratch of Winograd's transforms would be most of so small an arena
+  -- scratch memory of Winograd's transforms would dominate so small an arena
   local steps = "--steps 3 --winograd false --recompute "
   local want = trained("brain_unet", "once", steps .. "off --fuse false")
   t.equal(trained("brain_unet", "twice", steps .. "1M") == want, true, "checkpoint")
@@ -81,7 +81,7 @@ t.test("evaluation and the numerical face", function()
   numerical(20)
 end)
 
--- Convolutions that read the two operands of a concat, of f32 and by Winograd's method.
+-- Convolutions with an implicit concat, in f32 and by Winograd's method.
 t.test("a concat in two parts", function()
   local nn = seg.nn
   local x = nn.input("x_parts", { c = 3, d = 4, h = 11, w = 9 })
@@ -107,7 +107,7 @@ t.test("a concat in two parts", function()
   for key, g in pairs(gradients[1]) do t.equal((g:distance(gradients[2][key])), 0, key) end
 end)
 
--- More than a cache holds: convolutions, a norm and a pool run for a few samples at a time.
+-- More than a cache holds: convolutions, a norm and a pool run in micro-batches.
 t.test("a wide batch, some samples at a time", function()
   local nn = seg.nn
   local x = nn.input("x_wide", { c = 3, h = 96, w = 96 })

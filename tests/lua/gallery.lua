@@ -1,10 +1,9 @@
--- gallery.lua -- what each random change looks like: a sheet for each row of
--- steps.def with the sample as it is and eight draws, the mask drawn around.
+-- gallery.lua -- pictures of each augmentation: a sheet for each row of steps.def with the
+-- unchanged sample and eight draws, and the outline of the mask.
 --
 --     segengine tests/lua/gallery.lua [FOLDER]        (make gallery)
 --
--- As a test it makes sure that every row has a sheet, and changes what it is
--- given.
+-- As a test it checks that every row has a sheet, and changes the sample.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
@@ -17,7 +16,7 @@ core.sys.mkdir(folder)
 local PANELS, GAP, HEAD = 9, 8, 34
 local INK, PAPER, MASK = 0xd7dbe0, 0x16181c, 0x35e06a
 
--- Strong enough to be seen, always.
+-- Strong enough to be visible, in every draw.
 local rows = {
   flip = { axis = "hw", p = 0.7 },
   affine = { p = 1, rotate = { -30, 30 }, scale = { 0.8, 1.2 }, shear = { -15, 15 } },
@@ -46,7 +45,7 @@ local rows = {
   end,
 }
 
--- Slices of a made-up head with a mask.
+-- Slices of a synthetic head with a mask.
 local function heads()
   return data.phantom { format = "nifti", patients = 1, size = 96, slices = 12,
                         root = scratch .. "/phantom" }:normalize {}:slices {}
@@ -65,7 +64,7 @@ local function sequences()
   }:fit { w = 72, at = "start" }
 end
 
--- A wheel of colours.
+-- A colour wheel.
 local function colours()
   local n = 48
   local a = seg.array { shape = { n, n, 3 } }
@@ -86,8 +85,8 @@ local function colours()
   }
 end
 
--- The arrays of the fields of sample `number` in epoch 0, 1, ...; `augmented`:
--- changed. One of so many for each epoch.
+-- The arrays of the fields of sample `number`, for `count` epochs from 0; `augmented`: with
+-- augmentation.
 local function draws(set, number, augmented, count)
   local out = {}
   local pipeline = set:pipeline { threads = 0, seed = 5 }
@@ -101,7 +100,7 @@ local function draws(set, number, augmented, count)
   return out
 end
 
--- Plane (1, 3, h, w) in colour; the canvas has no such call, so pixel by pixel.
+-- Draws plane (1, 3, h, w) in colour, pixel by pixel, as the canvas has no such call.
 local function paint(p, x, y, zoom, a)
   for i = 1, a.shape[3] do
     for k = 1, a.shape[4] do

@@ -1,6 +1,6 @@
--- golden.lua -- a small U-Net against numbers of PyTorch in float64 that are
--- committed (tests/golden/unet.py small), so it needs no PyTorch. The full
--- size is tests/shell/unet_golden.sh.
+-- golden.lua -- a small U-Net compared with PyTorch in float64. The numbers are committed
+-- (tests/golden/unet.py small), so it needs no PyTorch. tests/shell/unet_golden.sh tests the full
+-- size.
 --
 -- small.safetensors holds groups of tensors: init.*, grad.* (gradients and
 -- running statistics of the first step), sgd.* and adamw.* (weights after ten
@@ -20,7 +20,7 @@ local loss = seg.nn.bce_dice(logits, truth)
 local x = seg.array.load("tests/golden/small_image.npy")
 local y = seg.array.load("tests/golden/small_mask.npy")
 
--- Rename function that takes one group of the file.
+-- A function that maps tensor names of one group of the file to parameter names.
 local function group(name)
   return function(n) return n:match("^" .. name .. "%.(.*)$") end
 end
@@ -65,13 +65,13 @@ local function compare(got, want)
   local worst, off, power = 0, 0, 0
   each(got, want, function(a, b)
     local d = math.abs(a - b)
-    if worst == worst and not (d <= worst) then worst = d end -- NaN stays
+    if worst == worst and not (d <= worst) then worst = d end -- keeps NaN
     off, power = off + d * d, power + b * b
   end)
   return worst, off / power
 end
 
--- A quantity `worst` of both sides; NaN counts as too large.
+-- Checks value <= limit; NaN fails.
 local function at_most(value, limit, what)
   t.check(value <= limit, "%s: %.3g, at most %g", what, value, limit)
 end
@@ -82,7 +82,7 @@ local function new_step(device, o)
   return s
 end
 
--- Ten steps: losses against the file's, then weights.
+-- Ten steps: compares losses with the file's, then weights.
 local function train(device, name, o, limits)
   local s, want = new_step(device, o), losses(name)
   for i = 1, STEPS do

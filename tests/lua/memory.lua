@@ -1,9 +1,9 @@
--- memory.lua -- what is said when memory is not enough.
+-- memory.lua -- the messages when memory is not enough.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
 
--- Bytes of "5.5 GiB" behind `what`.
+-- The bytes of a text "WHAT 5.5 GiB".
 local function bytes(text, what)
   local number, unit = text:match(what .. "%s+([%d.]+) (%a+)")
   t.check(number, what .. " is missing: " .. text)
@@ -24,7 +24,7 @@ t.test("an arena that the machine has not got", function()
                           "batches made ahead, program" } do
     sum = sum + bytes(text, "  " .. what)
   end
-  -- each is rounded to a tenth
+  -- each part is rounded to a tenth
   t.check(math.abs(sum / bytes(text, "  together") - 1) < 0.05, text)
   t.check(text:find("%-%-batch 128 %(accumulate = 2 in seg.recipe keeps the step%)%s+frees"), text)
   t.check(text:find("%-%-size 48%s+frees"), text)
@@ -45,12 +45,12 @@ t.test("DCMTK without memory for its dictionary", function()
     pcall(write, "first")
     print(#write("second"):cases() .. " case")]])
   local refused = false
-  -- from where the program hardly starts: each is one line, or all of it
+  -- from the limit at which the program barely starts: each run prints one error line, or succeeds
   for kib = 56000, 140000, 1000 do
     os.execute("rm -rf '" .. folder .. "/dictionary'")
     local code, text = t.program(script, "ulimit -c 0; ulimit -v " .. kib .. "; timeout 60 ")
     local line = text:match("^segengine: [^\n]*\n$")
-    if code ~= 127 then -- not even the libraries
+    if code ~= 127 then -- 127: not even the libraries fit
       t.check(code == 0 and text:find "1 case\n$" or code == 1 and line and line:find "memory",
               kib .. " KiB: code " .. tostring(code) .. ": " .. text)
     end
@@ -120,7 +120,7 @@ t.test("the same for a GPU: each remedy is a plan", function()
     local frees = util.bytes(tonumber(train:match("\n" .. what .. " (%d+)")))
     t.check(train:find("%-%-" .. key .. "%s+frees " .. frees), what .. ": " .. train)
   end
-  -- half of half of half: 3 would want more than 2 does
+  -- halved three times: 3 would need more than 2
   t.check(fits:find("%-%-batch 1 %(accumulate = 36 [^\n]*frees %S+ %a+\n"), fits)
   t.check(one:find("; wanted at once: 20.0 MiB, free: 18.0 MiB\n", 1, true), one)
   t.check(fits:find("for adamw%s+frees %S+ %a+, still too much"), fits)
@@ -136,7 +136,7 @@ t.test("the same for a GPU: each remedy is a plan", function()
   t.check(predict:find("--device cpu: the memory of the machine", 1, true), predict)
   t.check(not predict:find("optim.sgd", 1, true), predict)
   t.check(not one:find("--batch", 1, true) and one:find("--cache_mb 0", 1, true), one)
-  -- what is kept of volumes is part of what the program has, not all that --cache_mb allows
+  -- cached volumes are part of the program's memory; they may be less than --cache_mb allows
   t.check(one:find("--cache_mb 0[^\n]+ frees [%d.]+ MiB at most"), one)
   local frees = util.bytes(tonumber(least:match("least (%d+)")))
   t.check(train:find("--recompute auto (up to ", 1, true) and

@@ -1,5 +1,5 @@
--- options.lua -- options as people write them who come from elsewhere, what is said of
--- those that change nothing, and what is found out before data is opened.
+-- options.lua -- option names of other frameworks, messages on options without an effect, and
+-- mistakes that are found before data is opened.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
@@ -37,11 +37,11 @@ t.test("words of PyTorch, Lightning, MONAI and nnU-Net lead to the option", func
   says(brain .. "-i x", 2, 'option "-i" is not understood; options are written --name VALUE: here '
        .. "that is --in")
   says(brain .. "-x", 2, 'option "-x" is not understood; options are written --name VALUE\n')
-  -- with - for _ an option is the same
+  -- an option with - in place of _ is the same
   says(brain .. "plan --preset check --split-seed 3", 0, "parameters")
 end)
 
--- The smallest recipe; `config` and `fields` are written into it.
+-- The smallest recipe; `config` and `fields` are inserted into it.
 local function recipe(name, config, fields)
   return t.write(folder .. "/" .. name, string.format([[
 local seg = require "seg"
@@ -62,7 +62,7 @@ t.test("an option that the program reads changes something", function()
        "warning: --epochs changes nothing here")
   local runs = " --batch 4 --steps 1 --data " .. folder .. " --out " .. folder .. "/own"
   says(script .. runs, 3, "warning: --batch changes nothing here")
-  -- what others ask of the network goes in such batches
+  -- the batch size also sets the batches of `plan`
   t.check(not says(script .. " plan --batch 4", 0, "parameters"):find("warning", 1, true))
   local auto = t.write(folder .. "/auto.lua", (t.read(script):gsub("size = 2", 'size = "auto"')))
   t.check(not says(auto .. " plan --batch 4", 0, "parameters"):find("warning", 1, true))
@@ -80,7 +80,7 @@ t.test("the help of a recipe has no comment of another option", function()
     "  --deep          2\n", "  --low 0.1 --high 0.9         of the window\n" } do
     t.check(text:find(line, 1, true), line .. text)
   end
-  -- each number of our own recipes has its own word
+  -- each number in the recipes of scripts/ has a description of its own
   for _, path in ipairs(t.lines("ls scripts/*.lua")) do
     text = says(path .. " --help", 0, "options of this recipe")
     for line in text:match("with their defaults\n(.-)\n\n"):gmatch "[^\n]+" do
@@ -139,7 +139,7 @@ local y = seg.nn.relu(x)
   says(script .. " train --data=x", 2, "forgot.lua declares no recipe and reads no arguments, so "
        .. "--data=x did nothing; fix: end the script with seg.recipe { ... }, or read arg in it")
   says(script .. " --bla 3", 0, "") -- of no recipe either
-  -- a script that can read them has them, and so has what it takes in
+  -- a script that may read its arguments gets them, and so does a file that it includes
   t.write(folder .. "/lib.lua", "return arg[1]")
   for _, text in ipairs { "local n = #arg", "local n = select('#', ...)", "dofile('lib.lua')",
                           "local lib = require 'lib'", "seg.config {}" } do

@@ -1,9 +1,9 @@
--- pages.lua -- the commands of README and docs run as they stand.
+-- pages.lua -- the commands of README and docs run unchanged.
 --
--- A command is an indented line that begins with segengine and names one of our scripts.
--- They run in a folder in which each script's presets hold the numbers of its preset
--- `check`, so that all of them take seconds; words in capitals are the places and numbers
--- that a reader fills in. docs/tutorial.md is followed by tests/shell/tutorial.sh.
+-- A command is an indented line that begins with segengine and names a script of scripts/. They run
+-- in a folder in which all presets of a script have the numbers of its preset `check`, so that each
+-- takes seconds; words in capitals are places and numbers that a reader fills in.
+-- tests/shell/tutorial.sh follows docs/tutorial.md.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
@@ -12,7 +12,7 @@ local program = t.path()
 if not program:match "^/" then program = here .. "/" .. program end
 local cuda = t.lines(program .. " --version")[1]:find("CUDA yes", 1, true)
 
--- Commands that are not run, by a part of their text.
+-- Commands that are not run, by a part of their texts.
 local left_out = {
   { "--device cuda", not cuda and "needs a build with CUDA" },
   { "--devices 0,1", "needs two GPUs" },
@@ -24,7 +24,7 @@ local left_out = {
   { "replay.safetensors", "needs a step that was not finite: tests/lua/train/training.lua" },
 }
 
--- What a word in capitals stands for, by script where it differs.
+-- The value of each word in capitals, by script where it differs.
 local words = {
   DIR = "data", NEW = "data", STUDY = "data", PHOTOS = "data", AFLW2000 = "others",
   ["provided-data"] = "data", ["provided-data/test-pats"] = "data",
@@ -33,7 +33,7 @@ local words = {
   N = "3", K = "1", ["runs/hippocampus_unet3d/NNN"] = "runs/hippocampus_unet3d/001",
 }
 
--- The phantom of each script, which its reader of --data reads as well.
+-- The phantom of each script, in a format that its --data reads.
 local phantoms = { brain_unet = "flair", nfbs_unet = "t1", hippocampus_unet3d = "hippocampus",
                    headpose_cnn = "faces", openkbp_unet3d = "dose",
                    sequence_cnn_lstm = "sequences" }
@@ -48,7 +48,7 @@ local function run(command)
   return tonumber(text:match "code (%d+)\n$"), text
 end
 
--- The script with its preset `check` in the place of all others.
+-- The script with its preset `check` in place of all others.
 local function shrunk(path)
   local text = t.read(path)
   local check = text:match "\n    check = (%b{})"
@@ -56,7 +56,7 @@ local function shrunk(path)
   if not presets then return text end
   local at, ends = text:find(presets, 1, true)
   local all = presets:gsub("\n    ([%l_]+) = (%b{})", function(name, own)
-    -- what is learned, and whether there are folds, is no matter of size
+    -- the task, and whether there are folds, do not depend on the size
     local numbers = name == "check" and check or check:gsub("folds = 0,%s*", "")
       :gsub('learn = "%l+"', own:match 'learn = "%l+"' or "%0")
     return "\n    " .. name .. " = " .. numbers
@@ -64,7 +64,7 @@ local function shrunk(path)
   return text:sub(1, at - 1) .. all .. text:sub(ends + 1)
 end
 
--- The commands of a page: { text, line }, those of several lines as one.
+-- The commands of a page: { text, line }; a command of several lines is one text.
 local function commands(path)
   local list, number, more = {}, 0, nil -- more: a command that goes on in the next line
   for line in (t.read(path) .. "\n"):gmatch "([^\n]*)\n" do
@@ -74,7 +74,7 @@ local function commands(path)
       local going = text:match "^(.-)%s*\\$"
       more = { text = going or text, line = more and more.line or number }
       if not going then
-        -- without what is said beside it
+        -- without the remark that follows it
         more.text = more.text:gsub("%s%s+.*$", ""):gsub("%s+#.*$", "")
         list[#list + 1], more = more, nil
       end
@@ -84,7 +84,7 @@ local function commands(path)
 end
 
 local function filled(text, name)
-  -- the second place of predict is where its results go
+  -- the second DIR of predict is for its results
   if text:find(" predict ", 1, true) then text = text:gsub("%-%-out DIR", "--out RESULTS") end
   if text:find(" export ", 1, true) then text = text:gsub("%-%-arrays DIR", "--arrays A") end
   return (text:gsub("[%w_./-]+", function(word)
@@ -106,7 +106,7 @@ for name, kind in pairs(phantoms) do
       run("cd data/" .. name .. [[/ && mkdir train-pats validation-pats test-pats &&
         cp -r pt_[1-4] train-pats && mv pt_5 validation-pats && mv pt_6 test-pats]])
     end
-    -- weights of data that are not made up, as far as the program can tell
+    -- weights of real data, as far as the program can tell
     code, text = run(script .. "--data data/" .. name)
     t.equal(code, 0, text)
   end)

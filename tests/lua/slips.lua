@@ -1,5 +1,4 @@
--- slips.lua -- mistakes that everyone makes once: each is answered on the line
--- where it was made, with what was meant.
+-- slips.lua -- common mistakes: each error names the line of the mistake, and the correction.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -9,8 +8,8 @@ local data, optim = seg.data, seg.optim
 
 local folder, remove = t.folder()
 
--- A recipe for volumes of the phantom, as text; of `changes` each {what, instead}
--- is made in it.
+-- A recipe for volumes of the phantom, as text; `changes` are pairs {old, new} that are replaced in
+-- it.
 local plain = [[
 local seg = require "seg"
 local data, nn, optim, metric = seg.data, seg.nn, seg.optim, seg.metric
@@ -40,7 +39,7 @@ local function script(...)
   return t.write(string.format("%s/r%d.lua", folder, count), text)
 end
 
--- The recipe so changed ends with 2 and says this on line `line` of it.
+-- The changed recipe must end with 2 and print this for line `line`.
 local function refuses(line, part, ...)
   local path = script(...)
   t.says(path .. " plan", 2, string.format("%s:%d: %s", path:match("[^/]+$"), line, part))
@@ -85,7 +84,7 @@ t.test("options of predict are checked", function()
           { at, "predict = { image = 3 }" })
   refuses(11, "seg.recipe: predict: names must be a list of names, got tumour",
           { at, 'predict = { names = "tumour" }' })
-  -- names of segments that no DICOM SEG can hold
+  -- names that a DICOM SEG cannot hold
   for _, row in ipairs {
     { '"a\\\\b"', '"a\\b", has a backslash, which separates values in DICOM; fix: leave it out' },
     { '"a\\nb"', '"a\\x0ab", has a control character (code 10)' },
@@ -141,7 +140,7 @@ t.test("a field is checked where it is described", function()
       open { root = "no", patient = open == data.images and "file" or nil, exif = "turn" }
     end, 'exif is "turn"')
   end
-  -- all options of photographs, and the rank that a reader or axes give
+  -- all options of photographs, and the rank given by a reader or by axes
   local set = data.cases { fields = {
     { name = "p", read = "image", alpha = "drop", exif = "apply", page = 2, trailing = true },
     { name = "s", read = "npy", axes = "cw" }, { name = "v", read = "npy" } }, cases = {} }
@@ -166,7 +165,7 @@ t.test("a field is checked where it is described", function()
          .. '"x"')
 end)
 
--- A NIfTI-1 file of int16 numbers value(w, h, d), voxels of so many mm.
+-- A NIfTI-1 file of int16 numbers value(w, h, d), voxels of `mm` millimetres.
 local function nifti(path, n, mm, value)
   local voxels = {}
   for d = 0, n - 1 do
@@ -189,8 +188,8 @@ end
 local function ramp(w, h, d) return 100 + 10 * w + 3 * h + d end
 local function blob(w) return w < 4 and 1 or 0 end
 
--- Four patients with two channels, the second on a coarser grid, and a mask;
--- `but` leaves out files by name.
+-- Four patients with two channels, the second on a coarser grid, and a mask; `but` omits files by
+-- name.
 local function volumes(name, but)
   local base = folder .. "/" .. name
   os.execute("mkdir -p " .. base)
@@ -206,7 +205,7 @@ end
 
 local phantom = plain:match("data%.phantom %b{}")
 
--- A recipe of both channels of these files; `more` options of its data set.
+-- A recipe for both channels of these files; `more`: options of its data set.
 local function channels(base, more)
   local from = string.format('data.nifti { root = cfg.data or "%s", image = { "*_a", "*_b" }, '
                              .. 'mask = "*_mask"%s }', base, more)
@@ -228,7 +227,7 @@ t.test("channels on other grids are an option, and predicted as they were traine
   t.says(path .. runs, 0, "dice")
   t.says(path .. " predict --in " .. base .. " --out " .. folder .. "/made --weights "
          .. run_of(path), 0, "made/sub-4.nii.gz")
-  -- resample_mask is for masks alone
+  -- resample_mask is only for masks
   t.says(channels(base, ", resample_mask = true") .. runs, 3, "; fix: resample = true")
 end)
 
@@ -281,7 +280,7 @@ end
 
 t.test("what no step can mend is said so", function()
   local base = volumes("one")
-  -- two channels wanted, one given: the line of the input
+  -- two channels expected, one given: the error is on the line of the input
   local path = channels(base, "")
   local text = t.read(path):gsub('{ "%*_a", "%*_b" }', '"*_a"', 1)
   t.write(path, text)
@@ -298,7 +297,7 @@ t.test("what no step can mend is said so", function()
     data.images { root = photos, patient = "file" }:pipeline({}):shape("image")
   end, "samples differ in channels: image of p1 has 1 (grey), of p2 3 (RGB) ("
   .. photos .. "/p1.bmp, " .. photos .. "/p2.bmp); fix: save all files in one way")
-  -- a mask of another size has no place in the world
+  -- a mask of another size has no position on the image's grid
   os.execute("mkdir " .. photos .. "/pair")
   picture(photos .. "/pair/a.bmp", 8, false, function(x, y) return x + y end)
   picture(photos .. "/pair/a_mask.bmp", 6, false, function() return 0 end)
@@ -415,7 +414,7 @@ t.test("what is kept is said as it is", function()
     .. folder .. "/phantom --cache_file auto"
   t.says(line, 0, "2 samples, the first")
   local said = t.says(line, 0, "2 of 2 volumes mapped from the file of prepared cases")
-  -- spacings that print alike are said once
+  -- spacings that print alike are listed once
   local base = folder .. "/alike"
   os.execute("mkdir " .. base)
   for i = 1, 2 do nifti(base .. "/sub-" .. i .. "_a.nii", 4, 1 + 1e-6 * i, ramp) end
@@ -462,12 +461,12 @@ t.test("--resume auto says why it begins a new run, and takes one that was named
          .. "new run: " .. base .. "/001 is finished; --resume " .. base
          .. "/001 with more --epochs")
   t.says(line .. " --epochs 2 --resume " .. base .. "/002", 0, "done:")
-  -- what the line says of a run that is finished
+  -- the hint of a finished run is a command that works
   t.says(line .. " --epochs 2 --resume " .. base .. "/001", 0, "resumed at epoch 2")
   t.says(line .. " --epochs 2 --steps 1 --run " .. base .. "/mine", 0, "stopped after 1 step")
   t.says("status " .. base, 0, "run        " .. base .. "/mine")
   os.execute("ln -s 002 " .. base .. "/latest")
-  -- a run of another recipe is none of this one
+  -- a run of another recipe does not count
   t.says("scripts/brain_unet.lua --preset check --epochs 2 --steps 1 --phantom " .. folder
          .. "/phantom --run " .. base .. "/other", 0, "stopped after 1 step")
   local lock = core.checkpoint.lock(base .. "/mine")

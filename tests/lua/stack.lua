@@ -1,11 +1,11 @@
--- stack.lua -- a .. b .. c through metamethods, while the stack of Lua grows and
--- shrinks under it. Debian's Lua 5.4.4 loses its place there (settle_stack in
--- lua/bind/bind.h), so that scripts which are right failed once in a thousand starts.
+-- stack.lua -- a .. b .. c through metamethods, while the stack of Lua grows and shrinks. Debian's
+-- Lua 5.4.4 loses its place there (settle_stack in lua/bind/bind.h), so that correct scripts failed
+-- once in a thousand starts.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
 
--- A join of tables whose metamethod goes `depth` calls down, and of what it is made.
+-- A join of tables with a metamethod that calls `depth` levels down, and the tables.
 local joined = [[
 local function deep(n) return n == 0 and 0 or 1 + deep(n - 1) end
 local word = {}
@@ -29,7 +29,7 @@ t.test("in a coroutine, resumed or wrapped", function()
   runs("resumed", "local depth = 100\n" .. joined
        .. "print(select(2, coroutine.resume(coroutine.create(join))))")
   runs("wrapped", "local depth = 100\n" .. joined .. "print(coroutine.wrap(join)())")
-  -- one that has begun keeps what it got
+  -- a coroutine that has begun keeps its stack
   runs("yielded", "local depth = 100\n" .. joined .. [[
 local co = coroutine.create(function()
   coroutine.yield()
@@ -40,8 +40,8 @@ print(select(2, coroutine.resume(co)))]])
 end)
 
 t.test("the stack shrinks while nodes are joined", function()
-  -- a call far down leaves a large stack behind; the next collection makes it
-  -- small again, wherever that comes, and joining nodes is where most is made
+  -- a deep call leaves a large stack behind; the next collection shrinks it, whenever it comes, and
+  -- joining nodes allocates most
   runs("shrinks", [[
 local seg = require "seg"
 local x = seg.nn.input("x", { c = 1, w = 4 })
@@ -54,8 +54,8 @@ end
 print("abcd")]])
 end)
 
--- ulimit -s: kernels and Lua want more than some systems give, so the program and its
--- threads have stacks of their own (engine/base/thread.h).
+-- ulimit -s: kernels and Lua need more than some systems give, so the program and its threads have
+-- stacks of their own (engine/base/thread.h).
 t.test("a stack of 128 KiB is enough for every command", function()
   local recipe = "scripts/brain_unet.lua --preset check --quiet --workers 2 --threads 2"
     .. " --phantom " .. folder .. "/phantom"
@@ -76,7 +76,7 @@ t.test("a stack of 128 KiB is enough for every command", function()
     run(command)
   end
   t.check(run(recipe .. " plan", "ulimit -s 256; "):find("training", 1, true))
-  -- what ends it is heard by the thread that runs it
+  -- the signal reaches the thread that runs it
   local code, text = t.program(t.write(folder .. "/waits.lua", [[
     local core = require "seg.core"
     core.sys.catch_signals()

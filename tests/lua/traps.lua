@@ -1,5 +1,5 @@
--- traps.lua -- eleven mistakes that the five source reports made or nearly made (their
--- numbers are those of docs/systems.md): each is off by default, and can be shown.
+-- traps.lua -- eleven mistakes that the five source reports made or nearly made (numbered as in
+-- docs/systems.md): each is off by default, and can be demonstrated.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -26,11 +26,11 @@ local function arrays(o)
   return data.cases(o)
 end
 
--- How far two fields of numbers are apart at most.
+-- The distance of two fields of numbers.
 local function apart(a, b) return (a:distance(b)) end
 
 t.test("T1: a Dice of empty slices that hides what is found", function()
-  -- an empty slice in which nothing is predicted but a hundredth of a pixel
+  -- an empty slice with a prediction of a hundredth of a pixel in all
   local x = nn.input("x1", { c = 1, h = 4, w = 4 })
   local truth = nn.input("t1", { c = 1, h = 4, w = 4 })
   local trap = { per = "sample", eps = 1e-6 }
@@ -41,7 +41,7 @@ t.test("T1: a Dice of empty slices that hides what is found", function()
   local logits, mask = seg.array.zeros { 2, 1, 4, 4 }, seg.array.zeros { 2, 1, 4, 4 }
   for h = 1, 4 do
     for w = 1, 4 do
-      -- the first sample is right to the last pixel, the second empty
+      -- the first sample is exactly right, the second empty
       logits:set(w < 3 and 20 or -20, 1, 1, h, w)
       mask:set(w < 3 and 1 or 0, 1, 1, h, w)
       logits:set(-7, 2, 1, h, w)
@@ -51,7 +51,7 @@ t.test("T1: a Dice of empty slices that hides what is found", function()
   t.check(out.default:get() < 0.01, "by default the loss is %g", out.default:get())
   t.check(out.skip:get() < 0.01, "without empty slices %g", out.skip:get())
   t.near(out.trap:get(), 0.5, 1e-3, "the loss of the trap, half of it the empty slice")
-  -- a run says so, and the run without does not
+  -- the run with the trap prints a warning, and the run without it does not
   local long = " --epochs 20 --t_max 20 --lr 1e-2 --slices 12"
   local said = t.says(brain .. "t1_trap --dice_per sample --dice_eps 1e-6" .. long, 0, "done:")
   t.check(said:find("of the loss is the Dice of the %d+ %% of samples in which there is nothing"),
@@ -78,7 +78,7 @@ t.test("T3: a schedule that nobody steps, and a save that is tried at the end on
   end
   t.equal(#rates, 4)
   for i = 2, 4 do t.check(rates[i] < rates[i - 1], "the rate of epoch %d", i) end
-  -- a run that ends in its first steps has written a checkpoint before them
+  -- a run that ends in its first steps has written a checkpoint before
   t.equal((t.program(brain .. "t3_wild --lr 1e30 --batch 1")), 5, "exit code of one that diverges")
   t.equal(core.checkpoint.meta(folder .. "/t3_wild/checkpoint_last.safetensors").epoch, "0")
 end)
@@ -105,7 +105,7 @@ t.test("T5: slices of one head on both sides", function()
       seen[case.patient] = part
     end
   end
-  -- parted by hand between slices: refused, with the patient's name
+  -- split by hand between slices: refused, with the patient's name
   local all = arrays()
   local a = all:filter(function(case) return case.key:byte(-1) % 2 == 0 end):pipeline {}
   local b = all:filter(function(case) return case.key:byte(-1) % 2 == 1 end):pipeline {}
@@ -125,7 +125,7 @@ t.test("T6: a mirror image that keeps its angles; numbers found on all data", fu
     t.equal(turned:get(i, 2), -plain:get(i, 2), "the second number of a mirror image")
     t.equal(turned:get(i, 1), plain:get(i, 1))
   end
-  -- what is not augmented is as it is on disk, and numbers are those of train
+  -- valid is not augmented, so it is as on disk; its statistics are those of train
   local train, valid = arrays():standardize { field = "pose" }:split { valid = 1, seed = 1 }
   t.raises(function() valid:pipeline {} end, "standardize")
   local known = train:fitted()
@@ -186,7 +186,7 @@ t.test("T9: a run that goes on without its schedule, moments or random numbers",
     return t.read(folder .. "/" .. name .. "/checkpoint_last.safetensors")
   end
   t.check(last "t9" == last "t9_cut", "a run that was cut ends with other bytes")
-  -- the weights alone are another run
+  -- resuming from weights alone gives another run
   t.says(brain .. "t9_trap" .. line .. " --weights " .. folder .. "/t9_cut", 0, "done:")
   t.check(last "t9" ~= last "t9_trap", "weights alone give the same")
 end)
@@ -212,7 +212,7 @@ t.test("T11: a DVH loss of the first sample of a batch", function()
     end
     return a
   end
-  -- of two samples, numbered from `from`
+  -- the loss of n samples, numbered from `from`
   local function loss(n, from)
     return m:run {
       y11 = fill({ n, 1, 16 }, function(i, _, w) return w * (i + from) end),

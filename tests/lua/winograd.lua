@@ -8,8 +8,8 @@ local seg = require "seg"
 local nn = seg.nn
 local folder, remove = t.folder()
 
--- A network whose convolutions are of those that Winograd's method is for: 3x3 and 16
--- channels or more on both sides; what it is trained to be is a picture of its own.
+-- A network with convolutions that Winograd's method accepts: 3x3, 16 or more channels in input and
+-- output; the target is a fixed picture.
 local x = nn.input("x", { c = 16, h = 24, w = 20 })
 local truth = nn.input("t", { c = 1, h = 24, w = 20 })
 local hidden = nn.relu(nn.batch_norm(nn.conv(x, 32, 3)))
@@ -36,7 +36,7 @@ t.test("a loss trace with and without", function()
     t.near(with[i], want, (i <= 20 and 1e-3 or 1e-2) * want, "loss of step " .. i)
   end
   t.check(table.concat(with, " ") ~= table.concat(without, " "), "the option does nothing")
-  -- left out it is true, and false twice is the same twice
+  -- true by default, and a second run with false gives the same losses
   t.equal(table.concat(trace(nil), " "), table.concat(with, " "))
   t.equal(table.concat(trace(false), " "), table.concat(without, " "))
 end)
@@ -49,12 +49,12 @@ t.test("what it may be", function()
          '--winograd wants true or false, got "no"')
 end)
 
--- The recipe, with channels that Winograd's method takes.
+-- The recipe, with channels that Winograd's method accepts.
 local line = "scripts/brain_unet.lua"
 local place = " --phantom " .. folder .. "/phantom --out " .. folder .. "/"
 local numbers = " --preset check --base 16 --epochs 2"
 
--- The numbers in the last checkpoint of a run, a key a line.
+-- The configuration in the last checkpoint of a run, a key a line.
 local function kept(name)
   return core.checkpoint.meta(folder .. "/" .. name
                               .. "/brain_unet/001/checkpoint_last.safetensors").config
@@ -75,8 +75,8 @@ t.test("a run that is resumed goes on as it began", function()
   t.equal(t.read(folder .. "/cut" .. last), t.read(folder .. "/whole" .. last), "checkpoint")
 end)
 
--- The bundle of the run `name` has winograd = false; the script's own prediction and the
--- bundle's make the same files.
+-- The bundle of the run `name` has winograd = false; predictions of the script and of the bundle
+-- are the same files.
 local function bundled(name)
   local run, file = folder .. "/" .. name .. "/brain_unet/001", folder .. "/made.safetensors"
   t.says(line .. " export --bundle " .. file .. " --weights " .. run, 0, "segengine predict")
@@ -103,7 +103,7 @@ t.test("its weights bring it along, and its bundle", function()
 end)
 
 t.test("the library runs a bundle as it says", function()
-  -- a program of its own, as the network of a file is read into an empty one; arg[1]: the file
+  -- a program of its own, as a file's network is read into an empty graph; arg[1]: the file
   local script = t.write(folder .. "/library.lua", [[
 local seg, core = require "seg", require "seg.core"
 local image = seg.array.random({ 1, 1, 32, 32 }, 5)

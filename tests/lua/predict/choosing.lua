@@ -1,5 +1,5 @@
--- choosing.lua -- which files of a folder predict takes, and how it reads them: as
--- training did, whatever branch of the script runs; and what it says of others.
+-- choosing.lua -- the files of a folder that predict takes, and how it reads them: as training did,
+-- whichever branch of the script runs; and its messages on the other files.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
@@ -8,12 +8,12 @@ local folder, remove = t.folder()
 
 local function shell(command) t.check(os.execute(command), command) end
 
--- What a prediction wrote: names of files, with blanks between.
+-- The files that a prediction has written: names with blanks between.
 local function made(out)
   return table.concat(t.lines("ls " .. folder .. "/" .. out), " ")
 end
 
--- A recipe that reads its files where --data says, else made-up patients.
+-- A recipe that reads its files from --data, else synthetic patients.
 local function recipe(name, format, read, more)
   return t.write(folder .. "/" .. name .. ".lua", string.format([[
 local seg = require "seg"
@@ -37,8 +37,8 @@ local function places(input, out)
   return " --in " .. folder .. "/" .. input .. " --out " .. folder .. "/" .. out
 end
 
--- Volumes of the phantom as sub-N_T1w.nii, sub-N_mask.nii in one folder; sform and qform
--- of them differ, so that they are read with form = "qform" only.
+-- Volumes of the phantom as sub-N_T1w.nii, sub-N_mask.nii in one folder; their sform and qform
+-- differ, so they can be read with form = "qform" only.
 local function make_nifti()
   data.phantom { format = "nifti", patients = 3, size = 16, slices = 4,
                  root = folder .. "/phantom" }:dataset()
@@ -48,7 +48,7 @@ local function make_nifti()
       local file = string.format("%s/heads/sub-%d_%s.nii", folder, i, to)
       shell("zcat " .. path:gsub("T1w%.nii", from .. ".nii") .. " > " .. file)
       local bytes = t.read(file)
-      -- both codes 1, quatern_offset_x 7 mm beside that of the sform
+      -- both codes 1, quatern_offset_x 7 mm more than in the sform
       bytes = bytes:sub(1, 252) .. string.pack("<i2i2", 1, 1) .. bytes:sub(257, 268)
         .. string.pack("<f", string.unpack("<f", bytes, 269) + 7) .. bytes:sub(273)
       t.write(file, bytes)
@@ -65,18 +65,18 @@ t.test("NIfTI: those called as in training, read as training read them", functio
   local meta = core.checkpoint.meta(folder .. "/runs/heads/001/checkpoint_last.safetensors")
   t.check(meta.read:find('"form": "qform"', 1, true), meta.read)
   t.check(meta.read:find('"image": "*_T1w"', 1, true), meta.read)
-  -- without --data the script reads made-up patients
+  -- without --data the script reads synthetic patients
   local text = t.says(script .. " predict" .. weights "heads" .. places("heads", "all"), 0,
                       '--in: 3 of 6 NIfTI files are called as in training ("*_T1w")')
   t.equal(made "all", "sub-1.nii.gz sub-2.nii.gz sub-3.nii.gz")
   t.check(not text:find("differs", 1, true), "the same images: " .. text)
-  -- a bundle made so has both
+  -- a bundle of these weights keeps both choices
   local bundle = folder .. "/heads.bundle"
   t.says(script .. " export --bundle " .. bundle .. weights "heads", 0, "run it with")
   t.says("predict --bundle " .. bundle .. places("heads", "bundle"), 0, "3 of 6 NIfTI files")
   t.equal(made "bundle", made "all")
   shell(string.format("cmp %s/all/sub-2.nii.gz %s/bundle/sub-2.nii.gz", folder, folder))
-  -- and so has a program that opens it in C: of a folder with one image and its mask
+  -- a C program that opens it does so too: for a folder with one image and its mask
   shell(string.format("mkdir %s/one && cp %s/heads/sub-2_* %s/one", folder, folder, folder))
   require("seg").open(bundle, { threads = 1 }):predict_file(folder .. "/one", folder .. "/c.nii.gz")
   shell(string.format("cmp %s/all/sub-2.nii.gz %s/c.nii.gz", folder, folder))
@@ -126,7 +126,7 @@ t.test("a folder where nothing is called so", function()
   t.equal(made "none", "_mask.nii.gz") -- called by what the star stands for
 end)
 
--- Weights without the entries, as programs of before wrote them.
+-- Weights without these entries, as written by earlier versions.
 t.test("weights of before say that they have none", function()
   local old = t.write(folder .. "/old.lua", [[
 local core, seg = require "seg.core", require "seg"
@@ -143,7 +143,7 @@ core.checkpoint.save(arg[2], m.session, false, meta)
          "note: these weights are of a version that did not keep which images training took; "
          .. "every image of --in is taken; --image PATTERN chooses")
   t.equal(#t.lines("ls " .. folder .. "/old"), 6)
-  -- the script may say it, and how: these files are refused without form
+  -- the script may name its files and their form: without form they are refused
   local text = t.says(predict .. places("heads", "old2"), 3, "sub-1_T1w.nii")
   t.check(text:find("form", 1, true), text)
   t.says(predict .. " --data " .. folder .. "/heads" .. places("heads", "old2"), 0,
@@ -163,24 +163,24 @@ t.test("DICOM: the series that training took", function()
                       "PHANTOM_001")
   t.equal(#t.lines("ls " .. folder .. "/series"), 4)
   t.check(not text:find("differs", 1, true), "the same series: " .. text)
-  -- a folder without it, and that series by its own folder
+  -- a folder without this series, and the series by its own folder
   local masks = t.lines("find " .. place .. " -type d -name '*MASK*' | sort")[1]
   shell("mkdir -p " .. folder .. "/other/a && cp -r " .. masks .. " " .. folder .. "/other/a")
   t.says(flair .. " predict" .. w .. places("other", "other_out"), 3,
          'no study has the image "FLAIR"; there are: ')
   t.says(flair .. " predict" .. w .. places("other", "other_out"), 3, "; fix: --image NAME")
-  -- two that are called so: one way out is said, that of predict
+  -- two series of that name: the message has one fix, that of predict
   text = t.says(flair .. " predict" .. w .. " --in " .. place .. " --image '*'" .. to, 3,
                 '2 series are "*" of one study')
   t.equal(select(2, text:gsub("; fix: ", "")), 1, text)
-  -- several of them in one folder are no series named by itself
+  -- several series in one folder are not one series that is named directly
   shell(string.format("mkdir %s/flat && find %s -path '*MASK*' -name '*.dcm' | "
                       .. "while read -r f; do cp \"$f\" %s/flat/$(echo $f | tr / _); done", folder,
                       place, folder))
   t.says(flair .. " predict" .. w .. places("flat", "other_out"), 3, "no study has the image")
   t.says(flair .. " predict" .. w .. " --in " .. masks .. to, 0,
          "its series description says a mask, training took FLAIR")
-  -- also where the recipe names the images, as the bundle of the same weights does
+  -- also when the recipe names the images, and for the bundle of the same weights
   local named = recipe("flair_named", "dicom", read, ', predict = { image = "FLAIR" }')
   local bundle = folder .. "/flair.bundle"
   t.says(named .. " export --bundle " .. bundle .. w, 0, "predict --bundle")
@@ -190,7 +190,7 @@ t.test("DICOM: the series that training took", function()
   end
   t.says(named .. " predict" .. w .. " --image FLAIR --in " .. masks .. to, 3,
          "no study has the image")
-  -- a NIfTI image is taken by name, and says what it is
+  -- a NIfTI image is taken by its name, and the message names its kind
   t.says(flair .. " predict" .. w .. places("heads/sub-1_T1w.nii", "t1"), 3, "form")
   local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
   t.says(flair .. " predict" .. w .. " --in " .. image .. to, 0,
@@ -219,7 +219,7 @@ local function grey_bmp(path)
           .. table.concat(palette) .. ("\0"):rep(128) .. ("\1"):rep(128))
 end
 
--- Files of two kinds with masks beside them: options of the recipe, channels, what writes.
+-- Files of two kinds with masks: options of the recipe, channels, function that writes one.
 local kinds = {
   images = { "", 3, function(path, i)
     local p = core.picture.canvas(16, 16, 60 * i * 0x010101)

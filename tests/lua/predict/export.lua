@@ -1,5 +1,5 @@
--- export.lua -- what leaves the house: bundles, which run without their script,
--- and weights in other frameworks. tests/lua/predict/onnx.lua has networks for other runtimes.
+-- export.lua -- exported files: bundles, which run without their script, and weights for other
+-- frameworks. tests/lua/predict/onnx.lua tests networks for other runtimes.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
@@ -14,7 +14,7 @@ local function shell(command)
   t.check(os.execute(command), command)
 end
 
--- The recipes, trained for an epoch on made-up patients, as bundles.
+-- The recipes, trained for an epoch on synthetic patients, as bundles.
 local function trained(name)
   local run = { line = string.format("scripts/%s.lua", name), file = folder .. "/" .. name
                 .. ".safetensors" }
@@ -27,7 +27,7 @@ local function trained(name)
 end
 local brain, head = trained "brain_unet", trained "nfbs_unet"
 
--- The same files, by name and bytes, in two folders.
+-- Checks that two folders have the same files, by name and bytes.
 local function same(a, b)
   local files = t.lines("cd " .. a .. " && find . -type f | sort")
   t.check(#files > 0, "nothing in " .. a)
@@ -46,7 +46,7 @@ t.test("a bundle predicts what its script predicts, to the byte", function()
     local by_script, by_bundle = folder .. "/script" .. i, folder .. "/bundle" .. i
     t.says(run.line .. " predict --weights " .. run.weights .. " --in " .. input .. " --out "
            .. by_script, 0, "nii.gz")
-    -- from another folder, where no script is
+    -- from another folder, without the script
     local code, text = t.program("predict --bundle " .. run.file .. " --in " .. input .. " --out "
                                  .. by_bundle .. (i == 1 and " --batch 3 --threads 1" or ""),
                                  "cd / && ")
@@ -97,7 +97,7 @@ seg.recipe { inputs = { x, m }, outputs = { mask = nn.sigmoid(y) }, loss = nn.bc
     t.says("predict --bundle " .. row[1] .. " --in " .. images .. " --out " .. folder .. "/own3",
            row[2], row[3])
   end
-  -- a place that cannot be written is found out before anything is opened
+  -- an output folder that cannot be written is noticed before anything is opened
   local text = t.says("predict --bundle " .. folder .. "/own.safetensors --in " .. images
                       .. " --out " .. folder .. "/own.dcm/a", 1, "own.dcm: Not a directory; fix: ")
   t.check(not text:find("weights:", 1, true), text)
@@ -131,7 +131,7 @@ seg.recipe { inputs = { x, m }, outputs = { other = nn.conv(y, 1, 1), mask = nn.
   t.says(script .. " --out " .. folder .. "/volume_runs", 0, "done:")
   local weights, file = folder .. "/volume_runs/volumes/001", folder .. "/volumes.safetensors"
   t.says(script .. " export --bundle " .. file .. " --weights " .. weights, 0, "segengine predict")
-  -- training drew its windows, predict goes over the whole volume
+  -- training drew random patches, predict covers the whole volume
   local shown = t.says("inspect " .. file, 0, "patches d=4 h=16 w=16 at=grid count=1 ")
   t.check(not shown:find("at=random", 1, true), shown)
   local image = t.lines("find " .. folder .. "/volumes -name '*_T1w.nii.gz' | sort")[1]
@@ -156,7 +156,7 @@ seg.recipe { inputs = { x, m }, outputs = { other = nn.conv(y, 1, 1), mask = nn.
   t.near(tonumber(a) + tonumber(b), tonumber(ml), 0.02, "ml of the classes")
   t.says("predict --bundle " .. file .. " --json --in " .. image .. " --out " .. by[1], 0,
          '"a_ml": ' .. tonumber(a))
-  -- the averages are what was given away, and they are not the weights
+  -- the bundle has the averaged weights, which differ from the last weights
   local average = t.write(folder .. "/average.lua", [[
 local core = require "seg.core"
 local roots = core.graph_parse(core.checkpoint.meta(arg[1]).graph)
@@ -214,7 +214,7 @@ t.test("a bundle is weights too", function()
   t.equal(table.concat(m:outputs().mask, "x"), "1x1x32x32")
 end)
 
--- A copy of the bundle with other metadata: change(meta, rows) -> text under bundle.
+-- A copy of the bundle with other metadata: change(meta, rows) -> text for the key bundle.
 local function altered(name, change)
   local meta = core.checkpoint.meta(head.file)
   local rows = json.decode(meta.bundle, "bundle")
@@ -231,7 +231,7 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
   local roots = core.graph_parse(meta.graph)
   head.session = core.session { roots = roots, device = "cpu", threads = 1, seed = 1 }
   t.raises(function() core.graph_parse(meta.graph) end, "there is a network already")
-  -- what the program says, how, and what C says where its words are others
+  -- message of the program, change, and message of the C library if it differs
   for i, case in ipairs {
     { "its version is 2, this program (", function(_, b) b.version = 2 end },
     { "its version is old", function(_, b) b.version = "old" end },
@@ -282,12 +282,12 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
                         .. out, 3, case[1])
     t.check(text:find(path, 1, true), "the file is not named: " .. text)
     t.check(not util.exists(out), "predicted all the same")
-    -- and so it is from C
+    -- and the C library fails too
     local ok, why = pcall(function() seg.open(path):predict_file(image, out .. ".nii.gz") end)
     t.check(not ok and why:find(case[3] or case[1], 1, true),
             case[1] .. " from C: " .. tostring(why))
   end
-  -- one bit of the weights, one of the rows
+  -- one changed bit in the weights, one in the metadata
   local bytes = t.read(head.file)
   for i, at in ipairs { #bytes - 9, bytes:find("brain_unet", 1, true) or bytes:find("prepare") } do
     local path = folder .. "/bit" .. i .. ".safetensors"
@@ -432,7 +432,7 @@ t.test("exported weights in PyTorch, and back", function()
   local code = said[#said]:match("^code (%d+)$")
   if code == "77" then t.skip(said[#said - 1]) end
   t.equal(code, "0", table.concat(said, "\n"))
-  -- the file, and what PyTorch wrote of it, run as PyTorch runs them
+  -- the exported file and PyTorch's own, run by PyTorch
   local want = seg.array.load(folder .. "/torch_y.npy")
   local got = seg.open(file, { threads = 1 }):run { image = image }.mask
   local off, all = got:distance(want)

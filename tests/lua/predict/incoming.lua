@@ -1,5 +1,5 @@
--- incoming.lua -- what a trained network is given: files like those of training, with
--- their table or without, by the script or from a bundle; and what it takes for it.
+-- incoming.lua -- inputs of a trained network: files like the training data, with or without a
+-- table, by the script or from a bundle; and errors on other files.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -47,7 +47,7 @@ seg.recipe { inputs = { x, y, length }, outputs = { kind = nn.softmax(z) },
     local key, class = lines[i]:match("^(.-),(.-),")
     t.equal(class, key:find("up", 1, true) and "1" or "0", key)
   end
-  -- the files that the only field is read from, without a table; the length comes along
+  -- files of the only field, without a table; the length is derived
   local alone = predict(script .. " predict" .. weights, "up/4.npy", "kinds_alone")
   t.check(table.concat(lines, "|"):find("up/4.npy" .. alone[2]:match(",.*"), 1, true), alone[2])
   t.equal(#predict(script .. " predict" .. weights, "up", "kinds_up"), 7)
@@ -97,7 +97,7 @@ seg.recipe { inputs = { x, y }, outputs = { level = z }, loss = nn.mae(z, y),
     table.sort(found, function(a, b) return a.key < b.key end)
     return found
   end
-  -- more than are opened together otherwise, in two orders
+  -- more files than are opened at once, in two orders
   local many = 260
   os.execute("mkdir -p " .. place .. "/up " .. place .. "/down")
   for i = 1, many do
@@ -112,11 +112,11 @@ seg.recipe { inputs = { x, y }, outputs = { level = z }, loss = nn.mae(z, y),
     for k = 1, many, 37 do t.near(up[k].value, down[many + 1 - k].value, 1e-5) end
     local low, high = predict(by, "low", "low" .. i), predict(by, "high", "high" .. i)
     t.equal(#low, 3)
-    -- an offset of all that comes from one voice is gone, what tells its cases apart is not
+    -- a constant offset of one voice is removed, differences between its cases stay
     for k = 1, 3 do t.near(low[k].value, high[k].value, 1e-5) end
     t.check(math.abs(low[1].value - low[2].value) > 1e-3, "%g", low[1].value)
   end
-  -- a file that cannot be read is left out, and the others are as without it
+  -- an unreadable file is left out, and the other results do not change
   os.execute("cp -r " .. place .. "/low " .. place .. "/cut")
   t.write(place .. "/cut/4.npy", "no array")
   t.says(script .. " predict" .. weights .. " --in " .. place .. "/cut --out " .. folder

@@ -1,9 +1,8 @@
--- onnx.lua -- networks as files of ONNX: what runs elsewhere gives the same.
+-- onnx.lua -- networks as ONNX files: other programs compute the same results.
 --
--- Every operator that a prediction may hold is written in every rank that it
--- has, with extents that show a mixed up axis. onnx_peer.py checks the files and
--- runs them; without it what is left is the form of the file and what is
--- refused.
+-- Every operator that a prediction may contain is written in each of its ranks, with extents that
+-- reveal a swapped axis. onnx_peer.py checks the files and runs them; without it the form of the
+-- files and the refusals are tested.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -39,13 +38,13 @@ local function free(shape, value)
                     { init = "normal", value = value or 1 })
 end
 
--- How many steps of x count: from none to more than there are, as its numbers say.
+-- The length of each sample of x, computed from its numbers: from 0 to more than its extent.
 local function length_of(x)
   return nn.flatten(op.slice(x, { w = 1, c = 1 })) * 9 + 4
 end
 
--- name -> f(x, rank), x with 6 channels; `from`, `to`: ranks that have it; `cv`: what
--- OpenCV 4.6 is known to run in 2-D.
+-- name -> f(x, rank), x with 6 channels; `from`, `to`: ranks that have it; `cv`: OpenCV 4.6 runs it
+-- in 2-D.
 local forms = {
   conv = { cv = true, from = 1, function(x) return nn.conv(x, 4, 3) end },
   conv_strided = { cv = true, from = 1, function(x, rank)
@@ -174,14 +173,14 @@ local forms = {
   dropout = { function(x) return nn.spatial_dropout(nn.dropout(x, 0.3), 0.2) end },
 }
 
--- A U-Net of two levels, which fits any even extents.
+-- A U-Net of two levels, for any even extents.
 local function unet(x, f, norm)
   local skip = nn.relu(norm(nn.conv(x, f, 3)))
   local low = nn.relu(norm(nn.conv(nn.maxpool(skip, 2), 2 * f, 3)))
   return nn.conv(nn.relu(norm(nn.conv(nn.upconv(low, f, 2) .. skip, f, 3))), 3, 1)
 end
 
--- Numbers that no two places share, some of them negative.
+-- Numbers that differ at every position, some of them negative.
 local function waves(shape, phase)
   local a = array.zeros(shape)
   local at = {}
@@ -202,7 +201,7 @@ local function waves(shape, phase)
   return a
 end
 
--- A model of one input; running statistics that are not those of the start.
+-- A model of one input; its running statistics differ from their initial values.
 local function model_of(x, outputs)
   local m = seg.model { inputs = { x }, outputs = outputs, threads = 1, seed = 3 }
   for name, p in pairs(m:parameters()) do
@@ -302,7 +301,7 @@ t.test("every value is made before it is used, and once", function()
   end
   t.equal(of(of(graph, 12)[1], 1)[1], "y")
   t.check(made.y, "the output")
-  -- those that are taken with axes of one between are called so
+  -- parameters that are stored with additional axes of extent 1 have a suffix
   for name in pairs(m:parameters()) do t.check(made[name] or made[name .. "/2"], name) end
   m:onnx(folder .. "/again.onnx")
   t.check(t.read(folder .. "/again.onnx") == bytes, "the same bytes again")
@@ -326,7 +325,7 @@ t.test("what has no form is refused by its name and line", function()
   end
   refused({ y = nn.upconv(x, 1, 1, { stride = 1, out_pad = 2 }) }, "a smaller out_pad")
   t.raises(function() seg.model { outputs = { y = y } }:onnx("no.onnx", { size = 1 }) end, "size")
-  -- weights that are not finite are not given away
+  -- weights that are not finite are not exported
   local m = seg.model { outputs = { y = y } }
   local bias = array.zeros { 1 }
   bias:set(0 / 0, 1)
@@ -448,8 +447,8 @@ t.test("networks ready to use", function()
   end
 end)
 
--- The recipes of scripts/, trained for a moment; what seg.open gives of the same
--- weights is what the file must give.
+-- The recipes of scripts/, trained for a moment; the file must give the results of seg.open with
+-- the same weights.
 local function recipe(name, size)
   local line = string.format("scripts/%s.lua --preset check --out %s/runs --phantom %s/made", name,
                              folder, folder)

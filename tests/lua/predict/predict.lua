@@ -1,5 +1,5 @@
--- predict.lua -- what comes out lies where what went in lay, and is the same
--- as what training measured.
+-- predict.lua -- results have the geometry of their inputs, and equal the values that training
+-- measured.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
@@ -73,7 +73,7 @@ t.test("probabilities are kept beside the labels", function()
   t.equal(geometry(part .. "_fraction_1.nii.gz"), geometry(image), "grid of the fractions")
   local said = run("inspect " .. part .. "_fraction_1.nii.gz")
   t.check(said:find("\nF32,", 1, true), "%s", said)
-  -- labels are where they are above one half
+  -- a label is 1 where the fraction is above one half
   local read = require("seg.core").data.read_nifti
   local labels, p = read(part .. ".nii.gz"), read(part .. "_fraction_1.nii.gz")
   for k = 1, 8 do
@@ -82,7 +82,7 @@ t.test("probabilities are kept beside the labels", function()
       for w = 1, 32 do t.equal(x:get(h, w), y:get(h, w) > 0.5 and 1 or 0) end
     end
   end
-  -- in DICOM they are a SEG, and the same as a data set reads it
+  -- of DICOM images they are a SEG, and a data set reads the same from it
   local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
   local text = with_fractions("brain_unet", "brain_unet", data, out .. "_dicom")
   t.check(not text:find("replaced"), text)
@@ -115,7 +115,7 @@ t.test("probabilities are kept beside the labels", function()
   end
 end)
 
--- The recipe with outputs of which none is a number.
+-- The recipe with outputs that are NaN everywhere.
 t.test("DICOM: what is not finite is no result", function()
   local text, n = t.read("scripts/brain_unet.lua"):gsub(
     "nn%.sigmoid%(logits%)", "%0, none = (logits - logits) / (logits - logits)")
@@ -149,7 +149,7 @@ seg.recipe { inputs = { x, m }, outputs = { mask = y, a = y * x }, loss = nn.mse
   local image = t.lines("find " .. data .. " -name '*_T1w.nii.gz' | sort")[1]
   os.execute("mkdir " .. heads .. " && gunzip -c " .. image .. " > " .. heads .. "/a.nii && cp "
              .. heads .. "/a.nii " .. heads .. "/c.nii")
-  -- its voxels are numbers, their squares are not: scl_slope, at byte 112
+  -- its voxels are finite, their squares are not: scl_slope, at byte 112
   local bytes = t.read(heads .. "/a.nii")
   t.write(heads .. "/b.nii", bytes:sub(1, 112) .. string.pack("<f", 1e30) .. bytes:sub(117))
   for flag, files in pairs { ["--no-fractions"] = "a.nii.gz c.nii.gz",
@@ -195,7 +195,7 @@ end)
 t.test("weights know the numbers they were trained with", function()
   local weights = " --weights " .. folder .. "/runs/brain_unet/001/checkpoint_best.safetensors"
   local data = t.lines("ls -d " .. folder .. "/phantom/flair-*")[1]
-  -- no preset, no --base, no --size: the network is that of the weights
+  -- no preset, no --base, no --size: the weights determine the network
   run("scripts/brain_unet.lua predict --in " .. data .. " --out " .. folder .. "/known" .. weights)
   t.equal(#t.lines("ls " .. folder .. "/known/*.dcm"), 6, "SEG files")
 end)
@@ -208,7 +208,7 @@ t.test("weights of another network are refused with both lists", function()
   t.check(text:find(part, 1, true), text)
 end)
 
--- The recipe that docs/recipes.md shows, as a reader would copy it.
+-- The recipe in docs/recipes.md, as a reader would copy it.
 t.test("the small recipe of the documentation", function()
   local text = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
   local script = t.write(folder .. "/mine.lua", text)
@@ -221,9 +221,9 @@ t.test("the small recipe of the documentation", function()
   run(script .. " predict --weights " .. folder .. "/mine/mine/001/checkpoint_best.safetensors"
     .. " --in " .. data .. " --out " .. images)
   t.equal(#t.lines("ls " .. images), 6, "files made")
-  -- without a folder only what opens it fails
+  -- without a folder only commands that open it fail
   local missing = "--data is missing: data.nifti has no folder to open"
-  -- in the folder of their run the weights would know where its data is
+  -- outside the folder of their run the weights do not know where its data is
   os.execute("cp " .. folder .. "/mine/mine/001/checkpoint_best.safetensors " .. folder)
   for _, command in ipairs { "train", "evaluate --weights " .. folder
                              .. "/checkpoint_best.safetensors" } do
@@ -249,7 +249,7 @@ t.test("inspect of folders, runs and segmentations", function()
   local text = run("inspect " .. nifti .. "/")
   t.check(text:find("_T1w.nii.gz  +32x32x8, [^\n]+, axial, axes %u%u%u, origin"), text)
   t.check(text:find("\n12 NIfTI files\n", 1, true), text)
-  -- of many files the first 20, what is damaged by name, both formats
+  -- of many files the first 20, damaged ones by name, both formats
   local mixed = folder .. "/mixed"
   os.execute("mkdir -p " .. mixed .. "/a && cp -r " .. folder .. "/phantom/flair-* " .. mixed)
   os.execute("for i in $(seq 30); do cp " .. t.lines("find " .. nifti .. " -name '*_T1w.nii.gz'")[1]
@@ -267,7 +267,7 @@ t.test("inspect of folders, runs and segmentations", function()
   os.execute("mkdir -p " .. deep .. " && mv " .. mixed .. "/flair-* " .. deep)
   t.says("inspect " .. mixed, 3, ("y"):rep(60))
   t.check(run("inspect " .. deep):find(("y"):rep(60), 1, true), "a long path")
-  -- what predict made of DICOM
+  -- predictions of DICOM
   text = run("inspect " .. t.lines("ls " .. folder .. "/dicom/*.dcm")[1])
   t.check(text:find("\n%d+x%d+x%d+, [^\n]+ mm, axial, axes LPS, origin"), text)
   t.check(text:find("\nBINARY segmentation, %d+ frames\n"), text)

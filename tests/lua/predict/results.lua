@@ -1,5 +1,5 @@
--- results.lua -- what predict makes of each kind of file, and of several predictions
--- of one image.
+-- results.lua -- the results of predict for each kind of file, and for several predictions of one
+-- image.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -10,8 +10,8 @@ local function run(arguments) return t.says(arguments, 0, "") end
 local function bytes(path) return t.read(folder .. "/" .. path) end
 local function listed(path) return table.concat(t.lines("ls " .. folder .. "/" .. path), " ") end
 
--- Samples that both hold, through the plan of evaluation and that of prediction, in
--- batches of other sizes.
+-- The same samples through the plan of evaluation and the plan of prediction, in batches of other
+-- sizes.
 t.test("predict sees and makes what validation does, to the bit", function()
   local script = t.write(folder .. "/same.lua", [[
 local core, recipes = require "seg.core", require "seg.recipe.recipe"
@@ -83,7 +83,7 @@ local function write_bmp(path, w, h, value)
   t.write(path, head .. table.concat(palette) .. pixels)
 end
 
--- A network that gives back its image, sharpened: 1 above the middle.
+-- A network that returns its image, sharpened: 1 above the middle.
 local pictures = [[
 local seg = require "seg"
 local nn = seg.nn
@@ -102,7 +102,7 @@ seg.recipe { inputs = { x, y }, outputs = { spot = nn.sigmoid(z) }, loss = nn.bc
   predict = { PREDICT } }
 ]]
 
--- Two spots, of 12 and 2 pixels; the large one has a hole.
+-- Two components, of 12 and 2 pixels; the large one has a hole.
 local function spots(x, y)
   if x >= 3 and x <= 6 and y >= 4 and y <= 7 and not (x == 4 and y == 5) then return 255 end
   return x >= 12 and x <= 13 and y == 9 and 255 or 10
@@ -141,10 +141,10 @@ t.test("pictures in, pictures out", function()
   check("png/one.png", 20, 14, function(x, y) return spots(x, y) == 255 and 255 or 0 end)
   check("png/two.png", 21, 13, function(x, y) return spots(x, y) == 255 and 255 or 0 end)
   t.check(text:find("one +17 "), "%s", text)
-  -- of the folder of training only the images
+  -- of the training folder only the images
   run(script .. " predict" .. weights .. " --in " .. folder .. "/bmp --out " .. folder .. "/four")
   t.equal(listed("four"), "p1.png p2.png p3.png p4.png")
-  -- one file, and pieces and holes
+  -- one file; components and holes
   script = recipe("picture", pictures,
                   'keep = "largest", fill_holes = true, fractions = true')
   local predict = script .. " predict" .. weights .. " --in " .. folder .. "/new/one.bmp --out "
@@ -159,7 +159,7 @@ t.test("pictures in, pictures out", function()
   local p = seg.array.load(folder .. "/tidy/one_fractions.npy")
   t.equal(table.concat(p.shape, "x"), "14x20")
   t.near(p:get(5, 3), 1 / (1 + math.exp(-10)), 1e-6)
-  -- the network is the same mirrored: the mean too, but for rounding
+  -- the network commutes with mirroring, so the mean equals each prediction, but for rounding
   text = run(predict .. "/tta --tta flips")
   t.check(bytes("tta/one.png") == bytes("tidy/one.png"), "%s", text)
 end)
@@ -241,7 +241,7 @@ seg.recipe { inputs = { x, y }, outputs = { pose = z }, loss = nn.mse(z, y),
   t.equal(lines[2]:match("^3,.-,(.-),"), "0", "without dropout the draws are the same")
 end)
 
--- The recipe of brain_unet with another text in predict, on the weights of above.
+-- The recipe of brain_unet with another text in predict, on the weights from above.
 local function brain(name, predict, output)
   local text, n = t.read("scripts/brain_unet.lua"):gsub("predict = {", "%0 " .. predict .. ",")
   t.equal(n, 1, "places in the script")
@@ -252,7 +252,7 @@ local function brain(name, predict, output)
     .. " "
 end
 
--- Where a program of dicom3tools finds an error in a file.
+-- The errors that a program of dicom3tools finds in a file.
 local function errors(path)
   local list = {}
   for _, line in ipairs(t.lines("dciodvfy " .. path .. " 2>&1")) do
@@ -269,7 +269,7 @@ t.test("a dose in DICOM", function()
   t.equal(#t.lines("ls " .. folder .. "/dose"), 12, "files")
   text = run("inspect " .. t.lines("ls " .. folder .. "/dose/*.dcm")[1])
   t.check(text:find("RTDOSE", 1, true), "%s", text)
-  -- read back beside its image: the numbers of the NIfTI
+  -- read back with its image: the numbers of the NIfTI
   local both = folder .. "/dose_set"
   os.execute("cp -r " .. folder .. "/phantom/flair-* " .. both .. " && cp " .. folder
              .. "/dose/PHANTOM_001.dcm " .. both)
@@ -307,7 +307,7 @@ t.test("steps behind a segmentation, in DICOM and NIfTI alike", function()
   t.check(said:find("BINARY segmentation", 1, true), "%s", said)
 end)
 
--- The mean over networks, mirrored images and draws, against sums by hand.
+-- The mean over networks, mirrored images and draws, compared with sums computed here.
 t.test("several predictions of one image", function()
   local script = t.write(folder .. "/several.lua", [[
 local seg = require "seg"
@@ -376,7 +376,7 @@ seg.recipe { inputs = { x, y }, outputs = { map = nn.softmax(z) }, loss = nn.cro
   -- four ways
   predict("new", runs .. "001", "tta4", "--tta w,h")
   t.check(bytes("tta4/new_fractions.npy") ~= bytes("tta_out/new_fractions.npy"))
-  -- draws: the same bytes again, whatever the batch; other ones with another seed
+  -- draws: the same bytes again, for any batch size; other bytes with another seed
   local _, text = predict("new", runs .. "001", "mc1", "--mc 6")
   t.equal(listed("mc1"), "new.npy new_entropy.npy new_fractions.npy new_mean.npy new_variance.npy")
   predict("new", runs .. "001", "mc2", "--mc 6 --batch 5 --threads 1")
@@ -398,13 +398,13 @@ seg.recipe { inputs = { x, y }, outputs = { map = nn.softmax(z) }, loss = nn.cro
     end
     return h
   end, 1e-5, "entropy")
-  -- p = 0: nothing varies, and the mean is what it is without
+  -- p = 0: no randomness, and the mean equals the prediction without draws
   predict("new", runs .. "001", "mc0", "--mc 4 --p 0")
   local least, most = load("mc0/new_variance"):stats()
   t.equal(least, 0)
   t.equal(most, 0)
   t.check(bytes("mc0/new_fractions.npy") == bytes("e1/new_fractions.npy"), "the mean of one")
-  -- members that do not go together
+  -- members that do not match
   run(script .. " --data " .. folder .. "/npy --top 1 --out " .. folder .. "/top")
   t.says(script .. " predict --weights " .. runs .. "001," .. folder .. "/top/several/001 --in "
          .. folder .. "/new.npy --out " .. folder .. "/no", 3, "does not fit this network")
@@ -416,7 +416,7 @@ seg.recipe { inputs = { x, y }, outputs = { map = nn.softmax(z) }, loss = nn.cro
          .. "predictions have no mean: ")
 end)
 
--- A patient of OpenKBP: a bright cube, of which a half may have dose.
+-- A patient of OpenKBP: a bright cube, in half of which dose is possible.
 local function write_patient(path, from)
   os.execute("mkdir -p " .. path)
   local ct, possible, dose = { ",data" }, { ",data" }, { ",data" }
@@ -465,7 +465,7 @@ seg.recipe { inputs = { ct, possible, dose }, outputs = { dose = y }, loss = nn.
   local text = run(predict .. "/kbp --out " .. folder .. "/submit")
   t.equal(listed("submit"), "pt_1.csv pt_2.csv")
   t.check(text:find("pt_1 +0 +%S+ +20 "), "%s", text)
-  -- as a dose of a patient it is read again: 20 where there may be dose, else less
+  -- read back as the dose of a patient: 20 where dose is possible, else less
   os.execute("cp " .. folder .. "/submit/pt_2.csv " .. folder .. "/kbp/pt_2/dose.csv")
   local batch = t.first_batch(seg.data.openkbp { root = folder .. "/kbp" }
                               :filter(function(case) return case.key == "pt_2" end)
@@ -473,13 +473,13 @@ seg.recipe { inputs = { ct, possible, dose }, outputs = { dose = y }, loss = nn.
   t.near(batch.dose:get(1, 1, 48 + 17, 40, 40), 20, 1e-4)
   t.equal(batch.dose:get(1, 1, 48 + 17, 60, 40), 0)
   t.equal(batch.dose:get(1, 1, 10, 40, 40), 0)
-  -- the archive that the challenge takes
+  -- the archive in the challenge's format
   t.says(predict .. "/kbp --zip " .. folder .. "/submit --out " .. folder .. "/zipped", 2,
          "that is a folder; give the name of a file")
   run(predict .. "/kbp --overlays --zip " .. folder .. "/a/b.zip --out " .. folder .. "/zipped")
   run(predict .. "/kbp --zip " .. folder .. "/c.zip --threads 1 --out " .. folder .. "/zipped")
   t.check(bytes("a/b.zip") == bytes("c.zip"), "other bytes of the same results")
-  -- one patient by its folder; the truth is not asked for
+  -- one patient by its folder; no dose is needed
   os.execute("rm " .. folder .. "/kbp/pt_1/dose.csv")
   run(predict .. "/kbp/pt_1 --out " .. folder .. "/single")
   t.check(bytes("single/pt_1.csv") == bytes("submit/pt_1.csv"), "one patient alone")
@@ -493,7 +493,7 @@ seg.recipe { inputs = { ct, possible, dose }, outputs = { dose = y }, loss = nn.
           "None pt_1.csv pt_2.csv")
 end)
 
--- Two channels, a file each, as nnU-Net names them; and a table that names pictures.
+-- Two channels, a file each, in nnU-Net's naming; and a table that names pictures.
 t.test("layouts of others", function()
   local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
   local mask = image:gsub("_T1w", "_T1w_brainmask")
