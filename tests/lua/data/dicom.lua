@@ -1,5 +1,5 @@
--- dicom.lua -- structure sets, doses and multi-frame images in a recipe and in
--- inspect; the files are those of the fuzz corpus.
+-- dicom.lua -- structure sets, doses and multi-frame images in a recipe and in inspect, with files
+-- of the fuzz corpus.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -11,7 +11,7 @@ for _, name in ipairs { "multi", "structure", "dose" } do
   os.execute(("cp %s%s %s"):format(corpus, name, folder))
 end
 
--- Series are called as the files are.
+-- Series have the names of their files.
 local function open(more)
   local o = { root = folder, image = "multi", mask = "structure", dose = "dose",
               segments = { "b", "a" }, resample_dose = true }
@@ -33,7 +33,7 @@ t.test("image, mask and dose are fields on one grid", function()
   t.equal(batch.mask:get(1, 1, 1, 3, 4), 0)
   t.equal(batch.mask:get(1, 1, 3, 3, 4), 1)
   t.equal(batch.mask:get(1, 1, 3, 6, 7), 0)
-  -- Gy: a thousandth of what is stored; 0 beyond the dose's own field of view
+  -- Gy: a thousandth of the stored number; 0 outside of the dose's field of view
   t.near(batch.dose:get(1, 1, 1, 1, 1), 0.256, 1e-6)
   t.equal(batch.dose:get(1, 1, 1, 6, 7), 0)
 end)
@@ -172,7 +172,7 @@ t.test("inspect says what each of them is", function()
   text = t.says("inspect " .. folder, 0, 'image = "multi", mask = "structure", '
                 .. 'labels = { 1, 2 }, dose = "dose", resample_dose = true }')
   t.check(text:find("multi%-frame") and text:find("structure set"), text)
-  -- regions that share voxels are no labels: b drawn on the plane of a
+  -- regions that share voxels are not labels: b is drawn on the plane of a
   t.needs("dcmodify", "test")
   local shared = folder .. "/shared"
   os.execute("mkdir " .. shared .. " && cp " .. folder .. "/multi " .. folder .. "/structure "

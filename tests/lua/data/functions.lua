@@ -1,5 +1,5 @@
--- functions.lua -- functions of a recipe as steps: what they see and do, what is
--- refused, and that nothing depends on who runs them.
+-- functions.lua -- functions of a recipe as data steps: their arguments and effects, their errors,
+-- and that results do not depend on threads.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -33,7 +33,7 @@ local function pictures(count)
   }
 end
 
--- A made-up volume of 4 slices of 16 x 16 with its mask; two patients.
+-- A synthetic volume of 4 slices of 16 x 16 with its mask; two patients.
 local function volumes()
   return data.phantom { root = folder .. "/phantom", patients = 2, size = 32, slices = 4 }
 end
@@ -62,13 +62,13 @@ local function stream(set, count, how)
   return table.concat(list)
 end
 
--- The error that opening the set raises has `part`, behind case and step.
+-- Opening the set must raise an error with `part`, after case and step.
 local function fails(set, part, step)
   t.raises(function() set:pipeline {} end, "case_01: " .. (step or "change") .. ": ")
   t.raises(function() set:pipeline {} end, part)
 end
 
--- What a function does ---------------------------------------------------------
+-- Effects of a function --------------------------------------------------------
 
 t.test("fields are read and changed", function()
   local batch = t.first_batch(pictures(2):change(function(case)
@@ -80,7 +80,7 @@ t.test("fields are read and changed", function()
     local i = pose:get(1) -- the number of the case
     assert(x:get(2, 3, 4) == i + 20 + 3 + 0.5 and pose:get(2) == -2 * i)
     assert(m:get(1, 1, 1) == (2 + i) % 3)
-    -- channel 1 alone: mean, then places alone
+    -- only channel 1: its mean; then only the places of the mask
     assert(math.abs(x:mean(1) - (i + 13.5)) < 1e-6 and x:min(2) == i + 21.125)
     assert(x:max() == i + 25.875 and math.abs(x:std(1) - math.sqrt(2 + 0.0625)) < 1e-6)
     local sum, count = 0, 0
@@ -161,7 +161,7 @@ end)
 t.test("constants are handed over, and forgotten what is done to them", function()
   local batch = t.first_batch(pictures(3):change(function(case, constants)
     assert(constants.name == "z" and constants.on == true and constants.list[2] == 0.1)
-    constants.add = constants.add + case.pose:get(1) -- of this call alone
+    constants.add = constants.add + case.pose:get(1) -- in this call only
     constants.list[1], constants.name = 5, nil
     case.image:fill(constants.add)
   end, { add = 10, name = "z", on = true, list = { 1, 0.1 } }):batches { size = 3 })
@@ -186,9 +186,9 @@ t.test("pairs goes in one order", function()
   end), 1, {})
 end)
 
--- Who runs it -----------------------------------------------------------------
+-- Independence of threads -------------------------------------------------------
 
--- Draws, channel dropout, a constant, and a cached change before all of it.
+-- Random draws, channel dropout, a constant, and a cached change before them.
 local function varied()
   return pictures(7):change(function(case) case.image:add(case.image:mean(1, case.mask)) end)
     :augment {
@@ -215,8 +215,8 @@ t.test("the same bytes for any workers and caches", function()
   for round = 1, 2 do
     t.check(stream(varied(), 9, { workers = 4, store = store }) == want, "stored, round %d", round)
   end
-  -- what another function or constant made is not taken for it
-  local made, files = {}, pictures(2) -- files that stay as they are
+  -- cached cases of another function or constant are not used
+  local made, files = {}, pictures(2) -- files that do not change
   for i, by in ipairs { 1, 2, 1 } do
     made[i] = stream(files:change(function(case, k) case.image:fill(k.by) end, { by = by })
                      :batches { size = 2 }, 1, { store = store })
@@ -265,7 +265,7 @@ t.test("random numbers have their moments", function()
   t.check(lo >= -1 and lo < -0.99 and hi <= 3 and hi > 2.99, "%g to %g", lo, hi)
 end)
 
--- Which function ---------------------------------------------------------------
+-- Identity of functions ---------------------------------------------------------
 
 local function code_of(f, constants)
   return pictures(1):change(f, constants).steps
@@ -274,7 +274,7 @@ end
 t.test("a function is known by what it says", function()
   local first = code_of(function(case) case.image:add(1) end)
   t.check(first:match("^change code=%d+ with=0\n$"), first)
-  -- the same words on other lines, inside another function, under a name
+  -- the same tokens on other lines, inside another function, under a name
   local helper = 5
   local function around()
     return code_of(function(case) -- a comment
@@ -297,27 +297,27 @@ t.test("a function is known by what it says", function()
     code_of(function(c) c.image:apply(function(x) return x + 2 end) end)
   t.check(a ~= b and a ~= first, a)
   t.equal(code_of(function(c) c.image:apply(function(x) return x + 1 end) end), a)
-  -- in one chain, where all but one constant of theirs is the same
+  -- in one chain, with functions that differ in one constant only
   local set = pictures(2)
   -- luacheck: push no max line length
   local chain = set:change(function(c) c.image:fill(10) end):change(function(c) c.image:add(2) end):change(function(c) c.image:add(3) end)
   local second, third = chain.steps:match("code=%d+ .-code=(%d+) .-code=(%d+)")
   t.check(second ~= third, chain.steps)
   t.equal(t.first_batch(chain:batches { size = 1 }).image:get(1, 1, 1, 1), 15)
-  -- also where globals are found by way of another function
+  -- also when they get their globals through the enclosing function
   local function inside()
     return tostring(1), code_of(function(c) c.image:fill(math.pi) end), code_of(function(c) c.image:fill(math.abs(2)) end), code_of(function(c) c.image:fill(math.abs(3)) end)
   end
   local _, p, q, r = inside()
   t.check(p ~= q and q ~= r and p ~= r, "one is taken for another")
   t.equal(code_of(function(c) c.image:fill(math.abs(3)) end), r)
-  -- one program in the same words twice is one function, in others it is in doubt
+  -- equal code in equal tokens is one function; in other tokens it is ambiguous
   t.equal(set:change(function(c) c.image:add(4) end):change(function(c) c.image:add(4) end).steps:match("\n(.*)"),
           code_of(function(c) c.image:add(4) end))
   t.raises(function() set:change(function(c) c.image:add(16) end):change(function(d) d.image:add(0x10) end) end,
            "two functions that do the same in other words; fix: write them on lines of their own")
   -- luacheck: pop
-  -- words in texts and comments open and close nothing
+  -- keywords in strings and comments do not open or close blocks
   t.check(code_of(function(c) local s = "end" .. [[ end ]] --[==[ end ]==]
     if s ~= 'it\'s the end' then c.image:add(#s) end
   end))
@@ -358,7 +358,7 @@ t.test("weights want the function that they were trained with", function()
            .. "weights were trained with; fix: give the script back what it had, or train again")
 end)
 
--- What goes wrong --------------------------------------------------------------
+-- Errors -------------------------------------------------------------------------
 
 t.test("errors name case, script and line", function()
   local set, here = pictures(2), "change: tests/lua/data/functions.lua:"
@@ -393,7 +393,7 @@ t.test("only numbers that a field can hold are stored", function()
   fails(set:change(function(c) c.image:add(0 / 0) end), "image: a value would be NaN")
   fails(set:change(function(c) c.image:fill(1e39) end), "image: a value would be infinite")
   fails(set:change(function(c) c.pose:set(1, 1 / 0) end), "pose: a value would be infinite")
-  -- of a sample in the same words, with the place of the sample
+  -- the same message for a sample, with the position of the sample
   local loader = set:augment { vary = function(s) s.mask:mul(0.5) end }:batches {}
   loader = loader:loader(loader:pipeline {}, { workers = 2 })
   for _ = 1, 2 do -- again and again
@@ -462,7 +462,7 @@ t.test("texts and orders say nothing of memory and time", function()
     assert(string.format("%q %s %g", "a", nil, 0.5) == '"a" nil 0.5')
     local ok, why = pcall(function() math[thing] = 1 end) -- luacheck: ignore 142
     assert(not ok and why:find("table is set outside", 1, true), why)
-    -- of those that are alike the first stays first
+    -- equal elements keep their order
     local list = {}
     for i = 1, 1000 do list[i] = { i * 7919 % 10, i } end
     table.sort(list, function(a, b) return a[1] < b[1] end)
@@ -478,7 +478,7 @@ t.test("texts and orders say nothing of memory and time", function()
   local set = pictures(2)
   fails(set:change(function(c) return ("%p"):format(c) end), "%p would give an address")
   fails(set:change(function(c) return ("x").dump(c) end), "there is no string.dump")
-  -- at the line of the function alone
+  -- the message names the line of the function only
   local here = string.format("change: tests/lua/data/functions.lua:%d: ",
                              debug.getinfo(1, "l").currentline + 1)
   fails(set:change(function() local _ = ("%d"):format({}) end), here .. "bad argument #2 to")
@@ -495,7 +495,7 @@ t.test("a function that hangs ends with its loader", function()
   end }:batches {}
   local loader = set:loader(set:pipeline { cache_bytes = 1 << 20 }, { workers = 2 })
   loader:next()
-  loader:next() -- the third hangs by now, or will
+  loader:next() -- the third sample hangs by this time, or will
   core.sys.sleep(0.05)
   local started = core.sys.clock()
   loader:close()
@@ -504,8 +504,8 @@ end)
 
 -- Recipes ---------------------------------------------------------------------
 
--- scripts/nfbs_unet.lua with other text in front of its normalize and at the
--- beginning of its augment, below the scratch folder.
+-- scripts/nfbs_unet.lua with another text before its normalize and at the beginning of its augment,
+-- below the scratch folder.
 local function recipe(name, before, augment)
   local text = t.read("scripts/nfbs_unet.lua")
   local changed, count = text:gsub("    :normalize", function() return before .. ":normalize" end)
@@ -532,7 +532,7 @@ t.test("predict runs the function of the script, if it is that of training", fun
     .. "/runs/r/001/checkpoint_best.safetensors --in " .. image .. " --out " .. folder .. "/made"
   code, text = t.program(predict)
   t.equal(code, 0, text)
-  -- an older run's checkpoint, a newer script
+  -- a checkpoint of the old script, with the new one
   recipe("r", "--[[ moved ]]\n" .. add:format(3) .. two:format(2))
   code, text = t.program(predict)
   t.equal(code, 0, text)
@@ -557,7 +557,7 @@ t.test("predict runs the function of the script, if it is that of training", fun
   code, text = t.program(predict)
   t.equal(code, 2, text)
   t.check(text:find("a function of change, which this script does not have", 1, true), text)
-  -- and a run goes on with its own alone
+  -- a run can only be resumed with its own functions
   recipe("r", add:format(4))
   code, text = t.program(script .. " train --epochs 2 --resume " .. folder .. "/runs/r/001"
                          .. common)
@@ -582,7 +582,7 @@ t.test("Ctrl-C ends a function that hangs", function()
   -- while cases are prepared, and while a sample is made ahead
   for _, steps in ipairs { { ":change(function() while true do end end)" },
                            { "", "vary = function() while true do end end," },
-                           -- where no hook of Lua is reached
+                           -- in a C function, which no hook of Lua reaches
                            { "", "vary = function() string.find(('a'):rep(1e5), '.-.-.-.-b') "
                              .. "end," } } do
     local started = core.sys.clock()

@@ -1,5 +1,5 @@
--- headpose.lua -- angles of heads: the readers of photographs with angles, what a flip
--- does to them, and the recipe headpose_cnn.lua.
+-- headpose.lua -- head pose angles: the readers of photographs with angles, the effect of a flip on
+-- angles, and the recipe headpose_cnn.lua.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -8,7 +8,7 @@ local data = seg.data
 local folder, remove = t.folder()
 local recipe = "scripts/headpose_cnn.lua"
 
--- A file below `folder`, whose own folder is made.
+-- Writes a file below `folder`, with its parent folder.
 local function write(path, text)
   os.execute("mkdir -p '" .. folder .. "/" .. path:match("(.*)/") .. "'")
   t.write(folder .. "/" .. path, text)
@@ -118,7 +118,7 @@ t.test("how much is taken around a face is from nothing to a lot", function()
   t.raises(function() data.biwi { root = folder, face_mm = -1 } end, "face_mm must be a number")
 end)
 
--- Landmarks of 300W-LP and AFLW2000 as MATLAB 5 has them: pt2d, 2 rows.
+-- A MATLAB 5 file with landmarks as in 300W-LP and AFLW2000: pt2d, 2 rows.
 local function landmarks(path, points)
   local function element(kind, bytes)
     return string.pack("<I4I4", kind, #bytes) .. bytes .. ("\0"):rep(-#bytes % 8)
@@ -137,7 +137,7 @@ t.test("landmarks that cannot be seen do not widen the face", function()
                                              { 120, 70 } })
   local got = box(some, 0)
   t.equal(table.concat(got, " "), "100.0 50.0 40.0 60.0")
-  -- at the border of the picture a landmark may have one -1
+  -- at the border of the picture one coordinate of a landmark may be -1
   got = box(landmarks("marks/border.mat", { { -1, 50 }, { 9, 60 } }), 0)
   t.equal(table.concat(got, " "), "-1.0 50.0 10.0 10.0")
   for _, points in ipairs { { { -1, -1 }, { -1, -1 } }, { { -1, -1 }, { 7, 8 } } } do
@@ -147,7 +147,7 @@ t.test("landmarks that cannot be seen do not widen the face", function()
   end
 end)
 
--- T6: a mirrored face has the opposite yaw in degrees, whatever was subtracted from it.
+-- T6: a mirrored face has the opposite yaw in degrees, also after standardization.
 t.test("a flip negates the angles that standardized numbers stand for", function()
   local set = data.w300lp { root = folder .. "/none" }
   t.check(set, "described without files")

@@ -5,7 +5,7 @@ local core = require "seg.core"
 local folder, remove = t.folder()
 local says = t.says
 
--- A file of the fuzz corpus without the byte of options in front; its path.
+-- Writes an input of the fuzz corpus without its first byte, the options; its path.
 local function seed(name, as)
   return t.write(folder .. "/" .. as, t.read("tests/fuzz/corpus/" .. name):sub(2))
 end
@@ -46,7 +46,7 @@ t.test("inspect: damage, and what is not read", function()
   says("inspect " .. t.write(folder .. "/x.png", "hello"), 3, "/x.png: image: not PNG, JPEG, BMP")
   says("inspect " .. t.write(folder .. "/x.gif", "GIF89a"), 3, "/x.gif: image: GIF is not read")
   says("inspect " .. t.write(folder .. "/x.doc", "hello"), 3, "is no file that segengine reads")
-  -- formats of others by name, in letters of either case
+  -- formats of other programs are named, by extensions in either case
   says("inspect " .. t.write(folder .. "/x.MGZ", "hello"), 3,
        "x.MGZ: an image of FreeSurfer, which is not read; fix: mri_convert IN OUT.nii.gz")
 end)

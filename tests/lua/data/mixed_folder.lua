@@ -1,5 +1,5 @@
--- mixed_folder.lua -- a folder of fifty files, good, damaged and foreign, through inspect,
--- doctor data and predict: what is good is done, what is not is named with why.
+-- mixed_folder.lua -- a folder of fifty files, good, damaged and foreign, in inspect, doctor data
+-- and predict: good files are processed, the others are named with reasons.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -52,7 +52,7 @@ t.write(mixed .. "/._cut_T1w.nii.gz", "\0\5\22\7")
 for i = 1, 4 do
   shell(string.format("cp -r %s/patient_%02d/FLAIR %s/p%d", series, i, mixed, i))
 end
--- a slice that ends early, one that was lost, and one among files of another name
+-- a truncated slice, a missing one, and a good one among files with other names
 local slices = t.lines("ls " .. mixed .. "/p3/*")
 t.write(slices[2], t.read(slices[2]):sub(1, 700))
 t.write(t.lines("ls " .. mixed .. "/p4/*")[4], "")
@@ -83,7 +83,7 @@ t.test("inspect lists what is good and what is damaged", function()
   has(said, "left out: " .. mixed .. "/p1/report.dcm: dicom: not DICOM")
   has(said, "left out: " .. mixed .. "/p2/empty.dcm: dicom: file is empty")
   t.check(not said:find("/._", 1, true), "a file of AppleDouble: " .. said)
-  -- a folder of nothing else
+  -- a folder with only that series
   said = t.says("inspect " .. mixed .. "/p3", 3, "(a file of it is damaged)")
   has(said, "damaged: " .. slices[2])
 end)
@@ -108,7 +108,7 @@ t.test("a folder that may not be read is named, and the others are done", functi
     local script, root, kind = case[1], folder .. "/locked_" .. case[3], case[3]
     shell(string.format("cp -r %s %s && chmod -R a+rX %s %s/runs", case[2], root, root, folder))
     local shut = t.lines("ls -d " .. root .. "/*/")[2]:gsub("/$", "")
-    -- names can be listed there, and no file be opened
+    -- its names can be listed, but its files cannot be opened
     local closed = root .. "/no_search"
     shell(string.format("chmod 000 %s && mkdir %s && chmod 644 %s", shut, closed, closed))
     local said = says("inspect " .. root, 3, shut .. ": " .. LOCKED)
@@ -124,7 +124,7 @@ t.test("a folder that may not be read is named, and the others are done", functi
                 .. "/*/ | tail -1) --in " .. root .. " --out " .. folder .. "/shut", 3,
                 "not predicted:\n")
     has(said, shut .. ": " .. LOCKED)
-    -- a data set is refused, and with skip_bad the folder is listed
+    -- a data set is refused; with skip_bad the folder is listed
     local text = t.read(script)
     for _, skip in ipairs { false, true } do
       local other = text:gsub(", skip_bad = true", "")
@@ -136,7 +136,7 @@ t.test("a folder that may not be read is named, and the others are done", functi
     says("inspect " .. shut, 3, LOCKED)
     shell("chmod -R 755 " .. shut .. " " .. closed)
   end
-  -- files that are listed in Lua, and one alone
+  -- files in a list of Lua, and one alone
   local pictures = folder .. "/pictures"
   shell("mkdir -p " .. pictures .. "/a " .. pictures .. "/b")
   for _, name in ipairs { "a/1", "a/2", "b/3" } do
@@ -164,7 +164,7 @@ t.test("what a scan left out is always said in one order", function()
 end)
 
 t.test("doctor data has a row for each file at fault, and looks at the others", function()
-  -- the images beside masks of their own
+  -- the images with masks of their own
   shell("mkdir " .. heads .. "/Z1")
   for _, bad in ipairs { "cut", "empty", "page" } do
     local mask = t.lines("ls " .. heads .. "/*/*brainmask.nii.gz")[1]
@@ -185,7 +185,7 @@ t.test("doctor data has a row for each file at fault, and looks at the others", 
                 .. "/runs", 3, last .. ": dicom: file ends inside")
   has(said, "note: left out: " .. path .. "/page.dcm: dicom: not DICOM")
   has(said, "3 cases, each with image, mask")
-  -- and the training of the others goes on
+  -- and training continues with the other cases
   said = t.says(dicom .. " --threads 1 --data " .. folder .. "/damaged --out " .. folder
                 .. "/again", 0, "done:")
   has(said, "1 left out, as it cannot be read")
@@ -195,7 +195,7 @@ t.test("predict: NIfTI files, and what is at fault below the table", function()
   local out = folder .. "/out_nifti"
   local line = nifti .. " predict --weights " .. folder .. "/runs/nifti/001 --in " .. mixed
     .. " --out " .. out
-  -- what an earlier call made of a case that fails now is gone
+  -- results of an earlier call for a case that fails are removed
   shell("mkdir " .. out .. " && cp " .. good[1] .. " " .. out .. "/cut.nii.gz")
   local said = t.says(line, 3, "4 of 7 cases predicted")
   t.says(line .. " --quiet", 3, "4 of 7 cases predicted")
@@ -211,7 +211,7 @@ t.test("predict: NIfTI files, and what is at fault below the table", function()
   for _, path in ipairs(t.lines("ls " .. out .. "/*")) do
     t.equal(tostring(core.data.read_nifti(path)):match("^%d+x%d+x%d+"), "16x16x4")
   end
-  -- for a machine
+  -- machine-readable
   local text = select(2, t.program(line .. " --quiet --json"))
   local v = json.decode(text:match "%b{}", "json") -- behind warnings
   t.equal(v.exit_code, 3)
@@ -230,7 +230,7 @@ t.test("predict: NIfTI files, and what is at fault below the table", function()
   t.equal(left[mixed .. "/more/photo.png"], "foreign " .. mixed .. "/more/photo.png: image, and "
           .. "NIfTI is read here")
   t.check(left[mixed .. "/p4"], "a folder with DICOM in " .. text)
-  -- a file that is named alone is refused as it was
+  -- a file that is named directly is an error as before
   t.says(line:gsub("%-%-in %S+", "--in " .. mixed .. "/cut_T1w.nii.gz"), 3, "ends early")
   text = select(2, t.program(line:gsub("%-%-in %S+", "--in " .. mixed .. "/none")
                              .. " --quiet --json 2>/dev/null"))

@@ -1,5 +1,5 @@
--- nnunet.lua -- tests of data.nnunet: what dataset.json may say, and which files are cases.
--- Nothing is trained; volumes are of a few voxels.
+-- nnunet.lua -- tests of data.nnunet: members of dataset.json, and the files that are cases.
+-- Nothing is trained; volumes have a few voxels.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -12,8 +12,8 @@ local root = folder .. "/nn"
 -- A NIfTI file of 2 x 2 x 1 voxels.
 local function nifti(path, voxels) t.nifti(path, { 2, 2, 1 }, voxels) end
 
--- Cases a and b of one channel, with labels 0, 1, 2; `labels` and further members of
--- dataset.json as text.
+-- Cases a and b of one channel, with labels 0, 1, 2; `labels` and further members of dataset.json
+-- as text.
 local function make(labels, more)
   os.execute(string.format("rm -rf %s && mkdir -p %s/imagesTr %s/labelsTr %s/elsewhere", root, root,
                            root, root))
@@ -26,7 +26,7 @@ local function make(labels, more)
     labels or '{"background": 0, "one": 1, "two": 2}', more or ""))
 end
 
--- The set, and all that is said while it is opened.
+-- Opens the set; returns it and all messages.
 local function open(o)
   local said, was = {}, { line = show.line, aside = show.aside, warn = show.warn }
   for name in pairs(was) do
@@ -66,12 +66,12 @@ t.test("labels that are no classes are refused by name", function()
   refused('{"1": "2", "2": "1"}', 'label "1": "2" may be read both ways')
   refused('{"background": 0}', "labels has none but the background")
   refused("3", "labels is missing")
-  -- a file that ends early
+  -- a truncated file
   make()
   t.write(root .. "/dataset.json", t.read(root .. "/dataset.json"):sub(1, 30))
   t.raises(function() open() end, root .. "/dataset.json: json: line ")
   t.raises(function() open() end, "; fix: correct dataset.json, or fetch it again")
-  -- inspect does not propose what does not open
+  -- inspect does not suggest a line that fails
   make '{"background": 0, "a": 1, "ignore": 2}'
   local text = t.says("inspect " .. root, 0, "no line of a recipe opens this as it is: ")
   t.check(text:find('label "ignore" (2)', 1, true), text)
@@ -95,11 +95,11 @@ t.test("labels are read as nnU-Net reads them", function()
     t.equal(set:labels(), row[2], row[1])
     t.check(row[3] == "" and said == "" or row[3] ~= "" and said:find(row[3], 1, true), said)
   end
-  -- a value that labels does not have is an error, and no class
+  -- a value that is not in labels is an error, not a class
   make '{"background": 0, "one": 1}'
   t.raises(function() open():pipeline {} end, "value 2 in 1 voxel, wanted 0, 1; fix: correct "
            .. "labels in dataset.json, which says what is a class")
-  -- with the mark that Windows puts in front of UTF-8
+  -- with the byte order mark that Windows writes before UTF-8
   make()
   t.write(root .. "/dataset.json", "\u{feff}" .. t.read(root .. "/dataset.json"))
   t.equal(t.keys((open())), "a/a b/b")
@@ -118,7 +118,7 @@ t.test("cases and files of dataset.json's own list", function()
   t.equal(batch.image:get(1, 1, 1, 1, 1), 7)
   t.equal(batch.mask:get(1, 1, 1, 2, 2), 1)
   t.says("inspect " .. root, 0, 'data.nnunet { root = "' .. root .. '", patient = "file" }')
-  -- images alone; those of another folder are not in the list
+  -- images only; images of the other folder are not in the list
   t.equal(t.keys((open { masks = false })), "only/only")
   os.execute(string.format("cp -r %s/imagesTr %s/imagesTs", root, root))
   t.equal(t.keys((open { images = "imagesTs", masks = false })), "a/a b/b")

@@ -1,5 +1,5 @@
--- patches.lua -- volumes in patches: trained on where they are drawn, predicted
--- from a grid that covers them.
+-- patches.lua -- volumes in patches: training draws random positions, prediction uses a grid that
+-- covers the volume.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -35,7 +35,7 @@ seg.recipe { inputs = { x, y }, outputs = { mask = nn.sigmoid(z) }, loss = nn.bc
 t.test("trains on patches, predicts whole volumes", function()
   local text = t.says(script .. " --out " .. folder .. "/runs", 0, "done:")
   t.check(text:find("train: .-3 samples, the first 1x1x8x16x32"), "%s", text)
-  -- valid is what the recipe draws, a test is of whole cases
+  -- valid has the patches of the recipe, test has whole cases
   t.check(text:find("test: .-samples, the first 1x1x8x16x24") or text:find("test: ", 1, true))
   t.check(text:find("dice per case (whole volume): mean", 1, true), "%s", text)
   t.check(text:find("%(patches %d") and text:find("; per patch %d"), "%s", text)
@@ -70,8 +70,8 @@ t.test("patches of a slice's depth are for networks of 2-D", function()
   t.says(deep .. " plan", 2, 'is 3-D, but the train set gives pictures; leave out d = 1')
 end)
 
--- What a network of one voxel's sight makes of patches is what it makes of the
--- whole, whatever overlaps.
+-- A network with a receptive field of one voxel gives the same results for patches and for the
+-- whole, with any overlap.
 t.test("patches blend to the whole", function()
   local nn = seg.nn
   local function predict(set, n)

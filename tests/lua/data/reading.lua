@@ -1,5 +1,5 @@
--- reading.lua -- what a checkpoint keeps of how training read its files, without the
--- name of a patient or a folder, and what it is compared with.
+-- reading.lua -- the reader options that a checkpoint keeps, without names of patients or folders,
+-- and the data that they are compared with.
 
 local t = dofile("tests/support/harness.lua")
 local reading = require "seg.data.reading"
@@ -24,7 +24,7 @@ t.test("patterns name no patient, no folder and no UID", function()
   } do
     t.equal(reading.pattern(row[1], several), row[2], row[1])
   end
-  -- of one patient alone any other word may be the name
+  -- with a single patient any other word may be the name
   for _, row in ipairs { { "Smith_*_T1w", "*_*_T1w" }, { "J Doe FLAIR", "* * FLAIR" },
                          { "*_T1w", "*_T1w" }, { "sub-0012_*", "sub-*_*" } } do
     t.equal(reading.pattern(row[1], alone), row[2], row[1])
@@ -46,7 +46,7 @@ t.test("the kinds of images that names speak of", function()
   end
 end)
 
--- What is not of the truth or of places is kept: a reader's new option with it.
+-- All options but target and paths are kept: a new option of a reader too.
 t.test("options are those that the readers declare", function()
   local one = data.nifti { root = "/home/somebody", image = "x/*_T1w", mask = "x/*_seg",
                            labels = { 1, 2 }, form = "qform", channels = true, patient = "folder" }
@@ -63,7 +63,7 @@ t.test("options are those that the readers declare", function()
   t.equal(reading.takes("nifti", "nan"), true)
   t.equal(reading.takes("nifti", "root"), false)
   t.equal(reading.takes("nifti", "resample_tilt"), false)
-  -- BIWI's faces are cut by this: bundles lacked it
+  -- it crops the faces of BIWI, so bundles need it
   kept = reading.of(data.biwi { face_mm = 250 }.source)
   t.equal(kept.made.options.face_mm, 250)
   t.equal(kept.made.options.same, nil)
@@ -103,7 +103,7 @@ t.test("ranges over the images of training, and what is beyond them", function()
   t.near(kept.channels[1].sd[1], math.sqrt(5.25), 1e-5) -- of 1 .. 8
   t.equal(kept.modality, nil)
   p:close()
-  -- from the file of prepared cases they are the same
+  -- the statistics are the same from the file of prepared cases
   for time = 1, 2 do
     p = set:pipeline { store = name .. "/prepared.cases" }
     t.equal(util.json(likeness.describe(p)), util.json(kept))

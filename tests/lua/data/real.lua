@@ -1,10 +1,10 @@
--- real.lua -- files of other projects, as Debian packs them: each is read or
--- refused as a committed table says.
+-- real.lua -- files of other projects, from Debian's packages: each is read or refused as in a
+-- committed table.
 --
--- A table is a .csv: file (below the folder of the package), what `inspect` says
--- of it: lines with "; " between, or the reason without the path. A row that
--- changed is printed as it is now; whether that is better is for a person to
--- say. Those of pydicom are in dicom_real.csv, which tests/data/dicom/peer.c reads.
+-- A table is a .csv: file (below the folder of the package), output of `inspect`: lines with "; "
+-- between, or the reason without the path. A changed row is printed in its new form; a person
+-- decides whether it is better. Files of pydicom are in dicom_real.csv, which
+-- tests/data/dicom/peer.c reads.
 
 local t = dofile("tests/support/harness.lua")
 
@@ -23,12 +23,12 @@ local function is_folder(path)
   return handle and handle:close()
 end
 
--- What is said of a file, on one line and wherever the package lies; was it read?
+-- The output for a file, on one line and without the folder of the package; was it read?
 local function outcome(root, file)
   local code, text = t.program("inspect '" .. root .. "/" .. file .. "'")
   t.check(code == 0 or code == 3, "%s: exit code %s (%s)", file, code, text)
   text = text:gsub("^segengine: ", "")
-  -- every place of the folder, whatever characters are in its name
+  -- removes every occurrence of the folder, with any characters in its name
   for _, path in ipairs { root .. "/" .. file .. ": ", root .. "/", root } do
     text = text:gsub(path:gsub("%p", "%%%0"), "")
   end

@@ -1,5 +1,5 @@
--- set.lua -- data sets as recipes describe them: cases one by one, some of
--- them, several together, under other names, in folds.
+-- set.lua -- data sets in recipes: a list of cases, a selection of cases, several sets together,
+-- cases under other names, in folds.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -40,7 +40,7 @@ t.test("cases are picked, renamed and joined", function()
   t.equal(keys(other), "bs01/q bs03/q bs04/q")
   t.equal(keys(data.concat(all, other)),
           "bs01/q bs03/q bs04/q s01/p1 s02/p1 s03/p2 s04/p2")
-  -- steps and batches stay with the set
+  -- steps and batches belong to the derived set
   local fitted = all:fit { w = 6, at = "start" }:batches { size = 2 }
   t.equal(fitted:filter(function() return true end).steps, "fit d=0 h=0 w=6 at=start\n")
   t.raises(function() all:filter(1) end, "filter: wanted a function of a case {key=, patient=}")
@@ -74,7 +74,7 @@ t.test("folds share no patient and leave none out", function()
   t.raises(function() all:kfold { k = 3, fold = 4 } end, "kfold: fold 4 of 3")
   t.raises(function() all:kfold { k = 1 } end, "kfold: fold 1 of 1")
   t.raises(function() all:kfold { k = 2.5 } end, "kfold: k must be a whole number")
-  -- what belongs together stays so: patients of two houses
+  -- all cases of a patient are in one part: patients of two sites
   local houses = {}
   for fold = 1, 2 do
     local train, valid = all:kfold { k = 2, fold = fold, group = function(case)
@@ -94,14 +94,14 @@ t.test("folds share no patient and leave none out", function()
   end, "group puts a patient into two groups")
   t.raises(function() keys(all:kfold { group = function() end }) end, "must return a text")
   t.raises(function() all:kfold { group = "site" } end, 'group must be "patient" or a function')
-  -- a split into folds is that
+  -- split with folds is the same as kfold
   local _, mine, none = all:split { folds = 3, seed = 7, valid = 0.5 }
   local _, same = all:kfold { k = 3, seed = 7 }
   t.equal(t.keys(mine), t.keys(same))
   t.equal(none, nil)
   t.equal(mine.folds, 3)
   t.raises(function() all:split { folds = 1 } end, "2 or more, or 0 for none, got 1")
-  -- more folds than patients: said of the first, which would have one to validate
+  -- more folds than patients: the error names the first fold, which could have one to validate
   local early = all:kfold { k = 6 }
   t.raises(function() early:dataset() end, "6 folds of 5 patients: some would have none to "
            .. "validate; fix: fewer folds")
@@ -156,7 +156,7 @@ t.test("a network is trained on sequences, numbers and lengths", function()
   for i = 1, 4 do
     t.equal(out.length:get(i, 1), math.min(4 + i, 8))
     t.near(out.x:get(i, 2, 3), i + 0.3 + 2, 1e-6)
-    -- behind its end a sequence goes on with its smallest value
+    -- a sequence is padded with its smallest value
     if i < 4 then t.near(out.x:get(i, 1, 8), i + 0.1 + 1, 1e-6) end
   end
   local last

@@ -1,5 +1,5 @@
--- skip_bad.lua -- a run over data of which some cases cannot be read: refused by
--- default; with skip_bad what is left out is counted, named and written down.
+-- skip_bad.lua -- a run with cases that cannot be read: an error by default; with skip_bad the
+-- cases that are left out are counted, named and recorded.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -62,7 +62,7 @@ t.test("with skip_bad it is left out, counted and named", function()
   local case = rows:match('\n(%x+),"secret_k3","secret_p3",train,"secret_k3: x: [^\n]+npy: ')
   t.check(case and rows:find('"secret_k9","secret_p9",valid,', 1, true), rows)
   t.equal(t.lines("stat -c %a " .. run .. "/left_out.csv")[1], "600")
-  -- the log knows it by its hash only
+  -- the log has only the hash of the case
   local log = t.read(run .. "/log.txt")
   t.check(log:find("warning: train: case " .. case .. " is left out, left_out.csv says why", 1,
                    true), log)
@@ -97,7 +97,7 @@ end)
 t.test("a run that goes on has the same cases", function()
   local resume = recipe "skip_bad = true" .. runs .. " --epochs 3 --resume " .. run
   t.says(resume, 0, "resumed at epoch 3")
-  -- one more that is bad would be another order of samples
+  -- one more bad case would change the order of samples
   local whole = t.read(folder .. "/secret-05.npy")
   damage(5)
   t.says(resume:gsub("%-%-epochs 3", "--epochs 4"), 3, "is missing")
@@ -111,13 +111,13 @@ t.test("a run that goes on has the same images", function()
   local one, eight = t.read(first), t.read(other)
   local cases, log = t.read(run .. "/cases.csv"), t.read(run .. "/log.txt")
   local hash = cases:match('\n(%x+),"secret_k1","secret_p1",train,')
-  -- one of train and one of valid under each other's names
+  -- a case of train and one of valid with exchanged contents
   t.write(first, eight)
   t.write(other, one)
   t.says(resume, 3, "case " .. hash .. " (secret_k1) has another image than when the run began")
   t.equal(t.read(run .. "/cases.csv"), cases)
   t.equal(t.read(run .. "/log.txt"), log)
-  -- cases.csv of before did not say which image it was
+  -- cases.csv of earlier versions had no column for the image
   t.write(run .. "/cases.csv", (cases:gsub(",%x+\n", "\n"):gsub(",image\n", "\n")))
   t.says(resume, 0, "resumed at epoch 3")
   t.write(first, one)

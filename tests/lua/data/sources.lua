@@ -158,7 +158,7 @@ t.test("a table of labels names cases", function()
   end, 'out.csv: csv: row 2, column "path"')
 end)
 
--- Volumes of nnU-Net: what the phantom writes, under its names.
+-- Volumes of the phantom with nnU-Net's names.
 local function nnunet()
   local base = folder .. "/phantom"
   data.phantom { format = "nifti", patients = 3, size = 32, slices = 8, root = base }:dataset()
@@ -242,7 +242,7 @@ t.test("JSON is read strictly", function()
     t.raises(function() json.decode(row[1], "f") end, row[2])
     t.raises(function() json.decode(row[1], "f") end, "f: json: line 1, byte ")
   end
-  -- any damage is an error or other JSON, never something else
+  -- any damage is an error or other JSON, never a crash
   for i = 1, #good do
     for _, c in ipairs { "", '"', "{", "}", "\\", "9", ",", "\n" } do
       local ok, why = pcall(json.decode, good:sub(1, i - 1) .. c .. good:sub(i + 1), "f")
@@ -287,12 +287,12 @@ t.test("patients of OpenKBP are volumes of four kinds", function()
   t.equal(lo, 0)
   t.equal(hi, 1)
   t.near(mean * 10 * 128 ^ 3, 2, 1e-6)
-  -- of nine beams all pass the target, one the voxel behind it
+  -- all of the nine beams pass the target, one passes the voxel behind it
   local beams = first_batch(data.openkbp { root = folder, beams = true }:batches { size = 1 }).beams
   t.equal(table.concat(beams.shape, " "), "1 1 128 128 128")
   t.near(beams:get(1, 1, 2, 2, 3), 70, 1e-4)
   t.near(beams:get(1, 1, 101, 2, 3), 70 / 9, 1e-4)
-  -- a whole patient takes next to no room
+  -- a whole patient takes almost no memory
   t.check(set:pipeline {}:report():find("all: 0.0 MiB", 1, true), set:pipeline {}:report())
   t.raises(function() keys(data.openkbp { root = folder .. "/nn" }) end, "no folder is called pt_N")
   os.remove(folder .. "/pt_7/dose.csv")
@@ -300,8 +300,7 @@ t.test("patients of OpenKBP are volumes of four kinds", function()
   t.equal(#data.openkbp { root = folder, dose = false }:dataset():fields(), 3)
 end)
 
--- An image of w x h pixels as a .bmp: pixel(x, y) -> red, green, blue, or one
--- grey.
+-- An image of w x h pixels as a .bmp: pixel(x, y) -> red, green, blue, or one grey value.
 local function bmp(path, w, h, pixel)
   local rows, palette = {}, {}
   local grey = select("#", pixel(0, 0)) == 1
@@ -358,7 +357,7 @@ t.test("folders of images with masks or classes", function()
     end
   end
   t.equal(#images { exif = "ignore", alpha = "drop" }:dataset():cases(), 4)
-  -- what a Mac leaves beside them is none
+  -- a file that macOS adds is not a picture
   bmp(base .. "/TCGA_2/._s_3.bmp", 1, 1, disc)
   t.equal(keys(images { image = "*", mask = false, labels = false }):match("%._s"), nil)
   t.equal(keys(images { patient = "^TCGA_(%d)" }), "TCGA_1/1/1 TCGA_1/2/1 TCGA_2/3/2 TCGA_2/4/2")
@@ -427,7 +426,7 @@ t.test("folders of arrays with masks, classes or lengths", function()
            'none of 8 .npy files is "x_*"')
   t.raises(function() keys(pairs_of { patient = "(%a+)_z" }) end,
            'data.npy: p1/s_1_x.npy: patient = "(%a+)_z" finds no patient in it')
-  local ok, why = pcall(keys, pairs_of { root = false }) -- of the command line: without a line
+  local ok, why = pcall(keys, pairs_of { root = false }) -- an error of the command line: no script line
   t.check(not ok and tostring(why):find("--data is missing: data.npy", 1, true), tostring(why))
   t.raises(function() pairs_of { axes = false, rank = 2 }:pipeline {} end,
            "s_1_y.npy: the grids differ")
@@ -450,7 +449,7 @@ t.test("folders of arrays with masks, classes or lengths", function()
     t.equal(b.length:get(i, 1), 3 + i)
     t.equal(b.image:get(i, 2, 2), 10 * i + 4)
   end
-  -- rank and numbers of inputs are known before a file is opened
+  -- rank and number of inputs are known without opening a file
   t.equal(data.npy { rank = 1, patient = "file" }.source.ranks.image, 1)
   t.equal(pairs_of().source.ranks.mask, 2)
 end)
@@ -506,7 +505,7 @@ t.test("a part of a picture is taken", function()
     for x = 1, 4 do
       t.equal(b.image:get(1, 1, y, x), 10 * (x + 1))
       t.equal(b.image:get(1, 2, y, x), 20 * y)
-      -- the other reaches beyond its picture, where all is black
+      -- the other box extends beyond its picture, where the pixels are black
       t.equal(b.image:get(2, 1, y, x), x > 2 and y < 3 and 10 * (x - 3) or 0)
       t.equal(b.image:get(2, 3, y, x), x > 2 and y < 3 and 200 or 0)
     end

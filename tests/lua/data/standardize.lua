@@ -1,4 +1,4 @@
--- standardize.lua -- numbers of the training cases, from training to prediction.
+-- standardize.lua -- statistics of the training cases, from training to prediction.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -9,7 +9,7 @@ local folder, remove = t.folder()
 local script = t.write(folder .. "/standard.lua", (t.read("scripts/brain_unet.lua"):gsub(
   ":normalize %b{}", ':standardize { of = "foreground", clip = { 0.5, 99.5 } }')))
 
--- Run the recipe; what it said, and its last weights with what stands beside.
+-- Runs the recipe; returns its output, its last weights and their metadata.
 local function run(arguments, code, part)
   return t.says(script .. " " .. arguments, code, part)
 end
@@ -36,7 +36,7 @@ t.test("a run finds its numbers, says them and keeps them", function()
           text)
   steps, weights = steps_of("a")
   t.check(numbers(steps), "%s", steps)
-  -- the same, however many threads look for them and whatever is kept
+  -- the same for any number of threads and any cache
   for i, more in ipairs { "--workers 0", "--workers 4 --cache_mb 0",
                           "--cache_file " .. folder .. "/cases",
                           "--cache_file " .. folder .. "/cases" } do
@@ -56,7 +56,7 @@ t.test("a resumed run takes the numbers of its checkpoint", function()
   t.check(not text:find("standardize image:", 1, true), "they were found again: %s", text)
   local _, same = steps_of("c")
   t.check(same == weights, "other weights after a resume")
-  -- other words for the step are another preparation
+  -- another description of the step is another preprocessing
   run(out("d") .. " --epochs 2 --steps 3", 0, "stopped after 3 steps")
   local before = t.read(script)
   t.write(script, (before:gsub("0%.5, 99%.5", "1, 99")))
@@ -75,7 +75,7 @@ t.test("evaluate and predict use the numbers of the weights", function()
           "evaluate differs from the run: %s", text)
   run("predict --in " .. folder .. "/phantom --out " .. folder .. "/p --weights " .. folder
       .. "/a/standard/001", 0, "weights: ")
-  -- whoever changes the description cannot use them
+  -- with a changed description the statistics cannot be used
   local before = t.read(script)
   t.write(script, (before:gsub('of = "foreground", ', "")))
   t.says(script .. " evaluate --split test --out " .. folder .. "/e" .. where, 2,
@@ -99,7 +99,7 @@ t.test("scripts find numbers and hand them on", function()
   valid = valid:fitted_as(known)
   t.equal(valid.steps, known.steps)
   valid:pipeline {}:close()
-  -- numbers of others: nothing is looked for
+  -- given statistics: nothing is fitted
   t.raises(function() all:standardize {}:standardize { clip = { 1, 99 } } end,
            "a second standardize of the same field")
   local own = all:standardize { mean = { 0.5 }, sd = { 0.25 } }

@@ -1,5 +1,5 @@
--- targets.lua -- a truth that losses and metrics cannot take, or that is empty, is
--- an error before the first step, of training and of `doctor data`.
+-- targets.lua -- a target that losses and metrics cannot take, or that is empty, is an error before
+-- the first step, in training and in `doctor data`.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -57,7 +57,7 @@ end
 
 local NO_NUMBERS = '{ name = "digit", kind = "value", read = "npy", rank = 2 }'
 
--- Training and doctor both end, with these words in what they say.
+-- Training and doctor must both fail with these texts in their output.
 local function refused(o, code, ...)
   local path = script(o)
   local text = t.says(path .. " --out " .. folder .. "/runs", code, (...))
@@ -90,11 +90,11 @@ t.test("classes that the output has no channel for", function()
   refused({ CHANNELS = 2, LOSS = "nn.dice_loss(y, truth)" }, 2, "dice_loss takes 0 and 1")
   refused({ LOSS = "nn.mse(y, nn.conv(truth, 3, 1))", CHANNELS = 3, METRICS =
             "{ dice = metric.dice(nn.conv(x, 1, 1), truth) }" }, 2, "the metric takes 0 and 1")
-  -- the number that is not counted
+  -- the class number that is ignored
   trains { CHANNELS = 2, LOSS = "nn.cross_entropy(y, truth, { ignore = 2 })" }
-  -- what a mask leaves out
+  -- class numbers outside of a mask
   trains { CHANNELS = 1, LOSS = "nn.bce(y, truth, { mask = x * 0 + 1 })" }
-  -- regression of class numbers is a choice
+  -- regression of class numbers is allowed
   trains { CHANNELS = 1, LOSS = "nn.mse(y, truth)" }
 end)
 
@@ -158,7 +158,7 @@ t.test("random changes are tried before training", function()
     return t.says("doctor data " .. script(o) .. " --out " .. folder .. "/runs", code, part)
   end
   looks({ AUGMENT = jitter }, 3, "jitter: an image has 1 channel, wanted 3")
-  -- also where it is drawn once in a hundred samples
+  -- also when it is applied once in a hundred samples
   looks({ AUGMENT = ":augment { jitter = { p = 0.01 } }" }, 3, "1 error")
   local text = looks({ AUGMENT = ":augment { noise = true, flip = true }" }, 0, "0 errors")
   t.check(text:find("ok +changes +4 cases in train"), text)

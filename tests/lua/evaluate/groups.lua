@@ -1,5 +1,5 @@
--- groups.lua -- points in groups by core.measure, and the metric of groups that were
--- found without a truth.
+-- groups.lua -- clustering by core.measure, and the metric of clusters that were found without
+-- labels.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -22,7 +22,7 @@ t.test("points in groups, and which group is which class", function()
            "count 2 of row 1 must be finite, got inf")
 end)
 
--- Rows of the logits of a group and of a class, as a pass gives them.
+-- Rows of logits of a group, and of a class, as an evaluation gives them.
 t.test("metric.groups is accuracy under the best names of groups", function()
   local z, y = nn.input("z", { c = 3 }), nn.input("y", { c = 1 })
   local m, records = metric.groups(z, y), {}
@@ -38,7 +38,8 @@ t.test("metric.groups is accuracy under the best names of groups", function()
     local _, _, record = m.sample { { 1, 0, 0 }, { none } }
     t.equal(record, nil, "a number that is no class counts nowhere")
   end
-  -- more classes than groups: those without a group are wrong, and which these are is chosen
+  -- more classes than groups: samples of classes without a group are wrong; the assignment chooses
+  -- the classes
   local _, _, record = m.sample { { 1, 0, 0 }, { 7 } }
   for _ = 1, 3 do records[#records + 1] = record end
   t.equal((m.total(records)), 6 / 10) -- group 0 is class 7 now, 3 of 5

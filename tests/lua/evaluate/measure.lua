@@ -1,11 +1,11 @@
--- measure.lua -- tests of `segengine measure`: grids that are the same voxels, labels that are
--- nearly whole, what it refuses.
+-- measure.lua -- tests of `segengine measure`: equal grids with other axes, labels that are nearly
+-- whole, errors.
 
 local t = dofile("tests/support/harness.lua")
 local json = require "seg.json"
 local folder, remove = t.folder()
 
-local LAS = { -1, 0, 0, 3, 0, 1, 0, 0, 0, 0, 1, 0 } -- the same voxels from the other side
+local LAS = { -1, 0, 0, 3, 0, 1, 0, 0, 0, 0, 1, 0 } -- the same voxels with w reversed
 
 local function put(name, voxels, rows)
   return t.nifti(folder .. "/" .. name .. ".nii", { 4, 2, 1 }, voxels, rows)
@@ -30,7 +30,7 @@ t.test("a mask that is stored the other way round is moved", function()
     t.near(m["2"].precision, 3 / 4, 1e-12)
     t.near(m["1"].hd95_mm, 0.95, 1e-12) -- between 0 and 1
   end
-  -- the same numbers at another place are another grid
+  -- the same numbers at another position are another grid
   local shifted = put("shifted", { 1, 0, 0, 0, 2, 2, 2, 2 }, { 1, 0, 0, 9, 0, 1, 0, 0, 0, 0, 1, 0 })
   t.says("measure " .. shifted .. " " .. truth, 3, "lie on different grids")
 end)

@@ -1,5 +1,5 @@
--- metrics.lua -- what is measured, against its definition: slices, patches and whole
--- volumes agree with what `predict` writes, whoever does the work.
+-- metrics.lua -- metrics compared with their definitions: slices, patches and whole volumes agree
+-- with the files that `predict` writes, for any threads and batch.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -8,7 +8,7 @@ local folder, remove = t.folder()
 local nn, metric = seg.nn, seg.metric
 seg.config { device = "cpu" }
 
--- A network of one voxel's sight, whose two weights fit samples of any rank.
+-- A network with a receptive field of one voxel; its two weights fit samples of any rank.
 local script = t.write(folder .. "/seen.lua", [[
 local seg = require "seg"
 local nn, metric = seg.nn, seg.metric
@@ -59,8 +59,8 @@ local function evaluate(more)
   return require("seg.json").decode(text:match("{.*}"), "json")
 end
 
--- Places of the voxels of a volume of labels that are not 0, and those that have a
--- neighbour that is: the surface.
+-- Positions of the voxels of a label volume that are not 0, and of its surface: the voxels with a
+-- neighbour that is 0.
 local function surface_of(volume, n)
   local inside, list = {}, {}
   local function at(d, h, w) return inside[(d * 64 + h) * 64 + w] end
@@ -84,7 +84,7 @@ local function surface_of(volume, n)
   return inside, list, count
 end
 
--- Distances of every voxel of a to the nearest of b, in order.
+-- The distance of every voxel of a to the nearest one of b, ascending.
 local function distances(a, b, mm)
   local out = {}
   for i, p in ipairs(a) do
@@ -106,8 +106,8 @@ local function percentile(sorted, q)
   return a + (at - low) * (b - a)
 end
 
--- What `predict` writes into a folder against the truth, voxel by voxel: the metrics of
--- each case. flat: but for distances.
+-- Compares the files that `predict` writes into a folder with the truth, voxel by voxel; returns
+-- the metrics of each case. flat: without distances.
 local function measured_files(out, flat)
   local found = {}
   for _, path in ipairs(t.lines("find " .. folder .. "/p -name '*_brainmask.nii.gz' | sort")) do
@@ -142,7 +142,7 @@ local function measured_files(out, flat)
   return found
 end
 
--- Every case is one of those files, in all that is measured of them.
+-- Every case has the metrics of its file.
 local function expect_files(result, found)
   local cases = 0
   for _, case in pairs(result.cases) do
@@ -169,7 +169,7 @@ t.test("what is measured is what predict writes", function()
   local text = t.says(script .. " --out " .. folder .. "/runs", 0, "done:")
   t.check(text:find("hd95 %[mm%] per case %(whole volume%): mean"), "%s", text)
   t.check(text:find("loss 0%.%d+, mean of 100 slices"), "%s", text)
-  -- surfaces are for the end: they cost something
+  -- surface metrics are computed at the end only, as they are slow
   t.check(not text:match("epoch 1/2 [^\n]*"):find("hd95", 1, true), "%s", text)
   whole = evaluate ""
   expect_files(whole, measured_files(predict("/out", "")))
@@ -220,7 +220,7 @@ t.test("slices, patches and whole volumes agree", function()
     local other = evaluate("--kind " .. kind)
     for case, values in pairs(whole.cases) do
       for name, v in pairs(values) do
-        -- scores that were equal are not, once blending has rounded them
+        -- scores that were equal may differ after blending has rounded them
         local by = name == "auc" and 1e-4 or 1e-6
         t.near(other.cases[case][name], v, by * math.max(1, math.abs(v)), kind .. " " .. name)
       end
@@ -244,7 +244,7 @@ t.test("slices that are left out are left out of everything", function()
   end
   for case, values in pairs(part.cases) do
     t.check(values.hd95 ~= whole.cases[case].hd95 and values.hd95 < 200, "hd95 %g", values.hd95)
-    -- counted on the device and from the volume
+    -- one is counted on the device, one in the volume
     t.near(values.matrix, values.accuracy, 1e-12, "accuracy")
   end
 end)
@@ -271,7 +271,7 @@ t.test("the threshold that serves best, on valid, goes with the weights", functi
   t.near(kept, tonumber(at), 1e-12)
   t.check(tonumber(best) >= tonumber(before), "%s < %s", best, before)
   t.check((core.checkpoint.verify(path)), "the checkpoint is damaged")
-  -- the note costs nothing of what was there: a run could go on from it
+  -- the added threshold keeps all tensors: a run could resume from it
   local util, last = require "seg.util", (path:gsub("_best", "_last"))
   t.equal(util.json(core.checkpoint.tensors(path)), util.json(core.checkpoint.tensors(last)))
   t.equal(core.checkpoint.meta(path).contents, "full")
@@ -285,7 +285,7 @@ t.test("the threshold that serves best, on valid, goes with the weights", functi
     local dice = require("seg.json").decode(said:match("{.*}"), "json").metrics.dice.mean
     t.check(dice <= tonumber(best) + 5e-5, "%g at %s, %s at %g", dice, v, best, kept)
   end
-  -- evaluate measures with it, and finds the same again
+  -- evaluate uses the threshold, and finds the same one again
   local said = t.says(script .. " evaluate --calibrate --threshold 0 --weights " .. path, 0,
                       "chosen on valid: mean Dice " .. best)
   t.equal(said:match("dice per case [^\n]*mean ([%d.]+)"),
@@ -331,7 +331,7 @@ end)
 
 -- Classes --------------------------------------------------------------------------
 
--- One pass over a set through nodes that have no weights, in this program.
+-- Evaluates a set with nodes that have no weights, in this process.
 local function measure(recipe, set)
   recipe.predict, recipe.train, recipe.outputs = recipe.predict or {}, set, recipe.outputs or {}
   require("seg.evaluate.metric_base").settle(recipe)
@@ -343,13 +343,13 @@ local function measure(recipe, set)
   return result, table.concat(lines, "\n"), json
 end
 
--- Pictures of 8 x 6 whose value is the class that is predicted, and their truth: by rule
--- of the case, row and column.
+-- Pictures of 8 x 6 with the predicted class as value, and their truth, by a rule of case, row and
+-- column.
 local function classes_of(case, h, w)
   local p = (h + 2 * w + case) % 3
   local truth = h < 4 and p or (h * case + w) % 3
   if case == 2 and truth == 2 then truth = 1 end -- no class 2 in the truth
-  if case == 3 then return p > 0 and 1 or 0, truth > 0 and 1 or 0 end -- nowhere
+  if case == 3 then return p > 0 and 1 or 0, truth > 0 and 1 or 0 end -- class 2 nowhere
   return p, truth
 end
 
@@ -403,7 +403,7 @@ t.test("values by class, and what is empty on one side", function()
     t.near(r.ml.cases[case], ml, 1e-15)
   end
   t.equal(#r.dice.classes[2].list, 3, "cases with class 2")
-  -- class 2 is nowhere in case 3, and in case 2 in the prediction alone
+  -- class 2 is absent in case 3, and in case 2 it is in the prediction only
   t.near(r.far.classes[2].cases[2], 10, 1e-12, "the diagonal")
   t.equal(r.skip.classes[2].cases[2], nil)
   t.equal(r.far.classes[2].cases[3], nil)
@@ -435,7 +435,7 @@ t.test("classes and numbers of pictures", function()
   local x = nn.input("photo", { c = 1, h = 2, w = 2 })
   local class, pose = nn.input("class", { c = 1 }), nn.input("pose", { c = 3 })
   local m = nn.global_pool(x)
-  local z = (m * 0 + 6.5) .. m -- the second from 7 on
+  local z = (m * 0 + 6.5) .. m -- the second channel is larger from 7 on
   local result, text = measure({
     inputs = { x, class, pose }, loss = nn.cross_entropy(z, class),
     metrics = { right = metric.accuracy(z, class), matrix = metric.confusion(z, class),
@@ -457,7 +457,7 @@ end)
 t.test("a temperature makes probabilities honest", function()
   local where = folder .. "/sure"
   os.execute("mkdir -p " .. where)
-  -- of 16 voxels of a kind so many are true; the network triples the logit of that
+  -- `share` of 16 voxels of each kind are true; the network triples the logit of that probability
   local share, n = { 2, 5, 12, 15 }, 16
   local x, y = seg.array.zeros { 4, n }, seg.array.zeros { 4, n }
   for k = 1, 4 do
@@ -482,7 +482,7 @@ t.test("a temperature makes probabilities honest", function()
   local session = require("seg.recipe.recipe").session(r, "evaluate")
   local found = calibrate.find(session, r, require("seg.data.opened").open(r, set))
   t.near(tonumber(found.temperature), 3, 0.02, "temperature")
-  -- the same of a volume: its odds to the power of 1/3
+  -- the same for a volume: its odds to the power of 1/3
   local d = require("seg.data.opened").open(r, set)
   local p = core.data.prediction(d.pipeline, 1, 1, { grid = "prepared" })
   p:put(1, seg.array { shape = { 1, 1, 4, n }, data = (function()
@@ -498,7 +498,7 @@ t.test("a temperature makes probabilities honest", function()
   end
 end)
 
--- Metrics of made-up numbers -------------------------------------------------------
+-- Metrics of numbers -----------------------------------------------------------------
 
 -- Inputs of rank 0.
 local made = 0
@@ -517,7 +517,7 @@ t.test("angles between rotations", function()
   t.near(angle({ 0, 0, 90 }, { 0, 0, -90 }), 180, 1e-6)
   -- Rz(90) Ry(90): the trace of the product is 0, so its angle is 120 degrees
   t.near(angle({ 90, 0, 90 }, { 0, 0, 0 }), 120, 1e-9)
-  -- standardized numbers are first made angles
+  -- standardized numbers are first converted to angles
   local undo = { mean = { 5, 0, 0 }, sd = { 10, 20, 30 } }
   t.near((m.sample({ { 1, 0, 0 }, { -1, 0, 0 } }, undo)), 20, 1e-12)
   -- the same rotation in each form
@@ -546,10 +546,10 @@ t.test("classes of cases", function()
   local value, extra = m.total(records)
   t.near(value, 3 / 5, 1e-15)
   t.equal(table.concat(extra.matrix[2], " "), "1 1 0")
-  -- of equals the first
+  -- the first of equal scores wins
   t.equal(table.concat(extra.matrix[3], " "), "0 1 1")
   t.near(extra.classes[2], 0.5, 0)
-  -- class 0: its softmax is above those of all but one of the others
+  -- class 0: its softmax exceeds that of all other samples but one
   t.near(select(2, auc.total(scores)).classes[1], 3 / 4, 1e-15)
   t.check(auc.total { scores[1] } == nil, "one kind has no area")
   t.equal((metric.accuracy(numbers(1) * 1, numbers(1)).sample { { 0.1 }, { 1 } }), 1)
@@ -568,7 +568,7 @@ t.test("intervals are drawn over patients", function()
   local apart, together = metric.summary(values), metric.summary(values, owners)
   t.check(together.high - together.low > (apart.high - apart.low) * 1.2,
           "pairs are no twelve cases")
-  -- every patient once: the same draws as of cases
+  -- a patient for each case: the same bootstrap draws as over cases
   for i = 1, 12 do owners[i] = "q" .. i end
   t.equal(metric.summary(values, owners).low, apart.low)
   for i = 1, 12 do owners[i] = "q" .. i % 4 end

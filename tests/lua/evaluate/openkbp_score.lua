@@ -1,5 +1,5 @@
--- openkbp_score.lua -- dose and DVH scores of real plans, against those that numpy makes
--- of the files.
+-- openkbp_score.lua -- dose and DVH scores of real plans, compared with scores that numpy computes
+-- from the files.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"

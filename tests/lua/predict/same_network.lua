@@ -35,7 +35,7 @@ local run = folder .. "/runs/net/001"
 local best = run .. "/checkpoint_best.safetensors"
 local image = t.lines("find " .. folder .. "/phantom -name '*.nii.gz' | sort | head -n 1")[1]
 
--- The script with `from` (plain text) turned into `to`, under a name of its own.
+-- Writes the script with `from` (plain text) replaced by `to` under a new name.
 local number = 0
 local function changed(from, to)
   local at, last = text:find(from, 1, true)
@@ -83,7 +83,7 @@ t.test("a file alone says its network, also a bundle", function()
   says(commands(other, bundle)[1], 2, "leaky_relu there, relu here")
   says("predict --bundle " .. bundle .. " --in " .. image .. " --out " .. folder .. "/results", 0,
        "voxels")
-  -- the first of an ensemble and any other
+  -- for the first member of an ensemble and for any other
   says(commands(other, run .. "," .. alone)[1], 2, "leaky_relu there, relu here")
 end)
 
@@ -96,7 +96,7 @@ t.test("what changes no output is not refused", function()
     { "0.2)\nh =", "0)\nh =" } } do
     for _, line in ipairs(commands(changed(c[1], c[2]))) do says(line, 0, folder) end
   end
-  -- for images of another size: padding and crop follow from it
+  -- for images of another size: it only affects padding and crop
   says(commands(script)[3] .. " --size 31", 0, "predict --bundle")
 end)
 

@@ -1,5 +1,5 @@
--- weights.lua -- what trained weights may be used for: which ones are meant,
--- what they were trained on, and what may be measured with them.
+-- weights.lua -- choosing trained weights: which weights a command takes, on which data they were
+-- trained, and on which data they may be measured.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
@@ -16,7 +16,7 @@ local function shell(command)
 end
 
 says(brain, 0, "done:")
--- the same images as files of a user: real, for all that the program knows
+-- the same images as files of a user: the program cannot know that they are synthetic
 local data, other = folder .. "/data", folder .. "/other"
 shell("cp -r " .. folder .. "/phantom/flair-6* " .. data)
 says(brain .. " --seed 7 --patients 7 --epochs 1 --steps 1", 0, "stopped")
@@ -59,7 +59,7 @@ t.test("cases that were trained on are not measured as new", function()
   shell("cp -r " .. data .. " " .. named .. " && for d in " .. named .. "/*; do find $d -type f "
     .. "-exec dcmodify -nb -q -m \"(0010,0020)=X_$(basename $d)\" {} +; done")
   says(evaluate .. " --split all --data " .. named, 3, "--split all: 4 of 6 cases were in train")
-  -- no run around the weights: nothing can be known
+  -- weights without their run: their patients are unknown
   shell("cp " .. run .. "/checkpoint_best.safetensors " .. folder .. "/alone.safetensors")
   says("scripts/brain_unet.lua evaluate --split all" .. place .. " --weights " .. folder
     .. "/alone.safetensors", 0, "evaluate_all_")
@@ -74,7 +74,7 @@ t.test("all cases of another folder, in a file of its own", function()
   local summary = t.read(run .. "/summary.json")
   local identity = of_run:match('"data": "(%x+)"')
   t.equal(summary:match('"data": "(%x+)"'), identity, "the data of summary.json")
-  -- the names of patients are those of the run, the images are not
+  -- the patients have the names of the run's patients, the images differ
   local renamed = folder .. "/renamed"
   shell("mkdir " .. renamed .. " && cp -r " .. other .. "/patient_01 " .. renamed)
   local text = says(evaluate .. weights .. " --split all --data " .. renamed, 0, "written: ")
@@ -118,7 +118,7 @@ t.test("which weights: finished before newest, and what they know", function()
   t.check(text:find("002/checkpoint_last.safetensors", 1, true), text)
   says(evaluate .. " --split train --weights " .. run, 0, "001/checkpoint_best.safetensors")
   says(evaluate .. " --weights " .. folder, 2, "neither checkpoint_best.safetensors nor")
-  -- nobody's weights but those of made-up patients, for somebody's images
+  -- weights of synthetic patients only, for images of a user
   local home = folder .. "/home"
   shell("mkdir " .. home .. " && cp -r " .. folder .. "/runs " .. home .. "/runs")
   local script = t.lines("pwd")[1] .. "/scripts/brain_unet.lua"
@@ -146,8 +146,8 @@ t.test("weights that do not fit: a few names, and the script of then", function(
   t.check(not text:find("patients: ", 1, true), "opened data: " .. text)
 end)
 
--- A network and its data, used by a recipe and by a script that computes the
--- same with the numerical face.
+-- A network and its data, for a recipe and for a script that computes the same with the numerical
+-- interface.
 local network = [[
 local seg = require "seg"
 local nn = seg.nn
@@ -190,7 +190,7 @@ print(string.format("%.9g", (s:run { image = seg.array.load(at .. "image.npy"),
   t.near(tonumber(meta.loss_sum) / tonumber(meta.seen), loss, 1e-6 * loss, "loss of step 1")
   local new = tonumber(t.read(folder .. "/twin/loss.csv"):match("([%d.e-]+)\n$"))
   t.check(math.abs(new - loss) > 0.01 * loss, "the loss of weights that were not trained")
-  -- a layer more: what is missing is named
+  -- one layer more: the message names the missing parameters
   local more = t.write(folder .. "/more.lua", (t.read(script):gsub('nn.conv%(low, 1, 3',
     'nn.conv(nn.conv(low, 4, 1, { name = "between" }), 1, 3')))
   says(more .. " --weights " .. first, 3, "2 missing: between.bias, between.weight")
@@ -203,7 +203,7 @@ t.test("every slice is predicted, and only whole volumes are called so", functio
   says(head, 0, "dice per case of the slices used (4 of 8): mean")
   t.check(t.read(folder .. "/runs/nfbs_unet/001/summary.json")
     :find('"of": "of the slices used (4 of 8)"', 1, true), "summary.json")
-  -- probabilities of one half everywhere: what is 0 was not predicted
+  -- probabilities of one half everywhere: label 0 was not predicted
   local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
   local text = t.read("scripts/nfbs_unet.lua"):gsub("predict = {",
                                                       '%0 output = "half", threshold = 0.4,')
@@ -229,7 +229,7 @@ seg.recipe { inputs = { x, m }, outputs = { y = nn.softmax(y) }, loss = loss,
   predict = { image = "*_T1w" } }
 ]]):gsub("DATA", folder .. "/labelled"):gsub("LABELS", labels))
   end
-  -- masks of another value, made by writing what a prediction of ones gives
+  -- masks of another value, made from a prediction of ones
   local source = t.lines("ls -d " .. folder .. "/phantom/t1-*")[1]
   shell("cp -r " .. source .. " " .. folder .. "/labelled")
   local ds = core.data.open_nifti(source, { image = "*_T1w_brainmask", patient = "file" })
@@ -254,7 +254,7 @@ seg.recipe { inputs = { x, m }, outputs = { y = nn.softmax(y) }, loss = loss,
     return core.data.read_nifti(t.lines("ls " .. folder .. "/labels_out/*.nii.gz")[1]):stats().max
   end
   t.equal(largest(w), 255.0, "label of the prediction")
-  -- exported weights know them too; those of before do not
+  -- exported weights have the label values too; those of earlier versions do not
   says(script .. " export --weights " .. w .. " --safetensors " .. folder .. "/ex.safetensors", 0,
        "parameters")
   t.equal(largest(folder .. "/ex.safetensors"), 255.0, "label of exported weights")
@@ -312,7 +312,7 @@ t.test("cases.csv holds any name", function()
   for i, row in ipairs(rows) do
     for k, v in pairs(row) do t.equal(back[i][k], v, k) end
   end
-  -- of before: no column for the image; and no rows of ours
+  -- of an earlier version, without the column for the image; and with damaged rows
   t.write(folder .. "/cases.csv", 'case,key,patient,part\naa,"k","p",train\nrubbish\n"open')
   back = files.read_cases(folder)
   t.equal(#back, 1)

@@ -1,17 +1,17 @@
--- windows.lua -- whole volumes predicted in windows that share voxels: the same bytes
--- however they are run, inside the memory that was planned.
+-- windows.lua -- whole volumes predicted in overlapping windows: the same bytes for any batch size
+-- and thread count, within the planned memory.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
 
--- SEG_SOAK=1: the volume of the size of a body, 512 x 512 x 300.
+-- SEG_SOAK=1: a volume as large as a body, 512 x 512 x 300.
 local soak = os.getenv("SEG_SOAK")
--- which take memory of their own
+-- sanitizers use additional memory
 local sanitizers = (os.getenv("SAN") or "") ~= ""
 local W, H, D = 160, 144, 120
 if soak then W, H, D = 512, 512, 300 end
 
--- A NIfTI of int16 whose slices are all different.
+-- A NIfTI of int16 with slices that all differ.
 local function write_volume(path)
   local head = string.pack("<i4 c10 c18 i4 i2 c1 B", 348, "", "", 0, 0, "", 0)
   head = head .. string.pack("<i2i2i2i2i2i2i2i2", 3, W, H, D, 1, 1, 1, 1)
@@ -69,7 +69,7 @@ local function predict(name, more)
   return t.read(folder .. "/" .. name .. "/volume.nii.gz"), text
 end
 
--- What was planned and what it took, in bytes.
+-- The planned and the used memory, in bytes.
 local function memory(text)
   return tonumber(text:match("at most [^(]*%((%d+) bytes%)")),
          tonumber(text:match("took at most [^(]*%((%d+) bytes%)"))
@@ -91,9 +91,9 @@ t.test("inside the planned memory", function()
           reading)
   local labels = require("seg.core").data.read_nifti(folder .. "/a/volume.nii.gz")
   t.check(#labels:values() > 2, "only %d labels", #labels:values())
-  -- not twice as much as it needs
+  -- the plan is at most twice the used memory
   t.check(took > 0.5 * planned, "took %d of %d planned", took, planned)
-  -- the scores of all classes of the volume never were in memory beside the input
+  -- the scores of all classes of the volume were never in memory together with the input
   local scores = 5 * 4 * W * H * D
   t.check(took < scores + 4 * W * H * D or sanitizers, "took %d, scores of the volume are %d",
           took, scores)

@@ -1,4 +1,4 @@
--- advice.lua -- which remedy fits what was measured of an epoch.
+-- advice.lua -- the advice for the measured times of an epoch.
 
 local t = dofile("tests/support/harness.lua")
 local advice = require "seg.train.advice"
@@ -7,8 +7,8 @@ local folder, remove = t.folder()
 
 local GB = 1 << 30
 
--- An epoch that waits for half of its time although all is as it should be, with
--- what differs.
+-- The advice for an epoch that waits half of its time although all options are good, but for the
+-- changes in `o`.
 local function remedy(o)
   local m = { seconds = 20, wait = 10, left = 30, opening_s = 5, kept = 40, count = 40,
               all_bytes = 3 * GB, made = 0, store = false, workers = 8, cores = 8,
@@ -35,7 +35,7 @@ t.test("the remedy is that of the cause", function()
        .. "threads make batches, and there are 8 cores")
   says({ workers = 1 }, half .. "--workers 8: 1 thread makes batches")
   says({ workers = 0 }, half .. "--workers 8: batches are made between the steps")
-  -- decoding again and again comes before threads
+  -- repeated decoding is advised on before threads
   says({ made = 25, workers = 1 }, "--cache_mb 3072")
   says({ device = "cuda", resident = "off", made = 25, workers = 1 }, "--resident auto: the GPU")
   says({ device = "cuda", refused_memory = true }, "--resident on: the samples take more than half")
@@ -58,7 +58,7 @@ t.test("a long opening is said where a file would spare it", function()
   t.equal(remedy { wait = 1, opening_s = 200, store = true }, nil)
   t.equal(remedy { wait = 1, opening_s = 50, left = 1 }, nil)
   t.equal(remedy { wait = 1, opening_s = 200, left = 1000 }, nil)
-  -- one line: the wait is worse
+  -- only one line: waiting is worse
   says({ opening_s = 200, workers = 0 }, "--workers 8")
 end)
 
@@ -71,7 +71,7 @@ t.test("what an epoch waited for, where it is worth a word", function()
   t.equal(advice.waits(0, 0, 0), nil)
 end)
 
--- A terminal gets what fits, the log all.
+-- The terminal gets as much as fits, the log everything.
 t.test("the line of an epoch fits into 80 columns", function()
   local epoch_line = require "seg.train.epoch_line"
   local show = require "seg.show"
@@ -91,7 +91,7 @@ t.test("the line of an epoch fits into 80 columns", function()
           .. "iou 0.8500  1 min 10 s + 12.2 s  best")
   t.equal(show.fitting(texts, 110), "epoch 16/120  loss 0.9348  valid 0.9336  dice 0.9204  "
           .. "iou 0.8500  1 min 10 s (wait 14 %) + 12.2 s  best")
-  -- of two metrics that which decides
+  -- of two metrics the one that decides
   run.recipe.best = { "iou", "max" }
   t.equal(show.fitting(texts, 80), "epoch 16/120  loss 0.9348  valid 0.9336  dice 0.9204  "
           .. "1 min 10 s + 12.2 s  best")

@@ -1,4 +1,4 @@
--- autotune.lua -- --autotune where there is no GPU, and the choice of tiles from times.
+-- autotune.lua -- --autotune without a GPU, and the choice of tiles from times.
 -- tests/emu/training.sh tests it on an emulated GPU.
 
 local t = dofile("tests/support/harness.lua")

@@ -1,6 +1,5 @@
--- best.lua -- the weights that a run calls its best: what is measured is what is said, in
--- the table, in summary.json and in the report, also where the save of the best failed
--- or its file was damaged since.
+-- best.lua -- the best weights of a run: the table, summary.json and the report show the weights
+-- that were measured, also when saving the best failed or its file was damaged since.
 
 local t = dofile("tests/support/harness.lua")
 local json = require "seg.json"
@@ -10,7 +9,7 @@ local folder, remove = t.folder()
 local golden = t.read("tests/golden/training.lua")
 local places = " --phantom " .. folder .. "/phantom --device cpu --threads 1 --workers 0"
 
--- Six epochs, of which the third is made the best: later ones are said to be worse.
+-- Six epochs with the best one third: the loss of later ones is raised.
 local recipe = golden:gsub("ema = 0%.9", "ema = 0.5") .. [[
 local pass = require "seg.train.pass"
 local run, epoch = pass.run, 0
@@ -24,8 +23,8 @@ pass.run = function(...)
 end
 ]]
 
--- Begins a script: the save of the best number `from` and those behind it fail, `count`
--- times; and nothing waits for a disk that is none.
+-- Prepended to a script: saves of the best fail from number `from` on, `count` times; and nothing
+-- waits for the disk.
 local FAULT = [[
 local core = require "seg.core"
 local save, n = core.checkpoint.save, 0
@@ -42,7 +41,7 @@ end
 %s
 ]]
 
--- One run of the script with this before it: its folder, its summary.json, what was said.
+-- Runs the script with this text prepended; returns its folder, its summary.json, its output.
 local count = 0
 local function train(before, options)
   count = count + 1
@@ -57,7 +56,7 @@ end
 
 local function meta(run, name) return core.checkpoint.meta(run .. "/" .. name .. ".safetensors") end
 
--- The loss on valid of the weights in a file, by the command `evaluate`.
+-- The validation loss of the weights in a file, by the command `evaluate`.
 local function evaluated(run, name)
   local _, said = t.program(folder .. "/training.lua evaluate --json --split valid --variant ema "
                             .. "--quiet --weights " .. run .. "/" .. name .. ".safetensors"
@@ -65,7 +64,7 @@ local function evaluated(run, name)
   return tonumber(said:match('"loss": ([%d.e-]+)'))
 end
 
--- What the table, summary.json, the report and the file say are these weights.
+-- Checks that the table, summary.json, the report and the file agree on these weights.
 local function check_tested(run, summary, said, name, epoch)
   t.equal(summary.weights.file, name .. ".safetensors")
   t.equal(summary.weights.epoch, epoch)
@@ -95,7 +94,7 @@ t.test("a best that could not be saved is saved after the next epoch", function(
   check_tested(run, sum, said, "checkpoint_best", 3)
 end)
 
--- The same where the disk stays full to the end.
+-- The same when the disk stays full to the end.
 t.test("a best that is lost is not what is said", function()
   local run, sum, said = train(FAULT:format(3, 3, 2, [[
     core.checkpoint.keep = function()
@@ -111,7 +110,7 @@ t.test("a best that is lost is not what is said", function()
   t.check(report:find("those of epoch 3, the best", 1, true), "the report has the warning")
 end)
 
--- Some bytes of a file changed.
+-- Changes some bytes of a file.
 local function damage(path)
   local f = assert(io.open(path, "r+b"))
   f:seek("set", core.sys.stat(path).size - 100)

@@ -1,23 +1,23 @@
--- budget.lua -- memory that a user gives: what is computed twice for it, the batch
--- that it holds, and what is measured.
+-- budget.lua -- a memory budget: the recomputed values, the batch that fits, and the measured
+-- memory.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
 local util = require "seg.util"
 local folder, remove = t.folder()
 
--- In a network as small as that, scratch of Winograd's transforms would be most of the
--- arena, which nothing that is computed twice makes less.
+-- In so small a network the scratch memory of Winograd's transforms would dominate the arena, which
+-- recomputation does not reduce.
 local check = "scripts/brain_unet.lua --preset check --winograd false"
 local brain = check .. " --quiet"
 
--- `plan --json` of the brain recipe with these options: text of one number in it.
+-- One number of `plan --json` of the brain recipe with these options, as text.
 local function planned(options, part, key)
   local text = t.says(brain .. " plan --json " .. options, 0, '"' .. part .. '": {')
   return tonumber(text:match('"' .. part .. '": {.-"' .. key .. '": (%d+)'))
 end
 
--- A run of 3 epochs; -> its last checkpoint, what it said.
+-- A run of 3 epochs; returns its last checkpoint and its output.
 local function trained(name, options)
   local text = t.says(check .. " --epochs 3 --phantom " .. folder
                       .. "/phantom --out " .. folder .. "/" .. name .. " " .. options, 0, "run: ")
@@ -109,13 +109,13 @@ t.test("a bound on all that a network takes", function()
   local less = weights + arena * 3 // 5
   local text = t.says(brain .. " --recompute off --vram " .. less .. " --phantom " .. folder
                       .. "/phantom --out " .. folder .. "/bound", 1, "--vram gives " .. less)
-  -- the largest batch that is small enough: how much a convolution works with is the
-  -- processor's affair
+  -- the advice is the largest batch that fits; the workspace of convolutions depends on the
+  -- processor
   for _, remedy in ipairs { "%-%-batch [12] %(accumulate = [24]", "%-%-recompute auto %(up to ",
                             "%-%-size 16", "optim%.sgd in the recipe" } do
     t.check(text:find(remedy .. "[^\n]*frees %d"), remedy .. ": " .. text)
   end
-  -- auto keeps within it, and says so
+  -- auto stays within the budget, and reports it
   local _, said = trained("vram", "--steps 2 --vram " .. less)
   t.check(said:find("\nrecompute: "), said)
   t.says(brain .. " plan --vram " .. weights, 0, ": not enough")
@@ -131,7 +131,7 @@ t.test("batch auto: the largest that fits", function()
       + planned(options, "train", "param_bytes")
   end
   t.check(takes(batch) <= 4 << 20 and takes(batch + 1) > 4 << 20, "batch " .. batch)
-  -- what may be computed twice holds more
+  -- with recomputation a larger batch fits
   local more = t.says("scripts/brain_unet.lua --preset check plan --batch auto --vram 4M "
                       .. "--recompute 2M", 0, "the most that fits")
   t.check(tonumber(more:match("batch: (%d+), the")) ~= batch, more)
@@ -170,12 +170,12 @@ t.test("a run keeps the batch that was found", function()
   local _, text, path = trained("auto", "--batch auto --steps 2" .. room)
   t.check(text:find("batch: 6, the most that fits", 1, true), text)
   t.check(t.read(path .. "config.txt"):find("\nbatch = 6\n", 1, true))
-  -- also where there is more room now, and the line is the same
+  -- also with more memory at the resume, and the line is the same
   local _, again = trained("auto", "--batch auto --steps 0 --vram 1G --resume " .. path)
   t.check(again:find(", batch 6,", 1, true) and not again:find("the most that", 1, true), again)
   t.says(brain .. " --batch 7 --resume " .. path, 2, "differs from the run that is resumed")
   t.equal((trained("six", "--batch 6")), (trained("auto", "--resume " .. path)))
-  -- never more than there is to train with
+  -- never more than the number of training samples
   local _, said = trained("all", "--batch auto --steps 1 --vram 1G")
   local count = tonumber(said:match("batch: (%d+), all samples of the training set"))
   t.check(count and t.read(folder .. "/all/brain_unet/001/config.txt")
@@ -195,13 +195,13 @@ t.test("plan against measured in every recipe", function()
     local function plan(how)
       return script .. " plan --preset check --json " .. options .. how
     end
-    -- as many samples as make it large beside what else a program takes
+    -- enough samples to make the arena large compared with the program's other memory
     while arena < 32 << 20 do
       batch = 2 * batch
       options = "--batch " .. batch .. " --recompute "
       arena = tonumber(t.says(plan "off", 0, '"train"'):match('"train": {.-"bytes": (%d+)'))
     end
-    -- three fifths of it, or what is left when all is computed again that can be
+    -- three fifths of it, or the least that recomputation allows
     local _, refused = t.program(plan(arena * 3 // 5))
     local least = tonumber(refused:match("and (%d+) at least")) or arena * 3 // 5
     for _, how in ipairs { "off", least < arena and least or nil } do

@@ -1,5 +1,5 @@
--- clusters.lua -- what is learned without labels: losses by hand, second views, and the
--- rounds of seg.clusters.
+-- clusters.lua -- learning without labels: losses computed here, second views, and the rounds of
+-- seg.clusters.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -60,7 +60,7 @@ t.test("statistics is the distance of the batch's mean and deviation", function(
   local feed, lengths = core.array.random({ n, 2, 4 }, 5, false), core.array.zeros { n, 1 }
   for i = 1, n do lengths:set(own[i], i, 1) end
   local loss, out = s:run { [x.name] = feed, [length.name] = lengths }
-  -- mean, and deviation over the batch, of n rows, each averaged over columns
+  -- mean, and standard deviation over the batch, of n rows, each averaged over columns
   local function both(get, columns)
     local mean, deviation = 0, 0
     for k = 1, columns do
@@ -80,7 +80,7 @@ t.test("statistics is the distance of the batch's mean and deviation", function(
   t.near(loss, (m1 - m2) ^ 2 + (d1 - d2) ^ 2, 1e-6)
 end)
 
--- Gradients against differences of the loss, for one element of each parameter.
+-- Compares gradients with finite differences of the loss, for one element of each parameter.
 local function check_gradients(loss_of)
   local x = nn.input(name "g", { c = 5, w = 3 })
   local s = step_of(nn.scope(name "s", function() return loss_of(x) end), {}, "ref")
@@ -169,7 +169,7 @@ t.test("mistakes are named", function()
   t.raises(with { enough = "all" }, "enough must be a number")
   t.raises(with { truth = nn.linear(v, 1) }, "truth must be an input")
   t.raises(with { starst = 3 }, 'did you mean "starts"')
-  -- and two phases may have clusters, each in a scope
+  -- and two phases may each have clusters, in a scope
   with {}()
   with {}()
 end)
@@ -222,7 +222,7 @@ t.test("second views are of the same samples, changed by draws of their own", fu
     local b = seg.array.load(folder .. "/twin/step_" .. step .. "_other.npy")
     t.equal(table.concat(a.shape, "x"), table.concat(b.shape, "x"))
     local apart, power = a:distance(b)
-    -- noise of 0.05 twice, beside numbers of sd 1
+    -- two draws of noise of 0.05, compared with numbers of sd 1
     t.check(apart > 1e-4 * power and apart < 0.05 * power, "%g of %g", apart, power)
   end
 end)
@@ -245,7 +245,7 @@ t.test("rounds are as many as allowed, or end when the classifier knows enough",
   t.equal(rows[1], "round,silhouette,classifier,accuracy")
   t.says(line .. "--enough 0 --out " .. folder .. "/one", 0, "round 1 of 4")
   t.equal(#t.lines("cat " .. folder .. "/one/rounds/001/rounds.csv"), 2)
-  -- what evaluate measures is what the run ended with
+  -- evaluate measures the values with which the run ended
   local _, again = t.program(line:gsub("%.lua", ".lua evaluate", 1) .. "--json --weights " .. folder
                              .. "/whole/rounds/001")
   local value = said:match("accuracy of all cases: ([%d.]+)")
@@ -269,7 +269,7 @@ t.test("a recipe with clusters that cannot be is refused", function()
   t.says(line .. "--valid", 2, "clusters take the last weights of a phase; leave out valid")
   t.says(line .. "--ema 0.9", 2, "leave out ema")
   t.says(line .. "--frozen encoder.cnn", 2, "clusters tune the whole encoder; leave out frozen")
-  -- before anything is trained
+  -- before any training
   local said = t.says(line .. "--ranks 2 --out " .. folder .. "/ranks", 2,
                       "the rounds are the work of one process; leave out --ranks")
   t.check(not said:find("epoch 1/", 1, true), said)

@@ -1,19 +1,19 @@
--- commands_told.lua -- commands of a user's that are told something: one that takes too long is
--- ended with all that it has started, and what it prints has a limit.
+-- commands_told.lua -- commands of a user that run on events: one that takes too long is ended with
+-- all its child processes, and its output is limited.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
 
 local folder, remove = t.folder()
 
--- What the program says of a command that has so many seconds.
+-- Runs a command with a limit of so many seconds; returns the program's messages.
 local function tell(command, seconds)
   local script = t.write(folder .. "/tell.lua", string.format(
     'print(require("seg.core").tell(%q, "facts", %g))\n', command, seconds))
   return select(2, t.program(script))
 end
 
--- Does a process of this command line run?
+-- Does a process with this command line run?
 local function runs(line) return t.lines("pgrep -f '^" .. line .. "$'")[1] ~= nil end
 
 t.test("what is told is read, and how it ended is said", function()
@@ -27,13 +27,13 @@ t.test("what is told is read, and how it ended is said", function()
 end)
 
 t.test("one that takes too long is ended with its children", function()
-  -- the numbers find the processes: one in front, one behind, one of another shell
+  -- the numbers identify the processes: foreground, background, and one of another shell
   local started = core.sys.clock()
   local ok, why = core.tell("sleep 61.4011 & sh -c 'sleep 61.4012; true'; sleep 61.4013", "", 0.3)
   t.check(not ok and why:find("took more than 0 s and was ended, with all", 1, true), why)
   t.check(core.sys.clock() - started < 10, "at once")
   for i = 1, 3 do t.check(not runs("sleep 61%.401" .. i), "sleep 61.401" .. i) end
-  -- and when it does not hear
+  -- and when it ignores SIGTERM
   started = core.sys.clock()
   core.tell("trap '' TERM; sleep 61.4014; sleep 61.4015", "", 0.1)
   t.check(core.sys.clock() - started < 20)

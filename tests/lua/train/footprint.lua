@@ -1,5 +1,5 @@
--- footprint.lua -- what a run takes of memory: refused before anything is opened where
--- there is less, found nowhere by the kernel, and measured against the plan.
+-- footprint.lua -- the memory of a run: refused before anything is opened where there is less,
+-- never killed by the kernel, and measured against the plan.
 
 local t = dofile("tests/support/harness.lua")
 local util = require "seg.util"
@@ -10,13 +10,13 @@ local soak = (os.getenv("SEG_SOAK") or "") ~= ""
 local check = "scripts/brain_unet.lua --preset check --winograd false --threads 2"
 local phantom = " --phantom " .. folder .. "/phantom"
 
--- The program in a shell that has so many KiB of addresses.
+-- Runs the program in a shell with an address space of so many KiB.
 local function limited(kib, arguments)
   if sanitizers then t.skip("sanitizers want all addresses") end
   return t.program(arguments, "ulimit -v " .. kib .. "; ")
 end
 
--- Nothing of a run or of its data is there.
+-- Checks that no files of a run or of its data exist.
 local function nothing(out)
   t.check(not util.exists(folder .. "/" .. out), out .. " is there")
   t.check(not util.exists(folder .. "/none"), "data were made")
@@ -35,10 +35,10 @@ t.test("weights that the machine has not got are refused before they are there",
           or text:find("no memory: training wants %d+ bytes %(weights, gradients and moments "
                        .. "29%.6 GiB"), text)
   t.check(text:find("\n  a smaller network: its weights alone take 29.6 GiB", 1, true), text)
-  -- a key that has by chance as many channels as an image has pixels is none of its size
+  -- a key with as many channels as the image has pixels, by chance, is no advice
   t.check(not text:find("--base", 1, true), text)
   nothing "large"
-  -- the same of a script's own step
+  -- the same for a step of a script
   local script = t.write(folder .. "/own.lua", [[
     local seg = require "seg"
     local nn = seg.nn
@@ -93,12 +93,12 @@ t.test("--vram too small for the batch: said at once, and each remedy is enough"
   end
   t.check(tried >= 3, text)
   t.check(text:find("  %-%-batch auto %(%d+%) +frees"), text)
-  -- the next --resume auto has no run without an epoch to take
+  -- the next --resume auto ignores a run without an epoch
   local _, resumed = run("--resume auto --vram 3M", "none")
   t.check(resumed:find("--vram gives 3145728", 1, true) or resumed:find("resume", 1, true), resumed)
 end)
 
--- A control group of memory below ours, of version 1 or 2; nil where we may make none.
+-- A memory control group below this process's, of version 1 or 2; nil without permission.
 local function new_group()
   for _, g in ipairs { { "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
                        { "/sys/fs/cgroup", "memory.max" } } do
@@ -176,7 +176,7 @@ t.test("planned against measured, training on the CPU", function()
     local took, planned = text:match("memory: took at most [%d.]+ %a+ %((%d+) bytes%) of (.-) plan")
     t.check(took, text)
     took, planned = tonumber(took), util.bytes_of(planned)
-    -- the same number before the first epoch, and once what that has to do
+    -- the same number before the first epoch, and then once less the memory that is in use
     local before = text:match("\nmemory: (%S+ %a+) planned, of %S+ %a+ that this process may")
     t.equal(before and util.bytes_of(before), planned, text)
     t.equal(select(2, text:gsub("\nepoch 1/1: %d+ batch", "")), 1, text)

@@ -1,5 +1,5 @@
--- loss_parts.lua -- what a loss is made of, said beside it: against the loss itself, in
--- the columns of a run, and where it must not be given.
+-- loss_parts.lua -- the terms of a loss, listed with it: compared with the loss itself, in the
+-- columns of a run, and the cases that must not have them.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -7,8 +7,7 @@ local nn, metric = seg.nn, seg.metric
 
 local folder, remove = t.folder()
 
--- Parts of two samples of 4 x 4, the second without anything to find, and the losses that
--- they are parts of.
+-- Terms of two samples of 4 x 4, the second with an empty target, and their losses.
 t.test("parts add up to the loss by sample", function()
   local x = nn.input("x", { c = 1, h = 4, w = 4 })
   local truth = nn.input("truth", { c = 1, h = 4, w = 4 })
@@ -25,7 +24,7 @@ t.test("parts add up to the loss by sample", function()
   for _, part in ipairs(parts.list) do
     for i = 1, 2 do got[part.name .. i] = part.value(rows(out[part.name], i)) end
   end
-  -- each sample is of one kind
+  -- each sample counts for one of the two kinds
   t.equal(got.dice_fg2, nil)
   t.equal(got.dice_empty1, nil)
   -- by hand: 1 - eps / (sum p + eps) of the empty one

@@ -1,6 +1,6 @@
--- not_finite.lua -- cases of which a network makes NaN or infinite values when it is
--- validated and tested: they are named with the layer, do not count, and ask for exit
--- code 5 in the end, as in predict.
+-- not_finite.lua -- cases for which a network gives NaN or infinite values in validation and test:
+-- messages name the case and the layer, the case does not count, and the exit code is 5, as in
+-- predict.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -9,8 +9,8 @@ local json = require "seg.json"
 
 local folder, remove = t.folder()
 
--- Arrays of these extents in a folder: p0 .. p7, of which those in `bad` have one value of
--- 3e38. Truth: a box that is brighter, or by folder a class.
+-- Arrays of these extents in a folder: p0 .. p7; each case in `bad` has one value of 3e38. The
+-- target is a box that is brighter, or by folder a class.
 local function arrays(name, shape, bad, classes)
   local count = 1
   for _, n in ipairs(shape) do count = count * n end
@@ -84,7 +84,7 @@ end
 seg.recipe(r)
 ]])
 
--- A run of a kind on a folder; its folder, summary.json, what it said.
+-- A run of a kind on a folder; returns its folder, summary.json, its output.
 local count = 0
 local function train(kind, where, options)
   count = count + 1
@@ -96,13 +96,13 @@ local function train(kind, where, options)
   return run, json.decode(t.read(run .. "/summary.json"), "summary.json"), said
 end
 
--- The hash by which the case `key` is called.
+-- The hash that stands for the case `key`.
 local function called(run, key)
   local hash = t.read(run .. "/cases.csv"):match('\n(%x+),"[^"]-' .. key .. '_?x?"')
   return hash or error(key .. " is not in cases.csv")
 end
 
--- What is said of the case p1, of which three times the image is not finite.
+-- The messages on the case p1, which is measured three times.
 local function check(run, summary, said)
   local hash, layer = called(run, "p1"), "add"
   t.check(not said:find("nan", 1, true), said)
@@ -121,7 +121,7 @@ local function check(run, summary, said)
   t.check(not (report .. t.read(run .. "/summary.json")):find(folder, 1, true), "no path")
 end
 
--- The value is finite, and what the layers make of it is not.
+-- The input is finite, and the output of a layer is not.
 for _, row in ipairs {
   { "pictures", "pictures" }, { "classes", "classes" }, { "numbers", "classes" },
   { "volumes", "volumes", "--ema 0.9" }, { "sequences", "sequences" },

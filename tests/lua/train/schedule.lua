@@ -1,4 +1,4 @@
--- schedule.lua -- schedules against PyTorch's, and what they refuse.
+-- schedule.lua -- schedules compared with PyTorch's, and their errors.
 
 local t = dofile("tests/support/harness.lua")
 local optim = require("seg").optim
@@ -6,7 +6,7 @@ local golden = dofile("tests/golden/schedule_golden.lua")
 
 local LR, STEPS = 0.125, 100
 
--- What plateau is told after step i, from 0: as in schedule_golden.py.
+-- The metric for plateau after step i, from 0: as in schedule_golden.py.
 local function watched(i) return 1 / (1 + math.min(i, 40)) + (i * 37) % 64 / 640 end
 
 -- The rates of all steps: 100 epochs of one update each, or one epoch of 100

@@ -1,6 +1,5 @@
--- sequence.lua -- LSTM, attention and pooling over true lengths: numbers of
--- PyTorch (tests/golden/sequence.py), and that padding and the other samples of
--- a batch change nothing.
+-- sequence.lua -- LSTM, attention and pooling over true lengths: compared with PyTorch
+-- (tests/golden/sequence.py); padding and the other samples of a batch change nothing.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -45,7 +44,7 @@ local function numbers(list)
   return seg.array { shape = { #list, 1 }, data = rows }
 end
 
--- The network of sequence.py; `name` keeps its inputs apart.
+-- The network of sequence.py; `name` is a prefix of its inputs.
 local function network(name, w)
   local x, length = nn.input(name .. "x", { c = 5, w = w }), nn.input(name .. "n", { c = 1 })
   local o = { x = x, length = length }
@@ -60,7 +59,7 @@ end
 local net = network("", 7)
 local feed = { x = golden("x"), n = numbers(LENGTHS) }
 
--- Rename function: a group of the file as parameters below `scope`.
+-- A function that maps tensor names of a group of the file to parameters below `scope`.
 local function group(name, scope)
   return function(n)
     n = n:match("^" .. name:gsub("%.", "%%.") .. "%.(.*)$")
@@ -68,7 +67,7 @@ local function group(name, scope)
   end
 end
 
--- Gradients that the file has, by name: read through a model of that shape.
+-- Gradients in the file, by name: read through a model of that shape.
 local function gradients(outputs, rename)
   local m, out = seg.model { outputs = outputs }, {}
   m:load(FILE, { rename = rename })
@@ -76,8 +75,8 @@ local function gradients(outputs, rename)
   return out
 end
 
--- A step with the loss of sequence.py: its results and gradients. `part` goes in
--- front of the names of results, `scope` of those of parameters.
+-- Runs a step with the loss of sequence.py and compares results and gradients. `part` is a prefix
+-- of the names of results, `scope` of the names of parameters.
 local function compare(device, limit, o)
   local s = seg.step { loss = o.loss, outputs = o.outputs, device = device,
                        optim = seg.optim.sgd { lr = 0 } }
@@ -180,7 +179,7 @@ t.test("lengths behind pools and convolutions", function()
   for i, case in ipairs(cases) do
     local kernel, o = case[1], case[2] or {}
     local after = nn.length_after(n, kernel, o)
-    -- as many ones as there are positions that count
+    -- as many ones as valid positions
     local ones = nn.mask_length(x * 0 + 1, after)
     local m = seg.model { outputs = { y = ones }, device = "cpu" }
     for length = 0, 30 do
@@ -254,7 +253,7 @@ t.test("errors name what is wrong", function()
            "even number of channels")
 end)
 
--- An image: every position looks at all others.
+-- An image: every position attends to all others.
 t.test("attention at a bottleneck keeps the extents", function()
   local image = nn.input("image", { c = 8, h = 3, w = 5 })
   local y = nn.attention(image, { heads = 4 })
@@ -296,8 +295,8 @@ t.test("sequences of several lengths are learned from files", function()
   loader:close()
 end)
 
--- Every node at the extents of the whole network, LSTMs of 32 steps among them: with weights
--- as they start no kernel is off by more than float is, in any precision of the CPU.
+-- Every node at the extents of the whole network, among them LSTMs of 32 steps: with initial
+-- weights every kernel is as accurate as float, in any precision of the CPU.
 t.test("the check of a recipe with LSTMs passes", function()
   local folder, remove = t.folder()
   for _, precision in ipairs { "f32", "bf16" } do
@@ -310,7 +309,7 @@ t.test("the check of a recipe with LSTMs passes", function()
   remove()
 end)
 
--- The bench command feeds these with all steps.
+-- The command bench feeds full lengths to these inputs.
 t.test("inputs that are lengths are known", function()
   local core = require "seg.core"
   local found = core.length_inputs { full_loss, nn.mask_length(

@@ -1,5 +1,5 @@
--- training.lua -- what a recipe may say about optimisation: runs of a small one, with
--- variants in tests/golden/training.lua.
+-- training.lua -- options of a recipe for optimisation: runs of a small recipe with variants,
+-- tests/golden/training.lua.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -11,8 +11,8 @@ local folder, remove = t.folder()
 local text = t.read("tests/golden/training.lua")
 local places = " --phantom " .. folder .. "/phantom --device cpu"
 
--- One run of a variant, or of the recipe with `from` replaced by `to`; its folder,
--- and what was said.
+-- One run of a variant, or of the recipe with `from` replaced by `to`; returns its folder and its
+-- output.
 local count = 0
 local function train(variant, options, from, to)
   count = count + 1
@@ -34,7 +34,7 @@ local function trained(...)
   return run, said
 end
 
--- metrics.csv: rows by number of columns by name.
+-- The rows of metrics.csv as { column = number }.
 local function rows(run)
   local list, head = {}, nil
   for line in t.read(run .. "/metrics.csv"):gmatch("[^\n]+") do
@@ -58,10 +58,10 @@ local function weights(path)
   return shapes
 end
 
--- Groups through the numerical face --------------------------------------------
+-- Groups through the numerical interface ----------------------------------------
 
 local serial = 0
--- A network of two scopes under mse, opened with this optimiser.
+-- A network of two scopes with mse, opened with this optimiser.
 local function step_of(o)
   serial = serial + 1
   local x = nn.input("gx" .. serial, { c = 3, w = 4 })
@@ -77,8 +77,8 @@ local function step_of(o)
   return s, feeds, "g" .. serial .. "."
 end
 
--- How far one SGD step of rate 0.5 moves element 1 of a parameter, in its gradient
--- and its value: d = scale (g + decay p).
+-- The change of element 1 of a parameter by one SGD step of rate 0.5, in gradient and value: d =
+-- scale (g + decay p).
 local function moved(o, name)
   local s, feeds, scope = step_of(o)
   local function first(a) return a:reshape({ a.count }):get(1) end
@@ -137,7 +137,7 @@ t.test("four batches to an update are one of four times the size", function()
   local a, b = rows(whole), rows(parts)
   for i = 1, 3 do
     t.equal(a[i].step, b[i].step)
-    -- soft Dice is of a batch, so that only cross entropy is a mean over samples
+    -- soft Dice depends on the whole batch, so only cross entropy is a mean over samples
     t.check(math.abs(a[i].train_loss - b[i].train_loss) < 0.2)
   end
   local from, to = "loss = nn.bce_dice%(logits, truth%)", "loss = nn.bce(logits, truth)"
@@ -154,7 +154,7 @@ t.test("what is validated with ema is what is saved and evaluated", function()
   local run = trained("ema", "")
   local plain = rows(trained("plain", ""))
   local ema = rows(run)
-  -- the same steps, seen through the average
+  -- the same steps, evaluated with the average
   t.equal(ema[4].train_loss, plain[4].train_loss)
   t.check(ema[4].valid_loss ~= plain[4].valid_loss)
   local shapes = weights(run .. "/checkpoint_best.safetensors")
@@ -170,7 +170,7 @@ t.test("what is validated with ema is what is saved and evaluated", function()
 end)
 
 t.test("what is counted of training batches costs no pass", function()
-  -- weights that stay, nothing at random, the same samples on both sides: the same Dice
+  -- constant weights, no randomness, the same samples in both sets: the same Dice
   local script = t.write(folder .. "/tally.lua", [[
 local seg = require "seg"
 local data, nn, optim, metric = seg.data, seg.nn, seg.optim, seg.metric
@@ -212,7 +212,7 @@ seg.recipe {
     t.check(all.train_dice[e] > 0, "there is something to count")
     t.near(all.train_dice[e], all.valid_slice_dice[e], 1e-12, "epoch " .. e)
   end
-  -- in the middle of an epoch and of an accumulated step, with other batches
+  -- stopped in the middle of an epoch and of an accumulated step, resumed with other batches
   local whole = columns("whole", "--lr 0.1 --batch 3 --set accumulate=2")
   columns("cut", "--lr 0.1 --batch 3 --set accumulate=2 --steps 2")
   local cut = columns("cut", "--resume auto --steps 0")
@@ -240,7 +240,7 @@ t.test("training ends when nothing becomes better", function()
   t.check(said:find("loss has not become better for 2 epochs: the training ends after epoch 3", 1,
                     true), said)
   t.check(t.read(run .. "/summary.json"):find('"stopped_early": true', 1, true))
-  -- it has ended, for a resumed run too
+  -- early stopping has ended it, for a resumed run too
   trained("plain", "--epochs 9 --resume " .. run, "plain = {}",
           "plain = { stop = { patience = 2, min_delta = 1e3 } }")
   t.equal(#rows(run), 3)
@@ -279,7 +279,7 @@ t.test("phases hand their weights over, and are one run", function()
   local meta = core.checkpoint.meta(run .. "/checkpoint_last.safetensors")
   t.equal(meta.phase .. " " .. meta.first .. " " .. meta.steps .. " " .. meta.steps_start,
           "3 3 25 15")
-  -- what the second phase has frozen it left as it was
+  -- the second phase has not changed the parameters that it freezes
   local x, y = nn.input("p", { c = 1, h = 16, w = 16 }), nil
   nn.scope("enc", function() y = nn.relu(nn.batch_norm(nn.conv(x, 4, 3))) end)
   local function conv_of(file)
@@ -293,7 +293,7 @@ t.test("phases hand their weights over, and are one run", function()
   end
   t.equal(conv_of("phase1"), conv_of("phase2"))
   t.check(conv_of("phase2") ~= conv_of("checkpoint"))
-  -- prediction is about the last
+  -- evaluation uses the outputs of the last phase
   local code, what = t.program("tests/golden/training.lua evaluate --variant phases --split valid"
     .. " --weights " .. run .. places)
   t.equal(code, 0, what)
@@ -371,11 +371,11 @@ t.test("weights of another file, by pattern and other names", function()
   local init = 'init = { weights = "' .. best .. '", match = "^enc" }'
   local _, said = trained("plain", "--epochs 1", "plain = {}", "plain = { " .. init .. " }")
   t.check(said:find("weights: " .. best .. ": 12 tensors", 1, true), said)
-  -- the folder of a run is its best checkpoint
+  -- the folder of a run stands for its best checkpoint
   _, said = trained("plain", "--epochs 1", "plain = {}",
                     'plain = { init = { weights = "' .. run .. '", match = "^enc" } }')
   t.check(said:find("weights: " .. best .. ": 12 tensors", 1, true), said)
-  -- what does not fit is listed from both sides
+  -- parameters that do not fit are listed from both sides
   local function fails(o, ...)
     local _, what, code = train("plain", "", "plain = {}",
                                 'plain = { init = { weights = "' .. best .. '", ' .. o .. " } }")
@@ -459,7 +459,7 @@ t.test("every third checkpoint, and the newest two of them", function()
 end)
 
 t.test("a run outlives the terminal that it was started in", function()
-  -- its code when SIGHUP comes in the middle, started behind these words
+  -- the exit code when SIGHUP comes in the middle, with `before` in front of the command
   local function code(before, name)
     return t.lines(string.format("sh -c '%s exec %s %s%s --epochs 12' > %s/said 2>&1 & p=$!; "
       .. "until [ -s %s/%s/brain_unet/001/metrics.csv ]; do sleep 0.02; done; kill -HUP $p; "
