@@ -41,7 +41,7 @@ t.test("DCMTK without memory for its dictionary", function()
       return require("seg").data.phantom { patients = 1, size = 16, slices = 2, root = "]]
     .. folder .. [[/dictionary/" .. name }:dataset()
     end
-    -- what a first call without memory left locked must not be waited for
+    -- a lock that the first call left when it had no memory must not block the second
     pcall(write, "first")
     print(#write("second"):cases() .. " case")]])
   local refused = false
@@ -84,18 +84,18 @@ t.test("the same for a GPU: each remedy is a plan", function()
     print("batch 6 " .. now - need(6, true))
     print("size 48 " .. now - need(12, true, { scale = 0.75 }))
     print("--")
-    -- what is there decides how far the batch goes down
+    -- the free memory decides how small the suggested batch is
     say { wanted = now, room = need(2, true), device = true, command = "train" }
     print("--")
     say { wanted = now, room = 0, device = true, command = "predict" }
     print("--")
-    -- one byte less than the least batch wants
+    -- one byte less than the smallest batch needs
     say { wanted = now, room = need(1, true) - 1, device = true, command = "train" }
     print("--")
-    -- a place for uploads, behind all else: little is missing
+    -- a buffer for uploads, allocated last: little is missing
     say { wanted = 4096, room = 1024, device = true, command = "train" }
     print("--")
-    -- the first of all: what comes after it counts
+    -- the first allocation: the later ones count too
     local weights = plans.plan(r, 12, true).weight_bytes
     say { wanted = weights, room = need(3, true), device = true, command = "train" }
     print("--")
@@ -106,7 +106,7 @@ t.test("the same for a GPU: each remedy is a plan", function()
     print("--")
     config.values.batch, config.values.recompute = 1, "off"
     say { wanted = now, room = 0, device = false, command = "train" }
-    -- early, what is taken beside it was compared too
+    -- early: the other memory was part of the comparison
     say { wanted = 3 << 20, rest = 17 << 20, room = 18 << 20, early = true, device = false,
           command = "train" }
     os.exit(0)

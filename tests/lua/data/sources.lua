@@ -426,7 +426,7 @@ t.test("folders of arrays with masks, classes or lengths", function()
            'none of 8 .npy files is "x_*"')
   t.raises(function() keys(pairs_of { patient = "(%a+)_z" }) end,
            'data.npy: p1/s_1_x.npy: patient = "(%a+)_z" finds no patient in it')
-  local ok, why = pcall(keys, pairs_of { root = false }) -- an error of the command line: no script line
+  local ok, why = pcall(keys, pairs_of { root = false }) -- a command line error: no script line
   t.check(not ok and tostring(why):find("--data is missing: data.npy", 1, true), tostring(why))
   t.raises(function() pairs_of { axes = false, rank = 2 }:pipeline {} end,
            "s_1_y.npy: the grids differ")

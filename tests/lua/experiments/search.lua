@@ -1,4 +1,4 @@
--- search.lua -- seg.search: trials of a recipe and of a function, whatever cuts them.
+-- search.lua -- seg.search: trials of a recipe and of a function, with any interruption.
 
 local seg = require "seg"
 local json = require "seg.json"
@@ -19,7 +19,7 @@ for p = 1, 6 do
   seg.array.save(string.format("%s/npy/planted%d_y.npy", folder, p), y)
 end
 
--- A recipe with the search `text`; rates above 5 make an error of the script.
+-- A recipe with the search `text`; rates above 5 raise an error in the script.
 local function recipe(name, text)
   return t.write(folder .. "/" .. name .. ".lua", [[
 local seg = require "seg"
@@ -50,7 +50,7 @@ local function line(script, words, out)
                        out)
 end
 
--- The records of a study, and its head.
+-- The records of a study, and its first record.
 local function records(path)
   local list = {}
   for text in t.read(path):gmatch("[^\n]+") do list[#list + 1] = json.decode(text, path) end
@@ -68,7 +68,7 @@ t.test("a search of a recipe", function()
     t.equal(r.trial, i)
     if r.value then
       if not best or r.value > best.value then best = r end
-      -- the run of the trial has these numbers
+      -- the configuration of the trial's run has these numbers
       local config = "\n" .. t.read(base .. "/" .. r.run .. "/config.txt")
       for k, v in pairs(r.values) do
         t.check(config:find("\n" .. k .. " = " .. v .. "\n", 1, true), "%s %s", k, v)
@@ -85,7 +85,7 @@ t.test("a search of a recipe", function()
   local summary = json.decode(t.read(base .. "/summary.json"), "")
   t.equal(summary.best.trial, best.trial)
   t.check(not t.read(base .. "/summary.json"):find(folder, 1, true), "the summary has a path")
-  -- the line to paste does what the trial did
+  -- the printed command repeats the trial
   local command = said:match("\nsegengine ([^\n]* %-%-lr=[^\n]*)\n")
   t.says(command .. " --out=" .. folder .. "/pasted", 0, "done")
   t.check(t.read(folder .. "/pasted/toy/001/checkpoint_last.safetensors")
@@ -101,7 +101,7 @@ end)
 t.test("a search that is killed ends as one that was not", function()
   local base, whole = folder .. "/cut/toy/001", folder .. "/whole/toy/001"
   for i, delay in ipairs { 0, 0.03, 0.06, 0.01 } do
-    -- while trial i is at work, at one moment or another
+    -- interrupted while trial i runs, at different moments
     t.lines(string.format(
       "%s %s > %s/said 2>&1 & p=$!; n=0; while [ ! -e %s/trial_%03d.log ] && [ $n -lt 600 ]; do "
       .. "sleep 0.01; n=$((n + 1)); done; sleep %g; kill -%s $p; wait $p 2> /dev/null", t.path(),
@@ -115,7 +115,7 @@ t.test("a search that is killed ends as one that was not", function()
     local file = "/" .. r.run .. "/checkpoint_last.safetensors"
     if r.value then t.check(t.read(base .. file) == t.read(whole .. file), "%s differs", file) end
   end
-  -- more trials begin with the same
+  -- a search with more trials starts with the same ones
   t.says(line(toy, "search --trials 7 --resume " .. base, "cut"), 0, "trial 7 of 7")
   t.equal(t.read(base .. "/study.jsonl"):sub(1, #t.read(whole .. "/study.jsonl")),
           t.read(whole .. "/study.jsonl"))
@@ -131,12 +131,12 @@ seg.search { method = "halving", trials = 4, eta = 2, metric = { "loss", "min" }
   local list, count = records(base .. "/study.jsonl"), {}
   for _, r in ipairs(list) do count[r.epochs] = (count[r.epochs] or 0) + 1 end
   t.equal(string.format("%d %d %d", count[1], count[2], count[4]), "4 2 1")
-  -- the two best of the first round, whoever they are
+  -- the two best of the first round
   local first = { table.unpack(list, 1, 4) }
   table.sort(first, function(a, b) return a.value < b.value end)
   t.equal(math.min(first[1].trial, first[2].trial), list[5].trial)
   t.equal(math.max(first[1].trial, first[2].trial), list[6].trial)
-  -- the last one is what a run of all epochs at once is
+  -- the last one equals a run of all epochs at once
   local last = list[7]
   t.says(line(script, "--epochs 4 --lr " .. last.values.lr .. " --width " .. last.values.width,
               "once"), 0, "done")
@@ -160,12 +160,12 @@ t.test("a search of a function", function()
   local whole = search(nil, 25)
   t.equal(whole.values.k, 3)
   t.near(whole.values.x, 1, 0.3)
-  -- in two parts, by a file
+  -- in two parts, with a file
   search(folder .. "/f.jsonl", 12)
   local both = search(folder .. "/f.jsonl", 25)
   t.equal(both.value, whole.value)
   t.equal(both.trial, whole.trial)
-  -- errors, NaN and nothing are no results
+  -- errors, NaN and nil are failed trials
   local bad = search(nil, 6, function(v)
     if v.k == 1 then error "no" end
     return v.k == 2 and 0 / 0 or nil
@@ -173,7 +173,7 @@ t.test("a search of a function", function()
   t.equal(bad.value, nil)
   t.equal(#bad.trials, 6)
   for _, r in ipairs(bad.trials) do t.equal(r.state, "failed") end
-  -- a study of something else
+  -- a study of another search
   local ok, why = pcall(seg.search, { space = { x = { -4.0, 4.0 } }, seed = 5, trials = 2,
     study = folder .. "/f.jsonl", metric = { "height", "max" }, objective = math.abs })
   t.check(not ok and tostring(why):find("the search is another one", 1, true), "%s", why)

@@ -1,5 +1,5 @@
--- series.lua -- several runs of one recipe by one command: folds, seeds. However they
--- are cut, they end as they would have.
+-- series.lua -- several runs of one recipe by one command: folds, seeds. Interrupted ones end with
+-- the results of uninterrupted ones.
 
 local seg = require "seg"
 local folds, repeats = require "seg.experiments.folds", require "seg.experiments.repeats"
@@ -9,7 +9,7 @@ local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
 
 os.execute("mkdir -p " .. folder .. "/npy")
--- seven patients, every other of two cases
+-- seven patients, every other one with two cases
 for p = 1, 7 do
   for k = 1, 1 + p % 2 do
     local x, y = seg.array.zeros { 6, 8 }, seg.array.zeros { 6, 8 }
@@ -45,7 +45,7 @@ seg.recipe { inputs = { x, y }, outputs = { mask = nn.sigmoid(z) }, loss = nn.bc
   epochs = cfg.epochs, predict = { fractions = true } }
 ]])
 
--- The line of a command whose runs lie below `out`.
+-- A command line for runs below `out`.
 local function line(words, out)
   return string.format("%s %s --data %s/npy --out %s/%s --workers 1", script, words, folder, folder,
                        out)
@@ -57,14 +57,14 @@ end
 
 local function decode(path) return json.decode(t.read(path), path) end
 
--- The same keyed hashes as in `out`, so that whole files can be compared.
+-- Copies the key of the hashes from `out`, so that whole files can be compared.
 local function same_key(out, other)
   os.execute(string.format("mkdir -p %s/%s/toy && cp %s/%s/toy/.key %s/%s/toy/.key", folder, other,
                            folder, out, folder, other))
 end
 
--- The page of a series: every run in the table and as a curve of each panel, with their
--- mean; the result and what it is of; nothing from elsewhere.
+-- Checks the page of a series: every run in the table and as a curve of each panel, with their
+-- mean; the result and its number of cases; no reference to other files.
 local function shows(base, kind, count, of, mean)
   local html = t.read(base .. "/series.html")
   t.check(html:find(of, 1, true), "it does not say: %s", of)
@@ -86,7 +86,7 @@ t.test("all folds by one command", function()
   local base = folder .. "/whole/toy/001"
   local s, sum, seen = decode(base .. "/summary.json"), 0, 0
   for case, v in pairs(s.cases) do
-    -- what the fold itself said of its case
+    -- the fold's own result for its case
     local own = decode(base .. "/fold_" .. v.fold .. "/summary.json").valid.cases[case]
     t.equal(v.dice, own.dice, case)
     sum, seen = sum + v.dice, seen + 1
@@ -109,7 +109,7 @@ t.test("all folds by one command", function()
   t.check(tonumber(rows[2]:match("[^,]*$")) <= tonumber(rows[3]:match("[^,]*$")))
   t.check(said:find("predict --weights " .. base, 1, true), "%s", said)
   shows(base, "fold", 3, "mean over 11 cases", s.metrics.dice.mean)
-  -- who was killed or looks on from outside finds the folds
+  -- status and inspect find the folds of a series
   t.says("status " .. folder .. "/whole", 0, "/toy/001/fold_")
   t.says("inspect " .. folder .. "/whole", 0, "toy/001/fold_3")
 end)
@@ -120,7 +120,7 @@ t.test("a series from outside: how it stands, and two of them beside each other"
   local text = t.says("status " .. a, 0, "series     " .. a .. ", folds: finished")
   t.check(text:find("runs +3 begun, 3 of them finished; the last:\nrun +" .. a .. "/fold_3"), text)
   t.equal(json.decode(t.says("status --json " .. a .. "/fold_1", 0, "{"), "s").series.finished, 3)
-  -- every case as the network measured it that had not seen it, pair by pair
+  -- every case as measured by the network that was not trained on it, in pairs
   local pairs_of = json.decode(t.says("compare --json " .. a .. " " .. b, 0, "{"), "c").paired[1]
   local first, second = decode(a .. "/summary.json").cases, decode(b .. "/summary.json").cases
   t.equal(pairs_of.metric .. pairs_of.part .. pairs_of.n, "dicevalid11")
@@ -151,8 +151,8 @@ t.test("folds as one network", function()
   end
 end)
 
--- Start a line in the background, wait until `file` is there, then send it `signal`;
--- its exit code.
+-- Starts a command in the background, waits until `file` exists, sends `signal`; returns the exit
+-- code.
 local function interrupted(words, out, file, signal)
   local code = t.lines(string.format(
     "%s %s > %s/said 2>&1 & p=$!; n=0; while [ ! -e %s ] && [ $n -lt 600 ]; do sleep 0.02; "
@@ -176,7 +176,7 @@ t.test("folds that are cut end as the whole", function()
   t.check(run("folds --steps 4", "cut"):find("folds --resume " .. base .. " goes on", 1, true))
   t.check(not io.open(base .. "/summary.json"), "it says that it is over")
   local before = t.read(base .. "/fold_1/checkpoint_last.safetensors")
-  -- the second fold is stopped while it trains, saved; then killed without a word
+  -- the second fold is stopped in training and saves; the third is killed without warning
   local code, said = interrupted("folds --resume auto", "cut",
                                  base .. "/fold_2/checkpoint_last.safetensors", "TERM")
   t.equal(code, 143, said)
@@ -192,7 +192,7 @@ end)
 
 t.test("a series is resumed as what it was", function()
   local base = folder .. "/whole/toy/001"
-  -- it says where images are
+  -- private, as it contains paths of images
   t.equal(t.lines("stat -c %a " .. base .. "/series.json")[1], "600")
   t.says(line("folds --resume " .. base .. " --lr 0.1", "whole"), 2,
          "--lr: the runs of " .. base .. " began without it")
@@ -204,9 +204,9 @@ t.test("a series is resumed as what it was", function()
   t.says(line("train --fold 4", "bad"), 2, "--fold 4: kfold has k = 3 folds")
   t.says(line("train --run " .. base .. "/fold_1", "bad"), 2, "a run is there")
   t.says(line("folds --lr nought", "bad"), 2, '--lr wants a number, got "nought"')
-  -- a fold that fails ends the series with its code
+  -- a fold that fails ends the series with the fold's exit code
   t.says(line("folds --lr 1e30", "bad"), 5, "fold_1 ended with code 5")
-  -- a series of which no run can begin leaves nothing, and advises nothing of it
+  -- a series whose first run cannot begin leaves no files, and no advice to resume it
   for _, words in ipairs { "folds --k 8", "repeat --folds false --test 7" } do
     local said = t.says(line(words, "left"), 3, "before it began, for the reason above; nothing is "
                         .. "left of this series")
@@ -263,7 +263,7 @@ t.test("several seeds, and their spread", function()
   t.equal(s.same_parts, true)
   t.equal(#t.lines("cat " .. base .. "/seeds.csv"), 3)
   shows(base, "seed", 2, "Student&#39;s t", m.mean)
-  -- the parts of the data follow the seed here
+  -- the split of the data follows the seed here
   t.says(line("repeat --seeds 5,9 --epochs 1 --folds false", "split"), 0, "that of the split")
   t.says(line("repeat --seeds 1", "bad"), 2, "--seeds wants a number of 2 or more")
   t.says(line("repeat --seeds 3,3", "bad"), 2, "--seeds wants")

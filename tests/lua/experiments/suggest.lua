@@ -1,5 +1,5 @@
--- suggest.lua -- which values a search tries: within their ranges, the same for the
--- same seed and trials, and TPE finds what is planted sooner than chance does.
+-- suggest.lua -- the values that a search tries: within their ranges, the same for the same seed
+-- and trials, and TPE finds a planted optimum faster than random search.
 
 local suggest = require "seg.experiments.suggest"
 local t = dofile("tests/support/harness.lua")
@@ -11,7 +11,7 @@ local space = {
   { key = "lr", kind = "real", lo = 1e-5, hi = 1e-1, log = true },
 }
 
--- A toy whose optimum is planted at lr 1e-3, drop 0.2, base 32, kind "c"; from 0.
+-- A toy function with its optimum, 0, at lr 1e-3, drop 0.2, base 32, kind "c".
 local function toy(v)
   return (math.log(v.lr, 10) + 3) ^ 2 + ((v.drop - 0.2) / 0.3) ^ 2 + ((v.base - 32) / 24) ^ 2
     + (v.kind == "c" and 0 or v.kind == "b" and 0.5 or 1)
@@ -83,13 +83,13 @@ t.test("TPE finds what is planted, sooner than chance", function()
   end
   print(string.format("  50 trials, 40 seeds: TPE %.3f, random %.3f in the mean; TPE less in %d",
                       sum.tpe / seeds, sum.random / seeds, better))
-  -- by chance 30 of 40 or more have a probability of 0.001
+  -- 30 of 40 or more have a probability of 0.001 by chance
   t.check(better >= 30, "TPE is better in %d of %d only", better, seeds)
   t.check(sum.tpe < 0.7 * sum.random, "%g against %g", sum.tpe, sum.random)
 end)
 
 t.test("trials that failed are avoided", function()
-  -- all with kind "c" fail: the optimum is out of reach
+  -- all trials with kind "c" fail, so the optimum cannot be reached
   local function f(v) return v.kind ~= "c" and toy(v) or false end
   local late = { tpe = 0, random = 0 }
   for seed = 1, 10 do
@@ -100,7 +100,7 @@ t.test("trials that failed are avoided", function()
     end
   end
   t.check(late.tpe < 0.6 * late.random, "failed: %d, by chance %d", late.tpe, late.random)
-  -- and a search that only fails goes on
+  -- and a search with failures only continues
   local history = search("tpe", 1, 15, function() return false end)
   t.equal(#history, 15)
 end)

@@ -1,5 +1,5 @@
--- clocks.lua -- what doctor says of the governor and clocks of the processor, on
--- machines that are folders.
+-- clocks.lua -- doctor's report on governor and clocks of the processor, for synthetic machines in
+-- folders.
 
 local t = dofile("tests/support/harness.lua")
 local clocks = require "seg.inspect.clocks"
@@ -7,8 +7,8 @@ local clocks = require "seg.inspect.clocks"
 local folder, remove = t.folder()
 local made = 0
 
--- A machine: files below /sys/devices/system/cpu, by name; "*" is each of 4 cores,
--- of which one may have another of its own.
+-- A machine: files below /sys/devices/system/cpu, by name; "*" is each of 4 cores, unless a core
+-- has a file of its own.
 local function machine(files)
   made = made + 1
   local root, all = folder .. "/" .. made .. "/sys/devices/system/cpu/", {}
@@ -33,7 +33,7 @@ local fast = { ["*/cpufreq/scaling_governor"] = "performance",
                ["*/cpufreq/scaling_max_freq"] = "3500000", ["cpufreq/boost"] = "1",
                ["*/thermal_throttle/core_throttle_count"] = "0" }
 
--- That machine with other files.
+-- The fast machine with some files changed.
 local function but(changes)
   local files = {}
   for k, v in pairs(fast) do files[k] = v end
@@ -41,7 +41,7 @@ local function but(changes)
   return machine(files)
 end
 
--- Is it as it should be (or nil: a note), and is `part` said?
+-- Checks the verdict (true, false, or nil: a note) and that the text contains `part`.
 local function says(root, good, part)
   local ok, text = clocks.look(root)
   t.equal(ok, good, text)
@@ -57,7 +57,7 @@ end)
 t.test("what slows it down, and what helps", function()
   local slow = { ["*/cpufreq/scaling_governor"] = "powersave" }
   says(but(slow), nil, "lowest clock; as root: cpupower frequency-set -g performance")
-  -- there it is the name of one that follows the load
+  -- with this driver powersave is the governor that follows the load
   slow["*/cpufreq/scaling_driver"] = "intel_pstate"
   says(but(slow), true, "powersave, 1500 to 3500 MHz")
   slow["*/cpufreq/energy_performance_preference"] = "balance_power"

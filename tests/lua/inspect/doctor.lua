@@ -1,5 +1,5 @@
--- doctor.lua -- `segengine doctor data`: every fault that is planted is named,
--- good data is left in peace, and what leaves the machine names nobody.
+-- doctor.lua -- `segengine doctor data`: it names every planted fault, reports nothing for good
+-- data, and output that leaves the machine names no patient.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -7,7 +7,7 @@ local seg = require "seg"
 local folder, remove = t.folder()
 local W, H, D = 16, 12, 8
 
--- Numbers that look like noise and are the same everywhere.
+-- Pseudorandom numbers, the same on every machine.
 local function noise(seed)
   local state = seed * 7919 + 1
   return function()
@@ -43,9 +43,9 @@ local function box(w, h, d)
   return w > 4 and w <= 10 and h > 4 and h <= 8 and d > 2 and d <= 6 and 1 or 0
 end
 
--- A folder of 10 patients without fault, then with those that change(image, mask)
--- plants: image(number, value, options) and mask(...) write that file anew. `name`
--- is how patients are called.
+-- A folder of 10 patients without fault, then with the faults that change(image, mask) plants:
+-- image(number, value, options) and mask(...) write that file anew. `name` gives the names of
+-- patients.
 local count = 0
 local function patients(change, name)
   count = count + 1
@@ -84,7 +84,7 @@ seg.recipe { inputs = { image, truth }, outputs = { mask = nn.sigmoid(logits) },
 ]]
 local PARTS = "train, valid, test = prepare(train), prepare(valid), prepare(test)"
 
--- A recipe on these patients.
+-- A recipe for these patients.
 local function recipe(o)
   o = o or {}
   local text = SCRIPT:gsub("OPTIONS", o.options or ""):gsub("PARTS", (o.parts or PARTS))
@@ -96,8 +96,7 @@ local function doctor(root, o, more)
                        more or "")
 end
 
--- The doctor must end with this code and print a line of level, check and part
--- of what was found.
+-- The doctor must end with this code and print a line of this level and check with this part.
 local function finds(root, o, code, level, check, part)
   local text = t.says(doctor(root, o), code, part)
   for line in text:gmatch("[^\n]+") do
@@ -142,7 +141,7 @@ t.test("every damaged file, not the first alone", function()
   local text = finds(root, nil, 3, "error", "files", "sub-02_img.nii: nifti: ")
   t.check(text:find("sub%-07 +mask: .-sub%-07_seg.nii: "), text)
   t.check(text:find("\n2 errors, 0 warnings"), text)
-  -- and when nothing can be opened at all
+  -- and when no data can be opened
   text = t.says(doctor(folder .. "/nowhere"), 3, "nowhere: No such file")
   t.check(text:find("\n1 error, 0 warnings") or text:find("1 error,"), text)
   t.says((doctor("x"):gsub("%-%-data x", "")), 2, "--data is missing")
@@ -165,7 +164,7 @@ t.test("DICOM: every damaged file, studies that are not complete", function()
   local bad = t.lines("ls " .. root .. "/patient_05/FLAIR/*1.dcm " .. root
                       .. "/patient_07/MASK/*2.dcm")
   for _, path in ipairs(bad) do t.write(path, t.read(path):sub(1, 700)) end
-  -- an image that lacks a file is one error, though its mask cannot be placed either
+  -- an image that lacks a file is one error, though its mask has no position either
   text = t.says(command, 3, "3 errors")
   for _, path in ipairs(bad) do t.check(text:find(path .. ": dicom: ", 1, true), text) end
 end)
@@ -181,7 +180,7 @@ t.test("DICOM: what a reader doubts", function()
   t.needs("dcmodify", "test")
   local root = folder .. "/doubt"
   seg.data.phantom { patients = 10, size = 16, slices = 8, root = root }:dataset()
-  -- a mask that knows neither its slices nor its place
+  -- a mask without its references to slices and without a position
   os.execute("find " .. root .. "/*/patient_02/MASK -type f -exec dcmodify -nb -q -gin "
              .. "-ea '(0008,1140)' -ea '(0020,0032)' -ea '(0020,0037)' {} +")
   local text = t.says("doctor data " .. folder .. "/dicom.lua --data " .. root .. " --json --html "
@@ -217,7 +216,7 @@ t.test("images and slices without contrast, slices that stand there twice", func
   finds(root, nil, 3, "warning", "slices", "1 slice of one value between others")
   local text = finds(root, nil, 3, "warning", "slices", "slices 2 and 6 are the same")
   t.check(not text:find("\nwarning +slices +%l+ +sub%-04"), text)
-  -- the step that fails on it as well says nothing new
+  -- the error of a step that fails for the same reason is not repeated
   t.check(not text:find("\nerror +steps"), text)
 end)
 
@@ -329,7 +328,7 @@ t.test("parts that are too small", function()
         "no valid set")
 end)
 
--- Pictures with a number for each.
+-- Pictures with a numeric target each.
 local function poses(fields, numbers, more)
   for i = 1, 10 do
     local next_value, a = noise(i), seg.array { shape = { 8, 8 } }
@@ -398,7 +397,7 @@ local train]], folder)
   local said = t.says("doctor data " .. t.write(folder .. "/csv.lua", script) .. " --out "
                       .. folder .. "/runs", 0, 'swaps left and right, and "PAN" stays')
   t.check(said:find("fix: negate = { 2 } in the flip", 1, true), said)
-  -- outputs and classes by their names
+  -- outputs and classes with their names
   local root = patients()
   t.says(doctor(root, { parts = PARTS .. '\ntrain = train:augment { flip = { axis = "hw" } }\n'
                         .. "local old = seg.recipe\nseg.recipe = function(o)\n"
@@ -439,11 +438,11 @@ t.test("page and JSON name nobody", function()
                     .. json)[1], "4 9 error")
     t.equal(t.lines("python3 tests/support/page.py " .. html)[1], "bad [], open [], 7 images")
   end
-  -- unless they are asked for
+  -- unless names are requested
   t.says(doctor(root, nil, "--names --html " .. html), 3, "sub-MARKER02")
   page = t.read(html)
   t.check(page:find("sub%-MARKER04") and page:find("value 2 in 96 voxels", 1, true), "no names")
-  -- by default it lies beside the runs
+  -- by default it is in the folder of runs
   t.says(doctor(root), 3, "page: " .. folder .. "/runs/look/doctor.html")
   t.check(#t.read(folder .. "/runs/look/doctor.html") > 10000)
 end)
@@ -452,7 +451,7 @@ t.test("a page is small, and a browser has nothing to complain about", function(
   local browser = t.lines("command -v chromium || command -v chromium-browser "
                           .. "|| command -v google-chrome")[1]
   local root, html = patients(), folder .. "/page.html"
-  -- pictures of noise, as large as they get: 100 of them stay below 20 MB
+  -- pictures of noise in the largest size: a page with 100 of them is smaller than 20 MB
   local large = patients(function(image, mask)
     for i = 1, 10 do
       image(i, nil, { size = { 160, 160, 1 } })

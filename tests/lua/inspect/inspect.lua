@@ -1,5 +1,5 @@
--- inspect.lua -- what inspect says of folders that hold no images, of runs, of
--- prepared cases, and of one slice of a series.
+-- inspect.lua -- inspect of folders without images, of runs, of prepared cases, and of one slice of
+-- a series.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -36,7 +36,7 @@ t.test("files that are right but no image of one number a voxel are not called d
     t.check(text:find(line), "%s in %s", line, text)
   end
   t.says("inspect " .. root .. "/IMAGE.NII", 0, "2x2x1, 1x1x1 mm")
-  -- either file of a pair stands for both
+  -- both files of a pair open the whole image
   local whole = t.read(root .. "/IMAGE.NII")
   t.write(root .. "/pair.hdr", whole:sub(1, 108) .. string.pack("<f", 0) .. whole:sub(113, 344)
           .. "ni1\0")
@@ -49,7 +49,7 @@ t.test("files that are right but no image of one number a voxel are not called d
          .. "is missing, which is not read; fix: put both files there")
 end)
 
--- Files whose headers are whole: what is cut is found without unpacking what is not.
+-- Truncated files with complete headers: found without decompressing uncompressed files.
 t.test("files that were cut are damaged though their headers are whole", function()
   local root = folder .. "/cut"
   os.execute("mkdir -p " .. root .. "/whole")
@@ -57,7 +57,7 @@ t.test("files that were cut are damaged though their headers are whole", functio
   for i = 1, 512 do voxels[i] = i * 7919 % 1009 end
   t.nifti(root .. "/whole/a.nii", { 8, 8, 8 }, voxels)
   os.execute("gzip -c " .. root .. "/whole/a.nii > " .. root .. "/whole/b.nii.gz")
-  -- the end of several members says less than the whole
+  -- with several gzip members the size at the end is that of the last one only
   local whole = t.read(root .. "/whole/a.nii")
   for i, part in ipairs { whole:sub(1, 1000), whole:sub(1001) } do
     t.write(root .. "/part", part)
@@ -117,7 +117,7 @@ t.test("runs and prepared cases", function()
     t.check(text:find("002 +brain_unet +training +0 of %d+ +%- +not finished"), text)
     t.check(not text:find("data.images", 1, true), text)
   end
-  -- a bundle is known by its content, as the tutorial's is called tumours.bundle
+  -- a bundle is recognized by its contents, as the tutorial names it tumours.bundle
   local bundle = folder .. "/tumours.bundle"
   t.says("scripts/brain_unet.lua export --preset check --phantom " .. folder .. "/made --out "
          .. folder .. "/runs --weights " .. run .. " --bundle " .. bundle, 0, "")
@@ -127,7 +127,7 @@ t.test("runs and prepared cases", function()
   text = t.says("inspect " .. folder .. "/prepared.cases", 0,
                 "prepared cases of --cache_file: " .. cases .. ", ")
   t.check(not text:find("another version", 1, true), text)
-  -- looking changes nothing, also where the next run would begin it anew
+  -- inspect changes nothing, even when the next run would begin the file anew
   local bytes = t.read(folder .. "/prepared.cases")
   local old = bytes:sub(1, 12) .. "\99" .. bytes:sub(14)
   t.write(folder .. "/prepared.cases", old)

@@ -1,4 +1,4 @@
--- inspect_line.lua -- the line that inspect prints for a folder opens what is in it.
+-- inspect_line.lua -- the line that inspect suggests for a folder opens its contents.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -6,7 +6,7 @@ local core = require "seg.core"
 local folder, remove = t.folder()
 
 local count = 0
--- A new folder, filled by shell commands with $P the made-up patients.
+-- A new folder, filled by shell commands with the synthetic patients in $P.
 local function make(commands, source)
   count = count + 1
   local path = string.format("%s/%02d", folder, count)
@@ -15,7 +15,7 @@ local function make(commands, source)
   return path
 end
 
--- The lines that inspect prints for a folder, and their sets.
+-- The lines that inspect suggests for a folder, and the data sets that they open.
 local function lines_of(path)
   local text, lines, sets = t.says("inspect " .. path, 0, "\ndata."), {}, {}
   for got in text:gmatch("\n(data%.[^\n]*)") do
@@ -25,8 +25,8 @@ local function lines_of(path)
   return lines, sets
 end
 
--- inspect must print this line, or these, for the folder ($ROOT), and each must open
--- so many cases.
+-- inspect must suggest this line, or these, for the folder ($ROOT), and each must open so many
+-- cases.
 local function proposes(path, want, cases)
   want = type(want) == "table" and want or { want }
   local lines, sets = lines_of(path)
@@ -37,7 +37,7 @@ local function proposes(path, want, cases)
   end
 end
 
--- Made-up patients in the format; the folder with their files.
+-- Synthetic patients in the format; the folder with their files.
 local function phantom(format, size)
   local root = folder .. "/" .. format .. (size or "")
   seg.data.phantom { format = format, patients = 3, size = size or 24, slices = 4,
@@ -52,7 +52,7 @@ t.test("NIfTI", function()
   proposes(make(all .. "cp $f $m .; done", source),
            'data.nifti { root = "$ROOT", image = "*_ses-NFB3_T1w", '
            .. 'mask = "*_ses-NFB3_T1w_brainmask" }', 3)
-  -- names that do not say whose they are; the endings that all have
+  -- names without a patient; the common endings
   proposes(make("i=0; " .. all .. "i=$((i + 1)); cp $f a${i}_${i}b_T1w.nii.gz; "
                 .. "cp $m a${i}_${i}b_T1w_brainmask.nii.gz; done", source),
            'data.nifti { root = "$ROOT", image = "*_T1w", mask = "*_T1w_brainmask", '
@@ -64,7 +64,7 @@ t.test("NIfTI", function()
                 .. "cp $m labels/case_$i.nii.gz; done", source),
            'data.nifti { root = "$ROOT", image = "images/*", mask = "labels/*", patient = "file" }'
            .. '  -- if every file is another person', 3)
-  -- nothing says which is which but what is in them
+  -- only the contents tell images and masks apart
   proposes(make("i=0; " .. all .. "i=$((i + 1)); mkdir p$i; cp $f p$i/x_one.nii.gz; "
                 .. "cp $m p$i/x_two.nii.gz; done", source),
            'data.nifti { root = "$ROOT", image = "*_one", mask = "*_two" }', 3)
@@ -88,10 +88,10 @@ t.test("NIfTI: images with masks of their own, on grids of their own", function(
   proposes(make(both), {
     'data.nifti { root = "$ROOT", image = "*_FLAIR", mask = "*_FLAIR_brainmask" }',
     'data.nifti { root = "$ROOT", image = "*_T1w", mask = "*_T1w_brainmask" }' }, 3)
-  -- one of them has masks: those are on no grid but its own
+  -- one image has masks, which lie on its grid only
   proposes(make(both .. "rm */*_FLAIR_brainmask*"),
            'data.nifti { root = "$ROOT", image = "*_T1w", mask = "*_T1w_brainmask" }', 3)
-  -- what does not open is not proposed
+  -- a line that fails is not suggested
   local text = t.says("inspect " .. make(both .. "for f in $(find . -name '*.gz'); do "
                       .. "head -c 900 $f > x; mv x $f; done"), 3, "no line of a recipe opens this")
   t.check(not text:find("\ndata.", 1, true), text)
@@ -134,13 +134,13 @@ t.test("DICOM", function()
            'data.dicom { root = "$ROOT", image = "FLAIR", mask = "MASK", skip_unmatched = true }'
            .. "  -- MASK is in 2 of 3 studies", 2)
   t.needs("dcmodify", "test")
-  -- one PatientID for all, as anonymising may leave it: no split finds its parts
+  -- one PatientID for all, as after anonymisation: no split can separate the patients
   local one = make("cp -r $P/* .; find . -type f -exec dcmodify -nb -q -m '(0010,0020)=ANON' {} +",
                    source)
   t.says("inspect " .. one, 0, "all 3 studies are of one patient (PatientID ANON); if they "
          .. 'are of several people, each in a folder, add patient = "folder" to the line')
   t.check(not t.says("inspect " .. source, 0, "FLAIR"):find("of one patient", 1, true))
-  -- a mask by its voxels alone, its values not those of classes
+  -- a mask that is recognized by its voxels only; its values are not class numbers
   local change = "find . -path '*/MASK/*' -type f -exec dcmodify -nb -q "
     .. "-m '(0008,103e)=OTHER' {} +; for d in */MASK; do mv $d ${d%MASK}x; done"
   proposes(make("cp -r $P/* .; " .. change, source),
@@ -151,7 +151,7 @@ t.test("DICOM", function()
     .. "-m \"(0020,000e)=1.2.3.$n\" {} +; done"
   proposes(make("cp -r $P/* .; " .. second, source),
            'data.dicom { root = "$ROOT", image = { "FLAIR", "T1" }, mask = "MASK" }', 3)
-  -- one study only: no channel of all
+  -- one study only: the image cannot be a channel of all cases
   proposes(make("cp -r $P/* .; " .. second .. "; rm -r $(ls -d */T1 | head -n 2)", source),
            'data.dicom { root = "$ROOT", image = "FLAIR", mask = "MASK" }', 3)
 end)
@@ -175,7 +175,7 @@ t.test("images", function()
                 .. png .. " $p/${p}_${i}_mask.png" .. mask .. "done; done"),
            'data.images { root = "$ROOT", image = "*", mask = "*_mask", labels = { 255 }, '
            .. 'patient = "folder" }  -- if each folder is another person', 4)
-  -- not every mask has every class
+  -- some masks lack a class
   proposes(make("mkdir images masks; for i in 1 2 3; do " .. png .. " images/$i.png" .. photo
                 .. png .. " masks/$i.png \"128 * (i % 8 > 4) + 127 * ($i > 2 and i > 9)\"; done"),
            'data.images { root = "$ROOT", image = "images/*", mask = "masks/*", '
@@ -207,14 +207,14 @@ t.test("arrays and OpenKBP", function()
   for i = 1, 2 do save(path .. "/s" .. i .. ".npy", { 5, 2 }, function(k) return k + i end) end
   proposes(path, 'data.npy { root = "$ROOT", rank = 2, patient = "file" }'
            .. "  -- if every file is another person", 2)
-  -- sequences differ in length alone
+  -- sequences of different lengths
   local sequences = make("true")
   for i = 1, 3 do
     save(sequences .. "/s" .. i .. ".npy", { 4 + i, 2 }, function(k) return k * i end)
   end
   proposes(sequences, 'data.npy { root = "$ROOT", rank = 1, length = true, patient = "file" }'
            .. "  -- if every file is another person", 3)
-  -- masks, by their name or by what is in them
+  -- masks, recognized by name or by contents
   for _, name in ipairs { { "_x", "_mask" }, { "_a", "_b" } } do
     local pairs_of = make("mkdir p q")
     for i = 1, 4 do
@@ -245,7 +245,7 @@ t.test("arrays and OpenKBP", function()
     return at
   end
   local at = table_of(function(i) return { 9 + i, 4 } end)
-  -- a table: whose they are, what is learnt, and what is neither
+  -- a table: the patient, the target, and a column that is neither
   t.write(at .. "/labels.csv", table.concat(rows, "\n") .. "\n")
   proposes(at, 'data.csv { root = "$ROOT", table = "labels.csv", patient = "Speaker", fields = { '
            .. '{ name = "x", read = "npy", rank = 1, column = "path" }, { name = "label", kind = '
@@ -257,7 +257,7 @@ t.test("arrays and OpenKBP", function()
   t.write(path .. "/pats/pt_1/possible_dose_mask.csv", ",data\n16513,\n16514,\n")
   t.write(path .. "/pats/pt_1/voxel_dimensions.csv", "4.0\n4.0\n2.5\n")
   proposes(path .. "/pats", 'data.openkbp { root = "$ROOT" }', 1)
-  -- the folder above, where nothing else lies
+  -- the folder above, without other contents
   os.execute("cd " .. path .. " && mkdir kbp && cp -r pats kbp/test-pats && "
              .. "mv pats kbp/train-pats")
   proposes(path .. "/kbp", { 'data.openkbp { root = "$ROOT/test-pats" }',

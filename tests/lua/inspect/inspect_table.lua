@@ -1,4 +1,4 @@
--- inspect_table.lua -- what inspect says of tables, OpenKBP and BIWI.
+-- inspect_table.lua -- inspect of tables, OpenKBP and BIWI.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
@@ -15,7 +15,7 @@ t.test("a table prints its columns", function()
                           "\nnote +empty +2\n" } do
     t.check(text:find(line), "%s\n%s", line, text)
   end
-  -- other separators, by the header; decimal commas are no numbers
+  -- other separators, by the header; decimal commas are not numbers
   t.write(folder .. "/other.csv", "path;yaw\r\nx;1,5\r\n")
   text = inspect("other.csv", 0, "1 rows, 2 columns, separated by semicolons\n")
   t.check(text:find("\nyaw +text *\n"), text)
@@ -39,7 +39,7 @@ t.test("arrays of one shape beside a table get a line", function()
       seg.array.save(string.format("%s/arrays/%d.npy", folder, i), seg.array { shape = shape })
     end
     t.write(folder .. "/arrays/labels.csv", "path,patient,age\n1.npy,a,61\n2.npy,b,\n")
-    -- a column with a gap is no numbers
+    -- a column with an empty cell is not numeric
     inspect("arrays", 0, 'data.csv { root = "' .. folder .. '/arrays", table = "labels.csv", '
             .. 'patient = "file", fields = { { name = "x", read = "npy", rank = ' .. #shape
             .. ', column = "path" } } }')

@@ -1,5 +1,5 @@
--- trace.lua -- `--trace FILE`: what is written is the Trace Event Format, its times nest
--- and add up, and it names no patient.
+-- trace.lua -- `--trace FILE`: the file is in the Trace Event Format, its times are nested and add
+-- up, and it names no patient.
 
 local t = dofile("tests/support/harness.lua")
 local json = require "seg.json"
@@ -7,8 +7,8 @@ local json = require "seg.json"
 local folder, remove = t.folder()
 local script = "scripts/brain_unet.lua "
 
--- The events of a file: { rows = by name of a row its spans, counts = by name of a
--- counter its values, names = how many spans have that name }.
+-- The events of a file: { rows = spans by name of the row, counts = values by name of the counter,
+-- names = number of spans by name }.
 local function load(path)
   local out = { rows = {}, counts = {}, names = {}, text = t.read(path) }
   local row = {}
@@ -33,7 +33,7 @@ local function load(path)
   return out
 end
 
--- Spans of a row lie in each other or apart; -> those without a parent. Each gets
+-- Checks that spans of a row are nested or disjoint; returns spans without a parent. Each span gets
 -- `inside`, its children. Times are rounded to a nanosecond, 0.001 of their unit.
 local function nest(spans, what)
   local open, top = {}, {}
@@ -84,7 +84,7 @@ t.test("a step of bench", function()
             run.name, sum(run.inside), run.ms)
     t.equal(#named(run.inside, "enc1.conv1"), 1, run.name)
   end
-  -- a call of each has its memory, which is never more than the plan
+  -- each kernel call has its memory, at most the memory of the plan
   local _, plan = t.program(script .. "plan --preset check --json")
   local bytes, calls = json.decode(plan, "plan").train, #forward.inside + #backward.inside
   local arena, most = trace.counts.arena, 0
@@ -113,11 +113,11 @@ t.test("a run of training", function()
             and #named(epoch.inside, "report") == 1, "parts")
     t.equal(#named(train[1].inside, "step"), steps / 2, "steps of an epoch")
     t.equal(#named(train[1].inside, "wait for a batch"), steps / 2, "waits")
-    -- a busy machine may take its time between any two
+    -- on a busy machine there may be time between two spans
     t.check(sum(epoch.inside) <= epoch.ms and sum(epoch.inside) > 0.5 * epoch.ms,
             "%g of %g ms", sum(epoch.inside), epoch.ms)
   end
-  -- what is waited for was made by others
+  -- batches that training waits for are made on other rows
   local samples = 0
   for i = 1, 2 do
     local row = trace.rows["loader " .. i] or {}

@@ -1,5 +1,5 @@
--- net.lua -- the networks of seg.net: counts, shapes, names, what is refused,
--- gradients, and PyTorch's numbers (tests/golden/networks.py).
+-- net.lua -- the networks of seg.net: parameter counts, shapes, names, errors, gradients, and
+-- PyTorch's numbers (tests/golden/networks.py).
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -24,8 +24,8 @@ local function shape(node)
   return table.concat(node.shape, "x")
 end
 
--- What the plan of one sample says of these nodes: trained parameters, running
--- statistics, FLOP forward. Nothing is allocated.
+-- The plan of one sample for these nodes: trained parameters, running statistics, FLOP forward.
+-- Nothing is allocated.
 local function planned(x, ...)
   return core.plan { roots = { ... }, inputs = { [x.name] = x.shape }, device = "cpu",
                      precision = "f32", threads = 1 }
@@ -36,7 +36,7 @@ local function parameters(x, ...)
   return plan.trained, plan.trained + plan.running
 end
 
--- Parameters of the recipes' networks and of others that were counted elsewhere -----
+-- Parameters of the recipes' networks and of others with known counts ----------------
 
 t.test("U-Nets have the parameters that they are known by", function()
   local function unet(o, axes)
@@ -112,7 +112,7 @@ t.test("what docs/networks.md shows can be run", function()
     in_scope(function()
       local env = setmetatable({ seg = seg, net = net, nn = nn }, { __index = _G })
       env.image, env.truth = input { c = 1, h = 64, w = 64 }, input { c = 1, h = 64, w = 64 }
-      -- names of inputs are not in scopes, and a file of weights is not here
+      -- inputs are not in scopes, so each block needs other names; the weights file is absent
       block = block:gsub('nn.input%("', '%0block' .. blocks):gsub("m:load[^\n]*", "")
       local f, why = load(block, "@docs/networks.md", "t", env)
       t.check(f, why)
@@ -122,7 +122,7 @@ t.test("what docs/networks.md shows can be run", function()
   t.check(blocks >= 4, "docs/networks.md has %d blocks", blocks)
 end)
 
--- The operators of this kind as "what is before it: attributes", in order.
+-- The operators of this kind as "operand before: attributes", in order.
 local function behind(node, kind)
   local list, before = {}, ""
   for line in core.graph_text({ node }):gmatch("[^\n]+") do
@@ -151,8 +151,7 @@ end)
 
 -- The two recipes --------------------------------------------------------------
 
--- The network that a script prints: the text of its graph, and with a path also
--- initial weights there.
+-- Runs a script and returns the text of its graph; with a path also writes initial weights there.
 local function network(script, options)
   local path = t.write(folder .. "/network.lua", [[
     local core, seg = require "seg.core", require "seg"
@@ -241,7 +240,7 @@ t.test("a padded network is the network of the padded image", function()
   end)
 end)
 
--- What is refused ------------------------------------------------------------------
+-- Errors ---------------------------------------------------------------------------
 
 t.test("options are checked, and the nearest is named", function()
   in_scope(function()
@@ -282,7 +281,7 @@ end)
 
 -- Gradients ------------------------------------------------------------------------
 
--- An array of this shape with numbers that differ.
+-- An array of this shape with different numbers.
 local function numbers(of, seed)
   return seg.array.random(of, seed)
 end
@@ -311,7 +310,7 @@ end
 
 local function learns(name, axes, build)
   t.test(name .. ": every parameter gets a gradient, on cpu as on ref", function()
-    -- a name of its own, as initial weights go by names
+    -- a scope of its own, as initial weights depend on names
     nn.scope("learns." .. name:gsub("[^%w]", "_"), function()
       local x = input(axes)
       local y = build(x)
@@ -319,14 +318,14 @@ local function learns(name, axes, build)
                                               h = y.rank > 1 and y.h or nil,
                                               w = y.rank > 0 and y.w or nil })
       local sizes, sizes_t = x.shape, y.shape
-      sizes[1], sizes_t[1] = 8, 8 -- batch norm of few numbers enlarges every rounding
+      sizes[1], sizes_t[1] = 8, 8 -- batch norm over few numbers amplifies rounding
       step_of(x, y, nn.mse(y, truth), { [x.name] = numbers(sizes, 1),
                                         [truth.name] = numbers(sizes_t, 2) })
     end)
   end)
 end
 
--- a slope everywhere, so that no unit is dead by chance
+-- a gradient everywhere, so that no unit is dead by chance
 local leaky = { "leaky_relu", 0.1 }
 
 learns("1-D U-Net", { c = 2, w = 8 }, function(x)
@@ -410,7 +409,7 @@ t.test("deep supervision: the weighted sum of losses on thinned-out truths", fun
         for j = 1, 8 do feeds[truth.name]:set((n * i * j) % 3, n, 1, i, j) end
       end
     end
-    -- by hand: the truth of every 2nd and 4th position, fed by itself
+    -- the same losses built here: every 2nd and 4th position of the target, as inputs
     for k = 1, 2 do
       local e = 8 >> k
       local a = seg.array.zeros { 2, 1, e, e }
@@ -508,20 +507,20 @@ local cases = {
   mlp = function(x) return net.mlp(x, { hidden = { 5, 4 }, out = 3 }) end,
 }
 
--- Those with sequences of their own lengths.
+-- Cases with sequences of different lengths.
 local with_lengths = { cnn_lstm = true }
 
 local keys = { [2] = { "c" }, [3] = { "c", "w" }, [4] = { "c", "h", "w" },
                [5] = { "c", "d", "h", "w" } }
 
--- An input for arrays of this one's shape.
+-- An input for arrays with this array's shape.
 local function input_for(name, array)
   local o = {}
   for i, key in ipairs(keys[#array.shape]) do o[key] = array.shape[i + 1] end
   return nn.input(name, o)
 end
 
--- The file's tensors of a case carry its name in front; that is all a rename does.
+-- The file's tensors of a case have its name as a prefix; the rename only selects them.
 local function of(case)
   return { rename = function(name) return name:match("^" .. case .. "%.(.*)$") and name end }
 end

@@ -1,5 +1,5 @@
--- openkbp_recipe.lua -- scripts/openkbp_unet3d.lua: made-up patients from training to files
--- of the challenge.
+-- openkbp_recipe.lua -- scripts/openkbp_unet3d.lua: synthetic patients from training to result
+-- files of the challenge.
 
 local t = dofile("tests/support/harness.lua")
 
@@ -11,7 +11,7 @@ t.test("steps on the coarser grid of the preset quick", function()
   t.says(script .. " check --preset check --coarse 2 --steps_only" .. made_up, 0, "losses of all")
 end)
 
--- The channels that the network gets, by the weights of its first layer: 2 filters of 4^3.
+-- The number of input channels, from the weights of the first layer: 2 filters of 4^3.
 local function channels(options)
   local said = t.says(script .. " plan --preset check" .. options, 0, "x1.conv1")
   local parameters = said:match("x1%.conv1%s+conv%s+%S+%s+%S+%s+([%d,]+)")
@@ -27,7 +27,7 @@ end)
 t.test("scores at the end, and files of the challenge", function()
   local said = t.says(script .. " --preset check --quiet" .. made_up, 0, "dose_score")
   t.check(said:find("dvh_score", 1, true), said)
-  -- of each test patient a slice, and histograms in three files
+  -- a slice of each test patient, and histograms in three files
   local run = folder .. "/runs/openkbp_unet3d/001"
   local pictures = t.lines("ls " .. run .. "/overlays")
   t.check(#pictures > 0, "no pictures")

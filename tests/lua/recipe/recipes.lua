@@ -1,5 +1,5 @@
--- recipes.lua -- the recipes that docs/recipes.md shows, as a reader would copy
--- them, on small data of their kind.
+-- recipes.lua -- the recipes in docs/recipes.md, as a reader would copy them, on small data of
+-- their kinds.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
@@ -66,7 +66,7 @@ t.test("volumes in patches", function()
                                  root = folder .. "/volumes" }
   set:dataset()
   train("volumes", "--size 8 --levels 2")
-  -- the coarser result was for the loss alone: the outputs do without its weights
+  -- the coarser output is only for the loss: the outputs do not need its weights
   local weights = folder .. "/runs/volumes/001"
   t.says(folder .. "/volumes.lua predict --in " .. folder .. "/volumes --out " .. folder
          .. "/masks --weights " .. weights, 0, "trained on real data")
@@ -75,8 +75,8 @@ t.test("volumes in patches", function()
   t.equal(table.concat(opened:outputs().mask, "x"), "1x1x8x8x8")
 end)
 
--- The recipes of scripts/: parameters as `plan` counts them, and a network checked node by
--- node. tests/lua/cli.lua and tests/lua/recipe/net.lua have those of the 2-D U-Nets.
+-- The recipes of scripts/: parameters as `plan` counts them, and a network checked node by node.
+-- tests/lua/cli.lua and tests/lua/recipe/net.lua test the 2-D U-Nets.
 t.test("brain_unet: variants and later options", function()
   local line = "scripts/brain_unet.lua --preset check --phantom " .. folder .. "/phantom --out "
     .. folder .. "/runs "
@@ -94,7 +94,7 @@ t.test("hippocampus_unet3d: folds and a split", function()
     .. "/phantom --out " .. folder .. "/runs "
   local said = t.says(line, 0, "by class: anterior")
   t.check(said:find("test: 1 case of 1 patient", 1, true), said)
-  -- as cross-validation: no test part, and another fold is another part
+  -- as cross-validation: no test set, and each fold has another validation set
   said = t.says(line .. "--folds 3 --fold 3", 0, "valid: 2 cases of 2 patients")
   t.check(not said:find("test: ", 1, true), said)
   said = t.says(line .. "--flip 0.5 --valid 0", 0, "done:")

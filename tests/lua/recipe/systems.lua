@@ -1,15 +1,14 @@
--- systems.lua -- the recipes of docs/systems.md: the networks that the reports counted,
--- the check of every node, and the first steps of each demo; SEG_SOAK=1: the whole demos.
+-- systems.lua -- the recipes of docs/systems.md: parameter counts of the reports' networks, the
+-- check of every node, and the first steps of each demo; SEG_SOAK=1: the whole demos.
 
 local t = dofile("tests/support/harness.lua")
 local json = require "seg.json"
 
 local folder, remove = t.folder()
 
--- Parameters by what the command line adds to the preset `full`; running: with the
--- running statistics of batch norm, as Keras counts. less: made-up data of which 20 steps
--- of the demo are two epochs or more. ends: the metric of the whole demo and the mean over test
--- cases that it must reach.
+-- Parameters by options added to the preset `full`; running: including the running statistics of
+-- batch norm, as Keras counts. less: options for so little synthetic data that 20 steps of the demo
+-- are two epochs or more. ends: the metric of the whole demo and its required mean over test cases.
 local systems = {
   { "brain_unet", { [""] = 7762465, ["--base 64"] = 31036481, ["--preset later"] = 31036481,
                     ["--gates true"] = 8024069, ["--heads 8"] = 8814113,

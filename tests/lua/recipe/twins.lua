@@ -1,6 +1,6 @@
--- twins.lua -- the recipes of scripts/ and their twins in PyTorch (tests/pytorch/): the
--- same steps within the limits of tests/pytorch/twin.py, and training by itself on
--- exported arrays.
+-- twins.lua -- the recipes of scripts/ and their PyTorch references (tests/pytorch/): the same
+-- steps within the limits of tests/pytorch/twin.py, and the references' own training on exported
+-- arrays.
 
 local t = dofile("tests/support/harness.lua")
 local folder, remove = t.folder()
@@ -8,9 +8,9 @@ local folder, remove = t.folder()
 local python = os.getenv("PYTHON") or "/usr/bin/python3"
 local torch = os.execute(python .. " -c 'import numpy, torch' 2> /dev/null")
 
--- Rows: a recipe with options of its export, steps; twin: its file, where the name is
--- another, and options; train: options of the twin's own training, left out for
--- variants that share it; says: what that ends with.
+-- Rows: a recipe with options of its export, steps; twin: the file of the reference if its name
+-- differs, and options; train: options of the reference's own training, omitted for variants that
+-- share it; says: the end of its output.
 local twins = {
   { "brain_unet", steps = 20,
     train = "--base 4 --batch 4 --epochs 2", says = '"dice_mean": %d' },
@@ -36,7 +36,7 @@ local twins = {
     twin = "sequence.py --learn statistics" },
 }
 
--- The last line that the twin prints, which is JSON, and whether it succeeded.
+-- The last line that the reference prints, a JSON object, whether it succeeded, and its output.
 local function run(twin)
   local log = folder .. "/twin.txt"
   local ok = os.execute("PYTHONDONTWRITEBYTECODE=1 " .. python .. " tests/pytorch/" .. twin

@@ -1,4 +1,4 @@
--- compare.lua -- runs seen from outside: status and compare.
+-- compare.lua -- the commands status and compare.
 
 local t = dofile("tests/support/harness.lua")
 local compare = require "seg.report.compare"
@@ -18,10 +18,10 @@ t.test("status of a run that is stopped, finished, newest", function()
   t.says(brain .. " --quiet --epochs 3 --steps 7", 0, "")
   local s = status(runs .. "001")
   t.equal(s.state .. " " .. s.epoch .. " " .. s.epochs, "stopped 1 3")
-  t.equal(s.left_s, nil) -- nobody runs it
+  t.equal(s.left_s, nil) -- no process runs it
   local text = t.says("status " .. runs .. "001/", 0, "--resume " .. runs .. "001 goes on with it")
   t.check(text:find("\nepoch +1 of 3\n") and text:find("\nbest +dice 0%.%d+, epoch 1\n"), text)
-  -- a folder that is not called by its name
+  -- a folder under another path
   t.equal(status(runs .. "001/.").run, core.sys.real(runs .. "001"))
   -- more epochs than its config.txt says
   t.says(brain .. " --quiet --resume " .. runs .. "001 --epochs 4 --steps 0", 0, "")
@@ -35,7 +35,7 @@ t.test("status of a run that is stopped, finished, newest", function()
   t.equal(status(runs).run, runs .. "002")
 end)
 
--- A process that holds the lock and has said how far its epoch is: this one.
+-- This process holds the lock and records its progress within an epoch.
 t.test("status inside an epoch: batch, time left of the epoch and of the run", function()
   local progress = require "seg.train.progress"
   local run = { folder = runs .. "001", progress = { at = -100 } }
@@ -54,12 +54,12 @@ t.test("status inside an epoch: batch, time left of the epoch and of the run", f
   t.near(s.left_s, s.epoch_left_s + validation
          + was * math.max(s.epochs - s.epoch - 1, 0), 0.1)
   t.says("status " .. run.folder, 0, "now        epoch " .. s.epoch + 1 .. ", batch 5 of 20, ")
-  -- not again at once, but where the part changes
+  -- written again only after a while, or when the part changes
   progress.note(run, "train", s.epoch + 1, 6, 20, 24, 80, core.sys.clock() - 12)
   t.equal(status(run.folder).batch, 5)
   progress.note(run, "validate", s.epoch + 1, 20, 20, 1, 1, core.sys.clock())
   t.says("status " .. run.folder, 0, "now        epoch " .. s.epoch + 1 .. ", validation\n")
-  -- of another epoch, and cut short: not told
+  -- progress of another epoch, and a truncated file: not shown
   t.write(run.folder .. "/progress.json", '{"epoch":99, "batch":1, "batches":2, "part":"train"}')
   t.equal(status(run.folder).batch, nil)
   t.write(run.folder .. "/progress.json", '{"epoch": 2, "bat')
@@ -138,7 +138,7 @@ t.test("compare: what differs, results, cases", function()
                           "too few cases to tell" } do
     t.check(said:find(part), "%s in %s", part, said)
   end
-  -- the same in both, and so not said
+  -- equal in both runs, and so not shown
   t.check(not said:find("images of", 1, true) and not said:find("--seed", 1, true), said)
   t.check(not said:find(folder .. "/phantom", 1, true), said)
   local c = json.decode(t.says("compare " .. a .. " " .. b .. " --json", 0, "{"), "compare")
@@ -156,13 +156,13 @@ t.test("compare: what differs, results, cases", function()
     mean = mean + case.difference / 2
   end
   t.near(p.mean, mean, 1e-12)
-  -- the page is whole and names no folder
+  -- the page is complete and names no folder
   local html = t.read(page)
   t.check(not html:find(folder, 1, true) and html:find("<svg", 1, true), "page")
   local judged = t.lines("command -v python3 > /dev/null && "
                          .. "python3 tests/support/page.py " .. page)[1]
   if judged then t.equal(judged, "bad [], open [], 0 images") end
-  -- against itself nothing differs, and no case does
+  -- compared with itself a run has no differences, nor have its cases
   said = t.says("compare " .. a .. " " .. a, 0, "what differs\nnothing\n")
   t.check(said:find("0 of 2", 1, true), said)
 end)
@@ -187,7 +187,7 @@ t.test("intervals and verdicts", function()
   t.equal(compare.verdict { mean = -1, low = -2, high = -0.5 }, "the interval is below 0")
 end)
 
--- What an older program left: no manifest, fewer columns.
+-- A run of an earlier version: no manifest, fewer columns.
 t.test("a run without a manifest", function()
   core.sys.remove(runs .. "001/manifest.json")
   t.equal(status(runs .. "001").state, "finished")

@@ -14,7 +14,7 @@ local folder, remove = t.folder()
 
 local SIZE = 32
 
--- A made-up patient whose predicted dose is half of the true one.
+-- A synthetic patient with a predicted dose of half the true one.
 local function input(name, c)
   return nn.input(name, { c = c, d = SIZE, h = SIZE, w = SIZE })
 end
@@ -51,7 +51,7 @@ local function rows_of(path)
   return rows, names
 end
 
--- The red of the pixel in column x, row y, both from 0.
+-- The red values of pixels: f(x, y), both from 0.
 local function reds(path)
   local image <close> = core.data.read_image(path)
   local slice = image:slice(1)
@@ -78,7 +78,7 @@ t.test("histograms of half the dose are those of the dose, half as far", functio
     end
   end
   t.equal(rows[#rows].PTV70_truth, 0, "the last row is beyond the dose")
-  -- percents of one structure, counted here
+  -- percentages of one structure, counted here
   local masks <close> = core.measure.prepared(d.pipeline, 1, "structures")
   local ptv70 <close>, values = masks:channel(10), {}
   local doses <close> = core.measure.prepared(d.pipeline, 1, "dose")
@@ -112,7 +112,7 @@ t.test("the slice is axial, through the middle of the hottest target", function(
   local volumes = { [m.structures] = masks, [m.target] = doses, [m.output] = doses }
   local case = {
     volume = function(_, node) return volumes[node] end, undo = function() end,
-    -- the first target is the hottest
+    -- the first target has the highest dose
     dvh = function(_, _, _, _, k) return { mean = k == 8 and 80 or 60 } end,
   }
   local v = dose.view(case, m, doses)
@@ -136,7 +136,7 @@ t.test("the slice is axial, through the middle of the hottest target", function(
   t.equal(v.slices, SIZE)
   t.equal(#v.targets, 3)
   t.check(v.most > 60, v.most)
-  -- the hottest voxel of that slice is in the picture, though it is cut
+  -- the voxel with the highest dose of that slice is in the picture, which is cropped
   local most = 0
   for d_ = 1, SIZE do
     for h = 1, SIZE do most = math.max(most, (doses:slice(d_):get(h, middle))) end

@@ -1,4 +1,4 @@
--- picture.lua -- curves and overlays as files, and made-up patients from Lua.
+-- picture.lua -- curves and overlays as files, and synthetic patients from Lua.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
@@ -6,7 +6,7 @@ local picture = require "seg.report.picture"
 local seg = require "seg"
 local folder, remove = t.folder()
 
--- What lua/report/run.lua gives: column(name) -> numbers or false by epoch.
+-- A stand-in for lua/report/run.lua: column(name) -> numbers or false by epoch.
 local function csv(columns)
   return { column = function(_, name) return columns[name] or {} end }
 end
@@ -63,7 +63,7 @@ t.test("overlap counts what Dice is made of", function()
   t.equal(in_a .. " " .. in_b .. " " .. both, "2 2 1")
 end)
 
--- Maps of 1 x 3 pixels: what is drawn of each class.
+-- Maps of 1 x 3 pixels: the outlines of each class.
 t.test("one outline a class, whatever the channels are", function()
   local outlines = require "seg.report.outlines"
   local function array(shape, data) return core.array { shape = shape, data = data } end
@@ -72,7 +72,7 @@ t.test("one outline a class, whatever the channels are", function()
     for c, class in ipairs(classes) do
       local found, truth, row = class.found, class.truth, {}
       for x = 1, 3 do
-        -- plane number k of an array: its axes before the last two count on
+        -- plane number k of an array: all axes before the last two count planes
         local function at(a, k)
           local shape = a.shape
           if #shape == 2 then return a:get(1, x) end
@@ -93,29 +93,29 @@ t.test("one outline a class, whatever the channels are", function()
   local softmax = array({ 1, 3, 1, 3 }, { 0.8, 0.1, 0.2, 0.1, 0.7, 0.2, 0.1, 0.2, 0.6 })
   t.equal(shown(outlines.classes(softmax, array({ 1, 1, 1, 3 }, { 2, 1, 1 }), 1, "softmax")),
           "00 11 01, 01 00 10")
-  -- a truth of channels, the first the background
+  -- a target with one channel a class, the first the background
   t.equal(shown(outlines.classes(softmax, array({ 1, 3, 1, 3 }, { 0, 0, 0, 0, 1, 1, 1, 0, 0 }), 1,
                                  "softmax")), "00 11 01, 01 00 10")
   -- structures that may overlap
   t.equal(shown(outlines.classes(array({ 1, 2, 1, 3 }, { 0.9, 0.9, 0, 0.9, 0, 0.9 }),
                                  array({ 1, 2, 1, 3 }, { 1, 0, 0, 1, 1, 1 }), 1, "sigmoid")),
           "11 10 00, 11 01 11")
-  -- the second plane of volumes of two
+  -- the second plane of volumes of two planes
   local two = { 1, 2, 2, 1, 3 }
   t.equal(shown(outlines.classes(array(two, { 0, 0, 0, 0.9, 0.9, 0, 0, 0, 0, 0, 0.9, 0.9 }),
                                  array(two, { 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1 }), 2,
                                  "sigmoid")), "11 10 00, 00 10 11")
 end)
 
--- Lightness and hue apart for every pair: no two colours look alike to people who lack
--- one of the three cones. Their view by Vienot, Brettel and Mollon (1999).
+-- Lightness and hue differ for every pair: the colours can be told apart by people who lack one of
+-- the three cones, in the model of Vienot, Brettel and Mollon (1999).
 t.test("colours of classes are told apart without red or green", function()
   local outlines = require "seg.report.outlines"
   local function linear(color, shift)
     local v = (color >> shift & 255) / 255
     return v <= 0.04045 and v / 12.92 or ((v + 0.055) / 1.055) ^ 2.4
   end
-  local function seen(color) -- by who has no M cone: red and green are one number
+  local function seen(color) -- without M cones red and green are one number
     local r, g, b = linear(color, 16), linear(color, 8), linear(color, 0)
     return { (0.29275 * r + 0.70725 * g) ^ (1 / 2.2), math.max(0, -0.02234 * r + 0.02234 * g + b)
              ^ (1 / 2.2) }

@@ -1,5 +1,5 @@
--- record.lua -- what a run writes down beside its numbers: events, manifest, hooks,
--- the replay of a bad step; and trials on less data.
+-- record.lua -- records of a run in addition to its numbers: events, manifest, hooks, the replay of
+-- a bad step; and trials on less data.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
@@ -14,7 +14,7 @@ local function read_json(path) return json.decode(t.read(path), path) end
 
 -- TensorBoard's events ------------------------------------------------------------
 
--- CRC32C bit by bit, from its definition, and TFRecord's mask: nothing of ours.
+-- CRC32C bit by bit, from its definition, and TFRecord's mask: independent of the program.
 local function masked_crc(text)
   local crc = 0xffffffff
   for i = 1, #text do
@@ -25,7 +25,7 @@ local function masked_crc(text)
   return ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff
 end
 
--- The fields of a protocol buffer: number -> list of values; a text for bytes.
+-- The fields of a protocol buffer: number -> list of values; bytes as a string.
 local function fields(data)
   local out, at = {}, 1
   local function varint()
@@ -98,7 +98,7 @@ t.test("events: what is written can be read, by the definition", function()
   local list = events_of(path)
   t.equal(list[1].version, "brain.Event:2")
   t.equal(scalars(list), "1 a 0.5\n1 b -2\n300 a 0.001")
-  -- cut back to epoch 1, also of what a kill has left in part
+  -- truncated to epoch 1, with the incomplete record that a kill leaves
   local f = io.open(path, "ab")
   f:write(string.pack("<I8", 40), "torn")
   f:close()
@@ -108,7 +108,7 @@ t.test("events: what is written can be read, by the definition", function()
   e:close()
   list = events_of(dir .. "/tensorboard/events.out.tfevents.0000000002.segengine")
   t.equal(list[2].start, true)
-  t.equal(list[2].step, 2) -- TensorBoard forgets this step and those behind it
+  t.equal(list[2].step, 2) -- TensorBoard discards this step and later ones
   t.equal(scalars(list), "2 a 0.25")
 end)
 
@@ -120,7 +120,7 @@ t.test("tags share a chart", function()
   end
 end)
 
--- A run and the same run that was stopped and resumed: the same events, but for times.
+-- A run and the same run stopped and resumed: the same events, but for times.
 t.test("a run's events, resumed or not", function()
   local function numbers(run)
     local list, png = {}, 0
@@ -181,11 +181,11 @@ t.test("a manifest says what made a run, and names no folder", function()
   t.equal(whole.seed, 42)
   t.equal(whole.data.train.cases, 4)
   t.check(whole.data.train.sha256 ~= whole.data.valid.sha256)
-  -- the same data, recipe and network: another folder and another start make no other
+  -- the same data, recipe and network: a new folder or a new start does not change the hashes
   for _, key in ipairs { "recipe", "network", "data", "preparation", "program", "config" } do
     t.equal(util.json(whole[key]), util.json(cut[key]), key)
   end
-  -- weights say which images they have seen
+  -- weights record the images of their training
   local meta = core.checkpoint.meta(folder .. "/whole/brain_unet/001/checkpoint_best.safetensors")
   t.equal(meta.data_sha256, string.format("train=%s valid=%s test=%s", whole.data.train.sha256,
                                           whole.data.valid.sha256, whole.data.test.sha256))
@@ -206,7 +206,7 @@ t.test("norms by layer on request, behind the cut only", function()
   t.equal(rows[1], "epoch,parameter,norm,grad_norm")
   t.check(rows[2]:match("^2,enc1%.conv1%.weight,[%d.]+,[%d.e-]+$"), rows[2])
   t.equal(io.open(folder .. "/whole/brain_unet/001/grad_norms.csv"), nil)
-  -- of one parameter they are the norms of its numbers
+  -- with one parameter they are the norms of its numbers
   local x, y = require("seg").nn.input("x", { c = 2 }), require("seg").nn.input("y", { c = 1 })
   local seg = require "seg"
   local loss = seg.nn.mse(seg.nn.linear(x, 1, { bias = false, name = "one" }), y)
@@ -252,18 +252,18 @@ t.test("replay does the step again", function()
   local text = t.says("scripts/brain_unet.lua replay " .. file, 0, "epoch 1, batch 2, on cpu")
   t.check(text:find("first not finite: conv (enc1.conv2", 1, true), text)
   t.check(text:find("\nloss +nan +nan\n") and text:find("\n  in case %x+\n"), text)
-  -- in doubles it is finite
+  -- in double precision the step is finite
   t.says("scripts/brain_unet.lua replay " .. file .. " --device ref", 1, "the step is finite here")
   t.says("scripts/brain_unet.lua replay", 2, "replay wants FILE")
   t.says("scripts/brain_unet.lua replay " .. folder .. "/wild/brain_unet/001/checkpoint_last"
          .. ".safetensors", 3, "this is no replay file")
-  -- the batch beside the weights disturbs nobody who wants these
+  -- commands that read weights ignore the batch in the file
   t.says("scripts/brain_unet.lua export --weights " .. file .. " --safetensors " .. folder
          .. "/plain.safetensors", 0, "")
 end)
 
 t.test("replay of a step that has not all inputs", function()
-  -- what is predicted is cut by an input, the loss is not
+  -- an input crops the prediction, but not the loss
   local dose = "scripts/openkbp_unet3d.lua --preset check --better false "
   t.says(dose .. "--epochs 2 --lr 1e30 --out " .. folder .. "/wild", 5, "replay.safetensors")
   local text = t.says(dose .. "replay " .. folder .. "/wild/openkbp_unet3d/001/replay.safetensors",
@@ -318,7 +318,7 @@ t.test("a run that hangs runs its command", function()
   t.equal(io.open(folder .. "/slow.json"), nil)
 end)
 
--- Less data on purpose ----------------------------------------------------------------
+-- Trials on less data -----------------------------------------------------------------
 
 t.test("overfit: two samples are learned by heart", function()
   t.says(brain .. " --quiet --overfit 2 --epochs 10 --t_max 10 --lr 5e-3 --out " .. folder
@@ -327,7 +327,7 @@ t.test("overfit: two samples are learned by heart", function()
   local last = t.lines("tail -n 1 " .. run .. "/metrics.csv")[1]
   local loss = tonumber(last:match("^10,%d+,[^,]+,([^,]+),"))
   t.check(loss < 0.05, last)
-  -- both have something to find, of two cases
+  -- both of the two cases have foreground
   t.equal(read_json(run .. "/manifest.json").config.overfit, "2")
   local cases = read_json(run .. "/summary.json").valid.cases
   t.equal(#util.sorted_keys(cases), 2)

@@ -1,4 +1,4 @@
--- report.lua -- the page of a run: what it shows, when it is written, whom it names.
+-- report.lua -- the page of a run: its contents, when it is written, and the names in it.
 
 local t = dofile("tests/support/harness.lua")
 local page = require "seg.report.page"
@@ -9,7 +9,7 @@ local folder, remove = t.folder()
 local brain = "scripts/brain_unet.lua --preset check --quiet --phantom " .. folder .. "/phantom"
 local run = folder .. "/runs/brain_unet/001"
 
--- What tests/support/page.py says of a page; nil without Python.
+-- The output of tests/support/page.py for a page; nil without Python.
 local function judge(path)
   return t.lines("command -v python3 > /dev/null && python3 tests/support/page.py " .. path)[1]
 end
@@ -19,7 +19,7 @@ t.test("text and pictures of a page", function()
   t.equal(page.lines("a\r\nb\tc\0"), "a\nb\tc ")
   for text, code in pairs { [""] = "", f = "Zg==", fo = "Zm8=", foo = "Zm9v", foobar = "Zm9vYmFy",
                             ["\0\255\254"] = "AP/+" } do
-    t.equal(page.base64(text), code) -- the vectors of RFC 4648, and what is no text
+    t.equal(page.base64(text), code) -- the vectors of RFC 4648, and bytes that are not text
   end
   t.equal(page.table({ "a", "b" }, { { "<", { html = "<b>x</b>", class = "ok" } } }, 2),
           '<div class="wide"><table><thead><tr><th>a</th><th class="number">b</th></tr></thead>'
@@ -51,7 +51,7 @@ t.test("a run's report has everything in it", function()
   t.check(not text:find(folder, 1, true), "a path in the report")
   t.check(text:find('<i style="background:#56b4e9"></i>truth', 1, true)
           and text:find('<i class="line" style="border-color:#e69f00"></i>prediction', 1, true))
-  -- six tiles beside each other, or three; not five and one
+  -- six tiles in a row, or three; not five and one
   t.check(text:find('<div class="cards" style="--wide:6;--half:3">', 1, true), "tiles")
   local log = t.read(run .. "/log.txt")
   local last = string.format("\nreport: %s/report.html\nnext: segengine scripts/brain_unet.lua "
@@ -71,7 +71,7 @@ t.test("stopped, then resumed: one report of both", function()
   t.says(line .. " --steps 8", 0, "")
   local text = t.read(cut .. "/report.html")
   t.check(text:find(">stopped<", 1, true) and text:find("epoch 1 of 3", 1, true), text:sub(1, 9000))
-  -- a picture of an epoch that the checkpoint does not know of goes
+  -- a picture of an epoch that the checkpoint does not contain is removed
   local name = require("seg.core").sys.list(cut .. "/samples")[1]
   local case = name:match("^%x+")
   t.write(cut .. "/samples/" .. case .. "_00007.png", "left over")
@@ -104,7 +104,7 @@ seg.recipe { inputs = { x, y }, outputs = { mask = nn.sigmoid(logits) }, loss = 
   if said then t.equal(said, "bad [], open [], 0 images") end
 end)
 
--- A map that is no mask: image, truth and prediction side by side.
+-- A regression target: image, truth and prediction side by side.
 t.test("samples of a regression", function()
   local core = require "seg.core"
   for i = 1, 4 do
@@ -138,8 +138,8 @@ seg.recipe { inputs = { x, dose }, outputs = { dose = y }, loss = nn.mse(y, dose
   t.check(t.read(path .. "/report.html"):find("image, truth and prediction of cases", 1, true))
 end)
 
--- Pictures that are bright or dark, some of which are labelled as the other class: the
--- confusion matrix, the wrong ones with their pictures, and nothing that is of volumes.
+-- Pictures that are bright or dark, some labelled as the other class: the confusion matrix, the
+-- wrong ones with their pictures, and no section for volumes.
 t.test("the report of a network of classes", function()
   local core = require "seg.core"
   local rows = { "who,path,label" }
@@ -169,7 +169,7 @@ seg.recipe { inputs = { x, label }, outputs = { label = nn.softmax(logits) },
              best = { "accuracy", "max" }, predict = { names = { "dark", "bright" } } }
 ]])
   local said = t.says(script .. " --quiet --out " .. folder .. "/class_runs", 0, "taken for")
-  -- two of each class, of which one is labelled as the other
+  -- two of each class, one of them labelled as the other
   t.check(said:find("dark +1 +1\nbright +1 +1"), said)
   local row = "%x+ +%a+ +%a+ +([%d.]+)\n"
   local first, second = said:match("probability\n" .. row .. row)

@@ -1,5 +1,5 @@
--- run_kind.lua -- trials, runs that diverged and runs that are not finished: their weights
--- are taken by name only, and what is taken is said.
+-- run_kind.lua -- trials, runs that diverged and runs that are not finished: their weights are used
+-- only when named, and commands print which weights they use.
 
 local t = dofile("tests/support/harness.lua")
 local core = require "seg.core"
@@ -29,8 +29,8 @@ local line = script .. " --threads 1 --workers 0 --out " .. folder .. "/runs"
 local base = folder .. "/runs/tiny"
 local evaluate = script .. " evaluate --out " .. folder .. "/runs"
 
--- A copy of run 001 with other words in its files, as an earlier program or another end of it would
--- have left them.
+-- A copy of run 001 with changed texts in its files, as an earlier version or another end of the
+-- run would leave them.
 local function copy(number, changes)
   local to = string.format("%s/%03d", base, number)
   t.check(os.execute("cp -r " .. base .. "/001 " .. to), to)
@@ -55,7 +55,7 @@ t.test("only trials: an error that names them and the option", function()
   said = t.says(evaluate .. " --weights " .. base .. "/001", 0, "run 001: a trial with --overfit 2")
   t.check(said:find("preset demo, which says nothing about other data", 1, true), said)
   t.check(said:find("%(epoch 1%)[^\n]*; valid dice %d%.%d%d%d%d; run 001"), said)
-  -- the file alone knows it too
+  -- the file alone is enough to know it
   os.execute("cp " .. base .. "/001/checkpoint_last.safetensors " .. folder .. "/alone.safetensors")
   t.says(evaluate .. " --weights " .. folder .. "/alone.safetensors", 0, "a trial with --overfit 2")
   gone(1)
@@ -71,7 +71,7 @@ t.test("a finished training is said with epoch, value and kind", function()
   local said = t.says(evaluate, 0, want)
   t.check(not said:find("passed over", 1, true), said)
   t.says(evaluate .. " --weights " .. base .. "/001/.", 0, "run 001: a finished training")
-  -- the last epoch has its own value
+  -- the last epoch has a metric of its own
   local last = base .. "/001/checkpoint_last.safetensors"
   said = t.says(evaluate .. " --weights " .. last, 0, "(epoch 2)")
   t.near(tonumber(said:match("valid dice ([%d.]+)")), kinds.column(base .. "/001", "valid_dice", 2),
@@ -91,10 +91,10 @@ t.test("what is passed over, and why", function()
   t.check(said:find("weights: " .. base .. "/001/", 1, true), said)
   t.says(script .. " export --safetensors " .. folder .. "/w.safetensors --out " .. folder
          .. "/runs", 0, want)
-  -- a folder of runs that is named takes those that are finished trainings
+  -- a folder of runs stands for its finished trainings
   local members = require("seg.predict.weights").places(base)
   t.equal(table.concat(members, " "), base .. "/001")
-  -- and what they are is shown
+  -- and status shows the kind of a run
   t.says("status " .. base .. "/002", 0, "kind       a trial with --quick; its weights are taken "
          .. "only by name")
   t.check(t.says("status --json " .. base .. "/002", 0, "quick"):find('"kind": "quick"', 1, true))
@@ -130,13 +130,13 @@ t.test("a finished run that learned nothing", function()
   copy(2, nothing)
   t.says(evaluate, 0, "passed over: newer run 002 (it has learned nothing: its best dice is 0)")
   os.execute("mv " .. base .. "/001 " .. folder .. "/kept")
-  -- there is no better one: it is taken, with a warning
+  -- there is no better run: this one is used, with a warning
   local said = t.says(evaluate, 0, "weights: " .. base .. "/002/")
   t.check(said:find("warning: run 002: it has learned nothing: its best dice is 0; no other run",
                     1, true), said)
   gone(2)
   os.execute("mv " .. folder .. "/kept " .. base .. "/001")
-  -- without a best value the loss says it
+  -- without a best metric the loss shows that it diverged
   local to = copy(2, { ["summary.json"] = { '"best[_%l]*": [^\n]*\n', "" } })
   t.write(to .. "/metrics.csv", "epoch,train_loss\n1,0.5\n2,40\n")
   t.says(evaluate, 0, "002 (it diverged: its training loss went from 0.5000 to 40.0000)")
@@ -161,7 +161,7 @@ t.test("--resume auto goes on with no trial, and a trial with no training", func
     .. "trial with --overfit 2); --resume " .. base .. "/002 goes on with it")
   t.check(said:find("run: " .. base .. "/003", 1, true), said)
   t.says(line .. " --overfit 2 --resume auto --epochs 1", 0, "resumed at epoch 1")
-  -- a finished trial is no reason to give up the training before it
+  -- a finished trial does not keep --resume auto from the training before it
   t.says(line .. " --steps 1", 0, "run: " .. base .. "/004")
   t.says(line .. " --quick --epochs 1", 0, "done:")
   t.says(line .. " --resume auto", 0, "run: " .. base .. "/004")

@@ -176,7 +176,7 @@ t.test("planned against measured, training on the CPU", function()
     local took, planned = text:match("memory: took at most [%d.]+ %a+ %((%d+) bytes%) of (.-) plan")
     t.check(took, text)
     took, planned = tonumber(took), util.bytes_of(planned)
-    -- the same number before the first epoch, and then once less the memory that is in use
+    -- the same number before the first epoch, and one line on the batches of that epoch
     local before = text:match("\nmemory: (%S+ %a+) planned, of %S+ %a+ that this process may")
     t.equal(before and util.bytes_of(before), planned, text)
     t.equal(select(2, text:gsub("\nepoch 1/1: %d+ batch", "")), 1, text)
