@@ -165,7 +165,7 @@ static void start_timer(void)
     setitimer(ITIMER_REAL, &once, NULL);
 }
 
-/* Runs PATIENCE_S after a signal, and again while a loop that polls goes on. */
+/* Runs PATIENCE_S after a signal, and again while a polling loop runs. */
 static void on_timer(int number)
 {
     static const char note[] =

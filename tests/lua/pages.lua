@@ -66,7 +66,7 @@ end
 
 -- The commands of a page: { text, line }; a command of several lines is one text.
 local function commands(path)
-  local list, number, more = {}, 0, nil -- more: a command that goes on in the next line
+  local list, number, more = {}, 0, nil -- more: a command that continues in the next line
   for line in (t.read(path) .. "\n"):gmatch "([^\n]*)\n" do
     number = number + 1
     local text = more and more.text .. line:gsub("^%s+", " ") or line:match "^    (segengine .*)$"

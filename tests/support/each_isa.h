@@ -23,7 +23,7 @@ static inline const Simd *set_at(int i)
     return simd_find(set_name[i]);
 }
 
-/* One trial of one set. */
+/* One random trial of the kernels of an instruction set. */
 typedef void CheckFn(const Simd *s, Random *d, Arena *mem);
 
 static inline void check_sets(CheckFn *const *check, size_t count)

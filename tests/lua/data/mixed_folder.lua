@@ -213,7 +213,7 @@ t.test("predict: NIfTI files, and what is at fault below the table", function()
   end
   -- machine-readable
   local text = select(2, t.program(line .. " --quiet --json"))
-  local v = json.decode(text:match "%b{}", "json") -- behind warnings
+  local v = json.decode(text:match "%b{}", "json") -- after warnings
   t.equal(v.exit_code, 3)
   t.check(text:find('"left_out": [', 1, true), "a list: " .. text)
   t.equal(#v.cases, 7)

@@ -69,7 +69,7 @@ t.test("a step of bench", function()
   t.check(said:find("events, to be opened in ui.perfetto.dev", 1, true), "%s", said)
   local trace = load(path)
   local top = nest(trace.rows.main, "main")
-  nest(trace.rows["thread 1"] or {}, "thread 1") -- who came too late to all has none
+  nest(trace.rows["thread 1"] or {}, "thread 1") -- absent if it started after all work was done
   local step = named(top, "step")
   t.equal(#step, 1, "steps")
   step = step[1]

@@ -123,7 +123,7 @@ t.test("a folder where nothing is called so", function()
          .. "are sub-1_mask, sub-2_mask, sub-3_mask; fix: --image PATTERN (* is any text), or "
          .. "predict = { image = PATTERN } in the recipe")
   t.says(predict .. " --image 'sub-2*'", 0, '1 of 3 NIfTI files are taken ("sub-2*")')
-  t.equal(made "none", "_mask.nii.gz") -- called by what the star stands for
+  t.equal(made "none", "_mask.nii.gz") -- the name is the text that * matched
 end)
 
 -- Weights without these entries, as written by earlier versions.

@@ -292,7 +292,7 @@ print(core.tell("sleep 3", "", 0.2))
   local text = t.says(script, 0, "early\n")
   t.check(text:find("late\ttrue\tnil\n", 1, true), text)
   t.check(text:find("no step for", 1, true), text)
-  t.equal(t.read(folder .. "/stalled"), "second") -- once, and what was last said
+  t.equal(t.read(folder .. "/stalled"), "second") -- run once, with the text of the last beat
   t.equal(#t.read(folder .. "/big"), 300000)
   t.check(text:find("\ntrue\nfalse\tended with code 4\nfalse\tended by signal 9\n", 1, true), text)
   t.check(text:find("false\ttook more than 0 s and was ended", 1, true), text)
