@@ -1,15 +1,14 @@
--- bundle.lua -- a trained network with all that a prediction needs, in one file.
+-- bundle.lua -- a bundle: one file with a trained network and everything that a prediction needs.
 --
--- A bundle is a file of weights (safetensors) whose metadata has, beside the tape
--- of the outputs (`graph`), a text of JSON under `bundle`: how files are read, the
--- steps that prepare an image, what is done with a result, each a row. Nothing in
--- it is a program: `recipe_text`, for people, is never run. docs/export.md has the
--- rows. What they name and this program does not know is an error, never passed
--- over; so is another version.
+-- A bundle is a safetensors file of weights. Its metadata holds the graph of the outputs (`graph`)
+-- and a JSON text (`bundle`): how to read files, the steps that prepare an image, and how to write
+-- a result, one row each. Nothing in it is a program: `recipe_text` is for people and is never run.
+-- docs/export.md lists the rows. A row that this program does not know is an error and is never
+-- skipped; so is another version.
 --
--- It leaves the house, so nothing in it names a patient, a date or a place on the
--- disk: only what is listed below is taken from the recipe's data set, and its
--- text loses them.
+-- A bundle is given to other people, so nothing in it names a patient, a date or a path. Only the
+-- options listed below are copied from the recipe's data set, and the recipe text is cleaned of
+-- names, dates and paths.
 
 local aliases = require "seg.aliases"
 local core = require "seg.core"
@@ -27,8 +26,8 @@ local M = {}
 
 local VERSION = 1
 
--- What there is to say, in this order in the documentation: kind of each entry,
--- and whether it must be there.
+-- The entries of a bundle, in the order of the documentation: type, and whether the entry is
+-- required.
 local entries = {
   version = { "number", true }, network = { "string", true }, inputs = { "table", true },
   output = { "string", true }, read = { "table", true }, prepare = { "table", true },
@@ -37,7 +36,7 @@ local entries = {
   intended_use = { "string", false }, training = { "table", false },
 }
 
--- The same of what stands in two of them.
+-- The same for the rows of two of the entries.
 local inner = {
   read = { kind = { "string", true }, options = { "table", true }, made = { "table", false },
            numbers = { "table", false } },
@@ -48,8 +47,8 @@ local inner = {
 
 -- Steps -----------------------------------------------------------------------
 
--- A word of a step as JSON: a truth value, a number or a list of numbers where
--- that reads back as the same word, else a text.
+-- An attribute of a step as JSON: a boolean, a number or a list of numbers if it converts back to
+-- the same text, else a string.
 local function value_of(word)
   if word == "true" or word == "false" then return word == "true" end
   local list = {}
@@ -70,7 +69,7 @@ local function word_of(value)
   return type(value) == "number" and util.number(value) or tostring(value)
 end
 
--- The steps of a text as rows: { step = "resize", h = 256, w = 256, ... }.
+-- The text of steps as rows: { step = "resize", h = 256, w = 256, ... }.
 local function rows_of(steps)
   local rows = {}
   for line in steps:gmatch("[^\n]+") do
@@ -82,8 +81,8 @@ local function rows_of(steps)
   return rows
 end
 
--- The text of rows, in the form that the engine prints; raises what it does not
--- know. random: they are of augmentation, which that form leaves out.
+-- The text of rows, in the form that the engine prints. Raises on a step that the engine does not
+-- know. random: the rows are augmentation, which the engine's form omits.
 local function steps_of(rows, path, random)
   local lines = {}
   if next(rows) ~= nil and #rows == 0 then
@@ -108,12 +107,13 @@ end
 
 -- What is taken of a data set -------------------------------------------------
 
--- How training read its files: by the weights, else (of those of before) by the script.
+-- How training read its files: from the metadata of the weights, or from the script if older
+-- weights have no such entry.
 local function read_of(r, meta, path)
   local kept = reading.parse(meta.read, path)
   local read = reading.of(reading.merged(kept, r.train.source))
   for _, name in ipairs { "image", "mask", "table" } do
-    -- those of the weights were compared with the names of patients
+    -- the patterns in the weights were already stripped of patient names
     if kept then read.options[name] = kept.options[name] or read.options[name] end
     if kept and kept.made and read.made then
       read.made.options[name] = kept.made.options[name] or read.made.options[name]
@@ -131,7 +131,7 @@ local function read_of(r, meta, path)
   return read
 end
 
--- A copy of v, or an error that names what JSON cannot hold.
+-- Returns a deep copy of v. Raises an error that names a value that JSON cannot hold.
 local function plain(v, what)
   local kind = type(v)
   if kind == "function" or kind == "userdata" or kind == "thread" then
@@ -144,9 +144,9 @@ local function plain(v, what)
   return out
 end
 
--- predict = { } of a recipe. Where `read`, how training read its files, says which of them
--- are images, that counts: a pattern that was stripped of what may name a patient would take
--- more files than training did.
+-- predict = { } of a recipe. The image patterns in `read` (how training read its files) take
+-- precedence: a pattern that was stripped of parts that may name a patient would match more files
+-- than training did.
 local function predict_of(r, read)
   local out, patterns = plain(r.predict, "predict"), reading.patterns(r.predict.image)
   local known = read.options.image or read.made and read.made.options.image
@@ -154,23 +154,23 @@ local function predict_of(r, read)
   return out
 end
 
--- What in the text of a recipe may say where something is, whose or from when.
+-- Patterns of text in a recipe that may reveal a path, an identifier or a date.
 local telling = {
-  -- absolute, below home, or below here; a division has no blank in front
+  -- absolute, below home, or below the current folder; a division has no blank in front
   { "%f[^%s\"'=(%[]~?%.?%.?/[%w_.][^%s\"'%])]*", "path" },
   { "%f[%w]%a:\\[^%s\"']*", "path" },
   { "%f[%d]%d+%.%d+%.%d+%.%d+[%d.]*", "UID" },
   { "%f[%w][12][90]%d%d%-?[01]%d%-?[0-3]%d%f[%W]", "date" },
 }
 
--- Whether the folders in a pattern of names are more than folders in general.
+-- Whether the folders in a pattern of names are more specific than generic folder names.
 local function names_folder(pattern)
   local folders = pattern:match("^(.*/)[^/]*$") .. "*"
   return reading.pattern(folders) ~= folders
 end
 
--- The text of a recipe without `names`, of cases and patients, and without what the
--- table lists. -> text, how many were left out
+-- Returns the text of a recipe with `names` (of cases and patients) and all matches of the table
+-- `telling` replaced. -> text, number of replacements
 function M.clean(text, names)
   local count = 0
   local function hide(what)
@@ -181,7 +181,7 @@ function M.clean(text, names)
     text = text:gsub(quote .. "([^" .. quote .. "\n]*)" .. quote, function(body)
       local what = names[body] and "case"
         or body:find("/", 1, true) and (not body:find("*", 1, true) and "path"
-          -- a pattern of names is no path of this machine, its folders may be
+          -- a pattern of names is no path on this machine, but its folders may be
           or names_folder(body) and "pattern")
       return what and quote .. hide(what) .. quote
     end)
@@ -190,7 +190,7 @@ function M.clean(text, names)
     text = text:gsub(kind[1], function() return hide(kind[2]) end)
   end
   for _, name in ipairs(util.sorted_keys(names)) do
-    -- shorter ones are words and numbers of any text
+    -- shorter names are words and numbers that occur in any text
     if #name >= 4 then
       text = text:gsub("%f[%w]" .. name:gsub("%W", "%%%0") .. "%f[%W]",
                        function() return hide("case") end)
@@ -199,12 +199,12 @@ function M.clean(text, names)
   return text, count
 end
 
--- The lines of a config that lose nothing so.
+-- The lines of a config from which M.clean removes nothing.
 function M.clean_config(text, names)
   local lines = {}
   for line in text:gmatch("[^\n]+") do
     local key, value = line:match("^([%w_]+) = (.*)$")
-    -- a text of a config stands without quotes
+    -- a string in a config has no quotes, but M.clean looks for names between quotes
     local _, count = M.clean('"' .. (value or "") .. '" ' .. line, names)
     if key and count == 0 then lines[#lines + 1] = line end
   end
@@ -213,7 +213,7 @@ end
 
 -- Writing ---------------------------------------------------------------------
 
--- The text under `bundle` of recipe r with what its weights (`path`) say (`meta`).
+-- The text under `bundle` for recipe r; `meta` is the metadata of its weights at `path`.
 function M.text(r, name, meta, path)
   local steps = meta.preprocessing
   if not steps then
@@ -227,13 +227,13 @@ function M.text(r, name, meta, path)
   local nodes, names = recipes.outputs(r)
   local network = core.graph_text(nodes)
   for _, input in ipairs(r.inputs) do
-    -- the truth is an input of the recipe too
+    -- the target is an input of the recipe too, but the network does not need it
     if ("\n" .. network):find("\ninput " .. input.name .. " ", 1, true) then
       inputs[#inputs + 1] = input.name
     end
   end
   calibrate.settle(r.predict, meta)
-  -- what images may be mirrored along, and what that exchanges
+  -- axes along which images may be mirrored, and the channels and classes that this exchanges
   local flip = util.step(r.train.steps, "flip")
   local read = read_of(r, meta, path)
   return util.json {
@@ -242,7 +242,7 @@ function M.text(r, name, meta, path)
     prepare = rows_of(steps),
     flip = flip and rows_of("flip " .. flip)[1], predict = predict_of(r, read),
     run = { batch = v.batch, precision = v.precision, bucket = batch.bucket,
-            -- only false is said: what programs before this option read has no such word
+            -- written only if false, because older programs reject `winograd` as an unknown row
             multiple = batch.multiple, winograd = v.winograd and nil },
     labels = meta.labels, trained_on = meta.trained_on,
     intended_use = "research use only, not a medical device",
@@ -251,7 +251,7 @@ end
 
 -- Reading ---------------------------------------------------------------------
 
--- Raises unless `rows` has what `known` lists and nothing else; `what` names it.
+-- Raises unless `rows` has the entries that `known` lists and no others; `what` names the table.
 local function check_rows(rows, known, what)
   for key in pairs(rows) do
     if not known[key] then
@@ -269,7 +269,8 @@ local function check_rows(rows, known, what)
   end
 end
 
--- What a bundle says of a data set: a kind that this program reads, options that it knows.
+-- Checks the data set of a bundle: its kind must be one that this program reads, and its options
+-- must be known.
 local function check_reading(read, path)
   local function check_options(o, where)
     for _, key in ipairs(util.sorted_keys(o)) do
@@ -297,7 +298,7 @@ local function check_reading(read, path)
   check_options(read.made.options, where)
 end
 
--- The rows of the metadata of a file.
+-- Decodes and checks the rows in the metadata of a file.
 local function decode(meta, path)
   local b = json.decode(meta.bundle, path .. ": bundle")
   if type(b) ~= "table" or b.version == nil then
@@ -320,7 +321,8 @@ local function decode(meta, path)
   return b
 end
 
--- What a bundle says, as the metadata of weights that a script predicts with.
+-- Returns metadata filled from its bundle, in the form of the metadata of weights that a script
+-- predicts with.
 function M.fill(meta, path)
   if not meta.bundle then return meta end
   local b = decode(meta, path)
@@ -330,7 +332,7 @@ function M.fill(meta, path)
   return meta
 end
 
--- A bundle for people: { { word, what }, ... }.
+-- A summary of a bundle to print: { { word, text }, ... }.
 function M.about(meta, path)
   local b = decode(meta, path)
   local read = b.read.made or b.read
@@ -338,7 +340,7 @@ function M.about(meta, path)
   local out = { { "bundle", b.network .. (b.trained_on and ", trained on " .. b.trained_on or "") },
                 { "reads", read.kind .. (images and " " .. table.concat(images, ", ") or "")
                   .. ", for " .. table.concat(b.inputs, ", ") } }
-  -- where training draws windows at random, predict goes over the whole image
+  -- where training draws patches at random, predict covers the whole image
   local steps = core.data.predict_steps(steps_of(b.prepare, path), b.predict.overlap)
   for line in steps:gmatch("[^\n]+") do
     out[#out + 1] = { #out == 2 and "prepares" or "", line }
@@ -352,7 +354,7 @@ function M.about(meta, path)
   return out
 end
 
--- A table of classes with numbers where its names are some: JSON has none.
+-- A table by class, with numeric keys where a class is given by number: JSON keys are strings.
 local function by_number(each)
   if type(each) ~= "table" then return each end
   local out = {}
@@ -360,8 +362,8 @@ local function by_number(each)
   return out
 end
 
--- The metadata of a file that is to be a bundle. One that is something else is called so, not
--- by what its first bytes would mean.
+-- The metadata of a file that should be a bundle. A file of another kind is named in the error by
+-- its kind, not by a misreading of its first bytes.
 local function meta_of(path)
   local wanted = "the file that SCRIPT.lua export --bundle FILE wrote"
   local stat = core.sys.stat(path)
@@ -382,7 +384,7 @@ local function meta_of(path)
   error(meta, 0)
 end
 
--- The network of a bundle with all that predict.lua asks of a recipe. -> recipe, name
+-- Opens the network of a bundle with the fields of a recipe that predict.lua uses. -> recipe, name
 function M.open(path)
   local meta = meta_of(path)
   if not meta.bundle then
@@ -390,7 +392,7 @@ function M.open(path)
          .. "SCRIPT.lua predict --weights FILE, or make one: SCRIPT.lua export --bundle FILE", path)
   end
   local b = decode(meta, path)
-  local steps = steps_of(b.prepare, path) -- before anything is opened
+  local steps = steps_of(b.prepare, path) -- checked before any data is opened
   local flip = b.flip and steps_of({ b.flip }, path, true) or ""
   config.config { batch = b.run.batch, precision = b.run.precision, winograd = b.run.winograd }
   config.notes = b.notes

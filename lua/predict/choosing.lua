@@ -1,5 +1,5 @@
--- choosing.lua -- which files of --in are images as training took them: by the patterns of
--- the user, else by those that the weights hold.
+-- choosing.lua -- chooses the image files of --in: by the patterns of the user, else by the
+-- patterns of training that the weights hold.
 
 local files = require "seg.data.data_files"
 local reading = require "seg.data.reading"
@@ -9,18 +9,18 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- The path below a folder without the ending of its format.
+-- The path below a folder without the file extension.
 local function stem_of(name)
   return (name:gsub("%.gz$", ""):gsub("%.[^./]*$", ""))
 end
 
--- Whether a path below the folder is called as a pattern says, which has no ending.
+-- Whether a path below the folder matches a pattern, which has no extension.
 local function matches(name, pattern)
   return files.matches_pattern(stem_of(name) .. ".x", pattern)
 end
 
--- A pattern, and shorter ones without the folders in front: --in may lie deeper than the
--- root of training. "imagesTr/*", "*".
+-- A pattern and its shorter forms without leading folders, because --in may be deeper than the root
+-- of training: "imagesTr/*", "*".
 local function tails(pattern)
   local list, at = { pattern }, 1
   while true do
@@ -31,8 +31,8 @@ local function tails(pattern)
   end
 end
 
--- Patterns of names for files of another format than training read: a series description is
--- part of the name of what was made of it, in any case of letters.
+-- Name patterns for files of another format than training read: NIfTI files converted from a DICOM
+-- series usually contain its series description, with any capitalisation.
 function M.across(pattern)
   local word = pattern:gsub("^%*+", ""):gsub("%*+$", ""):gsub("^[_%-. ]+", "")
   if word == "" then return { "*" } end
@@ -45,7 +45,7 @@ function M.across(pattern)
   return list
 end
 
--- Raises that no file of --in is what is looked for.
+-- Raises the error that no file of --in matches.
 local function nothing(path, asked, patterns, names, what)
   fail("data", "--in %s: none of %s is %s \"%s\"; there %s %s; "
        .. "fix: --image PATTERN (* is any text), or predict = { image = PATTERN } in the recipe",
@@ -54,9 +54,9 @@ local function nothing(path, asked, patterns, names, what)
        table.concat(patterns, "\", \""), #names == 1 and "is" or "are", util.first_of(names, 5))
 end
 
--- The patterns by which images are taken out of `names`, paths below the folder `path`: a list
--- with one for each channel; and what of the names they leave out. asked.image: what the user
--- says, else what training took (asked.kept, of the format `asked.format`).
+-- Returns the patterns that choose images from `names`, paths below the folder `path`: a list with
+-- one pattern per channel, or nil to take every file. asked.image: the pattern of the user; without
+-- it asked.kept, the pattern of training, is used; asked.foreign: training read another format.
 function M.choose(path, names, asked, what)
   local wanted, foreign = asked.image or asked.kept, not asked.image and asked.foreign
   if not wanted then return nil end
@@ -82,10 +82,10 @@ function M.choose(path, names, asked, what)
   nothing(path, asked, wanted, stems, what)
 end
 
--- Of `names` those that are masks, as { name = true }, and how many images are left without
--- them: 0 where none is. They are called as the masks of training, whose pattern that of
--- the images may fit too; where the pattern fits anything, or is of another format, also as
--- masks are called in general.
+-- Returns the members of `names` that are masks, as { name = true }, and the number of images that
+-- remain; 0 if there are no masks. A file is a mask if it matches the mask pattern of training,
+-- even if it also matches the image pattern. If the image pattern matches any name, or training
+-- read another format, the usual names of masks count too.
 function M.masks_among(names, patterns, asked)
   if asked.image or not asked.kept then return {}, 0 end
   if asked.foreign or asked.masks and not patterns[1]:find("[^*/]") then
@@ -114,7 +114,8 @@ function M.masks_among(names, patterns, asked)
   return {}, 0
 end
 
--- Says how many of the files of --in are taken, and which are not. taken: { name = true }.
+-- Prints how many of the files of --in are taken, and names files that are not. taken: { name =
+-- true }.
 function M.say_taken(asked, taken, names, patterns, what)
   local left = {}
   for _, name in ipairs(names) do
@@ -127,7 +128,7 @@ function M.say_taken(asked, taken, names, patterns, what)
             table.concat(patterns, "\", \""), util.first_of(left, 3))
 end
 
--- What NIfTI's C code calls a file: the folder, and what the stars stand for.
+-- The key that the NIfTI reader in C gives a file: its folder and the text that the stars match.
 function M.nifti_key(name, pattern)
   local stem = stem_of(name)
   local folder, base = stem:match("^(.*)/([^/]*)$")

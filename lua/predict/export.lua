@@ -1,4 +1,4 @@
--- export.lua -- what leaves for others: weights, and twins in other frameworks.
+-- export.lua -- exports weights, networks, bundles and data for other programs.
 --
 --   export --safetensors FILE [--weights FILE]
 --       trained weights and running statistics, the graph, and the steps that
@@ -9,15 +9,15 @@
 --       weights, network, and how images are prepared: predict --bundle runs it.
 --   export --twin DIR --steps N
 --       init.safetensors, the first N batches of the training loader in order
---       (step_0001_<input>.npy, ...) and loss.csv with rate and loss of each of
---       these steps: another framework repeats them and compares.
+--       (step_0001_<input>.npy, ...) and loss.csv with the learning rate and the
+--       loss of each step: another framework repeats the steps and compares.
 --   export --arrays DIR
---       every sample of every part, prepared but not augmented, in order:
---       train_0001_<input>.npy, ... (a batch each) and train_case.npy, the
---       number of each sample's case; for a peer that trains by itself. steps.txt:
---       how they were prepared, with the numbers of standardize.
+--       every sample of train, valid and test, prepared but not augmented, in
+--       order: train_0001_<input>.npy, ... (a batch each) and train_case.npy, the
+--       number of each sample's case, for a training in another framework.
+--       steps.txt: the data steps, with the numbers of standardize.
 --
--- Arrays are (N, C, ...) in float32. Cases are numbers: names stay here.
+-- Arrays are (N, C, ...) in float32. Cases are numbered; their names are not exported.
 
 local aliases = require "seg.aliases"
 local bundle = require "seg.predict.bundle"
@@ -33,9 +33,9 @@ local util = require "seg.util"
 local sys, fail = core.sys, util.fail
 local M = {}
 
-local STEPS = 20 -- of a twin when --steps is not given
+local STEPS = 20 -- steps that --twin exports when --steps is not given
 
--- Write the inputs of a batch: <base>_<input>.npy.
+-- Writes the inputs of a batch: <base>_<input>.npy.
 local function save_batch(r, batch, names, base)
   local feeds = opened.feeds(batch, names, r)
   for _, input in ipairs(r.inputs) do
@@ -88,7 +88,8 @@ end
 local function export_part(r, part, folder)
   local d = opened.open(r, r[part]:in_order(config.ensure().batch))
   local batches, samples = d.loader:batches()
-  local cases, at, last = core.array.zeros { samples }, 0, 0 -- number of the last case
+  -- at: samples so far; last: the highest case number
+  local cases, at, last = core.array.zeros { samples }, 0, 0
   for i = 1, batches do
     local batch = d.loader:next()
     save_batch(r, batch, d.names, string.format("%s/%s_%04d", folder, part, i))
@@ -157,7 +158,7 @@ end
 
 -- Bundles ---------------------------------------------------------------------
 
--- What the cases of the run that the weights lie in are called.
+-- The names of the cases and patients of the run that the weights belong to.
 local function case_names(path)
   local home, names = run_folder.of(path), {}
   for _, row in ipairs(home and run_folder.read_cases(home) or {}) do
@@ -185,7 +186,7 @@ local function make_bundle(r, file, name)
   end
 end
 
--- export: the command.
+-- The command export.
 function M.command(r, name)
   local flags = config.line.flags
   local done = false

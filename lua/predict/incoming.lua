@@ -1,5 +1,5 @@
--- incoming.lua -- new files that a network is to see, read as those that it was
--- trained on: the images of --in, without any truth.
+-- incoming.lua -- opens the images of --in for prediction, without ground truth, and reads them as
+-- training read its own files.
 
 local choosing = require "seg.predict.choosing"
 local config = require "seg.recipe.config"
@@ -19,19 +19,19 @@ local SHOWN = 3 -- files that a note names
 
 local is_nifti = core.data.nifti_is_name
 
--- Whether a file that `test` accepts lies in a folder or below it; hidden ones, as a Mac
--- leaves them beside each file, do not count.
+-- Whether `test` accepts any file in a folder or below it. Hidden files do not count (macOS creates
+-- one for each file).
 local function holds(folder, test)
   local function wanted(name) return test(folder .. "/" .. name) end
   return #util.files_below(folder, wanted, true, {}) > 0
 end
 
--- The options of a data set of --in of this kind: these, and as training read its files.
+-- The options of a data set of this kind for --in: o, completed by the options of training.
 local function read_as(kind, source, o)
   for key, v in pairs(source.options) do
     if o[key] == nil and reading.takes(kind, key) then o[key] = v end
   end
-  -- what has not all the files that training had is left out, and counted (M.open)
+  -- a case without all the files that training had is left out, and counted (M.open)
   o.skip_unmatched = true
   return o
 end
@@ -43,8 +43,8 @@ local function nifti_folder(path, asked)
   local masks, left = choosing.masks_among(names, patterns or { "*" }, asked)
   local set = data.nifti(read_as("nifti", asked.source, {
     root = path, image = patterns or "*", patient = "file", skip_bad = true }))
-  set.source.skip_bad = false -- cases are run one by one, and what fails is listed
-  -- the keys of each channel: a case wants all of them
+  set.source.skip_bad = false -- cases run one by one, and failures are listed
+  -- the keys of the files of each channel: a case needs a file for every channel
   local keys, drop, taken = {}, {}, {}
   for k, pattern in ipairs(patterns or {}) do
     keys[k] = {}
@@ -72,7 +72,7 @@ local function nifti_folder(path, asked)
   return set, "nifti"
 end
 
--- Has a folder no folder in it? Then it is one series by its own name.
+-- Whether a folder has no subfolder. Then it is one series, named like the folder.
 local function is_flat(path)
   for _, name in ipairs(sys.list(path)) do
     if (sys.stat(path .. "/" .. name) or {}).kind == "folder" then return false end
@@ -80,14 +80,14 @@ local function is_flat(path)
   return true
 end
 
--- The series of a folder (or file) that training would have taken. A series that is named by
--- its own folder is taken whatever it is called.
+-- The series of a folder (or file) that training would have taken. If `path` is the folder of a
+-- single series, the series is taken whatever its name.
 local function dicom_folder(path, asked)
   local file = sys.stat(path).kind == "file"
   local function open(image)
     local set = data.dicom(read_as("dicom", asked.source, { root = path, image = image,
                                                             skip_bad = not file }))
-    set.source.skip_bad = false -- cases are run one by one, and what fails is listed
+    set.source.skip_bad = false -- cases run one by one, and failures are listed
     return set
   end
   local wanted = asked.image or asked.kept
@@ -106,7 +106,8 @@ local function dicom_folder(path, asked)
     if tostring(said):find(" series are \"", 1, true) then break end
     if not tostring(said):find("no study has the ", 1, true) then error(said, 0) end
   end
-  -- what the recipe names is what training took, of which a bundle knows no more either
+  -- Without --image the pattern is the one of training, from the recipe or the bundle. A single
+  -- series is then taken even if its name does not match.
   if alone and not config.line.flags.image then
     local set = open(nil)
     local ok, ds = pcall(set.dataset, set)
@@ -120,8 +121,8 @@ local function dicom_folder(path, asked)
     .. "folder, * is any text), or predict = { image = NAME } in the recipe", true)
 end
 
--- An error of the DICOM reader, or where it found none at all: what these weights read, and
--- what the file or folder is instead.
+-- Raises the error `why` of the DICOM reader. If the reader found no DICOM at all, the error names
+-- the formats that these weights read, and the format of the file or folder.
 local function say_what_is_read(path, asked, why)
   local file, source, all = sys.stat(path).kind == "file", asked.source, asked.all
   if not why:find(file and "dicom: not DICOM:" or "dicom: no DICOM image here", 1, true) then
@@ -139,9 +140,8 @@ local function say_what_is_read(path, asked, why)
        util.first_of(all, SHOWN))
 end
 
--- A NIfTI file or a folder with NIfTI files, else DICOM. Of a folder with both, as
--- it is when results lie beside their images, the format that the recipe was
--- trained on.
+-- Opens a NIfTI file or a folder with NIfTI files, else DICOM. If a folder has both, as when
+-- results lie next to their images, the format that the recipe was trained on is read.
 local function scans(path, asked)
   local source = asked.source
   local stat = sys.stat(path)
@@ -162,9 +162,8 @@ end
 
 -- Files of a kind, one by one ------------------------------------------------
 
--- The folder and the files below it, by paths below it, that `path` means: itself,
--- or what of a folder `wanted` accepts. Folders below it that cannot be opened are put
--- into `unread`.
+-- The folder that `path` means, and its files as paths relative to that folder: `path` itself, or
+-- the files below it that `wanted` accepts. Subfolders that cannot be opened are added to `unread`.
 local function list_files(path, wanted, what, unread)
   if sys.stat(path).kind == "file" then
     local folder, name = path:match("^(.*)/([^/]*)$")
@@ -176,9 +175,9 @@ local function list_files(path, wanted, what, unread)
   return path, list, false
 end
 
--- Cases of the files of --in. Of a folder those that are called as the images of
--- training are (or the user says): masks may lie beside them.
--- -> { {key=, patient=, image=}, ... }
+-- Makes cases of the files of --in. In a folder, only files that match the image pattern of the
+-- user or of training are taken, because masks may lie next to them. -> { {key=, patient=, image=},
+-- ... }
 local function file_cases(path, wanted, what, asked)
   local root, list, alone = list_files(path, wanted, what, asked.unread)
   local patterns = not alone and choosing.choose(path, list, asked, what) or { "*" }
@@ -201,7 +200,7 @@ local function file_cases(path, wanted, what, asked)
   return cases
 end
 
--- A set of cases with one field, the input that is fed.
+-- A data set of cases with one field, the input of the network.
 local function one_field(field, cases, resample)
   return data.cases { fields = { field }, cases = cases, resample = resample }
 end
@@ -210,9 +209,9 @@ local function picture_field(o) return images.field("image", "image", o) end
 
 local function is_array(path) return path:lower():match("%.npy$") ~= nil end
 
--- One function for each way in which training read its files: (path, its options,
--- what is asked) -> set, kind of files. asked: wanted = {name of an input = node},
--- image = the recipe's predict.image, source.
+-- One function for each way in which training read its files: (path, its options, asked) -> set,
+-- kind of files. asked: wanted = {name of an input = node}, image = the recipe's predict.image,
+-- source.
 local open = {}
 
 function open.images(path, o, asked)
@@ -220,8 +219,8 @@ function open.images(path, o, asked)
   return one_field(picture_field(o), cases), "images"
 end
 
--- What is asked of a folder of photographs that belong to a data set whose files are called
--- `pattern`, or nil: those, where any is called so.
+-- A copy of `asked` for a folder of photographs. `pattern` is the image pattern of their data set,
+-- or nil; it restricts the choice only if at least one file matches it.
 local function photographs(path, asked, pattern)
   local list = select(2, list_files(path, file_kind.is_image, "images", {}))
   local found = false
@@ -231,8 +230,8 @@ local function photographs(path, asked, pattern)
   return { image = asked.image, kept = found and { pattern } or nil, unread = asked.unread }
 end
 
--- Faces of photographs, cut as training cut them by a file that lies beside each, with
--- this ending: box(file, options of the set) -> place. One without is taken whole.
+-- Crops faces from photographs as training did, by a file with this ending next to each photo:
+-- box(file, options of the set) -> place. A photo without such a file is used whole.
 local function faces(ending, box, pattern)
   return function(path, o, asked)
     local cases = file_cases(path, file_kind.is_image, "images", photographs(path, asked, pattern))
@@ -282,12 +281,12 @@ function open.npy(path, o, asked)
   return data.cases { fields = fields, cases = cases }, "npy"
 end
 
--- Refuses --image where nothing is chosen by it.
+-- Refuses --image for a format in which it selects nothing.
 local function refuse_pattern(why)
   if config.line.flags.image then util.refuse("--image: %s; leave it out", why) end
 end
 
--- Patients of OpenKBP: a folder pt_N, or one of such folders.
+-- Patients of OpenKBP: one folder pt_N, or a folder of such folders.
 function open.openkbp(path, _, asked)
   refuse_pattern("OpenKBP has its files called as the challenge does")
   local fields, cases = {}, {}
@@ -318,7 +317,7 @@ function open.openkbp(path, _, asked)
   return data.cases { fields = fields, cases = cases }, "openkbp"
 end
 
--- Whether a file is one of those that --image names, where it does.
+-- Whether a file matches --image; true without --image.
 local function is_asked(name, asked)
   for _, pattern in ipairs(asked.image or {}) do
     if files.matches_pattern(name, pattern) then return true end
@@ -362,8 +361,8 @@ function open.nnunet(path, o, asked)
   return one_field(field, list, o.resample), "nifti"
 end
 
--- Of the fields of a list of cases those that are fed: all of them, the only one that
--- is read from a file, or nil where there are others too, and the one of kind length.
+-- Selects the fields of a list of cases that the network uses. -> all of them; the only field that
+-- is read from a file, or nil if there are other fields too; and the field of kind length.
 local function fed(fields, wanted)
   local list, file, length = {}, nil, nil
   for _, field in ipairs(fields) do
@@ -378,7 +377,8 @@ local function fed(fields, wanted)
   return list, file, length
 end
 
--- A table as that of training, or where one field of files is fed also its files.
+-- A table with the columns of the training table. If only one field of files is used, its files can
+-- be given directly.
 function open.csv(path, o, asked)
   local fields, field, length = fed(o.fields, asked.wanted)
   local box = false
@@ -412,8 +412,8 @@ function open.csv(path, o, asked)
   return open.field(path, field, asked, length)
 end
 
--- One field of files, read as the field of a list of cases; `length`: the field that
--- says how long each is, or nil.
+-- One field of files, read like the field of a list of cases. length: the field with the length of
+-- each sequence, or nil.
 function open.field(path, field, asked, length)
   local alone = {}
   for k, v in pairs(field) do alone[k] = v end
@@ -449,18 +449,18 @@ function open.cases(path, o, asked)
   return open.field(path, found or o.fields[1], asked, length)
 end
 
--- Whether files that training read so can be read.
+-- Whether predict can read this kind of data set.
 function M.knows(kind) return type(open[kind]) == "function" end
 
--- The same cases, all of one patient: files of --in do not say whose they are, and
--- normalize { per = "patient" } needs all of a patient together. Readers that find
--- patients themselves keep theirs.
+-- The same cases, all of one patient: files of --in do not name their patient, and normalize { per
+-- = "patient" } needs all cases of a patient together. The DICOM and OpenKBP readers find the
+-- patients themselves and keep them.
 local function of_one_patient(set, kind)
   if kind == "dicom" or kind == "openkbp" then return set end
   return set:map(function(case) return { key = case.key, patient = "in" } end)
 end
 
--- The patterns of --image, else of predict = { image = }; nil without.
+-- The patterns of --image, else of predict = { image = }; nil without either.
 local function asked_image(r)
   local flag, list = config.line.flags.image, {}
   if flag then
@@ -472,7 +472,8 @@ local function asked_image(r)
   return type(image) == "string" and { image } or image
 end
 
--- What of training decides which images are taken. meta: what the weights say; path: theirs.
+-- The facts of training that decide which images are taken. meta: the metadata of the weights at
+-- `path`.
 local function asked_of(r, wanted, meta, path)
   local kept = reading.parse(meta.read, path)
   local source, other = reading.merged(kept, r.train.source)
@@ -481,7 +482,7 @@ local function asked_of(r, wanted, meta, path)
   end
   local made = source.made and source.made.options or {}
   local asked = { wanted = wanted, source = source, image = asked_image(r), unread = {} }
-  -- those of a script that reads made-up data say nothing of the weights
+  -- a script that reads synthetic data says nothing about the files of the weights
   if kept or not source.made_up then
     asked.kept = reading.list(made.image or source.options.image)
     asked.masks = reading.list(made.mask or source.options.mask)
@@ -490,7 +491,7 @@ local function asked_of(r, wanted, meta, path)
   return asked
 end
 
--- Weights of before hold no pattern: what is taken in its place.
+-- Older weights hold no image pattern: prints the choice that is made instead.
 local function say_before(asked)
   local taken = asked.image and "those that predict.image or --image names are taken"
     or asked.kept and "those that the script names are taken" or "every image of --in is taken"
@@ -498,14 +499,14 @@ local function say_before(asked)
             .. "%s; --image PATTERN chooses", taken)
 end
 
--- How files of a kind are called in a sentence, by what file_kind.of says of them.
+-- The names of file formats in a sentence, by the result of file_kind.of.
 local WORDS = { NIfTI = "NIfTI file", image = "image", [".npy"] = ".npy file",
                 [".npz"] = ".npz file", DICOM = "DICOM" }
--- What is read of a folder, by the kind of results: that, and how it is called.
+-- The format that is read from a folder, by the kind of results, as file_kind.of names it.
 local READ = { nifti = "NIfTI", dicom = "DICOM", images = "image", npy = ".npy" }
 
--- What of `all` files in the folder of --in is of another format than what is read there.
--- -> { NIfTI = paths, ..., DICOM = folders }
+-- The files of `all` in the folder of --in that have another format than `kind`. -> { NIfTI =
+-- paths, ..., DICOM = folders }
 local function of_other_formats(path, kind, all)
   local found, opened = {}, {}
   for _, name in ipairs(all) do
@@ -523,9 +524,10 @@ local function of_other_formats(path, kind, all)
   return found
 end
 
--- Says what of the folder of --in is no case, and adds it to source.left_out of the set.
+-- Prints which files in the folder of --in are not cases, and adds them to source.left_out of the
+-- set.
 local function add_left_out(path, set, kind, asked)
-  set:dataset() -- which fills the list
+  set:dataset() -- fills the list source.left_out
   local list, lacking = set.source.left_out or {}, {}
   table.move(asked.unread, 1, #asked.unread, #list + 1, list)
   for _, l in ipairs(list) do
@@ -557,10 +559,9 @@ local function add_left_out(path, set, kind, asked)
   set.source.left_out = list
 end
 
--- Images to predict. r: the recipe; wanted: the inputs that its outputs need, by
--- name; meta: what the weights at `weights` say. -> set, how its results are written: "nifti",
--- "dicom", "images", "npy", "openkbp" or "table" (of numbers alone); and the source of their
--- files
+-- Opens the images to predict. r: the recipe; wanted: the inputs that its outputs need, by name;
+-- meta: the metadata of the weights at `weights`. -> set; the format of the results: "nifti",
+-- "dicom", "images", "npy", "openkbp" or "table" (numbers alone); the source of their files
 function M.open(path, r, wanted, meta, weights)
   local stat = sys.stat(path)
   if not stat then fail("data", "--in %s: there is no such file or folder", path) end

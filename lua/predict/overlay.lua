@@ -1,18 +1,18 @@
--- overlay.lua -- what was found, drawn into the image: a PNG a case.
+-- overlay.lua -- draws a prediction over its image: one PNG a case.
 
 local core = require "seg.core"
 local outlines = require "seg.report.outlines"
 
 local M = {}
 
-local MOST, COLUMNS, SIDE = 9, 3, 320 -- slices of a volume, beside each other, pixels
+local MOST, COLUMNS, SIDE = 9, 3, 320 -- slices of a volume, slices in a row, pixels of a slice
 
--- Bytes that a picture may take on its way, with the file that is made of it: some
--- 1500 x 1500 pixels of 3 bytes, twice.
+-- Bytes that a picture may take while it is drawn and encoded: about 1500 x 1500 pixels of 3 bytes,
+-- twice.
 M.CANVAS = 14000000
 
--- Slices to show of a volume of d: of those that have something, evenly, first and
--- last left out; of an empty one from all.
+-- Selects slices of a volume of d slices: evenly spaced between the first and the last slice with a
+-- label, or over all slices of an empty volume.
 local function choose(labels, d)
   if d == 1 then return { 1 } end
   local low, high = labels:reach()
@@ -24,8 +24,8 @@ local function choose(labels, d)
   return list
 end
 
--- A PNG of the image of a case with the outlines of its classes, or of a map of
--- numbers with the lines at 20, 50 and 80 % of its highest value.
+-- Writes a PNG of the image of a case with the outlines of its classes, or of a map of numbers with
+-- contours at 20, 50 and 80 % of its maximum.
 function M.write(path, ds, place, found, names)
   local image = core.data.load_image(ds, place)
   local d, h, w = image:extents()

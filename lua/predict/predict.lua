@@ -1,8 +1,7 @@
--- predict.lua -- trained weights at work on images of which nothing is known.
+-- predict.lua -- runs trained weights on new images.
 --
--- What happens to an image before the network is in the checkpoint, the same
--- text that training ran, so prediction cannot prepare differently. A result
--- lies on the input's own grid.
+-- The checkpoint holds the steps that prepare an image, the same text that training ran, so
+-- prediction cannot prepare images differently. A result has the grid of its input.
 
 local core = require "seg.core"
 local calibrate = require "seg.evaluate.calibrate"
@@ -19,8 +18,8 @@ local windows = require "seg.predict.windows"
 local sys, fail = core.sys, util.fail
 local M = {}
 
--- Names of the segments: of the recipe, else of its output, with numbers. A name
--- that no SEG can hold is said before anything is predicted.
+-- Names of the segments: from the recipe, else the name of the output with numbers. A name that a
+-- DICOM SEG cannot hold is an error before anything is predicted.
 local function segment_names(r, output, channels, kind)
   local names = r.predict.names
   if type(names) == "table" and #names > 0 then return names end
@@ -35,22 +34,22 @@ local function segment_names(r, output, channels, kind)
   return list
 end
 
--- Whether these images are of data.phantom: patients called PHANTOM, or a folder
--- named as it names them.
+-- Whether the images are from data.phantom: patients called PHANTOM, or a folder named as it names
+-- its folders.
 local function is_phantom(path, cases)
   return cases[1].patient:match("^PHANTOM_%d+$")
     or ("/" .. path .. "/"):match("/%a[%w]*%-%d[%dx]*%-%x%x%x%x%x%x%x%x/")
 end
 
--- The files' own values of the classes of `node`, nil for the class numbers: of
--- weights that do not say, or that make other classes than the files have.
+-- The class values of the training files for the classes of `node`. Returns nil (class numbers are
+-- written) if the weights do not hold the values or the number of classes differs.
 local function file_labels(meta, node)
   local list = {}
   for v in (meta.labels or ""):gmatch("[^,]+") do list[#list + 1] = math.tointeger(tonumber(v)) end
   return #list == math.max(node.c - 1, 1) and list or nil
 end
 
--- Whether --KEY stands on the command line.
+-- Whether --KEY was given.
 local function is_given(key)
   for _, o in ipairs(config.line.options) do
     if o[1] == key then return true end
@@ -79,9 +78,9 @@ local function attribute(line, key)
   return list
 end
 
--- The ways in which images are mirrored, each a text of axes, "" first; and what of
--- the outputs changes with an odd number of them, as in training. "flips" are those
--- that training drew.
+-- The ways in which images are mirrored for test-time augmentation, each a string of axes, ""
+-- first; and how an odd number of axes changes the output (swapped and negated channels), as in
+-- training. tta = "flips" uses the axes of training's flip step.
 local function mirrors(r, node, rank)
   local asked = config.line.flags.tta or r.predict.tta
   local flip = util.step(r.train.steps, "flip")
@@ -112,13 +111,13 @@ local function mirrors(r, node, rank)
   if negate[1] == 0 then
     for c = 1, node.c do negate[c] = c end
   end
-  -- of one channel nothing changes places: these are channels of what goes in
+  -- with one output channel nothing is swapped; the pairs are channels of the input
   if node.c == 1 then return list, {}, negate, swap end
   for i, class in ipairs(swap) do swap[i] = class + 1 end -- classes count from 0
   return list, swap, negate, {}
 end
 
--- The inputs of the recipe that its output needs; a prediction knows no truth.
+-- The inputs of the recipe that the output needs; a prediction has no ground truth.
 local function needed(r, node, output)
   local names, list = core.needed_inputs { node }, {}
   for _, input in ipairs(r.inputs) do
@@ -128,31 +127,31 @@ local function needed(r, node, output)
   return list
 end
 
--- What of a data set of new files must be there for these inputs; a length counts
--- with its image.
+-- The fields that a data set of new files must have for these inputs, by name. A sequence's length
+-- comes with its image.
 local function wanted(inputs)
   local out = {}
   for _, input in ipairs(inputs) do out[input.name] = input end
   return out
 end
 
--- The set of --in with the steps of the weights.
+-- Opens the data set of --in with the steps of the weights.
 local function open_set(r, inputs, meta, draws, path)
   local flags, v = config.line.flags, config.ensure()
   local set, kind, source = incoming.open(flags["in"], r, wanted(inputs), meta, path)
   local overlap = number_flag("overlap", 0, 0.9) or r.predict.overlap
-  -- which slices to learn from was a choice of training
+  -- training's choice of slices to learn from does not apply
   set.steps = core.data.predict_steps(meta.preprocessing, overlap)
   set.batch = { bucket = r.train.batch.bucket, multiple = r.train.batch.multiple }
-  -- a batch of draws is one sample, so that its draws depend on nothing else
+  -- with Monte-Carlo draws a batch is one sample, so its draws depend on no other sample
   return set:in_order(draws > 0 and 1 or v.batch), kind, source
 end
 
--- Warnings of what new images differ in from those of training, said when each is opened and
--- kept for the table. kept: the entry of the weights, nil for those of before. -> what
+-- Compares new images with the training images. Warnings are printed as each case is opened and
+-- kept for the table. kept: the entry of the weights, nil for older weights. -> the function that
 -- windows.run calls with (case, core.data.seen)
 local function compare(w, kept, source)
-  w.differs, w.warnings = {}, {} -- "name, spacing" and the whole texts by the key of a case
+  w.differs, w.warnings = {}, {} -- by the key of a case: "name, spacing", and the full texts
   return function(case, seen)
     if not kept then return end
     local words, texts = likeness.warn(case.key, kept, source, seen)
@@ -166,7 +165,7 @@ local function compare(w, kept, source)
   end
 end
 
--- The table with a column of what differs before the last, where anything does.
+-- Adds the column "differs" before the last column of the table if any case has differences.
 local function add_differs(w)
   if next(w.differs) == nil then return end
   for i, row in ipairs(w.rows) do
@@ -175,8 +174,8 @@ local function add_differs(w)
   end
 end
 
--- The results of all cases in one archive: the files that the table names, not what
--- lies beside them.
+-- Writes one archive with the results of all cases: the files that the table names, but not their
+-- companion files.
 local function write_zip(w, path, table_path)
   local files = {}
   for i = 2, #w.rows do files[i - 1] = w.rows[i][#w.rows[i]] end
@@ -186,9 +185,9 @@ local function write_zip(w, path, table_path)
   show.line("%s: %s", path, util.plural(#files, "file"))
 end
 
--- What --json prints: a list of the cases, in their order.
+-- The record that --json prints: a list of the cases, in their order.
 --   case, outputs = files, values = the columns of the table, warnings, error = { kind=,
---   text= } of a case that failed; left_out: files that were no case, with why
+--   text= } of a case that failed; left_out: files that were no case, with the reason
 local function json_of(w, out, code)
   local values, cases, left_out = results.by_case(w.rows), util.list {}, util.list {}
   for place, case in ipairs(w.cases) do
@@ -204,13 +203,13 @@ local function json_of(w, out, code)
            cases = cases, left_out = left_out, exit_code = code }
 end
 
--- An error of a case without its name, with which the data's begin.
+-- An error of a case without the name of the case, which errors of the data begin with.
 local function unnamed(key, why)
   return why:sub(1, #key + 2) == key .. ": " and why:sub(#key + 3) or why
 end
 
--- The cases that failed and the damaged files that are no case, below the table.
--- -> exit code
+-- Prints the cases that failed and the damaged files that are no case, below the table. -> exit
+-- code
 local function say_failed(w)
   local lines, code, said = {}, 0, {}
   for place, case in ipairs(w.cases) do
@@ -221,7 +220,7 @@ local function say_failed(w)
     end
   end
   for _, l in ipairs(w.left_out) do
-    -- a slice of a series that failed for it is in the table
+    -- a damaged slice whose series failed for it is already in the list
     local told = l.kind ~= "damaged"
     for why in pairs(said) do told = told or why:find(l.why, 1, true) ~= nil end
     if not told then
@@ -229,16 +228,16 @@ local function say_failed(w)
       code = math.max(code, 3)
     end
   end
-  for i, line in ipairs(lines) do lines[i] = line:gsub("%c", "?") end -- names hold anything
+  for i, line in ipairs(lines) do lines[i] = line:gsub("%c", "?") end -- names may hold any bytes
   if #lines > 0 and not config.line.flags.json then
     print("not predicted:\n  " .. table.concat(lines, "\n  "))
-    -- a result like those lines, which --quiet keeps
+    -- a result like the lines above, so --quiet keeps it
     print(string.format("%d of %s predicted", #w.rows - 1, util.plural(#w.cases, "case")))
   end
   return code
 end
 
--- The table of what was found, and how many files of before are gone. -> exit code
+-- Prints the table of results and the number of older files that were replaced. -> exit code
 local function finish(w, out, there)
   local file, json = out .. "/predictions.csv", config.line.flags.json
   if w.collect then w.collect() end
@@ -257,7 +256,7 @@ local function finish(w, out, there)
   return code
 end
 
--- A case of a folder that is at fault is noted, and does not end the others.
+-- Makes a failing case of a folder a note in the table, so that the other cases still run.
 local function tolerate(each, w)
   local done, finished = each.done, {}
   each.finished = finished
@@ -268,15 +267,15 @@ local function tolerate(each, w)
   function each.failed(place, why, kind)
     w.first = w.first or { why = why, kind = kind }
     w.failures[place] = { why = why, kind = kind }
-    -- what an earlier call made of this case is not what this one found
+    -- results of an earlier call must not stand for a case that failed in this one
     for _, ending in ipairs(w.endings) do sys.remove(w.base[place] .. ending) end
     local key = w.cases[place].key
     show.aside("warning: %s: not predicted: %s", key, unnamed(key, why))
   end
 end
 
--- An error that ends a prediction of several cases, as a full disk or Ctrl-C: the results of
--- those before it are whole, and nobody would know of how many.
+-- Raises an error that ends a prediction of several cases, such as a full disk or Ctrl-C, with the
+-- number of cases that are done: their results are complete.
 local function ended_early(w, out, why)
   local text, done = tostring(why), w.finish and 0 or #w.rows - 1
   if #w.cases == 1 then error(why, 0) end
@@ -339,15 +338,15 @@ local function predict(r, name)
                  variances = draws == 0 and "" or of_case and "each" or "mean" }
   local ok, why = pcall(windows.run, work, set, each)
   if not ok then ended_early(w, out, why) end
-  -- what all cases are at fault for may be a mistake of the recipe
+  -- if every case fails for the same reason, the recipe may be wrong
   if w.first and w.first.kind == "usage" and #w.rows == 1 and not next(each.finished) then
     sys.raise("usage", w.first.why, true)
   end
   return finish(w, out, there)
 end
 
--- predict: a file for every case of --in, and a table of what was found. An error that ends
--- it is in what --json prints, too.
+-- The command predict: a file for every case of --in, and a table of the results. With --json an
+-- error that ends it is printed in the JSON too.
 function M.command(r, name)
   if not config.line.flags.json then return predict(r, name) end
   local ok, code = pcall(predict, r, name)

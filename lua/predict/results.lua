@@ -1,11 +1,10 @@
--- results.lua -- what becomes of a prediction: files of the kind that went in, and
--- the table of what was found.
+-- results.lua -- writes predictions: files in the format of the input, and the table of results.
 --
--- What an output means is one of
---   labels   class numbers, made of the probabilities of classes
---   values   the numbers of the output, a map of any unit
---   dose     the same in Gy
---   numbers  numbers of the case, as angles
+-- The meaning of an output is one of
+--   labels   class numbers, from the probabilities of classes
+--   values   the numbers of the output, a map in any unit
+--   dose     a map in Gy
+--   numbers  numbers of the case, such as angles
 --   classes  the probabilities of classes of the whole case
 
 local core = require "seg.core"
@@ -18,7 +17,7 @@ local M = {}
 
 M.meanings = { "labels", "values", "dose", "numbers", "classes" }
 
--- What the output means: predict = { as = } says it, else its shape and the data.
+-- The meaning of the output: predict = { as = }, else derived from its shape and the data.
 function M.meaning(r, node)
   local made = r.train.source.made or {}
   local as = r.predict.as
@@ -39,8 +38,8 @@ end
 
 -- Names of files --------------------------------------------------------------
 
--- A case's key as the beginning of names of files that no other case has; keys
--- come from paths and headers, where anything may stand.
+-- The key of a case as a file name that no other case has. Keys come from paths and headers and may
+-- hold any bytes.
 local function file_name(key, endings, used)
   local name = util.plain_name(key):gsub("^%.+", "")
   if name == "" then name = "case" end
@@ -58,8 +57,8 @@ local function file_name(key, endings, used)
   return try
 end
 
--- What may not be written to, by id of sys.stat: every file at or below --in,
--- and the weights, whatever the path or link that leads there.
+-- The files that must not be overwritten, by id of sys.stat: every file at or below --in, and the
+-- weights, through whatever path or link.
 local function protected(paths)
   local ids = {}
   local function add(path)
@@ -73,9 +72,9 @@ local function protected(paths)
   return ids
 end
 
--- Where the results of each case go, the path without its ending, and how many
--- of the files are there already. Refuses to write an input, before anything is
--- predicted. `more`: files that are no case's; zip: that of --zip, or nil.
+-- Returns the result path of each case without its extension, and how many of the files already
+-- exist. Refuses to overwrite an input, before anything is predicted. more: files that belong to no
+-- case; zip: the file of --zip, or nil.
 function M.plan_files(out, cases, endings, inputs, more, zip)
   local base, used, there, ids = {}, {}, 0, nil
   local function refuse_input(option, path, stat)
@@ -92,7 +91,7 @@ function M.plan_files(out, cases, endings, inputs, more, zip)
     there = there + 1
   end
   if zip then
-    -- so it cannot be one of the results that go into it
+    -- with this extension the archive cannot be one of the results that go into it
     if not zip:find("[^/]%.zip$") then
       util.refuse("--zip %s: give the name of a file, NAME.zip", zip)
     end
@@ -109,11 +108,11 @@ end
 
 -- Maps ---------------------------------------------------------------------------
 
--- Are maps of float numbers of this kind of input arrays? Else they are NIfTI.
+-- Whether maps of float numbers are .npy arrays for this kind of input; else they are NIfTI.
 local function as_arrays(kind) return kind == "images" or kind == "npy" end
 
--- The endings of a map of `channels` float channels that is called `suffix`; `first`:
--- the number of the first of several, 0 where channels are classes.
+-- The file endings of a map of `channels` float channels that is called `suffix`. first: the number
+-- of the first file of several, 0 where channels are classes.
 local function map_endings(kind, suffix, channels, first)
   if as_arrays(kind) then return { suffix .. ".npy" } end
   if channels == 1 then return { suffix .. ".nii.gz" } end
@@ -124,7 +123,7 @@ local function map_endings(kind, suffix, channels, first)
   return list
 end
 
--- A volume of floats into such files.
+-- Writes a volume of floats to the files of map_endings.
 local function write_map(w, volume, place, suffix, first)
   local base, channels = w.base[place], volume:channels()
   local endings = map_endings(w.kind, suffix, channels, first)
@@ -139,8 +138,8 @@ local function write_map(w, volume, place, suffix, first)
   end
 end
 
--- The probabilities of a case: one SEG, or a map for each segment. Of several
--- channels the first is the background, which nobody asks for.
+-- Writes the probabilities of a case: one SEG, or a map for each segment. Of several channels the
+-- first is the background, which is not written.
 local function write_fractions(w, volume, place)
   local c = volume:channels()
   if w.kind == "dicom" then
@@ -160,11 +159,11 @@ local function write_fractions(w, volume, place)
   if segments ~= volume then segments:close() end
 end
 
--- The class numbers of a case, in the format of its input.
+-- Writes the class numbers of a case, in the format of its input.
 local function write_labels(w, labels, place)
   local written = w.values and labels:relabel(w.values) or labels
   local path = w.base[place] .. w.endings[1]
-  -- first what DICOM may refuse: nothing of the case is there then
+  -- DICOM first, because it may refuse the case: then no file of the case exists
   if w.kind == "dicom" then labels:write_seg(w.base[place] .. ".dcm", w.ds, place, w.names) end
   if w.kind == "images" then
     written:write_png(path)
@@ -177,8 +176,8 @@ local function write_labels(w, labels, place)
   return path
 end
 
--- The numbers of a map: for OpenKBP a dose is the challenge's file, for DICOM an
--- RT dose lies beside the NIfTI.
+-- Writes the numbers of a map. A dose for OpenKBP is the file of the challenge; for DICOM an RT
+-- dose is written in addition to the NIfTI.
 local function write_values(w, volume, place)
   if w.as == "dose" and w.kind == "openkbp" then
     local path = w.base[place] .. ".csv"
@@ -192,7 +191,7 @@ local function write_values(w, volume, place)
   return w.base[place] .. map_endings(w.kind, "", volume:channels())[1]
 end
 
--- What the files of a case end in; the first is what the table names.
+-- The endings of the files of a case; the table names the first.
 function M.endings(w, r)
   local list, c = {}, w.node.c
   local function add(endings) table.move(endings, 1, #endings, #list + 1, list) end
@@ -221,8 +220,8 @@ function M.endings(w, r)
   return list
 end
 
--- What Monte-Carlo dropout adds: the mean and its entropy of what has classes, and
--- how much the draws differ.
+-- Writes the maps of Monte-Carlo dropout: for classes the mean and its entropy, and always the
+-- variance over the draws.
 local function write_draws(w, mean, variance, entropy, place)
   if entropy then
     write_map(w, mean, place, "_mean", 0)
@@ -231,17 +230,17 @@ local function write_draws(w, mean, variance, entropy, place)
   write_map(w, variance, place, "_variance")
 end
 
--- Where results of maps go, as windows.run wants it: open, done and writing, and
--- `rows`, a table of what was found. w: { ds =, cases =, base =, kind = of --in, as =,
--- names = of segments, values = the files' own class numbers or nil, draws = of
--- Monte-Carlo dropout or 0, overlays =, rank = of an array, node = }.
+-- Prepares the output of maps. Sets open, done and writing, which windows.run calls, and `rows`,
+-- the table of results. w: { ds =, cases =, base =, kind = of --in, as =, names = of segments,
+-- values = the class values of the files or nil, draws = of Monte-Carlo dropout or 0, overlays =,
+-- rank = of an array, node = }.
 function M.maps(r, w)
   local c, labels_wanted, o = w.node.c, w.as == "labels", r.predict
   local values_wanted = not labels_wanted or o.fractions or w.draws > 0
   local steps = labels_wanted and tidy.steps(r, w.names) or {}
   w.rows = { labels_wanted and { "case", "voxels", "ml", "file" }
              or { "case", "lowest", "mean", "highest", "file" } }
-  -- of several classes each has a column too
+  -- with several classes each class has a column too
   local classes = labels_wanted and c > 2 and c - 1 or 0
   for i = 1, classes do table.insert(w.rows[1], 3 + i, w.names[i] .. "_ml") end
 
@@ -251,16 +250,16 @@ function M.maps(r, w)
       labels = labels_wanted, values = values_wanted, entropy = labels_wanted and w.draws > 0 })
   end
 
-  -- Bytes that files take on their way, of a case with so many voxels: one is in
-  -- memory as a whole, and what it is made of may be a copy. reading: what opening the
-  -- image took; a picture of it opens it once more.
+  -- Bytes that writing the files of a case with so many voxels takes: the file is in memory as a
+  -- whole, and its source may be a copy. reading: bytes that opening the image took; an overlay
+  -- opens the image once more.
   function w.writing(voxels, reading)
     local bytes = voxels * (w.values and 2 or 1)
     if values_wanted then bytes = math.max(bytes, 4 * voxels * (c + 2)) end
     return bytes + (w.overlays and reading + 6 * voxels + overlay.CANVAS or 0)
   end
 
-  -- Labels with what of the values was wanted beside them.
+  -- Writes the labels, and the probabilities and the maps of the draws if asked for.
   local function done_labels(place, labels, values, variance, entropy)
     local case = w.cases[place]
     tidy.run(labels, steps, case.key)
@@ -303,7 +302,7 @@ function M.maps(r, w)
     if w.overlays then
       overlay.write(w.base[place] .. "_overlay.png", w.ds, place, labels or values, w.names)
     end
-    -- a volume may be a gigabyte, and the next one is on its way
+    -- a volume may be a gigabyte, and the next case is already loading
     for _, v in ipairs { values or false, labels or false, entropy or false, variance or false } do
       if v then v:close() end
     end
@@ -329,8 +328,8 @@ local function standardized(steps, field)
   end
 end
 
--- The field of numbers whose truth the output is for: the one of its name, else
--- the only one of as many numbers.
+-- The field of numbers that is the target of the output: the field of the same name, else the only
+-- field with as many numbers.
 local function target_of(r, output, node)
   local numbers, found = r.train.source.numbers or {}, nil
   if numbers[output] and #numbers[output] == node.c then return output, numbers[output] end
@@ -343,8 +342,8 @@ local function target_of(r, output, node)
   return found, found and numbers[found]
 end
 
--- Names of the columns of an output of a case, and what undoes the standardisation
--- of its truth (nil: nothing): mean, sd of each, and what to say of it.
+-- The column names of an output of a case, and the mean and sd that undo the standardisation of its
+-- target (nil: no standardisation), and the name of the target field.
 local function columns_of(r, output, node, as, steps)
   local names, given = {}, r.predict.names
   local made = r.train.source.made or {}
@@ -352,7 +351,7 @@ local function columns_of(r, output, node, as, steps)
   if as == "classes" then known = made.options and made.options.classes end
   for i = 1, node.c do
     names[i] = given and given[i] or known and known[i] or node.c == 1 and output
-      -- classes are numbers from 0, as cross_entropy counts them
+      -- classes are numbered from 0, as cross_entropy counts them
       or as == "classes" and tostring(i - 1) or string.format("%s_%d", output, i)
   end
   local mean, sd
@@ -361,9 +360,9 @@ local function columns_of(r, output, node, as, steps)
   return names, mean, sd, field
 end
 
-local COLUMNS = 6 -- of classes, in a table for people
+local COLUMNS = 6 -- columns of classes, at most, in a printed table
 
--- The table for people: without the classes, where these are many.
+-- The table to print: without the columns of classes if there are too many.
 function M.shown(w)
   local more = w.as == "labels" and w.node.c - 1 or 0
   if more <= COLUMNS then return w.rows end
@@ -374,8 +373,8 @@ function M.shown(w)
   return rows
 end
 
--- Rows of the table as --json has them: each column by its name, numbers as numbers.
--- -> { [key of a case] = { column = value } }
+-- The rows of the table for --json: each column by its name, numbers as numbers. -> { [key of a
+-- case] = { column = value } }
 function M.by_case(rows)
   local out = {}
   for i = 2, #rows do
@@ -397,8 +396,8 @@ local function csv_cell(text)
   return text:find('[",\n\r]') and '"' .. text:gsub('"', '""') .. '"' or text
 end
 
--- Where numbers of cases go: predictions.csv, a row a case. Of several samples of a
--- case it is their mean. steps: the text of the preparation.
+-- Prepares the output of numbers of cases: predictions.csv, a row a case. Several samples of a case
+-- are averaged. steps: the text of the data steps.
 function M.numbers(r, w, steps)
   local node, classes = w.node, w.as == "classes"
   local names, mean, sd, field = columns_of(r, w.output, node, w.as, steps)
@@ -416,7 +415,7 @@ function M.numbers(r, w, steps)
 
   function w.open()
     local sink = { sum = {}, n = 0 }
-    -- w.width numbers of a sample: those of the output, and variances behind
+    -- w.width numbers of a sample: the outputs, then their variances
     function sink:put(_, out, i)
       self.n = self.n + 1
       for c = 1, out.shape[2] do self.sum[c] = (self.sum[c] or 0) + out:get(i, c) end
@@ -449,10 +448,10 @@ function M.numbers(r, w, steps)
     found[place] = row
   end
 
-  -- sequences of like length come together, the table is in the order of the cases
+  -- bucketing reorders the sequences by length; the table has the order of the cases
   function w.collect()
     for place = 1, #w.cases do
-      -- one that failed has none
+      -- a case that failed has no row
       if found[place] then w.rows[#w.rows + 1] = found[place] end
     end
   end

@@ -1,10 +1,10 @@
--- same_network.lua -- does a script compute what its weights were trained for?
+-- same_network.lua -- checks that a script computes the network that its weights were trained for.
 --
--- Weights fit by the names and shapes of parameters. Another activation, another eps or
--- another factor behind the last layer fits as well, and its results are wrong without a
--- word. A file of weights holds the tape of the outputs that it was trained with (`graph`),
--- which is compared here with that of the script: operators, their attributes and order,
--- and the names of parameters. Not the loss, nor what training alone does.
+-- Loading weights only compares the names and shapes of parameters. A network with another
+-- activation, eps or output factor loads as well and gives wrong results without an error. A file
+-- of weights holds the graph of its outputs (`graph`), which is compared here with the graph of the
+-- script: operators, their attributes and order, and the names of parameters. The loss is not
+-- compared, nor anything that only training uses.
 
 local core = require "seg.core"
 local run_folder = require "seg.report.run"
@@ -12,19 +12,19 @@ local util = require "seg.util"
 
 local M = {}
 
--- What says how wide something is. It follows from the extents of the inputs ("same" padding
--- of a stride, what a crop leaves), so that it counts where these are the same.
+-- Attributes that are sizes. They follow from the extents of the inputs ("same" padding of a
+-- stride, the remainder of a crop), so they are compared only if the inputs have the same extents.
 local extents = {}
 for name in ("kd kh kw pd0 pd1 ph0 ph1 pw0 pw1 d0 d h0 h w0 w"):gmatch("%S+") do
   extents[name] = true
 end
 
--- What training alone reads, and of dropout the draws of --mc: another chance may be meant.
+-- Attributes that only training uses; and dropout's p, because --mc may use another probability.
 local of_training = { momentum = true, p = true }
 local dropouts = { dropout = true, spatial_dropout = true }
 
--- The text of a tape as { { op =, name =, operands = {numbers from 0}, attributes = {texts} },
--- ... } by number from 0, and the numbers of its roots.
+-- Parses the text of a graph. -> { nodes = { op =, name =, operands = {numbers from 0}, attributes
+-- = {texts} } by number from 0, roots = numbers of the roots }
 local function parse(text)
   local nodes, roots, count = {}, {}, 0
   for line in text:gmatch("[^\n]+") do
@@ -48,12 +48,12 @@ local function parse(text)
   return { nodes = nodes, roots = roots }
 end
 
--- The extents of the inputs of a tape, by their names, as a text.
+-- The extents of the inputs of a graph, sorted by name, as a text.
 local function input_extents(tape)
   local list = {}
   for _, node in pairs(tape.nodes) do
     if node.op == "input" then
-      -- d, h, w and rank: a network may go over slices, and over volumes slice by slice
+      -- d, h, w and rank: a network may run on slices, or on volumes slice by slice
       list[#list + 1] = table.concat({ node.name, node.shape[2], node.shape[3], node.shape[4],
                                        node.shape[6] }, " ")
     end
@@ -62,8 +62,8 @@ local function input_extents(tape)
   return table.concat(list, ",")
 end
 
--- A node in words: "leaky_relu slope=0.02", "param enc.conv1.weight". loose: the images have
--- other extents.
+-- A node in words: "leaky_relu slope=0.02", "param enc.conv1.weight". loose: the images have other
+-- extents.
 local function words_of(node, loose)
   if node.op == "input" then
     return string.format("input %s of %s", node.name, util.plural(tonumber(node.shape[5]),
@@ -79,16 +79,16 @@ local function words_of(node, loose)
   return table.concat(list, " ")
 end
 
--- What `root` needs, each node behind its operands: { { words =, operands = text, node = },
--- ... }. Branches that a script builds in another order come out alike, and dropout, which
--- changes nothing but in training and in draws, is passed over.
+-- The nodes that `root` depends on, operands first: { { words =, operands = text, node = }, ... }.
+-- The order does not depend on the order in which a script builds its branches. Dropout is skipped:
+-- it acts only in training and in Monte-Carlo draws.
 local function steps_of(tape, root, loose)
   local list, place, stack = {}, { [-1] = -1 }, { root }
-  -- by a list of our own: a network may be deeper than calls may be nested
+  -- an explicit stack, because a network may be deeper than calls may be nested
   while stack[1] do
     local number = stack[#stack]
     local node, at, ready = tape.nodes[number], {}, true
-    -- the first operand that is wanted comes to lie on top
+    -- pushed in reverse, so that the first missing operand is on top
     for i = #node.operands, 1, -1 do
       at[i] = place[node.operands[i]]
       if not at[i] then
@@ -109,7 +109,7 @@ local function steps_of(tape, root, loose)
   return list
 end
 
--- Where step i of a list is: "behind enc.conv1", the last layer before it that has a name.
+-- The position of step i in a list: "behind enc.conv1", the last named layer before it.
 local function where(list, i)
   for k = math.min(i, #list + 1) - 1, 1, -1 do
     local node = list[k].node
@@ -118,7 +118,7 @@ local function where(list, i)
   return ""
 end
 
--- The first thing in which two lists differ, in words; nil where they are the same.
+-- The first difference between two lists, in words; nil if they are equal.
 local function difference(was, is)
   for i = 1, math.max(#was, #is) do
     local a, b = was[i], is[i]
@@ -136,7 +136,7 @@ local function difference(was, is)
   end
 end
 
--- The names between commas, with their places.
+-- The names between commas, with their positions.
 local function places_of(text)
   local list, place = {}, {}
   for name in text:gmatch("[^,]+") do
@@ -146,9 +146,9 @@ local function places_of(text)
   return list, place
 end
 
--- The pairs of outputs that are compared: of the same name where any is, else, as a script
--- may give its only output another one, of the same place. Of `only` that alone, where the file
--- knows it. -> { { name, in the file, here }, ... }
+-- The pairs of outputs to compare: outputs of the same name if there are any, else by position,
+-- because a script may rename its only output. If the file has the output `only`, that pair alone.
+-- -> { { name, index in the file, index in the script }, ... }
 local function pairs_of(theirs, ours, only)
   local _, there = places_of(theirs)
   local names, list = places_of(ours), {}
@@ -163,9 +163,9 @@ local function pairs_of(theirs, ours, only)
   return list
 end
 
--- Raises unless the network of the script (text, outputs: as recipe.network has them) computes
--- what the file `path`, that says `meta`, was trained with. only: the one output that is
--- read, nil for all. A file that does not say its network passes.
+-- Raises unless the network of the script (text, outputs: from recipe.network) equals the network
+-- that the file `path` with metadata `meta` was trained with. only: the one output that is used,
+-- nil for all. A file without a graph passes.
 function M.check(path, meta, text, outputs, only)
   if not meta.graph or not meta.outputs or meta.graph == text then return end
   local was, is = parse(meta.graph), parse(text)

@@ -1,5 +1,5 @@
--- tidy.lua -- what is done to the class numbers of a case before they are written:
--- pieces that are too small or too many go, holes are filled.
+-- tidy.lua -- post-processing of the class numbers of a case before they are written: removes small
+-- or surplus connected components and fills holes.
 
 local show = require "seg.show"
 local util = require "seg.util"
@@ -8,13 +8,13 @@ local fail = util.fail
 local M = {}
 
 -- Options of predict = { } that are steps, and of a class in `each`.
---   keep        "largest", or how many of the largest pieces stay
---   min_ml      pieces of less than this go
+--   keep        "largest", or how many of the largest components stay
+--   min_ml      smaller components are removed
 --   fill_holes  true, or "slices": each slice by itself
 --   connect     26: over faces, edges and corners; 6: over faces
 M.known = { keep = util.none, min_ml = util.none, fill_holes = util.none, connect = util.none }
 
--- What is wrong with such options is said at the recipe's line; `what` names them.
+-- Checks the options. An error is raised at the recipe's line; `what` names the options in it.
 function M.check(what, o)
   local keep, ml, fill, connect = o.keep, o.min_ml, o.fill_holes, o.connect
   if keep ~= nil and keep ~= "largest" and not (math.type(keep) == "integer" and keep >= 1) then
@@ -32,7 +32,7 @@ function M.check(what, o)
   end
 end
 
--- The same of each = { NAME or number = { } }.
+-- Checks each = { NAME or number = { } } in the same way.
 function M.check_each(each)
   if each == nil then return end
   if type(each) ~= "table" then
@@ -44,8 +44,8 @@ function M.check_each(each)
   end
 end
 
--- The steps of the classes 1, 2, ... of a recipe, whose names are given: those of
--- all classes, and in `each` others of one.
+-- The steps of the classes 1, 2, ... of a recipe with these names: the options for all classes,
+-- overridden by the options of a class in `each`.
 function M.steps(r, names)
   local list, each, found = {}, r.predict.each or {}, {}
   for i, name in ipairs(names) do
@@ -70,7 +70,7 @@ function M.steps(r, names)
   return list
 end
 
--- Runs them on the class numbers of a case, in place, and says what changed.
+-- Runs the steps on the class numbers of a case, in place, and prints the changes.
 function M.run(labels, steps, key)
   for _, one in ipairs(steps) do
     local done = labels:tidy(one.step)

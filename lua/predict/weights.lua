@@ -1,4 +1,4 @@
--- weights.lua -- the trained weights that a command is about.
+-- weights.lua -- finds and loads the trained weights for a command.
 
 local bundle = require "seg.predict.bundle"
 local core = require "seg.core"
@@ -13,9 +13,9 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- The runs in a folder that is none itself. Of them trials, and what diverged or is not
--- finished, are left out; in the folder of a series, which is named by this, only what is
--- not finished. -> paths, { { name, why }, ... } left out
+-- The runs in a folder that is not a run itself. Trials, diverged and unfinished runs are left out;
+-- in the folder of a series, whose runs are trials, only diverged and unfinished runs are. ->
+-- paths, { { name, why }, ... } left out
 local function runs_in(place)
   local list, passed = {}, {}
   local series = util.exists(place .. "/series.json")
@@ -35,13 +35,12 @@ local function runs_in(place)
   return list, passed
 end
 
--- The places that --weights names: between commas, and for a folder that is no run
--- those in it that are runs, as the folds of a cross-validation. -> paths, lines about
--- runs that are left out
+-- The places that --weights names, separated by commas. A folder that is no run stands for the runs
+-- in it, such as the folds of a cross-validation. -> paths, lines about runs that are left out
 function M.places(given)
   local list, lines = {}, {}
   for place in (given .. ","):gmatch("([^,]*),") do
-    -- "A,$B" with nothing in B would be a mean over less than was meant
+    -- with an empty B, "A,$B" would average fewer networks than the user meant
     if place == "" then
       util.refuse('--weights "%s": a name between commas is empty; give files or folders of runs',
                   given)
@@ -59,9 +58,9 @@ function M.places(given)
   return list, lines
 end
 
--- The weights that are meant: --weights, else those of the newest finished training, what
--- there is to say of them, and lines about other runs. Where --out means the results,
--- runs are looked for where they are by default.
+-- Finds the weights: --weights, else the newest finished training. -> path, a note about it, lines
+-- about other runs. For predict --out is the folder of results, so runs are looked for in their
+-- default folder.
 local function find_weights(given, name, purpose)
   if given then return run_folder.weights(given) end
   local out = purpose == "predict" and config.runs or config.ensure().out
@@ -72,8 +71,8 @@ local function find_weights(given, name, purpose)
   return path, note, lines
 end
 
--- Raises unless the weights were trained with the network that this command runs: predict
--- reads one output, the others all. Of a recipe in phases that of the phase they are of.
+-- Raises unless the weights were trained with the network that this command runs. predict uses one
+-- output, other commands all. A recipe in phases is compared by the phase of the weights.
 local function check_network(r, meta, path, purpose)
   local phase = r.phases and r.phases[math.tointeger(tonumber(meta.phase)) or #r.phases] or r
   local text, outputs = recipes.network(phase)
@@ -81,7 +80,7 @@ local function check_network(r, meta, path, purpose)
   same_network.check(path, meta, text, outputs, only)
 end
 
--- A session with these weights, what the file says beside them, and its path.
+-- Opens a session with these weights. -> session, metadata of the file, its path
 local function open(r, given, name, purpose, draws)
   local path, note, lines = find_weights(given, name, purpose)
   local session = recipes.session(r, purpose, nil, nil, draws)
@@ -98,8 +97,8 @@ function M.open(r, name, purpose)
   return open(r, config.line.flags.weights, name, purpose)
 end
 
--- Members of an ensemble must make the same of the same image but for their
--- weights: what the files say, in words for what differs.
+-- Metadata that the members of an ensemble must share, with the words for a difference: members may
+-- differ in their weights alone.
 local alike = { { "preprocessing", "prepare images otherwise" }, { "labels", "have other labels" },
                 { "graph", "have another network" } }
 
@@ -115,9 +114,8 @@ local function differing(a, b)
   return lines[i + 1] or "nothing", "nothing"
 end
 
--- All weights that --weights names, each in a session of its own: the networks of
--- an ensemble. draws: with dropout. -> { session, ... }, what the first file says,
--- { path, ... }
+-- Opens all weights that --weights names, each in its own session: the networks of an ensemble.
+-- draws: keep dropout. -> { session, ... }, metadata of the first file, { path, ... }
 function M.members(r, name, purpose, draws)
   local given = config.line.flags.weights
   local sessions, paths, first = {}, {}, nil

@@ -1,9 +1,9 @@
--- windows.lua -- trained networks over the samples of new cases: whole images,
--- slices or windows, in batches, one case after the other.
+-- windows.lua -- runs trained networks on the samples of new cases: whole images, slices or
+-- windows, in batches, one case after the other.
 --
--- Memory does not grow with the number of cases, and with the size of a volume
--- only by its input and its result: a volume is opened alone, and what the network
--- makes of its windows is finished slice by slice (data/metrics/stitch.h).
+-- Memory does not grow with the number of cases. It grows with the size of a volume only by the
+-- input and the result: one volume is open at a time, and the predictions of its windows are
+-- stitched slice by slice (data/metrics/stitch.h).
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -14,22 +14,21 @@ local util = require "seg.util"
 local spread = core.spread
 local M = {}
 
--- Cases that are opened together: volumes one by one, and of what is small many,
--- so that batches are full.
+-- Cases that are opened together: one volume, or many small cases, so that batches are full.
 local TOGETHER = 256
 
--- What the heap of Lua, stacks of threads and small blocks may grow by.
+-- Bytes that the Lua heap, stacks of threads and small blocks may grow by.
 local SMALL = 2 << 20
 
--- One network on one batch: an array (N,C,...), good until the next call.
+-- Runs one network on one batch. Returns an array (N,C,...), valid until the next call.
 local function run_once(work, session, feeds)
   session:forward(feeds, false)
   work.out = session:read(work.node, work.out)
   return work.out
 end
 
--- The feeds of a batch mirrored along `axes`, channels of left and right exchanged as
--- training did; numbers of a case stay.
+-- The inputs of a batch mirrored along `axes`; channels of left and right are exchanged as in
+-- training. Inputs that are numbers of a case stay.
 local function mirrored(work, feeds, axes)
   if axes == "" then return feeds end
   local out = {}
@@ -47,8 +46,8 @@ local function mirrored(work, feeds, axes)
   return out
 end
 
--- The outputs of mirrored images as those of the images as they are: mirrored back,
--- and what tells left from right exchanged, as training did.
+-- Undoes the mirroring in the outputs: mirrors them back and exchanges left and right classes, as
+-- in training.
 local function undo(work, out, axes)
   if axes == "" then return end
   if work.node.rank > 0 then spread.mirror(out, axes) end
@@ -57,10 +56,10 @@ local function undo(work, out, axes)
   for _, channel in ipairs(work.negate) do spread.negate(out, channel) end
 end
 
--- What the networks make of a batch: of one and nothing else its output, else the
--- mean over networks, mirrored images and draws, and behind it their variance where
--- it is wanted. `first`: a draw of dropout that no other batch of the case has.
--- Good until the next call.
+-- Runs the networks on a batch. With a single network, no mirroring and no draws returns its
+-- output; else the mean over networks, mirrored images and draws, followed by the variance if it is
+-- wanted. first: the number of the first dropout draw, which no other batch of the case uses. The
+-- result is valid until the next call.
 local function forward(work, feeds, first)
   local draws = math.max(work.draws, 1)
   if #work.members * #work.flips * draws == 1 and work.draws == 0 then
@@ -83,8 +82,8 @@ local function forward(work, feeds, first)
   return work.mean
 end
 
--- Arrays of the size of a batch of outputs that this takes: what is read, and on its
--- way; sums in double, and the mean.
+-- The number of arrays of the size of a batch of outputs that the prediction holds: read buffers
+-- and arrays in flight, sums in double, and the mean.
 local function arrays(work)
   local alone = #work.members * #work.flips == 1 and work.draws == 0
   return alone and 2 or work.draws > 0 and 8 or 7
@@ -92,7 +91,7 @@ end
 
 -- The memory plan ---------------------------------------------------------------
 
--- Bytes of a batch of the inputs, with its shape by name.
+-- Bytes of the inputs of a batch, and their shapes by name.
 local function batch_of(work, d, batch)
   local bytes, shapes = 0, {}
   for _, input in ipairs(work.inputs) do
@@ -104,9 +103,9 @@ local function batch_of(work, d, batch)
   return bytes, shapes
 end
 
--- What a case takes before its first window runs, by part, in bytes. before: what
--- the program had then; sink: where results go, which has asked for its memory;
--- writing: what that takes beside the results, when all else is given back.
+-- Plans the memory of a case before its first window runs, in bytes by purpose. before: bytes of
+-- the program at that time; sink: takes the results, its memory is already allocated; writing:
+-- bytes that writing takes in addition to the results, after the rest is freed.
 function M.plan(work, d, item, before, sink, writing)
   local v, facts = config.ensure(), work.members[1]:facts()
   local batch = math.min(v.batch, (select(2, d.loader:batches())))
@@ -119,11 +118,11 @@ function M.plan(work, d, item, before, sink, writing)
   local members = #work.members
   local p = { batch = batch, device = facts.device, weights = plan.weight_bytes * members,
               activations = plan.bytes * members, input = d.pipeline:facts(item).bytes,
-              -- two batches lie ahead where there are workers, one is at hand
+              -- with workers the loader holds two batches ahead, and one is in use
               windows = ring * (v.workers > 0 and 3 or 1) + out * arrays(work),
               reading = core.sys.machine().rss_bytes, writing = writing }
   p.slab, p.results = sink:bytes()
-  -- an arena that the case before has left is used again, or given back for a larger one
+  -- the arena of the case before is reused, or freed for a larger one
   local there, host = 0, 0
   if p.device ~= "cuda" then
     for _, member in ipairs(work.members) do there = there + member:facts().pool_bytes end
@@ -136,7 +135,7 @@ function M.plan(work, d, item, before, sink, writing)
   return p
 end
 
--- The plan in two lines, of a case that is not as the one before.
+-- Prints the plan in two lines, unless it is the same as for the case before.
 local function say_plan(work, name, p, windows)
   if work.said == windows then return end
   work.said = windows
@@ -152,8 +151,8 @@ local function say_plan(work, name, p, windows)
              p.total)
 end
 
--- Refuses a case that takes more than this machine has, before its first window runs. Of the
--- remedies those are named that this call leaves open.
+-- Refuses a case that needs more memory than this machine has, before its first window runs. The
+-- error lists only remedies that are left for this call.
 local function check_room(work, p, name, now)
   local room = core.room "cpu"
   if not room or p.running - now <= room then return end
@@ -181,8 +180,8 @@ end
 
 -- Running ------------------------------------------------------------------------
 
--- The first draw of a sample: by its number in its case, so that a case alone has
--- the same as one among others.
+-- The first draw of a sample, by its number within its case, so that the draws of a case do not
+-- depend on the other cases.
 local function draw_of(work, pipeline, number)
   if work.draws == 0 then return 0 end
   local item, first = pipeline:item(number), number
@@ -193,10 +192,10 @@ local function draw_of(work, pipeline, number)
   return (number - work.first) * work.draws
 end
 
--- The cases at the places of `list` in the set, opened together. `open` has what is to be
--- closed where this fails. -> bytes planned, 0 without a plan
+-- Runs the cases at the places of `list` in the set, opened together. The caller closes the handles
+-- in `open` on failure. -> bytes planned, 0 without a plan
 local function run_group(work, set, list, each, open)
-  -- arrays of the case before count as long as nobody has collected them
+  -- arrays of the case before use memory until they are collected
   if #list == 1 then collectgarbage() end
   local most, early = 0, core.sys.machine().now_bytes
   local d = opened.open({ inputs = work.inputs }, set:pick(list))
@@ -210,7 +209,7 @@ local function run_group(work, set, list, each, open)
     local batch = loader:next()
     local feeds = opened.feeds(batch, d.names, { inputs = work.inputs })
     if single and not sink then
-      -- before anything runs: what it will take
+      -- plans the memory before anything runs
       local machine = core.sys.machine()
       local before, reading = machine.now_bytes, math.max(0, machine.rss_bytes - early)
       sink, current = each.open(pipeline, 1), 1
@@ -241,12 +240,12 @@ local function run_group(work, set, list, each, open)
   return most
 end
 
--- Errors that are a case's own: it cannot be read, its output is not finite, or it has other
--- extents than the network takes. All others end the prediction.
+-- Kinds of errors that concern one case: it cannot be read, its output is not finite, or its
+-- extents do not fit the network. All other errors end the prediction.
 local of_a_case = { data = true, diverged = true, usage = true }
 
--- A group of which some cases may be at fault: these are told to each.failed(place, why,
--- kind), and the others are run. -> bytes planned
+-- Runs a group in which cases may fail: calls each.failed(place, why, kind) for such a case and
+-- runs the others. -> bytes planned
 local function run_tolerant(work, set, list, each)
   local open, left = {}, {}
   local ok, most = pcall(run_group, work, set, list, each, open)
@@ -263,7 +262,7 @@ local function run_tolerant(work, set, list, each)
     each.failed(left[1], why, kind)
     return 0
   end
-  -- halves, until the one that is at fault is alone; those that are done stay
+  -- bisects until a failing case is alone; finished cases are kept
   local middle = #left // 2
   most = run_tolerant(work, set, table.move(left, 1, middle, 1, {}), each)
   return math.max(most, run_tolerant(work, set, table.move(left, middle + 1, #left, 1, {}), each))
@@ -287,8 +286,8 @@ local function readable(set, list, each)
   return good
 end
 
--- A group in which all cases of a patient are prepared together, so that no half of it can
--- be run: where it does not open, those that are at fault are left out before it is.
+-- Runs a group whose patients need all their cases together (per-patient steps), so it cannot be
+-- bisected: if it does not open, unreadable cases are removed first.
 local function run_patients(work, set, list, each)
   local open = {}
   local ok, most = pcall(run_group, work, set, list, each, open)
@@ -300,21 +299,20 @@ local function run_patients(work, set, list, each)
   return #list > 0 and run_group(work, set, list, each, {}) or 0
 end
 
--- All cases of a set, some at a time. work = { members = {session, ...}, node =,
--- output = its name, inputs = {nodes}, roots = all outputs, flips = {axes, ...} with
--- "" first, swap =, negate = channels, draws = of dropout or 0, variances = what of
--- them is behind the mean, as spread.result has it }. each.open(pipeline, item) makes
--- what takes the results of a case, a prediction or what has put(); each.done(place,
--- sink) has them all, in the order of the cases; each.writing(voxels,
--- bytes that opening the case took) -> bytes. each.failed(place, why, kind), where it is
--- there, is told of a case that cannot be read or is not finite, and the others are run;
--- each.finished has the places that are done. work.seen(case, facts): what core.data.seen
--- says of a case, called before it runs.
+-- Runs all cases of a set, a group at a time. work = { members = {session, ...}, node =, output =
+-- its name, inputs = {nodes}, roots = all outputs, flips = {axes, ...} with "" first, swap =,
+-- negate = channels, draws = of dropout or 0, variances = which variances follow the mean, as in
+-- spread.result }. each.open(pipeline, item) makes the sink for the results of a case: a
+-- prediction, or an object with put(). each.done(place, sink) is called when a case is complete, in
+-- the order of the cases. each.writing(voxels, bytes that opening the case took) -> bytes.
+-- each.failed(place, why, kind), if set, is called for a case that cannot be read or is not finite,
+-- and the others run; each.finished holds the places that are done. work.seen(case, facts) is
+-- called before a case runs, with the facts of core.data.seen.
 function M.run(work, set, each)
   local count, rank = #set:dataset():cases(), set.source.ranks
   local volumes = not rank or rank[work.inputs[1].name] == 3
   local together, first, most = volumes and 1 or TOGETHER, 1, 0
-  -- a part of a patient's cases would be prepared by other numbers than all of them
+  -- some of a patient's cases alone would be normalised by other numbers than all of them
   local patients, list = util.per_patient(set.steps), {}
   if patients then together = count end
   local run = each.failed and (patients and run_patients or run_tolerant) or run_group
