@@ -1,23 +1,22 @@
--- advice.lua -- what to do about an epoch that waits for its data.
+-- advice.lua -- advice for a run that spends much of an epoch waiting for data.
 --
--- A step can only begin when its batch is there. Where that takes a share of the
--- epoch worth having, what was measured says why, and so what would help most.
+-- A step starts when its batch is ready. If waiting takes a large share of the epoch, the
+-- measurements show the cause and so the most effective remedy.
 
 local util = require "seg.util"
 
 local M = {}
 
-local SHARE = 0.1 -- of an epoch: less is not worth a word
-local WORTH_S = 10 -- nor is what the rest of the run would gain
-local OPENING_S = 60 -- an opening that is felt
+local SHARE = 0.1 -- of an epoch; a smaller wait is not reported
+local WORTH_S = 10 -- nor is a gain smaller than this over the rest of the run
+local OPENING_S = 60 -- a shorter opening of the data is not reported
 
 local function mib(bytes)
   return math.ceil(bytes / (1 << 20))
 end
 
--- Why batches come late, the first that fits: what was measured -> what to do, or
--- nil. Volumes that are decoded again and again come before threads: more threads
--- would decode them more often at a time, not less often.
+-- Rules for late batches, tried in order: measurements -> advice, or nil. Repeated decoding of
+-- volumes comes before the number of threads, because more threads would decode as often.
 local rules = {
   function(m)
     if m.device == "cuda" and m.resident == "off" then
@@ -71,18 +70,18 @@ local rules = {
   end,
 }
 
--- One line for the run, or nil when all is well. m, all of the train set:
---   seconds, wait     of this epoch, and how much of it waited for batches
---   left              epochs to come
---   opening_s         all sets together, until training began
---   kept, count       prepared volumes: in memory, all
+-- One line of advice for the run, or nil if nothing is slow. m, all of the train set:
+--   seconds, wait     duration of this epoch, and its share of waiting for batches
+--   left              epochs that remain
+--   opening_s         seconds of opening all sets, until training began
+--   kept, count       prepared volumes: in memory, in total
 --   all_bytes         of all prepared volumes
---   made              how often one was prepared again in this epoch
---   store             is there a file of prepared cases?
+--   made              how often a volume was prepared again in this epoch
+--   store             whether there is a file of prepared cases
 --   workers, cores, memory_bytes, device ("cpu", "cuda"), resident (the key)
---   on_device         does the device make the batches?
---   refused_memory    it does not, for want of memory
---   augmented         is the set changed at random?
+--   on_device         whether the device makes the batches
+--   refused_memory    it does not, because its memory is too small
+--   augmented         whether the set has random augmentation
 function M.remedy(m)
   if m.wait > SHARE * m.seconds and m.wait * m.left > WORTH_S then
     for _, rule in ipairs(rules) do
@@ -100,8 +99,8 @@ function M.remedy(m)
   return nil
 end
 
--- What an epoch waited for, in per cent of its time: "wait 25 %, copy 12 %", each of
--- them only from a tenth on; nil where neither is worth a word.
+-- The waiting times of an epoch as a percentage of its duration: "wait 25 %, copy 12 %". A share
+-- below a tenth is omitted; nil if both are.
 function M.waits(seconds, wait, copy)
   local parts = {}
   local function add(what, s)

@@ -1,9 +1,9 @@
--- autotune.lua -- --autotune: measures which tiles the matrix products of each layer take on
--- this GPU.
+-- autotune.lua -- --autotune: measures the fastest GEMM tile for each layer on this GPU.
 --
--- Without it the program chooses tiles by the shapes of layers, with rates that were measured
--- on no GPU. The choice becomes the config's `tiles`, so the run keeps it, and with it its
--- bits; a resumed run does not measure. A CPU has no tiles to choose.
+-- Without autotuning the program chooses tiles by the shapes of layers, with rates that were not
+-- measured on the GPU at hand. The choice becomes the config's `tiles`, so the run keeps it and
+-- stays reproducible to the bit; a resumed run does not measure again. On a CPU there are no tiles
+-- to choose.
 
 local core = require "seg.core"
 local bench = require "seg.inspect.bench"
@@ -16,7 +16,7 @@ local util = require "seg.util"
 
 local M = {}
 
-local MARGIN = 0.03 -- what a layer, and then a step, has to win: less is noise
+local MARGIN = 0.03 -- minimum gain of a layer, and then of a step; smaller gains are noise
 local SIDES = { "forward", "backward" }
 
 -- The names of the convolutions of r, in the order of the network.
@@ -31,8 +31,8 @@ local function layers_of(r, batch)
   return list
 end
 
--- The times with these tiles: milliseconds { forward = {layer = ms}, backward = ... }, and of a
--- whole step. tile: count the calls alone that took it.
+-- Measures with these tiles. -> milliseconds { forward = {layer = ms}, backward = ... }, and the
+-- milliseconds of a whole step. tile: count only calls that used this tile.
 local function measure(r, feeds, tiles, tile)
   config.ensure().tiles = tiles
   local session <close> = recipes.session(r, "train", nil, nil, nil, true)
@@ -45,9 +45,9 @@ local function measure(r, feeds, tiles, tile)
   return ms, (bench.step_ms(session, feeds))
 end
 
--- The text of engine/plan/tile_names.h for the layers that were faster with another tile than
--- with the default one, and their number. `own`, and each table of `with` by the tile's name,
--- has the milliseconds of each layer as measure() gives them; nil: the tile does not fit.
+-- The value of `tiles` (engine/plan/tile_names.h) for the layers that were faster with another tile
+-- than with the default, and their number. `own` and each table of `with`, by the name of the tile,
+-- hold the milliseconds of each layer as returned by measure(); nil: the tile does not fit.
 function M.tiles(layers, own, with)
   local entries, tiles = {}, util.sorted_keys(with)
   for _, name in ipairs(layers) do
@@ -67,8 +67,8 @@ function M.tiles(layers, own, with)
   return table.concat(entries, ","), #entries
 end
 
--- The tiles of the layers, and a line about them. A step must become faster as a whole: other
--- calls may lose what the layers win, as where a concat has to be made again.
+-- Finds the tiles of the layers. -> `tiles`, a line about them. The whole step must become faster:
+-- other calls may lose the gain of the layers, for example if a concat is no longer implicit.
 local function find(r, layers, feeds, device)
   local own, before = measure(r, feeds, "")
   local names, with = core.tiles(device), {}
@@ -87,8 +87,8 @@ local function find(r, layers, feeds, device)
   return "", said .. ", which is not worth it"
 end
 
--- Put the tiles that --autotune finds into the config, if it is asked for: of all ranks at once.
--- --tiles, and what a run that is resumed has, are kept.
+-- Sets the config's `tiles` by measurement if --autotune asks for it. All ranks call it together.
+-- Tiles from --tiles or from a resumed run are kept.
 function M.choose(r, resumed)
   local v = config.ensure()
   if not v.autotune then return end
@@ -106,7 +106,7 @@ function M.choose(r, resumed)
     show.line("autotune: nothing to choose on %s, which has no tiles", device)
     return
   end
-  -- products of other numbers do not go by tiles
+  -- products in other precisions do not use the tiles
   if v.precision ~= "bf16" and v.precision ~= "f16" then
     show.line("autotune: nothing to choose on %s in %s", device, v.precision)
     return
@@ -122,7 +122,7 @@ function M.choose(r, resumed)
     return
   end
   local chosen, said = find(r, layers, bench.feeds(r, batch), device)
-  -- every rank has measured; all take the choice of the first
+  -- every rank has measured; all take the choice of rank 0
   v.tiles, said = ranks.of_first(chosen), ranks.of_first(said)
   show.line("autotune: %s%s", said, v.tiles ~= "" and ": " .. v.tiles or "")
 end

@@ -1,13 +1,13 @@
--- average.lua -- weights that are means of those of many steps or epochs.
+-- average.lua -- averages of the weights over many steps (EMA) or epochs (SWA).
 --
 --   ema = 0.999         after every update: average <- d average + (1 - d) weights,
 --                       d = min(ema, (1 + t) / (10 + t)) at update t
 --   swa = { from = 15 } the mean of the weights after each epoch from this one on
 --
--- With ema the averages are what is validated, tested and taken for prediction;
--- training goes on with the weights. Both include the running statistics of norms.
--- Those of an swa are of no use, and are taken anew over the training set before it
--- is validated, once, at the end.
+-- With ema the average is validated, tested and used for prediction, while training continues with
+-- the weights. Both averages include the running statistics of norms. An average of the statistics
+-- is wrong for the averaged weights of swa, so they are computed again over the training set before
+-- the average is validated, once, at the end.
 
 local evaluate = require "seg.evaluate.evaluate"
 local opened = require "seg.data.opened"
@@ -20,7 +20,7 @@ local watch = require "seg.train.watch"
 local fail = util.fail
 local M = {}
 
--- The fields ema and swa of a recipe; `from` becomes the number of an epoch.
+-- Checks the fields ema and swa of a recipe; `from` becomes an epoch number.
 function M.check(r)
   if math.type(r.ema) == nil or not (r.ema >= 0 and r.ema < 1) then
     fail("usage", "seg.recipe: ema must be a number from 0 (none) to below 1, got %s",
@@ -43,13 +43,13 @@ function M.check(r)
   r.swa = o
 end
 
--- The session gets an average that begins with its weights of now.
+-- Starts the average of the session with its current weights.
 function M.open(run)
   local r = run.recipe
   if r.ema > 0 or r.swa then run.session:ema(r.ema) end
 end
 
--- The result of f() with the weights that count.
+-- Returns the result of f(), called with the average in place of the weights if there is an ema.
 function M.with(run, f)
   if run.recipe.ema == 0 then return f() end
   run.session:swap()
@@ -58,7 +58,7 @@ function M.with(run, f)
   return result
 end
 
--- Epoch `epoch` of the phase is over, and its weights go into the mean.
+-- Adds the weights to the mean after epoch `epoch` of the phase.
 function M.epoch(run, epoch)
   local s, swa = run.state, run.recipe.swa
   if not swa or epoch < swa.from then return end
@@ -66,7 +66,8 @@ function M.epoch(run, epoch)
   s.swa = s.swa + 1
 end
 
--- Statistics of norms anew, from the batches of an epoch; false: told to stop.
+-- Computes the statistics of norms again over one epoch of batches. Returns false if a signal
+-- stopped it.
 local function norms(run)
   local loader, any = run.data.train.loader, false
   for _, p in ipairs(run.session:params()) do any = any or not p.trained end
@@ -84,9 +85,9 @@ local function norms(run)
   return true
 end
 
--- The end of a phase with swa: its mean becomes the weights, is validated, and is
--- the best when it is better than all epochs or nothing is validated. Written as
--- swa.safetensors. A run that is killed here does it again. False: told to stop.
+-- Ends a phase with swa: the mean becomes the weights and is validated. It is the best if it is
+-- better than all epochs or if there is no validation. Writes swa.safetensors. A run that is killed
+-- here repeats this step. Returns false if a signal stopped it.
 function M.finish(run)
   local s, r = run.state, run.recipe
   if not r.swa then return true end

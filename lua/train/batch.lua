@@ -1,9 +1,8 @@
--- batch.lua -- batch = "auto": as many samples a step as memory holds.
+-- batch.lua -- batch = "auto": the largest batch that fits in memory.
 --
--- The plan says to the byte what a batch takes, so nothing is tried: batches are
--- planned until the largest is found whose arena and weights fit. A run keeps the
--- number that it found in its config, and when it is resumed it does not look
--- again.
+-- The plan gives the memory of a batch to the byte, so nothing is tried out: batches are planned
+-- until the largest is found whose arena and weights fit. The config of the run keeps the number,
+-- and a resumed run does not search again.
 
 local core = require "seg.core"
 local budget = require "seg.train.budget"
@@ -14,14 +13,14 @@ local util = require "seg.util"
 
 local M = {}
 
-local MOST = 1 << 20 -- as the config allows
+local MOST = 1 << 20 -- the limit of the config
 
--- Was the batch of this program found here?
+-- Whether this process chose the batch itself.
 local found = false
 
--- Bytes that the commands take with so many samples a step; nil and why where the
--- network cannot have so many. A training run is evaluated in the same arena. What
--- `auto` would compute twice is not: a smaller batch takes less time.
+-- Bytes that the command needs for a batch of this size; nil and the reason if the network cannot
+-- have such a batch. A training run evaluates in the same arena. The recomputation of `auto` is not
+-- counted on: a smaller batch costs less time.
 local function need(r, batch, train, change)
   local plans = require "seg.inspect.plan"
   local ok, plan = pcall(plans.plan, r, batch, train, change or { recompute = "given" })
@@ -35,10 +34,10 @@ local function need(r, batch, train, change)
   return bytes + plan.param_bytes
 end
 
--- The largest batch that takes at most `room` bytes, and what that is; nil and what
--- 1 takes, or why that is no batch. What fits is doubled until it does not, then
--- the interval between is halved. machine: bytes of this machine, nil where the network
--- is not there or nobody knows.
+-- The largest batch that needs at most `room` bytes, and its bytes; or nil and the bytes of a batch
+-- of 1, or the reason why there is none. A batch that fits is doubled until it does not, then the
+-- interval is bisected. machine: free bytes of this machine; nil if the network is on a GPU or the
+-- number is unknown.
 local function largest(r, room, train, machine)
   local fits, bytes, why
   local function try(batch)
@@ -51,7 +50,7 @@ local function largest(r, room, train, machine)
     why = why or now or reason
     return false
   end
-  -- of one sample there may be no variance, so 2 is tried as well
+  -- one sample may have no variance, so 2 is tried as well
   if not try(1) and (type(why) == "number" or not try(2)) then return nil, why end
   local over = MOST + 1
   while fits < MOST do
@@ -68,8 +67,8 @@ local function largest(r, room, train, machine)
   return fits, bytes
 end
 
--- What `auto` would find where a command may have so many bytes, of the network and of
--- this machine: a batch, and what the network takes with it; nil where not one sample fits.
+-- The batch that `auto` would choose if the network and this machine had so many bytes, and the
+-- bytes of the network with it; nil if not even one sample fits.
 function M.most(r, room, train, machine)
   local batch, bytes = largest(r, room, train, machine)
   return batch, batch and bytes
@@ -78,8 +77,8 @@ end
 -- Commands that run training steps.
 local trains = { train = true, bench = true, plan = true, check = true, export = true }
 
--- Put a number in the place of "auto". Says which, or that not even one sample fits
--- and what would take less.
+-- Replaces "auto" by a number and prints it, or raises that not even one sample fits, with
+-- remedies.
 function M.choose(r, command)
   local v, train = config.ensure(), trains[command] or false
   local device = footprint.device()
@@ -111,7 +110,7 @@ function M.choose(r, command)
             util.bytes(room), budget.limit() == room and "(--vram)" or "that may be used")
 end
 
--- A set of the recipe has been opened: no batch is larger than the training set.
+-- Called when a set of the recipe has been opened: no batch is larger than the training set.
 function M.settle(r, set, samples)
   local v = config.ensure()
   if not found or set ~= r.train or samples >= v.batch then return end

@@ -1,12 +1,12 @@
--- budget.lua -- how much memory a network may take, and when a step computes
--- values twice to stay within it.
+-- budget.lua -- the memory that a network may use, and when a step recomputes values to stay within
+-- it.
 --
--- vram      bytes on the device for weights, arena and kept samples; else what is
---           free
--- recompute off; bytes: of the arena of a training step; auto: what is free when
---           the network is opened
+-- vram      bytes on the device for weights, arena and device dataset; default: the
+--           free memory
+-- recompute off; bytes: limit for the arena of a training step; auto: the memory that
+--           is free when the network is opened
 --
--- What is computed twice has the same bits, so neither changes a number.
+-- Recomputed values have the same bits, so neither option changes a number.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -14,18 +14,18 @@ local util = require "seg.util"
 
 local M = {}
 
--- Of what is free: the rest is for uploads, of a GPU; of this machine for batches
+-- Share of the free memory. The rest of a GPU is for uploads; the rest of this machine for batches
 -- made ahead, volumes that are kept, and other programs.
 local SHARE = { device = 0.95, host = 0.8 }
 
--- Bytes of this machine that are spoken for beside the network: batches made ahead, the
--- program (footprint.lua).
+-- Bytes of this machine that are reserved besides the network: batches made ahead, the program
+-- (footprint.lua).
 M.rest = 0
 
--- What sessions were given: { bytes, near }.
+-- The limit of each session: { bytes, near }.
 local given = setmetatable({}, { __mode = "k" })
 
--- Is this the name of a GPU?
+-- Whether this is the name of a GPU.
 function M.on_gpu(device) return device:match("^cuda") ~= nil end
 
 -- The bytes of --vram, or nil.
@@ -33,28 +33,28 @@ function M.limit()
   return util.bytes_of(config.ensure().vram)
 end
 
--- A part of `free` bytes on a device, nil of nil.
+-- The usable part of `free` bytes on a device; nil for nil.
 function M.share(device, free)
   if not free then return nil end
   if M.on_gpu(device) then return math.floor(free * SHARE.device) end
   return math.max(math.min(math.floor(free * SHARE.host), free - M.rest), 0)
 end
 
--- The smaller of two numbers of which either may be missing.
+-- The smaller of two numbers, either of which may be nil.
 local function least(a, b)
   return a and b and math.min(a, b) or a or b
 end
 
--- Bytes that a network, weights and arena, may have on `device`; nil where nobody
--- knows. opens: a GPU may be opened to ask it.
+-- Bytes that the weights and the arena of a network may have on `device`; nil if unknown. opens:
+-- whether a GPU may be opened to ask for its memory.
 function M.whole(device, opens)
   local asked = opens or not M.on_gpu(device)
   return least(M.limit(), asked and M.share(device, core.room(device)) or nil)
 end
 
--- Bytes that the arena of a training step may have beside `weights` bytes, and
--- whether they may be passed where less cannot be; nil: any. session: opened
--- already, else nothing is opened.
+-- The bytes that the arena of a training step may have next to `weights` bytes, and whether a plan
+-- may exceed the limit if no plan is small enough; nil: no limit. session: an open session; without
+-- one no device is opened.
 function M.arena(device, weights, session)
   local how = config.ensure().recompute
   if how == "off" then return nil end
@@ -71,8 +71,8 @@ function M.arena(device, weights, session)
   return least(left, free), true
 end
 
--- A session that trains keeps to it from now on; `ranks`: has the work of so many, and the
--- memory that each of them was given.
+-- Sets the limit of a training session. ranks: the number of ranks whose work the session does;
+-- each had a limit of so many bytes.
 function M.give(session, ranks)
   local facts = session:facts()
   local bytes, near = M.arena(facts.device, facts.param_bytes, session)
@@ -82,13 +82,13 @@ function M.give(session, ranks)
   given[session] = near and { bytes, near } or nil
 end
 
--- The same where less is left than was thought: plans that are made from now on.
+-- Lowers the limit of a session for later plans, if less memory is left than expected.
 function M.lower(session, bytes)
   given[session] = { math.max(bytes, 1), true }
   session:budget(given[session][1], true)
 end
 
--- One line on what a plan computes twice, nil when nothing.
+-- One line about the recomputation of a plan, nil if there is none.
 function M.told(plan)
   if plan.again_dropped == 0 and plan.again_calls == 0 then return nil end
   return string.format(

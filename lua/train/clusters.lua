@@ -1,15 +1,13 @@
--- clusters.lua -- seg.clusters: classes that are found without labels, in rounds at
--- the end of a phase.
+-- clusters.lua -- seg.clusters: classes found without labels, in rounds at the end of a phase.
 --
--- A round embeds all training sequences, in evaluation; k-means finds clusters
--- among the vectors; a classifier learns which cluster a vector is of. When it knows
--- those that it did not see, that is all. Else the encoder is tuned with the
--- clusters as labels, through a linear head that is thrown away, and the next round
--- begins. (Caron and others, "Deep clustering", ECCV 2018, do so without the end.)
+-- A round embeds all training sequences in evaluation mode, finds clusters of the vectors by
+-- k-means, and trains a classifier of the clusters. If its accuracy on held-out vectors is high
+-- enough, the rounds end. Otherwise the encoder is fine-tuned with the clusters as labels, through
+-- a linear head that is then discarded, and the next round begins. (Caron et al., "Deep
+-- clustering", ECCV 2018, do the same without this stopping rule.)
 --
--- A round is a function of the weights that it begins with, so what is kept of it
--- are weights and how many were done: a run that is killed begins its round anew and
--- ends with the same bytes.
+-- A round is a function of the weights that it begins with, so only the weights and the number of
+-- finished rounds are saved: a run that is killed repeats its round and ends with the same bytes.
 
 local base = require "seg.evaluate.metric_base"
 local core = require "seg.core"
@@ -25,20 +23,20 @@ local util = require "seg.util"
 local none, fail = util.none, util.fail
 local M = {}
 
-local FIFTH = 5 -- of each cluster every fifth vector is kept to test the classifier
+local FIFTH = 5 -- every fifth vector of each cluster is held out to test the classifier
 
--- Sequences in a batch of those that are embedded.
+-- Batch size for embedding sequences.
 local EMBED_BATCH = 64
 
 -- The sessions of a round ------------------------------------------------------
 
--- What a session needs of a recipe: these outputs or this loss.
+-- Completes the fields of a recipe that a session needs; o has its outputs or its loss.
 local function part_of(o)
   o.outputs, o.metrics, o.predict, o.frozen, o.ema = o.outputs or {}, {}, {}, {}, 0
   return o
 end
 
--- The parameters that both sessions have, from one to the other.
+-- Copies the parameters that both sessions have from one to the other.
 local function hand_over(from, to)
   local have = {}
   for _, p in ipairs(from:params()) do have[p.name] = true end
@@ -49,8 +47,8 @@ end
 
 -- One round --------------------------------------------------------------------
 
--- The vectors of all samples (N,C), the place of each sample among them, and its
--- true class where there is one; nil: told to stop.
+-- Embeds all samples. -> vectors (N,C), the row of each sample, and its true class where there is
+-- one; nil if a signal stopped it.
 local function embed(run, c)
   local r, d = run.recipe, opened.in_order(run.data.train, EMBED_BATCH)
   local session = recipes.session(part_of { outputs = { points = c.embedding } }, "predict")
@@ -77,7 +75,7 @@ local function embed(run, c)
   return points, place, truth
 end
 
--- Those rows of an array (N,C), and of a list.
+-- The rows `which` of an array (N,C), and of a list.
 local function rows_of(points, list, which)
   local width = points.shape[2]
   local out, of = core.array.zeros { #which, width }, core.array.zeros { #which, 1 }
@@ -88,9 +86,9 @@ local function rows_of(points, list, which)
   return out, of
 end
 
--- A function for what session:step returns, which ends a round whose steps are not
--- finite; they were not applied, and nobody else would say so. what: who learns; rate:
--- the option that is to be lower.
+-- Returns a function that takes the results of session:step and raises an error after several steps
+-- in a row that are not finite: such steps are not applied, and nothing else would report them.
+-- what: the network that learns; rate: the option to lower.
 local function watch(round, what, rate)
   local bad = 0
   return function(_, _, applied, overflow)
@@ -101,7 +99,7 @@ local function watch(round, what, rate)
   end
 end
 
--- What the network must not give: vectors that are not finite, or all the same.
+-- Raises if a vector is not finite or all vectors are equal.
 local function check_vectors(points, round)
   local count, width = points.shape[1], points.shape[2]
   local differ = false
@@ -121,8 +119,8 @@ local function check_vectors(points, round)
   end
 end
 
--- A new classifier learns the clusters of four fifths of the vectors, all at once in
--- every step. -> its session, the share of the last fifth that it knows
+-- Trains a new classifier on the clusters of four fifths of the vectors, as one batch in every
+-- step. -> its session, its accuracy on the last fifth
 local function learn(c, points, found, lr, round)
   local seen, kept, met = {}, {}, {}
   for i, cluster in ipairs(found) do
@@ -153,7 +151,7 @@ local function learn(c, points, found, lr, round)
   return session, right / #kept
 end
 
--- The encoder learns the clusters; false: told to stop.
+-- Fine-tunes the encoder on the clusters. Returns false if a signal stopped it.
 local function tune(run, c, round, found, place, lr)
   local r, loader = run.recipe, run.data.train.loader
   local session = recipes.session(part_of { loss = c.tune_loss, optim = optim.adam { lr = lr } },
@@ -161,7 +159,7 @@ local function tune(run, c, round, found, place, lr)
   hand_over(run.session, session)
   local watched = watch(round, "encoder that is tuned", "tune_lr (or lr)")
   for epoch = 1, c.tune_epochs do
-    -- the draws of epochs that no other round has
+    -- random draws of epochs that no other round uses
     loader:seek(run.state.epoch + (round - 1) * c.tune_epochs + epoch - 1, 0)
     for _ = 1, (loader:batches()) do
       if ranks.stopped() then
@@ -180,8 +178,8 @@ local function tune(run, c, round, found, place, lr)
   return true
 end
 
--- The share of samples whose cluster is their class, of all ways to name clusters;
--- nil where a sample has no class.
+-- The share of samples whose cluster is their class, for the best assignment of clusters to
+-- classes; nil if a sample has no class.
 local function agreement(found, truth, k)
   local class = {}
   for i = 1, #found do
@@ -195,8 +193,8 @@ end
 
 local HEAD = "round,silhouette,classifier,accuracy\n"
 
--- rounds.csv with the rounds before this one and its own line; written anew, since
--- the run may have been killed after it was.
+-- Writes rounds.csv: the rows of earlier rounds and the row of this one. The file is rewritten,
+-- because the run may have been killed after it wrote this row.
 local function write_row(run, round, silhouette, known, right)
   local path, lines = run.folder .. "/rounds.csv", {}
   local was = util.exists(path) and util.read_file(path) or HEAD
@@ -208,7 +206,8 @@ local function write_row(run, round, silhouette, known, right)
   core.sys.write(path, HEAD .. table.concat(lines))
 end
 
--- One round; true: another one is wanted, false: it was the last, nil: told to stop.
+-- Runs one round. Returns true if another round follows, false if it was the last, nil if a signal
+-- stopped it.
 local function work(run, c, round)
   local v, lr = run.values, run.recipe.optim.lr
   local points, place, truth = embed(run, c)
@@ -230,8 +229,7 @@ local function work(run, c, round)
   return not last
 end
 
--- Raises, before anything is trained, where a phase of `run` wants rounds that this
--- process cannot do.
+-- Raises, before anything is trained, if a phase of `run` has clusters and there are several ranks.
 function M.check(run)
   for _, r in ipairs(run.phases) do
     if r.clusters and ranks.count > 1 then
@@ -241,10 +239,10 @@ function M.check(run)
   end
 end
 
--- Raises, before `run` trains, where its phase has too few sequences for its clusters.
+-- Raises, before `run` trains, if its phase has too few sequences for its clusters.
 function M.check_data(run)
   local c, n = run.recipe.clusters, run.data.train.pipeline:samples()
-  -- of fewer not one cluster has a fifth to test the classifier with
+  -- with fewer, no cluster has a fifth vector to test the classifier with
   local least = c and math.max(c.k, FIFTH)
   if c and n < least then
     fail("data", "clusters: %s to train on, %d clusters want %d or more; more data, or fewer "
@@ -252,12 +250,12 @@ function M.check_data(run)
   end
 end
 
--- The rounds that the phase still has to do; nil when it is done, else the exit code:
--- told to stop.
+-- Runs the remaining rounds of the phase. Returns nil when all are done, or the exit code if a
+-- signal stopped it.
 function M.finish(run)
   local s, c = run.state, run.recipe.clusters
   if not c or s.clustered then return nil end
-  opened.renew(run.data.train) -- batches that a session of a round can take
+  opened.renew(run.data.train) -- batches that the session of a round can take
   local more = true
   while more do
     more = work(run, c, s.round + 1)
@@ -275,16 +273,15 @@ end
 
 -- Description --------------------------------------------------------------------
 
-local described = 0 -- how many of them
+local described = 0 -- number of seg.clusters calls
 
--- seg.clusters { ... } for `clusters` of a recipe or phase. embedding: the vector (N,C)
--- of a sample; classifier: a function from a vector to logits of k classes, which
--- is called twice and must make the same layers; k: clusters. starts: of k-means.
--- rounds: at most; enough: the share that ends them. learn_epochs, learn_lr: of the
--- classifier (the phase's rate when left out); tune_epochs, tune_lr: of the encoder
--- (a tenth of it). clip_norm: of both. truth: an input with class numbers, for the
--- log only. -> what `clusters` takes; the logits of the embedding, for outputs and
--- metrics
+-- seg.clusters { ... }: the `clusters` of a recipe or phase. embedding: the vector (N,C) of a
+-- sample. classifier: a function from a vector to logits of k classes; it is called twice and must
+-- make the same layers. k: number of clusters. starts: restarts of k-means. rounds: the maximum;
+-- enough: the accuracy that ends the rounds. learn_epochs, learn_lr: of the classifier (default:
+-- the phase's learning rate); tune_epochs, tune_lr: of the encoder (default: a tenth of it).
+-- clip_norm: of both. truth: an input with class numbers, for the log only. -> the value for
+-- `clusters`; the logits of the embedding, for outputs and metrics
 function M.clusters(o)
   local nn = require "seg.recipe.nn"
   local c = util.options("seg.clusters", o, {

@@ -1,9 +1,8 @@
--- diverge.lua -- what is done about a step that gave something not finite.
+-- diverge.lua -- handles a training step whose loss or gradient is not finite.
 --
--- It was not applied: weights, moments and running statistics are what they were.
--- Who is to blame is looked for at once, layer by layer; what is needed to do the
--- step again is kept in a file, replay.safetensors, for `replay`; and the third such
--- step in a row ends the run.
+-- Such a step is not applied: weights, moments and running statistics stay. The first layer with a
+-- value that is not finite is searched at once. Everything needed to repeat the step is saved in
+-- replay.safetensors for the command replay. The third such step in a row ends the run.
 
 local core = require "seg.core"
 local hooks = require "seg.train.hooks"
@@ -18,7 +17,7 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
-M.BAD_STEPS = 3 -- not finite so often in a row: the run has diverged
+M.BAD_STEPS = 3 -- steps in a row that are not finite end the run
 
 -- The cases of a batch as hashes, in the order of its samples.
 local function cases_of(run, part)
@@ -29,8 +28,8 @@ local function cases_of(run, part)
   return list
 end
 
--- The first gradient of a parameter that is not finite, from the loss backward;
--- nil when all are.
+-- The first gradient of a parameter that is not finite, searched from the loss backward; nil if all
+-- are finite.
 local function bad_gradient(session)
   local list = session:param_norms()
   for i = #list, 1, -1 do
@@ -39,9 +38,8 @@ local function bad_gradient(session)
   end
 end
 
--- Where a batch that is not finite goes wrong: text, and what is in the value. A
--- device that runs ahead holds the inputs of a later one by now: the batch is made
--- once more.
+-- Finds the layer in which a batch becomes not finite. -> text, facts about the value. If batches
+-- are queued ahead, the device already holds the inputs of a later one, so the batch is made again.
 local function blame(run, part)
   local session, loader = run.session, run.data.train.loader
   if run.ahead == 0 then return session:blame() end
@@ -51,8 +49,8 @@ local function blame(run, part)
   return what, found
 end
 
--- Everything that decides the step, in one file: a checkpoint of the state before
--- it, and the batch, which the session still has; of inputs those that the step has.
+-- Saves everything that decides the step in one file: a checkpoint of the state before it, and the
+-- batch, which the session still has; only inputs that the step uses.
 local function save_replay(run, part, facts)
   local arrays, meta = {}, state.metadata(run)
   local needed = core.needed_inputs(recipes.step_roots(run.recipe))
@@ -66,8 +64,8 @@ local function save_replay(run, part, facts)
   return path
 end
 
--- Of all ranks: what the first has found that found something, and the cases of all.
--- Absent: nil.
+-- Combines the findings of all ranks: the finding of the lowest rank that has one, and the cases of
+-- all ranks. A missing finding is nil.
 local function first_rank(what, ranges, case, cases)
   if ranks.count == 1 then return what, ranges, case, cases end
   local all = {}
@@ -80,8 +78,8 @@ local function first_rank(what, ranges, case, cases)
   return what, ranges, case, table.concat(all, " ")
 end
 
--- A step gave a loss or a gradient norm that is not finite. `part` is what fit.lua
--- remembers of its last batch: number, samples, lr.
+-- Handles a step with a loss or a gradient norm that is not finite. `part` is the record of its
+-- last batch from fit.lua: number, samples, lr.
 function M.bad_step(run, part, loss, norm)
   local s = run.state
   s.bad = s.bad + 1
@@ -99,8 +97,8 @@ function M.bad_step(run, part, loss, norm)
                   grad_norm = util.number(norm), first = what, case = case or "", lr =
                   util.number(part.lr), clip = util.number(run.recipe.optim.clip_norm or 0),
                   ranges = ranges or "" }
-  -- of several in a row the first is the one to look at; on a device that runs
-  -- ahead its weights are gone
+  -- Of several in a row the first is the most informative; if batches are queued ahead, its weights
+  -- are gone.
   if s.bad == 1 and run.ahead == 0 and ranks.count == 1 then
     local ok, said = pcall(save_replay, run, part, facts)
     if ok then

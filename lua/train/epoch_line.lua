@@ -1,4 +1,4 @@
--- epoch_line.lua -- what an epoch comes to, in a line for people.
+-- epoch_line.lua -- the summary line of an epoch.
 
 local advice = require "seg.train.advice"
 local loss_parts = require "seg.evaluate.loss_parts"
@@ -8,8 +8,8 @@ local util = require "seg.util"
 
 local M = {}
 
--- The metrics on valid, with those by sample behind them where `each` is true; one: only
--- that which says what is best, else the first.
+-- The metrics on valid, with their values by sample if `each` is true. one: only the metric that
+-- decides the best epoch, else the first metric.
 local function metric_parts(run, row, each, one)
   local parts, r = {}, run.recipe
   local names = util.sorted_keys(r.metrics)
@@ -25,11 +25,11 @@ local function metric_parts(run, row, each, one)
   return parts
 end
 
--- The line of the epoch whose row of metrics.csv is `row`, from the full text to shorter
--- ones: a terminal gets the first that is no wider than it is. o: losses = { train =,
--- valid = } by their parts; bad = cases of valid that are left out; best = is it the best
--- so far?; alone = the share of the
--- epoch that ranks did not wait for each other; carried = how they exchange sums.
+-- The line of an epoch from its row of metrics.csv, in versions from the longest to the shortest; a
+-- terminal prints the first that fits its width. o: losses = { train =, valid = } by part; bad =
+-- number of cases of valid that do not count; best = whether the epoch is the best so far; alone =
+-- the share of the epoch in which ranks did not wait for each other; carried = the transport of the
+-- all-reduce.
 function M.texts(run, row, o)
   local validation = row.valid_s >= 0.05 and " + " .. util.duration(row.valid_s) or ""
   local function line(brief)
@@ -50,7 +50,7 @@ function M.texts(run, row, o)
     parts[#parts + 1] = util.duration(row.seconds) .. (waits and " (" .. waits .. ")" or "")
       .. validation
     if ranks.count > 1 and not brief.ranks then
-      -- what GPUs wait for each other inside of a step nobody measures
+      -- with NCCL the GPUs wait for each other inside a step, which is not measured
       local known = not o.carried:match("^NCCL")
       parts[#parts + 1] = string.format("%d ranks%s", ranks.count, known and
         string.format(", efficiency %.0f %%", 100 * o.alone) or "")

@@ -1,9 +1,9 @@
 -- fit.lua -- the training loop, meant to be read.
 --
--- The rate is a function of the place in the run, the order of the samples and every
--- random change a function of (seed, epoch, sample); all else that decides the next
--- number lies in the checkpoint (state.lua). So a run that was killed anywhere and
--- resumed ends with the same bytes.
+-- The learning rate is a function of the position in the run; the order of the samples and every
+-- random augmentation are functions of (seed, epoch, sample); the rest of the state is in the
+-- checkpoint (state.lua). So a run that is killed at any point and resumed ends with the same
+-- bytes.
 
 local core = require "seg.core"
 local advice = require "seg.train.advice"
@@ -44,8 +44,8 @@ local watch = require "seg.train.watch"
 local sys, fail = core.sys, util.fail
 local M = {}
 
--- Curves and pictures are worth less than the training that they show: what
--- goes wrong with them is said, and the run goes on.
+-- Calls f for curves and pictures. They are worth less than the training, so an error is printed as
+-- a warning and the run continues.
 local function try(f, ...)
   if not ranks.writes() then return end
   local ok, why = pcall(f, ...)
@@ -54,14 +54,13 @@ end
 
 -- One epoch -------------------------------------------------------------------
 
--- The rate of the update that batch `number` of the epoch's `batches` is part of.
+-- The learning rate of the update that batch `number` of the epoch's `batches` belongs to.
 local function rate(run, number, batches)
   local s = run.state
   return recipes.rate(run.recipe, s.epoch - s.first + 1, number, batches, s.schedule)
 end
 
--- Begin batch `number` of the epoch, which has `batches`. -> what to remember of
--- it until it is collected
+-- Queues batch `number` of the epoch, which has `batches`. -> the record of the batch for collect()
 local function queue(run, number, batches)
   local r, group = run.recipe, number % run.recipe.accumulate
   local last = group == r.accumulate - 1 or number == batches - 1
@@ -70,21 +69,21 @@ local function queue(run, number, batches)
   run.session:queue(opened.feeds(batch, run.names, r), {
     lr = lr, clip = r.optim.clip_norm, first = group == 0, last = last,
     keep = run.tally.nodes,
-    -- the last group of an epoch may be short; its mean is over what it has
+    -- the last group of an epoch may be short; its mean is over the batches that it has
     parts = math.min(r.accumulate, batches - (number - group)) })
   run.queued = number + 1
   return { number = number, count = batch.whole or batch.count,
            own = batch.idle and 0 or batch.count, samples = batch.samples, last = last, lr = lr }
 end
 
--- Take down what the oldest of `parts` did; false when it is not done and `wait`
+-- Collects the result of the oldest batch in `parts`. Returns false if it is not ready and `wait`
 -- is false.
 local function collect(run, parts, wait)
   local s = run.state
   local loss, norm, applied, overflow = run.session:collect(wait)
   if not loss then return false end
   local part = table.remove(parts, 1)
-  -- of an accumulated step only the last batch knows whether it was applied
+  -- with accumulation only the last batch reports whether the step was applied
   local counts = (applied or not part.last) and loss == loss and math.abs(loss) < math.huge
   run.tally:part(part.own, counts)
   if counts then
@@ -100,14 +99,14 @@ local function collect(run, parts, wait)
   return true
 end
 
--- Are these all the steps that --steps allows, with those under way?
+-- Whether the steps done and the steps under way reach --steps.
 local function has_steps(run, under_way)
   return run.values.steps > 0
     and run.session:facts().count + under_way >= run.values.steps
 end
 
--- Train from the state's place to the end of its epoch. A device that queues is
--- kept a few batches ahead of what is known of them. False: told to stop, at the
+-- Trains from the current position to the end of the epoch. A device with a queue runs a few
+-- batches ahead of the collected results. Returns false if a signal or a limit stopped it, at the
 -- end of a step.
 local function train_epoch(run)
   local s, r, part = run.state, run.recipe, run.data.train
@@ -115,16 +114,16 @@ local function train_epoch(run)
   local label = string.format("epoch %d/%d", s.epoch + 1, run.epochs)
   local started, seen_before = sys.clock(), s.seen
   local facts = run.session:facts()
-  -- a terminal has a bar, and a log would be empty until the epoch ends
+  -- a terminal shows a progress bar, but a log would be empty until the epoch ends
   if not run.told_batches and not sys.terminal() then
     show.line("%s: %s", label, util.plural(batches, "batch", "batches"))
   end
   run.told_batches = true
   run.spent = ranks.spent()
   run.copied, run.updated, run.made = facts.copy_s, facts.update_s, part.pipeline:cache().made
-  local parts, steps = {}, 0 -- under way; steps among them
+  local parts, steps = {}, 0 -- batches under way; steps among them
   local function limit(under_way) return has_steps(run, under_way) end
-  run.session:kept() -- what a pass has left
+  run.session:kept() -- discards values left by an evaluation
   run.tally = tally.new(r)
   part.loader:seek(s.epoch, s.batch)
   run.queued = s.batch
@@ -138,7 +137,7 @@ local function train_epoch(run)
     end
     while #parts > 0 do
       local was_last, must = parts[1].last, stop or #parts > run.ahead or run.queued == batches
-      -- what is there already is another number at each rank, and they have to meet
+      -- the number of finished batches differs between ranks, but they must collect in step
       if ranks.count > 1 and not must then break end
       if not collect(run, parts, must) then break end
       if was_last then steps = steps - 1 end
@@ -162,7 +161,7 @@ local function all_metrics(phases)
   return all
 end
 
--- Once a run, when an epoch waits for its data: what would help.
+-- Prints advice once a run, when an epoch waits for its data.
 local function advise(run, row)
   local v, d, machine = run.values, run.data.train, sys.machine()
   local cache = d.pipeline:cache()
@@ -171,7 +170,7 @@ local function advise(run, row)
     opening_s = run.opening_s, kept = cache.kept, count = cache.count,
     all_bytes = cache.all_bytes, made = cache.made - run.made, store = v.cache_file ~= "",
     workers = v.workers, cores = machine.cores,
-    -- what it has and could still have, within the limits of this process
+    -- memory that the process uses, and that it could still use within its limits
     memory_bytes = math.min(machine.memory_bytes, machine.now_bytes + (core.room "cpu" or 0)),
     device = run.session:facts().device, resident = v.resident, on_device = d.on_device,
     refused_memory = d.refused_memory, augmented = d.set.augmented }
@@ -181,7 +180,8 @@ local function advise(run, row)
   end
 end
 
--- Once a run, when what is empty makes up most of the loss on valid.
+-- Prints a note once a run, when samples with an empty ground truth make up most of the loss on
+-- valid.
 local function say_parts(run)
   local result = run.data.valid and run.result
   local text = result and not run.told_parts
@@ -192,8 +192,7 @@ local function say_parts(run)
   end
 end
 
--- What the epoch that is over has decided for the next: what is averaged, what the
--- schedule remembers, whether the phase ends early.
+-- Updates the state from the finished epoch: averages, the memory of the schedule, early stopping.
 local function look_back(run, values)
   local s, r = run.state, run.recipe
   local epoch = s.epoch - s.first
@@ -210,7 +209,7 @@ local function look_back(run, values)
   end
 end
 
--- Validate, log, save; the epoch is over when this returns.
+-- Ends an epoch: validates, logs and saves.
 local function end_epoch(run, started)
   state.check_folder(run, true)
   local s, r = run.state, run.recipe
@@ -219,7 +218,7 @@ local function end_epoch(run, started)
   local row = { epoch = s.epoch + 1, step = run.session:facts().count, lr = lr,
                 train_loss = s.seen > 0 and s.loss_sum / s.seen or 0 / 0,
                 phase = run.phases[2] and s.phase }
-  local tallied = {} -- the same without "train_"
+  local tallied = {} -- the same names without "train_"
   for name, value in pairs(run.tally:columns(s.tally)) do
     row[name], tallied[name:sub(7)] = value, value
   end
@@ -253,7 +252,7 @@ local function end_epoch(run, started)
   if run.data.valid then traces.mark("validate", started + seconds) end
   s.epoch, s.batch, s.seen, s.loss_sum, s.tally = s.epoch + 1, 0, 0, 0.0, {}
   progress.clear(run)
-  -- nothing is best without a validation set
+  -- without a validation set no epoch is the best
   local value = values[r.best[1]] or 0 / 0
   local bad = row.valid_loss and #util.sorted_keys(run.result.bad) or 0
   local best = watch.take_best(s, value, bad, r.best[2])
@@ -286,7 +285,7 @@ end
 
 -- The run ---------------------------------------------------------------------
 
--- The head of metrics.csv; the same for every epoch of a run.
+-- The header of metrics.csv; the same for every epoch of a run.
 local function csv_columns(phases)
   local c = { "epoch", "step", "lr", "train_loss", "valid_loss" }
   local all = all_metrics(phases)
@@ -299,7 +298,7 @@ local function csv_columns(phases)
     c[#c + 1] = name
   end
   if phases[2] then c[#c + 1] = "phase" end
-  -- behind what runs of before have
+  -- newer columns follow the older ones
   for _, name in ipairs(metrics.by_epoch { metrics = all }) do
     if all[name].node then c[#c + 1] = "train_" .. name end
   end
@@ -314,7 +313,7 @@ local function csv_columns(phases)
   return c
 end
 
--- What will happen, before it does.
+-- Prints the settings of the run before it starts.
 local function banner(run, weights)
   local facts = run.session:facts()
   local v, r = run.values, run.recipe
@@ -341,9 +340,9 @@ local function banner(run, weights)
   end
 end
 
--- Does the step fit the memory of a device that has its own? Asked before data is
--- opened; of this machine it was asked before the session was (footprint.lua). Sequences
--- may all be shorter than their input.
+-- Checks that a step fits the memory of a GPU, before data is opened. The memory of this machine
+-- was checked before the session was opened (footprint.lua). Sequences may all be shorter than
+-- their input, so their plan says nothing yet.
 local function check_room(run)
   local r, device = run.recipe, run.session:facts().device
   if device ~= "cuda" or r.inputs[1].rank < 2 then return end
@@ -352,8 +351,8 @@ local function check_room(run)
   if ok then run.session:want(plan.bytes) end
 end
 
--- Every rate of a phase is a number, before the first epoch; how many updates an
--- epoch has is not known yet.
+-- Checks, before the first epoch, that every learning rate of a phase is a number. The number of
+-- updates of an epoch is not known yet.
 local function check_schedule(r)
   for epoch = 1, r.epochs do
     local lr = r.schedule.rate(r.optim.lr, epoch, r.epochs, {
@@ -365,16 +364,15 @@ local function check_schedule(r)
   end
 end
 
--- With predict = { threshold = "valid" } the threshold that is best on valid, kept in the
--- file of the weights at hand, as is a temperature; and what to say of it.
+-- For predict = { threshold = "valid" } chooses the best threshold on valid, and likewise a
+-- temperature, and stores it in the file of these weights. -> threshold, a line about it
 local function choose_threshold(run, weights)
   if not calibrate.wanted(run.recipe) then return nil end
   return calibrate.keep(run.session, run.recipe, run.data.valid,
                         weights.file and run.folder .. "/" .. weights.file, true)
 end
 
--- Test set with the best weights: table, summary.json, pictures. False: told to stop
--- before that was done.
+-- Tests the best weights: table, summary.json, pictures. Returns false if a signal stopped it.
 local function final_test(run)
   local part, weights = run.data.test and "test" or run.data.valid and "valid", nil
   local s = run.state
@@ -390,7 +388,7 @@ local function final_test(run)
                             { interval = true, threshold = threshold, outside = outside })
     if ranks.stopped() then return false end
     run.bad = next(result.bad) ~= nil
-    if not ranks.writes() then return true end -- what follows is for people
+    if not ranks.writes() then return true end -- the rest is output for people
     local file = string.format("%s/cases_%s.csv", run.folder, part)
     local text, items = evaluate.table(run.recipe, result, d.pipeline, run.hash, file)
     local lines, json = evaluate.summary(run.recipe, result, d.pipeline, run.hash)
@@ -409,20 +407,20 @@ local function final_test(run)
   end
   if not ranks.writes() then return true end
   state.check_folder(run, true)
-  -- what the files hold, which final_weights has looked at
+  -- the facts of the files, which final_weights has checked
   summary.best, summary.best_epoch = s.best, s.best_epoch
   summary.best_of = s.best and run.recipe.best[1]
   summary.valid_not_finite = s.not_finite > 0 and s.not_finite or nil
   summary.gpu = gauge.summary(run.csv)
   run.record:finish(summary, part, weights)
   run.record:close("finished")
-  -- it says that the run is over, so it comes last: who is killed before goes on, and
-  -- makes the report too
+  -- summary.json marks the run as finished, so it is written last: a run killed before resumes and
+  -- writes the report too
   sys.write(run.folder .. "/summary.json", util.json(summary) .. "\n")
   return true
 end
 
--- The run has its --steps. -> exit code
+-- Ends a run that has done its --steps. -> exit code
 local function with_steps(run)
   state.save_kept(run, true)
   footprint.report(run)
@@ -431,13 +429,13 @@ local function with_steps(run)
   return 0
 end
 
--- The epochs of the phase that are left, and its average; the exit code when it was
--- told to stop.
+-- Trains the remaining epochs of the phase, and its average. Returns the exit code if a signal or a
+-- limit stopped it.
 local function train_phase(run)
   local s = run.state
   local told = run.values.until_epoch
   while not s.ended and s.epoch - s.first < run.recipe.epochs do
-    -- before an epoch: a run that had them already does no more
+    -- checked before an epoch: a resumed run that has reached the limit does nothing
     if told > 0 and s.epoch >= told then
       state.save_kept(run, true)
       show.line("stopped after epoch %d as told; continue with --resume %s", s.epoch, run.folder)
@@ -462,8 +460,8 @@ local function train_phase(run)
   return 128 + ranks.stopped()
 end
 
--- The run's folder and what lies in it, but for what training writes; nothing where
--- another rank does that. A number of the run: the folder of rank 0 is everybody's.
+-- Opens the run's folder, its lock and its hash function. Only rank 0 makes the folder; its path is
+-- broadcast to the other ranks.
 local function open_folder(run, resume)
   if ranks.writes() then
     run.folder = resume or run_folder.given(config.line.flags.run)
@@ -472,14 +470,14 @@ local function open_folder(run, resume)
   end
   run.folder = ranks.of_first(run.folder or "")
   show.on_look = run.lock and function() state.check_folder(run) end
-  -- the key of its hashes is made by whoever looks first
+  -- the first rank makes the key of the hashes
   ranks.in_turn(function() run.hash = run_folder.hasher(run_folder.base(run.folder)) end)
 end
 
--- In the place of an object whose methods only write.
+-- Replaces an object whose methods only write.
 local mute = setmetatable({}, { __index = function() return function() end end })
 
--- The whole of it, from opening to the test. -> exit code
+-- Runs the training from opening the data to the test. -> exit code
 local function work(run, resume)
   local v = run.values
   for _, p in ipairs(run.phases) do
@@ -495,7 +493,7 @@ local function work(run, resume)
     meta = core.checkpoint.meta(newest)
     resuming.find_phase(run, meta)
     local r = run.recipe
-    -- the numbers that the run began with; steps of another kind are refused below
+    -- the fitted numbers of the original run; other steps are refused below
     local same, train = pcall(r.train.fitted_as, r.train, meta.preprocessing)
     local was = r.train
     for _, p in ipairs(run.phases) do
@@ -508,12 +506,12 @@ local function work(run, resume)
   check_room(run)
   state.check_disk(run, resume or v.out, resume)
   local opening, before = sys.clock(), sys.machine().rss_bytes
-  -- files that are made on the way are there for the others then
+  -- rank 0 goes first and makes the cache files, which the other ranks then read
   local made = v.cache_file ~= "" or not v.data
   if made then ranks.in_turn(function() phase.open_data(run) end) else phase.open_data(run) end
   run.opening_s = sys.clock() - opening
   local machine = sys.machine()
-  -- what preparing cases took beyond what it left
+  -- peak memory of preparing cases, beyond the memory that stays in use
   run.opening_bytes = machine.rss_bytes > before and machine.rss_bytes - machine.now_bytes or 0
   phase.begin(run, meta)
   clusters.check_data(run)
@@ -551,12 +549,12 @@ local function work(run, resume)
                                run.state.epoch)
     run.record = record.open(run)
   end
-  -- a save that cannot work is found out before the first epoch; and who was killed
-  -- between the best and the last of an epoch has only the best of it
+  -- A folder that cannot be written fails here, before the first epoch. A run that was killed
+  -- between saving the best and the last checkpoint of an epoch has only the best.
   if not newest or not newest:find("checkpoint_last", 1, true) then
     state.save(run, "checkpoint_last")
   end
-  -- who was killed between the last of an epoch and the numbered one has not that
+  -- a run killed between the last checkpoint and the numbered one lacks the numbered one
   run.resumed_at = resume and run.state.epoch
   state.save_numbered(run)
   sys.catch_signals()
@@ -567,8 +565,8 @@ local function work(run, resume)
     local more = phase.next(run)
     if more then footprint.settle(run) end
   until not more
-  -- a signal that comes when all is done changes nothing: who is told that there is
-  -- more to do would begin anew
+  -- a signal after the end changes nothing: with the exit code for "unfinished" the user would
+  -- start the run again
   if not final_test(run) then
     local signal, called = ranks.stopped()
     show.line("%s: training is done, the test is not; --resume %s makes it up", called, run.folder)
@@ -579,7 +577,7 @@ local function work(run, resume)
   return not_finite.exit_code(run)
 end
 
--- The same for --trace, which has also what a run that failed did.
+-- Runs work() under --trace; the trace is written also if the run fails.
 local function traced(run, resume)
   traces.open()
   local ok, code = pcall(work, run, resume)
@@ -588,7 +586,7 @@ local function traced(run, resume)
   return code
 end
 
--- train: the command. `resume` is a folder or nil. Returns the exit code.
+-- The command train. `resume` is a folder or nil. -> exit code
 function M.train(r, name, text, resume)
   local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text,
                 values = config.ensure(), waited = 0, lost = 0, unsaved = {},

@@ -1,10 +1,10 @@
--- footprint.lua -- what a command takes of memory, part by part: said before anything
--- is opened, and again when data are.
+-- footprint.lua -- the memory that a command needs, by purpose: checked before anything is opened,
+-- and again when the data are open.
 --
--- The network's part is exact (plan.lua). Of the program's own, the batches that are
--- made ahead are known from the recipe; the size of volumes is not, so training looks
--- again when they are open, before its first step. What does not fit is refused, as the
--- kernel would end the process where nobody is told why.
+-- The part of the network is exact (plan.lua). Of the program's own memory, the batches made ahead
+-- follow from the recipe. The size of volumes does not, so training checks again when they are
+-- open, before its first step. A command that does not fit is refused, because the kernel would
+-- kill the process without a message.
 
 local core = require "seg.core"
 local budget = require "seg.train.budget"
@@ -15,15 +15,15 @@ local util = require "seg.util"
 
 local M = {}
 
--- What the heap of Lua, stacks of threads, small blocks and what an allocator keeps
--- may grow by, in bytes.
+-- Bytes that the Lua heap, stacks of threads, small blocks and the allocator's free lists may grow
+-- by.
 local SMALL = 16 << 20
 
--- What a control group counts beside what the program has: its tables of pages, pages of
--- files that are being written. These bytes stay free.
+-- Bytes that stay free, because a control group also counts page tables and pages of files that are
+-- being written.
 local MARGIN = 16 << 20
 
--- The device that a command runs on; nothing is opened to know it.
+-- The device that a command runs on, found without opening it.
 function M.device()
   local device = config.ensure().device
   return device == "auto" and core.device("auto") or device
@@ -38,10 +38,10 @@ local function sets_of(r, parts)
   return list
 end
 
--- Are its batches of the extents that the network's inputs have?
+-- Whether its batches have the extents of the network's inputs.
 local function fixed(r) return not (r.train and r.train.batch and r.train.batch.bucket) end
 
--- Elements of a sample of all inputs.
+-- Elements of one sample of all inputs.
 local function elements(r)
   local sum = 0
   for _, input in ipairs(r.inputs) do
@@ -50,7 +50,7 @@ local function elements(r)
   return sum
 end
 
--- Bytes of `batch` samples on their way (data/loader/loader.c, make_slots).
+-- Bytes of the loader's slots for `batch` samples (data/loader/loader.c, make_slots).
 local function ring(bytes, batch)
   local v = config.ensure()
   if v.workers == 0 then return bytes * batch end
@@ -59,7 +59,7 @@ local function ring(bytes, batch)
   return slots * each
 end
 
--- Samples of a batch of a set when --batch is `batch` (nil: as the config says).
+-- The batch size of a set if --batch were `batch` (nil: the value of the config).
 local function size_of(set, batch)
   local size, now = set.batch.size or 1, config.ensure().batch
   return size == now and batch or size == "auto" and now or size
@@ -78,30 +78,30 @@ function M.batches(r, batch)
   return sum
 end
 
--- Processes of this machine that need the same.
+-- The number of processes on this machine that need the same memory.
 local function processes()
   if ranks.count == 1 then return 1 end
   return ranks.via == "MPI" and math.max(core.sys.machine().cores // ranks.threads(0), 1)
     or ranks.count
 end
 
--- Bytes of this machine that a command takes beside its network. o: train; batch.
+-- Bytes of this machine that a command needs besides its network. o: train; batch.
 function M.beside(r, o)
   local batches = o.train and M.batches(r, o.batch)
     or ring(4 * elements(r), o.batch or config.ensure().batch)
   return batches + SMALL
 end
 
--- Bytes of this machine that this process may still take; nil: nobody knows.
+-- Bytes of this machine that this process may still use; nil if unknown.
 function M.room()
   local room = core.room "cpu"
   return room and math.max(room // processes() - MARGIN, 0)
 end
 
--- The bytes that `purpose` ("train", "evaluate") takes of a recipe, before a session is
--- there: param (weights, with gradients, moments and average when it trains), arena (of
--- training and evaluation, which share it), rest (beside the network), plan. change: as
--- of plans.plan, and batch. Nil and why where there is no such network.
+-- The bytes that a recipe needs for `purpose` ("train", "evaluate"), before there is a session:
+-- param (weights; for training also gradients, moments and average), arena (training and evaluation
+-- share it), rest (besides the network), plan. change: as in plans.plan, and batch. Returns nil and
+-- the reason if there is no such network.
 function M.of(r, purpose, change)
   local plans = require "seg.inspect.plan"
   change = change or {}
@@ -119,8 +119,8 @@ function M.of(r, purpose, change)
   return out
 end
 
--- Refuses, with what would take less, what takes more than `room` bytes; `beside`: the
--- batches and the program have to be there too.
+-- Raises that the command needs more than `room` bytes, with remedies. beside: the batches and the
+-- program must fit in `room` too.
 local function refuse(purpose, n, room, gpu, beside, what)
   local wanted = n.param + n.arena
   M.refused = { early = true, rest = beside and n.rest or nil, command = purpose }
@@ -132,18 +132,17 @@ local function refuse(purpose, n, room, gpu, beside, what)
       .. " of batches and program" or "", what), true, wanted, math.max(room, 0))
 end
 
--- Before a session of a recipe is opened: does it fit, with all that the command takes
--- beside it? `purpose` as of recipes.session; device, precision: others than those of
--- the config.
+-- Checks that a session with everything the command needs fits, before the session is opened.
+-- purpose: as in recipes.session; device, precision: if not those of the config.
 function M.check(r, purpose, device, precision)
-  if not r.inputs then return end -- of a round of clusters
+  if not r.inputs then return end -- a round of clusters
   local name = device or M.device()
   local gpu, limit = budget.on_gpu(name), budget.limit()
-  if gpu and not limit then return end -- asked when the device is open
+  if gpu and not limit then return end -- checked when the device is open
   local n = M.of(r, purpose, { device = device, precision = precision })
-  -- what cannot be planned fails again, with its own words, where it is run
+  -- a network that cannot be planned fails with its own message when it runs
   if not n then return end
-  -- shorter sequences take less: how much is seen when the data are open
+  -- shorter sequences need less; how much is known when the data are open
   if not fixed(r) then n.arena = 0 end
   if limit and n.param + n.arena > limit then
     refuse(purpose, n, limit, gpu, false,
@@ -158,8 +157,8 @@ function M.check(r, purpose, device, precision)
   M.expected = n.arena + n.rest - SMALL
 end
 
--- Bytes of this machine that prepared volumes may take when a set is opened: half of
--- what is left beside what is going to be taken. -> and that
+-- Bytes of this machine that prepared volumes may use when a set is opened: half of the memory that
+-- remains after the expected needs. -> that number, the remaining memory
 function M.cache(wanted)
   local room = M.room()
   if not room then return wanted end
@@ -169,8 +168,8 @@ end
 
 -- When data are open -----------------------------------------------------------------
 
--- Bytes of what is put together on the grid of the largest case of a set, in float, for
--- metrics that want it whole.
+-- Bytes of the float maps that are stitched on the grid of the largest case of a set, for metrics
+-- of whole cases.
 local function stitched(r, d)
   local base, seen, channels, voxels = require "seg.evaluate.metric_base", {}, 0, 0
   local facts = d.pipeline:facts(1)
@@ -186,11 +185,11 @@ local function stitched(r, d)
   for item = 1, #d.pipeline:cases() do
     voxels = math.max(voxels, d.pipeline:facts(item).voxels)
   end
-  -- scores as they are summed, the values, and the truth
+  -- summed scores, predictions, and ground truth
   return 4 * voxels * (2 * channels + 1)
 end
 
--- The largest sample of a set, all its fields, in bytes.
+-- Bytes of the largest sample of a set, all its fields.
 local function sample_bytes(d)
   local sum = 0
   for _, name in ipairs(d.names) do
@@ -200,15 +199,15 @@ local function sample_bytes(d)
   return sum
 end
 
--- The largest parameter, for the copies by which it is read.
+-- Elements of the largest parameter, for the buffers that copy parameters to the host.
 local function largest(session)
   local most = 0
   for _, p in ipairs(session:params()) do most = math.max(most, util.product(p.shape)) end
   return most
 end
 
--- What is still to come of memory of this machine when the data of `run` are open, by
--- part, in bytes, and `total`.
+-- Memory of this machine that the run will still allocate after its data are open, by purpose, in
+-- bytes, and `total`.
 function M.to_come(run)
   local v, r, plans = config.ensure(), run.recipe, require "seg.inspect.plan"
   local out = { arena = 0, train = 0, stitched = 0, changed = 0, made = 0,
@@ -229,20 +228,20 @@ function M.to_come(run)
       if train and d.set.augmented then
         out.changed = 2 * math.max(v.workers, 1) * sample_bytes(d)
       end
-      -- volumes that are not kept are prepared again, by as many threads as when opened
+      -- volumes that are not kept are prepared again, by as many threads as at opening
       local cache = d.pipeline:cache()
       if cache.kept < cache.count then out.made = run.opening_bytes end
     end
   end
-  -- a round of clusters trains in a session of its own, with moments of its own
+  -- a round of clusters trains in its own session, with its own moments
   out.rounds = r.clusters and cpu and run.session:facts().param_bytes + out.train or 0
   out.total = out.arena + out.changed + out.made + out.rounds
     + math.max(out.stitched, out.saving) + SMALL
   return out
 end
 
--- Before the first step, with the data open: does all that is still to come fit? Where
--- --recompute auto may, the step is planned anew in what is there.
+-- Checks, before the first step and with the data open, that the remaining allocations fit. With
+-- --recompute auto the step may be planned again for the memory that is left.
 function M.settle(run)
   local v, room = config.ensure(), M.room()
   local come = M.to_come(run)
@@ -281,7 +280,7 @@ function M.settle(run)
   end
 end
 
--- What it was in the end, for the log and for whoever asks for memory of a batch system.
+-- Prints the peak memory, for the log and for a request to a batch system.
 function M.report(run)
   local took = core.sys.machine().rss_bytes
   if run.planned_bytes then

@@ -1,6 +1,5 @@
--- gpu_usage.lua -- what a run costs its GPU: use, power, memory, temperature and energy by
--- epoch, as the driver counts them (nvml.h). Training does not wait for it and nothing
--- that is computed knows of it.
+-- gpu_usage.lua -- use, power, memory, temperature and energy of a run's GPU by epoch, from the
+-- driver (nvml.h). Training does not wait for the readings and no result depends on them.
 
 local core = require "seg.core"
 local ranks = require "seg.train.ranks"
@@ -20,9 +19,9 @@ local function most(list)
   return highest
 end
 
--- Columns of metrics.csv: what of a reading is in each, and what becomes of those of
--- several GPUs. Use in percent of the time, mean power, most memory in use on a board in
--- MiB, highest temperature, energy; over training, validation and saving of the epoch.
+-- Columns of metrics.csv: the field of a reading, and the function that combines several GPUs. Use
+-- in percent of the time, mean power, most memory in use on a board in MiB, highest temperature,
+-- energy; over training, validation and saving of the epoch.
 local columns = {
   { "gpu_use", "use", function(list) return #list > 0 and total(list) / #list or nil end },
   { "gpu_w", "watts", total },
@@ -31,14 +30,14 @@ local columns = {
   { "gpu_j", "joules", total },
 }
 
--- Begins to look at the GPU of the run's session; a run without one, or without the
--- driver's library, has none and is none the worse.
+-- Starts to monitor the GPU of the run's session. A run without a GPU or without NVML has no
+-- monitor and trains as well.
 function M.open(run)
   run.gauge = core.gauge(run.session) or nil
 end
 
--- The columns of a run behind those of `list`: of one that has a gauge, or had one before
--- it was resumed.
+-- Appends the columns of this file to `list` if the run has a monitor, or had one before it was
+-- resumed.
 function M.columns(run, list)
   local path = run.folder .. "/metrics.csv"
   local head = util.exists(path) and util.read_file(path):match("^[^\n]*") or ""
@@ -48,8 +47,8 @@ function M.columns(run, list)
   return list
 end
 
--- The reading of this rank as text, behind the words that tell its GPU from others: ranks
--- that share one must not count it twice.
+-- The reading of this rank as text, after an identifier of its GPU: a GPU that several ranks share
+-- must be counted once.
 local function text_of(run)
   if not run.gauge then return "" end
   local machine = util.first_line "/proc/sys/kernel/random/boot_id" or "-"
@@ -61,7 +60,7 @@ local function text_of(run)
   return table.concat(words, " ")
 end
 
--- What the GPUs of all ranks did in an epoch, into its row. Of all ranks at once.
+-- Fills the GPU columns of an epoch's row, over all ranks. All ranks call it together.
 function M.fill(run, row)
   local seen, lists = {}, {}
   for i = 1, #columns do lists[i] = {} end
@@ -77,7 +76,7 @@ function M.fill(run, row)
   for i, c in ipairs(columns) do row[c[1]] = c[3](lists[i]) end
 end
 
--- The mean of what there is of a column, and how many epochs have it.
+-- The mean of the values of a column, and the number of epochs that have one.
 local function mean(csv, name)
   local sum, n = 0, 0
   for _, v in ipairs(csv:column(name)) do
@@ -92,9 +91,9 @@ local function highest(csv, name)
   return most(list)
 end
 
--- What all epochs came to: { joules = of those that were counted, epochs = how many they
--- are, joules_per_epoch =, joules_per_sample = of training, use =, watts =, celsius =,
--- mb = }; nil when nothing was counted.
+-- Summary over all epochs: { joules = of the epochs that were measured, epochs = their number,
+-- joules_per_epoch =, joules_per_sample = of training, use =, watts =, celsius =, mb = }; nil if
+-- nothing was measured.
 function M.summary(csv)
   local joules, epochs = mean(csv, "gpu_j")
   local use = mean(csv, "gpu_use")
@@ -112,14 +111,14 @@ function M.summary(csv)
   return out
 end
 
--- 1234 J as people read it.
+-- 1234 J in a readable unit.
 local function energy(joules)
   if joules < 1000 then return string.format("%.3g J", joules) end
   if joules < 3.6e6 then return string.format("%.3g kJ", joules / 1000) end
   return string.format("%.4g kWh", joules / 3.6e6)
 end
 
--- That summary as a sentence.
+-- The summary as a sentence.
 function M.text(s)
   local list = {}
   local function add(fmt, v) if v then list[#list + 1] = string.format(fmt, v) end end

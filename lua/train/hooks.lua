@@ -1,9 +1,9 @@
--- hooks.lua -- commands of the user's that are told what happens to a run.
+-- hooks.lua -- user commands that run on events of a run.
 --
--- on_finish, on_nan and on_stall are commands for a shell. Each runs at most once
--- a start, with the facts as JSON on its standard input; what it prints goes to
--- stderr, up to a limit. One that fails is a warning, one that takes long is ended with
--- a warning; none ever ends a run.
+-- on_finish, on_nan and on_stall are shell commands. Each runs at most once per start and gets the
+-- facts as JSON on its standard input; its output goes to stderr, up to a limit. A command that
+-- fails causes a warning, a command that takes too long is killed with a warning; neither ends the
+-- run.
 
 local core = require "seg.core"
 local show = require "seg.show"
@@ -11,9 +11,9 @@ local util = require "seg.util"
 
 local M = {}
 
-local PATIENCE_S = 60 -- with a command that works
+local PATIENCE_S = 60 -- time limit of a command
 
--- What every command is told of a run: where it stands.
+-- The facts about the state of a run that every command gets.
 function M.facts(run, event)
   local s, best = run.state, run.recipe.best
   return { event = event, recipe = run.name, run = run.folder, epoch = s.epoch, batch = s.batch,
@@ -21,7 +21,7 @@ function M.facts(run, event)
            best_of = s.best and best and best[1] or nil }
 end
 
--- Run the command of `key` and tell it these facts, where the run has one.
+-- Runs the command of `key` with these facts, if the run has one.
 function M.tell(run, key, facts)
   local command = run.values[key]
   run.told = run.told or {}
@@ -31,8 +31,8 @@ function M.tell(run, key, facts)
   if not ok then show.warn("--%s: the command %s", key, why) end
 end
 
--- Watch over the progress of a run: its command on_stall is run when no batch comes
--- for stall_s seconds. -> { say = f(): what it will be told, from now on; close = f }
+-- Watches the progress of a run: runs its command on_stall if no batch is finished for stall_s
+-- seconds. -> { say = f(): updates the facts for the command; close = f }
 function M.watch(run)
   local v = run.values
   if v.on_stall == "" then return { say = function() end, close = function() end } end

@@ -1,8 +1,8 @@
--- lr_range.lua -- the lr_range command: which learning rate?
+-- lr_range.lua -- the command lr_range: suggests a learning rate.
 --
--- A session trains while its rate rises exponentially from step to step. The loss,
--- smoothed, first stays, then falls, then explodes: a good rate lies where it falls
--- most steeply (Smith 2017). The session is thrown away; no run is begun.
+-- A session trains while its learning rate rises exponentially from step to step. The smoothed loss
+-- first stays, then falls, then explodes: a good rate is where it falls most steeply (Smith 2017).
+-- The session is discarded; no run is made.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -16,15 +16,16 @@ local util = require "seg.util"
 local sys = core.sys
 local M = {}
 
-local STEPS = 100 -- where --steps does not say
-local FROM, TO = 1e-7, 10 -- where --from and --to do not
-local BETA = 0.9 -- of the running mean that says when the loss
-local EXPLODED = 4 -- is so many times its least, which ends it, as fastai does
-local LEAST, MOST = 3, 10000 -- steps that have a slope; each is smoothed over all
-local WIDTH = 0.04 -- of the curve, in steps of all: sigma of its smoothing
+local STEPS = 100 -- default of --steps
+local FROM, TO = 1e-7, 10 -- defaults of --from and --to
+local BETA = 0.9 -- of the running mean of the loss
+local EXPLODED = 4 -- the running mean, relative to its minimum, that ends the test, as in fastai
+-- steps; three points have a slope, and smoothing is quadratic in the steps
+local LEAST, MOST = 3, 10000
+local WIDTH = 0.04 -- sigma of the smoothing, as a share of all steps
 local ROWS = 16 -- of the table
 
--- A rate on the command line.
+-- A learning rate from the command line.
 local function rate_of(flag, default)
   local text = config.line.flags[flag]
   if not text then return default end
@@ -35,7 +36,7 @@ local function rate_of(flag, default)
   return v
 end
 
--- One update with this rate, of `accumulate` batches; its loss.
+-- Runs one update with this rate over `accumulate` batches. Returns its loss.
 local function step(session, r, d, lr)
   local sum = 0
   for part = 1, r.accumulate do
@@ -47,8 +48,8 @@ local function step(session, r, d, lr)
   return sum / r.accumulate
 end
 
--- A mean over neighbours, weighted by a Gaussian: unlike a running mean it lags
--- behind nothing, and what is suggested is no rate that has passed.
+-- A mean over neighbours with Gaussian weights: unlike a running mean it does not lag, so the
+-- suggested rate is not too large.
 local function smooth(rows, sigma)
   for i, row in ipairs(rows) do
     local sum, weights = 0, 0
@@ -60,7 +61,7 @@ local function smooth(rows, sigma)
   end
 end
 
--- Losses by rate until they explode: { {lr=, loss=, smooth=}, ... }.
+-- The losses by rate until they explode: { {lr=, loss=, smooth=}, ... }.
 function M.measure(session, r, d, from, to, steps)
   local rows, average, least = {}, 0, math.huge
   local started = sys.clock()
@@ -69,7 +70,7 @@ function M.measure(session, r, d, from, to, steps)
     local loss = step(session, r, d, lr)
     average = BETA * average + (1 - BETA) * loss
     local mean = average / (1 - BETA ^ i)
-    -- a NaN is no less than anything
+    -- not (mean < huge) is also true for NaN
     if not (mean < math.huge) or i > 1 and mean > EXPLODED * math.abs(least) then break end
     least = math.min(least, mean)
     rows[i] = { lr = lr, loss = loss }
@@ -81,8 +82,8 @@ function M.measure(session, r, d, from, to, steps)
   return rows
 end
 
--- Where the smoothed loss falls most steeply, by the logarithm of the rate, and a
--- tenth of where it is least; nil where it does not fall.
+-- The rate where the smoothed loss falls most steeply by the logarithm of the rate, and a tenth of
+-- the rate of its minimum; nil where the loss does not fall.
 function M.suggest(rows)
   local steep, at, least = 0, nil, 1
   for i = 2, #rows - 1 do
@@ -94,7 +95,7 @@ function M.suggest(rows)
   return at and rows[at].lr, least > 1 and rows[least].lr / 10 or nil
 end
 
--- The curve as base.svg and base.png.
+-- Draws the curve as base.svg and base.png.
 local function draw(base, title, rows, steepest, tenth)
   local LEFT, TOP, WIDE, HIGH = 74, 56, 802, 300
   local first, last = math.log(rows[1].lr, 10), math.log(rows[#rows].lr, 10)
@@ -149,7 +150,7 @@ local function print_table(rows)
   print(show.table(list))
 end
 
--- lr_range: the command.
+-- The command lr_range.
 function M.command(r, name)
   local v, flags = config.ensure(), config.line.flags
   local from, to = rate_of("from", FROM), rate_of("to", TO)

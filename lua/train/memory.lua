@@ -1,6 +1,5 @@
--- memory.lua -- behind an error for want of memory: what the plan takes, and
--- what would take less. Every number is planned, none is guessed; a change that is
--- not enough by itself says so.
+-- memory.lua -- text after an out-of-memory error: the memory of the plan, and changes that need
+-- less. Every number is planned, none is guessed; a change that is not enough by itself is marked.
 
 local core = require "seg.core"
 local batches = require "seg.train.batch"
@@ -13,11 +12,11 @@ local util = require "seg.util"
 
 local M = {}
 
--- All bytes that are taken: of weights and arena, and with `rest` of what is beside.
+-- All bytes: weights and arena, and with `rest` also batches and program.
 local function need(n, rest) return n.param + n.arena + (rest and n.rest or 0) end
 
--- What the recipe takes with changes (footprint.of), nil where the network cannot be so.
--- Where `auto` computes values twice when memory is short, every plan is the least.
+-- The needs of the recipe with changes (footprint.of), nil if the network does not allow them. If
+-- `auto` recomputes values when memory is short, every plan is the smallest one.
 local function replan(r, batch, train, change)
   change = change or {}
   local how = config.values.recompute
@@ -26,7 +25,7 @@ local function replan(r, batch, train, change)
   return (footprint.of(r, train and "train" or "evaluate", change))
 end
 
--- A smaller batch: half, and half again until that is enough.
+-- A smaller batch: halved until it is small enough.
 local function smaller_batch(r, train, now, short, rest)
   local batch, n = config.values.batch, nil
   while batch > 1 and (not n or need(now, rest) - need(n, rest) < short) do
@@ -41,7 +40,7 @@ local function smaller_batch(r, train, now, short, rest)
   return { string.format("--batch %d%s", batch, keep), need(now, rest) - need(n, rest) }
 end
 
--- The largest batch that fits, as --batch auto finds it. o as of M.lines.
+-- The largest batch that fits, as --batch auto finds it. o: as in M.lines.
 local function auto_batch(r, train, now, o)
   if not o.early or o.room <= 0 then return nil end
   local room = budget.whole(footprint.device(), false)
@@ -52,8 +51,7 @@ local function auto_batch(r, train, now, o)
   return n and { string.format("--batch auto (%d)", batch), need(now, rest) - need(n, rest) } or nil
 end
 
--- Values computed again on the way back: what that can free at most. Not where it
--- is done already.
+-- Recomputation of values in the backward pass: the most that it can free. nil if it is on already.
 local function computed_again(r, train, now, rest)
   if not train or config.values.recompute == "auto" then return nil end
   local n = replan(r, config.values.batch, true, { recompute = "least" })
@@ -63,7 +61,7 @@ local function computed_again(r, train, now, rest)
     100 * n.plan.again_flops / math.max(n.plan.flops, 1)), frees } or nil
 end
 
--- The least batch, with values computed again: where neither alone is enough.
+-- A batch of 1 with recomputation, if neither alone is enough.
 local function least_of_both(r, train, now, short, rest)
   if not train or config.values.recompute == "auto" or config.values.batch == 1 then return nil end
   local n = replan(r, 1, true, { recompute = "least" })
@@ -71,8 +69,7 @@ local function least_of_both(r, train, now, short, rest)
   return frees >= short and { "--batch 1 --recompute auto", frees } or nil
 end
 
--- Convolutions in 16 bits, where the device has them: their operands are kept as
--- copies of half the size.
+-- Convolutions in 16 bits, if the device has them: their operands are copies of half the size.
 local function half_precision(r, train, now, rest)
   local v = config.values
   if v.precision ~= "f32" and v.precision ~= "tf32" then return nil end
@@ -81,9 +78,9 @@ local function half_precision(r, train, now, rest)
   return frees > 0 and { "--precision bf16", frees } or nil
 end
 
--- The key of the recipe that is the size of its images: a number of its config
--- that is both extents of the first input. Of several, as where there are as many
--- channels, the one that is called so.
+-- The key of the recipe that sets the size of its images: a number of its config that equals both
+-- extents of the first input. If several keys do, for example a number of channels, the key "size"
+-- is taken.
 local function size_key(shape)
   local found, count = nil, 0
   for _, key in ipairs(util.sorted_keys(config.values)) do
@@ -96,8 +93,7 @@ local function size_key(shape)
   return count == 1 and found or nil
 end
 
--- Smaller images that the network can take: the largest that are enough, else
--- the smallest.
+-- Smaller images that the network accepts: the largest size that is enough, else the smallest.
 local function smaller_images(r, train, now, short, rest)
   local shape, found = r.inputs[1].shape, nil
   if #shape < 4 then return nil end
@@ -116,10 +112,9 @@ local function smaller_images(r, train, now, short, rest)
   return found
 end
 
--- Bytes that must become free before it goes on; 0 when it is not known what is
--- free. Weights are asked for first, then gradients and moments, of which any may
--- be there already; when the arena or anything later is refused, the rest has its
--- place.
+-- Bytes that must become free before the program can continue; 0 if the free memory is unknown.
+-- Weights are allocated first, then gradients and moments, some of which may exist already; when
+-- the arena or a later block is refused, the earlier ones are allocated.
 local function shortage(now, o)
   if o.room <= 0 then return 0 end
   if o.early then return o.wanted + (o.rest or 0) - o.room end
@@ -137,9 +132,9 @@ local function fewer_moments(r, train, now, rest)
   return frees > 0 and { "optim.sgd in the recipe, for " .. r.optim.kind, frees } or nil
 end
 
--- The lines behind the error. o: wanted, room (bytes; 0: unknown), device (true: a
--- GPU's memory), command; early: nothing is there yet of all that is wanted, and rest bytes
--- (nil: none) are taken beside it of the same memory.
+-- The lines after the error. o: wanted, room (bytes; 0: unknown), device (true: the memory of a
+-- GPU), command; early: nothing is allocated yet, and rest bytes (nil: none) are needed from the
+-- same memory in addition.
 function M.lines(r, o)
   local v = config.values
   local train = o.command ~= "evaluate" and o.command ~= "predict"
@@ -161,7 +156,7 @@ function M.lines(r, o)
   if now.arena > plan.bytes then row("more of evaluation", now.arena - plan.bytes) end
   row(train and "weights, gradients, optimiser" or "weights", now.param)
   if rest then row("batches made ahead, program", now.rest) end
-  -- what was compared: early with all that is taken beside it
+  -- the same comparison that failed; early it includes batches and program
   row("together", need(now, rest), string.format("; wanted at once: %s%s",
       util.bytes(o.wanted + (o.early and o.rest or 0)),
       o.room > 0 and ", free: " .. util.bytes(o.room) or ""))
@@ -183,7 +178,7 @@ function M.lines(r, o)
   if o.device then
     add { "--device cpu: the memory of the machine", need(now), elsewhere = true }
   elseif v.cache_mb > 0 and v.vram == "" and not rest then
-    -- volumes that are kept are part of what this process has
+    -- volumes in the cache are part of the memory of this process
     local kept = math.min(v.cache_mb << 20, core.sys.machine().now_bytes)
     add { "--cache_mb 0: volumes are read again", kept, " at most" }
   end
@@ -199,7 +194,7 @@ function M.lines(r, o)
   return out
 end
 
--- Called by the program after such an error; nothing to say without a recipe.
+-- Called by the program after such an error; prints nothing without a recipe.
 function M.explain(wanted, room, device)
   local r = recipes.current
   if not r or not config.values then return end

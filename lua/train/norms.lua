@@ -1,8 +1,8 @@
--- norms.lua -- grad_norms.csv: how large weights and gradients are, layer by layer.
+-- norms.lua -- grad_norms.csv: the norms of weights and gradients, layer by layer.
 --
--- When a loss does not move, this says where: a layer whose gradient is 0 is cut
--- off, one whose gradient dwarfs the others wants clipping or a smaller rate. A row
--- is a parameter after an epoch, its gradient that of the epoch's last step.
+-- When a loss does not fall, the norms show where: a layer with gradient 0 is cut off; a layer with
+-- a gradient much larger than the others needs clipping or a smaller learning rate. A row is a
+-- parameter after an epoch, with its gradient in the epoch's last step.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -14,7 +14,7 @@ local HEAD = "epoch,parameter,norm,grad_norm"
 local Norms = {}
 Norms.__index = Norms
 
--- The file of a run that stands at the end of `epoch`; later rows go.
+-- Opens the file of a run at the end of `epoch`; rows of later epochs are dropped.
 function M.open(folder, epoch)
   local n = setmetatable({ path = folder .. "/grad_norms.csv", rows = { HEAD } }, Norms)
   for line in (util.exists(n.path) and util.read_file(n.path) or ""):gmatch("[^\n]+") do
@@ -24,7 +24,7 @@ function M.open(folder, epoch)
   return n
 end
 
--- The rows of an epoch that is over.
+-- Adds the rows of a finished epoch.
 function Norms:add(epoch, session)
   for _, p in ipairs(session:param_norms()) do
     self.rows[#self.rows + 1] = string.format("%d,%s,%s,%s", epoch, p.name, util.number(p.value),

@@ -1,9 +1,9 @@
--- not_finite.lua -- samples of which a network makes NaN or infinite values when it is
--- validated or tested: which they are, and the first layer that is to blame.
+-- not_finite.lua -- finds samples for which a network gives NaN or infinite values in validation or
+-- test, and the first layer with such a value.
 --
--- A loss is the mean over a batch, so one such sample spoils that of all. Each sample of
--- such a batch is run alone: those that are finite count as ever, the others do not,
--- and nor does their case, as `predict` gives no result for it.
+-- The loss is a mean over a batch, so one such sample makes it NaN for the whole batch. Each sample
+-- of the batch is then run alone. Finite samples count as usual; the others do not count, and
+-- neither do their cases, as `predict` gives no result for them either.
 
 local core = require "seg.core"
 local opened = require "seg.data.opened"
@@ -12,10 +12,10 @@ local util = require "seg.util"
 
 local M = {}
 
-local DIVERGED = 5 -- the exit code of values that are not finite
+local DIVERGED = 5 -- the exit code for values that are not finite
 
--- "3 of 4096 values, 2 NaN and 1 infinite; the others -1.5 .. 3e+38; made from
--- -2 .. 9e+37" of what session:blame found.
+-- The result of session:blame as text: "3 of 4096 values, 2 NaN and 1 infinite; the others -1.5 ..
+-- 3e+38; made from -2 .. 9e+37".
 function M.ranges(found)
   local kinds = {}
   if found.nan > 0 then kinds[1] = found.nan .. " NaN" end
@@ -29,8 +29,8 @@ function M.ranges(found)
   return text
 end
 
--- Are all values of the nodes finite that the network computes? Those of its inputs are
--- the data's: a truth may say by NaN that there is none.
+-- Whether all values that the network computes are finite. Inputs are not checked: a NaN in a
+-- target may mean that there is no ground truth.
 local function finite(nodes, values)
   for k, node in ipairs(nodes) do
     if node.kind ~= "input" and not values[k]:finite() then return false end
@@ -38,7 +38,7 @@ local function finite(nodes, values)
   return true
 end
 
--- The sets of a recipe that batches may be made as.
+-- The batch options of a recipe's first set.
 local function batch_options(recipe)
   for _, part in ipairs { "valid", "test", "train" } do
     local set = rawget(recipe, part)
@@ -47,8 +47,8 @@ local function batch_options(recipe)
   return {}
 end
 
--- A loader whose next batch is sample `number` of the pipeline alone. One of samples of like
--- length, which pads them, has an order of its own and must be sought.
+-- A loader whose next batch is sample `number` of the pipeline alone. A loader with buckets, which
+-- pads samples, has its own order, so the sample is searched there.
 local function loader_at(pipeline, number, o)
   if not o.bucket then return core.data.loader(pipeline, { batch = 1, only = { number } }) end
   local options = { batch = 1, bucket = o.bucket, multiple = o.multiple, ids = true }
@@ -64,8 +64,8 @@ local function loader_at(pipeline, number, o)
   return loader
 end
 
--- Sample `number` of the pipeline alone, as the network is fed it; and the loader, which
--- whoever asks closes. The second view of a sample that is not changed is the sample.
+-- Sample `number` of the pipeline alone, as inputs of the network; and the loader, which the caller
+-- closes. Without augmentation the second view of a sample is the sample itself.
 local function alone(pipeline, number, names, recipe)
   local o = batch_options(recipe)
   local loader = loader_at(pipeline, number, o)
@@ -79,10 +79,10 @@ local function alone(pipeline, number, names, recipe)
   return opened.feeds(batch, names, recipe), loader
 end
 
--- Look at a batch of an evaluation: { samples=, values= by the places of `nodes`, the loss
--- first }. Sets batch.loss, the sum over the samples that count, batch.counted, how many
--- they are, and batch.bad, nil when all do: by the place of a sample what is not
--- finite, as text.
+-- Checks a batch of an evaluation: { samples=, values= in the order of `nodes`, the loss first }.
+-- Sets batch.loss, the sum over the samples that count; batch.counted, their number; and batch.bad,
+-- the first value that is not finite, as text, by the position of the sample; nil if all are
+-- finite.
 function M.judge(batch, session, recipe, pipeline, nodes, names)
   local loss = batch.values[1]:get()
   batch.loss, batch.counted = loss * batch.count, batch.count
@@ -97,7 +97,7 @@ function M.judge(batch, session, recipe, pipeline, nodes, names)
     else
       local what, found = session:blame(feeds, false)
       local _, slice = pipeline:item(number)
-      -- of the script only its name: this stands in summary.json too
+      -- only the file name of the script, because the text goes into summary.json
       what = (what or "the loss"):gsub("([%(%s])[^,(]*/([^/]*:%d+%))", "%1%2")
       batch.bad[i] = string.format("%s%s%s", what, found
                                    and ", " .. M.ranges(found) or "",
@@ -108,8 +108,8 @@ function M.judge(batch, session, recipe, pipeline, nodes, names)
   if not next(batch.bad) then batch.bad = nil end
 end
 
--- What is said of the cases of a result (pass.run) that did not count: lines with the
--- hashes of the cases, and the same for summary.json; nil where all counted.
+-- Reports the cases of a result (pass.run) that did not count: lines with the hashes of the cases,
+-- and the same for summary.json; nil if all counted.
 function M.report(result, pipeline, hash)
   local lines, json, items = {}, {}, {}
   for item in pairs(result.bad) do items[#items + 1] = item end
@@ -124,14 +124,14 @@ function M.report(result, pipeline, hash)
   if #lines > 0 then return lines, json end
 end
 
--- Warn of the cases of `part` that did not count. -> the exit code that this asks for
+-- Warns of the cases of `part` that did not count. -> the exit code for the result
 function M.say(part, result, pipeline, hash)
   local lines = M.report(result, pipeline, hash)
   for _, line in ipairs(lines or {}) do show.warn("%s: %s", part, line) end
   return lines and DIVERGED or 0
 end
 
--- The same for the validation after an epoch of a run: each case is said once.
+-- The same for the validation after an epoch of a run; each case is reported once.
 function M.say_epoch(run, result)
   local s, told = run.state, run.told_bad
   local lines, json = M.report(result, run.data.valid.pipeline, run.hash)
@@ -142,7 +142,7 @@ function M.say_epoch(run, result)
   end
 end
 
--- The exit code of a run that is over; of one that had such cases it is said why.
+-- The exit code of a finished run; prints why if it had such cases.
 function M.exit_code(run)
   if run.state.not_finite == 0 and not run.bad then return 0 end
   show.warn("values of validation or test were not finite, in cases that are named above and in "
@@ -150,7 +150,7 @@ function M.exit_code(run)
   return DIVERGED
 end
 
--- Did a run that is over have such cases, by its summary.json?
+-- Whether a finished run had such cases, by its summary.json.
 function M.of_summary(summary)
   return summary.valid_not_finite ~= nil or (summary.valid or {}).not_finite ~= nil
     or (summary.test or {}).not_finite ~= nil

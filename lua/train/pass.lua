@@ -1,5 +1,5 @@
--- pass.lua -- one pass over a part of the data in the evaluation plan: the loss, and
--- what each metric says of every case.
+-- pass.lua -- one pass over a part of the data with the evaluation plan: the loss, and the value of
+-- each metric for every case.
 
 local core = require "seg.core"
 local loss_parts = require "seg.evaluate.loss_parts"
@@ -14,7 +14,7 @@ local util = require "seg.util"
 
 local M = {}
 
--- What is read of a pass: the nodes by their place, each once.
+-- The list of nodes that a pass reads, each once, with their positions.
 local Nodes = {}
 Nodes.__index = Nodes
 
@@ -27,11 +27,10 @@ function Nodes:add(node)
   return self.place[id]
 end
 
--- How each metric that is due is measured on this pipeline, o as of run. Of patches
--- that were drawn what is counted is that of the patches; nothing else can be said of
--- the case.
---   -> { { name=, m=, way=, node=, area=, read= (places of nodes) }, ... }, nodes,
---      nodes that cases are put together from, nil when none is; the parts of the loss
+-- Decides how each metric is measured on this pipeline; o as in M.run. For random patches only
+-- the counts of the patches are known, and nothing about the whole case.
+--   -> { { name=, m=, way=, node=, area=, read= (positions of nodes) }, ... }, nodes,
+--      nodes that cases are stitched from, nil if there are none; the parts of the loss
 local function plan(recipe, pipeline, o)
   local nodes = setmetatable({ list = {}, place = {} }, Nodes)
   local users, whole, seen, stitched = {}, {}, {}, o.each ~= nil
@@ -56,7 +55,7 @@ local function plan(recipe, pipeline, o)
       and (facts.patches or (o.threshold and not m.fixed)) then
       user.way = "stitched"
     end
-    -- what the device counts knows no other threshold
+    -- the counts of the device use the metric's own threshold
     user.by_slice = user.node and not (o.threshold and not m.fixed)
     if user.way == "numbers" then
       user.read = {}
@@ -79,7 +78,7 @@ local function add(sums, counts, from, n)
   for k = 1, n do sums[k] = (sums[k] or 0) + counts:get(from, k) end
 end
 
--- The counts of one sample: of its case, and a value by itself.
+-- Adds the counts of one sample to its case, and the value of the sample alone.
 local function count_sample(user, item, values, i)
   local counts, area = values[user.node], user.area and values[user.area]
   local width, slice = counts.shape[2], {}
@@ -87,14 +86,14 @@ local function count_sample(user, item, values, i)
   local all = area and area:get(i, 2) or nil
   local v = user.m.value(slice, all)
   if v then user.each[#user.each + 1] = { item, v } end
-  if user.way == "stitched" then return end -- of the case as a whole
+  if user.way == "stitched" then return end -- the case is measured as a whole
   local case = user.cases[item] or { all = 0 }
   user.cases[item] = case
   add(case, counts, i, width)
   case.all = case.all + (all or 0)
 end
 
--- A sample that is a few numbers; a case of several has their mean.
+-- Adds a sample that is a few numbers; a case with several samples has their mean.
 local function number_sample(user, item, values, i)
   local rows = {}
   for k, place in ipairs(user.read) do rows[k] = loss_parts.row(values[place], i) end
@@ -108,7 +107,7 @@ local function number_sample(user, item, values, i)
   if record then user.records[#user.records + 1] = { item = item, record = record } end
 end
 
--- A case that was put together.
+-- Measures a case that was stitched.
 local function measure_case(users, case)
   for _, user in ipairs(users) do
     local v, list, record
@@ -124,8 +123,8 @@ local function measure_case(users, case)
   end
 end
 
--- The mean of what samples had, { { item, value }, ... }, without those of cases that do
--- not count; how many there are.
+-- The mean over samples, { { item, value }, ... }, without samples of cases that do not count; and
+-- their number.
 local function mean_of_samples(each, bad)
   local sum, n = 0, 0
   for _, e in ipairs(each) do
@@ -134,7 +133,7 @@ local function mean_of_samples(each, bad)
   return sum / n, n
 end
 
--- The values of the cases, once all samples were seen; none of those in `bad`.
+-- Computes the values of the cases after all samples, without the cases in `bad`.
 local function settle(user, outside, bad)
   local records = {}
   for _, r in ipairs(user.records) do
@@ -158,7 +157,7 @@ local function settle(user, outside, bad)
   table.sort(user.records, function(a, b) return a.item < b.item end)
 end
 
--- The records of metrics that have one value of all cases.
+-- The records of metrics that have one value over all cases.
 local function bare(records, places)
   local list = {}
   for i = 1, places and #places or #records do
@@ -167,7 +166,7 @@ local function bare(records, places)
   return list
 end
 
--- Whole numbers that are keys, in their order.
+-- The integer keys of a table, sorted.
 local function places_of(t)
   local list = {}
   for k in pairs(t) do list[#list + 1] = k end
@@ -175,7 +174,7 @@ local function places_of(t)
   return list
 end
 
--- Values of cases in their order, and whose they are.
+-- The values of cases in order, and their patients.
 local function ordered(values, pipeline)
   local list, owners = {}, {}
   for _, item in ipairs(places_of(values)) do
@@ -184,8 +183,8 @@ local function ordered(values, pipeline)
   return list, owners
 end
 
--- What a metric gives: values by case, their mean or the one value of all, the mean
--- over slices; by class the same.
+-- The result of a metric: values by case, their mean or the one value over all, the mean over
+-- slices; the same by class.
 local function result_of(user, recipe, pipeline, interval)
   local m = user.m
   local list, owners = ordered(user.values, pipeline)
@@ -224,9 +223,9 @@ local function result_of(user, recipe, pipeline, interval)
   return r
 end
 
--- What of the truth lies beyond the prepared grids, cut off by fit and crop, so that no
--- sample has it: { [item] = { voxels of class 1, ... } }, and what to say of it, nil
--- where nothing is. Of sets that use some of the slices it is not looked for.
+-- The ground truth outside the prepared grids, cut off by fit and crop, which no sample has: {
+-- [item] = { voxels of class 1, ... } }, and a line about it, nil if there is none. Not computed
+-- for sets that use only some of the slices.
 function M.outside(recipe, pipeline)
   local field, out, cases, unknown, voxels = nil, {}, 0, 0, 0
   for _, m in pairs(recipe.metrics) do
@@ -251,13 +250,12 @@ function M.outside(recipe, pipeline)
     .. "and curves are of the grid", voxels, util.plural(cases, "case")) or nil
 end
 
--- Run every sample of `loader` once, or until a signal: the mean loss, and what each
--- metric gives. o: metrics: the names of those that are measured, else all; interval:
--- also that of values that are no means; threshold: in place of that of metrics that
--- give none; each(case): called with every case, put together from `nodes`; outside:
--- what M.outside gives. Cases of which the network makes values that are not finite do
--- not count, and nor do such samples in the loss.
---   -> { loss= (NaN of no sample), seen=, bad = {[item]=what is not finite},
+-- Runs every sample of `loader` once, or until a signal, and returns the mean loss and the result
+-- of each metric. o: metrics: names of the metrics to measure, default all; interval: also confidence
+-- intervals of values that are not means; threshold: for metrics without their own; each(case): called
+-- with every case, stitched from `nodes`; outside: the result of M.outside. Cases for which the
+-- network gives values that are not finite do not count, and neither do such samples in the loss.
+--   -> { loss= (NaN of no sample), seen=, bad = {[item]=the value that is not finite},
 --        parts = {[name]=mean}, empty= (share of samples),
 --        metrics = { dice = { cases = {[item]=v}, mean=, list=, slices=,
 --          classes = { {name=, cases=, mean=}, ... }, matrix=, names = of its classes,
@@ -302,14 +300,15 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
       if not bad[item] then count(i, number, item) end
     end
   end
-  -- The values that the device has put aside. These are read together at the end, so
-  -- that nothing waits for it before; of whole cases after each batch, as they are large.
+  -- Reads the values that the device has kept. Values of samples are read together at the end, so
+  -- that the host does not wait earlier; maps of whole cases after each batch, because they are
+  -- large.
   local function collect()
     local kept = session:kept()
     for b, batch in ipairs(waiting) do
       batch.values = table.move(kept, (b - 1) * #nodes.list + 1, b * #nodes.list, 1, {})
     end
-    -- runs samples again, so once all values were fetched
+    -- runs samples again, so only after all values were read
     for _, batch in ipairs(waiting) do
       not_finite.judge(batch, session, recipe, pipeline, nodes.list, names)
     end
@@ -320,7 +319,7 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
   local batches, samples = loader:batches()
   local rounds, own = ranks.rounds(batches)
   local started = core.sys.clock()
-  session:kept() -- what a pass that failed has left
+  session:kept() -- discards values left by a pass that failed
   loader:seek(0, 0)
   for round = 1, rounds do
     if round <= own then

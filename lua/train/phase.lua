@@ -1,10 +1,9 @@
--- phase.lua -- the stretches of a run: each has loss, data, optimiser and schedule of
--- its own, and begins with the weights that the one before leaves, by name.
+-- phase.lua -- the phases of a run. Each has its own loss, data, optimiser and schedule, and begins
+-- with the weights of the phase before, matched by name.
 --
--- A recipe without phases is a run of one. The session is the phase's: another loss
--- needs other parameters and begins with moments of zero. Steps and epochs are
--- counted over all phases, so that one metrics.csv and one row of checkpoints tell
--- the whole run.
+-- A recipe without phases is a run of one phase. Each phase has its own session: another loss needs
+-- other parameters and begins with moments of zero. Steps and epochs are counted over all phases,
+-- so that one metrics.csv and one sequence of checkpoints describe the whole run.
 
 local core = require "seg.core"
 local average = require "seg.train.average"
@@ -28,8 +27,7 @@ local parts = { "train", "valid", "test" }
 
 -- Data ------------------------------------------------------------------------
 
--- What was opened, for show.fit: all that is known of the part; its cases and samples; the
--- cases alone.
+-- Texts about an opened part for show.fit, from long to short: all facts; cases and samples; cases.
 local function opened_texts(part, d, took)
   local lines = {}
   for line in d.pipeline:report():gmatch("[^\n]+") do lines[#lines + 1] = line end
@@ -41,7 +39,7 @@ local function opened_texts(part, d, took)
            string.format("%s: %s (%s)", part, cases, took) }
 end
 
--- Pipelines and loaders of the parts that a phase has.
+-- Opens pipelines and loaders of the parts that a phase has.
 local function open_sets(r)
   local data, sides, names = {}, {}, nil
   trial.sets(r)
@@ -62,8 +60,8 @@ local function open_sets(r)
   return { data = data, names = names }
 end
 
--- Opens the data of every phase, before the first: what is wrong with that of the
--- last is not found out after days. Phases with the same sets share them.
+-- Opens the data of every phase before the first, so that an error in the last is not found after
+-- days. Phases with the same sets share the opened data.
 function M.open_data(run)
   local declared = {}
   run.opened = {}
@@ -76,7 +74,7 @@ function M.open_data(run)
       end
       if same then
         run.opened[k] = run.opened[j]
-        -- with the numbers that were found for them
+        -- with the fitted numbers
         for _, part in ipairs(parts) do r[part] = run.phases[j][part] end
         break
       end
@@ -103,17 +101,16 @@ function M.sets(run)
   return list
 end
 
--- Keep the sets that are read in every epoch on the device, where there is room or
--- the run that is resumed had them there; that of the end is read once, which is
--- what it costs to bring it there. Who makes the batches that are changed at random
--- decides their last bits and is noted.
+-- Keeps the sets that are read in every epoch on the device, if there is room or the resumed run
+-- had them there. The test set is not kept, because it is read once. Records whether the host or
+-- the device augments, because that decides the last bits of a batch.
 local function keep_data(run, meta)
   local made = {}
   for _, part in ipairs { "train", "valid" } do
     local d = run.data[part]
     if d then
       local was = (meta.resident or ""):match(part .. "=(%a+)")
-      opened.renew(d) -- that of another phase lay on a session that is closed
+      opened.renew(d) -- the device dataset of an earlier phase belonged to a closed session
       d.on_device = opened.keep(run.session, run.recipe, d, part == "train",
                                 was and was == "device")
       if d.set.augmented then
@@ -126,14 +123,14 @@ end
 
 -- The phase that runs ---------------------------------------------------------
 
--- The epochs of the run when every phase that is left lasts as long as it may.
+-- The epochs of the run if every remaining phase runs to its limit.
 local function epochs_of(run)
   local count = run.state.first
   for k = run.state.phase, #run.phases do count = count + run.phases[k].epochs end
   return count
 end
 
--- Opens the session of the phase that the state says.
+-- Opens the session of the current phase.
 function M.enter(run)
   local s = run.state
   local r = run.phases[s.phase]
@@ -143,8 +140,7 @@ function M.enter(run)
   run.ahead = run.session:facts().ahead
 end
 
--- What a phase begins with beyond its session and weights: what the schedule
--- remembers, its data. `meta`: of the run that is resumed, or {}.
+-- Opens the rest of a phase: the memory of the schedule, the data. meta: of the resumed run, or {}.
 function M.begin(run, meta)
   local o = run.opened[run.state.phase]
   run.data, run.names = o.data, o.names
@@ -152,8 +148,8 @@ function M.begin(run, meta)
   keep_data(run, meta)
 end
 
--- Weights of a file, where --weights or init name one; what to say of them, or nil.
--- Moments, step count and epoch begin anew.
+-- Loads the weights of --weights or init. -> a line about them, or nil. Moments, step count and
+-- epoch are not loaded.
 local function load_weights(run)
   local given, init = config.line.flags.weights, run.recipe.init
   if run.state.phase > 1 then given = nil end
@@ -171,16 +167,16 @@ local function load_weights(run)
     .. run_folder.about(path, meta)
 end
 
--- The weights that a new phase starts from are its session's now, and so is their
--- average; -> what to say of them, or nil. A run that is resumed has its own.
+-- Loads the weights that a new phase starts from into the session and starts their average. A
+-- resumed run has its own. -> a line about them, or nil
 function M.start_weights(run, resumed)
   local said = not resumed and load_weights(run) or nil
   average.open(run)
   return said
 end
 
--- The best weights of a phase that is over keep their file, under another name, so
--- that they are not taken for those of the next.
+-- Renames the file of the best weights of a finished phase, so that it is not taken for the best of
+-- the next phase.
 function M.put_aside(run)
   local path = run.folder .. "/checkpoint_best.safetensors"
   if not util.exists(path) then return end
@@ -198,7 +194,7 @@ local function describe(run)
             r.optim.kind, util.number(r.optim.lr))
 end
 
--- From one phase to the next, its first checkpoint written; false: there is none.
+-- Moves to the next phase and writes its first checkpoint. Returns false if there is none.
 function M.next(run)
   local s, old, kept = run.state, run.session, {}
   local after = run.phases[s.phase + 1]

@@ -1,10 +1,9 @@
--- ranks.lua -- this process among those that train together.
+-- ranks.lua -- this process as one of several ranks that train together.
 --
--- --ranks N starts this program N times on this machine; mpirun and srun start it
--- on many. All run the same script and the same loop on their shares of the data,
--- and meet in every step. Rank 0 writes and prints. What they decide by, a signal
--- for one, they have to agree on first: a rank that goes another way than the
--- others would wait for them for ever.
+-- --ranks N starts this program N times on this machine; mpirun and srun start it on many machines.
+-- All ranks run the same script and the same loop on their shards of the data, and communicate in
+-- every step. Rank 0 writes and prints. Before a decision, for example after a signal, all ranks
+-- must agree: a rank that takes another branch would wait for the others for ever.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -14,29 +13,30 @@ local util = require "seg.util"
 local fail = util.fail
 local M = { rank = 0, count = 1 }
 
--- Does this rank write files and print? Alone it does.
+-- Whether this rank writes files and prints; true for a single process.
 function M.writes() return M.rank == 0 end
 
--- The text of every rank, by its number from 1. Of all ranks at once, as all below.
+-- The texts of all ranks, numbered from 1. All ranks must call this and the functions below
+-- together.
 function M.gather(text)
   if M.count == 1 then return { text } end
   return core.ranks.gather(text)
 end
 
--- Of what rank 0 has, everybody's.
+-- The text of rank 0.
 function M.of_first(text) return M.gather(text)[1] end
 
 function M.barrier() M.gather("") end
 
--- Rank 0 goes first, as what it makes is there for the others then.
+-- Runs f on rank 0 first, so that the other ranks find its files.
 function M.in_turn(f)
   if M.rank == 0 then f() end
   M.barrier()
   if M.rank > 0 then f() end
 end
 
--- The signal that told one of the ranks to stop and its name, nil when none was; the
--- same answer at all of them, unlike sys.stopped.
+-- The signal that stopped any of the ranks and its name, nil if there was none. Unlike sys.stopped
+-- the answer is the same on all ranks.
 function M.stopped()
   if M.count == 1 then return core.sys.stopped() end
   if not M.signal then
@@ -51,8 +51,8 @@ function M.stopped()
   return M.signal, M.called
 end
 
--- `what` must be the same at all ranks: they would train on in silence, each its own
--- network. `text` goes to all, so that of something large is its hash.
+-- Raises if `text` differs between ranks, because each would silently train another network. `text`
+-- is sent to all ranks, so a large text should be a hash.
 function M.same(what, text, advice)
   for k, other in ipairs(M.gather(text)) do
     if other ~= text then
@@ -61,8 +61,8 @@ function M.same(what, text, advice)
   end
 end
 
--- Compute threads of a session where the config says `threads`: the ranks of a
--- machine share its cores.
+-- The compute threads of a session if the config says `threads`: the ranks of a machine share its
+-- cores.
 function M.threads(threads)
   local here = M.count
   if M.via == "MPI" then
@@ -72,9 +72,9 @@ function M.threads(threads)
   return math.max(core.sys.machine().cores // here, 1)
 end
 
--- A pass over so many batches that are divided: in how many rounds, and in how many of
--- these this rank makes one (whole_batches of data/loader/loader.h). Of fewer batches than
--- ranks some make the same.
+-- Divides a pass over so many batches among the ranks: the number of rounds, and the number of
+-- rounds in which this rank has a batch (whole_batches of data/loader/loader.h). With fewer batches
+-- than ranks several ranks run the same batch.
 function M.rounds(batches)
   local n = math.min(M.count, batches)
   if n == 0 then return 0, 0 end
@@ -107,9 +107,9 @@ local function unpack(text, at)
   return b, at
 end
 
--- The batches that the ranks have made, in their order, each once; `list`: those of
--- this one, { { number=, loss=, counted=, bad=, samples = {...}, values = {array, ...} },
--- ... } as not_finite.judge leaves them.
+-- Merges the batches of all ranks, in order, each once. list: the batches of this rank, { {
+-- number=, loss=, counted=, bad=, samples = {...}, values = {array, ...} }, ... } after
+-- not_finite.judge.
 function M.whole(list)
   if M.count == 1 then return list end
   local own, all, seen = {}, {}, {}
@@ -127,15 +127,15 @@ function M.whole(list)
   return all
 end
 
--- What of a run depends on the ranks, for checkpoints; nil alone.
+-- The part of a run that depends on the ranks, for checkpoints; nil for a single process.
 function M.text()
   if M.count == 1 then return nil end
   return M.count .. (config.values.sync_norm and "" or " own_norms")
 end
 
--- Every batch has to have a sample for each rank, the last of an epoch excepted.
+-- Every batch must have a sample for each rank, except the last of an epoch.
 function M.check_batch(size)
-  -- alone it may still be "auto"
+  -- in a single process it may still be "auto"
   if M.count > 1 and size < M.count then
     local less = size < config.values.batch and " (of " .. config.values.batch .. ", as there are "
       .. "no more samples)" or ""
@@ -144,13 +144,13 @@ function M.check_batch(size)
   end
 end
 
--- Seconds that this rank has spent on the others so far.
+-- Seconds that this rank has spent in communication so far.
 function M.spent()
   if M.count == 1 then return 0 end
   return (core.ranks.stats())
 end
 
--- The GPUs of --devices: numbers, as doctor lists them; nil when it was not given.
+-- The GPU numbers of --devices, as doctor lists them; nil if not given.
 local function devices(v)
   if v.devices == "" then return nil end
   local list, has = {}, {}
@@ -178,7 +178,7 @@ local function devices(v)
   return list
 end
 
--- Variables by which launchers say the number of a rank among those of its machine.
+-- Variables by which launchers give the number of a rank within its machine.
 local LOCAL = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID" }
 
 local function local_rank()
@@ -190,7 +190,7 @@ local function local_rank()
   return 0
 end
 
--- The device of this rank, of a machine whose GPUs are divided among its ranks.
+-- The device of this rank, on a machine whose GPUs are divided among its ranks.
 local function own_device(v, list)
   local place = local_rank()
   if list then
@@ -203,13 +203,13 @@ local function own_device(v, list)
   if v.device ~= "cuda" then return v.device end
   local there, why = core.gpu(place)
   if there then return "cuda:" .. place end
-  -- a launcher may show each rank a GPU of its own, and no other
+  -- a launcher may show each rank only its own GPU
   if M.via == "MPI" and core.gpu(0) and not core.gpu(1) then return "cuda:0" end
   return fail("device", "rank %d is number %d of its machine: %s", M.rank, place, why)
 end
 
--- f() in the right number of ranks: here when this is one of them, or one is all.
--- `args`: the command line of this program. -> exit code
+-- Calls f() in the right number of ranks: in this process if it is a rank or the only one, else it
+-- starts the ranks. args: the command line of this program. -> exit code
 function M.run(args, f)
   local v, given = config.ensure(), nil
   for _, o in ipairs(config.line.options) do
@@ -229,7 +229,7 @@ function M.run(args, f)
     if v.batch == "auto" then
       util.refuse("--batch auto: ranks may find different numbers; give one for all ranks together")
     end
-    core.sys.catch_signals() -- they are passed on
+    core.sys.catch_signals() -- signals are passed on to the ranks
     return core.ranks.start(v.ranks, args)
   end
   if given and given ~= count then

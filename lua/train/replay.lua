@@ -1,10 +1,10 @@
--- replay.lua -- the replay command: a step that was not finite, once more.
+-- replay.lua -- the command replay: repeats a step that was not finite.
 --
 --   segengine SCRIPT.lua replay runs/X/001/replay.safetensors [--device ref]
 --
--- The file has the state before the step and its batch (diverge.lua). On the same
--- device the same happens, to the last bit; on another, or with other numbers of the
--- recipe, one sees whether it still does.
+-- The file holds the state before the step and its batch (diverge.lua). On the same device the step
+-- gives the same bits; another device or other options of the recipe show whether it is still not
+-- finite.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -15,11 +15,11 @@ local util = require "seg.util"
 
 local M = {}
 
--- Norms of the parameters whose gradient is not finite, or else of those with the
--- largest, so many.
+-- The number of parameters listed: those with a gradient that is not finite, then the largest
+-- gradients.
 local LISTED = 8
 
--- Four digits; a NaN has no sign.
+-- Four digits; a NaN is printed without its sign.
 local function short(v) return v ~= v and "nan" or string.format("%.4g", v) end
 
 local function print_norms(session)
@@ -34,8 +34,7 @@ local function print_norms(session)
   print(show.table(rows))
 end
 
--- replay: the command. Exit code 0 when the step is not finite again, 1 when it is
--- finite now.
+-- The command replay. The exit code is 0 if the step is not finite again, 1 if it is finite.
 function M.command(r)
   local path = config.line.flags.weights
   if not path then util.refuse("replay wants FILE, a run's replay.safetensors") end

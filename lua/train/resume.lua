@@ -1,5 +1,5 @@
--- resume.lua -- is this the run that it was? Scripts, data and folders change
--- between two days; what would make other numbers of them is refused.
+-- resume.lua -- checks that a resumed run is the same run. Scripts, data and folders may have
+-- changed since; a change that would give other numbers is refused.
 
 local aliases = require "seg.aliases"
 local core = require "seg.core"
@@ -13,8 +13,8 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- All cases of the run, of `sets` = { {part=, d=}, ... }: what cases.csv holds. A
--- case that several phases have in one part has one row.
+-- The rows of cases.csv: all cases of the run, of `sets` = { {part=, d=}, ... }. A case that
+-- several phases have in one part has one row.
 function M.case_rows(sets, hash)
   local rows, seen = {}, {}
   for _, set in ipairs(sets) do
@@ -31,8 +31,8 @@ function M.case_rows(sets, hash)
   return rows
 end
 
--- The cases that skip_bad left out: what left_out.csv holds, and how many of each
--- part, as "train 2, test 1"; nil when there are none.
+-- The rows of left_out.csv: the cases that skip_bad left out, and their number in each part, as
+-- "train 2, test 1"; nil if there are none.
 function M.left_out(sets, hash)
   local rows, counts = {}, {}
   for _, set in ipairs(sets) do
@@ -46,8 +46,8 @@ function M.left_out(sets, hash)
   return rows, rows[1] and table.concat(counts, ", ")
 end
 
--- Are the rates of a schedule others when a run of `was` epochs has `is`? One that
--- goes by what it remembers (plateau) does not ask how many there are.
+-- Whether the learning rates of a schedule differ if a run of `was` epochs has `is` epochs. A
+-- schedule that depends on its memory (plateau) does not use the number of epochs.
 local function spans(r, was, is)
   local function rate(epoch, epochs)
     local ok, lr = pcall(r.schedule.rate, r.optim.lr, epoch, epochs,
@@ -60,8 +60,8 @@ local function spans(r, was, is)
   return false
 end
 
--- A run may go on for more epochs than it began with; a schedule that spans all of
--- them then has other rates from here on.
+-- Prints a note if the run continues for more epochs than it began with and its schedule spans all
+-- epochs: its rates then change.
 function M.say_epochs(run)
   local saved = "\n" .. aliases.config(util.read_file(run.folder .. "/config.txt"))
   local was = saved:match("\nepochs = (%d+)\n")
@@ -73,7 +73,7 @@ function M.say_epochs(run)
   end
 end
 
--- The phase that the run of a checkpoint was in: its recipe, and where it began.
+-- Finds the phase of a checkpoint: its recipe and its first epoch.
 function M.find_phase(run, meta)
   local s = run.state
   s.phase, s.first = math.tointeger(tonumber(meta.phase or 1)),
@@ -86,8 +86,8 @@ function M.find_phase(run, meta)
   end
 end
 
--- A run goes on only as what it was: the same network, preparation, numbers and
--- cases. What else the script may have changed is the user's to judge.
+-- Checks that the run has the same network, preprocessing, options and cases. Other changes of the
+-- script are left to the user.
 function M.check_same(run, meta)
   local now, start = state.metadata(run), "start a new run, or give the script back what it had ("
     .. run.folder .. "/recipe.lua)"
@@ -130,8 +130,8 @@ function M.check_same(run, meta)
   end
 end
 
--- Do all ranks train the same network, with the same numbers and cases, from the same
--- weights? They read their own files, perhaps on machines of their own.
+-- Checks that all ranks train the same network, with the same options and cases, from the same
+-- weights. Each rank reads its own files, possibly on its own machine.
 function M.same_everywhere(run, rows)
   if ranks.count == 1 then return end
   local now, cases = state.metadata(run), {}
@@ -149,10 +149,10 @@ function M.same_everywhere(run, rows)
   end
 end
 
--- The same for the cases: one that changes sides would be tested on what it
--- was trained with, and so would files that change names.
+-- Checks that the cases are the same: a case that moved between parts would be tested after it was
+-- trained on, and so would a renamed file.
 function M.check_cases(run, rows)
-  -- by key, then part: slabs of slices put one case into all three
+  -- by key, then part: slabs of slices put one case into all three parts
   local was, gone, found = {}, {}, 0
   for _, row in ipairs(run_folder.read_cases(run.folder)) do
     was[row.key] = was[row.key] or {}

@@ -1,9 +1,8 @@
--- samples.lua -- what the network makes of the same few cases, epoch after epoch.
+-- samples.lua -- pictures of the predictions for the same few cases, epoch after epoch.
 --
--- A curve says that training goes somewhere, a row of pictures says where. They
--- are drawn after epochs 1, 2, 5, 10, 20, 50, ... and the last, so that a long
--- run has no more of them than a short one has room for; each is a file of its
--- own, samples/<case>_<epoch>.png, which the report and TensorBoard show.
+-- They are drawn after epochs 1, 2, 5, 10, 20, 50, ... and the last, so that the number grows with
+-- the logarithm of the epochs. Each is a file of its own, samples/<case>_<epoch>.png, which the
+-- report and TensorBoard show.
 
 local core = require "seg.core"
 local outlines = require "seg.report.outlines"
@@ -12,10 +11,10 @@ local util = require "seg.util"
 
 local M = {}
 
-local CASES = 3 -- enough to tell a lucky case
-local SIDE = 256 -- pixels of a picture, about
+local CASES = 3 -- enough to notice an untypical case
+local SIDE = 256 -- pixels of a picture, approximately
 
--- Is a picture of this epoch worth drawing? 1, 2, 5, 10, ... and the last.
+-- Whether to draw pictures after this epoch: 1, 2, 5, 10, ... and the last.
 function M.wanted(epoch, last)
   local power = 1
   while power * 10 <= epoch do power = power * 10 end
@@ -23,15 +22,15 @@ function M.wanted(epoch, last)
   return epoch == last or first == 1 or first == 2 or first == 5
 end
 
--- The place of a name in a list; nil when it is not there.
+-- The position of a name in a list; nil if absent.
 local function position(list, wanted)
   for i, name in ipairs(list) do
     if name == wanted then return i end
   end
 end
 
--- The field of the truth, by its place: "mask", or else the last input but the
--- first that is a map like the output. nil: there is nothing to compare.
+-- The position of the target field: "mask", else the last input after the first that is a map like
+-- the output. Returns nil if there is no target.
 local function truth_field(run)
   local mask = position(run.names, "mask")
   if mask and mask > 1 then return mask, true end
@@ -45,8 +44,8 @@ end
 local Samples = {}
 Samples.__index = Samples
 
--- The pictures of a run: those of epochs after `epoch`, of before it was cut,
--- go. nil for a run that has no maps to show.
+-- Opens the pictures of a run. Pictures of epochs after `epoch`, from before a resume, are removed.
+-- Returns nil for a run without maps to show.
 function M.open(run, epoch)
   local part = run.data.valid
   local field, mask = truth_field(run)
@@ -69,7 +68,7 @@ function M.open(run, epoch)
   return s
 end
 
--- Remember a picture of a case.
+-- Records a picture of a case.
 function Samples:note(case, epoch, path)
   for _, row in ipairs(self.list) do
     if row.case == case then
@@ -81,15 +80,16 @@ function Samples:note(case, epoch, path)
   self.list[#self.list + 1] = { case = case, pictures = { { epoch = epoch, path = path } } }
 end
 
--- Spread over the cases in the order of the set: the first, the middle, the last.
+-- Cases spread over the set: the first, the middle, the last.
 local function choose(count)
   local wanted, n = {}, math.min(CASES, count)
   for i = 1, n do wanted[1 + (i - 1) * (count - 1) // math.max(n - 1, 1)] = true end
   return wanted
 end
 
--- One picture of plane `f.plane`: the image with truth and prediction, or, of maps that
--- are no masks, image, truth and prediction side by side in the truth's window.
+-- Draws one picture of plane `f.plane`: the image with ground truth and prediction, or, for maps
+-- that are not masks, image, ground truth and prediction next to each other in the window of the
+-- ground truth.
 local function draw(path, view, mask)
   local shape = view.image.shape
   local h, w = shape[#shape - 1], shape[#shape]
@@ -109,8 +109,8 @@ local function draw(path, view, mask)
   p:close()
 end
 
--- Draw the cases with the weights as they are, as of `epoch`; -> the new files as
--- { {case=, path=}, ... }.
+-- Draws the cases with the current weights, as of `epoch`. -> the new files as { {case=, path=},
+-- ... }.
 function Samples:draw(epoch)
   local run, pipeline, new = self.run, self.part.pipeline, {}
   local loader <close> = core.data.loader(pipeline, { batch = 1 })

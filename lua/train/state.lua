@@ -1,9 +1,8 @@
--- state.lua -- what of a run is kept: in checkpoints, so that it can go on, and
--- when a save fails.
+-- state.lua -- the state of a run in checkpoints, for resuming, and the handling of failed saves.
 --
--- Everything that decides the next number lies in the checkpoint: weights,
--- moments, averages, step count, phase, epoch, place in the epoch, the sums of the
--- epoch so far, the best value, what plateau and stop have seen.
+-- The checkpoint holds everything that decides the next number: weights, moments, averages, step
+-- count, phase, epoch, position in the epoch, sums of the epoch so far, the best value, and the
+-- memory of plateau and stop.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -17,13 +16,13 @@ local util = require "seg.util"
 local sys, fail = core.sys, util.fail
 local M = {}
 
-local BAD_SAVES = 3 -- saves lost in a row: training would be for nothing
+local BAD_SAVES = 3 -- failed saves in a row that end the run, because the training would be lost
 local RETRY_S = 5 -- a full disk or a lost server may come back
-local LOOK_S = 0.5 -- between two looks at the folder of the run
+local LOOK_S = 0.5 -- between two checks of the run's folder
 
--- Where a run begins: in its first phase, of which epoch `first` was the last
--- before. epoch counts over all phases. not_finite: the most cases of valid that did not
--- count in an epoch, as their values were not finite; best_bad: those of the best epoch.
+-- The initial state of a run: in its first phase; `first` is the last epoch before the phase. epoch
+-- counts over all phases. not_finite: the largest number of cases of valid in an epoch that did not
+-- count because their values were not finite; best_bad: the number in the best epoch.
 function M.new()
   local s = { phase = 1, epoch = 0, batch = 0, seen = 0, loss_sum = 0.0, bad = 0, tally = {},
               not_finite = 0 }
@@ -31,9 +30,9 @@ function M.new()
   return s
 end
 
--- What begins anew with a phase: swa counts the epochs that were averaged, schedule
--- is what its schedule remembers, ended says that `stop` has ended the phase, round
--- counts the rounds of clusters that are done, clustered says that all are.
+-- The state that begins anew with a phase: swa counts the averaged epochs, schedule is the memory
+-- of its schedule, ended is true after `stop` has ended the phase, round counts the finished rounds
+-- of clusters, clustered is true after the last.
 function M.begin_phase(s)
   s.first, s.best, s.best_epoch, s.best_bad = s.epoch, nil, 0, 0
   s.stop_best, s.stop_wait = nil, 0
@@ -54,14 +53,14 @@ local function read_table(text)
   return t
 end
 
--- What is averaged, nil where nothing is: it must not change on the way.
+-- The kind of average, nil without one: a resumed run must have the same.
 local function average_text(r)
   if r.ema > 0 then return "ema " .. util.number(r.ema) end
   return r.swa and "swa" or nil
 end
 
--- How training reads its files, and ranges over its images, as predict wants them: found when
--- the data of a phase is open.
+-- How training reads its files, and the statistics of its images, as text for predict; computed
+-- when the data of a phase are open.
 local function data_texts(run)
   local d = run.data and run.data.train
   if not d then return {} end
@@ -74,7 +73,7 @@ local function data_texts(run)
   return d.texts
 end
 
--- What a checkpoint says beside tensors. Nothing of clock, host or path.
+-- The metadata of a checkpoint. It holds no time, host or path.
 function M.metadata(run)
   local s, texts = run.state, data_texts(run)
   local text, outputs = recipes.network(run.recipe)
@@ -102,7 +101,7 @@ function M.metadata(run)
   }
 end
 
--- The state of the loop, out of a checkpoint's metadata.
+-- Restores the state of the loop from a checkpoint's metadata.
 function M.restore(run, meta)
   local s = run.state
   s.epoch, s.batch = math.tointeger(tonumber(meta.epoch)), math.tointeger(tonumber(meta.batch))
@@ -127,9 +126,9 @@ function M.restore(run, meta)
   if meta.schedule and s.schedule then s.schedule = read_table(meta.schedule) end
 end
 
--- Raises when the folder of the run is no longer there, or no longer the one that was
--- locked: whatever is written from then on is lost, or mixed into the run of another
--- process. Asked between any two steps, so not more often than LOOK_S but where `now`.
+-- Raises if the folder of the run is gone, or is no longer the one that was locked: later writes
+-- would be lost or mixed into the run of another process. Called between any two steps, so it
+-- checks at most every LOOK_S unless `now`.
 function M.check_folder(run, now)
   if not run.lock or (not now and sys.clock() < (run.look_at or 0)) then return end
   run.look_at = sys.clock() + LOOK_S
@@ -144,10 +143,10 @@ local BEST = "checkpoint_best"
 
 local function path_of(run, name) return run.folder .. "/" .. name .. ".safetensors" end
 
--- A save into the run's folder, of all that training needs or of the weights alone.
--- One that fails leaves the file before it. It is tried once more after a
--- while; then training goes on, and the third loss in a row ends the run. Of several
--- processes, which have the same, the first writes. -> whether it was written
+-- Saves into the run's folder, the whole training state or only the weights. A failed save leaves
+-- the earlier file. It is tried once more after a while; then training continues, and the third
+-- failure in a row ends the run. Of several ranks, which have the same state, rank 0 writes. ->
+-- whether it was written
 function M.save(run, name, weights)
   if not ranks.writes() then return true end
   local path = path_of(run, name)
@@ -156,7 +155,7 @@ function M.save(run, name, weights)
   end
   M.check_folder(run, true)
   local ok, why = try()
-  -- weights that are not finite are so in a while too, and all that comes of them
+  -- weights that are not finite stay so, and a second try cannot help
   if not ok and sys.kind(tostring(why)) == "diverged" then error(why, 0) end
   if not ok then M.check_folder(run, true) end
   if not ok and run.saved then
@@ -177,16 +176,16 @@ function M.save(run, name, weights)
   return false
 end
 
--- Nothing waits to be written any more.
+-- Drops the weights that wait in memory.
 local function forget_kept(run)
   if run.kept then run.kept.file:close() end
   run.kept = nil
 end
 
--- The best weights so far into their file. They exist for this epoch only, so where the
--- save fails they are held in memory, and save_kept writes them later.
+-- Saves the best weights so far. They exist for this epoch only, so if the save fails they are kept
+-- in memory, and save_kept writes them later.
 function M.save_best(run, weights)
-  forget_kept(run) -- those are no longer the best
+  forget_kept(run) -- the earlier weights are no longer the best
   if M.save(run, BEST, weights) then return end
   local ok, file = pcall(core.checkpoint.keep, run.session, not weights, M.metadata(run))
   if ok then
@@ -198,8 +197,8 @@ function M.save_best(run, weights)
   end
 end
 
--- The best weights that wait in memory into their file. `last`: there will be no other
--- try, so that a failure is said.
+-- Writes the best weights that wait in memory. last: there will be no other try, so a failure is
+-- reported.
 function M.save_kept(run, last)
   if not run.kept then return end
   M.check_folder(run, true)
@@ -212,8 +211,8 @@ function M.save_kept(run, last)
   if ok or last then forget_kept(run) end
 end
 
--- After an epoch, or where a run goes on from the end of one: the numbered checkpoint of it
--- where one is due, unless it is there; those beyond the newest keep_last go.
+-- Saves the numbered checkpoint after an epoch, or when a run resumes at the end of one, if it is
+-- due and absent. Removes all but the newest keep_last.
 function M.save_numbered(run)
   local s = run.state
   if not ranks.writes() or s.epoch == 0 or s.batch > 0 or s.epoch % run.values.save_every ~= 0 then
@@ -225,14 +224,14 @@ function M.save_numbered(run)
   for _, file in ipairs(sys.list(run.folder)) do
     if file:match("^checkpoint_%d+%.safetensors$") then list[#list + 1] = file end
   end
-  -- by number: of ten thousand epochs and more the names sort otherwise
+  -- by number: from epoch 10000 on the names sort differently
   table.sort(list, function(a, b) return tonumber(a:match("%d+")) < tonumber(b:match("%d+")) end)
   for i = 1, #list - run.values.keep_last do sys.remove(run.folder .. "/" .. list[i]) end
 end
 
--- Room for the checkpoints of the run in `folder`, before any work is lost for
--- want of it: the best of each phase, the last, the numbered, and one that is being written,
--- which is all that a run that is resumed may lack.
+-- Checks that the disk has room for the checkpoints of the run in `folder`, before work is lost:
+-- the best of each phase, the last, the numbered ones, and one that is being written; a resumed run
+-- needs only the last of these.
 function M.check_disk(run, folder, resume)
   local v = run.values
   local files = resume and 1 or 2 + #run.phases + math.min(v.keep_last, run.epochs // v.save_every)
@@ -244,8 +243,8 @@ function M.check_disk(run, folder, resume)
   end
 end
 
--- What the file of the best weights holds: { epoch=, value= (nil: it does not say),
--- average= }; nil and why where it is missing or damaged.
+-- Facts about the file of the best weights: { epoch=, value= (nil: absent), average= }; nil and the
+-- reason if the file is missing or damaged.
 local function read_best(run)
   local path = path_of(run, BEST)
   local ok, why = core.checkpoint.verify(path)
@@ -255,13 +254,13 @@ local function read_best(run)
   if not epoch then return nil, path .. ": it does not say of which epoch it is" end
   local swa = meta.average == "swa"
   return { epoch = epoch, value = tonumber(meta.best_epoch) == epoch and tonumber(meta.best) or nil,
-           -- of a run with swa the mean is written without moments, an epoch with them
+           -- a run with swa writes its mean without moments, but an epoch with moments
            average = (not swa or meta.contents == "weights") and meta.average or nil }
 end
 
--- The best of the run is what its file holds, as that is what is tested, evaluated and
--- exported; a run that is resumed may find another one there than it had written, or none.
--- Asked of rank 0, which writes it.
+-- Sets the best epoch of the run from its file, because that file is tested, evaluated and
+-- exported. A resumed run may find another file than it wrote, or none. Rank 0, which writes the
+-- file, decides.
 function M.settle_best(run)
   local s, text = run.state, ""
   if ranks.writes() and s.best then
@@ -282,29 +281,29 @@ function M.settle_best(run)
   s.best, s.best_epoch = tonumber(value), math.tointeger(tonumber(epoch or 0))
 end
 
--- The name of the file that has what the session has; nil where its save failed.
+-- The file that has the weights of the session; nil if its save failed.
 local function file_of(run, name) return not run.unsaved[name] and name .. ".safetensors" or nil end
 
--- The weights of the last epoch as what counts of them: the average where there is one.
+-- The final weights after the last epoch: the average if there is one.
 local function last_weights(run)
   local s, r = run.state, run.recipe
   if r.ema > 0 then
     run.session:swap()
     return { epoch = s.epoch, average = average_text(r), file = file_of(run, "checkpoint_last") }
   end
-  local mean = r.swa and s.swa > 0 -- which the session has since average.finish
+  local mean = r.swa and s.swa > 0 -- in the session since average.finish
   return { epoch = s.epoch, average = mean and "swa" or nil,
            file = file_of(run, mean and "swa" or "checkpoint_last") }
 end
 
--- The weights that a phase or a run ends with into the session: the best, else the last;
--- what they are: { epoch=, average= (text or nil), file= }. The file is the judge of it:
--- one that was lost or damaged since costs the best weights, not the run.
+-- Loads the final weights of a phase or run into the session: the best, else the last. -> { epoch=,
+-- average= (text or nil), file= }. The file decides: a lost or damaged file costs the best weights,
+-- but not the run.
 function M.final_weights(run, best)
   local s = run.state
   M.save_kept(run, true)
   if run.unsaved.checkpoint_last then M.save(run, "checkpoint_last") end
-  ranks.barrier() -- the first has written it
+  ranks.barrier() -- rank 0 has written it
   if not (best and s.best) then return last_weights(run) end
   local found, why = read_best(run)
   if not found then

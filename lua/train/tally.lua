@@ -1,11 +1,10 @@
--- tally.lua -- what the device counts of the batches that are trained on.
+-- tally.lua -- training metrics that the device counts during an epoch.
 --
--- A metric of counts (Dice and its like) and the parts of the loss are roots of the
--- training plan too, so that their numbers cost next to nothing. They are put aside on
--- the device, batch by batch, and read once, when the epoch is over or the run is told
--- to stop. What is said of them is the mean over samples that have a value, as of
--- `valid_slice_<name>`; but of samples changed at random, with dropout, by weights that
--- change from batch to batch.
+-- Metrics of counts (such as Dice) and the parts of the loss are roots of the training plan too, so
+-- they cost almost nothing. Their values stay on the device, batch by batch, and are read once, at
+-- the end of the epoch or when the run is stopped. Like `valid_slice_<name>` they are means over
+-- samples that have a value; but of augmented samples, with dropout, and with weights that change
+-- from batch to batch.
 
 local core = require "seg.core"
 local loss_parts = require "seg.evaluate.loss_parts"
@@ -15,7 +14,7 @@ local ranks = require "seg.train.ranks"
 local M = {}
 M.__index = M
 
--- What is counted in a phase: recipe `r`.
+-- The nodes to count in a phase with recipe `r`.
 function M.new(r)
   local t = setmetatable({ users = {}, nodes = {}, parts = {} }, M)
   local place = {}
@@ -38,13 +37,13 @@ function M.new(r)
   return t
 end
 
--- A batch is known, of which so many samples are here: does it count?
+-- Records a batch with `count` samples on this rank; counts: whether it counts.
 function M:part(count, counts)
   self.parts[#self.parts + 1] = { count = count, counts = counts }
 end
 
--- The values that this process has put aside, as text by batch: of each metric those of
--- the samples that have one.
+-- The values kept by this process, as text by batch: for each metric the values of the samples that
+-- have one.
 local function read(self, session)
   local width, values, out = #self.nodes, session:kept(), {}
   for b, part in ipairs(self.parts) do
@@ -63,9 +62,9 @@ local function read(self, session)
   return out
 end
 
--- Read what was put aside and add it to the sums of the epoch, `sums`: "s1" and "n1"
--- of the first metric, ... Sums are made in the order of samples, so that a run that is
--- cut has the same, and one of several processes too.
+-- Reads the kept values and adds them to the sums of the epoch, `sums`: "s1" and "n1" of the first
+-- metric, and so on. The order of addition is the order of the samples, so that a resumed run and a
+-- run with several ranks have the same sums.
 function M:fold(session, sums)
   local texts = ranks.gather(table.concat(read(self, session)))
   local at = {}

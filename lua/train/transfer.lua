@@ -1,12 +1,11 @@
--- transfer.lua -- weights of a file into a network that is not quite the one they
+-- transfer.lua -- loads the weights of a file into a network that differs from the network they
 -- were trained in.
 --
 --   init = { weights = FILE, match = "^enc", rename = { { "^encoder%.", "enc." } } }
 --
--- The names of the file are renamed first: by a function, or by pairs of a Lua
--- pattern and what replaces it, all of them in order. Then, of the names that
--- `match`, file and network must have the same, in the same shapes; what does not
--- fit is listed from both sides. Without `match` that is every name.
+-- The names of the file are renamed first: by a function, or by pairs of a Lua pattern and its
+-- replacement, applied in order. Then file and network must have the same names that `match`, with
+-- the same shapes; mismatches are listed for both sides. Without `match` this concerns every name.
 
 local core = require "seg.core"
 local show = require "seg.show"
@@ -15,9 +14,9 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
-local LINE = 96 -- letters of a line of names
+local LINE = 96 -- characters in a line of names
 
--- `init` of a recipe.
+-- Checks `init` of a recipe.
 function M.check(o)
   if o == nil then return end
   util.options("seg.recipe: init", o, { weights = util.none, match = util.none,
@@ -40,8 +39,8 @@ function M.check(o)
   end
 end
 
--- The weights in a file: { {name = what they are of, from = name there, shape =}, ... }.
--- Moments are none of them; where a run kept an average over steps, that is.
+-- The weights in a file: { {name = of the parameter, from = name in the file, shape =}, ... }.
+-- Moments are skipped; if a run kept an EMA, the EMA is taken.
 function M.sources(path)
   local all, list, ema = core.checkpoint.tensors(path), {}, false
   for _, t in ipairs(all) do ema = ema or t.name:match("^ema%.") end
@@ -67,7 +66,7 @@ end
 
 local function shape_text(shape) return "(" .. table.concat(shape, ",") .. ")" end
 
--- Names, as many to a line as it holds.
+-- Prints names, as many in a line as fit.
 local function say(head, names)
   if #names == 0 then return end
   show.line("%s (%d):", head, #names)
@@ -82,8 +81,8 @@ local function say(head, names)
   show.line("%s", line)
 end
 
--- What of a file fits a network: names there -> names here, and the lists of what
--- does not.
+-- Compares a file with a network: the map from names in the file to names in the network, and the
+-- lists of mismatches.
 local function compare(sources, params, o)
   local here, wanted, map, taken = {}, {}, {}, {}
   for _, p in ipairs(params) do
@@ -114,8 +113,7 @@ local function compare(sources, params, o)
   return map, bad
 end
 
--- Says what of the file `path` does not fit the network of `session`, from both
--- sides.
+-- Prints the mismatches between the file `path` and the network of `session`.
 function M.explain(path, session, o)
   local _, bad = compare(M.sources(path), session:params(), o or {})
   say("in the network, not in " .. path, bad.missing)
@@ -141,7 +139,7 @@ function M.in_short(path, session)
   return table.concat(parts, "; ")
 end
 
--- Weights of o.weights into `session`; -> how many tensors.
+-- Loads the weights of o.weights into `session`. -> number of tensors
 function M.load(session, o)
   if not o.weights then
     fail("usage", "init: no file of weights; give init = { weights = FILE }, or --weights FILE")

@@ -1,10 +1,10 @@
--- trial.lua -- less data on purpose: --quick and --overfit.
+-- trial.lua -- training on less data: --quick and --overfit.
 --
--- --quick trains a few epochs on a few cases of each part: minutes in which every
--- piece of a long run is used once. --overfit N trains on N samples and validates on
--- the same: a network that cannot learn these by heart will not learn all, and the
--- fault is in the recipe, the truth or the rate, not in the amount of data. Neither
--- says anything about how good a network is, and the first line of the run says so.
+-- --quick trains a few epochs on a few cases of each part: minutes in which every part of a long
+-- run is used once. --overfit N trains on N samples and validates on the same samples: a network
+-- that cannot memorise them will not learn the whole set, and the fault is in the recipe, the
+-- ground truth or the learning rate, not in the amount of data. Neither shows how good a network
+-- is, and the first line of the run says so.
 
 local config = require "seg.recipe.config"
 local core = require "seg.core"
@@ -14,7 +14,7 @@ local show = require "seg.show"
 local M = {}
 
 local QUICK = { train = 8, valid = 2, test = 2 } -- cases
-local PASSES = 50 -- over the few samples in an epoch, which else were one step
+local PASSES = 50 -- over the samples in an epoch, which would otherwise be one step
 
 -- The first n cases of a set.
 local function first(set, n)
@@ -25,7 +25,7 @@ local function first(set, n)
   end)
 end
 
--- Cut down the sets of a recipe before they are opened.
+-- Cuts down the sets of a recipe before they are opened.
 function M.sets(r)
   local v = config.values
   if v.quick then
@@ -36,16 +36,16 @@ function M.sets(r)
               .. "the network", QUICK.train)
   end
   if v.overfit > 0 then
-    -- as they are, and together: what is learned by heart is not to be changed
+    -- without augmentation and in one batch: memorising needs the same samples in each pass
     r.train, r.valid, r.test = r.train:in_order(math.min(v.overfit, v.batch)), nil, nil
     if r.train.batch.bucket then
-      r.train = r.train:batches { size = 1 } -- of lengths of their own
+      r.train = r.train:batches { size = 1 } -- the lengths differ
     end
   end
 end
 
--- Samples with most to find, one a case; then, where that is not enough or there is
--- no truth to look at, spread over all.
+-- Chooses samples with the most foreground, one a case; if there are too few or no mask, spreads
+-- the rest over all samples.
 local function choose(d, n)
   local pipeline, list, taken = d.pipeline, {}, {}
   local function take(number)
@@ -68,7 +68,7 @@ local function choose(d, n)
   return list
 end
 
--- Cut down the samples of the opened train set, and validate on them.
+-- Cuts down the samples of the opened train set, and validates on them.
 function M.samples(r, data)
   local v, d = config.values, data.train
   if v.overfit == 0 then return end
@@ -82,7 +82,7 @@ function M.samples(r, data)
   r.valid = r.train
   data.valid = { set = d.set, pipeline = d.pipeline, names = d.names,
                  loader = loader(list) }
-  -- the device keeps whole sets
+  -- the device keeps only whole sets
   d.cut, data.valid.cut = true, true
   show.line("overfit: %d samples, to train (%d times an epoch) and to validate on; the numbers say "
             .. "nothing about other data", #list, PASSES)

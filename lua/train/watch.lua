@@ -1,7 +1,7 @@
--- watch.lua -- what a run goes by: one value of each epoch, whether it is better
--- than the best, and for how long it has not been.
+-- watch.lua -- early stopping and the best epoch: compares one value of each epoch with the best so
+-- far.
 --
--- Values have names: "loss" (of valid), "train_loss", and those of the metrics.
+-- Values have names: "loss" (of valid), "train_loss", and the names of the metrics.
 
 local util = require "seg.util"
 
@@ -10,9 +10,9 @@ local M = {}
 
 local none = util.none
 
--- The value called `name` and its mode, for `what` ("stop", "plateau"); both
--- default to what `best` of recipe `r` has. A metric may be better when it is
--- larger or smaller, so of another than the best the mode must be said.
+-- The monitored value `name` and its mode, for `what` ("stop", "plateau"); both default to `best`
+-- of recipe `r`. A metric may be better when it is larger or smaller, so a metric other than the
+-- best needs a mode.
 function M.find(what, r, name, mode)
   local best = r.best or { "loss", "min" }
   name = name or best[1]
@@ -33,8 +33,8 @@ function M.find(what, r, name, mode)
   return { name = name, mode = mode }
 end
 
--- `stop` of a recipe: { patience = 10, min_delta = 0, monitor =, mode = }, with what
--- it watches filled in.
+-- `stop` of a recipe: { patience = 10, min_delta = 0, monitor =, mode = }, with the monitored value
+-- filled in.
 function M.check_stop(r)
   local o = util.options("seg.recipe: stop", r.stop, { patience = 10, min_delta = 0,
                                                        monitor = none, mode = none })
@@ -53,18 +53,17 @@ function M.check_stop(r)
   return o
 end
 
--- Is `value` better than `best` (nil: there is none) by more than `delta`? NaN
--- never is, nor is what no other could ever be better than.
+-- Whether `value` is better than `best` (nil: none) by more than `delta`. NaN never is, nor is an
+-- infinity that no other value could improve on.
 function M.better(value, best, mode, delta)
   if value ~= value or value == (mode == "max" and math.huge or -math.huge) then return false end
   return best == nil or (mode == "max" and value > best + (delta or 0))
     or (mode == "min" and value < best - (delta or 0))
 end
 
--- Is the epoch of `s`, of which `bad` cases of validation gave no finite numbers, better than
--- the best so far? Then it is the best from now on (s.best, s.best_epoch, s.best_bad). Of those
--- with fewer such cases the first is, whatever the mean of the others: a mean over easier
--- cases says nothing.
+-- Whether the epoch of `s` is the best so far; `bad` is its number of validation cases without
+-- finite values. If so, updates s.best, s.best_epoch and s.best_bad. An epoch with fewer such cases
+-- wins, whatever the means: a mean over only the easier cases is not comparable.
 function M.take_best(s, value, bad, mode)
   local known = s.best ~= nil and s.best_bad or math.huge
   if bad > known then return false end
@@ -75,8 +74,8 @@ function M.take_best(s, value, bad, mode)
   return true
 end
 
--- One epoch more, with these values by name: is it time to end? `s` remembers in
--- stop_best and stop_wait.
+-- Counts one more epoch with these values by name. Returns true if training should end. The state
+-- is in s.stop_best and s.stop_wait.
 function M.stop(s, stop, values)
   local value = values[stop.watch.name]
   if M.better(value, s.stop_best, stop.watch.mode, stop.min_delta) then
