@@ -251,10 +251,11 @@ function M.outside(recipe, pipeline)
 end
 
 -- Runs every sample of `loader` once, or until a signal, and returns the mean loss and the result
--- of each metric. o: metrics: names of the metrics to measure, default all; interval: also confidence
--- intervals of values that are not means; threshold: for metrics without their own; each(case): called
--- with every case, stitched from `nodes`; outside: the result of M.outside. Cases for which the
--- network gives values that are not finite do not count, and neither do such samples in the loss.
+-- of each metric. o: metrics: names of the metrics to measure, default all; interval: also
+-- confidence intervals of values that are not means; threshold: for metrics without their own;
+-- each(case): called with every case, stitched from `nodes`; outside: the result of M.outside.
+-- Cases for which the network gives values that are not finite do not count, and neither do such
+-- samples in the loss.
 --   -> { loss= (NaN of no sample), seen=, bad = {[item]=the value that is not finite},
 --        parts = {[name]=mean}, empty= (share of samples),
 --        metrics = { dice = { cases = {[item]=v}, mean=, list=, slices=,
