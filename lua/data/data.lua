@@ -1,5 +1,4 @@
--- data.lua -- where images come from. What happens to them on the way is in
--- set.lua.
+-- data.lua -- the data sources of recipes. set.lua has the operations on them.
 --
 --   local cases = data.dicom { root = cfg.data, image = "FLAIR", mask = "MASK" }
 --   local train, valid, test = cases:split { valid = 0.15, test = 0.2, seed = 42 }
@@ -27,8 +26,8 @@ local common = { root = none, image = none, mask = none, labels = none, patient 
 
 local known_rules = { auto = true, folder = true, file = true }
 
--- Whose a file is, as `patient` of data.nifti and data.dicom says it: by one of the
--- rules, or by a pattern in what `whose` names of a case, which is checked here.
+-- Checks `patient` of data.nifti and data.dicom: one of the known rules, or a pattern that is
+-- matched in `whose`, a text about a case.
 local function check_patient(what, rule, whose)
   if known_rules[rule] or type(rule) == "string" and rule:find("%(") then return end
   fail("usage", '%s: patient must be "auto", "folder", "file" or a pattern with the patient in '
@@ -36,7 +35,7 @@ local function check_patient(what, rule, whose)
        type(rule) == "string" and '"' .. rule .. '"' or tostring(rule))
 end
 
--- The patient that a pattern finds in a text of a case, or an error.
+-- The patient that a pattern captures in a text of a case, or an error.
 local function match_patient(what, rule, text)
   local patient = text:match(rule)
   if patient == nil then
@@ -46,8 +45,8 @@ local function match_patient(what, rule, text)
   return tostring(patient)
 end
 
--- The data set that `open` makes, with the patients that the pattern finds in the
--- keys of cases (what the stars match), or of DICOM in the PatientID.
+-- Opens a data set and takes its patients from a pattern: matched in the keys of cases (the text of
+-- the stars) for NIfTI, in the PatientID for DICOM.
 local function open_patients(kind, root, o, open)
   if known_rules[o.patient] then return open(root, o) end
   local how, keys, patients = {}, {}, {}
@@ -61,18 +60,18 @@ local function open_patients(kind, root, o, open)
   return core.data.rename(ds, keys, patients)
 end
 
-local NAMED = 5 -- files of a kind that were left out and are named
+local NAMED = 5 -- files of a kind named when they are left out
 
--- What a data set left out when it was opened, for the eyes of this machine: the files that
--- are damaged, and of what is no image the first few.
+-- Prints the files that a data set left out when it was opened, with names, not to the log: all
+-- damaged files, and the first few that are no images.
 local function say_left_out(list)
   leftovers.each(list, NAMED, function(damaged, text)
     show.aside("%s: left out: %s", damaged and "warning" or "note", text)
   end)
 end
 
--- Raises where a set is opened that has no folder: plan opens nothing and predict brings
--- images of its own, so root = cfg.data is nil there.
+-- Raises if a set without a folder is opened: root = cfg.data is nil in plan, which opens nothing,
+-- and in predict, which brings its own images.
 local function check_given(what, root)
   if not root then
     util.refuse("--data is missing: %s has no folder to open (its root is nil); give --data DIR, "
@@ -80,11 +79,11 @@ local function check_given(what, root)
   end
 end
 
--- What files a reader misses in a folder without any: words of its error.
+-- The words in a reader's error that say that the folder has none of its files.
 local NONE = { dicom = "no DICOM image here (0 DICOM files without", nifti = "no NIfTI files" }
 
--- The data set that `open` makes. Where the folder holds no file of the kind, the error names
--- the reader of those that it holds.
+-- Opens a data set. If the folder has no file of this kind, the error names the reader for the
+-- files that it has.
 local function open_or_say(kind, open, root, o)
   local ok, ds = pcall(open, root, o)
   if ok then return ds end
@@ -106,7 +105,7 @@ local function source(kind, more, open)
            tostring(root))
     end
     local where = { kind = kind, root = root, options = o, skip_bad = o.skip_bad }
-    o.root, o.skip_bad = nil, nil -- what is left is for whoever opens the files
+    o.root, o.skip_bad = nil, nil -- the rest are options of the reader
     o.skip_damaged = where.skip_bad
     check_patient("data." .. kind, o.patient, kind == "dicom" and "PatientID"
                   or "part of the name that * stands for")
@@ -128,36 +127,34 @@ local function source(kind, more, open)
   end
 end
 
--- DICOM series: image = series description, folder name, UID or else Modality (a
--- list: as channels); mask = the same for a mask series, a SEG or a structure set;
--- dose = the same for an RT dose, which becomes a field of its own.
--- position_tolerance = 0.05 takes the regular grid where rounded positions are off
--- it by no more than this share of the distance of slices (0.02 when left out).
+-- DICOM series: image = series description, folder name, UID or else Modality (a list: channels);
+-- mask = the same for a mask series, a SEG or a structure set; dose = the same for an RT dose,
+-- which becomes its own field. position_tolerance = 0.05 accepts a regular grid if rounded
+-- positions deviate from it by at most this share of the slice distance (default 0.02).
 source("dicom", { segments = none, fractions = false, partial = false, dose = none,
                   resample_dose = false, assume_hu = false, resample_tilt = false,
                   assume_implicit_le = false, contour_tolerance = 0, position_tolerance = none },
        core.data.open_dicom)
 
--- NIfTI files: patterns with * for image and mask, paired by what the star
--- matches. form = "sform" or "qform" takes one of two that disagree, "sform_or_qform"
--- or "qform_or_sform" whichever is there, of both the first; assume_spacing = true
--- accepts files that do not say where they are; channels = true takes the fourth axis
--- of images for channels.
+-- NIfTI files: patterns with * for image and mask, paired by the text that the star matches. form =
+-- "sform" or "qform" chooses if the two disagree; "sform_or_qform" or "qform_or_sform" takes the
+-- one that is present, the first if both are. assume_spacing = true accepts files without a
+-- position. channels = true reads the fourth axis of images as channels.
 source("nifti", { form = "both", assume_spacing = false, channels = false }, function(root, o)
   local ds, passed = core.data.open_nifti(root, o)
   util.say_passed_over(root, passed)
   return ds
 end)
 
--- Cases named one by one: fields = { { name = "image", read = "npy", rank = 1 },
--- { name = "pose", kind = "numbers", count = 3 } }; cases = { { key =, patient =,
--- image = path or paths, pose = numbers }, ... }, or a function that returns
--- them and is called when the data is first wanted. skip_bad = true, as in every
--- set of files, leaves out the cases that cannot be read, and names them.
+-- Cases listed one by one: fields = { { name = "image", read = "npy", rank = 1 }, { name = "pose",
+-- kind = "numbers", count = 3 } }; cases = { { key =, patient =, image = path or paths, pose =
+-- numbers }, ... }, or a function that returns the list and is called when the data is first
+-- needed. skip_bad = true, as in every file source, leaves out cases that cannot be read and names
+-- them.
 local of_cases = { fields = none, cases = none, labels = none, resample = false,
                    resample_mask = false, skip_bad = false }
 reading.declare("cases", of_cases)
-local of_field = { column = none, columns = none, box = none } -- and those of the program
+local of_field = { column = none, columns = none, box = none } -- and the options of core.data
 for key in pairs(core.data.field_options()) do of_field[key] = none end
 reading.declare("field", of_field)
 
@@ -169,11 +166,11 @@ function M.cases(o)
   end
   local how = { fields = o.fields, labels = o.labels, resample = o.resample,
                 resample_mask = o.resample_mask }
-  -- a mistake in a field is found here, not when files are opened; ranks are for
-  -- the check of a recipe's inputs
+  -- a mistake in a field is found here, not when files are opened; ranks are used to check the
+  -- inputs of the recipe
   local ranks, assumed = core.data.check_list(how)
   local options_of = { labels = o.labels, resample = o.resample }
-  for key, v in pairs(o.fields[1]) do -- the image of a prediction is read as it is
+  for key, v in pairs(o.fields[1]) do -- predict reads the image with the same options
     if key ~= "name" and key ~= "kind" and key ~= "read" then options_of[key] = v end
   end
   return new_set({ kind = "cases", options = options_of, ranks = ranks, assumed = assumed,
@@ -184,17 +181,17 @@ function M.cases(o)
   end)
 end
 
--- A set with what its columns, channels or classes are called beside its fields, or a
--- function that gives it: by such names `doctor data` tells what has sides. `numbers`:
--- of each field of numbers what they are called, in their order. kind, options: by
--- what function of this file it was made, so that new files are read alike.
+-- Adds to a set: `names`, the names of its columns, channels or classes, or a function that returns
+-- them (`doctor data` looks for left and right in them); `numbers`, the names of each field of
+-- numbers, in order; kind, made_of: the function of this file that made the set and its options, so
+-- that new files are read in the same way.
 local function named(one, kind, made_of, names, numbers)
   one.source.names, one.source.numbers = names, numbers or {}
   one.source.made = { kind = kind, options = made_of }
   return one
 end
 
--- The folder of a source, or what a function gives for it; raises when it is none.
+-- The folder of a source, which may be given by a function; raises if it does not exist.
 local function check_root(what, root)
   if type(root) == "function" then root = root() end
   if root ~= nil and type(root) ~= "string" then
@@ -208,8 +205,8 @@ local function check_root(what, root)
   return root
 end
 
--- How a case of files finds its patient: "file" (each its own), or a pattern of
--- Lua whose capture in the key it is. `what` stands in front of errors.
+-- The rule that finds the patient of a file: "file" (each file is a patient), or a Lua pattern with
+-- a capture, matched in the key. `what` is the start of errors.
 local function patient_rule(what, rule)
   if rule == "file" then return function(key) return key end end
   if type(rule) ~= "string" or not rule:find("%(") then
@@ -219,12 +216,11 @@ local function patient_rule(what, rule)
   return function(key) return match_patient(what, rule, key) end
 end
 
--- A table of labels: a row is a case. fields as of data.cases, and of what is
--- read from files `column` (the path, below root) and of pictures box(row) -> x,
--- y, width, height of the part that is taken; of numbers `columns` (or
--- `column`). key: the column that names cases, by default the first of the
--- fields; patient: the column of patients, or "file". where(row) keeps a row,
--- of which row.NAME is the text and row:number(NAME) the number.
+-- A table of labels: a row is a case. fields: as in data.cases; a field read from files has
+-- `column` (the path, below root), a picture also box(row) -> x, y, width, height of the crop,
+-- numbers have `columns` (or `column`). key: the column with the names of cases, default: the
+-- column of the first field; patient: the column of patients, or "file". where(row) selects rows;
+-- row.NAME is the text and row:number(NAME) the number of a column.
 local of_csv = { root = none, table = none, separator = ",", key = none, patient = none,
                  fields = none, where = none, labels = none, resample = false,
                  resample_mask = false, skip_bad = false }
@@ -302,8 +298,8 @@ function M.csv(o)
                          skip_bad = o.skip_bad }, "csv", o, names, numbers)
 end
 
--- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. Classes
--- are those of dataset.json; ignore labels and regions are refused.
+-- A folder of nnU-Net: dataset.json, imagesTr (or `images`), labelsTr. The classes are those of
+-- dataset.json; ignore labels and regions are refused.
 local of_nnunet = { root = none, images = "imagesTr", masks = "labelsTr", patient = none,
                     resample = false, resample_mask = false, form = "both",
                     assume_spacing = false, skip_bad = false }
@@ -339,9 +335,9 @@ function M.nnunet(o)
   return named(all, "nnunet", o, function() return describe().names end)
 end
 
--- Patients of OpenKBP, folders pt_N below root: ct, structures (10 channels, in
--- the order of data.md), dose (when `dose`), possible (where there may be
--- dose) and, when `beams`, where the beams of a plan pass, 128 x 128 x 128.
+-- Patients of OpenKBP, folders pt_N below root: ct, structures (10 channels, in the order of
+-- data.md), dose (if `dose`), possible (the mask of voxels that may have dose) and, if `beams`, the
+-- paths of the beams of a plan, 128 x 128 x 128.
 function M.openkbp(o)
   o = options("data.openkbp", o, { root = none, dose = true, beams = false, skip_bad = false })
   local fields = { { name = "ct", read = "openkbp_ct" },
@@ -376,8 +372,8 @@ end
 
 -- Folders of files ------------------------------------------------------------
 
--- A set whose cases `describe` lists below root when they are first wanted. With skip_bad, or
--- source.lenient, folders that cannot be opened are left out and said.
+-- Makes a source with cases that `describe` lists below root when they are first needed. With
+-- skip_bad, or source.lenient, folders that cannot be opened are left out and named.
 local function folder_of(what, known, describe, check)
   known.skip_bad = false
   reading.declare(what, known)
@@ -398,23 +394,23 @@ local function folder_of(what, known, describe, check)
   end
 end
 
--- The same of pictures, which take the options that messages about them propose.
+-- A source of pictures, with the options that its error messages propose.
 local function photographs(what, known, describe, check)
   for _, key in ipairs(images.options) do known[key] = none end
   folder_of(what, known, describe, check)
 end
 
--- image and mask: patterns with *, as of data.nifti; classes = { names of folders }.
+-- image and mask: patterns with *, as in data.nifti; classes = { names of folders }.
 photographs("images", { root = none, image = "*", mask = none, classes = none, patient = none,
                         labels = none }, images.images, files.check)
 
--- The same of arrays: rank and axes as of data.cases; length = true: a field of
--- the lengths of sequences.
+-- The same for arrays: rank and axes as in data.cases; length = true: adds a field with the lengths
+-- of sequences.
 folder_of("npy", { root = none, image = "*", mask = none, classes = none, patient = none,
                    labels = none, rank = none, axes = none, length = false }, files.npy,
           files.check)
 
--- pose = { yaw, pitch, roll } in degrees, of Pointing'04 without roll.
+-- pose = { yaw, pitch, roll } in degrees; Pointing'04 has no roll.
 photographs("w300lp", { root = none, flips = false, margin = 0.35, most_degrees = 99,
                         pitch = "300wlp" }, images.w300lp, images.check_pose)
 photographs("biwi", { root = none, pitch = "300wlp", same = {}, face_mm = 0 }, images.biwi,
@@ -424,7 +420,7 @@ photographs("pointing04", { root = none, margin = 0.15, pitch = "300wlp" }, imag
 
 -- Made-up data ----------------------------------------------------------------
 
--- How the files of each format are read, as real ones of its kind are.
+-- The reader for the phantom files of each format: the reader of real files.
 local readers = {
   dicom = function(root) return M.dicom { root = root, image = "FLAIR", mask = "MASK" } end,
   nifti = function(root)
@@ -446,17 +442,17 @@ local readers = {
   end,
 }
 
--- Options of data.phantom that are about reading, by format: those of the reader.
+-- Options of data.phantom that are passed to the reader, by format.
 local for_reading = { faces = { margin = none, pitch = none }, openkbp = { beams = false } }
 
--- Made-up data, written once as files of its kind and then read like any others:
+-- Synthetic data, written once as files of its format and then read like any others:
 --   dicom        FLAIR with a tumour (mask 1: tumour with its oedema)
 --   nifti        T1 with the brain as mask, in the layout of NFBS
---   openkbp      necks with the dose of a plan, as data.openkbp has them; `beams` too
---   hippocampus  small volumes with the two parts of one, as the Decathlon has them
+--   openkbp      necks with the dose of a plan, in the layout of OpenKBP; `beams` too
+--   hippocampus  small volumes with the two parts of one, in the layout of the Decathlon
 --   sequences    syllables of speakers, whose order is the class, as .npy and a table
--- The data set is a folder below `root` (by default <out>/phantom) named by its
--- numbers, as flair-28x256x24-aedfc4fe; it is made when it is not there.
+-- The data set is a folder below `root` (default <out>/phantom) named by its options, for example
+-- flair-28x256x24-aedfc4fe; it is written if it does not exist.
 function M.phantom(o)
   local format = type(o) == "table" and o.format or "dicom"
   local known, units = { root = none, seed = 42 }, nil
@@ -469,17 +465,19 @@ function M.phantom(o)
   end
   local how = {}
   for key, default in pairs(for_reading[format] or {}) do known[key] = default end
-  if not units then core.data.phantom_name { format = tostring(format) } end -- says which there are
+  -- raises an error that lists the formats
+  if not units then core.data.phantom_name { format = tostring(format) } end
   o = options("data.phantom", o, known)
   local root = o.root
   if root ~= nil and type(root) ~= "string" then
     fail("usage", "data.phantom: root must be a folder, got %s", type(root))
   end
   o.root = nil
-  for key in pairs(for_reading[format] or {}) do -- the rest is about what is written
+  -- the other options concern the files that are written
+  for key in pairs(for_reading[format] or {}) do
     how[key], o[key] = o[key], nil
   end
-  local name = core.data.phantom_name(o) -- checks the rest, on the recipe's line
+  local name = core.data.phantom_name(o) -- checks the other options, on the recipe's line
   local all = readers[format](function()
     local started, write = core.sys.clock(), { threads = core.default_threads() }
     for k, v in pairs(o) do write[k] = v end

@@ -1,5 +1,5 @@
--- data_files.lua -- cases from folders of files: patterns with *, pairs of image
--- and mask, folders that are classes, whose a file is.
+-- data_files.lua -- cases from folders of files: patterns with *, pairs of image and mask, folders
+-- as classes, and the patient of a file.
 
 local file_kind = require "seg.data.file_kind"
 local util = require "seg.util"
@@ -7,14 +7,14 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- A pattern with * as one of Lua, and whether it speaks of whole paths.
+-- Converts a pattern with * to a Lua pattern. -> pattern, whether it matches whole paths
 local function lua_pattern(glob)
   local p = glob:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", "([^/]*)")
   return "^" .. p .. "$", glob:find("/", 1, true) ~= nil
 end
 
--- What the stars of a pattern match in a path, and for names the folder: the
--- key of a case; nil when it does not match.
+-- The key of a case: the text that the stars of a pattern match in a path, with the folder in front
+-- if the pattern matches only names; nil without a match.
 local function key_of(path, pattern, whole)
   local stem = path:gsub("%.%w+$", "")
   local folder, name = stem:match("^(.*/)([^/]*)$")
@@ -23,13 +23,13 @@ local function key_of(path, pattern, whole)
   return (whole and "" or folder or "") .. table.concat(parts, "_")
 end
 
--- Does a pattern match this path below the root?
+-- Whether a pattern matches this path below the root.
 function M.matches_pattern(path, glob)
   local pattern, whole = lua_pattern(glob)
   return key_of(path, pattern, whole) ~= nil
 end
 
--- {key = path} of the files that a pattern matches; two of one key are an error.
+-- {key = path} of the files that a pattern matches; two files with one key are an error.
 local function matches(what, files, glob, but)
   local pattern, whole = lua_pattern(glob)
   local found, order = {}, {}
@@ -44,8 +44,8 @@ local function matches(what, files, glob, but)
   return found, order
 end
 
--- How a patient is found: "file", "folder" (the first below root) or a pattern
--- with the patient in brackets, matched with the path below root.
+-- The patient of a file by a rule: "file", "folder" (the first below root) or a pattern with a
+-- capture, matched in the path below root.
 local function patient_of(what, rule, key, path)
   if rule == "file" then return key end
   local patient = path:match(rule == "folder" and "^([^/]+)/" or rule)
@@ -57,7 +57,7 @@ local function patient_of(what, rule, key, path)
   return patient
 end
 
--- What must be right of the options of such a set before its folder is looked at.
+-- Checks the options of such a set before its folder is read.
 function M.check(what, o)
   if type(o.patient) ~= "string" then
     fail("usage", '%s: patient must be "folder", "file" (each file is another person) or '
@@ -69,9 +69,9 @@ function M.check(what, o)
   end
 end
 
--- The cases of `files`, paths below root: those that the pattern o.image matches,
--- each with the mask of its key (o.mask), or with its folder's place in o.classes,
--- from 0, as class. `what` and `kind` ("images") stand in errors.
+-- The cases of `files`, paths below root: the files that match o.image, each with the mask of the
+-- same key (o.mask), or with the position of its folder in o.classes, from 0, as class. `what` and
+-- `kind` ("images") appear in errors.
 function M.cases(what, root, files, o, kind)
   local masks, is_mask, cases, lacks_mask, lacks_image = {}, {}, {}, {}, {}
   if o.mask then
@@ -126,9 +126,9 @@ function M.cases(what, root, files, o, kind)
   return cases
 end
 
--- Arrays: .npy of one shape or several, masks of class numbers beside them.
+-- Arrays: .npy of one shape or several, with masks of class numbers.
 function M.npy(o)
-  -- what is no text is refused when the fields are read
+  -- other types are refused when the fields are read
   local letters = type(o.axes) == "string" and o.axes:gsub("c", "") or ""
   local rank = o.rank or (letters ~= "" and #letters) or nil
   local fields = { { name = "image", read = "npy", rank = rank, axes = o.axes } }

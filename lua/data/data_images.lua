@@ -1,9 +1,8 @@
--- data_images.lua -- data sets of photographs: folders of images, 300W-LP, BIWI,
--- Pointing'04.
+-- data_images.lua -- data sets of photographs: folders of images, 300W-LP, BIWI, Pointing'04.
 --
--- Each function gives fields, what lists the cases when the data is first wanted,
--- names of classes or columns, and those of each field of numbers; data.lua makes
--- a set of them.
+-- Each function returns fields, a function that lists the cases when the data is first needed, the
+-- names of classes or columns, and the names of each field of numbers; data.lua makes a set of
+-- them.
 
 local core = require "seg.core"
 local file_kind = require "seg.data.file_kind"
@@ -14,17 +13,17 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- Options of how a picture is read, which messages about them propose.
+-- Options for reading a picture, proposed by error messages.
 M.options = { "alpha", "exif", "page", "trailing" }
 
--- A field of pictures, read as the options of data.images say: masks as images.
+-- A field of pictures with the options of data.images; masks are read as images.
 function M.field(name, kind, o)
   local field = { name = name, kind = kind, read = "image" }
   for _, key in ipairs(M.options) do field[key] = o[key] end
   return field
 end
 
--- Images with masks of their own, or with the name of their folder as class.
+-- Images with masks, or with the name of their folder as class.
 function M.images(o)
   local fields = { M.field("image", "image", o) }
   if o.mask then
@@ -43,15 +42,14 @@ local function pose_fields(o)
 end
 local ANGLES = { "yaw", "pitch", "roll" }
 
--- What pitch is multiplied by: 300W-LP has it positive looking up, programs for BIWI
--- that leave out a minus have it the other way round.
+-- The factor of pitch: 300W-LP counts upward pitch as positive; programs for BIWI that omit a minus
+-- have the opposite sign.
 local PITCH = { ["300wlp"] = 1, biwi = -1 }
 
--- The largest of what says how much is taken around a face: as so many times its own
--- extents, in mm.
+-- The largest size of the region around a face: a multiple of the face's extents, or mm.
 local MOST = { margin = 10, face_mm = 10000 }
 
--- Raises where `pitch` names no convention of it, or an amount cannot be.
+-- Raises if `pitch` is no known convention or a size is out of range.
 function M.check_pose(what, o)
   if not PITCH[o.pitch] then
     fail("usage", '%s: pitch must be "300wlp" or "biwi", got %s', what, tostring(o.pitch))
@@ -64,14 +62,14 @@ function M.check_pose(what, o)
   end
 end
 
--- The part of a photograph that shows the face, by its landmarks pt2d in a .mat:
--- `margin` k of their extents, as Ruiz et al. (CVPR Workshops 2018) do.
+-- The crop of a photograph around the face, from its landmarks pt2d in a .mat, with a margin of
+-- `k` times their extents, as in Ruiz et al. (CVPR Workshops 2018).
 --   -> { x, y, width, height }
 function M.face_box(mat, k)
   local points = core.array.load(mat, "pt2d")
   local lo, hi, seen = {}, {}, 0
   for i = 1, points.shape[2] do
-    -- -1, -1: a landmark of AFLW2000 that cannot be seen
+    -- (-1, -1) is an invisible landmark of AFLW2000
     local there = points:get(1, i) ~= -1 or points:get(2, i) ~= -1
     seen = seen + (there and 1 or 0)
     for axis = 1, there and 2 or 0 do
@@ -88,8 +86,8 @@ function M.face_box(mat, k)
   return { lo[1] - 0.6 * k * w, lo[2] - 2 * k * h, w * (1 + 1.2 * k), h * (1 + 2.6 * k) }
 end
 
--- Yaw, pitch and roll in degrees of a .mat, whose Pose_Para is pitch, yaw, roll in
--- radians; and the largest of them.
+-- Yaw, pitch and roll in degrees from Pose_Para of a .mat, which is pitch, yaw, roll in radians;
+-- and the largest absolute value.
 local function angles_of(mat, pitch)
   local pose, angle, far = core.array.load(mat, "Pose_Para"):reshape { 7 }, {}, 0
   for i, from in ipairs { 2, 1, 3 } do
@@ -106,8 +104,8 @@ end
 
 local function is_image_or_mat(path) return file_kind.is_image(path) or path:find "%.mat$" end
 
--- 300W-LP and AFLW2000: a .jpg with a .mat beside it. What has no partner is counted, as
--- folders of 300W-LP hold other things too, and so are angles that are left out.
+-- 300W-LP and AFLW2000: a .jpg and a .mat of the same name. Files without a partner are counted,
+-- because folders of 300W-LP hold other files too; so are samples left out for their angles.
 function M.w300lp(o)
   return pose_fields(o), function(root, unread)
     local cases, photographs, mats, used, alone, turned = {}, {}, {}, {}, 0, 0
@@ -115,7 +113,8 @@ function M.w300lp(o)
       if file_kind.is_image(path) then
         photographs[#photographs + 1] = path
       else
-        mats[path:sub(1, -5)] = not path:find("_pts.mat", 1, true) -- landmarks alone
+        -- these files hold only landmarks
+        mats[path:sub(1, -5)] = not path:find("_pts.mat", 1, true)
       end
     end
     for _, path in ipairs(photographs) do
@@ -156,9 +155,9 @@ function M.w300lp(o)
   end, ANGLES, { pose = ANGLES }
 end
 
--- The square of `mm` around the head of a _pose.txt of BIWI as the camera of its
--- folder (rgb.cal) saw it: a pinhole, whose distortion is some pixels at the border.
---   -> { x, y, width, height } in pixels
+-- The square of `mm` around the head of a _pose.txt of BIWI, in the image of the camera of its
+-- folder (rgb.cal): a pinhole model; the neglected distortion is a few pixels at the border. -> {
+-- x, y, width, height } in pixels
 function M.head_box(pose, mm)
   local x, y, z = table.unpack(core.data.biwi_pose(pose).centre)
   local camera = core.data.biwi_camera((pose:match("^(.*)/") or ".") .. "/rgb.cal")
@@ -171,8 +170,8 @@ function M.head_box(pose, mm)
            camera.focal[2] * y / z + camera.principal[2] - h / 2, w, h }
 end
 
--- Which sequence shows the person of another one, as a table { ["12"] = "07" }; a text,
--- as of a command line, is "12=07,14=08".
+-- The pairs of sequences that show the same person, as a table { ["12"] = "07" }; as text, for
+-- example on the command line, "12=07,14=08".
 local function pairs_of(same)
   if type(same) == "table" then return same end
   local found = {}
@@ -187,13 +186,13 @@ local function pairs_of(same)
   return found
 end
 
--- Raises where options of data.biwi are no options.
+-- Checks the options of data.biwi.
 function M.check_biwi(what, o)
   M.check_pose(what, o)
   o.same = pairs_of(o.same)
 end
 
--- A misspelt sequence would leave one person on both sides of a split, unseen.
+-- Checks the names: a misspelt sequence would silently leave one person in two parts of a split.
 local function check_same(root, same, sequences)
   for a, b in pairs(same) do
     for _, name in ipairs { a, b } do
@@ -205,9 +204,9 @@ local function check_same(root, same, sequences)
   end
 end
 
--- BIWI: folders NN of frame_XXXXX_rgb.png and _pose.txt. A sequence is a
--- patient; `same` = { ["12"] = "07" }, or "12=07", says which show one person. face_mm:
--- only so much of a frame, around the head.
+-- BIWI: folders NN with frame_XXXXX_rgb.png and _pose.txt. A sequence is a patient; `same` = {
+-- ["12"] = "07" }, or "12=07", lists sequences of the same person. face_mm: crops a frame to this
+-- size around the head.
 function M.biwi(o)
   return pose_fields(o), function(root, unread)
     local cases, sequences = {}, {}
@@ -231,9 +230,8 @@ function M.biwi(o)
   end, ANGLES, { pose = ANGLES }
 end
 
--- The square about the face of Pointing'04, whose middle and size in pixels stand
--- below "Face" in a .txt: as large as the larger of both, and `k` of that on each side.
---   -> { x, y, width, height }
+-- The square around the face of Pointing'04; its centre and size in pixels follow "Face" in a .txt:
+-- the larger of width and height, plus `k` times that on each side. -> { x, y, width, height }
 function M.pointed_box(txt, k)
   local x, y, w, h = util.read_file(txt):match("Face%s+(%d+)%s+(%d+)%s+(%d+)%s+(%d+)")
   if not x then
@@ -244,9 +242,9 @@ function M.pointed_box(txt, k)
   return { tonumber(x) - side / 2, tonumber(y) - side / 2, side, side }
 end
 
--- Pointing'04: personPPSNN+T+P.jpg, T the tilt and P the pan in degrees, with a .txt
--- beside it. Tilt is positive looking up and pan to the left edge of the picture,
--- as pitch and yaw of 300W-LP are; roll was not measured.
+-- Pointing'04: personPPSNN+T+P.jpg, T the tilt and P the pan in degrees, with a .txt of the same
+-- name. Tilt is positive upward and pan toward the left edge of the picture, like pitch and yaw of
+-- 300W-LP; roll was not measured.
 function M.pointing04(o)
   local fields, names = pose_fields(o), { "yaw", "pitch" }
   fields[2].count = 2

@@ -1,10 +1,9 @@
--- data_nnunet.lua -- folders of nnU-Net: what dataset.json says, and the files of its cases.
+-- data_nnunet.lua -- folders of nnU-Net: dataset.json and the files of its cases.
 --
--- Read as nnU-Net 2 does (documentation/dataset_format.md, ignore_label.md,
--- region_based_training.md; get_filenames_of_train_images_and_targets of
--- nnunetv2/utilities/utils.py), also the labels of version 1, which stand the other way
--- round. What would change which voxels or cases are learnt and is not read is refused by
--- its name, never left out.
+-- Read like nnU-Net 2 (documentation/dataset_format.md, ignore_label.md, region_based_training.md;
+-- get_filenames_of_train_images_and_targets of nnunetv2/utilities/utils.py), including the labels
+-- of version 1, whose keys and values are swapped. An unsupported entry that would change which
+-- voxels or cases are learnt is refused by name, never ignored.
 
 local core = require "seg.core"
 local json = require "seg.json"
@@ -14,13 +13,13 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- A label as a whole number; nil where it is none. nnU-Net takes "1" and 1.0 for 1.
+-- A label as a whole number, or nil. nnU-Net accepts "1" and 1.0 for 1.
 local function whole(value)
   if type(value) == "string" then value = tonumber(value) end
   return type(value) == "number" and math.tointeger(value) or nil
 end
 
--- Raises where labels are regions: lists of the labels that they are made of.
+-- Raises if a label is a region, which is a list of several labels.
 local function check_regions(labels, bad)
   for _, name in ipairs(util.sorted_keys(labels)) do
     local value = labels[name]
@@ -34,8 +33,8 @@ local function check_regions(labels, bad)
   end
 end
 
--- The name and number of a row of "labels": version 2 has { "tumour": 1 }, version 1
--- { "1": "tumour" }; a list of one number is that number.
+-- The name and number of an entry of "labels": version 2 has { "tumour": 1 }, version 1 { "1":
+-- "tumour" }; a list of one number counts as that number.
 local function label_of(name, value, bad)
   if type(value) == "table" and #value == 1 then value = value[1] end
   local number, other = whole(value), whole(name)
@@ -51,8 +50,8 @@ local function label_of(name, value, bad)
   return tostring(name), number
 end
 
--- The values of labels in files but 0, in rising order, and the names of all. `say`: with
--- notes of what may surprise.
+-- The label values in files except 0, in rising order, and all names. say: print notes about
+-- surprising labels.
 local function labels_of(labels, bad, say)
   local by_value, values, names = {}, {}, {}
   check_regions(labels, bad)
@@ -96,7 +95,7 @@ local function labels_of(labels, bad, say)
   return values, names
 end
 
--- How many channels there are: their names are keyed "0", "1", ...
+-- The number of channels: their names have the keys "0", "1", ...
 local function channels_of(channels, bad)
   local fix = 'fix: name every channel in dataset.json, "channel_names": { "0": "T1" }'
   if type(channels) ~= "table" then bad("channel_names is missing; %s", fix) end
@@ -112,7 +111,7 @@ local function channels_of(channels, bad)
   return count
 end
 
--- What reads files of other endings.
+-- The reader of files with other extensions.
 local OTHERS = { png = "images", bmp = "images", tif = "images", tiff = "images", jpg = "images",
                  npy = "npy" }
 
@@ -133,8 +132,8 @@ local function ending_of(ending, bad)
   return ending
 end
 
--- What dataset.json of a folder says -> { path=, channels=, labels = values, names=,
--- ending=, listed = its "dataset" or nil, count = numTraining or nil }
+-- Reads dataset.json of a folder. -> { path=, channels=, labels = values, names=, ending=, listed =
+-- its "dataset" or nil, count = numTraining or nil }
 function M.describe(root)
   local path = root .. "/dataset.json"
   if not util.exists(path) then
@@ -173,8 +172,8 @@ function M.describe(root)
            count = whole(d.numTraining) }
 end
 
--- A path of "dataset": $NAME and ${NAME} of the environment, then below root unless it
--- begins with a slash.
+-- A path of "dataset": $NAME and ${NAME} from the environment are replaced; the path is below root
+-- unless it begins with a slash.
 local function path_of(root, text)
   local path = text:gsub("%${([%w_]+)}", function(n) return os.getenv(n) end)
   path = path:gsub("%$([%w_]+)", function(n) return os.getenv(n) end)
@@ -213,7 +212,7 @@ local function listed_cases(root, d, masks)
   return list
 end
 
--- Notes of what in the folders is no file of a case.
+-- Prints notes about files in the folders that belong to no case.
 local function say_left(folder, left, what)
   if #left == 0 then return end
   table.sort(left)
@@ -221,8 +220,7 @@ local function say_left(folder, left, what)
              util.first_of(left, 3))
 end
 
--- The cases of imagesTr: CASE_0000.nii.gz and the further channels, CASE.nii.gz of
--- labelsTr.
+-- The cases of imagesTr: CASE_0000.nii.gz and the further channels, with CASE.nii.gz of labelsTr.
 local function found_cases(root, d, o)
   local list, seen, other, beyond = {}, {}, {}, {}
   local from, masks = root .. "/" .. o.images, o.masks and root .. "/" .. o.masks
@@ -261,7 +259,7 @@ local function found_cases(root, d, o)
   return list
 end
 
--- Raises where files of cases are not there, with the first ten.
+-- Raises if files of cases are missing, and names the first ten.
 local function check_there(d, list)
   local missing, cases = {}, 0
   for _, case in ipairs(list) do
@@ -281,9 +279,9 @@ local function check_there(d, list)
        or "")
 end
 
--- The cases of a folder as data.nnunet's options o want them, without their patients:
--- { {key=, image = paths, mask = path or nil}, ... }. "dataset" lists what is trained on,
--- so images of another folder (o.images) are not looked for there.
+-- The cases of a folder for the options o of data.nnunet, without their patients: { {key=, image =
+-- paths, mask = path or nil}, ... }. "dataset" lists the training cases, so it is not used for
+-- images of another folder (o.images).
 function M.cases(root, d, o)
   local listed = d.listed and o.images == "imagesTr" and (not o.masks or o.masks == "labelsTr")
   local list = (listed and listed_cases or found_cases)(root, d, listed and o.masks or o)

@@ -1,4 +1,4 @@
--- file_kind.lua -- what files are by their names, and which reader a folder is for.
+-- file_kind.lua -- the kind of a file by its name, and the reader for a folder.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -7,30 +7,32 @@ local M = {}
 
 local PICTURES = { png = true, jpg = true, jpeg = true, bmp = true, tif = true, tiff = true }
 
--- Is a file an image of PNG, JPEG, BMP or TIFF by its name?
+-- Whether a file name is that of a PNG, JPEG, BMP or TIFF image.
 function M.is_image(path)
   return PICTURES[(path:match("%.(%w+)$") or ""):lower()] or false
 end
 
--- What a file that is no DICOM is by its name: "NIfTI", ".npy", ".npz", ".mat", "image" or nil.
+-- The kind of a file that is not DICOM by its name: "NIfTI", ".npy", ".npz", ".mat", "image" or
+-- nil.
 function M.of(path)
   local lower = path:lower()
   return core.data.nifti_is_name(path) and "NIfTI" or lower:match("%.np[yz]$")
          or lower:match("%.mat$") or M.is_image(path) and "image" or nil
 end
 
--- Readers of folders by the kind of their files, what they call themselves, and how the files
--- are called in a sentence.
+-- Readers of folders by the kind of their files: the name of the reader, and the kind in a
+-- sentence.
 local READERS = {
   { kind = "NIfTI", reader = "nifti", word = "NIfTI file" },
   { kind = ".npy", reader = "npy", word = ".npy file" },
   { kind = "image", reader = "images", word = "image" },
   { kind = "DICOM", reader = "dicom", word = "DICOM file" },
 }
-local LOOKED_AT = 100 -- files without a known ending that are opened: DICOM has any name
+-- files without a known extension that are opened: DICOM files may have any name
+local LOOKED_AT = 100
 
--- What to do when `reader` (as "dicom") finds none of its files in a folder: the reader of
--- those that most of its files are for, where there is one.
+-- The fix if `reader` (for example "dicom") finds none of its files in a folder: the reader for
+-- most of its files, if there is one.
 function M.fix(root, reader)
   local count, opened = {}, 0
   util.files_below(root, function(path)

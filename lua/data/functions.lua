@@ -1,10 +1,8 @@
--- functions.lua -- functions of a recipe that run as steps of its data: change
--- and vary.
+-- functions.lua -- functions of a recipe that run as data steps: change and vary.
 --
--- Steps are text, in checkpoints and in the stamps of prepared cases, so a
--- function appears there by two numbers: a hash of its text without comments and
--- line breaks, and one of its constants. Workers run it in states of their own
--- (bind/function.c), so it must not use what is outside of it.
+-- Steps are text, in checkpoints and in cache keys, so a function appears there as two numbers: a
+-- hash of its source without comments and line breaks, and a hash of its constants. Loader threads
+-- run it in their own Lua states (bind/function.c), so it must not use anything outside itself.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -14,17 +12,17 @@ local M = {}
 
 -- The text of the program ---------------------------------------------------
 
--- The names, numbers, strings and signs of a text of Lua, each { text, from, to,
--- line }, without blanks and comments.
+-- The names, numbers, strings and operators of a Lua text, each { text, from, to, line }, without
+-- blanks and comments.
 local function tokens(text)
   local list, at, line = {}, 1, 1
-  local function long(from) -- the end of [[ ]] or [=[ ]=] at `from`, if it is one
+  local function long(from) -- the end of [[ ]] or [=[ ]=] at `from`, if there is one
     local level = text:match("^%[(=*)%[", from)
     if not level then return nil end
     local _, to = text:find("]" .. level .. "]", from + 2 + #level, true)
     return to or #text
   end
-  local function quoted(from) -- the end of the string that begins with its quote
+  local function quoted(from) -- the end of the string with its opening quote at `from`
     local quote, to = text:sub(from, from), from + 1
     while to < #text and text:sub(to, to) ~= quote do
       to = to + (text:sub(to, to) == "\\" and 2 or 1)
@@ -49,7 +47,7 @@ local function tokens(text)
   return list
 end
 
--- Where the function ends that begins with the word function at list[i].
+-- The index of the end of the function that begins with the word function at list[i].
 local function end_of(list, i)
   local depth = 0
   for k = i, #list do
@@ -63,10 +61,10 @@ local function end_of(list, i)
   end
 end
 
--- The program of a function without names and lines, and its places that say how
--- it finds its globals: at the top, or by way of a function around it. These are
--- the bytes that differ when the same text stands where it finds them otherwise;
--- nil for a text that does not stand alone. line is that of its first word.
+-- The bytecode of a function without names and lines, and the byte positions that depend on how it
+-- reaches its globals: at the top level, or through an enclosing function. These bytes differ
+-- between two places with the same text. nil for a text that does not compile alone. line: the line
+-- of its first word.
 local function program_of(text, line)
   local before, dumps = ("\n"):rep(line - 1), {}
   for i, around in ipairs { "return function", "local _, _ENV = nil, _ENV return function" } do
@@ -81,7 +79,7 @@ local function program_of(text, line)
   return dumps[1], places
 end
 
--- Whether a and b are the same but for the bytes at `places`, which are in order.
+-- Whether a and b are equal except for the bytes at `places`, which are sorted.
 local function same(a, b, places)
   if #a ~= #b then return false end
   local from = 1
@@ -92,9 +90,9 @@ local function same(a, b, places)
   return a:sub(from) == b:sub(from)
 end
 
--- The text of f on its lines of the script; raises where it is not found. It is
--- taken for that of f when it makes the same program: of several functions on
--- one line, and of a local <const> outside, the lines alone say nothing.
+-- The source text of f, found by its lines in the script; raises if it is not found. A candidate is
+-- accepted if it compiles to the same bytecode: with several functions on one line, or a local
+-- <const> outside, the lines are ambiguous.
 local function text_of(what, f, info, where)
   local source = info.source
   if source:sub(1, 1) == "@" then source = util.read_file(source:sub(2)) end
@@ -103,7 +101,7 @@ local function text_of(what, f, info, where)
     local to = token.text == "function" and end_of(list, i)
     if to and list[to].line == info.lastlinedefined then
       local from = i + 1
-      while list[from].text ~= "(" do from = from + 1 end -- behind a name
+      while list[from].text ~= "(" do from = from + 1 end -- after a name
       if list[from].line == info.linedefined then
         found = found + 1
         local text = source:sub(list[from].from, list[to].to)
@@ -112,7 +110,7 @@ local function text_of(what, f, info, where)
           local here = {}
           for k = from, to do here[#here + 1] = list[k].text end
           here = table.concat(here, " ")
-          -- its steps would have the number of the other
+          -- its steps would have the hash of the other
           if words and words ~= here then
             fail("usage", "%s: at %s there are two functions that do the same in other words; fix: "
                  .. "write them on lines of their own", what, where)
@@ -133,7 +131,7 @@ end
 
 -- Constants -------------------------------------------------------------------
 
--- v as text of Lua that gives it back; keys in order.
+-- v as Lua text that evaluates to v; keys are sorted.
 local function literal(what, v, path, depth)
   local kind = type(v)
   if kind == "number" or kind == "string" or kind == "boolean" then
@@ -161,20 +159,20 @@ end
 
 -- Functions -------------------------------------------------------------------
 
--- How a constant is handed over.
+-- An example of a call with constants, for errors.
 function M.example(what)
   return what == "vary" and "vary = { function(case, rng, constants) ... end, k = 3 }"
     or "change(function(case, constants) ... end, { k = 3 })"
 end
 
--- 48 bits of a text, a number that a step can hold, never 0.
+-- 48 bits of the hash of a text, as a number that a step can hold, never 0.
 local function hash(text)
   return tonumber(core.keyed_hash("segengine-steps:", text):sub(1, 12), 16) | 1
 end
 
-local known = {} -- what this script has made steps of, in order
+local known = {} -- functions that this script has made steps of, in order
 
--- Raise when f uses what is outside of it.
+-- Raises if f uses a variable from outside itself.
 local function check_inside(what, f, where)
   for i = 1, math.huge do
     local name, value = debug.getupvalue(f, i)
@@ -191,8 +189,8 @@ local function check_inside(what, f, where)
   end
 end
 
--- The attributes of a step `what` ("change" or "vary") that calls f with these
--- constants. The function is remembered for the pipelines that will want it.
+-- The attributes of a step `what` ("change" or "vary") that calls f with these constants. The
+-- function is remembered for the pipelines that will call it.
 function M.step(what, f, constants)
   if type(f) ~= "function" then
     fail("usage", "%s: wanted a function, got %s; as in %s", what, type(f), M.example(what))
@@ -215,8 +213,8 @@ function M.step(what, f, constants)
   return { code = one.code, with = one.with }
 end
 
--- The functions that the steps of a text name. They are those of this script, or
--- the text is that of weights which were trained with others.
+-- The functions that the steps in a text name. Raises if the text is from weights that were trained
+-- with a function that this script does not have.
 function M.of(text)
   local list = {}
   for what, code, with in ("\n" .. text):gmatch("\n(%l+) code=(%d+) with=(%d+)") do
@@ -225,7 +223,7 @@ function M.of(text)
       if one.what == what then
         local same_text = one.code == tonumber(code)
         if same_text and one.with == tonumber(with) then found = one end
-        -- the one to blame: it differs least
+        -- the closest function, which the error names
         if not near or same_text then near = { one, same_text } end
       end
     end

@@ -1,21 +1,20 @@
--- leftovers.lua -- what the scan of a folder left out, in lines.
+-- leftovers.lua -- lines about the files that the scan of a folder left out.
 
 local util = require "seg.util"
 
 local M = {}
 
--- Whether the system does not let this user read a file or folder, which may be whole: by the
--- words of the error.
+-- Whether an error says that this user may not read a file or folder, which may be intact.
 function M.is_locked(why)
   return why:find(": Permission denied", 1, true) ~= nil
 end
 
--- What to do about such a file or folder.
+-- The fix for such a file or folder.
 M.unlock = "read access for this user (chmod or chown, by its owner)"
 
--- Calls say(damaged, text) for every file of ds:left_out() that is damaged, for the first
--- `most` of each kind that is no image, and for how many more there are of a kind. Studies
--- that are not taken for what they lack were asked for so, by skip_unmatched.
+-- Calls say(damaged, text) for every damaged file of ds:left_out(), for the first `most` files of
+-- each kind that are no images, and once per kind with the number of the rest. Incomplete studies
+-- are not mentioned, because skip_unmatched asked to skip them.
 function M.each(list, most, say)
   local count = {}
   for _, l in ipairs(list) do

@@ -1,9 +1,9 @@
--- likeness.lua -- is a new image as those of training were? What a checkpoint keeps of
--- them are ranges over the whole set; what differs is said, and decides nothing.
+-- likeness.lua -- compares a new image with the training images. A checkpoint keeps ranges over the
+-- whole training set; a difference is reported as a warning and changes nothing.
 --
--- It is told by the words in names and series descriptions, by Modality, by spacing
--- and by mean and standard deviation of the voxels. Numbers tell a wrong unit, a mask or
--- another scale; two MR sequences of like brightness they do not tell apart.
+-- Compared are words in names and series descriptions, the Modality, the spacing, and the mean and
+-- standard deviation of the voxels. The numbers detect a wrong unit, a mask or another scale; they
+-- do not separate two MR sequences of similar brightness.
 
 local core = require "seg.core"
 local reading = require "seg.data.reading"
@@ -12,12 +12,13 @@ local util = require "seg.util"
 
 local M = {}
 
--- So many times larger or smaller than any of training is another spacing, another spread of
--- intensities; and a mean beyond those of training by so many standard deviations. MR has no
--- unit: two scanners differ by a factor of 2 and more.
+-- Limits: the factor beyond the training range for another spacing and for another spread of
+-- intensities, and the distance of the mean from the training range in standard deviations. MR has
+-- no unit: two scanners differ by a factor of 2 and more.
 local SPACING, SPREAD, SHIFT = 1.5, 3, 1
 
--- Modality (0008,0060) of images, by PS3.3 C.7.3.1.1.1; what else stands there stays here.
+-- Modalities (0008,0060) of images, by PS3.3 C.7.3.1.1.1; other values are not put into files of
+-- weights.
 local modalities = {}
 for word in ("CR CT DX ES GM IO IVOCT MG MR NM OCT OP OPT PT PX RF RG SM US XA XC"):gmatch("%S+") do
   modalities[word] = true
@@ -27,15 +28,15 @@ local function modality_of(seen)
   return modalities[seen.modality] and seen.modality or "other"
 end
 
--- The spacing of what core.data.seen gives, from the finest axis to the coarsest: files have
--- them in any order.
+-- The spacing of core.data.seen, from the finest axis to the coarsest, because files order their
+-- axes differently.
 local function sorted_spacing(seen)
   local s = table.move(seen.spacing, 1, 3, 1, {})
   table.sort(s)
   return s
 end
 
--- The format that a case was read from, where it says where voxels lie.
+-- The format that a case was read from, if it is a format with positions of voxels.
 local function format_of(seen)
   if seen.description then return "DICOM" end
   return core.data.nifti_is_name(seen.path or "") and "NIfTI" or nil
@@ -45,7 +46,7 @@ local function widen(range, v)
   return { math.min(range and range[1] or v, v), math.max(range and range[2] or v, v) }
 end
 
--- Of six digits: more would tell one image from another.
+-- Rounds to six digits, so that no single image can be recognised.
 local function rounded(t)
   for key, v in pairs(t) do
     t[key] = type(v) == "table" and rounded(v) or type(v) == "number"
@@ -54,9 +55,9 @@ local function rounded(t)
   return t
 end
 
--- Ranges over the images of an opened set: { cases =, format =, modality = "MR", spacing =
--- {{lo, hi}, ...}, channels = { { range = {lo, hi}, mean = {lo, hi}, sd = {lo, hi} }, ... } },
--- the last two of means and standard deviations of cases.
+-- Ranges over the images of an opened set: { cases =, format =, modality = "MR", spacing = {{lo,
+-- hi}, ...}, channels = { { range = {lo, hi}, mean = {lo, hi}, sd = {lo, hi} }, ... } }; mean and
+-- sd are ranges of the means and standard deviations of cases.
 function M.describe(pipeline)
   local out, found = { cases = #pipeline:cases(), spacing = {}, channels = {} }, {}
   for i = 1, out.cases do
@@ -64,7 +65,7 @@ function M.describe(pipeline)
     out.format = (i == 1 or out.format == format_of(seen)) and format_of(seen) or nil
     if seen.modality then found[modality_of(seen)] = true end
     for k, v in ipairs(sorted_spacing(seen)) do out.spacing[k] = widen(out.spacing[k], v) end
-    -- a sequence is not brighter or darker: its mean is part of what it says
+    -- skipped for sequences: their mean and spread are part of the signal
     for k, c in ipairs(seen.rank > 1 and seen.channels or {}) do
       local all = out.channels[k] or {}
       all.range = widen(widen(all.range, c.lo), c.hi)
@@ -81,7 +82,8 @@ local function range_text(r)
   return r[1] == r[2] and text(r[1]) or text(r[1]) .. " to " .. text(r[2])
 end
 
--- What the names of a case say that it is: of a series its description, else the folder.
+-- The kinds of images that the names of a case mention: in the series description, else in the
+-- folder.
 local function kinds_of(seen)
   if seen.description then
     local said = reading.kinds(seen.description)
@@ -91,7 +93,7 @@ local function kinds_of(seen)
     or "name"
 end
 
--- The kinds that the images of training were called by.
+-- The kinds of images that the training patterns mention.
 local function trained_kinds(source)
   local made = source.made and source.made.options or {}
   local image, found = made.image or source.options.image, {}
@@ -110,16 +112,16 @@ local function share(a, b)
   return false
 end
 
--- Whether a channel is unlike those of training. Where voxels of a case hardly differ, means
--- of cases say how far they lie apart.
+-- Whether a channel differs from training. If the voxels of a case hardly vary, the range of the
+-- means gives the tolerance.
 local function channel_differs(all, c)
   local away = SHIFT * math.max(all.sd[2], all.mean[2] - all.mean[1])
   return c.mean < all.mean[1] - away or c.mean > all.mean[2] + away
     or c.sd * SPREAD < all.sd[1] or c.sd > all.sd[2] * SPREAD
 end
 
--- What differs between a case (core.data.seen) and the images of training: kept, what
--- M.describe gave, and the source of their files. -> { {word, text}, ... }
+-- The differences between a case (core.data.seen) and the training images. kept: the result of
+-- M.describe; source: the source of the training files. -> { {word, text}, ... }
 function M.differences(kept, source, seen)
   local list, trained = {}, trained_kinds(source)
   local said, by = kinds_of(seen)
@@ -156,8 +158,7 @@ function M.differences(kept, source, seen)
   return list
 end
 
--- The same as a warning of the case called `name`. -> its words and its texts; nil where
--- nothing differs
+-- Prints the differences as a warning about the case `name`. -> words, texts; nil if there are none
 function M.warn(name, kept, source, seen)
   local words, texts = {}, {}
   for i, one in ipairs(M.differences(kept, source, seen)) do words[i], texts[i] = one[1], one[2] end
@@ -166,7 +167,8 @@ function M.warn(name, kept, source, seen)
   return words, texts
 end
 
--- What cannot be told of a case that says neither modality nor sequence, as a text, or nil.
+-- The properties that cannot be checked for a case without modality and sequence name, as text, or
+-- nil.
 function M.unsaid(kept, source, seen)
   local trained = trained_kinds(source)
   if kept.format ~= "DICOM" or format_of(seen) ~= "NIfTI" or next((kinds_of(seen))) then

@@ -1,5 +1,5 @@
--- opened.lua -- a part of the data, opened for a recipe: every case prepared, a
--- loader over the samples, which the device may make itself.
+-- opened.lua -- opens a part of the data for a recipe: every case prepared, and a loader of the
+-- samples; the device may make the batches itself.
 
 local batches = require "seg.train.batch"
 local core = require "seg.core"
@@ -12,8 +12,8 @@ local util = require "seg.util"
 
 local M = {}
 
--- The inputs of the recipe that are fields of the data, by the place of their
--- field: a data set may hold more than a network wants.
+-- The inputs of the recipe that are fields of the data, by the index of their field. A data set may
+-- have more fields than the network uses.
 local function inputs_of(names, recipe)
   local nodes = {}
   for i, name in ipairs(names) do
@@ -33,9 +33,8 @@ function M.feeds(batch, names, recipe)
   return feeds
 end
 
--- Inputs of the recipe must be fields of the data and have their shape. A plan is
--- made for each length of batches that are bucketed: there w is what the network
--- says at most.
+-- Checks that the inputs of the recipe are fields of the data and have the same shape. With buckets
+-- a plan is made for each batch length; w of the network is then an upper bound.
 function M.check_inputs(recipe, set, pipeline, names, loader)
   local bucket, part = set.batch.bucket, set.part or "given"
   local have = {}
@@ -72,10 +71,9 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
   end
 end
 
--- Bytes that the prepared volumes of a set may take: what --cache_mb says, but of
--- what this machine, or the control group of a batch system or container, will still
--- have beside the network no more than half. What is not kept is made again, with the
--- same bytes.
+-- Bytes that the prepared volumes of a set may use: --cache_mb, but at most half of the memory that
+-- this machine, or the control group of a batch system or container, has left besides the network.
+-- A case that is not kept is prepared again, with the same bytes.
 local function cache_bytes()
   local wanted = config.ensure().cache_mb << 20
   local most, room = require("seg.train.footprint").cache(wanted)
@@ -87,7 +85,7 @@ local function cache_bytes()
   return most
 end
 
--- How sets are opened: threads, the cache, the file of prepared cases.
+-- Options for opening sets: threads, the cache, the file of prepared cases.
 local function opening()
   local v = config.ensure()
   local file = v.cache_file
@@ -99,8 +97,8 @@ local function opening()
            store = file ~= "" and file or nil }
 end
 
--- The numbers of standardize steps: found on the train set of a recipe, where it
--- has none, and given to all of its sets.
+-- Computes the numbers of standardize steps on the train set of a recipe, if they are missing, and
+-- sets them in all of its sets.
 function M.fit_numbers(r)
   if not r.train:standardizes() then return end
   local started = core.sys.clock()
@@ -114,9 +112,9 @@ function M.fit_numbers(r)
   end
 end
 
--- A loader with fields behind those of the data: each of `twice`, name of a field =
--- name of its second view, by `other`, which gives the same samples changed by other
--- draws. `fields`: the names of the data's fields.
+-- A loader with additional fields after those of the data: for each entry of `twice`, name of a
+-- field = name of its second view, the field of `other`, which gives the same samples with other
+-- random augmentation. fields: the names of the data's fields.
 local function with_views(loader, other, twice, fields)
   local place = {}
   for i, name in ipairs(fields) do place[name] = i end
@@ -141,7 +139,7 @@ local function with_views(loader, other, twice, fields)
   return both
 end
 
--- The names of the fields in a batch: those of the data, then second views.
+-- The names of the fields in a batch: fields of the data, then second views.
 local function fields_of(set)
   local names, twice, have = set:dataset():fields(), set.batch.twice or {}, {}
   for _, name in ipairs(names) do have[name] = true end
@@ -155,8 +153,8 @@ local function fields_of(set)
   return names
 end
 
--- The loader that makes the batches of a set on the host. Of several processes each
--- makes its share: of every batch of a set to train with, of the batches of others.
+-- The loader that makes the batches of a set on the host. With several ranks each rank makes its
+-- shard: of every training batch, and of the list of batches of other sets.
 local function loader_of(set, pipeline, train)
   local v, twice = config.ensure(), set.batch.twice
   local function make(again)
@@ -169,28 +167,28 @@ local function loader_of(set, pipeline, train)
   return with_views(make(false), make(true), twice, set:dataset():fields())
 end
 
--- An opened set whose samples lay on the device of a session that is closed: the
--- loader makes its batches again.
+-- Goes back to a loader on the host after the session that held the samples of an opened set on its
+-- device is closed.
 function M.renew(d)
   if d.on_device then d.loader, d.on_device = loader_of(d.set, d.pipeline, d.train), false end
 end
 
--- The samples of an opened set in order and as they are, `size` in a batch, from the
--- cases that it has prepared. -> { set=, loader= }; who asks closes the loader
+-- The samples of an opened set in order and without augmentation, `size` in a batch, from its
+-- prepared cases. -> { set=, loader= }; the caller closes the loader
 function M.in_order(d, size)
   local set = d.set:in_order(size)
   return { set = set, loader = loader_of(set, d.pipeline, false) }
 end
 
-local SAID = 5 -- most different warnings of readers that are shown
+local SAID = 5 -- different warnings of readers that are shown
 
--- What readers warn of, once each: how many cases, and the first of them. Names files,
--- so it is not for the log.
+-- Prints the warnings of readers, each kind once, with its first case and the number of others.
+-- They name files, so they do not go to the log.
 local function say_doubts(set, pipeline)
   local count, first, order = {}, {}, {}
   for i = 1, #pipeline:cases() do
     for line in pipeline:facts(i).notes:gmatch "warning: ([^\n]+)" do
-      -- numbers of a case do not tell two warnings apart
+      -- warnings that differ only in numbers are one kind
       local kind = (line:match("^.-: (.+)$") or line):gsub("%-?%d[%d.e+-]*", "#")
       if not count[kind] then count[kind], first[kind], order[#order + 1] = 0, line, kind end
       count[kind] = count[kind] + 1
@@ -207,11 +205,11 @@ local function say_doubts(set, pipeline)
   end
 end
 
--- A set opened for a recipe: every case prepared, the names of the fields, and
--- a loader; `train`: to train with. -> { set=, pipeline=, names=, loader=, train= }
+-- Opens a set for a recipe: prepares every case, and makes the names of the fields and a loader.
+-- train: for training. -> { set=, pipeline=, names=, loader=, train= }
 function M.open(recipe, set, train)
   local names = fields_of(set)
-  targets.check(recipe, set, set:dataset()) -- before the work of preparing
+  targets.check(recipe, set, set:dataset()) -- before the expensive preparation
   local pipeline = set:pipeline(opening())
   for _, bad in ipairs(pipeline:bad()) do
     show.aside("%s: left out: %s", set.part or "data", bad.reason)
@@ -225,12 +223,11 @@ function M.open(recipe, set, train)
   return { set = set, pipeline = pipeline, names = names, loader = loader, train = train }
 end
 
--- Keep the samples of an opened set on the device of `session` when --resident
--- and the room there allow it; `train`: to train with. From then on its loader
--- gives the same batches, which the device makes. Says which it is; -> true where
--- the device does. `was`: the same of a run that is resumed, or nil. Random changes
--- differ by rounding between the two, so what a run began with it keeps to: only
--- --resident on or off, or another device, overrule that.
+-- Keeps the samples of an opened set on the device of `session` if --resident and the free memory
+-- allow it; the device then makes the same batches. Prints the decision. -> whether the device
+-- makes the batches. train: for training. was: the decision of the resumed run, or nil.
+-- Augmentation on host and device differs by rounding, so a run keeps its first decision: only
+-- --resident on or off, or another device, overrides it.
 function M.keep(session, recipe, d, train, was)
   local v, started, part = config.ensure(), core.sys.clock(), d.set.part or "the set"
   local cuda = session:facts().device == "cuda"
@@ -294,8 +291,8 @@ function M.keep(session, recipe, d, train, was)
   return true
 end
 
--- What tells this result from one of other cases: the part, how many cases it
--- has, and a keyed hash of their names and voxels. -> json
+-- Facts that distinguish this result from a result on other cases: the part, the number of cases,
+-- and a keyed hash of their names and voxels. -> json
 function M.identify(json, part, d, hash)
   local list = {}
   for i = 1, #d.pipeline:cases() do
@@ -303,11 +300,11 @@ function M.identify(json, part, d, hash)
     list[i] = f.key .. "\0" .. f.image
   end
   json.split, json.count, json.data = part, #list, hash(table.concat(list, "\0"))
-  json.left_out = #d.pipeline:bad() -- skip_bad
+  json.left_out = #d.pipeline:bad() -- cases left out by skip_bad
   return json
 end
 
--- What a sample of a pipeline is, by the axes of its images beside channels.
+-- The name of a sample of a pipeline, by the number of spatial axes of its images.
 local whole = { [0] = "case", "sequence", "picture", "volume" }
 
 function M.sample_name(pipeline)

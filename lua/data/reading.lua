@@ -1,36 +1,36 @@
--- reading.lua -- how a data set reads its files and which of them are its images: what a
--- checkpoint keeps of that, so that predict, evaluate and export read as training did,
--- whatever branch of the script runs.
+-- reading.lua -- how a data set reads its files and finds its images. A checkpoint keeps this, so
+-- that predict, evaluate and export read like training, whichever branch of the script runs.
 --
--- Options are those that the readers declare, but for those that are about the truth,
--- about whose a file is and where files lie. What is kept leaves the house with the
--- weights, so it names no patient, no folder of this machine and no UID.
+-- Kept are the options that the readers declare, except options about ground truth, patients and
+-- locations of files. The record is given away with the weights, so it names no patient, no folder
+-- of this machine and no UID.
 
 local util = require "seg.util"
 
 local fail = util.fail
 local M = {}
 
--- Options of each reader with their defaults, by what declares them.
+-- Options of each reader with their defaults, by the name of the reader.
 local declared = {}
 
--- `options`: name = default (util.none: nothing), as the function of the recipe takes them.
+-- Declares the options of a reader: name = default (util.none: no default).
 function M.declare(kind, options)
   declared[kind] = options
 end
 
--- Options that are no part of how an image is read: of the truth, of patients, of places.
--- A pattern of masks is kept (they are no images); what is not named here is kept.
+-- Options that do not affect how an image is read: of ground truth, patients and locations. The
+-- pattern of masks is kept, because it tells which files are not images; every option that is not
+-- in this list is kept.
 local apart = {}
 for word in ([[root masks images labels patient cases where skip_bad same segments dose fractions
 partial resample_mask resample_dose box same_grid flips most_degrees pitch count beams
 contour_tolerance]])
   :gmatch("%S+") do apart[word] = true end
 
--- Options of earlier versions, which are in files that they wrote.
+-- Options in files written by earlier versions.
 local earlier = { format = true, name = true, fields = true, image = true, mask = true }
 
--- Whether a program of this version reads an option of this name.
+-- Whether this version knows an option of this name.
 function M.knows(key)
   if earlier[key] then return true end
   for _, options in pairs(declared) do
@@ -39,8 +39,8 @@ function M.knows(key)
   return false
 end
 
--- Whether the reader `kind` takes an option of this name that says how an image is read; which
--- images are wanted is said apart.
+-- Whether the reader `kind` has an option of this name that affects how an image is read; the
+-- options that choose images are handled separately.
 function M.takes(kind, key)
   return (declared[kind] or {})[key] ~= nil and not apart[key] and key ~= "image" and key ~= "mask"
     and key ~= "name" and key ~= "kind" and key ~= "read"
@@ -49,7 +49,7 @@ end
 -- Whether the reader `kind` takes an option of this name.
 function M.has(kind, key) return (declared[kind] or {})[key] ~= nil end
 
--- One text, or a list of them, as a list; nil of anything else.
+-- A string, or a list of strings, as a list; nil for anything else.
 function M.list(v)
   if type(v) == "string" then return { v } end
   return type(v) == "table" and #v > 0 and v or nil
@@ -57,8 +57,8 @@ end
 
 -- The words of images ------------------------------------------------------------
 
--- Kinds of images by the words that names of files and series have for them, the first
--- that fits: patterns of whole words in small letters.
+-- Kinds of images by the words that names of files and series use; the first match counts. The
+-- patterns match whole words in lower case.
 local kinds = {
   { "^brainmask$", "a mask" }, { "^masks?$", "a mask" }, { "^segm?$", "a mask" },
   { "^segmentation$", "a mask" }, { "^labels?$", "a mask" }, { "^dseg$", "a mask" },
@@ -72,7 +72,7 @@ local kinds = {
   { "^mra$", "MRA" },
 }
 
--- Other words of names of files, folders and series that name nobody.
+-- Other words in names of files, folders and series that identify no person.
 local plain = {}
 for word in ([[acq acquisition anat ax axial bold brain case cases ce channel contrast cor coronal
 csv dir dyn echo enhanced fat frame gd gre head hr image images imagestr imagests imagesval img imgs
@@ -87,7 +87,7 @@ local function kind_of_word(word)
   end
 end
 
--- The kinds of images that a name speaks of: { FLAIR = true }.
+-- The kinds of images that a name mentions: { FLAIR = true }.
 function M.kinds(name)
   local found, words = {}, {}
   for word in name:lower():gmatch("[%w\128-\255]+") do
@@ -95,7 +95,7 @@ function M.kinds(name)
     local kind = kind_of_word(word)
     if kind then found[kind] = true end
   end
-  -- "T2 FLAIR" is one kind; "T1 post-contrast" another than T1
+  -- "T2 FLAIR" is one kind; "T1 post-contrast" differs from T1
   if found.FLAIR then found.T2 = nil end
   if found.T1 and (words.post or words.gd or words.ce) then
     found.T1, found["T1 with contrast"] = nil, true
@@ -106,8 +106,8 @@ end
 
 -- Patterns that name nobody ------------------------------------------------------
 
--- Who is in a data set, as one text in small letters: what patterns are compared with.
--- cases: {key=, patient=}; names: PatientName of some of them, or nil.
+-- The patients of a data set as one text in lower case, for comparison with patterns. cases: {key=,
+-- patient=}; names: PatientName of some cases, or nil.
 function M.people(cases, names)
   local seen, list, first = {}, {}, nil
   for _, case in ipairs(cases) do
@@ -122,9 +122,9 @@ function M.people(cases, names)
   return { text = table.concat(list, "\n"), several = several }
 end
 
--- Whether a word of a pattern may stay: one that is of images or of folders in general;
--- in the name of a file or series also any other that all cases of several patients share
--- and none of them is called by.
+-- Whether a word of a pattern may be kept: a usual word of images or folders; in the name of a file
+-- or series also a word that all cases of several patients share, if it is part of no patient's
+-- name.
 local function may_stay(word, people, folder)
   local small = word:lower()
   if plain[small] or kind_of_word(small) then return true end
@@ -134,8 +134,8 @@ local function may_stay(word, people, folder)
   return #small < 3 and not small:match("^%d+$") or not people.text:find(small, 1, true)
 end
 
--- A pattern, name or description without what may name a patient or a folder: such words
--- become *. "PROJECT/sub-*/anat/*_T1w" is "*/sub-*/anat/*_T1w". nil: a UID.
+-- A pattern, name or description in which words that may name a patient or a folder are replaced by
+-- *. "PROJECT/sub-*/anat/*_T1w" becomes "*/sub-*/anat/*_T1w". nil for a UID.
 function M.pattern(text, people)
   if text:match("^[%d., ]+$") then return nil end
   local parts, out = {}, {}
@@ -150,7 +150,7 @@ function M.pattern(text, people)
   return table.concat(out, "/")
 end
 
--- Patterns of images as a list; nil without any, or where one of them says nothing.
+-- Patterns of images as a list; nil without any, or if one of them would be empty.
 function M.patterns(v, people)
   local list = {}
   for _, one in ipairs(type(v) == "table" and v or { v }) do
@@ -162,7 +162,7 @@ end
 
 -- What a checkpoint keeps --------------------------------------------------------
 
--- A value that says nothing of whose the images are, or nil: neither a UID nor a path.
+-- A value that identifies no patient, or nil: UIDs and paths are dropped.
 local function harmless(v)
   if type(v) == "number" or type(v) == "boolean" then return v end
   if type(v) == "string" and not v:match("^[%d. ]+$") and not v:match("^[~/\\]")
@@ -176,7 +176,7 @@ local function harmless(v)
 end
 M.harmless = harmless
 
--- One name as text, several as a list.
+-- A list of one name as a string, of several as the list.
 function M.one_or_list(list)
   return list and (#list == 1 and list[1] or list) or nil
 end
@@ -185,7 +185,7 @@ local function options_of(o, people)
   local out = {}
   for _, key in ipairs(util.sorted_keys(o)) do
     if key == "image" or key == "mask" then
-      -- of openkbp and lists these may be something else
+      -- in openkbp and in lists of cases these options may have another meaning
       local patterns = (type(o[key]) == "string" or type(o[key]) == "table")
         and M.patterns(o[key], people)
       out[key] = M.one_or_list(patterns or nil)
@@ -194,11 +194,11 @@ local function options_of(o, people)
       for i, field in ipairs(o.fields) do
         out.fields[i] = options_of(field, people)
         out.fields[i].name = field.name
-        -- a function of the script, which is not kept: that there was one
+        -- a function is not kept, only the fact that there was one
         out.fields[i].boxed = field.box ~= nil or nil
       end
     elseif key == "table" then
-      -- a file like it is looked for by its whole name
+      -- a file like it is found by its whole name, so a name with * is useless
       local name = harmless(o.table)
       out.table = name and M.pattern(name, people) == name and name or nil
     elseif M.knows(key) then
@@ -208,7 +208,7 @@ local function options_of(o, people)
   return out
 end
 
--- What is kept of the source of a set: { kind =, options =, made =, numbers = }.
+-- The record of the source of a set: { kind =, options =, made =, numbers = }.
 function M.of(source, people)
   local out = { kind = source.kind, options = options_of(source.options, people) }
   if source.made then
@@ -236,8 +236,8 @@ local function text_of(v)
   return table.concat(list, ",")
 end
 
--- Options of the script with those that training had and the script does not say. -> options,
--- appends to `other` what both say, otherwise
+-- The options of the script, completed by options of training that the script does not set. ->
+-- options; appends to `other` the options that the two set differently
 local function merge(kind, kept, o, other)
   local out = {}
   for key, v in pairs(o) do out[key] = v end
@@ -260,9 +260,9 @@ local function merge(kind, kept, o, other)
   return out
 end
 
--- The source by which new files are read: of the weights (kept, nil for those of before), with
--- what the script says beyond. What a script reads that is made up, or of another kind, is not
--- how training read. -> source, { what the script says otherwise, ... }
+-- The source for reading new files: the record of the weights (kept, nil for older weights),
+-- completed by the script. A script that reads synthetic data or another kind of source is ignored.
+-- -> source, { differences of the script, ... }
 function M.merged(kept, source)
   if not kept then return source, {} end
   local made, was = source.made, kept.made
@@ -279,8 +279,8 @@ function M.merged(kept, source)
   return out, other
 end
 
--- Options by which a source is read otherwise than the merged one, as texts; `other`: those
--- that M.merged found.
+-- The options by which a source is read differently from the merged one, as texts; other: the
+-- differences found by M.merged.
 function M.unlike(merged, source, other)
   local list = table.move(other, 1, #other, 1, {})
   local function compare(kind, a, b)
@@ -301,7 +301,7 @@ function M.unlike(merged, source, other)
   return list
 end
 
--- The source of a file of weights with a bundle or the entry `read`; nil without.
+-- The source record of a file of weights, from its bundle or its entry `read`; nil without.
 function M.parse(text, path)
   if not text then return nil end
   local read = require("seg.json").decode(text, path .. ": read")

@@ -1,20 +1,19 @@
--- sandbox.lua -- the globals of a function that runs as a data step, in a state
--- of its own (sandbox.c).
+-- sandbox.lua -- the globals of a function that runs as a data step, in its own Lua state
+-- (sandbox.c).
 --
--- What a function does must be decided by its arguments. So there is nothing to
--- reach the outside with, no random numbers but those of rng, nothing that stays
--- from one call to the next, and pairs has an order that is the same in every
--- state: Lua's own depends on where a state lies in memory.
+-- The result of such a function must depend only on its arguments. So it has no access to the
+-- outside, no random numbers except rng, and no state between calls; and pairs has the same order
+-- in every state, while Lua's own order depends on memory addresses.
 
 local next, type, error, getmetatable = next, type, error, getmetatable
 local setmetatable, sort, concat, raw = setmetatable, table.sort, table.concat, string.format
 local pack, unpack, pcall, gmatch = table.pack, table.unpack, pcall, string.gmatch
 
--- Kinds of values that Lua's own tostring tells apart by their addresses.
+-- Types of values that Lua's own tostring prints with their addresses.
 local placed = { table = true, userdata = true, thread = true }
 placed["function"] = true
 
--- tostring(v), but of such a value its kind alone.
+-- tostring(v), but only the type for values that have an address.
 local _tostring = tostring
 local function tostring(v)
   local kind = type(v)
@@ -34,15 +33,14 @@ local function format(text, ...)
     end
   end
   local ok, made = pcall(raw, text, unpack(list, 1, list.n))
-  if not ok then error(made, 2) end -- at the line of the function
+  if not ok then error(made, 2) end -- reported at the line of the function
   return made
 end
 
 local function less(a, b) return a < b end
 
--- table.sort; of those that are alike the first stays first. Lua's own asks the
--- clock where to divide a long table. Runs of `run` are in order, and are merged
--- two by two from `from` into `to`.
+-- A stable table.sort. Lua's own uses the clock to choose pivots in long tables. This is a merge
+-- sort: sorted runs of length `run` are merged in pairs from `from` into `to`.
 local function stable(t, before)
   if type(t) ~= "table" then error("sort: table expected, got " .. type(t), 2) end
   if before ~= nil and type(before) ~= "function" then
@@ -64,7 +62,7 @@ local function stable(t, before)
       local i, j = low, low + run
       local middle, last = j, low + 2 * run
       for k = low, (last <= n and last - 1 or n) do
-        -- the right one goes first only where it must
+        -- takes the right element first only if it is strictly smaller
         if i < middle and (j >= last or j > n or not before(from[j], from[i])) then
           to[k], i = from[i], i + 1
         else
@@ -77,8 +75,7 @@ local function stable(t, before)
   for i = 1, n do t[i] = from[i] end
 end
 
--- A view of t that cannot be changed, in which a name that is missing is an error
--- that missing(key) words.
+-- A read-only view of t; reading a missing name raises the error text missing(key).
 local function closed(t, missing)
   setmetatable(t, { __index = function(_, key) error(missing(key), 2) end })
   return setmetatable({}, {
@@ -90,7 +87,7 @@ local function closed(t, missing)
   })
 end
 
--- Keys by type, then by value.
+-- Orders keys by type, then by value.
 local function before(a, b)
   local x, y = type(a), type(b)
   if x ~= y then return x < y end
@@ -129,7 +126,7 @@ for _, name in ipairs { "math", "string", "table", "utf8" } do
   for key, value in next, _G[name] do library[key] = value end
   for key, value in next, own[name] or {} do library[key] = value end
   library.random, library.randomseed, library.dump = nil, nil, nil
-  -- ("x"):rep and its like are looked up there
+  -- methods such as ("x"):rep are looked up there
   if name == "string" then getmetatable("").__index = library end
   env[name] = closed(library, function(key)
     if name == "math" and (key == "random" or key == "randomseed") then
@@ -148,7 +145,7 @@ local globals = closed(env, function(key)
                        .. "inside it, or a constant", tostring(key), known)
 end)
 
--- Fields by name, in their order, as a case that keeps its fields.
+-- A case: read-only access to fields by name, iterated in their order.
 local function case_of(fields, order)
   return setmetatable({}, {
     __index = fields,

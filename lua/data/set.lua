@@ -1,9 +1,9 @@
 -- set.lua -- a data set as a recipe describes it: a source, a part, steps.
 --
--- A set is a description: a source (files, made-up patients), which part of
--- it, and steps. Nothing is opened before it is needed, so `plan` works
--- without data. Steps run in C on worker threads; each is checked on the
--- recipe's line when it is written. Every method gives a new set.
+-- A set is a description: a source (files, synthetic patients), a part of it, and steps. Nothing is
+-- opened before it is needed, so `plan` works without data. Steps run in C on loader threads; each
+-- is checked when it is added, so that an error names the recipe's line. Every method returns a new
+-- set.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -14,9 +14,9 @@ local util = require "seg.util"
 local options, none, fail = util.options, util.none, util.fail
 local M = {}
 
--- `part` is train, valid or test once it is split; `augmented` once it is to be
--- changed at random; `whole` opens what was split; `folds`: into so many; `none`: a part
--- of a split that was left out or 0, which a recipe takes for none.
+-- `part` is train, valid or test after a split; `augmented` is true if the set has random
+-- augmentation; `whole` opens the set before the split; `folds`: the number of folds; `none`: a
+-- part of a split that was omitted or 0, which a recipe treats as absent.
 local Set = { part = false, augmented = false, whole = false, folds = false, none = false }
 
 function Set.__index(_, key)
@@ -41,8 +41,8 @@ local function once(f)
   end
 end
 
--- A set of `source` = {kind=, root=, options=, skip_bad=}; `open` gives the core data set,
--- and is called once, when it is first wanted.
+-- A set of `source` = {kind=, root=, options=, skip_bad=}; `open` returns the core data set and is
+-- called once, when it is first needed.
 function M.new(source, open)
   open = once(open)
   source.skip_bad = source.skip_bad or false
@@ -59,12 +59,13 @@ local function copy(set)
   return setmetatable(out, Set)
 end
 
--- A value of an option as errors propose one: text, a list, true, a number.
+-- The values of options that errors propose: a string, a list, true, a number.
 local VALUES = { '"[^"]*"', "{[^}]*}", "true%f[%W]", "false%f[%W]", "%d[%d.]*" }
 
--- The advice of an error with the place of the first option of the reader `kind` in it.
+-- The advice of an error with the location of the first option of the reader `kind` added.
 local function placed(fix, kind)
-  if fix:find(" of the recipe", 1, true) then return fix end -- a set of a set says it once
+  -- a set of a set has the location already
+  if fix:find(" of the recipe", 1, true) then return fix end
   local best, last
   for _, value in ipairs(VALUES) do
     local at, to, key = fix:find("%f[%w_]([%a_]+) = " .. value)
@@ -74,9 +75,10 @@ local function placed(fix, kind)
   return fix:sub(1, last) .. " in data." .. kind .. " of the recipe" .. fix:sub(last + 1)
 end
 
--- An error of C, which names options of a reader, in words of the recipe that has this source:
--- `key = value` becomes --key value where the script has a key of that name, which can be given
--- without changing it; else the place is said. Classes of nnU-Net are not the recipe's.
+-- Rewrites an error of C, which names reader options, for the recipe with this source: `key =
+-- value` becomes --key value if the script declares the key, because the user can then give it
+-- without editing; else the location in the recipe is added. Classes of nnU-Net are set in
+-- dataset.json.
 function M.advised(source, text)
   local said, fix = text:match("^(.-; fix: )(.*)$")
   if not said then return text end
@@ -95,7 +97,7 @@ function M.advised(source, text)
   return ((said .. placed(fix, kind)):gsub("%s+$", ""))
 end
 
--- What f() gives; its error in words of the recipe.
+-- Calls f() and rewrites its error with M.advised.
 local function with_options(source, f)
   local ok, result = pcall(f)
   if ok then return result end
@@ -104,8 +106,8 @@ local function with_options(source, f)
   core.sys.raise(core.sys.kind(result), text, true)
 end
 
--- What f() gives. Of a set that is one file, an error with these words, of what wants several
--- files or cases, says so.
+-- Calls f(). If the set is a single file and the error contains these words, which means that
+-- several files or cases are needed, the error says so.
 function M.of_folder(source, words, f)
   local ok, result = pcall(f)
   if ok then return result end
@@ -118,21 +120,21 @@ function M.of_folder(source, words, f)
     util.without_fix(result), source.root), true)
 end
 
--- The opened core data set; opened once, shared by all sets made from it.
+-- The core data set; opened once, shared by all sets made from it.
 function Set:dataset()
   return with_options(self.source, self.open)
 end
 
 -- Cases -----------------------------------------------------------------------
 
--- The same set of the cases that `change` makes of those of its data set.
+-- A copy of the set with the core data set change(data set).
 local function derived(set, change)
   local out = copy(set)
   out.open = once(function() return change(set:dataset()) end)
   return out
 end
 
--- The function of a filter or map, called with a case and named in errors.
+-- Checks that f, the argument of filter or map, is a function.
 local function check_function(what, f)
   if type(f) ~= "function" then
     fail("usage", "%s: wanted a function of a case {key=, patient=}, got %s", what, type(f))
@@ -155,13 +157,13 @@ function Set:filter(keep)
   end)
 end
 
--- The cases at these places, which go up.
+-- The cases at these positions, in rising order.
 function Set:pick(list)
   return derived(self, function(ds) return core.data.pick(ds, list) end)
 end
 
--- The same cases under the key and patient that change(case) returns, a table
--- like the one that it gets: where names of files do not say whose they are.
+-- The same cases with the key and patient that change(case) returns, a table like its argument; for
+-- file names that do not contain the patient.
 function Set:map(change)
   check_function("map", change)
   return derived(self, function(ds)
@@ -189,7 +191,7 @@ function M.concat(...)
     end
   end
   if sets.n == 0 then fail("usage", "data.concat: wanted data sets, got nothing") end
-  -- a part that was left out of its split adds nothing
+  -- an omitted part of a split adds nothing
   local filled = {}
   for _, set in ipairs(sets) do filled[#filled + 1] = not set.none and set or nil end
   if #filled == 0 then return sets[1] end
@@ -204,8 +206,8 @@ end
 
 local three = { "train", "valid", "test" }
 
--- Sets of the parts of a core split, made when the first is wanted; without: those of the
--- names that are no part.
+-- Sets of the parts of a core split, which is made when the first is needed. without: the names of
+-- parts that are absent.
 local function parts(set, names, without, split)
   local made = once(function()
     local ds = set:dataset()
@@ -229,14 +231,14 @@ local function parts(set, names, without, split)
   return table.unpack(out)
 end
 
--- The parts that the options of a split give nothing: left out, or 0.
+-- The parts that the options of a split omit or set to 0.
 local function left_out(o)
   return { valid = o.valid == nil or o.valid == 0, test = o.test == nil or o.test == 0 }
 end
 
--- By patient, drawn from the seed: a share below 1 (test of all, then valid of
--- the rest), a whole number of patients, or a list of names for each part. folds = K
--- above 0: train and valid of kfold { k = K } instead, without a test part.
+-- Splits by patient, at random from the seed: a share below 1 (test of all, then valid of the
+-- rest), a whole number of patients, or a list of names for each part. folds = K above 0: train and
+-- valid of kfold { k = K } instead, without a test part.
 function Set:split(o)
   o = options("split", o, { seed = 0, train = none, valid = none, test = none, folds = 0 })
   local folds = o.folds
@@ -249,8 +251,8 @@ function Set:split(o)
   return parts(self, three, left_out(o), function(ds) return core.data.split(ds, o) end)
 end
 
--- Who belongs together: a copy of the data set in which patients are called as `group`
--- calls them. Patients of one name stay together, so no group parts a patient.
+-- A copy of the data set with patients renamed by `group`, so that a group stays together in a
+-- split. All cases of a patient must be in one group.
 local function grouped(ds, group)
   local keys, names, of = {}, {}, {}
   for i, case in ipairs(ds:cases()) do
@@ -267,7 +269,7 @@ local function grouped(ds, group)
   return core.data.rename(ds, keys, names)
 end
 
--- The fold `fold` of k of a data set: train, valid.
+-- Fold `fold` of k of a data set: train, valid.
 local function fold_of(ds, o, fold)
   if type(o.group) ~= "function" then return core.data.fold(ds, o.seed, o.k, fold) end
   local out, number = {}, {}
@@ -281,10 +283,10 @@ local function fold_of(ds, o, fold)
   return table.unpack(out)
 end
 
--- Cross-validation by patient: fold number `fold` of k is valid, the rest train.
--- The same seed gives the same folds, which share no patient and leave none out.
--- --fold N takes another one. group: "patient", or a function of a case that names
--- what stays together, as a hospital.
+-- Cross-validation by patient: fold number `fold` of k is valid, the rest train. The same seed
+-- gives the same folds, which are disjoint and cover all patients. --fold N selects another one.
+-- group: "patient", or a function of a case that returns the unit to keep together, such as a
+-- hospital.
 function Set:kfold(o)
   o = options("kfold", o, { k = 5, fold = 1, seed = 0, group = "patient" })
   if o.group ~= "patient" and type(o.group) ~= "function" then
@@ -308,8 +310,8 @@ function Set:kfold(o)
   return train, valid
 end
 
--- For one subject: valid and test get slices between two fractions of each
--- volume, train the rest without `gap` of them on either side.
+-- For a single subject: valid and test get the slices between two fractions of each volume, train
+-- the rest except `gap` on either side.
 function Set:slabs(o)
   o = options("slabs", o, { valid = none, test = none, gap = 0.02 })
   return parts(self, three, left_out(o), function(ds) return core.data.slabs(ds, o) end)
@@ -327,8 +329,8 @@ for _, row in ipairs(core.data.steps()) do
   end
 end
 
--- What f does to the fields of every case, once, in the place of this step among
--- the others. f(case, constants) runs in states of its own: functions.lua.
+-- Applies f to the fields of every case, once, at the position of this step among the others.
+-- f(case, constants) runs in its own Lua states: functions.lua.
 function Set:change(f, constants)
   local out = copy(self)
   out.steps = core.data.add_step(self.steps, "change", functions.step("change", f, constants))
@@ -345,7 +347,7 @@ local function vary(v)
   return functions.step("vary", v[1], constants)
 end
 
--- Random changes of training samples, in the order of steps.def.
+-- Random augmentation of training samples, in the order of steps.def.
 function Set:augment(o)
   if o ~= nil and type(o) ~= "table" then
     fail("usage", "augment: options must be a table {...}, got %s", type(o))
@@ -373,10 +375,10 @@ function Set:augment(o)
   return out
 end
 
--- size = "auto": the batch of the config, which the program finds where that is
--- "auto". bucket = "length": samples of like length (along w) share a batch, which is as
--- long as its longest, rounded up to a multiple of `multiple`. twice = { x = "other" }:
--- beside the field x an input "other", the same sample changed by draws of its own.
+-- size = "auto": the batch of the config, which batch = "auto" determines. bucket = "length":
+-- samples of similar length (along w) share a batch, which is padded to its longest sample, rounded
+-- up to a multiple of `multiple`. twice = { x = "other" }: adds an input "other", the field x of
+-- the same sample with independent augmentation.
 function Set:batches(o)
   local out = copy(self)
   out.batch = options("batches", o, { size = 1, shuffle = false, drop_last = false, bucket = none,
@@ -404,7 +406,7 @@ function Set:batches(o)
   return out
 end
 
--- The field that an input of this name is fed from: of a second view, what it is of.
+-- The field that an input of this name is fed from; for a second view its original field.
 function Set:field_of(input)
   for name, view in pairs(self.batch.twice or {}) do
     if view == input then return name end
@@ -412,13 +414,13 @@ function Set:field_of(input)
   return input
 end
 
--- Is there a step whose numbers are those of the training set?
+-- Whether the set has a step with numbers computed on the training set.
 function Set:standardizes()
   return util.step(self.steps, "standardize") ~= nil
 end
 
--- The same set with the numbers of its standardize steps, found on its cases, and
--- lines of what was found. The program does this with the train set of a recipe.
+-- The same set with the numbers of its standardize steps computed on its cases, and a text about
+-- them. The program calls this for the train set of a recipe.
 function Set:fitted(o)
   o = o or {}
   local out, said = copy(self), ""
@@ -430,7 +432,7 @@ function Set:fitted(o)
   return out, said
 end
 
--- The same set with those numbers of another one, or of the steps of a checkpoint.
+-- The same set with the standardize numbers of another set, or of the steps of a checkpoint.
 function Set:fitted_as(other)
   local out = copy(self)
   if self:standardizes() then
@@ -455,7 +457,7 @@ function Set:pipeline(o)
   end)
 end
 
--- Samples of a batch.
+-- The number of samples in a batch.
 function Set:batch_size()
   local size = self.batch.size or 1
   return size == "auto" and config.ensure().batch or size
@@ -473,8 +475,7 @@ function Set:loader(pipeline, o)
   end)
 end
 
--- The same samples as they are, one after the other: neither changed at random
--- nor shuffled; by length where they are bucketed.
+-- The same samples in order, without augmentation and shuffling; by length if bucketed.
 function Set:in_order(size)
   local out = copy(self)
   out.augmented = false
@@ -483,8 +484,8 @@ function Set:in_order(size)
   return out
 end
 
--- The same set with patches from a grid that covers every case, as `predict` takes
--- them, whatever was drawn to learn from.
+-- The same set with patches from a grid that covers every case, as in `predict`, instead of random
+-- patches.
 function Set:on_grid()
   if not util.step(self.steps, "patches") then return self end
   local out = copy(self)
@@ -492,8 +493,7 @@ function Set:on_grid()
   return out
 end
 
--- All cases of what was split into this part and others, or nil when nothing
--- was.
+-- All cases of the set before the split, or nil if it was not split.
 function Set:unsplit()
   if not self.whole then return nil end
   local out = copy(self)
@@ -501,28 +501,27 @@ function Set:unsplit()
   return out
 end
 
--- The steps before augmentation: what a checkpoint keeps, for prediction.
+-- The preprocessing steps without augmentation, which a checkpoint keeps for prediction.
 function Set:prepare_steps()
   return core.data.prepare_steps(self.steps)
 end
 
--- The values that stand in the files of the truth for the classes 1, 2, ... of
--- the network, as "2,1"; nil where class numbers are all there is. A select
--- step makes one class of what it lists.
+-- The values in the files of the ground truth for the classes 1, 2, ... of the network, as "2,1";
+-- nil if there are only class numbers. A select step makes one class of the classes that it lists.
 function Set:labels()
   local labels = self.source.options.labels
   if type(labels) == "function" then labels = labels() end -- known once it is opened
   if type(labels) ~= "table" then return nil end
   local list, selected = {}, self.steps:match("select labels=([%d,]+)")
   for i, v in ipairs(labels) do list[i] = string.format("%d", v) end
-  if selected then list = { list[tonumber(selected)] } end -- of several: no number
+  if selected then list = { list[tonumber(selected)] } end -- several classes have no single value
   return #list > 0 and table.concat(list, ",") or nil
 end
 
--- Who is in a data set, by what opens it: found once.
+-- The patients of a data set (reading.people), by its open function: computed once.
 local people_of = setmetatable({}, { __mode = "k" })
 
--- Who is in this set and the parts beside it, for reading.lua: opens it.
+-- The patients of this set and of the other parts of its split, for reading.lua. Opens the set.
 function Set:people()
   local open = self.whole or self.open
   if not people_of[open] then
@@ -534,17 +533,16 @@ function Set:people()
   return people_of[open]
 end
 
--- Where these images come from, in words that name neither patient nor path: the
--- pattern that is asked for, as reading.lua keeps it. people: who is in the set, nil where
--- it is not opened.
+-- The origin of the images, in words that name neither patient nor path: the image pattern, as
+-- reading.lua keeps it. people: the patients of the set, nil if it is not opened.
 function Set:origin(people)
   if self.source.made_up then return util.MADE_UP end
   local patterns = reading.patterns(self.source.options.image, people)
   return "real data" .. (patterns and ", image " .. table.concat(patterns, ", ") or "")
 end
 
--- Last, when all methods are there: one that was called with a point has its
--- options, or nothing, where the set should be.
+-- At the end, after all methods are defined: a method called with a dot has its options, or
+-- nothing, in place of the set.
 for name, f in pairs(Set) do
   if type(f) == "function" and name ~= "__index" then
     Set[name] = function(...)

@@ -1,9 +1,8 @@
--- targets.lua -- whether the truth of a data set is what losses and metrics take.
+-- targets.lua -- checks that the ground truth of a data set fits the losses and metrics.
 --
--- A network learns without complaint from targets that mean nothing: a class 2
--- where its one channel can only say 0 and 1, a class that no step leaves. What
--- the graph does with a truth, and which classes and numbers a data set has, is
--- known before the first step; here the two are compared.
+-- A network trains without an error on meaningless targets: a class 2 for a single output channel
+-- that can only be 0 or 1, or a class that no step leaves. The use of a target in the graph and the
+-- classes and numbers of a data set are known before the first step; they are compared here.
 
 local core = require "seg.core"
 local recipes = require "seg.recipe.recipe"
@@ -11,14 +10,15 @@ local util = require "seg.util"
 
 local M = {}
 
--- Losses of independent yes and no, channel by channel.
+-- Binary losses, channel by channel.
 local BINARY = { bce = true, focal = true }
--- Losses and counts of classes; those beside both compare numbers of any kind.
+-- Losses and counts of classes; losses in neither table compare numbers of any kind.
 local CLASSES = { cross_entropy = true, dice_loss = true, bce_dice = true, tversky = true,
                   overlap = true }
 
--- What a use takes: the highest class, and whether shares between 0 and it are
--- fine as well; nil: any number. What a mask leaves out nobody counts.
+-- The values that a use accepts: the highest class, and whether fractions between 0 and it are
+-- valid as well; nil: any number. A loss with a mask accepts any number, because voxels outside the
+-- mask do not count.
 local function takes(use)
   if use.masked or not (BINARY[use.op] or CLASSES[use.op]) then return nil end
   local shares = BINARY[use.op] or (use.op ~= "cross_entropy"
@@ -30,7 +30,7 @@ local function range(most) return most == 1 and "0 and 1" or "0.." .. most end
 
 local function name_of(use) return use.op == "overlap" and "the metric" or use.op end
 
--- Numbers behind an attribute of a step in the text of steps: { 1, 3 }, or nil.
+-- The numbers of an attribute of a step in the text of steps: { 1, 3 }, or nil.
 local function numbers_of(steps, step, attribute)
   local line = util.step(steps, step)
   local text = line and (" " .. line):match(" " .. attribute .. "=(%S+)")
@@ -39,18 +39,18 @@ local function numbers_of(steps, step, attribute)
   return text and list
 end
 
--- The first field of a kind: its place and name, nil where there is none.
+-- The first field of a kind: its index and name, or nil.
 local function first(ds, kind)
   for i, k in ipairs(ds:kinds()) do
     if k == kind then return i, ds:fields()[i] end
   end
 end
 
--- Has this set a function of the recipe among its steps, after which only the
--- samples say what the classes are?
+-- Whether the set has a function of the recipe among its steps; the classes are then known only
+-- from the samples.
 local function has_function(set) return util.step(set.steps, "change") ~= nil end
 
--- Classes of a field of class numbers that no output can say.
+-- Checks the classes of a field of class numbers against the outputs.
 local function check_classes(uses, ds, set, name, add)
   if has_function(set) then return end
   local values, selected = ds:labels(), numbers_of(set.steps, "select", "labels")
@@ -74,12 +74,12 @@ local function check_classes(uses, ds, set, name, add)
                                 most == 1 and ":select { labels = { " .. table.concat(one, ", ")
                                 .. " } }, which makes one class of them"
                                 or "fewer values in labels") }
-      return -- what the others take follows from it
+      return -- the other faults follow from this one
     end
   end
 end
 
--- Numbers that stand for classes and are none.
+-- Checks the numbers that stand for classes.
 local function check_numbers(uses, ds, set, field, name, add)
   if has_function(set) then return end
   for _, use in ipairs(uses) do
@@ -95,14 +95,14 @@ local function check_numbers(uses, ds, set, field, name, add)
                 fix = not shares and v == v // 1 and v > most
                   and string.format("%d channels or more, one for each class from 0", v // 1 + 1)
                   or "classes from 0 without gaps, or a loss of numbers as mse" }
-          return -- one case shows it
+          return -- one case is enough
         end
       end
     end
   end
 end
 
--- Does the recipe take a map of several values, whose channels a flip may exchange?
+-- Whether the recipe uses a map with several channels, which a flip may exchange.
 local function has_maps(recipe, ds)
   for i, kind in ipairs(ds:kinds()) do
     for _, input in ipairs(kind == "value" and recipe.inputs or {}) do
@@ -112,7 +112,7 @@ local function has_maps(recipe, ds)
   return false
 end
 
--- A flip that changes what the data set does not have.
+-- Checks that the classes and numbers that a flip exchanges exist.
 local function check_flip(recipe, ds, set, add)
   local swap = set.augmented and numbers_of(set.steps, "flip", "swap")
   local negate = set.augmented and numbers_of(set.steps, "flip", "negate")
@@ -121,7 +121,7 @@ local function check_flip(recipe, ds, set, add)
   local classes = numbers_of(set.steps, "select", "labels") and 1 or #ds:labels()
   for _, class in ipairs(swap or {}) do
     if not label then
-      -- how many channels there are, the flip itself looks at
+      -- the flip itself checks the number of channels
       if has_maps(recipe, ds) then break end
       add { found = "flip swaps classes, but no field has class numbers",
             fix = "leave swap out, or a mask" }
@@ -148,8 +148,8 @@ local function check_flip(recipe, ds, set, add)
   end
 end
 
--- What losses and metrics do with inputs, losses first: they say more. nil without
--- a loss.
+-- The uses of inputs by losses and metrics, losses first, because their faults say more. nil
+-- without a loss.
 local function uses_of(recipe)
   if not recipe.loss then return nil end
   local list, metrics = {}, {}
@@ -159,8 +159,8 @@ local function uses_of(recipe)
   return table.move(metrics, 1, #metrics, #list + 1, list)
 end
 
--- What does not fit: { { found=, fix=, case= (its place, or nil) }, ... }. A
--- recipe without a loss is that of a prediction and takes no truth.
+-- All faults: { { found=, fix=, case= (its index, or nil) }, ... }. A recipe without a loss is for
+-- prediction and has no ground truth.
 function M.faults(recipe, set, ds)
   local list, uses = {}, uses_of(recipe)
   if not uses then return list end
@@ -174,7 +174,7 @@ function M.faults(recipe, set, ds)
   return list
 end
 
--- Raises the first of them.
+-- Raises the first fault.
 function M.check(recipe, set, ds)
   local fault = M.faults(recipe, set, ds)[1]
   if fault then
@@ -184,11 +184,10 @@ function M.check(recipe, set, ds)
   end
 end
 
--- Raises when what was prepared of an opened set teaches nothing, being 0 in all
--- samples, or has classes that nothing takes, which only a function of the recipe
--- can have made.
+-- Raises if the prepared ground truth of an opened set is 0 in all samples, or has classes that no
+-- loss accepts, which only a function of the recipe can have made.
 function M.check_samples(recipe, d)
-  local cases, slices, foreground = #d.pipeline:cases(), 0, 0 -- bad ones are left out
+  local cases, slices, foreground = #d.pipeline:cases(), 0, 0 -- without cases that are left out
   local _, name = first(d.set:dataset(), "label")
   local used, most = false, nil
   for _, input in ipairs(recipe.inputs) do used = used or input.name == name end
