@@ -1,5 +1,5 @@
--- bench.lua -- the bench command: measured time of every layer and of a step,
--- on random numbers or the first batch of the data, medians of rounds.
+-- bench.lua -- the command bench: measured time of every layer and of a step, on random numbers or
+-- the first batch of the data; medians over rounds.
 
 local core = require "seg.core"
 local budget = require "seg.train.budget"
@@ -16,15 +16,15 @@ local M = {}
 
 M.ROUNDS = 5
 
--- `batch` times the number v, (N,1).
+-- An array (N,1) with `batch` times the number v.
 local function constant(batch, v)
   local list = {}
   for i = 1, batch do list[i] = v end
   return core.array { shape = { batch, 1 }, data = list }
 end
 
--- Values that keep every operator busy: uniform numbers, 0 or 1 where the
--- input is a target, and all steps where it is a length.
+-- Inputs that keep every operator busy: uniform numbers, 0 or 1 for a target, and the full length
+-- for a length.
 function M.feeds(r, batch)
   local feeds, steps = {}, 1
   local lengths = core.length_inputs { r.loss }
@@ -40,9 +40,9 @@ function M.feeds(r, batch)
   return feeds
 end
 
--- The first batch of training where the command line says of what (--data or --phantom):
--- sequences have their lengths then, and structures their few voxels. Else random
--- numbers, which need nothing. -> feeds, the loader that they are of
+-- The first batch of training if the command line gives data (--data or --phantom): sequences then
+-- have their real lengths, and structures their few voxels. Else random numbers, which need no
+-- data. -> feeds, the loader of the batch
 local function feeds_of(r, v)
   if not v.data and v.phantom == "" then return M.feeds(r, v.batch) end
   opened.fit_numbers(r)
@@ -50,10 +50,10 @@ local function feeds_of(r, v)
   return opened.feeds(d.loader:next(), d.names, r), d.loader
 end
 
--- The calls of a step, in their order, with median milliseconds over rounds.
+-- The calls of a step, in order, with median milliseconds over rounds.
 function M.calls(session, feeds)
   local calls
-  session:time(feeds, true) -- the first round pays for memory
+  session:time(feeds, true) -- warm-up: the first round allocates memory
   for round = 1, M.ROUNDS do
     local times = session:time(feeds, true)
     calls = calls or times
@@ -66,17 +66,18 @@ function M.calls(session, feeds)
   return calls
 end
 
--- Median milliseconds of a whole step, update and copying of the batch included; a rate of
--- 0 keeps the weights from running away over the rounds. A device that queues gets
--- its steps as in training: as many as may be under way, of a batch that lies there (as
--- --resident keeps samples); then a time is the mean of so many. -> and whether it did
+-- Median milliseconds of a whole step, including the update and the copy of the batch; a rate of 0
+-- keeps the weights from diverging over the rounds. A device with a queue gets its steps as in
+-- training: as many as it may queue, on a batch in its memory (as with --resident); the time is
+-- then the mean over these steps. -> milliseconds, whether the batch was in the memory of the
+-- device
 function M.step_ms(session, feeds)
   local count, given, all = session:facts().ahead, feeds, {}
   local held = count > 0 and session:hold(feeds)
   if held then
     given = {}
     for name in pairs(feeds) do given[name] = held end
-    -- the first is run call by call, the second recorded
+    -- the first step runs call by call, the second is captured as a CUDA graph
     for _ = 1, 2 do session:step(given, { lr = 0 }) end
   else
     count = 1
@@ -90,9 +91,9 @@ function M.step_ms(session, feeds)
   return util.median(all), held and true or false
 end
 
--- A session of the recipe that has done one step, and the bytes that this took on
--- its device, as the device or the system counts them: weights, their gradients and
--- moments, and the arena. What turns the feeds round on their way is gone by then.
+-- A session of the recipe after one step, and the bytes that it allocated on its device, as counted
+-- by the device or the system: weights, gradients, moments and the arena. The buffers that convert
+-- the inputs to channels-last are freed by then.
 local function open(r, feeds)
   local before = core.sys.machine().now_bytes
   local session = recipes.session(r, "train")
@@ -100,12 +101,12 @@ local function open(r, feeds)
   session:step(feeds, { lr = 0 })
   local facts = session:facts()
   if facts.device ~= "cuda" then return session, core.sys.machine().now_bytes - before end
-  -- the arena that is there counts as free
+  -- the device counts its arena as free
   return session, room - ((session:room()) - facts.pool_bytes) + facts.param_bytes
 end
 
--- What a device did by itself, from the marks that it set between its calls: there a
--- step is one launch for the host, which sees no calls.
+-- The trace of the device, from the events between its calls: the host launches a step once and
+-- sees no calls.
 local function trace_device(session, feeds)
   local from, at = core.sys.clock(), 0
   local spans = { forward = {}, backward = {} }
@@ -121,7 +122,7 @@ local function trace_device(session, feeds)
   end
 end
 
--- One step for --trace, after those that were measured: noting costs time.
+-- One step for --trace, after the measured ones, because recording takes time.
 local function trace_step(session, feeds)
   if not traces.now then return end
   if session:facts().device == "cuda" then trace_device(session, feeds) end
@@ -131,13 +132,12 @@ local function trace_step(session, feeds)
   traces.close()
 end
 
--- bench: the command. Forward and backward of one layer are one row; its
--- GFLOP/s count three passes of the forward arithmetic: forward, backward to
--- the data, backward to the weights. The first layer has no backward to the
--- data, so its number is up to a half too high.
+-- The command bench. Forward and backward of one layer are one row; its GFLOP/s count three times
+-- the forward arithmetic: fprop, dgrad, wgrad. The first layer has no dgrad, so its number is up to
+-- a half too high.
 function M.command(r)
   local v = config.ensure()
-  footprint.check(r, "train") -- data are opened before a session is
+  footprint.check(r, "train") -- checked before the data are opened, which happens before a session
   local flops, feeds, loader = {}, feeds_of(r, v)
   traces.open()
   local session, measured = open(r, feeds)

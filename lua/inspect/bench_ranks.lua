@@ -1,12 +1,11 @@
--- bench_ranks.lua -- bench --ranks N: measured time of a step of several ranks, what
--- of it is spent on what, and how that compares with one rank, in the same run.
+-- bench_ranks.lua -- bench --ranks N: the time of a training step with several ranks, by activity,
+-- and the comparison with one rank in the same run.
 --
--- A step is own computing, waiting for slower ranks, and the exchange itself. Where
--- these two cannot be told apart by looking on, some more steps are made in which all
--- ranks meet before each exchange: that meeting is the waiting. Where NCCL carries sums
--- from GPU to GPU, nobody sees either: then each rank computes its share for itself, and
--- what a step takes longer is both. At last rank 0 trains for itself, on the whole batch,
--- while the others sleep.
+-- A step consists of computing, waiting for slower ranks, and the exchange. Waiting and exchange
+-- cannot be separated by observation, so more steps are run with a barrier before each exchange:
+-- the time in the barrier is the waiting. NCCL sums on the GPUs, where neither can be measured:
+-- each rank then also computes its shard alone, and the extra time of a full step is both together.
+-- At the end rank 0 trains alone on the whole batch, while the others sleep.
 
 local core = require "seg.core"
 local bench = require "seg.inspect.bench"
@@ -21,15 +20,15 @@ local M = {}
 
 local ROUNDS = bench.ROUNDS
 
--- Samples of this rank, as ranks_share of engine/ranks/ranks.h, and the first of them from 0.
+-- The number of samples of this rank, as ranks_share of engine/ranks/ranks.h, and its first from 0.
 local function share(batch)
   local first = batch * ranks.rank // ranks.count
   return batch * (ranks.rank + 1) // ranks.count - first, first
 end
 
--- Steps on `feeds`, at a rate of 0 as the weights would run away: medians, in ms, of a
--- step, of what was spent on other ranks and of what that was spent waiting; bytes and
--- messages of a step.
+-- Runs steps on `feeds`, at a rate of 0 so that the weights stay. -> medians in ms of a step, of
+-- its communication, and of the waiting in it; bytes and messages of a step. apart: barrier before
+-- each exchange.
 local function steps(session, feeds, apart)
   local all, spent, waited, sent, met = {}, {}, {}, 0, 0
   if ranks.count > 1 then core.ranks.apart(apart) end
@@ -46,24 +45,24 @@ local function steps(session, feeds, apart)
   return util.median(all), util.median(spent), util.median(waited), sent, met
 end
 
--- A step of this rank for itself, in ms, with the memory of `count` ranks.
+-- Milliseconds of a step of this rank alone, with the memory of `count` ranks.
 local function by_itself(r, feeds, count)
   local session = recipes.session(r, "train", nil, nil, nil, true)
   budget.give(session, count)
-  session:step(feeds, { lr = 0 }) -- pays for memory
+  session:step(feeds, { lr = 0 }) -- allocates memory
   local ms = bench.step_ms(session, feeds)
   session:close()
   return ms
 end
 
--- A step of rank 0 alone on the whole batch, in ms; the others wait for it.
+-- Milliseconds of a step of rank 0 alone on the whole batch; the other ranks wait.
 local function alone(r, batch)
   local ms = ranks.rank == 0 and string.pack("<d", by_itself(r, bench.feeds(r, batch),
                                                              ranks.count)) or ""
   return (string.unpack("<d", ranks.of_first(ms)))
 end
 
--- bench: the command, of all ranks.
+-- The command bench, run by all ranks.
 function M.command(r)
   local v = config.ensure()
   ranks.check_batch(v.batch)
@@ -71,12 +70,12 @@ function M.command(r)
   local feeds, session = bench.feeds(r, count), recipes.session(r, "train")
   local facts = session:facts()
   session:share(first, false)
-  session:step(feeds, { lr = 0 }) -- pays for memory
+  session:step(feeds, { lr = 0 }) -- allocates memory
   local ms, spent, _, sent, met = steps(session, feeds, false)
   local inside, wait = facts.carried:match("^NCCL"), 0
   if not inside then
     local _, between, waiting = steps(session, feeds, true)
-    -- of what was spent on others in a step as it is
+    -- the share of waiting, applied to the communication of a normal step
     wait = between > 0 and spent * waiting / between or 0
   end
   session:close()

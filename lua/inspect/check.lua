@@ -1,13 +1,12 @@
--- check.lua -- does a device compute what the reference computes?
+-- check.lua -- the command check: compares a device with the reference.
 --
 --   segengine check [--device D] [--op NAME] [--precision NAME] [--json]
 --
--- Every operator of ops.def runs its cases on the device and on `ref` (plain
--- loops in double), forward and backward; gradients of `ref` are compared with
--- central differences. The bounds are those of docs/numerics.md; a NaN never
--- passes. Exit code 1 when one case does not. What multiplies in fewer bits than
--- f32 on the device is checked in each precision that the device has. A device that
--- keeps data sets also makes batches of one, which are compared with the host's.
+-- Every operator of ops.def runs its cases on the device and on `ref` (plain loops in double),
+-- forward and backward; gradients of `ref` are compared with central differences. The bounds are in
+-- docs/numerics.md; a NaN never passes. The exit code is 1 if a case fails. Operators with products
+-- in fewer bits than f32 are checked in each precision of the device. Batches from a device dataset
+-- are compared with batches of the host.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -33,19 +32,19 @@ local function suites_of(op)
   return out
 end
 
--- What core.check and core.check_node found wrong, a line each.
+-- Prints the failures of core.check or core.check_node, a line each.
 function M.print_failures(found)
   if found.failures > 0 then print((found.text:gsub("([^\n]+)", "    %1"):gsub("\n$", ""))) end
 end
 
--- What was blurred, if anything was (see opcase.h): the largest error of all.
+-- Prints the largest error of Winograd convolutions, if there were any (opcase.h).
 function M.print_blur(blur)
   if blur > 0 then
     print(string.format("winograd: %.2g of the largest (bound %.2g)", blur, core.blur))
   end
 end
 
--- A line of the table, and what was found wrong.
+-- Prints a row of the table and its failures.
 local function print_row(row, found)
   local verdict = row.failures == 0 and "ok" or row.failures .. " FAILED"
   print(string.format("%-19s %-5s %8d  %11d  %-9.2g %s%s", row.op, row.precision, row.gradient,
@@ -53,7 +52,7 @@ local function print_row(row, found)
   M.print_failures(found)
 end
 
--- Two runs of the same loops agree whatever is wrong with them.
+-- Refuses ref: a comparison of the reference with itself always passes.
 function M.refuse_ref(device)
   if device == "ref" then
     util.refuse("--device ref: ref is what others are checked against, so against itself it shows "
@@ -61,7 +60,7 @@ function M.refuse_ref(device)
   end
 end
 
--- args: "check" and its options; the exit code.
+-- Runs the command with args, "check" and its options. -> exit code
 function M.command(args)
   local o = words.parse(args, known, "--device D, --op NAME, --precision NAME and --json")
   if o.precision then config.pick("--precision", o.precision, core.precisions_known) end

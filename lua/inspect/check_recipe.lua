@@ -1,15 +1,13 @@
--- check_recipe.lua -- the check command of a recipe: does a device compute what
--- the reference computes, at this network's own extents?
+-- check_recipe.lua -- the command check of a recipe: compares a device with the reference on this
+-- network, at its extents.
 --
--- Two parts. Every node alone, batch 1 (a batch norm of vectors: 16), random operands and
--- parameters as the network starts with them: forward and backward on the device against
--- `ref`, of convolutions 2,048 elements of each result and 256 of each gradient (--full:
--- all). Then training: the first steps of
--- the preset `check` on both, from the same weights on the same batches; and, where the
--- device runs some rows as one, on it with each by itself, which must have the same
--- bits. That preset is
--- another network (smaller), hence another run of this program; a recipe without it is
--- judged by its nodes.
+-- There are two parts. First every node alone, at batch 1 (a batch norm of vectors: 16), with
+-- random operands and with parameters as initialised: forward and backward on the device against
+-- `ref`; of convolutions 2,048 elements of each result and 256 of each gradient (--full: all). Then
+-- training: the first steps of the preset `check` on both devices, from the same weights and on the
+-- same batches. If the device fuses operators, the steps also run unfused and must give the same
+-- bits. The preset is another, smaller network, so it runs in another process; a recipe without it
+-- is checked only by its nodes.
 
 local core = require "seg.core"
 local check = require "seg.inspect.check"
@@ -22,19 +20,19 @@ local recipes = require "seg.recipe.recipe"
 local M = {}
 
 local STEPS = 20
--- PyTorch in float32 needs as much against float64: docs/numerics.md
+-- PyTorch in float32 has as large errors against float64: docs/numerics.md
 local FIRST_LOSS, LOSSES, GRADIENTS = 1e-5, 1e-3, 1e-6
 
--- The same of a precision of fewer bits, by its rounding. Gradients in mean
--- square go with the unit itself: in a share of elements of about that, relu and
--- maxpool choose otherwise. Wide: the nodes judge.
+-- The bounds for a precision with fewer bits, from its rounding unit. The mean square error of
+-- gradients is proportional to the unit itself: in about that share of elements relu and maxpool
+-- choose differently. The bound is wide; the check of nodes is the sharp one.
 local function bounds(device, precision)
   if precision == "f32" then return FIRST_LOSS, LOSSES, GRADIENTS end
   local unit = core.precisions(device, precision)[1].unit
   return unit, 16 * unit, 4 * unit
 end
 
--- Every node that loss, outputs and metrics need. -> failures
+-- Checks every node that loss, outputs and metrics need. -> failures
 local function check_nodes(r, device, precision)
   local list, failures, worst, blur = core.nodes(recipes.roots(r)), 0, 0, 0
   print(string.format("%s against ref: %d nodes, batch 1, convolutions in %s", device, #list,
@@ -52,10 +50,9 @@ local function check_nodes(r, device, precision)
   return failures
 end
 
--- Which rows of this network does the device run as one? nil: none. "bits": some, and no bit
--- changes. "rounding": norms, too, that it leaves to those who read a convolution
--- (engine/plan/plan_deferred_norm.c), where rounding differs. Batch 2: a batch norm of vectors
--- has nothing to measure in one.
+-- Whether the device fuses operators of this network: nil: none; "bits": some, and no bit changes;
+-- "rounding": also deferred norms (engine/plan/plan_deferred_norm.c), which change rounding.
+-- Planned at batch 2, because a batch norm of vectors has no variance in one sample.
 local function fuses(r, device, precision)
   if not config.ensure().fuse then return nil end
   local how
@@ -69,7 +66,8 @@ local function fuses(r, device, precision)
   return how
 end
 
--- Gradients of two sessions: sum (got - want)^2 over sum want^2, all together.
+-- The error of the gradients between two sessions: sum (got - want)^2 / sum want^2, over all
+-- parameters.
 local function gradient_error(got, want)
   local errors, total = 0, 0
   for _, p in ipairs(want:params()) do
@@ -82,14 +80,14 @@ local function gradient_error(got, want)
   return errors / math.max(total, 1e-300)
 end
 
--- Is `got` at most `most`? Prints it; NaN is not. -> failures
+-- Prints whether `got` is at most `most`; a NaN fails. -> failures
 local function judge(what, got, most)
   local ok = got <= most
   print(string.format("  %-34s %-9.2g at most %-7.0e %s", what, got, most, ok and "ok" or "FAILED"))
   return ok and 0 or 1
 end
 
--- The largest difference of the parameters of two sessions.
+-- The largest difference between the parameters of two sessions.
 local function weights_apart(a, b)
   local worst = 0
   for _, p in ipairs(a:params()) do
@@ -99,9 +97,9 @@ local function weights_apart(a, b)
   return worst
 end
 
--- The first steps of training on both devices. -> failures
+-- Compares the first training steps on both devices. -> failures
 local function check_steps(r, device, precision)
-  -- two sessions at a time, of which ref's is in double
+  -- two sessions exist at the same time; ref computes in double
   footprint.check(r, "train", device, precision)
   footprint.check(r, "train", "ref", "f32")
   opened.fit_numbers(r)
@@ -134,7 +132,7 @@ local function check_steps(r, device, precision)
       failures = judge("loss of the first step, relative", off, first_loss)
         + judge("gradients of it, mean square", gradient_error(got, want), gradients)
     end
-    -- a NaN stays: neither max() nor a comparison that it fails would keep it
+    -- a NaN is kept: max() and comparisons would drop it
     if off ~= off or off > worst then worst = off end
   end
   if fused == "rounding" then
@@ -146,7 +144,7 @@ local function check_steps(r, device, precision)
   return failures + judge("losses of all steps, relative", worst, all_losses)
 end
 
--- The exit code.
+-- Runs the command. -> exit code
 function M.command(r)
   local v, flags = config.ensure(), config.line.flags
   check.refuse_ref(v.device)
@@ -158,7 +156,8 @@ function M.command(r)
           .. "check = { ... } } in seg.config, small numbers for a data.phantom without --data")
     return failures == 0 and 0 or 1
   end
-  if config.preset == "check" then -- this network is it, with all that the command line says
+  -- this network is the preset, with all options of the command line
+  if config.preset == "check" then
     return failures + check_steps(r, device, v.precision) == 0 and 0 or 1
   end
   io.stdout:flush()

@@ -1,18 +1,18 @@
--- clocks.lua -- how fast the processor is allowed to run, for `segengine doctor`.
+-- clocks.lua -- the limits of the processor's clock, for `segengine doctor`.
 --
--- What Linux says below /sys/devices/system/cpu; a virtual machine has none of it. Only
--- read: a machine belongs to more people than the one who asks. Frequencies are in MHz.
+-- Read from /sys/devices/system/cpu; a virtual machine does not have these files. Nothing is
+-- written, because a machine may be shared. Frequencies are in MHz.
 
 local core = require "seg.core"
 local util = require "seg.util"
 
 local M = {}
 
-local NEAR = 0.97 -- of the highest clock: no limit worth a word
+local NEAR = 0.97 -- of the highest clock; a limit above it is not reported
 
 local line = util.first_line
 
--- The highest of a file's numbers over all cores, kHz there, and how many have one.
+-- The highest value of a file over all cores, in MHz (the file has kHz); nil without any.
 local function highest(cores, name)
   local most
   for _, core_folder in ipairs(cores) do
@@ -22,7 +22,8 @@ local function highest(cores, name)
   return most and most / 1000
 end
 
--- Values of a file over all cores, the most frequent first; "a (6 cores), b (2 cores)".
+-- The values of a file over all cores, the most frequent first; and the text "a (6 cores), b (2
+-- cores)".
 local function values(cores, name)
   local count = {}
   for _, core_folder in ipairs(cores) do
@@ -42,7 +43,7 @@ local function values(cores, name)
   return list, table.concat(text, ", ")
 end
 
--- Folders of the cores that have a clock that can be asked for.
+-- Folders of the cores with a readable clock.
 local function cores_of(root)
   local base, list = root .. "/sys/devices/system/cpu", {}
   local ok, names = pcall(core.sys.list, base)
@@ -55,10 +56,10 @@ local function cores_of(root)
   return list, base
 end
 
--- Drivers under which the governor "powersave" follows the load, as others do.
+-- Drivers for which the governor "powersave" adapts the clock to the load.
 local follows = { intel_pstate = true, ["amd-pstate-epp"] = true, ["amd-pstate"] = true }
 
--- What keeps the clock low, each with what lifts it; {} when nothing does.
+-- The settings that keep the clock low, each with its fix; {} if there are none.
 local function brakes(cores, base)
   local list, governors = {}, (values(cores, "scaling_governor"))
   local driver = line(cores[1] .. "/scaling_driver") or ""
@@ -86,7 +87,7 @@ local function brakes(cores, base)
   return list
 end
 
--- How often cores were slowed down for their heat since the machine was started.
+-- How often cores were throttled for heat since the machine was started.
 local function hot(cores)
   local times = 0
   for _, folder in ipairs(cores) do
@@ -96,8 +97,8 @@ local function hot(cores)
   return times
 end
 
--- look(root) -> true when nothing slows the processor down, nil when something does or
--- nobody can say; and a text. The files are below `root`, "" but in tests.
+-- look(root) -> true if nothing slows the processor down, nil if something does or it is unknown;
+-- and a text. The files are below `root`, which is "" except in tests.
 function M.look(root)
   local cores, base = cores_of(root)
   if #cores == 0 then return nil, "not known here, as in a virtual machine" end

@@ -1,4 +1,4 @@
--- doctor.lua -- what this machine offers, and the operator table.
+-- doctor.lua -- the commands doctor (checks of this machine) and ops (the operator table).
 
 local core = require "seg.core"
 local clocks = require "seg.inspect.clocks"
@@ -7,8 +7,8 @@ local util = require "seg.util"
 local sys = core.sys
 local M = {}
 
--- Each check: name, function -> ok, text. `ok` false makes the exit code 1;
--- nil is a remark; without a text there is nothing to say.
+-- Each check: name, function -> ok, text. ok = false makes the exit code 1; nil is a remark; a
+-- check without text prints no row.
 local checks = {
   { "program", function() return true, "segengine " .. core.version .. ", " .. core.build end },
   { "processor", function()
@@ -29,7 +29,7 @@ local checks = {
   { "memory", function()
     local m = sys.machine()
     local room = core.room "cpu" or m.memory_bytes
-    -- the demo wants less; the full brain recipe about 1.4 GiB
+    -- the demo needs less; the full brain recipe about 1.4 GiB
     return m.memory_bytes > 2 << 30 and room > 1 << 30,
            string.format("%s in all, %s left to this process", util.bytes(m.memory_bytes),
                          util.bytes(room))
@@ -53,14 +53,14 @@ local checks = {
   end },
 }
 
--- doctor: the command. Exit code 1 when something is not as it should be.
+-- The command doctor. The exit code is 1 if a check fails.
 function M.command()
   local good, rows = true, {}
   for _, check in ipairs(checks) do
     local ok, text = check[2]()
     good = good and ok ~= false
     if text then rows[#rows + 1] = { check[1], ok == nil and "-" or ok and "ok" or "NO", text } end
-    -- the others that --devices can name
+    -- the other GPUs that --devices can name
     for number = 1, check[1] == "GPU" and ok and math.huge or 0 do
       local there, what = core.gpu(number)
       if not there then break end
@@ -71,14 +71,14 @@ function M.command()
   return good and 0 or 1
 end
 
--- ops: the command; the operator table as ops.def has it.
+-- The command ops; prints the operator table of ops.def.
 function M.ops()
   local rows = { { "operator", "operands", "gradient", "bound", "attributes" } }
   for _, o in ipairs(core.ops()) do
     rows[#rows + 1] = { o.name, o.operands, o.grad and "yes" or "no", o.bound,
                         table.concat(o.attributes, " ") }
   end
-  -- attributes read best from the left
+  -- the last column, attributes, is left-aligned; trailing blanks are cut
   for _, row in ipairs(rows) do
     print((string.format("%-17s %8s  %-8s  %-5s  %s", table.unpack(row)):gsub("%s+$", "")))
   end

@@ -1,11 +1,10 @@
--- doctor_checks.lua -- the checks of `segengine doctor data` that look at files
--- and voxels; those of numbers and of the recipe are in doctor_recipe.lua.
+-- doctor_checks.lua -- the checks of `segengine doctor data` on files and voxels; the checks of
+-- numbers and of the recipe are in doctor_recipe.lua.
 --
--- A check has a name and run(context, add): it calls add(level, row) for what is
--- odd, level "error" (training ends, or learns what is wrong) or "warning"
--- (worth a look), and returns what to say when nothing was. context and rows
--- are those of doctor_data.lua. `found` names nobody: other cases appear
--- through the function that it is given.
+-- A check has a name and run(context, add). It calls add(level, row) for each finding, with level
+-- "error" (training would fail or learn from wrong data) or "warning" (worth a look), and returns
+-- the text for the case without findings. context and rows are described in doctor_data.lua.
+-- `found` names no case: as a function it gets a function that names other cases.
 
 local leftovers = require "seg.data.leftovers"
 local sets = require "seg.data.set"
@@ -26,10 +25,10 @@ end
 
 local plural = util.plural
 
--- Whether the steps of a set have this one; its attributes as text.
+-- The attributes of a step of a set as text; nil without the step.
 local function step(set, name) return util.step(set.steps, name) end
 
--- What a reader said, without the key in front, and its advice by itself.
+-- The text of a reader without the key in front, and its advice separately.
 local function parts_of(text, key)
   if key and text:sub(1, #key + 2) == key .. ": " then text = text:sub(#key + 3) end
   local what, fix = text:match("^(.-); fix: (.*)$")
@@ -38,8 +37,8 @@ end
 
 -- Faults ----------------------------------------------------------------------
 
--- Kinds of faults of a case, by what the reader says: the name of the check,
--- what a page says that names nobody, what to do. The last one is all others.
+-- Kinds of faults of a case, by words of the reader's error: the name of the check, a text that
+-- names no case or path, and the fix. The last kind takes all other faults.
 local kinds = {
   { "finite", { "not finite" }, "holds numbers that are not finite",
     "mend the file, or leave the case out" },
@@ -63,8 +62,8 @@ local function kind_of(text)
   return "files", kinds[#kinds]
 end
 
--- Every field that could not be loaded, of this kind. A mask is loaded on the grid of its
--- image: what is wrong with that one is said once.
+-- Adds a row for every field of this kind of fault. A mask is loaded on the grid of its image, so a
+-- fault of the image is reported once.
 local function add_faults(context, add, wanted)
   for _, case in ipairs(context.all) do
     local seen = {}
@@ -83,7 +82,7 @@ local function add_faults(context, add, wanted)
   end
 end
 
--- Is what opening said about cases without a partner?
+-- Whether an error of opening concerns cases without a partner.
 local function lacks_partner(o)
   return o.unmatched or o.why:find("without a partner", 1, true)
 end
@@ -91,7 +90,7 @@ end
 check("pairing", function(context, add)
   local seen, cases, fields = {}, 0, "no fields"
   for _, o in ipairs(context.opened) do
-    -- parts of one split say the same
+    -- parts of one split have the same error
     if lacks_partner(o) and not seen[o.why] then
       seen[o.why] = true
       local said, fix = parts_of(o.why)
@@ -151,7 +150,7 @@ for _, kind in ipairs(kinds) do
   end
 end
 
--- One value in the whole image, as far as it was loaded.
+-- Whether the loaded image has a single value.
 local function is_constant(case)
   local f = case.fields[1]
   return case.size and f.kind ~= "label" and f.lo == f.hi
@@ -190,8 +189,8 @@ check("readers", function(context, add)
   return #context.all > 0 and "no doubts"
 end)
 
--- Is what a case gives what an input wants? Batches that are bucketed are of any
--- length up to its w.
+-- Whether the shape from a case fits the shape of an input. With buckets any length up to its w
+-- fits.
 local function fits(set, input, got)
   local want = input.shape
   if #got ~= #want - 1 then return false end
@@ -236,7 +235,7 @@ end)
 
 -- Geometry --------------------------------------------------------------------
 
--- Cases with a grid; of slabs each once.
+-- Cases with a grid; a case of slabs only once.
 local function with_grid(context)
   local list, seen = {}, {}
   for _, case in ipairs(context.all) do
@@ -249,7 +248,7 @@ end
 
 local AXES = { "w", "h", "d" }
 
--- Cases whose numbers along an axis are `most` times the median or more away.
+-- Adds cases with a number along an axis that is `most` times the median or more away from it.
 local function add_far(context, add, what, most, fix)
   local list = with_grid(context)
   local middle = {}
@@ -333,12 +332,12 @@ check("slices", function(context, add)
   return #list > 0 and "none is empty between others or stands there twice"
 end)
 
--- Equal voxels under two names: an error on two sides, else odd.
+-- Two cases with equal voxels: an error if they are in different parts, else a warning.
 check("copies", function(context, add)
   local first = {}
   for _, case in ipairs(context.all) do
     local twin = case.image and not is_constant(case) and first[case.image]
-    -- slabs: the same case by its name
+    -- slabs: the same case, recognised by its key
     if twin and not (case.slabs and twin.key == case.key) then
       local two = twin.part ~= case.part
       add(two and "error" or "warning",
@@ -377,9 +376,9 @@ check("patients", function(context, add)
   return patients > 0 and plural(patients, "patient") .. ", each on one side"
 end)
 
--- How far v lies from the others, in sd of a normal distribution with their
--- median deviation; a little of the median keeps equal numbers from being
--- infinitely far from each other.
+-- A function that returns the distance of v from the median in standard deviations of a normal
+-- distribution with the same median deviation. A small share of the median is the least spread, so
+-- that values next to equal ones are not infinitely far.
 local function robust(values)
   local m, off = util.median(values), {}
   for i, v in ipairs(values) do off[i] = math.abs(v - m) end
@@ -387,7 +386,7 @@ local function robust(values)
   return function(v) return (v - m) / spread end, m
 end
 
-local FAR = 8 -- robust sd
+local FAR = 8 -- robust standard deviations
 
 check("intensity", function(context, add)
   local list = {}
@@ -417,7 +416,7 @@ end)
 
 -- Truth -----------------------------------------------------------------------
 
--- Voxels of each class and cases that have it, in a part; the classes that the
+-- The voxels of each class and the number of cases that have it, in a part; of the classes that the
 -- recipe uses.
 local function classes_of(part)
   local labels, chosen = part.ds:labels(), step(part.set, "select")
@@ -468,7 +467,7 @@ check("classes", function(context, add)
   return #fine > 0 and some(fine)
 end)
 
--- Parts in which nothing to learn from is left after the steps.
+-- Adds parts without foreground after the steps.
 local function add_empty_parts(context, add)
   for _, part in ipairs(context.parts) do
     local seen, left, before = 0, 0, 0
@@ -519,8 +518,8 @@ check("outside", function(context, add)
   return masks > 0 and "truth lies where the image has content"
 end)
 
--- f(case, name, number) for the numbers of all cases; a field of several has names
--- as "pose[2]".
+-- Calls f(case, name, number) for the numbers of all cases; the name of a field with several
+-- numbers is "pose[2]".
 local function each_number(context, f)
   for _, case in ipairs(context.all) do
     for _, field in ipairs(case.fields) do
@@ -531,7 +530,7 @@ local function each_number(context, f)
   end
 end
 
--- For doctor_recipe.lua, which adds the rest, and for pages.
+-- used by doctor_recipe.lua, which adds the other checks, and by doctor_page.lua
 checks.add, checks.step, checks.some, checks.plural = check, step, some, plural
 checks.parts_of, checks.classes_of, checks.class_name = parts_of, classes_of, class_name
 checks.with_grid, checks.each_number = with_grid, each_number

@@ -1,13 +1,12 @@
--- doctor_data.lua -- what is wrong or odd about the data of a recipe, before
--- anything is trained on it.
+-- doctor_data.lua -- the command doctor data: finds errors in the data of a recipe before training.
 --
--- C loads and counts every case (data/preprocess/survey.h); here the sets are opened, and
--- what was found is said: a table on stdout, JSON, and a page. Each check of
--- doctor_recipe.lua gives rows; one without a row is fine and says so.
+-- C loads and counts every case (data/preprocess/survey.h). Here the sets are opened and the
+-- findings are written: a table on stdout, JSON, and a page. Each check of doctor_recipe.lua gives
+-- rows; a check without a row prints that it found nothing.
 --
--- stdout is for the eyes of this machine and names cases by their key. JSON and
--- page may leave it: cases appear as their hash, and texts of readers, which
--- hold paths and names, stay out unless --names asks for them.
+-- stdout is for the user of this machine and names cases by their key. JSON and page may be given
+-- away: cases appear as hashes, and texts of readers, which contain paths and names, are left out
+-- unless --names is given.
 
 local core = require "seg.core"
 local checks = require "seg.inspect.doctor_recipe"
@@ -26,18 +25,18 @@ local PARTS = { "train", "valid", "test" }
 
 -- Opening ---------------------------------------------------------------------
 
--- The data set of a part. What has no partner ends a training; here it becomes
--- a row, and the rest is looked at. -> data set or nil, what went wrong
+-- Opens the data set of a part. A case without a partner is an error in training; here it becomes a
+-- row, and the other cases are checked. -> data set or nil, error
 local function open(set)
   local options = set.source.options
-  -- a damaged file is a row as well, and the others are looked at
+  -- a damaged file becomes a row as well
   local kind = set.source.kind
   set.source.lenient = true
   if kind == "dicom" or kind == "nifti" then options.skip_damaged = true end
   local ok, ds = pcall(set.dataset, set)
   if ok then return ds end
   local why = tostring(ds)
-  -- no folder at all is a mistake on the command line
+  -- a missing --data is a mistake on the command line
   if why:find("--data is missing", 1, true) then error(why, 0) end
   if options.skip_unmatched ~= false then return nil, why end
   options.skip_unmatched = true
@@ -47,8 +46,8 @@ local function open(set)
   return nil, why
 end
 
--- What is said of damaged files that opening a set left out; those that a case is at fault
--- for are said with it.
+-- The errors of damaged files that were left out when a set was opened, except files that make a
+-- case fail, which are reported with the case.
 local function damaged_files(set, cases)
   local found = {}
   for _, l in ipairs(set.source.left_out or {}) do
@@ -63,12 +62,12 @@ local function damaged_files(set, cases)
   return found
 end
 
--- Everything that the checks look at.
---   parts   { { name=, set=, ds=, cases= }, ... } of those that could be opened
---   all     cases of all parts, each with its part; a case of slabs stands once
---           in every part that has slices of it
---   opened  { { part=, why=, unmatched=, files= } } what opening said, and of each
---           damaged file where there are several
+-- The context of the checks.
+--   parts   { { name=, set=, ds=, cases= }, ... } of the parts that could be opened
+--   all     cases of all parts, each with its part; a case of slabs is listed once
+--           for every part that has slices of it
+--   opened  { { part=, why=, unmatched=, files= } } errors of opening, and of each
+--           damaged file if there are several
 local function look(recipe)
   local context = { recipe = recipe, parts = {}, all = {}, opened = {} }
   for _, name in ipairs(PARTS) do
@@ -81,7 +80,7 @@ local function look(recipe)
       end
       if ds then
         local started, part = core.sys.clock(), { name = name, set = set, ds = ds, cases = {} }
-        -- numbers of the training set are found when its cases are known to be good
+        -- without fitted numbers, which need cases known to be good
         local survey = core.data.survey(ds, core.data.fitted_steps(set.steps),
                                         { threads = core.default_threads(),
                                           functions = functions.of(set.steps) })
@@ -97,7 +96,7 @@ local function look(recipe)
       end
     end
   end
-  local seen = {} -- sources: parts share theirs
+  local seen = {} -- by source, because parts of a split share theirs
   for _, part in ipairs(context.parts) do
     local files = seen[part.set.source] and {} or damaged_files(part.set, context.all)
     seen[part.set.source] = true
@@ -112,9 +111,9 @@ end
 
 local RANK = { error = 1, warning = 2, ok = 3 }
 
--- The rows of all checks, errors first. A row: check, level, part (name), case,
--- found, fix, and what a reader said of both, which is private: said, said_fix.
--- found may be a function of how cases are called.
+-- The rows of all checks, errors first. A row: check, level, part (name), case, found, fix, and the
+-- private texts of the reader for found and fix: said, said_fix. found may be a function of the
+-- function that names cases.
 local function judge(context)
   local rows = {}
   for _, check in ipairs(checks) do
@@ -142,7 +141,7 @@ local function count(rows, level)
   return n
 end
 
--- What was found, for those who may read names or not.
+-- The finding as text; names: whether the reader may see names.
 local function found(row, name, names)
   if names and row.said then return row.said end
   if type(row.found) == "function" then return row.found(name) end
@@ -151,7 +150,7 @@ end
 
 -- Output ----------------------------------------------------------------------
 
-local LISTED = 10 -- warnings of one check on stdout; errors are all there
+local LISTED = 10 -- warnings of one check on stdout; all errors are printed
 
 local function print_rows(rows)
   local function name(case) return case.key end
@@ -163,7 +162,7 @@ local function print_rows(rows)
       local cells = { row.level, row.check, row.part or "",
                       row.case and row.case.key:gsub("%c", "?") or "" }
       for i, cell in ipairs(cells) do width[i] = math.max(width[i], #cell) end
-      local fix = row.said_fix -- false: what was said is all
+      local fix = row.said_fix -- false: the reader's text has no fix
       if fix == nil then fix = row.fix end
       table_rows[#table_rows + 1] = { cells, found(row, name, true), fix }
     end
@@ -185,7 +184,7 @@ local function print_rows(rows)
   end
 end
 
--- The report as a table of plain values: what --json prints and the page shows.
+-- The report as a table of plain values: printed by --json and shown on the page.
 local function report(context, rows, script, name, names)
   local out = { script = script, program = core.version, errors = count(rows, "error"),
                 warnings = count(rows, "warning"), rows = {}, cases = {}, parts = {} }
@@ -214,7 +213,7 @@ local function report(context, rows, script, name, names)
   return out
 end
 
--- doctor data: the command. Exit code 3 when there are errors.
+-- The command doctor data. The exit code is 3 if there are errors.
 function M.command(recipe, name)
   local flags, v = config.line.flags, config.ensure()
   local base = v.out .. "/" .. name
@@ -232,7 +231,7 @@ function M.command(recipe, name)
                         r.warnings, r.warnings == 1 and "" or "s"))
   end
   local path = flags.html or base .. "/doctor.html"
-  -- pictures of patients: for their owner
+  -- it holds pictures of patients, so only its owner may read it
   core.sys.write(path, page.html(r, context), true)
   show.line("page: %s", path)
   return r.errors > 0 and 3 or 0

@@ -1,6 +1,6 @@
 -- doctor_page.lua -- the report of `segengine doctor data` as one HTML file.
 --
--- What all pages share is in page.lua; here are the charts and the cases.
+-- The parts that all pages share are in page.lua; here are the charts and the cases.
 
 local checks = require "seg.inspect.doctor_checks"
 local page = require "seg.report.page"
@@ -8,7 +8,7 @@ local util = require "seg.util"
 
 local M = {}
 
-local PICTURES = 200 -- most pictures on a page; those with findings first
+local PICTURES = 200 -- most pictures on a page; cases with findings come first
 
 local text = page.text
 
@@ -17,7 +17,7 @@ local text = page.text
 local W, H, LEFT, FOOT = 320, 130, 8, 18
 local BINS = 20
 
--- A figure with an SVG of W x H + FOOT below its title.
+-- A figure with an SVG of W x (H + FOOT) and a caption.
 local function figure(title, body, low, high)
   return string.format(
     '<figure><svg viewBox="0 0 %d %d" role="img" aria-label="%s">%s<line class="axis" x1="%d" '
@@ -27,8 +27,8 @@ local function figure(title, body, low, high)
     H + 14, text(high), text(title))
 end
 
--- values: { {part, number}, ... }; nil when all are one number, which the
--- caption of a chart says better.
+-- A histogram of values: { {part, number}, ... }; nil if all are equal, which the caption of
+-- another chart says better.
 local function histogram(title, values)
   local lo, hi = math.huge, -math.huge
   for _, v in ipairs(values) do lo, hi = math.min(lo, v[2]), math.max(hi, v[2]) end
@@ -57,7 +57,7 @@ local function histogram(title, values)
   return figure(title, table.concat(out), string.format("%.4g", lo), string.format("%.4g", hi))
 end
 
--- What is drawn of a case: title and number, nil where it has none.
+-- The charts: a title and a number of each case, if it has one.
 local function series(context)
   local list, order = {}, {}
   local function add(title, case, v)
@@ -85,7 +85,7 @@ local function series(context)
   return list, order
 end
 
--- Voxels of each class by part, as shares.
+-- The voxels of each class by part, with their share.
 local function class_table(context)
   local rows = {}
   for _, part in ipairs(context.parts) do
@@ -118,8 +118,8 @@ local function case_figure(case, e, picture)
                        table.concat(lines, "<br>"))
 end
 
--- Which cases get a picture when there are too many: those with findings, then
--- the others in order.
+-- The cases that get a picture if there are too many: cases with findings, then the others in
+-- order.
 local function pictured(context, r)
   local list, chosen, n = {}, {}, 0
   for i in ipairs(context.all) do list[i] = i end
@@ -140,7 +140,7 @@ local function row_cells(row)
            row.level ~= "ok" and row.fix or "" }
 end
 
--- The page of a report `r` (doctor_data.lua) and what it was made from.
+-- The page of a report `r` (doctor_data.lua) and its context.
 function M.html(r, context)
   local out = {}
   local function add(fmt, ...)

@@ -1,6 +1,5 @@
--- doctor_recipe.lua -- the checks of `segengine doctor data` that look at the
--- numbers of cases and at what a recipe does with them: flips, splits, steps.
--- Gives all checks, those of doctor_checks.lua first.
+-- doctor_recipe.lua -- the checks of `segengine doctor data` on the numbers of cases and on the
+-- recipe: flips, splits, steps. Returns all checks, the checks of doctor_checks.lua first.
 
 local core = require "seg.core"
 local checks = require "seg.inspect.doctor_checks"
@@ -12,7 +11,7 @@ local parts_of = checks.parts_of
 
 -- Numbers ---------------------------------------------------------------------
 
--- Numbers of a field by part: { {lo=, hi=, count=} of each part }.
+-- The range of the numbers of each field by part: { {lo=, hi=, count=} of each part }.
 local function ranges(context)
   local fields, order = {}, {}
   checks.each_number(context, function(case, name, v)
@@ -72,8 +71,8 @@ end)
 local SIDES = { yaw = true, roll = true, pan = true, left = true, right = true, azimuth = true,
                 side = true, laterality = true, lateral = true }
 
--- Words of a name: "LeftParotid", "pan_deg" -> left parotid, pan deg. The first
--- that tells sides apart.
+-- Splits a name into words, "LeftParotid", "pan_deg" -> left parotid, pan deg, and returns the
+-- first word that names a side.
 local function sided(name)
   local words = tostring(name):gsub("(%l)(%u)", "%1 %2"):lower()
   for word in words:gmatch("%a+") do
@@ -81,7 +80,7 @@ local function sided(name)
   end
 end
 
--- Names that mean something to people: of fields, columns, outputs, classes.
+-- All names with a meaning: of fields, columns, outputs, classes.
 local function all_names(context)
   local set, list = context.recipe.train, {}
   local function add(v)
@@ -102,7 +101,7 @@ local function all_names(context)
   return list
 end
 
--- The axis of samples that runs from left to right, nil where none does.
+-- The axis of samples that runs from left to right, nil if none does.
 local function side_axis(context)
   local set, first = context.recipe.train, checks.with_grid(context)[1]
   local rank = first and first.fields[1].rank
@@ -115,8 +114,8 @@ local function side_axis(context)
   return ({ "w", "h", "d" })[first.axes:find("[LR]")]
 end
 
--- What keeps the truth of a mirror image right, where a flip can: numbers of the
--- first field of them change their sign, classes change places.
+-- The fix that makes the ground truth of a mirrored image right, if a flip can: the numbers of the
+-- first field of numbers change sign, classes are swapped.
 local function flip_fix(context, name)
   local set, ds = context.recipe.train, context.parts[1].ds
   local fields, numbers, label = ds:fields(), nil, false
@@ -166,10 +165,10 @@ check("flips", function(context, add)
   return flip and "nothing named after a side is mirrored" or "none"
 end)
 
-local TRIED, SAMPLES = 4, 4 -- cases, and samples of each, that are changed at random
+local TRIED, SAMPLES = 4, 4 -- cases, and samples of each, that are augmented as a test
 
--- The steps with what standardize finds in training: of numbers from all cases, which
--- costs nothing and cannot be had of one; of images from the case of `ds` alone.
+-- The steps with the numbers of standardize: for fields of numbers from all cases, which is cheap
+-- and impossible with one case; for images from the case of `ds` alone.
 local function fit_steps(part, ds, steps, how)
   local kinds = {}
   for i, name in ipairs(part.ds:fields()) do kinds[name] = part.ds:kinds()[i] end
@@ -180,7 +179,7 @@ local function fit_steps(part, ds, steps, how)
   return (core.data.fit_steps(ds, steps, how))
 end
 
--- Samples of one case with every random change drawn; why that fails, or nil.
+-- Draws samples of one case with every augmentation applied. -> the error, or nil
 local function try_changes(part, case)
   local steps = part.set.steps:gsub(" p=%S+", " p=1")
   local ok, why = pcall(function()
@@ -211,14 +210,14 @@ check("changes", function(context, add)
       if is_whole(case) then cases[#cases + 1] = case end
     end
     local tried = math.min(TRIED, #cases)
-    for k = 1, tried do -- spread over all of them
+    for k = 1, tried do -- spread over all cases
       local case = cases[1 + (k - 1) * #cases // tried]
       local why = try_changes(part, case)
       if why then
         local said, fix = parts_of(why, case.key)
         add("error", { case = case, said = said, found = "a random change fails on it",
                        said_fix = fix, fix = "another change, or other steps before it" })
-        break -- of the others it says the same
+        break -- the other cases have the same error
       end
     end
     if tried > 0 then
@@ -246,14 +245,13 @@ check("splits", function(context, add)
   return #fine > 0 and "cases: " .. table.concat(fine, ", ")
 end)
 
--- Steps before augmentation; which slices or patches are used, and how many, is a choice
--- of each part.
+-- The preprocessing steps, without the choice of slices or patches, which differs between parts.
 local function preparation(set)
   local steps = set:prepare_steps():gsub(" keep=%S+", ""):gsub(" range=%S+\n", "\n")
   return (steps:gsub("(patches d=%d+ h=%d+ w=%d+)[^\n]*", "%1"))
 end
 
--- The first line that differs, of both.
+-- The first line that differs, of each text.
 local function first_difference(a, b)
   local x, y = {}, {}
   for line in a:gmatch("[^\n]+") do x[#x + 1] = line end
@@ -285,8 +283,8 @@ check("preparation", function(context, add)
   return "all parts alike"
 end)
 
--- What a step learns of other cases than its own it learns of the training cases,
--- so there is nothing that a test part could leak into.
+-- Steps that use numbers of other cases use only the training cases, so nothing of a test part can
+-- leak.
 check("normalize", function(context)
   local train, said = context.recipe.train, {}
   local how = step(train, "normalize")

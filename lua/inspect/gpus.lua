@@ -1,11 +1,9 @@
--- gpus.lua -- GPUs that `plan --gpu` knows, and the time below which a call
--- cannot take there.
+-- gpus.lua -- the GPUs that `plan --gpu` knows, and a lower bound for the time of a call on them.
 --
--- bandwidth is of the memory in GB/s, rates are TFLOP/s without sparsity:
--- f32 of the plain units, tf32 and half (bf16, f16) of the tensor cores with
--- float32 sums. All are peaks of the maker's data sheets, at the boost clock they
--- name: what is reached is less (of an H200 others have published 4.3 of 4.8 TB/s
--- and 790 of 989 TFLOP/s), and a floor must lie below that.
+-- bandwidth: of the memory in GB/s. Rates in TFLOP/s without sparsity: f32 of the CUDA cores, tf32
+-- and half (bf16, f16) of the tensor cores with float32 sums. All are peaks of the vendor's data
+-- sheets at boost clock. Achieved rates are lower (published for an H200: 4.3 of 4.8 TB/s and 790
+-- of 989 TFLOP/s), so the bound is below any measured time.
 
 local util = require "seg.util"
 
@@ -20,14 +18,14 @@ M.models = {
   { name = "4060", text = "RTX 4060", bandwidth = 272, f32 = 15.1, tf32 = 15.1, half = 30.2 },
 }
 
--- All that can be named: "h200, h100 or a100".
+-- The names of all GPUs: "h200, h100 or a100".
 function M.names()
   local names = {}
   for i, m in ipairs(M.models) do names[i] = m.name end
   return (table.concat(names, ", "):gsub(", (%w+)$", " or %1"))
 end
 
--- The model called `name`, in letters of any case; refuses others, naming those that there are.
+-- The model called `name`, in any case; raises an error with the known names.
 function M.find(name)
   for _, m in ipairs(M.models) do
     if m.name == name:lower() then return m end
@@ -35,13 +33,13 @@ function M.find(name)
   util.refuse('--gpu "%s" is not known; use %s', name, M.names())
 end
 
--- TFLOP/s of convolutions and linear layers at a precision.
+-- The peak TFLOP/s of convolutions and linear layers at a precision.
 function M.rate(gpu, precision)
   return precision == "f32" and gpu.f32 or precision == "tf32" and gpu.tf32 or gpu.half
 end
 
--- Microseconds that moving so many bytes and doing so many FLOPs takes at least:
--- the longer of the two, as a GPU does both at once.
+-- The least microseconds for so many bytes and FLOPs: the longer of the two times, because a GPU
+-- overlaps them.
 function M.floor_us(gpu, bytes, flops, precision)
   return math.max(bytes / gpu.bandwidth / 1e3, flops / M.rate(gpu, precision) / 1e6)
 end

@@ -1,4 +1,4 @@
--- inspect.lua -- what a file or folder is: geometry, statistics, preview.
+-- inspect.lua -- the command inspect: describes a file or folder: geometry, statistics, preview.
 
 local bundle = require "seg.predict.bundle"
 local core = require "seg.core"
@@ -12,15 +12,15 @@ local util = require "seg.util"
 
 local M = {}
 
-local LISTED = 20 -- files of a folder that are shown
-local LOOKED_AT = 2000 -- most headers that are read to find those that are damaged
+local LISTED = 20 -- files of a folder that are listed
+local LOOKED_AT = 2000 -- most headers that are read to find damaged files
 
--- An image file is looked at whatever a data set would ask about it first.
+-- Options to read any image file, even if a data set would ask for a choice.
 local LENIENT = { alpha = "drop", trailing = true, exif = "apply", page = 1 }
 
--- A gray picture in the terminal: two rows of pixels a line, by half blocks
--- whose letter is the upper pixel and whose ground the lower; nothing where
--- colours are not wanted or stdout is no terminal.
+-- Prints a gray picture in the terminal: two rows of pixels a line, with half blocks: the
+-- foreground colour is the upper pixel and the background the lower. Prints nothing if colours are
+-- off or stdout is no terminal.
 local function preview(array, lo, hi)
   local no_color = os.getenv("NO_COLOR")
   if not core.sys.terminal(true) or (no_color and no_color ~= "") then return end
@@ -44,19 +44,19 @@ local function preview(array, lo, hi)
   end
 end
 
--- One volume: geometry (or `about` it), statistics, its middle slice.
+-- Prints a volume: geometry (or the text `about`), statistics, its middle slice.
 local function volume(v, about)
   local s = v:stats()
   print(about or tostring(v))
   print(string.format("%s, %s voxels, %.6g .. %.6g, mean %.6g, sd %.6g, %.1f %% not 0", s.type,
                       util.thousands(s.voxels), s.min, s.max, s.mean, s.sd, 100 * s.nonzero))
   local slices = math.tointeger(tonumber(tostring(v):match("^%d+x%d+x(%d+)"))) or 1
-  -- a few bright voxels would leave the rest of the picture black
+  -- an upper limit keeps a few bright voxels from making the rest black
   preview(v:slice((slices + 1) // 2), s.min, s.mean + 3 * s.sd)
 end
 
--- Whether a PNG or JPEG ends as one does: a copy that was interrupted shows there, and its
--- header is whole.
+-- Whether a PNG or JPEG has its end marker: an interrupted copy lacks it, although its header is
+-- complete.
 local function has_end(path, format)
   local mark = ({ PNG = "IEND\xAE\x42\x60\x82", JPEG = "\xFF\xD9" })[format]
   local f = mark and io.open(path, "rb")
@@ -67,10 +67,10 @@ local function has_end(path, format)
   return right
 end
 
--- What an image file says about itself, in one line.
+-- One line about an image file.
 local function image_text(path)
   local i = core.data.image_probe(path, LENIENT)
-  -- what looks as if it were cut is read, which says whether it is
+  -- a file without its end is read, which raises an error if it is damaged
   if not has_end(path, i.format) then core.data.read_image(path, LENIENT) end
   local text = string.format("%s, %d x %d pixels, %d channel%s, %d bit%s", i.format, i.w, i.h,
                              i.channels, i.channels > 1 and "s" or "", i.bits,
@@ -84,8 +84,7 @@ local function image_text(path)
   return text
 end
 
--- A photograph or mask. What a data set would refuse it for is said, and shown
--- all the same.
+-- Prints a photograph or mask, and the error with which a data set would refuse it.
 local function show_image(path)
   local text = image_text(path)
   local v = core.data.read_image(path, LENIENT)
@@ -100,20 +99,19 @@ local function array(path)
   print(string.format("%s, %.6g .. %.6g, mean %.6g", tostring(a), lo, hi, mean))
 end
 
--- "2x3"; no axes are one number.
+-- "2x3"; an array without axes is "one number".
 local function shape_text(shape)
   return #shape > 0 and table.concat(shape, "x") or "one number"
 end
 
--- The arrays of an archive; one that cannot be read with why. -> exit code
+-- Prints the arrays of an archive, with the reason if one cannot be read. -> exit code
 local function archive(path)
   local list, code = core.array.list(path), 0
   local rows = { { "array", "type", "shape", "" } }
   for _, a in ipairs(list) do
     local shape = #a.shape == 0 and a.why and "-" or shape_text(a.shape)
     local why = a.why and "not read" or ""
-    -- a kind of MATLAB's that is not numbers is no defect; file and name of the
-    -- array stand in the line already
+    -- MATLAB types that are not numbers are not an error; the row names file and array already
     if not a.type then code, why = 3, "refused: " .. (a.why:match(": npy: (.*)") or a.why) end
     rows[#rows + 1] = { a.name, a.type or "?", shape, why }
   end
@@ -122,7 +120,7 @@ local function archive(path)
   return code
 end
 
--- A file of prepared cases, which --cache_file keeps.
+-- A file of prepared cases, made by --cache_file.
 local function store(path)
   local s = core.data.store_stats(path)
   print(string.format("prepared cases of --cache_file: %s, %s%s", util.thousands(s.cases),
@@ -142,7 +140,7 @@ local function checkpoint(path)
   print(show.table(rows))
   local ok, why = core.checkpoint.verify(path)
   local meta = ok and core.checkpoint.meta(path) or {}
-  -- only our own files carry checksums
+  -- only files of this program have checksums
   print(string.format("%d tensors, %s elements; %s", #list, util.thousands(count), not ok and why
                       or meta.format and "checksums are right" or "no checksums"))
   for _, key in ipairs { "format", "recipe", "epoch", "batch", "best", "best_epoch", "outputs" } do
@@ -154,8 +152,8 @@ local function checkpoint(path)
   return ok and 0 or 3
 end
 
--- A segmentation object: its grid, and how many frames each segment has; a
--- structure set has contours and no grid.
+-- A segmentation object: its grid, and the number of frames of each segment; a structure set has
+-- contours and no grid.
 local function segmentation(scan, number)
   local about, segments = scan:segments(number)
   local contours = about.type == "RTSTRUCT"
@@ -168,14 +166,13 @@ local function segmentation(scan, number)
   print(show.table(rows))
 end
 
--- The line of a recipe below what was found, or why there is none.
+-- Prints the proposed line of a recipe, or the reason why there is none.
 local function propose(paste, why)
   if paste then print("\n" .. paste) end
   if not paste and why then print("\nno line of a recipe opens this as it is: " .. why) end
 end
 
--- Whether two series of a study have one description, or none: then their numbers
--- are shown, which tell them apart.
+-- Whether two series of a study have the same description, or none: then their numbers are shown.
 local function alike(list)
   local seen = {}
   for _, s in ipairs(list) do
@@ -186,13 +183,13 @@ local function alike(list)
   return false
 end
 
--- Why a file is damaged, or that this user may not read it.
+-- The text of an error: the file is damaged, or this user may not read it.
 local function damage(why)
   return (leftovers.is_locked(why) and "not readable: " or "damaged: ") .. why
 end
 
--- What a scan left out: all that is damaged, and of what is no image the first few.
--- -> how many are damaged
+-- Prints the files that a scan left out: all damaged files, and the first few that are no images.
+-- -> number of damaged files
 local function say_left_out(list)
   local rows, count = {}, 0
   leftovers.each(list or {}, LISTED, function(damaged, text)
@@ -203,9 +200,8 @@ local function say_left_out(list)
   return count
 end
 
--- One line a series, and the line to paste into a recipe. One series alone is
--- described instead. left_out: of the scan of a folder. -> exit code: 3 where a file is
--- damaged
+-- Prints one line a series, and the line to paste into a recipe. A single series is described
+-- instead. left_out: from the scan of a folder. -> exit code: 3 if a file is damaged
 local function dicom(path, scan, list, left_out)
   local rows = { { "patient", "modality", "description", "kind", "size", "files", "folder" } }
   local numbers = alike(list)
@@ -223,7 +219,7 @@ local function dicom(path, scan, list, left_out)
   local alone = #list == 1 and not list[1].damaged and list[1].kind
   if alone == "image" or alone == "multi-frame" or alone == "dose" then
     local ok, v, notes = pcall(scan.load, scan, 1)
-    -- a blank slice at the end of a series is none of its faults
+    -- a blank slice at the end of a series is no error
     local blank = not ok and list[1].count == 1 and tostring(v):match("all %d+ voxels are %S+")
     if blank then
       print(string.format("%s: %s: a slice without content; as one of a volume it is right, a data "
@@ -254,7 +250,7 @@ end
 
 local KINDS = { "NIfTI", ".npy", ".npz", ".mat", "image" }
 
--- What the header of a file says, in one line.
+-- The header of a file in one line.
 local function about(kind, path)
   if kind == "NIfTI" then return core.data.nifti_text(path) end
   if kind == "image" then return image_text(path) end
@@ -266,13 +262,12 @@ local function about(kind, path)
   return string.format("%d arrays: %s", #list, util.first_of(names, 6))
 end
 
--- What is right as a file, but no image of one number a voxel, or says two things or
--- nothing of its place: words of the reader.
+-- Errors of readers for intact files that are no image with one number a voxel, or have an
+-- ambiguous or missing position.
 local NOT_READ = { "intent code", "voxels are ", "several volumes in one file", "no orientation",
                    "sform and qform differ" }
 
--- Why a file is not read, in front of the reason: damaged, or something else. -> text,
--- whether it is damaged
+-- The text for a file that is not read: damaged, or another reason. -> text, whether it is damaged
 local function not_read(why)
   for _, words in ipairs(NOT_READ) do
     if why:find(words, 1, true) then return "not read: " .. why, false end
@@ -280,8 +275,8 @@ local function not_read(why)
   return damage(why), true
 end
 
--- The first files with what their headers say, one that is damaged with why. unread: folders
--- that could not be opened. -> how many are damaged
+-- Lists the first files with a text about their headers, and all damaged files. unread: folders
+-- that could not be opened. -> number of damaged files
 local function list_files(root, found, unread)
   local rows, count, width, bad = {}, {}, 0, #unread
   for i, name in ipairs(found) do
@@ -289,7 +284,7 @@ local function list_files(root, found, unread)
     count[kind] = (count[kind] or 0) + 1
     local ok, text = true, nil
     if #rows < LISTED or i <= LOOKED_AT then ok, text = pcall(about, kind, path) end
-    -- beyond the first files only those that are damaged
+    -- after the first files only damaged ones are listed
     local damaged = false
     if not ok then text, damaged = not_read(tostring(text)) end
     bad = bad + (damaged and 1 or 0)
@@ -314,7 +309,7 @@ local function list_files(root, found, unread)
   return bad
 end
 
--- How many files of each ending lie below a folder: "12 .txt, 3 without an ending".
+-- The number of files of each extension below a folder: "12 .txt, 3 without an ending".
 local function endings_text(path)
   local count, names = {}, {}
   local all = util.files_below(path, function() return true end, true, {})
@@ -330,7 +325,7 @@ local function endings_text(path)
   return #all, table.concat(list, ", ")
 end
 
--- A folder in which nothing else was found: DICOM has any name.
+-- A folder without files of known names, which may hold DICOM.
 local function unknown(path, unread)
   local ok, scan, list, left_out = pcall(core.data.scan, path, true)
   if ok then return dicom(path, scan, list, left_out) end
@@ -343,7 +338,7 @@ local function unknown(path, unread)
             .. "images", path, util.plural(files, "file"), kinds)
 end
 
--- What of `list` is not in `told`, by their paths.
+-- The entries of `list` that are not in `told`, compared by path.
 local function but(list, told)
   local known, rest = {}, {}
   for _, l in ipairs(told) do known[l.path] = true end
@@ -351,8 +346,8 @@ local function but(list, told)
   return rest
 end
 
--- A folder of images: DICOM by content, the rest by name. -> exit code: 3 where a file or
--- folder is damaged
+-- A folder of images: DICOM by content, the rest by name. -> exit code: 3 if a file or folder is
+-- damaged
 local function folder(path)
   local unread = {}
   local found = util.files_below(path, file_kind.of, false, unread)
@@ -370,8 +365,8 @@ local function folder(path)
   return code
 end
 
--- Formats of others that lie in the same folders, by the ends of their names:
--- what they are, and what makes of them something that is read.
+-- Other formats found in such folders, by the ends of file names: the name of the format, and the
+-- conversion to a supported one.
 local foreign = {
   { "%.mg[hz]$", "an image of FreeSurfer", "mri_convert IN OUT.nii.gz" },
   { "%.mnc$", "MINC", "mnc2nii, or nibabel.load and nibabel.save as NIfTI" },
@@ -401,8 +396,8 @@ local foreign = {
   { "%.7z$", "an archive", "7z x" },
 }
 
--- Whether a file is safetensors, whatever it is called, as bundles are: 8 bytes with the
--- length of a header, which lies in the file and begins with a brace.
+-- Whether a file is safetensors, by content, because bundles have any name: 8 bytes with the length
+-- of a header, which fits into the file and begins with a brace.
 local function is_safetensors(path, size)
   local f = io.open(path, "rb")
   local head = f and f:read(9) or ""
@@ -412,7 +407,7 @@ local function is_safetensors(path, size)
   return header > 0 and header <= size - 8
 end
 
--- The header beside a file .img, of a pair; nil: there is none.
+-- The path of the header for a file .img of a pair, or nil.
 local function header_of(path)
   for _, ending in ipairs { ".hdr", ".HDR" } do
     local header = path:sub(1, -5) .. ending
@@ -420,8 +415,8 @@ local function header_of(path)
   end
 end
 
--- inspect: the command. What a file is, is told by its name, of DICOM and images
--- by its content: DICOM files have any name, and those of images often lie.
+-- The command inspect. The kind of a file is found by its name; of DICOM and images by content,
+-- because DICOM files have any name and names of images are often wrong.
 function M.command(path)
   if not path then util.fail("usage", "inspect wants a PATH") end
   local stat = core.sys.stat(path)
@@ -437,7 +432,7 @@ function M.command(path)
   end
   if file then file:close() end
   local kind = file_kind.of(path)
-  -- the image of a pair stands for both files
+  -- the image of a pair represents both files
   if kind == "NIfTI" or path:lower():match("%.img%.gz$")
      or path:lower():match("%.img$") and header_of(path) then
     volume(core.data.read_nifti(path))

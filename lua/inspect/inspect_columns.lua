@@ -1,7 +1,7 @@
--- inspect_columns.lua -- the line of a recipe for files that a table names.
+-- inspect_columns.lua -- the line of a recipe for files that a table lists.
 --
--- Whose a row is and what is learnt is told by the names of columns. Numbers, counts
--- and what else a table holds are no targets: they are named and left to the reader.
+-- The patient and the targets of a row are found by the names of columns. Other columns of numbers,
+-- such as counts, are not taken as targets: they are named in a remark.
 
 local core = require "seg.core"
 local paste = require "seg.inspect.paste"
@@ -10,8 +10,8 @@ local util = require "seg.util"
 local quote, line, first_that_opens = paste.quote, paste.line, paste.first_that_opens
 local M = {}
 
--- Columns by what people call them. A patient is what splits keep apart; a target is
--- what is learnt: class numbers, each a field of its own, and measures together.
+-- Usual names of columns. A patient column is the unit of splits; a target column is learnt: class
+-- numbers, each as its own field, and measures together in one field.
 local PATIENTS = { "patient", "subject", "person", "participant", "speaker", "identity", "pid",
                    "sid", "who", "id" }
 local CLASSES = { label = true, class = true, category = true, target = true, diagnosis = true,
@@ -20,7 +20,7 @@ local MEASURES = { yaw = true, pitch = true, roll = true, pan = true, tilt = tru
                    age = true, score = true, dose = true, volume = true }
 local UNITS = { "_deg$", "_degrees$", "_rad$", "_mm$", "_gy$", "_ml$" }
 
--- How much a column looks like that of patients, 1 the most; nil: not at all.
+-- The rank of a column as a patient column, 1 is best; nil if it is none.
 local function patient_rank(t, name)
   local lower = name:lower():gsub("[%s%-]", "_")
   for rank, word in ipairs(PATIENTS) do
@@ -30,7 +30,7 @@ local function patient_rank(t, name)
         local v = t:text(row, name)
         if not seen[v] then seen[v], distinct = true, distinct + 1 end
       end
-      -- one for all says nothing, another one in each row no more than its number
+      -- one value for all rows is useless, and a different value in each row is only a row number
       return distinct > 1 and distinct < t:rows() and rank or nil
     end
   end
@@ -44,10 +44,10 @@ local function is_measure(name)
   return MEASURES[lower] or false
 end
 
--- A table beside files whose first row names one of them.
+-- Finds a table next to files; its first row must name one of them.
 --   name, path = column of the files, patient = column or nil,
 --   classes, measures, rest = names of columns of numbers
--- nil: there is none.
+-- nil if there is none.
 local function find_table(path)
   for _, name in ipairs(util.names_in(path)) do
     local ok, t = false, nil
@@ -77,8 +77,8 @@ local function names_of(list)
   return (quote({ "", table.unpack(list) }):gsub('^{ "", ', ""):gsub(" }$", ""))
 end
 
--- What a table says of its files: `field` is that of the files, as text of Lua, to
--- which the column is added.
+-- The line for a table and its files. field: the field of the files, as Lua text, to which the
+-- column is added.
 function M.table(path, field, more)
   local t = find_table(path)
   if not t then return nil end

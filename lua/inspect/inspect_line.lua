@@ -1,8 +1,7 @@
--- inspect_line.lua -- the line of a recipe for what lies in a folder, to paste.
+-- inspect_line.lua -- proposes the line of a recipe that opens a folder.
 --
--- What belongs together is told by what the headers say, else by the names that
--- people give to files. It is a proposal: what does not fit is said when a recipe
--- opens it, or by `segengine doctor data`.
+-- Files are matched by their headers, or by usual names of files. It is a proposal: errors appear
+-- when a recipe opens it, or in `segengine doctor data`.
 
 local core = require "seg.core"
 local columns = require "seg.inspect.inspect_columns"
@@ -22,8 +21,7 @@ local function named_mask(name)
   return false
 end
 
--- The option labels for a mask of these values, nil where it needs none: 0 and 1,
--- or no labels at all.
+-- The option labels for a mask with these values; nil if it needs none: 0 and 1, or no labels.
 local function labels_of(values)
   local list = {}
   for _, v in ipairs(values or {}) do
@@ -33,7 +31,7 @@ local function labels_of(values)
   return "{ " .. table.concat(list, ", ") .. " }"
 end
 
--- The values of a volume that could be labels: few, whole, 0 among them.
+-- The values of a volume if they may be labels: few whole numbers with 0 among them.
 local function label_values(load)
   local ok, v = pcall(load)
   local values = ok and v:values() or nil
@@ -50,7 +48,7 @@ end
 
 -- DICOM -----------------------------------------------------------------------
 
--- The modalities of which no study has two series.
+-- The modalities that occur at most once in every study.
 local function single_modalities(list)
   local single, seen = {}, {}
   for _, s in ipairs(list) do
@@ -62,13 +60,13 @@ local function single_modalities(list)
   return single
 end
 
--- Series by what they are called: { name=, kind=, studies = {uid = {series}}, count= }.
+-- Groups series by name: { name=, kind=, studies = {uid = {series}}, count= }.
 local function by_name(list)
   local all, order, studies, count = {}, {}, {}, 0
   local single = single_modalities(list)
   for i, s in ipairs(list) do
     local folder = s.folder:match("([^/]+)/*$")
-    -- a folder that is called by a UID is another one in each study
+    -- a folder named by a UID has another name in each study
     if folder and folder:match("^%d+%.[%d.]+$") and single[s.modality] then folder = s.modality end
     local name = s.description ~= "" and s.description or folder or s.series
     local id = s.kind .. "\0" .. name
@@ -93,7 +91,7 @@ end
 local MASKS = { SEG = true, ["structure set"] = true }
 local LOADED = 8 -- most series or files that are loaded to see whether they are a mask
 
--- Any series of a name.
+-- Any series of a group.
 local function first_of(e)
   local _, series = next(e.studies)
   return series[1]
@@ -106,7 +104,7 @@ for word in ("CR DX MG IO PX RG RF XA US IVUS ES XC GM SM OP"):gmatch("%S+") do
 end
 local AS_PICTURES = "dcm2pnm +on2 makes PNGs of them, which data.images reads"
 
--- What of a list of series is not read as volumes, in a sentence; nil: all is.
+-- A sentence about the series of a list that are not read as volumes; nil if all are.
 function M.pictures(list)
   local count, names, all = {}, {}, 0
   for _, s in ipairs(list) do
@@ -122,8 +120,8 @@ function M.pictures(list)
                        AS_PICTURES)
 end
 
--- A sentence where several studies are of one PatientID, as anonymising may leave those of
--- many people; nil otherwise.
+-- A sentence if several studies have one PatientID, because anonymisation may give many people the
+-- same; nil otherwise.
 function M.one_patient(list)
   local seen, studies = {}, 0
   for _, s in ipairs(list) do
@@ -136,7 +134,7 @@ function M.one_patient(list)
                        list[1].patient ~= "" and " (PatientID " .. list[1].patient .. ")" or "")
 end
 
--- Do the series of two names have equal extents in each study of `a`?
+-- Whether the series of two groups have equal extents in each study of `a`.
 local function alike(a, b)
   for study, series in pairs(a.studies) do
     local other = b.studies[study]
@@ -147,7 +145,7 @@ local function alike(a, b)
   return true
 end
 
--- The one that most studies have; nil of none.
+-- The group that most studies have; nil for an empty list.
 local function commonest(list)
   local best
   for _, e in ipairs(list) do
@@ -156,8 +154,8 @@ local function commonest(list)
   return best
 end
 
--- The mask that is one by its kind or name, else by its voxels: it has the extents
--- of another series, and few whole numbers. -> it, its values, names of its regions
+-- Finds the mask: by its kind or name, else by its voxels: a series with the extents of another and
+-- few whole numbers. -> group, its values, names of its regions
 local function find_mask(order, scan)
   local named, values = {}, {}
   for _, e in ipairs(order) do
@@ -170,13 +168,13 @@ local function find_mask(order, scan)
   local mask = commonest(named)
   if mask and MASKS[mask.kind] then
     local numbers, names = {}, {}
-    -- a damaged one is said by the line that does not open
+    -- the error of a damaged one is printed when the proposed line fails
     local ok, _, segments = pcall(scan.segments, scan, first_of(mask).number)
     local times = {}
     for _, g in ipairs(ok and segments or {}) do times[g.label] = (times[g.label] or 0) + 1 end
     for i, g in ipairs(ok and segments or {}) do
       numbers[i] = g.number
-      -- several of one name, or none, are told apart by their numbers
+      -- regions without a unique name are given by their numbers
       names[i] = times[g.label] > 1 and "#" .. g.number or g.label
     end
     return mask, numbers, names
@@ -197,8 +195,8 @@ local function find_mask(order, scan)
   return mask, mask and values[mask]
 end
 
--- The line for the series of a scan; nil when there is no image among them, or with
--- why no line opens them. bad: a file in the folder is damaged.
+-- The line for the series of a scan; nil if there is no image among them, or nil and the reason why
+-- no line opens them. bad: a file in the folder is damaged.
 function M.dicom(path, scan, list, bad)
   paste.skip_bad = bad or false
   local order = by_name(list)
@@ -215,8 +213,8 @@ function M.dicom(path, scan, list, bad)
   local first, total = commonest(images), 0
   if not first then return nil end
   for _ in pairs(studies) do total = total + 1 end
-  -- of those that every study has, the ones of the same extents are channels;
-  -- a localizer has fewer slices
+  -- images that every study has, with equal extents, are channels; a localizer is excluded by its
+  -- fewer slices
   local function slices(e) return tonumber(first_of(e).size:match("%d+$")) end
   for _, e in ipairs(images) do
     if e.count == first.count and slices(e) > slices(first) then first = e end
@@ -246,12 +244,12 @@ function M.dicom(path, scan, list, bad)
   if #lacks > 0 then options[#options + 1] = { "skip_unmatched", "true" } end
   local remark = #lacks > 0 and table.concat(lacks, ", ") or nil
   local tried = { line("dicom", path, options, remark) }
-  -- series of one study on grids of their own are no channels; regions that share
-  -- voxels are no labels
+  -- series of one study with different grids cannot be channels; overlapping regions cannot be
+  -- labels
   options[1] = { "image", quote(first.name) }
   tried[2] = line("dicom", path, options, remark)
   if labels and regions then
-    options[3] = { "segments", quote(regions) } -- several, as labels are
+    options[3] = { "segments", quote(regions) } -- several fields, like the labels
     table.insert(options, 4, { "fractions", "true" })
     tried[3] = line("dicom", path, options, remark)
   end
@@ -266,8 +264,8 @@ local function split_path(path)
   return below or "", (name:gsub("%.[nN][iI][iI]%.[gG][zZ]$", ""):gsub("%.%w+$", ""))
 end
 
--- What files of one kind have at the end of their names: of the endings that begin
--- at a "_" and hold letters, the one that most files share, then the longest.
+-- The common suffix of each file name: of the suffixes that begin at a "_" and contain letters, the
+-- suffix that most files share, then the longest.
 local function endings(stems)
   local count, of = {}, {}
   local function each(stem, f)
@@ -292,8 +290,8 @@ local function endings(stems)
   return of
 end
 
--- The groups of a folder that is laid out as that of nnU-Net, imagesTr/CASE_0000 (and the
--- further channels) and labelsTr/CASE; nil of any other.
+-- The groups of a folder in the layout of nnU-Net, imagesTr/CASE_0000 (and the further channels)
+-- and labelsTr/CASE; nil for any other.
 local function of_nnunet(files)
   local groups, channels, masks = {}, {}, {}
   for _, path in ipairs(files) do
@@ -318,8 +316,8 @@ local function of_nnunet(files)
   return groups
 end
 
--- Files as patterns: { pattern=, count=, first=path, files= }, by folder where these
--- tell them apart; and the folders.
+-- Groups files by pattern: { pattern=, count=, first=path, files= }, or by folder if folders
+-- distinguish them; and the folders.
 local function patterns(files)
   local known = of_nnunet(files)
   if known then return known, { imagesTr = #files, labelsTr = #files }, true end
@@ -347,7 +345,7 @@ local function patterns(files)
     g.count, g.one = g.count + 1, g.one and g.folder == below[i]
     g.files[g.count] = path
   end
-  -- each in a folder of its own: names alone would not pair
+  -- each group in its own folder: names alone would not pair
   local apart = #order > 1
   for k, g in ipairs(order) do
     apart = apart and g.one and g.folder ~= "" and (k == 1 or g.folder ~= order[1].folder)
@@ -358,15 +356,15 @@ local function patterns(files)
   return order, folders, apart
 end
 
--- The label values in files of a pattern: not every mask has every class. nil where
--- one of them is no mask.
+-- The label values in files of a pattern, over several masks, because not every mask has every
+-- class. nil if one of them is no mask.
 local function values_of(g, root, read)
   local seen, list = {}, {}
   local looked = math.min(LOADED, #g.files)
   for k = 1, looked do
     local path = root .. "/" .. g.files[1 + (k - 1) * #g.files // looked]
     local values = label_values(function() return read(path) end)
-    -- an empty mask is one all the same
+    -- an empty mask is valid too
     if not values and k == 1 then return nil end
     for _, v in ipairs(values or {}) do
       if not seen[v] then seen[v], list[#list + 1] = true, v end
@@ -376,8 +374,8 @@ local function values_of(g, root, read)
   return list
 end
 
--- Which of the patterns is the mask: by name, else by what is in its files.
--- -> mask or nil, its values, the patterns of images
+-- Finds the pattern of the mask: by name, else by the values in its files. -> mask or nil, its
+-- values, the patterns of images
 local function mask_and_images(order, root, read)
   local mask, values
   for _, g in ipairs(order) do
@@ -403,9 +401,9 @@ end
 
 local EACH = "if every file is another person"
 
--- Masks that are called after the image that they belong to, as a_T1w and
--- a_T1w_brainmask: { { image pattern, mask pattern, files of masks }, ... }. The
--- masks of several images share an ending, and are told apart by what is before it.
+-- Masks with the name of their image plus a suffix, a_T1w and a_T1w_brainmask: { { image pattern,
+-- mask pattern, files of masks }, ... }. The masks of several images share a suffix and are
+-- distinguished by the part before it.
 local function named_pairs(order)
   local found = {}
   for _, image in ipairs(order) do
@@ -430,11 +428,11 @@ local function named_pairs(order)
   return found
 end
 
--- A line for each image with a mask of its own; else all images as channels, or
--- where their grids differ one of them.
+-- A line for each image with its mask; else all images as channels, or one of them if their grids
+-- differ.
 local function nifti(path, files)
   local order, _, apart = patterns(files)
-  -- what patient = "auto" finds by itself
+  -- whether patient = "auto" finds the patients
   local known, four = not apart, false
   for i, file in ipairs(files) do
     if i <= LOADED then
@@ -472,7 +470,7 @@ local function nifti(path, files)
   for _, one in ipairs(images) do tried[#tried + 1] = text(one) end
   local found, why = first_that_opens(tried)
   for i = with + 1, mask and found and #tried or 0 do
-    -- a mask that is not in the line is not forgotten
+    -- a remark names a mask that is left out of the line
     if tried[i] == found then
       return string.format("%s\n-- mask = %s is not in the line, as it does not fit: %s", found,
                            quote(name), util.without_fix(why))
@@ -481,8 +479,8 @@ local function nifti(path, files)
   return found, not found and why or nil
 end
 
--- The line of a folder of nnU-Net, or why none opens it; nothing where its files are not
--- called as nnU-Net has them, as those of the Decathlon.
+-- The line of a folder of nnU-Net, or the reason why it does not open; nothing if its files are not
+-- named as in nnU-Net, for example in the Decathlon.
 local function nnunet(path)
   local text, why = first_that_opens {
     line("nnunet", path, { { "patient", '"file"' } }, "if every case is another person") }
@@ -492,12 +490,12 @@ local function nnunet(path)
   return text, not others and why or nil
 end
 
--- What photographs may need, where they do not open as they are.
+-- Options that photographs may need.
 local LENIENT = { { "alpha", '"drop"' }, { "exif", '"apply"' } }
 
--- The line of files with masks, or in folders that are classes: what `read` gives
--- of a file says whether it can be a mask. more(images, mask or nil) -> further
--- options, of two patterns. nil: there is no image among the files.
+-- The line of files with masks, or of folders as classes. read(file) loads a file, to test whether
+-- it can be a mask. more(images, mask or nil) -> further options, for two patterns. nil: there is
+-- no image among the files.
 local function folder_line(kind, path, files, read, more)
   local order, folders, apart = patterns(files)
   local mask, values, images = mask_and_images(order, path, read)
@@ -543,8 +541,8 @@ local function array_shape(file)
   return ok and list[1].shape or {}
 end
 
--- The rank of arrays, and whether they are sequences: tables of two axes of which
--- only the first differs from file to file are (time, features).
+-- The rank of arrays, and whether they are sequences: arrays with two axes of which only the first
+-- differs between files are (time, features).
 local function array_rank(path, files)
   local first = array_shape(path .. "/" .. files[1])
   local differ = false
@@ -571,9 +569,9 @@ local function arrays(path, files)
   end)
 end
 
--- The line for files of one kind (NIfTI, .npy or image, by `kind_of`) below a folder;
--- nil when there is nothing to propose, or with why no line opens it. bad: a file or folder
--- there is damaged.
+-- The line for files of one kind (NIfTI, .npy or image, by `kind_of`) below a folder; nil if there
+-- is nothing to propose, or nil and the reason why no line opens it. bad: a file or folder there is
+-- damaged.
 function M.files(path, found, kind_of, bad)
   paste.skip_bad = bad or false
   local of = {}

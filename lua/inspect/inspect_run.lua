@@ -1,4 +1,4 @@
--- inspect_run.lua -- what `inspect` says of the folder of a run, and of one with runs.
+-- inspect_run.lua -- inspect of the folder of a run, and of a folder of runs.
 
 local core = require "seg.core"
 local run_facts = require "seg.report.run_facts"
@@ -19,7 +19,7 @@ local function result_of(f)
   return part and part .. " " .. table.concat(list, ", ")
 end
 
--- How far a run came: what run_facts.lua says, `best` and `result` as text.
+-- The progress of a run: the facts of run_facts.lua, with `best` and `result` as text.
 local function facts(path)
   local f = run_facts.read(path)
   local best = f.best
@@ -47,7 +47,7 @@ local function one(path)
   print("\n" .. util.read_file(path .. "/config.txt"):gsub("\n$", ""))
 end
 
--- Describe a folder of this kind; false when it is none.
+-- Describes a folder of a run or of runs. Returns false for any other folder.
 function M.folder(path)
   if run_facts.is_run(path) then
     one(path)

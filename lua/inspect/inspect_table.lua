@@ -1,4 +1,4 @@
--- inspect_table.lua -- what `inspect` says of tables, OpenKBP and BIWI.
+-- inspect_table.lua -- inspect of tables, OpenKBP and BIWI.
 
 local core = require "seg.core"
 local inspect_line = require "seg.inspect.inspect_line"
@@ -6,7 +6,7 @@ local show = require "seg.show"
 local util = require "seg.util"
 
 local M = {}
-local LISTED = 20 -- patients of a folder that are shown
+local LISTED = 20 -- patients of a folder that are listed
 
 -- "1.5 .. 70", or nothing where there are no numbers.
 local function range(of, count)
@@ -18,8 +18,8 @@ local function millimetres(spacing)
   return string.format("%.4gx%.4gx%.4g mm", table.unpack(spacing))
 end
 
--- A table with a header: its columns, and the range of those of numbers. The
--- separator is the comma unless there is none in the header but another is.
+-- Prints a table with a header: its columns, and the range of numeric ones. The separator is the
+-- comma unless the header has none and has another separator.
 local function columns(path, first)
   local separator = ","
   if not first:find(",", 1, true) then separator = first:match("[;\t]") or "," end
@@ -30,7 +30,7 @@ local function columns(path, first)
                       named[separator]))
   local rows = { { "column", "kind", "range", "empty" } }
   for _, c in ipairs(list) do
-    -- a column is numbers when nothing else is in it
+    -- a column is numeric if every cell is a number or empty
     local numeric = c.numbers > 0 and c.numbers + c.empty == count
     local kind = numeric and (c.whole and "whole" or "number")
                  or c.empty == count and "empty" or "text"
@@ -40,7 +40,7 @@ local function columns(path, first)
   print(show.table(rows))
 end
 
--- One file of a patient of OpenKBP; a mask has nothing behind the comma.
+-- Prints one file of a patient of OpenKBP; a mask has nothing after the comma.
 local function grid(path, second)
   local mask = second:match("^%d+,\r?$") ~= nil
   local g = core.data.openkbp_grid(path, mask)
@@ -50,7 +50,7 @@ local function grid(path, second)
                       or ""))
 end
 
--- A patient of OpenKBP: what is there, how much, where.
+-- Prints a patient of OpenKBP: which grids exist, their volume and range.
 local function patient(path)
   local p = core.data.openkbp(path)
   print(string.format("OpenKBP patient, 128x128x128, %s, axes ILP, %s in memory",
@@ -66,8 +66,8 @@ local function patient(path)
   print(show.table(rows))
 end
 
--- The patients of OpenKBP right below a folder; a list of names. A folder that cannot be
--- opened holds none; who lists its files says so.
+-- The patients of OpenKBP directly below a folder; a list of names. A folder that cannot be opened
+-- has none; the listing of its files reports the error.
 local function patients_of(path)
   local ok, names = pcall(core.sys.list, path)
   local found = {}
@@ -80,7 +80,7 @@ local function patients_of(path)
   return found
 end
 
--- One line for each of the first; a damaged one with why.
+-- Prints one line for each of the first patients, with the reason for a damaged one.
 local function patients(path, found)
   local rows = { { "patient", "spacing", "ct voxels", "dose Gy", "structures" } }
   local bad = {}
@@ -126,7 +126,7 @@ local function two_lines(path)
   return text:match("^([^\r\n]*)\r?\n?([^\n]*)")
 end
 
--- Describe a file of these kinds; false when it is none of them by its name.
+-- Describes a file of these kinds. Returns false for any other name.
 function M.file(path)
   local lower = path:lower()
   if lower:match("%.csv$") or lower:match("%.tsv$") then
@@ -142,7 +142,7 @@ function M.file(path)
   return true
 end
 
--- The same of a folder.
+-- The same for a folder.
 function M.folder(path)
   if util.exists(path .. "/voxel_dimensions.csv") then
     patient(path)

@@ -1,10 +1,10 @@
--- paste.lua -- the text of a line of a recipe that opens data, and whether it does.
+-- paste.lua -- makes the text of a recipe line that opens data, and tests it.
 
 local core = require "seg.core"
 
 local M = {}
 
--- A text or a list of them as Lua.
+-- A string or a list of strings as Lua text.
 function M.quote(v)
   if type(v) ~= "table" then
     return '"' .. v:gsub('[\\"]', "\\%0"):gsub("%c", "?") .. '"'
@@ -15,10 +15,10 @@ function M.quote(v)
   return "{ " .. table.concat(list, ", ") .. " }"
 end
 
--- Whether lines say skip_bad = true: files of the folder are known to be damaged.
+-- Whether lines contain skip_bad = true: files of the folder are known to be damaged.
 M.skip_bad = false
 
--- "data.KIND { root = PATH, a = b, ... }  -- remark" of pairs {key, text of Lua}.
+-- "data.KIND { root = PATH, a = b, ... }  -- remark" of pairs {key, Lua text}.
 function M.line(kind, path, pairs_of, remark)
   local list = { "root = " .. M.quote(path) }
   for _, p in ipairs(pairs_of) do list[#list + 1] = p[1] .. " = " .. p[2] end
@@ -27,9 +27,9 @@ function M.line(kind, path, pairs_of, remark)
                        remark and "  -- " .. remark or "")
 end
 
-local TRIED = 20 -- cases of a set with skip_bad of which one must be whole
+local TRIED = 20 -- cases of a set with skip_bad, of which one must load
 
--- Why the fields of a case cannot be loaded or do not fit each other; nil: they do.
+-- The reason why the fields of a case cannot be loaded or do not fit each other, or nil.
 local function fault_of(ds, number)
   local case = core.data.survey(core.data.pick(ds, { number }), "", {}):case(1)
   for _, field in ipairs(case.fields) do
@@ -37,13 +37,13 @@ local function fault_of(ds, number)
   end
 end
 
--- Whether a line opens what it names, and the fields of its first case fit each other; with
--- skip_bad of any of the first. -> true, or false and why
+-- Whether a line opens its data and the fields of its first case fit each other; with skip_bad one
+-- of the first cases. -> true, or false and the reason
 local function opens(text)
   local chunk = assert(load("local data = ... return " .. text))
   local ok, why = pcall(function()
     local set = chunk(require "seg.data.data")
-    set.source.quiet = true -- what is damaged was said
+    set.source.quiet = true -- damaged files were reported already
     local ds, fault = set:dataset(), nil
     for i = 1, set.source.skip_bad and math.min(#ds:cases(), TRIED) or 1 do
       local why = fault_of(ds, i)
@@ -55,7 +55,7 @@ local function opens(text)
   return ok, not ok and tostring(why) or nil
 end
 
--- The first of several lines that opens, and why the first does not.
+-- The first of several lines that opens, and the reason why the first line does not.
 function M.first_that_opens(lines)
   local reason
   for _, text in ipairs(lines) do

@@ -1,5 +1,5 @@
--- plan.lua -- the plan command: memory, parameters and arithmetic of a recipe,
--- exact, before anything is opened.
+-- plan.lua -- the command plan: memory, parameters and arithmetic of a recipe, exact, before
+-- anything is opened.
 
 local core = require "seg.core"
 local budget = require "seg.train.budget"
@@ -12,7 +12,7 @@ local util = require "seg.util"
 
 local M = {}
 
--- Extents of the inputs for a batch; of images, all axes times `scale`.
+-- The shapes of the inputs for a batch; the axes of images are multiplied by `scale`.
 local function extents(r, batch, scale)
   local inputs = {}
   for _, input in ipairs(r.inputs) do
@@ -24,11 +24,10 @@ local function extents(r, batch, scale)
   return inputs
 end
 
--- The plan of one step of this recipe: training, or evaluation. change: another
--- `scale` of the images, `device`, `optim` or `precision`; recompute: "off"; "given": within
--- the bytes of --recompute, where those are given, and not for `auto`; "least": in
--- as little memory as can be; else what --recompute says, `auto` beside what is
--- free now, or what `session` has.
+-- The plan of one step of this recipe: training, or evaluation. change: another `scale` of the
+-- images, `device`, `optim` or `precision`; recompute: "off"; "given": within the bytes of
+-- --recompute, if it is a number, and unlimited for `auto`; "least": the smallest memory; nil: as
+-- --recompute says, `auto` with the memory that is free at present, or that `session` has.
 function M.plan(r, batch, train, change)
   change = change or {}
   local v, inputs = config.ensure(), extents(r, batch, change.scale)
@@ -52,7 +51,7 @@ function M.plan(r, batch, train, change)
   return bytes and bytes < plan.bytes and planned(bytes, near) or plan
 end
 
--- The table of layers; arithmetic is a sample's, memory the batch's.
+-- The table of layers; arithmetic of one sample, memory of the batch.
 local function rows_text(plan, batch)
   local rows = { { "layer", "kind", "shape", "parameters", "MFLOP", "value", "extra" } }
   if plan.again_calls > 0 then rows[1][8] = "again" end
@@ -69,9 +68,9 @@ end
 
 -- Launches ----------------------------------------------------------------------
 
--- What one training step launches on a GPU, each with its floor in microseconds
--- there (of a call whose launches do not say what they move: at its first); and the sums,
--- with the memory that the step wants.
+-- The launches of one training step on a GPU, each with its least time in microseconds (a call
+-- whose launches report no bytes is counted at its first launch); and the sums, with the memory of
+-- the step.
 local function launches(r, gpu)
   local v = config.ensure()
   local plan = M.plan(r, v.batch, true)
@@ -84,7 +83,7 @@ local function launches(r, gpu)
   local sum = { nodes = #list, kernels = 0, bytes = 0.0, flops = 0.0, floor_us = 0.0,
                 arena_bytes = plan.bytes, param_bytes = plan.param_bytes }
   for _, l in ipairs(list) do
-    -- the source's spelling, without the arguments of a template
+    -- the name in the source, without template arguments
     l.launch = l.launch:gsub("^%(", ""):gsub("%)$", ""):gsub("<.*", "")
     l.floor_us = gpus.floor_us(gpu, l.bytes, l.flops, v.precision)
     sum.kernels = sum.kernels + (l.grid and 1 or 0)
@@ -93,7 +92,7 @@ local function launches(r, gpu)
   return list, sum
 end
 
--- { 64, 2, 1 } as 64x2, nothing where there is none.
+-- { 64, 2, 1 } as 64x2; empty for nil.
 local function extent_text(e)
   if not e then return "" end
   return (table.concat(e, "x"):gsub("x1$", ""):gsub("x1$", ""))
@@ -112,7 +111,7 @@ local function launches_text(list)
   return show.table(rows)
 end
 
--- plan --gpu MODEL: the launch plan of one training step.
+-- plan --gpu MODEL: the launches of one training step.
 local function launch_plan(r, name)
   local v, gpu = config.ensure(), gpus.find(name)
   if v.device ~= "auto" and not budget.on_gpu(v.device) then
@@ -122,7 +121,7 @@ local function launch_plan(r, name)
     util.refuse("--gpu: this program was built without CUDA, and only the kernels say what they "
                 .. "launch; build it where nvcc is")
   end
-  -- all that is planned below is for it, precisions that a CPU has not included
+  -- the rest is planned for it, including precisions that a CPU does not have
   if v.device == "auto" then v.device = "cuda" end
   local list, sum = launches(r, gpu)
   if config.line.flags.json then
@@ -145,8 +144,8 @@ local function launch_plan(r, name)
   return 0
 end
 
--- plan --ranks N: what ranks exchange in a step; the text above the table, the table, and
--- the same for --json. Nothing alone.
+-- plan --ranks N: the data that ranks exchange in a step. -> text above the table, table, values
+-- for --json; nothing for a single process
 local function exchange(r, ranks)
   if ranks == 1 then return end
   local v, ms = config.ensure(), tonumber(config.line.flags.step_ms)
@@ -154,12 +153,12 @@ local function exchange(r, ranks)
     util.refuse("--step_ms %s: wanted milliseconds above 0, as bench says them",
                 config.line.flags.step_ms)
   end
-  -- a share of the batch has the same layers
+  -- a shard of the batch has the same layers
   local plan = M.plan(r, v.batch, true, { recompute = "off" })
   return scaling.describe(scaling.of_plan(plan, v), ranks, ms)
 end
 
--- The convolutions of a plan, as one runs them alone: what tests/gpu/sweep.c times.
+-- The convolutions of a plan with their shapes, for tests/gpu/sweep.c.
 local function convolutions(plan)
   local list = {}
   for _, row in ipairs(plan.rows) do
@@ -171,7 +170,7 @@ local function convolutions(plan)
   return list
 end
 
--- plan: the command. FLOPs count a multiplication and an addition as two.
+-- The command plan. FLOPs count a multiplication and an addition as two.
 function M.command(r)
   local v = config.ensure()
   if config.line.flags.gpu then return launch_plan(r, config.line.flags.gpu) end
@@ -179,7 +178,7 @@ function M.command(r)
   local said, links, exchanged = exchange(r, v.ranks)
   if config.line.flags.json then
     local list = convolutions(train)
-    train.rows, eval.rows = nil, nil -- else the sums only
+    train.rows, eval.rows = nil, nil -- the JSON has only the sums
     print(util.json { batch = v.batch, train = train, evaluate = eval, exchange = exchanged,
                       convolutions = list })
     return 0
@@ -193,7 +192,7 @@ function M.command(r)
                       train.flops / v.batch / 1e9))
   print(string.format("batch        %d", v.batch))
   if v.precision ~= "f32" then
-    -- core.device would open it
+    -- core.device would open the device
     print("precision    " .. show.precision(v.device == "auto" and "cpu" or v.device, v.precision))
   end
   for _, p in ipairs { { "training", train }, { "evaluation", eval } } do

@@ -1,26 +1,26 @@
--- scaling.lua -- what ranks exchange in a training step, and how long that takes on a
--- link: a model, for plan --ranks and tests/bench/scaling.lua.
+-- scaling.lua -- a model of the data that ranks exchange in a training step and of the time on a
+-- link, for plan --ranks and tests/bench/scaling.lua.
 --
--- Of n ranks and a network of P trained parameters and batch norms of C_i channels,
--- with 4 bytes a parameter (ref: 8), each rank sends in a step, on the CPU
+-- For n ranks and a network with P trained parameters and batch norms of C_i channels, 4 bytes a
+-- parameter (ref: 8), each rank sends in a step, on the CPU
 --
---   gradients  2 (n-1)/n 4 P      a number leaves a rank twice: in a slice to its owner,
---                                 and the sum of the own slice to all (engine/ranks/ranks.c)
+--   gradients  2 (n-1)/n 4 P      a reduce-scatter to the owners of slices, then an
+--                                 all-gather of the sums (engine/ranks/ranks.c)
 --   norms      8 (n-1) sum (2 (C_i + 1) + 2 C_i + 1)
---                                 sums, then squares forward, both sums of slopes
---                                 backward, to all; rows beside them
+--                                 to all: sums, then squares in forward, with the
+--                                 number of rows; both gradient sums in backward
 --   loss       8 (n-1) 5          some numbers, once or twice
 --
--- and on GPUs (cuda/norm/norm.cu, allreduce.cu), where all sums go as the gradients do
+-- and on GPUs (cuda/norm/norm.cu, allreduce.cu), where all sums are exchanged like the gradients
 --
 --   norms      2 (n-1)/n 8 sum 2 (2 C_i + 1)
 --
--- in messages, each of which takes ceil(log2 n) hops where a library sends in a tree,
--- and the bytes go at the rate of a link:
+-- in messages, each of which takes ceil(log2 n) hops if a library sends along a tree, and the bytes
+-- are sent at the rate of a link:
 --
 --   t = messages hop ceil(log2 n) + bytes / link
 --
--- Nothing overlaps, as nothing does in the program.
+-- Communication and computing do not overlap, as in the program.
 
 local budget = require "seg.train.budget"
 local show = require "seg.show"
@@ -30,7 +30,7 @@ local M = {}
 
 M.PIECE = 512 << 10 -- RANKS_PIECE of engine/ranks/ranks.h
 
--- Bits a second, each way, of what connects machines or GPUs: the makers' figures.
+-- Bits a second, each way, of links between machines or GPUs: vendor figures.
 M.links = {
   { name = "1 Gbit/s Ethernet", gbit = 1, us = 50 },
   { name = "10 Gbit/s Ethernet", gbit = 10, us = 20 },
@@ -39,16 +39,16 @@ M.links = {
   { name = "NVLink 4, 450 GB/s", gbit = 3600, us = 3 },
 }
 
--- What each of n ranks sends in a step, as bytes and messages. `o`: params, norms =
--- { channels, ... } (none where each rank has its own statistics: then `running`
--- numbers are added up, too); real: bytes of a number; gpu: ranks have one each; nccl:
--- which adds up all at once, instead of in pieces of 512 KiB.
+-- The bytes and messages that each of n ranks sends in a step. o: params, norms = { channels, ... }
+-- (empty if each rank has its own statistics; then `running` numbers are summed, too); real: bytes
+-- of a number; gpu: each rank has a GPU; nccl: sums everything at once instead of in pieces of 512
+-- KiB.
 function M.exchange(o, n)
   local e = { gradient_bytes = 0, norm_bytes = 0, loss_bytes = 0, messages = 0, bytes = 0 }
   if n == 1 then return e end
   local real = o.real or 4
-  -- `count` numbers of so many bytes as ranks_sum_values cuts them: even slices, all of
-  -- one length, in pieces
+  -- `count` numbers of so many bytes, cut as by ranks_sum_values: slices of equal even length, in
+  -- pieces
   local function values(kind, count, bytes)
     local most = M.PIECE // n // bytes & ~1
     while count > 0 do
@@ -58,7 +58,7 @@ function M.exchange(o, n)
       count = count - slice * n
     end
   end
-  -- doubles that each sends to all
+  -- doubles that each rank sends to all others
   local function few(kind, count)
     e[kind], e.messages = e[kind] + 8 * (n - 1) * count, e.messages + 1
   end
@@ -87,7 +87,7 @@ function M.seconds(e, n, link)
   return e.messages * hops * link.us * 1e-6 + e.bytes / (link.gbit / 8 * 1e9)
 end
 
--- Of a plan of core.plan: what M.exchange wants. v: numbers of the run.
+-- The argument o of M.exchange for a plan of core.plan. v: config of the run.
 function M.of_plan(plan, v)
   local real, sync_norm = v.device == "ref" and 8 or 4, v.sync_norm
   local gpu = budget.on_gpu(v.device) or v.devices ~= ""
@@ -106,9 +106,8 @@ function M.of_plan(plan, v)
   return o
 end
 
--- plan --ranks N: what a step exchanges and how long that takes, on each link; with
--- `compute_ms` of a rank also the step and its efficiency. -> lines, and the same for
--- --json
+-- plan --ranks N: the exchange of a step and its time on each link; with `compute_ms` of a rank
+-- also the step and its efficiency. -> lines, and the same for --json
 function M.describe(o, n, compute_ms)
   local e = M.exchange(o, n)
   local head = string.format("%s sent by each in %d messages a step (gradients %s, norms %s)",

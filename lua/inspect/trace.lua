@@ -1,5 +1,5 @@
--- trace.lua -- `--trace FILE`: where the time of a step or of a run went, as a file that
--- ui.perfetto.dev and chrome://tracing draw (trace.h).
+-- trace.lua -- `--trace FILE`: a timeline of a step or a run, as a file for ui.perfetto.dev and
+-- chrome://tracing (trace.h).
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -10,9 +10,9 @@ local util = require "seg.util"
 local sys = core.sys
 local M = {}
 
--- M.now: the trace of this process, nil when nobody wants one.
+-- M.now: the trace of this process, nil without --trace.
 
--- Begins one where --trace asks for it; of several ranks the first has it.
+-- Starts a trace if --trace asks for it; with several ranks only rank 0 has one.
 function M.open()
   local path = config.line.flags.trace
   if not path or not ranks.writes() then return end
@@ -22,13 +22,13 @@ function M.open()
   M.now = core.trace()
 end
 
--- What the main thread has done from one time of sys.clock() to another, or to now;
+-- Records an interval of the main thread between two times of sys.clock(), or until now; does
 -- nothing without a trace.
 function M.mark(name, from, to)
   if M.now then M.now:span("main", name, "epoch", from, to) end
 end
 
--- The file, and what to say of it; nothing without a trace.
+-- Writes the file and prints its name; does nothing without a trace.
 function M.close()
   local trace, path = M.now, config.line.flags.trace
   if not trace then return end
