@@ -1,9 +1,8 @@
--- config.lua -- the numbers of a run: defaults, presets, the command line.
+-- config.lua -- the options of a run: defaults, presets, the command line.
 --
--- Later wins: defaults of the recipe; its preset; the saved config of a run
--- that is resumed or whose weights are used; the command line from left to
--- right. A value has the type of its default; an unknown key is an error that
--- names the nearest.
+-- Later sources override earlier ones: defaults of the recipe; its preset; the saved config of a
+-- resumed run or of the weights; the command line from left to right. A value has the type of its
+-- default. An unknown key is an error that suggests the nearest known one.
 
 local aliases = require "seg.aliases"
 local core = require "seg.core"
@@ -14,13 +13,12 @@ local util = require "seg.util"
 local fail, refuse = util.fail, util.refuse
 local M = {}
 
-M.MOST_EPOCHS = 1000000 -- the rate of each is looked at
+M.MOST_EPOCHS = 1000000 -- the schedule is evaluated for each epoch before the run
 
--- Keys that every recipe has: default and help. `type` where the default is
--- nil. free: may differ when a run is resumed, and stays out of checkpoints
--- (paths must). lo, hi: the numbers it may be; among: the words; auto: it may be
--- "auto", for the program to find; bytes: an amount of memory, or one of the words.
--- group: with what it stands in the help, else with what all recipes have.
+-- Keys that every recipe has: default and help. `type` if the default is nil. free: may change when
+-- a run is resumed, and is not saved in checkpoints (required for paths). lo, hi: range of numbers;
+-- among: allowed words; auto: may be "auto", and the program chooses; bytes: an amount of memory,
+-- or one of the words. group: section of the help, default: options of all recipes.
 M.reserved = {
   { "data", nil, type = "string", help = "folder or file with the images", free = true },
   { "out", "runs", help = "where runs are kept", free = true },
@@ -97,30 +95,28 @@ M.reserved = {
     help = "memory that the network may take on the device, as 15G; empty: what is free" },
 }
 
--- What the command line gave; cli.lua fills it when the script asks for its
--- numbers. options: list of {key, text}, text nil for a key that stands alone;
--- flags: preset, resume, weights, ... by name; names: of all flags, for hints. spelled: names
--- as they stand on the line, by what they are here.
+-- The parsed command line; cli.lua fills it before the script calls seg.config. options: list of
+-- {key, text}, text nil for a key without a value; flags: preset, resume, weights, ... by name;
+-- names: all flags, for suggestions; spelled: the spelling on the command line by the key's name.
 M.line = { options = {}, flags = {}, names = {}, spelled = {} }
 
 local QUICK_EPOCHS = 5
 
--- The resolved values, the name of their preset (nil: the recipe has none of that name), all
--- presets of the recipe by name, and the keys that it has.
--- given: the keys that stand on the command line.
+-- The final values, the name of the preset (nil: the recipe has no preset of that name), all
+-- presets of the recipe by name, the keys that it declares, and `given`: the keys on the command
+-- line.
 M.values, M.preset, M.presets, M.declared, M.given = nil, nil, {}, {}, {}
 
--- Lines about saved keys that were not read, for the command to say; the lines of the saved
--- config with keys of the recipe then that it does not declare now.
+-- Notes about saved keys that were not read, printed by the command; and the lines of the saved
+-- config with keys of the recipe that the script no longer declares.
 M.notes, M.undeclared = {}, {}
 
--- Keys that the command line has and that only the recipe can make use of, until it reads
--- them: what is left when it has been declared changes nothing. All other keys that every
--- recipe has are read by the program.
+-- Keys on the command line that only the recipe can use, until it reads them: a key that is left
+-- after the declaration has no effect. The program itself reads all other reserved keys.
 M.unread = {}
 local read_by_recipes = { data = true, batch = true, epochs = true }
 
--- Is this a key that every recipe has?
+-- Whether every recipe has this key.
 function M.is_reserved(key)
   for _, r in ipairs(M.reserved) do
     if r[1] == key then return true end
@@ -128,7 +124,7 @@ function M.is_reserved(key)
   return false
 end
 
--- May key be left to the program, as "auto"?
+-- Whether key may be "auto".
 function M.may_be_auto(key)
   for _, r in ipairs(M.reserved) do
     if r[1] == key then return r.auto or false end
@@ -143,13 +139,13 @@ local function kind_of(key, default)
   return math.type(default) or type(default)
 end
 
--- What the value of a key of this config is: "integer", "float", "boolean", ...
+-- The type of a key of this config: "integer", "float", "boolean", ...
 function M.kind(key)
   return kind_of(key, M.values[key])
 end
 
--- Text as a value of the default's kind, nil as the value of a switch. What it
--- cannot be is a mistake on the command line, or in the file that `from` names.
+-- Converts text to the type of the default; text nil is the value of a switch. A text that does not
+-- convert is an error of the command line, or of the file that `from` names.
 local function convert(key, text, default, from)
   local kind = kind_of(key, default)
   if text == "auto" and M.may_be_auto(key) then return text end
@@ -181,10 +177,10 @@ local function convert(key, text, default, from)
   wrong("--%s cannot be set here", key)
 end
 
--- An option of the command line that nobody knows: what it may be, and where all are
--- listed (there are a hundred).
+-- Raises an error for an unknown option: suggests similar ones, and names the command that lists
+-- all (there are about a hundred).
 local function refuse_unknown(key)
-  if key == "image" then -- of the recipe's own keys, else of predict
+  if key == "image" then -- not one of the recipe's keys here, so the option of predict
     refuse("--image is not for %s, but for predict; leave it out, or give that command",
            M.line.command or "this script")
   end
@@ -196,8 +192,8 @@ local function refuse_unknown(key)
          hint and "; " .. hint or "", M.line.script or "SCRIPT.lua")
 end
 
--- A list as text that reads back to the same bits: a float keeps its point,
--- because no default says that it is one.
+-- A list as text that reads back to the same bits: a float keeps its point, because the elements of
+-- a list have no default that gives their type.
 local function list_text(list)
   local out = {}
   for i, v in ipairs(list) do
@@ -207,8 +203,8 @@ local function list_text(list)
   return table.concat(out, ",")
 end
 
--- A text as a line of a config has it: as it stands, but in quotes, as JSON writes it, where
--- it would not be one line (a command of several) or begins with a quote; and back.
+-- A string as the value in a line of a config: unchanged, but quoted as JSON if it has control
+-- characters (a command of several lines) or begins with a quote; and the reverse.
 local function quoted(text)
   return (text:find '^"' or text:find "%c") and util.json(text) or text
 end
@@ -218,7 +214,7 @@ local function unquoted(text)
   return ok and type(v) == "string" and v or text
 end
 
--- One line a key, sorted: what a run folder keeps and resume reads.
+-- One line a key, sorted: the form of config.txt, which resume reads.
 function M.print(values, keep)
   local rows = {}
   for _, k in ipairs(util.sorted_keys(values)) do
@@ -232,8 +228,8 @@ function M.print(values, keep)
   return table.concat(rows, "\n") .. "\n"
 end
 
--- True for keys whose value may go into a file that leaves the machine and
--- that a resumed run must not change.
+-- Whether a key is saved in files that may leave the machine, and must stay the same when the run
+-- is resumed.
 function M.fixed(key)
   for _, r in ipairs(M.reserved) do
     if r[1] == key then return not r.free end
@@ -241,14 +237,13 @@ function M.fixed(key)
   return true
 end
 
--- Limits that are meant for the call that gives them: neither a run that is resumed nor
--- a series that goes on has them.
+-- Limits of a single call, which neither a resumed run nor a resumed series inherits.
 M.of_the_call = { steps = true, until_epoch = true }
 
 local LISTED = 6 -- keys in a message
 
--- Raises where the saved config of a run that is resumed has keys that this script does not
--- declare: a run goes on with all numbers that it began with.
+-- Raises if the saved config of a resumed run has keys that this script does not declare: a run
+-- keeps all options that it began with.
 function M.check_declared()
   local flags = M.line.flags
   if not flags.resumed or #M.undeclared == 0 then return end
@@ -257,8 +252,8 @@ function M.check_declared()
          .. "run", flags.saved_from, util.first_of(M.undeclared, LISTED), flags.resumed)
 end
 
--- The saved config (text of aliases.config) of a run that is resumed, or of weights. A key
--- that this script does not declare belongs to the script of the run if that has the word, else
+-- Reads the saved config (text of aliases.config) of a resumed run, or of weights. A key that this
+-- script does not declare belongs to the script of the run if that script contains the word, else
 -- to another version of this program.
 local function read_saved(flags, values)
   local saved, from = {}, flags.saved_from
@@ -288,8 +283,8 @@ local function read_saved(flags, values)
   return saved
 end
 
--- Reserved keys hold what the program can work with, whoever set them: the
--- command line, where `given` has the key, or the recipe.
+-- Checks the values of reserved keys, from the command line if `given` has the key, else from the
+-- recipe.
 local function check_reserved(values, given)
   for _, r in ipairs(M.reserved) do
     local key, v, kind = r[1], values[r[1]], r.type or math.type(r[2]) or type(r[2])
@@ -324,8 +319,8 @@ local function free_keys()
   return table.concat(list, ", ")
 end
 
--- The first key of `saved` (text of a checkpoint) whose value is another now:
--- key, value there, value here; nil when all agree.
+-- The first key whose value differs from `saved` (text of a checkpoint): key, saved value, current
+-- value; nil if all agree.
 function M.differs(saved)
   for line in aliases.config(saved):gmatch("[^\n]+") do
     local k, v = line:match("^([%w_]+) = (.*)$")
@@ -341,8 +336,8 @@ local function same(a, b)
   return list_text(a) == list_text(b)
 end
 
--- The values of the preset `name`: asked for by name, or the default one, which
--- a recipe need not have.
+-- The values of the preset `name`. A preset that was asked for must exist; the default one may be
+-- absent.
 local function preset_values(name, asked)
   local presets = M.presets
   if type(presets) ~= "table" then fail("usage", "seg.config: presets must be name = {...}") end
@@ -366,7 +361,7 @@ local function preset_values(name, asked)
   return preset
 end
 
--- seg.config{...}: the table of values, errors on keys it does not have.
+-- seg.config{...}: returns the table of values, which raises an error for an unknown key.
 function M.config(defaults)
   if M.values then fail("usage", "seg.config was called before; one recipe has one config") end
   defaults = defaults or {}
@@ -387,8 +382,8 @@ function M.config(defaults)
     if k ~= "presets" then M.declared[k], values[k] = true, v end
   end
 
-  -- the preset: asked for, else `full` with data (or when none is opened at
-  -- all) and `demo` without
+  -- the preset: the one asked for, else `full` with data (or if no data is opened at all) and
+  -- `demo` without
   local has_data = M.line.no_data or false
   for _, o in ipairs(M.line.options) do has_data = has_data or o[1] == "data" end
   has_data = has_data or defaults.data ~= nil
@@ -398,7 +393,7 @@ function M.config(defaults)
   for k, v in pairs(preset_values(M.preset, flags.preset)) do values[k] = v end
   if M.presets[M.preset] == nil then M.preset = nil end
 
-  M.runs = values.out -- where runs are when --out means something else
+  M.runs = values.out -- the folder of runs, also for commands that use --out differently
   M.notes, M.undeclared = {}, {}
   local saved = flags.saved_config and read_saved(flags, values) or {}
   for k, v in pairs(saved) do values[k] = v end
@@ -412,7 +407,7 @@ function M.config(defaults)
     end
     given[key] = true
     local v = convert(key, o[2], values[key] == nil and defaults[key] or values[key])
-    -- what was found when the run began holds for all of it
+    -- a value that "auto" chose at the start holds for the whole run
     if flags.resume and v == "auto" and M.may_be_auto(key) then v = saved[key] or v end
     if flags.resume and saved[key] ~= nil and M.fixed(key) and not same(saved[key], v) then
       refuse("--%s %s differs from the run that is resumed, %s (%s); start a new run, or change "
@@ -450,15 +445,15 @@ function M.config(defaults)
   })
 end
 
--- Values of the reserved keys for scripts that call seg.recipe without
+-- Returns the values of the reserved keys, also for scripts that call seg.recipe without
 -- seg.config.
 function M.ensure()
   if not M.values then M.config {} end
   return M.values
 end
 
--- seg.pick(key, word, options): options[word], where the config key `key` has that
--- word; one that is not there is an error that lists those that are.
+-- seg.pick(key, word, options): returns options[word], where `word` is the value of the config key
+-- `key`; an unknown word is an error that lists the known ones.
 function M.pick(key, word, choices)
   if type(choices) ~= "table" then
     util.fail("usage", "seg.pick: the choices must be a table, got %s", type(choices))
@@ -471,9 +466,9 @@ function M.pick(key, word, choices)
   return found
 end
 
--- seg.numbers(key, list, count): the numbers in the list that the config key `key` has,
--- one by one. A list on the command line may have any length, and what it lacks would
--- take other defaults than those of the recipe, without a word.
+-- seg.numbers(key, list, count): returns the numbers of the list in the config key `key`. A list on
+-- the command line may have any length; without this check a short one would silently be completed
+-- by other defaults than the recipe's.
 function M.numbers(key, list, count)
   if type(list) ~= "table" or #list ~= count then
     util.fail("usage", "%s: wanted %d numbers, with commas between on the command line, got %s",

@@ -1,15 +1,15 @@
--- group.lua -- parameters that are updated differently: other rates, other decay.
+-- group.lua -- parameter groups of an optimiser with their own learning rate and decay.
 --
 --   groups = { { match = "bias$", decay = 0 }, { match = "^enc", lr_scale = 0.1 } }
 --
--- `match` is a Lua pattern on names of parameters; the first that matches counts.
--- lr_scale is times the rate of every step. It may be a function of the pattern's
--- captures, which gives each layer its own:
+-- `match` is a Lua pattern for names of parameters; the first group that matches counts. lr_scale
+-- is a factor on the learning rate of every step. It may be a function of the pattern's captures,
+-- to set it by layer:
 --
 --   { match = "^enc(%d+)", lr_scale = function(n) return 0.8 ^ (5 - n) end }
 --
--- decay_on = "weights" leaves out what has one axis: biases, and scale and shift of
--- norms; a group that says its own decay wins.
+-- decay_on = "weights" excludes parameters with one axis from decay: biases, and scale and shift of
+-- norms; an explicit decay of a group takes precedence.
 
 local util = require "seg.util"
 
@@ -20,7 +20,7 @@ local known = { match = util.none, lr_scale = util.none, decay = util.none }
 
 local function is_number(v) return math.type(v) and v >= 0 and v < math.huge end
 
--- The options of an optimiser that are about groups are what they should be.
+-- Checks the options of an optimiser that concern groups.
 function M.check(what, o)
   if o.decay_on ~= "all" and o.decay_on ~= "weights" then
     fail("usage", "%s: decay_on: %s", what,
@@ -49,8 +49,8 @@ function M.check(what, o)
   end
 end
 
--- What a pattern that matches no name may have meant: a name, or neighbours of
--- what points divide it into.
+-- Raises the error for a pattern that matches no name, with similar names, or parts of names
+-- between dots.
 local function refuse(i, pattern, names)
   local parts, list = {}, {}
   for _, name in ipairs(names) do
@@ -69,7 +69,7 @@ local function refuse(i, pattern, names)
        util.first_of(names, 8))
 end
 
--- The first group that a name belongs to, and what its pattern captured.
+-- The first group that matches a name, and the captures of its pattern.
 local function find(groups, name)
   for i, g in ipairs(groups) do
     local found = table.pack(name:match(g.match))
@@ -77,7 +77,7 @@ local function find(groups, name)
   end
 end
 
--- Put the groups of an optimiser into a session, before its first step.
+-- Sets the groups of an optimiser in a session, before its first step.
 function M.apply(session, o)
   local groups, used, names = o.groups or {}, {}, {}
   for _, p in ipairs(session:params()) do

@@ -1,8 +1,8 @@
 -- net.lua -- seg.net: networks ready to use, as functions from a node to a node.
 --
--- Each is a page of nn.* that a recipe could have written itself; options are
--- one table, an unknown one is an error that names the nearest. docs/networks.md
--- has a table of them with their parameters and arithmetic.
+-- Each is a short composition of nn.* that a recipe could write itself. Options are one table; an
+-- unknown option is an error that suggests the nearest. docs/networks.md has a table of the
+-- networks with their parameters and arithmetic.
 
 local block = require "seg.recipe.net_block"
 local nn = require "seg.recipe.nn"
@@ -30,8 +30,8 @@ M.mlp = block.builder("mlp", {
   return nn.linear(x, block.whole(what .. ": out", o.out, 1), { name = "head" })
 end)
 
--- net.pose_cnn(x, {...}) -> (N, out): stages of two convolutions, the first of
--- which halves the extents, the mean over positions, two linear layers.
+-- net.pose_cnn(x, {...}) -> (N, out): stages of two convolutions, of which the first halves the
+-- extents, then the mean over positions and two linear layers.
 M.pose_cnn = block.builder("pose_cnn", {
   out = 3, features = { 32, 64, 128, 256 }, hidden = 128, norm = "batch", act = "relu",
   dropout = 0, init = util.none,
@@ -49,13 +49,12 @@ M.pose_cnn = block.builder("pose_cnn", {
                    { name = "head" })
 end)
 
--- net.pix2pix(x, {...}) -> (N, out, ...): the generator of Isola et al. 2017
--- (arXiv:1611.07004) as OpenKBP's baseline has it (Babier et al. 2021): kernels of
--- 4 that halve `levels` times and double again, up to 8 times `filters` channels,
--- dropout in every second step up, a mean over 3 voxels that counts those inside.
--- `squeeze`: squeeze and excitation by this reduction, from the fourth step down on.
--- Extents must be multiples of 2^levels. Keras' conventions: Glorot's uniform
--- weights, eps 1e-3, running statistics that keep 0.99.
+-- net.pix2pix(x, {...}) -> (N, out, ...): the generator of Isola et al. 2017 (arXiv:1611.07004) as
+-- in OpenKBP's baseline (Babier et al. 2021): kernels of 4 that halve the extents `levels` times
+-- and double them again, up to 8 times `filters` channels, dropout in every second step up, a mean
+-- filter over 3 voxels that counts only voxels inside. squeeze: squeeze and excitation with this
+-- reduction, from the fourth step down. Extents must be multiples of 2^levels. Keras' conventions:
+-- Glorot uniform weights, eps 1e-3, momentum 0.99 of running statistics.
 M.pix2pix = block.builder("pix2pix", {
   out = 1, filters = 64, levels = 6, slope = 0.2, dropout = 0.2, smooth = 3, final = "relu",
   squeeze = 0,

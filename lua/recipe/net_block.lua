@@ -1,8 +1,7 @@
--- net_block.lua -- what the networks of seg.net are built of: norms and
--- activations by name, blocks of convolutions, layers that weigh channels and
--- positions; and how a builder checks what it is given.
+-- net_block.lua -- building blocks of seg.net: norms and activations by name, blocks of
+-- convolutions, channel and position weighting; and the checks of a builder's arguments.
 --
--- A block names nothing by the network it stands in: a scope around it does.
+-- A block does not name its layers after a network; the scope around it does.
 
 local nn = require "seg.recipe.nn"
 local util = require "seg.util"
@@ -27,7 +26,7 @@ function M.flag(what, v)
   return v
 end
 
--- One of a list of names.
+-- Checks that v is one of a list of names.
 function M.choice(what, v, names)
   for _, name in ipairs(names) do
     if v == name then return v end
@@ -35,7 +34,7 @@ function M.choice(what, v, names)
   fail("usage", '%s "%s" is not known; %s', what, tostring(v), util.suggest(v, names))
 end
 
--- A list of whole numbers >= 1 that is not empty, or with `empty` may be.
+-- A list of whole numbers >= 1; it may be empty only if `empty` is set.
 function M.widths(what, v, empty)
   if type(v) ~= "table" or #v == 0 and not (empty and next(v) == nil) then
     fail("usage", "%s must be a list of widths as {32, 64, 128}, got %s", what,
@@ -48,12 +47,12 @@ function M.widths(what, v, empty)
   return list
 end
 
--- The axes that x has, in order: "d", "h", "w" or the last of them.
+-- The spatial axes of x, in order: "d", "h", "w", or only the last of them.
 function M.axes(x)
   return ({ [0] = {}, { "w" }, { "h", "w" }, { "d", "h", "w" } })[x.rank]
 end
 
--- A whole number for every axis of x, from one for all or a list.
+-- A whole number for every axis of x, from one number for all or a list.
 function M.per_axis(what, v, x, least)
   local list, axes = {}, M.axes(x)
   if type(v) == "table" and #v ~= #axes then
@@ -66,8 +65,8 @@ function M.per_axis(what, v, x, least)
   return list
 end
 
--- The extent of an axis of x must be a multiple of `need`, as `why` says; else an
--- error with the nearest that are, and with `also` another way out.
+-- Checks that the extent of an axis of x is a multiple of `need`, as `why` says. The error names
+-- the nearest valid extents and, with `also`, an alternative.
 function M.divisible(what, x, axis, need, why, also)
   local size = x[axis]
   local over = size % need
@@ -77,9 +76,9 @@ function M.divisible(what, x, axis, need, why, also)
        .. "of the data)%s", what, axis, size, need, why, below, size - over + need, also or "")
 end
 
--- A function net.NAME(x, o) of build(x, o, "net.NAME"): x must be a node of at
--- least `rank` axes, o has the options `known`; with {name=} all parameters lie
--- in a scope of that name, so that a recipe may have two of a kind.
+-- Returns a function net.NAME(x, o) that calls build(x, o, "net.NAME"): x must be a node with at
+-- least `rank` axes; o has the options `known`. With {name=} all parameters are in a scope of that
+-- name, so that a recipe may use a network twice.
 function M.builder(name, known, rank, build)
   local what = "net." .. name
   known.name = none
@@ -103,9 +102,8 @@ end
 local norms = { batch = nn.batch_norm, group = nn.group_norm, instance = nn.instance_norm,
                 layer = nn.layer_norm }
 
--- norm: "batch", "group", "instance", "layer", "none", or one of them with its
--- options, { "group", groups = 4 }. -> function(x, name of the layer or nil), and
--- whether there is one.
+-- norm: "batch", "group", "instance", "layer", "none", or one of them with its options, { "group",
+-- groups = 4 }. -> function(x, name of the layer or nil), whether it is a norm
 function M.norm(what, norm)
   local kind, given = norm, {}
   if type(norm) == "table" then
@@ -136,16 +134,16 @@ end
 
 -- Blocks ------------------------------------------------------------------------
 
--- Squeeze and excitation (Hu et al. 2018, arXiv:1709.01507): the means of all
--- channels go through two linear layers, the first of c / reduction channels, and
--- a sigmoid gives the factor of each channel.
+-- Squeeze and excitation (Hu et al. 2018, arXiv:1709.01507): the means of all channels pass through
+-- two linear layers, the first with c / reduction channels, and a sigmoid; the result scales each
+-- channel.
 M.squeeze_excite = M.builder("squeeze_excite", { reduction = 16 }, 1, function(x, o, what)
   local few = math.max(1, x.c // M.whole(what .. ": reduction", o.reduction, 1))
   local s = nn.relu(nn.linear(nn.global_pool(x), few))
   return x * nn.sigmoid(nn.linear(s, x.c))
 end)
 
--- How much larger the extents of x are than those of `low`, a list.
+-- The ratios of the extents of x to those of `low`, a list by axis.
 function M.factors_between(what, x, low)
   local list = {}
   for i, axis in ipairs(M.axes(x)) do
@@ -158,10 +156,10 @@ function M.factors_between(what, x, low)
   return list
 end
 
--- Additive attention gate (Oktay et al. 2018, arXiv:1804.03999, eq. 1 and 2): a
--- skip x is multiplied by a map from 0 to 1, upsample(sigmoid(psi(relu(Wx x +
--- Wg g)))), that is found on the grid of the coarser g. Wx has no bias and the
--- stride between the grids; `width` channels between, half of x's by default.
+-- Additive attention gate (Oktay et al. 2018, arXiv:1804.03999, eq. 1 and 2): a skip x is
+-- multiplied by a map from 0 to 1, upsample(sigmoid(psi(relu(Wx x + Wg g)))), computed on the grid
+-- of the coarser g. Wx has no bias and a stride equal to the ratio of the grids; `width` inner
+-- channels, default: half of x's.
 local gate = M.builder("attention_gate", { gate = none, width = none }, 1, function(x, o, what)
   local f = M.factors_between(what, x, o.gate)
   local width = M.whole(what .. ": width", o.width or math.max(1, x.c // 2), 1)
@@ -180,20 +178,19 @@ function M.attention_gate(x, g, o)
   return gate(x, { gate = g, width = o.width, name = o.name })
 end
 
--- Multi-head self-attention of all positions, added to x, on the normed channels of
--- each (Vaswani et al. 2017, arXiv:1706.03762, with the norm in front). It knows
--- no positions: what the convolutions before it made of the border must do.
+-- Multi-head self-attention over all positions with a residual and a pre-norm over the channels of
+-- each position (Vaswani et al. 2017, arXiv:1706.03762). There is no positional encoding; positions
+-- are known only through the zero padding of earlier convolutions.
 M.self_attention = M.builder("self_attention", { heads = 4, dropout = 0 }, 1,
                              function(x, o, what)
   return x + nn.attention(nn.layer_norm(x), { heads = M.whole(what .. ": heads", o.heads, 1),
                                               dropout = o.dropout })
 end)
 
--- s.convs times convolution, norm, activation; with s.residual the sum of that
--- and x before the last activation (He et al. 2016, arXiv:1512.03385), x through
--- a convolution of 1 where channels or extents differ. `stride` is that of the
--- first convolution. s: { convs, kernel, bias, norm, act, init, residual, squeeze,
--- dropout }, norm and act as functions.
+-- s.convs times convolution, norm, activation. With s.residual x is added before the last
+-- activation (He et al. 2016, arXiv:1512.03385), through a 1x1 convolution if channels or extents
+-- differ. stride: of the first convolution. s: { convs, kernel, bias, norm, act, init, residual,
+-- squeeze, dropout }, norm and act as functions.
 function M.convs(x, filters, s, stride)
   local y = x
   for i = 1, s.convs do
@@ -214,8 +211,8 @@ function M.convs(x, filters, s, stride)
   return nn.spatial_dropout(y, s.dropout)
 end
 
--- Linear layers of these widths, each with norm, activation and dropout; `late`
--- puts the activation before the norm. s: { norm, act, dropout, late }.
+-- Linear layers of these widths, each with norm, activation and dropout; with `late` the activation
+-- is before the norm. s: { norm, act, dropout, late }.
 function M.linears(x, widths, s)
   for _, width in ipairs(widths) do
     x = nn.linear(x, width)

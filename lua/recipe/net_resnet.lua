@@ -1,8 +1,8 @@
 -- net_resnet.lua -- seg.net.resnet, and the head-pose network on top of it.
 --
--- He et al. 2016 (arXiv:1512.03385), with the stride of a bottleneck in its
--- middle convolution. Parameters have torchvision's names (conv1, bn1,
--- layer1.0.conv1, layer2.0.downsample.0, fc), so its weights load as they are.
+-- He et al. 2016 (arXiv:1512.03385), with the stride of a bottleneck in its middle convolution.
+-- Parameters have torchvision's names (conv1, bn1, layer1.0.conv1, layer2.0.downsample.0, fc), so
+-- torchvision's weights load without renaming.
 
 local block = require "seg.recipe.net_block"
 local nn = require "seg.recipe.nn"
@@ -11,7 +11,7 @@ local util = require "seg.util"
 local none = util.none
 local M = {}
 
--- Blocks of the four stages by depth.
+-- Numbers of blocks in the four stages, by depth.
 local stages = {
   [18] = { 2, 2, 2, 2 }, [34] = { 3, 4, 6, 3 }, [50] = { 3, 4, 6, 3, wide = 4 },
 }
@@ -21,8 +21,8 @@ local function conv(x, filters, kernel, s, name, stride)
                                        name = name })
 end
 
--- Two convolutions of 3, or 1, 3, 1 with s.wide times the channels at the end,
--- and what goes in added.
+-- A residual block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with s.wide times the channels at the
+-- end.
 local function add_block(x, filters, stride, s)
   local out, y = filters * (s.wide or 1)
   if s.wide then
@@ -41,19 +41,19 @@ local function add_block(x, filters, stride, s)
   return nn.relu(y + x)
 end
 
--- stem "large": convolution of 7 and pool, a quarter of the extents, for
--- photographs; "small": a convolution of 3 that keeps them, for small pictures.
+-- stem "large": a 7x7 convolution and a pool, which reduce the extents to a quarter, for
+-- photographs; "small": a 3x3 convolution that keeps the extents, for small pictures.
 local function stem(x, base, s, kind)
   if kind == "small" then return nn.relu(s.norm(conv(x, base, 3, s, "conv1"), "bn1")) end
   x = nn.relu(s.norm(conv(x, base, 7, s, "conv1", 2), "bn1"))
   return nn.maxpool(x, 3, { stride = 2, pad = 1 })
 end
 
--- net.resnet(x, {...}) -> (N, out); with out = 0 the features before the last
--- layer, 8 base of them (32 base of depth 50).
+-- net.resnet(x, {...}) -> (N, out); with out = 0 the features before the last layer: 8 base
+-- channels (32 base for depth 50).
 M.resnet = block.builder("resnet", {
   depth = 18, out = 1000, base = 64, stem = "large", norm = "batch",
-  init = "kaiming_normal_out", -- as torchvision's
+  init = "kaiming_normal_out", -- as in torchvision
 }, 1, function(x, o, what)
   local blocks = stages[o.depth]
   if not blocks then
@@ -77,11 +77,10 @@ M.resnet = block.builder("resnet", {
   return out > 0 and nn.linear(x, out, { name = "fc" }) or x
 end)
 
--- net.pose_resnet(x, {...}) -> (N, out) angles: a ResNet, whose features become
--- two groups of numbers, as many as there are coordinates of a face's and a
--- body's landmarks; each is encoded by itself, then both together give the
--- angles. Linear layers are followed by ReLU, batch norm and dropout, whose
--- shares are of the first layer, the two groups, their encoders, the last one.
+-- net.pose_resnet(x, {...}) -> (N, out) angles: a ResNet whose features predict two groups of
+-- numbers, the coordinates of face and body landmarks; each group is encoded separately, and both
+-- encodings together give the angles. Linear layers are followed by ReLU, batch norm and dropout.
+-- dropout: the rates of the first layer, the two groups, their encoders, and the last layer.
 M.pose_resnet = block.builder("pose_resnet", {
   depth = 18, out = 3, base = 64, shared = 1024, face = { 768, 1404 }, pose = { 256, 99 },
   face_encoder = { 512, 256 }, pose_encoder = { 128, 64 }, fusion = 256, hidden = 128,
@@ -96,7 +95,7 @@ M.pose_resnet = block.builder("pose_resnet", {
       return block.linears(y, widths, { norm = norm, act = relu, dropout = share, late = true })
     end)
   end
-  -- hidden layers of widths[1 .. n-1], then numbers without norm
+  -- hidden layers of widths[1 .. n-1], then a linear layer without norm
   local function numbers(name, y, widths)
     widths = block.widths(what .. ": " .. name, widths)
     local last = table.remove(widths)

@@ -1,13 +1,11 @@
--- net_sequence.lua -- seg.net.cnn_lstm: one vector for a sequence, and
--- seg.net.lstm_decoder: a sequence from a vector.
+-- net_sequence.lua -- seg.net.cnn_lstm: a vector from a sequence, and seg.net.lstm_decoder: a
+-- sequence from a vector.
 --
--- Convolutions shorten the sequence, a recurrent network reads it both ways, a
--- linear layer at each step and the largest and the mean of all steps make a
--- vector of it. With `lengths` nothing depends on what stands behind the end of a
--- sequence, nor on how long the others of its batch are: positions that do not
--- count are 0 wherever a convolution could see them, and are left out by the LSTM
--- and the means. Batch norm is the exception, in training: its statistics are of
--- all positions; "layer" has none.
+-- Convolutions shorten the sequence, a bidirectional LSTM reads it, a linear layer runs at each
+-- step, and the maximum and the mean over all steps form the vector. With `lengths` the result does
+-- not depend on the padding of a sequence, nor on the lengths of other sequences in its batch:
+-- padded positions are 0 before every convolution, and are skipped by the LSTM and the means. The
+-- exception is batch norm in training, whose statistics include all positions; "layer" has none.
 
 local block = require "seg.recipe.net_block"
 local nn = require "seg.recipe.nn"
@@ -16,13 +14,13 @@ local util = require "seg.util"
 local none = util.none
 local M = {}
 
--- 0 where a step does not count.
+-- Sets padded steps to 0.
 local function cut(x, lengths)
   return lengths and nn.mask_length(x, lengths) or x
 end
 
--- net.cnn_lstm(x, {...}) of a sequence (C,W) -> (N, out). lengths: a node with one
--- number a sample, the steps of it that count.
+-- net.cnn_lstm(x, {...}) for a sequence (C,W) -> (N, out). lengths: a node with one number a
+-- sample, the number of its valid steps.
 M.cnn_lstm = block.builder("cnn_lstm", {
   lengths = none, features = { 64, 128, 256 }, kernel = 3, pool = 2, bias = true,
   norm = "batch", act = "relu", dropout = 0.2, hidden = 256, layers = 2, bidirectional = true,
@@ -59,10 +57,9 @@ M.cnn_lstm = block.builder("cnn_lstm", {
   return nn.linear(x, block.whole(what .. ": out", o.out, 1), { name = "head" })
 end)
 
--- net.lstm_decoder(x, {out=, like=, ...}) of a vector (N,C) -> a sequence (N,out,W),
--- as long as the sequence `like` and 0 beyond the lengths: an LSTM that is given the
--- vector at every step, and a linear layer. With one layer of few units it is light,
--- so that what it restores must stand in the vector.
+-- net.lstm_decoder(x, {out=, like=, ...}) for a vector (N,C) -> a sequence (N,out,W), as long as
+-- the sequence `like` and 0 beyond the lengths: an LSTM that gets the vector at every step, and a
+-- linear layer. With one layer of few units it is weak, so the vector must carry the information.
 M.lstm_decoder = block.builder("lstm_decoder", {
   like = none, lengths = none, hidden = 128, layers = 1, out = none,
 }, 0, function(x, o, what)

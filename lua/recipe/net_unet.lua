@@ -1,11 +1,10 @@
--- net_unet.lua -- seg.net.unet, and what deep supervision needs.
+-- net_unet.lua -- seg.net.unet, and the loss for deep supervision.
 --
--- Ronneberger et al. 2015 (arXiv:1505.04597), in 3-D Cicek et al. 2016
--- (arXiv:1606.06650), with padded convolutions, so that the result has the
--- extents of the input. Scopes are those of the recipes: enc1, up1, dec1, ...
--- from the finest grid to the coarsest, bottom, head; so the networks of
--- scripts/brain_unet.lua and scripts/nfbs_unet.lua are calls of this one, with
--- the same names and bytes.
+-- Ronneberger et al. 2015 (arXiv:1505.04597), in 3-D Cicek et al. 2016 (arXiv:1606.06650), with
+-- padded convolutions, so that the result has the extents of the input. Scopes are named like those
+-- of the recipes: enc1, up1, dec1, ... from the finest grid to the coarsest, bottom, head; so this
+-- function gives the networks of scripts/brain_unet.lua and scripts/nfbs_unet.lua with the same
+-- names and bytes.
 
 local block = require "seg.recipe.net_block"
 local nn = require "seg.recipe.nn"
@@ -18,30 +17,30 @@ local M = {}
 
 local known = {
   out = 1,             -- channels of the result: logits
-  features = none,     -- channels of each level, the finest first; else
+  features = none,     -- channels of each level, the finest first; default:
   base = 32,           -- base, 2 base, 4 base, ...
-  levels = 4,          -- of so many levels
-  bottom = none,       -- channels below the last level, twice its own
+  levels = 4,          -- number of levels for `base`
+  bottom = none,       -- channels below the last level, default: twice the last
   factors = 2,         -- between grids: one for all, or a list of one for each
                        -- level, each a number or one an axis
-  convs = 2,           -- convolutions a block
+  convs = 2,           -- convolutions in a block
   kernel = 3,          -- odd; or one an axis
-  bias = none,         -- of these convolutions: only where there is no norm
+  bias = none,         -- of these convolutions; default: only without a norm
   norm = "batch",
   act = "relu",
-  residual = false,    -- blocks add what goes in
-  squeeze = 0,         -- squeeze and excitation in each block, by this reduction
+  residual = false,    -- residual blocks
+  squeeze = 0,         -- squeeze and excitation in each block, with this reduction
   gates = false,       -- skips through attention gates
-  heads = 0,           -- self-attention of so many heads behind the bottom
+  heads = 0,           -- heads of a self-attention after the bottom
   dropout = 0,         -- of whole channels, after each block
-  down = "maxpool",    -- or "conv": the first convolution of a block strides
-  up = "upconv",       -- or "linear", "nearest": enlarge, then a convolution of 1
-  deep = 0,            -- results of coarser levels beside the finest
-  pad = false,         -- extents that do not divide: zeros at the far end, cut off again
+  down = "maxpool",    -- or "conv": the first convolution of a block has the stride
+  up = "upconv",       -- or "linear", "nearest": upsampling, then a convolution of 1
+  deep = 0,            -- results of coarser levels in addition to the finest
+  pad = false,         -- zeros at the end make the extents divide; the result is cropped
   init = none,
 }
 
--- The factors of every level, a list an axis.
+-- The factors of every level, a list by axis.
 local function read_factors(what, o, x, levels)
   local list = {}
   if type(o.factors) == "table" and #o.factors ~= levels then
@@ -55,7 +54,7 @@ local function read_factors(what, o, x, levels)
   return list
 end
 
--- The options as what the network is made with.
+-- Checks and converts the options.
 local function read(x, o, what)
   local s = { out = block.whole(what .. ": out", o.out, 1), init = o.init,
               convs = block.whole(what .. ": convs", o.convs, 1),
@@ -93,8 +92,8 @@ end
 
 -- Extents -----------------------------------------------------------------------
 
--- The border that makes x divisible by all factors, and the box that undoes it;
--- nil where it is. Without `pad`, extents that do not divide are an error.
+-- The padding that makes x divisible by all factors, and the box that crops it again; nil if x is
+-- divisible. Without `pad`, an extent that does not divide is an error.
 local function fit(x, s, o, what)
   local border, box, cut = {}, {}, false
   for i, axis in ipairs(block.axes(x)) do
@@ -121,7 +120,7 @@ local function scoped(name, x, filters, s, stride)
   return nn.scope(name, function() return block.convs(x, filters, s, stride) end)
 end
 
--- From the coarser grid to the finer one, in `filters` channels.
+-- Upsamples from the coarser grid to the finer one, to `filters` channels.
 local function enlarge(x, filters, s, level)
   local f, name = s.factors[level], "up" .. level
   if s.up == "upconv" then
@@ -130,7 +129,7 @@ local function enlarge(x, filters, s, level)
   return nn.conv(nn.upsample(x, f, { mode = s.up }), filters, 1, { init = s.init, name = name })
 end
 
--- Level `level` and all below it; stride: of the step that leads here.
+-- Level `level` and all coarser levels; stride: of the step to this level.
 local function levels(x, s, level, stride)
   local filters = s.features[level]
   if not filters then
@@ -150,8 +149,8 @@ local function levels(x, s, level, stride)
   return s.decoded[level]
 end
 
--- net.unet(x, {...}) -> logits of x's extents, and with deep = n also a list of
--- those of the next n coarser levels.
+-- net.unet(x, {...}) -> logits with x's extents, and with deep = n also a list of the logits of the
+-- next n coarser levels.
 M.unet = block.builder("unet", known, 1, function(x, o, what)
   block.flag(what .. ": pad", o.pad)
   local s = read(x, o, what)
@@ -168,10 +167,10 @@ end)
 
 -- Deep supervision --------------------------------------------------------------
 
--- The weighted sum of loss(x, target) over the result and the coarser ones, the
--- target thinned out to their grids: every second position, every fourth, ...
--- so that class numbers stay class numbers. Weights 1, 1/2, 1/4, ... divided by
--- their sum (Isensee et al. 2021, nnU-Net) unless `weights` gives them.
+-- The weighted sum of loss(x, target) over the finest result and the coarser ones. The target is
+-- subsampled to the coarser grids (every second position, every fourth, ...), so that class numbers
+-- stay class numbers. Weights: 1, 1/2, 1/4, ... divided by their sum (Isensee et al. 2021,
+-- nnU-Net), or `weights`.
 function M.deep_loss(logits, deep, target, loss, o)
   o = util.options("net.deep_loss", o, { weights = none })
   if not util.is_node(logits) or type(deep) ~= "table" or not util.is_node(target)

@@ -1,12 +1,12 @@
 -- nn.lua -- layers: parameters plus operators, as functions from node to node.
 --
--- Composition is function composition; a skip is a plain variable; `a .. b`
--- joins channels. Channels, size and rank are read from the operand, so the
--- same function serves 1-D, 2-D and 3-D. Losses take logits.
+-- Layers compose like functions; a skip is a plain variable; `a .. b` concatenates channels.
+-- Channels, extents and rank are read from the operand, so the same function serves 1-D, 2-D and
+-- 3-D. Losses take logits.
 --
--- Parameters are named scope.layer.tensor: the layer is kind and number,
--- counted from 1 per kind inside its scope in the order of making, or the
--- option `name`. Names of tensors are PyTorch's.
+-- Parameters are named scope.layer.tensor. The layer is the kind and a number, counted from 1 by
+-- kind inside its scope in the order of creation, or the option `name`. Names of tensors are
+-- PyTorch's.
 
 local core = require "seg.core"
 local losses = require "seg.recipe.nn_loss"
@@ -19,8 +19,8 @@ local M = {}
 
 -- Scopes ----------------------------------------------------------------------
 
--- A scope counts layers by kind. In a shared scope that is entered again,
--- `replay` gives back the parameters of the first time, in order.
+-- A scope counts layers by kind. When a shared scope is entered again, `replay` returns the
+-- parameters of the first time, in order.
 local function new_scope(path)
   return { path = path, counts = {}, made = {}, entered = {} }
 end
@@ -39,9 +39,9 @@ local function join(path, name)
   return path == "" and name or path .. "." .. name
 end
 
--- Run f inside scope `name` and return what it returns. Entering one path
--- twice is an error, unless {share=true}: then the parameters made the first
--- time are used again, in order, those of the scopes inside it too.
+-- Runs f inside scope `name` and returns its results. Entering one path twice is an error, unless
+-- {share=true} is given: then the parameters made the first time are used again, in order,
+-- including those of inner scopes.
 function M.scope(name, f, o)
   o = options("nn.scope", o, { share = false })
   check_name("nn.scope: the name", name)
@@ -60,14 +60,14 @@ function M.scope(name, f, o)
   scope = known or new_scope(path)
   scopes[path] = scope
   if known then scope.replay, scope.counts = 0, {} end
-  -- also when f raises, and then with the place where it did
+  -- also if f raises, with the location of the error
   local _ <close> = setmetatable({}, { __close = function()
     scopes[path].replay, scope = nil, outer
   end })
   return f()
 end
 
--- The full name of the next layer of a kind, or of the one called `name`.
+-- The full name of the next layer of a kind, or of the layer called `name`.
 local function layer(kind, name)
   if not name then
     scope.counts[kind] = (scope.counts[kind] or 0) + 1
@@ -95,8 +95,8 @@ end
 
 -- Shapes ----------------------------------------------------------------------
 
--- An extent a axis: a number for all axes of x, or a list for each of them;
--- returned for d, h, w, 1 (or `rest`) where x has no such axis.
+-- An extent for each axis: a number for all axes of x, or a list; returned for d, h, w, with 1 (or
+-- `rest`) for axes that x does not have.
 local function per_axis(what, v, rank, rest)
   local list = v
   if type(v) == "number" then
@@ -117,9 +117,9 @@ local function per_axis(what, v, rank, rest)
   return out
 end
 
--- Padding before and after each axis. `pad` is nil (keeps the size of odd
--- kernels at stride 1), a number, a list, or "same" (TensorFlow's: the result
--- has ceil(size / stride), the extra element on the far side).
+-- Padding before and after each axis. `pad` is nil (keeps the extent for odd kernels at stride 1),
+-- a number, a list, or "same" (TensorFlow's: the result has ceil(size / stride), and an odd element
+-- of padding is at the end).
 local function padding(what, x, pad, k, s, dil, default)
   local lo, hi = { 0, 0, 0 }, { 0, 0, 0 }
   local size = { x.d, x.h, x.w }
@@ -144,15 +144,15 @@ local function window(o, s, lo, hi)
   return o
 end
 
--- Weight shape in user order: (a, b, [kd], [kh], kw).
+-- The shape of a weight in user order: (a, b, [kd], [kh], kw).
 local function weight_shape(a, b, k, rank)
   local shape = { a, b }
   for i = 4 - rank, 3 do shape[#shape + 1] = k[i] end
   return shape
 end
 
--- Initialisation: PyTorch's default, uniform within 1/sqrt(fan_in) for weight
--- and bias (Kaiming with a = sqrt 5), or by name.
+-- Initialisation: PyTorch's default, uniform within 1/sqrt(fan_in) for weight and bias (Kaiming
+-- with a = sqrt 5), or by name.
 local inits = {
   default = function(fan_in) return { init = "uniform", value = 1 / math.sqrt(fan_in) } end,
   kaiming_uniform = function(fan_in) return { init = "uniform", value = math.sqrt(6 / fan_in) } end,
@@ -195,8 +195,7 @@ end
 
 -- Inputs ----------------------------------------------------------------------
 
--- An input of the network; the keys given say its rank: {c}, {c,w}, {c,h,w},
--- {c,d,h,w}.
+-- An input of the network; its rank follows from the keys: {c}, {c,w}, {c,h,w}, {c,d,h,w}.
 function M.input(name, o)
   o = options("nn.input", o, { c = none, d = none, h = none, w = none })
   check_name("nn.input: the name", name)
@@ -209,8 +208,8 @@ end
 
 -- Convolutions ----------------------------------------------------------------
 
--- Convolution: `kernel` a number or one per axis; stride 1, padding that keeps
--- the size of odd kernels. y = (N, filters, ...).
+-- Convolution: `kernel` is a number or a list by axis; stride 1, padding that keeps the extents for
+-- odd kernels. y = (N, filters, ...).
 function M.conv(x, filters, kernel, o)
   o = options("nn.conv", o, { stride = 1, pad = none, dilation = 1, groups = 1, bias = true,
                               init = none, name = none })
@@ -229,8 +228,8 @@ function M.conv(x, filters, kernel, o)
                                    name = name }, s, lo, hi))
 end
 
--- Transposed convolution: stride 2 and padding (k - stride) / 2, so that a
--- kernel of 2 or 4 doubles the size exactly; out_pad widens the far side.
+-- Transposed convolution: stride 2 and padding (k - stride) / 2, so that a kernel of 2 or 4 doubles
+-- the extents exactly; out_pad adds elements at the end.
 function M.upconv(x, filters, kernel, o)
   o = options("nn.upconv", o, { stride = 2, pad = none, out_pad = 0, dilation = 1, groups = 1,
                                 bias = true, init = none, name = none })
@@ -244,7 +243,7 @@ function M.upconv(x, filters, kernel, o)
   for i = 1, 3 do hi[i] = hi[i] - more[i] end
   local name, each = layer("upconv", o.name), filters // positive("nn.upconv: groups", o.groups)
   local taps = k[1] * k[2] * k[3]
-  -- PyTorch counts the fan of a transposed weight from its second axis
+  -- PyTorch computes the fan of a transposed weight from its second axis
   local w = param(name .. ".weight", weight_shape(x.c, each, k, x.rank), x.rank,
                   init_of(o.init, each * taps, x.c // o.groups * taps))
   local b = bias_of(o, name, filters, each * taps)
@@ -282,8 +281,8 @@ function M.batch_norm(x, o)
   return op.batch_norm(x, w, b, mean, var, { eps = o.eps, momentum = o.momentum, name = name })
 end
 
--- Norms without running statistics: per sample and channel; per sample and
--- group of channels; per position over channels.
+-- Norms without running statistics: per sample and channel; per sample and group of channels; per
+-- position over channels.
 local function norm(row, known)
   known.eps, known.affine, known.name = 1e-5, true, none
   return function(x, o)
@@ -321,9 +320,10 @@ local function pool(row)
 end
 
 M.maxpool = pool("maxpool")
-M.avgpool = pool("avgpool") -- count = "all" divides by the kernel, "valid" by what is inside
+-- count = "all" divides by the kernel size, "valid" by the number of elements inside
+M.avgpool = pool("avgpool")
 
--- Larger by whole factors; mode "nearest" or "linear".
+-- Upsampling by whole factors; mode "nearest" or "linear".
 function M.upsample(x, factor, o)
   o = options("nn.upsample", o, { mode = "nearest", align_corners = false })
   local f = per_axis("nn.upsample: factor", factor, x.rank, 1)
@@ -336,7 +336,7 @@ function M.upsample(x, factor, o)
   return op.upsample_linear(x, attrs)
 end
 
--- Channels of the operands one after the other.
+-- Concatenates the channels of the operands.
 function M.concat(...)
   return op.concat(...)
 end
@@ -350,7 +350,7 @@ local function pair(what, v)
   return v[1], v[2]
 end
 
--- A box of x: {c={from, size}, ...}, from counted from 1.
+-- A box of x: {c={from, size}, ...}; from counts from 1.
 function M.slice(x, box)
   box = options("nn.slice", box, { c = none, d = none, h = none, w = none })
   local attrs = {}
@@ -361,7 +361,7 @@ function M.slice(x, box)
   return op.slice(x, attrs)
 end
 
--- A border of `value`: {w={before, after}, ...}.
+-- Pads with `value`: {w={before, after}, ...}.
 function M.pad(x, border, o)
   o = options("nn.pad", o, { value = 0 })
   border = options("nn.pad", border, { d = none, h = none, w = none })
@@ -397,7 +397,7 @@ local function dropout(row)
   end
 end
 
--- nn.dropout(x, p = 0.5): the share that becomes 0 in training
+-- nn.dropout(x, p = 0.5): the share of elements set to 0 in training
 M.dropout = dropout("dropout")
 M.spatial_dropout = dropout("spatial_dropout") -- whole channels of a sample
 
@@ -409,8 +409,8 @@ made.global_pool = M.global_pool
 for name, f in pairs(pretext(made)) do M[name] = f end
 for name, loss in pairs(losses(layer)) do M[name] = loss end
 
--- Every layer and loss begins with a node; anything else (a nil of a
--- misspelt variable, mostly) is said here, at the recipe's line.
+-- Every layer and loss begins with a node; any other value (mostly the nil of a misspelt variable)
+-- is an error at the recipe's line.
 for name, layer_of in pairs(M) do
   if name ~= "scope" and name ~= "input" then
     M[name] = function(x, ...)

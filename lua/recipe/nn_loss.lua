@@ -1,12 +1,12 @@
--- nn_loss.lua -- the losses of nn, and the counts that metrics add up. Each takes
--- a prediction, a target, and options among which are mask and weight.
+-- nn_loss.lua -- the losses of nn, and the counts for metrics. Each takes a prediction, a target,
+-- and options such as mask and weight.
 
 local core = require "seg.core"
 local util = require "seg.util"
 
 local op, options, none, fail = core.op, util.options, util.none, util.fail
 
--- Options that dice-like losses share, as attributes of their rows.
+-- The options that Dice-like losses share, as attributes of their operators.
 local function overlap_options(what, o)
   local per = { batch = 0, sample = 1 }
   local empty = { count = 0, skip = 1 }
@@ -22,8 +22,8 @@ end
 
 local overlap_known = { per = "batch", eps = 1, empty = "count", background = false }
 
--- Each loss: its row, its own options with defaults, whether it takes logits,
--- and whether it has the options of an overlap.
+-- The losses: operator, own options with defaults, whether it takes logits, and whether it has the
+-- options of overlap losses.
 local losses = {
   bce = { row = "bce", own = { pos_weight = 1 }, logits = true },
   dice_loss = { row = "dice_loss", own = {}, logits = true, overlap = true },
@@ -37,7 +37,7 @@ local losses = {
   huber = { row = "huber", own = { delta = 1 } },
 }
 
--- The function nn.NAME of a loss; layer(kind) is the full name of the next one.
+-- The function nn.NAME of a loss; layer(kind) returns the full name of the next layer.
 local function loss_of(name, loss, layer)
   local known = { mask = none, weight = none }
   for k, v in pairs(loss.own) do known[k] = v end
@@ -54,16 +54,15 @@ local function loss_of(name, loss, layer)
   end
 end
 
--- Counts (both, predicted, true) of each class a sample: what metrics add up.
+-- Counts (both, predicted, true) of each class and sample, which metrics sum.
 local function overlap(x, target, o)
   o = options("nn.overlap", o, { mask = none, threshold = 0.5 })
   util.check_pair("nn.overlap", x, target, true)
   return op.overlap(x, target, o.mask, { threshold = o.threshold })
 end
 
--- How far the dose-volume histograms of a predicted dose and the true one are apart,
--- over the structures (a channel each) that a sample has; doses are in the unit of
--- `width`, the distance of bins.
+-- The distance between the dose-volume histograms of a predicted dose and the true one, over the
+-- structures (a channel each) of a sample; doses are in the unit of `width`, the distance of bins.
 local function dvh_loss_of(layer)
   return function(x, target, structures, o)
     o = options("nn.dvh_loss", o, { width = 1, steep = 1, bins = 80 })

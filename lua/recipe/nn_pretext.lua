@@ -1,7 +1,7 @@
--- nn_pretext.lua -- what a network can learn from without labels: losses, and
--- sequences with parts hidden; a part of nn.lua.
+-- nn_pretext.lua -- self-supervised learning: losses without labels, and masking of sequences; a
+-- part of nn.lua.
 --
--- All of it is composed of operators that are there, so that every backend has it.
+-- Everything is composed of existing operators, so every backend has it.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -10,18 +10,18 @@ local op, options, none, fail = core.op, util.options, util.none, util.fail
 
 local M = {}
 
--- Of nn.lua: layer(kind, name), param(name, shape, rank, init), batch_norm(x, o),
+-- Functions of nn.lua: layer(kind, name), param(name, shape, rank, init), batch_norm(x, o),
 -- layer_norm(x, o), global_pool(x, o), dropout(x, p), spatial_dropout(x, p).
 local made
 
--- A node of one vector a sample.
+-- Checks that x is a node with one vector a sample.
 local function check_vector(what, x)
   if not util.is_node(x) or x.rank ~= 0 then
     fail("usage", "%s: wants a vector for each sample, (N,C), got %s", what, tostring(x))
   end
 end
 
--- A node of sequences.
+-- Checks that x is a node of sequences.
 local function check_sequence(what, which, x)
   if not util.is_node(x) or x.rank ~= 1 then
     fail("usage", "%s: the %soperand must be a sequence, nn.input(name, { c =, w = }), got %s",
@@ -35,9 +35,9 @@ end
 -- the correlation of two vectors over their C numbers, divided by the temperature,
 --   loss = mean over i of log(exp s(a_i, b_i) + sum over j of exp s(a_i, b_j))
 --          - s(a_i, b_i):
--- a view is to find its partner among the partners of all. The pair itself counts
--- twice below, so the least is log 2. Of several processes each compares its share
--- of the batch.
+-- each view must find its partner among the partners of all samples. The pair itself
+-- is counted twice in the sum, so the minimum is log 2. With several ranks each rank
+-- uses only its shard of the batch.
 function M.contrastive(a, b, o)
   o = options("nn.contrastive", o, { temperature = 0.1 })
   check_vector("nn.contrastive", a)
@@ -57,7 +57,7 @@ function M.contrastive(a, b, o)
   local ones = made.param(name .. ".ones", { 1, a.c }, 0,
                           { init = "const", value = 1, trained = false })
   local own = op.linear(left * right, ones)
-  -- the partners of the batch are the weights of this layer: (N,N)
+  -- the vectors b of the batch are the weights of this linear layer: (N,N)
   local all = op.linear(left, right, nil, { name = name })
   local scores = op.concat(own, all) * (1 / (a.c * o.temperature))
   return op.cross_entropy(scores, own * 0, nil, nil, { ignore = -100, name = name })
@@ -68,29 +68,27 @@ local function mean(x)
   return op.mae(op.relu(x), x * 0) - op.mae(op.relu(x * -1), x * 0)
 end
 
--- nn.statistics(x, sequence, {lengths=}): the squared distance of two statistics of
--- the batch, each averaged over channels: the mean, and the standard deviation over
--- the batch, of the vectors x (N,C) and of the means over time of the sequences.
--- It asks little, and that all samples become one vector is not far from its least:
--- here to repeat what one report did. In evaluation, where nothing is of the batch,
--- running statistics stand in for the deviation.
+-- nn.statistics(x, sequence, {lengths=}): the squared distance of two statistics of the batch, each
+-- averaged over channels: the mean, and the standard deviation over the batch, of the vectors x
+-- (N,C) and of the means over time of the sequences. It is a weak loss: mapping all samples to one
+-- vector almost minimises it. It exists to reproduce a published report. In evaluation the running
+-- statistics replace the statistics of the batch.
 function M.statistics(x, sequence, o)
   o = options("nn.statistics", o, { lengths = none })
   check_vector("nn.statistics", x)
   check_sequence("nn.statistics", "second ", sequence)
   local means = made.global_pool(sequence, { lengths = o.lengths })
-  -- z has deviation 1, so the mean of v z is that of the deviations of v
+  -- z has deviation 1, so the mean of v z is the mean of the deviations of v
   local function deviation(v) return mean(v * made.batch_norm(v, { affine = false })) end
   local shift = mean(x) - mean(means)
   local spread = deviation(x) - deviation(means)
   return shift * shift + spread * spread
 end
 
--- nn.hide(x, {steps=0, span=1, channels=0, numbers=0}) of a sequence (C,W): in
--- training 0 in stretches of `span` steps, in channels and in single numbers, with
--- these probabilities; the rest is scaled so that its mean stays, as by dropout. w
--- must be a multiple of span, and so must what batches of like length are rounded up
--- to (`multiple`). In evaluation x as it is.
+-- nn.hide(x, {steps=0, span=1, channels=0, numbers=0}) masks a sequence (C,W) in training: runs of
+-- `span` steps, channels and single numbers are set to 0 with these probabilities; the rest is
+-- scaled to keep its mean, as in dropout. w must be a multiple of span, and so must `multiple`, to
+-- which bucketed batches are rounded up. In evaluation the result is x.
 function M.hide(x, o)
   o = options("nn.hide", o, { steps = 0, span = 1, channels = 0, numbers = 0 })
   check_sequence("nn.hide", "", x)

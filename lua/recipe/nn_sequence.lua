@@ -1,5 +1,5 @@
--- nn_sequence.lua -- layers over sequences of true lengths, and attention: a part of
--- nn.lua, which gives what parameters and names are made with.
+-- nn_sequence.lua -- layers for sequences with lengths, and attention: a part of nn.lua, which
+-- passes the functions that make parameters and names.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -8,12 +8,12 @@ local op, options, none, fail = core.op, util.options, util.none, util.fail
 
 local M = {}
 
--- Of nn.lua: layer(kind, name), param(name, shape, rank, init), init_of(name,
--- fan_in, fan_out), positive(what, v), dropout(x, p).
+-- Functions of nn.lua: layer(kind, name), param(name, shape, rank, init), init_of(name, fan_in,
+-- fan_out), positive(what, v), dropout(x, p).
 local made
 
--- Lengths of sequences as a network sees them: one number a sample, so rank 0
--- and one channel, for positions along w. Position p counts where p < length.
+-- Checks the lengths of sequences: one number a sample (rank 0, one channel), for positions along
+-- w. Position p is valid if p < length.
 local function check_lengths(what, x, lengths, wanted)
   if lengths == nil and not wanted then return end
   if not util.is_node(lengths) or lengths.rank ~= 0 or lengths.c ~= 1 then
@@ -25,11 +25,11 @@ local function check_lengths(what, x, lengths, wanted)
   end
 end
 
--- The last position of each sample that counts, or nil when mode is another.
+-- The pooling modes: functions of x and lengths.
 local ends = {
   last = function(x, lengths) return op.last_step(x, lengths) end,
-  -- where each direction of a bidirectional LSTM ends: the last step of the
-  -- first half of the channels, the first of the second
+  -- the final state of each direction of a bidirectional LSTM: the last step of the first half of
+  -- the channels, the first step of the second half
   ends = function(x, lengths)
     if x.rank ~= 1 or x.c % 2 ~= 0 then
       fail("usage", 'nn.global_pool: mode "ends" wants a sequence with an even number of channels')
@@ -42,9 +42,9 @@ local ends = {
   max = function(x, lengths) return op.global_maxpool(x, lengths) end,
 }
 
--- Mean over all positions, or those within `lengths`; the largest
--- ({mode="max"}), the last ("last"), or where both directions of an LSTM end
--- ("ends"). The result has rank 0.
+-- The mean over all positions, or over the positions within `lengths`; the maximum ({mode="max"}),
+-- the last position ("last"), or the final states of both directions of an LSTM ("ends"). The
+-- result has rank 0.
 function M.global_pool(x, o)
   o = options("nn.global_pool", o, { mode = "mean", lengths = none })
   local pooled = ends[o.mode]
@@ -56,36 +56,33 @@ function M.global_pool(x, o)
   return pooled(x, o.lengths)
 end
 
--- x, but 0 beyond the lengths.
+-- x with 0 beyond the lengths.
 function M.mask_length(x, lengths)
   check_lengths("nn.mask_length", x, lengths, true)
   return op.mask_length(x, lengths)
 end
 
--- Lengths behind a pool or convolution along w: floor((length + 2 pad - span) /
--- stride) + 1, span = dilation (kernel - 1) + 1. Not that whole number, but one
--- that counts as many positions, also behind several of them, up to 500 steps
--- that become one.
+-- Lengths after a pool or convolution along w: floor((length + 2 pad - span) / stride) + 1, span =
+-- dilation (kernel - 1) + 1. The value is not this whole number, but a number with as many valid
+-- positions; this also holds after several pools, up to a total reduction of 500 steps to one.
 function M.length_after(lengths, kernel, o)
   o = options("nn.length_after", o, { stride = none, pad = 0, dilation = 1 })
   kernel = made.positive("nn.length_after: kernel", kernel)
   local stride = made.positive("nn.length_after: stride", o.stride or kernel)
   local span = made.positive("nn.length_after: dilation", o.dilation) * (kernel - 1) + 1
-  -- p counts where p stride < length + 2 pad - span + 1. Both sides are whole, so a
-  -- little less is the same, and safe from rounding; the next of these divides
-  -- what is left of one, so it must be little indeed
+  -- Position p is valid if p stride < length + 2 pad - span + 1. Both sides are whole, so
+  -- subtracting a little changes nothing and is safe from rounding. The next pool divides the
+  -- remainder of a step, so the subtracted number must be small.
   return op.scale(lengths, { mul = 1 / stride, add = (2 * o.pad - span + 1 - 1 / 1024) / stride })
 end
 
--- LSTM over the steps of a sequence: (N, hidden, W), twice the channels when
--- bidirectional, forward first; 0 beyond the lengths. The second direction
--- begins at each sample's last step. PyTorch's parameters, so its state_dict
--- loads.
+-- LSTM over the steps of a sequence: (N, hidden, W), twice the channels if bidirectional, forward
+-- first; 0 beyond the lengths. The backward direction begins at each sample's last valid step. The
+-- parameters are PyTorch's, so its state_dict loads.
 --
--- A layer and direction is a linear layer over all steps at once, which runs in
--- the precision of the plan, and the row `lstm`, which walks the steps in f32.
--- So what is large is a matrix product like any, and layers, directions and
--- dropout between them need no code of their own in a backend.
+-- A layer and direction is a linear layer over all steps at once, in the precision of the plan, and
+-- the operator `lstm`, which runs over the steps in f32. So the large part is a normal matrix
+-- product, and a backend needs no code for layers, directions and the dropout between them.
 function M.lstm(x, hidden, o)
   o = options("nn.lstm", o, { layers = 1, bidirectional = false, dropout = 0, lengths = none,
                               bias = true, name = none })
@@ -105,7 +102,7 @@ function M.lstm(x, hidden, o)
                        tensor("weight_hh", { 4 * hidden, hidden }, 0)
     local b_ih = o.bias and tensor("bias_ih", { 4 * hidden }, -1) or nil
     local b_hh = o.bias and tensor("bias_hh", { 4 * hidden }, -1) or nil
-    local own = { name = name .. "." .. suffix } -- a row of its own in plan and bench
+    local own = { name = name .. "." .. suffix } -- its own row in plan and bench
     return op.lstm(op.linear(y, w_ih, b_ih, own), w_hh, b_hh, o.lengths,
                    { reverse = reverse, name = own.name })
   end
@@ -118,9 +115,9 @@ function M.lstm(x, hidden, o)
   return x
 end
 
--- Multi-head self-attention of all positions (any rank; of a sequence within
--- its lengths): (N, C, ...) again, 0 beyond the lengths. The parameters are those
--- of PyTorch's MultiheadAttention; dropout is of the weights.
+-- Multi-head self-attention over all positions (any rank; for a sequence within its lengths): (N,
+-- C, ...), 0 beyond the lengths. The parameters are those of PyTorch's MultiheadAttention; dropout
+-- is applied to the attention weights.
 function M.attention(x, o)
   o = options("nn.attention", o, { heads = 1, lengths = none, dropout = 0, bias = true,
                                    name = none })
@@ -143,7 +140,7 @@ function M.attention(x, o)
   local y = op.attention(op.linear(x, w_in, b_in, { name = name .. ".in_proj" }), o.lengths,
                          { heads = heads, p = o.dropout, name = name })
   y = op.linear(y, w_out, b_out, { name = name .. ".out_proj" })
-  -- the bias is no 0 beyond the lengths
+  -- with a bias the values beyond the lengths are not 0
   return o.lengths and op.mask_length(y, o.lengths) or y
 end
 

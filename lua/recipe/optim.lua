@@ -1,7 +1,7 @@
--- optim.lua -- optimisers, and what a recipe calls the schedules by.
+-- optim.lua -- optimisers, and the names of the schedules in a recipe.
 --
--- An optimiser is {kind=, lr=, clip_norm=, groups=, decay_on=, ...numbers of its
--- row}; the rows are those of engine/graph/optim.def.
+-- An optimiser is {kind=, lr=, clip_norm=, groups=, decay_on=, ...numbers of its row}; the rows are
+-- in engine/graph/optim.def.
 
 local group = require "seg.recipe.group"
 local schedule = require "seg.recipe.schedule"
@@ -41,8 +41,8 @@ end
 optimiser("adamw", { beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0.01, betas = none })
 -- `decay` is added to the gradient (L2).
 optimiser("adam", { beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0, betas = none })
--- Adam whose rate is held back while the variance is not known yet (Liu et al.
--- 2020); `decay` as adam's.
+-- Rectified Adam: the rate is reduced while the variance estimate is uncertain (Liu et al. 2020);
+-- `decay` as in adam.
 optimiser("radam", { beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0, betas = none })
 optimiser("sgd", { momentum = 0, nesterov = false, decay = 0 })
 

@@ -1,4 +1,4 @@
--- recipe.lua -- what a script declares: network, data, loss, optimiser.
+-- recipe.lua -- the declaration of a script: network, data, loss, optimiser.
 
 local core = require "seg.core"
 local budget = require "seg.train.budget"
@@ -19,7 +19,7 @@ local M = {}
 -- The one recipe of this script, nil until it is declared.
 M.current = nil
 
--- Fields and their defaults; the first five without one must be given.
+-- Fields and their defaults; check() lists the required ones.
 local known = {
   inputs = none, outputs = none, loss = none, train = none, valid = none, test = none,
   optim = none, schedule = none, metrics = {}, best = none, epochs = none, predict = {},
@@ -27,7 +27,7 @@ local known = {
   loss_parts = none, clusters = none,
 }
 
--- What a phase may have of its own; the rest is the recipe's.
+-- Fields that a phase may override; all others are the recipe's.
 local known_phase = { name = none, from = "last" }
 for _, field in ipairs { "inputs", "outputs", "loss", "train", "valid", "test", "optim",
                          "schedule", "metrics", "best", "epochs", "accumulate", "frozen", "ema",
@@ -35,23 +35,23 @@ for _, field in ipairs { "inputs", "outputs", "loss", "train", "valid", "test", 
   known_phase[field] = none
 end
 
--- What a prediction takes: the images of --in, names of the segments of a SEG,
--- the probability from which a voxel belongs to the only class, what its logits are
--- divided by (each "valid": chosen on that set when training ends), whether the
--- output itself is written too, which output and what it means, how much windows
--- share, flips that are averaged over, and steps behind it: of all classes
--- (tidy.lua), and in `each` of one.
+-- Options of predict: image: patterns of the images of --in; names: of the segments of a SEG;
+-- threshold: the probability from which a voxel belongs to the only class; temperature: the divisor
+-- of its logits (each may be "valid": chosen on that set when training ends); fractions: also write
+-- the probabilities; output, as: which output, and its meaning; overlap: of windows; tta:
+-- mirrorings to average over; each and the options of tidy.lua: post-processing of a class and of
+-- all classes.
 local known_predict = { image = none, names = none, threshold = none, temperature = none,
                         fractions = none, as = none, output = none, overlap = none, tta = none,
                         each = none }
 for key, default in pairs(tidy.known) do known_predict[key] = default end
 
--- What an output of predict may mean: results.lua.
+-- The meanings of an output in predict: results.lua.
 local meanings = { labels = true, values = true, dose = true, numbers = true, classes = true }
 
 local is_node = util.is_node
 
--- Outputs have names, under which predict and seg_run know them.
+-- Checks the outputs. predict and seg_run use their names.
 local function check_outputs(r)
   if type(r.outputs) ~= "table" or next(r.outputs) == nil then
     fail("usage", "seg.recipe: outputs must be a table name = node")
@@ -67,7 +67,7 @@ local function check_outputs(r)
   end
 end
 
--- Every input that something is made of must be among r.inputs: what is fed by name.
+-- Checks that every input of the graph is in r.inputs, because only those are fed.
 local function check_inputs(r)
   local fed, list, nodes = {}, {}, { r.loss }
   for i, node in ipairs(r.inputs) do fed[node.name], list[i] = true, node.name end
@@ -81,7 +81,7 @@ local function check_inputs(r)
   end
 end
 
--- Each field that is given is what it is called; `got` is what it is instead.
+-- Checks of the fields. -> whether it is valid, a text for the invalid value
 local checks = {
   inputs = function(v)
     for _, node in ipairs(v) do if not is_node(node) then return false end end
@@ -115,7 +115,7 @@ local wanted = {
   predict = "a table", frozen = "a list of names of layers or parameters",
 }
 
--- A text, or a list of texts that is not empty.
+-- Whether v is a string, or a list of strings that is not empty.
 local function are_names(v)
   for _, name in ipairs(type(v) == "table" and v or { v }) do
     if type(name) ~= "string" then return false end
@@ -123,7 +123,7 @@ local function are_names(v)
   return type(v) == "string" or type(v) == "table" and #v > 0
 end
 
--- seg.recipe { predict = o }: each option is one, and what it may be.
+-- Checks seg.recipe { predict = o }.
 local function check_predict(o)
   o = util.options("seg.recipe: predict", o, known_predict)
   if o.image ~= nil and not are_names(o.image) then
@@ -165,8 +165,8 @@ local function check_predict(o)
   tidy.check_each(o.each)
 end
 
--- The output that predict is about. Where names are given there is one for each class of
--- its maps (of several channels the first is the background), or each of its numbers.
+-- Checks the output that predict uses. The list of names, if given, has one name for each class of
+-- its maps (of several channels the first is the background), or one for each of its numbers.
 local function check_output(r)
   local name = r.predict.output
   if name ~= nil and not r.outputs[name] then
@@ -187,7 +187,7 @@ end
 
 M.check_predict = check_predict
 
--- What the table above says of each field, and the two numbers.
+-- Checks each field with the table above, and the two numbers.
 local function check_fields(r)
   for _, field in ipairs(util.sorted_keys(checks)) do
     local v = r[field]
@@ -211,8 +211,8 @@ end
 
 local gives = { [0] = "numbers", "sequences", "pictures", "whole volumes" }
 
--- What to do about an input of other axes than the samples of `parts` ("slices",
--- "patches" or nil) of a field of `rank` have.
+-- The fix for an input with another rank than the samples of a field of `rank`. parts: "slices",
+-- "patches" or nil.
 local function rank_fix(input, rank, shown, parts, assumed)
   if input.rank == 0 then return '; numbers of a case are a field with kind = "numbers"' end
   if rank ~= 3 then return "" end
@@ -228,9 +228,8 @@ local function rank_fix(input, rank, shown, parts, assumed)
   return input.rank == 2 and '; add :slices { axis = "axial" } to its steps' or ""
 end
 
--- Samples are whole volumes, or slices or patches of them, or what the fields of a
--- list of cases are: inputs must have as many axes. Known before anything is
--- opened.
+-- Checks that inputs have as many axes as the samples: whole volumes, slices or patches of volumes,
+-- or the fields of a list of cases. This is known before anything is opened.
 local function check_ranks(r)
   for _, part in ipairs { "train", "valid", "test" } do
     local set = r[part]
@@ -250,8 +249,8 @@ local function check_ranks(r)
   end
 end
 
--- Rounds of clusters come after the epochs, from the last weights: what would choose or
--- average weights before them has no say.
+-- Checks `clusters`. The rounds begin after the epochs with the last weights, so options that
+-- choose or average weights have no effect.
 local function check_clusters(r)
   local c = r.clusters
   if c == nil then return end
@@ -269,11 +268,10 @@ local function check_clusters(r)
   end
 end
 
--- A recipe, or what one phase makes of it: complete, and all of it what it should
--- be.
+-- Checks and completes a recipe, or the recipe of a phase.
 local function check(r)
   for _, part in ipairs { "valid", "test" } do
-    -- a split whose share is 0
+    -- a part of a split with a share of 0
     if type(r[part]) == "table" and r[part].source and r[part].none then r[part] = nil end
   end
   for _, field in ipairs { "inputs", "outputs", "loss", "train", "optim" } do
@@ -304,13 +302,13 @@ local function check(r)
   if r.stop then r.stop = watch.check_stop(r) end
   transfer.check(r.init)
   check_clusters(r)
-  -- average.lua needs to evaluate, which needs us
+  -- required here, because average.lua requires evaluate, which requires this file
   require("seg.train.average").check(r)
   return r
 end
 
--- The phases of recipe `r`: whole recipes, each with the fields of the phase in
--- place of the recipe's; false stands for one that the recipe has and the phase not.
+-- The phases of recipe `r`: whole recipes, with the fields of the phase in place of the recipe's;
+-- false in a phase removes a field of the recipe.
 local function read_phases(r, list)
   if type(list) ~= "table" or #list == 0 then
     fail("usage", "seg.recipe: phases must be a list of tables, got %s", type(list))
@@ -333,15 +331,15 @@ local function read_phases(r, list)
       fail("usage", 'seg.recipe: phases[%d]: from = "best", but the phase before has no valid set '
            .. "to tell the best by", i)
     end
-    -- weights of a file are for the start, unless the phase names its own
+    -- weights of a file are for the first phase, unless the phase names its own
     if i > 1 then phase.init = o.init end
     phases[i] = check(phase)
   end
   return phases
 end
 
--- seg.recipe{...}: declares; the program then does what the command says. What is
--- not training is about the last phase.
+-- seg.recipe{...}: declares the recipe; the program then runs the command. Commands other than
+-- train use the last phase.
 function M.recipe(o)
   if M.current then fail("usage", "seg.recipe was called before; a script declares one recipe") end
   local r = util.options("seg.recipe", o, known)
@@ -354,9 +352,9 @@ function M.recipe(o)
   return r
 end
 
--- The rate of the update that batch `number` (from 0) of the `batches` of an epoch
--- (from 1) is part of. It follows from the place alone, so that a step that was left
--- out delays nothing, and from what the schedule remembers.
+-- The learning rate of the update that batch `number` (from 0) of the `batches` of an epoch (from
+-- 1) belongs to. It depends only on the position, so that a skipped step delays nothing, and on the
+-- memory of the schedule.
 function M.rate(r, epoch, number, batches, state)
   local each = math.ceil(batches / r.accumulate)
   if r.swa and r.swa.lr and epoch >= r.swa.from then return r.swa.lr end
@@ -365,7 +363,7 @@ function M.rate(r, epoch, number, batches, state)
     state = state })
 end
 
--- The outputs in the order of their names, and these.
+-- The outputs sorted by name, and the names.
 local function output_nodes(r)
   local list, names = {}, util.sorted_keys(r.outputs)
   for i, name in ipairs(names) do list[i] = r.outputs[name] end
@@ -373,8 +371,7 @@ local function output_nodes(r)
 end
 M.outputs = output_nodes
 
--- All nodes whose values are read: outputs, metrics and the loss. `purpose` as of
--- M.session.
+-- All nodes that are read: outputs, metrics and the loss. purpose: as in M.session.
 function M.roots(r, purpose)
   local list = output_nodes(r)
   for _, node in ipairs(metrics.nodes(r, purpose == "evaluate")) do list[#list + 1] = node end
@@ -382,7 +379,7 @@ function M.roots(r, purpose)
   return list
 end
 
--- Of these what a training step computes: the loss, and what train/tally.lua counts.
+-- The nodes that a training step computes: the loss, and the counts of train/tally.lua.
 function M.step_roots(r)
   local list = { r.loss }
   for _, name in ipairs(metrics.counted(r)) do
@@ -393,22 +390,21 @@ function M.step_roots(r)
   return list
 end
 
--- The network of the outputs alone, as text that the embedding library reads.
+-- The network of the outputs alone, as text for the C library.
 function M.network(r)
   local nodes, names = output_nodes(r)
   return core.graph_text(nodes), table.concat(names, ",")
 end
 
--- Does training keep an average of the weights beside them?
+-- Whether training keeps an average of the weights.
 function M.averages(r)
   return r.ema > 0 or r.swa ~= nil
 end
 
--- A session of this recipe for a purpose: "train" has the optimiser,
--- "evaluate" loss and metrics, "predict" the outputs alone, so that it wants
--- no truth. `device` and `precision`: others than --device and --precision;
--- `draws`: dropout in evaluation too; `alone`: of this rank for itself; `plain`: no row
--- is run with another, whatever --fuse says.
+-- A session of this recipe for a purpose: "train" has the optimiser, "evaluate" loss and metrics,
+-- "predict" only the outputs, so that it needs no targets. device, precision: override --device and
+-- --precision; draws: dropout in evaluation too; alone: without the other ranks; plain: no
+-- operators are fused, whatever --fuse says.
 function M.session(r, purpose, device, precision, draws, alone, plain)
   local v = config.ensure()
   local predict = purpose == "predict"

@@ -1,14 +1,13 @@
 -- schedule.lua -- the learning rate over a run.
 --
--- A schedule is {name=, rate=function(lr, epoch, epochs, at)}: lr is that of the
--- optimiser, epoch counts from 1, at = {step=, steps=, state=} has the place in
--- updates, from 1 and of the whole run (of its phase). The rate is asked for every
--- update; without `at` for an epoch as a whole. All but plateau are functions of the
--- place alone, so a run that is resumed needs nothing of them; what plateau has seen
--- is in at.state, which observe() changes and the checkpoint keeps.
+-- A schedule is {name=, rate=function(lr, epoch, epochs, at)}: lr is the optimiser's learning rate,
+-- epoch counts from 1, at = {step=, steps=, state=} is the position in updates, from 1, and their
+-- number in the run (or phase). The rate is asked for every update; without `at` for an epoch as a
+-- whole. All schedules except plateau depend only on the position, so a resumed run needs no state
+-- for them; the memory of plateau is at.state, which observe() updates and the checkpoint keeps.
 --
--- Formulas and counts are PyTorch's (torch.optim.lr_scheduler), stepped once an
--- epoch, onecycle and warm-ups once an update; tests/golden/optim_golden.py.
+-- Formulas and counting are PyTorch's (torch.optim.lr_scheduler), stepped once an epoch, onecycle
+-- and warm-ups once an update; tests/golden/optim_golden.py.
 
 local config = require "seg.recipe.config"
 local util = require "seg.util"
@@ -16,7 +15,7 @@ local util = require "seg.util"
 local options, none, fail = util.options, util.none, util.fail
 local M = {}
 
--- Options of a schedule: numbers >= `least`, as the formula needs them.
+-- Checks the options of a schedule: numbers >= `least`, as the formula needs.
 local function numbers(what, o, least)
   for _, key in ipairs(util.sorted_keys(least)) do
     local v = o[key]
@@ -28,20 +27,20 @@ local function numbers(what, o, least)
   return o
 end
 
--- Option `key` is one of these words.
+-- Checks that option `key` is one of these words.
 local function word(what, o, key, words)
   for _, w in ipairs(words) do if o[key] == w then return end end
   fail("usage", "optim.%s: %s: %s", what, key, util.suggest(tostring(o[key]), words))
 end
 
--- Where the run is, from 0, and how long it is, in what `by` counts.
+-- The position in the run, from 0, and the length of the run, both in the unit `by`.
 local function place(by, epoch, epochs, at)
   if by == "step" and at then return at.step - 1, at.steps end
   return epoch - 1, epochs
 end
 
--- Linear over the first `warmup` epochs (updates, by = "step") up to what follows:
--- update i of n has i / n of it. As LinearLR with start_factor 1 / n.
+-- Linear warm-up over the first `warmup` epochs (updates, by = "step"): update i of n has i / n of
+-- the following schedule's rate. Like LinearLR with start_factor 1 / n.
 local function warm(rate, warmup, by)
   if warmup == 0 then return rate end
   return function(lr, epoch, epochs, at)
@@ -51,7 +50,7 @@ local function warm(rate, warmup, by)
   end
 end
 
--- A schedule of rate(lr, i, n): i from 0 of n, in epochs or updates as `by` says.
+-- A schedule of rate(lr, i, n): i from 0 of n, in epochs or updates according to `by`.
 local function schedule(name, o, rate)
   word(name, o, "by", { "epoch", "step" })
   local function by_place(lr, epoch, epochs, at)
@@ -60,11 +59,11 @@ local function schedule(name, o, rate)
   return { name = name, rate = warm(by_place, o.warmup, o.by) }
 end
 
-local HIGH = 0.2 -- of the first rate: more at the end is worth a word
+local HIGH = 0.2 -- of the first rate; a higher rate at the end causes a warning
 
--- floor + (lr - floor) (1 + cos(pi i / t_max)) / 2, as CosineAnnealingLR. t_max
--- defaults to all. Past t_max the formula climbs again (which trains on at a
--- rising rate: clamp = true stays at the floor).
+-- floor + (lr - floor) (1 + cos(pi i / t_max)) / 2, as CosineAnnealingLR. t_max defaults to the
+-- whole run. After t_max the formula rises again, and so does the rate; with clamp = true it stays
+-- at the floor.
 function M.cosine(o)
   o = options("optim.cosine", o, { t_max = none, floor = 0, warmup = 0, clamp = false,
                                    by = "epoch" })
@@ -74,15 +73,14 @@ function M.cosine(o)
     if o.clamp and i > t_max then i = t_max end
     return o.floor + (lr - o.floor) * (1 + math.cos(math.pi * i / t_max)) / 2
   end)
-  -- a sentence when the rate rises again before the end, or is still high there. What a
-  -- script's own defaults make of it is meant; what the command line makes of them may
-  -- not be.
+  -- A warning if the rate rises again before the end, or is still high there. The script's own
+  -- defaults are taken as intended; their combination with options of the command line may not be.
   function s.warning(lr, epochs)
     local t_max, known = o.t_max, config.declared
     local meant = known.t_max and known.epochs and not (config.given.t_max or config.given.epochs
                                                         or config.given.schedule)
     if not t_max or o.clamp and t_max < epochs or o.by == "step" or meant then return nil end
-    -- the options of the command line, where the script has them
+    -- the options of the command line, if the script has them
     local function option(key, text) return known[key] and " (" .. text .. ")" or "" end
     local falls = string.format("t_max = %d%s lets it fall to the end", epochs,
                                 option("t_max", "--t_max " .. epochs))
@@ -100,7 +98,7 @@ function M.cosine(o)
   return s
 end
 
--- lr * gamma^floor(i / every), as StepLR; `at`: gamma at each of these, as
+-- lr * gamma^floor(i / every), as StepLR; `at`: a factor gamma at each of these positions, as
 -- MultiStepLR.
 function M.step(o)
   o = options("optim.step", o, { every = 30, at = none, gamma = 0.1, warmup = 0, by = "epoch" })
@@ -134,8 +132,7 @@ function M.poly(o)
   return schedule("poly", o, function(lr, i, n) return lr * math.max(1 - i / n, 0) ^ o.power end)
 end
 
--- The same rate throughout, after a warm-up of so many epochs, or updates with
--- { by = "step" }.
+-- A constant rate after a warm-up of so many epochs, or updates with { by = "step" }.
 function M.warmup(count, o)
   o = options("optim.warmup", o, { by = "epoch" })
   numbers("warmup", { count = count or false }, { count = 0 })
@@ -143,9 +140,9 @@ function M.warmup(count, o)
   return schedule("warmup", o, function(lr) return lr end)
 end
 
--- Up from lr / div to lr over `rise` of all updates, then down to lr / div /
--- final_div, each as half a cosine or linear: OneCycleLR without its momentum.
--- three_phase: down to where it began in as many updates as up, then to the end.
+-- Rises from lr / div to lr over `rise` of all updates, then falls to lr / div / final_div, each as
+-- half a cosine or linear: OneCycleLR without its momentum. three_phase: falls to the first rate in
+-- as many updates as the rise took, then to the end.
 function M.onecycle(o)
   o = options("optim.onecycle", o, { rise = 0.3, div = 25, final_div = 1e4, anneal = "cosine",
                                      three_phase = false })
@@ -161,7 +158,7 @@ function M.onecycle(o)
   end
   return { name = "onecycle", rate = function(lr, epoch, epochs, at)
     local i, n = place("step", epoch, epochs, at)
-    local top = o.rise * n - 1 -- the place where the rate is highest
+    local top = o.rise * n - 1 -- the position of the highest rate
     local low = lr / o.div
     local legs = { { top, lr }, { n - 1, low / o.final_div } }
     if o.three_phase then table.insert(legs, 2, { 2 * top, low }) end
@@ -176,10 +173,10 @@ function M.onecycle(o)
   end }
 end
 
--- The rate falls by `factor`, down to `floor`, when what `monitor` names has not
--- become better for more than `patience` epochs; then `cooldown` epochs do not
--- count. Better: by the share `threshold` of the best (relative), or by as much. As
--- ReduceLROnPlateau. monitor and mode default to what `best` of the recipe says.
+-- The rate falls by `factor`, down to `floor`, when the value `monitor` has not improved for more
+-- than `patience` epochs; then `cooldown` epochs do not count. An improvement is larger than the
+-- share `threshold` of the best (relative), or than `threshold` itself. Like ReduceLROnPlateau.
+-- monitor and mode default to `best` of the recipe.
 function M.plateau(o)
   o = options("optim.plateau", o, { factor = 0.1, patience = 10, threshold = 1e-4,
                                     relative = true, cooldown = 0, floor = 0, warmup = 0,
@@ -197,7 +194,7 @@ function M.plateau(o)
     start = function() return { bad = 0, cooldown = 0 } end,
     -- after an epoch: `value` by `mode`, and the optimiser's rate
     observe = function(state, value, mode, lr)
-      local finite = value - value == 0 -- else it would be the best for ever
+      local finite = value - value == 0 -- an infinite value would be the best for ever
       local margin = o.threshold * (o.relative and (state.best or 0) or 1)
       local better = state.best == nil
         or (mode == "max" and value > state.best + margin)
@@ -211,14 +208,14 @@ function M.plateau(o)
       if state.bad <= o.patience then return end
       local rate = state.lr or lr
       local lower = math.max(rate * o.factor, o.floor)
-      -- PyTorch's eps: a change that is none is not made
+      -- PyTorch's eps: a negligible change is not made
       if rate - lower > 1e-8 then state.lr = lower end
       state.cooldown, state.bad = o.cooldown, 0
     end,
   }
 end
 
--- A schedule as it stands in a list, not one that remembers.
+-- Checks that s is a schedule without memory, as a part of a list.
 local function part(what, s)
   if type(s) ~= "table" or type(s.rate) ~= "function" then
     fail("usage", "optim.%s: every part must be a schedule, got %s", what, type(s))
@@ -230,9 +227,8 @@ local function part(what, s)
   return s
 end
 
--- One schedule after another: { { epochs = 5, a }, { epochs = 10, b }, c }. Each
--- counts from its own first epoch, and is as long as said; the last as long as is
--- left. As SequentialLR.
+-- Schedules in sequence: { { epochs = 5, a }, { epochs = 10, b }, c }. Each counts from its own
+-- first epoch and has the given length; the last lasts to the end. Like SequentialLR.
 function M.chain(list)
   local parts = {}
   for i, entry in ipairs(type(list) == "table" and list or {}) do
@@ -262,7 +258,7 @@ function M.chain(list)
   end }
 end
 
--- Several at once: lr times the share that each takes of it. As ChainedScheduler.
+-- The product of several schedules: lr times the factor of each. Like ChainedScheduler.
 function M.product(list)
   if type(list) ~= "table" or #list == 0 then
     fail("usage", "optim.product: a list of schedules is missing")

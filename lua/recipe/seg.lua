@@ -25,8 +25,8 @@ local seg = {
 
 -- The numerical face: for tests, notebooks and comparison with others ---------
 
--- The nodes of a table name -> node in the order of their names, so that the
--- session does not depend on the order of a table.
+-- The nodes of a table name -> node in the order of their names, so that the session does not
+-- depend on the iteration order of a table.
 local function names_of(nodes)
   local list = {}
   for _, name in ipairs(util.sorted_keys(nodes)) do list[#list + 1] = nodes[name] end
@@ -40,13 +40,13 @@ local function read_all(session, nodes)
   return out
 end
 
--- The arguments of a method: a text for the name of what it works on.
+-- Checks that the argument of a method is a string.
 local function check_text(what, v)
   if type(v) ~= "string" then fail("usage", "%s must be a text, got %s", what, type(v)) end
   return v
 end
 
--- Names of a file to names of this network, by a function or unchanged.
+-- Loads weights from a file; o.rename maps the names in the file to names of this network.
 local function load_weights(self, path, o)
   check_text("load: the path", path)
   o = options("load", o, { rename = none })
@@ -59,7 +59,7 @@ end
 local Model = { load = load_weights }
 Model.__index = Model
 
--- `fuse` of the options `o` of function `what`, for a session.
+-- Checks `fuse` of the options `o` of function `what`. -> the option `plain` of a session
 local function plain_of(what, o)
   if type(o.fuse) ~= "boolean" then
     fail("usage", "%s: fuse must be true or false, got %s", what, tostring(o.fuse))
@@ -67,8 +67,8 @@ local function plain_of(what, o)
   return not o.fuse
 end
 
--- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, winograd=, seed=,
--- fuse=}; winograd: false: convolutions are direct sums; fuse: false: each row runs by itself
+-- seg.model{inputs=, outputs={name=node}, device=, threads=, precision=, winograd=, seed=, fuse=};
+-- winograd = false: convolutions are direct sums; fuse = false: each operator runs by itself
 function seg.model(o)
   o = options("seg.model", o, { inputs = none, outputs = none, device = "cpu", threads = 0,
                                 precision = "f32", winograd = true, seed = 0, fuse = true })
@@ -80,7 +80,7 @@ function seg.model(o)
   return setmetatable({ session = session, outputs = o.outputs }, Model)
 end
 
--- Weights and running statistics; the file can be run by seg_open too.
+-- Saves weights and running statistics; seg_open can run the file too.
 function Model:save(path)
   check_text("save: the path", path)
   local nodes, names = {}, util.sorted_keys(self.outputs)
@@ -89,8 +89,8 @@ function Model:save(path)
     graph = core.graph_text(nodes), outputs = table.concat(names, ",") })
 end
 
--- The network with its weights as a file of ONNX: { probabilities=, any_size= } as the
--- options of `export --onnx`. -> {nodes=, numbers=, bytes=, probabilities=, opset=}
+-- Saves the network with its weights as ONNX: { probabilities=, any_size= } like the options of
+-- `export --onnx`. -> {nodes=, numbers=, bytes=, probabilities=, opset=}
 function Model:onnx(path, o)
   check_text("onnx: the path", path)
   o = options("onnx", o, { probabilities = false, any_size = false })
@@ -98,7 +98,7 @@ function Model:onnx(path, o)
   return core.checkpoint.onnx(path, self.session, names_of(self.outputs), names, o, {})
 end
 
--- Evaluation plan: {input name = array} -> {output name = array}
+-- Runs the evaluation plan: {input name = array} -> {output name = array}
 function Model:run(inputs)
   self.session:forward(inputs, false)
   return read_all(self.session, self.outputs)
@@ -120,9 +120,8 @@ function Model:set(name, array)
   self.session:set(check_text("set: the name of a parameter", name), "value", array)
 end
 
--- The network that a checkpoint, or a file of Model:save, brings along:
--- m:run{name = array} -> {name = array}; m:inputs() and m:outputs() say what
--- goes in and comes out, as {name = shape of one sample}.
+-- Opens the network in a checkpoint, or in a file of Model:save: m:run{name = array} -> {name =
+-- array}; m:inputs() and m:outputs() -> {name = shape of one sample}.
 function seg.open(path, o)
   o = options("seg.open", o, { device = "cpu", threads = 0 })
   return core.open(check_text("seg.open: the path", path), o.device, o.threads)
@@ -133,8 +132,8 @@ local Step = { load = load_weights, parameters = Model.parameters, get = Model.g
 Step.__index = Step
 
 -- seg.step{loss=, optim=, outputs=, frozen=, clip_norm=, device=, precision=, winograd=, seed=,
--- recompute=, fuse=}; recompute: what the arena may take, as "2G"; more is computed
--- twice; fuse: false: each row runs by itself
+-- recompute=, fuse=}; recompute: the limit of the arena, as "2G"; values beyond it are recomputed;
+-- fuse = false: each operator runs by itself
 function seg.step(o)
   o = options("seg.step", o, { loss = none, optim = none, outputs = {}, clip_norm = 0,
                                frozen = {}, device = "cpu", threads = 0, precision = "f32",
@@ -166,9 +165,9 @@ function seg.step(o)
                       Step)
 end
 
--- One training-mode forward, backward, clip and update. `lr` among the inputs
--- overrides the optimiser's for this call.
---   -> loss before the update, {output name = array} of that forward
+-- Runs one forward in training mode, backward, clipping and update. `lr` among the inputs overrides
+-- the optimiser's rate for this call. -> loss before the update, {output name = array} of that
+-- forward
 function Step:run(inputs)
   if type(inputs) ~= "table" then
     fail("usage", "run: inputs must be a table name -> array, got %s", type(inputs))
@@ -182,7 +181,7 @@ function Step:run(inputs)
   return loss, read_all(self.session, self.outputs)
 end
 
--- Gradients of the last run: user order, before clipping and decay.
+-- Gradients of the last run, in user order, before clipping and decay.
 function Step:gradients()
   local out = {}
   for _, p in ipairs(self.session:params()) do
@@ -191,17 +190,17 @@ function Step:gradients()
   return out
 end
 
--- A full checkpoint: weights, moments, step count.
+-- Saves a full checkpoint: weights, moments, step count.
 function Step:save(path)
   core.checkpoint.save(check_text("save: the path", path), self.session, true, {})
 end
 
--- Everything of a checkpoint that Step:save wrote.
+-- Loads a full checkpoint of Step:save.
 function Step:resume(path)
   core.checkpoint.load(check_text("resume: the path", path), self.session, true)
 end
 
--- Last, when every name is there.
+-- at the end, when every name is defined
 for name, t in pairs { nn = nn, net = net, ["seg.op"] = core.op, data = data, optim = optim,
                        metric = metric, seg = seg, ["seg.array"] = core.array } do
   util.closed(name, t)
