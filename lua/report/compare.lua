@@ -1,13 +1,12 @@
--- compare.lua -- segengine compare: what two runs or more have different, and whether
--- it made a difference.
+-- compare.lua -- segengine compare: the differences between runs, and their effect on the results.
 --
 --   segengine compare RUN RUN ... [--html FILE] [--json]
 --
--- Three answers: what differs in recipe, numbers, data and program; the results at
--- the end side by side; and, of the cases that two runs share, the difference of each
--- with its interval, which says more than two means with theirs: how hard a case is
--- cancels out. Cases are the same when their images are, whatever they are called. A
--- RUN may be a cross-validation: then its cases are those of all folds.
+-- Three answers: the differences in recipe, options, data and program; the final results next to
+-- each other; and for the cases that two runs share the paired difference with its confidence
+-- interval. It says more than two means with their intervals, because the difficulty of a case
+-- cancels. Cases are equal if their images are, whatever their names. A RUN may be a
+-- cross-validation, with the cases of all folds.
 
 local core = require "seg.core"
 local metric = require "seg.evaluate.metric"
@@ -20,11 +19,11 @@ local words = require "seg.args"
 
 local M = {}
 
--- Values of config.txt that say where something is, not what it is.
+-- Options in config.txt that are locations or limits, not settings.
 local hidden = { data = true, out = true, phantom = true, cache_file = true, on_finish = true,
                  on_nan = true, on_stall = true, steps = true }
 
--- What is in a folder to compare, a run or all folds together; raises what cannot be.
+-- Reads a folder to compare, a run or all folds together; raises for any other folder.
 local function read_one(path)
   if util.exists(path) and run_facts.is_run(path) then return run_facts.read(path) end
   local s = util.exists(path) and series_facts.read(path)
@@ -40,7 +39,7 @@ local function read_one(path)
   return series_facts.as_run(s)
 end
 
--- The runs, each with a label of its own: its number where all are of one recipe.
+-- Reads the runs and gives each a unique label: its number if all are of one recipe.
 local function read_runs(paths)
   local list, recipes, labels = {}, {}, {}
   for i, path in ipairs(paths) do
@@ -58,8 +57,8 @@ end
 
 -- What differs --------------------------------------------------------------------
 
--- Lines of `a` that `b` lacks and the other way round, in order: "- x", "+ y". By the
--- longest common subsequence.
+-- The lines of `a` that `b` lacks and the reverse, in order: "- x", "+ y". By the longest common
+-- subsequence.
 function M.diff(a, b)
   local x, y, long = {}, {}, {}
   for line in (a .. "\n"):gmatch("(.-)\n") do x[#x + 1] = line end
@@ -86,7 +85,7 @@ end
 
 local function short(hash) return hash and tostring(hash):sub(1, 12) or nil end
 
--- How each run answers a question: { what, function of the run }.
+-- The compared properties: { name, function of the run }.
 local function questions(runs)
   local list = {
     { "recipe", function(f)
@@ -123,8 +122,8 @@ local function questions(runs)
   return list
 end
 
--- { { what, answer of each run }, ... } of the questions that are not answered alike;
--- "-" where a run does not say.
+-- { { name, value of each run }, ... } of the properties that differ; "-" for a run without the
+-- property.
 local function differences(runs)
   local out = {}
   for _, q in ipairs(questions(runs)) do
@@ -140,7 +139,8 @@ end
 
 -- The results -----------------------------------------------------------------------
 
--- Values of the cases of a part by what a case is: { id = { case=, metric = value } }.
+-- The values of the cases of a part by the identity of the image: { id = { case=, metric = value }
+-- }.
 local function cases_of(f, part)
   local id, out = {}, {}
   for _, folder in ipairs(f.folders or { f.path }) do
@@ -156,8 +156,8 @@ local function cases_of(f, part)
   return out
 end
 
--- All metrics of the runs' ends: { { name, part, { mean=, low=, high=, n= } or false of
--- each run }, ... }.
+-- The final metrics of the runs: { { name, part, { mean=, low=, high=, n= } or false of each run },
+-- ... }.
 local function results(runs)
   local names, out = {}, {}
   for _, f in ipairs(runs) do
@@ -176,9 +176,9 @@ local function results(runs)
   return out
 end
 
--- Run i beside the first, metric by metric, over the cases that both measured in the
--- same part: { metric=, part=, n=, mean=, low=, high=, higher=, cases = { {case=,
--- first=, other=, difference=}, ... } }, by difference.
+-- Compares run i with the first, metric by metric, over the cases that both measured in the same
+-- part: { metric=, part=, n=, mean=, low=, high=, higher=, cases = { {case=, first=, other=,
+-- difference=}, ... } }, sorted by difference.
 local function paired(runs, i)
   local a, b, out = runs[1], runs[i], {}
   if not a.part or a.part ~= b.part then return out end
@@ -216,7 +216,7 @@ function M.interval(m, format)
     or text
 end
 
--- What a paired difference says, for people.
+-- A sentence about a paired difference.
 function M.verdict(p)
   if not p.low then return "too few cases to tell" end
   if p.low <= 0 and p.high >= 0 then return "the interval holds 0: no difference can be told" end
@@ -266,7 +266,7 @@ local function print_text(c)
   print(#rows > 1 and show.table(rows) or "they share none")
 end
 
--- What `--json` prints.
+-- The record that `--json` prints.
 local function as_json(c)
   local out = { runs = {}, differences = {}, results = {}, paired = {} }
   for i, f in ipairs(c.runs) do
@@ -289,7 +289,7 @@ local function as_json(c)
   return util.json(out)
 end
 
--- args: "compare" and its words; the exit code.
+-- Runs the command with args, "compare" and its words. -> exit code
 function M.command(args)
   local o, paths = words.parse(args, { html = "FILE", json = false },
                                "RUN RUN ..., --html FILE and --json", true)

@@ -1,5 +1,5 @@
--- compare_page.lua -- the page of `segengine compare`: curves over each other, what
--- differs, results, cases.
+-- compare_page.lua -- the page of `segengine compare`: curves in one chart, differences, results,
+-- cases.
 
 local page = require "seg.report.page"
 local picture = require "seg.report.picture"
@@ -19,16 +19,16 @@ td { overflow-wrap: anywhere; } summary { cursor: pointer; font-weight: 600; }
 
 local palette = { "blue", "red", "green", "violet", "amber", "teal" }
 
--- The name of the colour that run i has.
+-- The name of the colour of run i.
 function M.color_of(i) return palette[(i - 1) % #palette + 1] end
 
--- The order of the columns: losses, metrics by name, the rate.
+-- The sort key of a column: losses, metrics by name, the learning rate.
 local function rank(name)
   return name:match("loss$") and "1" .. name or name == "lr" and "3" or "2" .. name
 end
 
--- One panel a column of metrics.csv that any run has numbers in, a curve a run. c.runs:
--- those of run_facts.read, each with its `label`.
+-- One panel for each column of metrics.csv with values in any run, a curve a run. c.runs: results
+-- of run_facts.read, each with its `label`.
 function M.panels(c)
   local wanted, list, seen = {}, {}, {}
   for _, f in ipairs(c.runs) do
@@ -83,7 +83,7 @@ local function pair(p, a, b, compare)
     "</details>" }
 end
 
--- The page of what compare.lua found.
+-- The page for a result of compare.lua.
 function M.html(c)
   local compare = require "seg.report.compare"
   local out, labels, head = { page.open("Comparison of runs", STYLE) }, {}, { "" }

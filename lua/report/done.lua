@@ -1,20 +1,19 @@
--- done.lua -- the last lines of a command that made something: where its page is, what to
--- type next, and its folder, which scripts look for behind "done:".
+-- done.lua -- the last lines of a command that made a folder: its page, the next command, and the
+-- folder, which scripts find after "done:".
 
 local config = require "seg.recipe.config"
 local show = require "seg.show"
 
 local M = {}
 
--- A word as a shell takes it for one.
+-- Quotes a word for a shell.
 function M.quoted(word)
   if word:match("^[%w_./:,=+@%%-]+$") then return word end
   return "'" .. word:gsub("'", "'\\''") .. "'"
 end
 
--- The command that segments, or measures, new images with the weights of a run; nil where
--- there is none to name: the run is part of a series, or a trial on a few samples, or
--- its recipe has no output.
+-- The command that predicts new images with the weights of a run; nil if it makes no sense: the run
+-- is part of a series, or a trial on a few samples, or its recipe has no output.
 local function next_command(run)
   local line, v = config.line, run.values
   if line.flags.run or v.overfit > 0 or v.quick or not line.script
@@ -25,14 +24,14 @@ local function next_command(run)
                        M.quoted(line.script), M.quoted(run.folder))
 end
 
--- Of a folder and the file in it that shows it; then: a command, or nil.
+-- Prints the lines for a folder and its page; then_command: a command, or nil.
 function M.say(folder, page, then_command)
   show.line("report: %s/%s", folder, page)
   if then_command then show.line("next: %s", then_command) end
   show.line("done: %s", folder)
 end
 
--- Of a run that is finished.
+-- Prints the lines for a finished run.
 function M.run(run)
   M.say(run.folder, "report.html", next_command(run))
 end

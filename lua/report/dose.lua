@@ -1,4 +1,4 @@
--- dose.lua -- pictures of a dose: an axial slice of truth, prediction and difference over
+-- dose.lua -- pictures of a dose: an axial slice of ground truth, prediction and difference over
 -- the image, and dose-volume histograms (dvh.lua).
 
 local core = require "seg.core"
@@ -9,17 +9,17 @@ local util = require "seg.util"
 
 local M = {}
 
--- Colours of a dose, from none to the highest: those of viridis of matplotlib, whose
--- lightness grows evenly, so that they are told apart by everybody and in grey too.
+-- Colours of a dose, from zero to the maximum: those of matplotlib's viridis. Their lightness grows
+-- evenly, so they can be distinguished with any colour vision and in grey.
 local DOSE = { 0x440154, 0x3b528b, 0x21918c, 0x5ec962, 0xfde725 }
-local LESS, MORE = 0x3d9bff, 0xff7a1a -- than the truth
-local COVER = 0.65 -- of the image below
-local MARGIN = 8 -- voxels around what has a dose
-local SIDE = 400 -- pixels of a panel, about
+local LESS, MORE = 0x3d9bff, 0xff7a1a -- lower and higher than the ground truth
+local COVER = 0.65 -- opacity over the image
+local MARGIN = 8 -- voxels around the region with a dose
+local SIDE = 400 -- pixels of a panel, approximately
 local TARGET = 0xffffff
 local INK, BACK, HINT = 0xd7dbe0, 0x16181c, 0x9aa1ab
 
--- The metric whose dose and structures are drawn; nil: the recipe has none.
+-- The metric with the dose and structures to draw; nil if the recipe has none.
 function M.metric(recipe)
   for _, name in ipairs(util.sorted_keys(recipe.metrics)) do
     local m = recipe.metrics[name]
@@ -29,7 +29,7 @@ end
 
 -- Where to look ------------------------------------------------------------------
 
--- The number of the target with the highest mean dose of the truth; nil without any.
+-- The number of the target structure with the highest true mean dose; nil without any.
 local function hottest_target(case, m)
   local best, most
   for k = 1, m.classes do
@@ -39,7 +39,7 @@ local function hottest_target(case, m)
   return best
 end
 
--- The slice that has half of what is in a volume of 0 and 1 on each side.
+-- The slice that divides the foreground of a binary volume into halves.
 local function middle_slice(volume, slices)
   local areas, all, sum = {}, 0, 0
   for k = 1, slices do
@@ -63,7 +63,7 @@ local function hottest_slice(volume, slices)
   return best
 end
 
--- A plane of f(number of a, number of b); b may be left out.
+-- A plane of f(number of a, number of b); b is optional.
 local function plane_of(f, a, b)
   local h, w = a.shape[1], a.shape[2]
   local out = core.array.zeros { h, w }
@@ -73,8 +73,8 @@ local function plane_of(f, a, b)
   return out
 end
 
--- The box of a plane that has all numbers above `least`, and MARGIN around it; all of it
--- when none is.
+-- The box of a plane around all numbers above `least`, with MARGIN; the whole plane if there are
+-- none.
 local function box_of(plane, least)
   local h, w = plane.shape[1], plane.shape[2]
   local top, bottom, left, right = h, 1, w, 1
@@ -100,8 +100,8 @@ local function cut(plane, box)
   return out
 end
 
--- What is drawn of a case (stitch.lua): planes of (h, w) with h to posterior and w to
--- the left, doses in Gy.
+-- The planes to draw of a case (stitch.lua), (h, w) with h toward posterior and w toward
+-- left; doses in Gy.
 --   -> { image=, truth=, found=, apart= (prediction - truth), targets = { planes }, slice=,
 --        slices=, most= (Gy, of the whole case) }
 function M.view(case, m, image)
@@ -143,9 +143,9 @@ end
 
 -- The picture --------------------------------------------------------------------
 
-local TICKS = 4 -- parts of a scale, between two colours each
+local TICKS = 4 -- intervals of a scale, each between two colours
 
--- Stops of a wash: nothing where there is no dose, a colour at each tick.
+-- Colour stops of a dose: transparent at zero, a colour at each tick.
 local function dose_stops(most)
   local stops = { { 0, DOSE[1], 0 }, { 0.04 * most, DOSE[1], COVER } }
   for i = 1, TICKS do stops[i + 2] = { most * i / TICKS, DOSE[i + 1], COVER } end
@@ -156,7 +156,7 @@ local function apart_stops(most)
   return { { -most, LESS, 0.9 }, { 0, 0x000000, 0 }, { most, MORE, 0.9 } }
 end
 
--- The colours of lo .. hi as a bar with its ticks, `pixels` high.
+-- Draws the colour bar of lo .. hi with its ticks, `pixels` high.
 local function draw_bar(p, x, y, pixels, lo, hi, stops, signed)
   local ramp = core.array.zeros { pixels, 1 }
   for i = 1, pixels do ramp:set(hi - (hi - lo) * (i - 0.5) / pixels, i, 1) end
@@ -169,11 +169,11 @@ local function draw_bar(p, x, y, pixels, lo, hi, stops, signed)
   p:text(x, y - 20, 1.4, HINT, "Gy")
 end
 
--- A multiple of `step` that is at least v.
+-- The least multiple of `step` that is at least v.
 local function up_to(v, step) return math.max(1, math.ceil(v / step)) * step end
 
--- A PNG: truth, prediction and their difference over the image, with isodoses at the ticks
--- of the scale and the targets outlined.
+-- Draws a PNG: ground truth, prediction and their difference over the image, with isodoses at the
+-- ticks of the scale and outlined targets.
 function M.draw(path, v, caption)
   local h, w = v.image.shape[1], v.image.shape[2]
   local zoom = math.max(1, math.min(64, (SIDE + w // 2) // w))
@@ -213,8 +213,8 @@ end
 
 -- The cases ----------------------------------------------------------------------
 
--- Calls each(case) with the cases of `list` (their places), put together from what the
--- network of run.session makes of them now.
+-- Calls each(case) with the cases of `list` (indices), stitched from the outputs of the network of
+-- run.session.
 local function each_case(run, pipeline, list, nodes, each)
   local wanted, r = {}, run.recipe
   for _, item in ipairs(list) do wanted[item] = true end
@@ -239,8 +239,8 @@ local function each_case(run, pipeline, list, nodes, each)
   stitcher:close()
 end
 
--- In run.folder/overlays of each case of `list`: PART_HASH.png, the slice;
--- PART_HASH_dvh.png, .svg and .csv, the histograms. text(item) ends the caption.
+-- Writes into run.folder/overlays for each case of `list`: PART_HASH.png, the slice;
+-- PART_HASH_dvh.png, .svg and .csv, the histograms. text(item) is the end of the caption.
 function M.overlays(run, d, list, part, text)
   local m, pipeline = M.metric(run.recipe), d.pipeline
   core.sys.make_new(run.folder .. "/overlays")

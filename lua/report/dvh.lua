@@ -1,5 +1,5 @@
--- dvh.lua -- dose-volume histograms of a case: how much of each structure gets a dose
--- or more, by the truth and by the prediction, as a picture and as a table.
+-- dvh.lua -- dose-volume histograms of a case: the volume of each structure that gets at least a
+-- dose, in ground truth and prediction, as a picture and as a table.
 
 local core = require "seg.core"
 local base = require "seg.evaluate.metric_base"
@@ -11,22 +11,22 @@ local M = {}
 
 M.STEP = 0.5 -- Gy between two points of a curve
 
--- Organs are cold or grey, targets warm, as far apart for who does not tell red from
--- green as ten lines can be (after Okabe and Ito, https://jfly.uni-koeln.de/color).
+-- Cool colours and grey for organs, warm ones for targets, as distinguishable with red-green colour
+-- blindness as ten lines can be (after Okabe and Ito, https://jfly.uni-koeln.de/color).
 local ORGANS = { 0x0072b2, 0x009e73, 0x56b4e9, 0x7a4fb5, 0x6b7280, 0x24292f, 0x35c4b0, 0xcc79a7 }
 local TARGETS = { 0xb38600, 0xe69f00, 0xd55e00, 0x8c2d04 }
 
--- Dose in Gy from the numbers that the network learnt: Gy = factor * number + offset.
+-- The conversion of the network's numbers to Gy: Gy = factor * number + offset.
 function M.unit(case, m)
   local undo, factor, offset = case:undo(m.target), 1, 0
   if undo and undo.sd[1] then factor, offset = undo.sd[1], undo.mean[1] end
   return m.scale * factor, m.scale * offset
 end
 
--- The histograms of a case (stitch.lua) by a metric that has structures.
+-- The histograms of a case (stitch.lua) by a metric with structures.
 --   -> { step =, points =, list = { { name=, target=, color=, truth= { percent at 0,
---      step, 2 step, ... Gy }, found = the same }, ... } }, of the structures that are
---      there, as far as the higher of both doses reaches
+--      step, 2 step, ... Gy }, found = the same }, ... } }, of the structures of the
+--      case, up to the maximum of both doses
 function M.curves(case, m, recipe)
   local factor, offset = M.unit(case, m)
   local most = 0
@@ -52,7 +52,7 @@ function M.curves(case, m, recipe)
   return { step = M.STEP, points = points, list = list }
 end
 
--- The same as CSV: a row for each dose, two columns for each structure, percent of it.
+-- The histograms as CSV: a row for each dose, two columns of percent for each structure.
 function M.csv(curves)
   local head, lines = { "dose_gy" }, {}
   for _, s in ipairs(curves.list) do
@@ -77,7 +77,8 @@ local WIDTH, HEIGHT = 900, 480
 local LEFT, TOP, WIDE, HIGH = 74, 52, 640, 356 -- of the axes
 local DASH = { 7, 6 }
 
--- Where a curve bends, down to 0; what lies on a line between two points is left out.
+-- The points where a curve bends, down to 0; points on the line between their neighbours are
+-- dropped.
 local function corners(values, place)
   local points = {}
   for k, v in ipairs(values) do
@@ -122,8 +123,8 @@ local function draw_legend(s, list)
   end
 end
 
--- Writes path.png and path.svg: volume by dose, a colour for each structure, the truth as
--- a whole line, the prediction dashed.
+-- Writes path.png and path.svg: volume by dose, a colour for each structure, ground truth as a
+-- solid line, prediction dashed.
 function M.draw(path, title, curves)
   local most = math.max(10, (curves.points - 2) * curves.step)
   local function place(k, percent)
@@ -142,7 +143,7 @@ function M.draw(path, title, curves)
   end
 end
 
--- The table and the picture of a case, as path.csv, path.png and path.svg.
+-- Writes the table and the picture of a case, as path.csv, path.png and path.svg.
 function M.write(path, title, case, m, recipe)
   local curves = M.curves(case, m, recipe)
   core.sys.write(path .. ".csv", M.csv(curves))

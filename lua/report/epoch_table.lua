@@ -1,4 +1,4 @@
--- epoch_table.lua -- metrics.csv of a run: one row an epoch under a stable head.
+-- epoch_table.lua -- metrics.csv of a run: one row an epoch under a fixed header.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -12,8 +12,8 @@ local function cells(line)
   return list
 end
 
--- The rows in the folder of a run as tables of text by column, and the names of the
--- columns; none where the file is missing or cut.
+-- The rows in the folder of a run as tables of text by column, and the names of the columns; empty
+-- if the file is missing or truncated.
 function M.read(folder)
   local file, names, rows = folder .. "/metrics.csv", nil, {}
   for line in (util.exists(file) and util.read_file(file) or ""):gmatch("[^\r\n]+") do
@@ -32,12 +32,12 @@ end
 local Csv = {}
 Csv.__index = Csv
 
--- Opens folder/metrics.csv and cuts it back to `epochs` rows.
+-- Opens folder/metrics.csv and truncates it to `epochs` rows.
 function M.open(folder, columns, epochs)
   local path = folder .. "/metrics.csv"
   local head, rows = table.concat(columns, ","), {}
   if epochs > 0 and util.exists(path) then
-    local first = true -- the head, of an older program one with fewer columns
+    local first = true -- the header; an older program may have written fewer columns
     for line in util.read_file(path):gmatch("[^\n]+") do
       if not first and #rows < epochs then rows[#rows + 1] = line end
       first = false
@@ -48,7 +48,7 @@ function M.open(folder, columns, epochs)
   return csv
 end
 
--- The whole file anew: it is small, and so it is never there in part.
+-- Rewrites the whole file: it is small, and so it is never incomplete.
 function Csv:write()
   core.sys.write(self.path, self.head .. "\n" .. table.concat(self.rows, "\n")
                  .. (#self.rows > 0 and "\n" or ""))
@@ -64,19 +64,19 @@ local function row_text(self, values)
   return table.concat(list, ",")
 end
 
--- One epoch more.
+-- Adds the row of an epoch.
 function Csv:add(values)
   self.rows[#self.rows + 1] = row_text(self, values)
   self:write()
 end
 
--- The row of the last epoch again, with what is known only now.
+-- Replaces the row of the last epoch, with values that became known later.
 function Csv:amend(values)
   self.rows[#self.rows] = row_text(self, values)
   self:write()
 end
 
--- Column `name` as numbers (false where a cell is empty), by epoch.
+-- Column `name` as numbers (false for an empty cell), by epoch.
 function Csv:column(name)
   local at
   for i, c in ipairs(self.columns) do if c == name then at = i end end

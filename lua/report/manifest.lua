@@ -1,10 +1,10 @@
--- manifest.lua -- manifest.json of a run: what made it, and how each start of it ended.
+-- manifest.lua -- manifest.json of a run: the program and inputs that made it, and how each start
+-- of it ended.
 --
--- Two runs with the same hashes of recipe, network, preparation and data, the same
--- config and the same program have the same weights to the last bit on the same kind
--- of device. The hashes are SHA-256 and need nothing of this program to be checked:
--- that of the recipe is what `sha256sum recipe.lua` prints. Paths, names and the
--- reasons of errors, which may hold both, stay out.
+-- Two runs with the same hashes of recipe, network, preprocessing and data, the same config and the
+-- same program have bit-identical weights on the same kind of device. The hashes are SHA-256 and
+-- can be checked without this program: that of the recipe is printed by `sha256sum recipe.lua`.
+-- Paths and names are not recorded, nor texts of errors, which may contain both.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -16,18 +16,18 @@ local util = require "seg.util"
 local sys = core.sys
 local M = {}
 
-local SHOWN = 100 -- letters of a name of a device
+local SHOWN = 100 -- characters of the name of a device
 
 -- Seconds since 1970 as UTC, in the form of ISO 8601.
 function M.time(seconds)
   return os.date("!%Y-%m-%dT%H:%M:%SZ", seconds)
 end
 
--- Keys and flags whose values name files or are commands.
+-- Keys and flags with paths or commands as values.
 local private = { data = true, out = true, phantom = true, cache_file = true, resume = true,
                   weights = true, on_finish = true, on_nan = true, on_stall = true }
 
--- The words of the command line behind the script; what may be a path is PATH.
+-- The words of the command line after the script; a word that may be a path is replaced by PATH.
 function M.command()
   local line, words = config.line, { config.line.command }
   local function add(key, v)
@@ -43,8 +43,8 @@ function M.command()
   return words
 end
 
--- What a part of the data is. Its hash is of the voxels of all images and of the
--- names of nobody: the same files give it on any machine, in any folder.
+-- The facts about a part of the data. Its hash is computed from the voxels of all images and from
+-- no names: the same files give it on any machine, in any folder.
 local function part_facts(d)
   local images, patients, count = {}, {}, 0
   for i, case in ipairs(d.pipeline:cases()) do
@@ -56,7 +56,7 @@ local function part_facts(d)
            sha256 = core.sha256(table.concat(images, "\n")) }
 end
 
--- The manifest of a run's folder; nil where it has none that can be read.
+-- The manifest of a run's folder; nil if it is missing or unreadable.
 function M.read(folder)
   return run_kind.read_json(folder .. "/manifest.json")
 end
@@ -68,7 +68,7 @@ function Manifest:write()
   sys.write(self.path, util.json(self.facts) .. "\n")
 end
 
--- The hashes of the data, for a checkpoint: which images its weights have seen.
+-- The hashes of the data, for a checkpoint: the images that its weights were trained on.
 local function data_text(data)
   local list = {}
   for _, part in ipairs { "train", "valid", "test" } do
@@ -77,7 +77,7 @@ local function data_text(data)
   return table.concat(list, " ")
 end
 
--- Begin, or go on with, the manifest of a run whose data and session are open.
+-- Begins, or continues, the manifest of a run with open data and session.
 function M.open(run)
   local v, r, facts = run.values, run.recipe, run.session:facts()
   local program = { version = core.version, build = core.build,
@@ -107,14 +107,14 @@ function M.open(run)
     config = run_folder.values(config.print(v, config.fixed)), sessions = sessions } }, Manifest)
 end
 
--- Vector instructions that have the same bits: those of AVX-512 differ in bf16 only.
+-- Whether two instruction sets give the same bits: variants of AVX-512 differ only in bf16.
 local function same_isa(a, b, precision)
   local has_512 = { avx512 = true, avx512_bf16 = true, amx = true }
   return precision ~= "bf16" and has_512[a] and has_512[b]
 end
 
--- What of this start is not as in the one before, so that the same arithmetic may be done
--- in another order; nil where nothing is, or it is the first.
+-- The differences of this start from the one before that may change the order of the arithmetic;
+-- nil if there are none, or for the first start.
 function Manifest:changed()
   local list = self.facts.sessions
   local now, was, out = list[#list], list[#list - 1], {}
@@ -130,7 +130,7 @@ function Manifest:changed()
   return out[1] and table.concat(out, ", ")
 end
 
--- How this start of the run ended: "finished", "stopped", "diverged" or "failed".
+-- Records how this start of the run ended: "finished", "stopped", "diverged" or "failed".
 function Manifest:ended(state, epoch)
   local s = self.facts.sessions[#self.facts.sessions]
   s.state, s.ended, s.to_epoch = state, M.time(os.time()), epoch

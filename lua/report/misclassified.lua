@@ -1,5 +1,5 @@
--- misclassified.lua -- the cases that a network of classes takes for another class: as a list, and
--- as pictures. Of sets that have one sample of each case.
+-- misclassified.lua -- the misclassified cases of a classification network, as a list and as
+-- pictures. For sets with one sample a case.
 
 local core = require "seg.core"
 local outlines = require "seg.report.outlines"
@@ -7,12 +7,12 @@ local util = require "seg.util"
 
 local M = {}
 
-local SHOWN = 6 -- pictures, where nobody says how many
-local SIDE = 320 -- pixels of a picture, about
+local SHOWN = 6 -- pictures by default
+local SIDE = 320 -- pixels of a picture, approximately
 local INK, BACK = 0xd7dbe0, 0x16181c
 
--- The result of the metric that knows which class each case was taken for, the one
--- that tells good from bad first; nil: none does, or cases have several samples.
+-- The result of the metric that records the predicted class of each case, first the metric of
+-- `best`; nil if there is none, or if cases have several samples.
 local function classified(recipe, result)
   local names, best = util.sorted_keys(result.metrics), recipe.best and recipe.best[1]
   table.sort(names, function(a, b)
@@ -28,9 +28,8 @@ local function classified(recipe, result)
   end
 end
 
--- The cases that are wrong, those of which the network was surest first: { { item =,
--- truth = name of the class, taken = the same, p = probability of `taken` }, ... };
--- nil where it is no network of classes.
+-- The misclassified cases, the most confident first: { { item =, truth = name of the class, taken =
+-- the same, p = probability of `taken` }, ... }; nil for other networks.
 function M.list(recipe, result)
   local r, list = classified(recipe, result), {}
   if not r then return nil end
@@ -45,7 +44,7 @@ function M.list(recipe, result)
   return list
 end
 
--- The middle plane of an image (1,C,[D],H,W) as a map, colours as their mean.
+-- The middle plane of an image (1,C,[D],H,W) as a map; colours are averaged.
 local function plane_of(image)
   local shape = image.shape
   local channels, h, w = shape[2], shape[#shape - 1], shape[#shape]
@@ -78,8 +77,8 @@ local function draw(path, image, lines)
   p:close()
 end
 
--- A PNG of each of the first wrong cases of a part, at most `count`, in run.folder/overlays:
--- its image, the true class and what it was taken for. d: the opened part.
+-- Writes a PNG for each of the first misclassified cases of a part, at most `count`, into
+-- run.folder/overlays: its image, the true class and the predicted one. d: the opened part.
 function M.pictures(run, d, part, result, count)
   local list = M.list(run.recipe, result)
   local pipeline, wanted, number = d.pipeline, {}, {}

@@ -1,9 +1,8 @@
--- outlines.lua -- truth and prediction of a slice over its image, class by class.
+-- outlines.lua -- draws ground truth and prediction of a slice over its image, class by class.
 --
--- Truth is a tint of its area, prediction a line around its, so that both are told apart
--- without their colours too. The colours are those of Okabe and Ito (Color Universal
--- Design, 2008), which people with any colour vision tell apart, the lighter ones first,
--- as images are dark.
+-- Ground truth is a tinted area, prediction an outline, so that the two can be distinguished
+-- without colours too. The colours are those of Okabe and Ito (Color Universal Design, 2008), which
+-- are distinguishable with any colour vision; the lighter ones come first, because images are dark.
 
 local core = require "seg.core"
 local base = require "seg.evaluate.metric_base"
@@ -12,37 +11,37 @@ local M = {}
 
 M.colors = { 0x56b4e9, 0xe69f00, 0xf0e442, 0xcc79a7, 0x009e73, 0xd55e00, 0x0072b2, 0xffffff }
 
--- Of a single class truth and prediction have a colour each.
+-- With a single class ground truth and prediction have different colours.
 M.truth, M.found = M.colors[1], M.colors[2]
 
-local COVER = 0.4 -- of the image below a tint
+local COVER = 0.4 -- opacity of a tint
 
--- The colour of a class from 1; they begin anew behind the last.
+-- The colour of a class from 1; the colours repeat.
 function M.color_of(class) return M.colors[(class - 1) % #M.colors + 1] end
 
--- How the classes of an output stand in its channels and those of its truth: the number of
--- classes; are the channels of the output probabilities of each class by itself; does
--- the truth have class numbers.
+-- The layout of the classes in the channels of an output and its target: the number of classes;
+-- whether the channels of the output are independent probabilities; whether the target has class
+-- numbers.
 local function layout(channels, truth_channels, kind)
   if channels == 1 then return 1, true, false end
   if truth_channels == channels and kind ~= "softmax" then return channels, true, false end
   return channels - 1, false, truth_channels == 1
 end
 
--- The names of the classes that are drawn of the output `node` with the truth `target`.
+-- The names of the classes drawn for the output `node` with the target `target`.
 function M.names(recipe, node, target)
   local count = layout(node.c, target and target.c or 1, node.kind)
   if count == 1 then return { "foreground" } end
   return base.class_names(recipe, { word = "class" }, count, nil, 1)
 end
 
--- What reads channel c at row y, column x of plane k of an array (1,C,[D],H,W).
+-- A function that reads channel c at row y, column x of plane k of an array (1,C,[D],H,W).
 function M.plane(a, k)
   if #a.shape == 5 then return function(c, y, x) return a:get(1, c, k, y, x) end end
   return function(c, y, x) return a:get(1, c, y, x) end
 end
 
--- Plane k of class numbers as a map of 1 for class number c.
+-- A map of plane k of class numbers that is 1 where the class is c.
 local function where_class(a, k, c)
   local shape = a.shape
   local h, w = shape[#shape - 1], shape[#shape]
@@ -55,7 +54,7 @@ local function where_class(a, k, c)
   return map
 end
 
--- Plane k of an output (1,C,[D],H,W) as a map for each class from 1 of where it is the
+-- A map for each class from 1 of plane k of an output (1,C,[D],H,W), 1 where its channel is the
 -- largest; class 0 is the first channel.
 local function largest_maps(out, k)
   local shape, at, maps = out.shape, M.plane(out, k), {}
@@ -74,9 +73,8 @@ local function largest_maps(out, k)
   return maps
 end
 
--- The classes of plane k of an output of `kind` and of its truth, both (1,C,[D],H,W):
--- { { truth =, truth_plane =, found =, found_plane = }, ... }, maps above 0.5 where the
--- class is.
+-- The classes of plane k of an output of `kind` and of its target, both (1,C,[D],H,W): { { truth =,
+-- truth_plane =, found =, found_plane = }, ... }, maps with values above 0.5 inside the class.
 function M.classes(out, truth, k, kind)
   local depth = #out.shape == 5 and out.shape[3] or 1
   local count, each, numbers = layout(out.shape[2], truth.shape[2], kind)
@@ -91,7 +89,7 @@ function M.classes(out, truth, k, kind)
       if numbers then
         class.truth, class.truth_plane = where_class(truth, k, c), 1
       else
-        class.truth, class.truth_plane = truth, c * depth + k -- behind the background
+        class.truth, class.truth_plane = truth, c * depth + k -- after the background
       end
     end
     list[c] = class
@@ -99,7 +97,7 @@ function M.classes(out, truth, k, kind)
   return list
 end
 
--- Draw the truth, or the prediction, of such classes at x, y of a canvas.
+-- Draws the ground truth, or the prediction, of such classes at x, y of a canvas.
 function M.draw_truth(p, x, y, zoom, classes)
   for c, class in ipairs(classes) do
     local color = #classes == 1 and M.truth or M.color_of(c)
@@ -114,8 +112,7 @@ function M.draw_found(p, x, y, zoom, classes)
   end
 end
 
--- The same as a legend of a page: { { name =, color = 0xrrggbb, line = true where it is
--- one }, ... }.
+-- The legend for a page: { { name =, color = 0xrrggbb, line = true for an outline }, ... }.
 function M.legend(names)
   if #names == 1 then
     return { { name = "truth", color = M.truth }, { name = "prediction", color = M.found,
@@ -128,7 +125,7 @@ function M.legend(names)
   return list
 end
 
--- The legend in a picture from x, y on, in dots of `dot` pixels. -> its width
+-- Draws the legend in a picture at x, y, in dots of `dot` pixels. -> its width
 function M.write_legend(p, x, y, dot, names)
   local at = x
   for c, name in ipairs(names) do
@@ -138,19 +135,19 @@ function M.write_legend(p, x, y, dot, names)
   return at - x
 end
 
--- How wide that is.
+-- The width of the legend in pixels.
 function M.legend_width(dot, names)
   return math.ceil(core.picture.text_width(dot, table.concat(names, "   ")))
 end
 
--- The recipe's input called `name`, of which the truth is; nil without one.
+-- The recipe's input `name`, which is the target; nil without one.
 function M.target(recipe, name)
   for _, input in ipairs(recipe.inputs) do
     if input.name == name then return input end
   end
 end
 
--- Do truth and prediction of an output have the same extents?
+-- Whether output and target have the same extents.
 function M.comparable(out, truth)
   return #out.shape == #truth.shape and out.shape[#out.shape] == truth.shape[#truth.shape]
 end

@@ -1,8 +1,8 @@
--- page.lua -- what the HTML pages of this program share: form, tables, pictures.
+-- page.lua -- shared parts of the HTML pages of this program: layout, tables, pictures.
 --
--- A page is one file. Nothing is fetched and nothing runs: styles and pictures
--- are inside, and a policy in its head forbids the rest. Light and dark follow
--- the reader's settings; every colour is a variable. On paper it is light.
+-- A page is one file. Nothing is fetched and no script runs: styles and pictures are embedded, and
+-- a policy in its head forbids everything else. Light and dark mode follow the reader's settings;
+-- every colour is a variable. A printed page is light.
 
 local util = require "seg.util"
 
@@ -11,12 +11,12 @@ local M = {}
 local escapes = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;",
                   ["'"] = "&#39;" }
 
--- Text of a page; control characters have no place there.
+-- Escapes text for a page; control characters become blanks.
 function M.text(v)
   return (tostring(v):gsub("[&<>\"']", escapes):gsub("%c", " "))
 end
 
--- The same where line breaks stay, as in <pre>.
+-- The same, but line breaks are kept, for <pre>.
 function M.lines(v)
   return (tostring(v):gsub("[&<>\"']", escapes):gsub("\r\n?", "\n"):gsub("[^%C\n\t]", " "))
 end
@@ -25,7 +25,7 @@ local ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789
 local letter = {}
 for i = 0, 63 do letter[i] = ALPHABET:sub(i + 1, i + 1) end
 
--- Bytes in base64 (RFC 4648): three become four letters.
+-- Encodes bytes in base64 (RFC 4648): three bytes become four letters.
 function M.base64(bytes)
   local out = {}
   for i = 1, #bytes, 3 do
@@ -37,14 +37,14 @@ function M.base64(bytes)
   return table.concat(out)
 end
 
--- A PNG of these bytes; `about` is what somebody hears who cannot see it.
+-- An <img> of a PNG with these bytes; about: the text for screen readers.
 function M.picture(bytes, about)
   return string.format('<img alt="%s" src="data:image/png;base64,%s">', M.text(about),
                        M.base64(bytes))
 end
 
--- Colours by what they stand for. Train, valid and test are parts of the data; those
--- with the names of colours are of curves (sheet.lua).
+-- Colours by their use. Train, valid and test are parts of the data; variables with names of
+-- colours are for curves (sheet.lua).
 local STYLE = [[
 :root { color-scheme: light dark; --ink: #24292f; --soft: #5b6470; --paper: #ffffff;
   --panel: #f4f5f7; --line: #d9dde2; --error: #b3261e; --warning: #8a5a00; --ok: #1f7a3d;
@@ -93,7 +93,7 @@ svg { display: block; width: 100%; height: auto; } figure svg text { fill: var(-
   .wide { overflow: visible; } th, td { padding: .2rem .4rem; } }
 ]]
 
--- Style of a page that is read from its top, in sections.
+-- The style of a page in sections.
 M.SECTIONS = [[
 body { max-width: 66rem; padding: 2.5rem 1.5rem 4rem; }
 h2 { margin: 2.5rem 0 .75rem; padding-top: .5rem; border-top: 1px solid var(--line); }
@@ -101,7 +101,7 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6p
   padding: .8rem 1rem; overflow-x: auto; font-size: 12.5px; }
 ]]
 
--- The beginning of a page; `more` is style of its own.
+-- The beginning of a page; more: additional style.
 function M.open(title, more)
   return table.concat({
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -116,11 +116,11 @@ function M.close()
   return "</body>\n</html>\n"
 end
 
--- Numbers as dots over one axis; those that are none are left out, and without any there
--- is nothing to draw. o: values =, lo =, hi = the ends of the axis (the values' own),
--- titles = of the dots (the values), colors = their names (all alike), mean =, low =,
--- high = its interval (nil: none), zero = true for a line there, format = of the ends,
--- about = what somebody hears who cannot see it.
+-- A chart of numbers as dots along one axis. NaN is skipped; returns "" without any number. o:
+-- values =, lo =, hi = the ends of the axis (default: of the values), titles = of the dots
+-- (default: the values), colors = their names (default: all alike), mean =, low =, high = its
+-- interval (nil: none), zero = true for a line at 0, format = of the ends, about = text for screen
+-- readers.
 function M.dots(o)
   local W, SIDE, lo, hi = 640, 14, o.lo or math.huge, o.hi or -math.huge
   for _, list in ipairs { o.values, { o.mean, o.low, o.high } } do
@@ -159,7 +159,7 @@ function M.dots(o)
   return table.concat(out)
 end
 
--- A cell: text, or { html = } as it is; `class` may be "" for none.
+-- A cell: text, or { html = } unescaped; `class` may be "" for none.
 local function cell(tag, v, class)
   local inside = type(v) == "table" and v.html or M.text(v)
   class = type(v) == "table" and v.class or class
@@ -167,9 +167,8 @@ local function cell(tag, v, class)
                        class and class ~= "" and ' class="' .. class .. '"' or "", inside, tag)
 end
 
--- A table that may be wider than the page. head: texts; rows: lists of cells, a
--- text or { html =, class = }; numbers: from this column on they are numbers, which
--- stand to the right (default: none).
+-- A table that may be wider than the page. head: texts; rows: lists of cells, a text or { html =,
+-- class = }; numbers: the first column of numbers, which are right-aligned (default: none).
 function M.table(head, rows, numbers)
   local out = { '<div class="wide"><table><thead><tr>' }
   local function line(tag, cells)

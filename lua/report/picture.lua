@@ -1,6 +1,6 @@
--- picture.lua -- what a run looks like: curves of progress, overlays of cases.
+-- picture.lua -- pictures of a run: curves of progress, overlays of cases.
 --
--- Nothing here names a patient: cases appear as their hash.
+-- No picture names a patient: cases appear as their hash.
 
 local core = require "seg.core"
 local dose = require "seg.report.dose"
@@ -19,12 +19,12 @@ local INK, SOFT, GRID, PAPER = colors.ink, colors.soft, colors.grid, colors.pape
 
 -- Axes ------------------------------------------------------------------------
 
--- A number, neither NaN nor infinite; false stands for an empty cell.
+-- Whether v is a finite number; false is an empty cell.
 local function finite(v)
   return v and v == v and v ~= math.huge and v ~= -math.huge
 end
 
--- What a panel shows, from lowest to highest, with a little air around it.
+-- The range of values in a panel, with a small margin.
 local function extent(panel)
   local lo, hi = math.huge, -math.huge
   for _, curve in ipairs(panel.curves) do
@@ -41,7 +41,7 @@ local function extent(panel)
   return low, hi + air
 end
 
--- Mean of the `span` epochs up to each, of as many as there are at the start.
+-- The mean over the last `span` epochs up to each epoch; fewer at the start.
 local function moving_average(values, count, span)
   local out = {}
   for i = 1, count do
@@ -56,7 +56,7 @@ end
 
 local LEFT, RIGHT, WIDTH = 74, 24, 900 -- margins of a panel, width of the sheet
 
--- Curve as runs of points; an epoch without a value interrupts it.
+-- Draws a curve as runs of points; an epoch without a value interrupts it.
 local function draw_curve(s, curve, epochs, place)
   local points = {}
   local function flush()
@@ -73,7 +73,7 @@ local function draw_curve(s, curve, epochs, place)
   flush()
 end
 
--- Names and strokes of the curves, from the right edge to the left.
+-- Draws names and line styles of the curves, from the right edge to the left.
 local function draw_legend(s, panel, y)
   local x = WIDTH - RIGHT
   for i = #panel.curves, 1, -1 do
@@ -85,7 +85,7 @@ local function draw_legend(s, panel, y)
   end
 end
 
--- One panel with its upper edge at `top`; the last one carries the epochs.
+-- Draws one panel with its upper edge at `top`; the last panel has the epoch axis.
 local function draw_panel(s, panel, top, last)
   local lo, hi = extent(panel)
   local first, final = 1, math.max(panel.epochs, 2)
@@ -125,7 +125,7 @@ local function draw_panel(s, panel, top, last)
   end
 end
 
--- The epoch whose checkpoint is the best one, when `name` is what decides.
+-- The epoch of the best checkpoint, if `name` is the metric that decides.
 local function best_epoch(recipe, name, values, count)
   if not recipe.best or recipe.best[1] ~= name then return nil end
   local best
@@ -139,7 +139,7 @@ local function best_epoch(recipe, name, values, count)
   return best
 end
 
--- Is there anything to draw? A recipe without valid has empty columns.
+-- Whether there are values to draw. A recipe without valid has empty columns.
 local function has_values(values)
   for _, v in ipairs(values) do
     if finite(v) then return true end
@@ -147,7 +147,7 @@ local function has_values(values)
   return false
 end
 
--- Values as texts: the same list where the curve is the same.
+-- Values as text, to find equal curves.
 local function text_of(values)
   local list = {}
   for i, v in ipairs(values) do list[i] = tostring(v) end
@@ -156,7 +156,7 @@ end
 
 local AVERAGE = 5 -- epochs of the moving average
 
--- Panels from top to bottom, and how many epochs there are.
+-- The panels from top to bottom, and the number of epochs.
 local function panels_of(csv, recipe)
   local train, valid, list = csv:column("train_loss"), csv:column("valid_loss"), {}
   local epochs, shown = #train, {}
@@ -168,7 +168,7 @@ local function panels_of(csv, recipe)
   list[1] = loss
   for _, name in ipairs(util.sorted_keys(recipe.metrics)) do
     local values = csv:column("valid_" .. name)
-    -- of a confusion matrix the share on the diagonal is the accuracy
+    -- some metrics have equal curves, for example accuracy and a confusion matrix
     local text = text_of(values)
     local is_best = recipe.best and recipe.best[1] == name
     if has_values(values) and (is_best or not shown[text]) then
@@ -189,7 +189,7 @@ end
 
 local GAP = 44 -- between panels
 
--- The panels one below the other from `top` on, and how high a sheet of them is.
+-- Draws the panels below each other, starting at `top`; and the height of a sheet with them.
 local function draw_panels(s, panels, top)
   for i, panel in ipairs(panels) do
     draw_panel(s, panel, top, i == #panels)
@@ -203,8 +203,8 @@ local function height_of(panels, top)
   return height
 end
 
--- Rewrites folder/progress.svg and folder/progress.png: losses, each metric,
--- learning rate by epoch. `csv` has column(name) -> numbers or false by epoch.
+-- Rewrites folder/progress.svg and folder/progress.png: losses, each metric, learning rate by
+-- epoch. `csv` has column(name) -> numbers or false by epoch.
 function M.progress(folder, csv, recipe)
   local panels, epochs = panels_of(csv, recipe)
   if epochs == 0 then return end
@@ -220,9 +220,9 @@ function M.progress(folder, csv, recipe)
   end
 end
 
--- Panels as an SVG inside a page, whose colours it takes. panel: {title=, height=,
--- epochs=, curves = { {name=, values = { number or false by epoch }, color=,
--- width=, dash=}, ... }, zero = true where the axis begins at 0, best = epoch}.
+-- Panels as an SVG inside a page, in the page's colours. panel: {title=, height=, epochs=, curves =
+-- { {name=, values = { number or false by epoch }, color=, width=, dash=}, ... }, zero = true if
+-- the axis begins at 0, best = epoch}.
 function M.sheet(panels, about)
   local TOP = 26
   local s = sheet.inner_svg(WIDTH, height_of(panels, TOP), about)
@@ -238,8 +238,8 @@ end
 
 -- Overlays --------------------------------------------------------------------
 
--- Places of the worst two, the middle and the best of `items` (worst first), or of the
--- `count` worst.
+-- The indices of the worst two, the middle and the best of `items` (worst first), or of the `count`
+-- worst.
 local function choose(items, count)
   local list, seen, places = {}, {}, { 1, 2, (#items + 1) // 2, #items }
   if count then
@@ -253,8 +253,8 @@ local function choose(items, count)
   return list, seen
 end
 
--- The plane of `mask` with the largest area of things, and that area; an
--- empty one gives the middle plane.
+-- The plane of `mask` with the largest foreground area, and the area; the middle plane if it is
+-- empty.
 local function largest_plane(mask, planes)
   local best, most = planes // 2 + 1, 0
   for k = 1, planes do
@@ -264,8 +264,8 @@ local function largest_plane(mask, planes)
   return best, most
 end
 
--- The sample of each wanted case that shows most: {item = {number=, plane=, planes=,
--- slice=, slices=}}; `field` is the place of the truth.
+-- The sample of each wanted case with the most foreground: {item = {number=, plane=, planes=,
+-- slice=, slices=}}; field: the index of the target field.
 function M.find_samples(loader, pipeline, wanted, field)
   local found = {}
   for number = 1, pipeline:samples() do
@@ -286,7 +286,7 @@ function M.find_samples(loader, pipeline, wanted, field)
       end
     end
   end
-  -- a case without anything to find is shown by its middle
+  -- a case without foreground is shown by its middle slice
   for _, f in pairs(found) do
     if f.area == 0 then
       f.number = f.numbers[#f.numbers // 2 + 1]
@@ -297,8 +297,8 @@ function M.find_samples(loader, pipeline, wanted, field)
   return found
 end
 
--- Three panels side by side with a caption below, and the names of several classes in
--- their colours, as wide as they need. view: image, plane, classes (of outlines.lua), names.
+-- Draws three panels next to each other with a caption below, and a coloured legend of several
+-- classes, as wide as needed. view: image, plane, classes (of outlines.lua), names.
 local function draw_overlay(path, view, caption)
   local shape = view.image.shape
   local h, w = shape[#shape - 1], shape[#shape]
@@ -326,7 +326,7 @@ local function draw_overlay(path, view, caption)
   p:close()
 end
 
--- Dice of all classes of a slice together, as text: "-" where there is nothing.
+-- Dice of all classes of a slice together, as text: "-" if both are empty.
 local function dice_text(classes)
   local all, both = 0, 0
   for _, c in ipairs(classes) do
@@ -345,22 +345,22 @@ local function case_text(recipe, result, item)
   return v and string.format("   %s of the case %.4f", name, v) or ""
 end
 
--- The place of a name in a list; nil when it is not there.
+-- The position of a name in a list; nil if absent.
 local function position(list, wanted)
   for i, name in ipairs(list) do
     if name == wanted then return i end
   end
 end
 
--- One PNG a case in run.folder/overlays: image | truth | prediction for the
--- slice with the largest true area, of the worst two, the middle and the best
--- of `items` (places of cases, worst first), or of the `count` worst. `d` has the
--- pipeline; `result` of evaluate.run may be left out. Of a dose what dose.lua draws.
+-- Writes one PNG a case into run.folder/overlays: image | ground truth | prediction for the slice
+-- with the largest true area, of the worst two, the middle and the best of `items` (indices of
+-- cases, worst first), or of the `count` worst. d: the opened part; result: of evaluate.run, or
+-- nil. A dose is drawn by dose.lua.
 function M.overlays(run, d, items, part, result, count)
   local field, r = position(run.names, "mask"), run.recipe
   local name = util.sorted_keys(r.outputs)[1]
   local node, pipeline = r.outputs[name], d.pipeline
-  if node.rank == 0 then -- numbers of a case: there is nothing to draw, but classes
+  if node.rank == 0 then -- numbers of a case have no picture, except classes
     if result then wrong.pictures(run, d, part, result, count) end
     return
   end

@@ -1,9 +1,9 @@
--- record.lua -- what is written down of a run while it goes on, beside its numbers:
--- the report, TensorBoard's events, pictures of samples, the manifest.
+-- record.lua -- the records of a run in progress besides its numbers: report, TensorBoard events,
+-- pictures of samples, manifest.
 --
--- All of it is worth less than the training that it shows: what goes wrong here is
--- said, and the run goes on. Everything that a report needs of epochs before this
--- start lies in the run's folder, so that one that was resumed has a whole report.
+-- The records are worth less than the training that they show: an error here is printed and the run
+-- continues. Everything that a report needs about earlier epochs is in the run's folder, so a
+-- resumed run has a complete report.
 
 local core = require "seg.core"
 local average = require "seg.train.average"
@@ -27,22 +27,22 @@ local util = require "seg.util"
 local sys = core.sys
 local M = {}
 
-local FIRST, LAST = 3, 3 -- epochs whose speed is compared
-local SLOWER = 0.7 -- of the first speed: worth a warning
-local LONG_S = 5 -- epochs that are long enough to be measured
-local REST = 50 -- a report is written again after so many times what it took
+local FIRST, LAST = 3, 3 -- epochs to compare for the speed
+local SLOWER = 0.7 -- of the first speed: a lower one causes a warning
+local LONG_S = 5 -- shorter epochs are not compared
+local REST = 50 -- the report is rewritten after this many times its own duration
 
 local Record = {}
 Record.__index = Record
 
--- f(...), or a warning.
+-- Calls f(...) and prints an error as a warning.
 local function try(f, ...)
   local ok, why = pcall(f, ...)
   if not ok then show.warn("%s", why) end
   return ok and why or nil
 end
 
--- Begin to write down a run whose folder, data, session and metrics.csv are open.
+-- Opens the records of a run with open folder, data, session and metrics.csv.
 function M.open(run)
   local rec = setmetatable({ run = run, state = "running", pictures = {}, next_at = 0,
                              from = run.state.epoch, recipe = run.recipe }, Record)
@@ -66,8 +66,7 @@ end
 
 -- What does not change -----------------------------------------------------------
 
--- A row of each part: how much there is of it. Slices are counted of volumes, and what
--- there is to find where there are masks.
+-- Counts for each part: a row of the report. Slices are counted for volumes, foreground for masks.
 local function data_facts(run)
   local rows, head = {}, { "part", "cases", "patients", "samples" }
   local volumes = run.data.train.pipeline:facts(1).rank == 3
@@ -96,7 +95,7 @@ local function data_facts(run)
   return { head = head, rows = rows, steps = run.recipe.train.steps, left_out = run.left_out }
 end
 
--- Keys whose values say where something is, or what runs then.
+-- Keys with paths or commands as values.
 local hidden = { data = true, out = true, phantom = true, cache_file = true, on_finish = true,
                  on_nan = true, on_stall = true }
 
@@ -127,7 +126,7 @@ local function program_of(rec)
   return list
 end
 
--- The same in every report of this start.
+-- The facts that are the same in every report of this start.
 function Record:facts()
   local run = self.run
   local v, r, f = run.values, run.recipe, run.session:facts()
@@ -144,7 +143,7 @@ end
 
 -- What does ----------------------------------------------------------------------
 
--- An <img> of a file; made once, as a picture does not change any more.
+-- An <img> of a file, cached because a picture does not change.
 function Record:picture(path, about)
   self.pictures[path] = self.pictures[path] or page.picture(util.read_file(path), about)
   return self.pictures[path]
@@ -156,7 +155,7 @@ local function sum(list)
   return total
 end
 
--- Where the time of all epochs went.
+-- The time of all epochs by activity.
 local function time_rows(csv)
   local seconds, wait = sum(csv:column("seconds")), sum(csv:column("wait_s"))
   local copy, update = sum(csv:column("copy_s")), sum(csv:column("update_s"))
@@ -185,8 +184,8 @@ local function memory_rows(fixed, run)
   return rows
 end
 
--- The warnings of this start and those before, without the path of the run; of other files
--- the name is left, as a report may leave the machine.
+-- The warnings of all starts, without the path of the run. Other paths are reduced to the file
+-- name, because a report may leave the machine.
 local function warnings_of(folder)
   local list, path = {}, folder .. "/log.txt"
   local plain = folder:gsub("%p", "%%%0")
@@ -200,7 +199,7 @@ local function warnings_of(folder)
   return list
 end
 
--- The validation of the last epoch by case, as summary.json has the test.
+-- The validation of the last epoch by case, in the form of the test in summary.json.
 function Record:validated()
   local run, result = self.run, self.run.result
   if not result or not next(run.recipe.metrics) then return nil end
@@ -254,8 +253,8 @@ function Record:view()
   return v
 end
 
--- The page anew; `now` or when the last one is long enough ago that a thousand short
--- epochs are not spent on it.
+-- Rewrites the page if `now` is set or enough time has passed, so that many short epochs do not
+-- spend their time on it.
 function Record:report(now)
   local started = sys.clock()
   if not now and started < self.next_at then return end
@@ -271,14 +270,14 @@ function Record:draw_samples(epoch)
   end
 end
 
--- Another phase has other outputs, data and session.
+-- Adapts to another phase, which has other outputs, data and session.
 function Record:follow_phase(epoch)
   if self.recipe == self.run.recipe then return end
   self.recipe, self.fixed = self.run.recipe, nil
   self.samples = try(samples.open, self.run, epoch)
 end
 
--- An epoch is over; `row` is its row of metrics.csv.
+-- Called after an epoch; `row` is its row of metrics.csv.
 function Record:epoch(row)
   self:follow_phase(row.epoch)
   local numbers = {}
@@ -295,8 +294,8 @@ function Record:epoch(row)
   self:report()
 end
 
--- The speed of the last epochs beside that of the first ones, as their ratio: medians
--- of samples a second, as the very first epoch warms up. nil: too few to tell.
+-- The ratio of the speed of the last epochs to that of the first ones: medians of samples a second,
+-- because the first epoch warms up. nil: too few epochs.
 function M.drift(rates)
   local first, last = {}, {}
   if #rates < FIRST + LAST then return nil end
@@ -305,11 +304,11 @@ function M.drift(rates)
   return util.median(last) / util.median(first)
 end
 
--- A machine that gets slower is said so, once; epochs of a moment say nothing.
+-- Warns once if the machine gets slower; very short epochs are not compared.
 function Record:watch_speed(row)
   local rates = {}
   for i, rate in ipairs(self.run.csv:column("samples_per_s")) do
-    -- those of before may be of another machine
+    -- earlier starts may have run on another machine
     if i > self.from then rates[#rates + 1] = rate or nil end
   end
   local ratio = M.drift(rates)
@@ -321,13 +320,13 @@ function Record:watch_speed(row)
   end
 end
 
--- A step was not finite; `text` says which and where.
+-- Records a step that was not finite; `text` says which and where.
 function Record:bad_step(text)
   self.reason = text
 end
 
--- Training is done and tested: `summary` is that of summary.json, with the test of
--- `part` by `weights` (see state.final_weights), which the session has.
+-- Records the end of training and test. summary: of summary.json, with the test of `part` by
+-- `weights` (see state.final_weights), which are in the session.
 function Record:finish(summary, part, weights)
   local json, numbers, epoch = part and summary[part], {}, weights and weights.epoch
   self.state = "finished"
@@ -344,7 +343,7 @@ function Record:finish(summary, part, weights)
   if self.samples and not drawn then try(self.draw_samples, self, epoch) end
 end
 
--- This start of the run is over, in this state.
+-- Records the end of this start of the run, in this state.
 function Record:close(state)
   if self.closed == state then return end
   self.state, self.closed = state, state
@@ -357,12 +356,12 @@ function Record:close(state)
   self.watch.close()
 end
 
--- Note how the command ended: `code` is its exit code or, when it is not `ok`, the
--- error. Also of a run that ended before it had a record.
+-- Records how the command ended: `code` is its exit code or, if `ok` is false, the error. Also for
+-- a run that ended before it had a record.
 local function note_end(run, ok, code)
   local rec, kind = run.record, not ok and sys.kind(tostring(code)) or nil
   show.on_look = nil
-  -- who is told to stop while data is opened ends by an error, that is none
+  -- a signal while data is opened ends the command by an error, but is no failure
   local stopped = not ok and kind == "failure" and sys.stopped()
   local state = not ok and (kind == "diverged" and kind or stopped and "stopped" or "failed")
     or rec and rec.state == "finished" and "finished" or "stopped"
@@ -370,7 +369,7 @@ local function note_end(run, ok, code)
     if state == "failed" then rec.reason = "an error of kind " .. kind .. " ended it" end
     try(rec.close, rec, state)
   end
-  -- who made a mistake on the command line is there to read it
+  -- a mistake on the command line is read by the user at once
   if kind == "usage" then return end
   local facts = hooks.facts(run, "finish")
   facts.state, facts.kind, facts.reason = state, kind, rec and rec.reason
@@ -378,12 +377,12 @@ local function note_end(run, ok, code)
   try(hooks.tell, run, "on_finish", facts)
 end
 
--- The end of the command, whose error is raised again. -> its exit code
+-- Ends the command: raises its error again, or returns its exit code.
 function M.ended(run, ok, code)
   local kind = not ok and sys.kind(tostring(code))
   note_end(run, ok, code)
   if ok then return code end
-  -- the kind is known of the last error only, and what was done here may have had one
+  -- only the kind of the last error is known, and the calls above may have raised another
   if sys.kind(tostring(code)) ~= kind then sys.raise(kind, tostring(code), true) end
   error(code, 0)
 end

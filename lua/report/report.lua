@@ -1,8 +1,8 @@
--- report.lua -- report.html of a run: one page that says how it went.
+-- report.lua -- report.html of a run: one page with its results.
 --
--- Made for looking at: curves and pictures first, tables below, texts folded at the
--- end. The page is whole in itself (page.lua) and may be sent to others: cases are
--- hashes, no path is in it. What it shows is gathered by record.lua; here is how.
+-- Curves and pictures come first, then tables; texts are folded at the end. The page is
+-- self-contained (page.lua) and may be sent to others: cases are hashes, and no path is in it.
+-- record.lua collects the content; this file formats it.
 
 local outlines = require "seg.report.outlines"
 local page = require "seg.report.page"
@@ -59,7 +59,7 @@ table { font-size: .92em; } .small table { font-size: .82em; }
   details::details-content { content-visibility: visible; height: auto; } }
 ]]
 
--- "0.9123", "-" for what is not there.
+-- "0.9123", "-" for an absent value.
 local function fixed(v)
   return type(v) == "number" and util.fixed(v) or "-"
 end
@@ -85,7 +85,8 @@ local function header(v)
     cards[#cards + 1] = card("best " .. v.best.name .. " (valid)", fixed(v.best.value),
                              "epoch " .. v.best.epoch)
   end
-  local accuracy = false -- which a confusion matrix has on its diagonal
+  -- whether there is an accuracy, which equals the diagonal of a confusion matrix
+  local accuracy = false
   for _, m in pairs(r and r.metrics or {}) do accuracy = accuracy or m.kind == "accuracy" end
   for _, name in ipairs(r and util.sorted_keys(r.metrics) or {}) do
     local m = r.metrics[name]
@@ -105,7 +106,7 @@ local function header(v)
                   .. ' &middot; %s</p>', pills[v.state] or "", text(v.state), v.epoch, v.epochs,
                   text(v.written)),
     v.reason and '<p class="error">' .. text(v.reason) .. "</p>" or "",
-    -- so many beside each other that none of them stands alone in a row
+    -- the number in a row, chosen so that no card is alone in a row
     string.format('<div class="cards" style="--wide:%d;--half:%d">', #cards > 6
                   and (#cards + 1) // 2 or #cards, #cards > 3 and (#cards + 1) // 2 or #cards)
       .. table.concat(cards) .. "</div>" }
@@ -126,7 +127,7 @@ end
 
 -- Pictures ----------------------------------------------------------------------
 
--- What is drawn of these classes in which colour.
+-- The legend of the classes.
 local function legend(names)
   local out = { '<p class="legend soft">' }
   for _, l in ipairs(outlines.legend(names)) do
@@ -166,18 +167,18 @@ local function samples(v)
   return table.concat(out, "\n")
 end
 
--- Values of all cases, their mean and its interval.
+-- A chart of the values of all cases, their mean and its interval.
 local function dots(name, values, m)
   local lo, hi = math.huge, -math.huge
   for _, x in ipairs(values) do lo, hi = math.min(lo, x), math.max(hi, x) end
-  if lo >= 0 and hi <= 1 then lo, hi = 0, 1 end -- shares
+  if lo >= 0 and hi <= 1 then lo, hi = 0, 1 end -- fractions
   if not (hi > lo) then return "" end
   return "<h3>" .. text(name) .. " by case</h3>" .. page.dots {
     values = values, lo = lo, hi = hi, mean = type(m.mean) == "number" and m.mean or nil,
     low = m.low, high = m.high, about = name .. " of each case" }
 end
 
--- The metric that a result is sorted by, and its cases, worst first.
+-- The metric that sorts a result, and its cases, worst first.
 local function by_worst(r)
   local best, list = r.best or {}, {}
   local main = r.metrics[best[1]] and best[1] or util.sorted_keys(r.metrics)[1]
@@ -208,7 +209,7 @@ local function matrix(r)
   return ""
 end
 
--- Of classes the cases that are wrong, the surest first.
+-- The misclassified cases, the most confident first.
 local function wrong_cases(list)
   if #list == 0 then return "<h3>Wrong cases</h3><p>none</p>" end
   local rows = {}
@@ -223,9 +224,9 @@ local function wrong_cases(list)
   return "<h3>Wrong cases, those of which the network was surest first</h3>" .. shown
 end
 
--- A part measured by case: the numbers of each metric, then all cases, worst first.
--- r = { part=, epoch=, weights = { average=, file= } or nil, metrics=, cases = { hash = { metric =
--- value } }, best = {name, "max"|"min"}, wrong = of classes those cases that are wrong }.
+-- A part measured by case: the numbers of each metric, then all cases, worst first. r = { part=,
+-- epoch=, weights = { average=, file= } or nil, metrics=, cases = { hash = { metric = value } },
+-- best = {name, "max"|"min"}, wrong = misclassified cases }.
 local function cases(r)
   if not r or not next(r.metrics) then return nil end
   local names, rows = util.sorted_keys(r.metrics), {}
@@ -255,7 +256,7 @@ local function cases(r)
     values[#values + 1] = r.cases[case][main]
   end
   if #list > 1 then out[#out + 1] = dots(main, values, r.metrics[main]) end
-  local folded = #list > 40 -- a long list is for who looks for a case
+  local folded = #list > 40 -- a long list is only needed to look up a case
   if folded then
     out[#out + 1] = string.format("<details><summary>all %d cases, worst first</summary>", #list)
   end
@@ -264,7 +265,7 @@ local function cases(r)
   return table.concat(out, "\n")
 end
 
--- Of which cases there is a picture: those of a list, worst first.
+-- The pictures of cases, worst first.
 local function overlays(v)
   local order = {}
   for i, case in ipairs(v.result and by_worst(v.result) or {}) do order[case] = i end
@@ -284,7 +285,7 @@ end
 
 -- Numbers -----------------------------------------------------------------------
 
--- Rows of { part, cases, patients, samples, ... } and the steps below them.
+-- Rows of { part, cases, patients, samples, ... } and the steps below.
 local function data(v)
   local out = { page.table(v.data.head, v.data.rows, 2) }
   if v.data.left_out then
@@ -298,7 +299,7 @@ end
 local shades = { wait = "--red", copy = "--valid", compute = "--blue", update = "--violet",
                  validate = "--green", save = "--soft" }
 
--- v.time = { { name, seconds, what }, ... }: as one bar, then a table.
+-- v.time = { { name, seconds, text }, ... }: as one bar, then a table.
 local function time(v)
   local all, bar, rows = 0, {}, {}
   for _, t in ipairs(v.time) do all = all + t[2] end
@@ -320,7 +321,7 @@ local function time(v)
     .. page.table({ "", "", "time", "share" }, rows, 3) .. chart
 end
 
--- v.memory = { { what, planned, measured }, ... } in bytes, nil for what is not known.
+-- v.memory = { { name, planned, measured }, ... } in bytes, nil for unknown.
 local function memory(v)
   local rows = {}
   local function bytes(n) return n and util.bytes(n) or "" end
@@ -347,7 +348,7 @@ local function network(v)
     .. "</details>"
 end
 
--- Names and short values, side by side.
+-- Names and short values, next to each other.
 local function settings(list)
   local out = { '<dl class="settings">' }
   for i, p in ipairs(list) do
@@ -356,7 +357,7 @@ local function settings(list)
   return table.concat(out, "\n") .. "</dl>"
 end
 
--- Names and long ones.
+-- Names and long values, as a table.
 local function pairs_table(list)
   local rows = {}
   for i, p in ipairs(list) do
@@ -369,7 +370,7 @@ local links = { { "curves", "Curves" }, { "samples", "Samples" }, { "cases", "Ca
                 { "data", "Data" }, { "time", "Time" }, { "memory", "Memory" },
                 { "network", "Network" }, { "settings", "Settings" }, { "recipe", "Recipe" } }
 
--- The page of a run; record.lua says what is in v.
+-- The page of a run; record.lua describes v.
 function M.html(v)
   local bodies = {
     curves = v.curves, samples = samples(v),

@@ -1,8 +1,8 @@
 -- run.lua -- the folder of one run: runs/<recipe>/<NNN>/.
 --
--- A run always gets a new number; resuming continues a folder. Files that may
--- leave the machine name no patient: cases appear as a keyed hash, and the
--- table from hash to case stays in cases.csv (mode 600).
+-- A run always gets a new number; resuming continues a folder. Files that may leave the machine
+-- name no patient: cases appear as a keyed hash, and the table from hash to case stays in cases.csv
+-- (mode 600).
 
 local aliases = require "seg.aliases"
 local core = require "seg.core"
@@ -15,7 +15,7 @@ local util = require "seg.util"
 local sys, fail = core.sys, util.fail
 local M = {}
 
--- The numbers of the runs in a folder, in order; none when it is not there.
+-- The numbers of the runs in a folder, in order; empty if the folder does not exist.
 local function numbers(folder)
   local list = {}
   if not util.exists(folder) then return list end
@@ -26,7 +26,7 @@ local function numbers(folder)
   return list
 end
 
--- A new folder below out/recipe; two programs never get the same.
+-- A new folder below out/recipe; two processes never get the same.
 function M.new(out, recipe)
   local base = out .. "/" .. recipe
   sys.mkdir(base)
@@ -36,8 +36,8 @@ function M.new(out, recipe)
   return string.format("%s/%03d", base, n)
 end
 
--- The folder of a new run that was named; one without a checkpoint, of a run that was
--- killed before it had any, is as good as new. nil: none was.
+-- The folder that --run names, for a new run, or nil. A folder without a checkpoint, of a run that
+-- was killed before its first one, counts as new.
 function M.given(folder)
   if not folder then return nil end
   folder = util.by_name(folder)
@@ -50,7 +50,7 @@ end
 
 M.finished = run_kind.finished
 
--- Is this the folder of a run of the recipe, under a name that --run gave it?
+-- Whether this is the folder of a run of the recipe under a name given by --run.
 local function is_named(folder, recipe)
   if not util.exists(folder .. "/config.txt") then return false end
   local m, path = run_kind.read_json(folder .. "/manifest.json") or {},
@@ -61,8 +61,8 @@ local function is_named(folder, recipe)
   return of == nil or of == false or of == recipe
 end
 
--- The folders of all runs of this recipe, from the oldest. One that --run named comes
--- behind the numbers that were there when it began; a link to a number is no run of its own.
+-- The folders of all runs of this recipe, from the oldest. A run named by --run is placed after the
+-- numbers that existed when it began; a link to a number is skipped.
 local function all_of(out, recipe)
   local base, list, seen, begun = out .. "/" .. recipe, {}, {}, {}
   local function began(folder)
@@ -94,7 +94,7 @@ local function all_of(out, recipe)
   return list
 end
 
--- The newest folder of this recipe that `wanted` accepts, and its place among all; or nil.
+-- The newest folder of this recipe that `wanted` accepts, and its position among all; or nil.
 function M.newest(out, recipe, wanted)
   local list = all_of(out, recipe)
   for i = #list, 1, -1 do
@@ -102,8 +102,8 @@ function M.newest(out, recipe, wanted)
   end
 end
 
--- The weights in the folder of a run, the best or else the last, and what there
--- is to say of them; nil when it has neither.
+-- The weights in the folder of a run, the best or else the last, and a note about them; nil if it
+-- has neither.
 local function weights_in(folder)
   local best = folder .. "/checkpoint_best.safetensors"
   local last = folder .. "/checkpoint_last.safetensors"
@@ -111,17 +111,17 @@ local function weights_in(folder)
   if util.exists(last) then return last, " (the run has no best checkpoint: this is its last)" end
 end
 
--- Is this the folder of a run that has weights?
+-- Whether this is the folder of a run with weights.
 function M.has_weights(folder)
   return weights_in((folder:gsub("(.)/+$", "%1"))) ~= nil
 end
 
--- The weights that are meant by `given`, a file or the folder of a run; what: who asks.
--- -> a file, what there is to say of them
+-- Finds the weights for `given`, a file or the folder of a run; what: the option, for errors. -> a
+-- file, a note about it
 function M.weights(given, what)
   what = what or "--weights"
   local stat = sys.stat(given)
-  -- not at the line of the recipe that happens to ask: it stands in none
+  -- reported without a line of the recipe: the path comes from the command line
   if not stat then
     sys.raise("data", what .. " " .. given .. ": there is no such file or folder", true)
   end
@@ -132,10 +132,10 @@ function M.weights(given, what)
               .. "checkpoint_last.safetensors; give the folder of a run, or a file", what, given)
 end
 
-local SAID = 6 -- runs that a line about those passed over names
+local SAID = 6 -- skipped runs that a line names
 
--- { { run, why }, ... } as "003 and 002 (a trial with --quick), 001 (diverged)": runs of
--- one reason together.
+-- { { run, why }, ... } as "003 and 002 (a trial with --quick), 001 (diverged)": runs are grouped
+-- by reason.
 function M.passed_text(passed)
   local groups, by = {}, {}
   for i = 1, math.min(#passed, SAID) do
@@ -153,8 +153,8 @@ function M.passed_text(passed)
   return table.concat(groups, ", ")
 end
 
--- Runs of a recipe from the newest: what run_kind.read knows of each that has weights or
--- is a series, and its folder and name ("003").
+-- The runs of a recipe from the newest: the facts of run_kind.read for each that has weights or is
+-- a series, with its folder and name ("003").
 local function kinds_below(out, recipe)
   local base, list = out .. "/" .. recipe, {}
   local all = numbers(base)
@@ -170,7 +170,7 @@ local function kinds_below(out, recipe)
   return list
 end
 
--- A run that was measured on the same cases of valid by the same metric, and better.
+-- A run with a better value of the same metric on the same cases of valid.
 local function better_one(list, chosen)
   local function valid(k)
     local data = type(k.manifest.data) == "table" and k.manifest.data.valid
@@ -190,11 +190,10 @@ local function better_one(list, chosen)
                               util.fixed(value), at.folder)
 end
 
--- The weights of a command that names none: those of the newest run of this recipe that is
--- finished and no trial. Trials, series, and runs that diverged or are not finished are
--- taken only by name; of runs that are finished and learned nothing the newest is taken
--- where there is no other. -> a file, what there is to say of them, lines about other
--- runs; nil: no run has weights
+-- Chooses the weights for a command that names none: those of the newest finished training of this
+-- recipe. Trials, series, and diverged or unfinished runs must be named. A finished run that
+-- learned nothing is chosen only if there is no other, the newest first. -> a file, a note about
+-- it, lines about other runs; nil: no run has weights
 function M.choose(out, recipe)
   local list, passed, doubtful = kinds_below(out, recipe), {}, nil
   local function passed_line(count)
@@ -228,15 +227,14 @@ function M.choose(out, recipe)
               list[1].folder)
 end
 
--- The folder of the run that a file of weights lies in; nil when it is no run.
+-- The folder of the run that a file of weights is in; nil if the folder is no run.
 function M.of(path)
   local folder = util.by_name(path:match("^(.+)/[^/]*$") or ".")
   return util.exists(folder .. "/config.txt") and folder or nil
 end
 
--- What the weights of a file reached and what kind of run they are of, to be said behind
--- their path: "; valid dice 0.9123; run 003: a finished training, preset full".
--- meta: of the file.
+-- The result of the weights in a file and the kind of their run, as text after the path: "; valid
+-- dice 0.9123; run 003: a finished training, preset full". meta: of the file.
 function M.about(path, meta)
   local parts, name, value = {}, meta.best_of, nil
   local folder = M.of(path)
@@ -260,8 +258,8 @@ function M.about(path, meta)
   return #parts > 0 and "; " .. table.concat(parts, "; ") or ""
 end
 
--- The lines of a run's config.txt that say where its images are: what a
--- checkpoint, which may leave the machine, does not.
+-- The lines of a run's config.txt with the location of its images, which a checkpoint does not hold
+-- because it may leave the machine.
 function M.data_lines(folder)
   local lines = {}
   for line in aliases.config(util.read_file(folder .. "/config.txt")):gmatch("[^\n]+") do
@@ -270,8 +268,8 @@ function M.data_lines(folder)
   return #lines > 0 and table.concat(lines, "\n") .. "\n" or ""
 end
 
--- What may have gone wrong with weights that do not fit: the numbers that were
--- others then, whose they are, and where the script of then is.
+-- The possible reasons for weights that do not fit: the options that differed in their run, and the
+-- script of that run.
 local function misfit(path)
   local ok, meta = pcall(core.checkpoint.meta, path)
   local others, hint = {}, ""
@@ -292,9 +290,9 @@ local function misfit(path)
     .. (#others > 0 and ", or those numbers" or "")
 end
 
--- Weights of a file into a session: what the file says beside them. What a user
--- should know about it is said. listed: where they do not fit, all names are listed, for a
--- training that may rename them, else a few are named.
+-- Loads the weights of a file into a session and prints its warning. -> metadata of the file.
+-- listed: if they do not fit, all names are listed, for a training that may rename them; else a
+-- few.
 function M.load(path, session, listed)
   local ok, meta, warning = pcall(core.checkpoint.load, path, session, false)
   if not ok then
@@ -308,10 +306,10 @@ function M.load(path, session, listed)
   return meta
 end
 
--- The run that --resume auto means: the newest that has a checkpoint, or is at work, and is
--- not finished, and of which no newer one is: older ones were given up. Runs of another
--- kind than this command line asks for do not count: no training goes on from a trial.
--- -> the folder, or nil: a new run; lines that say what was found
+-- The run for --resume auto: the newest unfinished run that has a checkpoint or is running, unless
+-- a newer run is finished; older ones were given up. Runs of another kind than the command line
+-- asks for do not count: a training does not continue a trial. -> the folder, or nil for a new run;
+-- lines about the choice
 local function resume_auto(out, recipe)
   local kind, passed, lines = run_kind.of_line(config.line.options), {}, {}
   local function say(fmt, ...) lines[#lines + 1] = string.format("--resume auto: " .. fmt, ...) end
@@ -349,8 +347,7 @@ local function resume_auto(out, recipe)
   return nil, lines
 end
 
--- The folder that --resume means: its own path, or `auto`; nil: start anew. Behind it what
--- there is to say of the choice, a list of lines.
+-- The folder for --resume: a path, or `auto`; nil: start a new run. Then lines about the choice.
 function M.resume(text, out, recipe)
   if text ~= "auto" then
     if not util.exists(text) then
@@ -368,9 +365,8 @@ function M.resume(text, out, recipe)
   return resume_auto(out, recipe)
 end
 
--- A text for a case that says nothing about the patient: the first 10 digits
--- of a hash keyed with a secret that never leaves this folder of runs.
--- `base` is the folder above the runs.
+-- Returns a function that hashes a case anonymously: the first 10 digits of a hash keyed with a
+-- secret that stays in this folder of runs. base: the folder above the runs.
 function M.hasher(base)
   local path = base .. "/.key"
   if not util.exists(path) then
@@ -382,13 +378,13 @@ function M.hasher(base)
   return function(key) return core.keyed_hash(secret, key):sub(1, 10) end
 end
 
--- The folder above that of a run.
+-- The folder above a run's folder.
 function M.base(folder)
   return folder:match("^(.+)/[^/]*$") or (folder:sub(1, 1) == "/" and "/" or ".")
 end
 
--- The field of a CSV text that begins at `at`, quoted or not, and where the
--- next one begins; keys of cases may hold anything, line breaks too.
+-- The field of a CSV text that begins at `at`, quoted or not, and the start of the next one; keys
+-- of cases may hold any text, including line breaks.
 local function csv_field(text, at)
   if text:sub(at, at) ~= '"' then
     local field, next_at = text:match("^([^,\n]*)()", at)
@@ -404,8 +400,8 @@ end
 
 local case_columns = { "case", "key", "patient", "part", "image" }
 
--- The rows of a run's cases.csv as write_cases got them, by their place; none
--- when it is not there. Runs of before have no column `image`.
+-- The rows of a run's cases.csv as given to write_cases, in order; empty if the file is missing.
+-- Older runs have no column `image`.
 function M.read_cases(folder)
   local rows, path = {}, folder .. "/cases.csv"
   if not util.exists(path) then return rows end
@@ -419,12 +415,12 @@ function M.read_cases(folder)
       local more = text:sub(at, at) == ","
       at = at + 1
     until not more
-    if row.part then rows[#rows + 1] = row end -- else it is no row of ours
+    if row.part then rows[#rows + 1] = row end -- else the row was not written by this program
   end
   return rows
 end
 
--- A table for the eyes of this machine only.
+-- Writes a table that only the owner may read.
 local function write_private(path, columns, rows)
   local lines = { table.concat(columns, ",") }
   for _, row in ipairs(rows) do
@@ -438,8 +434,8 @@ local function write_private(path, columns, rows)
   sys.write(path, table.concat(lines, "\n") .. "\n", true)
 end
 
--- cases.csv: which case is which. `image` is a hash of the image's voxels: what it
--- is under any name.
+-- cases.csv: the identity of each case. `image` is a hash of the image's voxels, the same under any
+-- name.
 function M.write_cases(folder, rows)
   write_private(folder .. "/cases.csv", case_columns, rows)
 end

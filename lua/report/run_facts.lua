@@ -1,5 +1,5 @@
--- run_facts.lua -- a run as its folder tells it: for who looks from outside, while it
--- runs or later. Reads files only; what is missing or damaged is simply not told.
+-- run_facts.lua -- facts about a run from its folder, while it runs or later. Only reads files;
+-- facts from missing or damaged files are absent.
 
 local aliases = require "seg.aliases"
 local core = require "seg.core"
@@ -12,19 +12,19 @@ local util = require "seg.util"
 
 local M = {}
 
-local RECENT = 5 -- epochs that say how long the next will take
+local RECENT = 5 -- epochs for the estimate of the next one's duration
 
--- Is this the folder of a run?
+-- Whether this is the folder of a run.
 function M.is_run(path)
   return util.exists(path .. "/config.txt") and util.exists(path .. "/recipe.lua")
 end
 
--- The runs below a folder, by their paths below it: runs/NAME has them as NNN, runs
--- as NAME/NNN; those of a series lie one deeper.
+-- The runs below a folder, as relative paths: below runs/NAME they are NNN, below runs NAME/NNN;
+-- the runs of a series are one level deeper.
 function M.below(path)
   local found = {}
   local function walk(folder, below, depth)
-    -- one that cannot be opened is named by who lists files
+    -- a folder that cannot be opened is reported by the listing of files
     local ok, names = pcall(core.sys.list, folder)
     for _, name in ipairs(ok and names or {}) do
       local full = folder .. "/" .. name
@@ -43,23 +43,23 @@ function M.below(path)
   return found
 end
 
--- What was measured on a part; a series has cases by themselves.
+-- The types of the metrics of a part; a series has only cases.
 local measured = { cases = { "table", free = true }, free = true,
                    metrics = { { mean = "number?" }, free = true } }
 local shape = { valid = measured, test = measured, cases = measured.cases }
 
--- What summary.json says, or an empty table where it is none of ours.
+-- The content of summary.json, or an empty table if it has other types.
 local function checked(summary)
   return pcall(json.check, summary, shape, "summary.json") and summary or {}
 end
 
--- summary.json, or an empty table when there is none or it is damaged.
+-- summary.json, or an empty table if it is missing or damaged.
 function M.summary(path)
   return checked(run_kind.read_json(path .. "/summary.json") or {})
 end
 
--- What `best` was measured by: the column of the validation that has this value in
--- the best epoch. A metric that equals the loss is the one that was asked for.
+-- The name of the metric of `best`: the column of the validation that has this value in the best
+-- epoch. If a metric equals the loss, it is the metric.
 local function best_name(rows, names, best, epoch)
   local found
   for _, row in ipairs(rows) do
@@ -75,8 +75,8 @@ local function best_name(rows, names, best, epoch)
   return found
 end
 
--- Seconds that are left at the pace of the last epochs, or of the part of the epoch that
--- is done; nil where neither is known.
+-- The remaining seconds at the pace of the last epochs, or of the finished part of the epoch; nil
+-- if neither is known.
 local function left_of(f, path)
   local pace, n, p = 0, 0, f.progress
   for i = math.max(1, #f.rows - RECENT + 1), #f.rows do
@@ -87,9 +87,9 @@ local function left_of(f, path)
   end
   f.epoch_s = n > 0 and pace / n or p and p.epoch_s
   if not f.epoch_s then return nil end
-  local after = f.epochs - f.epoch - 1 -- epochs behind the one that is under way
+  local after = f.epochs - f.epoch - 1 -- epochs after the current one
   if p and p.left_s then
-    -- training of this epoch, then what the others had behind theirs
+    -- training of this epoch, then validation and saving as in the last epoch
     local last = f.rows[#f.rows] or {}
     return p.left_s + (tonumber(last.valid_s) or 0) + f.epoch_s * math.max(after, 0)
   end
@@ -98,7 +98,7 @@ local function left_of(f, path)
   return math.max(0, f.epoch_s * (f.epochs - f.epoch) - math.min(since, f.epoch_s))
 end
 
--- How far the epoch is that is under way, with what is left of it now; nil: not known.
+-- The progress of the current epoch, with its remaining time as of this moment; nil if unknown.
 local function progress_of(f, path)
   local p = f.state == "running" and progress.read(path)
   if not p or p.epoch ~= f.epoch + 1 then return nil end
@@ -107,12 +107,12 @@ local function progress_of(f, path)
   return p
 end
 
--- Everything of the run in a folder:
+-- All facts of the run in a folder:
 --   path, name ("brain_unet/001"), recipe, config (key -> text), text (the recipe),
 --   rows, columns (metrics.csv), summary, manifest, kind = "training", "overfit" or
 --   "quick", kind_text = the same in words, state, pid, epoch, epochs, loss,
 --   valid_loss, best = {name=, value=, epoch=}, epoch_s, left_s, updated,
---   progress (progress.read, of a run at work)
+--   progress (progress.read, of a running run)
 function M.read(path)
   path = util.by_name(path)
   local meta = {}

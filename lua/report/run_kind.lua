@@ -1,10 +1,10 @@
--- run_kind.lua -- what kind of run lies in a folder and how it ended: whether its weights
--- are those of a training, or of a trial that says nothing about other data.
+-- run_kind.lua -- the kind of a run in a folder and how it ended: whether its weights are from a
+-- training, or from a trial that says nothing about other data.
 --
--- A run records its kind in manifest.json when it starts and in summary.json when it is
--- over; config.txt tells it of runs from before that record. A preset is no kind: it is
--- numbers that a recipe gives a name, and the program cannot know which of them their
--- author meant as a trial; what is said of weights names the preset.
+-- A run records its kind in manifest.json at the start and in summary.json at the end; for older
+-- runs it follows from config.txt. A preset is no kind: it is a named set of options of a recipe,
+-- and the program cannot know which presets are meant as trials; texts about weights name the
+-- preset.
 
 local aliases = require "seg.aliases"
 local core = require "seg.core"
@@ -19,19 +19,19 @@ function M.of_values(v)
   return v.overfit > 0 and "overfit" or v.quick and "quick" or "training"
 end
 
--- A run is over when its test is: summary.json is written last.
+-- Whether a run is finished: summary.json is written last, after the test.
 function M.finished(folder)
   return util.exists(folder .. "/summary.json")
 end
 
--- The table in a JSON file of a run; nil where it is missing or damaged.
+-- The table in a JSON file of a run; nil if it is missing or damaged.
 function M.read_json(path)
   if not util.exists(path) then return nil end
   local ok, v = pcall(function() return json.decode(util.read_file(path), path) end)
   return ok and type(v) == "table" and v or nil
 end
 
--- The kind that the lines "key = value" of a config say, and the N of --overfit.
+-- The kind according to the lines "key = value" of a config, and the N of --overfit.
 function M.of_text(text)
   text = aliases.config(text)
   local over = math.tointeger(tonumber(("\n" .. text):match("\noverfit = (%d+)") or 0)) or 0
@@ -39,7 +39,7 @@ function M.of_text(text)
   return M.of_values { overfit = over, quick = quick }, over
 end
 
--- The kind of the run that the options {key, text or nil} of a command line ask for.
+-- The kind of run for the options {key, text or nil} of a command line.
 function M.of_line(options)
   local v = { overfit = 0, quick = false }
   for _, o in ipairs(options) do
@@ -58,10 +58,9 @@ local function words(kind, over)
   return "a series of " .. (kind == "folds" and kind or kind .. " runs")
 end
 
--- How a run stands: "running" while a process holds its lock, else how its last start
--- ended: "finished", "stopped", "diverged", "failed"; a start that never said so was
--- "killed". m: its manifest; finished: as M.finished says. -> state, the process of one
--- that is running
+-- The state of a run: "running" while a process holds its lock, else the end of its last start:
+-- "finished", "stopped", "diverged", "failed", or "killed" if no end was recorded. m: its manifest;
+-- finished: the result of M.finished. -> state, process id of a running one
 local function state_of(folder, m, finished)
   local pid = core.checkpoint.holder(folder)
   if pid then return "running", pid end
@@ -70,10 +69,10 @@ local function state_of(folder, m, finished)
   return last.state == "running" and "killed" or last.state
 end
 
--- What of the run in a folder is known:
+-- The facts about the run in a folder:
 --   kind      "training", "overfit", "quick"; of a series "folds", "repeat", "search"
---   text      the same in words; trial, series: true where it is one
---   state, pid   as state_of says; finished: summary.json is there
+--   text      the same in words; trial, series: true for such a run
+--   state, pid   results of state_of; finished: summary.json exists
 --   manifest, summary   the files, or {}; config: the text of the file, or ""
 function M.read(folder)
   local config = folder .. "/config.txt"
@@ -89,8 +88,7 @@ function M.read(folder)
            summary = M.read_json(folder .. "/summary.json") or {} }
 end
 
--- What weights whose metadata has this config are of, in words; nil: of a training, or
--- nobody knows.
+-- The kind of the run of weights with this metadata, in words; nil for a training, or if unknown.
 function M.trial_of(meta)
   local kind, over = M.of_text(meta.config or "")
   return kind ~= "training" and words(kind, over) or nil
@@ -106,7 +104,7 @@ local function limit_of(last)
   end
 end
 
--- Why the weights of a run are not taken unless it is named; nil: they are.
+-- The reason why the weights of a run are used only if it is named; nil if there is none.
 function M.why_not(k)
   if k.series or k.trial then return k.text end
   if k.finished then return nil end
@@ -124,8 +122,8 @@ function M.why_not(k)
   return "not finished"
 end
 
--- Column `name` of the row of an epoch in metrics.csv, a number or nil; epoch nil: of the
--- first row, and behind it of the last.
+-- Column `name` of an epoch's row in metrics.csv, a number or nil; with epoch nil the values of the
+-- first and of the last row.
 function M.column(folder, name, epoch)
   local first, last
   for _, row in ipairs((epoch_table.read(folder))) do
@@ -136,7 +134,7 @@ function M.column(folder, name, epoch)
   if not epoch then return first, last end
 end
 
--- The best that a run reached: value, what it is of ("dice") or nil, "max" or "min".
+-- The best result of a run: value, its name ("dice") or nil, "max" or "min".
 function M.best(k)
   local s = k.summary
   local value, name = tonumber(s.best), type(s.best_of) == "string" and s.best_of or nil
@@ -150,8 +148,8 @@ function M.best(k)
   return value, name, better
 end
 
--- Why a run that is finished has most likely learned nothing, as at a rate at which it
--- diverges without a value that is not finite; nil: nothing says so.
+-- The reason why a finished run has probably learned nothing, for example with a learning rate that
+-- diverges to finite values; nil if there is no sign of it.
 function M.doubt(folder, k)
   local value, name, better = M.best(k)
   if value then
@@ -161,7 +159,7 @@ function M.doubt(folder, k)
     return nil
   end
   local first, last = M.column(folder, "train_loss")
-  -- no validation: the last weights count. Losses of two phases cannot be compared
+  -- without validation the last weights are used. Losses of different phases cannot be compared
   if first and last and first > 0 and (last > 2 * first or last ~= last)
     and not M.column(folder, "phase") then
     return string.format("it diverged: its training loss went from %s to %s", util.fixed(first),

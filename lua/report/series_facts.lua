@@ -1,5 +1,5 @@
--- series_facts.lua -- a series of runs (folds, seeds, a search) as its folder tells it,
--- for who looks from outside. Reads files only, as run_facts.lua does.
+-- series_facts.lua -- facts about a series of runs (folds, seeds, a search) from its folder. Only
+-- reads files, like run_facts.lua.
 
 local core = require "seg.core"
 local json = require "seg.json"
@@ -9,9 +9,9 @@ local util = require "seg.util"
 
 local M = {}
 
--- The series of a folder: { path=, kind = "folds", "repeat" or "search", name =
--- "brain_unet/001", state = "finished", "running" or "stopped", members = its runs by
--- name, finished = how many of them are }; nil when it is none, or damaged.
+-- The series in a folder: { path=, kind = "folds", "repeat" or "search", name = "brain_unet/001",
+-- state = "finished", "running" or "stopped", members = names of its runs, finished = number of
+-- finished ones }; nil if it is no series, or damaged.
 function M.read(path)
   path = util.by_name(path)
   local file = path .. "/series.json"
@@ -31,21 +31,21 @@ function M.read(path)
   return s
 end
 
--- The series that a run is part of; nil: none.
+-- The series that a run is part of, or nil.
 function M.of(run)
   local parent = util.by_name(run):match("^(.+)/[^/]+$")
   return parent and util.exists(parent .. "/series.json") and M.read(parent) or nil
 end
 
--- A cross-validation that is done in the form of run_facts.read, so that it can stand
--- beside others: every case of `valid` as the network measured it that had not seen it.
--- Epochs and times are those of its folds, and left out.
+-- A finished cross-validation in the form of run_facts.read, to compare it with runs: every case of
+-- `valid`, measured by the network that was not trained on it. Epochs and times are those of its
+-- folds and are left out.
 function M.as_run(s)
   local summary = run_facts.summary(s.path)
   local first = run_facts.read(s.path .. "/" .. s.members[1])
   first.config.fold, first.config.run = nil, nil
   local m, folders = first.manifest, {}
-  if m then m.data = nil end -- another one in each fold
+  if m then m.data = nil end -- it differs in each fold
   for i, name in ipairs(s.members) do folders[i] = s.path .. "/" .. name end
   return { path = s.path, recipe = first.recipe, name = s.name, config = first.config,
            text = first.text, rows = {}, columns = {}, state = s.state, epoch = first.epoch,

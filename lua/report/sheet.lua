@@ -1,9 +1,8 @@
--- sheet.lua -- what curves are drawn on: a sheet that becomes an SVG text or a PNG.
+-- sheet.lua -- a drawing sheet for curves, written as SVG or PNG.
 --
--- Both kinds have line(points, width, color, dash), rect, dot and text(x, y, size,
--- color, text, anchor) with the baseline at y, in units of SVG pixels, so that one
--- function draws both. dash: nil for a whole line, a number for dots that far apart,
--- {on, off} for dashes.
+-- Both kinds have line(points, width, color, dash), rect, dot and text(x, y, size, color, text,
+-- anchor) with the baseline at y, in units of SVG pixels, so that one function draws both. dash:
+-- nil for a solid line, a number for dots at this distance, {on, off} for dashes.
 
 local core = require "seg.core"
 
@@ -19,13 +18,13 @@ local PAPER = M.colors.paper
 local Svg = {}
 Svg.__index = Svg
 
--- The variable of a page's style that is this colour there, by day and by night.
+-- The CSS variable of a page's style for each colour, which adapts to dark mode.
 local variable = {}
 for name, color in pairs(M.colors) do variable[color] = "var(--" .. name .. ")" end
 
 local function hex(color) return string.format("#%06x", color) end
 
--- A sheet of w x h inside a page, in its colours and on its paper.
+-- A sheet of w x h inside a page, in the page's colours and background.
 function M.inner_svg(w, h, about)
   local s = setmetatable({ out = {}, paint = function(color)
     return variable[color] or hex(color)
@@ -44,7 +43,7 @@ local function svg(w, h)
   return s
 end
 
--- One element.
+-- Adds one element.
 function Svg:add(fmt, ...)
   self.out[#self.out + 1] = string.format(fmt, ...)
 end
@@ -58,8 +57,8 @@ function Svg:dot(x, y, radius, color)
   self:add('<circle cx="%.2f" cy="%.2f" r="%.2f" fill="%s"/>', x, y, radius, self.paint(color))
 end
 
--- Lengths of a stroke and of the gap behind it. Ends are round: what has no length is
--- a dot.
+-- The lengths of a dash and of the following gap. Line caps are round, so a dash of no length is a
+-- dot.
 local function pattern(dash)
   if type(dash) == "number" then return 0.1, dash end
   return dash[1], dash[2]
@@ -111,7 +110,7 @@ function Png:dot(x, y, radius, color)
   self.canvas:line(x * k, y * k, x * k, y * k, 2 * radius * k, color)
 end
 
--- The strokes of a way with gaps, corners included: stroke(points) for each.
+-- Splits a dashed path into its dashes, corners included, and calls stroke(points) for each.
 local function walk_strokes(points, on, off, stroke)
   local drawn, left, part = true, on, { points[1] }
   for i = 2, #points do
@@ -146,7 +145,7 @@ function Png:line(points, width, color, dash)
   walk_strokes(points, on, off, stroke)
 end
 
--- The font has capitals of 7 dots; 0.1 of the size makes them as high as SVG's.
+-- The font has capitals of 7 dots; 0.1 of the size gives the height of SVG's capitals.
 function Png:text(x, y, size, color, text, anchor)
   local dot = size * self.scale * 0.1
   local width = core.picture.text_width(dot, text)
@@ -158,13 +157,13 @@ function Png:save(path)
   self.canvas:save(path)
 end
 
--- A sheet of w x h of each kind, by the ending of its file.
+-- A sheet of w x h of each kind, by the file extension.
 function M.sheets(w, h) return { svg = svg(w, h), png = png(w, h, 1.5) } end
 
 -- Axes ------------------------------------------------------------------------
 
--- Round numbers in lo .. hi: multiples of 1, 2 or 5 times a power of ten, the
--- finest that make at most `most` of them.
+-- Round numbers in lo .. hi: multiples of 1, 2 or 5 times a power of ten, the finest step with at
+-- most `most` numbers.
 function M.ticks(lo, hi, most, whole)
   local step = 10.0 ^ math.floor(math.log((hi - lo) / most, 10))
   local k = 1
@@ -178,7 +177,7 @@ function M.ticks(lo, hi, most, whole)
   return list, step
 end
 
--- A tick's text: as many digits as the step needs, 1e-5 for the very small.
+-- The text of a tick: as many digits as the step needs, 1e-5 for very small numbers.
 function M.tick_text(v, step, hi)
   if v == 0 then return "0" end
   if hi < 0.01 or hi >= 1e5 then return (string.format("%.3g", v):gsub("e([+-])0+", "e%1")) end

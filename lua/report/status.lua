@@ -1,9 +1,9 @@
--- status.lua -- segengine status: how a run stands, from its files alone.
+-- status.lua -- segengine status: the state of a run, from its files alone.
 --
 --   segengine status [RUN | FOLDER OF RUNS] [--json]
 --
--- Opens nothing that the run needs and may be asked as often as one likes, from
--- another machine too where the folder is shared.
+-- It locks nothing that the run needs and may be called any number of times, also from another
+-- machine with the same file system.
 
 local core = require "seg.core"
 local run_facts = require "seg.report.run_facts"
@@ -13,7 +13,7 @@ local words = require "seg.args"
 
 local M = {}
 
--- The run that is meant: this one, or the one below this folder that wrote last.
+-- Finds the run: the given one, or the run below the given folder that wrote last.
 local function find(path)
   if not util.exists(path) then
     util.refuse("status: there is no folder %s; give that of a run, or of runs", path)
@@ -32,7 +32,7 @@ local function find(path)
   return path .. "/" .. newest
 end
 
--- The series that a run is part of, in two lines; s may be nil.
+-- The series of a run, in two lines; s may be nil.
 local function series_lines(s)
   if not s then return {} end
   local again = s.state == "stopped"
@@ -42,7 +42,7 @@ local function series_lines(s)
                          s.finished) }
 end
 
--- What `--json` prints; s: the series of the run, or nil.
+-- The record that `--json` prints; s: the series of the run, or nil.
 local function facts_of(f, s)
   local part, of = run_facts.result(f)
   local result
@@ -66,7 +66,7 @@ local advice = { stopped = "--resume %s goes on with it", killed = "--resume %s 
                  diverged = "log.txt and report.html there say where; replay.safetensors does it "
                    .. "again" }
 
--- Where the run is in its epoch, in words; nil when it has not said.
+-- The position of the run in its epoch, in words; nil if unknown.
 local function now_text(f)
   local p = f.progress
   if not p then return nil end
@@ -107,7 +107,7 @@ local function lines_of(f)
   return out
 end
 
--- args: "status" and its words; the exit code.
+-- Runs the command with args, "status" and its words. -> exit code
 function M.command(args)
   local o, given = words.parse(args, { json = false }, "a RUN and --json", true)
   if #given > 1 then util.refuse('status takes one RUN, got "%s" as well', given[2]) end

@@ -1,17 +1,17 @@
--- tfevents.lua -- a run as TensorBoard reads it: folder/tensorboard/.
+-- tfevents.lua -- TensorBoard events of a run: folder/tensorboard/.
 --
--- An event file is a row of records: length (8 bytes), its checksum, an Event
--- message, its checksum (CRC32C, masked as TFRecord does it). The messages are
--- protocol buffers; the few fields that are needed are written by hand:
+-- An event file is a sequence of records: length (8 bytes), its checksum, an Event message, its
+-- checksum (CRC32C, masked as in TFRecord). The messages are protocol buffers; the few fields that
+-- are needed are encoded here:
 --
 --   Event     1 wall_time (double)  2 step  3 file_version  5 Summary  7 SessionLog
 --   Summary   1 Value, repeated     Value    1 tag  2 simple_value (float)  4 Image
 --   Image     1 height  2 width  3 colorspace  4 encoded_image_string
 --   SessionLog 1 status (1: start)
 --
--- A step is an epoch. A run that is resumed cuts its files back to the epoch of its
--- checkpoint and goes on in a new one, whose SessionLog tells a TensorBoard that is
--- open meanwhile to forget what was cut. Cases appear as their hash.
+-- A step is an epoch. A resumed run truncates its files to the epoch of its checkpoint and
+-- continues in a new one, whose SessionLog tells an open TensorBoard to drop the removed events.
+-- Cases appear as their hash.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -21,7 +21,7 @@ local M = {}
 
 -- Protocol buffers ------------------------------------------------------------
 
--- A whole number >= 0: seven bits a byte, lowest first.
+-- Encodes a whole number >= 0: seven bits a byte, lowest first.
 local function varint(n)
   local out = {}
   while n > 127 do
@@ -32,21 +32,21 @@ local function varint(n)
   return table.concat(out)
 end
 
--- A field: its number and how it is written, then that.
+-- Encodes a field: its number and wire type, then the value.
 local function whole(field, n) return varint(field << 3) .. varint(n) end
 local function double(field, v) return varint(field << 3 | 1) .. string.pack("<d", v) end
 local function bytes(field, s) return varint(field << 3 | 2) .. varint(#s) .. s end
 local function float(field, v) return varint(field << 3 | 5) .. string.pack("<f", v) end
 
--- An Event with this content (fields 3, 5 or 7), now.
+-- An Event with this content (fields 3, 5 or 7) and the current time.
 local function event(step, content)
   return double(1, os.time() + 0.0) .. whole(2, step) .. content
 end
 
 -- Records ---------------------------------------------------------------------
 
--- A checksum as it stands in the file: turned, so that the checksum of data that
--- holds checksums is not 0.
+-- The masked checksum of the file format: rotated, because the CRC of data that contains its own
+-- CRC would be a constant.
 local function masked(text)
   local crc = core.crc32c(text)
   return ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff
@@ -57,7 +57,7 @@ local function record(data)
   return length .. string.pack("<I4", masked(length)) .. data .. string.pack("<I4", masked(data))
 end
 
--- The step of an Event: field 2, which stands behind the time.
+-- The step of an Event: field 2, which follows the time.
 local function step_of(data)
   local step, at, shift = 0, 11, 0
   if data:byte(1) ~= 9 or data:byte(10) ~= 16 then return 0 end
@@ -68,8 +68,8 @@ local function step_of(data)
   return step
 end
 
--- The records of a file's text up to the first that is damaged or cut: a list of
--- { text=, data=, step= }, and whether that was all of it.
+-- The records of a file up to the first one that is damaged or truncated: a list of { text=, data=,
+-- step= }, and whether it is the whole file.
 function M.records(text)
   local list, at = {}, 1
   while at + 12 <= #text do
@@ -85,7 +85,7 @@ function M.records(text)
   return list, at == #text + 1
 end
 
--- Leave of a file what is whole and not later than `epoch`.
+-- Truncates a file to the intact records that are not later than `epoch`.
 local function cut(path, epoch)
   local records, all = M.records(util.read_file(path))
   local kept = {}
@@ -100,7 +100,7 @@ end
 local Events = {}
 Events.__index = Events
 
-local NAME = "events.out.tfevents.%010d.segengine" -- TensorBoard wants the first half
+local NAME = "events.out.tfevents.%010d.segengine" -- TensorBoard requires the first part
 
 -- The events of the run in `folder`, which is at the end of `epoch`.
 function M.open(folder, epoch)
@@ -115,11 +115,11 @@ function M.open(folder, epoch)
   return e
 end
 
--- The file of this run, begun with the first event.
+-- Opens the file of this run and writes the first event.
 function Events:begin()
   sys.make_new(self.folder)
   local path = self.folder .. "/" .. string.format(NAME, self.number)
-  -- what a full disk has left in part would hide all that follows
+  -- a record that a full disk truncated would hide everything after it
   if util.exists(path) then cut(path, math.maxinteger) end
   local why
   self.file, why = io.open(path, "ab")
@@ -132,7 +132,7 @@ function Events:begin()
   end
 end
 
--- Values of a Summary, one record each, as one piece.
+-- Writes values of a Summary, one record each, in one call.
 function Events:write(step, values)
   if #values == 0 then return end
   if not self.file then self:begin() end
@@ -147,7 +147,7 @@ function Events:write(step, values)
   end
 end
 
--- numbers: tag -> number; what is not finite is left out.
+-- numbers: tag -> number; values that are not finite are skipped.
 function Events:scalars(step, numbers)
   local values = {}
   for _, tag in ipairs(util.sorted_keys(numbers)) do
@@ -159,10 +159,10 @@ function Events:scalars(step, numbers)
   self:write(step, values)
 end
 
--- A PNG file under this tag.
+-- Writes a PNG file under this tag.
 function Events:image(step, tag, path)
   local png = util.read_file(path)
-  local w, h = string.unpack(">I4I4", png, 17) -- the first chunk says them
+  local w, h = string.unpack(">I4I4", png, 17) -- from the first chunk of the PNG
   local image = whole(1, h) .. whole(2, w) .. whole(3, 3) .. bytes(4, png)
   self:write(step, { bytes(1, tag) .. bytes(4, image) })
 end
@@ -172,8 +172,8 @@ function Events:close()
   self.file = nil
 end
 
--- The tag of a column of metrics.csv: "valid_dice" is dice/valid, so that curves of
--- train and valid share a chart.
+-- The tag of a column of metrics.csv: "valid_dice" is dice/valid, so that curves of train and valid
+-- share a chart.
 function M.tag(column)
   local part, rest = column:match("^(%a+)_(.+)$")
   if part == "train" then return rest .. "/train" end
