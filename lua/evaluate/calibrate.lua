@@ -1,6 +1,5 @@
--- calibrate.lua -- the threshold that serves best and the temperature that makes
--- probabilities honest, found on the validation part and on nothing else: on test cases
--- they would make the test too good.
+-- calibrate.lua -- chooses the best threshold and the temperature that calibrates probabilities, on
+-- the validation part only: chosen on test cases they would make the test too good.
 
 local core = require "seg.core"
 local base = require "seg.evaluate.metric_base"
@@ -12,10 +11,10 @@ local util = require "seg.util"
 local M = {}
 
 local THRESHOLDS = 99 -- 0.01, 0.02, ... 0.99
-local COLDEST, HOTTEST, STEPS = 0.05, 20, 60 -- of the search for a temperature
+local COLDEST, HOTTEST, STEPS = 0.05, 20, 60 -- range and steps of the search for a temperature
 
--- The metric whose output is calibrated: what `best` names, else the first that has one
--- class, or is of classes of samples; nil: there is none.
+-- The metric with the output to calibrate: the metric of `best`, else the first metric of one class
+-- or of classes of samples; nil if there is none.
 local function calibrated(recipe)
   local names = util.sorted_keys(recipe.metrics)
   if recipe.best then table.insert(names, 1, recipe.best[1]) end
@@ -25,12 +24,12 @@ local function calibrated(recipe)
   end
 end
 
--- Does the recipe want anything that is chosen on valid?
+-- Whether the recipe has an option that is chosen on valid.
 function M.wanted(recipe)
   return recipe.predict.threshold == "valid" or recipe.predict.temperature == "valid"
 end
 
--- Raises when the recipe has nothing to calibrate; the metric that it is done for.
+-- Raises if the recipe has nothing to calibrate. -> the metric to calibrate for
 function M.check(recipe)
   if not recipe.valid then
     util.fail("usage", "a threshold is chosen on valid, and the recipe has no valid set")
@@ -39,8 +38,8 @@ function M.check(recipe)
     .. "valid: give the recipe a metric of one class, as metric.dice(logits, truth)")
 end
 
--- What a prediction needs of the options `predict` as numbers: those that say "valid", or
--- nothing, become what was chosen on that set, which stands in the weights.
+-- Sets the numbers in the options `predict`: an option that is "valid" or absent gets the value
+-- that was chosen on that set and stored in the weights.
 function M.settle(predict, meta)
   for what, otherwise in pairs { threshold = 0.5, temperature = 1 } do
     local kept = tonumber(meta[what])
@@ -54,8 +53,8 @@ end
 
 -- Thresholds --------------------------------------------------------------------
 
--- Adds the Dice of a case at every threshold; one without truth and prediction says
--- nothing.
+-- Adds the Dice of a case at every threshold; a case that is empty in ground truth and prediction
+-- is skipped.
 local function add_case(sums, m, case)
   local both, predicted, truth = core.measure.thresholds(case:measured(m))
   for j = 1, THRESHOLDS do
@@ -67,8 +66,7 @@ local function add_case(sums, m, case)
   end
 end
 
--- The threshold with the highest mean, of equals the one nearest to 0.5; the mean there
--- and at 0.5.
+-- The threshold with the highest mean, in a tie the one nearest to 0.5; the mean there and at 0.5.
 local function best_threshold(sums)
   local best
   local function mean(j) return sums[j][2] > 0 and sums[j][1] / sums[j][2] or 0 end
@@ -86,7 +84,7 @@ local function softplus(x)
   return math.max(x, 0) + math.log(1 + math.exp(-math.abs(x)))
 end
 
--- -log of the probability of what is true: of one logit, of several.
+-- -log of the probability of the true class, from one logit or several.
 local function surprise(logits, class, t)
   if #logits == 1 then return softplus((class == 1 and -logits[1] or logits[1]) / t) end
   local most, sum = math.max(table.unpack(logits)), 0
@@ -94,8 +92,8 @@ local function surprise(logits, class, t)
   return math.log(sum) - (logits[class + 1] - most) / t
 end
 
--- The temperature by which logits are divided so that loss(temperature) is least (Guo and
--- others 2017), by golden section on its logarithm: the loss has one minimum.
+-- The temperature (divisor of the logits) that minimises loss(temperature) (Guo and others 2017),
+-- by golden-section search on its logarithm: the loss has one minimum.
 local function best_temperature(loss)
   local golden = (math.sqrt(5) - 1) / 2
   local lo, hi = math.log(COLDEST), math.log(HOTTEST)
@@ -115,7 +113,7 @@ local function best_temperature(loss)
   return math.exp((lo + hi) / 2)
 end
 
--- Bins of voxels of all cases: how many of a logit are true, how many are not.
+-- Adds the voxels of a case to bins by logit: the numbers of true and of false voxels.
 local function add_bins(bins, m, case)
   local yes, no, logit = core.measure.reliability(case:measured(m))
   for b, z in ipairs(logit) do
@@ -146,7 +144,7 @@ end
 
 -- Both ----------------------------------------------------------------------------
 
--- One pass over the validation part `d`, of classes of samples: logits and truth.
+-- Runs the network over the validation part `d` for classes of samples. -> logits and true classes
 local function read_samples(session, recipe, d, m)
   local samples = {}
   local reader = { way = "numbers", read = m.read, target = m.target, sample = function(rows)
@@ -159,8 +157,8 @@ local function read_samples(session, recipe, d, m)
   return samples
 end
 
--- What is best on the validation part `d`: { threshold=, temperature= } as text for the
--- weights (no threshold of classes of samples), and a line about each.
+-- Chooses the best values on the validation part `d`. -> { threshold=, temperature= } as text for
+-- the weights (no threshold for classes of samples), and a line about each
 function M.find(session, recipe, d)
   local m = M.check(recipe)
   if d.pipeline:facts(1).drawn then
@@ -191,9 +189,8 @@ function M.find(session, recipe, d)
   return found, lines
 end
 
--- The same, kept in the file of the weights (nil: there is none): all of it, or what the
--- recipe `wants`.
--- -> threshold or nil, lines
+-- Chooses the values and stores them in the file of the weights (nil: none): all, or only the
+-- values that are "valid" in the recipe if `wants` is set. -> threshold or nil, lines
 function M.keep(session, recipe, d, path, wants)
   local kept, said = {}, {}
   local found, lines = M.find(session, recipe, d)

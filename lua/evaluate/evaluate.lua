@@ -1,5 +1,5 @@
--- evaluate.lua -- a part through the evaluation plan, measured by case: after every
--- epoch of training, at its end, and as a command of its own.
+-- evaluate.lua -- runs a part through the evaluation plan and measures it by case: after every
+-- epoch of training, at its end, and as a command.
 
 local core = require "seg.core"
 local calibrate = require "seg.evaluate.calibrate"
@@ -20,16 +20,14 @@ local wrong = require "seg.report.misclassified"
 local fail = util.fail
 local M = { run = pass.run }
 
--- The metric by which cases are told good from bad: what `best` names, else the first;
--- nil without any.
+-- The metric that ranks cases: the metric of `best`, else the first; nil without any.
 function M.main(recipe)
   local names = util.sorted_keys(recipe.metrics)
   local best = recipe.best and recipe.best[1]
   return recipe.metrics[best] and best or names[1]
 end
 
--- The places of the cases that have a value of anything, worst first by the main
--- metric, then by their order.
+-- The indices of the cases that have any value, worst first by the main metric, then in order.
 local function worst_first(recipe, result, names)
   local items, seen, main = {}, {}, M.main(recipe)
   for _, name in ipairs(names) do
@@ -40,11 +38,11 @@ local function worst_first(recipe, result, names)
   if not main then return items end
   local down = (recipe.metrics[main].better or "max") == "min"
   local values = result.metrics[main] and result.metrics[main].cases or {}
-  -- a case that has no value stands before the worst
+  -- a case without a value comes before the worst
   local function key(item)
     return values[item] and (down and -values[item] or values[item]) or -math.huge
   end
-  -- of those that were taken for another class the surest first
+  -- among misclassified cases the most confident come first
   local sure = {}
   for _, e in ipairs(wrong.list(recipe, result) or {}) do sure[e.item] = e.p end
   table.sort(items, function(a, b)
@@ -55,11 +53,11 @@ local function worst_first(recipe, result, names)
   return items
 end
 
--- The names of the metrics that were measured.
+-- The names of the measured metrics.
 local function measured(result) return util.sorted_keys(result.metrics) end
 
--- The cases that were taken for another class, as rows of a table; nil where the metrics by
--- case say more than right or wrong.
+-- The misclassified cases as rows of a table; nil if the metrics by case are more than right or
+-- wrong.
 local function wrong_rows(recipe, result, pipeline, hash)
   local list = wrong.list(recipe, result)
   for name, r in pairs(list and result.metrics or {}) do
@@ -73,10 +71,9 @@ local function wrong_rows(recipe, result, pipeline, hash)
   return rows
 end
 
--- The per-case table of a result, worst first; of classes those that are wrong. Cases
--- appear as hashes. file: the
--- table that has them all.
---   -> text (nil: there is nothing by case), places of the cases in order
+-- The table of a result by case, worst first; for classification the misclassified cases. Cases
+-- appear as hashes. file: the table of all cases. -> text (nil: no values by case), indices of the
+-- cases in order
 function M.table(recipe, result, pipeline, hash, file)
   local names = measured(result)
   local items, by_case = worst_first(recipe, result, names), { "case" }
@@ -100,7 +97,7 @@ function M.table(recipe, result, pipeline, hash, file)
   return #items > 0 and show.first(rows, file) or nil, items
 end
 
--- The same with a column for each class, as CSV; in the order of the table.
+-- The table with a column for each class, as CSV, in the same order.
 function M.csv(recipe, result, pipeline, hash)
   local columns, names = {}, measured(result)
   for _, name in ipairs(names) do
@@ -126,9 +123,8 @@ function M.csv(recipe, result, pipeline, hash)
   return table.concat(lines, "\n") .. "\n"
 end
 
--- Of what a value by case is: the volume, or the slices or patches of it that
--- the set has. Patches that are drawn may share voxels, which then count more than
--- once.
+-- A text about the extent that a value by case refers to: the volume, or only the slices or patches
+-- in the set. Random patches may overlap, and shared voxels count more than once.
 local function extent(result, pipeline)
   local used, depth, each, seen = 0, 0, nil, {}
   if pipeline:facts(1).drawn then return "of its patches, not of the volume" end
@@ -151,12 +147,12 @@ local function statistics(r)
   return metric.summary(r.list, r.owners)
 end
 
--- The values by class (number, structure) in a line, nil where there are none.
+-- The values by class (number, structure) in a line, nil if there are none.
 local function class_line(r, m)
   local parts = {}
   for _, class in ipairs(r.classes) do
     local n = #class.list > 0 and string.format(" (n %d)", #class.list) or ""
-    local shown = n ~= "" or class.mean == class.mean -- else it has none of its own
+    local shown = n ~= "" or class.mean == class.mean -- else the class has no value
     parts[#parts + 1] = shown and class.name .. " " .. util.fixed(class.mean) .. n or nil
   end
   return #parts > 0 and "  by " .. (m.word or "class") .. ": " .. table.concat(parts, ", ") or nil
@@ -180,10 +176,10 @@ local function metric_line(name, m, r, s, of, pipeline)
     return string.format("%s%s of all cases: %s, n %d%s (%s)", name, unit, util.fixed(s.mean), s.n,
                          interval, m.rule)
   end
-  local spread = s.sd and string.format(", sd %.4f", s.sd) or "" -- of two cases or more
+  local spread = s.sd and string.format(", sd %.4f", s.sd) or "" -- for two cases or more
   local each = r.slices and string.format("; per %s %s", (opened.sample_name(pipeline)),
                                           util.fixed(r.slices)) or ""
-  -- numbers of a sample are of no volume
+  -- numbers of a sample have no volume
   local flat = m.way == "numbers" or (m.logits and m.logits.rank == 0)
   local what = flat and "" or of == "whole volume" and " (whole volume)" or " " .. of
   local left = #pipeline:cases() - s.n
@@ -193,12 +189,12 @@ local function metric_line(name, m, r, s, of, pipeline)
                        m.rule)
 end
 
--- A result as lines for people, one a metric, and as a table for summary.json.
+-- A result as lines to print, one a metric, and as a table for summary.json.
 function M.summary(recipe, result, pipeline, hash)
   local json = { loss = result.loss, metrics = {}, cases = {},
                  not_finite = select(2, not_finite.report(result, pipeline, hash)) }
   local of = extent(result, pipeline)
-  local has_total = false -- a matrix is shown once
+  local has_total = false -- a matrix is printed once
   for _, r in pairs(result.metrics) do has_total = has_total or r.total and r.matrix ~= nil end
   local lines = { string.format("loss %s, mean of %s", util.fixed(result.loss),
                                 util.plural(result.seen, opened.sample_name(pipeline))) }
@@ -253,9 +249,9 @@ local function find_part(r, part)
                          or "")
 end
 
--- Whether the cases of `d` are those of `part` in the run that the weights are
--- of, whose cases.csv has `rows`. Cases that were trained on are refused: by
--- name and by their voxels. (A case of slabs is in every part.)
+-- Whether the cases of `d` are the cases of `part` in the run of the weights; `rows` are from its
+-- cases.csv. Cases that were trained on are refused, by name and by their voxels. (A case of slabs
+-- is in every part.)
 local function check_cases(rows, d, part, run, hash)
   local by_key, trained, expected, found = {}, {}, 0, 0
   for _, row in ipairs(rows) do
@@ -290,8 +286,8 @@ local function check_cases(rows, d, part, run, hash)
   return found == cases and found == expected
 end
 
--- The threshold that was chosen on valid and stands in the weights, or that --calibrate
--- chooses now; and what to say. nil: the recipe has its own, or metrics do.
+-- The threshold stored in the weights, or chosen by --calibrate; and a line about it. nil: the
+-- recipe or the metrics have their own.
 local function find_threshold(r, session, meta, path, rows)
   local own = r.predict.threshold and r.predict.threshold ~= "valid"
   if config.line.flags.calibrate then
@@ -308,7 +304,7 @@ local function find_threshold(r, session, meta, path, rows)
   return kept, kept and string.format("threshold %g, chosen on valid", kept)
 end
 
--- Pictures of the `count` worst cases in a folder beside the weights.
+-- Draws the `count` worst cases into a folder next to the weights.
 local function draw_worst(r, session, d, items, part, result, folder, hash, count)
   picture.overlays({ folder = folder, recipe = r, session = session, names = d.names, hash = hash },
                    d, items, part, result, count)
@@ -325,9 +321,9 @@ local function picture_count()
   return count
 end
 
--- What the images of a part differ in from those of training, said case by case and as
--- { hash = text }; nil where nothing does, or the weights (meta, of file `path`) do not know.
--- Files are read as the script says, which is compared with how training read them.
+-- The differences of a part's images from the training images, printed case by case, and as { hash
+-- = text }; nil if there are none, or if the weights (meta, of file `path`) hold no data about
+-- them. The reading options of the script are compared with those of training.
 local function compare(meta, path, set, pipeline, hash)
   local kept, read = likeness.parse(meta.training, path), reading.parse(meta.read, path)
   local out
@@ -349,8 +345,8 @@ local function compare(meta, path, set, pipeline, hash)
   return out
 end
 
--- evaluate: a part through the network in the order of its cases, nothing
--- changed at random, also of train: what was learned, against what is known.
+-- The command evaluate: runs a part through the network in the order of its cases, without
+-- augmentation, also for train.
 function M.command(r, name)
   local v, flags, part = config.ensure(), config.line.flags, config.line.flags.split or "test"
   local set, pictures = find_part(r, part):on_grid(), picture_count()
@@ -364,7 +360,7 @@ function M.command(r, name)
               .. "give --data DIR")
   end
   if meta.preprocessing then set = set:fitted_as(meta.preprocessing) end
-  -- the hashes of the run the weights are of, when they lie in one
+  -- with the hash key of the weights' run, if they belong to one
   local run = run_folder.of(path)
   local folder = run and run_folder.base(run)
   local hash = run_folder.hasher(folder and util.exists(folder .. "/.key") and folder
@@ -374,7 +370,7 @@ function M.command(r, name)
                                          rows and { list = rows, run = run, hash = hash })
   local d = opened.open(r, set:in_order(v.batch))
   local same = rows and check_cases(rows, d, part, run, hash)
-  -- made-up patients are no images of the kind, which is said above
+  -- for synthetic data the warning above is enough
   local differs = not (real and set.source.made_up)
     and compare(meta, path, set, d.pipeline, hash) or nil
   local outside, beyond = pass.outside(r, d.pipeline)
@@ -382,7 +378,7 @@ function M.command(r, name)
     interval = true, threshold = threshold, outside = outside })
   local lines, json = M.summary(r, result, d.pipeline, hash)
   opened.identify(json, part, d, hash)
-  -- where the numbers come from: the config, without paths
+  -- the config without paths documents the origin of the numbers
   json.config = run_folder.values(config.print(config.values, config.fixed))
   json.epoch, json.threshold, json.beyond = meta.epoch, threshold, beyond
   json.differs = differs
@@ -391,7 +387,7 @@ function M.command(r, name)
     print(util.json(json))
     return code
   end
-  -- beside the weights; results on other cases than the run's keep their own file
+  -- next to the weights; results on other cases than the run's get their own file name
   local beside = path:match("^(.*)/[^/]*$") or "."
   local file = string.format("%s/evaluate_%s%s", beside, part, same and "" or "_" .. json.data)
   local text, items = M.table(r, result, d.pipeline, hash, file .. ".csv")

@@ -1,11 +1,10 @@
--- loss_parts.lua -- of what a loss of cross entropy and soft Dice is made, sample by
--- sample: where there is something to find, and where there is nothing.
+-- loss_parts.lua -- the parts of a loss of cross entropy and soft Dice by sample: samples with
+-- foreground and empty samples.
 --
--- A soft Dice by slice gives every slice alike the same weight, and of an empty one asks
--- for a probability of nothing anywhere: with a small eps it costs nearly 1 until the sum
--- of all its probabilities is below eps. Where most slices are empty, the loss is then
--- mostly theirs, and its fall says little of what is found. Beside the loss of a run these
--- parts show that.
+-- A soft Dice by slice gives every slice the same weight. For an empty slice it demands
+-- probabilities of zero everywhere: with a small eps it costs nearly 1 until the sum of all
+-- probabilities is below eps. If most slices are empty they dominate the loss, and its fall says
+-- little about the segmentation. The parts show this next to the loss of a run.
 
 local config = require "seg.recipe.config"
 local nn = require "seg.recipe.nn"
@@ -14,10 +13,10 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
-local MUCH = 0.5 -- the share of empty slices in the loss that is worth a note
+local MUCH = 0.5 -- the share of empty slices in the loss that causes a note
 
--- Dice loss of a sample from means of p t, p, t over n positions; nil where `truth` says
--- the other kind.
+-- The Dice loss of a sample from means of p t, p, t over n positions; nil if the sample is of the
+-- other kind: truth = true selects samples with foreground, false empty ones.
 local function dice_of(n, eps, truth)
   return function(row)
     local both, p, t = n * row[1], n * row[2], n * row[3]
@@ -27,14 +26,14 @@ local function dice_of(n, eps, truth)
 end
 
 -- metric.loss_parts(logits, target, {bce=1, dice=1, pos_weight=1, per="batch", eps=1,
--- empty="count"}), the options as nn.bce_dice has them. For `loss_parts` of a recipe: the
--- means over samples of
+-- empty="count"}), with the options of nn.bce_dice. For `loss_parts` of a recipe: the means over
+-- samples of
 --   bce         binary cross entropy
---   dice_fg     1 - soft Dice of each sample that has something to find
---   dice_empty  of each that has not
--- each by itself, whatever `per` says: with per = "batch" the loss has one Dice of all
--- samples together, and these are what they would have cost alone. One channel only,
--- as all recipes whose loss counts empty slices have; no mask and no weight.
+--   dice_fg     1 - soft Dice of each sample with foreground
+--   dice_empty  of each empty sample
+-- by sample, whatever `per` says: with per = "batch" the loss has one Dice of all samples together,
+-- and the parts are the costs of the samples alone. One channel only, like all recipes that count
+-- empty slices; no mask and no weight.
 --   -> { list = { { name=, node=, value=function(row) -> number or nil, empty= }, ... }, ... }
 function M.make(logits, target, o)
   o = util.options("metric.loss_parts", o, { bce = 1, dice = 1, pos_weight = 1, per = "batch",
@@ -57,12 +56,13 @@ function M.make(logits, target, o)
   }
 end
 
--- The parts of recipe `r`, none or those of `loss_parts`.
+-- The parts of recipe `r`, from `loss_parts`, or an empty list.
 function M.of(r)
   return r.loss_parts and r.loss_parts.list or {}
 end
 
--- seg.recipe { loss_parts = v }: what make() gives, under names that no metric has.
+-- Checks seg.recipe { loss_parts = v }: v must be a result of make(), and no metric may have the
+-- name of a part.
 function M.check(r)
   if r.loss_parts == nil then return end
   if type(r.loss_parts) ~= "table" or type(r.loss_parts.list) ~= "table" then
@@ -77,7 +77,7 @@ function M.check(r)
   end
 end
 
--- Sample i of what a node gave: a row of (N,K), or the one number of its batch.
+-- Sample i of the array of a node: a row of (N,K), or the one number of its batch.
 function M.row(array, i)
   if #array.shape == 0 then return { array:get() } end
   local out = {}
@@ -85,8 +85,8 @@ function M.row(array, i)
   return out
 end
 
--- What is said of an epoch's parts: "bce 0.0312 dice_fg 0.3120 dice_empty 0.9981", those
--- that have a value; nil when none has.
+-- The parts of an epoch as text: "bce 0.0312 dice_fg 0.3120 dice_empty 0.9981"; parts without a
+-- value are left out; nil if none has one.
 function M.text(r, values)
   local out = {}
   for _, part in ipairs(M.of(r)) do
@@ -96,8 +96,8 @@ function M.text(r, values)
   return out[1] and table.concat(out, " ") or nil
 end
 
--- A sentence when the loss is mostly about samples in which there is nothing, nil else.
--- values: of the parts; share: of the samples that are empty, 0 .. 1.
+-- A sentence if the loss is mostly due to empty samples, else nil. values: of the parts; share: of
+-- the samples that are empty, 0 .. 1.
 function M.note(r, values, share)
   local l, v = r.loss_parts, values
   local empty = l and l.counts_empty and share > 0 and l.dice * share * v.dice_empty

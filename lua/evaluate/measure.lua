@@ -1,5 +1,5 @@
--- measure.lua -- `segengine measure FOUND TRUTH`: two NIfTI files of labels, of whatever
--- made them, compared label by label on their common grid.
+-- measure.lua -- `segengine measure FOUND TRUTH`: compares two NIfTI files of labels from any
+-- program, label by label on their common grid.
 
 local core = require "seg.core"
 local show = require "seg.show"
@@ -10,7 +10,7 @@ local M = {}
 local COLUMNS = { "dice", "iou", "sensitivity", "precision", "hd95_mm", "assd_mm", "found_ml",
                   "true_ml" }
 
--- A file of labels; several volumes in one file are refused.
+-- Reads a file of labels; several volumes in one file are refused.
 local function read(path)
   local v = core.data.read_labels(path)
   local values = v:values()
@@ -20,7 +20,7 @@ local function read(path)
   return v, values
 end
 
--- All values but 0 of both lists, in order.
+-- All values except 0 of both lists, sorted.
 local function labels_of(a, b)
   local list, seen = {}, { [0] = true }
   for _, values in ipairs { a, b } do
@@ -32,7 +32,8 @@ local function labels_of(a, b)
   return list
 end
 
--- One label: nil where it says nothing, as distances of what one side does not have.
+-- Measures one label; a value is nil where it is undefined, for example a distance if one file
+-- lacks the label.
 local function measure_label(found, truth, value)
   local m = { prediction = found:equal(value), truth = truth:equal(value) }
   local sums = core.measure.overlap(m)
@@ -46,7 +47,7 @@ local function measure_label(found, truth, value)
            hd95_mm = s.hd95, assd_mm = s.assd, found_ml = p * ml, true_ml = t * ml }
 end
 
--- measure FOUND TRUTH [--json]: a row for every label that either has.
+-- measure FOUND TRUTH [--json]: a row for every label in either file.
 function M.command(args)
   local paths, as_json = {}, false
   for i = 2, #args do
@@ -61,7 +62,7 @@ function M.command(args)
   local truth, b = read(truth_path)
   local same, why = found:same_grid(truth)
   if not same then
-    -- the same voxels, stored in another order or the other way round
+    -- the same voxels may be stored in another axis order or direction
     local moved = found:along(truth)
     if moved:same_grid(truth) then found, same = moved, true end
   end

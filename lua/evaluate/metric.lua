@@ -1,19 +1,19 @@
--- metric.lua -- what is measured on a validation or test set.
+-- metric.lua -- the metrics of a validation or test set.
 --
--- A metric is a table that evaluate.lua asks for values, in one of three ways:
+-- evaluate.lua computes a metric in one of three ways:
 --
---   counts   the device counts voxels of each sample (node), which are added up by
---            case: value(sums, voxels). An overlap of a patient is that of the whole
---            volume even when the network sees slices. Of patches, which share
---            voxels, the counts are those of the stitched volume.
---   volume   what the network makes of a case is put together on its prepared grid
---            (stitch.lua): measure(case)
---   numbers  few numbers a sample, as classes or angles: sample(rows)
+--   counts   the device counts voxels of each sample (node), summed by case:
+--            value(sums, voxels). The overlap of a case is that of the whole volume
+--            even if the network gets slices. For patches, which overlap, the
+--            stitched volume is counted.
+--   volume   the output for a case is stitched on its prepared grid (stitch.lua):
+--            measure(case)
+--   numbers  few numbers a sample, such as classes or angles: sample(rows)
 --
--- Each gives a value and, where there are several classes or numbers, a list of
--- theirs; nil: there is nothing to say of this case. total(records) makes one value
--- of all cases where that is no mean. `better` says which way is up, `rule` what is
--- done with empty masks; it is printed with every value.
+-- Each returns a value and, for several classes or numbers, a list of values; nil if the case has
+-- no value. total(records) returns one value over all cases if it is not a mean. `better` is the
+-- direction of improvement; `rule` describes the treatment of empty masks and is printed with every
+-- value.
 
 local core = require "seg.core"
 local nn = require "seg.recipe.nn"
@@ -22,8 +22,7 @@ local util = require "seg.util"
 
 local M = {}
 
--- From counts (both, predicted, true, all that count) to a value; nil when the pair
--- says nothing.
+-- Metrics from counts (both, predicted, true, all voxels); nil if undefined.
 local ratios = {
   dice = function(both, p, t) return 2 * both / (p + t) end,
   iou = function(both, p, t) return both / (p + t - both) end,
@@ -34,7 +33,7 @@ local ratios = {
   end,
 }
 
--- One node serves every metric that asks for the same counts.
+-- One node serves every metric that needs the same counts.
 local nodes = {}
 
 local function overlap_node(logits, target, o)
@@ -44,7 +43,8 @@ local function overlap_node(logits, target, o)
   return nodes[key]
 end
 
--- How many voxels of one channel count: of what is 1 everywhere all are predicted.
+-- A node that counts the voxels of one channel: with a prediction of 1 everywhere, all are
+-- predicted.
 local function area_node(target, o)
   local key = "area " .. core.node_id(target) .. " " .. (o.mask and core.node_id(o.mask) or -1)
   if not nodes[key] then
@@ -53,7 +53,7 @@ local function area_node(target, o)
   return nodes[key]
 end
 
--- How many voxels count: of several classes each is predicted as one of them.
+-- The number of voxels: with several classes each voxel is predicted as one of them.
 local function voxels(sums, all)
   if #sums == 3 then return all end
   local sum = 0
@@ -61,7 +61,7 @@ local function voxels(sums, all)
   return sum
 end
 
--- What metrics of counts have in common. all: wants the number of voxels.
+-- The common part of metrics of counts. all: the metric needs the number of voxels.
 local function counted(kind, logits, target, o, all)
   local node = overlap_node(logits, target, o)
   return {
@@ -73,8 +73,8 @@ local function counted(kind, logits, target, o, all)
 end
 
 local function overlap_metric(kind)
-  -- metric.dice(logits, target, {threshold=0.5, empty="skip"|"one", mask=}):
-  -- `empty` says what a case counts whose truth and prediction are both empty.
+  -- metric.dice(logits, target, {threshold=0.5, empty="skip"|"one", mask=}): `empty` is the value
+  -- of a case that is empty in both ground truth and prediction.
   M[kind] = function(logits, target, o)
     o = base.options(kind, o, { threshold = 0.5, empty = "skip", mask = util.none }, "epoch")
     base.word(kind, "empty", o.empty, { "skip", "one" })
@@ -82,7 +82,7 @@ local function overlap_metric(kind)
     base.number(kind, "threshold", o.threshold, 0, 1)
     local first = base.first(logits)
     local m = counted(kind, logits, target, o, kind == "specificity")
-    -- what was rightly found empty is right
+    -- an empty case that is predicted empty is correct
     m.rule = kind == "specificity" and "of voxels that are not of the class"
       or base.empty_rules[o.empty]
     -- `sums`: counts of all classes of one case or one slice
@@ -100,8 +100,8 @@ end
 
 for kind in pairs(ratios) do overlap_metric(kind) end
 
--- The share of voxels of a map, or of cases, whose class is the right one, the
--- background among them. {threshold=0.5, mask=}
+-- The share of voxels of a map, or of cases, with the right class, background included.
+-- {threshold=0.5, mask=}
 function M.accuracy(logits, target, o)
   if util.is_node(logits) and logits.rank == 0 then
     return require("seg.evaluate.metric_number").accuracy(logits, target, o)
@@ -116,15 +116,14 @@ function M.accuracy(logits, target, o)
     if not (all > 0) then return nil end
     local right = 0
     for k = 0, #sums // 3 - 1 do right = right + sums[3 * k + 1] end
-    -- of one channel what is in neither is right as well
+    -- with one channel, voxels in neither mask are right as well
     if #sums == 3 then right = right + all - sums[2] - sums[3] + sums[1] end
     return right / all, {}
   end
   return m
 end
 
--- Metrics of these kinds are made elsewhere; which way they go depends on the rank
--- of what they are of.
+-- Metrics defined in other files; some depend on the rank of their operand.
 for _, name in ipairs { "hd95", "hd", "assd", "surface_dice", "volume_error", "dvh_score",
                         "dose_score" } do
   M[name] = function(...) return require("seg.evaluate.metric_volume")[name](...) end
@@ -144,8 +143,8 @@ end
 
 local DRAWS, MOST_FEW = 2000, 4
 
--- Places of values grouped by whose they are: { { place, ... }, ... } in the order
--- in which owners come; without owners each value is by itself.
+-- Groups the indices of values by owner: { { index, ... }, ... } in the order of first occurrence;
+-- without owners each value is a group.
 local function group(n, owners)
   local units, by_owner = {}, {}
   for i = 1, n do
@@ -159,11 +158,10 @@ local function group(n, owners)
   return units
 end
 
--- The 95 % interval of f(list of places 1 .. n) by 2000 bootstrap draws (Efron 1979),
--- the same for the same values: 2.5 % of what they give lie on either side. Drawn
--- are owners (patients), with all that is theirs: cases of one patient are alike.
--- nil: fewer than five of them, where it would be far too narrow. A draw that f says
--- nothing of is passed over.
+-- The 95 % interval of f(list of indices 1 .. n) by 2000 bootstrap draws (Efron 1979),
+-- deterministic for the same values: the 2.5 % and 97.5 % quantiles. The draws are of owners
+-- (patients) with all their cases, because cases of one patient are correlated. nil for fewer than
+-- five owners, where it would be far too narrow. A draw for which f returns nil is skipped.
 function M.interval(n, owners, f)
   if math.type(n) ~= "integer" or (owners ~= nil and type(owners) ~= "table")
     or type(f) ~= "function" then
@@ -187,8 +185,8 @@ function M.interval(n, owners, f)
   return values[side], values[#values - side + 1]
 end
 
--- Mean and median of the values of a list (holes are nil: left out). Of two
--- values or more also the standard deviation, and the interval of the mean.
+-- Mean and median of the values in a list (nil entries are skipped). For two values or more also
+-- the standard deviation, and the interval of the mean.
 function M.summary(values, owners)
   local v, of, there = {}, owners and {}, {}
   for i in pairs(values) do there[#there + 1] = i end

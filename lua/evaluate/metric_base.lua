@@ -1,5 +1,5 @@
--- metric_base.lua -- what all metrics share: checks of their arguments, values by
--- class, names of classes; and what a recipe wants for its metrics.
+-- metric_base.lua -- the common part of all metrics: checks of their arguments, values by class,
+-- names of classes; and the nodes that a recipe's metrics need.
 
 local core = require "seg.core"
 local loss_parts = require "seg.evaluate.loss_parts"
@@ -9,14 +9,13 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- Options that every metric has: when it is measured ("epoch": also at the end of
--- each epoch; "end": on the test set and by `evaluate` only), names of the classes
--- or numbers.
+-- The options of every metric: when it is measured ("epoch": also at the end of each epoch; "end":
+-- only on the test set and by `evaluate`), and the names of the classes or numbers.
 function M.options(what, o, known, when)
   known.when, known.names = when, util.none
   local fixed = type(o) == "table" and o.threshold ~= nil
   o = util.options("metric." .. what, o, known)
-  o.fixed = fixed -- a threshold of its own, which no other replaces
+  o.fixed = fixed -- an explicit threshold, which no other replaces
   if o.when ~= "epoch" and o.when ~= "end" then
     fail("usage", 'metric.%s: when must be "epoch" or "end", got %s', what, tostring(o.when))
   end
@@ -27,7 +26,7 @@ function M.options(what, o, known, when)
   return o
 end
 
--- One of the words that an option takes.
+-- Checks that the value of an option is one of these words.
 function M.word(what, key, value, words)
   for _, w in ipairs(words) do
     if value == w then return value end
@@ -36,7 +35,7 @@ function M.word(what, key, value, words)
        type(value) == "string" and '"' .. value .. '"' or tostring(value))
 end
 
--- A number from lo to hi.
+-- Checks that a number is within lo .. hi.
 function M.number(what, key, value, lo, hi)
   if math.type(value) == nil or not (value >= lo and value <= hi) then
     fail("usage", "metric.%s: %s must be a number from %g to %g, got %s", what, key, lo, hi,
@@ -45,7 +44,7 @@ function M.number(what, key, value, lo, hi)
   return value
 end
 
--- Operands that must be nodes; false for one that was left out.
+-- Checks that operands are nodes; false stands for a missing one.
 function M.check_nodes(what, names, ...)
   for _, node in ipairs { ... } do
     if node ~= nil and not util.is_node(node) then
@@ -55,17 +54,17 @@ function M.check_nodes(what, names, ...)
   end
 end
 
--- Logits of one class or several and their truth, and a mask or nil.
+-- Checks logits of one class or several, their target, and a mask or nil.
 function M.classes(what, logits, target, mask)
   M.check_nodes(what, "logits, target and mask", logits or false, target or false, mask)
   util.check_pair("metric." .. what, logits, target, true)
 end
 
--- Of several classes 0 is the background: the first that is reported.
+-- With several classes 0 is the background: the first class that is reported.
 function M.first(logits) return logits.c > 1 and 1 or 0 end
 
--- The mean over the classes first .. last of f(class), nil where f is; and the
--- values by class, from 1 for the first reported.
+-- The mean over the classes first .. last of f(class), without nil; and the values by class, from 1
+-- for the first reported class.
 function M.mean_of(first, last, f)
   local total, n, list = 0, 0, {}
   for k = first, last do
@@ -77,11 +76,11 @@ function M.mean_of(first, last, f)
   return n > 0 and total / n or nil, list
 end
 
--- What is said of masks that are empty in truth and prediction.
+-- Texts about masks that are empty in ground truth and prediction.
 M.empty_rules = { skip = "empty cases left out", one = "empty cases count 1" }
 
--- The node of the probabilities of `logits`: an output of the recipe where one is
--- that, so that what is measured is what `predict` writes; else a node of its own.
+-- The node of the probabilities of `logits`: the output of the recipe that computes it, so that the
+-- metric measures the output of `predict`; else a new node.
 function M.probability(r, logits)
   local kind, id = logits.c > 1 and "softmax" or "sigmoid", core.node_id(logits)
   for _, name in ipairs(util.sorted_keys(r.outputs)) do
@@ -92,9 +91,8 @@ function M.probability(r, logits)
   return nn[kind](logits)
 end
 
--- Names of what a metric has a value each of, `count` of them: of the metric, of
--- the recipe (predict = { names = ... }), of the numbers of a field, else numbers from
--- `from`. 0: the background is one of them.
+-- The names of `count` values of a metric: from the metric, from the recipe (predict = { names =
+-- ... }), from the numbers of a field, else numbers from `from`. 0: the background is included.
 function M.class_names(r, m, count, set, from)
   local numbers = set and m.target and m.target.kind == "input"
     and (rawget(set.source, "numbers") or {})[m.target.name]
@@ -111,11 +109,11 @@ end
 
 -- Where a recipe's metrics are measured -----------------------------------------
 
--- Does this set give patches, which share voxels or leave some out?
+-- Whether this set has patches, which overlap or leave voxels out.
 local function has_patches(set) return set and util.step(rawget(set, "steps") or "", "patches") end
 
--- Called once the recipe is declared: the nodes whose values a case is put together
--- from, and which metrics are measured at the end of every epoch.
+-- Called when the recipe is declared: sets the nodes that cases are stitched from, and the metrics
+-- that are measured at the end of every epoch.
 function M.settle(r)
   for _, m in pairs(r.metrics) do
     if m.logits and m.way ~= "numbers" then m.output = M.probability(r, m.logits) end
@@ -140,8 +138,8 @@ function M.settle(r)
   end
 end
 
--- The nodes that must be computed for the metrics of a recipe and the parts of its loss.
--- `evaluate`: for that command, where cases may have to be put together for any of them.
+-- The nodes to compute for the metrics of a recipe and the parts of its loss. evaluate: for that
+-- command, where any metric may need stitched cases.
 function M.nodes(r, evaluate)
   local list = {}
   local whole = evaluate or r.predict.threshold == "valid" or r.predict.temperature == "valid"
@@ -160,7 +158,7 @@ function M.nodes(r, evaluate)
   return list
 end
 
--- The nodes that a metric wants of a whole case: what is no input of the network.
+-- The nodes of a metric that must be stitched: all except inputs of the network.
 function M.of_case(m)
   local list = {}
   for _, node in ipairs { m.output or false, m.target or false, m.mask or false,
@@ -170,12 +168,12 @@ function M.of_case(m)
   return list
 end
 
-local MOST_CLASSES = 1024 -- that core.measure.match takes
+local MOST_CLASSES = 1024 -- limit of core.measure.match
 
--- The share of samples whose group, of k, stands for their class when each group is one
--- class, the best of all ways to say which; both are lists of numbers from 0. Classes may
--- be more than groups: those that no group is left for are wrong. nil of no samples,
--- and of more than 1024 classes, which are rather numbers of something else.
+-- The share of samples with the right class if each of the k groups is assigned to one class, for
+-- the best assignment; both are lists of numbers from 0. There may be more classes than groups:
+-- samples of unassigned classes are wrong. nil for no samples, and for more than 1024 classes,
+-- which are probably other numbers.
 function M.agreement(groups, classes, k)
   local counts, place, n, right = {}, {}, 0, 0
   for _, class in ipairs(classes) do
@@ -204,7 +202,7 @@ function M.by_epoch(r)
   return list
 end
 
--- Of these the metrics that are counts of a batch, which its training step makes, too.
+-- The metrics of by_epoch that are counts of a batch, which the training step computes too.
 function M.counted(r)
   local list = {}
   for _, name in ipairs(M.by_epoch(r)) do

@@ -1,8 +1,8 @@
--- metric_number.lua -- metrics of a few numbers a sample: classes of pictures, angles,
--- anything that a network of rank 0 says.
+-- metric_number.lua -- metrics of a few numbers a sample: classes of pictures, angles, or any
+-- output of rank 0.
 --
--- sample(rows, undo) gets the output and the truth of one sample as lists; undo: mean
--- and sd of a standardized truth, or nil. A case of several samples has their mean.
+-- sample(rows, undo) gets the output and the target of one sample as lists; undo: mean and sd of a
+-- standardised target, or nil. A case with several samples has their mean.
 
 local core = require "seg.core"
 local base = require "seg.evaluate.metric_base"
@@ -18,7 +18,7 @@ local function metric(kind, output, target, o, better, word, classes)
            classes = classes }
 end
 
--- Logits of classes and the number of the class that is true.
+-- A metric of logits of classes and the number of the true class.
 local function classified(kind, logits, target, o)
   base.classes(kind, logits, target)
   if target.c ~= 1 then
@@ -30,7 +30,7 @@ local function classified(kind, logits, target, o)
   return m
 end
 
--- Probabilities of logits, less the largest of them first so that none overflows.
+-- Softmax of logits; the maximum is subtracted first, so that no exponential overflows.
 local function softmax(logits)
   local most, sum, out = math.max(table.unpack(logits)), 0, {}
   for k, x in ipairs(logits) do
@@ -41,8 +41,8 @@ local function softmax(logits)
   return out
 end
 
--- The class that is predicted, from 0: of one logit whether its probability is above
--- the threshold, else the first of the largest.
+-- The predicted class, from 0: for one logit whether its probability is above the threshold, else
+-- the first maximum.
 local function predicted(logits, threshold)
   if #logits == 1 then
     return logits[1] > math.log(threshold / (1 - threshold)) and 1 or 0
@@ -54,20 +54,20 @@ local function predicted(logits, threshold)
   return best - 1
 end
 
--- The class that is true, nil where it is none of n.
+-- The true class, nil if it is not one of n.
 local function true_class(target, n)
   local t = n == 1 and (target[1] >= 0.5 and 1 or 0) or target[1]
   return t >= 0 and t < math.max(n, 2) and t == t // 1 and math.tointeger(t) or nil
 end
 
--- What a sample was taken for: the true class, the predicted one and its probability.
+-- The record of a sample: the true class, the predicted one and its probability.
 local function record_of(logits, t, p)
   if #logits > 1 then return { t = t, p = p, q = softmax(logits)[p + 1] } end
   local one = 1 / (1 + math.exp(-logits[1]))
   return { t = t, p = p, q = p == 1 and one or 1 - one }
 end
 
--- Rows of true, columns of predicted classes: how many samples of n classes.
+-- The confusion matrix of samples with n classes: rows are true, columns predicted classes.
 local function confusion_of(records, n)
   local matrix = {}
   for t = 1, n do
@@ -81,7 +81,7 @@ local function confusion_of(records, n)
   return matrix
 end
 
--- The share of samples whose class is the right one. {threshold=0.5}
+-- The share of samples with the right class. {threshold=0.5}
 function M.accuracy(logits, target, o)
   o = base.options("accuracy", o, { threshold = 0.5 }, "epoch")
   local m = classified("accuracy", logits, target, o)
@@ -96,8 +96,7 @@ function M.accuracy(logits, target, o)
   return m
 end
 
--- Samples of each class by the class that they were taken for; the value is the share
--- on the diagonal. {threshold=0.5}
+-- The confusion matrix of samples; the value is the share on the diagonal. {threshold=0.5}
 function M.confusion(logits, target, o)
   o = base.options("confusion", o, { threshold = 0.5 }, "epoch")
   local m = classified("confusion", logits, target, o)
@@ -122,16 +121,17 @@ function M.confusion(logits, target, o)
   return m
 end
 
--- Groups that were found without a truth against classes that are known: the share of
--- samples whose group stands for their class when each group is one class, the best
--- of all ways to say which. The numbers of groups mean nothing, so accuracy would not do.
+-- Groups found without labels, compared with known classes: the share of samples with the right
+-- class if each group is assigned to one class, for the best assignment. The numbers of groups are
+-- arbitrary, so accuracy would be meaningless.
 function M.groups(logits, target, o)
   o = base.options("groups", o, {}, "epoch")
   local m = classified("groups", logits, target, o)
   local n = math.max(logits.c, 2)
   m.rule, m.classes = "share of right ones, each group the class that fits best, one to one", 1
   function m.sample(rows)
-    local t = true_class(rows[2], #rows[1] > 1 and math.huge or 1) -- they may be more than groups
+    -- there may be more classes than groups
+    local t = true_class(rows[2], #rows[1] > 1 and math.huge or 1)
     if not t then return nil end
     return nil, {}, { t = t, p = predicted(rows[1], 0.5) }
   end
@@ -143,7 +143,7 @@ function M.groups(logits, target, o)
   return m
 end
 
--- Area under the ROC curve over all samples: of two classes of the second, of more
+-- Area under the ROC curve over all samples: for two classes that of the second, for more classes
 -- the mean of each against the rest.
 function M.auc(logits, target, o)
   o = base.options("auc", o, {}, "epoch")
@@ -169,8 +169,8 @@ function M.auc(logits, target, o)
   return m
 end
 
--- metric.mae(output, target, {scale=1, unit=}): mean of |output - target| of the numbers
--- of a sample, and of each; standardized ones are first made what they were.
+-- metric.mae(output, target, {scale=1, unit=}): mean of |output - target| over the numbers of a
+-- sample, and for each number; standardised numbers are converted back first.
 function M.mae(output, target, o)
   o = base.options("mae", o, { scale = 1, unit = "" }, "epoch")
   base.check_nodes("mae", "output and target", output or false, target or false)
@@ -199,7 +199,7 @@ local function multiply(a, b)
   return out
 end
 
--- A vector of length 1; nil where there is no direction.
+-- A vector of length 1; nil for a zero vector.
 local function unit(x, y, z)
   local n = math.sqrt(x * x + y * y + z * z)
   if not (n > 1e-12) then return nil end
@@ -210,8 +210,8 @@ local function cross(a, b)
   return a[2] * b[3] - a[3] * b[2], a[3] * b[1] - a[1] * b[3], a[1] * b[2] - a[2] * b[1]
 end
 
--- The rotation, row by row, whose first two columns are next to those given: the
--- first is kept, the second made perpendicular (Zhou and others 2019). nil: none is.
+-- The rotation, row by row, closest to the two given columns: the direction of the first is kept,
+-- the second is made perpendicular (Zhou and others 2019). nil if the columns are degenerate.
 local function from_columns(a, b)
   local x = unit(a[1], a[2], a[3])
   if not x then return nil end
@@ -222,11 +222,11 @@ local function from_columns(a, b)
   return { x[1], y[1], z[1], x[2], y[2], z[2], x[3], y[3], z[3] }
 end
 
--- The rotation that numbers stand for, row by row, or nil.
+-- The rotation for numbers in each form, row by row, or nil.
 local forms
 forms = {
-  -- yaw, pitch, roll in degrees, as of data.w300lp and data.biwi: R = Rz(roll) Ry(yaw)
-  -- Rx(pitch), about the axes that stay
+  -- yaw, pitch, roll in degrees, as in data.w300lp and data.biwi: R = Rz(roll) Ry(yaw) Rx(pitch),
+  -- about fixed axes
   euler = { count = 3, make = function(v)
     local y, p, r = math.rad(v[1]), math.rad(v[2]), math.rad(v[3])
     local sy, cy, sp, cp, sr, cr = math.sin(y), math.cos(y), math.sin(p), math.cos(p),
@@ -234,9 +234,9 @@ forms = {
     local about_z, about_y = { cr, -sr, 0, sr, cr, 0, 0, 0, 1 }, { cy, 0, sy, 0, 1, 0, -sy, 0, cy }
     return multiply(multiply(about_z, about_y), { 1, 0, 0, 0, cp, -sp, 0, sp, cp })
   end },
-  -- the same without roll, which is 0
+  -- the same with roll = 0
   ["yaw pitch"] = { count = 2, make = function(v) return forms.euler.make { v[1], v[2], 0 } end },
-  -- row by row; made a rotation by its first two columns
+  -- row by row; orthonormalised by its first two columns
   matrix = { count = 9, make = function(v)
     return from_columns({ v[1], v[4], v[7] }, { v[2], v[5], v[8] })
   end },
@@ -244,7 +244,7 @@ forms = {
   ["6d"] = { count = 6, make = function(v)
     return from_columns({ v[1], v[2], v[3] }, { v[4], v[5], v[6] })
   end },
-  -- w, x, y, z, of any length but 0
+  -- w, x, y, z, of any length except 0
   quaternion = { count = 4, make = function(v)
     local n = math.sqrt(v[1] ^ 2 + v[2] ^ 2 + v[3] ^ 2 + v[4] ^ 2)
     if not (n > 1e-12) then return nil end
@@ -255,9 +255,9 @@ forms = {
   end },
 }
 
--- The angle in degrees of the rotation from a to b: |a - b| is 2 sqrt 2 sin(angle / 2),
--- which, unlike an arc cosine of the trace, tells small angles apart, and the trace of
--- their quotient is 4 cos(angle / 2)^2 - 1, which tells large ones apart.
+-- The angle in degrees of the rotation from a to b: |a - b| = 2 sqrt 2 sin(angle / 2) is accurate
+-- for small angles, unlike an arc cosine of the trace, and the trace of the quotient, 4 cos(angle /
+-- 2)^2 - 1, for large ones.
 local function angle(a, b)
   local sum, trace = 0, 0
   for i = 1, 9 do
@@ -267,9 +267,9 @@ local function angle(a, b)
   return math.deg(2 * math.atan(half, math.sqrt(math.max(0, (trace + 1) / 4))))
 end
 
--- metric.geodesic(output, target, {form="euler", truth=form}): the angle in degrees of
--- the rotation between both, each in a form: "euler" (yaw, pitch, roll in degrees),
--- "yaw pitch" (roll is 0), "matrix" (9 numbers), "6d", "quaternion".
+-- metric.geodesic(output, target, {form="euler", truth=form}): the angle in degrees of the rotation
+-- between both, each in a form: "euler" (yaw, pitch, roll in degrees), "yaw pitch" (roll is 0),
+-- "matrix" (9 numbers), "6d", "quaternion".
 function M.geodesic(output, target, o)
   o = base.options("geodesic", o, { form = "euler", truth = util.none }, "epoch")
   local words = util.sorted_keys(forms)
@@ -288,7 +288,7 @@ function M.geodesic(output, target, o)
     local rotation = {}
     for i = 1, 2 do
       local v = {}
-      -- an output of another form is no standardized truth
+      -- only an output in the form of the target is standardised like it
       local back = undo and (i == 2 or of[1] == of[2]) and undo
       for k, x in ipairs(rows[i]) do v[k] = back and x * back.sd[k] + back.mean[k] or x end
       rotation[i] = of[i].make(v)

@@ -1,9 +1,8 @@
--- metric_volume.lua -- metrics of a whole case, put together on its prepared grid:
--- distances of surfaces, volumes, ROC curves over voxels, dose.
+-- metric_volume.lua -- metrics of a whole case, stitched on its prepared grid: surface distances,
+-- volumes, ROC curves over voxels, dose.
 --
--- A case (stitch.lua) gives measured(m), what the functions of core.measure take.
--- Distances are in mm by the spacing of the prepared grid, whose axes are taken to
--- be at right angles; pictures have pixels of 1 mm.
+-- A case (stitch.lua) has measured(m), the arguments of core.measure. Distances are in mm by the
+-- spacing of the prepared grid, with axes at right angles; pictures have pixels of 1 mm.
 
 local core = require "seg.core"
 local base = require "seg.evaluate.metric_base"
@@ -12,7 +11,7 @@ local util = require "seg.util"
 local measure, fail = core.measure, util.fail
 local M = {}
 
--- A metric of a segmentation that wants whole cases.
+-- A metric of a segmentation that needs whole cases.
 local function segmented(kind, logits, target, o, unit, better)
   base.classes(kind, logits, target, o.mask)
   base.number(kind, "threshold", o.threshold, 0, 1)
@@ -28,12 +27,12 @@ local missing_rules = {
   skip = "one side empty: left out",
 }
 
--- A metric of surfaces: pick(surface) of what core.measure.surface gives.
+-- A metric of surfaces: pick(surface) of the result of core.measure.surface.
 local function surface_metric(kind, unit, better, more, pick)
   -- metric.hd95(logits, target, {threshold=0.5, mask=, empty="skip"|"one",
-  -- missing="diagonal"|"skip"}): `empty` says what a class counts that neither truth
-  -- nor prediction has, "one" the best value there is; `missing` what one counts that
-  -- only one of them has.
+  -- missing="diagonal"|"skip"}): `empty` is the value of a class that neither ground truth nor
+  -- prediction has, "one" the best possible value; `missing` is the value of a class that only one
+  -- of them has.
   M[kind] = function(logits, target, o)
     local known = { threshold = 0.5, mask = util.none, empty = "skip", missing = "diagonal" }
     for k, v in pairs(more) do known[k] = v end
@@ -115,7 +114,7 @@ function M.auc(logits, target, o)
   return m
 end
 
--- Matrices of counts, added up.
+-- The sum of matrices of counts.
 local function add_matrices(list)
   local sum = {}
   for _, matrix in ipairs(list) do
@@ -127,7 +126,7 @@ local function add_matrices(list)
   return sum
 end
 
--- The share on the diagonal, nil of an empty one.
+-- The share on the diagonal, nil for an empty matrix.
 function M.right_share(matrix)
   local right, all = 0, 0
   for t, row in ipairs(matrix) do
@@ -139,8 +138,7 @@ function M.right_share(matrix)
   return all > 0 and right / all or nil
 end
 
--- Voxels of each true class by the class that they were taken for. The value is the
--- share on the diagonal: accuracy.
+-- The confusion matrix of voxels; the value is the share on the diagonal: accuracy.
 function M.confusion(logits, target, o)
   o = base.options("confusion", o, { threshold = 0.5, mask = util.none }, "end")
   local m = segmented("confusion", logits, target, o, "", "max")
@@ -161,7 +159,7 @@ end
 
 -- Numbers and dose --------------------------------------------------------------
 
--- A map of numbers against another; scale: what both are multiplied by.
+-- A metric of a map of numbers; scale: a factor on output and target.
 local function mapped(kind, output, target, o, unit)
   base.check_nodes(kind, "output, target and mask", output or false, target or false, o.mask)
   util.check_pair("metric." .. kind, output, target, false)
@@ -171,8 +169,8 @@ local function mapped(kind, output, target, o, unit)
            classes = output.c, threshold = 0.5 }
 end
 
--- metric.mae(output, target, {mask=, scale=1, unit=}): mean of |output - target| over
--- the voxels of a case, of each channel; standardized targets in their own unit.
+-- metric.mae(output, target, {mask=, scale=1, unit=}): mean of |output - target| over the voxels of
+-- a case, by channel; standardised targets are converted back to their unit.
 function M.mae(output, target, o)
   o = base.options("mae", o, { mask = util.none, scale = 1, unit = "" }, "epoch")
   local m = mapped("mae", output, target, o, o.unit)
@@ -204,10 +202,10 @@ local OPENKBP = { "Brainstem", "SpinalCord", "RightParotid", "LeftParotid", "Eso
 local POINTS = { organ = { "d_01cc", "mean" }, target = { "d_99", "d_95", "d_1" } }
 
 -- The DVH score of OpenKBP: the mean of |predicted - true| over D_0.1cc and mean dose
--- of every organ, D_99, D_95 and D_1 of every target, of all cases together.
+-- of every organ, D_99, D_95 and D_1 of every target structure, over all cases together.
 --   metric.dvh_score(output, target, {structures=node, targets={8, 9, 10}, names=, mask=, scale=1})
--- structures: a channel of 0 and 1 for each; targets: the channels that are to be
--- irradiated; both may be left out for the ten of OpenKBP.
+-- structures: a binary channel for each; targets: the channels of target structures; both
+-- default to the ten structures of OpenKBP.
 function M.dvh_score(output, target, o)
   o = base.options("dvh_score", o, { structures = util.none, targets = util.none, scale = 1,
                                      mask = util.none }, "epoch")

@@ -1,9 +1,9 @@
--- stitch.lua -- what a network makes of the slices or patches of a case, put together
--- on its prepared grid, in the order in which batches come.
+-- stitch.lua -- stitches the outputs for the slices or patches of a case on its prepared grid, in
+-- the order of the batches.
 --
--- It is what `predict` does (stitch.h): slices stand where they are, patches are blended,
--- a value that is not finite is an error. The truth is not put
--- together when it is an input: it lies in the prepared case.
+-- Stitching is the same as in `predict` (stitch.h): slices are placed, patches are blended, a value
+-- that is not finite is an error. A target that is an input is not stitched: the prepared case has
+-- it.
 
 local core = require "seg.core"
 local util = require "seg.util"
@@ -13,14 +13,13 @@ local M = {}
 
 -- A case ------------------------------------------------------------------------
 
--- item: its place; parts: { [node id] = prediction }; volumes, made of them when they
--- are wanted; used: of each slice whether the set has it, nil when it has all;
--- threshold: in place of that of metrics that give none; outside: as pass.outside.
+-- item: the index of the case; parts: { [node id] = prediction }; volumes: stitched when needed;
+-- used: for each slice whether the set has it, nil if it has all; threshold: for metrics without
+-- their own; outside: from pass.outside.
 local Case = {}
 Case.__index = Case
 
--- The volume of a node (f32): of an input that of its field, else what was put
--- together.
+-- The volume of a node (f32): the field for an input, else the stitched output.
 function Case:volume(node)
   local id = core.node_id(node)
   if not self.volumes[id] then
@@ -30,14 +29,14 @@ function Case:volume(node)
   return self.volumes[id]
 end
 
--- What core.measure takes for a metric.
+-- The arguments of core.measure for a metric.
 function Case:measured(m)
   return { prediction = self:volume(m.output), truth = self:volume(m.target),
            mask = m.mask and self:volume(m.mask) or nil, used = self.used,
            threshold = not m.fixed and self.threshold or m.threshold }
 end
 
--- What `make` gives, made once for the metrics that want the same.
+-- Returns the results of `make`, computed once for metrics with the same operands.
 function Case:once(what, m, make)
   local key = string.format("%s %d %d %d %g", what, core.node_id(m.output),
                             core.node_id(m.target), m.mask and core.node_id(m.mask) or -1,
@@ -46,14 +45,14 @@ function Case:once(what, m, make)
   return table.unpack(self.made[key])
 end
 
--- Counts (both, predicted, true of each class) and the voxels that count, with what was
--- cut off the prepared grid as missed: outside = what of each class from 1, or nil. Of
--- several classes it is taken for background.
+-- Counts (both, predicted, true of each class) and the number of voxels, with the ground truth
+-- outside the prepared grid counted as missed: outside = voxels of each class from 1, or nil. With
+-- several classes these voxels count as predicted background.
 function M.with_missed(sums, all, outside)
   if not outside then return sums, all end
   local out = table.move(sums, 1, #sums, 1, {})
   for k = 0, #out // 3 - 1 do
-    -- of one channel class 1 is its only one
+    -- with one channel the only class is class 1
     local missed = outside[#out == 3 and 1 or k] or 0
     out[3 * k + 3], all = out[3 * k + 3] + missed, all + missed
     if #out > 3 then out[2] = out[2] + missed end
@@ -61,7 +60,7 @@ function M.with_missed(sums, all, outside)
   return out, all
 end
 
--- measure.overlap of a metric, with what was cut off; how many voxels.
+-- measure.overlap for a metric, including the cropped ground truth; and the number of voxels.
 function Case:overlap(m)
   return self:once("overlap", m, function()
     local sums, all = measure.overlap(self:measured(m))
@@ -69,7 +68,7 @@ function Case:overlap(m)
   end)
 end
 
--- measure.surface of a metric: of a class from 1.
+-- measure.surface for a class from 1 of a metric.
 function Case:surface(m, class, tolerance)
   return self:once(string.format("surface %d %g", class, tolerance), m, function()
     return measure.surface(self:measured(m), class, tolerance)
@@ -81,13 +80,13 @@ function Case:voxel_ml(m)
   return (select(2, measure.spacing(self:volume(m.output))))
 end
 
--- measure.dvh of a dose in structure number k, the dose being 0 where a mask is.
+-- measure.dvh of a dose in structure number k; the dose is set to 0 outside the mask.
 function Case:dvh(dose, structures, mask, k)
   return measure.dvh({ prediction = self:volume(dose), truth = self:volume(structures),
                        mask = mask and self:volume(mask) or nil, used = self.used }, k)
 end
 
--- measure.dvh_curve of the same, at `points` numbers from `first` on.
+-- measure.dvh_curve with the same arguments, at `points` numbers from `first` on.
 function Case:dvh_curve(dose, structures, mask, k, first, step, points)
   return measure.dvh_curve({ prediction = self:volume(dose), truth = self:volume(structures),
                              mask = mask and self:volume(mask) or nil, used = self.used }, k,
@@ -97,20 +96,19 @@ end
 -- M.undo of the field of `target`.
 function Case:undo(target) return M.undo(self.pipeline, target) end
 
--- The standard deviations by which a standardized field was divided; nil: it was not.
+-- The standard deviations of a standardised field; nil if it is not standardised.
 function Case:scale(target)
   local undo = self:undo(target)
   return undo and undo.sd
 end
 
--- A volume may be a gigabyte, and the next one is on its way.
+-- Frees the volumes: one may be a gigabyte, and the next case is already loading.
 function Case:close()
   for _, v in pairs(self.volumes) do v:close() end
   for _, p in pairs(self.parts) do p:close() end
 end
 
--- Mean and sd of the standardize step of the field that `target` is an input of, each
--- a list; nil where it has none.
+-- Mean and sd of the standardize step of the field behind `target`, each a list; nil without.
 function M.undo(pipeline, target)
   if not target or target.kind ~= "input" then return nil end
   local name = "field=" .. target.name
@@ -133,7 +131,7 @@ end
 local Stitcher = {}
 Stitcher.__index = Stitcher
 
--- nodes: those whose values are put together; threshold as of a case, or nil.
+-- nodes: the nodes to stitch; threshold: of a case, or nil.
 function M.new(pipeline, nodes, threshold)
   local left, names = {}, {}
   for number = 1, pipeline:samples() do
@@ -156,7 +154,7 @@ function Stitcher:begin(item)
   return case
 end
 
--- The slices that a case was made of, when they are not all.
+-- For each slice whether the case has it; nil if it has all.
 local function used_slices(case)
   local facts, list = case.pipeline:facts(case.item), {}
   if case.slices == 0 or case.slices == facts.depth then return nil end
@@ -164,8 +162,8 @@ local function used_slices(case)
   return list
 end
 
--- Sample i of a batch is sample `number` of the pipeline; values[k] is what nodes[k]
--- had of the batch. -> the case, when this was the last of it; to be closed
+-- Adds a sample: sample i of a batch is sample `number` of the pipeline; values[k] is the array of
+-- nodes[k] for the batch. -> the case, after its last sample; the caller closes it
 function Stitcher:put(number, values, i)
   local item, slice = self.pipeline:item(number)
   local case = self.open[item] or self:begin(item)
@@ -184,14 +182,14 @@ function Stitcher:put(number, values, i)
   return case
 end
 
--- No more of this case: nothing is measured of it.
+-- Drops a case: nothing is measured of it.
 function Stitcher:drop(item)
   if self.open[item] then self.open[item]:close() end
   self.open[item] = nil
 end
 
--- Cases that were not finished: drop_last left some of their samples out. Of slices
--- they are those that there are; patches must cover a case.
+-- The unfinished cases: drop_last left some of their samples out. A case of slices is measured on
+-- the slices that it has; patches must cover a case.
 function Stitcher:rest()
   local list = {}
   for _, item in ipairs(util.sorted_keys(self.open)) do

@@ -1,13 +1,11 @@
--- folds.lua -- cross-validation: a recipe whose data is split by kfold, trained once for
--- each fold.
+-- folds.lua -- cross-validation: trains a recipe with kfold once for each fold.
 --
 --   segengine SCRIPT.lua folds [--key value ...]
 --
--- Every case is measured once, by the network that was not trained with it (out of fold).
--- The mean over these cases has an interval by bootstrap over patients. The folds' own
--- means have a spread, but no interval: their training sets overlap, so they are
--- not independent, and no unbiased estimate of their variance exists (Bengio and
--- Grandvalet, JMLR 5, 2004).
+-- Every case is measured once, by the network that was not trained on it (out of fold). The mean
+-- over the cases has a bootstrap interval over patients. The means of the folds have a spread, but
+-- no interval: their training sets overlap, so they are not independent, and no unbiased estimate
+-- of their variance exists (Bengio and Grandvalet, JMLR 5, 2004).
 
 local config = require "seg.recipe.config"
 local core = require "seg.core"
@@ -21,8 +19,8 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- How many folds the sets of a recipe have; refuses a recipe without any, and one whose
--- folds could not be measured, before the first is trained.
+-- The number of folds in the sets of a recipe; refuses a recipe without folds, and one whose folds
+-- could not be measured, before the first is trained.
 local function count_of(r)
   local k
   for _, p in ipairs(r.phases) do
@@ -48,9 +46,8 @@ local function count_of(r)
   return k
 end
 
--- The cases of all folds by their hash: { fold=, patient=, key= }. Who is valid in two
--- folds, or in none, would make the result worth nothing: refused. all: false where
--- --quick has left cases out.
+-- The cases of all folds by their hash: { fold=, patient=, key= }. A patient in valid of two folds,
+-- or of none, would invalidate the result and is refused. all: false if --quick left cases out.
 function M.check(folds, all)
   local cases, patients, known = {}, {}, {}
   for i, rows in ipairs(folds) do
@@ -83,8 +80,8 @@ function M.check(folds, all)
   return cases, #util.sorted_keys(patients)
 end
 
--- What a fold measured on its own valid part: in the summary of its run or, where that
--- has a test part instead, measured now.
+-- The results of a fold on its own valid part: from the summary of its run or, if that has a test
+-- part instead, measured here.
 local function valid_of(m, summary)
   if summary.valid then return summary.valid end
   local path = m.folder .. "/evaluate_valid.json"
@@ -96,8 +93,8 @@ local function valid_of(m, summary)
   return series.measured(path)
 end
 
--- Everything that the folds have measured: by metric the values of all cases, in the
--- order of their hashes, with their patients; and each fold's mean.
+-- Collects the results of the folds: for each metric the values of all cases, in the order of their
+-- hashes, with their patients; and each fold's mean.
 local function collect(folds, cases)
   local out, names = {}, {}
   for _, f in ipairs(folds) do
@@ -121,7 +118,7 @@ local function collect(folds, cases)
       first = first or m
       means[i] = m and m.mean or 0 / 0
     end
-    local list = {} -- of the folds that have one
+    local list = {} -- of folds that have a value
     for _, mean in ipairs(means) do if mean == mean then list[#list + 1] = mean end end
     local m = #values > 0 and metric.summary(values, owners) or { n = 0 }
     m.over_folds, m.by_fold = series.spread(list), means
@@ -131,7 +128,7 @@ local function collect(folds, cases)
   return out
 end
 
--- The cases as lines of cells, by the metric that tells good from bad, worst first.
+-- The cases as rows of cells, by the main metric, worst first.
 local function case_rows(cases, metrics, main)
   local names, order = util.sorted_keys(metrics), util.sorted_keys(cases)
   local up = main and (metrics[main].better or "max") == "max"
@@ -154,7 +151,7 @@ local function case_rows(cases, metrics, main)
   return rows
 end
 
--- The same for people; file: the table that has them all.
+-- The rows to print; file: the table of all cases.
 local function readable(rows, file)
   local out = {}
   for i, row in ipairs(rows) do
@@ -166,7 +163,7 @@ local function readable(rows, file)
   return show.first(out, file)
 end
 
--- A line for each fold.
+-- A row for each fold.
 local function fold_table(folds, metrics)
   local names = util.sorted_keys(metrics)
   local rows = { { "fold", "cases", "best epoch", table.unpack(names) } }
@@ -189,7 +186,7 @@ local function fold_table(folds, metrics)
   return show.table(rows)
 end
 
--- A metric of all cases in a line.
+-- A metric over all cases in a line.
 local function line_of(name, m, patients)
   local unit = m.unit and m.unit ~= "" and string.format(" [%s]", m.unit) or ""
   if m.n == 0 then return string.format("%s%s: of no single case", name, unit) end
@@ -199,7 +196,7 @@ local function line_of(name, m, patients)
                             patients) or "")
 end
 
--- What the folds measured on a test part that all of them share.
+-- The results of the folds on a test part that all of them share.
 local function test_of(folds)
   local out = {}
   for name in pairs(folds[1].summary.test and folds[1].summary.test.metrics or {}) do
@@ -213,7 +210,7 @@ local function test_of(folds)
   return next(out) and out or nil
 end
 
--- folds: the command.
+-- The command folds.
 function M.command(r, name)
   local v, k = config.ensure(), count_of(r)
   if v.overfit > 0 then util.refuse("--overfit: validates on what it trains on; no folds then") end

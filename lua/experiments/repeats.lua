@@ -1,12 +1,11 @@
--- repeats.lua -- the same run with several seeds: how much of a result is chance?
+-- repeats.lua -- the same run with several seeds, to measure the effect of chance.
 --
 --   segengine SCRIPT.lua repeat --seeds 5 [--key value ...]
 --
--- A seed decides the first weights, the order of the samples, their changes and what
--- dropout drops. Of each metric's mean over cases there are mean and standard deviation
--- over seeds, and the 95 % interval of the mean by Student's t: seeds are independent.
--- That interval is about other seeds, not about other patients: those have the interval of
--- each run.
+-- A seed decides the initial weights, the order of the samples, their augmentation and dropout. For
+-- each metric's mean over cases the mean and standard deviation over seeds are given, and the 95 %
+-- interval of the mean by Student's t: seeds are independent. This interval covers other seeds, not
+-- other patients, which the interval of each run covers.
 
 local config = require "seg.recipe.config"
 local core = require "seg.core"
@@ -19,10 +18,10 @@ local util = require "seg.util"
 
 local M = {}
 
-local SEEDS = 5 -- where --seeds does not say
+local SEEDS = 5 -- default of --seeds
 
--- The probability that |t| stays below x with n degrees of freedom, as a finite sum
--- (Abramowitz and Stegun 26.7.3 and 26.7.4).
+-- The probability of |t| < x with n degrees of freedom, as a finite sum (Abramowitz and Stegun
+-- 26.7.3 and 26.7.4).
 local function within(x, n)
   local theta = math.atan(x / math.sqrt(n))
   local sine, cosine = math.sin(theta), math.cos(theta)
@@ -36,7 +35,7 @@ local function within(x, n)
   return sine * sum
 end
 
--- The x within which |t| stays with probability 0.95.
+-- The x with a probability of 0.95 for |t| < x.
 function M.student(n)
   local lo, hi = 0, 100
   for _ = 1, 60 do
@@ -56,8 +55,8 @@ function M.summary(list)
   return m
 end
 
--- The seeds of --seeds: as many from the config's on, or those of a list. saved: those
--- that a series which is resumed has begun with, which stay the first.
+-- The seeds of --seeds: a number of seeds from the config's seed on, or a list. saved: the seeds of
+-- a resumed series, which stay first.
 local function seeds_of(text, first, saved)
   local list = {}
   local function wrong()
@@ -87,7 +86,7 @@ local function seeds_of(text, first, saved)
   return list
 end
 
--- Whether all runs have the same cases in the same parts; else the seed has also split.
+-- Whether all runs have the same cases in the same parts; if not, the seed also changed the split.
 local function same_parts(members)
   local first
   for _, m in ipairs(members) do
@@ -101,7 +100,7 @@ local function same_parts(members)
   return true
 end
 
--- What the seeds have measured: part, and by metric { seeds' means } with its spread.
+-- Collects the results of the seeds: part, and by metric the seeds' means with their spread.
 local function collect(members)
   local part, metrics, lists = nil, {}, {}
   for i, m in ipairs(members) do
@@ -116,8 +115,8 @@ local function collect(members)
   for name, l in pairs(lists) do
     local values = {}
     for i = 1, #members do values[#values + 1] = l.by_seed[i] end
-    -- a seed may have had nothing to measure, as the AUC of one class only: its place is
-    -- kept, so that each value stays that of its seed
+    -- a seed may have no value, for example an AUC with one class only: its position is kept, so
+    -- that each value stays with its seed
     local s = M.summary(values)
     for i = 1, #members do l.by_seed[i] = l.by_seed[i] or 0 / 0 end
     s.by_seed, s.better, s.unit, s.kind = l.by_seed, l.of.better, l.of.unit, l.of.kind
@@ -147,7 +146,7 @@ local function print_table(members, metrics, part)
   end
 end
 
--- repeat: the command.
+-- The command repeat.
 function M.command(_, name)
   local v, line = config.ensure(), config.line
   local was = line.series and series.read(line.series)

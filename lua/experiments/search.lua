@@ -1,12 +1,11 @@
--- search.lua -- seg.search: which numbers of a recipe are best?
+-- search.lua -- seg.search: searches the best options of a recipe.
 --
 --   seg.search { space = { lr = { 1e-5, 1e-2, log = true }, base = { 16, 32, 64 } },
 --                trials = 20, method = "tpe", metric = { "dice", "max" } }
 --
--- beside seg.recipe says what `segengine SCRIPT.lua search` tries: keys of the config and
--- their ranges. Each trial is a run of its own in the folder of the search (series.lua),
--- judged on valid; the test part decides nothing. With objective = f the search is of a
--- function, and is done at once.
+-- next to seg.recipe declares the space of `segengine SCRIPT.lua search`: keys of the config and
+-- their ranges. Each trial is a run in the folder of the search (series.lua), judged on valid; the
+-- test part decides nothing. With objective = f a function is searched, at once.
 
 local config = require "seg.recipe.config"
 local core = require "seg.core"
@@ -21,17 +20,17 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
-local SHOWN = 10 -- trials of the table
+local SHOWN = 10 -- trials in the printed table
 
--- What the script has declared, nil until it has.
+-- The search that the script has declared, or nil.
 M.current = nil
 
 -- A function ------------------------------------------------------------------------
 
 local function better_word(o) return o.metric[2] == "max" and "highest" or "lowest" end
 
--- The search of o.objective. -> { values=, value=, trial=, trials = { record, ... } };
--- values and value are nil when no trial had any.
+-- Searches the function o.objective. -> { values=, value=, trial=, trials = { record, ... } };
+-- values and value are nil if no trial has a value.
 local function of_function(o)
   if o.method == "halving" then
     fail("usage", "seg.search: halving is for a recipe, whose trials have epochs; use tpe or "
@@ -66,7 +65,7 @@ end
 
 -- A recipe ------------------------------------------------------------------------
 
--- What a recipe's search goes by, where seg.search does not say.
+-- Fills in the metric and the seed of a recipe's search if seg.search does not set them.
 local function settle(o, r)
   o.metric = o.metric or r.best or { "loss", "min" }
   o.seed = o.seed or config.values.seed
@@ -95,7 +94,7 @@ local function settle(o, r)
   end
 end
 
--- The best value of the run in `folder`, and its epoch; nil when it has none.
+-- The best value of the run in `folder`, and its epoch; nil if it has none.
 local function value_of(folder, metric)
   local best, at
   for _, row in ipairs((epoch_table.read(folder))) do
@@ -109,7 +108,7 @@ local function value_of(folder, metric)
   return best, at
 end
 
--- Why a child failed: the last thing it said as an error.
+-- The reason why a child process failed: its last error message.
 local function reason_of(log, code)
   local said
   for line in (util.exists(log) and util.read_file(log) or ""):gmatch("[^\n]+") do
@@ -125,15 +124,15 @@ local function values_text(values)
   return table.concat(out, ", ")
 end
 
--- The words of the options with these values (texts).
+-- The command-line options for these values (texts).
 local function words_of(values)
   local list = {}
   for i, k in ipairs(util.sorted_keys(values)) do list[i] = "--" .. k .. "=" .. values[k] end
   return list
 end
 
--- Train a trial for `epochs` epochs of all; what came of it goes into the study. -> nil,
--- or the exit code of a search that was told to stop
+-- Trains a trial for `epochs` epochs of all and records the result in the study. -> nil, or the
+-- exit code if a signal stopped the search
 local function try(s, study, trial, round, epochs, all, label)
   if study:find(trial, round) then return nil end
   local o, name = study.o, string.format("trial_%03d", trial)
@@ -163,7 +162,7 @@ local function try(s, study, trial, round, epochs, all, label)
   end
 end
 
--- All trials of random and tpe, one after the other.
+-- Runs all trials of random and tpe, one after the other.
 local function one_by_one(s, study, epochs)
   local count = studies.trials(study.o)
   for trial = 1, count do
@@ -173,7 +172,7 @@ local function one_by_one(s, study, epochs)
   end
 end
 
--- Many trials with few epochs, the best of them with more, from where they were.
+-- Successive halving: many trials with few epochs; the best of each round resume with more.
 local function halve(s, study, epochs)
   local o, sign = study.o, study.o.metric[2] == "max" and -1 or 1
   local rounds = suggest.rounds(studies.trials(o), o.eta, epochs, math.min(o.least, epochs))
@@ -197,7 +196,7 @@ local function halve(s, study, epochs)
   end
 end
 
--- The trials that came farthest, best first.
+-- The last record of each trial, the latest round first, best first.
 local function ranked(study)
   local last, list = {}, {}
   for _, r in ipairs(study.records) do last[r.trial] = r end
@@ -234,7 +233,7 @@ local function print_table(study, list)
   end
 end
 
--- search: the command.
+-- The command search.
 function M.command(r, name)
   local o, flags = M.current, config.line.flags
   if not o then

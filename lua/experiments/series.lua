@@ -1,16 +1,15 @@
--- series.lua -- several runs of one recipe, one after the other, as one thing: the
--- folds of a cross-validation, seeds, trials of a search.
+-- series.lua -- several runs of one recipe, one after the other, as one experiment: the folds of a
+-- cross-validation, seeds, trials of a search.
 --
--- A series has the folder of a run, runs/<recipe>/<NNN>/, and in it a folder for each
--- member, which is an ordinary run:
+-- A series has the folder of a run, runs/<recipe>/<NNN>/, with a folder for each member, which is
+-- an ordinary run:
 --
---   series.json   what it is, and the options that every member gets; for its owner only
---   recipe.lua    the script as it was
---   summary.json  what came of it; written last: the series is over
+--   series.json   its kind, and the options of every member; readable by the owner only
+--   recipe.lua    the script at the start
+--   summary.json  the results; written last, so it marks the series as finished
 --
--- Each member is a process of its own. A member that is finished is left alone, one that
--- is not goes on from its checkpoint: so a series that was stopped or killed anywhere ends
--- as it would have.
+-- Each member is a process. A finished member is skipped, an unfinished one resumes from its
+-- checkpoint: so a series that was stopped or killed at any point ends with the same results.
 
 local aliases = require "seg.aliases"
 local config = require "seg.recipe.config"
@@ -25,19 +24,19 @@ local util = require "seg.util"
 local sys, fail = core.sys, util.fail
 local M = {}
 
-local PATIENCE_S = 60 -- with a member of a series that was killed: it saves and ends
+local PATIENCE_S = 60 -- waiting time for a member of a killed series, which saves and ends
 
-local UNFIT = 5 -- the exit code of a run that is over, with cases that were not finite
+local UNFIT = 5 -- the exit code of a finished run with cases that were not finite
 
 -- Kinds of errors by exit code; a signal is 128 + its number.
 local kinds = { [2] = "usage", [3] = "data", [4] = "device", [5] = "diverged" }
 
--- What series.json says, and more of each kind.
+-- The types of the fields in series.json, and further fields of each kind.
 local shape = { kind = "string", options = { "string", free = true }, preset = "string?",
                 weights = "string?" }
 local of_kind = { folds = { k = "number" }, ["repeat"] = { seeds = { "number" } } }
 
--- What the folder of a series says of it; nil when it is none.
+-- Reads series.json of a folder; nil if it is no series.
 function M.read(folder)
   local path = folder .. "/series.json"
   if not util.exists(path) then return nil end
@@ -52,7 +51,7 @@ function M.read(folder)
   return was
 end
 
--- The words of the options {key, value or nil}, as they stand on a command line.
+-- The options {key, value or nil} as words of a command line.
 local function words_of(options)
   local list = {}
   for _, o in ipairs(options) do
@@ -65,8 +64,8 @@ end
 
 -- Resuming ------------------------------------------------------------------------
 
--- The folder that --resume means for a series of this kind; nil: a new one. Its options
--- come in front of those of the line, which may only add what a run may change.
+-- The folder that --resume means for a series of this kind; nil: a new one. Its saved options
+-- precede those of the command line, which may only add options that a run may change.
 function M.resume(kind, out, name)
   local line = config.line
   local given = line.flags.resume
@@ -120,8 +119,8 @@ function M.resume(kind, out, name)
   return folder
 end
 
--- A new series, or the one that is resumed. kind: "folds", "repeat", "search". facts: what
--- else is kept. -> { folder=, name=, was = what series.json said, or nil }
+-- Opens a new series, or the resumed one. kind: "folds", "repeat", "search". facts: further fields
+-- of series.json. -> { folder=, name=, was = the old series.json, or nil }
 function M.open(kind, name, facts)
   local v, line = config.ensure(), config.line
   local stat = sys.stat(line.script)
@@ -136,21 +135,21 @@ function M.open(kind, name, facts)
       show.warn("the script has changed since the series began; it had %s/recipe.lua", s.folder)
     end
   else
-    s.above = {} -- what is made for it, the inner first
+    s.above = {} -- new folders above it, the inner first
     for _, path in ipairs { v.out .. "/" .. name, v.out } do
       if not util.exists(path) then s.above[#s.above + 1] = path end
     end
     s.folder = run_folder.new(v.out, name)
     s.lock = core.checkpoint.lock(s.folder)
     sys.write(s.folder .. "/recipe.lua", s.text)
-    -- cases are called alike in all runs of a recipe
+    -- cases have the same hashes in all runs of a recipe
     run_folder.hasher(run_folder.base(s.folder))
     sys.write(s.folder .. "/.key", util.read_file(run_folder.base(s.folder) .. "/.key"), true)
   end
   s.options = words_of(line.options)
   facts.kind, facts.recipe, facts.options = kind, name, s.options
   facts.preset, facts.weights = line.flags.preset, line.flags.weights
-  -- for its owner only: options say where images are
+  -- readable by the owner only: options contain paths of images
   sys.write(s.folder .. "/series.json", util.json(facts) .. "\n", true)
   show.line("%s: %s", kind, s.folder)
   sys.catch_signals()
@@ -159,7 +158,8 @@ end
 
 -- Members -------------------------------------------------------------------------
 
--- A member that a killed series left behind ends by itself; until then its folder is its.
+-- Waits for a member that a killed series left behind: it ends by itself and locks its folder until
+-- then.
 local function wait_for(folder)
   local until_s = sys.clock() + PATIENCE_S
   while core.checkpoint.holder(folder) and not sys.stopped() do
@@ -171,13 +171,14 @@ local function wait_for(folder)
   end
 end
 
--- Was the program told to stop? An exit code says so of a child that was told alone.
+-- The signal that stopped this program or, by its exit code, a child that was signalled alone; nil
+-- without one.
 function M.stopped(code)
   return sys.stopped() or sys.signal_name((code or 0) - 128) and code - 128 or nil
 end
 
--- Train the member `name` to its end, or on from where it is, with these words behind the
--- options of all; log: where it prints, else stderr. -> exit code, its folder
+-- Trains the member `name` to its end, or resumes it, with these options after the common ones;
+-- log: the file for its output, else stderr. -> exit code, its folder
 function M.train(s, name, words, log)
   local folder = s.folder .. "/" .. name
   if run_folder.finished(folder) then return 0, folder end
@@ -198,29 +199,29 @@ function M.train(s, name, words, log)
   return sys.child(list, log), folder
 end
 
--- Another command for a member that is finished. -> exit code
+-- Runs another command for a finished member. -> exit code
 function M.tell(command, words)
   local list = { config.line.script, command }
   for _, word in ipairs(words) do list[#list + 1] = word end
   return sys.child(list)
 end
 
--- What to say of a series that ends early, and its exit code.
+-- Prints how to resume a stopped series. -> exit code
 function M.say_stopped(s, signal)
   show.line("stopped; %s --resume %s goes on with it", s.kind, s.folder)
   return signal and 128 + signal or 0
 end
 
--- Is a member over that ended with this code? One whose cases did not all have finite
--- values is, and the series ends with its code.
+-- Whether a member that ended with this code is finished. A member with cases that were not finite
+-- is, and the series ends with its code.
 function M.is_over(s, code, folder)
   local over = (code == 0 or code == UNFIT) and run_folder.finished(folder)
   if over and not_finite.of_summary(M.summary(folder)) then s.code = UNFIT end
   return over
 end
 
--- Remove the folder of a new series of which no run has begun: there is nothing in it to
--- go on with. What others have put there meanwhile stays.
+-- Removes the folder of a new series if no run has begun, because there is nothing to resume. Files
+-- of other programs in it are kept.
 local function take_back(s)
   s.lock:close()
   local function empty(folder, names)
@@ -234,8 +235,8 @@ local function take_back(s)
   end
 end
 
--- Train all members { { name=, words= }, ... } in order. -> nil, or the exit code of a
--- series that ends here: told to stop, or after --steps. A member that fails ends it.
+-- Trains all members { { name=, words= }, ... } in order. -> nil, or the exit code of a series that
+-- ends here: stopped by a signal, or after --steps. A member that fails ends the series.
 function M.train_all(s, members)
   for i, m in ipairs(members) do
     local before = run_folder.finished(s.folder .. "/" .. m.name)
@@ -262,11 +263,11 @@ end
 
 -- Results -------------------------------------------------------------------------
 
--- What was measured on a part.
+-- The types of the results on a part.
 local measured = { cases = { "table", free = true }, free = true,
                    metrics = { { mean = "number?", unit = "string?" }, free = true } }
 
--- What was measured, of the file `path`, checked.
+-- The results in the file `path`, checked.
 function M.measured(path)
   local v = json.decode(util.read_file(path), path)
   json.check(v, measured, path)
@@ -282,14 +283,14 @@ function M.summary(folder)
   return v
 end
 
--- Mean and, of two values or more, standard deviation of a list.
+-- Mean and, for two values or more, standard deviation of a list.
 function M.spread(list)
   local mean, sum = util.mean(list), 0
   for _, x in ipairs(list) do sum = sum + (x - mean) ^ 2 end
   return { mean = mean, sd = #list > 1 and math.sqrt(sum / (#list - 1)) or nil, n = #list }
 end
 
--- The line that trains one run with the options of the series and these words.
+-- The command line that trains one run with the options of the series and these words.
 function M.command(s, words)
   local list = { "segengine", done.quoted(config.line.script) }
   for _, word in ipairs(s.options) do list[#list + 1] = done.quoted(word) end
@@ -300,8 +301,8 @@ function M.command(s, words)
   return table.concat(list, " ")
 end
 
--- The series is over: its summary, on the screen with --json. page: the file in its folder
--- that shows it. -> exit code
+-- Ends a series: writes its summary, and prints it with --json. page: the file in its folder that
+-- shows it. -> exit code
 function M.finish(s, summary, page)
   sys.write(s.folder .. "/summary.json", util.json(summary) .. "\n")
   if config.line.flags.json then print(util.json(summary)) end

@@ -1,7 +1,7 @@
--- series_page.lua -- the page of a cross-validation or of several seeds: the runs' curves
--- over each other, what each came to, mean and interval.
+-- series_page.lua -- the page of a cross-validation or of several seeds: the runs' curves in one
+-- chart, the result of each, mean and interval.
 --
--- Cases do not appear; runs are called by their fold or seed.
+-- Cases do not appear; runs are named by their fold or seed.
 
 local core = require "seg.core"
 local compare_page = require "seg.report.compare_page"
@@ -14,8 +14,8 @@ local util = require "seg.util"
 local text = page.text
 local M = {}
 
--- What the series measured by a metric, in the words of its kind: values of the runs, the
--- mean that has an interval, and what both are of.
+-- The results of a series by a metric, in the words of its kind: values of the runs, the mean with
+-- an interval, and a text about both.
 local function seeds_of(m)
   return { values = m.by_seed, mean = m.mean, sd = m.sd, low = m.low, high = m.high,
            of = "mean over seeds, 95 % interval by Student's t" }
@@ -31,8 +31,8 @@ local function folds_of(m, patients)
              or "mean over folds" }
 end
 
--- The runs on the axis of a metric, in the colours of their curves; the mean and its
--- interval. labels: of the runs.
+-- The runs on the axis of a metric, in the colours of their curves; the mean and its interval.
+-- labels: of the runs.
 local function dots(v, labels)
   local titles, colors = {}, {}
   for i, x in ipairs(v.values) do
@@ -44,7 +44,7 @@ local function dots(v, labels)
                      about = "the runs, their mean and its interval" }
 end
 
--- A row a run, then what they come to together.
+-- A table with a row for each run, then the combined result.
 local function result_table(runs, labels, names, results)
   local head, rows = { "", "epochs", "best epoch", table.unpack(names) }, {}
   for i, run in ipairs(runs) do
@@ -63,7 +63,7 @@ local function result_table(runs, labels, names, results)
   return page.table(head, rows, 2)
 end
 
--- The mean over all runs of each panel's curves, where all have a value, on top of them.
+-- Adds to each panel the mean of its curves, for epochs in which all runs have a value.
 local function add_means(panels, count)
   for _, panel in ipairs(panels) do
     local values, some = {}, false
@@ -83,7 +83,7 @@ local function add_means(panels, count)
   return panels
 end
 
--- The page of a series in `folder`, whose summary.json is to say `s`.
+-- The page of a series in `folder` with the summary `s`.
 function M.html(folder, s)
   local runs, labels, facts, results = s.runs, {}, {}, {}
   for i, run in ipairs(runs) do
@@ -129,7 +129,7 @@ function M.html(folder, s)
   return table.concat(out, "\n")
 end
 
--- series.html of a series whose runs are done.
+-- Writes series.html of a finished series.
 function M.write(folder, s)
   core.sys.write(folder .. "/series.html", M.html(folder, s))
 end

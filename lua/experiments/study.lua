@@ -1,10 +1,10 @@
--- study.lua -- what a search has tried: its space, its trials, the file that keeps them.
+-- study.lua -- the state of a search: its space, its trials, and their file.
 --
--- The file has a JSON value a line: first what the search is, then a trial, or a round of
--- one, as each ends. It is replaced as a whole, aside, flushed and renamed, so it is never
--- there in part. It holds nothing of clock or machine: a search that was killed anywhere and
--- resumed ends with the same bytes as one that was not. What a trial had tried is suggested
--- again when the file is read, and must be the same.
+-- The file has a JSON value a line: first a description of the search, then a trial, or a round of
+-- one, as each ends. It is replaced as a whole (written aside, flushed and renamed), so it is never
+-- incomplete. It contains no time and no machine: a search that was killed at any point and resumed
+-- ends with the same bytes as an uninterrupted one. When the file is read, the values of each trial
+-- are suggested again and must be the same.
 
 local config = require "seg.recipe.config"
 local core = require "seg.core"
@@ -19,8 +19,7 @@ local methods = { "halving", "random", "tpe" }
 
 -- The space ------------------------------------------------------------------------
 
--- One parameter of what = "seg.search: space.KEY". kind: of the config's value, nil
--- where there is none.
+-- Reads one parameter of what = "seg.search: space.KEY". kind: type of the config's value, or nil.
 local function parameter(what, key, v, kind)
   if type(v) ~= "table" then
     fail("usage", "%s must be { lo, hi } or a list of values, got %s", what, tostring(v))
@@ -64,11 +63,11 @@ local function parameter(what, key, v, kind)
   return { key = key, kind = "list", list = list }
 end
 
--- Reserved keys that decide what is learned, and so may be searched.
+-- Reserved keys that affect training results, and so may be searched.
 local searched = { batch = true, precision = true, epochs = true }
 
--- What is in the table `space` of seg.search, in the order of the keys. free: the keys need
--- not be of the config.
+-- The parameters in the table `space` of seg.search, in the order of the keys. free: the keys need
+-- not be in the config.
 function M.space(space, free)
   if type(space) ~= "table" or next(space) == nil then
     fail("usage", "seg.search: space must be a table key = { lo, hi } or key = { values }")
@@ -95,7 +94,7 @@ function M.text(v)
   return config.print({ v = v }):match("= (.*)\n$")
 end
 
--- A parameter for people: "lr 1e-05 .. 0.01 (log)".
+-- A parameter in words: "lr 1e-05 .. 0.01 (log)".
 function M.describe(p)
   if p.kind == "list" then
     local out = {}
@@ -113,7 +112,7 @@ local known = { space = util.none, trials = 20, method = "tpe", metric = util.no
                 seed = util.none, startup = 10, eta = 3, least = 1, objective = util.none,
                 study = util.none }
 
--- The options of seg.search, checked; space becomes its list.
+-- Checks the options of seg.search; space becomes a list of parameters.
 function M.options(o)
   o = util.options("seg.search", o, known)
   local one = false
@@ -147,7 +146,7 @@ function M.options(o)
   return o
 end
 
--- A space that has fewer points than trials is used up by fewer.
+-- The number of trials: at most the number of points in the space.
 function M.trials(o)
   local points = 1
   for _, p in ipairs(o.space) do points = points * suggest.size(p) end
@@ -161,8 +160,8 @@ Study.__index = Study
 
 local function one_line(v) return (util.json(v):gsub("\n *", "")) end
 
--- The study of options `o` (metric and seed settled), in the file `path` or, with nil, in
--- memory. what: else what must be the same when it is resumed.
+-- The study of options `o` (with metric and seed), in the file `path` or, with nil, in memory.
+-- what: further facts that must be the same when it is resumed.
 function M.open(o, path, what)
   local head = { method = o.method, seed = o.seed, metric = o.metric[1], mode = o.metric[2] }
   for i, p in ipairs(o.space) do head[string.format("space_%02d", i)] = M.describe(p) end
@@ -175,7 +174,7 @@ function M.open(o, path, what)
   return s
 end
 
--- All records; private, as reasons may name files.
+-- Writes all records; readable by the owner only, because reasons may name files.
 function Study:write()
   if not self.path then return end
   local lines = { one_line(self.head) }
@@ -183,7 +182,7 @@ function Study:write()
   core.sys.write(self.path, table.concat(lines, "\n") .. "\n", true)
 end
 
--- Trials of the first round, from which TPE suggests.
+-- The trials of the first round, from which TPE suggests.
 function Study:history()
   local list, sign = {}, self.o.metric[2] == "max" and -1 or 1
   for _, r in ipairs(self.records) do
@@ -216,13 +215,13 @@ function M.texts(values)
   return out
 end
 
--- What stands in a record, and as what.
+-- The fields of a record and their types.
 local fields = { trial = "whole number", round = "whole number", epochs = "whole number",
                  epoch = "whole number", value = "number", state = "string", reason = "string",
                  run = "string", values = "table" }
 
--- What is wrong with r, the next record of a file, which anybody may have changed; nil:
--- nothing. Trials begin one after the other; later rounds are of those that began.
+-- The fault of r, the next record of a file, which a user may have edited; nil if there is none.
+-- Trials begin in order; later rounds contain only trials that began.
 function Study:wrong(r)
   if type(r) ~= "table" then return "is no table" end
   for _, k in ipairs { "trial", "state", "values" } do
@@ -250,7 +249,7 @@ function Study:wrong(r)
   end
 end
 
--- What was tried before; refuses a file that is of another search, or damaged.
+-- Reads the trials of the file; refuses a file of another search, or a damaged one.
 function Study:read()
   local number = 0
   for line in util.read_file(self.path):gmatch("[^\n]+") do
@@ -288,14 +287,14 @@ function Study:read()
   end
 end
 
--- The record of a trial in a round; nil when it has not ended.
+-- The record of a trial in a round; nil if it has not ended.
 function Study:find(trial, round)
   for _, r in ipairs(self.records) do
     if r.trial == trial and (r.round or 1) == (round or 1) then return r end
   end
 end
 
--- A trial has ended: r = { trial=, round=, epochs=, state=, value=, epoch=, reason= }.
+-- Adds the record of a trial: r = { trial=, round=, epochs=, state=, value=, epoch=, reason= }.
 function Study:add(r)
   r.values = M.texts(self:suggest(r.trial))
   self.records[#self.records + 1] = r
@@ -303,7 +302,7 @@ function Study:add(r)
   return r
 end
 
--- The best record: of the last round that has any, of equals the first; nil without one.
+-- The best record: of the last round that has values, in a tie the first; nil without one.
 function Study:best()
   local best, up = nil, self.o.metric[2] == "max"
   for _, r in ipairs(self.records) do

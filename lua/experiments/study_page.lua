@@ -1,8 +1,8 @@
--- study_page.lua -- the page of a search: its trials in order, each parameter against the
--- result, all parameters together.
+-- study_page.lua -- the page of a search: its trials in order, each parameter against the result,
+-- and all parameters in parallel coordinates.
 --
--- Values of the config are shown, so a recipe that searches over paths would show them; of
--- why a trial failed only that it did, as reasons may name files.
+-- Values of the config are shown, so a recipe that searches over paths would show them; the reason
+-- of a failed trial is not shown, because it may name files.
 
 local page = require "seg.report.page"
 local study = require "seg.experiments.study"
@@ -20,7 +20,7 @@ local STYLE = page.SECTIONS .. [[
 .trials .thread.best { stroke: var(--red); stroke-width: 2.6; stroke-opacity: 1; }
 ]]
 
--- Where the text of a value lies in its parameter, from 0 to 1.
+-- The position of the text of a value in its parameter's range, from 0 to 1.
 local function place(p, value)
   if p.kind == "list" then
     for i, v in ipairs(p.list) do
@@ -33,7 +33,7 @@ local function place(p, value)
   return (v - lo) / (hi - lo)
 end
 
--- The ends of a parameter's axis, or the values of its list, at their places.
+-- The ends of a parameter's axis, or the values of its list, with their positions.
 local function marks(p)
   if p.kind ~= "list" then
     return { { 0, study.text(p.lo) }, { 1, study.text(p.hi) } }
@@ -43,7 +43,7 @@ local function marks(p)
   return out
 end
 
--- Lowest and highest result, a little apart.
+-- Lowest and highest result, with a margin.
 local function extent(list)
   local lo, hi = math.huge, -math.huge
   for _, r in ipairs(list) do
@@ -66,7 +66,7 @@ local function close(out)
   return table.concat(out, "\n")
 end
 
--- A dot for a result, a cross at the bottom for a trial without one.
+-- Draws a dot for a result, a cross at the bottom for a trial without one.
 local function mark(out, r, x, y, bottom, best)
   local about = string.format("trial %d: %s", r.trial, r.value and util.fixed(r.value) or r.state)
   if r.value then
@@ -78,7 +78,7 @@ local function mark(out, r, x, y, bottom, best)
   end
 end
 
--- Axis of the results, on the left.
+-- Draws the axis of the results, on the left.
 local function value_axis(out, lo, hi, left, top, wide, high)
   add(out, '<rect class="frame" x="%d" y="%d" width="%d" height="%d"/>', left, top, wide, high)
   add(out, '<text x="%d" y="%d" text-anchor="end">%.4g</text>', left - 6, top + 9, hi)
@@ -112,7 +112,7 @@ local function history(s)
   return close(out)
 end
 
--- A parameter against the result.
+-- A chart of a parameter against the result.
 local function scatter(s, p)
   local W, H, LEFT, TOP = 420, 220, 56, 10
   local wide, high = W - LEFT - 12, H - TOP - 26
@@ -133,7 +133,7 @@ local function scatter(s, p)
     .. "</figcaption></figure>"
 end
 
--- All parameters side by side: a thread is a trial, the fainter the worse it is.
+-- Parallel coordinates of all parameters: a line is a trial; the worse it is, the fainter.
 local function parallel(s)
   local W, H, TOP, SIDE = 900, 300, 26, 60
   local high, space = H - TOP - 34, s.o.space
@@ -170,8 +170,8 @@ local function parallel(s)
   return close(out)
 end
 
--- The page of a search. s: { name =, o = its options, records =, list = trials, best first,
--- best = record or nil, shown = its options as words }
+-- The page of a search. s: { name =, o = its options, records =, list = trials, best first, best =
+-- record or nil, shown = its options as words }
 function M.html(s)
   local o, keys = s.o, {}
   local out = { page.open("search of " .. s.name, STYLE) }

@@ -1,34 +1,33 @@
--- suggest.lua -- which values a search tries next.
+-- suggest.lua -- suggests the values of the next trial of a search.
 --
--- Pure functions: what they give follows from the space, the seed, the number of the
--- trial and the trials before it. So a search that is interrupted goes on with the
--- values that it would have had.
+-- Pure functions of the space, the seed, the number of the trial and the trials before it, so an
+-- interrupted search continues with the same values.
 --
 -- A space is a list of parameters in the order of their keys:
 --   { key=, kind = "real", lo=, hi=, log= }          numbers of a range
 --   { key=, kind = "whole", lo=, hi=, step=, log= }  whole numbers lo, lo + step, ..., hi
 --   { key=, kind = "list", list = { ... } }          one of several values
--- Where a number lies in its range is a place in 0 .. 1, by the logarithm with log.
+-- The position of a number in its range is in 0 .. 1, by the logarithm with log.
 
 local core = require "seg.core"
 
 local M = {}
 
 local ATTEMPTS = 40 -- to find values that were not tried yet
-local CANDIDATES = 24 -- that TPE compares, of each parameter
+local CANDIDATES = 24 -- that TPE compares, for each parameter
 local GOOD, MOST_GOOD = 0.15, 25 -- share and number of trials that count as good
 local HALVINGS = 26 -- of an interval: as fine as a draw
 
 -- Parameters --------------------------------------------------------------------
 
--- How many values a parameter has; infinite for a range of numbers.
+-- The number of values of a parameter; infinite for a range of numbers.
 function M.size(p)
   if p.kind == "list" then return #p.list end
   return p.kind == "real" and math.huge or (p.hi - p.lo) // p.step + 1
 end
 
--- The edges of a range. A whole number has all that is rounded to it, so that the
--- first and the last are as likely as the others.
+-- The edges of a range. For whole numbers it extends half a step beyond both ends, so that the
+-- first and the last value are as likely as the others.
 local function edges(p)
   local half = p.kind == "whole" and p.step / 2 or 0
   local lo, hi = p.lo - half, p.hi + half
@@ -36,13 +35,13 @@ local function edges(p)
   return lo, hi
 end
 
--- The place of a number in its range.
+-- The position of a number in its range.
 local function place(p, v)
   local lo, hi = edges(p)
   return ((p.log and math.log(v) or v) - lo) / (hi - lo)
 end
 
--- The number at a place.
+-- The number at a position.
 local function value(p, at)
   local lo, hi = edges(p)
   local v = lo + at * (hi - lo)
@@ -54,27 +53,27 @@ local function value(p, at)
   return math.max(p.lo, math.min(v, p.hi))
 end
 
--- A value with so many digits that it can be read: what is left of a draw says nothing.
+-- A value rounded to readable digits: further digits of a random draw carry no information.
 local function short(p, v)
   if p.kind ~= "real" then return v end
   local near = tonumber(string.format("%.4g", v)) + 0.0
   return near >= p.lo and near <= p.hi and near or v
 end
 
--- A value as text: a list, too, has one.
+-- A value as text; a list is joined.
 local function text(v)
   return type(v) == "table" and table.concat(v, ",") or tostring(v)
 end
 
--- The values of a trial, which are those of another when this is.
+-- A key of a trial's values, equal for equal values.
 local function text_of(space, values)
   local out = {}
   for i, p in ipairs(space) do out[i] = text(values[p.key]) end
   return table.concat(out, "\0")
 end
 
--- What pick(parameter, number of it, attempt) gives of all parameters, as long as it
--- is what an earlier trial had; a space that is used up gives it all the same.
+-- Returns the values pick(parameter, its number, attempt) for all parameters; while an earlier
+-- trial had the same values, it tries another attempt. In an exhausted space the values repeat.
 local function fresh(space, history, pick)
   local seen, values = {}, nil
   for _, t in ipairs(history) do seen[text_of(space, t.values)] = true end
@@ -86,7 +85,7 @@ local function fresh(space, history, pick)
   return values
 end
 
--- Draws of a trial for parameter i; others in each attempt.
+-- The random draws of a trial for parameter i; they differ between attempts.
 local function draws(seed, trial, i, attempt, count)
   return core.random(seed, count, trial, i * ATTEMPTS + attempt)
 end
@@ -98,8 +97,8 @@ local function uniform(p, u)
   return value(p, u)
 end
 
--- Values of trial `trial` (from 1), drawn evenly. history: the trials before it, as
--- { values = }. -> { key = value }
+-- Values of trial `trial` (from 1), drawn uniformly. history: the trials before it, as { values =
+-- }. -> { key = value }
 function M.random(space, history, seed, trial)
   return fresh(space, history, function(p, i, attempt)
     return uniform(p, draws(seed, trial, i, attempt, 1)[1])
@@ -109,9 +108,9 @@ end
 -- TPE -----------------------------------------------------------------------------
 --
 -- Tree-structured Parzen estimator (Bergstra, Bardenet, Bengio, Kegl: Algorithms for
--- hyper-parameter optimization, NIPS 2011). The trials are divided into good and
--- other ones; l and g are densities of the values that each had. Values with the
--- largest l / g promise most. Each parameter is looked at by itself.
+-- hyper-parameter optimization, NIPS 2011). The trials are divided into good and other ones; l and
+-- g are the densities of their values. The values with the largest l / g are suggested. Each
+-- parameter is treated independently.
 
 -- Phi(x), the normal distribution, to 1.5e-7 (Abramowitz and Stegun 7.1.26).
 local function normal(x)
@@ -122,13 +121,13 @@ local function normal(x)
   return x < 0 and tail / 2 or 1 - tail / 2
 end
 
--- The part of a normal curve in a .. b of its part in 0 .. 1.
+-- The mass of a normal curve in a .. b, relative to its mass in 0 .. 1.
 local function share(c, a, b)
   return (normal((b - c.mu) / c.sigma) - normal((a - c.mu) / c.sigma)) / c.all
 end
 
--- Curves around these places, in their order, each as wide as the farther of its
--- neighbours is away, and a wide one over all, which no trial has seen.
+-- Normal curves around these positions, sorted, each as wide as the distance to its farther
+-- neighbour, and a wide prior over the whole range.
 local function parzen(places)
   table.sort(places)
   local n, out = #places, { { mu = 0.5, sigma = 1 } }
@@ -144,7 +143,7 @@ local function parzen(places)
   return out
 end
 
--- The density at a place, or the share of a whole number's cell.
+-- The density at a position, or the mass in a whole number's cell.
 local function density(curves, p, at)
   local sum = 0
   local half = p.kind == "whole" and 0.5 / M.size(p) or nil
@@ -161,7 +160,7 @@ local function density(curves, p, at)
   return math.max(sum / #curves, 1e-300)
 end
 
--- The place below which curve c has the share u.
+-- The position below which curve c has the share u.
 local function quantile(c, u)
   local lo, hi = 0, 1
   for _ = 1, HALVINGS do
@@ -171,7 +170,8 @@ local function quantile(c, u)
   return (lo + hi) / 2
 end
 
--- A number of the good ones' density that is likelier there than among the others.
+-- A number drawn from the density of the good trials that maximises the ratio to the others'
+-- density.
 local function tpe_number(p, good, other, u)
   local l, g, best, most = parzen(good), parzen(other), nil, -math.huge
   for k = 1, CANDIDATES do
@@ -184,7 +184,7 @@ local function tpe_number(p, good, other, u)
   return best
 end
 
--- How often each place of the list was taken, one more spread over all; as shares.
+-- The frequency of each value of the list, with one more count spread over all values; as shares.
 local function shares(p, places)
   local out, n = {}, #p.list
   for i = 1, n do out[i] = 1 / n end
@@ -203,7 +203,7 @@ local function tpe_list(p, good, other, u)
   return p.list[best]
 end
 
--- Where the values of parameter p of these trials lie: places, or numbers in its list.
+-- The positions of the values of parameter p in these trials: positions, or indices in its list.
 local function places_of(p, trials)
   local out, number = {}, {}
   for i, v in ipairs(p.list or {}) do number[text(v)] = i end
@@ -214,8 +214,8 @@ local function places_of(p, trials)
   return out
 end
 
--- Trials from the best to the worst, of equals the earlier first; those without a
--- score failed and are worst.
+-- The trials from the best to the worst, in a tie the earlier first; failed trials without a score
+-- are last.
 local function ranked(history)
   local list = {}
   for i, t in ipairs(history) do list[i] = { values = t.values, at = i, score = t.score } end
@@ -226,8 +226,8 @@ local function ranked(history)
   return list
 end
 
--- Values of trial `trial`; history: the trials before it, in order, as { values =,
--- score = number (less is better) or false }. The first `startup` are random.
+-- Values of trial `trial`; history: the trials before it, in order, as { values =, score = number
+-- (less is better) or false }. The first `startup` trials are random.
 function M.tpe(space, history, seed, trial, startup)
   if #history < startup then return M.random(space, history, seed, trial) end
   local list, good, other = ranked(history), {}, {}
@@ -245,12 +245,12 @@ end
 
 -- Successive halving ----------------------------------------------------------------
 --
--- Jamieson, Talwalkar: Non-stochastic best arm identification and hyperparameter
--- optimization, AISTATS 2016. All begin with few epochs; the best 1 / eta of them go on
--- to eta times as many, until few have all.
+-- Jamieson, Talwalkar: Non-stochastic best arm identification and hyperparameter optimization,
+-- AISTATS 2016. All trials begin with few epochs; the best 1 / eta of them continue to eta times as
+-- many, until few have all epochs.
 
--- The rounds of `trials` trials up to `epochs`: { { count=, epochs= }, ... }; the first
--- has `least` epochs or more.
+-- The rounds of `trials` trials up to `epochs`: { { count=, epochs= }, ... }; the first has at
+-- least `least` epochs.
 function M.rounds(trials, eta, epochs, least)
   local out, count = {}, trials
   local number = 1
@@ -265,8 +265,8 @@ function M.rounds(trials, eta, epochs, least)
   return out
 end
 
--- The numbers of the `count` best trials of { { trial=, score= }, ... }, in order of
--- number; those that failed never go on.
+-- The numbers of the `count` best trials of { { trial=, score= }, ... }, sorted; failed trials
+-- never continue.
 function M.survivors(results, count)
   local list, out = {}, {}
   for _, r in ipairs(results) do if r.score then list[#list + 1] = r end end
