@@ -1,19 +1,18 @@
 -- aliases.lua -- saved names of earlier versions: keys of a config (config.txt of a run, `config`
 -- in the metadata of weights, options in series.json) and of `run` in a bundle.
 --
--- A name that is renamed or removed gets a row here, and no other code reads it. A saved key
--- that is neither a key of today nor a row of this table is an error (config.lua, bundle.lua).
--- Command lines and recipes use the names of today only; they get a hint.
+-- A name that is renamed or removed gets a row here, and no other code reads it. A saved key that
+-- is neither a current key nor a row of this table is an error (config.lua, bundle.lua). Command
+-- lines and recipes use only current names; an old name gets a hint.
 
 local M = {}
 
--- old name = { now = "the name of today" }, or
--- old name = { gone = function(value) ... end, instead = what a user gives today }. gone returns
--- nil where the saved value has no effect on results, so that the key is dropped; else the
--- reason and the effect as texts { why =, effect = }: such a run is not resumed, as its bits
--- would change, and such weights are used with a note.
+-- old name = { now = "the current name" }, or old name = { gone = function(value) ... end, instead
+-- = the current replacement }. gone returns nil if the saved value has no effect on results, so
+-- that the key is dropped; else the reason and the effect as texts { why =, effect = }: such a run
+-- is not resumed, as its bits would change, and such weights are used with a note.
 M.names = {
-  -- layers without Winograd, with commas between (0.1)
+  -- layers without Winograd, separated by commas (0.1)
   direct = {
     instead = "--winograd false for all layers",
     gone = function(value)
@@ -24,7 +23,7 @@ M.names = {
   },
 }
 
--- The name of today of a saved key; nil where it is removed, and then what it changed, or nil.
+-- The current name of a saved key; for a removed key nil, and the change that it causes, or nil.
 function M.now(key, value)
   local row = M.names[key]
   if not row then return key end
@@ -32,8 +31,8 @@ function M.now(key, value)
   return nil, row.gone(value)
 end
 
--- The lines "key = value" of a saved config with the names of today. A removed key that
--- changed results stays, any other removed key is dropped.
+-- The lines "key = value" of a saved config with current names. A removed key that changed results
+-- is kept, any other removed key is dropped.
 function M.config(text)
   local lines = {}
   for line in text:gmatch("[^\n]+") do
@@ -45,8 +44,8 @@ function M.config(text)
   return #lines > 0 and table.concat(lines, "\n") .. "\n" or ""
 end
 
--- A table of saved values by key with the names of today, and the notes on removed keys that
--- changed results; from: the file.
+-- A table of saved values by key with current names, and the notes on removed keys that changed
+-- results; from: the file.
 function M.rows(rows, from)
   local out, notes = {}, {}
   for key, value in pairs(rows) do
@@ -58,20 +57,20 @@ function M.rows(rows, from)
   return out, notes
 end
 
--- The note on weights of the file `from` that had a removed key; change: of M.now.
+-- The note on weights of the file `from` that had a removed key; change: from M.now.
 function M.note(from, key, value, change)
   return string.format("note: %s: %s = %s: %s; %s", from, key, tostring(value), change.why,
                        change.effect)
 end
 
--- The refusal of a run that had a removed key and is to be resumed.
+-- The error for resuming a run that had a removed key.
 function M.refusal(from, key, value, change)
   return string.format("%s: %s = %s: %s, and the run would not go on with the same bits; fix: "
                        .. "resume it with the version of segengine that began it, or start a new "
                        .. "run, with %s", from, key, value, change.why, M.names[key].instead)
 end
 
--- What to say of a name on a command line or in a recipe; nil for a name that never was one.
+-- A hint for an old name on a command line or in a recipe; nil for a name that never existed.
 function M.hint(key)
   local row = M.names[key]
   if not row then return nil end

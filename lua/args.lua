@@ -1,12 +1,12 @@
--- args.lua -- the words of a command that needs no recipe: its options and the rest.
+-- args.lua -- parses the arguments of a command that needs no recipe.
 
 local util = require "seg.util"
 
 local M = {}
 
--- args: the command and what follows. known: option -> what its value is, false for a
--- switch; usage: what the command takes, for the message about anything else. -> {
--- name = text or true }, and the words that are no options (refused unless `plain`).
+-- args: the command and its arguments. known: option -> description of its value, false for a
+-- switch; usage: the accepted arguments, for error messages. -> { name = text or true }, and the
+-- words that are not options (refused unless `plain`).
 function M.parse(args, known, usage, plain)
   local options, words, i = {}, {}, 2
   while args[i] do

@@ -2,7 +2,7 @@
 --
 --   segengine SCRIPT.lua [COMMAND] [--key value ...]
 --
--- Flags are listed once, in the tables below; the help is made from them.
+-- Flags are listed once, in the tables below; the help is generated from the tables.
 
 local aliases = require "seg.aliases"
 local core = require "seg.core"
@@ -17,11 +17,11 @@ local writable = require "seg.writable"
 local fail, refuse = util.fail, util.refuse
 local whole_line -- the arguments of this program
 
--- Commands of a recipe: what they do. weights: their numbers are those that the
--- weights were trained with. no_data: they open none, so the preset
--- without --data is not the one for made-up patients. word: the flag that the word
--- behind the command is the value of. series: it starts several runs, processes of their own.
--- module: its command() is the command; train and bench are started by run_command.
+-- Commands of a recipe: name, help. weights: the command uses the config that the weights were
+-- trained with. no_data: it opens no data, so without --data the preset is not the one for
+-- synthetic patients. word: the flag that the word after the command sets. series: it starts
+-- several runs, each a process. module: its command() runs the command; train and bench are started
+-- by run_command.
 local commands = {
   { "train", "train the network (the command when none is given)" },
   { "folds", "cross-validation: a run for each fold of the recipe's kfold, and all together",
@@ -48,8 +48,8 @@ local commands = {
     weights = true, module = "seg.predict.export" },
 }
 
--- Flags that are not config keys: name, whether a value follows, help; `of`: the commands that
--- use it, all without; `group`: with what it stands in the help; own: or a key of a recipe.
+-- Flags that are not config keys: name, whether a value follows, help; `of`: the commands that use
+-- it, default all; `group`: section of the help; own: it may also be a key of a recipe.
 local flags = {
   { "preset", true, "NAME: numbers of a preset of the recipe (demo, quick, full)" },
   { "set", true, "KEY=VALUE: the same as --KEY VALUE" },
@@ -106,7 +106,7 @@ local flags = {
     of = "evaluate predict plan bench doctor lr_range folds repeat search", group = "all" },
 }
 
--- The help has the options of a recipe in these groups, in this order.
+-- The help lists the options of a recipe in these groups, in this order.
 local groups = {
   { "all", "of every recipe" }, { "train", "of training" }, { "machine", "processor and memory" },
   { "ranks", "several processes" }, { "evaluate", "of evaluate" }, { "predict", "of predict" },
@@ -120,10 +120,10 @@ local function known(list, name)
   for _, e in ipairs(list) do if e[1] == name then return e end end
 end
 
-local predict_bundle -- below, as it reads the line
+local predict_bundle -- defined below, because it uses parse
 
--- Commands that need no script: how each is called, how many words may follow,
--- and what it does with all of them. -> exit code
+-- Commands that need no script: usage, maximum number of arguments, and the function that runs
+-- them. -> exit code
 local alone = {
   check = {
     text = "segengine check [--device D] [--op NAME] [--precision P] [--json]\n"
@@ -168,8 +168,8 @@ local function command_lines(out)
   for _, c in ipairs(commands) do out[#out + 1] = string.format("  %-13s %s", c[1], c[2]) end
 end
 
--- A line for each flag, and for each key that every recipe has and this one (its
--- defaults, by name) does not list itself.
+-- A line for each flag, and for each reserved key that the recipe does not list itself (own: its
+-- defaults, by name).
 local function option_lines(out, own)
   local lines = {}
   for _, g in ipairs(groups) do lines[g[1]] = {} end
@@ -210,9 +210,9 @@ local function usage()
   return table.concat(out, "\n")
 end
 
--- The keys of a recipe's config as its script writes them, a row a line of the script: the
--- keys of that line, and the comment behind it, which is about all of them. Keys that
--- cannot be seen in the text come last, without one. -> { { keys = {...}, said = }, ... }
+-- The keys of a recipe's config as its script writes them: a row for each line of the script, with
+-- the keys of that line and the comment after it, which describes all of them. Keys that do not
+-- appear in the text come last, without a comment. -> { { keys = {...}, said = }, ... }
 local function read_keys(text, defaults)
   local rows, seen = {}, {}
   for line in text:sub(text:find("seg.config", 1, true) or 1):gmatch("[^\n]+") do
@@ -231,8 +231,8 @@ local function read_keys(text, defaults)
   return rows
 end
 
--- A row of read_keys as lines of the help. What is said of several keys stands behind the
--- last of them, in front of which the others are.
+-- A row of read_keys as lines of the help. The comment on several keys follows the last key; the
+-- others precede it on the line.
 local function key_lines(out, row, own)
   local options, reserved = {}, known(config.reserved, row.keys[1])
   for i, key in ipairs(row.keys) do
@@ -251,8 +251,8 @@ local function key_lines(out, row, own)
   end
 end
 
--- The help of one recipe: its own keys with their defaults, its presets, and
--- what every recipe has.
+-- The help of one recipe: its own keys with their defaults, its presets, and the options of every
+-- recipe.
 local function recipe_help(script, text, defaults)
   local out = { "segengine " .. script .. " [COMMAND] [--key value ...]" }
   command_lines(out)
@@ -278,10 +278,9 @@ local function names(list)
   return out
 end
 
--- One option of the line: its name, and what follows a "=" in the same word. --batch-size
--- is the same as --batch_size, and a message has it as it was written. nil when the word is
--- no option; a name that cannot be one is refused, with what it is called here where that is
--- known.
+-- Splits an option: its name, and the value after a "=" in the same word. --batch-size is the same
+-- as --batch_size; messages use the spelling of the user. Returns nil if the word is no option; an
+-- invalid name is refused, with the name of this program for it if known.
 local function split_option(word)
   local name, value = word:match("^%-%-(%w[%w_-]*)=(.*)$")
   name = name or word:match("^%-%-(%w[%w_-]*)$")
@@ -299,14 +298,13 @@ local function split_option(word)
   end
 end
 
--- Does what export is asked for hold trained weights?
+-- Whether export writes trained weights.
 local function exports_weights()
   local given = config.line.flags
   return given.safetensors or given.onnx or given.bundle
 end
 
--- A flag that this command would pass over is refused: whoever gave it meant
--- something by it.
+-- Refuses a flag that this command does not use, because the user expected an effect.
 local function check_flags(command)
   local given = config.line.flags
   for _, f in ipairs(flags) do
@@ -325,8 +323,8 @@ local function check_flags(command)
   end
 end
 
--- Refuse the word args[i], which is no command. A file or folder there is most likely one of
--- several that the shell made of a pattern behind the option `name`.
+-- Refuses the word args[i], which is no command. If a file or folder has this name, it is most
+-- likely one of several names into which the shell expanded a pattern for the option `name`.
 local function refuse_word(args, i, name)
   local word = args[i]
   if not util.exists(word) then
@@ -345,13 +343,12 @@ local function refuse_word(args, i, name)
                           folder and folder .. "/" or ""))
 end
 
--- args[from ...] into config.line; returns the command, `fixed` when the line began
--- with it. `out` is a flag of
--- predict and a config key of all others: both are served by the key. Mistakes
--- are refused without a line of the recipe: they are not there.
+-- Parses args[from ...] into config.line and returns the command; fixed: the command if the line
+-- began with it. `out` is a flag of predict and a config key of all other commands: the key serves
+-- both. Errors are reported without a line of the recipe.
 local function parse(args, from, fixed)
   local line, command, i = config.line, fixed, from
-  local last -- the option in front, where it takes a value
+  local last -- the last option, if it takes a value
   while args[i] do
     local word = args[i]
     local name, value = split_option(word)
@@ -372,8 +369,8 @@ local function parse(args, from, fixed)
       local takes = not flag or flag[2]
       last = takes and name
       if value and not takes then refuse('--%s takes no value, got "%s"', name, value) end
-      -- a switch of the recipe may stand alone, as --slabs; whether this one
-      -- may is known when the recipe has given its defaults
+      -- a switch of the recipe may have no value, as --slabs; whether this option is a switch is
+      -- known when the recipe has given its defaults
       if takes and not value and args[i + 1] and not args[i + 1]:match("^%-%-%a") then
         i = i + 1
         value = args[i]
@@ -384,7 +381,7 @@ local function parse(args, from, fixed)
         if not k then refuse('--set wants KEY=VALUE, got "%s"', value) end
         line.options[#line.options + 1] = { k, v }
       elseif flag and not flag.own then
-        -- of a variable of the shell that has nothing
+        -- from an empty shell variable
         if value == "" then refuse("--%s is empty; it wants %s", name, flag[3]) end
         line.flags[name] = takes and value or true
       else
@@ -406,7 +403,7 @@ local function say_notes()
   for _, note in ipairs(config.notes) do show.line("%s", note) end
 end
 
--- segengine predict: a network that brings along what a script says. -> exit code
+-- segengine predict: runs a bundle, which replaces the script. -> exit code
 function predict_bundle(args)
   parse(args, 2, "predict")
   local given = config.line.flags
@@ -422,9 +419,8 @@ function predict_bundle(args)
   return require("seg.predict.predict").command(r, name)
 end
 
--- What seg.config needs to know before the script calls it: the numbers of a
--- run that is resumed, or of the weights that are used, so that the network is
--- the one that was trained. Returns the folder to resume.
+-- Prepares seg.config before the script calls it: the saved config of a resumed run, or of the
+-- weights, so that the network is the trained one. Returns the folder to resume.
 local function prepare_saved(script, command)
   local given, run = config.line.flags, require "seg.report.run"
   local out, name, has_data = "runs", util.stem(script), false
@@ -445,10 +441,10 @@ local function prepare_saved(script, command)
     given.saved_script = util.exists(script_of_run) and util.read_file(script_of_run) or ""
   elseif trained and (command ~= "export" or exports_weights()) then
     local place = given.weights and require("seg.predict.weights").places(given.weights)[1]
-    -- replay has its file as a word, and names it so where it is not there
+    -- replay has its file as a word, and reports a missing file itself
     local path = place
     if command ~= "replay" then path = place and run.weights(place) or run.choose(out, name) end
-    -- a file that cannot be read is named when it is loaded
+    -- a file that cannot be read is reported when it is loaded
     local ok, meta = pcall(core.checkpoint.meta, path)
     if ok then
       given.saved_config = meta.config and aliases.config(meta.config)
@@ -456,7 +452,7 @@ local function prepare_saved(script, command)
     end
     given.saved_from = ok and (meta.recipe or name) ~= name and string.format(
       'weights of the recipe "%s" (%s), not of "%s"', meta.recipe, path, name) or path
-    -- a checkpoint names no folder; the run that it lies in does
+    -- a checkpoint holds no path of data, but its run does
     local home = command == "evaluate" and ok and not has_data and run.of(path)
     local lines = home and run.data_lines(home) or ""
     given.saved_config = lines ~= "" and (given.saved_config or "") .. lines or given.saved_config
@@ -465,15 +461,15 @@ local function prepare_saved(script, command)
   return folder
 end
 
--- The command of a recipe that the script has declared; the exit code.
+-- Runs the command for the recipe that the script declared. -> exit code
 local function run_command(command, recipe, script, text, resume)
   local name = util.stem(script)
-  -- before any thread starts: it is for those that start from now on
+  -- before any thread starts: the setting applies to threads started later
   if config.ensure().nice > 0 then core.sys.nice(config.values.nice) end
   if config.values.pin then core.sys.pin(0) end
-  -- as those of the made-up data beside --data
+  -- a series passes the options on to its runs
   local several = (known(commands, command) or {}).series
-  -- what others than training ask of the network goes in batches of this size
+  -- commands other than train use the config's batch for the network
   if command ~= "train" and not several then config.unread.batch = nil end
   for _, key in ipairs(util.sorted_keys(config.unread)) do
     show.warn("--%s changes nothing here: with these options the recipe does not read it", key)
@@ -516,8 +512,8 @@ local function asks_help(words)
   return false
 end
 
--- May this script, whose text is Lua, read the words behind its name? One that mentions
--- neither `arg` nor `...`, and takes in no other file that may, cannot.
+-- Whether this script, by its text, may read the arguments after its name. A script that contains
+-- neither `arg` nor `...`, and loads no other file, cannot.
 local function reads_words(text)
   local code = "\n" .. text:gsub("%-%-%[(=*)%[.-%]%1%]", ""):gsub("%-%-[^\n]*", "")
   if code:find("%f[%w_]arg%f[^%w_]") or code:find("...", 1, true) then return true end
@@ -539,7 +535,7 @@ local function recipe_option(words)
   end
 end
 
--- The text of a script. What is none, as a folder or an image, inspect can tell about.
+-- Reads the text of a script. For a folder or an image the error proposes inspect.
 local function read_script(script)
   local stat = core.sys.stat(script)
   if not stat then fail("usage", "there is no script %s", script) end
@@ -548,7 +544,7 @@ local function read_script(script)
          script, script)
   end
   local text = util.read_file(script, true) -- /dev/stdin too
-  -- what no text has: a zero, or what gzip and PNG begin with
+  -- bytes that no text has: a zero, or the magic of gzip and PNG
   if text:find("\0", 1, true) or text:find("^\x1f\x8b") or text:find("^\x89PNG") then
     fail("usage", "%s is no Lua script (it is no text); fix: segengine inspect %s says what it is",
          script, script)
@@ -556,8 +552,8 @@ local function read_script(script)
   return text
 end
 
--- Run the script args[1]; when it declares a recipe, do what the line says with
--- it, or with `fixed` instead. The exit code.
+-- Runs the script args[1]; if it declares a recipe, runs the command of the line, or `fixed`. ->
+-- exit code
 local function run_script(args, fixed)
   local script = args[1]
   local text = read_script(script)
@@ -565,7 +561,7 @@ local function run_script(args, fixed)
   local rest = table.move(args, 2, #args, 1, {})
   rest[0] = script
   _G.arg = rest
-  -- as lua does: a byte order mark, and a first line "#!..." which is for the system
+  -- as in the lua program: a byte order mark, and a first line "#!..." for the system, are skipped
   local lua = text:gsub("^\xef\xbb\xbf", ""):gsub("^#[^\n]*", "")
   local chunk, why = load(lua, "@" .. script, "t")
   if not chunk and not script:find("%.lua$") and not text:find("[%w_]%s*=") then
@@ -573,8 +569,8 @@ local function run_script(args, fixed)
          why, script)
   end
   if not chunk then fail("usage", "%s", why) end
-  -- options are understood when the script asks for them, so a plain script
-  -- may have arguments of its own
+  -- options are parsed when the script calls seg.config, so a plain script may have its own
+  -- arguments
   local command, resume
   local original = config.config
   local help, helped = asks_help(rest), {}
@@ -604,7 +600,7 @@ local function run_script(args, fixed)
   end
   chunk(table.unpack(rest))
   if not recipes.current then
-    -- words of a plain script are its own, but for one that is a command and nothing else
+    -- the arguments of a plain script are its own, unless the only one is a command
     local asked = fixed or (command or #rest == 1) and known(commands, rest[1]) and rest[1]
     if asked then
       fail("usage", "%s declares no recipe, so there is nothing to %s; fix: end the script with "
@@ -620,8 +616,8 @@ local function run_script(args, fixed)
   return run_command(command, recipes.current, script, text, resume)
 end
 
--- The line of `args`, which begins with an option, with its script or command in front, as
--- far as it has one: "check --device cpu". nil where it begins with no option.
+-- Reorders `args`, which begin with an option, so that the script or command comes first: "check
+-- --device cpu". nil if they do not begin with an option.
 local function script_first(args)
   local name = args[1]:match("^%-%-([%w_]+)")
   if not (known(flags, name) or known(config.reserved, name)) then return nil end
@@ -648,7 +644,7 @@ local function print_version()
   return 0
 end
 
--- What says something of the program itself.
+-- Commands that print information about the program.
 local about = { help = print_usage, ["--help"] = print_usage, ["-h"] = print_usage,
                 ["--version"] = print_version }
 

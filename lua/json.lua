@@ -1,8 +1,7 @@
--- json.lua -- reads JSON (RFC 8259), as nnU-Net's dataset.json is written.
+-- json.lua -- reads JSON (RFC 8259).
 --
--- Objects become tables by name, arrays lists, null nothing. A byte order mark in front is
--- passed over (RFC 8259, 8.1, allows readers to). What is no JSON
--- is an error (kind data) with the place in the text.
+-- Objects become tables by name, arrays lists, null nil. A byte order mark at the start is skipped
+-- (RFC 8259, 8.1, allows this). Invalid JSON is an error (kind data) with the position in the text.
 
 local util = require "seg.util"
 
@@ -12,9 +11,9 @@ local escapes = { ['"'] = '"', ["\\"] = "\\", ["/"] = "/", b = "\b", f = "\f", n
                   r = "\r", t = "\t" }
 local words = { ["true"] = true, ["false"] = false }
 
-local DEPTH = 64 -- of nesting; a file that is deeper is no description of a data set
+local DEPTH = 64 -- of nesting; a deeper file describes no data set
 
--- The value of a text; `name` stands in front of errors.
+-- The value of a text; `name` is the prefix of errors.
 function M.decode(text, name)
   local at, value = 1, nil
 
@@ -27,7 +26,7 @@ function M.decode(text, name)
     at = text:find("[^ \t\r\n]", at) or #text + 1
   end
 
-  -- A character of a text behind its backslash, which is at `at`.
+  -- The character of an escape sequence; its backslash is at `at`.
   local function escaped()
     local c = text:sub(at + 1, at + 1)
     if escapes[c] then
@@ -75,11 +74,11 @@ function M.decode(text, name)
     end
     if v - v ~= 0 then wrong("a number that is too large") end
     at = at + #digits
-    -- Lua's 0 has no sign, its 0.0 has
+    -- Lua's integer 0 has no sign, its float has
     return digits == "-0" and -0.0 or v
   end
 
-  -- The elements between brackets: each(list) reads one.
+  -- Reads the elements between brackets: each(list) reads one.
   local function several(close, each)
     local list = {}
     at = at + 1
@@ -128,7 +127,7 @@ function M.decode(text, name)
     return number()
   end
 
-  -- the mark that Windows puts in front of UTF-8; of UTF-16 it says that this is none
+  -- the byte order mark of UTF-8 is skipped; that of UTF-16 is an error
   if text:sub(1, 3) == "\xef\xbb\xbf" then at = 4 end
   if text:find("^\xff\xfe") or text:find("^\xfe\xff") then
     util.fail("data", "%s: json: the text is UTF-16, want UTF-8; fix: save it as UTF-8", name)
@@ -140,10 +139,10 @@ function M.decode(text, name)
   return v
 end
 
--- Raises (kind data) unless v is what `shape` says; `name` stands in front of the reason.
--- A shape is "string", "number", "boolean" or "table", with "?" behind it when there may be
--- nothing; { shape }: all elements or members; { name = shape }: these members. What is no
--- text of a shape may be left out where `free` is among its members.
+-- Raises (kind data) unless v has the shape `shape`; `name` is the prefix of the reason. A shape is
+-- "string", "number", "boolean" or "table", followed by "?" if nil is allowed; { shape }: all
+-- elements or members; { name = shape }: these members. Other members are allowed if `free` is
+-- among the names.
 function M.check(v, shape, name)
   local kind, free
   if type(shape) == "string" then

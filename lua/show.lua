@@ -1,7 +1,7 @@
--- show.lua -- what a person sees while a run works.
+-- show.lua -- the output for the user while a command runs.
 --
--- stdout carries results, stderr everything here. A bar only on a terminal;
--- else one plain line an epoch. No colours; with --quiet only warnings.
+-- Results go to stdout, everything in this file to stderr. A progress bar is drawn only on a
+-- terminal; else there is one plain line an epoch. No colours; with --quiet only warnings.
 
 local core = require "seg.core"
 local config = require "seg.recipe.config"
@@ -9,10 +9,10 @@ local util = require "seg.util"
 
 local M = {}
 local log_file
-local early = {} -- lines said before the run has a folder
+local early = {} -- lines printed before the run has a folder
 local bar_shown, last_drawn = false, 0
 
--- Take the bar away, so that a line can be written in its place.
+-- Erases the bar, so that a line can be written in its place.
 local function erase()
   if bar_shown then
     core.sys.eprint("\r\27[K")
@@ -20,14 +20,15 @@ local function erase()
   end
 end
 
--- Text without what a terminal obeys, which a name of a file may hold; lines stay.
+-- Replaces control characters, which a file name may contain and a terminal would obey; line breaks
+-- stay.
 local function disarmed(text) return (text:gsub("[^%C\n\t]", "?")) end
 
--- Of several processes that do the same one speaks: the others say nothing, warnings
--- neither.
+-- Of several ranks only one prints: the others are silent, including warnings.
 M.silent = false
 
--- A line to the run's log and, unless `hidden`, to stderr; there it is `short`, when given.
+-- Writes a line to the run's log and, unless `hidden`, to stderr; there `short` replaces it if
+-- given.
 local function say(text, hidden, short)
   text = disarmed(text)
   if log_file then
@@ -41,12 +42,12 @@ local function say(text, hidden, short)
   core.sys.eprint((short and disarmed(short) or text) .. "\n")
 end
 
--- A line to stderr and to the run's log.
+-- Prints a line to stderr and to the run's log.
 function M.line(fmt, ...)
   say(select("#", ...) > 0 and string.format(fmt, ...) or fmt, config.line.flags.quiet)
 end
 
--- The first of `texts`, which become shorter, that fits into `columns`, else the last.
+-- The first of `texts`, from long to short, that fits into `columns`, else the last.
 function M.fitting(texts, columns)
   for _, text in ipairs(texts) do
     if not columns or #text <= columns then return text end
@@ -54,13 +55,13 @@ function M.fitting(texts, columns)
   return texts[#texts]
 end
 
--- A line that a terminal gets as short as it has to be, and the log in full. texts: from
--- the full one to the shortest.
+-- Prints a line that is shortened to the width of a terminal; the log gets the full text. texts:
+-- from the full text to the shortest.
 function M.fit(texts)
   say(texts[1], config.line.flags.quiet, M.fitting(texts, core.sys.terminal()))
 end
 
--- A result: to stdout, and to the run's log, where it stands with what led to it.
+-- Prints a result: to stdout, and to the run's log.
 function M.result(text)
   if log_file then
     log_file:write(disarmed(text), "\n")
@@ -70,19 +71,19 @@ function M.result(text)
   print(text)
 end
 
--- A line that is worth a look; nothing that ends a run, so that --quiet does not hide it.
+-- Prints a warning. It does not end a run, but --quiet does not hide it.
 function M.warn(fmt, ...)
   say("warning: " .. (select("#", ...) > 0 and string.format(fmt, ...) or fmt))
 end
 
--- A line to stderr that names a patient or a path, and so is not for the log.
+-- Prints a line to stderr that names a patient or a path, and so does not go to the log.
 function M.aside(fmt, ...)
   if config.line.flags.quiet then return end
   erase()
   core.sys.eprint(disarmed(string.format(fmt, ...)) .. "\n")
 end
 
--- From now on lines go to this file too, those said before first.
+-- Opens the log; it gets all further lines, after the lines printed before.
 function M.open_log(path)
   local why
   log_file, why = io.open(path, "a")
@@ -91,14 +92,14 @@ function M.open_log(path)
   early = {}
 end
 
--- Called whenever work goes on: hooks.lua watches over it. nil: nobody does.
+-- Called at every progress of the work, for the watch of hooks.lua; or nil.
 M.on_progress = nil
 
--- Called as often, and may raise: the folder of a run is looked at (state.lua). nil: none.
+-- Called equally often, and may raise: state.lua checks the folder of the run; or nil.
 M.on_look = nil
 
--- done of total as a bar and the time that is left at this rate; at most 10
--- times a second, and only on a terminal.
+-- Draws a bar for done of total with the remaining time at this rate; at most 10 times a second,
+-- and only on a terminal.
 function M.bar(label, done, total, started, extra)
   if M.on_progress then M.on_progress() end
   if M.on_look then M.on_look() end
@@ -123,27 +124,27 @@ function M.bar_done()
   erase()
 end
 
--- "bf16 (AMX tiles)": a precision on a device, for people. On the CPU with what
--- multiplies in it.
+-- "bf16 (AMX tiles)": a precision on a device in words; on the CPU with the instructions for its
+-- products.
 function M.precision(device, precision)
   if device ~= "cpu" or precision ~= "bf16" then return precision end
   local _, pairs = core.isa()
   return string.format("bf16 (%s)", pairs or "multiplied as f32")
 end
 
--- "2 threads"; of ref, whose loops go by themselves, one.
+-- "2 threads"; for ref, whose loops are serial, one.
 function M.threads(facts)
   return util.plural(facts.device == "ref" and 1 or facts.threads, "thread")
 end
 
--- "GPU", "CPU, 2 threads": what a session computes on, by its facts.
+-- "GPU", "CPU, 2 threads": the processor of a session, by its facts.
 function M.processor(facts)
   if facts.device == "cuda" then return "GPU" end
   return (facts.device == "ref" and "ref, plain loops in double, " or "CPU, ") .. M.threads(facts)
 end
 
--- "CPU, 2 threads, convolutions without Winograd": where a session computes (its facts) and how
--- the config `v` has it do so, as far as that is not what everybody gets.
+-- "CPU, 2 threads, convolutions without Winograd": the device of a session (by its facts) and the
+-- settings of the config `v` that differ from the defaults.
 function M.device(facts, v)
   if facts.device == "cuda" then
     return v.precision == "f32" and "GPU" or "GPU, convolutions in " .. v.precision
@@ -161,7 +162,7 @@ end
 -- Rows of cells as aligned text; the first row is the head.
 function M.table(rows)
   local width, out = {}, {}
-  -- a name may hold a line break, or what a terminal obeys
+  -- a name may contain a line break, or other control characters
   local function plain(cell) return (tostring(cell):gsub("%c", "?")) end
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row) do width[i] = math.max(width[i] or 0, #plain(cell)) end
@@ -169,8 +170,7 @@ function M.table(rows)
   for _, row in ipairs(rows) do
     local cells = {}
     for i, cell in ipairs(row) do
-      -- names to the left, numbers to the right; paths are longer than the 99
-      -- letters that a format can pad to
+      -- names left-aligned, numbers right-aligned; paths may exceed the 99 columns of string.format
       local text = plain(cell)
       local blank = string.rep(" ", width[i] - #text)
       cells[i] = i == 1 and text .. blank or blank .. text
@@ -180,8 +180,7 @@ function M.table(rows)
   return table.concat(out, "\n")
 end
 
--- Rows for a person: of many, which nobody reads, the first of them, and where all
--- are. file: the table that has them.
+-- A table to print: of many rows only the first, with the name of the file that has all.
 local MANY, SHOWN = 60, 20
 
 function M.first(rows, file)

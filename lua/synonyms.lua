@@ -1,13 +1,13 @@
--- synonyms.lua -- what options are called in PyTorch scripts, Lightning, MONAI and
--- nnU-Net, and what the same is called here.
+-- synonyms.lua -- the names of options in PyTorch scripts, Lightning, MONAI and nnU-Net, with their
+-- equivalents in this program.
 
 local util = require "seg.util"
 
 local M = {}
 
--- Words of others, with _ for -, and the options that mean the same. Recipes call the
--- same number differently (`base`, `features`), so of several the first that the recipe at
--- hand has is proposed. A text in place of the list is the answer itself.
+-- Words of other programs, with _ for -, and the equivalent options. Recipes name the same option
+-- differently (`base`, `features`), so the first option in the list that the recipe has is
+-- proposed. A text in place of the list is the answer itself.
 local table_of_words = {
   { "batch_size bs b train_batch_size per_device_train_batch_size", { "batch" } },
   { "num_workers n_workers loader_workers dataloader_num_workers j", { "workers" } },
@@ -82,7 +82,7 @@ local table_of_words = {
   { "wandb use_wandb mlflow", "runs write metrics.csv, summary.json and events for TensorBoard" },
 }
 
--- Options of readers, which stand in the script beside its files, and the reader of each.
+-- Options of readers, which are given in the script, and the reader of each.
 local of_readers = {
   patient = "dicom", labels = "dicom", resample = "dicom", resample_mask = "dicom",
   skip_unmatched = "dicom", skip_bad = "dicom", segments = "dicom", fractions = "dicom",
@@ -95,9 +95,9 @@ for _, row in ipairs(table_of_words) do
   for word in row[1]:gmatch "%S+" do meaning[word] = row[2] end
 end
 
--- What the option `word` of another program is called here, as far as `names`, a list of
--- options, has it: "here that is --batch", or what there is to say instead; nil for a word
--- that is not in the table. A leading no_ is passed over.
+-- The equivalent of the option `word` of another program, if `names`, a list of options, has it:
+-- "here that is --batch", or another answer; nil for a word that is not in the table. A leading no_
+-- is ignored.
 function M.meaning(word, names)
   word = word:lower()
   local means = meaning[word] or meaning[word:match "^no_(.+)$" or ""]
@@ -109,9 +109,8 @@ function M.meaning(word, names)
   end
 end
 
--- What to say of an option that is not among `names`: what it is called here, else the
--- name that is nearest to it, of these or of other programs; nil where none is near. One of
--- a reader is an option of the script.
+-- A hint for an option that is not among `names`: its equivalent here, else the nearest name of
+-- this or other programs; nil if none is near. For an option of a reader the hint names the script.
 function M.hint(word, names)
   local said = M.meaning(word, names)
   if said then return said end

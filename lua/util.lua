@@ -1,37 +1,37 @@
--- util.lua -- small things every module needs: errors, options, text.
+-- util.lua -- helpers for all modules: errors, options, text.
 
 local core = require "seg.core"
 
 local M = {}
 
--- What trained_on in a file of weights says of the phantom's patients.
+-- trained_on in weights that were trained on the phantom.
 M.MADE_UP = "made-up patients"
 
--- Raise an error of a kind ("usage", "data", "device", "diverged", "failure");
--- the recipe's line is put in front and the kind decides the exit code.
+-- Raises an error of a kind ("usage", "data", "device", "diverged", "failure"); the recipe's line
+-- is the prefix and the kind decides the exit code.
 function M.fail(kind, fmt, ...)
   core.sys.raise(kind, string.format(fmt, ...))
 end
 
--- The same for a mistake on the command line, which is not where the recipe
--- calls us: the message begins with the option instead.
+-- The same for a mistake on the command line: the recipe's line is irrelevant, so the message
+-- begins with the option instead.
 function M.refuse(fmt, ...)
   core.sys.raise("usage", string.format(fmt, ...), true)
 end
 
--- The text of an error without what it says to do: for one that says it better.
+-- The text of an error without its fix, for a caller with a better one.
 function M.without_fix(why)
   return (tostring(why):gsub("; fix: .*$", ""))
 end
 
--- A node of the network?
+-- Whether v is a node of the network.
 function M.is_node(v)
   return type(v) == "userdata" and getmetatable(v).__name == "seg.node"
 end
 
--- The operands of a loss or a metric. Two mistakes that would train without a
--- word: probabilities where logits are taken, which squashes them twice, and the
--- truth in place of the prediction.
+-- Checks the operands of a loss or a metric. Two mistakes would train without an error:
+-- probabilities in place of logits, which apply the sigmoid twice, and swapped prediction and
+-- target.
 function M.check_pair(what, x, target, logits)
   if not M.is_node(target) then
     M.fail("usage", "%s: the target must be a node of the network, got %s", what, type(target))
@@ -46,7 +46,7 @@ function M.check_pair(what, x, target, logits)
   end
 end
 
--- Letters to change, add or drop, and neighbours to exchange, to turn a into b
+-- The number of letters to change, add or drop, and of neighbours to swap, to turn a into b
 -- (optimal string alignment); row[j] is the distance of a[1..i] to b[1..j].
 local function distance(a, b)
   local row, last = {}, nil
@@ -65,16 +65,16 @@ local function distance(a, b)
   return row[#b]
 end
 
--- The name in the list that is closest to `name`, nil when none is close, and the letters
--- between them: one of three may differ. One that begins with it is closer than any that
--- differs; case counts for little.
+-- The name in the list that is closest to `name`, nil if none is close, and their distance: a third
+-- of the letters may differ. A name that begins with `name` is closer than any that differs; case
+-- is ignored.
 function M.nearest(name, names)
   local best, least = nil, math.max(1, (#name + 1) // 3) + 1
   name = name:lower()
   for _, candidate in ipairs(names) do
     local other = candidate:lower()
     local begins = #name > 2 and other:sub(1, #name) == name
-    -- of several that begin so, the shortest
+    -- of several such names, the shortest
     local d = begins and 1 - 1 / (1 + #other - #name) or distance(name, other)
     if d < least then best, least = candidate, d end
   end
@@ -95,8 +95,8 @@ function M.suggest(name, names)
   return near and string.format('did you mean "%s"? (%s)', near, known) or known
 end
 
--- Function `name` of the public table t, which refuses the table itself as its
--- first argument: that is what a colon in place of a point gives it.
+-- Wraps function `name` of the public table t so that it refuses the table itself as its first
+-- argument, which a colon in place of a dot would pass.
 function M.dotted(what, name, t, f)
   return function(...)
     if rawequal((...), t) then
@@ -106,9 +106,9 @@ function M.dotted(what, name, t, f)
   end
 end
 
--- Make reading a name that a public table does not have an error with the names
--- that it has: nn.dice is a misspelling, never nil. Our functions are dotted;
--- those of C check their arguments and name themselves in what they say of them.
+-- Makes reading a missing name of a public table an error that lists its names: a misspelt nn.dice
+-- is an error, not nil. Functions written in Lua are wrapped by M.dotted; functions written in C
+-- check their arguments themselves.
 function M.closed(what, t)
   for name, f in pairs(t) do
     if type(f) == "function" and debug.getinfo(f, "S").what ~= "C" then
@@ -123,8 +123,8 @@ function M.closed(what, t)
   return setmetatable(t, meta)
 end
 
--- A copy of the options `o` with defaults filled in. `known` maps each key to
--- its default; util.none marks a key without one. An unknown key is an error.
+-- A copy of the options `o` with defaults filled in. `known` maps each key to its default;
+-- util.none marks a key without one. An unknown key is an error.
 M.none = setmetatable({}, { __tostring = function() return "none" end })
 
 function M.options(what, o, known)
@@ -155,13 +155,13 @@ function M.first_of(list, count)
   return table.concat(list, ", ", 1, math.min(#list, count)) .. (#list > count and ", ..." or "")
 end
 
--- The attributes, as text, of a step in the text of the steps of a set, a step
--- a line; nil where they have it not.
+-- The attributes of a step, as text, in the text of the steps of a set, a step a line; nil without
+-- the step.
 function M.step(steps, name)
   return ("\n" .. steps):match("\n" .. name .. " ([^\n]*)")
 end
 
--- Whether these steps prepare a case by numbers of all cases of its patient.
+-- Whether these steps normalise a case by numbers of all cases of its patient.
 function M.per_patient(steps)
   return ("\n" .. steps):find("\nnormalize [^\n]*per=patient") ~= nil
 end
@@ -173,7 +173,7 @@ function M.thousands(n)
   return (grouped:gsub("^(%-?),", "%1"))
 end
 
--- Bytes for people: "731.2 MiB".
+-- A number of bytes as text: "731.2 MiB".
 function M.bytes(n)
   local unit = { "B", "KiB", "MiB", "GiB", "TiB" }
   local i = 1
@@ -181,8 +181,8 @@ function M.bytes(n)
   return i == 1 and string.format("%d B", n) or string.format("%.1f %s", n, unit[i])
 end
 
--- The number of bytes of a text: 512M, 1.5G, "2 GiB" (binary units), 15GB
--- (decimal), or a plain number; nil for any other.
+-- The number of bytes in a text: 512M, 1.5G, "2 GiB" (binary units), 15GB (decimal), or a plain
+-- number; nil for any other text.
 function M.bytes_of(text)
   local number, unit = tostring(text):match("^%s*([%d.]+)%s*(%a*)%s*$")
   local letter, rest = (unit or ""):upper():match("^([KMGT]?)(I?B?)$")
@@ -194,7 +194,7 @@ function M.bytes_of(text)
   return bytes >= 1 and bytes < 2 ^ 62 and math.floor(bytes) or nil
 end
 
--- Seconds for people: "4.2 s", "3 min 05 s", "2 h 10 min".
+-- Seconds as text: "4.2 s", "3 min 05 s", "2 h 10 min".
 function M.duration(s)
   if s < 59.95 then return string.format("%.1f s", s) end
   s = math.floor(s + 0.5)
@@ -214,7 +214,7 @@ function M.number(v)
   end
 end
 
--- A measured value with four digits, "-" where there was nothing to measure.
+-- A measured value with four digits, "-" for NaN.
 function M.fixed(v)
   return v == v and string.format("%.4f", v) or "-"
 end
@@ -229,11 +229,11 @@ end
 
 local list_meta = { __name = "a list" }
 
--- A table that JSON has as a list, also when it is empty.
+-- Marks a table as a JSON list, which matters if it is empty.
 function M.list(t) return setmetatable(t, list_meta) end
 
--- A Lua value as JSON; tables with [1] are arrays, keys are sorted. Numbers
--- that JSON does not have (nan, inf) become null.
+-- A Lua value as JSON; tables with [1] are arrays, keys are sorted. Numbers that JSON does not have
+-- (nan, inf) become null.
 function M.json(v, indent)
   indent = indent or ""
   local kind = type(v)
@@ -255,8 +255,7 @@ function M.json(v, indent)
   return "{\n" .. table.concat(rows, ",\n") .. "\n" .. indent .. "}"
 end
 
--- A file to read from. A pipe, which would wait for whoever writes into it, only
--- where `any` is allowed.
+-- Opens a file to read. A pipe, which would wait for its writer, only if `any` is set.
 function M.open_file(path, any)
   local there = core.sys.stat(path)
   if there and there.kind == "other" and not any then
@@ -269,13 +268,13 @@ end
 
 function M.read_file(path, any)
   local f = M.open_file(path, any)
-  local text, why = f:read("a") -- a folder opens, but does not read
+  local text, why = f:read("a") -- a folder can be opened, but not read
   f:close()
   if not text then M.fail("data", "%s: %s", path, why) end
   return text
 end
 
--- The first line of a file, nil without one: what Linux says about a machine.
+-- The first line of a file, nil without one: for files of Linux about the machine.
 function M.first_line(path)
   local f = io.open(path)
   local text = f and f:read "l"
@@ -287,16 +286,16 @@ function M.exists(path)
   return core.sys.stat(path) ~= nil
 end
 
--- Whether a data set passes over a file or folder of this name: hidden ones, and those
--- of an operating system or office program ("._1.png", "Thumbs.db", "~$table.csv").
+-- Whether a data set ignores a file or folder of this name: hidden ones, and those of an operating
+-- system or office program ("._1.png", "Thumbs.db", "~$table.csv").
 function M.passed_over(name)
   return name:sub(1, 1) == "." or core.sys.of_system(name)
 end
 
-local said = {} -- notes; the parts of a set list the same folder each
+local said = {} -- notes; the parts of a set list the same folder
 
--- Says that files were passed over which are called as those that are wanted: "._1.png"
--- of a Mac beside 1.png. `names`: what they are called.
+-- Prints that ignored files have names like wanted files: "._1.png" of macOS next to 1.png. names:
+-- of the ignored files.
 function M.say_passed_over(root, names)
   if #names == 0 then return end
   table.sort(names)
@@ -307,8 +306,8 @@ function M.say_passed_over(root, names)
   said[text] = true
 end
 
--- Names in a folder, sorted, without those that are passed over; of these the ones
--- whose rest wanted(name) accepts are said. `wanted` may be nil: nothing is said.
+-- The names in a folder, sorted, without ignored ones; an ignored name is reported if wanted(name)
+-- accepts it without its prefix. `wanted` may be nil: nothing is reported.
 function M.names_in(folder, wanted)
   local found, left = {}, {}
   for _, name in ipairs(core.sys.list(folder)) do
@@ -322,13 +321,13 @@ function M.names_in(folder, wanted)
   return found
 end
 
--- Files below a folder for which wanted(path) is true, by their paths below it,
--- sorted. Those of passed_over() are left out, with a note of the ones that are called
--- as files that are wanted, unless `quiet`. A folder that cannot be opened is an error;
--- with `unread`, a list, it is put there as ds:left_out() has it, and the others go on.
+-- The files below a folder for which wanted(path) is true, as relative paths, sorted. Files of
+-- passed_over() are left out, with a note on those with names like wanted files, unless `quiet`. A
+-- folder that cannot be opened is an error; with `unread`, a list, it is added there in the form of
+-- ds:left_out(), and the others are read.
 function M.files_below(root, wanted, quiet, unread)
   local found, left = {}, {}
-  local above = {} -- folders that lead here, by id: links may lead in a circle
+  local above = {} -- parent folders, by id: links may form a cycle
   local function walk(folder, below, depth)
     local at = core.sys.stat(folder)
     if not at or above[at.id] then return end
@@ -359,22 +358,22 @@ function M.files_below(root, wanted, quiet, unread)
   return found
 end
 
--- The path of a folder without slashes behind it, and from the root on where it ends in "."
--- or "..", which are no name of it.
+-- The path of a folder without trailing slashes; made absolute if it ends in "." or "..", which do
+-- not name it.
 function M.by_name(path)
   path = path:gsub("(.)/+$", "%1")
   local last = path:match("[^/]*$")
   return (last == "." or last == "..") and core.sys.real(path) or path
 end
 
--- The part after the last slash, without the ending.
+-- The part after the last slash, without the extension.
 function M.stem(path)
   return (path:match("([^/]+)/*$") or path):gsub("%.[^.]*$", "")
 end
 
--- `text` with letters, digits, '.', '_' and '-' alone, "_" for each other byte: for
--- names of files and columns. Letters beyond ASCII stay where the text is UTF-8, so that
--- names which differ in them stay apart; blanks, marks of direction and controls go.
+-- `text` with only letters, digits, '.', '_' and '-', and "_" for each other byte: for names of
+-- files and columns. Letters beyond ASCII are kept if the text is UTF-8, so that names that differ
+-- in such letters stay distinct; blanks, direction marks and control characters are replaced.
 function M.plain_name(text)
   if not utf8.len(text) then return (text:gsub("[^%w._-]", "_")) end
   text = text:gsub(utf8.charpattern, function(letter)
@@ -386,7 +385,7 @@ function M.plain_name(text)
   return (text:gsub("[^%w._\x80-\xFF-]", "_"))
 end
 
--- The product of numbers, as of the extents of an array.
+-- The product of numbers, for example of the extents of an array.
 function M.product(list)
   local n = 1
   for _, v in ipairs(list) do n = n * v end

@@ -1,13 +1,13 @@
--- writable.lua -- may the files of a command be written? Asked before data is opened
--- and hours are spent.
+-- writable.lua -- checks that the files of a command can be written, before data is opened and
+-- hours are spent.
 
 local core = require "seg.core"
 local util = require "seg.util"
 
 local M = {}
 
--- Raises unless files can be made in `folder`, which need not exist yet. option: what
--- chooses another one.
+-- Raises unless files can be made in `folder`, which need not exist yet. option: the option that
+-- sets it.
 function M.check_folder(folder, option)
   local fine, where, why = core.sys.may_write(folder)
   if not fine then
@@ -18,7 +18,7 @@ end
 
 local function folder_of(file) return file:match("^(.+)/[^/]*$") or file:match("^/") or "." end
 
--- The same for a file, which may be there or not.
+-- The same for a file, which may or may not exist.
 function M.check_file(file, option)
   local stat = core.sys.stat(file)
   if stat and stat.kind == "folder" then
@@ -27,7 +27,7 @@ function M.check_file(file, option)
   M.check_folder(folder_of(file), option)
 end
 
--- The same for one whose folder nobody makes.
+-- The same for a file in a folder that is not created.
 local function check_in_folder(file, option)
   M.check_file(file, option)
   local folder = folder_of(file)
@@ -37,8 +37,8 @@ local function check_in_folder(file, option)
   end
 end
 
--- What commands write, by the names of their flags, else keys of the config. The folder of
--- train is that of its run.
+-- The paths that commands write, by the names of their flags, else keys of the config. train writes
+-- to the folder of its run.
 local folders = {
   folds = { "out" }, ["repeat"] = { "out" }, search = { "out" }, predict = { "out" },
   lr_range = { "out" }, export = { "twin", "arrays" },
@@ -48,8 +48,8 @@ local files = {
   export = { "bundle", "onnx", "safetensors" },
 }
 
--- All that `command` is about to write. given: the flags of the line; values: the config;
--- resume: the folder of the run that goes on, or nil.
+-- Checks all paths that `command` will write. given: the flags of the line; values: the config;
+-- resume: the folder of the resumed run, or nil.
 function M.check(command, given, values, resume)
   if command == "train" then
     M.check_folder(resume or given.run or values.out, given.run and "run" or "out")

@@ -2,10 +2,10 @@
 --
 -- Data    --data DIR: any folder below which each patient has an image series
 --         (--image, by description or folder name) and a mask series or SEG
---         (--mask). Without --data: made-up patients, as the banner says.
+--         (--mask). Without --data: synthetic patients; the banner says so.
 -- Model   U-Net, 4 levels, 32 .. 512 channels, 7,762,465 parameters; --base 64: 31,036,481.
 -- Result  runs/brain_unet/NNN/: checkpoints, curves, overlays, test Dice; in metrics.csv the
---         loss by its parts, slices with a tumour and without.
+--         loss by its parts, for slices with a tumour and without.
 --
 --   segengine scripts/brain_unet.lua                       (phantom, minutes)
 --   segengine scripts/brain_unet.lua --data DIR --image FLAIR --mask MASK
@@ -24,28 +24,28 @@ local cfg = seg.config {
   depth = 0,           -- 3-D: slices of a block, a multiple of 4; 0: slices one by one
   base = 32,           -- channels at full resolution
   gates = false,       -- attention gates on the skips
-  heads = 0,           -- self-attention of so many heads at the bottom
-  dropout = 0.0,       -- of whole channels, after each block; what --mc draws
+  heads = 0,           -- heads of a self-attention at the bottom; 0: none
+  dropout = 0.0,       -- of whole channels, after each block; --mc samples it
   batch = 16,          -- slices a step
   epochs = 120,
   optim = "adamw",     -- or radam, adam, sgd
   lr = 1e-3,           -- learning rate
   decay = 1e-4,        -- weight decay
   schedule = "cosine", -- or onecycle, plateau, poly, step, constant
-  t_max = 90,          -- epochs of the cosine; a note says what a short one does
+  t_max = 90,          -- epochs of the cosine; a note warns if it is too short
   clamp = false,       -- stay at the floor after t_max
-  patience = 0,        -- epochs without a better Dice after which it ends; 0: none
+  patience = 0,        -- epochs without a better Dice that end training; 0: none
   bce = 1.0, dice = 1.0, -- weights of both losses
   pos_weight = 1.0,    -- of tumour in BCE
-  dice_per = "batch",  -- or sample: of each slice by itself
-  dice_eps = 1.0,      -- what is added above and below in Dice
-  dice_empty = "count", -- or skip: slices without a tumour have no part in Dice by sample
+  dice_per = "batch",  -- or sample: of each slice alone
+  dice_eps = 1.0,      -- added to numerator and denominator of Dice
+  dice_empty = "count", -- or skip: slices without a tumour do not count in Dice by sample
   rotate = 0.0,        -- degrees, each way, in half of the slices
-  elastic = 0.0,       -- pixels that control points move by, in half of the slices
+  elastic = 0.0,       -- pixels of the displacement of control points, in half of the slices
   noise = 0.05,        -- sigma, in 30 % of the slices
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; 0: none
-  folds = 0,           -- cross-validation in so many folds, in place of both
-  split_seed = 42,     -- of who trains, validates and tests
+  folds = 0,           -- cross-validation with so many folds, in place of both
+  split_seed = 42,     -- seed of the split into train, valid and test
   patients = 28, slices = 24, -- of the made-up data
   presets = {
     demo = { size = 96, base = 16, epochs = 20, t_max = 20, slices = 20 },
@@ -95,7 +95,7 @@ local shape = { c = 1, h = cfg.size, w = cfg.size, d = cfg.depth > 0 and cfg.dep
 local image, truth = nn.input("image", shape), nn.input("mask", shape)
 local logits = net.unet(image, {
   base = cfg.base, dropout = cfg.dropout, gates = cfg.gates, heads = cfg.heads,
-  -- slices are thick: the first two halvings are within them
+  -- slices are thick: the first two levels halve only h and w
   factors = cfg.depth > 0 and { { 1, 2, 2 }, { 1, 2, 2 }, 2, 2 } or 2,
 })
 

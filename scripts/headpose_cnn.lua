@@ -1,10 +1,10 @@
--- headpose_cnn.lua -- the angles of a head from a photograph of its face.
+-- headpose_cnn.lua -- head pose angles from a photograph of a face.
 --
--- Data    --data DIR --layout 300wlp: photographs with a .mat beside, as 300W-LP and
---         AFLW2000 have them; biwi: folders of frames with _pose.txt; pointing04:
---         photographs named after tilt and pan (no roll). A person is on one side of
---         the split; a sequence of BIWI is a person, or --same 12=07,... says whose.
---         Without --data: rendered heads of made-up people, as the banner says.
+-- Data    --data DIR --layout 300wlp: photographs with a .mat each, as in 300W-LP and
+--         AFLW2000; biwi: folders of frames with _pose.txt; pointing04: photographs
+--         named after tilt and pan (no roll). A person is in one part of the split; a
+--         sequence of BIWI counts as a person unless --same 12=07,... joins two.
+--         Without --data: rendered heads of synthetic people; the banner says so.
 -- Model   --net small: 1,206,499 parameters; resnet18: 14,850,274.
 -- Result  runs/headpose_cnn/NNN/: mean error of each angle and of the rotation.
 --
@@ -19,14 +19,14 @@ local data, metric, net, nn, optim = seg.data, seg.metric, seg.net, seg.nn, seg.
 local cfg = seg.config {
   layout = "300wlp",   -- or biwi, pointing04
   pitch = "300wlp",    -- its sign: positive looks up; "biwi": positive looks down
-  margin = 0.35,       -- 300wlp, pointing04: how much is taken around the face
-  face_mm = 300,       -- biwi: how much is taken around the head; 0: whole frames
-  same = "",           -- biwi: sequences that show one person, as 12=07,14=08
+  margin = 0.35,       -- 300wlp, pointing04: margin of the crop around the face
+  face_mm = 300,       -- biwi: size of the crop around the head; 0: whole frames
+  same = "",           -- biwi: sequences of the same person, as 12=07,14=08
   net = "small",       -- or resnet18
-  features = { 32, 64, 128, 256 }, -- of the small one
+  features = { 32, 64, 128, 256 }, -- channels of the small network
   size = 112,          -- pixels of the face, both axes
-  whiten = false,      -- each colour of a photograph by its own mean and sd
-  loss = "mae",        -- or mse, huber: of standardized angles
+  whiten = false,      -- normalise each colour of a photograph to mean 0, sd 1
+  loss = "mae",        -- or mse, huber: of standardised angles
   batch = 64,          -- faces a step
   epochs = 50,
   lr = 1e-3,           -- learning rate
@@ -34,13 +34,13 @@ local cfg = seg.config {
   dropout = 0.0,       -- before the last layer
   ema = 0.0,           -- average of weights
   jitter = { 0.2, 0.2, 0.2, 0.1 }, -- brightness, contrast, saturation, hue
-  turn = 0,            -- degrees, each way, where no roll is learned
+  turn = 0,            -- degrees of rotation, each way; only without roll
   zoom = 0.0, shift = 0.0, -- shares of the face, each way
-  cutout = 0.0,        -- how often a box of the face is grey
+  cutout = 0.0,        -- probability of a grey box on the face
   valid = 0.05, test = 0.2, -- shares, or numbers of people; 0: none
   folds = 0,           -- cross-validation instead
-  split_seed = 42,     -- of who trains, validates and tests
-  start = "",          -- a run whose convolutions are the beginning, as on rendered heads
+  split_seed = 42,     -- seed of the split into train, valid and test
+  start = "",          -- a run with pretrained convolutions, for example on rendered heads
   people = 100, photos = 30, -- of the made-up data
   presets = {
     demo = { size = 64, features = { 16, 32, 64, 128 }, batch = 32, epochs = 30, lr = 2e-3,
@@ -84,7 +84,7 @@ local train, valid, test = cases:split { folds = cfg.folds, valid = cfg.valid, t
 local j = { seg.numbers("jitter", cfg.jitter, 4) }
 train = prepare(train)
   :augment {
-    -- a mirrored face looks, and leans, the other way
+    -- mirroring changes the sign of yaw and roll
     flip = { axis = "w", negate = rolls and { 1, 3 } or { 1 } },
     affine = { rotate = { -cfg.turn, cfg.turn }, scale = { 1 - cfg.zoom, 1 + cfg.zoom },
                shift = cfg.shift, p = 1 },

@@ -1,14 +1,14 @@
 -- hippocampus_unet3d.lua -- 3-D U-Net for the two parts of the hippocampus in MRI (NIfTI).
 --
--- Data    --data DIR: a folder as the Medical Segmentation Decathlon has it (Task04),
+-- Data    --data DIR: a folder in the layout of the Medical Segmentation Decathlon (Task04),
 --         imagesTr/NAME.nii.gz and labelsTr/NAME.nii.gz with 1 anterior, 2 posterior.
---         Without --data: made-up volumes, as the banner says.
+--         Without --data: synthetic volumes; the banner says so.
 -- Model   U-Net with instance norm, 3 levels, 16 .. 128 channels, 1,401,398 parameters;
---         trained on patches with cross entropy and Dice, on a coarser grid too.
+--         trained on patches with cross entropy and Dice, with deep supervision.
 -- Result  runs/hippocampus_unet3d/NNN/: checkpoints, curves, overlays, Dice of each part.
 --
---   segengine scripts/hippocampus_unet3d.lua                       (made-up, minutes)
---   segengine scripts/hippocampus_unet3d.lua folds --data DIR      (one of them: --fold 1)
+--   segengine scripts/hippocampus_unet3d.lua                       (synthetic, minutes)
+--   segengine scripts/hippocampus_unet3d.lua folds --data DIR      (a single one: --fold 1)
 --   segengine scripts/hippocampus_unet3d.lua predict --in DIR/imagesTs --out DIR \
 --       --weights runs/hippocampus_unet3d/NNN --tta w,h,d          (a folder of folds: their mean)
 
@@ -19,17 +19,17 @@ local cfg = seg.config {
   size = { 40, 56, 40 }, -- voxels of a patch along w, h, d; nnU-Net's
   base = 16,             -- channels at full resolution
   levels = 3,            -- halvings
-  deep = 1,              -- coarser results that are held to the truth
+  deep = 1,              -- coarser outputs with a loss (deep supervision)
   batch = 4,             -- patches a step
   epochs = 60,
   lr = 2e-3,             -- learning rate
   decay = 1e-4,          -- weight decay, decoupled
-  ema = 0.99,            -- of the weights that are measured
-  foreground = 0.33,     -- share of the patches that are put about a label
-  flip = 0.0,            -- share that is mirrored; left and right differ, so none
+  ema = 0.99,            -- average of the weights, which is measured
+  foreground = 0.33,     -- share of the patches around a labelled voxel
+  flip = 0.0,            -- share of mirrored patches; 0, as left and right differ
   folds = 5,             -- cross-validation; 0: valid and test are held out
   valid = 0.15, test = 0.2, -- shares, or numbers of volumes; 0: none
-  split_seed = 42,       -- of who trains, validates and tests
+  split_seed = 42,       -- seed of the split into train, valid and test
   patients = 60,         -- of the made-up data
   presets = {
     demo = { size = { 32, 48, 32 }, base = 8, batch = 2, epochs = 50, folds = 0, patients = 24,

@@ -1,8 +1,8 @@
--- hpo.lua -- a search without training: a toy whose best values are known.
+-- hpo.lua -- a search without training: a toy with a known optimum.
 --
--- The "loss" is lowest, 0, at lr 1e-3, dropout 0.2 and base 32. To search the numbers of
--- a recipe, give seg.search without an objective beside seg.recipe and run
--- `segengine SCRIPT.lua search`: docs/experiments.md.
+-- The "loss" has its minimum, 0, at lr 1e-3, dropout 0.2 and base 32. To search the options of a
+-- recipe, call seg.search without an objective next to seg.recipe and run `segengine SCRIPT.lua
+-- search`: docs/experiments.md.
 --
 --   segengine scripts/hpo.lua
 --   segengine scripts/hpo.lua --method random --seed 7
@@ -11,8 +11,8 @@ local seg = require "seg"
 
 local cfg = seg.config {
   method = "tpe",  -- or random
-  tries = 80,      -- values that are tried
-  study = "",      -- a file that keeps the trials; a second run goes on with them
+  tries = 80,      -- number of trials
+  study = "",      -- a file that keeps the trials; a second run continues them
 }
 
 local function loss(v)

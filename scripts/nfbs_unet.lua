@@ -1,11 +1,11 @@
 -- nfbs_unet.lua -- 2-D U-Net that strips the skull from T1-weighted MRI (NIfTI).
 --
--- Data    --data DIR: a folder as NFBS has it,
+-- Data    --data DIR: a folder in the layout of NFBS,
 --         A000xxxxx/sub-A000xxxxx_ses-NFB3_T1w.nii.gz and ..._T1w_brainmask.nii.gz,
 --         or any other layout by --image and --mask patterns (* pairs them).
---         --nonzero: every voxel of the mask file that is not 0 is brain.
---         One subject alone (--slabs): slabs of its slices are held out.
---         Without --data: made-up heads, as the banner says.
+--         --nonzero: every nonzero voxel of the mask file is brain.
+--         With a single subject (--slabs): slabs of its slices are held out.
+--         Without --data: synthetic heads; the banner says so.
 -- Model   five levels and a bottom of twice the last: 31,105,953 parameters
 --         with --features 32,64,128,256,512, 7,765,409 with 32,64,128,256.
 --
@@ -26,14 +26,14 @@ local cfg = seg.config {
   epochs = 30,
   lr = 1e-4,           -- learning rate
   decay = 1e-4,        -- weight decay, added to the gradient
-  clip_norm = 1.0,     -- the longest gradient; 0: any
-  plateau = 5,         -- epochs without a better Dice after which the rate is halved; 0: never
-  patience = 10,       -- and after which it ends; 0: never
-  nonzero = false,     -- the mask is what is not 0
-  slabs = false,       -- one subject: hold out slabs of slices
+  clip_norm = 1.0,     -- maximum norm of the gradient; 0: no clipping
+  plateau = 5,         -- epochs without a better Dice that halve the rate; 0: never
+  patience = 10,       -- epochs without a better Dice that end training; 0: never
+  nonzero = false,     -- nonzero voxels are the mask
+  slabs = false,       -- a single subject: hold out slabs of slices
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; 0: none
-  folds = 0,           -- cross-validation in so many folds, in place of valid and test
-  split_seed = 42,     -- of who trains, validates and tests
+  folds = 0,           -- cross-validation with so many folds, in place of valid and test
+  split_seed = 42,     -- seed of the split into train, valid and test
   patients = 12, slices = 48, -- of the made-up data
   presets = {
     demo = { size = 96, features = { 16, 32, 64, 128 }, epochs = 6, patients = 8, slices = 24,

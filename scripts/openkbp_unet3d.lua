@@ -1,9 +1,9 @@
 -- openkbp_unet3d.lua -- dose of head-and-neck radiotherapy from CT and contours (OpenKBP).
 --
 -- Data    --data DIR: the challenge's provided-data, with train-pats, validation-pats
---         and test-pats. Without --data: made-up patients, as the banner says.
+--         and test-pats. Without --data: synthetic patients; the banner says so.
 -- Model   the challenge's generator, 64 filters: 116,981,249 parameters
---         (32: 29,261,569; 128: 467,794,945). --better true: what scores better.
+--         (32: 29,261,569; 128: 467,794,945). --better true: changes that score better.
 -- Result  runs/openkbp_unet3d/NNN/: checkpoints, curves, dose and DVH score.
 --
 --   segengine scripts/openkbp_unet3d.lua --data provided-data
@@ -20,12 +20,12 @@ local cfg = seg.config {
   batch = 2,           -- patients a step
   epochs = 100,
   lr = 2e-4,           -- learning rate
-  better = false,      -- true: what is below; false: CT and dose as they are, MAE of all
+  better = false,      -- true: the options below; false: CT and dose unscaled, MAE of all voxels
   ct_clip = 4095,      -- CT is cut there and scaled to 0 .. 1
-  beams = true,        -- plans have nine beams, 40 degrees apart, and where they pass is known
-  guess = true,        -- the network learns what is to be added to a first guess of the dose
-  dvh = 20.0,          -- weight of the DVH loss beside the MAE where there may be dose
-  flip = true,         -- left and right, with the parotids exchanged
+  beams = true,        -- use the paths of the beams: nine a plan, 40 degrees apart
+  guess = true,        -- the network learns a correction to a first guess of the dose
+  dvh = 20.0,          -- weight of the DVH loss, added to the MAE in the mask of possible dose
+  flip = true,         -- mirror left and right, with the parotids exchanged
   norm = "instance",   -- or batch
   squeeze = 8,         -- reduction of squeeze and excitation; 0: none
   dropout = 0.2,       -- of whole channels, in every second step up
@@ -61,7 +61,7 @@ local function prepare(set)
 end
 
 train, valid, test = prepare(train), prepare(valid), prepare(test)
--- right and left parotid are structures 3 and 4, and h runs from right to left
+-- structures 3 and 4 are the right and left parotid, and h runs from right to left
 if cfg.better and cfg.flip then train = train:augment { flip = { axis = "h", swap = { 3, 4 } } } end
 train = train:batches { size = cfg.batch, shuffle = true }
 valid, test = valid:batches { size = 1 }, test:batches { size = 1 }
@@ -77,7 +77,7 @@ local beams = beamed and input("beams", 1) or nil
 
 local function seen(x) return cfg.coarse ~= 1 and nn.avgpool(x, cfg.coarse) or x end
 
--- The dose in Gy and its loss. Of --better it may be below 0 while it is learnt.
+-- The dose in Gy and its loss. With --better it may be negative during training.
 local function network()
   local o = { filters = cfg.filters, levels = cfg.levels, dropout = cfg.dropout }
   if not cfg.better then
@@ -87,16 +87,16 @@ local function network()
   o.norm, o.squeeze, o.final = cfg.norm, cfg.squeeze, "none"
   local parts = seen(structures)
   local function part(k) return nn.slice(parts, { c = { k, 1 } }) end
-  local plan = part(8) * 0.8 + part(9) * 0.9 + part(10) -- what is prescribed, of 70 Gy
+  local plan = part(8) * 0.8 + part(9) * 0.9 + part(10) -- prescribed dose, as a share of 70 Gy
   local x, guess = seen(ct) .. parts .. seen(possible) .. plan, plan
-  if beamed then -- and what the beams may bring, of which 0.8 arrives
+  if beamed then -- the beams may contribute; 0.8 of their dose is expected
     local reach, elsewhere = seen(beams) / 70, 1 - (part(8) + part(9) + part(10))
     x, guess = x .. reach, plan + 0.8 * (reach * elsewhere)
   end
   local dose = net.pix2pix(x, o)
   dose = 70 * (cfg.guess and dose + guess or dose)
   if cfg.coarse ~= 1 then dose = nn.upsample(dose, cfg.coarse, { mode = "linear" }) end
-  local loss = nn.mae(dose, truth, { mask = possible }) -- where there may be some
+  local loss = nn.mae(dose, truth, { mask = possible }) -- where dose is possible
   if cfg.dvh > 0 then
     loss = loss + cfg.dvh * nn.dvh_loss(dose * possible, truth, structures)
   end

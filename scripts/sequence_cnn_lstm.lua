@@ -1,14 +1,14 @@
--- sequence_cnn_lstm.lua -- classes of sequences of features, with labels or without.
+-- sequence_cnn_lstm.lua -- classification of feature sequences, with labels or without.
 --
 -- Data    --data DIR: labels.csv with the columns path and label (from 0), and the column
 --         that --by names; arrays .npy (steps, channels) of any length. Without --data:
---         made-up speech, as the banner says.
+--         synthetic speech; the banner says so.
 -- Model   CNN and bidirectional LSTM, 3,738,944 parameters, and a classifier, 165,637.
 --         --learn supervised: with the labels; contrastive, denoise, statistics: without,
---         then rounds of k-means, a classifier of the clusters, and tuning.
--- Result  runs/sequence_cnn_lstm/NNN/: accuracy; of clusters under their best names.
+--         then rounds of k-means, a classifier of the clusters, and fine-tuning.
+-- Result  runs/sequence_cnn_lstm/NNN/: accuracy; of clusters under the best assignment.
 --
---   segengine scripts/sequence_cnn_lstm.lua                     (made-up, without labels)
+--   segengine scripts/sequence_cnn_lstm.lua                     (synthetic, without labels)
 --   segengine scripts/sequence_cnn_lstm.lua folds --data fsdd-logmel --preset quick --folds 4
 
 local seg = require "seg"
@@ -16,30 +16,30 @@ local data, metric, net, nn, optim = seg.data, seg.metric, seg.net, seg.nn, seg.
 
 local cfg = seg.config {
   learn = "statistics",  -- or contrastive, denoise, supervised
-  classes = 5,           -- of labels, or clusters that are looked for
+  classes = 5,           -- of labels, or number of clusters
   channels = 1024,       -- of a step of a sequence
   longest = 500,         -- steps of a sequence
-  cut = true,            -- what is longer is cut; false: an error
-  by = "speaker",        -- the column that splits keep together; "file": none
+  cut = true,            -- cut longer sequences; false: an error
+  by = "speaker",        -- the column of the units that a split keeps together; "file": none
   features = { 64, 128, 256 }, -- channels of the convolutions
   hidden = 256,          -- of the LSTM, each way
-  project = 512, embed = 512, -- of the two layers behind it
+  project = 512, embed = 512, -- of the two layers after it
   mlp = { 256, 128 },    -- of the classifier
   dropout = { 0.2, 0.3, 0.4 }, -- of CNN, LSTM, classifier
   batch = 64,            -- sequences a step
-  multiple = 32,         -- their steps are filled up to a multiple of this
+  multiple = 32,         -- their steps are padded to a multiple of this
   epochs = 15,
   lr = 1e-4,             -- learning rate
-  learn_lr = 1e-4,       -- of the classifier that learns clusters
+  learn_lr = 1e-4,       -- of the classifier of clusters
   decay = 0.0,           -- weight decay, decoupled
   ema = 0.0,             -- average of weights
-  level = 0.0,           -- ends that are so far below the loudest are silence, cut off
+  level = 0.0,           -- ends this far below the loudest step (dB) are cut off; 0: none
   norm = "none",         -- to mean 0, sd 1: a "sequence", its "channel", a "speaker"'s channel
-  noise = 0.005,         -- sigma of what is added
-  timemask = 20,         -- steps of a stretch that is blanked
-  speed = 0.0,           -- share by which sequences are stretched, each way
+  noise = 0.005,         -- sigma of the added noise
+  timemask = 20,         -- maximum steps of a masked run
+  speed = 0.0,           -- relative change of the speed, each way
   bands = { 0, 0, 0, 0 }, -- see bands of :augment
-  folds = 0,             -- cross-validation, instead of both
+  folds = 0,             -- cross-validation, in place of both
   valid = 0.15, test = 0.2, -- shares, or numbers of speakers
   speakers = 8, takes = 12, -- of the made-up data
   presets = {
@@ -121,7 +121,7 @@ local loss = seg.pick("learn", cfg.learn, {
     return nn.mse(net.lstm_decoder(hidden, { like = x, lengths = length, name = "decoder" }), x)
   end,
   contrastive = function()
-    inputs[4] = nn.input("other", { c = cfg.channels, w = cfg.longest }) -- changed by other draws
+    inputs[4] = nn.input("other", { c = cfg.channels, w = cfg.longest }) -- the second view
     return nn.contrastive(vector, encode(inputs[4]), { temperature = 0.2 })
   end,
 })()
