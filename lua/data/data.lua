@@ -418,7 +418,7 @@ photographs("biwi", { root = none, pitch = "300wlp", same = {}, face_mm = 0 }, i
 photographs("pointing04", { root = none, margin = 0.15, pitch = "300wlp" }, images.pointing04,
             images.check_pose)
 
--- Made-up data ----------------------------------------------------------------
+-- Synthetic data --------------------------------------------------------------
 
 -- The reader for the phantom files of each format: the reader of real files.
 local readers = {

@@ -10,7 +10,7 @@ local util = require "seg.util"
 local fail = util.fail
 local M = {}
 
--- The text of the program ---------------------------------------------------
+-- Source text ---------------------------------------------------------------
 
 -- The names, numbers, strings and operators of a Lua text, each { text, from, to, line }, without
 -- blanks and comments.

@@ -55,7 +55,7 @@ function M.list(v)
   return type(v) == "table" and #v > 0 and v or nil
 end
 
--- The words of images ------------------------------------------------------------
+-- Words in names of images -------------------------------------------------------
 
 -- Kinds of images by the words that names of files and series use; the first match counts. The
 -- patterns match whole words in lower case.
@@ -104,7 +104,7 @@ function M.kinds(name)
   return found["a mask"] and { ["a mask"] = true } or found
 end
 
--- Patterns that name nobody ------------------------------------------------------
+-- Patterns without patient names -------------------------------------------------
 
 -- The patients of a data set as one text in lower case, for comparison with patterns. cases: {key=,
 -- patient=}; names: PatientName of some cases, or nil.
@@ -160,7 +160,7 @@ function M.patterns(v, people)
   return #list > 0 and #list == (type(v) == "table" and #v or 1) and list or nil
 end
 
--- What a checkpoint keeps --------------------------------------------------------
+-- The record in a checkpoint -----------------------------------------------------
 
 -- A value that identifies no patient, or nil: UIDs and paths are dropped.
 local function harmless(v)

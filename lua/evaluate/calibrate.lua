@@ -142,7 +142,7 @@ local function loss_of_samples(samples)
   end
 end
 
--- Both ----------------------------------------------------------------------------
+-- Threshold and temperature -------------------------------------------------------
 
 -- Runs the network over the validation part `d` for classes of samples. -> logits and true classes
 local function read_samples(session, recipe, d, m)

@@ -107,7 +107,7 @@ function M.class_names(r, m, count, set, from)
   return list
 end
 
--- Where a recipe's metrics are measured -----------------------------------------
+-- The metrics of a recipe -------------------------------------------------------
 
 -- Whether this set has patches, which overlap or leave voxels out.
 local function has_patches(set) return set and util.step(rawget(set, "steps") or "", "patches") end

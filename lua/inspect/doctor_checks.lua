@@ -414,7 +414,7 @@ check("intensity", function(context, add)
   return #list > 0 and "mean and range are alike"
 end)
 
--- Truth -----------------------------------------------------------------------
+-- Ground truth ----------------------------------------------------------------
 
 -- The voxels of each class and the number of cases that have it, in a part; of the classes that the
 -- recipe uses.

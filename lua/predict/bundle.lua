@@ -105,7 +105,7 @@ local function steps_of(rows, path, random)
        .. "one", path, (util.without_fix(text):gsub("^.-steps: line", "row")))
 end
 
--- What is taken of a data set -------------------------------------------------
+-- The data set ----------------------------------------------------------------
 
 -- How training read its files: from the metadata of the weights, or from the script if older
 -- weights have no such entry.

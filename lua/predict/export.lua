@@ -44,7 +44,7 @@ local function save_batch(r, batch, names, base)
   return feeds
 end
 
--- Twins -----------------------------------------------------------------------
+-- Reference runs --------------------------------------------------------------
 
 local function twin(r, folder)
   local v = config.ensure()

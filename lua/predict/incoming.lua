@@ -160,7 +160,7 @@ local function scans(path, asked)
   return set, kind
 end
 
--- Files of a kind, one by one ------------------------------------------------
+-- Other kinds of files -------------------------------------------------------
 
 -- The folder that `path` means, and its files as paths relative to that folder: `path` itself, or
 -- the files below it that `wanted` accepts. Subfolders that cannot be opened are added to `unread`.

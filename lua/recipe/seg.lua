@@ -23,7 +23,7 @@ local seg = {
   array = core.array, version = core.version,
 }
 
--- The numerical face: for tests, notebooks and comparison with others ---------
+-- Low-level interface for tests, notebooks and comparisons --------------------
 
 -- The nodes of a table name -> node in the order of their names, so that the session does not
 -- depend on the iteration order of a table.

@@ -55,7 +55,7 @@ local function read_runs(paths)
   return list
 end
 
--- What differs --------------------------------------------------------------------
+-- Differences ---------------------------------------------------------------------
 
 -- The lines of `a` that `b` lacks and the reverse, in order: "- x", "+ y". By the longest common
 -- subsequence.

@@ -27,7 +27,7 @@ function M.metric(recipe)
   end
 end
 
--- Where to look ------------------------------------------------------------------
+-- The slice and planes to draw ---------------------------------------------------
 
 -- The number of the target structure with the highest true mean dose; nil without any.
 local function hottest_target(case, m)

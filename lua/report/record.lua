@@ -64,7 +64,7 @@ function M.open(run)
   return rec
 end
 
--- What does not change -----------------------------------------------------------
+-- Constant facts -----------------------------------------------------------------
 
 -- Counts for each part: a row of the report. Slices are counted for volumes, foreground for masks.
 local function data_facts(run)
@@ -141,7 +141,7 @@ function Record:facts()
            device = show.processor(f) }
 end
 
--- What does ----------------------------------------------------------------------
+-- Facts that change --------------------------------------------------------------
 
 -- An <img> of a file, cached because a picture does not change.
 function Record:picture(path, about)
@@ -262,7 +262,7 @@ function Record:report(now)
   self.next_at = sys.clock() + REST * (sys.clock() - started)
 end
 
--- What happens -------------------------------------------------------------------
+-- Events -------------------------------------------------------------------------
 
 function Record:draw_samples(epoch)
   for _, new in ipairs(self.samples:draw(epoch)) do

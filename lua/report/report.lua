@@ -69,7 +69,7 @@ local function section(id, title, body)
   return string.format('<section id="%s">\n<h2>%s</h2>\n%s\n</section>\n', id, title, body)
 end
 
--- What it is about -------------------------------------------------------------
+-- Header -----------------------------------------------------------------------
 
 local pills = { running = "valid", finished = "ok", stopped = "warning", diverged = "error",
                 failed = "error" }

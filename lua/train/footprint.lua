@@ -166,7 +166,7 @@ function M.cache(wanted)
   return math.min(wanted, room // 2), room
 end
 
--- When data are open -----------------------------------------------------------------
+-- With open data ---------------------------------------------------------------------
 
 -- Bytes of the float maps that are stitched on the grid of the largest case of a set, for metrics
 -- of whole cases.
