@@ -1,5 +1,5 @@
 #!/bin/sh
-# recipes.sh -- every recipe of docs/systems.md on the emulated GPU: each node against
+# recipes.sh -- every recipe of docs/systems/README.md on the emulated GPU: each node against
 # the reference, and training steps; and what a step of the largest launches.
 #
 #     tests/emu/recipes.sh BUILD/emu

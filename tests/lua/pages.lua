@@ -116,7 +116,7 @@ run [[bin/segengine scripts/headpose_cnn.lua --preset check --quiet --size 48 --
   for f in other/phantom/faces-*/*; do cp $f others/other_${f##*_}; done]]
 run "cp $(ls data/nfbs_unet/*/*_T1w.nii.gz | head -n 1) head.nii.gz"
 
-local pages = t.lines("ls README.md docs/*.md")
+local pages = t.lines("ls README.md docs/*.md docs/systems/*.md")
 for _, page in ipairs(pages) do
   for _, command in ipairs(page ~= "docs/tutorial.md" and commands(page) or {}) do
     local name = command.text:match "scripts/([%w_]+)%.lua"

@@ -1,5 +1,5 @@
 -- traps.lua -- eleven mistakes that the five source reports made or nearly made (numbered as in
--- docs/systems.md): each is off by default, and can be demonstrated.
+-- docs/systems/README.md): each is off by default, and can be demonstrated.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"

@@ -1,4 +1,4 @@
--- systems.lua -- the recipes of docs/systems.md: parameter counts of the reports' networks, the
+-- systems.lua -- the recipes of docs/systems/README.md: parameter counts of the reports' networks, the
 -- check of every node, and the first steps of each demo; SEG_SOAK=1: the whole demos.
 
 local t = dofile("tests/support/harness.lua")
