@@ -2,7 +2,7 @@
 --
 --   segengine tests/bench/scaling.lua [--key value ...]
 --
--- docs/scaling.md has its tables and says what it leaves out. Of n ranks, each with b
+-- docs/clusters.md has its tables and assumptions. Of n ranks, each with b
 -- samples at t seconds, of a network of P parameters and L batch norms: computing b t,
 -- and what lua/inspect/scaling.lua says of the exchange, whose head has the formulas.
 -- Efficiency is computing / step.
