@@ -1,6 +1,6 @@
 /* kernel.cuh -- what the kernel files share.
  *
- * Rules of the room (docs/kernels.md has the reasons):
+ * Rules of the room (docs/gpu.md describes the kernels):
  * - kernels are static; what a file exports are launchers, the KernelFn and
  *   SpaceFn of its rows, which only read extents and addresses of a Call;
  * - every result is written by one thread, or by parts: partial sums in a

@@ -1,6 +1,6 @@
 /* rates.cu -- what the memory and the arithmetic of this GPU reach.
  *
- * The floors of docs/kernels.md divide bytes and FLOPs by two numbers; these
+ * The bounds of docs/gpu.md divide bytes and FLOPs by two numbers; these
  * are the same numbers as measured here and now, so that a benchmark below
  * them can be read as a share. Copies: 16 bytes a thread from one large array
  * to another, both directions counted. Products: registers only, enough
