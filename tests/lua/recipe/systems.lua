@@ -1,5 +1,5 @@
--- systems.lua -- the recipes of docs/systems/README.md: parameter counts of the reports' networks, the
--- check of every node, and the first steps of each demo; SEG_SOAK=1: the whole demos.
+-- systems.lua -- the recipes of docs/systems/README.md: parameter counts of the networks of the
+-- reports, the check of every node, and the first steps of each demo; SEG_SOAK=1: whole demos.
 
 local t = dofile("tests/support/harness.lua")
 local json = require "seg.json"
