@@ -163,30 +163,16 @@ static inline double result_traffic(const Result &r, Dims s)
            channel_sums_traffic(r.sums);
 }
 
-/* bias, of the channels of the result, may be NULL. False with the reason. */
-bool conv_fprop(const ConvProblem *r, const Source &input, const void *w,
-                const float *bias, const Result &output);
-bool conv_dgrad(const ConvProblem *r, const Source &output, const void *w,
-                const float *bias, const Result &input);
-/* Is the image (`grid`: the grid) read 16 bytes at a time by the products that
- * take it as an operand, and so through a lens? */
-bool conv_loads_deferred(const ConvProblem *r, bool output);
-/* Is it read so in two parts, the first of so many channels, and its gradient
- * stored so? */
-bool conv_fuses_concat(const ConvProblem *r, bool output, int from);
-/* Does gather or spread take its source through a slant, and store it? */
-bool conv_loads_norm_bwd(const ConvProblem *r, bool dgrad);
-/* Parts (parts, 2, channels) that gather or spread, with a slant or without,
- * make of Result.sums; 0: it cannot. */
-int conv_sum_parts(const ConvProblem *r, bool dgrad, bool loads_norm_bwd);
-/* scratch: conv_wgrad_bytes. The grid's slant, if there is one, is taken
- * where conv_loads_deferred the grid. square: NULL, or where
- * conv_wgrad_sqnorm_parts sums of squares of w go. */
+/* dw (+)= wgrad of input and output, on the kernels of wgrad.cu. `output` may
+ * be a gradient that is taken back through a norm on load, where its channels
+ * are read 16 bytes at a time. square: conv_wgrad_sqnorm_parts partial sums of
+ * the squares of dw, or NULL. scratch: conv_wgrad_bytes. False with the
+ * reason. */
 bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
                 float *w, bool fresh, double *square, void *scratch);
 size_t conv_wgrad_bytes(const ConvProblem *r);
 int conv_wgrad_sqnorm_parts(const ConvProblem *r);
-/* db[c] = the sum of dy over its rows; dispatch.cu. c->scratch:
+/* bias_grad.cu: db[c] (+)= the sum of dy over its rows. c->scratch:
  * conv_bias_grad_bytes. */
 bool conv_bias_grad(const Call *c, const Tensor *dy, float *db, bool fresh);
 size_t conv_bias_grad_bytes(Dims s);

@@ -479,7 +479,7 @@ bool queue(const ConvProblem *r, const DgradWgrad &p, dim3 blocks)
     if (!gpu_allows(dgrad_wgrad_kernel<P>, sizeof(Shared))) return false;
     LAUNCH(dgrad_wgrad_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
-    return gpu_launched("dgrad and wgrad");
+    return gpu_launched("dgrad_wgrad");
 }
 
 } // namespace

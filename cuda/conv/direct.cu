@@ -285,6 +285,8 @@ int direct_wgrad_sqnorm_parts(const ConvProblem *r)
 bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
                   float *w, bool fresh, double *square, void *scratch)
 {
+    if (!countable(r->c, rows(r->input)) || !countable(r->c, rows(r->output)))
+        return false;
     DirectWgrad p = {};
     const int columns = weights_columns(r), parts = weights_parts(r, &p.part);
     const dim3 blocks((unsigned)ceil_div(r->output.c, LANES),
@@ -325,32 +327,24 @@ bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
         LAUNCH((direct_wgrad_kernel<PRECISION_f32>), blocks, BLOCK, 0, stream,
                p);
     }
-    return gpu_launched("direct wgrad");
+    return gpu_launched("direct_wgrad");
 }
 
-bool direct_fprop(const ConvProblem *r, const void *input, const void *w,
-                  const float *bias, Target output)
+bool direct_run(const ConvProblem *r, bool dgrad, const void *source,
+                const void *w, const float *bias, const Target &result)
 {
-    Direct p = {input,
-                w,
-                bias,
-                output,
-                r->win,
-                r->input,
-                r->output,
-                r->cin,
-                r->cout,
-                divisor(r->output.c),
-                grid_of(r->output)};
-    return launch<false>(r, p, numel(r->output));
-}
-
-bool direct_dgrad(const ConvProblem *r, const void *output, const void *w,
-                  const float *bias, Target input)
-{
-    Direct p = {
-        output,           w,        bias,    input,  r->win,
-        r->output,        r->input, r->cout, r->cin, divisor(r->input.c),
-        grid_of(r->input)};
-    return launch<true>(r, p, numel(r->input));
+    const Dims from = dgrad ? r->output : r->input;
+    const Dims to = dgrad ? r->input : r->output;
+    Direct p = {};
+    if (!countable(r->c, rows(from)) || !countable(r->c, rows(to)))
+        return false;
+    p.source = source, p.w = w, p.bias = bias, p.result = result;
+    p.win = r->win, p.from = from, p.to = to;
+    p.depth = dgrad ? r->cout : r->cin, p.width = dgrad ? r->cin : r->cout;
+    p.channels = divisor(to.c), p.output = grid_of(to);
+    moves(conv_operand_bytes(r, numel(from) + conv_filter_size(r)) +
+              target_traffic(result, numel(to)),
+          conv_flops(r));
+    return dgrad ? launch<true>(r, p, numel(to))
+                 : launch<false>(r, p, numel(to));
 }

@@ -288,5 +288,5 @@ bool conv_first_fprop(const ConvProblem *r, const void *w, const float *bias,
     else
         wide ? start<PRECISION_f16, F32>(c, blocks, p)
              : start<PRECISION_f16, F16>(c, blocks, p);
-    return gpu_launched("first conv");
+    return gpu_launched("conv_first fprop");
 }

@@ -162,9 +162,9 @@ __device__ __forceinline__ void reduce_lanes(const ColReduce &w,
     for (int v = 0; v <= V; v++) put(v, pile[v][t]);
 }
 
-/* dx of a row, whose number in memory `i` is that of its first channel. GRAD_SUMS_ON:
- * what is in memory then is added to the sums of what the lens takes back; x:
- * what is behind the lens. */
+/* dx of a row, whose number in memory `i` is that of its first channel.
+ * GRAD_SUMS_ON: what is in memory then is added to the sums of what the lens
+ * takes back; x: what is behind the lens. */
 template <Dtype D, bool GRAD_SUMS_ON, int V>
 __device__ __forceinline__ void put_dx(const ConvHead &p, int64_t i, Vec<V> dx,
                                        const Vec16<V> &x, const float2 (&by)[V],
@@ -226,7 +226,10 @@ __global__ void __launch_bounds__(BLOCK, 2)
     conv_head_bwd_kernel(const __grid_constant__ ConvHead p)
 {
     // sums of two kinds take the registers of half the rows
-    enum { V = VEC_BWD<B>, ROWS = UNDER_WAY<B> / (GRAD_SUMS_ON && B > 1 ? 2 : 1) };
+    enum {
+        V = VEC_BWD<B>,
+        ROWS = UNDER_WAY<B> / (GRAD_SUMS_ON && B > 1 ? 2 : 1)
+    };
     const ColPosition s = col_position<V>(p.cols);
     const int64_t deep = p.cols.deep;
     Vec<V> w[B] = {}, dw[B] = {};
@@ -234,7 +237,8 @@ __global__ void __launch_bounds__(BLOCK, 2)
     float db[B] = {}, mean[V] = {};
     Vec<V> sum[2] = {};
     const bool looks = p.dw || (GRAD_SUMS_ON && p.grads.x);
-    const float leak = GRAD_SUMS_ON && p.grads.x ? p.grads.norm_on_load.act.leak : 1;
+    const float leak =
+        GRAD_SUMS_ON && p.grads.x ? p.grads.norm_on_load.act.leak : 1;
     if (s.valid && p.dx.data) load_weights<D>(p, s.c, w);
     if (s.valid && looks) load_deferred(p, s.c, by);
     for (int v = 0; v < V && GRAD_SUMS_ON && p.grads.x && s.valid; v++)
@@ -265,8 +269,8 @@ __global__ void __launch_bounds__(BLOCK, 2)
                 }
             }
             if (p.dx.data)
-                put_dx<D, GRAD_SUMS_ON>(p, at * p.channels + s.c, dx, raw[i], by, mean,
-                                 leak, sum);
+                put_dx<D, GRAD_SUMS_ON>(p, at * p.channels + s.c, dx, raw[i],
+                                        by, mean, leak, sum);
         }
     }
     double *own = p.parts + s.part * p.part;
@@ -383,7 +387,7 @@ bool conv_head_fprop(const ConvProblem *r, const Operand &x, const void *w)
               moved(c->y),
           conv_flops(r));
     CALL_CONV_HEAD(start, r, p);
-    return gpu_launched("conv head");
+    return gpu_launched("conv_head fprop");
 }
 
 size_t conv_head_bytes(const ConvProblem *r)
@@ -410,5 +414,5 @@ bool conv_head_bwd(const ConvProblem *r, const Operand &x, const void *w)
               moved(c->dx[1], p.fresh_dw),
           (p.dw ? flops : 0) + (c->dx[0] ? flops : 0));
     CALL_CONV_HEAD(start_back, r, p);
-    return gpu_launched("conv head, backward");
+    return gpu_launched("conv_head bwd");
 }

@@ -243,8 +243,7 @@ bool launch_mma(const ConvProblem *r, IgemmParams *p, int classes,
     else
         LAUNCH((igemm_mma_kernel<P, BM, BN, false, false, false>), launch_grid,
                CONV_THREADS, 0, stream, *p);
-    return gpu_launched(p->dgrad ? "dgrad, tensor cores"
-                                 : "fprop, tensor cores");
+    return gpu_launched(p->dgrad ? "igemm_mma dgrad" : "igemm_mma fprop");
 }
 
 // -- weights -----------------------------------------------------------------
@@ -341,7 +340,7 @@ bool wgrad_mma(const ConvProblem *r, const WgradParams *p, dim3 blocks)
             else
                 LAUNCH((wgrad_mma_kernel<P, true, false, true>), blocks,
                        CONV_THREADS, 0, stream, *p);
-            return gpu_launched("wgrad, tensor cores, norm backward on load");
+            return gpu_launched("wgrad_mma, norm backward on load");
         }
     }
     if (lines && r->cin % COUNT == 0)
@@ -356,6 +355,6 @@ bool wgrad_mma(const ConvProblem *r, const WgradParams *p, dim3 blocks)
     else
         LAUNCH((wgrad_mma_kernel<P, false, false>), blocks, CONV_THREADS, 0,
                stream, *p);
-    return gpu_launched("wgrad, tensor cores");
+    return gpu_launched("wgrad_mma");
 }
 #endif

@@ -325,8 +325,8 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
  * segments adds them. */
 __global__ void __launch_bounds__(BLOCK)
     split_k_sum_kernel(const float *parts, int count, int64_t size, Vecs packs,
-                     const float *bias, const Target to, const Target second,
-                     int border)
+                       const float *bias, const Target to, const Target second,
+                       int border)
 {
     EACH(i, packs.count)
     {
@@ -359,7 +359,7 @@ bool split_k_sum(const ConvProblem *r, const IgemmParams *p, int count)
            gpu_stream(r->c->dev), (const float *)r->c->scratch, count,
            numel(to), packs, p->bias, p->result, p->second_result,
            p->result_border);
-    return gpu_launched("split-K sum");
+    return gpu_launched("igemm_tile, split-K sum");
 }
 
 // -- launching ---------------------------------------------------------------

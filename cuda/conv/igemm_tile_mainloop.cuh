@@ -278,7 +278,7 @@ static bool igemm_tile_queue(const ConvProblem *r,
     if (!gpu_allows(igemm_tile_kernel<P, BM, BN, DGRAD>, shared)) return false;
     LAUNCH((igemm_tile_kernel<P, BM, BN, DGRAD>), blocks,
            (IgemmTileShape<BM, BN>::THREADS), shared, gpu_stream(r->c->dev), p);
-    return gpu_launched(DGRAD ? "dgrad, igemm tiles" : "fprop, igemm tiles");
+    return gpu_launched(DGRAD ? "igemm_tile dgrad" : "igemm_tile fprop");
 }
 
 template <Precision P, bool DGRAD>

@@ -414,7 +414,7 @@ bool repack_filter(const ConvProblem *r, const void *w, void *to)
     LAUNCH(repack_filter_kernel, blocks_for(repacked_bytes(r)), BLOCK, 0,
            gpu_stream(r->c->dev), (const uint16_t *)w, (uint32_t *)to, r->cin,
            r->cout, (int)taps_of(r), stages_of(r), repacked_bytes(r));
-    return gpu_launched("filter, repacked");
+    return gpu_launched("small_cin, filter");
 }
 
 template <Precision P>
@@ -425,7 +425,7 @@ bool queue(const ConvProblem *r, const SmallCin &p, const Gate &g)
     if (!gpu_allows(small_cin_kernel<P>, (size_t)shared)) return false;
     LAUNCH(small_cin_kernel<P>, blocks, BLOCK, (size_t)shared,
            gpu_stream(r->c->dev), p);
-    return gpu_launched("conv of 5 to 15 channels");
+    return gpu_launched("small_cin fprop");
 }
 
 } // namespace

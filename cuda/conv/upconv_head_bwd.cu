@@ -394,7 +394,7 @@ bool queue(const ConvProblem *r, const UpconvHead &p, dim3 blocks)
     if (!gpu_allows(upconv_head_bwd_kernel<P>, sizeof(Shared))) return false;
     LAUNCH(upconv_head_bwd_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
-    return gpu_launched("upconv head, backward");
+    return gpu_launched("upconv_head bwd");
 }
 
 } // namespace

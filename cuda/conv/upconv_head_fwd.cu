@@ -337,7 +337,7 @@ bool queue(const ConvProblem *r, const Front &p, unsigned blocks)
     if (!gpu_allows(upconv_head_fprop_kernel<P>, sizeof(Shared))) return false;
     LAUNCH(upconv_head_fprop_kernel<P>, blocks, THREADS, sizeof(Shared),
            gpu_stream(r->c->dev), p);
-    return gpu_launched("upconv head");
+    return gpu_launched("upconv_head fprop");
 }
 
 } // namespace

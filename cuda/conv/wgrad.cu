@@ -8,7 +8,7 @@
  *
  * Bound by arithmetic from 64 channels on, as igemm_f32.cu; below, by reading
  * the image once per tile of taps. Groups of few channels: direct.cu. */
-#include "cuda/conv/direct.cuh"
+#include "cuda/conv/conv.cuh"
 #include "cuda/conv/wgrad.cuh"
 
 namespace {
@@ -81,7 +81,6 @@ int parts_of(const ConvProblem *r, int *part)
 
 size_t conv_wgrad_bytes(const ConvProblem *r)
 {
-    if (direct_takes(r)) return direct_wgrad_bytes(r);
     int part, parts = parts_of(r, &part);
     return parts > 1 ? (size_t)(tiles_of(r) * parts) * WGRAD_TILE * WGRAD_TILE *
                            sizeof(float)
@@ -91,7 +90,7 @@ size_t conv_wgrad_bytes(const ConvProblem *r)
 // one of a tile, by who stores it
 int conv_wgrad_sqnorm_parts(const ConvProblem *r)
 {
-    return direct_takes(r) ? direct_wgrad_sqnorm_parts(r) : (int)tiles_of(r);
+    return (int)tiles_of(r);
 }
 
 /* Queue the product of blocks tiles and parts. */
@@ -112,7 +111,7 @@ static bool launch(const ConvProblem *r, const WgradParams *p, dim3 blocks)
         LAUNCH((wgrad_f32_kernel<true>), blocks, CONV_THREADS, 0, stream, *p);
     else
         LAUNCH((wgrad_f32_kernel<false>), blocks, CONV_THREADS, 0, stream, *p);
-    return gpu_launched("wgrad");
+    return gpu_launched("wgrad_f32");
 }
 
 bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
@@ -120,9 +119,6 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
 {
     if (!countable(r->c, rows(r->input)) || !countable(r->c, rows(r->output)))
         return false;
-    if (direct_takes(r))
-        return direct_wgrad(r, input.own.data, output.own.data, w, fresh,
-                            square, scratch);
     WgradParams p = {};
     int parts = parts_of(r, &p.part);
     const int32_t *count = &r->output.d;

@@ -104,7 +104,7 @@ static unsigned loads_deferred(const Call *c)
     switch (call_op(c)) {
     case OP_conv:
     case OP_upconv:
-        return cuda_sees(c);
+        return cuda_loads_deferred(c);
     case OP_linear:
     case OP_maxpool:
     case OP_avgpool:

@@ -69,7 +69,7 @@ bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 /* ... dispatch.cu and convert.cu. */
 unsigned cuda_half(const Call *c);
 bool cuda_fuses_concat(const Call *c);
-unsigned cuda_sees(const Call *c);
+unsigned cuda_loads_deferred(const Call *c);
 unsigned cuda_sums_grads(const Call *c);
 int32_t cuda_sqnorm_parts(const Call *c, int k);
 bool cuda_convert(const Call *c);

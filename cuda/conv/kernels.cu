@@ -1,0 +1,349 @@
+/* kernels.cu -- the table of convolution kernels; see kernels.cuh.
+ *
+ *     conv    y = fprop(x), dx = dgrad(dy), dw = wgrad(x, dy)
+ *     upconv  y = dgrad(x), dx = fprop(dy), dw = wgrad(dy, x)
+ *     linear  conv with a window of one */
+#include "cuda/conv/dgrad_wgrad.cuh"
+#include "cuda/conv/direct.cuh"
+#include "cuda/conv/first.cuh"
+#include "cuda/conv/head.cuh"
+#include "cuda/conv/igemm.cuh"
+#include "cuda/conv/igemm_tile.cuh"
+#include "cuda/conv/kernels.cuh"
+#include "cuda/conv/small_cin.cuh"
+#include "cuda/conv/upconv_head.cuh"
+
+namespace {
+
+/* The first channel of the second tensor of an implicit concat; 0: there is
+ * one tensor. */
+int concat_border(const Call *c)
+{
+    return c->x[X2] ? c->x[0]->dim.c : 0;
+}
+
+// -- 1x1 convolutions of 1 to 8 output channels
+// --------------------------------
+
+bool takes_head(const ConvProblem *r, ConvChoice *out)
+{
+    if (!conv_head_takes(r)) return false;
+    if (out->passes == FPROP) return true;
+    out->workspace = conv_head_bytes(r);
+    out->sums_dx = true; // their partial sums are in the workspace
+    out->half &= ~(unsigned)HALF_DY;
+    return true;
+}
+
+bool run_head_fprop(const ConvRun *o)
+{
+    return conv_head_fprop(o->r, o->x.own, o->w);
+}
+
+bool run_head_bwd(const ConvRun *o)
+{
+    return conv_head_bwd(o->r, o->x.own, o->w);
+}
+
+// -- transposed convolutions of 1 to 4 output channels
+// -------------------------
+
+bool takes_upconv_head_fprop(const ConvProblem *r, ConvChoice *)
+{
+    return upconv_head_fprop_takes(r, concat_border(r->c));
+}
+
+bool run_upconv_head_fprop(const ConvRun *o)
+{
+    return upconv_head_fprop(o->r, o->x, o->w, o->bias,
+                             (float *)o->to.own.data);
+}
+
+bool takes_upconv_head_bwd(const ConvProblem *r, ConvChoice *out)
+{
+    const int border = concat_border(r->c);
+    if (!(out->passes & (DGRAD | WGRAD)) || !upconv_head_takes(r, border))
+        return false;
+    out->workspace = upconv_head_bytes(r, border), out->after_sums = true;
+    out->sum_parts = upconv_head_sum_parts(r, border);
+    out->sums_dx = out->sum_parts > 0;
+    out->half &= ~(unsigned)HALF_DY;
+    return true;
+}
+
+bool run_upconv_head_bwd(const ConvRun *o)
+{
+    return upconv_head_bwd(o->r, o->x, o->w, o->to, o->dw, o->db, o->workspace);
+}
+
+// -- convolutions of few input channels: y alone
+// -------------------------------
+
+bool takes_first(const ConvProblem *r, ConvChoice *out)
+{
+    if (!conv_first_takes(r)) return false;
+    out->sum_parts = conv_first_sum_parts(r);
+    out->half = 1u << 1; // x is read as it is
+    return true;
+}
+
+bool run_first(const ConvRun *o)
+{
+    return conv_first_fprop(o->r, o->w, o->bias, o->to.sums);
+}
+
+bool takes_small_cin(const ConvProblem *r, ConvChoice *out)
+{
+    if (!small_cin_takes(r)) return false;
+    out->sum_parts = small_cin_sum_parts(r);
+    out->workspace = small_cin_bytes(r), out->after_sums = true;
+    return true;
+}
+
+bool run_small_cin(const ConvRun *o)
+{
+    return small_cin_fprop(o->r, o->x, o->w, o->bias, o->to.own, o->to.sums,
+                           o->workspace);
+}
+
+// -- dx and dw from one reading of dy
+// ------------------------------------------
+
+/* Of a call with a deferred norm, all data gradients of it in 16 bits, without
+ * a bias: its gradient would want dy stored. */
+bool takes_dgrad_wgrad(const ConvProblem *r, ConvChoice *out)
+{
+    const Call *c = r->c;
+    for (int k = 0; k < MAX_IN; k++)
+        if ((k == 0 || k == X2) && c->dx[k] && dtype_bytes(c->dx[k]->type) != 2)
+            return false;
+    if (out->passes != (DGRAD | WGRAD) || !c->deferred || c->dx[2] ||
+        is_upconv(c) || !dgrad_wgrad_takes(r, concat_border(c)))
+        return false;
+    out->workspace = dgrad_wgrad_bytes(r), out->after_sums = true;
+    out->sum_parts = dgrad_wgrad_sum_parts(r);
+    out->sums_dx = out->sum_parts > 0;
+    out->loads_norm_bwd = true;
+    return true;
+}
+
+bool run_dgrad_wgrad(const ConvRun *o)
+{
+    return dgrad_wgrad_run(o->r, o->x, o->dy.own, o->w, o->to, o->dw,
+                           o->fresh_dw, (float *)o->workspace);
+}
+
+// -- groups of few channels
+// ----------------------------------------------------
+
+bool takes_direct(const ConvProblem *r, ConvChoice *)
+{
+    return direct_takes(r);
+}
+
+bool run_direct(const ConvRun *o)
+{
+    const Source &from = o->choice->passes == FPROP ? o->x : o->dy;
+    return direct_run(o->r, o->choice->dgrad, from.own.data, o->w, o->bias,
+                      o->to.own);
+}
+
+bool takes_direct_wgrad(const ConvProblem *r, ConvChoice *out)
+{
+    if (!direct_takes(r)) return false;
+    out->workspace = direct_wgrad_bytes(r);
+    out->sqnorm_parts = direct_wgrad_sqnorm_parts(r);
+    return true;
+}
+
+bool run_direct_wgrad(const ConvRun *o)
+{
+    const bool up = is_upconv(o->r->c);
+    return direct_wgrad(o->r, (up ? o->dy : o->x).own.data,
+                        (up ? o->x : o->dy).own.data, o->dw, o->fresh_dw,
+                        o->sqnorm, o->workspace);
+}
+
+// -- implicit GEMM: all others
+// -------------------------------------------------
+
+bool takes_igemm_tile(const ConvProblem *r, ConvChoice *out)
+{
+    if (!igemm_tile_takes(r)) return false;
+    out->workspace = igemm_tile_bytes(r, out->dgrad);
+    if (out->passes == FPROP && !r->c->deferred) return true;
+    const IgemmFusion f = igemm_tile_fusion(
+        r, out->dgrad, out->passes == DGRAD && r->c->deferred);
+    out->sum_parts = f.sum_parts;
+    out->sums_dx = f.sum_parts > 0;
+    out->loads_norm_bwd = out->stores_norm_bwd = f.loads_norm_bwd;
+    return true;
+}
+
+bool takes_tensor_cores(const ConvProblem *r, ConvChoice *)
+{
+    return r->c->precision != PRECISION_f32;
+}
+
+bool takes_all(const ConvProblem *, ConvChoice *)
+{
+    return true;
+}
+
+bool run_igemm_tile(const ConvRun *o)
+{
+    return igemm_run(o->r, o->choice->dgrad, true,
+                     o->choice->passes == FPROP ? o->x : o->dy, o->w, o->bias,
+                     o->to);
+}
+
+bool run_igemm(const ConvRun *o)
+{
+    return igemm_run(o->r, o->choice->dgrad, false,
+                     o->choice->passes == FPROP ? o->x : o->dy, o->w, o->bias,
+                     o->to);
+}
+
+/* A wgrad whose dy has no other reader (of a first layer, whose dx is not
+ * wanted) takes dy back through the deferred norm itself. */
+bool takes_wgrad(const ConvProblem *r, ConvChoice *out)
+{
+    const Call *c = r->c;
+    out->workspace = conv_wgrad_bytes(r);
+    out->sqnorm_parts = conv_wgrad_sqnorm_parts(r);
+    out->loads_norm_bwd = c->deferred && !wants_dx(c) && !c->dx[2] &&
+                          !is_upconv(c) && r->cout % NARROW_CHANNELS == 0 &&
+                          precision_copy(c->precision) != F32;
+    return true;
+}
+
+bool takes_wgrad_mma(const ConvProblem *r, ConvChoice *out)
+{
+    return takes_tensor_cores(r, out) && takes_wgrad(r, out);
+}
+
+bool run_wgrad(const ConvRun *o)
+{
+    const bool up = is_upconv(o->r->c);
+    return conv_wgrad(o->r, up ? o->dy : o->x, up ? o->x : o->dy, o->dw,
+                      o->fresh_dw, o->sqnorm, o->workspace);
+}
+
+// -- the gradient of a bias
+// ----------------------------------------------------
+
+/* Has another call summed dy? A deferred norm's sums are of dy taken back
+ * through it, not of the bias. */
+bool has_dy_sums(const Call *c)
+{
+    return c->dy_sums && !c->deferred;
+}
+
+bool takes_bias_grad(const ConvProblem *r, ConvChoice *out)
+{
+    if (!has_dy_sums(r->c)) out->workspace = conv_bias_grad_bytes(r->c->y->dim);
+    return true;
+}
+
+bool run_bias_grad(const ConvRun *o)
+{
+    const Call *c = o->r->c;
+    if (!has_dy_sums(c))
+        return conv_bias_grad(c, o->dy_tensor, values(c->dx[2]),
+                              is_fresh(c, 2));
+    return c->grads_written || grad_sums_store(c);
+}
+
+// -- the table
+// -----------------------------------------------------------------
+
+const ConvKernel KERNELS[] = {
+    {"conv_head", FPROP, takes_head, run_head_fprop},
+    {"conv_head", DGRAD | WGRAD | BIAS_GRAD, takes_head, run_head_bwd},
+    {"upconv_head", FPROP, takes_upconv_head_fprop, run_upconv_head_fprop},
+    {"upconv_head", DGRAD | WGRAD | BIAS_GRAD, takes_upconv_head_bwd,
+     run_upconv_head_bwd},
+    {"conv_first", FPROP, takes_first, run_first},
+    {"small_cin", FPROP, takes_small_cin, run_small_cin},
+    {"dgrad_wgrad", DGRAD | WGRAD, takes_dgrad_wgrad, run_dgrad_wgrad},
+    {"direct", FPROP, takes_direct, run_direct},
+    {"direct", DGRAD, takes_direct, run_direct},
+    {"igemm_tile", FPROP, takes_igemm_tile, run_igemm_tile},
+    {"igemm_tile", DGRAD, takes_igemm_tile, run_igemm_tile},
+    {"igemm_mma", FPROP, takes_tensor_cores, run_igemm},
+    {"igemm_mma", DGRAD, takes_tensor_cores, run_igemm},
+    {"igemm_f32", FPROP, takes_all, run_igemm},
+    {"igemm_f32", DGRAD, takes_all, run_igemm},
+    {"direct_wgrad", WGRAD, takes_direct_wgrad, run_direct_wgrad},
+    {"wgrad_mma", WGRAD, takes_wgrad_mma, run_wgrad},
+    {"wgrad_f32", WGRAD, takes_wgrad, run_wgrad},
+    {"bias_grad", BIAS_GRAD, takes_bias_grad, run_bias_grad},
+};
+
+/* The passes that a call wants. */
+unsigned passes_of(const Call *c, bool bwd)
+{
+    if (!bwd) return FPROP;
+    if (!c->dy) return 0;
+    return (wants_dx(c) ? DGRAD : 0) | (c->dx[1] ? WGRAD : 0) |
+           (c->dx[2] ? BIAS_GRAD : 0);
+}
+
+/* The copies in 16 bits that these passes read, unless their kernel says
+ * otherwise: x and w for y, w and dy for dx, x and dy for dw. */
+unsigned copies_of(const Call *c, unsigned passes)
+{
+    const unsigned x = 1 | (c->x[X2] ? 1u << X2 : 0), w = 1u << 1;
+    return (passes & FPROP ? x | w : 0) | (passes & DGRAD ? w | HALF_DY : 0) |
+           (passes & WGRAD ? x | HALF_DY : 0);
+}
+
+} // namespace
+
+ConvProblem conv_problem_of(const Call *c)
+{
+    const Window g = op_window(c->attr, c->x[1]);
+    return is_upconv(c) ? conv_problem(c, g, c->y->dim, call_image(c))
+                        : conv_problem(c, g, call_image(c), c->y->dim);
+}
+
+bool conv_applies_norm(const ConvProblem *r)
+{
+    return conv_plan(r, false).choice[0].kernel->run != run_small_cin;
+}
+
+// groups of fewer channels are loaded one by one
+bool conv_loads_deferred(const ConvProblem *r)
+{
+    return precision_copy(r->c->precision) != F32 &&
+           (is_upconv(r->c) ? r->cout : r->cin) % NARROW_CHANNELS == 0;
+}
+
+// a chunk of channels is of one tensor; small_cin takes any two tensors, but
+// for gradients in two tensors
+bool conv_fuses_concat(const ConvProblem *r)
+{
+    const Call *c = r->c;
+    if (call_op(c) == OP_linear) return false;
+    if (!conv_applies_norm(r)) return !wants_dx(c);
+    return c->x[X2]->dim.c % NARROW_CHANNELS == 0 &&
+           c->x[0]->dim.c % TILE_CHUNK == 0 && r->win.groups == 1 &&
+           conv_loads_deferred(r);
+}
+
+ConvPlan conv_plan(const ConvProblem *r, bool bwd)
+{
+    ConvPlan p = {};
+    unsigned left = passes_of(r->c, bwd);
+    for (const ConvKernel &k : KERNELS) {
+        ConvChoice o = {};
+        o.kernel = &k, o.passes = k.passes & left;
+        if (!o.passes) continue;
+        o.dgrad = (o.passes == FPROP) == is_upconv(r->c);
+        o.half = copies_of(r->c, o.passes);
+        if (!k.takes(r, &o)) continue;
+        p.choice[p.count++] = o;
+        left &= ~k.passes;
+    }
+    return p;
+}
