@@ -216,17 +216,17 @@ static const char *source_path(const struct CaseField *field, const Volume *v,
 }
 
 /* A case while its steps run. */
-typedef struct PlanValue {
+typedef struct PreparedCase {
     const Dataset *ds;
     int item;
     const Steps *steps;
     const Patients *patients; /* NULL: the only case of its patient        */
     const atomic_bool *stop;
     Volume *field; /* one volume per field of ds */
-} PlanValue;
+} PreparedCase;
 
 /* Finds the box of a fit or crop step, the same for all fields. */
-static bool find_box(const PlanValue *m, const DataStep *s, Box *out)
+static bool find_box(const PreparedCase *m, const DataStep *s, Box *out)
 {
     const Volume *v = &m->field[0];
     if (s->id == STEP_fit) {
@@ -257,7 +257,7 @@ static bool find_box(const PlanValue *m, const DataStep *s, Box *out)
 
 /* Runs a standardize step on its field. When predicting, a field of numbers may
  * be absent: it is ground truth, and no image depends on it. */
-static bool run_standardize(PlanValue *m, const DataStep *s)
+static bool run_standardize(PreparedCase *m, const DataStep *s)
 {
     const int f = standardize_field(s, m->ds);
     const char *key = m->ds->cases[m->item].key;
@@ -271,7 +271,7 @@ static bool run_standardize(PlanValue *m, const DataStep *s)
 }
 
 /* Runs a normalize step per patient on the images. */
-static bool run_patient(PlanValue *m, const DataStep *s)
+static bool run_patient(PreparedCase *m, const DataStep *s)
 {
     const Case *c = &m->ds->cases[m->item];
     for (int f = 0; f < m->ds->fields; f++) {
@@ -284,7 +284,7 @@ static bool run_patient(PlanValue *m, const DataStep *s)
 }
 
 /* Runs one step on all fields. */
-static bool run_fields(PlanValue *m, const DataStep *s)
+static bool run_fields(PreparedCase *m, const DataStep *s)
 {
     if (s->id == STEP_standardize) return run_standardize(m, s);
     if (m->patients && s->id == STEP_normalize &&
@@ -311,7 +311,7 @@ static bool run_fields(PlanValue *m, const DataStep *s)
 }
 
 /* Pads a volume that is smaller than a patch. */
-static bool pad_to_patch(PlanValue *m, const Steps *steps)
+static bool pad_to_patch(PreparedCase *m, const Steps *steps)
 {
     const Dims n = m->field[0].voxels.dim, patch = part_dims(steps, n);
     DataStep fit = step_default(STEP_fit);
@@ -323,7 +323,7 @@ static bool pad_to_patch(PlanValue *m, const Steps *steps)
 }
 
 /* Reorients first, so that h and w mean the same in all steps. */
-static bool run_steps(PlanValue *m)
+static bool run_steps(PreparedCase *m)
 {
     const Steps *steps = m->steps;
     const DataStep *slices = steps_slices(steps);
@@ -367,12 +367,12 @@ bool prepare_loaded(const Dataset *ds, int item, const Steps *steps,
                     const Patients *patients, const atomic_bool *stop,
                     Volume field[MAX_FIELDS], Prepared *out)
 {
-    PlanValue m = {.ds = ds,
-                   .item = item,
-                   .steps = steps,
-                   .patients = patients,
-                   .stop = stop,
-                   .field = field};
+    PreparedCase m = {.ds = ds,
+                      .item = item,
+                      .steps = steps,
+                      .patients = patients,
+                      .stop = stop,
+                      .field = field};
     bool ok = false;
     memset(out, 0, sizeof *out);
     for (int f = 0; f < ds->fields; f++) // set after the steps
