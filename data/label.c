@@ -1,15 +1,15 @@
-/* label.c -- values of a mask that nobody declared.
+/* label.c -- undeclared values of a mask.
  *
- * A sorted list of distinct numbers that stops growing at its limit; a mask
- * has few values in long runs, so looking through the list is cheap, and it is
- * only done for files that are about to be refused. */
+ * A sorted list of distinct numbers with a maximum length. A mask has few
+ * values in long runs, so the linear search is cheap, and it only runs for
+ * files that are going to be rejected. */
 #include "data/label.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* a before b; NaN is behind all numbers */
+/* a before b; NaN comes after all numbers */
 static bool before(double a, double b)
 {
     return a < b || (isnan(b) && !isnan(a));
@@ -33,7 +33,7 @@ void strangers_add(Strangers *s, double value)
 double label_value(double stored)
 {
     const double whole = nearbyint(stored);
-    // written so that NaN and infinity stay what they are
+    // written so that NaN and infinity are returned unchanged
     return fabs(stored - whole) <= LABEL_ROUNDING ? whole : stored;
 }
 
@@ -80,7 +80,7 @@ int values_count(const float *x, int64_t n)
     return count;
 }
 
-/* Append to text; what does not fit is cut off. */
+/* Appends to text, truncated at its end. */
 static void append(char *text, const char *between, double value)
 {
     size_t used = strlen(text);
@@ -95,7 +95,7 @@ char *strangers_text(const Strangers *s, char text[STRANGERS_TEXT])
         snprintf(text, STRANGERS_TEXT, "more than %d values (", STRANGERS_MAX);
     else
         snprintf(text, STRANGERS_TEXT, "value%s ", s->count == 1 ? "" : "s");
-    // of too many a few are enough to recognise an image by
+    // of too many values, five are enough to recognise an image
     int shown = s->more ? 5 : s->count;
     for (int i = 0; i < shown; i++) append(text, i ? ", " : "", s->value[i]);
     size_t used = strlen(text);
@@ -119,7 +119,7 @@ bool strangers_fix(const Strangers *s, const int32_t *known, int count,
         append(text, i || count ? ", " : "", s->value[i]);
     size_t used = strlen(text);
     snprintf(text + used, STRANGERS_TEXT - used, "}");
-    // a list that was cut off would be a wrong one
+    // a truncated list would be wrong
     bool whole = used + 1 < STRANGERS_TEXT;
     if (!whole) *text = 0;
     return whole;

@@ -1,49 +1,50 @@
-/* label.h -- values of a mask: what number a stored one stands for, and those
- * that nobody declared, for the message about them: all of them at once, so
- * that the recipe is mended in one go. */
+/* label.h -- values of a mask: the whole number that a stored value stands for,
+ * and the undeclared values, listed all together in one message, so that one
+ * edit of the recipe settles every one. */
 #ifndef SEG_DATA_LABEL_H
 #define SEG_DATA_LABEL_H
 #include "engine/base/mem.h"
 
-/* More different ones than this are no labels but an image. */
+/* More distinct values than this mean an image, not a label map. */
 enum { STRANGERS_MAX = 20 };
 
-/* Distinct values, least first (NaN last), and the voxels that have them. Zero
- * is empty. */
+/* Distinct values in ascending order (NaN last) and the number of voxels that
+ * have one. Zero-initialised is empty. */
 typedef struct Strangers {
     double value[STRANGERS_MAX];
     int count;
-    bool more; /* there were others; they are not kept */
+    bool more; /* there were others, which are not kept */
     int64_t voxels;
 } Strangers;
 
 void strangers_add(Strangers *s, double value);
 
-/* How far from a whole number a label may be stored: programs that resample,
- * average or store a mask with a scale write 0.9999 or 255 times 1/255 for 1.
- */
+/* The largest distance of a stored label from a whole number: programs that
+ * resample, average or store a mask with a scale factor write 0.9999 or 255
+ * times 1/255 for 1. */
 #define LABEL_ROUNDING 1e-3
-/* The whole number that is so near, else the value itself. */
+/* Returns the whole number within LABEL_ROUNDING of `stored`, else `stored`. */
 double label_value(double stored);
 
-/* Numbers that were not whole, and what they were taken for. Zero is none. */
+/* Counts values that were rounded to a label. Zero-initialised is empty. */
 typedef struct Rounded {
-    double first; /* as stored                           */
-    double most;  /* distance from the whole number       */
+    double first; /* first such value, as stored */
+    double most;  /* largest distance from the whole number */
     int64_t voxels;
 } Rounded;
-/* Label_value of a number that is counted if that differs. */
+/* Returns label_value(stored), and counts the value if the two differ. */
 double rounded_add(Rounded *r, double stored);
 /* "404 voxels hold no whole number (the first 0.9999): each is read as the
  * label that is at most 0.0001 away" */
 enum { ROUNDED_TEXT = 192 };
 char *rounded_text(const Rounded *r, char text[ROUNDED_TEXT]);
 
-/* A float in as few digits as read back the same: 0.9999999 and not 1. */
+/* Writes a float with the fewest digits that read back to the same float:
+ * 0.9999999 and not 1. */
 enum { VALUE_TEXT = 32 };
 char *value_text(double value, char text[VALUE_TEXT]);
 
-/* How many different numbers there are, as far as FEW_VALUES + 1: a mask has
+/* Returns the number of distinct values, at most FEW_VALUES + 1: a mask has
  * few. */
 enum { FEW_VALUES = 8 };
 int values_count(const float *x, int64_t n);
@@ -53,9 +54,9 @@ int values_count(const float *x, int64_t n);
 enum { STRANGERS_TEXT = 512 };
 char *strangers_text(const Strangers *s, char text[STRANGERS_TEXT]);
 
-/* "labels = {1, 2, 4}": the `count` values of `known` in their order, then the
- * strangers. False, and "" as text, when a list cannot hold them: too many, or
- * no whole numbers. */
+/* Writes "labels = {1, 2, 4}": the `count` values of `known` in their order,
+ * then the undeclared ones. Returns false, with "" in text, when a list cannot
+ * hold all: too many values, or values that are not whole. */
 bool strangers_fix(const Strangers *s, const int32_t *known, int count,
                    char text[STRANGERS_TEXT]);
 #endif

@@ -1,5 +1,5 @@
-/* parallel_for.c -- see parallel_for.h. One lock guards the hand-out; items are
- * worked on outside of it. */
+/* parallel_for.c -- see parallel_for.h. One lock guards the assignment of
+ * items; items are processed without it. */
 #include "data/parallel_for.h"
 #include "engine/base/err.h"
 #include "engine/base/thread.h"
@@ -10,10 +10,10 @@ typedef struct ParallelFor {
     ParallelForWork *work;
     void *context;
     const atomic_bool *stop;
-    pthread_mutex_t lock; /* guards what follows                       */
-    int threads;          /* that have begun                           */
-    int next;             /* item to begin                             */
-    int failed;           /* first item, in order, that failed; or all */
+    pthread_mutex_t lock; /* guards the members below */
+    int threads;          /* threads that have started */
+    int next;             /* next item to start */
+    int failed;           /* first item, in order, that failed; or count */
     ErrKind kind;
     char text[ERR_MAX];
 } ParallelFor;
@@ -52,7 +52,7 @@ bool parallel_for(int count, int threads, const atomic_bool *stop,
     const int want = threads < CREW_MOST ? threads : CREW_MOST;
     int started = 0;
     pthread_mutex_init(&c.lock, NULL);
-    // fewer than wanted only take longer
+    // with fewer threads than wanted the loop only takes longer
     while (started < want - 1 &&
            !thread_start(&thread[started], take_items, &c))
         started++;

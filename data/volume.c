@@ -1,26 +1,26 @@
-/* volume.c -- grids in patient space: where voxels are, and other grids made
- * from a given one.
+/* volume.c -- grids in patient space: positions of voxels, and grids that are
+ * derived from a given one.
  *
- * An index vector is (w, h, d) and column a of the affine is the step of
- * index a in mm. The extents of a grid change in few ways: every function
- * here that makes a grid states which point of space it keeps in place and
- * works out the new origin from that, so that no half voxel is ever lost. */
+ * An index vector is (w, h, d) and column a of the affine is the step of index
+ * a in mm. Every function here that makes a grid states which point of space it
+ * keeps in place and computes the new origin from it, so that no shift by half
+ * a voxel occurs. */
 #include "data/volume.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Columns further from independent than this are no coordinate system. */
+/* Columns closer to linear dependence than this define no coordinate system. */
 #define SINGULAR 1e-9
-/* Corners of "the same grid" may differ by this part of a voxel edge. */
+/* Tolerance of "the same grid" at its corners, in voxel edges. */
 #define SAME_GRID 0.01
 
-/* n is 1 always: a batch is made of samples, not of volumes. */
+/* n is always 1: a batch consists of samples, not of volumes. */
 bool volume_new(Volume *v, Dims dim, Dtype type)
 {
     CHECK(type == F32 || type == I16 || type == U8);
     *v = (Volume){.voxels = {dim, type, RANK_MAX, NULL}};
-    // mm and index are the same until someone says otherwise
+    // identity until the caller sets another affine
     for (int i = 0; i < 4; i++) v->affine[i][i] = 1;
     if (dim.n != 1 || !dims_valid(dim, type)) {
         int w = dim.w, h = dim.h, d = dim.d, c = dim.c;
@@ -40,7 +40,7 @@ void volume_free(Volume *v)
     memset(v, 0, sizeof *v);
 }
 
-/* of a vector in mm */
+/* length of a vector in mm */
 static double length(double x, double y, double z)
 {
     return sqrt(x * x + y * y + z * z);
@@ -73,7 +73,7 @@ void volume_world(const Volume *v, double w, double h, double d,
 
 void affine_multiply(double a[4][4], double b[4][4], double out[4][4])
 {
-    double c[4][4]; // aside: out may be a or b
+    double c[4][4]; // a copy: out may be a or b
     for (int r = 0; r < 4; r++)
         for (int k = 0; k < 4; k++)
             c[r][k] = a[r][0] * b[0][k] + a[r][1] * b[1][k] +
@@ -81,9 +81,9 @@ void affine_multiply(double a[4][4], double b[4][4], double out[4][4])
     memcpy(out, c, sizeof c);
 }
 
-/* By cofactors: the upper 3 x 3, then the origin. The determinant is
- * compared with the product of the edges, so that voxels of 1e-3 mm are as
- * good as of 1 m. */
+/* Inverts by cofactors: the upper 3 x 3, then the origin. The determinant is
+ * compared with the product of the edges, so that the test does not depend on
+ * the size of voxels (1e-3 mm or 1 m). */
 bool affine_invert(double a[4][4], double out[4][4])
 {
     double inv[4][4] = {{0}}, det = 0, edges = 1;
@@ -113,20 +113,20 @@ bool affine_invert(double a[4][4], double out[4][4])
     return true;
 }
 
-/* axis[p] = the voxel axis along direction p, of all three together the best:
- * cosine[p][a] is that between direction p and axis a.
- * All six assignments are tried: the axis nearest to each direction by itself
- * could be named twice in an oblique grid. */
+/* Sets axis[p] to the voxel axis assigned to direction p; cosine[p][a] is the
+ * cosine between direction p and axis a. Tries all six assignments and takes
+ * the best of all three axes together: in an oblique grid, the nearest axis of
+ * two directions can be the same. */
 static void assign(double cosine[3][3], int axis[3])
 {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                      {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    // sum of |cosine|: at most 3, for axes that match exactly
+    // sum of |cosine|: 3 for axes that match exactly
     double best = -1;
     for (int o = 0; o < 6; o++) {
         double sum = 0;
         for (int p = 0; p < 3; p++) sum += fabs(cosine[p][orders[o][p]]);
-        // the margin keeps the first of two orders that differ by rounding
+        // the margin keeps the first of two orders that differ only by rounding
         if (sum <= best + 1e-9) continue;
         best = sum;
         memcpy(axis, orders[o], sizeof orders[o]);
@@ -192,7 +192,7 @@ char *volume_differences(const Volume *a, const Volume *b,
     volume_spacing_mm(b, sb);
     volume_extents(a, n);
     volume_extents(b, m);
-    // how far each of the three moves an end of the grid
+    // displacement of an end of the grid by each of the three
     for (int i = 0; i < 3; i++) {
         double turned = 0;
         for (int r = 0; r < 3; r++)
@@ -209,7 +209,8 @@ char *volume_differences(const Volume *a, const Volume *b,
     snprintf(text, VOLUME_DIFFERENCES, "%s", extents ? "extents" : "");
     for (int i = 0; i < 3; i++) {
         size_t used = strlen(text);
-        // where each is small but not their sum, the largest; NaN differs
+        // if every displacement is small but their sum is not, the largest; NaN
+        // differs
         if (!(mm[i] <= SAME_GRID * edge) || (!extents && i == largest))
             snprintf(text + used, VOLUME_DIFFERENCES - used, "%s%s",
                      used ? ", " : "", name[i]);
@@ -217,9 +218,9 @@ char *volume_differences(const Volume *a, const Volume *b,
     return text;
 }
 
-/* The corners are the outer faces, where a wrong spacing or direction shows
- * most. 1 % of the smallest edge is far below what interpolation would
- * matter for, and above what headers lose by rounding. */
+/* Compares the outer corners of the grids, where a wrong spacing or direction
+ * has the largest effect. 1 % of the smallest edge is far below any effect on
+ * interpolation, and above the rounding of headers. */
 bool volume_same_grid(const Volume *a, const Volume *b)
 {
     Dims n = a->voxels.dim, m = b->voxels.dim;
@@ -255,8 +256,8 @@ Grid volume_grid(const Volume *v)
     return g;
 }
 
-// volume of the field of view; exact for right angles, which is enough to
-// choose the smaller of two
+// volume of the field of view; exact for right angles, sufficient to choose the
+// smaller of two
 static double grid_mm3(const Grid *g)
 {
     double s[3];
@@ -264,7 +265,7 @@ static double grid_mm3(const Grid *g)
     return s[0] * s[1] * s[2] * g->w * g->h * g->d;
 }
 
-// the smaller one is probed on a raster
+// samples the smaller field of view on a raster
 bool grid_share(const Grid *a, const Grid *b, double *share)
 {
     enum { SAMPLES = 24 };
@@ -278,7 +279,7 @@ bool grid_share(const Grid *a, const Grid *b, double *share)
     int inside = 0;
     const double extent[3] = {large->w, large->h, large->d};
     for (int n = 0; n < SAMPLES * SAMPLES * SAMPLES; n++) {
-        // the middle of each cell of a raster of SAMPLES a side, as an index
+        // index of the centre of a cell of a raster of SAMPLES per side
         double p[3] = {
             (n % SAMPLES + 0.5) / SAMPLES * small->w - 0.5,
             (n / SAMPLES % SAMPLES + 0.5) / SAMPLES * small->h - 0.5,
@@ -302,8 +303,8 @@ void volume_extents(const Volume *v, int32_t n[3])
     n[0] = dim.w, n[1] = dim.h, n[2] = dim.d;
 }
 
-/* The grid of n[0] x n[1] x n[2] voxels that starts at v's index `first` and
- * whose index a steps scale[a] times v's index from[a]. */
+/* Makes the grid of n[0] x n[1] x n[2] voxels that starts at index `first` of
+ * v; its index a steps by scale[a] times index from[a] of v. */
 static Grid grid_from(const Volume *v, const int32_t n[3],
                       const double first[3], const int from[3],
                       const double scale[3])
@@ -349,7 +350,7 @@ Grid volume_grid_cut(const Volume *v, const int32_t from[3], const int32_t n[3])
     return grid_from(v, n, first, in_order, scale);
 }
 
-/* Both outer corners stay: the spacing becomes what it must. */
+/* Both outer corners stay; the spacing follows from the extents. */
 Grid volume_grid_resize(const Volume *v, int d, int h, int w)
 {
     const int want[3] = {w, h, d};
@@ -366,8 +367,8 @@ Grid volume_grid_resize(const Volume *v, int d, int h, int w)
     return grid_from(v, n, first, in_order, scale);
 }
 
-/* Axes that would run against the view are mirrored: then the grid begins at
- * the last voxel of that axis. */
+/* Axes that run opposite to the view are mirrored: the grid then begins at the
+ * last voxel of that axis. */
 Grid volume_grid_plane(const Volume *v, Plane plane)
 {
     // for each plane and index w, h, d: patient axis, and +1 or -1 along it
@@ -386,7 +387,7 @@ Grid volume_grid_plane(const Volume *v, Plane plane)
         int p = views[plane][a].patient;
         from[a] = volume_axis(v, p);
         m[a] = n[from[a]];
-        // does the index run along the patient axis, or against it?
+        // does the index increase along the patient axis?
         bool up = v->affine[p][from[a]] >= 0;
         sign[a] = up == (views[plane][a].sign > 0) ? 1 : -1;
         if (sign[a] < 0) first[from[a]] = n[from[a]] - 1;

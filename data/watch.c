@@ -1,5 +1,5 @@
-/* watch.c -- see watch.h. One lock, held for moments only; the telling is done
- * without it, as a terminal may be slow too. */
+/* watch.c -- see watch.h. One lock, held only briefly; `tell` is called without
+ * it, because a terminal may be slow too. */
 #include "data/watch.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -21,7 +21,8 @@ struct Watch {
     } at[CREW_MOST];
 };
 
-/* Who has been at one thing for too long; false: nobody. The lock is held. */
+/* Lists the threads that exceed the patience; false if none does. The caller
+ * holds the lock. */
 static bool find_slow(const Watch *w, char *text, size_t room)
 {
     const double now = clock_s();

@@ -1,8 +1,8 @@
-/* watch.h -- names what takes long while threads work.
+/* watch.h -- reports threads that wait long for one file.
  *
- * Each thread says what it is at; a thread of the watch's own looks from time
- * to time, and tells of those that have been at one thing for `patience_s`,
- * again each time that passes. For files on a disk that does not answer. */
+ * Each thread registers its current item. A thread of the watch wakes up every
+ * `patience_s` seconds and reports each item that has taken longer than that,
+ * again after each further period. For files on a disk that does not answer. */
 #ifndef SEG_DATA_WATCH_H
 #define SEG_DATA_WATCH_H
 #include "data/parallel_for.h"
@@ -10,16 +10,16 @@
 
 typedef struct Watch Watch;
 
-/* Gets "waiting for case_017 for 61 s, case_020 for 60 s", in the watch's own
- * thread. */
+/* Receives "waiting for case_017 for 61 s, case_020 for 60 s" in the thread of
+ * the watch. */
 typedef void WatchTell(void *context, const char *text);
 
-/* NULL when there is nobody to tell or no thread to be had: all that is missed
- * then is a line. */
+/* Starts a watch; NULL without `tell` or when no thread can be started: then
+ * only the report is missing. */
 Watch *watch_start(double patience_s, WatchTell *tell, void *context);
 
-/* Thread 0 .. CREW_MOST - 1 of a crew is at `name` from now on (it must stay
- * until the next call), NULL: at nothing. */
+/* Sets the current item of thread 0 .. CREW_MOST - 1 to `name`, which must stay
+ * valid until the next call; NULL: the thread is idle. */
 void watch_at(Watch *w, int thread, const char *name);
-void watch_stop(Watch *w); /* NULL is fine, here and above */
+void watch_stop(Watch *w); /* w may be NULL here and above */
 #endif
