@@ -1,9 +1,9 @@
 /* components.c -- see components.h.
  *
- * The first pass lists the runs of every row and joins those that touch in rows
- * that are neighbours; the second numbers the pieces. A set of runs is known by
- * its first one, so numbers follow the order of memory whatever was joined
- * when. */
+ * The first pass lists the runs of every row and joins touching runs of
+ * neighbouring rows; the second numbers the components. A set of runs is
+ * represented by its first run, so that numbers follow the order of memory,
+ * whatever the order of the joins. */
 #include "data/metrics/components.h"
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,8 @@ static bool wanted(const Job *j, uint8_t v)
     return (v == j->value) != j->others;
 }
 
-/* The runs of a row, into `to` unless that is NULL; how many. */
+/* Writes the runs of a row to `to` unless that is NULL; returns their
+ * number. */
 static int64_t row_runs(const Job *j, int64_t row, Run *to)
 {
     const uint8_t *x = j->x + row * j->w;
@@ -39,8 +40,8 @@ static int64_t row_runs(const Job *j, int64_t row, Run *to)
     return count;
 }
 
-/* Until pieces are numbered `piece` is the run that this one follows; the first
- * of a set follows itself. */
+/* Returns the first run of a set. Until components are numbered, `piece` is the
+ * parent of a run in its set; the first run of a set is its own parent. */
 static int32_t first_of(Run *run, int32_t i)
 {
     while (run[i].piece != i) {
@@ -59,7 +60,7 @@ static void join(Run *run, int32_t a, int32_t b)
         run[a].piece = b;
 }
 
-/* Join the runs of two rows that touch; `reach` 1: also over a corner. */
+/* Joins touching runs of two rows; `reach` 1: also over a corner. */
 static void join_rows(const Job *j, int64_t a, int64_t b, int32_t reach)
 {
     Run *run = j->c->run;
@@ -68,7 +69,7 @@ static void join_rows(const Job *j, int64_t a, int64_t b, int32_t reach)
     while (p < p_end && q < q_end) {
         if (run[p].from < run[q].to + reach && run[q].from < run[p].to + reach)
             join(run, (int32_t)p, (int32_t)q);
-        // the one that ends first can touch no further run
+        // the run that ends first can touch no further run
         if (run[p].to < run[q].to)
             p++;
         else
@@ -76,7 +77,7 @@ static void join_rows(const Job *j, int64_t a, int64_t b, int32_t reach)
     }
 }
 
-/* Every row with those before it in memory that it may touch. */
+/* Joins every row with the rows before it in memory that it may touch. */
 static void join_all(const Job *j, int connect)
 {
     const int32_t reach = connect == 26;
@@ -91,7 +92,7 @@ static void join_all(const Job *j, int connect)
         }
 }
 
-/* Is any voxel of the run on a face? Pictures have no faces across d. */
+/* Does a voxel of the run lie on a face? Pictures have no faces across d. */
 static bool on_border(const Job *j, int64_t row, const Run *r)
 {
     const int64_t h = row % j->h, d = row / j->h;
@@ -101,8 +102,8 @@ static bool on_border(const Job *j, int64_t row, const Run *r)
            (j->d > 1 && (d == 0 || d == j->d - 1));
 }
 
-/* Numbers of pieces, their sizes and whether they reach a face. A set's first
- * run comes before the others, so its number is known when they come. */
+/* Numbers the components, and finds their sizes and if they reach a face. The
+ * first run of a set precedes the others, so its number is already known. */
 static bool number_pieces(const Job *j)
 {
     Components *c = j->c;
@@ -116,7 +117,7 @@ static bool number_pieces(const Job *j)
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = c->row[row]; i < c->row[row + 1]; i++) {
             Run *r = &c->run[i];
-            // followed runs have their numbers: they are before this one
+            // a parent precedes this run, so it has its number
             r->piece = r->piece == i ? next++ : c->run[r->piece].piece;
             c->size[r->piece] += r->to - r->from;
             c->border[r->piece] |= on_border(j, row, r);
@@ -148,7 +149,7 @@ bool components_find(const uint8_t *x, const int32_t n[3], uint8_t value,
     for (int64_t i = 0; i < rows; i++) row_runs(&j, i, out->run + out->row[i]);
     for (int32_t i = 0; i < runs; i++) out->run[i].piece = i;
     join_all(&j, connect);
-    // first_of halves the ways; numbers want them whole
+    // first_of only halves paths; numbering needs the root of each run
     for (int32_t i = 0; i < runs; i++)
         out->run[i].piece = first_of(out->run, i);
     if (number_pieces(&j)) return true;
@@ -165,11 +166,11 @@ void components_free(Components *c)
     *c = (Components){.count = 0};
 }
 
-/* ---- tidying ---------------------------------------------------------------
- */
+/* ---- clean-up ------------------------------------------------------------ */
 
-/* stays[i] for the `keep` largest pieces that have `least` voxels: again and
- * again the largest that is left, or all of them. */
+/* Sets stays[i] for the `keep` largest components of at least `least` voxels,
+ * taking the largest remaining one each time, or for all of them if keep is
+ * 0. */
 static int64_t choose(const Components *c, const Tidy *how, bool *stays)
 {
     int64_t chosen = 0;
@@ -187,7 +188,7 @@ static int64_t choose(const Components *c, const Tidy *how, bool *stays)
     return chosen;
 }
 
-/* Pieces that do not stay become 0. */
+/* Sets the components that do not stay to 0. */
 static bool drop_pieces(uint8_t *x, const int32_t n[3], const Tidy *how,
                         TidyDone *done)
 {
@@ -212,12 +213,12 @@ static bool drop_pieces(uint8_t *x, const int32_t n[3], const Tidy *how,
     return ok;
 }
 
-/* Zeros in holes of a block become the class. */
+/* Sets zeros in holes of a block to the class. */
 static bool fill_holes(uint8_t *x, const int32_t n[3], const Tidy *how,
                        TidyDone *done)
 {
     Components c;
-    // where the class hangs together over corners, what is around it does not
+    // complement of a class connected over corners: connected over faces only
     const int other = how->connect == 26 ? 6 : 26;
     if (!components_find(x, n, how->value, true, other, &c)) return false;
     for (int64_t row = 0; row < (int64_t)n[1] * n[2]; row++)
@@ -250,7 +251,7 @@ bool labels_tidy(uint8_t *x, const int32_t n[3], const Tidy *how,
 int64_t labels_least(double ml, const double mm[3])
 {
     const double voxel = mm[0] * mm[1] * mm[2] / 1000;
-    // a whisker, so that rounding does not take what is exactly as large
+    // the margin keeps rounding from removing a component of exactly `ml`
     const double least = ceil(ml / voxel * (1 - 1e-12));
     return least < 1e18 ? (int64_t)least : INT64_MAX;
 }

@@ -2,28 +2,28 @@
  *
  * The square of a distance is a sum over the axes, so the minimum over all
  * voxels of the set is a minimum along d of a minimum along h of a minimum
- * along w. Each of them is, for every voxel x of a line, the lowest of the
- * parabolas g(p) + (mm (x - p))^2 that stand at the voxels p of the line with
- * what the axes before have found; which is lowest changes only where two
+ * along w. Each is, for every voxel x of a line, the lowest of the parabolas
+ * g(p) + (mm (x - p))^2 with apexes at the voxels p of the line, where g is the
+ * result of the previous axes. The lowest parabola changes only where two
  * neighbours of the lower envelope cross. */
 #include "data/metrics/distance.h"
 #include <math.h>
 
-/* Room for one line of at most `most` voxels. */
+/* Scratch memory for one line of at most `most` voxels. */
 typedef struct Line {
-    double *g;    /* what the axes before have found      */
-    double *from; /* parabola k is the lowest from here   */
-    int32_t *at;  /* the voxel that parabola k stands at  */
+    double *g;    /* result of the previous axes */
+    double *from; /* parabola k is the lowest from here on */
+    int32_t *at;  /* voxel at the apex of parabola k */
 } Line;
 
-/* y (every step-th from y) = the lowest parabola at each of n voxels. */
+/* Sets y (every step-th from y) to the lowest parabola at each of n voxels. */
 static void lowest(const Line *l, int32_t n, double mm, double *y, int64_t step)
 {
     int32_t top = -1;
     for (int32_t q = 0; q < n; q++) {
         double cross = -INFINITY;
         l->g[q] = y[q * step];
-        // nothing of the set on this line so far
+        // no voxel of the set on this line so far
         if (l->g[q] == INFINITY) continue;
         for (; top >= 0; top--) {
             const int32_t p = l->at[top];
@@ -33,7 +33,7 @@ static void lowest(const Line *l, int32_t n, double mm, double *y, int64_t step)
         if (top < 0) cross = -INFINITY;
         l->at[++top] = q, l->from[top] = cross;
     }
-    if (top < 0) return; // all of it is infinite, and stays so
+    if (top < 0) return; // the whole line is infinite, and stays so
     for (int32_t q = 0, k = 0; q < n; q++) {
         while (k < top && l->from[k + 1] < mm * q) k++;
         const double e = mm * (q - l->at[k]);
@@ -54,7 +54,7 @@ bool distance_squared(const uint8_t *set, Dims n, const double mm[3],
     const bool ok = l.g && l.from && l.at;
     for (int64_t i = 0; ok && i < all; i++) out[i] = set[i] ? 0 : INFINITY;
     for (int a = 0; ok && a < 3; a++) {
-        // a line begins at every voxel whose place on this axis is 0
+        // a line begins at every voxel with index 0 along this axis
         const int64_t line = step[a] * extent[a];
         for (int64_t block = 0; extent[a] > 1 && block < all; block += line)
             for (int64_t i = block; i < block + step[a]; i++)

@@ -1,17 +1,17 @@
-/* distance.h -- how far each voxel is from the nearest voxel of a set. */
+/* distance.h -- Euclidean distance transform. */
 #ifndef SEG_DATA_METRICS_DISTANCE_H
 #define SEG_DATA_METRICS_DISTANCE_H
 #include "engine/graph/tensor.h"
 
-/* out[i] = the square of the Euclidean distance, in mm^2, from the centre of
- * voxel i to the nearest voxel centre where set is not 0; 0 inside the set,
- * INFINITY everywhere when it is empty. Both have n.d * n.h * n.w elements, w
- * fastest; mm: edges of a voxel along w, h, d, which are at right angles.
+/* Sets out[i] to the square of the Euclidean distance, in mm^2, from the centre
+ * of voxel i to the nearest voxel centre where set is not 0; 0 inside the set,
+ * INFINITY everywhere when the set is empty. Both have n.d * n.h * n.w
+ * elements, w fastest; mm: edges of a voxel along w, h, d, at right angles.
  *
- * Exact but for the rounding of doubles, and linear in the number of voxels:
- * the lower envelope of parabolas along one axis after the other (Felzenszwalb
- * and Huttenlocher, Distance Transforms of Sampled Functions, 2012). Fails
- * without memory. */
+ * Exact up to the rounding of doubles, and linear in the number of voxels: the
+ * lower envelope of parabolas along one axis after the other (Felzenszwalb and
+ * Huttenlocher, Distance Transforms of Sampled Functions, 2012). Fails without
+ * memory. */
 bool distance_squared(const uint8_t *set, Dims n, const double mm[3],
                       double *out);
 #endif

@@ -3,7 +3,7 @@
 #include "data/percentile.h"
 #include <math.h>
 
-/* To the nearest whole number, halves to the even one. */
+/* Rounds to the nearest whole number, halves to the even one. */
 static double to_even(double x)
 {
     const double low = floor(x), rest = x - low;
@@ -37,8 +37,8 @@ bool dvh_points(const float *dose, const float *inside, int64_t count,
     return true;
 }
 
-// Voxels are counted at the last point that they reach, and then summed up from
-// the highest point on.
+// Counts each voxel at the highest point that its dose reaches, then sums from
+// the highest point down.
 int64_t dvh_curve(const float *dose, const float *inside, int64_t count,
                   double first, double step, int points, double *percent)
 {
@@ -48,7 +48,7 @@ int64_t dvh_curve(const float *dose, const float *inside, int64_t count,
         if (!(inside[i] >= 0.5f)) continue;
         n++;
         double last = floor(((double)dose[i] - first) / step);
-        // a quotient may be rounded to the other side of a point
+        // the quotient may have been rounded to the other side of a point
         if (last + 1 < points && (double)dose[i] >= first + (last + 1) * step)
             last++;
         else if (last >= 0 && (double)dose[i] < first + last * step)

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Draws of the k-means++ of a start, and of the points of a silhouette. */
+/* Streams of random numbers: k-means++ of a start, points of a silhouette. */
 enum { OP_CENTRES, OP_SAMPLE };
 
 typedef struct Job {
@@ -21,8 +21,7 @@ static const float *point(const Points *p, int64_t i)
     return p->x + i * p->dim;
 }
 
-/* Four sums side by side: the order is fixed, and a compiler may use vectors.
- */
+/* Four partial sums: the order is fixed, and a compiler may use vectors. */
 static double distance2(const float *x, const double *c, int dim)
 {
     double sum[4] = {0};
@@ -42,8 +41,8 @@ static void put_centre(Job *j, int g, int64_t i)
     for (int d = 0; d < j->p->dim; d++) c[d] = point(j->p, i)[d];
 }
 
-/* k-means++: each further centre is a point, drawn in proportion to its squared
- * distance from the nearest one so far. */
+/* k-means++: each further centre is a point drawn with a probability
+ * proportional to its squared distance from the nearest centre so far. */
 static bool draw_centres(Job *j, int start)
 {
     const Points *p = j->p;
@@ -67,7 +66,8 @@ static bool draw_centres(Job *j, int start)
                              "points; fix: fewer groups",
                              j->how->k, g);
         } else {
-            // rounding may leave a rest behind the last point that can be drawn
+            // rounding may leave a remainder after the last point that can be
+            // drawn
             double left = u * sum;
             for (int64_t i = 0; i < p->count; i++) {
                 if (j->near[i] > 0) chosen = i;
@@ -80,7 +80,7 @@ static bool draw_centres(Job *j, int start)
     return true;
 }
 
-/* Each point to its nearest centre; did one change its group? */
+/* Assigns each point to its nearest centre; did a group change? */
 static bool assign_points(Job *j)
 {
     const Points *p = j->p;
@@ -99,9 +99,9 @@ static bool assign_points(Job *j)
     return changed;
 }
 
-/* A group without points takes the one that is furthest from its centre, of a
- * group that can spare it: there is one, as the centres were drawn from as many
- * different points. */
+/* A group without points gets the point furthest from its centre, taken from a
+ * group with more than one point. Such a group exists, because the centres were
+ * drawn from as many distinct points. */
 static void fill_empty(Job *j)
 {
     memset(j->members, 0, (size_t)j->how->k * sizeof *j->members);
@@ -119,7 +119,7 @@ static void fill_empty(Job *j)
     }
 }
 
-/* Centres = the means of their groups. */
+/* Moves each centre to the mean of its group. */
 static void move_centres(Job *j)
 {
     const Points *p = j->p;
@@ -134,7 +134,7 @@ static void move_centres(Job *j)
             j->centre[(int64_t)g * p->dim + d] /= (double)j->members[g];
 }
 
-/* One start, to its end; *spread: its sum of squares. */
+/* Runs one start to its end; *spread: its sum of squares. */
 static bool run_start(Job *j, int start, double *spread)
 {
     for (int64_t i = 0; i < j->p->count; i++) j->group[i] = -1;
@@ -163,7 +163,7 @@ static bool check_points(const Points *p, int k)
     return true;
 }
 
-/* Groups numbered by their first points. */
+/* Numbers the groups in the order of their first points. */
 static void rename_groups(int32_t *group, int64_t count, int32_t *name, int k)
 {
     int32_t next = 0;
@@ -217,7 +217,7 @@ static double distance(const Points *p, int64_t a, int64_t b)
     return sqrt(sum);
 }
 
-/* s of one of the n points that are looked at; sum and members: (k). */
+/* Returns s of one of the n selected points; sum and members: (k). */
 static double silhouette_of(const Points *p, const int32_t *group, int k,
                             const uint32_t *which, int64_t n, int64_t own,
                             double *sum, int64_t *members)
@@ -266,9 +266,9 @@ done:
 
 // -- assignment --------------------------------------------------------------
 
-/* Rows and columns are counted from 1; 0 is the one that is to be placed. cost
- * = -count; u and v are the prices of the dual problem, which only ever keep
- * cost - u - v >= 0. */
+/* Rows and columns are counted from 1; column 0 holds the row to be placed.
+ * cost = -count; u and v are the dual variables, always with cost - u - v >=
+ * 0. */
 typedef struct Assignment {
     const double *count;
     int k;
@@ -277,8 +277,8 @@ typedef struct Assignment {
     bool *done;
 } Assignment;
 
-/* Row `row` gets a column; those that are in its way move on, along the
- * cheapest path to a column that is free. */
+/* Assigns a column to row `row`; rows that hold a column on the way are moved
+ * along the cheapest path to a free column. */
 static void place_row(Assignment *s, int row)
 {
     int column = 0;

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-/* One voxel of all that is measured. */
+/* One voxel of all volumes. */
 typedef struct Voxel {
-    const float *p, *t, *m; /* its channels; m NULL: it counts */
+    const float *p, *t, *m; /* its channels; m NULL: the voxel counts */
 } Voxel;
 
 static int channels(const Volume *v)
@@ -40,7 +40,7 @@ static bool counts(const Measured *m, const Voxel *v, int k)
     return !v->m || v->m[channels(m->mask) > 1 ? k : 0] != 0;
 }
 
-/* The class that is predicted, -1: none. */
+/* Returns the predicted class, -1: none. */
 static int predicted_class(const Measured *m, const Voxel *v)
 {
     const int c = channels(m->prediction);
@@ -172,8 +172,9 @@ void measure_error(const Measured *m, double *sum, int64_t *n)
     }
 }
 
-/* The dose and one structure, an element a voxel, both from mem_alloc; *inside
- * lies behind the doses and is not freed by itself. NULL without memory. */
+/* Returns the dose and one structure, one element per voxel, in one block from
+ * mem_alloc; *inside points to the second half and is not freed by itself. NULL
+ * without memory. */
 static float *dose_of(const Measured *m, int channel, const float **inside)
 {
     const int64_t n = voxels_of(m);
@@ -182,7 +183,7 @@ static float *dose_of(const Measured *m, int channel, const float **inside)
     float *dose = mem_alloc(bytes);
     for (int64_t i = 0; dose && i < n; i++) {
         const Voxel v = voxel_at(m, i);
-        // a structure ends with the slices that are used
+        // slices that are not used are outside the structure too
         const bool used = is_used(m, i);
         dose[i] = used && counts(m, &v, 0) ? v.p[0] : 0;
         dose[n + i] = used ? v.t[channel] : 0;
@@ -224,7 +225,7 @@ void measure_reliability(const Measured *m, int64_t yes[MEASURE_BINS],
         if (!is_used(m, i)) continue;
         const Voxel v = voxel_at(m, i);
         if (!counts(m, &v, 0)) continue;
-        // 0 and 1 are as far as it goes
+        // p = 0 and p = 1 go to the first and last bin
         const double p = (double)v.p[0], z = log(p / (1 - p)) / MEASURE_BIN;
         const double half = MEASURE_BINS / 2;
         const int b = (int)(fmax(-half, fmin(floor(z), half - 1)) + half);
@@ -232,11 +233,11 @@ void measure_reliability(const Measured *m, int64_t yes[MEASURE_BINS],
     }
 }
 
-/* How many of the thresholds j / steps, 0 < j < steps, p is above. */
+/* Returns the number of thresholds j / steps, 0 < j < steps, below p. */
 static int thresholds_below(double p, int steps)
 {
     int j = (int)fmin(fmax(p, 0) * steps, steps - 1);
-    // the product may be off by a rounding, the comparison is what counts
+    // the product may be off by one rounding; the comparison decides
     while (j > 0 && !(p > (double)j / steps)) j--;
     while (j < steps - 1 && p > (double)(j + 1) / steps) j++;
     return j;
@@ -257,7 +258,7 @@ void measure_thresholds(const Measured *m, int steps, int64_t *both,
         predicted[j]++;
         both[j] += t;
     }
-    // what is above a threshold is above those below it
+    // a value above a threshold is above all lower thresholds
     for (int j = steps - 1; j > 0; j--) {
         both[j - 1] += both[j];
         predicted[j - 1] += predicted[j];

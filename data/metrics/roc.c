@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The bits of a float as a number that goes up with it; -0 is 0. */
+/* The bits of a float as an integer with the same order; -0 equals 0. */
 static uint32_t ordered(float x)
 {
     uint32_t bits;
@@ -12,8 +12,8 @@ static uint32_t ordered(float x)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* Sort by digits of 8 bits, from the lowest; `room` has n elements too, and
- * after four passes the result is where it began. */
+/* Radix sort by digits of 8 bits, from the lowest; `room` has n elements too,
+ * and after four passes the result is in `key` again. */
 static void sort_keys(uint32_t *key, int64_t n, uint32_t *room)
 {
     for (int shift = 0; shift < 32; shift += 8) {
@@ -27,8 +27,8 @@ static void sort_keys(uint32_t *key, int64_t n, uint32_t *room)
     }
 }
 
-/* yes[] and no[] go up. Pairs are counted in halves, exactly: doubles hold 2^53
- * of them, as many as 67 million voxels of either kind make. */
+/* yes[] and no[] are ascending. Counts half pairs, exactly: a double holds
+ * 2^53, the number for 67 million voxels of each kind. */
 static double count_pairs(const uint32_t *yes, int64_t y, const uint32_t *no,
                           int64_t n)
 {
@@ -50,7 +50,7 @@ bool roc_area(const float *score, const uint8_t *truth, int64_t n, double *area)
     uint32_t *key = mem_alloc(bytes), *room = mem_alloc(bytes);
     const bool ok = key && room;
     int64_t y = 0, no = n;
-    // the true ones from the front, the others from the back
+    // true elements from the front, false ones from the back
     for (int64_t i = 0; ok && i < n; i++)
         key[truth[i] ? y++ : --no] = ordered(score[i]);
     if (ok && y > 0 && y < n) {

@@ -1,10 +1,11 @@
 /* stitch.c -- see stitch.h.
  *
- * `ready` counts the slices of the prepared case that are finished. An index of
- * the grid along the axis that crosses them (resample_reach) has its turn when
- * the last slice that its voxels want is; the indices come in the order of
- * these slices, whichever way that axis runs. A voxel between two slices wants
- * both, so one finished slice stays in the slab. */
+ * `ready` counts the completed slices of the prepared case. `axis` is the axis
+ * of the grid that crosses the slices (resample_reach). An index along it is
+ * computed when the last slice that its voxels depend on is complete; the
+ * indices come in the order of these slices, whichever way the axis runs. A
+ * voxel between two slices depends on both, so one completed slice stays in the
+ * slab. */
 #include "data/metrics/stitch.h"
 #include "data/resample/resample.h"
 #include <inttypes.h>
@@ -15,16 +16,18 @@ struct Stitch {
     Pipeline *p;
     const Prepared *like;
     StitchOptions o;
-    Dims n;         /* of the prepared case, with the channels */
-    Grid grid;      /* of the results                          */
-    int axis;       /* of the grid that crosses the slices, or -1 */
-    int32_t *last;  /* (grid along axis): as resample_reach has it  */
-    int32_t *order; /* (grid along axis): its indices, as they come */
-    int32_t done;   /* of order                                     */
-    float *slab;    /* slices first .. first + depth - 1; NULL: a part is all */
+    Dims n;         /* of the prepared case, with the channels of a sample */
+    Grid grid;      /* of the results */
+    int axis;       /* axis of the grid that crosses the slices, or -1 */
+    int32_t *last;  /* (grid along axis): as from resample_reach */
+    int32_t *order; /* (grid along axis): its indices in the order of
+                     * computation */
+    int32_t done;   /* number of indices of order that are complete */
+    float *slab;    /* slices first .. first + depth - 1; NULL: a sample is the
+                     * whole case */
     int32_t first, depth;
     float *slice; /* one index of the grid along axis */
-    int32_t next; /* the least part that may come     */
+    int32_t next; /* lowest sample number that may come next */
     StitchResult r;
 };
 
@@ -59,8 +62,8 @@ static void grid_extents(const Grid *g, int32_t n[3])
     n[0] = g->w, n[1] = g->h, n[2] = g->d;
 }
 
-/* The box of index i of the grid along the axis; of an oblique grid i is along
- * d. */
+/* Returns the box of index i of the grid along the axis; for an oblique grid i
+ * is along d. */
 static Box box_of(const Stitch *m, int32_t i)
 {
     const int a = m->axis < 0 ? 2 : m->axis;
@@ -96,11 +99,11 @@ static float entropy_of(const StitchOptions *o, const float *p)
     double sum = 0;
     if (o->classes == 1) sum = p_log_p(1 - (double)*p);
     for (int c = 0; c < o->classes; c++) sum += p_log_p((double)p[c]);
-    // -0 is no number for a map
+    // writes 0, not -0
     return sum < 0 ? (float)-sum : 0;
 }
 
-/* What is in m->slice, the voxels of the box, into the results. */
+/* Stores the results of the voxels of the box, which are in m->slice. */
 static void store(Stitch *m, const Box *box)
 {
     const float *p = m->slice;
@@ -125,8 +128,8 @@ static void store(Stitch *m, const Box *box)
         }
 }
 
-/* Results of all voxels that are made of slices below `ready` and have none
- * yet; the slices that they want are those from `first` on at `data`. */
+/* Computes the results of all voxels that depend only on slices below `ready`
+ * and have none yet; `data` holds slices from `first` on. */
 static bool settle(Stitch *m, int32_t ready, int32_t first, const float *data)
 {
     const Grid *g = &m->like->grid;
@@ -145,10 +148,11 @@ static bool settle(Stitch *m, int32_t ready, int32_t first, const float *data)
     return true;
 }
 
-/* ---- making ------------------------------------------------------------ */
+/* ---- making -------------------------------------------------------------- */
 
-/* Indices in the order in which their last slices come; outside first. They
- * rise or fall, so that is forwards or backwards. */
+/* Orders the indices by the last slice that they depend on, indices outside
+ * first. The last slices rise or fall, so the order is forwards or
+ * backwards. */
 static bool find_order(Stitch *m)
 {
     int32_t n[3], most = 0;
@@ -161,7 +165,7 @@ static bool find_order(Stitch *m)
         !resample_reach(&from, &m->grid, &m->axis, m->last))
         return false;
     const int32_t count = n[m->axis < 0 ? 2 : m->axis];
-    int32_t low = -1, high = -1; // the least and greatest that are inside
+    int32_t low = -1, high = -1; // lowest and highest index inside
     for (int32_t i = 0; i < count; i++) {
         if (m->axis < 0) m->last[i] = m->n.d - 1;
         if (m->last[i] < 0) continue;
@@ -173,8 +177,8 @@ static bool find_order(Stitch *m)
     return true;
 }
 
-/* A slab takes what a part does and the slice before; all of the case, where
- * every voxel may want any slice. */
+/* Allocates the slab: the depth of a sample and the slice before it, or the
+ * whole case if every voxel may depend on any slice. */
 static bool make_slab(Stitch *m)
 {
     const Steps *steps = pipeline_steps(m->p);
@@ -251,10 +255,10 @@ StitchBytes stitch_bytes(const Stitch *m)
     return b;
 }
 
-/* ---- parts ------------------------------------------------------------- */
+/* ---- samples ------------------------------------------------------------- */
 
-/* Is all of a sample finite? NaN is above no threshold and below none: as
- * labels it would look like a network that found nothing. */
+/* Are all values of a sample finite? NaN is neither above nor below a
+ * threshold: as labels it would look like a network that found nothing. */
 static bool check_finite(const Stitch *m, const float *x, int64_t n)
 {
     int64_t bad = 0;
@@ -267,8 +271,9 @@ static bool check_finite(const Stitch *m, const float *x, int64_t n)
                          n);
 }
 
-/* Slices below `to`, which are in the slab, are finished: settle what they
- * decide, and move the slab on so that it begins with the last of them. */
+/* Slices below `to`, which are in the slab, are complete: computes the results
+ * that depend on them, and moves the slab so that it begins with the last of
+ * these slices. */
 static bool move_slab(Stitch *m, int32_t to)
 {
     const size_t plane = plane_floats(m);
@@ -283,7 +288,7 @@ static bool move_slab(Stitch *m, int32_t to)
     return true;
 }
 
-/* Slices below `ready` are finished, also those that no part came for. */
+/* Slices below `ready` are complete, also slices without a sample. */
 static bool advance(Stitch *m, int32_t ready)
 {
     while (m->first + m->depth < ready)
@@ -311,7 +316,7 @@ bool stitch_put(Stitch *m, int32_t number, const float *sample)
     return true;
 }
 
-/* What no part has come for is 0 in the slab: so are its results. */
+/* A slice without a sample is 0 in the slab, and so are its results. */
 bool stitch_finish(Stitch *m, StitchResult *out)
 {
     memset(out, 0, sizeof *out);

@@ -1,20 +1,20 @@
 /* surface.c -- see surface.h.
  *
- * All is done in the smallest box that holds both masks: beyond it is neither,
+ * Works in the smallest box that holds both masks: outside it both are empty,
  * so no surface changes, and the nearest voxel of the other surface lies inside
- * it. A liver in a scan of the trunk is a tenth of the grid. */
+ * it. A liver in a scan of the trunk takes a tenth of the grid. */
 #include "data/metrics/surface.h"
 #include "data/metrics/distance.h"
 #include "data/percentile.h"
 #include <math.h>
 
-/* The box in the grid: its first voxel and extents along w, h, d. */
+/* A box in the grid: its first voxel and extents along w, h, d. */
 typedef struct Frame {
     int32_t from[3], n[3];
     bool flat[3]; /* axes along which the grid has one voxel */
 } Frame;
 
-/* The smallest box with all voxels of both; counts them. */
+/* Finds the smallest box with all voxels of both masks; counts the voxels. */
 static Frame find_frame(const uint8_t *a, const uint8_t *b, Dims n,
                         int64_t voxels[2])
 {
@@ -39,7 +39,7 @@ static Frame find_frame(const uint8_t *a, const uint8_t *b, Dims n,
     return f;
 }
 
-/* out, of the frame's extents, = the surface of x. */
+/* Marks the surface of x in out, which has the extents of the frame. */
 static int64_t mark_surface(const uint8_t *x, Dims n, const Frame *f,
                             uint8_t *out)
 {
@@ -64,8 +64,8 @@ static int64_t mark_surface(const uint8_t *x, Dims n, const Frame *f,
     return count;
 }
 
-/* The distances of the voxels of `from` to those of `to`, in order of memory,
- * to `out`; `square` is room. */
+/* Writes the distances of the voxels of `from` to the nearest voxel of `to` to
+ * `out`, in the order of memory; `square` is scratch memory. */
 static bool measure(const uint8_t *from, const uint8_t *to, Dims box,
                     const double mm[3], double *square, double *out)
 {
@@ -75,7 +75,7 @@ static bool measure(const uint8_t *from, const uint8_t *to, Dims box,
     return true;
 }
 
-/* Of n numbers that go up. */
+/* mean of n numbers */
 static double mean_of(const double *x, int64_t n)
 {
     double sum = 0;
@@ -83,7 +83,7 @@ static double mean_of(const double *x, int64_t n)
     return sum / (double)n;
 }
 
-/* na distances from A to B and behind them nb from B to A. */
+/* x: na distances from A to B followed by nb distances from B to A */
 static void summarise(double *x, int64_t na, int64_t nb, double tolerance_mm,
                       Surface *out)
 {
