@@ -1,9 +1,9 @@
-/* crop.c -- see crop.h. Rows are copied as they lie; what a box adds is filled
- * before. */
+/* crop.c -- see crop.h. Rows are copied in the order of memory; padding is
+ * filled before. */
 #include "data/resample/crop.h"
 #include <string.h>
 
-/* Every voxel of `out` becomes the smallest value of each channel of v. */
+/* Sets every voxel of `out` to the smallest value of each channel of v. */
 static void fill_background(const Volume *v, Volume *out)
 {
     int64_t n = positions(v->voxels.dim), c = v->voxels.dim.c;
@@ -14,7 +14,7 @@ static void fill_background(const Volume *v, Volume *out)
     for (int64_t p = 1; p < m; p++) memcpy(y + p * c, y, (size_t)c * sizeof *y);
 }
 
-/* The rows of v that lie in the box; a voxel with its channels moves as one. */
+/* Copies the rows of v that lie in the box; all channels of a voxel at once. */
 static void copy_rows(const Volume *v, const Box *box, Volume *out)
 {
     const Dims n = v->voxels.dim, m = out->voxels.dim;
@@ -55,7 +55,7 @@ Box volume_box_fit(const Volume *v, int d, int h, int w, bool start)
     volume_extents(v, box.n);
     for (int a = 0; a < 3; a++) {
         int32_t to = want[a] ? want[a] : box.n[a];
-        // toward zero for crop and pad alike, so that one undoes the other
+        // truncate for crop and pad alike, so that one undoes the other
         box.from[a] = start ? 0 : (box.n[a] - to) / 2;
         box.n[a] = to;
     }
@@ -85,7 +85,7 @@ bool volume_box_above(const Volume *v, float level, int32_t margin, Box *out)
         return fail_data("no voxel is above %g: there is nothing to crop to",
                          (double)level);
     for (int a = 0; a < 3; a++) {
-        // in 64 bits, as a margin may be anything
+        // in 64 bits, because the margin has no limit
         int64_t from = (int64_t)lo[a] - margin, to = (int64_t)hi[a] + margin;
         if (from < 0) from = 0;
         if (to > size[a] - 1) to = size[a] - 1;

@@ -1,22 +1,22 @@
-/* resample.c -- a volume sampled on another grid (volume.h).
+/* resample.c -- resamples a volume on another grid (volume.h).
  *
- * Output index o maps to source index M o, M = inverse(source) * target.
- * When every row of M has one entry that matters (the grids share their axes,
- * perhaps swapped, turned or scaled: spacing, crop, pad, resize and the plane
- * grids), the positions along each axis are worked out once into a table of
- * taps and a line of output needs at most four blended source lines. Other
+ * Output index o maps to source index M o, M = inverse(source) * target. When
+ * every row of M has one entry above rounding (the grids share their axes,
+ * possibly permuted, flipped or scaled: spacing, crop, pad, resize and the
+ * plane grids), the positions along each axis are computed once into a table of
+ * taps, and a line of output needs at most four blended source lines. Other
  * grids are sampled voxel by voxel in double. */
 #include "data/resample/resample.h"
 #include <math.h>
 #include <string.h>
 
-/* Positions closer than this, in voxels, are one position: far above the
- * rounding of affines, far below what an image can show. */
+/* Positions closer than this, in voxels, are equal: far above the rounding of
+ * affines, far below any visible shift. */
 #define SAME_PLACE 1e-5
 
-/* One output index along one source axis: value = (1-t) x[lo] + t x[hi];
- * lo < 0: outside. t == 0 has hi == lo, so that a neighbour that is not used
- * cannot spoil the value when it is infinite. */
+/* One output index along one source axis: value = (1-t) x[lo] + t x[hi]; lo <
+ * 0: outside. t == 0 has hi == lo, so that an infinite neighbour with weight 0
+ * does not turn the value into NaN. */
 typedef struct Tap {
     int32_t lo, hi;
     float t;
@@ -30,18 +30,19 @@ typedef struct Job {
     double map[4][4];  /* output index -> source index      */
     int64_t stride[3]; /* elements per step of in's w, h, d */
     int32_t in_n[3];   /* of the whole source               */
-    int32_t in_first;  /* slice of it that `in` begins with */
-    Box box;           /* of the grid that `out` is         */
+    int32_t in_first;  /* first slice of the source that `in` has */
+    Box box;           /* voxels of the grid that are in `out` */
     int32_t out_n[3];  /* of the whole grid                 */
-    int from[3];       /* source axis of output axis w, h, d: separable only */
+    int from[3];       /* source axis of output axis w, h, d; only if
+                        * separable */
 } Job;
 
-/* The two source indices around a position and the share of the second.
- * Beyond the last centre but inside the outer face the edge is repeated. */
+/* Returns the two source indices around a position and the weight of the
+ * second. Between the last centre and the outer face the edge is repeated. */
 static Tap tap_at(double at, int32_t n, Interpolation how)
 {
     Tap out = {-1, -1, 0};
-    // NaN fails the first test and is outside
+    // NaN fails the first comparison and counts as outside
     if (!(at >= -0.5 - SAME_PLACE) || at >= n - 0.5 - SAME_PLACE) return out;
     if (how == NEAREST) {
         out.lo = (int32_t)(at + 0.5 + SAME_PLACE);
@@ -49,7 +50,7 @@ static Tap tap_at(double at, int32_t n, Interpolation how)
         if (at < 0) at = 0;
         if (at > n - 1) at = n - 1;
         out.lo = (int32_t)at;
-        // shares within SAME_PLACE of 0 or 1 are rounding: a plain copy
+        // weights within SAME_PLACE of 0 or 1 are rounding: a plain copy
         double t = at - out.lo;
         if (t > 1 - SAME_PLACE) t = 0, out.lo++;
         out.t = t < SAME_PLACE ? 0 : (float)t;
@@ -58,8 +59,8 @@ static Tap tap_at(double at, int32_t n, Interpolation how)
     return out;
 }
 
-/* Output index i along source axis s: its place on the whole source, as an
- * index into what of it is in memory. */
+/* Returns the tap of a position along source axis s, as indices into the slices
+ * that are in memory. */
 static Tap tap_of(const Job *j, int s, double at)
 {
     Tap out = tap_at(at, j->in_n[s], j->how);
@@ -67,7 +68,7 @@ static Tap tap_of(const Job *j, int s, double at)
     return out;
 }
 
-/* Elements i .. i+count-1 of the output become `outside`. */
+/* Sets elements i .. i+count-1 of the output to `outside`. */
 static void fill(const Job *j, int64_t i, int64_t count)
 {
     float v = roundf(j->outside);
@@ -90,8 +91,8 @@ static void fill(const Job *j, int64_t i, int64_t count)
     }
 }
 
-/* True when M is a scaled permutation up to SAME_PLACE over the whole grid;
- * then from[a] is the source axis that output axis a walks along. */
+/* Returns true when M is a scaled permutation up to SAME_PLACE over the whole
+ * grid; from[a] is then the source axis along output axis a. */
 static bool separable(Job *j)
 {
     bool taken[3] = {false, false, false};
@@ -128,14 +129,14 @@ static bool separable(Job *j)
                     line[i * c + k] += weight * x[i * step + k]; \
     } while (0)
 
-/* One source line along the axis that output w walks, weighted and added up:
- * bilinear in the other two axes, one line at a time. A weight of 0 is
- * skipped by the caller, so infinities beside it do not become NaN. */
+/* Adds one weighted source line along the axis of output w: bilinear in the
+ * other two axes, one line at a time. The caller skips lines of weight 0, so
+ * that their infinities do not become NaN. */
 static void blend(const Job *j, int64_t at, float weight, bool first,
                   int64_t lo, int64_t hi, float *line)
 {
     int64_t c = j->in->voxels.dim.c, step = j->stride[j->from[0]];
-    // one channel in memory order is the usual case and worth a plain loop
+    // one channel in memory order is the usual case and has a plain loop
     bool dense = step == c;
     if (dense) {
         at += lo * c, line += lo * c;
@@ -154,7 +155,7 @@ static void blend(const Job *j, int64_t at, float weight, bool first,
     }
 }
 
-/* out[i] between the two entries of `line` that tap i names. */
+/* Interpolates out[i] between the two entries of `line` of tap i. */
 static void interpolate(const Job *j, const Tap *taps, const float *line,
                         int64_t at)
 {
@@ -173,7 +174,7 @@ static void interpolate(const Job *j, const Tap *taps, const float *line,
     }
 }
 
-/* NEAREST: move elements of one line, `at` and `to` in elements. */
+/* NEAREST: copies the elements of one line; `at` and `to` count elements. */
 static void gather(const Job *j, const Tap *taps, int64_t at, int64_t to)
 {
     size_t size = dtype_bytes(j->in->voxels.type);
@@ -204,12 +205,12 @@ static void gather(const Job *j, const Tap *taps, int64_t at, int64_t to)
     }
 }
 
-/* lo .. hi is the part of a source line that any tap needs: the rest is not
+/* lo .. hi is the range of a source line that the taps use: the rest is not
  * blended. */
 static void resample_lines(const Job *j, Tap *const taps[3], float *line)
 {
     int64_t c = j->in->voxels.dim.c, to = 0, length = j->box.n[0] * c;
-    // taps need not rise: an axis may be mirrored
+    // taps do not always rise: an axis may be mirrored
     int64_t lo = INT64_MAX, hi = -1;
     for (int32_t i = 0; i < j->box.n[0]; i++) {
         if (taps[0][i].lo < 0) continue;
@@ -245,8 +246,8 @@ static void resample_lines(const Job *j, Tap *const taps[3], float *line)
         }
 }
 
-/* Tables of taps for all three axes, then one line of floats as working
- * room. */
+/* Makes tables of taps for all three axes, and one line of floats as scratch
+ * memory. */
 static bool resample_separable(const Job *j)
 {
     Tap *taps[3] = {NULL, NULL, NULL};
@@ -273,7 +274,8 @@ done:
     return ok;
 }
 
-/* One output voxel, element `to`, from taps along w, h and d of the source. */
+/* Computes one output voxel, element `to`, from taps along w, h and d of the
+ * source. */
 static void sample(const Job *j, const Tap tap[3], int64_t to)
 {
     int64_t c = j->in->voxels.dim.c;
@@ -307,7 +309,7 @@ static void sample(const Job *j, const Tap tap[3], int64_t to)
     }
 }
 
-/* Oblique grids: eight corners a voxel, in double. */
+/* Oblique grids: eight corners per voxel, in double. */
 static void resample_points(const Job *j)
 {
     int64_t to = 0, c = j->in->voxels.dim.c;
@@ -326,9 +328,9 @@ static void resample_points(const Job *j)
             }
 }
 
-/* The source index of each output index is one matrix, M = inverse(source) *
- * target; all ways of sampling work from it. Only the source must be
- * invertible. n: extents of the whole source. */
+/* The source index of each output index is M * index with M = inverse(source) *
+ * target; all sampling uses M. Only the source must be invertible. n: extents
+ * of the whole source. */
 static bool job_begin(Job *j, Dims n, const Grid *source, const Grid *target)
 {
     Grid from = *source, to = *target;
@@ -370,7 +372,7 @@ bool volume_resample(const Volume *v, const Grid *grid, Interpolation how,
     return within("resample");
 }
 
-/* ---- of a source that is there in part ----------------------------------- */
+/* ---- a source with some of its slices in memory -------------------------- */
 
 bool resample_box(const Slices *from, const Grid *grid, const Box *box,
                   float *out)

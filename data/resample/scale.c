@@ -1,11 +1,11 @@
-/* scale.c -- see scale.h: one axis after the other, w first. Weights are worked
- * out once an axis, in double; sums run in float over few voxels. */
+/* scale.c -- see scale.h: one axis after the other, w first. Weights are
+ * computed once per axis, in double; sums over few voxels run in float. */
 #include "data/resample/scale.h"
 #include <math.h>
 #include <string.h>
 
-/* What voxel i of the result is made of: voxels from .. from + count - 1 of the
- * source with the weights behind `weight`. */
+/* Taps of voxel i of the result: voxels from .. from + count - 1 of the source
+ * with the weights at `weight`. */
 typedef struct Taps {
     int32_t from, count;
     float *weight;
@@ -25,7 +25,7 @@ static double filter_at(ScaleFilter filter, double x)
     return x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0;
 }
 
-/* All taps of an axis in one block of memory, which the caller frees. */
+/* Makes all taps of an axis in one block of memory, which the caller frees. */
 static Taps *make_taps(const Axis *a, ScaleFilter filter)
 {
     const double scale = a->step > 1 ? a->step : 1;
@@ -45,7 +45,7 @@ static Taps *make_taps(const Axis *a, ScaleFilter filter)
         int32_t lo = (int32_t)fmax(0, ceil(at - reach));
         int32_t hi = (int32_t)fmin(a->in - 1, floor(at + reach));
         double sum = 0;
-        // a place beyond the last voxel has that one
+        // a position beyond the last voxel uses the last voxel
         if (lo > a->in - 1) lo = a->in - 1;
         if (hi < lo) hi = lo;
         for (int32_t j = lo; j <= hi; j++)
@@ -59,7 +59,7 @@ static Taps *make_taps(const Axis *a, ScaleFilter filter)
     return taps;
 }
 
-/* y = x along an axis: `outer` blocks of axis x `inner` elements. */
+/* y = x resized along an axis: `outer` blocks of axis x `inner` elements. */
 static void run_axis(const float *x, float *y, const Taps *taps, const Axis *a,
                      int64_t outer, int64_t inner)
 {
@@ -76,7 +76,7 @@ static void run_axis(const float *x, float *y, const Taps *taps, const Axis *a,
         }
 }
 
-/* *v at the extents of one axis: 0 w, 1 h, 2 d. */
+/* Resizes *v along one axis: 0 w, 1 h, 2 d. */
 static bool scale_axis(Volume *v, int axis, const Axis *a, ScaleFilter filter)
 {
     Dims n = v->voxels.dim, m = n;
@@ -114,7 +114,7 @@ bool volume_scale(const Volume *v, const Grid *grid, ScaleFilter filter,
     out->unit = v->unit;
     for (int a = 0; a < 3; a++) {
         const Axis axis = {in[a], to[a], inverse[a][3], inverse[a][a]};
-        // rounding of the affines is no change
+        // differences by rounding of the affines are ignored
         bool same = axis.in == axis.out && fabs(axis.first) < 1e-5 &&
                     fabs(axis.step - 1) * axis.out < 1e-5;
         if (same || scale_axis(out, a, &axis, filter)) continue;
