@@ -1,28 +1,31 @@
-/* map.h -- a file as bytes, without reading it.
+/* map.h -- a memory-mapped file.
  *
- * The kernel brings in the pages that are looked at and drops them again when
- * memory is short, so a file may be larger than memory. What is mapped is the
- * file itself: a page behind its end is a signal, not an error, so map_check
- * comes before every look at bytes that were not just opened. A file that is
- * written anew beside and renamed, as this program writes, stays as it was. */
+ * The kernel loads the pages that are accessed and drops them again when memory
+ * is short, so a file may be larger than memory. Access to a page beyond the
+ * end of a file that has been truncated raises a signal, not an error, so
+ * map_check is called before every access later than map_open. A file that is
+ * replaced by writing a new one and renaming it, as this program does, stays
+ * unchanged in the mapping. */
 #ifndef SEG_DATA_FORMAT_MAP_H
 #define SEG_DATA_FORMAT_MAP_H
 #include "engine/base/mem.h"
 
-/* A zeroed Map is a closed one. */
+/* A zero-initialised Map is closed. */
 typedef struct Map {
-    const uint8_t *bytes; /* NULL when the file is empty    */
-    size_t size;          /* bytes when it was opened       */
+    const uint8_t *bytes; /* NULL when the file is empty */
+    size_t size;          /* size of the file when it was opened */
     bool open;
-    int fd;     /* when open                      */
-    char *path; /* for reasons, when open         */
+    int fd;     /* if open */
+    char *path; /* for reasons, if open */
 } Map;
 
-/* A regular file of at most `limit` bytes (0: any). Reasons name the path. */
+/* Maps a regular file of at most `limit` bytes (0: any). Reasons name the
+ * path. */
 bool map_open(const char *path, uint64_t limit, Map *m);
-/* False when the file has become shorter since; true of a closed one. */
+/* Returns false when the file has become shorter since map_open; true for a
+ * closed Map. */
 bool map_check(const Map *m);
-/* Put the path, when open, in front of the reason; return false. */
+/* Prefixes the reason with the path, if open; returns false. */
 bool map_within(const Map *m);
-void map_close(Map *m); /* fine on a closed one */
+void map_close(Map *m); /* no effect on a closed Map */
 #endif

@@ -1,6 +1,6 @@
-/* number.h -- stored numbers of any width and byte order, as float.
+/* number.h -- converts stored numbers of any width and byte order to float.
  *
- * What file formats share: integers of 1 to 8 bytes, signed or not, and IEEE
+ * Shared by the file formats: integers of 1 to 8 bytes, signed or not, and IEEE
  * numbers of 2, 4 and 8 bytes, little or big endian, unaligned. */
 #ifndef SEG_DATA_FORMAT_NUMBER_H
 #define SEG_DATA_FORMAT_NUMBER_H
@@ -12,7 +12,7 @@ typedef struct NumberType {
     bool big;  /* most significant byte first                   */
 } NumberType;
 
-/* One unsigned integer at p. */
+/* Reads one unsigned integer at p. */
 static inline uint16_t number_u16(const uint8_t *p, bool big)
 {
     return (uint16_t)(big ? p[0] << 8 | p[1] : p[1] << 8 | p[0]);
@@ -24,17 +24,17 @@ static inline uint32_t number_u32(const uint8_t *p, bool big)
     return big ? a << 16 | b : b << 16 | a;
 }
 
-/* True for the combinations above. */
+/* Returns true for the combinations above. */
 bool number_known(NumberType t);
 
-/* out[i] = slope * in[i] + inter, computed in double and rounded once; with
- * slope 1 and inter 0 the value itself. NaN and infinities pass. Returns the
- * index of the first finite number whose result is beyond float, else -1;
- * then all were converted. Integers above 2^24 are rounded to float. */
+/* Sets out[i] = slope * in[i] + inter, computed in double and rounded once;
+ * with slope 1 and inter 0 the value itself. NaN and infinities are kept.
+ * Returns the index of the first finite number with a result beyond float, else
+ * -1: all are converted then. Integers above 2^24 are rounded to float. */
 int64_t number_to_f32(const void *in, NumberType t, int64_t count, double slope,
                       double inter, float *out);
 
-/* Copy integers of 1 or 2 bytes in the byte order of this machine; kind and
+/* Copies integers of 1 or 2 bytes in the byte order of this machine; kind and
  * width are kept. */
 void number_copy(const void *in, NumberType t, int64_t count, void *out);
 #endif
