@@ -1,14 +1,14 @@
-/* columns.c -- gather stored bytes, then convert them.
+/* columns.c -- gathers stored bytes, then converts them.
  *
- * The bytes of the elements are brought into C order in a small buffer first,
- * so that the conversion stays one loop of one type, and so that a range of a
- * large array needs no memory but the range. */
+ * The bytes of the elements are copied in C order to a small buffer first, so
+ * that the conversion is one loop over one type, and so that a range of a large
+ * array needs no memory beyond the range. */
 #include "data/format/columns.h"
 #include <string.h>
 
 enum { GATHERED = 1024 }; /* elements at a time: 8 kB at most */
 
-/* Where the next element in C order lies. */
+/* Position of the next element in C order. */
 typedef struct Walk {
     int axes;
     const int64_t *shape;
@@ -24,7 +24,7 @@ static void walk_begin(Walk *w, int64_t first)
         total *= w->shape[a];
     }
     w->at = 0;
-    // the last axis is the fastest of the numbers that are counted
+    // in C order the last axis is the fastest
     for (int a = w->axes - 1; a >= 0; a--) {
         w->index[a] = first % w->shape[a];
         first /= w->shape[a];
@@ -32,7 +32,7 @@ static void walk_begin(Walk *w, int64_t first)
     }
 }
 
-/* Count up in C order, the last axis first. */
+/* Advances by one element in C order, the last axis first. */
 static void walk_next(Walk *w)
 {
     for (int a = w->axes - 1; a >= 0; a--) {

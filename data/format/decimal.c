@@ -1,10 +1,10 @@
-/* decimal.c -- between decimal text and binary numbers.
+/* decimal.c -- conversion between decimal text and binary numbers.
  *
  * Nearly every number in a file has at most 19 digits and a small exponent.
  * Then mantissa and power of ten are both exact doubles, and the one division
- * or product of the two is the only rounding: the result is the double
- * nearest to the text. The rest goes to strtod under the C locale, which is
- * set for this thread alone and for that one call. */
+ * or product of the two is the only rounding: the result is the double nearest
+ * to the text. All other numbers go to strtod in the C locale, which is set for
+ * this thread during that one call. */
 #include "data/format/decimal.h"
 #include <locale.h>
 #include <math.h>
@@ -19,7 +19,7 @@ static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
 enum { MOST_TENS = 22, MOST_DIGITS = 19 };
 static const uint64_t exact = (uint64_t)1 << 53; // whole numbers of a double
 
-/* strtod of n characters that are known to be one number. */
+/* strtod of n characters that form one number */
 static double slow_value(const char *text, size_t n)
 {
     char copy[DECIMAL_LONGEST + 1];
@@ -40,8 +40,8 @@ size_t decimal_read(const char *text, size_t n, double *out)
     uint64_t mantissa = 0;
     bool minus = p < end && *p == '-';
     if (p < end && (*p == '-' || *p == '+')) p++;
-    // 20 digits may overflow the mantissa; they are counted, and then its
-    // value is not used
+    // 20 digits may overflow the mantissa; the digits are counted, and the
+    // mantissa is then not used
     const char *digits = p;
     while (p < end && (unsigned)(*p - '0') < 10)
         mantissa = 10 * mantissa + (uint64_t)(*p++ - '0');
@@ -57,14 +57,14 @@ size_t decimal_read(const char *text, size_t n, double *out)
     }
     if (!count) return 0;
     int power = -tenths;
-    // an e without digits does not belong to the number
+    // an e without digits is not part of the number
     if (p < end && (*p == 'e' || *p == 'E')) {
         const char *q = p + 1;
         bool down = q < end && *q == '-';
         if (q < end && (*q == '-' || *q == '+')) q++;
         int e = 0;
         const char *first = q;
-        // only "far too large" matters from here on
+        // the exact value of a larger exponent is irrelevant
         for (; q < end && (unsigned)(*q - '0') < 10; q++)
             if (e < 100000) e = 10 * e + (*q - '0');
         if (q > first) {
@@ -85,7 +85,7 @@ size_t decimal_read(const char *text, size_t n, double *out)
     return used;
 }
 
-/* Digits and the place of the point as text: value = 0.DIGITS * 10^point. */
+/* Writes digits with a decimal point: value = 0.DIGITS * 10^point. */
 static size_t spell(const char *digits, int count, int point, bool minus,
                     char text[DECIMAL_TEXT])
 {
@@ -110,7 +110,7 @@ static size_t spell(const char *digits, int count, int point, bool minus,
         if (count > 1) *p++ = '.';
         memcpy(p, digits + 1, (size_t)count - 1);
         p += count - 1;
-        // the exponent counts from the first digit
+        // the exponent refers to the first digit
         int e = point - 1;
         *p++ = 'e', *p++ = e < 0 ? '-' : '+';
         if (e < 0) e = -e;
@@ -120,8 +120,8 @@ static size_t spell(const char *digits, int count, int point, bool minus,
     return (size_t)(p - text);
 }
 
-/* One digit more at a time until the text reads back as v; nine always do,
- * since nine digits are closer together than floats. */
+/* Increases the number of digits until the text reads back as v; nine digits
+ * always do, because nine-digit decimals are closer together than floats. */
 size_t decimal_print(float v, char text[DECIMAL_TEXT])
 {
     bool minus = signbit(v);
@@ -133,7 +133,7 @@ size_t decimal_print(float v, char text[DECIMAL_TEXT])
     for (int count = 1;; count++) {
         char digits[12];
         int shift = count - point, place = point;
-        // in two steps where 10^shift is beyond double
+        // in two factors where 10^shift is beyond double
         double scaled = shift > 300 ? size * 1e300 * pow(10, shift - 300)
                         : shift < 0 ? size / pow(10, -shift)
                                     : size * pow(10, shift);

@@ -1,25 +1,25 @@
-/* gzip.c -- zlib behind two bounded functions; its memory is ours.
+/* gzip.c -- zlib with bounded reads; its memory is counted by mem.h.
  *
- * zlib counts input and output in 32 bits, so both are handed over in pieces.
- * Several members in a row are how bgzip and pigz write; they are read as one
- * stream. What is asked for decides how much is inflated, so the caller's
- * limit is the only one needed. */
+ * zlib counts input and output in 32 bits, so both are passed in pieces. bgzip
+ * and pigz write several consecutive members; they are read as one stream. Only
+ * the requested number of bytes is inflated, so the caller's limit is the only
+ * one needed. */
 #include "data/format/gzip.h"
 #include <limits.h>
 #include <string.h>
 #include <zlib.h>
 
-/* windowBits of zlib: the largest window, with a gzip header or none. */
+/* windowBits of zlib: the largest window, with a gzip header or without. */
 enum { GZIP_WINDOW = 15 + 16, RAW_WINDOW = -15, LEVEL = 6, MEMORY = 8 };
 
 struct Gunzip {
     z_stream z;
-    size_t left; /* input that z has not been given yet */
+    size_t left; /* input not yet passed to zlib */
     size_t size; /* of the whole input                  */
     bool ended;  /* the last member is complete         */
 };
 
-/* items * size may overflow 32 bits on foreign request: checked */
+/* the product items * size of zlib may overflow: checked */
 void *gzip_alloc(void *unused, unsigned items, unsigned size)
 {
     size_t bytes;
@@ -63,14 +63,14 @@ void gunzip_close(Gunzip *g)
     mem_free(g);
 }
 
-/* As much as zlib can be told of at once. */
+/* Returns at most the number of bytes that one call of zlib takes. */
 static uInt piece(size_t bytes)
 {
     return bytes > INT_MAX ? INT_MAX : (uInt)bytes;
 }
 
-/* zlib counts in 32 bits: input and output are handed over in pieces. Its own
- * Z_BUF_ERROR means that it could do nothing more with what it has. */
+/* zlib counts in 32 bits, so input and output are passed in pieces. Z_BUF_ERROR
+ * of zlib means that no progress is possible with the current buffers. */
 int gzip_inflate(z_stream *z, size_t *left, void *out, size_t want, size_t *got)
 {
     int r = Z_OK;
@@ -91,7 +91,8 @@ int gzip_inflate(z_stream *z, size_t *left, void *out, size_t want, size_t *got)
     return r;
 }
 
-/* Behind a member: another one, padding, or something foreign. */
+/* Handles the end of a member: another one, padding, or foreign bytes
+ * follow. */
 static bool member_end(Gunzip *g)
 {
     const uint8_t *p = g->z.next_in;
@@ -125,14 +126,14 @@ bool gunzip_read(Gunzip *g, void *out, size_t want, size_t *got)
     return true;
 }
 
-/* Deflate these bytes into what is left of the output, which is enough. */
+/* Deflates the bytes into the rest of the output, which is large enough. */
 static void deflate_all(z_stream *z, const uint8_t *p, size_t bytes, bool last,
                         const uint8_t *end)
 {
     int r = Z_OK;
-    if (!bytes && !last) return; // zlib calls a call without work an error
+    if (!bytes && !last) return; // zlib treats a call without work as an error
     do {
-        z->next_in = (void *)p; // only read
+        z->next_in = (void *)p; // zlib does not write it
         z->avail_in = piece(bytes);
         p += z->avail_in, bytes -= z->avail_in;
         do {
@@ -143,7 +144,7 @@ static void deflate_all(z_stream *z, const uint8_t *p, size_t bytes, bool last,
     CHECK(r == (last ? Z_STREAM_END : Z_OK));
 }
 
-/* Two pieces into one stream of this kind of window. */
+/* Deflates two buffers into one stream with this windowBits. */
 static bool pack(int window, const void *first, size_t first_bytes,
                  const void *second, size_t second_bytes, uint8_t **out,
                  size_t *bytes)
@@ -152,12 +153,12 @@ static bool pack(int window, const void *first, size_t first_bytes,
     bool ok = false;
     size_t room;
     *out = NULL;
-    // a header of zlib's is then ten fixed bytes: no name, no time
+    // the header of zlib is then ten fixed bytes: no name, no time
     if (deflateInit2(&z, LEVEL, Z_DEFLATED, window, MEMORY,
                      Z_DEFAULT_STRATEGY) != Z_OK)
         return fail("no memory to deflate");
     TRY(size_add(first_bytes, second_bytes, &room));
-    // the bound is for one call; a flush between pieces adds a few bytes
+    // the bound is for one call; a flush between the buffers adds a few bytes
     TRY(size_add(deflateBound(&z, room), 64, &room));
     TRY(*out = mem_alloc(room));
     z.next_out = *out;
@@ -171,8 +172,8 @@ done:
     return ok;
 }
 
-/* Two pieces, because a header and voxels lie in different places and a copy
- * of the voxels would double the memory. */
+/* Two buffers, because header and voxels lie in different blocks and a copy of
+ * the voxels would double the memory. */
 bool gzip_deflate(const void *first, size_t first_bytes, const void *second,
                   size_t second_bytes, uint8_t **out, size_t *bytes)
 {

@@ -1,9 +1,9 @@
 /* map.c -- mmap behind four functions.
  *
- * The descriptor stays open, because only through it can be seen that another
- * program has cut the file. Between that look and the reading of the bytes
- * there is a moment that nothing can close: whoever cuts a file in place
- * while it is trained from may still end the program. */
+ * The descriptor stays open, because only fstat on it shows that another
+ * program has truncated the file. Between that check and the access there is a
+ * moment that cannot be closed: a program that truncates a file in place during
+ * training may still terminate this one. */
 #include "data/format/map.h"
 #include "engine/base/file.h"
 #include <errno.h>
@@ -29,7 +29,7 @@ bool map_open(const char *path, uint64_t limit, Map *m)
         map_close(m);
         return false;
     }
-    // no bytes cannot be mapped; what an empty file means, the format says
+    // an empty file cannot be mapped; its meaning depends on the format
     if (!size) return true;
     void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, m->fd, (off_t)0);
     if (p == MAP_FAILED) {
@@ -61,7 +61,7 @@ bool map_within(const Map *m)
 
 void map_close(Map *m)
 {
-    // mmap takes no const, munmap neither
+    // neither mmap nor munmap takes const
     if (m->bytes) munmap((void *)m->bytes, m->size);
     if (m->open) close(m->fd);
     mem_free(m->path);

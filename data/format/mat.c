@@ -1,9 +1,10 @@
-/* mat.c -- tagged elements, of which matrices hold more.
+/* mat.c -- parses the tagged elements of a .mat file.
  *
- * A file is a header of 128 bytes and then one element a variable: a tag (type
- * and bytes), then data, up to a multiple of 8. A matrix is an element whose
- * data are elements again: flags, extents, name, numbers. A compressed element
- * is a zlib stream of one matrix. Only this one level is ever walked. */
+ * A file is a header of 128 bytes followed by one element per variable: a tag
+ * (type and number of bytes), then data, padded to a multiple of 8. A matrix is
+ * an element that contains elements: flags, extents, name, numbers. A
+ * compressed element is a zlib stream of one matrix. Only this one level is
+ * parsed. */
 #include "data/format/mat.h"
 #include "data/format/columns.h"
 #include "data/format/gzip.h"
@@ -13,8 +14,8 @@
 #include <string.h>
 
 enum { HEADER = 128, TAG = 8, HDF5_AT = 512 };
-/* What the parts before the numbers may be; so much is unpacked to list one
- * variable, and it holds the longest of them. */
+/* Limits of the elements before the numbers; START bytes are inflated to list
+ * one variable, sufficient for the longest of these elements. */
 enum { MOST_AXES = 32, LONGEST_NAME = 256, START = 512 };
 enum { MOST_VARIABLES = 65536, SHOWN_NAMES = 10 };
 static const int64_t most_elements = (int64_t)1 << 33;
@@ -31,7 +32,7 @@ enum {
 };
 static const struct {
     const char *name;
-    char kind; /* of number.h; 0: no numbers */
+    char kind; /* of number.h; 0: not numeric */
     int bytes;
 } types[MI_COUNT] = {
     [1] = {"miINT8", 'i', 1},   [2] = {"miUINT8", 'u', 1},
@@ -43,7 +44,7 @@ static const struct {
     [16] = {"miUTF8", 0, 0},
 };
 
-/* Classes of arrays, table 1-3; those with a kind are read. */
+/* Classes of arrays, table 1-3; classes with a kind are supported. */
 enum { CLASS_OPAQUE = 17, CLASS_COUNT };
 static const struct {
     const char *name, *refused;
@@ -77,28 +78,28 @@ static const struct {
 };
 enum { FLAG_LOGICAL = 2, FLAG_COMPLEX = 8 };
 
-/* An element: its data of `bytes` bytes begins `at` bytes into its matrix. */
+/* An element: its `bytes` bytes of data begin `at` bytes into its matrix. */
 typedef struct Element {
     uint32_t type;
     size_t at, bytes;
 } Element;
 
-/* The parts of one matrix. Offsets in reasons count from its own start. */
+/* Parser state of one matrix. Offsets in reasons count from its own start. */
 typedef struct Parts {
     const uint8_t *p;
     size_t at, have, size; /* `have` bytes of `size` are at p */
     bool big;
 } Parts;
 
-/* The next tag. Up to four bytes of data stand in the tag itself when the
- * upper half of its first word is their number. */
+/* Reads the next tag. Up to four bytes of data are stored in the tag itself if
+ * the upper half of its first word, their number, is not 0. */
 static bool next_element(Parts *m, const char *what, Element *e)
 {
     size_t left = m->size - m->at;
     if (left < TAG)
         return fail_data("ends inside the tag of its %s, at its byte %zu", what,
                          m->at);
-    // START is made so that what is listed lies inside
+    // START is large enough for the listed elements
     CHECK(m->have - m->at >= TAG);
     uint32_t type = number_u32(m->p + m->at, m->big);
     bool small = type >> 16;
@@ -112,7 +113,7 @@ static bool next_element(Parts *m, const char *what, Element *e)
     if (!small && e->bytes > left - TAG)
         return fail_data("tag of its %s says %zu bytes, only %zu left", what,
                          e->bytes, left - TAG);
-    // the next begins at a multiple of 8; behind the last nothing is missing
+    // padded to a multiple of 8, but not after the last element
     size_t whole = small ? TAG : TAG + (e->bytes + 7) / 8 * 8;
     m->at += whole < left ? whole : left;
     return true;
@@ -129,7 +130,7 @@ static bool wrong_type(const Element *e, const char *what, const char *wanted)
                      type_name(e->type), wanted);
 }
 
-/* Class and flags: two words. */
+/* Reads class and flags: two words. */
 static bool read_flags(Parts *m, MatVariable *v)
 {
     Element e;
@@ -149,12 +150,12 @@ static bool read_flags(Parts *m, MatVariable *v)
     return true;
 }
 
-/* Extents; beyond NPY_AXES they are counted and not kept. */
+/* Reads the extents; beyond NPY_AXES they are counted but not kept. */
 static bool read_shape(Parts *m, MatVariable *v)
 {
     Element e;
     if (!next_element(m, "extents", &e)) return false;
-    // some writers call them unsigned
+    // some writers store them as unsigned
     if (e.type != MI_INT32 && e.type != MI_UINT32)
         return wrong_type(&e, "extents", "miINT32");
     if (e.bytes % 4 || e.bytes < 8 || e.bytes > 4 * MOST_AXES)
@@ -170,7 +171,7 @@ static bool read_shape(Parts *m, MatVariable *v)
     return true;
 }
 
-/* Letters that a terminal shows; a variable's name is nothing else. */
+/* Reads the name of a variable: printable characters only. */
 static bool read_name(Parts *m, char name[LONGEST_NAME + 1])
 {
     Element e;
@@ -189,17 +190,18 @@ static bool read_name(Parts *m, char name[LONGEST_NAME + 1])
     return true;
 }
 
-/* What stands before the numbers; m->at is then where they begin. */
+/* Reads the elements before the numbers; m->at is then the offset of the
+ * numbers. */
 static bool read_start(Parts *m, MatVariable *v, char name[LONGEST_NAME + 1])
 {
     return read_flags(m, v) &&
-           // objects of newer kinds have no extents
+           // objects of newer classes have no extents
            (v->class_number == CLASS_OPAQUE || read_shape(m, v)) &&
            read_name(m, name);
 }
 
-/* The first `have` bytes of a compressed element's matrix into `start`, and
- * how many there should be in all, tag not counted. */
+/* Inflates the first `have` bytes of the matrix of a compressed element to
+ * `start`; *bytes: its total size without the tag. */
 static bool unpack_start(const Mat *m, const MatVariable *v,
                          uint8_t start[TAG + START], size_t *have,
                          size_t *bytes)
@@ -228,7 +230,7 @@ static bool unpack_start(const Mat *m, const MatVariable *v,
     return true;
 }
 
-/* One variable whose tag, of `type`, was read. */
+/* Describes one variable after its tag, of `type`, has been read. */
 static bool describe(Mat *m, uint32_t type, MatVariable *v)
 {
     uint8_t start[TAG + START];
@@ -247,8 +249,8 @@ static bool describe(Mat *m, uint32_t type, MatVariable *v)
     return v->name != NULL;
 }
 
-/* Where the data of objects lies, which is nobody's variable; 0 or spaces:
- * there is none. */
+/* Is this element the subsystem data of objects, which is not a variable? An
+ * offset of 0 or spaces in the header: there is none. */
 static bool is_subsystem(const Mat *m, const MatVariable *v, size_t tag)
 {
     uint64_t low = number_u32(m->bytes + (m->big ? 120 : 116), m->big);
@@ -256,7 +258,7 @@ static bool is_subsystem(const Mat *m, const MatVariable *v, size_t tag)
     return !v->name[0] && (high << 32 | low) == tag;
 }
 
-/* The list grows by doubling in the arena: twice the memory at most. */
+/* Appends to the list, which doubles in the arena: at most twice the memory. */
 static bool add_variable(Mat *m, const MatVariable *v)
 {
     if (m->variables == MOST_VARIABLES)
@@ -279,7 +281,8 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Sorted first: comparing each with each would take minutes. */
+/* Checks that names differ. Sorts first: comparing all pairs would take
+ * minutes. */
 static bool check_names(Mat *m)
 {
     int n = m->variables;
@@ -294,7 +297,7 @@ static bool check_names(Mat *m)
     return true;
 }
 
-/* All elements behind the header. */
+/* Lists all elements after the header. */
 static bool list(Mat *m)
 {
     for (size_t at = HEADER; at < m->size;) {
@@ -321,8 +324,9 @@ static bool list(Mat *m)
     return check_names(m);
 }
 
-/* Version 4 has no header: a file begins with five numbers about its first
- * matrix, of which the first is four decimal digits with small meanings. */
+/* Recognises version 4, which has no header: a file begins with five numbers
+ * about its first matrix, of which the first has four decimal digits with few
+ * valid values. */
 static bool is_version4(const uint8_t *p, size_t size)
 {
     for (int big = 0; big < 2 && size >= 20; big++) {
@@ -335,7 +339,7 @@ static bool is_version4(const uint8_t *p, size_t size)
     return false;
 }
 
-/* Which program could have written this, from the header. */
+/* Determines the version of the format from the header. */
 static bool identify(Mat *m)
 {
     static const char hdf5[] = "\x89HDF\r\n\x1a\n";
@@ -400,7 +404,7 @@ const char *mat_refused(const MatVariable *v)
                       : NULL;
 }
 
-/* Whether a variable is numbers that we read, and how many. */
+/* Checks that a variable has a supported type, and counts its elements. */
 static bool check_wanted(const MatVariable *v, int64_t limit, int64_t *count)
 {
     if (mat_refused(v)) return fail_data("%s", mat_refused(v));
@@ -414,23 +418,23 @@ static bool check_wanted(const MatVariable *v, int64_t limit, int64_t *count)
             return fail_data("has more than %lld elements", (long long)limit);
         *count *= v->shape[a];
     }
-    // at least a byte each, before memory is asked for
+    // at least one byte per element, checked before memory is allocated
     if ((uint64_t)*count > v->bytes)
         return fail_data("has %lld elements in %zu bytes", (long long)*count,
                          v->bytes);
     return true;
 }
 
-/* To save room a class may be stored in a narrower type than its own, of which
- * every value is one of the class: integers as floats, negative numbers as
- * unsigned, or more bits are none. */
+/* Checks the stored type. To save space, the numbers of a class may be stored
+ * in a narrower type if every value of it is a value of the class: not integers
+ * as floats, nor negative numbers as unsigned, nor more bits. */
 static bool check_stored(const MatVariable *v, const Element *e)
 {
     char want = classes[v->class_number].kind;
     int room = classes[v->class_number].bytes;
     char kind = e->type < MI_COUNT ? types[e->type].kind : 0;
     int bytes = kind ? types[e->type].bytes : 0;
-    // unsigned numbers fit signed ones of more bits, and both fit floats
+    // unsigned fits a wider signed type, and both fit floats
     if (kind && bytes <= room &&
         (kind == want || want == 'f' ||
          (want == 'i' && kind == 'u' && bytes < room)))
@@ -439,7 +443,7 @@ static bool check_stored(const MatVariable *v, const Element *e)
                      type_name(e->type));
 }
 
-/* The numbers of a matrix that is all there. */
+/* Converts the numbers of a matrix that is completely in memory. */
 static bool convert(Parts *m, const MatVariable *v, int64_t count, float *out)
 {
     MatVariable again = {0};
@@ -468,7 +472,7 @@ static bool convert(Parts *m, const MatVariable *v, int64_t count, float *out)
     return true;
 }
 
-/* All of a compressed element, its tag included; NULL with a reason. */
+/* Inflates a compressed element, including its tag; NULL with a reason. */
 static uint8_t *unpack_matrix(const Mat *m, const MatVariable *v)
 {
     Unpack *u = NULL;
@@ -520,7 +524,7 @@ bool mat_read(const Mat *m, const char *name, int64_t max_elements,
         within("mat: %s", name);
         return map_within(&m->map);
     }
-    // the first names, as far as they fit
+    // the first names, up to the size of the buffer
     for (int i = 0; i < m->variables && i <= SHOWN_NAMES && used < sizeof names;
          i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",

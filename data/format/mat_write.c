@@ -1,8 +1,8 @@
 /* mat_write.c -- see mat_write.h.
  *
- * A file is a header of 128 bytes and elements: 8 bytes of type and size, the
- * data, and zeros up to a multiple of 8. A matrix is an element of four: flags
- * with the class, extents, name, numbers column by column. */
+ * A file is a header of 128 bytes followed by elements: 8 bytes of type and
+ * size, the data, and zeros up to a multiple of 8. A matrix is an element of
+ * four: flags with the class, extents, name, numbers column by column. */
 #include "data/format/mat_write.h"
 #include "engine/base/err.h"
 #include "engine/base/file.h"
@@ -13,7 +13,7 @@ enum { HEADER = 128, HEADER_TEXT = 116, NAME_MAX = 63 };
 // types of elements
 enum { MI_INT8 = 1, MI_INT32 = 5, MI_UINT32 = 6, MI_MATRIX = 14 };
 
-/* Class of a matrix, and type and size of its numbers. */
+/* Class of a matrix; type and size of its numbers. */
 static const struct {
     int class_number, type, bytes;
 } kinds[] = {[MAT_DOUBLE] = {6, 9, 8},
@@ -52,13 +52,13 @@ static size_t numbers(const MatMatrix *m)
     return (size_t)m->rows * (size_t)m->columns * (size_t)kinds[m->kind].bytes;
 }
 
-// behind its own tag: three tags with 8, 8 and the name's bytes, and one more
+// after its own tag: three tags with 8, 8 and the name's bytes, and one more
 static size_t matrix_bytes(const MatMatrix *m)
 {
     return 4 * 8 + 8 + 8 + padded(strlen(m->name)) + padded(numbers(m));
 }
 
-// the memory is zero, and so is what pads
+// the memory is zeroed, so padding needs no write
 static void put_matrix(uint8_t *at, const MatMatrix *m)
 {
     const size_t letters = strlen(m->name);
@@ -87,7 +87,7 @@ bool mat_write(const char *path, const MatMatrix *list, int count)
     if (!file) return false;
     memset(file, 0, size);
     uint8_t *at = file + HEADER;
-    // text up to byte 116 is padded with blanks; then a version and the order
+    // text padded with spaces to byte 116; then version and byte order
     memset(file, ' ', HEADER_TEXT);
     memcpy(file, "MATLAB 5.0 MAT-file, segengine", 30);
     put(file + 124, 0x0100, 2);

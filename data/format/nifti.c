@@ -1,9 +1,9 @@
 /* nifti.c -- NIfTI files: names, bytes, voxels.
  *
- * The header is in nifti_header.c. Here the voxels are read through a bounded
- * source, plain or gzip, in pieces that are converted at once; memory for
- * voxels is asked for only after the file was found long enough to hold
- * them. */
+ * The header is parsed in nifti_header.c. Here the voxels are read from a
+ * bounded source, plain or gzip, in pieces that are converted immediately.
+ * Memory for voxels is allocated only after the file has been found long enough
+ * for them. */
 #include "data/format/nifti.h"
 #include "data/format/gzip.h"
 #include "data/format/nifti_header.h"
@@ -18,22 +18,22 @@ enum { PIECE = 1 << 16 };
 static const int64_t most_bytes = (int64_t)16 << 30;
 static const int64_t most_voxels = (int64_t)1 << 33;
 
-/* Bytes in order, inflated when they must be. */
+/* Sequential bytes, inflated if necessary. */
 typedef struct Source {
     const NiftiBytes *from;
-    size_t at; /* bytes given out, inflated */
+    size_t at; /* bytes returned so far, after inflating */
     Gunzip *gz;
 } Source;
 
-/* A byte of a file, 0 behind its end. */
+/* Returns byte i of a file, 0 after its end. */
 static unsigned byte_at(const NiftiBytes *f, size_t i)
 {
     return i < f->bytes ? f->data[i] : 0;
 }
 
-/* The name and the first bytes must agree on whether it is gzip: a file that
- * was renamed is usually damaged in another way too. `header`: one begins
- * there, as it does not in the second file of a pair. */
+/* Opens a source. The name and the first bytes must agree about gzip: a file
+ * that was renamed is often damaged in other ways too. `header`: the source
+ * begins with a header, unlike the second file of a pair. */
 static bool source_open(Source *s, const NiftiBytes *from, bool header)
 {
     *s = (Source){.from = from};
@@ -53,8 +53,8 @@ static bool source_open(Source *s, const NiftiBytes *from, bool header)
     return !is || gunzip_open(from->data, from->bytes, &s->gz);
 }
 
-/* Up to `want` bytes: *p points at them, in `room` when they were inflated;
- * *got < want only at the end. */
+/* Reads up to `want` bytes: *p points to the bytes, in `room` if they were
+ * inflated; *got < want only at the end. */
 static bool source_read(Source *s, uint8_t *room, size_t want,
                         const uint8_t **p, size_t *got)
 {
@@ -70,19 +70,19 @@ static bool source_read(Source *s, uint8_t *room, size_t want,
     return true;
 }
 
-/* The most bytes that can still come, for a source opened just now.
- * Used before anything is allocated: a header cannot ask for more voxels
- * than its file could possibly hold. */
+/* Returns the maximum number of bytes that a new source can give. Checked
+ * before any allocation: a header cannot declare more voxels than its file
+ * could contain. */
 static uint64_t source_bound(const NiftiBytes *from)
 {
     if (!from->gz) return from->bytes;
-    // one block of slack for streams of few bytes
+    // one block of tolerance for short streams
     return from->bytes > UINT64_MAX / 2 / GZIP_MOST
                ? UINT64_MAX
                : (uint64_t)from->bytes * GZIP_MOST + 1024;
 }
 
-/* Pass over the bytes up to vox_offset; *begin are the first of them. */
+/* Skips the bytes up to vox_offset; *begin are the first of them. */
 static bool skip_to_voxels(Source *s, uint64_t offset, uint8_t *room)
 {
     const uint8_t *p;
@@ -98,8 +98,8 @@ static bool skip_to_voxels(Source *s, uint64_t offset, uint8_t *room)
     return true;
 }
 
-/* Extensions lie between header and voxels of a single file. None is used,
- * but a chain that does not end says that the header is damaged. */
+/* Checks the extensions, which lie between header and voxels of a single file.
+ * They are not used, but an invalid chain indicates a damaged header. */
 static bool check_extensions(Source *s, const NiftiHeader *h, uint8_t *room)
 {
     const uint8_t *p;
@@ -110,7 +110,7 @@ static bool check_extensions(Source *s, const NiftiHeader *h, uint8_t *room)
     while (s->at < end) {
         uint64_t at = s->at;
         if (!source_read(s, room, 8, &p, &got)) return false;
-        if (got < 8) break; // skip_to_voxels finds the end
+        if (got < 8) break; // skip_to_voxels reports the end
         int64_t size = h->big ? (int32_t)((uint32_t)p[0] << 24 | p[1] << 16 |
                                           p[2] << 8 | p[3])
                               : (int32_t)((uint32_t)p[3] << 24 | p[2] << 16 |
@@ -125,16 +125,16 @@ static bool check_extensions(Source *s, const NiftiHeader *h, uint8_t *room)
     return true;
 }
 
-/* What happens to the stored numbers. */
+/* Conversion of the stored numbers. */
 typedef struct Decoding {
     NumberType type;
     double slope, inter;
     bool keep; /* as U8 or I16, bit for bit */
 } Decoding;
 
-/* `count` voxels at p become voxels `at` .. of out.
- * Voxels of a piece. The types that a Volume has are copied, int8 is
- * widened, all else goes through double to float. */
+/* Converts `count` voxels of one piece at p to the voxels from `at` on of out.
+ * The types of a Volume are copied, int8 is widened, all other types go through
+ * double to float. */
 static bool convert(const Decoding *how, const uint8_t *p, int64_t count,
                     int64_t at, const Volume *out)
 {
@@ -158,9 +158,9 @@ static bool convert(const Decoding *how, const uint8_t *p, int64_t count,
     return true;
 }
 
-/* Whether a file ends where its header, which needs `need` bytes, says: of gzip
- * by the size that stands at its end, modulo 2^32. Several members in one file
- * say less than the whole, so "no" is no defect yet. */
+/* Does a file end where its header, which declares `need` bytes, says? For
+ * gzip, compares the size in its trailer, modulo 2^32. With several members the
+ * trailer has less than the total, so `false` does not prove a defect. */
 static bool ends_as_declared(const NiftiBytes *from, uint64_t need)
 {
     const size_t n = from->bytes;
@@ -171,8 +171,8 @@ static bool ends_as_declared(const NiftiBytes *from, uint64_t need)
     return size == (uint32_t)need;
 }
 
-/* Read all voxels from s, which stands at the first, and see that it ends;
- * without room for them they are passed over. */
+/* Reads all voxels from s, which is at the first voxel, and checks that it ends
+ * after the last; if out has no memory for voxels they are skipped. */
 static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
                         uint8_t *room)
 {
@@ -192,8 +192,8 @@ static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
         if (out->voxels.data && !convert(how, p, n, done, out)) return false;
         done += n;
     }
-    // one byte more is asked for: it must not be there, and only a reader at
-    // the very end has had its CRC compared
+    // requests one more byte: it must not exist, and only reading to the very
+    // end verifies the CRC
     if (!source_read(s, room, 1, &p, &got)) return false;
     if (got)
         return fail_data("more bytes than the header declares: voxels need "
@@ -202,8 +202,9 @@ static bool read_voxels(Source *s, const Decoding *how, const Volume *out,
     return true;
 }
 
-/* Labels read as float become the smallest integers that hold them, where all
- * are whole; tools that resample write float masks. Others stay as they are. */
+/* Converts labels that were read as float to the smallest integer type that
+ * holds them, if all are whole: resampling tools write float masks. Other
+ * labels stay float. */
 static bool pack_labels(Volume *v)
 {
     const float *x = v->voxels.data;
@@ -229,9 +230,9 @@ static bool pack_labels(Volume *v)
     return true;
 }
 
-/* How the voxels are decoded and as what: options against the header.
- * `bound`: most bytes that the file with the voxels can give. After this the
- * sizes are known to fit, so what follows may multiply. */
+/* Chooses the decoding and the type of the voxels from options and header.
+ * `bound`: maximum number of bytes in the file with the voxels. Afterwards the
+ * sizes are known to fit, so the products below cannot overflow. */
 static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
                         uint64_t bound, Decoding *how, Dtype *type)
 {
@@ -258,7 +259,7 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
     bool scaled = h->slope != 0 && (h->slope != 1 || h->inter != 0);
     how->slope = scaled ? h->slope : 1;
     how->inter = scaled ? h->inter : 0;
-    // kept as stored, when no slope turns them into something else
+    // kept as stored, unless a slope changes the values
     bool u8 = how->type.kind == 'u' && how->type.bytes == 1;
     bool i16 = how->type.kind == 'i' && how->type.bytes <= 2;
     how->keep = !scaled && (u8 || i16);
@@ -266,8 +267,8 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
     return true;
 }
 
-/* The channels of a file lie one behind the other, as slices of a volume that
- * is c times as deep; *v becomes that of n. */
+/* Interleaves the channels of a file, which lie one after the other, as slices
+ * of a volume that is c times as deep; *v gets extents n. */
 static bool interleave(Volume *v, Dims n)
 {
     Volume out;
@@ -286,9 +287,9 @@ static bool interleave(Volume *v, Dims n)
     return true;
 }
 
-/* Everything once the source is open and `room` is there.
- * A pair is read in two turns of one Source: header from the first file,
- * voxels from the second, where vox_offset counts from. */
+/* Decodes everything once the source is open and `room` is allocated. A pair
+ * uses one Source twice: header from the first file, voxels from the second,
+ * where vox_offset refers to. */
 static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
                    uint8_t *room, Volume *out, NiftiHeader *h)
 {
@@ -299,7 +300,7 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
     double affine[4][4];
     if (!source_read(s, room, NIFTI1_BYTES, &p, &got)) return false;
     if (p != room) memcpy(room, p, got);
-    // both sizes of header begin alike for the test of the version
+    // tests the magic of NIfTI-2, which has a longer header
     bool second = got >= 4 && (!memcmp(room, "\x1c\x02\0\0", 4) ||
                                !memcmp(room, "\0\0\x02\x1c", 4));
     if (second) {
@@ -321,8 +322,9 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
         out->voxels.dim = n;
         out->voxels.type = type;
         memcpy(out->affine, affine, sizeof affine);
-        // An interrupted copy has a wrong size. Such a file is decoded whole,
-        // which tells a cut file from one with several gzip members.
+        // An interrupted copy has a wrong size. Such a file is decoded
+        // completely, which distinguishes a truncated file from one with
+        // several gzip members.
         const uint64_t bytes = (uint64_t)numel(n) * (uint64_t)how.type.bytes;
         if (ends_as_declared(voxels, (uint64_t)h->vox_offset + bytes))
             return true;
@@ -346,7 +348,7 @@ static bool decode(Source *s, const NiftiBytes *image, const NiftiOptions *o,
     return true;
 }
 
-/* One room of PIECE bytes serves for the header, for skipping and for
+/* One buffer of PIECE bytes is used for the header, for skipping and for
  * voxels. */
 bool nifti_decode(const NiftiBytes *file, const NiftiBytes *image,
                   const NiftiOptions *options, Volume *out, NiftiHeader *header)
@@ -357,7 +359,7 @@ bool nifti_decode(const NiftiBytes *file, const NiftiBytes *image,
     Source s = {0};
     bool ok = false;
     *out = (Volume){0};
-    // for whatever is inflated; plain bytes are used where they lie
+    // for inflated data; plain bytes are used in place
     uint8_t *room = mem_alloc(PIECE);
     TRY(room);
     TRY(source_open(&s, file, true));
@@ -371,15 +373,15 @@ done:
     return ok || within("nifti");
 }
 
-/* In capitals too, as Windows may have it; longer than the ending: ".nii" alone
- * is no name. */
+/* Ignores case, because Windows may use capitals; the name must be longer than
+ * the extension: ".nii" alone is no name. */
 static bool ends_with(const char *path, const char *end)
 {
     size_t n = strlen(path), m = strlen(end);
     return n > m && !strcasecmp(path + n - m, end);
 }
 
-/* Endings of files that hold a header, and of their images or NULL. */
+/* Extensions of files with a header, and of their images or NULL. */
 static const struct {
     const char *header, *image;
 } endings[] = {
@@ -404,14 +406,14 @@ int nifti_files(const char *path, Arena *mem, const char *name[2])
         if (image && ends_with(path, image)) end = image;
         if (!ends_with(path, end)) continue;
         const int stem = (int)(strlen(path) - strlen(end)), n = image ? 2 : 1;
-        // the partner of A.HDR is A.IMG
+        // the counterpart of A.HDR is A.IMG
         const bool capitals = isupper((unsigned char)path[stem + 1]);
         for (int k = 0; k < n; k++) {
             char *whole = arena_printf(mem, "%.*s%s", stem, path,
                                        k ? image : endings[i].header);
             for (char *c = whole + stem; whole && capitals && *c; c++)
                 *c = (char)toupper((unsigned char)*c);
-            // a single file is called as it is
+            // a single file keeps its name
             if (n == 1 && whole) memcpy(whole, path, strlen(path));
             if (!(name[k] = whole)) return 0;
         }
@@ -428,7 +430,7 @@ char *nifti_asked(const NiftiOptions *o, Arena *mem)
                         o->assume_spacing, o->channels);
 }
 
-/* Whole files are read: they are inflated piece by piece from memory. */
+/* The whole file is read; it is inflated in pieces from memory. */
 bool nifti_read(const char *path, const NiftiOptions *options, Volume *out,
                 NiftiHeader *header)
 {
@@ -458,15 +460,15 @@ done:
     return ok;
 }
 
-/* The header that v is to get; false when v is not where `like` is.
- * With `like`, its own description of space is kept bit for bit, after v was
- * found to lie where one of its two forms says. */
+/* Makes the header for v; false if v is not on the grid of `like`. With `like`,
+ * its description of space is kept bit for bit, after checking that v lies
+ * where one of its two forms says. */
 static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
 {
     Dims n = v->voxels.dim;
     Volume there = *v;
-    // the forms were agreed on when `like` was read
-    // whatever form `like` was read by must be found again
+    // the reader of `like` has checked that its forms agree; this must accept
+    // the form that it used
     NiftiOptions any = {.form = NIFTI_SFORM_OR_QFORM, .assume_spacing = true};
     if (!like) {
         // dim is int16 in NIfTI-1
@@ -484,14 +486,13 @@ static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
     bool same = nifti_header_affine(&read, &any, there.affine) &&
                 volume_same_grid(&there, v);
     if (same || like->sform <= 0 || like->qform <= 0) return same;
-    // both present: it may have been the other one
+    // both are present: `like` may have been read by the other one
     any.form = NIFTI_QFORM;
     return nifti_header_affine(&read, &any, there.affine) &&
            volume_same_grid(&there, v);
 }
 
-/* Texts of h (descrip, aux_file) do not exist in NiftiHeader, so none can
- * leak. */
+/* NiftiHeader has no texts (descrip, aux_file), so none can leak. */
 bool nifti_write(const char *path, const Volume *v, const NiftiHeader *like)
 {
     static const int code[DTYPE_COUNT] = {[U8] = 2, [I16] = 4, [F32] = 16};
@@ -508,7 +509,7 @@ bool nifti_write(const char *path, const Volume *v, const NiftiHeader *like)
     h.datatype = code[v->voxels.type];
     h.bitpix = 8 * (int)dtype_bytes(v->voxels.type);
     h.intent = 0;
-    // values are written as they are
+    // values are written unscaled
     h.slope = 1, h.inter = 0;
     h.vox_offset =
         (h.version == 2 ? NIFTI2_BYTES : NIFTI1_BYTES) + NIFTI_EXTENDER;

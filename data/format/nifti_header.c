@@ -1,15 +1,15 @@
 /* nifti_header.c -- the fixed part of a NIfTI file.
  *
- * One table names each field once: where it stands in a NIfTI-1 and in a
- * NIfTI-2 header, and as what. Reading, writing and both byte orders walk it.
- * Where the voxels lie is in nifti_space.c. */
+ * One table lists each field once, with its offset and type in a NIfTI-1 and in
+ * a NIfTI-2 header. Reading, writing and both byte orders use it. The position
+ * of the voxels is handled in nifti_space.c. */
 #include "data/format/nifti_header.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* the fields that are read; what is not here is neither checked nor kept */
+/* the fields that are read; others are neither checked nor kept */
 typedef enum Field {
     DIM,
     INTENT,
@@ -55,7 +55,7 @@ static const struct {
 static const struct {
     int code, bits;
     const char *name;
-    char kind; /* of number.h; 0: refused */
+    char kind; /* of number.h; 0: rejected */
 } types[] = {
     {1, 1, "binary", 0},          {2, 8, "uint8", 'u'},
     {4, 16, "int16", 'i'},        {8, 32, "int32", 'i'},
@@ -68,7 +68,7 @@ static const struct {
     {2304, 32, "RGBA32", 0},
 };
 
-/* Meanings of voxels that are not one quantity per place. */
+/* Intents of voxels that are not one quantity per position. */
 static const struct {
     int code;
     const char *name;
@@ -80,7 +80,7 @@ static const struct {
     {2004, "RGBA vector"},
 };
 
-/* Bytes of a field's element, by its type letter. */
+/* Returns the bytes of a field's element, by its type letter. */
 static size_t width(char type)
 {
     return type == 'c'                  ? 1
@@ -89,7 +89,8 @@ static size_t width(char type)
                                         : 8;
 }
 
-/* The number at p; int64 above 2^53 loses bits, which no limit allows. */
+/* Reads the number at p; int64 above 2^53 loses bits, but exceeds every
+ * limit. */
 static double load(const uint8_t *p, char type, bool big)
 {
     uint8_t b[8] = {0};
@@ -121,7 +122,7 @@ static double load(const uint8_t *p, char type, bool big)
     }
 }
 
-/* The reverse of load, little endian; integers are cut to the width. */
+/* The inverse of load, little endian; integers are truncated to the width. */
 static void store(uint8_t *p, char type, double v)
 {
     int64_t l = type == 'f' || type == 'd' ? 0 : (int64_t)v;
@@ -138,7 +139,7 @@ static void store(uint8_t *p, char type, double v)
     }
 }
 
-/* All fields as doubles, SROW row by row; the two directions of one copy. */
+/* All fields as doubles, SROW row by row; for copies in both directions. */
 typedef double Values[FIELD_COUNT][12];
 
 /* header to table */
@@ -164,7 +165,7 @@ static void values_get(const NiftiHeader *h, Values v)
 /* table to header */
 static void values_set(NiftiHeader *h, Values v)
 {
-    // extents beyond any limit stay beyond it, without undefined casts
+    // clamps extents beyond any limit, as the cast would be undefined
     for (int i = 0; i < 8; i++)
         h->dim[i] = v[DIM][i] > 9e15    ? INT64_MAX
                     : v[DIM][i] < -9e15 ? INT64_MIN
@@ -193,7 +194,7 @@ bool nifti_header_begins(const uint8_t *p, size_t count)
     return false;
 }
 
-/* Version and byte order, from size and magic. */
+/* Determines version and byte order from size and magic. */
 static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
 {
     static const char *magic[2][2] = {{"n+1", "ni1"}, {"n+2", "ni2"}};
@@ -201,7 +202,7 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
     if (count < NIFTI1_BYTES)
         return fail_data("file ends inside the header: %zu bytes, need %d",
                          count, NIFTI1_BYTES);
-    // sizeof_hdr is right in one byte order only
+    // sizeof_hdr is correct in one byte order only
     for (int big = 0; big < 2 && !h->version; big++) {
         double size = load(p, 'i', big);
         h->big = big;
@@ -213,8 +214,8 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
     if (h->version == 2 && count < NIFTI2_BYTES)
         return fail_data("file ends inside the header: %zu bytes, need %d",
                          count, NIFTI2_BYTES);
-    // the magic stands at the end of a NIfTI-1 header, at the start of a
-    // NIfTI-2
+    // the magic is at the end of a NIfTI-1 header, at the start of a NIfTI-2
+    // header
     const uint8_t *m = p + (h->version == 1 ? 344 : 4);
     if (h->version == 1 && !memcmp(m, "\0\0\0", 4))
         return fail_data("an Analyze 7.5 header, which has no orientation; "
@@ -226,7 +227,7 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
                               : "header of a pair in a single file; fix: "
                                 "name it .hdr, with its .img beside it");
     bool same = !memcmp(m, magic[h->version - 1][pair], 4);
-    // NIfTI-2 goes on with bytes that a text-mode copy would have changed
+    // NIfTI-2 continues with bytes that a text-mode copy changes
     if (same && h->version == 2) same = !memcmp(m + 4, "\r\n\032\n", 4);
     if (!same)
         return fail_data("not NIfTI: magic is %02x %02x %02x %02x", m[0], m[1],
@@ -234,8 +235,8 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
     return true;
 }
 
-/* Axes beyond the third must be single: whether several volumes in one file are
- * channels or times, and which one is meant, is not for a reader to guess. */
+/* Extents beyond the third axis must be 1: the header does not say if several
+ * volumes in one file are channels or time points, nor which one is meant. */
 static bool check_dims(const NiftiHeader *h, const NiftiOptions *o)
 {
     if (h->dim[0] < 1 || h->dim[0] > 7)
@@ -263,7 +264,7 @@ static bool check_dims(const NiftiHeader *h, const NiftiOptions *o)
     return true;
 }
 
-/* bitpix says the same again; where it does not, one of the two is damaged. */
+/* bitpix repeats the size of the type; if they differ, one is damaged. */
 static bool check_type(const NiftiHeader *h, NumberType *type)
 {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -294,8 +295,9 @@ void nifti_doubt(NiftiHeader *h, const char *format, ...)
     va_end(ap);
 }
 
-/* Numbers that are not finite are 0, as nifti_clib has it (FIXED_FLOAT of
- * nifti1_io.c): a slope of 0 means that no scaling is stored. */
+/* Replaces a slope and an intercept that are not finite by 0, as nifti_clib
+ * does (FIXED_FLOAT of nifti1_io.c): a slope of 0 means that no scaling is
+ * stored. */
 static void settle_scale(NiftiHeader *h)
 {
     if (!isfinite(h->slope)) h->slope = 0;
@@ -306,8 +308,8 @@ static void settle_scale(NiftiHeader *h)
     h->inter = 0;
 }
 
-/* All fields become doubles in a table first, so that every check below is
- * on one kind of number. */
+/* Converts all fields to doubles in a table first, so that every check below
+ * handles one type of number. */
 bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
                         const NiftiOptions *o, NiftiHeader *h, NumberType *type)
 {
@@ -325,7 +327,7 @@ bool nifti_header_parse(const uint8_t *bytes, size_t count, bool pair,
     int least = pair              ? 0
                 : h->version == 1 ? NIFTI1_BYTES + NIFTI_EXTENDER
                                   : NIFTI2_BYTES + NIFTI_EXTENDER;
-    // 2^53: beyond it the number in a double is no longer the one stored
+    // above 2^53 a double may differ from the stored number
     if (!(h->vox_offset >= least && h->vox_offset < 9e15) ||
         h->vox_offset != floor(h->vox_offset))
         return fail_data("vox_offset is %g, need a whole number from %d",
@@ -345,8 +347,8 @@ Dims nifti_header_dims(const NiftiHeader *h)
     return (Dims){1, n[2], n[1], n[0], n[3]};
 }
 
-/* The magic numbers are offsets of nifti1.h and nifti2.h for what no reader
- * needs from us: regular, descrip, magic. */
+/* The constants are offsets of nifti1.h and nifti2.h for fields that are not in
+ * the table: regular, descrip, magic. */
 size_t nifti_header_bytes(const NiftiHeader *h,
                           uint8_t bytes[NIFTI2_BYTES + NIFTI_EXTENDER])
 {
@@ -361,7 +363,7 @@ size_t nifti_header_bytes(const NiftiHeader *h,
             store(bytes + at + (size_t)i * width(t), t, v[f][i]);
     }
     store(bytes, 'i', second ? NIFTI2_BYTES : NIFTI1_BYTES);
-    if (!second) bytes[38] = 'r'; // "regular", which some readers still want
+    if (!second) bytes[38] = 'r'; // "regular", which some readers still require
     memcpy(bytes + (second ? 240 : 148), "segengine", 9); // descrip
     memcpy(bytes + (second ? 4 : 344), second ? "n+2\0\r\n\032\n" : "n+1",
            second ? 8 : 4);

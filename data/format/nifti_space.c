@@ -1,22 +1,22 @@
-/* nifti_space.c -- where the voxels of a NIfTI file lie.
+/* nifti_space.c -- the position of the voxels of a NIfTI file.
  *
- * Space follows nifti1.h: method 3 (sform rows), method 2 (quaternion, method
- * names of that file), method 1 (spacing alone) only when asked for, and only
- * where neither of the others is there. */
+ * Space follows nifti1.h, with its names of methods: method 3 (sform rows),
+ * method 2 (quaternion), method 1 (spacing alone) only when requested, and only
+ * if both forms are absent. */
 #include "data/format/nifti_header.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* How far the two forms may be apart, in parts of the shortest edge. */
+/* Maximum distance of the two forms, as a fraction of the shortest edge. */
 #define FORMS_AGREE 0.01
-/* What float32 leaves unknown of the square of a quaternion's fourth number:
- * the rounding of three squares, each below 1. */
+/* Uncertainty of the square of a quaternion's fourth component in float32: the
+ * rounding of three squares, each below 1. */
 #define SQUARE_ROUNDING 4e-7
-/* No voxel is a thousand kilometres away; sums of such numbers stay finite. */
+/* No voxel is farther away than a thousand kilometres; sums stay finite. */
 #define FARTHEST_MM 1e9
 
-/* Spacing along each axis; an axis with one voxel may leave it at 0. */
+/* Reads the spacing along each axis; an axis with one voxel may have 0. */
 static bool spacing_of(const NiftiHeader *h, double spacing[3])
 {
     for (int i = 0; i < 3; i++) {
@@ -30,8 +30,8 @@ static bool spacing_of(const NiftiHeader *h, double spacing[3])
     return true;
 }
 
-/* The fourth number of the quaternion, a, from the rotation in these columns,
- * by its largest one: 4 a d = R10 - R01, and so on. */
+/* Returns the fourth component of the quaternion, a, from the rotation in these
+ * columns, using the largest component: 4 a d = R10 - R01, and so on. */
 static double fourth_of(const NiftiHeader *h, double m[4][4])
 {
     const double *q = h->quatern;
@@ -43,20 +43,21 @@ static double fourth_of(const NiftiHeader *h, double m[4][4])
     for (int n = 0; n < 2; n++) {
         const int column = n ? k : i;
         turn[n] /= hypot(hypot(m[0][column], m[1][column]), m[2][column]);
-        // the mirror that pixdim[0] stands for
+        // the mirror denoted by pixdim[0]
         if (column == 2 && h->pixdim[0] < 0) turn[n] = -turn[n];
     }
     return (turn[0] - turn[1]) / (4 * q[top]);
 }
 
-/* Method 2 of nifti1.h, in file units and RAS. The file has three numbers of
- * the quaternion, and the fourth is what they leave of 1: of a NIfTI-1 near
- * half a turn, as axial slices of DICOM are in RAS, mostly rounding. `fourth`,
- * unless NaN, is taken as far as that rounding allows it. */
+/* Method 2 of nifti1.h, in file units and RAS. The file has three components of
+ * the quaternion, and the fourth follows from the unit length. In a NIfTI-1
+ * file near a half turn, such as axial slices of DICOM in RAS, it is mostly
+ * rounding. `fourth`, unless NaN, is used within the limits of that
+ * rounding. */
 static bool qform_affine(const NiftiHeader *h, double fourth, double m[4][4])
 {
     double b = h->quatern[0], c = h->quatern[1], d = h->quatern[2], s[3];
-    // a squared, by the unit length of a quaternion
+    // a squared, from the unit length of a quaternion
     double rest = 1 - (b * b + c * c + d * d);
     if (!isfinite(rest) || rest < -1e-4 || !isfinite(h->offset[0]) ||
         !isfinite(h->offset[1]) || !isfinite(h->offset[2]))
@@ -64,7 +65,7 @@ static bool qform_affine(const NiftiHeader *h, double fourth, double m[4][4])
                          "is not a rotation",
                          b, c, d, h->offset[0], h->offset[1], h->offset[2]);
     if (!spacing_of(h, s)) return false;
-    // half a turn: what is left of 1 is rounding
+    // a half turn: the difference to 1 is rounding
     double a = rest < 1e-7 ? 0 : sqrt(rest);
     if (!isnan(fourth)) {
         const double high = sqrt(fmax(0, rest + SQUARE_ROUNDING));
@@ -82,7 +83,8 @@ static bool qform_affine(const NiftiHeader *h, double fourth, double m[4][4])
         {2 * (b * d - a * c), 2 * (c * d + a * b),
          a * a + d * d - b * b - c * c},
     };
-    // pixdim[0] is the handedness; 0 means 1, as in the reference reader
+    // pixdim[0] is the handedness; 0 means 1, as in the reference
+    // implementation
     if (h->pixdim[0] < 0) s[2] = -s[2];
     for (int r = 0; r < 3; r++) {
         for (int k = 0; k < 3; k++) m[r][k] = turn[r][k] * s[k];
@@ -91,7 +93,7 @@ static bool qform_affine(const NiftiHeader *h, double fourth, double m[4][4])
     return true;
 }
 
-/* Rows as stored; a form that cannot be inverted is no place in space. */
+/* Reads the rows as stored; rows that cannot be inverted are rejected. */
 static bool sform_affine(const NiftiHeader *h, double m[4][4])
 {
     double unused[4][4];
@@ -102,7 +104,8 @@ static bool sform_affine(const NiftiHeader *h, double m[4][4])
     return affine_invert(m, unused) || within("sform");
 }
 
-/* Largest distance of the corners of two affines, and the shortest edge. */
+/* Returns the largest distance of the corners of two affines; sets *edge to the
+ * shortest edge. */
 static double apart(const NiftiHeader *h, double a[4][4], double b[4][4],
                     double *edge)
 {
@@ -123,7 +126,7 @@ static double apart(const NiftiHeader *h, double a[4][4], double b[4][4],
     return worst;
 }
 
-/* "origin (1 2 3), steps (1 0 0) (0 1 0) (0 0 1)", RAS in file units. */
+/* Writes "origin (1 2 3), steps (1 0 0) (0 1 0) (0 0 1)", RAS in file units. */
 static char *form_text(double m[4][4], char text[160])
 {
     snprintf(text, 160,
@@ -134,8 +137,8 @@ static char *form_text(double m[4][4], char text[160])
     return text;
 }
 
-/* Neither form is there: spacing alone, method 1 of nifti1.h, if that was asked
- * for. */
+/* Both forms are absent: uses the spacing alone, method 1 of nifti1.h, if that
+ * was requested. */
 static bool choose_none(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
 {
     double s[3];
@@ -155,7 +158,7 @@ static bool choose_none(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
     return true;
 }
 
-/* Do the sform a and the qform b say the same? *edge: the shortest. */
+/* Do the sform a and the qform b agree? *edge: the shortest edge. */
 static bool forms_agree(const NiftiHeader *h, double a[4][4], double b[4][4],
                         double *gap, double *edge)
 {
@@ -166,8 +169,8 @@ static bool forms_agree(const NiftiHeader *h, double a[4][4], double b[4][4],
            apart(h, a, near, edge) <= FORMS_AGREE * *edge;
 }
 
-/* Both forms are there, and one of them is preferred: m becomes that, and what
- * the other says is compared with it. */
+/* Both forms are present, and one of them is preferred: sets m to it, and
+ * compares the other one with it. */
 static bool choose_first(NiftiHeader *h, bool sform, double m[4][4])
 {
     double other[4][4] = {{0}}, edge = 1, gap = 0;
@@ -191,8 +194,8 @@ static bool choose_first(NiftiHeader *h, bool sform, double m[4][4])
     return true;
 }
 
-/* Choose a form; m in file units and RAS. A form that is there is never passed
- * over for the guess of choose_none. */
+/* Chooses a form; m in file units and RAS. The assumption of choose_none is
+ * used only if both forms are absent. */
 static bool choose(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
 {
     const bool sform = h->sform > 0, qform = h->qform > 0;
@@ -214,7 +217,7 @@ static bool choose(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
                          sform ? "qform_or_sform" : "sform_or_qform");
     if (sform && !sform_affine(h, m)) return false;
     if (qform && !qform_affine(h, NAN, sform ? other : m)) return false;
-    // writers that set both mean the same; when not, one was edited
+    // writers that set both mean the same; if they differ, one was edited
     if (!sform || !qform || forms_agree(h, m, other, &gap, &edge)) return true;
     char left[160], right[160];
     return fail_data("sform and qform differ by %.3g voxels: sform %s; qform "
@@ -224,15 +227,15 @@ static bool choose(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
                      gap / edge, form_text(m, left), form_text(other, right));
 }
 
-/* Millimetres of one unit of length; 0 when the code is not one. */
+/* Returns the millimetres of the unit of length; 0 for an unknown code. */
 static double unit_mm(const NiftiHeader *h)
 {
     static const double mm[8] = {1, 1000, 1, 0.001};
     return mm[h->units & 7];
 }
 
-/* From the units of the file to mm, and from RAS to LPS by the sign of two
- * rows. */
+/* Converts from the units of the file to mm, and from RAS to LPS by the sign of
+ * two rows. */
 bool nifti_header_affine(NiftiHeader *h, const NiftiOptions *options,
                          double affine[4][4])
 {
@@ -256,7 +259,7 @@ bool nifti_header_affine(NiftiHeader *h, const NiftiOptions *options,
 }
 
 /* srow holds any affine; the quaternion only a rotation with spacing and one
- * mirror, which pixdim[0] = -1 says and which is taken out of the third
+ * mirror, which is stored as pixdim[0] = -1 and removed from the third
  * column. */
 void nifti_header_place(NiftiHeader *h, double affine[4][4])
 {
@@ -284,10 +287,10 @@ void nifti_header_place(NiftiHeader *h, double affine[4][4])
             most = fmax(most, fabs(r[0][i] * r[0][k] + r[1][i] * r[1][k] +
                                    r[2][i] * r[2][k]));
     }
-    // a quaternion cannot say a shear; without one the sform stands alone
+    // a quaternion cannot represent shear; then the sform is the only form
     h->qform = most < 1e-6;
     if (!h->qform) return;
-    // q[i] squared from the diagonal; divide by the largest, the stable one
+    // squares of q[i] from the diagonal; divides by the largest, for stability
     double q[4] = {
         1 + r[0][0] + r[1][1] + r[2][2], 1 + r[0][0] - r[1][1] - r[2][2],
         1 - r[0][0] + r[1][1] - r[2][2], 1 - r[0][0] - r[1][1] + r[2][2]};

@@ -1,8 +1,8 @@
-/* npy.c -- a header that is a Python literal, then numbers.
+/* npy.c -- parses a header that is a Python literal, followed by numbers.
  *
  * The header is `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
- * Only that form is understood: a dictionary with these three keys, each
- * once, in any order. */
+ * Only this form is accepted: a dictionary with these three keys, each once, in
+ * any order. */
 #include "data/format/npy.h"
 #include "data/format/columns.h"
 #include "engine/base/file.h"
@@ -15,7 +15,7 @@ static const uint64_t most_bytes = (uint64_t)16 << 30;
 
 _Static_assert((int)NPY_AXES <= (int)COLUMNS_AXES, "every array is walked");
 
-/* The literal that is left to read. */
+/* The rest of the literal. */
 typedef struct Text {
     const char *p, *end;
 } Text;
@@ -25,7 +25,7 @@ static void skip_space(Text *t)
     while (t->p < t->end && strchr(" \t\r\n", *t->p) && *t->p) t->p++;
 }
 
-/* Pass over `c`, with space before it; false without a reason. */
+/* Consumes `c`, and the space before it; false without a reason. */
 static bool accept(Text *t, char c)
 {
     skip_space(t);
@@ -34,7 +34,7 @@ static bool accept(Text *t, char c)
     return true;
 }
 
-/* "at 'xyz...'": where the literal stopped making sense. */
+/* Fails with "at 'xyz...'": the position of the syntax error. */
 static bool unexpected(const Text *t, const char *wanted)
 {
     char rest[17] = "";
@@ -52,8 +52,8 @@ static bool expect(Text *t, char c)
     return accept(t, c) || unexpected(t, wanted);
 }
 
-/* A quoted word without escapes, at most `room` - 1 characters.
- * word[room] gets the characters between the quotes, which must be a pair */
+/* Reads a quoted word without escapes, of at most `room` - 1 characters, into
+ * `word`; the two quotes must match. */
 static bool quoted(Text *t, char *word, size_t room)
 {
     skip_space(t);
@@ -71,7 +71,7 @@ static bool quoted(Text *t, char *word, size_t room)
     return true;
 }
 
-/* '<f4' and the like. */
+/* Reads the type, such as '<f4'. */
 static bool read_descr(Text *t, NpyHeader *h)
 {
     static const struct {
@@ -94,7 +94,7 @@ static bool read_descr(Text *t, NpyHeader *h)
                          "one field, as in numpy.save(path, a['field'])");
     if (!quoted(t, d, sizeof d)) return false;
     const char *p = d;
-    // the mark of the byte order may be absent
+    // the byte order mark is optional
     bool marked = *p && strchr("<>|=", *p);
     char order = marked ? *p++ : '|';
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -107,7 +107,7 @@ static bool read_descr(Text *t, NpyHeader *h)
     int bytes = one ? p[1] - '0' : 0;
     h->boolean = p[0] == 'b' && bytes == 1;
     h->type = (NumberType){h->boolean ? 'u' : p[0], bytes, order == '>'};
-    // one byte has no order; more bytes must say theirs
+    // one byte has no order; wider types must have one
     if (!one || !number_known(h->type) || (bytes > 1 && order == '|'))
         return fail_data("descr '%s' is no type that is read; fix: save "
                          "a.astype('float32')",
@@ -115,7 +115,7 @@ static bool read_descr(Text *t, NpyHeader *h)
     return true;
 }
 
-/* Python's spelling, no other */
+/* accepts only the spelling of Python */
 static bool read_bool(Text *t, bool *value)
 {
     skip_space(t);
@@ -130,7 +130,7 @@ static bool read_bool(Text *t, bool *value)
     return unexpected(t, "True or False");
 }
 
-/* (), (3,), (3, 4): extents without sign; 3L is how Python 2 wrote some. */
+/* Reads (), (3,), (3, 4): extents without sign; Python 2 wrote some as 3L. */
 static bool read_shape(Text *t, NpyHeader *h)
 {
     if (!expect(t, '(')) return false;
@@ -138,7 +138,7 @@ static bool read_shape(Text *t, NpyHeader *h)
     while (!accept(t, ')')) {
         int64_t n = 0;
         if (accept(t, '-')) return fail_data("shape has an extent below 0");
-        // no digit at all is not an extent
+        // an extent needs at least one digit
         const char *begin = t->p;
         for (; t->p < t->end && *t->p >= '0' && *t->p <= '9'; t->p++) {
             if (n > (INT64_MAX - 9) / 10)
@@ -159,12 +159,11 @@ static bool read_shape(Text *t, NpyHeader *h)
     return true;
 }
 
-/* The whole literal; each key is looked for wherever it stands, and read by
- * its own function. */
+/* Reads the whole literal; the keys may come in any order. */
 static bool read_header(Text t, NpyHeader *h)
 {
     static const char *keys[] = {"descr", "fortran_order", "shape"};
-    unsigned seen = 0; // bit k: key k was met
+    unsigned seen = 0; // bit k: key k has been read
     if (!expect(&t, '{')) return false;
     while (!accept(&t, '}')) {
         char key[32];
@@ -191,14 +190,14 @@ static bool read_header(Text t, NpyHeader *h)
     return true;
 }
 
-/* Bytes before the literal: magic, version, and a length of two bytes in
- * version 1, four later. */
+/* Returns the bytes before the literal: magic, version, and a length of two
+ * bytes in version 1, four in later versions. */
 static size_t prefix(int major)
 {
     return MAGIC + 2 + (major == 1 ? 2 : 4);
 }
 
-/* The length of the literal, of a file that has its prefix. */
+/* Returns the length of the literal, from a file that has the whole prefix. */
 static size_t literal_bytes(const uint8_t *b)
 {
     size_t length = 0;
@@ -214,8 +213,8 @@ size_t npy_header_end(const uint8_t *b, size_t have)
     return length > LONGEST_HEADER ? have : prefix(b[MAGIC]) + length;
 }
 
-/* Where the literal is, and where the numbers begin. Nothing is trusted but
- * what lies inside `size`. */
+/* Finds the literal and the beginning of the numbers. Every offset is checked
+ * against `size`. */
 static bool frame(const uint8_t *b, size_t size, Text *t, size_t *begin)
 {
     if (!size) return fail_data("file is empty");
@@ -242,9 +241,8 @@ static bool frame(const uint8_t *b, size_t size, Text *t, size_t *begin)
     return true;
 }
 
-/* Number of elements, within the limit and exactly as many as are there.
- * An exact match, both ways: a file that is longer than its header says is
- * as suspect as one that was cut. */
+/* Counts the elements, within the limit. Their bytes must match exactly: a file
+ * longer than its header declares is as suspect as a truncated one. */
 static bool count_elements(NpyHeader *h, size_t bytes, int64_t limit)
 {
     h->count = 1;
@@ -300,7 +298,7 @@ bool npy_open_bytes(const uint8_t *bytes, size_t size, int64_t max_elements,
     return true;
 }
 
-/* A file of at most `limit` bytes (0: any); reasons without the path. */
+/* Opens a file of at most `limit` bytes (0: any); reasons without the path. */
 static bool open_file(const char *path, uint64_t limit, NpyFile *f)
 {
     Map map;
@@ -346,7 +344,7 @@ static bool read_range(const NpyFile *f, int64_t first, int64_t count,
     if (bad >= 0)
         return fail_data("element %lld does not fit a float",
                          (long long)(first + bad));
-    // NumPy writes nothing else, so another byte is damage
+    // NumPy writes only 0 and 1, so another byte is damage
     for (int64_t i = 0; h->boolean && i < count; i++)
         if (out[i] > 1)
             return fail_data("element %lld is %.0f, need False (0) or True (1)",
@@ -361,7 +359,7 @@ bool npy_read_range(const NpyFile *f, int64_t first, int64_t count, float *out)
     return map_within(&f->map);
 }
 
-/* All of an open file. */
+/* Reads the whole array of an open file. */
 static bool read_all(const NpyFile *f, NpyArray *out)
 {
     const NpyHeader *h = &f->header;
@@ -388,7 +386,7 @@ bool npy_decode(const uint8_t *bytes, size_t size, int64_t max_elements,
     return npy_open_bytes(bytes, size, max_elements, &f) && read_all(&f, out);
 }
 
-/* reasons grow outwards: path, then npy, then what */
+/* reasons are extended outwards: path, then npy, then the problem */
 bool npy_read(const char *path, NpyArray *out)
 {
     NpyFile f;
@@ -399,15 +397,15 @@ bool npy_read(const char *path, NpyArray *out)
     return ok || within("%s", path);
 }
 
-/* The length of the literal is below 2^16, as version 1 wants. Its end is
- * padded with spaces and closed by a newline, as numpy does, so that the
- * numbers begin at a multiple of ALIGN. */
+/* The length of the literal is below 2^16, as required by version 1. It is
+ * padded with spaces and ends in a newline, as in numpy, so that the numbers
+ * begin at a multiple of ALIGN. */
 bool npy_write_numbers(const char *path, Dtype type, int axes,
                        const int64_t *shape, const void *data)
 {
     static const char *const descr[DTYPE_COUNT] = {
         [U8] = "|u1", [I16] = "<i2", [F32] = "<f4"};
-    // eight extents of twenty characters and the rest stay below 256
+    // eight extents of twenty characters and the rest fit in 256
     char literal[320];
     size_t count = 1, bytes, all;
     int n;

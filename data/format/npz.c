@@ -1,9 +1,10 @@
-/* npz.c -- the directory of a zip archive, and one member of it.
+/* npz.c -- reads the directory of a zip archive, and single members.
  *
- * A zip file is read from its end: the end record says where the central
- * directory lies, that names the members and says where each begins. A file
- * can so hold two stories, which readers tell differently; here both must
- * agree, and every byte before the directory must belong to one member. */
+ * A zip file is read from its end: the end record has the position of the
+ * central directory, which lists the members and their positions. A file can
+ * thus describe a member twice, and readers differ in the description that they
+ * use. Here both must agree, and every byte before the directory must belong to
+ * one member. */
 #include "data/format/npz.h"
 #include "data/format/gzip.h"
 #include "data/format/unpack.h"
@@ -19,16 +20,16 @@ enum {
     END = 22,
     LOCATOR = 20,
     END64 = 56,
-    DESCRIPTOR = 24, /* at most: behind a member that was written unseekably */
+    DESCRIPTOR = 24, /* maximum: after a member written to a pipe */
     LONGEST_COMMENT = 65535,
 };
 enum { MOST_ENTRIES = 65536, SHOWN_NAMES = 10 };
 static const uint64_t most_bytes = (uint64_t)1 << 37; /* twice 2^33 doubles */
 
-/* Bits of the flags that are understood: how deflate was tuned, sizes that
- * stand behind the data, a name in UTF-8. */
+/* Flags that are supported: deflate options, sizes stored after the data, a
+ * name in UTF-8. */
 enum { FLAG_ENCRYPTED = 1, FLAG_BEHIND = 8, FLAGS_KNOWN = 2 | 4 | 8 | 0x800 };
-/* Two more that mean encryption: of the data, and of the directory. */
+/* Two more flags of encryption: of the data, and of the directory. */
 enum { FLAGS_SECRET = FLAG_ENCRYPTED | 0x40 | 0x2000 };
 enum { METHOD_STORED = 0, METHOD_DEFLATED = 8, EXTRA_ZIP64 = 1 };
 
@@ -52,14 +53,14 @@ static bool mark_is(const uint8_t *p, char a, char b)
     return p[0] == 'P' && p[1] == 'K' && p[2] == a && p[3] == b;
 }
 
-/* Where the central directory lies. */
+/* Position of the central directory. */
 typedef struct Directory {
     uint64_t at, bytes, entries;
 } Directory;
 
-/* The record of archives beyond 4 GiB, whose locator stands before the end
- * record; it replaces the numbers there
- * that are full of ones. *end becomes where it begins. */
+/* Reads the zip64 end record of archives beyond 4 GiB, which has its locator
+ * before the end record; its values replace the values 0xffff... of the end
+ * record. Sets *end to its beginning. */
 static bool read_end64(const Npz *z, Directory *d, size_t *end)
 {
     const uint8_t *loc = z->bytes + *end - LOCATOR;
@@ -69,7 +70,7 @@ static bool read_end64(const Npz *z, Directory *d, size_t *end)
                          "says",
                          (unsigned long long)at);
     const uint8_t *p = z->bytes + at;
-    // the first twelve bytes are not counted in its own size
+    // its size field does not count the first twelve bytes
     if (le64(p + 4) != room - at - 12)
         return fail_data("zip64 end record of %llu bytes, need %llu",
                          (unsigned long long)le64(p + 4),
@@ -87,8 +88,8 @@ static bool read_end64(const Npz *z, Directory *d, size_t *end)
     return true;
 }
 
-/* The end record: the last bytes of the file but for a comment, which must
- * fill the rest exactly. */
+/* Finds the end record: at the end of the file, followed only by a comment,
+ * which must fill the rest exactly. */
 static bool find_directory(const Npz *z, Directory *d)
 {
     const uint8_t *p = NULL;
@@ -109,8 +110,8 @@ static bool find_directory(const Npz *z, Directory *d)
     } else if (le16(p + 4) || le16(p + 6) || le16(p + 8) != le16(p + 10)) {
         return fail_data("archive in several parts; fix: numpy.savez again");
     }
-    // it ends where the end record begins: nothing stands in front of the
-    // archive and nothing between the two
+    // it ends where the end record begins: no bytes before the archive and none
+    // between the two
     if (d->bytes > end || d->at != end - d->bytes)
         return fail_data("central directory of %llu bytes at byte %llu, but "
                          "the end record stands at %zu",
@@ -127,8 +128,8 @@ static bool find_directory(const Npz *z, Directory *d)
     return true;
 }
 
-/* A name becomes part of messages and, for some, of paths: letters that a
- * terminal would obey and ways out of a folder are refused. */
+/* Checks a name, which becomes part of messages and in some cases of paths:
+ * control characters and paths out of a folder are rejected. */
 static bool check_name(const char *name, size_t length)
 {
     const char *why = length ? NULL : "is empty";
@@ -136,7 +137,7 @@ static bool check_name(const char *name, size_t length)
         if ((unsigned char)name[i] < ' ' || name[i] == 127)
             why = "has a control character";
     if (why) return fail_data("name of a member %s", why);
-    // each part between slashes, which the end of the name closes
+    // each component between slashes; the last ends with the name
     for (size_t i = 0, begin = 0; i <= length && !why; i++) {
         if (i < length && name[i] == '\\') why = "has a backslash";
         if (i < length && name[i] == ':') why = "names a drive";
@@ -153,9 +154,9 @@ static bool check_name(const char *name, size_t length)
            fail_data("name of a member \"%.*s\" %s", (int)length, name, why);
 }
 
-/* Numbers that do not fit 32 bits stand in an extra field, in this order, and
- * only those that do not fit. value[k] = the next eight bytes for each that is
- * 2^32 - 1; other extra fields (times, owners) are passed over. */
+/* Reads numbers that do not fit 32 bits from an extra field, which contains
+ * only these numbers, in this order. Each value[k] that is 2^32 - 1 is set to
+ * the next eight bytes; other extra fields (times, owners) are skipped. */
 static bool read_zip64(const uint8_t *p, size_t length, uint64_t *value[],
                        int count)
 {
@@ -186,7 +187,7 @@ static bool read_zip64(const uint8_t *p, size_t length, uint64_t *value[],
     return true;
 }
 
-/* What cannot be unpacked, by its name. */
+/* Fails with the name of an unsupported method. */
 static bool check_method(int method)
 {
     static const struct {
@@ -204,7 +205,7 @@ static bool check_method(int method)
                      method, name);
 }
 
-/* Sizes that contradict each other, before anything is allocated for them. */
+/* Rejects contradictory sizes before memory is allocated for them. */
 static bool check_sizes(const NpzEntry *e)
 {
     unsigned long long size = e->size, packed = e->packed;
@@ -221,8 +222,8 @@ static bool check_sizes(const NpzEntry *e)
     return true;
 }
 
-/* The header in front of the data must tell the same as the directory. Where
- * the writer could not seek, its sizes stand behind the data, and here 0. */
+/* The local header must agree with the directory. If the writer could not seek,
+ * the sizes follow the data, and the local header has 0. */
 static bool check_local(const Npz *z, NpzEntry *e, const char *name,
                         size_t length, const uint8_t *central, uint64_t limit)
 {
@@ -255,8 +256,8 @@ static bool check_local(const Npz *z, NpzEntry *e, const char *name,
     return true;
 }
 
-/* One entry of the directory at p, of which `length` letters are its name;
- * `limit` is where the directory begins. */
+/* Reads one entry of the directory at p, with a name of `length` bytes; `limit`
+ * is the offset of the directory. */
 static bool read_entry(Npz *z, const uint8_t *p, size_t length, uint64_t limit,
                        NpzEntry *e)
 {
@@ -279,7 +280,7 @@ static bool read_entry(Npz *z, const uint8_t *p, size_t length, uint64_t limit,
            check_sizes(e) && check_local(z, e, name, length, p, limit);
 }
 
-/* All entries; `name` gets what numpy calls the array. */
+/* Reads all entries; `name` becomes the name of the array in numpy. */
 static bool read_directory(Npz *z, const Directory *d)
 {
     const uint8_t *p = z->bytes + d->at, *end = p + d->bytes;
@@ -326,14 +327,14 @@ static int by_place(const void *a, const void *b)
     return ((*x)->begin > (*y)->begin) - ((*x)->begin < (*y)->begin);
 }
 
-/* No name twice, and the members lie side by side from the first byte to the
- * directory. Bytes between them would be read by nobody, and members on top of
- * each other are how a small file becomes endless. */
+/* Checks that names differ, and that members are contiguous from the first byte
+ * to the directory. Bytes between members would be read by no program, and
+ * overlapping members make a zip bomb. */
 static bool check_together(Npz *z, uint64_t directory)
 {
     int n = z->entries;
     NpzEntry **sorted = ARENA_NEW(&z->mem, NpzEntry *, n);
-    uint64_t behind = 0; // the end of the data before
+    uint64_t behind = 0; // end of the data of the previous member
     if (!sorted) return false;
     for (int i = 0; i < n; i++) sorted[i] = &z->entry[i];
     qsort(sorted, (size_t)n, sizeof *sorted, by_name);
@@ -401,14 +402,14 @@ void npz_close(Npz *z)
     *z = (Npz){0};
 }
 
-/* "PATH: npz: NAME" in front of a reason about array e. */
+/* Prefixes a reason about array e with "PATH: npz: NAME". */
 static bool within_array(const Npz *z, const NpzEntry *e)
 {
     within("npz: %s", e->name);
     return map_within(&z->map);
 }
 
-/* The first `want` bytes of a deflated member. */
+/* Inflates the first `want` bytes of a deflated member. */
 static bool unpack_start(const Npz *z, const NpzEntry *e, void *out,
                          size_t want)
 {
@@ -424,7 +425,7 @@ static bool unpack_start(const Npz *z, const NpzEntry *e, void *out,
     return ok;
 }
 
-/* In two steps, because only the first bytes say how long a header is. */
+/* In two steps, because the first bytes contain the length of the header. */
 static bool about(const Npz *z, const NpzEntry *e, int64_t limit, NpyHeader *h)
 {
     uint8_t first[NPY_PREFIX], *bytes = NULL;
@@ -449,8 +450,8 @@ bool npz_about(const Npz *z, int i, NpyHeader *h)
     return about(z, &z->entry[i], 0, h) || within_array(z, &z->entry[i]);
 }
 
-/* Unpacked, and with the checksum that the archive gives; *own is memory to be
- * freed, NULL for a stored member, which is used where it lies. */
+/* Inflates a member and verifies its checksum; *own is memory to be freed, NULL
+ * for a stored member, which is used in place. */
 static bool member(const Npz *z, const NpzEntry *e, const uint8_t **bytes,
                    uint8_t **own)
 {
@@ -474,8 +475,8 @@ done:
     return ok;
 }
 
-/* The header comes first: what it declares must be what the archive declares
- * before memory is asked for. */
+/* Reads the header first: it must agree with the archive before memory is
+ * allocated. */
 static bool read_member(const Npz *z, const NpzEntry *e, int64_t limit,
                         NpyArray *out)
 {
@@ -499,7 +500,7 @@ bool npz_read(const Npz *z, const char *name, int64_t max_elements,
         if (!strcmp(z->entry[i].name, name))
             return read_member(z, &z->entry[i], max_elements, out) ||
                    within_array(z, &z->entry[i]);
-    // the first names, as far as they fit
+    // the first names, up to the size of the buffer
     for (int i = 0; i < z->entries && i <= SHOWN_NAMES && used < sizeof names;
          i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",

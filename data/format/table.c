@@ -1,8 +1,8 @@
-/* table.c -- from bytes to fields in one pass, in place.
+/* table.c -- splits a file into fields in one pass, in place.
  *
- * A field is never longer than what stands for it in the file, so its text is
- * written over the file's own bytes, with a 0 where a separator or line end
- * was. What is kept besides is where each field begins. */
+ * The text of a field is never longer than its bytes in the file, so it is
+ * written over the bytes of the file, with a 0 in place of a separator or line
+ * end. The offset of each field is stored as well. */
 #include "data/format/table.h"
 #include "data/format/decimal.h"
 #include "engine/base/file.h"
@@ -17,23 +17,23 @@ static const TableOptions limits = {
     .max_rows = 10 * 1000 * 1000,
     .max_columns = 4096,
 };
-/* places in the text have 32 bits */
+/* offsets in the text have 32 bits */
 static const int64_t most_bytes = UINT32_MAX;
 
 enum { SHOWN = 40, NAMES_SHOWN = 20 };
 
-/* What ends a field. */
+/* Terminators of a field. */
 typedef enum Stop { AT_SEPARATOR, AT_LINE, AT_END } Stop;
 
-/* The file that is left to read. */
+/* The rest of the file. */
 typedef struct Cursor {
     char *base, *p, *end; /* p: the next byte; *end may be written */
     char separator;
     bool quoted; /* the last field had quotes */
 } Cursor;
 
-/* Some bytes fit for a message: short, and no control characters. Not to be
- * cut inside a letter. */
+/* Returns the start of p as text for a message: without control characters, and
+ * never cut inside a UTF-8 character. */
 static const char *shown(const char *p, char text[SHOWN + 8])
 {
     size_t n = 0;
@@ -45,13 +45,13 @@ static const char *shown(const char *p, char text[SHOWN + 8])
     return text;
 }
 
-/* The bytes of a field that was read. */
+/* Checks the bytes of a field that was read. */
 static bool check_text(const char *text, size_t n)
 {
     uint32_t code;
     for (const char *p = text, *end = text + n; p < end;) {
         if (!*p) return fail_data("a byte 0, which no text has");
-        // most text is ASCII, and most of a table is text
+        // most of a table is ASCII
         int bytes = (unsigned char)*p < 0x80 ? 1 : utf8_length(p, end, &code);
         if (!bytes)
             return fail_data("byte %02x is not UTF-8; fix: save the file as "
@@ -62,7 +62,8 @@ static bool check_text(const char *text, size_t n)
     return true;
 }
 
-/* Between quotes; c->p is behind the first. The end of the text in *w. */
+/* Reads a quoted field; c->p is after the opening quote. Sets *w to the end of
+ * the text. */
 static bool read_quoted(Cursor *c, char **w)
 {
     for (char *begin = *w;;) {
@@ -75,7 +76,7 @@ static bool read_quoted(Cursor *c, char **w)
             if (c->p == c->end || *c->p != '"') break;
         }
         *(*w)++ = *c->p++;
-        if (*w - begin > TABLE_FIELD_MAX) return true; // judged by read_field
+        if (*w - begin > TABLE_FIELD_MAX) return true; // rejected by read_field
     }
     if (c->p < c->end && *c->p != c->separator && *c->p != '\n' &&
         *c->p != '\r')
@@ -96,8 +97,8 @@ static bool read_plain(Cursor *c, char **w)
     return true;
 }
 
-/* The next field: its text from `*text` on, with an ending 0, and what ended
- * it. Moves behind that. */
+/* Reads the next field: its text from `*text` on, with a terminating 0, and its
+ * terminator. Advances to the byte after the terminator. */
 static bool read_field(Cursor *c, char **text, Stop *stop)
 {
     char *w = *text = c->p;
@@ -116,13 +117,13 @@ static bool read_field(Cursor *c, char **text, Stop *stop)
         return fail_data("a carriage return without a line feed; fix: save "
                          "the file with the line ends of Unix or Windows");
     if (*stop != AT_END) c->p++;
-    *w = 0; // w never passes what was read
+    *w = 0; // w never passes c->p
     return true;
 }
 
 // -- rows ---------------------------------------------------------------------
 
-/* Room for all fields: as many as there are separators and line ends. */
+/* Allocates all fields: as many as there are separators and line ends. */
 static bool make_room(Table *t, const Cursor *c)
 {
     size_t most = 1;
@@ -132,7 +133,7 @@ static bool make_room(Table *t, const Cursor *c)
     return t->field != NULL;
 }
 
-/* A name of the header; it is not among those before. */
+/* Checks a name of the header, which must differ from the previous names. */
 static bool check_name(const Table *t, int column)
 {
     const char *name = table_name(t, column);
@@ -167,7 +168,7 @@ static bool read_header(Table *t, Cursor *c, int most)
     return true;
 }
 
-/* One row below the header; number `row` as people count. */
+/* Reads one row below the header; `row` is its number in messages. */
 static bool read_row(Table *t, Cursor *c, long long row)
 {
     uint32_t *field = t->field + (size_t)(t->rows + 1) * (size_t)t->columns;
@@ -182,7 +183,7 @@ static bool read_row(Table *t, Cursor *c, long long row)
             return within("row %lld, column \"%s\"", row,
                           shown(table_name(t, (int)count), name));
         }
-        // there is room for the fields of a row, not for more
+        // memory for the fields of one row only
         if (count < t->columns) field[count] = (uint32_t)(text - c->base);
         if (!count++ && stop != AT_SEPARATOR && !*text && !c->quoted)
             return fail_data("row %lld: a blank line; fix: remove it", row);
@@ -192,7 +193,7 @@ static bool read_row(Table *t, Cursor *c, long long row)
                      (long long)count, t->columns);
 }
 
-/* The marks that some programs put before text. */
+/* Skips the byte order mark of some programs. */
 static bool skip_mark(Cursor *c)
 {
     size_t n = (size_t)(c->end - c->p);
@@ -223,7 +224,7 @@ static bool decode(Table *t, char *bytes, size_t size, const TableOptions *o)
     return t->rows > 0 || fail_data("no rows below the header");
 }
 
-/* A field of the sum of sizes. */
+/* The limit of the file size. */
 static int64_t byte_limit(const TableOptions *o)
 {
     int64_t most = o && o->max_bytes > 0 ? o->max_bytes : limits.max_bytes;
@@ -264,7 +265,7 @@ void table_free(Table *t)
     *t = (Table){.columns = 0};
 }
 
-// -- asking -------------------------------------------------------------------
+// ---- access -----------------------------------------------------------------
 
 const char *table_name(const Table *t, int column)
 {
@@ -278,14 +279,14 @@ const char *table_text(const Table *t, int64_t row, int column)
            t->field[(size_t)(row + 1) * (size_t)t->columns + (size_t)column];
 }
 
-/* The reason gets path and format in front; false. */
+/* Prefixes the reason with path and format; returns false. */
 static bool in_table(const Table *t)
 {
     within("csv");
     return t->path ? within("%s", t->path) : false;
 }
 
-/* The same for a field. */
+/* The same, with row and column before it. */
 static bool in_field(const Table *t, int64_t row, int column)
 {
     char name[SHOWN + 8];
@@ -294,8 +295,8 @@ static bool in_field(const Table *t, int64_t row, int column)
     return in_table(t);
 }
 
-/* Letters to change, add or take away to make one of the other, of their
- * first SHOWN bytes. */
+/* Returns the edit distance (substitutions, insertions, deletions) of the first
+ * SHOWN bytes of two names. */
 static int distance(const char *a, const char *b)
 {
     int row[SHOWN + 1], m = (int)strnlen(b, SHOWN);
@@ -313,7 +314,7 @@ static int distance(const char *a, const char *b)
     return row[m];
 }
 
-/* "there are: a, b, c" at the end of `text`. */
+/* Writes "there are: a, b, c" at the end of `text`. */
 static void list_names(const Table *t, char *text, size_t room)
 {
     size_t n = 0;
@@ -337,13 +338,14 @@ bool table_column(const Table *t, const char *name, int *column)
             *column = k;
             return true;
         }
-        // "pitch" for "pitch_deg" is nearer than its letters say
+        // a name that contains the other counts as near: "pitch" for
+        // "pitch_deg"
         bool part = *name && (strstr(there, name) || strstr(name, there));
         int d = part ? 1 : distance(name, there);
         if (d < least) nearest = k, least = d;
     }
     list_names(t, list, sizeof list);
-    // a table with other separators has one column of a long name
+    // a table with another separator has one column with a long name
     const char *other = t->columns > 1 ? "" : table_name(t, 0);
     other += strcspn(other, ",;\t");
     if (*other)
@@ -357,7 +359,7 @@ bool table_column(const Table *t, const char *name, int *column)
     return in_table(t);
 }
 
-/* A field without the spaces round it: its begin, and its length in *n. */
+/* Returns a field without the spaces around it; *n: its length. */
 static const char *bare(const Table *t, int64_t row, int column, size_t *n)
 {
     const char *p = table_text(t, row, column);
@@ -367,7 +369,7 @@ static const char *bare(const Table *t, int64_t row, int column, size_t *n)
     return p;
 }
 
-/* 1,5 and -0,25: digits, one comma, digits. */
+/* Recognises 1,5 and -0,25: digits, one comma, digits. */
 static bool has_decimal_comma(const char *p, size_t n)
 {
     static const char digits[] = "0123456789";
@@ -378,7 +380,7 @@ static bool has_decimal_comma(const char *p, size_t n)
     return part && sign + whole + 1 + part == n;
 }
 
-/* What programs write where there is no number. */
+/* Recognises the words that programs write for a missing number. */
 static bool is_missing(const char *p, size_t n)
 {
     static const char *const word[] = {"nan",  "na",   "n/a", "#n/a",
@@ -386,7 +388,7 @@ static bool is_missing(const char *p, size_t n)
     if (n && (*p == '-' || *p == '+')) p++, n--;
     for (size_t k = 0; k < sizeof word / sizeof *word; k++) {
         size_t i = 0;
-        // letters of ASCII differ from capitals in one bit
+        // ASCII letters differ from capitals in one bit
         while (i < n && word[k][i] &&
                (p[i] == word[k][i] ||
                 (word[k][i] >= 'a' && (p[i] | 32) == word[k][i])))
@@ -434,7 +436,7 @@ bool table_integer(const Table *t, int64_t row, int column, int64_t *out)
     size_t first = i;
     for (; i < n && p[i] >= '0' && p[i] <= '9'; i++) {
         uint64_t digit = (uint64_t)(p[i] - '0');
-        // the product is only looked at while it fits
+        // v is used only while it fits
         if (v > (most - digit) / 10) fits = false;
         if (fits) v = 10 * v + digit;
     }
@@ -453,7 +455,7 @@ bool table_integer(const Table *t, int64_t row, int column, int64_t *out)
     return in_field(t, row, column);
 }
 
-/* A part of a path that is "..". */
+/* Does a path have a component ".."? */
 static bool climbs(const char *path)
 {
     for (const char *p = path; p; p = strchr(p, '/')) {

@@ -1,14 +1,14 @@
-/* unpack.c -- zlib's inflate for streams without gzip's frame.
+/* unpack.c -- zlib's inflate for streams without the gzip frame.
  *
- * The size that an archive declares decides how much is inflated; one byte
- * more is asked for at the end, which is how a lie about the size shows. */
+ * The size that an archive declares limits the bytes to inflate; a request for
+ * one more byte at the end reveals a wrong size. */
 #include "data/format/unpack.h"
 #include "data/format/gzip.h"
 #include <zlib.h>
 
 struct Unpack {
     z_stream z;
-    size_t left; /* input that z has not been given yet */
+    size_t left; /* input not yet passed to zlib */
     size_t size; /* of the whole input                  */
     bool ended;  /* the stream is complete              */
 };
@@ -23,7 +23,7 @@ bool unpack_open(const void *bytes, size_t count, UnpackForm form, Unpack **out)
     // zlib only reads through next_in, whatever its type says
     u->z.next_in = (void *)bytes;
     u->size = u->left = count;
-    // a negative window means: no frame
+    // a negative window: no frame
     if (inflateInit2(&u->z, form == UNPACK_RAW ? -MAX_WBITS : MAX_WBITS) !=
         Z_OK) {
         mem_free(u);
@@ -61,7 +61,7 @@ bool unpack_all(Unpack *u, void *out, size_t bytes)
     if (!unpack_read(u, out, bytes, &got)) return false;
     if (got < bytes)
         return fail_data("%zu bytes unpacked, %zu declared", got, bytes);
-    // asking for one byte more also reads the end mark and the checksum
+    // reading one byte more also reads the end mark and the checksum
     if (!unpack_read(u, &more, 1, &got)) return false;
     if (got)
         return fail_data("more than the declared %zu bytes unpacked", bytes);

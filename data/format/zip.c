@@ -1,5 +1,6 @@
-/* zip.c -- members one by one, each a header and its bytes, and behind them the
- * directory, which has the headers again. One member is in memory at a time. */
+/* zip.c -- writes members one by one, each a header and its bytes, followed by
+ * the directory, which repeats the headers. One member is in memory at a
+ * time. */
 #include "data/format/zip.h"
 #include "data/format/gzip.h"
 #include "engine/base/file.h"
@@ -7,24 +8,24 @@
 #include <zlib.h>
 
 enum {
-    VERSION = 20,      /* of zip that knows deflate: 2.0                    */
-    UNIX = 3 << 8,     /* the system whose permissions the directory has    */
-    UTF8 = 1 << 11,    /* flag: the name is in it                           */
+    VERSION = 20,      /* version of zip with deflate: 2.0 */
+    UNIX = 3 << 8,     /* system of the permissions in the directory */
+    UTF8 = 1 << 11,    /* flag: the name is in UTF-8 */
     DEFLATED = 8,      /* method; stored is 0                               */
-    DATE = 1 << 5 | 1, /* 1 January of 1980, of which years are counted   */
-    LOCAL = 30,        /* bytes of a header                                 */
-    CENTRAL = 46,      /* bytes of its row in the directory, without names  */
+    DATE = 1 << 5 | 1, /* 1 January; years count from 1980 */
+    LOCAL = 30,        /* bytes of a local header */
+    CENTRAL = 46,      /* bytes of a directory entry, without its name */
     END = 22
 };
 static const uint32_t file_mode = 0100644; // regular, readable by all
 
-/* An archive that is being written. */
+/* An archive during writing. */
 typedef struct Zip {
     const char *path;
     Draft draft;
     uint64_t at;        /* bytes written so far */
-    uint8_t *directory; /* of mem               */
-    size_t rows;        /* bytes of it          */
+    uint8_t *directory; /* from mem */
+    size_t rows;        /* bytes of directory so far */
     Arena mem;
 } Zip;
 
@@ -41,8 +42,8 @@ static bool is_ascii(const char *name)
     return true;
 }
 
-/* What header and directory say alike, from `version needed` to the lengths of
- * the name and of nothing. */
+/* Writes the fields that header and directory share, from `version needed` to
+ * the lengths of the name and of the extra field (0). */
 static uint8_t *put_facts(uint8_t *to, const char *name, bool deflated,
                           uint32_t crc, size_t packed, size_t size)
 {
@@ -67,7 +68,7 @@ static bool append(Zip *z, const void *data, size_t bytes)
     return true;
 }
 
-/* One member and its row, which is put behind those before it. */
+/* Writes one member and appends its directory entry. */
 static bool add(Zip *z, const ZipMember *m)
 {
     const ArenaMark mark = arena_mark(&z->mem);
@@ -100,7 +101,7 @@ done:
     return ok;
 }
 
-/* Room for all rows of the directory. */
+/* Allocates the whole directory. */
 static bool make_directory(Zip *z, const ZipMember *member, int members)
 {
     size_t bytes = 0;
