@@ -1,15 +1,16 @@
-/* bmp.c -- Windows bitmaps: a header, perhaps a palette, rows of pixels.
+/* bmp.c -- reads Windows bitmaps: a header, optionally a palette, rows of
+ * pixels.
  *
- * Read are uncompressed files of 1, 4, 8, 24 and 32 bits with the header
- * BITMAPINFOHEADER or one that continues it. Rows are padded to 4 bytes and
- * stored bottom up, or top down when the height is negative. BMP has no grey:
- * a palette of nothing but greys is how it is written, and one channel. */
+ * Supports uncompressed files of 1, 4, 8, 24 and 32 bits with the header
+ * BITMAPINFOHEADER or an extension of it. Rows are padded to 4 bytes and stored
+ * bottom up, or top down when the height is negative. BMP has no grey: it is
+ * stored as a palette of only greys, and read as one channel. */
 #include "data/image/image_format.h"
 #include <string.h>
 
 enum { FILE_HEADER = 14, INFO = 40, SMALLEST = FILE_HEADER + INFO };
 
-/* Header and extents. */
+/* Reads header and extents. */
 static bool read_header(ImageFile *f)
 {
     static const char *const compressions[] = {
@@ -53,7 +54,7 @@ static bool read_header(ImageFile *f)
     return image_extents(f);
 }
 
-/* Its colors, between the header and the pixels. */
+/* Reads the palette, between header and pixels. */
 static bool read_palette(ImageFile *f)
 {
     const uint8_t *p = f->bytes + FILE_HEADER;
@@ -64,7 +65,7 @@ static bool read_palette(ImageFile *f)
         return fail_data("a palette of %zu colors, need at most %zu for %d "
                          "bits",
                          used, most, f->info.bits);
-    if (!used) used = most; // as the format says
+    if (!used) used = most; // as the format specifies
     if (l->begin < at || 4 * used > l->begin - at)
         return fail_data("the palette of %zu colors reaches into the pixels, "
                          "which begin at byte %zu",
@@ -80,8 +81,8 @@ static bool read_palette(ImageFile *f)
     return true;
 }
 
-/* The fourth byte of 32 bits is said to be unused. Where it is not the same
- * everywhere, somebody used it. */
+/* Is there an alpha channel? The fourth byte of 32 bits is specified as unused.
+ * If it is not constant, the writer used it. */
 static bool fourth_byte(const ImageFile *f)
 {
     const uint8_t *p = f->bytes + f->of.bmp.begin;
@@ -107,14 +108,14 @@ bool bmp_look(ImageFile *f)
     if (l->begin > f->size || rows > f->size - l->begin)
         return fail_data("%zu bytes of pixels, need %zu: it is cut off",
                          l->begin < f->size ? f->size - l->begin : 0, rows);
-    // behind the line above the palette, too, lies inside the file
+    // the pixels end inside the file, so the palette before them does too
     if (f->info.palette && !read_palette(f)) return false;
     f->info.alpha = bits == 32 && fourth_byte(f);
     return image_trailing(f, l->begin + rows);
 }
 
-/* One row with a palette: numbers of 1, 4 or 8 bits, the first in the highest
- * bits. */
+/* Converts one row with a palette: indices of 1, 4 or 8 bits, the first in the
+ * highest bits. */
 static bool palette_row(const ImageFile *f, const uint8_t *p, int32_t y,
                         uint8_t *out)
 {
@@ -138,7 +139,7 @@ bool bmp_pixels(const ImageFile *f, void *out)
 {
     const BmpLayout *l = &f->of.bmp;
     size_t wide = (size_t)f->info.w * (size_t)f->info.channels;
-    // of a pixel without palette: blue, green, red and perhaps one more
+    // bytes of a pixel without palette: blue, green, red and possibly one more
     size_t step = number_u16(f->bytes + FILE_HEADER + 14, false) / 8;
     for (int32_t y = 0; y < f->info.h; y++) {
         int32_t row = l->top_down ? y : f->info.h - 1 - y;

@@ -1,8 +1,8 @@
-/* exif.c -- how a photograph was held, from its Exif block or XMP packet.
+/* exif.c -- the orientation of a photograph, from its Exif block or XMP packet.
  *
- * The block is a TIFF without pixels; the one entry that matters is tag 274
- * of its first directory. The rest (camera, date, place, a small copy of the
- * picture) is not looked at and goes nowhere. */
+ * The block is a TIFF without pixels; only tag 274 of its first directory is
+ * read. The rest (camera, date, place, thumbnail) is neither read nor
+ * stored. */
 #include "data/image/image_format.h"
 #include <string.h>
 
@@ -21,8 +21,8 @@ bool image_orientation(ImageFile *f, int value)
                          f->info.orientation, value);
     f->info.orientation = value;
     if (value == 1 || f->options.exif == IMAGE_EXIF_APPLY) return true;
-    // viewers turn it and most training code does not: a silent choice would
-    // be the wrong one for somebody
+    // viewers rotate it and most training code does not: either choice would be
+    // wrong for some users if made silently
     return fail_data("orientation is %d: the picture was taken turned or "
                      "mirrored; fix: exif = \"apply\" turns it as viewers do, "
                      "exif = \"ignore\" takes it as stored",
@@ -42,8 +42,8 @@ bool exif_orientation(ImageFile *f, const uint8_t *b, size_t size)
     if (at > size - 2 || count > (size - at - 2) / ENTRY)
         return fail_data("the directory of the Exif block lies outside it; "
                          "fix: exif = \"ignore\"");
-    // entries ought to be in order, but cameras exist that write them as they
-    // come; only this one is wanted
+    // entries must be sorted, but some cameras write them in any order; only
+    // this one is read
     for (const uint8_t *e = b + at + 2; count; count--, e += ENTRY) {
         if (number_u16(e, big) != ORIENTATION) continue;
         if (number_u16(e + 2, big) != SHORT || number_u32(e + 4, big) != 1)

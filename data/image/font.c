@@ -1,6 +1,6 @@
-/* font.c -- the dots, drawn so that a person can change them.
+/* font.c -- the table of dots, readable in the source.
  *
- * A band holds PER_BAND letters side by side, in the order of ASCII from the
+ * A band holds PER_BAND glyphs next to each other, in ASCII order from the
  * space on; a line is one row of dots, '#' set. */
 #include "data/image/font.h"
 
@@ -97,6 +97,6 @@ bool font_dot(char letter, int row, int col)
         return row <= FONT_BASE && (row % FONT_BASE == 0 || col % 4 == 0);
     int n = letter - FIRST;
     const char *dots = line[n / PER_BAND * FONT_ROWS + row];
-    // a blank stands between two letters
+    // a blank separates two glyphs
     return dots[n % PER_BAND * (FONT_COLS + 1) + col] == '#';
 }

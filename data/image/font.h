@@ -1,8 +1,8 @@
-/* font.h -- the letters of pictures: printable ASCII as dots.
+/* font.h -- the glyphs of text in pictures: printable ASCII as dots.
  *
  * A glyph is FONT_COLS x FONT_ROWS dots: capitals and digits fill rows 0 to
- * FONT_BASE, letters that hang reach two rows further. Pictures join
- * neighbouring dots by strokes, so one table serves every size. */
+ * FONT_BASE, descenders extend two rows further. Pictures join neighbouring
+ * dots by strokes, so one table serves every size. */
 #ifndef SEG_DATA_IMAGE_FONT_H
 #define SEG_DATA_IMAGE_FONT_H
 #include <stdbool.h>
@@ -10,8 +10,8 @@
 enum {
     FONT_COLS = 5,
     FONT_ROWS = 9,
-    FONT_BASE = 6, /* the row on which letters stand        */
-    FONT_STEP = 6, /* columns from one letter to the next   */
+    FONT_BASE = 6, /* row of the baseline */
+    FONT_STEP = 6, /* columns from one glyph to the next */
 };
 
 /* Is the dot set? False outside the glyph. A character that is not printable

@@ -1,8 +1,8 @@
-/* image.c -- from the bytes of an image file to a volume.
+/* image.c -- decodes the bytes of an image file into a volume.
  *
- * Each format says what it holds (NAME_look) and fills an array of samples
- * (NAME_pixels). Here is what they share: which of them it is, the limits, what
- * options allow, numbers of 16 bits, and turning. */
+ * Each format parses its files (NAME_look) and fills an array of samples
+ * (NAME_pixels). Shared code is here: detection of the format, limits, checks
+ * against the options, conversion of 16-bit numbers, and rotation. */
 #include "data/image/image_format.h"
 #include "engine/base/file.h"
 #include <math.h>
@@ -14,12 +14,12 @@ static const int32_t most_side = 65535;
 static const int64_t most_samples = (int64_t)1 << 29;
 static const int64_t most_bytes = (int64_t)1 << 30;
 
-/* Formats by their first bytes. Those that are read have names of files too. */
+/* Formats by their first bytes. Supported formats have extensions too. */
 static const struct {
     const char *name, *endings; /* ".jpg.jpeg." */
-    ImageLook *look;            /* NULL: refused by name */
+    ImageLook *look;            /* NULL: known but unsupported */
     ImagePixels *pixels;
-    int at, count; /* where the bytes stand, how many */
+    int at, count; /* offset and number of the bytes */
     const char *magic;
 } formats[] = {
     {"png", ".png.", png_look, png_pixels, 0, 4, "\x89PNG"},
@@ -78,8 +78,8 @@ static const struct {
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-/* TGA begins with nothing of its own: a type of color map, a type of image,
- * and numbers that fit together. */
+/* Recognises TGA, which has no magic: a type of color map, a type of image, and
+ * consistent numbers. */
 static bool is_tga(const uint8_t *b, size_t size)
 {
     static const char types[] = {1, 2, 3, 9, 10, 11};
@@ -92,7 +92,7 @@ static bool is_tga(const uint8_t *b, size_t size)
            number_u16(b + 14, false) && !(b[17] & 0xc0);
 }
 
-/* Row of the table; -1: none. */
+/* Returns the row of the table; -1: none. */
 static int find(const uint8_t *bytes, size_t size)
 {
     for (int i = 0; i < FORMATS; i++) {
@@ -127,7 +127,7 @@ bool image_extents(const ImageFile *f)
 bool image_trailing(const ImageFile *f, size_t end)
 {
     size_t zeros = end;
-    // a disk or a network may fill up a last block
+    // a disk or a network may pad the last block
     while (zeros < f->size && !f->bytes[zeros]) zeros++;
     if (f->options.trailing || zeros == f->size) return true;
     return fail_data("%zu byte%s behind the image, which ends at byte %zu; "
@@ -149,7 +149,7 @@ bool image_alpha(const ImageFile *f)
                      "\"drop\" takes the colors as stored, or save it without");
 }
 
-/* Structure and extents; *row of the table. */
+/* Parses structure and extents; *row of the table. */
 static bool look(ImageFile *f, const uint8_t *bytes, size_t size,
                  const ImageOptions *options, int *row)
 {
@@ -182,7 +182,7 @@ static bool look(ImageFile *f, const uint8_t *bytes, size_t size,
     return (image_page(f) && image_settle_xmp(f)) || within("%s", name);
 }
 
-/* What an option rules out, before anything is decoded. */
+/* Fails if an option forbids the image, before decoding. */
 static bool allowed(const ImageFile *f)
 {
     const ImageInfo *i = &f->info;
@@ -194,7 +194,7 @@ static bool allowed(const ImageFile *f)
     return true;
 }
 
-/* 16 bits without sign: as they are when int16 can hold them. */
+/* Converts unsigned 16 bits: to I16 if all values fit, else to F32. */
 static bool settle_u16(Volume *v)
 {
     const uint16_t *x = v->voxels.data;
@@ -210,8 +210,8 @@ static bool settle_u16(Volume *v)
     return true;
 }
 
-/* The picture as it was seen. Orientations 1 to 4 mirror along w (2, 3) and h
- * (3, 4); 5 to 8 do so after rows became columns (6, 7 and 7, 8). */
+/* Applies the orientation. Orientations 1 to 4 mirror along w (2, 3) and h (3,
+ * 4); 5 to 8 transpose and then mirror (6, 7 and 7, 8). */
 static bool turn(Volume *v, int orientation)
 {
     Dims from = v->voxels.dim, to = from;
@@ -286,7 +286,7 @@ const char *image_file_format(const char *path, bool *read)
     return ok ? image_format(front, n, read) : NULL;
 }
 
-/* The format that the name of a file says; NULL: none in particular. */
+/* Returns the format indicated by the extension of a file; NULL: none. */
 static const char *named(const char *path)
 {
     const char *dot = strrchr(path, '.');
@@ -298,8 +298,8 @@ static const char *named(const char *path)
     return NULL;
 }
 
-/* `path` in front of the reason, and what its name says when the content is
- * something else. */
+/* Prefixes the reason with `path`, and with the format of its extension if the
+ * content has another format. */
 static bool within_path(const char *path, const uint8_t *bytes, size_t size)
 {
     bool read;
@@ -310,7 +310,7 @@ static bool within_path(const char *path, const uint8_t *bytes, size_t size)
     return within("%s", path);
 }
 
-/* Bytes of a file that is not beyond the limit. */
+/* Reads a file if its size is within the limit. */
 static bool load(const char *path, const ImageOptions *o, Arena *mem,
                  char **data, size_t *size)
 {

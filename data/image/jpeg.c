@@ -1,10 +1,10 @@
-/* jpeg.c -- the markers of a JPEG file.
+/* jpeg.c -- parses the markers of a JPEG file.
  *
- * A JPEG is a row of segments, each a marker and a length, with packed pixels
- * behind each "start of scan". All are walked here, with what ITU-T T.81
- * says about their sizes; tables whose counts do not add up, which decoders
- * have fallen over, go no further. Read are baseline, extended with 8 bits,
- * and progressive; the other processes of the standard are refused by name. */
+ * A JPEG is a sequence of segments, each a marker and a length, with compressed
+ * pixels after each "start of scan". All segments are parsed here and checked
+ * against the sizes in ITU-T T.81; inconsistent tables, which have crashed
+ * decoders, are rejected. Supported are baseline, extended with 8 bits, and
+ * progressive; the other processes of the standard are rejected by name. */
 #include "data/image/image_format.h"
 #include <string.h>
 
@@ -25,17 +25,17 @@ enum {
     APP1 = 0xe1,
     APP14 = 0xee,
     TEM = 0x01,
-    MOST_SCANS = 100, /* some thousand make a small file take minutes */
+    MOST_SCANS = 100, /* a few thousand scans make a small file take minutes */
 };
 
-/* One segment behind its length; `at` is the byte of its marker. */
+/* One segment after its length; `at` is the offset of its marker. */
 typedef struct Segment {
     int marker;
     size_t at, bytes;
     const uint8_t *data;
 } Segment;
 
-/* A color as the frame describes it. */
+/* A color component of the frame header. */
 typedef struct Component {
     int id, h, v, table; /* sampling factors; quantization table */
 } Component;
@@ -46,7 +46,7 @@ typedef struct Walk {
     Component part[4];
     int parts, scans; /* parts 0: no frame yet */
     bool progressive;
-    unsigned quant;      /* tables that were defined, a bit each */
+    unsigned quant;      /* defined tables, one bit each */
     unsigned huffman[2]; /* of DC and AC */
     size_t packed;       /* bytes of all scans */
 } Walk;
@@ -60,7 +60,7 @@ static bool next_segment(Walk *w, Segment *s)
         return fail_data("no marker at byte %zu, but %02x; fix: save it again "
                          "with a program that shows it right",
                          w->at, b[w->at]);
-    // any number of ff may stand in front of a marker
+    // any number of ff may precede a marker
     while (w->at < size && b[w->at] == 0xff) w->at++;
     if (w->at == size)
         return fail_data("file ends without an end of image: it is cut off");
@@ -85,7 +85,8 @@ static bool next_segment(Walk *w, Segment *s)
     return true;
 }
 
-/* Lengths of codes: a number of codes for each length, then their values. */
+/* Reads Huffman tables: a number of codes for each length, then their
+ * values. */
 static bool read_huffman(Walk *w, const Segment *s)
 {
     const uint8_t *p = s->data, *end = p + s->bytes;
@@ -98,7 +99,7 @@ static bool read_huffman(Walk *w, const Segment *s)
             return fail_data("Huffman table at byte %zu is of class %d with "
                              "number %d, need 0 or 1 with 0 to 3",
                              s->at, kind, number);
-        // room: codes of this length that are not begun by a shorter one
+        // room: codes of this length without a shorter code as prefix
         for (int length = 1; length <= 16; length++) {
             room *= 2;
             codes += p[length];
@@ -194,7 +195,8 @@ static bool read_frame(Walk *w, const Segment *s)
     return image_extents(w->f);
 }
 
-/* The tables that a scan uses: one that nobody defined would be made up. */
+/* Checks that the tables of a scan are defined; decoders would invent one that
+ * is not. */
 static bool scan_tables(const Walk *w, const Segment *s, const Component *c,
                         int tables)
 {
@@ -236,7 +238,8 @@ static bool read_scan(Walk *w, const Segment *s)
                              s->at, p[1 + 2 * i]);
         if (!scan_tables(w, s, &w->part[k], p[2 + 2 * i])) return false;
     }
-    // packed pixels, up to an ff that neither stands for itself nor restarts
+    // compressed pixels, up to an ff that is neither an escaped ff nor a
+    // restart
     const uint8_t *b = w->f->bytes, *end = b + w->f->size, *q = b + w->at;
     while ((q = memchr(q, 0xff, (size_t)(end - q)))) {
         if (q + 1 == end) q = NULL;
@@ -252,12 +255,14 @@ static bool read_scan(Walk *w, const Segment *s)
     return true;
 }
 
-/* Segments of programs that say how to understand the rest. */
+/* Reads segments of applications that affect the interpretation of the
+ * image. */
 static bool read_application(Walk *w, const Segment *s)
 {
     if (s->marker == APP1 && s->bytes >= 6 && !memcmp(s->data, "Exif\0", 6))
         return exif_orientation(w->f, s->data + 6, s->bytes - 6);
-    static const char xmp[] = "http://ns.adobe.com/xap/1.0/"; // and its zero
+    static const char xmp[] = "http://ns.adobe.com/xap/1.0/"; // including its
+                                                              // terminating 0
     if (s->marker == APP1 && s->bytes > sizeof xmp &&
         !memcmp(s->data, xmp, sizeof xmp))
         xmp_orientation(w->f, s->data + sizeof xmp, s->bytes - sizeof xmp);
@@ -268,9 +273,9 @@ static bool read_application(Walk *w, const Segment *s)
     return true;
 }
 
-/* A block of 8 x 8 takes a bit at least: what the scans cannot hold is not
- * asked memory for. Of a picture in several scans libjpeg keeps all blocks,
- * with two bytes a coefficient. */
+/* A block of 8 x 8 takes at least one bit: memory is allocated only for blocks
+ * that the scans can contain. For an image in several scans libjpeg buffers all
+ * blocks, with two bytes per coefficient. */
 static bool check_packed(Walk *w)
 {
     int most_h = 1, most_v = 1;

@@ -1,10 +1,10 @@
-/* jpeg_pixels.c -- the pixels of a JPEG, by libjpeg.
+/* jpeg_pixels.c -- decodes the pixels of a JPEG with libjpeg.
  *
- * libjpeg leaves by a jump when it gives up. Nothing between setjmp and the
- * jump is changed that is looked at behind it: what a call needs to keep is in
- * a Run that outlives both, and everything else belongs to libjpeg, which
- * frees it at the end. A warning means that libjpeg made pixels up, so it is
- * an error here. */
+ * libjpeg reports errors with longjmp. No local variable that is read after the
+ * jump is modified between setjmp and the jump: the state of a call is in a Run
+ * that outlives both, and everything else belongs to libjpeg, which frees it at
+ * the end. A warning means that libjpeg invented pixels, so it is an error
+ * here. */
 #include "data/image/image_format.h"
 #include <setjmp.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ typedef struct Run {
     struct jpeg_decompress_struct z;
     struct jpeg_error_mgr errors;
     jmp_buf back;
-    bool memory; /* it was for want of memory */
+    bool memory; /* the failure was lack of memory */
     char text[JMSG_LENGTH_MAX];
 } Run;
 
@@ -30,14 +30,14 @@ _Noreturn static void give_up(j_common_ptr z)
     longjmp(r->back, 1);
 }
 
-/* Levels below 0 are warnings, the others are only chatter. */
+/* Levels below 0 are warnings, the others are trace messages. */
 static void message(j_common_ptr z, int level)
 {
     if (level < 0) give_up(z);
 }
 
-/* False: libjpeg gave up, and why is in r->text. Decoding is that of a plain
- * libjpeg: exact integer transform, smooth upsampling. */
+/* Returns false with the reason in r->text if libjpeg fails. Decodes with the
+ * defaults of libjpeg: accurate integer transform, smooth upsampling. */
 static bool decode(Run *r, const ImageFile *f, uint8_t *out)
 {
     struct jpeg_decompress_struct *z = &r->z;
@@ -48,8 +48,8 @@ static bool decode(Run *r, const ImageFile *f, uint8_t *out)
     z->client_data = r;
     if (setjmp(r->back)) return false;
     jpeg_create_decompress(z);
-    // a progressive file's coefficients take 2 bytes a sample, up to four
-    // times as many where colors are sampled unequally
+    // coefficients of a progressive file take 2 bytes per sample, and up to
+    // four times as many with unequal subsampling
     z->mem->max_memory_to_use =
         (64L << 20) + 16L * info->w * (long)info->h * info->channels;
     jpeg_mem_src(z, f->bytes, f->size);
@@ -70,8 +70,8 @@ static bool decode(Run *r, const ImageFile *f, uint8_t *out)
 }
 
 /* libjpeg calls malloc, which succeeds beyond the memory of the machine (Linux
- * overcommits). So the coefficients are allocated by mem.h first, which checks
- * the room, and freed untouched. */
+ * overcommits). So the coefficients are first allocated by mem.h, which checks
+ * the available memory, and freed unused. */
 static bool has_room(size_t bytes)
 {
     void *p = mem_pages(bytes);
@@ -85,7 +85,7 @@ bool jpeg_pixels(const ImageFile *f, void *out)
     Run *r = mem_alloc(sizeof *r);
     if (!r) return false;
     bool ok = decode(r, f, out);
-    // fine also when it was not created: the struct is zero then
+    // valid even if it was not created: the struct is zero then
     jpeg_destroy_decompress(&r->z);
     if (!ok && r->memory) fail("no memory to read a jpeg: %s", r->text);
     if (!ok && !r->memory) fail_data("damaged: %s", r->text);

@@ -1,10 +1,11 @@
-/* jpeg_write.c -- pixels as a JPEG, by libjpeg.
+/* jpeg_write.c -- encodes pixels as a JPEG with libjpeg.
  *
- * Baseline, the exact integer transform: the same pixels give the same bytes.
- * libjpeg leaves by a jump when it gives up; as in jpeg_pixels.c nothing that
- * is looked at behind it is changed between setjmp and the jump. The file grows
- * in memory of our own: of a buffer that libjpeg has moved it tells the address
- * only at the end, and after a failure nobody could free it. */
+ * Baseline, accurate integer transform: the same pixels give the same bytes.
+ * libjpeg reports errors with longjmp; as in jpeg_pixels.c, no local variable
+ * that is read after the jump is modified between setjmp and the jump. The
+ * output buffer is allocated here: libjpeg publishes the address of a buffer
+ * that it has reallocated only at the end, so after a failure it could not be
+ * freed. */
 #include "data/image/image.h"
 #include "engine/base/file.h"
 #include <setjmp.h>
@@ -19,7 +20,7 @@ typedef struct Run {
     struct jpeg_error_mgr errors;
     struct jpeg_destination_mgr to;
     jmp_buf back;
-    uint8_t *bytes; /* the file so far, and room behind it */
+    uint8_t *bytes; /* the file so far, and free space after it */
     size_t room;
 } Run;
 
@@ -32,7 +33,7 @@ _Noreturn static void give_up(j_common_ptr z)
     longjmp(r->back, 1);
 }
 
-/* There is no room left, or none yet. */
+/* Called when the buffer is full, or not yet allocated. */
 static boolean grow(j_compress_ptr z)
 {
     Run *r = z->client_data;
@@ -55,7 +56,7 @@ static void end(j_compress_ptr z)
     (void)z;
 }
 
-/* False: with the reason of libjpeg, or for want of memory. */
+/* Returns false with the reason of libjpeg, or without memory. */
 static bool encode(Run *r, const uint8_t *rgb, int w, int h, int quality)
 {
     struct jpeg_compress_struct *z = &r->z;
@@ -76,7 +77,7 @@ static bool encode(Run *r, const uint8_t *rgb, int w, int h, int quality)
     z->dct_method = JDCT_ISLOW;
     jpeg_start_compress(z, TRUE);
     while (z->next_scanline < z->image_height) {
-        // libjpeg reads the row, but its type lacks the const
+        // libjpeg only reads the row, but its parameter is not const
         JSAMPROW row =
             (JSAMPROW)(uintptr_t)(rgb + 3 * (size_t)w * z->next_scanline);
         jpeg_write_scanlines(z, &row, 1);

@@ -1,8 +1,8 @@
 /* picture.c -- drawing by distance, and PNG through stb_image_write.
  *
- * A stroke covers a pixel by how near its centre lies: full inside half the
- * width, fading over one pixel. All letters, curves and contours are such
- * strokes. */
+ * The coverage of a pixel by a stroke depends on the distance of its centre:
+ * full within half the width, fading over one pixel. All letters, curves and
+ * contours consist of such strokes. */
 #include "data/image/picture.h"
 #include "data/image/font.h"
 #include "engine/base/file.h"
@@ -12,12 +12,12 @@
 #include <string.h>
 #include <zlib.h>
 
-/* What stb asks for while it makes one PNG; empty outside encode's callers. An
- * arena because stb loses a block when memory runs out halfway. */
+/* Memory that stb allocates while it encodes one PNG; empty outside encode's
+ * callers. An arena, because stb leaks a block when memory runs out halfway. */
 static _Thread_local Arena stb_memory;
 
-/* stb lays out the PNG; zlib packs better than stb's own packer and does not
- * write to memory that it did not get. */
+/* stb formats the PNG; zlib compresses better than the compressor of stb and
+ * does not write beyond its buffer. */
 static unsigned char *pack(unsigned char *data, int bytes, int *out_bytes,
                            int level)
 {
@@ -39,7 +39,7 @@ static unsigned char *pack(unsigned char *data, int bytes, int *out_bytes,
 #define STB_IMAGE_WRITE_STATIC
 #define STBIW_ZLIB_COMPRESS     pack
 #define STBIW_MALLOC(bytes)     arena_alloc(&stb_memory, (size_t)(bytes))
-#define STBIW_REALLOC(p, bytes) NULL // only stb's own packer grows blocks
+#define STBIW_REALLOC(p, bytes) NULL // only the compressor of stb grows blocks
 #define STBIW_FREE(p)           (void)(p)
 #include <stb/stb_image_write.h>
 #if defined(__GNUC__)
@@ -70,12 +70,12 @@ void picture_free(Picture *p)
 
 /* -- strokes -------------------------------------------------------------- */
 
-// Colours are mixed in whole numbers of 1/256, so that the same calls give the
-// same bytes on every machine.
+// Colours are mixed in multiples of 1/256, so that the same calls give the same
+// bytes on every machine.
 static void blend(Picture *p, int x, int y, uint32_t color, double cover)
 {
     uint8_t *at = p->rgb + 3 * ((size_t)y * (size_t)p->w + (size_t)x);
-    // 256 is all of it: no pixel keeps a rest of what was
+    // 256 is full opacity: no remainder of the old colour stays
     int a = (int)(cover * 256 + 0.5);
     for (int c = 0; c < 3; c++) {
         int want = (int)(color >> (16 - 8 * c) & 255);
@@ -83,15 +83,15 @@ static void blend(Picture *p, int x, int y, uint32_t color, double cover)
     }
 }
 
-// pixels first .. last - 1 of 0 .. n - 1 that [lo, hi) touches
-// clamped before the cast: a coordinate may be as large as a double
+// pixels first .. last - 1 of 0 .. n - 1 that [lo, hi) touches; clamped before
+// the cast, because a coordinate may be as large as a double
 static void span(double lo, double hi, int n, int *first, int *last)
 {
     *first = (int)floor(fmin(fmax(lo, 0), n));
     *last = (int)ceil(fmin(fmax(hi, 0), n));
 }
 
-// edges are rounded to pixels; only strokes are smooth
+// edges are rounded to pixels; only strokes are antialiased
 void picture_rect(Picture *p, double x, double y, double w, double h,
                   uint32_t color, double cover)
 {
@@ -107,11 +107,11 @@ typedef struct Stroke {
     double x0, y0, x1, y1;
 } Stroke;
 
-// squared distance of a point from the stroke's middle line
+// squared distance of a point from the centre line of the stroke
 static double distance2(const Stroke *s, double x, double y)
 {
     double dx = s->x1 - s->x0, dy = s->y1 - s->y0, long2 = dx * dx + dy * dy;
-    // place of the nearest point on the stroke, 0 .. 1
+    // nearest point on the stroke, 0 .. 1
     double t = 0;
     if (long2 > 0) {
         t = ((x - s->x0) * dx + (y - s->y0) * dy) / long2;
@@ -121,9 +121,9 @@ static double distance2(const Stroke *s, double x, double y)
     return ex * ex + ey * ey;
 }
 
-// Together, so that where strokes meet a pixel is not covered twice.
-// All strokes of a letter at once. Each pixel of their common box looks for the
-// nearest of them, so the cost is box times strokes.
+// Draws several strokes together, so that a pixel where strokes meet is not
+// covered twice. Each pixel of their common bounding box finds the nearest
+// stroke, so the cost is box times strokes.
 static void draw(Picture *p, const Stroke *s, int count, double width,
                  uint32_t color)
 {
@@ -149,14 +149,14 @@ static void draw(Picture *p, const Stroke *s, int count, double width,
         }
 }
 
-// Cut into parts whose boxes are small; neighbours share an end, which is
-// covered twice there but hardly seen.
+// Splits a line into pieces with small bounding boxes; neighbours share an end,
+// where double coverage is hardly visible.
 void picture_line(Picture *p, double x0, double y0, double x1, double y1,
                   double width, uint32_t color)
 {
     Stroke s = {x0, y0, x1, y1};
     if (!isfinite(x0 + y0 + x1 + y1) || !(width > 0)) return;
-    // a long slanting line is cut, for its box would be mostly empty
+    // the bounding box of a long diagonal line would be mostly empty
     double dx = x1 - x0, dy = y1 - y0;
     int parts = (int)fmin(fmin(fabs(dx), fabs(dy)) / 32, 256) + 1;
     for (int k = 0; k < parts; k++) {
@@ -169,10 +169,10 @@ void picture_line(Picture *p, double x0, double y0, double x1, double y1,
 
 /* -- text ----------------------------------------------------------------- */
 
-// a dot begins at most three
+// at most three strokes begin at a dot
 enum { MOST_STROKES = 3 * FONT_COLS * FONT_ROWS };
 
-// Strokes between neighbouring dots; a diagonal only where no way round it
+// Makes strokes between neighbouring dots; a diagonal only if no path around it
 // is set, so that corners stay corners.
 static int letter_strokes(char c, double x, double y, double dot, Stroke *out)
 {
@@ -205,7 +205,7 @@ void picture_text(Picture *p, double x, double y, double dot, uint32_t color,
     }
 }
 
-// the last letter takes its columns only, not the gap behind it
+// the last letter takes its columns only, without the gap after it
 double picture_text_width(double dot, const char *text)
 {
     size_t n = strlen(text);
@@ -221,7 +221,7 @@ void picture_gray(Picture *p, int x, int y, int zoom, const float *plane, int w,
     enum { NAN_COLOR = 0x600000 };
     for (int j = 0; j < h; j++)
         for (int i = 0; i < w; i++) {
-            // NaN passes fmin and fmax as the other number, so it is asked for
+            // fmin and fmax return the other number for NaN, so NaN is tested
             // below
             double v = ((double)*plane++ - lo) / (hi - lo);
             uint32_t g = (uint32_t)(255 * fmin(fmax(v, 0), 1) + 0.5);
@@ -230,7 +230,7 @@ void picture_gray(Picture *p, int x, int y, int zoom, const float *plane, int w,
         }
 }
 
-// Part `shift` of the colour that is `t` of the way from a to b.
+// Interpolates the channel at bit `shift` of two colours, at t from a to b.
 static uint32_t between(uint32_t a, uint32_t b, int shift, double t)
 {
     const double from = a >> shift & 0xff, to = b >> shift & 0xff;
@@ -265,12 +265,12 @@ void picture_wash(Picture *p, int x, int y, int zoom, const float *plane, int w,
         }
 }
 
-// Cells lie between four centres, one row and column of them outside the plane
-// on each side, so that every line closes.
+// Cells lie between four centres; one row and column of centres lies outside
+// the plane on each side, so that every line closes.
 void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,
                      int w, int h, double level, double width, uint32_t color)
 {
-    // corners of a cell in the order of going round it
+    // corners of a cell in cyclic order
     static const int di[] = {0, 1, 1, 0}, dj[] = {0, 0, 1, 1};
     for (int j = -1; j < h; j++)
         for (int i = -1; i < w; i++) {
@@ -283,7 +283,8 @@ void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,
             }
             for (int k = 0; k < 4; k++) {
                 int l = (k + 1) % 4;
-                // both corners on one side: the edge is not crossed
+                // both corners on one side of the level: the edge is not
+                // crossed
                 if ((v[k] > level) == (v[l] > level)) continue;
                 double t = (level - v[k]) / (v[l] - v[k]);
                 at[cuts][0] =
@@ -291,8 +292,8 @@ void picture_contour(Picture *p, int x, int y, int zoom, const float *plane,
                 at[cuts++][1] =
                     y + zoom * (j + 0.5 + dj[k] + t * (dj[l] - dj[k]));
             }
-            // four cuts: two corners lie apart, each is cut off by itself;
-            // the cuts begin with the one behind corner 0
+            // four crossings: two opposite corners are cut off separately; the
+            // crossings begin with the edge after corner 0
             int first = cuts == 4 && v[0] > level ? 1 : 0;
             for (int k = 0; k < cuts; k += 2) {
                 const double *a = at[(first + k) % 4];
@@ -309,7 +310,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// With nothing finite the window is 0 .. 1: a picture is drawn all the same.
+// Without finite numbers the window is 0 .. 1: a picture is drawn nevertheless.
 bool picture_window(const float *plane, int64_t count, double low, double high,
                     double *lo, double *hi)
 {
@@ -320,7 +321,7 @@ bool picture_window(const float *plane, int64_t count, double low, double high,
     for (int64_t i = 0; i < count; i++)
         if (isfinite(plane[i])) sorted[n++] = plane[i];
     qsort(sorted, n, sizeof *sorted, compare);
-    // percentiles to the nearest lower rank: a window needs no more
+    // percentiles at the next lower rank, sufficient for a window
     double last = n ? (double)(n - 1) : 0;
     *lo = n ? (double)sorted[(size_t)(low * last)] : 0;
     *hi = n ? (double)sorted[(size_t)(high * last)] : 1;
@@ -329,8 +330,8 @@ bool picture_window(const float *plane, int64_t count, double low, double high,
     return true;
 }
 
-// Bytes of a PNG in stb's memory, of `channels` bytes a pixel; NULL with a
-// reason.
+// Returns the bytes of a PNG in stb's memory, with `channels` bytes per pixel;
+// NULL with a reason.
 static unsigned char *encode(const uint8_t *pixels, int w, int h, int channels,
                              int *bytes)
 {
@@ -351,7 +352,7 @@ bool picture_png(const Picture *p, void **png, size_t *bytes)
     return *png != NULL;
 }
 
-// The PNG is complete in memory before the file is touched.
+// The PNG is complete in memory before the file is opened.
 static bool save(const uint8_t *pixels, int w, int h, int channels,
                  const char *path)
 {

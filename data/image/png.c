@@ -1,8 +1,8 @@
-/* png.c -- the chunks of a PNG file.
+/* png.c -- parses the chunks of a PNG file.
  *
- * A PNG is a signature and a row of chunks: length, four letters, data, CRC.
- * All of them are walked and compared with what ISO/IEC 15948 says about
- * order, number and size, before png_pixels.c looks at what is inside. */
+ * A PNG is a signature and a sequence of chunks: length, four letters, data,
+ * CRC. All are parsed and checked against ISO/IEC 15948 for order, number and
+ * size, before png_pixels.c decodes the content. */
 #include "data/image/image_format.h"
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { SIGNATURE = 8, HEADER = 13, AROUND = 12 };
 
-/* One chunk; `at` is the byte where its length stands. */
+/* One chunk; `at` is the offset of its length. */
 typedef struct Chunk {
     char type[5]; /* printable */
     uint32_t bytes;
@@ -18,12 +18,12 @@ typedef struct Chunk {
     const uint8_t *data;
 } Chunk;
 
-/* Chunks met so far that others must stand before or behind. */
+/* Chunks so far that affect the order of later ones. */
 typedef struct Seen {
     bool header, palette, idat, idat_over, transparent;
 } Seen;
 
-/* The chunk at *at, which moves behind it. */
+/* Reads the chunk at *at and advances *at past it. */
 static bool next_chunk(const ImageFile *f, size_t *at, Chunk *c)
 {
     size_t left = f->size - *at;
@@ -46,7 +46,7 @@ static bool next_chunk(const ImageFile *f, size_t *at, Chunk *c)
                          "only %zu left",
                          c->type, *at, c->bytes, left - AROUND);
     c->data = p + 8;
-    // type and data
+    // the CRC covers type and data
     uint32_t got = number_u32(c->data + c->bytes, true);
     uint32_t want = (uint32_t)crc32(crc32(0, Z_NULL, 0), p + 4, c->bytes + 4);
     if (got != want)
@@ -57,10 +57,10 @@ static bool next_chunk(const ImageFile *f, size_t *at, Chunk *c)
     return true;
 }
 
-/* Extents and what a sample is. */
+/* Reads the extents and the sample format. */
 static bool read_header(ImageFile *f, const Chunk *c)
 {
-    // depths that exist for a color type, a bit each; 0: there is no such type
+    // bit depths of a color type, one bit each; 0: there is no such type
     static const struct {
         uint32_t depths;
         int samples;
@@ -110,7 +110,7 @@ static bool read_palette(ImageFile *f, const Chunk *c, Seen *seen)
 {
     PngLayout *l = &f->of.png;
     uint32_t most = l->color == 3 ? 1u << f->info.bits : 256;
-    // grey has none; one beside true color is a hint for old screens
+    // grey has no palette; with true color it is a hint for old displays
     if (seen->palette || seen->idat || seen->transparent || l->color == 0 ||
         l->color == 4)
         return misplaced(c);
@@ -124,7 +124,7 @@ static bool read_palette(ImageFile *f, const Chunk *c, Seen *seen)
     return true;
 }
 
-/* Color, or colors of the palette, that are to be seen through. */
+/* Reads tRNS: the transparent color, or the alpha of palette colors. */
 static bool read_transparent(ImageFile *f, const Chunk *c, Seen *seen)
 {
     PngLayout *l = &f->of.png;
@@ -144,7 +144,7 @@ static bool read_transparent(ImageFile *f, const Chunk *c, Seen *seen)
 static bool read_data(ImageFile *f, const Chunk *c, Seen *seen)
 {
     PngLayout *l = &f->of.png;
-    // the pixels must be whole without it
+    // the pixels must be complete before
     if (seen->idat_over) return f->options.trailing || misplaced(c);
     if (l->color == 3 && !seen->palette)
         return fail_data("no palette before the pixels, which are numbers of "
@@ -155,7 +155,7 @@ static bool read_data(ImageFile *f, const Chunk *c, Seen *seen)
     return true;
 }
 
-/* Any chunk but the first; *end when it was the last. */
+/* Reads any chunk but the first; *end if it was the last. */
 static bool read_chunk(ImageFile *f, const Chunk *c, Seen *seen, bool *end)
 {
     if (seen->idat && strcmp(c->type, "IDAT")) seen->idat_over = true;
@@ -175,7 +175,7 @@ static bool read_chunk(ImageFile *f, const Chunk *c, Seen *seen, bool *end)
         return c->bytes == 0 ||
                fail_data("chunk IEND has %u bytes, need 0", c->bytes);
     }
-    // a small first letter: a reader that does not know it may leave it out
+    // a lower-case first letter: a decoder may ignore an unknown chunk
     if (c->type[0] >= 'a') return true;
     return fail_data("chunk %s at byte %zu is not known, but marked as needed "
                      "to understand the picture",

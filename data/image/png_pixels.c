@@ -1,18 +1,19 @@
-/* png_pixels.c -- the pixels of a PNG: zlib inflates, stb_image unfilters.
+/* png_pixels.c -- decodes the pixels of a PNG: zlib inflates, stb_image
+ * unfilters.
  *
- * stb_image gets no file. It gets a PNG of three chunks that is written here:
- * a header, the rows as zlib inflated and checked them, in stored blocks (which
- * stb only copies), and the end. So its own inflater, its palettes and its
- * transparency, where mistakes were found before, see nothing from outside; a
- * palette is given to it as grey and looked up here. */
+ * stb_image does not get the file. It gets a PNG of three chunks written here:
+ * a header, the rows as inflated and checked by zlib, in stored blocks (which
+ * stb only copies), and the end. So its own inflater, palettes and
+ * transparency, where vulnerabilities have been found, never process foreign
+ * data; palette indices are passed to it as grey and mapped to colors here. */
 #include "data/format/gzip.h"
 #include "data/image/image_format.h"
 #include <limits.h>
 #include <string.h>
 #include <zlib.h>
 
-/* stb's memory is ours, and zeroed like all of it: a decoder that reads what
- * it never wrote then reads zeros. */
+/* stb gets memory of mem.h, which is zeroed: a decoder that reads bytes that it
+ * never wrote then reads zeros. */
 static void *grow(void *old, size_t had, size_t bytes)
 {
     void *p = mem_alloc(bytes);
@@ -36,7 +37,7 @@ static void *grow(void *old, size_t had, size_t bytes)
 #define STBI_NO_STDIO
 #define STBI_NO_LINEAR
 #define STBI_NO_HDR
-// declared under a name that it is not defined under
+// stb declares this function under a name that it does not define
 #define stbi_set_unpremultiply_on_load_thread stbi__unpremultiply_on_load_thread
 #define STBI_MAX_DIMENSIONS                   (1 << 24)
 #define STBI_ASSERT(e)                        CHECK(e)
@@ -48,15 +49,15 @@ static void *grow(void *old, size_t had, size_t bytes)
 #pragma GCC diagnostic pop
 #endif
 
-/* What stands around the rows in the PNG that is made: signature and IHDR;
- * length and type of IDAT, two bytes of zlib; five bytes a stored block;
- * checksum of zlib, CRC, IEND. stb looks at none of the checksums. */
+/* Bytes around the rows in the PNG that is made: signature and IHDR; length and
+ * type of IDAT, two bytes of zlib; five bytes per stored block; checksum of
+ * zlib, CRC, IEND. stb verifies none of the checksums. */
 enum { BEFORE = 8 + 25 + 8 + 2, BLOCK = 65535, BLOCK_HEAD = 5, AFTER = 4 + 16 };
 
-/* Rows of one size, which follow each other: all of a picture, or one of the
- * seven passes of Adam7. */
+/* Consecutive rows of one size: the whole image, or one of the seven passes of
+ * Adam7. */
 typedef struct Pass {
-    size_t rows, row_bytes; /* the byte of the filter counted */
+    size_t rows, row_bytes; /* including the filter byte */
 } Pass;
 
 typedef struct Passes {
@@ -67,7 +68,7 @@ typedef struct Passes {
 
 static void passes_of(const ImageFile *f, Passes *p)
 {
-    // Adam7: where a pass begins and how far its pixels are apart
+    // Adam7: origin and pixel distance of each pass
     static const uint8_t x0[] = {0, 4, 0, 2, 0, 1, 0};
     static const uint8_t y0[] = {0, 0, 4, 0, 2, 0, 1};
     static const uint8_t dx[] = {8, 8, 4, 4, 2, 2, 1};
@@ -82,7 +83,7 @@ static void passes_of(const ImageFile *f, Passes *p)
             w = w > x0[k] ? (w - x0[k] + dx[k] - 1) / dx[k] : 0;
             h = h > y0[k] ? (h - y0[k] + dy[k] - 1) / dy[k] : 0;
         }
-        // a pass without pixels has no bytes at all
+        // a pass without pixels has no bytes
         if (w && h) p->pass[k] = (Pass){h, 1 + (w * bits + 7) / 8};
         p->bytes += p->pass[k].rows * p->pass[k].row_bytes;
     }
@@ -98,14 +99,14 @@ bool png_holds_rows(const ImageFile *f)
                      f->of.png.idat_bytes, p.bytes);
 }
 
-/* Where the next row begins, while the rows come in pieces. */
+/* Position of the next row while the data arrive in pieces. */
 typedef struct Rows {
     const Passes *of;
     int pass;
-    size_t row, at; /* of the pass; byte of all */
+    size_t row, at; /* row in the pass; offset in the whole data */
 } Rows;
 
-/* The first byte of each row that begins in bytes [from, from + n). */
+/* Checks the filter byte of each row that begins in bytes [from, from + n). */
 static bool check_filters(Rows *r, const uint8_t *p, size_t from, size_t n)
 {
     while (r->at < from + n) {
@@ -122,16 +123,16 @@ static bool check_filters(Rows *r, const uint8_t *p, size_t from, size_t n)
     return true;
 }
 
-/* The IDAT chunks as one stream of zlib. */
+/* The IDAT chunks as one zlib stream. */
 typedef struct Packed {
     z_stream z;
     const ImageFile *f;
-    size_t next; /* byte of the file where the next chunk begins */
-    size_t left; /* bytes of IDAT not given to z yet */
+    size_t next; /* offset of the next chunk in the file */
+    size_t left; /* bytes of IDAT not yet passed to z */
     bool ended;
 } Packed;
 
-/* Up to `want` bytes (at most BLOCK); fewer only at the end. */
+/* Inflates up to `want` bytes (at most BLOCK); fewer only at the end. */
 static bool inflate_some(Packed *k, uint8_t *out, size_t want, size_t *got)
 {
     z_stream *z = &k->z;
@@ -139,7 +140,7 @@ static bool inflate_some(Packed *k, uint8_t *out, size_t want, size_t *got)
     z->avail_out = (uInt)want;
     while (z->avail_out && !k->ended) {
         if (!z->avail_in && k->left) {
-            // chunks of no bytes are allowed
+            // empty chunks are allowed
             z->avail_in = number_u32(k->f->bytes + k->next, true);
             // zlib only reads through next_in, whatever its type says
             z->next_in = (void *)(k->f->bytes + k->next + 8);
@@ -162,7 +163,7 @@ static bool inflate_some(Packed *k, uint8_t *out, size_t want, size_t *got)
     return true;
 }
 
-/* All rows into `at`, in stored blocks. */
+/* Writes all rows to `at`, in stored blocks. */
 static bool store_rows(Packed *k, const Passes *p, uint8_t *at)
 {
     Rows rows = {.of = p};
@@ -181,7 +182,7 @@ static bool store_rows(Packed *k, const Passes *p, uint8_t *at)
         if (!check_filters(&rows, at + BLOCK_HEAD, from, n)) return false;
         at += BLOCK_HEAD + n;
     }
-    // one byte more is asked for, and must not come
+    // requests one more byte, which must not exist
     if (!inflate_some(k, &more, 1, &got)) return false;
     if (got)
         return k->f->options.trailing ||
@@ -198,7 +199,7 @@ static bool store_rows(Packed *k, const Passes *p, uint8_t *at)
     return true;
 }
 
-/* PNG of three chunks; *out by mem_free. */
+/* Makes the PNG of three chunks; *out from mem_alloc. */
 static bool assemble(const ImageFile *f, uint8_t **out, size_t *bytes)
 {
     const PngLayout *l = &f->of.png;
@@ -217,12 +218,12 @@ static bool assemble(const ImageFile *f, uint8_t **out, size_t *bytes)
         return fail_data("%zu bytes of rows, limit %d", p.bytes, INT_MAX);
     if (!(*out = mem_alloc(*bytes))) return false;
     if (inflateInit(&k.z) != Z_OK) return fail("no memory to read a png");
-    // the header as it is, but a palette becomes grey
+    // the header is copied, but a palette becomes grey
     memcpy(*out, f->bytes, 8 + 25);
     if (l->color == 3) (*out)[25] = 0;
     uint8_t *at = *out + 8 + 25;
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(packed >> (24 - 8 * i));
-    // a window of 32 KiB; nothing depends on it in stored blocks
+    // the window size is irrelevant for stored blocks
     memcpy(at + 4, "IDAT\x78\x01", 6);
     bool ok = store_rows(&k, &p, at + 10);
     inflateEnd(&k.z);
@@ -230,10 +231,10 @@ static bool assemble(const ImageFile *f, uint8_t **out, size_t *bytes)
     return ok;
 }
 
-/* Colors for their numbers, or the numbers; `pixels` are stb's grey. */
+/* Maps indices to colors, or keeps the indices; `pixels` is grey from stb. */
 static bool look_up(const ImageFile *f, const uint8_t *pixels, uint8_t *out)
 {
-    // stb spreads 1, 2 and 4 bits over 0 .. 255
+    // stb scales 1, 2 and 4 bits to 0 .. 255
     int scale = 255 / ((1 << f->info.bits) - 1);
     const PngLayout *l = &f->of.png;
     size_t n = (size_t)f->info.w * (size_t)f->info.h;
@@ -252,7 +253,7 @@ static bool look_up(const ImageFile *f, const uint8_t *pixels, uint8_t *out)
     return true;
 }
 
-/* What stb gave, without alpha. */
+/* Copies the samples of stb without alpha. */
 static bool take(const ImageFile *f, const uint8_t *pixels, int samples,
                  uint8_t *out)
 {
@@ -286,8 +287,8 @@ bool png_pixels(const ImageFile *f, void *out)
                 ? (void *)stbi_load_16_from_memory(png, (int)bytes, &w, &h,
                                                    &samples, 0)
                 : stbi_load_from_memory(png, (int)bytes, &w, &h, &samples, 0);
-        // everything it could complain about was checked: memory is left, for
-        // which mem_alloc gave the reason
+        // everything else has been checked, so only memory can be missing, for
+        // which mem_alloc has set the reason
         ok = pixels;
     }
     mem_free(png);

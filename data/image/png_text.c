@@ -1,28 +1,28 @@
-/* png_text.c -- texts of a PNG that say how the picture was held.
+/* png_text.c -- the orientation in the texts of a PNG.
  *
- * PNG has a chunk for Exif since 2017 alone. Adobe keeps XMP in an iTXt called
- * "XML:com.adobe.xmp", ImageMagick and its kin keep Exif and XMP as "Raw
- * profile type NAME": a line with the name, one with the number of bytes, then
- * the bytes as hexadecimal digits. Everything else, as a comment, a date or a
- * name, is passed over unread. */
+ * PNG has had a chunk for Exif only since 2017. Adobe stores XMP in an iTXt
+ * named "XML:com.adobe.xmp". ImageMagick and related programs store Exif and
+ * XMP as "Raw profile type NAME": a line with the name, a line with the number
+ * of bytes, then the bytes as hexadecimal digits. All other texts (comments,
+ * dates, names) are skipped unread. */
 #include "data/format/gzip.h"
 #include "data/image/image_format.h"
 #include <string.h>
 #include <zlib.h>
 
-/* The first of a text is unpacked, and no more: an orientation stands in
- * front, and a small chunk must not take much memory. */
+/* Only the first MOST bytes of a text are inflated: an orientation is near the
+ * start, and a small chunk must not take much memory. */
 enum { MOST = 1 << 20, TEXTS = 16, KEYWORD = 79 };
 
-/* A text, packed or not; `own` is to be freed. */
+/* A text, after inflating if necessary; `own` is to be freed. */
 typedef struct Text {
     const uint8_t *at;
     size_t bytes;
     uint8_t *own;
 } Text;
 
-/* The text behind zlib, as far as MOST. What is damaged is no text: false, and
- * no failure, but without memory. */
+/* Inflates a text, at most MOST bytes; of a damaged stream, the bytes before
+ * the damage. Fails only without memory. */
 static bool unpack(Text *t)
 {
     z_stream z = {.zalloc = gzip_alloc, .zfree = gzip_free};
@@ -40,8 +40,8 @@ static bool unpack(Text *t)
     return true;
 }
 
-/* Hexadecimal digits, in place; the number of bytes that they are. Anything
- * that is no digit stands between them. */
+/* Converts hexadecimal digits in place and returns the number of bytes; other
+ * characters between the digits are skipped. */
 static size_t from_hex(const uint8_t *text, size_t bytes, uint8_t *out)
 {
     size_t digits = 0;
@@ -57,10 +57,10 @@ static size_t from_hex(const uint8_t *text, size_t bytes, uint8_t *out)
     return digits / 2;
 }
 
-/* A profile: Exif behind "Exif", as in JPEG, or without; else XMP. */
+/* Reads a profile: Exif after "Exif", as in JPEG, or without; else XMP. */
 static bool read_profile(ImageFile *f, const Text *t)
 {
-    // name and number of bytes, each in a line of its own
+    // name and number of bytes, one line each
     const uint8_t *p = t->at, *end = p + t->bytes;
     for (int line = 0; line < 2; line++) {
         while (p < end && *p == '\n') p++;
@@ -80,7 +80,7 @@ static bool read_profile(ImageFile *f, const Text *t)
     return ok;
 }
 
-/* Past the zero that ends a part of the chunk; NULL: it has none. */
+/* Returns the byte after the next 0; NULL: there is none. */
 static const uint8_t *behind_zero(const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *zero = p && p < end ? memchr(p, 0, (size_t)(end - p)) : NULL;
@@ -103,10 +103,10 @@ bool png_text(ImageFile *f, const char *type, const uint8_t *data, size_t bytes)
     if (!xmp && !profile) return true;
     bool packed = !strcmp(type, "zTXt");
     if (packed) {
-        p = p < end ? p + 1 : NULL; // its method
+        p = p < end ? p + 1 : NULL; // compression method
     } else if (!strcmp(type, "iTXt")) {
         packed = p < end && *p;
-        // flag and method, then a language and the word in that language
+        // flag and method, then a language and the translated keyword
         p = end - p >= 2 ? behind_zero(behind_zero(p + 2, end), end) : NULL;
     }
     if (!p || (packed && f->texts++ >= TEXTS)) return true;

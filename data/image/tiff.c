@@ -1,17 +1,18 @@
-/* tiff.c -- the directory of a TIFF file.
+/* tiff.c -- parses the directories of a TIFF file.
  *
- * A TIFF is a chain of directories, one a page: entries of 12 bytes with a tag,
- * a type, a count and the value or where it stands. The pixels lie in strips or
- * tiles ("pieces") anywhere in the file. Everything here is compared with the
- * length of the file before libtiff (tiff_pixels.c) unpacks a piece; it gets a
- * directory that is written anew, and none of the file's own. */
+ * A TIFF is a chain of directories, one per page: entries of 12 bytes with a
+ * tag, a type, a count and the value or its offset. The pixels are stored in
+ * strips or tiles ("pieces") anywhere in the file. Every offset is checked
+ * against the length of the file before libtiff (tiff_pixels.c) decodes a
+ * piece; libtiff gets a directory written by this program, never that of the
+ * file. */
 #include "data/format/gzip.h"
 #include "data/image/image_format.h"
 #include <string.h>
 
 enum {
     ENTRY = 12,
-    MOST_PAGES = 10000, /* more is a chain that bites its tail */
+    MOST_PAGES = 10000, /* more indicate a cyclic chain */
     NONE = 1,
     LZW = 5,
     DEFLATE = 8,
@@ -21,7 +22,7 @@ enum {
     XMP = 700,  /* a tag: an XMP packet (XMP specification, part 3, 3.2.3) */
 };
 
-/* The tags that are read; the others are only checked to lie in the file. */
+/* The tags that are read; the data of others need only lie in the file. */
 typedef enum Field {
     WIDTH,
     HEIGHT,
@@ -70,22 +71,22 @@ static const struct {
     [SAMPLE_FORMAT] = {339, "SampleFormat"},
 };
 
-/* A value: whole numbers of 1, 2 or 4 bytes at a place in the file. */
+/* A value: whole numbers of 1, 2 or 4 bytes at an offset in the file. */
 typedef struct Value {
-    uint32_t count; /* 0: the tag is not there */
-    int bytes;      /* of one */
+    uint32_t count; /* 0: the tag is absent */
+    int bytes;      /* of one number */
     size_t at;
 } Value;
 
 typedef struct Directory {
     const ImageFile *f;
     bool big;
-    size_t next;           /* of the following one; 0: none */
-    size_t xmp, xmp_bytes; /* of its packet; 0 bytes: none */
+    size_t next;           /* offset of the next directory; 0: none */
+    size_t xmp, xmp_bytes; /* of the XMP packet; 0 bytes: none */
     Value value[FIELDS];
 } Directory;
 
-/* Number i of those of `bytes` bytes each from p on. */
+/* Returns number i of an array of `bytes` bytes each at p. */
 static uint32_t number_of(const uint8_t *p, int bytes, uint32_t i, bool big)
 {
     p += (size_t)i * (size_t)bytes;
@@ -94,14 +95,14 @@ static uint32_t number_of(const uint8_t *p, int bytes, uint32_t i, bool big)
                         : number_u32(p, big);
 }
 
-/* Number i of a value, which has it. */
+/* Returns number i of a value, which has at least i + 1. */
 static uint32_t number(const Directory *d, Field k, uint32_t i)
 {
     const Value *v = &d->value[k];
     return number_of(d->f->bytes + v->at, v->bytes, i, d->big);
 }
 
-/* The one number of a tag, `without` it something else. */
+/* Returns the number of a tag, or `without` if the tag is absent. */
 static uint32_t only(const Directory *d, Field k, uint32_t without)
 {
     return d->value[k].count ? number(d, k, 0) : without;
@@ -109,7 +110,7 @@ static uint32_t only(const Directory *d, Field k, uint32_t without)
 
 static bool read_entry(Directory *d, const uint8_t *e, int *before)
 {
-    // 13, a directory, is of TIFF supplement 1; 16 to 18 are of BigTIFF
+    // 13, a directory, is from TIFF supplement 1; 16 to 18 are from BigTIFF
     static const uint8_t bytes[TYPES] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4,
                                          8, 4, 8, 4, 0, 0, 8, 8, 8};
     bool wanted = false;
@@ -120,8 +121,7 @@ static bool read_entry(Directory *d, const uint8_t *e, int *before)
                          tag, *before);
     *before = tag;
     for (int k = 0; k < FIELDS; k++) wanted = wanted || fields[k].tag == tag;
-    // TIFF 6.0, section 2: fields of a type that a reader does not know are
-    // passed over
+    // TIFF 6.0, section 2: fields of unknown type are skipped
     if (type >= TYPES || !bytes[type])
         return !wanted || fail_data("tag %d has the type %d, need a type of "
                                     "TIFF",
@@ -166,7 +166,7 @@ static bool read_directory(Directory *d, size_t at)
     return true;
 }
 
-/* The page that is wanted; all of them are counted. */
+/* Reads the requested page; counts all. */
 static bool find_page(ImageFile *f, Directory *d)
 {
     int want = f->options.page > 0 ? f->options.page : 1;
@@ -188,7 +188,7 @@ static bool find_page(ImageFile *f, Directory *d)
     return image_page(f);
 }
 
-/* What a sample is. */
+/* Reads the sample format. */
 static bool read_samples(ImageFile *f, const Directory *d)
 {
     TiffLayout *l = &f->of.tiff;
@@ -237,7 +237,8 @@ static bool read_samples(ImageFile *f, const Directory *d)
     if (samples < (uint32_t)info->channels || extra > 1)
         return fail_data("%u samples a pixel, need %d, or one more for alpha",
                          samples, info->channels);
-    // what an extra sample is that no tag explains: nobody knows, but no color
+    // an extra sample that no tag describes has an unknown meaning, but is no
+    // color
     info->alpha = extra == 1;
     l->samples = (int)samples;
     if (l->white_zero && (info->kind != 'u' || f->options.label))
@@ -248,7 +249,7 @@ static bool read_samples(ImageFile *f, const Directory *d)
     return image_extents(f);
 }
 
-/* How they are packed. */
+/* Reads compression, predictor and orientation. */
 static bool read_packing(ImageFile *f, const Directory *d)
 {
     static const struct {
@@ -282,14 +283,14 @@ static bool read_packing(ImageFile *f, const Directory *d)
     l->compression = (int)c;
     l->predictor = predicts ? (int)predictor : 1;
     l->apart = planes == 2 && l->samples > 1;
-    // without the tag XMP may say it, else it is 1
+    // without the tag, the orientation of XMP is used, else 1
     if (d->xmp_bytes) xmp_orientation(f, f->bytes + d->xmp, d->xmp_bytes);
     const bool said = d->value[ORIENTATION].count || !f->xmp_orientation;
     uint32_t turned = only(d, ORIENTATION, 1);
     return !said || image_orientation(f, turned > 8 ? 9 : (int)turned);
 }
 
-/* How large a piece is and how many there must be. */
+/* Reads the size of the pieces and their number. */
 static bool read_pieces(ImageFile *f, const Directory *d)
 {
     TiffLayout *l = &f->of.tiff;
@@ -300,7 +301,7 @@ static bool read_pieces(ImageFile *f, const Directory *d)
     l->piece_w = only(d, TILE_WIDTH, w);
     l->piece_h = l->tiled ? only(d, TILE_HEIGHT, 0) : only(d, STRIP_ROWS, h);
     if (!l->tiled && l->piece_h > h) l->piece_h = h;
-    // a tile may be larger than the picture, but not than what is allowed
+    // a tile may be larger than the image, but not than the limit
     uint64_t most = (uint64_t)f->options.max_samples;
     if (!l->piece_w || !l->piece_h ||
         (l->tiled && (l->piece_w % 16 || l->piece_h % 16 ||
@@ -319,7 +320,7 @@ static bool read_pieces(ImageFile *f, const Directory *d)
             return fail_data("%s has %u numbers, need %llu", fields[field].name,
                              d->value[field].count, (unsigned long long)pieces);
     }
-    // as many as there are numbers in the file
+    // the file has that many offsets and byte counts
     l->pieces = (uint32_t)pieces;
     l->per_plane = (uint32_t)(pieces / planes);
     l->offsets = d->value[at].at, l->offset_bytes = d->value[at].bytes;
@@ -343,12 +344,12 @@ TiffPiece tiff_piece(const ImageFile *f, uint32_t i)
     return p;
 }
 
-/* Every piece lies in the file and can hold what it must. */
+/* Checks that every piece lies in the file and is large enough for its rows. */
 static bool check_pieces(const ImageFile *f)
 {
     const TiffLayout *l = &f->of.tiff;
     const char *name = l->tiled ? "tile" : "strip";
-    // the most that one byte can stand for
+    // maximum number of bytes that one byte expands to
     uint64_t most = l->compression == NONE       ? 1
                     : l->compression == PACKBITS ? 64
                     : l->compression == LZW      ? 4096
@@ -369,7 +370,7 @@ static bool check_pieces(const ImageFile *f)
         if (need / most > p.bytes)
             return fail_data("%s %u of %u bytes cannot hold %llu", name, i,
                              p.bytes, (unsigned long long)need);
-        // pieces that share bytes would make much of a small file
+        // overlapping pieces would expand a small file to a large image
         all += p.bytes;
         if (all > f->size)
             return fail_data("the %ss together have more bytes than the file",

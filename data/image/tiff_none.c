@@ -1,5 +1,5 @@
-/* tiff_none.c -- stands in for tiff_pixels.c in a build without libtiff
- * (make TIFF=0): what a TIFF is can still be said, by tiff.c. */
+/* tiff_none.c -- replaces tiff_pixels.c in a build without libtiff (make
+ * TIFF=0); tiff.c still parses and describes TIFF files. */
 #include "data/image/image_format.h"
 
 bool tiff_pixels(const ImageFile *f, void *out)

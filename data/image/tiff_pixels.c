@@ -1,28 +1,28 @@
-/* tiff_pixels.c -- the pixels of a TIFF, unpacked by libtiff.
+/* tiff_pixels.c -- decodes the pixels of a TIFF with libtiff.
  *
- * libtiff reads a file that does not exist: a directory of the tags that
- * tiff.c has checked, written here, and behind it the whole file. So tags that
- * nobody asked for never reach it. Strips and tiles are asked for one by one,
- * and each must give exactly what its extents say. A warning of libtiff is
- * about damage that it worked around, so it is an error here. */
+ * libtiff reads a virtual file: a directory of the tags that tiff.c has
+ * checked, written here, followed by the whole file. So other tags never reach
+ * it. Strips and tiles are requested one by one, and each must give exactly the
+ * bytes of its extents. A warning of libtiff reports damage that it worked
+ * around, so it is an error here. */
 #include "data/image/image_format.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <tiffio.h>
 
-/* The file that libtiff sees. */
+/* The virtual file that libtiff reads. */
 typedef struct Seen {
     const ImageFile *f;
-    uint8_t *front; /* what stands before the file */
+    uint8_t *front; /* bytes before the file */
     size_t front_bytes;
-    uint64_t at;    /* where libtiff reads */
-    char text[200]; /* its first complaint; "": none */
+    uint64_t at;    /* read position of libtiff */
+    char text[200]; /* its first error or warning; "": none */
 } Seen;
 
 /* -- a directory ---------------------------------------------------------- */
 
-/* Numbers of the byte order that the file has. */
+/* Writes a number in the byte order of the file. */
 static void put(const ImageFile *f, uint8_t *p, uint32_t v, int bytes)
 {
     for (int i = 0; i < bytes; i++)
@@ -31,15 +31,15 @@ static void put(const ImageFile *f, uint8_t *p, uint32_t v, int bytes)
 
 enum { HEADER = 8, ENTRY = 12, ENTRIES = 14, SHORT = 3, LONG = 4 };
 
-/* The next entry of the directory at *e; `bytes` of values stand at `at`, or
- * there is the one value `at`. */
+/* Writes the next entry of the directory at *e; the value is `at`, or the array
+ * at offset `at`. */
 static void entry(const ImageFile *f, uint8_t **e, uint32_t tag, uint32_t type,
                   uint32_t count, uint32_t at)
 {
     put(f, *e, tag, 2);
     put(f, *e + 2, type, 2);
     put(f, *e + 4, count, 4);
-    // a value of 16 bits stands in the first two of its four bytes
+    // a 16-bit value is in the first two of the four bytes
     put(f, *e + 8, at, type == SHORT && count == 1 ? 2 : 4);
     *e += ENTRY;
 }
@@ -49,7 +49,7 @@ static bool make_front(Seen *s)
     const ImageFile *f = s->f;
     const TiffLayout *l = &f->of.tiff;
     uint32_t samples = (uint32_t)l->samples;
-    // two numbers of 16 bits a sample, then two of 32 a piece
+    // two 16-bit numbers per sample, then two 32-bit numbers per piece
     size_t lists = HEADER + 2 + ENTRY * ENTRIES + 4, arrays;
     size_t pairs = lists + 4 * (size_t)samples;
     if (!size_mul(l->pieces, 8, &arrays) ||
@@ -70,8 +70,8 @@ static bool make_front(Seen *s)
             4);
         put(f, p + pairs + 4 * ((size_t)l->pieces + i), piece.bytes, 4);
     }
-    // up to two numbers of 16 bits fit into the entry itself; one piece's
-    // offset does too
+    // up to two 16-bit numbers fit into the entry itself, and so does the
+    // offset of a single piece
     uint32_t bits_at = (uint32_t)lists, format_at = bits_at + 2 * samples;
     uint32_t at = (uint32_t)pairs, bytes_at = at + 4 * l->pieces;
     if (l->pieces == 1) {
@@ -111,7 +111,7 @@ static bool make_front(Seen *s)
     return true;
 }
 
-/* -- what libtiff calls --------------------------------------------------- */
+/* -- callbacks of libtiff ------------------------------------------------- */
 
 static tsize_t read_bytes(thandle_t h, void *out, tsize_t want)
 {
@@ -153,7 +153,8 @@ static int close_file(thandle_t h)
     return 0;
 }
 
-/* Errors and warnings; the first one is the cause. 1: go on in silence. */
+/* Handles errors and warnings; keeps the first one, the cause. Returns 1:
+ * libtiff continues without printing. */
 static int complain(TIFF *t, void *user, const char *module, const char *fmt,
                     va_list list) ERR_FORMAT(4, 0);
 static int complain(TIFF *t, void *user, const char *module, const char *fmt,
@@ -167,7 +168,7 @@ static int complain(TIFF *t, void *user, const char *module, const char *fmt,
 
 /* -- pixels --------------------------------------------------------------- */
 
-/* One unpacked piece into its place, without alpha. */
+/* Copies one decoded piece to its position, without alpha. */
 static void place(const ImageFile *f, uint32_t i, const uint8_t *from,
                   uint8_t *out)
 {
@@ -180,7 +181,7 @@ static void place(const ImageFile *f, uint32_t i, const uint8_t *from,
     size_t y = (size_t)(k / l->across) * l->piece_h;
     size_t cols = w - x < l->piece_w ? w - x : l->piece_w;
     size_t rows = h - y < l->piece_h ? h - y : l->piece_h;
-    // of one pixel, in bytes: what is taken, and how far to the next
+    // bytes of one pixel: copied, and to the next
     size_t take = l->apart ? wide : wide * channels;
     size_t step = l->apart ? wide : wide * (size_t)l->samples;
     for (size_t r = 0; r < rows; r++) {
@@ -219,11 +220,11 @@ static bool unpack(Seen *s, TIFF *t, uint8_t *out)
     return ok;
 }
 
-/* White was 0. */
+/* Inverts an image with white = 0. */
 static void invert(const ImageFile *f, uint8_t *out)
 {
     size_t n = (size_t)f->info.w * (size_t)f->info.h * (size_t)f->info.bits / 8;
-    // also right for 16 bits, whose two bytes are inverted each
+    // also correct for 16 bits: both bytes are inverted
     for (size_t i = 0; i < n; i++) out[i] = (uint8_t)~out[i];
 }
 
@@ -243,11 +244,11 @@ bool tiff_pixels(const ImageFile *f, void *out)
         fail("no memory to read a tiff");
         goto done;
     }
-    // a packed piece lies in the file; the rest are rows and tables
+    // a compressed piece lies in the file; the rest are rows and tables
     TIFFOpenOptionsSetMaxSingleMemAlloc(o, (tmsize_t)f->size + (64 << 20));
     TIFFOpenOptionsSetErrorHandlerExtR(o, complain, &s);
     TIFFOpenOptionsSetWarningHandlerExtR(o, complain, &s);
-    // no map, and strips as they are: libtiff cuts long ones up
+    // no mapping, and strips unchanged: libtiff would split long ones
     t = TIFFClientOpenExt("image", "rmc", &s, read_bytes, write_bytes, seek,
                           close_file, size_of, NULL, NULL, o);
     ok = t ? unpack(&s, t, out) : fail_data("damaged: %s", s.text);
