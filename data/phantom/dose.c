@@ -1,13 +1,13 @@
-/* dose.c -- made-up patients of head-and-neck radiotherapy, with their plans.
+/* dose.c -- synthetic patients of head-and-neck radiotherapy, with their plans.
  *
- * Lengths are in voxels; axes are those of openkbp.h: d to posterior, h to the
- * left, w to inferior. The anatomy is a set of ellipsoids and tubes about the
- * spine. The dose is one of beams in the plane of the slice:
+ * Lengths are in voxels; axes are as in openkbp.h: d to posterior, h to the
+ * left, w to inferior. The anatomy is a set of ellipsoids and tubes around the
+ * spine. The dose is a sum of beams in the plane of the slice:
  *
  *     dose(p) = sum over beams of open(ray of p) exp(-depth(p) / REACH)
  *
- * where a ray is open as far as the highest prescription it meets, blurred
- * over neighbouring rays and slices, and depth is its way through the body. */
+ * where a ray is open up to the highest prescription along it, blurred over
+ * neighbouring rays and slices, and depth is its path length in the body. */
 #include "data/phantom/dose.h"
 #include "data/datasets/beams.h"
 #include "engine/base/err.h"
@@ -20,12 +20,12 @@
 
 enum {
     E = OPENKBP_EDGE,
-    DRAW_PLAN = 30, /* positions in the phantom's stream, beside those of */
-    DRAW_CT,        /* scan.c and head.c                                  */
+    DRAW_PLAN = 30, /* positions in the phantom's stream, distinct from */
+    DRAW_CT,        /* the positions of scan.c and head.c */
     PATH_TEXT = 4096,
 };
 
-static const float REACH = 45; /* voxels after which 1/e of a beam is left */
+static const float REACH = 45; /* attenuation length of a beam, in voxels */
 
 /* The structures in the order of openkbp_name. */
 enum {
@@ -41,25 +41,25 @@ enum {
     PTV70
 };
 
-/* How often each structure is missing, of the challenge's 340 patients; and the
- * share of the dose that a plan spares an organ. */
+/* Frequency with which each structure is missing among the challenge's 340
+ * patients; and the fraction of the dose by which a plan spares an organ. */
 static const float missing[OPENKBP_STRUCTURES] = {
     0.10f, 0.08f, 0.03f, 0.03f, 0.59f, 0.49f, 0.31f, 0.10f, 0.53f, 0};
 static const float spared[OPENKBP_STRUCTURES] = {
     [BRAINSTEM] = 0.4f,    [CORD] = 0.4f,   [RIGHT_PAROTID] = 0.3f,
     [LEFT_PAROTID] = 0.3f, [LARYNX] = 0.2f, [ESOPHAGUS] = 0.2f};
 
-/* How one patient differs from others. */
+/* Parameters of one patient. */
 typedef struct Body {
-    float head_d, head_h, neck, shoulder; /* radii of the outline            */
+    float head_d, head_h, neck, shoulder; /* radii of the outline */
     float chin;                           /* slice where the neck begins     */
     float side;                           /* of the tumour: -1 right, 1 left */
     float tumour[3], radius;
-    float size;   /* of all organs       */
+    float size;   /* scale of all organs */
     float gantry; /* angle of the first beam */
 } Body;
 
-// Each number has its own draw: adding one leaves the others as they are.
+// Each number has its own draw: adding one does not change the others.
 static Body draw_body(const Rng *r)
 {
     return (Body){.head_d = rng_range(r, 0, 24, 28),
@@ -75,17 +75,17 @@ static Body draw_body(const Rng *r)
                   .gantry = rng_range(r, 11, 0, 0.7f)};
 }
 
-/* 0 below a, 1 above b, smooth between. */
+/* 0 below a, 1 above b, smooth between them. */
 static float ramp(float a, float b, float x)
 {
     float t = fminf(fmaxf((x - a) / (b - a), 0), 1);
     return t * t * (3 - 2 * t);
 }
 
-/* Below 1 inside of the body. */
+/* Below 1 inside the body. */
 static float outline(const Body *b, float d, float h, float w)
 {
-    // a crown above, then the neck, then shoulders
+    // crown, neck, shoulders
     float top = ramp(4, 26, w), neck = ramp(b->chin, b->chin + 10, w);
     float low = ramp(b->chin + 22, b->chin + 40, w);
     float rd = top * (b->head_d + (b->neck - b->head_d) * neck) + 6 * low;
@@ -95,7 +95,7 @@ static float outline(const Body *b, float d, float h, float w)
     return d * d / (rd * rd) + h * h / (rh * rh);
 }
 
-/* An ellipsoid: its middle relative to the spine's slice, and radii. */
+/* Inside an ellipsoid? Its middle is relative to the spine's slice. */
 static bool in_ball(float d, float h, float w, const float m[3],
                     const float r[3])
 {
@@ -103,7 +103,7 @@ static bool in_ball(float d, float h, float w, const float m[3],
     return a * a + b * b + c * c < 1;
 }
 
-/* A tube along the body from slice `from` to `to`. */
+/* Inside a tube along the body from slice `from` to `to`? */
 static bool in_tube(float d, float h, float w, const float m[2], float r,
                     float from, float to)
 {
@@ -111,7 +111,7 @@ static bool in_tube(float d, float h, float w, const float m[2], float r,
            (d - m[0]) * (d - m[0]) + (h - m[1]) * (h - m[1]) < r * r;
 }
 
-/* Is a place in structure s? */
+/* Is a point in structure s? */
 static bool in_structure(const Body *b, int s, float d, float h, float w)
 {
     const float z = b->chin, k = b->size;
@@ -160,8 +160,8 @@ static int32_t index_of(int d, int h, int w)
     return w + E * (h + E * d);
 }
 
-/* Body, CT and structures. CT counts from air, which is 0: soft tissue is near
- * 1000. `body` (0 or 1) is for the beams. */
+/* Makes body, CT and structures. CT values start at 0 for air: soft tissue is
+ * near 1000. `body` (0 or 1) is used for the beams. */
 static void make_anatomy(const Phantom *how, int patient, const Body *b,
                          RadioPlan *p, float *body)
 {
@@ -195,7 +195,7 @@ static void make_anatomy(const Phantom *how, int patient, const Body *b,
     }
 }
 
-/* Blur along rows of n values that lie `step` apart by 1/4, 1/2, 1/4. */
+/* Blurs rows of n values, `step` apart, by 1/4, 1/2, 1/4. */
 static void soften(float *v, int n, int step)
 {
     float before = v[0];
@@ -206,14 +206,14 @@ static void soften(float *v, int n, int step)
     }
 }
 
-/* One beam from direction (cd, ch), added to `dose`. `level` has the highest
+/* Adds one beam from direction (cd, ch) to `dose`. `level` has the highest
  * prescription of each voxel, `open` is E x E: rays of a slice. */
 static void add_beam(float cd, float ch, const float *body, const float *level,
                      float *open, float *dose)
 {
     const float half = (E - 1) / 2.0f;
     memset(open, 0, sizeof(float) * E * E);
-    // a ray is a coordinate across the beam: each voxel is on one
+    // a ray is a coordinate across the beam: each voxel is on one ray
     for (int i = 0; i < OPENKBP_VOXELS; i++) {
         if (level[i] <= 0) continue;
         float h = (float)(i / E % E) - half, d = (float)(i / E / E) - half;
@@ -234,7 +234,7 @@ static void add_beam(float cd, float ch, const float *body, const float *level,
                 int ray = (int)floorf(-ch * y + cd * x + half + 0.5f);
                 float in = open[w * E + (ray < 0 ? 0 : ray < E ? ray : E - 1)];
                 if (in <= 0) continue;
-                // back to the source, two voxels a step
+                // back to the source, two voxels per step
                 for (float t = 2; t < E; t += 2) {
                     int a = (int)floorf((float)d - cd * t + 0.5f);
                     int c = (int)floorf((float)h - ch * t + 0.5f);
@@ -245,7 +245,8 @@ static void add_beam(float cd, float ch, const float *body, const float *level,
             }
 }
 
-/* The dose in Gy, and where it is: above 1 Gy, as a plan's lowest line. */
+/* Computes the dose in Gy and its mask: above 1 Gy, the lowest isodose of a
+ * plan. */
 static void make_dose(const Body *b, RadioPlan *p, const float *body,
                       float *level, float *open)
 {
@@ -267,12 +268,12 @@ static void make_dose(const Body *b, RadioPlan *p, const float *body,
         for (int s = 0; s < PTV56; s++)
             if (p->grid[OPENKBP_STRUCTURE + s][i] > 0)
                 spare = fmaxf(spare, spared[s]);
-        // what is evened out inside is what an optimiser works for
+        // homogenised inside the targets, as by an optimiser
         v = level[i] > 0 ? 0.8f * level[i] + 0.2f * v : v * (1 - spare);
         v = fminf(v, 80);
         bool there = body[i] > 0 && v > 1;
         p->grid[OPENKBP_POSSIBLE][i] = there;
-        // a thousandth of a Gy, as the challenge's files
+        // rounded to 1/1000 Gy, as in the files of the challenge
         dose[i] = there ? floorf(v * 1000 + 0.5f) / 1000 : 0;
     }
 }
@@ -322,7 +323,7 @@ void dose_free(RadioPlan *p)
     *p = (RadioPlan){0};
 }
 
-/* The files of a patient into the folder `path`, whose text has room. */
+/* Writes the files of a patient to the folder `path`, which is a buffer. */
 static bool write_files(char path[PATH_TEXT], const RadioPlan *p)
 {
     const size_t end = strlen(path);

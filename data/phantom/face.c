@@ -1,9 +1,9 @@
 /* face.c -- see face.h.
  *
- * Parts are joined smoothly, so there are no creases where they meet; the
- * colour is that of the part whose surface is nearest. Distances of ellipsoids
- * are right to first order only, so rays advance a little less than they say.
- */
+ * Parts are joined smoothly, so there are no creases between them; the colour
+ * is that of the part with the nearest surface. Distances of ellipsoids are
+ * correct to first order only, so rays advance a little less than the
+ * distance. */
 #include "data/phantom/face.h"
 #include "engine/base/rng.h"
 #include <math.h>
@@ -14,10 +14,11 @@ typedef struct Vec {
 
 typedef enum Stuff { SKIN, HAIR, EYE, MOUTH, BROW, CLOTH } Stuff;
 
-// draws of the phantom's stream; below 100 are the scanner's heads
+// draws of the phantom's stream; below 100 are used by head and scan
 enum { DRAW_PERSON = 101, DRAW_POSE, DRAW_LIGHT, DRAW_WALL, DRAW_NOISE };
 
-/* -- small tools ---------------------------------------------------------- */
+/* -- helpers
+ * ---------------------------------------------------------------- */
 
 static Vec vec(float x, float y, float z)
 {
@@ -50,24 +51,24 @@ static float clamp01(float t)
     return t < 0 ? 0 : t > 1 ? 1 : t;
 }
 
-// the smaller of two, rounded off where they differ by less than k
+// minimum of two, rounded where they differ by less than k
 static float join(float a, float b, float k)
 {
     float h = fmaxf(k - fabsf(a - b), 0) / k;
     return fminf(a, b) - h * h * k / 4;
 }
 
-// distance to an ellipsoid about 0: its level divided by the level's slope
+// distance to an ellipsoid around 0: its level divided by the gradient norm
 static float ellipsoid(Vec p, float rx, float ry, float rz)
 {
     Vec a = vec(p.x / rx, p.y / ry, p.z / rz);
     Vec b = vec(a.x / rx, a.y / ry, a.z / rz);
     float level = length(a), slope = length(b);
-    // in the very middle both are 0
+    // at the centre both are 0
     return slope > 1e-6f ? level * (level - 1) / slope : -rx;
 }
 
-// distance to a rod from a to b whose radius goes from ra to rb
+// distance to a rod from a to b with a radius from ra to rb
 static float rod(Vec p, Vec a, Vec b, float ra, float rb)
 {
     Vec d = less(b, a), e = less(p, a);
@@ -90,14 +91,15 @@ static Vec turned_back(const float r[3][3], Vec p)
                r[0][2] * p.x + r[1][2] * p.y + r[2][2] * p.z);
 }
 
-/* -- drawing the numbers -------------------------------------------------- */
+/* -- parameters
+ * ------------------------------------------------------------- */
 
 static float range(const Rng *r, uint32_t *next, float lo, float hi)
 {
     return rng_range(r, (*next)++, lo, hi);
 }
 
-// between two colours at t, and each part of it a little off
+// interpolates two colours at t, with a small random offset per channel
 static void blend(const Rng *r, uint32_t *next, const float a[3],
                   const float b[3], float t, float off, float out[3])
 {
@@ -136,7 +138,7 @@ void face_draw(Face *f, uint64_t seed, uint32_t person)
     f->hair_low = range(&r, &n, -0.9f, 0.3f);
     float tone = range(&r, &n, 0, 1);
     blend(&r, &n, pale, dark, tone, 0.04f, f->skin);
-    // fair hair goes with pale skin
+    // fair hair occurs with pale skin
     blend(&r, &n, black, fair, (1 - tone) * range(&r, &n, 0, 1), 0.04f,
           f->hair);
     blend(&r, &n, brown, blue, (1 - tone) * range(&r, &n, 0, 1), 0.04f,
@@ -145,7 +147,7 @@ void face_draw(Face *f, uint64_t seed, uint32_t person)
     blend(&r, &n, none, all, 0.5f, 0.45f, f->cloth);
 }
 
-// R of face.h, from its three factors multiplied out
+// R of face.h, the product of its three factors
 void face_turn(FaceLook *v)
 {
     const double degree = acos(-1) / 180;
@@ -161,7 +163,7 @@ void face_turn(FaceLook *v)
         for (int b = 0; b < 3; b++) v->turn[a][b] = (float)m[a][b];
 }
 
-// Each part has its own `op`, so a change of one leaves the others' draws.
+// Each part has its own `op`, so changing one does not change the others.
 void face_look(FaceLook *v, uint64_t seed, uint32_t person, uint32_t photo,
                int size, double noise)
 {
@@ -205,8 +207,8 @@ void face_look(FaceLook *v, uint64_t seed, uint32_t person, uint32_t photo,
 static const float EYE_Y = 0.05f, EYE_Z = 0.66f, NOSE_Y = -0.26f;
 static const float MOUTH_Y = -0.55f, MOUTH_Z = 0.66f, CHIN_Y = -0.92f;
 
-/* Skin: skull, jaw and chin, nose, ears; the sockets of the eyes taken out.
- * `side` is p with |x|: a face is the same on both sides. */
+/* Distance to the skin: skull, jaw and chin, nose, ears, without the eye
+ * sockets. `side` is p with |x|: a face is symmetric. */
 static float skin(const Face *f, Vec p, Vec side)
 {
     float d = ellipsoid(less(p, vec(0, 0.18f, -0.12f)), f->wide, f->tall - 0.1f,
@@ -236,7 +238,7 @@ static float skin(const Face *f, Vec p, Vec side)
     return join(d, ear, 0.06f);
 }
 
-// a cap a little larger than the skull, cut off before the face and below
+// a cap slightly larger than the skull, cut off before the face and below
 static float hair(const Face *f, Vec p)
 {
     float cap =
@@ -249,12 +251,13 @@ static float hair(const Face *f, Vec p)
     return fmaxf(join(cap, mane, 0.2f), fmaxf(front, below));
 }
 
-/* Distance to the head, in its own frame, and what its surface is there. */
+/* Distance to the head, in its own frame, and the material of the nearest
+ * part. */
 static float head(const Face *f, Vec p, Stuff *stuff)
 {
     const Vec side = vec(fabsf(p.x), p.y, p.z);
     float best = skin(f, p, side);
-    // the nearest part, unless two are as near
+    // the nearest part; of equally near ones the first
     const float part[] = {
         [HAIR] = hair(f, p),
         [EYE] = length(less(side, vec(f->eye_apart, EYE_Y, EYE_Z - 0.09f))) -
@@ -270,7 +273,7 @@ static float head(const Face *f, Vec p, Stuff *stuff)
     return best;
 }
 
-/* Neck and shoulders stay upright while the head turns. */
+/* Neck and shoulders stay upright while the head rotates. */
 static float body(const FaceLook *v, Vec p, Stuff *stuff)
 {
     Vec top = turned(v->turn, vec(0, -0.55f, -0.2f));
@@ -280,7 +283,7 @@ static float body(const FaceLook *v, Vec p, Stuff *stuff)
     return fminf(neck, chest);
 }
 
-// what of the scene is nearest to a point of the picture's frame
+// distance to the scene from a point in the picture's frame, and its material
 static float scene(const Face *f, const FaceLook *v, Vec p, Stuff *stuff)
 {
     enum { BOUND_TENTHS = 15 }; // no head reaches beyond this radius
@@ -306,7 +309,7 @@ static void wall(const FaceLook *v, float x, float y, float rgb[3])
     }
 }
 
-// white, iris and pupil by the angle to the middle of the gaze
+// white, iris or pupil by the angle to the direction of gaze
 static void eye_color(const Face *f, Vec p, float rgb[3])
 {
     Vec middle = vec(f->eye_apart, EYE_Y, EYE_Z - 0.09f);
@@ -331,7 +334,7 @@ static void color_of(const Face *f, Stuff stuff, Vec p, float rgb[3])
         for (int c = 0; c < 3; c++) rgb[c] *= 0.25f;
 }
 
-// the slope of the distance, by four points of a tetrahedron
+// gradient of the distance, from four points of a tetrahedron
 static Vec normal_at(const Face *f, const FaceLook *v, Vec p)
 {
     static const Vec corner[] = {
@@ -348,7 +351,8 @@ static Vec normal_at(const Face *f, const FaceLook *v, Vec p)
     return unit(n);
 }
 
-/* What a ray along -z from (x, y) meets: its colour in the light, or false. */
+/* Traces a ray along -z from (x, y): sets the shaded colour, or returns false
+ * if it meets nothing. */
 static bool trace(const Face *f, const FaceLook *v, float x, float y,
                   float rgb[3])
 {
@@ -362,7 +366,7 @@ static bool trace(const Face *f, const FaceLook *v, float x, float y,
         if (d < 0.004f) {
             Vec n = normal_at(f, v, p);
             float lit = fmaxf(dot(n, light), 0);
-            // halfway between the light and the eye
+            // halfway between the directions to the light and to the viewer
             Vec half = unit(vec(light.x, light.y, light.z + 1));
             float gloss = powf(fmaxf(dot(n, half), 0), 24) * v->shine;
             color_of(f, stuff, turned_back(v->turn, p), rgb);
@@ -404,21 +408,21 @@ void face_render(const Face *f, const FaceLook *v, int size, uint8_t *rgb)
 
 /* -- landmarks ------------------------------------------------------------ */
 
-// point k of an arc about (x, y): so many degrees from the right, upwards
+// point of an arc around (x, y): degrees from the right, upwards
 static Vec arc(float x, float y, float z, float rx, float ry, float degrees)
 {
     const float a = degrees * 0.0174532925f;
     return vec(x + rx * cosf(a), y + ry * sinf(a), z);
 }
 
-/* The order of 300-W: 17 along the jaw from the left of the picture, 5 and 5 of
- * the brows, 4 down the nose and 5 below it, 6 and 6 about the eyes, 12 about
- * the lips and 8 inside them. */
+/* Landmarks in the order of 300-W: 17 along the jaw from the left of the
+ * picture, 5 and 5 of the brows, 4 down the nose and 5 below it, 6 and 6 around
+ * the eyes, 12 around the lips and 8 inside. */
 static int place_points(const Face *f, Vec out[FACE_POINTS])
 {
     int n = 0;
     for (int i = 0; i < 17; i++) {
-        // from ear to chin to ear; the middle lies further in front
+        // from ear to chin to ear; the middle is further in front
         float t = (float)(i - 8) / 8, c = cosf(1.5708f * t);
         out[n++] = vec(f->wide * sinf(1.5708f * t), CHIN_Y * c - 0.1f * c * c,
                        -0.05f + c * (f->chin + 0.15f));

@@ -1,4 +1,4 @@
-/* face_write.c -- made-up people as the files of 300W-LP. */
+/* face_write.c -- synthetic people in the files of 300W-LP. */
 #include "data/phantom/face_write.h"
 #include "data/format/mat_write.h"
 #include "data/image/image.h"
@@ -10,8 +10,8 @@
 
 enum { PATH_TEXT = 4096, QUALITY = 92 };
 
-// 1 x 7 as 300W-LP has it: angles in radians, the place in pixels with rows
-// counted from below, pixels a unit
+// 1 x 7 as in 300W-LP: angles in radians, the position in pixels with rows
+// counted from below, pixels per unit
 static void set_pose(const FaceLook *v, int size, double pose[7])
 {
     const double degree = acos(-1) / 180;
@@ -24,7 +24,7 @@ static void set_pose(const FaceLook *v, int size, double pose[7])
     pose[6] = (double)v->zoom;
 }
 
-// the box of the landmarks, in whole pixels
+// bounding box of the landmarks, in whole pixels
 static void set_roi(double points[2][FACE_POINTS], double roi[4])
 {
     for (int axis = 0; axis < 2; axis++) {

@@ -1,9 +1,9 @@
 /* head.c -- anatomy as formulas.
  *
  * Organs are level sets in mm, positive inside: ellipsoids, capsules along
- * polylines, and zero crossings of smooth noise for what is folded. Distances
- * are approximate (an ellipsoid's is scaled by its smallest radius), which
- * bends a shape a little and nothing else. */
+ * polylines, and zero crossings of smooth noise for folded surfaces. Distances
+ * are approximate (that of an ellipsoid is scaled by its smallest radius),
+ * which only distorts shapes slightly. */
 #include "data/phantom/head.h"
 #include <math.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 // positions in the phantom's stream; 61001 and above belong to write.c
 enum { DRAW_SHAPE = 1, DRAW_LESION, DRAW_SPOTS, DRAW_BRIGHT, DRAW_LATTICE };
 
-/* Brightness for FLAIR and T1, and how much it differs between patients. The
- * scalp, caps and spots reach the tumour's in FLAIR, so no threshold finds
+/* Brightness for FLAIR and T1, and its variation between patients. Scalp, caps
+ * and spots are as bright as the tumour in FLAIR, so no threshold segments
  * it. */
 static const float palette[TISSUES][3] = {
     [AIR] = {0.01f, 0.01f, 0},           [SCALP] = {0.80f, 0.92f, 0.12f},
@@ -24,27 +24,28 @@ static const float palette[TISSUES][3] = {
     [RIM] = {0.90f, 0.60f, 0.04f},       [CORE] = {0.48f, 0.30f, 0.18f},
 };
 
-/* -- small tools ---------------------------------------------------------- */
+/* -- helpers
+ * ---------------------------------------------------------------- */
 
 static float clamp01(float t)
 {
     return t < 0 ? 0 : t > 1 ? 1 : t;
 }
 
-// Smooth noise with features of `mm`; `place` tells uses apart.
+// Smooth noise with features of `mm`; `place` selects a stream of noise.
 static float noise(const Head *h, const float p[3], float mm, float place)
 {
     int at[3];
     float t[3];
     for (int a = 0; a < 3; a++) {
-        // far enough from zero that truncation is floor
+        // large enough that truncation equals floor
         float x = p[a] / mm + 1024 + place * (float)(a + 1);
         at[a] = (int)x;
         t[a] = x - (float)at[a];
-        // without a kink where two cells meet
+        // smooth at the border of two cells
         t[a] = t[a] * t[a] * (3 - 2 * t[a]);
     }
-    // bilinear in two planes of the lattice, then between them
+    // bilinear in two planes of the lattice, then linear between the planes
     float v[2];
     for (int k = 0; k < 2; k++) {
         const float(*plane)[HEAD_LATTICE] =
@@ -73,7 +74,7 @@ typedef struct Knot {
     float x, y, z, r;
 } Knot;
 
-// depth in mm below the surface of a tube whose radius changes along its way
+// depth in mm below the surface of a tube with varying radius
 static float tube(const float p[3], const Knot *k, int count, float scale)
 {
     float best = -1000;
@@ -81,7 +82,7 @@ static float tube(const float p[3], const Knot *k, int count, float scale)
         float d[3] = {k[i + 1].x - k[i].x, k[i + 1].y - k[i].y,
                       k[i + 1].z - k[i].z};
         float e[3] = {p[0] - k[i].x, p[1] - k[i].y, p[2] - k[i].z};
-        // the nearest place on the piece, 0 .. 1
+        // nearest point on the segment, 0 .. 1
         float t = clamp01((e[0] * d[0] + e[1] * d[1] + e[2] * d[2]) /
                           (d[0] * d[0] + d[1] * d[1] + d[2] * d[2]));
         for (int a = 0; a < 3; a++) e[a] -= t * d[a];
@@ -91,7 +92,8 @@ static float tube(const float p[3], const Knot *k, int count, float scale)
     return best;
 }
 
-/* -- drawing the numbers -------------------------------------------------- */
+/* -- parameters
+ * ------------------------------------------------------------- */
 
 // the next draw of a sequence, in [lo, hi)
 static float range(Rng *r, uint32_t *next, float lo, float hi)
@@ -99,16 +101,16 @@ static float range(Rng *r, uint32_t *next, float lo, float hi)
     return rng_range(r, (*next)++, lo, hi);
 }
 
-// Rotation by yaw, roll and nod, and size, in one matrix; then what the skull
-// measures.
+// Draws rotation by yaw, roll and nod, and size, as one matrix; then the radii
+// of the skull.
 static void draw_pose(Head *h, Rng *r)
 {
     uint32_t n = 0;
-    // heads in a scanner lie nearly straight
+    // heads in a scanner are nearly straight
     const float turn = 0.14f; // radians
     float yaw = range(r, &n, -turn, turn), roll = range(r, &n, -0.1f, 0.1f);
     float nod = range(r, &n, -turn, turn), size = range(r, &n, 0.93f, 1.06f);
-    // three turns multiplied out
+    // product of three rotations
     float cy = cosf(yaw), sy = sinf(yaw), cr = cosf(roll), sr = sinf(roll);
     float cn = cosf(nod), sn = sinf(nod);
     const float m[3][3] = {
@@ -126,12 +128,12 @@ static void draw_pose(Head *h, Rng *r)
     h->folds = range(r, &n, 11, 16);
 }
 
-// A tumour in the white matter of one side, away from the midline.
+// Draws a tumour in the white matter of one hemisphere, away from the midline.
 static void draw_lesion(Head *h, Rng *r)
 {
     const float pi = 3.14159265f;
     uint32_t n = 0;
-    // left or right with equal chance
+    // left or right with equal probability
     float side = range(r, &n, -1, 1) < 0 ? -1 : 1;
     float angle = range(r, &n, 0.22f * pi, 0.8f * pi);
     float out = range(r, &n, 0.42f, 0.64f);
@@ -169,8 +171,8 @@ static void draw_bright(Head *h, Rng *r)
                 palette[t][c] + range(r, &n, -palette[t][2], palette[t][2]);
 }
 
-// Every part has its own `op`, so that a change of one leaves the draws of the
-// others alone. The lattice is uniform; smoothness comes from interpolation.
+// Every part has its own `op`, so that changing one does not change the others.
+// The lattice is uniform; smoothness comes from interpolation.
 void head_draw(Head *h, uint64_t seed, uint32_t number, bool tumour)
 {
     Rng r = {.seed = seed, .stream = RNG_PHANTOM, .sample = number};
@@ -196,12 +198,12 @@ void head_draw(Head *h, uint64_t seed, uint32_t number, bool tumour)
 
 /* -- the brain's surface -------------------------------------------------- */
 
-// depth below the scalp; further down the head narrows more slowly
+// depth below the scalp; further down, the head narrows more slowly
 static float skull_depth(const Head *h, const float p[3])
 {
     // the ellipsoid is longer below: face and neck
     float low = p[2] < 0 ? 1.7f : 1;
-    // no skull is an ellipsoid
+    // deviation from an ellipsoid
     float wobble = 2 * noise(h, p, 45, 0.3f);
     return ellipsoid(p, 0, 0, 0, h->skull[0], h->skull[1], low * h->skull[2]) +
            wobble;
@@ -209,13 +211,14 @@ static float skull_depth(const Head *h, const float p[3])
 
 typedef enum Part { CEREBRUM, CEREBELLUM, STEM } Part;
 
-/* depth below the envelope of the brain, < 0 outside; which part it is */
+/* depth below the envelope of the brain, < 0 outside; *part: part of the
+ * brain */
 static float brain_depth(const Head *h, const float p[3], float skull,
                          Part *part)
 {
     float side[3] = {fabsf(p[0]), p[1], p[2]};
     float in = skull - 12 + 1.5f * noise(h, p, 30, 4.1f);
-    // the frontal lobes end higher than the rest
+    // the frontal lobes end higher than the other lobes
     float slope = 22 * (1 - 0.4f * clamp01((p[1] + 10) / 20));
     float floor_mm = 5 * noise(h, p, 30, 2.6f) - slope;
     float cerebrum = fminf(in, 0.9f * (p[2] - floor_mm));
@@ -232,7 +235,7 @@ static float brain_depth(const Head *h, const float p[3], float skull,
     return depth;
 }
 
-/* depth below the surface that cortex covers: the envelope, and the clefts
+/* depth below the surface covered by cortex: the envelope, and the clefts
  * between the hemispheres and above the temporal lobes */
 static float cleft_depth(const Head *h, const float p[3], float depth)
 {
@@ -248,13 +251,13 @@ static float cleft_depth(const Head *h, const float p[3], float depth)
     return depth;
 }
 
-// Folds are where smooth noise crosses zero: a cleft of fluid there, a ribbon
-// of grey matter around it and along the surface.
+// Folds are zero crossings of smooth noise: a cleft of fluid at the crossing, a
+// ribbon of grey matter around it and along the surface.
 static Tissue cortex(const Head *h, const float p[3], float depth)
 {
     const float ribbon = 3.4f; // thickness of the cortex
     float q[3];
-    // bent coordinates make folds of noise long instead of round
+    // warped coordinates make folds of noise long instead of round
     float bend = 9 * noise(h, p, 24, 1.7f), wave = 9 * noise(h, p, 24, 5.3f);
     q[0] = p[0] + bend, q[1] = p[1] + wave, q[2] = 0.8f * (p[2] - bend);
     float fold = fabsf(noise(h, q, 17, 0) + 0.4f * noise(h, q, 8, 3.1f));
@@ -267,7 +270,7 @@ static Tissue cortex(const Head *h, const float p[3], float depth)
 
 /* -- inside --------------------------------------------------------------- */
 
-// both sides from one description: |x| stands for x
+// |x| stands for x: one description for both sides
 static float ventricle_depth(const Head *h, const float p[3])
 {
     static const Knot body[] = {{9, -34, 6, 4.5f},
@@ -293,23 +296,23 @@ static bool deep_gray(const float p[3])
            ellipsoid(side, 26, -4, 2, 6, 17, 11) > 0;
 }
 
-// > 0 inside the tumour with its oedema, about 1 in the middle
+// > 0 inside the tumour with its oedema, about 1 at its centre
 static float lesion_level(const Head *h, const float p[3])
 {
     float d[3] = {p[0] - h->lesion[0], p[1] - h->lesion[1],
                   p[2] - h->lesion[2]};
-    // into the axes of the tumour
+    // axes of the tumour
     float x = h->turn[0] * d[0] + h->turn[1] * d[1];
     float y = h->turn[0] * d[1] - h->turn[1] * d[0];
     x /= h->reach[0], y /= h->reach[1], d[2] /= h->reach[2];
     float r = sqrtf(x * x + y * y + d[2] * d[2]);
-    // beyond reach of the ragged edge: saves the noise
+    // beyond the ragged edge: skips the noise
     if (r > 1.6f) return -1;
     return 1 - r +
            h->ragged * (noise(h, p, 15, 6.3f) + 0.5f * noise(h, p, 7, 2.2f));
 }
 
-// spots are longer along the head
+// spots are elongated along the head
 static bool in_spot(const Head *h, const float p[3])
 {
     for (int i = 0; i < h->spots; i++) {
@@ -320,20 +323,20 @@ static bool in_spot(const Head *h, const float p[3])
     return false;
 }
 
-// The order is the one in which tissues displace each other: fluid of the
-// ventricles, tumour, seams, clefts, grey and white matter.
+// Tissues in order of precedence: fluid of the ventricles, tumour, caps,
+// clefts, grey and white matter.
 static Tissue inside(const Head *h, const float p[3], float depth, Part part)
 {
     if (part == STEM) return depth < 1 ? CSF : WHITE;
     if (part == CEREBELLUM) {
-        // leaves: thin and level
+        // folia: thin and horizontal
         float leaf = sinf(1.1f * p[2] + 3 * noise(h, p, 12, 8.8f));
         if (depth < 0.8f) return CSF;
         return depth < 12 && leaf > -0.5f ? GRAY : WHITE;
     }
     float cavity = ventricle_depth(h, p);
     if (cavity > 0) return VENTRICLE;
-    // the tumour presses folds flat, it does not fill the cleft of the falx
+    // the tumour flattens folds, but does not fill the cleft of the falx
     if (h->tumour && depth > 1.2f && p[0] * h->lesion[0] > 0) {
         float level = lesion_level(h, p);
         if (level > 0) {
@@ -342,7 +345,7 @@ static Tissue inside(const Head *h, const float p[3], float depth, Part part)
             return inner < 0.12f ? RIM : CORE;
         }
     }
-    // bright seams at the ends of the ventricles
+    // bright caps at the ends of the ventricles
     bool end = p[1] < -26 || p[1] > 30;
     if (cavity > (end ? -3.2f : -1.2f) && noise(h, p, 9, 9.4f) > -0.35f &&
         fabsf(p[0]) > 4)
@@ -354,7 +357,7 @@ static Tissue inside(const Head *h, const float p[3], float depth, Part part)
     return t == WHITE && in_spot(h, p) ? SPOT : t;
 }
 
-// scalp, skull with its marrow, fluid, and what lies below the brain
+// scalp, skull with its marrow, fluid, and the region below the brain
 static Tissue outside(const Head *h, const float p[3], float skull, float depth)
 {
     float scalp = 3.8f + 1.4f * noise(h, p, 35, 5.9f);
@@ -368,7 +371,7 @@ static Tissue outside(const Head *h, const float p[3], float skull, float depth)
     return noise(h, p, 11, 3.7f) > -0.1f ? BASE : BONE;
 }
 
-// from the scanner to the upright head
+// from scanner coordinates to the upright head
 static void to_head(const Head *h, const float lps_mm[3], float p[3])
 {
     for (int a = 0; a < 3; a++) {
@@ -378,7 +381,7 @@ static void to_head(const Head *h, const float lps_mm[3], float p[3])
     }
 }
 
-// The brain's depth is asked only inside the scalp: most points are air.
+// Computes the depth of the brain only inside the scalp: most points are air.
 Tissue head_tissue(const Head *h, const float lps_mm[3], bool *brain)
 {
     float p[3];
@@ -396,7 +399,7 @@ Tissue head_tissue(const Head *h, const float lps_mm[3], bool *brain)
 float head_bright(const Head *h, HeadContrast contrast, Tissue t,
                   const float lps_mm[3])
 {
-    // how uneven a tissue is, by nature
+    // amplitude of the texture of each tissue
     static const float texture[TISSUES] = {
         [SCALP] = 0.16f, [BASE] = 0.26f,   [GRAY] = 0.025f, [WHITE] = 0.025f,
         [CSF] = 0.03f,   [OEDEMA] = 0.05f, [CORE] = 0.08f,  [RIM] = 0.03f};

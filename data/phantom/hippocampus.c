@@ -1,9 +1,9 @@
-/* hippocampus.c -- a made-up hippocampus and what lies about it.
+/* hippocampus.c -- a synthetic hippocampus and the tissue around it.
  *
- * Every voxel asks what tissue lies at its centre; a small blur mixes what
- * shares a voxel, then come a slope of the coil, noise, and the scale of the
- * scanner. Points are in mm about the middle of the volume: x to the side of
- * the head that it is of, y to the front, z up. */
+ * The tissue of a voxel is that at its centre; a small blur models partial
+ * volume, followed by the gradient of the coil, noise, and the scale of the
+ * scanner. Points are in mm from the middle of the volume: x to the side of the
+ * head with this hippocampus, y to the front, z up. */
 #include "data/phantom/hippocampus.h"
 #include "data/format/nifti.h"
 #include "engine/base/err.h"
@@ -12,18 +12,20 @@
 #include <stdio.h>
 #include <string.h>
 
-// positions in the phantom's stream, beside those of the heads (20, 21)
+// positions in the phantom's stream, distinct from the heads (20, 21)
 enum { DRAW_SHAPE = 30, DRAW_LATTICE = 31, DRAW_VOXEL = 32 };
 enum { KNOTS = 33, LATTICE = 8, PATH_TEXT = 4096, STORED_MAX = 255 };
 
 typedef struct Shape {
     int extent[3];           /* w, h, d                                      */
     float curve[KNOTS][3];   /* from tail to head                            */
-    float radius[KNOTS];     /* half the height there; it is `flat` as wide  */
-    float flat, part;        /* the parts meet at this share of the curve    */
-    float amygdala[4], horn; /* middle and radius; width of the fluid        */
+    float radius[KNOTS];     /* half the height; the width is this times
+                              * `flat` */
+    float flat, part;        /* `part`: boundary of the parts, as a fraction of
+                              * the curve */
+    float amygdala[4], horn; /* middle and radius; width of the fluid */
     float coil[3], scale;
-    float lattice[LATTICE][LATTICE][LATTICE]; /* smooth noise, repeating     */
+    float lattice[LATTICE][LATTICE][LATTICE]; /* smooth noise, periodic */
     bool right;
 } Shape;
 
@@ -32,7 +34,7 @@ static float mix(float a, float b, float t)
     return a + (b - a) * t;
 }
 
-// Each number has its own draw: adding one leaves the others as they are.
+// Each number has its own draw: adding one does not change the others.
 static void draw(const Phantom *how, int patient, Shape *s)
 {
     Rng r = {.seed = how->seed,
@@ -43,7 +45,8 @@ static void draw(const Phantom *how, int patient, Shape *s)
     s->extent[1] = 42 + (int)rng_below(&r, 1, 17);
     s->extent[2] = 28 + (int)rng_below(&r, 2, 17);
     s->right = patient % 2;
-    // how far it reaches follows the volume, as it was cut out around it
+    // the length follows the extents, as the original volumes are cropped
+    // around it
     float front = 0.35f * (float)s->extent[1], up = 0.27f * (float)s->extent[2];
     float bow = rng_range(&r, 3, 2, 5), sag = rng_range(&r, 4, -2, 2);
     float thick = rng_range(&r, 5, 0.85f, 1.15f), yaw = rng_range(&r, 6, -3, 3);
@@ -52,7 +55,7 @@ static void draw(const Phantom *how, int patient, Shape *s)
         s->curve[i][0] = bow * (arc - 0.5f) + yaw * (2 * t - 1);
         s->curve[i][1] = front * (2 * t - 1);
         s->curve[i][2] = up * (1 - 2 * t) + sag * arc;
-        // slender behind, a body, then the head, rounded at both ends
+        // a slender tail, a body, then the head, rounded at both ends
         float wide = t < 0.6f ? mix(3.4f, 4.6f, t / 0.6f)
                               : mix(4.6f, 5.8f, (t - 0.6f) / 0.4f);
         float end = fminf(1, sqrtf(fmaxf(0, 1 - powf(2 * t - 1, 10))) + 0.3f);
@@ -73,7 +76,7 @@ static void draw(const Phantom *how, int patient, Shape *s)
         (&s->lattice[0][0][0])[i] = rng_range(&r, i, -1, 1);
 }
 
-// smooth noise -1 .. 1 that changes over `mm`
+// smooth noise -1 .. 1 with features of `mm`
 static float cloud(const Shape *s, const float p[3], float mm)
 {
     int at[3];
@@ -96,8 +99,8 @@ static float cloud(const Shape *s, const float p[3], float mm)
     return sum;
 }
 
-/* How far p is from the nearest place of the curve, in its radii: below 1 is
- * inside. *t: that place, 0 .. 1. */
+/* Distance from p to the nearest point of the curve, relative to its radius:
+ * below 1 is inside. *t: that point, 0 .. 1. */
 static float inside(const Shape *s, const float p[3], float *t)
 {
     float best = 1e9f;
@@ -110,7 +113,7 @@ static float inside(const Shape *s, const float p[3], float *t)
     return sqrtf(best);
 }
 
-/* Brightness 0 .. 1 of what lies at p, and its label. */
+/* Brightness 0 .. 1 at p, and its label. */
 static float tissue(const Shape *s, const float p[3], uint8_t *label)
 {
     const float gray = 0.55f, white = 0.85f, fluid = 0.15f;
@@ -118,22 +121,22 @@ static float tissue(const Shape *s, const float p[3], uint8_t *label)
     *label = 0;
     if (d < 1) {
         *label = t > s->part ? HIPPOCAMPUS_ANTERIOR : HIPPOCAMPUS_POSTERIOR;
-        // its layers, seen faintly
+        // faintly visible layers
         return gray + 0.05f * cloud(s, p, 3);
     }
     float far = 0;
     for (int a = 0; a < 3; a++)
         far += (p[a] - s->amygdala[a]) * (p[a] - s->amygdala[a]);
     if (far < s->amygdala[3] * s->amygdala[3]) return gray;
-    // the horn lies on the outer upper side of body and head
+    // the horn lies on the superior lateral side of body and head
     float side = p[0] - s->curve[(int)(t * (KNOTS - 1))][0];
     if (d < 1 + s->horn / 4 && side > 0 && t > 0.3f) return fluid;
-    // below it folds of cortex, gray and fluid in turns; else white matter
+    // below are folds of cortex, alternating gray and fluid; else white matter
     float fold = cloud(s, p, 6) + 0.08f * (-p[2] - 8);
     return fold > 0.55f ? fluid : fold > 0.1f ? gray : white;
 }
 
-// Mix each voxel with both neighbours along one axis, `step` elements apart.
+// Blurs each voxel with both neighbours along an axis, `step` elements apart.
 static void blur(float *v, int n, int64_t step)
 {
     float before = v[0];
@@ -155,7 +158,7 @@ static void blur_volume(float *v, const int n[3])
     for (int64_t i = 0; i < plane; i++) blur(v + i, n[2], plane);
 }
 
-// what the scanner stores of brightness v, at x, y, z of -1 .. 1
+// stored value of brightness v, at x, y, z of -1 .. 1
 static float stored(const Phantom *how, const Shape *s, const Rng *r,
                     int64_t voxel, float v, const float at[3])
 {
@@ -185,7 +188,7 @@ static void fill(const Phantom *how, int patient, const Shape *s, float *image,
                 p[a] = (float)at[a] - 0.5f * (float)(n[a] - 1);
                 unit[a] = 2 * p[a] / (float)n[a];
             }
-            // indices run to the right of the head, and p to the outside
+            // indices increase to the right of the head, p to the lateral side
             if (!s->right) p[0] = -p[0];
             if (!pass)
                 image[i] = tissue(s, p, &labels[i]);
@@ -212,7 +215,7 @@ bool hippocampus_make(const Phantom *how, int patient, Volume *image,
     }
     labels->unit = UNIT_LABEL;
     fill(how, patient, &s, image->voxels.data, labels->voxels.data);
-    // RAS axes of 1 mm in LPS, about 27 mm beside the middle of the head
+    // RAS axes of 1 mm in LPS, about 27 mm from the middle of the head
     const double middle[3] = {s.right ? -27 : 27, 20, -15};
     for (int a = 0; a < 3; a++) {
         double to = a < 2 ? -1 : 1;
@@ -225,7 +228,7 @@ bool hippocampus_make(const Phantom *how, int patient, Volume *image,
 
 /* -- files ---------------------------------------------------------------- */
 
-// v, from 0 up, in whole numbers 0 .. 255
+// v, from 0 up, as whole numbers 0 .. 255
 static bool to_bytes(const Volume *v, Volume *out)
 {
     if (!volume_new(out, v->voxels.dim, U8)) return false;
@@ -240,7 +243,7 @@ static bool to_bytes(const Volume *v, Volume *out)
     return true;
 }
 
-// folder/room/hippocampus_001.nii.gz; `room` is made by whoever comes first
+// folder/room/hippocampus_001.nii.gz; the first thread to need `room` makes it
 static bool write_one(const char *folder, const char *room, int patient,
                       const Volume *v)
 {

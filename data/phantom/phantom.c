@@ -1,4 +1,4 @@
-/* phantom.c -- the kinds of made-up data, and what a set of them is called. */
+/* phantom.c -- the kinds of synthetic data, and the names of data sets. */
 #include "data/phantom/phantom.h"
 #include "data/dicom/dicom.h"
 #include "data/phantom/dose.h"
@@ -18,7 +18,7 @@ static const PhantomForm forms[] = {
      .number = {{"patients", 28, 1, 999},
                 {"size", 256, 16, 1024},
                 {"slices", 24, 2, 1024}},
-     .noise = 0.03, // sigma against the brightest tissue
+     .noise = 0.03, // sigma relative to the brightest tissue
      .ready = dicom_ready,
      .write = scan_write_flair},
     {.format = "nifti",
@@ -35,7 +35,7 @@ static const PhantomForm forms[] = {
      .number = {{"people", 40, 1, 999},
                 {"photos", 30, 1, 999},
                 {"size", 128, 32, 450}},
-     .noise = 0.02, // sigma against white
+     .noise = 0.02, // sigma relative to white
      .write = face_write},
     {.format = "openkbp",
      .prefix = "dose",
@@ -47,7 +47,7 @@ static const PhantomForm forms[] = {
      .prefix = "hippocampus",
      .version = 1,
      .number = {{"patients", 60, 1, 999}},
-     .noise = 0.05, // sigma against a brightness of 1
+     .noise = 0.05, // sigma relative to a brightness of 1
      .write = hippocampus_write},
     {.format = "sequences",
      .prefix = "sequences",
@@ -56,7 +56,7 @@ static const PhantomForm forms[] = {
                 {"takes", 10, 1, 999},
                 {"classes", 4, 2, 10},
                 {"features", 16, 8, 1024}},
-     .noise = 0.1, // sigma against the loudest of a syllable
+     .noise = 0.1, // sigma relative to the peak of a syllable
      .write = sequence_write,
      .finish = sequence_table},
 };
@@ -100,8 +100,8 @@ bool phantom_check(const Phantom *how)
     return true;
 }
 
-// Whoever finds this name finds these files: it says or hashes all that the
-// bytes depend on.
+// The name contains or hashes everything that the bytes depend on, so equal
+// names mean equal files.
 char *phantom_name(const Phantom *how, char name[PHANTOM_NAME])
 {
     char text[128], sizes[48] = "";
@@ -109,7 +109,7 @@ char *phantom_name(const Phantom *how, char name[PHANTOM_NAME])
     for (int i = 0; i < PHANTOM_NUMBERS && how->form->number[i].name; i++)
         end += (size_t)snprintf(sizes + end, sizeof sizes - end, "%s%d",
                                 i ? "x" : "", how->number[i]);
-    // what is not in the name is in its hash
+    // the parameters that are not in the name are in its hash
     snprintf(text, sizeof text, "%d %llu %.17g", how->form->version,
              (unsigned long long)how->seed, how->noise);
     snprintf(name, PHANTOM_NAME, "%s-%s-%08x", how->form->prefix, sizes,

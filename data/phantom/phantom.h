@@ -1,10 +1,10 @@
-/* phantom.h -- data sets that are made up, as files of the kind people have.
+/* phantom.h -- synthetic data sets, written as files in common formats.
  *
- * For trying the program without data and for tests: the truth is known. A
- * unit (a patient, a person, a clip) is a function of its Phantom and its
- * number alone: the same bytes for any number of threads. Made to resemble,
- * never to be taken for real: where files have a place for it, they name
- * segengine as the manufacturer and people PHANTOM. */
+ * For trying the program without data and for tests: the ground truth is known.
+ * A unit (a patient, a person, a clip) is a function of its Phantom and its
+ * number alone: the same bytes for any number of threads. The data must never
+ * be mistaken for real: where a format allows it, files name segengine as the
+ * manufacturer and people PHANTOM. */
 #ifndef SEG_DATA_PHANTOM_PHANTOM_H
 #define SEG_DATA_PHANTOM_PHANTOM_H
 #include <stdatomic.h>
@@ -15,53 +15,55 @@ enum { PHANTOM_NUMBERS = 4, PHANTOM_NAME = 64 };
 
 typedef struct Phantom Phantom;
 
-/* One of the numbers that say how large a set is. */
+/* One of the numbers that define the size of a data set. */
 typedef struct PhantomNumber {
-    const char *name; /* NULL: no more of them */
+    const char *name; /* NULL: end of the list */
     int def, least, most;
 } PhantomNumber;
 
-/* One kind of made-up data, a row of the table in phantom.c. */
+/* One kind of synthetic data, a row of the table in phantom.c. */
 typedef struct PhantomForm {
-    const char *format; /* its name in data.phantom                         */
-    const char *prefix; /* of folders                                       */
-    int version;        /* counts up when the bytes change                  */
-    PhantomNumber number[PHANTOM_NUMBERS]; /* the first: how many units     */
-    double noise;        /* the usual; its unit is the form's own           */
-    bool (*ready)(void); /* fails where it cannot be written; NULL: can be  */
-    /* the files of unit 0 .. number[0] - 1 below a folder that is there; a
-     * unit that is given up because of `stop` has failed                     */
+    const char *format;                    /* its name in data.phantom */
+    const char *prefix;                    /* of folder names */
+    int version;                           /* increased when the bytes change */
+    PhantomNumber number[PHANTOM_NUMBERS]; /* the first: number of units */
+    double noise;        /* default; its unit depends on the form */
+    bool (*ready)(void); /* fails if the form cannot be written; NULL: it always
+                          * can */
+    /* writes the files of unit 0 .. number[0] - 1 below an existing folder; a
+     * unit that stops because of `stop` fails */
     bool (*write)(const char *folder, const Phantom *how, int unit);
-    /* what all units share, last; NULL: nothing                             */
+    /* writes files shared by all units, last; NULL: none */
     bool (*finish)(const char *folder, const Phantom *how);
 } PhantomForm;
 
 struct Phantom {
     const PhantomForm *form;
-    int number[PHANTOM_NUMBERS]; /* as the form names them                   */
+    int number[PHANTOM_NUMBERS]; /* as named by the form */
     uint64_t seed;
     double noise; /* 0 .. 1; 0: none                                         */
-    int threads;  /* for writing; 0: one                                     */
-    const atomic_bool *stop; /* raise it to give up writing; may be NULL      */
+    int threads;  /* for writing; 0: one */
+    const atomic_bool *stop; /* set to stop writing; may be NULL */
 };
 
-/* Form 0, 1, ... of the table; NULL after the last. */
+/* Returns form 0, 1, ... of the table; NULL after the last. */
 const PhantomForm *phantom_form_at(int i);
 
-/* The form of that name, or NULL with an error that lists them. */
+/* Returns the form of that name, or NULL with an error that lists all. */
 const PhantomForm *phantom_form(const char *format);
 
-/* Are the numbers inside the ranges of their form? */
+/* Checks that the numbers are in the ranges of their form. */
 bool phantom_check(const Phantom *how);
 
-/* The whole data set in `folder`, which appears complete or not at all; one
- * that is there is kept as it is. The folders above it are made. Two programs
- * may do this at once. *made (may be NULL): it was not there before. */
+/* Writes the whole data set to `folder`, which appears complete or not at all;
+ * an existing one is kept unchanged. Parent folders are created. Two programs
+ * may do this at the same time. *made (may be NULL): it did not exist
+ * before. */
 bool phantom_write(const char *folder, const Phantom *how, bool *made);
 
-/* "flair-28x256x24-1f2e3d4c": a name that tells data sets apart. */
+/* Writes "flair-28x256x24-1f2e3d4c": a name that identifies the data set. */
 char *phantom_name(const Phantom *how, char name[PHANTOM_NAME]);
 
-/* A folder whose parent is there; one that is there already is a fault. */
+/* Makes a folder in an existing parent; fails if it already exists. */
 bool phantom_mkdir(const char *path);
 #endif

@@ -1,7 +1,7 @@
-/* phantom_write.c -- made-up data as files, several units at a time.
+/* phantom_write.c -- writes synthetic data, several units at a time.
  *
- * The data set is written into FOLDER.tmp.<pid> and renamed: a program that
- * finds FOLDER finds all of it. */
+ * The data set is written to FOLDER.tmp.<pid> and renamed, so that FOLDER is
+ * always complete. */
 #include "data/parallel_for.h"
 #include "data/phantom/phantom.h"
 #include "engine/base/err.h"
@@ -52,8 +52,8 @@ static bool is_folder(const char *path)
     return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-// Several programs may want the same set at once: each writes aside under its
-// own process number, and the first to rename wins.
+// Several programs may write the same data set at once: each writes to a
+// temporary folder with its process number, and the first to rename wins.
 bool phantom_write(const char *folder, const Phantom *how, bool *made)
 {
     char aside[FOLDER_TEXT];

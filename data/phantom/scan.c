@@ -1,19 +1,19 @@
-/* scan.c -- what a scanner makes of a head: grid, coil, blur, noise.
+/* scan.c -- simulates the scan of a head: grid, coil, blur, noise.
  *
- * Each voxel of the grid asks head.c what lies at its centre; the mask is
- * that answer, the image goes on through partial volume (a small blur in the
- * plane), an uneven coil and Rician noise to whole numbers of 12 bits. */
+ * head.c gives the tissue at the centre of each voxel, which defines the mask.
+ * The image is computed from it with partial volume (a small blur in the
+ * plane), coil inhomogeneity and Rician noise, as whole numbers of 12 bits. */
 #include "data/phantom/scan.h"
 #include "data/phantom/head.h"
 #include <math.h>
 #include <stdio.h>
 
-// positions in the phantom's stream, beside those of head.c
+// positions in the phantom's stream, distinct from head.c
 enum { DRAW_SCAN = 20, DRAW_NOISE = 21 };
 
 enum { STORED_MAX = 4095 };
 
-/* How one patient was scanned. */
+/* Scan parameters of one patient. */
 typedef struct Scan {
     float field_mm, low_mm, high_mm; /* in the plane; along the head */
     float oblique;                   /* radians about the left-right axis */
@@ -22,8 +22,8 @@ typedef struct Scan {
     float sigma;
 } Scan;
 
-// Each number has its own draw: adding one leaves the others as they are, and
-// with them every data set that was made before.
+// Each number has its own draw: adding one changes neither the others nor data
+// sets that were made before.
 static Scan draw_scan(const Phantom *how, HeadContrast contrast, int patient)
 {
     Rng r = {.seed = how->seed,
@@ -43,20 +43,20 @@ static Scan draw_scan(const Phantom *how, HeadContrast contrast, int patient)
     return s;
 }
 
-/* The grid of the scan: axial slices from below. Columns and rows run to left
- * and back (DICOM), or to left or right and front (NFBS). */
+/* Sets the grid of the scan: axial slices from below. Columns and rows run to
+ * left and back (DICOM), or to left or right and front (NFBS). */
 static void place_grid(const Phantom *how, HeadContrast contrast, int patient,
                        const Scan *s, Volume *v)
 {
     double mm = (double)s->field_mm / how->number[SCAN_SIZE];
-    // the head is covered whatever the number of slices
+    // the slices cover the whole head, whatever their number
     double step =
         ((double)s->high_mm - (double)s->low_mm) / how->number[SCAN_SLICES];
     double c = cos((double)s->oblique), o = sin((double)s->oblique);
-    // mirrored axes, so that readers are tried with both
+    // mirrored axes, so that readers are tested with both
     bool nifti = contrast == HEAD_T1;
     double x = nifti && patient % 2 ? -mm : mm, y = nifti ? -mm : mm;
-    // index of the point that lies at the origin
+    // index of the point at the origin
     const double middle[3] = {(how->number[SCAN_SIZE] - 1) / 2.0,
                               (how->number[SCAN_SIZE] - 1) / 2.0,
                               -0.5 - (double)s->low_mm / step};
@@ -94,8 +94,8 @@ static void look(const Phantom *how, HeadContrast contrast, const Head *head,
         }
 }
 
-// Blur rows of n values that lie `step` apart, in place: edges of tissues mix
-// as they do inside a voxel. `row` has room for n.
+// Blurs rows of n values, `step` apart, in place: tissues mix at edges as they
+// do inside a voxel. `row` has room for n values.
 static void blur(float *v, int n, int step, float sigma, float *row)
 {
     float side = expf(-0.5f / (sigma * sigma));
@@ -118,7 +118,7 @@ static void measure(const Phantom *how, int patient, const Scan *s, int k,
              .sample = (uint32_t)patient,
              .epoch = (uint32_t)k};
     int n = how->number[SCAN_SIZE];
-    // -1 .. 1 in all three directions, for the coil
+    // -1 .. 1 along all three axes, for the coil
     float z = 2 * ((float)k + 0.5f) / (float)how->number[SCAN_SLICES] - 1;
     for (int i = 0; i < n * n; i++) {
         float x = 2 * (float)(i % n) / (float)n - 1, pair[2] = {0, 0};
@@ -139,7 +139,7 @@ static void measure(const Phantom *how, int patient, const Scan *s, int k,
 }
 
 // Slice by slice: brightness, blur in the plane, then coil and noise, in the
-// order in which a scanner does it.
+// order of a real scanner.
 bool scan_make(const Phantom *how, HeadContrast contrast, int patient,
                Volume *image, Volume *mask)
 {

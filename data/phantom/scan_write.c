@@ -1,4 +1,5 @@
-/* scan_write.c -- made-up heads as the files that hospitals and NFBS have. */
+/* scan_write.c -- writes synthetic heads in the formats of hospitals and
+ * NFBS. */
 #include "data/dicom/dicom.h"
 #include "data/format/gzip.h"
 #include "data/format/nifti.h"
@@ -11,8 +12,8 @@ enum { PATH_TEXT = 4096 };
 
 /* -- DICOM ---------------------------------------------------------------- */
 
-// Transfer syntax, slope, photometric sense and bits change from patient to
-// patient, so that a run over the set has read every form.
+// Transfer syntax, slope, photometric interpretation and bits vary between
+// patients, so that a run over the data set reads every form.
 static bool write_dicom(const char *folder, const Phantom *how, int patient,
                         const Volume *image, const Volume *mask)
 {
@@ -20,7 +21,7 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
     snprintf(id, sizeof id, "PHANTOM_%03d", patient + 1);
     snprintf(path, sizeof path, "%s/patient_%02d", folder, patient + 1);
     if (!phantom_mkdir(path)) return false;
-    // what scanners do in different ways, each at its own pace
+    // properties in which scanners differ, with different periods
     DicomWrite w = {.patient_id = id,
                     .study_description = "made-up head",
                     .description = "FLAIR",
@@ -35,7 +36,7 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
     snprintf(path + end, sizeof path - end, "/FLAIR");
     if (!dicom_write_series(path, image, &w)) return false;
     w.description = "MASK";
-    // slice by slice, so that masks pair by reference
+    // slice by slice, so that masks are matched by reference
     w.references = "FLAIR";
     w.series_number = 2;
     w.syntax = (DicomSyntax)((patient + 2) % DICOM_SYNTAX_COUNT);
@@ -48,7 +49,7 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
 
 /* -- NIfTI ---------------------------------------------------------------- */
 
-// little endian, as nifti_write writes
+// little endian, as in nifti_write
 static void put_f32(char *at, float v)
 {
     uint32_t bits;
@@ -56,8 +57,8 @@ static void put_f32(char *at, float v)
     for (int i = 0; i < 4; i++) at[i] = (char)(bits >> 8 * i & 255);
 }
 
-/* An image whose stored values mean slope * value + inter, which nifti_write
- * never makes: its file with the two numbers put into the header. */
+/* Writes an image with stored values scaled by slope * value + inter, which
+ * nifti_write does not support: patches the two numbers in its header. */
 static bool write_scaled(const char *path, const Volume *v, float slope,
                          float inter)
 {
@@ -67,7 +68,7 @@ static bool write_scaled(const char *path, const Volume *v, float slope,
     size_t bytes = 0, packed_bytes = 0;
     Arena mem = {0};
     bool ok = false;
-    // without its ".gz"
+    // path without ".gz"
     snprintf(plain, sizeof plain, "%.*s", (int)strlen(path) - 3, path);
     TRY(nifti_write(plain, v, NULL));
     TRY(file_read(plain, SIZE_MAX / 2, &mem, &file, &bytes));
@@ -85,7 +86,7 @@ done:
     return ok;
 }
 
-// Named as the NFBS data set names its files, one folder a patient.
+// File names as in NFBS, one folder per patient.
 static bool write_nifti(const char *folder, int patient, const Volume *image,
                         const Volume *mask)
 {
@@ -104,7 +105,7 @@ static bool write_nifti(const char *folder, int patient, const Volume *image,
 
 /* -- one patient ---------------------------------------------------------- */
 
-// both volumes live only while their files are written
+// both volumes are in memory only while their files are written
 static bool write_head(const char *folder, const Phantom *how,
                        HeadContrast contrast, int patient)
 {

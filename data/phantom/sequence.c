@@ -1,4 +1,4 @@
-/* sequence.c -- made-up speech, from formulas. */
+/* sequence.c -- synthetic speech, from formulas. */
 #include "data/phantom/sequence.h"
 #include "data/format/npy.h"
 #include "data/parallel_for.h"
@@ -7,15 +7,15 @@
 #include "engine/base/rng.h"
 #include <stdio.h>
 
-// positions in the phantom's stream, apart from those of the other forms
+// positions in the phantom's stream, distinct from the other forms
 enum { DRAW_VOICE = 60, DRAW_TAKE, DRAW_FRAME };
 enum { CYCLES = 2, MOST_MOTIFS = 11, MOST_SYLLABLES = CYCLES * MOST_MOTIFS };
 enum { PATH_TEXT = 4096, LINE_TEXT = 128 };
 
-/* What a speaker brings to every take; places along the features are 0 .. 1. */
+/* Parameters of a speaker; positions along the features are 0 .. 1. */
 typedef struct Voice {
-    float shift, stretch; /* of the bumps, about the middle */
-    float level, tilt;    /* of the rest between syllables  */
+    float shift, stretch; /* of the bumps, around the middle */
+    float level, tilt;    /* of the rest between syllables */
     float gain, pace;
 } Voice;
 
@@ -32,14 +32,14 @@ typedef struct Utterance {
 
 static int motifs_of(const Phantom *how)
 {
-    // modulo a prime every step goes through all motifs
+    // modulo a prime, every step size visits all motifs
     static const int prime[] = {3, 5, 7, MOST_MOTIFS};
     int i = 0;
     while (prime[i] <= how->number[SEQUENCE_CLASSES]) i++;
     return prime[i];
 }
 
-// Each number has its own draw: adding one leaves the others as they are.
+// Each number has its own draw: adding one does not change the others.
 static Voice voice_of(const Phantom *how, int speaker)
 {
     const Rng r = {.seed = how->seed,
@@ -67,7 +67,7 @@ static Rng take_draws(const Phantom *how, int op, int speaker, int label,
 static void utter(const Phantom *how, const Voice *voice, int speaker,
                   int label, int take, Utterance *u)
 {
-    enum { OWN = 4 }; // draws of the whole, before those of syllables
+    enum { OWN = 4 }; // draws of the whole take, before those of syllables
     const float syllable = 5.5f, gap = 1;
     const Rng r = take_draws(how, DRAW_TAKE, speaker, label, take);
     const int motifs = motifs_of(how);
@@ -88,15 +88,15 @@ static void utter(const Phantom *how, const Voice *voice, int speaker,
     u->frames = (int)at + 1;
 }
 
-// 0 from -1 down and from 1 up, 1 at 0, smooth between
+// 0 below -1 and above 1, 1 at 0, smooth between them
 static float bump(float x)
 {
     float rest = 1 - x * x;
     return rest > 0 ? rest * rest : 0;
 }
 
-/* Motif m of `motifs` at a place 0 .. 1: a bump in the lower half and one in
- * the upper half, which no two motifs have at the same pair of places. */
+/* Motif m of `motifs` at a position 0 .. 1: a bump in the lower half and one in
+ * the upper half; no two motifs have the same pair of positions. */
 static float motif(int m, int motifs, float place)
 {
     const float width = 0.12f, last = (float)(motifs - 1);
@@ -113,7 +113,7 @@ int sequence_frames(const Phantom *how, int speaker, int label, int take)
     return u.frames;
 }
 
-// Near normal, mean 0 and variance 1: the sum of four uniform draws.
+// Approximately normal, mean 0 and variance 1: the sum of four uniform draws.
 static float noise_of(const Rng *r, uint32_t index)
 {
     const float root3 = 1.7320508f;
@@ -152,7 +152,7 @@ void sequence_fill(const Phantom *how, int speaker, int label, int take,
 
 /* -- files ---------------------------------------------------------------- */
 
-// the path below the folder of the data set, as labels.csv has it
+// path relative to the folder of the data set, as in labels.csv
 static void name_take(char path[LINE_TEXT], int speaker, int label, int take)
 {
     snprintf(path, LINE_TEXT, "features/PHANTOM_%03d/%d_PHANTOM_%03d_%d.npy",
