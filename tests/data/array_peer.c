@@ -1,7 +1,8 @@
-/* array_peer: files of NumPy, zipfile and SciPy, value for value.
+/* array_peer -- compares files of NumPy, zipfile and SciPy with our readers,
+ * value for value.
  *
- * A Python script writes files into a folder, with a list of what they hold
- * and the numbers themselves (array_index.py). */
+ * A Python script writes files to a folder, with an index of their arrays and
+ * the numbers themselves (array_index.py). */
 #include "data/format/mat.h"
 #include "data/format/npz.h"
 #include "engine/base/file.h"
@@ -9,10 +10,11 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* Array `name` of a file, "-" when the file is one. */
+/* Reads array `name` of a file; "-" if the file is a single array. */
 typedef bool Reader(const char *path, const char *name, NpyArray *out);
 
-/* Whole, and again in ranges of some odd length, which must agree. */
+/* Reads the whole array, and again in ranges of odd length, which must
+ * agree. */
 static bool by_npy(const char *path, const char *name, NpyArray *out)
 {
     NpyFile f;
@@ -49,7 +51,8 @@ static bool by_mat(const char *path, const char *name, NpyArray *out)
     return ok;
 }
 
-/* One line of the index against what is read. *at: floats used so far. */
+/* Compares one line of the index with the array that was read. *at: number of
+ * floats used so far. */
 static void compare(const char *folder, const char *line, const float *want,
                     size_t count, size_t *at, Reader *read)
 {
@@ -79,7 +82,7 @@ static void compare(const char *folder, const char *line, const float *want,
     mem_free(a.data);
 }
 
-/* All files that a script makes, of which there must be so many. */
+/* Compares all files that a script makes; their number must be `files`. */
 static void agree(const char *script, const char *needs, const char *absent,
                   const char *by, int files, Reader *read)
 {
@@ -93,7 +96,7 @@ static void agree(const char *script, const char *needs, const char *absent,
     if (system(command)) SKIP(absent);
     snprintf(folder, sizeof folder, "%s/%s", test_folder(), script);
     REQUIRE(!mkdir(folder, 0700));
-    // no cache of the shared module in the source tree
+    // no __pycache__ of the shared module in the source tree
     snprintf(command, sizeof command,
              "/usr/bin/python3 -B tests/data/format/%s.py '%s' > /dev/null",
              script, folder);

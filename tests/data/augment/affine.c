@@ -1,11 +1,11 @@
-/* affine.c -- tests of turning, scaling and moving a sample. */
+/* affine.c -- tests of rotation, scaling and translation of a sample. */
 #include "engine/base/rng.h"
 #include "tests/support/volumes.h"
 #include "tests/test.h"
 
 enum { MOST = 9 * 9 * 9 * 2 };
 
-/* An image of c channels, a quantity and a mask of the same places. */
+/* An image of c channels, a quantity and a mask with the same positions. */
 typedef struct Turned {
     float x[3][MOST];
     Sample s;
@@ -49,7 +49,7 @@ TEST(affine_that_is_none_changes_nothing)
         }
 }
 
-/* A quarter of a turn: w goes to h, and what was at the left is on top. */
+/* A quarter turn: w goes to h, and the left side becomes the top. */
 TEST(affine_turns_w_towards_h)
 {
     Steps s = made_steps("affine rotate=90,90 scale=1,1 shift=0 p=1\n");
@@ -67,8 +67,8 @@ TEST(affine_turns_w_towards_h)
     }
 }
 
-/* All three quarters in a cube: w goes to d, h to the other end of h, d to
- * w. */
+/* A quarter turn about all three axes of a cube: w goes to d, h to the other
+ * end of h, d to w. */
 TEST(affine_turns_a_volume_about_three_axes)
 {
     enum { N = 5 };
@@ -85,12 +85,13 @@ TEST(affine_turns_a_volume_about_three_axes)
                                 at(&a, f, d, h, w, 0), 1e-5);
 }
 
-/* About one axis alone: in the plane of the other two, as it is in a slice. */
+/* Rotation about one axis alone: in the plane of the other two, as in a
+ * slice. */
 TEST(affine_turns_about_one_axis)
 {
     static const struct {
         const char *steps;
-        int d, h, w; // where the voxel at d, h, w = 0, 1, 3 goes
+        int d, h, w; // destination of the voxel at d, h, w = 0, 1, 3
     } row[] = {
         {"affine rotate=90,90 scale=1,1 shift=0 p=1 about=d\n", 0, 3, 3},
         {"affine rotate=90,90 scale=1,1 shift=0 p=1 about=h\n", 1, 1, 0},
@@ -108,7 +109,7 @@ TEST(affine_turns_about_one_axis)
     }
 }
 
-/* Nine angles of a circle, each as often as another, and nothing between. */
+/* Nine angles of a circle, all equally frequent, and none in between. */
 TEST(affine_turns_by_multiples)
 {
     Steps s = made_steps("affine rotate=-170,165 scale=1,1 shift=0 p=1 about=w "
@@ -117,7 +118,7 @@ TEST(affine_turns_by_multiples)
     for (uint32_t k = 0; k < 9000; k++) {
         Change c[MAX_STEPS];
         REQUIRE(augment_decide(&s, 3, 0, k, (Dims){1, 9, 9, 9, 1}, c) == 1);
-        // h and d turn, w stays
+        // h and d rotate, w stays
         const double turned =
             atan2(c[0].map[1][2], c[0].map[1][1]) * 180 / acos(-1) / 40;
         EXPECT_NEAR(turned, round(turned), 1e-9);
@@ -133,7 +134,7 @@ TEST(affine_turns_by_multiples)
                 "wanted 0 (any angle) or at least 0.001");
 }
 
-/* A ramp moves by what was drawn; outside the border goes on. */
+/* A ramp moves by the drawn translation; outside, the border is repeated. */
 TEST(affine_moves_and_scales_a_ramp)
 {
     enum { H = 7, W = 9 };
@@ -149,7 +150,7 @@ TEST(affine_moves_and_scales_a_ramp)
             a.x[2][i] = (float)(i % W);
         }
         REQUIRE(augment_decide(&s, 3, 0, k, n, c) == 1);
-        // by the formula: q = middle + (p - middle - move) / scale
+        // the formula: q = middle + (p - middle - move) / scale
         const Rng r = {3, RNG_AUGMENT, 0, 0, k};
         double scale = (double)rng_range(&r, 1, 0.5f, 2);
         double mw = 0.25 * W * (2 * (double)rng_uniform(&r, 2) - 1);
@@ -169,8 +170,8 @@ TEST(affine_moves_and_scales_a_ramp)
     EXPECT(beyond && smaller && larger);
 }
 
-/* Angle and factor out of their ranges, all of them; a slice stays in its
- * plane, a volume does not. */
+/* Angles and factors fill their whole ranges; a slice stays in its plane, a
+ * volume does not. */
 TEST(affine_draws_fill_their_ranges)
 {
     Steps s = made_steps("affine rotate=-20,10 scale=0.8,1.5 shift=0 p=1\n");
@@ -186,7 +187,7 @@ TEST(affine_draws_fill_their_ranges)
         for (int i = 0; i < 2; i++)
             lo[i] = fmin(lo[i], v[i]), hi[i] = fmax(hi[i], v[i]);
         EXPECT(m[2][2] == 1 && m[2][0] == 0 && m[0][2] == 0 && m[2][3] == 0);
-        // a turn keeps lengths, and the middle stays
+        // a rotation keeps lengths, and the middle stays
         REQUIRE(augment_decide(&s, 4, 0, k, (Dims){1, 5, 6, 9, 1}, c) == 1);
         EXPECT(m[2][0] != 0 && m[0][2] != 0 && m[1][2] != 0);
         for (int a = 0; a < 3; a++)
@@ -205,7 +206,7 @@ TEST(affine_draws_fill_their_ranges)
            hi[1] > 1.49);
 }
 
-/* Labels stay classes that were there, the same map for every field. */
+/* Labels stay existing classes; the map is the same for every field. */
 TEST(affine_takes_the_mask_along)
 {
     Steps s = made_steps("affine rotate=-45,45 shift=0.2 p=0.5\n");
@@ -213,7 +214,7 @@ TEST(affine_takes_the_mask_along)
     for (uint32_t k = 0; k < 200; k++) {
         Turned a, b;
         turned_make(&a, (Dims){1, 4, 9, 8, 1});
-        // the quantity is the mask: linear and nearest then nearly agree
+        // the quantity equals the mask: linear and nearest then nearly agree
         for (int i = 0; i < 4 * 9 * 8; i++)
             a.x[0][i] = a.x[1][i] = a.x[2][i] = (float)(i % 8 > 3);
         b = a;
@@ -240,8 +241,8 @@ TEST(affine_without_memory_says_so)
     mem_fail_after(-1, false);
 }
 
-/* A shear, a turn and a factor, undone by their definition: the voxel that came
- * from q = m + z is where s R S z is. */
+/* Shear, rotation and scale, inverted by their definition: the voxel sampled at
+ * q = m + z is at s R S z. */
 TEST(affine_shears_before_it_turns)
 {
     Steps s = made_steps("affine rotate=-50,50 scale=0.7,1.4 shift=0 p=1 "

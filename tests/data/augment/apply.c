@@ -1,5 +1,5 @@
-/* apply.c -- tests of the random changes that the host does: formulas, ranges
- * of what is drawn, and that no strength changes no bit. */
+/* apply.c -- tests of augmentation on the host: formulas, ranges of the random
+ * draws, and that strength 0 changes no bit. */
 #include "engine/base/rng.h"
 #include "tests/support/volumes.h"
 #include "tests/test.h"
@@ -42,7 +42,7 @@ static bool same(const Made *a, const Made *b)
     return true;
 }
 
-/* Sample `k` after these steps, beside itself. */
+/* Makes sample `k` twice: unchanged as a, after these steps as b. */
 static void both(const char *text, Dims n, int32_t length, uint32_t k, Made *a,
                  Made *b)
 {
@@ -82,8 +82,8 @@ TEST(change_of_no_strength_changes_nothing)
         }
 }
 
-/* The same draws give the same bits, another epoch, sample or seed others; the
- * mask stays, unless it moves. */
+/* Equal draws give equal bits; another epoch, sample or seed gives others. The
+ * mask stays, unless the step moves it. */
 TEST(change_is_what_was_drawn)
 {
     static const char *const text[] = {"timeshift p=1 most=9\n",
@@ -135,7 +135,7 @@ TEST(change_flip_swaps_and_negates)
             EXPECT(b.x[2][i] == (odd ? to[(int)c.x[2][i]] : c.x[2][i]));
         for (int i = 0; i < 4; i++)
             EXPECT(b.x[3][i] == (odd && i % 2 == 0 ? -a.x[3][i] : a.x[3][i]));
-        // twice is not at all
+        // applied twice, a flip restores the sample
         EXPECT(augment_sample(&s, 6, 1, k, &b.s));
         EXPECT(same(&a, &b));
     }
@@ -148,8 +148,8 @@ TEST(change_flip_swaps_and_negates)
                 "negate has number 5, but a case has 4");
 }
 
-/* Of a set without class numbers the channels of its maps change places, as of
- * OpenKBP's left and right parotids; those of images never do. */
+/* Without class numbers, the channels of maps are swapped, such as the left and
+ * right parotids of OpenKBP; channels of images never are. */
 TEST(change_flip_swaps_channels)
 {
     Steps s = made_steps("flip axis=hw p=0.5 swap=1,3\n"),
@@ -163,7 +163,7 @@ TEST(change_flip_swaps_channels)
         a.s.kind[1] = b.s.kind[1] = a.s.kind[2] = b.s.kind[2] = FIELD_VALUE;
         EXPECT(augment_sample(&s, 6, 1, k, &a.s));
         EXPECT(augment_sample(&plain, 6, 1, k, &b.s));
-        EXPECT(augment_sample(&s, 6, 1, k, &c.s)); // with its class numbers
+        EXPECT(augment_sample(&s, 6, 1, k, &c.s)); // has class numbers
         REQUIRE(augment_decide(&s, 6, 1, k, colour, one) == 1);
         bool odd = (one[0].axes & 1) ^ (one[0].axes >> 1 & 1);
         mirrored += odd, turned += one[0].axes == 3;
@@ -182,7 +182,7 @@ TEST(change_flip_swaps_channels)
                 "swap has channel 4, but a map has 3");
 }
 
-/* Padding stays behind what is mirrored. */
+/* Padding stays at the end of a flipped sequence. */
 TEST(change_keeps_padding)
 {
     static const char *const text[] = {"flip p=1\n",
@@ -229,7 +229,7 @@ TEST(change_timeshift)
                 EXPECT(b.x[2][w] == a.x[2][from]);
             }
         }
-    // 200 expected of each, 14 their deviation
+    // 200 expected of each, standard deviation 14
     for (int i = 0; i < 11; i++) EXPECT(seen[i] > 140 && seen[i] < 260);
 }
 
@@ -267,8 +267,8 @@ TEST(change_timemask)
     EXPECT(filled);
 }
 
-/* What is drawn is found again in what it does: a ramp shows the places, a
- * constant the tilt, and both within their ranges. */
+/* The parameters are recovered from the result: a ramp shows the positions, a
+ * constant the tilt; both are within their ranges. */
 TEST(change_bands)
 {
     static const Dims n = {1, 1, 1, 30, 21};
@@ -303,7 +303,7 @@ TEST(change_bands)
         REQUIRE(gone <= 4);
         wiped[gone]++;
         if (gone) continue;
-        // a of u, b of (3 u u - 1) / 2 at u = -1, 0, 1
+        // a u + b (3 u u - 1) / 2 at u = -1, 0, 1
         const double lo = (double)b.x[0][0] - 100,
                      hi = (double)b.x[0][20] - 100;
         const double mid = (double)b.x[0][10] - 100;
@@ -339,7 +339,7 @@ TEST(change_cutout)
             }
             gone++;
         }
-        // a box, all of it
+        // a complete box
         EXPECT_INT(gone, (hi[0] - lo[0] + 1) * (hi[1] - lo[1] + 1));
         for (int q = 0; q < 2; q++) {
             double side = (hi[q] - lo[q] + 1) / 40.0;
@@ -363,7 +363,7 @@ TEST(change_rician_is_a_magnitude)
         Made a;
         Steps s = made_steps("rician p=1 sigma=0.1\n");
         case_make(&a, n, 0);
-        // air at -2, one half at 1 above it
+        // background at -2, one half at 1 above it
         for (int i = 0; i < N; i++) a.x[0][i] = i < N / 2 ? -2 : -1;
         EXPECT(augment_sample(&s, 6, 1, k, &a.s));
         for (int i = 0; i < N; i++) {
@@ -373,7 +373,8 @@ TEST(change_rician_is_a_magnitude)
             if (i >= N / 2) high += y * y;
         }
     }
-    // Rayleigh: mean sigma sqrt(pi / 2), mean square 2 sigma^2; and A^2 more
+    // Rayleigh: mean sigma sqrt(pi / 2), mean square 2 sigma^2; plus A^2 with
+    // signal A
     EXPECT_NEAR(rest / (50 * N), 0.1 * sqrt(acos(-1) / 2), 1e-3);
     EXPECT_NEAR(power / (50 * N), 0.02, 3e-4);
     EXPECT_NEAR(high / (50 * N), 1.02, 5e-3);
@@ -392,7 +393,7 @@ TEST(change_blur_is_gaussian)
         many[MIDDLE] = 1;
         a.s = (Sample){.data = {many}, .dim = {n}, .fields = 1};
         EXPECT(augment_sample(&s, 6, 1, k, &a.s));
-        // the second moment along w is nearly sigma^2
+        // the second moment along w is approximately sigma^2
         double total = 0, moment = 0;
         for (int i = 0; i < ALL; i++) {
             total += (double)many[i];
@@ -401,7 +402,7 @@ TEST(change_blur_is_gaussian)
         EXPECT_NEAR(total, 1, 1e-5);
         double sigma = sqrt(moment);
         lo = fmin(lo, sigma), hi = fmax(hi, sigma), sum += sigma;
-        // neighbours along w, h, d are the same, and by the formula
+        // neighbours along w, h, d are equal, and agree with the formula
         const Rng r = {6, RNG_AUGMENT, 0, 1, k};
         double want = (double)rng_range(&r, 4, 0.5f, 1.5f);
         EXPECT_NEAR(many[MIDDLE + 1] / many[MIDDLE], exp(-0.5 / want / want),
@@ -411,7 +412,7 @@ TEST(change_blur_is_gaussian)
     }
     EXPECT(lo > 0.45 && lo < 0.5 && hi > 1.45 && hi < 1.52);
     EXPECT_NEAR(sum / 1000, 1, 0.03);
-    // each channel has its own, and a constant stays
+    // each channel has its own sigma, and a constant stays
     Made a, b;
     both("blur p=1 sigma=0.5,1.5\n", (Dims){1, 1, 1, 40, 2}, 0, 0, &a, &b);
     Steps s = made_steps("blur p=1 sigma=3,3\n");
@@ -451,7 +452,7 @@ TEST(change_lowres)
             EXPECT_NEAR(a.x[0][i], t == 2 ? middle : want, 1e-5);
         }
     }
-    // factors fill their range: what is left of 40 voxels takes 20 to 40 values
+    // factors fill their range: the 40 voxels take 20 to 40 values
     double lo = 1, hi = 0;
     for (uint32_t k = 0; k < 1000; k++) {
         Change c[MAX_STEPS];
@@ -462,7 +463,7 @@ TEST(change_lowres)
     EXPECT(lo >= 0.5 && lo < 0.505 && hi <= 1 && hi > 0.995);
 }
 
-/* The field is smooth, the same for all images, and by its formula. */
+/* The field is smooth, the same for all images, and follows its formula. */
 TEST(change_bias_is_its_polynomial)
 {
     double squares = 0;
@@ -470,7 +471,7 @@ TEST(change_bias_is_its_polynomial)
         Made a;
         Steps s = made_steps("bias p=1 by=0.4 order=1\n");
         case_make(&a, volume, 0);
-        a.x[0][100] = a.x[1][200] = -3; // air
+        a.x[0][100] = a.x[1][200] = -3; // background
         Made b = a;
         for (int f = 0; f < 4; f++) b.s.data[f] = b.x[f];
         EXPECT(augment_sample(&s, 6, 1, k, &b.s));

@@ -1,5 +1,5 @@
-/* augment.c -- tests of the random changes of samples: what is drawn, and what
- * is done with it. */
+/* augment.c -- tests of augmentation: the draws and their application to
+ * samples. */
 #include "engine/base/crc32c.h"
 #include "engine/base/rng.h"
 #include "tests/support/volumes.h"
@@ -9,7 +9,7 @@
 
 enum { H = 6, W = 5 };
 
-/* One sample with an image and a mask that marks the same places. */
+/* One sample with an image and a mask that marks the same voxels. */
 typedef struct Pair {
     float image[2 * H * W], mask[2 * H * W];
     Sample s;
@@ -39,7 +39,7 @@ TEST(augment_flip_takes_the_mask_along)
         augment_sample(&s, 9, 0, k, &q.s);
         for (int i = 0; i < 2 * H * W; i++)
             EXPECT(q.mask[i] == (q.image[i] > 1));
-        // where the first voxel went tells which axes were mirrored
+        // the position of the first voxel shows the mirrored axes
         const Rng r = {9, RNG_AUGMENT, 0, 0, k};
         bool f[3];
         for (uint32_t a = 0; a < 3; a++)
@@ -114,7 +114,7 @@ TEST(augment_noise_is_normal_and_new_every_time)
     EXPECT_NEAR(std, 0.05, 0.002);
     augment_sample(&s, 1, 0, 0, &b);
     EXPECT(!memcmp(x, y, sizeof x));
-    // another epoch, another sample, another seed: other numbers
+    // another epoch, another sample, another seed: other values
     for (int k = 0; k < 3; k++) {
         memset(y, 0, sizeof y);
         augment_sample(&s, 1 + (k == 0), k == 1, k == 2, &b);
@@ -154,8 +154,8 @@ TEST(augment_constant_image_stays_finite)
     for (int i = 0; i < 2 * H * W; i++) EXPECT_NEAR(p.image[i], 3, 1e-6);
 }
 
-/* Samples change as they always did: a recipe that is run again gives the
- * numbers that it gave. Three images of two sizes of voxels, a mask. */
+/* Augmented samples stay the same between versions: a recipe that is run again
+ * gives the same values. Three images of two voxel sizes, a mask. */
 typedef struct Trio {
     float x[3][3 * 4 * 7 * 2];
     Sample s;
@@ -175,7 +175,7 @@ static void trio_make(Trio *t, uint32_t number)
                 f < 2 ? rng_uniform(&r, i) * 3 - 1 : (float)rng_below(&r, i, 3);
 }
 
-/* The CRC of 20 samples after these steps; *sum of their values. */
+/* Returns the CRC of 20 samples after these steps; *sum of their values. */
 static uint32_t trio_crc(const char *steps, double *sum)
 {
     Steps s = made_steps(steps);
@@ -188,7 +188,7 @@ static uint32_t trio_crc(const char *steps, double *sum)
         for (int f = 0; f < 3; f++) {
             int64_t n = numel(t.s.dim[f]);
             crc = crc32c(crc, t.x[f], (size_t)n * sizeof(float));
-            // places count too
+            // weighted by position
             for (int64_t i = 0; i < n; i++)
                 *sum += (double)t.x[f][i] * (double)(1 + i % 7);
         }
@@ -201,19 +201,19 @@ TEST(augment_is_what_it_was)
     double sum;
     EXPECT_INT(trio_crc("flip axis=dhw\ncontrast\nbrightness\n", &sum),
                0xdd42cd8d);
-    // a map without a turn, which has the library's sine
+    // a map without rotation, which would use the library's sine
     EXPECT_INT(trio_crc("affine p=0.8 rotate=0,0 shift=0.2 scale=0.7,1.4\n"
                         "flip axis=hw\n",
                         &sum),
                0xc37ab9c8);
-    // powers and logarithms are those of the library at hand
+    // powers and logarithms depend on the mathematical library
     trio_crc("flip axis=dhw\ncontrast\nbrightness\ngamma p=0.7\n"
              "noise p=0.7\n",
              &sum);
     EXPECT_NEAR(sum, 16747.157, 1e-2);
 }
 
-/* What is decided says what is done, for each step in its place. */
+/* augment_decide gives the parameters of each step at its position. */
 TEST(augment_decides_for_each_step)
 {
     Steps s = made_steps("normalize\nslices\nflip p=0\naffine p=1\n"

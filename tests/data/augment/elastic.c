@@ -1,5 +1,5 @@
-/* elastic.c -- tests of smooth random displacements, and that looking up by
- * rows is the plain definition. */
+/* elastic.c -- tests of smooth random displacements, and that the row-wise
+ * lookup equals the plain definition. */
 #include "data/augment/augment_inside.h"
 #include "engine/base/rng.h"
 #include "tests/support/volumes.h"
@@ -49,7 +49,7 @@ TEST(elastic_that_is_none_changes_nothing)
     }
 }
 
-/* The textbook's cubic B-spline, 0 beyond 2. */
+/* The cubic B-spline of the textbook, 0 beyond 2. */
 static double b3(double t)
 {
     t = fabs(t);
@@ -58,7 +58,8 @@ static double b3(double t)
     return 2.0 / 3 - t * t + t * t * t / 2;
 }
 
-/* By the formula of steps.def, all control points at every voxel. */
+/* Computes the position by the formula of steps.def, with all control points
+ * for every voxel. */
 static void place_of(const Rng *r, double spacing, double a, Dims n,
                      const int v[3], double q[3])
 {
@@ -83,7 +84,7 @@ static void place_of(const Rng *r, double spacing, double a, Dims n,
     for (int k = 0; k < 3; k++) q[k] = fmin(fmax(q[k], 0), size[k] - 1);
 }
 
-/* Trilinear by its eight corners. */
+/* Trilinear interpolation from eight corners. */
 static double mix(const float *x, Dims n, const double q[3], int c)
 {
     const int size[] = {n.w, n.h, n.d};
@@ -135,8 +136,8 @@ TEST(elastic_is_its_definition)
     EXPECT(labels > 5000 && wrong == 0);
 }
 
-/* Rows, stretches and sums taken out of loops: the same bits as voxel by voxel
- * with what the device has. */
+/* Rows, spans and hoisted sums give the same bits as the device code voxel by
+ * voxel. */
 static void plain(const Change *c, const Bent *from, Bent *to)
 {
     static double points[3 * 4096];
@@ -189,8 +190,8 @@ TEST(elastic_and_affine_rows_are_the_plain_definition)
             }
 }
 
-/* Amplitudes fill their range; displacements stay below them, are as likely to
- * either side, and order along an axis is kept: nothing folds. */
+/* Amplitudes fill their range; displacements stay below them, have both signs
+ * equally often, and keep the order along an axis: no folding. */
 TEST(elastic_draws_and_does_not_fold)
 {
     Steps s = made_steps("elastic spacing=4 amplitude=0.4,1.6 p=1\n");
@@ -232,8 +233,8 @@ TEST(elastic_draws_and_does_not_fold)
     }
 }
 
-/* Labels stay classes that were there, the same places for every field; another
- * epoch has others, the same one the same. */
+/* Labels stay existing classes, displaced equally in every field; another epoch
+ * gives other displacements, the same epoch the same. */
 TEST(elastic_takes_the_mask_along)
 {
     Steps s = made_steps("elastic spacing=6 amplitude=2,2.4 p=0.5\n");

@@ -11,7 +11,7 @@ static void colour_make(float x[3 * PIXELS], Sample *s, float top)
     Dims n = {1, 1, 8, 9, 3};
     const Rng r = {.seed = 8, .stream = RNG_TEST};
     for (uint32_t i = 0; i < 3 * PIXELS; i++) x[i] = top * rng_uniform(&r, i);
-    x[0] = x[1] = x[2] = top / 2; // a gray one
+    x[0] = x[1] = x[2] = top / 2; // a gray pixel
     *s = (Sample){.data = {x}, .dim = {n}, .fields = 1};
 }
 
@@ -25,8 +25,8 @@ static double gray(const double p[3])
     return 0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2];
 }
 
-/* Hue, saturation and value there and back, in the words of the textbook (Foley
- * and van Dam, 13.3). */
+/* Converts to hue, saturation and value and back, as in the textbook (Foley and
+ * van Dam, 13.3). */
 static void turn(double p[3], double by)
 {
     double v = fmax(p[0], fmax(p[1], p[2])), m = fmin(p[0], fmin(p[1], p[2]));
@@ -49,7 +49,7 @@ static void turn(double p[3], double by)
     for (int c = 0; c < 3; c++) p[c] = q[at[i][c]];
 }
 
-/* Each in the order that was drawn, with 0..1 and with 0..255. */
+/* Every step in the order drawn, for 0..1 and for 0..255. */
 TEST(jitter_is_its_definition)
 {
     static float x[3 * PIXELS], y[3 * PIXELS];
@@ -100,7 +100,8 @@ TEST(jitter_is_its_definition)
                lo[i] < middle - 0.97 * want[i]);
         EXPECT(hi[i] <= middle + want[i] + 1e-6 &&
                hi[i] > middle + 0.97 * want[i]);
-        EXPECT(first[i] > 420 && first[i] < 580); // 500, and 19 its deviation
+        EXPECT(first[i] > 420 && first[i] < 580); // 500 expected, standard
+                                                  // deviation 19
     }
 }
 
@@ -119,8 +120,8 @@ TEST(jitter_wants_colours)
     EXPECT_FAIL(augment_sample(&s, 3, 0, 1, &a), "1 channel, wanted 3");
 }
 
-/* The same bits with and without wide vectors, and wherever a pixel stands in a
- * block of them: all but contrast look at one pixel alone. */
+/* The bits do not depend on the vector width, nor on the position of a pixel in
+ * a vector: all steps but contrast are functions of one pixel. */
 TEST(jitter_same_bits_however_it_runs)
 {
     enum { MOST = 200 };
@@ -143,7 +144,7 @@ TEST(jitter_same_bits_however_it_runs)
         memcpy(y, x, sizeof x);
         REQUIRE(jitter_change(&c[0], &wide));
         EXPECT(!memcmp(y, z, sizeof y));
-        // what lies behind the image stays
+        // memory after the image stays unchanged
         EXPECT(!memcmp(y + 3 * count, x + 3 * count,
                        sizeof *x * 3 * (size_t)(MOST - count)));
         c[0].number[4 + 1] = 1; // contrast

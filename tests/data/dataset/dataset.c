@@ -23,7 +23,7 @@ TEST(dataset_is_sorted_by_key)
     dataset_free(ds);
 }
 
-/* A data set of one case. */
+/* Makes a data set of one case. */
 static Dataset *single(const Volume *image, const Volume *mask,
                        const DatasetOptions *o)
 {
@@ -52,7 +52,7 @@ TEST(dataset_refuses_names_that_do_not_tell)
     EXPECT_FAIL(dataset_finish(b, &ds),
                 "1 name stands for more than one case: a");
     EXPECT(!ds);
-    // eleven double names: ten are listed
+    // eleven duplicate names: ten are listed
     REQUIRE(dataset_begin(NULL, &b));
     for (int i = 0; i < 22; i++) {
         char key[8];
@@ -82,7 +82,7 @@ TEST(dataset_label_values)
     EXPECT_INT(err_kind(), ERR_DATA);
     EXPECT(!out.voxels.data);
     dataset_free(ds);
-    // declared, 255 is class 1
+    // when declared, 255 is class 1
     DatasetOptions o = {.labels = {255}, .label_count = 1};
     ds = single(&v, &m, &o);
     REQUIRE(case_load(ds, 0, 1, NULL, &out, NULL));
@@ -91,14 +91,14 @@ TEST(dataset_label_values)
     EXPECT_INT(out.unit, UNIT_LABEL);
     volume_free(&out);
     dataset_free(ds);
-    // and 1 is then a stranger
+    // then 1 is an undeclared value
     x[0] = 1;
     ds = single(&v, &m, &o);
     EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
                 "value 1 in 1 voxel, wanted 0, 255; fix: list what is a class, "
                 "as in labels = {255, 1}, or");
     dataset_free(ds);
-    // all that is there is said at once
+    // all undeclared values are reported together
     x[3] = 7, x[4] = 3;
     ds = single(&v, &m, NULL);
     EXPECT_FAIL(
@@ -163,7 +163,7 @@ TEST(dataset_labels_that_are_nearly_whole)
             const bool ok = case_load(ds, 0, 1, NULL, &out, &notes);
             for (int i = 0; ok && i < 6; i++)
                 got[i] = (char)('0' + ((uint8_t *)out.voxels.data)[i]);
-            if (all) { // everything that is not 0 to a thousandth
+            if (all) { // every value above 1/1000 is foreground
                 int rounded = 0;
                 for (int i = 0; i < 6; i++) {
                     const float x = row[r].stored[i];
@@ -188,7 +188,7 @@ TEST(dataset_labels_that_are_nearly_whole)
     volume_free(&v);
 }
 
-/* As a mask that was stored with the offset of its CT. */
+/* A mask that was stored with the offset of its CT. */
 TEST(dataset_a_mask_that_is_nowhere_0)
 {
     Volume v = made_image(1, 1, 2, 3, true), m, out;
@@ -253,7 +253,7 @@ TEST(dataset_refuses_what_is_not_finite)
 
 TEST(dataset_grids_must_agree)
 {
-    // each kind of disagreement, and what may be different
+    // each kind of mismatch, and properties that may differ
     for (int kind = 0; kind < 5; kind++) {
         Volume v = made_image(1, 2, 4, 4, true), m = made_mask(2, 4, 4);
         Volume image, mask;
@@ -269,7 +269,7 @@ TEST(dataset_grids_must_agree)
             EXPECT(ok);
         } else {
             EXPECT_FAIL(ok, "case_017: mask: memory: the grids differ");
-            // a mask that lies apart is not to be resampled
+            // a mask at another position must not be resampled
             EXPECT(strstr(err_text(),
                           kind == 3 ? "; they lie apart (25 % of the smaller "
                                       "one is in the other); fix: the mask of "
@@ -280,7 +280,7 @@ TEST(dataset_grids_must_agree)
         }
         if (ok) volume_free(&mask);
         dataset_free(ds);
-        // asked for, the mask is brought over
+        // on request, the mask is resampled
         DatasetOptions o = {.resample_mask = true};
         ds = single(&v, &m, &o);
         REQUIRE(case_load(ds, 0, 1, &image, &mask, NULL));
@@ -343,7 +343,7 @@ TEST(split_28_patients_as_19_3_6)
     EXPECT_INT(dataset_patients(part[TEST_PART]), 6);
     EXPECT_INT(part[TRAIN_PART]->count, 38);
     EXPECT(dataset_leaks((const Dataset *const *)part, PARTS));
-    // the same seed gives the same parts, another seed others
+    // the same seed gives the same parts, another seed other parts
     REQUIRE(dataset_split(ds, &how, again));
     bool same = true;
     for (int i = 0; i < 12; i++)
@@ -358,7 +358,7 @@ TEST(split_28_patients_as_19_3_6)
         same = same && !strcmp(part[TEST_PART]->cases[i].key,
                                again[TEST_PART]->cases[i].key);
     EXPECT(!same);
-    // two draws of one set have patients on two sides
+    // two splits of one set have patients in two parts
     const Dataset *mixed[] = {part[TEST_PART], again[TRAIN_PART], NULL};
     EXPECT_FAIL(dataset_leaks(mixed, 3), "stand on two sides of the split: p");
     free_parts(again);
@@ -373,7 +373,7 @@ TEST(split_by_count_and_name)
     SplitOptions how = {.part[TEST_PART] = {.names = names, .name_count = 2},
                         .part[VALID_PART] = {.count = 1}};
     REQUIRE(dataset_split(ds, &how, part));
-    // a case brings its whole patient
+    // all cases of a patient are in the same part
     EXPECT_INT(part[TEST_PART]->count, 4);
     EXPECT_TEXT(part[TEST_PART]->cases[0].key, "case_00");
     EXPECT_TEXT(part[TEST_PART]->cases[1].key, "case_01");
@@ -381,7 +381,7 @@ TEST(split_by_count_and_name)
     EXPECT_INT(part[VALID_PART]->count, 2);
     EXPECT_INT(part[TRAIN_PART]->count, 4);
     free_parts(part);
-    // a view outlives what it was made from
+    // a part outlives its source
     how.part[VALID_PART].count = 0;
     REQUIRE(dataset_split(ds, &how, part));
     EXPECT(!part[VALID_PART]);
@@ -419,7 +419,7 @@ TEST(split_errors)
                 "(3 in all); fix: whole numbers of patients instead of shares, "
                 "as valid = 1, test = 1");
     dataset_free(three);
-    // one PatientID for all, as some anonymising leaves it
+    // one PatientID for all, as left by some anonymisation tools
     Dataset *one = made_dataset(4, 4, 1, 1, 2);
     how = (SplitOptions){.part[VALID_PART] = {.share = 0.2}};
     EXPECT_FAIL(dataset_split(one, &how, part),
@@ -470,14 +470,14 @@ TEST(split_slabs_of_one_head)
             used[k][pipeline_id(p, i).part] = true;
         pipeline_free(p);
     }
-    // 20 slices: valid 6 7, test 12..15, one slice of gap around each
+    // 20 slices: valid 6 7, test 12..15, one slice of gap on each side
     const char *want = "ttttt-vv-tt-xxxx-ttt";
     for (int d = 0; d < 20; d++) {
         EXPECT_INT(used[TRAIN_PART][d], want[d] == 't');
         EXPECT_INT(used[VALID_PART][d], want[d] == 'v');
         EXPECT_INT(used[TEST_PART][d], want[d] == 'x');
     }
-    // whole volumes cannot be split that way
+    // whole volumes cannot be split by slices
     Steps none = {.count = 0};
     const PipelineOptions options = {.threads = 0};
     Pipeline *p;

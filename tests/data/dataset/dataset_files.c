@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* FOLDER/name in the scratch folder, its parents made. */
+/* Returns FOLDER/name in the scratch folder and makes its parents. */
 static const char *place(const char *folder, const char *name)
 {
     static char path[4][512];
@@ -55,7 +55,7 @@ static void keys(const Dataset *ds, char *text, size_t room)
 static const DatasetNifti nfbs = {
     .image = {"*_T1w"}, .images = 1, .mask = "*_T1w_brainmask"};
 
-/* Files of a Mac, of Windows and of office programs are no cases. */
+/* Files of macOS, Windows and office programs are no cases. */
 TEST(files_nifti_pass_over_those_of_systems)
 {
     static const char *const junk[] = {
@@ -72,7 +72,7 @@ TEST(files_nifti_pass_over_those_of_systems)
     REQUIRE(dataset_nifti(place("systems", ""), &how, &ds));
     EXPECT_INT(ds->count, 1);
     const char *const *passed = dataset_passed(ds, &count);
-    EXPECT_INT(count, 3); // those that are called as images
+    EXPECT_INT(count, 3); // files named like images
     bool found = false;
     for (int i = 0; i < count; i++)
         found = found || !strcmp(passed[i], "._a_T1w.nii.gz");
@@ -84,7 +84,7 @@ TEST(files_nifti_named_as_nfbs)
 {
     put_image("nfbs", "A1/sub-A1_ses-2_T1w.nii.gz", 1);
     put_mask("nfbs", "A1/sub-A1_ses-2_T1w_brainmask.nii.gz");
-    put_image("nfbs", "A1/sub-A1_ses-2_T1w_brain.nii.gz", 5); // not asked for
+    put_image("nfbs", "A1/sub-A1_ses-2_T1w_brain.nii.gz", 5); // not matched
     put_image("nfbs", "A1/sub-A1_ses-1_T1w.nii", 2);
     put_mask("nfbs", "A1/sub-A1_ses-1_T1w_brainmask.nii.gz");
     put_image("nfbs", "B7/sub-B7_ses-1_T1w.nii.gz", 3);
@@ -106,13 +106,13 @@ TEST(files_nifti_named_as_nfbs)
     volume_free(&m);
     volume_free(&want);
     dataset_free(ds);
-    // by the folder instead
+    // patients by folder instead
     DatasetNifti how = nfbs;
     how.patient = PATIENT_FOLDER;
     REQUIRE(dataset_nifti(root, &how, &ds));
     EXPECT_TEXT(ds->cases[2].patient, "B7");
     dataset_free(ds);
-    // one without its mask, and a mask without its image
+    // an image without its mask, and a mask without its image
     put_image("nfbs", "C1/sub-C1_T1w.nii.gz", 4);
     put_mask("nfbs", "D1/sub-D1_T1w_brainmask.nii.gz");
     EXPECT_FAIL(dataset_nifti(root, &nfbs, &ds),
@@ -146,7 +146,7 @@ TEST(files_nifti_in_two_folders)
     keys(ds, text, sizeof text);
     EXPECT_TEXT(text, "hip_001=hip_001 hip_002=hip_002");
     dataset_free(ds);
-    // the same name in both formats is one too many
+    // the same name in both formats is ambiguous
     put_image("msd", "imagesTr/hip_002.nii", 2);
     EXPECT_FAIL(dataset_nifti(root, &how, &ds), "are both \"imagesTr/*\" of "
                                                 "hip_002");
@@ -172,7 +172,7 @@ TEST(files_nifti_channels_and_single_files)
     }
     volume_free(&v);
     dataset_free(ds);
-    // everything that is no mask, and one file by its name
+    // every file that is no mask, and one file by its name
     how = (DatasetNifti){.mask = "*_seg"};
     EXPECT_FAIL(dataset_nifti(place("multi", ""), &how, &ds),
                 "without a partner");
@@ -190,7 +190,8 @@ TEST(files_nifti_channels_and_single_files)
 
 TEST(files_nifti_which_pattern_a_file_belongs_to)
 {
-    // a mask matches "*" too, but "*_mask" says more; a star ends at a slash
+    // a mask matches "*" too, but "*_mask" is more specific; a star does not
+    // match a slash
     put_image("stars", "all/k1.nii.gz", 1);
     put_mask("stars", "all/k1_mask.nii.gz");
     put_image("stars", "all/old/k2.nii.gz", 2);
@@ -207,7 +208,7 @@ TEST(files_nifti_which_pattern_a_file_belongs_to)
 
 /* ---- DICOM -------------------------------------------------------------- */
 
-/* One study: an image and, when `mask`, its mask. */
+/* Writes one study: an image and, if `mask`, its mask. */
 static void put_study(const char *root, const char *folder, const char *id,
                       uint32_t seed, bool mask)
 {
@@ -232,7 +233,7 @@ static void put_study(const char *root, const char *folder, const char *id,
 static const DatasetDicom flair = {
     .image = {"flair"}, .images = 1, .mask = "labels"};
 
-/* Image and mask of one folder that say two patients. */
+/* Image and mask in one folder with different PatientIDs. */
 TEST(files_dicom_of_two_patients_in_one_folder)
 {
     if (!dicom_ready()) SKIP("this build cannot write DICOM");
@@ -253,7 +254,7 @@ TEST(files_dicom_of_two_patients_in_one_folder)
     EXPECT(strstr(err_text(), "/p1/labels, which lie together; fix: if they "
                               "are of one patient, one PatientID: dcmodify -m "
                               "PatientID=ANON1 in the files of the mask"));
-    // beside a study that is whole
+    // next to a complete study
     put_study("two_ids", "p2", "PAT2", 3, true);
     EXPECT_FAIL(dataset_dicom(root, &flair, &ds),
                 "2 studies are not complete: no image \"flair\" in 1 (");
@@ -262,7 +263,7 @@ TEST(files_dicom_of_two_patients_in_one_folder)
     volume_free(&m);
 }
 
-/* A study without PatientID is left out with the way out. */
+/* A study without PatientID is skipped, and the message has the fix. */
 TEST(files_dicom_without_patient_is_left_out)
 {
     if (!dicom_ready()) SKIP("this build cannot write DICOM");
@@ -308,7 +309,7 @@ TEST(files_dicom_studies)
     keys(ds, text, sizeof text);
     EXPECT_TEXT(text, "a1=a1 a2=a2 b=b");
     dataset_free(ds);
-    // a study without a mask; a name that nothing has
+    // a study without a mask; a name that matches no series
     put_study("dcm", "c", "PAT3", 4, false);
     EXPECT_FAIL(dataset_dicom(root, &flair, &ds), "1 study is not complete: "
                                                   "no mask \"labels\" in 1 (");
@@ -323,7 +324,7 @@ TEST(files_dicom_studies)
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
                 "no study has the image \"T2\"; there are: FLAIR, ROI; or by "
                 "folder: ");
-    // which of two names is wrong; folders that would do are listed
+    // which of two names is wrong; suitable folders are listed
     how.mask = "nosuch";
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
                 "no study has the image \"T2\", mask \"nosuch\"; there are: ");
@@ -333,7 +334,7 @@ TEST(files_dicom_studies)
         "no study has the mask \"nosuch\"; there are: FLAIR, ROI; or by "
         "folder: ");
     EXPECT(strstr(err_text(), "labels"));
-    // the mask's own series as its image, also by its folder
+    // the series of the mask as its image, also by its folder
     how = flair;
     how.image[0] = how.mask;
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
@@ -341,7 +342,7 @@ TEST(files_dicom_studies)
     how.image[0] = "ROI";
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
                 "image \"ROI\" and mask \"labels\" are the same series");
-    // a channel that nothing has, and one that only some studies lack
+    // a channel that no study has, and one that only some studies lack
     how = flair;
     how.image[1] = "T2", how.images = 2;
     EXPECT_FAIL(dataset_dicom(root, &how, &ds),
@@ -369,7 +370,7 @@ TEST(files_dicom_channels_on_other_grids)
     volume_free(&v);
     DatasetDicom how = {.image = {"FLAIR", "T1"}, .images = 2};
     Dataset *ds;
-    // the option of masks is not that of channels
+    // the option for masks does not apply to channels
     how.all.resample_mask = true;
     REQUIRE(dataset_dicom(place("grids", ""), &how, &ds));
     EXPECT_FAIL(case_load(ds, 0, 0, NULL, &out, NULL),
@@ -404,7 +405,7 @@ TEST(files_dicom_ambiguous_names)
     EXPECT(strstr(err_text(), "; fix: name the series by its description, "
                               "folder or UID, or keep one of them below the "
                               "root"));
-    // the folder tells them apart
+    // the folder distinguishes the two series
     DatasetDicom how = flair;
     how.image[0] = "other";
     REQUIRE(dataset_dicom(place("twice", ""), &how, &ds));
@@ -413,7 +414,7 @@ TEST(files_dicom_ambiguous_names)
     how.images = 0;
     EXPECT_FAIL(dataset_dicom(place("twice", ""), &how, &ds),
                 "2 series are \"the image\"");
-    // the very same one in two folders is no matter of names
+    // identical copies in two folders are not a matter of names
     v = made_image(9, 4, 6, 5, true);
     mkdir(place("copied", ""), 0777);
     REQUIRE(dicom_write_series(place("copied", "a"), &v, &w));
@@ -445,7 +446,7 @@ TEST(files_dicom_by_modality)
     EXPECT_FAIL(dataset_dicom(place("modality", ""), &how, &ds),
                 "no study has the image \"PT\"; there are: (no description); "
                 "or by folder: 1.2.3, 1.2.4; or by modality: MR, CT");
-    // a series of that name anywhere: then it is a name and no modality
+    // if a series anywhere has that name, it is a name and no modality
     v = made_image(9, 4, 6, 5, true);
     w.description = "CT", w.modality = "MR", w.patient_id = "PAT2";
     REQUIRE(dicom_write_series(place("modality", "1.2.5"), &v, &w));
@@ -491,7 +492,7 @@ TEST(files_real_lgg)
         }
     }
     EXPECT_INT(slices, 652);
-    // at half the size a lesion of a few pixels may fall between the samples
+    // at half resolution a lesion of a few pixels may fall between the samples
     EXPECT(foreground >= 236 && foreground <= 241);
     EXPECT_NEAR((double)voxels[1] / (double)(voxels[0] + voxels[1]), 0.0109,
                 2e-4);
@@ -557,7 +558,7 @@ TEST(files_real_skullstrip)
                                     "normalize method=percentile\n"
                                     "slices axis=axial\n");
     EXPECT_INT(pipeline_samples(p), 231);
-    // the mask, there and back
+    // the mask through preparation and back
     const StitchOptions o = {.channels = 1, .values = true};
     Stitch *m;
     StitchResult back;

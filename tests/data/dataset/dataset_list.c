@@ -1,5 +1,5 @@
-/* dataset_list.c -- cases named one by one: files by readers, numbers, lengths.
- */
+/* dataset_list.c -- tests of cases listed one by one: files by readers,
+ * numbers, lengths. */
 #include "data/dataset/dataset_list.h"
 #include "data/format/npy.h"
 #include "data/loader/loader.h"
@@ -11,7 +11,7 @@
 
 static const double pose[2][3] = {{0.5, -30, 12}, {1, 2, 3}};
 
-/* A sequence of `w` steps of two features: 10 i + c. */
+/* Writes a sequence of `w` steps of two features: 10 i + c. */
 static const char *sequence(int number, int64_t w)
 {
     static char path[2][512];
@@ -25,7 +25,8 @@ static const char *sequence(int number, int64_t w)
     return path[number];
 }
 
-/* Two sequences of 5 and 9 steps, three numbers each, and their lengths. */
+/* Two sequences of 5 and 9 steps, with three numbers each, and their
+ * lengths. */
 static Dataset *sequences(void)
 {
     static const ListField field[] = {
@@ -74,7 +75,8 @@ TEST(list_of_sequences_gives_numbers_and_lengths)
             REQUIRE(pipeline_sample(p, i, 0, true, NULL, out));
             EXPECT_NEAR(length, row[r].length[i], 0);
             for (int k = 0; k < 3; k++) EXPECT_NEAR(number[k], pose[i][k], 0);
-            // the first steps are the file's, behind them its smallest values
+            // the first steps are those of the file, followed by its smallest
+            // values
             if (r > 1) continue;
             for (int k = 0; k < 2 * row[r].w; k++) {
                 bool own = (float)(k / 2) < length;
@@ -93,8 +95,8 @@ TEST(list_of_sequences_gives_numbers_and_lengths)
     dataset_free(ds);
 }
 
-/* Random changes know where a sequence ends, also when nobody asks for its
- * length; numbers change their sign in a mirror image. */
+/* Augmentation ends at the end of a sequence, even if its length is no field;
+ * numbers change their sign in a mirrored sample. */
 TEST(list_changes_end_where_a_sequence_does)
 {
     Dataset *ds = sequences();
@@ -117,11 +119,11 @@ TEST(list_changes_end_where_a_sequence_does)
     dataset_free(ds);
 }
 
-/* What no kernel does is named. */
+/* Operations without a kernel are named. */
 TEST(list_of_changes_that_stay_on_the_host)
 {
     static const struct {
-        const char *steps, *why; // NULL: a device does it
+        const char *steps, *why; // NULL: runs on a device
     } row[] = {
         {"affine\nelastic\ncontrast\nbrightness\ngamma\n", NULL},
         {"flip axis=h\n", NULL},
@@ -153,8 +155,8 @@ TEST(list_of_changes_that_stay_on_the_host)
     dataset_free(ds);
 }
 
-/* Numbers of a case stay what they are, whatever becomes of its image; also
- * in batches, and beside slices. */
+/* Numbers of a case do not depend on the steps of its image; also in batches,
+ * and with slices. */
 TEST(list_numbers_of_a_volume_are_those_of_its_slices)
 {
     static const ListField field[] = {
@@ -195,9 +197,9 @@ TEST(list_arrays_have_their_axes_where_they_are_said_to_be)
 {
     static const struct {
         const char *axes, *reason;
-        int rank, shape[4]; // of the file; 0 ends it
+        int rank, shape[4]; // of the file; a 0 ends it
         Dims dim;
-        int at[5]; // voxel d, h, w, c of the volume, and its number in the file
+        int at[5]; // voxel d, h, w, c of the volume, and its index in the file
     } row[] = {
         {"", NULL, 2, {3, 4}, {1, 1, 3, 4, 1}, {0, 1, 2, 0, 6}},
         {"", NULL, 2, {3, 4, 2}, {1, 1, 3, 4, 2}, {0, 1, 2, 1, 13}},
@@ -300,9 +302,9 @@ TEST(list_says_what_does_not_fit)
     dataset_drop(b);
 }
 
-/* ---- data sets made of others ------------------------------------------- */
+/* ---- data sets derived from others --------------------------------------- */
 
-/* The cases of a data set as "key/patient key/patient". */
+/* Returns the cases of a data set as "key/patient key/patient". */
 static const char *cases_text(const Dataset *ds)
 {
     static char text[512];
@@ -315,7 +317,7 @@ static const char *cases_text(const Dataset *ds)
     return text;
 }
 
-/* Each way in turn; the sources live as long as whoever needs them. */
+/* Derives each way; a source lives as long as a data set derived from it. */
 TEST(dataset_of_others)
 {
     Dataset *a = made_dataset(3, 1, 2, 4, 4), *b, *c, *d, *e;
@@ -339,7 +341,7 @@ TEST(dataset_of_others)
     dataset_free(a);
     REQUIRE(case_load(d, 2, 0, NULL, &v, NULL));
     volume_free(&v);
-    // x was the third
+    // x was the third case
     Volume third = made_image(2, 2, 4, 4, true);
     REQUIRE(case_load(d, 1, 0, NULL, &v, NULL));
     EXPECT(!memcmp(v.voxels.data, third.voxels.data, tensor_bytes(&v.voxels)));

@@ -1,6 +1,6 @@
-/* dicom_source.c -- DICOM named file by file in a list of cases, and masks of
- * other formats on it: a NIfTI drawn on the slices lands on the same voxels
- * whatever its order of axes. */
+/* dicom_source.c -- tests of DICOM files listed in a list of cases, and of
+ * masks of other formats on their grid: the voxels of a NIfTI mask drawn on the
+ * slices are the same for any order of its axes. */
 #include "data/dataset/dataset_list.h"
 #include "data/format/npy.h"
 #include "data/preprocess/cache_key.h"
@@ -21,7 +21,8 @@ static ListField mask_field(const char *reader)
         .name = "mask", .kind = FIELD_LABEL, .rank = 3, .reader = reader};
 }
 
-/* A data set of one case with an image and, unless NULL, something beside. */
+/* Opens a data set of one case with an image and, unless NULL, a second
+ * field. */
 static bool open_pair(const ListField *beside, const char *image,
                       const char *path, const DatasetOptions *o, Dataset **out)
 {
@@ -38,7 +39,7 @@ static bool open_pair(const ListField *beside, const char *image,
     return dataset_finish(b, out);
 }
 
-/* Field 1 of case `number` on the grid of its field 0. */
+/* Loads field 1 of case `number` on the grid of its field 0. */
 static bool load_second(const Dataset *ds, int number, Volume *out)
 {
     Volume image;
@@ -57,7 +58,7 @@ static void expect_equal(const Volume *want, const Volume *got)
                    tensor_bytes(&want->voxels)));
 }
 
-/* v's voxels in one of 48 orders: axes exchanged, each either way. */
+/* Returns the voxels of v in one of 48 orders: axes permuted and flipped. */
 static Volume reorder(const Volume *v, int code)
 {
     static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
@@ -84,7 +85,7 @@ static Volume reorder(const Volume *v, int code)
     return out;
 }
 
-/* Class numbers 0 to 2 without any symmetry on v's grid. */
+/* Makes class numbers 0 to 2 without any symmetry on the grid of v. */
 static Volume labels_on(const Volume *v)
 {
     Volume mask;
@@ -97,7 +98,7 @@ static Volume labels_on(const Volume *v)
     return mask;
 }
 
-/* A series of 5 slices in a folder, oblique; its volume as it is read. */
+/* Writes an oblique series of 5 slices to a folder; *image: as it is read. */
 static const char *write_image(const char *name, Volume *image)
 {
     Volume v;
@@ -159,7 +160,7 @@ TEST(source_nifti_mask_elsewhere_is_refused)
     for (int code = 0; code < CODES; code += 13)
         for (int axis = 0; axis < 3; axis++) {
             turned = reorder(&mask, code);
-            // half a voxel, or a whole one: not the same voxels
+            // half a voxel, or a whole one: different voxels
             const double shift = code % 2 ? 0.5 : 1;
             for (int r = 0; r < 3; r++)
                 turned.affine[r][3] += shift * turned.affine[r][axis];
@@ -171,7 +172,7 @@ TEST(source_nifti_mask_elsewhere_is_refused)
             EXPECT(strstr(err_text(), "; if it does, resample_mask = true"));
             dataset_free(ds);
         }
-    // voxels in the same place, but half as many
+    // voxels at the same position, but half as many
     const Grid coarse = volume_grid_resize(&mask, 0, 3, 0);
     REQUIRE(volume_resample(&mask, &coarse, NEAREST, 0, &turned));
     REQUIRE(nifti_write(path, &turned, NULL));
@@ -189,7 +190,7 @@ TEST(source_nifti_mask_elsewhere_is_refused)
     volume_free(&image);
 }
 
-/* data.nifti: a mask saved in another order of axes than its image. */
+/* data.nifti: a mask stored in another order of axes than its image. */
 TEST(source_nifti_pairs_in_other_orders_of_axes)
 {
     const DatasetNifti how = {.all = two,
@@ -261,7 +262,7 @@ TEST(source_npy_mask_by_index)
     volume_free(&image);
 }
 
-/* A mask as series, SEG and structure set in files of their own. */
+/* A mask as series, SEG and structure set in separate files. */
 TEST(source_dicom_masks_are_those_of_data_dicom)
 {
     static const char *const names[] = {"b", "a"};
@@ -308,7 +309,7 @@ TEST(source_dicom_masks_are_those_of_data_dicom)
             REQUIRE(dicom_load_mask(series, kit_series(&a, path[k]), &o, &want,
                                     NULL));
             expect_equal(&want, &got);
-            // its files, and those of the image that it is laid on
+            // its files, and the files of the image that defines its grid
             SourceFacts facts;
             const Source *s = ds->cases[0].field[1].source;
             REQUIRE(s->depends(s, &a, &facts));
@@ -350,7 +351,7 @@ TEST(source_dicom_says_what_it_finds_instead)
                               "(SEG)"));
     EXPECT_FAIL(open_pair(NULL, "/nowhere/at/all", NULL, NULL, &ds),
                 "/nowhere/at/all: cannot open");
-    // contours and frames mean nothing without the slices they were drawn on
+    // contours and frames need the slices on which they were drawn
     const ListField lone[] = {
         {.name = "image", .kind = FIELD_IMAGE, .rank = 3, .reader = "npy"},
         field};
@@ -369,7 +370,7 @@ TEST(source_dicom_says_what_it_finds_instead)
     volume_free(&image);
 }
 
-/* A slice that was written again is another image, and another mask. */
+/* A rewritten slice changes the key of the image, and of the mask. */
 TEST(source_dicom_files_are_in_the_cache_key)
 {
     Volume image;
@@ -413,7 +414,7 @@ TEST(source_dicom_multi_frame_and_loose_options)
     volume_free(&got);
     volume_free(&want);
     dataset_free(ds);
-    // a CT that does not say what its values are
+    // a CT without the unit of its values
     DicomWrite how = kit_write();
     how.modality = "CT";
     const char *folder = kit_folder("source_hu");
@@ -458,8 +459,8 @@ static const char *real(const char *name)
     return access(path[turn], R_OK) ? NULL : path[turn];
 }
 
-/* The masks of the set as NIfTI, each in another order of axes: the same
- * voxels as data.dicom finds in the DICOM masks. */
+/* The masks of the set as NIfTI, each with another order of axes: the same
+ * voxels as the DICOM masks through data.dicom. */
 TEST(source_real_lgg_with_masks_in_nifti)
 {
     const char *root = real("lgg-dicom");
@@ -498,7 +499,7 @@ TEST(source_real_lgg_with_masks_in_nifti)
         volume_free(&want);
         volume_free(&got);
     }
-    // as often as all files of the set have it
+    // the sum over all files of the set
     EXPECT(tumour > 400000);
     dataset_free(list);
     dataset_free(dicom);

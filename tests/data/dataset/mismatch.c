@@ -1,14 +1,14 @@
-/* mismatch.c -- an image and a mask that do not belong on one grid.
+/* mismatch.c -- tests of an image and a mask on different grids.
  *
- * Twelve ways in which the two may not fit, as files of a data set: each is
- * refused, and the text names what differs and nothing that does not. */
+ * Twelve kinds of mismatch, as files of a data set: each is rejected, and the
+ * text names the properties that differ and no others. */
 #include "tests/support/dicom_make.h"
 #include "tests/support/volumes.h"
 #include <sys/stat.h>
 
 enum { NW = 8, NH = 8, ND = 7 };
 
-/* A mask made wrong; *m lies on the grid of the image before. */
+/* Makes a mask wrong; before, *m has the grid of the image. */
 typedef void Wrong(Volume *m);
 
 static void fewer_slices(Volume *m)
@@ -37,8 +37,8 @@ static void turned(Volume *m)
     }
 }
 
-/* columns run the other way, and the first voxel stays: where they were counted
- * from the other side as well it would be the same voxels in another order */
+/* columns run the other way, and the first voxel stays: if the origin moved to
+ * the other side as well, it would be the same voxels in another order */
 static void flipped(Volume *m)
 {
     for (int r = 0; r < 3; r++) m->affine[r][0] *= -1;
@@ -55,7 +55,7 @@ static void swapped(Volume *m)
     }
 }
 
-/* left for right, as where RAS was taken for LPS */
+/* left and right swapped, as when RAS is mistaken for LPS */
 static void mirrored(Volume *m)
 {
     for (int a = 0; a < 4; a++) m->affine[0][a] *= -1;
@@ -99,7 +99,7 @@ TEST(mismatch_of_nifti_files_is_refused)
         Dataset *ds;
         snprintf(path, sizeof path, "%s/a_image.nii", folder);
         REQUIRE(nifti_write(path, &image, NULL));
-        // on one grid it is read; moved, it is not
+        // on the same grid it is read; on another it is not
         for (int wrong = 0; wrong < 2; wrong++) {
             if (wrong) row[i].wrong(&mask);
             snprintf(path, sizeof path, "%s/a_mask.nii", folder);
@@ -156,7 +156,7 @@ static void write_pair(Pair *p, const char *name)
     write_mask(p, &p->m);
 }
 
-/* Loading the mask of the only case, which is freed again. */
+/* Loads the mask of the only case, and frees it. */
 static bool load(const Pair *p, const char *mask)
 {
     const DatasetDicom how = {.image = {"image"}, .images = 1, .mask = mask};

@@ -1,5 +1,5 @@
-/* skip_bad.c -- pipelines that leave out cases which cannot be read: as if
- * these had never been there, and every one of them told. */
+/* skip_bad.c -- tests of pipelines that skip unreadable cases: the result is as
+ * if these cases did not exist, and each is reported. */
 #include "data/dataset/dataset_list.h"
 #include "data/format/npy.h"
 #include "engine/base/file.h"
@@ -17,8 +17,8 @@ static void path_of(char path[300], int number, const char *what)
     snprintf(path, 300, "%s/skip-%d-%s.npy", test_folder(), number, what);
 }
 
-/* Image and mask of a case; other files of a bad one. Written only where they
- * are not so yet: each waits for the disk. */
+/* Writes image and mask of a case, or the files of a bad one. Only files that
+ * change are written: each write waits for the disk. */
 static void write_case(int number, bool bad)
 {
     static enum { UNKNOWN, GOOD, BAD } state[CASES];
@@ -31,7 +31,7 @@ static void write_case(int number, bool bad)
     for (uint32_t i = 0; i < VOXELS; i++) x[i] = rng_uniform(&r, i);
     path_of(path, number, "image");
     REQUIRE(npy_write(path, 3, shape, x));
-    // of some the mask is what cannot be read
+    // in some cases the mask is unreadable
     if (bad && number % 2 == 0) REQUIRE(file_replace(path, "damaged", 7));
     for (int i = 0; i < VOXELS; i++) x[i] = i % 40 == number;
     path_of(path, number, "mask");
@@ -64,7 +64,7 @@ static Dataset *files(const bool there[CASES])
     return ds;
 }
 
-/* Every number of every sample, and whose it is. */
+/* Hashes every number of every sample, with its case. */
 static uint64_t samples_hash(Pipeline *p)
 {
     uint64_t h = 1;
@@ -98,12 +98,12 @@ static Pipeline *opened(const Dataset *ds, const char *steps, int threads,
     return p;
 }
 
-/* Every choice of bad ones out of seven, as long as they are at most half. */
+/* Every subset of bad cases out of seven, up to half of the cases. */
 TEST(skip_bad_is_as_if_they_were_not_there)
 {
     static const bool all[CASES] = {1, 1, 1, 1, 1, 1, 1};
     for (int k = 0; k < 1 << CASES; k++) {
-        // one changes from each to the next
+        // Gray code: one case changes per step
         const int set = k ^ k >> 1;
         bool good[CASES];
         int bad = 0;
@@ -119,7 +119,7 @@ TEST(skip_bad_is_as_if_they_were_not_there)
         const BadCase *list;
         EXPECT_INT(pipeline_bad(want, &list), 0);
         for (int how = 0; how < 3; how++) {
-            // kept all, some, none
+            // cache of all, some, no cases
             static const int64_t cache[] = {1 << 20, 3000, 0};
             Pipeline *p = opened(ds, steps, 1 + how, cache[how], NULL);
             EXPECT_INT(pipeline_bad(p, &list), bad);
@@ -165,7 +165,7 @@ TEST(skip_bad_has_a_limit_and_a_default)
     Arena mem = {NULL};
     const BadCase *list;
     write_all(1);
-    // never unless it is asked for
+    // only on request
     EXPECT_FAIL(pipeline_open(ds, &s, &how, &p), "c0: image: ");
     how.skip_bad = true;
     write_all(3);
@@ -180,7 +180,7 @@ TEST(skip_bad_has_a_limit_and_a_default)
                 "skip_bad: 4 of 6 cases cannot be read, more than half; the "
                 "first: c0: image: ");
     EXPECT_INT(err_kind(), ERR_DATA);
-    // the recipe's fault is nobody's damage
+    // an error of the recipe is not a bad case
     Steps wrong = made_steps("crop to=label\nfit d=4\n");
     static const ListField field = {
         .name = "x", .kind = FIELD_IMAGE, .rank = 3, .reader = "npy"};
@@ -199,7 +199,7 @@ TEST(skip_bad_has_a_limit_and_a_default)
     dataset_free(ds);
 }
 
-/* A file of prepared cases has the good ones, and only those. */
+/* A file of prepared cases has the good cases only. */
 TEST(skip_bad_with_a_store)
 {
     static const bool all[CASES] = {1, 1, 1, 1, 1, 1, 1};
@@ -216,7 +216,7 @@ TEST(skip_bad_with_a_store)
     said = pipeline_store(p, &mem);
     EXPECT(said && strstr(said, "prepared cases: 4 found, 0 added"));
     pipeline_free(p);
-    // one that was mended is there again
+    // a repaired case is included again
     write_all(2);
     p = opened(ds, slices, 2, 0, store);
     EXPECT_INT(pipeline_dataset(p)->count, 5);
@@ -228,7 +228,7 @@ TEST(skip_bad_with_a_store)
     remove(store);
 }
 
-/* Want of memory is no fault of a case. */
+/* Lack of memory is not the fault of a case. */
 TEST(skip_bad_without_memory)
 {
     static const bool six[CASES] = {1, 1, 1, 1, 1, 1, 0};
