@@ -1,11 +1,11 @@
-/* geometry.c -- where things lie, from the files of a patient to a sample.
+/* geometry.c -- tests of positions, from the files of a patient to a sample.
  *
  * A phantom has three channels, each the index of the voxel along one axis of
- * the file, which every type of number holds exactly. Wherever a voxel of
- * known patient position is looked up after reading and the steps, the three
- * values there must be its index: how far they are off is the error in voxels.
- * Files are made byte by byte, and the affine is worked out here, so that no
- * reader or writer is believed. Cubes of a mask go along. */
+ * the file, an exact number in every type. When a voxel of known patient
+ * position is looked up after reading and the steps, its three values must be
+ * its index: the difference is the error in voxels. Files are made byte by
+ * byte, and the affine is computed here, so that no reader or writer is
+ * trusted. Cubes in a mask are checked as well. */
 #include "tests/support/dicom_make.h"
 #include "tests/support/nifti_make.h"
 #include "tests/support/volumes.h"
@@ -16,16 +16,16 @@
 enum { NW = 9, NH = 8, ND = 7, VOXELS = NW * NH * ND, LANDMARKS = 4 };
 static const int extent[3] = {NW, NH, ND};
 
-/* Two voxels from every border, as what lies between voxels takes neighbours,
- * and cubes of 3 x 3 x 3 around them do not touch. */
+/* At least two voxels from every border, because interpolation needs
+ * neighbours; cubes of 3 x 3 x 3 around the landmarks do not touch. */
 static const int landmark[LANDMARKS][3] = {
     {2, 2, 2}, {6, 2, 3}, {2, 5, 4}, {5, 5, 2}};
 
 static const double turns[3] = {0, 0.3, -1.1};
 static const double edges[3][3] = {{0.9, 1.25, 2.5}, {1, 1, 1}, {0.5, 0.7, 3}};
 
-/* Of each case all of one place and one of the others; what is new is at most
- * twice as coarse. */
+/* Each case is prepared without steps, and with one of these; the new grids are
+ * at most twice as coarse. */
 static const char *const steps_of[] = {
     "orient plane=coronal\n",
     "slices axis=axial\n",
@@ -36,13 +36,13 @@ static const char *const steps_of[] = {
 };
 enum { STEPS = sizeof steps_of / sizeof *steps_of };
 
-/* What was found so far. */
+/* Results so far. */
 typedef struct Tally {
     int cases, landmarks, labels, off, wrong;
     double worst;
 } Tally;
 
-/* Channel 0 .. 2 of voxel i, or (3) the mask. */
+/* Returns channel 0 .. 2 of voxel i, or (3) the mask. */
 static int value_of(int channel, int i)
 {
     const int at[3] = {i % NW, i / NW % NH, i / (NW * NH)};
@@ -54,8 +54,8 @@ static int value_of(int channel, int i)
     return 0;
 }
 
-/* The samples of a prepared case, all slices of them, by linear interpolation
- * at an index: the channels of a field in got[]. */
+/* Interpolates the samples of a prepared case, all its slices, linearly at an
+ * index: got[] receives the channels of a field. */
 static void read_at(const Prepared *p, const float *voxels, int channels,
                     const double at[3], double got[3])
 {
@@ -70,7 +70,7 @@ static void read_at(const Prepared *p, const float *voxels, int channels,
             weight *= up ? at[a] - low : 1 - (at[a] - low);
             i[a] = (int64_t)low + up;
         }
-        // a place beyond the grid is needed by no landmark
+        // no landmark needs a position beyond the grid
         if (weight < 1e-9) continue;
         for (int a = 0; a < 3; a++) REQUIRE(i[a] >= 0 && i[a] < n[a]);
         const float *v =
@@ -79,7 +79,7 @@ static void read_at(const Prepared *p, const float *voxels, int channels,
     }
 }
 
-/* All voxels of a field, slice by slice, as samples are cut out. */
+/* Returns all voxels of a field, slice by slice, as samples are extracted. */
 static float *samples_of(const Prepared *p, int field)
 {
     const int channels = p->field[field].dim.c;
@@ -93,7 +93,7 @@ static float *samples_of(const Prepared *p, int field)
     return v;
 }
 
-/* One prepared case, whose files have this affine. */
+/* Checks one prepared case from files with this affine. */
 static void look_up(const Prepared *p, double affine[4][4], bool mask, Tally *t)
 {
     double inverse[4][4], there[4][4];
@@ -122,8 +122,8 @@ static void look_up(const Prepared *p, double affine[4][4], bool mask, Tally *t)
     mem_free(v);
 }
 
-/* The cases of a data set, whose keys end in their axis code, as the pipeline
- * prepares them. */
+/* Checks the cases of a data set, whose keys end in their axis code, after the
+ * pipeline has prepared them. */
 static void look(Dataset *ds, double affine[MADE_CODES][4][4], bool mask,
                  int variant, Tally *t)
 {
@@ -165,13 +165,13 @@ static void save(const char *path, const uint8_t *bytes, size_t n)
 {
     size_t length = strlen(path);
     bool gz = !strcmp(path + length - 3, ".gz");
-    // "T": as it is
+    // "T": uncompressed
     gzFile f = gzopen(path, gz ? "wb1" : "wbT");
     REQUIRE(f && gzwrite(f, bytes, (unsigned)n) == (int)n);
     REQUIRE(gzclose(f) == Z_OK);
 }
 
-/* The quaternion of a rotation, its largest number found first. */
+/* Computes the quaternion of a rotation, its largest component first. */
 static void quaternion_of(double r[3][3], double q[4])
 {
     const double s[4][3] = {{1, 1, 1}, {1, -1, -1}, {-1, 1, -1}, {-1, -1, 1}};
@@ -182,7 +182,7 @@ static void quaternion_of(double r[3][3], double q[4])
             (1 + s[i][0] * r[0][0] + s[i][1] * r[1][1] + s[i][2] * r[2][2]) / 4;
         if (square[i] > square[big]) big = i;
     }
-    // products of two of the four numbers, by which are known
+    // products of two of the four components
     double p[4][4] = {{0}};
     p[0][1] = (r[2][1] - r[1][2]) / 4, p[0][2] = (r[0][2] - r[2][0]) / 4;
     p[0][3] = (r[1][0] - r[0][1]) / 4, p[1][2] = (r[0][1] + r[1][0]) / 4;
@@ -190,11 +190,11 @@ static void quaternion_of(double r[3][3], double q[4])
     double largest = sqrt(square[big]);
     for (int i = 0; i < 4; i++)
         q[i] = i == big ? largest : (i < big ? p[i][big] : p[big][i]) / largest;
-    // the first one is not stored and taken as positive
+    // the first component is not stored and is taken as positive
     for (int i = 3; i >= 0; i--) q[i] = q[0] < 0 ? -q[i] : q[i];
 }
 
-/* What varies between NIfTI files. */
+/* Variants of NIfTI files. */
 typedef struct NiftiKind {
     int version, container, form, type, units, scale;
     bool big;
@@ -227,7 +227,7 @@ static void put_forms(Maker *m, const NiftiKind *k, double lps[4][4])
     double det = r[0][0] * (r[1][1] * r[2][2] - r[1][2] * r[2][1]) -
                  r[0][1] * (r[1][0] * r[2][2] - r[1][2] * r[2][0]) +
                  r[0][2] * (r[1][0] * r[2][1] - r[1][1] * r[2][0]);
-    // a mirror image turns over its third axis
+    // a mirror flips the third axis
     for (int i = 0; i < 3; i++) r[i][2] *= det;
     quaternion_of(r, q);
     set(m, &pixdim, 0, det);
@@ -241,7 +241,7 @@ static void put_forms(Maker *m, const NiftiKind *k, double lps[4][4])
     }
 }
 
-/* One channel of a case, or its mask. */
+/* Writes one channel of a case, or its mask. */
 static void make_nifti(const char *folder, int code, int channel,
                        const NiftiKind *k, double lps[4][4])
 {
@@ -266,7 +266,7 @@ static void make_nifti(const char *folder, int code, int channel,
     snprintf(path, sizeof path, "%s/c%02d_%c%s", folder, code, letter[channel],
              endings[k->container]);
     if (k->container == 2) {
-        // a header and its image
+        // header and image in two files
         m.bytes[k->version == 1 ? 345 : 5] = 'i';
         set(&m, &vox_offset, 0, 0);
         save(path, m.bytes, k->version == 1 ? 348 : 540);
@@ -322,7 +322,7 @@ static DicomSeries person(char text[3][64], int code)
         .patient_id = text[0], .study_uid = text[1], .frame_uid = text[2]};
 }
 
-/* Slice k of a channel, file `file` of the series. */
+/* Writes slice k of a channel, file `file` of the series. */
 static void make_slice(const char *path, const DicomSeries *who, int code,
                        int channel, int k, int file, int kind,
                        double affine[4][4])
@@ -370,7 +370,7 @@ static void make_slice(const char *path, const DicomSeries *who, int code,
     make_save(&m, path);
 }
 
-/* The place in the stack of the file that comes i-th. */
+/* Returns the position in the stack of the file that comes i-th. */
 static int place_of(int order, int i)
 {
     return order == 0 ? i : order == 1 ? ND - 1 - i : (3 * i + 1) % ND;

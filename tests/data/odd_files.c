@@ -1,9 +1,11 @@
-/* odd_files.c -- what is no file to read, given to every reader: a pipe, a
+/* odd_files.c -- passes unreadable files to every reader: a pipe, a folder, a
+ * missing file, no permission, an empty file, no descriptors left. Each must
+ * fail at once and name the file.
  * folder, nothing at all, no permission, no bytes, no descriptors left. Each
  * must fail at once and name the file.
  *
- * Every attempt runs in a process of its own: it may have to be stopped, give
- * up its rights or have its limits lowered. */
+ * Every attempt runs in its own process, which may have to be stopped, drop its
+ * rights or have its limits lowered. */
 #include "data/dataset/dataset_list.h"
 #include "data/datasets/biwi.h"
 #include "data/datasets/openkbp.h"
@@ -24,8 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* -- readers: true when they took it ----------------------------------------
- */
+/* -- readers: true when they accepted the file ----------------------------- */
 
 static bool by_nifti(const char *path)
 {
@@ -81,7 +82,7 @@ static bool by_openkbp(const char *path)
     return openkbp_grid_read(path, OPENKBP_VALUES, &g);
 }
 
-/* A patient is a folder, and then what is missing in it is named. */
+/* A patient is a folder, and the missing file in it is named. */
 static bool by_patient(const char *path)
 {
     OpenkbpPatient p;
@@ -119,7 +120,7 @@ static bool by_scan(const char *path)
     return dicom_scan(path, NULL, &mem, &index);
 }
 
-/* The one file of a series that was something else when it was scanned. */
+/* The one file of a series that was replaced after the scan. */
 static DicomSeries series_of(DicomKind kind, const char *const *path)
 {
     return (DicomSeries){
@@ -180,7 +181,7 @@ static bool by_store(const char *path)
 
 enum { FIFO, FOLDER, NOTHING, LOCKED, EMPTY, LIMIT, ODDITIES };
 
-/* `any`: kinds that this reader may take. */
+/* `any`: kinds that this reader may accept. */
 static const struct {
     const char *name;
     bool (*read)(const char *path);
@@ -210,7 +211,7 @@ static const struct {
     {"dicom structures", by_structures, "x.dcm", 0},
     {"dicom dose", by_dose, "x.dcm", 0},
     {"nifti set", by_nifti_set, "y.nii", 0},
-    // makes what is not there
+    // creates a missing file
     {"store", by_store, "x.cases", 1u << NOTHING | 1u << EMPTY},
 };
 enum { READERS = sizeof readers / sizeof *readers };
@@ -240,16 +241,16 @@ static void put_there(const char *path, int kind)
     }
 }
 
-/* The world in which a reader is to fail. */
+/* Sets up the state in which a reader must fail. */
 static void change_world(const char *path, int kind)
 {
     if (kind == LOCKED) {
         chmod(path, 0);
-        // to root nothing is locked
+        // root ignores permissions
         if (!geteuid() && (setgid(65534) || setuid(65534))) _exit(2);
     }
     if (kind == LIMIT) {
-        // the first number that is free is the first that there is not
+        // the first free descriptor becomes the limit
         int fd = open("/dev/null", O_RDONLY);
         close(fd);
         struct rlimit r = {(rlim_t)fd, (rlim_t)fd};
@@ -274,7 +275,7 @@ static bool read_all(int fd, Answer *out)
     return have == sizeof *out;
 }
 
-/* What a process of its own says; false when it had to be stopped. */
+/* Runs a reader in its own process; false when it had to be stopped. */
 static bool attempt(bool read(const char *path), const char *path, int kind,
                     Answer *out)
 {
@@ -299,7 +300,7 @@ static bool attempt(bool read(const char *path), const char *path, int kind,
     return whole && WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
-/* Part of what the system says of each, or NULL. */
+/* Part of the system's message for each kind, or NULL. */
 static const char *const said[ODDITIES] = {[NOTHING] = "No such file",
                                            [LOCKED] = "Permission denied",
                                            [LIMIT] = "Too many open files"};
@@ -314,7 +315,7 @@ TEST(odd_files_are_refused_at_once_and_named)
             REQUIRE(!mkdir(path, 0755));
             chmod(test_folder(), 0755);
             strcat(strcat(path, "/"), readers[r].ending);
-            // of a patient the folder is locked
+            // for a patient, the folder is locked
             const bool patient = readers[r].read == by_patient;
             put_there(path, patient && kind == LOCKED ? FOLDER : kind);
             bool ended = attempt(readers[r].read, path, kind, &a);
@@ -328,7 +329,7 @@ TEST(odd_files_are_refused_at_once_and_named)
             else if (!a.ok && said[kind] && !strstr(a.text, said[kind]))
                 test_failed(__FILE__, __LINE__, "%s, %s: %s", readers[r].name,
                             oddity[kind], a.text);
-            // the file is at fault, but for the limit of the process
+            // an error of the file, except for the limit of the process
             else if (!a.ok && readers[r].read != by_store) {
                 EXPECT_INT(a.kind, kind == LIMIT ? ERR_FAILURE : ERR_DATA);
                 EXPECT(kind != LIMIT || strstr(a.text, "fix: a higher limit"));
@@ -340,7 +341,7 @@ TEST(odd_files_are_refused_at_once_and_named)
         }
 }
 
-/* Files that were there when the set was opened. */
+/* Opens a data set of files that exist. */
 static Dataset *three_files(char path[3][300])
 {
     const ListField field = {
@@ -362,8 +363,9 @@ static Dataset *three_files(char path[3][300])
     return ds;
 }
 
-/* A file that goes, or becomes a pipe, between the opening of a set and the
- * reading of a sample: the error of the worker names case and file. */
+/* A file that is removed, or replaced by a pipe, between the opening of a data
+ * set and the reading of a sample: the error of the worker names case and
+ * file. */
 TEST(odd_files_in_a_worker_are_named)
 {
     for (int kind = 0; kind <= NOTHING; kind++)

@@ -1,4 +1,4 @@
-/* parallel_for.c -- tests of threads that take items in order. */
+/* parallel_for.c -- tests of threads that process items in order. */
 #include "data/parallel_for.h"
 #include "engine/base/err.h"
 #include "tests/test.h"
@@ -8,14 +8,14 @@
 
 enum { ITEMS = 500 };
 
-/* What work was done, and which items fail. */
+/* Records the work, and defines the items that fail. */
 typedef struct Job {
     atomic_int times[ITEMS];
-    atomic_bool busy[CREW_MOST]; /* a thread is at one item at a time */
-    atomic_int apart;            /* faults of that                    */
+    atomic_bool busy[CREW_MOST]; /* a thread processes one item at a time */
+    atomic_int apart;            /* violations of that */
     int slow, quick;             /* items that fail; -1: none         */
     atomic_bool *stop;
-    int stop_at; /* item that raises stop; those behind it wait for that */
+    int stop_at; /* item that sets stop; later items wait for it */
 } Job;
 
 static void pause_ms(int ms)
@@ -58,8 +58,8 @@ TEST(parallel_for_does_every_item_once)
     EXPECT(parallel_for(0, 4, NULL, work, NULL));
 }
 
-/* Item 3 takes its time to fail, so that with several threads item 4 has failed
- * long before. */
+/* Item 3 fails slowly, so that with several threads item 4 has failed long
+ * before. */
 TEST(parallel_for_reports_the_first_failure_in_order)
 {
     for (size_t t = 0; t < sizeof THREADS / sizeof *THREADS; t++) {
@@ -67,7 +67,7 @@ TEST(parallel_for_reports_the_first_failure_in_order)
         EXPECT(!parallel_for(ITEMS, THREADS[t], NULL, work, &job));
         EXPECT_TEXT(err_text(), "item 3, slow");
         EXPECT_INT(err_kind(), ERR_DATA);
-        // nothing begins behind a failure; others may be on their way before it
+        // no item starts after a failure; earlier items may still be running
         for (int i = 4; THREADS[t] < 2 && i < ITEMS; i++)
             EXPECT_INT(atomic_load(&job.times[i]), 0);
     }

@@ -1,9 +1,9 @@
-/* Where voxels are after every change of grid.
+/* volume.c -- tests of voxel positions after every change of grid.
  *
- * The phantom carries its own truth: its three channels are the patient
- * position of the voxel, so wherever a landmark lands on the new grid, what
- * is read there must be the landmark's position. Four landmarks without any
- * symmetry, on all 48 ways to lay voxel axes along patient axes. */
+ * The phantom contains its own ground truth: its three channels are the patient
+ * position of the voxel, so at the position of a landmark on a new grid, the
+ * interpolated value must be that position. Four landmarks without any
+ * symmetry, for all 48 assignments of voxel axes to patient axes. */
 #include "data/resample/crop.h"
 #include "engine/base/rng.h"
 #include "tests/support/volumes.h"
@@ -33,7 +33,8 @@ static void make_phantom(Volume *v, int code, double turn)
             }
 }
 
-/* v's value at fractional index `at`, in double, by the textbook formula. */
+/* Interpolates v at fractional index `at`, in double, by the textbook
+ * formula. */
 static double linear_at(const Volume *v, const double at[3], int channel)
 {
     Dims n = v->voxels.dim;
@@ -57,7 +58,7 @@ static double linear_at(const Volume *v, const double at[3], int channel)
     return sum;
 }
 
-/* Index of a patient position on v's grid. */
+/* Computes the index of a patient position on the grid of v. */
 static void index_of(Volume *v, const double p[3], double at[3])
 {
     double inverse[4][4];
@@ -74,13 +75,13 @@ static void expect_landmarks(const Volume *v, Volume *out)
         double p[3], where[3];
         volume_world(v, at[0], at[1], at[2], p);
         index_of(out, p, where);
-        // a thousandth of the shortest edge
+        // 1/1000 of the shortest edge
         for (int k = 0; k < 3; k++)
             EXPECT_NEAR(linear_at(out, where, k), p[k], 0.9e-3);
     }
 }
 
-/* The grid in the middle of v that a fit step gives. */
+/* Returns the grid in the middle of v of a fit step. */
 static Grid fitted(const Volume *v, int d, int h, int w)
 {
     Box box = volume_box_fit(v, d, h, w, false);
@@ -113,7 +114,8 @@ TEST(volume_landmarks_on_48_codes)
                 volume_free(&out);
                 cases += LANDMARKS;
             }
-            // onto the grid of another code, which shares space, not axes
+            // onto the grid of another code, which shares the space but not the
+            // axes
             Volume other;
             make(&other, 3, F32, (code + 17) % CODES, 0.15);
             double c[3], d[3];
@@ -180,7 +182,8 @@ TEST(volume_resample_onto_itself_is_bit_equal)
             }
 }
 
-/* out against the textbook formula at every voxel of `grid`. */
+/* Compares volume_resample with the textbook formula at every voxel of
+ * `grid`. */
 static void expect_linear(Volume *v, const Grid *grid)
 {
     Volume out;
@@ -202,7 +205,7 @@ static void expect_linear(Volume *v, const Grid *grid)
                         edge |= fabs(at[a] + 0.5) < 1e-4 ||
                                 fabs(at[a] + 0.5 - e[a]) < 1e-4;
                     }
-                    if (edge) continue; // either side is right
+                    if (edge) continue; // at the border either value is correct
                     double want = in ? linear_at(v, at, k) : -7;
                     worst = fmax(worst, fabs(*y - want));
                 }
@@ -219,7 +222,7 @@ TEST(volume_linear_equals_double_reference)
         for (int t = 0; t < 3; t++) {
             Volume v, rotated, tilted;
             make(&v, 1 + code % 2, types[t], code, 0.2);
-            // too little for the eye, a fiftieth of a voxel at the far end
+            // an invisible rotation: a fiftieth of a voxel at the far end
             make(&tilted, v.voxels.dim.c, U8, code, 0.201);
             fill_random(&v, (uint32_t)code + 100);
             make(&rotated, v.voxels.dim.c, types[t], (code + 7) % CODES, 0.25);
@@ -231,7 +234,8 @@ TEST(volume_linear_equals_double_reference)
                 volume_grid(&rotated),
                 volume_grid(&tilted),
             };
-            // a part of a voxel outside on one side, whole voxels on the other
+            // a fraction of a voxel outside on one side, whole voxels on the
+            // other
             Grid shifted = fitted(&v, 20, 26, 28);
             for (int r = 0; r < 3; r++)
                 shifted.affine[r][3] += 0.3 * v.affine[r][0];
@@ -389,7 +393,7 @@ TEST(volume_plane_is_as_radiologists_see_it)
             Grid g = volume_grid_plane(&v, (Plane)plane);
             REQUIRE(volume_resample(&v, &g, NEAREST, 0, &out));
             EXPECT_TEXT(volume_code(&out, text), want[plane]);
-            // every voxel once: the sum over all is the same
+            // every voxel occurs once: the sums agree
             int64_t sum[2] = {0};
             for (int i = 0; i < W * H * D; i++) {
                 sum[0] += ((int16_t *)v.voxels.data)[i] * (int64_t)1;
@@ -434,7 +438,7 @@ TEST(volume_same_grid_tolerance)
     b.affine[0][3] = NAN;
     EXPECT_FAIL(volume_same_grid(&a, &b), "the grids differ");
     volume_free(&b);
-    // a spacing that is a little off adds up over the slices
+    // a small error of the spacing accumulates over the slices
     make(&b, 1, U8, 5, 0.1);
     for (int r = 0; r < 3; r++) b.affine[r][2] *= 1.0005;
     EXPECT_FAIL(volume_same_grid(&a, &b), "the grids differ");

@@ -136,8 +136,8 @@ TEST(elastic_is_its_definition)
     EXPECT(labels > 5000 && wrong == 0);
 }
 
-/* Rows, spans and hoisted sums give the same bits as the device code voxel by
- * voxel. */
+/* Applies a change voxel by voxel with the functions of the device; the
+ * row-wise code must give the same bits. */
 static void plain(const Change *c, const Bent *from, Bent *to)
 {
     static double points[3 * 4096];

@@ -1,4 +1,5 @@
-/* beams.c -- the rays of nine beams through targets whose shadows are known. */
+/* beams.c -- tests of the rays of nine beams through targets with known
+ * shadows. */
 #include "data/datasets/beams.h"
 #include "tests/test.h"
 #include <math.h>
@@ -11,7 +12,7 @@ static int32_t at(int x, int y, int z)
     return z + E * (y + E * x);
 }
 
-/* A patient without voxels. */
+/* A patient with empty grids. */
 static OpenkbpPatient patient(double mm_x, double mm_y)
 {
     OpenkbpPatient p = {.spacing_mm = {mm_x, mm_y, 3}};
@@ -29,7 +30,8 @@ TEST(beams_meet_where_the_target_is)
     EXPECT(dims_equal(v.voxels.dim, (Dims){1, E, E, E, 1}));
     EXPECT(v.unit == UNIT_GY);
     const float *b = v.voxels.data;
-    // all nine pass the target, one the line behind it, none another slice
+    // all nine beams pass through the target, one the line behind it, none
+    // another slice
     EXPECT_NEAR(b[voxel[0]], 70, 1e-4);
     EXPECT_NEAR(b[voxel[1]], 56, 1e-4);
     EXPECT_NEAR(b[at(110, 90, 7)], 70.0 / 9, 1e-4);
@@ -41,8 +43,8 @@ TEST(beams_meet_where_the_target_is)
     volume_free(&v);
 }
 
-/* Of a round target a beam is open as far from its middle as its radius is,
- * whatever the angle and the sides of a voxel. */
+/* For a round target, a beam is open up to the radius from its centre, for any
+ * angle and voxel size. */
 static void expect_round_shadow(double mm_x, double mm_y)
 {
     static int32_t voxel[E * E];
@@ -101,7 +103,7 @@ TEST(beams_see_the_highest_prescription)
     EXPECT_NEAR(b[high], 70, 1e-4);
     EXPECT_NEAR(b[at(120, 64, 50)], 70.0 / 9, 1e-4);
     volume_free(&v);
-    // in a corner nothing is beyond the marks; a patient without targets is 0
+    // in a corner no voxel but the two marks; a patient without targets is 0
     low = at(0, 0, 0), high = at(E - 1, E - 1, E - 1);
     REQUIRE(openkbp_beams(&p, &v));
     b = v.voxels.data;

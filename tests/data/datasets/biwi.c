@@ -1,4 +1,5 @@
-/* BIWI: poses by the formulas, calibrations, runs of depths; refusals. */
+/* biwi.c -- tests of poses, calibrations, run-length coded depths, and rejected
+ * files. */
 #include "data/datasets/biwi.h"
 #include "engine/base/file.h"
 #include "engine/base/rng.h"
@@ -7,7 +8,7 @@
 #define HALF_TURN 180
 static const double degree = 3.14159265358979323846 / HALF_TURN;
 
-/* biwi_pose_decode of a copy of exactly the size. */
+/* Runs biwi_pose_decode on a copy of exactly that size. */
 static bool pose(const char *text, bool plus, BiwiPose *p)
 {
     size_t n = strlen(text);
@@ -40,9 +41,9 @@ static void multiply(double a[3][3], double b[3][3], double out[3][3])
         }
 }
 
-/* Rotation by roll about z after yaw about y after `x` about x, in degrees;
- * its angles are read back by the formulas of biwi.h, made from the matrix of
- * each axis and not from those formulas. */
+/* Rotation by roll about z after yaw about y after `x` about x, in degrees,
+ * built from the matrix of each axis; its angles are recovered by the formulas
+ * of biwi.h, which are not used here. */
 static void turn(double yaw, double x, double roll, double r[3][3])
 {
     double a = x * degree, b = yaw * degree, g = roll * degree, zy[3][3];
@@ -63,7 +64,7 @@ TEST(biwi_pose_angles)
                     double r[3][3];
                     BiwiPose p;
                     turn(yaw, x, roll, r);
-                    // six digits, spaces at line ends, as the database has
+                    // six digits, spaces at line ends, as in the database
                     snprintf(text, sizeof text,
                              "%g %g %g \n%g %g %g \n%g %g %g \n\n"
                              "118.871 -56.4157 934.667 \n\n",
@@ -124,7 +125,7 @@ TEST(biwi_pose_defects)
 
 TEST(biwi_rotation_tolerance)
 {
-    // rows that are too long by less and by more than what is allowed
+    // rows too long by less and by more than the tolerance
     for (int k = 0; k < 2; k++) {
         char text[200];
         BiwiPose p;
@@ -150,12 +151,12 @@ TEST(biwi_camera)
     EXPECT_INT(c.distortions, 5);
     EXPECT(c.rotation[2][1] == -0.015085 && c.translation_mm[2] == -13.2308);
     EXPECT(c.width == 640 && c.height == 480);
-    // without distortion of the third order, and without the size
+    // without third-order distortion, and without the size
     REQUIRE(camera("500 0 1\n0 500 2\n0 0 1\n\n.1 .2 .3 .4\n\n1 0 0\n0 1 0\n"
                    "0 0 1\n\n0 0 0\n",
                    &c));
     EXPECT(c.distortions == 4 && c.distortion[3] == 0.4 && c.width == 0);
-    // one poke each
+    // one defect each
     static const struct {
         const char *from, *to, *reason;
     } row[] = {
@@ -254,7 +255,7 @@ TEST(biwi_depth)
     EXPECT_INT(v.voxels.type, I16);
     EXPECT(!memcmp(v.voxels.data, want, sizeof want));
     volume_free(&v);
-    // from a file; and nothing but empty pixels
+    // from a file; and a file of empty pixels only
     char path[300];
     snprintf(path, sizeof path, "%s/frame_depth.bin", test_folder());
     f = (File){.size = 0};
@@ -299,7 +300,7 @@ TEST(biwi_depth_defects)
         EXPECT(err_kind() == ERR_DATA && !v.voxels.data);
         EXPECT_INT(mem_live(), live);
     }
-    // cut anywhere, or longer
+    // truncated at any byte, or too long
     make(&f);
     for (size_t n = 0; n < 34; n++) {
         f.size = n;
@@ -312,11 +313,11 @@ TEST(biwi_depth_defects)
     EXPECT_FAIL(depth(&f, &v), "run 2 at byte 22: 2 depths, only 3 bytes left");
     f.size = 35;
     EXPECT_FAIL(depth(&f, &v), "1 bytes behind the last run");
-    // a run of nothing could be repeated for ever
+    // a run of length 0 could repeat forever
     f = (File){.size = 0};
     put(&f, 4, 4), put(&f, 3, 4), put(&f, 0, 4), put(&f, 0, 4);
     EXPECT_FAIL(depth(&f, &v), "run 1 at byte 8 has no pixels");
-    // 16384 x 1024 is the largest
+    // 16384 x 1024 is the largest size
     f = (File){.size = 0};
     put(&f, 16384, 4), put(&f, 1024, 4), put(&f, 1 << 24, 4), put(&f, 0, 4);
     REQUIRE(depth(&f, &v));
@@ -329,7 +330,7 @@ TEST(biwi_depth_defects)
                 "no/x_depth.bin: biwi: cannot open");
 }
 
-/* What an encoder makes of any picture comes back. */
+/* Encoding any picture and decoding it gives the same picture. */
 TEST(biwi_depth_round_trip)
 {
     Rng r = {.seed = 3, .stream = RNG_TEST};

@@ -1,5 +1,5 @@
-/* OpenKBP: sparse grids and patients, what is refused, what is written; real
- * patients as numpy reads them. */
+/* openkbp.c -- tests of sparse grids and patients, of rejected and written
+ * files, and of real patients against numpy. */
 #include "data/datasets/openkbp.h"
 #include "engine/base/file.h"
 #include "engine/base/rng.h"
@@ -10,7 +10,7 @@
 
 #define PYTHON "/usr/bin/python3 "
 
-/* openkbp_grid_decode of a copy of exactly the size. */
+/* Runs openkbp_grid_decode on a copy of exactly that size. */
 static bool decode_bytes(const char *text, size_t n, OpenkbpKind kind,
                          SparseGrid *g)
 {
@@ -37,15 +37,15 @@ TEST(openkbp_reads_rows)
     EXPECT(g.value[0] == 6 && g.value[1] == 0.438f && g.value[2] == 1e-3f);
     openkbp_grid_free(&g);
     EXPECT(!g.index && !g.value && !g.count);
-    // a mask, with the line ends of another system
+    // a mask, with the line ends of Windows
     REQUIRE(decode(",data\r\n5,\r\n6,\r\n", OPENKBP_MASK, &g));
     EXPECT(g.count == 2 && g.index[0] == 5 && g.index[1] == 6 && !g.value);
     openkbp_grid_free(&g);
-    // nothing below the header
+    // an empty table
     REQUIRE(decode(",data\n", OPENKBP_MASK, &g));
     EXPECT_INT(g.count, 0);
     openkbp_grid_free(&g);
-    // any order, when no voxel comes twice
+    // any order, if no voxel occurs twice
     REQUIRE(decode(",data\n7,1\n3,2\n1000,3\n8,4\n", OPENKBP_VALUES, &g));
     EXPECT(g.index[0] == 7 && g.index[1] == 3 && g.value[3] == 4);
     float dense[2 * 1001];
@@ -117,7 +117,7 @@ TEST(openkbp_defects)
                 "is a folder, not a file");
 }
 
-/* One row for each voxel, and one more. */
+/* One row per voxel, and one more. */
 TEST(openkbp_limit)
 {
     size_t room = 6 + (size_t)(OPENKBP_VOXELS + 1) * 9, n;
@@ -154,7 +154,7 @@ static void take(const char *folder, const char *name)
     remove(path);
 }
 
-/* A patient of a few voxels; three structures. */
+/* Makes a patient of a few voxels with three structures. */
 static void make_patient(char folder[300], const char *name)
 {
     snprintf(folder, 300, "%s/%s", test_folder(), name);
@@ -202,7 +202,7 @@ TEST(openkbp_patient)
     double sum = 0, mm[3];
     for (int64_t i = 0; i < numel(v.voxels.dim); i++) sum += (double)x[i];
     EXPECT(sum == 1000 + 4095 + 1 + 1);
-    // in the patient: x to posterior, y to the left, z to inferior
+    // patient axes: x to posterior, y to the left, z to inferior
     char code[4];
     EXPECT_TEXT(volume_code(&v, code), "ILP");
     volume_spacing_mm(&v, mm);
@@ -211,7 +211,7 @@ TEST(openkbp_patient)
     EXPECT(mm[0] == 4 && mm[1] == 3.906 && mm[2] == -5);
     volume_free(&v);
     openkbp_free(&p);
-    // without dose: fine when none is wanted
+    // without dose: accepted when none is required
     take(folder, "dose.csv");
     REQUIRE(openkbp_read(folder, OPENKBP_ALL, false, &p));
     EXPECT(!p.has[OPENKBP_DOSE] && !p.grid[OPENKBP_DOSE].count);
@@ -226,7 +226,7 @@ TEST(openkbp_files_are_those_that_are_read)
     const char *const *file;
     Arena mem = {0};
     make_patient(folder, "pt_files");
-    // other systems' notes, and what is no table
+    // hidden files, and files that are no tables
     put(folder, ".ct.csv", "x");
     put(folder, "readme.txt", "x");
     put(folder, "noending", "x");
@@ -237,7 +237,7 @@ TEST(openkbp_files_are_those_that_are_read)
     EXPECT_TEXT(file[1], path);
     // three grids and three structures
     EXPECT_INT(openkbp_files(folder, OPENKBP_ALL, &mem, &file), 7);
-    // of several that are none, always the same is named
+    // of several unknown names, always the same is reported
     put(folder, "Larynz.csv", "x");
     put(folder, "Brain.csv", "x");
     put(folder, "Zoo.csv", "x");
@@ -252,7 +252,7 @@ TEST(openkbp_files_are_those_that_are_read)
 TEST(openkbp_patient_defects)
 {
     static const struct {
-        const char *file, *text; /* NULL: the file is taken away */
+        const char *file, *text; /* NULL: the file is removed */
         const char *reason;
     } row[] = {
         {"ct.csv", NULL, "openkbp: no ct.csv in this folder"},
@@ -329,7 +329,7 @@ TEST(openkbp_write_reads_back)
     Rng r = {.seed = 5, .stream = RNG_TEST};
     int rows = 0;
     for (uint32_t i = 0; i < OPENKBP_VOXELS; i += 97) {
-        // of all magnitudes, and some not above 0
+        // all magnitudes, some not above 0
         uint32_t words[4];
         rng_block(&r, i, words);
         memcpy(&x[2 * i], words, sizeof *x);
@@ -344,7 +344,7 @@ TEST(openkbp_write_reads_back)
     for (int i = 0; i < g.count; i++) wrong += g.value[i] != x[2 * g.index[i]];
     EXPECT_INT(wrong, 0);
     openkbp_grid_free(&g);
-    // none above 0; and what is no dose
+    // no value above 0; and a grid that is no dose
     memset(x, 0, tensor_bytes(&v.voxels));
     x[2 * 7] = -1;
     REQUIRE(openkbp_write_dose(path, &v));
@@ -364,7 +364,7 @@ TEST(openkbp_write_reads_back)
 
 // -- real patients ------------------------------------------------------------
 
-/* Calls `each` with the folder of every real patient; how many. */
+/* Calls `each` with the folder of every real patient; returns their number. */
 static int each_patient(void (*each)(const char *folder, void *ctx), void *ctx)
 {
     static const char *const part[] = {"train-pats", "validation-pats",
@@ -386,7 +386,7 @@ static int each_patient(void (*each)(const char *folder, void *ctx), void *ctx)
     return count;
 }
 
-/* Centre of a structure in LPS mm. */
+/* Computes the centre of a structure in LPS mm. */
 static void centre(const OpenkbpPatient *p, Volume *v, const char *name,
                    double mm[3])
 {
@@ -403,8 +403,8 @@ static void centre(const OpenkbpPatient *p, Volume *v, const char *name,
     volume_world(v, sum[0] / n, sum[1] / n, sum[2] / n, mm);
 }
 
-/* Where organs lie in all people says where the axes run to. A structure that
- * is absent has its centre at NaN, of which all comparisons are false. */
+/* Anatomy that all people share shows the direction of the axes. An absent
+ * structure has its centre at NaN, for which all comparisons are false. */
 static void look_at_organs(const char *folder, void *ctx)
 {
     int *wrong = ctx;
@@ -433,7 +433,7 @@ TEST(openkbp_real_patients_lie_as_the_affine_says)
     EXPECT_INT(wrong, 0);
 }
 
-/* The grids of one patient as binary numbers for openkbp_peer.py. */
+/* Writes the grids of one patient as binary numbers for openkbp_peer.py. */
 static void dump(const char *folder, void *ctx)
 {
     FILE *out = ctx;
@@ -456,7 +456,7 @@ TEST(openkbp_agrees_with_numpy)
 {
     if (system(PYTHON "-c 'import numpy' 2> /dev/null"))
         SKIP("python3-numpy is not installed (sh vendor/fetch test)");
-    // real patients, else one of our own making
+    // real patients, else a synthetic one
     char path[300], folder[300], command[700];
     snprintf(path, sizeof path, "%s/openkbp.bin", test_folder());
     FILE *out = fopen(path, "wb");
@@ -476,7 +476,7 @@ TEST(openkbp_agrees_with_numpy)
     if (!count) SKIP("one made patient agrees; the 32 real ones are not here");
 }
 
-/* Take the rows that end in ",0.0" out; the bytes that stay. */
+/* Removes the rows that end in ",0.0"; returns the remaining bytes. */
 static size_t drop_zeros(char *text, size_t n)
 {
     size_t kept = 0;
@@ -489,8 +489,8 @@ static size_t drop_zeros(char *text, size_t n)
     return kept;
 }
 
-/* The file of doses as we write it is the file, byte for byte, but for zeros,
- * of which some files have thousands. */
+/* The file of doses that segengine writes equals the original byte for byte,
+ * except for rows of zeros, of which some files have thousands. */
 static void rewrite(const char *folder, void *ctx)
 {
     char from[800], to[300];

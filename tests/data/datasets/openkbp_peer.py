@@ -38,7 +38,7 @@ with open(sys.argv[1], "rb") as dump:
                 got = read("f4", count)
                 assert (got == table[:, 1].astype("f4")).all(), path
             else:
-                # nothing stands behind the commas
+                # no text after the commas
                 with open(path) as text:
                     next(text)
                     assert all(line.endswith(",\n") for line in text), path

@@ -1,4 +1,7 @@
-/* openkbp_set.c -- real OpenKBP patients as a recipe gets them: the fields of
+/* openkbp_set.c -- tests of real OpenKBP patients as a recipe reads them: the
+ * fields of data.openkbp, packed, from memory and from a file of prepared
+ * cases, as batches. Every voxel is compared with pandas, and sizes with
+ * docs/data.md.
  * data.openkbp, packed, out of memory and out of a file of prepared cases, as
  * batches. Every voxel is compared with what pandas makes of the same files,
  * and sizes with what docs/data.md promises.
@@ -18,8 +21,7 @@
 
 enum { MOST = 32, FIELDS = 4, PATH = 500 };
 
-/* As lua/data/data.lua has them; dose last, so that a set without it is
- * shorter. */
+/* As in lua/data/data.lua; dose last, so that a set without it is shorter. */
 static const ListField fields[FIELDS] = {
     {.name = "ct", .kind = FIELD_IMAGE, .rank = 3, .reader = "openkbp_ct"},
     {.name = "structures",
@@ -33,7 +35,7 @@ static const ListField fields[FIELDS] = {
     {.name = "dose", .kind = FIELD_VALUE, .rank = 3, .reader = "openkbp_dose"},
 };
 
-/* Memory of this process, in bytes. */
+/* Returns the resident memory of this process, in bytes. */
 static double device_dataset(void)
 {
     long pages = 0;
@@ -43,7 +45,7 @@ static double device_dataset(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* The folders of a part of the challenge's data. */
+/* Adds the folders of a part of the challenge's data to the list. */
 static int add_part(const char *part, char list[MOST][PATH], int count)
 {
     char folder[PATH / 2];
@@ -63,7 +65,7 @@ static Dataset *patients(char list[MOST][PATH], int count)
     Dataset *ds;
     REQUIRE(dataset_list_begin(fields, FIELDS, NULL, &b));
     for (int i = 0; i < count; i++) {
-        // numbers differ between the parts too
+        // folder names also differ between the parts
         const char *name = strrchr(list[i], '/') + 1;
         ListCase c = {.key = name, .patient = name};
         for (int f = 0; f < FIELDS; f++)
@@ -74,7 +76,7 @@ static Dataset *patients(char list[MOST][PATH], int count)
     return ds;
 }
 
-/* A pipeline over whole cases, and the seconds to open it. */
+/* Opens a pipeline over whole cases; *seconds: duration. */
 static Pipeline *opened(const Dataset *ds, const char *store, double *seconds)
 {
     const PipelineOptions how = {
@@ -87,7 +89,8 @@ static Pipeline *opened(const Dataset *ds, const char *store, double *seconds)
     return p;
 }
 
-/* All samples as batches of one: to the peer, if there is one; their hash. */
+/* Reads all samples as batches of one and sends them to the peer, if there is
+ * one; returns their hash. */
 static uint64_t each_sample(Pipeline *p, FILE *peer)
 {
     const Dataset *ds = pipeline_dataset(p);
@@ -144,7 +147,7 @@ TEST(openkbp_set_of_real_patients)
     if (peer) EXPECT(!pclose(peer));
     pipeline_free(p);
 
-    // the same out of the file, which holds the packs and little else
+    // the same from the file, which consists of little but the packs
     struct stat st;
     REQUIRE(!stat(store, &st));
     EXPECT((double)st.st_size >= packed &&
@@ -160,7 +163,7 @@ TEST(openkbp_set_of_real_patients)
            "MB, the file has %.1f MB); 200 patients take %.2f GB\n",
            count, count / csv_s, count / store_s, each / 1e6, grown / 1e6,
            (double)st.st_size / 1e6, 200 * each / 1e9);
-    // what docs/data.md says of a patient on the average, and the bound for 200
+    // sizes per patient on average in docs/data.md, and the limit for 200
     EXPECT(each > (count == 32 ? 1.2e6 : 0.5e6) && each < 1.5e6);
     EXPECT(200 * each < 2.5e9);
     if (!beside) SKIP("python3-pandas is not installed (sh vendor/fetch ci)");
