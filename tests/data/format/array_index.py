@@ -53,7 +53,7 @@ def values(rng, kind, shape):
     else:
         flat = (rng.normal(size=count) * 10.0 ** rng.integers(-6, 4, count))
         flat = flat.astype(kind)
-        # odd ones: infinities, a signed zero, the smallest number of all
+        # special values: infinities, a signed zero, the smallest subnormal
         odd = [numpy.inf, -numpy.inf, -0.0, numpy.nan,
                numpy.nextafter(kind.type(0), kind.type(1)), 1e300]
         if kind.itemsize < 8:

@@ -1,9 +1,10 @@
-/* decimal: reading as strtod does, printing that reads back. */
+/* decimal.c -- tests of reading compared with strtod, and of printing that
+ * reads back. */
 #include "data/format/decimal.h"
 #include "engine/base/rng.h"
 #include "tests/support/comma.h"
 
-/* All of `text` is one number. */
+/* Reads all of `text` as one number. */
 static double value(const char *text)
 {
     double v = -12345;
@@ -18,7 +19,7 @@ TEST(decimal_reads_what_strtod_reads)
         "1e5", "1E+05", "1e-3", "00012.5", "1e22", "1e23", "1e-22", "1e-23",
         "1e308", "1e-308", "4.9e-324", "2.4e-324", "1e-400", "0e999999",
         "1.8e308", "-1e999", "1e99999", "123456789", "1e00000", "0.1e-0",
-        // the double between two others, and longer than a double is wide
+        // halfway between two doubles, and more digits than a double has
         "9007199254740993", "9007199254740992.5", "9007199254740993.0000001",
         "3.906000000000000139e+00", "0.1000000000000000055511151231257827",
         "179769313486231580793728971405303415079934132710037826936173778980444",
@@ -29,7 +30,7 @@ TEST(decimal_reads_what_strtod_reads)
             test_failed(__FILE__, __LINE__, "%s: %a, not %a", text[i], got,
                         want);
     }
-    // at random: short numbers, long ones, and those of all exponents
+    // at random: short numbers, long ones, and numbers of all exponents
     Rng r = {.seed = 11, .stream = RNG_TEST};
     int wrong = 0;
     for (uint32_t i = 0; i < 200000; i++) {
@@ -79,7 +80,7 @@ TEST(decimal_ends_where_the_number_does)
         EXPECT_INT(decimal_read(none[i], strlen(none[i]), &v), 0);
         EXPECT(v == 42);
     }
-    // nothing behind n is looked at
+    // bytes from n on are not read
     double v;
     EXPECT_INT(decimal_read("12345", 2, &v), 2);
     EXPECT(v == 12);
@@ -130,7 +131,7 @@ TEST(decimal_prints_what_reads_back)
         EXPECT_INT(decimal_print(row[i].v, text), strlen(row[i].text));
         EXPECT_TEXT(text, row[i].text);
     }
-    // every exponent, many fractions; by our reader and by the C library's
+    // every exponent, many fractions; read back by decimal_read and by strtod
     int wrong = 0;
     Rng r = {.seed = 12, .stream = RNG_TEST};
     for (uint32_t i = 0; i < 400000; i++) {
@@ -157,7 +158,7 @@ TEST(decimal_in_a_locale_with_commas)
     EXPECT_NEAR(value("2.5"), 2.5, 0);
     decimal_print(2.5f, text);
     EXPECT_TEXT(text, "2.5");
-    // and the host's own locale is as it was
+    // the locale of the host program is unchanged
     snprintf(text, sizeof text, "%.1f", 2.5);
     EXPECT_TEXT(text, "2,5");
     setlocale(LC_ALL, "C");

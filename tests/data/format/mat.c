@@ -1,4 +1,5 @@
-/* mat: variables of every class, order and packing; long ones; files. */
+/* mat.c -- tests of variables of every class, byte order and compression; long
+ * variables; files. */
 #include "engine/base/file.h"
 #include "tests/support/mat_make.h"
 
@@ -83,7 +84,8 @@ TEST(mat_small_elements_and_many_axes)
                 EXPECT_FAIL(mat_read(&mat, "long_name_of_x", 0, &a),
                             "mat: long_name_of_x: has 9 axes, at most 8 are");
             } else {
-                // columns of 1 x 2 x 1 x 2: (0,0,0,0) (0,1,0,0) (0,0,0,1) ...
+                // column order of 1 x 2 x 1 x 2: (0,0,0,0) (0,1,0,0) (0,0,0,1)
+                // ...
                 REQUIRE(mat_read(&mat, "long_name_of_x", 0, &a));
                 EXPECT_INT(a.axes, axes);
                 EXPECT(a.data[0] == 7 && a.data[1] == 9 && a.data[2] == 8 &&
@@ -95,7 +97,7 @@ TEST(mat_small_elements_and_many_axes)
         }
 }
 
-/* Kinds that are not numbers are listed, and named when one is wanted. */
+/* Kinds that are not numeric are listed, and named when one is read. */
 TEST(mat_kinds_that_are_refused)
 {
     static const struct {
@@ -129,7 +131,7 @@ TEST(mat_kinds_that_are_refused)
             mat_element(&m, 1, "MCOS", 4, true);
         } else {
             mat_matrix(&m, row[r].flags, row[r].mx, mat_grid, 2, "x");
-            // what would be a nest of matrices is never entered
+            // nested matrices in the contents are never parsed
             for (int deep = 0; deep < 100; deep++)
                 mat_put(&m, 14, 4), mat_put(&m, 0x7fffffff, 4);
         }
@@ -155,7 +157,7 @@ TEST(mat_kinds_that_are_refused)
     }
 }
 
-/* Longer than what is unpacked to list a variable. */
+/* Longer than the bytes inflated to list a variable. */
 TEST(mat_long_variables)
 {
     enum { N = 300 };
@@ -168,7 +170,7 @@ TEST(mat_long_variables)
     name[257] = 0;
     for (int packed = 0; packed < 2; packed++)
         for (int k = 0; k < 3; k++) {
-            // 256 letters and 32 axes fill what is looked at; 257 are too many
+            // 256 letters and 32 axes are the limits; 257 letters are too many
             Mat mat;
             NpyArray a;
             uint8_t *copy;
@@ -206,7 +208,7 @@ TEST(mat_names)
     mat_numbers(&m, 2, 1, mat_counted, 6, false);
     mat_end(&m, at);
     EXPECT_FAIL(mat_read_x(&m), "mat: two variables are called \"x\"");
-    // no name: refused, but for what the header calls the data of objects
+    // no name: rejected, except for the subsystem data of objects
     for (int big = 0; big < 2; big++) {
         mat_make(&m, big, 6, 9, 8);
         at = mat_matrix(&m, 0, 9, mat_grid, 2, "");
@@ -216,19 +218,19 @@ TEST(mat_names)
         mat_patch(&m, 116, at, 8);
         EXPECT(mat_read_x(&m));
     }
-    // numbers beyond float
+    // a value beyond float
     double huge[6] = {1, 1e300, 1};
     mat_make(&m, false, 6, 9, 8);
     memcpy(m.bytes + 184, huge, sizeof huge);
     EXPECT_FAIL(mat_read_x(&m), "mat: x: element 3 does not fit a float");
-    // 0 and 1 in a class that is called logical
+    // 0 and 1 in a logical class
     static const int bits[] = {0, 1, 1, 0, 1, 0};
     mat_begin(&m, false);
     at = mat_matrix(&m, 2, 9, mat_grid, 2, "x");
     mat_numbers(&m, 2, 1, bits, 6, false);
     mat_end(&m, at);
     EXPECT(mat_read_x(&m));
-    // numbers behind the numbers, as complex ones have without saying so
+    // numbers after the numbers, like complex ones without the flag
     mat_begin(&m, false);
     at = mat_matrix(&m, 0, 9, mat_grid, 2, "x");
     mat_numbers(&m, 2, 1, bits, 6, false);
@@ -263,7 +265,7 @@ TEST(mat_files)
     EXPECT_FAIL(mat_read(&mat, "x", 0, &a), "files.mat: mat: x: file was cut");
     mat_close(&mat);
     EXPECT_FAIL(mat_open(path, &mat), "files.mat: mat: file is empty");
-    // every request for memory once
+    // every allocation fails once
     REQUIRE(file_replace(path, m.bytes, m.size));
     int failures = 0;
     for (int k = 0; k < 40; k++) {

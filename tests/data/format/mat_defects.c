@@ -1,7 +1,7 @@
-/* mat: what is refused, with which words. */
+/* mat_defects.c -- tests of rejected .mat files and their messages. */
 #include "tests/support/mat_make.h"
 
-/* What may not be stored as what. */
+/* Storage types that do not fit a class. */
 TEST(mat_stored_types_that_do_not_fit)
 {
     static const struct {
@@ -27,9 +27,9 @@ TEST(mat_stored_types_that_do_not_fit)
     }
 }
 
-/* A number that is changed in one place of the file of mat_make(), whose matrix
- * has its tag at 128, flags at 136, extents at 152, name at 168, numbers at
- * 176 (tag) and 184. */
+/* One number is changed in the file of mat_make(). Its matrix has its tag at
+ * 128, flags at 136, extents at 152, name at 168, numbers at 176 (tag) and
+ * 184. */
 static const struct Defect {
     int at, bytes;
     uint64_t value;
@@ -63,7 +63,7 @@ static const struct Defect {
     {160, 4, 0x7fffffff, "mat: x: has 6442450941 elements in 96 bytes"},
     {168, 4, 0x10009,
      "its letters of the name are of type 9 (miDOUBLE), need miINT8"},
-    {168, 4, 0x10010, NULL}, // miUTF8, as some write it
+    {168, 4, 0x10010, NULL}, // miUTF8, as some programs write it
     {152, 4, 6, NULL},       // miUINT32
     {172, 1, 7, "its name has the character 0x07"},
     {172, 1, 0xe4, "its name has the character 0xe4"},
@@ -114,7 +114,7 @@ TEST(mat_other_versions)
 {
     MatMaker m;
     for (int big = 0; big < 2; big++) {
-        // a 1 x 1 double called x, as version 4 wrote it
+        // a 1 x 1 double called x, in version 4
         m = (MatMaker){.big = big};
         mat_put(&m, big ? 1000 : 0, 4), mat_put(&m, 1, 4), mat_put(&m, 1, 4);
         mat_put(&m, 0, 4), mat_put(&m, 2, 4), mat_put(&m, 0, 8),
@@ -147,7 +147,7 @@ TEST(mat_compressed_defects)
     size_t at = mat_make(&m, false, 6, 9, 8), packed;
     mat_compress(&m, at);
     packed = m.size - at - 8;
-    // the checksum, which is only met when all is unpacked
+    // the checksum, which is verified only after inflating everything
     m.bytes[m.size - 1] ^= 1;
     EXPECT_FAIL(mat_read_x(&m), "packed data is damaged at its byte ");
     EXPECT_FAIL(mat_read_x(&m), "incorrect data check");
@@ -156,7 +156,7 @@ TEST(mat_compressed_defects)
     EXPECT_FAIL(mat_read_x(&m),
                 "mat: variable 1 at byte 128: packed data is dama");
     m.bytes[at + 8] ^= 1;
-    // its last bytes missing, and bytes behind it
+    // the last bytes missing, and bytes after the stream
     mat_patch(&m, at + 4, packed - 1, 4);
     m.size--;
     EXPECT_FAIL(mat_read_x(&m), "packed data ends early, at its byte ");
@@ -165,7 +165,7 @@ TEST(mat_compressed_defects)
     m.bytes[m.size - 1] = m.bytes[m.size - 2] = 0;
     EXPECT_FAIL(mat_read_x(&m),
                 "mat: x: 2 bytes after the end of the packed data");
-    // what is inside: no matrix, a tag that lies, almost nothing
+    // contents of the stream: no matrix, a wrong tag, hardly any bytes
     static const struct {
         int at;
         uint32_t value;
@@ -192,7 +192,7 @@ TEST(mat_compressed_defects)
                 "mat: variable 1 at byte 128: 4 bytes unpacked, n");
 }
 
-/* As many variables as there may be, and one more. */
+/* The maximum number of variables, and one more. */
 TEST(mat_number_of_variables)
 {
     enum { MOST = 65536, EACH = 64 };

@@ -106,7 +106,7 @@ def by_matlab(index):
                 continue
         try:
             arrays = scipy.io.loadmat(real)
-        except Exception:  # those that are damaged on purpose
+        except Exception:  # files that are damaged on purpose
             continue
         numbers = {name: a for name, a in arrays.items()
                    if name[0] != "_" and isinstance(a, numpy.ndarray)

@@ -1,4 +1,4 @@
-/* NIfTI: values, geometry and files. */
+/* nifti.c -- tests of values, geometry and files of NIfTI. */
 #include "data/format/gzip.h"
 #include "engine/base/file.h"
 #include "tests/support/nifti_make.h"
@@ -97,7 +97,7 @@ TEST(nifti_labels)
     NiftiOptions o = {.label = true};
     make(&m, 1, false);
     REQUIRE(decode(&m, &o, &v));
-    EXPECT_INT(v.voxels.type, I16); // bit for bit, though 100..159 fit in U8
+    EXPECT_INT(v.voxels.type, I16); // unchanged, although 100..159 fit in U8
     EXPECT_INT(v.unit, UNIT_LABEL);
     volume_free(&v);
     // float32 labels of a small file
@@ -112,7 +112,7 @@ TEST(nifti_labels)
         {256, I16},
         {-1, I16},
         {32767, I16},
-        // left to whoever knows which labels there are
+        // left to the caller who knows the labels
         {32768, F32},
         {0.5, F32},
         {NAN, F32},
@@ -142,12 +142,12 @@ TEST(nifti_labels)
     }
 }
 
-/* As nifti_clib: numbers of a scale that are not finite are 0, and a slope of 0
- * is none. */
+/* As in nifti_clib: a slope or intercept that is not finite is read as 0, and a
+ * slope of 0 means no scaling. */
 TEST(nifti_scale_that_is_not_finite)
 {
     static const struct {
-        double slope, inter, first; // of 100, as stored
+        double slope, inter, first; // for a stored 100
         const char *doubt;
     } row[] = {{NAN, NAN, 100, ""},
                {NAN, 7, 100, ""},
@@ -189,8 +189,7 @@ TEST(nifti_not_a_number_passes)
     volume_free(&v);
 }
 
-/* -- where voxels are -------------------------------------------------------
- */
+/* -- positions of voxels -------------------------------------------------- */
 
 TEST(nifti_units)
 {
@@ -212,7 +211,7 @@ TEST(nifti_units)
 
 TEST(nifti_axes_of_one)
 {
-    // 4-D with one volume, and 2-D, whose third spacing may be missing
+    // 4-D with one volume, and 2-D with a missing third spacing
     Maker m;
     Volume v;
     NiftiOptions spacing = {.assume_spacing = true};
@@ -231,7 +230,8 @@ TEST(nifti_axes_of_one)
     volume_free(&v);
 }
 
-/* Channels lie one behind the other in the file, side by side in a volume. */
+/* Channels are stored one after the other in the file, interleaved in a
+ * volume. */
 TEST(nifti_fourth_axis_as_channels)
 {
     enum { C = 3 };
@@ -269,7 +269,7 @@ TEST(nifti_fourth_axis_as_channels)
                     EXPECT_NEAR(voxel(&v, i * C + c),
                                 7 * (c * COUNT + i) * (scaled ? 0.5 : 1), 0);
             volume_free(&v);
-            // a result of one channel written the way that its input was
+            // a result of one channel, written like its input
             char path[600];
             const NiftiBytes bytes = {m.bytes, m.size, false};
             snprintf(path, sizeof path, "%s/channels.nii", test_folder());
@@ -356,7 +356,7 @@ TEST(nifti_pairs)
             EXPECT_FAIL(nifti_read(img, NULL, &v, NULL), "cannot open");
             if (gz) mem_free(head), mem_free(body);
         }
-    // a single file's header that was called .hdr
+    // the header of a single file, named .hdr
     make(&m, 1, false);
     snprintf(hdr, sizeof hdr, "%s/single.hdr", test_folder());
     snprintf(img, sizeof img, "%s/single.img", test_folder());
@@ -394,7 +394,7 @@ TEST(nifti_stems)
     EXPECT_INT(nifti_stem("b.nii.gz"), 1);
     EXPECT_INT(nifti_stem("b.hdr"), 1);
     EXPECT_INT(nifti_stem("b.hdr.gz"), 1);
-    // ".img" is found by its header; nothing reads the others
+    // ".img" is found by its header; other extensions are never read
     EXPECT_INT(nifti_stem("b.img"), 0);
     EXPECT_INT(nifti_stem("b.NII"), 1);
     EXPECT_INT(nifti_stem("B.NII.GZ"), 1);

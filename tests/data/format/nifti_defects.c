@@ -1,10 +1,11 @@
-/* NIfTI: what is refused, with which words. */
+/* nifti_defects.c -- tests of rejected NIfTI files and their messages. */
 #include "data/format/gzip.h"
 #include "engine/base/file.h"
 #include "tests/support/nifti_make.h"
 #include "tests/test.h"
 
-static const Place cut = {{0, 0}, {0, 0}}; // the size becomes `value`
+static const Place cut = {{0, 0}, {0, 0}}; // the size of the file becomes
+                                           // `value`
 static const Place magic = {{344, 0}, {'b', 'b'}};
 static const Place size_of = {{0, 0}, {'i', 'i'}};
 
@@ -49,9 +50,9 @@ static const struct Defect {
     {"NaN handedness", &pixdim, 0, NAN, "pixdim[0] is "},
     {"no spacing", &pixdim, 1, 0, "pixdim[1] is 0, need a spacing above 0"},
     {"spacing below 0", &pixdim, 1, -1, "pixdim[1] is -1, need a spacing"},
-    {"NaN slope", &slope, 0, NAN, NULL},               // fine: no scaling
-    {"infinite intercept", &inter, 0, INFINITY, NULL}, // so is this
-    {"volumes", &dim, 0, 4, NULL},                     // fine: dim[4] is 1
+    {"NaN slope", &slope, 0, NAN, NULL},               // accepted: no scaling
+    {"infinite intercept", &inter, 0, INFINITY, NULL}, // accepted too
+    {"volumes", &dim, 0, 4, NULL},                     // accepted: dim[4] is 1
     {"unit", &units, 0, 5, "xyzt_units is 5: 5 is no unit of length"},
     {"no rotation", &quatern, 0, 0.9, "is not a rotation"},
     {"NaN rotation", &quatern, 1, NAN, "is not a rotation"},
@@ -117,7 +118,7 @@ TEST(nifti_second_version_defects)
             EXPECT_FAIL(decode(&m, NULL, &v), row[r].reason);
             continue;
         }
-        EXPECT(decode(&m, NULL, &v)); // dim[4] counts only from dim[0] = 4 on
+        EXPECT(decode(&m, NULL, &v)); // dim[4] is used only from dim[0] = 4 on
         volume_free(&v);
         set(&m, &dim, 0, 4);
         EXPECT_FAIL(decode(&m, NULL, &v), "dim[4] is 20: several volumes");
@@ -130,7 +131,7 @@ TEST(nifti_second_version_defects)
     make(&m, 1, false);
     memset(m.bytes + 344, 0, 4);
     EXPECT_FAIL(decode(&m, NULL, &v), "an Analyze 7.5 header");
-    // where no patient is
+    // farther away than any patient
     make(&m, 2, false);
     set(&m, &sform, 0, 0), set(&m, &offset, 1, 1e307), set(&m, &units, 0, 1);
     EXPECT_FAIL(decode(&m, NULL, &v), "voxels are inf mm apart or away");
@@ -205,7 +206,7 @@ TEST(nifti_gzip_defects)
     }
     make(&m, 1, false);
     REQUIRE(gzip_deflate(m.bytes, m.size, NULL, 0, &z, &n));
-    // every truncation, and every byte of the checksum
+    // every truncation, and a change of every byte of the checksum
     for (k = 1; k < n; k++) {
         EXPECT(!decode_gz(z, k, &v));
         EXPECT(err_kind() == ERR_DATA && !v.voxels.data);
@@ -216,7 +217,7 @@ TEST(nifti_gzip_defects)
         EXPECT_FAIL(decode_gz(z, n, &v), "gzip data is damaged at byte");
         z[k] ^= 1;
     }
-    // zeros behind it are padding, other bytes are not
+    // zeros after the stream are padding, other bytes are not
     memcpy(bytes, z, n);
     memset(bytes + n, 0, 8);
     REQUIRE(decode_gz(bytes, n + 8, &v));
@@ -245,7 +246,7 @@ TEST(nifti_gzip_defects)
                                      "at vox_offset 600");
     mem_free(z);
     set(&m, &vox_offset, 0, 352);
-    // content that is shorter or longer than the header says
+    // content shorter or longer than the header declares
     for (int more = -1; more <= 1; more += 2) {
         REQUIRE(gzip_deflate(m.bytes, m.size + (size_t)more, NULL, 0, &z, &n));
         EXPECT_FAIL(decode_gz(z, n, &v),
@@ -255,7 +256,7 @@ TEST(nifti_gzip_defects)
     }
     EXPECT_FAIL(decode_gz(m.bytes, m.size, &v), "named .gz but not gzip data; "
                                                 "fix: rename it without .gz");
-    // a page of a server that said no, as curl keeps it
+    // an error page of a server, as saved by curl
     static const char page[] = "<html>404 not found</html>";
     EXPECT_FAIL(decode_gz((const uint8_t *)page, sizeof page - 1, &v),
                 "named .gz but neither gzip data nor NIfTI: 26 bytes, the "
@@ -271,7 +272,7 @@ TEST(nifti_gzip_defects)
 
 TEST(nifti_gzip_bomb_costs_nothing)
 {
-    // 200 bytes that claim 12 GB of voxels: refused before they are asked for
+    // 200 bytes that declare 12 GB of voxels: rejected before allocation
     Maker m;
     Volume v;
     uint8_t *z;
@@ -281,7 +282,7 @@ TEST(nifti_gzip_bomb_costs_nothing)
     REQUIRE(gzip_deflate(m.bytes, m.size, NULL, 0, &z, &n));
     EXPECT_FAIL(decode_gz(z, n, &v), "the file cannot hold them");
     mem_free(z);
-    // and 16 MB of zeros behind a small volume are not inflated
+    // 16 MB of zeros after a small volume are not inflated
     uint8_t *zeros = mem_alloc(1 << 24);
     REQUIRE(zeros);
     make(&m, 1, false);
@@ -293,7 +294,7 @@ TEST(nifti_gzip_bomb_costs_nothing)
 
 TEST(nifti_gzip_of_nothing_but_zeros)
 {
-    // the best that deflate can do must pass the bound on its ratio
+    // the maximum ratio of deflate must be accepted
     Maker m;
     Volume v;
     uint8_t *z, *zeros = mem_alloc(256 * 256 * 64);

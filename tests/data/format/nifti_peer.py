@@ -39,7 +39,7 @@ def make(folder):
             for cls in classes * 3:
                 number += 1
                 shape = (4, 3, 5, 1)[:3 + number % 2]
-                # all of a type, as far as a double tells numbers apart
+                # the range of the type, limited to whole numbers of a double
                 info = numpy.iinfo(kind if kind[0] != "f" else "i2")
                 data = rng.integers(max(info.min, -2**53),
                                     min(info.max, 2**53), shape)
@@ -63,7 +63,7 @@ def make(folder):
                 nibabel.save(image, path)
                 with open(path + ".txt", "w") as out:
                     show(path, out)
-    # and its own, of real scanners and other programs
+    # and files of nibabel, from real scanners and other programs
     own = os.path.join(os.path.dirname(nibabel.__file__), "tests", "data")
     for name in OWN:
         if os.path.exists(os.path.join(own, name)):

@@ -1,5 +1,5 @@
-/* nifti_space.c -- tests of where the voxels of a NIfTI file lie: sform and
- * qform, one of them, both, neither. */
+/* nifti_space.c -- tests of the position of the voxels of a NIfTI file: sform
+ * and qform, one of them, both, neither. */
 #include "tests/support/nifti_make.h"
 #include "tests/test.h"
 #include <math.h>
@@ -10,7 +10,7 @@ TEST(nifti_forms)
     Volume v;
     NiftiOptions s = {.form = NIFTI_SFORM}, q = {.form = NIFTI_QFORM};
     NiftiOptions spacing = {.assume_spacing = true};
-    // each alone
+    // each form alone
     make(&m, 1, false);
     set(&m, &sform, 0, 0), set(&m, &srow, 0, 77);
     REQUIRE(decode(&m, NULL, &v));
@@ -27,7 +27,7 @@ TEST(nifti_forms)
     EXPECT_FAIL(decode(&m, &q, &v),
                 "there is no qform (qform_code is 0), but a sform; fix: form = "
                 "\"qform_or_sform\" takes the one that is there");
-    // both, 1 % of the shortest edge, 0.005 mm, apart at most
+    // both, at most 1 % of the shortest edge, 0.005 mm, apart
     make(&m, 1, false);
     set(&m, &offset, 2, 30.0049);
     REQUIRE(decode(&m, NULL, &v));
@@ -44,7 +44,7 @@ TEST(nifti_forms)
     REQUIRE(decode(&m, &q, &v));
     EXPECT_NEAR(v.affine[2][3], 30.0051, 1e-6);
     volume_free(&v);
-    // neither
+    // neither form
     set(&m, &qform, 0, 0), set(&m, &sform, 0, 0);
     EXPECT_FAIL(decode(&m, NULL, &v),
                 "no orientation: qform_code and sform_code are 0; fix: "
@@ -57,8 +57,8 @@ TEST(nifti_forms)
     volume_free(&v);
 }
 
-/* A set in which one file has two forms that disagree, and others one alone:
- * LAS by its sform, RAS by its qform and by its spacing. */
+/* A set in which one file has two forms that disagree, and others have one
+ * form: LAS by the sform, RAS by the qform and by the spacing. */
 TEST(nifti_form_that_is_there)
 {
     static const struct {
@@ -76,7 +76,7 @@ TEST(nifti_form_that_is_there)
         {2, 1, NIFTI_QFORM_OR_SFORM, "RAS", "voxels; the qform is taken"},
         {2, 1, NIFTI_SFORM, "LAS", ""},
         {2, 1, NIFTI_QFORM, "RAS", ""},
-        // never the guess, where a form is there
+        // never the assumption if a form is present
         {2, 0, NIFTI_QFORM, NULL,
          "but a sform; fix: form = \"qform_or_sform\""},
         {0, 1, NIFTI_SFORM, NULL,
@@ -116,14 +116,14 @@ TEST(nifti_form_that_is_there)
             }
 }
 
-/* Axial slices of DICOM are half a turn in RAS, where three float32 of a
- * quaternion say next to nothing of a small angle: the sform does. */
+/* Axial slices of DICOM are a half turn in RAS, where three float32 components
+ * of a quaternion hardly determine a small angle; the sform does. */
 TEST(nifti_forms_near_half_a_turn)
 {
     for (int axis = 0; axis < 3; axis++)
         for (int i = -60; i <= 60; i++)
             for (int off = 0; off < 2; off++) {
-                // half a turn and `angle` about the axis, from a to b
+                // a half turn plus `angle` about the axis, from a to b
                 const double angle = i * 2e-5, turn = angle + off * 3e-3;
                 const int a = (axis + 1) % 3, b = (axis + 2) % 3;
                 const double step = 0.7, s = step * sin(angle),

@@ -1,5 +1,6 @@
-/* NIfTI: what is written, as we, nibabel and nifti_tool read it; and what
- * nibabel writes, as we read it. The real scans that a data set holds. */
+/* nifti_write.c -- tests of written NIfTI files, read back by segengine,
+ * nibabel and nifti_tool, and of files of nibabel, read by segengine. Real
+ * scans of a data set. */
 #include "engine/base/file.h"
 #include "engine/base/rng.h"
 #include "tests/support/nifti_make.h"
@@ -13,7 +14,7 @@ static void scratch(char path[300], const char *name)
     snprintf(path, 300, "%s/%s", test_folder(), name);
 }
 
-/* A small volume with axis code 0 .. 47, turned by `turn`, and noise. */
+/* Makes a small volume with axis code 0 .. 47, rotated by `turn`, and noise. */
 static void made_up(Volume *v, int code, double turn, Dtype type)
 {
     static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
@@ -46,7 +47,7 @@ static void expect_same(const Volume *got, const Volume *want)
     EXPECT(!memcmp(got->voxels.data, want->voxels.data,
                    tensor_bytes(&want->voxels)));
     for (int r = 0; r < 3; r++)
-        for (int c = 0; c < 4; c++) // floats; a quaternion near half a turn
+        for (int c = 0; c < 4; c++) // float32; a quaternion near a half turn
             EXPECT_NEAR(got->affine[r][c], want->affine[r][c],
                         5e-6 * (1 + fabs(want->affine[r][c])));
 }
@@ -98,7 +99,7 @@ TEST(nifti_write_shear_has_no_quaternion)
     volume_free(&v);
 }
 
-/* The bytes of a file; count in *n. Freed with the arena. */
+/* Returns the bytes of a file; count in *n. Freed with the arena. */
 static char *content(Arena *a, const char *path, size_t *n)
 {
     char *data = NULL;
@@ -139,7 +140,7 @@ TEST(nifti_write_keeps_the_input_header)
             set(&m, &pixdim, 0, row[r].qfac);
             set(&m, &dim, 0, 4);
             set(&m, &slope, 0, 2);
-            // texts that may name somebody
+            // texts that may name a person
             size_t text = version == 1 ? 148 : 240;
             memcpy(m.bytes + text, "MARKER^DESCRIP", 14);
             memcpy(m.bytes + text + 80, "MARKER^AUX", 10);
@@ -168,7 +169,7 @@ TEST(nifti_write_keeps_the_input_header)
             EXPECT(!memcmp(kept.pixdim, h.pixdim, sizeof h.pixdim));
             char *data = content(&mem, path, &n);
             EXPECT(!contains(data, n, "MARKER"));
-            // a volume that is somewhere else
+            // a volume at another position
             mask.affine[1][3] += 0.02 * mask.affine[2][2];
             EXPECT_FAIL(nifti_write(path, &mask, &h), "the grids differ");
             arena_release(&mem);
@@ -180,7 +181,7 @@ TEST(nifti_write_keeps_the_input_header)
 
 TEST(nifti_write_after_choosing_a_form)
 {
-    // forms that differ: a result on either grid keeps both
+    // different forms: a result on either grid keeps both
     Maker m;
     Volume v, back;
     NiftiHeader h;
@@ -242,7 +243,7 @@ TEST(nifti_write_large_extents_are_version_2)
 /* -- other programs ---------------------------------------------------------
  */
 
-/* First bytes of what a command prints; false when it fails. */
+/* Reads the first bytes of a command's output; false when it fails. */
 static bool output(const char *command, char *text, size_t room)
 {
     FILE *p = popen(command, "r");
@@ -271,7 +272,8 @@ static double next_number(char **p)
     return v;
 }
 
-/* v against the text of nifti_peer.py; spacing and affine to float. */
+/* Compares v with the text of nifti_peer.py; spacing and affine to float
+ * precision. */
 static void expect_shown(const Volume *v, char *text, const char *name)
 {
     Dims n = v->voxels.dim;
@@ -351,7 +353,7 @@ TEST(nifti_reads_what_nibabel_writes)
     }
     closedir(dir);
     arena_release(&mem);
-    // those made, and as many of four real ones as are installed
+    // the files made, and as many of the four real ones as are installed
     EXPECT(files >= 240 && files <= 244);
     test_compared(files, "NIfTI of nibabel");
 }
@@ -372,7 +374,7 @@ TEST(nifti_write_as_nifti_tool_reads_it)
         REQUIRE(output(command, text, sizeof text));
         EXPECT(strstr(text, "header IS GOOD"));
         EXPECT(strstr(text, "nifti_image IS GOOD"));
-        // its own idea of where voxel 0 is, from the sform
+        // the position of voxel 0 according to nifti_tool, from the sform
         snprintf(command, sizeof command,
                  "nifti_tool -quiet -disp_nim -field sto_xyz -field datatype "
                  "-infiles %s 2>&1",
@@ -390,8 +392,8 @@ TEST(nifti_write_as_nifti_tool_reads_it)
 /* -- real scans -------------------------------------------------------------
  */
 
-/* Read image and mask of one study: same grid, labels 0 and 1, and a brain of
- * believable size. */
+/* Reads image and mask of one study: same grid, labels 0 and 1, and a plausible
+ * brain volume. */
 static void check_study(const char *image, const char *mask)
 {
     Volume v, m;

@@ -1,4 +1,5 @@
-/* npy: every type and order, what NumPy writes and reads, and refusals. */
+/* npy.c -- tests of every type and order, of files written and read by NumPy,
+ * and of rejected files. */
 #include "data/format/npy.h"
 #include "engine/base/file.h"
 #include "tests/test.h"
@@ -7,7 +8,7 @@
 
 enum { ROOM = 1024 };
 
-/* A file of one literal and `bytes` bytes of numbers. */
+/* Makes a file of one literal and `bytes` bytes of numbers. */
 static size_t make(uint8_t file[ROOM], int version, const char *literal,
                    const void *numbers, size_t bytes)
 {
@@ -21,7 +22,7 @@ static size_t make(uint8_t file[ROOM], int version, const char *literal,
     return at + n + bytes;
 }
 
-/* npy_decode of a copy of exactly the size. */
+/* Runs npy_decode on a copy of exactly that size. */
 static bool decode(const uint8_t *file, size_t size, NpyArray *a)
 {
     uint8_t *copy = mem_alloc(size);
@@ -122,7 +123,7 @@ TEST(npy_half_values)
 
 TEST(npy_fortran_order)
 {
-    // element (i,j,k) holds the digits i j k, stored with i fastest
+    // element (i,j,k) has the digits i j k, stored with i fastest
     uint8_t stored[2 * 3 * 4], file[ROOM];
     NpyArray a;
     for (int k = 0, at = 0; k < 4; k++)
@@ -235,7 +236,7 @@ TEST(npy_frame_defects)
     EXPECT_FAIL(decode(file, 0, &a), "npy: file is empty");
     EXPECT_FAIL(decode(file, 7, &a), "not .npy: the first bytes are not");
     EXPECT_FAIL(decode(file, 9, &a), "file ends inside the header, at byte 9");
-    // every truncation is refused
+    // every truncation is rejected
     for (size_t k = 0; k < n; k++) EXPECT(!decode(file, k, &a));
     file[0] = 'N';
     EXPECT_FAIL(decode(file, n, &a), "not .npy: the first bytes are not");
@@ -247,7 +248,7 @@ TEST(npy_frame_defects)
         memcpy(file + 6, versions[i], 2);
         EXPECT_FAIL(decode(file, n, &a), "need 1.0, 2.0 or 3.0");
     }
-    // lengths that lie
+    // wrong lengths
     n = make(file, 1, good, "\1\2\3\4\5\6", 6);
     file[9] = 0xff;
     EXPECT_FAIL(decode(file, n, &a), "header of 65335 bytes, only 61 left in");
@@ -351,7 +352,7 @@ TEST(npy_agrees_with_numpy)
         for (int k = 0; k < a.axes; k++)
             EXPECT_INT(a.shape[k], row[r].shape[k]);
         for (int i = 0; i < 24; i++) EXPECT_INT(a.data[i], i);
-        // and back: NumPy must find the same numbers in what we write
+        // and back: NumPy must read the same numbers from our file
         REQUIRE(npy_write(path, a.axes, a.shape, a.data));
         snprintf(command, sizeof command,
                  "/usr/bin/python3 -c \"import numpy\ni = numpy.arange(24)\n"
@@ -364,7 +365,7 @@ TEST(npy_agrees_with_numpy)
     }
 }
 
-/* A file of 2 x 3 x 4 numbers of two bytes, in C order 0, 1, 2, ... */
+/* Writes a file of 2 x 3 x 4 numbers of two bytes, in C order 0, 1, 2, ... */
 static void make_range(const char *path, bool fortran)
 {
     static const char *literal[] = {
@@ -414,7 +415,7 @@ TEST(npy_ranges)
     }
 }
 
-/* More elements than are gathered at a time, in every order of three axes. */
+/* More elements than the gather buffer holds, in every order of three axes. */
 TEST(npy_long_range_of_columns)
 {
     enum { A = 7, B = 33, C = 19, N = A * B * C };
@@ -447,7 +448,7 @@ TEST(npy_file_that_is_cut_while_open)
     scratch(path, "cut.npy");
     make_range(path, false);
     REQUIRE(npy_open(path, &f));
-    // replaced by a rename: the open file is still the old one
+    // replaced by renaming: the open file is still the old one
     make_range(path, true);
     REQUIRE(npy_read_range(&f, 0, 24, x));
     EXPECT_INT(x[23], 23);
@@ -457,14 +458,14 @@ TEST(npy_file_that_is_cut_while_open)
     EXPECT_FAIL(npy_read_range(&f, 0, 1, x),
                 "cut.npy: npy: file was cut to 90 bytes while it was in use, "
                 "had ");
-    // a disk that does not answer: here a descriptor that is gone
+    // a disk that does not answer, simulated by a closed descriptor
     close(f.map.fd);
     EXPECT_FAIL(npy_read_range(&f, 0, 1, x), "cut.npy: npy: cannot read: ");
     f.map.open = false;
     npy_close(&f);
 }
 
-/* A regular file with bytes that the kernel makes up as they are read. */
+/* A regular file with bytes that the kernel generates when they are read. */
 TEST(npy_file_that_cannot_be_mapped)
 {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -487,7 +488,7 @@ TEST(npy_files_that_do_not_open)
     EXPECT_FAIL(npy_open("/dev/zero", &f), "is not a regular file");
     REQUIRE(file_replace(path, "", 0));
     EXPECT_FAIL(npy_open(path, &f), "odd.npy: npy: file is empty");
-    // a file beyond the limit: sparse, so nothing is written
+    // a file beyond the limit: sparse, so no bytes are written
     make_range(path, false);
     REQUIRE(!truncate(path, ((off_t)16 << 30) + 1));
     EXPECT_FAIL(npy_read(path, &a), "has 17179869185 bytes, limit 17179869184");
@@ -497,7 +498,7 @@ TEST(npy_files_that_do_not_open)
     EXPECT_INT(mem_live(), live);
 }
 
-/* Larger than the memory of most machines, and of the size limit. */
+/* Larger than the memory of most machines, and at the size limit. */
 TEST(npy_range_of_a_huge_file)
 {
     char path[300];
@@ -516,7 +517,7 @@ TEST(npy_range_of_a_huge_file)
     REQUIRE(npy_read_range(&f, f.header.count - 3, 3, x));
     EXPECT(x[0] == 0 && x[1] == 0 && x[2] == 0);
     npy_close(&f);
-    // one element more than the limit
+    // one element above the limit
     n = make(file, 1,
              "{'descr': '|u1', 'fortran_order': False, 'shape': (8589934593,)}",
              "", 0);
@@ -571,7 +572,7 @@ TEST(npy_without_memory)
     EXPECT_FAIL(npy_decode(file, n, 0, &a), "no memory");
     EXPECT_INT(mem_live(), live);
     mem_fail_after(-1, false);
-    // of a file the name and the numbers
+    // for a file, the name and the numbers
     char path[300];
     NpyFile f;
     scratch(path, "memory.npy");

@@ -1,4 +1,5 @@
-/* npz: archives as NumPy writes them, names, limits, files. */
+/* npz.c -- tests of archives in the format of NumPy, of names, limits,
+ * files. */
 #include "engine/base/file.h"
 #include "tests/support/npz_make.h"
 #include <stdlib.h>
@@ -54,8 +55,8 @@ TEST(npz_reads_every_kind)
         }
 }
 
-/* What deflate cannot have made is refused before memory is asked for; what it
- * can, at 1,032 times, is read. */
+/* A ratio impossible for deflate is rejected before memory is allocated; the
+ * maximum, 1,032, is read. */
 TEST(npz_bomb)
 {
     enum { N = 1 << 20, HEAD = 128 };
@@ -78,7 +79,7 @@ TEST(npz_bomb)
     Zip zip, entry = {.size = 0};
     zip_make_one(&zip, "b.npy", DEFLATED, content, 100);
     size_t end = zip.data[0] + size;
-    // the same frame around other data
+    // the same archive structure around other data
     Zip big = {.size = 0};
     zip_bytes(&big, zip.bytes, zip.data[0]);
     zip_bytes(&big, packed, size);
@@ -100,7 +101,8 @@ TEST(npz_bomb)
     mem_free(a.data);
     npz_close(&z);
     mem_free(copy);
-    // a stream of more, and of fewer, than the archive and the header say
+    // a stream with one byte more, and one less, than archive and header
+    // declare
     for (int more = 0; more < 2; more++) {
         uint64_t told = sizeof content - (more ? 1 : 0);
         if (!more) told++;
@@ -109,7 +111,7 @@ TEST(npz_bomb)
                     more ? "1048575 bytes of numbers, the header"
                          : "1048577 bytes of numbers, the head");
     }
-    // deflate's limit: one byte more than 1,032 a byte is a lie
+    // deflate's limit: one byte more than 1,032 per byte is invalid
     uint64_t most = (uint64_t)size * 1032 + 1031;
     for (int k = 0; k < 2; k++) {
         zip_patch(&big, 22, most + (uint64_t)k, 4);
@@ -133,7 +135,7 @@ TEST(npz_many_names)
     zip = entry;
     for (int i = 0; i < 12; i++) {
         snprintf(name, sizeof name, "array_%02d.npy", i);
-        zip.members = 0; // places are not wanted here
+        zip.members = 0; // positions are not needed here
         zip_add(&zip, &entry, name, STORED, content, n);
     }
     zip.members = 12;
@@ -181,7 +183,7 @@ TEST(npz_files)
     EXPECT_FAIL(npz_read(&z, "b", 0, &a), "x.npz: npz: b: file was cut to 0");
     npz_close(&z);
     EXPECT_FAIL(npz_open(path, &z), "x.npz: npz: file is empty");
-    // every request for memory once; zlib asks for some of it
+    // every allocation fails once; some are made by zlib
     zip_make(&zip, DEFLATED);
     REQUIRE(file_replace(path, zip.bytes, zip.size));
     int failures = 0, zlib = 0;

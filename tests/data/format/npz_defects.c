@@ -1,11 +1,12 @@
-/* npz: every way in which an archive can lie, with which words. */
+/* npz_defects.c -- tests of contradictory archives and their messages. */
 #include "tests/support/npz_make.h"
 #include <zlib.h>
 
-/* A number that is changed in one place of the archive of zip_make(). */
+/* One number is changed in the archive of zip_make(). */
 static const struct Defect {
-    char part; /* l, c: of b, in its header, in the directory; e: the end;
-                  6: the zip64 end record; L: its locator; d: data of b */
+    char part; /* l, c: of b, in its local header, in the directory; e: the end
+                * record; 6: the zip64 end record; L: its locator; d: data of
+                * b */
     int at, bytes;
     uint64_t value;
     int kind;
@@ -120,7 +121,7 @@ TEST(npz_every_truncation_is_refused)
         EXPECT(zip_read_b(&zip));
         for (size_t n = zip.size; zip.size--;) {
             EXPECT(!zip_read_b(&zip));
-            // a cut inside, with the end as it was
+            // truncated inside, with an intact end
             Zip inner;
             zip_make(&inner, kinds[k]);
             memmove(inner.bytes + zip.size, inner.bytes + zip.size + 1,
@@ -150,7 +151,7 @@ TEST(npz_other_files)
     zip = entry;
     zip_finish(&zip, &entry, false);
     EXPECT_FAIL(zip_read_b(&zip), "npz: the archive holds no array");
-    // bytes before, behind and between
+    // bytes before, after and between members
     zip_make(&zip, STORED);
     memmove(zip.bytes + 4, zip.bytes, zip.size);
     zip.size += 4;
@@ -166,7 +167,7 @@ TEST(npz_members_side_by_side)
     uint8_t content[ROOM];
     Zip zip, entry = {.size = 0};
     size_t n = zip_npy(content, 1, 40);
-    // the directory names the same member twice: two names, one place
+    // the directory lists the same member twice: two names, one position
     zip = entry;
     zip_add(&zip, &entry, "a.npy", STORED, content, n);
     zip.members = 0;
@@ -180,13 +181,13 @@ TEST(npz_members_side_by_side)
                 "npz: b: its own header at byte 0 has another");
     zip_patch(&zip, zip.central[1] + 42, second.size, 4);
     EXPECT(zip_read_b(&zip));
-    // one member's data reaches into the next: its own header says so too
+    // the data of one member reach into the next, also by its local header
     for (int part = 0; part < 2; part++) {
         size_t at = part ? zip.central[0] + 20 : 18;
         zip_patch(&zip, at, n + 40, 4), zip_patch(&zip, at + 4, n + 40, 4);
     }
     EXPECT_FAIL(zip_read_b(&zip), "npz: a and b overlap at byte ");
-    // what belongs to nobody: in front, between, before the directory
+    // bytes that belong to no member: in front, between, before the directory
     for (int where = 0; where < 3; where++) {
         zip = entry = (Zip){.size = 0};
         if (where == 0) zip_bytes(&zip, "PK\3\4", 4);
@@ -214,7 +215,7 @@ TEST(npz_members_side_by_side)
 TEST(npz_names)
 {
     static const struct {
-        const char *name, *reason; // NULL: fine
+        const char *name, *reason; // NULL: accepted
     } row[] = {
         {"b", NULL},
         {"b.npy", NULL},
@@ -249,7 +250,7 @@ TEST(npz_names)
     }
 }
 
-/* The header is right, the stream is not as long. */
+/* The header is correct, but the stream has another length. */
 TEST(npz_length_lies)
 {
     uint8_t content[ROOM], longer[ROOM], packed[ROOM];
@@ -257,7 +258,7 @@ TEST(npz_length_lies)
     Zip zip;
     uint32_t crc = (uint32_t)crc32(0, content, (uInt)n);
     for (int lie = -1; lie <= 1; lie++) {
-        // a stream of n + lie bytes in an archive that says n
+        // a stream of n + lie bytes in an archive that declares n
         memcpy(longer, content, n + 1);
         size_t size = zip_deflate(longer, n + (size_t)(lie + 1) - 1, packed);
         zip_make_one(&zip, "b.npy", DEFLATED, longer,
@@ -274,11 +275,11 @@ TEST(npz_length_lies)
         else
             EXPECT(zip_read_b(&zip));
     }
-    // a stream that ends before any header could
+    // a stream that ends before the header of the array
     zip_make_one(&zip, "b.npy", DEFLATED, content, 5);
     zip_patch(&zip, 22, 100, 4), zip_patch(&zip, zip.central[0] + 24, 100, 4);
     EXPECT_FAIL(zip_read_b(&zip), "npz: b: 5 bytes unpacked, 100 declared");
-    // bytes behind the stream, inside the member
+    // bytes after the stream, inside the member
     zip_make_one(&zip, "b.npy", DEFLATED, content, n);
     size_t end = zip.central[0];
     memmove(zip.bytes + end + 2, zip.bytes + end, zip.size - end);
@@ -288,7 +289,7 @@ TEST(npz_length_lies)
     zip_patch(&zip, zip.end + 2 + 16, end + 2, 4);
     EXPECT_FAIL(zip_read_b(&zip),
                 "npz: b: 2 bytes after the end of the packed");
-    // a stream cut short: the member is smaller than its stream
+    // a truncated stream: the member is smaller than its stream
     zip_make_one(&zip, "b.npy", DEFLATED, content, n);
     memmove(zip.bytes + end - 3, zip.bytes + end, zip.size - end);
     zip.size -= 3;
@@ -317,7 +318,7 @@ TEST(npz_about_what_is_no_array)
             npz_close(&z);
             mem_free(copy);
         }
-        // a header that is said to go on behind the member
+        // a header that would continue after the member
         Zip zip;
         size_t n = zip_npy(content, 1, 40);
         content[9] = 1;
@@ -328,17 +329,18 @@ TEST(npz_about_what_is_no_array)
     }
 }
 
-/* What takes two changes at once. */
+/* Defects that need two changes. */
 TEST(npz_zip64_defects)
 {
     Zip zip;
-    // a size beyond every limit, told twice
+    // a size beyond every limit, in both places
     zip_make(&zip, ZIP64);
     zip_patch(&zip, zip.central[1] + 46 + 5 + 9, (uint64_t)1 << 38, 8);
     zip_patch(&zip, zip.central[1] + 46 + 5 + 17, (uint64_t)1 << 38, 8);
     EXPECT_FAIL(zip_read_b(&zip),
                 "npz: b: 274877906944 bytes, limit 137438953472");
-    // only the place is wide, and the rest of its field is a second one
+    // only the position is 64 bits wide, and the rest of its field is a second
+    // one
     zip_make(&zip, ZIP64);
     size_t at = zip.central[1], extra = at + 46 + 5 + 5;
     zip_patch(&zip, at + 20, 106, 4), zip_patch(&zip, at + 24, 106, 4);
@@ -350,8 +352,8 @@ TEST(npz_zip64_defects)
     EXPECT_FAIL(zip_read_b(&zip), "two zip64 extra fields");
 }
 
-/* As many members as there may be, and one more. The directory is what
- * counts; the same array serves all. */
+/* The maximum number of members, and one more. The directory is counted; all
+ * entries use the same array. */
 TEST(npz_number_of_members)
 {
     enum { MOST = 65536, EACH = 30 + 5 + 4 };

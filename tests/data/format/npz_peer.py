@@ -40,7 +40,7 @@ def member(array):
 def main():
     index = Index(sys.argv[1])
     rng = numpy.random.default_rng(2)
-    # what NumPy writes
+    # files of NumPy
     for kind in KINDS:
         for shape in SHAPES:
             for save in numpy.savez, numpy.savez_compressed:
@@ -54,7 +54,7 @@ def main():
                 with numpy.load(path) as back:
                     for name in back.files:
                         index.expect(path, name, back[name])
-    # what zipfile writes
+    # files of zipfile
     for k in range(60):
         path = index.path(".npz")
         out = Pipe(path) if k % 3 == 0 else path

@@ -1,5 +1,5 @@
-/* Tables: what CSV may be, what is refused with which words, and what
- * Python's csv module writes. */
+/* table.c -- tests of valid CSV files, of rejected ones and their messages, and
+ * of files of Python's csv module. */
 #include "data/format/table.h"
 #include "engine/base/file.h"
 #include "tests/test.h"
@@ -7,7 +7,7 @@
 
 #define PYTHON "/usr/bin/python3 "
 
-/* table_decode of a copy of exactly the size. */
+/* Runs table_decode on a copy of exactly that size. */
 static bool decode_bytes(const char *text, size_t n, const TableOptions *o,
                          Table *t)
 {
@@ -150,7 +150,7 @@ TEST(table_limits)
             table_free(&t);
         }
     }
-    // a field of 65536 bytes, one more, and of a million
+    // a field of 65536 bytes, one more, and a million
     static const int size[] = {-1, 0, 1, 1000000 - TABLE_FIELD_MAX};
     for (int quoted = 0; quoted < 2; quoted++)
         for (int k = 0; k < 4; k++) {
@@ -192,7 +192,7 @@ TEST(table_columns_by_name)
     EXPECT(err_kind() == ERR_DATA);
     EXPECT_INT(column, 0);
     table_free(&t);
-    // other separators than the table has
+    // a separator that the table does not use
     REQUIRE(decode("path;yaw\nx;1\n", 0, &t));
     EXPECT_FAIL(table_column(&t, "yaw", &column),
                 "there are: path;yaw; fix: separator = \";\"");
@@ -203,7 +203,7 @@ TEST(table_columns_by_name)
     REQUIRE(decode("path,yaw\nx,1\n", ';', &t));
     EXPECT_FAIL(table_column(&t, "yaw", &column), "; fix: separator = \",\"");
     table_free(&t);
-    // many columns, and names that are long
+    // many columns, and long names
     char text[4096], name[200];
     size_t n = 0;
     for (int k = 0; k < 30; k++)
@@ -227,7 +227,7 @@ TEST(table_numbers)
     static const struct {
         const char *field;
         double value;
-        const char *number, *integer; /* reasons, NULL: fine */
+        const char *number, *integer; /* reasons, NULL: accepted */
     } row[] = {
         {"12", 12, NULL, NULL},
         {" -7\t", -7, NULL, NULL},

@@ -24,7 +24,7 @@ def field(letters):
 
 
 for number in range(60):
-    # a carriage return is only quoted where lines end in one
+    # a carriage return is only quoted if lines end in one
     end = ["\n", "\r\n"][number // 3 % 2]
     text = letters + end
     columns, rows = rng.randrange(2, 9), rng.randrange(1, 40)

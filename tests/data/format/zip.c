@@ -1,4 +1,4 @@
-/* zip: archives that Python and our own reader of them agree with. */
+/* zip.c -- tests of archives that Python and npz.h read. */
 #include "data/format/zip.h"
 #include "data/format/npz.h"
 #include "engine/base/file.h"
@@ -18,8 +18,8 @@ static size_t contents(const char *path, Arena *mem, char **data)
     return bytes;
 }
 
-/* A .npy that deflate makes shorter, and one that it cannot, as the random
- * bytes of its digits. */
+/* A .npy file that deflate makes shorter, and one of random bytes that it
+ * cannot shorten. */
 TEST(zip_is_read_by_another_reader)
 {
     static const char head[] = "\x93NUMPY\x01\0\x46\0{'descr': '|u1', "
@@ -56,7 +56,7 @@ TEST(zip_is_read_by_another_reader)
         mem_free(a.data);
     }
     npz_close(&z);
-    // the same bytes another time
+    // the same bytes when written again
     const size_t bytes = contents(path[2], &mem, &one);
     REQUIRE(zip_write(path[2], member, 2));
     EXPECT_INT(contents(path[2], &mem, &two), bytes);
@@ -73,7 +73,7 @@ TEST(zip_that_cannot_be_leaves_the_old_one)
     const ZipMember member = {"nothing", path[1]};
     EXPECT_FAIL(zip_write(path[0], &member, 1), "/nothing");
     EXPECT_INT(contents(path[0], &mem, &data), 3);
-    // an empty one is a directory of nothing
+    // an empty archive consists of the end record
     REQUIRE(zip_write(path[0], NULL, 0));
     EXPECT_INT(contents(path[0], &mem, &data), 22);
     arena_release(&mem);
