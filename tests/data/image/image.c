@@ -1,4 +1,4 @@
-/* Images: which format a file is, names, limits, turning, memory. */
+/* image.c -- tests of format detection, names, limits, rotation, memory. */
 #include "data/image/image.h"
 #include "engine/base/file.h"
 #include "tests/support/image_bytes.h"
@@ -63,8 +63,7 @@ TEST(image_formats_by_name)
 
 TEST(image_color_mapped_tga)
 {
-    // depths that exist, with a map and without; not flipped in ways that do
-    // not
+    // valid depths, with and without a color map; no invalid flip flags
     for (int depth = 0; depth < 256; depth++) {
         bool read = true, is = depth == 8 || depth == 15 || depth == 16 ||
                                depth == 24 || depth == 32;
@@ -97,14 +96,14 @@ TEST(image_name_that_says_something_else)
     ImageInfo info;
     image_bytes_small_png(&f);
     const char *path = scratch("really.jpg");
-    // the content counts
+    // the content determines the format
     REQUIRE(file_replace(path, f.bytes, f.size));
     REQUIRE(image_read(path, NULL, &v));
     EXPECT_INT(v.voxels.dim.w, 3);
     volume_free(&v);
     REQUIRE(image_probe(path, NULL, &info));
     EXPECT_TEXT(info.format, "png");
-    // but when it cannot be read, the name is worth mentioning
+    // if it cannot be read, the message mentions the name
     REQUIRE(file_replace(path, f.bytes, f.size - 1));
     EXPECT_FAIL(image_read(path, NULL, &v),
                 "really.jpg: named as jpeg but holds png: png: file ends ");
@@ -155,17 +154,17 @@ TEST(image_limits)
 
 TEST(image_turned)
 {
-    // 3 x 2, each orientation as Exif defines it
+    // 3 x 2, each orientation as defined by Exif
     static const uint8_t want[9][6] = {
         {0},
         {10, 11, 12, 20, 21, 22}, // as stored
         {12, 11, 10, 22, 21, 20}, // mirrored
         {22, 21, 20, 12, 11, 10}, // half a turn
         {20, 21, 22, 10, 11, 12}, // upside down
-        {10, 20, 11, 21, 12, 22}, // rows are columns
-        {20, 10, 21, 11, 22, 12}, // a quarter to the right
-        {22, 12, 21, 11, 20, 10}, // rows are columns, from the other corner
-        {12, 22, 11, 21, 10, 20}, // a quarter to the left
+        {10, 20, 11, 21, 12, 22}, // transposed
+        {20, 10, 21, 11, 22, 12}, // a quarter turn to the right
+        {22, 12, 21, 11, 20, 10}, // transposed, from the other corner
+        {12, 22, 11, 21, 10, 20}, // a quarter turn to the left
     };
     const ImageOptions apply = {.exif = IMAGE_EXIF_APPLY};
     uint8_t block[26];
@@ -187,7 +186,7 @@ TEST(image_turned)
 
 TEST(image_without_memory)
 {
-    // every request in turn: refused for want of memory, and nothing lost
+    // every allocation fails in turn: an error for lack of memory, and no leak
     for (int kind = 0; kind < 4; kind++) {
         if (kind == 0) image_bytes_small_png(&f);
         if (kind == 1) {
@@ -222,7 +221,7 @@ TEST(image_without_memory)
                 EXPECT(err_kind() == ERR_FAILURE);
             EXPECT(ok || !strstr(err_text(), "(null)"));
             // six blocks of the first color and two of each other one, which
-            // libjpeg keeps
+            // libjpeg buffers
             asked = asked || (!ok && err_wanted(&room) == 10 * 64 * 2);
             EXPECT_INT(mem_live(), live);
         }

@@ -1,4 +1,5 @@
-/* BMP: every depth, and what is refused, with which words. */
+/* image_bmp.c -- tests of every depth, and of rejected files and their
+ * messages. */
 #include "tests/support/image_bytes.h"
 #include "tests/test.h"
 
@@ -26,7 +27,7 @@ TEST(image_bmp_colors)
     image_bytes_bmp(&f, 1, 2, 32, NULL, 0);
     image_bytes_add(&f, "\6\5\4\0\3\2\1\0", 8);
     image_bytes_expect(&f, NULL, U8, 1, 3, want, 6);
-    // a longer header (color space and so on) changes nothing
+    // a longer header (color space and so on) has no effect
     small(2);
     uint8_t more[84] = {0};
     image_bytes_insert(&f, 54, more, sizeof more);
@@ -39,7 +40,7 @@ TEST(image_bmp_palette)
     const ImageOptions label = {.label = true};
     for (int bits = 1; bits <= 8; bits += bits == 1 ? 3 : 4) {
         uint8_t row[4] = {0};
-        for (int i = 1; i < 3; i++) // numbers 0 1 1
+        for (int i = 1; i < 3; i++) // indices 0 1 1
             row[i * bits / 8] |= (uint8_t)(1 << (8 - bits - i * bits % 8));
         image_bytes_bmp(&f, 3, 1, bits, greys, 2);
         image_bytes_add(&f, row, 4);

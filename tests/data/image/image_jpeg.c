@@ -1,10 +1,11 @@
-/* JPEG: the kinds that are read, and what is refused, with which words. */
+/* image_jpeg.c -- tests of supported kinds, and of rejected files and their
+ * messages. */
 #include "tests/support/image_bytes.h"
 #include "tests/test.h"
 
 static Forge f; // too large for a stack
 
-/* A ramp as image_bytes_jpeg makes it, within what JPEG loses. */
+/* Expects the ramp of image_bytes_jpeg, within the loss of JPEG. */
 static void expect_ramp(int w, int h, int channels)
 {
     Volume v;
@@ -68,7 +69,7 @@ TEST(image_jpeg_every_truncation)
 
 TEST(image_jpeg_frame_defects)
 {
-    // where: bytes from the marker of the frame on
+    // where: offset from the marker of the frame
     static const struct {
         int where, value;
         const char *reason;
@@ -116,7 +117,7 @@ TEST(image_jpeg_frame_defects)
 
 TEST(image_jpeg_table_defects)
 {
-    // where: bytes from the marker of the first Huffman table on
+    // where: offset from the marker of the first Huffman table
     static const struct {
         int where, value;
         const char *reason;
@@ -136,7 +137,7 @@ TEST(image_jpeg_table_defects)
             (uint8_t)row[r].value;
         EXPECT_REFUSED(&f, NULL, row[r].reason);
     }
-    // counts that add up to more than any decoder has room for
+    // counts with a sum beyond the tables of decoders
     image_bytes_jpeg(&f, 24, 16, 1, false, 0);
     size_t at = image_bytes_marker(&f, 0xc4, 0);
     memset(f.bytes + at + 5, 0, 16);
@@ -174,11 +175,11 @@ TEST(image_jpeg_segment_defects)
     image_bytes_put(&f, image_bytes_marker(&f, 0xdd, 0) + 2, 3, 2, true);
     image_bytes_insert(&f, image_bytes_marker(&f, 0xdd, 0) + 6, "", 1);
     EXPECT_REFUSED(&f, NULL, "jpeg: the restart interval at byte");
-    // any number of ff before a marker is right
+    // any number of ff before a marker is valid
     image_bytes_jpeg(&f, 24, 16, 1, false, 0);
     image_bytes_insert(&f, 20, "\xff\xff\xff", 3);
     expect_ramp(24, 16, 1);
-    // what lies behind
+    // bytes after the image
     image_bytes_add(&f, "\0\0", 2);
     expect_ramp(24, 16, 1);
     image_bytes_add(&f, "x", 1);
@@ -207,7 +208,7 @@ TEST(image_jpeg_scan_defects)
     f.bytes[at + 6] = 0x02;
     EXPECT_REFUSED(&f, NULL,
                    "uses the Huffman table 2 of class 1, which was n");
-    // the packed pixels end early: libjpeg would go on with grey
+    // the compressed pixels end early: libjpeg would fill with grey
     image_bytes_jpeg(&f, 120, 120, 3, false, 0);
     at = image_bytes_marker(&f, 0xda, 0) + 14;
     image_bytes_cut(&f, at + 60, f.size - at - 62);
@@ -216,7 +217,7 @@ TEST(image_jpeg_scan_defects)
     image_bytes_jpeg(&f, 120, 16, 1, false, 4);
     f.bytes[image_bytes_marker(&f, 0xd1, 0) + 1] = 0xd6;
     EXPECT_REFUSED(&f, NULL, "jpeg: damaged: Corrupt JPEG data: ");
-    // two scans where the first one has all
+    // two scans although the first is complete
     image_bytes_jpeg(&f, 24, 16, 1, false, 0);
     at = image_bytes_marker(&f, 0xda, 0);
     size_t n = f.size - 2 - at;
@@ -257,7 +258,7 @@ TEST(image_jpeg_exif)
                                : "orientation is 0, need 1 to 8");
         }
     }
-    // a block without an orientation says nothing, which is no mistake
+    // a block without an orientation is valid
     image_bytes_jpeg(&f, 24, 16, 1, false, 0);
     image_bytes_exif(&f, 6, false);
     f.bytes[22] = 0; // tag 274 becomes 256
@@ -270,7 +271,7 @@ TEST(image_jpeg_exif)
     image_bytes_exif(&f, 2, false);
     image_bytes_exif(&f, 3, false);
     EXPECT_REFUSED(&f, &apply, "jpeg: two orientations, 3 and 2; fix: exif = ");
-    // a block that cannot be read says nothing about how it was held
+    // a damaged block does not define the orientation
     static const struct {
         int where, value;
         const char *reason;
@@ -302,7 +303,8 @@ TEST(image_jpeg_is_no_mask)
 
 TEST(image_jpeg_any_changed_byte)
 {
-    // read or refused, but nothing else, and never a byte too far
+    // every damaged file is either read or rejected, without a read out of
+    // bounds
     Volume v;
     for (int kind = 0; kind < 2; kind++) {
         image_bytes_jpeg(&f, 30, 17, 3, kind, 0);

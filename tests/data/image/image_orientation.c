@@ -1,5 +1,5 @@
-/* image_orientation.c -- tests of the other places where a picture says how it
- * was held: XMP packets of PNG, JPEG and TIFF, profiles of ImageMagick. */
+/* image_orientation.c -- tests of the other sources of an orientation: XMP
+ * packets of PNG, JPEG and TIFF, profiles of ImageMagick. */
 #include "tests/support/image_bytes.h"
 #include "tests/test.h"
 #include <stdio.h>
@@ -12,8 +12,8 @@ static const char attribute[] =
 static const char element[] =
     "<rdf:Description><tiff:Orientation>6</tiff:Orientation>";
 
-/* 2 x 1 pixels, 1 and 2, with a text chunk in front of them; `chunk` NULL: none
- * but an Exif block with this orientation, 0: without. */
+/* Makes 2 x 1 pixels, 1 and 2, after a text chunk (`chunk` NULL: none) and an
+ * Exif block with this orientation (0: none). */
 static void make_png(const char *chunk, const void *text, size_t bytes,
                      int exif)
 {
@@ -26,7 +26,8 @@ static void make_png(const char *chunk, const void *text, size_t bytes,
     image_bytes_chunk(&f, "IEND", "", 0);
 }
 
-/* KEYWORD 0 BETWEEN TEXT, the text packed when asked for; its bytes. */
+/* Writes KEYWORD 0 BETWEEN TEXT, the text compressed if `packed`; returns the
+ * number of bytes. */
 static size_t text_chunk(uint8_t out[1024], const char *keyword,
                          const char *between, size_t n, const void *text,
                          size_t bytes, bool packed)
@@ -43,7 +44,8 @@ static size_t text_chunk(uint8_t out[1024], const char *keyword,
     return at + room;
 }
 
-/* As ImageMagick writes it: name, number of bytes, lines of digits. */
+/* Writes a profile as ImageMagick does: name, number of bytes, lines of
+ * digits. */
 static size_t profile_text(char out[512], const char *name, const void *data,
                            size_t bytes)
 {
@@ -54,13 +56,13 @@ static size_t profile_text(char out[512], const char *name, const void *data,
     return (size_t)at;
 }
 
-/* The picture turns by a quarter when that is asked for, stays as it is when
- * the orientation is ignored, and is refused when nothing is said. */
+/* Expects that the image is rotated by a quarter turn on request, unchanged
+ * when the orientation is ignored, and rejected without an option. */
 static void expect_turned(const char *what, int orientation)
 {
     static const struct {
         ImageExif exif;
-        int w; // 0: refused
+        int w; // 0: rejected
     } row[] = {
         {IMAGE_EXIF_REFUSE, 0}, {IMAGE_EXIF_APPLY, 1}, {IMAGE_EXIF_IGNORE, 2}};
     for (int k = 0; k < 3; k++) {
@@ -92,7 +94,7 @@ TEST(image_orientation_of_png_texts)
                            strlen(xmp), packed);
             make_png("iTXt", chunk, n, 0);
             expect_turned("iTXt", 6);
-            // Exif is what viewers follow where both are
+            // with both, viewers use Exif
             make_png("iTXt", chunk, n, 1);
             expect_turned("iTXt beside eXIf", 1);
         }
@@ -107,7 +109,8 @@ TEST(image_orientation_of_png_texts)
             n = text_chunk(chunk, keyword, "", packed, text, n, packed);
             make_png(packed ? "zTXt" : "tEXt", chunk, n, 0);
             expect_turned(keyword, 6);
-            // cut anywhere: an error or as stored, and nothing read outside
+            // truncated anywhere: an error or as stored, and no read out of
+            // bounds
             for (size_t m = 0; m < n; m += 7) {
                 Volume v;
                 make_png(packed ? "zTXt" : "tEXt", chunk, m, 0);
@@ -115,7 +118,7 @@ TEST(image_orientation_of_png_texts)
             }
         }
     }
-    // others are not read
+    // other texts are not read
     n = text_chunk(chunk, "Comment", "", 0, attribute, sizeof attribute, false);
     make_png("tEXt", chunk, n, 0);
     expect_turned("a comment", 1);

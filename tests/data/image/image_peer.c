@@ -1,4 +1,5 @@
-/* Images that Pillow and OpenCV wrote, pixel for pixel as they read them. */
+/* image_peer.c -- compares images written by Pillow and OpenCV, pixel for
+ * pixel, with the pixels that they read. */
 #include "engine/base/file.h"
 #include "tests/support/image_bytes.h"
 #include "tests/test.h"
@@ -7,14 +8,14 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* One line of what image_peer.py made. */
+/* One line of the index of image_peer.py. */
 typedef struct Line {
     char name[64], option[16], type[4];
     int w, h, c;
     double allowed;
 } Line;
 
-/* Number i of the peer's pixels. */
+/* Returns number i of the peer's pixels. */
 static double peer_value(const Line *l, const uint8_t *p, int64_t i)
 {
     uint16_t u;
@@ -27,7 +28,7 @@ static double peer_value(const Line *l, const uint8_t *p, int64_t i)
     return (double)x;
 }
 
-/* 1: equal; 0: not; -1: this build does not read it. */
+/* 1: equal; 0: different; -1: this build cannot read it. */
 static int compare(const char *folder, const Line *l)
 {
     char path[400], raw[410];

@@ -102,14 +102,14 @@ def interlaced(pixels, depth, color):
     return write
 
 
-# sides that fill bytes, blocks of 8 and tiles, and that do not
+# sides that are multiples of bytes, blocks of 8 and tiles, and sides that are not
 SIDES = [(1, 1), (7, 5), (16, 16), (33, 21), (64, 48)]
 
 for w, h in SIDES:
     tag = "%dx%d" % (w, h)
     grey, rgb = numbers("u1", (h, w), 255), numbers("u1", (h, w, 3), 255)
     wide = numbers("u2", (h, w), 65535)
-    wide[0, 0] = 65535  # so that all of it does not fit int16
+    wide[0, 0] = 65535  # one value does not fit int16
     narrow = numbers("u2", (h, w), 30000)
     few = numbers("u1", (h, w), 9)
     # PNG
@@ -121,7 +121,7 @@ for w, h in SIDES:
     put("b-%s.png" % tag, pil(Image.fromarray(grey > 99)), grey > 99)
     put("i8-%s.png" % tag, interlaced(grey, 8, 0), reread())
     put("i24-%s.png" % tag, interlaced(rgb, 8, 2), reread())
-    # Pillow gives 16 bits in 32
+    # Pillow stores 16 bits in 32
     put("i16-%s.png" % tag, interlaced(wide, 16, 0), lambda p: reread()(p).astype("u2"))
     for depth in (1, 2, 4):
         put("i%d-%s.png" % (depth, tag), interlaced(grey >> (8 - depth), depth, 0), reread("L"))
@@ -186,7 +186,7 @@ for w, h in SIDES:
     put("cv-restart-%s.jpg" % tag,
         ocv(smooth(h, w, 3).astype("u1"), cv2.IMWRITE_JPEG_RST_INTERVAL, 1), bgr)
 
-# how a picture was held, as Pillow turns it
+# orientations, rotated by Pillow
 for turned in range(1, 9):
     exif = Image.Exif()
     exif[274] = turned
@@ -196,7 +196,7 @@ for turned in range(1, 9):
         with Image.open(path) as image:
             return numpy.array(ImageOps.exif_transpose(image))
     put("held%d.jpg" % turned, pil(photo, exif=exif), upright, "apply")
-    # of a TIFF Pillow says where row and column 0 lie, but does not turn it
+    # for a TIFF, Pillow returns the orientation but does not rotate
     method = [None, 0, 3, 1, 5, 4, 6, 2][turned - 1]
     seen = photo if method is None else photo.transpose(method)
     put("held%d.tif" % turned, pil(photo, tiffinfo={274: turned}), numpy.array(seen), "apply")

@@ -1,10 +1,11 @@
-/* PNG: every kind of pixel, and what is refused, with which words. */
+/* image_png.c -- tests of every pixel format, and of rejected files and their
+ * messages. */
 #include "tests/support/image_bytes.h"
 #include "tests/test.h"
 
 static Forge f; // too large for a stack
 
-/* The file gives these numbers. */
+/* Expects these values from the file. */
 static void expect_values(const ImageOptions *o, Dtype type, int channels,
                           const double *want, int count)
 {
@@ -24,7 +25,7 @@ TEST(image_png_grey)
 {
     image_bytes_small_png(&f);
     expect_values(NULL, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
-    // fewer bits are spread over 0 .. 255, but not class numbers
+    // fewer bits are scaled to 0 .. 255, but class numbers are not
     const ImageOptions label = {.label = true};
     png(5, 1, 1, 0, NULL, 0, "\0\xa8", 2);
     expect_values(NULL, U8, 1, (double[]){255, 0, 255, 0, 255}, 5);
@@ -57,7 +58,7 @@ TEST(image_png_colors_and_palette)
     expect_values(NULL, U8, 3, (double[]){1, 2, 3, 5, 7, 9}, 6);
     EXPECT_REFUSED(&f, &label, "png: 3 channels, class numbers need 1");
     for (int depth = 1; depth <= 8; depth *= 2) {
-        // numbers 0 1 1 of two colors, the first in the highest bits
+        // indices 0 1 1 of two colors, the first in the highest bits
         uint8_t row[4] = {0};
         for (int i = 1; i < 3; i++)
             row[1 + i * depth / 8] |=
@@ -78,7 +79,7 @@ TEST(image_png_alpha)
     png(2, 1, 16, 4, NULL, 0, "\0\0\1\0\2\0\3\0\4", 9);
     EXPECT_REFUSED(&f, NULL, "png: an alpha channel or transparent color");
     expect_values(&drop, I16, 1, (double[]){1, 3}, 2);
-    // a color that is to be seen through
+    // a transparent color
     image_bytes_png(&f, 2, 1, 8, 0, 0);
     image_bytes_chunk(&f, "tRNS", "\0\7", 2);
     image_bytes_idat(&f, "\0\7\x08", 3);
@@ -89,7 +90,7 @@ TEST(image_png_alpha)
 
 TEST(image_png_interlaced)
 {
-    // 1 x 1 has one pass; 3 x 2 has the first, the fourth and those behind it
+    // 1 x 1 has one pass; 3 x 2 has passes 1, 4, 6 and 7
     image_bytes_png(&f, 1, 1, 8, 0, 1);
     image_bytes_idat(&f, "\0\5", 2);
     image_bytes_chunk(&f, "IEND", "", 0);
@@ -112,7 +113,7 @@ TEST(image_png_in_many_chunks)
     uint8_t packed[64];
     memcpy(packed, f.bytes + at + 8, n);
     f.size = at;
-    // a byte each, with empty ones between
+    // one byte per chunk, with empty chunks between
     for (size_t i = 0; i < n; i++) {
         image_bytes_chunk(&f, "IDAT", packed + i, 1);
         image_bytes_chunk(&f, "IDAT", "", 0);
@@ -123,7 +124,7 @@ TEST(image_png_in_many_chunks)
 
 TEST(image_png_larger_than_a_stored_block)
 {
-    // 300 rows of 301 bytes: their filters fall on all sides of byte 65535
+    // 300 rows of 301 bytes: their filter bytes fall on all sides of byte 65535
     enum { SIDE = 300 };
     static uint8_t rows[SIDE][1 + SIDE];
     Volume v;
@@ -161,7 +162,7 @@ TEST(image_png_header_defects)
         {1, 1, 8, 7, 0, "8 bits with color type 7 do not exist in PNG"},
         {1, 1, 32, 0, 0, "32 bits with color type 0 do not exist in PNG"},
         {1, 1, 8, 0, 2, "compression 0, filter 0, interlace 2; need 0, 0 and "},
-        // 8000 x 8000 of the best that deflate can do need 62 kB
+        // 8000 x 8000 at the maximum ratio of deflate need 62 kB
         {8000, 8000, 8, 0, 0, "bytes of packed pixels cannot hold 64008000"},
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
@@ -193,7 +194,7 @@ TEST(image_png_chunk_defects)
     image_bytes_small_png(&f);
     f.bytes[4] = '\n';
     EXPECT_REFUSED(&f, NULL, "png: the signature is damaged, as by a copy");
-    for (size_t i = 8; i < whole; i++) { // every byte counts
+    for (size_t i = 8; i < whole; i++) { // every byte matters
         image_bytes_small_png(&f);
         f.bytes[i] ^= 0x80;
         EXPECT_REFUSED(&f, NULL, "png: ");
@@ -220,14 +221,14 @@ TEST(image_png_chunk_defects)
     EXPECT_REFUSED(&f, NULL, "png: 2 bytes behind the image, which ends at");
     const ImageOptions trailing = {.trailing = true};
     expect_values(&trailing, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
-    f.bytes[f.size - 1] = 0; // zeros fill up a block
+    f.bytes[f.size - 1] = 0; // zeros pad a block
     expect_values(NULL, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
-    // an IEND that holds something
+    // an IEND with data
     image_bytes_small_png(&f);
     f.size -= 12;
     image_bytes_chunk(&f, "IEND", "x", 1);
     EXPECT_REFUSED(&f, NULL, "png: chunk IEND has 1 bytes, need 0");
-    // data that is compressed, but not zlib
+    // compressed data, but not zlib
     image_bytes_png(&f, 200, 200, 8, 0, 0);
     image_bytes_chunk(&f, "IDAT", z, sizeof z);
     image_bytes_chunk(&f, "IEND", "", 0);
@@ -302,7 +303,7 @@ TEST(image_png_packed_defects)
         else
             expect_values(NULL, U8, 1, (double[]){1, 2, 3, 4, 5, 6}, 6);
     }
-    // a stream of zlib without its last byte, and with one behind it
+    // a zlib stream without its last byte, and with one extra byte
     image_bytes_small_png(&f);
     size_t at = image_bytes_find(&f, "IDAT"), n = f.bytes[at + 3];
     uint8_t packed[64] = {0};
@@ -321,8 +322,8 @@ TEST(image_png_packed_defects)
             expect_values(&trailing, U8, 1, small, 6);
         }
     }
-    // a further chunk of pixels, behind the others or behind another chunk:
-    // the picture is whole without it
+    // a further chunk of pixels, after the others or after another chunk: the
+    // image is complete without it
     for (int between = 0; between < 2; between++) {
         f.size = at;
         image_bytes_chunk(&f, "IDAT", packed, n);
@@ -346,14 +347,14 @@ TEST(image_png_packed_defects)
 
 TEST(image_png_bomb_costs_nothing)
 {
-    // 64 MB of zeros behind one pixel: one byte more than declared is unpacked
+    // 64 MB of zeros after one pixel: one byte more than declared is inflated
     enum { ZEROS = 1 << 26 };
     uint8_t *zeros = mem_alloc(ZEROS);
     REQUIRE(zeros);
     png(1, 1, 8, 0, NULL, 0, zeros, ZEROS);
     mem_free(zeros);
     EXPECT_REFUSED(&f, NULL, "the packed pixels hold more than 2 bytes");
-    // 74 bytes that declare 529 MB: nothing is taken for pixels
+    // 74 bytes that declare 529 MB: no memory is allocated for pixels
     ImageInfo info;
     image_bytes_png(&f, 23000, 23000, 8, 0, 0);
     image_bytes_idat(&f, "\0\1\2", 3);

@@ -1,4 +1,5 @@
-/* TIFF: what is read, and what is refused, with which words. */
+/* image_tiff.c -- tests of files that are read, and of rejected files and their
+ * messages. */
 #include "tests/support/image_bytes.h"
 #include "tests/test.h"
 #include <zlib.h>
@@ -30,7 +31,7 @@ enum {
 };
 static ForgeTag tag[TAGS];
 
-/* A directory for one strip of `count` bytes at byte 8. */
+/* Makes a directory for one strip of `count` bytes at byte 8. */
 static void directory(int w, int h, int bits, int samples, size_t count)
 {
     const ForgeTag rows[TAGS] = {
@@ -109,14 +110,14 @@ TEST(image_tiff_kinds)
     }
 }
 
-/* Directories below this one (type 13, of supplement 1), types of BigTIFF and
- * such as nobody knows: of tags that say nothing of the pixels. */
+/* Child directories (type 13, of supplement 1), types of BigTIFF and unknown
+ * types, for tags that do not affect the pixels. */
 TEST(image_tiff_fields_of_other_types)
 {
     NEED_LIBTIFF;
     static const struct {
         ForgeTag with;
-        const char *reason; // NULL: read
+        const char *reason; // NULL: accepted
     } row[] = {{{330, 13, 1, 8}, NULL},
                {{330, 13, 2, 8}, NULL},
                {{700, 16, 1, 8}, NULL},
@@ -129,7 +130,7 @@ TEST(image_tiff_fields_of_other_types)
     for (int big = 0; big < 2; big++)
         for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
             small();
-            // in the place of EXTRA, whose number is between
+            // in place of EXTRA, with a tag number in sort order
             tag[EXTRA] = (ForgeTag){0};
             tag[FORMAT] = row[r].with;
             make_tiff(big);
@@ -159,7 +160,7 @@ TEST(image_tiff_wide_numbers)
     tag[FORMAT] = (ForgeTag){339, 3, 1, 3};
     image_bytes_tiff(&f, false, x, 8, tag, TAGS);
     image_bytes_expect(&f, NULL, F32, 2, 1, (double[]){0.5, -7e9}, 2);
-    // whether they are labels, who knows which there are decides
+    // the caller who knows the labels decides if these are labels
     image_bytes_expect(&f, &(ImageOptions){.label = true}, F32, 2, 1,
                        (double[]){0.5, -7e9}, 2);
 }
@@ -194,7 +195,7 @@ TEST(image_tiff_as_the_lgg_set_has_it)
 TEST(image_tiff_tiles)
 {
     NEED_LIBTIFF;
-    // 17 x 3 pixels in two tiles of 16 x 16, what lies outside is 99
+    // 17 x 3 pixels in two tiles of 16 x 16; padding is 99
     static uint8_t tiles[512 + 16];
     double want[51];
     memset(tiles, 99, 512);
@@ -274,7 +275,7 @@ TEST(image_tiff_pages)
     EXPECT_REFUSED(&f, &(ImageOptions){.page = 3}, "tiff: page 3 of 2");
     EXPECT(image_look(f.bytes, f.size, &(ImageOptions){.page = 1}, &info));
     EXPECT_INT(info.pages, 2);
-    // a chain that comes back to its beginning
+    // a cyclic chain
     image_bytes_put(&f, f.size - 4, (uint32_t)first, 4, false);
     EXPECT_REFUSED(&f, NULL,
                    "tiff: more than 10000 pages: the chain of direct");
@@ -350,7 +351,7 @@ TEST(image_tiff_tag_defects)
         for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
             small();
             tag[row[r].tag] = row[r].with;
-            // two numbers of 16 bits in one value are in the file's order
+            // two 16-bit numbers in one value are in the order of the file
             if (big && row[r].with.type == 3 && row[r].with.count == 2)
                 tag[row[r].tag].value =
                     row[r].with.value << 16 | row[r].with.value >> 16;
@@ -399,14 +400,14 @@ TEST(image_tiff_frame_defects)
     f.bytes[2] = 43;
     EXPECT_REFUSED(&f, NULL,
                    "image: BigTIFF is not read, need PNG, JPEG, BMP ");
-    // few bytes that declare much
+    // a small file that declares a large image
     directory(60000, 2000, 8, 1, 12);
     for (int k = 0; k < 3; k++) {
         tag[COMPRESSION].value = k == 0 ? 8 : k == 1 ? 5 : 32773;
         make_tiff(false);
         EXPECT_REFUSED(&f, NULL, "strip 0 of 12 bytes cannot hold 120000000");
     }
-    // strips that are the same bytes again and again
+    // strips that share the same bytes
     enum { COUNT = 30 };
     static uint8_t lists[12 + 8 * COUNT];
     for (int i = 0; i < COUNT; i++) {

@@ -1,5 +1,5 @@
-/* picture.c -- what is drawn is where it should be, and a PNG that zlib
- * unpacks to the pixels. */
+/* picture.c -- tests of the positions of drawings, and of the PNG, which zlib
+ * inflates to the pixels. */
 #include "data/image/picture.h"
 #include "data/image/font.h"
 #include "engine/base/file.h"
@@ -60,7 +60,7 @@ TEST(picture_line_is_smooth_and_clipped)
     picture_line(&p, 0, 20, 64, 20, 1, BLACK);
     EXPECT_INT(at(&p, 30, 19), 0x808080);
     EXPECT_INT(at(&p, 30, 20), 0x808080);
-    // a slanting one is seen everywhere along its way
+    // a diagonal line is visible along its whole length
     picture_line(&p, -1000, -1000 + 0.5, 1000, 1000 + 0.5, 2, RED);
     for (int i = 0; i < 64; i++) EXPECT((at(&p, i, i) & 0xff) < 0x40);
     int before = inked(&p);
@@ -79,7 +79,7 @@ TEST(picture_text_has_all_letters)
         for (int i = 0; i < FONT_ROWS * FONT_COLS; i++)
             dots += font_dot((char)c, i / FONT_COLS, i % FONT_COLS);
         EXPECT(dots >= 2);
-        // no two letters look the same
+        // no two letters are equal
         for (int d = 32; d < c; d++) {
             bool same = true;
             for (int i = 0; i < FONT_ROWS * FONT_COLS; i++)
@@ -98,7 +98,7 @@ TEST(picture_text_has_all_letters)
     EXPECT((at(&p, 2, 8) & 0xff) < 0x20);
     EXPECT_INT(at(&p, 8, 2), WHITE);
     EXPECT(inked(&p) > 20);
-    // a byte that is no letter is a box; far away nothing is drawn
+    // a byte outside ASCII is a box; far away nothing is drawn
     picture_text(&q, 1, 1, 2, BLACK, "\xc3");
     EXPECT(inked(&q) > 20);
     int before = inked(&q);
@@ -124,8 +124,8 @@ TEST(picture_gray_maps_the_window)
 
 TEST(picture_wash_mixes_colours_and_what_is_below)
 {
-    // below the first stop nothing is hidden, at the second half, behind the
-    // last all
+    // before the first stop transparent, at the second half transparent, after
+    // the last opaque
     static const Stop stop[] = {{0, BLACK, 0}, {2, BLACK, 0.5}, {4, RED, 1}};
     const float v[] = {-1, 0, 1, 2, 3, 4, 9, NAN};
     const uint32_t want[] = {WHITE,    WHITE, 0xbfbfbf, 0x808080,
@@ -151,7 +151,7 @@ TEST(picture_wash_mixes_colours_and_what_is_below)
 
 TEST(picture_contour_goes_round)
 {
-    // a box of ones reaching the border: its line closes outside it
+    // a box of ones at the border: its line closes outside the plane
     enum { N = 8, ZOOM = 4 };
     float mask[N * N] = {0};
     Picture p;
@@ -159,13 +159,13 @@ TEST(picture_contour_goes_round)
         for (int i = 0; i < 4; i++) mask[j * N + i] = 1;
     REQUIRE(picture_new(&p, N * ZOOM, N * ZOOM, WHITE));
     picture_contour(&p, 0, 0, ZOOM, mask, N, N, 0.5, 1, RED);
-    // the edges lie between rows 1 and 2, columns 3 and 4: pixels 8 and 16
+    // the edges are between rows 1 and 2, columns 3 and 4: pixels 8 and 16
     EXPECT((at(&p, 8, 8) & 0xff) < 0xa0);
     EXPECT((at(&p, 15, 16) & 0xff) < 0xa0);
     EXPECT((at(&p, 0, 14) & 0xff) < 0xa0);
     EXPECT_INT(at(&p, 8, 16), WHITE);
     EXPECT_INT(at(&p, 24, 16), WHITE);
-    // two voxels that touch in a corner stay apart
+    // two voxels that touch at a corner stay separate
     memset(mask, 0, sizeof mask);
     mask[3 * N + 3] = mask[4 * N + 4] = 1;
     picture_free(&p);
@@ -221,7 +221,7 @@ TEST(picture_save_is_a_png)
     EXPECT(!memcmp(b + 12, "IHDR", 4) && big32(b + 16) == W);
     EXPECT_INT(big32(b + 20), H);
     EXPECT_INT(big32(b + 29), crc32(0, b + 12, 17));
-    // undo the filters of the only IDAT chunk
+    // reverses the filters of the only IDAT chunk
     uint8_t row[(3 * W + 1) * H], pixel[3 * W * H];
     uLongf size = sizeof row;
     REQUIRE(!memcmp(b + 37, "IDAT", 4) &&

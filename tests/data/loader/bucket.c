@@ -1,4 +1,4 @@
-/* bucket.c -- tests of batches of samples of like length. */
+/* bucket.c -- tests of batches of samples with similar length. */
 #include "data/loader/bucket.h"
 #include "data/dataset/dataset_list.h"
 #include "data/format/npy.h"
@@ -10,7 +10,7 @@
 
 enum { COUNT = 206, BATCH = 8 };
 
-/* lengths from 10 to 109, spread */
+/* lengths from 10 to 109, scattered */
 static int32_t length_of(uint32_t i)
 {
     return (int32_t)(10 + i * 37 % 100);
@@ -35,7 +35,7 @@ static void expect_permutation(const uint32_t *order, uint32_t count)
     }
 }
 
-/* How many voxels along w batches of these have that no sample has. */
+/* Returns the voxels along w that are padding in batches of this order. */
 static int64_t padding(const uint32_t *order, int32_t count, int batch)
 {
     int64_t sum = 0;
@@ -60,7 +60,7 @@ TEST(bucket_brings_like_lengths_together)
         rng_permutation(&r, COUNT, plain);
         EXPECT(5 * padding(first, COUNT / BATCH * BATCH, BATCH) <
                padding(plain, COUNT / BATCH * BATCH, BATCH));
-        // what does not fill a batch is what was drawn last
+        // the incomplete batch has the samples that were drawn last
         for (int i = COUNT / BATCH * BATCH; i < COUNT; i++)
             EXPECT_INT(first[i], plain[i]);
         bucket_order(b, &r, second);
@@ -69,7 +69,7 @@ TEST(bucket_brings_like_lengths_together)
         bucket_order(b, &r, second);
         expect_permutation(second, COUNT);
         EXPECT(memcmp(first, second, sizeof first));
-        // other samples meet, and batches do not come by length
+        // other samples share batches, and batches are not sorted by length
         int met = 0, up = 0;
         for (int i = 0; i < COUNT; i++)
             for (int k = 0; k < COUNT; k++)
@@ -86,8 +86,8 @@ TEST(bucket_brings_like_lengths_together)
     bucket_free(b);
 }
 
-/* Also where a window would hold the whole epoch, which samples meet is drawn;
- * and an epoch of less than a batch has an order. */
+/* Even if a window contains the whole epoch, batches are random; and an epoch
+ * shorter than a batch has an order. */
 TEST(bucket_of_few_batches_is_random)
 {
     for (int32_t count = 1; count < 5 * BATCH; count++) {
@@ -111,7 +111,7 @@ TEST(bucket_of_few_batches_is_random)
 
 TEST(bucket_pads_and_cuts_at_the_end)
 {
-    // h 2, w 3, 2 channels; smallest of the channels: -4 and 10
+    // h 2, w 3, 2 channels; the minima of the channels are -4 and 10
     const float x[12] = {1, 11, 2, 12, 3, 13, -4, 14, 5, 15, 6, 10};
     const Dims from = {1, 1, 2, 3, 2}, longer = {1, 1, 2, 4, 2};
     const Dims shorter = {1, 1, 2, 1, 2};
@@ -130,7 +130,8 @@ TEST(bucket_pads_and_cuts_at_the_end)
 
 /* ---- loaders ------------------------------------------------------------ */
 
-/* `count` sequences of length_of(i) / 4 steps of 2 features, with lengths. */
+/* Makes `count` sequences of length_of(i) / 4 steps of 2 features, with
+ * lengths. */
 static Dataset *sequences(int count)
 {
     static const ListField field[] = {
@@ -174,8 +175,8 @@ static uint64_t batch_hash(const Batch *b)
     return h;
 }
 
-/* The samples of a batch are those of the pipeline, as long as the longest of
- * them rounded up, and behind their ends as fit has it. */
+/* Expects the samples of the pipeline in a batch, padded as by fit to the
+ * length of the longest, rounded up. */
 static void expect_batch(Pipeline *p, const Batch *b, int multiple, int most)
 {
     int32_t longest = 0;
@@ -214,7 +215,7 @@ TEST(loader_buckets_are_the_same_for_any_workers)
                {"fit w=27 at=start\n", 4, 27},
                {"fit w=40 at=start\n", 1, 40}};
     static const int workers[] = {0, 1, 4, 8};
-    enum { EPOCHS = 2, BATCHES = 9 }; // 35 samples, 4 a batch
+    enum { EPOCHS = 2, BATCHES = 9 }; // 35 samples, 4 per batch
     Dataset *ds = sequences(35);
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         Pipeline *p = made_pipeline(ds, row[r].steps);
@@ -231,7 +232,7 @@ TEST(loader_buckets_are_the_same_for_any_workers)
             const Batch *b;
             REQUIRE(loader_open(p, &o, &l));
             EXPECT_INT(loader_batches(l), BATCHES);
-            // to the middle of the second epoch and back, as a resumed run
+            // to the middle of the second epoch and back, like a resumed run
             if (k) {
                 REQUIRE(loader_seek(l, 1, 4));
                 REQUIRE(loader_next(l, &b));
@@ -277,7 +278,7 @@ TEST(loader_buckets_say_what_they_save)
     EXPECT_INT(loader_field(l, 0).dim.w, 27);
     EXPECT_INT(loader_field(l, loader_find(l, "number")).dim.w, 1);
     loader_close(l);
-    // without chance, from short to long
+    // without shuffling, in order of length
     o.shuffle = false;
     REQUIRE(loader_open(p, &o, &l));
     for (int i = 0, before = 0; i < loader_batches(l); i++) {
@@ -300,7 +301,7 @@ TEST(loader_buckets_say_what_they_save)
     arena_release(&mem);
 }
 
-/* Volumes of other heights cannot share a batch, whatever their w. */
+/* Volumes of different heights cannot share a batch, whatever their w. */
 TEST(loader_buckets_want_equal_heights)
 {
     DatasetBuilder *b;
@@ -337,7 +338,7 @@ TEST(loader_buckets_want_equal_heights)
     dataset_free(ds);
 }
 
-/* Whichever request for memory fails, nothing is kept. */
+/* When any one allocation fails, no memory leaks. */
 TEST(loader_buckets_without_memory)
 {
     Dataset *ds = sequences(9);

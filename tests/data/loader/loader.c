@@ -31,7 +31,7 @@ static const Batch *next(Loader *l)
     return b;
 }
 
-enum { BATCHES = 18 }; // three epochs of 6 cases of 4 slices, 4 a batch
+enum { BATCHES = 18 }; // three epochs of 6 cases of 4 slices, 4 per batch
 
 static const LoaderOptions usual = {
     .batch = 4, .shuffle = true, .augment = true, .seed = 8};
@@ -62,7 +62,7 @@ TEST(loader_same_bytes_for_any_workers)
         EXPECT(s.wait_s > 0);
         loader_close(l);
     }
-    // every epoch is another one
+    // epochs differ
     for (int i = 0; i < 6; i++)
         EXPECT(want[i] != want[i + 6] && want[i + 6] != want[i + 12]);
     pipeline_free(p);
@@ -91,7 +91,7 @@ TEST(loader_order_is_a_permutation_of_seed_and_epoch)
         }
     }
     loader_close(l);
-    // without shuffle: as listed; drop_last leaves the rest out
+    // without shuffle: as listed; drop_last omits the incomplete batch
     o = (LoaderOptions){.batch = 3, .drop_last = true};
     REQUIRE(loader_open(p, &o, &l));
     EXPECT_INT(loader_batches(l), 6);
@@ -139,7 +139,7 @@ TEST(loader_resumes_anywhere)
     for (int i = 0; i < BATCHES; i++) want[i] = batch_hash(next(l));
     loader_close(l);
     for (o.workers = 0; o.workers < 3; o.workers++) {
-        // a fresh loader at each place, and one that jumps about
+        // a new loader at each position, and one that seeks back and forth
         for (int at = 0; at < BATCHES; at++) {
             REQUIRE(loader_open(p, &o, &l));
             REQUIRE(loader_seek(l, (uint32_t)at / 6, at % 6));
@@ -164,8 +164,8 @@ TEST(loader_resumes_anywhere)
     dataset_free(ds);
 }
 
-/* The same samples in the same order and extents, from any place on, and no
- * memory for them. */
+/* Returns the same samples in the same order and extents, from any position,
+ * without memory for the samples. */
 TEST(loader_only_names_samples)
 {
     Dataset *ds = made_dataset(6, 1, 4, 8, 8);
@@ -176,7 +176,7 @@ TEST(loader_only_names_samples)
     o.ids_only = true, o.workers = 3, o.prefetch = 7;
     REQUIRE(loader_open(p, &o, &ids));
     for (int at = 0; at < 2 * BATCHES; at++) {
-        // straight on at first, then jumping about
+        // sequentially at first, then at random positions
         int k = at < BATCHES ? at : at * 7 % BATCHES;
         if (at >= BATCHES) {
             REQUIRE(loader_seek(l, (uint32_t)k / 6, k % 6));
@@ -208,7 +208,7 @@ TEST(loader_seek_to_what_is_next_keeps_the_ring)
     o.workers = 1, o.prefetch = 4;
     REQUIRE(loader_open(p, &o, &l));
     next(l);
-    // until four batches beside the one we hold are made: 20 samples
+    // until four batches are ready in addition to the current one: 20 samples
     while (pipeline_cache(p).hits < 20)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     int64_t hits = pipeline_cache(p).hits;
@@ -220,10 +220,11 @@ TEST(loader_seek_to_what_is_next_keeps_the_ring)
     dataset_free(ds);
 }
 
-/* The ring takes what it may, but one batch is always made ahead. */
+/* The prefetch queue is limited in bytes, but one batch is always
+ * prefetched. */
 TEST(loader_prefetch_is_bounded_in_bytes)
 {
-    // 4 slices of 8 x 8, image and mask: 2048 bytes a batch
+    // 4 slices of 8 x 8, image and mask: 2048 bytes per batch
     static const struct {
         int prefetch, workers;
         int64_t bytes;
@@ -305,7 +306,8 @@ TEST(loader_batches_of_one_may_differ_in_size)
         volume_free(&v);
     }
     loader_close(l);
-    // a list of samples, here longer than all: room is for the largest of these
+    // a list of samples longer than the data set: memory for the largest of its
+    // samples
     o.only = (const int32_t[]){1, 1, 1, 1, 1}, o.only_count = 5;
     REQUIRE(loader_open(p, &o, &l));
     for (int i = 0; i < 5; i++) EXPECT_INT(next(l)->field[0].dim.h, 5);
@@ -318,9 +320,9 @@ TEST(loader_batches_of_one_may_differ_in_size)
     dataset_free(ds);
 }
 
-/* ---- sources that misbehave --------------------------------------------- */
+/* ---- faulty sources ------------------------------------------------------ */
 
-/* How the sources of `odd_dataset` behave; atomics because workers read. */
+/* Behaviour of the sources of `odd_dataset`; atomic because workers read it. */
 static atomic_int loads, done, fail_from, slow_ms, slow_number, slow_number_ms;
 static atomic_bool hang;
 
@@ -346,7 +348,7 @@ static bool load_odd(const Source *s, Volume *out, DicomNotes *notes)
     return true;
 }
 
-/* Eight cases whose loading is as the variables above say. */
+/* Makes eight cases that load as set by the variables above. */
 static Dataset *odd_dataset(void)
 {
     static const int numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -374,7 +376,7 @@ static Dataset *odd_dataset(void)
     return ds;
 }
 
-/* Nothing is kept, so every sample loads its case again. */
+/* Makes a pipeline without cache, so that every sample loads its case again. */
 static Pipeline *odd_pipeline(const Dataset *ds)
 {
     const PipelineOptions options = {.cache_bytes = 0};
@@ -397,7 +399,8 @@ TEST(loader_error_of_a_worker_reaches_the_caller)
         REQUIRE(loader_open(p, &o, &l));
         atomic_store(&fail_from, 1);
         atomic_store(&slow_number_ms, 20);
-        // cases 1 and 3 are both bad; the first is named, though it is slow
+        // cases 1 and 3 are both bad; the first is reported, although it is
+        // slow
         for (int again = 0; again < 3; again++) {
             EXPECT_FAIL(loader_next(l, &b),
                         "odd_1: image: FILE: not to be read");
@@ -411,7 +414,7 @@ TEST(loader_error_of_a_worker_reaches_the_caller)
     }
 }
 
-/* The same when a pipeline is opened, whichever of the two is slower. */
+/* The same when a pipeline is opened, whichever of the two cases is slower. */
 TEST(loader_opening_names_the_first_bad_case)
 {
     for (int slow = 1; slow <= 3; slow += 2) {
@@ -488,7 +491,7 @@ TEST(loader_names_the_case_that_hangs)
     told = 0;
     atomic_store(&hang, true);
     REQUIRE(loader_open(p, &o, &l));
-    // the second call of `tell` lets the source go on
+    // the second call of `tell` releases the source
     next(l);
     EXPECT(told >= 2);
     EXPECT(strstr(told_text, "s for data: worker 1 has been at odd_"));
@@ -497,7 +500,7 @@ TEST(loader_names_the_case_that_hangs)
     dataset_free(ds);
 }
 
-/* The same while cases are opened, whoever of the threads is at it. */
+/* The same while cases are opened, in any of the threads. */
 TEST(loader_opening_names_the_case_that_hangs)
 {
     for (int threads = 0; threads < 3; threads++) {
@@ -511,7 +514,7 @@ TEST(loader_opening_names_the_case_that_hangs)
         Pipeline *p;
         told = 0;
         atomic_store(&hang, true);
-        // the second call of `tell` lets the source go on
+        // the second call of `tell` releases the source
         REQUIRE(pipeline_open(ds, &s, &options, &p));
         EXPECT(told >= 2);
         EXPECT(strstr(told_text, "waiting for odd_"));
@@ -530,17 +533,17 @@ TEST(loader_leaves_a_hung_worker_behind)
     long before = mem_live();
     REQUIRE(loader_open(p, &o, &l));
     next(l);
-    // 8 loads to open and 5 batches of one: the ring is full (one worker,
-    // because two may share a load). One that was begun could still hang
+    // 8 loads to open and 5 batches of one: the queue is full (one worker,
+    // because two may share a load). A load already started could still hang
     while (atomic_load(&done) < 13) pause_ms(1);
     atomic_store(&hang, true);
-    // gives a slot back, so that the worker begins another sample and hangs
+    // returns a slot, so that the worker starts another sample and hangs
     next(l);
     while (atomic_load(&loads) < 14) pause_ms(1);
     double begin = clock_s();
     loader_close(l);
     EXPECT(clock_s() - begin < 1);
-    // it keeps what it uses, and cleans up once it comes back
+    // the worker keeps its memory, and frees it when the source returns
     EXPECT(mem_live() > before);
     atomic_store(&hang, false);
     for (int i = 0; i < 400 && mem_live() != before; i++) pause_ms(5);
@@ -570,7 +573,8 @@ TEST(loader_survives_no_memory)
     dataset_free(ds);
 }
 
-/* Many samples through a ring of one batch, with a cache that always drops. */
+/* Many samples through a queue of one batch, with a cache that always
+ * evicts. */
 TEST(loader_soak)
 {
     Dataset *ds = made_dataset(4, 1, 5, 4, 4);

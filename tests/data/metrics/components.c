@@ -1,4 +1,5 @@
-/* components.c -- pieces and holes of labels, against scipy.ndimage. */
+/* components.c -- tests of components and holes of labels against
+ * scipy.ndimage. */
 #include "data/metrics/components.h"
 #include "tests/golden/components_golden.h"
 #include "tests/test.h"
@@ -6,7 +7,7 @@
 
 enum { MOST = 16 * 12 * 10 };
 
-/* The block of components_golden.py. */
+/* Makes a block of components_golden.py. */
 static int64_t make_block(int index, const int32_t n[3], int percent,
                           uint8_t *x)
 {
@@ -52,7 +53,8 @@ TEST(components_as_scipy)
     }
 }
 
-/* A row of pieces of 3, 1, 2, 3 voxels of class 2; the rest is 0 or class 5. */
+/* Makes a row of components of 3, 1, 2, 3 voxels of class 2; the rest is 0 or
+ * class 5. */
 static void pieces(uint8_t x[14])
 {
     static const uint8_t row[14] = {2, 2, 2, 0, 2, 5, 2, 2, 0, 2, 2, 2, 5, 0};
@@ -73,7 +75,7 @@ static void tidied(const Tidy *how, const char *want)
 TEST(tidy_keeps_and_drops)
 {
     tidied(&(Tidy){.value = 2, .connect = 6}, "22202522022250");
-    // of equals the first
+    // of equal ones the first
     tidied(&(Tidy){.value = 2, .connect = 6, .keep = 1}, "22200500000050");
     tidied(&(Tidy){.value = 2, .connect = 6, .keep = 2}, "22200500022250");
     tidied(&(Tidy){.value = 2, .connect = 6, .keep = 9}, "22202522022250");
@@ -82,11 +84,11 @@ TEST(tidy_keeps_and_drops)
     tidied(&(Tidy){.value = 2, .connect = 6, .keep = 3, .least = 3},
            "22200500022250");
     tidied(&(Tidy){.value = 7, .connect = 6, .keep = 1}, "22202522022250");
-    // holes: zeros between pieces; another class stays
+    // holes: zeros between components; another class stays
     tidied(&(Tidy){.value = 2, .connect = 6, .fill = true}, "22222522222250");
 }
 
-/* A box of ones of 5^3 with a hole in its middle, or one that goes through. */
+/* A box of ones of 5^3 with a hole in its middle, or a channel through it. */
 TEST(tidy_fills_holes)
 {
     const int32_t n[3] = {7, 7, 7};

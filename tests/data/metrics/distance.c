@@ -1,5 +1,5 @@
-/* distance.c -- distances to sets of voxels and of surfaces, ROC curves, dose:
- * against brute force, and against numpy and scipy (measure_golden.h). */
+/* distance.c -- tests of distance transforms, surface distances, ROC curves and
+ * dose: against brute force, and against numpy and scipy (measure_golden.h). */
 #include "data/metrics/distance.h"
 #include "data/metrics/dvh.h"
 #include "data/metrics/roc.h"
@@ -13,13 +13,13 @@ enum { D = 9, H = 20, W = 17, N = D * H * W };
 static const Dims grid = {1, D, H, W, 1};
 static const double mm[3] = {1.3, 0.7, 2.5}; // along w, h, d
 
-/* Is |got - want| small beside want? */
+/* Expects |got - want| to be small relative to want. */
 static void expect_close(const char *what, double got, double want, double by)
 {
     test_near(__FILE__, __LINE__, what, got, want, by * fmax(1, fabs(want)));
 }
 
-/* 1 in the ellipsoid, as measure_golden.py has it. */
+/* Sets 1 in the ellipsoid of measure_golden.py. */
 static void ellipsoid(uint8_t *x, int cd, int ch, int cw, int rd, int rh,
                       int rw)
 {
@@ -62,7 +62,7 @@ TEST(distance_is_that_of_scipy)
     }
 }
 
-/* By the definition: every voxel against every voxel of the set. */
+/* By definition: every voxel against every voxel of the set. */
 static double brute(const uint8_t *set, Dims n, const double edge[3], int64_t i)
 {
     double best = INFINITY;
@@ -107,7 +107,7 @@ TEST(distance_is_that_of_brute_force)
     }
 }
 
-/* Whole numbers of equal voxels are exact. */
+/* Integer distances on isotropic voxels are exact. */
 TEST(distance_of_whole_numbers_is_exact)
 {
     static uint8_t a[N], b[N], corner[N];
@@ -134,7 +134,7 @@ TEST(surface_is_that_of_scipy)
     make_masks(a, b, corner);
     expect_surface(a, b, golden_surface_ab);
     expect_surface(a, corner, golden_surface_a_corner);
-    // the same the other way round, but for which direction is which
+    // the same with both swapped, except for the direction
     Surface s, t;
     REQUIRE(surface_compare(a, b, grid, mm, 1.5, &s));
     REQUIRE(surface_compare(b, a, grid, mm, 1.5, &t));
@@ -170,7 +170,7 @@ TEST(surface_of_pictures)
     REQUIRE(surface_compare(a, b, n, edge, 4.9, &s));
     EXPECT_NEAR(s.hd95, 5, 1e-12);
     EXPECT_NEAR(s.within, 0, 0);
-    // a full picture has its border as surface, so the middle is 4 away
+    // the surface of a full picture is its border, so the middle is 4 away
     a[12] = 0, a[44] = 1;
     REQUIRE(surface_compare(a, full, n, edge, 4, &s));
     EXPECT_NEAR(s.asd[0], 4, 1e-12);
@@ -204,7 +204,7 @@ TEST(roc_is_that_of_ranks)
     for (int i = 0; i < N; i++) score[i] += (float)a[i];
     REQUIRE(roc_area(score, b, N, &area));
     EXPECT_NEAR(area, golden_roc[1], 1e-14);
-    // every pair, on some of them
+    // every pair, for some of the scores
     double pairs = 0, right = 0;
     const int n = 1200;
     for (int i = 0; i < n; i++)
@@ -253,8 +253,8 @@ TEST(dvh_is_that_of_the_challenge)
     EXPECT(v.voxels == 0 && isnan(v.mean));
 }
 
-// Of 100 voxels with 0, 1, ... 99 Gy a share of (100 - d) % gets d Gy or more;
-// of 40 voxels with one dose all get it and none more.
+// Of 100 voxels with 0, 1, ... 99 Gy, (100 - d) % receive at least d Gy; of 40
+// voxels with one dose, all receive that dose and none more.
 TEST(dvh_curve_of_a_ramp_and_of_a_step)
 {
     static float dose[140], ramp[140], flat[140], none[140];
@@ -269,8 +269,8 @@ TEST(dvh_curve_of_a_ramp_and_of_a_step)
     EXPECT_INT(dvh_curve(dose, flat, 140, 0, 0.5, 204, percent), 40);
     for (int k = 0; k < 204; k++)
         EXPECT_NEAR(percent[k], k <= 120 ? 100 : 0, 0);
-    // points that begin below and end before the doses; a point is reached by
-    // the dose that is the same number, however their quotient is rounded
+    // points that begin below and end before the doses; a dose equal to a point
+    // counts for that point, however the quotient is rounded
     EXPECT_INT(dvh_curve(dose, flat, 140, -5, 0.1, 3, percent), 40);
     EXPECT_NEAR(percent[0], 100, 0);
     EXPECT_NEAR(percent[2], 100, 0);
@@ -285,7 +285,7 @@ TEST(dvh_curve_of_a_ramp_and_of_a_step)
     }
     EXPECT_INT(dvh_curve(dose, none, 140, 0, 1, 2, percent), 0);
     EXPECT(isnan(percent[0]) && isnan(percent[1]));
-    // what is no dose is none
+    // a dose that is not finite counts as none
     dose[0] = NAN, dose[1] = INFINITY;
     none[0] = none[1] = 1;
     dvh_curve(dose, none, 140, 0, 1, 2, percent);

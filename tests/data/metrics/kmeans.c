@@ -1,5 +1,5 @@
-/* kmeans.c -- points in groups, how well these are apart, and which group of
- * one naming is which of another. */
+/* kmeans.c -- tests of clustering, silhouette, and assignment of the groups of
+ * two clusterings. */
 #include "data/metrics/kmeans.h"
 #include "engine/base/rng.h"
 #include "tests/test.h"
@@ -7,7 +7,7 @@
 
 enum { COUNT = 120, DIM = 7, K = 4 };
 
-/* Point i lies within 1 of corner i mod K, corners `apart` from each other. */
+/* Point i lies within 1 of corner i mod K, corners at distance `apart`. */
 static void draw_points(float x[COUNT * DIM], float apart)
 {
     Rng r = {.seed = 5, .stream = RNG_TEST};
@@ -28,10 +28,9 @@ TEST(kmeans_finds_planted_groups)
         int32_t group[COUNT];
         double spread, apart;
         REQUIRE(kmeans_run(&p, &how, group, &spread));
-        // numbered by their first points, whatever was drawn
+        // numbered by their first points, whatever the random start
         for (int i = 0; i < COUNT; i++) EXPECT_INT(group[i], i % K);
-        // of each point DIM squares of a number in [-1/2, 1/2): 1/12 in the
-        // mean
+        // per point, DIM squares of a number in [-1/2, 1/2), mean 1/12
         EXPECT_NEAR(spread / COUNT, DIM / 12.0, 0.1);
         REQUIRE(silhouette(&p, group, K, COUNT, 1, &apart));
         EXPECT(apart > 0.7 && apart < 1);
@@ -45,7 +44,7 @@ TEST(kmeans_finds_planted_groups)
 TEST(kmeans_same_bytes_twice)
 {
     float x[COUNT * DIM];
-    draw_points(x, 0.3f); // no groups to speak of: starts differ
+    draw_points(x, 0.3f); // no distinct groups: starts differ
     Points p = {x, COUNT, DIM};
     int32_t a[COUNT], b[COUNT];
     double one, again, more;
@@ -74,7 +73,7 @@ TEST(kmeans_by_hand)
                (10 - 1) / 10.0;
     REQUIRE(silhouette(&p, group, 3, 5, 0, &apart));
     EXPECT_NEAR(apart, s / 5, 1e-12);
-    // as many groups as points; and one
+    // as many groups as points; and one group
     how.k = 5;
     REQUIRE(kmeans_run(&p, &how, group, &spread));
     for (int i = 0; i < 5; i++) EXPECT_INT(group[i], i);
@@ -85,8 +84,7 @@ TEST(kmeans_by_hand)
     EXPECT_NEAR(apart, 0, 0);
 }
 
-/* With the only step that it may take, one of the groups loses all its points.
- */
+/* With a limit of one step, one of the groups loses all its points. */
 TEST(kmeans_that_ends_early_has_all_groups)
 {
     const float x[24] = {1, 2, 8, 11, 0, 3, 0, 6, 2,  3, 8, 11,
@@ -130,7 +128,7 @@ TEST(kmeans_without_memory)
         mem_fail_after(after, true);
         bool ok = kmeans_run(&p, &how, group, &spread);
         mem_fail_after(-1, false);
-        EXPECT(ok == (after > 0)); // one block has room for all
+        EXPECT(ok == (after > 0)); // one block of memory has everything
         mem_fail_after(0, true);
         EXPECT(!assign_groups(count, K, match));
         EXPECT(!silhouette(&p, group, K, COUNT, 0, &mean));
@@ -139,7 +137,7 @@ TEST(kmeans_without_memory)
     EXPECT_INT(mem_live(), live);
 }
 
-/* The best of all permutations of 0 .. k-1, tried one by one. */
+/* The best of all permutations of 0 .. k-1, by exhaustive search. */
 static double best_of_all(const double *count, int k, int row, unsigned taken)
 {
     if (row == k) return 0;

@@ -1,5 +1,5 @@
-/* stitch.c -- parts put together in a slab: the same bytes as of all parts in
- * one volume that is brought to the grid of the input at once. */
+/* stitch.c -- tests of stitching in a slab: the same bytes as stitching all
+ * samples in one volume, resampled to the grid of the input at once. */
 #include "data/metrics/stitch.h"
 #include "engine/base/rng.h"
 #include "tests/support/volumes.h"
@@ -9,7 +9,7 @@
 
 enum { C = 3 };
 
-/* What a network might make of sample `number`: scores of C classes. */
+/* Makes synthetic scores of C classes for sample `number`. */
 static void scores(Pipeline *p, int32_t number, float *x)
 {
     Dims n = pipeline_dims_of(p, number, 0);
@@ -18,7 +18,7 @@ static void scores(Pipeline *p, int32_t number, float *x)
         x[i] = rng_uniform(&draw, (uint32_t)i) - 0.2f;
 }
 
-/* The whole of it, in one volume. */
+/* Stitches everything in one volume. */
 static void in_one(Pipeline *p, int item, const Grid *to, Volume *out)
 {
     const Steps *steps = pipeline_steps(p);
@@ -102,7 +102,7 @@ static void same(const char *steps, bool flat)
     }
     EXPECT_INT(wrong, 0);
     EXPECT_INT(bytes.results, n * (1 + 4 + 4 * C));
-    // far from a volume of scores
+    // much less than a volume of scores
     const Dims all = pipeline_facts(p, 1)->dim;
     if (flat)
         EXPECT((double)bytes.slab <
@@ -157,7 +157,7 @@ TEST(stitch_on_the_prepared_grid)
     dataset_free(ds);
 }
 
-/* Slices that no sample has stay 0, wherever they are missing. */
+/* Slices without a sample stay 0, wherever they are missing. */
 TEST(stitch_of_some_slices)
 {
     Dataset *ds = made_dataset(1, 1, 20, 12, 14);
@@ -184,7 +184,7 @@ TEST(stitch_of_some_slices)
     dataset_free(ds);
 }
 
-/* Entropy of one class, which is the probability of it. */
+/* Entropy of one class, from its probability. */
 TEST(stitch_entropy_of_one_class)
 {
     Dataset *ds = made_dataset(1, 1, 1, 1, 4);
