@@ -1,5 +1,5 @@
-/* face: rendered heads and the angles, landmarks and files that belong to
- * them. */
+/* face.c -- tests of rendered heads and of their angles, landmarks and
+ * files. */
 #include "data/phantom/face.h"
 #include "data/format/mat.h"
 #include "data/format/mat_write.h"
@@ -20,7 +20,7 @@ static const char *scratch(const char *name, char path[512])
     return path;
 }
 
-/* A photograph at these angles, without noise, in light from the front. */
+/* A photograph at these angles, without noise, lit from the front. */
 static FaceLook look_at(double yaw, double pitch, double roll)
 {
     FaceLook v;
@@ -74,7 +74,7 @@ TEST(face_landmarks_follow_the_head)
     EXPECT_NEAR(q[1][NOSE_TIP], p[1][NOSE_TIP], 1e-4);
 }
 
-/* A flip of the picture is the head with yaw and roll negated. */
+/* A mirrored picture is the head with yaw and roll negated. */
 TEST(face_mirrored_has_yaw_and_roll_negated)
 {
     static uint8_t a[3 * SIDE * SIDE], b[3 * SIDE * SIDE];
@@ -89,9 +89,9 @@ TEST(face_mirrored_has_yaw_and_roll_negated)
             for (int c = 0; c < 3; c++)
                 off += abs(a[3 * (y * SIDE + x) + c] -
                            b[3 * (y * SIDE + SIDE - 1 - x) + c]) > 2;
-    // edges, where rounding decides who is in front
+    // edges, where rounding decides which surface is in front
     EXPECT(off < 3 * SIDE * SIDE / 25);
-    // and it is another picture than the same head unmirrored
+    // and the picture differs from the unmirrored head
     for (int i = 0; i < 3 * SIDE * SIDE; i++) other += abs(a[i] - b[i]) > 2;
     EXPECT(other > 3 * SIDE * SIDE / 5);
 }
@@ -134,7 +134,7 @@ TEST(face_files_are_read_as_300wlp)
     volume_free(&image);
 }
 
-/* Every file of the two folders has the same bytes. */
+/* Every file in the two folders has the same bytes. */
 TEST(face_files_do_not_depend_on_threads)
 {
     char one[512], many[512], name[600];
@@ -215,8 +215,8 @@ TEST(image_write_jpeg_is_read_back)
                 "/nowhere/x.jpg");
 }
 
-/* The file grows several times, of pixels that no JPEG makes small, and each of
- * its pieces may be the one that there is no memory for. */
+/* The file buffer grows several times, with pixels that JPEG cannot compress,
+ * and each allocation fails once. */
 TEST(image_write_jpeg_without_memory)
 {
     enum { N = 160, TIMES = 20 };
@@ -234,6 +234,6 @@ TEST(image_write_jpeg_without_memory)
         mem_fail_after(-1, false);
         EXPECT_INT(mem_live(), live);
     }
-    // two for the names of the file, the others for what is in it
+    // two for the name of the file, the others for its content
     EXPECT(n >= 4 && n < TIMES);
 }

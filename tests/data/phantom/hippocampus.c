@@ -1,5 +1,5 @@
-/* hippocampus.c -- made-up hippocampi: the same for everyone, two parts where
- * anatomy has them, and not found by a threshold. */
+/* hippocampus.c -- tests of synthetic hippocampi: reproducible, two parts in
+ * anatomical position, and not segmentable by a threshold. */
 #include "data/phantom/hippocampus.h"
 #include "data/format/nifti.h"
 #include "engine/base/file.h"
@@ -57,8 +57,8 @@ TEST(hippocampus_without_memory)
     EXPECT_INT(mem_live(), live);
 }
 
-/* Dice of the whole hippocampus by the best band of brightness low .. high,
- * found with the truth at hand, of 64 levels. */
+/* Returns the Dice of the whole hippocampus for the best band of brightness low
+ * .. high, found with the ground truth, of 64 levels. */
 static double best_band(const Volume *image, const Volume *labels)
 {
     enum { LEVELS = 64 };
@@ -102,7 +102,7 @@ TEST(hippocampus_is_a_task)
         }
         double all = (double)numel(dim);
         for (int k = 1; k < 3; k++) {
-            // nobody has a part of a handful of voxels, or half the volume
+            // no part has only a few voxels, or half the volume
             EXPECT(count[k] / all > 0.008 && count[k] / all < 0.06);
             least = fmin(least, count[k]), most = fmax(most, count[k]);
             front[k] /= count[k], up[k] /= count[k];
@@ -113,7 +113,7 @@ TEST(hippocampus_is_a_task)
         volume_free(&image);
         volume_free(&labels);
     }
-    // they differ, and brightness alone does not find them
+    // sizes differ, and brightness alone does not segment them
     EXPECT(most > 1.5 * least);
     EXPECT(band > 0.05 && band < 0.5);
 }
@@ -140,7 +140,7 @@ TEST(hippocampus_files_are_the_same_for_any_threads)
             }
             EXPECT(bytes[0] == bytes[1] && !memcmp(text[0], text[1], bytes[0]));
         }
-    // what was made is what is read; every third image is of bytes
+    // the file equals the generated volume; every third image has bytes
     Phantom how = small(1);
     Volume image, labels, read;
     REQUIRE(hippocampus_make(&how, 7, &image, &labels));

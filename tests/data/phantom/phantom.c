@@ -1,5 +1,5 @@
-/* phantom.c -- made-up patients: the same for everyone, readable as real
- * files are, and not found by a threshold. */
+/* phantom.c -- tests of synthetic patients: reproducible, readable like real
+ * files, and not segmentable by a threshold. */
 #include "data/phantom/phantom.h"
 #include "data/dataset/dataset.h"
 #include "data/phantom/scan.h"
@@ -86,8 +86,8 @@ TEST(scan_make_without_memory)
     EXPECT_INT(mem_live(), live);
 }
 
-/* The best that one threshold per patient can do, found with the truth at
- * hand: max over t of Dice({v > t}, mask). */
+/* Returns the best result of one threshold per patient, found with the ground
+ * truth: max over t of Dice({v > t}, mask). */
 static double best_threshold(const Volume *image, const Volume *mask)
 {
     enum { LEVELS = 4096 };
@@ -131,7 +131,7 @@ TEST(phantom_flair_is_a_task)
             }
             with += count > 0;
             ml += count;
-            // nothing is ill in the lowest and the highest slice
+            // no tumour in the lowest and the highest slice
             if (k == 0 || k == how.number[SCAN_SLICES] - 1)
                 EXPECT_INT(count, 0);
         }
@@ -144,14 +144,14 @@ TEST(phantom_flair_is_a_task)
     double share = (double)with / (PATIENTS * how.number[SCAN_SLICES]);
     EXPECT(share > 0.32 && share < 0.48);
     EXPECT(largest <= 4095 && largest > 1500);
-    // everybody has something to find, and a threshold does not find it
+    // every patient has a tumour, and a threshold does not segment it
     EXPECT(least > 10);
     EXPECT(threshold < 0.6);
 }
 
 TEST(phantom_tumour_stands_out)
 {
-    // as bright as drawn, and apart from the tissue it lies in
+    // brightness as drawn, and different from the surrounding tissue
     static Head h;
     for (uint32_t p = 0; p < 20; p++) {
         head_draw(&h, 42, p, true);
@@ -170,7 +170,7 @@ TEST(phantom_tumour_stands_out)
     }
 }
 
-/* Case `p` of the data set holds what scan_make gives. */
+/* Expects case `p` of the data set to be the result of scan_make. */
 static void expect_case(const Dataset *ds, const Phantom *how,
                         HeadContrast contrast, int p)
 {
@@ -181,7 +181,7 @@ static void expect_case(const Dataset *ds, const Phantom *how,
     REQUIRE(case_load(ds, p, 1, &found, &truth, NULL));
     EXPECT(same_voxels(&truth, &mask));
     EXPECT(volume_same_grid(&found, &image));
-    // patients of the T1 set are stored with a scale in turns
+    // every third patient of the T1 set is stored with a scale
     bool scaled = contrast == HEAD_T1 && p % 3 == 2;
     float slope = scaled ? 0.25f : 1, inter = scaled ? 10 : 0;
     const float *a = want.voxels.data, *b = found.voxels.data;
@@ -213,7 +213,7 @@ TEST(phantom_dicom_reads_back)
     for (int p = 0; p < how.number[SCAN_PATIENTS]; p++)
         expect_case(ds, &how, HEAD_FLAIR, p);
     dataset_free(ds);
-    // a second time nothing happens
+    // a second call does nothing
     REQUIRE(phantom_write(path, &how, &made));
     EXPECT(!made);
 }
@@ -276,7 +276,7 @@ TEST(phantom_write_leaves_nothing_half_done)
         snprintf(aside, sizeof aside, "%s.tmp.%ld", path, (long)getpid());
         EXPECT(stat(path, &st) && stat(aside, &st));
     }
-    // a file is in the way
+    // a file with the name of the folder
     REQUIRE(file_replace(path, "x", 1));
     EXPECT_FAIL(phantom_write(path, &how, NULL), path);
 }
@@ -284,14 +284,14 @@ TEST(phantom_write_leaves_nothing_half_done)
 static atomic_bool stop;
 static const PhantomForm *form;
 
-/* A unit of a form during which the program is asked to stop. */
+/* Writes a unit of a form while the program is asked to stop. */
 static bool stopped_write(const char *folder, const Phantom *how, int unit)
 {
     atomic_store(&stop, true);
     return form->write(folder, how, unit);
 }
 
-/* Also in the last unit, behind which nobody asks again. */
+/* Also in the last unit, after which `stop` is not checked again. */
 TEST(phantom_write_stopped_leaves_nothing)
 {
     static const char *const format[] = {"faces", "sequences"};

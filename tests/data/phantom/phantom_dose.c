@@ -1,6 +1,6 @@
-/* phantom_dose.c -- made-up plans: a function of their numbers, with contours
- * that are sometimes missing and a dose that follows them, in the challenge's
- * files. */
+/* phantom_dose.c -- tests of synthetic plans: a function of their numbers, with
+ * contours that are sometimes missing and a dose that follows them, in the
+ * files of the challenge. */
 #include "data/phantom/dose.h"
 #include "engine/base/file.h"
 #include "tests/test.h"
@@ -14,7 +14,7 @@ static Phantom six(void)
                      .threads = 2};
 }
 
-/* Mean of a grid where another is above 0. */
+/* Mean of a grid over the voxels where another is above 0. */
 static double mean_in(const RadioPlan *p, int grid, int where)
 {
     double sum = 0, n = 0;
@@ -48,14 +48,14 @@ TEST(phantom_dose_follows_the_targets)
         REQUIRE(dose_make(&how, k, &p));
         for (int i = 0; i < OPENKBP_VOXELS; i++) {
             const float dose = p.grid[OPENKBP_DOSE][i];
-            // where it may be, and nowhere else; inside of the body
+            // dose exactly where it is possible, and inside the body
             EXPECT((dose > 0) == (p.grid[OPENKBP_POSSIBLE][i] > 0));
             EXPECT(dose == 0 || p.grid[OPENKBP_CT][i] > 0);
             EXPECT(dose <= 80);
         }
         for (int g = OPENKBP_STRUCTURE; g < OPENKBP_GRIDS; g++) {
             missing += !p.has[g];
-            // what was not contoured is empty, what was has voxels
+            // missing contours are empty, others have voxels
             EXPECT(p.has[g] == (mean_in(&p, OPENKBP_CT, g) > 0));
         }
         EXPECT(p.has[PTV56 + 2]);

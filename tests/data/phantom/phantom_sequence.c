@@ -1,5 +1,5 @@
-/* phantom_sequence.c -- made-up speech: the same for everyone, of the lengths
- * and files that it says, and its class is in the order alone. */
+/* phantom_sequence.c -- tests of synthetic speech: reproducible, with the
+ * promised lengths and files, and with a class that depends on order alone. */
 #include "data/format/npy.h"
 #include "data/phantom/sequence.h"
 #include "engine/base/crc32c.h"
@@ -48,7 +48,7 @@ TEST(phantom_sequence_is_a_function_of_its_options)
 {
     Phantom how = usual(), other = usual();
     const uint32_t sum = sum_of(&how, 2, 1, 3);
-    // the bytes of version 1: who changes them counts the version up
+    // bytes of version 1: a change of the bytes must increase the version
     EXPECT_INT(how.form->version, 1);
     EXPECT_INT(sum, 1560984553);
     EXPECT_INT(sum_of(&how, 2, 1, 3), sum);
@@ -56,16 +56,16 @@ TEST(phantom_sequence_is_a_function_of_its_options)
     EXPECT(sum_of(&how, 2, 1, 4) != sum);
     other.seed++;
     EXPECT(sum_of(&other, 2, 1, 3) != sum);
-    // how many others there are changes nothing
+    // the number of other takes has no effect
     other = usual(), other.number[SEQUENCE_SPEAKERS] = 3;
     other.number[SEQUENCE_TAKES] = 99;
     EXPECT_INT(sum_of(&other, 2, 1, 3), sum);
 }
 
-/* -- what says the class, and what does not ------------------------------- */
+/* -- features with and without information about the class --------------- */
 
-/* How many of the takes are nearer to the mean of their class than to that of
- * any other, by `dim` numbers each; means are of the other speakers. */
+/* Returns the fraction of the takes that are nearest to the mean of their own
+ * class, by `dim` numbers each; means are over the other speakers. */
 static double nearest_mean(const Take *all, const double *v, int dim)
 {
     double *mean = calloc((size_t)(CLASSES * dim), sizeof *mean);
@@ -107,7 +107,7 @@ static void moments(const Take *t, double out[2 * FEATURES])
     }
 }
 
-/* Covariances of each feature with each one `lag` frames later. */
+/* Covariances of each feature with each feature `lag` frames later. */
 static void covariances(const Take *t, int lag, double *out)
 {
     double m[2 * FEATURES];
@@ -135,13 +135,13 @@ TEST(phantom_sequence_has_its_class_in_the_order_alone)
         moments(&t, moment[i]);
         covariances(&t, 0, now[i]);
         covariances(&t, LAG, pair[i]);
-        // the first, middle and last quarter
+        // frames at one, two and three quarters of the take
         for (int k = 0; k < FRAMES; k++)
             for (int f = 0; f < FEATURES; f++)
                 frame[k][i][f] =
                     (double)t.x[(k + 1) * t.frames / 4 * FEATURES + f];
     }
-    // by chance one of four, of 256 takes: a standard deviation of 0.027
+    // chance is 1/4 of 256 takes: standard deviation 0.027
     EXPECT(nearest_mean(all, moment[0], 2 * FEATURES) < 0.34);
     EXPECT(nearest_mean(all, now[0], PAIRS) < 0.34);
     for (int k = 0; k < FRAMES; k++)
@@ -172,7 +172,7 @@ TEST(phantom_sequence_lengths_and_speakers_differ)
     EXPECT(least > 40 && most < 120);
     EXPECT(most > 1.6 * least && most < 2.4 * least);
     EXPECT(high - low > 0.3);
-    // without noise the rest between syllables has the speaker's level
+    // without noise the rest between syllables is the speaker's baseline
     how.noise = 0;
     Take t = make(&how, 0, 0, 0), loud = make(&how, 0, 1, 0);
     EXPECT_NEAR((double)t.x[FEATURES / 2], (double)loud.x[FEATURES / 2], 1e-6);
@@ -180,8 +180,8 @@ TEST(phantom_sequence_lengths_and_speakers_differ)
     mem_free(loud.x);
 }
 
-/* The places of the lower bump at the loudest frames of a take's syllables;
- * how many there are. */
+/* Finds the positions of the lower bump at the loudest frames of a take's
+ * syllables; returns their number. */
 enum { WIDE = 512, MOST = 2 * 11 };
 static int places(const Take *t, int at[MOST])
 {
@@ -200,7 +200,7 @@ static int places(const Take *t, int at[MOST])
     return syllables;
 }
 
-/* Twice through all motifs, and no two classes share a pair of neighbours: for
+/* Twice through all motifs, and no two classes share a pair of neighbours, for
  * any number of classes. */
 TEST(phantom_sequence_goes_through_all_motifs)
 {
@@ -217,7 +217,7 @@ TEST(phantom_sequence_goes_through_all_motifs)
             const int motifs = want[classes - 2], all = places(&t, at);
             mem_free(t.x);
             EXPECT_INT(all, 2 * motifs);
-            // the second round is the first, and there is no motif twice in it
+            // the second round equals the first, without a repeated motif
             for (int i = 0; i < motifs; i++) {
                 EXPECT(abs(at[i] - at[i + motifs]) < 4);
                 motif[i] = 0;
@@ -271,7 +271,7 @@ TEST(phantom_sequence_files_are_the_same_for_any_threads)
         EXPECT_INT(a[1].count, a[0].count);
         size_t size = (size_t)a[0].count * sizeof(float);
         EXPECT(!memcmp(a[0].data, a[1].data, size));
-        // what was made is what is read
+        // the file equals the generated take
         EXPECT_INT(crc32c(0, a[0].data, size),
                    sum_of(&how, speaker - 1, label, take));
         mem_free(a[0].data);
@@ -299,7 +299,7 @@ TEST(phantom_sequence_refuses)
         how.number[bad[i].number] = bad[i].value;
         EXPECT_FAIL(phantom_write("x", &how, NULL), bad[i].says);
     }
-    // of memory, in each of the places that want some
+    // each allocation fails once
     Phantom how = usual();
     char folder[512], name[32];
     how.number[SEQUENCE_SPEAKERS] = how.number[SEQUENCE_TAKES] = 1;

@@ -1,6 +1,6 @@
-/* batches.c -- the same batches, byte for byte, however they are made: with any
- * number of workers, kept in memory, in part, in a file or not at all. One data
- * set of each kind, with every random change that suits it. */
+/* batches.c -- tests that batches are the same, byte for byte, for any number
+ * of workers, with cases cached in memory, in part, in a file or not at all.
+ * One data set of each kind, with every augmentation that applies to it. */
 #include "data/dataset/dataset_list.h"
 #include "data/format/npy.h"
 #include "data/image/picture.h"
@@ -14,13 +14,13 @@
 
 enum { EPOCHS = 2, MOST = 64 };
 
-/* Every change of grey images but those for sequences. */
+/* Every augmentation of grey images except those for sequences. */
 #define GREY                                                                \
     "flip axis=hw\naffine p=1 shear=-5,5\nelastic spacing=8 amplitude=1,3 " \
     "p=1\nbias\ncontrast\nbrightness\ngamma p=1\nblur p=1\nlowres p=1\n"    \
     "rician p=1\ncutout p=1\nnoise p=1\n"
 
-/* How cases are kept. */
+/* How cases are cached. */
 static const struct {
     const char *name;
     int64_t bytes; /* in memory    */
@@ -38,7 +38,7 @@ static uint64_t hash(uint64_t h, const void *data, size_t bytes)
     return h;
 }
 
-/* The batches of two epochs as numbers; how many there are. */
+/* Computes the batches of two epochs as hashes; returns their number. */
 static int made(Pipeline *p, int workers, uint64_t out[MOST])
 {
     const LoaderOptions o = {.batch = 3,
@@ -62,7 +62,7 @@ static int made(Pipeline *p, int workers, uint64_t out[MOST])
     return n;
 }
 
-/* One data set in all ways. */
+/* Checks one data set with all combinations. */
 static void expect_same(Dataset *ds, const char *steps)
 {
     static const int workers[] = {0, 1, 4, 8};
@@ -92,12 +92,12 @@ static void expect_same(Dataset *ds, const char *steps)
         }
         pipeline_free(p);
     }
-    // draws differ from epoch to epoch
+    // augmentation differs from epoch to epoch
     EXPECT(batches >= 4 && want[0] != want[batches / 2]);
     dataset_free(ds);
 }
 
-/* Made-up heads as NIfTI files. */
+/* Synthetic heads as NIfTI files. */
 static Dataset *heads(void)
 {
     const Phantom how = {.form = phantom_form("nifti"),

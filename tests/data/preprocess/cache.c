@@ -1,5 +1,5 @@
-/* cache.c -- prepared volumes that are made by several threads at a time, with
- * memory for one. */
+/* cache.c -- tests of prepared volumes that several threads make at a time,
+ * with memory for one. */
 #include "data/preprocess/cache.h"
 #include "engine/base/clock.h"
 #include "tests/test.h"
@@ -10,10 +10,10 @@ enum { ITEMS = 8, THREADS = 4 };
 typedef struct Maker {
     Cache *cache;
     atomic_int now, next, refused, made;
-    bool always; /* there is not even memory for one */
+    bool always; /* not even memory for one */
 } Maker;
 
-/* A volume that takes all memory there is while it is made. */
+/* Makes a volume that takes all memory while it is made. */
 static bool make(void *context, int item, const atomic_bool *stop,
                  Prepared *out)
 {
@@ -45,7 +45,7 @@ static void *ask(void *context)
     return (void *)(intptr_t)got;
 }
 
-/* -> how many were got by all threads together */
+/* Returns the number of volumes that all threads together received. */
 static int ask_all(Maker *m)
 {
     pthread_t thread[THREADS];

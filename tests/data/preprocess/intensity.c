@@ -1,4 +1,4 @@
-/* intensity.c -- how large the voxels of an image are, by hand. */
+/* intensity.c -- tests of the intensities of an image, computed by hand. */
 #include "data/preprocess/intensity.h"
 #include "tests/test.h"
 #include <math.h>
@@ -22,7 +22,7 @@ TEST(intensity_by_channel)
     volume_free(&v);
 }
 
-/* Numbers far from 0 keep the digits of their spread. */
+/* Numbers far from 0 keep the precision of their deviation. */
 TEST(intensity_far_from_zero)
 {
     Volume v;

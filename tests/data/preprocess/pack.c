@@ -1,5 +1,5 @@
-/* pack.c -- volumes in few bytes: which form they get, and that every number
- * comes back. */
+/* pack.c -- tests of compressed volumes: the form chosen, and that every number
+ * is restored. */
 #include "data/preprocess/pack.h"
 #include "engine/base/rng.h"
 #include "tests/test.h"
@@ -9,7 +9,7 @@ enum { MOST = 4096 };
 
 static float x[MOST], y[MOST];
 
-/* Some boxes of p, of all sizes and at all places, read as x has them. */
+/* Reads some boxes of p, of all sizes and positions, and compares with x. */
 static void expect_boxes(const Pack *p)
 {
     static float z[MOST];
@@ -44,7 +44,7 @@ static void expect_boxes(const Pack *p)
     }
 }
 
-/* Pack the first numbers of x; reads all, each slice, slices in pairs, and
+/* Packs the first numbers of x; reads all, each slice, slices in pairs, and
  * boxes. */
 static Pack packed(Dims n)
 {
@@ -95,7 +95,8 @@ TEST(pack_takes_the_smallest_form)
     expect(n, PACK_DENSE, I16, 120);
     x[7] = -1;
     expect(n, PACK_DENSE, I16, 120);
-    // each of these needs a float: fraction, too large, not small either
+    // each of these needs float: a fraction, too large for 16 bits, too small,
+    // larger still
     const float wide[] = {0.5f, 32768, -32769, 1e30f};
     for (int k = 0; k < 4; k++) {
         x[7] = wide[k];
@@ -112,10 +113,10 @@ TEST(pack_keeps_what_is_not_zero)
     const size_t head = 5 * 4;
     memset(x, 0, sizeof x);
     expect(n, PACK_RUNS, U8, head);
-    // first and last of the volume, and of a slice
+    // first and last voxel of the volume, and of a slice
     x[0] = x[1023] = x[256] = x[511] = 0.5f;
     expect(n, PACK_RUNS, F32, head + 4 * (12 + 4));
-    // a gap of three zeros costs as much as a run, one of four more
+    // a gap of three zeros costs as much as a run, a gap of four more
     x[4] = 1;
     expect(n, PACK_RUNS, F32, head + 4 * 12 + 8 * 4);
     x[4] = 0, x[5] = 1;
@@ -124,7 +125,7 @@ TEST(pack_keeps_what_is_not_zero)
     memset(x, 0, sizeof x);
     x[255] = x[256] = 300;
     expect(n, PACK_RUNS, I16, head + 2 * (12 + 2));
-    // bits are better than runs of ones that are short
+    // bits are smaller than short runs of ones
     memset(x, 0, sizeof x);
     for (int i = 0; i < 1024; i += 64) x[i] = 1;
     expect(n, PACK_BITS, U8, 128);
@@ -163,8 +164,8 @@ TEST(pack_of_labels)
     pack_free(&p);
 }
 
-/* A block that is damaged is refused or is another that can be read: what the
- * sanitizers look at. */
+/* A damaged block is rejected or is another valid one; the sanitizers check the
+ * reads. */
 TEST(pack_check_refuses_damage)
 {
     const Dims n = {1, 3, 8, 8, 1};
@@ -184,7 +185,7 @@ TEST(pack_check_refuses_damage)
             refused++;
         b[i / 8] ^= (uint8_t)(1 << i % 8);
     }
-    // of what tells places nearly every bit
+    // nearly every change in the positions is detected
     EXPECT(refused > 8 * 40);
     Pack q = p;
     q.bytes -= 4;
@@ -202,7 +203,7 @@ TEST(pack_check_refuses_damage)
     pack_free(&p);
 }
 
-/* The form is decided by one number, wherever it stands. */
+/* One number decides the form, wherever it is. */
 TEST(pack_one_number_decides)
 {
     static const struct {
@@ -229,7 +230,7 @@ TEST(pack_one_number_decides)
         EXPECT_INT(p.type, U8);
         pack_free(&p);
     }
-    // NaN equals nothing, so it is looked at by itself
+    // NaN equals no number, so it is tested separately
     float bad[300], back[300];
     for (int at = 0; at < 300; at++) {
         for (int i = 0; i < 300; i++) bad[i] = 1;

@@ -1,4 +1,4 @@
-/* patch.c -- patches: where they lie, what is drawn, and back to a whole. */
+/* patch.c -- tests of patches: positions, random draws, and stitching. */
 #include "data/metrics/stitch.h"
 #include "tests/support/volumes.h"
 #include "tests/test.h"
@@ -12,7 +12,7 @@ static Dims extents(int d, int h, int w)
 
 TEST(part_grid_covers_and_overlaps)
 {
-    // axis, patch, overlap, places and the first of each, as nnU-Net has them
+    // axis, patch, overlap, number of positions and their starts, as in nnU-Net
     static const struct {
         int n, patch;
         double overlap;
@@ -32,7 +32,7 @@ TEST(part_grid_covers_and_overlaps)
         EXPECT_INT(part_count(&s, n), row[r].count * 2);
         EXPECT(dims_equal(part_dims(&s, n), extents(3, 1, row[r].patch)));
         for (int i = 0; i < row[r].count; i++) {
-            // along w first, then h; all of d
+            // along w first, then h; the whole of d
             const Box box = part_box(&s, n, i),
                       next = part_box(&s, n, row[r].count + i);
             EXPECT_INT(box.from[0], row[r].at[i]);
@@ -69,7 +69,7 @@ TEST(part_one_way_to_cut)
                 "a second patches step: samples are already slices");
     s = made_steps("");
     EXPECT_FAIL(steps_add(&s, &patches), "patches: one of d, h, w is wanted");
-    // what prediction runs
+    // steps of prediction
     s = made_steps("patches d=8 h=8 w=8 count=9 foreground=0.5 overlap=0.25\n"
                    "flip\n");
     s = steps_for_prediction(&s);
@@ -118,8 +118,9 @@ TEST(part_draws_classes_alike)
         for (int k = 0; k < 3; k++) hit[k] += has[k];
         at_first += box.from[0] == 0 && box.from[1] == 0 && box.from[2] == 0;
     }
-    // half of the draws is half each class; the other half finds the corners
-    // in one of 4 x 5 x 6 places, the middle in 27 of them
+    // half of the draws are foreground, each class equally often; of the other
+    // half, the corners are found from one of 4 x 5 x 6 positions, the middle
+    // from 27
     const double anywhere = 0.5 / 120;
     EXPECT_NEAR((double)hit[1] / N, 0.25 + 28 * anywhere, 0.025);
     EXPECT_NEAR((double)hit[2] / N, 0.25 + anywhere, 0.025);
@@ -153,8 +154,8 @@ TEST(part_without_foreground_lies_anywhere)
     pack_free(&empty);
 }
 
-/* Patches of ones blend to one everywhere; a patch counts most at its middle.
- */
+/* Patches of ones blend to one everywhere; a patch has its largest weight at
+ * its middle. */
 TEST(part_blend_is_a_mean)
 {
     static const char *const text[] = {
@@ -173,7 +174,7 @@ TEST(part_blend_is_a_mean)
             REQUIRE(part_blend(&s, n, k, one, 0, sum));
         for (int i = 0; i < 6 * 7 * 8; i++) EXPECT_NEAR(sum[i], 1, 1e-5);
     }
-    // two patches of 8 over 12 voxels: where both have one, by its distance
+    // two patches of 8 over 12 voxels: in the overlap, weighted by distance
     const Steps s = made_steps("patches w=8 at=grid\n");
     float line[12] = {0}, first[8] = {1, 1, 1, 1, 1, 1, 1, 1}, second[8] = {0};
     const Dims n = extents(1, 1, 12);
@@ -195,7 +196,7 @@ TEST(part_samples_of_a_pipeline)
     float *out[MAX_FIELDS] = {first[0], mask}, *only[MAX_FIELDS] = {again};
     int differ = 0;
     Dims n;
-    // h is padded to 10, and what is kept makes no difference
+    // h is padded to 10, and the cache has no effect
     for (int kept = 0; kept < 2; kept++) {
         const PipelineOptions options = {.cache_bytes = kept ? 1 << 20 : 0,
                                          .seed = 7};

@@ -1,5 +1,5 @@
-/* patients.c -- normalize per = "patient": the numbers of all cases of a
- * patient together, and of nobody else. */
+/* patients.c -- tests of normalize per = "patient": statistics over all cases
+ * of a patient, and of no other patient. */
 #include "data/preprocess/patients.h"
 #include "data/dataset/dataset_list.h"
 #include "data/format/npy.h"
@@ -12,8 +12,7 @@
 
 enum { CASES = 7, PEOPLE = 3, WIDE = 16 };
 
-/* Channel c of step k of sequence i, whose patient is i % PEOPLE: i + 3 steps.
- */
+/* Channel c of step k of sequence i, of patient i % PEOPLE: i + 3 steps. */
 static float value(int i, int k, int c)
 {
     return (float)((i * 7 + k * (k + c)) % 11 * (1 + i % PEOPLE) +
@@ -45,7 +44,8 @@ static Dataset *sequences(int count)
     return ds;
 }
 
-/* Mean and deviation of channel c (2: both) of patient `who` among `count`. */
+/* Mean and deviation of channel c (2: both) of patient `who` in `count`
+ * cases. */
 static void wanted(int who, int c, int count, double *mean, double *sd)
 {
     float all[2 * CASES * WIDE];
@@ -66,7 +66,7 @@ static Pipeline *opened(const Dataset *ds, const char *text,
     return p;
 }
 
-/* All samples of WIDE steps into out (cases, 2, WIDE, as they lie). */
+/* Reads all samples of WIDE steps into out (cases, 2, WIDE, in this order). */
 static void samples(Pipeline *p, float *out)
 {
     for (int i = 0; i < pipeline_samples(p); i++) {
@@ -82,7 +82,7 @@ TEST(patients_are_normalized_by_all_their_cases)
         char text[80];
         float x[CASES * 2 * WIDE], again[CASES * 2 * WIDE];
         Dataset *ds = sequences(CASES);
-        // padded before: what lies behind the end does not count
+        // padded before: padding is not counted
         snprintf(text, sizeof text,
                  "fit w=16 at=start\nnormalize per=patient together=%s\n",
                  together ? "true" : "false");
@@ -97,7 +97,7 @@ TEST(patients_are_normalized_by_all_their_cases)
                 EXPECT_NEAR(x[i * 2 * WIDE + k],
                             (value(i, k / 2, k % 2) - mean) / sd, 1e-5);
             }
-        // by other threads, and each case made again and again
+        // by other threads, and with each case made again
         p = opened(ds, text, (PipelineOptions){.threads = 3});
         samples(p, again);
         EXPECT(!memcmp(x, again, sizeof x));
@@ -106,8 +106,7 @@ TEST(patients_are_normalized_by_all_their_cases)
     }
 }
 
-/* Volumes of which no case is like another: d, h, w and c of masks do not mix.
- */
+/* Volumes that all differ: d, h, w, and the c of masks do not mix. */
 TEST(patients_of_volumes)
 {
     Dataset *ds = made_dataset(4, 2, 3, 4, 5);
@@ -138,8 +137,8 @@ TEST(patients_of_volumes)
     dataset_free(ds);
 }
 
-/* A case that joins changes the others of its patient, so none of what was
- * kept of them may be used; of other patients it may. */
+/* A new case changes the others of its patient, so their cached results must
+ * not be used; results of other patients may. */
 TEST(patients_are_part_of_what_is_kept)
 {
     char store[600];
@@ -164,8 +163,8 @@ TEST(patients_are_part_of_what_is_kept)
     dataset_free(all);
 }
 
-/* A case that cannot be read counts nowhere: the others of its patient are as
- * if it were not there. */
+/* An unreadable case is not counted: the others of its patient are as if it did
+ * not exist. */
 TEST(patients_without_their_bad_cases)
 {
     const char *text = "fit w=16 at=start\nnormalize per=patient\n";
@@ -200,13 +199,13 @@ TEST(patients_that_cannot_be)
     EXPECT_FAIL(
         steps_parse("normalize per=patient\nnormalize per=patient\n", &s),
         "a second step per patient");
-    // one patient without contrast, though others have it
+    // one patient without contrast, although others have contrast
     Dataset *ds = sequences(CASES);
     s = made_steps("clamp range=-1000,90\nnormalize per=patient\n");
     EXPECT_FAIL(pipeline_open(ds, &s, &how, &p),
                 "channel 1 of x is 90 in all cases of patient p1");
     EXPECT_INT(err_kind(), ERR_DATA);
-    // another number of channels in one of the cases
+    // a different number of channels in one of the cases
     char path[600];
     const float one[6] = {0};
     snprintf(path, sizeof path, "%s/patient_4.npy", test_folder());

@@ -1,4 +1,4 @@
-/* pipeline.c -- tests of pipelines: samples, cache, leaks, and the way back. */
+/* pipeline.c -- tests of pipelines: samples, cache, leaks, and restoring. */
 #include "data/preprocess/pipeline.h"
 #include "data/dataset/relabel.h"
 #include "data/dataset/split.h"
@@ -128,7 +128,7 @@ TEST(pipeline_sizes_that_differ_are_named)
     volume_free(&w);
 }
 
-/* The first case in order is reported, however many threads look. */
+/* The first bad case in order is reported, for any number of threads. */
 TEST(pipeline_open_names_the_first_bad_case)
 {
     DatasetBuilder *b;
@@ -195,7 +195,7 @@ TEST(pipeline_cache_budget_holds_and_changes_nothing)
         EXPECT_INT(c.kept, kept);
         EXPECT_INT(c.bytes, each * kept);
         EXPECT(c.peak <= c.budget && c.peak == c.bytes);
-        // walking in a circle, all but one of the kept volumes stay
+        // with cyclic access, all but one of the cached volumes stay
         int64_t hits = c.hits;
         samples_hash(p);
         c = pipeline_cache(p);
@@ -226,7 +226,7 @@ static void *read_some(void *context)
     for (uint32_t i = 0; i < 300 && r->ok; i++) {
         int32_t k = (int32_t)rng_below(&draw, i, 24);
         r->ok = pipeline_sample(r->p, k, 0, false, NULL, out);
-        // beside another thread the voxels are still those of the case
+        // with another thread running, the voxels are still those of the case
         Volume v = made_image((uint32_t)k / 4, 4, 8, 8, true);
         memcpy(b, (float *)v.voxels.data + k % 4 * 64, sizeof b);
         r->ok = r->ok && !memcmp(a, b, sizeof a);
@@ -277,7 +277,7 @@ TEST(pipeline_finds_equal_voxels_on_two_sides)
         DatasetBuilder *b;
         REQUIRE(dataset_begin(NULL, &b));
         for (int i = 0; i < 3; i++) {
-            // the last of both sides is one image under two names
+            // the last case of both parts is one image with two names
             Volume v =
                 made_image((uint32_t)(i == 2 ? 9 : 3 * k + i), 2, 4, 4, true);
             char key[16];
@@ -299,9 +299,9 @@ TEST(pipeline_finds_equal_voxels_on_two_sides)
     }
 }
 
-/* ---- there and back ----------------------------------------------------- */
+/* ---- preparing and restoring --------------------------------------------- */
 
-/* Classes 0 .. 3 as values, in the narrowest type that holds them all. */
+/* Expects classes 0 .. 3 as label values, in the narrowest type for all. */
 static void relabels(const int32_t label[2], Dtype type)
 {
     Volume v, out;
@@ -335,7 +335,7 @@ TEST(prediction_has_the_labels_of_the_files)
     volume_free(&v);
 }
 
-/* What is not a number is no prediction, whatever it would be blended with. */
+/* A value that is not finite is rejected, whatever it would be blended with. */
 TEST(pipeline_prediction_not_finite)
 {
     const char *const steps[] = {"slices axis=stored\n",
@@ -364,7 +364,7 @@ TEST(pipeline_prediction_not_finite)
     dataset_free(ds);
 }
 
-/* The prepared mask as a prediction, restored: the mask again. */
+/* Uses the prepared mask as a prediction: restoring gives the mask again. */
 static void round_trip(const Dataset *ds, const char *steps, double most)
 {
     Pipeline *p = made_pipeline(ds, steps);
@@ -399,13 +399,13 @@ static void round_trip(const Dataset *ds, const char *steps, double most)
 TEST(pipeline_prediction_lies_on_the_input)
 {
     Dataset *ds = made_dataset(1, 1, 12, 16, 20);
-    // moves, crops and pads are undone to the voxel
+    // moves, crops and pads are reversed exactly
     round_trip(ds, "", 0);
     round_trip(ds, "slices axis=axial\n", 0);
     round_trip(ds, "slices axis=sagittal\n", 0);
     round_trip(ds, "fit h=24 w=24\nslices axis=coronal\n", 0);
     round_trip(ds, "fit d=7 h=13 w=31\nfit d=20 h=20 w=20\n", 0.06);
-    // patches that share voxels; such as are larger than the volume
+    // overlapping patches; patches larger than the volume
     round_trip(ds, "patches d=5 h=6 w=9 at=grid\n", 0);
     round_trip(ds, "fit h=24\npatches d=16 h=8 w=24 at=grid overlap=0\n", 0);
     // other spacings up to the edge of the box
@@ -416,7 +416,7 @@ TEST(pipeline_prediction_lies_on_the_input)
     dataset_free(ds);
 }
 
-/* What a checkpoint carries prepares as the steps it was printed from. */
+/* The steps in a checkpoint prepare like the steps they were printed from. */
 TEST(pipeline_steps_from_text_prepare_alike)
 {
     Dataset *ds = made_dataset(2, 1, 4, 9, 7);
@@ -457,8 +457,7 @@ TEST(pipeline_survives_no_memory)
     dataset_free(ds);
 }
 
-/* The hash of a case is that of its voxels and extents, each of them, in their
- * order. */
+/* The hash of a case depends on every voxel and extent, and on their order. */
 TEST(pipeline_hash_of_a_case)
 {
     enum { MOST = 21 };

@@ -1,4 +1,4 @@
-/* statistics.c -- tests of numbers that are found on training cases. */
+/* statistics.c -- tests of statistics of the training cases. */
 #include "data/preprocess/statistics.h"
 #include "data/dataset/dataset_list.h"
 #include "data/dataset/split.h"
@@ -17,7 +17,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* What the step should be, by sorting everything. */
+/* Expected values, computed by sorting everything. */
 typedef struct Want {
     double mean, sd, low, high;
 } Want;
@@ -74,7 +74,7 @@ static void expect_numbers(const Steps *steps, int c, Want want, bool cut)
     EXPECT_NEAR(s->standardize.high[c], want.high, 0);
 }
 
-/* Voxels of all samples of a pipeline, or those with a label. */
+/* Returns the voxels of all samples of a pipeline, or of those with a label. */
 static float *all_voxels(Pipeline *p, bool foreground, int64_t *n)
 {
     const Dims d = pipeline_dims_of(p, 0, 0);
@@ -97,7 +97,7 @@ static float *all_voxels(Pipeline *p, bool foreground, int64_t *n)
 TEST(statistics_are_those_of_all_voxels_for_any_threads)
 {
     static const struct {
-        const char *steps, *before; /* before: as the step finds cases */
+        const char *steps, *before; /* before: the steps that precede it */
         double clip[2];
         bool foreground;
     } row[] = {
@@ -140,7 +140,7 @@ TEST(statistics_are_those_of_all_voxels_for_any_threads)
     dataset_free(ds);
 }
 
-/* Numbers below 0, many that are equal, and the two zeros. */
+/* Negative numbers, many equal ones, and both zeros. */
 TEST(statistics_percentiles_are_exact)
 {
     DatasetBuilder *b;
@@ -181,7 +181,7 @@ TEST(statistics_percentiles_are_exact)
 }
 
 /* After the step the training cases have mean 0 and deviation 1, and a case of
- * another set is what the same numbers make of it. */
+ * another set is transformed with the same numbers. */
 TEST(statistics_are_used_on_other_cases)
 {
     Dataset *train = made_dataset(4, 1, 3, 6, 5);
@@ -229,7 +229,7 @@ TEST(statistics_are_used_on_other_cases)
     dataset_free(valid);
 }
 
-/* Slabs of one volume: no voxel of the other side is looked at. */
+/* Slabs of one volume: no voxel of the other part is read. */
 TEST(statistics_keep_to_the_slabs_of_a_side)
 {
     Dataset *ds = made_dataset(1, 1, 20, 4, 4), *part[PARTS];
@@ -297,14 +297,14 @@ TEST(statistics_of_channels_leave_padding_out)
     EXPECT_INT(standardize_of(&s)->standardize.mean_count, 2);
     for (int c = 0; c < 2; c++)
         expect_numbers(&s, c, by_sorting(all[c], n, 0, 80), true);
-    // numbers, beside an image that has its own step
+    // numbers, with an image that has its own step
     s = fitted(ds, "fit w=16 at=start\nstandardize field=pose\nstandardize\n",
                3, 1 << 20);
     EXPECT_INT(s.step[1].standardize.kind, STANDARDIZE_NUMBERS);
     EXPECT_INT(s.step[2].standardize.kind, STANDARDIZE_IMAGE);
     for (int c = 0; c < 2; c++)
         expect_numbers(&s, c, by_sorting(pose[c], COUNT, 0, 100), false);
-    // used: numbers change, and the length does not
+    // applied: numbers change, and the length does not
     Arena mem = {NULL};
     Pipeline *p = made_pipeline(ds, steps_print(&s, &mem));
     float x[64], number[2], length;
@@ -317,7 +317,7 @@ TEST(statistics_of_channels_leave_padding_out)
                         s.step[1].standardize.sd[c],
                     1e-6);
     pipeline_free(p);
-    // images alone, as a prediction has them
+    // images alone, as in a prediction
     DatasetBuilder *b;
     Dataset *images;
     const ListField only[] = {
@@ -336,7 +336,7 @@ TEST(statistics_of_channels_leave_padding_out)
     REQUIRE(pipeline_sample(p, 0, 0, false, NULL, alone));
     EXPECT(!memcmp(x, again, 32 * sizeof *x));
     pipeline_free(p);
-    // an image that has a step must be there
+    // an image with a step must exist
     s = made_steps("standardize field=x mean=1,2 sd=3,4\n");
     const PipelineOptions o = {.threads = 1};
     EXPECT_FAIL(pipeline_open(images, &s, &o, &p),
@@ -350,8 +350,8 @@ TEST(statistics_of_channels_leave_padding_out)
     dataset_free(ds);
 }
 
-/* Whichever request for memory fails, nothing is kept and the steps have no
- * half of their numbers. */
+/* When any one allocation fails, no memory leaks and the steps have no partial
+ * numbers. */
 TEST(statistics_without_memory)
 {
     Dataset *ds = made_dataset(2, 1, 3, 4, 4);
@@ -402,7 +402,7 @@ TEST(statistics_that_cannot_be)
     expect_refused(volumes, "clamp range=3,3\nstandardize\n", ERR_DATA,
                    "standardize: channel 1 of image is 3 in all of the "
                    "training set, there is nothing");
-    // so many zeros that the percentiles are among them
+    // so many zeros that both percentiles are 0
     expect_refused(volumes,
                    "clamp range=0,1\nfit d=40 h=40 w=40\nstandardize "
                    "clip=50,50.0001\n",

@@ -1,5 +1,5 @@
-/* store.c -- prepared cases in a file: the same samples from it, whatever
- * happens to it, and never those of other files or steps. */
+/* store.c -- tests of prepared cases in a file: the same samples from it
+ * whatever happens to it, and never samples of other files or steps. */
 #include "data/preprocess/store.h"
 #include "data/dataset/dataset_list.h"
 #include "data/format/npy.h"
@@ -27,7 +27,7 @@ static const char *path_of(const char *name)
     return path[turn];
 }
 
-/* The file of case i, with numbers that `seed` changes. */
+/* Writes the file of case i, with numbers that depend on `seed`. */
 static void write_case(int i, int seed)
 {
     float x[3 * 6 * 7];
@@ -61,7 +61,7 @@ static Dataset *files(void)
     return ds;
 }
 
-/* Every number of every sample. */
+/* Hashes every number of every sample. */
 static uint64_t samples_hash(Pipeline *p)
 {
     uint64_t h = 1;
@@ -78,7 +78,7 @@ static uint64_t samples_hash(Pipeline *p)
     return h;
 }
 
-/* What happens to the file of case 2 once it was read; NULL: nothing. */
+/* Called on the file of case 2 after it was read; NULL: nothing. */
 static void (*meanwhile)(const char *path);
 static bool (*load)(const Source *s, Volume *out, DicomNotes *notes);
 
@@ -89,8 +89,8 @@ static bool load_and_more(const Source *s, Volume *out, DicomNotes *notes)
     return ok;
 }
 
-/* Open the five cases with this store and steps: their hash, what the pipeline
- * says of the store. */
+/* Opens the five cases with this store and steps; returns their hash, and the
+ * message of the pipeline about the store. */
 static uint64_t opened(const char *store, const char *steps, int threads,
                        char text[256])
 {
@@ -138,14 +138,14 @@ TEST(store_gives_the_same_samples)
     EXPECT_TEXT(text, "");
     EXPECT(opened(store, steps_text, 3, text) == want);
     SAYS(text, "prepared cases: 0 found, 5 added");
-    // for nobody else to read
+    // readable by its owner only
     REQUIRE(!stat(store, &st));
     EXPECT_INT(st.st_mode & 0777, 0600);
     for (int threads = 1; threads < 4; threads++) {
         EXPECT(opened(store, steps_text, threads, text) == want);
         SAYS(text, "prepared cases: 5 found, 0 added");
     }
-    // other steps are other cases, beside those that are there
+    // other steps make other cases, which are added to the file
     uint64_t other = opened(NULL, "fit h=8 w=8\nslices axis=stored\n", 1, text);
     EXPECT(other != want);
     EXPECT(opened(store, "fit h=8 w=8\nslices axis=stored\n", 1, text) ==
@@ -153,7 +153,7 @@ TEST(store_gives_the_same_samples)
     SAYS(text, "0 found, 5 added");
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "5 found, 0 added");
-    // random changes are no part of a case
+    // augmentation is not part of a case
     opened(store, "normalize\nfit h=8 w=8\nslices axis=stored\nflip\n", 1,
            text);
     SAYS(text, "5 found, 0 added");
@@ -169,7 +169,7 @@ TEST(store_knows_files_that_changed)
     uint64_t want = opened(NULL, steps_text, 1, text);
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "4 found, 1 added");
-    // the same bytes at another time: made again, and equal
+    // the same bytes with another time: prepared again, and equal
     char name[32] = "store_3.npy";
     struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     REQUIRE(!utimensat(AT_FDCWD, path_of(name), times, 0));
@@ -179,8 +179,8 @@ TEST(store_knows_files_that_changed)
     SAYS(text, "5 found, 0 added");
 }
 
-/* Write into the middle of a file of 2 MiB, behind what its ends say, with its
- * time put back. */
+/* Writes into the middle of a file of 2 MiB, beyond the hashed parts at its
+ * ends, and restores its time. */
 static void change_middle(const char *path, char value)
 {
     struct stat st;
@@ -212,7 +212,7 @@ TEST(store_knows_files_whose_time_was_put_back)
     const uint64_t want = opened(NULL, steps_text, 1, text);
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "0 found, 5 added");
-    // the number in the middle becomes another one
+    // the number in the middle changes
     change_middle(path, 0x42);
     const uint64_t now = opened(NULL, steps_text, 1, text);
     EXPECT(now != want);
@@ -220,7 +220,7 @@ TEST(store_knows_files_whose_time_was_put_back)
     SAYS(text, "4 found, 1 added");
     EXPECT(opened(store, steps_text, 2, text) == now);
     SAYS(text, "5 found, 0 added");
-    // another inode, or only another state of it: read, not made again
+    // another inode, or only other metadata: read, not prepared again
     struct stat st;
     REQUIRE(!stat(path, &st) && !chmod(path, 0600));
     EXPECT(opened(store, steps_text, 1, text) == now);
@@ -235,8 +235,8 @@ TEST(store_knows_files_whose_time_was_put_back)
     REQUIRE(!utimensat(AT_FDCWD, path, times, 0));
     EXPECT(opened(store, steps_text, 1, text) == now);
     SAYS(text, "5 found, 0 added");
-    // between the reading and the hashing: what was read is not kept as what
-    // is there now
+    // between the reading and the hashing: the case that was read is not stored
+    // under the hash of the new file
     change_middle(path, 0x7f);
     meanwhile = change_back;
     EXPECT(opened(store, steps_text, 1, text) != now);
@@ -246,8 +246,8 @@ TEST(store_knows_files_whose_time_was_put_back)
            opened(NULL, steps_text, 1, other));
 }
 
-/* Whatever byte is other than it was, and wherever the file ends: the samples
- * are the right ones, and the file serves again. */
+/* With any byte changed, and the file truncated anywhere: the samples are
+ * correct, and the file is usable again. */
 TEST(store_that_is_damaged)
 {
     char text[256], store[512], copy[512];
@@ -281,8 +281,8 @@ TEST(store_that_is_damaged)
     arena_release(&mem);
 }
 
-/* Looking says how many cases there are and changes nothing, whatever is wrong.
- */
+/* Inspecting returns the number of cases and changes nothing, whatever is wrong
+ * with the file. */
 TEST(store_is_looked_at)
 {
     char text[256], store[512], copy[512];
@@ -307,7 +307,7 @@ TEST(store_is_looked_at)
         EXPECT(store_is(copy));
         REQUIRE(store_look(copy, &stats, &current));
         EXPECT_INT(stats.cases, current ? CASES : 0);
-        // of the header all bytes are checked
+        // all bytes of the header are checked
         if (i < 64) EXPECT(!current);
         REQUIRE(file_read(copy, 1 << 24, &mem, &again, &same));
         EXPECT(same == bytes && !memcmp(data, again, bytes));
@@ -318,7 +318,7 @@ TEST(store_is_looked_at)
         REQUIRE(store_look(copy, &stats, &current));
         EXPECT(!current && stats.cases == 0);
     }
-    // neither a folder nor another file is one
+    // neither a folder nor another file is a store
     EXPECT(!store_is(test_folder()));
     EXPECT(!store_is(path_of("store_0.npy")));
     EXPECT(!store_look(path_of("store_0.npy"), &stats, &current));
@@ -326,7 +326,7 @@ TEST(store_is_looked_at)
     arena_release(&mem);
 }
 
-/* What a killed run leaves: cases behind the index that no header names. */
+/* After a killed run: cases after the index that the header does not list. */
 TEST(store_is_not_half_added_to)
 {
     char text[256], store[512];
@@ -375,14 +375,14 @@ TEST(store_is_added_to_by_one_at_a_time)
     REQUIRE(prepare_case(ds, 0, &steps, NULL, NULL, NULL, &v));
     REQUIRE(store_open(store, &s));
     store_add(s, &(CacheKey){{1, 2}}, &(Origin){.place = {{0}}}, &v, "");
-    // the other goes on without, and says so
+    // the other pipeline continues without the store, and reports it
     EXPECT(opened(store, steps_text, 2, text) == want);
     SAYS(text, "prepared cases are not kept: ");
     SAYS(text, "another process adds cases to it");
     REQUIRE(store_commit(s));
     EXPECT(opened(store, steps_text, 1, text) == want);
     SAYS(text, "0 found, 5 added");
-    // one that has the file open sees what came since when it adds
+    // a process with the file open sees new cases when it adds
     store_add(s, &(CacheKey){{3, 4}}, &(Origin){.place = {{0}}}, &v, "");
     REQUIRE(store_commit(s));
     EXPECT_INT(store_stats(s).cases, 7);
@@ -410,7 +410,8 @@ TEST(store_goes_nowhere_else)
     EXPECT_FAIL(store_open("/nowhere/x", &s), "/nowhere/x: cannot keep");
     REQUIRE(!mkfifo(path_of("fifo"), 0600));
     EXPECT_FAIL(store_open(path_of("fifo"), &s), "not a file");
-    // as a full disk: what is not kept is made, and the next run tries again
+    // like a full disk: cases that are not stored are prepared, and the next
+    // run tries again
     snprintf(path, sizeof path, "%s", path_of("full.cases"));
     REQUIRE(!getrlimit(RLIMIT_FSIZE, &before));
     small.rlim_max = before.rlim_max;

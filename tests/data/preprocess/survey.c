@@ -1,12 +1,13 @@
-/* survey.c -- what a survey counts, and that it notes every fault. */
+/* survey.c -- tests of the counts of a survey, and that it notes every
+ * fault. */
 #include "data/preprocess/survey.h"
 #include "tests/support/volumes.h"
 #include "tests/test.h"
 #include <stdlib.h>
 
-/* 5 cases: 1 has a constant image, 2 a slice twice and one without contrast, 3
- * a mask of a value that nobody declared and truth where the image is lowest
- * (0), 4 no truth. */
+/* 5 cases: 1 has a constant image; 2 a duplicate slice and one without
+ * contrast; 3 a mask with an undeclared value, and foreground where the image
+ * is lowest (0); 4 no foreground. */
 static Dataset *odd_dataset(void)
 {
     DatasetBuilder *b;
@@ -39,7 +40,7 @@ TEST(survey_counts_and_notes)
 {
     Dataset *ds = odd_dataset();
     Steps steps = made_steps("normalize\nslices axis=stored\nnoise\n");
-    // the same whoever looks at which case
+    // the same for any assignment of cases to threads
     for (int threads = 0; threads < 4; threads += 3) {
         const SurveyOptions how = {.threads = threads};
         Survey *s;
@@ -74,14 +75,14 @@ TEST(survey_counts_and_notes)
         EXPECT_INT(c->pair[1], 6);
         EXPECT_INT(c->outside, 0);
         EXPECT(c->hash != survey_case(s, 0)->hash);
-        // the fault of a field, and the steps have nothing to add
+        // the fault of a field; the steps report none
         c = survey_case(s, 3);
         EXPECT(c->field[1].fault && strstr(c->field[1].fault, "wanted 0, 1"));
         EXPECT(!c->fault && !c->field[0].fault && !c->gray);
         EXPECT_INT(c->left, -1);
         EXPECT_INT(survey_case(s, 4)->foreground, 0);
         EXPECT_INT(survey_case(s, 4)->left, 0);
-        // the middle of slices 2 .. 5 is that of the second half
+        // the middle of slices 2 .. 5 is the first slice of the second half
         REQUIRE(survey_picture(s, 0, &p));
         EXPECT_INT(p.w, 12 * (SURVEY_SIDE / 12));
         EXPECT_INT(p.h, 8 * (SURVEY_SIDE / 12));

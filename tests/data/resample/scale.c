@@ -1,5 +1,5 @@
-/* scale.c -- volumes at another size by filters: PyTorch's numbers, and what
- * must hold along every axis. */
+/* scale.c -- tests of volumes resized by filters: against PyTorch, and of
+ * properties along every axis. */
 #include "data/resample/scale.h"
 #include "tests/support/volumes.h"
 #include "tests/test.h"
@@ -9,7 +9,7 @@
 static const float line[11] = {0, 5, 0, 2, 2.5f, 1.5f, 7.5f, 3.5f, 6.5f, 8, 8};
 
 /* torch.nn.functional.interpolate(x, (3, m), mode, antialias=True) of PyTorch
- * 1.13, x three equal rows of `line`; mode bilinear, then bicubic. */
+ * 1.13, x is three equal rows of `line`; mode bilinear, then bicubic. */
 static const struct {
     ScaleFilter filter;
     int m;
@@ -38,7 +38,7 @@ static const struct {
       7.191872f,   7.846881f,  8.107016f, 8.026008f, 8}},
 };
 
-/* The line along one axis of a volume, the same in all others. */
+/* Makes a volume with the line along one axis, constant along the others. */
 static Volume along(int axis)
 {
     Volume v;
@@ -78,7 +78,7 @@ TEST(scale_gives_pytorchs_numbers_along_every_axis)
         }
 }
 
-/* What does not change is not touched; a constant stays one at any size. */
+/* An unchanged size changes no value; a constant stays constant at any size. */
 TEST(scale_keeps_what_it_must)
 {
     Volume v = made_image(3, 4, 5, 6, false), out;
@@ -96,7 +96,7 @@ TEST(scale_keeps_what_it_must)
             volume_free(&out);
         }
     }
-    // by spacing the last voxel may reach beyond the volume
+    // by spacing, the last voxel may reach beyond the volume
     const double spacing[3] = {1.7, 0.3, 5};
     Grid grid = volume_grid_at(&v, spacing);
     REQUIRE(volume_scale(&v, &grid, SCALE_TRIANGLE, &out));

@@ -1,4 +1,4 @@
-/* steps.c -- tests of the table of steps, of preparing and of augmenting. */
+/* steps.c -- tests of the table of steps, of preprocessing and augmentation. */
 #include "data/preprocess/normalize.h"
 #include "data/steps/step.h"
 #include "engine/base/rng.h"
@@ -76,7 +76,7 @@ TEST(steps_order_of_phases)
     EXPECT_FAIL(steps_add(&all, &n), "more than 32 steps");
 }
 
-/* Which slices to learn from is a choice of training: all of them remain, in
+/* The selection of slices applies to training only: prediction takes all, in
  * the same plane. */
 TEST(steps_of_prediction_take_every_slice)
 {
@@ -139,14 +139,15 @@ TEST(steps_text_and_back)
     text = steps_print(&b, &mem);
     EXPECT_TEXT(text, "patches d=0 h=32 w=48 at=random count=4 "
                       "foreground=0.25 overlap=0.5\n");
-    // what the text leaves out has its default, and percentile its own clip
+    // parameters missing in the text get their defaults, and percentile its own
+    // clip
     b = made_steps("normalize method=percentile\n");
     EXPECT_NEAR(b.step[0].normalize.clip[0], 0.5, 0);
     text = steps_print(&b, &mem);
     EXPECT_TEXT(text, "normalize method=percentile per=volume clip=0.5,99.5 "
                       "nonzero=false together=false\n");
-    // shares for per cent: refused where they are written, run as they are
-    // where they are stored
+    // fractions instead of per cent: rejected in a recipe, accepted in a
+    // checkpoint
     b = made_steps("normalize clip=0.01,0.99\n");
     EXPECT_FAIL(step_meant(&b.step[0]), "clip = {0.01, 0.99} is in per cent; "
                                         "did you mean {1, 99}?");
@@ -155,7 +156,7 @@ TEST(steps_text_and_back)
     arena_release(&mem);
 }
 
-/* What an older program printed has no words for what came later. */
+/* The text of an older program lacks the parameters added later. */
 TEST(steps_old_text)
 {
     const Steps s = made_steps("flip axis=w p=0.5\naffine rotate=-10,10 "
@@ -201,7 +202,7 @@ TEST(steps_bad_text)
 
 /* ---- normalising -------------------------------------------------------- */
 
-/* A data set of one case. */
+/* Makes a data set of one case. */
 static Dataset *one_case(const Volume *image, const Volume *mask)
 {
     DatasetBuilder *b;
@@ -212,7 +213,7 @@ static Dataset *one_case(const Volume *image, const Volume *mask)
     return ds;
 }
 
-/* It cannot be prepared, for this reason. */
+/* Expects that it cannot be prepared, for this reason. */
 static void refused(const Volume *image, const Volume *mask, const char *steps,
                     const char *reason)
 {
@@ -223,13 +224,13 @@ static void refused(const Volume *image, const Volume *mask, const char *steps,
     dataset_free(ds);
 }
 
-/* All of a field. */
+/* Reads the whole of a field. */
 static void whole(const Prepared *p, int field, float *out)
 {
     pack_read(&p->field[field], 0, p->field[field].dim.d, out);
 }
 
-/* A prepared one-case pipeline; the dataset may be freed. */
+/* Prepares the only case of a data set, which is freed. */
 static Prepared prepared(const Volume *image, const Volume *mask,
                          const char *steps)
 {
@@ -241,7 +242,8 @@ static Prepared prepared(const Volume *image, const Volume *mask,
     return out;
 }
 
-/* Slice d of the first field, or (-1) all of it; until the next call. */
+/* Returns slice d of the first field, or (-1) all of it; valid until the next
+ * call. */
 static const float *values(const Prepared *p, int32_t d)
 {
     static float x[4 * 6 * 7];
@@ -259,7 +261,7 @@ TEST(steps_zscore_of_volume_and_slice)
     made_moments(values(&p, -1), 4 * 6 * 7, &mean, &std);
     EXPECT_NEAR(mean, 0, 1e-6);
     EXPECT_NEAR(std, 1, 1e-6);
-    // the volume's statistics are not those of each slice
+    // the statistics of the volume differ from those of each slice
     made_moments(values(&p, 0), 6 * 7, &mean, &std);
     EXPECT(fabs(mean) > 1e-4);
     prepared_free(&p);
@@ -286,7 +288,7 @@ TEST(steps_constant_slice_becomes_zero)
     volume_free(&v);
 }
 
-/* Prepare a volume of one case; the reason of the failure is kept. */
+/* Prepares a volume of one case; the reason of a failure is kept. */
 static bool prepares(const Volume *image, const char *steps)
 {
     DatasetBuilder *b;
@@ -315,7 +317,7 @@ TEST(steps_constant_volume_is_refused)
                 "all 24 voxels are 0.25");
     EXPECT_FAIL(prepares(&v, "normalize method=percentile nonzero=true\n"),
                 "all 24 voxels are 0.25");
-    // two values, but one of them does not count
+    // two values, but one of them is excluded
     for (int i = 0; i < 20; i++) x[i] = 0;
     EXPECT(prepares(&v, "normalize\n"));
     EXPECT_FAIL(prepares(&v, "normalize nonzero=true\n"),
@@ -323,14 +325,14 @@ TEST(steps_constant_volume_is_refused)
     for (int i = 0; i < 24; i++) x[i] = 0;
     EXPECT_FAIL(prepares(&v, "normalize nonzero=true\n"),
                 "all 24 voxels are 0,");
-    // the percentiles of a nearly empty image meet
+    // the percentiles of a nearly empty image are equal
     x[5] = 7;
     EXPECT(prepares(&v, "normalize method=minmax\n"));
     EXPECT_FAIL(prepares(&v, "normalize clip=10,90\n"),
                 "values from 0 to 7, but percentiles 10 and 90 are the same; "
                 "fix: a wider clip");
     volume_free(&v);
-    // of several channels the one at fault
+    // of several channels, the faulty one
     REQUIRE(volume_new(&v, (Dims){1, 2, 3, 4, 2}, F32));
     x = v.voxels.data;
     for (int i = 0; i < 24; i++) x[2 * i] = (float)i, x[2 * i + 1] = 3;
@@ -420,7 +422,7 @@ TEST(steps_nonzero_keeps_the_background)
     volume_free(&v);
 }
 
-/* One mean and sd for all channels: what tells them apart stays. */
+/* One mean and sd for all channels: their differences are kept. */
 TEST(steps_together_keeps_channels_apart)
 {
     static const Dims dim = {1, 1, 1, 50, 3};
@@ -436,7 +438,7 @@ TEST(steps_together_keeps_channels_apart)
     EXPECT_NEAR(mean, 0, 1e-6);
     EXPECT_NEAR(std, 1, 1e-6);
     EXPECT_NEAR((x[4] - x[3]) / (x[5] - x[4]), before, 1e-4);
-    // a constant channel beside others is no fault
+    // a constant channel next to others is accepted
     for (int i = 0; i < 150; i += 3) x[i] = 5;
     EXPECT(normalize_volume(&s.step[0], &v, &channel));
     for (int i = 0; i < 150; i++) x[i] = 5;
@@ -446,7 +448,7 @@ TEST(steps_together_keeps_channels_apart)
 
 /* ---- geometry ----------------------------------------------------------- */
 
-/* A box of an image and of a mask, in voxels of the volume. */
+/* A bounding box of an image and of a mask, in voxels of the volume. */
 TEST(steps_crop_to_what_is_there)
 {
     Volume v = made_image(2, 6, 7, 9, true), m = made_mask(6, 7, 9);
@@ -468,7 +470,7 @@ TEST(steps_crop_to_what_is_there)
         {"crop within=99\n", {1, 1, 1, 3, 1}, {3, 4, 2}},
         {"crop to=label\n", {1, 4, 4, 1, 1}, {1, 2, 3}},
         {"crop to=label margin=65535\n", {1, 6, 7, 9, 1}, {0, 0, 0}},
-        // one after the other: the second box is looked for in the first
+        // one after the other: the second box is found inside the first
         {"crop to=label margin=1\ncrop\n", {1, 1, 1, 3, 1}, {3, 4, 2}},
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
@@ -527,7 +529,7 @@ TEST(steps_fit_pads_with_the_smallest_value_and_back)
                 EXPECT_NEAR(y[i], in ? x[(d * 6 + h + 1) * 5 + s] : lowest, 0);
                 if (!in) EXPECT(t[i] == 0);
             }
-    // every voxel still lies where it lay
+    // every voxel keeps its position
     double a[3], b[3];
     Volume fitted = {.voxels = {.dim = p.field[0].dim}};
     memcpy(fitted.affine, p.grid.affine, sizeof fitted.affine);
@@ -541,7 +543,7 @@ TEST(steps_fit_pads_with_the_smallest_value_and_back)
 
 TEST(steps_labels_stay_labels)
 {
-    // 10^3 random masks through every geometric step: the set never grows
+    // 10^3 random masks through every geometric step: no new label values
     for (uint32_t round = 0; round < 1000; round++) {
         Volume v = made_image(round, 3, 7, 6, false), m = made_mask(3, 7, 6);
         const Rng r = {.seed = 3, .stream = RNG_TEST, .sample = round};

@@ -1,5 +1,5 @@
-/* user_step.c -- tests of steps that are functions, with one in C in their
- * place: what they are given, with which draws, how failures are named. */
+/* user_step.c -- tests of steps that are user functions, with a C function in
+ * their place: their arguments, their random draws, the reports of failures. */
 #include "data/steps/user_step.h"
 #include "data/dataset/dataset_build.h"
 #include "data/loader/loader.h"
@@ -8,12 +8,12 @@
 #include <string.h>
 #include <time.h>
 
-/* A function in C; all that its calls share is atomic. */
+/* A function in C; all state that its calls share is atomic. */
 typedef struct Fake {
     UserStep user_step;
     atomic_int holders, calls;
     atomic_bool hang; // until `stop`
-    double fail_code; // the function that fails
+    double fail_code; // code for which the function fails
 } Fake;
 
 static void pause_ms(long ms)
@@ -21,7 +21,7 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){0, ms * 1000000}, NULL);
 }
 
-/* y = x + code of images, + the first draw where there is one. */
+/* y = x + code for images, + the first draw, if any. */
 static bool fake_run(UserStep *h, double code, double with, UserStepCall *call)
 {
     Fake *f = (Fake *)h;
@@ -69,7 +69,7 @@ static Pipeline *open_with(const Dataset *ds, const char *text, Fake *f,
     return p;
 }
 
-/* The image of a sample of made_dataset(.., 4, 4, 4) with slices. */
+/* Returns the image of a sample of made_dataset(.., 4, 4, 4) with slices. */
 static float first_of(Pipeline *p, int32_t number, uint32_t epoch, bool augment)
 {
     float x[16], mask[16];
@@ -83,26 +83,26 @@ TEST(user_step_runs_in_its_place_and_is_held)
     Dataset *ds = made_dataset(2, 1, 4, 4, 4);
     Fake f = fake();
     Pipeline *plain = open_with(ds, "clamp range=0,5\nslices\n", NULL, 1 << 20);
-    // + 3, then cut to 0 .. 5, then + 100
+    // + 3, then clamped to 0 .. 5, then + 100
     Pipeline *p = open_with(
         ds, "change code=3\nclamp range=0,5\nchange code=100\nslices\n", &f,
         1 << 20);
-    EXPECT_INT(f.calls, 4); // two of each case
+    EXPECT_INT(f.calls, 4); // two per case
     EXPECT_INT(f.holders, 1);
     for (int32_t i = 0; i < pipeline_samples(p); i++) {
         const float x = first_of(plain, i, 0, false);
         const float y = x + 3 < 5 ? x + 3 : 5;
         EXPECT_NEAR(first_of(p, i, 0, false), y + 100, 0);
     }
-    EXPECT_INT(f.calls, 4); // the result is kept
+    EXPECT_INT(f.calls, 4); // the result is cached
     pipeline_free(p);
     pipeline_free(plain);
     EXPECT_INT(f.holders, 0);
     dataset_free(ds);
 }
 
-/* The draw is that of (seed, epoch, sample, place of the step), whatever else
- * is drawn for the sample. */
+/* The draw depends on (seed, epoch, sample, position of the step), whatever
+ * else is drawn for the sample. */
 TEST(user_step_draws_by_epoch_and_sample)
 {
     Dataset *ds = made_dataset(2, 1, 4, 4, 4);
@@ -183,7 +183,7 @@ TEST(user_step_of_a_picture_that_is_left_alone)
 
 static atomic_int told;
 
-/* Lets the function go on when it was told of twice. */
+/* Releases the function after it has been reported twice. */
 static void tell(void *context, const char *text)
 {
     EXPECT(strstr(text, "s for data: worker 1 has been at case_0"));
@@ -211,7 +211,7 @@ TEST(user_step_that_hangs_is_named_and_ends)
     REQUIRE(loader_open(p, &o, &l));
     REQUIRE(loader_next(l, &b));
     EXPECT(told >= 2);
-    // the ring is full, and a batch that is taken makes room for one that hangs
+    // the queue is full, and taking a batch makes room for one that hangs
     while (atomic_load(&f.calls) < 4) pause_ms(1);
     atomic_store(&f.hang, true);
     REQUIRE(loader_next(l, &b));
