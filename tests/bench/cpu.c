@@ -3,15 +3,15 @@
  *     build/tests/bench/cpu [--threads N] [--rounds N] [--batch N]
  *                           [--bf16 1] [NAME ...]
  *
- * NAME selects rows whose name contains it; with --bf16 1 those that multiply
- * do so in that precision, on copies that are there. Convolutions are printed
- * in GFLOP/s of the direct sum and as a share of this machine's peak, those
- * that run by Winograd also as a multiple of the direct sum's speed, which may
- * be above the peak; rows that move memory in GB/s, counting each operand,
- * result and gradient once; so do updates of all parameters, which are printed
- * without a batch. The peak is
- * measured again in every round, in turn with the kernels, so that a busy
- * machine lowers both. Figures are medians of rounds. */
+ * NAME selects rows with NAME in their name; with --bf16 1, products run in
+ * that precision, on existing copies. Convolutions are printed in GFLOP/s of
+ * the direct sum and as a fraction of this machine's peak; Winograd
+ * convolutions also as a multiple of the speed of the direct sum, which may be
+ * above the peak. Memory-bound rows are printed in GB/s, counting each operand,
+ * result and gradient once; so are updates of all parameters, which have no
+ * batch. The peak is measured again in every round, alternating with the
+ * kernels, so that a busy machine lowers both. Figures are medians of
+ * rounds. */
 #include "cpu/conv/winograd.h"
 #include "cpu/lib/simd.h"
 #include "cpu/lib/thread_pool.h"
@@ -24,12 +24,12 @@
 
 enum { ROUNDS_MAX = 101, COPY_BYTES = 64 << 20, PASSES = 3 };
 
-/* One row: operands as in op.h, extents with n = 0 replaced by the batch. */
+/* One row: operands as in op.h; extents with n = 0 get the batch size. */
 typedef struct Row {
     const char *name;
     Op op;
     Dims x[MAX_IN];
-    int stride, pad, kernel; /* attributes where the row has them */
+    int stride, pad, kernel; /* attributes, if the operator has them */
 } Row;
 
 #define CONV(text, ci, co, hw, k, s, p)                                      \
@@ -162,8 +162,8 @@ static const Row rows[] = {
      .x = {{0, 32, 32, 32, 1}, {0, 32, 32, 32, 1}, {0, 32, 32, 32, 10}}},
 };
 
-/* One thread is timed by the processor time it got, which a busy machine
- * disturbs less; several by the clock on the wall. */
+/* One thread is timed by its processor time, which a busy machine disturbs
+ * less; several threads by the wall clock. */
 static clockid_t clock_used = CLOCK_MONOTONIC;
 
 static double now(void)
@@ -196,7 +196,7 @@ static void peak_task(void *ctx, int64_t task, int thread)
 /* FLOP/s of multiply-adds in registers. */
 static double peak(Pool *pool)
 {
-    // several tasks a thread, so that one that wakes late still shares
+    // several tasks per thread, so that a thread that wakes late gets some
     int tasks = 8 * pool_threads(pool);
     double t = now();
     pool_run(pool, tasks, peak_task, NULL);
@@ -233,7 +233,7 @@ static void print_ceilings(Pool *pool, int rounds)
 
 // -- one row ------------------------------------------------------------------
 
-/* Everything one row needs, in memory. */
+/* Memory and state of one row. */
 typedef struct Bench {
     Call call;
     Attr attr;
@@ -269,7 +269,7 @@ static void set_window(Bench *b, const Row *row, int axis)
                 b->attr.word[1 + i] = value[k];
 }
 
-/* The copy in bf16 of an operand. */
+/* Returns the copy of an operand in bf16. */
 static const Tensor *copied(const Call *c, const Tensor *from, Tensor *to)
 {
     *to = *from;
@@ -279,7 +279,7 @@ static const Tensor *copied(const Call *c, const Tensor *from, Tensor *to)
     return to;
 }
 
-/* Operand 1 of extents s holds whole numbers below this: classes, or lengths
+/* Operand 1 of extents s contains whole numbers below this: classes, or lengths
  * of sequences; 0: any numbers. */
 static int64_t whole_below(Op op, Dims x, Dims s)
 {
@@ -353,7 +353,8 @@ static void bench_close(Bench *b)
     mem_free(b->call.scratch);
 }
 
-/* Seconds of one pass: 0 forward, else backward for the operands in wrt. */
+/* Returns the seconds of one pass: 0 forward, else backward for the operands in
+ * wrt. */
 static double run_pass(Bench *b, unsigned wrt, bool no_winograd)
 {
     Call c = b->call;
@@ -368,7 +369,7 @@ static double run_pass(Bench *b, unsigned wrt, bool no_winograd)
     return t;
 }
 
-/* Bytes that a pass must move: its operands, result, gradients. */
+/* Returns the bytes that a pass must move: its operands, result, gradients. */
 static double pass_bytes(const Bench *b, unsigned wrt)
 {
     const OpInfo *info = &op_info[b->attr.op];
@@ -394,13 +395,14 @@ static void bench_row(const Row *row, int batch, bool bf16, int rounds,
     }
     double flops = op_flops(&b.attr, b.x, &b.y);
     bool targets = op_info[row->op].flags & LOSS;
-    // elementwise rows have one backward run for all operands
+    // elementwise operators have one backward run for all operands
     unsigned wrt[PASSES] = {0, 1, 2};
     int passes = flops > 0 ? 3 : 2;
     if (!(flops > 0)) wrt[1] = targets ? 1 : b.x[1].data ? 7 : 1;
     if (row->op == OP_add || row->op == OP_concat) wrt[1] = 3;
     double time[PASSES][ROUNDS_MAX], share[PASSES][ROUNDS_MAX];
-    double gain[PASSES][ROUNDS_MAX]; // over the direct sum, in the same round
+    double gain[PASSES][ROUNDS_MAX]; // speedup over the direct sum in the same
+                                     // round
     bool both = winograd_runs(&b.call);
     for (int r = -1; r < rounds; r++) {
         double top = flops > 0 ? peak(pool) : 1;
@@ -429,15 +431,15 @@ static void bench_row(const Row *row, int batch, bool bf16, int rounds,
     bench_close(&b);
 }
 
-// -- what is done to all parameters at once -----------------------------------
+// ---- passes over all parameters ---------------------------------------------
 
-/* Of a U-Net that begins with 64 channels and has five levels. */
+/* A U-Net that begins with 64 channels and has five levels. */
 enum { PARAMETERS = 31000000 };
 
 static const struct {
     const char *name;
     OptimKind kind; /* OPTIM_COUNT: no update                */
-    int arrays;     /* read, plus those written: bytes moved */
+    int arrays;     /* arrays read and written: bytes moved */
 } walks[] = {
     {"update adamw 31 M", OPTIM_adamw, 7},
     {"update sgd 31 M", OPTIM_sgd, 5},
@@ -481,7 +483,7 @@ static void bench_walk(int which, int rounds, Pool *pool)
     for (int i = 0; i < 4; i++) mem_free(t[i].data);
 }
 
-/* No names: every row. */
+/* Without names: every row. */
 static bool is_wanted(const char *row, char **names, int count)
 {
     for (int k = 0; k < count; k++)
@@ -500,7 +502,7 @@ int main(int argc, char **argv)
                       : !strcmp(argv[i], "--bf16")   ? &bf16
                                                      : NULL;
         if (!option) {
-            argv[names++] = argv[i]; // what is left are names
+            argv[names++] = argv[i]; // the rest are names
         } else if (i + 1 == argc || (*option = atoi(argv[++i])) < 1) {
             fprintf(stderr, "%s wants a number from 1\n", argv[i]);
             return 2;

@@ -1,20 +1,21 @@
-/* loading.c -- samples a second of the data path, beside Python's.
+/* loading.c -- speed of the data path in samples per second, compared with
+ * Python.
  *
  *     build/tests/bench/loading [ROUNDS]
  *
- * Everything goes through a loader that keeps nothing in memory, so that each
- * sample is made from its files again, which lie in the page cache:
+ * Every loader runs without a cache, so that each sample is made from its files
+ * again, which are in the page cache:
  *
  *     photos   JPEG of 224 x 224, decoded, all four parts of jitter
  *     series   DICOM of 24 slices of 256 x 256, read, sorted, normalised
  *     packed   the same volumes out of a file of prepared cases (store.h)
  *
- * with one worker and with two. Theirs (loading_peer.py) does the same with
- * OpenCV and with Pillow, with pydicom and numpy, and with a .npy a volume,
- * mapped; two threads are two processes there, whose results are not sent
- * back. It has started and loaded all it needs before the first round. In each
- * round all take turns; figures are medians of rounds, ratios medians of the
- * ratios in a round. */
+ * with one worker and with two. The peer (loading_peer.py) does the same with
+ * OpenCV and with Pillow, with pydicom and numpy, and with one memory-mapped
+ * .npy per volume; there, two threads are two processes that do not send their
+ * results back. It is started and has imported its modules before the first
+ * round. All take turns in each round; figures are medians of rounds, ratios
+ * medians of the ratios in a round. */
 #include "data/dataset/dataset_list.h"
 #include "data/loader/loader.h"
 #include "data/phantom/scan.h"
@@ -43,7 +44,7 @@ enum {
     PATH = 128
 };
 
-/* What is measured: ours, and who does the same. */
+/* A measurement: our pipeline and its peers. */
 static const struct Row {
     const char *name, *unit;
     int samples, epochs;
@@ -73,7 +74,7 @@ static char *in_folder(char path[PATH], const char *format, int number)
 
 /* -- data ------------------------------------------------------------------ */
 
-/* Something between a wall and a face: slow colours, and a grain. */
+/* Synthetic photograph: slowly varying colours, and grain. */
 static void photo_pixels(uint8_t *x, uint32_t number)
 {
     const Rng r = {.seed = 2, .stream = RNG_TEST, .sample = number};
@@ -117,7 +118,8 @@ static void write_photo(const char *path, uint32_t number)
     if (fclose(f)) may(fail("cannot write %s", path));
 }
 
-/* A made-up head a folder, slices as scanners name them: in no order. */
+/* Writes a synthetic head per folder, with slices in no order, as from a
+ * scanner. */
 static void write_series(int number)
 {
     char path[PATH], id[16];
@@ -196,12 +198,12 @@ static int remove_one(const char *path, const struct stat *st, int flag,
     return remove(path);
 }
 
-/* -- them ------------------------------------------------------------------ */
+/* -- peer ------------------------------------------------------------------ */
 
 static FILE *ask, *answer;
 
-/* Starts the peer and waits until it is ready; without Python it ends by
- * itself, and has no answer. */
+/* Starts the peer and waits until it is ready; without Python it exits at once,
+ * and gives no answer. */
 static void start_peer(void)
 {
     int to[2], from[2];
@@ -218,7 +220,8 @@ static void start_peer(void)
     ask = fdopen(to[1], "w"), answer = fdopen(from[0], "r");
 }
 
-/* Seconds that a peer takes for as many samples; 0: it is not there. */
+/* Returns the seconds of a peer for the same number of samples; 0:
+ * unavailable. */
 static double peer_seconds(const struct Row *row, const char *peer, int threads)
 {
     double time = 0;
@@ -228,7 +231,7 @@ static double peer_seconds(const struct Row *row, const char *peer, int threads)
     return fscanf(answer, "%lf", &time) == 1 ? time : 0;
 }
 
-/* -- us -------------------------------------------------------------------- */
+/* -- segengine ------------------------------------------------------------- */
 
 static double our_seconds(const struct Row *row, Pipeline *p, int workers)
 {
@@ -240,9 +243,10 @@ static double our_seconds(const struct Row *row, Pipeline *p, int workers)
     Loader *l;
     const Batch *b;
     may(loader_open(p, &how, &l));
-    // training touches the memory of its batches for the first time once a run
+    // a training run touches the memory of its batches for the first time only
+    // once
     for (int i = 0; i <= PREFETCH; i++) may(loader_next(l, &b));
-    may(loader_seek(l, 99, 0)); // nothing is made ahead
+    may(loader_seek(l, 99, 0)); // discards prefetched batches
     double begin = seconds(CLOCK_MONOTONIC);
     for (int i = 0; i < row->epochs * loader_batches(l); i++)
         may(loader_next(l, &b));
@@ -253,8 +257,7 @@ static double our_seconds(const struct Row *row, Pipeline *p, int workers)
 
 /* -- the table ------------------------------------------------------------- */
 
-/* Seconds: of a row, with so many threads, ours and the peers', in each round.
- */
+/* Seconds of each row, number of threads, program and round. */
 typedef double Table[ROWS][THREADS][WHO][MOST_ROUNDS];
 
 static double middle(const double *v, int rounds)
@@ -264,7 +267,7 @@ static double middle(const double *v, int rounds)
     return median(copy, rounds);
 }
 
-/* Of the seconds of two, how many times as long the first takes. */
+/* Returns the median ratio of the first time to the second. */
 static double ratio(const double *a, const double *b, int rounds)
 {
     double v[MOST_ROUNDS];
@@ -304,7 +307,7 @@ int main(int argc, char **argv)
     Pipeline *p[ROWS];
     int rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
     if (rounds < 1 || rounds > MOST_ROUNDS) rounds = ROUNDS;
-    // nothing else writes series to read
+    // without DICOM there are no series to read
     if (!dicom_ready()) {
         printf("loading: not measured: %s\n", err_text());
         return 0;
@@ -320,7 +323,7 @@ int main(int argc, char **argv)
                         peer_seconds(&rows[r], rows[r].peer[k - 1], n + 1);
             }
     print(t, rounds);
-    // of one sample each
+    // per sample
     for (int i = 0; i < rounds; i++) t[1][0][0][i] *= PACKED_EPOCHS;
     target("packed cases against DICOM", ratio(t[1][0][0], t[2][0][0], rounds),
            10);

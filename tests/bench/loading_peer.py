@@ -135,7 +135,7 @@ def main():
         for k, path in enumerate(ARRAYS):
             numpy.save(path, pydicom(k))
     pool = multiprocessing.Pool(2)
-    for peer in there:  # what is loaded on first use
+    for peer in there:  # loads everything on first use
         pool.map(make, [(peer, 0, 1)] * 8, 1)
         make((peer, 0, 1))
     if "numpy" in there:

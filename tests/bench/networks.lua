@@ -1,11 +1,11 @@
--- networks.lua -- the networks of the table of speed, whose twins are in
--- tests/pytorch/networks.py under the same names.
+-- networks.lua -- the networks of the speed table; the PyTorch ones with the same names are in
+-- tests/pytorch/networks.py.
 --
 --   local one = dofile("tests/bench/networks.lua").unet(batch)
 --   one.inputs    {name = array}: a batch of random numbers, the same at every call
 --   one.loss, one.output, one.optim    of training, of inference
 --
--- Nothing is drawn at random in a step, so that both sides compute the same.
+-- A step draws no random numbers, so that both programs compute the same.
 
 local seg = require "seg"
 local core = require "seg.core"
@@ -32,7 +32,7 @@ local function unet(features, bias, decay)
   end
 end
 
--- Those of scripts/brain_unet.lua and scripts/nfbs_unet.lua.
+-- The networks of scripts/brain_unet.lua and scripts/nfbs_unet.lua.
 M.unet = unet({ 32, 64, 128, 256 }, false, 1e-4)
 M.nfbs = unet({ 32, 64, 128, 256, 512 }, true, 0)
 
@@ -61,8 +61,8 @@ function M.resnet18(batch, size)
   }
 end
 
--- Encoder and classifier of scripts/sequence_cnn_lstm.lua at the report's sizes; of
--- `size` steps each sequence has from three fifths to all.
+-- Encoder and classifier of scripts/sequence_cnn_lstm.lua with the report's sizes; a sequence has a
+-- length of three fifths of `size` to `size` steps.
 function M.cnn_lstm(batch, size)
   local x = nn.input("sequence", { c = 1024, w = size })
   local length, label = nn.input("length", { c = 1 }), nn.input("label", { c = 1 })

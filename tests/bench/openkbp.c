@@ -1,11 +1,11 @@
-/* openkbp.c -- speed of the sparse CSV reader, beside pandas.
+/* openkbp.c -- speed of the sparse CSV reader, compared with pandas.
  *
  *     build/tests/bench/openkbp [FILE.csv ...]
  *
- * Without FILE: the dose of a made-up patient, some megabytes. One thread,
- * file to grid, the file in the page cache. Each file is read in turn by us
- * and, where it is installed, by pandas.read_csv with its fastest parser of
- * numbers; figures are medians of rounds. */
+ * Without FILE: the dose of a synthetic patient, some megabytes. One thread,
+ * from file to grid, with the file in the page cache. Each file is read
+ * alternately by segengine and, if installed, by pandas.read_csv with its
+ * fastest parser of numbers; figures are medians of rounds. */
 #include "data/datasets/openkbp.h"
 #include "engine/base/file.h"
 #include "engine/base/rng.h"
@@ -29,7 +29,7 @@ static double read_once(const char *path)
     return seconds(CLOCK_MONOTONIC) - begin;
 }
 
-/* What pandas says that one read took; 0 where there is none. */
+/* Returns the seconds of one read by pandas; 0 without pandas. */
 static double pandas_once(const char *path)
 {
     char command[1024];
@@ -68,7 +68,7 @@ static void bench(const char *path)
     printf("  %s\n", path);
 }
 
-/* A third of the voxels, three decimals, as the challenge has them. */
+/* A third of the voxels, three decimals, as in the challenge. */
 static void made_up(char path[64])
 {
     size_t room = (size_t)OPENKBP_VOXELS * 16, n;

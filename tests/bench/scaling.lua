@@ -1,11 +1,10 @@
--- scaling.lua -- how long a training step of many ranks takes: a model, by hand.
+-- scaling.lua -- a model of the time of a training step with many ranks.
 --
 --   segengine tests/bench/scaling.lua [--key value ...]
 --
--- docs/clusters.md has its tables and assumptions. Of n ranks, each with b
--- samples at t seconds, of a network of P parameters and L batch norms: computing b t,
--- and what lua/inspect/scaling.lua says of the exchange, whose head has the formulas.
--- Efficiency is computing / step.
+-- docs/clusters.md has its tables and its limits. For n ranks, each with b samples at t seconds, of
+-- a network with P parameters and L batch norms: b t of computation, plus the time of the exchange
+-- from lua/inspect/scaling.lua, which has the formulas. Efficiency is computation / step.
 
 local scaling = require "seg.inspect.scaling"
 
@@ -32,7 +31,7 @@ print(string.format("%8s %10s %12s %12s %10s %10s %12s", "ranks", "samples", "co
                     "gradients ms", "norms ms", "efficiency", "samples/s"))
 for k = 0, 10 do
   local n = 1 << k
-  -- a rank has a whole number of samples; the largest share is waited for
+  -- a rank has a whole number of samples; the step waits for the largest shard
   local b = o.whole > 0 and math.ceil(o.whole / n) or o.batch
   local all = o.whole > 0 and o.whole or b * n
   if o.whole > 0 and n > o.whole then break end

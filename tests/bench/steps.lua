@@ -1,11 +1,11 @@
--- steps.lua -- training steps and inferences of a network of networks.lua, on demand.
+-- steps.lua -- training steps and inferences of a network of networks.lua, on request.
 --
 --   segengine tests/bench/steps.lua NETWORK BATCH SIZE FOLDER THREADS [write]
 --
--- Our side of tests/pytorch/speed.py. `write` leaves weights (init.safetensors) and inputs
--- (NAME.npy) in FOLDER for both sides. Else says the loss of a first step, then answers
--- each line "train N", "infer N", "train_bf16 N" or "infer_bf16 N" on stdin with the
--- milliseconds of each of N, and sleeps between.
+-- The segengine side of tests/pytorch/speed.py. `write` writes weights (init.safetensors) and
+-- inputs (NAME.npy) to FOLDER for both programs. Otherwise prints the loss of a first step, then
+-- answers each line "train N", "infer N", "train_bf16 N" or "infer_bf16 N" on stdin with the
+-- milliseconds of each of N runs, and sleeps in between.
 
 local seg = require "seg"
 local core = require "seg.core"
@@ -25,8 +25,7 @@ if arg[6] == "write" then
   return
 end
 
--- Made when they are first wanted, one after the other: several at once would be in
--- each other's way.
+-- Made on first use, one at a time: several at once would compete for memory and cores.
 local made = {}
 local function ready(key, make)
   if not made[key] then

@@ -1,10 +1,10 @@
-/* timing.h -- what the speed tables share: a clock, the median of rounds. */
+/* timing.h -- shared by the speed tables: a clock, the median of rounds. */
 #ifndef SEG_BENCH_TIMING_H
 #define SEG_BENCH_TIMING_H
 #include <stdlib.h>
 #include <time.h>
 
-/* What a clock shows, in seconds. */
+/* Returns the time of a clock, in seconds. */
 static inline double seconds(clockid_t clock)
 {
     struct timespec t;
@@ -18,7 +18,7 @@ static inline int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of v[0 .. n-1], which is sorted by it. */
+/* Returns the median of v[0 .. n-1], and sorts v. */
 static inline double median(double *v, int n)
 {
     qsort(v, (size_t)n, sizeof *v, ascending);

@@ -1,13 +1,14 @@
-/* warp.c -- speed of random changes of place, beside scipy.ndimage.
+/* warp.c -- speed of spatial augmentation, compared with scipy.ndimage.
  *
  *     build/tests/bench/warp
  *
  * A volume of 128 x 128 x 128, an image and a mask, on one thread: an elastic
- * change, an affine one. Theirs is what a recipe in Python does for the same:
- * a grid of random displacements brought to all voxels by zoom(order=3), then
- * map_coordinates, and affine_transform; order 1 for the image, 0 for the mask,
- * mode "nearest". In each round we go first, then they, in a process whose
- * start does not count; figures are medians of rounds. */
+ * and an affine transform. The peer does what a Python recipe does for the
+ * same: a grid of random displacements interpolated to all voxels by
+ * zoom(order=3), then map_coordinates, and affine_transform; order 1 for the
+ * image, 0 for the mask, mode "nearest". In each round segengine runs first,
+ * then the peer, in a process that was started before; figures are medians of
+ * rounds. */
 #include "data/augment/augment.h"
 #include "engine/base/rng.h"
 #include "tests/bench/timing.h"
@@ -17,7 +18,8 @@
 
 enum { ROUNDS = 7, SIDE = 128, VOXELS = SIDE * SIDE * SIDE };
 
-/* seconds of an elastic change, of its look-ups alone, of an affine change */
+/* seconds of an elastic transform, of its interpolation alone, of an affine
+ * one */
 typedef struct Times {
     double elastic, look_up, affine;
 } Times;
@@ -55,7 +57,7 @@ static const char *const scipy =
     "nd.affine_transform(m, k, order=0, mode=\"nearest\")\n"
     "print(a - t, a - l, time.perf_counter() - a)' 2> /dev/null";
 
-/* What scipy took; false where there is none. */
+/* Reads the times of scipy; false without scipy. */
 static bool scipy_once(Times *t)
 {
     FILE *f = popen(scipy, "r");

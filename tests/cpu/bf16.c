@@ -1,6 +1,6 @@
-/* bf16.c -- numbers of 16 bits on the CPU: copies, the kernels that multiply
- * pairs of them, and a network that is trained with them. The suites of the
- * operators (ops.c) and large ones (simd.c) run in this precision, too. */
+/* bf16.c -- tests of 16-bit numbers on the CPU: copies, the kernels that
+ * multiply pairs, and training of a network. The operator suites (ops.c) and
+ * the large ones (simd.c) run in this precision, too. */
 #include "cpu/lib/simd.h"
 #include "engine/graph/precision.h"
 #include "tests/support/networks.h"
@@ -15,7 +15,8 @@ enum { SETS = 5 };
 
 // -- copies ------------------------------------------------------------------
 
-/* x[0 .. count) as each set rounds it is what the reference says, and back. */
+/* x[0 .. count) rounded by each instruction set equals the reference, and
+ * back. */
 static void check_copies(const float *x, int count)
 {
     enum { MOST = 64 };
@@ -33,7 +34,7 @@ static void check_copies(const float *x, int count)
             EXPECT(isnan(v) || !signbit(v) == !signbit(want));
             EXPECT((double)back[i] == v || (isnan(back[i]) && isnan(v)));
         }
-        // nothing behind the last
+        // no write after the last element
         EXPECT(!got[count] && back[count] == 0);
     }
 }
@@ -45,7 +46,7 @@ TEST(simd_bf16_of_special_numbers)
         INFINITY,  -INFINITY,   NAN,      0x1p-126f,   0x1p-133f,   0x1p-134f,
         0x1p-140f, 0x1.8p-134f, -3.4e38f, 1.00390625f, 1.01171875f, 2.9999998f};
     check_copies(x, sizeof x / sizeof *x);
-    // NaNs whose upper half alone would be infinite, or a zero after a carry
+    // NaNs with an upper half that is infinite, or zero after a carry
     static const uint32_t nan[] = {0x7f800001, 0xff80ffff, 0x7fffffff,
                                    0xffffffff};
     float f[4];
@@ -62,7 +63,7 @@ TEST(simd_bf16_of_every_length)
 
 // -- kernels of pairs --------------------------------------------------------
 
-/* n pairs of normal numbers that bf16 has. */
+/* Returns n pairs of normal numbers that bf16 represents exactly. */
 static float *pairs(Arena *mem, int64_t n, uint32_t sample)
 {
     Rng r = {.seed = 3, .stream = RNG_TEST, .sample = sample};
@@ -75,7 +76,7 @@ static float *pairs(Arena *mem, int64_t n, uint32_t sample)
     return (float *)p;
 }
 
-/* The sum of both products of two pairs; their absolute values are added to
+/* Returns the sum of both products of two pairs; adds their absolute values to
  * `scale`. */
 static double dot(const float *a, const float *b, double *scale)
 {
@@ -129,14 +130,14 @@ static void check_product(const Simd *s, Random *d, Arena *mem)
         }
 }
 
-/* Rows of dy packed, then their products with pairs of x. */
+/* Packs rows of dy, then multiplies them with pairs of x. */
 static void check_outer(const Simd *s, Random *d, Arena *mem)
 {
     const Pairs *p = s->pairs;
     enum { ROWS = 3, COLS = 70, LIFT = 70, LDX = 60 };
     int high = 1 << roll(d, 0, 5);
     if (high > p->outer_high) high = p->outer_high;
-    // several blocks only of the largest
+    // several blocks only for the largest
     int height = roll(d, 1, high == p->outer_high ? LIFT : high);
     int rows = roll(d, 1, ROWS), cols = roll(d, 1, COLS);
     int width = roll(d, 1, p->outer_wide), ldo = width + roll(d, 0, 5);
@@ -212,8 +213,8 @@ TEST(simd_pairs)
 
 // -- training ----------------------------------------------------------------
 
-/* Five steps of a small U-Net of 2-D or 3-D images in a precision; their
- * losses and norms, and all that they left behind. */
+/* Five training steps of a small U-Net on 2-D or 3-D images in a precision:
+ * losses, norms and the final state. */
 typedef struct Trained {
     double loss[5], norm[5];
     const void *state;
@@ -245,9 +246,10 @@ static Trained trained(int rank, Precision p, int threads, Arena *mem)
     return out;
 }
 
-/* With u the rounding of an operand: the loss, a mean of many rounded results,
- * may be off by u, the norm of the gradients by 16 u, as twelve layers round
- * on the way and batch norms of few values enlarge it. So a GPU is judged. */
+/* With u the rounding of an operand: the tolerance of the loss, a mean of many
+ * rounded results, is u; that of the norm of the gradients is 16 u, because
+ * twelve layers round on the way and batch norms of few values amplify the
+ * error. The same tolerances apply to a GPU. */
 TEST(bf16_trains_like_f32)
 {
     const double u = precision_unit(PRECISION_bf16);
@@ -256,7 +258,7 @@ TEST(bf16_trains_like_f32)
         Trained want = trained(rank, PRECISION_f32, 2, &mem);
         Trained got = trained(rank, PRECISION_bf16, 2, &mem);
         for (int i = 0; i < 5; i++) {
-            EXPECT(got.loss[i] != want.loss[i]); // another precision it is
+            EXPECT(got.loss[i] != want.loss[i]); // the precision differs
             EXPECT_NEAR(got.loss[i], want.loss[i], u * want.loss[i]);
             EXPECT_NEAR(got.norm[i], want.norm[i], 16 * u * want.norm[i]);
         }

@@ -1,6 +1,6 @@
-/* simd.c -- the kernels of each instruction set against plain loops in double
- * (those of losses: simd_loss.c), and convolutions large enough to be cut into
- * chunks, panels, regions and parts (the suites of ops_*.c stay small). */
+/* simd.c -- tests of the kernels of each instruction set against plain loops in
+ * double (losses: simd_loss.c), and of convolutions large enough to be split
+ * into chunks, panels, regions and parts (the suites of ops_*.c are small). */
 #include "tests/support/each_isa.h"
 #include "tests/support/op_call.h"
 #include <string.h>
@@ -10,7 +10,7 @@ TEST(simd_choice)
     EXPECT(simd_find(NULL) && simd_find("") == simd_find(NULL));
     EXPECT(simd_find("portable"));
     EXPECT_FAIL(simd_find("avx1024") != NULL, "no such instruction set");
-    // of another processor, which the list of all names
+    // an instruction set of another processor lists all names
 #if defined(__aarch64__)
     EXPECT(simd_find(NULL) == simd_find("neon"));
     EXPECT_FAIL(simd_find("avx2") != NULL, "avx2 and portable on x86-64");
@@ -25,8 +25,8 @@ TEST(simd_choice)
     }
 }
 
-/* A row of pixels by weights: of `product` in panels, of `narrow` (few: true)
- * one channel after the other. */
+/* Products of a row of pixels with weights: `product` in panels, or `narrow`
+ * (few: true) one channel after the other. */
 static void check_row(const Simd *s, Random *d, Arena *mem, bool few)
 {
     enum { RUNS = 3 };
@@ -122,8 +122,8 @@ static void check_outer(const Simd *s, Random *d, Arena *mem)
         }
 }
 
-/* The tail of a tile: what bn_apply, relu and leaky do to its results. y has
- * them as they are; planes are those that it was made of. */
+/* The epilogue of a tile: equal to bn_apply, relu and leaky applied to its
+ * results. y has the results without epilogue, computed from planes. */
 static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
                        const float *bias, const float *y, Arena *mem)
 {
@@ -144,7 +144,7 @@ static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
     for (int i = 0; i < 16; i++) {
         float *at = want + i * LD;
         if (i / 4 >= t->r1 || i % 4 >= t->c1) continue;
-        // unchanged by a tail that is not there, too
+        // unchanged without epilogue, too
         for (int c = 0; c < n && !t->add; c++) EXPECT(at[c] == y[i * LD + c]);
         if (tail.norm.hi)
             s->bn_apply(at, 1, n, &norm, at);
@@ -157,8 +157,8 @@ static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
     EXPECT(!memcmp(got, want, 16 * LD * sizeof *got));
 }
 
-/* V and S of numbers in bf16 have the bits of those of the same numbers as
- * floats. */
+/* V and S of bf16 numbers have the same bits as those of the same numbers in
+ * float. */
 static void check_half(const Simd *s, const Tile *t, bool slope, Arena *mem)
 {
     enum { LD = 48, COUNT = 36 * LD };
@@ -176,8 +176,8 @@ static void check_half(const Simd *s, const Tile *t, bool slope, Arena *mem)
 }
 
 /* y 4x4 = A'[(G w G') . (B' x B)]A of random tiles, and dw 3x3 likewise: the
- * transforms together are a small convolution, whatever is missing at the
- * ends of tiles and vectors. */
+ * transforms together are a small convolution, also for incomplete tiles and
+ * vectors. */
 static void check_tiles(const Simd *s, Random *d, Arena *mem)
 {
     enum { LD = 48, PLANE = LD + 16 };
@@ -246,7 +246,7 @@ static void check_depth(const Simd *s, Random *d, Arena *mem)
     int channels = roll(d, 1, 70), cols = roll(d, 1, 30);
     int runs = roll(d, 0, RUNS), taps = roll(d, 0, TAPS);
     int ldy = channels + roll(d, 0, 5), lda = roll(d, 1, 80);
-    // taps in reverse, as a transposed window has them
+    // taps in reverse, as for a transposed window
     bool reverse = roll(d, 0, 1);
     Run run[RUNS];
     float *x = numbers(mem, 8192, 1), *bias = numbers(mem, channels, 2);
@@ -302,7 +302,7 @@ static void check_dot_rows(const Simd *s, Random *d, Arena *mem)
     EXPECT(y[n] == old[n]);
 }
 
-/* Mean and squares where the mean is large against the spread. */
+/* Mean and sum of squares where the mean is large relative to the deviation. */
 static void check_stats(const Simd *s, Random *d, Arena *mem)
 {
     int rows = roll(d, 2, 300), channels = roll(d, 1, 150);
@@ -321,8 +321,8 @@ static void check_stats(const Simd *s, Random *d, Arena *mem)
     }
 }
 
-/* An update, an average and a sum of squares are those of the plain loops to
- * the last bit, and nothing behind the last number is touched. */
+/* An update, an average and a sum of squares equal the plain loops to the last
+ * bit, without a write after the last element. */
 static void check_update(const Simd *s, Random *d, Arena *mem)
 {
     int n = roll(d, 1, 300);
@@ -371,7 +371,7 @@ TEST(simd_kernels)
     check_sets(check, sizeof check / sizeof *check);
 }
 
-// -- large ones ---------------------------------------------------------------
+// ---- large convolutions -----------------------------------------------------
 
 typedef struct Large {
     Op op;
@@ -379,8 +379,8 @@ typedef struct Large {
     int stride, pad, dilation, groups;
 } Large;
 
-/* Rows are longer than one task's, or channels more than one chunk, panel or
- * slice; or there are several parts of the gradient of weights. */
+/* Rows longer than those of one task, or more channels than one chunk, panel or
+ * slice; or several parts of the gradient of weights. */
 static const Large large[] = {
     {OP_conv, {1, 1, 5, 300, 3}, {5, 1, 3, 3, 3}, 1, 1, 1, 1},
     {OP_conv, {1, 1, 9, 31, 2}, {9, 1, 3, 3, 2}, 1, 2, 2, 1},
@@ -393,7 +393,8 @@ static const Large large[] = {
     {OP_conv, {2, 1, 1, 700, 17}, {16, 1, 1, 5, 17}, 1, 2, 1, 1},
     {OP_conv, {1, 1, 20, 21, 24}, {48, 1, 3, 3, 1}, 1, 1, 1, 24},
     // depthwise, in both directions: rows longer than a block of columns,
-    // channels that are not whole vectors, windows larger than the image
+    // channels that are not a multiple of the vector, windows larger than the
+    // image
     {OP_conv, {2, 1, 20, 90, 64}, {64, 1, 3, 3, 1}, 1, 1, 1, 64},
     {OP_conv, {1, 1, 31, 33, 35}, {35, 1, 5, 5, 1}, 2, 2, 2, 35},
     {OP_conv, {2, 9, 8, 7, 18}, {18, 3, 3, 3, 1}, 1, 1, 1, 18},
@@ -404,8 +405,9 @@ static const Large large[] = {
     {OP_upconv, {2, 1, 6, 7, 130}, {130, 1, 3, 3, 33}, 2, 1, 1, 1},
     {OP_upconv, {1, 3, 5, 4, 66}, {66, 4, 4, 4, 20}, 2, 1, 1, 1},
     {OP_linear, {70, 1, 1, 3, 300}, {140, 1, 1, 1, 300}, 1, 0, 1, 1},
-    // few results, of one chunk and of several; phases that share what they
-    // read, have it apart (dilated), or see nothing (strides beyond the window)
+    // few output channels, in one chunk and in several; phases with shared
+    // input, with disjoint input (dilated), or without input (strides beyond
+    // the window)
     {OP_conv, {2, 1, 30, 31, 40}, {3, 1, 1, 1, 40}, 1, 0, 1, 1},
     {OP_conv, {1, 5, 6, 40, 17}, {1, 3, 3, 3, 17}, 1, 1, 1, 1},
     {OP_conv, {1, 1, 9, 33, 200}, {2, 1, 5, 5, 200}, 1, 2, 1, 1},
@@ -430,7 +432,7 @@ static OpCase large_case(const Large *l)
     for (int i = 0; i < info->attrs; i++) {
         const char *name = info->attr[i].name;
         char axis = name[1];
-        // an extent of 1 keeps its window of 1
+        // an axis of extent 1 keeps its window of 1
         if ((axis == 'd' && l->x.d == 1) || (axis == 'h' && l->x.h == 1))
             continue;
         int32_t *to = &c.attr.word[1 + i];

@@ -1,14 +1,13 @@
-/* simd_activation.c -- sigmoid, tanh, gelu and silu of each instruction set
- * against the same in double, over floats of all sizes; and as rows, cut into
- * tasks.
- */
+/* simd_activation.c -- tests of sigmoid, tanh, gelu and silu of each
+ * instruction set against double, over floats of all magnitudes; and as
+ * operators, split into tasks. */
 #include "cpu/lib/thread_pool.h"
 #include "cpu/ref/logistic.h"
 #include "engine/backend/backend.h"
 #include "engine/check/compare.h"
 #include "tests/support/each_isa.h"
 
-/* SWEPT floats at a time, STEP bit patterns apart: 2.1 million of all. */
+/* SWEPT floats at a time, STEP bit patterns apart: 2.1 million in total. */
 enum { KINDS = 4, SWEPT = 4096, STEP = 2039, KEPT = 100003 };
 
 static double below(double x)
@@ -30,8 +29,8 @@ static double value_of(CurveKind kind, double x)
     }
 }
 
-/* Slope by what the row keeps, and the size of its terms: where they cancel
- * an error is a share of that. */
+/* Returns the derivative from the value kept for the backward pass, and the
+ * size of its terms: with cancellation, the error is relative to that. */
 static double grad_of(CurveKind kind, double k, double *size)
 {
     double first, second;
@@ -52,15 +51,15 @@ static double grad_of(CurveKind kind, double k, double *size)
     return first + second;
 }
 
-/* Is k what a run of the row can have kept? */
+/* Can a forward run have kept k? */
 static bool is_kept(CurveKind kind, float k)
 {
     if (kind == CURVE_SIGMOID) return !(k < 0 || k > 1);
     return kind != CURVE_TANH || !(k < -1 || k > 1);
 }
 
-/* The bound of sigmoid and tanh is that of their rows; gelu and silu have a
- * wider one there. */
+/* The bound of sigmoid and tanh is that of their operators; for gelu and silu
+ * it is wider. */
 static void judge(const char *set, CurveKind kind, const char *what, float x,
                   float got, double want, double size)
 {
@@ -74,7 +73,7 @@ static void judge(const char *set, CurveKind kind, const char *what, float x,
                     (int)kind, x, set, got, want);
 }
 
-/* All sets on n numbers. */
+/* Runs all instruction sets on n numbers. */
 static void sweep(CurveKind kind, const float *x, int n)
 {
     float y[SWEPT], one[SWEPT], dx[SWEPT];
@@ -99,7 +98,7 @@ static void sweep(CurveKind kind, const float *x, int n)
 
 TEST(simd_kernels_of_curves)
 {
-    // ends of what exp can say, of what curves can, and of floats
+    // limits of the range of exp, of the curves, and of floats
     static const float ends[] = {
         0,       -0.0f,   INFINITY, -INFINITY, NAN,    1e-45f, -1e-45f, 1e-38f,
         -1e-38f, 1e-4f,   0.625f,   1,         -1,     9,      -9,      14.4f,
@@ -122,8 +121,8 @@ TEST(simd_kernels_of_curves)
     }
 }
 
-/* Any length, from any place, added or in place: the numbers of one long run,
- * and nothing behind the last. */
+/* Any length, from any offset, added or in place: the same numbers as in one
+ * long run, and no write after the last element. */
 static void check_parts(const Simd *s, Random *d, Arena *mem)
 {
     const CurveKind kind = (CurveKind)roll(d, 0, KINDS - 1);
@@ -157,7 +156,7 @@ TEST(simd_kernels_of_parts_of_curves)
     check_sets(check, 1);
 }
 
-/* The row `op`, forward in x's memory where it may, and back. */
+/* Runs the operator `op`, forward in place where possible, and backward. */
 static void run_row(Op op, int threads, float *x, float *y, float *dx)
 {
     const Dims s = {1, 1, 1, KEPT, 1};

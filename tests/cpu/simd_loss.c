@@ -1,10 +1,11 @@
-/* simd_loss.c -- the kernels of losses of each instruction set against plain
- * loops in double: lengths that are no whole vectors, and what is not finite.
- */
+/* simd_loss.c -- tests of the loss kernels of each instruction set against
+ * plain loops in double: lengths that are not a multiple of the vector, and
+ * values that are not finite. */
 #include "engine/check/compare.h"
 #include "tests/support/each_isa.h"
 
-/* Sum and slope of the cross entropy over all sizes of logits. */
+/* Value and gradient of the binary cross entropy for logits of all
+ * magnitudes. */
 static void check_bce(const Simd *s, Random *d, Arena *mem)
 {
     int n = roll(d, 1, 3000);
@@ -20,14 +21,14 @@ static void check_bce(const Simd *s, Random *d, Arena *mem)
         want += w * t[i] * (fmax(-x[i], 0) + both);
         want += (1 - t[i]) * (fmax(x[i], 0) + both);
         double slope = 2 * ((1 - t[i]) * p - w * t[i] * q);
-        // the tail ends where numbers get subnormal
+        // accuracy ends at subnormal numbers
         EXPECT_NEAR(dx[i], slope, 4 * float_spacing(slope) + 1e-37);
     }
     EXPECT_NEAR(s->bce_sum(x, t, n, w), want, 1e-6 * want);
 }
 
-/* Sums and slope of an overlapping region; x is not near the ends, where
- * nothing is left of s (1 - s). */
+/* Sums and gradient of an overlap loss; x is not near the saturation of the
+ * sigmoid, where s (1 - s) vanishes. */
 static void check_region(const Simd *s, Random *d, Arena *mem)
 {
     int n = roll(d, 1, 3000);
@@ -51,8 +52,8 @@ static void check_region(const Simd *s, Random *d, Arena *mem)
     for (int k = 0; k < 4; k++) EXPECT_NEAR(sum[k], want[k], 3e-7 * want[k]);
 }
 
-/* Costs and slopes of errors, some of them masked, some not finite: the slopes
- * have the bits of double, rounded once. */
+/* Costs and gradients of error losses, with masked elements and elements that
+ * are not finite: gradients equal the result in double, rounded once. */
 static void check_errors(const Simd *s, Random *d, Arena *mem)
 {
     int n = roll(d, 1, 300), kind = roll(d, 0, 2), odd = roll(d, 0, 2 * n);
@@ -66,7 +67,7 @@ static void check_errors(const Simd *s, Random *d, Arena *mem)
                       .q = roll(d, 0, 1) ? q : NULL,
                       .delta = 0.75,
                       .kind = (ErrorKind)kind};
-    // also what is exactly right, and what does not count although it is NaN
+    // including exact predictions, and masked elements that are NaN
     for (int i = 0; i < n; i++) {
         if (i % 5 == 0) x[i] = t[i];
         if (i % 3 == 0) m[i] = 0;
@@ -104,8 +105,8 @@ static void check_errors(const Simd *s, Random *d, Arena *mem)
     EXPECT_NEAR(s->sum(m, n), all, 1e-13 * n);
 }
 
-/* Logits of few classes, targets and masks; some rows do not count and are NaN.
- */
+/* Draws logits of few classes, targets and masks; some rows are ignored and
+ * have NaN. */
 static Classes draw_classes(Random *d, Arena *mem, bool shares, float ignore)
 {
     int rows = roll(d, 1, 400), classes = roll(d, 2, CLASSES_MAX);
@@ -113,7 +114,7 @@ static Classes draw_classes(Random *d, Arena *mem, bool shares, float ignore)
     float *t = numbers(mem, rows * classes, 3);
     for (int i = 0; i < rows; i++) {
         if (i % 5 == 0) m[i] = 0;
-        // also what is almost sure
+        // including almost certain predictions
         for (int k = 0; k < classes; k++) {
             x[i * classes + k] *= (float)(i % 12);
             if (shares) t[i * classes + k] = t[i * classes + k] > 0;
@@ -133,7 +134,7 @@ static Classes draw_classes(Random *d, Arena *mem, bool shares, float ignore)
     return r;
 }
 
-/* What row i counts; its probabilities p, and 1 - p. */
+/* Returns the loss of row i; its probabilities p, and 1 - p. */
 static double exact_row(const Classes *r, int64_t i, double *p, double *rest)
 {
     const float *x = r->x + i * r->classes;
@@ -149,7 +150,7 @@ static double exact_row(const Classes *r, int64_t i, double *p, double *rest)
     return m;
 }
 
-/* Cross entropy: each slope has its digits, also of who is almost sure. */
+/* Cross entropy: every gradient is accurate, also for almost certain rows. */
 static void check_classes(const Simd *s, Random *d, Arena *mem)
 {
     const Classes r = draw_classes(d, mem, false, roll(d, 0, 1) ? NAN : 1);
@@ -219,7 +220,7 @@ static void check_shares(const Simd *s, Random *d, Arena *mem)
         EXPECT_NEAR(got[k], want[k], 1e-30 + 1e-6 * size[k]);
 }
 
-/* What the plain loops make of logits that are not finite. */
+/* Results of the plain loops for logits that are not finite. */
 static void check_infinite(const Simd *s, Random *d, Arena *mem)
 {
     const int classes = roll(d, 2, CLASSES_MAX), odd = roll(d, 0, classes - 1);

@@ -1,18 +1,19 @@
-/* simd_norm.c -- rows that are normalised each by itself, of each instruction
- * set, against plain loops in double: widths that are no whole vectors, one
- * channel, more channels than a sum in float has, and what is not finite. */
+/* simd_norm.c -- tests of normalisation of rows by each instruction set against
+ * plain loops in double: widths that are not a multiple of the vector, one
+ * channel, more channels than one sum in float, and values that are not
+ * finite. */
 #include "tests/support/each_isa.h"
 #include <string.h>
 
-/* Rows to normalise, and what the loops below make of them. */
+/* Rows to normalise, with the results of the plain loops. */
 typedef struct Rows {
     RowNorm r;
     float *y, *dy;
     double *mean, *rstd; /* (rows) */
 } Rows;
 
-/* Some channels, now and then one, or more than SPAN of norm_layer.c; values
- * far from 0 in every other draw. */
+/* Draws the number of channels: some, sometimes one, or more than SPAN of
+ * norm_layer.c; every other draw has values far from 0. */
 static Rows draw_rows(const Simd *s, Random *d, Arena *mem)
 {
     const int kind = roll(d, 0, 9);
@@ -73,7 +74,7 @@ static void check_value(const Simd *s, Random *d, Arena *mem)
     }
 }
 
-/* dx of row `row`, and its part of the gradients of gamma and beta. */
+/* Computes dx of row `row`, and its part of the gradients of gamma and beta. */
 static void exact_grad(const Rows *v, int64_t row, double *dx, double *dgamma,
                        double *dbeta)
 {
@@ -91,8 +92,8 @@ static void exact_grad(const Rows *v, int64_t row, double *dx, double *dgamma,
                 (dy[c] * gamma_at(v, c) - bar - z_at(v, row, c) * bar_z);
 }
 
-/* Stored, added, in dy's place, or not wanted; gradients of gamma and beta or
- * none. */
+/* dx stored, added, in place of dy, or not requested; with or without gradients
+ * of gamma and beta. */
 static void check_grad(const Simd *s, Random *d, Arena *mem)
 {
     Rows v = draw_rows(s, d, mem);
@@ -128,8 +129,8 @@ static void check_grad(const Simd *s, Random *d, Arena *mem)
     }
 }
 
-/* A row has the bits it has alone, and what is not finite in one stays there;
- * of one channel the gradient is 0, not what rounding leaves. */
+/* The bits of a row do not depend on other rows, and values that are not finite
+ * affect only their row; with one channel the gradient is exactly 0. */
 static void check_apart(const Simd *s, Random *d, Arena *mem)
 {
     Rows v = draw_rows(s, d, mem);

@@ -1,11 +1,11 @@
-/* simd_random.c -- the random words of each instruction set, and dropout with
- * the bits of its plain loops, whatever is left of vectors, blocks and tasks.
- */
+/* simd_random.c -- tests of the random words of each instruction set, and of
+ * dropout, with the bits of the plain loops for incomplete vectors, blocks and
+ * tasks. */
 #include "cpu/lib/thread_pool.h"
 #include "tests/support/each_isa.h"
 #include <string.h>
 
-/* The words of the generator, and nothing behind them. */
+/* The words of the generator, without a write after the last. */
 static void check_words(const Simd *s, Random *d, Arena *mem)
 {
     int blocks = roll(d, 0, 70);
@@ -14,7 +14,7 @@ static void check_words(const Simd *s, Random *d, Arena *mem)
              .op = (uint16_t)roll(d, 0, 65535),
              .epoch = (uint32_t)roll(d, -9, 9),
              .sample = (uint32_t)roll(d, -9, 9)};
-    // the last block of a series is followed by its first
+    // the first block follows the last of a stream
     uint32_t first = (uint32_t)roll(d, -80, 80), want[4];
     uint32_t *word = ARENA_NEW(mem, uint32_t, 4 * blocks + 1);
     REQUIRE(word);
@@ -53,8 +53,8 @@ TEST(simd_kernels_of_chance)
     check_sets(check, sizeof check / sizeof *check);
 }
 
-/* Samples of one task and of several; channels that are few, or more than the
- * words that are drawn at a time. */
+/* Samples of one task and of several; few channels, or more channels than words
+ * drawn at a time. */
 static const Dims shapes[] = {{3, 1, 1, 1, 5},      {2, 1, 7, 9, 3},
                               {2, 1, 1, 16385, 1},  {1, 3, 40, 50, 13},
                               {70, 1, 1, 1, 130},   {2, 1, 3, 5, 2500},
@@ -76,7 +76,7 @@ TEST(dropout_has_the_bits_of_the_plain_loops)
         const size_t bytes = (size_t)numel(s) * sizeof(float);
         Arena mem = {0};
         Attr attr = op_default(which / 2 ? OP_spatial_dropout : OP_dropout);
-        attr.dropout.p = p[i / 4 % 4]; // both rows begin with it
+        attr.dropout.p = p[i / 4 % 4]; // the first attribute of both
         Step step = {.seed = 77, .count = 5, .share = {.first = 3}};
         float *from = numbers(&mem, numel(s), 1), *to[2];
         for (int k = 0; k < 2; k++) {

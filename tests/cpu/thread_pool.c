@@ -1,5 +1,5 @@
-/* thread_pool.c -- the thread pool: every task once, no wake-up lost, no
- * nesting. */
+/* thread_pool.c -- tests of the thread pool: every task runs once, no wake-up
+ * is lost, no nesting. */
 #define _GNU_SOURCE // sched_getaffinity
 #include "cpu/lib/thread_pool.h"
 #include "engine/backend/backend.h"
@@ -27,7 +27,7 @@ static void count_task(void *ctx, int64_t task, int thread)
         t->wrong++;
         return;
     }
-    // nobody else may carry this number now
+    // no other thread may have this number at the same time
     if (t->inside[thread]++) t->wrong++;
     t->runs[task]++;
     t->inside[thread]--;
@@ -66,8 +66,8 @@ TEST(pool_none_runs_inline)
     pool_close(NULL);
 }
 
-/* Plain memory: what tasks write is visible to the caller, and what it wrote
- * before to them (the thread sanitizer checks the order). */
+/* Plain memory: writes of tasks are visible to the caller, and earlier writes
+ * of the caller to the tasks (the thread sanitizer checks the order). */
 typedef struct Chain {
     long in[16], out[16];
 } Chain;
@@ -88,7 +88,7 @@ TEST(pool_many_short_jobs)
     for (int job = 0; job < JOBS; job++) {
         pool_run(p, 16, copy_task, &c);
         memcpy(c.in, c.out, sizeof c.in);
-        // now and then long enough for the workers to fall asleep
+        // sometimes long enough for the workers to fall asleep
         if (job % 500 == 0)
             nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
     }
@@ -96,7 +96,7 @@ TEST(pool_many_short_jobs)
     pool_close(p);
 }
 
-/* Two tasks that wait for each other: only two threads at once get through. */
+/* Two tasks that wait for each other: only two concurrent threads finish. */
 static void meet_task(void *ctx, int64_t task, int thread)
 {
     atomic_int *here = ctx;
@@ -112,7 +112,7 @@ TEST(pool_runs_at_once)
     Pool *p;
     atomic_int here = 0;
     REQUIRE(pool_open(2, &p));
-    // asleep by then
+    // workers are asleep by then
     nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     time_t start = time(NULL);
     pool_run(p, 2, meet_task, &here);
@@ -133,7 +133,8 @@ TEST(pool_nesting_aborts)
     pid_t child = fork();
     REQUIRE(child >= 0);
     if (!child) {
-        // the message of CHECK is expected and would only confuse a reader
+        // the message of CHECK is expected and would confuse a reader of the
+        // log
         int null = open("/dev/null", O_WRONLY);
         dup2(null, 2);
         signal(SIGABRT, SIG_DFL);
@@ -185,13 +186,13 @@ TEST(pool_notes_what_workers_do)
         pool_run(p, 2, meet, &here);
     }
     pool_close(p);
-    // of one job, and of the worker alone
+    // one job, of the worker alone
     trace_events(t, &kept, &lost);
     EXPECT_INT(kept, 1);
     trace_drop(t);
 }
 
-/* How many cores each thread may be on, and one of them. */
+/* The number of allowed cores of each thread, and one of them. */
 typedef struct Cores {
     atomic_int seen[THREADS], count[THREADS], core[THREADS];
 } Cores;
@@ -206,14 +207,14 @@ static void cores_task(void *ctx, int64_t task, int thread)
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &set)) c->core[thread] = i;
     c->seen[thread]++;
-    usleep(1000); // so that each thread gets some
+    usleep(1000); // so that each thread gets some tasks
 }
 
 TEST(pool_pins_workers)
 {
     cpu_set_t all;
     int list[CPU_SETSIZE], cores = 0;
-    // where it cannot be asked there is nothing to see
+    // without permission there is nothing to test
     if (sched_getaffinity(0, sizeof all, &all)) SKIP("no affinity");
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &all)) list[cores++] = i;
@@ -243,7 +244,7 @@ TEST(pool_default_is_sane)
 
 // -- control groups ----------------------------------------------------------
 
-/* Write `text` to root/path, making its folders. */
+/* Writes `text` to root/path, making its folders. */
 static void put_file(const char *root, const char *path, const char *text)
 {
     char full[512];
@@ -259,7 +260,7 @@ static void put_file(const char *root, const char *path, const char *text)
     fclose(f);
 }
 
-/* A new root below the scratch folder. */
+/* Makes a new root below the scratch folder. */
 static const char *new_root(char root[256])
 {
     static int count;
@@ -278,9 +279,9 @@ TEST(pool_quota_version_2)
     put_file(r, "/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
     EXPECT_INT(pool_quota(r), 0);
     put_file(r, "/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n");
-    EXPECT_INT(pool_quota(r), 3); // two and a half, rounded up
+    EXPECT_INT(pool_quota(r), 3); // 2.5, rounded up
     put_file(r, "/sys/fs/cgroup/a/cpu.max", "200000 100000\n");
-    EXPECT_INT(pool_quota(r), 2); // an outer group binds too
+    EXPECT_INT(pool_quota(r), 2); // the limit of an outer group applies too
     put_file(r, "/sys/fs/cgroup/cpu.max", "50000 100000\n");
     EXPECT_INT(pool_quota(r), 1);
     put_file(r, "/sys/fs/cgroup/cpu.max", "nonsense\n");
@@ -289,7 +290,7 @@ TEST(pool_quota_version_2)
 
 TEST(pool_quota_of_a_container)
 {
-    // the group is named from outside, its files lie at the root
+    // the group has its name outside the container, its files are at the root
     char r[256];
     new_root(r);
     put_file(r, "/proc/self/cgroup", "0::/docker/0123\n");

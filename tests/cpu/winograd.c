@@ -1,6 +1,7 @@
-/* winograd.c -- Winograd's convolutions: their tiles, who gets them, the same
- * bits whatever threads and batch, and the layers of the recipes against sums
- * in double. Odd sizes, paddings and depths are drawn by suite_conv.c. */
+/* winograd.c -- tests of Winograd convolutions: their tiles, their selection,
+ * the same bits for any number of threads and batch size, and the layers of the
+ * recipes against sums in double. suite_conv.c draws odd sizes, paddings and
+ * depths. */
 #include "cpu/conv/winograd.h"
 #include "cpu/conv/bf16.h"
 #include "cpu/conv/winograd_tiles.h"
@@ -9,8 +10,8 @@
 
 // -- tiles --------------------------------------------------------------------
 
-/* Of every extent and padding each result is in one tile, and element (i, j)
- * of what a tile sees is there just when the image has it. */
+/* For every extent and padding each result is in one tile, and element (i, j)
+ * of the input of a tile is present exactly if the image has it. */
 TEST(winograd_tiles)
 {
     for (int h = 1; h < 14; h++)
@@ -41,7 +42,7 @@ TEST(winograd_tiles)
         }
 }
 
-// -- who gets them ------------------------------------------------------------
+// ---- selection --------------------------------------------------------------
 
 static Window window(int kd, int k, int pad)
 {
@@ -53,7 +54,7 @@ static Window window(int kd, int k, int pad)
                     .groups = 1};
 }
 
-/* Asked of a gradient in x, the answer is that of the forward run. */
+/* For the gradient of x, the answer equals that of the forward run. */
 static bool fits(const Window *g, Dims in, Dims out)
 {
     EXPECT_INT(winograd_fits(g, in, out), winograd_fits(g, out, in));
@@ -67,7 +68,7 @@ TEST(winograd_fits)
     EXPECT(fits(&g, x, y));
     few.c = 15, small.h = 6;
     EXPECT(!fits(&g, x, few) && !fits(&g, few, x) && !fits(&g, x, small));
-    // whatever the batch is
+    // independent of the batch size
     few.n = small.n = 64;
     EXPECT(!fits(&g, x, few) && !fits(&g, x, small));
     Window other = window(1, 1, 0);
@@ -102,7 +103,7 @@ TEST(winograd_of_bf16_is_for_some)
             bool weights = bf16_by_winograd(&g, x, y, true);
             if (!pairs) EXPECT(weights == may && other == may);
             if (pairs && pairs->tiles) EXPECT(!weights && !other);
-            // those at twice the rate of f32 win where channels are few
+            // bf16 pairs at twice the rate of f32 are faster with few channels
             if (!pairs || pairs->tiles) continue;
             EXPECT_INT(weights, in >= 32 && out >= 32);
             EXPECT_INT(other, weights && in + out > 64);
@@ -152,7 +153,7 @@ TEST(winograd_threads)
     }
 }
 
-/* A sample alone has few blocks, among others many: other tasks, same bits. */
+/* A sample alone has few blocks, in a batch many: other tasks, same bits. */
 TEST(winograd_batch)
 {
     OpCase many = layer(48, 1, 16, 40, 130), one = layer(1, 1, 16, 40, 130);
@@ -178,8 +179,8 @@ typedef struct Layer {
     int n, d, size, ci, co;
 } Layer;
 
-/* Those with windows of 3x3 that Winograd takes, with fewer pixels where there
- * are very many. */
+/* The layers with 3x3 windows that Winograd runs, with fewer pixels in very
+ * large images. */
 static const Layer layers[] = {
     // brain_unet
     {1, 1, 128, 32, 32},
@@ -213,13 +214,13 @@ static int at_most(bool limited, int n, int most)
     return limited && n > most ? most : n;
 }
 
-/* Errors as shares of the largest; `SEG_MARGINS=1` prints them. */
+/* Errors relative to the largest; `SEG_MARGINS=1` prints each. */
 static void check_layers(Precision p)
 {
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         const Layer *l = &layers[i];
-        // what looks at each access has seen all with fewer pixels and
-        // channels, which are still more than a block of each
+        // a build that checks each access uses fewer pixels and channels, which
+        // are still more than one block of each
         const bool few = given_once();
         const int size = at_most(few, l->size, l->d > 1 ? 16 : 36);
         const int ci = at_most(few, l->ci, 160), co = at_most(few, l->co, 160);
@@ -228,7 +229,7 @@ static void check_layers(Precision p)
         OpCheck k = {
             .be = &backend_cpu, .precision = p, .report = given_report};
         opcase_agree_sampled(&c, &k, 1024, 256);
-        // none of them was a direct sum; in bf16 tiles of AMX make all so
+        // all ran by Winograd; in bf16 with AMX tiles, none did
         const Pairs *pairs = simd()->pairs;
         bool direct = p == PRECISION_bf16 && pairs && pairs->tiles;
         EXPECT((k.blur > 0) == !direct);

@@ -1,4 +1,4 @@
-/* bmp.c -- fuzz target: any bytes as a BMP file, behind a byte of options. */
+/* bmp.c -- fuzz target: any bytes as a BMP file, after a byte of options. */
 #include "tests/fuzz/picture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

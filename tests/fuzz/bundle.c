@@ -1,7 +1,7 @@
-/* bundle.c -- fuzz target: any bytes as the rows of a bundle.
+/* bundle.c -- fuzz target: any bytes as the text of a bundle.
  *
- * What is accepted is in the ranges that prediction counts on, and its steps
- * print to what reads back as the same. */
+ * Accepted values must be in the ranges that prediction relies on; a rejected
+ * text must leave a reason; no memory may leak. */
 #include "engine/api/segengine_inside.h"
 #include <stdio.h>
 #include <stdlib.h>

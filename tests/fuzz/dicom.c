@@ -1,9 +1,10 @@
 /* dicom.c -- fuzz target: one file as DICOM, from its bytes to its voxels.
  *
- * The walker sees it whole, as a header and as a header of which half has
- * been read; what passes is taken apart as an image of one frame and of
- * several, put among slices, as a dose, and as a segmentation and a structure
- * set laid onto a small grid, as labels and as fractions. */
+ * The parser processes the whole file, its header only, and the header of a
+ * file of which half is available. An accepted file is decoded as an image of
+ * one frame and of several, as slices of a stack, as a dose, and as a
+ * segmentation and a structure set on a small grid, both as labels and as
+ * fractions. */
 #include "data/dicom/dose.h"
 #include "data/dicom/frames.h"
 #include "data/dicom/mask.h"
@@ -16,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MOST_BYTES = 1 << 20, SLICES = 3 };
 
-// the image as slices of a stack, each one step further
+// the image as slices of a stack, each shifted by one step
 static void stack(const DicomHeader *h)
 {
     DicomHeader slices[SLICES];
@@ -66,7 +67,7 @@ static void frames(const Walk *w, DicomHeader h)
     arena_release(&arena);
 }
 
-// as labels, and the segment that is called "a" as fractions
+// as labels, and the segment "a" as fractions
 static void masks(const Walk *w)
 {
     DicomHeader slices[SLICES];
@@ -125,7 +126,7 @@ static void walk(const uint8_t *data, size_t have, size_t size,
     Arena arena = {0};
     DicomHeader h;
     WalkResult result = walk_file(&in, &w);
-    // the whole file is always enough
+    // the whole file is always sufficient
     if (result == WALK_MORE && have == size) abort();
     if (result == WALK_DONE && header_identity(&w, &arena, &h) &&
         !header_only) {
@@ -142,7 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     walk(data, size, size, false, false);
     walk(data, size, size, false, true);
     walk(data, size, size, true, false);
-    // a prefix of its own, so that a byte beyond it is an error
+    // a separate copy, so that a read beyond it is an error
     uint8_t *half = malloc(size / 2 + 1);
     if (half) memcpy(half, data, size / 2);
     if (half) walk(half, size / 2, size, true, false);

@@ -6,7 +6,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { ROOTS = 8 };
 
-/* Print it, read that, print again: nothing may be lost on the way. */
+/* Prints a graph, parses the text and prints again: both texts must be
+ * equal. */
 static void again(const Graph *g, const int *root, int roots)
 {
     Arena mem = {NULL};

@@ -1,4 +1,4 @@
-/* jpeg.c -- fuzz target: any bytes as a JPEG file, behind a byte of options. */
+/* jpeg.c -- fuzz target: any bytes as a JPEG file, after a byte of options. */
 #include "tests/fuzz/picture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

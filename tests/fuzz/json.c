@@ -1,8 +1,8 @@
-/* json.c -- fuzz target: any bytes as a text of JSON.
+/* json.c -- fuzz target: any bytes as a JSON text.
  *
- * What is accepted is written again and read again, and must be the same tree:
- * nothing is lost, no name is there twice, and what is no number of JSON is
- * none. The words by themselves are fuzzed by safetensors.c. */
+ * An accepted text is written and read again, and must give the same tree: no
+ * value is lost, no name occurs twice, and only JSON numbers are numbers.
+ * Single tokens are fuzzed by safetensors.c. */
 #include "engine/base/json.h"
 #include "data/format/decimal.h"
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A text that grows. */
+/* A growing text. */
 typedef struct Out {
     char *text;
     size_t used, room;
@@ -68,7 +68,7 @@ static void write_value(Out *o, const JsonValue *v, int depth)
     put(o, table ? "{" : "[", 1);
     for (const JsonValue *one = v->first; one; one = one->next) {
         if (one != v->first) put(o, ",", 1);
-        // the first of its name: there is no second
+        // the first with this name; names are unique
         CHECK(json_get(v, one->name) == (table ? one : NULL));
         if (table) put_text(o, one->name), put(o, ":", 1);
         write_value(o, one, depth + 1);

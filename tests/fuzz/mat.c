@@ -1,15 +1,17 @@
 /* mat.c -- fuzz target: any bytes as a MATLAB file.
  *
- * The first byte chooses: bit 0, the rest is one element, which is compressed
- * here and put behind a header, since no mutation makes a checksum right; bit
- * 1, that header is big endian. Else the rest is the file. */
+ * The first byte selects options. Bit 0: the rest is one element, which is
+ * compressed here and put after a header, because mutations never give a valid
+ * checksum. Bit 1: that header is big endian. Otherwise the rest is the
+ * file. */
 #include "data/format/mat.h"
 #include <string.h>
 #include <zlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A file of one compressed element; its size, 0 when there is no memory. */
+/* Makes a file of one compressed element; returns its size, 0 without
+ * memory. */
 static size_t wrap(const uint8_t *data, size_t size, bool big, uint8_t **out)
 {
     uLongf packed = compressBound((uLong)size);
@@ -21,7 +23,7 @@ static size_t wrap(const uint8_t *data, size_t size, bool big, uint8_t **out)
     p[big ? 131 : 128] = 15;
     for (int i = 0; i < 4; i++)
         p[big ? 135 - i : 132 + i] = (uint8_t)(packed >> 8 * i);
-    // a header of zeros begins as version 4 does
+    // a header of zeros looks like version 4
     memcpy(p, "MATLAB", 6);
     return 136 + packed;
 }

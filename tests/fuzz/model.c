@@ -1,9 +1,9 @@
 /* model.c -- fuzz target: any bytes as a file of weights with its network.
  *
- * The input is a file without the eight bytes of length in front, which are
- * that of the header: up to the first zero byte, and that is left out. So a
- * header can grow and shrink. What opens has inputs and outputs, and is asked
- * for the shapes of its outputs; what is small is run. */
+ * The input is a file without its first eight bytes, the length of the header:
+ * the header ends at the first zero byte, which is left out. So a header can
+ * grow and shrink. The inputs, the outputs and the output shapes of an accepted
+ * model are read; small models are run. */
 #include "engine/api/segengine.h"
 #include "engine/base/file.h"
 #include <stdint.h>
@@ -25,7 +25,8 @@ static size_t numbers_of(const seg_tensor *t)
     return n;
 }
 
-/* Give each tensor values (inputs) or room for them; how many numbers. */
+/* Gives each tensor values (inputs) or memory; returns the number of
+ * elements. */
 static size_t fill(seg_tensor *t, int count)
 {
     size_t sum = 0;

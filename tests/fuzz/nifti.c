@@ -1,8 +1,8 @@
 /* nifti.c -- fuzz target: any bytes as a NIfTI file, plain, gzip or a pair.
  *
- * The first byte chooses: bit 0 gzip, bit 1 a pair (split at the size of a
- * header), bits 2 and 3 the form, bit 4 labels, bit 5 assume_spacing, bit 6
- * channels. */
+ * The first byte selects options: bit 0 gzip, bit 1 a pair (split at the size
+ * of a header), bits 2 and 3 the form, bit 4 labels, bit 5 assume_spacing, bit
+ * 6 channels. */
 #include "data/format/nifti.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         CHECK(!v.voxels.data);
         return 0;
     }
-    // what was accepted is all there, at a place that exists
+    // an accepted volume is complete, with a valid affine
     const uint8_t *bytes = v.voxels.data;
     size_t count = tensor_bytes(&v.voxels);
     for (size_t i = 0; i < count; i++) sum += bytes[i];

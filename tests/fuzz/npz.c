@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             CHECK(!a.data);
             continue;
         }
-        // what was accepted is what was announced, and all there
+        // an accepted array agrees with its header, and is complete
         CHECK(told && a.count == h.count && a.axes == h.axes);
         for (int64_t k = 0; k < a.count; k++) sum += (double)a.data[k];
         mem_free(a.data);

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int32_t i = 0; i < g.count; i++) {
             CHECK(g.index[i] >= 0 && g.index[i] < OPENKBP_VOXELS);
             if (!g.value) continue;
-            // what was read can be written and is then read the same
+            // an accepted value is printed and read back unchanged
             char text[DECIMAL_TEXT];
             double v = 0;
             size_t n = decimal_print(g.value[i], text);

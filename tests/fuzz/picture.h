@@ -1,15 +1,15 @@
-/* picture.h -- what the fuzz targets of image formats share.
+/* picture.h -- shared code of the fuzz targets of image formats.
  *
- * The first byte chooses the options: bit 0 class numbers, bit 1 alpha is
- * dropped, bit 2 bytes behind the image are left, bit 3 the orientation is
- * applied, bit 4 ignored, bit 5 the second page. */
+ * The first byte selects options: bit 0 class numbers, bit 1 drops alpha, bit 2
+ * ignores bytes after the image, bit 3 applies the orientation, bit 4 ignores
+ * it, bit 5 the second page. */
 #ifndef SEG_FUZZ_PICTURE_H
 #define SEG_FUZZ_PICTURE_H
 #include "data/image/image.h"
 #include <string.h>
 
-/* Read it, and compare with what a look at it says. Files of this program's
- * own limits would only cost time: a picture has 2^20 numbers at most. */
+/* Reads an image, and compares it with the result of image_look. The limit is
+ * 2^20 numbers: larger images would only cost time. */
 static inline int picture(const uint8_t *data, size_t size)
 {
     if (!size) return 0;
@@ -38,7 +38,7 @@ static inline int picture(const uint8_t *data, size_t size)
     bool turned = info.orientation > 4;
     CHECK(looked && d.c == info.channels && d.w == (turned ? info.h : info.w) &&
           d.h == (turned ? info.w : info.h));
-    // what was accepted is all there
+    // an accepted image is complete
     const uint8_t *p = v.voxels.data;
     for (size_t i = 0; i < tensor_bytes(&v.voxels); i++) sum += p[i];
     volume_free(&v);

@@ -1,7 +1,7 @@
-/* png.c -- fuzz target: any bytes as a PNG file, behind a byte of options.
+/* png.c -- fuzz target: any bytes as a PNG file, after a byte of options.
  *
- * No fuzzer finds a CRC: the same bytes are tried once more with every
- * checksum made right, as far as the chunks go. */
+ * A fuzzer hardly ever finds a valid CRC, so the same bytes are run a second
+ * time with every checksum corrected, as far as the chunks can be parsed. */
 #include "data/format/number.h"
 #include "tests/fuzz/picture.h"
 #include <stdlib.h>

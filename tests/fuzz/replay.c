@@ -1,8 +1,8 @@
 /* replay.c -- runs one fuzz target over the files of its corpus.
  *
  * The targets in tests/fuzz/ are written for libFuzzer. Without clang, and in
- * every `make test`, this main takes libFuzzer's place: it hands each file of
- * a folder to the target once, in the order of their names, in a build with
+ * every `make test`, this main replaces libFuzzer: it passes each file of a
+ * folder to the target once, in the order of their names, in a build with
  * sanitizers. The name is printed before the call, so that the last line of a
  * crash names its input.
  *
@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Feed one file; false when it cannot be read. */
+/* Runs the target on one file; false when the file cannot be read. */
 static int feed(const char *path)
 {
     FILE *f = fopen(path, "rb");
@@ -22,7 +22,7 @@ static int feed(const char *path)
     fseek(f, 0, SEEK_END);
     long size = ftell(f);
     rewind(f);
-    // a block of exactly this size: one byte too far is then an error
+    // a block of exactly this size: a read beyond it is an error
     uint8_t *data = size >= 0 ? malloc((size_t)size + !size) : NULL;
     int ok = data && fread(data, 1, (size_t)size, f) == (size_t)size;
     fclose(f);

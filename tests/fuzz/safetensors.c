@@ -1,8 +1,8 @@
-/* safetensors.c -- any bytes as a safetensors file.
+/* safetensors.c -- fuzz target: any bytes as a safetensors file.
  *
- * What is accepted must keep its promises: sorted names, tensors inside the
- * file, values that can be read, and a copy written by us that reads back
- * equal. The copy is made for small files only: it touches the disk. */
+ * An accepted file must satisfy: sorted names, tensors inside the file,
+ * readable values, and a copy written by segengine that reads back equal. The
+ * copy is made for small files only, because it uses the disk. */
 #include "engine/checkpoint/safetensors.h"
 #include "engine/base/file.h"
 #include <stdint.h>
@@ -46,7 +46,7 @@ static void copy(Safetensors *f)
                  (long)getpid());
     StWrite w = {f->tensor, f->count, f->meta.pair, f->meta.count, fill, f};
     Safetensors g;
-    // damage that its checksums show is the one thing that stops a copy
+    // only damage that the checksums detect prevents a copy
     if (!safetensors_verify(f)) return;
     MUST(safetensors_save(path, &w));
     MUST(safetensors_open(path, &g));

@@ -21,7 +21,7 @@ static void ask(const Table *t)
             char *path;
             const char *text = table_text(t, row, c);
             letters += strlen(text);
-            // a whole number is a number, but for its rounding
+            // a whole number is also a number, up to rounding
             if (table_integer(t, row, c, &i))
                 CHECK(table_number(t, row, c, &v) && v == (double)i);
             if (table_path(t, row, c, "root", &mem, &path))

@@ -1,4 +1,4 @@
-/* tiff.c -- fuzz target: any bytes as a TIFF file, behind a byte of options. */
+/* tiff.c -- fuzz target: any bytes as a TIFF file, after a byte of options. */
 #include "tests/fuzz/picture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
