@@ -46,7 +46,7 @@ bool gunzip_open(const void *bytes, size_t count, Gunzip **out)
     if (!g) return false;
     g->z.zalloc = gzip_alloc;
     g->z.zfree = gzip_free;
-    // zlib only reads through next_in, whatever its type says
+    // zlib only reads through next_in, although it is not const
     g->z.next_in = (void *)bytes;
     g->size = g->left = count;
     if (inflateInit2(&g->z, GZIP_WINDOW) != Z_OK) {

@@ -1,4 +1,4 @@
-/* map.c -- mmap behind four functions.
+/* map.c -- a wrapper of mmap in four functions.
  *
  * The descriptor stays open, because only fstat on it shows that another
  * program has truncated the file. Between that check and the access there is a

@@ -461,8 +461,8 @@ done:
 }
 
 /* Makes the header for v; false if v is not on the grid of `like`. With `like`,
- * its description of space is kept bit for bit, after checking that v lies
- * where one of its two forms says. */
+ * its description of space is kept bit for bit, after checking that one of its
+ * two forms agrees with the affine of v. */
 static bool header_for(const Volume *v, const NiftiHeader *like, NiftiHeader *h)
 {
     Dims n = v->voxels.dim;

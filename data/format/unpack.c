@@ -20,7 +20,7 @@ bool unpack_open(const void *bytes, size_t count, UnpackForm form, Unpack **out)
     if (!u) return false;
     u->z.zalloc = gzip_alloc;
     u->z.zfree = gzip_free;
-    // zlib only reads through next_in, whatever its type says
+    // zlib only reads through next_in, although it is not const
     u->z.next_in = (void *)bytes;
     u->size = u->left = count;
     // a negative window: no frame

@@ -9,7 +9,6 @@
  * a rotated photograph, several pages and bytes after the image are errors
  * unless an option selects their treatment. No file is passed to a library
  * before its structure has been checked here.
- * its structure was checked here.
  *
  * Sources: PNG, ISO/IEC 15948:2004; JPEG, ITU-T T.81, and Exif 2.3, 4.6; BMP,
  * the BITMAPINFOHEADER of the Windows SDK; TIFF 6.0 (Adobe, 1992). Reasons read

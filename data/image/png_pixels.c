@@ -142,7 +142,7 @@ static bool inflate_some(Packed *k, uint8_t *out, size_t want, size_t *got)
         if (!z->avail_in && k->left) {
             // empty chunks are allowed
             z->avail_in = number_u32(k->f->bytes + k->next, true);
-            // zlib only reads through next_in, whatever its type says
+            // zlib only reads through next_in, although it is not const
             z->next_in = (void *)(k->f->bytes + k->next + 8);
             k->next += 12 + (size_t)z->avail_in;
             k->left -= z->avail_in;

@@ -28,7 +28,7 @@ static bool unpack(Text *t)
     z_stream z = {.zalloc = gzip_alloc, .zfree = gzip_free};
     if (!(t->own = mem_alloc(MOST))) return false;
     if (inflateInit(&z) != Z_OK) return fail("no memory to read a png");
-    // zlib only reads through next_in, whatever its type says
+    // zlib only reads through next_in, although it is not const
     z.next_in = (void *)t->at;
     z.avail_in = (uInt)t->bytes;
     z.next_out = t->own;

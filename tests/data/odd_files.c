@@ -1,8 +1,6 @@
 /* odd_files.c -- passes unreadable files to every reader: a pipe, a folder, a
  * missing file, no permission, an empty file, no descriptors left. Each must
  * fail at once and name the file.
- * folder, nothing at all, no permission, no bytes, no descriptors left. Each
- * must fail at once and name the file.
  *
  * Every attempt runs in its own process, which may have to be stopped, drop its
  * rights or have its limits lowered. */

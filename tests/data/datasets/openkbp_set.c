@@ -2,9 +2,6 @@
  * fields of data.openkbp, packed, from memory and from a file of prepared
  * cases, as batches. Every voxel is compared with pandas, and sizes with
  * docs/data.md.
- * data.openkbp, packed, out of memory and out of a file of prepared cases, as
- * batches. Every voxel is compared with what pandas makes of the same files,
- * and sizes with what docs/data.md promises.
  *
  * The four patients of validation-pats; with SEG_SOAK all 32. */
 #include "data/dataset/dataset_list.h"

@@ -140,7 +140,7 @@ TEST(image_png_larger_than_a_stored_block)
     EXPECT_REFUSED(&f, NULL, "png: row 299 has the filter 5, need 0 to 4");
 }
 
-/* -- refused -------------------------------------------------------------- */
+/* -- rejected files -------------------------------------------------------- */
 
 TEST(image_png_header_defects)
 {

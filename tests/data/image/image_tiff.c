@@ -283,7 +283,7 @@ TEST(image_tiff_pages)
     EXPECT_REFUSED(&f, NULL, "tiff: a directory at byte 1048576 of a file of ");
 }
 
-/* -- refused -------------------------------------------------------------- */
+/* -- rejected files -------------------------------------------------------- */
 
 TEST(image_tiff_tag_defects)
 {
