@@ -261,8 +261,8 @@ static bool read_application(Walk *w, const Segment *s)
 {
     if (s->marker == APP1 && s->bytes >= 6 && !memcmp(s->data, "Exif\0", 6))
         return exif_orientation(w->f, s->data + 6, s->bytes - 6);
-    static const char xmp[] = "http://ns.adobe.com/xap/1.0/"; // including its
-                                                              // terminating 0
+    static const char xmp[] = "http://ns.adobe.com/xap/1.0/"; // with its final
+                                                              // 0
     if (s->marker == APP1 && s->bytes > sizeof xmp &&
         !memcmp(s->data, xmp, sizeof xmp))
         xmp_orientation(w->f, s->data + sizeof xmp, s->bytes - sizeof xmp);

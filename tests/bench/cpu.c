@@ -401,8 +401,7 @@ static void bench_row(const Row *row, int batch, bool bf16, int rounds,
     if (!(flops > 0)) wrt[1] = targets ? 1 : b.x[1].data ? 7 : 1;
     if (row->op == OP_add || row->op == OP_concat) wrt[1] = 3;
     double time[PASSES][ROUNDS_MAX], share[PASSES][ROUNDS_MAX];
-    double gain[PASSES][ROUNDS_MAX]; // speedup over the direct sum in the same
-                                     // round
+    double gain[PASSES][ROUNDS_MAX]; // over the direct sum in this round
     bool both = winograd_runs(&b.call);
     for (int r = -1; r < rounds; r++) {
         double top = flops > 0 ? peak(pool) : 1;

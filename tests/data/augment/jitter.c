@@ -100,8 +100,7 @@ TEST(jitter_is_its_definition)
                lo[i] < middle - 0.97 * want[i]);
         EXPECT(hi[i] <= middle + want[i] + 1e-6 &&
                hi[i] > middle + 0.97 * want[i]);
-        EXPECT(first[i] > 420 && first[i] < 580); // 500 expected, standard
-                                                  // deviation 19
+        EXPECT(first[i] > 420 && first[i] < 580); // 500, deviation 19
     }
 }
 

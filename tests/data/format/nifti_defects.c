@@ -4,8 +4,7 @@
 #include "tests/support/nifti_make.h"
 #include "tests/test.h"
 
-static const Place cut = {{0, 0}, {0, 0}}; // the size of the file becomes
-                                           // `value`
+static const Place cut = {{0, 0}, {0, 0}}; // the file size becomes `value`
 static const Place magic = {{344, 0}, {'b', 'b'}};
 static const Place size_of = {{0, 0}, {'i', 'i'}};
 
