@@ -1,11 +1,10 @@
-"""What loading.c is measured beside: the same samples made in Python.
+"""The peer of loading.c: the same samples made in Python.
 
     loading_peer.py FOLDER    then on stdin lines "PEER THREADS SAMPLES"
 
-Each line is answered by the seconds that it took, 0 where the peer is not
-installed. One thread: in this process. Two: two processes that were started
-before, which keep what they make, as the workers of a PyTorch DataLoader do
-without the sending.
+The answer to each line is the time in seconds, 0 if the peer is not installed.
+One thread: in this process. Two: two processes that were started before and
+keep their samples, like workers of a PyTorch DataLoader without the transfer.
 """
 import glob
 import multiprocessing
@@ -28,7 +27,7 @@ maps, ring = [], []
 
 
 def factors():
-    """An order of the four, and how much of each."""
+    """Draws an order of the four parts of jitter, and a factor for each."""
     f = {name: draw.uniform(1 - by, 1 + by) for name, by in BY.items()}
     f["hue"] = draw.uniform(-HUE, HUE)
     return [(name, f[name]) for name in draw.permutation(list(f))]
@@ -39,7 +38,7 @@ def table(values):
 
 
 def opencv(number):
-    """Bytes and tables of 256 entries: the fastest way that we know."""
+    """Jitters bytes with tables of 256 entries: the fastest method known to us."""
     cv2 = modules["cv2"]
     x = cv2.cvtColor(cv2.imread(PHOTOS[number % len(PHOTOS)]),
                      cv2.COLOR_BGR2RGB)
@@ -61,7 +60,7 @@ def opencv(number):
 
 
 def pillow(number):
-    """As ColorJitter of torchvision does with images of Pillow."""
+    """Jitters like ColorJitter of torchvision for Pillow images."""
     image, enhance = modules["PIL.Image"], modules["PIL.ImageEnhance"]
     x = image.open(PHOTOS[number % len(PHOTOS)]).convert("RGB")
     for name, f in factors():
@@ -94,8 +93,8 @@ def pydicom(number):
 
 
 def mapped(number):
-    """Maps are made once, and copied into memory that is there: as much as our
-    loader has, three batches of four."""
+    """Maps the files once, and copies to existing buffers: as many as in the
+    loader of segengine, three batches of four."""
     if not maps:
         maps.extend(numpy.load(path, mmap_mode="r") for path in ARRAYS)
         ring.extend(numpy.zeros_like(maps[0]) for _ in range(12))
@@ -111,7 +110,7 @@ PEERS = {"opencv": (opencv, ["cv2"]),
 
 
 def load(names):
-    """-> are they all there?"""
+    """Imports the modules; False if one is missing."""
     for name in names:
         try:
             __import__(name)
@@ -122,7 +121,7 @@ def load(names):
 
 
 def make(job):
-    """So many samples from a first one on; their bytes, so that they are made."""
+    """Makes `count` samples from `first` on; returns their bytes, which forces the work."""
     peer, first, count = job
     return sum(PEERS[peer][0](k).nbytes for k in range(first, first + count))
 

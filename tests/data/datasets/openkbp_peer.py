@@ -1,6 +1,6 @@
-"""OpenKBP files as numpy reads them, for tests/data/datasets/openkbp.c.
+"""OpenKBP files as read by numpy, for tests/data/datasets/openkbp.c.
 
-    openkbp_peer.py DUMP    patients as our reader saw them against their files
+    openkbp_peer.py DUMP    compares the patients read by segengine with their files
 """
 import os
 import sys

@@ -1,10 +1,10 @@
-"""Dose and DVH scores of made-up predictions for OpenKBP patients, for
+"""Dose and DVH scores of synthetic predictions for OpenKBP patients, for
 tests/lua/evaluate/openkbp_score.lua: from the CSV files alone, by the definitions of the
 challenge (Babier and others, Medical Physics 2021).
 
     openkbp_score.py FOLDER ...
 
-The prediction is 0.9 dose + 1.5 where there may be dose. A line for each patient:
+The prediction is 0.9 dose + 1.5 where dose is possible. Prints a line per patient:
 name, dose score, sum and number of the DVH differences; then both scores.
 """
 import os
@@ -20,7 +20,7 @@ TARGETS = ["PTV56", "PTV63", "PTV70"]
 
 
 def dense(folder, name):
-    """The grid of a file, or None where the patient has it not."""
+    """Returns the grid of a file, or None if the patient does not have it."""
     path = f"{folder}/{name}.csv"
     if not os.path.exists(path):
         return None

@@ -1,8 +1,8 @@
-"""OpenKBP patients as pandas reads them, for tests/data/datasets/openkbp_set.c.
+"""OpenKBP patients as read by pandas, for tests/data/datasets/openkbp_set.c.
 
 On stdin, patient by patient: the folder as a line, then as float32 the grids
-ct, structures (channels last), possible and dose. Each must be what the files
-say, voxel for voxel.
+ct, structures (channels last), possible and dose. Each must equal the files,
+voxel for voxel.
 """
 import os
 import sys
@@ -16,7 +16,7 @@ STRUCTURES = ["Brainstem", "SpinalCord", "RightParotid", "LeftParotid",
 
 
 def grid(folder, name):
-    """A dense grid of one file; zeros where there is none."""
+    """Returns the dense grid of a file; zeros if the file does not exist."""
     out = numpy.zeros(EDGE ** 3, "f4")
     path = f"{folder}/{name}.csv"
     if os.path.exists(path):

@@ -1,9 +1,9 @@
-"""What peer scripts of array formats share: arrays with what they should be.
+"""Shared by the peer scripts of array formats: arrays with their expected values.
 
 An Index writes FOLDER/expected.bin, float32 in C order one array after the
-other, and FOLDER/index.txt, a line an array: file, name in it ("-": the file
-is one array), number of axes, extents. Numbers go to float32 by way of double,
-as data/format/number.h says.
+other, and FOLDER/index.txt, one line per array: file, name in it ("-": the file
+is a single array), number of axes, extents. Numbers are converted to float32
+through double, as in data/format/number.h.
 """
 import os
 
@@ -19,7 +19,7 @@ class Index:
         self.files = 0
 
     def path(self, end):
-        """A new file's path."""
+        """Returns the path of a new file."""
         self.files += 1
         return os.path.join(self.folder, "peer%04d%s" % (self.files, end))
 
@@ -40,7 +40,7 @@ SHAPES = [(), (1,), (7,), (2, 3), (3, 1), (4, 3, 2), (2, 1, 3, 2),
 
 
 def values(rng, kind, shape):
-    """Numbers over the whole range of a type, its ends among them."""
+    """Returns numbers over the whole range of a type, including its limits."""
     kind = numpy.dtype(kind)
     count = int(numpy.prod(shape, dtype=int))
     if kind.kind == "b":

@@ -1,8 +1,8 @@
 """MATLAB files for tests/data/array_peer.c: mat_peer.py FOLDER
 
-Those that SciPy writes, and, since it writes one byte order and never stores
-a class in a narrower type, ones put together here, which SciPy must read as
-the same numbers before we do.
+Files written by SciPy. Because SciPy writes one byte order and never stores a
+class in a narrower type, also files assembled here; SciPy must read the same
+numbers from them before segengine does.
 """
 import glob
 import os
@@ -25,7 +25,7 @@ SHAPES = [(1, 1), (1, 7), (7, 1), (3, 4), (2, 3, 4), (2, 1, 3, 2), (1, 2, 400)]
 
 
 def element(order, kind, data):
-    """A tag and its data, in small form when they fit."""
+    """Returns a tag and its data, as a small element if they fit."""
     if 0 < len(data) <= 4:
         head = struct.pack(order + "I", len(data) << 16 | kind)
         return head + data.ljust(4, b"\0")
@@ -97,7 +97,7 @@ def by_scipy(index, rng):
 
 
 def by_matlab(index):
-    """What MATLAB itself wrote, on several systems: SciPy's own test files."""
+    """Files written by MATLAB on several systems: the test files of SciPy."""
     own = os.path.join(os.path.dirname(scipy.io.__file__), "matlab", "tests",
                        "data", "*.mat")
     for real in sorted(glob.glob(own)):

@@ -1,4 +1,4 @@
-"""NIfTI as nibabel sees it, for tests/data/format/nifti_write.c.
+"""NIfTI files as read by nibabel, for tests/data/format/nifti_write.c.
 
     nifti_peer.py show FILE     shape, codes, units, spacing, affine, voxels
     nifti_peer.py make FOLDER   files of many kinds, each with FILE.txt as shown

@@ -15,7 +15,7 @@ KINDS = ["|b1", "|i1", "|u1", "<i2", ">u2", "<i4", ">i8", "<f2", ">f4", "<f8"]
 
 
 class Pipe(io.RawIOBase):
-    """A file that cannot seek: zipfile then writes sizes behind the data."""
+    """A file that cannot seek: zipfile then writes sizes after the data."""
 
     def __init__(self, path):
         self.out = open(path, "wb")

@@ -1,6 +1,6 @@
-"""Tables as Python's csv module writes them, for tests/data/format/table.c.
+"""Tables written by the csv module of Python, for tests/data/format/table.c.
 
-    table_peer.py FOLDER    tNN.csv, and tNN.bin with what is in it: counts of
+    table_peer.py FOLDER    tNN.csv, and tNN.bin with its content: counts of
                             columns and rows (int32), then each field, header
                             first, as its bytes and a 0
 """

@@ -1,13 +1,13 @@
-"""Images as Pillow and OpenCV write and read them, for tests/data/image/image_peer.c.
+"""Images written and read by Pillow and OpenCV, for tests/data/image/image_peer.c.
 
-    image_peer.py make FOLDER   files of every kind. Beside each FILE stands
-                                FILE.raw with its pixels as a peer reads them,
-                                and FOLDER/list has a line each:
+    image_peer.py make FOLDER   files of every kind, for each FILE also
+                                FILE.raw with its pixels as read by a peer,
+                                and FOLDER/list with one line per FILE:
                                 FILE option type width height channels exact
 
-`option` is what our reader needs to be told: none, label, drop, apply or
-page2. `type` is that of the numbers in FILE.raw: u1, u2, i2 or f4, little
-endian. `exact` is the largest difference that is allowed.
+`option` is the option that segengine needs: none, label, drop, apply or page2.
+`type` is the type of the numbers in FILE.raw: u1, u2, i2 or f4, little endian.
+`exact` is the largest allowed difference.
 """
 import io
 import os
@@ -30,7 +30,7 @@ count = 0
 
 
 def smooth(h, w, c, top=255):
-    """A picture like a photograph: waves and a little noise."""
+    """Returns an image similar to a photograph: waves and a little noise."""
     y, x = numpy.mgrid[0:h, 0:w]
     planes = [numpy.sin(x / (5 + 3 * k)) * numpy.cos(y / (7 - k)) for k in range(c)]
     noise = rng.normal(0, 0.03, (h, w, c))
@@ -39,8 +39,8 @@ def smooth(h, w, c, top=255):
 
 
 def put(name, write, pixels, option="none", exact=0):
-    """write(path), then what it holds; pixels (h, w) or (h, w, c), or a
-    function that reads them."""
+    """Calls write(path) and stores the expected pixels: (h, w) or (h, w, c), or
+    a function that reads an array from the path."""
     global count
     path = os.path.join(folder, name)
     write(path)
@@ -73,7 +73,7 @@ def numbers(dtype, shape, top):
 
 
 def interlaced(pixels, depth, color):
-    """A PNG in seven passes, since neither peer writes them: write(path)."""
+    """Returns write(path) of a PNG in seven passes, which neither peer can write."""
     def chunk(kind, data):
         return (struct.pack(">I", len(data)) + kind + data
                 + struct.pack(">I", zlib.crc32(kind + data)))
@@ -168,7 +168,7 @@ for w, h in SIDES:
         return lambda path: cv2.imwrite(path, array, list(options))
 
     def bgr(path):
-        """As OpenCV reads it, colors in our order."""
+        """Reads with OpenCV, colors in the order of segengine."""
         array = cv2.imread(path, cv2.IMREAD_UNCHANGED | cv2.IMREAD_IGNORE_ORIENTATION)
         return array[:, :, ::-1] if array.ndim == 3 else array
     rgb16 = numbers("u2", (h, w, 3), 65535)
