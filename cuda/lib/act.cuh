@@ -1,12 +1,14 @@
-/* act.cuh -- an activation that a kernel runs before it stores: Call.act. */
+/* act.cuh -- the activation that a kernel applies in its epilogue, before it
+ * stores: Call.act. */
 #ifndef SEG_CUDA_LIB_ACT_H
 #define SEG_CUDA_LIB_ACT_H
 #include "cuda/lib/vec.cuh"
 
-/* Without one `runs` is false, and all of this the identity. */
+/* Without an activation `runs` is false, and both functions are the
+ * identity. */
 struct Act {
     bool runs, zero; // zero: relu
-    float leak;      // slope at and below 0
+    float leak;      // slope of leaky_relu at and below 0
 };
 
 static inline Act act_of(const Attr *act)
@@ -16,7 +18,7 @@ static inline Act act_of(const Attr *act)
     return {true, false, act->leaky_relu.slope};
 }
 
-/* A number as it would be read again, had it been stored. */
+/* x after a store as D and a load. */
 template <Dtype D> static __device__ __forceinline__ float rounded(float x)
 {
     if constexpr (D == F32)
@@ -25,8 +27,8 @@ template <Dtype D> static __device__ __forceinline__ float rounded(float x)
         return Stored<D>::apart(Stored<D>::pair(x, 0)).x;
 }
 
-/* Of x, and dy back through it: what activation.cu computes of a value that
- * was stored as D, and of its gradient. */
+/* The activation of x, and its gradient: the results of activation.cu for a
+ * tensor stored as D and for the gradient of it. */
 template <Dtype D>
 static __device__ __forceinline__ float act_value(const Act &t, float x)
 {

@@ -1,36 +1,37 @@
-/* col_reduce.cuh -- a walk over rows of channels in which a thread keeps its
- * channels.
+/* col_reduce.cuh -- column reduction: sums over rows, one result a channel.
  *
- * Rows come in sets of equal size (all of them, or one sample's). A set is cut
- * into parts, rows of channels into tiles; a block has one part of one tile.
- * Its threads are `deep` rows of `width` units, a unit being V = 4 channels,
- * or 1 where 4 do not divide them: neighbours read neighbours, what belongs to
- * a channel stays in registers, and with C = 1 a block still reads 256 rows at
- * a time. A few threads are idle where width does not divide the block.
+ * Rows come in sets of equal size: all rows are one set, or each sample is one.
+ * A set is cut into parts and the channels of a row into tiles; each block
+ * works on one part of one tile. Its threads form `deep` rows of `width` units.
+ * A unit is V = 4 channels, or 1 where 4 does not divide the channels. Adjacent
+ * threads read adjacent memory, a thread keeps the values of its channels in
+ * registers, and with C = 1 a block still reads 256 rows at a time. A few
+ * threads are idle where `width` does not divide the block.
  *
- * Extents alone make the parts, so sums over them have one order; in a block
- * they are folded in shared memory, as a tree over `deep`, and those of the
- * blocks by whoever comes last (grid_reduce.cuh). */
+ * The number of parts depends on the extents only, so the sums have one order.
+ * Within a block the sums are added in shared memory, as a tree over `deep`;
+ * the last block adds the parts of all blocks (grid_reduce.cuh). */
 #ifndef SEG_CUDA_LIB_COL_REDUCE_H
 #define SEG_CUDA_LIB_COL_REDUCE_H
 #include "cuda/lib/grid_reduce.cuh"
 #include "cuda/lib/vec.cuh"
 
 enum {
-    TILE_UNITS = 128,         // of one row in a block
-    PART_RUNS = 2,            // of RUN rows for each thread, worth a block
-    COL_REDUCE_BLOCKS = 1024, // fill any GPU of today
+    TILE_UNITS = 128,         // per row and block
+    PART_RUNS = 2,            // runs of RUN rows per thread that are worth a
+                              // block
+    COL_REDUCE_BLOCKS = 1024, // enough to fill any GPU
 };
 
 struct ColReduce {
-    int64_t rows, part; // of a set; of a part
-    int channels, deep; // rows of threads in a block
+    int64_t rows, part; // rows of a set, rows of a part
+    int channels, deep; // deep: rows of threads in a block
     Divisor width, tiles, parts;
-    GridReduce grid_reduce; // of the parts of a set and tile
+    GridReduce grid_reduce; // over the parts of one set and tile
     unsigned blocks;
 };
 
-/* Over (sets, rows, channels), in units of `unit` channels. */
+/* A reduction over (sets, rows, channels) with units of `unit` channels. */
 static inline ColReduce col_reduce_of(int64_t sets, int64_t rows, int channels,
                                       int unit)
 {
@@ -40,7 +41,7 @@ static inline ColReduce col_reduce_of(int64_t sets, int64_t rows, int channels,
                                   COL_REDUCE_BLOCKS / (sets * tiles)));
     ColReduce w = {};
     w.rows = rows, w.part = ceil_div(rows, parts);
-    parts = ceil_div(rows, w.part); // rounding may have left the last empty
+    parts = ceil_div(rows, w.part); // rounding may leave the last part empty
     w.channels = channels, w.deep = (int)deep;
     w.width = divisor(width), w.tiles = divisor(tiles);
     w.parts = divisor(parts),
@@ -49,8 +50,8 @@ static inline ColReduce col_reduce_of(int64_t sets, int64_t rows, int channels,
     return w;
 }
 
-/* For sums over all its sets by col_grid_sums: a set's parts follow those of
- * the one before. */
+/* The same reduction for totals over all sets: col_grid_sums then counts the
+ * parts of all sets as those of one, set after set. */
 static inline ColReduce col_reduce_joined(ColReduce w, int64_t sets)
 {
     const int64_t parts = sets * w.parts.by;
@@ -58,31 +59,31 @@ static inline ColReduce col_reduce_joined(ColReduce w, int64_t sets)
     return w;
 }
 
-/* Bytes of the parts of K sums over such a walk. */
+/* Bytes of the partial sums of K sums. */
 static inline size_t col_reduce_bytes(const ColReduce &w, int64_t sets, int k)
 {
     return (size_t)(sets * w.parts.by * w.channels * k) * sizeof(double);
 }
 
-/* What is written and read of those of one set. */
+/* Bytes that the partial sums of one set write and read. */
 static inline double col_reduce_traffic(const ColReduce &w, int k)
 {
     return 2.0 * (double)grid_reduce_traffic(w.grid_reduce) * w.channels * k *
            sizeof(double);
 }
 
-/* Words that it takes: see col_grid_sums. */
+/* The number of counters that col_grid_sums needs. */
 static inline int64_t col_reduce_counters(const ColReduce &w, int64_t sets)
 {
     return sets * w.tiles.by * w.grid_reduce.counters;
 }
 
-/* Where a thread is: rows from, from + deep .. below `to` of set `set`, and
- * channels c .. c+V-1. Idle threads have no rows. */
+/* The position of a thread: rows from, from + deep .. below `to` of set `set`,
+ * and channels c .. c+V-1. Idle threads have no rows. */
 struct ColPosition {
     int64_t set, from, to;
-    int64_t part; // number of it, counted over all sets
-    int c, lane;  // lane: which of the deep rows of threads
+    int64_t part; // number of the part, counted over all sets
+    int c, lane;  // lane: the thread's row of the `deep` rows of threads
     bool valid;
 };
 
@@ -111,14 +112,14 @@ static __device__ __forceinline__ int64_t col_base(const ColReduce &w,
     return s.set * w.rows * w.channels + s.c;
 }
 
-/* pile[j][t] of a thread t of lane 0 becomes the sum over all lanes of its
- * channels, j < N. All threads of the block come here. */
+/* For each thread t of lane 0 and each j < N, pile[j][t] becomes the sum over
+ * all lanes of the same channels. All threads of the block must call it. */
 template <int N>
 static __device__ void block_tree_sum(const ColReduce &w, const ColPosition &s,
                                       double (*pile)[BLOCK])
 {
     const int t = (int)threadIdx.x;
-    __syncthreads(); // it is there
+    __syncthreads(); // pile is complete
     for (int n = w.deep; n > 1;) {
         const int rest = (n + 1) / 2;
         if (s.lane + rest < n)
@@ -129,9 +130,9 @@ static __device__ void block_tree_sum(const ColReduce &w, const ColPosition &s,
     }
 }
 
-/* parts[part][k][c] = sum of sum[k][v] over the block's rows of threads. All
- * threads of the block call it, once in a kernel. Behind a barrier the caller
- * may have what is returned: shared memory of K V BLOCK numbers. */
+/* parts[part][k][c] = the sum of sum[k][v] over the block's rows of threads.
+ * All threads of the block must call it, once in a kernel. Returns its shared
+ * memory of K V BLOCK doubles, which the caller may reuse after a barrier. */
 template <int K, int V>
 static __device__ __forceinline__ double *col_block_sums(
     const ColReduce &w, const ColPosition &s, const double (&sum)[K][V],
@@ -148,16 +149,17 @@ static __device__ __forceinline__ double *col_block_sums(
     return pile[0];
 }
 
-/* Totals over a set of the channels of a tile, of those from `first` on:
- * sum[k * count + i]; NULL: another block has them. */
+/* The totals of a set for `count` channels of a tile, from channel `first` on:
+ * sum[k * count + i]. `sum` is NULL in all blocks but the last one. */
 struct ColTotal {
     const double *sum;
     int first, count;
 };
 
-/* The same, and what all blocks come to: to those that were the last. `words`:
- * col_reduce_counters of them, or NULL: parts are only left, which are not as
- * they were behind the other. */
+/* As col_block_sums, then the sums over all blocks, which the last block of
+ * each set and tile gets. `counters`: col_reduce_counters of them; NULL: no
+ * totals, the partial sums stay in `parts`. With counters the parts are
+ * overwritten. */
 template <int K, int V>
 static __device__ __forceinline__ ColTotal
 col_grid_sums(const ColReduce &w, const ColPosition &s,

@@ -1,8 +1,8 @@
-/* cuda.h -- the device behind the `cuda` backend, as its files see it.
+/* cuda.h -- the functions that the files of the `cuda` backend share.
  *
- * Calls are queued on one stream in the order they come; what they queue has
- * run when a copy to the host or a sync returns. A launcher returns false
- * with the reason when its kernel could not be started; a fault while it runs
+ * Kernels and copies are queued on one stream in the order of the calls; they
+ * are complete when a copy to the host or gpu_sync returns. A launcher returns
+ * false with the reason if its kernel does not start; an error during its run
  * is reported by the next call that waits. */
 #ifndef SEG_CUDA_LIB_CUDA_H
 #define SEG_CUDA_LIB_CUDA_H
@@ -11,30 +11,29 @@
 #include "engine/graph/op.h"
 
 struct Ranks;
-struct Allreduce; /* of backend.h */
+struct Allreduce; /* backend.h */
 
 /* The stream of a device (Call.dev) that kernels are queued on. */
 struct CUstream_st *gpu_stream(void *dev);
-/* Calls of this thread that name no stream are for this device from here on. */
+/* Makes `dev` the current device of this thread, for calls without a stream. */
 bool gpu_use(void *dev);
-/* Its multiprocessors, which is how many blocks can wait for each other; 64,
- * the most that are asked for, of a device that is not there. */
+/* The number of multiprocessors, which is the number of blocks that can wait
+ * for each other; for a dry run 64, the most that any caller asks for. */
 int gpu_processors(void *dev);
-/* On the device: what changes between two runs of a plan (see op.h). */
+/* The state of one run of a plan (Step of op.h) in device memory. */
 Step *gpu_step(void *dev);
-/* On the device: words for last_block (ptx.cuh), `count` of which a launch
- * may use. They are 0 before each and behind it, as launches follow each other
- * on one stream: so all may have the same. */
+/* `count` counters in device memory for last_block (ptx.cuh). They are 0 before
+ * and after each launch; as launches of one stream run one after the other, all
+ * launches share the same counters. */
 enum { GPU_COUNTERS = 4096 };
 unsigned *gpu_counters(void *dev, int64_t count);
-/* Memory of the device itself, for what has no Call, of at least `bytes`;
- * lives until the next call. NULL with the reason. */
+/* At least `bytes` of device memory for work that has no Call; valid until the
+ * next call. NULL with the reason. */
 void *gpu_scratch(void *dev, size_t bytes);
-/* Did the last launch start? `kernel` goes into the reason. */
+/* Returns whether the last launch started; `kernel` names it in the reason. */
 bool gpu_launched(const char *kernel);
 
-/* The functions of backend.h that device.cu, transfer.cu and cuda_graph.cu
- * have. */
+/* Functions of backend.h in device.cu, transfer.cu and cuda_graph.cu. */
 bool gpu_open(int device, int threads, void **dev);
 bool gpu_dry_run(void **dev);
 void gpu_close(void *dev);
@@ -55,32 +54,32 @@ void gpu_destroy_graph(void *dev, void *graph);
 bool gpu_mark(void *dev, int i);
 bool gpu_elapsed(void *dev, int i, double *ms);
 
-/* ... allreduce.cu. */
+/* In allreduce.cu. */
 bool gpu_allreduce_open(void *dev, struct Ranks *r, const char *how,
                         struct Allreduce *out);
 bool gpu_allreduce(void *dev, void *v, Dtype type, int64_t count, double by);
 
-/* ... device_step.cu, and optim.cu. */
+/* In device_step.cu and optim.cu. */
 extern const DeviceStep cuda_device_step;
 bool cuda_update(void *dev, const Update *u);
 bool cuda_blend(void *dev, void *y, const void *x, int64_t count, double by);
 bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 
-/* ... dispatch.cu and convert.cu. */
+/* In dispatch.cu and convert.cu. */
 unsigned cuda_half(const Call *c);
 bool cuda_fuses_concat(const Call *c);
 unsigned cuda_loads_deferred(const Call *c);
 unsigned cuda_sums_grads(const Call *c);
 int32_t cuda_sqnorm_parts(const Call *c, int k);
 bool cuda_convert(const Call *c);
-/* ... pool.cu and dropout.cu. */
+/* In pool.cu and dropout.cu. */
 bool cuda_maxpool_sums_grads(const Call *c);
 bool cuda_spatial_dropout_sums_grads(const Call *c);
-/* ... and device_dataset.cu. */
+/* In device_dataset.cu. */
 bool cuda_gather(void *dev, const Gather *g);
 
 /* "NVIDIA H200, 139.8 GiB, compute capability 9.0, driver 13.0" */
 bool gpu_describe(int device, char text[]); /* BACKEND_TEXT bytes */
-/* As the driver calls it: "0000:0b:00.0". */
+/* The PCI address as the driver prints it: "0000:0b:00.0". */
 bool gpu_address(void *dev, char text[]); /* BACKEND_ADDRESS bytes */
 #endif

@@ -2,20 +2,21 @@
  *
  * Under nvcc it is the CUDA runtime; under any other C++ compiler it is the
  * emulator of tests/emu, which runs the same source on the CPU (that folder
- * must then be on the include path). The spellings below are the same in
- * both worlds, and only these are used for shared memory and launches:
+ * must then be on the include path). Shared memory and launches are written
+ * only in the following forms, which are the same for both:
  *
  *     SMEM(float, tile, [32][33]);      one shared array, 16-byte aligned
  *     DYN_SMEM(float, buffer);          the launch's dynamic shared memory
  *     LAUNCH((kernel<64, 32>), grid, block, bytes, stream, arguments...);
  *     LAUNCH_COOP(kernel, grid, block, bytes, stream, arguments...);
  *
- * A template-id with commas needs parentheses. A failed launch is found by
- * cudaGetLastError(), for both forms. LAUNCH_COOP is for kernels that call
+ * A template-id with commas needs parentheses. cudaGetLastError() reports a
+ * failed launch of either form. LAUNCH_COOP is for kernels that call
  * grid_barrier() of ptx.cuh: at most 64 blocks, all resident at once.
  *
- * A thread that has set launch_told is told of its launches and none is
- * queued: so a step can be written down without a GPU (gpu_dry_run). */
+ * In a thread that has set launch_told, each launch calls it and queues
+ * nothing: a dry run lists the launches of a step without a GPU
+ * (gpu_dry_run). */
 #ifndef SEG_CUDA_LIB_GPU_H
 #define SEG_CUDA_LIB_GPU_H
 
@@ -26,7 +27,7 @@
 #include <stdint.h>
 
 #define SMEM(T, name, ...) __shared__ __align__(16) T name __VA_ARGS__
-/* every kernel that has dynamic shared memory sees it under one name */
+/* all kernels name their dynamic shared memory by this symbol */
 #define DYN_SMEM(T, name)                                       \
     extern __shared__ __align__(16) unsigned char smem_bytes[]; \
     T *name = reinterpret_cast<T *>(smem_bytes)
@@ -35,9 +36,10 @@
 #define LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, ...) \
     launch_coop(kernel, grid, block, smem, stream, __VA_ARGS__)
 
-/* The arguments are converted to the kernel's own types first, because the
- * runtime copies them by address. More than 64 blocks are refused here too,
- * so that what runs on a large GPU runs everywhere. */
+/* Converts the arguments to the parameter types of the kernel first, because
+ * the runtime copies them by address. Refuses more than 64 blocks as the
+ * emulator does, so that a kernel that runs on a large GPU runs on all of
+ * them. */
 template <class... P, class... A>
 static inline void launch_coop(void (*kernel)(P...), dim3 grid, dim3 block,
                                size_t smem, cudaStream_t stream, A... args)
@@ -54,8 +56,8 @@ static inline void launch_coop(void (*kernel)(P...), dim3 grid, dim3 block,
 #include <emu.h>
 #endif
 
-/* One for the program, and no symbol of a library made of it: an inline
- * variable would be one for all of a process. */
+/* One variable for the program, hidden so that a library made of it exports no
+ * symbol: an inline variable would be shared by the whole process. */
 __attribute__((weak, visibility("hidden"))) __thread void (*launch_told)(
     const char *kernel, dim3 grid, dim3 block, size_t shared);
 

@@ -1,10 +1,10 @@
-/* grad_sqnorm.cuh -- squares of a gradient, left by who stores the last of it:
- * Call.grad_sqnorm.
+/* grad_sqnorm.cuh -- partial sums of squares for the gradient norm, written by
+ * the kernel that writes the final gradient: Call.grad_sqnorm.
  *
- * A thread squares what it has put into memory, each in double, where a float's
- * square neither overflows nor is rounded; a block adds them up in the order of
- * its threads and writes one number. How many blocks there are depends on
- * extents only, so the squares have the same bits always. */
+ * Each thread squares the values that it stored, in double, where the square of
+ * a float neither overflows nor is rounded. A block adds the squares in the
+ * order of its threads and writes one number. The number of blocks depends on
+ * the extents only, so the result has the same bits in every run. */
 #ifndef SEG_CUDA_LIB_GRAD_SQNORM_H
 #define SEG_CUDA_LIB_GRAD_SQNORM_H
 #include "cuda/lib/warp_group.cuh"
@@ -14,7 +14,7 @@ static __device__ __forceinline__ double square_of(float v)
     return (double)v * (double)v;
 }
 
-/* *to = the sum of what the threads of a block have each; all of them call. */
+/* *to = the sum of `own` over the block. All threads must call it. */
 static __device__ __forceinline__ void square_leave(double own, double *to)
 {
     double sum[1] = {own};

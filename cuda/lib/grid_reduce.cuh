@@ -1,23 +1,26 @@
-/* grid_reduce.cuh -- sums by parts, finished by whoever comes last.
+/* grid_reduce.cuh -- grid reduction: sums over all blocks of a launch, finished
+ * by the last block.
  *
- * Blocks leave a part each, in a number that depends on extents only. The last
- * block to come of some neighbours adds theirs in their order and leaves the
- * sum in the place of the first; the last of those that did so adds these, and
- * so on. So no second launch waits for the first to end, no block has more
- * than a few parts to read, and the bits are the same whoever came last. */
+ * Each block writes one partial sum; their number depends on extents only. Of
+ * each group of neighbouring blocks, the last one to arrive adds the group's
+ * partial sums in their order and stores the sum in place of the first one; the
+ * last of the blocks that did so adds the sums of the groups, and so on. So no
+ * second launch waits for the first to end, no block reads more than fan_in
+ * partial sums at a time, and the bits do not depend on which block arrives
+ * last. */
 #ifndef SEG_CUDA_LIB_GRID_REDUCE_H
 #define SEG_CUDA_LIB_GRID_REDUCE_H
 #include "cuda/lib/kernel.cuh"
 
-enum { GRID_REDUCE_FAN_IN = 32 }; // parts that a block adds at a time
+enum { GRID_REDUCE_FAN_IN = 32 }; // partial sums that a block adds at a time
 
 struct GridReduce {
-    int parts, fan_in; // neighbours whose parts are added at a time
-    int counters;      // of last_block that it takes
+    int parts, fan_in; // fan_in: neighbouring parts that are added at a time
+    int counters;      // of last_block, per column
 };
 
-/* Of `columns` sums, at most GPU_COUNTERS, that all have so many parts: their
- * words are no more than that, either. */
+/* A reduction of `columns` sums, at most GPU_COUNTERS, of `parts` partial sums
+ * each. fan_in grows until the counters of all columns fit GPU_COUNTERS. */
 static inline GridReduce grid_reduce_of(int64_t parts, int64_t columns)
 {
     GridReduce f = {(int)parts, GRID_REDUCE_FAN_IN, 0};
@@ -29,23 +32,25 @@ static inline GridReduce grid_reduce_of(int64_t parts, int64_t columns)
     }
 }
 
-/* Parts that are written and read again, sums of parts among them. */
+/* The number of partial sums that are written and read again, the sums of
+ * groups included. */
 static inline int64_t grid_reduce_traffic(const GridReduce &f)
 {
     return f.parts > 1 ? f.parts + f.counters - 1 : 0;
 }
 
-/* The block has left its part. add(first, step, count, all) adds up parts
- * first, first + step, .. of which there are `count`; unless these are all that
- * are left, it puts what comes of it into the place of part `first`. Is this
- * the block that has added all? All of its threads call it. */
+/* Call it after the block has stored partial sum `part`. add(first, step,
+ * count, all) adds the `count` partial sums first, first + step, ..; unless
+ * `all` is set (no others are left) it stores the result in place of part
+ * `first`. Returns true on the block that made the total. All threads of the
+ * block must call it. */
 template <class Add>
 static __device__ __forceinline__ bool grid_reduce(const GridReduce &f,
                                                    int part, unsigned *counters,
                                                    const Add &add)
 {
     if (f.parts == 1) {
-        __syncthreads(); // it is there
+        __syncthreads(); // the partial sum is stored
         add(0, 1, 1, true);
     }
     for (int left = f.parts, step = 1; left > 1; step *= f.fan_in) {
@@ -59,7 +64,7 @@ static __device__ __forceinline__ bool grid_reduce(const GridReduce &f,
     return true;
 }
 
-/* The sum of `count` numbers, `step` after each other. */
+/* The sum of `count` numbers, `step` apart. */
 static __device__ __forceinline__ double strided_sum(const double *at,
                                                      int64_t step, int count)
 {
@@ -69,7 +74,7 @@ static __device__ __forceinline__ double strided_sum(const double *at,
     return sum;
 }
 
-/* Likewise of four neighbours, 16 bytes at a time. */
+/* The sums of `count` groups of four neighbouring floats, 16 bytes a load. */
 static __device__ __forceinline__ void strided_sum_four(const float *at,
                                                         int64_t step, int count,
                                                         double (&sum)[4])
@@ -83,11 +88,12 @@ static __device__ __forceinline__ void strided_sum_four(const float *at,
     }
 }
 
-/* sum[k * width + c] = the sum of numbers k * apart + c of `count` rows that
- * begin `step` after each other, k < K, c < width. `sum`: room for as many as
- * the block has threads, or as there are sums. The rows are shared by as many
- * threads as there are for a column, and their sums added as a tree. All
- * threads of the block come here; what is in `sum` has been read. */
+/* sum[k * width + c] = the sum over `count` rows of element k * apart + c, for
+ * k < K and c < width; rows begin `step` apart. `sum` has room for one number
+ * per thread of the block, or per column if there are more. The rows are shared
+ * by as many threads as the block has per column, and their sums are added as a
+ * tree. All threads of the block must call it, after the last read of earlier
+ * content of `sum`. */
 template <int K>
 static __device__ __forceinline__ void block_sum_rows(const double *rows,
                                                       int64_t step, int count,
@@ -112,9 +118,9 @@ static __device__ __forceinline__ void block_sum_rows(const double *rows,
     }
 }
 
-/* The same over all parts of a sum, part i being the row that begins i * step
- * behind `rows`; the block has stored its own. True on the last block, which
- * has the sums in `sum`. */
+/* block_sum_rows over all partial sums of a column reduction: part i is the row
+ * that begins at rows + i * step, and the block has stored its own part.
+ * Returns true on the last block, which has the totals in `sum`. */
 template <int K>
 static __device__ __forceinline__ bool grid_reduce_sums(
     const GridReduce &f, int part, unsigned *counters, double *rows,

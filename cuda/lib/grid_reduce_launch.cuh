@@ -1,8 +1,8 @@
-/* grid_reduce_launch.cuh -- the second launch of a sum by parts.
+/* grid_reduce_launch.cuh -- the second launch of a sum in parts.
  *
- * parts[part][element], in a number that depends on extents only, are added in
- * their order by one thread an element, in double. Neighbours read neighbours;
- * bound by memory at the bytes of the parts. */
+ * One thread per element adds parts[part][element] in the order of the parts,
+ * in double; the number of parts depends on the extents only. Adjacent threads
+ * read adjacent memory. Bound by memory: the bytes of the parts. */
 #ifndef SEG_CUDA_LIB_GRID_REDUCE_LAUNCH_H
 #define SEG_CUDA_LIB_GRID_REDUCE_LAUNCH_H
 #include "cuda/lib/vec.cuh"
@@ -20,7 +20,7 @@ static __global__ void reduce_parts_kernel(const T *parts, int count,
     }
 }
 
-/* Queue out (+)= the sum of `count` parts of `size` elements each. */
+/* Queues out (+)= the sum of `count` parts of `size` elements each. */
 template <Dtype D = F32, class T>
 static bool reduce_parts(const Call *c, const T *parts, int count, int64_t size,
                          Element<D> *out, bool fresh)

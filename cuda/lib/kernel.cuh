@@ -1,16 +1,17 @@
-/* kernel.cuh -- what the kernel files share.
+/* kernel.cuh -- types, helpers and rules that all kernel files share.
  *
- * Rules of the room (docs/gpu.md describes the kernels):
- * - kernels are static; what a file exports are launchers, the KernelFn and
- *   SpaceFn of its rows, which only read extents and addresses of a Call;
- * - every result is written by one thread, or by parts: partial sums in a
- *   number that depends on shapes only, then one fixed order, by the last
- *   block or a second launch. No float atomics, so the same bits in any order
- *   of blocks and threads;
- * - a chain of float additions has at most CHAIN terms; longer sums go on in
+ * Rules (docs/gpu.md describes the kernels):
+ * - kernels are static; a file exports only launchers, the KernelFn and SpaceFn
+ *   of its operators. On the host they read extents and addresses of a Call,
+ *   never the elements of a tensor;
+ * - each result is written by one thread, or as partial sums. Their number
+ *   depends on shapes only, and the last block or a second launch adds them in
+ *   one fixed order. There are no float atomics, so the bits do not depend on
+ *   the order of blocks and threads;
+ * - a chain of float additions has at most CHAIN terms; longer sums continue in
  *   a second register or in double;
  * - positions are counted in 32 bits (launchers refuse more), elements in 64;
- * - dx is written by put(): stored or added to, as `fresh` says. */
+ * - dx is written by put(): stored if `fresh` is set, else added. */
 #ifndef SEG_CUDA_LIB_KERNEL_H
 #define SEG_CUDA_LIB_KERNEL_H
 #include "cuda/lib/gpu.h"
@@ -21,10 +22,10 @@ extern "C" {
 }
 
 enum {
-    BLOCK = 256, // threads of kernels that work element by element
+    BLOCK = 256, // threads of elementwise kernels
     WARP = 32,
-    CHAIN = 512, // float additions before a sum moves on
-    RUN = 16,    // float additions before a sum goes on in double
+    CHAIN = 512, // float additions in a register before a second one
+    RUN = 16,    // float additions before a sum continues in double
 };
 
 // -- extents and operands ----------------------------------------------------
@@ -40,28 +41,29 @@ static inline bool is_fresh(const Call *c, int i)
     return c->fresh >> i & 1;
 }
 
-/* Bytes of a tensor, 0 of one that is not there. */
+/* Bytes of a tensor, 0 for an absent one. */
 static inline double moved(const Tensor *t)
 {
     return t ? (double)tensor_bytes(t) : 0;
 }
 
-/* Of a gradient: written, or read and written. */
+/* Bytes of a gradient: written if fresh, else read and written. */
 static inline double moved(const Tensor *dx, bool fresh)
 {
     return moved(dx) * (fresh ? 1 : 2);
 }
 
-/* Tell a device that is not there what the next launch moves: see
- * launch_log_moves. */
+/* In a dry run, records the memory traffic and operations of the next launch:
+ * see launch_log_moves. */
 static inline void moves(double bytes, double flops = 0)
 {
     if (launch_told) launch_log_moves(bytes, flops);
 }
 
-/* Is the batch that this call works on shared by several ranks? Then sums over
- * samples are joined (gpu_allreduce); what an idle rank has counts nothing,
- * which a kernel reads from gpu_step: a recorded run is played with either. */
+/* Do several ranks share the batch of this call? Then sums over samples are
+ * all-reduced (gpu_allreduce) and an idle rank contributes nothing. Kernels
+ * read from gpu_step whether the rank is idle, so one captured CUDA graph
+ * serves both cases. */
 static inline bool is_shared(const Call *c)
 {
     return c->step && c->step->share.ranks;
@@ -118,7 +120,7 @@ static __device__ __forceinline__ uint32_t quotient(uint32_t n, Divisor v)
     return (__umulhi(n, v.mul) + n) >> v.shift;
 }
 
-/* n becomes the quotient; the remainder is returned. */
+/* Replaces n by the quotient and returns the remainder. */
 static __device__ __forceinline__ uint32_t split(uint32_t *n, Divisor v)
 {
     uint32_t all = *n;
@@ -126,7 +128,7 @@ static __device__ __forceinline__ uint32_t split(uint32_t *n, Divisor v)
     return all - *n * v.by;
 }
 
-/* Extents for taking a row number apart, and places made of it. */
+/* Extents as divisors, which split a row number into a Place. */
 struct Grid {
     Divisor d, h, w;
 };
@@ -150,8 +152,8 @@ static __device__ __forceinline__ Place place(Grid g, uint32_t row)
     return p;
 }
 
-/* Elements between neighbours along each axis of a tensor that is seen as one
- * of larger extents: 0 where it has one and is repeated. */
+/* Element steps along each axis of a tensor that is broadcast to larger
+ * extents: 0 along an axis of extent 1, which is repeated. */
 struct Steps {
     int64_t n, d, h, w;
     int c;
@@ -177,8 +179,8 @@ static __device__ __forceinline__ int64_t offset(const Steps &v, const Place &p,
 
 // -- launches ----------------------------------------------------------------
 
-/* Blocks of BLOCK threads that give each of `items` a thread, up to a number
- * that fills any GPU: kernels go on with a stride of the whole grid. */
+/* The number of blocks of BLOCK threads that gives each of `items` a thread, up
+ * to a number that fills any GPU; kernels loop with the stride of the grid. */
 static inline unsigned blocks_for(int64_t items)
 {
     return (unsigned)most(1, least(ceil_div(items, BLOCK), 1 << 16));
@@ -188,28 +190,28 @@ static inline unsigned blocks_for(int64_t items)
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; \
          i < (count); i += (int64_t)gridDim.x * blockDim.x)
 
-/* Bytes of shared memory that a block has on all GPUs. */
+/* Bytes of shared memory that a block may have on all supported GPUs. */
 enum { SHARED_MOST = 99 << 10 };
 
-/* May blocks of `kernel` have so many, which are its own to lay out? The number
- * that is set is the same for all launches up to SHARED_MOST: a recorded one
- * may have had more than the next. False with the reason. */
+/* Allows blocks of `kernel` so many bytes of dynamic shared memory. All
+ * launches up to SHARED_MOST set the same limit, because a captured launch may
+ * need more than the next one. False with the reason. */
 template <class K> static inline bool gpu_allows(K *kernel, size_t bytes)
 {
     const size_t all = bytes > SHARED_MOST ? bytes : (size_t)SHARED_MOST;
-    // of a device that is not there nothing is asked
+    // a dry run has no device to ask
     if (launch_told || bytes <= 48 << 10 ||
         cudaFuncSetAttribute(kernel,
                              cudaFuncAttributeMaxDynamicSharedMemorySize,
                              (int)all) == cudaSuccess)
         return true;
-    (void)cudaGetLastError(); // else the next launch would be blamed for it
+    (void)cudaGetLastError(); // else the next launch would report this error
     return fail_device("this GPU has no %zu KB of shared memory for a block",
                        all >> 10);
 }
 
-/* More positions than 32 bits count? A tile beyond the last one must be
- * countable too. */
+/* The most positions that 32 bits count; the start of a tile past the last one
+ * must be countable too. */
 enum { MOST_POSITIONS = INT32_MAX - (1 << 16) };
 
 static inline bool countable(const Call *c, int64_t positions)

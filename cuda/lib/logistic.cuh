@@ -1,8 +1,8 @@
 /* logistic.cuh -- the logistic function and its relatives, safe for any x.
  *
- * Neither overflows nor loses digits: the exponential is only ever taken of a
- * number that is not positive, and 1 - logistic(x) is logistic(-x). Both
- * signs come from one exponential. NaN comes out as NaN. */
+ * Nothing overflows or loses digits: the exponential is only taken of numbers
+ * <= 0, and 1 - logistic(x) is logistic(-x). One exponential gives the values
+ * at both signs. NaN gives NaN. */
 #ifndef SEG_CUDA_LIB_LOGISTIC_H
 #define SEG_CUDA_LIB_LOGISTIC_H
 #include "cuda/lib/kernel.cuh"
@@ -19,11 +19,11 @@ static __device__ __forceinline__ Both logistic(float x)
     return x < 0 ? Both{small, big} : Both{big, small};
 }
 
-/* The first alone, with one rounding less. */
+/* logistic(x).pos, with one rounding less. */
 static __device__ __forceinline__ float logistic_of(float x)
 {
     float e = expf(-fabsf(x));
-    // of NaN both ways give NaN
+    // NaN gives NaN in either case
     return (x <= 0 ? e : 1.0f) / (1.0f + e);
 }
 
@@ -34,8 +34,8 @@ static __device__ __forceinline__ Both softplus(float x)
     return {(x > 0 ? x : 0) + l, (x < 0 ? -x : 0) + l};
 }
 
-/* Sigmoid cross entropy, positive targets weighted: no term of either sum
- * cancels another, whatever x. */
+/* Sigmoid cross entropy with a weight for positive targets, and its gradient:
+ * no term of either sum cancels another for any x. */
 static __device__ __forceinline__ float cross_value(float pos_weight, float x,
                                                     float t)
 {

@@ -1,19 +1,19 @@
-/* precision_traits.cuh -- what a precision is to a kernel: the type of an
- * operand in memory, its value, how it lies in shared memory, and the product
- * of tensor cores that takes it from there.
+/* precision_traits.cuh -- precision traits: the type of an operand in memory,
+ * its value, its form in shared memory, and the tensor-core product that reads
+ * this form.
  *
- * bf16 and f16 are read from copies that the planner had made; tf32 operands
- * are f32 in memory and rounded on the way. Products of two such numbers are
- * exact in f32. */
+ * bf16 and f16 operands are copies that the plan provides; tf32 operands are
+ * f32 in memory and rounded on their way to shared memory. Products of two
+ * numbers of one of these formats are exact in f32. */
 #ifndef SEG_CUDA_LIB_PRECISION_TRAITS_H
 #define SEG_CUDA_LIB_PRECISION_TRAITS_H
 #include "cuda/lib/kernel.cuh"
 
-/* What an operand of 16 bits is in memory. */
+/* The stored type of a 16-bit operand. */
 template <Precision P>
 static constexpr Dtype NARROW_TYPE = P == PRECISION_bf16 ? BF16 : F16;
 
-/* 16 bytes of neighbours: one load, one store. */
+/* 16 bytes of adjacent values: one load, one store. */
 template <class T> struct alignas(16) Line {
     enum { COUNT = 16 / sizeof(T) };
     T v[COUNT];
@@ -38,7 +38,7 @@ template <> struct PrecisionTraits<PRECISION_tf32> {
     }
     static __device__ __forceinline__ float value(T v)
     {
-        // to mma only the upper 19 bits are a number
+        // mma reads only the upper 19 bits
         return __uint_as_float(to_tf32(v) & 0xffffe000u);
     }
     static __device__ __forceinline__ void multiply(float (&d)[4],
@@ -49,7 +49,7 @@ template <> struct PrecisionTraits<PRECISION_tf32> {
     }
 };
 
-/* The two types of 16 bits, T. */
+/* bf16 and f16: T holds the bits. */
 struct PrecisionTraits16 {
     typedef uint16_t T;
     typedef uint16_t Shared;

@@ -1,24 +1,26 @@
-/* ptx.cuh -- what C++ cannot say: tensor-core products, asynchronous
- * copies, a barrier of the whole grid, the last block, and sums over a warp.
+/* ptx.cuh -- inline PTX and other primitives that C++ lacks: tensor-core
+ * products, asynchronous copies, a barrier of the whole grid, last-block
+ * detection and sums over a warp.
  *
- * The only file with inline PTX. Each primitive has a device body and, for
- * the emulator, a host body of the same meaning; tests/emu/prims.cu checks
- * both with one source. Registers of fragments hold two 16-bit values, the
- * lower index in the low half. With l the lane, g = l/4 and t = l%4:
+ * The only file with inline PTX. Each primitive has a device body and, for the
+ * emulator, a host body of the same meaning; tests/emu/prims.cu checks both
+ * with one source. Registers of fragments hold two 16-bit values, the lower
+ * index in the low half. With l the lane, g = l/4 and t = l%4:
  *
  *   m16n8k16  a[i]: row g + 8(i&1), k 2t + 8(i>>1) and the next
  *             b[i]: k 2t + 8i and the next, column g
  *   m16n8k8   a[i]: row g + 8(i&1), k t + 4(i>>1);  b[i]: k t + 4i, column g
  *   both      d[i]: row g + 8(i>>1), column 2t + (i&1)
  *
- * mma and ldmatrix need the whole warp. None of them orders memory. */
+ * mma and ldmatrix need the whole warp. None of the primitives orders memory
+ * unless its comment says so. */
 #ifndef SEG_CUDA_LIB_PTX_H
 #define SEG_CUDA_LIB_PTX_H
 #include "cuda/lib/gpu.h"
 
 #ifdef __CUDACC__
 #define PRIM static __device__ __forceinline__
-/* the emulator is told where a primitive was called from */
+/* the emulator gets the file and line of each use */
 #define PRIM_AT
 #define PRIM_PASS
 #else
@@ -179,7 +181,7 @@ PRIM void cp_async_commit()
 #endif
 }
 
-/* Until at most N of this thread's groups are in flight. */
+/* Waits until at most N of this thread's groups are in flight. */
 template <int N> PRIM void cp_async_wait()
 {
 #ifdef __CUDACC__
@@ -198,17 +200,16 @@ template <class T> PRIM T warp_sum(T x, int width = 32 PRIM_AT)
         x += __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS);
     return x;
 }
-/* Over the lanes whose numbers leave the same remainder by `apart`, a power of
- * two. */
+/* Sum over the lanes of equal remainder by `apart`, a power of two. */
 template <class T> PRIM T warp_sum_apart(T x, int apart PRIM_AT)
 {
     for (int o = 16; o >= apart; o /= 2)
         x += __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS);
     return x;
 }
-/* Each of four numbers over the lanes that leave the same remainder by `apart`,
- * 1 to 8: lane l gets that of number l / 8. Lanes that are to have different
- * ones exchange what the other wants. */
+/* Four sums over the lanes of equal remainder by `apart`, 1 to 8: lane l gets
+ * the sum of v[l / 8]. In each exchange a lane sends the number that its
+ * partner keeps and adds the one that it receives to its own. */
 template <class T> PRIM T warp_sum_four(const T (&v)[4], int apart PRIM_AT)
 {
     const int lane = (int)threadIdx.x % 32;
@@ -225,7 +226,8 @@ template <class T> PRIM T warp_sum_four(const T (&v)[4], int apart PRIM_AT)
         sum += __shfl_xor_sync(0xffffffffu, sum, o, 32 PRIM_PASS);
     return sum;
 }
-/* NaN in any lane is not kept: max() drops it, on the device and here. */
+/* NaN in any lane is dropped: max() ignores it, on the device and in the
+ * emulator. */
 template <class T> PRIM T warp_max(T x, int width = 32 PRIM_AT)
 {
     for (int o = width / 2; o > 0; o /= 2)
@@ -246,11 +248,11 @@ PRIM void grid_barrier(unsigned *word PRIM_AT)
         const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
         const bool first = blockIdx.x + blockIdx.y + blockIdx.z == 0;
         const unsigned step = first ? 0x80000000u - (blocks - 1) : 1u;
-        __threadfence(); /* what the block wrote goes before its arrival */
+        __threadfence(); /* the block's writes precede its arrival */
         const unsigned before = atomicAdd(word, step);
         while (!((before ^ *(volatile unsigned *)word) & 0x80000000u)) {
         }
-        __threadfence(); /* and what others wrote is seen after it */
+        __threadfence(); /* and others' writes are visible after it */
     }
     __syncthreads();
 #else
@@ -271,9 +273,9 @@ PRIM bool last_block(unsigned *word, unsigned count PRIM_AT)
     bool last = false;
     __syncthreads();
     if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
-        __threadfence(); /* what the block wrote goes before its arrival */
+        __threadfence(); /* the block's writes precede its arrival */
         last = atomicInc(word, count - 1) == count - 1; /* then back to 0 */
-        __threadfence(); /* and what others wrote is seen after it */
+        __threadfence(); /* and others' writes are visible after it */
     }
     return __syncthreads_or(last);
 #else

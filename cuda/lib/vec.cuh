@@ -1,26 +1,29 @@
-/* vec.cuh -- one thread, one pack of neighbouring channels.
+/* vec.cuh -- vector loads and stores: one thread, one vector of adjacent
+ * channels.
  *
- * Kernels that copy, pick or gather walk a tensor by packs of V channels of
- * one row: V = 4 (one memory instruction) where the channels of all tensors of
- * the call divide by 4, else 1. Neighbouring threads take neighbouring packs,
- * so a warp reads and writes contiguous memory. Alignment: tensors begin at
+ * Kernels that copy, select or gather go over a tensor in vectors of V channels
+ * of one row: V = 4 (one memory instruction) where the channels of all tensors
+ * of the call divide by 4, else 1. Adjacent threads take adjacent vectors, so a
+ * warp reads and writes contiguous memory. Alignment: tensors begin at
  * multiples of 256 bytes (plan_memory.c).
  *
- * A tensor is of f32 or, where the plan has it so, of 16 bits (cuda.c says of
- * which rows); in registers a pack is always of floats. What is narrow has
- * channels that divide by 8, so V = 4 but where a kernel goes by elements; not
- * so inputs and concats of them, which products and copy.cu alone read. */
+ * A tensor is f32 or, where the plan stores it in 16 bits, bf16 or f16 (cuda.c
+ * lists the operators); in registers a vector is always of floats. Tensors in
+ * 16 bits have a multiple of 8 channels, so V = 4 except in kernels that work
+ * element by element. Inputs and concats of inputs are an exception; only
+ * convolutions, linear and copy.cu read them. */
 #ifndef SEG_CUDA_LIB_VEC_H
 #define SEG_CUDA_LIB_VEC_H
 #include "cuda/lib/kernel.cuh"
 
-/* 16 bytes are what one instruction moves. */
+/* Aligned to at most 16 bytes, the most that one instruction moves. */
 template <int V> struct alignas(V < 4 ? 4 * V : 16) Vec {
     float v[V];
 };
 
-/* What a number is in memory, and two of 16 bits in one register: the first
- * in the low half, rounded to the nearest as convert.cu does. */
+/* The stored type of a number. For 16 bits also the conversion of two numbers
+ * to and from one register, the first in the low half, rounded to nearest as in
+ * convert.cu. */
 template <Dtype D> struct Stored;
 
 template <> struct Stored<F32> {
@@ -82,8 +85,8 @@ static __device__ __forceinline__ Vec<V> load(const Element<D> *p)
     }
 }
 
-/* V numbers of 16 bits as they lie in memory, half the registers of a Pack; and
- * what they are. */
+/* Loads V numbers of 16 bits as raw bits, half the registers of a Vec; unpacked
+ * converts the bits to floats. */
 template <int V>
 static __device__ __forceinline__ Vec16<V> packed(const void *p, int64_t i)
 {
@@ -118,13 +121,14 @@ static __device__ __forceinline__ void store_vec(Element<D> *p, Vec<V> x,
     }
 }
 
-/* How many channels a pack has in a tensor of `channels`. */
+/* Channels per vector in a tensor of `channels`. */
 static inline int vec_width(int64_t channels)
 {
     return channels % 4 ? 1 : 4;
 }
 
-/* Counts all packs of a tensor, and takes a count apart. */
+/* All vectors of a tensor, with a divisor that splits a vector number into row
+ * and vector in the row. */
 struct Vecs {
     Divisor per_row;
     int64_t count;
@@ -137,8 +141,8 @@ static inline Vecs vecs_of(Dims s, int v)
     return {divisor(s.c / v), count, count <= INT32_MAX};
 }
 
-/* Row of pack i; *pack is its number in the row. Division of 64 bits takes
- * some fifty instructions, so it is left to tensors that need it. */
+/* Returns the row of vector i; *vec is its number in the row. A 64-bit division
+ * takes some fifty instructions, so only tensors that need it have one. */
 static __device__ __forceinline__ uint32_t row_of(const Vecs &p, int64_t i,
                                                   int *vec)
 {
@@ -152,14 +156,14 @@ static __device__ __forceinline__ uint32_t row_of(const Vecs &p, int64_t i,
     return row;
 }
 
-/* Flat row number of a place within extents `s`. */
+/* Row number of a position within extents `s`. */
 static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
                                                  int w)
 {
     return (((int64_t)n * s.d + d) * s.h + h) * s.w + w;
 }
 
-/* Launch kernel<4> or kernel<1> with so many blocks. */
+/* Launches kernel<4> or kernel<1> with `blocks` blocks. */
 #define LAUNCH_V(v, kernel, blocks, c, ...)                           \
     do {                                                              \
         if ((v) == 4)                                                 \
@@ -170,8 +174,7 @@ static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
                    __VA_ARGS__);                                      \
     } while (0)
 
-/* Launch kernel<V, D> for tensors of type D: what is narrow goes by packs of
- * four. */
+/* Launches kernel<V, D> for tensors of type D; V = 4 for types of 16 bits. */
 #define LAUNCH_STORED(type, v, kernel, blocks, c, ...)                        \
     do {                                                                      \
         if ((type) == BF16)                                                   \
@@ -188,7 +191,7 @@ static __device__ __forceinline__ int64_t row_at(Dims s, int n, int d, int h,
                    __VA_ARGS__);                                              \
     } while (0)
 
-/* f<V, D>(...) likewise, for launches of another form. */
+/* Calls f<V, D>(...) by the same rule, for other forms of launches. */
 #define CALL_STORED(type, v, f, ...)           \
     ((type) == BF16  ? f<4, BF16>(__VA_ARGS__) \
      : (type) == F16 ? f<4, F16>(__VA_ARGS__)  \

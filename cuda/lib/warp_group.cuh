@@ -1,11 +1,11 @@
-/* warp_group.cuh -- teams of threads, one for each of many short rows of
+/* warp_group.cuh -- groups of threads, one for each of many short rows of
  * numbers.
  *
- * A team is a power of two of neighbouring lanes, so that each has about four
- * elements, 32 at most; a row of more than WARP_GROUP_LENGTH elements gets a
- * whole block. Sums of a team go through shuffles, those of a block through
- * shared memory besides; the order is that of the lanes. All threads of a block
- * call the sums together, those without a row, too. */
+ * A group is a power of two of adjacent lanes, such that each lane has about
+ * four elements, and at most 32 lanes; a row of more than WARP_GROUP_LENGTH
+ * elements gets a whole block. Sums within a warp use shuffles, sums over a
+ * block also shared memory; the order is the order of the lanes. All threads of
+ * a block, including threads without a row, must call the sums together. */
 #ifndef SEG_CUDA_LIB_WARP_GROUP_H
 #define SEG_CUDA_LIB_WARP_GROUP_H
 #include "cuda/lib/kernel.cuh"
@@ -13,7 +13,7 @@
 enum { WARP_GROUP_LENGTH = 1024 };
 
 struct WarpGroups {
-    int shift;       // log2 of the threads of a team
+    int shift;       // log2 of the threads of a group
     int64_t items;   // rows
     unsigned blocks; // of BLOCK threads
 };
@@ -27,7 +27,8 @@ static inline WarpGroups warp_groups_of(int64_t items, int64_t length)
     return t;
 }
 
-/* A thread's place: lane of `width`, and its team's row; none when not live. */
+/* The position of a thread: lane of `width` in its group, and the group's row;
+ * live is false without a row. */
 struct WarpGroup {
     int lane, width;
     int64_t item;
@@ -57,7 +58,7 @@ static __device__ __forceinline__ void warp_group_sums(T (&v)[K], int width)
     if (width <= WARP) return;
     SMEM(T, warp, [K][WARP]);
     const int t = (int)threadIdx.x;
-    __syncthreads(); // the last sums have been read
+    __syncthreads(); // the previous sums have been read
     for (int k = 0; k < K; k++)
         if (t % WARP == 0) warp[k][t / WARP] = v[k];
     __syncthreads();
@@ -68,7 +69,7 @@ static __device__ __forceinline__ void warp_group_sums(T (&v)[K], int width)
 }
 
 /* sum[k] = the sum of `count` numbers that begin at at[k * apart] and lie
- * `step` after each other; a block's, in the order of its threads. */
+ * `step` apart, for the whole block; added in the order of its threads. */
 template <int K>
 static __device__ __forceinline__ void partial_sums(const double *at,
                                                     int64_t count, int64_t step,
@@ -81,7 +82,7 @@ static __device__ __forceinline__ void partial_sums(const double *at,
     warp_group_sums(sum, (int)blockDim.x);
 }
 
-/* The largest of a team; a NaN loses. */
+/* The maximum over a group; NaN is ignored. */
 static __device__ __forceinline__ float warp_group_max(float v, int width)
 {
     for (int step = 1; step < width && step < WARP; step *= 2)
@@ -96,7 +97,7 @@ static __device__ __forceinline__ float warp_group_max(float v, int width)
     return v;
 }
 
-/* A thread's own sum of any length. */
+/* The sum of one thread over any number of terms, without long float chains. */
 struct Chain {
     float sum, run;
     int length;
@@ -115,7 +116,7 @@ static __device__ __forceinline__ float chain_total(const Chain &c)
     return c.sum + c.run;
 }
 
-/* Threads of a block that adds up `items` numbers: a few for each. */
+/* Threads of a block that sums `items` numbers: about four per thread. */
 static inline unsigned sum_threads(int64_t items)
 {
     return WARP * (unsigned)most(1, least(8, ceil_div(items, 4 * WARP)));

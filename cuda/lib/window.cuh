@@ -1,11 +1,12 @@
-/* window.cuh -- which taps of a window meet which positions of an image, and
- * a walk over a box of either.
+/* window.cuh -- the taps and positions of a pooling window, and an iterator
+ * over boxes of either.
  *
- * Along one axis result p sees the image at p*s - lo + k through tap k (no
- * dilation: these are pools). A result asks for its taps inside the image,
- * an element of the image for the results that see it: both are a range, so
- * over three axes a box. The walk hands out the points of a box in (d,h,w)
- * order, some at a time, so that their loads are under way together. */
+ * Along one axis, tap k of result p reads element p*s - lo + k of the image (no
+ * dilation: the windows are pooling windows). A result needs its taps inside
+ * the image, an element of the image the results that read it; both are ranges,
+ * so over three axes they are boxes. The iterator visits the points of a box in
+ * (d,h,w) order; kernels take several points at a time so that their loads are
+ * in flight together. */
 #ifndef SEG_CUDA_LIB_WINDOW_H
 #define SEG_CUDA_LIB_WINDOW_H
 #include "cuda/lib/vec.cuh"
@@ -27,13 +28,13 @@ static inline Axis axis_of(const Window &g, int i, Dims image, Dims result)
     return {g.k[i], g.lo[i], (&image.d)[i], (&result.d)[i], divisor(g.s[i])};
 }
 
-/* Where tap 0 of result p falls, perhaps outside. */
+/* The element under tap 0 of result p, perhaps outside the image. */
 static __device__ __forceinline__ int first_of(const Axis &a, int p)
 {
     return p * (int)a.stride.by - a.lo;
 }
 
-/* Taps of result p that fall inside the image; never none (shape.c). */
+/* The range of taps of result p inside the image; never empty (shape.c). */
 static __device__ __forceinline__ void taps_inside(const Axis &a, int p,
                                                    int *from, int *to)
 {
@@ -42,7 +43,7 @@ static __device__ __forceinline__ void taps_inside(const Axis &a, int p,
     *to = a.size - first < a.k ? a.size - first : a.k;
 }
 
-/* Results that see element q; there may be none. */
+/* The range of results that read element q; may be empty. */
 static __device__ __forceinline__ void normed_from(const Axis &a, int q,
                                                    int *from, int *to)
 {
@@ -52,7 +53,7 @@ static __device__ __forceinline__ void normed_from(const Axis &a, int q,
     if (*to > a.count) *to = a.count;
 }
 
-/* A walk over a box. */
+/* A position in a box. */
 struct BoxIterator {
     Box box;
     int at[3];
@@ -67,8 +68,8 @@ static __device__ __forceinline__ BoxIterator box_iterator(const Box &b)
     return w;
 }
 
-/* To the next point; w runs fastest. No branches: the threads of a warp come
- * to the end of a row at different points. */
+/* Advances to the next point; w runs fastest. No branches: the threads of a
+ * warp reach the end of a row at different points. */
 static __device__ __forceinline__ void box_next(BoxIterator *w)
 {
     w->left--;
@@ -80,13 +81,13 @@ static __device__ __forceinline__ void box_next(BoxIterator *w)
     w->at[0] += plane;
 }
 
-/* A sum of packs whose float chains end after CHAIN terms. */
+/* A sum of vectors whose float chains end after CHAIN terms. */
 template <int V> struct VecChain {
     float run[V], sum[V];
     int terms;
 };
 
-/* The next terms have been added to run. */
+/* Call it after `terms` terms have been added to run. */
 template <int V>
 static __device__ __forceinline__ void chain_on(VecChain<V> *c, int terms)
 {
