@@ -37,7 +37,8 @@ struct WarpGroup {
 
 static __device__ __forceinline__ WarpGroup warp_group(const WarpGroups &t)
 {
-    static_assert(BLOCK == 1 << 8, "teams_of gives long rows a whole block");
+    static_assert(BLOCK == 1 << 8,
+                  "warp_groups_of gives long rows a whole block");
     WarpGroup m;
     m.width = 1 << t.shift;
     m.lane = (int)threadIdx.x & (m.width - 1);
