@@ -1,28 +1,30 @@
-/* channel_sums.cuh -- sums over all rows of what a call stores, of each
- * channel: those of y that a norm behind it wants, or those of gradients
+/* channel_sums.cuh -- sums by channel over all rows of a tensor that a kernel
+ * writes: of y for the statistics of the norm after it, or of gradients
  * (grad_sums.cuh).
  *
- * Blocks leave parts (parts, 2, channels), the last of them adds them up
- * (grid_reduce.cuh) and makes what the sums are for. */
+ * Each block writes partial sums (parts, 2, channels); the last block adds them
+ * (grid_reduce.cuh) and computes the statistics or parameter gradients from
+ * them. */
 #ifndef SEG_CUDA_NORM_CHANNEL_SUMS_H
 #define SEG_CUDA_NORM_CHANNEL_SUMS_H
 #include "cuda/norm/grad_sums.cuh"
 
 struct ChannelSums {
-    double *parts;      // NULL: none are made
-    bool ends;          // else parts are only left, for others to add
-    unsigned *counters; // where it ends
+    double *parts;      // NULL: no sums
+    bool ends;          // the last block adds the parts; else another call does
+    unsigned *counters; // if `ends`
     GridReduce grid_reduce;
-    int channels; // of a row of the result
-    NormStatsOut
-        stats_out; // of y: sums are of v and v^2; keep.stat NULL: gradients
-    double rows;   // of y
+    int channels;           // of a row of the result
+    NormStatsOut stats_out; // of y: sums of v and v^2; stats_out.stat NULL:
+                            // sums of gradients
+    double rows;            // of y
     GradSums grads,
-        second; // of dx; its channels below `border`, and the others
+        second; // of dx: channels below `border`, and the others
     int border;
 };
 
-/* Of `count` parts of `channels`; `scratch`: channel_sums_bytes of them. */
+/* Sums of `count` parts of `channels` channels; `scratch` has
+ * channel_sums_bytes. */
 static inline ChannelSums channel_sums_of(int count, int channels,
                                           void *scratch)
 {
@@ -38,7 +40,7 @@ static inline size_t channel_sums_bytes(int count, int channels)
     return (size_t)count * 2 * (size_t)channels * sizeof(double);
 }
 
-/* What they move: parts that are written and read. */
+/* Bytes that the partial sums write and read. */
 static inline double channel_sums_traffic(const ChannelSums &s)
 {
     return s.parts ? 2.0 * (double)grid_reduce_traffic(s.grid_reduce) *
@@ -46,7 +48,8 @@ static inline double channel_sums_traffic(const ChannelSums &s)
                    : 0;
 }
 
-/* `columns` blocks that make one part have channels of their own. */
+/* Each part is written by `columns` blocks, one for each range of channels;
+ * each column gets its own counters. */
 static inline void channel_sums_columns(const Call *c, int columns,
                                         ChannelSums *s)
 {
@@ -56,10 +59,10 @@ static inline void channel_sums_columns(const Call *c, int columns,
         gpu_counters(c->dev, (int64_t)columns * s->grid_reduce.counters);
 }
 
-/* The block has left part `part` of channels first .. first + count - 1, which
- * it shares with the blocks of its column. pile: shared memory of at least 2
- * count numbers, and as many as it has threads. A function of its own, so that
- * the loop before it has all the registers. All threads come here. */
+/* Call it after the block has stored part `part` of channels first .. first +
+ * count - 1, which it shares with the blocks of its column. pile: shared memory
+ * of at least 2 count doubles, and of one per thread. Not inlined, so that the
+ * main loop before it has all registers. All threads must call it. */
 static inline __device__ __attribute__((noinline)) void channel_sums_finish(
     const ChannelSums &s, int part, int column, int first, int count,
     double *pile)

@@ -1,13 +1,13 @@
-/* deferred_norm.cu -- a tensor as a lens shows it, for kernels that cannot look
- * through one.
+/* deferred_norm.cu -- applies a deferred norm to a tensor, for kernels that
+ * cannot apply it on load.
  *
- * A thread has packs of eight channels. Bound by memory: 4 bytes an element,
- * read and written. */
+ * Each thread works on vectors of eight channels. Bound by memory: 4 bytes an
+ * element, read and written. */
 #include "cuda/norm/deferred_norm.cuh"
 
 namespace {
 
-enum { CHANNELS = NARROW_CHANNELS }; // a pack: 16 bytes
+enum { CHANNELS = NARROW_CHANNELS }; // a vector of 16 bytes
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)

@@ -1,35 +1,37 @@
-/* deferred_norm.cuh -- a DeferredNorm on the device: what a batch_norm and an
- * activation would have made of what is stored.
+/* deferred_norm.cuh -- a DeferredNorm on the device: a batch norm and its
+ * activation, which each reader applies to the stored operand as it loads it.
  *
- * Both are one multiplication and addition a channel, and a choice by the sign.
- * The factors are made once, when the statistics are: shift = beta - mean scale
- * in double. What it cancels where the mean is large against the spread is far
- * below the rounding of what is stored in 16 bits. The result is rounded to
- * that type, so that all who look at a number see the same. */
+ * Both are one multiply-add per channel and a selection by the sign. The
+ * factors are computed once, with the statistics: shift = beta - mean scale, in
+ * double. The error by cancellation, where the mean is large compared with the
+ * standard deviation, is far below the rounding of the stored 16-bit values.
+ * The result is rounded to the stored type, so that all readers get the same
+ * value. */
 #ifndef SEG_CUDA_NORM_DEFERRED_NORM_H
 #define SEG_CUDA_NORM_DEFERRED_NORM_H
 #include "cuda/lib/act.cuh"
 #include "cuda/norm/norm.cuh"
 
-/* What a kernel reads one of its operands through. */
+/* The deferred norm that a kernel applies to one of its operands. */
 struct NormOnLoad {
-    const float2 *table; // (C) scale, shift; NULL: it reads what is stored
+    const float2 *table; // (C) scale, shift; NULL: no norm
     Act act;
 };
 
-/* Behind the statistics that a lazy call saves (C). */
+/* The table in Call.saved of a call with a deferred norm, after its statistics
+ * (C). */
 static inline float2 *norm_on_load_table(const void *saved, int channels)
 {
     return (float2 *)((ChannelStats *)saved + channels);
 }
 
-/* Bytes that a lazy call saves. */
+/* Bytes of Call.saved for a deferred norm. */
 static inline size_t norm_on_load_bytes(int channels)
 {
     return (size_t)channels * (sizeof(ChannelStats) + sizeof(float2));
 }
 
-/* That of operand k. */
+/* The deferred norm of operand k. */
 static inline NormOnLoad norm_on_load_of(const Call *c, int k)
 {
     const DeferredNorm *deferred_norm = c->deferred_norm[k];
@@ -47,7 +49,7 @@ static __device__ __forceinline__ float normed_one(const Act &t, float2 by,
     return rounded<D>(act_value<F32>(t, fmaf(x, by.x, by.y)));
 }
 
-/* Channels c .. c+V-1 of a row. */
+/* Applies the norm to channels c .. c+V-1 of a row. */
 template <int V, Dtype D>
 static __device__ __forceinline__ Vec<V> seen(const NormOnLoad &s, int c,
                                               Vec<V> x)
@@ -59,8 +61,8 @@ static __device__ __forceinline__ Vec<V> seen(const NormOnLoad &s, int c,
     return x;
 }
 
-/* deferred_norm.cu: `to` = x as the lens shows it; queued. False with the
- * reason. */
+/* In deferred_norm.cu: queues `to` = the norm and activation of x. False with
+ * the reason. */
 bool norm_on_load_apply(const Call *c, const NormOnLoad &s, Dims x,
                         const void *data, Dtype type, void *to);
 #endif

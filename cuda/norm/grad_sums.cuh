@@ -1,30 +1,33 @@
-/* grad_sums.cuh -- sums over all rows of a gradient, by the call that stores
- * the last of it: Call.grad_sums.
+/* grad_sums.cuh -- gradient sums: sums over all rows of a gradient by channel,
+ * made by the call that writes the gradient last: Call.grad_sums.
  *
- * A norm that nobody runs needs sums of its gradient before it can be taken
- * back, and a bias is such a sum; each was a pass over what had just been
- * stored. Of x, which a lens shows, and dz, the gradient of what it shows:
+ * The backward pass of a deferred norm needs sums of its gradient first, and
+ * the gradient of a bias is such a sum; a call of its own would read the
+ * gradient again. With x the operand of the deferred norm and dz the gradient
+ * of the activation's result:
  *
  *     total[0][c] = sum u,   total[1][c] = sum u z
  *
- * u = dz back through the activation, z = (x - mean) rstd; without a lens
- * total[0] is the sum of dz and total[1] nothing. Parts are sums of u and of
- * u (x - the mean as one float), which the totals put right in double. */
+ * u = dz taken back through the activation, z = (x - mean) rstd. Without a
+ * deferred norm total[0] is the sum of dz and total[1] is not set. The partial
+ * sums are of u and of u (x - the mean as one float); the total corrects for
+ * the rest of the mean in double. */
 #ifndef SEG_CUDA_NORM_GRAD_SUMS_H
 #define SEG_CUDA_NORM_GRAD_SUMS_H
 #include "cuda/norm/norm_bwd_on_load.cuh"
 
-/* What a kernel needs to sum one of its gradients, and what is made of the
- * sums once they are whole. */
+/* The parameters for the sums of one gradient, and for the last block: the
+ * results that it computes from the totals. */
 struct GradSums {
     bool runs;
-    const void *x; // of the gradient's extents and type; NULL: no lens
+    const void *x; // of the gradient's extents and type; NULL: no deferred norm
     const ChannelStats *stat; // (C) of its norm
     NormOnLoad norm_on_load;
     int channels;  // C
     double *total; // (2, C)
-    // where the reader's gradients are made, too (Call.sums_for): those of its
-    // parameters, and of a lazy one its slant
+    // If this call also writes gradients of the call that reads dx as its dy
+    // (Call.sums_for): the gradients of its parameters and, for a deferred
+    // norm, the coefficients of norm backward on load.
     NormGrads put;
     float4 *line; // (C), or NULL
     const float *gamma;
@@ -32,8 +35,8 @@ struct GradSums {
     const Step *step;
 };
 
-/* Which gradients of a call are sums of its dy: of a lazy one those of its
- * norm's parameters, of another that of its bias. */
+/* The parameter gradients of a call that are sums of its dy: dbeta and dgamma
+ * of a deferred norm, otherwise the gradient of the bias. */
 static inline NormGrads norm_grads_of_dy(const Call *c)
 {
     const int at = NORM_FRESH;
@@ -42,19 +45,19 @@ static inline NormGrads norm_grads_of_dy(const Call *c)
             {is_fresh(c, at + 2), is_fresh(c, at + 1)}};
 }
 
-/* The slant's lines behind the totals. */
+/* The coefficients of norm backward on load, after the totals. */
 static inline float4 *grad_sums_lines(const Tensor *total, int channels)
 {
     return (float4 *)((double *)total->data + GRAD_SUMS * channels + 2);
 }
 
-/* That of dx[k]. */
+/* The gradient sums of dx[k]. */
 static inline GradSums grad_sums_of(const Call *c, int k)
 {
     GradSums by = {};
     const Call *reader = c->sums_for[k];
     by.runs = c->grad_sums[k] != NULL;
-    // a plan that asks for space has no addresses yet
+    // while the plan asks for space there are no addresses
     if (!by.runs || !c->dev) return by;
     by.channels = c->x[k]->dim.c;
     by.total = (double *)c->grad_sums[k]->data;
@@ -72,8 +75,8 @@ static inline GradSums grad_sums_of(const Call *c, int k)
     return by;
 }
 
-/* What it takes of channel c: scale and shift of the lens, the mean, and the
- * slope at and below zero. */
+/* The values of channel c for grad_sums_add: scale and shift of the deferred
+ * norm, the mean, and the activation's slope at and below zero. */
 static __device__ __forceinline__ float4 grad_sums_channel(const GradSums &by,
                                                            int c)
 {
@@ -83,7 +86,7 @@ static __device__ __forceinline__ float4 grad_sums_channel(const GradSums &by,
                        by.norm_on_load.act.leak);
 }
 
-/* One number more: v of the gradient, x of what the lens is over. */
+/* Adds one element: v of the gradient, x of the norm's operand. */
 static __device__ __forceinline__ void grad_sums_add(float4 by, float x,
                                                      float v, float *sum,
                                                      float *sum_x)
@@ -93,7 +96,7 @@ static __device__ __forceinline__ void grad_sums_add(float4 by, float x,
     *sum_x += u * (x - by.z);
 }
 
-/* What is made of the sums of channel c, which are whole. */
+/* Stores the results for channel c from its complete sums. */
 static __device__ __forceinline__ void grad_sums_finish(const GradSums &by,
                                                         int c, double sum,
                                                         double sum_x)
@@ -102,7 +105,7 @@ static __device__ __forceinline__ void grad_sums_finish(const GradSums &by,
     store_norm_grad(by.put, 0, c, sum);
     if (!by.x) return;
     const ChannelStats s = by.stat[c];
-    // what the parts left of the mean
+    // the partial sums ignore the low part of the mean
     sum_x = (sum_x - (double)s.lo * sum) * (double)s.rstd;
     by.total[by.channels + c] = sum_x;
     store_norm_grad(by.put, 1, c, sum_x);
@@ -114,7 +117,7 @@ static __device__ __forceinline__ void grad_sums_finish(const GradSums &by,
     by.line[c] = norm_bwd_line(by.norm_on_load.table[c], s, tilt, shift);
 }
 
-/* grad_sums.cu: queue what is wanted of these (+)= c->dy_sums, where the call
- * that made it has not. */
+/* In grad_sums.cu: queues the parameter gradients (+)= c->dy_sums, if the call
+ * that made the sums has not written the gradients. */
 bool grad_sums_store(const Call *c);
 #endif

@@ -1,18 +1,18 @@
-/* grad_sums_reduce.cuh -- the sums of grad_sums.cuh, by a walk of
- * col_reduce.cuh over the rows of the gradient.
+/* grad_sums_reduce.cuh -- the sums of grad_sums.cuh by a column reduction
+ * (col_reduce.cuh) over the rows of the gradient.
  *
- * A thread keeps its channels and their sums, in float over RUN rows, then in
- * double; the last blocks add the parts and make what they are for. 16 KB of
- * shared memory. */
+ * Each thread keeps the sums of its channels, in float over RUN rows, then in
+ * double; the last blocks add the partial sums and compute the results. 16 KB
+ * of shared memory. */
 #ifndef SEG_CUDA_NORM_GRAD_SUMS_REDUCE_H
 #define SEG_CUDA_NORM_GRAD_SUMS_REDUCE_H
 #include "cuda/lib/col_reduce.cuh"
 #include "cuda/norm/grad_sums.cuh"
 
-/* rows(row, by, run) stores AT_ONCE rows of the gradient from `row` on, those
- * before s.to, and adds what grad_sums_add says of them to run; by:
- * grad_sums_channel of the thread's channels. joined: the walk of whose parts
- * there is one sum. All threads come here. */
+/* rows(row, by, run) stores AT_ONCE rows of the gradient from `row` on, only
+ * rows before s.to, and adds their terms to run by grad_sums_add; by:
+ * grad_sums_channel of the thread's channels. joined: `cols` with the parts of
+ * all sets added to one total (col_reduce_joined). All threads must call it. */
 template <int V, int AT_ONCE, class Rows>
 static __device__ __forceinline__ void grad_sums_reduce(
     const GradSums &grads, const ColReduce &cols, const ColReduce &joined,

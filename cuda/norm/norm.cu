@@ -1,27 +1,29 @@
 /* norm.cu -- batch, instance, group and layer normalisation.
  *
- * Over the walk of col_reduce.cuh (a block has a part of the rows of a set, a
- * thread keeps its channels). Forward: statistics (norm_stats.cu), y. Backward:
- * sums of dy and dy z of each channel (dgamma and dbeta are those over sets),
- * bars where a group has several channels, dx.
+ * All passes over rows use the layout of col_reduce.cuh: a block has a part of
+ * the rows of a set, a thread keeps its channels. Forward: statistics
+ * (norm_stats.cu), then y. Backward: sums of dy and dy z by channel (summed
+ * over the sets they are dbeta and dgamma), means over the channels of a group
+ * if it has several, then dx.
  *
- * An activation behind it (Call.act) costs no pass: y is stored behind it, and
- * dy taken through it as it is read, by the sign of what y was, found from x.
+ * The activation after the norm (Call.act) needs no pass of its own: forward
+ * stores y after it; backward takes dy back through it on load, by the sign of
+ * the norm's result, which is computed again from x.
  *
  * Bound by memory: 12 bytes an element forward, 20 backward (x twice; x and dy
- * twice), narrow 6 and 10. 16 KB of shared memory. Sets of one row are in
+ * twice), 6 and 10 in 16 bits. 16 KB of shared memory. Sets of one row are in
  * norm_layer.cu. */
 #include "cuda/norm/grad_sums.cuh"
 #include "cuda/norm/norm_bwd_on_load.cuh"
 
 namespace {
 
-enum { BATCH = 4 }; // rows whose loads a thread has under way
+enum { BATCH = 4 }; // rows that a thread loads at a time
 
 // -- forward -----------------------------------------------------------------
 
-/* y = (x - mean) scale + beta, by the same walk as the sums: a thread looks
- * its channels' numbers up once. */
+/* y = (x - mean) scale + beta. Same layout as the sums: a thread loads the
+ * statistics and parameters of its channels once. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 {
@@ -58,7 +60,7 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 
 // -- backward ----------------------------------------------------------------
 
-/* ChannelSums of dy and dy z. ALONE: each row has its own statistics. */
+/* Sums of dy and dy z. ALONE: each row has its own statistics. */
 template <int V, Dtype D, bool ALONE>
 __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
 {
@@ -74,7 +76,7 @@ __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
         scale[v] = scale_of(p.stats_out, stat[v], s.c + v);
         beta[v] = beta_of(p.stats_out, s.c + v);
     }
-    // alone: one for all V, see norm_of
+    // alone: one group for all V channels, see norm_of
     const uint32_t group = quotient((uint32_t)s.c, p.per);
     for (int64_t row = s.from; row < s.to;) {
         float run[2][V] = {};
@@ -122,8 +124,7 @@ __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
     }
 }
 
-/* dbeta and dgamma of several sets from the totals of each, a block a
- * channel. */
+/* dbeta and dgamma from the totals of several sets; one block a channel. */
 __global__ void __launch_bounds__(BLOCK) total_kernel(const Norm p)
 {
     const int c = (int)blockIdx.x;
@@ -134,8 +135,8 @@ __global__ void __launch_bounds__(BLOCK) total_kernel(const Norm p)
         store_norm_grad(p.put, k, c, sum[k]);
 }
 
-/* Totals times gamma, added up over the channels of a group; all of them get
- * the sum. A block for each set and group. */
+/* Multiplies the totals by gamma and adds over the channels of a group; each
+ * channel gets the sum. One block for each set and group. */
 __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
 {
     uint32_t set = blockIdx.x;
@@ -155,8 +156,8 @@ __global__ void __launch_bounds__(BLOCK) group_kernel(const Norm p)
     }
 }
 
-/* Totals of a rank as ranks join them: its rows behind them, and nothing of an
- * idle one. */
+/* The totals of this rank in the form that the ranks all-reduce: followed by
+ * the number of rows, and all zero on an idle rank. */
 __global__ void __launch_bounds__(BLOCK) own_grads_kernel(const Norm p)
 {
     const bool idle = p.stats_out.step->share.idle;
@@ -169,9 +170,9 @@ __global__ void __launch_bounds__(BLOCK) own_grads_kernel(const Norm p)
     }
 }
 
-/* What dx of channel c of a set is made of: dy scale + (x - mean) tilt + shift.
- * Given statistics are constants and share nothing, nor does what is idle: 0 is
- * said and not computed, so that a sum that is not finite stays outside. */
+/* The coefficients of dx for channel c of a set: dx = dy scale + (x - mean)
+ * tilt + shift. Both are 0 for constant statistics and on an idle rank. They
+ * are then set to 0, not computed, so that non-finite sums have no effect. */
 __device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
                                                  int c,
                                                  const ChannelStats &stat,
@@ -183,12 +184,13 @@ __device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
     const double n =
         p.joined ? p.joined[2 * p.channels] : (double)p.rows * p.per.by;
     const double *total = p.total + set * 2 * p.channels + c;
-    // a group of one channel holds a plain total
+    // group_kernel skips groups of one channel: the total lacks gamma
     norm_bwd_terms(p.per.by == 1 ? gamma : 1, stat, n, total[0],
                    total[p.channels], tilt, shift);
 }
 
-/* dx = dy scale + (x - mean) tilt + shift, dy taken through `then` first. */
+/* dx = dy scale + (x - mean) tilt + shift, after dy is taken back through the
+ * activation. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
 {
@@ -236,9 +238,9 @@ __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
     }
 }
 
-/* The same as a line of x for each channel, see norm_bwd_on_load.cuh; and the
- * gradients of the parameters, where another call left their sums. A thread a
- * channel. */
+/* The same coefficients by channel for norm backward on load, see
+ * norm_bwd_on_load.cuh; and the gradients of the parameters, if another call
+ * left their sums. One thread a channel. */
 struct NormBwdParams {
     Norm norm;
     const float2 *deferred_norm;
@@ -263,8 +265,9 @@ __global__ void __launch_bounds__(BLOCK)
 
 // -- the call ----------------------------------------------------------------
 
-/* Extents, operands and the layout of scratch: parts, then totals, which with
- * the rows behind them are also what ranks join. */
+/* Extents, operands and the layout of scratch: partial sums, then totals. The
+ * totals and the number of rows after them are also the buffer of the
+ * all-reduce. */
 Norm norm_of(const Call *c)
 {
     const Dims s = c->x[0]->dim;
@@ -295,7 +298,7 @@ Norm norm_of(const Call *c)
     p.groups = divisor(p.count), p.per = divisor(per);
     p.alone = p.rows == 1 && a->op != OP_batch_norm;
     p.vec = vec_width(p.alone ? per : p.channels);
-    // sums over single rows are sums over all of them
+    // sets of one row: dbeta and dgamma sum over all rows at once
     p.walked = p.alone ? 1 : p.sets;
     p.cols =
         col_reduce_of(p.walked, p.sets * p.rows / p.walked, p.channels, p.vec);
@@ -312,15 +315,15 @@ Norm norm_of(const Call *c)
     return p;
 }
 
-/* Kept: mean and rstd. Scratch: parts of two sums, and backward their totals
- * of each set. */
+/* Saved: mean and rstd. Scratch: partial sums of two sums, and for the backward
+ * pass the totals of each set. */
 Space norm_space(const Call *c)
 {
     const Norm p = norm_of(c);
     const size_t parts = col_reduce_bytes(p.cols, p.walked, 2);
     Space s = {};
     s.saved = (size_t)(p.sets * p.count) * sizeof(ChannelStats);
-    // of ranks nothing is known yet, but that only batches are shared
+    // the ranks are not known yet, only that batch_norm may share its batch
     const size_t total = (size_t)(p.sets * 2 * p.channels + 1) * sizeof(double);
     s.fwd = p.alone || p.given ? 0 : parts;
     if (s.fwd && c->attr->op == OP_batch_norm) s.fwd += total;
@@ -330,14 +333,14 @@ Space norm_space(const Call *c)
     return s;
 }
 
-/* Statistics, y; with given ones only the last. */
+/* Statistics and y; with constant statistics only y. */
 bool norm_fwd(const Call *c)
 {
     Norm p = norm_of(c);
     p.out = c->y->data;
     if (!countable(c, p.sets * p.rows)) return false;
     if (p.alone) return norm_rows_fwd(c, p);
-    // computed again a batch norm is what it was: what it saved is there
+    // a recomputed batch norm uses the statistics that it saved
     if (!p.given && !(c->recomputed && c->attr->op == OP_batch_norm) &&
         !norm_measure(c, &p))
         return false;
@@ -362,8 +365,7 @@ template <int V, Dtype D> void start_grads(const Call *c, const Norm &p)
         LAUNCH((grads_kernel<V, D, false>), p.cols.blocks, BLOCK, 0, stream, p);
 }
 
-/* ChannelSums of dy and dy z: totals for the bars of dx, and dbeta and dgamma.
- */
+/* Sums of dy and dy z: totals for dx, and dbeta and dgamma. */
 bool grads(const Call *c, const Norm &norm)
 {
     Norm p = norm;
@@ -381,9 +383,9 @@ bool grads(const Call *c, const Norm &norm)
     return gpu_launched("norm, totals");
 }
 
-/* ChannelSums of the slopes, of all ranks where they share the batch; those
- * that the call made which stored dy are not made again, but dgamma and dbeta
- * are still to be put. */
+/* The gradient sums, of all ranks if the ranks share the batch. If the call
+ * that stored dy has made the sums, dbeta and dgamma are still to be
+ * written. */
 bool norm_bwd_sums(const Call *c, Norm *p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
@@ -409,14 +411,15 @@ bool norm_bwd_sums(const Call *c, Norm *p)
     return true;
 }
 
-/* ChannelSums of the slopes if anybody wants them, bars of groups, dx. */
+/* The gradient sums if any result needs them, the means over groups, then
+ * dx. */
 bool norm_bwd(const Call *c)
 {
     Norm p = norm_of(c);
     const bool affine = c->dx[1] || c->dx[2], bars = !p.alone && !p.given;
     p.dy = c->dy->data, p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
     if (!countable(c, p.sets * p.rows)) return false;
-    // before dx, which may be dy's memory
+    // before dx, which may be in the memory of dy
     if ((affine || (bars && p.out)) && !norm_bwd_sums(c, &p)) return false;
     if (!p.out) return true;
     if (p.alone) return norm_rows_bwd(c, p);
@@ -449,7 +452,7 @@ Space deferred_norm_space(const Call *c, int parts)
     const Call n = norm_of_deferred(c);
     const Norm p = norm_of(&n);
     Space s = norm_space(&n);
-    // totals behind the parts
+    // the totals follow the parts
     if (parts)
         s.fwd = deferred_bytes(p, parts) +
                 (size_t)(2 * p.channels + 1) * sizeof(double);
@@ -465,7 +468,7 @@ bool deferred_norm_keep(const Call *c, NormStatsOut *stats_out, double *rows)
     return !norm_is_joined(&n, p);
 }
 
-// computed again the convolution is what it was, and so is what it saved
+// a recomputed convolution stores the same y and saved the same statistics
 bool deferred_norm_fwd(const Call *c, int parts)
 {
     const Call n = norm_of_deferred(c);
@@ -482,7 +485,7 @@ bool deferred_norm_fwd(const Call *c, int parts)
 bool deferred_norm_bwd(const Call *c)
 {
     const Call n = norm_of_deferred(c);
-    // the sums before ranks join them
+    // before the ranks all-reduce the sums in place
     return (!c->dy_sums || c->grads_written || grad_sums_store(c)) &&
            norm_bwd(&n);
 }
@@ -502,7 +505,7 @@ bool deferred_norm_bwd_on_load(const Call *c, float4 *table, NormBwd *s)
     }
     p.deferred_norm = norm_on_load_table(c->saved, c->y->dim.c), p.to = table;
     p.norm.dy = n.dy->data, p.norm.out = n.dy->data;
-    // ranks join the sums in place, those of this one have to be put before
+    // the ranks all-reduce the sums in place, so this rank's are stored before
     if (puts && joined && !grad_sums_store(c)) return false;
     if (puts && !joined) p.put = norm_grads_of_dy(c);
     if (!norm_bwd_sums(&n, &p.norm)) return false;

@@ -1,4 +1,4 @@
-/* norm.cuh -- one call of a normalisation, for norm.cu, norm_stats.cu and
+/* norm.cuh -- a call of a normalisation, for norm.cu, norm_stats.cu and
  * norm_layer.cu.
  *
  *     y = (x - mean) * rstd * gamma + beta
@@ -12,8 +12,8 @@
 #include "cuda/lib/col_reduce.cuh"
 #include "cuda/lib/warp_group.cuh"
 
-/* The mean as hi + lo: subtracted one after the other they keep the digits of
- * x - mean where the mean is large against the spread. */
+/* The mean as hi + lo: subtracting both in turn keeps the digits of x - mean
+ * where the mean is large compared with the standard deviation. */
 struct ChannelStats {
     float hi, lo, rstd;
 };
@@ -23,25 +23,26 @@ static __device__ __forceinline__ float centred(float x, const ChannelStats &s)
     return x - s.hi - s.lo;
 }
 
-/* y of x: one rounding, so that it is the same in every kernel. */
+/* The norm of x: one rounding, so that all kernels get the same value. */
 static __device__ __forceinline__ float normal(float x, const ChannelStats &s,
                                                float scale, float shift)
 {
     return fmaf(centred(x, s), scale, shift);
 }
 
-/* Where statistics are kept, what they move, and what is made of them. */
+/* The destination of statistics, and the parameters for values computed from
+ * the statistics. */
 struct NormStatsOut {
     ChannelStats *stat; // (sets, groups): saved
-    float2 *table;      // of a lazy call (deferred_norm.cuh), or NULL
+    float2 *table;      // of a deferred norm (deferred_norm.cuh), or NULL
     const float *gamma, *beta;
-    float *running, *spread; // mean and variance; batch_norm, or NULL
-    const Step *step;        // on the device: is this rank idle?
+    float *running, *spread; // mean and variance of batch_norm, or NULL
+    const Step *step;        // in device memory: is this rank idle?
     float eps;
     double momentum;
 };
 
-/* Of channel c with these statistics. */
+/* The factor of channel c with statistics s. */
 static __device__ __forceinline__ float scale_of(const NormStatsOut &k,
                                                  const ChannelStats &s, int c)
 {
@@ -53,8 +54,9 @@ static __device__ __forceinline__ float beta_of(const NormStatsOut &k, int c)
     return k.gamma ? k.beta[c] : 0;
 }
 
-/* NormStatsOut the statistics of a set and group of n values, which is number
- * `at`; the running ones of a batch_norm, whose groups are channels, move. */
+/* Stores the statistics of a set and group of n values; `at` is its number. If
+ * `moves`, also updates the running statistics of a batch_norm, where each
+ * group is one channel. */
 static __device__ __forceinline__ void store_stats(const NormStatsOut &k,
                                                    int64_t at, double n,
                                                    double mean, double var,
@@ -71,14 +73,15 @@ static __device__ __forceinline__ void store_stats(const NormStatsOut &k,
         k.table[at] = {scale, (float)(beta - mean * (double)scale)};
     }
     if (!k.running || !moves) return;
-    // of a single value there is no unbiased variance
+    // a single value has no unbiased variance
     const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - k.momentum;
     float *move = k.running + at, *spread = k.spread + at;
     *move = (float)(stay * (double)*move + k.momentum * mean);
     *spread = (float)(stay * (double)*spread + k.momentum * unbias * var);
 }
 
-/* Mean and variance of n values, from sums of them and of their squares. */
+/* Mean and variance of n values, from the sums of the values and of their
+ * squares. */
 static __device__ __forceinline__ void moments_by(double n, double sum,
                                                   double square, double *mean,
                                                   double *var)
@@ -88,8 +91,8 @@ static __device__ __forceinline__ void moments_by(double n, double sum,
     if (*var < 0) *var = 0;
 }
 
-/* Those of channel c from its sums of x and x^2 over n rows. An idle rank that
- * is on its own has none to move by. */
+/* Stores the statistics of channel c from its sums of x and x^2 over n rows. An
+ * idle rank that takes its own statistics does not update the running ones. */
 static __device__ __forceinline__ void store_channel_stats(
     const NormStatsOut &k, int c, double n, double sum, double square)
 {
@@ -98,8 +101,8 @@ static __device__ __forceinline__ void store_channel_stats(
     store_stats(k, c, n, mean, var, !k.step->share.idle);
 }
 
-/* What dx is made of beside dy, of n values whose sums of u and of u z are
- * these: of x - mean, and of nothing. */
+/* The coefficients of dx besides that of dy, for n values with these sums of u
+ * and of u z: *tilt of x - mean, and the constant *shift. */
 static __device__ __forceinline__ void norm_bwd_terms(
     double gamma, const ChannelStats &s, double n, double sum, double sum_z,
     double *tilt, double *shift)
@@ -111,8 +114,8 @@ static __device__ __forceinline__ void norm_bwd_terms(
 
 struct NormBwd; // norm_bwd_on_load.cuh
 
-/* Where sums 0 and 1 of a channel are gradients of parameters; NULL: not
- * wanted. */
+/* The parameter gradients that are sums 0 and 1 of a channel; NULL: no such
+ * gradient. */
 struct NormGrads {
     float *to[2];
     bool fresh[2];
@@ -131,27 +134,29 @@ struct Norm {
     Dtype type; // of x, dy and out
     NormStatsOut stats_out;
     bool fresh;          // of dx[0]
-    bool about_0;        // parts are sums of x and x^2
-    double *parts;       // of sums, (sets, parts, 2, C)
-    double *total;       // bwd: their totals, (sets, 2, C); or NULL
-    unsigned *counters;  // of the walk; NULL: parts are only left
-    NormGrads put;       // bwd: dbeta, dgamma, where the walk has one set
+    bool about_0;        // the partial sums are of x and x^2
+    double *parts;       // partial sums (sets, parts, 2, C)
+    double *total;       // bwd: totals (sets, 2, C); or NULL
+    unsigned *counters;  // of `cols`; NULL: no totals, only partial sums
+    NormGrads put;       // bwd: dbeta, dgamma, if `cols` has one set
     int64_t sets, rows;  // rows: of a set
-    int64_t walked;      // sets of the walk: 1 when alone
+    int64_t walked;      // sets of `cols`: 1 if alone
     int channels, count; // count: groups of channels
-    Divisor groups, per; // how many; channels of each
-    bool given;          // statistics come from outside (evaluation)
-    Act act;             // behind y, before dy
-    // of several ranks: sums of all, (2, C) and their rows; NULL: this one's
+    Divisor groups, per; // number of groups; channels of a group
+    bool given;          // constant statistics (evaluation)
+    Act act;             // applied to y; dy is taken back through it
+    // batch shared by ranks: sums of all ranks (2, C), then the number of rows;
+    // NULL: this rank only
     double *joined;
-    const float *about;     // (C) what the moments of a rank are taken about
+    const float *about;     // (C) the point about which a rank takes its
+                            // moments
     bool alone;             // one row a set: norm_layer.cu
-    int vec;                // channels that are worked on at a time: 4 or 1
+    int vec;                // channels per vector: 4 or 1
     ColReduce cols;         // alone: over all rows as one set
     WarpGroups group_count; // alone: one for each set and group
 };
 
-/* Statistics of channel c of a set: measured, or the running ones. */
+/* Statistics of channel c of a set: of the data, or the running ones. */
 static __device__ __forceinline__ ChannelStats channel_stats_of(const Norm &p,
                                                                 int64_t set,
                                                                 int c)
@@ -162,32 +167,35 @@ static __device__ __forceinline__ ChannelStats channel_stats_of(const Norm &p,
             (float)(1 / sqrt((double)k.spread[c] + (double)k.eps))};
 }
 
-/* Are the statistics those of the batch of all ranks? */
+/* Are the statistics taken over the batch of all ranks? */
 static inline bool norm_is_joined(const Call *c, const Norm &p)
 {
     return c->attr->op == OP_batch_norm && !p.given && is_shared(c) &&
            c->step->share.norms;
 }
 
-/* norm.cu: a batch_norm that a lazy convolution c leaves to its readers, as a
- * call of its own on what c stored; its statistics and the table of
- * deferred_norm.cuh, and the way back, in dy's memory. parts: of sums of y and
- * y^2 of each channel that the scratch begins with; 0: none. */
+/* In norm.cu: the deferred batch_norm of a call c as a call of its own on the y
+ * that c stored. fwd makes its statistics and the table of deferred_norm.cuh;
+ * bwd takes dy back in place. parts: the number of partial sums of y and y^2 by
+ * channel that scratch begins with; 0: none. */
 Space deferred_norm_space(const Call *c, int parts);
 bool deferred_norm_fwd(const Call *c, int parts);
-/* Where such sums are all that its statistics take: where they are kept, and of
- * how many rows they are. Not where ranks join theirs. */
+/* Sets *stats_out and *rows for a kernel that stores the statistics from such
+ * sums itself. Returns false where ranks all-reduce the statistics. */
 bool deferred_norm_keep(const Call *c, NormStatsOut *stats_out, double *rows);
 bool deferred_norm_bwd(const Call *c);
-/* Not taken back but described, for a product that does it: *s but s->to; the
- * gradients of the norm's parameters are made. table: room for C lines, where
- * the call that closed dy has made none. */
+/* Instead of deferred_norm_bwd, for a convolution that applies the norm's
+ * backward on load: sets *s except s->to, and writes the gradients of the
+ * norm's parameters. table: room for the coefficients of C channels, used if
+ * the call that made the gradient sums has not stored them. */
 bool deferred_norm_bwd_on_load(const Call *c, float4 *table, NormBwd *s);
-/* norm_stats.cu: p->keep.stat of the rows of x, of all ranks where they share
- * it; the running ones move. False with the reason. */
+/* In norm_stats.cu: computes p->stats_out.stat from the rows of x, of all ranks
+ * if the ranks share the statistics, and updates the running ones. False with
+ * the reason. */
 bool norm_measure(const Call *c, Norm *p);
 
-/* norm_layer.cu: sets of one row. Forward: statistics and y. Backward: dx. */
+/* In norm_layer.cu: sets of one row. Forward: statistics and y. Backward:
+ * dx. */
 bool norm_rows_fwd(const Call *c, const Norm &p);
 bool norm_rows_bwd(const Call *c, const Norm &p);
 #endif

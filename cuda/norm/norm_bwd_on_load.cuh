@@ -1,29 +1,29 @@
-/* norm_bwd_on_load.cuh -- a gradient that a product reads through the norm and
- * the activation that nobody ran.
+/* norm_bwd_on_load.cuh -- norm backward on load: a convolution takes dz back
+ * through a deferred norm and its activation while it loads dz.
  *
- * What a lens shows of x is then(norm(x)); dz is the gradient of that. Of x it
- * is, with n rows and the sums of grad_sums.cuh,
+ * The deferred norm makes z = act(norm(x)) of x, and dz is the gradient of z.
+ * With n rows and the sums of grad_sums.cuh, the gradient of x is
  *
  *     dx = scale (u - total[0] / n - z total[1] / n)
- *        = scale u + tilt x + shift,   u = dz back through `then`
+ *        = scale u + tilt x + shift,   u = dz back through the activation
  *
- * one line a channel once the sums are there, as the lens is: who completes
- * them makes the lines (grad_sums.cuh). A pass that made
- * dx would read dz and x and write dx; so a product reads dz and x itself, and
- * stores dx once for the others that want it. */
+ * The coefficients of a channel are known once its sums are complete; the call
+ * that completes the sums stores the coefficients (grad_sums.cuh). A call that
+ * made dx would read dz and x and write dx; so the convolution reads dz and x
+ * itself, and stores dx once for the other readers. */
 #ifndef SEG_CUDA_NORM_NORM_BWD_ON_LOAD_H
 #define SEG_CUDA_NORM_NORM_BWD_ON_LOAD_H
 #include "cuda/norm/deferred_norm.cuh"
 
 struct NormBwd {
-    const float4 *table; // (C) scale and shift of the lens, tilt, shift
+    const float4 *table; // (C) scale and shift of the norm, tilt, shift
     const void *x;       // of the gradient's extents and type
-    void *to;            // dx goes there; NULL: nobody else wants it
-    float leak;          // slope of `then` at and below 0
+    void *to;            // stores dx here; NULL: no other reader
+    float leak;          // slope of the activation at and below 0
 };
 
-/* The line of a channel: tilt (of x - mean) and shift as in dx = dy scale + (x
- * - mean) tilt + shift. */
+/* The coefficients of a channel. tilt (of x - mean) and shift as in dx = dy
+ * scale + (x - mean) tilt + shift. */
 static __device__ __forceinline__ float4 norm_bwd_line(float2 deferred_norm,
                                                        const ChannelStats &s,
                                                        double tilt,
@@ -34,7 +34,7 @@ static __device__ __forceinline__ float4 norm_bwd_line(float2 deferred_norm,
                        (float)(shift - mean * tilt));
 }
 
-/* dx of one element, as it will be read. */
+/* dx of one element, rounded to the stored type. */
 template <Dtype D>
 static __device__ __forceinline__ float norm_bwd_loaded(float4 by, float leak,
                                                         float x, float dz)

@@ -1,17 +1,16 @@
 /* norm_layer.cu -- normalisation over channels of one row: layer_norm, and
  * group_norm without positions.
  *
- * What a mean is taken of is contiguous: a segment of `per` channels, and a
- * team of threads has it (warp_group.cuh). Forward: the mean, then distances
- * from it and their squares, then y; the sum of the distances, 0 but for
- * rounding, says what the mean lost. Backward: bar(u) and bar(u z), then dx;
- * thread by thread an element is read for the last time just before its own
- * result is written, so dx may be dy's memory.
+ * The values of one mean are contiguous: a segment of `per` channels, which one
+ * group of threads works on (warp_group.cuh). Forward: the mean, then the
+ * deviations from it and their squares, then y; the sum of the deviations, 0
+ * but for rounding, corrects the mean. Backward: bar(u) and bar(u z), then dx.
+ * Each thread reads an element for the last time just before it writes the
+ * result of the same element, so dx may be in the memory of dy.
  *
- * A segment is read from memory once, and again from the first cache: bound by
- * memory at 8 bytes an element forward, 12 backward (16 when dx is added to),
- * narrow at half of them.
- * dgamma and dbeta are column sums over rows, in norm.cu. */
+ * A segment is read from memory once, later from the L1 cache. Bound by memory:
+ * 8 bytes an element forward, 12 backward (16 when dx is added to), half as
+ * much in 16 bits. dgamma and dbeta are column sums over rows, in norm.cu. */
 #include "cuda/norm/norm.cuh"
 
 namespace {
@@ -79,7 +78,7 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Norm p)
     if (gamma) gamma += segment_channel(p, t.item);
     ChannelStats s = {};
     if (t.live) s = p.stats_out.stat[t.item];
-    // u and z of V neighbours from channel j on
+    // u and z of V adjacent channels from j on
     auto fetch = [&](int j, Vec<V> *u, Vec<V> *z) {
         *z = load<V, D>(x + j);
         *u = load<V, D>(dy + j);

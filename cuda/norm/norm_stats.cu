@@ -1,19 +1,19 @@
 /* norm_stats.cu -- the statistics of a normalisation: mean and rstd of each set
  * and group.
  *
- * ChannelSums of each channel by the walk of col_reduce.cuh, and by its last
- * blocks the statistics. ChannelSums are of d = x - pivot and d^2, pivot being
- * the first element of the set and group, so what d^2 - (sum d)^2 / n cancels
- * is far above the rounding of double; a thread takes RUN rows in float about
- * their own mean, and goes on in double.
+ * Sums by channel are a column reduction (col_reduce.cuh), and its last blocks
+ * compute the statistics. The sums are of d = x - pivot and d^2, where pivot is
+ * the first element of the set and group, so the error by cancellation in d^2 -
+ * (sum d)^2 / n stays far above the rounding of double. A thread sums RUN rows
+ * in float about their own mean and continues in double.
  *
- * Bound by memory: 4 bytes an element, narrow 2. 16 KB of shared memory. */
+ * Bound by memory: 4 bytes an element, 2 in 16 bits. 16 KB of shared memory. */
 #include "cuda/norm/norm.cuh"
 
 namespace {
 
-/* RUN numbers v[0 .. n-1] as sums of d and d^2, d = v - pivot; the others
- * are 0. */
+/* Adds RUN numbers, v[0 .. n-1] and zeros, to the sums of d and d^2, d = v -
+ * pivot. */
 template <int V>
 __device__ __forceinline__ void add_run(const Vec<V> (&x)[RUN], int v, int n,
                                         double pivot, double *sum,
@@ -27,7 +27,7 @@ __device__ __forceinline__ void add_run(const Vec<V> (&x)[RUN], int v, int n,
 #pragma unroll
     for (int i = 0; i < RUN; i++) {
         const float e = i < n ? x[i].v[v] - mean : 0;
-        off += e; // what rounding took from the mean
+        off += e; // the rounding error of the mean
         m2 += e * e;
     }
     off *= share;
@@ -36,7 +36,8 @@ __device__ __forceinline__ void add_run(const Vec<V> (&x)[RUN], int v, int n,
     *square += n * d * d + (double)(m2 - (float)n * off * off);
 }
 
-/* Element i of x. Kernels that need one of it are not there for each type. */
+/* Element i of x. Its callers read single elements and are not instantiated by
+ * type. */
 __device__ __forceinline__ float element(const Norm &p, int64_t i)
 {
     if (p.type == BF16)
@@ -56,7 +57,8 @@ __device__ __forceinline__ void moments(const Norm &p, int64_t set,
                                         (int64_t)group * p.per.by);
 }
 
-/* Of the block's set and group, by parts; on thread 0. */
+/* Mean and variance of the block's set and group from partial sums; valid on
+ * thread 0. */
 __device__ __forceinline__ void moments(const Norm &p, double *mean,
                                         double *var)
 {
@@ -76,8 +78,8 @@ __device__ __forceinline__ void moments(const Norm &p, double *mean,
     moments(p, set, group, sum, mean, var);
 }
 
-/* Statistics of the groups of a tile, which are whole. An idle rank that is on
- * its own has none to move by. */
+/* Stores the statistics of the groups of a tile from its totals. An idle rank
+ * that takes its own statistics does not update the running ones. */
 __device__ __forceinline__ void store_all_stats(const Norm &p, int64_t set,
                                                 const ColTotal &all)
 {
@@ -95,8 +97,8 @@ __device__ __forceinline__ void store_all_stats(const Norm &p, int64_t set,
     }
 }
 
-/* ChannelSums of d and d^2 of each channel over a part of the rows; and what
- * follows from those of all parts, unless they are only left. */
+/* Sums of d and d^2 by channel over a part of the rows; the last block stores
+ * the statistics if there are counters. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
     stats_kernel(const Norm p)
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(BLOCK, V == 1 ? 3 : 2)
                     col_grid_sums<2, V>(p.cols, s, sum, p.parts, p.counters));
 }
 
-/* Statistics of a set and group from parts; a block each. */
+/* Statistics of a set and group from partial sums; one block each. */
 __global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
 {
     double mean, var;
@@ -139,10 +141,10 @@ __global__ void __launch_bounds__(BLOCK) stat_kernel(const Norm p)
                 !p.stats_out.step->share.idle);
 }
 
-/* What ranks join: sums of d and d^2, d = x - about, and rows; a block a
- * channel. `about` is the running mean, which all have alike and which is near
- * enough: what the difference of squares cancels is far above the rounding of
- * double. */
+/* The values that the ranks all-reduce: sums of d and d^2, d = x - about, and
+ * the number of rows; one block a channel. `about` is the running mean, which
+ * is the same on all ranks and close to the mean of the batch: the difference
+ * of squares stays far above the rounding of double. */
 __global__ void __launch_bounds__(BLOCK) own_kernel(const Norm p)
 {
     const int c = (int)blockIdx.x;
@@ -151,13 +153,13 @@ __global__ void __launch_bounds__(BLOCK) own_kernel(const Norm p)
     moments(p, &mean, &var);
     if (threadIdx.x) return;
     const double d = mean - (double)p.about[c];
-    // what is idle may hold what is not finite: it is not computed with
+    // the data of an idle rank may be non-finite, so 0 is stored directly
     p.joined[c] = n == 0 ? 0 : n * d;
     p.joined[p.channels + c] = n == 0 ? 0 : n * (var + d * d);
     if (c == 0) p.joined[2 * p.channels] = n;
 }
 
-/* Statistics from the sums of all ranks; a thread a channel. */
+/* Statistics from the sums of all ranks; one thread a channel. */
 __global__ void __launch_bounds__(BLOCK) joined_kernel(const Norm p)
 {
     const double n = p.joined[2 * p.channels];
@@ -169,7 +171,7 @@ __global__ void __launch_bounds__(BLOCK) joined_kernel(const Norm p)
     }
 }
 
-/* Statistics of the batch of all ranks. */
+/* Statistics over the batch of all ranks. */
 bool joined_stat(const Call *c, Norm *p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
@@ -183,7 +185,7 @@ bool joined_stat(const Call *c, Norm *p)
     return gpu_launched("norm, statistics of all");
 }
 
-/* Are the groups of a set whole in the tiles of its walk? */
+/* Is each group of channels inside one tile of the reduction? */
 bool groups_are_whole(const Norm &p)
 {
     return p.per.by == 1 || p.cols.tiles.by == 1;
