@@ -1,14 +1,14 @@
-/* allreduce.cu -- sums over ranks of what lies on their devices.
+/* allreduce.cu -- all-reduce of values in device memory over the ranks.
  *
- * NCCL adds from GPU to GPU, in the order of the stream, by kernels of its own:
- * a join is queued and recorded like a launch. It wants libnccl.so.2 at all
- * ranks, and a GPU for each. The other way is there always: down into memory
- * that the driver reads by itself, over the ranks by whatever joins them
- * (ranks.h), and up again; the host waits, so such a step is not recorded.
+ * NCCL adds from GPU to GPU by its own kernels, in the order of the stream, so
+ * an all-reduce is queued and captured like a launch. It needs libnccl.so.2 at
+ * all ranks, and one GPU for each. The transport by the host is always
+ * available: a download to pinned memory, a sum over the ranks (ranks.h), an
+ * upload; the host waits, so such a step is not captured.
  *
- * Each way gives all ranks the same bits. NCCL chooses the order of a sum by
- * what it finds between the GPUs, so the last bits may differ between machines,
- * and from those of the other way. */
+ * Each transport gives the same bits on all ranks. NCCL chooses the order of a
+ * sum by the connections of the GPUs, so the last bits may differ between
+ * machines and from the transport by the host. */
 #include "cuda/device/device.cuh"
 #include "cuda/device/nccl.h"
 extern "C" {
@@ -23,8 +23,8 @@ extern "C" {
 struct Transport {
     Ranks *ranks;
     Nccl nccl;
-    struct ncclComm *comm; // NULL: by the host
-    void *host;            // (bytes), that the device copies to and from
+    struct ncclComm *comm; // NULL: transport by the host
+    void *host;            // (bytes), pinned, for the transport by the host
     size_t bytes;
 };
 
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(BLOCK)
 
 // -- the library -------------------------------------------------------------
 
-/* Opened and new enough; false with the reason. It stays open. */
+/* Opens NCCL and checks its version; false with the reason. The library stays
+ * open. */
 bool find_nccl(Nccl *n)
 {
     const char *given = getenv(NCCL_VARIABLE);
@@ -76,13 +77,14 @@ bool nccl_good(const Nccl *n, int code, const char *what)
                        what, n->ncclGetErrorString(code));
 }
 
-// -- which way ---------------------------------------------------------------
+// -- choice of the transport
+// ---------------------------------------------------
 
-/* What each rank tells the others before they choose. */
+/* Each rank sends its own to the others before the choice. */
 struct Card {
-    char host[64], gpu[32]; // gpu: its place on the bus
+    char host[64], gpu[32]; // gpu: PCI address
     int version;            // of NCCL; 0: none
-    char why[152];          // there is none
+    char why[152];          // if version is 0
 };
 
 bool make_card(Gpu *g, Card *out)
@@ -96,7 +98,7 @@ bool make_card(Gpu *g, Card *out)
     return true;
 }
 
-/* Do two ranks have one GPU? Then only who asked for it may. */
+/* Rejects two ranks on one GPU, unless the user asked for `host`. */
 bool check_cards(const Card *card, int ranks, const char *how)
 {
     for (int i = 0; i < ranks && strcmp(how, "host"); i++)
@@ -112,7 +114,8 @@ bool check_cards(const Card *card, int ranks, const char *how)
     return true;
 }
 
-/* NCCL, or with "auto" why not: *out->text then. False: the user wanted it. */
+/* Chooses NCCL, or with "auto" the host and the reason in *out->text. False if
+ * the user asked for NCCL and a rank lacks it. */
 bool choose(const Card *card, int ranks, const char *how, bool *nccl,
             Allreduce *out)
 {
@@ -140,7 +143,7 @@ bool allreduce_nccl(Transport *c)
     const Nccl *n = &c->nccl;
     Ranks *r = c->ranks;
     NcclId id = {};
-    // the others wait at the gather: whether it was made is told there
+    // an error of rank 0 is reported after the gather, at which the others wait
     int code = r->rank ? 0 : n->ncclGetUniqueId(&id);
     NcclId *all = (NcclId *)mem_alloc((size_t)r->count * sizeof *all);
     bool ok =
@@ -152,9 +155,9 @@ bool allreduce_nccl(Transport *c)
     return ok;
 }
 
-// -- by the host -------------------------------------------------------------
+// -- transport by the host ----------------------------------------------------
 
-/* More of it only when what was sent up from there has left. */
+/* Grows the host buffer, after the last upload from it. */
 bool host_room(Gpu *g, size_t bytes)
 {
     Transport *c = g->transport;
@@ -168,8 +171,8 @@ bool host_room(Gpu *g, size_t bytes)
     return true;
 }
 
-/* What was sent up before has left `host` when the next comes down: they are
- * in one stream. */
+/* All copies are in one stream, so the previous upload has left `host` before
+ * the next download. */
 bool allreduce_host(Gpu *g, void *v, Dtype type, int64_t count)
 {
     Transport *c = g->transport;
@@ -251,8 +254,7 @@ bool gpu_allreduce(void *dev, void *v, Dtype type, int64_t count, double by)
     return gpu_launched("mean over ranks");
 }
 
-// what is under way when an error ends a rank never comes to its end: then
-// there is nothing to wait for
+// after an error of a rank its operations never finish, so abort without a wait
 void gpu_allreduce_close(Gpu *g)
 {
     Transport *c = g->transport;

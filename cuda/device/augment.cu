@@ -1,15 +1,16 @@
 /* augment.cu -- changes of intensity: contrast, brightness, gamma, noise.
  *
- * Contrast and gamma want to know of each channel of each sample its mean or
- * its least and largest value: parts of the voxels, in a number that depends on
- * their number only, are added in double and joined in their order by a second
- * launch; the third changes the voxels. Noise draws as the host does, one pair
- * of normal numbers for two neighbours of a sample.
+ * Contrast needs the mean, gamma the minimum and maximum of each channel of
+ * each sample. The first launch computes them for parts of the voxels, whose
+ * number depends on the number of voxels only; the second combines the parts in
+ * their order, sums in double; the third changes the voxels. Noise draws the
+ * same numbers as on the host, one pair of normal numbers for two adjacent
+ * elements of a sample.
  *
- * blockIdx.y is the sample; one that the step leaves alone costs a block that
- * returns. Bound by memory at 8 bytes an element, 12 with a mean; noise by 10
- * rounds of the generator, a logarithm, a root and a sine and cosine for two
- * elements, which is about as long. */
+ * blockIdx.y is the sample; for a sample without a change its blocks return at
+ * once. Bound by memory: 8 bytes an element, 12 with a mean. Noise is bound by
+ * 10 rounds of the generator, a logarithm, a root, a sine and a cosine for two
+ * elements, which take about as long. */
 #include "cuda/device/augment.cuh"
 #include "cuda/lib/warp_group.cuh"
 #include "engine/base/rng.h"
@@ -18,25 +19,25 @@ namespace {
 
 enum {
     PART = 4096, // voxels that are worth a block
-    PARTS = 64,  // of a channel at most
+    PARTS = 64,  // per channel at most
 };
 
-/* Of one channel of one sample, or of a part of it. */
+/* The sum and range of one channel of one sample, or of a part of it. */
 struct Extent {
     double sum;
     float lo, hi;
 };
 
-/* Samples of an image; `change` has one for each. */
+/* The samples of an image field; `change` has one entry each. */
 struct Images {
     float *x;
     const Change *change;
     int64_t voxels;
     int channels, count;
-    uint32_t first; // draw of noise
+    uint32_t first; // number of the first draw of noise
 };
 
-/* parts[(n * channels + c) * gridDim.x + part]; z is the channel. */
+/* parts[(n * channels + c) * gridDim.x + part]; blockIdx.z is the channel. */
 __global__ void __launch_bounds__(BLOCK)
     extent_kernel(const Images p, int64_t grain, Extent *parts)
 {
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t to = from + grain < p.voxels ? from + grain : p.voxels;
     const float *x = p.x + n * p.voxels * p.channels + c;
     double sum[1] = {};
-    // every thread begins with a value that is there
+    // each thread starts with a value of the part
     float lo = x[from * p.channels], hi = lo;
     for (int64_t i = from + threadIdx.x; i < to; i += BLOCK) {
         const float v = x[i * p.channels];
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(BLOCK)
             sum[0], lo, hi};
 }
 
-/* The parts of each channel become its first one, in their order. */
+/* Combines the parts of each channel, in their order, in its first part. */
 __global__ void __launch_bounds__(BLOCK)
     allreduce_kernel(const Images p, int count, Extent *parts)
 {
@@ -77,7 +78,8 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* `parts` of each channel in `of`, the first of them joined; NULL: none. */
+/* `of`: `parts` entries for each channel, the first of which is combined; NULL
+ * for brightness. */
 __global__ void __launch_bounds__(BLOCK)
     curve_kernel(const Images p, const Divisor channels, int parts,
                  const Extent *of)
@@ -106,7 +108,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* A pair of elements a thread: the second of the last may not be there. */
+/* Each thread takes a pair of elements; the last pair may lack the second. */
 __global__ void __launch_bounds__(BLOCK) noise_kernel(const Images p)
 {
     const int64_t size = p.voxels * p.channels;
@@ -122,13 +124,14 @@ __global__ void __launch_bounds__(BLOCK) noise_kernel(const Images p)
     }
 }
 
-/* Threads for `items` of each of `count` samples, 65535 at most. */
+/* A grid for `items` of each of `count` samples, 65535 at most. */
 dim3 blocks_of(int64_t items, int count)
 {
     return dim3(blocks_for(items), (unsigned)count);
 }
 
-/* Queue the extents of all channels; where they lie, and in how many parts. */
+/* Queues the extents of all channels. Returns the array, with *parts entries a
+ * channel, or NULL with the reason. */
 Extent *extents(void *dev, const Images &p, int *parts)
 {
     cudaStream_t stream = gpu_stream(dev);
@@ -158,7 +161,7 @@ bool change_images(void *dev, const GatherField *f, int count, int32_t kind,
     const int64_t size = numel(f->dim);
     const Extent *of = NULL;
     int parts = 1;
-    // grids count samples and channels to 65535, elements are taken apart in
+    // grids count samples and channels to 65535; element numbers are divided in
     // 32 bits
     if (size > MOST_POSITIONS || count > 65535 || p.channels > 65535)
         return fail_device("%d samples of %lld elements, %d channels: the GPU "

@@ -1,10 +1,10 @@
-/* augment.cuh -- changes of intensity of a batch, in place. */
+/* augment.cuh -- changes of the intensities of a batch, in place. */
 #ifndef SEG_CUDA_DEVICE_AUGMENT_H
 #define SEG_CUDA_DEVICE_AUGMENT_H
 #include "cuda/lib/kernel.cuh"
 
-/* Queue change `kind` of the images in f->out, of F32, `count` samples;
- * change[n] (on the device) is of sample n: `kind`, or CHANGE_NONE. */
+/* Queues change `kind` for `count` samples of the f32 images in f->out;
+ * change[n], in device memory, belongs to sample n: `kind`, or CHANGE_NONE. */
 bool change_images(void *dev, const GatherField *f, int count, int32_t kind,
                    const Change *change);
 #endif

@@ -1,8 +1,8 @@
-/* cuda.c -- the backend `cuda`: the table of kernels and of the device.
+/* cuda.c -- the backend `cuda`: its table of kernels and device functions.
  *
- * The kernels come from the rows of ops.def as those of cpu/cpu.c do; a row
- * without its launchers does not link. */
-#define KERNEL_gpu(f) f /* the space of rows whose sums go by parts here */
+ * ops.def lists the operators, as for cpu/cpu.c; an operator without its
+ * launchers does not link. */
+#define KERNEL_gpu(f) f /* operators whose sums need scratch memory here */
 #include "cuda/lib/cuda.h"
 #include "cuda/conv/igemm_tile_choice.h"
 #include "engine/backend/backend.h"
@@ -13,8 +13,8 @@
     bool cuda_##name##_bwd(const Call *c);
 #include "engine/graph/ops.def"
 
-/* Would packs of four cross the groups of a norm? Of samples of one position,
- * which norm_layer.cu takes group by group. */
+/* Would a vector of four channels cross a group of the norm? Only norm_layer.cu
+ * works by groups, on samples of one position. */
 static bool vecs_cross(const Call *c)
 {
     const Tensor *x = c->x[0];
@@ -23,16 +23,16 @@ static bool vecs_cross(const Call *c)
            x->dim.c / c->attr->group_norm.groups % 4 != 0;
 }
 
-/* Which tensors the kernels take in 16 bits: Backend.narrow. Rows that only
- * move or weigh what passes are bound by memory, so half the bytes are half the
+/* The tensors that a kernel takes in 16 bits: Backend.narrow. Operators that
+ * move or scale elements are bound by memory, so half the bytes take half the
  * time. Losses, softmax, attention and the LSTM keep f32: their operands are
- * few, and sums or exponents of them want the digits. */
+ * few, and sums and exponentials need the digits. */
 static unsigned narrow(const Call *c)
 {
     const unsigned pair = 1 | NARROW_Y; // operand 0 and the result
     const unsigned all = (1u << MAX_IN) - 1;
     switch (call_op(c)) {
-    case OP_conv: // and what stands beside it
+    case OP_conv: // and the second input of an implicit concat
     case OP_upconv:
         return pair | 1u << X2;
     case OP_linear:
@@ -65,7 +65,7 @@ static unsigned narrow(const Call *c)
     case OP_mul:
     case OP_div:
         return 1 | 2 | NARROW_Y;
-    case OP_slice: // packs begin where those of the operand do
+    case OP_slice: // vectors begin at a multiple of 4 channels of the operand
         return c->attr->slice.c0 % 4 ? 0 : pair;
     case OP_instance_norm:
     case OP_group_norm:
@@ -75,8 +75,8 @@ static unsigned narrow(const Call *c)
     }
 }
 
-/* Behind which rows a kernel runs an activation before it stores, and takes dy
- * back through it as it reads: Backend.fuses. */
+/* The operators with an activation epilogue, which take dy back through the
+ * activation on load: Backend.fuses. */
 static bool fuses(const Call *c)
 {
     const int act = c->act ? c->act->op : OP_relu;
@@ -89,16 +89,16 @@ static bool fuses(const Call *c)
     case OP_spatial_dropout:
         return true;
     case OP_instance_norm:
-    case OP_group_norm: // of samples of one position: norm_layer.cu
+    case OP_group_norm: // norm_layer.cu, for samples of one position, has none
         return positions(c->x[0]->dim) > 1;
     default:
         return false;
     }
 }
 
-/* Which operands may be stored before their norm: Backend.loads_deferred.
- * Products look as they fill shared memory, or are given a copy of what is to
- * be seen. */
+/* The operands that may have a deferred norm: Backend.loads_deferred.
+ * Convolutions and linear apply it as they fill shared memory, or read a copy
+ * that has the norm applied. */
 static unsigned loads_deferred(const Call *c)
 {
     switch (call_op(c)) {
@@ -117,7 +117,7 @@ static unsigned loads_deferred(const Call *c)
     }
 }
 
-/* Which gradients are summed as they are stored: Backend.sums_grads. */
+/* The gradients that a call can sum as it stores: Backend.sums_grads. */
 static unsigned sums_grads(const Call *c)
 {
     if (call_op(c) == OP_maxpool) return cuda_maxpool_sums_grads(c);
@@ -126,7 +126,8 @@ static unsigned sums_grads(const Call *c)
     return op_multiplies(call_op(c)) ? cuda_sums_grads(c) : 0;
 }
 
-/* Squares that a call leaves: Backend.sqnorm_parts. */
+/* The number of partial sums of squares that a call writes:
+ * Backend.sqnorm_parts. */
 static int32_t sqnorm_parts(const Call *c, int k)
 {
     return op_multiplies(call_op(c)) ? cuda_sqnorm_parts(c, k) : 0;

@@ -1,13 +1,13 @@
-/* cuda_graph.cu -- recorded runs, and times.
+/* cuda_graph.cu -- CUDA graphs of training steps, and times.
  *
- * A training step is some hundreds of launches, and to launch one costs the
- * host about as long as a small kernel takes. Recorded as one CUDA graph they
- * are one launch. All that changes from step to step (learning rate, count,
- * loss scale, inputs) therefore lives in the device's memory.
+ * A training step is some hundreds of launches, and a launch costs the host
+ * about as much time as a small kernel takes. Captured as one CUDA graph, the
+ * step is one launch. All values that change from step to step (learning rate,
+ * count, loss scale, inputs) are therefore in device memory.
  *
- * Times are those of the device's own events between calls that are launched
- * one by one: a call of several kernels is one interval, and one that is
- * shorter than its launches takes the host's time for these. */
+ * Times are differences of CUDA events between calls that are launched one by
+ * one. A call of several kernels is one interval; an interval shorter than its
+ * launches measures the host's launch time. */
 #include "cuda/device/device.cuh"
 
 bool gpu_capture(void *dev)
@@ -18,7 +18,8 @@ bool gpu_capture(void *dev)
         "recording a step");
 }
 
-/* Once more without the places of copies that are done, as memory is had. */
+/* Tries again without the staging buffers of finished copies if memory is
+ * short. */
 static cudaError_t instantiate(Gpu *g, cudaGraph_t graph, cudaGraphExec_t *exec)
 {
     cudaError_t e = cudaGraphInstantiate(exec, graph, 0);
@@ -27,7 +28,7 @@ static cudaError_t instantiate(Gpu *g, cudaGraph_t graph, cudaGraphExec_t *exec)
     return cudaGraphInstantiate(exec, graph, 0);
 }
 
-// the graph itself is not wanted once it is instantiated
+// the graph is not needed once it is instantiated
 bool gpu_instantiate(void *dev, void **out)
 {
     Gpu *g = (Gpu *)dev;
@@ -49,7 +50,7 @@ bool gpu_launch_graph(void *dev, void *graph)
         "starting a step");
 }
 
-// one that still runs is freed by CUDA when it is done
+// CUDA frees a graph that still runs when it is done
 void gpu_destroy_graph(void *dev, void *graph)
 {
     (void)dev;
@@ -62,7 +63,7 @@ bool gpu_mark(void *dev, int i)
     Gpu *g = (Gpu *)dev;
     CHECK(i <= g->marks);
     if (i == g->marks) {
-        // one more, which is seldom: a plan has as many calls each time
+        // grows by one, which is rare: a plan has as many calls each time
         size_t bytes = ((size_t)i + 1) * sizeof *g->mark;
         cudaEvent_t *more = (cudaEvent_t *)mem_realloc(g->mark, bytes);
         if (!more) return false;

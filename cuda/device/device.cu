@@ -1,13 +1,13 @@
-/* device.cu -- one GPU: found, opened, its memory and faults.
+/* device.cu -- one GPU: device selection, opening, memory and errors.
  *
- * A fault of the driver is told in three parts: what was wanted, what CUDA
- * said, and what to do about it. After an asynchronous fault (a kernel that
- * read where it must not) CUDA refuses all further work of the process, so
- * every call here then fails with the first reason.
+ * An error of the driver is reported in three parts: the operation, CUDA's text
+ * and advice. After an asynchronous error (a kernel with an illegal access)
+ * CUDA refuses all further work of the process, so each later call fails with
+ * the first reason.
  *
- * The least capability is 8.0: the kernels of lower precision use
- * instructions that older GPUs lack, and the program carries no code for
- * them. */
+ * The least compute capability is 8.0: the kernels in lower precision use
+ * instructions that older GPUs lack, and the program has no code for older
+ * GPUs. */
 #include "cuda/device/device.cuh"
 #include <stdio.h>
 
@@ -17,7 +17,7 @@ static const size_t WORD_BYTES = GPU_COUNTERS * sizeof(unsigned);
 
 // -- faults ------------------------------------------------------------------
 
-/* What to do about an error. */
+/* Advice for an error. */
 static const char *advice(cudaError_t e)
 {
     switch (e) {
@@ -63,13 +63,13 @@ static const char *advice(cudaError_t e)
 bool gpu_good(cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return true;
-    // an error of a launch stays until it is read
+    // the error of a launch stays until it is read
     (void)cudaGetLastError();
     return fail_device("GPU: %s: %s (%s); %s", what, cudaGetErrorString(e),
                        cudaGetErrorName(e), advice(e));
 }
 
-// a launch returns nothing: what was wrong with it is the last error
+// a launch returns nothing: its error is the last error
 bool gpu_launched(const char *kernel)
 {
     return launch_told || gpu_good(cudaGetLastError(), kernel);
@@ -77,15 +77,15 @@ bool gpu_launched(const char *kernel)
 
 // -- finding one -------------------------------------------------------------
 
-/* "13.0" of CUDA's 13000. */
+/* "13.0" for CUDA's 13000. */
 static const char *version_text(int version, char text[16])
 {
     snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
     return text;
 }
 
-/* How many GPUs there are; false with the reason when CUDA cannot say, which
- * is how a machine without a driver answers. */
+/* The number of GPUs; false with the reason if CUDA reports an error, which is
+ * also its answer on a machine without a driver. */
 static bool count_devices(int *count)
 {
     int driver = 0, runtime = 0;
@@ -97,7 +97,7 @@ static bool count_devices(int *count)
         return fail_device("no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES "
                            "hides some; a container needs --gpus all or "
                            "--nv): use --device cpu");
-    // CUDA calls a missing driver insufficient; its version then is 0
+    // CUDA reports a missing driver as insufficient, with version 0
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
     if (!driver)
@@ -112,7 +112,7 @@ static bool count_devices(int *count)
     return gpu_good(e, "looking for devices");
 }
 
-/* Device `number` exists and is new enough. */
+/* Checks that device `number` exists and is new enough. */
 static bool suitable(int number, cudaDeviceProp *p)
 {
     int count;
@@ -192,9 +192,9 @@ done:
     return ok;
 }
 
-// also of one that gpu_open could not finish. What fails here has failed
-// before and been said then; on a context that a fault has ruined all of it
-// does
+// Also closes a device that gpu_open could not finish. An error here has
+// occurred and been reported before; after an asynchronous error all of these
+// calls fail
 void gpu_close(void *dev)
 {
     Gpu *g = (Gpu *)dev;
@@ -216,13 +216,13 @@ void gpu_close(void *dev)
     mem_free(g);
 }
 
-// -- one that is not there ---------------------------------------------------
+// -- dry run ----------------------------------------------------------------
 
 namespace {
 
-const size_t ALIGN = 256; // what cudaMalloc promises of an address
+const size_t ALIGN = 256; // the alignment that cudaMalloc guarantees
 
-/* A device without memory gives out addresses that nobody follows. */
+/* Addresses of a device without memory; they are never dereferenced. */
 void *next_address(Gpu *g, size_t bytes)
 {
     char *at = g->next;
@@ -241,10 +241,10 @@ void tell_launch(const char *kernel, dim3 grid, dim3 block, size_t shared)
 
 } // namespace
 
-// its stream is NULL, and no call of CUDA is made: there may be no driver
+// the stream is NULL, and no function of CUDA is called: there may be no driver
 bool gpu_dry_run(void **dev)
 {
-    CHECK(!launch_told); // one at a time: what is told would be mixed
+    CHECK(!launch_told); // one at a time, or their launches would be mixed
     Gpu *g = (Gpu *)mem_alloc(sizeof *g);
     if (!g) return false;
     g->next = (char *)(uintptr_t)ALIGN;
@@ -269,14 +269,14 @@ int gpu_processors(void *dev)
     return count;
 }
 
-// a thread of a program has one current device, whatever it has open: who is
-// about to allocate, copy or begin a run says which
+// a thread has one current device, however many it has opened: a caller that is
+// about to allocate, copy or begin a run selects its device
 bool gpu_use(void *dev)
 {
     return gpu_good(cudaSetDevice(((Gpu *)dev)->number), "choosing it");
 }
 
-// -- what kernels ask --------------------------------------------------------
+// -- state that kernels read -------------------------------------------------
 
 cudaStream_t gpu_stream(void *dev)
 {
@@ -288,8 +288,8 @@ Step *gpu_step(void *dev)
     return ((Gpu *)dev)->step;
 }
 
-// a launch that could not start has used none, and after one that failed as it
-// ran the device takes no others: nothing ever has to set them back
+// nothing ever has to reset the counters: a launch that did not start has used
+// none, and after one that failed as it ran the device accepts no other
 unsigned *gpu_counters(void *dev, int64_t count)
 {
     CHECK(count <= GPU_COUNTERS);
@@ -298,12 +298,12 @@ unsigned *gpu_counters(void *dev, int64_t count)
 
 // -- memory ------------------------------------------------------------------
 
-// of 0 bytes CUDA gives NULL, which callers take for a failure
+// for 0 bytes CUDA returns NULL, which callers take for a failure
 bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out)
 {
     size_t room = 0, all = 0;
     cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
-    // once more without the places of copies that are done
+    // try again without the staging buffers of finished copies
     if (e == cudaErrorMemoryAllocation && gpu_trim(g, but)) {
         (void)cudaGetLastError();
         e = cudaMalloc(out, bytes ? bytes : 1);
@@ -318,7 +318,7 @@ bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out)
     return gpu_good(e, "memory");
 }
 
-// zeroed on the stream: what is queued after it finds zeros
+// zeroed on the stream, before any later work
 bool gpu_alloc(void *dev, size_t bytes, void **out)
 {
     if (gpu_dry_runs(dev)) {
@@ -336,7 +336,7 @@ bool gpu_alloc(void *dev, size_t bytes, void **out)
     return gpu_good(e, "clearing memory");
 }
 
-// waits for what is queued, so a kernel that still uses p is safe
+// cudaFree waits for queued work, so a kernel may still use p
 void gpu_release(void *dev, void *p)
 {
     if (p && !gpu_dry_runs(dev)) (void)cudaFree(p);

@@ -1,31 +1,31 @@
-/* device_dataset.cu -- a batch out of a block of samples, and what a device
- * does with data that stays on it.
+/* device_dataset.cu -- makes a batch from samples that stay in device memory,
+ * with augmentation.
  *
- * Changes of place (flips, affine maps, elastic ones) go together with the
- * copy: the first flip and the map behind it are looked up where the sample
- * lies, so that a batch is written once. Those that come later work from a copy
- * of the batch. Changes of intensity follow in place (augment.cu).
+ * Geometric changes (flips, affine and elastic maps) are part of the copy: the
+ * first flip and the map after it are evaluated at the source, so a batch is
+ * written once. Later geometric changes work from a copy of the batch. Changes
+ * of intensity follow in place (augment.cu).
  *
- * A thread makes all channels of one voxel; neighbours are along w. Which place
- * it shows is counted in double, as on the host, so that a label is decided the
- * same way. Bound by memory: one element is read (with a map, those of up to
- * eight neighbours, most of them from the cache) and one written; of labels the
- * one read is a byte. An input of 16 bits is rounded as it is taken where no
- * more than a flip happens to it, else by a pass behind all changes. The
- * control points of an elastic change are drawn by a launch before, a thread
- * each; a voxel of a volume then sums 64 of them (16 in a slice) for each axis,
- * some 250 multiply-adds in double, of points that its neighbours read too. */
+ * Each thread makes all channels of one voxel; adjacent threads are along w.
+ * Source positions are computed in double, as on the host, so that a label is
+ * rounded the same way. Bound by memory: one element is read (with a map up to
+ * eight neighbours, most of them from the cache) and one written; labels are
+ * read as bytes. A batch in 16 bits is rounded as it is copied if its only
+ * change is a flip, else by a pass after all changes. The control points of an
+ * elastic change are drawn by an earlier launch, one thread each. A voxel of a
+ * volume then sums 64 control points (16 in a slice) for each axis, some 250
+ * multiply-adds in double; adjacent voxels read the same points. */
 #include "cuda/device/augment.cuh"
 #include "cuda/lib/vec.cuh"
 #include <limits.h>
 
 namespace {
 
-/* What a field's samples are taken from: the block, or a copy of the batch. */
+/* The source of a field's samples: the block, or a copy of the batch. */
 template <class T> struct Take {
     const T *from;
-    void *to;                 // of F32, or without a map of 16 bits
-    const int32_t *number;    // NULL: in their order
+    void *to;                 // f32; without a map also 16 bits
+    const int32_t *number;    // sample numbers in the block; NULL: 0, 1, ..
     const Change *flip, *map; // (count) each, or NULL
     const double *points;     // (count, each) control points of the map
     int64_t each;
@@ -38,7 +38,7 @@ template <class T> struct Take {
 template <class T> struct Sampler {
     const T *x; // of one sample
     Dims n;
-    uint32_t axes; // that are mirrored
+    uint32_t axes; // bits of the mirrored axes
 
     __device__ __forceinline__ float at(int32_t w, int32_t h, int32_t d,
                                         int32_t c) const
@@ -47,7 +47,7 @@ template <class T> struct Sampler {
     }
 };
 
-/* All channels of voxel v as the map shows them. */
+/* Writes all channels of voxel v, read through the map. */
 template <class T>
 __device__ __forceinline__ void show(const Take<T> &p, const Sampler<T> &s,
                                      const Change *map, const double *points,
@@ -55,7 +55,7 @@ __device__ __forceinline__ void show(const Take<T> &p, const Sampler<T> &s,
 {
     double q[3];
     change_places(map, points, v.w, v.h, v.d, q);
-    // what is kept in bytes are labels, never between two
+    // bytes are labels, which are not interpolated
     if constexpr (sizeof(T) == sizeof(float)) {
         if (!p.nearest) {
             const ChangeSource one = {s.x, s.n, s.axes};
@@ -69,7 +69,7 @@ __device__ __forceinline__ void show(const Take<T> &p, const Sampler<T> &s,
     for (int32_t c = 0; c < p.n.c; c++) to[c] = s.at(w, h, d, c);
 }
 
-/* Into a batch of type D: a map is for one of F32. */
+/* Writes a batch of type D; a map only if D is F32. */
 template <class T, Dtype D>
 __global__ void __launch_bounds__(BLOCK, 2) take_kernel(const Take<T> p)
 {
@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(BLOCK, 2) take_kernel(const Take<T> p)
     }
 }
 
-/* Control points of all samples that have them: (count, each, 3). */
+/* Draws the control points of all samples with an elastic change: (count, each,
+ * 3). */
 __global__ void __launch_bounds__(BLOCK)
     points_kernel(const Change *change, int64_t each, double *points)
 {
@@ -126,14 +127,14 @@ template <class T> bool take(void *dev, const Take<T> &p, Dtype stored)
     return gpu_launched("taking samples");
 }
 
-/* The changes of one step, of all samples. */
+/* The changes of step k, one for each sample. */
 const Change *step_of(const Gather *g, int k)
 {
     return g->change + (int64_t)k * g->count;
 }
 
-/* The flip and the map that stand at step *k, which moves on behind them; of
- * what is no image, over the steps that it has no part in. */
+/* Sets the flip and the map that come at step *k or next, and advances *k past
+ * both. For a field that is not an image, skips the changes of intensity. */
 template <class T>
 void take_places(const Gather *g, bool image, Take<T> *p, int *k)
 {
@@ -151,7 +152,7 @@ void take_places(const Gather *g, bool image, Take<T> *p, int *k)
     }
 }
 
-/* From the block, or (again) from a copy of what has been taken so far. */
+/* Reads from the block, or (again) from a copy of the batch so far. */
 template <class T>
 bool take_field(void *dev, const Gather *g, const GatherField *f, bool again,
                 int *k)
@@ -165,7 +166,7 @@ bool take_field(void *dev, const Gather *g, const GatherField *f, bool again,
     points = 3 * sizeof(double) * (size_t)p.each * (size_t)g->count;
     CHECK(!again || f->stored == F32);
     if (again) copy = sizeof(T) * (size_t)numel(f->dim) * (size_t)g->count;
-    // points first, as they are what has to be aligned
+    // points first, as they need the larger alignment
     char *room = NULL;
     if (points + copy) {
         room = (char *)gpu_scratch(dev, points + copy);
@@ -208,9 +209,10 @@ bool gather_field(void *dev, const Gather *g, const GatherField *f)
         const int32_t kind = g->kind[k];
         bool ok = true;
         if (kind == CHANGE_FLIP || change_moves(kind))
-            // k goes on behind what is taken
+            // advances k
             ok = take_field<float>(dev, g, f, true, &k);
-        else if (kind != CHANGE_NONE) // taking passes over those of images only
+        else if (kind != CHANGE_NONE) // images only: take_places skips
+                                      // intensity steps of other fields
             ok = change_images(dev, f, g->count, kind, step_of(g, k)), k++;
         else
             k++;
@@ -231,7 +233,7 @@ extern "C" bool cuda_gather(void *dev, const Gather *g)
             if (!gather_field(dev, g, f)) return false;
             continue;
         }
-        // changes are of what is not rounded
+        // changes apply to values that are not rounded yet
         wide.out = g->room, wide.stored = F32;
         if (!gather_field(dev, g, &wide) || !round_batch(dev, g, f))
             return false;

@@ -1,15 +1,16 @@
-/* device_step.cu -- training steps that the device decides by itself.
+/* device_step.cu -- training steps that the device decides without the host.
  *
- * The numbers that change from step to step lie in one Control on the device.
- * The host sends an order (rate, clipping, seed) and gets a result, each by a
- * copy of its own in the order of the calls; between the two only kernels
- * run, which depend on addresses alone and can be recorded. A step beyond its
- * plan is five launches and one copy: begin; squares of the gradients, by
- * parts; the decision, one block, which adds them; the update of all
- * parameters; running statistics put back. An average is one launch more. Bound
- * by the update's 28 bytes a parameter (adam), and 12 of the average.
+ * The values that change from step to step are in one Control in device memory.
+ * The host sends StepParams (learning rate, clipping, seed) and gets a
+ * StepResult, each by one copy in the order of the calls; between the two only
+ * kernels run, which depend on addresses alone and can be captured. Besides its
+ * plan a step is five launches and one copy: begin; squares of the gradients in
+ * parts; the decision, one block, which adds the parts; the update of all
+ * parameters; the restoration of running statistics. An average is one launch
+ * more. Bound by memory: 28 bytes a parameter for the update (adam), 12 for the
+ * average.
  *
- * Results have places in turn, one more than may wait. */
+ * Results go to PLACES host slots in turn, one more than may be pending. */
 #include "cuda/device/device.cuh"
 #include "cuda/device/optim.cuh"
 #include "cuda/lib/warp_group.cuh"
@@ -19,18 +20,18 @@ namespace {
 
 enum { PLACES = TRAINER_AHEAD + 1 };
 
-/* What the device knows of the step. */
+/* The state of the step on the device. */
 struct Control {
     StepParams order;
     StepState state;
     double squares[SQUARES]; // of the gradients, in parts
-    int32_t finite;          // so were the losses of this step's parts
-    double grad_scale; // what gradients are multiplied by, of an applied step
+    int32_t finite;          // all losses of this step are finite
+    double grad_scale;       // factor on the gradients if the step is applied
     Decision decision;
     StepResult result;
 };
 
-/* What a decision follows; the same for every step. */
+/* The parameters of a decision; the same for all steps. */
 struct Rules {
     OptimRule optim;
     double ema;
@@ -42,15 +43,14 @@ struct Rules {
 } // namespace
 
 struct DeviceStepCuda {
-    DeviceStepSpec
-        spec; // its param_ranges are those below, its groups in rules
+    DeviceStepSpec spec; // its param_ranges are below, its groups in rules
     Rules rules;
-    Control *control; // these are on the device
+    Control *control; // in device memory, as param_range and before
     ParamRange *param_range;
     int64_t updated;          // elements of all param_ranges
     float *before;            // running statistics at the start of the step
-    StepResult *result;       // (PLACES), of the host, where the device copies
-    cudaEvent_t done[PLACES]; // the result is there
+    StepResult *result;       // (PLACES), pinned host memory
+    cudaEvent_t done[PLACES]; // the result has arrived
     int64_t reported, collected;
 };
 
@@ -65,20 +65,20 @@ __global__ void begin_kernel(Control *k, Step *step, float *loss_grad,
     step->count = k->state.count;
     step->share.first = k->order.first;
     step->share.idle = k->order.idle;
-    // of an idle rank nothing comes
+    // an idle rank contributes no gradient
     *loss_grad =
         k->order.idle ? 0 : (float)(k->state.scale.by * k->order.share);
     if (first) k->finite = 1;
 }
 
-/* Is x a number? */
+/* Is x finite? */
 template <class T> __device__ __forceinline__ bool is_finite(T x)
 {
     return x - x == 0;
 }
 
-/* After each part: an infinite loss may have a finite gradient, which a later
- * part hides. */
+/* Called after each batch of an accumulated step: an infinite loss may have a
+ * finite gradient, and a later loss would overwrite it. */
 __device__ __forceinline__ void note(Control *k, const float *loss)
 {
     StepResult r = {};
@@ -99,7 +99,7 @@ __device__ __forceinline__ int64_t update(const Control *k)
     return k->state.count - k->state.start;
 }
 
-/* As decide() of session_step.c: a thread. */
+/* As decide() of session_step.c; by one thread. */
 __device__ void decide(Control *k, const float *loss, const Rules &rules,
                        double squares)
 {
@@ -120,8 +120,8 @@ __device__ void decide(Control *k, const float *loss, const Rules &rules,
     k->result.state = k->state;
 }
 
-/* The sum of all parts, the decision of one thread, then the factors of each
- * group by a thread. */
+/* Adds all parts; then one thread decides, and one thread for each group
+ * computes its factors. */
 __global__ void __launch_bounds__(BLOCK, 2)
     decide_kernel(Control *k, const float *loss, const Rules rules, int parts)
 {
@@ -149,14 +149,13 @@ __global__ void __launch_bounds__(BLOCK)
     EACH(i, count) running[i] = before[i];
 }
 
-// -- the functions of DeviceStep
-// ------------------------------------------------
+// -- the functions of DeviceStep ---------------------------------------------
 
 void close(void *dev, void *device_step)
 {
     DeviceStepCuda *t = (DeviceStepCuda *)device_step;
     if (!t) return;
-    // first what makes CUDA wait for copies that still use the places
+    // first: cudaFree waits for copies that still write to the slots
     gpu_release(dev, t->control);
     for (int i = 0; i < PLACES; i++)
         if (t->done[i]) (void)cudaEventDestroy(t->done[i]);
@@ -187,7 +186,7 @@ bool open(void *dev, const DeviceStepSpec *spec, void **device_step)
     TRY(gpu_alloc(dev, bytes, (void **)&t->param_range));
     TRY(gpu_upload(dev, t->param_range, spec->param_range, bytes));
     TRY(gpu_alloc(dev, running, (void **)&t->before));
-    ok = gpu_dry_runs(dev); // there are no results to wait for
+    ok = gpu_dry_runs(dev); // a dry run has no results to wait for
     if (ok) goto done;
     TRY(gpu_good(cudaMallocHost(&t->result, PLACES * sizeof *t->result),
                  "memory for results"));
@@ -288,7 +287,7 @@ bool collect(void *dev, void *device_step, bool wait, StepResult *out,
         (void)cudaGetLastError();
         return true;
     }
-    // a result that was lost has had its turn
+    // a lost result still uses up its slot
     t->collected++;
     *got = gpu_good(e, "running");
     if (*got) *out = t->result[at];

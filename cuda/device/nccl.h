@@ -1,25 +1,25 @@
-/* nccl.h -- the few functions of NCCL 2 that allreduce.cu uses, as its manual
- * has them.
+/* nccl.h -- the few functions of NCCL 2 that allreduce.cu uses, declared from
+ * its manual.
  *
- * The library is opened while the program runs and never linked, so that a
- * program starts where it is not installed; its own header is not wanted to
- * build. Numbers and layouts are those of the public interface of NCCL 2, the
- * same since 2.2. Functions return 0, or the number of an error. */
+ * The library is opened at run time and never linked, so the program starts on
+ * machines without it and builds without its header. Numbers and layouts belong
+ * to the public interface of NCCL 2 and are the same since 2.2. Functions
+ * return 0 or an error number. */
 #ifndef SEG_CUDA_DEVICE_NCCL_H
 #define SEG_CUDA_DEVICE_NCCL_H
 #include <stddef.h>
 
 struct CUstream_st;
-struct ncclComm; /* ranks that sum together; one a rank */
+struct ncclComm; /* a communicator; one a rank */
 
-/* What rank 0 makes and the others are given, by another way. */
+/* Rank 0 creates it and distributes it by other means. */
 typedef struct NcclId {
     char bytes[128];
 } NcclId;
 
 enum { NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8 }; /* ncclDataType_t */
 enum { NCCL_SUM = 0 };                       /* ncclRedOp_t    */
-enum { NCCL_LEAST = 21000 }; /* 2.10: what is queued can be recorded */
+enum { NCCL_LEAST = 21000 }; /* 2.10: an all-reduce can be captured */
 
 #define NCCL_FUNCTIONS(F)                                                   \
     F(ncclGetVersion, (int *))                                              \
@@ -40,6 +40,6 @@ typedef struct Nccl {
 } Nccl;
 
 #define NCCL_FILE "libnccl.so.2"
-/* Names another file than the system's NCCL_FILE. */
+/* Names a library file to use instead of NCCL_FILE. */
 #define NCCL_VARIABLE "SEGENGINE_NCCL"
 #endif

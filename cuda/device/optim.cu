@@ -1,17 +1,18 @@
-/* optim.cu -- the optimisers of optim.def, and the square of a norm.
+/* optim.cu -- the optimisers of optim.def, and the sum of squares.
  *
- * Arithmetic on elements is that of cpu/ref/optim.c in float, operation by
- * operation: products and sums are rounded each (no fused multiply-add), so
- * that an update gives the same bits as the one on the CPU. Numbers that hold
- * for all elements (Decision) are computed in double and rounded once, by the
- * host or by the device_step's one thread.
+ * Arithmetic on elements follows cpu/ref/optim.c in float, operation by
+ * operation: each product and sum is rounded (no fused multiply-add), so an
+ * update gives the same bits as on the CPU. Values that all elements share
+ * (Decision) are computed in double and rounded once, by the host or by one
+ * thread of the device step.
  *
- * An element has a thread; four of them where all addresses allow. Bound by
+ * Each thread updates one element, or four where all addresses allow. Bound by
  * memory: adam 28 bytes a parameter, sgd 20, 2 more for a copy in 16 bits. The
- * sum of squares is in double throughout, as squares of floats would overflow
- * long before their root does: of what calls left, and of gradients that are
- * read here (4 bytes each); parts in a number that depends on extents only,
- * which one block adds up. */
+ * sum of squares is in double throughout, as squares of floats overflow long
+ * before the norm does. It adds the partial sums that other kernels left
+ * (grad_sqnorm) and the squares of all other gradients, which are read here (4
+ * bytes each), in parts whose number depends on extents only; one block adds
+ * the parts. */
 #include "cuda/device/optim.cuh"
 #include "cuda/lib/grad_sqnorm.cuh"
 #include "cuda/lib/vec.cuh"
@@ -34,7 +35,7 @@ struct Factors {
     float of[FACTOR_COUNT];
 };
 
-/* Blocks of `count` elements; v of adam only. */
+/* Arrays of `count` elements; v for adam only. */
 struct Job {
     float *value, *m, *v;
     const float *grad;
@@ -43,7 +44,7 @@ struct Job {
     int64_t count;
 };
 
-/* One parameter and its buffers. */
+/* One parameter and its optimiser state. */
 struct Number {
     float p, g, m, v;
 };
@@ -55,7 +56,7 @@ struct Sgd {
         const float rate = f.of[FACTOR_RATE], momentum = f.of[FACTOR_MOMENTUM];
         const float g = plus(times(a->g, f.of[FACTOR_SCALE]),
                              times(f.of[FACTOR_DECAY], a->p));
-        // the first m is g, whatever stood in a new buffer
+        // the first m is g, whatever a new buffer contains
         const bool first = f.of[FACTOR_FIRST] != 0;
         a->m = first ? g : plus(times(a->m, momentum), g);
         const bool nesterov = f.of[FACTOR_NESTEROV] != 0;
@@ -64,8 +65,8 @@ struct Sgd {
     }
 };
 
-/* m, v: running means of g and g^2, both too small in the first steps, which
- * root and rate make up for. */
+/* m, v: running means of g and g^2, both too small in the first steps; the
+ * factors ROOT and RATE correct for it. */
 struct Adam {
     enum { STATES = 2 };
     static __device__ __forceinline__ void step(const Factors &f, Number *a)
@@ -83,7 +84,7 @@ struct Adam {
     }
 };
 
-/* V numbers of a copy of type D. */
+/* Writes V numbers to a copy of type D. */
 template <int V, Dtype D>
 __device__ __forceinline__ void put_copy(uint16_t *to, const Vec<V> &p)
 {
@@ -93,7 +94,7 @@ __device__ __forceinline__ void put_copy(uint16_t *to, const Vec<V> &p)
         *to = (uint16_t)Stored<D>::pair(p.v[0], 0);
 }
 
-/* V neighbours from element i on. */
+/* Updates V adjacent elements from i on. */
 template <class Kind, int V>
 __device__ __forceinline__ void update_at(const Job &j, const Factors &f,
                                           int64_t i)
@@ -113,11 +114,12 @@ __device__ __forceinline__ void update_at(const Job &j, const Factors &f,
     if (Kind::STATES > 1) store_vec<V>(j.v + i, v, true);
 }
 
-/* The param_range that element i lies in, or NULL. */
+/* The param_range that contains element i, or NULL. */
 __device__ __forceinline__ const ParamRange *param_range_of(
     const ParamRange *list, int count, int64_t i)
 {
-    int from = 0, to = count; // the last that begins at i or before
+    int from = 0, to = count; // binary search: the last that begins at or
+                              // before i
     while (to - from > 1) {
         const int half = (from + to) / 2;
         if (list[half].from <= i)
@@ -129,7 +131,8 @@ __device__ __forceinline__ const ParamRange *param_range_of(
     return count && s->from <= i && i < s->to ? s : NULL;
 }
 
-/* All param_ranges, V elements a thread; they begin at multiples of V. */
+/* Updates all param_ranges, V elements a thread; each begins at a multiple of
+ * V. */
 template <class Kind, int V>
 __global__ void __launch_bounds__(BLOCK)
     update_kernel(const Job j, const ParamRange *list, int param_ranges,
@@ -188,18 +191,18 @@ __global__ void __launch_bounds__(BLOCK)
 // -- sum of squares ----------------------------------------------------------
 
 enum {
-    LOADS = 4,           // a thread has under way
+    LOADS = 4,           // loads of a thread in flight
     PARTS = SQUARES / 2, // blocks that fill any GPU
-    ITEMS = 4096,        // gradients worth a block; squares that were left:
+    ITEMS = 4096,        // gradients that are worth a block; for partial sums:
     LEFT_ITEMS = 1024,
 };
 
-/* Items, and how many a block has. */
+/* A number of items, and the items of a block. */
 struct Cut {
     int64_t count, grain;
 };
 
-/* So many, at least `items` a block; the blocks. */
+/* Cuts `count` into blocks of at least `items`. */
 Cut cut_of(int64_t count, int64_t items)
 {
     return {count, most(items, ceil_div(count, PARTS))};
@@ -210,7 +213,7 @@ int blocks_of(Cut s)
     return (int)ceil_div(s.count, s.grain);
 }
 
-/* The first item of a thread of block `block`, and the end. */
+/* The first item of this thread in block `block`, and the end of the block. */
 __device__ __forceinline__ int64_t cut_from(Cut s, int block)
 {
     return block * s.grain + threadIdx.x;
@@ -222,12 +225,13 @@ __device__ __forceinline__ int64_t cut_to(Cut s, int block)
     return to < s.count ? to : s.count;
 }
 
-/* Gradient number i of those that are read. */
+/* Number i of the gradients that are read here. */
 __device__ __forceinline__ float rest_at(const float *x, const SqnormPlaces &s,
                                          int64_t i)
 {
     const uint32_t line = (uint32_t)(i / PARAM_ALIGN);
-    int from = 0, to = s.rests; // the last that begins there or before
+    int from = 0, to = s.rests; // binary search: the last that begins at or
+                                // before line
     while (to - from > 1) {
         const int half = (from + to) / 2;
         if (s.rest[half].first <= line)
@@ -239,7 +243,8 @@ __device__ __forceinline__ float rest_at(const float *x, const SqnormPlaces &s,
     return x[at * PARAM_ALIGN + i % PARAM_ALIGN];
 }
 
-/* A block's part: of the rest, then of what was left. */
+/* The sum of one block: of squares of gradients, or, from block `readers` on,
+ * of partial sums that other kernels left. */
 __global__ void __launch_bounds__(BLOCK)
     square_kernel(const float *x, const __grid_constant__ SqnormPlaces s,
                   const Cut rest, const Cut left, int readers, double *parts)
@@ -293,7 +298,8 @@ bool squares_queue(void *dev, const float *x, const SqnormPlaces *s,
 
 namespace {
 
-/* One param_range, by the host's word: what a device_step has on the device. */
+/* A Decision and one param_range, set by the host; a device step has them on
+ * the device. */
 struct Single {
     Decision decision;
     ParamRange param_range;
@@ -369,7 +375,7 @@ extern "C" bool cuda_sum_squares(void *dev, const void *x, int64_t count,
         return false;
     LAUNCH(square_total_kernel, 1, BLOCK, 0, gpu_stream(dev), room + 1, parts,
            room);
-    // the copy waits
+    // the download waits
     return gpu_launched("sum of squares") &&
            gpu_download(dev, out, room, sizeof *out);
 }

@@ -1,16 +1,15 @@
 /* transfer.cu -- copies between the host and the device.
  *
- * To the device: the bytes go into host memory that the driver may read at any
- * time, from there to a place on the device by a stream of its own, while
- * kernels run, and from there to where they are wanted, in the order of the
- * calls. So the caller's memory is free when an upload returns, nothing waits,
- * and the next batch travels while the GPU works on this one; at the price of
- * one more copy on either side, both far faster than the bus between them.
- * Places grow to what is copied and are used by whoever finds one free; their
- * number bounds how far the host runs ahead. Those that are free go when the
- * device has no other memory left.
+ * An upload copies the bytes to pinned host memory, from there on a copy stream
+ * to a staging buffer on the device, while kernels run, and from there to the
+ * destination, in the order of the calls. So the caller's memory is free when
+ * an upload returns, nothing waits, and the next batch is transferred while the
+ * GPU works on this one. The price is one more copy on either side, both far
+ * faster than the bus. Staging buffers grow to the sizes that are copied and
+ * are reused by any upload; their number bounds how far the host runs ahead.
+ * Free buffers are released when the device has no other memory left.
  *
- * From the device: the caller wants the bytes now, so it waits. */
+ * A download waits, as the caller needs the bytes at once. */
 #include "cuda/device/device.cuh"
 #include <string.h>
 
@@ -18,7 +17,7 @@ namespace {
 
 // a larger copy goes in pieces
 const size_t PIECE = (size_t)32 << 20;
-// a small one has small places, or it would take that of a batch
+// small copies have their own buffers, or they would occupy those of a batch
 const size_t SMALL = 4096;
 
 bool is_small(const Gpu *g, const Staging *s)
@@ -28,13 +27,13 @@ bool is_small(const Gpu *g, const Staging *s)
 
 void release(Staging *s)
 {
-    // in this order: cudaFree waits for copies that still read the other
+    // in this order: cudaFree waits for copies that still read `host`
     if (s->device) (void)cudaFree(s->device);
     if (s->host) (void)cudaFreeHost(s->host);
     s->host = s->device = NULL, s->bytes = 0;
 }
 
-/* Find out which places may be written again. */
+/* Marks buffers as free when their copies are done. */
 bool look(Gpu *g)
 {
     for (int i = 0; i < STAGINGS; i++) {
@@ -62,7 +61,7 @@ bool host_memory(size_t bytes, void **out)
                        bytes);
 }
 
-/* Make room for `bytes` in a place that is free. */
+/* Gives a free buffer room for `bytes`. */
 bool grow(Gpu *g, Staging *s, size_t bytes)
 {
     release(s);
@@ -79,9 +78,9 @@ bool grow(Gpu *g, Staging *s, size_t bytes)
     return true;
 }
 
-/* A free place with room for `bytes`: the smallest that has it, else the
- * smallest, grown. While all are busy the host waits for the oldest. NULL with
- * the reason. */
+/* Returns a free buffer with room for `bytes`: the smallest that is large
+ * enough, else the smallest one, grown. While all are busy the host waits for
+ * the oldest. NULL with the reason. */
 Staging *find_place(Gpu *g, size_t bytes)
 {
     const bool small = bytes <= SMALL;
@@ -106,7 +105,7 @@ Staging *find_place(Gpu *g, size_t bytes)
     }
 }
 
-/* Queue one piece, of the host's bytes, or of its floats rounded to `type`. */
+/* Queues one piece: `bytes` of the host, or its floats rounded to `type`. */
 bool send(Gpu *g, char *to, const void *host, size_t bytes, Dtype type)
 {
     Staging *s = find_place(g, bytes);
@@ -130,7 +129,8 @@ bool send(Gpu *g, char *to, const void *host, size_t bytes, Dtype type)
            gpu_good(cudaEventRecord(s->used, g->stream), what);
 }
 
-/* `bytes` of dst, in pieces; of the host twice as many, where it is rounded. */
+/* Uploads `bytes` of dst in pieces; the host has twice as many where its floats
+ * are rounded to 16 bits. */
 bool upload(Gpu *g, void *dst, const void *host, size_t bytes, Dtype type)
 {
     const size_t each = type == F32 ? 1 : sizeof(float) / sizeof(uint16_t);
@@ -146,13 +146,13 @@ bool upload(Gpu *g, void *dst, const void *host, size_t bytes, Dtype type)
 
 } // namespace
 
-// one that rehearses has no memory to write to
+// a dry run has no memory to write to
 bool gpu_upload(void *dev, void *dst, const void *host, size_t bytes)
 {
     return gpu_dry_runs(dev) || upload((Gpu *)dev, dst, host, bytes, F32);
 }
 
-// half the bytes of the bus, too
+// rounded on the host, so half the bytes cross the bus
 bool gpu_upload_narrow(void *dev, const Tensor *to, const float *host)
 {
     return gpu_dry_runs(dev) ||
@@ -186,15 +186,15 @@ bool gpu_download(void *dev, void *host, const void *src, size_t bytes)
            gpu_sync(dev);
 }
 
-// where an asynchronous fault is met: which kernel it was CUDA does not say
+// reports asynchronous errors; CUDA does not say which kernel failed
 bool gpu_sync(void *dev)
 {
     return gpu_dry_runs(dev) ||
            gpu_good(cudaStreamSynchronize(((Gpu *)dev)->stream), "running");
 }
 
-// kernels read seed and count from the device, not from their arguments: a
-// recorded run then draws anew each time it is played
+// kernels read seed and count from the device, not from their arguments, so a
+// captured step draws new numbers at each launch
 bool gpu_begin(void *dev, const Step *step)
 {
     return gpu_upload(dev, ((Gpu *)dev)->step, step, sizeof *step);

@@ -3,9 +3,9 @@
  *
  * Sums by channel are a column reduction (col_reduce.cuh), and its last blocks
  * compute the statistics. The sums are of d = x - pivot and d^2, where pivot is
- * the first element of the set and group, so the error by cancellation in d^2 -
- * (sum d)^2 / n stays far above the rounding of double. A thread sums RUN rows
- * in float about their own mean and continues in double.
+ * the first element of the set and group, so the difference d^2 - (sum d)^2 / n
+ * stays far above the rounding of double. A thread sums RUN rows in float about
+ * their own mean and continues in double.
  *
  * Bound by memory: 4 bytes an element, 2 in 16 bits. 16 KB of shared memory. */
 #include "cuda/norm/norm.cuh"
