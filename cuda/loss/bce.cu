@@ -1,11 +1,11 @@
-/* bce.cu -- sigmoid cross entropy of logits, one or several channels, each a
- * yes or no of its own.
+/* bce.cu -- sigmoid cross entropy of logits; each channel is a binary
+ * classification of its own.
  *
- * Mapping and kernels are loss.cuh's: 4 elements a thread, parts, finish,
- * slopes. Floor: 8 bytes an element forward (x, t), 12 backward (dx as well,
- * 16 where it is added to), 4 more for a mask or weight of x's extents.
- * Around 45 instructions an element for exp and log1p keep the forward run at
- * that floor on all cards but the fastest, where they are level with it. */
+ * Mapping and kernels are those of loss.cuh: 4 elements a thread, partial sums,
+ * finish, gradients. Bound by memory: 8 bytes an element forward (x, t), 12
+ * backward (also dx; 16 where dx is added to), 4 more for a mask or weight of
+ * x's extents. Around 45 instructions an element for exp and log1p stay within
+ * that time on all cards but the fastest, where both are equal. */
 #include "cuda/lib/logistic.cuh"
 #include "cuda/loss/loss.cuh"
 

@@ -1,18 +1,19 @@
 /* class_counts.cu -- how many elements of each class are predicted, true, or
  * both.
  *
- * One channel: predicted where logistic(x) > threshold, which is compared as
- * x > log(threshold / (1 - threshold)), so that the rounding of an exponential
- * cannot decide; true where the target is at least 1/2. Several: predicted is
- * the first of the largest logits; true is the class number, or each channel
- * at least 1/2. An element counts where its mask is not 0.
+ * One channel: predicted where logistic(x) > threshold, compared as x >
+ * log(threshold / (1 - threshold)), so that the rounding of an exponential has
+ * no influence; true where the target is at least 1/2. Several channels:
+ * predicted is the first of the largest logits; true is the class number, or
+ * each channel of the target that is at least 1/2. An element counts where its
+ * mask is not 0.
  *
- * Mapping: classes.cuh's groups of lanes hold a row, a lane counts its channel
- * (beyond 32 channels, blocks of another y count the next 32); a block counts
- * parts of the rows of a sample and adds its integers to y's own memory, in
- * any order; the last block turns them into floats. Any count below 2^31 is
- * exact until then. Bound by memory: 8 bytes an element, 4 + 4 / C with class
- * numbers. */
+ * Mapping: a group of lanes holds a row (classes.cuh), each lane counts its
+ * channel (beyond 32 channels, blocks of another y count the next 32). A block
+ * counts parts of the rows of a sample and adds its integers to the memory of
+ * y, in any order; the last block converts the integers to floats. Counts below
+ * 2^31 are exact until then. Bound by memory: 8 bytes an element, 4 + 4 / C
+ * with class numbers. */
 #include "cuda/loss/classes.cuh"
 #include <math.h>
 
@@ -23,11 +24,11 @@ struct Job {
     int channels;
     int64_t rows; // of a sample
     float cut;    // predicted is x > cut
-    bool numbers; // the target holds class numbers
+    bool numbers; // the target has class numbers
 };
 
-/* The first of the largest. As in the plain loop, NaN in channel 0 is never
- * beaten, and elsewhere never wins. */
+/* The first of the largest. As in the reference loop, NaN in channel 0 always
+ * wins, and elsewhere never. */
 template <class L> __device__ __forceinline__ int largest(const ClassRow<L> &r)
 {
     float top = -INFINITY;
@@ -46,8 +47,8 @@ template <class L> __device__ __forceinline__ int largest(const ClassRow<L> &r)
 
 enum { COUNTS = 3 };
 
-/* y[sample][3 c + k] += counts of a part of the sample; `size` numbers, which
- * the last block turns into floats, in place. */
+/* y[sample][3 c + k] += counts of a part of the sample; y has `size` numbers,
+ * which the last block converts to floats, in place. */
 template <class L>
 __global__ void __launch_bounds__(BLOCK)
     count_kernel(const __grid_constant__ Job j, int64_t part, int parts,
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(BLOCK)
         if (all) atomicAdd(&y[(sample * j.channels + k) * COUNTS + i], all);
     }
     if (!last_block(word, gridDim.x * gridDim.y)) return;
-    // where the additions were made: in the cache that all blocks share
+    // atomics, because the sums are in the L2 cache that all blocks share
     for (int64_t i = t; i < size; i += BLOCK)
         atomicExch(&y[i], __float_as_uint((float)atomicAdd(&y[i], 0u)));
 }
@@ -98,9 +99,9 @@ __global__ void zero_kernel(unsigned *y, int64_t count)
     EACH(i, count) y[i] = 0;
 }
 
-/* The largest float not above log(p / (1 - p)): no float lies between the
- * two, so it cuts floats as the double does. Nothing is above 1 and everything
- * above what is below 0. */
+/* The largest float not above log(p / (1 - p)). No float lies between the two,
+ * so comparing floats with it gives the same as comparing with the double. For
+ * p >= 1 nothing is predicted, for p <= 0 everything. */
 float cut_of(double p)
 {
     double cut = p <= 0 ? -INFINITY : p >= 1 ? INFINITY : log(p / (1 - p));

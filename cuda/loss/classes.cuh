@@ -1,24 +1,23 @@
-/* classes.cuh -- rows of several channels that belong together: softmax and
- * the largest of a row.
+/* classes.cuh -- softmax and argmax over the channels of a row.
  *
- * A row of C channels is held by a group of lanes, the next power of two up
- * to a warp, lane i having channel i and, beyond 32 channels, i + 32 and so
- * on (WIDE; then a row is read again where it would be held in registers, and
- * comes from L1). So neighbouring lanes read neighbouring channels, and a
- * block covers BLOCK / lanes rows at once. Reductions over a group are
- * butterflies of shuffles: every lane ends with the same bits. All lanes of a
- * warp must call them together, those of rows behind the end too. */
+ * A group of lanes holds a row of C channels; it has the next power of two of
+ * lanes, up to a warp. Lane i has channel i and, beyond 32 channels, i + 32 and
+ * so on (WIDE; then a row is read again instead of kept in registers, and comes
+ * from L1). So adjacent lanes read adjacent channels, and a block covers BLOCK
+ * / lanes rows at once. Reductions over a group are butterflies of shuffles:
+ * all lanes get the same bits. All lanes of a warp must call the reductions
+ * together, including lanes of rows beyond the end. */
 #ifndef SEG_CUDA_LOSS_CLASSES_H
 #define SEG_CUDA_LOSS_CLASSES_H
 #include "cuda/loss/loss.cuh"
 
-/* How rows are laid out on lanes: the argument of the kernels' templates. */
+/* The layout of rows on lanes: the argument of the kernels' templates. */
 template <int N, bool W> struct Lanes {
     enum { COUNT = N, WIDE = W, ROWS_AT_ONCE = BLOCK / N };
 };
 
-/* launch(Lanes<..>) for rows of this many channels, LEAST at least: no kernel
- * is made that cannot run. */
+/* Calls launch(Lanes<..>) for rows of `channels` channels, at least LEAST, so
+ * that only kernels that can run are instantiated. */
 template <int LEAST, class F>
 static void with_lanes(int channels, const F &launch)
 {
@@ -32,7 +31,7 @@ static void with_lanes(int channels, const F &launch)
     launch(Lanes<32, true>{});
 }
 
-/* Lanes of a group, and how many channels a block's lanes hold at once. */
+/* Lanes of a group; also the channels that the lanes hold at once. */
 static inline int lanes_of(int channels)
 {
     int lanes = 1;
@@ -40,7 +39,8 @@ static inline int lanes_of(int channels)
     return lanes;
 }
 
-/* This thread's place: its group in the block, its lane there. */
+/* The position of this thread: its group in the block, its lane in the
+ * group. */
 template <class L> static __device__ __forceinline__ int group_of()
 {
     return (int)threadIdx.x / L::COUNT;
@@ -61,7 +61,7 @@ template <class L> static __device__ __forceinline__ float group_sum(float v)
     return warp_sum(v, L::COUNT);
 }
 
-/* Bit i: what lane i of the group says. */
+/* Bit i: the vote of lane i of the group. */
 template <class L>
 static __device__ __forceinline__ unsigned group_votes(bool vote)
 {
@@ -70,7 +70,7 @@ static __device__ __forceinline__ unsigned group_votes(bool vote)
            (~0u >> (WARP - L::COUNT));
 }
 
-/* A row as its lanes see it. */
+/* A row of channels, one lane's view. */
 template <class L> struct ClassRow {
     const float *x;
     int channels, lane;
@@ -94,15 +94,15 @@ static __device__ __forceinline__ ClassRow<L> class_row(const float *x,
 /* for (each channel c of this lane) */
 #define OWN_CHANNELS(r, c) for (int c = (r).lane; c < (r).channels; c += WARP)
 
-/* The softmax of a row. One channel that has the largest logit, the leader,
- * is left out of `rest`: its exponential is 1 exactly, and for a row that is
- * almost sure, 1 - s of it is rest / (1 + rest) with all its digits. A row
+/* The softmax of a row. One channel with the largest logit, the leader, is left
+ * out of `rest`: its exponential is exactly 1, and 1 minus its softmax is rest
+ * / (1 + rest) with all digits, even for a row that is almost certain. A row
  * with NaN has a `rest` of NaN. */
 struct Soft {
     float max, rest;
     int leader; // lane of the leader, the same on all lanes
     int mine;   // channel of the leader on that lane, elsewhere -1
-    float e;    // of the channel `lane`
+    float e;    // exponential of channel `lane`
 };
 
 template <class L>
@@ -132,8 +132,8 @@ static __device__ __forceinline__ float soft_exp(const ClassRow<L> &r,
     return L::WIDE ? expf(r.at(c) - s.max) : s.e;
 }
 
-/* out[k][c] = sum[k] over the lanes of the block that have channel c, for each
- * of its channels. */
+/* out[k][c] = the sum of sum[k] over the lanes of the block that have channel
+ * c. */
 template <class L, int K>
 static __device__ __forceinline__ void class_block_sums(double sum[K], int c,
                                                         int channels,
@@ -156,7 +156,8 @@ static __device__ __forceinline__ void class_block_sums(double sum[K], int c,
     }
 }
 
-/* Blocks for a walk over `rows` rows in steps of the whole grid. */
+/* Blocks of a kernel that loops over `rows` rows with the stride of the
+ * grid. */
 static inline unsigned class_blocks(int64_t rows, int channels)
 {
     return blocks_for(rows * lanes_of(channels));

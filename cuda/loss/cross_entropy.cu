@@ -1,30 +1,32 @@
 /* cross_entropy.cu -- softmax cross entropy with class numbers.
  *
  * x (N,D,H,W,C) logits, target (N,D,H,W,1) numbers 0 .. C-1 or `ignore`; the
- * mask has one channel, the weight one or C (then the true class picks). The
- * mean is over M = sum of the mask where the target is not `ignore`; the
- * weight is not in M. A counted number that is no class makes the loss, and
- * the gradient of its row, NaN: to name it would mean to wait for the device.
+ * mask has one channel, the weight one or C (then the weight of the true class
+ * applies). The mean is over M = sum of the mask where the target is not
+ * `ignore`; the weight is not in M. A target outside 0 .. C-1 makes the loss,
+ * and the gradient of its row, NaN: an error message would have to wait for the
+ * device.
  *
- * Mapping: classes.cuh's groups of lanes hold a row; parts of rows, finish,
- * slopes, as in loss.cuh. Floor: 4 + 4 / C bytes an element forward, 8 + 4 / C
- * backward. Up to 4 classes the shuffles and the one logarithm a row, some 80
- * instructions an element, come before the memory of the largest cards. */
+ * Mapping: groups of lanes hold a row (classes.cuh); partial sums over rows,
+ * finish and gradients as in loss.cuh. Memory: 4 + 4 / C bytes an element
+ * forward, 8 + 4 / C backward. Up to 4 classes the shuffles and the one
+ * logarithm a row, some 80 instructions an element, take longer than the memory
+ * of the largest cards. */
 #include "cuda/loss/classes.cuh"
 
 namespace {
 
 struct Job {
-    Views v; // extents of the rows: all but x has one channel, or C (q)
+    Views v; // extents of the rows: all but x have one channel, or C (q)
     int channels;
     int64_t rows;
     float ignore;
 };
 
-/* What a row says beside its logits. */
+/* Target, mask and weight of a row. */
 struct Label {
-    float m; // 0 where it is not counted, be it masked or ignored
-    int t;   // true class; -1 when the number is none
+    float m; // 0 if masked or ignored
+    int t;   // true class; -1 for an invalid number
     float w; // m q of the true class
 };
 
@@ -36,16 +38,16 @@ __device__ __forceinline__ Label label_of(const Job &j, int64_t row)
     l.m = seen(j.v.m, j.v.way, row, p, 0);
     float t = j.v.t.data[row];
     if (l.m == 0 || t == j.ignore) return {0, 0, 0};
-    // the range first: only then is the conversion defined; between two
-    // classes, as an interpolated mask has it, is no class
+    // the range first: only then is the conversion defined; a number between
+    // two classes, as an interpolated mask has it, is invalid
     bool valid = t >= 0 && t < (float)j.channels && t == (float)(int)t;
     l.t = valid ? (int)t : -1;
     l.w = valid ? l.m * seen(j.v.q, j.v.way, row, p, l.t) : NAN;
     return l;
 }
 
-/* parts[][2]: the weighted losses, and M. -log softmax(x)[t] is
- * log(1 + rest) + (max - x[t]), both without cancellation. */
+/* out[part][2]: the weighted losses, and M. -log softmax(x)[t] is log(1 + rest)
+ * + (max - x[t]), both without cancellation. */
 template <class L>
 __global__ void __launch_bounds__(BLOCK)
     value_kernel(const __grid_constant__ Job j, int64_t part, double *out)
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(BLOCK)
             bool live = row < to;
             const float *x = j.v.x + (live ? row : from) * j.channels;
             Soft s = soft_of(class_row<L>(x, j.channels));
-            // one lane speaks for the row
+            // lane 0 adds the row
             if (!live || lane_of<L>()) continue;
             Label l = label_of(j, row);
             if (l.t < 0)
@@ -74,7 +76,7 @@ __global__ void __launch_bounds__(BLOCK)
     block_sums<2>(sum, out + (int64_t)blockIdx.x * 2);
 }
 
-/* dx = m q / M dy (softmax(x) - [is the true class]); the leader's s - 1 is
+/* dx = m q / M dy (softmax(x) - [is the true class]); for the leader, s - 1 is
  * -rest / (1 + rest). */
 template <class L>
 __global__ void __launch_bounds__(BLOCK, 4)
@@ -104,8 +106,8 @@ __global__ void __launch_bounds__(BLOCK, 4)
     }
 }
 
-/* M alone, for the backward run: fwd leaves nothing behind. The target stands
- * in the place of x. */
+/* M alone, for the backward pass: forward saves nothing. The target takes the
+ * place of x. */
 struct Counted {
     float ignore;
     __device__ void operator()(float t, float, float m, float, float *run) const
@@ -126,7 +128,7 @@ Job job_of(const Call *c)
     j.channels = x.c, j.rows = rows(x);
     j.ignore = (float)c->attr->cross_entropy.ignore;
     j.v = loss_views(c, 1);
-    // FLAT is about elements of x; here all is found by rows
+    // FLAT works by elements of x, but these kernels work by rows
     j.v.way = (Way)most(j.v.way, ROWS);
     return j;
 }
@@ -146,7 +148,7 @@ Space cuda_cross_entropy_space(const Call *c)
     int64_t part;
     Space s = {};
     s.fwd = (size_t)parts_of(c, &part) * 2 * sizeof(double);
-    // parts of M, then its inverse
+    // partial sums of M, then its inverse
     s.bwd = view4_bytes(1, numel(row_dims(c)), 1) + sizeof(double);
     return s;
 }

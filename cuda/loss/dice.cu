@@ -1,40 +1,39 @@
-/* dice.cu -- losses of overlapping regions: dice_loss, bce_dice,
- * tversky.
+/* dice.cu -- losses of overlapping regions: dice_loss, bce_dice, tversky.
  *
  * All three are one formula. With I, P, T the sums of m q s t, m q s, m q t
  * over a class (of a sample or of the batch), its score is
  *
  *     S = (r I + eps) / ((r - alpha - beta) I + alpha P + beta T + eps)
  *
- * with r = 2, alpha = beta = 1 for dice and r = 1 for tversky, and the loss is
- * 1 - mean S over the classes that count, plus bce_dice's cross entropy. S is
- * linear over linear in I and P, so all that a gradient needs of the sums are
- * two numbers a class, dL/ds = m q (a t + b), which the forward run saves.
+ * with r = 2, alpha = beta = 1 for dice and r = 1 for tversky. The loss is 1 -
+ * mean S over the classes that count, plus the cross entropy of bce_dice. S is
+ * a quotient of linear functions of I and P, so the gradient needs only two
+ * numbers a class, dL/ds = m q (a t + b), which forward saves.
  *
- * What is summed is I, A = P - I = sum m q s (1 - t) and B = T - I =
- * sum m q (1 - s) t, term by term without cancellation: then
+ * The kernels sum I, A = P - I = sum m q s (1 - t) and B = T - I = sum m q (1 -
+ * s) t, term by term without cancellation: then
  *
  *     1 - S = (alpha A + beta B) / (r I + alpha A + beta B + eps)
  *
  * keeps its digits in float terms when a network is almost right.
  *
- * Mapping: one channel goes 4 elements a thread (loss.cuh), several go a
- * group of lanes a row, lane by channel (classes.cuh; beyond 32 channels
- * blocks of another y have the next 32). Both leave parts[set][part][5][C];
- * one block adds them up, a warp a class at most. Bound by memory: x, t once
- * forward (8 bytes an element, 4 + 4 / C with class numbers), x, t, dx
- * backward (12); up to 4 classes the shuffles are level with it on the
- * largest cards. */
+ * Mapping: with one channel a thread takes 4 elements (loss.cuh), with several
+ * a group of lanes takes a row, one lane a channel (classes.cuh; beyond 32
+ * channels blocks of another y have the next 32). Both write
+ * parts[set][part][5][C]; one block adds the parts, with at most a warp a
+ * class. Bound by memory: x, t once forward (8 bytes an element, 4 + 4 / C with
+ * class numbers), x, t, dx backward (12); up to 4 classes the shuffles take
+ * equal time on the largest cards. */
 #include "cuda/lib/logistic.cuh"
 #include "cuda/loss/classes.cuh"
 
 namespace {
 
-/* The attributes of the three rows in one form. */
+/* The attributes of the three operators in one form. */
 struct Region {
     bool per_sample, skip_empty, background;
     double r, alpha, beta, eps;
-    double dice, bce; // weights of the two parts
+    double dice, bce; // weights of the two terms
     float pos_weight;
 };
 
@@ -61,29 +60,29 @@ Region region_of(const Attr *a)
     return g;
 }
 
-/* Sums of a class and set. M is of its channel. */
+/* Sums of a class and set. M is the sum of the mask in its channel. */
 enum { SUM_I, SUM_A, SUM_B, SUM_BCE, SUM_M, SUMS };
 
-/* Saved: a Coef for each set and class, then the two factors of them all. The
- * slope of a target of 1 is kept rather than a: there a and b cancel. */
+/* Saved: a Coef for each set and class, then the Factors of all. The derivative
+ * for a target of 1 is stored instead of a, because a and b cancel there. */
 struct Coef {
     float one, none; // dL/ds / (share m q) where t is 1, and where it is 0
 };
 struct Factors {
-    float share, bce; // of the dice part; of cross entropy: its weight / M
+    float share, bce; // of the dice term; of cross entropy: its weight / M
 };
 
-/* What the kernels over rows need to know. */
+/* The parameters of the kernels over rows. */
 struct Job {
     Views v;
     int channels;
     int64_t rows; // of a set
     Divisor set_rows;
-    bool bce, numbers; // numbers: the target holds class numbers
+    bool bce, numbers; // numbers: the target has class numbers
     float pos_weight;
 };
 
-/* m, w = m q and t of a channel; t is 0 where w is, NaN or not. */
+/* m, w = m q and t of a channel; t is 0 where w is 0, even if it is NaN. */
 struct Truth {
     float m, w, t;
 };
@@ -104,7 +103,7 @@ __device__ __forceinline__ Place place_of(const Job &j, int64_t row)
     return j.v.way == PLACES ? place(j.v.grid, (uint32_t)row) : Place{};
 }
 
-/* One element of probability s.pos; s.neg is 1 - s.pos. */
+/* Adds one element of probability s.pos; s.neg is 1 - s.pos. */
 __device__ __forceinline__ void add_sums(Both s, float x, float t, float m,
                                          float w, bool bce, float pos_weight,
                                          float run[SUMS])
@@ -119,7 +118,7 @@ __device__ __forceinline__ void add_sums(Both s, float x, float t, float m,
 
 // -- sums --------------------------------------------------------------------
 
-/* One channel: what view4_sums calls. */
+/* One channel: the function for view4_sums. */
 struct SigmoidSums {
     bool bce;
     float pos_weight;
@@ -164,8 +163,8 @@ __global__ void __launch_bounds__(BLOCK)
 
 // -- finish ------------------------------------------------------------------
 
-/* 1 - S of one class, and its derivatives by I and P. A class with nothing at
- * all and eps = 0 scores 1: the limit of small eps. */
+/* 1 - S of one class, and its derivatives by I and P. A class with all sums 0
+ * and eps = 0 scores 1: the limit of small eps. */
 __device__ double miss(const Region &g, const double sum[SUMS], Coef *grad)
 {
     double top = g.r * sum[SUM_I] + g.eps;
@@ -179,8 +178,8 @@ __device__ double miss(const Region &g, const double sum[SUMS], Coef *grad)
     return lost / bottom;
 }
 
-/* What a finish counts up: scores that were missed, classes, cross entropy and
- * its mask. */
+/* The totals of a finish: 1 - S of the classes, number of classes, cross
+ * entropy and its mask. */
 enum { GRAD_SUMS, COUNTED, BCE, MASK, ALL };
 
 __device__ __forceinline__ void region_end(const Region &g, const double *all,
@@ -191,10 +190,10 @@ __device__ __forceinline__ void region_end(const Region &g, const double *all,
     *y = (float)((n != 0 ? g.dice * all[GRAD_SUMS] / n : 0) + bce * all[BCE]);
 }
 
-/* One block: adds up the parts, `lanes` threads a set and class, writes the
- * loss and what the backward run needs. Classes that do not count (background,
- * empty ones when skipped) have coefficients 0. own: what it counted goes there
- * instead, for a join. */
+/* One block: adds the parts, `lanes` threads a set and class, and writes the
+ * loss and the values for the backward pass. Classes that do not count
+ * (background, empty ones when skipped) have coefficients 0. own: receives the
+ * totals instead, for an all-reduce. */
 __global__ void __launch_bounds__(BLOCK, 2)
     region_finish_kernel(const __grid_constant__ Region g, const double *parts,
                          int count, int lanes, int64_t pairs, int channels,
@@ -243,8 +242,8 @@ __global__ void region_end_kernel(const __grid_constant__ Region g,
     region_end(g, all, y, factors);
 }
 
-/* Of several ranks that score over the batch: the sums of a class over the
- * parts of this one, in the place of the first part; a block a class. */
+/* For several ranks that score over the batch: the sums of a class over the
+ * parts of this rank, in place of the first part; one block a class. */
 __global__ void __launch_bounds__(BLOCK)
     region_own_kernel(double *parts, int count, int channels, const Step *step)
 {
@@ -267,13 +266,13 @@ __device__ __forceinline__ float grad_at(Coef k, Truth u)
     return u.w * (u.t * k.one + (1 - u.t) * k.none);
 }
 
-/* One channel, dx = dL/ds s (1 - s): what view4_grads calls. */
+/* One channel, dx = dL/ds s (1 - s): the function for view4_grads. */
 struct SigmoidGrad {
     float pos_weight;
     const float *dy;
     const Coef *coef;
     const Factors *factors;
-    float share, bce; // times dy, once open
+    float share, bce; // times dy after open()
     Coef own;
 
     __device__ void open(int64_t set)
@@ -289,10 +288,10 @@ struct SigmoidGrad {
     }
 };
 
-/* Several: dx_c = s_c (g_c - sum_k s_k g_k), g = dL/ds. As the s_k add up to
- * 1, the g may be taken relative to the leader's: then what is left of an
- * almost sure row is a sum of small terms, not the difference of large ones.
- */
+/* Several channels: dx_c = s_c (g_c - sum_k s_k g_k), g = dL/ds. As the s_k add
+ * up to 1, the g may be taken relative to the leader's: then the result for an
+ * almost certain row is a sum of small terms, not the difference of large
+ * ones. */
 template <class L>
 __global__ void __launch_bounds__(BLOCK, 4)
     softmax_grads_kernel(const __grid_constant__ Job j, uint32_t rows,
@@ -334,7 +333,7 @@ __global__ void __launch_bounds__(BLOCK, 4)
             mean += (grad(c) - lead) * (soft_exp(r, s, c) * scale);
         }
         mean = group_sum<L>(mean);
-        // a row of which no channel counts is not looked at
+        // a row in which no channel counts has no gradient
         some = group_votes<L>(some) != 0;
         if (!live) continue;
         OWN_CHANNELS(r, c)
@@ -362,7 +361,7 @@ Job job_of(const Call *c, int64_t sets)
     Region g = region_of(c->attr);
     Job j = {};
     j.v = loss_views(c, sets);
-    // FLAT is about elements; with several channels all is found by rows
+    // FLAT works by elements; with several channels all kernels work by rows
     if (x.c > 1) j.v.way = (Way)most(j.v.way, ROWS);
     j.channels = x.c, j.rows = rows(x) / sets;
     j.set_rows = divisor(j.rows);
@@ -390,9 +389,9 @@ Space region_space(const Call *c)
     return s;
 }
 
-/* The loss and what the backward run needs, from the parts. Several ranks join
- * their sums of each class, or where samples are scored one by one what they
- * have counted. */
+/* Computes the loss and the values for the backward pass from the parts.
+ * Several ranks all-reduce their sums of each class, or their totals where
+ * samples are scored one by one. */
 bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
 {
     cudaStream_t stream = gpu_stream(c->dev);
@@ -414,7 +413,7 @@ bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
     // no lanes without a part
     int lanes = WARP;
     while (lanes > parts) lanes /= 2;
-    // the parts are read before the block ends
+    // the block reads the parts before it writes `own`
     LAUNCH(region_finish_kernel, 1, BLOCK, 0, stream, g, sums, parts, lanes,
            pairs, channels, values(c->y), coef, factors, each ? sums : NULL,
            step);
@@ -475,7 +474,7 @@ bool region_bwd(const Call *c)
 
 } // namespace
 
-/* The launchers of a row; region_of tells the rows apart. */
+/* The launchers of an operator; region_of reads which one it is. */
 #define REGION_LOSS(name)                    \
     Space cuda_##name##_space(const Call *c) \
     {                                        \

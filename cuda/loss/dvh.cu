@@ -1,16 +1,18 @@
-/* dvh.cu -- how far the dose-volume histograms of two doses are apart.
+/* dvh.cu -- the difference of the dose-volume histograms of two doses.
  *
- * The mean over bins b and pairs (sample n, structure s) that have voxels of
- * (H / M)^2, H = sum m (v_b(x) - v_b(t)), M = sum m, v_b(x) = sigmoid(scale x -
- * steep b), scale = steep / width; the gradient needs G = 2 H scale / M^2 of
- * each pair and bin, and one over pairs and bins (cpu/ref/dvh.c, ops.def).
+ * The loss is the mean of (H / M)^2 over bins b and over pairs (sample n,
+ * structure s) with voxels, H = sum m (v_b(x) - v_b(t)), M = sum m, v_b(x) =
+ * sigmoid(scale x - steep b), scale = steep / width. The gradient needs G = 2 H
+ * scale / M^2 of each pair and bin, and one over the number of pairs and bins
+ * (cpu/ref/dvh.c, ops.def).
  *
- * Mapping: a block has a part of a sample. Its threads look at BLOCK voxels at
- * once and put the doses of those that are in a structure into shared memory;
- * then a thread is a bin, and goes through them in their order. Sums are in
- * memory, (N, parts, S, B + 1), each of one thread; a block a pair adds them
- * up. Backward a thread is a voxel. Bound by memory where structures are
- * sparse: 8 + 4 S bytes a voxel forward, 4 + 4 S backward and 4 written. */
+ * Mapping: a block has a part of a sample. Its threads load BLOCK voxels at
+ * once and store the doses of voxels inside a structure in shared memory; then
+ * each thread is one bin and loops over the voxels in their order. Sums are in
+ * memory, (N, parts, S, B + 1), each written by one thread; one block a pair
+ * adds the parts. Backward each thread is one voxel. Bound by memory where
+ * structures are sparse: 8 + 4 S bytes a voxel forward, 4 + 4 S backward and 4
+ * written. */
 #include "cuda/lib/logistic.cuh"
 #include "cuda/loss/loss.cuh"
 #include "engine/graph/dose_bins.h"
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t from = blockIdx.x % (unsigned)parts * part;
     const int64_t to = from + part < d.places ? from + part : d.places;
     double *out = sums + (int64_t)blockIdx.x * d.structures * width;
-    // each sum is of one thread: it clears what it adds to
+    // each sum belongs to one thread, which clears it first
     for (int s = 0; s < d.structures && me < d.bins; s++)
         out[s * width + me] = 0;
     for (int s = 0; s < d.structures && me == 0; s++)
@@ -73,7 +75,7 @@ __global__ void __launch_bounds__(BLOCK)
             if (!on[i]) continue;
             const float at = d.steep * (float)(me + 1);
             Both p = logistic(x[i] - at), q = logistic(t[i] - at);
-            // p - q, which keeps its digits where both are almost 1
+            // p - q, in a form that keeps its digits where both are almost 1
             const float apart = p.pos * q.neg - q.pos * p.neg;
             const float *m = d.m + (n * d.places + base + i) * d.structures;
             for (int s = 0; s < d.structures; s++) {
@@ -86,8 +88,8 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* A block a pair: total[pair] = its squares and whether it is there, g = 2 H
- * scale / M^2. */
+/* One block a pair: total[pair] = the sum of its squares, and 1 if it has
+ * voxels; g = 2 H scale / M^2. */
 __global__ void __launch_bounds__(BLOCK)
     dvh_pair_kernel(const __grid_constant__ Dvh d, const double *sums,
                     int parts, float *g, double *total)
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(BLOCK)
     if (me == 0) total[2 * pair + 1] = there;
 }
 
-/* The loss, and what the gradients of all pairs have in common. */
+/* The loss, and the common factor of the gradients of all pairs. */
 struct DvhMean {
     float *y, *share;
     int bins;
@@ -147,7 +149,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Parts of a sample; a part is read by a whole block. */
+/* Parts of a sample; a whole block reads each part. */
 int dvh_parts(const Call *c, int64_t *part)
 {
     Dims x = c->x[0]->dim;
@@ -163,8 +165,8 @@ int64_t dvh_pairs(const Call *c)
 
 extern "C" {
 
-/* Saved: G (N,S,B), then their common factor. Scratch: the sums of the parts,
- * then two numbers a pair. */
+/* Saved: G (N,S,B), then the common factor. Scratch: the partial sums, then two
+ * numbers a pair. */
 Space cuda_dvh_loss_space(const Call *c)
 {
     const int bins = c->attr->dvh_loss.bins;

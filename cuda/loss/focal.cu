@@ -1,20 +1,22 @@
-/* focal.cu -- cross entropy that looks away from what is already right.
+/* focal.cu -- focal loss: cross entropy that gives little weight to elements
+ * that are already right.
  *
- * With u the logit for what is true, z = logistic(u), the loss of an element
- * is f(u) = (1 - z)^gamma softplus(-u), and u is x where t is 1 and -x where
- * t is 0; a target in between weights the two cases. alpha and 1 - alpha (or
- * 1 and 1) weight what is true and what is false.
+ * With u the logit of the true class, z = logistic(u), the loss of an element
+ * is f(u) = (1 - z)^gamma softplus(-u), where u is x if t is 1 and -x if t is
+ * 0; a target in between weights the two cases. alpha and 1 - alpha (or 1 and
+ * 1) weight positive and negative elements.
  *
- * Mapping and kernels are loss.cuh's. Floor: 8 bytes an element forward, 12
- * backward; with gamma = 2 the power is a product and memory binds, other
- * powers cost some 150 instructions an element and bind on large cards. */
+ * Mapping and kernels are those of loss.cuh. Memory: 8 bytes an element
+ * forward, 12 backward. With gamma = 2 the power is a product and the kernels
+ * are bound by memory; other powers cost some 150 instructions an element,
+ * which bound the kernels on large cards. */
 #include "cuda/lib/logistic.cuh"
 #include "cuda/loss/loss.cuh"
 
 namespace {
 
 struct Term {
-    float gamma, yes, no; // weights of true and false
+    float gamma, yes, no; // weights of positive and negative
 
     __device__ float power(float rest) const
     {
@@ -27,8 +29,8 @@ struct Term {
         return t * yes * power(s.neg) * l.neg +
                (1 - t) * no * power(s.pos) * l.pos;
     }
-    // df/du = -(1 - z)^gamma (gamma z softplus(-u) + (1 - z)); u is -x in the
-    // second case, hence its sign
+    // df/du = -(1 - z)^gamma (gamma z softplus(-u) + (1 - z)); u is -x for t =
+    // 0, hence its sign
     __device__ float grad(float x, float t) const
     {
         Both s = logistic(x), l = softplus(x);

@@ -1,32 +1,32 @@
-/* loss.cuh -- sums over the elements of a loss and their gradient.
+/* loss.cuh -- sums over the elements of a loss, and its gradient.
  *
- * The kernels of the losses that are a mean over elements: sums of parts, which
- * the last block adds (or a second launch, where ranks join theirs), and
- * slopes; a row adds what an element costs, and its slope. They also serve
- * losses of other sums and of several sets.
+ * The kernels of losses that are a mean over elements: partial sums, which the
+ * last block adds (or a second launch, where ranks all-reduce the sums), and
+ * gradients. An operator adds only the value and the derivative of one element.
+ * Losses of other sums, or with several sets, use the kernels too.
  *
- * Mapping: a thread takes a Quad (view4.cuh), the next thread the next; a
- * block sums a part, 1024 elements at least and 1024 parts at most. A part
- * belongs to one set: the batch, or a sample where sums are per sample.
- * Shared memory: K doubles a warp. Bound by memory where an element is cheap:
- * x, t and, if they have x's extents, m and q are read once (8 to 16 bytes),
- * dx is written once.
+ * Mapping: each thread takes a quad of 4 elements (view4.cuh), adjacent threads
+ * adjacent quads. A block sums one part; a part has at least 1024 elements, and
+ * there are at most 1024 parts. A part belongs to one set: the batch, or a
+ * sample where sums are per sample. Shared memory: K doubles a warp. Bound by
+ * memory where the function of an element is cheap: x, t and, if they have x's
+ * extents, m and q are read once (8 to 16 bytes), dx is written once.
  *
- * An element with m q = 0 is not looked at: what stands in x or in the target
- * there, NaN included, cannot reach the loss or a gradient. */
+ * Elements with m q = 0 are skipped: the values of x or of the target there,
+ * NaN included, cannot reach the loss or a gradient. */
 #ifndef SEG_CUDA_LOSS_LOSS_H
 #define SEG_CUDA_LOSS_LOSS_H
 #include "cuda/loss/view4.cuh"
 
 enum {
     LOSS_PARTS = 1024, // of all sets together, unless there are more sets
-    LOSS_ITEMS = 1024, // elements worth a part
+    LOSS_ITEMS = 1024, // elements that are worth a part
 };
 
 // -- sums --------------------------------------------------------------------
 
-/* Parts of each of `sets` sets of `items`, and items of a part; `elements` is
- * how many elements a set has. */
+/* Returns the parts of each of `sets` sets of `items`; *part is the items of a
+ * part, `elements` the elements of a set. */
 static inline int loss_parts(int64_t sets, int64_t items, int64_t elements,
                              int64_t *part)
 {
@@ -37,7 +37,7 @@ static inline int loss_parts(int64_t sets, int64_t items, int64_t elements,
     return (int)ceil_div(items, *part);
 }
 
-/* Bytes of K sums of the parts of an element sum. */
+/* Bytes of the partial sums of K sums over elements. */
 static inline size_t view4_bytes(int64_t sets, int64_t elements, int k)
 {
     int64_t part,
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void block_sums(double sum[K], double *out)
     out[t] = all;
 }
 
-/* all[k] = the sum of `count` parts, a block's. */
+/* all[k] = the sum of `count` parts, by one block. */
 template <int K>
 static __device__ __forceinline__ void part_totals(const double *parts,
                                                    int count, double *all)
@@ -74,7 +74,7 @@ static __device__ __forceinline__ void part_totals(const double *parts,
     __syncthreads();
 }
 
-/* Sums 0 and 1 are sum m q l and M: y = their quotient, 0 when M is. */
+/* Sums 0 and 1 are sum m q l and M: y = their quotient, 0 if M is 0. */
 struct Mean {
     float *y;
     __device__ void operator()(const double *sum) const
@@ -83,8 +83,8 @@ struct Mean {
     }
 };
 
-/* dx = f(x, t, w) where w != 0 and 0 elsewhere. f.open(set) comes first, and
- * reads from memory what f needs of that set. */
+/* dx = f(x, t, w) where w != 0, else 0. f.open(set) is called first and reads
+ * f's values of that set. */
 template <class F> struct Grads {
     F f;
     float *dx;
@@ -104,9 +104,9 @@ template <class F> struct Grads {
     }
 };
 
-/* out[set][part][k], where f(x, t, m, w, run) adds the terms of one element to
- * run[k]; w is 0 for an element that the loss leaves out. mean.y (K = 2, one
- * set): the last block stores the quotient of both sums there; or NULL. */
+/* out[set][part][k]: f(x, t, m, w, run) adds the terms of one element to
+ * run[k]; w is 0 for elements outside the loss. mean.y (K = 2, one set): the
+ * last block stores the quotient of both sums there; or NULL. */
 template <int K, Way W, class F>
 static __global__ void __launch_bounds__(BLOCK)
     view4_kernel(const F f, const __grid_constant__ Views v, int64_t elements,
@@ -139,12 +139,12 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Which ways an operand's extents can ask for, as bits: no kernel is made that
- * cannot run. Of one channel, ROWS is FLAT. */
+/* The ways that the extents of an operand may need, as bits, so that only
+ * kernels that can run are instantiated. With one channel, ROWS is FLAT. */
 enum { ALIKE = 1 << FLAT, ONE_CHANNEL = 1 << FLAT | 1 << PLACES, ANY_WAY = 7 };
 
-/* Queue the sums of all parts; `elements`: of one set; mean: see above.
- * Returns the number of parts of a set; 0 when the launch failed. */
+/* Queues the sums of all parts; `elements`: of one set; mean: see above.
+ * Returns the number of parts of a set; 0 if the launch failed. */
 template <int K, int WAYS, class F>
 static int view4_sums(const Call *c, const F &f, const Views &v, int64_t sets,
                       int64_t elements, double *out, float *mean = NULL)
@@ -188,9 +188,9 @@ static bool finish_here(const Call *c, const F &f, const double *parts,
     return gpu_launched("loss, finish");
 }
 
-/* The sums of this rank, for a join: what an idle one has counts nothing. */
+/* Stores the sums of this rank for the all-reduce; zeros on an idle rank. */
 template <int K> struct Own {
-    double *to; // may be the parts: they have been read
+    double *to; // may be the parts: all have been read
     const Step *step;
     __device__ void operator()(const double *sum) const
     {
@@ -198,7 +198,7 @@ template <int K> struct Own {
     }
 };
 
-/* Over all ranks, where several share the batch. */
+/* finish_here, with the sums of all ranks if the ranks share the batch. */
 template <int K, class F>
 static bool finish(const Call *c, const F &f, double *parts, int count)
 {
@@ -208,7 +208,8 @@ static bool finish(const Call *c, const F &f, double *parts, int count)
            finish_here<K>(c, f, parts, 1);
 }
 
-/* 1 / M for the gradient; the sum is over a part of M that counts `times`. */
+/* 1 / M for the gradient; the sum is over a part of M, which counts `times`
+ * times. */
 struct Inverse {
     float *y;
     double times;
@@ -262,16 +263,16 @@ static bool view4_grads(const Call *c, const F &f, const Views &v, int64_t sets,
     return gpu_launched("loss, gradients");
 }
 
-/* The planner takes target, mask and weight as constants: a wish for their
- * gradient is a broken promise. */
+/* The plan treats target, mask and weight as constants, so a gradient of one is
+ * an error of the program. */
 static inline void only_dx0(const Call *c)
 {
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
 }
 
-// -- the mean of a row -------------------------------------------------------
+// -- the mean of an operator -------------------------------------------------
 
-/* T has value(x, t) and slope(x, t): l and dl/dx of one element. */
+/* T has value(x, t) and grad(x, t): l and dl/dx of one element. */
 template <class T> struct Value {
     T term;
     __device__ void operator()(float x, float t, float m, float w,
@@ -284,8 +285,8 @@ template <class T> struct Value {
 
 template <class T> struct Grad {
     T term;
-    const float *dy, *inverse; // inverse: 1 / M, or NULL when `factor` is it
-    float factor;              // dy / M once open
+    const float *dy, *inverse; // inverse: 1 / M, or NULL if `factor` is 1 / M
+    float factor;              // dy / M after open()
     __device__ void open(int64_t)
     {
         factor = *dy * (inverse ? *inverse : factor);
@@ -296,7 +297,7 @@ template <class T> struct Grad {
     }
 };
 
-/* Sums up what stands in place of x. */
+/* Sums the first operand. */
 struct Plain {
     __device__ void operator()(float x, float, float, float, float run[1]) const
     {
@@ -308,9 +309,8 @@ static inline Space mean_space(const Call *c)
 {
     Space s = {};
     s.fwd = view4_bytes(1, numel(c->x[0]->dim), 2);
-    // nothing is kept for the backward run, so M is summed again: its parts,
-    // then its inverse
-    // without a mask it is known, but for what other ranks have
+    // nothing is saved for the backward pass, so M is summed again: its partial
+    // sums, then its inverse; without a mask M is known, except on other ranks
     s.bwd = sizeof(double);
     s.bwd += c->x[2] ? view4_bytes(1, numel(c->x[2]->dim), 1) : sizeof(double);
     return s;
@@ -327,7 +327,7 @@ template <class T> static bool mean_fwd(const Call *c, const T &term)
     return count && (!is_shared(c) || finish<2>(c, Mean{y}, parts, count));
 }
 
-/* One part, a number that the host knows. */
+/* A single part with a value that the host knows. */
 static __global__ void part_kernel(double *part, double value)
 {
     *part = value;
@@ -342,7 +342,8 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
     Grad<T> f = {term, values(c->dy), NULL, (float)(1 / (double)all)};
     if (!countable(c, rows(c->x[0]->dim))) return false;
     if (m) {
-        // each element of the mask counts for all elements of x that see it
+        // each element of the mask counts for all elements of x that it
+        // broadcasts to
         int64_t own = numel(m->dim);
         double *parts = (double *)c->scratch;
         Views v = views_of(m, NULL, NULL, NULL, m->dim, 1);
@@ -369,7 +370,8 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
     return view4_grads<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
 }
 
-/* The three launchers of a row; `term` is an expression with the Call c. */
+/* The three launchers of an operator; `term` is an expression with the Call
+ * c. */
 #define MEAN_LOSS(name, term)                \
     extern "C" {                             \
     Space cuda_##name##_space(const Call *c) \

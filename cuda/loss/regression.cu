@@ -1,11 +1,11 @@
-/* regression.cu -- mean absolute error, mean squared error, and Huber's mix.
+/* regression.cu -- mean absolute error, mean squared error and Huber loss.
  *
- * e = x - t. The absolute value has no slope at 0; it gets 0 there, as in
- * PyTorch, so that a voxel that is exactly right stays where it is.
+ * e = x - t. The absolute value has no derivative at 0; it is 0 there, as in
+ * PyTorch, so exact predictions get no gradient.
  *
- * Mapping and kernels are loss.cuh's. Bound by memory: 8 bytes an element
- * forward (x, t), 12 backward (dx as well, 16 where it is added to), 4 more
- * for a mask or weight of x's extents. */
+ * Mapping and kernels are those of loss.cuh. Bound by memory: 8 bytes an
+ * element forward (x, t), 12 backward (also dx; 16 where dx is added to), 4
+ * more for a mask or weight of x's extents. */
 #include "cuda/loss/loss.cuh"
 
 namespace {
@@ -18,12 +18,12 @@ struct Absolute {
     __device__ float grad(float x, float t) const
     {
         float e = x - t;
-        // NaN must go on as NaN, hence e and not 0 for what is left
+        // NaN must stay NaN, hence e and not 0 in the last case
         return e > 0 ? 1 : e < 0 ? -1 : e;
     }
 };
 
-// the mean has no factor 1/2, so the slope has one of 2
+// the value has no factor 1/2, so the derivative has a factor 2
 struct Square {
     __device__ float value(float x, float t) const
     {
@@ -35,7 +35,7 @@ struct Square {
     }
 };
 
-// e^2/2 up to delta; beyond it the tangent, so the slope is e cut at +-delta
+// e^2/2 up to delta, then the tangent: the derivative is e clamped to +-delta
 struct Huber {
     float delta;
     __device__ float value(float x, float t) const

@@ -1,28 +1,29 @@
-/* view4.cuh -- the operands of a loss, found from an element of x.
+/* view4.cuh -- the operands of a loss, indexed by the elements of x.
  *
- * Target, mask and weight have, along each axis, the extent of x or 1; an
- * absent one is 1 everywhere. A View holds the steps; how long the way from
- * an element to it is, is known at launch (Way), so that the usual case, all
- * extents alike, has no division.
+ * Target, mask and weight have, along each axis, the extent of x or 1 and are
+ * broadcast; an absent one is 1 everywhere. A View has the strides. The cost of
+ * the index computation is known at launch (Way), so that the usual case, equal
+ * extents, has no division.
  *
- * A thread takes elements by four, a Quad: one float4 of each operand that
- * has x's extents. Quads begin at multiples of 4 in a set (the batch, or a
- * sample); the last of a set may be short, and no float4 is used where sets
- * begin elsewhere. Kernels that walk over rows of channels use seen() alone.
- */
+ * Each thread takes a quad of four elements: one float4 of each operand that
+ * has x's extents. Quads begin at multiples of 4 within a set (the batch, or a
+ * sample); the last quad of a set may be short, and no float4 is used where a
+ * set does not begin at a multiple of 4. Kernels that loop over rows of
+ * channels use seen() alone. */
 #ifndef SEG_CUDA_LOSS_VIEW4_H
 #define SEG_CUDA_LOSS_VIEW4_H
 #include "cuda/lib/kernel.cuh"
 
 enum { QUAD = 4 };
 
-// -- operands seen through the extents of x ----------------------------------
+// -- operands broadcast to the extents of x
+// ------------------------------------
 
-/* How far the way is from an element of x to that of an operand. */
+/* The computation from an element of x to the element of an operand. */
 enum Way {
     FLAT,   // the same index, or always the first
-    ROWS,   // by row and channel: a division
-    PLACES, // by place and channel: four
+    ROWS,   // by row and channel: one division
+    PLACES, // by position and channel: four divisions
 };
 
 struct View {
@@ -37,7 +38,7 @@ struct Views {
     View t, m, q;
     Divisor channels;
     Grid grid;
-    Way way;      // the longest of the three
+    Way way;      // the most expensive of the three
     bool aligned; // element 4k of every set begins a float4
 };
 
@@ -59,7 +60,7 @@ static inline View view_of(const Tensor *t, Dims x)
     return v;
 }
 
-/* Operands as tensors of extents `whole`, in `sets` sets of samples. */
+/* Operands broadcast to extents `whole`, in `sets` sets of samples. */
 static inline Views views_of(const Tensor *x, const Tensor *t, const Tensor *m,
                              const Tensor *q, Dims whole, int64_t sets)
 {
@@ -79,7 +80,8 @@ static inline Views loss_views(const Call *c, int64_t sets)
     return views_of(c->x[0], c->x[1], c->x[2], c->x[3], c->x[0]->dim, sets);
 }
 
-/* Element of `v` at a row (and its place, read for PLACES) and channel. */
+/* The element of `v` at a row (and its position, read for PLACES) and
+ * channel. */
 static __device__ __forceinline__ float seen(const View &v, Way way,
                                              int64_t row, const Place &p, int c)
 {
@@ -88,7 +90,7 @@ static __device__ __forceinline__ float seen(const View &v, Way way,
     return v.data[i + c * v.step.c];
 }
 
-/* Row and channel of element e, which may be beyond 32 bits. */
+/* Row and channel of element e, which may exceed 32 bits. */
 static __device__ __forceinline__ int64_t row_of(int64_t e, Divisor channels,
                                                  int *c)
 {
@@ -101,7 +103,7 @@ static __device__ __forceinline__ int64_t row_of(int64_t e, Divisor channels,
     return e / channels.by;
 }
 
-/* p[0..3], or the `n` of them that there are, then zeros. */
+/* Loads n <= 4 elements from p on; the others are zero. */
 static __device__ __forceinline__ void load4(const float *p, int n,
                                              bool aligned, float v[QUAD])
 {
@@ -129,7 +131,7 @@ static __device__ __forceinline__ void put4(float *p, int n, bool aligned,
         if (j < n) put(&p[j], v[j], fresh);
 }
 
-/* Four elements; w = m q. What is behind the end has m = w = 0. */
+/* Four elements; w = m q. Elements beyond the end have m = w = 0. */
 struct View4 {
     float x[QUAD], t[QUAD], m[QUAD], w[QUAD];
 };
