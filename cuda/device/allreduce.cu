@@ -77,8 +77,7 @@ bool nccl_good(const Nccl *n, int code, const char *what)
                        what, n->ncclGetErrorString(code));
 }
 
-// -- choice of the transport
-// ---------------------------------------------------
+// -- choice of the transport -------------------------------------------------
 
 /* Each rank sends its own to the others before the choice. */
 struct Card {
@@ -155,7 +154,7 @@ bool allreduce_nccl(Transport *c)
     return ok;
 }
 
-// -- transport by the host ----------------------------------------------------
+// -- transport by the host ---------------------------------------------------
 
 /* Grows the host buffer, after the last upload from it. */
 bool host_room(Gpu *g, size_t bytes)

@@ -236,10 +236,11 @@ template <class T> PRIM T warp_max(T x, int width = 32 PRIM_AT)
 }
 
 /* -- a barrier of all blocks ------------------------------------------------
- * Only in a kernel started by LAUNCH_COOP, reached by every thread. `word` is
- * global memory that was set to 0 once, before its first use; it needs no
- * reset after that. Its top bit is the phase: block 0 adds what is missing to
- * flip it, so the barrier is open when the bit has changed. */
+ * Only in a kernel started by LAUNCH_COOP, reached by every thread. `word` is a
+ * counter in global memory, set to 0 once before its first use; it needs no
+ * reset after that. Its top bit is the phase: block 0 adds the amount that
+ * flips it once all blocks have arrived, so the barrier opens when the bit
+ * changes. */
 PRIM void grid_barrier(unsigned *word PRIM_AT)
 {
 #ifdef __CUDACC__
@@ -261,11 +262,11 @@ PRIM void grid_barrier(unsigned *word PRIM_AT)
 }
 
 /* -- the last block ---------------------------------------------------------
- * Is this the last of `count` blocks that come here with this word? All threads
- * of a block call it, as a barrier, and get one answer. What the other blocks
- * had written before they came is seen by all threads of the last one, which
- * may so finish what they began, in an order of its own choice. `word` is
- * global memory that was 0 before its first use and is 0 again behind the last
+ * Is this the last of `count` blocks to call it with this counter? All threads
+ * of a block call it, as a barrier, and get the same answer. Writes of the
+ * other blocks before their calls are visible to all threads of the last block,
+ * so it can complete their work in an order of its own. `word` is a counter in
+ * global memory; it is 0 before its first use and 0 again after the last
  * block. */
 PRIM bool last_block(unsigned *word, unsigned count PRIM_AT)
 {

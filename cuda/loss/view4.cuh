@@ -16,8 +16,7 @@
 
 enum { QUAD = 4 };
 
-// -- operands broadcast to the extents of x
-// ------------------------------------
+// -- operands broadcast to the extents of x ----------------------------------
 
 /* The computation from an element of x to the element of an operand. */
 enum Way {

@@ -1,21 +1,23 @@
 /* activation.cu -- relu, leaky_relu, sigmoid, tanh, gelu, silu, scale.
  *
- * Mapping: a thread makes four neighbouring elements with one load and store,
- * then goes on by the whole grid; the last count % 4 elements go one by one.
- * No shared memory. Bound by bandwidth: forward reads and writes an element
- * each (4 bytes, narrow 2), backward reads two (what the row keeps, and dy) and
- * writes one, or reads that one too when it adds.
+ * Mapping: each thread makes four adjacent elements with one load and store,
+ * then continues with the stride of the grid; the last count % 4 elements go
+ * one by one. No shared memory. Bound by bandwidth: forward reads and writes
+ * one element (4 bytes each, 2 in 16 bits); backward reads two (the operand or
+ * result that the operator saves, and dy) and writes one, or also reads that
+ * one when it adds.
  *
  * y may be operand 0's memory and dx[0] may be dy's: a thread reads its
- * elements before it writes them and reads nothing else. NaN goes through
- * every curve (x <= 0 is asked, never x > 0). */
+ * elements before it writes them and reads nothing else. NaN passes through all
+ * functions (they test x <= 0, never x > 0). */
 #include "cuda/lib/logistic.cuh"
 #include "cuda/lib/vec.cuh"
 
 namespace {
 
-// -- curves ------------------------------------------------------------------
-// value(x) and slope(k), k what the row keeps: y, or x where y does not tell.
+// -- functions ---------------------------------------------------------------
+// value(x), and grad(k) with k the saved tensor: y, or x where the gradient
+// does not follow from y.
 
 struct Relu {
     __device__ float value(float x) const
@@ -62,10 +64,10 @@ struct Tanh {
     }
 };
 
-/* The share of a normal distribution below x: erfc(-x / sqrt(2)) / 2. In the
- * lower tail erfc changes by 2t per cent for each per cent of its argument
- * t, so what rounding takes off t is put back to first order:
- * erfc(t + d) = erfc(t) - d 2/sqrt(pi) exp(-t^2). */
+/* The normal distribution function: erfc(-x / sqrt(2)) / 2. In the lower tail
+ * erfc changes by 2t per cent for each per cent of its argument t, so the
+ * rounding error of t is corrected to first order: erfc(t + d) = erfc(t) - d
+ * 2/sqrt(pi) exp(-t^2). */
 __device__ __forceinline__ float normal_below(float x)
 {
     const float root = 0.70710678f, rest = 1.21016175e-8f; // 1/sqrt(2)
@@ -124,8 +126,8 @@ __global__ void value_kernel(const F f, const Element<D> *x, Element<D> *y,
         for (int k = 0; k < 4; k++) q.v[k] = f.value(q.v[k]);
         store_vec<4, D>(y + i * 4, q, true);
     }
-    // the tail belongs to the first threads, which may still be in the loop;
-    // what is narrow has none
+    // block 0 does the tail; its other threads may still be in the loop.
+    // Tensors in 16 bits have no tail
     int64_t t = count / 4 * 4 + threadIdx.x;
     if constexpr (D == F32)
         if (blockIdx.x == 0 && t < count) y[t] = f.value(x[t]);
@@ -185,8 +187,8 @@ template <class F> bool backward(const Call *c, const F &f, const Tensor *kept)
 
 } // namespace
 
-/* A row: its curve, and what its KEEP_ flag in ops.def keeps (a row that
- * keeps nothing is given dy, which its slope does not read). */
+/* An operator: its function, and the tensor that its KEEP_ flag in ops.def
+ * saves (an operator that saves none gets dy, which its grad() ignores). */
 #define ROW(name, curve, kept)            \
     bool cuda_##name##_fwd(const Call *c) \
     {                                     \

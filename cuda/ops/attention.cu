@@ -1,20 +1,21 @@
 /* attention.cu -- attention by tiles; see ops.def.
  *
- * The scores of all positions by all positions are never in memory. A block of
- * 256 threads has 64 positions of one head and goes over tiles of 64 others: a
- * tile of scores as a product over channels, the softmax so far (each row's
- * largest score and sum; older parts are multiplied when they change), a
- * product with up to 64 channels of the values. A head of more channels has
- * several blocks, each of which makes the scores again. Backward has scores
- * again from the logarithms that are saved, once for the rows of dq and once
- * for those of dk and dv, so that no two blocks add to one element.
+ * The scores of all pairs of positions are never in memory. A block of 256
+ * threads has 64 positions of one head and loops over tiles of 64 other
+ * positions: a tile of scores as a product over channels, the online softmax
+ * (maximum and sum of each row; earlier results are rescaled when the maximum
+ * changes), a product with up to 64 channels of the values. A head with more
+ * channels has several blocks, each of which computes the scores again.
+ * Backward computes the scores again from the saved logarithms, once for the
+ * rows of dq and once for the rows of dk and dv, so that no two blocks add to
+ * one element.
  *
- * A thread has 4 x 4 of a tile in registers: two loads of 16 bytes from shared
- * memory for 16 multiply-adds. Shared memory: 16 KB for the operands of a
- * product, 17 KB for scores (backward of keys two times that). Bound by
- * arithmetic, 4 P^2 E multiply-adds forward and backward 10; all f32.
+ * A thread has 4 x 4 elements of a tile in registers: two loads of 16 bytes
+ * from shared memory for 16 multiply-adds. Shared memory: 16 KB for the
+ * operands of a product, 17 KB for scores. Bound by arithmetic, 4 P^2 E
+ * multiply-adds forward and 10 backward; all in f32.
  *
- * A chain of additions is a tile, and then one tile after the other. */
+ * A chain of additions covers one tile; then the sums of tiles are added. */
 #include "cuda/lib/warp_group.cuh"
 #include "cuda/ops/length.cuh"
 extern "C" {
@@ -25,9 +26,9 @@ namespace {
 
 enum {
     TILE = 64,  // positions, and channels of a result
-    DEEP = 32,  // channels of a product that are in shared memory at a time
-    PITCH = 68, // floats between rows of scores: no bank twice, aligned
-    SIDE = 4,   // of what a thread has of a tile
+    DEEP = 32,  // channels of a product in shared memory at a time
+    PITCH = 68, // floats between rows of scores: no bank conflicts, aligned
+    SIDE = 4,   // of the part of a tile that a thread has
     LANES = TILE / SIDE, // threads along a side: half a warp
 };
 
@@ -41,12 +42,12 @@ struct Attend {
     bool drops, fresh;
 };
 
-/* What a block has. */
+/* The work of a block. */
 struct Slot {
     int64_t n;
-    int head, count;             // positions that count
-    int first, slice;            // of its positions and of its channels
-    const float *q, *k, *v, *dy; // rows are 3 E, for dy E apart
+    int head, count;             // count: valid positions
+    int first, slice;            // its first position and first channel
+    const float *q, *k, *v, *dy; // rows are 3 E apart, for dy E
     int64_t line;                // of position 0 in logs and means
     Rng rng;
 };
@@ -68,7 +69,7 @@ __device__ __forceinline__ Slot slot_of(const Attend &p)
     return b;
 }
 
-/* Rows first .. of x, those at or beyond `end` 0, channels from .. */
+/* Rows of x from `first` on; rows at or beyond `end` are 0. */
 struct Rows {
     const float *x;
     int64_t ld;
@@ -109,7 +110,7 @@ __device__ __forceinline__ void outer(const float *u, const float *v,
         for (int j = 0; j < SIDE; j++) acc[i][j] = fmaf(x[i], y[j], acc[i][j]);
 }
 
-/* The thread's place in a tile. */
+/* The position of the thread in a tile. */
 __device__ __forceinline__ int row_at()
 {
     return (int)threadIdx.x / LANES * SIDE;
@@ -121,7 +122,7 @@ __device__ __forceinline__ int column_at()
 }
 
 /* acc[i][j] = row i of a times row j of b over all channels of the head. room:
- * two times DEEP by TILE, free when this begins and ends. */
+ * 2 DEEP by TILE floats, not in use at the call and after it. */
 __device__ __forceinline__ void scores(const Rows &a, const Rows &b, int depth,
                                        float (*room)[TILE],
                                        float (&acc)[SIDE][SIDE])
@@ -140,7 +141,7 @@ __device__ __forceinline__ void scores(const Rows &a, const Rows &b, int depth,
     __syncthreads();
 }
 
-/* to[j][i] = v[i][j]: the tile turned, so that a product over j reads rows. */
+/* to[j][i] = v[i][j]: transposed, so that a product over j reads rows. */
 __device__ __forceinline__ void keep(const float (&v)[SIDE][SIDE],
                                      float (*to)[PITCH])
 {
@@ -162,7 +163,7 @@ __device__ __forceinline__ void weigh(const float (*kept)[PITCH],
         for (int j = 0; j < SIDE; j++) sum[i][j] += acc[i][j];
 }
 
-/* What dropout makes of query p and keys j .. j+3, j a multiple of 4. */
+/* The dropout factors of query p and keys j .. j+3, j a multiple of 4. */
 __device__ __forceinline__ void factors(const Attend &p, const Slot &b,
                                         int query, int key, float (&m)[SIDE])
 {
@@ -172,7 +173,7 @@ __device__ __forceinline__ void factors(const Attend &p, const Slot &b,
     for (int i = 0; i < SIDE; i++) m[i] = draw[i] >= p.p ? p.factor : 0;
 }
 
-/* Sum or largest over the half warp that has a row. */
+/* Sum and maximum over the half warp that has a row. */
 __device__ __forceinline__ float row_sum(float v)
 {
     for (int by = LANES / 2; by > 0; by /= 2) v += __shfl_xor_sync(~0u, v, by);
@@ -186,8 +187,8 @@ __device__ __forceinline__ float row_max(float v)
     return v;
 }
 
-/* The block's rows of a result, channels of its slice: to + row * ld. Rows of
- * positions that do not count are 0. */
+/* Stores the block's rows of a result, channels of its slice: to + row * ld.
+ * Rows beyond the sample's length are 0. */
 __device__ __forceinline__ void store(const Attend &p, const Slot &b,
                                       const float (&v)[SIDE][SIDE], float *to,
                                       int64_t ld, bool fresh)
@@ -253,7 +254,7 @@ __global__ void __launch_bounds__(BLOCK)
           p.width, true);
 }
 
-/* means[n][head][p] = dy[p] y[p]: a warp each. */
+/* means[n][head][p] = dy[p] y[p]: one warp each. */
 __global__ void __launch_bounds__(BLOCK)
     means_kernel(const __grid_constant__ Attend p, int64_t lines)
 {
@@ -272,8 +273,9 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* From scores s and da of 4 by 4 pairs to a and ds: query i (or j, `keys`) has
- * its logarithm and mean. Pairs with one that does not count become 0. */
+/* From scores s and da of 4 by 4 pairs to a and ds, with the logarithm and the
+ * mean of the query: row i, or column j if `keys`. Pairs with a position beyond
+ * the length become 0. */
 __device__ __forceinline__ void grads(const Attend &p, const Slot &b, int row,
                                       int column, bool keys,
                                       float (&s)[SIDE][SIDE],
@@ -324,7 +326,7 @@ __global__ void __launch_bounds__(BLOCK)
           p.fresh);
 }
 
-/* Backward: dk and dv of the block's positions; tiles are of queries. */
+/* Backward: dk and dv of the block's positions; the tiles are of queries. */
 __global__ void __launch_bounds__(BLOCK)
     keys_kernel(const __grid_constant__ Attend p)
 {

@@ -1,30 +1,31 @@
 /* broadcast.cu -- add, sub, mul, div of operands with equal extents or 1.
  *
- * Forward: a thread an element of the result, narrow four of them; an operand
- * that is repeated along an axis has stride 0 there. Equal extents need no
- * places and go flat. Bound by bandwidth: 12 bytes an element, narrow 6.
+ * Forward: each thread makes one element of the result, four in 16 bits; an
+ * operand that is repeated along an axis has stride 0 there. Equal extents need
+ * no positions and use flat indices. Bound by bandwidth: 12 bytes an element, 6
+ * in 16 bits.
  *
- * Backward sums dy (times a slope) over the axes along which the operand was
- * repeated. Three ways: nothing repeated, an element each; few repeats
- * (FEW), a thread each that loops; many, blocks of 32 x 8 threads that take
- * a part of the repeats for 32 neighbours, and a second kernel that adds the
- * parts in their order. When channels are kept the 32 are channels, else
- * they are repeats: either way neighbours read neighbours. */
+ * Backward sums dy (times a derivative) over the axes along which the operand
+ * was repeated. With at most FEW repeats one thread loops over the repeats of
+ * an element. With more, blocks of 32 x 8 threads take a part of the repeats
+ * for 32 adjacent elements, and a second kernel adds the parts in their order.
+ * If the operand has several channels the 32 are channels, otherwise repeats:
+ * in both cases adjacent threads read adjacent memory. */
 #include "cuda/lib/grid_reduce_launch.cuh"
 
 namespace {
 
 enum { FEW = 64, PARTS = 256, PART_ITEMS = 2048 };
 
-/* Elements of a thread where each has its own result: narrow operands have
- * channels that divide by four, or the call is not narrow. */
+/* Elements of a thread if each has its own result: operands in 16 bits have
+ * channels that divide by four. */
 template <Dtype D> struct Each {
     enum { COUNT = D == F32 ? 1 : 4 };
 };
 
-// -- the four rows -----------------------------------------------------------
-// value(a, b); part: what an element of dy adds to the gradient of an operand;
-// reads: part looks at a and b.
+// -- the four operators ------------------------------------------------------
+// value(a, b); part: the term that an element of dy adds to the gradient of an
+// operand; reads: part depends on a and b.
 
 struct Add {
     static constexpr bool reads = false;
@@ -74,7 +75,7 @@ struct Div {
     }
 };
 
-// -- operands seen as the result ---------------------------------------------
+// -- operands broadcast to the result ----------------------------------------
 
 struct View {
     const void *data;
@@ -86,7 +87,8 @@ View view_of(const Tensor *t)
     return {t->data, steps_of(t->dim)};
 }
 
-/* V of its elements at a place and from a channel of the result on. */
+/* V elements of the operand at a position and from a channel of the result
+ * on. */
 template <int V, Dtype D>
 __device__ __forceinline__ Vec<V> seen(const View &v, const Place &p, int c)
 {
@@ -119,8 +121,8 @@ Pair pair_of(const Call *c)
 
 // -- forward -----------------------------------------------------------------
 
-/* Neighbouring threads make neighbouring elements; an operand that is repeated
- * comes from the caches. */
+/* Adjacent threads make adjacent elements; an operand that is repeated comes
+ * from the caches. */
 template <class F, Dtype D>
 __global__ void value_kernel(const Pair p, Element<D> *y)
 {
@@ -162,19 +164,20 @@ template <class F> bool forward(const Call *c)
 
 // -- backward ----------------------------------------------------------------
 
-/* The gradient of an operand: its own extents, and those along which it was
- * repeated (1 where it was not). own * again = the extents of dy. */
+/* The gradient of an operand: its extents (own), and the number of repeats
+ * along each axis (again; 1 where it is not repeated). own * again = the
+ * extents of dy. */
 struct Repeat {
     Grid own, again;
     Divisor own_c, again_c;
     int64_t count;   // of the gradient
-    int64_t repeats; // dy elements of each
-    int64_t part;    // repeats of a part
-    View dy;         // which has all extents
+    int64_t repeats; // elements of dy for each of its elements
+    int64_t part;    // repeats in a part
+    View dy;         // all extents
     int operand;
 };
 
-/* The part that dy's elements (own place and channel, repeat r) add. */
+/* The term of dy's elements at own position and channel, repeat k. */
 template <class F, int V, Dtype D>
 __device__ __forceinline__ Vec<V> part_at(const Pair &p, const Repeat &r,
                                           Place own, int c, int64_t k)
@@ -191,8 +194,8 @@ __device__ __forceinline__ Vec<V> part_at(const Pair &p, const Repeat &r,
     return dy;
 }
 
-/* A thread an element of the gradient, narrow four of them: FEW terms are no
- * chain worth cutting. */
+/* One element of the gradient a thread, four in 16 bits: a chain of FEW terms
+ * needs no second register. */
 template <class F, Dtype D>
 __global__ void few_kernel(const Pair p, const Repeat r, Element<D> *dx,
                            bool fresh)
@@ -213,8 +216,8 @@ __global__ void few_kernel(const Pair p, const Repeat r, Element<D> *dx,
     }
 }
 
-/* parts[part][element]. Block (32, 8): x over channels and y over repeats,
- * or, of one channel, all 256 over repeats. */
+/* parts[part][element]. Block (32, 8): x over channels and y over repeats, or,
+ * with one channel, all 256 over repeats. */
 template <class F, Dtype D, bool CHANNELS>
 __global__ void many_kernel(const Pair p, const Repeat r, int tiles,
                             double *parts)
@@ -248,7 +251,7 @@ __global__ void many_kernel(const Pair p, const Repeat r, int tiles,
     parts[blockIdx.y * r.count + row * r.own_c.by + c] = all;
 }
 
-/* How often an extent is repeated along its axis. */
+/* The number of repeats along an axis. */
 int32_t again(int32_t own, int32_t all)
 {
     return own == all ? 1 : all;
@@ -270,7 +273,7 @@ Repeat repeat_of(const Call *c, int operand)
     return r;
 }
 
-/* 0 when the parts are not needed. */
+/* Bytes of the parts; 0 if there are none. */
 size_t parts_bytes(const Call *c, int operand)
 {
     Repeat r = repeat_of(c, operand);
@@ -313,7 +316,7 @@ bool gradient(const Call *c, const Pair &p, int operand)
     return reduce_parts<D>(c, parts, count, r.count, dx, fresh);
 }
 
-/* One after the other: the two share the scratch. */
+/* One after the other: both use the same scratch. */
 template <class F, Dtype D> bool backward_as(const Call *c)
 {
     Pair p = pair_of(c);

@@ -1,20 +1,20 @@
-/* copy.cu -- concat, slice, pad and flatten: elements that only move.
+/* copy.cu -- concat, slice, pad and flatten: operators that only move elements.
  *
  *     concat   y[n,p,s_i + c] = x_i[n,p,c], s_i the channels before x_i
  *     slice    y[n,p,c] = x[n,p + p0,c + c0]      a box cut out
  *     pad      y[n,p,c] = x[n,p - lo,c] or value  a box put into a border
  *     flatten  y[n,c P + p] = x[n,p,c]            a transpose of each sample
  *
- * The gradient of a cut is an embedding in zeros and the other way round.
- * Concat and boxes: one thread moves one pack of channels of one row of what
- * is written; no shared memory. Flatten: a block of 32 x 8 threads turns
- * tiles of 32 positions by 32 channels over in shared memory (4 KB), so that
- * both sides are read and written by whole warps; where either extent is
- * below 8 tiles would be mostly empty, and each thread fetches for itself.
+ * The gradient of a slice is a pad with zeros, and the reverse. Concat and
+ * boxes: each thread moves one vector of channels of one row of the written
+ * tensor; no shared memory. Flatten: a block of 32 x 8 threads transposes tiles
+ * of 32 positions by 32 channels in shared memory (4 KB), so that whole warps
+ * read and write contiguous memory; where either extent is below 8 tiles would
+ * be mostly empty, and each thread loads its own element.
  *
- * Bound by memory; floor 8 bytes per element that moves, 12 where it is
- * added to dx. A border costs 4. Narrow half of these; a concat of f32 that is
- * narrow 6. */
+ * Bound by memory: 8 bytes per moved element, 12 where it is added to dx, 4 for
+ * an element of a border; half as much in 16 bits, 6 for a concat of f32
+ * operands to 16 bits. */
 #include "cuda/norm/deferred_norm.cuh"
 
 namespace {
@@ -22,19 +22,19 @@ namespace {
 // -- concat ------------------------------------------------------------------
 
 struct Join {
-    void *part[MAX_IN]; // operands, or dx; NULL where nobody wants it
-    int from[MAX_IN];   // first channel in the whole; none: the last
+    void *part[MAX_IN]; // operands, or dx; NULL: not needed
+    int from[MAX_IN];   // first channel in the whole; INT32_MAX: no operand
     int channels[MAX_IN];
     NormOnLoad norm_on_load[MAX_IN]; // forward: of each operand
-    unsigned wide;                   // bit i: part i is of f32
+    unsigned wide;                   // bit i: part i is f32
     void *whole;                     // y, or dy
     int all;                         // its channels
     unsigned fresh;                  // backward: bit i as in Call
     Vecs packs;                      // of the whole
 };
 
-/* The number of the operand that channel c of the whole belongs to. No loop
- * over indices known late: tables of a launch are read by constants. */
+/* The number of the operand that contains channel c of the whole. The loop is
+ * unrolled, so that the kernel parameters are indexed by constants. */
 __device__ __forceinline__ int part_of(const Join &p, int c, void **part,
                                        int *from, int *channels)
 {
@@ -49,7 +49,7 @@ __device__ __forceinline__ int part_of(const Join &p, int c, void **part,
     return found;
 }
 
-/* Of operands of f32 or N to a whole in D. */
+/* Operands of type F32 or N to a whole of type D. */
 template <int V, Dtype D, Dtype N>
 __global__ void __launch_bounds__(BLOCK)
     join_kernel(const __grid_constant__ Join p)
@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Of 16 bits are tensors of any number of channels: inputs, and what is made of
- * them. */
+/* Tensors in 16 bits may have any number of channels here: inputs, and concats
+ * of inputs. */
 template <Dtype D, Dtype N>
 void start_join(const Call *c, const Join &p, int v, bool back)
 {
@@ -113,8 +113,8 @@ void start_join(const Call *c, const Join &p, int v, bool back)
         LAUNCH((join_kernel<1, D, N>), blocks, BLOCK, 0, stream, p);
 }
 
-/* Types of the whole and of its parts, which differ where one of a plan's
- * operands had to be f32. */
+/* Chooses the types of the whole and of its parts, which differ where the plan
+ * needed one of the operands in f32. */
 void start_typed(const Call *c, const Join &p, Dtype whole, int v, bool back)
 {
     Dtype narrow = whole;
@@ -126,11 +126,11 @@ void start_typed(const Call *c, const Join &p, Dtype whole, int v, bool back)
         start_join<F16, F16>(c, p, v, back);
     else if (narrow == F16)
         start_join<F32, F16>(c, p, v, back);
-    else // or none is narrow
+    else // also if all are f32
         start_join<F32, BF16>(c, p, v, back);
 }
 
-/* Of the operands, which are dense from 0 on; sets the width of a pack. */
+/* The operands, which are dense from 0 on; sets the vector width. */
 Join join_of(const Call *c, const Tensor *whole, int *v)
 {
     Join p = {};
@@ -157,13 +157,13 @@ struct Box {
     void *small, *large;
     Dims in, out;   // extents of small and large
     int d, h, w, c; // where small begins
-    Vecs packs;     // of what is walked over
-    Grid grid;      // likewise
-    float fill;     // of what is outside
+    Vecs packs;     // of the block that the kernel loops over
+    Grid grid;      // of the block that the kernel loops over
+    float fill;     // value outside the small block
     bool fresh;
 };
 
-/* Walks over the small block: CUT small (+)= large, else large += small. */
+/* Loops over the small block: CUT small (+)= large, else large += small. */
 template <int V, Dtype D, bool CUT>
 __device__ __forceinline__ void move_box(const Box &p)
 {
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(BLOCK)
     move_box<V, D, false>(p);
 }
 
-/* Walks over the large block: the small one, and the fill around it. */
+/* Loops over the large block: writes the small one, and the fill around it. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     embed_kernel(const __grid_constant__ Box p)
@@ -234,7 +234,7 @@ bool box_of(const Call *c, const Tensor *small, const Tensor *large, Box *p)
     return countable(c, rows(p->out));
 }
 
-/* The width of a pack; sets what is walked over. */
+/* Returns the vector width; sets the block that the kernel loops over. */
 int box_walk(Box *p, Dims over)
 {
     int v = p->in.c % 4 || p->out.c % 4 || p->c % 4 ? 1 : 4;
@@ -254,8 +254,8 @@ bool cut(const Call *c, const Tensor *large, const Tensor *small, bool fresh)
     return gpu_launched(op_info[c->attr->op].name);
 }
 
-/* What is outside gets the fill, unless gradients are added: it gets none,
- * and need not be touched. */
+/* Elements outside get the fill, except when gradients are added: their
+ * gradient is 0, so they are not touched. */
 bool embed(const Call *c, const Tensor *small, const Tensor *large, bool fresh)
 {
     Box p;
@@ -308,7 +308,7 @@ template <Dtype D> __global__ void turn_kernel(const Turn p)
     }
 }
 
-/* Few of either: each thread fetches its element. */
+/* For small a or b: each thread loads its element. */
 template <Dtype D>
 __global__ void turn_few_kernel(const Turn p, const Vecs sample)
 {
@@ -370,8 +370,9 @@ bool cuda_concat_fwd(const Call *c)
     return gpu_launched("concat");
 }
 
-/* Where an operand occurs twice its gradient may be one block: the second is
- * added by a launch of its own, as two threads would meet there. */
+/* If an operand occurs twice, both gradients may be in the same memory: the
+ * second is added by a launch of its own, as otherwise two threads would write
+ * one element. */
 bool cuda_concat_bwd(const Call *c)
 {
     int v;

@@ -1,45 +1,46 @@
 /* dropout.cu -- elements, or whole channels of a sample, zeroed at random.
  *
- * Draws and counters are those of cpu/ref/dropout.c: of a sample, element or
- * channel number `index` gets word index % 4 of block index / 4, and is kept
- * when the word, in [0, 1), is at least p. Nothing is stored; the backward run
- * draws again. Seed and step count are read from device memory, so that a
- * captured run draws anew each time it is played.
+ * Draws and counters are the same as in cpu/ref/dropout.c: element or channel
+ * number `index` of a sample gets word index % 4 of block index / 4, and is
+ * kept if the word, in [0, 1), is at least p. Nothing is saved; the backward
+ * pass draws again. Seed and step count are read from device memory, so that a
+ * captured step draws new numbers at each launch.
  *
- * Elements: a thread draws one block for 4 neighbours of a sample's memory;
- * threads of a block are a rectangle of such fours by samples, so that there
- * is nothing to divide. Channels: by the walk of col_reduce.cuh, one draw for
- * all rows that a thread has. `to` may be the memory of `from`.
+ * Elements: a thread draws one block for 4 adjacent elements of a sample; a
+ * thread block is a rectangle of such quads by samples, so that there is
+ * nothing to divide. Channels: the layout of col_reduce.cuh, one draw for all
+ * rows of a thread. `to` may be the memory of `from`.
  *
- * An activation behind runs in the store; on the way back dy goes through it
- * first, by y. Channels are seen through a lens, if there is one; in 16 bits
- * the way back can sum the gradient that it completes: grad_sums_reduce.cuh.
+ * The activation epilogue is applied before the store; backward takes dy back
+ * through it first, by y. Channels apply a deferred norm on load, if there is
+ * one; in 16 bits backward can also make gradient sums: grad_sums_reduce.cuh.
  *
- * Elements: 8 bytes an element (narrow 4), and 10 rounds of two wide products
- * for four of them, which take about as long on a GPU of today. Channels: by
- * memory. With an activation 4 (2) more on the way back, the same where it sums
- * behind a lens, with an activation or without. */
+ * Elements: 8 bytes an element (4 in 16 bits), and 10 rounds of two wide
+ * products for four elements, which take about as long. Channels: bound by
+ * memory. Backward with an activation reads 4 (2) bytes more; with gradient
+ * sums and a deferred norm also 4 (2), with an activation or without. */
 #include "cuda/norm/grad_sums_reduce.cuh"
 #include "engine/base/rng.h"
 
 namespace {
 
-enum { DRAWS = 4, BATCH = 4 }; // of a block of draws; rows under way
+// DRAWS: of a block of draws; BATCH: rows that a thread loads at a time
+enum { DRAWS = 4, BATCH = 4 };
 
 struct Drop {
     const void *from;
     void *to;
-    const Step *step; // on the device
+    const Step *step; // in device memory
     float p, factor;
     int node, samples;
-    int64_t size, fours; // elements of a sample; blocks of draws
+    int64_t size, fours; // elements of a sample; its blocks of draws
     bool all, fresh;     // all: evaluation, nothing is dropped
     Act act;
-    const void *y;           // backward through `then`; else NULL
+    const void *y;           // backward with an activation: y; else NULL
     NormOnLoad norm_on_load; // forward, of channels
 };
 
-/* What the four draws of a block multiply by. */
+/* The factors of the four draws of a block. */
 __device__ __forceinline__ void draw(const Drop &p, uint32_t sample,
                                      uint32_t block, float (&factor)[DRAWS])
 {
@@ -53,13 +54,14 @@ __device__ __forceinline__ void draw(const Drop &p, uint32_t sample,
         factor[i] = p.all ? 1 : rng_unit(word[i]) >= p.p ? p.factor : 0;
 }
 
-/* What is dropped is gone, even when it is not finite. */
+/* A dropped element becomes 0, even if it is not finite. */
 __device__ __forceinline__ float scaled(float x, float factor)
 {
     return factor == 0 ? 0 : x * factor;
 }
 
-/* x through both; or dy back, to where y is stored. */
+/* x through dropout and activation; if p.y is set, x is dy and goes back
+ * through both. */
 template <Dtype D>
 __device__ __forceinline__ float passed(const Drop &p, float x, float y,
                                         float factor)
@@ -145,15 +147,15 @@ __global__ void __launch_bounds__(BLOCK)
 struct DropGradSums {
     Drop drop;
     GradSums grads;
-    const void *look; // x where it is seen through a lens, else y, or NULL
+    const void *look; // x if it has a deferred norm, else y, or NULL
     ColReduce cols, joined;
     double *parts; // (parts, 2, C)
     unsigned *counters;
 };
 
-/* BATCH rows of dx from `row` on: stored, and added to the sums. Behind a lens
- * x, which the sums want, also shows the sign of what was not dropped: y is not
- * read. */
+/* Stores BATCH rows of dx from `row` on and adds them to the sums. With a
+ * deferred norm the sums read x, which also gives the sign of y for the
+ * activation, so y is not read. */
 template <Dtype D>
 __device__ __forceinline__ void grad_sums_rows(const DropGradSums &p,
                                                const ColPosition &s,
@@ -190,7 +192,7 @@ __device__ __forceinline__ void grad_sums_rows(const DropGradSums &p,
         store_vec<DRAWS, D>((Element<D> *)q.to + base +
                                 (row + i * deep) * p.cols.channels,
                             dx, true);
-        // what it is in memory
+        // the value as stored
         for (int v = 0; v < DRAWS; v++)
             grad_sums_add(by[v], look.v[v], rounded<D>(dx.v[v]), &run[0][v],
                           &run[1][v]);
@@ -211,7 +213,7 @@ __global__ void __launch_bounds__(BLOCK)
         });
 }
 
-/* Fours by samples: as wide as a sample has fours, up to a block. */
+/* Quads by samples: as wide as a sample has quads, up to a block. */
 template <int V, Dtype D> void start_elements(const Call *c, const Drop &p)
 {
     unsigned wide = 1;
@@ -235,7 +237,7 @@ ColReduce channel_cols(Dims s)
     return col_reduce_of(s.n, positions(s), s.c, vec_width(s.c));
 }
 
-/* Backward, with sums over the gradient that it completes. */
+/* Backward, with gradient sums of dx. */
 bool drop_grad_sums(const Call *c, const Drop &drop)
 {
     const Dims s = c->y->dim;
@@ -278,7 +280,7 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     if (from == c->x[0]) p.norm_on_load = norm_on_load_of(c, 0);
     if (from == c->dy && c->act) p.y = c->y->data;
     p.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
-    // p is below 1 or nothing is kept: the factor then multiplies nothing
+    // for p = 1 nothing is kept, and the infinite factor is not used
     p.factor = (float)(1 / (1 - (double)p.p));
     p.samples = s.n, p.size = positions(s) * s.c;
     p.fours = ceil_div(p.size, DRAWS);

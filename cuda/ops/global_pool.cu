@@ -1,21 +1,21 @@
-/* global_pool.cu -- mean or largest element over all positions, y[n,c], or over
- * those of a sample that count (own_kernel: sequences, so short).
+/* global_pool.cu -- mean or maximum over all positions, y[n,c], or over the
+ * valid positions of a sample with a length (own_kernel: sequences, so short).
  *
- * A sample is cut into lines: the shortest runs of its P C floats that hold
- * whole rows and whole packs (1, 2 or 4 rows). The threads of a block stand
- * on consecutive packs of as many lines as they cover, and step by those
- * lines; so a warp reads contiguous memory whatever C is, one channel too,
- * and each number of a thread stays with one channel. Lines of more than 256
- * packs are cut into tiles. Lines are cut into parts, one a block, by extents
- * alone; each part is folded in registers (sums: runs of RUN floats, then
- * double), then over the block in shared memory (8 KB) in a fixed tree, and
- * the parts by the last block that leaves one, a warp a channel.
+ * A sample is cut into lines: the shortest runs of its P C floats that have
+ * whole rows and whole vectors (1, 2 or 4 rows). The threads of a block take
+ * consecutive vectors of as many lines as they cover, and step by as many
+ * lines; so a warp reads contiguous memory for any C, even one channel, and
+ * each register of a thread belongs to one channel. Lines of more than 256
+ * vectors are cut into tiles. Lines are cut into parts, one a block, by extents
+ * alone. Each part is reduced in registers (sums: runs of RUN floats, then
+ * double), then over the block in shared memory (8 KB) in a fixed tree. The
+ * last block reduces the parts, one warp a channel.
  *
- * Backward runs give a pack of dx to each thread. Where the gradient of the
- * largest is added, only the winners are touched.
+ * Backward each thread writes one vector of dx. Where the gradient of a maximum
+ * is added, only the winning elements are touched.
  *
- * Bound by memory; floor 4 bytes per element of x both ways, 8 to add; narrow
- * half. */
+ * Bound by memory: 4 bytes per element of x in both passes, 8 to add; half as
+ * much in 16 bits. */
 #include "cuda/lib/vec.cuh"
 #include "cuda/ops/length.cuh"
 
@@ -23,13 +23,13 @@ namespace {
 
 enum {
     FILL = 512, // blocks that fill any GPU
-    AHEAD = 4,  // loads of a thread that are under way together
-    STEPS = 8,  // of a block, of AHEAD lines each, that are worth a part
+    AHEAD = 4,  // loads of a thread in flight
+    STEPS = 8,  // steps of a block, of AHEAD lines each, that are worth a part
 };
 
-// -- what is folded ----------------------------------------------------------
+// -- the reductions ----------------------------------------------------------
 
-/* What a channel has come to; 8 bytes. */
+/* The state of a channel; 8 bytes. */
 struct Sum {
     double v;
 };
@@ -44,8 +44,8 @@ __device__ __forceinline__ Sum join(Sum a, Sum b)
     return {a.v + b.v};
 }
 
-/* The first of equal ones; a NaN wins, the last at that: an order that is
- * total, so that any tree of joins finds the same winner. */
+/* The larger; of equal values the first. NaN wins, and of several the last: a
+ * total order, so that any tree of joins finds the same winner. */
 __device__ __forceinline__ Peak join(Peak a, Peak b)
 {
     const bool nan_a = a.v != a.v, nan_b = b.v != b.v;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void none(Peak *s)
     s->v = -INFINITY, s->at = -1;
 }
 
-/* The packs of one thread: V sums, in double after RUN floats. */
+/* One vector of a thread: V sums, in double after RUN floats. */
 template <int V> struct Sums {
     float run[V];
     double sum[V];
@@ -94,15 +94,15 @@ template <int V> struct Sums {
         if (++batches % (RUN / AHEAD)) return;
         for (int k = 0; k < V; k++) sum[k] += (double)run[k], run[k] = 0;
     }
-    /* PrecisionTraits k; `rows` rows a line, of which it stands in row number
-     * `row`. */
+    /* Sum k; `rows` rows a line, and sum k belongs to row number `row` of
+     * it. */
     __device__ Sum end(int k, int, int) const
     {
         return {sum[k] + (double)run[k]};
     }
 };
 
-/* V largest, with the line of each. */
+/* V maxima, with the line of each. */
 template <int V> struct Peaks {
     float best[V];
     int line_of[V];
@@ -135,10 +135,10 @@ template <int V> struct Peaks {
 
 /* How a tensor is cut; a function of its extents only. */
 struct Cut {
-    int v;             // channels of a pack
+    int v;             // channels of a vector
     int rows;          // of a line
     int packs, lines;  // of a line, of a sample
-    int tiles, width;  // of a line, packs of each
+    int tiles, width;  // of a line, vectors of each
     int threads, step; // of a block, lines it covers
     int parts, part;   // of a sample, lines of each
 };
@@ -148,7 +148,7 @@ Cut cut_of(Dims s)
     Cut k = {1, 1, s.c, 0, 0, 0, 0, 0, 0, 0};
     const int64_t count = positions(s);
     const int rows = s.c % 4 == 0 ? 1 : s.c % 2 == 0 ? 2 : 4;
-    // rows that do not divide into packs by themselves must fit a block
+    // lines of several rows must fit a block
     if (count % rows == 0 && (rows == 1 || s.c <= BLOCK))
         k.v = 4, k.rows = rows, k.packs = (int)((int64_t)s.c * rows / 4);
     k.lines = (int)(count / k.rows);
@@ -168,7 +168,7 @@ struct GlobalPool {
     const void *x;
     void *y;
     int *where;         // Peak: the position of each result
-    void *parts;        // [n][c][part], when there is more than one
+    void *parts;        // [n][c][part], if there is more than one
     unsigned *counters; // of last_block, (n, tiles)
     Cut cut;
     int n, channels;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void put_result(const GlobalPool &p, int64_t i,
     store_vec<1, D>((Element<D> *)p.y + i, {v}, true);
 }
 
-/* Result i is `all`. */
+/* Stores result i, `all`. */
 template <Dtype D>
 __device__ __forceinline__ void finish(const GlobalPool &p, int64_t i, Sum all)
 {
@@ -196,7 +196,7 @@ __device__ __forceinline__ void finish(const GlobalPool &p, int64_t i, Peak all)
     p.where[i] = all.at;
 }
 
-/* A part of a tile of a sample. Thread t stands on pack t % width of line
+/* Reduces a part of a tile of a sample. Thread t takes vector t % width of line
  * t / width of the lines that the block covers. */
 template <int V, Dtype D, class Lanes, class State>
 __global__ void __launch_bounds__(BLOCK, 4)
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(BLOCK, 4)
     if (k.parts == 1 ||
         !last_block(p.counters + n * k.tiles + tile, (unsigned)k.parts))
         return;
-    // all parts of them: a warp for a channel
+    // the last block reduces all parts: one warp a channel
     for (int c = t / WARP; c < channels; c += k.threads / WARP) {
         const int64_t i = n * p.channels + first + c;
         const State *parts = (const State *)p.parts + i * k.parts;
@@ -290,7 +290,7 @@ enum { OWN_WIDE = 32, OWN_DEEP = BLOCK / OWN_WIDE };
 
 /* Positions below a sample's length: a block has OWN_WIDE channels of one
  * sample, a row of threads every OWN_DEEP-th position, so that the order does
- * not depend on how many there are beyond. */
+ * not depend on the number of positions beyond the length. */
 template <Dtype D, class State>
 __global__ void __launch_bounds__(BLOCK)
     own_kernel(const __grid_constant__ GlobalPool p, const float *lengths,
@@ -356,7 +356,8 @@ bool pool_as(const Call *c)
     if (!countable(c, blocks)) return false;
     if (p.cut.parts > 1)
         p.counters = gpu_counters(c->dev, (int64_t)s.n * p.cut.tiles);
-    if (D != F32 || p.cut.v == 4) // what is narrow has packs in each row
+    // rows of tensors in 16 bits are whole vectors
+    if (D != F32 || p.cut.v == 4)
         start_pool<4, D, Lanes, State>(c, p, blocks);
     else
         start_pool<1, F32, Lanes, State>(c, p, blocks);
@@ -374,7 +375,7 @@ template <template <int> class Lanes, class State> bool pool(const Call *c)
 size_t parts_bytes(const Call *c)
 {
     const Dims s = c->x[0]->dim;
-    if (rows(s) >= INT32_MAX) return 0; // fold() will refuse them
+    if (rows(s) >= INT32_MAX) return 0; // pool_as() refuses such extents
     const Cut k = cut_of(s);
     return k.parts > 1 ? (size_t)s.n * s.c * k.parts * sizeof(Sum) : 0;
 }
@@ -393,7 +394,8 @@ struct Back {
     bool fresh;
 };
 
-/* dx[n,p,c] = dy[n,c] / how many count, or all of it where the largest was. */
+/* dx[n,p,c] = dy[n,c] / valid positions, or dy[n,c] at the maximum and 0
+ * elsewhere. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     back_kernel(const __grid_constant__ Back p)
@@ -419,7 +421,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Adding to the winners alone; a sample of length 0 has none. */
+/* Adds to the winning elements only; a sample of length 0 has none. */
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     winners_kernel(const __grid_constant__ Back p, int64_t count)

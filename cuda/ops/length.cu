@@ -1,10 +1,11 @@
-/* length.cu -- positions beyond a sample's length made 0, and the last within.
+/* length.cu -- mask_length sets positions beyond a sample's length to 0;
+ * last_step takes the last position within it.
  *
- * Both copy: a thread a pack of the result (forward) or of dx. What a sample's
- * length is, each thread asks itself: the number is in a cache.
+ * Both copy: each thread moves one vector of the result (forward) or of dx.
+ * Each thread reads the length of its sample; the cache has it.
  *
- * Bound by memory: 8 bytes an element of x, 12 to add to dx; backward of the
- * last step writes zeros, 4 bytes an element; narrow half. */
+ * Bound by memory: 8 bytes an element of x, 12 to add to dx; backward of
+ * last_step writes zeros, 4 bytes an element; half as much in 16 bits. */
 #include "cuda/lib/vec.cuh"
 #include "cuda/ops/length.cuh"
 
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(BLOCK)
         uint32_t n = row_of(p.packs, i, &c);
         const int at = (int)split(&n, p.positions);
         Vec<V> x = {};
-        // what is beyond is gone, even when it is not finite
+        // elements beyond the length become 0, even if they are not finite
         if (at < own_count(p.lengths, n, (int)p.positions.by))
             x = load<V, D>((const Element<D> *)p.from + i * V);
         store_vec<V, D>((Element<D> *)p.to + i * V, x, p.fresh);

@@ -1,4 +1,4 @@
-/* length.cuh -- how many positions of a sample count, on the device. */
+/* length.cuh -- the number of valid positions of a sample, on the device. */
 #ifndef SEG_CUDA_OPS_LENGTH_H
 #define SEG_CUDA_OPS_LENGTH_H
 #include "cuda/lib/kernel.cuh"

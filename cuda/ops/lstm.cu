@@ -1,23 +1,23 @@
 /* lstm.cu -- one layer of an LSTM in one direction; see ops.def.
  *
- * One launch walks all steps. Units are cut into slices, samples into groups;
- * a block has one of each and keeps its slice of the weights in shared memory
- * for all steps. Each step it fetches the states of its samples (backward: the
- * gradients of their gates) as all blocks of the group have left them, in
- * chunks of up to 16 samples, multiplies, and does the gates of its own units.
- * Then all blocks wait for each other: at most 64, a cooperative launch. Up to
- * 64 units one slice holds all and nobody waits. Above 512 units, and where a
- * GPU has fewer multiprocessors than there would be slices, weights come from
- * the second cache instead.
+ * One launch does all steps. Units are cut into slices, samples into groups; a
+ * block has one of each and keeps its slice of the weights in shared memory for
+ * all steps. Each step it loads the states of its samples (backward: the
+ * gradients of their gates) as written by all blocks of the group, in chunks of
+ * up to 16 samples, multiplies, and computes the gates of its own units. Then
+ * all blocks wait for each other: at most 64, a cooperative launch. Up to 64
+ * units one slice has all units and no block waits. Above 512 units, and where
+ * a GPU has fewer multiprocessors than there would be slices, weights come from
+ * the L2 cache instead.
  *
- * Four neighbouring threads have the four gates of one unit for four samples, a
+ * Four adjacent threads have the four gates of one unit for four samples, a
  * quarter of the sum each: 16 multiply-adds for 2 loads of 16 bytes (backward
- * 4, of which weights are one word). Then they exchange so that each ends with
- * the sums of one sample. The order of a sum depends on nothing but its length.
+ * 4, with one word of weights). Then they exchange sums so that each has the
+ * sums of one sample. The order of a sum depends only on its length.
  *
- * Shared memory: 64 KB of weights, 32 KB of states; or 96 KB of states. Floor:
- * 16 H^2 N multiply-adds, and a barrier of some 2 us, a step; weights from the
- * second cache 16 H^2 bytes a group and step. */
+ * Shared memory: 64 KB of weights, 32 KB of states; or 96 KB of states. A step
+ * takes at least 16 H^2 N multiply-adds and a barrier of some 2 us; weights
+ * from the L2 cache add 16 H^2 bytes a group and step. */
 #include "cuda/conv/conv.cuh"
 #include "cuda/lib/vec.cuh"
 #include "cuda/ops/length.cuh"
@@ -27,18 +27,18 @@ namespace {
 enum {
     THREADS = 256,
     QUAD = 4,           // samples of a thread, and threads of a sum
-    CHUNK = 16,         // samples whose states are fetched together, at most
+    CHUNK = 16,         // samples whose states are loaded together, at most
     SLICES = 64,        // blocks of a cooperative launch
     WEIGHTS = 64 << 10, // bytes of shared memory for weights
-    STATES = 32 << 10,  // for states beside them
+    STATES = 32 << 10,  // for states, together with weights
     ROOM = 96 << 10,    // for states alone
-    UNITS = 1536,       // whose gates ROOM has of QUAD samples
+    UNITS = 1536,       // most units: ROOM has the gates of QUAD samples
 };
 
 struct Lstm {
     const float *in; // z; backward: dy
     const float *w, *bias;
-    float *y, *gates, *elements; // of all steps; cells of one without gates
+    float *y, *gates, *elements; // of all steps (no gates: see step())
     float *allreduce;            // backward: dc (n, units)
     int *lengths, *longest;      // of each sample, of all
     unsigned *barrier;
@@ -61,7 +61,7 @@ __device__ __forceinline__ float sigmoid(float x)
     return (x < 0 ? e : 1) / (1 + e);
 }
 
-/* Lengths as whole numbers, the largest, a barrier that is at rest. One
+/* Stores the lengths as integers and the largest, and resets the barrier. One
  * block. */
 __global__ void __launch_bounds__(THREADS)
     prepare_kernel(const __grid_constant__ Lstm p, const float *lengths)
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(THREADS)
     *p.barrier = 0;
 }
 
-/* packed[k][u] = the four gates' weights of unit u for state k: what the
- * forward run reads from the second cache. */
+/* packed[k][u] = the weights of the four gates of unit u for state k: the
+ * layout that the forward kernel reads from the L2 cache. */
 __global__ void __launch_bounds__(BLOCK)
     pack_kernel(const float *w, float4 *packed, int units)
 {
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Of v[0 .. 3], one of each of four neighbouring threads is added up: thread
- * `k` gets the sum of v[k]. Pairs first, so the order is the same for all. */
+/* Sums over four adjacent threads: thread `k` gets the sum of v[k]. Pairs
+ * first, so the order is the same for all. */
 __device__ __forceinline__ float exchange(const float (&v)[QUAD], int k)
 {
     float low = k & 1 ? v[1] : v[0], high = k & 1 ? v[3] : v[2];
@@ -107,7 +107,7 @@ __device__ __forceinline__ float exchange(const float (&v)[QUAD], int k)
     return (k & 2 ? high : low) + __shfl_xor_sync(~0u, give, 2);
 }
 
-/* What a thread has of a chunk: item = (unit, four samples, quarter). */
+/* The item of a thread in a chunk: (unit, four samples, quarter). */
 struct Item {
     int quarter, quad, unit; // unit within the slice
 };
@@ -117,7 +117,7 @@ __device__ __forceinline__ Item item_of(int i, int quads)
     return {i % QUAD, i / QUAD % quads, i / QUAD / quads};
 }
 
-/* The block's place. */
+/* The block's ranges of units and samples. */
 struct Slot {
     int u0, units, n0, n1;
 };
@@ -132,8 +132,8 @@ __device__ __forceinline__ Slot slot_of(const Lstm &p)
     return b;
 }
 
-/* state[k][i] = from[row of sample i][k], 0 for samples that have no step s;
- * others wrote it, so it is read past the first cache. */
+/* state[k][i] = from[row of sample i][k], 0 for samples without a step s. Other
+ * blocks wrote it, so the load bypasses the L1 cache. */
 __device__ __forceinline__ void fetch(const Lstm &p, const Slot &b, int first,
                                       int s, const float *from, int width,
                                       float *state)
@@ -147,7 +147,8 @@ __device__ __forceinline__ void fetch(const Lstm &p, const Slot &b, int first,
     }
 }
 
-/* All blocks that need each other's results, or this one's threads. */
+/* Waits for all blocks that exchange results, or for the threads of this
+ * one. */
 __device__ __forceinline__ void meet(const Lstm &p)
 {
     if (p.together)
@@ -156,7 +157,7 @@ __device__ __forceinline__ void meet(const Lstm &p)
         __syncthreads();
 }
 
-/* Rows of the slice's columns beyond the lengths are 0: `parts` blocks of
+/* Clears the rows beyond the lengths in the slice's columns: `parts` blocks of
  * `units` columns of an array of rows. */
 __device__ __forceinline__ void clear(const Lstm &p, const Slot &b, float *all,
                                       int parts)
@@ -171,7 +172,7 @@ __device__ __forceinline__ void clear(const Lstm &p, const Slot &b, float *all,
     }
 }
 
-/* Step s of sample n, unit u: sums of the product in g. */
+/* Step s of sample n, unit u; g has the sums of the product. */
 __device__ __forceinline__ void step(const Lstm &p, int n, int s, int u,
                                      float (&g)[4])
 {
@@ -183,7 +184,7 @@ __device__ __forceinline__ void step(const Lstm &p, int n, int s, int u,
         g[k] = k == 2 ? tanhf(g[k]) : sigmoid(g[k]);
         if (p.gates) p.gates[row * 4 * p.units + at] = g[k];
     }
-    // the thread that wrote the cell of the step before reads it
+    // the thread that wrote the cell of the previous step reads it
     float *to = p.elements + (p.gates ? row : n) * p.units + u;
     float cell = g[0] * g[2];
     if (s) {
@@ -256,7 +257,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     clear(p, b, p.y, 1);
 }
 
-/* Back through step s of sample n, unit u; dh: of the step after it. */
+/* Backward of step s of sample n, unit u; dh: from the step after it. */
 __device__ __forceinline__ void grad(const Lstm &p, int n, int s, int u,
                                      float dh)
 {
@@ -274,7 +275,8 @@ __device__ __forceinline__ void grad(const Lstm &p, int n, int s, int u,
     *dc = v * f;
 }
 
-/* The same walk back. SHARED: the slice's columns of w, [row][u], stay. */
+/* The steps in reverse. SHARED: the slice's columns of w, [row][u], stay in
+ * shared memory. */
 template <bool SHARED>
 __global__ void __launch_bounds__(THREADS, 1)
     backward_kernel(const __grid_constant__ Lstm p)
@@ -325,7 +327,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     clear(p, b, p.gates, 4);
 }
 
-/* dx = dz, or added. */
+/* dx (+)= dz. */
 __global__ void __launch_bounds__(BLOCK)
     spread_kernel(const float *from, float *to, int64_t packs, bool fresh)
 {
@@ -333,7 +335,7 @@ __global__ void __launch_bounds__(BLOCK)
     store_vec<4>(to + i * 4, load<4>(from + i * 4), fresh);
 }
 
-// -- how a call is cut -------------------------------------------------------
+// -- partition of a call -----------------------------------------------------
 
 struct Cut {
     bool shared, together;
@@ -341,7 +343,7 @@ struct Cut {
     size_t bytes; // of shared memory
 };
 
-/* Sums, and so results, do not depend on any of this. */
+/* Sums, and so results, do not depend on the partition. */
 Cut cut_of(const Call *c, bool back, int processors)
 {
     const Dims s = c->y->dim;
@@ -366,7 +368,7 @@ Cut cut_of(const Call *c, bool back, int processors)
     return k;
 }
 
-/* The layout of scratch: barrier and longest, lengths, carry or cells, packed
+/* The layout of scratch: barrier and longest, lengths, dc or cells, packed
  * weights; each part begins at a multiple of 16 bytes. */
 enum { HEAD = 4 };
 
@@ -441,7 +443,7 @@ Space cuda_lstm_space(const Call *c)
 {
     Space s = {};
     s.fwd = scratch_bytes(c);
-    if (!c->dy) return s; // evaluation: nothing is kept
+    if (!c->dy) return s; // evaluation: nothing is saved
     const ConvProblem r = lstm_wgrad_problem(c);
     s.saved = (size_t)numel(c->y->dim) * 5 * sizeof(float);
     s.bwd = (size_t)most((int64_t)s.fwd, (int64_t)conv_wgrad_bytes(&r));

@@ -1,23 +1,23 @@
-/* pool.cu -- maxpool and avgpool: largest and mean of each window.
+/* pool.cu -- maxpool and avgpool: maximum and mean of each window.
  *
- * One thread makes a pack of channels of one row: of the result forward, of
- * the operand backward, where it gathers from every result whose window sees
- * it. Points are loaded four at a time (a whole 2x2 window), the rest of the
- * work is integer arithmetic on them. No shared memory: what windows share
- * comes out of the caches. maxpool saves the winning tap of each result, in
- * a byte while the window has no more than 256 taps, as that is memory which a
- * plan holds from the forward run to the backward run. An activation behind
- * avgpool runs in the store; on the way back dy goes through it, by y, as it is
- * read.
+ * Each thread makes one vector of channels of one row: of the result forward,
+ * of the operand's gradient backward, where it gathers from each result whose
+ * window contains it. Points are loaded four at a time (a whole 2x2 window);
+ * the other work is integer arithmetic on positions. No shared memory: elements
+ * of several windows come from the caches. maxpool saves the winning tap of
+ * each result, in a byte if the window has no more than 256 taps, because the
+ * plan keeps that memory from the forward to the backward pass. avgpool applies
+ * its activation epilogue before the store; backward takes dy back through it
+ * on load, by y.
  *
- * Bound by memory. Floor, bytes per operand element, window 2x2: maxpool
- * 4 + 5/4 forward, 4 + 5/4 backward; avgpool 4 + 1 both ways, 1 more back
- * through an activation; narrow 2 + 3/4 and 2 + 1/2, 1/2 more. */
+ * Bound by memory. Bytes per operand element, window 2x2: maxpool 4 + 5/4
+ * forward, 4 + 5/4 backward; avgpool 4 + 1 in both passes, 1 more backward with
+ * an activation; in 16 bits 2 + 3/4 and 2 + 1/2, 1/2 more. */
 #include "cuda/ops/pool.cuh"
 
 namespace {
 
-enum { AHEAD = 4 }; // points whose loads are under way together
+enum { AHEAD = 4 }; // points whose loads are in flight together
 
 /* The window of the result at q: its taps inside the image. */
 __device__ __forceinline__ Box taps_box(const Pool &p, Place q)
@@ -29,8 +29,9 @@ __device__ __forceinline__ Box taps_box(const Pool &p, Place q)
     return b;
 }
 
-/* Packs of the next AHEAD taps, and the number of each; `none` where the
- * window has no more. w moves on. `corner` is where tap (0,0,0) falls. */
+/* Loads vectors of the next AHEAD taps, and the number of each; `none` where
+ * the window has no more taps. Advances w. `corner` is the position of tap
+ * (0,0,0). */
 template <int V, Dtype D>
 __device__ __forceinline__ void fetch_taps(const Pool &p, BoxIterator *w,
                                            Place corner, int c, float none,
@@ -51,15 +52,15 @@ __device__ __forceinline__ void fetch_taps(const Pool &p, BoxIterator *w,
     }
 }
 
-/* Where tap (0,0,0) of the result at q falls. */
+/* The position of tap (0,0,0) of the result at q. */
 __device__ __forceinline__ Place corner_of(const Pool &p, Place q)
 {
     return {q.n, first_of(p.axis[0], q.d), first_of(p.axis[1], q.h),
             first_of(p.axis[2], q.w)};
 }
 
-/* Ties go to the first tap; a NaN (v != v), which no comparison would let
- * win, does, so that it is not hidden. A tap that is not there is -inf, which
+/* Of equal values the first tap wins. NaN (v != v), which loses all
+ * comparisons, wins too, so that it is not hidden. Missing taps are -inf, which
  * never wins. */
 template <int V, Dtype D, class T>
 __global__ void __launch_bounds__(BLOCK)
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(BLOCK)
         BoxIterator w = box_iterator(box);
         Vec<V> best, x[AHEAD];
         int tap[V], number[AHEAD];
-        // a window of -inf only still has a winner: its first tap inside
+        // a window with only -inf still has a winner: its first tap inside
         for (int k = 0; k < V; k++) {
             best.v[k] = -INFINITY;
             tap[k] = tap_number(p, box.from[0], box.from[1], box.from[2]);
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Elements of the window of the result at (d,h,w) that lie in the image. */
+/* Elements of the window of the result at (d,h,w) inside the image. */
 __device__ __forceinline__ float inside(const Pool &p, int d, int h, int w)
 {
     const Box b = taps_box(p, {0, d, h, w});
@@ -141,9 +142,10 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* dx from the results that see an element: those that it won (MAX), or its
- * share of each, which goes back through `then` first. N points ahead: 1 where
- * windows do not overlap, as there is one result then at most. */
+/* dx from the results whose windows contain an element: dy of each result that
+ * the element won (MAX), or its share of each dy, first taken back through the
+ * activation. N points at a time: 1 where windows do not overlap, as there is
+ * at most one result then. */
 template <int V, Dtype D, class T, int N, bool MAX>
 __global__ void __launch_bounds__(BLOCK)
     gather_kernel(const __grid_constant__ Pool p)
@@ -216,7 +218,7 @@ template <int V, Dtype D> void start_forward(const Call *c, const Pool &p)
         START((max_kernel<V, D, int32_t>), p, c);
 }
 
-/* A thread for each pack of the result. */
+/* One thread for each vector of the result. */
 bool pool_fwd(const Call *c)
 {
     Pool p;
@@ -229,7 +231,7 @@ bool pool_fwd(const Call *c)
     return gpu_launched(op_info[c->attr->op].name);
 }
 
-/* One point ahead where windows do not overlap: there is none to wait for. */
+/* One point at a time where windows do not overlap, as there is only one. */
 template <int V, Dtype D> void start_backward(const Call *c, const Pool &p)
 {
     const bool apart = windows_apart(c);
@@ -245,7 +247,7 @@ template <int V, Dtype D> void start_backward(const Call *c, const Pool &p)
         START((gather_kernel<V, D, uint8_t, AHEAD, true>), p, c);
 }
 
-/* A thread for each pack of dx: no two write to one element. */
+/* One thread for each vector of dx: no two write to one element. */
 bool pool_bwd(const Call *c)
 {
     Pool p;

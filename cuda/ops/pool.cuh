@@ -1,4 +1,4 @@
-/* pool.cuh -- one call of maxpool or avgpool, for pool.cu and
+/* pool.cuh -- a call of maxpool or avgpool, for pool.cu and
  * pool_grad_sums.cu. */
 #ifndef SEG_CUDA_OPS_POOL_H
 #define SEG_CUDA_OPS_POOL_H
@@ -7,13 +7,13 @@
 
 struct Pool {
     void *x, *y; // operand and result, or their gradients
-    void *tap;   // maxpool: of each result
+    void *tap;   // maxpool: the winning tap of each result
     Axis axis[3];
-    Vecs packs;              // of what is written
+    Vecs packs;              // of the written tensor
     NormOnLoad norm_on_load; // forward: of x
-    Act act;                 // of avgpool: behind it
-    const void *result;      // backward through `then`; else NULL
-    Grid grid;               // of what is written
+    Act act;                 // avgpool: applied to the result
+    const void *result;      // backward with an activation: y; else NULL
+    Grid grid;               // of the written tensor
     Dims xs, ys;
     bool fresh; // backward
     bool average, count_all;
@@ -25,7 +25,8 @@ static inline int64_t taps_of(const Call *c)
     return (int64_t)g.k[0] * g.k[1] * g.k[2];
 }
 
-/* Forward writes y, backward (into = operand 0's extents) dx. */
+/* The parameters of a pass that writes a tensor of extents `into`: y forward,
+ * dx backward. */
 static inline bool pool_of(const Call *c, Dims into, int v, Pool *p)
 {
     Window g = op_window(c->attr, NULL);
@@ -33,7 +34,7 @@ static inline bool pool_of(const Call *c, Dims into, int v, Pool *p)
     p->xs = c->x[0]->dim, p->ys = c->y->dim;
     for (int i = 0; i < 3; i++) {
         p->axis[i] = axis_of(g, i, p->xs, p->ys);
-        // q + lo of normed_from
+        // normed_from computes q + lo
         if (!countable(c, (int64_t)p->axis[i].size + g.lo[i])) return false;
     }
     p->tap = c->saved;
@@ -51,26 +52,27 @@ static inline bool small_taps(const Call *c)
     return taps_of(c) <= 256;
 }
 
-/* Which taps the maxima of a pack are. */
+/* The winning taps of a vector of results. */
 template <int V, class T> struct alignas(sizeof(T) * V) Won {
     T v[V];
 };
 
-/* PrecisionTraits of a tap, outside ones counted. */
+/* The number of a tap; taps outside the image are counted too. */
 static __device__ __forceinline__ int tap_number(const Pool &p, int d, int h,
                                                  int w)
 {
     return (d * p.axis[1].k + h) * p.axis[2].k + w;
 }
 
-/* Do windows not overlap, so that an element is in one at most? */
+/* Do the windows not overlap, so that an element is in at most one? */
 static inline bool windows_apart(const Call *c)
 {
     const Window g = op_window(c->attr, NULL);
     return g.k[0] <= g.s[0] && g.k[1] <= g.s[1] && g.k[2] <= g.s[2];
 }
 
-/* pool_grad_sums.cu: the backward run of a maxpool that closes its gradient. */
+/* In pool_grad_sums.cu: the backward pass of a maxpool that also makes gradient
+ * sums. */
 bool pool_grad_sums(const Call *c);
 size_t pool_grad_sums_bytes(const Call *c);
 #endif

@@ -1,17 +1,17 @@
-/* pool_grad_sums.cu -- back through a maxpool whose windows do not overlap,
- * with sums over the gradient that it completes: see grad_sums.cuh.
+/* pool_grad_sums.cu -- backward of a maxpool with windows that do not overlap,
+ * with gradient sums of the dx that it writes: see grad_sums.cuh.
  *
- * The walk of grad_sums_reduce.cuh: a thread keeps four channels. Bound by
- * memory: in 16 bits 4 bytes an element of dx (6 where it adds) and (2 + 1) a
- * window. */
+ * The column reduction of grad_sums_reduce.cuh: each thread has four channels.
+ * Bound by memory: in 16 bits 4 bytes an element of dx (6 where it adds) and (2
+ * + 1) a window. */
 #include "cuda/norm/grad_sums_reduce.cuh"
 #include "cuda/ops/pool.cuh"
 
 namespace {
 
 enum {
-    V = 4,     // what is narrow goes by packs of four
-    BATCH = 4, // rows whose loads a thread has under way
+    V = 4,     // tensors in 16 bits use vectors of four
+    BATCH = 4, // rows that a thread loads at a time
 };
 
 struct PoolGradSums {
@@ -22,8 +22,8 @@ struct PoolGradSums {
     unsigned *counters;
 };
 
-/* Of the element at `row`: the number of its window's result, and of the tap
- * that it is there; -1 of one that no window has. */
+/* The number of the result whose window contains the element at `row`, and the
+ * element's tap in it; -1 if no window contains it. */
 __device__ __forceinline__ int64_t window_of(const Pool &p, int64_t row,
                                              int *tap)
 {
@@ -39,7 +39,7 @@ __device__ __forceinline__ int64_t window_of(const Pool &p, int64_t row,
     return row_at(p.ys, q.n, at[0], at[1], at[2]);
 }
 
-/* BATCH rows from `row` on: stored, and added to the sums. */
+/* Stores BATCH rows from `row` on and adds them to the sums. */
 template <Dtype D>
 __device__ __forceinline__ void grad_sums_rows(const PoolGradSums &p,
                                                const ColPosition &s,
@@ -73,7 +73,7 @@ __device__ __forceinline__ void grad_sums_rows(const PoolGradSums &p,
         for (int v = 0; v < V; v++)
             dx.v[v] += (int)won[i].v[v] == tap[i] ? grad.v[v] : 0;
         store_vec<V, D>((Element<D> *)q.x + at * q.xs.c + s.c, dx, true);
-        // what it is in memory
+        // the value as stored
         for (int v = 0; v < V; v++)
             grad_sums_add(by[v], seen.v[v], rounded<D>(dx.v[v]), &run[0][v],
                           &run[1][v]);

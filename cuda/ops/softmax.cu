@@ -1,14 +1,14 @@
 /* softmax.cu -- y_c = exp(x_c) / sum_k exp(x_k) over the channels of a row.
  *
- * A team of threads has a row (warp_group.cuh): 1 thread up to 4 channels, 32
- * from 65 on, a block above 1024. The row is read from memory once and twice
- * more from the first cache: its largest, the sum, the results, the exponential
- * taken twice. An element is read for the last time by the thread that writes
- * its result, so y may be x's memory. Backward dx_c = y_c (dy_c - sum_k dy_k
- * y_k) in two looks.
+ * A group of threads works on a row (warp_group.cuh): 1 thread up to 4
+ * channels, 32 from 65 on, a block above 1024. The row is read from memory once
+ * and twice more from the L1 cache: for its maximum, the sum and the results;
+ * the exponential is computed twice. The thread that writes a result is the
+ * last to read that element, so y may be x's memory. Backward dx_c = y_c (dy_c
+ * - sum_k dy_k y_k) in two passes over the row.
  *
- * Bound by memory: 8 bytes an element forward, 12 backward (16 when dx is
- * added to); exponentials, two an element, stay below that. */
+ * Bound by memory: 8 bytes an element forward, 12 backward (16 when dx is added
+ * to); exponentials, two an element, stay below that. */
 #include "cuda/lib/vec.cuh"
 #include "cuda/lib/warp_group.cuh"
 
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(BLOCK) bwd_kernel(const Rows p)
         const Vec<V> dy = load<V>(p.dy + base + j);
         for (int v = 0; v < V; v++) chain_add(&all, y.v[v] * dy.v[v]);
     }
-    // of dy, under the probabilities y
+    // of dy, weighted by the probabilities y
     float mean[1] = {chain_total(all)};
     warp_group_sums(mean, t.width);
     for (int j = start; j < end; j += step) {

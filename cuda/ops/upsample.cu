@@ -1,27 +1,27 @@
-/* upsample.cu -- more positions, from the nearest or between the two nearest.
+/* upsample.cu -- upsampling, nearest or linear.
  *
  *     nearest  y[p] = x[floor(p / f)]
  *     linear   y[p] = (1 - t) x[i] + t x[i+1] along each axis, i + t the
  *              source coordinate of p
  *
- * Source coordinates are fractions of whole numbers, so both directions get
- * the same shares, exact to one rounding, with no double in sight:
- * (p num + off) / den with 2, 1 - f, 2 f or, aligned, X-1, 0, Y-1; clamped.
+ * Source coordinates are fractions of integers, so forward and backward get the
+ * same weights, exact to one rounding, without doubles: (p num + off) / den
+ * with 2, 1 - f, 2 f or, aligned, X-1, 0, Y-1; clamped.
  *
- * One thread makes a pack of channels of one row: forward of the result from
- * one operand position or the 8 corners of its cell, whose loads are under
- * way together; backward of the operand, gathered from the results in which
- * it has a share. What rows share comes out of the caches, so no shared
- * memory. Bound by memory; floor 4 (1 + 1/(fd fh fw)) bytes per element of
- * the result (narrow 2) both ways, of which linear in 3-D reaches a part, as
- * each dy is looked at 8 times. */
+ * Each thread makes one vector of channels of one row. Forward: of the result,
+ * from one operand position or the 8 corners of its cell, whose loads are in
+ * flight together. Backward: of the operand's gradient, gathered from the
+ * results in which the element has a weight. Elements that several rows read
+ * come from the caches, so no shared memory. Bound by memory: at least 4 (1 +
+ * 1/(fd fh fw)) bytes per element of the result (2 in 16 bits) in both passes;
+ * linear in 3-D does not reach this, as each dy is read 8 times. */
 #include "cuda/lib/window.cuh"
 
 namespace {
 
-enum { AHEAD = 4 }; // loads under way together in a gather
+enum { AHEAD = 4 }; // loads of a gather in flight together
 
-/* One axis: what results are made of. */
+/* One axis: the source of its results. */
 struct Source {
     int size, count;   // operand, result
     Divisor f;         // nearest: the factor
@@ -34,8 +34,8 @@ struct Source {
 struct Up {
     void *x, *y; // operand and result, or their gradients
     Source axis[3];
-    Vecs packs; // of what is written
-    Grid grid;  // likewise
+    Vecs packs; // of the written tensor
+    Grid grid;  // of the written tensor
     Dims xs, ys;
     bool fresh; // backward
 };
@@ -43,7 +43,7 @@ struct Up {
 Source source_of(const Call *c, int i)
 {
     Source a = {};
-    const int f = c->attr->word[1 + i]; // both rows begin with the factors
+    const int f = c->attr->word[1 + i]; // both operators begin with the factors
     a.size = (&c->x[0]->dim.d)[i], a.count = (&c->y->dim.d)[i];
     a.f = divisor(f);
     if (c->attr->op == OP_upsample_nearest) return a;
@@ -65,7 +65,7 @@ bool up_of(const Call *c, Dims into, int v, Up *p)
     p->xs = c->x[0]->dim, p->ys = c->y->dim;
     for (int i = 0; i < 3; i++) {
         const int f = c->attr->word[1 + i];
-        if (f > INT32_MAX / 4) // den, and what is added to it
+        if (f > INT32_MAX / 4) // the largest value is den plus an offset
             return fail_device("%s: a factor of %d; the GPU kernels take up "
                                "to %d",
                                op_info[c->attr->op].name, f, INT32_MAX / 4);
@@ -145,7 +145,7 @@ __device__ __forceinline__ int64_t whole(const Source &a, int64_t n, Divisor d)
     return a.narrow ? quotient((uint32_t)n, d) : n / d.by;
 }
 
-/* Operand positions i, i + step, and their shares in a result. */
+/* Operand positions i, i + step, and their weights in a result. */
 struct Mix {
     int i, step;
     float w[2];
@@ -158,13 +158,13 @@ __device__ __forceinline__ Mix mix_at(const Source &a, int p)
     at = at < 0 ? 0 : at < last ? at : last;
     const int i = (int)whole(a, at, a.by_den);
     const int rest = (int)(at - (int64_t)i * a.den);
-    // den * inv may not be 1, and a copy must stay one
+    // den * inv may not be 1, and a copy must be exact
     return {i,
             rest > 0,
             {rest ? (float)(a.den - rest) * a.inv : 1, (float)rest * a.inv}};
 }
 
-/* Share of operand position q in result p, by the same numbers. */
+/* Weight of operand position q in result p, from the same integers. */
 __device__ __forceinline__ float share(const Source &a, int p, int q)
 {
     int64_t at = (int64_t)p * a.num + a.off - (int64_t)q * a.den;
@@ -176,7 +176,7 @@ __device__ __forceinline__ float share(const Source &a, int p, int q)
     return at < a.den ? (float)(a.den - (int)at) * a.inv : 0.0f;
 }
 
-/* Results from .. to-1 are those in which q has a share: their source
+/* Results from .. to-1 are the results with a weight of q: their source
  * coordinates are less than 1 away, or clamped to the ends. */
 __device__ __forceinline__ void reach(const Source &a, int q, int *from,
                                       int *to)
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(BLOCK)
         for (int k = 0; k < 8; k++) {
             weight[k] = d.w[k >> 2] * h.w[k >> 1 & 1] * w.w[k & 1];
             x[k] = {};
-            if (weight[k] == 0) continue; // no share: not even of an infinity
+            if (weight[k] == 0) continue; // else infinity would give NaN
             const int64_t row =
                 row_at(p.xs, q.n, d.i + (k >> 2) * d.step,
                        h.i + (k >> 1 & 1) * h.step, w.i + (k & 1) * w.step);
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 // -- launchers ---------------------------------------------------------------
 
-/* A thread for each pack of the result. */
+/* One thread for each vector of the result. */
 bool up_fwd(const Call *c)
 {
     Up p;
@@ -279,7 +279,7 @@ bool up_fwd(const Call *c)
     return gpu_launched(op_info[c->attr->op].name);
 }
 
-/* A thread for each pack of dx: no two write to one element. */
+/* One thread for each vector of dx: no two write to one element. */
 bool up_bwd(const Call *c)
 {
     Up p;
