@@ -11,8 +11,8 @@ enum { CHANNELS = NARROW_CHANNELS }; // a vector of 16 bytes
 
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    show_kernel(const NormOnLoad s, const Element<D> *x, Element<D> *to,
-                const Vecs packs)
+    norm_apply_kernel(const NormOnLoad s, const Element<D> *x, Element<D> *to,
+                      const Vecs packs)
 {
     EACH(i, packs.count)
     {
@@ -34,10 +34,10 @@ bool norm_on_load_apply(const Call *c, const NormOnLoad &s, Dims x,
     cudaStream_t stream = gpu_stream(c->dev);
     moves(2.0 * (double)numel(x) * (double)dtype_bytes(type));
     if (type == BF16)
-        LAUNCH(show_kernel<BF16>, blocks, BLOCK, 0, stream, s,
+        LAUNCH(norm_apply_kernel<BF16>, blocks, BLOCK, 0, stream, s,
                (const uint16_t *)data, (uint16_t *)to, packs);
     else
-        LAUNCH(show_kernel<F16>, blocks, BLOCK, 0, stream, s,
+        LAUNCH(norm_apply_kernel<F16>, blocks, BLOCK, 0, stream, s,
                (const uint16_t *)data, (uint16_t *)to, packs);
     return gpu_launched("deferred norm");
 }

@@ -111,10 +111,10 @@ static __device__ __forceinline__ void grad_sums_finish(const GradSums &by,
     store_norm_grad(by.put, 1, c, sum_x);
     if (!by.line) return;
     const double gamma = by.gamma ? (double)by.gamma[c] : 1;
-    double tilt = 0, shift = 0;
+    double x_coef = 0, shift = 0;
     if (!by.step->share.idle)
-        norm_bwd_terms(gamma, s, by.rows, sum, sum_x, &tilt, &shift);
-    by.line[c] = norm_bwd_line(by.norm_on_load.table[c], s, tilt, shift);
+        norm_bwd_terms(gamma, s, by.rows, sum, sum_x, &x_coef, &shift);
+    by.line[c] = norm_bwd_line(by.norm_on_load.table[c], s, x_coef, shift);
 }
 
 /* In grad_sums.cu: queues the parameter gradients (+)= c->dy_sums, if the call

@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(BLOCK) apply_kernel(const Norm p)
 
 // -- backward ----------------------------------------------------------------
 
-/* Sums of dy and dy z. ALONE: each row has its own statistics. */
-template <int V, Dtype D, bool ALONE>
+/* Sums of dy and dy z. SINGLE_ROW: each row has its own statistics. */
+template <int V, Dtype D, bool SINGLE_ROW>
 __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
 {
     const ColPosition s = col_position<V>(p.cols);
@@ -71,12 +71,12 @@ __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
     double sum[2][V] = {};
     ChannelStats stat[V] = {};
     float scale[V] = {}, beta[V] = {};
-    for (int v = 0; v < V && s.valid && !ALONE; v++) {
+    for (int v = 0; v < V && s.valid && !SINGLE_ROW; v++) {
         stat[v] = channel_stats_of(p, s.set, s.c + v);
         scale[v] = scale_of(p.stats_out, stat[v], s.c + v);
         beta[v] = beta_of(p.stats_out, s.c + v);
     }
-    // alone: one group for all V channels, see norm_of
+    // single rows: one group for all V channels, see norm_of
     const uint32_t group = quotient((uint32_t)s.c, p.per);
     for (int64_t row = s.from; row < s.to;) {
         float run[2][V] = {};
@@ -92,15 +92,15 @@ __global__ void __launch_bounds__(BLOCK, 2) grads_kernel(const Norm p)
                 if (at >= s.to) continue;
                 x[i] = load<V, D>(xs + base + at * p.channels);
                 dy[i] = load<V, D>(dys + base + at * p.channels);
-                if (ALONE) own[i] = p.stats_out.stat[at * p.count + group];
+                if (SINGLE_ROW) own[i] = p.stats_out.stat[at * p.count + group];
             }
 #pragma unroll
             for (int i = 0; i < BATCH; i++)
                 for (int v = 0; v < V; v++) {
-                    const ChannelStats &k = ALONE ? own[i] : stat[v];
+                    const ChannelStats &k = SINGLE_ROW ? own[i] : stat[v];
                     const float z = centred(x[i].v[v], k) * k.rstd;
                     float grad = dy[i].v[v];
-                    if (!ALONE && p.act.runs)
+                    if (!SINGLE_ROW && p.act.runs)
                         grad = act_grad<D>(
                             p.act,
                             normal(x[i].v[v], stat[v], scale[v], beta[v]),
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(BLOCK) total_kernel(const Norm p)
 {
     const int c = (int)blockIdx.x;
     double sum[2];
-    partial_sums(p.total + c, p.walked, 2 * (int64_t)p.channels, p.channels,
+    partial_sums(p.total + c, p.col_sets, 2 * (int64_t)p.channels, p.channels,
                  sum);
     for (int k = 0; k < 2 && !threadIdx.x; k++)
         store_norm_grad(p.put, k, c, sum[k]);
@@ -171,14 +171,14 @@ __global__ void __launch_bounds__(BLOCK) own_grads_kernel(const Norm p)
 }
 
 /* The coefficients of dx for channel c of a set: dx = dy scale + (x - mean)
- * tilt + shift. Both are 0 for constant statistics and on an idle rank. They
+ * x_coef + shift. Both are 0 for constant statistics and on an idle rank. They
  * are then set to 0, not computed, so that non-finite sums have no effect. */
 __device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
                                                  int c,
                                                  const ChannelStats &stat,
-                                                 double *tilt, double *shift)
+                                                 double *x_coef, double *shift)
 {
-    *tilt = *shift = 0;
+    *x_coef = *shift = 0;
     if (p.given || p.stats_out.step->share.idle) return;
     const double gamma = p.stats_out.gamma ? (double)p.stats_out.gamma[c] : 1;
     const double n =
@@ -186,10 +186,10 @@ __device__ __forceinline__ void norm_bwd_sums_of(const Norm &p, int64_t set,
     const double *total = p.total + set * 2 * p.channels + c;
     // group_kernel skips groups of one channel: the total lacks gamma
     norm_bwd_terms(p.per.by == 1 ? gamma : 1, stat, n, total[0],
-                   total[p.channels], tilt, shift);
+                   total[p.channels], x_coef, shift);
 }
 
-/* dx = dy scale + (x - mean) tilt + shift, after dy is taken back through the
+/* dx = dy scale + (x - mean) x_coef + shift, after dy is taken back through the
  * activation. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
@@ -200,16 +200,16 @@ __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
     Element<D> *to = (Element<D> *)p.out;
     const int64_t base = col_base(p.cols, s), deep = p.cols.deep;
     ChannelStats stat[V];
-    float scale[V], beta[V], tilt[V], shift[V];
+    float scale[V], beta[V], x_coef[V], shift[V];
     if (!s.valid) return;
     for (int v = 0; v < V; v++) {
         const int c = s.c + v;
-        double lean, level;
+        double coef, constant;
         stat[v] = channel_stats_of(p, s.set, c);
         scale[v] = scale_of(p.stats_out, stat[v], c),
         beta[v] = beta_of(p.stats_out, c);
-        norm_bwd_sums_of(p, s.set, c, stat[v], &lean, &level);
-        tilt[v] = (float)lean, shift[v] = (float)level;
+        norm_bwd_sums_of(p, s.set, c, stat[v], &coef, &constant);
+        x_coef[v] = (float)coef, shift[v] = (float)constant;
     }
     for (int64_t row = s.from; row < s.to; row += BATCH * deep) {
         Vec<V> x[BATCH], dy[BATCH];
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(BLOCK) grad_kernel(const Norm p)
                         p.act, normal(x[i].v[v], stat[v], scale[v], beta[v]),
                         grad);
                 dy[i].v[v] = grad * scale[v] +
-                             centred(x[i].v[v], stat[v]) * tilt[v] + shift[v];
+                             centred(x[i].v[v], stat[v]) * x_coef[v] + shift[v];
             }
             store_vec<V, D>(to + base + (row + i * deep) * p.channels, dy[i],
                             p.fresh);
@@ -254,9 +254,9 @@ __global__ void __launch_bounds__(BLOCK)
     EACH(c, p.norm.channels)
     {
         const ChannelStats s = p.norm.stats_out.stat[c];
-        double tilt, shift;
-        norm_bwd_sums_of(p.norm, 0, (int)c, s, &tilt, &shift);
-        p.to[c] = norm_bwd_line(p.deferred_norm[c], s, tilt, shift);
+        double x_coef, shift;
+        norm_bwd_sums_of(p.norm, 0, (int)c, s, &x_coef, &shift);
+        p.to[c] = norm_bwd_line(p.deferred_norm[c], s, x_coef, shift);
         const double *total = p.norm.total;
         store_norm_grad(p.put, 0, (int)c, total[c]);
         store_norm_grad(p.put, 1, (int)c, total[p.norm.channels + c]);
@@ -281,8 +281,8 @@ Norm norm_of(const Call *c)
         p.stats_out.momentum = a->batch_norm.momentum;
         p.given = !c->train;
         p.about = values(c->x[3]);
-        p.stats_out.running = values(c->x[3]),
-        p.stats_out.spread = values(c->x[4]);
+        p.stats_out.running_mean = values(c->x[3]),
+        p.stats_out.running_var = values(c->x[4]);
         break;
     case OP_instance_norm:
         p.stats_out.eps = a->instance_norm.eps;
@@ -296,12 +296,12 @@ Norm norm_of(const Call *c)
     }
     const int per = p.channels / p.count;
     p.groups = divisor(p.count), p.per = divisor(per);
-    p.alone = p.rows == 1 && a->op != OP_batch_norm;
-    p.vec = vec_width(p.alone ? per : p.channels);
+    p.single_row = p.rows == 1 && a->op != OP_batch_norm;
+    p.vec = vec_width(p.single_row ? per : p.channels);
     // sets of one row: dbeta and dgamma sum over all rows at once
-    p.walked = p.alone ? 1 : p.sets;
-    p.cols =
-        col_reduce_of(p.walked, p.sets * p.rows / p.walked, p.channels, p.vec);
+    p.col_sets = p.single_row ? 1 : p.sets;
+    p.cols = col_reduce_of(p.col_sets, p.sets * p.rows / p.col_sets, p.channels,
+                           p.vec);
     p.group_count = warp_groups_of(p.sets * p.count, per);
     p.stats_out.step = c->dev ? gpu_step(c->dev) : NULL;
     p.x = c->x[0]->data, p.type = c->x[0]->type;
@@ -311,7 +311,7 @@ Norm norm_of(const Call *c)
     p.act = act_of(c->act);
     if (p.parts)
         p.total =
-            p.parts + col_reduce_bytes(p.cols, p.walked, 2) / sizeof(double);
+            p.parts + col_reduce_bytes(p.cols, p.col_sets, 2) / sizeof(double);
     return p;
 }
 
@@ -320,16 +320,16 @@ Norm norm_of(const Call *c)
 Space norm_space(const Call *c)
 {
     const Norm p = norm_of(c);
-    const size_t parts = col_reduce_bytes(p.cols, p.walked, 2);
+    const size_t parts = col_reduce_bytes(p.cols, p.col_sets, 2);
     Space s = {};
     s.saved = (size_t)(p.sets * p.count) * sizeof(ChannelStats);
     // the ranks are not known yet, only that batch_norm may share its batch
     const size_t total = (size_t)(p.sets * 2 * p.channels + 1) * sizeof(double);
-    s.fwd = p.alone || p.given ? 0 : parts;
+    s.fwd = p.single_row || p.given ? 0 : parts;
     if (s.fwd && c->attr->op == OP_batch_norm) s.fwd += total;
     if (c->dy_sums) return s;
     s.bwd = parts;
-    if (!p.alone) s.bwd += total;
+    if (!p.single_row) s.bwd += total;
     return s;
 }
 
@@ -339,7 +339,7 @@ bool norm_fwd(const Call *c)
     Norm p = norm_of(c);
     p.out = c->y->data;
     if (!countable(c, p.sets * p.rows)) return false;
-    if (p.alone) return norm_rows_fwd(c, p);
+    if (p.single_row) return norm_rows_fwd(c, p);
     // a recomputed batch norm uses the statistics that it saved
     if (!p.given && !(c->recomputed && c->attr->op == OP_batch_norm) &&
         !norm_measure(c, &p))
@@ -359,7 +359,7 @@ NormGrads norm_grads_of(const Call *c)
 template <int V, Dtype D> void start_grads(const Call *c, const Norm &p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
-    if (p.alone)
+    if (p.single_row)
         LAUNCH((grads_kernel<V, D, true>), p.cols.blocks, BLOCK, 0, stream, p);
     else
         LAUNCH((grads_kernel<V, D, false>), p.cols.blocks, BLOCK, 0, stream, p);
@@ -370,15 +370,15 @@ bool grads(const Call *c, const Norm &norm)
 {
     Norm p = norm;
     const NormGrads put = norm_grads_of(c);
-    p.counters = gpu_counters(c->dev, col_reduce_counters(p.cols, p.walked));
-    if (p.walked == 1) p.put = put;
-    if (p.alone) p.total = NULL;
+    p.counters = gpu_counters(c->dev, col_reduce_counters(p.cols, p.col_sets));
+    if (p.col_sets == 1) p.put = put;
+    if (p.single_row) p.total = NULL;
     moves(moved(c->x[0]) + moved(c->dy));
     CALL_STORED(p.type, p.vec, start_grads, c, p);
     if (!gpu_launched("norm, gradient sums")) return false;
-    if (p.walked == 1 || !(put.to[0] || put.to[1])) return true;
+    if (p.col_sets == 1 || !(put.to[0] || put.to[1])) return true;
     p.put = put;
-    LAUNCH(total_kernel, (unsigned)p.channels, sum_threads(p.walked), 0,
+    LAUNCH(total_kernel, (unsigned)p.channels, sum_threads(p.col_sets), 0,
            gpu_stream(c->dev), p);
     return gpu_launched("norm, totals");
 }
@@ -393,7 +393,7 @@ bool norm_bwd_sums(const Call *c, Norm *p)
         p->total = (double *)c->dy_sums->data;
     else if (!grads(c, *p))
         return false;
-    if (!p->out || p->alone) return true;
+    if (!p->out || p->single_row) return true;
     if (norm_is_joined(c, *p)) {
         p->joined = p->total;
         LAUNCH(own_grads_kernel, blocks_for(2 * p->channels + 1), BLOCK, 0,
@@ -416,13 +416,15 @@ bool norm_bwd_sums(const Call *c, Norm *p)
 bool norm_bwd(const Call *c)
 {
     Norm p = norm_of(c);
-    const bool affine = c->dx[1] || c->dx[2], bars = !p.alone && !p.given;
+    const bool affine = c->dx[1] || c->dx[2],
+               needs_means = !p.single_row && !p.given;
     p.dy = c->dy->data, p.out = values(c->dx[0]), p.fresh = is_fresh(c, 0);
     if (!countable(c, p.sets * p.rows)) return false;
     // before dx, which may be in the memory of dy
-    if ((affine || (bars && p.out)) && !norm_bwd_sums(c, &p)) return false;
+    if ((affine || (needs_means && p.out)) && !norm_bwd_sums(c, &p))
+        return false;
     if (!p.out) return true;
-    if (p.alone) return norm_rows_bwd(c, p);
+    if (p.single_row) return norm_rows_bwd(c, p);
     moves(moved(c->x[0]) + moved(c->dy) + moved(c->dx[0], is_fresh(c, 0)));
     LAUNCH_STORED(p.type, p.vec, grad_kernel, p.cols.blocks, c, p);
     return gpu_launched("norm, gradient");

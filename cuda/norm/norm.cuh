@@ -36,8 +36,8 @@ struct NormStatsOut {
     ChannelStats *stat; // (sets, groups): saved
     float2 *table;      // of a deferred norm (deferred_norm.cuh), or NULL
     const float *gamma, *beta;
-    float *running, *spread; // mean and variance of batch_norm, or NULL
-    const Step *step;        // in device memory: is this rank idle?
+    float *running_mean, *running_var; // of batch_norm, or NULL
+    const Step *step;                  // in device memory: is this rank idle?
     float eps;
     double momentum;
 };
@@ -55,12 +55,12 @@ static __device__ __forceinline__ float beta_of(const NormStatsOut &k, int c)
 }
 
 /* Stores the statistics of a set and group of n values; `at` is its number. If
- * `moves`, also updates the running statistics of a batch_norm, where each
- * group is one channel. */
+ * `update_running`, also updates the running statistics of a batch_norm, where
+ * each group is one channel. */
 static __device__ __forceinline__ void store_stats(const NormStatsOut &k,
                                                    int64_t at, double n,
                                                    double mean, double var,
-                                                   bool moves)
+                                                   bool update_running)
 {
     ChannelStats s;
     s.hi = (float)mean;
@@ -72,12 +72,13 @@ static __device__ __forceinline__ void store_stats(const NormStatsOut &k,
         const double beta = (double)beta_of(k, (int)at);
         k.table[at] = {scale, (float)(beta - mean * (double)scale)};
     }
-    if (!k.running || !moves) return;
+    if (!k.running_mean || !update_running) return;
     // a single value has no unbiased variance
     const double unbias = n > 1 ? n / (n - 1) : 1, stay = 1 - k.momentum;
-    float *move = k.running + at, *spread = k.spread + at;
-    *move = (float)(stay * (double)*move + k.momentum * mean);
-    *spread = (float)(stay * (double)*spread + k.momentum * unbias * var);
+    float *run_mean = k.running_mean + at, *running_var = k.running_var + at;
+    *run_mean = (float)(stay * (double)*run_mean + k.momentum * mean);
+    *running_var =
+        (float)(stay * (double)*running_var + k.momentum * unbias * var);
 }
 
 /* Mean and variance of n values, from the sums of the values and of their
@@ -102,14 +103,14 @@ static __device__ __forceinline__ void store_channel_stats(
 }
 
 /* The coefficients of dx besides that of dy, for n values with these sums of u
- * and of u z: *tilt of x - mean, and the constant *shift. */
+ * and of u z: *x_coef of x - mean, and the constant *shift. */
 static __device__ __forceinline__ void norm_bwd_terms(
     double gamma, const ChannelStats &s, double n, double sum, double sum_z,
-    double *tilt, double *shift)
+    double *x_coef, double *shift)
 {
     const double share = gamma * -(double)s.rstd / n;
     *shift = share * sum;
-    *tilt = share * sum_z * (double)s.rstd;
+    *x_coef = share * sum_z * (double)s.rstd;
 }
 
 struct NormBwd; // norm_bwd_on_load.cuh
@@ -140,7 +141,7 @@ struct Norm {
     unsigned *counters;  // of `cols`; NULL: no totals, only partial sums
     NormGrads put;       // bwd: dbeta, dgamma, if `cols` has one set
     int64_t sets, rows;  // rows: of a set
-    int64_t walked;      // sets of `cols`: 1 if alone
+    int64_t col_sets;    // sets of `cols`: 1 if single_row
     int channels, count; // count: groups of channels
     Divisor groups, per; // number of groups; channels of a group
     bool given;          // constant statistics (evaluation)
@@ -150,10 +151,10 @@ struct Norm {
     double *joined;
     const float *about;     // (C) the point about which a rank takes its
                             // moments
-    bool alone;             // one row a set: norm_layer.cu
+    bool single_row;        // one row a set: norm_layer.cu
     int vec;                // channels per vector: 4 or 1
-    ColReduce cols;         // alone: over all rows as one set
-    WarpGroups group_count; // alone: one for each set and group
+    ColReduce cols;         // single_row: over all rows as one set
+    WarpGroups group_count; // single_row: one for each set and group
 };
 
 /* Statistics of channel c of a set: of the data, or the running ones. */
@@ -163,8 +164,8 @@ static __device__ __forceinline__ ChannelStats channel_stats_of(const Norm &p,
 {
     const NormStatsOut &k = p.stats_out;
     if (!p.given) return k.stat[set * p.count + quotient((uint32_t)c, p.per)];
-    return {k.running[c], 0,
-            (float)(1 / sqrt((double)k.spread[c] + (double)k.eps))};
+    return {k.running_mean[c], 0,
+            (float)(1 / sqrt((double)k.running_var[c] + (double)k.eps))};
 }
 
 /* Are the statistics taken over the batch of all ranks? */

@@ -5,7 +5,7 @@
  * With n rows and the sums of grad_sums.cuh, the gradient of x is
  *
  *     dx = scale (u - total[0] / n - z total[1] / n)
- *        = scale u + tilt x + shift,   u = dz back through the activation
+ *        = scale u + x_coef x + shift,   u = dz back through the activation
  *
  * The coefficients of a channel are known once its sums are complete; the call
  * that completes the sums stores the coefficients (grad_sums.cuh). A call that
@@ -16,22 +16,22 @@
 #include "cuda/norm/deferred_norm.cuh"
 
 struct NormBwd {
-    const float4 *table; // (C) scale and shift of the norm, tilt, shift
+    const float4 *table; // (C) scale and shift of the norm, x_coef, shift
     const void *x;       // of the gradient's extents and type
     void *to;            // stores dx here; NULL: no other reader
     float leak;          // slope of the activation at and below 0
 };
 
-/* The coefficients of a channel. tilt (of x - mean) and shift as in dx = dy
- * scale + (x - mean) tilt + shift. */
+/* The coefficients of a channel. x_coef (of x - mean) and shift as in dx = dy
+ * scale + (x - mean) x_coef + shift. */
 static __device__ __forceinline__ float4 norm_bwd_line(float2 deferred_norm,
                                                        const ChannelStats &s,
-                                                       double tilt,
+                                                       double x_coef,
                                                        double shift)
 {
     const double mean = (double)s.hi + (double)s.lo;
-    return make_float4(deferred_norm.x, deferred_norm.y, (float)tilt,
-                       (float)(shift - mean * tilt));
+    return make_float4(deferred_norm.x, deferred_norm.y, (float)x_coef,
+                       (float)(shift - mean * x_coef));
 }
 
 /* dx of one element, rounded to the stored type. */
