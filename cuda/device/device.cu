@@ -72,7 +72,7 @@ bool gpu_good(cudaError_t e, const char *what)
 // a launch returns nothing: its error is the last error
 bool gpu_launched(const char *kernel)
 {
-    return launch_told || gpu_good(cudaGetLastError(), kernel);
+    return launch_hook || gpu_good(cudaGetLastError(), kernel);
 }
 
 // -- finding one -------------------------------------------------------------
@@ -200,7 +200,7 @@ void gpu_close(void *dev)
     Gpu *g = (Gpu *)dev;
     if (!g) return;
     if (g->next) {
-        launch_told = NULL;
+        launch_hook = NULL;
         mem_free(g);
         return;
     }
@@ -230,7 +230,7 @@ void *next_address(Gpu *g, size_t bytes)
     return at;
 }
 
-void tell_launch(const char *kernel, dim3 grid, dim3 block, size_t shared)
+void log_launch(const char *kernel, dim3 grid, dim3 block, size_t shared)
 {
     Launch l = {};
     l.name = kernel, l.shared = shared;
@@ -244,13 +244,13 @@ void tell_launch(const char *kernel, dim3 grid, dim3 block, size_t shared)
 // the stream is NULL, and no function of CUDA is called: there may be no driver
 bool gpu_dry_run(void **dev)
 {
-    CHECK(!launch_told); // one at a time, or their launches would be mixed
+    CHECK(!launch_hook); // one at a time, or their launches would be mixed
     Gpu *g = (Gpu *)mem_alloc(sizeof *g);
     if (!g) return false;
     g->next = (char *)(uintptr_t)ALIGN;
     g->step = (Step *)next_address(g, sizeof *g->step);
     g->words = (unsigned *)next_address(g, WORD_BYTES);
-    launch_told = tell_launch;
+    launch_hook = log_launch;
     *dev = g;
     return true;
 }

@@ -14,7 +14,7 @@
  * failed launch of either form. LAUNCH_COOP is for kernels that call
  * grid_barrier() of ptx.cuh: at most 64 blocks, all resident at once.
  *
- * In a thread that has set launch_told, each launch calls it and queues
+ * In a thread that has set launch_hook, each launch calls it and queues
  * nothing: a dry run lists the launches of a step without a GPU
  * (gpu_dry_run). */
 #ifndef SEG_CUDA_LIB_GPU_H
@@ -58,20 +58,20 @@ static inline void launch_coop(void (*kernel)(P...), dim3 grid, dim3 block,
 
 /* One variable for the program, hidden so that a library made of it exports no
  * symbol: an inline variable would be shared by the whole process. */
-__attribute__((weak, visibility("hidden"))) __thread void (*launch_told)(
+__attribute__((weak, visibility("hidden"))) __thread void (*launch_hook)(
     const char *kernel, dim3 grid, dim3 block, size_t shared);
 
 #define LAUNCH(kernel, grid, block, smem, stream, ...)                  \
     do {                                                                \
-        if (launch_told)                                                \
-            launch_told(#kernel, grid, block, smem);                    \
+        if (launch_hook)                                                \
+            launch_hook(#kernel, grid, block, smem);                    \
         else                                                            \
             LAUNCH_NOW(kernel, grid, block, smem, stream, __VA_ARGS__); \
     } while (0)
 #define LAUNCH_COOP(kernel, grid, block, smem, stream, ...)                  \
     do {                                                                     \
-        if (launch_told)                                                     \
-            launch_told(#kernel, grid, block, smem);                         \
+        if (launch_hook)                                                     \
+            launch_hook(#kernel, grid, block, smem);                         \
         else                                                                 \
             LAUNCH_COOP_NOW(kernel, grid, block, smem, stream, __VA_ARGS__); \
     } while (0)

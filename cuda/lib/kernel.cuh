@@ -57,7 +57,7 @@ static inline double moved(const Tensor *dx, bool fresh)
  * see launch_log_moves. */
 static inline void moves(double bytes, double flops = 0)
 {
-    if (launch_told) launch_log_moves(bytes, flops);
+    if (launch_hook) launch_log_moves(bytes, flops);
 }
 
 /* Do several ranks share the batch of this call? Then sums over samples are
@@ -200,7 +200,7 @@ template <class K> static inline bool gpu_allows(K *kernel, size_t bytes)
 {
     const size_t all = bytes > SHARED_MOST ? bytes : (size_t)SHARED_MOST;
     // a dry run has no device to ask
-    if (launch_told || bytes <= 48 << 10 ||
+    if (launch_hook || bytes <= 48 << 10 ||
         cudaFuncSetAttribute(kernel,
                              cudaFuncAttributeMaxDynamicSharedMemorySize,
                              (int)all) == cudaSuccess)

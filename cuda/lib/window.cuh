@@ -44,8 +44,8 @@ static __device__ __forceinline__ void taps_inside(const Axis &a, int p,
 }
 
 /* The range of results that read element q; may be empty. */
-static __device__ __forceinline__ void normed_from(const Axis &a, int q,
-                                                   int *from, int *to)
+static __device__ __forceinline__ void results_reading(const Axis &a, int q,
+                                                       int *from, int *to)
 {
     const uint32_t at = (uint32_t)(q + a.lo), k = (uint32_t)a.k;
     *from = at < k ? 0 : (int)quotient(at - k, a.stride) + 1;

@@ -156,9 +156,9 @@ __global__ void __launch_bounds__(BLOCK)
         const uint32_t row = row_of(p.packs, i, &c);
         const Place q = place(p.grid, row);
         Box b;
-        normed_from(p.axis[0], q.d, &b.from[0], &b.to[0]);
-        normed_from(p.axis[1], q.h, &b.from[1], &b.to[1]);
-        normed_from(p.axis[2], q.w, &b.from[2], &b.to[2]);
+        results_reading(p.axis[0], q.d, &b.from[0], &b.to[0]);
+        results_reading(p.axis[1], q.h, &b.from[1], &b.to[1]);
+        results_reading(p.axis[2], q.w, &b.from[2], &b.to[2]);
         BoxIterator cols = box_iterator(b);
         VecChain<V> sum = {};
         while (cols.left > 0) {

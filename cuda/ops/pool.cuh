@@ -34,7 +34,7 @@ static inline bool pool_of(const Call *c, Dims into, int v, Pool *p)
     p->xs = c->x[0]->dim, p->ys = c->y->dim;
     for (int i = 0; i < 3; i++) {
         p->axis[i] = axis_of(g, i, p->xs, p->ys);
-        // normed_from computes q + lo
+        // results_reading computes q + lo
         if (!countable(c, (int64_t)p->axis[i].size + g.lo[i])) return false;
     }
     p->tap = c->saved;

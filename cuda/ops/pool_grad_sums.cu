@@ -29,9 +29,9 @@ __device__ __forceinline__ int64_t window_of(const Pool &p, int64_t row,
 {
     const Place q = place(p.grid, (uint32_t)row);
     int at[3], end[3];
-    normed_from(p.axis[0], q.d, &at[0], &end[0]);
-    normed_from(p.axis[1], q.h, &at[1], &end[1]);
-    normed_from(p.axis[2], q.w, &at[2], &end[2]);
+    results_reading(p.axis[0], q.d, &at[0], &end[0]);
+    results_reading(p.axis[1], q.h, &at[1], &end[1]);
+    results_reading(p.axis[2], q.w, &at[2], &end[2]);
     if (at[0] >= end[0] || at[1] >= end[1] || at[2] >= end[2]) return -1;
     *tap = tap_number(p, q.d - first_of(p.axis[0], at[0]),
                       q.h - first_of(p.axis[1], at[1]),
