@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(BLOCK)
         if (!live || k >= j.channels) continue;
         Place p = {};
         if (j.v.way == PLACES) p = place(j.v.grid, (uint32_t)row);
-        if (seen(j.v.m, j.v.way, row, p, k) == 0) continue;
-        float target = seen(j.v.t, j.v.way, row, p, k);
+        if (view_at(j.v.m, j.v.way, row, p, k) == 0) continue;
+        float target = view_at(j.v.t, j.v.way, row, p, k);
         bool is = j.numbers ? target == (float)k : target >= 0.5f;
         both += k == best && is, predicted += k == best, truth += is;
     }

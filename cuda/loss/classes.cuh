@@ -100,9 +100,9 @@ static __device__ __forceinline__ ClassRow<L> class_row(const float *x,
  * with NaN has a `rest` of NaN. */
 struct Soft {
     float max, rest;
-    int leader; // lane of the leader, the same on all lanes
-    int mine;   // channel of the leader on that lane, elsewhere -1
-    float e;    // exponential of channel `lane`
+    int leader;     // lane of the leader, the same on all lanes
+    int own_leader; // channel of the leader on that lane, elsewhere -1
+    float e;        // exponential of channel `lane`
 };
 
 template <class L>
@@ -111,14 +111,15 @@ static __device__ __forceinline__ Soft soft_of(const ClassRow<L> &r)
     Soft s = {-INFINITY, 0, 0, -1, 0};
     OWN_CHANNELS(r, c) s.max = fmaxf(s.max, r.at(c));
     s.max = group_max<L>(s.max);
-    OWN_CHANNELS(r, c) if (s.mine < 0 && r.at(c) == s.max) s.mine = c;
-    s.leader = __ffs((int)group_votes<L>(s.mine >= 0)) - 1;
-    if (r.lane != s.leader) s.mine = -1;
+    OWN_CHANNELS(r, c)
+    if (s.own_leader < 0 && r.at(c) == s.max) s.own_leader = c;
+    s.leader = __ffs((int)group_votes<L>(s.own_leader >= 0)) - 1;
+    if (r.lane != s.leader) s.own_leader = -1;
     OWN_CHANNELS(r, c)
     {
         float e = expf(r.at(c) - s.max);
         if (c == r.lane) s.e = e;
-        if (c != s.mine) s.rest += e;
+        if (c != s.own_leader) s.rest += e;
     }
     s.rest = group_sum<L>(s.rest);
     return s;

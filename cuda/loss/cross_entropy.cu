@@ -35,14 +35,14 @@ __device__ __forceinline__ Label label_of(const Job &j, int64_t row)
     Label l = {0, 0, 0};
     Place p = {};
     if (j.v.way == PLACES) p = place(j.v.grid, (uint32_t)row);
-    l.m = seen(j.v.m, j.v.way, row, p, 0);
+    l.m = view_at(j.v.m, j.v.way, row, p, 0);
     float t = j.v.t.data[row];
     if (l.m == 0 || t == j.ignore) return {0, 0, 0};
     // the range first: only then is the conversion defined; a number between
     // two classes, as an interpolated mask has it, is invalid
     bool valid = t >= 0 && t < (float)j.channels && t == (float)(int)t;
     l.t = valid ? (int)t : -1;
-    l.w = valid ? l.m * seen(j.v.q, j.v.way, row, p, l.t) : NAN;
+    l.w = valid ? l.m * view_at(j.v.q, j.v.way, row, p, l.t) : NAN;
     return l;
 }
 
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(BLOCK, 4)
         OWN_CHANNELS(r, c)
         {
             float e = soft_exp(r, s, c);
-            if (c == l.t) e = c == s.mine ? -s.rest : e - (1 + s.rest);
+            if (c == l.t) e = c == s.own_leader ? -s.rest : e - (1 + s.rest);
             put(&dx[at + c], l.w != 0 ? scale * (e * share) : 0, fresh);
         }
     }

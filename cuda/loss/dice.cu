@@ -91,9 +91,9 @@ __device__ __forceinline__ Truth truth_at(const Job &j, int64_t row,
                                           const Place &p, int c)
 {
     Truth k;
-    k.m = seen(j.v.m, j.v.way, row, p, c);
-    k.w = k.m * seen(j.v.q, j.v.way, row, p, c);
-    k.t = k.w != 0 ? seen(j.v.t, j.v.way, row, p, c) : 0;
+    k.m = view_at(j.v.m, j.v.way, row, p, c);
+    k.w = k.m * view_at(j.v.q, j.v.way, row, p, c);
+    k.t = k.w != 0 ? view_at(j.v.t, j.v.way, row, p, c) : 0;
     if (j.numbers) k.t = k.t == (float)c;
     return k;
 }
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(BLOCK)
             Truth k = truth_at(j, row, place_of(j, row), c);
             float e = soft_exp(r, s, c), scale = 1 / (1 + s.rest);
             Both prob = {e * scale,
-                         (c == s.mine ? s.rest : 1 + s.rest - e) * scale};
+                         (c == s.own_leader ? s.rest : 1 + s.rest - e) * scale};
             add_sums(prob, r.at(c), k.t, k.m, k.w, j.bce, j.pos_weight, run);
         }
         for (int k = 0; k < SUMS; k++) sum[k] += (double)run[k];
@@ -180,14 +180,14 @@ __device__ double miss(const Region &g, const double sum[SUMS], Coef *grad)
 
 /* The totals of a finish: 1 - S of the classes, number of classes, cross
  * entropy and its mask. */
-enum { GRAD_SUMS, COUNTED, BCE, MASK, ALL };
+enum { MISSED, COUNTED, BCE, MASK, ALL };
 
 __device__ __forceinline__ void region_end(const Region &g, const double *all,
                                            float *y, Factors *factors)
 {
     double n = all[COUNTED], bce = all[MASK] != 0 ? g.bce / all[MASK] : 0;
     *factors = {(float)(n != 0 ? -g.dice / n : 0), (float)bce};
-    *y = (float)((n != 0 ? g.dice * all[GRAD_SUMS] / n : 0) + bce * all[BCE]);
+    *y = (float)((n != 0 ? g.dice * all[MISSED] / n : 0) + bce * all[BCE]);
 }
 
 /* One block: adds the parts, `lanes` threads a set and class, and writes the
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     SMEM(double, all, [ALL]);
     const int lane = (int)threadIdx.x % lanes;
     const int first = channels > 1 && !g.background;
-    double mine[ALL] = {};
+    double totals[ALL] = {};
     for (int64_t base = 0; base < pairs; base += BLOCK / lanes) {
         int64_t pair = base + (int)threadIdx.x / lanes;
         int64_t set = pair / channels;
@@ -221,14 +221,14 @@ __global__ void __launch_bounds__(BLOCK, 2)
         Coef grad = {0, 0};
         bool empty = sum[SUM_I] + sum[SUM_B] == 0; // T
         if (c >= first && !(g.skip_empty && empty)) {
-            mine[GRAD_SUMS] += miss(g, sum, &grad);
-            mine[COUNTED]++;
+            totals[MISSED] += miss(g, sum, &grad);
+            totals[COUNTED]++;
         }
         coef[pair] = grad;
         // cross entropy and its mask are over the batch in any case
-        mine[BCE] += sum[SUM_BCE], mine[MASK] += sum[SUM_M];
+        totals[BCE] += sum[SUM_BCE], totals[MASK] += sum[SUM_M];
     }
-    block_sums<ALL>(mine, all);
+    block_sums<ALL>(totals, all);
     __syncthreads();
     if (threadIdx.x) return;
     if (!own) return region_end(g, all, y, factors);
@@ -311,18 +311,18 @@ __global__ void __launch_bounds__(BLOCK, 4)
         Soft s = soft_of(r);
         Place p = place_of(j, row);
         Truth own = {0, 0, 0};
-        float own_slope = 0;
+        float own_grad = 0;
         if (!L::WIDE && r.lane < j.channels) {
             own = truth_at(j, row, p, r.lane);
-            own_slope = grad_at(k[r.lane], own);
+            own_grad = grad_at(k[r.lane], own);
         }
         auto truth = [&](int c) {
             return L::WIDE ? truth_at(j, row, p, c) : own;
         };
         auto grad = [&](int c) {
-            return L::WIDE ? grad_at(k[c], truth(c)) : own_slope;
+            return L::WIDE ? grad_at(k[c], truth(c)) : own_grad;
         };
-        float lead = s.mine < 0 ? 0 : grad(s.mine);
+        float lead = s.own_leader < 0 ? 0 : grad(s.own_leader);
         // a row of NaN has no leader: any lane will do
         lead = __shfl_sync(~0u, lead, s.leader & (L::COUNT - 1), L::COUNT);
         float mean = 0, scale = 1 / (1 + s.rest);

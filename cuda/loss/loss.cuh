@@ -364,9 +364,9 @@ template <class T> static bool mean_bwd(const Call *c, const T &term)
             return false;
         f.inverse = inverse;
     }
-    const double looks =
+    const double reads =
         moved(c->x[0]) + moved(c->x[1]) + moved(m) + moved(c->x[3]);
-    moves(looks + moved(c->dx[0], is_fresh(c, 0)));
+    moves(reads + moved(c->dx[0], is_fresh(c, 0)));
     return view4_grads<ANY_WAY>(c, f, loss_views(c, 1), 1, all);
 }
 

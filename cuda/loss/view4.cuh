@@ -9,7 +9,7 @@
  * has x's extents. Quads begin at multiples of 4 within a set (the batch, or a
  * sample); the last quad of a set may be short, and no float4 is used where a
  * set does not begin at a multiple of 4. Kernels that loop over rows of
- * channels use seen() alone. */
+ * channels use view_at() alone. */
 #ifndef SEG_CUDA_LOSS_VIEW4_H
 #define SEG_CUDA_LOSS_VIEW4_H
 #include "cuda/lib/kernel.cuh"
@@ -81,8 +81,9 @@ static inline Views loss_views(const Call *c, int64_t sets)
 
 /* The element of `v` at a row (and its position, read for PLACES) and
  * channel. */
-static __device__ __forceinline__ float seen(const View &v, Way way,
-                                             int64_t row, const Place &p, int c)
+static __device__ __forceinline__ float view_at(const View &v, Way way,
+                                                int64_t row, const Place &p,
+                                                int c)
 {
     if (!v.data) return 1;
     int64_t i = way == PLACES ? offset(v.step, p, 0) : row * v.row;
@@ -146,7 +147,7 @@ static __device__ __forceinline__ void view4(const View &v, int64_t e, int n,
     for (int j = 0; j < QUAD; j++)
         out[j] = j >= n      ? 0
                  : W == FLAT ? (v.data ? *v.data : 1.f)
-                             : seen(v, W, row[j], p[j], c[j]);
+                             : view_at(v, W, row[j], p[j], c[j]);
 }
 
 /* n <= 4 elements from e on. */
