@@ -6,16 +6,16 @@
  * in 16 bits.
  *
  * Backward sums dy (times a derivative) over the axes along which the operand
- * was repeated. With at most FEW repeats one thread loops over the repeats of
- * an element. With more, blocks of 32 x 8 threads take a part of the repeats
- * for 32 adjacent elements, and a second kernel adds the parts in their order.
- * If the operand has several channels the 32 are channels, otherwise repeats:
- * in both cases adjacent threads read adjacent memory. */
+ * was repeated. With at most LOOP_REPEATS repeats one thread loops over the
+ * repeats of an element. With more, blocks of 32 x 8 threads take a part of the
+ * repeats for 32 adjacent elements, and a second kernel adds the parts in their
+ * order. If the operand has several channels the 32 are channels, otherwise
+ * repeats: in both cases adjacent threads read adjacent memory. */
 #include "cuda/lib/grid_reduce_launch.cuh"
 
 namespace {
 
-enum { FEW = 64, PARTS = 256, PART_ITEMS = 2048 };
+enum { LOOP_REPEATS = 64, PARTS = 256, PART_ITEMS = 2048 };
 
 /* Elements of a thread if each has its own result: operands in 16 bits have
  * channels that divide by four. */
@@ -90,7 +90,7 @@ View view_of(const Tensor *t)
 /* V elements of the operand at a position and from a channel of the result
  * on. */
 template <int V, Dtype D>
-__device__ __forceinline__ Vec<V> seen(const View &v, const Place &p, int c)
+__device__ __forceinline__ Vec<V> load_at(const View &v, const Place &p, int c)
 {
     return load<V, D>((const Element<D> *)v.data + offset(v.step, p, c));
 }
@@ -141,7 +141,8 @@ __global__ void value_kernel(const Pair p, Element<D> *y)
         int c = (int)(i - row * p.channels.by);
         Place q = place(p.grid, (uint32_t)row);
         store_vec<V, D>(
-            y + i, value_of<F>(seen<V, D>(p.a, q, c), seen<V, D>(p.b, q, c)),
+            y + i,
+            value_of<F>(load_at<V, D>(p.a, q, c), load_at<V, D>(p.b, q, c)),
             true);
     }
 }
@@ -187,18 +188,18 @@ __device__ __forceinline__ Vec<V> part_at(const Pair &p, const Repeat &r,
     Place q = place(r.again, (uint32_t)row);
     // along each axis one of the two is 0
     q.n += own.n, q.d += own.d, q.h += own.h, q.w += own.w, c += rc;
-    Vec<V> dy = seen<V, D>(r.dy, q, c), a = {}, b = {};
-    if (F::reads) a = seen<V, D>(p.a, q, c), b = seen<V, D>(p.b, q, c);
+    Vec<V> dy = load_at<V, D>(r.dy, q, c), a = {}, b = {};
+    if (F::reads) a = load_at<V, D>(p.a, q, c), b = load_at<V, D>(p.b, q, c);
     for (int v = 0; v < V; v++)
         dy.v[v] = F::part(r.operand, dy.v[v], a.v[v], b.v[v]);
     return dy;
 }
 
-/* One element of the gradient a thread, four in 16 bits: a chain of FEW terms
- * needs no second register. */
+/* One element of the gradient a thread, four in 16 bits: a chain of
+ * LOOP_REPEATS terms needs no second register. */
 template <class F, Dtype D>
-__global__ void few_kernel(const Pair p, const Repeat r, Element<D> *dx,
-                           bool fresh)
+__global__ void loop_kernel(const Pair p, const Repeat r, Element<D> *dx,
+                            bool fresh)
 {
     constexpr int V = Each<D>::COUNT;
     EACH(n, r.count / V)
@@ -219,8 +220,8 @@ __global__ void few_kernel(const Pair p, const Repeat r, Element<D> *dx,
 /* parts[part][element]. Block (32, 8): x over channels and y over repeats, or,
  * with one channel, all 256 over repeats. */
 template <class F, Dtype D, bool CHANNELS>
-__global__ void many_kernel(const Pair p, const Repeat r, int tiles,
-                            double *parts)
+__global__ void parts_kernel(const Pair p, const Repeat r, int tiles,
+                             double *parts)
 {
     SMEM(double, lane, [8][33]);
     const int64_t row = blockIdx.x / tiles;
@@ -277,7 +278,7 @@ Repeat repeat_of(const Call *c, int operand)
 size_t parts_bytes(const Call *c, int operand)
 {
     Repeat r = repeat_of(c, operand);
-    if (!c->dx[operand] || r.repeats <= FEW) return 0;
+    if (!c->dx[operand] || r.repeats <= LOOP_REPEATS) return 0;
     return (size_t)(ceil_div(r.repeats, r.part) * r.count) * sizeof(double);
 }
 
@@ -297,8 +298,8 @@ bool gradient(const Call *c, const Pair &p, int operand)
     bool fresh = is_fresh(c, operand);
     cudaStream_t stream = gpu_stream(c->dev);
     r.dy = view_of(c->dy);
-    if (r.repeats <= FEW) {
-        LAUNCH((few_kernel<F, D>), blocks_for(r.count / Each<D>::COUNT), BLOCK,
+    if (r.repeats <= LOOP_REPEATS) {
+        LAUNCH((loop_kernel<F, D>), blocks_for(r.count / Each<D>::COUNT), BLOCK,
                0, stream, p, r, dx, fresh);
         return gpu_launched("broadcast, backward");
     }
@@ -307,11 +308,11 @@ bool gradient(const Call *c, const Pair &p, int operand)
     int tiles = (int)ceil_div(r.own_c.by, 32);
     dim3 grid((unsigned)(r.count / r.own_c.by * tiles), (unsigned)count);
     if (D != F32 || r.own_c.by > 1)
-        LAUNCH((many_kernel<F, D, true>), grid, dim3(32, 8), 0, stream, p, r,
+        LAUNCH((parts_kernel<F, D, true>), grid, dim3(32, 8), 0, stream, p, r,
                tiles, parts);
     else
-        LAUNCH((many_kernel<F, F32, false>), grid, dim3(32, 8), 0, stream, p, r,
-               tiles, parts);
+        LAUNCH((parts_kernel<F, F32, false>), grid, dim3(32, 8), 0, stream, p,
+               r, tiles, parts);
     if (!gpu_launched("broadcast, parts")) return false;
     return reduce_parts<D>(c, parts, count, r.count, dx, fresh);
 }

@@ -30,7 +30,7 @@ struct Join {
     void *whole;                     // y, or dy
     int all;                         // its channels
     unsigned fresh;                  // backward: bit i as in Call
-    Vecs packs;                      // of the whole
+    Vecs vecs;                       // of the whole
 };
 
 /* The number of the operand that contains channel c of the whole. The loop is
@@ -52,13 +52,13 @@ __device__ __forceinline__ int part_of(const Join &p, int c, void **part,
 /* Operands of type F32 or N to a whole of type D. */
 template <int V, Dtype D, Dtype N>
 __global__ void __launch_bounds__(BLOCK)
-    join_kernel(const __grid_constant__ Join p)
+    concat_kernel(const __grid_constant__ Join p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c, from, channels;
         void *part;
-        const int64_t row = row_of(p.packs, i, &c);
+        const int64_t row = row_of(p.vecs, i, &c);
         const int k = part_of(p, c * V, &part, &from, &channels);
         NormOnLoad norm_on_load = p.norm_on_load[0];
 #pragma unroll
@@ -77,13 +77,13 @@ __global__ void __launch_bounds__(BLOCK)
 
 template <int V, Dtype D, Dtype N>
 __global__ void __launch_bounds__(BLOCK)
-    part_kernel(const __grid_constant__ Join p)
+    concat_bwd_kernel(const __grid_constant__ Join p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c, from, channels;
         void *part;
-        const int64_t row = row_of(p.packs, i, &c);
+        const int64_t row = row_of(p.vecs, i, &c);
         const int k = part_of(p, c * V, &part, &from, &channels);
         if (!part) continue;
         const int64_t place = row * channels + c * V - from;
@@ -101,16 +101,16 @@ __global__ void __launch_bounds__(BLOCK)
 template <Dtype D, Dtype N>
 void start_join(const Call *c, const Join &p, int v, bool back)
 {
-    const unsigned blocks = blocks_for(p.packs.count);
+    const unsigned blocks = blocks_for(p.vecs.count);
     cudaStream_t stream = gpu_stream(c->dev);
     if (back && v == 4)
-        LAUNCH((part_kernel<4, D, N>), blocks, BLOCK, 0, stream, p);
+        LAUNCH((concat_bwd_kernel<4, D, N>), blocks, BLOCK, 0, stream, p);
     else if (back)
-        LAUNCH((part_kernel<1, D, N>), blocks, BLOCK, 0, stream, p);
+        LAUNCH((concat_bwd_kernel<1, D, N>), blocks, BLOCK, 0, stream, p);
     else if (v == 4)
-        LAUNCH((join_kernel<4, D, N>), blocks, BLOCK, 0, stream, p);
+        LAUNCH((concat_kernel<4, D, N>), blocks, BLOCK, 0, stream, p);
     else
-        LAUNCH((join_kernel<1, D, N>), blocks, BLOCK, 0, stream, p);
+        LAUNCH((concat_kernel<1, D, N>), blocks, BLOCK, 0, stream, p);
 }
 
 /* Chooses the types of the whole and of its parts, which differ where the plan
@@ -146,7 +146,7 @@ Join join_of(const Call *c, const Tensor *whole, int *v)
         from += x->dim.c;
         if (x->dim.c % 4) *v = 1;
     }
-    p.packs = vecs_of(whole->dim, *v);
+    p.vecs = vecs_of(whole->dim, *v);
     return p;
 }
 
@@ -157,7 +157,7 @@ struct Box {
     void *small, *large;
     Dims in, out;   // extents of small and large
     int d, h, w, c; // where small begins
-    Vecs packs;     // of the block that the kernel loops over
+    Vecs vecs;      // of the block that the kernel loops over
     Grid grid;      // of the block that the kernel loops over
     float fill;     // value outside the small block
     bool fresh;
@@ -167,10 +167,10 @@ struct Box {
 template <int V, Dtype D, bool CUT>
 __device__ __forceinline__ void move_box(const Box &p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        const Place q = place(p.grid, row_of(p.packs, i, &c));
+        const Place q = place(p.grid, row_of(p.vecs, i, &c));
         Element<D> *large =
             (Element<D> *)p.large +
             row_at(p.out, q.n, q.d + p.d, q.h + p.h, q.w + p.w) * p.out.c +
@@ -202,10 +202,10 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     embed_kernel(const __grid_constant__ Box p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        const Place q = place(p.grid, row_of(p.packs, i, &c));
+        const Place q = place(p.grid, row_of(p.vecs, i, &c));
         const int d = q.d - p.d, h = q.h - p.h, w = q.w - p.w;
         const int k = c * V - p.c;
         Vec<V> x;
@@ -235,10 +235,10 @@ bool box_of(const Call *c, const Tensor *small, const Tensor *large, Box *p)
 }
 
 /* Returns the vector width; sets the block that the kernel loops over. */
-int box_walk(Box *p, Dims over)
+int box_range(Box *p, Dims over)
 {
     int v = p->in.c % 4 || p->out.c % 4 || p->c % 4 ? 1 : 4;
-    p->packs = vecs_of(over, v);
+    p->vecs = vecs_of(over, v);
     p->grid = grid_of(over);
     return v;
 }
@@ -249,8 +249,8 @@ bool cut(const Call *c, const Tensor *large, const Tensor *small, bool fresh)
     if (!small) return true;
     if (!box_of(c, small, large, &p)) return false;
     p.fresh = fresh;
-    const int v = box_walk(&p, small->dim);
-    LAUNCH_STORED(small->type, v, cut_kernel, blocks_for(p.packs.count), c, p);
+    const int v = box_range(&p, small->dim);
+    LAUNCH_STORED(small->type, v, cut_kernel, blocks_for(p.vecs.count), c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 
@@ -261,8 +261,8 @@ bool embed(const Call *c, const Tensor *small, const Tensor *large, bool fresh)
     Box p;
     if (!large) return true;
     if (!box_of(c, small, large, &p)) return false;
-    const int v = box_walk(&p, fresh ? large->dim : small->dim);
-    const unsigned blocks = blocks_for(p.packs.count);
+    const int v = box_range(&p, fresh ? large->dim : small->dim);
+    const unsigned blocks = blocks_for(p.vecs.count);
     if (fresh)
         LAUNCH_STORED(small->type, v, embed_kernel, blocks, c, p);
     else
@@ -275,7 +275,7 @@ bool embed(const Call *c, const Tensor *small, const Tensor *large, bool fresh)
 enum { TILE = 32, TILE_ROWS = 8 };
 
 /* out[n, b A + a] = in[n, a B + b]. */
-struct Turn {
+struct Transpose {
     const void *in;
     void *out;
     int a, b, tiles_a, tiles_b;
@@ -283,7 +283,7 @@ struct Turn {
     bool fresh;
 };
 
-template <Dtype D> __global__ void turn_kernel(const Turn p)
+template <Dtype D> __global__ void transpose_kernel(const Transpose p)
 {
     SMEM(float, tile, [TILE][TILE + 1]); // + 1: columns in different banks
     const Element<D> *in = (const Element<D> *)p.in;
@@ -310,7 +310,7 @@ template <Dtype D> __global__ void turn_kernel(const Turn p)
 
 /* For small a or b: each thread loads its element. */
 template <Dtype D>
-__global__ void turn_few_kernel(const Turn p, const Vecs sample)
+__global__ void transpose_small_kernel(const Transpose p, const Vecs sample)
 {
     const Element<D> *in = (const Element<D> *)p.in;
     EACH(i, p.count)
@@ -324,22 +324,23 @@ __global__ void turn_few_kernel(const Turn p, const Vecs sample)
     }
 }
 
-template <Dtype D> void start_turn(const Call *c, const Turn &p, Dims sample)
+template <Dtype D>
+void start_transpose(const Call *c, const Transpose &p, Dims sample)
 {
     if (least(p.a, p.b) < TILE_ROWS)
-        LAUNCH(turn_few_kernel<D>, blocks_for(p.count), BLOCK, 0,
+        LAUNCH(transpose_small_kernel<D>, blocks_for(p.count), BLOCK, 0,
                gpu_stream(c->dev), p, vecs_of(sample, 1));
     else
-        LAUNCH(turn_kernel<D>, (unsigned)least(p.tiles, 1 << 16),
+        LAUNCH(transpose_kernel<D>, (unsigned)least(p.tiles, 1 << 16),
                dim3(TILE, TILE_ROWS), 0, gpu_stream(c->dev), p);
 }
 
 /* A sample is a times b elements, which are fewer than 2^31 (shape.c). */
-bool turn(const Call *c, const Tensor *in, const Tensor *out, int n, int a,
-          int b, bool fresh)
+bool transpose(const Call *c, const Tensor *in, const Tensor *out, int n, int a,
+               int b, bool fresh)
 {
     const Dims sample = {n, 1, 1, 1, a * b};
-    Turn p = {};
+    Transpose p = {};
     p.in = in->data, p.out = out->data;
     p.a = a, p.tiles_a = (int)ceil_div(a, TILE);
     p.b = b, p.tiles_b = (int)ceil_div(b, TILE);
@@ -347,11 +348,11 @@ bool turn(const Call *c, const Tensor *in, const Tensor *out, int n, int a,
     p.tiles = (int64_t)n * p.tiles_a * p.tiles_b;
     p.fresh = fresh;
     if (in->type == BF16)
-        start_turn<BF16>(c, p, sample);
+        start_transpose<BF16>(c, p, sample);
     else if (in->type == F16)
-        start_turn<F16>(c, p, sample);
+        start_transpose<F16>(c, p, sample);
     else
-        start_turn<F32>(c, p, sample);
+        start_transpose<F32>(c, p, sample);
     return gpu_launched("flatten");
 }
 
@@ -418,13 +419,13 @@ bool cuda_pad_bwd(const Call *c)
 bool cuda_flatten_fwd(const Call *c)
 {
     const Dims s = c->x[0]->dim;
-    return turn(c, c->x[0], c->y, s.n, (int)positions(s), s.c, true);
+    return transpose(c, c->x[0], c->y, s.n, (int)positions(s), s.c, true);
 }
 
 bool cuda_flatten_bwd(const Call *c)
 {
     const Dims s = c->x[0]->dim;
-    return !c->dx[0] || turn(c, c->dy, c->dx[0], s.n, s.c, (int)positions(s),
-                             is_fresh(c, 0));
+    return !c->dx[0] || transpose(c, c->dy, c->dx[0], s.n, s.c,
+                                  (int)positions(s), is_fresh(c, 0));
 }
 }

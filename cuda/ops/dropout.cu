@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(BLOCK)
 struct DropGradSums {
     Drop drop;
     GradSums grads;
-    const void *look; // x if it has a deferred norm, else y, or NULL
+    const void *sign_source; // x if it has a deferred norm, else y, or NULL
     ColReduce cols, joined;
     double *parts; // (parts, 2, C)
     unsigned *counters;
@@ -173,17 +173,17 @@ __device__ __forceinline__ void grad_sums_rows(const DropGradSums &p,
         was[i] = dy[i] = x[i] = {};
         if (row + i * deep >= s.to) continue;
         dy[i] = packed<DRAWS>(q.from, at);
-        if (p.look) x[i] = packed<DRAWS>(p.look, at);
+        if (p.sign_source) x[i] = packed<DRAWS>(p.sign_source, at);
         if (!q.fresh) was[i] = packed<DRAWS>(q.to, at);
     }
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
         if (row + i * deep >= s.to) continue;
-        const Vec<DRAWS> look = unpacked<DRAWS, D>(x[i]),
+        const Vec<DRAWS> signs = unpacked<DRAWS, D>(x[i]),
                          grad = unpacked<DRAWS, D>(dy[i]);
         Vec<DRAWS> dx = unpacked<DRAWS, D>(was[i]);
         for (int v = 0; v < DRAWS; v++) {
-            float y = look.v[v];
+            float y = signs.v[v];
             if (p.grads.x)
                 y = normed_one<D>(p.grads.norm_on_load.act,
                                   make_float2(by[v].x, by[v].y), y);
@@ -194,7 +194,7 @@ __device__ __forceinline__ void grad_sums_rows(const DropGradSums &p,
                             dx, true);
         // the value as stored
         for (int v = 0; v < DRAWS; v++)
-            grad_sums_add(by[v], look.v[v], rounded<D>(dx.v[v]), &run[0][v],
+            grad_sums_add(by[v], signs.v[v], rounded<D>(dx.v[v]), &run[0][v],
                           &run[1][v]);
     }
 }
@@ -243,12 +243,12 @@ bool drop_grad_sums(const Call *c, const Drop &drop)
     const Dims s = c->y->dim;
     DropGradSums p = {};
     p.drop = drop, p.grads = grad_sums_of(c, 0);
-    p.look = p.grads.x ? p.grads.x : drop.y;
+    p.sign_source = p.grads.x ? p.grads.x : drop.y;
     p.cols = channel_cols(s), p.joined = col_reduce_joined(p.cols, s.n);
     p.parts = (double *)c->scratch;
     p.counters = gpu_counters(c->dev, col_reduce_counters(p.joined, 1));
     moves(moved(c->dx[0], drop.fresh) + moved(c->dy) +
-          (p.look ? moved(c->y) : 0) + col_reduce_traffic(p.joined, 2));
+          (p.sign_source ? moved(c->y) : 0) + col_reduce_traffic(p.joined, 2));
     if (c->dx[0]->type == BF16)
         LAUNCH(channels_grad_sums_kernel<BF16>, p.cols.blocks, BLOCK, 0,
                gpu_stream(c->dev), p);

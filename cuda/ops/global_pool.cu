@@ -137,7 +137,7 @@ template <int V> struct Peaks {
 struct Cut {
     int v;             // channels of a vector
     int rows;          // of a line
-    int packs, lines;  // of a line, of a sample
+    int vecs, lines;   // of a line, of a sample
     int tiles, width;  // of a line, vectors of each
     int threads, step; // of a block, lines it covers
     int parts, part;   // of a sample, lines of each
@@ -150,10 +150,10 @@ Cut cut_of(Dims s)
     const int rows = s.c % 4 == 0 ? 1 : s.c % 2 == 0 ? 2 : 4;
     // lines of several rows must fit a block
     if (count % rows == 0 && (rows == 1 || s.c <= BLOCK))
-        k.v = 4, k.rows = rows, k.packs = (int)((int64_t)s.c * rows / 4);
+        k.v = 4, k.rows = rows, k.vecs = (int)((int64_t)s.c * rows / 4);
     k.lines = (int)(count / k.rows);
-    k.tiles = (int)ceil_div(k.packs, BLOCK);
-    k.width = (int)ceil_div(k.packs, k.tiles);
+    k.tiles = (int)ceil_div(k.vecs, BLOCK);
+    k.width = (int)ceil_div(k.vecs, k.tiles);
     k.threads =
         (int)least(BLOCK, ceil_div((int64_t)k.lines * k.width, WARP) * WARP);
     k.step = k.threads / k.width;
@@ -212,13 +212,13 @@ __global__ void __launch_bounds__(BLOCK, 4)
     const int vec = tile * k.width + column;
     const int from = part * k.part;
     const int to = k.lines - from < k.part ? k.lines : from + k.part;
-    const bool works = row < k.step && vec < k.packs;
+    const bool works = row < k.step && vec < k.vecs;
 
     Lanes own;
     own.begin();
     const Element<D> *x = (const Element<D> *)p.x +
                           n * p.positions * p.channels + (int64_t)vec * V;
-    const int64_t line = (int64_t)k.packs * V;
+    const int64_t line = (int64_t)k.vecs * V;
     // in 64 bits: the last steps go beyond the last line
     for (int64_t i = from + row; works && i < to; i += AHEAD * k.step) {
         Vec<V> v[AHEAD];
@@ -387,7 +387,7 @@ struct Back {
     const int *where; // NULL: mean
     const float *lengths;
     void *dx;
-    Vecs packs; // of dx
+    Vecs vecs; // of dx
     Divisor positions;
     int channels;
     float share; // 1 / positions
@@ -400,10 +400,10 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     back_kernel(const __grid_constant__ Back p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        uint32_t n = row_of(p.packs, i, &c);
+        uint32_t n = row_of(p.vecs, i, &c);
         const int at = (int)split(&n, p.positions);
         const int64_t from = (int64_t)n * p.channels + c * V;
         Vec<V> x = load<V, D>((const Element<D> *)p.dy + from);
@@ -444,7 +444,7 @@ template <int V, Dtype D> void start_back(const Call *c, const Back &p)
         LAUNCH(winners_kernel<D>, blocks_for(winners), BLOCK, 0,
                gpu_stream(c->dev), p, winners);
     else
-        LAUNCH((back_kernel<V, D>), blocks_for(p.packs.count), BLOCK, 0,
+        LAUNCH((back_kernel<V, D>), blocks_for(p.vecs.count), BLOCK, 0,
                gpu_stream(c->dev), p);
 }
 
@@ -457,7 +457,7 @@ bool back(const Call *c, const int *where)
     Back p = {};
     p.dy = c->dy->data, p.where = where, p.dx = c->dx[0]->data;
     p.lengths = values(c->x[1]);
-    p.packs = vecs_of(s, v);
+    p.vecs = vecs_of(s, v);
     p.positions = divisor(positions(s));
     p.channels = s.c;
     p.share = 1.0f / (float)positions(s);

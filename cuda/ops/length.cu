@@ -15,7 +15,7 @@ struct Mask {
     const void *from;
     const float *lengths;
     void *to;
-    Vecs packs;
+    Vecs vecs;
     Divisor positions;
     bool fresh;
 };
@@ -24,10 +24,10 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     mask_kernel(const __grid_constant__ Mask p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        uint32_t n = row_of(p.packs, i, &c);
+        uint32_t n = row_of(p.vecs, i, &c);
         const int at = (int)split(&n, p.positions);
         Vec<V> x = {};
         // elements beyond the length become 0, even if they are not finite
@@ -45,7 +45,7 @@ bool mask(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     if (!countable(c, rows(s))) return false;
     Mask p = {from->data,    values(c->x[1]),       to->data,
               vecs_of(s, v), divisor(positions(s)), fresh};
-    LAUNCH_STORED(to->type, v, mask_kernel, blocks_for(p.packs.count), c, p);
+    LAUNCH_STORED(to->type, v, mask_kernel, blocks_for(p.vecs.count), c, p);
     return gpu_launched("mask_length");
 }
 
@@ -54,7 +54,7 @@ struct Last {
     const void *from;
     const float *lengths;
     void *to;
-    Vecs packs; // of `to`
+    Vecs vecs; // of `to`
     Divisor positions;
     int channels;
     bool back, fresh;
@@ -64,10 +64,10 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     last_kernel(const __grid_constant__ Last p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        uint32_t n = row_of(p.packs, i, &c);
+        uint32_t n = row_of(p.vecs, i, &c);
         const int at = p.back ? (int)split(&n, p.positions) : 0;
         const int last = own_count(p.lengths, n, (int)p.positions.by) - 1;
         const int64_t row = p.back ? n : (int64_t)n * p.positions.by + last;
@@ -94,7 +94,7 @@ bool last(const Call *c, bool back)
               s.c,
               back,
               !back || is_fresh(c, 0)};
-    LAUNCH_STORED(to->type, v, last_kernel, blocks_for(p.packs.count), c, p);
+    LAUNCH_STORED(to->type, v, last_kernel, blocks_for(p.vecs.count), c, p);
     return gpu_launched("last_step");
 }
 

@@ -39,7 +39,7 @@ struct Lstm {
     const float *in; // z; backward: dy
     const float *w, *bias;
     float *y, *gates, *elements; // of all steps (no gates: see step())
-    float *allreduce;            // backward: dc (n, units)
+    float *dc;                   // backward: dc (n, units)
     int *lengths, *longest;      // of each sample, of all
     unsigned *barrier;
     int n, steps, units;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(THREADS)
 /* packed[k][u] = the weights of the four gates of unit u for state k: the
  * layout that the forward kernel reads from the L2 cache. */
 __global__ void __launch_bounds__(BLOCK)
-    pack_kernel(const float *w, float4 *packed, int units)
+    pack_weights_kernel(const float *w, float4 *packed, int units)
 {
     EACH(i, (int64_t)units * units)
     {
@@ -149,7 +149,7 @@ __device__ __forceinline__ void fetch(const Lstm &p, const Slot &b, int first,
 
 /* Waits for all blocks that exchange results, or for the threads of this
  * one. */
-__device__ __forceinline__ void meet(const Lstm &p)
+__device__ __forceinline__ void wait_for_group(const Lstm &p)
 {
     if (p.together)
         grid_barrier(p.barrier);
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                     step(p, n, s, b.u0 + t.unit, g);
             }
         }
-        meet(p);
+        wait_for_group(p);
     }
     clear(p, b, p.y, 1);
 }
@@ -262,7 +262,7 @@ __device__ __forceinline__ void grad(const Lstm &p, int n, int s, int u,
                                      float dh)
 {
     const int64_t row = row_of_step(p, n, s), h = p.units;
-    float *gate = p.gates + row * 4 * h + u, *dc = p.allreduce + n * h + u;
+    float *gate = p.gates + row * 4 * h + u, *dc = p.dc + n * h + u;
     const float i = gate[0], f = gate[h], g = gate[2 * h], o = gate[3 * h];
     const float last = s ? p.elements[row_of_step(p, n, s - 1) * h + u] : 0;
     const float t = tanhf(p.elements[row * h + u]), d = p.in[row * h + u] + dh;
@@ -322,16 +322,16 @@ __global__ void __launch_bounds__(THREADS, 1)
                     grad(p, n, s, b.u0 + t.unit, dh);
             }
         }
-        meet(p);
+        wait_for_group(p);
     }
     clear(p, b, p.gates, 4);
 }
 
 /* dx (+)= dz. */
 __global__ void __launch_bounds__(BLOCK)
-    spread_kernel(const float *from, float *to, int64_t packs, bool fresh)
+    store_dx_kernel(const float *from, float *to, int64_t vecs, bool fresh)
 {
-    EACH(i, packs)
+    EACH(i, vecs)
     store_vec<4>(to + i * 4, load<4>(from + i * 4), fresh);
 }
 
@@ -403,7 +403,7 @@ Lstm lstm_of(const Call *c, const Cut *k)
     p.barrier = (unsigned *)c->scratch;
     p.longest = (int *)c->scratch + 1;
     p.lengths = (int *)at;
-    p.allreduce = p.elements = at + rounded(s.n);
+    p.dc = p.elements = at + rounded(s.n);
     p.w = values(c->x[1]), p.bias = values(c->x[2]), p.y = values(c->y);
     p.gates = (float *)c->saved;
     if (p.gates) p.elements = p.gates + numel(c->x[0]->dim);
@@ -464,9 +464,9 @@ bool cuda_lstm_fwd(const Call *c)
     if (k.shared) return launch(c, &forward_kernel<true>, &k, p, "lstm");
     const int64_t states = rounded((int64_t)p.n * p.units);
     float4 *packed = (float4 *)((float *)p.lengths + rounded(p.n) + states);
-    LAUNCH(pack_kernel, blocks_for((int64_t)p.units * p.units), BLOCK, 0,
-           stream, p.w, packed, p.units);
-    if (!gpu_launched("lstm, wgrad")) return false;
+    LAUNCH(pack_weights_kernel, blocks_for((int64_t)p.units * p.units), BLOCK,
+           0, stream, p.w, packed, p.units);
+    if (!gpu_launched("lstm, weights")) return false;
     p.w = (const float *)packed;
     return launch(c, &forward_kernel<false>, &k, p, "lstm");
 }
@@ -485,10 +485,10 @@ bool cuda_lstm_bwd(const Call *c)
                   : launch(c, &backward_kernel<false>, &k, p, "lstm, backward");
     if (!ok) return false;
     // the gates have become dz; the scratch is free from here on
-    const int64_t packs = numel(c->x[0]->dim) / 4;
+    const int64_t vecs = numel(c->x[0]->dim) / 4;
     if (c->dx[0]) {
-        LAUNCH(spread_kernel, blocks_for(packs), BLOCK, 0, stream, p.gates,
-               values(c->dx[0]), packs, is_fresh(c, 0));
+        LAUNCH(store_dx_kernel, blocks_for(vecs), BLOCK, 0, stream, p.gates,
+               values(c->dx[0]), vecs, is_fresh(c, 0));
         if (!gpu_launched("lstm, dx")) return false;
     }
     const ConvProblem r = lstm_wgrad_problem(c);

@@ -66,10 +66,10 @@ template <int V, Dtype D, class T>
 __global__ void __launch_bounds__(BLOCK)
     max_kernel(const __grid_constant__ Pool p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        const uint32_t row = row_of(p.packs, i, &c);
+        const uint32_t row = row_of(p.vecs, i, &c);
         const Place q = place(p.grid, row);
         const Box box = taps_box(p, q);
         BoxIterator w = box_iterator(box);
@@ -93,10 +93,10 @@ __global__ void __launch_bounds__(BLOCK)
                 }
             }
         }
-        Won<V, T> won;
+        WonTaps<V, T> won;
         for (int k = 0; k < V; k++) won.v[k] = (T)tap[k];
         store_vec<V, D>((Element<D> *)p.y + i * V, best, true);
-        *(Won<V, T> *)((T *)p.tap + i * V) = won;
+        *(WonTaps<V, T> *)((T *)p.tap + i * V) = won;
     }
 }
 
@@ -118,10 +118,10 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     average_kernel(const __grid_constant__ Pool p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c, number[AHEAD];
-        const uint32_t row = row_of(p.packs, i, &c);
+        const uint32_t row = row_of(p.vecs, i, &c);
         const Place q = place(p.grid, row);
         BoxIterator w = box_iterator(taps_box(p, q));
         VecChain<V> sum = {};
@@ -150,10 +150,10 @@ template <int V, Dtype D, class T, int N, bool MAX>
 __global__ void __launch_bounds__(BLOCK)
     gather_kernel(const __grid_constant__ Pool p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        const uint32_t row = row_of(p.packs, i, &c);
+        const uint32_t row = row_of(p.vecs, i, &c);
         const Place q = place(p.grid, row);
         Box b;
         results_reading(p.axis[0], q.d, &b.from[0], &b.to[0]);
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(BLOCK)
         VecChain<V> sum = {};
         while (cols.left > 0) {
             Vec<V> dy[N], y[N];
-            Won<V, T> won[N];
+            WonTaps<V, T> won[N];
             int tap[N];
             float share[N];
 #pragma unroll
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(BLOCK)
                 if (!MAX && p.result)
                     y[j] = load<V, D>((const Element<D> *)p.result + at);
                 if (MAX) {
-                    won[j] = *(const Won<V, T> *)((const T *)p.tap + at);
+                    won[j] = *(const WonTaps<V, T> *)((const T *)p.tap + at);
                     tap[j] = tap_number(p, q.d - first_of(p.axis[0], d),
                                         q.h - first_of(p.axis[1], h),
                                         q.w - first_of(p.axis[2], w));
@@ -204,9 +204,9 @@ __global__ void __launch_bounds__(BLOCK)
 
 // -- launchers ---------------------------------------------------------------
 
-#define START(kernel, p, c)                               \
-    LAUNCH(kernel, blocks_for((p).packs.count), BLOCK, 0, \
-           gpu_stream((c)->dev), p)
+#define START(kernel, p, c)                                                    \
+    LAUNCH(kernel, blocks_for((p).vecs.count), BLOCK, 0, gpu_stream((c)->dev), \
+           p)
 
 template <int V, Dtype D> void start_forward(const Call *c, const Pool &p)
 {

@@ -9,7 +9,7 @@ struct Pool {
     void *x, *y; // operand and result, or their gradients
     void *tap;   // maxpool: the winning tap of each result
     Axis axis[3];
-    Vecs packs;              // of the written tensor
+    Vecs vecs;               // of the written tensor
     NormOnLoad norm_on_load; // forward: of x
     Act act;                 // avgpool: applied to the result
     const void *result;      // backward with an activation: y; else NULL
@@ -38,7 +38,7 @@ static inline bool pool_of(const Call *c, Dims into, int v, Pool *p)
         if (!countable(c, (int64_t)p->axis[i].size + g.lo[i])) return false;
     }
     p->tap = c->saved;
-    p->packs = vecs_of(into, v);
+    p->vecs = vecs_of(into, v);
     p->grid = grid_of(into);
     p->average = c->attr->op == OP_avgpool;
     p->count_all = p->average && c->attr->avgpool.count_all;
@@ -53,7 +53,7 @@ static inline bool small_taps(const Call *c)
 }
 
 /* The winning taps of a vector of results. */
-template <int V, class T> struct alignas(sizeof(T) * V) Won {
+template <int V, class T> struct alignas(sizeof(T) * V) WonTaps {
     T v[V];
 };
 

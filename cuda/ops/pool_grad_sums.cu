@@ -50,7 +50,7 @@ __device__ __forceinline__ void grad_sums_rows(const PoolGradSums &p,
     const Pool &q = p.pool;
     const int64_t deep = p.cols.deep;
     Vec16<V> was[BATCH], x[BATCH], dy[BATCH];
-    Won<V, uint8_t> won[BATCH];
+    WonTaps<V, uint8_t> won[BATCH];
     int tap[BATCH];
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {
@@ -62,7 +62,8 @@ __device__ __forceinline__ void grad_sums_rows(const PoolGradSums &p,
         if (p.grads.x) x[i] = packed<V>(p.grads.x, here);
         if (tap[i] < 0) continue;
         dy[i] = packed<V>(q.y, window);
-        won[i] = *(const Won<V, uint8_t> *)((const uint8_t *)q.tap + window);
+        won[i] =
+            *(const WonTaps<V, uint8_t> *)((const uint8_t *)q.tap + window);
     }
 #pragma unroll
     for (int i = 0; i < BATCH; i++) {

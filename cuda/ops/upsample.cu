@@ -34,8 +34,8 @@ struct Source {
 struct Up {
     void *x, *y; // operand and result, or their gradients
     Source axis[3];
-    Vecs packs; // of the written tensor
-    Grid grid;  // of the written tensor
+    Vecs vecs; // of the written tensor
+    Grid grid; // of the written tensor
     Dims xs, ys;
     bool fresh; // backward
 };
@@ -71,7 +71,7 @@ bool up_of(const Call *c, Dims into, int v, Up *p)
                                op_info[c->attr->op].name, f, INT32_MAX / 4);
         p->axis[i] = source_of(c, i);
     }
-    p->packs = vecs_of(into, v);
+    p->vecs = vecs_of(into, v);
     p->grid = grid_of(into);
     return countable(c, rows(p->xs)) && countable(c, rows(p->ys));
 }
@@ -82,10 +82,10 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     repeat_kernel(const __grid_constant__ Up p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        const Place q = place(p.grid, row_of(p.packs, i, &c));
+        const Place q = place(p.grid, row_of(p.vecs, i, &c));
         const int64_t row =
             row_at(p.xs, q.n, quotient(q.d, p.axis[0].f),
                    quotient(q.h, p.axis[1].f), quotient(q.w, p.axis[2].f));
@@ -106,10 +106,10 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     repeat_back_kernel(const __grid_constant__ Up p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        const Place q = place(p.grid, row_of(p.packs, i, &c));
+        const Place q = place(p.grid, row_of(p.vecs, i, &c));
         Box b;
         repeats(p.axis[0], q.d, &b.from[0], &b.to[0]);
         repeats(p.axis[1], q.h, &b.from[1], &b.to[1]);
@@ -194,10 +194,10 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     mix_kernel(const __grid_constant__ Up p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c;
-        const Place q = place(p.grid, row_of(p.packs, i, &c));
+        const Place q = place(p.grid, row_of(p.vecs, i, &c));
         const Mix d = mix_at(p.axis[0], q.d), h = mix_at(p.axis[1], q.h);
         const Mix w = mix_at(p.axis[2], q.w);
         Vec<V> x[8], y = {};
@@ -224,10 +224,10 @@ template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     mix_back_kernel(const __grid_constant__ Up p)
 {
-    EACH(i, p.packs.count)
+    EACH(i, p.vecs.count)
     {
         int c, d0, d1, h0, h1, w0, w1;
-        const Place q = place(p.grid, row_of(p.packs, i, &c));
+        const Place q = place(p.grid, row_of(p.vecs, i, &c));
         reach(p.axis[0], q.d, &d0, &d1);
         reach(p.axis[1], q.h, &h0, &h1);
         reach(p.axis[2], q.w, &w0, &w1);
@@ -271,7 +271,7 @@ bool up_fwd(const Call *c)
     if (!up_of(c, c->y->dim, v, &p)) return false;
     p.x = c->x[0]->data, p.y = c->y->data;
     const Dtype type = c->y->type;
-    const unsigned blocks = blocks_for(p.packs.count);
+    const unsigned blocks = blocks_for(p.vecs.count);
     if (c->attr->op == OP_upsample_nearest)
         LAUNCH_STORED(type, v, repeat_kernel, blocks, c, p);
     else
@@ -288,7 +288,7 @@ bool up_bwd(const Call *c)
     if (!up_of(c, c->x[0]->dim, v, &p)) return false;
     p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
     const Dtype type = c->dy->type;
-    const unsigned blocks = blocks_for(p.packs.count);
+    const unsigned blocks = blocks_for(p.vecs.count);
     if (c->attr->op == OP_upsample_nearest)
         LAUNCH_STORED(type, v, repeat_back_kernel, blocks, c, p);
     else
