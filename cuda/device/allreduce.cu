@@ -80,13 +80,13 @@ bool nccl_good(const Nccl *n, int code, const char *what)
 // -- choice of the transport -------------------------------------------------
 
 /* Each rank sends its own to the others before the choice. */
-struct Card {
+struct RankInfo {
     char host[64], gpu[32]; // gpu: PCI address
     int version;            // of NCCL; 0: none
     char why[152];          // if version is 0
 };
 
-bool make_card(Gpu *g, Card *out)
+bool make_rank_info(Gpu *g, RankInfo *out)
 {
     cudaDeviceProp p;
     if (!gpu_good(cudaGetDeviceProperties(&p, g->number), "asking what it is"))
@@ -98,36 +98,36 @@ bool make_card(Gpu *g, Card *out)
 }
 
 /* Rejects two ranks on one GPU, unless the user asked for `host`. */
-bool check_cards(const Card *card, int ranks, const char *how)
+bool check_devices(const RankInfo *info, int ranks, const char *how)
 {
     for (int i = 0; i < ranks && strcmp(how, "host"); i++)
         for (int k = 0; k < i; k++)
-            if (!strcmp(card[i].host, card[k].host) &&
-                !strcmp(card[i].gpu, card[k].gpu))
+            if (!strcmp(info[i].host, info[k].host) &&
+                !strcmp(info[i].gpu, info[k].gpu))
                 return fail_usage(
                     "ranks %d and %d have the same GPU (%s of %s): they would "
                     "share its speed and its memory, and NCCL takes one rank a "
                     "GPU; give each its own (--devices 0,1), or --carry host "
                     "to try what several ranks do",
-                    k, i, card[i].gpu, card[i].host);
+                    k, i, info[i].gpu, info[i].host);
     return true;
 }
 
 /* Chooses NCCL, or with "auto" the host and the reason in *out->text. False if
  * the user asked for NCCL and a rank lacks it. */
-bool choose(const Card *card, int ranks, const char *how, bool *nccl,
+bool choose(const RankInfo *info, int ranks, const char *how, bool *nccl,
             Allreduce *out)
 {
     *nccl = strcmp(how, "host") != 0;
     snprintf(out->text, sizeof out->text, "the host");
     for (int i = 0; i < ranks && *nccl; i++) {
         char why[192];
-        if (!card[i].version)
-            snprintf(why, sizeof why, "rank %d: %s", i, card[i].why);
-        else if (card[i].version != card[0].version)
+        if (!info[i].version)
+            snprintf(why, sizeof why, "rank %d: %s", i, info[i].why);
+        else if (info[i].version != info[0].version)
             snprintf(why, sizeof why,
                      "rank %d has NCCL version %d and rank 0 %d", i,
-                     card[i].version, card[0].version);
+                     info[i].version, info[0].version);
         else
             continue;
         *nccl = false;
@@ -199,22 +199,22 @@ bool gpu_allreduce_open(void *dev, Ranks *r, const char *how, Allreduce *out)
     int known = 0;
     for (const char *way : ways) known += !strcmp(how, way);
     if (!known) return fail_usage("--carry %s: want auto, nccl or host", how);
-    Card own = {}, *card = NULL;
+    RankInfo own = {}, *info = NULL;
     Transport *c = (Transport *)mem_alloc(sizeof *c);
     if (!c) return false;
     g->transport = c;
     c->ranks = r;
-    TRY(make_card(g, &own));
+    TRY(make_rank_info(g, &own));
     if (!strcmp(how, "host"))
         snprintf(own.why, sizeof own.why, "not asked for");
     else if (find_nccl(&c->nccl))
         own.version = c->nccl.version;
     else
         snprintf(own.why, sizeof own.why, "%s", err_text());
-    card = (Card *)mem_alloc((size_t)r->count * sizeof *card);
-    TRY(card && ranks_gather(r, &own, sizeof own, card));
-    TRY(check_cards(card, r->count, how));
-    TRY(choose(card, r->count, how, &nccl, out));
+    info = (RankInfo *)mem_alloc((size_t)r->count * sizeof *info);
+    TRY(info && ranks_gather(r, &own, sizeof own, info));
+    TRY(check_devices(info, r->count, how));
+    TRY(choose(info, r->count, how, &nccl, out));
     if (nccl) {
         TRY(gpu_use(dev) && allreduce_nccl(c));
         out->queues = true;
@@ -224,7 +224,7 @@ bool gpu_allreduce_open(void *dev, Ranks *r, const char *how, Allreduce *out)
     }
     ok = true;
 done:
-    mem_free(card);
+    mem_free(info);
     return ok;
 }
 

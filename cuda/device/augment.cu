@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* Combines the parts of each channel, in their order, in its first part. */
 __global__ void __launch_bounds__(BLOCK)
-    allreduce_kernel(const Images p, int count, Extent *parts)
+    combine_kernel(const Images p, int count, Extent *parts)
 {
     EACH(i, (int64_t)p.count * p.channels)
     {
@@ -143,8 +143,8 @@ Extent *extents(void *dev, const Images &p, int *parts)
     const dim3 grid((unsigned)*parts, (unsigned)p.count, (unsigned)p.channels);
     LAUNCH(extent_kernel, grid, BLOCK, 0, stream, p, grain, e);
     if (!gpu_launched("range of intensities, parts")) return NULL;
-    LAUNCH(allreduce_kernel, blocks_for((int64_t)p.count * p.channels), BLOCK,
-           0, stream, p, *parts, e);
+    LAUNCH(combine_kernel, blocks_for((int64_t)p.count * p.channels), BLOCK, 0,
+           stream, p, *parts, e);
     return gpu_launched("range of intensities") ? e : NULL;
 }
 

@@ -13,7 +13,7 @@
 
 enum { LEAST_MAJOR = 8 };
 
-static const size_t WORD_BYTES = GPU_COUNTERS * sizeof(unsigned);
+static const size_t COUNTER_BYTES = GPU_COUNTERS * sizeof(unsigned);
 
 // -- faults ------------------------------------------------------------------
 
@@ -180,8 +180,8 @@ bool gpu_open(int device, int threads, void **dev)
     TRY(gpu_good(cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking),
                  "opening a stream"));
     TRY(gpu_good(cudaMalloc((void **)&g->step, sizeof *g->step), "opening"));
-    TRY(gpu_memory(g, NULL, WORD_BYTES, (void **)&g->words));
-    TRY(gpu_good(cudaMemsetAsync(g->words, 0, WORD_BYTES, g->stream),
+    TRY(gpu_memory(g, NULL, COUNTER_BYTES, (void **)&g->counters));
+    TRY(gpu_good(cudaMemsetAsync(g->counters, 0, COUNTER_BYTES, g->stream),
                  "opening"));
     ok = true;
 done:
@@ -209,7 +209,7 @@ void gpu_close(void *dev)
     gpu_drop_marks(g);
     if (g->scratch) (void)cudaFree(g->scratch);
     if (g->step) (void)cudaFree(g->step);
-    if (g->words) (void)cudaFree(g->words);
+    if (g->counters) (void)cudaFree(g->counters);
     if (g->copies) (void)cudaStreamDestroy(g->copies);
     if (g->stream) (void)cudaStreamDestroy(g->stream);
     (void)cudaGetLastError();
@@ -249,7 +249,7 @@ bool gpu_dry_run(void **dev)
     if (!g) return false;
     g->next = (char *)(uintptr_t)ALIGN;
     g->step = (Step *)next_address(g, sizeof *g->step);
-    g->words = (unsigned *)next_address(g, WORD_BYTES);
+    g->counters = (unsigned *)next_address(g, COUNTER_BYTES);
     launch_hook = log_launch;
     *dev = g;
     return true;
@@ -293,7 +293,7 @@ Step *gpu_step(void *dev)
 unsigned *gpu_counters(void *dev, int64_t count)
 {
     CHECK(count <= GPU_COUNTERS);
-    return ((Gpu *)dev)->words;
+    return ((Gpu *)dev)->counters;
 }
 
 // -- memory ------------------------------------------------------------------

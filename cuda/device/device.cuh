@@ -27,7 +27,7 @@ struct Gpu {
     cudaStream_t stream;  // all kernels, in the order of the calls
     cudaStream_t copies;  // uploads, concurrent with kernels
     Step *step;           // in device memory: see gpu_begin
-    unsigned *words;      // in device memory: see gpu_counters
+    unsigned *counters;   // in device memory: see gpu_counters
     void *scratch;        // grows on demand, lives as long as the device
     size_t scratch_bytes; // of `scratch`
     Staging staging[STAGINGS];

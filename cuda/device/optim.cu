@@ -45,13 +45,13 @@ struct Job {
 };
 
 /* One parameter and its optimiser state. */
-struct Number {
+struct ParamState {
     float p, g, m, v;
 };
 
 struct Sgd {
     enum { STATES = 1 };
-    static __device__ __forceinline__ void step(const Factors &f, Number *a)
+    static __device__ __forceinline__ void step(const Factors &f, ParamState *a)
     {
         const float rate = f.of[FACTOR_RATE], momentum = f.of[FACTOR_MOMENTUM];
         const float g = plus(times(a->g, f.of[FACTOR_SCALE]),
@@ -69,7 +69,7 @@ struct Sgd {
  * factors ROOT and RATE correct for it. */
 struct Adam {
     enum { STATES = 2 };
-    static __device__ __forceinline__ void step(const Factors &f, Number *a)
+    static __device__ __forceinline__ void step(const Factors &f, ParamState *a)
     {
         const float g = plus(times(a->g, f.of[FACTOR_SCALE]),
                              times(f.of[FACTOR_DECAY], a->p));
@@ -103,7 +103,7 @@ __device__ __forceinline__ void update_at(const Job &j, const Factors &f,
     Vec<V> m = load<V>(j.m + i), g = load<V>(j.grad + i);
     if (Kind::STATES > 1) v = load<V>(j.v + i);
     for (int k = 0; k < V; k++) {
-        Number a = {p.v[k], g.v[k], m.v[k], v.v[k]};
+        ParamState a = {p.v[k], g.v[k], m.v[k], v.v[k]};
         Kind::step(f, &a);
         p.v[k] = a.p, m.v[k] = a.m, v.v[k] = a.v;
     }

@@ -34,7 +34,7 @@ void release(Staging *s)
 }
 
 /* Marks buffers as free when their copies are done. */
-bool look(Gpu *g)
+bool poll_staging(Gpu *g)
 {
     for (int i = 0; i < STAGINGS; i++) {
         Staging *s = &g->staging[i];
@@ -81,10 +81,10 @@ bool grow(Gpu *g, Staging *s, size_t bytes)
 /* Returns a free buffer with room for `bytes`: the smallest that is large
  * enough, else the smallest one, grown. While all are busy the host waits for
  * the oldest. NULL with the reason. */
-Staging *find_place(Gpu *g, size_t bytes)
+Staging *find_staging(Gpu *g, size_t bytes)
 {
     const bool small = bytes <= SMALL;
-    if (!look(g)) return NULL;
+    if (!poll_staging(g)) return NULL;
     for (;;) {
         Staging *fits = NULL, *other = NULL, *oldest = NULL;
         for (int i = 0; i < STAGINGS; i++) {
@@ -108,7 +108,7 @@ Staging *find_place(Gpu *g, size_t bytes)
 /* Queues one piece: `bytes` of the host, or its floats rounded to `type`. */
 bool send(Gpu *g, char *to, const void *host, size_t bytes, Dtype type)
 {
-    Staging *s = find_place(g, bytes);
+    Staging *s = find_staging(g, bytes);
     if (!s) return false;
     const char *what = "copying to it";
     if (type == F32)

@@ -12,12 +12,12 @@ enum { CHANNELS = NARROW_CHANNELS }; // a vector of 16 bytes
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
     norm_apply_kernel(const NormOnLoad s, const Element<D> *x, Element<D> *to,
-                      const Vecs packs)
+                      const Vecs vecs)
 {
-    EACH(i, packs.count)
+    EACH(i, vecs.count)
     {
         int vec;
-        row_of(packs, i, &vec);
+        row_of(vecs, i, &vec);
         const auto v = load<CHANNELS, D>(x + i * CHANNELS);
         store_vec<CHANNELS, D>(to + i * CHANNELS,
                                seen<CHANNELS, D>(s, vec * CHANNELS, v), true);
@@ -29,15 +29,15 @@ __global__ void __launch_bounds__(BLOCK)
 bool norm_on_load_apply(const Call *c, const NormOnLoad &s, Dims x,
                         const void *data, Dtype type, void *to)
 {
-    const Vecs packs = vecs_of(x, CHANNELS);
-    const unsigned blocks = blocks_for(packs.count);
+    const Vecs vecs = vecs_of(x, CHANNELS);
+    const unsigned blocks = blocks_for(vecs.count);
     cudaStream_t stream = gpu_stream(c->dev);
     moves(2.0 * (double)numel(x) * (double)dtype_bytes(type));
     if (type == BF16)
         LAUNCH(norm_apply_kernel<BF16>, blocks, BLOCK, 0, stream, s,
-               (const uint16_t *)data, (uint16_t *)to, packs);
+               (const uint16_t *)data, (uint16_t *)to, vecs);
     else
         LAUNCH(norm_apply_kernel<F16>, blocks, BLOCK, 0, stream, s,
-               (const uint16_t *)data, (uint16_t *)to, packs);
+               (const uint16_t *)data, (uint16_t *)to, vecs);
     return gpu_launched("deferred norm");
 }
