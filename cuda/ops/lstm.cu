@@ -27,7 +27,7 @@ namespace {
 enum {
     THREADS = 256,
     QUAD = 4,           // samples of a thread, and threads of a sum
-    CHUNK = 16,         // samples whose states are loaded together, at most
+    CHUNK = 16,         // states of samples loaded together, at most
     SLICES = 64,        // blocks of a cooperative launch
     WEIGHTS = 64 << 10, // bytes of shared memory for weights
     STATES = 32 << 10,  // for states, together with weights

@@ -17,7 +17,7 @@
 
 namespace {
 
-enum { AHEAD = 4 }; // points whose loads are in flight together
+enum { AHEAD = 4 }; // points that a thread loads at a time
 
 /* The window of the result at q: its taps inside the image. */
 __device__ __forceinline__ Box taps_box(const Pool &p, Place q)

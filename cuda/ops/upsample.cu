@@ -9,7 +9,7 @@
  * with 2, 1 - f, 2 f or, aligned, X-1, 0, Y-1; clamped.
  *
  * Each thread makes one vector of channels of one row. Forward: of the result,
- * from one operand position or the 8 corners of its cell, whose loads are in
+ * from one operand position or the 8 corners of its cell, with all loads in
  * flight together. Backward: of the operand's gradient, gathered from the
  * results in which the element has a weight. Elements that several rows read
  * come from the caches, so no shared memory. Bound by memory: at least 4 (1 +
