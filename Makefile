@@ -225,7 +225,7 @@ coverage:                     ## line coverage of the parsers by the tests
 
 install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	install -d $(DEST)$(prefix)/bin $(DEST)$(prefix)/include \
-	  $(DEST)$(libdir)/pkgconfig $(DEST)$(share)/scripts
+	  $(DEST)$(libdir)/pkgconfig $(DEST)$(share)/scripts/examples
 	install $(PROGRAM) $(DEST)$(prefix)/bin/segengine
 	$(if $(wildcard $(MPI_MODULE)),install $(MPI_MODULE) $(DEST)$(libdir))
 	install -m 644 engine/api/segengine.h $(DEST)$(prefix)/include
@@ -236,6 +236,7 @@ install: $(PROGRAM) lib       ## program, libraries, header; DESTDIR, prefix
 	  -e 's|@version@|$(VERSION)|' -e 's|@private@|$(STATIC_LIBS)|' \
 	  engine/api/segengine.pc.in > $(DEST)$(libdir)/pkgconfig/segengine.pc
 	install -m 644 scripts/*.lua $(DEST)$(share)/scripts
+	install -m 644 scripts/examples/*.lua $(DEST)$(share)/scripts/examples
 	install -m 644 lua/types/*.d.lua $(DEST)$(share)
 	$(if $(MAN),install -d $(DEST)$(man1) && \
 	  install -m 644 $(MAN) $(DEST)$(man1))

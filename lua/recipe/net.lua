@@ -1,7 +1,7 @@
 -- net.lua -- seg.net: networks ready to use, as functions from a node to a node.
 --
 -- Each is a short composition of nn.* that a recipe could write itself. Options are one table; an
--- unknown option is an error that suggests the nearest. docs/networks.md has a table of the
+-- unknown option is an error that suggests the nearest. docs/reference.md has a table of the
 -- networks with their parameters and arithmetic.
 
 local block = require "seg.recipe.net_block"

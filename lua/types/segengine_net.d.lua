@@ -2,10 +2,11 @@
 -- segengine_net.d.lua -- networks ready to use, for editors: see segengine.d.lua.
 -- luacheck: ignore 212 241 631
 
--- Networks --------------------------------------------------------------------
+-- Networks: net ---------------------------------------------------------------
 
----Each takes a node and one table of options; `name` puts its parameters into a
----scope, so that a recipe may have two of a kind. More: docs/networks.md.
+---Each function takes a node and one table of options and returns logits; `name` puts the parameters into a
+---scope, so that a recipe may have two networks of a kind.
+
 ---@class seg.net
 local net = {}
 
@@ -16,38 +17,48 @@ local net = {}
 ---@alias seg.net.act "relu"|"leaky_relu"|"gelu"|"silu"|"tanh"|"sigmoid"|"none"|table
 
 ---@class seg.net.unet
----@field out? integer channels of the result, 1
----@field features? integer[] channels of each level, the finest first
----@field base? integer without features: base, 2 base, 4 base, ...; 32
----@field levels? integer of so many levels, 4
----@field bottom? integer channels below the last level, twice its own
----@field factors? integer|seg.extent[] between grids: 2, or one for each level
----@field convs? integer convolutions a block, 2
----@field kernel? seg.extent odd, 3
----@field bias? boolean of these convolutions; true without a norm
----@field norm? seg.net.norm "batch"
----@field act? seg.net.act "relu"
----@field residual? boolean blocks add what goes in
----@field squeeze? integer squeeze and excitation in each block, by this reduction
----@field gates? boolean skips through attention gates
----@field heads? integer self-attention of so many heads behind the bottom, 0
----@field dropout? number of whole channels, after each block
----@field down? "maxpool"|"conv"
----@field up? "upconv"|"linear"|"nearest"
----@field deep? integer results of so many coarser levels
----@field pad? boolean extents that do not divide: zeros at the far end, cut off again
+---@field out? integer = 1; channels of the result
+---@field features? integer[] channels of each level, the finest first; or
+---@field base? integer = 32; base, 2 base, 4 base, ...
+---@field levels? integer = 4; for `levels` levels
+---@field bottom? integer = twice the last level; channels of the bottom
+---@field factors? integer|seg.extent[] = 2; downsampling, or a list by level: { { 1, 2, 2 }, 2, 2 } for thick slices
+---@field convs? integer = 2; convolutions of a block
+---@field kernel? seg.extent = 3; odd
+---@field bias? boolean of these convolutions; default: only without a norm
+---@field norm? seg.net.norm = "batch"
+---@field act? seg.net.act = "relu"
+---@field residual? boolean = false; residual blocks (arXiv:1512.03385), with a convolution of 1 where channels or extents differ
+---@field squeeze? integer = 0; reduction of squeeze and excitation in each block (arXiv:1709.01507)
+---@field gates? boolean = false; attention gates on the skips (arXiv:1804.03999)
+---@field heads? integer = 0; heads of a self-attention after the bottom (arXiv:1706.03762)
+---@field dropout? number = 0; of whole channels, after each block
+---@field down? "maxpool"|"conv" = "maxpool"; conv: the first convolution of a block has a stride
+---@field up? "upconv"|"linear"|"nearest" = "upconv"; else upsampling and a convolution of 1
+---@field deep? integer = 0; logits of the next coarser levels for deep supervision
+---@field pad? boolean = false; pads extents that do not divide with zeros at the end and cuts them off again
 ---@field init? seg.init
 ---@field name? string
 
----Logits of x's extents, and with `deep` those of the next coarser levels.
+---U-Net (arXiv:1505.04597, 3-D: arXiv:1606.06650) with convolutions that keep the extents. Each extent must be a multiple of the
+---product of its factors, 16 for four levels. With `deep`, the second result is a list of coarser logits;
+---`predict` and exports leave their weights out. Parameters: enc1 ..., bottom, up1 ..., dec1 ..., head; in a block conv1,
+---norm1, conv2, norm2, squeeze.linear1, short, short_norm; gate1.skip, gate1.gate, gate1.psi, head2, mixer.attention1.
 ---@param x seg.node
 ---@param o? seg.net.unet
 ---@return seg.node logits
 ---@return seg.node[]? deep
 function net.unet(x, o) end
 
----Weighted sum of a loss over both results of a U-Net with `deep`; weights 1, 1/2, 1/4, ...
----divided by their sum, or as given.
+---Deep supervision: the weighted sum of a loss over both results of a U-Net with `deep`, against the target
+---subsampled to each grid. Default weights are those of nnU-Net: 1, 1/2, 1/4, ... divided by their sum.
+---
+---```lua
+---local logits, deep = net.unet(image, { out = 4, deep = 2 })
+---local loss = net.deep_loss(logits, deep, truth, function(x, t)
+---  return nn.cross_entropy(x, t, { ignore = 255 }) + nn.dice_loss(x, t)
+---end, { weights = { 1, 0.5, 0.25 } })
+---```
 ---@param logits seg.node
 ---@param deep seg.node[]
 ---@param target seg.node
@@ -57,120 +68,137 @@ function net.unet(x, o) end
 function net.deep_loss(logits, deep, target, loss, o) end
 
 ---@class seg.net.pix2pix
----@field out? integer channels of the result, 1
----@field filters? integer of the first step, 64
----@field levels? integer 6; extents are multiples of 2^levels
----@field slope? number of leaky ReLU on the way down, 0.2
----@field dropout? number of whole channels, in every second step up, 0.2
----@field squeeze? integer squeeze and excitation from the fourth step down on, by this reduction; 0
----@field smooth? integer the mean over so many voxels an axis at the end, 3; 1: none
----@field final? seg.net.act "relu"
----@field norm? seg.net.norm { "batch", eps = 1e-3, momentum = 0.01 }
----@field init? seg.init "xavier_uniform"
+---@field out? integer = 1; channels of the result
+---@field filters? integer = 64; of the first convolution
+---@field levels? integer = 6; extents are multiples of 2^levels
+---@field slope? number = 0.2; of leaky ReLU in the encoder
+---@field dropout? number = 0.2; of whole channels, in every second block of the decoder
+---@field squeeze? integer = 0; reduction of squeeze and excitation, from the fourth level on
+---@field smooth? integer = 3; odd width of the mean filter at the end; 1: none
+---@field final? seg.net.act = "relu"
+---@field norm? seg.net.norm = { "batch", eps = 1e-3, momentum = 0.01 }
+---@field init? seg.init = "xavier_uniform"
 ---@field name? string
 
----The generator of OpenKBP's baseline.
+---Generator of pix2pix (arXiv:1611.07004) as in the OpenKBP baseline (doi:10.1002/mp.14845). Parameters: x1.conv1, x1.norm1, ...,
+---x5b.upconv1, ...
 ---@param x seg.node
 ---@param o? seg.net.pix2pix
 ---@return seg.node
 function net.pix2pix(x, o) end
 
 ---@class seg.net.resnet
----@field depth? 18|34|50
----@field out? integer 1000; 0: the features
----@field base? integer channels of the first stage, 64
----@field stem? "large"|"small"
----@field norm? seg.net.norm "batch"
----@field init? seg.init "kaiming_normal_out"
+---@field depth? 18|34|50 = 18
+---@field out? integer = 1000; 0: the features (8 base, for depth 50 32 base)
+---@field base? integer = 64; channels of the first stage
+---@field stem? "large"|"small" = "large"; small: a convolution of 3 that keeps the extents
+---@field norm? seg.net.norm = "batch"
+---@field init? seg.init = "kaiming_normal_out"
 ---@field name? string
 
----Names of parameters are torchvision's.
+---ResNet (arXiv:1512.03385). Parameters have torchvision's names, so its weights, saved as safetensors, load:
+---
+---```lua
+---local m = seg.model { outputs = { y = net.resnet(image, { depth = 18 }) } }
+---m:load("resnet18.safetensors")
+---```
 ---@param x seg.node
 ---@param o? seg.net.resnet
 ---@return seg.node
 function net.resnet(x, o) end
 
 ---@class seg.net.pose_resnet
----@field out? integer 3
----@field depth? 18|34|50
----@field base? integer 64
----@field shared? integer 1024
----@field face? integer[] { 768, 1404 }
----@field pose? integer[] { 256, 99 }
----@field face_encoder? integer[] { 512, 256 }
----@field pose_encoder? integer[] { 128, 64 }
----@field fusion? integer 256
----@field hidden? integer 128
----@field dropout? number[] { 0.3, 0.2, 0.1, 0.05 }
+---@field out? integer = 3
+---@field depth? 18|34|50 = 18
+---@field base? integer = 64
+---@field shared? integer = 1024
+---@field face? integer[] = { 768, 1404 }
+---@field pose? integer[] = { 256, 99 }
+---@field face_encoder? integer[] = { 512, 256 }
+---@field pose_encoder? integer[] = { 128, 64 }
+---@field fusion? integer = 256
+---@field hidden? integer = 128
+---@field dropout? number[] = { 0.3, 0.2, 0.1, 0.05 }; of the shared layer, the groups, encoders and fusion, the last layer
 ---@field init? seg.init of the ResNet
 ---@field name? string
 
+---Angles of a head: a ResNet, two groups of numbers (landmarks of face and body), their encoders and a fusion.
 ---@param x seg.node
 ---@param o? seg.net.pose_resnet
 ---@return seg.node
 function net.pose_resnet(x, o) end
 
 ---@class seg.net.pose_cnn
----@field out? integer 3
----@field features? integer[] { 32, 64, 128, 256 }
----@field hidden? integer 128
----@field norm? seg.net.norm "batch"
----@field act? seg.net.act "relu"
----@field dropout? number before the last layer
+---@field out? integer = 3
+---@field features? integer[] = { 32, 64, 128, 256 }
+---@field hidden? integer = 128
+---@field norm? seg.net.norm = "batch"
+---@field act? seg.net.act = "relu"
+---@field dropout? number = 0; before the last layer
 ---@field init? seg.init
 ---@field name? string
 
+---Stages of two convolutions, the first with stride 2, the mean over positions and two linear layers.
 ---@param x seg.node
 ---@param o? seg.net.pose_cnn
 ---@return seg.node
 function net.pose_cnn(x, o) end
 
 ---@class seg.net.cnn_lstm
----@field lengths? seg.node one number a sample: the steps that count
----@field features? integer[] { 64, 128, 256 }
----@field kernel? integer odd, 3
----@field pool? integer 2; 1: none
----@field bias? boolean true
----@field norm? seg.net.norm "batch"
----@field act? seg.net.act "relu"
----@field dropout? number behind each convolution, 0.2
----@field hidden? integer of the LSTM, 256
----@field layers? integer 2
----@field bidirectional? boolean true
----@field lstm_dropout? number between its layers, 0.3
----@field project? integer width of the layer at each step, 512
----@field project_dropout? number 0.3
----@field out? integer 512
+---@field lengths? seg.node the steps that count
+---@field features? integer[] = { 64, 128, 256 }; of the convolutions, each with norm, activation, pool, dropout
+---@field kernel? integer = 3; odd
+---@field pool? integer = 2; 1: none
+---@field bias? boolean = true
+---@field norm? seg.net.norm = "batch"
+---@field act? seg.net.act = "relu"
+---@field dropout? number = 0.2; after each convolution
+---@field hidden? integer = 256; of the LSTM
+---@field layers? integer = 2
+---@field bidirectional? boolean = true
+---@field lstm_dropout? number = 0.3; between its layers
+---@field project? integer = 512; width of the linear layer at each step
+---@field project_dropout? number = 0.3
+---@field out? integer = 512
 ---@field init? seg.init of the convolutions
 ---@field name? string
 
----One vector for a sequence (C,W).
+---One vector for a sequence (C,W): convolutions, an LSTM, a linear layer at each step, maximum and mean over the steps, a
+---linear layer. With `lengths` the vector does not depend on the padding in evaluation (in training batch norm counts all
+---positions). Parameters: cnn.conv1, cnn.norm1, ..., lstm1, project.linear1, project.norm1, head.
+---
+---```lua
+---local x = nn.input("x", { c = 1024, w = 500 })
+---local length = nn.input("length", { c = 1 })
+---local vector = net.cnn_lstm(x, { lengths = length })
+---local classes = net.mlp(vector, { hidden = { 256, 128 }, dropout = 0.4, out = 5, name = "classifier" })
+---```
 ---@param x seg.node
 ---@param o? seg.net.cnn_lstm
 ---@return seg.node
 function net.cnn_lstm(x, o) end
 
 ---@class seg.net.lstm_decoder
----@field like seg.node a sequence, for the number of steps
----@field lengths? seg.node one number a sample: the steps that count
----@field hidden? integer 128
----@field layers? integer 1
----@field out? integer channels; those of `like`
+---@field like seg.node a sequence that gives the number of steps
+---@field lengths? seg.node the steps that count; 0 beyond
+---@field hidden? integer = 128
+---@field layers? integer = 1
+---@field out? integer = channels of `like`
 ---@field name? string
 
----A sequence from a vector.
+---A sequence from a vector, which the LSTM gets at every step. Parameters: lstm1, head.
 ---@param x seg.node
 ---@param o seg.net.lstm_decoder
 ---@return seg.node
 function net.lstm_decoder(x, o) end
 
 ---@class seg.net.mlp
----@field out? integer 1
----@field hidden? integer[] {}
----@field norm? seg.net.norm "batch"
----@field act? seg.net.act "relu"
----@field dropout? number 0
----@field late? boolean the activation before the norm
+---@field out? integer = 1
+---@field hidden? integer[] = {}
+---@field norm? seg.net.norm = "batch"
+---@field act? seg.net.act = "relu"
+---@field dropout? number = 0
+---@field late? boolean = false; the activation before the norm
 ---@field name? string
 
 ---Linear layers.
@@ -181,22 +209,22 @@ function net.mlp(x, o) end
 
 -- Blocks ----------------------------------------------------------------------
 
----Channels times factors that are found from their means.
+---Channels times factors from 0 to 1 computed from the means of all; default reduction 16.
 ---@param x seg.node
----@param o? { reduction?: integer, name?: string } 16
+---@param o? { reduction?: integer, name?: string }
 ---@return seg.node
 function net.squeeze_excite(x, o) end
 
----x times a map from 0 to 1 that is found with the coarser `gate`.
+---x times upsample(sigmoid(psi(relu(Wx x + Wg gate)))), for a coarser `gate`.
 ---@param x seg.node
 ---@param gate seg.node
 ---@param o? { width?: integer, name?: string }
 ---@return seg.node
 function net.attention_gate(x, gate, o) end
 
----What all positions make of each other, added to x.
+---x plus its self-attention; default 4 heads.
 ---@param x seg.node
----@param o? { heads?: integer, dropout?: number, name?: string } 4, 0
+---@param o? { heads?: integer, dropout?: number, name?: string }
 ---@return seg.node
 function net.self_attention(x, o) end
 

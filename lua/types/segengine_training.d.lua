@@ -3,60 +3,52 @@
 -- segengine.d.lua.
 -- luacheck: ignore 212 241 631
 
+-- Optimisers: optim -----------------------------------------------------------
+
+---[training.md](training.md) explains groups, averages of weights and phases.
+
 ---@class seg.optimiser
 ---@field kind string
 ---@field lr number
 
----What a schedule may go by beside the epoch: updates from 1 and of the whole run,
----and what it remembers.
----@class seg.schedule.place
----@field step integer
----@field steps integer
----@field state? table<string, number>
+---A group of parameters; a pattern that matches nothing is an error.
+---@class seg.optim.group
+---@field match string Lua pattern on names of parameters; the first group that matches counts
+---@field lr_scale? number|fun(...: string): number factor of the rate, or a function of the captures
+---@field decay? number
 
----The rate of an update. A function of its arguments only.
----@class seg.schedule
----@field name string
----@field rate fun(lr: number, epoch: integer, epochs: integer, at?: seg.schedule.place): number
+---@class seg.optim.common
+---@field lr number
+---@field decay? number weight decay, 0; of adamw 0.01
+---@field clip_norm? number = 0; maximum norm of all gradients; 0: none
+---@field groups? seg.optim.group[]
+---@field decay_on? "all"|"weights" = "all"; weights: not biases and norms
+
+---@class seg.optim.adam: seg.optim.common
+---@field betas? number[] = { 0.9, 0.999 }
+---@field beta1? number
+---@field beta2? number
+---@field eps? number = 1e-8
+
+---@class seg.optim.sgd: seg.optim.common
+---@field momentum? number = 0
+---@field nesterov? boolean = false
 
 ---@class seg.optim
 ---@field constant seg.schedule
 local optim = {}
 
----Parameters that are updated differently; the first that matches counts.
----@class seg.optim.group
----@field match string Lua pattern on names of parameters
----@field lr_scale? number|fun(...: string): number times the rate; of the captures
----@field decay? number
-
----@class seg.optim.common
----@field lr number
----@field decay? number
----@field clip_norm? number 0: none
----@field groups? seg.optim.group[]
----@field decay_on? "all"|"weights" weights: not biases and norms
-
----@class seg.optim.adam: seg.optim.common
----@field betas? number[] {0.9, 0.999}
----@field beta1? number
----@field beta2? number
----@field eps? number 1e-8
-
----@class seg.optim.sgd: seg.optim.common
----@field momentum? number
----@field nesterov? boolean
-
----Decoupled weight decay, 0.01.
+---Decoupled weight decay.
 ---@param o seg.optim.adam
 ---@return seg.optimiser
 function optim.adamw(o) end
 
----Decay is added to the gradient.
+---The decay is added to the gradient.
 ---@param o seg.optim.adam
 ---@return seg.optimiser
 function optim.adam(o) end
 
----Adam whose rate is held back while its variance is not known yet.
+---Rectified Adam; decay as Adam.
 ---@param o seg.optim.adam
 ---@return seg.optimiser
 function optim.radam(o) end
@@ -65,42 +57,58 @@ function optim.radam(o) end
 ---@return seg.optimiser
 function optim.sgd(o) end
 
+-- Schedules -------------------------------------------------------------------
+
+---The default is `optim.constant`. All but `chain`, `product` and `onecycle` take `warmup` and `by`. Rates equal those of
+---PyTorch's schedulers.
+
+---The place in the run: updates from 1, of the whole run, and the state of the schedule.
+---@class seg.schedule.place
+---@field step integer
+---@field steps integer
+---@field state? table<string, number>
+
+---A schedule of your own is `{ name = "x", rate = function(lr, epoch, epochs, at) ... end }`, where `rate` depends on its
+---arguments only.
+---@class seg.schedule
+---@field name string
+---@field rate fun(lr: number, epoch: integer, epochs: integer, at?: seg.schedule.place): number rate of an update; `at.step` of `at.steps` counts updates
+
 ---@class seg.optim.timing
----@field warmup? number linear rise over so many epochs, or updates
----@field by? "epoch"|"step" what is counted
+---@field warmup? number = 0; linear rise over so many epochs, or updates
+---@field by? "epoch"|"step" = "epoch"; unit of all counts
 
 ---@class seg.optim.cosine: seg.optim.timing
----@field t_max? number
----@field floor? number
----@field clamp? boolean
+---@field t_max? number = all epochs
+---@field floor? number = 0
+---@field clamp? boolean = false; stays at the floor after t_max instead of rising again
 
 ---@class seg.optim.step: seg.optim.timing
----@field every? number
+---@field every? number = 30
 ---@field at? number[] instead of every
----@field gamma? number
+---@field gamma? number = 0.1
 
 ---@class seg.optim.exponential: seg.optim.timing
----@field gamma? number
+---@field gamma? number = 0.95
 
 ---@class seg.optim.poly: seg.optim.timing
----@field power? number
+---@field power? number = 0.9
 
 ---@class seg.optim.onecycle
----@field rise? number share of the updates, 0.3
----@field div? number 25
----@field final_div? number 1e4
----@field anneal? "cosine"|"linear"
----@field three_phase? boolean
+---@field rise? number = 0.3; share of the updates
+---@field div? number = 25; lr / div is the first rate
+---@field final_div? number = 1e4; lr / div / final_div is the last
+---@field anneal? "cosine"|"linear" = "cosine"
+---@field three_phase? boolean = false
 
----@class seg.optim.plateau
----@field factor? number 0.1
----@field patience? integer epochs, 10
----@field threshold? number 1e-4
----@field relative? boolean a share of the best, true
----@field cooldown? integer
----@field floor? number
----@field warmup? number
----@field monitor? string a metric, "loss" or "train_loss"
+---@class seg.optim.plateau: seg.optim.timing
+---@field factor? number = 0.1
+---@field patience? integer = 10; epochs
+---@field threshold? number = 1e-4
+---@field relative? boolean = true; the threshold is a share of the best
+---@field cooldown? integer = 0
+---@field floor? number = 0
+---@field monitor? string default: that of `best`; a metric, "loss" or "train_loss"
 ---@field mode? "max"|"min"
 
 ---@param o? seg.optim.cosine
@@ -115,11 +123,12 @@ function optim.step(o) end
 ---@return seg.schedule
 function optim.exponential(o) end
 
+---(1 - share of the run)^power.
 ---@param o? seg.optim.poly
 ---@return seg.schedule
 function optim.poly(o) end
 
----@param count number
+---@param count number epochs
 ---@param o? { by?: "epoch"|"step" }
 ---@return seg.schedule
 function optim.warmup(count, o) end
@@ -128,35 +137,38 @@ function optim.warmup(count, o) end
 ---@return seg.schedule
 function optim.onecycle(o) end
 
+---Lowers the rate when the metric has not improved.
 ---@param o? seg.optim.plateau
 ---@return seg.schedule
 function optim.plateau(o) end
 
----One after another: { epochs = 5, schedule }, and the last one alone.
+---One after another: `{ { epochs = 5, a }, { epochs = 20, b }, c }`, each from its own beginning.
 ---@param list (seg.schedule|{ epochs: integer, [1]: seg.schedule })[]
 ---@return seg.schedule
 function optim.chain(list) end
 
----Times each other.
+---The product of the factors of several schedules.
 ---@param list seg.schedule[]
 ---@return seg.schedule
 function optim.product(list) end
 
----Weights of a safetensors file.
----@class seg.recipe.init
----@field weights? string the file; --weights wins
----@field match? string Lua pattern on names here: only these
----@field rename? string[][]|fun(name: string): string? pairs of pattern and replacement
+-- Parts of a recipe -----------------------------------------------------------
 
----What a phase has of its own; the rest is the recipe's.
+---Initial weights from a safetensors file.
+---@class seg.recipe.init
+---@field weights? string the file or folder of a run; --weights wins
+---@field match? string Lua pattern: only parameters of the network with these names
+---@field rename? string[][]|fun(name: string): string? pairs of pattern and replacement for names of the file
+
+---Stages of one run. A field that a phase leaves out is that of the recipe.
 ---@class seg.recipe.phase
 ---@field name? string
----@field from? "last"|"best" which weights of the phase before
+---@field from? "last"|"best" = "last"; weights of the phase before
 ---@field inputs? seg.node[]
 ---@field outputs? table<string, seg.node>
 ---@field loss? seg.node
 ---@field train? seg.set
----@field valid? seg.set|false false: none, whatever the recipe has
+---@field valid? seg.set|false false: none
 ---@field test? seg.set|false
 ---@field optim? seg.optimiser
 ---@field schedule? seg.schedule
@@ -172,7 +184,29 @@ function optim.product(list) end
 ---@field init? seg.recipe.init
 ---@field clusters? seg.clusters
 
+-- Search ----------------------------------------------------------------------
+
+---@class seg.search.options
+---@field space table<string, table> option -> { lo, hi }, { lo, hi, log = true }, { lo, hi, step = 8 }, three values or more, or { list = { ... } }
+---@field trials? integer = 20
+---@field method? "tpe"|"random"|"halving" = "tpe"
+---@field metric? { [1]: string, [2]: "max"|"min" } default: `best` of the recipe, of valid
+---@field seed? integer = cfg.seed
+---@field startup? integer = 10; random trials before tpe begins
+---@field eta? integer = 3; halving: one of eta trials goes on
+---@field least? integer = 1; halving: epochs of the first round
+---@field objective? fun(values: table): number searches this function at once
+---@field study? string with an objective: the file of the trials
+
+---@class seg.search.found
+---@field values? table nil: no trial had a value
+---@field value? number
+---@field trial? integer
+---@field trials table[] trial, state, value, values (texts), reason
+
 -- Without labels --------------------------------------------------------------
+
+---Losses and clustering for representations learned without labels ([training.md](training.md#without-labels)).
 
 ---@class seg
 local seg = {}
@@ -186,60 +220,47 @@ local nn = {}
 ---@field embedding seg.node vectors (N,C)
 ---@field classifier fun(x: seg.node): seg.node logits of k classes; called twice
 ---@field k integer clusters
----@field starts? integer of k-means, 10
----@field rounds? integer at most, 10
----@field enough? number what the classifier knows of every fifth vector, 0.85
----@field learn_epochs? integer of the classifier, 15
----@field learn_lr? number the phase's rate
----@field tune_epochs? integer of the encoder, 5
----@field tune_lr? number a tenth of the phase's rate
----@field clip_norm? number of both, 1
+---@field starts? integer = 10; of k-means
+---@field rounds? integer = 10; at most
+---@field enough? number = 0.85; accuracy of the classifier on every fifth vector that ends the rounds
+---@field learn_epochs? integer = 15; of the classifier
+---@field learn_lr? number = the rate of the phase
+---@field tune_epochs? integer = 5; of the encoder
+---@field tune_lr? number = a tenth of the rate of the phase
+---@field clip_norm? number = 1; of both
 ---@field truth? seg.node an input with class numbers, for the log
 
----Classes without labels, found in rounds at the end of a phase.
+---Clusters the embedding in rounds at the end of a phase.
 ---@param o seg.clusters.options
 ---@return seg.clusters
 ---@return seg.node logits
 function seg.clusters(o) end
 
----Two views (N,C) of the same samples: each finds its partner in the batch (InfoNCE).
+---InfoNCE of two views (N,C) of the same samples; default temperature 0.1.
 ---@param a seg.node
 ---@param b seg.node
----@param o? { temperature?: number } 0.1
+---@param o? { temperature?: number }
 ---@return seg.node
 function nn.contrastive(a, b, o) end
 
----How far mean and deviation of the vectors x (N,C) are from those of the sequences.
+---Distance of the vectors x (N,C) from mean and deviation of the sequences of the batch.
 ---@param x seg.node
 ---@param sequence seg.node
 ---@param o? { lengths?: seg.node }
 ---@return seg.node
 function nn.statistics(x, sequence, o) end
 
----In training shares of a sequence become 0: stretches of `span` steps, channels, numbers.
+---@class seg.nn.hide
+---@field steps? number = 0; share of the steps, in spans
+---@field span? integer = 1; length of a span
+---@field channels? number = 0; share of the channels
+---@field numbers? number = 0; share of single values
+
+---In training sets parts of a sequence (C,W) to 0 and scales the rest, as dropout. w must be a multiple of
+---`span`.
 ---@param x seg.node
----@param o? { steps?: number, span?: integer, channels?: number, numbers?: number }
+---@param o? seg.nn.hide
 ---@return seg.node
 function nn.hide(x, o) end
-
----Key of the config -> { lo, hi }, { lo, hi, log = true }, { lo, hi, step = 8 }, three values or
----more, or { list = { ... } }.
----@class seg.search.options
----@field space table<string, table>
----@field trials? integer 20
----@field method? "tpe"|"random"|"halving"
----@field metric? { [1]: string, [2]: "max"|"min" } of valid; else best of the recipe
----@field seed? integer that of the config
----@field startup? integer 10 random trials before tpe begins
----@field eta? integer 3; halving: one of so many goes on
----@field least? integer 1; halving: epochs of the first round
----@field objective? fun(values: table): number search a function, now
----@field study? string with an objective: the file that keeps the trials
-
----@class seg.search.found
----@field values? table nil: no trial had a value
----@field value? number
----@field trial? integer
----@field trials table[] trial, state, value, values (texts), reason
 
 return optim

@@ -237,16 +237,17 @@ t.test("a recipe's mistakes carry its line", function()
 end)
 
 -- In a folder of its own, where it writes files and reads them.
-t.test("the numerical face as the documentation shows it", function()
-  local text = t.read("docs/recipes.md"):match("## The numerical face.-```lua\n(.-)```")
+t.test("the arrays and models that docs/reference.md shows", function()
+  local section = "## Arrays and models in a script.-```lua\n(.-)```"
+  local text = t.read("docs/reference.md"):match(section)
   write("face.lua", text)
   local code, said = t.program("face.lua", "cd " .. folder .. " && ")
   t.equal(code, 0, said)
   t.check(said:find("array 1x1x4", 1, true), said)
 end)
 
--- The recipe in docs/recipes.md.
-local mine = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
+-- The recipe that docs/guide.md shows.
+local mine = t.read("docs/guide.md"):match("```lua\n(%-%- mine%.lua.-)```")
 
 t.test("check of a recipe without a preset for the steps", function()
   local line = write("mine.lua", mine) .. " check --size 16 --base 2"

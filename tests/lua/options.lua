@@ -55,7 +55,7 @@ seg.recipe { inputs = { x }, outputs = { y = y }, loss = seg.nn.mae(y, x),
 end
 
 t.test("an option that the program reads changes something", function()
-  -- as the recipes of docs/recipes.md, which leave epochs to the program
+  -- as the recipe of docs/guide.md, which leaves epochs to the program
   local script = recipe("reads.lua", "epochs = 3", "")
   t.check(not says(script .. " plan --epochs 2 --seed 7", 0, "parameters"):find("warning", 1, true))
   says(recipe("own.lua", "epochs = 3", "epochs = 5") .. " plan --epochs 2", 0,

@@ -11,7 +11,8 @@ step "make install" "$MAKE" --no-print-directory BUILD="$BUILD" install \
     DESTDIR="$tmp" prefix=/opt
 for file in bin/segengine include/segengine.h lib/libsegengine.a \
     lib/libsegengine.so lib/libsegengine.so.0 lib/pkgconfig/segengine.pc \
-    share/segengine/scripts/brain_unet.lua; do
+    share/segengine/scripts/brain_unet.lua \
+    share/segengine/scripts/examples/volumes.lua; do
     step "$file" test -s "$at/$file"
 done
 step "installed program" "$at/bin/segengine" --version

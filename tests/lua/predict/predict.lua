@@ -208,9 +208,9 @@ t.test("weights of another network are refused with both lists", function()
   t.check(text:find(part, 1, true), text)
 end)
 
--- The recipe in docs/recipes.md, as a reader would copy it.
+-- The recipe that docs/guide.md shows, as a reader would copy it.
 t.test("the small recipe of the documentation", function()
-  local text = t.read("docs/recipes.md"):match("```lua\n(%-%- mine%.lua.-)```")
+  local text = t.read("docs/guide.md"):match("```lua\n(%-%- mine%.lua.-)```")
   local script = t.write(folder .. "/mine.lua", text)
   local small = " --size 32 --base 4 --epochs 1 --batch 4 --out " .. folder .. "/mine"
   run(script .. small .. " plan")

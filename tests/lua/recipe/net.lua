@@ -88,9 +88,9 @@ t.test("the generator, ResNets and pose networks too", function()
   end)
 end)
 
-t.test("the table of docs/networks.md is what plan counts", function()
+t.test("the table of networks in docs/reference.md is what plan counts", function()
   local rows = 0
-  for call, axes, trained, all, gflop in t.read("docs/networks.md"):gmatch(
+  for call, axes, trained, all, gflop in t.read("docs/reference.md"):gmatch(
     "\n| `(net%.[^`]+)` | `([^`]+)` | ([%d,]+) | ([%d,]+) | (%S+) |") do
     rows = rows + 1
     in_scope(function()
@@ -102,24 +102,7 @@ t.test("the table of docs/networks.md is what plan counts", function()
       t.equal(string.format("%.4g", plan.flops / 1e9), gflop, call)
     end)
   end
-  t.check(rows >= 15, "docs/networks.md has %d rows", rows)
-end)
-
-t.test("what docs/networks.md shows can be run", function()
-  local blocks = 0
-  for block in t.read("docs/networks.md"):gmatch("```lua\n(.-)```") do
-    blocks = blocks + 1
-    in_scope(function()
-      local env = setmetatable({ seg = seg, net = net, nn = nn }, { __index = _G })
-      env.image, env.truth = input { c = 1, h = 64, w = 64 }, input { c = 1, h = 64, w = 64 }
-      -- inputs are not in scopes, so each block needs other names; the weights file is absent
-      block = block:gsub('nn.input%("', '%0block' .. blocks):gsub("m:load[^\n]*", "")
-      local f, why = load(block, "@docs/networks.md", "t", env)
-      t.check(f, why)
-      f()
-    end)
-  end
-  t.check(blocks >= 4, "docs/networks.md has %d blocks", blocks)
+  t.check(rows >= 15, "docs/reference.md has %d rows", rows)
 end)
 
 -- The operators of this kind as "operand before: attributes", in order.
@@ -318,7 +301,7 @@ local function learns(name, axes, build)
                                               h = y.rank > 1 and y.h or nil,
                                               w = y.rank > 0 and y.w or nil })
       local sizes, sizes_t = x.shape, y.shape
-      sizes[1], sizes_t[1] = 8, 8 -- batch norm over few numbers amplifies rounding
+      sizes[1], sizes_t[1] = 32, 32 -- batch norm of few numbers enlarges every rounding
       step_of(x, y, nn.mse(y, truth), { [x.name] = numbers(sizes, 1),
                                         [truth.name] = numbers(sizes_t, 2) })
     end)

@@ -1,16 +1,15 @@
--- recipes.lua -- the recipes in docs/recipes.md, as a reader would copy them, on small data of
--- their kinds.
+-- recipes.lua -- the recipes of scripts/examples, trained on small data of their kind.
 
 local t = dofile("tests/support/harness.lua")
 local seg = require "seg"
 
 local folder, remove = t.folder()
 
--- The recipe whose first line begins with "-- NAME.lua", trained for one epoch on a
--- folder of data.
+-- The recipe scripts/examples/NAME.lua, copied and trained for one epoch on a folder of data.
 local function train(name, options)
-  local text = t.read("docs/recipes.md"):match("```lua\n(%-%- " .. name .. "%.lua.-)```")
-  t.check(text, "docs/recipes.md has no %s.lua", name)
+  local text = t.read("scripts/examples/" .. name .. ".lua")
+  t.check(t.read("docs/guide.md"):find("examples/" .. name .. ".lua", 1, true),
+          "docs/guide.md does not name %s.lua", name)
   local path = t.write(folder .. "/" .. name .. ".lua", text)
   local line = path .. " --epochs 1 --batch 4 --base 4 --out " .. folder .. "/runs " .. options
   t.says(path .. " plan", 0, "parameters")
@@ -110,6 +109,31 @@ t.test("bench: random numbers, or the first batch of the data", function()
   t.says(line .. "--json --phantom " .. folder .. "/phantom", 0, '"fed": "data"')
   t.says(line .. "--phantom " .. folder .. "/phantom", 0, "of the data, ")
   t.says(line .. "--data " .. folder .. "/nowhere", 3, folder .. "/nowhere")
+end)
+
+-- Definitions that the snippets of a page use. The test joins them into one line, so that errors
+-- have the lines of the snippet.
+local PRELUDE = [[
+local seg = require "seg"; local data, nn, net = seg.data, seg.nn, seg.net;
+local optim, metric = seg.optim, seg.metric;
+local cases = data.npy { root = ".", patient = "file" }; local image, truth, logits;
+nn.scope("prelude", function() image = nn.input("image", { c = 1, h = 64, w = 64 });
+truth = nn.input("mask", { c = 1, h = 64, w = 64 }); logits = nn.conv(image, 1, 1) end) ]]
+
+t.test("the snippets of guide and reference can be run", function()
+  local count = 0
+  for _, page in ipairs { "guide", "extend", "reference" } do
+    for block in t.read("docs/" .. page .. ".md"):gmatch("```lua\n(.-)```") do
+      if not block:find("^local seg") and not block:find("^%-%- mine") then
+        count = count + 1
+        block = block:gsub("m:load[^\n]*", "") -- a file of weights is not here
+        local path = t.write(folder .. "/snippet.lua", PRELUDE:gsub("\n", " ") .. block)
+        local code, said = t.program(path)
+        t.check(code == 0, "docs/%s.md: %s\n%s", page, said, block)
+      end
+    end
+  end
+  t.check(count >= 14, "the pages have %d snippets", count)
 end)
 
 remove()
