@@ -1,9 +1,10 @@
-/* cgroup.c -- a walk from the group of this process up to the root. */
+/* cgroup.c -- visits the group of this process and its parents up to the
+ * root. */
 #include "engine/base/cgroup.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_BYTES = 1024 }; // longer names are passed over: no limit
+enum { PATH_BYTES = 1024 }; // longer names are skipped: no limit
 
 bool cgroup_line(const char *folder, const char *name, char *text, int size)
 {
@@ -21,8 +22,8 @@ static int64_t lower(int64_t a, int64_t b)
     return a < 0 || (b >= 0 && b < a) ? b : a;
 }
 
-/* Of a group and those it lies in. A container often sees its own group as the
- * root, hence the walk ends at `base` itself. */
+/* Returns the smallest limit of a group and its parents. A container often sees
+ * its own group as the root, hence `base` itself is visited last. */
 static int64_t least_of(const char *base, const char *group, CgroupFn *fn)
 {
     char folder[PATH_BYTES];
@@ -36,7 +37,7 @@ static int64_t least_of(const char *base, const char *group, CgroupFn *fn)
     }
 }
 
-/* Is `name` one of `names`, which commas part? */
+/* Is `name` an element of the comma-separated list `names`? */
 static bool has_name(const char *names, const char *name)
 {
     const size_t n = strlen(name);
@@ -58,7 +59,7 @@ int64_t cgroup_least(const char *root, const char *controller, CgroupFn *fn)
     while (fgets(line, sizeof line, f)) {
         // "number:controllers:/group"; version 2 has no controllers
         line[strcspn(line, "\n")] = 0;
-        // version 1 has a line for each hierarchy; that of the controller
+        // version 1 has a line per hierarchy; only the one with this controller
         // counts
         char *names = strchr(line, ':');
         char *group = names ? strchr(names + 1, ':') : NULL;

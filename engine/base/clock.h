@@ -1,16 +1,16 @@
-/* clock.h -- seconds that are never set back, and waits that go by them. */
+/* clock.h -- a monotonic clock in seconds, and waits with a timeout on it. */
 #ifndef SEG_ENGINE_BASE_CLOCK_H
 #define SEG_ENGINE_BASE_CLOCK_H
 #include <pthread.h>
 
-/* Seconds since some moment. May be called from a signal handler. */
+/* Returns seconds since an arbitrary moment. Safe in a signal handler. */
 double clock_s(void);
 
-/* A condition for clock_wait: others go by the time of day, which may be set.
- */
+/* Initialises a condition for clock_wait. A condition with default attributes
+ * uses the time of day, which an administrator may set back. */
 void clock_cond(pthread_cond_t *cond);
 
-/* Waits for `cond` (made by clock_cond) for at most `seconds` >= 0, with `lock`
- * held before and after; may also return for no reason. */
+/* Waits for `cond` (from clock_cond) for at most `seconds` >= 0. `lock` is held
+ * before and after. May return early (spurious wakeup). */
 void clock_wait(pthread_cond_t *cond, pthread_mutex_t *lock, double seconds);
 #endif

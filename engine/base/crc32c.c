@@ -71,7 +71,7 @@ static const uint32_t over_one = 0x82f89c77, over_two = 0x54a86326;
 
 #define HARDWARE __attribute__((target("sse4.2,pclmul")))
 
-/* The CRC `crc` after as many zero bytes as `power` says. */
+/* Returns `crc` after appending zero bytes; `power` encodes their number. */
 HARDWARE static uint64_t moved(uint32_t crc, uint32_t power)
 {
     __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)crc),
@@ -79,7 +79,7 @@ HARDWARE static uint64_t moved(uint32_t crc, uint32_t power)
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
 }
 
-/* Eight more bytes, which need not be aligned. */
+/* Adds eight bytes, which need not be aligned. */
 HARDWARE static uint64_t step(uint64_t crc, const unsigned char *p)
 {
     uint64_t word;
@@ -92,8 +92,8 @@ HARDWARE static uint32_t by_instruction(uint32_t start, const void *data,
 {
     const unsigned char *p = data;
     uint64_t crc = (uint32_t)~start;
-    // 12 KiB a turn: they stay in the first cache, and what is left over, at
-    // most that, goes the slow way below
+    // 12 KiB per iteration stay in the L1 cache; the remainder, at most 12 KiB,
+    // is handled by the slower loop below
     for (; bytes >= 3 * STREAM; bytes -= 3 * STREAM, p += 3 * STREAM) {
         uint64_t second = 0, third = 0;
         for (int i = 0; i < STREAM; i += 8) {

@@ -1,30 +1,30 @@
-/* err.c -- the reason of a thread: stored, put in context, handed on.
+/* err.c -- stores the reason of a thread, adds context, hands it on.
  *
- * A reason lives in a fixed buffer per thread, because the one moment when it
- * must not fail to be written is when there is no memory. What does not fit
- * is cut at the end of the buffer: the front of a reason says where, so
- * within() takes care that the other half, what, is what stays. Nothing here
- * takes a lock or allocates, so all of it may be called from any worker. */
+ * A reason lives in a fixed buffer per thread, because it must also be written
+ * when there is no memory. Text that does not fit is cut at the end of the
+ * buffer. The front of a reason names the place and the end names the cause, so
+ * within() shortens the place. Nothing here takes a lock or allocates: every
+ * function may be called from any worker. */
 #include "engine/base/err.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// never cleared by success: who asks for it has just seen a false
+// never cleared by success: a caller reads it after a function returned false
 static _Thread_local char reason[ERR_MAX];
 static _Thread_local ErrKind reason_kind;
-static _Thread_local size_t reason_wanted, reason_room; // 0: not of memory
+static _Thread_local size_t reason_wanted, reason_room; // 0: not of fail_memory
 
-/* A name of a file may hold what a terminal obeys, or a line break: a reason is
- * one line of text, so it stands there as '?'. */
+/* A file name may hold control characters for a terminal, or a line break. A
+ * reason is one line of text, so each such byte becomes '?'. */
 static void disarm(char *text)
 {
     for (; *text; text++)
         if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
 }
 
-/* Replace the reason; false, so that callers can return it. */
+/* Replaces the reason; returns false, which callers pass on. */
 static bool store(ErrKind kind, const char *fmt, va_list ap)
 {
     // format aside first: an argument may be err_text() itself
@@ -47,7 +47,7 @@ bool fail_memory(ErrKind kind, size_t wanted, size_t room, const char *fmt, ...)
     return false;
 }
 
-// one function a kind: the kind is then seen where the reason is written
+// one function per kind: the call that writes a reason then shows its kind
 #define DEFINE_FAIL(name, kind)     \
     bool name(const char *fmt, ...) \
     {                               \
@@ -78,7 +78,7 @@ bool within(const char *fmt, ...)
     int n = snprintf(text, sizeof text, "%.*s: ", (int)room, where);
     snprintf(text + n, sizeof text - (size_t)n, "%s", reason);
     memcpy(reason, text, sizeof text);
-    // nobody failed before: still a failure, or the exit code would be 0
+    // no failure before: still a failure, or the exit code would be 0
     if (!reason_kind) reason_kind = ERR_FAILURE;
     return false;
 }
@@ -111,7 +111,7 @@ bool err_set(ErrKind kind, const char *text)
     return false;
 }
 
-// the one place below lua/ that prints: the program is about to end anyway
+// the only print below lua/: the program is about to end anyway
 _Noreturn void check_failed(const char *expr, const char *file, int line)
 {
     fprintf(stderr,

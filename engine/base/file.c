@@ -1,13 +1,13 @@
 /* file.c -- drafts, folders and locks over plain system calls.
  *
- * Every call that the kernel may cut short is in a loop here, once. Writes
- * run with SIGXFSZ blocked in this thread: without it, a limit on the size of
- * files would kill the program instead of failing one save.
+ * Every call that the kernel may interrupt is in a loop here, once. Writes run
+ * with SIGXFSZ blocked in this thread: otherwise a limit on the size of files
+ * would kill the program instead of failing one save.
  *
- * The order in draft_commit is the whole point: data to the disk, then the
- * check, then the rename, then the folder to the disk. A rename before the
- * fsync may reach the disk first, and leave an empty file after a power loss;
- * a rename without an fsync of the folder may not reach it at all. */
+ * The order in draft_commit matters: sync the data, check it, rename, sync the
+ * folder. A rename without an earlier fsync may reach the disk before the data
+ * and leave an empty file after a power loss; a rename without an fsync of the
+ * folder may not reach the disk at all. */
 #include "engine/base/file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* "a" "between" "b" in memory of our own; NULL with a reason. */
+/* Returns "a" "between" "b", allocated here; NULL with a reason. */
 static char *text_join(const char *a, const char *between, const char *b)
 {
     size_t n = strlen(a) + strlen(between) + strlen(b) + 1;
@@ -47,7 +47,7 @@ DIR *folder_open(const char *path)
     return dir;
 }
 
-/* The folder that `path` lies in, in memory of our own; NULL with a reason. */
+/* Returns the folder of `path`, allocated here; NULL with a reason. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -69,7 +69,7 @@ bool file_fails(int error, const char *format, ...)
         return fail("%s: %s; fix: a higher limit (ulimit -n), or fewer workers",
                     text, strerror(error));
     if (error == ENOMEM) return fail("%s: %s", text, strerror(error));
-    // the file may be whole: who fetches it again is no further
+    // the file may be intact: fetching it again would not help
     if (error == EACCES || error == EPERM)
         return fail_data("%s: %s; fix: read access for this user (chmod or "
                          "chown, by its owner)",
@@ -80,8 +80,8 @@ bool file_fails(int error, const char *format, ...)
 bool file_open(const char *path, int *fd, uint64_t *bytes)
 {
     struct stat st;
-    // not blocking, so that a pipe without a writer cannot hold us; NOCTTY, so
-    // that a terminal by that name does not become ours
+    // O_NONBLOCK: a pipe without a writer must not block; O_NOCTTY: a terminal
+    // of that name must not become the controlling terminal
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (f < 0) return file_fails(errno, "cannot open %s", path);
     if (fstat(f, &st)) {
@@ -103,7 +103,7 @@ bool file_read_at(int fd, const char *path, uint64_t at, void *out,
                   size_t bytes)
 {
     char *p = out;
-    // pread takes at most 2 GiB at a time, and network disks often less
+    // pread returns at most 2 GiB at a time, and on network disks often less
     for (size_t done = 0; done < bytes;) {
         ssize_t n = pread(fd, p + done, bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR) continue;
@@ -117,7 +117,7 @@ bool file_read_at(int fd, const char *path, uint64_t at, void *out,
     return true;
 }
 
-// a file that grows meanwhile is read as far as it was long when it was opened
+// a file that grows meanwhile is read up to its size at the time of opening
 bool file_read(const char *path, size_t limit, Arena *mem, char **data,
                size_t *bytes)
 {
@@ -142,8 +142,8 @@ done:
 
 // -- writing ------------------------------------------------------------------
 
-/* The reason why `path` could not be written: `error` is an errno, `wanted` the
- * bytes that it should have had. Always false. */
+/* Sets the reason why `path` could not be written: `error` is an errno,
+ * `wanted` the full size of the file. Returns false. */
 static bool cannot_write(const char *path, uint64_t wanted, int error)
 {
     uint64_t free_bytes = 0;
@@ -165,9 +165,9 @@ static bool cannot_write(const char *path, uint64_t wanted, int error)
     }
 }
 
-/* pwrite that reports a file too large as EFBIG and never as a signal. The mask
- * is the thread's, so nothing changes for others, nor for a program that we
- * are embedded in; one that blocks the signal itself gets it as it would. */
+/* pwrite that reports a too large file as EFBIG and never by SIGXFSZ. The mask
+ * belongs to the thread, so other threads and an embedding program are not
+ * affected; a program that blocks the signal itself still receives it. */
 static ssize_t write_some(int fd, const char *p, size_t bytes, uint64_t at)
 {
     sigset_t too_large, before;
@@ -177,7 +177,8 @@ static ssize_t write_some(int fd, const char *p, size_t bytes, uint64_t at)
     ssize_t n = pwrite(fd, p, bytes, (off_t)at);
     int error = errno;
     if (n < 0 && error == EFBIG && !sigismember(&before, SIGXFSZ)) {
-        // it waits for this thread: take it before the mask is lifted
+        // the signal is pending in this thread: consume it before restoring the
+        // mask
         struct timespec now = {0};
         while (sigtimedwait(&too_large, NULL, &now) < 0 && errno == EINTR)
             continue;
@@ -187,14 +188,15 @@ static ssize_t write_some(int fd, const char *p, size_t bytes, uint64_t at)
     return n;
 }
 
-/* d->path becomes `path` or what it links to; *there and *mode tell of a file
- * that is there. Anything but a regular file is refused. */
+/* Sets d->path to `path`, or to the target of the link, and *there and *mode
+ * for an existing file. Anything but a regular file is refused. */
 static bool draft_goal(Draft *d, const char *path, mode_t *mode, bool *there)
 {
     struct stat st = {0};
     *there = !lstat(path, &st);
     if (*there && S_ISLNK(st.st_mode)) {
-        // renaming over a link would leave the file it names behind
+        // renaming over a link would replace the link, not the file that it
+        // names
         char *real = realpath(path, NULL);
         if (!real) return cannot_write(path, 0, errno);
         d->path = mem_strdup(real);
@@ -204,7 +206,7 @@ static bool draft_goal(Draft *d, const char *path, mode_t *mode, bool *there)
         d->path = mem_strdup(path);
     }
     if (!d->path) return false;
-    // a rename over /dev/null would take it away from everybody
+    // a rename over /dev/null would remove it for all programs
     if (*there && !S_ISREG(st.st_mode))
         return fail("cannot write %s: it exists and is not a regular file",
                     path);
@@ -212,7 +214,7 @@ static bool draft_goal(Draft *d, const char *path, mode_t *mode, bool *there)
     return true;
 }
 
-// the draft lies beside its goal: a rename cannot cross from disk to disk
+// the draft is in the same folder: a rename cannot cross file systems
 bool draft_open(Draft *d, const char *path, uint64_t bytes)
 {
     mode_t mode = 0;
@@ -223,13 +225,13 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
     snprintf(pid, sizeof pid, "%ld", (long)getpid());
     TRY(draft_goal(d, path, &mode, &there));
     TRY(tmp = text_join(d->path, ".tmp.", pid));
-    // a save of gigabytes should fail now and not after minutes; where the room
-    // cannot be told, writing will
+    // a save of gigabytes should fail at once and not after minutes; if the
+    // free space is unknown, writing will tell
     if (bytes && file_room(path, &room) && room < bytes) {
         cannot_write(path, bytes, ENOSPC);
         goto done;
     }
-    // one of our number that died left it, or nobody did
+    // left by a dead process with the id of this one, if it exists at all
     unlink(tmp);
     d->fd =
         open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -238,8 +240,8 @@ bool draft_open(Draft *d, const char *path, uint64_t bytes)
         goto done;
     }
     d->tmp = tmp;
-    // tells file_clean of other processes that somebody writes it; where there
-    // are no locks its number alone must do
+    // the lock tells file_clean in other processes that the draft is in use; on
+    // a file system without locks only the process id does
     flock(d->fd, LOCK_EX | LOCK_NB);
     if (!there || !fchmod(d->fd, mode)) return true;
     cannot_write(path, bytes, errno);
@@ -252,7 +254,7 @@ done:
     return false;
 }
 
-// the kernel may take a part only: go on behind it until all is written
+// the kernel may write only a part: continue after it until all is written
 bool file_write_at(int fd, const char *path, uint64_t at, const void *data,
                    size_t bytes, uint64_t want)
 {
@@ -261,8 +263,8 @@ bool file_write_at(int fd, const char *path, uint64_t at, const void *data,
         ssize_t n = write_some(fd, p + done, bytes - done, at + done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
-            // nothing written and no error: POSIX leaves it open, disks are
-            // full
+            // nothing written and no error: POSIX leaves this case open; assume
+            // that the disk is full
             return cannot_write(path, want ? want : at + bytes,
                                 n ? errno : ENOSPC);
         done += (size_t)n;
@@ -279,7 +281,7 @@ bool draft_write(Draft *d, uint64_t at, const void *data, size_t bytes)
 void draft_discard(Draft *d)
 {
     if (d->tmp) {
-        // draft_commit closes it early and says so with -1
+        // draft_commit closes the file early and then sets fd = -1
         if (d->fd >= 0) close(d->fd);
         unlink(d->tmp);
     }
@@ -288,7 +290,7 @@ void draft_discard(Draft *d)
     *d = (Draft){0};
 }
 
-/* fsync, again when a signal cut it short. */
+/* fsync, repeated after a signal. */
 static bool sync_fd(int fd)
 {
     int failed;
@@ -297,7 +299,7 @@ static bool sync_fd(int fd)
     return !failed;
 }
 
-/* The least that is asked of a draft: that it is there. */
+/* The minimal check of a draft: it can be opened. */
 static bool opens(void *ctx, const char *tmp)
 {
     (void)ctx;
@@ -315,8 +317,8 @@ bool draft_commit(Draft *d, FileCheck *check, void *ctx)
     int folder = -1;
     char *name = folder_of(d->path);
     TRY(name);
-    // network file systems may tell of a lost write only when a file is closed;
-    // a failed fsync means that the pages are lost: the draft is worth nothing
+    // network file systems may report a lost write only at close; after a
+    // failed fsync the pages are lost and the draft is worthless
     bool safe = sync_fd(d->fd);
     int error = errno;
     if (close(d->fd) && errno != EINTR && safe) safe = false, error = errno;
@@ -325,7 +327,7 @@ bool draft_commit(Draft *d, FileCheck *check, void *ctx)
         cannot_write(d->path, d->bytes, error);
         goto done;
     }
-    // by its name, through a file of its own: what others will see
+    // checked by name, through a new descriptor, as other programs will read it
     if (!(check ? check : opens)(ctx, d->tmp)) {
         within("cannot write %s: what was written does not read back", d->path);
         goto done;
@@ -349,13 +351,13 @@ done:
     return ok;
 }
 
-/* What file_replace wants to find again. */
+/* The content that file_replace compares the draft with. */
 typedef struct Content {
     const void *data;
     size_t bytes;
 } Content;
 
-/* A FileCheck: the draft holds exactly `ctx`, a Content. */
+/* A FileCheck: the draft holds exactly the Content `ctx`. */
 static bool content_same(void *ctx, const char *tmp)
 {
     const Content *want = ctx;
@@ -382,14 +384,14 @@ bool file_replace(const char *path, const void *data, size_t bytes)
 
 // -- folders ------------------------------------------------------------------
 
-/* Also through a symbolic link. */
+/* True also for a symbolic link to a folder. */
 static bool is_folder(const char *path)
 {
     struct stat st;
     return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-// from the top down: "a", "a/b", "a/b/c", ending the copy behind each in turn
+// top down: "a", "a/b", "a/b/c", with the copy cut after each component
 bool file_mkdirs(const char *path)
 {
     char *copy = mem_strdup(path);
@@ -401,7 +403,7 @@ bool file_mkdirs(const char *path)
         char next = p[1];
         p[1] = 0;
         int error = mkdir(copy, 0777) ? errno : 0;
-        // a read-only disk may say so even where the folder exists
+        // a read-only disk may report an error even if the folder exists
         if (error && !is_folder(copy))
             ok = error == EEXIST
                      ? fail("cannot make folder %s: %s is a file", path, copy)
@@ -418,8 +420,8 @@ bool file_room(const char *path, uint64_t *bytes)
     if (!place) return false;
     struct statvfs st;
     int failed;
-    // what does not exist yet will lie in the first folder that does; `above`
-    // of "a" is "." and of "/a" is "/", which are their own
+    // a path that does not exist yet will be in its first existing parent;
+    // `above` of "a" is "." and of "/a" is "/", which are their own parents
     while ((failed = statvfs(place, &st)) && errno == ENOENT) {
         char *above = folder_of(place);
         bool top = !above || !strcmp(above, place);
@@ -431,32 +433,32 @@ bool file_room(const char *path, uint64_t *bytes)
     mem_free(place);
     if (failed)
         return fail("cannot tell the room for %s: %s", path, strerror(error));
-    // some file systems know nothing about their size: they may be tried
+    // some file systems do not report their size: assume that there is room
     *bytes = st.f_blocks ? (uint64_t)st.f_bavail * st.f_frsize : UINT64_MAX;
     return true;
 }
 
-/* The process in NAME.tmp.<pid>; 0 for every other name. */
+/* Returns the process id in NAME.tmp.<pid>; 0 for every other name. */
 static long draft_writer(const char *name)
 {
     const char *digits = strrchr(name, '.');
     if (!digits || digits - name < 5 || strncmp(digits - 4, ".tmp", 4))
         return 0;
     digits++;
-    // no process has a number of ten digits
+    // no process id has ten digits
     size_t n = strlen(digits);
     return n && n < 10 && strspn(digits, "0123456789") == n
                ? strtol(digits, NULL, 10)
                : 0;
 }
 
-/* Remove one draft when nobody writes it any more; true when it is gone. */
+/* Removes one draft if no process writes it; true if it was removed. */
 static bool clean_one(const char *path, long pid)
 {
-    // EPERM, say, means that somebody has this number: leave it alone
+    // any other error, say EPERM, means that a process has this id: keep it
     if (pid != getpid() && !(kill((pid_t)pid, 0) && errno == ESRCH))
         return false;
-    // a number can come back, and lives elsewhere too: the lock decides
+    // ids are reused, and other machines have their own: the lock decides
     int fd = open(path, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return false;
     struct stat st;
@@ -466,17 +468,17 @@ static bool clean_one(const char *path, long pid)
     return stale;
 }
 
-/* The drafts of an open folder, and of those in it; closes it. */
+/* Removes drafts in an open folder and in its subfolders; closes the folder. */
 static bool clean_folder(DIR *dir, const char *folder, int depth, int *removed)
 {
     bool ok = true;
     for (struct dirent *e; ok && (e = readdir(dir));) {
         const long pid = draft_writer(e->d_name);
-        // what is hidden is not of a run; the folder itself and that above
+        // runs have no hidden folders; this also skips "." and ".."
         if (!pid && (!depth || *e->d_name == '.')) continue;
         char *path = text_join(folder, "/", e->d_name);
         if (!(ok = path)) break;
-        // files are no folders, and that is what open says first
+        // for a file O_DIRECTORY fails at once
         const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
         int fd = pid ? -1 : open(path, flags);
         DIR *below = fd < 0 ? NULL : fdopendir(fd);
@@ -489,7 +491,7 @@ static bool clean_folder(DIR *dir, const char *folder, int depth, int *removed)
     return ok;
 }
 
-// one that cannot be removed is no failure: the next start tries again
+// a draft that cannot be removed is no failure: the next start tries again
 bool file_clean(const char *folder, int *removed)
 {
     *removed = 0;
@@ -498,8 +500,8 @@ bool file_clean(const char *folder, int *removed)
     return clean_folder(dir, folder, 3, removed);
 }
 
-// the file stays when the lock is given back: removing it would let two
-// processes lock two files of one name
+// the file stays when the lock is released: after removing it, two processes
+// could lock two files of the same name
 bool file_lock(const char *folder, FileLock *l)
 {
     *l = (FileLock){0};
@@ -510,11 +512,11 @@ bool file_lock(const char *folder, FileLock *l)
     mem_free(path);
     if (fd < 0) return fail("cannot lock %s: %s", folder, strerror(errno));
     int failed;
-    // the lock belongs to the open file: it ends with the process, however
+    // the lock belongs to the open file: it ends with the process in any case
     do failed = flock(fd, LOCK_EX | LOCK_NB);
     while (failed && errno == EINTR);
     if (failed && errno == EWOULDBLOCK) {
-        // it may not have written its number yet, or run on another machine
+        // the holder may not have written its id yet, or run on another machine
         ssize_t n = pread(fd, text, sizeof text - 1, 0);
         long pid = n > 0 ? strtol(text, NULL, 10) : 0;
         if (pid > 0)
@@ -528,7 +530,7 @@ bool file_lock(const char *folder, FileLock *l)
     } else if (failed) {
         fail("cannot lock %s: %s", folder, strerror(errno));
     } else {
-        // the number is for the message above only; the lock is the kernel's
+        // the id is only for the message above; the lock is the kernel's
         int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
         if (!ftruncate(fd, 0)) (void)!write_some(fd, text, (size_t)n, 0);
         *l = (FileLock){.held = true, .fd = fd};
@@ -559,7 +561,7 @@ bool file_lock_there(const char *folder, const FileLock *l)
     if (!l->held) return false;
     char *path = text_join(folder, "/", ".lock");
     const bool seen = path && !fstat(l->fd, &ours) && !lstat(path, &there);
-    // a server that does not answer has removed nothing
+    // a server that does not answer does not mean that the folder is gone
     const bool gone =
         seen ? ours.st_dev != there.st_dev || ours.st_ino != there.st_ino
              : path && (errno == ENOENT || errno == ENOTDIR || errno == ESTALE);
@@ -574,7 +576,7 @@ bool file_locked(const char *folder, long *pid)
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     mem_free(path);
     if (fd < 0) return false;
-    // shared: two that only ask do not see each other
+    // shared: two processes that only ask do not disturb each other
     bool held = flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
     char text[32] = "";
     if (held && pread(fd, text, sizeof text - 1, 0) > 0)

@@ -1,12 +1,12 @@
-/* file.h -- files that survive: write aside, check, rename.
+/* file.h -- atomic and durable writes: write a draft, check it, rename it.
  *
- * A file that matters is never written in place. A Draft is written beside
- * its goal as PATH.tmp.<pid>, brought to the disk, opened again and checked,
- * renamed over the goal, and then the folder is brought to the disk: at every
- * instant, power loss included, PATH is the old file or the new one, whole.
- * Reasons name the path; those of a full disk also the bytes wanted and free.
- * A signal interrupts nothing here, and a limit on the size of files is a
- * reason like others, not a signal that ends the program. */
+ * An important file is never written in place. A Draft is written as
+ * PATH.tmp.<pid> in the same folder, synced to disk, opened again and checked,
+ * and renamed over PATH; then the folder is synced. So at every instant, power
+ * loss included, PATH is the complete old or the complete new file. Reasons
+ * name the path, and on a full disk also the bytes needed and free. Interrupted
+ * system calls are repeated, and a limit on the size of files (RLIMIT_FSIZE)
+ * fails the write with a reason instead of ending the program by a signal. */
 #ifndef SEG_ENGINE_BASE_FILE_H
 #define SEG_ENGINE_BASE_FILE_H
 #include "engine/base/mem.h"
@@ -14,97 +14,103 @@
 
 /* -- reading -------------------------------------------------------------- */
 
-/* Open a regular file for reading. Folders, pipes and devices are refused
- * (a pipe would wait for ever). *fd is to be closed; *bytes is the size. */
+/* Opens a regular file for reading. Folders, pipes and devices are refused (a
+ * pipe would block forever). The caller closes *fd; *bytes is the size. */
 bool file_open(const char *path, int *fd, uint64_t *bytes);
 
-/* The reason "TEXT: what the system says of errno `error`", ERR_DATA; but
- * ERR_FAILURE, with the way out, when not the file is at fault but this process
- * has too many files open or the system no memory. Always false. */
+/* Sets the reason "TEXT: strerror(error)" of kind ERR_DATA; or of kind
+ * ERR_FAILURE, with a fix, if the cause is not the file but too many open files
+ * in this process or a lack of memory. Returns false. */
 bool file_fails(int error, const char *format, ...) ERR_FORMAT(2, 3);
 
-/* Read `bytes` bytes at `at`; a file that ends before is an error. */
+/* Reads `bytes` bytes at offset `at`; a file that ends earlier is an error. */
 bool file_read_at(int fd, const char *path, uint64_t at, void *out,
                   size_t bytes);
 
-/* The whole file, of at most `limit` bytes, in `mem` with a 0 behind it. */
+/* Reads the whole file, of at most `limit` bytes, into `mem`; a 0 is
+ * appended. */
 bool file_read(const char *path, size_t limit, Arena *mem, char **data,
                size_t *bytes);
 
 /* -- writing -------------------------------------------------------------- */
 
-/* Write into an open file; `want` bytes in all (0: up to here) are what the
- * reason of a full disk speaks of. */
+/* Writes into an open file. `want` is the total size that the reason of a full
+ * disk names (0: at + bytes). */
 bool file_write_at(int fd, const char *path, uint64_t at, const void *data,
                    size_t bytes, uint64_t want);
 
-/* A zeroed Draft is a closed one. */
+/* A zeroed Draft is closed. */
 typedef struct Draft {
-    int fd;         /* open when tmp is not NULL            */
-    char *path;     /* the goal, symbolic links resolved    */
-    char *tmp;      /* where it is written until it is done */
-    uint64_t bytes; /* as announced                         */
+    int fd;         /* open if tmp is not NULL              */
+    char *path;     /* destination, symbolic links resolved */
+    char *tmp;      /* path of the unfinished file          */
+    uint64_t bytes; /* size given to draft_open             */
 } Draft;
 
-/* Looks at a finished file before it takes its name; false: it is bad. */
+/* Checks a finished draft before the rename; false: it is damaged. */
 typedef bool FileCheck(void *ctx, const char *tmp);
 
-/* Begin a file of `bytes` bytes (0: not known), which must fit on the disk.
- * An existing file keeps its permissions; something that is not a regular
+/* Begins a file of `bytes` bytes (0: not known), which must fit on the disk. An
+ * existing file keeps its permissions. An existing path that is not a regular
  * file is refused. */
 bool draft_open(Draft *d, const char *path, uint64_t bytes);
 bool draft_write(Draft *d, uint64_t at, const void *data, size_t bytes);
 
-/* Bring to the disk, check (NULL: only that it can be opened), rename. On
- * failure the old file is untouched and the draft is gone, with one
- * exception that the reason names: when the disk fails after the rename, the
- * new file is there but may not outlive a power loss. Closes the draft. */
+/* Syncs the draft to disk, checks it (NULL: only that it opens) and renames it.
+ * On failure the old file is untouched and the draft is removed, with one
+ * exception that the reason names: if syncing the folder fails after the
+ * rename, the new file is in place but may not survive a power loss. Closes the
+ * draft. */
 bool draft_commit(Draft *d, FileCheck *check, void *ctx);
-void draft_discard(Draft *d); /* fine on a closed draft */
+void draft_discard(Draft *d); /* a closed draft is fine */
 
-/* A draft of known content in one call, read back and compared. */
+/* Writes a file of known content in one call; reads it back and compares. */
 bool file_replace(const char *path, const void *data, size_t bytes);
 
 /* -- folders -------------------------------------------------------------- */
 
-/* Make a folder and those above it; fine when it is there. */
+/* Makes a folder and its parents; fine if it exists. */
 bool file_mkdirs(const char *path);
 
-/* Bytes that this user may still write where `path` lies or would lie. */
+/* Returns the bytes that this user may still write on the disk of `path`; the
+ * path need not exist. */
 bool file_room(const char *path, uint64_t *bytes);
 
-/* Opens a folder to list its files. NULL with the reason, also where this user
- * may read the names but open none of the files (no right to search). */
+/* Opens a folder to list its files. NULL with a reason, also if this user may
+ * list the names but not open the files (no search permission). */
 DIR *folder_open(const char *path);
 
-/* The last part of a path, by its text alone: "" where that ends in '/'. */
+/* Returns the last component of a path, from its text alone: "" after a final
+ * '/'. */
 const char *path_tail(const char *path);
 
-/* Is a file or folder of this name (without its folder) one that nobody meant
- * to put there: of macOS ("._a.nii.gz" in AppleDouble form, ".DS_Store",
- * "__MACOSX"), of Windows ("Thumbs.db", "desktop.ini", "$RECYCLE.BIN",
- * "System Volume Information"), or the lock of an office program
- * ("~$table.csv")? Letter case does not count. */
+/* Is this name (without its folder) a file or folder that an operating system
+ * or office program creates by itself: macOS ("._a.nii.gz" in AppleDouble form,
+ * ".DS_Store", "__MACOSX"), Windows ("Thumbs.db", "desktop.ini",
+ * "$RECYCLE.BIN", "System Volume Information"), or an office lock
+ * ("~$table.csv")? Ignores letter case. */
 bool file_of_system(const char *name);
 
-/* Remove drafts in `folder` and the folders in it (three deep, links are not
- * followed) that a dead process, or an earlier one with our number, left
- * behind; drafts that somebody still writes stay. */
+/* Removes abandoned drafts in `folder` and its subfolders (three levels, links
+ * are not followed): their process is dead, or an earlier process had the id of
+ * this one. Drafts that a live process still writes stay. */
 bool file_clean(const char *folder, int *removed);
 
-/* One process at a time in a folder: an advisory lock on FOLDER/.lock, which
- * ends with the process. The reason names the process that holds it. */
+/* Admits one process at a time to a folder by an advisory lock on FOLDER/.lock,
+ * which the kernel releases when the process ends. The reason names the process
+ * that holds it. */
 typedef struct FileLock {
-    bool held; /* a zeroed lock is not */
+    bool held; /* false in a zeroed lock */
     int fd;
 } FileLock;
 bool file_lock(const char *folder, FileLock *l);
-void file_unlock(FileLock *l); /* fine when it is not held */
-/* Is FOLDER/.lock still the file that is locked? Not when somebody removed the
- * folder or put another one in its place: another process may lock that. Where
- * the system cannot tell (a server that does not answer), it is. */
+void file_unlock(FileLock *l); /* fine if not held */
+/* Is FOLDER/.lock still the locked file? Not if the folder was removed or
+ * replaced: another process may lock the new one. True if the system cannot
+ * tell (a file server that does not answer). */
 bool file_lock_there(const char *folder, const FileLock *l);
-/* Does another process hold the folder's lock? *pid: its number, 0 when it is
- * not known. Nothing is made or kept; a moment later it may be otherwise. */
+/* Does another process hold the folder's lock? *pid is its id, 0 if unknown.
+ * Creates no file and takes no lasting lock; the answer may be outdated at
+ * once. */
 bool file_locked(const char *folder, long *pid);
 #endif

@@ -1,9 +1,9 @@
-/* host_device.h -- functions that the host and kernels of a GPU both run.
+/* host_device.h -- functions that run on the host and in GPU kernels.
  *
- * EVERYWHERE marks a function of a header that is the one definition for both:
- * random draws, what an optimiser multiplies by. Integers come out the same in
- * both places; what takes logf, pow or a fused multiply-add differs by some
- * ulps. Outside nvcc it is a plain inline function. */
+ * EVERYWHERE marks a function in a header that is the single definition for
+ * both: random draws, factors of an optimiser. Integer results are equal on
+ * both sides; results of logf, pow or a fused multiply-add differ by some ulps.
+ * Outside nvcc it is a plain inline function. */
 #ifndef SEG_ENGINE_BASE_HOST_DEVICE_H
 #define SEG_ENGINE_BASE_HOST_DEVICE_H
 #ifdef __CUDACC__

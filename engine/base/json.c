@@ -1,13 +1,13 @@
-/* json.c -- the words of JSON, and trees of them.
+/* json.c -- the tokens of JSON, and trees.
  *
- * Every read of a character is behind a comparison with r->end. A tree
- * recurses, to a depth that is bounded; the words do not. */
+ * Every read of a character follows a comparison with r->end. The parser of
+ * trees recurses to a bounded depth; the tokens do not recurse. */
 #include "engine/base/json.h"
 #include "engine/base/utf8.h"
 #include <stdint.h>
 #include <string.h>
 
-/* == words ============================================================== */
+/* == tokens ============================================================= */
 
 bool json_wrong(const JsonReader *r, const char *what)
 {
@@ -56,10 +56,10 @@ static bool parse_hex(JsonReader *r, uint32_t *code)
     return true;
 }
 
-/* What follows a backslash, as UTF-8 at *out, which moves behind it. */
+/* Decodes the escape after a backslash to UTF-8 at *out and advances *out. */
 static bool parse_escape(JsonReader *r, char **out)
 {
-    // pairs: what is written, what it means
+    // pairs: the character in the text, the character that it means
     static const char plain[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
     uint32_t c, low;
     for (const char *e = plain; *e; e += 2)
@@ -83,7 +83,7 @@ static bool parse_escape(JsonReader *r, char **out)
     } else if (c >= 0xdc00 && c < 0xe000) {
         return json_wrong(r, "half of a surrogate pair");
     }
-    // texts end with a zero: one inside would hide what follows
+    // strings end with a zero: one inside would hide the rest
     if (!c) return json_wrong(r, "zero character in text");
     *out += utf8_put(*out, c);
     return true;
@@ -119,13 +119,13 @@ bool json_text(JsonReader *r, const char **text)
 
 /* == trees ============================================================== */
 
-/* A number as JSON writes it: no leading zeros, digits on both sides of a
- * point. Its text is kept: who wants it knows how many digits count. */
+/* A number in JSON's grammar: no leading zeros, digits on both sides of the
+ * point. Its text is kept, as the caller decides how many digits count. */
 static bool parse_number(JsonReader *r, JsonValue *v)
 {
     const char *first = r->p, *digits;
     char *out = r->text;
-    // digits, of which there is at least one
+    // one or more digits
 #define DIGITS                                                    \
     digits = r->p;                                                \
     while (r->p < r->end && *r->p >= '0' && *r->p <= '9') r->p++; \
@@ -174,7 +174,8 @@ static bool parse_word(JsonReader *r, JsonValue *v)
 
 static bool parse_value(JsonReader *r, Arena *mem, int depth, JsonValue *v);
 
-/* The members of a table or the elements of a list, behind its bracket. */
+/* Reads the members of an object or the elements of an array, after its
+ * bracket. */
 static bool parse_members(JsonReader *r, Arena *mem, int depth, JsonValue *v)
 {
     const bool table = v->kind == JSON_TABLE;
@@ -221,7 +222,7 @@ bool json_parse(const char *text, const char *what, Arena *mem, JsonValue **out)
 {
     const size_t n = strlen(text);
     JsonReader r = {.start = text, .p = text, .end = text + n, .what = what};
-    // a number takes a 0 more than it has characters: one character each
+    // a number needs a byte more than it has characters: its final 0
     r.text = arena_alloc(mem, 2 * n + 2);
     JsonValue *v = ARENA_NEW(mem, JsonValue, 1);
     if (!r.text || !v) return false;

@@ -1,11 +1,11 @@
 /* mem.c -- the allocator with its test hooks, and arenas on top of it.
  *
- * Blocks come zeroed and aligned to a cache line (which is also the widest
- * vector register), so that a kernel may use aligned loads on any of them and
- * no run depends on what was in memory before. Test hooks sit in front of
- * every request: with mem_fail_after a test walks through the failure of the
- * first, second, third ... allocation of an operation, and mem_live tells
- * whether each of those ways gave everything back. */
+ * Blocks are zeroed and aligned to a cache line (also the widest vector
+ * register), so that kernels may use aligned loads on each of them and no run
+ * depends on earlier content of memory. Test hooks run before every request:
+ * with mem_fail_after a test makes the first, second, third ... allocation of
+ * an operation fail, and mem_live shows whether each error path freed
+ * everything. */
 #define _DEFAULT_SOURCE // madvise, malloc_usable_size
 #include "engine/base/mem.h"
 #include <malloc.h>
@@ -19,18 +19,18 @@
 
 enum {
     ALIGN = 64,              // bytes: a cache line, an AVX-512 register
-    BLOCK_BYTES = 64 * 1024, // least room of an arena's block
-    LARGE = 8 << 20,         // bytes from which on it is asked what is free
-    SLACK = 8 << 20,         // bytes that stay free for all that is smaller
+    BLOCK_BYTES = 64 * 1024, // minimum room of an arena's block
+    LARGE = 8 << 20,         // bytes from which on free memory is checked
+    SLACK = 8 << 20,         // bytes that stay free for smaller requests
 };
 
 // test hooks; atomics because workers allocate too
-static atomic_long live;           // blocks given out
+static atomic_long live;           // blocks allocated
 static atomic_long countdown = -1; // requests that still pass; < 0: off
 static atomic_bool keep_failing;
 
-// PTRDIFF_MAX, not SIZE_MAX: differences of pointers must fit as well, and
-// no allocator gives more
+// PTRDIFF_MAX, not SIZE_MAX: differences of pointers must fit as well, and no
+// allocator returns more
 bool size_mul(size_t a, size_t b, size_t *out)
 {
     if (__builtin_mul_overflow(a, b, out) || *out > PTRDIFF_MAX)
@@ -58,13 +58,13 @@ long mem_live(void)
     return live;
 }
 
-/* True when this request is the one that a test wants to fail. */
+/* True if mem_fail_after asks this request to fail. */
 static bool injected(void)
 {
     if (countdown < 0) return false;
     long left = atomic_fetch_sub(&countdown, 1);
     if (left > 0) return false;
-    // another thread took the turn between the two lines above
+    // another thread decremented between the two lines above
     if (left < 0) {
         countdown = -1;
         return false;
@@ -73,7 +73,7 @@ static bool injected(void)
     return true;
 }
 
-/* NULL with the reason that there is no memory. */
+/* Returns NULL with the reason that there is no memory. */
 static void *none(size_t bytes)
 {
     fail_memory(ERR_FAILURE, bytes, 0,
@@ -83,10 +83,10 @@ static void *none(size_t bytes)
     return NULL;
 }
 
-/* The system gives addresses freely and ends the process when it fills more of
- * them than there is memory, so what is large is asked for before. Bytes that
- * were granted to one thread and are not filled yet are not there for others.
- */
+/* Linux overcommits: it hands out addresses freely and kills the process when
+ * it fills more pages than there is memory. So a large request is compared with
+ * the free memory first. Bytes granted to one thread and not yet filled are not
+ * available to others. */
 static atomic_size_t granted;
 
 static bool grant(size_t bytes)
@@ -113,7 +113,7 @@ void *mem_alloc(size_t bytes)
 {
     size_t room;
     if (!size_add(bytes ? bytes : 1, ALIGN - 1, &room)) return NULL;
-    room = room / ALIGN * ALIGN; // aligned_alloc wants a multiple
+    room = room / ALIGN * ALIGN; // aligned_alloc requires a multiple
     if (!grant(bytes)) return NULL;
     void *p = injected() ? NULL : aligned_alloc(ALIGN, room);
     if (p) memset(p, 0, room);
@@ -123,12 +123,12 @@ void *mem_alloc(size_t bytes)
     return p;
 }
 
-// realloc keeps no alignment beyond that of malloc, which is why nothing that
-// a kernel sees is ever grown
+// realloc keeps only the alignment of malloc, so no buffer of a kernel is ever
+// resized
 void *mem_realloc(void *p, size_t bytes)
 {
     if (bytes > PTRDIFF_MAX) return none(bytes);
-    // what grows may have to move, and is there twice then
+    // a growing block may move, and then needs memory for both copies
     const size_t fresh = !p || bytes > malloc_usable_size(p) ? bytes : 0;
     if (!grant(fresh)) return NULL;
     void *q = injected() ? NULL : realloc(p, bytes ? bytes : 1);
@@ -145,8 +145,8 @@ void mem_free(void *p)
     free(p);
 }
 
-/* calloc leaves pages alone that it has just got from the system. What it gave
- * stands before the bytes that are handed out, which are aligned further on. */
+/* calloc does not write pages that are fresh from the system. The pointer that
+ * calloc returned is stored before the aligned bytes. */
 void *mem_pages(size_t bytes)
 {
     size_t room;
@@ -169,10 +169,10 @@ void mem_pages_free(void *p)
     free(raw);
 }
 
-/* All pages in one request: a fault for each took 0.2 s more for 600 MiB. Where
- * the system knows no such request, or refuses it, they come one by one. Huge
- * pages (MADV_HUGEPAGE) took longer to fill on the machines at hand, which are
- * virtual, and made no step faster. */
+/* Populates all pages in one request: page faults took 0.2 s more for 600 MiB.
+ * If the system does not know this request, or refuses it, pages are touched
+ * one by one. Huge pages (MADV_HUGEPAGE) took longer to fill on the virtual
+ * machines where it was measured, and made no training step faster. */
 void mem_touch(void *p, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -193,13 +193,13 @@ char *mem_strdup(const char *text)
     return copy;
 }
 
-/* The first unit of a block; the bytes that are handed out follow. */
+/* The header of a block; the bytes of the arena follow. */
 typedef struct ArenaBlock {
     struct ArenaBlock *below;
     size_t used, room; /* bytes after the header, multiples of ALIGN */
 } ArenaBlock;
 
-// the header takes one aligned unit so that what follows is aligned too
+// the header takes one aligned unit, so the bytes after it are aligned too
 _Static_assert(sizeof(ArenaBlock) <= ALIGN, "header fits one unit");
 
 void *arena_alloc(Arena *a, size_t bytes)
@@ -208,7 +208,7 @@ void *arena_alloc(Arena *a, size_t bytes)
     if (!size_add(bytes ? bytes : 1, ALIGN - 1, &want)) return NULL;
     want = want / ALIGN * ALIGN;
     if (!a->top || a->top->room - a->top->used < want) {
-        // what is left of the old block is lost: marks need a simple stack
+        // the rest of the old block stays unused: marks need a plain stack
         size_t room = want > BLOCK_BYTES ? want : BLOCK_BYTES, whole;
         if (!size_add(room, ALIGN, &whole)) return NULL;
         ArenaBlock *b = mem_alloc(whole);
@@ -236,7 +236,7 @@ char *arena_strdup(Arena *a, const char *text)
     return copy;
 }
 
-// twice through vsnprintf: once to learn the length
+// calls vsnprintf twice: first for the length
 char *arena_printf(Arena *a, const char *fmt, ...)
 {
     va_list ap;
@@ -256,7 +256,7 @@ ArenaMark arena_mark(const Arena *a)
     return (ArenaMark){a->top, a->top ? a->top->used : 0};
 }
 
-// blocks younger than the mark's go; the mark's own is only emptied to it
+// frees blocks younger than the mark's; its own block is emptied to the mark
 void arena_rewind(Arena *a, ArenaMark m)
 {
     while (a->top != m.top) {

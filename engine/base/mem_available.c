@@ -1,12 +1,12 @@
 /* mem_available.c -- how much memory this process may still take.
  *
- * The least of four answers: what the machine could give without swapping, what
- * the control groups leave (of what a group uses, cached files count as free:
- * the kernel drops them first), and the two limits that a shell sets with
- * ulimit. Swap is no room: a training touches all that it has in every step,
- * and stands still where a part of it lies on a disk. The cache of ZFS (ARC) is
- * not in MemAvailable, although the kernel takes it back: on such a machine
- * less is counted than there is, and zfs_arc_max limits that cache. */
+ * The minimum of four numbers: the memory that the machine has without
+ * swapping, the limits of the control groups (cached files of a group count as
+ * free: the kernel drops them first), and two limits of ulimit. Swap does not
+ * count: a training touches all its memory in every step and would stall if a
+ * part were on disk. The cache of ZFS (ARC) is not in MemAvailable although the
+ * kernel reclaims it: on such a machine the result is too small, and
+ * zfs_arc_max limits that cache. */
 #include "engine/base/cgroup.h"
 #include "engine/base/mem.h"
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The number behind `key` in a file of lines "key number"; -1: none. */
+/* Returns the number of `key` in a file of lines "key number"; -1: none. */
 static int64_t number_of(const char *path, const char *key)
 {
     char line[256];
@@ -28,7 +28,7 @@ static int64_t number_of(const char *path, const char *key)
     return v;
 }
 
-/* A file that holds one number; -1: none, as "max" is none. */
+/* Returns the number in a file that holds one; -1: none, also for "max". */
 static int64_t number_in(const char *folder, const char *name)
 {
     char text[64];
@@ -37,9 +37,10 @@ static int64_t number_in(const char *folder, const char *name)
     return sscanf(text, "%lld", &v) == 1 ? v : -1;
 }
 
-/* What a group's limit leaves: version 2, else version 1. At memory.high a
- * process is not killed but held up until it stands still, so that is a limit
- * too. Cached files count as free whether they were read once or again. */
+/* Returns the memory that a group's limit leaves: version 2, else version 1.
+ * Above memory.high a process is not killed but throttled until it makes no
+ * progress, so that is a limit too. Cached files count as free, active or
+ * not. */
 static int64_t left_in_group(const char *folder)
 {
     static const char *const cached[2][2] = {
@@ -65,8 +66,8 @@ static int64_t left_in_group(const char *folder)
     return used < limit ? limit - used : 0;
 }
 
-/* What a limit of ulimit leaves of what /proc/self/statm counts at `place`: 0
- * all addresses, 5 data. */
+/* Returns how much of an rlimit is left, given the use in field `place` of
+ * /proc/self/statm: 0 address space, 5 data. */
 static int64_t left_of_limit(const char *root, int resource, int place)
 {
     char text[128], folder[600];

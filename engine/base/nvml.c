@@ -1,7 +1,7 @@
-/* nvml.c -- a few functions of NVML behind a thread.
+/* nvml.c -- samples a few functions of NVML in a thread.
  *
- * No header of it is needed: what is called has had the same form since the
- * library's version 2, and its documentation gives the numbers below. */
+ * Needs no header of NVML: the functions used here have had the same signatures
+ * since its version 2, and its documentation gives the numbers below. */
 #include "engine/base/nvml.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -12,15 +12,15 @@
 #include <string.h>
 
 enum {
-    DONE = 0,      /* nvmlReturn_t: success                        */
-    CHIP = 0,      /* nvmlTemperatureSensors_t: the only one       */
-    NAME = 96,     /* bytes of names and versions, by its limits   */
-    MOST_GPUS = 64 /* that are described                           */
+    DONE = 0,      /* nvmlReturn_t: success                      */
+    CHIP = 0,      /* nvmlTemperatureSensors_t: the only one     */
+    NAME = 96,     /* bytes of names and versions, by its limits */
+    MOST_GPUS = 64 /* at most so many are described              */
 };
 
 typedef void *Device;
 
-/* Percents of the last sample period of the driver. */
+/* nvmlUtilization_t: percent in the last sample period of the driver. */
 typedef struct Busy {
     unsigned gpu, memory;
 } Busy;
@@ -67,11 +67,11 @@ static const struct {
     {offsetof(Nvml, celsius), "nvmlDeviceGetTemperature"},
     {offsetof(Nvml, energy), "nvmlDeviceGetTotalEnergyConsumption"}};
 
-/* One look; NAN for what is not told. */
+/* One sample; NAN for a value that the GPU does not report. */
 typedef struct Look {
     double at; /* by clock_s() */
     double use, watts, bytes, celsius;
-    double counted; /* joules of the GPU's own count */
+    double counted; /* joules of the GPU's energy counter */
 } Look;
 
 struct GpuMonitor {
@@ -82,12 +82,12 @@ struct GpuMonitor {
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
     bool running, stop;
-    int looks, told_use, told_watts; /* since the last reading */
-    double use, watts;               /* sums                   */
-    double bytes, celsius;           /* highest, or NAN        */
-    double spent;                    /* joules by power        */
-    Look last;                       /* the newest             */
-    double counted; /* joules of the count at the last reading, or NAN */
+    int looks, told_use, told_watts; /* since the last reading    */
+    double use, watts;               /* sums                      */
+    double bytes, celsius;           /* highest, or NAN           */
+    double spent;                    /* joules from power samples */
+    Look last;                       /* the newest                */
+    double counted; /* energy counter at the last reading, or NAN */
 };
 
 static void nvml_close(Nvml *n)
@@ -96,14 +96,15 @@ static void nvml_close(Nvml *n)
     *n = (Nvml){0};
 }
 
-/* `why`: what the loader says, when there is no library. */
+/* Opens the library; *there is false, with the loader's reason, if it is
+ * absent. */
 static bool nvml_open(const char *library, Nvml *n, bool *there)
 {
     *n = (Nvml){.handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)};
     *there = n->handle != NULL;
     if (!*there) return fail("%s", dlerror());
     for (size_t i = 0; i < sizeof function / sizeof *function; i++) {
-        // as POSIX has it: an object pointer becomes that of a function
+        // POSIX guarantees it: an object pointer converts to a function pointer
         void *found = dlsym(n->handle, function[i].name);
         memcpy((char *)n + function[i].at, &found, sizeof found);
         if (found) continue;
@@ -113,7 +114,7 @@ static bool nvml_open(const char *library, Nvml *n, bool *there)
     }
     const int got = n->init();
     if (got == DONE) return true;
-    // a driver that was replaced under a running kernel ends here
+    // a driver that was updated without a reboot fails here
     fail("NVML: %s; fix: a restart of the machine, when its driver is new",
          n->error(got));
     nvml_close(n);
@@ -135,7 +136,7 @@ static Look look_at(const Nvml *n, Device d)
     return l;
 }
 
-/* One look more; the driver is asked without the lock. */
+/* Takes one more sample; asks the driver without the lock. */
 static void look(GpuMonitor *g)
 {
     const Look l = look_at(&g->nvml, g->device);
@@ -143,10 +144,10 @@ static void look(GpuMonitor *g)
     g->looks++;
     if (!isnan(l.use)) g->use += l.use, g->told_use++;
     if (!isnan(l.watts)) g->watts += l.watts, g->told_watts++;
-    // fmax takes the other one when one is NAN
+    // fmax returns the other argument if one is NAN
     g->bytes = fmax(g->bytes, l.bytes);
     g->celsius = fmax(g->celsius, l.celsius);
-    // two threads may look at once, and the later be first here
+    // two threads may sample at once, and the later sample may arrive first
     if (l.at > g->last.at) {
         if (!isnan(g->last.watts))
             g->spent += g->last.watts * (l.at - g->last.at);
@@ -170,7 +171,7 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Nothing seen since now; what is spent is counted from the newest look. */
+/* Begins a reading: clears sums; energy counts from the newest sample. */
 static void begin(GpuMonitor *g)
 {
     g->looks = g->told_use = g->told_watts = 0;
@@ -240,7 +241,7 @@ void gpu_monitor_read(GpuMonitor *g, GpuMonitorReading *out)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* One GPU behind what `text` has. */
+/* Appends one GPU to `text`. */
 static void describe(const Nvml *n, unsigned index, char *text, size_t room)
 {
     char name[NAME] = "?";

@@ -1,46 +1,47 @@
-/* nvml.h -- what a GPU of NVIDIA does, as its driver counts it: use, power,
- * memory, temperature, energy.
+/* nvml.h -- state of an NVIDIA GPU from its driver: utilisation, power, memory,
+ * temperature, energy.
  *
- * The numbers come from the driver's own library, NVML, which is opened when it
- * is wanted and is there wherever a driver is; a program without CUDA can ask
- * it too. A thread of its own looks once in a while, so nothing that is
- * measured waits for it, and nothing that is computed depends on it. */
+ * The numbers come from NVML, the library of the driver. It is opened on demand
+ * and needs no CUDA toolkit, so a program without CUDA can use it too. A
+ * separate thread samples it at an interval: no measurement waits for it, and
+ * no result depends on it. */
 #ifndef SEG_ENGINE_BASE_NVML_H
 #define SEG_ENGINE_BASE_NVML_H
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The name of NVML wherever there is a driver. */
+/* The name of NVML on every system with a driver. */
 #define NVML_LIBRARY "libnvidia-ml.so.1"
 
 typedef struct GpuMonitor GpuMonitor;
 
-/* What was seen since the last reading, NAN for what this GPU does not tell:
- * use and watts are means over the looks, bytes and celsius the highest. Joules
- * are the GPU's own count where it has one (since Volta), else the power of
- * each look for the time until the next. */
+/* Values since the last reading; NAN if this GPU does not report one. use and
+ * watts are means over the samples, bytes and celsius maxima. joules is the
+ * GPU's energy counter if it has one (since Volta), else the power of each
+ * sample times the time to the next one. */
 typedef struct GpuMonitorReading {
-    double use;     /* percent of the time in which a kernel ran  */
-    double watts;   /* of the whole board                         */
-    double bytes;   /* of its memory in use, by all programs      */
-    double celsius; /* of the chip                                */
+    double use;     /* percent of the time in which a kernel ran */
+    double watts;   /* of the whole board                        */
+    double bytes;   /* of its memory in use, by all programs     */
+    double celsius; /* of the chip                               */
     double joules;
     int looks;
 } GpuMonitorReading;
 
-/* Begin to look at the GPU with this PCI address ("0000:0b:00.0") every
- * `every_s` seconds. `library` is NVML_LIBRARY but in tests. False with a
- * reason where there is no library, no such GPU or no thread. */
+/* Starts to sample the GPU with this PCI address ("0000:0b:00.0") every
+ * `every_s` seconds. `library` is NVML_LIBRARY except in tests. False with a
+ * reason if there is no library, no such GPU or no thread. */
 bool gpu_monitor_open(const char *library, const char *address, double every_s,
                       GpuMonitor **out);
 void gpu_monitor_close(GpuMonitor *g); /* NULL is fine */
 
-/* Looks once more, then what came of all looks since the last reading; the next
- * begins here. */
+/* Takes one more sample and returns the summary since the last reading; the
+ * next reading begins here. */
 void gpu_monitor_read(GpuMonitor *g, GpuMonitorReading *out);
 
-/* For people, in `room` bytes: the driver, and each GPU with its limit of
- * power, temperature and use. False with a reason when the library is there but
- * does not work; true with "" when there is none. */
+/* Writes a description for people into `text` of `room` bytes: the driver, and
+ * each GPU with its power limit, temperature and utilisation. False with a
+ * reason if the library is present but does not work; true with "" if it is
+ * absent. */
 bool gpu_monitor_describe(const char *library, char *text, size_t room);
 #endif

@@ -12,7 +12,7 @@ bool range_check(Range range, const char *row, const char *name, double v)
 {
     CHECK((unsigned)range < RANGE_COUNT);
     const RangeInfo *r = &range_info[range];
-    // apart from the comparison: "is nan, want a number" would help nobody
+    // a check of its own: "is nan, want a number" would not help
     if (!isfinite(v)) return fail_usage("%s: %s is not finite", row, name);
     if (v >= r->least && v <= r->most) return true;
     return fail_usage("%s: %s is %.9g, want %s", row, name, v, r->words);

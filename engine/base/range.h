@@ -1,16 +1,16 @@
-/* range.h -- what a number of a table may be.
+/* range.h -- valid ranges of attributes and hyperparameters.
  *
  * The rows of ops.def and optim.def give each attribute and hyperparameter a
- * range by name. So a wrong one is refused where it is given, with its name,
- * and not found as a loss that is no number an hour later. */
+ * range by name. So a wrong value is refused, with its name, where the recipe
+ * gives it, instead of showing up as a loss of NaN an hour later. */
 #ifndef SEG_ENGINE_BASE_RANGE_H
 #define SEG_ENGINE_BASE_RANGE_H
 #include "engine/base/err.h"
 #include <float.h>
 
-/* Name, least, most (both allowed), in words. Attributes are floats, so the
- * least positive float stands for "above 0"; most of below_1 is the largest
- * float below 1, as kernels may compute in float. */
+/* Name, minimum, maximum (both valid), description. Attributes are floats, so
+ * the smallest positive float stands for "above 0"; the maximum of below_1 is
+ * the largest float below 1, as kernels may compute in float. */
 #define RANGES(X)                                            \
     X(any, -DBL_MAX, DBL_MAX, "a number")                    \
     X(shape, -DBL_MAX, DBL_MAX, "what the shape rule says")  \
@@ -30,12 +30,12 @@ typedef enum Range {
 
 typedef struct RangeInfo {
     double least, most;
-    const char *words; /* what a reason says was wanted */
+    const char *words; /* a reason says "want <words>" */
 } RangeInfo;
 
 extern const RangeInfo range_info[RANGE_COUNT];
 
-/* Is v, number `name` of row `row`, finite and in its range? ERR_USAGE says
- * "row: name is v, want ...". */
+/* Is v, the value of `name` of operator or optimiser `row`, finite and in its
+ * range? If not: ERR_USAGE, "row: name is v, want ...". */
 bool range_check(Range range, const char *row, const char *name, double v);
 #endif

@@ -1,33 +1,32 @@
 /* rng.h -- counter-based random numbers: Philox 4x32-10.
  *
- * A draw is a pure function of (seed, stream, epoch, sample, op, index), so
- * nothing depends on threads, on workers or on what was drawn before, and a
- * resumed run goes on with the same numbers. The same code serves CPU and
- * CUDA. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
- * SC 2011; checked against its published test vectors. */
+ * A draw is a pure function of (seed, stream, epoch, sample, op, index). It
+ * does not depend on threads, workers or earlier draws, and a resumed run
+ * continues with the same numbers. CPU and CUDA share this code. Source: Salmon
+ * et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011; checked
+ * against its published test vectors. */
 #ifndef SEG_ENGINE_BASE_RNG_H
 #define SEG_ENGINE_BASE_RNG_H
 #include "engine/base/host_device.h"
 #include <math.h>
 #include <stdint.h>
 
-/* What the numbers are for; two streams never share a draw. */
+/* The purpose of the numbers; two streams never share a draw. */
 typedef enum RngStream {
     RNG_INIT = 1,    /* parameters; sample = hash of the name             */
     RNG_SHUFFLE = 2, /* order of samples in an epoch                      */
-    RNG_SPLIT = 3,   /* which patient goes where                          */
+    RNG_SPLIT = 3,   /* assignment of patients */
     RNG_AUGMENT = 4, /* op = position of the step in its pipeline         */
     RNG_DROPOUT = 5, /* epoch = optimiser step, sample = n, op = node     */
-    RNG_PHANTOM = 6, /* made-up patients                                  */
-    RNG_TEST = 7,    /* test inputs                                       */
-    RNG_USER = 8,    /* seg.random of a recipe                            */
-    RNG_PATCH = 9,   /* where a patch lies; op unused                     */
-    RNG_GROUP = 10,  /* points in groups: first centres, samples          */
+    RNG_PHANTOM = 6, /* synthetic patients              */
+    RNG_TEST = 7,    /* test inputs                     */
+    RNG_USER = 8,    /* seg.random of a recipe          */
+    RNG_PATCH = 9,   /* position of a patch; op unused  */
+    RNG_GROUP = 10,  /* k-means: first centres, samples */
 } RngStream;
 
-/* All but the index: which series of draws. Position in the counter, from its
- * highest word: stream and op, epoch, sample, index / 4; the seed is the key.
- */
+/* All inputs of a draw except the index. Words of the counter, highest first:
+ * stream and op, epoch, sample, index / 4; the seed is the key. */
 typedef struct Rng {
     uint64_t seed;
     uint16_t stream, op;
@@ -78,13 +77,13 @@ EVERYWHERE float rng_uniform(const Rng *r, uint32_t index)
     return rng_unit(w[index % 4]);
 }
 
-/* Draw `index` in [lo, hi); hi itself only where rounding to float makes it. */
+/* Draw `index` in [lo, hi); rounding to float may return hi itself. */
 EVERYWHERE float rng_range(const Rng *r, uint32_t index, float lo, float hi)
 {
     return lo + (hi - lo) * rng_uniform(r, index);
 }
 
-/* Draws 4*four .. 4*four + 3 of rng_range, for the work of one. */
+/* Draws 4*four .. 4*four + 3 of rng_range, at the cost of one. */
 EVERYWHERE void rng_range4(const Rng *r, uint32_t four, float lo, float hi,
                            float out[4])
 {
@@ -102,8 +101,8 @@ EVERYWHERE uint32_t rng_below(const Rng *r, uint32_t index, uint32_t n)
     return (uint32_t)((uint64_t)w[index % 4] * n >> 32);
 }
 
-/* Draws 2*pair and 2*pair + 1 of a standard normal (Box and Muller). The
- * first uniform is kept off 0 so that the logarithm is finite. */
+/* Draws 2*pair and 2*pair + 1 of a standard normal (Box and Muller). The first
+ * uniform draw u is replaced by 1 - u > 0: the logarithm stays finite. */
 EVERYWHERE void rng_normal_pair(const Rng *r, uint32_t pair, float out[2])
 {
     uint32_t w[4];
@@ -122,7 +121,7 @@ EVERYWHERE float rng_normal(const Rng *r, uint32_t index)
     return pair[index % 2];
 }
 
-/* order = a permutation of 0 .. n-1 (Fisher and Yates). */
+/* Fills order with a random permutation of 0 .. n-1 (Fisher and Yates). */
 EVERYWHERE void rng_permutation(const Rng *r, uint32_t n, uint32_t *order)
 {
     for (uint32_t i = 0; i < n; i++) order[i] = i;
@@ -132,7 +131,7 @@ EVERYWHERE void rng_permutation(const Rng *r, uint32_t n, uint32_t *order)
     }
 }
 
-/* FNV-1a of a name: the `sample` of its stream. */
+/* FNV-1a hash of a name: the `sample` of its stream. */
 EVERYWHERE uint32_t rng_hash(const char *name)
 {
     uint32_t h = 2166136261u;

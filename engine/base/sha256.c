@@ -1,8 +1,8 @@
-/* sha256.c -- SHA-256 as FIPS 180-4 has it; names of variables are its own.
+/* sha256.c -- SHA-256; variables have the names of FIPS 180-4.
  *
- * The constants are not typed in but made: the standard defines them as the
- * first 32 bits of the fractions of roots of the first primes, and whole
- * numbers can find these exactly. */
+ * The constants are computed: the standard defines them as the first 32 bits of
+ * the fractional parts of roots of the first primes, which integer arithmetic
+ * finds exactly. */
 #include "engine/base/sha256.h"
 #include "engine/base/file.h"
 #include <stdio.h>
@@ -16,10 +16,10 @@ static uint32_t rotr(uint32_t x, int n)
     return x >> n | x << (32 - n);
 }
 
-/* The first 32 bits behind the point of the square root (power 2) or the cube
- * root (power 3) of p: the largest r with r^power <= p * 2^(32 * power), taken
- * without what stands before the point. Roots of the primes up to 311 are less
- * than 2^5, so r has at most 37 bits and its cube 111. */
+/* Returns the first 32 fractional bits of the square root (power 2) or cube
+ * root (power 3) of p: the largest r with r^power <= p * 2^(32 * power),
+ * without its integer part. Roots of the primes up to 311 are below 2^5, so r
+ * has at most 37 bits and its cube 111. */
 static uint32_t root_bits(unsigned p, int power)
 {
     __extension__ typedef unsigned __int128 Wide;
@@ -34,7 +34,7 @@ static uint32_t root_bits(unsigned p, int power)
     return (uint32_t)r;
 }
 
-/* The first `count` constants of that power. */
+/* Computes the first `count` constants for that power. */
 static void constants(uint32_t *out, int count, int power)
 {
     for (unsigned p = 2; count > 0; p++) {
@@ -44,7 +44,7 @@ static void constants(uint32_t *out, int count, int power)
     }
 }
 
-/* One block into the state. */
+/* Adds one block to the state. */
 static void compress(uint32_t h[8], const uint32_t *k, const uint8_t *m)
 {
     uint32_t w[ROUNDS], v[8];
@@ -58,8 +58,9 @@ static void compress(uint32_t h[8], const uint32_t *k, const uint8_t *m)
         w[t] = w[t - 16] + s0 + w[t - 7] + s1;
     }
     memcpy(v, h, sizeof v);
-    // eight rounds move each number on to where it was: here their names move,
-    // number n of a round being v[(n - i) % 8], and unrolled nothing is copied
+    // after eight rounds each variable is in its place again: here the names
+    // rotate, variable n of round i is v[(n - i) % 8]; unrolled, nothing is
+    // copied
     for (int t = 0; t < ROUNDS; t += 8)
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) {

@@ -1,7 +1,7 @@
-/* siphash.c -- SipHash-2-4 as its paper has it: two rounds a word, four at the
- * end. Names of variables are the paper's: v the state, m a word of the
- * message, k0 and k1 the key. Bytes are put together by hand, so that the same
- * name has the same hash on every machine. */
+/* siphash.c -- SipHash-2-4: two rounds per word, four at the end. Variables
+ * have the names of the paper: v the state, m a word of the message, k0 and k1
+ * the key. Words are assembled from bytes, so that a name has the same hash on
+ * every machine. */
 #include "engine/base/siphash.h"
 
 /* `bits` from 1 to 63, else the shift is undefined. */
@@ -39,7 +39,7 @@ uint64_t siphash(const uint8_t key[16], const void *data, size_t bytes)
                      k0 ^ 0x6c7967656e657261u, k1 ^ 0x7465646279746573u};
     const uint8_t *p = data;
     for (size_t left = bytes;; left -= 8, p += 8) {
-        // the last word holds what is left and the length
+        // the last word holds the remaining bytes and the length
         uint64_t m =
             left >= 8 ? word(p, 8) : word(p, left) | (uint64_t)bytes << 56;
         v[3] ^= m;
@@ -47,7 +47,7 @@ uint64_t siphash(const uint8_t key[16], const void *data, size_t bytes)
         v[0] ^= m;
         if (left < 8) break;
     }
-    v[2] ^= 0xff; // tells the end from one more word
+    v[2] ^= 0xff; // separates the end from one more word
     rounds(v, 4);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }

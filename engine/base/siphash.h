@@ -1,9 +1,9 @@
 /* siphash.h -- SipHash-2-4: a keyed hash of short texts.
  *
- * Names of patients appear in shared files as such a hash: who does not have
- * the key can neither read nor guess-and-check a name. Source: Aumasson and
- * Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012; checked
- * against the vector of its appendix. */
+ * Shared files contain hashes instead of names of patients: without the key, a
+ * name can neither be read nor guessed and checked. Source: Aumasson and
+ * Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012; checked against
+ * the vector of its appendix. */
 #ifndef SEG_ENGINE_BASE_SIPHASH_H
 #define SEG_ENGINE_BASE_SIPHASH_H
 #include <stddef.h>

@@ -14,7 +14,7 @@ static int start(pthread_t *thread, void *(*work)(void *), void *context)
     return error;
 }
 
-// a thread begins with the mask of its maker
+// a thread inherits the signal mask of its creator
 int thread_start(pthread_t *thread, void *(*work)(void *), void *context)
 {
     sigset_t all, before;
@@ -28,7 +28,7 @@ int thread_start(pthread_t *thread, void *(*work)(void *), void *context)
 typedef struct Work {
     int (*work)(void *);
     void *context;
-    sigset_t signals; /* those that its caller did not take */
+    sigset_t signals; /* mask of the caller before the call */
     int result;
 } Work;
 

@@ -1,22 +1,21 @@
-/* thread.h -- threads that leave signals to who knows what to do with them, on
- * stacks that are large enough whatever the shell gives. */
+/* thread.h -- threads with blocked signals and a stack of fixed size. */
 #ifndef SEG_ENGINE_BASE_THREAD_H
 #define SEG_ENGINE_BASE_THREAD_H
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Bytes of the stack of every thread that is started here, as most systems give
- * by themselves; memory is taken only where it is used. By default it would be
- * what `ulimit -s` says (glibc), or 128 KiB (musl); below 256 KiB kernels
- * overflowed it. */
+/* Stack size in bytes of every thread started here, the default of most
+ * systems; a page takes memory only when it is used. Without it the size would
+ * be that of `ulimit -s` (glibc) or 128 KiB (musl); kernels overflowed less
+ * than 256 KiB. */
 enum { THREAD_STACK = 8 << 20 };
 
-/* pthread_create of a thread that takes no signals; 0, or an errno. */
+/* pthread_create with all signals blocked in the new thread; 0, or an errno. */
 int thread_start(pthread_t *thread, void *(*work)(void *), void *context);
 
-/* work(context) on a stack of THREAD_STACK bytes or more: in a thread of its
- * own where the limit of this process (`ulimit -s`) is lower, which takes the
- * signals then, as the caller waits. 0 and *out is what work returned, or an
- * errno: there is no such stack. */
+/* Runs work(context) on a stack of at least THREAD_STACK bytes: in a new thread
+ * if the limit of this process (`ulimit -s`) is lower. That thread handles the
+ * signals, as the caller only waits. Returns 0 with the result of work in *out,
+ * or an errno if there is no such stack. */
 int thread_with_stack(int (*work)(void *), void *context, int *out);
 #endif

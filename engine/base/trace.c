@@ -1,8 +1,8 @@
 /* trace.c -- a growing list of events under one lock, and its JSON.
  *
- * Names repeat thousands of times, so each is kept once: an event has numbers
- * of names. Text is put together when it is written, not while time is
- * measured. */
+ * Names repeat thousands of times, so each is stored once: an event refers to
+ * its names by number. Text is formatted when the file is written, not while
+ * time is measured. */
 #include "engine/base/trace.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
@@ -15,14 +15,14 @@
 #include <string.h>
 
 enum {
-    NAMES = 4096, /* places of the table of names, of which half are used */
-    SHOWN = 128,  /* bytes of a name                                      */
-    LINE = 2048   /* one event as text, two names all of escapes          */
+    NAMES = 4096, /* slots of the hash table of names; at most half are used */
+    SHOWN = 128,  /* bytes of a name                                         */
+    LINE = 2048   /* one event as text, with two fully escaped names         */
 };
 
 typedef struct Event {
     int64_t from, length; /* ns since the beginning; length < 0: a counter */
-    int64_t number;       /* of a counter its value                        */
+    int64_t number;       /* for a counter its value                       */
     uint16_t row, name, kind;
 } Event;
 
@@ -32,9 +32,9 @@ struct Trace {
     double begin; /* by clock_s() */
     Event *event;
     int64_t events, room, lost;
-    const char *text[NAMES]; /* by hash, the next free place; of mem */
+    const char *text[NAMES]; /* hash table, open addressing; memory of mem */
     int texts;
-    uint16_t row[NAMES / 2]; /* names that are rows, in order of coming */
+    uint16_t row[NAMES / 2]; /* names that are rows, in order of first use */
     int rows;
     Arena mem;
 };
@@ -76,7 +76,7 @@ double trace_now(const Trace *t)
     return t ? clock_s() : 0;
 }
 
-/* The number of a name; -1 when there are too many or no memory. */
+/* Returns the number of a name; -1 if there are too many or no memory. */
 static int number_of(Trace *t, const char *name)
 {
     for (uint32_t i = rng_hash(name) % NAMES;; i = (i + 1) % NAMES) {
@@ -90,7 +90,7 @@ static int number_of(Trace *t, const char *name)
     }
 }
 
-/* Is there a place for one event more? */
+/* Is there room for one more event, after growing if needed? */
 static bool grow(Trace *t)
 {
     if (t->events < t->room) return true;
@@ -103,8 +103,8 @@ static bool grow(Trace *t)
     return true;
 }
 
-/* One more event, with the lock held. What has no room is counted: a trace is
- * for looking at, and no reason to end a run. */
+/* Adds one event; the caller holds the lock. An event without room is only
+ * counted: a trace must not end a run. */
 static void add(Trace *t, const char *row, const char *name, const char *kind,
                 Event e)
 {
@@ -116,7 +116,7 @@ static void add(Trace *t, const char *row, const char *name, const char *kind,
     }
     int i = 0;
     while (i < t->rows && t->row[i] != r) i++;
-    // a counter is in no row
+    // a counter has no row
     if (i == t->rows && e.length >= 0) t->row[t->rows++] = (uint16_t)r;
     e.row = (uint16_t)i, e.name = (uint16_t)n, e.kind = (uint16_t)k;
     t->event[t->events++] = e;
@@ -132,7 +132,7 @@ void trace_put(Trace *t, const char *row, const char *name, const char *kind,
 {
     if (!t) return;
     pthread_mutex_lock(&t->lock);
-    // both ends are rounded, so that what nests does so in the file
+    // both ends are rounded, so nested spans stay nested in the file
     const int64_t begin = ns(t, from), end = ns(t, to);
     add(t, row, name, kind,
         (Event){.from = begin,
@@ -163,8 +163,8 @@ void trace_events(Trace *t, int64_t *kept, int64_t *lost)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* `text` between quotes of JSON; what is not ASCII byte by byte, as a text that
- * is cut within a character would be no UTF-8. */
+/* Writes `text` as a JSON string. Bytes outside ASCII are escaped one by one,
+ * as a name that was cut inside a character would be invalid UTF-8. */
 static char *put_text(char *to, const char *text)
 {
     *to++ = '"';
@@ -180,7 +180,7 @@ static char *put_text(char *to, const char *text)
     return to;
 }
 
-/* Nanoseconds as microseconds, which the format counts in. */
+/* Writes nanoseconds as microseconds, the unit of the format. */
 static char *put_us(char *to, const char *key, int64_t count)
 {
     const char *sign = count < 0 ? "-" : "";
@@ -208,7 +208,7 @@ static int put_event(const Trace *t, const Event *e, char *line)
     return (int)(to - line);
 }
 
-/* The name of row i: of a thread, as the format calls it. */
+/* Writes the name of row i, which the format calls a thread name. */
 static int put_row(const Trace *t, int i, char *line)
 {
     char *to = line + sprintf(line,
@@ -220,7 +220,7 @@ static int put_row(const Trace *t, int i, char *line)
     return (int)(to - line);
 }
 
-/* By beginning, what holds others before them: viewers draw in this order. */
+/* Orders by begin, enclosing spans first: viewers draw in this order. */
 static int by_time(const void *a, const void *b)
 {
     const Event *x = a, *y = b;

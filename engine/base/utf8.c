@@ -13,14 +13,15 @@ int utf8_length(const char *p, const char *end, uint32_t *code)
         if ((p[i] & 0xc0) != 0x80) return 0;
         *code = *code << 6 | ((unsigned char)p[i] & 0x3f);
     }
-    // longer than needed, half of a pair, or beyond the last character: one
-    // text in two writings would pass for two names
+    // overlong, surrogate, or beyond the last character: with two encodings of
+    // one text, it would pass for two names
     bool bad = *code < least[n] || *code > 0x10ffff ||
                (*code >= 0xd800 && *code < 0xe000);
     return bad ? 0 : n;
 }
 
-// the first byte has as many ones as there are bytes, the others 10xxxxxx
+// the first byte starts with as many ones as there are bytes, the others with
+// 10
 int utf8_put(char *out, uint32_t code)
 {
     const int n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;

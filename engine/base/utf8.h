@@ -1,22 +1,21 @@
-/* utf8.h -- text of files, one character after the other. */
+/* utf8.h -- UTF-8: decode, encode, check. */
 #ifndef SEG_ENGINE_BASE_UTF8_H
 #define SEG_ENGINE_BASE_UTF8_H
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of the character that p (below `end`) begins with, itself in *code; 0:
- * not UTF-8, which is also what is longer than needed, half of a pair of
- * UTF-16, or beyond the last character. */
+/* Returns the bytes of the character at p (below `end`) and stores it in *code;
+ * 0: not valid UTF-8 (also overlong, a surrogate, or above U+10FFFF). */
 int utf8_length(const char *p, const char *end, uint32_t *code);
 
-/* Write a character (up to 0x10ffff) at `out`, which has room for four bytes;
- * how many it took. */
+/* Writes a character (up to 0x10ffff) at `out`, which has room for four bytes;
+ * returns the number of bytes. */
 int utf8_put(char *out, uint32_t code);
 
-/* Is [p, end) UTF-8 from one end to the other? */
+/* Is all of [p, end) valid UTF-8? */
 bool utf8_is(const char *p, const char *end);
 
-/* Bytes of a text that are not UTF-8 become '?': a name that was cut to fit may
- * end in half a letter. */
+/* Replaces bytes that are not UTF-8 by '?': a name that was cut to fit may end
+ * inside a character. */
 void utf8_mend(char *text);
 #endif
