@@ -1,17 +1,17 @@
-/* attention_dropout.h -- which weights of an attention are dropped in training.
+/* attention_dropout.h -- draws for dropout on attention weights.
  *
  * The draw of a[p,j] is a function of seed, step, node, sample, head, query p
- * and key j, and of nothing else: the same for every backend, drawn again by
- * the backward run, and the same whatever a sequence was padded to. So the
- * counter has 17 bits for the query and as many for the key. */
+ * and key j only: the same in every backend, repeated by the backward pass, and
+ * independent of the padding of a sequence. So the counter has 17 bits for the
+ * query and 17 for the key. */
 #ifndef SEG_ENGINE_GRAPH_ATTENTION_DROPOUT_H
 #define SEG_ENGINE_GRAPH_ATTENTION_DROPOUT_H
 #include "engine/base/rng.h"
 
 enum { ATTEND_BITS = 17, ATTEND_DRAWS = 4 };
-enum { ATTEND_MOST = 1 << ATTEND_BITS }; /* positions */
+enum { ATTEND_MOST = 1 << ATTEND_BITS }; /* maximum number of positions */
 
-/* The series of draws of one head of one sample. */
+/* Returns the counter of one head of one sample. */
 EVERYWHERE Rng attend_rng(uint64_t seed, int64_t step, int node, int64_t n,
                           int heads, int head)
 {
@@ -23,7 +23,7 @@ EVERYWHERE Rng attend_rng(uint64_t seed, int64_t step, int node, int64_t n,
 }
 
 /* Draws in [0, 1) of query p and keys 4 * fours .. 4 * fours + 3; a weight is
- * kept when its draw is at least the share that is dropped. */
+ * kept if its draw is at least the dropout probability. */
 EVERYWHERE void attend_draw(const Rng *r, uint32_t p, uint32_t fours,
                             float out[ATTEND_DRAWS])
 {

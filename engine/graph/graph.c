@@ -1,11 +1,10 @@
-/* graph.c -- appending to the graph, and the graph as text.
+/* graph.c -- appends to the graph, prints it and parses its text.
  *
- * Everything is checked when a node is appended, because then the line of the
- * recipe that asks for it is known; a graph that exists is a valid one, and
- * the planner need not look again. The text form is what a weights file
- * carries. Reading it goes through the same three functions that a recipe
- * uses, so a file can describe nothing that a recipe could not, and a damaged
- * or hostile one fails with a line number instead of a crash. */
+ * Every node is checked when it is appended, because then the line of the
+ * recipe is known. So every graph is valid and the planner need not check it.
+ * Weights files carry the text form. The parser calls the same three functions
+ * as a recipe, so a file cannot describe more than a recipe can, and a damaged
+ * or hostile file fails with a line number instead of a crash. */
 #include "engine/graph/graph.h"
 #include "engine/base/crc32c.h"
 #include <inttypes.h>
@@ -16,8 +15,8 @@
 #include <string.h>
 
 enum {
-    MAX_NODES = 1 << 16, // a draw of dropout has 16 bits for its node
-    MAX_NAME = 256,      // bytes, as safetensors.h allows for a tensor
+    MAX_NODES = 1 << 16, // dropout has 16 bits for the node in its counter
+    MAX_NAME = 256,      // bytes, the limit of safetensors.h for tensor names
 };
 
 void graph_free(Graph *g)
@@ -28,13 +27,13 @@ void graph_free(Graph *g)
     *g = (Graph){0};
 }
 
-/* Where the search for a name begins. */
+/* Returns the first slot to search for a name. */
 static uint32_t hash_of(const char *name)
 {
     return crc32c(0, name, strlen(name));
 }
 
-// labels of operators may repeat, so only inputs and parameters are found
+// finds inputs and parameters only, as labels of operators may repeat
 int graph_find(const Graph *g, const char *name)
 {
     const uint32_t mask = (uint32_t)g->slots - 1;
@@ -53,7 +52,7 @@ static void slot_put(Graph *g, int i)
     g->slot[h & mask] = i + 1;
 }
 
-/* Node i, an input or a parameter, can be found by its name. */
+/* Adds node i, an input or a parameter, to the index of names. */
 static bool name_add(Graph *g, int i)
 {
     if (2 * (g->named + 1) > g->slots) {
@@ -71,7 +70,7 @@ static bool name_add(Graph *g, int i)
     return true;
 }
 
-/* Names go into files, tables and messages, so they are plain words; a dot
+/* Names go into files, tables and messages, so they are restricted; a dot
  * separates scopes. False with a reason. */
 static bool name_valid(const char *name)
 {
@@ -79,7 +78,7 @@ static bool name_valid(const char *name)
     if (n == 0 || n > MAX_NAME)
         return fail_usage("name \"%.40s\" must have 1 to %d characters", name,
                           MAX_NAME);
-    // not isalnum: which letters there are must not depend on the locale
+    // not isalnum: the set of letters must not depend on the locale
     if (strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                      "0123456789._-") != n)
         return fail_usage("name \"%s\" may hold letters, digits and . _ - "
@@ -88,8 +87,8 @@ static bool name_valid(const char *name)
     return true;
 }
 
-/* Room for one more node, zeroed, with its texts copied; NULL with a reason.
- * The array may move: a Node * from before is no longer good. */
+/* Appends a zeroed node with copies of the strings; NULL with a reason. The
+ * array may move: older Node pointers become invalid. */
 static Node *append(Graph *g, const char *name, const char *where, int *out)
 {
     if (g->count == g->room) {
@@ -112,7 +111,7 @@ static Node *append(Graph *g, const char *name, const char *where, int *out)
     return n;
 }
 
-/* A name that must be new among inputs and parameters. */
+/* Is this name valid and unused among inputs and parameters? */
 static bool name_new(const Graph *g, const char *what, const char *name)
 {
     if (!name_valid(name)) return false;
@@ -143,12 +142,11 @@ static bool leaf_valid(const char *what, const char *name, Dims s, int rank)
 bool graph_input(Graph *g, const char *name, Dims dim, int rank,
                  const char *where, int *out)
 {
-    dim.n = 1; // the batch is the plan's affair
+    dim.n = 1; // a plan sets the batch size
     if (!name_new(g, "input", name) || !leaf_valid("input", name, dim, rank))
         return false;
     Node *n = append(g, name, where, out);
-    if (!n)
-        return false; // a node that only failed is not counted: nothing to undo
+    if (!n) return false; // the failed node is not counted: nothing to undo
     n->kind = NODE_INPUT;
     n->batched = true;
     n->y = (Tensor){.dim = dim, .type = F32, .rank = rank};
@@ -172,9 +170,9 @@ bool graph_param(Graph *g, const char *name, Dims dim, int rank, Init init,
 }
 
 /* In training batch_norm writes its running statistics and gives them no
- * gradient. So nothing else may stand there: a value would be changed under
- * other readers, and what it was computed from would get a gradient that
- * nobody wrote. */
+ * gradient. So both must be parameters that are not trained: otherwise other
+ * readers would see a value change, and the operand would have a gradient that
+ * no kernel wrote. */
 static bool running_valid(const Graph *g, const Attr *attr, const int *in)
 {
     for (int i = 3; attr->op == OP_batch_norm && i < 5; i++)
@@ -188,8 +186,8 @@ static bool running_valid(const Graph *g, const Attr *attr, const int *in)
 bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
               const char *name, const char *where, int *out)
 {
-    // which operands there are is our own callers' promise; what they are like
-    // is the recipe's affair and gets a reason
+    // callers in this program must pass the required operands (CHECK); extents
+    // come from the recipe and get a reason
     CHECK(attr->op >= 0 && attr->op < OP_COUNT);
     const OpInfo *info = &op_info[attr->op];
     Tensor x[MAX_IN] = {{{0}, F32, 0, NULL}}, y;
@@ -209,7 +207,7 @@ bool graph_op(Graph *g, const Attr *attr, const int in[MAX_IN],
     n->attr = *attr;
     memcpy(n->in, in, sizeof n->in);
     n->y = y;
-    // a loss is the mean over the batch: one number for all of it
+    // a loss is the mean over the batch: one number
     n->batched = batched && !(info->flags & LOSS);
     return true;
 }
@@ -218,7 +216,8 @@ void graph_ancestors(const Graph *g, const int *root, int roots, bool *used)
 {
     memset(used, 0, (size_t)g->count * sizeof *used);
     for (int i = 0; i < roots; i++) used[root[i]] = true;
-    // operands have smaller numbers, so one pass down sees every ancestor
+    // operands have smaller numbers, so one downward pass reaches every
+    // ancestor
     for (int i = g->count - 1; i >= 0; i--)
         for (int k = 0; used[i] && k < MAX_IN; k++)
             if (g->node[i].in[k] >= 0) used[g->node[i].in[k]] = true;
@@ -226,11 +225,11 @@ void graph_ancestors(const Graph *g, const int *root, int roots, bool *used)
 
 /* == text ============================================================== */
 
-/* A text that grows. After a failure `ok` is false and all further puts do
- * nothing, so that only the end has to look. */
+/* A growing string. After a failure `ok` is false and all further puts do
+ * nothing, so only the end checks it. */
 typedef struct Text {
     char *at;
-    size_t used, room; // used: without the 0 behind it
+    size_t used, room; // used: without the final 0
     bool ok;
 } Text;
 
@@ -257,8 +256,8 @@ static void put(Text *t, const char *fmt, ...)
     t->used += (size_t)n;
 }
 
-/* v with nine digits and a point: printf writes the decimal point of the
- * locale, which may be any character of several bytes. Returns text. */
+/* Writes v with nine digits and a point: printf uses the decimal point of the
+ * locale, which may be any multi-byte character. Returns text. */
 enum { NUMBER_TEXT = 32 };
 static char *plain_number(double v, char text[NUMBER_TEXT])
 {
@@ -272,9 +271,9 @@ static char *plain_number(double v, char text[NUMBER_TEXT])
     return text;
 }
 
-/* Attributes that differ from the row's defaults, as " name=value". So a row
- * may gain an attribute without old texts changing what they mean. Nine digits
- * give a float back exactly. */
+/* Appends attributes that differ from the defaults, as " name=value". So an
+ * operator may gain an attribute without a change of meaning of old texts. Nine
+ * digits restore a float exactly. */
 static void put_attrs(Text *t, const Attr *a)
 {
     const OpInfo *info = &op_info[a->op];
@@ -290,7 +289,7 @@ static void put_attrs(Text *t, const Attr *a)
     }
 }
 
-// of the text's form: a later form gets another number and is refused here
+// version of the format: a later format has another number and is refused here
 static const char HEAD[] = "segengine graph 1\n";
 
 bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
@@ -306,7 +305,7 @@ bool graph_print(const Graph *g, const int *root, int roots, Arena *mem,
     for (int i = 0; i < g->count; i++) {
         const Node *n = &g->node[i];
         if (!used[i]) continue;
-        number[i] = next++; // unused nodes are left out: lines count anew
+        number[i] = next++; // unused nodes are omitted: numbers count lines
         Dims d = n->y.dim;
         if (n->kind == NODE_OP) {
             put(&t, "%s %s", op_info[n->attr.op].name,
@@ -335,8 +334,8 @@ done:
     return ok;
 }
 
-/* A decimal number in the form that put_attrs writes. Not strtod: its decimal
- * point is the locale's, and the library runs in programs that set one. */
+/* Parses a decimal number as put_attrs writes it. Not strtod: its decimal point
+ * depends on the locale, which a program that embeds the library may set. */
 static bool parse_number(const char *text, double *out)
 {
     double v = 0;
@@ -362,15 +361,15 @@ static bool parse_number(const char *text, double *out)
         power += (int)e;
         text = end;
     }
-    // nine digits and a power of ten round to the float they were made from:
-    // neighbouring floats differ in the 8th digit, the error is in the 16th
+    // nine digits and a power of ten round to the original float: neighbouring
+    // floats differ in the 8th digit, the error is in the 16th
     v = power < 0 ? v / pow(10, -power) : v * pow(10, power);
     *out = minus ? -v : v;
     return *text == 0;
 }
 
-/* One attribute "name=value" of a parsed operator; its range is judged by
- * graph_op. */
+/* Parses one attribute "name=value" of an operator; graph_op checks its
+ * range. */
 static bool parse_attr(const char *word, Attr *a)
 {
     const OpInfo *info = &op_info[a->op];
@@ -394,8 +393,8 @@ static bool parse_attr(const char *word, Attr *a)
                      word);
 }
 
-/* Operands "3,4,-1": at most `most` numbers of earlier lines, -1 for absent.
- * Fewer are fine, the rest is absent. */
+/* Parses operands "3,4,-1": at most `most` numbers of earlier lines, -1 for
+ * absent; missing ones at the end are absent too. */
 static bool parse_operands(const Graph *g, const char *text, int most,
                            int in[MAX_IN])
 {
@@ -414,7 +413,7 @@ static bool parse_operands(const Graph *g, const char *text, int most,
     return fail_data("operands \"%.60s\" cannot be read", all);
 }
 
-/* "row label operands name=value ...", label "-" for none. */
+/* Parses "op label operands name=value ...", label "-" for none. */
 static bool parse_op(Graph *g, char **word, int words)
 {
     Op op = op_find(word[0]);
@@ -430,7 +429,7 @@ static bool parse_op(Graph *g, char **word, int words)
     return graph_op(g, &a, in, strcmp(word[1], "-") ? word[1] : "", "", &out);
 }
 
-/* "input name n d h w c rank trained decayed", or "param ...". */
+/* Parses "input name n d h w c rank trained decayed", or "param ...". */
 static bool parse_leaf(Graph *g, char **word, int words)
 {
     long v[8];
@@ -442,7 +441,7 @@ static bool parse_leaf(Graph *g, char **word, int words)
         if (*end || v[i] < RANK_SCALAR || v[i] > INT32_MAX)
             return fail_data("\"%.60s\" is not an extent", word[2 + i]);
     }
-    // n d h w c rank trained decayed; extents are judged by graph_input
+    // n d h w c rank trained decayed; graph_input checks the extents
     if (v[5] > RANK_MAX) return fail_data("rank %ld", v[5]);
     if ((v[6] | v[7]) & ~1L) return fail_data("trained and decayed are 0 or 1");
     Dims d = {(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3],
@@ -453,7 +452,7 @@ static bool parse_leaf(Graph *g, char **word, int words)
                        v[7], "", &out);
 }
 
-/* "root 7 9": as many as there are, so not by the words of parse_line. */
+/* Parses "root 7 9": any number of roots, more than parse_line can split. */
 static bool parse_roots(const Graph *g, char *rest, int *root, int *roots,
                         int max_roots)
 {
@@ -469,10 +468,10 @@ static bool parse_roots(const Graph *g, char *rest, int *root, int *roots,
     return *roots > 0 || fail_data("network text has no root");
 }
 
-/* One node. Splits `line` in place. */
+/* Parses one node. Splits `line` in place. */
 static bool parse_line(char *line, Graph *g)
 {
-    enum { MOST = 3 + MAX_ATTR }; // row, label, operands and attributes
+    enum { MOST = 3 + MAX_ATTR }; // operator, label, operands and attributes
     char *word[MOST + 1], *rest = line;
     int words = 0;
     while (words <= MOST && (word[words] = strtok_r(rest, " ", &rest))) words++;
@@ -483,7 +482,7 @@ static bool parse_line(char *line, Graph *g)
     return parse_op(g, word, words);
 }
 
-/* The lines up to and with that of the roots, the last one. */
+/* Parses all lines up to the roots, which are the last line. */
 static bool parse_lines(char *rest, Graph *g, int *root, int *roots,
                         int max_roots)
 {
@@ -502,7 +501,7 @@ static bool parse_lines(char *rest, Graph *g, int *root, int *roots,
     return fail_data("network text has no root");
 }
 
-// strtok_r writes into what it reads, hence the copy
+// strtok_r writes into its input, hence the copy
 bool graph_parse(const char *text, Graph *g, int *root, int *roots,
                  int max_roots)
 {

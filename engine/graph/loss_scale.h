@@ -1,14 +1,15 @@
-/* loss_scale.h -- what the loss is multiplied by before gradients are taken.
+/* loss_scale.h -- the factor on the loss that keeps f16 gradients
+ * representable.
  *
  * In f16 small gradients vanish below 2^-24, so backward starts from a large
- * power of two, which the optimiser divides by again. It adapts: a step whose
- * gradients overflowed is left out and halves it, GROWTH good steps in a row
- * double it. As PyTorch's GradScaler, but kept inside [1, 2^24]: below 1 it
- * would hide a network that diverges, above 2^24 it gains nothing and ends at
- * infinity. All values are powers of two, so scaling rounds nothing.
+ * power of two, which the optimiser divides out again. It adapts: a step with
+ * overflowed gradients is skipped and halves it, GROWTH good steps in a row
+ * double it. As PyTorch's GradScaler, but kept in [1, 2^24]: below 1 it would
+ * hide a network that diverges, above 2^24 it gains nothing and ends at
+ * infinity. All values are powers of two, so scaling is exact.
  *
- * A state machine of its own, since two places run it: the session for a
- * backend that it decides for, and a kernel for one that decides by itself. */
+ * A separate state machine, since it runs in two places: in the session, and in
+ * a kernel for backends with device steps. */
 #ifndef SEG_ENGINE_GRAPH_LOSS_SCALE_H
 #define SEG_ENGINE_GRAPH_LOSS_SCALE_H
 #include "engine/base/host_device.h"
@@ -19,11 +20,11 @@ enum { LOSS_SCALE_FIRST = 1 << 16, LOSS_SCALE_MOST = 1 << 24 };
 enum { LOSS_SCALE_GROWTH = 2000 };
 
 typedef struct LossScale {
-    double by;    /* 1 when the plan is not scaled */
-    int64_t good; /* steps in a row since it last changed, < GROWTH */
+    double by;    /* 1 if the plan is not scaled                */
+    int64_t good; /* good steps since the last change, < GROWTH */
 } LossScale;
 
-/* After a step: were its gradients finite? */
+/* Updates the scale after a step; `finite`: all its gradients were finite. */
 EVERYWHERE void loss_scale_next(LossScale *s, bool finite)
 {
     s->good = finite ? s->good + 1 : 0;

@@ -1,17 +1,17 @@
-/* op.c -- the rows of ops.def as data, and what can be asked about a row.
+/* op.c -- the rows of ops.def as data, and queries about an operator.
  *
  * The table is expanded here once; nothing else in the engine switches over
- * operators except where a formula differs (op_window, op_flops), so a new
- * row is found by everything that walks op_info. An Attr is words: this file
- * is the only one that turns them into numbers by their kind, all others read
- * them by name (attr->conv.sh) or go through op_attr. */
+ * operators except where a formula differs (op_window, op_flops), so all loops
+ * over op_info see a new operator. An Attr is a union of words: only this file
+ * converts words by attribute type; other files read attributes by name
+ * (attr->conv.sh) or call op_attr. */
 #include "engine/graph/op.h"
 #include <string.h>
 
-// word i of an Attr is attribute i of its row, whatever its type
+// word i of an Attr is attribute i of its operator, whatever its type
 _Static_assert(sizeof(int) == 4 && sizeof(float) == 4, "attributes are words");
 
-// declares each rule as often as rows name it, which C allows
+// declares each rule as often as operators use it, which C allows
 #define OP(name, in, shp, ...) ShapeFn shape_##shp;
 #include "engine/graph/ops.def"
 
@@ -19,8 +19,9 @@ _Static_assert(sizeof(int) == 4 && sizeof(float) == 4, "attributes are words");
 #define GRAD_no    false
 #define KIND(type) _Generic((type)0, int : 'i', float : 'f')
 
-// the number of attributes is that of the words in the row's struct, less op;
-// the {0} behind the last A() makes a row without any a valid initialiser
+// the number of attributes is the number of words in the operator's struct
+// minus op; the {0} after the last A() also initialises a row without
+// attributes
 const OpInfo op_info[OP_COUNT] = {
 #define A(type, id, d, r) {#id, KIND(type), d, RANGE_##r},
 #define OP(id, n, shp, g, k, s, f, b, cpu, attrs) \
@@ -43,7 +44,7 @@ bool op_by_sample(const OpInfo *info, int k)
            ((info->flags & LENGTHS) && k == info->in - 1);
 }
 
-// a few dozen names, asked for while a recipe is read: no need for a hash
+// a few dozen names, looked up while a recipe is read: no hash needed
 Op op_find(const char *name)
 {
     int i = 0;
@@ -91,7 +92,7 @@ bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
     *y = x[0];
     y->data = NULL;
     if (!info->shape(a, x, y)) return false;
-    // as doubles, so that what fits one backend fits all of them
+    // checked as doubles, so that what fits one backend fits all of them
     if (!dims_valid(y->dim, F64))
         return fail_usage("%s: the result is too large to address", info->name);
     Dims d = y->dim;
@@ -102,8 +103,8 @@ bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
     return true;
 }
 
-/* The rows with a window spell its fields alike, but each has its own struct;
- * these macros read them without a copy of the list per row. */
+/* Operators with a window name its fields alike, but each has its own struct;
+ * these macros read them without a list of fields per operator. */
 #define READ_S(r)                 \
     {                             \
         a->r.sd, a->r.sh, a->r.sw \
@@ -148,7 +149,7 @@ Window op_window(const Attr *a, const Tensor *w)
                         .hi = READ_HI(avgpool),
                         .dil = {1, 1, 1},
                         .groups = 1};
-    case OP_lstm: // one tap: the result of the step before
+    case OP_lstm: // one tap: the result of the previous step
         return (Window){{1, 1, 1}, {1, 1, 1}, {0, 0, a->lstm.reverse ? -1 : 1},
                         {0},       {1, 1, 1}, 1};
     default: // linear: a window of one
@@ -156,7 +157,7 @@ Window op_window(const Attr *a, const Tensor *w)
     }
 }
 
-// double: a 3-D network at full size goes beyond 2^53 only in its last bits
+// a double: it loses low bits only beyond 2^53, for a 3-D network at full size
 double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y)
 {
     Dims w = x[1].dim;
@@ -165,10 +166,10 @@ double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y)
     case OP_conv: // each result sums its window over ci
     case OP_linear:
         return 2.0 * (double)numel(y->dim) * taps * w.c;
-    case OP_upconv: // each of the w.n operands spreads over its window and co
+    case OP_upconv: // each of the w.n inputs adds to its window and co
         return 2.0 * (double)x[0].dim.n * (double)positions(x[0].dim) * w.n *
                taps * w.c;
-    case OP_lstm: // four gates a unit, each a sum over all units
+    case OP_lstm: // four gates per unit, each a sum over all units
         return 2.0 * (double)numel(x[0].dim) * w.c;
     case OP_attention: // two products of all positions by all positions
         return 4.0 * (double)numel(y->dim) * (double)positions(y->dim);

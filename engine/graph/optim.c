@@ -1,14 +1,13 @@
-/* optim.c -- the table of optim.def, looking things up in it, and what an
- * update multiplies by.
+/* optim.c -- the table of optim.def, lookups in it, and factors of an update.
  *
- * What is done to each element is in the kernels (cpu/ref/optim.c and
- * cuda/device/optim.cu); the numbers that hold for all elements are made by
- * rule_factors, once and in double, so that backends differ by their rounding
- * alone. */
+ * The loops over elements are in the kernels (cpu/ref/optim.c and
+ * cuda/device/optim.cu). The factors shared by all elements come from
+ * rule_factors, once and in double, so that backends differ in rounding
+ * only. */
 #include "engine/graph/optim.h"
 #include <string.h>
 
-/* A row's H()s as an array of these: its length is their number. */
+/* The H()s of a row as an array of this type: its length is their number. */
 typedef struct Count {
     const char *name;
     double def;
@@ -46,7 +45,7 @@ Optim optim_default(OptimKind kind)
     return o;
 }
 
-// numbers come from a recipe or from the saved config of a run
+// the numbers come from a recipe or from the saved config of a run
 bool optim_valid(const Optim *o)
 {
     const OptimInfo *info = &optim_info[o->kind];

@@ -1,8 +1,9 @@
 /* optim.h -- the optimiser table, expanded from optim.def.
  *
- * An optimiser is a row with its numbers; one update is an Update, which a
- * backend carries out. Learning rate, clipping and which parameters decay are
- * no part of it: they may change from step to step and are decided above. */
+ * An Optim is a row of the table with its hyperparameters; an Update is one
+ * update that a backend runs. Learning rate, clipping and the choice of decayed
+ * parameters are not part of an Optim: they may change from step to step and
+ * are decided by the caller. */
 #ifndef SEG_ENGINE_GRAPH_OPTIM_H
 #define SEG_ENGINE_GRAPH_OPTIM_H
 #include "engine/base/host_device.h"
@@ -10,7 +11,7 @@
 #include "engine/graph/tensor.h"
 #include <math.h>
 
-enum { MAX_HYPER = 6 }; /* bound of all rows */
+enum { MAX_HYPER = 6 }; /* maximum over all rows */
 
 typedef enum OptimKind {
 #define H(name, def, range)
@@ -21,8 +22,8 @@ typedef enum OptimKind {
 
 typedef struct OptimInfo {
     const char *name;
-    int states; /* moment blocks it keeps        */
-    int hypers; /* how many of hyper[] there are */
+    int states; /* moment buffers    */
+    int hypers; /* length of hyper[] */
     struct {
         const char *name;
         double def;
@@ -32,22 +33,22 @@ typedef struct OptimInfo {
 
 extern const OptimInfo optim_info[OPTIM_COUNT];
 
-OptimKind optim_find(const char *name); /* OPTIM_COUNT when there is none */
+OptimKind optim_find(const char *name); /* OPTIM_COUNT if unknown */
 
-/* An optimiser with its numbers, in the order of its row. */
+/* An optimiser with its hyperparameters, in the order of its row. */
 typedef struct Optim {
     OptimKind kind;
     double hyper[MAX_HYPER];
 } Optim;
 
 Optim optim_default(OptimKind kind);
-/* Every number is in its range; ERR_USAGE names the first that is not. */
+/* Checks the range of every number; ERR_USAGE names the first bad one. */
 bool optim_valid(const Optim *o);
-/* Value of hyperparameter `name`, which the row must have. */
+/* Returns hyperparameter `name`, which the row must have. */
 double optim_hyper(const Optim *o, const char *name);
 
-/* How one group of parameters is updated: at so many times the step's rate, and
- * with this decay. A network that decays all alike has one. */
+/* Factors of a group of parameters: `rate` multiplies the step's learning rate,
+ * `decay` is its weight decay. A network with uniform decay has one group. */
 typedef struct OptimGroup {
     double rate, decay;
 } OptimGroup;
@@ -56,7 +57,7 @@ enum { MAX_GROUPS = 64 };
 /* One update of `count` consecutive elements of the real type. */
 typedef struct Update {
     const Optim *optim;
-    void *value, *grad, *m, *v; /* (count) each; m, v as the row has states */
+    void *value, *grad, *m, *v; /* (count) each; m, v if the row has states */
     int64_t count;
     int64_t step; /* t: 1 at the first update                     */
     double lr;
@@ -64,7 +65,7 @@ typedef struct Update {
     double grad_scale; /* g = grad * grad_scale                        */
 } Update;
 
-/* What an update multiplies by, the same for all of its elements:
+/* Factors of an update, equal for all of its elements:
  *
  *     g = SCALE grad + DECAY p
  *     sgd   m = FIRST ? g : MOMENTUM m + g
@@ -72,10 +73,11 @@ typedef struct Update {
  *     adam  m = BETA1 m + REST1 g,  v = BETA2 v + REST2 g^2
  *           p = SHRINK p + RATE m / (sqrt(v) / ROOT + EPS)
  *
- * so that t and the moments' bias are in RATE and ROOT, and adamw differs
- * from adam in SHRINK and DECAY alone. radam is adam with a RATE that takes
- * its variance into account and EPS / ROOT for EPS; as long as that variance
- * is not known ROOT is infinite and EPS 1, so that m is divided by 1. */
+ * so t and the bias correction of the moments are in RATE and ROOT, and adamw
+ * differs from adam in SHRINK and DECAY alone. radam is adam with a RATE that
+ * takes the variance of its adaptive rate into account and EPS / ROOT for EPS;
+ * while that variance is intractable, ROOT is infinite and EPS 1, so that m is
+ * divided by 1. */
 typedef enum Factor {
     FACTOR_SCALE,
     FACTOR_DECAY,
@@ -93,18 +95,18 @@ typedef enum Factor {
     FACTOR_COUNT
 } Factor;
 
-/* All of them, for a backend to round to its real type once. */
+/* Computes all factors; a backend rounds each to its real type once. */
 void update_factors(const Update *u, double out[FACTOR_COUNT]);
 
-/* An optimiser without names: 0 where its row has no such number. */
+/* An optimiser with fields by name: 0 if its row has no such number. */
 typedef struct OptimRule {
     OptimKind kind;
     double momentum, nesterov, beta1, beta2, eps;
 } OptimRule;
 OptimRule optim_rule(const Optim *o);
 
-/* radam's share of the factors, from those of adam: how sure v is after t
- * steps, measured as the length of a simple average that is as sure. */
+/* Changes adam's factors to radam's. rho is the length of the simple moving
+ * average that approximates the average in v after t steps. */
 EVERYWHERE void rectify(double beta2, int64_t t, double out[FACTOR_COUNT])
 {
     double n = 2 / (1 - beta2) - 1, left = pow(beta2, (double)t);
@@ -119,8 +121,8 @@ EVERYWHERE void rectify(double beta2, int64_t t, double out[FACTOR_COUNT])
     }
 }
 
-/* The factors of step t (from 1); the other arguments as in Update. Also for
- * a device that decides a step by itself. */
+/* Computes the factors of step t (from 1); other arguments as in Update. Also
+ * for a GPU that runs device steps. */
 EVERYWHERE void rule_factors(const OptimRule *r, int64_t t, double lr,
                              double decay, double grad_scale,
                              double out[FACTOR_COUNT])

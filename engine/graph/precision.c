@@ -1,5 +1,5 @@
-/* precision.c -- see precision.h. Rounding is done in double, where a float
- * and the numbers beside it are exact. */
+/* precision.c -- see precision.h. Rounds in double, in which a float and its
+ * neighbours are exact. */
 #include "engine/graph/precision.h"
 #include <math.h>
 #include <stdio.h>
@@ -53,9 +53,9 @@ Dtype precision_copy(Precision p)
     return info[p].type;
 }
 
-/* frexp and ldexp of libm are a tenth of a test's time. */
+/* Replacements: frexp and ldexp of libm take a tenth of a test's time. */
 
-/* 2^e, of a double's normal numbers. */
+/* Returns 2^e, a normal double. */
 static double two_to(int e)
 {
     const uint64_t u = (uint64_t)(e + 1023) << 52;
@@ -64,7 +64,7 @@ static double two_to(int e)
     return v;
 }
 
-/* e: |v| in [2^(e-1), 2^e); -1022 of what is smaller yet. */
+/* Returns e with |v| in [2^(e-1), 2^e); -1022 for a subnormal double. */
 static int above(double v)
 {
     uint64_t u;
@@ -77,24 +77,24 @@ double precision_round(Precision p, double v)
     const int bits = info[p].bits, least = info[p].least;
     if (v == 0 || !isfinite(v)) return v;
     int e = above(v);
-    // below the least normal number the places stay where they are there
+    // subnormal numbers have the spacing of the smallest normal number
     if (e < least + 1) e = least + 1;
-    // a sum with this has no bits behind the point: to even, as it is added
+    // adding and subtracting this rounds to an integer, ties to even
     const double places = v * two_to(bits - e), halves = 0x1.8p52;
     double r = p == PRECISION_tf32 ? round(places) : (places + halves) - halves;
     r = copysign(r * two_to(e - bits), v);
-    // the first number without a place: 2^128, in f16 2^16
+    // the first number out of range: 2^128, in f16 2^16
     const double end = two_to(p == PRECISION_f16 ? 16 : 128);
     return fabs(r) >= end ? copysign(INFINITY, v) : r;
 }
 
 double precision_value(Precision p, uint16_t word)
 {
-    int places = info[p].bits - 1; // of the fraction that is stored
+    int places = info[p].bits - 1; // of the stored fraction
     int field = word >> places & ((1 << (15 - places)) - 1);
     int fraction = word & ((1 << places) - 1);
     double sign = word >> 15 ? -1 : 1;
-    if (field == (1 << (15 - places)) - 1) // infinite, or no number
+    if (field == (1 << (15 - places)) - 1) // infinity or NaN
         return fraction ? (double)NAN : sign * (double)INFINITY;
     if (field) fraction += 1 << places;
     return sign * fraction *
@@ -104,13 +104,13 @@ double precision_value(Precision p, uint16_t word)
 uint16_t precision_bits(Precision p, double v)
 {
     const int places = info[p].bits - 1;       // of the fraction
-    const int most = (1 << (15 - places)) - 1; // exponent of no number
+    const int most = (1 << (15 - places)) - 1; // exponent of infinity and NaN
     const unsigned sign = signbit(v) ? 0x8000 : 0;
     const double r = fabs(precision_round(p, v));
     if (isnan(r)) return (uint16_t)(sign | 0x7fff);
     if (isinf(r)) return (uint16_t)(sign | (unsigned)most << places);
     const int e = above(r);
-    if (r == 0 || e - 1 < info[p].least) // exponent 0: no leading one
+    if (r == 0 || e - 1 < info[p].least) // subnormal: exponent field 0
         return (uint16_t)(sign |
                           (unsigned)(r * two_to(places - info[p].least)));
     const unsigned exponent = (unsigned)(e - info[p].least);
@@ -119,8 +119,8 @@ uint16_t precision_bits(Precision p, double v)
                       (fraction & ((1u << places) - 1)));
 }
 
-/* Half a place more is added to the bits that are cut off; of a tie only where
- * the last bit that stays is odd. An overflow moves the exponent on, at its end
+/* Adds half a unit of the last place to the bits that are cut off; in a tie
+ * only if the last bit that stays is odd. The carry goes into the exponent, up
  * to infinity. */
 static uint16_t bf16_bits(uint32_t u)
 {
@@ -128,8 +128,8 @@ static uint16_t bf16_bits(uint32_t u)
     return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x7fff : r);
 }
 
-/* Below the least normal number the bits of a sum with 0.5 are places of 2^-24,
- * rounded as the addition does; above it as bf16_bits. */
+/* Below the smallest normal number, adding 0.5 leaves multiples of 2^-24 in the
+ * low bits, rounded by the addition; above it as bf16_bits. */
 static uint16_t f16_bits(uint32_t u)
 {
     const uint32_t size = u & 0x7fffffff, sign = u >> 16 & 0x8000;
@@ -146,8 +146,7 @@ static uint16_t f16_bits(uint32_t u)
     return (uint16_t)(sign | (size > 0x7f800000 ? 0x7fff : r));
 }
 
-/* Every batch comes by here, so these loops are what a compiler makes vectors
- * of. */
+/* Runs over every batch; the loops have a form that compilers vectorise. */
 void precision_narrow(Dtype type, const float *x, int64_t n, uint16_t *y)
 {
     CHECK(type == BF16 || type == F16);

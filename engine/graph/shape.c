@@ -1,26 +1,26 @@
 /* shape.c -- the shape rules named in ops.def.
  *
- * Each gives the extents of the result, or false with a sentence that a
- * recipe's author understands. Operands may be missing or absurd here, as a
- * rule is the first to look at them; what it computes beyond 32 bits it does
- * in int64_t and refuses. They run when a node is appended, so an
- * impossible network fails on the recipe's line before a file is opened, and
- * again when a plan fixes the batch. Operands beyond a row's `in` never
- * arrive here. */
+ * Each rule computes the extents of the result, or fails with a sentence for
+ * the author of the recipe. Operands may be missing or invalid, as the rule is
+ * the first check; sums and products that may exceed 32 bits are computed in
+ * int64_t and refused. Rules run when a node is appended, so an impossible
+ * network fails on the line of the recipe before a file is opened, and again
+ * when a plan fixes the batch size. Operands beyond the row's `in` never reach
+ * a rule. */
 #include "engine/graph/attention_dropout.h"
 #include "engine/graph/dose_bins.h"
 #include "engine/graph/op.h"
 #include <limits.h>
 #include <stdio.h>
 
-// a rule, declared and begun: SHAPE(conv) { ... }
+// declares and begins a rule: SHAPE(conv) { ... }
 #define SHAPE(name)       \
     ShapeFn shape_##name; \
     bool shape_##name(const Attr *a, const Tensor x[MAX_IN], Tensor *y)
 
 static const char *const axis_name[3] = {"d", "h", "w"};
 
-/* Extents are 1 or more, so n = 0 says that there is no operand. */
+/* Extents are 1 or more, so n = 0 means that the operand is absent. */
 static bool present(const Tensor *t)
 {
     return t->dim.n != 0;
@@ -32,7 +32,7 @@ static int32_t *axis(Dims *s, int i)
     return i == 0 ? &s->d : i == 1 ? &s->h : &s->w;
 }
 
-/* A vector of c channels, or absent. */
+/* Is this a vector of c channels, or absent? */
 static bool vector_of(const char *op, const char *what, const Tensor *t, int c)
 {
     char text[DIMS_TEXT];
@@ -42,14 +42,14 @@ static bool vector_of(const char *op, const char *what, const Tensor *t, int c)
                       dims_text(t->dim, t->rank, text));
 }
 
-/* v >= least, or a reason that says whose `what` is too small. */
+/* Checks v >= least; the reason names operator and attribute. */
 static bool at_least(const char *op, const char *what, int v, int least)
 {
     if (v >= least) return true;
     return fail_usage("%s: %s must be >= %d, got %d", op, what, least, v);
 }
 
-/* Elementwise rows: the extents of the operand. */
+/* Elementwise operators: the extents of the operand. */
 SHAPE(same)
 {
     (void)a;
@@ -57,8 +57,8 @@ SHAPE(same)
     return true;
 }
 
-/* Result of a window along each axis: floor((X + lo + hi - span) / s) + 1,
- * span = dil (k - 1) + 1; into the three spatial extents of *out only. */
+/* Result of a window along each axis: floor((X + lo + hi - span) / s) + 1, span
+ * = dil (k - 1) + 1; sets the three spatial extents of *out only. */
 static bool slide(const char *op, const Window *g, Dims in, Dims *out)
 {
     for (int i = 0; i < 3; i++) {
@@ -87,7 +87,7 @@ static bool slide(const char *op, const Window *g, Dims in, Dims *out)
 }
 
 /* x (N,D,H,W,Ci), w (Co,kd,kh,kw,Ci/groups), b (Co) or absent. An absent w has
- * extents 0, which fit no operand, so it needs no test of its own. */
+ * extents 0, which match no operand, so it needs no check of its own. */
 SHAPE(conv)
 {
     Dims in = x[0].dim, w = x[1].dim;
@@ -102,8 +102,8 @@ SHAPE(conv)
            vector_of("conv", "bias", &x[2], w.n);
 }
 
-/* x (N,D,H,W,Ci), w (Ci,kd,kh,kw,Co/groups): Y = (X - 1) s + span - lo - hi.
- * hi may be negative: that is how nn.upconv's out_pad arrives. */
+/* x (N,D,H,W,Ci), w (Ci,kd,kh,kw,Co/groups): Y = (X - 1) s + span - lo - hi. hi
+ * may be negative: nn.upconv passes its out_pad this way. */
 SHAPE(upconv)
 {
     Dims in = x[0].dim, w = x[1].dim;
@@ -121,7 +121,7 @@ SHAPE(upconv)
             !at_least("upconv", "dilation", g.dil[i], 1) ||
             !at_least("upconv", "padding", g.lo[i], 0))
             return false;
-        // two products below 2^62 and small change: no overflow
+        // two products below 2^62 and small terms: no overflow
         int64_t out = (int64_t)(*axis(&in, i) - 1) * g.s[i] +
                       (int64_t)g.dil[i] * (g.k[i] - 1) + 1 - g.lo[i] - g.hi[i];
         if (out < 1 || out > INT32_MAX)
@@ -146,7 +146,7 @@ SHAPE(linear)
     return vector_of("linear", "bias", &x[2], w.n);
 }
 
-/* The window is in the attributes; channels stay. */
+/* The window is in the attributes; channels do not change. */
 SHAPE(pool)
 {
     Window g = op_window(a, NULL);
@@ -155,7 +155,7 @@ SHAPE(pool)
         if (g.k[i] < 1)
             return fail_usage("%s: the kernel must be 1 or more, got %d", op,
                               g.k[i]);
-    // a window wholly inside the padding would have no element to look at
+    // a window entirely inside the padding would contain no element
     for (int i = 0; i < 3; i++)
         if (g.lo[i] >= g.k[i] || g.hi[i] >= g.k[i])
             return fail_usage("%s: padding %d + %d must be smaller than the "
@@ -165,7 +165,7 @@ SHAPE(pool)
     return slide(op, &g, x[0].dim, &y->dim);
 }
 
-/* How many positions of each sample count: one number a sample, or absent. */
+/* Are the lengths one number per sample, or absent? */
 static bool counts(const char *op, const Tensor *x, const Tensor *lengths)
 {
     char text[DIMS_TEXT];
@@ -185,7 +185,7 @@ SHAPE(global)
     return true;
 }
 
-/* As it is, and the lengths must be there. */
+/* Extents of the operand; lengths are required. */
 SHAPE(lengths)
 {
     const char *op = op_info[a->op].name;
@@ -236,7 +236,7 @@ SHAPE(attention)
 /* Each spatial extent times its factor. */
 SHAPE(upsample)
 {
-    // both rows begin with the same three factors
+    // both operators begin with the same three factors
     const int32_t *f = &a->word[1];
     y->dim = x[0].dim;
     for (int i = 0; i < 3; i++) {
@@ -250,8 +250,8 @@ SHAPE(upsample)
     return true;
 }
 
-/* All four normalisations; running statistics are batch_norm's alone, and that
- * they are parameters is graph_op's affair: extents do not show it. */
+/* All four norms. Only batch_norm has running statistics; graph_op checks that
+ * they are parameters, as extents do not show it. */
 SHAPE(norm)
 {
     const char *op = op_info[a->op].name;
@@ -273,7 +273,8 @@ SHAPE(norm)
            vector_of(op, "running variance", &x[4], c);
 }
 
-/* out = the common extents of p and q where each is equal or 1. */
+/* Sets out to the common extents of p and q if each pair is equal or has a
+ * 1. */
 static bool broadcast(Dims p, Dims q, Dims *out)
 {
     const int32_t *e = &p.n, *f = &q.n;
@@ -285,13 +286,13 @@ static bool broadcast(Dims p, Dims q, Dims *out)
     return true;
 }
 
-/* Is operand i there? */
+/* Is operand i present? */
 static bool given(const char *op, const Tensor x[MAX_IN], int i)
 {
     return present(&x[i]) || fail_usage("%s: operand %d is missing", op, i + 1);
 }
 
-/* The larger rank shows the result: (N,C) + (N,C,H,W) is an image. */
+/* The result has the larger rank: (N,C) + (N,C,H,W) is an image. */
 SHAPE(broadcast)
 {
     char p[DIMS_TEXT], q[DIMS_TEXT];
@@ -306,7 +307,7 @@ SHAPE(broadcast)
     return true;
 }
 
-/* Channels of up to MAX_IN operands; all else must be equal. */
+/* Channels of up to MAX_IN operands; all other extents must be equal. */
 SHAPE(concat)
 {
     (void)a;
@@ -331,10 +332,10 @@ SHAPE(concat)
     return true;
 }
 
-/* A box of each sample; the batch cannot be cut. */
+/* A box of each sample; not along the batch. */
 SHAPE(slice)
 {
-    // pairs (from, size) for d, h, w, c; size 0 is all that is left
+    // pairs (from, size) for d, h, w, c; size 0 means up to the end
     const int32_t *box = &a->word[1];
     static const char *const name[4] = {"d", "h", "w", "c"};
     y->dim = x[0].dim;
@@ -352,7 +353,7 @@ SHAPE(slice)
 /* A border around the spatial axes. */
 SHAPE(pad)
 {
-    // the same six words in the same order as a window's padding
+    // the same six words in the same order as the padding of a window
     const int32_t *p = &a->word[1];
     y->dim = x[0].dim;
     for (int i = 0; i < 3; i++) {
@@ -381,8 +382,8 @@ SHAPE(flatten)
     return true;
 }
 
-/* Mask x[2] and weight x[3] of a loss, where given, broadcast to x[0]: they
- * may be smaller than it but must not enlarge it. */
+/* Checks mask x[2] and weight x[3] of a loss, if present: they broadcast to
+ * x[0] and must not enlarge it. */
 static bool mask_and_weight(const char *op, const Tensor x[MAX_IN])
 {
     static const char *const name[2] = {"mask", "weight"};
@@ -399,8 +400,8 @@ static bool mask_and_weight(const char *op, const Tensor x[MAX_IN])
     return true;
 }
 
-/* The target x[1] must have the extents of x[0] (`full`), or one channel of
- * class numbers (`classes`); where both are allowed either will do. */
+/* Checks the target x[1]: the extents of x[0] (`full`), or one channel of class
+ * numbers (`classes`); if both are allowed, either. */
 static bool target(const char *op, const Tensor x[MAX_IN], bool full,
                    bool classes)
 {
@@ -416,21 +417,21 @@ static bool target(const char *op, const Tensor x[MAX_IN], bool full,
                       dims_text(x[0].dim, x[0].rank, p));
 }
 
-/* A loss is one number whatever the batch. */
+/* A loss is one number for any batch size. */
 static void scalar(Tensor *y)
 {
     y->dim = (Dims){1, 1, 1, 1, 1};
     y->rank = RANK_SCALAR;
 }
 
-/* Losses whose target has a value a channel; those of regions take class
- * numbers as well. */
+/* Losses with a target value per channel; region losses also take class
+ * numbers. */
 SHAPE(loss)
 {
     const char *op = op_info[a->op].name;
     bool classes =
         a->op == OP_dice_loss || a->op == OP_tversky || a->op == OP_bce_dice;
-    // sigmoid cross entropy of several channels needs them one by one
+    // sigmoid cross entropy of several channels needs one target per channel
     if (a->op == OP_bce_dice && x[0].dim.c > 1) classes = false;
     scalar(y);
     return target(op, x, true, classes) && mask_and_weight(op, x);
@@ -444,7 +445,7 @@ SHAPE(classes)
         return fail_usage("%s: needs at least 2 classes, got %d channel; use "
                           "bce for one",
                           op, x[0].dim.c);
-    // a mask counts positions, a weight may also tell classes apart
+    // a mask has one value per position; a weight may also differ by class
     Tensor mask[MAX_IN] = {x[0], x[1], x[2]}, weight[MAX_IN] = {x[0], x[1]};
     mask[0].dim.c = 1;
     weight[3] = x[3];
@@ -453,7 +454,7 @@ SHAPE(classes)
            mask_and_weight(op, weight);
 }
 
-/* dvh_loss: doses of one channel, and where each structure is. */
+/* dvh_loss: doses of one channel, and a weight map per structure. */
 SHAPE(dvh)
 {
     char p[DIMS_TEXT], q[DIMS_TEXT];
@@ -481,7 +482,7 @@ SHAPE(dvh)
     return true;
 }
 
-/* Three counts a class and sample, as 3 C channels of rank 0. */
+/* Three counts per class and sample, as 3 C channels of rank 0. */
 SHAPE(overlap)
 {
     const char *op = op_info[a->op].name;

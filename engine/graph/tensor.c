@@ -1,8 +1,8 @@
-/* tensor.c -- names of element types, and the two orders of axes.
+/* tensor.c -- names of element types, and conversion between axis orders.
  *
- * Memory is (N,D,H,W,C), what a user sees is (N,C,D,H,W). Turning one into
- * the other is, for each sample, the transposition of a matrix of positions
- * by channels; that is all the copying functions below do. */
+ * Memory is (N,D,H,W,C), user order is (N,C,D,H,W). For each sample the
+ * conversion transposes a matrix of positions by channels; all copies below do
+ * that. */
 #include "engine/graph/precision.h"
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,7 @@ const char *dtype_name(Dtype t)
     return dtypes[t].name;
 }
 
-// what is not in the table (I64, say) has no kernel: safetensors.c reads more
+// types outside this table (I64, say) have no kernel: safetensors.c reads them
 bool dtype_find(const char *name, Dtype *out)
 {
     for (int t = 0; t < DTYPE_COUNT; t++) {
@@ -39,8 +39,8 @@ bool dtype_find(const char *name, Dtype *out)
     return false;
 }
 
-// divides what there is room for instead of multiplying what is wanted, which
-// could wrap
+// divides the available size instead of multiplying extents, which could
+// overflow
 bool dims_valid(Dims s, Dtype t)
 {
     int32_t extent[] = {s.n, s.d, s.h, s.w, s.c};
@@ -73,7 +73,7 @@ char *dims_text(Dims s, int rank, char text[DIMS_TEXT])
     return text;
 }
 
-// a rank of 1 shows w, of 2 h and w, of 3 all: the last `rank` of d, h, w
+// rank 1 has axis w, rank 2 h and w, rank 3 d, h and w
 int dims_to_user(Dims s, int rank, int64_t shape[2 + RANK_MAX])
 {
     CHECK(rank >= RANK_SCALAR && rank <= RANK_MAX);
@@ -89,7 +89,7 @@ int dims_to_user(Dims s, int rank, int64_t shape[2 + RANK_MAX])
     return 2 + rank;
 }
 
-// extents must fit 32 bits each; that their product fits is dims_valid's affair
+// checks that each extent fits 32 bits; dims_valid checks their product
 bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out)
 {
     CHECK(rank >= RANK_SCALAR && rank <= RANK_MAX);
@@ -110,9 +110,10 @@ bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out)
     return true;
 }
 
-/* user[n,c,p] = t[n,p,c] or the reverse, for one pair of element types. Either
- * side is walked with a stride of nc or np elements: some positions at a time,
- * whose lines stay in the first cache while channels go by. */
+/* user[n,c,p] = t[n,p,c] or the inverse, for one pair of element types. One
+ * side is accessed with a stride of nc or np elements, so a few positions are
+ * done at a time: their cache lines stay in L1 while the loop runs over
+ * channels. */
 #define REORDER(Mem, User)                                       \
     do {                                                         \
         Mem *mem = (Mem *)t->data + n * nc * np;                 \
@@ -128,13 +129,13 @@ bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out)
         }                                                        \
     } while (0)
 
-/* The body of the functions below, of one sample; `wide`: user holds double. */
+/* Reorders one sample; `wide`: user holds double. */
 static void reorder(const Tensor *t, void *user, bool wide, bool to_user,
                     int64_t n, int64_t from, int64_t to)
 {
     CHECK(t->type == F32 || t->type == F64);
     int64_t np = positions(t->dim), nc = t->dim.c;
-    // lines that are a page apart meet in a few places of the cache
+    // cache lines that are a page apart compete for few sets of the cache
     const int64_t near = nc > 128 ? 8 : 64;
     if (t->type == F32 && !wide) REORDER(float, float);
     if (t->type == F32 && wide) REORDER(float, double);
@@ -158,7 +159,7 @@ void tensor_to_user_f64(const Tensor *t, double *user)
     reorder_all(t, user, true, true);
 }
 
-// only read here: the cast away of const never leads to a store
+// only reads `user`: nothing is stored through the cast that drops const
 void tensor_from_user(const float *user, const Tensor *t)
 {
     reorder_all(t, (void *)user, false, false);
@@ -181,7 +182,7 @@ void tensor_part_from_user(const float *user, const Tensor *t, int64_t n,
     reorder(t, (void *)user, false, false, n, from, to);
 }
 
-// for tests, losses and blame: not for kernels
+// for tests, losses and error messages: too slow for kernels
 void tensor_read(const Tensor *t, int64_t at, int64_t count, double *out)
 {
     const Precision p = precision_of_type(t->type);
@@ -232,7 +233,7 @@ void tensor_convert(const Tensor *from, const Tensor *to)
         tensor_set(to, i, tensor_get(from, i));
 }
 
-/* Loops over so many have a length that is known, for vectors. */
+/* A block of fixed length lets the compiler vectorise. */
 enum { BLOCK = 64 };
 
 static void bytes_to_f32(const uint8_t *restrict x, int64_t n,

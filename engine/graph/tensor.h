@@ -1,18 +1,17 @@
-/* tensor.h -- what a block of numbers is: extents, element type, address.
+/* tensor.h -- a tensor: extents, element type, address.
  *
- * Layout in memory is channels last, always: element (n,d,h,w,c) of a dense
- * block stands at (((n*D + d)*H + h)*W + w)*C + c. A 2-D image has d == 1, a
- * sequence d == h == 1 (w is time), a vector only c. Weights of a
- * convolution are (Co,kd,kh,kw,Ci/groups), of a transposed convolution
- * (Ci,kd,kh,kw,Co/groups), of a linear layer (out,1,1,1,in).
+ * Memory is always channels-last: element (n,d,h,w,c) of a dense block is at
+ * (((n*D + d)*H + h)*W + w)*C + c. A 2-D image has d == 1, a sequence d == h ==
+ * 1 (w is time), a vector only c. Weights of a convolution are
+ * (Co,kd,kh,kw,Ci/groups), of a transposed convolution (Ci,kd,kh,kw,Co/groups),
+ * of a linear layer (out,1,1,1,in).
  *
- * What a user sees is the order PyTorch users know: (N,C,[D],[H],W) with as
- * many spatial axes as `rank` says. tensor_to_user and tensor_from_user are
- * the only places that convert.
+ * Users see PyTorch's order: (N,C,[D],[H],W) with `rank` spatial axes. Only
+ * tensor_to_user and tensor_from_user convert.
  *
- * The dictionary, used everywhere: x operand, y result, dx dy gradients,
- * w b weight and bias, n d h w c extents, i flat index, ci co channels in
- * and out, kd kh kw kernel, lr learning rate, g graph, p plan, L Lua state. */
+ * Names used everywhere: x operand, y result, dx dy gradients, w b weight and
+ * bias, n d h w c extents, i flat index, ci co channels in and out, kd kh kw
+ * kernel, lr learning rate, g graph, p plan, L Lua state. */
 #ifndef SEG_ENGINE_GRAPH_TENSOR_H
 #define SEG_ENGINE_GRAPH_TENSOR_H
 #include "engine/base/mem.h"
@@ -38,7 +37,7 @@ typedef struct Dims {
     int32_t n, d, h, w, c;
 } Dims;
 
-/* How many spatial axes the user sees, beside two special forms. */
+/* Number of spatial axes in user order, and two special forms. */
 enum {
     RANK_SCALAR = -2, /* ()  : a loss                                  */
     RANK_VECTOR = -1, /* (C) : a bias, running statistics              */
@@ -72,7 +71,7 @@ static inline bool dims_equal(Dims a, Dims b)
     return a.n == b.n && a.d == b.d && a.h == b.h && a.w == b.w && a.c == b.c;
 }
 
-/* Every extent along an axis that a user of `rank` does not see is 1. */
+/* True if every axis that a user of `rank` does not see has extent 1. */
 static inline bool dims_shown(Dims s, int rank)
 {
     return (rank >= 3 || s.d == 1) && (rank >= 2 || s.h == 1) &&
@@ -85,28 +84,29 @@ static inline size_t tensor_bytes(const Tensor *t)
     return (size_t)numel(t->dim) * dtype_bytes(t->type);
 }
 
-/* Extents are 1 or more and the bytes fit in PTRDIFF_MAX, else false. */
+/* True if extents are 1 or more and the size fits in PTRDIFF_MAX bytes. */
 bool dims_valid(Dims s, Dtype t);
 
-/* "2x1x3x5 (N,C,H,W)"-like text in user order, in `text`; returns text. */
+/* Writes user order, like "2x1x3x5 (N,C,H,W)", to `text`; returns text. */
 enum { DIMS_TEXT = 96 };
 char *dims_text(Dims s, int rank, char text[DIMS_TEXT]);
 
-/* Shape in user order; returns the number of axes (0 for a scalar). */
+/* Converts to user order; returns the number of axes (0 for a scalar). */
 int dims_to_user(Dims s, int rank, int64_t shape[2 + RANK_MAX]);
-/* The reverse; false when `axes` does not fit `rank` or an extent is not in
- * 1 .. 2^31-1. */
+/* The inverse; false if `axes` does not fit `rank` or an extent is not in 1 ..
+ * 2^31-1. */
 bool dims_from_user(const int64_t *shape, int axes, int rank, Dims *out);
 
-/* Copy with conversion of order and of type among F64 and F32: memory order
- * in `t`, user order in `user`. */
+/* Copy between memory order in `t` and user order in `user`, and convert
+ * between F64 and F32. */
 void tensor_to_user(const Tensor *t, float *user);
 void tensor_from_user(const float *user, const Tensor *t);
-/* to = from of the same extents in memory order, rounded to its type. */
+/* to = from, same extents and memory order, rounded to the type of `to`. */
 void tensor_convert(const Tensor *from, const Tensor *to);
 void tensor_to_user_f64(const Tensor *t, double *user);
 void tensor_from_user_f64(const double *user, const Tensor *t);
-/* Of these positions from .. to-1 of sample n, for those who share the work. */
+/* The same for positions from .. to-1 of sample n, for work split over
+ * threads. */
 void tensor_part_to_user(const Tensor *t, float *user, int64_t n, int64_t from,
                          int64_t to);
 void tensor_part_from_user(const float *user, const Tensor *t, int64_t n,
@@ -116,8 +116,8 @@ void tensor_part_from_user(const float *user, const Tensor *t, int64_t n,
 void tensor_to_f32(const void *data, Dtype type, int64_t at, int64_t count,
                    float *out);
 
-/* Elements at .. at + count - 1 of a flat F32, F64, BF16 or F16 block; written:
- * the nearest numbers. */
+/* Elements at .. at + count - 1 of a flat F32, F64, BF16 or F16 block; a write
+ * rounds to nearest. */
 void tensor_read(const Tensor *t, int64_t at, int64_t count, double *out);
 void tensor_write(const Tensor *t, int64_t at, int64_t count, const double *v);
 /* The same for element i. */
