@@ -1,16 +1,17 @@
-/* mpi_module.c -- segengine-mpi.so: ranks.h over the MPI that it is compiled
- * with.
+/* mpi_module.c -- segengine-mpi.so: the transport of ranks.h over the MPI that
+ * it is compiled with.
  *
- * Functions of MPI-3 (2012) and before, so any MPI of today does. An error of
- * MPI comes back as a reason instead of ending the program. What one rank sends
- * in one call is RANKS_PIECE at most, far below the int that MPI counts with.
+ * Uses functions of MPI-3 (2012) and older, so any current MPI works. An error
+ * of MPI is returned as a reason instead of ending the program. A rank sends at
+ * most RANKS_PIECE bytes per call, far below the int in which MPI counts.
  *
- * A launcher ends all ranks when one dies, but does not see one that stands
- * still, and a collective call would wait for it for ever. So no call here
- * blocks: calls are begun, then asked after, each with the lock held for a
- * moment, and between them a thread of each rank sends a beat to the rank
- * behind it and listens to the one in front. Who hears nothing for `silent_s`
- * says so and ends all. Without threads in the MPI there are no beats. */
+ * A launcher ends all ranks when one dies, but does not notice a rank that
+ * hangs, and a blocking collective would wait for it forever. So no call here
+ * blocks: calls are started, then polled, with the lock held only for each
+ * poll. In between, a thread of each rank sends heartbeats to the next rank and
+ * listens to the previous one. A rank that hears nothing for `silent_s` reports
+ * it and aborts all. If the MPI does not support threads, there are no
+ * heartbeats. */
 #include "engine/base/thread.h"
 #include "engine/ranks/ranks_module.h"
 #include <mpi.h>
@@ -23,28 +24,28 @@
 __attribute__((visibility("default"))) const RanksModule *segengine_mpi(void);
 
 enum {
-    SPINS = 200, // then others may have the processor, then pauses grow
+    SPINS = 200, // then yield the processor, then sleep for longer and longer
     YIELDS = 200,
     PAUSE_LEAST_NS = 20000,
     PAUSE_MOST_NS = 500000,
     BEAT_NS = 250000000,
 };
-static const double silent_s = 5; // taken for dead
+static const double silent_s = 5; // a silent rank counts as dead
 
 typedef enum Word { NOTHING, BEAT, BYE } Word;
 
-/* One MPI a process, so one of these. */
+/* One MPI per process, so one of these. */
 static struct {
     pthread_mutex_t lock; // of all calls of MPI
     pthread_t heart;
-    bool beats;       // the thread is there
-    atomic_bool stop; // it is to end
-    MPI_Comm comm;    // beats do not meet sums
+    bool beats;       // the thread exists
+    atomic_bool stop; // asks the thread to end
+    MPI_Comm comm;    // of its own: heartbeats do not match data
     int rank, count;
-    MPI_Request sent, heard; // under way
+    MPI_Request sent, heard; // pending
     int said, word;          // their messages
-    double since;            // the last beat of the rank in front
-    bool bye;                // it beats no more, and said so
+    double since;            // last heartbeat of the previous rank
+    bool bye;                // the previous rank has sent its last one
 } my = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static double seconds(void)
@@ -54,7 +55,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* MPI's text for `code`; true where there is none. */
+/* Writes MPI's text for `code`; true if there was no error. */
 static bool passed(int code, const char *what, char *why, size_t room)
 {
     char text[MPI_MAX_ERROR_STRING + 1];
@@ -65,9 +66,9 @@ static bool passed(int code, const char *what, char *why, size_t room)
     return false;
 }
 
-/* == beats; with the lock held ========================================== */
+/* == heartbeats; with the lock held ===================================== */
 
-/* A word to the rank behind, when the one before has left. */
+/* Sends a word to the next rank if the previous send has completed. */
 static bool say(Word word)
 {
     int gone = 1;
@@ -135,9 +136,9 @@ static bool start_beats(char *why, size_t room)
     return my.beats;
 }
 
-/* == meetings ============================================================ */
+/* == exchanges =========================================================== */
 
-/* Until what was begun is done; the lock is not held. */
+/* Polls until the request is complete; the caller does not hold the lock. */
 static bool finished(MPI_Request *request, const char *what, char *why,
                      size_t room)
 {
@@ -183,14 +184,14 @@ static bool module_exchange(const void *to, size_t bytes, void *from, char *why,
     return passed(code, what, why, room) && finished(&request, what, why, room);
 }
 
-/* == from the first to the last ========================================== */
+/* == opening and closing ================================================= */
 
 static bool module_open(int *rank, int *count, char *why, size_t room)
 {
     int given = MPI_THREAD_SINGLE, started = 0;
     if (!passed(MPI_Initialized(&started), "MPI_Initialized", why, room))
         return false;
-    // one thread at a time calls MPI: the lock sees to it
+    // one thread at a time calls MPI: the lock ensures it
     if (!started &&
         !passed(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given),
                 "MPI_Init_thread", why, room))
@@ -206,15 +207,15 @@ static bool module_open(int *rank, int *count, char *why, size_t room)
            start_beats(why, room);
 }
 
-// it does not come back, and the lock may be another's
+// does not return; takes no lock, as another thread may hold it
 static void module_quit(int code)
 {
     MPI_Abort(MPI_COMM_WORLD, code);
 }
 
-/* Beats go on until all are here, so that nobody takes one that is done for
- * dead; then each says good-bye and hears it, as nothing may be under way when
- * MPI ends. */
+/* Heartbeats continue until all ranks have arrived, so that no finished rank
+ * counts as dead. Then each sends a last word and waits for one, as
+ * MPI_Finalize requires that nothing is pending. */
 static void module_close(void)
 {
     char why[512];
@@ -246,7 +247,7 @@ static const char *module_library(void)
     static char text[MPI_MAX_LIBRARY_VERSION_STRING + 1];
     int length = 0;
     if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "MPI";
-    // its first line says what it is
+    // its first line names the library
     for (char *p = text; *p; p++)
         if (*p == '\n') *p = 0;
     return text;

@@ -1,9 +1,10 @@
-/* ranks.c -- sums over ranks, the same for every way between them.
+/* ranks.c -- sums over ranks, the same for every transport.
  *
- * A short vector goes to all, and each adds up all of it. A long one is cut
- * into slices, one a rank: the owner of a slice gets it from all, adds it up,
- * and all get the sum. So each number leaves a rank twice, whatever their
- * number. Both add in the order of the ranks. */
+ * A short vector is all-gathered, and each rank adds up all of it. A long one
+ * is cut into slices, one per rank: the owner of a slice receives it from all
+ * ranks and adds it up (reduce-scatter), then all receive the sums
+ * (all-gather). So each number leaves a rank twice, for any number of ranks.
+ * Both add in the order of the ranks. */
 #include "engine/ranks/ranks.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -52,7 +53,7 @@ void ranks_quit(Ranks *r, int code, const char *why)
     if (r) r->via->quit(r->state, code, why);
 }
 
-/* One gather or exchange, counted. */
+/* Updates the counters after a gather or exchange. */
 static bool met(Ranks *r, double since, size_t bytes, bool ok)
 {
     r->spent_s += clock_s() - since;
@@ -61,7 +62,7 @@ static bool met(Ranks *r, double since, size_t bytes, bool ok)
     return ok;
 }
 
-/* Before a gather or exchange that began at `since`. */
+/* If `apart`: a barrier before the gather or exchange that began at `since`. */
 static bool wait_apart(Ranks *r, double since)
 {
     double none = 0, all[RANKS_MOST];
@@ -87,7 +88,7 @@ bool ranks_barrier(Ranks *r)
 
 bool ranks_sum(Ranks *r, double *v, int64_t count)
 {
-    // what all ranks send together fits the first half of the room
+    // the contributions of all ranks together fit the first half of the room
     int64_t most = RANKS_PIECE / (int64_t)sizeof *v / r->count;
     double *all = (double *)r->room;
     for (int64_t at = 0; at < count; at += most) {
@@ -102,8 +103,8 @@ bool ranks_sum(Ranks *r, double *v, int64_t count)
     return true;
 }
 
-/* Slices of all ranks, (count, n), added up into the first; twice, as C has
- * no type that is a value. */
+/* Adds slices of all ranks, (count, n), into the first; one function per
+ * type. */
 #define ADD_UP(type)                                                  \
     static void add_up_##type(type *all, int ranks, int64_t n)        \
     {                                                                 \
@@ -117,7 +118,7 @@ bool ranks_sum_values(Ranks *r, void *v, Dtype type, int64_t count)
 {
     CHECK(type == F32 || type == F64);
     size_t real = dtype_bytes(type), ranks = (size_t)r->count;
-    // numbers of a slice, even so that its bytes are a multiple of 8
+    // numbers in a slice, even so that its bytes are a multiple of 8
     int64_t most = (int64_t)(RANKS_PIECE / ranks / real) & ~(int64_t)1;
     char *to = r->room, *from = to + RANKS_PIECE;
     for (int64_t at = 0; at < count;) {

@@ -1,20 +1,20 @@
-/* ranks_module.h -- what segengine-mpi.so gives the program.
+/* ranks_module.h -- interface between the program and segengine-mpi.so.
  *
- * The program is not linked with any MPI: which one a machine has, and so the
- * layout of its types, is known to the compiler there alone. So the module is
- * compiled with it (make mpi), and these few functions are all that passes
- * between the two. Both were built from the same version of this file, or the
- * program refuses the module. */
+ * The program is not linked with any MPI: the installed MPI, and so the layout
+ * of its types, is known only where it is compiled. So the module is compiled
+ * with it (make mpi), and the program calls it through the functions below.
+ * Both must be built from the same version of this file, or the program refuses
+ * the module. */
 #ifndef SEG_ENGINE_RANKS_RANKS_MODULE_H
 #define SEG_ENGINE_RANKS_RANKS_MODULE_H
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { RANKS_MODULE = 1 }; /* raised when what is below changes */
+enum { RANKS_MODULE = 1 }; /* raised when the interface below changes */
 
 typedef struct RanksModule {
     int version; /* RANKS_MODULE, always the first */
-    /* As RanksVia has them; false with a line of reason in why[room]. */
+    /* As in RanksVia; false with one line of reason in why[room]. */
     bool (*open)(int *rank, int *count, char *why, size_t room);
     bool (*gather)(const void *mine, size_t bytes, void *all, char *why,
                    size_t room);

@@ -1,9 +1,8 @@
 /* ranks_mpi.c -- ranks that an MPI launcher started (mpirun, srun).
  *
  * The MPI of the machine is behind segengine-mpi.so (ranks_module.h), which is
- * opened only when the launcher's variables are there. A rank that dies is
- * noticed by the launcher, which ends the others; one that ends with an error
- * ends them itself. */
+ * opened only if the launcher's variables are set. The launcher notices a rank
+ * that dies and ends the others; a rank that fails ends the others itself. */
 #include "engine/base/mem.h"
 #include "engine/ranks/ranks.h"
 #include "engine/ranks/ranks_module.h"
@@ -17,8 +16,8 @@ typedef struct Mpi {
     const RanksModule *module;
 } Mpi;
 
-/* More than one process, as Open MPI, MPICH and Intel, or SLURM with PMIx say:
- * alone a program needs no MPI. */
+/* True if Open MPI, MPICH and Intel MPI, or SLURM with PMIx report more than
+ * one process: a single process needs no MPI. */
 bool ranks_mpi_launched(void)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
@@ -49,7 +48,7 @@ static bool mpi_exchange(void *state, const void *to, size_t bytes, void *from)
 static void mpi_quit(void *state, int code, const char *why)
 {
     const Mpi *m = state;
-    (void)why; // stands on stderr: the launcher passes it on
+    (void)why; // is on stderr: the launcher passes it on
     m->module->quit(code);
 }
 
@@ -63,7 +62,7 @@ static void mpi_close(void *state)
 static const RanksVia mpi_via = {"MPI", mpi_gather, mpi_exchange, mpi_quit,
                                  mpi_close};
 
-/* Where the module may be: beside the program, or as make install has it. */
+/* Opens the module next to the program, or where make install puts it. */
 static void *open_module(char why[ERR_MAX / 2])
 {
     static const char *const places[] = {"", "../lib/"};
@@ -80,7 +79,7 @@ static void *open_module(char why[ERR_MAX / 2])
         snprintf(name, sizeof exe - (size_t)(name - exe), "%s%s", places[i],
                  RANKS_MODULE_FILE);
         if (access(exe, F_OK) != 0) continue;
-        // global: the parts that an MPI loads by itself look for its symbols
+        // global: plug-ins that an MPI loads need its symbols
         found = dlopen(exe, RTLD_NOW | RTLD_GLOBAL);
         if (!found) snprintf(why, ERR_MAX / 2, "%s", dlerror());
     }
@@ -98,7 +97,7 @@ bool ranks_mpi_open(Ranks **out)
                           "launcher",
                           why);
     const RanksModule *(*give)(void) = NULL;
-    // as POSIX has it: an object pointer becomes that of a function
+    // POSIX guarantees it: an object pointer converts to a function pointer
     *(void **)&give = dlsym(library, RANKS_MODULE_SYMBOL);
     const RanksModule *module = give ? give() : NULL;
     if (!module || module->version != RANKS_MODULE)
@@ -108,7 +107,7 @@ bool ranks_mpi_open(Ranks **out)
                           RANKS_MODULE);
     if (!module->open(&rank, &count, why, sizeof why))
         return fail("MPI does not start: %s", why);
-    // the launcher of one MPI and the library of another make ranks of one
+    // a launcher and a library of different MPIs: each process is alone
     if (count < 2)
         return fail_usage(
             "the launcher started several processes, and %s "

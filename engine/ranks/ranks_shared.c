@@ -1,20 +1,21 @@
-/* ranks_shared.c -- ranks of one machine, by memory that they share.
+/* ranks_shared.c -- ranks of one machine over shared memory.
  *
- * Each rank has a seat and two places for what it sends. To send is: write into
- * the own place, say that meeting number m is reached, wait until all have
- * said so, read from the places of the others. The places take turns, so a rank
- * may write for meeting m + 1 while others still read those of m: nobody is at
- * m + 2 before all have reached m + 1, that is, have read m.
+ * Each rank has a seat and two send buffers. An exchange: write into one's own
+ * buffer, publish that meeting number m is reached, wait until all ranks have
+ * reached it, read the buffers of the others. The two buffers alternate, so a
+ * rank may write for meeting m + 1 while others still read meeting m: no rank
+ * is at m + 2 before all have reached m + 1, that is, have read m.
  *
- * Waiting asks again and again, first for a moment on the processor, then with
- * pauses that grow: no lock is held that a dead rank could take with it, and a
- * machine with fewer cores than ranks still gets on.
+ * Waiting is polling: first a short spin, then sleeps of growing length. There
+ * is no lock that a dead rank could hold, and a machine with fewer cores than
+ * ranks still makes progress.
  *
- * Dead ranks are seen by the process that started them, which writes down why
- * where all look. A silent one (stopped, or stuck in the system) is seen by the
- * others: a thread of each rank counts up its beat for as long as the process
- * runs, whatever its work is, and looks at those of all. It also ends a rank
- * whose main thread waits where it cannot look, as for a sum on a GPU. */
+ * The process that started the ranks detects a dead one and records the reason
+ * in shared memory. The other ranks detect a silent one (stopped, or stuck in
+ * the kernel): a thread of each rank increments its heartbeat as long as the
+ * process runs, and checks the heartbeats of all. It also ends its own process
+ * if the main thread waits somewhere else, as for a sum on a GPU, and cannot
+ * see that the run has ended. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
@@ -34,7 +35,7 @@
 #include <unistd.h>
 
 enum {
-    LINE = 64, // bytes that processors hand to each other
+    LINE = 64, // bytes of a cache line
     SPINS = 200,
     YIELDS = 200,
     PAUSE_LEAST_NS = 20000,
@@ -42,26 +43,26 @@ enum {
 };
 
 static const double beat_s = 0.2;
-static const double silent_s = 5; // of a rank: taken for dead
-static const double start_s = 30; // of one that has not begun
-static const double away_s = 1;   // who was stopped itself judges nobody
-static const double leave_s = 2;  // to notice that another has ended
-static const double kill_s = 4;   // of one that does not end by itself
+static const double silent_s = 5; // of a rank: counts as dead
+static const double start_s = 30; // of a rank that has not started yet
+static const double away_s = 1;   // a stopped rank does not judge others
+static const double leave_s = 2;  // to notice that another rank has ended
+static const double kill_s = 4;   // to end by itself before it is killed
 
 typedef struct Seat {
-    _Alignas(LINE) atomic_uint_fast64_t reached; // meetings
+    _Alignas(LINE) atomic_uint_fast64_t reached; // number of exchanges
     _Alignas(LINE) atomic_uint_fast64_t beat;
-    atomic_bool over; // has left in order
-    atomic_bool said; // code and why are there
+    atomic_bool over; // has ended normally
+    atomic_bool said; // code and why are valid
     int code;
     char why[ERR_MAX];
 } Seat;
 
-/* In front of the seats. */
+/* Header in front of the seats. */
 typedef struct Hall {
     int count;
-    atomic_int first; // the rank that ended all, + 1; 0: none
-    size_t bytes;     // of all
+    atomic_int first; // 1 + the rank that ended all; 0: none
+    size_t bytes;     // of all shared memory
 } Hall;
 
 typedef struct Shared {
@@ -71,10 +72,10 @@ typedef struct Shared {
     int rank;
     uint64_t meeting;
     pid_t starter;
-    uint64_t *beat; // (ranks) of all, as the heart saw them last,
-    double *since;  // (ranks) and when they changed
+    uint64_t *beat; // (ranks) heartbeats as last seen by the thread
+    double *since;  // (ranks) and the time of their last change
     pthread_t heart;
-    bool beats; // the thread is there
+    bool beats; // the thread exists
     atomic_bool stop;
 } Shared;
 
@@ -89,9 +90,9 @@ static size_t bytes_for(int count)
     return all + (size_t)count * 2 * RANKS_PIECE;
 }
 
-/* == what a rank ends with ============================================== */
+/* == reasons ============================================================ */
 
-/* Write down why `rank` ends; the first of all is what ends the others. */
+/* Records why `rank` ends; the first record ends the others. */
 static void say(Hall *h, int rank, int code, const char *why)
 {
     Seat *s = &seats(h)[rank];
@@ -110,7 +111,7 @@ static bool ended(const Shared *s)
     return fail("rank %d has ended: %s", first, s->seat[first].why);
 }
 
-/* Look at the beats of the others; `all`: what was seen before is void. */
+/* Checks the heartbeats of the others; `all`: restarts all timeouts. */
 static void look(Shared *s, bool all)
 {
     double clock = clock_s();
@@ -127,8 +128,8 @@ static void look(Shared *s, bool all)
     }
 }
 
-/* Beats, and ends a process whose main thread does not look here in time: it
- * would go on with work that nobody wants. */
+/* The heartbeat thread. Ends the process if its main thread does not notice the
+ * end of the run in time: its work would be wasted. */
 static void *heart(void *context)
 {
     Shared *s = context;
@@ -148,9 +149,9 @@ static void *heart(void *context)
     return NULL;
 }
 
-/* == meetings =========================================================== */
+/* == exchanges ========================================================== */
 
-/* Rank k is not there yet: may it still come? */
+/* Rank k has not arrived: can it still? False with a reason if it has ended. */
 static bool may_come(const Shared *s, int k)
 {
     if (atomic_load(&s->hall->first)) return ended(s);
@@ -160,7 +161,7 @@ static bool may_come(const Shared *s, int k)
     return true;
 }
 
-/* Reach the next meeting and wait for all. */
+/* Arrives at the next exchange and waits for all ranks. */
 static bool meet(Shared *s)
 {
     s->meeting++;
@@ -184,8 +185,7 @@ static bool meet(Shared *s)
     return true;
 }
 
-/* What rank k sends at the meeting that comes next, or that all have met at:
- * `turn` is that meeting's number. */
+/* Returns the send buffer of rank k for exchange number `turn`. */
 static char *place_of(const Shared *s, int k, uint64_t turn)
 {
     return s->place + ((size_t)k * 2 + turn % 2) * RANKS_PIECE;
@@ -241,7 +241,7 @@ static const RanksVia shared_via = {"shared memory", shared_gather,
 
 /* == opening ============================================================ */
 
-// no name is left behind, whatever ends the program
+// the name is removed at once, so nothing is left behind after a crash
 bool ranks_shared_make(int count, int *fd)
 {
     char name[64];
@@ -252,7 +252,7 @@ bool ranks_shared_make(int count, int *fd)
     *fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (*fd < 0) return fail("shared memory: %s", strerror(errno));
     shm_unlink(name);
-    // room now, not a fault later
+    // allocate now: a full system would otherwise raise SIGBUS later
     int full = posix_fallocate(*fd, 0, (off_t)bytes);
     void *at = MAP_FAILED;
     if (!full)
@@ -271,7 +271,7 @@ bool ranks_shared_make(int count, int *fd)
     return true;
 }
 
-/* The memory behind `fd`; NULL with a reason. */
+/* Maps the memory of `fd`; NULL with a reason. */
 static Hall *hall_of(int fd, int count)
 {
     size_t bytes = bytes_for(count);
@@ -302,7 +302,7 @@ bool ranks_shared_open(int fd, int rank, int count, Ranks **out)
         shared_close(s);
         return false;
     }
-    atomic_fetch_add(&s->seat[rank].beat, 1); // it has begun
+    atomic_fetch_add(&s->seat[rank].beat, 1); // it has started
     int failed = thread_start(&s->heart, heart, s);
     s->beats = !failed;
     if (failed) {
@@ -316,13 +316,13 @@ bool ranks_shared_open(int fd, int rank, int count, Ranks **out)
 
 /* == starting =========================================================== */
 
-/* One end of a rank's process, by waitpid's status. */
+/* Records the end of a rank's process from its waitpid status. */
 static void note_end(Hall *h, int rank, int status, int *code)
 {
     Seat *s = &seats(h)[rank];
     char why[128];
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : ERR_FAILURE;
-    // it has told what it ends with, or has ended in order
+    // the rank has recorded its reason, or has ended normally
     if (atomic_load(&s->said) || (WIFEXITED(status) && atomic_load(&s->over)))
         return;
     if (WIFSIGNALED(status))
@@ -333,7 +333,7 @@ static void note_end(Hall *h, int rank, int status, int *code)
     say(h, rank, *code ? *code : ERR_FAILURE, why);
 }
 
-/* The processes of all ranks, argv each; those that could be started. */
+/* Starts the processes of all ranks with argv; returns how many could start. */
 static int start_all(int count, int fd, char *const argv[], pid_t *child)
 {
     extern char **environ;
@@ -354,7 +354,7 @@ static int start_all(int count, int fd, char *const argv[], pid_t *child)
     return count;
 }
 
-/* Wait until all have ended; exit codes by rank. */
+/* Waits until all have ended; stores exit codes by rank. */
 static void wait_all(Hall *h, int count, pid_t *child, int (*signalled)(void),
                      int *codes)
 {
@@ -379,7 +379,7 @@ static void wait_all(Hall *h, int count, pid_t *child, int (*signalled)(void),
     }
 }
 
-/* What ended all, and whose fault it was. */
+/* Returns the code of the rank that ended all, and its reason in `why`. */
 static int judge(Hall *h, const int *codes, char why[ERR_MAX])
 {
     int first = atomic_load(&h->first) - 1, same = 0;
@@ -411,7 +411,7 @@ bool ranks_shared_start(int count, char *const argv[], int (*signalled)(void),
     h = hall_of(fd, count);
     TRY(h);
     started = start_all(count, fd, argv, child);
-    // those that are there would wait for the others
+    // the ranks that did start would wait for the missing ones
     if (started < count) say(h, started, ERR_FAILURE, err_text());
     wait_all(h, started, child, signalled, codes);
     *code = judge(h, codes, why);

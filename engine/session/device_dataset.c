@@ -1,5 +1,5 @@
-/* device_dataset.c -- blocks of samples on a device, and the table that goes
- * there for each batch: the changes, then the numbers of the samples. */
+/* device_dataset.c -- blocks of samples on a device, and the table that is
+ * uploaded for each batch: changes, then sample numbers. */
 #include "engine/session/device_dataset.h"
 #include "engine/backend/batch_gather.h"
 #include <string.h>
@@ -10,10 +10,10 @@ struct DeviceDataset {
     int fields;
     int32_t samples;
     GatherField field[RESIDENT_FIELDS];
-    void *block[RESIDENT_FIELDS]; /* on dev                               */
-    void *host, *table;           /* of the batch at hand: here, on dev   */
-    size_t table_bytes;           /* of each                              */
-    void *room;                   /* of a batch in f32: Gather.room       */
+    void *block[RESIDENT_FIELDS]; /* on dev                          */
+    void *host, *table;           /* of the current batch: host, dev */
+    size_t table_bytes;           /* of each                         */
+    void *room;                   /* of a batch in f32: Gather.room  */
     size_t room_bytes;
 };
 
@@ -36,7 +36,7 @@ bool device_dataset_bytes(const DeviceDatasetField *field, int fields,
     return true;
 }
 
-/* Room for batches of 16 bits that are changed. */
+/* Ensures scratch memory for augmented 16-bit batches. */
 static bool reserve(DeviceDataset *r, size_t bytes)
 {
     if (bytes <= r->room_bytes) return true;
@@ -91,11 +91,11 @@ void device_dataset_close(DeviceDataset *r)
     mem_free(r);
 }
 
-/* Class numbers as bytes, into `to`. */
+/* Converts class numbers to bytes. */
 static bool to_bytes(const float *x, int64_t n, uint8_t *to)
 {
     for (int64_t i = 0; i < n; i++) {
-        // written so that NaN is none
+        // in this form NaN fails, too
         if (!(x[i] >= 0 && x[i] <= 255 && x[i] == (float)(int)x[i]))
             return fail_data("a label is %g, wanted a whole number 0 to 255",
                              (double)x[i]);
@@ -127,7 +127,7 @@ bool device_dataset_put(DeviceDataset *r, int32_t number,
     return true;
 }
 
-/* Room for a table of `bytes`, here and there. */
+/* Ensures a table of `bytes` on the host and on the device. */
 static bool table_room(DeviceDataset *r, size_t bytes)
 {
     if (bytes <= r->table_bytes) return true;
@@ -154,12 +154,12 @@ bool device_dataset_gather(DeviceDataset *r, const int32_t *number, int count,
                            const Change *change, int steps,
                            const Tensor *const out[])
 {
-    // of the caller's extents: a batch of a plan, steps of a pipeline
+    // sizes checked by the caller: a batch of a plan, steps of a pipeline
     size_t changes = sizeof *change * (size_t)steps * (size_t)count;
     size_t numbers = sizeof *number * (size_t)count;
     size_t kinds = sizeof(int32_t) * (size_t)steps;
     size_t points = sizeof(int64_t) * (size_t)steps;
-    // in the order of what they must be aligned to
+    // sorted by alignment, largest first
     if (!table_room(r, changes + points + numbers + kinds)) return false;
     char *at = r->host;
     int64_t *point = (int64_t *)(void *)(at + changes);

@@ -1,8 +1,8 @@
-/* device_dataset.h -- a data set that stays on the device.
+/* device_dataset.h -- prepared samples that stay on the device.
  *
- * Samples as they are before they are changed at random, filled in once; each
- * batch is then made there (batch_gather.h), and only what was decided for it
- * is copied. It uses the device of a session, which must outlive it. */
+ * The samples before augmentation are uploaded once. Each batch is then made on
+ * the device (batch_gather.h), and only the random decisions for it are copied.
+ * It uses the device of a session, which must outlive it. */
 #ifndef SEG_ENGINE_SESSION_DEVICE_DATASET_H
 #define SEG_ENGINE_SESSION_DEVICE_DATASET_H
 #include "engine/backend/augment.h"
@@ -10,40 +10,41 @@
 
 enum { RESIDENT_FIELDS = 16 };
 
-/* A field of all samples; extents are the same for all. */
+/* One field of all samples; all samples have the same extents. */
 typedef struct DeviceDatasetField {
-    Dims dim;       /* of a sample, n = 1                                  */
-    bool image;     /* intensities                                         */
-    bool nearest;   /* class numbers 0 .. 255: kept in a byte each         */
-    uint32_t first; /* draw of noise of this image: change_next of those
-                     * before it in the set, used here or not              */
+    Dims dim;       /* of a sample, n = 1                            */
+    bool image;     /* intensities                                   */
+    bool nearest;   /* class numbers 0 .. 255: stored as bytes       */
+    uint32_t first; /* first noise draw of this image: change_next of all
+                     * images before it in the set, used here or not */
 } DeviceDatasetField;
 
 typedef struct DeviceDataset DeviceDataset;
 
-/* Bytes of `samples` samples on the device; false when no size_t holds them. */
+/* Bytes of `samples` samples on the device; false if they overflow size_t. */
 bool device_dataset_bytes(const DeviceDatasetField *field, int fields,
                           int32_t samples, size_t *bytes);
 
-/* Bytes of room that batches `out` (NULL: not wanted) take on the device where
- * samples are changed. */
+/* Returns the bytes of scratch memory on the device that augmenting batches
+ * `out` needs (NULL: field not used). */
 size_t device_dataset_room(const Tensor *const out[], int fields);
 
-/* Empty blocks, and room; a gather makes more where it wants more. ERR_USAGE
- * when the backend gathers nothing. */
+/* Allocates blocks for the samples, and scratch memory `room`, which a gather
+ * enlarges if needed. ERR_USAGE if the backend has no gather. */
 bool device_dataset_open(const Backend *be, void *dev,
                          const DeviceDatasetField *field, int fields,
                          int32_t samples, size_t room, DeviceDataset **out);
 void device_dataset_close(DeviceDataset *r); /* NULL is fine */
 
-/* Sample `number` (from 0): value[f] F32 in memory order on the host. Fails
- * when what should be a class number is none. */
+/* Stores sample `number` (from 0): value[f] is F32 in memory order on the host.
+ * Fails if a class number is not a whole number from 0 to 255. */
 bool device_dataset_put(DeviceDataset *r, int32_t number,
                         const float *const value[]);
 
-/* Samples number[0 .. count) into out[f] (device, F32, BF16 or F16; NULL: not
- * wanted), changed: change[k * count + i] is the k-th change of sample i, and
- * all samples have the same kind there or CHANGE_NONE. Queued. */
+/* Gathers samples number[0 .. count) into out[f] (device, F32, BF16 or F16;
+ * NULL: not used), augmented: change[k * count + i] is the k-th change of
+ * sample i. For each k all samples have the same kind, or CHANGE_NONE.
+ * Queued. */
 bool device_dataset_gather(DeviceDataset *r, const int32_t *number, int count,
                            const Change *change, int steps,
                            const Tensor *const out[]);

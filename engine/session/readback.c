@@ -1,16 +1,16 @@
-/* readback.c -- blocks of device memory that fill one after the other. A block
- * that is full stays where it is, as copies into it may still be queued. */
+/* readback.c -- blocks of device memory that fill one after the other. A full
+ * block is never moved, as copies into it may still be queued. */
 #include "engine/session/readback.h"
 
 enum { BLOCK_BYTES = 1 << 16, ALIGNED = 64 };
 
 typedef struct Block {
-    void *there; /* on the device                           */
-    char *here;  /* its copy; NULL before the first fetch    */
+    void *there; /* on the device                                     */
+    char *here;  /* its copy on the host; NULL before the first fetch */
     size_t used, room;
 } Block;
 
-/* Where a value lies; its tensor's data is set by fetching. */
+/* Position of a value; a fetch sets the data of its tensor. */
 typedef struct Entry {
     int block;
     size_t at;
@@ -48,7 +48,7 @@ void readback_close(Readback *j)
     mem_free(j);
 }
 
-/* One more block, of BLOCK_BYTES or of what one value wants. */
+/* Adds a block of BLOCK_BYTES, or of the size of one larger value. */
 static bool add_block(Readback *j, size_t bytes)
 {
     Block b = {.room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES};
@@ -61,8 +61,8 @@ static bool add_block(Readback *j, size_t bytes)
     return true;
 }
 
-/* The block that takes `bytes` more; NULL with a reason. One with too little
- * left is passed over until readback_clear. */
+/* Returns a block with room for `bytes`; NULL with a reason. A block with too
+ * little room is skipped until readback_clear. */
 static Block *block_for(Readback *j, size_t bytes)
 {
     for (; j->filling < j->blocks; j->filling++) {

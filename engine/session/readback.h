@@ -1,32 +1,32 @@
-/* readback.h -- values put aside on a device, to be read together.
+/* readback.h -- values copied aside on the device and read together.
  *
- * Reading a value waits for all that is queued. A pass over a validation set
- * wants the loss and the counts of every batch, but only at its end: each is
- * copied behind the others on the device, and one copy a block brings all of
- * them here. The bits are those that reading at once would give. */
+ * Reading a value waits for all queued work. A validation pass needs the loss
+ * and counts of every batch, but only at its end. So each value is appended to
+ * a block on the device, and one copy per block brings all to the host. The
+ * bits are the same as with immediate reads. */
 #ifndef SEG_ENGINE_SESSION_READBACK_H
 #define SEG_ENGINE_SESSION_READBACK_H
 #include "engine/backend/backend.h"
 
 typedef struct Readback Readback;
 
-/* An empty one on `dev`, which must outlive it. */
+/* Opens an empty readback on `dev`, which must outlive it. */
 bool readback_open(const Backend *be, void *dev, Readback **out);
 void readback_close(Readback *j); /* NULL is fine */
 
-/* Append the value of t, on the device, as it is when what was queued before
- * has run. Queued itself. Fails when there is no memory. */
+/* Appends the value of t, on the device, as the work queued before leaves it.
+ * The copy is queued too. Fails if there is no memory. */
 bool readback_add(Readback *j, const Tensor *t);
 
 int readback_count(const Readback *j);
 
-/* Bring all of them here; waits, and reports what failed on the device. */
+/* Copies all values to the host; waits, and reports failures of the device. */
 bool readback_fetch(Readback *j);
 
-/* Value i, from 0 in the order of adding, on the host; fetched and not added to
- * since. */
+/* Returns value i, from 0 in the order of adding, on the host; valid after a
+ * fetch with no later add. */
 const Tensor *readback_value(const Readback *j, int i);
 
-/* Forget the values, keep the memory. */
+/* Removes all values and keeps the memory. */
 void readback_clear(Readback *j);
 #endif

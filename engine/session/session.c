@@ -1,14 +1,14 @@
 /* session.c -- plans on demand, one pool, and runs.
  *
- * A plan is made for given extents and kept: slices of two sizes and a last,
- * smaller batch cost one planning each, not one a step. The plans share a pool
- * as large as the largest of them asked for, since only one runs at a time. */
+ * A plan is made for given extents and kept: slices of two sizes and a smaller
+ * last batch cost one planning each, not one per step. The plans share a pool
+ * of the size of the largest, since only one runs at a time. */
 #include "engine/plan/tile_names.h"
 #include "engine/session/session_inside.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Find and open the device that the spec names. */
+/* Finds and opens the device that the spec names. */
 static bool open_device(Session *s)
 {
     int number;
@@ -30,14 +30,14 @@ static bool open_device(Session *s)
                 s->spec.allreduce ? s->spec.allreduce : "auto", &s->allreduce));
 }
 
-/* The bytes of an average of all weights. */
+/* Returns the bytes of an average of all values. */
 static size_t average(const Session *s)
 {
     return (size_t)s->params.total * dtype_bytes(s->be->real);
 }
 
-/* What the parameters take on the device, with gradients and moments where the
- * session trains, and an average that there is or will be. */
+/* Returns the bytes of the parameters on the device, with gradients and moments
+ * if the session trains, and an average if there is or will be one. */
 static size_t weights(const Session *s)
 {
     int states = s->trains ? optim_info[s->spec.optim->kind].states : 0;
@@ -46,12 +46,12 @@ static size_t weights(const Session *s)
            (averages ? average(s) : 0);
 }
 
-/* Do `bytes` of arena fit beside the rest of what the limit is for? */
+/* Do `bytes` of arena and the other users of the limit fit in it? */
 static bool within_limit(const Session *s, size_t bytes)
 {
     const size_t limit = s->spec.limit, rest = weights(s) + s->lent;
     if (!limit || (rest <= limit && bytes <= limit - rest)) return true;
-    // a device with memory of its own, or this machine's
+    // a device with memory of its own, or host memory
     return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE,
                        bytes ? bytes : rest, rest < limit ? limit - rest : 0,
                        "no memory: the arena wants %zu bytes beside %zu of "
@@ -59,8 +59,8 @@ static bool within_limit(const Session *s, size_t bytes)
                        bytes, rest, limit);
 }
 
-/* Is there room for all blocks of the parameters? Asked before the first is
- * there: one after the other each might fit. */
+/* Is there room for all blocks of the parameters? Checked before the first is
+ * allocated: each alone might fit. */
 static bool has_room(const Session *s)
 {
     const size_t wanted = weights(s);
@@ -75,8 +75,9 @@ static bool has_room(const Session *s)
                        s->be->room ? "GPU" : "machine");
 }
 
-/* A parameter that the loss does not depend on, as those of an output that is
- * trained another time, is not updated: without a gradient it would decay. */
+/* Freezes parameters that the loss does not depend on, such as those of an
+ * output for another training: without a gradient, weight decay would shrink
+ * them. */
 static bool freeze_unreached(Session *s)
 {
     const Graph *g = s->spec.graph;
@@ -91,7 +92,7 @@ static bool freeze_unreached(Session *s)
     return true;
 }
 
-/* What a training step computes: its roots are kept, and found among all. */
+/* Finds the roots and nodes that a training step computes. */
 static bool find_step(Session *s)
 {
     const Graph *g = s->spec.graph;
@@ -116,7 +117,7 @@ static bool find_step(Session *s)
     return true;
 }
 
-/* The text may be gone when plans are made. */
+/* Copies the text: it may be freed before plans are made. */
 static bool keep_text(const char **text, char **kept)
 {
     if (!*text) return true;
@@ -130,8 +131,8 @@ bool session_open(const SessionSpec *spec, Session **out)
 {
     bool ok = false;
     size_t real;
-    // before anything is opened: a wrong number is the user's, and is said
-    // first
+    // before anything is opened: a wrong number is the user's error and is
+    // reported first
     if (spec->optim && !optim_valid(spec->optim)) return false;
     Session *s = mem_alloc(sizeof *s);
     if (!s) return false;
@@ -144,7 +145,7 @@ bool session_open(const SessionSpec *spec, Session **out)
     s->grad_scale = 1;
     s->root = mem_alloc(((size_t)spec->roots + 1) * sizeof *s->root);
     TRY(s->root);
-    // the loss is a root whether the caller lists it or not, hence the + 1
+    // the loss is a root even if the caller does not list it, hence the + 1
     memcpy(s->root, spec->root, (size_t)spec->roots * sizeof *s->root);
     if (spec->loss >= 0) s->root[s->spec.roots++] = spec->loss;
     s->spec.root = s->root;
@@ -178,8 +179,8 @@ done:
     return ok;
 }
 
-// also of a session that session_open could not finish: whatever is not there
-// is NULL; the device goes last, as all the rest lies on it
+// also after a failure of session_open: missing parts are NULL; the device is
+// closed last, as all else is allocated on it
 void session_close(Session *s)
 {
     if (!s) return;
@@ -259,7 +260,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
                      .draws = s->spec.draws,
                      .plain = s->spec.plain,
                      .shared = s->spec.ranks && !s->spec.own_norms,
-                     // what ranks add up has other squares
+                     // gradients summed over ranks have other squares
                      .squares = !s->spec.ranks,
                      .input = input,
                      .inputs = inputs,
@@ -268,7 +269,7 @@ bool session_plan(Session *s, bool train, const PlanInput *input, int inputs,
     Plan *p;
     if (train && s->trains)
         spec.root = s->spec.step_root, spec.roots = s->spec.step_roots;
-    // only now that there is a new plan the oldest goes: a failure costs none
+    // the oldest plan is freed only now: a failed build loses nothing
     if (!plan_build(&spec, &p)) return false;
     destroy_graphs(s, slot);
     plan_free(slot->plan);
@@ -285,7 +286,7 @@ bool session_bind(Session *s, Plan *p)
     if (bytes > s->pool_bytes || !s->pool) {
         if (!within_limit(s, bytes)) return false;
         for (int i = 0; i < MAX_PLANS; i++) destroy_graphs(s, &s->slot[i]);
-        // first back, then new: two pools at a time might not fit
+        // free first, then allocate: two pools at a time might not fit
         s->be->release(s->dev, s->pool);
         s->pool = NULL;
         s->pool_bytes = 0;
@@ -333,8 +334,8 @@ void session_lend(Session *s, int64_t bytes)
     s->lent = (size_t)((int64_t)s->lent + bytes);
 }
 
-// where a device has memory of its own, feeding and reading pass a copy on the
-// host in memory order and real type
+// on a device with memory of its own, feeding and reading use a host copy in
+// memory order and the real type
 bool session_feed(Session *s, Plan *p, int node, const float *user)
 {
     const Tensor *t = plan_value(p, node);
@@ -360,7 +361,7 @@ bool session_feed_tensor(Session *s, Plan *p, int node, const Tensor *from)
 {
     const Tensor *t = plan_value(p, node);
     CHECK(t && from->type == F32 && dims_equal(t->dim, from->dim));
-    // the loader's blocks are already what a float device wants
+    // the loader's blocks already have the layout of a float device
     if (t->type == F32)
         return s->be->upload(s->dev, t->data, from->data, tensor_bytes(t));
     if (dtype_bytes(t->type) == 2)
@@ -387,7 +388,7 @@ bool session_read(Session *s, Plan *p, int node, float *user)
     host.data = mem_alloc(bytes);
     if (!host.data) return false;
     bool ok = s->be->download(s->dev, host.data, t->data, bytes);
-    if (ok && dtype_bytes(t->type) == 2) { // an input that arrived rounded
+    if (ok && dtype_bytes(t->type) == 2) { // an input in 16 bits
         wide.type = F32;
         wide.data = mem_alloc(tensor_bytes(&wide));
         ok = wide.data != NULL;
@@ -409,7 +410,7 @@ void session_share(Session *s, int64_t first, bool idle)
                        .norms = s->spec.ranks && !s->spec.own_norms};
 }
 
-/* A run forward; evaluation is of what it is fed alone. */
+/* A forward run; evaluation uses only its own inputs. */
 static PlanRun forward_run(Session *s, const Plan *p)
 {
     s->part = 0;
@@ -425,7 +426,7 @@ bool session_run(Session *s, Plan *p)
     return plan_run(p, &run) && s->be->sync(s->dev);
 }
 
-// a value of one batch is put aside before the next overwrites it: calls are
+// a value of one batch is copied before the next batch overwrites it: calls are
 // queued in order
 bool session_put_aside(Session *s, Plan *p, const int *node, int nodes)
 {
@@ -461,8 +462,8 @@ Readback *session_readback(Session *s)
     return s->readback;
 }
 
-/* The running statistics stand behind the trained part in one piece: its
- * address on the device, and its bytes. */
+/* Returns the device address of the running statistics, which follow the
+ * trained part in one piece, and their size. */
 static void *running(const Session *s, size_t *bytes)
 {
     size_t real = dtype_bytes(s->be->real);
@@ -484,12 +485,12 @@ bool restore_running(Session *s)
     return s->be->upload(s->dev, at, s->before, bytes);
 }
 
-// runs forward again in training mode, which moves running statistics
+// runs forward again in training mode, which changes running statistics
 bool session_blame(Session *s, Plan *p, char *text, size_t room, Blame *more)
 {
     s->part = 0;
     Step step = step_here(s);
-    // ranks may find it at different calls: each looks for itself
+    // ranks may find it at different calls: each searches alone
     step.share.ranks = NULL;
     step.share.norms = false;
     if (!keep_running(s)) return false;

@@ -1,12 +1,13 @@
-/* session_average.c -- averages of weights, and the running statistics that go
- * with them.
+/* session_average.c -- averages of weights, and the running statistics that
+ * belong to them.
  *
- * An average lies on the device beside the values, in their layout: one call on
- * flat memory keeps it. Statistics that were gathered with the weights of each
- * step are not those of the averaged weights, so they can be taken anew: a
- * batch norm moves them by r <- (1 - m) r + m b, so from r = 0 one batch gives
- * m b, and the mean of all b is a sum of these divided by m. They are few (two
- * numbers a channel) and added up on the host, in double. */
+ * An average is a block on the device with the layout of the values, so one
+ * call on flat memory updates it. Statistics collected during training belong
+ * to the weights of each step, not to the averaged weights, so they can be
+ * computed again. A batch norm updates them by r <- (1 - m) r + m b, so from r
+ * = 0 one batch gives m b, and the mean of all b is a sum of these divided by m
+ * and the number of batches. They are few (two numbers per channel) and are
+ * added up on the host, in double. */
 #include "engine/session/session_inside.h"
 #include <math.h>
 
@@ -39,9 +40,9 @@ bool session_swap(Session *s)
     return params_swap(&s->params);
 }
 
-/* == statistics anew ==================================================== */
+/* == recomputing statistics ============================================= */
 
-/* Where running statistics begin, and how many numbers they are. */
+/* Returns the address of the running statistics, and their number in *count. */
 static char *running_at(const Session *s, int64_t *count)
 {
     *count = s->params.total - s->params.trained;
@@ -49,8 +50,8 @@ static char *running_at(const Session *s, int64_t *count)
            (size_t)s->params.trained * dtype_bytes(s->be->real);
 }
 
-/* The momentum of the batch norm whose statistics parameter `node` is; 0 when
- * no operator of a training step moves it. */
+/* Returns the momentum of the batch norm that owns the statistics of parameter
+ * `node`; 0 if no operator of a training step updates it. */
 static double momentum_of(const Session *s, int node)
 {
     const Graph *g = s->spec.graph;
@@ -64,7 +65,7 @@ static double momentum_of(const Session *s, int node)
     return 0;
 }
 
-/* Zeros where the statistics are, but not for what does not move. */
+/* Copies the statistics to `before` and zeroes all that have a momentum. */
 static bool clear_norms(Session *s)
 {
     const Params *q = &s->params;
@@ -93,7 +94,7 @@ bool session_norms_begin(Session *s)
     return s->norms && clear_norms(s);
 }
 
-/* Number i of those in `before`. */
+/* Returns number i of `before`. */
 static double before_at(const Session *s, int64_t i)
 {
     Tensor t = {.type = s->be->real, .data = s->before};
@@ -122,7 +123,7 @@ bool session_norms_end(Session *s)
         const Param *a = &q->list[i];
         double m = a->trained ? 0 : momentum_of(s, a->node);
         if (m == 0) continue;
-        // statistics have one axis: user order is theirs
+        // statistics have one axis: user order and memory order are equal
         double *sum = s->norms + (a->at - q->trained);
         for (int64_t k = 0; k < numel(a->dim); k++)
             sum[k] /= m * (double)s->norms_batches;

@@ -1,22 +1,23 @@
 /* session_step.c -- the training step.
  *
- * A step is: keep the running statistics, forward and backward (for each
- * part), look at losses and gradient norm, and only then either update or put
- * the running statistics back. Gradients, the step's only other trace, are
- * overwritten by the next. So a step that is not finite leaves no trace at
- * all, whatever the network holds.
+ * A step: keep the running statistics, run forward and backward (for each
+ * part), check losses and gradient norm, and only then either update the
+ * parameters or restore the running statistics. Gradients, the only other state
+ * of a step, are overwritten by the next. So a step that is not finite changes
+ * nothing.
  *
- * Who looks and decides is the session, or a backend that has a DeviceStep, by
- * itself: the two halves of this file. The first time such a backend runs a
- * plan it waits after each call, as a fault of a device that only queues has
- * no name; from the second time on a part is captured and launched. */
+ * The session checks and updates, or a backend with a DeviceStep does so on the
+ * device: the two halves of this file. The first time such a backend runs a
+ * plan it waits after each call, because a fault on an asynchronous device
+ * would have no name; from the second time on a part is captured and
+ * launched. */
 #include "engine/base/clock.h"
 #include "engine/session/session_inside.h"
 #include <math.h>
 #include <stdio.h>
 
-/* The number of the group that parameter `a` is updated with; -1 with a reason
- * when that would be one more than there may be. */
+/* Returns the number of the group of parameter `a`; -1 with a reason if there
+ * would be too many groups. */
 static int group_of(Session *s, const Param *a)
 {
     OptimGroup g = {a->rate,
@@ -35,13 +36,13 @@ static int group_of(Session *s, const Param *a)
     return s->groups++;
 }
 
-/* Parameters that are updated, as ranges of the block: neighbours of one
- * group are one. The gaps between them are updated too, and stay 0 as their
- * gradient and value are. There is room for one a parameter. */
+/* Collects parameters that are updated as ranges of the block: neighbours of
+ * one group are merged. Gaps between them are updated too, and stay 0 as their
+ * gradient and value are 0. There is room for one range per parameter. */
 static bool find_param_ranges(Session *s)
 {
     const Params *q = &s->params;
-    ParamRange *end = NULL; // that the next parameter may continue
+    ParamRange *end = NULL; // range that the next parameter may continue
     for (int i = 0; i < q->count; i++) {
         const Param *a = &q->list[i];
         if (!a->trained) continue;
@@ -60,7 +61,7 @@ static bool find_param_ranges(Session *s)
     return true;
 }
 
-/* With the first step: until then parameters may be frozen, and grouped. */
+/* Called at the first step: until then parameters may be frozen and grouped. */
 static bool keep_param_ranges(Session *s)
 {
     if (s->param_range) return true;
@@ -74,9 +75,9 @@ static bool keep_param_ranges(Session *s)
     return false;
 }
 
-/* == the session decides =============================================== */
+/* == the session updates =============================================== */
 
-/* Update all trained parameters, then the average; count the step. */
+/* Updates all trained parameters, then the average; counts the step. */
 static bool update(Session *s, double lr, double grad_scale)
 {
     const Params *q = &s->params;
@@ -103,7 +104,7 @@ static bool update(Session *s, double lr, double grad_scale)
                                        1 - average_keeps(s->ema, t));
 }
 
-/* The value of the loss after a run, from the device. */
+/* Reads the loss of a run from the device. */
 static bool read_loss(Session *s, Plan *p, double *loss)
 {
     const Tensor *t = plan_value(p, s->spec.loss);
@@ -115,9 +116,9 @@ static bool read_loss(Session *s, Plan *p, double *loss)
     return true;
 }
 
-/* Gradients of all ranks, added up: each has those of its share, of a loss that
- * is of the whole batch. Running statistics are the same everywhere, or become
- * the mean of what each rank has found. */
+/* All-reduces the gradients: each rank has the gradient of the batch's loss
+ * with respect to its shard. Running statistics are equal on all ranks, or are
+ * averaged over ranks (own_norms). */
 static bool join_ranks(Session *s)
 {
     const Params *q = &s->params;
@@ -137,7 +138,7 @@ static bool join_ranks(Session *s)
     return true;
 }
 
-/* Look at the gradients after the last part; update or put back. */
+/* Checks the gradients after the last part; updates or restores. */
 static bool decide(Session *s, const StepPart *part, StepResult *out)
 {
     double squares, by = s->state.scale.by;
@@ -154,7 +155,7 @@ static bool decide(Session *s, const StepPart *part, StepResult *out)
                   clip_factor(out->grad_norm, part->clip_norm) / by);
 }
 
-/* The whole part; its result waits in the session. */
+/* Runs the whole part; its result waits in the session. */
 static bool run_part(Session *s, Plan *p, const StepPart *part)
 {
     StepResult *out = &s->result;
@@ -162,7 +163,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
                    .backward = true,
                    .accumulate = !part->first,
                    .trace = s->trace,
-                   // of an idle rank nothing comes
+                   // an idle rank contributes nothing
                    .seed_grad =
                        s->share.idle ? 0 : s->state.scale.by / part->parts};
     *out = (StepResult){0};
@@ -181,7 +182,7 @@ static bool run_part(Session *s, Plan *p, const StepPart *part)
     return true;
 }
 
-/* == the device decides ================================================ */
+/* == the device updates ================================================ */
 
 static bool open_device_step(Session *s)
 {
@@ -208,20 +209,20 @@ static bool open_device_step(Session *s)
                            .ema = s->ema};
     if (!s->be->device_step->open(s->dev, &spec, &s->device_step)) return false;
     if (s->be->device_step->set(s->dev, s->device_step, &s->state)) return true;
-    // one that does not know where the step stands is none
+    // without a state on the device it is useless
     s->be->device_step->close(s->dev, s->device_step);
     s->device_step = NULL;
     return false;
 }
 
-/* What is launched from here on is of the step itself, and tells what it
- * moves. */
+/* Labels the launches that follow as part of the step itself, with the name of
+ * the memory that they move. */
 static void log_part(const char *what)
 {
     launch_log_part((LaunchPart){.node = LAUNCH_NO_NODE, .what = what});
 }
 
-/* As join_ranks, queued. */
+/* The same as join_ranks, queued. */
 static bool queue_join(Session *s)
 {
     const Params *q = &s->params;
@@ -236,7 +237,7 @@ static bool queue_join(Session *s)
                           1.0 / r->count));
 }
 
-/* Everything between order and report: depends on addresses only. */
+/* Queues all between order and report: depends on addresses only. */
 static bool queue_calls(Session *s, Plan *p, const StepPart *part, bool careful)
 {
     const DeviceStep *t = s->be->device_step;
@@ -266,7 +267,7 @@ static bool capture_calls(Session *s, Plan *p, const StepPart *part,
         t->number = ++s->captures;
         return true;
     }
-    // the reason is that of the call that failed
+    // keep the reason of the call that failed
     char why[ERR_MAX];
     ErrKind kind = err_kind();
     snprintf(why, sizeof why, "%s", err_text());
@@ -274,7 +275,7 @@ static bool capture_calls(Session *s, Plan *p, const StepPart *part,
     return err_set(kind, why);
 }
 
-/* The slot of a plan of this session that has gradients, or NULL. */
+/* Returns the slot of a plan of this session with gradients, or NULL. */
 static Slot *training_slot(Session *s, const Plan *p)
 {
     for (int i = 0; i < MAX_PLANS; i++)
@@ -282,14 +283,14 @@ static Slot *training_slot(Session *s, const Plan *p)
     return NULL;
 }
 
-/* How a part is queued. */
+/* How a part is run. */
 typedef enum Way { BY_CALLS, CAPTURING, LAUNCHING } Way;
 
-/* That of a rank whose sums are on the stream: NCCL wants a sum to be
- * captured at all ranks or at none, and together. Ranks
- * differ in it where their shares do: one may have met this extent before,
- * another not. A graph that no longer meets its like is given up, so that
- * all record anew. */
+/* Chooses the way on a rank with all-reduces on its stream: NCCL requires that
+ * either all ranks capture a collective or none does, at the same time. Ranks
+ * may differ if their shards do: one may have seen these extents before,
+ * another not. A graph without a matching graph on other ranks is destroyed
+ * after PATIENCE steps, so that all capture again. */
 static bool agree(Session *s, CapturedStep *t, Way *way)
 {
     enum { PATIENCE = 3 };
@@ -316,7 +317,7 @@ static bool choose_way(Session *s, CapturedStep *t, Way *way)
 {
     const bool shared = s->spec.ranks != NULL;
     if (shared && s->allreduce.queues) return agree(s, t, way);
-    // what waits for other ranks on the host cannot be captured
+    // waiting for other ranks on the host cannot be captured
     *way = s->careful || !t->tried || shared ? BY_CALLS
            : t->graph                        ? LAUNCHING
                                              : CAPTURING;
@@ -348,7 +349,7 @@ static bool queue_part(Session *s, Plan *p, const StepPart *part)
     return t->report(s->dev, s->device_step);
 }
 
-// opening the device_step is no part of a step
+// opening the device step is not part of a step
 bool session_dry_run(Session *s, Plan *p, LaunchLog *log)
 {
     StepPart whole = {true, true, 1, 1, 0};
@@ -360,7 +361,7 @@ bool session_dry_run(Session *s, Plan *p, LaunchLog *log)
     return ok && !log->failed;
 }
 
-/* == both ============================================================== */
+/* == both halves ======================================================= */
 
 bool session_queue(Session *s, Plan *p, const StepPart *part)
 {
@@ -390,10 +391,10 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
     if (s->be->device_step && wait)
         trace_span(s->trace, "main", "wait for the device", "wait", -1, from);
     if (ok && !*got) return true;
-    // one that cannot be had is not waited for again
+    // a part that failed is not waited for again
     s->under_way--;
     if (!ok) return false;
-    // a device that decides began this part with the state before
+    // a device step began this part with the state before it
     if (s->be->device_step) s->grad_scale = s->state.scale.by;
     s->state = out->state;
     return true;
@@ -401,7 +402,7 @@ bool session_collect(Session *s, bool wait, StepResult *out, bool *got)
 
 int session_ahead(const Session *s)
 {
-    // one that waits for other ranks in each step is not ahead of anything
+    // with a wait for other ranks in each step, nothing can run ahead
     bool waits = s->spec.ranks && !s->allreduce.queues;
     return s->be->device_step && !waits ? TRAINER_AHEAD : 0;
 }
@@ -453,7 +454,8 @@ bool session_set_state(Session *s, const StepState *state)
                           s->under_way, s->under_way == 1 ? " is" : "s are");
     LossScale kept = s->state.scale;
     s->state = *state;
-    // a file of a run in another precision may say otherwise, or nothing
+    // a checkpoint of a run in another precision may have another scale, or
+    // none
     if (!s->spec.scaled || state->scale.by < 1) s->state.scale = kept;
     return !s->device_step ||
            s->be->device_step->set(s->dev, s->device_step, &s->state);
