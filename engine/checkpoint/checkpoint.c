@@ -1,29 +1,29 @@
-/* checkpoint.c -- which tensor of a file is which parameter.
+/* checkpoint.c -- maps tensors of a file to parameters.
  *
- * Saving and loading walk one list: every parameter and its moments, each with
- * the name it has in a file. Loading first proves that list and file agree and
- * that every byte is sound, and only then touches the session. That reads the
- * file three times, once from the disk and twice from its cache: the price of
+ * Saving and loading use one list: every parameter and its moments, each with
+ * its name in a file. Loading first checks that list and file agree and that
+ * every byte is intact, and only then changes the session. That reads the file
+ * three times, once from the disk and twice from the page cache: the price of
  * never holding a second copy of the weights, and of a session that is set
- * wholly or not at all. What makes a file safe on the disk is file.c, what
- * makes it sound is safetensors.c; here is only which tensor means what. */
+ * completely or not at all. file.c makes the write durable, safetensors.c
+ * checks the content. */
 #include "engine/checkpoint/checkpoint_inside.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// keys that this file writes; a caller's pairs of these names are left out
+// keys that this file writes; a caller's pairs with these keys are ignored
 static const char *const own_keys[] = {"format",     "contents",
                                        "steps",      "steps_start",
                                        "loss_scale", "loss_scale_steps"};
 
-// of moment k of a parameter; the names are those of optim.def's formulas
+// moment k of a parameter; m and v as in the formulas of optim.def
 static const char *const state_prefix[MAX_STATES] = {"optim.m.", "optim.v."};
-// of averages: over steps, and over epochs
+// averages over steps, and over epochs
 static const char ema_prefix[] = "ema.", swa_prefix[] = "swa.";
 
-/* One tensor of a file: a parameter's values, one of its moments, or their
+/* One tensor of a file: a parameter's values, one of its moments, or its
  * average. */
 typedef struct Entry {
     const char *name;
@@ -40,8 +40,7 @@ typedef struct Entries {
 
 // -- the list -----------------------------------------------------------------
 
-/* Prefixes that tell moments and averages from parameters must not begin a
- * parameter. */
+/* No parameter may begin with a prefix of moments, averages or batch fields. */
 static bool reserved(const char *name)
 {
     return starts(name, "optim.") || starts(name, ema_prefix) ||
@@ -53,7 +52,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const Entry *)a)->name, ((const Entry *)b)->name);
 }
 
-/* One entry more, called `prefix` and the parameter's name. */
+/* Adds one entry named `prefix` + parameter name. */
 static bool entries_add(Entries *e, Arena *mem, const char *prefix,
                         const char *name, Entry entry)
 {
@@ -63,8 +62,8 @@ static bool entries_add(Entries *e, Arena *mem, const char *prefix,
     return entry.name != NULL;
 }
 
-/* What a file of this session has, sorted by name; with moments and average
- * when `full`. Texts and list live in `mem`. */
+/* Lists the tensors of a file of this session, sorted by name; with moments and
+ * average if `full`. Strings and list live in `mem`. */
 static bool entries_make(const Session *s, bool full, Arena *mem, Entries *e)
 {
     const Params *p = session_params((Session *)s);
@@ -97,20 +96,20 @@ static bool entries_make(const Session *s, bool full, Arena *mem, Entries *e)
     return true;
 }
 
-/* One entry out of the session, in user order. */
+/* Reads one entry from the session, in user order. */
 static bool entry_read(const Params *p, const Entry *e, double *user)
 {
     return params_read(p, e->param, e->block, e->state, user);
 }
 
-/* One entry into the session. */
+/* Writes one entry to the session. */
 static bool entry_write(const Params *p, const Entry *e, const double *user)
 {
     return params_write(p, e->param, e->block, e->state, user);
 }
 
-/* Values must be finite: weights that are not would be found out much later, in
- * a prediction. A moment may overflow in a sound run (v is a square). */
+/* Values must be finite: otherwise the fault would show much later, in a
+ * prediction. A moment may overflow in a good run (v is a square). */
 static bool entry_finite(const Entry *e, const double *user, int64_t count)
 {
     for (int64_t i = 0; e->block != PARAM_STATE && i < count; i++)
@@ -120,7 +119,7 @@ static bool entry_finite(const Entry *e, const double *user, int64_t count)
     return true;
 }
 
-/* Values of the largest parameter. */
+/* Returns the number of elements of the largest parameter. */
 static int64_t params_most(const Params *p)
 {
     int64_t most = 0;
@@ -131,16 +130,16 @@ static int64_t params_most(const Params *p)
 
 // -- saving -------------------------------------------------------------------
 
-/* What `fill` needs: the session's parameters and room for one of them. */
+/* Context of `fill`: the session's parameters, and room for one of them. */
 typedef struct Source {
     const Params *params;
     const Entries *entries;
     double *user;
-    const Extra *extra; // behind the entries
+    const Extra *extra; // after the entries
 } Source;
 
-/* Tensor i for the writer, in the backend's real type; doubles on the way are
- * exact for both types. */
+/* Supplies tensor i to the writer, in the backend's real type; the intermediate
+ * doubles are exact for both types. */
 static bool fill(void *ctx, int i, void *out)
 {
     const Source *s = ctx;
@@ -155,7 +154,7 @@ static bool fill(void *ctx, int i, void *out)
     int64_t count = numel(s->params->list[e->param].dim);
     if (!entry_read(s->params, e, s->user)) return false;
     if (!entry_finite(e, s->user, count)) {
-        // what is in a session was no data: it came of training
+        // values in a session are not input data: training made them
         char why[ERR_MAX];
         snprintf(why, sizeof why, "%s", err_text());
         return fail_diverged("not saved: %s; fix: a lower learning rate, or "
@@ -171,7 +170,7 @@ static bool fill(void *ctx, int i, void *out)
     return true;
 }
 
-/* A key that is written here, whatever the caller says. */
+/* Is this key always written here, regardless of the caller's pairs? */
 static bool own_key(const char *key)
 {
     for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
@@ -179,7 +178,8 @@ static bool own_key(const char *key)
     return false;
 }
 
-/* The caller's pairs and ours, into w->pair (in `mem`); the writer sorts. */
+/* Collects the caller's pairs and the own ones in w->pair (in `mem`); the
+ * writer sorts them. */
 static bool pairs_make(const Meta *m, bool full, const Session *s, Arena *mem,
                        StWrite *w)
 {
@@ -227,7 +227,7 @@ bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
     const Params *params = session_params(s);
     *source = (Source){.params = params, .entries = e, .extra = extra};
     *w = (StWrite){.fill = fill, .ctx = source};
-    // the count is of what was collected, the weights are of what was queued
+    // the count is of collected steps, the weights are of queued ones
     if (session_under_way(s))
         return fail_usage("%d step%s under way: collect them before saving",
                           session_under_way(s),
@@ -235,7 +235,7 @@ bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
     if (!entries_make(s, full, mem, e) || !pairs_make(m, full, s, mem, w))
         return false;
     source->user = ARENA_NEW(mem, double, params_most(params));
-    // the place of each and the checksums are the writer's affair
+    // the writer sets the offset of each tensor and the checksums
     StTensor *tensor = ARENA_NEW(mem, StTensor, (int64_t)e->count + extras + 1);
     if (!source->user || !tensor) return false;
     for (int i = 0; i < e->count; i++) {
@@ -267,7 +267,7 @@ bool checkpoint_save_with(const char *path, Session *s, bool full,
 {
     Arena mem = {0};
     StWrite w;
-    // what fails in writing names the path itself
+    // a failure in writing names the path itself
     bool ok = saving_make(s, full, m, extra, extras, &mem, &w)
                   ? safetensors_save(path, &w)
                   : within("%s", path);
@@ -277,13 +277,13 @@ bool checkpoint_save_with(const char *path, Session *s, bool full,
 
 // -- opening ------------------------------------------------------------------
 
-/* Open a file whose format this program knows; *f is closed on failure. A file
- * of ours without checksums has lost them: it is damaged, not foreign. */
+/* Opens a file with a known format; *f is closed on failure. A file of this
+ * program without checksums has lost them: it is damaged, not foreign. */
 static bool checkpoint_open(const char *path, Safetensors *f)
 {
     if (!safetensors_open(path, f)) return false;
     const char *format = meta_get(&f->meta, "format");
-    // PyTorch says "pt" here, most others nothing
+    // PyTorch writes "pt" here, most other programs nothing
     bool ours = format && starts(format, "segengine ");
     if (!ours || (!strcmp(format, CHECKPOINT_FORMAT) && f->crcs)) return true;
     if (strcmp(format, CHECKPOINT_FORMAT))
@@ -298,10 +298,10 @@ static bool checkpoint_open(const char *path, Safetensors *f)
     return false;
 }
 
-/* Metadata without the checksums, copied into `mem`, so that it outlives f. */
+/* Copies the metadata without checksums into `mem`, so that it outlives f. */
 static bool meta_copy(const Safetensors *f, Arena *mem, Meta *m)
 {
-    *m = (Meta){.note = f->meta.note}; // a text of the program, not of f
+    *m = (Meta){.note = f->meta.note}; // a constant string, not part of f
     m->pair = ARENA_NEW(mem, MetaPair, f->meta.count + 1);
     if (!m->pair) return false;
     for (int i = 0; i < f->meta.count; i++) {
@@ -321,8 +321,8 @@ bool is_full(const Meta *m)
     return contents && !strcmp(contents, "full");
 }
 
-/* A number in the metadata; -1 when there is none of this name. 18 digits: what
- * training can never reach, and a count that can still be added to. */
+/* Returns a number in the metadata; -1 if there is none of this name. At most
+ * 18 digits: more than training can reach, and safe to add to. */
 static int64_t number_of(const Meta *m, const char *key)
 {
     const char *text = meta_get(m, key);
@@ -336,8 +336,8 @@ int64_t steps_of(const Meta *m)
     return number_of(m, "steps");
 }
 
-/* Where the training of a full checkpoint stood. A scale that the machine of
- * loss_scale.h cannot reach is damage; 0 when there is none. */
+/* Reads the training state of a full checkpoint. A scale that loss_scale.h
+ * cannot produce means damage; 0 if there is none. */
 static bool state_of(const Meta *m, const char *path, StepState *out)
 {
     int64_t by = number_of(m, "loss_scale");
@@ -381,9 +381,9 @@ bool checkpoint_verify(const char *path)
 
 // -- loading ------------------------------------------------------------------
 
-/* A parameter that the file's own network, which is that of the outputs, does
- * not need: only the loss did, as the coarser results of deep supervision.
- * `name` is the file's, of weights or of an average of them. */
+/* Is this parameter not in the file's own network, which computes the outputs?
+ * Then only the loss needed it, such as the coarse outputs of deep supervision.
+ * `name` is the file's, of weights or of their average. */
 static bool for_training(const Safetensors *f, const char *name)
 {
     char line[ST_NAME + 16];
@@ -394,14 +394,14 @@ static bool for_training(const Safetensors *f, const char *name)
     return !strstr(network, line);
 }
 
-/* What a load is to bring. */
+/* Options of a load. */
 typedef struct Wanted {
-    bool full, partial; // with moments; what the file has not stays
-    RenameFn *rename;   // NULL: the names are ours
+    bool full, partial; // with moments; missing tensors are no error
+    RenameFn *rename;   // NULL: names are the same
     void *ctx;
 } Wanted;
 
-/* One load on its way; in the heap, as its texts are large. */
+/* A load in progress; on the heap, as its strings are large. */
 typedef struct Loading {
     Wanted wanted;
     const char *path;
@@ -409,11 +409,11 @@ typedef struct Loading {
     const Params *params;
     Entries entries;
     double *user;
-    bool ema;                       // the averages of the file are its weights
-    Words missing, unknown, shapes; // by kind of what does not fit
+    bool ema;                       // use the file's averages as weights
+    Words missing, unknown, shapes; // by kind of mismatch
 } Loading;
 
-/* Tensors of a file that are none of this load's business. */
+/* Is this tensor of the file not needed by this load? */
 static bool left_out(const Loading *l, const char *name)
 {
     bool average = starts(name, ema_prefix) || starts(name, swa_prefix);
@@ -422,9 +422,8 @@ static bool left_out(const Loading *l, const char *name)
            (starts(name, "optim.") && !l->wanted.full);
 }
 
-/* Weights alone are the averages over steps where a file has them: what the
- * run measured. Of such a file only these are taken, by their names without
- * the prefix. */
+/* Does the file have averages over steps? A load of weights alone takes them,
+ * since the run measured them, and ignores the prefix in their names. */
 static bool has_ema(const Safetensors *f)
 {
     for (int i = 0; i < f->count; i++)
@@ -432,8 +431,8 @@ static bool has_ema(const Safetensors *f)
     return false;
 }
 
-/* The name in the network that tensor `in_file` has; NULL: it is left out.
- * PyTorch counts the batches of each batch norm; nothing here reads that. */
+/* Returns the name in the network for a tensor of the file; NULL: skipped.
+ * PyTorch counts the batches of each batch norm; no operator here uses that. */
 static const char *wanted_name(const Loading *l, const char *in_file)
 {
     if (ends(in_file, ".num_batches_tracked")) return NULL;
@@ -444,8 +443,8 @@ static const char *wanted_name(const Loading *l, const char *in_file)
     return left_out(l, in_file) ? NULL : in_file;
 }
 
-/* Give each entry its tensor of the file and list the names that no entry has.
- * False only when two names become one; names that do not fit are reported
+/* Assigns to each entry its tensor of the file, and lists tensors without
+ * entry. False only if two names become equal; other mismatches are reported
  * together with the shapes. */
 static bool match_names(Loading *l)
 {
@@ -453,7 +452,7 @@ static bool match_names(Loading *l)
         const char *in_file = l->file.tensor[i].name;
         const char *name = wanted_name(l, in_file);
         if (!name) continue;
-        // the list was sorted by entries_make
+        // entries_make has sorted the list
         Entry *e = bsearch(&(Entry){.name = name}, l->entries.list,
                            (size_t)l->entries.count, sizeof *e, by_name);
         if (!e && for_training(&l->file, in_file)) continue;
@@ -469,7 +468,8 @@ static bool match_names(Loading *l)
     return true;
 }
 
-/* Every entry has a tensor of its shape, else the reason says which not. */
+/* Checks that every entry has a tensor of its shape; else the reason lists the
+ * mismatches. */
 static bool match_shapes(Loading *l)
 {
     for (int i = 0; i < l->entries.count; i++) {
@@ -511,9 +511,9 @@ static bool match_shapes(Loading *l)
                                   l->path, all.text);
 }
 
-/* Read every tensor that is wanted; `set` says whether the session gets it. The
- * checksum is compared at each reading, so even a file that changes between
- * two of them cannot bring in a damaged tensor. */
+/* Reads every tensor that has an entry, and writes it to the session if `set`.
+ * Each read compares the checksum, so even a file that changes between the two
+ * passes cannot bring in a damaged tensor. */
 static bool walk(const Loading *l, bool set)
 {
     for (int i = 0; i < l->entries.count; i++) {
@@ -532,10 +532,10 @@ static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
                  Meta *m)
 {
     bool ok = false, full = wanted.full;
-    Arena own = {0}; // `mem` is the caller's and gets the metadata only
+    Arena own = {0}; // `mem` is the caller's and gets only the metadata
     Loading *l = mem_alloc(sizeof *l);
     if (!l) return false;
-    // zeroed memory: `file` is closed, whatever fails below
+    // zeroed memory: `file` counts as closed if a step below fails
     l->wanted = wanted;
     l->path = path;
     l->params = session_params(s);
@@ -554,7 +554,7 @@ static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
     TRY(match_names(l));
     TRY(match_shapes(l));
     TRY(l->user = ARENA_NEW(&own, double, params_most(l->params)));
-    // all that could be wrong is found before the first parameter changes
+    // all checks are done before the first parameter changes
     TRY(safetensors_verify(&l->file));
     TRY(walk(l, false));
     TRY(walk(l, true));

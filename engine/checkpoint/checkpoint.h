@@ -3,31 +3,31 @@
  * A checkpoint is a valid safetensors file: no trailer, no padding between
  * tensors, names sorted, header padded with spaces so that data starts at a
  * multiple of 64. Tensors are in user order and of the backend's real type:
- * parameters under their names, then optim.m.<name> and optim.v.<name>, the
- * moments, and ema.<name> or swa.<name>, averages over steps or epochs.
- * Everything else is text in __metadata__: CRC32C of each tensor and
- * of the header (see safetensors.h), `format`, `contents`, `steps`, and the
- * caller's pairs. Nothing in it depends on clock, host, path or threads. */
+ * parameters under their names, the moments optim.m.<name> and optim.v.<name>,
+ * and the averages over steps ema.<name> or over epochs swa.<name>. All else is
+ * text in __metadata__: CRC32C of each tensor and of the header (see
+ * safetensors.h), `format`, `contents`, `steps`, and the caller's pairs.
+ * Nothing in it depends on clock, host, path or threads. */
 #ifndef SEG_ENGINE_CHECKPOINT_CHECKPOINT_H
 #define SEG_ENGINE_CHECKPOINT_CHECKPOINT_H
 #include "engine/checkpoint/safetensors.h"
 #include "engine/session/session.h"
 
-/* What this program writes under `format`. A file of a later number is
- * refused, one without `format` is somebody else's: weights only. */
+/* The value of `format`. A file with a later number is refused; a file without
+ * `format` is from another program and holds weights only. */
 #define CHECKPOINT_FORMAT "segengine 1"
 
-/* Write parameters (and moments when `full`) to PATH: PATH.tmp.<pid> in the
- * same folder, fsync, read again and verified, renamed, folder fsynced.
- * A failure leaves the file that was there untouched and no tmp behind; the
- * reason names path, bytes wanted and bytes free when the disk is full.
- * Values that are not finite are not saved. Keys of `m` are [a-z0-9_.]; the
- * keys that are ours are left out, so a Meta that was loaded may be given. */
+/* Writes parameters (and moments if `full`) to PATH: writes PATH.tmp.<pid> in
+ * the same folder, fsync, reads it again and verifies it, renames, fsyncs the
+ * folder. A failure leaves the old file untouched and no tmp file; the reason
+ * names the path, and on a full disk the bytes needed and free. Refuses values
+ * that are not finite. Keys of `m` are [a-z0-9_.]; keys that this function
+ * writes itself are ignored in `m`, so a loaded Meta may be passed. */
 bool checkpoint_save(const char *path, Session *s, bool full, const Meta *m);
 
-/* Numbers that lie beside the parameters in a file: those of a batch, of which
- * any may be what is not finite. Names begin with CHECKPOINT_BATCH; loading
- * passes them over. */
+/* Further arrays in a file: the fields of a batch, which may contain values
+ * that are not finite. Names begin with CHECKPOINT_BATCH; loading skips
+ * them. */
 #define CHECKPOINT_BATCH "batch."
 typedef struct Extra {
     const char *name;
@@ -38,53 +38,56 @@ typedef struct Extra {
 bool checkpoint_save_with(const char *path, Session *s, bool full,
                           const Meta *m, const Extra *extra, int extras);
 
-/* A checkpoint of the session as it is now, held in memory while the disk
- * cannot take it; NULL with a reason. The session may go on or be closed. */
+/* Copies the checkpoint of the session at this moment to memory, to be written
+ * when the disk has room; NULL with a reason. The session may go on or be
+ * closed. */
 typedef struct KeptCheckpoint KeptCheckpoint;
 KeptCheckpoint *checkpoint_keep(Session *s, bool full, const Meta *m);
-/* Write it, as checkpoint_save would have done then: to the byte. */
+/* Writes it; the bytes are those of a checkpoint_save at the time of the
+ * copy. */
 bool checkpoint_save_kept(const char *path, const KeptCheckpoint *k);
 void checkpoint_drop(KeptCheckpoint *k); /* NULL is fine */
 
-/* Read and verify the whole file, then set the session's parameters (and
- * moments and count when `full`; a file without them is then an error).
- * Names and shapes must match exactly, else the reason lists what is missing,
- * unknown and of another shape (the first 3 each). Left out on reading: moments
- * unless `full`, PyTorch's *.num_batches_tracked, and parameters that only
- * training needs: those that the network in the file, of the outputs, has not.
- * Averages, ema.*: with `full` the session's, else the weights themselves, as
- * they are what the run measured. The session is set wholly or not at all,
- * unless the device or memory fails on the way. *m, without the checksums,
- * lives in `mem`; m->note tells of a file without. */
+/* Reads and verifies the whole file, then sets the session's parameters (and
+ * moments and step count if `full`; a file without moments is then an error).
+ * Names and shapes must match exactly, else the reason lists missing names,
+ * unknown names and wrong shapes (the first 3 of each). Skips: moments unless
+ * `full`, PyTorch's *.num_batches_tracked, and parameters that only the loss
+ * needs, that is, that are not in the file's own network of the outputs.
+ * Averages, ema.*: with `full` they set the session's average, else they are
+ * used as the weights, since the run measured them. The session is set
+ * completely or not at all, unless the device or memory fails halfway. *m,
+ * without the checksums, lives in `mem`; m->note says so if the file has no
+ * checksums. */
 bool checkpoint_load(const char *path, Session *s, bool full, Arena *mem,
                      Meta *m);
 
-/* Name in the network of what the file calls `name`; NULL leaves it out. The
- * text must live until the next call only. */
+/* Returns the name in the network for `name` of the file; NULL skips the
+ * tensor. The string must stay valid until the next call only. */
 typedef const char *RenameFn(void *ctx, const char *name);
 
-/* Weights only, each name of the file passed through `rename` first, those of
- * moments and averages too (but PyTorch's counts). `partial`: parameters that
- * none is renamed to keep their values. */
+/* Loads weights only; `rename` maps each name of the file, also of moments and
+ * averages (but not PyTorch's counts). `partial`: parameters without a tensor
+ * keep their values. */
 bool checkpoint_import(const char *path, Session *s, RenameFn *rename,
                        void *ctx, bool partial, Arena *mem, Meta *m);
 
-/* Metadata only, header verified; for inspect and resume. */
+/* Reads the metadata only, header verified; for inspect and resume. */
 bool checkpoint_meta(const char *path, Arena *mem, Meta *m);
 
-/* Put these pairs into the metadata of a file, in place of those of the same
- * keys; all else stays as it is, to the byte. Verified, and replaced as a save
- * does it: whole or not at all. */
+/* Sets these pairs in the metadata of a file, replacing equal keys; all else
+ * stays the same byte for byte. Verified and replaced atomically as by a
+ * save. */
 bool checkpoint_note(const char *path, const Meta *m);
 
-/* Header and every tensor verified: true when the file can be loaded. */
+/* Verifies header and every tensor: true if the file can be loaded. */
 bool checkpoint_verify(const char *path);
 
-/* The full checkpoint of a folder (checkpoint_*.safetensors) with the most
- * steps among those that verify; of equals checkpoint_last, then by name.
- * *said has a sentence about each that would have come before it and why it
- * did not do, each ending in a newline; "" when there was none. False when no
- * file will do; the reason then has the sentences. */
+/* Finds the full checkpoint of a folder (checkpoint_*.safetensors) with the
+ * most steps that verifies; among equals checkpoint_last, then by name. *said
+ * has one line, with a newline, for each better candidate and why it was not
+ * used; "" if there was none. False if no file is usable; the reason then
+ * contains these lines. */
 bool checkpoint_newest(const char *folder, Arena *mem, const char **path,
                        const char **said);
 #endif

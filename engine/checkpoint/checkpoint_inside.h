@@ -1,7 +1,7 @@
-/* checkpoint_inside.h -- what the parts of checkpoints share: checkpoint.c
- * saves and loads one, checkpoint_kept.c holds one in memory until it can be
- * written, checkpoint_newest.c chooses among many, checkpoint_words.c lists
- * what does not fit. */
+/* checkpoint_inside.h -- shared by the parts of checkpoints: checkpoint.c saves
+ * and loads, checkpoint_kept.c holds one in memory until it can be written,
+ * checkpoint_newest.c chooses one of a folder, checkpoint_words.c lists
+ * mismatched names. */
 #ifndef SEG_ENGINE_CHECKPOINT_CHECKPOINT_INSIDE_H
 #define SEG_ENGINE_CHECKPOINT_CHECKPOINT_INSIDE_H
 #include "engine/checkpoint/checkpoint.h"
@@ -20,24 +20,25 @@ static inline bool ends(const char *text, const char *with)
 
 enum { LISTED = 3 }; /* names of each kind that a reason lists */
 
-/* A sentence part that is built piece by piece; what does not fit is cut. */
+/* A string that grows piece by piece; text beyond its size is cut. */
 typedef struct Words {
     char text[ERR_MAX];
     size_t used;
-    int count; /* of the things listed */
+    int count; /* number of listed names */
 } Words;
 
 void words_add(Words *w, const char *text);
 void words_list(Words *w, const char *name);
 void words_shape(Words *w, const int64_t *shape, int axes);
 
-/* What a save of this session writes, into *w: all that it points to, but the
- * session, `m` and `extra`, lies in `mem`. Reasons do not name a path. */
+/* Prepares *w, the data that a save of this session writes. All that *w points
+ * to, except the session, `m` and `extra`, lies in `mem`. Reasons do not name a
+ * path. */
 bool saving_make(Session *s, bool full, const Meta *m, const Extra *extra,
                  int extras, Arena *mem, StWrite *w);
 
-/* Has moments, so that a run can go on from it. */
+/* True if the file has moments, so that a run can be resumed from it. */
 bool is_full(const Meta *m);
-/* Updates so far, or -1 when the file does not say. */
+/* Returns the number of updates, or -1 if the file does not say. */
 int64_t steps_of(const Meta *m);
 #endif

@@ -1,13 +1,13 @@
-/* checkpoint_kept.c -- a checkpoint that waits in memory for room on the disk.
+/* checkpoint_kept.c -- a checkpoint in memory that waits for room on the disk.
  *
- * The best weights of a run exist for one epoch only: where a full disk cannot
- * take them then, they are copied here, and written when it can. */
+ * The best weights of a run exist for one epoch only. If the disk is full then,
+ * they are copied here and written when there is room. */
 #include "engine/checkpoint/checkpoint_inside.h"
 
 struct KeptCheckpoint {
-    Arena mem;     // all of it
-    StWrite write; // with texts of its own
-    void **value;  // of each tensor, as it lies in the file
+    Arena mem;     // of all below
+    StWrite write; // with its own copies of strings
+    void **value;  // of each tensor, in the format of the file
 };
 
 static bool kept_fill(void *ctx, int i, void *out)
@@ -20,7 +20,7 @@ static bool kept_fill(void *ctx, int i, void *out)
     return true;
 }
 
-/* Tensor i as `w`, of a session, has it now, under a name of its own. */
+/* Copies tensor i of the session from `w`, and its name. */
 static bool keep_tensor(KeptCheckpoint *k, const StWrite *w, int i, StTensor *t)
 {
     int64_t count = 1;

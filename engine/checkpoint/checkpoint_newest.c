@@ -1,7 +1,7 @@
-/* checkpoint_newest.c -- the checkpoint that a run goes on from.
+/* checkpoint_newest.c -- finds the checkpoint to resume from.
  *
- * That with the most steps which is whole. Which ones had to be passed over,
- * and why, the user is told: a damaged newest one costs an epoch or more. */
+ * It is the intact one with the most steps. The user is told which ones were
+ * skipped and why: a damaged newest one costs an epoch or more. */
 #include "engine/checkpoint/checkpoint_inside.h"
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 typedef struct Candidate {
     const char *path, *name;
     int64_t steps;   // -1: not known
-    const char *why; // why it will not do, or NULL
+    const char *why; // reason not to use it, or NULL
 } Candidate;
 
 static bool is_last(const Candidate *c)
@@ -19,8 +19,8 @@ static bool is_last(const Candidate *c)
     return !strcmp(c->name, "checkpoint_last.safetensors");
 }
 
-/* Most steps first. A file without a number of steps comes before all, as it
- * may have been the newest and the user should hear why it is not used. */
+/* Most steps first. A file with unknown steps comes before all others, as it
+ * may have been the newest and the user should learn why it is not used. */
 static int by_steps(const void *a, const void *b)
 {
     const Candidate *x = a, *y = b;
@@ -31,8 +31,8 @@ static int by_steps(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Read its header; a damaged file is a candidate with a `why`. False only for
- * what is no fault of the file. */
+/* Reads the header; a damaged file becomes a candidate with `why`. False only
+ * for failures that are not the file's fault. */
 static bool candidate_make(const char *folder, const char *name, Arena *mem,
                            Candidate *c)
 {
@@ -42,7 +42,7 @@ static bool candidate_make(const char *folder, const char *name, Arena *mem,
     c->name = arena_strdup(mem, name);
     if (!c->path || !c->name) return false;
     if (!checkpoint_meta(c->path, mem, &m)) {
-        // no memory says nothing about the file
+        // a lack of memory says nothing about the file
         if (err_kind() != ERR_DATA) return false;
         return (c->why = arena_strdup(mem, err_text()));
     }
@@ -92,12 +92,12 @@ bool checkpoint_newest(const char *folder, Arena *mem, const char **path,
     if (!count)
         return fail_data("%s: no checkpoint_*.safetensors in this folder",
                          folder);
-    // best first: mostly the first one will do, and the rest is never read
+    // best first: usually the first one is good, and the others are never read
     qsort(list, (size_t)count, sizeof *list, by_steps);
     for (int i = 0; i < count; i++) {
         Candidate *c = list + i;
-        // the data is read only of those that could be chosen; who loads the
-        // file verifies it again, as time may have passed in between
+        // reads the data of usable candidates only; the load verifies the file
+        // again, as time may pass in between
         if (!c->why && checkpoint_verify(c->path)) {
             *path = c->path;
             return true;

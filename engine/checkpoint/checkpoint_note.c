@@ -1,8 +1,8 @@
-/* checkpoint_note.c -- what is learned of weights after they were saved.
+/* checkpoint_note.c -- adds facts to a file after the weights were saved.
  *
- * The tensors go from the old file to the new one as they are, whatever they
- * are, so that a note costs none of what a file has and this program would not
- * have written. */
+ * The tensors are copied from the old file to the new one unchanged, even types
+ * and names that this program would not have written, so a note loses
+ * nothing. */
 #include "engine/checkpoint/checkpoint.h"
 #include <string.h>
 
@@ -11,7 +11,7 @@ static bool copy_tensor(void *ctx, int i, void *out)
     return safetensors_read(ctx, i, out);
 }
 
-/* Is this pair made anew by the writer, or given in *m? */
+/* Is this pair written anew by the writer, or given in *m? */
 static bool replaced(const Meta *m, const char *key)
 {
     return !strncmp(key, "crc32c.", strlen("crc32c.")) || meta_get(m, key);

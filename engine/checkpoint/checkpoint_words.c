@@ -5,7 +5,7 @@
 #include "engine/checkpoint/checkpoint_inside.h"
 #include <stdio.h>
 
-/* Append; what does not fit is cut. */
+/* Appends text; the part beyond the size is cut. */
 void words_add(Words *w, const char *text)
 {
     size_t n = strlen(text), left = sizeof w->text - 1 - w->used;
@@ -15,8 +15,8 @@ void words_add(Words *w, const char *text)
     w->text[w->used] = 0;
 }
 
-/* "name" or, behind the first, ", name"; after LISTED names one ", ..." and
- * then nothing, but `count` goes on. */
+/* Appends "name" or, after the first, ", name"; after LISTED names one ", ..."
+ * and then nothing, while `count` goes on. */
 void words_list(Words *w, const char *name)
 {
     if (w->count && w->count < LISTED) words_add(w, ", ");

@@ -1,14 +1,14 @@
 /* safetensors.c -- the file around the header: data, checksums, writing.
  *
- * Data is never mapped: a file that shrinks while it is used would end the
- * program. What has checksums is checked whenever it is read, so nothing
- * damaged reaches the caller, whatever was verified before.
+ * Data is not memory-mapped: a file that shrinks while it is used would kill
+ * the program. Every read of a tensor with a checksum compares it, even after
+ * an earlier verification, so damaged data never reaches the caller.
  *
- * Opening reads the header and proves it: it parses, its entries agree with
- * each other and with the size of the file, its checksum is right. Then a
- * tensor is an offset and a length. Writing lays out everything first, writes
- * tensor after tensor while their checksums are made, and the header last;
- * then the draft is opened and verified like any file that comes along. */
+ * Opening reads and checks the header: it parses, its entries agree with each
+ * other and with the file size, its checksum is right. Then a tensor is an
+ * offset and a length. Writing computes the layout first, writes tensor after
+ * tensor with its checksum, and the header last; then the draft is opened and
+ * verified like any other file. */
 #include "engine/checkpoint/safetensors.h"
 #include "engine/base/crc32c.h"
 #include "engine/base/file.h"
@@ -21,7 +21,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "data is copied as it is stored");
 
-enum { CHUNK = 1 << 20 }; // bytes read at a time when nobody wants the data
+enum { CHUNK = 1 << 20 }; // bytes per read when only the checksum is needed
 
 static const struct {
     const char *name;
@@ -44,7 +44,7 @@ size_t st_type_bytes(StType t)
     return types[t].bytes;
 }
 
-// a handful of pairs, seldom asked for: not worth a search tree
+// a handful of pairs, seldom looked up: not worth an index
 const char *meta_get(const Meta *m, const char *key)
 {
     for (int i = 0; i < m->count; i++)
@@ -54,8 +54,8 @@ const char *meta_get(const Meta *m, const char *key)
 
 // -- opening ------------------------------------------------------------------
 
-/* The reason for a file that was never safetensors, by its first bytes; when
- * they say nothing, `otherwise`. */
+/* Sets the reason for a file of another format, recognised by its first bytes;
+ * if they are unknown, `otherwise`. */
 static bool foreign(const char head[HEADER_LENGTH], const char *otherwise)
 {
     static const struct {
@@ -81,17 +81,17 @@ static bool foreign(const char head[HEADER_LENGTH], const char *otherwise)
     return fail_data("%s", otherwise);
 }
 
-/* `bytes` bytes at `at` of the file, wherever it is. */
+/* Reads `bytes` bytes at offset `at`, from disk or memory. */
 static bool read_at(const Safetensors *f, uint64_t at, void *out, size_t bytes)
 {
     if (!f->bytes) return file_read_at(f->fd, f->path, at, out, bytes);
-    // load_header has compared every place with the size
+    // load_header has compared every offset with the size
     CHECK(at <= f->size && bytes <= f->size - at);
     if (bytes) memcpy(out, f->bytes + at, bytes);
     return true;
 }
 
-/* The first bytes up to the data; *bytes is 8 + the header's length. */
+/* Reads all bytes before the data; *bytes is 8 + the header's length. */
 static bool read_head(Safetensors *f, char **head, size_t *bytes)
 {
     char first[HEADER_LENGTH], text[160];
@@ -103,7 +103,7 @@ static bool read_head(Safetensors *f, char **head, size_t *bytes)
     if (!read_at(f, 0, first, HEADER_LENGTH)) return false;
     memcpy(&length, first, HEADER_LENGTH); // little endian, see above
     unsigned long long shown = length;
-    // nothing is allocated for a length that the file does not have
+    // allocates nothing for a length that exceeds the file
     if (length > ST_HEADER) {
         snprintf(text, sizeof text,
                  "not safetensors: its header would have %llu bytes (at most "
@@ -111,7 +111,7 @@ static bool read_head(Safetensors *f, char **head, size_t *bytes)
                  shown, ST_HEADER);
         return foreign(first, text);
     }
-    // a first word within bounds may still be another format's magic
+    // a first word within bounds may still be another format's magic number
     if (length > f->size - HEADER_LENGTH) {
         snprintf(text, sizeof text,
                  "the file is truncated: its header ends at byte %llu, the "
@@ -126,27 +126,27 @@ static bool read_head(Safetensors *f, char **head, size_t *bytes)
     return foreign(first, "not safetensors: no '{' at byte 8");
 }
 
-/* How a checksum is written: eight small hex digits. They are compared as
- * text, so that a flip from 'a' to 'A' is seen like every other. */
+/* Writes a checksum as eight lowercase hex digits. They are compared as text,
+ * so that a bit flip from 'a' to 'A' is an error too. */
 static void digits_of(uint32_t crc, char text[HEADER_DIGITS + 1])
 {
     snprintf(text, HEADER_DIGITS + 1, "%08x", (unsigned)crc);
 }
 
-/* Compare the header with its checksum; crc is where that stands in it, NULL:
- * nowhere. Sets f->crcs, which from here on means "has checksums". */
+/* Compares the header with its checksum; crc points to its digits, NULL if
+ * absent. Sets f->crcs, which from here on means "has checksums". */
 static bool check_head(Safetensors *f, const char *head, size_t bytes,
                        const char *crc)
 {
     const char *list = meta_get(&f->meta, HEADER_CRCS);
-    // one without the other: a key was damaged into another word
+    // one without the other: damage has changed a key
     if (!list && !crc) return true;
     if (!list || !crc)
         return fail_data("the header is damaged: it has \"%s\" but not "
                          "\"%s\"",
                          crc ? HEADER_CRC : HEADER_CRCS,
                          crc ? HEADER_CRCS : HEADER_CRC);
-    // the sum was made while its own digits were zeros
+    // the checksum was computed with zeros in place of its digits
     size_t before = (size_t)(crc - head), after = before + HEADER_DIGITS;
     uint32_t sum = crc32c(0, head, before);
     sum = crc32c(sum, "00000000", HEADER_DIGITS);
@@ -164,8 +164,8 @@ static bool check_head(Safetensors *f, const char *head, size_t bytes,
     return true;
 }
 
-/* Everything that can be known without reading the data. Reasons do not name
- * the file: opened() puts it in front. */
+/* Checks all that does not need the data. Reasons do not name the file:
+ * opened() adds the name. */
 static bool load_header(Safetensors *f)
 {
     char *head = NULL;
@@ -176,11 +176,11 @@ static bool load_header(Safetensors *f)
     if (!header_parse(head, bytes, f, &crc)) return false;
     if (!header_sort(f->tensor, f->count, f->meta.pair, f->meta.count))
         return false;
-    // before the places: damage is a better reason than what it leads to
+    // before the offsets: damage is a better reason than its consequence
     if (!check_head(f, head, bytes, crc)) return false;
     if (!header_places(f, &end)) return false;
     f->data_at = bytes;
-    // both are sizes of things that exist, far from wrapping
+    // both are sizes of existing memory and files, far from overflow
     if (end > f->size - bytes)
         return fail_data("the file is truncated: %llu bytes needed, it has "
                          "%llu",
@@ -249,7 +249,7 @@ size_t safetensors_count(const Safetensors *f, int i)
 
 // -- reading ------------------------------------------------------------------
 
-/* Compare the sum of tensor i's bytes with the one in the header. */
+/* Compares the CRC of tensor i's bytes with the one in the header. */
 static bool check_tensor(const Safetensors *f, int i, uint32_t crc)
 {
     if (!f->crcs) return true;
@@ -271,7 +271,7 @@ bool safetensors_read(const Safetensors *f, int i, void *out)
 }
 
 /* IEEE 754 half: 1 sign, 5 exponent (bias 15), 10 fraction bits; exponent 0:
- * fraction times 2^-24, exponent 31: infinity or not a number. */
+ * fraction times 2^-24, exponent 31: infinity or NaN. */
 static double from_f16(uint16_t h)
 {
     int exponent = h >> 10 & 31, fraction = h & 1023;
@@ -290,7 +290,7 @@ static double from_bf16(uint16_t h)
     return (double)v;
 }
 
-// out[k] = v for each element, in order; `v` is an expression over `x`. Through
+// out[k] = v for each element, in order; `v` is an expression over `x`. Uses
 // memcpy, as raw elements need not be aligned for their type
 #define CONVERT(type, v)                          \
     for (size_t k = 0; k < count; k++) {          \
@@ -303,9 +303,9 @@ static double from_bf16(uint16_t h)
 bool safetensors_read_f64(const Safetensors *f, int i, double *out)
 {
     size_t count = safetensors_count(f, i), bytes = f->tensor[i].bytes;
-    // raw elements are not larger than doubles: kept at the end of `out`,
-    // each is read before the double that takes its place is written; so a
-    // tensor needs its own room once, not twice
+    // raw elements are not larger than doubles: they are stored at the end of
+    // `out`, and each is read before the double in its place is written, so no
+    // second buffer is needed
     char *raw = (char *)out + (count * sizeof *out - bytes);
     if (!safetensors_read(f, i, raw)) return false;
     switch (f->tensor[i].type) {
@@ -337,7 +337,7 @@ bool safetensors_read_f64(const Safetensors *f, int i, double *out)
 
 bool safetensors_verify(const Safetensors *f)
 {
-    // piece by piece: no tensor need fit in memory
+    // reads in chunks: a tensor need not fit in memory
     if (!f->crcs) return true;
     char *buffer = mem_alloc(CHUNK);
     bool ok = buffer;
@@ -357,7 +357,7 @@ bool safetensors_verify(const Safetensors *f)
 
 // -- writing ------------------------------------------------------------------
 
-/* Sorted copies of what is to be written, places given, checksums zero. */
+/* Sorted copies of the data to write, with offsets; checksums are zero. */
 typedef struct Layout {
     Arena mem;
     StTensor *tensor;
@@ -370,8 +370,8 @@ typedef struct Layout {
     uint64_t bytes; // of the file
 } Layout;
 
-/* Copy and sort; the checksums take their room as zeros, so that the header has
- * its length before they are known. */
+/* Copies and sorts; zeros reserve the room of the checksums, so that the header
+ * has its final length before they are known. */
 static bool layout_names(Layout *l, const StWrite *w)
 {
     l->tensor = ARENA_NEW(&l->mem, StTensor, w->count + 1);
@@ -389,7 +389,7 @@ static bool layout_names(Layout *l, const StWrite *w)
     l->pair[l->pairs++] = (MetaPair){HEADER_CRCS, zeros};
     for (int i = 0; i < w->pairs; i++) {
         const char *key = w->pair[i].key;
-        // a file's own metadata may be handed back: these are made anew
+        // a file's own metadata may be passed: checksums are computed anew
         if (!strcmp(key, HEADER_CRC) || !strcmp(key, HEADER_CRCS)) continue;
         if (!header_name_check("metadata key", key)) return false;
         l->pair[l->pairs++] = w->pair[i];
@@ -398,8 +398,8 @@ static bool layout_names(Layout *l, const StWrite *w)
     return header_sort(l->tensor, l->count, l->pair, l->pairs);
 }
 
-/* Give every tensor its place and print the header. What a failure leaves is
- * freed by the caller. */
+/* Sets the offset of every tensor and prints the header. The caller frees it,
+ * also after a failure. */
 static bool layout_make(Layout *l, const StWrite *w)
 {
     if (w->count > ST_ENTRIES || w->pairs > ST_ENTRIES - 2)
@@ -411,8 +411,8 @@ static bool layout_make(Layout *l, const StWrite *w)
     for (int i = 0; i < l->count; i++) {
         StTensor *t = l->tensor + i;
         CHECK(t->axes >= 0 && t->axes <= ST_AXES);
-        l->from[i] = (int)t->at; // the number that was kept there
-        t->at = at;              // one behind the other, no gap
+        l->from[i] = (int)t->at; // the number stored there by layout_names
+        t->at = at;              // contiguous, no gap
         if (!strcmp(t->name, HEADER_METADATA))
             return fail("no tensor may be called %s", HEADER_METADATA);
         if (!header_tensor_bytes(t, &t->bytes) || !size_add(at, t->bytes, &at))
@@ -427,20 +427,22 @@ static bool layout_make(Layout *l, const StWrite *w)
     return true;
 }
 
-/* Where the value of a metadata pair stands in a printed head. */
+/* Returns the address of the value of a metadata pair in a printed head. */
 static char *head_value(const Layout *l, const char *key)
 {
     char text[64];
     int n = snprintf(text, sizeof text, "\"%s\":\"", key);
-    // keys are sorted and in front; a text inside another is escaped
+    // metadata comes first; quotes inside a string are escaped, so no match
+    // there
     for (char *p = l->head; p + n < l->head + l->head_bytes; p++)
         if (!memcmp(p, text, (size_t)n)) return p + n;
     CHECK(!"the key is in the header");
     return NULL;
 }
 
-/* Ask for each tensor once, write it, note its checksum in the header. One
- * buffer of the largest tensor: weights are never held twice as a whole. */
+/* Requests each tensor once, writes it, and stores its checksum in the header.
+ * One buffer of the size of the largest tensor: there is no second copy of all
+ * weights. */
 static bool write_data(const Layout *l, const StWrite *w, Draft *d)
 {
     char digits[HEADER_DIGITS + 1], *list = head_value(l, HEADER_CRCS);
@@ -448,7 +450,7 @@ static bool write_data(const Layout *l, const StWrite *w, Draft *d)
     bool ok = buffer;
     for (int i = 0; ok && i < l->count; i++) {
         const StTensor *t = l->tensor + i;
-        // fill may fail on purpose: values that are not finite are not saved
+        // fill may refuse: values that are not finite are not saved
         ok = (w->fill(w->ctx, l->from[i], buffer) || within("%s", d->path)) &&
              draft_write(d, l->head_bytes + t->at, buffer, t->bytes);
         digits_of(ok ? crc32c(0, buffer, t->bytes) : 0, digits);
@@ -458,8 +460,8 @@ static bool write_data(const Layout *l, const StWrite *w, Draft *d)
     return ok;
 }
 
-/* A FileCheck: the draft reads back, every checksum right, and its header is
- * the one that was meant (*ctx, its CRC). */
+/* A FileCheck: the draft opens, every checksum is right, and its header is the
+ * intended one (*ctx is its CRC). */
 static bool reads_back(void *ctx, const char *tmp)
 {
     const uint32_t *header_crc = ctx;
@@ -479,7 +481,7 @@ bool safetensors_save(const char *path, const StWrite *w)
     Draft d = {0};
     TRY(layout_make(&l, w) || within("%s: safetensors", path));
     TRY(draft_open(&d, path, l.bytes));
-    // the header goes last: only then are the checksums known
+    // the header is written last, when the checksums are known
     TRY(write_data(&l, w, &d));
     char digits[HEADER_DIGITS + 1];
     uint32_t crc = crc32c(0, l.head, l.head_bytes);

@@ -1,16 +1,15 @@
-/* safetensors_header.c -- the JSON in front of the data, read and written.
+/* safetensors_header.c -- reads and writes the JSON in front of the data.
  *
- * The header is parsed by hand: its grammar is three levels deep and fixed,
- * so nothing here recurses, and whatever the grammar does not name is an
- * error. Parsing only collects; what holds between the entries (no name
- * twice, no hole, no overlap) is checked afterwards, by header_sort and
- * header_places.
+ * The header is parsed by hand: its grammar is fixed and three levels deep, so
+ * nothing here recurses, and anything outside the grammar is an error. The
+ * parser only collects; rules between entries (unique names, no gap, no
+ * overlap) are checked afterwards by header_sort and header_places.
  *
- * All input is hostile: it may be any bytes at all. Every read of a character
- * is behind a comparison with r->end, every number is checked as it grows, and
- * no text needs more room than it takes in the header (an escape is never
- * shorter than what it stands for), so texts are decoded into one buffer of
- * the header's size. */
+ * Input is untrusted: it may be any bytes. Every read of a character follows a
+ * comparison with r->end, every number is checked while it grows, and no
+ * decoded string is longer than its form in the header (an escape is never
+ * shorter than its character), so one buffer of the header's size holds all
+ * strings. */
 #include "engine/checkpoint/safetensors_header.h"
 #include "engine/base/json.h"
 #include "engine/base/utf8.h"
@@ -18,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// extents come from a file: their product may be anything
+// extents come from a file: their product may overflow
 bool header_tensor_bytes(const StTensor *t, size_t *bytes)
 {
     *bytes = st_type_bytes(t->type);
@@ -29,7 +28,7 @@ bool header_tensor_bytes(const StTensor *t, size_t *bytes)
 
 // -- text ---------------------------------------------------------------------
 
-/* A name or key: 1 to 256 bytes of UTF-8 that a terminal may be sent: control
+/* A name or key: 1 to 256 bytes of UTF-8 that are safe on a terminal: control
  * characters (C0, DEL, C1) could move its cursor or change its title. */
 bool header_name_check(const char *what, const char *name)
 {
@@ -53,11 +52,11 @@ bool header_name_check(const char *what, const char *name)
 typedef struct Parser {
     JsonReader json;              // the header, length in front included
     const char *crc;              // digits of the header's checksum, or NULL
-    Safetensors *f;               // what is collected
-    int tensors_room, pairs_room; // elements that f's arrays have room for
+    Safetensors *f;               // receives the entries
+    int tensors_room, pairs_room; // capacity of f's arrays
 } Parser;
 
-/* An integer from 0 to 2^63-1, written without sign, point or exponent. */
+/* Parses an integer from 0 to 2^63-1 without sign, point or exponent. */
 static bool parse_integer(JsonReader *r, int64_t *out)
 {
     json_space(r);
@@ -68,13 +67,13 @@ static bool parse_integer(JsonReader *r, int64_t *out)
             __builtin_add_overflow(*out, *r->p - '0', out))
             return json_wrong(r, "number over 2^63-1");
     if (r->p == first) return json_wrong(r, "expected a number, 0 or more");
-    // JSON knows no 007: two writings of one number are one too many
+    // JSON does not allow 007: each number has one form
     if (*first == '0' && r->p > first + 1)
         return json_wrong(r, "number with a leading zero");
     return true;
 }
 
-/* "[1, 2, 3]" of at most `room` numbers; *count = room + 1 when more. */
+/* Parses "[1, 2, 3]" of at most `room` numbers; *count = room + 1 if more. */
 static bool parse_list(JsonReader *r, int64_t *list, int room, int *count)
 {
     int64_t extra;
@@ -83,7 +82,7 @@ static bool parse_list(JsonReader *r, int64_t *list, int room, int *count)
     if (!json_expect(r, '[')) return false;
     if (json_next(r, ']')) return true;
     do {
-        // what is too much is still parsed, for the better reason
+        // extra numbers are still parsed, for the better reason
         bool fits = *count < room;
         if (!parse_integer(r, fits ? list + *count : &extra)) return false;
         if (*count <= room) ++*count;
@@ -92,7 +91,7 @@ static bool parse_list(JsonReader *r, int64_t *list, int room, int *count)
     return true;
 }
 
-/* The element type by its name. */
+/* Parses the element type. */
 static bool parse_type(JsonReader *r, StTensor *t)
 {
     const char *name;
@@ -107,8 +106,8 @@ static bool parse_type(JsonReader *r, StTensor *t)
                      t->name, name);
 }
 
-/* {"dtype": text, "shape": [...], "data_offsets": [begin, end]}, the fields in
- * any order, each once. t->name is set before. */
+/* Parses {"dtype": text, "shape": [...], "data_offsets": [begin, end]}, the
+ * fields in any order, each once. t->name is set before. */
 static bool parse_tensor(JsonReader *r, StTensor *t)
 {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
@@ -142,11 +141,11 @@ static bool parse_tensor(JsonReader *r, StTensor *t)
                              t->name);
         if (!json_more(r, '}', &more)) return false;
     }
-    // only now all parts are there to be compared with each other
+    // all fields are known only here, so they are compared here
     for (int k = 0; k < KEYS; k++)
         if (!seen[k])
             return fail_data("tensor \"%s\" has no \"%s\"", t->name, keys[k]);
-    // the place against the end of the data: header_places, safetensors.c
+    // header_places and safetensors.c compare it with the end of the data
     if (place[0] > place[1])
         return fail_data("tensor \"%s\" ends before it begins", t->name);
     if (!header_tensor_bytes(t, &t->bytes))
@@ -158,8 +157,8 @@ static bool parse_tensor(JsonReader *r, StTensor *t)
     return true;
 }
 
-/* Room for one more element in an array of the arena, doubling; NULL with a
- * reason. The old array stays in the arena until the file is closed. */
+/* Returns an array with room for one more element, doubled if needed; NULL with
+ * a reason. The old array stays in the arena until the file is closed. */
 static void *grown(Arena *mem, void *array, int count, int *room, size_t size)
 {
     if (count < *room) return array;
@@ -170,7 +169,7 @@ static void *grown(Arena *mem, void *array, int count, int *room, size_t size)
     return wider;
 }
 
-/* {"key": "text", ...} into f->meta. */
+/* Parses {"key": "text", ...} into f->meta. */
 static bool parse_metadata(Parser *r)
 {
     JsonReader *j = &r->json;
@@ -192,7 +191,7 @@ static bool parse_metadata(Parser *r)
             return fail_data("metadata \"%s\" is not text", pair->key);
         if (!json_text(j, &pair->value)) return false;
         if (!strcmp(pair->key, HEADER_CRC)) {
-            // its digits are zeroed in place, so they must stand as they are
+            // its digits are zeroed in place, so they must not contain escapes
             if (j->p - raw != HEADER_DIGITS + 2)
                 return fail_data("metadata \"%s\" is not %d hex digits",
                                  HEADER_CRC, HEADER_DIGITS);
@@ -203,14 +202,14 @@ static bool parse_metadata(Parser *r)
     return true;
 }
 
-/* The outermost object: tensors, and once the metadata; spaces behind it are
- * the padding, anything else there is an error. */
+/* Parses the outermost object: tensors, and the metadata at most once. Spaces
+ * after it are padding; anything else there is an error. */
 static bool parse_header(Parser *r)
 {
     JsonReader *j = &r->json;
     Safetensors *f = r->f;
     bool seen_metadata = false;
-    // no space is allowed in front of the first brace
+    // no space is allowed before the first brace
     if (j->p == j->end || *j->p != '{') return json_wrong(j, "expected '{'");
     j->p++;
     for (bool more = !json_next(j, '}'); more;) {
@@ -246,8 +245,8 @@ bool header_parse(const char *head, size_t bytes, Safetensors *f,
                          .end = head + bytes,
                          .what = "header"},
                 .f = f};
-    // a decoded text with its end is never longer than with its quotes, so all
-    // of them fit
+    // a decoded string with its final 0 is never longer than with its quotes,
+    // so all of them fit
     r.json.text = arena_alloc(&f->mem, bytes);
     if (!r.json.text || !parse_header(&r)) return false;
     *crc = r.crc;
@@ -271,7 +270,7 @@ bool header_sort(StTensor *tensor, int count, MetaPair *pair, int pairs)
 {
     if (count) qsort(tensor, (size_t)count, sizeof *tensor, by_name);
     if (pairs) qsort(pair, (size_t)pairs, sizeof *pair, by_key);
-    // what is equal stands side by side now
+    // equal names are adjacent after sorting
     for (int i = 1; i < count; i++)
         if (!by_name(tensor + i - 1, tensor + i))
             return fail_data("tensor \"%s\" appears twice", tensor[i].name);
@@ -284,7 +283,7 @@ bool header_sort(StTensor *tensor, int count, MetaPair *pair, int pairs)
 static int by_place(const void *a, const void *b)
 {
     const StTensor *x = *(StTensor *const *)a, *y = *(StTensor *const *)b;
-    // an empty tensor stands before the one that begins at the same byte, or
+    // an empty tensor comes before one that begins at the same byte, otherwise
     // the two would seem to overlap
     if (x->at != y->at) return x->at < y->at ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
@@ -292,9 +291,9 @@ static int by_place(const void *a, const void *b)
 
 bool header_places(Safetensors *f, uint64_t *end)
 {
-    uint64_t at = 0; // the end of the tensor before
+    uint64_t at = 0; // end of the previous tensor
     *end = 0;
-    // the list itself stays in the order of names
+    // the list itself keeps the order of names
     if (!f->count) return true;
     StTensor **order = ARENA_NEW(&f->mem, StTensor *, f->count);
     if (!order) return false;
@@ -315,14 +314,14 @@ bool header_places(Safetensors *f, uint64_t *end)
 
 // -- writing ------------------------------------------------------------------
 
-/* A text that grows; `ok` is false from the first failure on. */
+/* A growing string; `ok` is false from the first failure on. */
 typedef struct Text {
     char *p;
     size_t count, room;
     bool ok;
 } Text;
 
-/* Append n bytes. */
+/* Appends n bytes. */
 static void put(Text *t, const char *p, size_t n)
 {
     if (!t->ok) return;
@@ -338,13 +337,13 @@ static void put(Text *t, const char *p, size_t n)
     t->count += n;
 }
 
-/* Append a text as it is. */
+/* Appends a string unchanged. */
 static void put_plain(Text *t, const char *p)
 {
     put(t, p, strlen(p));
 }
 
-/* `p` in quotes; whatever is not UTF-8 ends the text with a reason. */
+/* Appends `p` in quotes; text that is not UTF-8 fails with a reason. */
 static void put_text(Text *t, const char *p, const char *what)
 {
     const char *start = p, *end = p + strlen(p);
@@ -369,7 +368,7 @@ static void put_text(Text *t, const char *p, const char *what)
     put_plain(t, "\"");
 }
 
-/* One entry, always in this form: equal content gives equal bytes. */
+/* Appends one entry, always in this form: equal content gives equal bytes. */
 static void put_tensor(Text *t, const StTensor *e)
 {
     char number[64];
@@ -407,7 +406,7 @@ bool header_print(const StTensor *tensor, int count, const MetaPair *pair,
         put_tensor(&t, tensor + i);
     }
     put_plain(&t, "}");
-    // data then starts aligned, for readers that map the file
+    // the data starts aligned, for readers that map the file
     while (t.ok && t.count % ST_ALIGN) put_plain(&t, " ");
     uint64_t length = t.count - HEADER_LENGTH;
     if (t.ok && length > ST_HEADER)

@@ -1,7 +1,8 @@
-/* safetensors_header.h -- between the JSON of a header and its entries.
+/* safetensors_header.h -- converts between the JSON of a header and its
+ * entries.
  *
- * Used by safetensors.c only. A "head" is the eight bytes of the length and
- * the header behind them, as they stand at the start of the file. */
+ * Used by safetensors.c only. A "head" is the eight bytes of the length and the
+ * header after them, as at the start of the file. */
 #ifndef SEG_ENGINE_CHECKPOINT_SAFETENSORS_HEADER_H
 #define SEG_ENGINE_CHECKPOINT_SAFETENSORS_HEADER_H
 #include "engine/checkpoint/safetensors.h"
@@ -15,28 +16,29 @@ enum {
     HEADER_DIGITS = 8, /* hex digits of one checksum                 */
 };
 
-/* Collect tensors and metadata of a head into f, in the order of the file.
- * Each tensor is right in itself: name, type, shape, and a place of as many
- * bytes as the shape needs. *crc is where the digits of the header's own
- * checksum stand in the head, or NULL. */
+/* Collects tensors and metadata of a head into f, in the order of the file.
+ * Checks each tensor alone: name, type, shape, and offsets that match the size
+ * of the shape. *crc points to the digits of the header's own checksum in the
+ * head, or is NULL. */
 bool header_parse(const char *head, size_t bytes, Safetensors *f,
                   const char **crc);
 
-/* Sort both lists; a name or key that appears twice is an error. */
+/* Sorts both lists; a duplicate name or key is an error. */
 bool header_sort(StTensor *tensor, int count, MetaPair *pair, int pairs);
 
-/* The tensors fill the data from 0 to *end without hole or overlap. */
+/* Checks that the tensors fill the data from 0 to *end without gap or
+ * overlap. */
 bool header_places(Safetensors *f, uint64_t *end);
 
-/* A name of a tensor or key of metadata: 1 to 256 bytes of UTF-8 without
+/* Checks a name of a tensor or key of metadata: 1 to 256 bytes of UTF-8 without
  * control characters. `what` begins the reason. */
 bool header_name_check(const char *what, const char *name);
 
 /* bytes = product of the shape times the element size, checked. */
 bool header_tensor_bytes(const StTensor *t, size_t *bytes);
 
-/* The head for sorted lists, padded to a multiple of ST_ALIGN; *head is to be
- * freed with mem_free. */
+/* Prints the head for sorted lists, padded to a multiple of ST_ALIGN; free
+ * *head with mem_free. */
 bool header_print(const StTensor *tensor, int count, const MetaPair *pair,
                   int pairs, char **head, size_t *bytes);
 #endif
