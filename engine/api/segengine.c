@@ -1,11 +1,11 @@
-/* segengine.c -- the embedding face over graph, checkpoint and session.
+/* segengine.c -- the C API on top of graph, checkpoint and session.
  *
- * A weights file carries its network as text (`graph`), the names of its
- * outputs (`outputs`, in the order of the text's roots) and its parameters; a
- * model is these three put together again, with a session that cannot train.
- * Whatever the caller hands in is checked here and becomes a reason; a CHECK
- * further down would end somebody else's program. Plans are made per input
- * shape and kept by the session, so calls of one shape plan once. */
+ * A weights file holds its network as text (`graph`), the names of its outputs
+ * (`outputs`, in the order of the text's roots) and its parameters; a model
+ * combines the three with a session that cannot train. All arguments of the
+ * caller are checked here and give a reason, as a CHECK further down would
+ * abort the caller's program. Plans are made per input shape and kept by the
+ * session, so calls with one shape plan once. */
 #include "engine/api/segengine_inside.h"
 #include "engine/checkpoint/checkpoint.h"
 #include <string.h>
@@ -20,7 +20,7 @@ const char *seg_version(void)
     return SEG_VERSION;
 }
 
-/* "mask,edge" as the names of the roots, in their order. */
+/* Splits "mask,edge" into the names of the roots, in their order. */
 static bool name_outputs(seg_model *m, const char *names)
 {
     // cut into names in place: they live as long as the model
@@ -31,7 +31,7 @@ static bool name_outputs(seg_model *m, const char *names)
         m->output_name[n++] = name;
     if (n < m->outputs || strtok_r(rest, ",", &rest))
         return fail_data("%d outputs, but the names \"%s\"", m->outputs, names);
-    // they are asked for by name, so a second one could not be had
+    // outputs are selected by name, so a duplicate would be unreachable
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(m->output_name[i], m->output_name[k]))
@@ -40,8 +40,8 @@ static bool name_outputs(seg_model *m, const char *names)
     return true;
 }
 
-/* The session, in the precision of a bundle: in f32 where the device has it
- * not, which is nearer to what was trained. */
+/* Opens the session, in the precision of a bundle; in f32 if the device does
+ * not support that precision, which is closest to the trained results. */
 static bool open_session(seg_model *m, const char *device, int threads)
 {
     SessionSpec spec = {.graph = &m->graph,
@@ -58,7 +58,7 @@ static bool open_session(seg_model *m, const char *device, int threads)
     return session_open(&spec, &m->session);
 }
 
-/* The names of a bundle are those of the network. */
+/* Does the network have the input and output names of the bundle? */
 static bool bundle_fits(const seg_model *m)
 {
     const Bundle *b = m->bundle;
@@ -77,8 +77,8 @@ static bool bundle_fits(const seg_model *m)
                      b->output);
 }
 
-/* Fill in a zeroed model; what a failure leaves is freed by seg_close. The
- * header is read twice, once for the network and once with the weights. */
+/* Fills in a zeroed model; after a failure seg_close frees it. The header is
+ * read twice, once for the network and once with the weights. */
 static bool open_model(seg_model *m, const char *path, const char *device,
                        int threads)
 {
@@ -130,7 +130,7 @@ void seg_close(seg_model *m)
     mem_free(m);
 }
 
-/* Name and shape of a node for one sample. */
+/* Sets name and shape of a node for one sample. */
 static void describe(const seg_model *m, int node, const char *name,
                      seg_tensor *out)
 {
@@ -139,7 +139,7 @@ static void describe(const seg_model *m, int node, const char *name,
     out->axes = dims_to_user(y->dim, y->rank, out->shape);
 }
 
-// asked with max 0 these only count
+// with max 0 these only count
 int seg_inputs(const seg_model *m, seg_tensor *out, int max)
 {
     if (!m) return 0;
@@ -156,8 +156,8 @@ int seg_outputs(const seg_model *m, seg_tensor *out, int max)
     return m->outputs;
 }
 
-/* The extents of t, which must have the axes of input n; whether the network
- * takes them is found when they are planned. */
+/* Converts the extents of t, which must have as many axes as input n; the
+ * planner checks whether the network accepts them. */
 static bool shape_fits(const seg_tensor *t, const Node *n, Dims *out)
 {
     char want[DIMS_TEXT];
@@ -174,9 +174,9 @@ static bool shape_fits(const seg_tensor *t, const Node *n, Dims *out)
     return dims_from_user(t->shape, t->axes, n->y.rank, out);
 }
 
-/* The caller's array for each input of the network, as plan inputs: plan[i] and
- * data[i] belong to m->input[i]. An unknown name is an error, as the array that
- * was meant is then missing. */
+/* Matches the caller's arrays to the inputs of the network: plan[i] and data[i]
+ * belong to m->input[i]. An unknown name is an error, as then the intended
+ * input is missing. */
 static bool match_inputs(const seg_model *m, const seg_tensor *in, int inputs,
                          PlanInput *plan, const float **data)
 {
@@ -202,7 +202,7 @@ static bool match_inputs(const seg_model *m, const seg_tensor *in, int inputs,
     return true;
 }
 
-/* Shapes, and values where the caller has room, of the outputs asked for. */
+/* Sets shapes of the requested outputs, and values if the caller has room. */
 static bool give_outputs(seg_model *m, Plan *p, seg_tensor *out, int outputs)
 {
     for (int k = 0; k < outputs; k++) {
@@ -232,14 +232,14 @@ int seg_run(seg_model *m, const seg_tensor *in, int inputs, seg_tensor *out,
         fail_usage("seg_run: the model is NULL");
         return -1;
     }
-    // who only asks for shapes pays for a plan, not for a run
+    // a call that only asks for shapes makes a plan, but does not run
     for (int k = 0; k < outputs; k++) wanted |= out[k].data != NULL;
     if (!match_inputs(m, in, inputs, plan, data) ||
         !session_plan(m->session, false, plan, m->inputs, &p))
         return -1;
     if (wanted) {
         if (!session_bind(m->session, p)) return -1;
-        // an input that no output needs has no place in the plan
+        // an input that no output needs is not in the plan
         for (int i = 0; i < m->inputs; i++)
             if (plan_value(p, plan[i].node) &&
                 !session_feed(m->session, p, plan[i].node, data[i]))

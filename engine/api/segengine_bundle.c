@@ -1,11 +1,10 @@
-/* segengine_bundle.c -- the rows of a bundle, read without Lua.
+/* segengine_bundle.c -- reads the entries of a bundle without Lua.
  *
- * lua/predict/bundle.lua writes them and reads them too;
- * tests/lua/predict/export.lua holds both against the same files. Nothing is
- * passed over: an entry that is not in the table below is a row of a later
- * program, which would do something that this one does not. What only concerns
- * prediction of files that this face does not read becomes `cannot`, and the
- * network can still be run on arrays. */
+ * lua/predict/bundle.lua writes and reads the same entries;
+ * tests/lua/predict/export.lua checks both with the same files. An entry
+ * outside the tables below is an error, as a later version may have written it
+ * for a function that this one lacks. Entries for file formats that the C API
+ * does not read set `cannot`, and the network can still run on arrays. */
 #include "data/format/decimal.h"
 #include "engine/api/segengine_inside.h"
 #include "engine/base/json.h"
@@ -17,15 +16,15 @@
 
 /* == values ============================================================= */
 
-/* A table of what may stand in a table. */
+/* One allowed member of a table. */
 typedef struct Key {
     const char *name;
     JsonKind kind; /* of the value; JSON_NULL: any */
     bool must;
 } Key;
 
-/* Every member of `table` is one of the keys and of its kind, and those that
- * must be are there. */
+/* Checks that every member of `table` is one of the keys and of its kind, and
+ * that required members are present. */
 static bool check_keys(const JsonValue *table, const char *what,
                        const Key *keys)
 {
@@ -49,7 +48,7 @@ static bool check_keys(const JsonValue *table, const char *what,
     return true;
 }
 
-/* A number, `otherwise` when it is not there. */
+/* Returns a number, `otherwise` if it is absent. */
 static double number_of(const JsonValue *table, const char *name,
                         double otherwise)
 {
@@ -71,7 +70,7 @@ static const char *text_of(const JsonValue *table, const char *name)
     return v && v->kind == JSON_TEXT ? v->text : "";
 }
 
-/* A text, or a list of texts; how many, at most `most`. */
+/* Reads a string or a list of strings, at most `most`; returns their number. */
 static int texts_of(const JsonValue *v, const char **out, int most)
 {
     int n = 0;
@@ -84,11 +83,11 @@ static int texts_of(const JsonValue *v, const char **out, int most)
 
 /* == steps ============================================================== */
 
-// a step with all its options is a few hundred bytes; lists and lines are made
-// by copying what there is, so their length is bounded
+// a step with all its options is a few hundred bytes; lists and lines are built
+// by repeated copies, so their length is bounded
 enum { LINE_BYTES = 4096 };
 
-/* `text`, or NULL with a reason when it is too long for a step. */
+/* Returns `text`, or NULL with a reason if it is too long for a step. */
 static const char *bounded(const char *text)
 {
     if (!text || strlen(text) <= LINE_BYTES) return text;
@@ -96,7 +95,7 @@ static const char *bounded(const char *text)
     return NULL;
 }
 
-/* A value as it stands in the text of a step: lists with commas. */
+/* Returns a value in the syntax of a step: lists with commas. */
 static const char *word_of(const JsonValue *v, Arena *mem)
 {
     const char *list = NULL;
@@ -119,8 +118,8 @@ static const char *word_of(const JsonValue *v, Arena *mem)
     }
 }
 
-/* {"step": "resize", "h": 32} as "resize h=32\n"; NULL with a reason. Blanks
- * end the words of a line, so there are none in them. */
+/* Converts {"step": "resize", "h": 32} to "resize h=32\n"; NULL with a reason.
+ * Blanks separate the words of a line, so no word may contain one. */
 static const char *line_of(const JsonValue *row, const char *what, int number,
                            Arena *mem)
 {
@@ -145,22 +144,22 @@ static const char *line_of(const JsonValue *row, const char *what, int number,
 static bool parse_steps(const char *text, const char *what, Steps *out)
 {
     if (steps_parse(text, out)) return true;
-    // "steps: line 2: ..." are the rows here
+    // "steps: line 2: ..." refers to entry 2 of the list
     char why[ERR_MAX];
     const char *at = strstr(err_text(), "line ");
     snprintf(why, sizeof why, "%s", at ? at + 5 : err_text());
     return fail_data("bundle: %s: row %s" LATER, what, why);
 }
 
-/* All steps, as they are run for prediction; the flip of training is for
- * mirrored images, and only looked at. */
+/* Reads all steps in their form for prediction; the flip of training is for
+ * mirrored images, and only checked. */
 static bool read_steps(const JsonValue *rows, const JsonValue *flip, Arena *mem,
                        Bundle *b)
 {
     const char *text = "";
     Steps steps;
     int number = 0;
-    // nothing in it: a list without elements is written as a table
+    // an empty list is written as a table
     if (rows->kind != JSON_LIST && rows->first)
         return fail_data("bundle: prepare is %s, want a list", json_kind(rows));
     for (const JsonValue *row = rows->first; row; row = row->next) {
@@ -183,7 +182,7 @@ static bool read_steps(const JsonValue *rows, const JsonValue *flip, Arena *mem,
     return true;
 }
 
-/* == how files are read ================================================= */
+/* == reading files ====================================================== */
 
 static const Key read_keys[] = {{"kind", JSON_TEXT, true},
                                 {"options", JSON_TABLE, true},
@@ -191,7 +190,8 @@ static const Key read_keys[] = {{"kind", JSON_TEXT, true},
                                 {"numbers", JSON_TABLE, false},
                                 {NULL, JSON_NULL, false}};
 
-/* Options of the data set; those of other kinds of files are for predict. */
+/* Reads options of the data set; other kinds of files need `segengine
+ * predict`. */
 static bool read_reading(const JsonValue *read, Bundle *b)
 {
     static const char *const forms[] = {"both", "sform", "qform",
@@ -226,10 +226,10 @@ static bool read_reading(const JsonValue *read, Bundle *b)
     return true;
 }
 
-/* == what is done with a result ========================================= */
+/* == postprocessing ===================================================== */
 
-// those of predict = { } in a recipe; fractions, which a temperature is for,
-// are not made here
+// the options of predict = { } in a recipe; fractions, to which a temperature
+// applies, are not computed here
 static const Key predict_keys[] = {
     {"image", JSON_NULL, false},     {"names", JSON_NULL, false},
     {"threshold", JSON_NULL, false}, {"fractions", JSON_NULL, false},
@@ -240,14 +240,15 @@ static const Key predict_keys[] = {
     {"connect", JSON_NUMBER, false}, {"temperature", JSON_NUMBER, false},
     {NULL, JSON_NULL, false}};
 
-// those of them that concern a class
+// the options that may be set per class
 static const Key tidy_keys[] = {{"keep", JSON_NULL, false},
                                 {"min_ml", JSON_NUMBER, false},
                                 {"fill_holes", JSON_NULL, false},
                                 {"connect", JSON_NUMBER, false},
                                 {NULL, JSON_NULL, false}};
 
-/* An option of a class: of its own table, else of all. */
+/* Returns an option of a class: from its own table, else from the common
+ * one. */
 static const JsonValue *option_of(const JsonValue *own, const JsonValue *all,
                                   const char *name)
 {
@@ -255,7 +256,7 @@ static const JsonValue *option_of(const JsonValue *own, const JsonValue *all,
     return v ? v : json_get(all, name);
 }
 
-/* Class number `value`, whose options are `own`. */
+/* Reads the options `own` of class number `value`. */
 static bool read_tidy(const JsonValue *own, const JsonValue *all, int value,
                       BundleTidy *out)
 {
@@ -292,8 +293,8 @@ static bool read_tidy(const JsonValue *own, const JsonValue *all, int value,
     return true;
 }
 
-/* The table of `each` that means class i + 1: under its name, which is the
- * output's where segments have none, its number, or in its place of a list. */
+/* Returns the table of `each` for class i + 1: by its name (the output's if
+ * there are no segment names), by its number, or by its position in a list. */
 static const JsonValue *each_of(const JsonValue *each, const Bundle *b, int i)
 {
     char text[ERR_MAX / 8];
@@ -309,8 +310,8 @@ static const JsonValue *each_of(const JsonValue *each, const Bundle *b, int i)
     return v;
 }
 
-/* Classes are as many as there are names of segments; without, as the network
- * has, which is known later. */
+/* There are as many classes as segment names; without names, as many as the
+ * network has, which is known later. */
 static bool read_classes(const JsonValue *p, Bundle *b)
 {
     const JsonValue *each = json_get(p, "each");
@@ -326,8 +327,8 @@ static bool read_classes(const JsonValue *p, Bundle *b)
                               "of the output's");
 }
 
-/* Images as training took them, of the format that it read. Those of the other
- * format have other names. */
+/* Sets the image names used in training, of the format that it read. Files of
+ * the other format have other names. */
 static void read_trained(const JsonValue *image, Bundle *b)
 {
     if (b->from_dicom)
@@ -336,7 +337,7 @@ static void read_trained(const JsonValue *image, Bundle *b)
         b->nifti.images = texts_of(image, b->nifti.image, MAX_CHANNELS);
 }
 
-/* image: the option of the data set of training, or NULL. */
+/* image: the option of the training data set, or NULL. */
 static bool read_predict(const JsonValue *p, const JsonValue *image, Bundle *b)
 {
     const char *as = text_of(p, "as");
@@ -367,7 +368,7 @@ static bool read_predict(const JsonValue *p, const JsonValue *image, Bundle *b)
     return read_classes(p, b);
 }
 
-/* "1,2,4" */
+/* Parses "1,2,4". */
 static bool read_labels(const char *text, Bundle *b)
 {
     while (*text) {
@@ -386,7 +387,7 @@ static bool read_labels(const char *text, Bundle *b)
     return true;
 }
 
-/* == all of it ========================================================== */
+/* == the bundle ========================================================= */
 
 static const Key entry_keys[] = {
     {"version", JSON_NUMBER, true},   {"network", JSON_TEXT, true},
@@ -397,8 +398,8 @@ static const Key entry_keys[] = {
     {"trained_on", JSON_TEXT, false}, {"intended_use", JSON_TEXT, false},
     {"training", JSON_TABLE, false},  {NULL, JSON_NULL, false}};
 
-/* "direct" is a choice by layer of 0.1, now passed over: the results differ by
- * rounding alone (lua/aliases.lua lists the removed names). */
+/* Version 0.1 wrote "direct", a choice of algorithm by layer. It is ignored:
+ * results differ by rounding only (lua/aliases.lua lists the removed names). */
 static const Key run_keys[] = {
     {"batch", JSON_NUMBER, false},  {"precision", JSON_TEXT, false},
     {"bucket", JSON_NULL, false},   {"multiple", JSON_NUMBER, false},

@@ -1,11 +1,11 @@
-/* segengine_predict.c -- an image file through the network of a bundle, to a
- * file of class numbers.
+/* segengine_predict.c -- predicts an image file with the network of a bundle
+ * and writes a file of class numbers.
  *
- * What lua/predict/predict.lua does for many cases is done here for one, by the
- * same functions of data/: the image is read and prepared as in training, its
- * parts run through the network in batches, what comes out is put together on
- * the image's own grid (stitch.h), tidied and written.
- * tests/lua/predict/export.lua compares the files of both byte for byte. */
+ * Does for one case the work of lua/predict/predict.lua, with the same
+ * functions of data/: reads and preprocesses the image as in training, runs its
+ * samples in batches, stitches the results on the image's own grid (stitch.h),
+ * postprocesses and writes. tests/lua/predict/export.lua compares the files of
+ * both byte for byte. */
 #include "data/dataset/relabel.h"
 #include "data/metrics/stitch.h"
 #include "data/preprocess/pipeline.h"
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* One prediction on its way; zeroed, everything is free or closed. */
+/* A prediction in progress; in a zeroed Job all is free or closed. */
 typedef struct Job {
     seg_model *m;
     const Bundle *b;
@@ -26,18 +26,18 @@ typedef struct Job {
     Pipeline *p;
     Stitch *mosaic;
     StitchResult result;
-    Volume written;       /* labels as files have them */
-    float *sample, *user; /* of a batch: in, and out in user order */
-    float *one;           /* of a part: out, in memory order       */
-    int32_t room;         /* parts that the first two have room for */
-    Dims dim;             /* of a part, n = 1 */
+    Volume written;       /* labels with the values of files             */
+    float *sample, *user; /* of a batch: input, and output in user order */
+    float *one;           /* of a sample: output, in memory order        */
+    int32_t room;         /* samples that the first two have room for    */
+    Dims dim;             /* of a sample, n = 1                          */
     int input, output, channels;
 } Job;
 
-// -- what is asked for --------------------------------------------------------
+// -- arguments ----------------------------------------------------------------
 
-/* A file at or below `path` that `test` accepts. What cannot be opened holds
- * nothing: reading it says why. */
+/* Finds a file at or below `path` that `test` accepts. A folder that cannot be
+ * opened counts as empty: the later read reports it. */
 typedef bool FileTest(const char *path, const void *ctx);
 static bool holds(const char *path, FileTest *test, const void *ctx, int depth)
 {
@@ -60,7 +60,7 @@ static bool is_nifti(const char *path, const void *ctx)
 {
     const char *name = path_tail(path);
     (void)ctx;
-    // data sets pass over "._a.nii"
+    // data sets skip "._a.nii"
     return *name != '.' && !file_of_system(name) && nifti_stem(path) > 0;
 }
 
@@ -84,7 +84,7 @@ static bool ends_in(const char *path, const char *ending)
     return n > m && !strcmp(path + n - m, ending);
 }
 
-/* Of a folder with NIfTI and DICOM the format that training read counts. */
+/* Reads NIfTI? In a folder with NIfTI and DICOM the format of training wins. */
 static bool as_nifti(const Bundle *b, const char *in)
 {
     struct stat st;
@@ -93,8 +93,9 @@ static bool as_nifti(const Bundle *b, const char *in)
            !(b->from_dicom && holds(in, is_dicom, NULL, 0));
 }
 
-/* The NIfTI files that are called as those of training. Its patterns may begin
- * with folders that are not below `in`: then without them, one by one. */
+/* Opens the NIfTI files with the names used in training. Its patterns may begin
+ * with folders that are not below `in`: then leading folders are removed one by
+ * one. */
 static bool open_nifti(const Bundle *b, const char *in, Dataset **out)
 {
     DatasetNifti how = b->nifti;
@@ -124,7 +125,7 @@ static bool open_case(Job *j, const char *in)
     return pipeline_open(j->ds, &j->b->steps, &o, &j->p);
 }
 
-/* Input, output and extents go together. */
+/* Checks that input, output and extents match. */
 static bool check_network(Job *j)
 {
     const seg_model *m = j->m;
@@ -169,7 +170,7 @@ static bool make_room(Job *j)
     return j->user && j->one;
 }
 
-/* `count` parts, whose values are in j->sample, through the network. */
+/* Runs `count` samples, with values in j->sample, through the network. */
 static bool run_batch(Job *j, int32_t count)
 {
     Session *s = j->m->session;
@@ -191,7 +192,7 @@ static bool run_batch(Job *j, int32_t count)
            session_read(s, plan, j->output, j->user);
 }
 
-/* All parts, in batches, into the mosaic. */
+/* Runs all samples, in batches, and stitches the results. */
 static bool run_parts(Job *j)
 {
     const int rank = j->m->graph.node[j->output].y.rank;
@@ -226,7 +227,7 @@ static bool run_parts(Job *j)
 
 // -- the result ---------------------------------------------------------------
 
-/* Classes of the output, without the background. */
+/* Returns the number of classes of the output, without the background. */
 static int classes_of(const Job *j)
 {
     return j->channels == 1 ? 1 : j->channels - 1;
@@ -252,7 +253,8 @@ static bool tidy(Job *j)
     return true;
 }
 
-/* The names of the segments: those of the recipe, else the output's. */
+/* Writes a DICOM SEG with the segment names of the recipe, else of the
+ * output. */
 static bool write_seg(Job *j, const char *out)
 {
     char text[MAX_SEGMENTS][80];
@@ -280,7 +282,7 @@ static bool write_result(Job *j, const char *out)
     const Bundle *b = j->b;
     const Volume *v = &j->result.labels;
     if (ends_in(out, ".dcm")) return write_seg(j, out);
-    // weights that do not say, or that make other classes than the files have
+    // not if the weights list no labels, or labels of other classes
     if (b->labels == classes_of(j)) {
         if (!volume_relabel(v, b->label, b->labels, &j->written)) return false;
         v = &j->written;
@@ -288,9 +290,9 @@ static bool write_result(Job *j, const char *out)
     return nifti_write(out, v, case_nifti_header(j->ds, 0, &h) ? &h : NULL);
 }
 
-// -- the function -------------------------------------------------------------
+// -- seg_predict_file ---------------------------------------------------------
 
-/* What can be said before anything is opened. */
+/* Checks that are possible before anything is opened. */
 static bool check_call(const seg_model *m, const char *in, const char *out)
 {
     struct stat st;

@@ -1,10 +1,9 @@
-/* onnx.c -- the graph as a graph of ONNX: what is asked for, what goes in and
- * comes out.
+/* onnx.c -- converts the graph to an ONNX graph: roots, inputs and outputs.
  *
- * Nodes are written one behind the other into memory, in the order of the
- * graph, which is an order that ONNX wants too: operands first. The fields of
- * the messages are those of onnx.proto (github.com/onnx/onnx); what each
- * operator becomes is onnx_node.c, the bytes of the file are onnx_file.c. */
+ * Nodes are written to memory one after the other in the order of the graph,
+ * which ONNX requires too: operands first. Field numbers are those of
+ * onnx.proto (github.com/onnx/onnx). onnx_node.c converts operators,
+ * onnx_file.c writes the bytes of the file. */
 #include "engine/onnx/onnx_inside.h"
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +15,7 @@ enum { KIND_FLOAT = 1, KIND_INT, KIND_TEXT, KIND_INTS = 7 }; // of attributes
 
 // -- names and constants ------------------------------------------------------
 
-/* A text of the arena, or "" when there was no memory for it. */
+/* Returns a string of the arena, or "" if there was no memory for it. */
 static const char *kept(Onnx *o, const char *text)
 {
     if (!text) o->failed = true;
@@ -31,7 +30,7 @@ const char *onnx_part(Onnx *o, int i, const char *part)
         o, arena_printf(&o->mem, "%s/%d%s%s", base, i, *part ? "/" : "", part));
 }
 
-/* Room for one more tensor, called `name`; NULL without memory. */
+/* Adds a tensor named `name`; NULL if there is no memory. */
 static OnnxTensor *tensor_new(Onnx *o, const char *name)
 {
     if (o->tensors == o->room) {
@@ -48,7 +47,7 @@ static OnnxTensor *tensor_new(Onnx *o, const char *name)
     return t;
 }
 
-/* A constant of `axes` axes, one or none; the numbers are copied. */
+/* Adds a constant with zero or one axis; the numbers are copied. */
 static const char *constant(Onnx *o, const char *name, const void *v, int n,
                             int axes, bool whole)
 {
@@ -109,7 +108,7 @@ void onnx_end(Onnx *o, size_t mark)
     proto_end(&o->node, mark);
 }
 
-/* An attribute, begun; its value follows, then onnx_end. */
+/* Begins an attribute; its value follows, then onnx_end. */
 static size_t attr_begin(Onnx *o, const char *name, int kind)
 {
     size_t mark = proto_begin(&o->node, ONNX_NODE_ATTRIBUTE);
@@ -164,7 +163,7 @@ int onnx_shown(const Node *n)
 void onnx_rank(Onnx *o, const char *x, int from, int to, const char *out)
 {
     if (!to) {
-        // all of them: OpenCV 4.6 knows this one better than Squeeze
+        // Flatten removes all axes: OpenCV 4.6 supports it better than Squeeze
         const char *in[] = {x};
         size_t mark = onnx_begin(o, "Flatten", in, 1, out);
         onnx_attr_int(o, "axis", 1);
@@ -173,20 +172,20 @@ void onnx_rank(Onnx *o, const char *x, int from, int to, const char *out)
     }
     const char *name = kept(o, arena_printf(&o->mem, "%s/axes", out));
     if (!from) {
-        // and this one better than Unsqueeze; 0: as it was
+        // and Reshape better than Unsqueeze; 0: same extent as the operand
         static const int64_t shape[2 + RANK_MAX] = {0, 0, 1, 1, 1};
         onnx_op(o, "Reshape", x, onnx_ints(o, name, shape, 2 + to), out);
         return;
     }
-    // the first spatial axes, behind N and C, are those that come and go
+    // adds or removes the first spatial axes, after N and C
     static const int64_t axes[RANK_MAX] = {2, 3, 4};
     int n = from < to ? to - from : from - to;
     onnx_op(o, from < to ? "Unsqueeze" : "Squeeze", x,
             onnx_ints(o, name, axes, n), out);
 }
 
-/* A parameter as it is shown with `rank` spatial axes. Its numbers are the same
- * in the same order, whatever extents of 1 stand between. */
+/* Returns a parameter with `rank` spatial axes. Its numbers keep their order,
+ * whatever extents of 1 are added. */
 static const char *param_operand(Onnx *o, int node, int rank)
 {
     const Node *n = &o->g->node[node];
@@ -240,16 +239,15 @@ const char *onnx_operand(Onnx *o, int i, int k, int rank)
         onnx_rank(o, o->value[x], from, rank, out);
         return out;
     }
-    // computed of parameters, where a vector is wanted
+    // computed from parameters, where a vector is required
     const char *shape = kept(o, arena_printf(&o->mem, "%s/shape", out));
     return onnx_op(o, "Reshape", o->value[x],
                    onnx_ints(o, shape, (const int64_t[]){-1}, 1), out);
 }
 
-// -- the graph
-// -----------------------------------------------------------------
+// -- the graph ----------------------------------------------------------------
 
-/* Does root `i` of a graph get a sigmoid or softmax behind it? */
+/* Does root `i` of a graph get a sigmoid or softmax appended? */
 static bool wants_activation(const Graph *g, int root, const OnnxOptions *how)
 {
     const Node *n = &g->node[root];
@@ -258,7 +256,7 @@ static bool wants_activation(const Graph *g, int root, const OnnxOptions *how)
              (n->attr.op == OP_sigmoid || n->attr.op == OP_softmax));
 }
 
-/* What node i is to be called: an output when it is that alone. */
+/* Returns the name of node i: the name of an output if it is one as it is. */
 static const char *value_name(Onnx *o, int i, const int *root,
                               const char *const *name, int roots,
                               const OnnxOptions *how)
@@ -268,8 +266,8 @@ static const char *value_name(Onnx *o, int i, const int *root,
     return onnx_part(o, i, "");
 }
 
-/* Outputs whose name is not yet that of their node: with a sigmoid or softmax,
- * or a second name for one value, or an input or parameter as it is. */
+/* Writes an output that is not yet the value of its node: with a sigmoid or
+ * softmax, a second name for one value, or an input or parameter as output. */
 static void put_output(Onnx *o, int root, const char *name,
                        const OnnxOptions *how, OnnxFacts *facts)
 {
@@ -289,7 +287,7 @@ static void put_output(Onnx *o, int root, const char *name,
     facts->probabilities++;
 }
 
-/* All nodes that the roots need, in the order of the graph. */
+/* Writes all nodes that the roots need, in the order of the graph. */
 static bool put_nodes(Onnx *o, const bool *used, const int *root,
                       const char *const *name, int roots,
                       const OnnxOptions *how, OnnxFacts *facts)
@@ -314,8 +312,8 @@ static bool put_nodes(Onnx *o, const bool *used, const int *root,
     return true;
 }
 
-/* With every extent of every image twice as large: does the network still fit
- * together? What was a number of the graph then is one of the file for ever. */
+/* Checks shapes with every image extent doubled: does the network still fit?
+ * Otherwise an extent in the graph, fixed in the file, would be wrong. */
 static bool check_any_size(const Graph *g, const bool *used, Arena *mem)
 {
     Tensor *y = ARENA_NEW(mem, Tensor, g->count);
@@ -342,8 +340,8 @@ static bool check_any_size(const Graph *g, const bool *used, Arena *mem)
 
 // -- what goes in and comes out -----------------------------------------------
 
-/* A value of the graph as the field `field`: name, type, extents. Free ones
- * have a name instead of a number. */
+/* Writes a graph input or output as field `field`: name, type, extents. Free
+ * extents have a name instead of a number. */
 static void put_value(Proto *p, int field, const char *name, const Node *n,
                       bool any_size)
 {
@@ -362,7 +360,8 @@ static void put_value(Proto *p, int field, const char *name, const Node *n,
         if (i == 0 && n->batched) {
             proto_text(p, DIM_NAME, "batch");
         } else if (i >= 2 && n->batched && any_size) {
-            // what stands for two axes is one number: hence names of its own
+            // runtimes treat equal names as equal extents: hence a name per
+            // axis
             snprintf(text, sizeof text, "%s_%s", name,
                      axis[RANK_MAX - axes + i]);
             proto_text(p, DIM_NAME, text);
@@ -388,7 +387,7 @@ static void put_values(Onnx *o, Proto *p, const bool *used, const int *root,
         put_value(p, GRAPH_OUTPUT, name[k], &o->g->node[root[k]], o->any_size);
 }
 
-/* An output called like an input would be a second value of one name. */
+/* An output with the name of an input would define that name twice. */
 static bool check_names(const Graph *g, const bool *used, const int *root,
                         const char *const *name, int roots)
 {
@@ -400,7 +399,7 @@ static bool check_names(const Graph *g, const bool *used, const int *root,
                               name[i],
                               g->node[same].kind == NODE_INPUT ? "an input"
                                                                : "a parameter");
-        // which value it is could not be told either
+        // a runtime could not tell the two apart either
         if (same >= 0 && used[same])
             return fail_usage("output \"%s\" is an input as it is; fix: leave "
                               "it out",

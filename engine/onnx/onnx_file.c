@@ -1,9 +1,9 @@
-/* onnx_file.c -- the bytes of a file of ONNX.
+/* onnx_file.c -- the bytes of an ONNX file.
  *
- * A protocol buffer has the length of a message in front, so all lengths are
- * added up before the first byte is written. Nodes are few and were made in
- * memory; weights are many and are written one by one: no second copy of them
- * is held. */
+ * Protocol buffers store the length before a message, so all lengths are added
+ * up before the first byte is written. Nodes are small and were built in
+ * memory; weights are large and are written one by one, without a second
+ * copy. */
 #include "engine/base/crc32c.h"
 #include "engine/base/file.h"
 #include "engine/onnx/onnx_inside.h"
@@ -23,10 +23,10 @@ enum { TENSOR_DIMS = 1, TENSOR_TYPE, TENSOR_NAME = 8, TENSOR_BYTES };
 enum { PAIR_KEY = 1, PAIR_VALUE };
 enum { OPSET_VERSION = 2 };
 
-// a protocol buffer of 2 GiB and more cannot be read by most programs
+// most programs cannot read a protocol buffer of 2 GiB or more
 static const uint64_t FILE_MOST = INT32_MAX;
 
-/* A file as it is written: where it goes on, and the checksum so far. */
+/* A file being written: position, and checksum so far. */
 typedef struct Sink {
     Draft draft;
     uint64_t at;
@@ -77,8 +77,8 @@ static uint64_t tensor_size(const OnnxTensor *t)
            (t->whole ? sizeof(int64_t) : sizeof(float));
 }
 
-/* All of a tensor but its numbers, which follow: into `p`, with the key that
- * makes it a field of the graph. `scratch` is overwritten. */
+/* Writes all of a tensor except its numbers, which follow, into `p`, with the
+ * key of a field of the graph. `scratch` is overwritten. */
 static void tensor_head(const OnnxTensor *t, Proto *p, Proto *scratch)
 {
     const uint64_t bytes = tensor_size(t);
@@ -93,8 +93,8 @@ static void tensor_head(const OnnxTensor *t, Proto *p, Proto *scratch)
     proto_raw(p, scratch->at, scratch->used);
 }
 
-/* The values of a parameter as floats in user order, into `out`; both buffers
- * have room for the largest. */
+/* Reads the values of a parameter as floats in user order into `out`; both
+ * buffers have room for the largest parameter. */
 static bool param_floats(const Params *p, int i, double *user, float *out)
 {
     const int64_t n = numel(p->list[i].dim);
@@ -109,8 +109,8 @@ static bool param_floats(const Params *p, int i, double *user, float *out)
     return true;
 }
 
-/* The gates i f g o of an LSTM, four equal blocks, as i o f g. `room` has room
- * for a copy. */
+/* Reorders the gates i f g o of an LSTM, four equal blocks, to i o f g. `room`
+ * holds a copy. */
 static void order_gates(float *v, int64_t count, double *room)
 {
     static const int from[4] = {0, 3, 1, 2};
@@ -156,7 +156,7 @@ done:
     return ok;
 }
 
-/* What stands before the graph: versions, what wrote it, and pairs of text. */
+/* Writes the fields before the graph: versions, producer, metadata. */
 static void put_head(Proto *p, const OnnxOptions *how)
 {
     proto_int(p, MODEL_IR, ONNX_IR);
@@ -201,7 +201,7 @@ bool onnx_write(const char *path, Onnx *o, const Proto *tail,
     TRY(sink_write(&s, o->node.at, o->node.used));
     TRY(write_tensors(o, &s) || within("%s", path));
     TRY(sink_write(&s, tail->at, tail->used));
-    CHECK(s.at == bytes); // the lengths that stand in front
+    CHECK(s.at == bytes); // the length written before the graph was right
     ok = draft_commit(&s.draft, reads_back, &s);
 done:
     draft_discard(&s.draft);

@@ -1,16 +1,15 @@
-/* onnx_inside.h -- what onnx.c (the file) and onnx_node.c (the operators)
- * share.
+/* onnx_inside.h -- shared by onnx.c (the graph), onnx_node.c and
+ * onnx_sequence.c (the operators) and onnx_file.c (the file).
  *
- * Texts live in the arena of the Onnx. A function that wants memory and gets
- * none notes it in `failed` and returns "": the many small steps of an operator
- * need not look, the end does. */
+ * Strings live in the arena of the Onnx. A function that gets no memory sets
+ * `failed` and returns "": the many small steps of an operator need no checks,
+ * the end has one. */
 #ifndef SEG_ENGINE_ONNX_ONNX_INSIDE_H
 #define SEG_ENGINE_ONNX_ONNX_INSIDE_H
 #include "engine/onnx/onnx.h"
 #include "engine/onnx/protobuf.h"
 
-/* Fields of the messages that are written, by number, from onnx.proto of
- * github.com/onnx/onnx. */
+/* Field numbers of the messages, from onnx.proto of github.com/onnx/onnx. */
 enum {
     ONNX_NODE_INPUT = 1,
     ONNX_NODE_OUTPUT,
@@ -26,7 +25,7 @@ enum {
     ATTR_INTS = 8,
     ATTR_KIND = 20
 };
-enum { ELEMENT_F32 = 1, ELEMENT_I64 = 7 }; /* types of elements */
+enum { ELEMENT_F32 = 1, ELEMENT_I64 = 7 }; /* element types */
 enum {
     GRAPH_NODE = 1,
     GRAPH_NAME,
@@ -35,15 +34,15 @@ enum {
     GRAPH_OUTPUT
 };
 
-/* A tensor of the file: numbers that are known when it is written. */
+/* An initializer of the file: a constant or a parameter. */
 typedef struct OnnxTensor {
     const char *name;
     int axes; /* 0: one number */
     int64_t shape[2 + RANK_MAX];
-    bool whole;       /* int64 instead of f32                     */
-    int param;        /* place in the parameters; -1: see `data`  */
+    bool whole;       /* int64 instead of f32                      */
+    int param;        /* index of the parameter; -1: see `data`    */
     bool gates;       /* of `param`: blocks i f g o become i o f g */
-    const void *data; /* as many as the shape says                */
+    const void *data; /* as many as the shape says                 */
 } OnnxTensor;
 
 typedef struct Onnx {
@@ -55,41 +54,41 @@ typedef struct Onnx {
     int nodes;
     OnnxTensor *tensor; /* owned */
     int tensors, room;
-    const char **value; /* by node of g: what its value is called */
-    bool *inside;       /* by node of g: it is written as a part of its user */
+    const char **value; /* by node of g: name of its value             */
+    bool *inside;       /* by node of g: written as a part of its user */
     bool failed;
 } Onnx;
 
-/* A text for a value inside node i: its label or row, its number, and `part`
- * when that is not "". No input, parameter or output can have it: their names
- * hold no slash. */
+/* Returns a name for a value inside node i: its label or operator, its number,
+ * and `part` if that is not "". It contains a slash, so it differs from all
+ * names of inputs, parameters and outputs. */
 const char *onnx_part(Onnx *o, int i, const char *part);
 
-/* A constant of n numbers along one axis; its name. */
+/* Add a constant of n numbers along one axis; return its name. */
 const char *onnx_floats(Onnx *o, const char *name, const float *v, int n);
 const char *onnx_ints(Onnx *o, const char *name, const int64_t *v, int n);
-/* n times the same; a number without an axis. */
+/* Add n copies of v along one axis; and a number without an axis. */
 const char *onnx_fill(Onnx *o, const char *name, float v, int n);
 const char *onnx_scalar(Onnx *o, const char *name, float v);
 
-/* The spatial axes that the value of a node has in the file: vectors, which
- * only parameters and what is computed of them are, are (1,C) but where an
- * operator wants (C). */
+/* Returns the number of spatial axes that the value of a node has in the file.
+ * Vectors (parameters and values computed from parameters only) are (1,C),
+ * except where an operator requires (C). */
 int onnx_shown(const Node *n);
 
-/* Operand k of node i, a parameter of four gates, in the order of ONNX and with
- * an axis of one in front, as its LSTM wants it; "" with a reason when it is no
- * parameter. */
+/* Returns operand k of node i, a parameter of four gates, in the gate order of
+ * ONNX and with a leading axis of 1, as its LSTM requires; "" with a reason if
+ * it is not a parameter. */
 const char *onnx_gates(Onnx *o, int i, int k);
 
-/* The value of operand k of node i as an array with `rank` spatial axes, or of
- * RANK_VECTOR; its name. Axes that are added or left out have extent 1. */
+/* Returns the name of operand k of node i, converted to `rank` spatial axes or
+ * to RANK_VECTOR. Axes that are added or removed have extent 1. */
 const char *onnx_operand(Onnx *o, int i, int k, int rank);
-/* Value `x`, which has `from` spatial axes, with `to` of them, called `out`. */
+/* Converts value `x` from `from` spatial axes to `to`, named `out`. */
 void onnx_rank(Onnx *o, const char *x, int from, int to, const char *out);
 
-/* Begin a node of `type`; attributes follow; then onnx_end. An input that is ""
- * is absent. */
+/* Begins a node of `type`; attributes follow, then onnx_end. An input "" is
+ * absent. */
 size_t onnx_begin(Onnx *o, const char *type, const char *const *in, int inputs,
                   const char *out);
 void onnx_end(Onnx *o, size_t mark);
@@ -97,27 +96,27 @@ void onnx_attr_int(Onnx *o, const char *name, int64_t v);
 void onnx_attr_float(Onnx *o, const char *name, float v);
 void onnx_attr_text(Onnx *o, const char *name, const char *v);
 void onnx_attr_ints(Onnx *o, const char *name, const int64_t *v, int n);
-/* A node without attributes on one or two values; returns `out`. */
+/* Adds a node without attributes on one or two values; returns `out`. */
 const char *onnx_op(Onnx *o, const char *type, const char *a, const char *b,
                     const char *out);
 
-/* In onnx_node.c: operator node i, whose value is to be called `out`. False
- * with the reason when ONNX has no form for it. */
+/* In onnx_node.c: writes operator node i; its value gets the name `out`. False
+ * with a reason if ONNX has no equivalent. */
 bool onnx_operator(Onnx *o, int i, const char *out);
-/* In onnx_sequence.c: rows of sequences and attention, of the table of
- * onnx_node.c; onnx_folded: node i is a linear layer of nothing but LSTMs,
- * which take it in. */
+/* In onnx_sequence.c: operators of sequences and attention, for the table of
+ * onnx_node.c. onnx_folded: node i is a linear layer used only by LSTMs, and
+ * becomes their input weights. */
 bool onnx_length(Onnx *o, int i, const char *out);
 bool onnx_lstm(Onnx *o, int i, const char *out);
 bool onnx_attention(Onnx *o, int i, const char *out);
 bool onnx_folded(const Onnx *o, const bool *used, const int *root, int roots,
                  int i);
 
-/* In onnx_file.c: what the Onnx holds, and `tail`, more fields of the graph, as
- * a file; its size and numbers into `facts`. */
+/* In onnx_file.c: writes the Onnx and `tail`, further fields of the graph, as a
+ * file; stores size and numbers in `facts`. */
 bool onnx_write(const char *path, Onnx *o, const Proto *tail,
                 const OnnxOptions *how, OnnxFacts *facts);
 
-/* Rows that give their operand as it is in evaluation. */
+/* Operators that return their operand unchanged in evaluation. */
 bool onnx_identity(Op op);
 #endif

@@ -1,14 +1,14 @@
-/* onnx_node.c -- what each row of ops.def is in ONNX.
+/* onnx_node.c -- converts each operator of ops.def to ONNX.
  *
- * A function a row, found by the table at the end; `out` is what the value is
- * called. The semantics are those of docs/Operators.md of github.com/onnx/onnx
- * at opset 13. Rows that ONNX got later, or differently, are written in older
- * operators: a group norm is an instance norm of reshaped groups, a layer norm
- * its formula. Windows want an axis to slide along, so values without one
- * (rank 0) get one for the while. */
+ * One function per operator, in the table at the end; `out` is the name of the
+ * value. The semantics are those of docs/Operators.md of github.com/onnx/onnx
+ * at opset 13. Operators that ONNX defined later, or differently, are composed
+ * of older ones: a group norm is an instance norm of reshaped groups, a layer
+ * norm its formula. ONNX windows need a spatial axis, so values without one
+ * (rank 0) temporarily get one. */
 #include "engine/onnx/onnx_inside.h"
 
-// a row of the table
+// an entry of the table
 typedef bool Form(Onnx *o, int i, const char *out);
 
 static const Node *node_of(const Onnx *o, int i)
@@ -26,7 +26,7 @@ static bool has(const Onnx *o, int i, int k)
     return node_of(o, i)->in[k] >= 0;
 }
 
-/* The spatial axes of operand 0, and of the result. */
+/* Spatial axes of operand 0, and of the result. */
 static int rank_in(const Onnx *o, int i)
 {
     return onnx_shown(&o->g->node[node_of(o, i)->in[0]]);
@@ -37,13 +37,13 @@ static int rank_out(const Onnx *o, int i)
     return onnx_shown(node_of(o, i));
 }
 
-/* Those with which a window is written: at least one. */
+/* Spatial axes for a window: at least one. */
 static int window_rank(const Onnx *o, int i)
 {
     return rank_in(o, i) ? rank_in(o, i) : 1;
 }
 
-/* What the value is called before its axis is taken away again. */
+/* Name of the value before its temporary axis is removed. */
 static const char *window_out(Onnx *o, int i, const char *out)
 {
     return rank_in(o, i) ? out : onnx_part(o, i, "w");
@@ -56,7 +56,7 @@ static void window_done(Onnx *o, int i, const char *wide, const char *out)
 
 // -- windows ------------------------------------------------------------------
 
-/* The last `rank` of three numbers, as an attribute. */
+/* Writes the last `rank` of three numbers as an attribute. */
 static void attr_axes(Onnx *o, const char *name, const int v[3], int rank)
 {
     int64_t list[3];
@@ -64,7 +64,7 @@ static void attr_axes(Onnx *o, const char *name, const int v[3], int rank)
     onnx_attr_ints(o, name, list, rank);
 }
 
-/* Padding: all beginnings, then all ends. */
+/* Writes padding: all beginnings, then all ends. */
 static void attr_pads(Onnx *o, const int lo[3], const int hi[3], int rank)
 {
     int64_t pads[6];
@@ -75,7 +75,7 @@ static void attr_pads(Onnx *o, const int lo[3], const int hi[3], int rank)
     onnx_attr_ints(o, "pads", pads, 2 * rank);
 }
 
-/* conv and upconv: their weights are in ONNX's order as users see them. The far
+/* conv and upconv: their weights in user order have ONNX's layout. The end
  * padding of an upconv may be negative, which is ONNX's output_padding. */
 static bool form_conv(Onnx *o, int i, const char *out)
 {
@@ -112,7 +112,7 @@ static bool form_conv(Onnx *o, int i, const char *out)
 }
 
 /* Numbers of a case: a matrix product. Channels at every position: a
- * convolution with a kernel of one. */
+ * convolution with a 1x1 kernel. */
 static bool form_linear(Onnx *o, int i, const char *out)
 {
     const int rank = rank_in(o, i);
@@ -129,7 +129,7 @@ static bool form_linear(Onnx *o, int i, const char *out)
     return true;
 }
 
-/* x with a border of `value`; its widths are along d, h, w. */
+/* Pads x with `value`; widths are along d, h, w. */
 static void put_border(Onnx *o, int i, const char *x, const int lo[3],
                        const int hi[3], float value, const char *out)
 {
@@ -147,8 +147,8 @@ static void put_border(Onnx *o, int i, const char *x, const int lo[3],
     onnx_end(o, mark);
 }
 
-/* A mean that counts its padding is that of an image with a border of zeros:
- * OpenCV 4.6 passes over count_include_pad, and gives other numbers. */
+/* A mean that counts its padding becomes a mean of an image with a border of
+ * zeros: OpenCV 4.6 ignores count_include_pad and returns other numbers. */
 static bool form_pool(Onnx *o, int i, const char *out)
 {
     const Attr *a = &node_of(o, i)->attr;
@@ -186,7 +186,7 @@ static bool form_global(Onnx *o, int i, const char *out)
     return true;
 }
 
-/* Both rows begin with the three factors. */
+/* Both operators begin with the three factors. */
 static bool form_upsample(Onnx *o, int i, const char *out)
 {
     const Attr *a = &node_of(o, i)->attr;
@@ -213,7 +213,8 @@ static bool form_upsample(Onnx *o, int i, const char *out)
 
 // -- norms --------------------------------------------------------------------
 
-/* Weight k of a norm, or `otherwise` for all channels where it has none. */
+/* Returns operand k of a norm, or `otherwise` for all channels if it is
+ * absent. */
 static const char *norm_vector(Onnx *o, int i, int k, float otherwise)
 {
     static const char *const part[] = {"", "weight", "bias"};
@@ -248,7 +249,7 @@ static bool form_instance_norm(Onnx *o, int i, const char *out)
     return true;
 }
 
-/* y = x * weight + bias of each channel, where there are such. */
+/* y = x * weight + bias per channel, if present. */
 static void scale_channels(Onnx *o, int i, const char *x, const char *out)
 {
     const int rank = rank_in(o, i);
@@ -258,8 +259,7 @@ static void scale_channels(Onnx *o, int i, const char *x, const char *out)
 }
 
 /* The groups become the channels of an instance norm, all else its positions;
- * then back to the extents of x, which the file asks for where they are free.
- */
+ * then reshapes to the extents of x, read at run time if they are free. */
 static bool form_group_norm(Onnx *o, int i, const char *out)
 {
     const Attr *a = &node_of(o, i)->attr;
@@ -267,7 +267,7 @@ static bool form_group_norm(Onnx *o, int i, const char *out)
     const int groups = a->group_norm.groups;
     const bool affine = has(o, i, 1);
     const char *x = onnx_operand(o, i, 0, rank_in(o, i));
-    const int64_t split[3] = {0, groups, -1}; // 0: as it was
+    const int64_t split[3] = {0, groups, -1}; // 0: same extent as the operand
     const char *in[] = {
         onnx_op(o, "Reshape", x,
                 onnx_ints(o, onnx_part(o, i, "split"), split, 3),
@@ -292,7 +292,7 @@ static bool form_group_norm(Onnx *o, int i, const char *out)
     return true;
 }
 
-/* The mean over channels at each position. */
+/* Returns the mean over channels at each position. */
 static const char *channel_mean(Onnx *o, int i, const char *x, const char *part)
 {
     const char *in[] = {x}, *out = onnx_part(o, i, part);
@@ -322,9 +322,10 @@ static bool form_layer_norm(Onnx *o, int i, const char *out)
     return true;
 }
 
-// -- element by element -------------------------------------------------------
+// -- elementwise --------------------------------------------------------------
 
-/* Rows that are one operator without attributes, of one value or two. */
+/* Operators equal to one ONNX operator without attributes, with one or two
+ * operands. */
 static const char *const plain[OP_COUNT] = {
     [OP_add] = "Add",         [OP_sub] = "Sub",   [OP_mul] = "Mul",
     [OP_div] = "Div",         [OP_relu] = "Relu", [OP_tanh] = "Tanh",
@@ -412,9 +413,9 @@ static bool form_concat(Onnx *o, int i, const char *out)
     return true;
 }
 
-/* The attributes are (from, size) for d, h, w, c; size 0 is all that is left,
- * which in ONNX is an end beyond any extent. From the first axis that is cut to
- * the last all are named, as OpenCV wants it. */
+/* The attributes are (from, size) for d, h, w, c; size 0 means up to the end,
+ * which in ONNX is an end beyond any extent. All axes from the first that is
+ * cut to the last are listed, as OpenCV requires. */
 static bool form_slice(Onnx *o, int i, const char *out)
 {
     const int rank = rank_out(o, i);

@@ -1,10 +1,10 @@
-/* onnx_sequence.c -- sequences with true lengths, LSTM and attention in ONNX.
+/* onnx_sequence.c -- sequences with lengths, LSTM and attention in ONNX.
  *
- * ONNX has no lengths but those of its LSTM. Elsewhere which steps count is
- * computed: the positions 0 .. W-1 are compared with the length of each sample,
- * a truth value of (N,1,W), and what does not count is replaced, not multiplied
- * by zero. The LSTM of ONNX has the linear layer of its input inside and other
- * gates first (i o f g); attention is written as the products it is made of. */
+ * In ONNX only the LSTM has lengths. Other operators compare the positions 0 ..
+ * W-1 with the length of each sample, which gives a mask (N,1,W), and replace
+ * invalid values (a product with zero would keep NaN). ONNX's LSTM contains the
+ * linear layer of its input and has another gate order (i o f g); attention is
+ * written as its products. */
 #include "engine/onnx/onnx_inside.h"
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static const Node *operand_of(const Onnx *o, int i, int k)
     return &o->g->node[o->g->node[i].in[k]];
 }
 
-/* A node with one attribute of whole numbers; returns `out`. */
+/* Adds a node with one attribute of integers; returns `out`. */
 static const char *put_ints(Onnx *o, const char *type, const char *x,
                             const char *attr, const int64_t *v, int n,
                             const char *out)
@@ -51,7 +51,7 @@ static const char *put_where(Onnx *o, const char *test, const char *x,
     return out;
 }
 
-/* The same of x cut to [from, to) along one axis. */
+/* Adds a slice of x to [from, to) along one axis; returns its name. */
 static const char *put_slice(Onnx *o, int i, const char *x, const char *part,
                              int64_t axis, int64_t from, int64_t to)
 {
@@ -69,7 +69,8 @@ static const char *put_slice(Onnx *o, int i, const char *x, const char *part,
 
 // -- lengths ------------------------------------------------------------------
 
-/* 0 .. W-1 of operand 0, floats of one axis, from `first` on. */
+/* Returns the positions first .. first + W-1 of operand 0 as floats of one
+ * axis. */
 static const char *positions_of(Onnx *o, int i, const char *x, int first,
                                 const char *part)
 {
@@ -82,7 +83,7 @@ static const char *positions_of(Onnx *o, int i, const char *x, int first,
         for (int p = 0; p < w; p++) v[p] = (float)(p + first);
         return onnx_floats(o, onnx_part(o, i, part), v, w);
     }
-    // the extent of the image at hand
+    // the extent of the image at run time
     char name[48];
     snprintf(name, sizeof name, "%s_shape", part);
     const char *shape = onnx_op(o, "Shape", x, NULL, onnx_part(o, i, name));
@@ -91,7 +92,7 @@ static const char *positions_of(Onnx *o, int i, const char *x, int first,
     snprintf(name, sizeof name, "%s_float", part);
     extent =
         put_int(o, "Cast", extent, NULL, "to", TYPE_F32, onnx_part(o, i, name));
-    // ranges are of numbers without an axis
+    // Range takes numbers without an axis
     snprintf(name, sizeof name, "%s_end", part);
     extent = onnx_op(o, "Squeeze", extent, NULL, onnx_part(o, i, name));
     snprintf(name, sizeof name, "%s_zero", part);
@@ -106,14 +107,14 @@ static const char *positions_of(Onnx *o, int i, const char *x, int first,
     return onnx_op(o, "Add", range, one, onnx_part(o, i, part));
 }
 
-/* (N,1,W): does the step count? Lengths are operand k. */
+/* Returns the mask (N,1,W) of valid steps. Lengths are operand k. */
 static const char *counts_of(Onnx *o, int i, const char *x, int k)
 {
     return onnx_op(o, "Less", positions_of(o, i, x, 0, "places"),
                    onnx_operand(o, i, k, 1), onnx_part(o, i, "counts"));
 }
 
-/* Sum over the steps, (N,C) of (N,C,W). */
+/* Returns the sum over steps, (N,C) from (N,C,W). */
 static const char *sum_steps(Onnx *o, int i, const char *x, const char *part,
                              const char *out)
 {
@@ -122,7 +123,7 @@ static const char *sum_steps(Onnx *o, int i, const char *x, const char *part,
     return put_int(o, "ReduceSum", x, axes, "keepdims", 0, out);
 }
 
-/* How many steps count, (N,1). */
+/* Returns the number of valid steps, (N,1). */
 static const char *count_steps(Onnx *o, int i, const char *counts)
 {
     const char *ones = put_int(o, "Cast", counts, NULL, "to", TYPE_F32,
@@ -137,7 +138,7 @@ static void mean_steps(Onnx *o, int i, const char *x, const char *counts,
         put_where(o, counts, x, onnx_scalar(o, onnx_part(o, i, "none"), 0),
                   onnx_part(o, i, "kept"));
     const char *sum = sum_steps(o, i, kept, "sum_axis", onnx_part(o, i, "sum"));
-    // none counts: 0 / 1
+    // without valid steps: 0 / 1
     const char *steps = onnx_op(o, "Max", count_steps(o, i, counts),
                                 onnx_scalar(o, onnx_part(o, i, "least"), 1),
                                 onnx_part(o, i, "divisor"));
@@ -161,13 +162,14 @@ static void max_steps(Onnx *o, int i, const char *x, const char *counts,
     put_where(o, any, most, none, out);
 }
 
-/* The step whose number is that of how many count: a sum of one, or none. */
+/* Selects the step with the number of valid steps: a sum of one value, or of
+ * none. */
 static void last_step(Onnx *o, int i, const char *x, const char *counts,
                       const char *out)
 {
     const int64_t axis = 2;
     const char *steps = count_steps(o, i, counts);
-    // (N,1) beside (N,C,W)
+    // (N,1) to broadcast with (N,C,W)
     steps = onnx_op(o, "Unsqueeze", steps,
                     onnx_ints(o, onnx_part(o, i, "number_axis"), &axis, 1),
                     onnx_part(o, i, "number"));
@@ -239,8 +241,8 @@ bool onnx_folded(const Onnx *o, const bool *used, const int *root, int roots,
     return users > 0;
 }
 
-/* What comes in at every step of what is no linear layer: the gates, taken as
- * they are by a weight of ones and zeros that orders them. */
+/* The input weight if the operand is not a linear layer: the operand already
+ * holds the gates, and a matrix of zeros and ones reorders them. */
 static const char *gate_order(Onnx *o, int i, int hidden)
 {
     static const int from[4] = {0, 3, 1, 2};
@@ -261,7 +263,7 @@ static const char *gate_order(Onnx *o, int i, int hidden)
                    onnx_part(o, i, "input_weight"));
 }
 
-/* A bias of four gates, (1,4H), zeros where there is none. */
+/* Returns a bias of four gates, (1,4H), zeros if there is none. */
 static const char *gate_bias(Onnx *o, int node, int k, int i, const char *part,
                              int hidden)
 {
@@ -276,8 +278,8 @@ static const char *gate_bias(Onnx *o, int node, int k, int i, const char *part,
     return onnx_op(o, "Reshape", flat, as, onnx_part(o, i, name));
 }
 
-/* Operands z (N,4H,W), w (4H,H), b, lengths. ONNX wants (W,N,C) and gives
- * (W,1,N,H). */
+/* Operands z (N,4H,W), w (4H,H), b, lengths. ONNX's LSTM takes (W,N,C) and
+ * returns (W,1,N,H). */
 bool onnx_lstm(Onnx *o, int i, const char *out)
 {
     const Node *n = node_of(o, i);
@@ -321,7 +323,7 @@ bool onnx_lstm(Onnx *o, int i, const char *out)
 
 // -- attention ----------------------------------------------------------------
 
-/* The extents of the result: those of x with E channels. */
+/* Returns the extents of the result: x with E channels. */
 static const char *attention_shape(Onnx *o, int i, const char *x)
 {
     const Node *n = node_of(o, i);
@@ -337,8 +339,9 @@ static const char *attention_shape(Onnx *o, int i, const char *x)
                    onnx_part(o, i, "shape"));
 }
 
-/* softmax of the products of each head, where keys that do not count weigh
- * nothing: all of them is no number, but such samples are 0 in the end. */
+/* Returns the softmax of q k per head, with weight 0 for invalid keys. A sample
+ * without valid keys gives NaN here, but its result is replaced by 0 at the
+ * end. */
 static const char *attention_weights(Onnx *o, int i, const char *q,
                                      const char *k, int depth,
                                      const char *counts)
@@ -353,7 +356,7 @@ static const char *attention_weights(Onnx *o, int i, const char *q,
                 onnx_scalar(o, onnx_part(o, i, "by"), (float)(1 / sqrt(depth))),
                 onnx_part(o, i, "scaled"));
     if (counts) {
-        // (N,1,W) as (N,1,1,W): the keys are the last axis
+        // (N,1,W) to (N,1,1,W): the keys are the last axis
         const int64_t axis = 1;
         const char *keys =
             onnx_op(o, "Unsqueeze", counts,
@@ -370,7 +373,7 @@ static const char *attention_weights(Onnx *o, int i, const char *q,
                     onnx_part(o, i, "weights_turned"));
 }
 
-/* x (N,3E,...) as (N, 3 heads, D, L); q, k and v are heads channels each. */
+/* x (N,3E,...) as (N, 3 heads, D, L); q, k and v have `heads` channels each. */
 bool onnx_attention(Onnx *o, int i, const char *out)
 {
     const Node *n = node_of(o, i);

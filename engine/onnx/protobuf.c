@@ -1,15 +1,15 @@
-/* protobuf.c -- fields one behind the other in a block that grows.
+/* protobuf.c -- fields appended to a growing block.
  *
- * The length of a message is known only when it ends, and takes one to ten
- * bytes. So a message is written right behind its key and moved by the bytes of
- * its length at the end: messages with large contents are not made here but
+ * The length of a message is known only at its end, and takes one to ten bytes.
+ * So a message is written directly after its key and moved at the end by the
+ * size of its length. Messages with large contents are not built here but
  * announced with proto_head. */
 #include "engine/onnx/protobuf.h"
 #include <string.h>
 
-// the kinds of values, from the description of the form
+// wire types, from the description of the encoding
 enum { VARINT = 0, LENGTH = 2, FIXED32 = 5 };
-enum { VARINT_MOST = 10 }; // bytes of a number of 64 bits, seven in each
+enum { VARINT_MOST = 10 }; // bytes of a 64-bit number, seven bits in each
 
 void proto_free(Proto *p)
 {
@@ -22,7 +22,7 @@ void proto_clear(Proto *p)
     p->used = 0;
 }
 
-/* Room for `bytes` more; false after a failure. */
+/* Ensures room for `bytes` more; false after a failure. */
 static bool reserve(Proto *p, size_t bytes)
 {
     size_t want;
@@ -44,8 +44,8 @@ void proto_raw(Proto *p, const void *data, size_t bytes)
     p->used += bytes;
 }
 
-/* v in groups of seven bits, low ones first, the high bit of a byte set while
- * more follow; the count of bytes. */
+/* Encodes v in groups of seven bits, low ones first, the high bit of a byte set
+ * if more follow; returns the number of bytes. */
 static size_t varint(uint64_t v, unsigned char out[VARINT_MOST])
 {
     size_t n = 0;
@@ -68,7 +68,7 @@ static void put_key(Proto *p, int field, int kind)
 void proto_int(Proto *p, int field, int64_t v)
 {
     put_key(p, field, VARINT);
-    put_varint(p, (uint64_t)v); // a negative one takes all ten bytes
+    put_varint(p, (uint64_t)v); // a negative number takes all ten bytes
 }
 
 void proto_float(Proto *p, int field, float v)
@@ -103,7 +103,7 @@ size_t proto_begin(Proto *p, int field)
 void proto_end(Proto *p, size_t mark)
 {
     unsigned char bytes[VARINT_MOST];
-    // after a failure the mark may lie behind what was kept
+    // after a failure the mark may be beyond the end
     if (p->failed) return;
     size_t length = p->used - mark, n = varint(length, bytes);
     if (!reserve(p, n)) return;
