@@ -1,8 +1,8 @@
 /* main.c -- the program: a Lua state, the embedded modules, one script.
  *
- * Everything a user types is read by lua/cli.lua; here is only what Lua
- * cannot do for itself: the state, where `require` looks, what happens to an
- * error at the very end, the exit code. */
+ * lua/cli.lua reads the command line; this file has only the parts that Lua
+ * cannot do itself: the state, the searcher of `require`, the last handler of
+ * errors, the exit code. */
 #include "engine/base/thread.h"
 #include "lua/bind/bind.h"
 #include "lua/bind/embed.h"
@@ -17,8 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The searcher of require "seg" and of the modules behind it: "seg.train.fit"
- * is the embedded source of lua/train/fit.lua. Other names are left to the file
+/* The searcher of require "seg" and of embedded modules: "seg.train.fit" is the
+ * embedded source of lua/train/fit.lua. Other names are left to the file
  * system. */
 static int search_embedded(lua_State *L)
 {
@@ -26,7 +26,7 @@ static int search_embedded(lua_State *L)
     const char *module = strcmp(name, "seg") ? name : "seg.recipe.seg";
     for (const struct EmbeddedLua *e = embedded_lua; e->name; e++) {
         if (strcmp(e->name, module)) continue;
-        // '=' marks a chunk of ours: positions in messages skip it
+        // '=' marks an embedded chunk: positions in messages skip it
         lua_pushfstring(L, "=[%s]", e->file);
         if (luaL_loadbuffer(L, e->text, e->size, lua_tostring(L, -1)))
             return lua_error(L);
@@ -37,7 +37,7 @@ static int search_embedded(lua_State *L)
     return 1;
 }
 
-/* Put search_embedded into package.searchers. */
+/* Inserts search_embedded into package.searchers. */
 static void add_searcher(lua_State *L)
 {
     lua_getglobal(L, "package");
@@ -53,7 +53,7 @@ static void add_searcher(lua_State *L)
 }
 
 /* require "seg.core": the table of all C functions. Each bind_*.c adds its
- * own; those of a noun with parts (data, sys) need their table made first. */
+ * functions; functions of a group (data, sys) need its table first. */
 static int open_core(lua_State *L)
 {
     lua_newtable(L);
@@ -85,9 +85,9 @@ static int open_core(lua_State *L)
     return 1;
 }
 
-/* What every uncaught error passes: the text of an object that has one; the
- * recipe's line in front of an error of Lua inside our modules, which knows
- * only theirs; a traceback when SEG_TRACEBACK is set, for those who write
+/* Handler of every uncaught error. Takes the text of an error object; adds the
+ * line of the recipe to a Lua error inside an embedded module, which knows only
+ * its own line; adds a traceback if SEG_TRACEBACK is set, for authors of
  * modules. */
 static int message_handler(lua_State *L)
 {
@@ -110,8 +110,8 @@ static int message_handler(lua_State *L)
     return 1;
 }
 
-/* Everything that may raise, in one protected call: argc, argv -> what
- * lua/cli.lua returns for them, the exit code. */
+/* Runs all code that may raise in one protected call: passes argc and argv to
+ * lua/cli.lua and returns its result, the exit code. */
 static int protected_main(lua_State *L)
 {
     int argc = (int)lua_tointeger(L, 1);
@@ -132,8 +132,8 @@ static int protected_main(lua_State *L)
     return 1;
 }
 
-/* What the plan takes and what would take less, behind an error for want of
- * memory. Fails without a word: the error itself has been told. */
+/* After a failure for lack of memory, prints the memory of the plan and ways to
+ * reduce it. Fails silently: the error itself was printed already. */
 static void explain_memory(lua_State *L, size_t wanted, size_t room,
                            bool device)
 {
@@ -150,14 +150,14 @@ static void explain_memory(lua_State *L, size_t wanted, size_t room,
     lua_settop(L, top);
 }
 
-/* Print the error on top of the stack, the last line of a failed run, and
- * return the exit code of its kind. */
+/* Prints the error on top of the stack, the last line of a failed run, and
+ * returns the exit code of its kind. */
 static int report(lua_State *L)
 {
     const char *text = lua_tostring(L, -1);
     int code = (int)raised_kind(text);
     if (!text) text = "the script failed without a message";
-    // of several processes one says it, and what would help only one alone
+    // only one of several ranks prints it, without advice for a single process
     if (ranks_say(code, text)) return code;
     fprintf(stderr, "segengine: %s\n", text);
     size_t room, wanted = raised_wanted(text, &room);
@@ -165,9 +165,9 @@ static int report(lua_State *L)
     return code;
 }
 
-/* A program that was started with a closed stdin, stdout or stderr would get
- * its number for the first file it opens, and print into that. These are
- * opened the wrong way round, so that using them stays an error. */
+/* If a program starts with a closed stdin, stdout or stderr, the first file
+ * that it opens would get that number and receive its output. So each is opened
+ * in the wrong direction: using it stays an error. */
 static void hold_standard_files(void)
 {
     for (int fd = 0; fd <= 2; fd++)
@@ -175,17 +175,17 @@ static void hold_standard_files(void)
             (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
 }
 
-/* `| head` closes the pipe when it has seen enough, which is no failure. */
+/* `| head` closes the pipe when it has read enough, which is no failure. */
 static bool stdout_is_pipe(void)
 {
     struct stat st;
     return fstat(1, &st) == 0 && S_ISFIFO(st.st_mode);
 }
 
-/* Blocks from this size on come from the system and go back to it. Left alone,
- * glibc keeps larger ones too, and up to 2.37 an aligned block leaves a hole
- * behind that the next of its size does not fit into: a program that reads one
- * result after the other would grow without end. */
+/* Blocks from this size on come from mmap and are returned to the system. By
+ * default glibc raises the threshold and keeps larger blocks, and up to 2.37 an
+ * aligned block leaves a hole that the next one of its size does not fit into:
+ * a program that reads one result after the other would grow without end. */
 static void settle_heap(void)
 {
 #ifdef __GLIBC__
@@ -198,7 +198,7 @@ typedef struct CommandLine {
     char **argv;
 } CommandLine;
 
-/* The whole program; -> its exit code. */
+/* Runs the program; returns its exit code. */
 static int run_program(void *context)
 {
     const CommandLine *line = context;

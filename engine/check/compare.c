@@ -1,7 +1,7 @@
 #include "engine/check/compare.h"
 #include <math.h>
 
-static const double U = 0x1p-24, LEAST = 0x1p-149; // the least float
+static const double U = 0x1p-24, LEAST = 0x1p-149; // smallest positive float
 
 double float_spacing(double v)
 {
@@ -12,8 +12,8 @@ double float_spacing(double v)
     return ldexp(1, e - 24);
 }
 
-/* What bound `j` allows at element i; nmse is judged as a whole. `largest` is
- * that of all |want|. */
+/* Returns the allowed error of element i; nmse is judged as a whole. `largest`
+ * is the maximum of |want|. */
 static double room_at(const Judge *j, double want, double largest, int64_t i)
 {
     if (j->bound == BOUND_dot && j->blur > 0)
@@ -30,7 +30,7 @@ static double room_at(const Judge *j, double want, double largest, int64_t i)
     }
 }
 
-/* Error over room; more than 1 fails. 0/0 is a match, x/0 is infinite. */
+/* Error over allowed error; more than 1 fails. 0/0 is a match, x/0 infinite. */
 static double ratio(double error, double room)
 {
     if (error == 0) return 0;
@@ -70,7 +70,7 @@ Verdict compare_arrays(const Judge *j, const double *got, const double *want,
         v.room = sqrt(room) + (j->room && v.at >= 0 ? j->room[v.at] : 0);
     }
     v.margin = worst < 0 ? 0 : worst;
-    // written so that a NaN margin fails
+    // in this form a NaN margin fails
     v.ok = v.ok && v.margin <= 1;
     return v;
 }

@@ -1,39 +1,38 @@
-/* compare.h -- the one judge of "these two arrays are the same enough".
+/* compare.h -- compares two arrays within an error bound.
  *
- * Four bounds, one per column value of ops.def; u = 2^-24, the rounding of a
- * float. A NaN on either side never passes, nor does an empty comparison: a
- * test that looks at nothing is a mistake. Infinities pass only where both
- * sides have the same one and the bound is exact or ulp. -0 equals 0. The least
- * float, 2^-149, is in all bounds but exact: there is none between it and 0. */
+ * Four bounds, one per value of the column `bound` of ops.def; u = 2^-24, the
+ * rounding of a float. A NaN on either side always fails, and so does an empty
+ * comparison: it would be a mistake in the test. Infinities pass only if both
+ * sides have the same one and the bound is exact or ulp. -0 equals 0. All
+ * bounds except exact include 2^-149, the smallest positive float. */
 #ifndef SEG_ENGINE_CHECK_COMPARE_H
 #define SEG_ENGINE_CHECK_COMPARE_H
 #include "engine/graph/op.h"
 
 typedef struct Verdict {
     bool ok;
-    double margin;          /* worst error / what is allowed there      */
-    int64_t at;             /* where that is; -1 when nothing compared  */
-    double got, want, room; /* values and what is allowed there         */
+    double margin;          /* worst error / allowed error           */
+    int64_t at;             /* its index; -1 if nothing was compared */
+    double got, want, room; /* values and the allowed error there    */
 } Verdict;
 
 typedef struct Judge {
     Bound bound;
-    /* dot: |got - want| <= (u (4 sqrt(chain) + 8) + operands) scale[i] +
-     * u |want[i]|; operands: relative error of a product whose operands are
-     * rounded to fewer bits, 0 in f32; chain is the longest run of float
-     * additions, taken as 1024 at most, scale[i] the sum of the absolute
-     * products. */
+    /* dot: |got - want| <= (u (4 sqrt(chain) + 8) + operands) scale[i] + u
+     * |want[i]|; operands: relative error of a product of operands rounded to
+     * fewer bits, 0 in f32; chain: longest run of float additions, at most
+     * 1024; scale[i]: sum of the absolute products. */
     const double *scale;
     double chain, operands;
-    /* dot, above 0: instead |got - want| <= blur x the largest |want|, beside
-     * what operands were rounded by, for algorithms whose error spreads over
-     * all results of a neighbourhood. */
+    /* dot, if above 0: instead |got - want| <= blur x the largest |want|, plus
+     * the rounding of operands, for algorithms that spread an error over the
+     * results of a neighbourhood (Winograd). */
     double blur;
-    /* ulp, nmse: an error that is accepted everywhere, for results that are
-     * zero but for rounding. Usually 0. */
+    /* ulp, nmse: an absolute error accepted everywhere, for results that are
+     * zero up to rounding. Usually 0. */
     double floor;
-    /* nmse: what each element may be off by before its error counts, see
-     * condition.h. NULL: nothing. */
+    /* nmse: error of each element that is not counted, see condition.h. NULL:
+     * none. */
     const double *room;
 } Judge;
 
@@ -46,6 +45,6 @@ typedef struct Judge {
 Verdict compare_arrays(const Judge *j, const double *got, const double *want,
                        int64_t count);
 
-/* Distance from |v| to the next float above, at least 2^-149. */
+/* Returns the distance from |v| to the next larger float, at least 2^-149. */
 double float_spacing(double v);
 #endif

@@ -1,6 +1,6 @@
-/* datacheck.c -- see datacheck.h. Extents are of odd numbers, of one voxel, at
- * a block of threads and at a part of a channel's mean, one less and one more;
- * each step is alone and in company, and some places change twice. */
+/* datacheck.c -- see datacheck.h. Extents are odd numbers, one voxel, a block
+ * of threads and a partial sum of a channel mean, each plus and minus one. Each
+ * step runs alone and with others, and some positions change twice. */
 #include "engine/check/datacheck.h"
 #include "data/augment/augment.h"
 #include "engine/session/device_dataset.h"
@@ -44,7 +44,7 @@ static const char *const recipes[] = {
 };
 enum { RECIPES = sizeof recipes / sizeof *recipes };
 
-/* One shape on the device and here. */
+/* One shape on the device and on the host. */
 typedef struct Both {
     OpCheck *k;
     int cases;
@@ -53,7 +53,7 @@ typedef struct Both {
     DeviceDatasetField field[FIELDS];
     Sample sample[SAMPLES];
     Arena mem;
-    int64_t labels, wrong; /* under maps, over all shapes */
+    int64_t labels, wrong; /* under spatial maps, over all shapes */
 } Both;
 
 static void report(OpCheck *k, const char *fmt, ...) ERR_FORMAT(2, 3);
@@ -68,14 +68,14 @@ static void report(OpCheck *k, const char *fmt, ...)
     if (k->report) k->report(k->ctx, text);
 }
 
-/* Element i of field f of a sample. */
+/* Draws element i of field f of a sample. */
 static float drawn(FieldKind kind, const Rng *r, uint32_t i)
 {
     return kind == FIELD_LABEL ? (float)rng_below(r, i, 4)
                                : rng_uniform(r, i) * 6 - 2;
 }
 
-/* Samples of a shape, there and here. */
+/* Fills samples of a shape on device and host. */
 static bool both_fill(Both *b, Dims n, bool constant)
 {
     uint32_t first = CHANGE_DRAWS;
@@ -112,11 +112,11 @@ static bool both_fill(Both *b, Dims n, bool constant)
     return true;
 }
 
-/* What was done to one sample of a batch. */
+/* Changes applied to one sample of a batch. */
 typedef struct Done {
-    bool mapped; /* looked up between voxels             */
+    bool mapped; /* interpolated between voxels          */
     bool bent;   /* intensities changed                  */
-    float added; /* the largest of what was added to them */
+    float added; /* largest amount added to an intensity */
 } Done;
 
 static void done_note(Done *d, const Change *c)
@@ -127,9 +127,9 @@ static void done_note(Done *d, const Change *c)
         d->added = fmaxf(d->added, fabsf(c->amount));
 }
 
-/* How far values of a field may be apart: 1e-5 of what they were counted from.
- * That is not their range alone: one voxel has none, nor has a constant sample,
- * and both sides round all the same what they add to it. */
+/* Returns the allowed error of a field: 1e-5 of the numbers it was computed
+ * from. The range of the field alone is not enough: it is 0 for one voxel or a
+ * constant sample, and both sides still round the amounts that they add. */
 static double bound_of(const DeviceDatasetField *f, const Done *d,
                        const float *want)
 {
@@ -141,7 +141,7 @@ static double bound_of(const DeviceDatasetField *f, const Done *d,
     return 1e-5 * fmax((double)scale, (double)hi - (double)lo);
 }
 
-/* One field of one sample of a batch. */
+/* Compares one field of one sample of a batch. */
 static void compare(Both *b, int f, const float *got, const float *want,
                     const Done *d, const char *what)
 {
@@ -149,7 +149,7 @@ static void compare(Both *b, int f, const float *got, const float *want,
     double bound = bound_of(&b->field[f], d, want);
     for (int64_t i = 0; i < size; i++) {
         double error = fabs((double)got[i] - (double)want[i]);
-        // written so that NaN is wrong
+        // in this form NaN is wrong
         if (!(error <= bound))
             wrong++, at = i;
         else if (bound > 0)
@@ -164,7 +164,7 @@ static void compare(Both *b, int f, const float *got, const float *want,
     }
 }
 
-/* Sample `number` as the host makes it, beside what stands at out[f]. */
+/* Compares sample `number` as the host makes it with the device's in out[f]. */
 static bool compare_sample(Both *b, const Steps *steps, uint32_t epoch,
                            int32_t number, int place,
                            const Tensor *const out[FIELDS], const Done *d,
@@ -191,15 +191,15 @@ static bool compare_sample(Both *b, const Steps *steps, uint32_t epoch,
     return true;
 }
 
-/* What a gather is told: samples, and `all` changes of each. */
+/* Input of a gather: samples, and `all` changes of each. */
 typedef struct Draw {
     const int32_t *number;
     int count, all;
     Change change[MAX_STEPS * SAMPLES];
 } Draw;
 
-/* Batches of `type` on the device; those that are there are given back by
- * drop_batches. */
+/* Gathers batches of `type` on the device; drop_batches frees them, also after
+ * a failure. */
 static bool make_batches(Both *b, const Draw *d, Dtype type, Tensor out[FIELDS])
 {
     const Tensor *const at[FIELDS] = {&out[0], &out[1], &out[2], &out[3]};
@@ -219,7 +219,7 @@ static void drop_batches(Both *b, Tensor out[FIELDS])
     for (int f = 0; f < FIELDS; f++) b->k->be->release(b->dev, out[f].data);
 }
 
-/* The same batch stored in 16 bits: that of f32, rounded. */
+/* Checks the same batch stored in 16 bits: that of f32, rounded. */
 static bool compare_rounded(Both *b, const Draw *d, Dtype type,
                             const Tensor wide[FIELDS], const char *what)
 {
@@ -250,7 +250,7 @@ done:
     return ok;
 }
 
-/* One batch of these samples. */
+/* Compares one batch of these samples. */
 static bool compare_batch(Both *b, const Steps *steps, const int32_t *number,
                           int count, uint32_t epoch, const char *what)
 {
@@ -272,7 +272,7 @@ static bool compare_batch(Both *b, const Steps *steps, const int32_t *number,
     TRY(make_batches(b, &d, F32, out));
     for (int i = 0; i < count; i++)
         TRY(compare_sample(b, steps, epoch, number[i], i, at, &made[i], what));
-    // which of the two is as good as the other
+    // one of the two formats per epoch is enough
     if (b->k->be->upload_narrow)
         TRY(compare_rounded(b, &d, epoch % 2 ? BF16 : F16, out, what));
     ok = true;
@@ -282,7 +282,7 @@ done:
     return ok;
 }
 
-/* All recipes on one shape, batches of one to three, several epochs. */
+/* Runs all step lists on one shape, batches of one to three, several epochs. */
 static bool check_shape(Both *b, int s)
 {
     static const int32_t number[][SAMPLES] = {

@@ -1,16 +1,16 @@
-/* datacheck.h -- does a device make the batches that the host makes?
+/* datacheck.h -- compares batches made on a device with those of the host.
  *
  * Samples of two images, a quantity and a mask lie on the device
- * (device_dataset.h); batches of them are changed there and here by the same
- * steps. Values of the two agree within 1e-5 of the largest of: the range of
- * the field in the sample, its largest magnitude, and what a step added to it;
- * exactly where nothing happened but flips. Of all labels under maps one in
- * 10,000 may differ, others may not. */
+ * (device_dataset.h); the same steps augment batches of them on device and
+ * host. Values must agree within 1e-5 of the largest of: the range of the field
+ * in the sample, its largest magnitude, and the amount that a step added to it;
+ * exactly if only flips were applied. Of all labels under spatial maps one in
+ * 10,000 may differ, other labels may not. */
 #ifndef SEG_ENGINE_CHECK_DATACHECK_H
 #define SEG_ENGINE_CHECK_DATACHECK_H
 #include "engine/check/opcase.h"
 
-/* Run all cases; how many. A case that cannot run is a failure. On a backend
- * that keeps no data there are none. */
+/* Runs all cases and returns their number. A case that cannot run is a failure.
+ * There are none for a backend without batch gather. */
 int datacheck_run(OpCheck *k);
 #endif

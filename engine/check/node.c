@@ -4,10 +4,10 @@
 #include <string.h>
 
 enum { OF_RESULT = 2048, OF_GRADIENT = 256 }; /* elements that are compared */
-enum { VECTORS = 16 }; /* samples of a batch norm over them */
+enum { VECTORS = 16 }; /* batch size of a batch norm of vectors */
 
-/* How a parameter starts, as a fill. A constant would hide mistakes (a gamma of
- * 1, a beta of 0), so there `fill`, the row's own, stays. */
+/* Converts an initialisation to a fill. A constant would hide mistakes (a gamma
+ * of 1, a beta of 0), so `fill`, the operator's own, stays. */
 static Fill fill_of(const Node *param, Fill fill)
 {
     const double v = param->init.value;
@@ -39,21 +39,21 @@ bool node_case(const Graph *g, int node, OpCase *out)
         if (from->kind == NODE_PARAM)
             out->fill[i] = fill_of(from, out->fill[i]);
         if (i == 0) out->rank = x->rank;
-        // equal steps would be a list of all elements; and of millions of
-        // normal numbers no two neighbours are the same
+        // FILL_DISTINCT would need a list of all elements; and among millions
+        // of normal numbers no two neighbours are equal
         if (out->fill[i].kind == FILL_DISTINCT)
             out->fill[i] = (Fill){FILL_NORMAL, 0, 0};
     }
-    // one number has no deviation, and of two the gradient cancels: of vectors
-    // some samples
+    // one value has no deviation, and with two the gradient cancels: so vectors
+    // get more samples
     if (n->attr.op == OP_batch_norm && positions(out->x[0]) == 1)
         out->x[0].n = VECTORS;
-    // lengths up to those of this network
+    // lengths up to the sequence length of this network
     const OpInfo *info = &op_info[n->attr.op];
     if (info->flags & LENGTHS)
         out->fill[info->in - 1] =
             (Fill){FILL_CLASS, 1, (double)positions(out->x[0])};
-    // class numbers up to those of this network
+    // class numbers up to the number of classes of this network
     if (info->flags & LOSS && out->x[0].c > 1 && out->x[1].c == 1)
         out->fill[1] = (Fill){FILL_CLASS, 0, out->x[0].c - 1};
     return true;

@@ -1,7 +1,7 @@
 /* opcase.c -- see opcase.h: each property is one function.
  *
- * All of them run the case through oprun(), on values that are the same
- * floats for every backend, and compare what comes back in double. */
+ * All of them run the case through oprun(), on values that are the same floats
+ * for every backend, and compare the results in double. */
 #include "engine/check/opcase.h"
 #include "engine/base/rng.h"
 #include "engine/check/condition.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    FULL_INPUTS = 2000, // gradient: one by one up to here
+    FULL_INPUTS = 2000, // gradient: element by element up to here
     DIRECTIONS = 8,     // gradient: random directions beyond
 };
 
@@ -50,7 +50,7 @@ static double *part(const OpValues *v, int i, int64_t *count)
 
 // -- gradient ----------------------------------------------------------------
 
-/* sum(dy * y) of a forward run on the operands in v. */
+/* Computes sum(dy * y) of a forward run on the operands in v. */
 static bool weighted_sum(const OpCase *c, const OpDevice *d, const OpValues *v,
                          double *out)
 {
@@ -63,7 +63,8 @@ static bool weighted_sum(const OpCase *c, const OpDevice *d, const OpValues *v,
     return ok;
 }
 
-/* Operand `op` moved by h[i] * dir[i] up and down: out = the difference. */
+/* Computes half the change of weighted_sum between operands keep + move and
+ * keep - move. */
 static bool difference(const OpCase *c, const OpDevice *d, OpValues *v,
                        double *const keep[MAX_IN], double *const move[MAX_IN],
                        double *out)
@@ -79,12 +80,12 @@ static bool difference(const OpCase *c, const OpDevice *d, OpValues *v,
     return true;
 }
 
-/* Each element of operand k by itself. */
+/* Checks each element of operand k separately. */
 static bool check_elements(OpCheck *check, const OpCase *c, const OpDevice *d,
                            OpValues *v, double *const keep[MAX_IN],
                            double *move[MAX_IN], int k, const double *g)
 {
-    double scale = 1e-3, fd; // of a gradient that is zero throughout
+    double scale = 1e-3, fd; // for a gradient that is zero everywhere
     for (int64_t i = 0; i < v->count[k]; i++) scale = fmax(scale, fabs(g[i]));
     double *only[MAX_IN] = {0};
     only[k] = move[k];
@@ -107,7 +108,7 @@ static bool check_elements(OpCheck *check, const OpCase *c, const OpDevice *d,
     return true;
 }
 
-/* All operands at once along a random direction. */
+/* Checks all operands at once along a random direction. */
 static bool check_direction(OpCheck *check, const OpCase *c, const OpDevice *d,
                             OpValues *v, double *const keep[MAX_IN],
                             double *move[MAX_IN], double *const g[MAX_IN],
@@ -157,7 +158,7 @@ void opcase_gradient(const OpCase *c, OpCheck *check)
         memcpy(keep[k], v.x[k], (size_t)v.count[k] * sizeof **keep);
     }
     CHECK(inputs > 0);
-    ok = check->once; // differences would walk the same loops again
+    ok = check->once; // differences would run the same loops again
     if (ok) goto done;
     if (inputs <= FULL_INPUTS) {
         for (int k = 0; k < MAX_IN; k++)
@@ -176,9 +177,10 @@ done:
 
 // -- agreement ---------------------------------------------------------------
 
-/* What the dot bound needs: `scale`, ref on absolute values, and the longest
- * chain, ref on ones. Rows that only copy or select (exact) keep their
- * operands: there each result is a sum of some dy, so |dy| alone matters. */
+/* Computes the inputs of the dot bound: `scale`, ref on absolute values, and
+ * the longest chain, ref on ones. Operators that only copy or select (exact)
+ * keep their operands: each of their gradients is a sum of some dy, so only
+ * |dy| matters. */
 static bool dot_scale(const OpCase *c, const OpDevice *ref, const OpValues *in,
                       OpOptions how, Arena *mem, OpValues *scale,
                       OpValues *chain)
@@ -189,7 +191,7 @@ static bool dot_scale(const OpCase *c, const OpDevice *ref, const OpValues *in,
         for (int k = 0; k <= MAX_IN; k++) {
             const double *from = k < MAX_IN ? in->x[k] : in->dy;
             int64_t n = k < MAX_IN ? in->count[k] : in->results;
-            // lengths are no factors
+            // lengths are no factors of a product
             bool lengths = op_info[c->attr.op].flags & LENGTHS &&
                            k == op_info[c->attr.op].in - 1;
             if (!from || ((exact || lengths) && k < MAX_IN)) continue;
@@ -206,7 +208,7 @@ static bool dot_scale(const OpCase *c, const OpDevice *ref, const OpValues *in,
     return true;
 }
 
-/* The device that is checked, in its precision. */
+/* Opens the device under test, in its precision. */
 static bool open_checked(const OpCheck *check, int threads, OpDevice *out)
 {
     if (!opdevice_open_at(check->be, check->device, threads, out)) return false;
@@ -214,9 +216,9 @@ static bool open_checked(const OpCheck *check, int threads, OpDevice *out)
     return true;
 }
 
-/* Values of a case for a precision. Rounded: products of operands are then
- * exact. Else only those are that have no full significand there, for which
- * there is no relative bound. */
+/* Draws the values of a case for a precision. Rounded: products of operands are
+ * then exact. Otherwise only values that would be subnormal in the format are
+ * rounded, as they have no relative error bound. */
 static bool values_for(const OpCase *c, Precision p, bool rounded, Arena *mem,
                        OpValues *out)
 {
@@ -231,14 +233,14 @@ static bool values_for(const OpCase *c, Precision p, bool rounded, Arena *mem,
     return true;
 }
 
-/* What rounding both operands of a product adds to its error, relative. */
+/* Returns the relative error of a product when both operands are rounded. */
 static double operands_error(Precision p, bool rounded)
 {
     double u = precision_unit(p);
     return p == PRECISION_f32 || rounded ? 0 : 2 * u + u * u;
 }
 
-/* In which precision is this row computed? */
+/* Returns the precision in which this operator computes. */
 static Precision precision_of(const OpCheck *check, const OpCase *c)
 {
     return op_multiplies((Op)c->attr.op) ? check->precision : PRECISION_f32;
@@ -251,7 +253,7 @@ static double largest(const double *v, int64_t count)
     return most;
 }
 
-/* Is a part of this case blurred (see Backend)? */
+/* Does this case run an approximate algorithm (Backend.approximate)? */
 static bool is_blurred(const OpCase *c, const OpCheck *check)
 {
     const OpInfo *info = &op_info[c->attr.op];
@@ -267,15 +269,15 @@ static bool is_blurred(const OpCase *c, const OpCheck *check)
     return check->be->approximate(&call);
 }
 
-/* The bound of part i: of what is blurred that of y, dx and dw; a bias has no
- * window. */
+/* Returns the bound of part i: BLUR for y, dx and dw of approximate calls; a
+ * bias gradient has no window. */
 static double blur_of(const OpCase *c, const OpCheck *check, int i)
 {
     return i <= 2 && is_blurred(c, check) ? BLUR : 0;
 }
 
-/* Take a verdict on part i down; element `at` of the part is the worst. costs:
- * what float itself is off by in this part, where that was measured. */
+/* Records a verdict on part i; element `at` of the part is the worst. costs:
+ * measured error of float itself in this part, if known. */
 static void judged(OpCheck *check, const OpCase *c, int i, Verdict v,
                    int64_t at, double costs)
 {
@@ -295,22 +297,22 @@ static void judged(OpCheck *check, const OpCase *c, int i, Verdict v,
                    v.room, v.margin, hint);
 }
 
-/* Does the backend run the plain loops in float for this row? They excuse
- * others (condition.h), not themselves. */
+/* Does the backend use the plain loops in float for this operator? Their error
+ * excuses others (condition.h), but not themselves. */
 static bool is_plain(const OpCheck *check, Op op)
 {
     return check->be->fwd[op] == backend_plain.fwd[op] &&
            check->be->bwd[op] == backend_plain.bwd[op];
 }
 
-/* The case in float by the plain loops, run when it is first asked for. */
+/* The case in float by the plain loops, run on demand. */
 typedef struct Plain {
     OpValues values;
     bool ran;
 } Plain;
 
-/* What rounding costs part i: each element to *room, NULL where nothing is
- * excused, and all of it to *costs. */
+/* Computes the cost of rounding in part i: per element in *room, NULL if
+ * nothing is excused, and in total in *costs. */
 static bool room_of(const OpCase *c, OpCheck *check, const OpValues *v,
                     OpOptions how, Plain *p, int i, const double *want,
                     Arena *mem, const double **room, double *costs)
@@ -331,7 +333,7 @@ static bool room_of(const OpCase *c, OpCheck *check, const OpValues *v,
     return *room != NULL;
 }
 
-/* Agreement on values_for(rounded). */
+/* Checks agreement on values_for(rounded). */
 static void agree(const OpCase *c, OpCheck *check, bool rounded)
 {
     const Backend *be = check->be;
@@ -348,7 +350,7 @@ static void agree(const OpCase *c, OpCheck *check, bool rounded)
     TRY(open_checked(check, 2, &dev));
     TRY(values_for(c, p, rounded, &mem, &v));
     TRY(oprun(c, &dev, &v, how, &mem, &got));
-    how.y = got.y; // each kernel is judged on what it was given
+    how.y = got.y; // backward is judged on the y that it gets
     TRY(oprun(c, &ref, &v, how, &mem, &want));
     if (dots) TRY(dot_scale(c, &ref, &v, how, &mem, &scale, &chain));
     for (int i = 0; i < PARTS; i++) {
@@ -393,7 +395,8 @@ void opcase_agree(const OpCase *c, OpCheck *check)
 
 // -- agreement at some elements ----------------------------------------------
 
-/* Part i of `got` (0 y, 1 + k dx[k]) at `most` elements. False: no memory. */
+/* Compares part i of `got` (0 y, 1 + k dx[k]) at `most` elements. False: no
+ * memory. */
 static bool judge_samples(OpCheck *check, const OpCase *c, const OpValues *in,
                           const OpValues *got, int i, int most, bool rounded,
                           Arena *mem)
@@ -484,21 +487,20 @@ bool opcase_run(const OpCase *c, const OpCheck *check, int threads,
     return ok;
 }
 
-/* What `bits`, `adding` and `in place` are held against: a run on one thread.
- */
+/* Reference of `bits`, `adding` and `in place`: a run on one thread. */
 typedef struct First {
     Arena mem;
     OpValues v, run;
 } First;
 
-/* A run on its values. */
+/* Runs the case on the values of `first`. */
 static bool run_on(const OpCase *c, const OpCheck *check, First *first,
                    int threads, OpOptions how, OpValues *out)
 {
     return opcase_run(c, check, threads, &first->v, how, &first->mem, out);
 }
 
-/* One of the three; false with the reason when it could not run. */
+/* One of the three checks; false with a reason if it could not run. */
 typedef bool Exact(const OpCase *c, OpCheck *check, First *first);
 
 static bool bits(const OpCase *c, OpCheck *check, First *first)
@@ -570,7 +572,7 @@ static bool in_place(const OpCase *c, OpCheck *check, First *first)
     return true;
 }
 
-/* `count` of them on one first run. */
+/* Runs `count` checks on one first run. */
 static void exact(const OpCase *c, OpCheck *check, Exact *const which[],
                   int count)
 {

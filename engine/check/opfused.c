@@ -1,8 +1,8 @@
 #include "engine/check/opfused.h"
 #include "engine/check/ophalf.h"
 
-/* Does the backend run a row with these attributes in the store of this case,
- * `back` through it, too? */
+/* Does the backend fuse an operator with these attributes into this case, and
+ * with `back` its backward pass, too? */
 static bool is_fused(const OpCheck *check, const OpCase *c, const Attr *act,
                      bool back)
 {
@@ -17,8 +17,8 @@ static bool is_fused(const OpCheck *check, const OpCase *c, const Attr *act,
     return check->be->fuses(&call);
 }
 
-/* Both rows by themselves: y of the second, and all else of the first, whose dy
- * is what the second makes of that of `v`. */
+/* Runs both operators separately: returns y of the second, and all else of the
+ * first, whose dy is the second's gradient of the dy of `v`. */
 static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *act,
                       const OpValues *v, OpOptions how, Arena *mem,
                       OpValues *out)
@@ -44,8 +44,8 @@ static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *act,
     return true;
 }
 
-/* The same bits with `then` in the store: stored, added, or with dx[0] in dy
- * where allowed, by turns of the cases. */
+/* Checks that the fused run has the same bits: stored, added, or with dx[0] in
+ * dy where allowed, depending on the number of the case. */
 static void fused_with(const OpCase *c, OpCheck *check, const Attr *act,
                        unsigned bits)
 {

@@ -1,9 +1,10 @@
-/* opfused.h -- agreement of two rows that run as one with both apart. */
+/* opfused.h -- compares a fused activation with two separate calls. */
 #ifndef SEG_ENGINE_CHECK_OPFUSED_H
 #define SEG_ENGINE_CHECK_OPFUSED_H
 #include "engine/check/opcase.h"
 
-/* With each row that the backend runs in the store of this one the same bits as
- * apart, in tensors that are narrow by these bits of Backend.narrow. */
+/* For each activation that the backend fuses with this operator, checks that
+ * the bits equal those of separate calls, with 16-bit tensors for `bits` of
+ * Backend.narrow. */
 void opfused_agree(const OpCase *c, OpCheck *k, unsigned bits);
 #endif

@@ -4,7 +4,8 @@
 
 // -- cases -------------------------------------------------------------------
 
-/* The larger of so many times and how often `c` makes whole packs. */
+/* Returns the larger of `times` and the factor that makes c divisible by
+ * NARROW_CHANNELS. */
 static int32_t times_of(int32_t times, int32_t c)
 {
     int32_t own = 1;
@@ -23,8 +24,8 @@ bool opnarrow_case(OpCase *c)
     for (int i = 0; i < info->in; i++)
         if (c->x[i].c > most) most = c->x[i].c;
     for (int i = 0; i < info->in; i++) {
-        if (!c->x[i].n || i == lengths) continue; // lengths are no channels
-        // one channel that is repeated would make the call one in float
+        if (!c->x[i].n || i == lengths) continue; // lengths have no channels
+        // a single broadcast channel would make the call one in float
         if (repeats) c->x[i].c = most;
         times = times_of(times, c->x[i].c);
     }
@@ -39,7 +40,7 @@ bool opnarrow_case(OpCase *c)
     return opcase_shape(c, &y);
 }
 
-/* What the backend says of a case; its result. */
+/* Returns the backend's answer for a case, and the result's extents in *y. */
 static unsigned said(const OpCase *c, const OpCheck *k, Tensor *y)
 {
     Tensor x[MAX_IN];
@@ -87,7 +88,7 @@ bool opnarrow_values(const OpCase *c, const OpCheck *k, unsigned bits,
     return true;
 }
 
-/* Once with these tensors in float and once narrow. */
+/* Compares one run with these tensors in float and one in 16 bits. */
 static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
 {
     const Precision p = k->precision;
@@ -98,7 +99,7 @@ static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
     bool ok = false;
     forward.wrt = 0;
     TRY(opnarrow_values(c, k, bits, &mem, &v));
-    if (info->keep & KEEP_Y) { // backward sees the result as it was stored
+    if (info->keep & KEEP_Y) { // backward reads the stored result
         TRY(opcase_run(&forward, k, 2, &v, (OpOptions){0}, &mem, &wide));
         if (bits & NARROW_Y) round_all(p, wide.y, v.results);
         how.y = wide.y;

@@ -1,24 +1,25 @@
-/* ophalf.h -- agreement of a row on tensors in 16 bits with itself in f32.
+/* ophalf.h -- compares an operator on 16-bit tensors with itself in f32.
  *
- * Kernels compute in float whatever the type in memory is. So what a call makes
- * of narrow tensors (Backend.narrow) is what it makes of the same numbers in
- * float, rounded: the same bits. */
+ * Kernels compute in float for any type in memory. So a call on 16-bit tensors
+ * (Backend.narrow) must return the bits of the same call on the same numbers in
+ * float, rounded. */
 #ifndef SEG_ENGINE_CHECK_OPHALF_H
 #define SEG_ENGINE_CHECK_OPHALF_H
 #include "engine/check/opcase.h"
 
-/* The same case with 1, 2, 4 or 8 times the channels, so that they divide by
- * NARROW_CHANNELS; false where the row cannot have them. */
+/* Multiplies the channels of the case by 1, 2, 4 or 8, so that they divide by
+ * NARROW_CHANNELS; false if the operator does not allow it. */
 bool opnarrow_case(OpCase *c);
-/* What of a case may be narrow on the device and in the precision that are
- * checked: bits as of Backend.narrow. */
+/* Returns the tensors of a case that may be in 16 bits on the device and in the
+ * precision under test: bits of Backend.narrow. */
 unsigned opnarrow_bits(const OpCase *c, const OpCheck *k);
-/* opcase_values, of which those that are narrow have no more bits. */
+/* opcase_values, with 16-bit tensors rounded to the format. */
 bool opnarrow_values(const OpCase *c, const OpCheck *k, unsigned bits,
                      Arena *mem, OpValues *out);
-/* Stored or added, dx[0] apart and in dy's memory where the row allows it; of
- * a row that multiplies operand and result by turns. */
+/* Compares stored and added results, dx[0] separate and in dy's memory if
+ * allowed. For an operator that multiplies also with only some tensors in 16
+ * bits, result or operands by turns. */
 void opnarrow_agree(const OpCase *c, OpCheck *k);
-/* Likewise of a result that is narrow alone, where the row has one. */
+/* The same with only the result in 16 bits, if the operator allows that. */
 void opnarrow_alone(const OpCase *c, OpCheck *k);
 #endif

@@ -7,7 +7,7 @@
 enum {
     PAD = 256,     // bytes of canary on each side; keeps the alignment
     CANARY = 0xA5, //
-    NOTHING = 0xFF // as every byte of a float or double: NaN
+    NOTHING = 0xFF // in every byte of a float or double: NaN
 };
 
 // -- cases -------------------------------------------------------------------
@@ -49,8 +49,8 @@ static double fill_between(const Fill *f, const Rng *r, uint32_t i)
     return f->lo + (f->hi - f->lo) * rng_uniform(r, 2 * i + 1);
 }
 
-/* Element i of operand `op` as a fill draws it, each kind no more than it
- * wants; x0 is operand 0's there, 0 but for FILL_APART. */
+/* Draws element i of operand `op` for a fill; each kind draws only the numbers
+ * it needs. x0 is operand 0's element, 0 except for FILL_APART. */
 static double fill_value(const Fill *f, const Rng *r, uint32_t i, double x0)
 {
     double size;
@@ -61,7 +61,7 @@ static double fill_value(const Fill *f, const Rng *r, uint32_t i, double x0)
     case FILL_APART:
         size = fill_between(f, r, i);
         return x0 + (rng_below(r, 2 * i, 2) ? size : -size);
-    default: // FILL_CLASS; those left are drawn all at once
+    default: // FILL_CLASS; the other kinds are drawn as a whole
         return f->lo + rng_below(r, i, (uint32_t)(f->hi - f->lo) + 1);
     }
 }
@@ -90,7 +90,7 @@ static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
             if (i + 1 < count) out[i + 1] = deviation * pair[1];
         }
     } else {
-        // the only fill for which the extents are known to be those of x0
+        // only FILL_APART guarantees that the extents are those of x0
         bool apart = f->kind == FILL_APART;
         for (int64_t i = 0; i < count; i++)
             out[i] = fill_value(f, &r, (uint32_t)i, apart ? x0[i] : 0);
@@ -144,7 +144,7 @@ typedef struct Buffer {
     const char *what;
     char *base; // device memory: PAD, bytes, PAD
     size_t bytes;
-    Tensor t; // data points behind the first PAD
+    Tensor t; // data points after the first PAD
 } Buffer;
 
 enum {
@@ -154,7 +154,7 @@ enum {
     DX0,
     SAVED = DX0 + MAX_IN,
     SCRATCH,
-    HALF0, // copies in 16 bits
+    HALF0, // 16-bit copies
     HALFDY = HALF0 + MAX_IN,
     BUFFERS
 };
@@ -164,10 +164,10 @@ typedef struct FencedCall {
     const OpDevice *d;
     Arena *mem;
     Buffer b[BUFFERS];
-    unsigned copied; // operands that are NaN by now
+    unsigned copied; // operands that are NaN now
 } FencedCall;
 
-/* Fill the payload: with values, or (NULL) with a byte; canaries around. */
+/* Fills the payload with values or (NULL) with a byte; canaries around it. */
 static bool buffer_write(FencedCall *r, int i, const double *v, int byte)
 {
     Buffer *b = &r->b[i];
@@ -205,7 +205,7 @@ static bool tensor_make(FencedCall *r, int i, const char *what, Dims s,
     return buffer_make(r, i, what, tensor_bytes(&r->b[i].t));
 }
 
-/* Payload to the host (as a tensor there); false when a canary is dead. */
+/* Copies the payload to the host; false if a canary was overwritten. */
 static bool buffer_read(FencedCall *r, int i, Tensor *out)
 {
     Buffer *b = &r->b[i];
@@ -235,7 +235,7 @@ static bool read_values(FencedCall *r, int i, double **out)
     return true;
 }
 
-/* What buffer i holds now are the values v; for a NaN anything may be there. */
+/* Does buffer i hold the values v? Any value matches a NaN. */
 static bool same_values(const FencedCall *r, int i, const double *now,
                         const double *v)
 {
@@ -286,7 +286,7 @@ static bool make_all(FencedCall *r, const OpValues *in, OpOptions how, Call *c)
     return true;
 }
 
-/* Buffer `to` becomes the copy in 16 bits of `from`. */
+/* Makes buffer `to` the 16-bit copy of `from`. */
 static bool copy_make(FencedCall *r, int from, int to, const Call *c)
 {
     const Backend *be = r->d->be;
@@ -305,8 +305,8 @@ static bool copy_make(FencedCall *r, int from, int to, const Call *c)
     return be->convert(&convert) && be->sync(r->d->dev);
 }
 
-/* The copies that a call wants; operands that have one become NaN, as a plan
- * may use their memory for something else then. */
+/* Makes the copies that a call needs. An operand with a copy becomes NaN, as a
+ * plan may reuse its memory. */
 static bool copies_make(FencedCall *r, Call *c)
 {
     const Backend *be = r->d->be;
@@ -327,8 +327,8 @@ static bool copies_make(FencedCall *r, Call *c)
     return copy_make(r, DY, HALFDY, c);
 }
 
-/* The copies have the values that they began with: rounded as the reference
- * rounds them, and not written to since. */
+/* Checks that the copies still have their initial values: rounded like the
+ * reference, and not overwritten. */
 static bool copies_read(FencedCall *r, const OpValues *in)
 {
     for (int i = 0; i <= MAX_IN; i++) {
@@ -392,7 +392,7 @@ static bool run_backward(FencedCall *r, const OpValues *in, OpOptions how,
     if (!buffer_make(r, SCRATCH, "scratch", scratch) || !copies_make(r, &c))
         return false;
     c.scratch = r->b[SCRATCH].t.data;
-    // what is not kept may have been overwritten by then
+    // a plan may have overwritten tensors that are not kept
     for (int i = 0; i < info->in; i++)
         if (c.x[i] && !op_keeps(info, i) &&
             !buffer_write(r, X0 + i, NULL, NOTHING))
@@ -417,7 +417,7 @@ static bool run_backward(FencedCall *r, const OpValues *in, OpOptions how,
     for (int i = 0; i < info->in; i++) {
         int from = i == 0 && how.inplace_grad ? DY : DX0 + i;
         if (c.dx[i] && !read_values(r, from, &out->dx[i])) return within("bwd");
-        // batch norm's running statistics are as fwd left them
+        // running statistics of batch norm: unchanged since fwd
         if (c.x[i] && op_keeps(info, i) && !(r->copied >> i & 1) &&
             !unchanged(r, X0 + i, out->x[i]))
             return within("bwd");

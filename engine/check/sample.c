@@ -1,8 +1,8 @@
-/* sample.c -- see sample.h. The sums are those of cpu/ref/conv_loops.h: an
- * image and a grid look at each other through a window, position p of the grid
- * at p*s - lo + k*dil for each tap k. conv's operand is the image and its
- * result the grid; upconv's the other way round; linear is conv with one tap.
- */
+/* sample.c -- see sample.h. The sums are those of cpu/ref/conv_loops.h: a
+ * window connects an image and a grid; for tap k, position p of the grid reads
+ * the image at p*s - lo + k*dil. For conv the operand is the image and the
+ * result the grid; for upconv the other way round; linear is conv with one
+ * tap. */
 #include "engine/check/sample.h"
 #include <math.h>
 
@@ -20,20 +20,20 @@ static void add(Sample *s, double x, double y)
     s->terms++;
 }
 
-/* Element i of a tensor as (n, d, h, w, c). */
+/* Splits flat index i into (n, d, h, w, c). */
 static void split(Dims s, int64_t i, int64_t out[5])
 {
     const int32_t extent[5] = {s.n, s.d, s.h, s.w, s.c};
     for (int k = 4; k >= 0; k--) out[k] = i % extent[k], i /= extent[k];
 }
 
-/* Flat index of (n, d, h, w, 0). */
+/* Returns the flat index of (n, d, h, w, 0). */
 static int64_t row(Dims s, int64_t n, const int64_t p[3])
 {
     return (((n * s.d + p[0]) * s.h + p[1]) * s.w + p[2]) * s.c;
 }
 
-/* Tap number k as (kd, kh, kw). */
+/* Returns tap number k as (kd, kh, kw). */
 static void tap(const Window *g, int64_t k, int64_t out[3])
 {
     out[2] = k % g->k[2], k /= g->k[2];
@@ -41,7 +41,8 @@ static void tap(const Window *g, int64_t k, int64_t out[3])
     out[0] = k / g->k[1];
 }
 
-/* What grid position p sees through tap k; false outside of the image. */
+/* Computes the image position q of tap k at grid position p; false if
+ * outside. */
 static bool seen(const ConvProblem *r, const int64_t p[3], const int64_t k[3],
                  int64_t q[3])
 {
@@ -53,7 +54,7 @@ static bool seen(const ConvProblem *r, const int64_t p[3], const int64_t k[3],
     return true;
 }
 
-/* The grid position that sees q through tap k; false when there is none. */
+/* Computes the grid position that reads q at tap k; false if there is none. */
 static bool normed_from(const ConvProblem *r, const int64_t q[3],
                         const int64_t k[3], int64_t p[3])
 {
@@ -142,7 +143,7 @@ Sample sample_at(const OpCase *c, const OpValues *v, int operand, int64_t i)
     r.image = up ? y.dim : c->x[0];
     r.grid = up ? c->x[0] : y.dim;
     r.a = r.image.c / r.win.groups, r.b = r.grid.c / r.win.groups;
-    // what stands on the wide and on the narrow side, forward or backward
+    // operands of the larger and the smaller side, forward or backward
     const double *other = operand < 0 ? NULL : v->dy;
     r.at_image = up ? other : v->x[0];
     r.at_grid = up ? v->x[0] : other;

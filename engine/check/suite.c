@@ -1,6 +1,6 @@
-/* suite.c -- draws of cases, the walk over all suites, the run of one.
+/* suite.c -- draws of cases, iteration over all suites, the run of one.
  *
- * A draw is a function of the suite's row, the number of the case and how
+ * A draw is a function of the suite's operator, the number of the case and how
  * many numbers the case has drawn before: see rng.h. */
 #include "engine/check/suite.h"
 #include "engine/base/rng.h"
@@ -11,12 +11,12 @@
 enum {
     GRADIENT_CASES = 12,
     AGREE_CASES = 56,
-    AGREE_FIRST = 1000, // their numbers begin here
+    AGREE_FIRST = 1000, // first number of these cases
     NARROW_CASES = 24,
     NARROW_FIRST = 2000,
     BITS_CASES = 16, // also adding and in place
     LARGE_STEP = 5,  // of large cases one in so many
-    FOREIGN = 4,     // and where they are of another backend, of all
+    FOREIGN = 4,     // fraction of large cases for another backend
     REDRAWS = 1000,  // refused shapes before a suite gives up
 };
 
@@ -59,7 +59,7 @@ Dims draw_ranked(Draw *d, OpCase *c, int rank)
 {
     if (d->image) return d->image(d, c);
     Dims s = {draw_int(d, 1, 3), 1, 1, 1, draw_int(d, 1, 9)};
-    // a few elements more than the lanes of any vector
+    // a few elements more than the lanes of any vector register
     if (!d->small && draw_int(d, 0, 3) == 0) s.c = draw_int(d, 10, 40);
     int most = rank == 1 ? 19 : rank == 2 ? 9 : 5;
     if (d->small) most = rank == 1 ? 12 : rank == 2 ? 6 : 4;
@@ -79,7 +79,7 @@ Dims draw_image(Draw *d, OpCase *c)
     return draw_ranked(d, c, draw_int(d, 0, 3));
 }
 
-/* Case `number` of a suite; false with the reason when the shape rule refuses
+/* Draws case `number` of a suite; false with a reason if the shape rule refuses
  * every draw. */
 static bool draw_case(const OpSuite *s, uint32_t number, bool small, OpCase *c)
 {
@@ -124,7 +124,7 @@ bool suite_example(Op op, OpCase *out)
         if (s->op != op || s->note) continue;
         for (uint32_t i = 0; i < AGREE_CASES; i++) {
             if (!draw_case(s, AGREE_FIRST + i, false, out)) return false;
-            // a target of nothing but 0 shows little; evaluation changes less
+            // a target of zeros only shows little; evaluation changes less
             bool loss = op_info[op].flags & LOSS;
             if (!out->eval && (!loss || out->fill[1].hi > 0)) return true;
         }
@@ -140,7 +140,7 @@ static int gradient_cases(const OpSuite *s, Precision p)
     return has ? GRADIENT_CASES : 0;
 }
 
-/* The cases of a suite that says how many it has. */
+/* Returns the number of cases of a suite with large extents. */
 static int large_cases(const OpSuite *s, const OpCheck *k)
 {
     const bool own = !s->of || !strcmp(s->of, k->be->name);
@@ -153,14 +153,14 @@ static int agree_cases(const OpSuite *s, const OpCheck *k)
     return s->cases ? large_cases(s, k) : AGREE_CASES;
 }
 
-/* Case i on narrow tensors; false where it has none. */
+/* Draws case i on 16-bit tensors; false if there is none. */
 static bool narrow_case(const OpSuite *s, const OpCheck *k, int i, OpCase *c)
 {
     return draw_case(s, NARROW_FIRST + (uint32_t)i, !s->cases, c) &&
            opnarrow_case(c) && opnarrow_bits(c, k) != 0;
 }
 
-/* Large products have few other kernels than in f32, and take long. */
+/* Large products run nearly the same kernels as in f32, and take long. */
 static int narrow_cases(const OpSuite *s, const OpCheck *k)
 {
     if (!s->cases) return NARROW_CASES;
@@ -180,8 +180,8 @@ SuiteSize suite_size(const OpSuite *s, const OpCheck *k)
     return n;
 }
 
-/* Bits, adding, in place and fused, on the backend and, unless `one`, on ref.
- */
+/* Checks bits, adding, in place and fused, on the backend and, unless `one`, on
+ * ref. */
 static void run_exact(const OpCase *c, bool one, OpCheck *k)
 {
     OpCheck whole = *k;
@@ -193,14 +193,14 @@ static void run_exact(const OpCase *c, bool one, OpCheck *k)
     }
 }
 
-/* Case i on narrow tensors; every third with what is fused. */
+/* Runs case i on 16-bit tensors; every third also with fused activations. */
 static void run_narrow(const OpCase *c, int i, OpCheck *k)
 {
     opnarrow_agree(c, k);
     if (i % 3 == 0) opfused_agree(c, k, opnarrow_bits(c, k));
 }
 
-/* Is draw i in the share that runs? Then it is counted. Not each shares-th:
+/* Does draw i belong to this share? Counts it if so. Not simply i % shares:
  * every third draw is special below. */
 static bool in_share(OpCheck *k, int i)
 {
@@ -228,14 +228,14 @@ void suite_run(const OpSuite *s, OpCheck *k)
         }
         if (s->cases ? i % LARGE_STEP == 0 : i < BITS_CASES)
             run_exact(&c, s->cases > 0 || k->precision != PRECISION_f32, k);
-        // every third case wants one gradient less, in turn
+        // every third case omits one gradient, in turn
         if (i % 3 == 2) c.wrt &= ~(1u << i / 3 % MAX_IN);
         opcase_agree(&c, k);
     }
     for (int i = 0; i < narrow_cases(s, k); i++) {
         if (!in_share(k, i)) continue;
         if (narrow_case(s, k, i, &c)) run_narrow(&c, i, k);
-        // in the channels that it was drawn with
+        // with the number of channels that was drawn
         if (draw_case(s, NARROW_FIRST + (uint32_t)i, !s->cases, &c))
             opnarrow_alone(&c, k);
     }

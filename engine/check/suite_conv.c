@@ -2,8 +2,8 @@
 #include "engine/check/suite.h"
 #include <string.h>
 
-/* Window attributes of a row that has them all; axes beyond the rank keep
- * kernel 1, stride 1, padding 0, dilation 1. */
+/* Sets all window attributes of an operator; axes beyond the rank keep kernel
+ * 1, stride 1, padding 0, dilation 1. */
 #define SET_WINDOW(row, win)                                          \
     do {                                                              \
         c->attr.row.sd = (win).s[0], c->attr.row.sh = (win).s[1];     \
@@ -16,9 +16,9 @@
         c->attr.row.groups = (win).groups;                            \
     } while (0)
 
-/* A window of any size, stride, dilation and uneven padding; half of the
- * draws are the common 3x3 with padding 1. `reach`: how negative the padding
- * after may become. */
+/* Draws a window of any size, stride, dilation and asymmetric padding; half of
+ * the draws are the common 3x3 with padding 1. `reach`: how negative the end
+ * padding may become. */
 static Window draw_window(Draw *d, int rank, int reach)
 {
     Window g = {.k = {1, 1, 1}, .s = {1, 1, 1}, .dil = {1, 1, 1}, .groups = 1};
@@ -35,15 +35,16 @@ static Window draw_window(Draw *d, int rank, int reach)
     return g;
 }
 
-/* Filters; one time in four more than a register block of any kernel. */
+/* Draws a number of filters; one time in four more than a register block of any
+ * kernel. */
 static int draw_filters(Draw *d)
 {
     if (d->small) return draw_int(d, 1, 3);
     return draw_int(d, 0, 3) ? draw_int(d, 1, 19) : draw_int(d, 60, 100);
 }
 
-/* Filters, and one time in four groups of few channels: any number of them,
- * also one a channel. Sets the channels of x0 then. */
+/* Draws a number of filters, and one time in four groups of few channels: any
+ * number of groups, also one per channel. Then sets the channels of x0. */
 static int draw_channels(Draw *d, OpCase *c, Window *g)
 {
     int co = draw_filters(d);
@@ -63,15 +64,15 @@ static void draw_conv(Draw *d, OpCase *c)
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co};
 }
 
-/* Every channel its own group: the kernels of depthwise.c, with windows of
- * every size, stride, dilation and padding. */
+/* Depthwise: one group per channel, for the kernels of depthwise.c, with
+ * windows of every size, stride, dilation and padding. */
 static void draw_depthwise(Draw *d, OpCase *c)
 {
     bool up = c->attr.op == OP_upconv;
     c->x[0] = draw_image(d, c);
     Window g = draw_window(d, c->rank, up ? 2 : 0);
     c->x[0].c = g.groups = draw_int(d, 2, d->small ? 5 : 70);
-    SET_WINDOW(conv, g); // the two rows have the same attributes
+    SET_WINDOW(conv, g); // both operators have the same attributes
     c->x[1] = (Dims){g.groups, g.k[0], g.k[1], g.k[2], 1};
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, g.groups};
 }
@@ -80,7 +81,7 @@ static void draw_upconv(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
     Window g = draw_window(d, c->rank, 2);
-    // the U-Net's own: kernel 2, stride 2
+    // the window of a U-Net: kernel 2, stride 2
     if (draw_int(d, 0, 2) == 0)
         for (int i = 3 - c->rank; i < 3; i++)
             g.k[i] = g.s[i] = 2, g.lo[i] = g.hi[i] = 0, g.dil[i] = 1;
@@ -98,7 +99,7 @@ static void draw_linear(Draw *d, OpCase *c)
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co};
 }
 
-/* An image of rank 1, a kernel along it and some filters. */
+/* Sets an image of rank 1, a kernel along it and some filters. */
 static void draw_line(Draw *d, OpCase *c, int width, int channels, int filters,
                       int kernel)
 {
@@ -109,9 +110,9 @@ static void draw_line(Draw *d, OpCase *c, int width, int channels, int filters,
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, filters};
 }
 
-/* What cpu/conv/winograd.h takes: windows of 3x3, some with depth, whose last
- * tiles of 4x4 are full or not, padding up to 2 on either side, channels that
- * fill vectors and slices or do not. Some planes are just too small for it. */
+/* Cases for cpu/conv/winograd.h: 3x3 windows, some with depth, full and partial
+ * last 4x4 tiles, padding up to 2 on either side, channels that fill vectors
+ * and slices or not. Some planes are just too small for it. */
 static void draw_winograd(Draw *d, OpCase *c)
 {
     bool up = c->attr.op == OP_upconv;
@@ -127,16 +128,17 @@ static void draw_winograd(Draw *d, OpCase *c)
         g.lo[i] = same ? g.k[i] / 2 : draw_int(d, 0, g.k[i] - 1);
         g.hi[i] = same ? g.k[i] / 2 : draw_int(d, 0, g.k[i] - 1);
     }
-    SET_WINDOW(conv, g); // the two rows have the same attributes
+    SET_WINDOW(conv, g); // both operators have the same attributes
     int co = PICK(d, 16, 17, 33, 64, 70);
     c->x[1] = (Dims){co, g.k[0], 3, 3, c->x[0].c};
     if (up) c->x[1].n = c->x[0].c, c->x[1].c = co;
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co};
 }
 
-/* The tiles of cuda/conv/igemm_f32.cu: 64 positions by 64 filters, or 128 by
- * 16, chunks of 16 of the k axis, chains of 512; those of wgrad.cu: 64 by 64,
- * chunks of 16 positions, parts of 1024. One kind a case, in turn. */
+/* Cases for the tiles of cuda/conv/igemm_f32.cu: 64 positions by 64 filters, or
+ * 128 by 16, chunks of 16 of the k axis, chains of 512; and of wgrad.cu: 64 by
+ * 64, chunks of 16 positions, partial sums of 1024. One kind per case, in
+ * turn. */
 static void draw_conv_tiles(Draw *d, OpCase *c)
 {
     switch (d->sample % 8) {
@@ -144,7 +146,7 @@ static void draw_conv_tiles(Draw *d, OpCase *c)
         draw_line(d, c, draw_edge(d, PICK(d, 64, 128)), draw_int(d, 4, 7),
                   draw_edge(d, 64), 3);
         break;
-    case 1: // the narrow one
+    case 1: // the narrow tile
         draw_line(d, c, draw_edge(d, PICK(d, 128, 256)), draw_edge(d, 16),
                   draw_edge(d, 16), draw_int(d, 1, 2));
         break;
@@ -152,25 +154,25 @@ static void draw_conv_tiles(Draw *d, OpCase *c)
         draw_line(d, c, draw_int(d, 3, 40), draw_edge(d, PICK(d, 512, 1024)),
                   PICK(d, 3, 20), 1);
         break;
-    case 3: // groups, down to those that have no tile
+    case 3: // groups, also too small for a tile
         draw_line(d, c, draw_edge(d, 64), 2 * draw_edge(d, 8),
                   2 * PICK(d, 7, 8, 9, 65), 2);
         c->x[1].c /= 2, c->attr.conv.groups = 2;
         break;
-    case 4: // and there a chain of 512
+    case 4: // groups with a chain of 512
         draw_line(d, c, draw_int(d, 250, 260), 2 * draw_int(d, 3, 5),
                   2 * draw_int(d, 1, 3), 240);
         c->x[1].c /= 2, c->attr.conv.groups = 2;
         break;
-    case 5: // parts of the positions
+    case 5: // partial sums over positions
         draw_line(d, c, draw_edge(d, PICK(d, 1024, 2048)), PICK(d, 3, 4, 5),
                   PICK(d, 5, 8), draw_int(d, 1, 3));
         break;
-    case 6: // the tile of the weights
+    case 6: // the tile of wgrad
         draw_line(d, c, draw_edge(d, PICK(d, 16, 32)), draw_edge(d, 64),
                   draw_edge(d, 64), 1);
         break;
-    default: // the walk over dy that makes the gradient of the bias
+    default: // the sum over dy for the bias gradient
         if (draw_bool(d))
             draw_line(d, c, 16384 + draw_int(d, -1, 1), 1, draw_int(d, 1, 2),
                       1);
@@ -180,7 +182,7 @@ static void draw_conv_tiles(Draw *d, OpCase *c)
     }
 }
 
-/* The same with a stride: positions fall into classes, 8 of a launch. */
+/* The same with a stride: positions are sorted into classes, 8 per launch. */
 static void draw_upconv_tiles(Draw *d, OpCase *c)
 {
     int kernel = 2, filters;
@@ -198,7 +200,7 @@ static void draw_upconv_tiles(Draw *d, OpCase *c)
         c->x[0] = (Dims){2, 1, 1, 5, draw_edge(d, 512)};
         filters = PICK(d, 3, 20);
         break;
-    default: // 9 classes, of which some meet no tap
+    default: // 9 classes, some of them without a tap
         c->x[0] = (Dims){1, 1, 9, draw_int(d, 6, 9), draw_int(d, 3, 9)};
         filters = draw_int(d, 3, 9);
         kernel = draw_int(d, 2, 4);
@@ -219,15 +221,15 @@ static void draw_linear_tiles(Draw *d, OpCase *c)
     c->x[2] = (Dims){1, 1, 1, 1, out};
 }
 
-/* What cuda/conv/igemm_tile.cuh takes: channels of a group that divide by 8, at
- * the ends of its chunks of 32 (halves of 16) and tiles of 32, 64 and 128,
- * extents at and beside those of its boxes, windows that sort a stride into
- * groups or classes. Sets the operands of conv, or of upconv, whose weights
- * have the channels the other way round. */
+/* Sets the operands for cuda/conv/igemm_tile.cuh: channels per group divisible
+ * by 8, at the ends of its chunks of 32 (halves of 16) and tiles of 32, 64 and
+ * 128, extents at and next to those of its boxes, windows with a stride that
+ * forms groups or classes. For conv, or for upconv, where the weights have the
+ * channels swapped. */
 static void set_boxes(Draw *d, OpCase *c, Window g, int ci, int co)
 {
     c->x[0].c = ci * g.groups;
-    SET_WINDOW(conv, g); // the two rows have the same attributes
+    SET_WINDOW(conv, g); // both operators have the same attributes
     c->x[1] = (Dims){co * g.groups, g.k[0], g.k[1], g.k[2], ci};
     if (c->attr.op == OP_upconv) c->x[1].n = ci * g.groups, c->x[1].c = co;
     if (draw_bool(d)) c->x[2] = (Dims){1, 1, 1, 1, co * g.groups};
@@ -242,7 +244,7 @@ static void draw_boxes(Draw *d, OpCase *c)
         (Dims){draw_int(d, 1, 2), 1, draw_edge(d, 8), draw_edge(d, 16), ci};
     for (int i = 1; i < 3; i++) g.k[i] = 3, g.lo[i] = g.hi[i] = 1;
     switch (d->sample % 8) {
-    case 0: // the common one
+    case 0: // the common case
         break;
     case 1: // in three dimensions, strided half of the time
         c->rank = 3;
@@ -258,7 +260,7 @@ static void draw_boxes(Draw *d, OpCase *c)
         g.s[2] = draw_int(d, 1, 2);
         ci = PICK(d, 32, 64, 72, 136), co = PICK(d, 16, 64, 72, 136);
         break;
-    case 3: // wide windows; the widest have no halo that fits
+    case 3: // wide windows; for the widest no halo fits
         g.k[1] = g.k[2] = PICK(d, 5, 7);
         g.dil[1] = PICK(d, 1, 1, 5), g.dil[2] = PICK(d, 1, 2, 5);
         for (int i = 1; i < 3; i++) {
@@ -267,23 +269,23 @@ static void draw_boxes(Draw *d, OpCase *c)
         }
         ci = PICK(d, 8, 16), co = PICK(d, 8, 16);
         break;
-    case 4: // strides that the kernel is, is less or more than
+    case 4: // strides equal to, below and above the kernel
         for (int i = 1; i < 3; i++) {
             g.k[i] = draw_int(d, 1, 4), g.s[i] = draw_int(d, 1, 3);
             g.dil[i] = draw_int(d, 1, 3);
             g.lo[i] = draw_int(d, 0, 3), g.hi[i] = draw_int(d, 0, 3);
         }
         break;
-    case 5: // halves of an image, and back
+    case 5: // half an image, and back
         g.k[1] = g.k[2] = g.s[1] = g.s[2] = 2;
         g.lo[1] = g.lo[2] = 0, g.hi[1] = g.hi[2] = 0;
         ci = PICK(d, 16, 32, 64);
         break;
-    case 6: // groups of their own
+    case 6: // groups
         g.groups = draw_int(d, 2, 3);
         ci = PICK(d, 8, 16, 24), co = PICK(d, 8, 24, 40);
         break;
-    default: // long sums of few positions: segments, and a chain of 512
+    default: // long sums of few positions: split-K, and a chain of 512
         c->rank = 3;
         c->x[0] = (Dims){draw_int(d, 1, 3), 2, 3, draw_int(d, 2, 3), ci};
         g.k[0] = 3, g.lo[0] = g.hi[0] = 1;
@@ -293,8 +295,8 @@ static void draw_boxes(Draw *d, OpCase *c)
     set_boxes(d, c, g, ci, co);
 }
 
-/* The larger tiles, of 32, 64 and 128 channels: by gather forward, by spread
- * backward. They are taken where results are just so many, or told
+/* Cases for the larger tiles, of 32, 64 and 128 channels: in fprop, and in
+ * dgrad. They are used if the number of results matches, or if requested
  * (Backend.tile: 1 is 128x128, 2 128x64). */
 static void draw_many(Draw *d, OpCase *c)
 {

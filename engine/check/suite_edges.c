@@ -1,16 +1,16 @@
-/* suite_edges.c -- extents on and beside the boundaries of kernels.
+/* suite_edges.c -- extents at and next to the boundaries of kernels.
  *
- * The usual draws are small and of any size; what a block of a GPU has is
- * fixed, so mistakes gather one element before and behind. The numbers below
- * are those of the kernels in cuda/ (each says of which): a kernel that cuts
- * otherwise wants other numbers here. To the other backends they are extents
- * like any. */
+ * The usual draws are small and of any size; block sizes of a GPU kernel are
+ * fixed, so mistakes concentrate one element before and after them. The numbers
+ * below are those of the kernels in cuda/ (each comment names its file): a
+ * change of block sizes there needs new numbers here. For other backends they
+ * are ordinary extents. */
 #include "engine/check/suite.h"
 
 enum { GPU_BLOCK = 256 }; // threads
 
-/* col_reduce.cuh: rows of channels in units of 4 or 1, 128 units a tile, deep
- * rows of threads, 32 rows for each worth a part. */
+/* col_reduce.cuh: rows of channels in units of 4 or 1, tiles of 128 units, many
+ * rows of threads, 32 rows per thread row for a partial sum. */
 Dims image_walk(Draw *d, OpCase *c)
 {
     enum { UNITS = 128, PART = 32 };
@@ -23,9 +23,9 @@ Dims image_walk(Draw *d, OpCase *c)
                   draw_int(d, 1, 2) * PART * deep + draw_int(d, -1, 1), ch};
 }
 
-/* warp_group.cuh and classes.cuh: a power of two of lanes for a row, a block
- * for more than 1024 channels; as many rows as a block has, and one more or
- * less. One row so long that each thread has more than a chain. */
+/* warp_group.cuh and classes.cuh: a power of two of lanes per row, a block for
+ * more than 1024 channels; as many rows as fit in a block, and one more or
+ * less. One row so long that each thread adds more than a chain. */
 Dims image_channels(Draw *d, OpCase *c)
 {
     int ch = PICK(d, 1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 127, 128, 129,
@@ -39,8 +39,8 @@ Dims image_channels(Draw *d, OpCase *c)
     return (Dims){1, 1, 1, rows, ch};
 }
 
-/* Few classes, and one more than are few: samples that end at a block of rows,
- * a chunk of them or a vector. */
+/* Few classes, and one more than the limit: samples that end at a block of
+ * rows, a chunk of rows or a vector. */
 Dims image_few(Draw *d, OpCase *c)
 {
     int rows = draw_edge(d, PICK(d, 2048, 2 * 2048, 128, 64, 32, 16));
@@ -48,8 +48,8 @@ Dims image_few(Draw *d, OpCase *c)
     return (Dims){draw_int(d, 1, 3), 1, 1, rows, PICK(d, 2, 3, 4, 5, 16, 17)};
 }
 
-/* loss.cuh: parts of 1024 elements, four a thread, groups of lanes for rows of
- * several channels; more sets than parts. */
+/* loss.cuh: partial sums of 1024 elements, four per thread, groups of lanes for
+ * rows of several channels; more sets than partial sums. */
 Dims image_parts(Draw *d, OpCase *c)
 {
     int ch = PICK(d, 1, 1, 1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 65);
@@ -60,8 +60,8 @@ Dims image_parts(Draw *d, OpCase *c)
     return (Dims){n, 1, 1, (rows + n - 1) / n, ch};
 }
 
-/* global_pool.cu: lines of 1, 2 or 4 rows, tiles of 256 packs, parts of 32
- * steps of a block, a warp for 32 parts. */
+/* global_pool.cu: lines of 1, 2 or 4 rows, tiles of 256 packs, partial sums of
+ * 32 steps of a block, a warp for 32 partial sums. */
 Dims image_global(Draw *d, OpCase *c)
 {
     static const Dims table[] = {
@@ -76,8 +76,8 @@ Dims image_global(Draw *d, OpCase *c)
     return table[d->sample % (sizeof table / sizeof *table)];
 }
 
-/* copy.cu: flatten turns tiles of 32 positions by 32 channels over, from 8
- * of each on. */
+/* copy.cu: flatten transposes tiles of 32 positions by 32 channels, from 8 of
+ * each on. */
 Dims image_turn(Draw *d, OpCase *c)
 {
     int positions = draw_edge(d, PICK(d, 8, 32, 64));

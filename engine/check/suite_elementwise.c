@@ -1,5 +1,5 @@
-/* suite_elementwise.c -- rows that work element by element, by rows of
- * channels, or only move numbers: add .. div, scale, concat, slice, pad,
+/* suite_elementwise.c -- operators on elements or on rows of channels, and
+ * operators that only move numbers: add .. div, scale, concat, slice, pad,
  * flatten, the activations, softmax, the two dropouts. */
 #include "engine/check/suite.h"
 
@@ -14,7 +14,7 @@ static void draw_pair(Draw *d, OpCase *c)
     Dims s = draw_image(d, c);
     c->x[0] = c->x[1] = s;
     for (int i = 0; i < 2; i++) {
-        // half of the operands are whole
+        // half of the operands keep all extents
         if (draw_bool(d)) continue;
         int32_t *e = &c->x[i].n;
         for (int k = 0; k < 5; k++)
@@ -22,8 +22,8 @@ static void draw_pair(Draw *d, OpCase *c)
     }
 }
 
-/* How often an operand is repeated: few times, many, in several parts
- * (cuda/ops/broadcast.cu: 64 and 2048), over channels or not. */
+/* Broadcasts: an operand is repeated a few times, many times, in several
+ * partial sums (cuda/ops/broadcast.cu: 64 and 2048), along channels or not. */
 static void draw_repeats(Draw *d, OpCase *c)
 {
     int times = draw_edge(d, PICK(d, 64, 2048, 4096));
@@ -34,10 +34,10 @@ static void draw_repeats(Draw *d, OpCase *c)
     c->x[0] = c->x[1] = s;
     c->x[which].w = 1;
     switch (draw_int(d, 0, 2)) {
-    case 0: // channels too, where they are many
+    case 0: // channels too, for many of them
         c->x[which].c = 1;
         break;
-    case 1: // only some of the positions, the rest is kept
+    case 1: // only some positions, the others keep their extent
         c->rank = 2;
         c->x[0].h = c->x[1].h = draw_int(d, 2, 3);
         break;
@@ -66,14 +66,14 @@ static void draw_concat(Draw *d, OpCase *c)
 static void draw_slice(Draw *d, OpCase *c)
 {
     Dims s = c->x[0] = draw_image(d, c);
-    // also channels by four, which kernels move at a time
+    // also multiples of four channels, which kernels copy as vectors
     int four = draw_bool(d) ? 4 : 1;
     c->x[0].c *= four;
     int32_t extent[4] = {s.d, s.h, s.w, s.c}, *box = &c->attr.slice.d0;
     for (int i = 0; i < 4; i++) {
         int unit = i == 3 ? four : 1, from = draw_int(d, 0, extent[i] - 1);
         box[2 * i] = unit * from;
-        // 0 is all that is left
+        // 0 means up to the end
         box[2 * i + 1] = unit * draw_int(d, 0, extent[i] - from);
     }
 }
@@ -81,7 +81,7 @@ static void draw_slice(Draw *d, OpCase *c)
 static void draw_pad(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);
-    // words 1..6 are d, h, w before and after: only axes that exist
+    // words 1..6 are d, h, w before and after: only existing axes
     for (int i = 0; i < 2 * c->rank; i++)
         c->attr.word[6 - i] = draw_int(d, 0, 3);
     c->attr.pad.value = draw_real(d, -2, 2);
@@ -188,8 +188,8 @@ const OpSuite suites_elementwise[] = {
      .wrt = 1,
      .image = image_walk,
      .cases = 9},
-    // its gradient is y (dy - sum of y dy), which takes nearly equal numbers
-    // from each other where y is 1: a sum in float says nothing of it
+    // its gradient is y (dy - sum of y dy), which cancels nearly equal numbers
+    // where y is 1: the error of a float sum proves nothing there
     {.note = "far apart",
      .op = OP_softmax,
      .draw = draw_one,

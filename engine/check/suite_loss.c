@@ -1,8 +1,8 @@
-/* suite_loss.c -- the losses, and the counts behind the metrics. */
+/* suite_loss.c -- the losses, and the counts for metrics. */
 #include "engine/check/suite.h"
 #include <string.h>
 
-/* Extents of a mask or weight over s: absent, whole or partly 1. */
+/* Draws extents of a mask or weight for s: absent, equal or partly 1. */
 static Dims draw_part(Draw *d, Dims s)
 {
     int kind = draw_int(d, 0, 3);
@@ -13,7 +13,7 @@ static Dims draw_part(Draw *d, Dims s)
     return s;
 }
 
-/* x, its mask (0 and 1, sometimes in between) and its weight. */
+/* Draws x, its mask (0 and 1, sometimes between) and its weight. */
 static Dims draw_loss(Draw *d, OpCase *c)
 {
     Dims s = c->x[0] = draw_image(d, c);
@@ -23,7 +23,7 @@ static Dims draw_loss(Draw *d, OpCase *c)
     return s;
 }
 
-/* A target of 0 and 1, sometimes soft, sometimes nothing but 0. */
+/* Draws a target of 0 and 1, sometimes soft, sometimes all 0. */
 static void draw_truth(Draw *d, OpCase *c)
 {
     static const Fill kind[4] = {
@@ -43,7 +43,7 @@ static void draw_bce(Draw *d, OpCase *c)
     c->attr.bce.pos_weight = draw_bool(d) ? 1 : draw_real(d, 0.1f, 30);
 }
 
-/* The four attributes that dice, bce_dice and tversky end with. */
+/* Draws the last four attributes of dice, bce_dice and tversky. */
 static void draw_overlap_attr(Draw *d, OpCase *c)
 {
     int end = op_info[c->attr.op].attrs;
@@ -61,7 +61,7 @@ static void draw_dice(Draw *d, OpCase *c)
     if (s.c == 1 && draw_bool(d)) c->x[0].c = c->x[1].c = 3;
     draw_overlap_attr(d, c);
     if (c->attr.op == OP_bce_dice || c->x[0].c == 1 || draw_bool(d)) return;
-    // class numbers; some of the classes may not occur
+    // class numbers; some classes may be missing
     c->x[1].c = 1;
     c->fill[1] = (Fill){FILL_CLASS, 0, draw_int(d, 0, c->x[0].c - 1)};
 }
@@ -89,7 +89,7 @@ static void draw_cross_entropy(Draw *d, OpCase *c)
     c->x[1] = one;
     c->fill[1] = (Fill){FILL_CLASS, 0, s.c - 1};
     c->x[2] = draw_part(d, one);
-    // a weight a class, a position, both, or none
+    // a weight per class, per position, per element, or none
     c->x[3] = draw_int(d, 0, 2) ? draw_part(d, s) : (Dims){1, 1, 1, 1, s.c};
     if (draw_bool(d)) c->attr.cross_entropy.ignore = draw_int(d, 0, s.c - 1);
 }
@@ -110,8 +110,8 @@ static void draw_regression(Draw *d, OpCase *c)
     if (c->attr.op == OP_huber) c->attr.huber.delta = draw_real(d, 0.1f, 3);
 }
 
-/* Doses over all bins and beyond; structures of 0 and 1, sometimes shares,
- * sometimes all missing. */
+/* Draws doses over all bins and beyond; structures of 0 and 1, sometimes
+ * fractions, sometimes all empty. */
 static void draw_dvh(Draw *d, OpCase *c)
 {
     static const Fill kind[4] = {
@@ -136,7 +136,7 @@ static void draw_overlap(Draw *d, OpCase *c)
 {
     Dims s = c->x[0] = draw_image(d, c);
     c->x[1] = s;
-    // no mask, one a position, or one an element
+    // no mask, one value per position, or one per element
     if (draw_int(d, 0, 2)) c->x[2] = s;
     if (draw_bool(d)) c->x[2].c = c->x[2].n ? 1 : 0;
     c->fill[1] = c->fill[2] = (Fill){FILL_CLASS, 0, 1};
@@ -147,7 +147,7 @@ static void draw_overlap(Draw *d, OpCase *c)
 }
 
 /* Samples of one channel that end in a block, a run or a vector of the sums of
- * the fast rows, or just at its end. */
+ * the fast kernels, or exactly at its end. */
 static Dims image_blocks(Draw *d, OpCase *c)
 {
     int edge = PICK(d, 16384, 2 * 16384, 1024, 128, 64, 16);
@@ -155,7 +155,7 @@ static Dims image_blocks(Draw *d, OpCase *c)
     return (Dims){draw_int(d, 1, 3), 1, 1, draw_edge(d, edge), 1};
 }
 
-/* One channel that all elements count in, the case with kernels of its own. */
+/* One channel without a mask, which has its own kernels. */
 static void draw_alone(Draw *d, OpCase *c)
 {
     if (c->attr.op == OP_bce_dice)
@@ -170,7 +170,7 @@ static void draw_alone(Draw *d, OpCase *c)
     if (c->fill[1].hi > 1) c->fill[1].hi = 1;
 }
 
-/* No mask and no weight, or one for each element: also a case of its own. */
+/* Mask and weight absent, or one value per element: own kernels, too. */
 static void draw_whole(Draw *d, OpCase *c)
 {
     draw_regression(d, c);
@@ -183,7 +183,8 @@ static void draw_whole(Draw *d, OpCase *c)
         .image = image_blocks, .cases = 12                             \
     }
 
-/* Several channels without weight, masked by rows, if at all: one more. */
+/* Several channels without weight, with at most a mask per row: own kernels,
+ * too. */
 static void draw_few(Draw *d, OpCase *c)
 {
     if (c->attr.op == OP_cross_entropy)
@@ -216,8 +217,8 @@ static void draw_few(Draw *d, OpCase *c)
         .image = image_parts, .cases = count                      \
     }
 
-/* Logits of a network that is sure: exp of one beside exp of another is less
- * than the rounding of it, and the logarithm of a softmax is nearly 0. */
+/* Logits of a confident network: the smaller exponential vanishes in the
+ * rounding of the sum, and the logarithm of a softmax is nearly 0. */
 static const Fill far_apart = {FILL_RANGE, -40, 40};
 
 const OpSuite suites_loss[] = {

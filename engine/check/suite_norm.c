@@ -1,14 +1,14 @@
 /* suite_norm.c -- batch, instance, group and layer normalisation.
  *
- * Every draw has at least 4 values where one mean is taken: of two, the
- * result is +-1 whatever they are and its gradient nothing but rounding. */
+ * Every draw has at least 4 values per mean: with two, the result is +-1 for
+ * any values, and its gradient is only rounding. */
 #include "engine/check/suite.h"
 
 static const Fill gamma_fill = {FILL_GAP, 0.3, 2},
                   var_fill = {FILL_RANGE, 0.2, 3},
-                  // a mean that is large against the spread, as a scan's is
+                  // a mean that is large compared with the spread, as in a scan
     far_fill = {FILL_RANGE, 1000, 1001},
-                  // a row that is almost constant: 16 floats are between
+                  // a row that is almost constant: its range has 16 floats
     flat_fill = {FILL_RANGE, 1000, 1000.001};
 
 /* With gamma and beta three times in four. */

@@ -1,8 +1,8 @@
 /* suite_pool.c -- pooling, global pooling, upsampling. */
 #include "engine/check/suite.h"
 
-/* Values at least 2 / count apart, so that no step of a gradient check makes
- * another element the largest. */
+/* Values at least 2 / count apart, so that no step of a gradient check changes
+ * the position of a maximum. */
 static const Fill distinct = {FILL_DISTINCT, -1, 1};
 
 #define SET_WINDOW(row, win)                                          \
@@ -47,7 +47,7 @@ static void draw_avgpool(Draw *d, OpCase *c)
     c->attr.avgpool.count_all = draw_bool(d);
 }
 
-/* Windows of more taps than a byte counts, or than a chain of additions has
+/* Windows with more taps than a byte counts, or than a chain of additions has
  * (cuda/ops/pool.cu, cuda/lib/window.cuh). */
 static void draw_long_window(Draw *d, OpCase *c)
 {
@@ -62,7 +62,7 @@ static void draw_long_window(Draw *d, OpCase *c)
         SET_WINDOW(avgpool, g);
 }
 
-/* Lines longer than the piece of one that a task holds (cpu/ops/pool_avg.c). */
+/* Lines longer than the piece of a line in a task (cpu/ops/pool_avg.c). */
 static void draw_wide_window(Draw *d, OpCase *c)
 {
     c->rank = 2;
@@ -73,7 +73,7 @@ static void draw_wide_window(Draw *d, OpCase *c)
     c->attr.avgpool.count_all = draw_bool(d);
 }
 
-/* A factor that makes a gradient of more terms than a chain has. */
+/* A factor that gives a gradient more terms than a chain has. */
 static void draw_long_upsample(Draw *d, OpCase *c)
 {
     c->rank = 1;
@@ -83,8 +83,8 @@ static void draw_long_upsample(Draw *d, OpCase *c)
         c->attr.upsample_linear.align = draw_bool(d);
 }
 
-/* Lines longer than the piece of one that a task holds, more rows than a task
- * has, and factors that are too many for it (cpu/ops/upsample.c). */
+/* Lines longer than the piece of a line in a task, more rows than a task has,
+ * and factors that are too large for it (cpu/ops/upsample.c). */
 static void draw_wide_upsample(Draw *d, OpCase *c)
 {
     c->rank = 2;
@@ -102,7 +102,7 @@ static void draw_global(Draw *d, OpCase *c)
     c->x[0] = draw_image(d, c);
 }
 
-/* Both rows begin with the same three factors. */
+/* Both operators begin with the same three factors. */
 static void draw_upsample(Draw *d, OpCase *c)
 {
     c->x[0] = draw_image(d, c);

@@ -1,12 +1,12 @@
-/* suite_sequence.c -- LSTM, attention, and what ends at a sample's length.
+/* suite_sequence.c -- LSTM, attention, and operators with lengths.
  *
- * Lengths are drawn from 0 to one more than there are positions, as whole
- * numbers or between them: the row's rule is p < lengths[n]. */
+ * Lengths are drawn from 0 to one more than the number of positions, whole and
+ * fractional: a position is valid if p < lengths[n]. */
 #include "engine/check/suite.h"
 
 static const Fill distinct = {FILL_DISTINCT, -1, 1};
 
-/* Operand i: lengths of x0's samples. */
+/* Sets operand i to lengths of x0's samples. */
 static void draw_lengths(Draw *d, OpCase *c, int i)
 {
     c->x[i] = (Dims){c->x[0].n, 1, 1, 1, 1};
@@ -14,7 +14,7 @@ static void draw_lengths(Draw *d, OpCase *c, int i)
                         (double)positions(c->x[0]) + 1};
 }
 
-/* In two draws of three. */
+/* The same in two draws of three. */
 static void maybe_lengths(Draw *d, OpCase *c, int i)
 {
     if (draw_int(d, 0, 2)) draw_lengths(d, c, i);
@@ -32,7 +32,7 @@ static void draw_last(Draw *d, OpCase *c)
     maybe_lengths(d, c, 1);
 }
 
-/* A layer of `units` and so many steps, of n samples. */
+/* Sets a layer of `units` with `steps` steps and n samples. */
 static void set_lstm(Draw *d, OpCase *c, int n, int steps, int units)
 {
     c->rank = 1;
@@ -51,8 +51,8 @@ static void draw_lstm(Draw *d, OpCase *c)
              draw_int(d, 1, d->small ? 5 : 19), units);
 }
 
-/* More samples than a task of the CPU has, and units beside the limits of what
- * a block of a GPU holds (cuda/ops/lstm.cu). */
+/* More samples than a task of the CPU has, and numbers of units at the limits
+ * of a GPU block (cuda/ops/lstm.cu). */
 static void draw_wide_lstm(Draw *d, OpCase *c)
 {
     static const struct {
@@ -63,7 +63,7 @@ static void draw_wide_lstm(Draw *d, OpCase *c)
     set_lstm(d, c, table[i].n, table[i].steps, table[i].units);
 }
 
-/* 3 D channels a head. */
+/* Sets heads with 3 D channels each. */
 static void set_attention(Draw *d, OpCase *c, int depth)
 {
     int heads = draw_int(d, 1, 3);
@@ -80,8 +80,9 @@ static void draw_attention(Draw *d, OpCase *c)
     set_attention(d, c, draw_int(d, 1, d->small ? 3 : 9));
 }
 
-/* Blocks of 64 positions and tasks of 192 (cpu/ops/attention.c), of 32 and 64
- * (cuda/ops/attention.cu); more channels than any block has. */
+/* Sequences around blocks of 64 positions and tasks of 192
+ * (cpu/ops/attention.c), of 32 and 64 (cuda/ops/attention.cu); more channels
+ * than any block has. */
 static void draw_long_attention(Draw *d, OpCase *c)
 {
     c->rank = 1;
