@@ -1,12 +1,11 @@
-/* bundle.c -- rows of a bundle that are longer than any that this program
- * writes. What else may be wrong with them is in tests/lua/predict/export.lua
- * and tests/fuzz/bundle.c. */
+/* bundle.c -- entries of a bundle longer than this program writes them. Other
+ * damage is tested in tests/lua/predict/export.lua and tests/fuzz/bundle.c. */
 #include "engine/api/segengine_inside.h"
 #include "tests/test.h"
 
 enum { TEXT = 1 << 18 };
 
-/* A bundle whose `prepare` is `before`, then `count` times `each`, then
+/* Reads a bundle with a `prepare` of `before`, then `count` times `each`, then
  * `after`. */
 static bool read_rows(const char *before, const char *each, int count,
                       const char *after)

@@ -1,11 +1,11 @@
-/* embed.c -- a program of somebody else that runs a trained network.
+/* embed.c -- a program by another author that runs a trained network.
  *
  *     embed WEIGHTS [BUNDLE IN OUT]
  *
  * tests/shell/install.sh compiles it against the installed copy, as C with the
- * shared library and as C++ with the static one; it uses nothing but the
- * public header. It opens a weights file that training wrote, runs it on one
- * made-up sample per input, and tries what a caller gets wrong; with more
+ * shared library and as C++ with the static one; it uses only the public
+ * header. It opens a weights file from training, runs it on one synthetic
+ * sample per input, and makes the usual mistakes of callers; with more
  * arguments a bundle predicts the image IN to the file OUT. */
 #include <segengine.h>
 
@@ -32,7 +32,7 @@ static size_t count(const seg_tensor *t)
     return n;
 }
 
-/* Room for t's elements, filled with a pattern; the caller frees t->data. */
+/* Allocates t's elements and fills in a pattern; the caller frees t->data. */
 static void fill(seg_tensor *t)
 {
     size_t n = count(t);
@@ -41,7 +41,8 @@ static void fill(seg_tensor *t)
     for (size_t i = 0; i < n; i++) t->data[i] = (float)(i % 7) / 7 - 0.5f;
 }
 
-/* The same sample twice: shapes first, then values, which must not differ. */
+/* Runs the same sample twice: shapes first, then values, which must be
+ * equal. */
 static void run_twice(seg_model *m)
 {
     seg_tensor in[MOST], out[MOST];
@@ -71,7 +72,7 @@ static void run_twice(seg_model *m)
         free(y->data);
     }
 
-    // an input that is not given, one that nobody knows, an unknown output
+    // a missing input, an unknown input, an unknown output
     expect(seg_run(m, in, 0, out, outputs) == -1, "no input is an error");
     const char *name = in[0].name;
     in[0].name = "no such input";
@@ -81,7 +82,7 @@ static void run_twice(seg_model *m)
     for (int i = 0; i < inputs; i++) free(in[i].data);
 }
 
-/* A bundle from file to file. */
+/* Predicts with a bundle from file to file. */
 static void predict(const char *bundle, const char *in, const char *out)
 {
     seg_model *m = seg_open(bundle, "cpu", 1);
@@ -91,7 +92,7 @@ static void predict(const char *bundle, const char *in, const char *out)
     expect(strstr(seg_error(), "no/such") != NULL, "and it is named");
     expect(seg_predict_file(m, "nothing", out) == -1, "no image");
     expect(!seg_predict_file(m, in, out), "predict");
-    // the same model once more, and as arrays
+    // the same model again, then with arrays
     expect(!seg_predict_file(m, in, out), "predict again");
     run_twice(m);
     seg_close(m);

@@ -1,7 +1,6 @@
-/* embed_model.c -- the public face, in-process: what training saved runs in
- * another program with the same bits, and what a caller gets wrong is a
- * reason. tests/engine/api/embed.c does it from outside, through the library.
- */
+/* embed_model.c -- the C API, in-process: a trained network gives the same bits
+ * in another program, and mistakes of a caller give a reason.
+ * tests/engine/api/embed.c does it from outside, through the library. */
 #include "engine/api/segengine.h"
 #include "engine/base/file.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -17,7 +16,7 @@ static char *path_of(char *path, const char *name)
     return path;
 }
 
-/* Save the session with its network, or with `graph` and `names` instead. */
+/* Saves the session with its network, or with `graph` and `names` instead. */
 static void save(Net *n, const char *path, const char *graph, const char *names)
 {
     Arena mem = {NULL};
@@ -29,7 +28,7 @@ static void save(Net *n, const char *path, const char *graph, const char *names)
     arena_release(&mem);
 }
 
-/* Two outputs: logits of the U-Net, and their sigmoid. */
+/* Opens a network with two outputs: logits of the U-Net, and their sigmoid. */
 static void trained(Net *n, const char *device)
 {
     Optim o = optim_default(OPTIM_adamw);
@@ -40,7 +39,7 @@ static void trained(Net *n, const char *device)
     for (uint32_t i = 0; i < 3; i++) EXPECT(net_step(n, 2, i, 0.01, 1).applied);
 }
 
-/* The session's own outputs for made-up images of these extents. */
+/* Computes the session's own outputs for synthetic images of these extents. */
 static void forward(Net *n, Dims image, const float *pixels, float *logits,
                     float *mask)
 {
@@ -84,7 +83,7 @@ TEST(embed_model_runs_as_the_session)
             seg_tensor in = {"image", 4, {s.n, 2, s.h, s.w}, x};
             seg_tensor out[] = {{"mask", 0, {0}, NULL},
                                 {"logits", 0, {0}, NULL}};
-            // first for the shapes only
+            // first only the shapes
             REQUIRE(seg_run(m, &in, 1, out, 2) == 0);
             for (int k = 0; k < 2; k++) {
                 EXPECT_INT(out[k].axes, 4);
@@ -98,7 +97,7 @@ TEST(embed_model_runs_as_the_session)
             REQUIRE(seg_run(m, &in, 1, out, 2) == 0);
             for (int k = 0; k < 2; k++)
                 EXPECT(!memcmp(want[k], got[k], (size_t)count * sizeof(float)));
-            EXPECT_NEAR(got[0][count], 0, 0); // not a value more
+            EXPECT_NEAR(got[0][count], 0, 0); // no value beyond the end
         }
         seg_close(m);
         net_free(&n);
@@ -131,7 +130,7 @@ TEST(embed_model_tells_its_shapes)
     EXPECT_TEXT(seg_version(), SEG_VERSION);
 }
 
-/* One call that must fail with this reason. */
+/* A call that must fail with this reason. */
 #define WRONG(m, in, inputs, out, outputs, part)                  \
     EXPECT_FAIL(seg_run(m, in, inputs, out, outputs) == 0, part); \
     EXPECT(strstr(seg_error(), part) && !strchr(seg_error(), '\n'))
@@ -181,7 +180,7 @@ TEST(embed_model_of_wrong_calls)
     WRONG(NULL, &in, 1, &out, 1, "model is NULL");
     EXPECT_INT(seg_inputs(NULL, NULL, 0), 0);
     EXPECT_INT(seg_outputs(NULL, NULL, 0), 0);
-    // and none of this did harm
+    // and the model still works
     out.name = "mask";
     EXPECT(seg_run(m, &in, 1, &out, 1) == 0 && y[0] > 0 && y[0] < 1);
     EXPECT(seg_run(m, &in, 1, NULL, 0) == 0);
@@ -197,7 +196,7 @@ static void not_opened(const char *path, const char *device, const char *part)
     EXPECT_INT(mem_live(), live);
 }
 
-/* A network in the metadata that does not go with the weights or names. */
+/* The network in the metadata does not match the weights or names. */
 TEST(embed_model_of_wrong_files)
 {
 #define HEAD "segengine graph 1\n"
@@ -211,7 +210,7 @@ TEST(embed_model_of_wrong_files)
         {"nonsense", "a", "network text begins with \"nonsense\""},
         {HEAD "input x 1 1 1 1 2 0 0 0\n", "a", "no root"},
         {HEAD "param p1.weight 1 1 1 1 2 -1 1 0\nroot 0\n", "a", "p1.weight"},
-        // rank and extents that do not agree would overrun a caller's array
+        // rank and extents that disagree would overrun a caller's array
         {HEAD "input x 1 1 1 1 1 0 0 0\nparam w 1 1 64 64 1 -1 1 0\n"
               "add - 0,1\nroot 2\n",
          "a", "more axes"},
@@ -234,7 +233,7 @@ TEST(embed_model_of_wrong_files)
     not_opened(path, "cpu", "holds weights but no network");
     save(&n, path, NULL, "a,b");
     not_opened(path, "abacus", "device \"abacus\" is not known");
-    // one byte of the weights
+    // one damaged byte of the weights
     Arena mem = {NULL};
     char *data;
     size_t bytes;
@@ -251,7 +250,7 @@ TEST(embed_model_of_wrong_files)
     net_free(&n);
 }
 
-/* More inputs than a model may have are refused, not written past the end. */
+/* Too many inputs are refused, not written past the end. */
 TEST(embed_model_of_many_inputs)
 {
     char path[PATHS];
@@ -268,8 +267,7 @@ TEST(embed_model_of_many_inputs)
     net_free(&n);
 }
 
-/* Weights of a network that is open in two threads at once, and a mistake in
- * one of them. */
+/* Two threads with models of the same weights, and a mistake in one thread. */
 typedef struct Thread {
     const char *path;
     float first;

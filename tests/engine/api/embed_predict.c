@@ -1,6 +1,5 @@
-/* embed_predict.c -- seg_predict_file in-process: what it leaves behind when
- * there is no memory. What it gives is compared by
- * tests/lua/predict/export.lua. */
+/* embed_predict.c -- seg_predict_file in-process, without memory: nothing is
+ * left behind. tests/lua/predict/export.lua compares its results. */
 #include "data/format/nifti.h"
 #include "engine/api/segengine.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -15,7 +14,8 @@ enum { PATHS = 512 };
     "\"axis\": \"axial\"}], \"predict\": {\"keep\": \"largest\"}, "            \
     "\"run\": {\"batch\": 2}, \"labels\": \"7\"}"
 
-/* A network of one convolution as a bundle, and an image of three slices. */
+/* Makes a bundle with a network of one convolution, and an image of three
+ * slices. */
 static void make(const char *bundle, const char *image)
 {
     Net n;
@@ -63,6 +63,6 @@ TEST(embed_predict_without_memory)
     double most = 0;
     for (int i = 0; i < 192; i++)
         most = volume_value(&v, i) > most ? volume_value(&v, i) : most;
-    EXPECT_INT((long long)most, 7); // the files' own value of the class
+    EXPECT_INT((long long)most, 7); // value of the class in the training files
     volume_free(&v);
 }

@@ -1,9 +1,9 @@
-/* launch_log.c -- what is written down of a step that nobody runs. */
+/* launch_log.c -- the log of a dry run. */
 #include "engine/backend/launch_log.h"
 #include "tests/support/networks.h"
 #include "tests/test.h"
 
-/* Nobody records: nothing is kept, nothing is lost. */
+/* Without an open log nothing is kept and nothing is lost. */
 TEST(launch_log_into_nothing)
 {
     long live = mem_live();
@@ -41,8 +41,7 @@ TEST(launch_log_keeps_order_and_parts)
     EXPECT_INT(r.launches, 0);
 }
 
-/* Each of its requests for memory fails once: it says so, and what was there
- * is still there. */
+/* Each allocation fails once: the log reports it and keeps its entries. */
 TEST(launch_log_without_memory)
 {
     long live = mem_live();
@@ -62,7 +61,7 @@ TEST(launch_log_without_memory)
     EXPECT_INT(mem_live(), live);
 }
 
-/* Only a GPU's backend has launches. */
+/* Only a GPU backend has launches. */
 TEST(launch_log_wants_a_device_that_launches)
 {
     Net n;

@@ -1,4 +1,4 @@
-/* clock.c -- tests of seconds and of waits that go by them. */
+/* clock.c -- tests of seconds and of timed waits. */
 #include "engine/base/clock.h"
 #include "tests/test.h"
 
@@ -31,7 +31,7 @@ static void bell_free(Bell *b)
     pthread_mutex_destroy(&b->lock);
 }
 
-/* Times that carry into the next second, and those that do not. */
+/* Timeouts that carry into the next second, and some that do not. */
 TEST(clock_waits_for_the_time_said)
 {
     static const double TIMES[] = {0, 0.001, 0.05, 0.999, 1.03};
@@ -40,7 +40,7 @@ TEST(clock_waits_for_the_time_said)
     for (size_t i = 0; i < sizeof TIMES / sizeof *TIMES; i++) {
         const double from = clock_s(), until = from + TIMES[i];
         pthread_mutex_lock(&b.lock);
-        // it may return early, for no reason
+        // it may return early (spurious wakeup)
         while (clock_s() < until)
             clock_wait(&b.rung, &b.lock, until - clock_s());
         pthread_mutex_unlock(&b.lock);

@@ -1,4 +1,4 @@
-/* crc32c.c -- the published vectors, and both ways against each other. */
+/* crc32c.c -- the published vectors, and both implementations compared. */
 #include "engine/base/crc32c.h"
 #include "tests/test.h"
 

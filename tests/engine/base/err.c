@@ -26,7 +26,7 @@ TEST(err_kinds)
     EXPECT_INT(err_kind(), ERR_DIVERGED);
 }
 
-/* Bytes stay with a reason through within(), and with no other. */
+/* Bytes stay with a reason through within(), and go with the next reason. */
 TEST(err_memory)
 {
     size_t room = 1;
@@ -57,13 +57,13 @@ TEST(err_within)
     within("%s", err_text());
     EXPECT_TEXT(err_text(), "again: case_017: slice 3: no pixel data: again: "
                             "case_017: slice 3: no pixel data");
-    // nothing failed below: still a failure
+    // no failure below: still a failure
     err_set(ERR_NONE, "");
     EXPECT(!within("here"));
     EXPECT_INT(err_kind(), ERR_FAILURE);
 }
 
-/* What a terminal would obey, and a second line, are no part of a reason. */
+/* Control characters and line breaks do not reach a reason. */
 TEST(err_is_one_line)
 {
     EXPECT(!fail_data("a\033[31m\r\nb: no\tdata\x7f \xc3\xa9"));
@@ -72,7 +72,7 @@ TEST(err_is_one_line)
     EXPECT_TEXT(err_text(), "x?y: a?[31m??b: no?data? \xc3\xa9");
 }
 
-/* Bounded, and what matters stays: the reason, then the innermost place. */
+/* The text is bounded, and keeps the reason, then the innermost place. */
 TEST(err_long)
 {
     static char path[3 * ERR_MAX];
@@ -146,7 +146,7 @@ TEST(err_try)
     EXPECT_INT(released, 3);
 }
 
-/* A broken promise ends the program with file, line and expression. */
+/* A failed CHECK ends the program with file, line and expression. */
 TEST(err_check)
 {
     int ends[2], status;

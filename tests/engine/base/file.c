@@ -1,7 +1,7 @@
 /* file.c -- drafts, folders and locks, on disks that are full, closed or odd.
  *
- * What needs another user, another limit or another disk runs in a child of
- * fork, which reports by its exit code. */
+ * Tests that need another user, limit or disk run in a forked child, which
+ * reports by its exit code. */
 #define _GNU_SOURCE // unshare
 #include "engine/base/file.h"
 #include "tests/test.h"
@@ -16,14 +16,14 @@
 
 enum { PATHS = 512, SKIPPED = 77 };
 
-/* FOLDER/name of this run's scratch folder. */
+/* Returns FOLDER/name in this run's scratch folder. */
 static const char *in_folder(char *path, const char *name)
 {
     snprintf(path, PATHS, "%s/%s", test_folder(), name);
     return path;
 }
 
-/* An empty folder of that name. */
+/* Makes an empty folder of that name. */
 static const char *new_folder(char *path, const char *name)
 {
     in_folder(path, name);
@@ -39,7 +39,7 @@ static void write_text(const char *path, const char *text)
     fclose(f);
 }
 
-/* The file has exactly this text. */
+/* Does the file have exactly this text? */
 static bool has_text(const char *path, const char *text)
 {
     Arena mem = {0};
@@ -51,7 +51,7 @@ static bool has_text(const char *path, const char *text)
     return ok;
 }
 
-/* Entries of a folder whose names contain `part`. */
+/* Counts entries of a folder with `part` in their names. */
 static int count_files(const char *folder, const char *part)
 {
     int count = 0;
@@ -64,7 +64,8 @@ static int count_files(const char *folder, const char *part)
     return count;
 }
 
-/* Run f(arg) in a child; its exit code, or -1 with the signal printed. */
+/* Runs f(arg) in a child; returns its exit code, or prints the signal and
+ * returns -1. */
 static int in_child(int (*f)(const char *), const char *arg)
 {
     fflush(stdout);
@@ -83,7 +84,7 @@ static int in_child(int (*f)(const char *), const char *arg)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* For children: the save must fail with these words. */
+/* For children: the save must fail with this text. */
 static int refuses(const char *path, const void *data, size_t bytes,
                    const char *part)
 {
@@ -114,7 +115,7 @@ TEST(file_read)
     EXPECT_FAIL(file_read_at(fd, path, 3, text, 4),
                 "/five ends at byte 5, 4 bytes wanted at 3");
     close(fd);
-    // a pipe that nobody writes to must not hold us
+    // opening a pipe without a writer must not block
     REQUIRE(!mkfifo(in_folder(path, "pipe"), 0600));
     EXPECT_FAIL(file_read(path, 5, &mem, &data, &bytes),
                 "/pipe is not a regular file");
@@ -133,13 +134,13 @@ TEST(file_replace)
     snprintf(link, sizeof link, "%s/link", folder);
     EXPECT(file_replace(path, "one", 3) && has_text(path, "one"));
     EXPECT(file_replace(path, "", 0) && has_text(path, ""));
-    // permissions stay, and so does a link
+    // permissions and a link are preserved
     REQUIRE(!chmod(path, 0640) && !symlink("a b", link));
     EXPECT(file_replace(link, "two", 3) && has_text(path, "two"));
     EXPECT(!lstat(link, &st) && S_ISLNK(st.st_mode));
     EXPECT(!stat(path, &st) && (st.st_mode & 0777) == 0640);
     EXPECT_INT(count_files(folder, ""), 2);
-    // what is not a file is not replaced by one
+    // a path that is not a file is not replaced by one
     EXPECT_FAIL(file_replace(folder, "x", 1),
                 "it exists and is not a regular file");
     EXPECT_FAIL(file_replace("/dev/full", "x", 1),
@@ -148,7 +149,7 @@ TEST(file_replace)
                 "cannot write /no/such/file: No such file or directory");
     REQUIRE(!unlink(path));
     EXPECT_FAIL(file_replace(link, "x", 1), "No such file or directory");
-    // one that an earlier process of our number left is in nobody's way
+    // the draft of an earlier process with the id of this one is no obstacle
     char tmp[PATHS + 32];
     snprintf(tmp, sizeof tmp, "%s.tmp.%ld", path, (long)getpid());
     write_text(tmp, "left behind");
@@ -173,7 +174,7 @@ TEST(file_draft_refused)
     EXPECT(strstr(err_text(), "what was written does not read back"));
     EXPECT(has_text(path, "old"));
     EXPECT_INT(count_files(folder, ""), 1);
-    // a draft of parts, and one that is given up
+    // a draft written in parts, and one that is discarded
     REQUIRE(draft_open(&d, path, 8));
     EXPECT(draft_write(&d, 4, "5678", 4) && draft_write(&d, 0, "1234", 4));
     EXPECT(draft_commit(&d, NULL, NULL) && has_text(path, "12345678"));
@@ -221,7 +222,7 @@ static int with_size_limit(const char *path)
     int bad = refuses(path, big, sizeof big,
                       "100000 bytes are more than files "
                       "may have here (see ulimit -f)");
-    // and a small one still goes
+    // and a small file can still be saved
     return bad || !file_replace(path, "new", 3);
 }
 
@@ -236,7 +237,7 @@ TEST(file_size_limit)
     EXPECT_INT(count_files(folder, ""), 1);
 }
 
-/* A disk of 64 KiB over `folder`, seen by this process only. */
+/* Mounts a disk of 64 KiB on `folder`, visible to this process only. */
 static bool small_disk(const char *folder, unsigned long flags)
 {
     return !unshare(CLONE_NEWNS) &&
@@ -252,10 +253,10 @@ static int on_small_disk(const char *folder)
     if (!small_disk(folder, 0)) return SKIPPED;
     snprintf(path, sizeof path, "%s/x", folder);
     if (!file_replace(path, "old", 3)) return 2;
-    // the size is known: refused before anything is written
+    // known size: refused before anything is written
     int bad =
         refuses(path, big, sizeof big, "disk full: 100000 bytes wanted, ");
-    // it is not: refused by the disk
+    // unknown size: refused by the disk
     if (!draft_open(&d, path, 0)) return 3;
     if (draft_write(&d, 0, big, sizeof big)) bad = 1;
     if (!strstr(err_text(), "disk full: 100000 bytes wanted, 0 free")) {
@@ -332,7 +333,7 @@ static int try_lock(const char *folder)
 static int take_lock(const char *folder)
 {
     FileLock l;
-    return !file_lock(folder, &l); // and die with it
+    return !file_lock(folder, &l); // released when the process ends
 }
 
 TEST(file_lock)
@@ -361,10 +362,10 @@ TEST(file_lock_there)
     snprintf(moved, sizeof moved, "%s2", folder);
     REQUIRE(file_lock(folder, &l));
     EXPECT(file_lock_there(folder, &l));
-    // a name that no file can have says nothing about one that has another
+    // a name that no file can have proves nothing about the lock
     snprintf(longer, sizeof longer, "%s/%0300d", folder, 0);
     EXPECT(file_lock_there(longer, &l));
-    // below a file there is none
+    // below a file there is no lock
     snprintf(under, sizeof under, "%s/.lock", folder);
     EXPECT(!file_lock_there(under, &l));
     REQUIRE(!rename(folder, moved));
@@ -405,11 +406,12 @@ TEST(file_clean)
         snprintf(path, sizeof path, "%s/%s", folder, kept[i]);
         write_text(path, "x");
     }
-    // of the dead process and of one that had our number; the parent lives
+    // drafts of a dead process and of an earlier one with the id of this
+    // process; the parent lives
     EXPECT(file_clean(folder, &removed));
     EXPECT_INT(removed, 2);
     EXPECT_INT(count_files(folder, ""), 7);
-    // one that is being written stays, for us and for others
+    // a draft in use stays, for this process and for others
     Draft d;
     snprintf(path, sizeof path, "%s/y", folder);
     REQUIRE(draft_open(&d, path, 0));
@@ -417,7 +419,7 @@ TEST(file_clean)
     EXPECT_INT(removed, 0);
     EXPECT_INT(in_child(clean_it, folder), 0);
     EXPECT(draft_commit(&d, NULL, NULL));
-    // those in folders below too, but for a folder that is a link
+    // drafts in subfolders too, except through a link
     char below[PATHS + 32], other[PATHS];
     snprintf(below, sizeof below, "%s/samples/deep", folder);
     REQUIRE(file_mkdirs(below));

@@ -1,10 +1,10 @@
-/* file_kill.c -- a save that is killed, or failed by the system, anywhere.
+/* file_kill.c -- saves that are killed, or fail in the system, at any call.
  *
  * A child saves while this process steps it from system call to system call
- * (ptrace) and ends it at the k-th step, or makes the k-th call fail, for
- * every k. Whatever happened, the file is the old one or the new one, sound,
- * and what is left beside it is cleaned up. Killing at random instants, as a
- * user does, needs no ptrace and comes last. */
+ * (ptrace) and kills it at the k-th step, or makes the k-th call fail, for
+ * every k. In each case the file must be the complete old or new one, and
+ * leftovers must be cleaned up. Killing at random instants, as a user does,
+ * needs no ptrace and comes last. */
 #define _GNU_SOURCE // ptrace
 #include "engine/base/file.h"
 #include "engine/checkpoint/safetensors.h"
@@ -29,7 +29,7 @@ static bool fill_with(void *ctx, int i, void *out)
     return true;
 }
 
-/* Three tensors of one version; the metadata tells which. */
+/* Saves three tensors of one version, named in the metadata. */
 static bool save(const char *path, int version)
 {
     static const StTensor tensor[] = {
@@ -44,7 +44,7 @@ static bool save(const char *path, int version)
         path, &(StWrite){tensor, 3, &pair, 1, fill_with, &version});
 }
 
-/* The version of a sound file; 0: there is none, -1: it is damaged. */
+/* Returns the version of an intact file; 0: no file, -1: damaged. */
 static int version_of(const char *path)
 {
     Safetensors f;
@@ -56,7 +56,7 @@ static int version_of(const char *path)
     return version;
 }
 
-/* Files in a folder beside w.safetensors, after what is stale is gone. */
+/* Counts files other than w.safetensors in a folder, after a cleanup. */
 static int left_over(const char *folder, int *stale)
 {
     int count = 0;
@@ -69,8 +69,8 @@ static int left_over(const char *folder, int *stale)
     return count;
 }
 
-/* A child that stops before it saves version 2; it exits with 0 when that
- * went well, 1 when it failed with a reason that names the file, else 3. */
+/* Starts a child that stops before it saves version 2; it exits with 0 on
+ * success, 1 after a failure with a reason that names the file, else 3. */
 static pid_t start(const char *path)
 {
     fflush(stdout);
@@ -85,13 +85,13 @@ static pid_t start(const char *path)
     int status;
     REQUIRE(waitpid(pid, &status, 0) == pid);
     if (WIFEXITED(status)) SKIP("stepping a process (ptrace) is not allowed");
-    // marks stops at system calls, and ends the child if this process dies
+    // marks stops at system calls, and kills the child if this process dies
     long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL;
     REQUIRE(!ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)options));
     return pid;
 }
 
-/* Let the child run to its next stop; false: it ended, *status tells how. */
+/* Runs the child to its next stop; false: it ended, with *status. */
 static bool step(pid_t pid, int *status)
 {
     for (;;) {
@@ -102,7 +102,7 @@ static bool step(pid_t pid, int *status)
     }
 }
 
-/* Prepare FOLDER/w.safetensors of version 1, or none. */
+/* Prepares FOLDER/w.safetensors of version 1, or an empty folder. */
 static void begin(const char *folder, char *path, bool old)
 {
     REQUIRE(file_mkdirs(folder));
@@ -137,8 +137,8 @@ static void kill_everywhere(const char *name, bool old)
         stale_drafts += stale;
     }
     EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    // the kills fell before, within and after what matters (how many calls
-    // there are differs with the allocator, a sanitizer's makes its own)
+    // the kills came before, within and after the critical calls (their number
+    // depends on the allocator; that of a sanitizer has more)
     EXPECT(seen[old] > 20);
     EXPECT(seen[2] > 0);
     EXPECT(stale_drafts > 20);
@@ -156,13 +156,13 @@ TEST(file_killed_at_every_call_of_the_first)
 
 #ifdef __x86_64__
 
-// calls that a disk, a quota or a network file system may fail
+// calls that can fail on a disk, a quota or a network file system
 static const long fallible[] = {
     SYS_openat, SYS_pwrite64,   SYS_fsync,  SYS_close, SYS_rename, SYS_pread64,
     SYS_fstat,  SYS_newfstatat, SYS_statfs, SYS_flock, SYS_fchmod,
 };
 
-/* A signal interrupts only those that wait for the disk. */
+/* A signal interrupts only calls that wait for the disk. */
 static bool is_fallible(long call, int error)
 {
     if (error == EINTR)
@@ -172,9 +172,9 @@ static bool is_fallible(long call, int error)
     return false;
 }
 
-/* Run a save whose k-th fallible call, and all later ones if `on`, fails with
- * `error` without being made; error 0: it writes half of what it was given.
- * False when there were fewer than k. *code is how the child exited. */
+/* Runs a save in which the k-th fallible call, and all later ones if `on`,
+ * fails with `error` without being made; error 0: it writes half of its data.
+ * False if there were fewer than k. *code is the child's exit code. */
 static bool failing(const char *path, int k, int error, bool on, int *code)
 {
     pid_t pid = start(path);
@@ -197,7 +197,7 @@ static bool failing(const char *path, int k, int error, bool on, int *code)
     return count >= k;
 }
 
-/* Nothing takes the name before it is on the disk, and the name follows. */
+/* The data reaches the disk before the rename, and the folder after it. */
 TEST(file_order_of_calls)
 {
     char folder[PATHS], path[PATHS + 16], order[64] = "";
@@ -213,7 +213,7 @@ TEST(file_order_of_calls)
                  : r.orig_rax == SYS_pread64 ? 'r'
                  : r.orig_rax == SYS_rename  ? 'n'
                                              : 0;
-        // of calls of one kind in a row the first is enough
+        // a series of equal calls is noted once
         if (c && (!n || order[n - 1] != c) && n < 60) order[n++] = c;
         if (!step(pid, &status)) break;
     }
@@ -242,7 +242,7 @@ TEST(file_fails_at_every_call)
             REQUIRE(code == 0 || code == 1);
             codes[code]++;
             int version = version_of(path), stale;
-            // 2 with code 1: only the folder could not be synced
+            // version 2 with code 1: only the folder could not be synced
             if (version < 1 || (code == 0 && version != 2))
                 test_failed(__FILE__, __LINE__,
                             "error %d at call %d: version %d, exit %d",
@@ -251,7 +251,7 @@ TEST(file_fails_at_every_call)
             EXPECT_INT(stale, 0);
         }
         EXPECT(codes[0] >= 1);
-        // to be interrupted or to write a part is no failure
+        // interruption and partial writes are no failure
         bool harmless = !rows[row].error || rows[row].error == EINTR;
         EXPECT(harmless ? codes[1] == 0 : codes[1] > 5);
     }
@@ -285,7 +285,7 @@ TEST(file_killed_at_random)
         REQUIRE(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
         while (read(tell[0], &done, sizeof done) == sizeof done) last = done;
         close(tell[0]);
-        // what was reported as saved is there, or one that came after it
+        // a version reported as saved is there, or a later one
         int version = version_of(path);
         EXPECT(version >= last && version >= newest && version > 0);
         if (version > newest) newest = version;

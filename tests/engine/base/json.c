@@ -1,5 +1,5 @@
-/* json.c -- trees of JSON: what is read, and what is no JSON. The words alone
- * are tried by the headers of safetensors.c. */
+/* json.c -- trees of JSON: valid and invalid texts. Tests of the headers in
+ * safetensors.c cover the tokens. */
 #include "engine/base/json.h"
 #include "tests/test.h"
 
@@ -63,7 +63,7 @@ TEST(json_that_is_none)
     arena_release(&mem);
 }
 
-// each name is compared with all before it, which a file must not make long
+// each name is compared with all before it: a file must not make that slow
 TEST(json_of_many_members)
 {
     static char text[16 * (JSON_MEMBERS + 2)];
@@ -82,7 +82,7 @@ TEST(json_of_many_members)
     }
 }
 
-// numbers one behind the other take the room that is counted for them
+// adjacent numbers fit in the room counted for them
 TEST(json_of_many_numbers)
 {
     enum { COUNT = 5000 };

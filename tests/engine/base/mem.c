@@ -8,7 +8,7 @@ static bool aligned(const void *p)
     return (uintptr_t)p % 64 == 0;
 }
 
-/* All `bytes` at p are `value`. */
+/* Are all `bytes` at p `value`? */
 static bool filled(const void *p, int value, size_t bytes)
 {
     const unsigned char *c = p;
@@ -43,7 +43,7 @@ TEST(mem_blocks)
         for (int i = 0; i < 7; i++) {
             REQUIRE(p[i] = mem_alloc(sizes[i]));
             EXPECT(aligned(p[i]) && filled(p[i], 0, sizes[i]));
-            memset(p[i], 0xCC, sizes[i]); // what comes back must be clean
+            memset(p[i], 0xCC, sizes[i]); // a reused block must be clean
         }
         EXPECT_INT(mem_live(), live + 7);
         for (int i = 0; i < 7; i++) mem_free(p[i]);
@@ -56,7 +56,7 @@ TEST(mem_blocks)
     mem_free(text);
 }
 
-/* What kernels work in: as other blocks, also where memory is used again. */
+/* Pages for kernels: clean like other blocks, also when memory is reused. */
 TEST(mem_pages_are_clean)
 {
     long live = mem_live();
@@ -65,7 +65,8 @@ TEST(mem_pages_are_clean)
     for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; i < 6; i++) {
             REQUIRE(p[i] = mem_pages(sizes[i]));
-            // half of them all at once, in two parts; to touch changes nothing
+            // half of them touched at once, in two parts; touching changes
+            // nothing
             mem_touch(p[i], turn ? sizes[i] : 0);
             mem_touch(p[i] + sizes[i] / 2, sizes[i] - sizes[i] / 2);
             EXPECT(aligned(p[i]) && filled(p[i], 0, sizes[i]));
@@ -92,7 +93,7 @@ TEST(mem_grows_and_shrinks)
     EXPECT(filled(q, 7, 100));
     REQUIRE(p = mem_realloc(q, 10));
     EXPECT(filled(p, 7, 10));
-    // a failure leaves the old block alone
+    // a failure leaves the old block untouched
     EXPECT(!mem_realloc(p, (size_t)PTRDIFF_MAX + 1));
     EXPECT(strstr(err_text(), "no memory: 9223372036854775808 bytes wanted"));
     mem_fail_after(0, false);
@@ -115,7 +116,7 @@ TEST(mem_too_much)
     EXPECT_INT(mem_live(), live);
 }
 
-/* The requests of `count` that fail, one bit each. */
+/* Returns the failing requests of `count` as bits. */
 static unsigned failures(int count)
 {
     unsigned out = 0;
@@ -153,7 +154,7 @@ static void *worker(void *failed)
     return NULL;
 }
 
-/* Four threads, one injected failure: it happens once, nothing is lost. */
+/* Four threads, one injected failure: it happens once, nothing leaks. */
 TEST(mem_of_many_threads)
 {
     pthread_t t[4];
@@ -178,7 +179,7 @@ TEST(mem_arena)
     REQUIRE(p = arena_alloc(&a, 0));
     REQUIRE(next = arena_alloc(&a, 0));
     EXPECT(p != next && aligned(p) && aligned(next));
-    EXPECT_INT(mem_live(), live + 1); // one block so far
+    EXPECT_INT(mem_live(), live + 1); // still one block
     // larger than a block; then a small one again
     size_t large = 300 * 1000;
     REQUIRE(p = arena_alloc(&a, large));
@@ -237,7 +238,7 @@ TEST(mem_arena_without_memory)
     EXPECT(!mem_strdup("x"));
     mem_fail_after(-1, false);
     REQUIRE(arena_alloc(&a, 8));
-    // a block that is there needs no request
+    // room in an existing block needs no request
     mem_fail_after(0, true);
     EXPECT(arena_alloc(&a, 8));
     EXPECT(!arena_alloc(&a, 1 << 20));

@@ -1,5 +1,5 @@
-/* mem_available.c -- what a process may still take: the machine, its control
- * groups, as files of a made-up root say. */
+/* mem_available.c -- memory that a process may take, from the machine and its
+ * control groups, in files of a synthetic root. */
 #include "engine/base/mem.h"
 #include "tests/test.h"
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file below root with this text; folders as needed. */
+/* Writes a file below root; makes folders as needed. */
 static void put(const char *root, const char *path, const char *text)
 {
     char full[512];
@@ -38,7 +38,7 @@ TEST(mem_room_of_the_machine)
     put(r, "/proc/meminfo",
         "MemTotal:       16000 kB\nMemFree: 10 kB\nMemAvailable:    7000 kB\n");
     EXPECT_INT(mem_room(r), 7000 << 10);
-    // of this one it is something
+    // on this machine it is more than a little
     EXPECT(mem_room("") > 1 << 20);
 }
 
@@ -54,7 +54,7 @@ TEST(mem_room_of_a_group)
     put(r, "/sys/fs/cgroup/job/memory.max", "1000000\n");
     put(r, "/sys/fs/cgroup/job/memory.current", "600000\n");
     EXPECT_INT(mem_room(r), 400000);
-    // files that are cached are given back first
+    // the kernel drops cached files first
     put(r, "/sys/fs/cgroup/job/memory.stat",
         "anon 200000\nfile 390000\ninactive_file 100000\n");
     EXPECT_INT(mem_room(r), 500000);
@@ -62,7 +62,7 @@ TEST(mem_room_of_a_group)
         "anon 200000\nfile 390000\ninactive_file 100000\n"
         "active_file 50000\n");
     EXPECT_INT(mem_room(r), 550000);
-    // where it would be held up, not killed
+    // a throttling limit, without a kill
     put(r, "/sys/fs/cgroup/job/memory.high", "800000\n");
     EXPECT_INT(mem_room(r), 350000);
     put(r, "/sys/fs/cgroup/job/memory.high", "max\n");
@@ -99,8 +99,8 @@ TEST(mem_room_under_ulimit)
     REQUIRE(!setrlimit(RLIMIT_DATA, &was));
 }
 
-// What has addresses but no memory is refused while it can still be said.
-// Memory of a sanitizer counts as data, and it asks for more when it likes.
+// A request beyond memory is refused before pages are filled. Memory of a
+// sanitizer counts as data and grows by itself.
 TEST(mem_room_is_asked_before_memory_is_filled)
 {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -108,7 +108,7 @@ TEST(mem_room_is_asked_before_memory_is_filled)
     struct rlimit was, now;
     REQUIRE(!getrlimit(RLIMIT_DATA, &was));
     if (was.rlim_cur != RLIM_INFINITY) return;
-    // data of this process, in pages: the sixth number of statm
+    // data of this process in pages: the sixth number of statm
     long long pages[6] = {0};
     FILE *f = fopen("/proc/self/statm", "r");
     REQUIRE(f);

@@ -1,7 +1,7 @@
-/* Philox against its published vectors, and the properties that training
- * relies on: ranges, uniformity, normal moments, permutations, and streams
- * that share no draw. The statistical bounds are five standard errors; the
- * numbers are fixed, so a test passes always or never. */
+/* Philox against its published vectors, and the properties that training relies
+ * on: ranges, uniformity, normal moments, permutations, and streams without
+ * common draws. The statistical bounds are five standard errors; the numbers
+ * are fixed, so a test passes always or never. */
 #include "engine/base/rng.h"
 #include "tests/test.h"
 #include <stdlib.h>

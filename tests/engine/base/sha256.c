@@ -26,8 +26,7 @@ TEST(sha256_examples)
                      "19db06c1"));
 }
 
-/* A million letters, in pieces that never end where a block does; the file of
- * them too. */
+/* A million letters, in pieces that never end at a block; also from a file. */
 TEST(sha256_million)
 {
     static const char want[] = "cdc76e5c9914fb9281a1c7e284d73e67"
@@ -49,5 +48,5 @@ TEST(sha256_million)
     sha256_end(&s, text);
     EXPECT(!strcmp(text, want));
     EXPECT(sha256_file(path, text) && !strcmp(text, want));
-    EXPECT(!sha256_file(test_folder(), text)); // a folder is no file
+    EXPECT(!sha256_file(test_folder(), text)); // a folder is not a file
 }

@@ -1,4 +1,4 @@
-/* trace: bounded, of any number of threads, and always JSON. */
+/* trace: bounded, safe with any number of threads, always valid JSON. */
 #include "engine/base/trace.h"
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
@@ -19,7 +19,7 @@ static void *note(void *context)
     return NULL;
 }
 
-/* The text of what is written; *value is it as a tree. */
+/* Returns the text of the written file; *value is its tree. */
 static const char *written(Trace *t, Arena *mem, JsonValue **value)
 {
     char path[300], *text;
@@ -61,7 +61,7 @@ TEST(trace_is_bounded_and_says_what_it_lost)
     EXPECT_INT(kept, TRACE_MOST);
     EXPECT_INT(lost, 5);
     trace_drop(t);
-    // as are its names
+    // the number of names is bounded too
     REQUIRE(trace_open(&t));
     for (int i = 0; i < 5000; i++) {
         char name[16];
@@ -74,8 +74,8 @@ TEST(trace_is_bounded_and_says_what_it_lost)
     trace_drop(t);
 }
 
-/* Parents before what they hold, whatever the order of noting; names of any
- * bytes; times that end before they begin are moments. */
+/* Enclosing spans first, whatever the order of recording; names of any bytes; a
+ * span that ends before it begins has length 0. */
 TEST(trace_is_ordered_json)
 {
     Trace *t;

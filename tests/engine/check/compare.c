@@ -1,4 +1,4 @@
-/* compare.c -- tests of compare.h: what passes, what must not. */
+/* compare.c -- tests of compare.h: accepted and rejected arrays. */
 #include "engine/check/compare.h"
 #include "tests/test.h"
 
@@ -19,7 +19,7 @@ TEST(judge_nan_never_passes)
         EXPECT(!near(bounds[i], NAN, 0, 0));
     }
     EXPECT(!near(BOUND_dot, 1, 1.5, NAN));
-    // one bad element among good ones, in any place
+    // one bad element among good ones, at any index
     for (int at = 0; at < 5; at++) {
         double want[5] = {1, 2, 3, 4, 5}, got[5] = {1, 2, 3, 4, 5};
         got[at] = NAN;
@@ -43,7 +43,7 @@ TEST(judge_infinity)
         EXPECT(!near(bounds[i], INFINITY, 1, 1));
         EXPECT(!near(bounds[i], 1, INFINITY, 1));
     }
-    // an infinite scale must not excuse everything
+    // an infinite scale must not excuse a NaN
     EXPECT(!near(BOUND_dot, NAN, 1, INFINITY));
 }
 
@@ -58,7 +58,7 @@ TEST(judge_zero)
     }
 }
 
-/* A share of the largest, wherever that is; NaN and zeros as ever. */
+/* A fraction of the largest element, at any index; NaN and zeros as before. */
 TEST(judge_blur)
 {
     double want[3] = {1, -1000, 0}, scale[3] = {0}, got[3];
@@ -100,7 +100,7 @@ TEST(judge_ulp)
     EXPECT(!near(BOUND_ulp, 1 + 5 * u, 1, 1));
     EXPECT(near(BOUND_ulp, -1 - 4 * u, -1, 1));
     EXPECT(!near(BOUND_ulp, 1, -1, 1));
-    EXPECT(near(BOUND_ulp, 0x1p-149, 0, 1)); // below the least normal float
+    EXPECT(near(BOUND_ulp, 0x1p-149, 0, 1)); // below the smallest normal float
     EXPECT_NEAR(float_spacing(1), 0x1p-23, 0);
     EXPECT_NEAR(float_spacing(1.99), 0x1p-23, 0);
     EXPECT_NEAR(float_spacing(-2), 0x1p-22, 0);
@@ -120,7 +120,7 @@ TEST(judge_dot)
     EXPECT(compare_arrays(&j, &got, &want, 1).ok);
     got *= 1.001;
     EXPECT(!compare_arrays(&j, &got, &want, 1).ok);
-    // rounding of a large result by itself
+    // rounding of a large result
     EXPECT(near(BOUND_dot, 1e6 + 0.05, 1e6, 0));
     EXPECT(!near(BOUND_dot, 1e6 + 0.07, 1e6, 0));
 }
@@ -139,8 +139,8 @@ TEST(judge_nmse)
     EXPECT(!compare_arrays(&j, got, want, 4).ok);
 }
 
-/* What float itself costs an element is taken off its error, not off others'.
- */
+/* The allowed error of an element is subtracted from its error, not from
+ * others. */
 TEST(judge_nmse_room)
 {
     double want[4] = {1, -1, 1, -1}, got[4] = {1, -1, 1.001, -1};
@@ -157,7 +157,7 @@ TEST(judge_nmse_room)
     EXPECT(!compare_arrays(&j, got, want, 4).ok);
 }
 
-/* A result below the least float is 0 in float. */
+/* A result below the smallest positive float is 0 in float. */
 TEST(judge_below_the_least_float)
 {
     for (int i = 0; i < 4; i++) {

@@ -1,6 +1,5 @@
-/* condition.c -- bounds where float itself is off: condition.h, and that
- * neither a chaotic recurrence nor a row that is almost constant excuses a
- * mistake. */
+/* condition.c -- bounds when float arithmetic itself is inexact (condition.h):
+ * neither a chaotic recurrence nor an almost constant row excuses a mistake. */
 #include "engine/check/condition.h"
 #include "engine/check/node.h"
 #include "engine/check/suite.h"
@@ -10,13 +9,13 @@
 TEST(condition_room_is_by_element)
 {
     Arena mem = {0};
-    // one bad element, one that is exact by chance, others 1e-7 off
+    // one bad element, one exact by chance, others off by 1e-7
     const double want[5] = {1, 1, 1, 1, 1};
     const double plain[5] = {1 + 1e-7, 1.5, 1, 1 - 1e-7, 1 + 1e-7};
     const double *room = condition_room(plain, want, 5, &mem);
     REQUIRE(room);
     EXPECT_NEAR(room[0], 1.6e-6, 1e-12);
-    EXPECT_NEAR(room[1], 0x1p-10, 0); // the most
+    EXPECT_NEAR(room[1], 0x1p-10, 0); // the upper limit
     EXPECT_NEAR(room[2], 1.6e-6, 1e-12);
     const double none[2] = {NAN, INFINITY};
     room = condition_room(none, want, 2, &mem);
@@ -49,8 +48,7 @@ static OpCase attention_case(void)
     return c;
 }
 
-/* Rows of which every fourth float or so is another: 16 are between the least
- * and the most. */
+/* Rows in which about every fourth float is distinct: their range has 16. */
 static OpCase norm_case(Op op)
 {
     OpCase c = {.attr = op_default(op), .rank = 2, .number = 1};
@@ -67,7 +65,7 @@ static const Fill starts = {FILL_RANGE, -0.1443, 0.1443}; // 1 / sqrt(48)
 static Op scaled_op;
 static float scaled_by;
 
-/* All of a result too large. */
+/* Makes a result too large. */
 static bool scaled_fwd(const Call *c)
 {
     if (!backend_cpu.fwd[scaled_op](c)) return false;
@@ -76,7 +74,7 @@ static bool scaled_fwd(const Call *c)
     return true;
 }
 
-/* All of a gradient too large. */
+/* Makes a gradient too large. */
 static bool scaled_bwd(const Call *c)
 {
     if (!backend_cpu.bwd[scaled_op](c)) return false;
@@ -85,7 +83,7 @@ static bool scaled_bwd(const Call *c)
     return true;
 }
 
-/* The case passes; with results or gradients 1e-3 too large it does not. */
+/* The case passes; with results or gradients 1e-3 too large it fails. */
 static void judged(OpCase c)
 {
     OpCheck sane = {.be = given_backend(1), .report = given_report};
@@ -108,8 +106,8 @@ static void judged(OpCase c)
 TEST(condition_of_an_lstm)
 {
     judged(lstm_case(starts));
-    // weights of deviation 1: rounding of 6e-8 is 5e-4 of the gradient in the
-    // end, 50 times what nmse alone allows
+    // weights of deviation 1: rounding of 6e-8 becomes 5e-4 of the gradient at
+    // the end, 50 times the limit of nmse alone
     judged(lstm_case((Fill){FILL_NORMAL, 0, 0}));
 }
 
@@ -121,7 +119,8 @@ static void hear(void *ctx, const char *text)
     snprintf(said, sizeof said, "%s", text);
 }
 
-/* Where float says nothing of the result, no kernel passes, and why is said. */
+/* If float proves nothing about a result, every kernel fails, with the
+ * reason. */
 TEST(condition_that_no_kernel_can_meet)
 {
     OpCheck k = {.be = given_backend(1), .report = hear};
@@ -164,7 +163,7 @@ TEST(condition_of_a_plain_row_excuses_nothing)
     EXPECT(k.failures > 0);
 }
 
-/* A node's parameters are as the network starts with them. */
+/* A node's parameters have the network's initialisation. */
 TEST(node_case_starts_as_the_network_does)
 {
     static const struct {

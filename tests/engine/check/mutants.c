@@ -1,9 +1,9 @@
-/* mutants.c -- do the properties of opcase.h notice a wrong kernel?
+/* mutants.c -- do the properties of opcase.h detect a wrong kernel?
  *
- * A mutant is the cpu backend with one kernel replaced by one that is wrong
- * in one way: it sees a changed call (`before`), or what it wrote is changed
- * (`after`). Each must be noticed by the property named beside it. The right
- * kernel between the same wrappers must pass, else nothing is proven. */
+ * A mutant is the cpu backend with one kernel that is wrong in one way: it gets
+ * a changed call (`before`), or its result is changed (`after`). The property
+ * in the same row of the table must detect it. The correct kernel with the same
+ * wrappers must pass, otherwise nothing is proven. */
 #include "cpu/lib/kernels.h"
 #include "engine/check/opcase.h"
 #include "tests/test.h"
@@ -26,7 +26,7 @@ typedef struct Mutant {
     Property *property; // agreement when NULL
 } Mutant;
 
-static const Mutant *current; // the one that mutant_run plays
+static const Mutant *current; // the mutant that mutant_run applies
 
 static bool mutant_run(const Call *c)
 {
@@ -39,7 +39,7 @@ static bool mutant_run(const Call *c)
     }
     if (current->before) current->before(&m);
     Op op = current->op;
-    // another geometry may want more scratch than the caller made
+    // another geometry may need more scratch than the caller allocated
     SpaceFn *space = current->before ? backend_cpu.space[op] : NULL;
     Space s = space ? space(&m.call) : (Space){0};
     void *own = space ? mem_alloc(s.fwd + s.bwd) : NULL;
@@ -247,7 +247,7 @@ static void shift_gradient_kept(const Call *c)
         data(c->dx[0])[i] += 0.01f * data(c->dy)[0];
 }
 
-/* The last tap of a tie wins instead of the first: swap two shares. */
+/* The last tap of a tie wins instead of the first: swaps two gradients. */
 static void tie_to_the_last(const Call *c)
 {
     float *dx = data(c->dx[0]);
@@ -303,7 +303,7 @@ static const Mutant mutants[] = {
 };
 // clang-format on
 
-/* A case of each row in which every mutant makes a difference. */
+/* Returns a case of each operator in which every mutant makes a difference. */
 static OpCase host_of(Op op)
 {
     OpCase c = {.attr = op_default(op), .rank = 2, .number = 1, .wrt = 1};
@@ -329,7 +329,7 @@ static OpCase host_of(Op op)
     return c;
 }
 
-/* Failures of a mutant's property. */
+/* Counts the failures of a mutant's property. */
 static int failures_of(const Mutant *m)
 {
     Backend be = backend_cpu;

@@ -1,12 +1,12 @@
-/* node.c -- checks at a network's own extents: single elements are those of
- * ref, a wrong kernel is noticed, and every node of a network makes a case. */
+/* node.c -- checks at a network's own extents: single elements equal those of
+ * ref, a wrong kernel is detected, and every node of a network makes a case. */
 #include "engine/check/node.h"
 #include "engine/check/sample.h"
 #include "engine/check/suite.h"
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
 
-/* Every element of a part against sample_at. */
+/* Compares every element of a part with sample_at. */
 static void same_samples(const OpCase *c, const OpValues *in, int operand,
                          const double *want, int64_t count)
 {
@@ -44,7 +44,7 @@ TEST(sample_equals_ref)
     }
 }
 
-/* A convolution whose padding in h is one off. */
+/* A convolution with padding in h off by one. */
 static bool shifted(const Call *c)
 {
     Attr a = *c->attr;
@@ -106,7 +106,8 @@ TEST(node_of_a_whole_network)
     net_free(&n);
 }
 
-/* Of vectors a batch of one has no deviation, so several are made. */
+/* For vectors a batch of one has no deviation, so the case has several
+ * samples. */
 TEST(node_check_of_a_batch_norm_of_vectors)
 {
     Net n;

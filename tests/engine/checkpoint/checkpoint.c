@@ -1,7 +1,7 @@
 /* checkpoint.c -- a small network saved, loaded, damaged and renamed.
  *
- * conv (2 -> 3 channels, 3x3), batch norm, mse: weights whose order differs
- * between memory and file, running statistics, and both moments of AdamW. */
+ * conv (2 -> 3 channels, 3x3), batch norm, mse: weights with different orders
+ * in memory and in the file, running statistics, and both moments of AdamW. */
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/base/file.h"
 #include "tests/test.h"
@@ -16,7 +16,8 @@ typedef struct Net {
     int image, target, root[2];
 } Net;
 
-/* `name` of the convolution's scope; kernel x kernel, so shapes can differ. */
+/* Opens the network; `name` is the scope of the convolution, its kernel is
+ * kernel x kernel, so shapes can differ. */
 static void net_open(Net *n, const char *name, int kernel, const char *device,
                      bool trains)
 {
@@ -64,7 +65,7 @@ static void net_close(Net *n)
     graph_free(&n->graph);
 }
 
-/* `count` steps on data that depends on the number of the step. */
+/* Runs `count` steps on data that depends on the number of the step. */
 static void net_train(Net *n, int count)
 {
     Session *s = n->session;
@@ -105,7 +106,7 @@ static bool same_files(const char *a, const char *b)
     return same;
 }
 
-/* Change `bytes` at `at` (from the end when negative) of a file in place. */
+/* Overwrites `bytes` at `at` (from the end if negative) of a file in place. */
 static void overwrite(const char *path, long at, const void *data, size_t bytes)
 {
     FILE *f = fopen(path, "r+b");
@@ -116,7 +117,7 @@ static void overwrite(const char *path, long at, const void *data, size_t bytes)
 static MetaPair pairs[] = {{"cursor", "17"}, {"recipe_text", "-- \xc3\xbc\n"}};
 static const Meta meta = {.pair = pairs, .count = 2};
 
-/* What a run does after a resume is what it would have done, bit for bit. */
+/* After a resume a run gives the same bits as an uninterrupted run. */
 static void resume_on(const char *device)
 {
     char at3[PATHS], at6[PATHS], again[PATHS];
@@ -142,7 +143,7 @@ static void resume_on(const char *device)
     EXPECT_TEXT(meta_get(&m, "contents"), "full");
     EXPECT_TEXT(m.note, "");
     EXPECT(!meta_get(&m, "crc32c.header"));
-    // what was loaded is saved as it was, its own metadata included
+    // a loaded state is saved unchanged, with its metadata
     REQUIRE(checkpoint_save(again, n.session, true, &m));
     EXPECT(same_files(at3, again));
     net_train(&n, 3);
@@ -163,8 +164,8 @@ TEST(checkpoint_resume_cpu)
     resume_on("cpu");
 }
 
-/* What was held in memory is the file of then, whatever the session does since,
- * and after it was closed. */
+/* A checkpoint kept in memory is the file of that moment, whatever the session
+ * does afterwards, also after it was closed. */
 static void keep_on(const char *device)
 {
     char act[PATHS], later[PATHS];
@@ -253,7 +254,7 @@ TEST(checkpoint_weights)
     in_folder(full, "weights", "full.safetensors");
     REQUIRE(checkpoint_save(path, n.session, false, &meta));
     REQUIRE(checkpoint_save(full, n.session, true, &meta));
-    // into a network that is not trained, of another number type
+    // into a network without training and with another real type
     net_open(&other, "enc.conv1", 3, "cpu", false);
     const char *const files[] = {path, full};
     for (int i = 0; i < 2; i++) {
@@ -282,7 +283,7 @@ TEST(checkpoint_weights)
     arena_release(&mem);
 }
 
-/* Everything of a session as one file, to see whether it changed. */
+/* Saves all of a session to a file, to detect changes. */
 static void snapshot(Net *n, char *path, const char *name)
 {
     REQUIRE(checkpoint_save(in_folder(path, "snapshots", name), n->session,
@@ -335,7 +336,7 @@ static bool fill_ones(void *ctx, int i, void *out)
     return true;
 }
 
-/* More than can be listed: how many, the first three and dots. */
+/* More names than are listed: their number, the first three and dots. */
 TEST(checkpoint_lists_three)
 {
     char path[PATHS];
@@ -406,7 +407,7 @@ TEST(checkpoint_import)
     EXPECT_FAIL(
         checkpoint_import(path, n.session, to_ours, &ctx, false, &mem, &m),
         "1.bias and extra are both renamed to norm1.bias");
-    // a run cannot go on from it
+    // a run cannot resume from it
     EXPECT_FAIL(checkpoint_load(path, n.session, true, &mem, &m),
                 "no optimiser state");
     net_close(&n);
@@ -431,7 +432,7 @@ TEST(checkpoint_damaged)
                 "tensor \"optim.v.norm1.weight\" is damaged (checksum ");
     EXPECT_FAIL(checkpoint_load(path, n.session, true, &mem, &m),
                 "tensor \"optim.v.norm1.weight\" is damaged (checksum ");
-    // a moment is damaged and only weights are asked for: still refused
+    // a damaged moment is refused even if only weights are loaded
     EXPECT_FAIL(checkpoint_load(path, n.session, false, &mem, &m),
                 "is damaged");
     EXPECT(checkpoint_meta(path, &mem, &m));
@@ -444,7 +445,7 @@ TEST(checkpoint_damaged)
     arena_release(&mem);
 }
 
-/* Doubles 0, but for an infinity in the second of norm1.weight. */
+/* Zeros, except an infinity in the second element of norm1.weight. */
 static bool fill_infinite(void *ctx, int i, void *out)
 {
     const StTensor *t = ctx;
@@ -476,7 +477,7 @@ TEST(checkpoint_not_finite)
     REQUIRE(params_write(p, bias, PARAM_STATE, 1, huge));
     EXPECT(checkpoint_save(path, n.session, true, &meta));
     EXPECT(checkpoint_load(path, n.session, true, &mem, &m));
-    // somebody else's file may hold such a value
+    // another program's file may contain such a value
     REQUIRE(params_write(p, bias, PARAM_STATE, 1, (double[3]){0}));
     snapshot(&n, before, "before");
     StTensor t[] = {
@@ -541,7 +542,7 @@ TEST(checkpoint_no_memory)
         EXPECT_INT(mem_live(), live);
         if (ok) break;
         EXPECT(strstr(err_text(), "no memory"));
-        // the last failures fall into the setting itself
+        // the last failures occur while the session is being set
         snapshot(&n, after, "after");
         kept += same_files(before, after);
     }

@@ -1,7 +1,7 @@
 /* checkpoint_files.c -- which files are checkpoints, and which is the newest.
  *
- * No network is needed for that: the files have one tensor and the metadata
- * that a checkpoint has. */
+ * Needs no network: the files have one tensor and the metadata of a
+ * checkpoint. */
 #include "engine/base/file.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "tests/support/networks.h"
@@ -33,7 +33,7 @@ TEST(checkpoint_foreign)
     arena_release(&mem);
 }
 
-/* A file that says it has this format, with or without our checksums. */
+/* Writes a file with this format, with or without checksums. */
 static void write_format(const char *path, const char *format, bool sums)
 {
     if (sums) {
@@ -74,7 +74,7 @@ static bool fill_zero(void *ctx, int i, void *out)
     return true;
 }
 
-/* FOLDER/checkpoint_<name>.safetensors; returns its path in `path`. */
+/* Writes FOLDER/checkpoint_<name>.safetensors; returns its path in `path`. */
 static const char *write_checkpoint(char *path, const char *folder,
                                     const char *name, const char *contents,
                                     const char *steps)
@@ -90,8 +90,8 @@ static const char *write_checkpoint(char *path, const char *folder,
     return path;
 }
 
-/* A run in f16 goes on with the loss scale that it had; one that no training
- * makes is refused before anything is loaded. */
+/* A run in f16 resumes with its loss scale; a scale that training cannot
+ * produce is refused before anything is loaded. */
 TEST(checkpoint_loss_scale)
 {
     static const struct {
@@ -118,12 +118,12 @@ TEST(checkpoint_loss_scale)
         EXPECT_INT(got.count, 40 + i);
         EXPECT_NEAR(got.scale.by, kept[i].by, 0);
         EXPECT_INT(got.scale.good, kept[i].good);
-        // weights that leave the machine say nothing of it
+        // weights for another machine have no scale
         REQUIRE(checkpoint_save(path, n.s, false, NULL));
         REQUIRE(checkpoint_meta(path, &mem, &m));
         EXPECT(!meta_get(&m, "loss_scale"));
     }
-    // of a run without one the scale stays what it is
+    // a run without a scale keeps the current one
     Net plain;
     net_small(&plain);
     net_open(&plain, "cpu", 1, &o);
@@ -134,7 +134,7 @@ TEST(checkpoint_loss_scale)
     REQUIRE(checkpoint_load(path, n.s, true, &mem, &m));
     EXPECT_INT(session_state(n.s).count, 1);
     EXPECT_NEAR(session_state(n.s).scale.by, 4096, 0);
-    // nothing is saved or set while a step is under way
+    // no save and no set while a step is pending
     Plan *p = net_plan(&plain, true, 2);
     net_feed(&plain, p, 1);
     StepPart part = {true, true, 1, 0.01, 0};
@@ -165,7 +165,7 @@ TEST(checkpoint_loss_scale)
     arena_release(&mem);
 }
 
-/* Another last byte: its tensor is damaged. */
+/* Changes the last byte: its tensor is damaged. */
 static void damage(const char *path)
 {
     FILE *f = fopen(path, "r+b");
@@ -189,7 +189,8 @@ TEST(checkpoint_newest)
     write_checkpoint(ten, "newest", "0003", "full", "10");
     write_checkpoint(last, "newest", "last", "full", "10");
     write_checkpoint(weights, "newest", "old", "weights", "7");
-    // numbers, not texts; of equals the last; nothing to say about the older
+    // compares numbers, not texts; among equals the last; older ones give no
+    // message
     REQUIRE(checkpoint_newest(folder, &mem, &found, &said));
     EXPECT_TEXT(found, last);
     EXPECT_TEXT(said, "");
@@ -199,7 +200,7 @@ TEST(checkpoint_newest)
     EXPECT(strstr(said, "checkpoint_last.safetensors: safetensors: tensor "
                         "\"w\" is damaged (checksum "));
     EXPECT(said[strlen(said) - 1] == '\n' && strchr(said, '\n')[1] == 0);
-    // cut in the header, to nothing, and a name for a folder
+    // truncated in the header, truncated to nothing, and a folder
     REQUIRE(!truncate(ten, 50) && !truncate(nine, 0) && !unlink(best));
     REQUIRE(file_mkdirs(best));
     REQUIRE(checkpoint_newest(folder, &mem, &found, &said));

@@ -1,14 +1,14 @@
-/* safetensors.c -- every way a file can be wrong, with the text it gets.
+/* safetensors.c -- every kind of wrong file, with its reason.
  *
- * The files are made in memory: a header, its length in front, some bytes of
- * data behind. */
+ * The files are made in memory: a length, a header, some bytes of data. */
 #include "engine/checkpoint/safetensors.h"
 #include "tests/test.h"
 #include <stdlib.h>
 
 enum { ROOM = 4096 };
 
-/* header length + header + `data` bytes counting from 0; returns the size. */
+/* Writes header length + header + `data` bytes counting from 0; returns the
+ * size. */
 static size_t make(char *file, const char *header, size_t data)
 {
     uint64_t n = strlen(header);
@@ -19,7 +19,8 @@ static size_t make(char *file, const char *header, size_t data)
     return 8 + n + data;
 }
 
-/* From a block of exactly its size, so that a sanitizer sees a step too far. */
+/* Opens a copy in a block of exactly its size, so that a sanitizer detects
+ * reads beyond it. */
 static bool opens(const char *file, size_t size, Safetensors *f)
 {
     static char *copy;
@@ -36,9 +37,9 @@ static bool opens(const char *file, size_t size, Safetensors *f)
 static const struct {
     const char *header;
     int data;
-    const char *text; // the whole reason behind "f: safetensors: "
+    const char *text; // the whole reason after "f: safetensors: "
 } bad[] = {
-    // the grammar
+    // grammar
     {"", 0, "not safetensors: no '{' at byte 8"},
     {" {}", 0, "not safetensors: no '{' at byte 8"},
     {"[]", 0, "not safetensors: no '{' at byte 8"},
@@ -105,7 +106,7 @@ static const struct {
     {"{\"a\":" T("[1]", "[4,0]") "}", 4, "tensor \"a\" ends before it begins"},
     {"{\"a\":" T("[2]", "[0,4]") "}", 4,
      "tensor \"a\" has 4 bytes, its shape needs 8"},
-    // all together
+    // entries together
     {"{\"a\":" T("[1]", "[4,8]") "}", 8,
      "4 bytes before tensor \"a\" belong to none"},
     {"{\"a\":" T("[1]", "[0,4]") ",\"b\":" T("[1]", "[8,12]") "}", 12,
@@ -205,7 +206,7 @@ TEST(safetensors_foreign)
                 "/dev/null is not a regular file");
 }
 
-/* What other writers may do and we never would. */
+/* Valid variants that this program never writes. */
 TEST(safetensors_unusual)
 {
     char file[ROOM];
@@ -238,11 +239,11 @@ TEST(safetensors_unusual)
     EXPECT(safetensors_read_f64(&f, 2, x));
     EXPECT(safetensors_verify(&f));
     safetensors_close(&f);
-    // nothing at all is a file, too
+    // a file without tensors is valid
     REQUIRE(opens(file, make(file, "{}", 0), &f));
     EXPECT_INT(f.count, 0);
     safetensors_close(&f);
-    // a header of 640 bytes begins as a pickle does
+    // a header of 640 bytes begins like a pickle
     char header[641];
     memset(header, ' ', 640);
     memcpy(header, "{}", 2);
@@ -294,7 +295,7 @@ TEST(safetensors_types)
         for (int k = 0; k < 3; k++) EXPECT(x[k] == rows[i].want);
         safetensors_close(&f);
     }
-    // not a number stays one
+    // NaN stays NaN
     size_t size = make(file,
                        "{\"a\":{\"dtype\":\"F16\",\"shape\":[],"
                        "\"data_offsets\":[0,2]}}",
@@ -306,7 +307,7 @@ TEST(safetensors_types)
     safetensors_close(&f);
 }
 
-/* The limits, one below, at and above. */
+/* The limits: below, at and above. */
 TEST(safetensors_limits)
 {
     enum { ENTRY = 72 };

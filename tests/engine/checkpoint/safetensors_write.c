@@ -1,7 +1,8 @@
-/* safetensors_write.c -- the files we write: their bytes, their checksums, and
- * that no damage to them goes unseen; and a file that Python wrote.
+/* safetensors_write.c -- written files: their bytes, their checksums, and
+ * detection of any damage; and a file that Python wrote.
  *
- * tests/golden/safetensors.py made that file and can read ours. */
+ * tests/golden/safetensors.py made that file and can read files of this
+ * program. */
 #include "engine/base/file.h"
 #include "engine/checkpoint/safetensors.h"
 #include "tests/test.h"
@@ -46,7 +47,7 @@ static void in_folder(char *path, size_t room, const char *name)
     snprintf(path, room, "%s/%s", test_folder(), name);
 }
 
-/* The whole file of save_sample. */
+/* Returns the whole file of save_sample. */
 static char *sample_bytes(Arena *mem, size_t *size)
 {
     char path[256], *data;
@@ -61,7 +62,7 @@ TEST(safetensors_written)
     Arena mem = {0};
     size_t size, again_size;
     char *bytes = sample_bytes(&mem, &size);
-    // the file, byte for byte: what is promised to last
+    // the file, byte for byte: a stable format
     static const char want[] =
         "{\"__metadata__\":{\"crc32c.header\":\"XXXXXXXX\",\"crc32c.tensors\":"
         "\"XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX\",\"epoch\":\"3\",\"recipe\":\"-- "
@@ -81,7 +82,7 @@ TEST(safetensors_written)
         if (want[i] != 'X') EXPECT_INT(bytes[8 + i], want[i]);
     for (size_t i = sizeof want - 1; i < length; i++)
         EXPECT_INT(bytes[8 + i], ' ');
-    // the order in which the caller names things does not matter
+    // the caller's order does not matter
     char path[256], *again;
     in_folder(path, sizeof path, "again.safetensors");
     StTensor turned[] = {sample[3], sample[1], sample[0], sample[2]};
@@ -136,7 +137,7 @@ TEST(safetensors_write_refused)
     REFUSED("metadata key of 0 bytes (1 to 256 are allowed)");
 }
 
-/* Open and check everything, as a load does. */
+/* Opens and checks everything, as a load does. */
 static bool sound(const char *bytes, size_t size)
 {
     Safetensors f;
@@ -214,7 +215,7 @@ TEST(safetensors_damage_is_named)
     arena_release(&mem);
 }
 
-/* A file in which every allocation fails once leaves nothing behind. */
+/* Each allocation fails once: nothing is left behind. */
 TEST(safetensors_no_memory)
 {
     Arena mem = {0};
@@ -236,7 +237,7 @@ TEST(safetensors_no_memory)
     arena_release(&mem);
 }
 
-// -- another writer -----------------------------------------------------------
+// -- files of Python ----------------------------------------------------------
 
 TEST(safetensors_golden)
 {

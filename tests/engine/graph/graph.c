@@ -1,4 +1,4 @@
-/* graph.c -- the graph: appending, names, ancestors, text there and back. */
+/* graph.c -- the graph: appending, names, ancestors, printing and parsing. */
 #include "engine/graph/graph.h"
 #include "engine/base/rng.h"
 #include "tests/support/comma.h"
@@ -39,7 +39,7 @@ TEST(graph_append)
     EXPECT_TEXT(n[2].name, "c");
     EXPECT_INT(graph_find(&g, "w"), 1);
     EXPECT_INT(graph_find(&g, "c"), -1); // labels are not looked up
-    // the same label again is fine
+    // the same label again is valid
     EXPECT(graph_op(&g, &conv, in, "c", "", &y));
     graph_free(&g);
     EXPECT_INT(g.count, 0);
@@ -90,7 +90,7 @@ TEST(graph_refuses)
     graph_free(&g);
 }
 
-/* Attribute i of `a` is v, whichever kind it is. */
+/* Sets attribute i of `a` to v, for any type. */
 static void set_attr(Attr *a, int i, double v)
 {
     float f = (float)v;
@@ -100,9 +100,9 @@ static void set_attr(Attr *a, int i, double v)
         a->word[1 + i] = (int32_t)v;
 }
 
-/* Every attribute of every row: its default and both ends of its range pass,
- * what lies beyond them is refused by name. Without operands a graph_op that
- * likes the attributes fails one step later. */
+/* Every attribute of every operator: its default and both ends of its range
+ * pass, values beyond them are refused by name. Without operands, valid
+ * attributes make graph_op fail one step later. */
 TEST(graph_attributes_have_ranges)
 {
     Graph g = {.count = 0};
@@ -134,14 +134,14 @@ TEST(graph_attributes_have_ranges)
     dice.bce_dice.eps = -1;
     EXPECT_FAIL(graph_op(&g, &dice, in, "", "", &out),
                 "bce_dice: eps is -1, want a number of 0 or more");
-    // just above is not 0 itself
+    // the minimum is just above 0
     leaky.leaky_relu.slope = 0;
     EXPECT_FAIL(graph_op(&g, &leaky, in, "", "", &out),
                 "leaky_relu: slope is 0, want a number above 0");
     graph_free(&g);
 }
 
-/* What batch_norm writes in training must be there for nothing else. */
+/* Operands that batch_norm writes in training must have no other use. */
 TEST(graph_running_statistics_are_parameters)
 {
     Graph g = {.count = 0};
@@ -202,7 +202,7 @@ TEST(graph_ancestors_of_roots)
     net_free(&n);
 }
 
-/* Text of g, read back and printed again, is the same text. */
+/* Prints g, parses the text and prints it again: the same text. */
 static char *there_and_back(const Graph *g, const int *root, int roots,
                             Arena *mem)
 {
@@ -228,12 +228,12 @@ TEST(graph_text_of_a_unet)
     EXPECT(strstr(all, "\nbce n"));
     EXPECT(strstr(all, "\nparam p1.weight 4 1 3 3 2 2 1 1\n"));
     EXPECT(strstr(all, " ph0=1 ph1=1"));
-    EXPECT(!strstr(all, " sh=1")); // defaults are left out
+    EXPECT(!strstr(all, " sh=1")); // defaults are omitted
     // the output alone needs no target, no loss and no dead node
     char *one = there_and_back(&n.g, n.root, 1, &mem);
     EXPECT(!strstr(one, "target") && !strstr(one, "bce"));
     EXPECT(!strstr(one, n.g.node[dead].name));
-    // parameters, labels and structure of the copy are those of the graph
+    // parameters, labels and structure equal those of the graph
     Graph back = {.count = 0};
     int root[1], roots;
     REQUIRE(graph_parse(one, &back, root, &roots, 1));
@@ -248,7 +248,7 @@ TEST(graph_text_of_a_unet)
     net_free(&n);
 }
 
-/* Every attribute of every row comes back with the same bits. */
+/* Every attribute of every operator is restored with the same bits. */
 TEST(graph_text_of_attributes)
 {
     static const float values[] = {1e-5f,           0.1f,   -3.4028235e38f,
@@ -283,7 +283,7 @@ TEST(graph_text_of_attributes)
     net_free(&n);
 }
 
-/* More roots than a line of an operator has words. */
+/* More roots than words in an operator's line. */
 TEST(graph_text_of_many_roots)
 {
     Net n;
@@ -388,7 +388,7 @@ TEST(graph_text_refused)
     }
 }
 
-/* Plan a network that nobody meant: sizes may be absurd, and then a reason. */
+/* Plans a damaged network: sizes may be absurd, then there must be a reason. */
 static void planned(const Graph *g, const int *root, int roots)
 {
     PlanInput in[8];
@@ -414,7 +414,7 @@ static void planned(const Graph *g, const int *root, int roots)
     params_free(&q);
 }
 
-/* A text that was damaged is refused or is a network that prints. */
+/* A damaged text is refused, or is a network that prints. */
 static bool survives(const char *text)
 {
     Graph g = {.count = 0};
@@ -431,7 +431,7 @@ static bool survives(const char *text)
     return ok;
 }
 
-/* What replaces a number, a word or a line. */
+/* Replacements for a number, a word or a line. */
 static const char *const poison[] = {
     "-1",
     "0",
@@ -480,7 +480,7 @@ TEST(graph_text_damaged)
             memcpy(copy, text, size + 1);
             copy[at] = (char)(1 + rng_below(&r, 2, 255));
             break;
-        case 1: // cut short, or a piece lost
+        case 1: // truncated, or a piece lost
             to = at + rng_below(&r, 2, (uint32_t)(size - at) + 1);
             snprintf(copy, 2 * size, "%.*s%s", (int)at, text, text + to);
             break;
@@ -499,13 +499,13 @@ TEST(graph_text_damaged)
         }
         accepted += survives(copy);
     }
-    // the damage must be of both kinds, else little was tried
+    // both outcomes must occur, otherwise little was tested
     EXPECT(accepted > CASES / 50 && accepted < CASES);
     arena_release(&mem);
     net_free(&n);
 }
 
-/* Appending moves the node array; what a plan was made of stays. */
+/* Appending moves the node array; an existing plan stays valid. */
 TEST(graph_grows_under_a_plan)
 {
     Net n;
@@ -525,7 +525,7 @@ TEST(graph_grows_under_a_plan)
     net_free(&n);
 }
 
-/* Any allocation may fail; the graph stays whole and nothing leaks. */
+/* Any allocation may fail; the graph stays valid and nothing leaks. */
 TEST(graph_without_memory)
 {
     long live = mem_live();

@@ -1,5 +1,5 @@
-/* optim.c -- the optimisers: table, numbers of PyTorch, and the two ways an
- * update may go wrong unseen: by the number of threads, and by its blocks. */
+/* optim.c -- the optimisers: table, numbers of PyTorch, and independence of the
+ * number of threads and of block boundaries. */
 #include "engine/graph/optim.h"
 #include "engine/backend/backend.h"
 #include "engine/base/rng.h"
@@ -40,7 +40,7 @@ static void block_fetch(Block *b)
     REQUIRE(b->be->download(b->dev, b->t.data, b->at, tensor_bytes(&b->t)));
 }
 
-/* What an update of a parameter works on. */
+/* The operands of an update. */
 typedef struct Blocks {
     Block p, g, m, v;
 } Blocks;
@@ -133,7 +133,7 @@ TEST(optim_golden)
     static const int seen[SEEN] = {1, 6, 10, 100};
     static const struct {
         const char *kind;
-        double hyper[4], decay; // of its row, decay apart
+        double hyper[4], decay; // of its row, without decay
         const double (*want)[N * SEEN];
     } row[] = {
         {"adamw", {0.9, 0.999, 1e-8}, 0.125, golden_adamw},
@@ -156,12 +156,12 @@ TEST(optim_golden)
         Blocks b = blocks_new(&mem, be, dev, N);
         for (int k = 0; k < N; k++) {
             tensor_set(&b.p.t, k, (k * 13 % 64 - 32) / 16.0);
-            // a first moment holds nothing yet, whatever stands there
+            // a first moment is undefined before its first step
             if (o.kind == OPTIM_sgd) tensor_set(&b.m.t, k, 1e9);
         }
         blocks_send(&b);
         for (int t = 1, at = 0; t <= STEPS; t++) {
-            // the loss scale of 8 is taken out again
+            // the loss scale of 8 is divided out
             for (int k = 0; k < N; k++)
                 tensor_set(&b.g.t, k,
                            (((t - 1) * N + k) * 29 % 64 - 32) / 64.0 * 8);
@@ -199,7 +199,7 @@ TEST(optim_first_step_by_hand)
     } row[] = {
         {OPTIM_adamw, 0, 2 - 0.25},
         {OPTIM_adamw, 0.5, 2 * 0.875 - 0.25},
-        // decay 0.5 p = 1 turns the gradient from -0.5 to 0.5
+        // decay 0.5 p = 1 changes the gradient from -0.5 to 0.5
         {OPTIM_adam, 0, 2 + 0.25},
         {OPTIM_adam, 0.5, 2 - 0.25},
         {OPTIM_sgd, 0, 2 + 0.125},
@@ -234,8 +234,8 @@ TEST(optim_first_step_by_hand)
 
 // -- blocks and threads ------------------------------------------------------
 
-/* Odd, so that blocks, parts and lanes all end in the middle, and more than
- * the parts of any backend's sums are least long. */
+/* Odd, so that blocks, partial sums and vectors end in the middle, and longer
+ * than the shortest partial sum of any backend. */
 enum { LARGE = 5000003 };
 
 static Block random_block(Arena *mem, const Backend *be, void *dev,
@@ -252,8 +252,8 @@ static Block random_block(Arena *mem, const Backend *be, void *dev,
     return b;
 }
 
-/* An update of `count` elements is the update of its two parts, with any
- * threads; the second part begins where no vector does. */
+/* An update of `count` elements equals updates of its two parts, with any
+ * number of threads; the second part is not aligned to a vector. */
 static void update_in_parts(OptimKind kind, int64_t count)
 {
     const Backend *be = given_backend(1);
@@ -322,7 +322,7 @@ TEST(optim_sum_squares)
 
 TEST(optim_sum_squares_is_double)
 {
-    // 2^24 + 1 does not exist in float; nor needs a pool of threads be there
+    // 2^24 + 1 is not a float; and no thread pool is required
     float x[2] = {4096, 1};
     double out;
     REQUIRE(backend_cpu.sum_squares(NULL, x, 2, &out));

@@ -1,4 +1,4 @@
-/* precision.c -- rounding to fewer bits, names, and who has what. */
+/* precision.c -- rounding to fewer bits, names, and precisions of backends. */
 #include "engine/graph/precision.h"
 #include "tests/support/networks.h"
 
@@ -23,7 +23,7 @@ TEST(precision_rounds_to_nearest)
         Precision p;
         double v, want;
     } row[] = {
-        // half a place up: to even, of tf32 away from zero
+        // ties: to even, for tf32 away from zero
         {PRECISION_bf16, 1 + 0x1p-8, 1},
         {PRECISION_bf16, 1 + 3 * 0x1p-8, 1 + 0x1p-6},
         {PRECISION_bf16, 1 + 0x1.02p-8, 1 + 0x1p-7},
@@ -59,7 +59,7 @@ TEST(precision_rounds_to_nearest)
     EXPECT_NEAR(precision_least(PRECISION_f16), 0x1p-14, 0);
 }
 
-/* Every 16 bits are a number that is its own nearest. */
+/* Every 16-bit pattern decodes to a number that encodes to itself. */
 TEST(precision_of_all_bits)
 {
     for (int i = 0; i < 65536; i++) {
@@ -101,7 +101,8 @@ TEST(precision_bits_of_the_nearest)
     EXPECT_INT(precision_of_type(U8), PRECISION_f32);
 }
 
-/* As one by one, at and beside each border between two numbers. */
+/* The vector function equals single calls, at and next to each boundary between
+ * two numbers. */
 TEST(precision_narrow_is_the_nearest)
 {
     static const uint32_t low[] = {0,      1,      0xfff,  0x1000,

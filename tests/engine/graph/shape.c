@@ -1,18 +1,18 @@
 /* shape.c -- every shape rule accepts and refuses.
  *
- * A row of the table is an operator, attributes that differ from the
- * defaults, operands as n x d x h x w x c, and either the extents of the
- * result or a part of the refusal. Sizes of windows are PyTorch's. */
+ * A row of the table is an operator, attributes that differ from the defaults,
+ * operands as n x d x h x w x c, and either the extents of the result or a part
+ * of the reason. Sizes of windows are PyTorch's. */
 #include "engine/graph/op.h"
 #include "tests/test.h"
 #include <stdlib.h>
 
 typedef struct Row {
     const char *op, *attrs, *operands, *want;
-    int rank; /* of operand 0; the result's is checked in tests below */
+    int rank; /* of operand 0; tests below check the result's */
 } Row;
 
-/* "2,1,4,5,3": extents; "-": absent. Several operands apart by spaces. */
+/* Parses "2,1,4,5,3": extents; "-": absent. Blanks separate operands. */
 static void parse_operands(const char *text, int rank, Tensor x[MAX_IN])
 {
     memset(x, 0, MAX_IN * sizeof *x);
@@ -34,7 +34,7 @@ static void parse_operands(const char *text, int rank, Tensor x[MAX_IN])
     }
 }
 
-/* "sh=2 sw=2" */
+/* Parses "sh=2 sw=2". */
 static void parse_attrs(const char *text, Attr *a)
 {
     const OpInfo *info = &op_info[a->op];
@@ -219,7 +219,7 @@ TEST(shape_losses)
         {"cross_entropy", "", "2,1,4,5,1 2,1,4,5,1", "at least 2 classes", 2},
         {"cross_entropy", "", "2,1,4,5,3 2,1,4,5,1 2,1,4,5,1 1,1,1,1,3",
          "1,1,1,1,1", 2},
-        // a mask counts positions, not classes
+        // a mask has one value per position, not per class
         {"cross_entropy", "", "2,1,4,5,3 2,1,4,5,1 2,1,4,5,3", "mask of", 2},
         {"focal", "", "2,1,4,5,3 2,1,4,5,3", "1,1,1,1,1", 2},
         {"mae", "", "2,1,4,5,3 2,1,4,4,3", "does not go with", 2},
@@ -241,7 +241,7 @@ TEST(shape_losses)
     CHECK_ROWS(rows);
 }
 
-/* Extents are int: what does not fit is refused, not wrapped. */
+/* Extents are int: larger ones are refused and do not overflow. */
 TEST(shape_near_two_to_the_31)
 {
     static const Row rows[] = {
@@ -270,7 +270,7 @@ TEST(shape_near_two_to_the_31)
         {"concat", "", "1,1,1,1,2147483647 1,1,1,1,1", "too many channels", 0},
         {"overlap", "", "1,1,1,1,715827883 1,1,1,1,1", "too many classes", 0},
         {"overlap", "", "1,1,1,1,715827882 1,1,1,1,1", "1,1,1,1,2147483646", 0},
-        // extents that fit, bytes that do not
+        // extents that fit, sizes in bytes that do not
         {"add", "", "1,1,1,2147483647,1 2147483647,1,1,1,2147483647",
          "too large to address", 1},
         {"mul", "", "1,1,1,1073741824,1 1,1,1,1,1073741824",
@@ -279,7 +279,7 @@ TEST(shape_near_two_to_the_31)
     CHECK_ROWS(rows);
 }
 
-/* The result must be one that the axes of its rank can show. */
+/* The result must fit the axes of its rank. */
 TEST(shape_ranks)
 {
     static const Row rows[] = {
@@ -295,7 +295,7 @@ TEST(shape_ranks)
         {"add", "", "1,1,1,1,1 1,1,1,1,1", "1,1,1,1,1", -2},
     };
     CHECK_ROWS(rows);
-    // operands of several ranks: the result has the larger
+    // operands of several ranks: the result has the largest
     Tensor x[MAX_IN] = {{{1, 1, 1, 1, 1}, F32, RANK_SCALAR, NULL},
                         {{2, 1, 4, 5, 3}, F32, 2, NULL}},
            y;
@@ -312,7 +312,7 @@ TEST(shape_ranks)
     EXPECT_INT(y.rank, 0);
 }
 
-/* No row accepts nothing at all, and every row is reached from a name. */
+/* Every operator requires operands, and is found by its name. */
 TEST(shape_every_row_wants_operands)
 {
     for (int op = 0; op < OP_COUNT; op++) {

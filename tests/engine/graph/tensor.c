@@ -1,4 +1,4 @@
-/* Names and sizes of element types, the two orders of axes, and limits. */
+/* Names and sizes of element types, the two axis orders, and limits. */
 #include "engine/graph/tensor.h"
 #include "engine/base/mem.h"
 #include "tests/test.h"
@@ -65,8 +65,8 @@ TEST(tensor_shape_refuses_extents)
 
 TEST(tensor_size_limit)
 {
-    // 2^62 bytes are fine, 2^63 are one too many, and products that wrap
-    // around to something small are refused too
+    // 2^62 bytes are fine, 2^63 are too many, and products that overflow to a
+    // small number are refused too
     int32_t k = 1 << 20;
     EXPECT(dims_valid((Dims){1, k, k, k, 1}, F32));
     EXPECT(!dims_valid((Dims){1, k, k, k, 2}, F32));

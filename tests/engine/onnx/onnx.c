@@ -1,5 +1,6 @@
-/* onnx.c -- protocol buffers, byte for byte, and what onnx_save leaves behind
- * when it fails. What the files mean is told by tests/lua/predict/onnx.lua. */
+/* onnx.c -- protocol buffers, byte for byte, and failures of onnx_save, which
+ * leave nothing behind. tests/lua/predict/onnx.lua tests the content of
+ * files. */
 #include "engine/onnx/onnx.h"
 #include "engine/base/file.h"
 #include "engine/onnx/protobuf.h"
@@ -14,7 +15,7 @@ static void expect_bytes(const Proto *p, const char *want, size_t n)
 }
 #define BYTES(p, text) expect_bytes(p, text, sizeof text - 1)
 
-// the examples of the description of the form, and the ends of the ranges
+// the examples of the encoding's description, and the ends of the ranges
 TEST(protobuf_fields)
 {
     Proto p = {0};
@@ -51,7 +52,7 @@ TEST(protobuf_messages_nest)
     proto_end(&p, outer);
     BYTES(&p, "\x1a\x05\x08\x96\x01\x22\x00");
     proto_clear(&p);
-    // a length of two bytes moves what was written
+    // a length of two bytes moves the content
     outer = proto_begin(&p, 1);
     char text[201] = "";
     memset(text, 'x', 200);

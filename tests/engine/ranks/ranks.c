@@ -1,5 +1,4 @@
-/* ranks.c -- processes that train together, against one that trains alone.
- */
+/* ranks.c -- processes that train together, compared with one alone. */
 #include "tests/support/ranks_training.h"
 
 // -- sums ---------------------------------------------------------------------
@@ -21,13 +20,13 @@ TEST(ranks_share_is_whole)
         }
 }
 
-/* Number i of rank k: sums of such depend on their order. */
+/* Number i of rank k: sums of these numbers depend on their order. */
 static double number(int k, int64_t i)
 {
     return sin((double)(7 * k + 1) * (double)(i + 1)) * pow(10, k % 3);
 }
 
-enum { LONG = 300001 }; /* more than a piece, and odd */
+enum { LONG = 300001 }; /* longer than a piece, and odd */
 
 static bool sums_right(Ranks *r, void *context)
 {
@@ -50,7 +49,7 @@ static bool sums_right(Ranks *r, void *context)
         float real = (float)sum;
         for (int k = 1; k < r->count; k++)
             sum += number(k, i), real += (float)number(k, i);
-        // to the bit: the order is that of the ranks
+        // to the bit: added in the order of the ranks
         if (many[i] != sum || (i < 3 && few[i] != sum) || reals[i] != real)
             return fail("sum %lld is wrong", (long long)i);
         for (int k = 0; k < r->count; k++)
@@ -81,8 +80,8 @@ TEST(ranks_gradients_ref)
 {
     for (int k = 0; k < KINDS; k++) {
         compare("ref", (Kind)k, 6, 2, 1);
-        compare("ref", (Kind)k, 7, 4, 1); // shares of 1 and 2
-        compare("ref", (Kind)k, 3, 4, 1); // one is idle
+        compare("ref", (Kind)k, 7, 4, 1); // shards of 1 and 2
+        compare("ref", (Kind)k, 3, 4, 1); // one rank is idle
     }
 }
 
@@ -106,8 +105,7 @@ TEST(ranks_own_norms)
     compare_own_norms(NULL, "ref", 3);
 }
 
-// -- a rank that dies
-// ----------------------------------------------------------
+// -- a rank that dies ---------------------------------------------------------
 
 static bool one_dies(Ranks *r, void *context)
 {
