@@ -1,14 +1,15 @@
-/* ops.c -- every row of ops.def has all properties of opcase.h.
+/* ops.c -- every operator of ops.def has all properties of opcase.h.
  *
- * One test a row, so that one operator can be tried alone. `SEG_MARGINS=1`
- * prints how much of its bound each suite used. */
+ * One test per operator, so that one can be run alone. `SEG_MARGINS=1` prints
+ * how much of its bound each suite used. */
 #include "engine/check/suite.h"
 #include "tests/support/op_call.h"
 #include <stdlib.h>
 
-enum { GRADIENTS = 10, AGREEMENTS = 50, NARROW = 20 }; // promised for each row
+enum { GRADIENTS = 10, AGREEMENTS = 50, NARROW = 20 }; // per operator
 
-/* The suites of a row in one precision; how many cases. */
+/* Runs the suites of an operator in one precision; returns the number of
+ * cases. */
 static SuiteSize run_suites(Op op, Precision p)
 {
     SuiteSize all = {0};
@@ -45,7 +46,7 @@ static void run_row(Op op)
             test_failed(__FILE__, __LINE__, "%s: %d cases on narrow tensors",
                         info->name, cases);
     }
-    // a row that was added without a suite, or whose suite checks no gradient
+    // an operator without a suite, or with a suite without gradient checks
     if ((info->grad && all.gradient < GRADIENTS) || all.agree < AGREEMENTS)
         test_failed(__FILE__, __LINE__,
                     "%s: %d gradient checks and %d cases against ref, want %d "
@@ -53,7 +54,8 @@ static void run_row(Op op)
                     info->name, all.gradient, all.agree, GRADIENTS, AGREEMENTS);
 }
 
-/* What tests/all gives each of several runs is together what one run has. */
+/* The shares of draws that tests/all distributes to several runs are together
+ * all draws. */
 TEST(op_shares_are_all_draws)
 {
     const OpSuite *s;

@@ -1,5 +1,4 @@
-/* ops_class_counts.c -- the counts behind the metrics: predicted, true, both.
- */
+/* ops_class_counts.c -- the counts for metrics: predicted, true, both. */
 #include "tests/support/op_call.h"
 
 enum { MOST = 8 };
@@ -59,7 +58,7 @@ TEST(overlap_by_hand)
 
 TEST(overlap_many_classes)
 {
-    // more classes than are counted in one walk; position p is class p
+    // more classes than one pass counts; position p has class p
     enum { CLASSES = 150 };
     Arena mem = {0};
     double *x = ARENA_NEW(&mem, double, CLASSES *CLASSES);

@@ -1,6 +1,6 @@
-/* ops_dvh.c -- the loss of dose-volume histograms, beyond what ops.c checks:
- * by hand, as PyTorch has it, and what the later versions of its users got
- * wrong: that every sample counts, and a structure that is missing does not. */
+/* ops_dvh.c -- the loss of dose-volume histograms, beyond the properties of
+ * ops.c: by hand, by PyTorch, and frequent mistakes of other implementations:
+ * every sample counts, and a missing structure does not. */
 #include "tests/golden/ops_golden.h"
 #include "tests/support/op_call.h"
 
@@ -17,7 +17,7 @@ static OpCase dvh_case(int samples, int voxels, int structures, int bins)
 
 TEST(dvh_loss_by_hand)
 {
-    // of the one voxel inside half is at 1 Gy or more, and 3/4 of the truth
+    // half of the one voxel inside has 1 Gy or more, and 3/4 of the target
     static const double x[2] = {1, 9}, m[2] = {1, 0};
     const double t[2] = {1 + log(3), 0};
     Arena mem = {0};
@@ -80,8 +80,8 @@ TEST(dvh_loss_of_every_sample)
     arena_release(&mem);
 }
 
-/* A structure that a sample does not have is left out of the mean; without any
- * the loss is 0. What no structure has is not looked at. */
+/* A structure that is missing in a sample is left out of the mean; without any
+ * the loss is 0. Voxels outside of all structures are not read. */
 TEST(dvh_loss_missing_structures)
 {
     static const double x[2] = {2, NAN}, t[2] = {5, NAN};
@@ -106,7 +106,7 @@ TEST(dvh_loss_missing_structures)
     arena_release(&mem);
 }
 
-/* Doses far from all bins: finite, and no step from there. */
+/* Doses far from all bins: finite, with zero gradient. */
 TEST(dvh_loss_extreme_doses)
 {
     static const double t[4] = {1e30, -1e30, 3, 1e4}, m[4] = {1, 1, 1, 1};

@@ -1,6 +1,6 @@
-/* ops_elementwise.c -- rows that work element by element or only move
- * numbers, beyond the properties that ops.c checks: numbers worked out by
- * hand or by PyTorch, and what a diverging network must not lose: NaN. */
+/* ops_elementwise.c -- elementwise operators and operators that only move
+ * numbers, beyond the properties of ops.c: numbers computed by hand or by
+ * PyTorch, and NaN, which a diverging network must not lose. */
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/thread_pool.h"
 #include "engine/base/rng.h"
@@ -84,7 +84,7 @@ TEST(concat_by_hand)
         OpCase c = {.attr = op_default(OP_concat), .rank = 1, .wrt = 7};
         c.x[0] = c.x[2] = (Dims){1, 1, 1, 2, 1};
         c.x[1] = (Dims){1, 1, 1, 2, 2};
-        // the result handed back as its own gradient takes itself apart
+        // backward of concat with dy = y returns the operands
         given_run(given_backend(i), &c, (const double *[MAX_IN]){a, b, c3}, y,
                   &mem, &out);
         given_near(out.y, y, 8, 0);
@@ -95,7 +95,7 @@ TEST(concat_by_hand)
     arena_release(&mem);
 }
 
-/* An operand that occurs twice may have one block of gradient for both. */
+/* An operand that occurs twice may have one gradient block for both. */
 TEST(concat_twice)
 {
     enum { P = 7, C = 3, TIMES = 3 };
@@ -120,7 +120,7 @@ TEST(concat_twice)
                   .y = &dy,
                   .dy = &dy,
                   .dx = {&dx, &other, &dx},
-                  .fresh = 3}; // the second time it is added to
+                  .fresh = 3}; // the second call adds
         REQUIRE(be->bwd[OP_concat](&c));
         REQUIRE(be->download(dev, room, at[1], real * P * C));
         dx.data = room;
@@ -179,7 +179,7 @@ TEST(softmax_extremes)
 
 // -- dropout -----------------------------------------------------------------
 
-/* What the contract promises element (n, i) of `draws` a sample. */
+/* Is element (n, i) of a sample with `draws` draws kept, by the contract? */
 static bool kept(uint32_t n, uint32_t i, float p)
 {
     // seed, step and node of oprun
@@ -202,7 +202,7 @@ TEST(dropout_draws)
                     .rank = 2,
                     .wrt = 1};
         c.x[0] = s, c.fill[0] = (Fill){FILL_GAP, 1, 2};
-        c.attr.dropout.p = p; // both rows begin with it
+        c.attr.dropout.p = p; // both operators begin with it
         REQUIRE(opcase_values(&c, &mem, &in));
         given_run(given_backend(i % 2), &c, (const double *[MAX_IN]){0}, NULL,
                   &mem, &out);
@@ -217,7 +217,7 @@ TEST(dropout_draws)
         }
         EXPECT_INT(wrong, 0);
         EXPECT(zeros > 0 && zeros < numel(s));
-        // 630 draws: 6 standard deviations of the share that is dropped
+        // 630 draws: 6 standard deviations of the dropped fraction
         if (!spatial) EXPECT_NEAR((double)zeros / (double)numel(s), p, 0.104);
     }
     arena_release(&mem);
@@ -268,8 +268,8 @@ TEST(dropout_in_evaluation)
     arena_release(&mem);
 }
 
-/* Equal extents are fast on `cpu`: of a few elements and of several blocks,
- * NaN among them. */
+/* Equal extents have a fast kernel on `cpu`: tested with a few elements and
+ * with several blocks, with a NaN. */
 TEST(mul_has_the_bits_of_the_plain_loops)
 {
     static const Dims shape[] = {
@@ -305,7 +305,7 @@ TEST(mul_has_the_bits_of_the_plain_loops)
         EXPECT(plain_mul_fwd(&c) && plain_mul_bwd(&c));
         for (int k = 0; k < 3; k++)
             EXPECT(!memcmp(p[Y + k], p[PLAIN + k], bytes));
-        // a square: both gradients are one, and the second is added to it
+        // a square: both gradients are one block, and the second is added to it
         c.x[1] = c.x[0], c.dx[0] = c.dx[1] = &t[SQUARE], c.fresh = 1;
         EXPECT(cpu_mul_bwd(&c));
         for (int64_t e = 0; e < n; e++)
@@ -315,7 +315,7 @@ TEST(mul_has_the_bits_of_the_plain_loops)
     pool_close(pool);
 }
 
-// -- what is not finite ------------------------------------------------------
+// -- values that are not finite -----------------------------------------------
 
 TEST(activation_keeps_nan)
 {
@@ -339,7 +339,7 @@ TEST(activation_keeps_nan)
 
 TEST(activation_extremes)
 {
-    // saturated, not broken; -0 and the smallest numbers included
+    // saturated, not NaN; -0 and the smallest numbers included
     static const double x[8] = {1e4, -1e4, 100, -100, 0, -0.0, 1e-40, -1e-40};
     static const Op ops[] = {OP_relu, OP_leaky_relu, OP_sigmoid,
                              OP_tanh, OP_gelu,       OP_silu};

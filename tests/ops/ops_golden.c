@@ -1,13 +1,14 @@
 /* ops_golden.c -- ref against PyTorch float64: windows and norms.
  *
- * Central differences cannot see a wrong formula whose gradient fits; these
- * numbers can. Operands, shapes and the order of the sums are those of
+ * Central differences cannot detect a wrong formula with a matching gradient;
+ * these numbers can. Operands, shapes and the order of the sums are those of
  * golden/window_golden.py. */
 #include "engine/check/oprun.h"
 #include "tests/golden/window_golden.h"
 #include "tests/test.h"
 
-/* A case; x in memory order, `rank` of operands 0 and 1 (others vectors). */
+/* A case; x in memory order, `rank` of operands 0 and 1 (others are
+ * vectors). */
 typedef struct Golden {
     const char *name;
     OpCase c;
@@ -82,7 +83,7 @@ static double wave(int64_t i, int a, int b)
     return (double)(i * a % b) / b - 0.5;
 }
 
-/* An operand made of a wave over its elements in user order. */
+/* Makes an operand from a wave over its elements in user order. */
 static double *wave_tensor(Arena *mem, Dims s, int rank, int a, int b)
 {
     int64_t n = numel(s);

@@ -1,8 +1,8 @@
-/* ops_loss.c -- the losses, beyond the properties that ops.c checks.
+/* ops_loss.c -- the losses, beyond the properties of ops.c.
  *
- * A table of losses that a person can work out, PyTorch's numbers, and what
- * must not happen: a value that is not finite at extreme logits, a masked
- * element that has a say. */
+ * A table of losses computed by hand, PyTorch's numbers, and two errors that
+ * must not happen: a result that is not finite at extreme logits, and an
+ * influence of masked elements. */
 #include "tests/golden/ops_golden.h"
 #include "tests/support/op_call.h"
 
@@ -11,11 +11,10 @@
 enum { MOST = 8 };
 #define LN2 0.69314718055994530942
 
-/* dy of a loss that stands alone. */
+/* dy of a loss alone. */
 static const double one = 1;
 
-/* One loss with dy = 1. Mask and weight are absent where their extents are 0.
- */
+/* One loss with dy = 1. Mask and weight are absent if their extents are 0. */
 typedef struct Sum {
     const char *what;
     Attr attr;
@@ -72,7 +71,7 @@ static const Sum sums[] = {
      {4, 4, -3, -3}, {1, 0}, {0}, {0}, 1 / 3.0, {1 / 9.0, -1 / 9.0, -1 / 18.0, 1 / 18.0}},
     {"dice, the same with a channel a class", {.dice_loss = {OP_dice_loss, 0, 1, 0, 0}}, D(1,2,2), D(1,2,2), NONE, NONE,
      {4, 4, -3, -3}, {0, 1, 1, 0}, {0}, {0}, 1 / 3.0, {1 / 9.0, -1 / 9.0, -1 / 18.0, 1 / 18.0}},
-    /* the two scores are equal and their slopes are opposite in s: half of each, twice */
+    /* the two scores are equal and their derivatives are opposite in s: half of each, twice */
     {"dice, background counted", {.dice_loss = {OP_dice_loss, 0, 1, 0, 1}}, D(1,2,2), D(1,2,1), NONE, NONE,
      {4, 4, -3, -3}, {1, 0}, {0}, {0}, 1 / 3.0, {1 / 12.0, -1 / 12.0, -1 / 12.0, 1 / 12.0}},
     {"dice, only background is there, empty left out", {.dice_loss = {OP_dice_loss, 0, 1, 1, 0}}, D(1,2,2), D(1,2,1), NONE, NONE,
@@ -150,7 +149,7 @@ TEST(loss_by_hand)
 
 TEST(loss_gradient_is_scaled)
 {
-    // dy carries the loss scale and the weights of a sum of losses
+    // dy is the product of loss scale and the weights in a sum of losses
     static const double loss_scale = 65536;
     Arena mem = {0};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
@@ -241,14 +240,14 @@ TEST(loss_golden)
     arena_release(&mem);
 }
 
-// -- what must not happen ----------------------------------------------------
+// -- errors that must not happen ----------------------------------------------
 
 static const Op losses[] = {OP_bce,   OP_dice_loss, OP_bce_dice,
                             OP_focal, OP_tversky,   OP_cross_entropy,
                             OP_mae,   OP_mse,       OP_huber};
 enum { LOSSES = sizeof losses / sizeof *losses };
 
-/* 4 positions of `c` channels (at least 2 for classes), targets by 0 and 1. */
+/* 4 positions of `c` channels (at least 2 for classes), targets 0 and 1. */
 static OpCase small_case(Op op, int channels)
 {
     OpCase c = {.attr = op_default(op), .rank = 1, .wrt = 1};
@@ -265,7 +264,7 @@ TEST(loss_extreme_logits)
     Arena mem = {0};
     for (int i = 0; i < LOSSES * 2 * 2 * 3; i++) {
         Op op = losses[i / 12];
-        // squares of 1e30 are beyond float by right
+        // squares of 1e30 overflow in float
         if (op == OP_mse && i % 3 == 2) continue;
         double x[12];
         for (int k = 0; k < 12; k++) x[k] = (k * 5 % 3 - 1) * size[i % 3];
@@ -284,8 +283,8 @@ TEST(loss_extreme_logits)
     arena_release(&mem);
 }
 
-/* A row that is almost sure and right: what is left keeps its digits, where
- * 1 - softmax would have none. */
+/* An almost certain and correct prediction: the remainder keeps its digits,
+ * where 1 - softmax would have none. */
 TEST(loss_almost_right)
 {
     static const double x[2] = {20, 0}, target[1] = {0};
@@ -323,7 +322,7 @@ TEST(loss_masked_nan_has_no_say)
         x[by] = part;
         given_run(given_backend(i % 2), &c, x, &one, &mem, &clean);
         for (int64_t k = 3 * channels; k < 4 * channels; k++) in.x[0][k] = NAN;
-        // a class is still a class where only its weight is 0
+        // with a weight of 0 the target must still be a class
         if (op != OP_cross_entropy) in.x[1][in.count[1] - 1] = NAN;
         given_run(given_backend(i % 2), &c, x, &one, &mem, &dirty);
         EXPECT_NEAR(dirty.y[0], clean.y[0], 0);
@@ -349,8 +348,8 @@ TEST(loss_nan_is_seen)
     arena_release(&mem);
 }
 
-/* A counted target between two classes, as an interpolated mask has it, is
- * no class: it must not count as the one below. */
+/* A target between two classes, as from an interpolated mask, is not a class:
+ * it must not count as the lower one. */
 TEST(cross_entropy_wants_whole_numbers)
 {
     static const double part[4] = {1, 0, 1, 1};
@@ -367,7 +366,8 @@ TEST(cross_entropy_wants_whole_numbers)
         EXPECT(oprun(&c, &d, &in, (OpOptions){0}, &mem, &out));
         in.x[1][2] = 1.5;
         bool ok = oprun(&c, &d, &in, (OpOptions){0}, &mem, &out);
-        // who would have to wait for the device to name it says NaN
+        // a backend that would have to wait for the device for a message
+        // returns NaN
         if (!strcmp(d.be->name, "cuda"))
             EXPECT(ok && isnan(out.y[0]));
         else

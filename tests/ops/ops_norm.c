@@ -1,8 +1,9 @@
-/* ops_norm.c -- what must not spread in a normalisation, and sums by blocks. */
+/* ops_norm.c -- isolation of values that are not finite in norms, and sums in
+ * blocks. */
 #include "tests/support/op_call.h"
 
-/* In evaluation the statistics are constants, so a gradient that is not
- * finite stays with its element; sums over the batch must not spread it. */
+/* In evaluation the statistics are constants, so a gradient that is not finite
+ * affects only its element; sums over the batch must not spread it. */
 TEST(batch_norm_eval_keeps_to_itself)
 {
     Arena mem = {0};
@@ -24,8 +25,8 @@ TEST(batch_norm_eval_keeps_to_itself)
     arena_release(&mem);
 }
 
-/* Rows of several blocks, whole and not; many channels. The sums of gamma and
- * beta go by blocks, which threads must not show. */
+/* Rows of several full and partial blocks; many channels. The sums for gamma
+ * and beta go by blocks, and must not depend on threads. */
 TEST(layer_norm_in_blocks)
 {
     static const Dims shape[] = {{2, 1, 1, 1025, 5},
@@ -54,7 +55,8 @@ TEST(layer_norm_in_blocks)
     }
 }
 
-/* What is not finite in a row stays there, but for the sums over rows. */
+/* A value that is not finite affects only its row, apart from sums over
+ * rows. */
 TEST(layer_norm_keeps_to_its_row)
 {
     enum { ROWS = 9, WIDE = 6, ODD = 4 };

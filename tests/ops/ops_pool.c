@@ -1,8 +1,8 @@
-/* ops_pool.c -- who wins in a pool: the first of equals, never padding, NaN;
- * means by blocks. */
+/* ops_pool.c -- the selected element of a pool: the first of equal ones, never
+ * padding, NaN; means in blocks. */
 #include "tests/support/op_call.h"
 
-/* With ties the backends agree on the winner. */
+/* With ties the backends select the same element. */
 TEST(maxpool_ties)
 {
     OpCase c = {.attr = op_default(OP_maxpool),
@@ -16,7 +16,7 @@ TEST(maxpool_ties)
     opcase_agree(&c, &check);
 }
 
-/* y and dx (dy all 1) of a 4x4 image of one channel. */
+/* Runs y and dx (dy all 1) of a 4x4 image of one channel. */
 static void run_image(const OpCase *c, const Backend *be, double *x, Arena *mem,
                       OpValues *out)
 {
@@ -29,7 +29,7 @@ static void run_image(const OpCase *c, const Backend *be, double *x, Arena *mem,
     given_values(be, 1, c, &in, mem, out);
 }
 
-/* maxpool 2x2, stride 2, of the image of run_image, so many elements padded. */
+/* maxpool 2x2, stride 2, of the image of run_image, with so much padding. */
 static OpCase window_case(int before, int after)
 {
     OpCase c = {.attr = op_default(OP_maxpool),
@@ -43,7 +43,7 @@ static OpCase window_case(int before, int after)
     return c;
 }
 
-/* The winner itself: the first of equal ones, never padding, and a NaN. */
+/* The selected element: the first of equal ones, never padding, and a NaN. */
 TEST(maxpool_winner)
 {
     static const double first[16] = {1, 0, 1, 0, 0, 0, 0, 0, //
@@ -68,7 +68,8 @@ TEST(maxpool_winner)
     }
 }
 
-/* Of nothing but -inf, which padding is like, the first tap inside wins. */
+/* If all elements are -inf, the value of padding, the first tap inside is
+ * selected. */
 TEST(maxpool_of_minus_infinity)
 {
     static const double first[16] = {1, 1, 0, 1, 1, 1, 0, 1, //
@@ -107,8 +108,8 @@ TEST(global_maxpool_winner)
     }
 }
 
-/* A mean over blocks of positions, with samples that end anywhere in them: of
- * one channel, of few, whose rows are taken several at a time, of many. */
+/* A mean over blocks of positions, with samples that end anywhere in a block:
+ * of one channel, of a few channels with several rows at a time, of many. */
 TEST(global_avgpool_in_blocks)
 {
     static const Dims shape[] = {{3, 1, 1, 40011, 1},
@@ -138,7 +139,7 @@ TEST(global_avgpool_in_blocks)
         EXPECT(!memcmp(one.y, three.y, (size_t)in.results * sizeof *one.y));
         EXPECT(!memcmp(one.dx[0], three.dx[0],
                        (size_t)in.count[0] * sizeof *one.dx[0]));
-        // 0.3 of a position is the first; of none the mean is 0
+        // a length of 0.3 includes the first position; of none the mean is 0
         const int64_t wide = shape[i].c, sample = shape[i].w * wide;
         for (int64_t k = 0; k < wide; k++) {
             EXPECT(one.y[wide + k] == in.x[0][sample + k]);
@@ -148,8 +149,9 @@ TEST(global_avgpool_in_blocks)
     }
 }
 
-/* What is behind the end of a sample is not looked at, and gets nothing of a
- * gradient that is not finite; within it stays with its channel. */
+/* Values beyond the length of a sample are not read, and get no part of a
+ * gradient that is not finite; within the length it affects only its
+ * channel. */
 TEST(global_avgpool_keeps_nan)
 {
     enum { LONG = 40, OWN = 21, WIDE = 3 };

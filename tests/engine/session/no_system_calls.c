@@ -1,15 +1,14 @@
-/* no_system_calls.c -- what a training step on the CPU asks the system for:
- * nothing.
+/* no_system_calls.c -- a training step on the CPU makes no system calls.
  *
- * All that it needs was allocated with its plan, and has been touched by the
- * first steps. Memory that a step takes and gives back would come as new pages,
- * which cost a fault and zeros each, every time. */
+ * All memory of a step is allocated with its plan and touched by the first
+ * steps. Memory that a step allocates and frees would come as new pages, each
+ * with a page fault and zeroing, in every step. */
 #include "tests/support/networks.h"
 #include <sys/resource.h>
 
 enum { WARM = 2, STEPS = 5, BATCH = 2 };
 
-/* Pages that were given to this process so far. */
+/* Returns the number of page faults of this process so far. */
 static long faults(void)
 {
     struct rusage u;
@@ -17,8 +16,8 @@ static long faults(void)
     return u.ru_minflt;
 }
 
-/* A U-Net large enough that its arena is more than the allocator keeps to
- * itself, with rows that save and draw. */
+/* A U-Net with an arena larger than the memory that the allocator keeps, and
+ * with operators that save and draw. */
 static void quiet_net(Net *n)
 {
     const Dims image = {1, 1, 64, 64, 2}, mask = {1, 1, 64, 64, 1};
@@ -33,8 +32,8 @@ static void quiet_net(Net *n)
     n->loss = net_op(n, OP_bce_dice, n->root[0], target, -1);
 }
 
-/* Least faults of a step after the first, on so many threads; every request
- * for memory in it fails. */
+/* Returns the minimum of page faults in a step after the first, with so many
+ * threads; every allocation in it fails. */
 static long least_faults(int threads, OptimKind kind, double ema)
 {
     Net n;
@@ -56,7 +55,7 @@ static long least_faults(int threads, OptimKind kind, double ema)
         EXPECT(r.applied);
         if (k < WARM) continue;
         EXPECT_INT(mem_live(), blocks);
-        // of several the least: the system moves pages at times by itself
+        // the minimum of several steps: the system itself moves pages at times
         if (least < 0 || taken < least) least = taken;
     }
     net_free(&n);
@@ -72,7 +71,7 @@ TEST(quiet_step)
     } row[] = {{1, OPTIM_adamw, 0}, {2, OPTIM_adamw, 0.9}, {2, OPTIM_sgd, 0}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         long taken = least_faults(row[i].threads, row[i].kind, row[i].ema);
-        // a sanitizer's own memory of ours grows as it likes
+        // a sanitizer's own memory grows at any time
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         EXPECT_INT(taken, 0);
 #else

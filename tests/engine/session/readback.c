@@ -1,9 +1,9 @@
-/* readback.c -- tests of values that are put aside on a device: the numbers
- * that reading at once gives, on every device. */
+/* readback.c -- values kept on a device for a later read: the numbers of
+ * immediate reads, on every device. */
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
 
-/* Passes of batches 3, 1, 3 over a network that is not trained. */
+/* Passes with different batch sizes over an untrained network. */
 TEST(readback_has_what_reading_at_once_gives)
 {
     static const int batch[] = {3, 1, 3, 2, 3};
@@ -22,7 +22,7 @@ TEST(readback_has_what_reading_at_once_gives)
             REQUIRE(session_read(n.s, p, n.root[0], logits[i]));
             REQUIRE(session_read(n.s, p, n.loss, &loss[i]));
         }
-        // twice: the memory is used again
+        // twice: the memory is reused
         for (int round = 0; round < 2; round++) {
             for (int i = 0; i < PASSES; i++) {
                 Plan *p = net_plan(&n, false, batch[i]);
@@ -48,7 +48,7 @@ TEST(readback_has_what_reading_at_once_gives)
     }
 }
 
-/* Values of many sizes, across blocks and larger than one. */
+/* Values of many sizes, across blocks and larger than a block. */
 TEST(readback_grows)
 {
     enum { VALUES = 300, MOST = 40000 };
@@ -98,7 +98,7 @@ TEST(readback_survives_no_memory)
         mem_fail_after(-1, false);
         done = ok;
         if (!ok) EXPECT(strstr(err_text(), "memory"));
-        // it goes on afterwards
+        // it works again afterwards
         if (j) EXPECT(readback_add(j, &t) && readback_fetch(j));
         readback_close(j);
         EXPECT_INT(mem_live(), live);

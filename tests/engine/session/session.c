@@ -1,10 +1,10 @@
-/* session.c -- steps: what they change, and what leaves everything alone. */
+/* session.c -- training steps: their changes, and steps that change nothing. */
 #include "engine/base/rng.h"
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
 #include <stdlib.h>
 
-/* Writable value of a node of a plan in host memory. */
+/* Returns a writable value of a node of a plan in host memory. */
 static Tensor host_value(Plan *p, int node)
 {
     const Tensor *t = plan_value(p, node);
@@ -12,7 +12,8 @@ static Tensor host_value(Plan *p, int node)
     return *t;
 }
 
-/* Element i of a node's value becomes v, on any device; what it was. */
+/* Sets element i of a node's value to v, on any device; returns the old
+ * value. */
 static double poke(Net *n, Plan *p, int node, int64_t i, double v)
 {
     const Backend *be = session_backend(n->s);
@@ -39,7 +40,7 @@ static Optim sgd(double momentum, double decay)
     return o;
 }
 
-/* y = w x + b under the mean of squares, by hand. */
+/* y = w x + b with mean square error, computed by hand. */
 TEST(session_step_by_hand)
 {
     Net n;
@@ -67,7 +68,7 @@ TEST(session_step_by_hand)
         EXPECT_NEAR(r.grad_norm, sqrt(g[0] * g[0] + g[1] * g[1] + g[2] * g[2]),
                     1e-14);
         for (int i = 0; i < 3; i++) {
-            // a bias does not decay
+            // a bias has no weight decay
             double d = g[i] + (i < 2 ? 0.1 * w[i] : 0);
             m[i] = step ? 0.9 * m[i] + d : d;
             *(i < 2 ? &w[i] : &b) -= 0.05 * m[i];
@@ -102,7 +103,8 @@ TEST(session_clips)
     }
 }
 
-/* Neither parameters, moments, count nor running statistics. */
+/* Checks that parameters, moments, count and running statistics are unchanged
+ * after a step. */
 static void unchanged(Net *n, Plan *p, const char *what)
 {
     Arena mem = {NULL};
@@ -135,7 +137,7 @@ TEST(session_leaves_all_when_not_finite)
         poke(&n, p, n.input[1], 3, INFINITY);
         unchanged(&n, p, "an infinity in the target");
         poke(&n, p, n.input[1], 3, 1);
-        // and then it goes on
+        // and the next step works
         StepResult r;
         REQUIRE(session_step(n.s, p, 0.1, 1, &r));
         EXPECT(r.applied && isfinite(r.loss));
@@ -164,14 +166,14 @@ TEST(session_leaves_all_when_a_part_is_not_finite)
     REQUIRE(session_part(n.s, p, &(StepPart){false, true, 2, 0.1, 0}, &r));
     EXPECT(isfinite(r.loss) && isfinite(r.grad_norm) && !r.applied);
     EXPECT(!memcmp(before, net_state(&n, &mem, &bytes), bytes));
-    // the next step does not remember
+    // the next step is not affected
     REQUIRE(session_step(n.s, p, 0.1, 0, &r));
     EXPECT(r.applied);
     arena_release(&mem);
     net_free(&n);
 }
 
-/* Three parts of one batch are one step on all of it. */
+/* Three parts of one batch are one step on the whole batch. */
 TEST(session_accumulates)
 {
     Net whole, parts;
@@ -213,8 +215,9 @@ TEST(session_accumulates)
     net_free(&parts);
 }
 
-/* Parts draw apart: else sample n of each would lose the same units, and a step
- * of four parts would not be one on four times the batch. */
+/* Parts have different draws: otherwise sample n of each part would drop the
+ * same units, and a step of four parts would differ from one with four times
+ * the batch. */
 TEST(session_parts_draw_apart)
 {
     enum { N = 64 };
@@ -239,7 +242,7 @@ TEST(session_parts_draw_apart)
         REQUIRE(session_read(n.s, p, drop, drawn[i]));
         for (int k = 0; k < i; k++) EXPECT(memcmp(drawn[i], drawn[k], N * 4));
     }
-    // the same numbers again for the same place in a run
+    // the same numbers again at the same place in a run
     REQUIRE(session_set_state(n.s, &(StepState){0, {1, 0}, 0}));
     for (int i = 0; i < 4; i++) {
         float again[N];
@@ -251,7 +254,7 @@ TEST(session_parts_draw_apart)
     net_free(&n);
 }
 
-/* Three steps; the state afterwards. */
+/* Runs three steps; returns the final state. */
 static void *three_steps(int threads, int count, Arena *mem, size_t *bytes)
 {
     Net n;
@@ -279,7 +282,8 @@ TEST(session_bits_for_any_number_of_threads)
     }
 }
 
-/* Output of the evaluation plan for a batch; its first `keep` elements. */
+/* Computes the output of the evaluation plan for a batch; its first `keep`
+ * elements. */
 static void outputs(Net *n, int count, uint32_t seed, float *out)
 {
     Plan *p = net_plan(n, false, count);
@@ -301,7 +305,7 @@ TEST(session_plans_share_a_pool)
     Plan *p = net_plan(&n, true, 7);
     EXPECT(session_pool_bytes(n.s) == plan_bytes(p) && plan_bytes(p) > small);
     outputs(&n, 4, 6, four);
-    outputs(&n, 1, 5, again); // in a part of what batch 7 needed
+    outputs(&n, 1, 5, again); // in a part of the pool of batch 7
     EXPECT(!memcmp(one, again, sizeof one));
     EXPECT_INT(session_pool_bytes(n.s), plan_bytes(p));
     net_free(&n);
@@ -324,14 +328,14 @@ TEST(session_forgets_the_oldest_plan)
     EXPECT(!memcmp(first, again, sizeof first));
     long live = mem_live();
     for (int count = 40; count > 1; count--) net_plan(&n, false, count);
-    outputs(&n, 1, 5, again); // made anew
+    outputs(&n, 1, 5, again); // planned again
     EXPECT(!memcmp(first, again, sizeof first));
-    // a plan less for a plan more: what lives does not grow
+    // each new plan replaces an old one: memory does not grow
     EXPECT(labs(mem_live() - live) <= 4);
     net_free(&n);
 }
 
-/* Training and evaluation of the same extents are two plans. */
+/* Training and evaluation of the same extents have two plans. */
 TEST(session_plans_by_mode_and_extents)
 {
     Net n;
@@ -353,8 +357,8 @@ TEST(session_plans_by_mode_and_extents)
     net_free(&n);
 }
 
-/* A training step computes what it was asked for, and its bits are those of a
- * step that computes all. */
+/* A training step computes only the requested roots, with the bits of a step
+ * that computes all. */
 TEST(session_step_roots)
 {
     enum { STEPS = 3 };
@@ -385,7 +389,7 @@ TEST(session_step_roots)
         EXPECT_FAIL(session_open(&spec, &n.s), "is none of the roots");
         spec.step_root = some ? &out : NULL, spec.step_roots = some;
         REQUIRE(session_open(&spec, &n.s));
-        spec.step_root = NULL; // it keeps its own
+        spec.step_root = NULL; // the session keeps its own list
         for (uint32_t i = 0; i < STEPS; i++)
             loss[some] += net_step(&n, 2, i, 0.01, 1).loss;
         Plan *p = net_plan(&n, true, 2);
@@ -402,7 +406,7 @@ TEST(session_step_roots)
     arena_release(&mem);
 }
 
-/* Who is to blame is found without a trace, memory or not. */
+/* session_blame finds the node and changes nothing, with or without memory. */
 TEST(session_blames)
 {
     Net n;
@@ -448,7 +452,7 @@ TEST(session_without_a_loss_cannot_train)
     net_free(&n);
 }
 
-/* The same device text, the same network, other values of a run. */
+/* Device names and other options of a run, valid and not. */
 TEST(session_of_any_device)
 {
     static const char *const rows[][2] = {
@@ -491,7 +495,7 @@ TEST(session_of_any_device)
     net_free(&n);
 }
 
-/* Every allocation fails once, alone or with all after it. */
+/* Every allocation fails once, alone or with all later ones. */
 TEST(session_without_memory)
 {
     Optim o = optim_default(OPTIM_adamw);
@@ -510,13 +514,13 @@ TEST(session_without_memory)
             EXPECT_INT(err_kind(), ERR_FAILURE);
             REQUIRE(k < 1000);
         }
-        // a failure that goes unnoticed would end the loop early
+        // an ignored failure would end the loop early
         EXPECT(k > 50);
         net_free(&n);
     }
 }
 
-/* A pool that does not fit is a reason, and the session goes on. */
+/* A pool that does not fit gives a reason, and the session still works. */
 TEST(session_without_room)
 {
     Net n;
@@ -531,7 +535,7 @@ TEST(session_without_room)
     mem_fail_after(0, false);
     EXPECT_FAIL(session_bind(n.s, p), "a smaller batch or smaller images");
     EXPECT(net_step(&n, 1, 2, 0.01, 1).applied);
-    // more than there is
+    // more than the machine has
     net_extents(&n, 1 << 30, in);
     in[0].dim.h = in[1].dim.h = 1 << 12;
     REQUIRE(session_plan(n.s, true, in, inputs, &p));

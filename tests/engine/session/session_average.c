@@ -1,11 +1,11 @@
-/* session_average.c -- averages of weights, running statistics taken anew, and
- * what a checkpoint makes of both. */
+/* session_average.c -- averages of weights, recomputed running statistics, and
+ * both in checkpoints. */
 #include "engine/base/rng.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
 
-/* Element i of parameter q in a block. */
+/* Returns element i of parameter q in a block. */
 static double element(Net *n, int q, ParamBlock block, int64_t i)
 {
     static double user[4096];
@@ -23,8 +23,7 @@ static void open_small(Net *n, const char *device)
 }
 
 /* e += (1 - d) (x - e) for weights, gaps between them and running statistics,
- * with d = min(ema, (1 + t) / (10 + t)); a step that is left out has no part.
- */
+ * with d = min(ema, (1 + t) / (10 + t)); a skipped step does not count. */
 TEST(average_of_every_step_by_hand)
 {
     enum { MOST = 64 };
@@ -48,7 +47,7 @@ TEST(average_of_every_step_by_hand)
             StepResult r;
             Plan *plan = net_plan(&n, true, 2);
             net_feed(&n, plan, (uint32_t)t);
-            if (t == 4) { // nothing is learnt from this one
+            if (t == 4) { // this step is skipped
                 float bad[2 * 8 * 8 * 2] = {NAN};
                 REQUIRE(session_feed(n.s, plan, n.input[0], bad));
                 REQUIRE(session_step(n.s, plan, 0.01, 1, &r) && !r.applied);
@@ -69,7 +68,7 @@ TEST(average_of_every_step_by_hand)
                     left += fabs(x - *e);
                 }
         }
-        EXPECT(left > 1e-3); // they are apart
+        EXPECT(left > 1e-3); // average and values differ
         double value = element(&n, 0, PARAM_VALUE, 0);
         REQUIRE(session_swap(n.s));
         EXPECT_NEAR(element(&n, 0, PARAM_VALUE, 0), want[0][1], 0);
@@ -81,7 +80,7 @@ TEST(average_of_every_step_by_hand)
     }
 }
 
-/* The mean of what was given so far, whatever stood there before. */
+/* The mean over the calls so far, independent of the initial average. */
 TEST(average_of_some_is_their_mean)
 {
     for (size_t d = 0; d < 2; d++) {
@@ -101,8 +100,9 @@ TEST(average_of_some_is_their_mean)
     }
 }
 
-/* As PyTorch's update_bn: mean and unbiased variance of each batch, and the
- * mean of these over batches of any size; the norm with momentum 0 stays. */
+/* As PyTorch's update_bn: mean and unbiased variance of each batch, and their
+ * mean over batches of any size; the norm with momentum 0 keeps its
+ * statistics. */
 TEST(average_takes_norms_anew)
 {
     enum { C = 3, W = 4, BATCHES = 3 };
@@ -158,7 +158,7 @@ TEST(average_takes_norms_anew)
     }
 }
 
-/* A norm of what a training step leaves out keeps what it has. */
+/* A norm that a training step does not run keeps its statistics. */
 TEST(average_leaves_norms_of_no_step)
 {
     Net n;
@@ -193,7 +193,7 @@ TEST(average_leaves_norms_of_no_step)
     net_free(&n);
 }
 
-/* Everything that a run goes on from, the average last. */
+/* Returns the state for a resume, the average last. */
 static void *state_with_average(Net *n, Arena *mem, size_t *bytes)
 {
     const Params *p = session_params(n->s);
@@ -206,9 +206,8 @@ static void *state_with_average(Net *n, Arena *mem, size_t *bytes)
     return all;
 }
 
-/* Saved, loaded into another session and gone on from: the same bits. Who only
- * wants weights gets the average over steps; that over epochs is no business of
- * his. */
+/* Saved, loaded into another session and resumed: the same bits. A load of
+ * weights alone takes the average over steps, but not one over epochs. */
 TEST(average_lies_in_the_checkpoint)
 {
     for (int swa = 0; swa < 2; swa++) {
@@ -239,7 +238,7 @@ TEST(average_lies_in_the_checkpoint)
         EXPECT_NEAR(element(&plain, 0, PARAM_VALUE, 2),
                     element(&other, 0, swa ? PARAM_VALUE : PARAM_AVERAGE, 2),
                     0);
-        // a run that averages cannot go on from one that did not
+        // a run with an average cannot resume from a checkpoint without one
         REQUIRE(checkpoint_save(path, plain.s, true, NULL));
         EXPECT_FAIL(checkpoint_load(path, other.s, true, &mem, &m),
                     swa ? "missing: swa.p1" : "missing: ema.p1");
@@ -250,8 +249,8 @@ TEST(average_lies_in_the_checkpoint)
     }
 }
 
-/* An optimiser that begins in the middle of a run is one that begins: its first
- * update is number 1, however many others made before. */
+/* An optimiser that starts in the middle of a run starts at step 1: its first
+ * update is number 1, however many updates another optimiser made. */
 TEST(average_and_optimiser_begin_anew)
 {
     Net n, fresh;

@@ -1,6 +1,6 @@
-/* session_budget.c -- a session with little memory: steps within a budget leave
- * the bytes of steps without one, on every backend; a limit on all that it
- * takes holds. */
+/* session_budget.c -- a session with little memory: steps within a budget give
+ * the bits of steps without one, on every backend; a limit on all of its memory
+ * holds. */
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
 
@@ -9,7 +9,7 @@ static Optim adam(void)
     return optim_default(OPTIM_adamw);
 }
 
-/* A U-Net with dropout, of 16 x 16 images, and a sum. */
+/* A U-Net with dropout, for 16 x 16 images, and a sum. */
 static void deep(Net *n)
 {
     net_new(n);
@@ -25,7 +25,7 @@ static void deep(Net *n)
     n->root[n->roots++] = y;
 }
 
-/* A matrix of so many rows for a linear layer or an LSTM. */
+/* Adds a matrix of so many rows for a linear layer or an LSTM. */
 static int matrix(Net *n, int rows, int columns)
 {
     n->layers++;
@@ -33,7 +33,7 @@ static int matrix(Net *n, int rows, int columns)
                      (Init){INIT_UNIFORM, 0.5}, true);
 }
 
-/* Two layers of an LSTM and one of attention, with dropout, over 24 steps. */
+/* Two LSTM layers and one of attention, with dropout, over 24 steps. */
 static void recurrent(Net *n)
 {
     enum { WIDTH = 8 };
@@ -55,7 +55,7 @@ static void recurrent(Net *n)
     n->root[n->roots++] = y;
 }
 
-/* Four steps, of which two have two parts; all that they leave. */
+/* Runs four steps, two of them with two parts; returns the final state. */
 static void *trained(Net *n, void (*make)(Net *), const char *device,
                      Precision precision, Arena *mem, size_t budget,
                      size_t *bytes, size_t *pool)
@@ -83,7 +83,7 @@ static void *trained(Net *n, void (*make)(Net *), const char *device,
     return state;
 }
 
-/* Without a budget, in the least memory, and half the way to it. */
+/* Compares runs without a budget, with the minimum, and halfway between. */
 static void compare(void (*make)(Net *), const char *device, Precision p)
 {
     Net n;
@@ -105,13 +105,13 @@ TEST(session_budget_leaves_all_bytes)
     for (size_t i = 0; i < 2; i++) {
         compare(deep, given_device(i), PRECISION_f32);
         compare(recurrent, given_device(i), PRECISION_f32);
-        // where there is one, with copies in 16 bits
+        // if supported, with 16-bit copies
         if (given_backend(i)->precisions >> PRECISION_bf16 & 1)
             compare(deep, given_device(i), PRECISION_bf16);
     }
 }
 
-/* A budget that cannot be is refused, and a session goes on without it. */
+/* An impossible budget is refused, and the session works without it. */
 TEST(session_budget_refused)
 {
     Net n;
@@ -125,14 +125,14 @@ TEST(session_budget_refused)
     EXPECT_FAIL(session_plan(n.s, true, in, inputs, &p),
                 "at least when values are computed again");
     EXPECT_INT(err_kind(), ERR_USAGE);
-    // what only evaluates keeps nothing, and has no budget
+    // an evaluation plan keeps nothing for backward, and ignores the budget
     REQUIRE(session_plan(n.s, false, in, inputs, &p));
     session_budget(n.s, 0, false);
     REQUIRE(session_plan(n.s, true, in, inputs, &p));
     net_free(&n);
 }
 
-/* Weights, arena and what guests have count towards the limit. */
+/* Parameters, arena and lent memory count towards the limit. */
 TEST(session_limit)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -161,7 +161,7 @@ TEST(session_limit)
         REQUIRE(session_room(n.s, &room, &left));
         EXPECT_INT(left, spec.limit - weights);
         EXPECT(room > 1 << 20);
-        // asked before there is a plan
+        // checked before there is a plan
         REQUIRE(session_want(n.s, 1 << 20));
         EXPECT_FAIL(session_want(n.s, (size_t)1 << 60),
                     "a training step wants 1152921504606846976 bytes, ");
@@ -175,11 +175,11 @@ TEST(session_limit)
         session_lend(n.s, -1);
         REQUIRE(session_bind(n.s, p));
         REQUIRE(session_room(n.s, &room, &left));
-        // the arena that is there counts as free
+        // an existing arena counts as free
         EXPECT_INT(left, plan_bytes(p));
         const size_t all = (size_t)q->total * dtype_bytes(F32) * (i ? 1 : 2);
         session_close(n.s);
-        // an average that is to come counts, and does when it is there
+        // a future average counts, and an existing one too
         spec.averages = true;
         REQUIRE(session_open(&spec, &n.s));
         REQUIRE(session_room(n.s, &room, &left));

@@ -1,9 +1,9 @@
-/* session_queue.c -- steps that are under way, and the loss scale.
+/* session_queue.c -- queued steps, and the loss scale.
  *
- * A device may run behind the program: results come late, but must be those of
- * a program that waits after each step, to the bit, also when a step in the
- * middle is left out. Where the backend does not queue the same tests say that
- * queue and collect are a step in two calls. */
+ * A device may run behind the program: results come late, but must equal those
+ * of a program that waits after each step, to the bit, also if a step in the
+ * middle is skipped. On a backend that does not queue, the same tests check
+ * that queue and collect together are one step. */
 #include "engine/base/rng.h"
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
@@ -19,8 +19,8 @@ static void same_state(Net *a, Net *b)
     arena_release(&mem);
 }
 
-/* Batches in steps of `parts`, one of them with a NaN, at most `ahead` under
- * way; what each did. */
+/* Runs batches in steps of `parts`, one of them with a NaN, with at most
+ * `ahead` pending; returns their results. */
 static void train(Net *n, int parts, int ahead, StepResult out[BATCHES])
 {
     int collected = 0;
@@ -74,7 +74,7 @@ TEST(session_runs_ahead)
     }
 }
 
-/* Dropout, batch norm: what draws and running statistics depend on. */
+/* Dropout and batch norm: random draws and running statistics. */
 static void random_net(Net *n)
 {
     net_new(n);
@@ -85,8 +85,8 @@ static void random_net(Net *n)
     n->loss = net_op(n, OP_bce, n->root[0], t, -1);
 }
 
-/* Steps of two parts, one left out after its first part has moved the running
- * statistics: on any device what ref makes of them. */
+/* Steps of two parts, one of them skipped after its first part has updated the
+ * running statistics: the result of ref on any device. */
 TEST(session_parts_on_any_device)
 {
     Net ref, fast;
@@ -137,8 +137,8 @@ TEST(session_collects_nothing)
     net_free(&n);
 }
 
-/* What came before in a step stays what it was when the optimiser's numbers
- * are set in the middle of a run. */
+/* The state may be set at any time: a step then depends on the new count only,
+ * not on the earlier one. */
 TEST(session_state_is_set_and_kept)
 {
     Net n, other;
@@ -148,7 +148,7 @@ TEST(session_state_is_set_and_kept)
     net_open(&n, given_device(1), 1, &o);
     net_open(&other, given_device(1), 1, &o);
     StepState far = {1000, {1, 0}, 0};
-    // before the first step, and after one of another count
+    // before the first step, and after one with another count
     REQUIRE(session_set_state(n.s, &far));
     StepState two = {2, {4096, 7}, 0};
     REQUIRE(session_set_state(other.s, &two));
@@ -159,7 +159,7 @@ TEST(session_state_is_set_and_kept)
     EXPECT_INT(a.state.count, 1001);
     EXPECT_INT(b.state.count, 1001);
     same_state(&n, &other);
-    // between two steps, on a device that has decided one already
+    // between two steps, after the device has run one
     REQUIRE(session_set_state(n.s, &(StepState){7, {1, 0}, 0}));
     EXPECT_INT(net_step(&n, 2, 2, 0.01, 1).state.count, 8);
     net_free(&n);
@@ -168,16 +168,17 @@ TEST(session_state_is_set_and_kept)
 
 // -- the loss scale ----------------------------------------------------------
 
-/* The machine of loss_scale.h against a model that counts in exponents. */
+/* The state machine of loss_scale.h against a model that counts in
+ * exponents. */
 TEST(loss_scale_is_sane)
 {
     LossScale s = {LOSS_SCALE_FIRST, 0};
     int exponent = 16, good = 0, halved = 0, doubled = 0;
     for (uint32_t i = 0; i < 100000; i++) {
         Rng r = {.seed = 9, .stream = RNG_TEST, .sample = i};
-        // param_ranges without any overflow, param_ranges with many
+        // periods with few overflows, periods with many
         bool finite = rng_below(&r, 0, i / 20000 % 2 ? 3 : 3000) != 0;
-        // saved and restored anywhere
+        // saved and restored at any point
         LossScale kept = s;
         loss_scale_next(&kept, finite);
         loss_scale_next(&s, finite);
@@ -192,13 +193,13 @@ TEST(loss_scale_is_sane)
         EXPECT_INT(s.good, good);
         EXPECT(kept.by == s.by && kept.good == s.good);
     }
-    // both ends were met
+    // both limits were reached
     EXPECT(halved > 20 && doubled > 8);
 }
 
-/* A scale so large that gradients overflow is halved until they do not; the
- * steps before are left out, and what is learnt then is what a session learns
- * that never scaled, to the bit. */
+/* A scale with overflowing gradients is halved until they are finite; earlier
+ * steps are skipped, and later ones give the bits of a session that never
+ * scaled. */
 TEST(session_scales_the_loss)
 {
     for (size_t d = 0; d < 2; d++) {
@@ -250,7 +251,7 @@ TEST(session_scales_the_loss)
             EXPECT(net_step(&scaled, 2, i, 0.01, 1).applied);
         }
         same_state(&plain, &scaled);
-        // a loss that is not finite is no overflow: no scale would help
+        // a loss that is not finite is not an overflow: no scale would help
         float bad[2 * 8 * 8 * 2];
         for (int k = 0; k < 256; k++) bad[k] = NAN;
         double last = session_state(scaled.s).scale.by;

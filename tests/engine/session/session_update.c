@@ -1,14 +1,14 @@
-/* session_update.c -- which parameters a step updates, and with what.
+/* session_update.c -- the parameters that a step updates, and their factors.
  *
- * A session updates neighbours that decay alike in one call of the backend.
- * Here each parameter is updated by itself, on copies of the same device:
- * segments, frozen parameters and gaps must come out with the same bits. */
+ * A session updates neighbours with equal decay in one call of the backend.
+ * Here each parameter is updated alone, on copies on the same device: parameter
+ * ranges, frozen parameters and gaps must give the same bits. */
 #include "engine/base/rng.h"
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
 
-/* Parameters in an order that asks for many segments: decayed and not, frozen
- * or not, running statistics between. */
+/* Parameters in an order that gives many ranges: decayed and not, frozen and
+ * not, running statistics between. */
 static void patchwork(Net *n, uint32_t c)
 {
     Rng r = {.seed = 3, .stream = RNG_TEST, .sample = c};
@@ -25,7 +25,7 @@ static void patchwork(Net *n, uint32_t c)
     n->loss = net_op(n, OP_mse, x, t, -1);
 }
 
-/* `count` reals of a device, copied to the host. */
+/* Copies `count` reals of a device to the host. */
 static void *fetched(Net *n, Arena *mem, const void *at, int64_t count)
 {
     const Backend *be = session_backend(n->s);
@@ -35,7 +35,7 @@ static void *fetched(Net *n, Arena *mem, const void *at, int64_t count)
     return out;
 }
 
-/* The same, copied to another place there. */
+/* Copies `count` reals of a device to another place there. */
 static char *doubled(Net *n, Arena *mem, const void *at, int64_t count)
 {
     const Backend *be = session_backend(n->s);
@@ -46,8 +46,7 @@ static char *doubled(Net *n, Arena *mem, const void *at, int64_t count)
     return out;
 }
 
-/* Those of the trained parameters that differ between two blocks, and gaps
- * that are not zero. */
+/* Checks that trained parameters of two blocks are equal, and gaps zero. */
 static void same_parameters(Net *n, const float *want, const float *got)
 {
     const Params *q = session_params(n->s);
@@ -65,7 +64,7 @@ static void same_parameters(Net *n, const float *want, const float *got)
     EXPECT_NEAR(sum, 0, 0);
 }
 
-/* The update of each parameter alone gives the same bits as the segments. */
+/* Updates of single parameters give the bits of updates of ranges. */
 TEST(session_updates_every_parameter)
 {
     static const OptimKind kinds[] = {OPTIM_adamw, OPTIM_adam, OPTIM_sgd,
@@ -87,7 +86,7 @@ TEST(session_updates_every_parameter)
         for (uint32_t i = 0; i < (uint32_t)q->count; i++) {
             q->list[i].frozen = rng_below(&r, i, 3) == 0;
             if (c < 8 || !q->list[i].trained) continue;
-            // groups, of neighbours and of those far apart
+            // groups of neighbours and of distant parameters
             REQUIRE(params_group(q, q->list[i].name,
                                  rates[rng_below(&r, 100 + i, 5)],
                                  decays[rng_below(&r, 200 + i, 4)]));
@@ -123,7 +122,7 @@ TEST(session_updates_every_parameter)
     }
 }
 
-/* What groups cannot be, and more of them than there may be. */
+/* Invalid groups, and more groups than allowed. */
 TEST(session_refuses_groups)
 {
     Net n;
@@ -157,13 +156,14 @@ TEST(session_refuses_groups)
     net_feed(&n, p, 1);
     EXPECT_FAIL(session_step(n.s, p, 0.1, 0, &r),
                 "is the first of group 65; at most 64 different rates");
-    // one less is as many as there may be
+    // the maximum number of groups
     REQUIRE(params_group(q, q->list[0].name, 2, 0));
     REQUIRE(session_step(n.s, p, 0.1, 0, &r));
     net_free(&n);
 }
 
-/* What the loss does not depend on keeps its values; it would decay else. */
+/* Parameters that the loss does not depend on keep their values; they would
+ * decay otherwise. */
 TEST(session_leaves_what_has_no_gradient)
 {
     for (size_t d = 0; d < 2; d++) {

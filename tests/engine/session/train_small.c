@@ -1,14 +1,14 @@
 /* train_small.c -- small U-Nets trained on the fast device and on ref.
  *
- * From the same parameters and inputs the two must tell the same story: the
- * loss of every step, and after steps of SGD all parameters and running
- * statistics. (Adam turns the rounding of a gradient near zero into a full
- * step, so after its steps only the losses are compared.) The operators have
- * suites of their own; this is about what lies between them: the plan with its
- * shared memory, what is kept for the backward run, batch norm's statistics,
- * the counters of dropout, clipping and the update.
+ * From the same parameters and inputs both must have the same loss in every
+ * step, and after steps of SGD the same parameters and running statistics.
+ * (Adam turns the rounding of a gradient near zero into a full step, so after
+ * its steps only the losses are compared.) Suites test the operators; this test
+ * is about the rest: the plan with its shared memory, values kept for the
+ * backward run, batch norm's statistics, the counters of dropout, clipping and
+ * the update.
  *
- * SEG_TEST_DEVICE says which device is the fast one, see op_call.h. */
+ * SEG_TEST_DEVICE names the fast device, see op_call.h. */
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
 
@@ -21,7 +21,7 @@ typedef struct Small {
     bool dropout;
 } Small;
 
-// extents that no tile divides; the last batch norm still sees 8 values
+// extents that no tile divides; the last batch norm still has 8 values
 static const Small smalls[] = {
     {"2-D", {1, 1, 12, 20, 3}, 2, 5, 2, 3, false},
     {"3-D", {1, 4, 8, 12, 1}, 3, 4, 2, 2, false},
@@ -59,7 +59,7 @@ static void small_open(Net *n, const Small *s, const char *device,
     net_open(n, device, 2, &o);
 }
 
-/* All numbers of parameter i, user order. */
+/* Returns all numbers of parameter i in user order. */
 static double *values(Net *n, int i, Arena *mem)
 {
     const Params *q = session_params(n->s);
@@ -68,7 +68,7 @@ static double *values(Net *n, int i, Arena *mem)
     return out;
 }
 
-/* Parameters and running statistics, each against its own largest. */
+/* Compares parameters and running statistics, each relative to its largest. */
 static void near_parameters(Net *want, Net *got, const Small *s)
 {
     Arena mem = {NULL};
@@ -78,7 +78,7 @@ static void near_parameters(Net *want, Net *got, const Small *s)
         double most = 0, worst = 0;
         for (int64_t k = 0; k < numel(q->list[i].dim); k++) {
             most = fmax(most, fabs(w[k]));
-            // written so that a NaN stays
+            // in this form a NaN stays
             if (!(fabs(g[k] - w[k]) <= worst)) worst = fabs(g[k] - w[k]);
         }
         if (!(worst <= 1e-4 * most))
@@ -89,7 +89,7 @@ static void near_parameters(Net *want, Net *got, const Small *s)
     arena_release(&mem);
 }
 
-/* The same parameters for both; ref takes what a float holds. */
+/* Copies the parameters, so that both start equal; ref gets floats. */
 static void hand_over(Net *from, Net *to)
 {
     Arena mem = {NULL};
@@ -130,7 +130,7 @@ TEST(train_small_adamw)
     for (int i = 0; i < SMALLS; i++) against_ref(&smalls[i], OPTIM_adamw, 1e-3);
 }
 
-/* Parameters, moments and count after some steps. */
+/* Returns parameters, moments and count after some steps. */
 static void *trained(const Small *s, Arena *mem, size_t *bytes)
 {
     Net n;
