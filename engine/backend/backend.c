@@ -1,9 +1,8 @@
-/* backend.c -- from the text after --device to a backend.
+/* backend.c -- finds the backend for the text after --device.
  *
- * The backends are linked in or not (CUDA needs nvcc), so this is the one file
- * that knows which there are. "auto" must never fail: it falls back to the
- * CPU and hands the reason on, so that the program can say in its banner why
- * the graphics card that somebody paid for is idle. */
+ * Backends are linked in or not (CUDA needs nvcc); only this file knows which.
+ * "auto" never fails: it falls back to the CPU and returns the reason, so that
+ * the program can print why the GPU is idle. */
 #include "engine/backend/backend.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 extern const Backend backend_cuda;
 #endif
 
-/* All that this program was built with. */
+/* All backends of this build. */
 static const Backend *const backends[] = {
 #ifdef SEG_CUDA
     &backend_cuda,
@@ -22,7 +21,7 @@ static const Backend *const backends[] = {
     &backend_ref,
 };
 
-/* The backend called by the first n bytes of `name`, or NULL. */
+/* Returns the backend called by the first n bytes of `name`, or NULL. */
 static const Backend *named(const char *name, size_t n)
 {
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
@@ -32,13 +31,13 @@ static const Backend *named(const char *name, size_t n)
     return NULL;
 }
 
-/* "auto": the CPU, and why not the GPU. */
+/* For "auto": selects the CPU; `why` says why not the GPU. */
 static bool best(const Backend **be, char why[ERR_MAX])
 {
     *be = &backend_cpu;
 #ifdef SEG_CUDA
-    // the kernels have run under the emulator only, so whether to use it the
-    // user decides; asked and not opened, as opening takes memory and time
+    // the kernels have run under the emulator only, so the user decides;
+    // described without opening, which takes memory and time
     char text[BACKEND_TEXT];
     if (backend_cuda.describe(0, text))
         snprintf(why, ERR_MAX,
@@ -67,7 +66,7 @@ bool backend_find(const char *text, const Backend **be, int *device,
         return fail_usage("device \"%s\": the number behind cuda: has to be 0 "
                           "to 255, got \"%s\"; segengine doctor lists the GPUs",
                           text, colon + 1);
-    // known, but not in this build: another exit code than a misspelt name
+    // known, but not in this build: another exit code than for a typing error
     if (n == 4 && !memcmp(text, "cuda", 4) && !named("cuda", 4))
         return fail_device("device \"%s\": this program was built without "
                            "CUDA; build it where nvcc is, or use --device cpu",

@@ -1,8 +1,8 @@
 /* launch_log.c -- the list of launches of a thread.
  *
- * Kernels are launched from many files and cannot hand a list from one to the
- * next, so the list is the thread's. Running out of memory does not stop who
- * launches: it is remembered, and whoever reads the list asks. */
+ * Kernels are launched from many files that cannot pass a list to each other,
+ * so the list belongs to the thread. A lack of memory does not stop a launch:
+ * the log sets `failed`, and its reader checks that. */
 #include "engine/backend/launch_log.h"
 #include "engine/base/mem.h"
 
@@ -18,7 +18,7 @@ LaunchLog *launch_log_here(void)
     return here;
 }
 
-/* The list with room for one more than `count`; NULL without memory. */
+/* Returns the list with room for one more than `count`; NULL without memory. */
 static void *grown(void *list, int count, int *room, size_t size)
 {
     if (count < *room) return list;
@@ -45,7 +45,7 @@ void launch_log_moves(double bytes, double flops)
 void launch_log_add(Launch launch)
 {
     if (!here || here->failed) return;
-    // before the first call of a plan a step may already copy something
+    // a step may copy something before the first call of a plan
     if (!here->parts)
         launch_log_part((LaunchPart){.node = LAUNCH_NO_NODE, .what = "step"});
     void *p = grown(here->launch, here->launches, &here->launch_room,

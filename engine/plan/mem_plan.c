@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Larger first; among equals the earlier, then the order of making, so that
- * the result does not depend on the sort. */
+/* Larger first; among equals the earlier, then by index, so that the result
+ * does not depend on the sort. */
 static int by_size(const void *a, const void *b)
 {
     const Buffer *p = *(Buffer *const *)a, *q = *(Buffer *const *)b;
@@ -25,7 +25,7 @@ static int by_size(const void *a, const void *b)
     return p < q ? -1 : p > q;
 }
 
-/* Lowest first; equals by the order of making. */
+/* Lowest first; equals by index. */
 static int by_offset(const void *a, const void *b)
 {
     const Buffer *p = *(Buffer *const *)a, *q = *(Buffer *const *)b;
@@ -33,20 +33,20 @@ static int by_offset(const void *a, const void *b)
     return p < q ? -1 : p > q;
 }
 
-/* Lowest offset for b that keeps clear of the `n` placed buffers that live
- * when it does; `near` is room for n pointers. */
+/* Returns the lowest offset for b that avoids the `n` placed buffers with
+ * overlapping lifetimes; `near` is room for n pointers. */
 static size_t lowest_gap(const Buffer *b, Buffer *const *placed, int n,
                          Buffer **near)
 {
     int m = 0;
-    size_t at = 0; // the lowest place that no neighbour so far denies
+    size_t at = 0; // the lowest offset free of the neighbours so far
     for (int i = 0; i < n; i++)
         if (placed[i]->first <= b->last && b->first <= placed[i]->last)
             near[m++] = placed[i];
     qsort(near, (size_t)m, sizeof *near, by_offset);
     for (int i = 0; i < m; i++) {
         if (near[i]->at >= at && near[i]->at - at >= b->bytes) break;
-        // did not wrap: place_buffers checked it when this one was placed
+        // no overflow: place_buffers checked it when this buffer was placed
         size_t end = near[i]->at + near[i]->bytes;
         if (end > at) at = end;
     }
@@ -55,7 +55,7 @@ static size_t lowest_gap(const Buffer *b, Buffer *const *placed, int n,
 
 enum { MANY = 8192 };
 
-/* Earlier first; among equals the larger, then the order of making. */
+/* Earlier first; among equals the larger, then by index. */
 static int by_begin(const void *a, const void *b)
 {
     const Buffer *p = *(Buffer *const *)a, *q = *(Buffer *const *)b;
@@ -76,7 +76,7 @@ typedef struct Gap {
     size_t at, end;
 } Gap;
 
-/* Gaps in the order of their places, with all that touch joined. */
+/* Gaps in the order of their offsets; adjacent gaps are merged. */
 typedef struct Gaps {
     Gap *gap;
     int count;
@@ -88,10 +88,10 @@ static void gap_remove(Gaps *g, int i)
             (size_t)(--g->count - i) * sizeof *g->gap);
 }
 
-/* Bytes at .. end-1 are free from now on. */
+/* Frees bytes at .. end-1. */
 static void gap_return(Gaps *g, size_t at, size_t end)
 {
-    int lo = 0, hi = g->count; // the first gap behind them
+    int lo = 0, hi = g->count; // the first gap after these bytes
     if (at == end) return;
     while (lo < hi) {
         const int mid = lo + (hi - lo) / 2;
@@ -116,8 +116,8 @@ static void gap_return(Gaps *g, size_t at, size_t end)
     }
 }
 
-/* The lowest place with so many bytes, which are taken; false when the end is
- * not addressable. */
+/* Takes so many bytes at the lowest possible offset; false if the end is not
+ * addressable. */
 static bool gap_take(Gaps *g, size_t bytes, size_t *at)
 {
     int i = 0;
@@ -129,7 +129,8 @@ static bool gap_take(Gaps *g, size_t bytes, size_t *at)
     return true;
 }
 
-/* Place `count` in the order in which they begin; both lists hold all. */
+/* Places `count` buffers in the order of their first use; both lists hold
+ * all. */
 static bool place_in_time(Buffer **begin, Buffer **end, int count,
                           size_t *bytes)
 {

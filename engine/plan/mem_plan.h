@@ -14,11 +14,11 @@ typedef struct Buffer {
     size_t at;       /* result: offset                       */
 } Buffer;
 
-/* Give every buffer an offset such that two that live at the same time do
- * not overlap; *bytes is the end of the highest. Largest first, each at the
- * lowest gap that holds it: deterministic, and close to the lower bound on
- * networks shaped like a U. Of more than 8,192 in the order of their beginnings
- * instead, in linear time for a chain. False only without memory for its lists,
- * or when the end is not addressable. */
+/* Gives every buffer an offset such that two buffers with overlapping lifetimes
+ * do not overlap; *bytes is the end of the highest. Largest first, each in the
+ * lowest gap that fits: deterministic, and close to the lower bound for
+ * U-shaped networks. More than 8,192 buffers are placed in the order of their
+ * first use instead, in linear time for a chain. False only without memory for
+ * its lists, or if the end is not addressable. */
 bool place_buffers(Buffer *buffer, int count, size_t *bytes);
 #endif

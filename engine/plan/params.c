@@ -1,16 +1,16 @@
 /* params.c -- the list of parameters, and their blocks on a device.
  *
- * The list comes first and alone: a plan can be counted to the byte without a
- * device. Then the values are allocated and drawn, and for training gradients
- * and moments. All blocks have one layout (Param.at), so the optimiser and
- * the norm see flat memory and know nothing about single parameters. */
+ * The list is made first, without a device, so that a plan can be counted to
+ * the byte. Then the values are allocated and initialised, and for training
+ * gradients and moments. All blocks have one layout (Param.at), so the
+ * optimiser and the gradient norm work on flat memory. */
 #include "engine/plan/params.h"
 #include "engine/base/rng.h"
 #include <math.h>
 #include <string.h>
 
 /* total += elements, rounded up to PARAM_ALIGN; values, gradients and moments
- * together must be addressable, so that no later product overflows. */
+ * together must be addressable, so that later products do not overflow. */
 static bool grow(int64_t *total, int64_t elements)
 {
     const int64_t most = PTRDIFF_MAX / ((2 + MAX_STATES) * sizeof(double));
@@ -25,7 +25,7 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots)
 {
     bool ok = false;
     bool *used = mem_alloc((size_t)g->count + 1);
-    *p = (Params){0}; // may be freed whatever happens below
+    *p = (Params){0}; // may be freed after any failure below
     TRY(used);
     graph_ancestors(g, root, roots, used);
     p->list = mem_alloc(((size_t)g->count + 1) * sizeof *p->list);
@@ -42,8 +42,8 @@ bool params_list(Params *p, const Graph *g, const int *root, int roots)
                                           .rate = 1,
                                           .decay = -1};
     }
-    // pass 0: trained, pass 1: the rest. Trained parameters first, so that
-    // gradients need no gap for the rest
+    // pass 0: trained, pass 1: the others. Trained parameters come first, so
+    // that the gradient block needs no gaps for the others
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < p->count; i++) {
             Param *q = &p->list[i];
@@ -60,7 +60,8 @@ done:
     return ok;
 }
 
-/* Elements of all trained parameters, or of all others. */
+/* Returns the number of elements of all trained parameters, or of all
+ * others. */
 static int64_t elements(const Params *p, bool trained)
 {
     int64_t sum = 0;
@@ -108,7 +109,7 @@ static size_t copy_bytes(const Params *p)
     return p->copied == F64 ? 0 : (size_t)p->trained * dtype_bytes(p->copied);
 }
 
-/* The copy of parameter i is that of its values as they are now. */
+/* Updates the copy of parameter i from its current value. */
 static bool renew(const Params *p, int i)
 {
     if (!params_has_copy(p, i)) return true;
@@ -116,7 +117,7 @@ static bool renew(const Params *p, int i)
     return p->be->convert(&(Call){.dev = p->dev, .x = {&x}, .y = &y});
 }
 
-/* == numbers of them =================================================== */
+/* == counts and groups ================================================= */
 
 size_t params_bytes(const Params *p, Dtype real, bool train, int states)
 {
@@ -137,7 +138,7 @@ bool params_freeze(Params *p, const char *name)
     int found = 0;
     for (int i = 0; i < p->count; i++) {
         Param *q = &p->list[i];
-        // "enc1" is not the beginning of the word "enc10"
+        // "enc10" is not below "enc1"
         bool below =
             !strncmp(q->name, name, n) && (!q->name[n] || q->name[n] == '.');
         if (!q->trained || !below) continue;
@@ -165,10 +166,10 @@ bool params_group(Params *p, const char *name, double rate, double decay)
     return true;
 }
 
-/* Values of one parameter at the start: element i of user order is draw i of
- * the stream named by the parameter. So a layer that is added to a network
- * changes no other layer's start. A draw has 32 bits for i: a parameter of
- * more than 2^32 elements would repeat itself. */
+/* Initialises the values of one parameter: element i of user order is draw i of
+ * the stream named by the parameter. So a layer that is added to a network does
+ * not change the initialisation of others. A draw has 32 bits for i: a
+ * parameter of more than 2^32 elements would repeat itself. */
 static void init_values(const Init *init, const Rng *r, int64_t n, double *v)
 {
     const float bound = (float)init->value;
@@ -177,7 +178,7 @@ static void init_values(const Init *init, const Rng *r, int64_t n, double *v)
         const uint32_t at = (uint32_t)i;
         switch (init->kind) {
         case INIT_UNIFORM:
-            // in float, whatever the backend: ref and cpu start alike
+            // in float on every backend: ref and cpu get the same values
             if (i % 4 == 0) rng_range4(r, at / 4, -bound, bound, draw);
             v[i] = (double)draw[i % 4];
             break;
@@ -227,7 +228,7 @@ done:
     return ok || within("parameters");
 }
 
-// what was allocated before a failure is released by params_free
+// after a failure params_free releases what was allocated
 bool params_train(Params *p, int states)
 {
     CHECK(states <= MAX_STATES);
@@ -248,7 +249,7 @@ bool params_average(Params *p)
     return p->be->copy(p->dev, p->average, p->value, bytes);
 }
 
-// piece by piece: a third copy of all weights might not fit
+// in pieces: there might be no room for a third copy of all weights
 bool params_swap(Params *p)
 {
     enum { PIECE = 1 << 20 };
@@ -285,7 +286,7 @@ void params_free(Params *p)
 Tensor params_tensor(const Params *p, int i, ParamBlock block, int state)
 {
     const Param *q = &p->list[i];
-    // NULL: params_open or params_train has not run, a broken promise
+    // NULL: params_open or params_train was not called
     char *base = block == PARAM_VALUE     ? p->value
                  : block == PARAM_AVERAGE ? p->average
                  : block == PARAM_GRAD    ? p->grad
@@ -299,8 +300,8 @@ Tensor params_tensor(const Params *p, int i, ParamBlock block, int state)
                     .data = base + (size_t)q->at * dtype_bytes(p->be->real)};
 }
 
-/* Reading and writing pass a host copy in memory order and of the real type;
- * doubles in user order are what both kinds of device can be given exactly. */
+/* Reading and writing use a host copy in memory order and real type; doubles in
+ * user order are exact for both real types. */
 bool params_read(const Params *p, int i, ParamBlock block, int state,
                  double *user)
 {

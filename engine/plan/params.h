@@ -13,15 +13,15 @@
 enum { MAX_STATES = 2 };
 
 typedef struct Param {
-    const char *name; /* the node's text: lives as long as the graph */
-    int node;         /* number in the graph                         */
+    const char *name; /* the node's string: lives as long as the graph */
+    int node;         /* number in the graph                           */
     Dims dim;
-    int rank;     /* as users see it; RANK_VECTOR for biases */
-    bool trained; /* has room for a gradient; false: running statistics   */
-    bool decayed; /* weight decay applies                                  */
-    double rate;  /* times the rate of a step, see params_group            */
-    double decay; /* below 0: the optimiser's                              */
-    bool frozen;  /* keeps its value for this session, see params_freeze   */
+    int rank;     /* as users see it; RANK_VECTOR for biases                */
+    bool trained; /* has a gradient; false: running statistics              */
+    bool decayed; /* weight decay applies                                   */
+    double rate;  /* factor on the rate of a step, see params_group         */
+    double decay; /* below 0: the optimiser's                               */
+    bool frozen;  /* not updated in this session, see params_freeze         */
     int64_t at;   /* first element in the blocks, a multiple of PARAM_ALIGN */
 } Param;
 
@@ -37,52 +37,55 @@ typedef struct Params {
     void *value;             /* (total) reals, device                       */
     void *grad;              /* (trained); NULL until params_train          */
     void *state[MAX_STATES]; /* (trained) moments; NULL until params_train */
-    int states;    /* how many of state[] there are: the optimiser's row */
+    int states;    /* length of state[]: from the optimiser's row       */
     void *average; /* (total) averages over steps or epochs; NULL: none */
-    Dtype copied;  /* of `copy`: BF16 or F16; F64: there is none         */
-    void *copy;    /* (trained) the values in 16 bits, always those of now */
+    Dtype copied;  /* of `copy`: BF16 or F16; F64: no copies            */
+    void *copy;    /* (trained) the current values in 16 bits           */
 } Params;
 
-/* The list only, nothing allocated on a device: for planning. */
+/* Makes the list only and allocates nothing on a device: for planning. */
 bool params_list(Params *p, const Graph *g, const int *root, int roots);
-/* From now on the trained parameters called `name`, or below it as enc1.weight
- * is below enc1, get neither gradient nor update. Before a plan is built: a
- * plan computes what was wanted then. ERR_USAGE when there is none. */
+/* Freezes the trained parameters called `name`, or below it as enc1.weight is
+ * below enc1: neither gradient nor update from now on. Call it before a plan is
+ * built, as a plan has a fixed set of gradients. ERR_USAGE if there are
+ * none. */
 bool params_freeze(Params *p, const char *name);
-/* From now on parameter `name` is updated at so many times the rate of a step
- * and with this decay (below 0: the optimiser's). Before the first step.
- * ERR_USAGE when there is none, or a number is not finite or a rate below 0. */
+/* From now on updates parameter `name` with `rate` times the learning rate of a
+ * step and with this weight decay (below 0: the optimiser's). Call it before
+ * the first step. ERR_USAGE if the parameter is unknown, a number is not finite
+ * or the rate is below 0. */
 bool params_group(Params *p, const char *name, double rate, double decay);
-/* From now on the trained values have copies in the type of a precision, where
- * it has one and the backend's device_step keeps them (DeviceStepSpec.copy).
- * Before params_room, and before a plan is built, which then makes none. */
+/* Keeps copies of the trained values in the type of a precision, if it has one
+ * and the backend's device step updates them (DeviceStepSpec.copy). Call it
+ * before params_room and before a plan is built; the plan then makes no such
+ * copies. */
 void params_copied(Params *p, const Backend *be, Precision precision);
-/* Memory for the values, zero. */
+/* Allocates the values, zero. */
 bool params_room(Params *p, const Backend *be, void *dev);
-/* The same, and initialised from (seed, name): independent of the backend up
- * to rounding, of the order and of the other parameters. */
+/* The same, and initialises them from (seed, name): independent of the backend
+ * up to rounding, of the order and of other parameters. */
 bool params_open(Params *p, const Graph *g, const Backend *be, void *dev,
                  uint64_t seed);
-/* Memory for an average of all values, equal to them now. */
+/* Allocates an average of all values, equal to the current values. */
 bool params_average(Params *p);
-/* Exchange values and average: what is evaluated, saved and trained on is then
- * the other. */
+/* Exchanges values and average: evaluation, checkpoints and training then use
+ * the other one. */
 bool params_swap(Params *p);
-/* Memory for gradients and `states` moment blocks, zero. */
+/* Allocates gradients and `states` moment blocks, zero. */
 bool params_train(Params *p, int states);
 void params_free(Params *p);
 
-/* Elements that belong to trained parameters and to running statistics,
- * without gaps. */
+/* Return the number of elements of trained parameters and of running
+ * statistics, without gaps. */
 int64_t params_trained(const Params *p);
 int64_t params_running(const Params *p);
-/* Bytes of value + grad + state blocks for reals of `real`, and of copies; an
- * average is as many again as the values. */
+/* Returns the bytes of value + grad + state blocks for the real type `real`,
+ * and of copies; an average needs as much as the values. */
 size_t params_bytes(const Params *p, Dtype real, bool train, int states);
 
 int params_find(const Params *p, const char *name); /* or -1 */
 
-/* The block of a kind as a tensor of parameter i (device memory). */
+/* Returns parameter i in a block of a kind as a tensor (device memory). */
 typedef enum ParamBlock {
     PARAM_VALUE,
     PARAM_GRAD,
@@ -91,12 +94,12 @@ typedef enum ParamBlock {
 } ParamBlock;
 Tensor params_tensor(const Params *p, int i, ParamBlock block, int state);
 
-/* Has parameter i a copy in 16 bits? It, in device memory. */
+/* Does parameter i have a 16-bit copy? Returns the copy, in device memory. */
 bool params_has_copy(const Params *p, int i);
 Tensor params_copy(const Params *p, int i);
 
-/* Copy one parameter's block to or from user order; `user` has numel
- * elements of F64 (exact for both reals). */
+/* Copy one parameter's block to or from user order; `user` has numel elements
+ * of F64 (exact for both real types). */
 bool params_read(const Params *p, int i, ParamBlock block, int state,
                  double *user);
 bool params_write(const Params *p, int i, ParamBlock block, int state,

@@ -20,7 +20,7 @@
 #include "engine/plan/plan_inside.h"
 #include <string.h>
 
-// the arena holds *p itself, so its handle is taken out before it goes
+// the arena contains *p itself, so it is copied out before it is released
 void plan_free(Plan *p)
 {
     if (!p) return;
@@ -31,7 +31,8 @@ void plan_free(Plan *p)
 
 /* == extents =========================================================== */
 
-/* The extents that the caller gives input i, if the network can take them. */
+/* Sets the extents that the caller gives input i, if the network accepts
+ * them. */
 static bool infer_input(Plan *p, int i)
 {
     const Node *n = node_of(p, i);
@@ -50,8 +51,8 @@ static bool infer_input(Plan *p, int i)
     return fail_usage("input \"%s\" is missing", n->name);
 }
 
-/* The shape rule again, now with the batch; a refusal names the recipe's
- * line. */
+/* Runs the shape rule again, now with the batch size; a reason names the line
+ * of the recipe. */
 static bool infer_op(Plan *p, int i)
 {
     const Node *n = node_of(p, i);
@@ -68,13 +69,13 @@ static bool infer_op(Plan *p, int i)
         return fail_usage("%s%sbatch_norm: one value a channel has no "
                           "variance; train with a batch of 2 or more",
                           n->where, *n->where ? ": " : "");
-    // a row that changes nothing in evaluation is not run there
+    // an operator that is the identity in evaluation is not run there
     if ((info->flags & TRAIN) && !p->spec.train && !p->spec.draws)
         p->node[i].same = p->node[n->in[0]].same;
     return true;
 }
 
-/* Gradients start from one number. */
+/* Checks that the loss is one number, from which gradients start. */
 static bool infer_loss(Plan *p)
 {
     char text[DIMS_TEXT];
@@ -88,7 +89,7 @@ static bool infer_loss(Plan *p)
     return true;
 }
 
-/* Fill in every node that is used, in the order of the graph. */
+/* Infers every node that is used, in the order of the graph. */
 static bool infer(Plan *p)
 {
     const Graph *g = p->spec.graph;
@@ -117,8 +118,9 @@ static bool infer(Plan *p)
 
 /* == gradients ========================================================= */
 
-/* Does a gradient have to reach node i? Only where a trained parameter lies
- * above it; so nothing is computed for the image, or below frozen layers. */
+/* Sets which nodes need a gradient: only the ones with a trained parameter as
+ * operand or ancestor. So there are no gradients for images or below frozen
+ * layers. */
 static void find_wanted(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {
@@ -137,17 +139,17 @@ static void find_wanted(Plan *p)
 
 /* == the printed rows ================================================== */
 
-/* Bytes of buffer b; -1 has none. */
+/* Returns the bytes of buffer b; 0 for -1. */
 static size_t buffer_bytes(const Plan *p, int b)
 {
     return b < 0 ? 0 : p->buffer[b].bytes;
 }
 
-/* One row a forward call. A parameter used twice is counted in both rows: the
- * sum over rows is not the size of the network. */
+/* Makes one row per forward call. A parameter used twice is counted in both
+ * rows: the sum over rows is not the size of the network. */
 static void make_rows(Plan *p)
 {
-    size_t half = 0; // of the copies before the call that wants them
+    size_t half = 0; // of the copies before the call that reads them
     for (int c = 0; c < p->forward; c++) {
         const Call *call = &p->call[c];
         if (is_convert(call)) {
@@ -186,15 +188,15 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     bool ok = false;
     Arena mem = {NULL};
     const Graph *g = spec->graph;
-    // at most two forward calls a node and one backward, and copies of both
-    // values and of its gradient
+    // at most two forward calls and one backward call per node, and copies of
+    // both values and of the gradient
     size_t most = 6 * (size_t)g->count + 1;
     int *root = NULL;
     PlanInput *input;
     if (!backend_takes(spec->be, spec->precision)) return false;
     Plan *p = arena_alloc(&mem, sizeof *p);
     if (!p) return false;
-    p->mem = mem; // from here on plan_free gives everything back
+    p->mem = mem; // from here on plan_free releases everything
     p->spec = *spec;
     p->nodes = g->count;
     p->node = ARENA_NEW(&p->mem, PlanNode, g->count + 1);
@@ -213,7 +215,7 @@ bool plan_build(const PlanSpec *spec, Plan **out)
     TRY(p->node && p->call && p->fresh && p->param_bits && p->mark &&
         p->reached && p->saved && p->scratch && p->row && p->group && root &&
         input);
-    // the spec's arrays are the caller's: keep copies, the loss a root too
+    // copies of the arrays, which belong to the caller; the loss becomes a root
     for (int i = 0; i < spec->roots; i++) root[i] = spec->root[i];
     for (int i = 0; i < spec->inputs; i++) input[i] = spec->input[i];
     p->spec.root = root;
@@ -250,8 +252,8 @@ size_t plan_bytes(const Plan *p)
     return p->bytes;
 }
 
-// each buffer a place of its own, for the whole batch: what a framework without
-// a planner would take
+// a buffer of its own for each tensor, for the whole batch: the memory of a
+// framework without a memory plan
 size_t plan_naive_bytes(const Plan *p)
 {
     return p->cut_bytes + plan_buffers_sum(p);

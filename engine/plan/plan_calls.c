@@ -16,7 +16,7 @@
 
 /* == one call ========================================================== */
 
-/* Tensors of the operands of node i from number `from` on. */
+/* Collects the operand tensors of node i from number `from` on. */
 static void operands_of(Plan *p, int i, int from, const Tensor *x[MAX_IN])
 {
     for (int k = from; k < MAX_IN; k++) {
@@ -48,12 +48,12 @@ Call plan_call(Plan *p, int i)
         if (v >= 0 && p->node[v].deferred)
             c.deferred_norm[k] = &p->node[v].deferred_norm;
     }
-    // parameters, which no call makes
+    // parameters: no call computes them
     if (q->norm >= 0) operands_of(p, q->norm, 1, c.norm_x);
     return c;
 }
 
-/* Append c; the array has room. */
+/* Appends c; the array has room. */
 static void append(Plan *p, const Call *c)
 {
     p->call[p->calls] = *c;
@@ -62,8 +62,8 @@ static void append(Plan *p, const Call *c)
     p->calls++;
 }
 
-/* The copy `to` of `from`, which are of node i; unless there is one, a call
- * that makes it is appended. Parameters may bring theirs. */
+/* Returns the copy `to` of `from`, a value or gradient of node i; appends a
+ * call that makes it unless it exists. Parameters may have a permanent copy. */
 static const Tensor *copy_of(Plan *p, int i, const Tensor *from, Tensor *to)
 {
     const int param = p->node[i].param;
@@ -82,15 +82,15 @@ static const Tensor *copy_of(Plan *p, int i, const Tensor *from, Tensor *to)
     return to;
 }
 
-/* What a call on the way back reads of node v. */
+/* Returns the value of node v that backward calls read. */
 static PlanValue *late_making(Plan *p, int v)
 {
     PlanNode *q = &p->node[v];
     return q->recomputed.call >= 0 ? &q->recomputed : &q->first;
 }
 
-/* Append c of node i behind the copies that it wants; late: on the way back.
- * Its number. */
+/* Appends call c of node i after the copies that it needs; late: in the
+ * backward pass. Returns its number. */
 static int emit(Plan *p, int i, Call c, bool late)
 {
     bool copies = precision_copy(c.precision) != F32;
@@ -110,17 +110,17 @@ static int emit(Plan *p, int i, Call c, bool late)
     return p->calls - 1;
 }
 
-/* == the way back ====================================================== */
+/* == backward ========================================================== */
 
-/* Is node v gone by now, and to be made again by whoever reads it? */
+/* Is the value of node v dropped and not recomputed yet? */
 static bool is_gone(const Plan *p, int v)
 {
     return p->node[v].dropped && p->node[v].recomputed.call < 0;
 }
 
-/* Node v is there for a backward call; if it is gone, it is made again, with
- * all that this takes. Operands have smaller numbers: those that are wanted are
- * found going down, and made going up. */
+/* Ensures that the value of node v exists for a backward call: recomputes it if
+ * it is gone, and all dropped values that this needs. Operands have smaller
+ * numbers: the search goes down, the recomputation up. */
 static void bring(Plan *p, int v)
 {
     int wanted = 1, low = v;
@@ -145,7 +145,8 @@ static void bring(Plan *p, int v)
     }
 }
 
-/* What c, to be the backward call of node i, reads beside dy is there. */
+/* Brings back the values that c, the future backward call of node i, reads in
+ * addition to dy. */
 static void bring_operands(Plan *p, int i, const Call *c)
 {
     const OpInfo *info = info_of(p, i);
@@ -160,9 +161,8 @@ static void bring_operands(Plan *p, int i, const Call *c)
     if ((keep & KEEP_Y) || p->node[i].saves_again) bring(p, i);
 }
 
-/* So is what c may read to sum a gradient that it completes, through a lens:
- * whoever made that gradient's value gets the same sums whether it is dropped
- * or not. */
+/* Brings back the operands with a deferred norm that c reads for gradient sums:
+ * the sums must be the same whether the operand is dropped or not. */
 static void bring_closed(Plan *p, int i, const Call *c)
 {
     if (p->spec.plain || !p->spec.be->sums_grads) return;
@@ -171,8 +171,8 @@ static void bring_closed(Plan *p, int i, const Call *c)
         if (c->deferred_norm[k] && bits >> k & 1) bring(p, operand_of(p, i, k));
 }
 
-/* c, a lazy call, makes the gradients of the parameters of norm i, too. Their
- * bits of c->fresh. */
+/* Adds the gradients of the parameters of norm i to c, a call with a deferred
+ * norm. Returns their bits of c->fresh. */
 static unsigned norm_gradients(Plan *p, int i, Call *c)
 {
     unsigned bits = 0;
@@ -187,7 +187,7 @@ static unsigned norm_gradients(Plan *p, int i, Call *c)
     return bits;
 }
 
-/* The backward call of node i, which a gradient has reached; it reaches its
+/* Emits the backward call of node i, which has a gradient; marks its
  * operands. */
 static void emit_backward(Plan *p, int i)
 {
@@ -200,13 +200,13 @@ static void emit_backward(Plan *p, int i)
     c.y = &late_making(p, i)->x;
     for (int k = 0; k < MAX_IN; k++) {
         int v = operand_of(p, i, k);
-        // what stands beside operand 0 is as that
+        // the second operand of an implicit concat is treated like operand 0
         if (v < 0 || (k >= count && q->concat < 0) || !p->node[v].wants)
             continue;
-        // who comes first in this order stores, the others add; the
-        // same operand twice in one call is stored once
+        // the first call in this order stores, later calls add; an operand that
+        // occurs twice in one call is stored once
         if (!p->reached[v]) c.fresh |= 1u << k;
-        // parameters outlive the run, so these may be told to add instead
+        // gradients of parameters outlive the run, so a run may add to them
         if (p->node[v].param >= 0) bits |= 1u << k;
         c.dx[k] = &p->node[v].dx;
         p->reached[v] = true;
@@ -217,9 +217,9 @@ static void emit_backward(Plan *p, int i)
     p->param_bits[q->bwd] = bits;
 }
 
-/* == all of them ======================================================= */
+/* == all calls ========================================================= */
 
-/* A making that no call knows. */
+/* Resets a value: no call computes it. */
 static void clear(PlanValue *m, Tensor x)
 {
     *m = (PlanValue){.call = -1,
@@ -248,15 +248,15 @@ void plan_calls_make(Plan *p)
     }
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
-        // the graph's order is an order to run in
+        // the order of the graph is an order of execution
         if (!q->used || q->same != i || g->node[i].kind != NODE_OP) continue;
         q->first.call = emit(p, i, plan_call(p, i), false);
     }
     p->forward = p->calls;
     p->sqnorm_by = p->sqnorm_room = -1;
     if (p->spec.loss < 0) return;
-    // reached: some call before has stored a gradient of this value. Who reads
-    // a value has a larger number: all of them come before it here
+    // reached: an earlier call has stored a gradient of this value. Readers
+    // have larger numbers than the value, so all of them come before it here
     p->reached[p->spec.loss] = true;
     for (int i = p->spec.loss; i >= 0; i--)
         if (p->reached[i] && p->node[i].wants && g->node[i].kind == NODE_OP)

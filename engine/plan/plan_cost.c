@@ -10,8 +10,8 @@
 #include "engine/plan/plan_inside.h"
 #include <string.h>
 
-/* Bytes of each purpose in use at call `at`. A gradient may share its buffer
- * with another, as a value may, so buffers are counted and not nodes. */
+/* Returns the bytes of each purpose in use at call `at`. A gradient or value
+ * may share its buffer with another, so this counts buffers and not nodes. */
 static PlanPeak in_use(const Plan *p, const char *purpose, int at)
 {
     PlanPeak sum = {0};
@@ -30,7 +30,7 @@ static size_t total(PlanPeak k)
     return k.values + k.gradients + k.workspace;
 }
 
-// without memory for its list all is workspace, which is still the right sum
+// without memory for its list all counts as workspace, so the sum is right
 PlanPeak plan_peak(const Plan *p)
 {
     PlanPeak most = {.workspace = p->bytes};
@@ -47,7 +47,7 @@ PlanPeak plan_peak(const Plan *p)
         if (q->grad >= 0) purpose[q->grad] = 'g';
         if (q->half_grad >= 0) purpose[q->half_grad] = 'g';
     }
-    most = in_use(p, purpose, -1); // inputs, before the first call
+    most = in_use(p, purpose, -1); // before the first call
     for (int c = 0; c < p->calls; c++) {
         PlanPeak k = in_use(p, purpose, c);
         if (total(k) > total(most)) most = k;
@@ -56,7 +56,7 @@ PlanPeak plan_peak(const Plan *p)
     return most;
 }
 
-// inputs and the loss's gradient were there before
+// the inputs and the gradient of the loss existed before
 size_t plan_carried_bytes(const Plan *p)
 {
     size_t sum = 0;
@@ -74,26 +74,26 @@ static double size_of(const Tensor *t)
     return t ? (double)tensor_bytes(t) : 0;
 }
 
-/* What fwd leaves for bwd. */
+/* Returns the bytes that fwd saves for bwd. */
 static double saved_of(const Plan *p, int c)
 {
     int b = p->saved[c];
     return b < 0 ? 0 : (double)p->buffer[b].bytes;
 }
 
-/* Bytes of operand k: of its copy in 16 bits where the call has one. */
+/* Returns the bytes of operand k, or of its 16-bit copy if the call has one. */
 static double operand(const Call *c, int k)
 {
     return size_of(c->half[k] ? c->half[k] : c->x[k]);
 }
 
-/* A gradient: written, or read and written. */
+/* Returns the bytes of a gradient: written, or read and written. */
 static double written(const Tensor *dx, unsigned fresh)
 {
     return size_of(dx) * (fresh & 1 ? 1 : 2);
 }
 
-/* Every gradient that is wanted. */
+/* Returns the bytes of all gradients that are computed. */
 static double gradients(const Call *c, unsigned fresh)
 {
     double bytes = 0;
@@ -103,13 +103,13 @@ static double gradients(const Call *c, unsigned fresh)
     return bytes;
 }
 
-/* Does a product give the gradient of its data, all of it or a part? */
+/* Does a product compute the gradient of its data, or of a part of it? */
 static bool wants_image(const Call *c)
 {
     return c->dx[0] || c->dx[X2];
 }
 
-/* Does a backward call need operand k at all? A product needs one factor for
+/* Does a backward call read operand k at all? A product reads one factor for
  * the gradient of the other and never its bias, so a first layer does not read
  * its weights and a frozen one not its image. */
 static bool needs(const Call *c, int k)
@@ -119,8 +119,8 @@ static bool needs(const Call *c, int k)
     return image ? c->dx[1] != NULL : k == 1 && wants_image(c);
 }
 
-/* Of a backward call; flops: how many products, of the data and of the
- * weights (a bias is a sum). */
+/* Returns the cost of a backward call; flops: one product for the data and one
+ * for the weights (a bias is a sum). */
 static LaunchPart backward(const Plan *p, int c, unsigned fresh)
 {
     const Call *call = &p->call[c];

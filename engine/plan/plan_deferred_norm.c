@@ -17,7 +17,7 @@
  * once, where separate calls round after the norm and after the activation. */
 #include "engine/plan/plan_inside.h"
 
-/* Could the norm that node i is be left to its readers by the product v? */
+/* May node i be a deferred norm of the result of product v? */
 static bool may_be_deferred(Plan *p, int v, int i)
 {
     const PlanNode *a = &p->node[v], *b = &p->node[i];
@@ -27,7 +27,8 @@ static bool may_be_deferred(Plan *p, int v, int i)
            !plan_keeps(p, i) && is_read_once(p, v);
 }
 
-/* Node v becomes lazy, or is no longer: norm i and all that show it show v. */
+/* Makes norm i a deferred norm of node v, or undoes it: nodes that show i then
+ * show v. */
 static void set_deferred(Plan *p, int v, int i, bool deferred)
 {
     PlanNode *a = &p->node[v], *b = &p->node[i];
@@ -41,8 +42,8 @@ static void set_deferred(Plan *p, int v, int i, bool deferred)
         .norm = &b->attr, .act = b->act < 0 ? NULL : &p->node[b->act].attr};
 }
 
-/* Does each reader of lazy node v see through a lens, and its own call leave
- * the norm alone? */
+/* Can each reader of node v apply the deferred norm on load, and can its own
+ * call skip the norm? */
 static bool all_see(Plan *p, int v)
 {
     Call own = plan_call(p, v);

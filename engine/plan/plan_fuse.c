@@ -32,7 +32,7 @@ bool plan_users_make(Plan *p)
     u->seen = ARENA_NEW(&p->mem, int, p->nodes + 1);
     u->stack = ARENA_NEW(&p->mem, int, p->nodes + 1);
     if (!u->from || !u->seen || !u->stack) return false;
-    // counted one place further on, so that filling moves each to its begin
+    // counted one index further, so that filling moves each entry to its begin
     for (int i = 0; i < p->nodes; i++)
         for (int k = 0; k < MAX_IN; k++)
             if (node_of(p, i)->in[k] >= 0)
@@ -47,15 +47,15 @@ bool plan_users_make(Plan *p)
     return true;
 }
 
-/* A walk over those that could read the value of node v. */
+/* A search for readers of the value of node v. */
 typedef struct Walk {
     const Plan *p;
-    int v, from, end; // nodes from .. end-1 count
+    int v, from, end; // only nodes from .. end-1
     int count, top;
 } Walk;
 
-/* Node i, met for the first time: how many of its operands are the value. A row
- * that is not run reads nothing: who reads it reads what it shows. */
+/* Visits node i once and counts its operands that are the value. A node without
+ * a call reads nothing: its own readers read the value. */
 static void walk_meet(Walk *w, int i)
 {
     const Plan *p = w->p;
@@ -67,9 +67,9 @@ static void walk_meet(Walk *w, int i)
     for (int k = 0; k < MAX_IN; k++) w->count += operand_of(p, i, k) == w->v;
 }
 
-/* How many operands of used nodes from .. end-1 are node v's value; counted
- * up to `most`. Only its users in the graph are looked at, and those of nodes
- * that show it: a walk over all nodes for each of them would be quadratic. */
+/* Returns how many operands of used nodes from .. end-1 are node v's value, at
+ * most `most`. Visits only users of v in the graph, and users of nodes that
+ * show it: a loop over all nodes for each v would be quadratic. */
 static int readers(Plan *p, int v, int from, int end, int most)
 {
     const Users *u = &p->users;
@@ -81,8 +81,8 @@ static int readers(Plan *p, int v, int from, int end, int most)
         for (int k = u->from[shown]; k < u->from[shown + 1]; k++) {
             const int i = u->user[k], by = p->node[i].read_by;
             walk_meet(&w, i);
-            // who reads a concat in parts reads its operands, perhaps from
-            // behind a row that shows the concat
+            // the reader of an implicit concat reads its operands, possibly
+            // through a node that shows the concat
             if (!p->node[i].used && p->node[by].concat == i) walk_meet(&w, by);
         }
     }
@@ -94,17 +94,17 @@ bool is_read_once(Plan *p, int v)
     return !plan_keeps(p, v) && readers(p, v, v + 1, p->nodes, 2) == 1;
 }
 
-/* May node v, an operator, run node i, too, which reads its value? */
+/* May the call of operator v also run node i, which reads its value? */
 static bool may_follow(Plan *p, int v, int i)
 {
     const PlanNode *a = &p->node[v];
-    // the loss starts the way back by itself
+    // the loss starts the backward pass and keeps its own call
     return a->act < 0 && i != p->spec.loss &&
            dims_equal(a->first.x.dim, p->node[i].first.x.dim) &&
            is_read_once(p, v);
 }
 
-/* Does the backend run all that node v has by now? */
+/* Does the backend fuse all operators assigned to node v so far? */
 static bool is_fused(Plan *p, int v)
 {
     Call c = plan_call(p, v);
@@ -112,7 +112,7 @@ static bool is_fused(Plan *p, int v)
     return p->spec.be->fuses(&c);
 }
 
-/* Is node i a batch_norm of constants that are parameters? */
+/* Is node i a batch_norm with constants that are parameters? */
 static bool is_constant_norm(const Plan *p, int i)
 {
     const Node *n = node_of(p, i);
@@ -123,15 +123,15 @@ static bool is_constant_norm(const Plan *p, int i)
     return true;
 }
 
-/* Node i, which reads the value of operator v, becomes a part of its call where
- * it can. */
+/* Fuses node i, which reads the value of operator v, into the call of v, if
+ * possible. */
 static bool join(Plan *p, int v, int i)
 {
     PlanNode *a = &p->node[v];
     const OpInfo *info = info_of(p, i);
     int *at = NULL;
     if (!may_follow(p, v, i)) return false;
-    // of an activation what it keeps must be what is left
+    // an activation may keep only its result, as its operand is not in memory
     if (info->in == 1 && !(info->keep & ~KEEP_Y)) at = &a->act;
     if (a->norm < 0 && is_constant_norm(p, i)) at = &a->norm;
     if (!at) return false;
@@ -146,7 +146,7 @@ void plan_fuse(Plan *p)
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         if (!q->used) continue;
-        // what a row that is not run shows may by now show another
+        // the node that a skipped operator shows may itself show another by now
         if (q->same != i) q->same = p->node[q->same].same;
         if (q->same != i || node_of(p, i)->kind != NODE_OP) continue;
         int v = p->node[node_of(p, i)->in[0]].same;
@@ -154,7 +154,7 @@ void plan_fuse(Plan *p)
     }
 }
 
-/* Is node j a concat of two that nobody but node i wants, its only reader? */
+/* Is node j a two-input concat with node i as its only reader? */
 static bool is_apart(Plan *p, int j, int i)
 {
     const Node *n = node_of(p, j);
@@ -165,7 +165,7 @@ static bool is_apart(Plan *p, int j, int i)
     return a != b && !readers(p, a, j + 1, i, 1) && !readers(p, b, j + 1, i, 1);
 }
 
-/* Node i reads the operands of the concat before it, where it can. */
+/* Makes the concat before node i implicit, if possible. */
 static void read_apart(Plan *p, int i)
 {
     PlanNode *q = &p->node[i];

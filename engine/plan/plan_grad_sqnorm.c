@@ -11,12 +11,13 @@
  * after the last batch of a step, of the gradient that the optimiser uses. */
 #include "engine/plan/plan_inside.h"
 
-/* Call c is the last that stores into operand k's gradient, node v's. */
+/* Call c writes the final gradient of its operand k, the value of node v:
+ * assigns partial sums to it. */
 static void leave_squares(Plan *p, int c, int k, int v, int *left)
 {
     PlanNode *q = &p->node[v];
     Call *call = &p->call[c];
-    // between two that are left something may be read
+    // there may be a gradient to read between two with partial sums
     if (q->param < 0 || *left == MAX_RESTS - 1 || times(p, call, v) != 1)
         return;
     const int32_t count = p->spec.be->sqnorm_parts(call, k);
@@ -29,8 +30,8 @@ static void leave_squares(Plan *p, int c, int k, int v, int *left)
     ++*left;
 }
 
-/* A norm that call c takes its gradient through adds to those of the norm's
- * parameters, and leaves nothing. */
+/* If call c has a deferred norm, it also adds to gradients of the norm's
+ * parameters, without partial sums: marks them. */
 static void mark_norm(Plan *p, const Call *c)
 {
     for (int k = 0; k < MAX_IN; k++)
@@ -61,7 +62,8 @@ static int64_t lines(int64_t elements)
     return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN;
 }
 
-/* Lines from .. to - 1 of the block are to be read. */
+/* Adds lines from .. to - 1 of the block to the gradients that are read in
+ * full. */
 static void add_rest(SqnormPlaces *s, int64_t from, int64_t to)
 {
     if (from == to) return;
@@ -81,7 +83,7 @@ void plan_grad_sqnorm(Plan *p)
         find_last(p);
     for (int i = 0; i < all->count; i++) {
         const Param *a = &all->list[i];
-        // running statistics stand behind the block
+        // running statistics come after the trained block
         if (!a->trained || !p->node[a->node].grad_sqnorm.dim.c) continue;
         add_rest(s, from, a->at / PARAM_ALIGN);
         from = a->at / PARAM_ALIGN + lines(numel(a->dim));

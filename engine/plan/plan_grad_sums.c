@@ -21,7 +21,7 @@ static bool wants_grad_sums(const Plan *p, int v)
                            p->call[q->bwd].dx[2]);
 }
 
-/* Does call c alone add to gradient dx? */
+/* Is call c the only one that adds to gradient dx? */
 static bool is_alone(const Plan *p, int c, const Tensor *dx)
 {
     for (int i = p->forward; i < p->calls; i++)
@@ -31,8 +31,8 @@ static bool is_alone(const Plan *p, int c, const Tensor *dx)
     return true;
 }
 
-/* Are the gradients that call c makes of sums of its dy its own, so that they
- * may be there before it runs? */
+/* Are the gradients that call c computes from sums of its dy written by c
+ * alone, so that another call may write them earlier? */
 static bool are_own(const Plan *p, int c)
 {
     const Call *call = &p->call[c];
@@ -41,7 +41,8 @@ static bool are_own(const Plan *p, int c)
                           : is_alone(p, c, call->dx[2]);
 }
 
-/* Call c is the last that adds to the gradient of node v, its operand k. */
+/* Call c writes the final gradient of node v, its operand k: assigns the
+ * sums. */
 static void close_gradient(Plan *p, int c, int k, int v)
 {
     PlanNode *q = &p->node[v];
@@ -61,7 +62,7 @@ static void close_gradient(Plan *p, int c, int k, int v)
 void plan_grad_sums(Plan *p)
 {
     if (!p->spec.be->sums_grads) return;
-    // from the end: who comes first here is the last to add
+    // backwards: the first call found here is the last that adds
     for (int c = p->calls - 1; c >= p->forward; c--) {
         const Call *call = &p->call[c];
         if (!is_backward(call)) continue;

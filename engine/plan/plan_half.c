@@ -18,7 +18,7 @@
  * GatherField.stored), with the bits of a copy. */
 #include "engine/plan/plan_inside.h"
 
-/* May node i, which shows itself, be narrow at all? */
+/* May node i, which shows itself, be stored in 16 bits at all? */
 static bool may_be_narrow(const Plan *p, int i)
 {
     const PlanNode *q = &p->node[i];
@@ -26,15 +26,15 @@ static bool may_be_narrow(const Plan *p, int i)
            !plan_keeps(p, i);
 }
 
-/* The bits of plan_half's rule for the call of node i: which of its tensors
- * may be narrow. */
+/* Returns the bits of Backend.narrow for the call of node i: the tensors that
+ * may be in 16 bits. */
 static unsigned allowed(Plan *p, int i)
 {
     const Call c = plan_call(p, i);
     return p->spec.be->narrow(&c);
 }
 
-/* Node v becomes f32; was it narrow? */
+/* Makes node v f32; returns whether it was in 16 bits. */
 static bool widen(Plan *p, int v)
 {
     Tensor *x = &p->node[v].first.x;
@@ -43,7 +43,8 @@ static bool widen(Plan *p, int v)
     return was;
 }
 
-/* Make f32 what the call of node i needs so; does anything change? */
+/* Applies the rules to the call of node i: makes tensors f32 where needed;
+ * returns whether one changed. */
 static bool settle(Plan *p, int i)
 {
     const unsigned bits = allowed(p, i);
@@ -80,7 +81,8 @@ static bool is_multiplied(Plan *p, int v)
     return true;
 }
 
-/* May the value of node i, an operator's, be narrow by itself? */
+/* May the value of operator node i be stored in 16 bits alone
+ * (NARROW_ALONE)? */
 static bool may_be_alone(Plan *p, int i)
 {
     return !p->node[i].wants && !is_narrow(&p->node[i].first.x) &&
@@ -88,8 +90,8 @@ static bool may_be_alone(Plan *p, int i)
            is_multiplied(p, i);
 }
 
-/* Does node i, which shows itself, take operand k, a narrow input, so? A row
- * that is none of a product has all of one type. */
+/* Does node i, which shows itself, accept a 16-bit input as operand k? An
+ * operator without products has one type for all tensors. */
 static bool takes_input(Plan *p, int i, int k)
 {
     if (!(allowed(p, i) >> k & 1)) return false;
@@ -102,8 +104,8 @@ static bool takes_input(Plan *p, int i, int k)
     return true;
 }
 
-/* Inputs become narrow, but for those that a reader wants in f32; and with one
- * of its operands a row wants all. */
+/* Stores inputs in 16 bits, except inputs with a reader that needs f32. A
+ * reader without products needs all or none of its operands in 16 bits. */
 static void narrow_inputs(Plan *p, Dtype type)
 {
     for (int i = 0; i < p->nodes; i++)
@@ -124,9 +126,9 @@ static void narrow_inputs(Plan *p, Dtype type)
     }
 }
 
-/* A concat that node i reads in parts gets a type, should it be made after all
- * (plan_recompute): to the same bits, as the product rounds what is not narrow,
- * but gives each operand a gradient of its own type. */
+/* Sets the type of an implicit concat of node i, in case plan_recompute makes
+ * it a call. The bits are the same, as the product rounds f32 operands; each
+ * operand gets a gradient of its own type. */
 static void type_apart(Plan *p, int i, Dtype type)
 {
     PlanNode *q = &p->node[p->node[i].concat];

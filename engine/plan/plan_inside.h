@@ -91,9 +91,9 @@ struct Plan {
     size_t cut_bytes;  /* saved by micro-batches                     */
     PlanRow *row;
     int rows;
-    size_t *live; /* (calls) bytes in use while each runs; NULL before they
-                   * are asked for                                    */
-    Step step;    /* of the run at hand: every call points here     */
+    size_t *live; /* (calls) bytes in use while each runs; NULL until they
+                   * are requested                                   */
+    Step step;    /* of the current run: every call points here      */
     char *pool;   /* of the device, not owned; NULL before plan_bind */
     void *dev;
 };
@@ -128,8 +128,8 @@ static inline int operand_of(const Plan *p, int i, int k)
     return n->in[k] < 0 ? -1 : p->node[n->in[k]].same;
 }
 
-/* Is it a copy in 16 bits, by Backend.convert? Its node is the one whose value
- * or gradient is copied. */
+/* Is it a 16-bit copy, by Backend.convert? Its node is the node of the copied
+ * value or gradient. */
 static inline bool is_convert(const Call *c)
 {
     return !c->attr;
@@ -214,14 +214,14 @@ void plan_grad_sqnorm(Plan *p);
 /* Find the groups; then, with buffers made, set their sizes and lifetimes. */
 void plan_microbatches(Plan *p);
 void plan_microbatches_fit(Plan *p);
-/* The group of call c, -1. Cut its tensors to a micro-batch, or mend them to
- * the batch. */
+/* Return the group of call c, or -1. Cut its tensors to a micro-batch, and
+ * restore them to the batch. */
 int plan_microbatch_of(const Plan *p, int c);
 void plan_microbatch_cut(Plan *p, int i, int microbatch);
 void plan_microbatch_mend(Plan *p, int i);
 /* The calls in the order of execution: the first, and the one after c, with
  * tensors cut to its micro-batch. A run that ends early calls plan_stop, which
- * mends them. */
+ * restores them. */
 int plan_first(Plan *p);
 int plan_next(Plan *p, int c);
 void plan_stop(Plan *p);

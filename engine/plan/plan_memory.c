@@ -9,8 +9,8 @@
  * place. */
 #include "engine/plan/plan_inside.h"
 
-/* A buffer in use from call `first` to `last`; its number, or -1 without
- * memory. first = -1: before the first call. */
+/* Makes a buffer in use from call `first` to `last`; returns its number, or -1
+ * without memory. first = -1: before the first call. */
 static int buffer_new(Plan *p, size_t bytes, int first, int last)
 {
     if (p->buffers == p->room) {
@@ -24,7 +24,7 @@ static int buffer_new(Plan *p, size_t bytes, int first, int last)
     return p->buffers++;
 }
 
-/* Call `at` touches the buffer as well. */
+/* Extends the buffer's lifetime to call `at`. */
 static void extend(Plan *p, int buffer, int at)
 {
     if (buffer < 0) return;
@@ -33,17 +33,16 @@ static void extend(Plan *p, int buffer, int at)
     if (at > b->last) b->last = at;
 }
 
-/* Call c, of the forward run or not, reads a making or its copy. */
+/* Records that call c reads a value or its copy. */
 static void note_read(const Plan *p, PlanValue *m, int c)
 {
     if (c < p->forward) m->early = c;
     if (c >= p->forward && m->late < 0) m->late = c;
 }
 
-/* Which calls read each making first and last. A call that computes a value
- * reads its operands, unless it has a copy; a backward call those that its row
- * keeps, and the result of its own node where it keeps that. What makes a copy
- * reads what it copies. */
+/* Finds the first and last reader of each value. A call that computes a value
+ * reads its operands, or their copies; a backward call reads the operands that
+ * its operator keeps, and its own result if kept. A copy reads its original. */
 static void find_reads(Plan *p)
 {
     for (int c = 0; c < p->calls; c++) {
@@ -55,7 +54,8 @@ static void find_reads(Plan *p)
             int v =
                 is_convert(call) ? call->node : operand_of(p, call->node, k);
             PlanValue *m = value_of(p, v, call->x[k]);
-            // a copy of a gradient, or an operand that has only extents
+            // a copy of a gradient, or an operand of which only the extents are
+            // used
             if (!m || (back && !op_keeps(info, k) &&
                        !(call->grad_sums[k] && call->deferred_norm[k])))
                 continue;
@@ -70,8 +70,8 @@ static void find_reads(Plan *p)
     }
 }
 
-// a root may be a node that is dropped in evaluation: then what it shows is
-// kept
+// a root may be a node that is skipped in evaluation: then the value that it
+// shows is kept
 bool plan_keeps(const Plan *p, int v)
 {
     for (int i = 0; i < p->spec.roots; i++)
@@ -79,9 +79,9 @@ bool plan_keeps(const Plan *p, int v)
     return v == p->spec.loss;
 }
 
-/* The making of operand 0 that call c may write its result over, or NULL. Its
- * row must allow it, and nobody may want the old value: not the caller (inputs,
- * roots), not a later call, not a backward one. */
+/* Returns the value of operand 0 that call c may overwrite with its result, or
+ * NULL. The operator must allow it, and the old value must have no further use:
+ * not by the caller (inputs, roots), nor by later forward or backward calls. */
 static const PlanValue *inplace(Plan *p, int c)
 {
     const Call *call = &p->call[c];
@@ -95,13 +95,13 @@ static const PlanValue *inplace(Plan *p, int c)
     return over ? m : NULL;
 }
 
-/* The buffer of a making of node i, from the call that makes it to the last
- * that reads it. */
+/* Makes the buffer of a value of node i, from the call that computes it to its
+ * last reader. */
 static bool place_value(Plan *p, int i, PlanValue *m)
 {
     bool given = node_of(p, i)->kind == NODE_INPUT;
     const PlanValue *under = given ? NULL : inplace(p, m->call);
-    // operands come first on the graph, so that one has its buffer already
+    // operands come first in the graph, so this one has its buffer already
     m->value = under ? under->value
                      : buffer_new(p, tensor_bytes(&m->x), m->call, m->call);
     if (m->value < 0) return false;
@@ -114,8 +114,8 @@ static bool place_value(Plan *p, int i, PlanValue *m)
     return true;
 }
 
-/* Buffers of inputs and results. Values of parameters lie in blocks of their
- * own. */
+/* Makes the buffers of inputs and results. Values of parameters are in
+ * Params. */
 static bool place_values(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {
@@ -129,12 +129,12 @@ static bool place_values(Plan *p)
     return true;
 }
 
-/* Gradients of values that are not parameters: from the first backward call
- * that stores into it to the one that reads it as its dy. */
+/* Makes the buffers of gradients except of parameters: from the first backward
+ * call that stores into one to the call that reads it as its dy. */
 static bool place_gradients(Plan *p)
 {
     if (p->spec.loss < 0) return true;
-    // the root's own gradient is written before the first backward call
+    // the gradient of the loss is written before the first backward call
     PlanNode *root = &p->node[p->spec.loss];
     root->grad = buffer_new(p, tensor_bytes(&root->dx), -1, p->calls);
     if (root->grad < 0) return false;
@@ -148,8 +148,9 @@ static bool place_gradients(Plan *p)
             if (!call->dx[k]) continue;
             PlanNode *v = &p->node[operand_of(p, call->node, k)];
             if (v->param >= 0) continue;
-            // dx over dy: the first to store into it, and of the same extents;
-            // never over the root's, which keeps what a run was seeded with
+            // dx in place of dy: only by the first call that stores dx, with
+            // equal extents; never over the gradient of the loss, which a
+            // repeated run needs
             bool over = k == 0 && (call->fresh & 1) && v->grad < 0 &&
                         (op_info[n->attr.op].flags & INPLACE_GRAD) &&
                         call->node != p->spec.loss &&
@@ -165,8 +166,7 @@ static bool place_gradients(Plan *p)
     return true;
 }
 
-/* Buffers of the copies: from the call that makes one to the last that reads
- * it. */
+/* Makes the buffers of 16-bit copies: from their call to their last reader. */
 static bool place_copies(Plan *p)
 {
     for (int c = 0; c < p->calls; c++) {
@@ -182,8 +182,8 @@ static bool place_copies(Plan *p)
     return true;
 }
 
-/* Buffers of sums of gradients: from the call that makes them to the one that
- * reads the gradient. */
+/* Makes the buffers of gradient sums: from the call that writes them to the
+ * call that reads the gradient. */
 static bool place_totals(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {
@@ -196,7 +196,8 @@ static bool place_totals(Plan *p)
     return true;
 }
 
-/* The buffer of squares of gradients, which are read behind the run. */
+/* Makes the buffer of gradient-norm partial sums, which are read after the
+ * run. */
 static bool place_squares(Plan *p)
 {
     const size_t bytes = (size_t)p->squares.lefts * sizeof *p->squares.left;
@@ -204,15 +205,15 @@ static bool place_squares(Plan *p)
     return !bytes || p->sqnorm_room >= 0;
 }
 
-/* A buffer of what the kernel saves or wants for itself; none of 0 bytes. */
+/* Makes a buffer for saved or scratch memory of a kernel; none for 0 bytes. */
 static bool place_space(Plan *p, size_t bytes, int first, int last, int *buffer)
 {
     if (bytes) *buffer = buffer_new(p, bytes, first, last);
     return !bytes || *buffer >= 0;
 }
 
-/* What forward call c wants: of a stage the most of any slice, as fewer samples
- * may want more. */
+/* Returns the Space of forward call c: in a group the largest of all
+ * micro-batches, as a smaller one may need more. */
 static Space space_of(Plan *p, SpaceFn *space, int c)
 {
     const int i = plan_microbatch_of(p, c);
@@ -227,11 +228,11 @@ static Space space_of(Plan *p, SpaceFn *space, int c)
     return s;
 }
 
-/* What each node's kernels want beside their operands: saved bytes live from
- * the last forward call of the node (of a SAVES_ONCE row the first, as the last
- * reads them) to its backward call, scratch for its own call only. The backend
- * is asked with the backward call where there is one, as only that shows which
- * gradients are wanted. */
+/* Makes the saved and scratch buffers of each node. Saved memory lives from the
+ * node's last forward call (for SAVES_ONCE operators the first, as the second
+ * reads it) to its backward call; scratch memory for its own call only. The
+ * backend gets the backward call if there is one, as only that shows which
+ * gradients are needed. */
 static bool place_spaces(Plan *p)
 {
     for (int i = 0; i < p->nodes; i++) {

@@ -16,14 +16,14 @@
  * the last. */
 #include "engine/plan/plan_inside.h"
 
-/* Is the value of node v one of samples? */
+/* Does the value of node v have the batch as its first extent? */
 static bool is_batched(const Plan *p, int v)
 {
     return node_of(p, v)->batched;
 }
 
-/* May call c run for a part of its samples? Not with weights that are made of
- * samples, nor where the same numbers stand beside several of them. */
+/* May call c run on a part of its samples? Not if its weights depend on
+ * samples, nor if several samples share an operand along n. */
 static bool goes_by_sample(const Plan *p, int c)
 {
     const Call *call = &p->call[c];
@@ -40,8 +40,8 @@ static bool goes_by_sample(const Plan *p, int c)
     return is_batched(p, call->node);
 }
 
-/* Samples that the backend wants call c to have at a time; its batch: it is to
- * run whole. */
+/* Returns the micro-batch size that the backend asks for call c; the full batch
+ * means no micro-batches. */
 static int32_t slice_of(const Plan *p, int c)
 {
     const int32_t n = p->call[c].y->dim.n;
@@ -50,8 +50,9 @@ static int32_t slice_of(const Plan *p, int c)
     return each < 1 ? 1 : each > n ? n : each;
 }
 
-/* The stage that begins with call c; one of fewer than two rows is none. A copy
- * in 16 bits goes with the row that wants it, which comes next. */
+/* Returns the group that begins with call c; fewer than two operators are no
+ * group. A 16-bit copy belongs to the operator that reads it, which comes
+ * next. */
 static MicrobatchGroup stage_from(const Plan *p, int c)
 {
     MicrobatchGroup s = {.first = c, .end = c};
@@ -66,7 +67,7 @@ static MicrobatchGroup stage_from(const Plan *p, int c)
         rows++;
     }
     if (rows < 2) return (MicrobatchGroup){.first = c, .end = c};
-    // as many slices, of about as many samples each
+    // micro-batches of nearly equal size
     s.microbatches = (s.batch + s.each - 1) / s.each;
     s.each = (s.batch + s.microbatches - 1) / s.microbatches;
     return s;
@@ -87,14 +88,14 @@ void plan_microbatches(Plan *p)
 
 /* == memory ============================================================ */
 
-/* Does nobody outside the stage touch buffer b? */
+/* Is buffer b used by calls of the group only? */
 static bool is_within(const Plan *p, const MicrobatchGroup *s, int b)
 {
     return p->buffer[b].first >= s->first && p->buffer[b].last < s->end;
 }
 
-/* What a stage does with each tensor of its calls that lies in the pool, in
- * buffer b; of samples, or else the same for all slices. */
+/* A function for each tensor of a group's calls in the pool, in buffer b;
+ * `samples`: has a batch extent, else equal for all micro-batches. */
 typedef void TensorFn(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
                       bool samples);
 
@@ -103,7 +104,7 @@ static void each_tensor(Plan *p, const MicrobatchGroup *s, TensorFn *fn)
     for (int c = s->first; c < s->end; c++) {
         const Call *call = &p->call[c];
         for (int k = -1; k < MAX_IN; k++) {
-            // the result first; a copy is one of its node's own value
+            // the result first; a copy is of its own node's value
             if (k >= 0 && (is_convert(call) || !call->x[k])) continue;
             const int v = k < 0 ? call->node : operand_of(p, call->node, k);
             PlanValue *m = &p->node[v].first;
@@ -114,7 +115,8 @@ static void each_tensor(Plan *p, const MicrobatchGroup *s, TensorFn *fn)
     }
 }
 
-/* Its buffer has room for what a slice makes, or lasts as long as the stage. */
+/* Sets the buffer to the size of a micro-batch, or extends its life to the
+ * whole group. */
 static void fit(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
                 bool samples)
 {
@@ -125,7 +127,8 @@ static void fit(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
         buffer->bytes = plan_aligned(tensor_bytes(&part));
         return;
     }
-    // what is known by its copy alone, or by its extents, may be gone by now
+    // a value of which only the copy or the extents are used may be freed by
+    // now
     if (buffer->last < s->first || buffer->first >= s->end) return;
     if (buffer->first > s->first) buffer->first = s->first;
     if (buffer->last < s->end - 1) buffer->last = s->end - 1;
@@ -138,7 +141,7 @@ void plan_microbatches_fit(Plan *p)
 
 /* == running =========================================================== */
 
-/* It is the slice at hand. */
+/* Cuts the tensor to the current micro-batch. */
 static void cut(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
                 bool samples)
 {
@@ -151,7 +154,7 @@ static void cut(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
     if (rest < s->each) t->dim.n = rest;
 }
 
-/* It is the whole again. */
+/* Restores the tensor to the whole batch. */
 static void mend(Plan *p, const MicrobatchGroup *s, Tensor *t, int b,
                  bool samples)
 {
@@ -179,7 +182,7 @@ int plan_microbatch_of(const Plan *p, int c)
     return -1;
 }
 
-/* Call c is next, and not of the stage that ran last. */
+/* Enters call c, which is not in the group that ran last. */
 static int enter(Plan *p, int c)
 {
     const int i = plan_microbatch_of(p, c);
@@ -193,8 +196,8 @@ int plan_first(Plan *p)
     return enter(p, 0);
 }
 
-/* Call c of a stage, or the first behind it that the slice at hand wants: a
- * copy of weights is there since the first slice. */
+/* Returns call c of a group, or the next that this micro-batch needs: copies of
+ * weights exist since the first one. */
 static int wanted(const Plan *p, int c)
 {
     while (p->microbatch > 0 && is_convert(&p->call[c]) &&
@@ -207,7 +210,7 @@ int plan_next(Plan *p, int c)
 {
     const int i = p->group_at;
     if (i < 0) return enter(p, c + 1);
-    // a stage ends with a row, so there is one behind each copy
+    // a group ends with an operator, so a call follows each copy
     if (c + 1 < p->group[i].end) return wanted(p, c + 1);
     if (!plan_in_last_microbatch(p)) {
         plan_microbatch_cut(p, i, p->microbatch + 1);

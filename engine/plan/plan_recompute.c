@@ -33,22 +33,22 @@
 #include <string.h>
 
 enum {
-    AIMS = 8,          // how often less is aimed at because of gaps
-    TRIES = 24,        // laid out at most for one move
-    FLOPS_A_BYTE = 10, // that a device does while it moves one: CPUs of some
+    AIMS = 8,          // how often the aim is lowered because of gaps
+    TRIES = 24,        // maximum number of layouts for one move
+    FLOPS_A_BYTE = 10, // of a device while it moves a byte: CPUs of some
                        // cores 5 to 10, GPUs in f32 14. Fixed, so that all
                        // machines choose alike
 };
-static const double STEP = 0.97; // of the way down in small steps
-// of a bound: what has so much of it is taken without looking further
+static const double STEP = 0.97; // factor of a small step
+// a candidate that reaches this fraction of the best bound is accepted
 static const double ENOUGH = 0.95;
 
-/* A value that might be dropped, or one that might be kept again. */
+/* A value that might be dropped, or kept again. */
 typedef struct Candidate {
     int node;
-    size_t bytes; /* that it holds between `from` and `to` */
-    int from, to; /* calls, neither included               */
-    double rank;  /* bound of what it lowers the pressure, for its time */
+    size_t bytes; /* that it occupies between `from` and `to` */
+    int from, to; /* calls, exclusive                         */
+    double rank;  /* bound of the drop in pressure per time   */
 } Candidate;
 
 typedef struct Search {
@@ -56,19 +56,20 @@ typedef struct Search {
     double *use; /* bytes in use at each call, (room) */
     int room;
     Candidate *candidate;
-    bool *best;  /* (nodes) what was dropped when least was needed */
-    double most; /* of use                            */
-    double time; /* of what is made again, in FLOPs   */
+    bool *best;  /* (nodes) dropped in the plan with the least memory */
+    double most; /* maximum of use                                    */
+    double time; /* of recomputation, in FLOPs                        */
 } Search;
 
-/* What a call costs, in FLOPs that take as long. */
+/* Returns the cost of a call as FLOPs that take equally long. */
 static double time_of(const Plan *p, int c)
 {
     LaunchPart cost = plan_cost(p, c, false);
     return fmax(cost.flops, FLOPS_A_BYTE * cost.bytes);
 }
 
-/* Calls and buffers for what is dropped now; what is in use, and its cost. */
+/* Makes calls and buffers for the current dropped set; computes use and
+ * cost. */
 static bool lay_out(Search *s)
 {
     Plan *p = s->p;
@@ -76,7 +77,7 @@ static bool lay_out(Search *s)
     if (!plan_lifetimes(p)) return false;
     CHECK(p->calls < s->room);
     memset(s->use, 0, ((size_t)p->calls + 1) * sizeof *s->use);
-    // at its first call each buffer comes, behind its last it goes
+    // each buffer is added at its first call and removed after its last
     for (int i = 0; i < p->buffers; i++) {
         const Buffer *b = &p->buffer[i];
         s->use[b->first < 0 ? 0 : b->first] += (double)b->bytes;
@@ -87,7 +88,7 @@ static bool lay_out(Search *s)
     for (int c = 0; c < p->calls; c++) {
         s->use[c] = now += s->use[c];
         s->most = fmax(s->most, now);
-        // a copy counts with what it is made for
+        // a copy counts with the call that reads it
         if (c >= p->forward && !is_backward(&p->call[c]))
             s->time += time_of(p, c);
     }
@@ -128,17 +129,18 @@ static size_t bytes_of(const Plan *p, int buffer)
     return buffer < 0 ? 0 : p->buffer[buffer].bytes;
 }
 
-/* What dropping node i could free and when; false when it cannot be dropped. A
- * value that no backward call reads may have left much for its own. */
+/* Computes the memory that dropping node i could free and when; false if it
+ * cannot be dropped. A value that no backward call reads may still have saved
+ * memory for its own. */
 static bool candidate_of(const Plan *p, int i, Candidate *out)
 {
     const PlanNode *q = &p->node[i];
     const PlanValue *m = &q->first;
     if (!q->used || q->same != i || m->call < 0 || is_dropped(q)) return false;
-    // one that is made again for others has its own bytes only then
+    // recomputed for other values: its own saved bytes are needed only then
     if (!q->read && q->recomputed.call >= 0) return false;
     const int flags = op_info[node_of(p, i)->attr.op].flags;
-    // a loss is one number, and ranks would meet for it once more
+    // a loss is one number, and ranks would need another all-reduce for it
     if (flags & LOSS) return false;
     bool stays = q->bwd < 0 || (flags & SAVES_ONCE);
     size_t saved = stays ? 0 : bytes_of(p, p->saved[m->call]);
@@ -152,8 +154,8 @@ static bool candidate_of(const Plan *p, int i, Candidate *out)
     return out->bytes > 0 && out->to > out->from + 1;
 }
 
-/* All values that could be dropped, with the bounds of what that gives; their
- * number. */
+/* Finds all values that could be dropped, with bounds of their effect; returns
+ * their number. */
 static int find_candidates(Search *s, double aim)
 {
     int count = 0;
@@ -170,7 +172,7 @@ static int find_candidates(Search *s, double aim)
     return count;
 }
 
-/* The candidate of the highest bound; -1: none is left. */
+/* Returns the candidate with the highest bound; -1: none is left. */
 static int highest(const Candidate *a, int count)
 {
     int best = -1;
@@ -181,8 +183,8 @@ static int highest(const Candidate *a, int count)
 
 /* == moves ============================================================= */
 
-/* Lay out with node i dropped or kept instead, and change it back: what that
- * lowers the pressure from `now`. */
+/* Computes the drop in pressure from `now` when node i is dropped or kept
+ * instead; then changes it back. */
 static bool try_one(Search *s, int i, double aim, double now, double *gain)
 {
     PlanNode *q = &s->p->node[i];
@@ -193,7 +195,7 @@ static bool try_one(Search *s, int i, double aim, double now, double *gain)
     return ok;
 }
 
-/* The value to drop that lowers the pressure most for its time; -1: none. */
+/* Finds the value to drop that lowers the pressure most per time; -1: none. */
 static bool best_drop(Search *s, double aim, int *best)
 {
     const double now = pressure(s, aim), time = s->time;
@@ -202,7 +204,7 @@ static bool best_drop(Search *s, double aim, int *best)
     *best = -1;
     for (int tries = 0; tries < TRIES || *best < 0; tries++) {
         i = highest(s->candidate, count);
-        // the bounds of all others are lower than what was measured
+        // the bounds of all others are lower than the measured value
         if (i < 0 || (*best >= 0 && ENOUGH * s->candidate[i].rank <= rank))
             break;
         s->candidate[i].rank = 0;
@@ -214,7 +216,7 @@ static bool best_drop(Search *s, double aim, int *best)
     return true;
 }
 
-/* The value to keep again that lowers it most; -1: none. */
+/* Finds the value to keep again that lowers the pressure most; -1: none. */
 static bool best_keep(Search *s, double aim, int *best)
 {
     double most = 0, gain;
@@ -225,13 +227,13 @@ static bool best_keep(Search *s, double aim, int *best)
         if (q->recomputed.call < 0 || !is_dropped(q)) continue;
         if (!try_one(s, i, aim, now, &gain)) return false;
         if (gain > most) most = gain, *best = i;
-        // it is laid out anew for the next: calls are those of the last try
+        // lays out again for the next: the calls are those of the last try
         if (!lay_out(s)) return false;
     }
     return true;
 }
 
-/* Move until no call uses more than `aim`; *there: it came so far. */
+/* Moves until no call uses more than `aim`; *there: it was reached. */
 static bool reach(Search *s, double aim, bool *there)
 {
     int i = 0;
@@ -245,7 +247,8 @@ static bool reach(Search *s, double aim, bool *there)
     return true;
 }
 
-/* Keep again what costs most as far as it fits into `budget`, and place. */
+/* Keeps the most expensive values again as far as `budget` allows, and
+ * places. */
 static bool give_back(Search *s, size_t budget)
 {
     Plan *p = s->p;
@@ -268,7 +271,7 @@ static bool give_back(Search *s, size_t budget)
 
 /* == the search ======================================================== */
 
-/* Keep or take back what is dropped now. */
+/* Store the current dropped set, and restore it. */
 static void store(Search *s)
 {
     for (int i = 0; i < s->p->nodes; i++)
@@ -282,7 +285,7 @@ static bool restore(Search *s)
     return lay_out(s);
 }
 
-/* Straight to the budget; *there: the plan is placed within it. */
+/* Aims at the budget directly; *there: the plan fits in it. */
 static bool go_straight(Search *s, size_t budget, bool *there)
 {
     double aim = (double)budget;
@@ -297,8 +300,8 @@ static bool go_straight(Search *s, size_t budget, bool *there)
     return true;
 }
 
-/* Down in small steps from where nothing is dropped, as far as it goes or until
- * it fits; then the best of that. */
+/* Lowers the aim in small steps, starting with nothing dropped, as far as
+ * possible or until it fits; then takes the best of these plans. */
 static bool go_slowly(Search *s, size_t budget)
 {
     bool there = true;
@@ -315,7 +318,7 @@ static bool go_slowly(Search *s, size_t budget)
     return restore(s) && give_back(s, least < budget ? budget : least);
 }
 
-/* As it was before: nothing is dropped, concats are read in parts. */
+/* Returns to the plan before: nothing is dropped, concats are implicit. */
 static bool go_back(Search *s)
 {
     for (int i = 0; i < s->p->nodes; i++)
@@ -330,13 +333,13 @@ static bool search(Search *s)
     const size_t budget = p->spec.budget;
     bool there = false;
     if (!lay_out(s)) return false;
-    store(s); // nothing
-    // what no call can do with less than is out of reach
+    store(s); // nothing is dropped
+    // a budget below the memory of any single call is out of reach
     if (budget > p->kept_bytes / 64 && !go_straight(s, budget, &there))
         return false;
     if (there) return give_back(s, budget);
     if (!go_slowly(s, budget)) return false;
-    // little could be dropped, and concats take memory
+    // dropping saved little, and explicit concats take memory
     if (p->bytes > p->kept_bytes && !go_back(s)) return false;
     if (p->bytes <= budget || p->spec.least) return true;
     return fail_usage("the arena of a training step takes %zu bytes, and %zu "
@@ -348,18 +351,20 @@ static bool search(Search *s)
 bool plan_recompute(Plan *p)
 {
     bool ok = false;
-    // of all calls there can be: two forward, one backward, three copies a node
+    // the maximum of all calls: two forward, one backward, three copies per
+    // node
     size_t calls = 6 * (size_t)p->nodes + 2;
     Search s = {.p = p, .room = (int)calls};
     s.use = mem_alloc(calls * sizeof *s.use);
     s.best = mem_alloc((size_t)p->nodes * sizeof *s.best);
     s.candidate = mem_alloc((size_t)p->nodes * sizeof *s.candidate);
     TRY(s.use && s.best && s.candidate);
-    // a concat's operands go when it is made and come again for others; read in
-    // parts they stay for its reader, and less memory is out of reach
+    // the operands of an explicit concat are freed after it and recomputed for
+    // other readers; for an implicit concat they stay until its reader, which
+    // prevents the smallest plans
     plan_concat(p, false);
     plan_calls_make(p);
-    // the memory of what no backward call reads was used again before, too
+    // memory of values without backward readers was reused before, too
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         q->dropped = q->used && q->same == i && !q->read && !plan_keeps(p, i) &&

@@ -38,8 +38,8 @@ void plan_bind(Plan *p, void *pool, void *dev)
         q->first.x = params_tensor(params, q->param, PARAM_VALUE, 0);
         if (is_narrow(&q->first.half) && params_has_copy(params, q->param))
             q->first.half = params_copy(params, q->param);
-        // without params_train there is nowhere to put it: then nothing runs
-        // backward either
+        // before params_train there is no gradient memory: no backward call
+        // runs then
         if (q->wants && params->grad)
             q->dx = params_tensor(params, q->param, PARAM_GRAD, 0);
     }
@@ -54,14 +54,14 @@ const Tensor *plan_value(const Plan *p, int node)
 {
     if (node < 0 || node >= p->nodes) return NULL;
     const PlanNode *q = &p->node[p->node[node].same];
-    // what lies between rows that run as one is never there
+    // the value between fused operators is never in memory
     if (p->node[node].norm >= 0 || p->node[node].act >= 0) return NULL;
-    // any other value may have been written over by the end of the run
+    // any other value may be overwritten by the end of the run
     bool kept = node_of(p, node)->kind == NODE_INPUT || plan_keeps(p, q->same);
     return p->node[node].used && kept ? &q->first.x : NULL;
 }
 
-/* What call c runs. */
+/* Writes the operators of call c. */
 static char *call_text(const Plan *p, int c, char text[ROW_TEXT])
 {
     const int v = p->call[c].node;
@@ -70,7 +70,7 @@ static char *call_text(const Plan *p, int c, char text[ROW_TEXT])
     return text;
 }
 
-/* Call c for people: "conv (enc1.conv1, scripts/x.lua:12)". */
+/* Describes call c for people: "conv (enc1.conv1, scripts/x.lua:12)". */
 static void describe(const Plan *p, int c, char *text, size_t room)
 {
     const Node *n = node_of(p, p->call[c].node);
@@ -83,16 +83,16 @@ static void describe(const Plan *p, int c, char *text, size_t room)
         snprintf(text, room, "%s", row);
 }
 
-/* When gradients accumulate, those of parameters are added to what is there;
- * all other gradients live in the pool and start afresh. Before the first call,
- * as one may make those of another (Call.sums_for). */
+/* If gradients accumulate, gradients of parameters are added to; all other
+ * gradients live in the pool and start from zero. Set before the first call, as
+ * a call may write gradients of another (Call.sums_for). */
 static void set_fresh(Plan *p, bool accumulate)
 {
     for (int c = 0; c < p->calls; c++)
         p->call[c].fresh = p->fresh[c] & ~(accumulate ? p->param_bits[c] : 0);
 }
 
-/* Run call c. */
+/* Runs call c. */
 static bool run_call(Plan *p, int c, const PlanRun *run)
 {
     Call *call = &p->call[c];
@@ -112,7 +112,7 @@ static bool run_call(Plan *p, int c, const PlanRun *run)
                                      : ", backward");
 }
 
-/* What all calls of a run see. */
+/* Sets the state that all calls of a run read. */
 static bool begin(Plan *p, const Step *step)
 {
     const Backend *be = p->spec.be;
@@ -120,7 +120,8 @@ static bool begin(Plan *p, const Step *step)
     return !be->begin || be->begin(p->dev, &p->step);
 }
 
-/* The gradient of the loss with respect to itself: where backward starts. */
+/* Writes the gradient of the loss with respect to itself: the start of
+ * backward. */
 static bool seed_root(Plan *p, double value)
 {
     const Tensor *t = &p->node[p->spec.loss].dx;
@@ -140,7 +141,7 @@ const Tensor *plan_loss_grad(const Plan *p)
     return &p->node[p->spec.loss].dx;
 }
 
-/* Everything before the calls; *calls: how many of them are to be run. */
+/* Prepares a run; *calls: number of calls to run. */
 static bool prepare(Plan *p, const PlanRun *run, int *calls)
 {
     bool backward = run->backward && p->spec.loss >= 0;
@@ -150,8 +151,8 @@ static bool prepare(Plan *p, const PlanRun *run, int *calls)
                              (!backward || seed_root(p, run->seed_grad)));
 }
 
-/* Bytes of the pool that are in use while call c runs; 0 without memory for
- * the list. Counted when first asked for: nobody else needs it. */
+/* Returns the bytes of the pool in use while call c runs; 0 without memory for
+ * the list. Computed at the first request, as few runs need it. */
 static size_t live_at(Plan *p, int c)
 {
     if (!p->live) {
@@ -165,7 +166,8 @@ static size_t live_at(Plan *p, int c)
     return p->live[c];
 }
 
-/* Call c for a trace: the layer, or what has no name its operator. */
+/* Traces call c under the name of its layer, or of its operator if it has
+ * none. */
 static void trace_call(Plan *p, int c, Trace *t, double from)
 {
     const Node *n = node_of(p, p->call[c].node);
@@ -176,7 +178,7 @@ static void trace_call(Plan *p, int c, Trace *t, double from)
     trace_count(t, "arena", (int64_t)live_at(p, c), from);
 }
 
-/* After a call that failed. */
+/* Ends a run after a failed call. */
 static bool stopped(Plan *p)
 {
     plan_stop(p);
@@ -187,7 +189,7 @@ static bool stopped(Plan *p)
 bool plan_run(Plan *p, const PlanRun *run)
 {
     int calls;
-    // a device that was prepared has its own; calls look here who shares it
+    // a prepared device has its own step; calls read Step.share here
     p->step = run->step;
     if (!prepare(p, run, &calls)) return false;
     double begin = trace_now(run->trace);
@@ -204,7 +206,8 @@ bool plan_run(Plan *p, const PlanRun *run)
     return true;
 }
 
-/* The device's own marks, or else the clock of this machine. */
+/* Places a mark on the device, if it has marks; else times come from the
+ * clock. */
 static bool mark(Plan *p, int i)
 {
     return !p->spec.be->mark || p->spec.be->mark(p->dev, i);
@@ -224,7 +227,7 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
                             .backward = c >= p->forward,
                             .convert = is_convert(&p->call[c]),
                             .live = live_at(p, c)};
-    if (be->tile_taken) be->tile_taken(); // of what ran before
+    if (be->tile_taken) be->tile_taken(); // discards the tile of earlier calls
     for (int c = plan_first(p); c < calls; c = plan_next(p, c)) {
         const double from = clock_s();
         if (!run_call(p, c, run) || !mark(p, c + 1)) return stopped(p);
@@ -240,16 +243,17 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
     return true;
 }
 
-/* What is in a value: `first` of those that are not finite, or -1. */
+/* Statistics of a value: `first` is its first element that is not finite, or
+ * -1. */
 typedef struct Look {
     int64_t count, nan, inf, first;
-    double lo, hi; // of the finite ones; lo > hi when there are none
+    double lo, hi; // of finite elements; lo > hi if there are none
 } Look;
 
-/* Of nothing, and of what is never looked at, as a value inside a fused row. */
+/* Statistics of no elements, also of a value inside fused operators. */
 static const Look nothing = {.first = -1, .lo = INFINITY, .hi = -INFINITY};
 
-/* Look at t, too, whose first element is number `from` of the value. */
+/* Adds t to the statistics; its first element is number `from` of the value. */
 static bool look_at(Plan *p, const Tensor *t, int64_t from, Look *l)
 {
     Tensor host = *t;
@@ -270,7 +274,7 @@ static bool look_at(Plan *p, const Tensor *t, int64_t from, Look *l)
     return ok;
 }
 
-/* What is told of a value that is not finite; `from` may be NULL. */
+/* Fills in the report of a value that is not finite; `from` may be NULL. */
 static void tell(const Tensor *t, bool batched, const Look *l, const Look *from,
                  Blame *out)
 {
@@ -287,8 +291,7 @@ static void tell(const Tensor *t, bool batched, const Look *l, const Look *from,
                    .from_hi = from ? from->hi : -INFINITY};
 }
 
-/* Is the result of call c, of which all has been seen, not finite? Then it is
- * told. */
+/* Is the complete result of call c not finite? Then writes the report. */
 static bool is_to_blame(const Plan *p, int c, const Look *look, char *text,
                         size_t room, Blame *more)
 {
@@ -303,14 +306,14 @@ static bool is_to_blame(const Plan *p, int c, const Look *look, char *text,
     return true;
 }
 
-/* The calls one after the other, until one gives what is not finite. look: of
- * each node, filled on the way. */
+/* Runs the calls until a result is not finite. look: statistics of each node,
+ * filled on the way. */
 static bool blame_calls(Plan *p, const Step *step, Look *look, char *text,
                         size_t room, Blame *more)
 {
     for (int c = plan_first(p); c < p->forward; c = plan_next(p, c)) {
         const Call *call = &p->call[c];
-        // looked at before the next call, which may write over it
+        // read before the next call, which may overwrite it
         if (!run_call(p, c, &(PlanRun){.step = *step}) ||
             (!is_convert(call) &&
              !look_at(p, call->y,
@@ -335,7 +338,7 @@ bool plan_blame(Plan *p, const Step *step, char *text, size_t room, Blame *more)
     Look *look = mem_alloc(bytes);
     bool ok = look;
     for (int i = 0; ok && i < p->nodes; i++) look[i] = nothing;
-    // a bad image would otherwise be blamed on the first layer
+    // otherwise a bad image would be blamed on the first layer
     for (int i = 0; ok && !*text && i < p->spec.inputs; i++) {
         int node = p->spec.input[i].node;
         const PlanNode *q = &p->node[node];

@@ -1,12 +1,12 @@
-/* tile_names.c -- tiles of layers in a text. */
+/* tile_names.c -- parses the text with tiles of layers. */
 #include "engine/plan/tile_names.h"
 #include <stdio.h>
 #include <string.h>
 
 enum { LEFT = 0, UNKNOWN = -1 };
 
-/* The next entry of a text, *length long; *text moves behind it. NULL at the
- * end. Spaces before it are passed over. */
+/* Returns the next entry of a text, *length long, and advances *text. NULL at
+ * the end. Skips spaces before it. */
 static const char *next_entry(const char **text, size_t *length)
 {
     if (!*text || !**text) return NULL;
@@ -16,14 +16,14 @@ static const char *next_entry(const char **text, size_t *length)
     return entry;
 }
 
-/* Are these `length` characters all of `text`? */
+/* Are these `length` characters exactly `text`? */
 static bool same_name(const char *name, size_t length, const char *text)
 {
     return length == strlen(text) && !strncmp(name, text, length);
 }
 
-/* Are they the label of a node of g that multiplies (op_multiplies)? Else
- * ERR_USAGE. */
+/* Checks that the characters are the label of a node of g that multiplies
+ * (op_multiplies); else ERR_USAGE. */
 static bool is_layer(const Graph *g, const char *label, size_t length)
 {
     for (int i = 0; length && i < g->count; i++) {
@@ -37,7 +37,7 @@ static bool is_layer(const Graph *g, const char *label, size_t length)
                       (int)length, label);
 }
 
-/* The number of a name; LEFT of "-". */
+/* Returns the number of a tile name; LEFT for "-". */
 static int number_of(const Backend *be, const char *name, size_t length)
 {
     const char *one;
@@ -47,7 +47,7 @@ static int number_of(const Backend *be, const char *name, size_t length)
     return UNKNOWN;
 }
 
-/* "LABEL=FORWARD/DATA" in three; false if it is not so. */
+/* "LABEL=FORWARD/DATA" split in three; false if the form is wrong. */
 typedef struct Entry {
     const char *part[3];
     size_t length[3];
@@ -81,7 +81,7 @@ void tiles_of(const char *which, const char *label, const Backend *be,
     }
 }
 
-/* The names that there are, for an error. */
+/* Lists the valid names for an error. */
 static void list_tiles(const Backend *be, char text[ERR_MAX])
 {
     const char *name;
