@@ -1,16 +1,16 @@
-/* mem_plan.c -- buffers with lifetimes: apart, close to the bound, repeatable.
- */
+/* mem_plan.c -- buffers with lifetimes: disjoint, close to the bound,
+ * repeatable. */
 #include "engine/plan/mem_plan.h"
 #include "engine/base/rng.h"
 #include "tests/test.h"
 
 enum { MOST = 400 };
 
-/* Most bytes that live at one time: no placement can need less. */
+/* Returns the maximum of bytes in use at one time: no placement needs less. */
 static size_t lower_bound(const Buffer *b, int count)
 {
     size_t most = 0;
-    // the sum rises only where a buffer begins
+    // the sum rises only at the first call of a buffer
     for (int i = 0; i < count; i++) {
         size_t sum = 0;
         for (int k = 0; k < count; k++)
@@ -27,7 +27,7 @@ static bool overlap(const Buffer *a, const Buffer *b)
            a->at < b->at + b->bytes && b->at < a->at + a->bytes;
 }
 
-/* Places them and checks what holds for any result; returns bytes / bound. */
+/* Places the buffers and checks the result; returns bytes / bound. */
 static double placed(Buffer *b, int count)
 {
     size_t bytes, end = 0;
@@ -44,9 +44,9 @@ static double placed(Buffer *b, int count)
     return bound ? (double)bytes / (double)bound : 1;
 }
 
-/* What a training plan of a U of `depth` levels asks for: values that live
- * until their backward call, gradients that live for a call or two, scratch
- * for one. */
+/* Buffers like those of a training plan of a U of `depth` levels: values that
+ * live until their backward call, gradients that live for a call or two,
+ * scratch for one. */
 static int u_shape(Buffer *b, int depth, const Rng *r)
 {
     int n = 0, calls = 0, level[64], forward = 4 * (2 * depth + 1);
@@ -54,7 +54,7 @@ static int u_shape(Buffer *b, int depth, const Rng *r)
         level[calls++] = i <= depth ? i : 2 * depth - i;
     for (int i = 0; i < calls; i++)
         for (int k = 0; k < 4; k++) {
-            // half the image and twice the channels a level
+            // half the image and twice the channels per level
             size_t bytes = (size_t)(1 << 20) >> level[i];
             int at = 4 * i + k, back = 2 * forward - 1 - at;
             b[n++] = (Buffer){bytes, at, back, 0};
@@ -95,7 +95,7 @@ TEST(place_random)
         sum += share;
         if (share > worst) worst = share;
     }
-    // the bound itself cannot always be reached, so single cases may differ
+    // the bound cannot always be reached, so single cases may differ
     if (worst > 1.25) test_failed(__FILE__, __LINE__, "worst %g", worst);
     EXPECT(sum / CASES < 1.08);
 }
@@ -105,7 +105,7 @@ TEST(place_is_repeatable)
     static Buffer a[MOST], b[MOST];
     Rng r = {.seed = 3, .stream = RNG_TEST};
     int count = u_shape(a, 5, &r);
-    // equal sizes and lifetimes leave the order to the sort
+    // with equal sizes and lifetimes the order depends on the sort
     for (int i = 0; i < count; i++) {
         a[i].bytes = 512;
         b[i] = a[i];
@@ -123,11 +123,11 @@ TEST(place_few)
     EXPECT_INT(bytes, 0);
     Buffer b[3] = {{256, 0, 3, 7}, {512, 4, 5, 7}, {0, 2, 4, 7}};
     REQUIRE(place_buffers(b, 3, &bytes));
-    // one after the other: they share
+    // disjoint lifetimes: they share
     EXPECT_INT(bytes, 512);
     EXPECT_INT(b[0].at, 0);
     EXPECT_INT(b[1].at, 0);
-    // ends are included: call 3 touches both
+    // the last call is included: call 3 uses both
     b[1].first = 3;
     REQUIRE(place_buffers(b, 3, &bytes));
     EXPECT_INT(bytes, 768);
@@ -153,10 +153,9 @@ TEST(place_without_memory)
     mem_fail_after(-1, false);
 }
 
-/* So many that they are placed in the order of their beginnings: apart as ever
- * and, of a chain of values that live until their backward call, 256 bytes
- * above the bound.
- */
+/* Many buffers are placed in the order of their first use: still disjoint, and
+ * for a chain of values that live until their backward call within 256 bytes of
+ * the bound. */
 TEST(place_many)
 {
     enum { CHAIN = 4500 };
@@ -175,7 +174,7 @@ TEST(place_many)
     for (int i = 0; i < 3 * CHAIN; i++)
         for (int k = i % 7; k < i; k += 7) clashes += overlap(&b[i], &b[k]);
     EXPECT_INT(clashes, 0);
-    // the same again
+    // the same result again
     const size_t at = b[2 * CHAIN].at;
     REQUIRE(place_buffers(b, 3 * CHAIN, &bytes));
     EXPECT_INT(b[2 * CHAIN].at, at);

@@ -1,12 +1,11 @@
 /* no_winograd.c -- Call.no_winograd reaches every call of a plan, from
- * PlanSpec, SessionSpec or a bundle. tests/cpu/winograd.c tests what kernels do
- * with it.
- */
+ * PlanSpec, SessionSpec or a bundle. tests/cpu/winograd.c tests the kernels
+ * with it. */
 #include "engine/api/segengine_inside.h"
 #include "engine/plan/plan_inside.h"
 #include "tests/support/plan_rig.h"
 
-/* The number of convolutions among the calls, each with this flag. */
+/* Returns the number of convolutions among the calls, all with this flag. */
 static int convolutions(const Plan *p, bool no_winograd)
 {
     int count = 0;
@@ -31,7 +30,7 @@ TEST(no_winograd_reaches_every_call)
         plan_rig_plan(&r, true);
         int trained = convolutions(r.plan, no);
         EXPECT(trained > 4);
-        // what runs once more on the way back is to have the same bits
+        // a recomputed value must have the same bits
         r.spec.budget = 1, r.spec.least = true;
         plan_rig_plan(&r, true);
         EXPECT(convolutions(r.plan, no) > trained);
@@ -87,7 +86,7 @@ TEST(no_winograd_in_the_rows_of_a_plan)
     net_free(&n);
 }
 
-/* A bundle whose row `run` is this. */
+/* Reads a bundle with this `run` entry. */
 static bool read_run(const char *run, bool *no_winograd)
 {
     char text[400];

@@ -1,9 +1,10 @@
-/* params.c -- names, places in the blocks, starting values. */
+/* params.c -- names, offsets in the blocks, initialisation. */
 #include "engine/base/rng.h"
 #include "tests/support/networks.h"
 #include <stdlib.h>
 
-/* conv, norm, conv with bias: trained and running ones interleaved. */
+/* conv, norm, conv with bias: trained parameters and running statistics
+ * mixed. */
 static void mixed(Net *n)
 {
     net_new(n);
@@ -43,7 +44,7 @@ TEST(params_places)
     EXPECT_INT(params_bytes(&q, F32, true, 2), (640 + 3 * 512) * 4);
     EXPECT_INT(params_bytes(&q, F64, true, 0), (640 + 512) * 8);
     params_free(&q);
-    // only what the roots need
+    // only parameters that the roots need
     int first = n.g.node[n.root[0]].in[0];
     REQUIRE(params_list(&q, &n.g, &n.g.node[first].in[0], 1));
     EXPECT_INT(q.count, 1);
@@ -62,7 +63,7 @@ TEST(params_freeze_by_name)
         const char *frozen; // of each parameter, in the order of the list
     } row[] = {{"p1", "1000000"},
                {"p3.bias", "1000001"},
-               {"p2", "1110001"}}; // running statistics have nothing to freeze
+               {"p2", "1110001"}}; // running statistics cannot be frozen
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
         REQUIRE(params_freeze(&q, row[k].name));
         for (int i = 0; i < q.count; i++)
@@ -77,7 +78,7 @@ TEST(params_freeze_by_name)
     net_free(&n);
 }
 
-/* The order of a user is (Co,Ci,kh,kw), that of memory (Co,kh,kw,Ci). */
+/* User order is (Co,Ci,kh,kw), memory order (Co,kh,kw,Ci). */
 TEST(params_read_and_write)
 {
     static const char *const device[] = {"ref", "cpu"};
@@ -97,7 +98,7 @@ TEST(params_read_and_write)
                 for (int ci = 0; ci < 3; ci++)
                     EXPECT_NEAR(tensor_get(&t, (co * 9 + k) * 3 + ci),
                                 (co * 3 + ci) * 9 + k, 0);
-        // neighbours and gaps are not touched
+        // neighbours and gaps are unchanged
         Tensor gap = {{1, 1, 1, 1, 57}, t.type, -1, NULL};
         gap.data = (char *)t.data + 135 * dtype_bytes(t.type);
         for (int i = 0; i < 57; i++) EXPECT_NEAR(tensor_get(&gap, i), 0, 0);
@@ -109,7 +110,7 @@ TEST(params_read_and_write)
     }
 }
 
-/* Mean and variance of `count` values, and the largest. */
+/* Computes mean and variance of `count` values, and the largest magnitude. */
 static void moments(const double *v, int64_t count, double out[3])
 {
     out[0] = out[1] = out[2] = 0;
@@ -120,7 +121,7 @@ static void moments(const double *v, int64_t count, double out[3])
     }
 }
 
-/* One parameter of `count` elements with this start and name. */
+/* Initialises one parameter of `count` elements with this Init and name. */
 static void start(const char *device, const char *name, Init init,
                   int32_t count, uint64_t seed, double *v)
 {
@@ -161,7 +162,7 @@ TEST(params_start)
     start("cpu", "a", (Init){INIT_CONST, 0.25}, N, 1, w);
     moments(w, N, m);
     EXPECT_NEAR(m[0], 0.25, 1e-12);
-    // names and seeds tell values apart; nothing else does
+    // values depend on name and seed, and on nothing else
     start("cpu", "a", (Init){INIT_NORMAL, 0.02}, 100, 1, w);
     EXPECT(!memcmp(v, w, 100 * sizeof *v));
     start("cpu", "b", (Init){INIT_NORMAL, 0.02}, 100, 1, w);
@@ -174,8 +175,8 @@ TEST(params_start)
     mem_free(w);
 }
 
-/* The same layer in another place of another network starts alike, on every
- * backend; element i of user order is draw i. */
+/* The same layer in another place of another network has the same
+ * initialisation, on every backend; element i of user order is draw i. */
 TEST(params_start_alone)
 {
     Net a, b;

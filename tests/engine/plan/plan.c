@@ -1,12 +1,12 @@
-/* plan.c -- what a plan drops, refuses, counts and blames. Whether it computes
- * the right thing is in plan_random.c. */
+/* plan.c -- what a plan skips, refuses, counts and blames (plan_blame).
+ * plan_random.c tests the computed numbers. */
 #include "engine/base/rng.h"
 #include "tests/support/plan_rig.h"
 #include <stdlib.h>
 
 static const Dims image = {1, 1, 8, 8, 2};
 
-/* Rows of the plan that are `op`. */
+/* Counts the rows of the plan with operator `op`. */
 static int rows_of(const PlanRig *r, Op op)
 {
     const PlanRow *row;
@@ -35,12 +35,12 @@ TEST(plan_of_evaluation)
     EXPECT_INT(rows_of(&r, OP_dropout), 0);
     EXPECT_INT(rows_of(&r, OP_spatial_dropout), 0);
     EXPECT_INT(plan_calls(r.plan), 2);
-    // what is dropped shows its operand, an input too
+    // a skipped operator shows its operand, even an input
     EXPECT(plan_value(r.plan, recomputed) == plan_value(r.plan, norm));
     EXPECT(plan_value(r.plan, first) == plan_value(r.plan, x));
-    EXPECT(!plan_value(r.plan, conv)); // not a root: its place is used again
+    EXPECT(!plan_value(r.plan, conv)); // not a root: its memory is reused
     EXPECT(!plan_value(r.plan, -1) && !plan_value(r.plan, n.g.count));
-    // running statistics are used and not changed
+    // running statistics are read and not changed
     size_t bytes = (size_t)r.params.total * sizeof(double);
     double *before = mem_alloc(bytes);
     REQUIRE(before);
@@ -78,7 +78,7 @@ TEST(plan_of_frozen_and_unreached_parameters)
     int t = net_input(&n, "t", (Dims){1, 1, 8, 8, 3}, 2);
     int a = net_conv(&n, x, 3, 3);
     int b = net_conv(&n, net_relu(&n, a), 3, 1);
-    int side = net_conv(&n, x, 2, 1); // of an output that no loss looks at
+    int side = net_conv(&n, x, 2, 1); // for an output without a loss
     n.root[n.roots++] = side;
     n.loss = net_op(&n, OP_mse, b, t, -1);
     plan_rig_open(&r, &n, &backend_ref, 1, 1);
@@ -94,7 +94,7 @@ TEST(plan_of_frozen_and_unreached_parameters)
         some += fabs(plan_rig_grad(&r, p[0].at + i));
     EXPECT_NEAR(zero, 0, 0);
     EXPECT(some > 0);
-    // the first convolution frozen: nothing has to go back to it
+    // the first convolution is frozen: it needs no gradient
     r.params.list[0].frozen = true;
     memset(r.params.grad, 0, (size_t)r.params.trained * sizeof(double));
     plan_rig_plan(&r, true);
@@ -102,7 +102,7 @@ TEST(plan_of_frozen_and_unreached_parameters)
     plan_rig_run(&r, true, false, 1);
     EXPECT_NEAR(plan_rig_grad(&r, p[0].at), 0, 0);
     EXPECT(plan_rig_grad(&r, p[1].at) != 0);
-    // all frozen: only the forward run is left
+    // all are frozen: only the forward run is left
     for (int i = 0; i < 3; i++) r.params.list[i].frozen = true;
     memset(r.params.grad, 0, (size_t)r.params.trained * sizeof(double));
     plan_rig_plan(&r, true);
@@ -113,8 +113,8 @@ TEST(plan_of_frozen_and_unreached_parameters)
     net_free(&n);
 }
 
-/* Of a loss the prediction alone: a target that is computed is taken as it
- * is. */
+/* A loss has a gradient only for its prediction: a computed target is a
+ * constant. */
 TEST(plan_target_gets_no_gradient)
 {
     Net n;
@@ -144,9 +144,9 @@ TEST(plan_without_what_roots_do_not_need)
     EXPECT_INT(r.params.count, 0);
     EXPECT(plan_value(r.plan, x) && !plan_value(r.plan, y));
     EXPECT(!plan_value(r.plan, dead));
-    // an input and its relu: it may not be done in place
+    // an input and its relu: not in place
     EXPECT_INT(plan_bytes(r.plan), 2 * 8 * 8 * 2 * 4);
-    // an input that is not needed need not be given either
+    // an input that is not needed may be missing
     r.spec.inputs = 1;
     plan_rig_plan(&r, true);
     // no roots at all
@@ -158,7 +158,7 @@ TEST(plan_without_what_roots_do_not_need)
     net_free(&n);
 }
 
-/* A chain of in-place rows costs two buffers, however long it is. */
+/* A chain of in-place operators needs two buffers, whatever its length. */
 TEST(plan_in_place)
 {
     Net n;
@@ -176,7 +176,7 @@ TEST(plan_in_place)
     net_free(&n);
 }
 
-/* A result that only the last call makes is not in the way of the others. */
+/* A result of the last call does not take memory before it. */
 TEST(plan_result_lives_from_its_call)
 {
     Net n;
@@ -204,7 +204,7 @@ TEST(plan_result_lives_from_its_call)
     net_free(&n);
 }
 
-/* Two runs of half a batch each, a half of the gradient each, are one run. */
+/* Two runs of half a batch, each with half of the gradient, equal one run. */
 TEST(plan_accumulates)
 {
     Net n;
@@ -215,7 +215,7 @@ TEST(plan_accumulates)
     n.bias = true;
     int a = net_conv(&n, x, 2, 3);
     const Node *conv = &n.g.node[a];
-    // the same weight and bias twice: both uses add
+    // the same weight and bias twice: gradients of both uses add up
     int y = net_row(
         &n, conv->attr,
         (int[]){net_op(&n, OP_tanh, a, -1, -1), conv->in[1], conv->in[2]}, 3);
@@ -244,7 +244,7 @@ TEST(plan_accumulates)
     }
     for (size_t i = 0; i < count; i++)
         EXPECT_NEAR(plan_rig_grad(&r, (int64_t)i), whole[i], 1e-14);
-    // not accumulating begins anew
+    // without accumulation gradients start from zero
     plan_rig_run(&r, true, false, 0.5);
     EXPECT(fabs(plan_rig_grad(&r, 0) - whole[0]) > 1e-6);
     arena_release(&mem);
@@ -253,7 +253,7 @@ TEST(plan_accumulates)
     net_free(&n);
 }
 
-/* A U-Net of `depth` steps on 256 x 256 images of one channel. */
+/* Plans a U-Net of `depth` steps on 256 x 256 images of one channel. */
 static void unet256(Net *n, bool bias, int depth, Params *q, Plan **p)
 {
     PlanInput in[8];
@@ -274,7 +274,7 @@ static void unet256(Net *n, bool bias, int depth, Params *q, Plan **p)
     REQUIRE(plan_build(&spec, p));
 }
 
-/* Published numbers; nothing is allocated on a device for them. */
+/* Published numbers; counted without a device. */
 TEST(plan_counts_parameters_and_flops)
 {
     static const struct {
@@ -308,7 +308,7 @@ TEST(plan_counts_parameters_and_flops)
         // first convolution: 32 filters of 3 x 3 x 1 over 256 x 256
         EXPECT_NEAR(row[0].flops, 2.0 * 256 * 256 * 32 * 9, 0);
         EXPECT_INT(row[0].value_bytes, 256 * 256 * 32 * 4);
-        // and the four vectors of the norm that its store runs
+        // and the four vectors of the norm in its epilogue
         EXPECT(row[0].norm >= 0 && row[0].act >= 0);
         EXPECT_INT(row[0].params, 32 * 9 + (rows[i].bias ? 32 : 0) + 4 * 32);
         plan_free(p);
@@ -317,7 +317,7 @@ TEST(plan_counts_parameters_and_flops)
     }
 }
 
-/* A copy of `r`'s spec that must be refused. */
+/* A copy of `r`'s spec must be refused. */
 #define REFUSED(r, part)                                    \
     do {                                                    \
         Plan *refused = NULL;                               \
@@ -340,7 +340,7 @@ TEST(plan_refuses)
     n.root[n.roots++] = out;
     n.loss = net_op(&n, OP_mse, out, t, -1);
     plan_rig_open(&r, &n, &backend_ref, 1, 1);
-    // odd sizes do not come back from pooling
+    // odd sizes differ after pooling and upsampling
     r.input[0].dim.h = r.input[1].dim.h = 9;
     REFUSED(r, "net.lua:7: concat: 1x2x8x8 (N,C,H,W) and 1x2x9x8 (N,C,H,W)");
     r.input[0].dim = (Dims){1, 1, 8, 8, 3};
@@ -365,7 +365,8 @@ TEST(plan_refuses)
     EXPECT_INT(mem_live(), live);
 }
 
-/* Extents that fit and bytes that do not, found when the batch is known. */
+/* Extents that fit and sizes in bytes that do not, found when the batch size is
+ * known. */
 TEST(plan_too_large)
 {
     Net n;
@@ -377,7 +378,7 @@ TEST(plan_too_large)
     r.input[0].dim.w = 1 << 19;
     r.input[0].dim.n = INT32_MAX;
     REFUSED(r, "too large to address");
-    // two that fit one by one
+    // two tensors that fit only separately
     r.input[0].dim.w = (1 << 18) - 1;
     Plan *p = NULL;
     EXPECT_FAIL(plan_build(&r.spec, &p), "more than this machine");
@@ -431,7 +432,7 @@ TEST(plan_times_every_call)
     net_free(&n);
 }
 
-/* The first call whose result is not finite, whatever makes it so. */
+/* Names the first call with a result that is not finite, for any cause. */
 TEST(plan_blames)
 {
     Net n;
@@ -449,23 +450,23 @@ TEST(plan_blames)
     plan_rig_plan(&r, true);
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "div (ratio, net.lua:12)"); // 0 / 0
-    // the whole text, or what there is room for
+    // the whole text, or as much as fits
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, 9, NULL));
     EXPECT_TEXT(text, "div (rat");
-    // what is in it: the norm's relu is 0 or more, so 0 / 0 is NaN
+    // its contents: the norm's relu is 0 or more, so 0 / 0 is NaN
     Blame more;
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, &more));
     EXPECT(more.nan > 0 && more.inf == 0 && more.nan < more.count);
     EXPECT(more.lo == 1 && more.hi == 1);
     EXPECT(more.from_lo == 0 && more.from_hi > 0);
-    // an infinite weight: earlier
+    // an infinite weight: an earlier call
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
     double keep = tensor_get(&w, 3);
     tensor_set(&w, 3, INFINITY);
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT(strstr(text, "conv (n"));
     tensor_set(&w, 3, keep);
-    // an input: before all
+    // an input: before all calls
     Tensor v = *plan_value(r.plan, x);
     tensor_set(&v, 5, NAN);
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, &more));
@@ -480,7 +481,7 @@ TEST(plan_blames)
     EXPECT_INT(more.sample, 1);
     plan_rig_close(&r);
     net_free(&n);
-    // nobody
+    // all results are finite
     net_small(&n);
     plan_rig_open(&r, &n, &backend_cpu, 1, 1);
     plan_rig_plan(&r, true);

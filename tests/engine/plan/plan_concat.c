@@ -1,16 +1,16 @@
-/* plan_concat.c -- convolutions that read the two operands of a concat where
- * they are: the bits of a concat before them, where that is not done, what it
- * saves. Random networks are in plan_random.c. */
+/* plan_concat.c -- implicit concats, with convolutions that read both operands:
+ * the bits are those of explicit concats, the cases without one, the memory
+ * saved. plan_random.c has random networks. */
 #include "engine/plan/plan_inside.h"
 #include "tests/support/plan_rig.h"
 
-/* What else wants the operands, and what does not learn. */
+/* Further readers of the operands, and frozen parts. */
 enum {
-    EARLY = 1,  /* the skip has a reader before the concat        */
-    LATE = 2,   /* the first operand has one behind it            */
-    FIRST = 4,  /* no gradient of the first operand is wanted ..  */
-    SECOND = 8, /* .. or of the second                            */
-    INPUT = 16  /* the second operand is an input of the network  */
+    EARLY = 1,  /* the skip has a reader before the concat       */
+    LATE = 2,   /* the first operand has a reader after it       */
+    FIRST = 4,  /* no gradient for the first operand ..          */
+    SECOND = 8, /* .. or for the second                          */
+    INPUT = 16  /* the second operand is an input of the network */
 };
 
 typedef struct Case {
@@ -18,8 +18,9 @@ typedef struct Case {
     int first, second, filters, how;
 } Case;
 
-/* Two branches, their concat, a convolution of it, its norm and activation.
- * The names of parameters that `how` freezes begin with "p1." or "p2.". */
+/* Makes two branches, their concat, a convolution of it, its norm and
+ * activation. The parameters that `how` freezes have names that begin with
+ * "p1." or "p2.". */
 static int case_net(Net *n, const Case *k)
 {
     Dims one = k->x, wide = k->x;
@@ -44,7 +45,7 @@ static int case_net(Net *n, const Case *k)
     return y;
 }
 
-/* How a case is run, and what comes of it. */
+/* Options of a run of a case, and its result. */
 typedef struct How {
     int threads;
     bool plain, train, dropped;
@@ -72,7 +73,7 @@ static void freeze(PlanRig *r, const char *prefix)
             r->params.list[i].frozen = true;
 }
 
-/* All values that are read on the way back are made again. */
+/* Drops all values that the backward pass reads; returns their number. */
 static int drop_all(PlanRig *r)
 {
     Plan *p = r->plan;
@@ -107,7 +108,7 @@ static Got run_case(const Case *k, How how, Arena *mem)
     if (how.dropped) got.recomputed = drop_all(&r);
     const size_t real = sizeof(float);
     memset(r.params.grad, 0, (size_t)r.params.trained * real);
-    // the second adds to the gradients of the first
+    // the second run adds to the gradients of the first
     for (int turn = 0; turn < 2; turn++) {
         plan_rig_run(&r, how.train, turn > 0, 0.75);
         EXPECT(plan_rig_intact(&r));
@@ -133,7 +134,7 @@ static void same(const Case *k, How how, const Got *got, const Got *want)
                     how.dropped ? ", values made again" : "");
 }
 
-/* Borders inside and at the ends of chunks of channels (of x and of its
+/* Boundaries inside and at the ends of chunks of channels (of x and of its
  * gradient, few blocks and many), odd extents, windows with depth. */
 static const Case cases[] = {
     {{2, 1, 9, 11, 3}, 16, 5, 20, 0},
@@ -169,9 +170,9 @@ TEST(beside_same_bits)
         }
 }
 
-/* A concat within a concat, which a convolution reads behind a dropout (in
- * evaluation that shows the concat) and another one by itself: the inner one
- * has two readers, so it is made whole. */
+/* A concat within a concat, which a convolution reads after a dropout (which in
+ * evaluation shows the concat) and another convolution reads directly: the
+ * inner concat has two readers, so it is explicit. */
 TEST(beside_of_a_concat_that_two_read)
 {
     for (int between = 0; between < 2; between++) {
@@ -221,8 +222,9 @@ TEST(beside_made_again)
     }
 }
 
-/* The brain network: an evaluation takes a fifth less. A training step is at
- * its largest where all values are kept, and these are as large in parts. */
+/* The brain network: evaluation needs a fifth less memory. A training step has
+ * its maximum where all values are kept, and the parts of an implicit concat
+ * are as large as the whole. */
 TEST(beside_takes_less)
 {
     size_t bytes[2][2], naive[2][2];
@@ -239,7 +241,7 @@ TEST(beside_takes_less)
             plan_rig_open(&r, &n, &backend_cpu, 2, 4);
             r.spec.plain = plain, r.spec.train = train;
             Plan *p;
-            REQUIRE(plan_build(&r.spec, &p)); // its pool is not wanted
+            REQUIRE(plan_build(&r.spec, &p)); // no pool is needed
             bytes[plain][train] = plan_bytes(p);
             naive[plain][train] = plan_naive_bytes(p);
             plan_free(p);
@@ -251,12 +253,12 @@ TEST(beside_takes_less)
     EXPECT(naive[0][1] < 0.85 * (double)naive[1][1]);
 }
 
-/* A budget that has values made again has the concat made, too: the least
- * memory is that of rows by themselves. */
+/* With recomputation concats are explicit: the minimum of memory is that of a
+ * plan without implicit concats. */
 TEST(beside_not_within_a_budget)
 {
     size_t least[2], all[2];
-    int values[2]; // that the way back reads
+    int values[2]; // read by the backward pass
     for (int apart = 0; apart < 2; apart++) {
         Net n;
         PlanRig r;
@@ -266,7 +268,7 @@ TEST(beside_not_within_a_budget)
         plan_rig_open(&r, &n, &be, 1, 2);
         plan_rig_plan(&r, true);
         all[apart] = plan_bytes(r.plan);
-        // as much as it takes: nothing changes
+        // the budget is the full memory: nothing changes
         r.spec.budget = all[apart];
         plan_rig_plan(&r, true);
         EXPECT_INT(plan_rig_apart(&r), apart);
@@ -282,9 +284,9 @@ TEST(beside_not_within_a_budget)
     EXPECT_INT(values[0], values[1]);
 }
 
-// -- where not ----------------------------------------------------------------
+// -- explicit concats ---------------------------------------------------------
 
-/* The same of the plan of `n`. */
+/* Returns the number of implicit concats in the plan of `n`. */
 static int count_of(Net *n, const Backend *be, bool train, bool no_winograd,
                     Precision precision)
 {
@@ -327,8 +329,9 @@ TEST(beside_where_the_backend_can)
     }
 }
 
-/* What somebody else wants is made; so is a concat of three, or of one value
- * twice, and one whose operands have a reader between it and its own. */
+/* A concat with another use is explicit; so is a concat of three values, or of
+ * one value twice, and one with a reader of its operands between it and its own
+ * reader. */
 TEST(beside_not_where_the_concat_is_wanted)
 {
     enum { ALONE, DROPPED, ROOT, READ, THREE, TWICE, BETWEEN, UPCONV, WAYS };
@@ -357,15 +360,15 @@ static bool beside_upconv(const Call *c)
     return call_op(c) == OP_upconv;
 }
 
-/* A transposed convolution may be one, too: its row has the FLOPs of all that
- * it reads. */
+/* A transposed convolution may read an implicit concat, too: its row has the
+ * FLOPs of all that it reads. */
 TEST(beside_of_an_upconv)
 {
     double flops[2];
     for (int apart = 0; apart < 2; apart++) {
         Net n;
         PlanRig r;
-        Backend be = backend_cpu; // whose kernels do not run here
+        Backend be = backend_cpu; // its kernels do not run here
         be.fuses_concat = apart ? beside_upconv : NULL;
         net_new(&n);
         int x = net_input(&n, "x", (Dims){1, 1, 8, 8, 3}, 2);
@@ -382,7 +385,8 @@ TEST(beside_of_an_upconv)
     EXPECT_NEAR(flops[1], flops[0], 0);
 }
 
-/* Which gradients may be wanted of the two, as the backend was asked. */
+/* Gradients of the two operands in the call that the backend was asked
+ * about. */
 static unsigned wanted;
 
 static bool beside_of_inputs(const Call *c)
@@ -418,8 +422,8 @@ TEST(beside_is_told_of_gradients)
     }
 }
 
-/* Of a value that is not finite all rows are named, and the concat has no
- * value. */
+/* After a value that is not finite, the message names all operators, and the
+ * concat has no value. */
 TEST(beside_blame)
 {
     Net n;
@@ -442,7 +446,7 @@ TEST(beside_blame)
         }
     REQUIRE(session_blame(n.s, p, text, sizeof text, &more));
     EXPECT(strstr(text, "concat + conv"));
-    // what came in lies in two tensors
+    // the operands are two tensors
     EXPECT(more.from_lo > more.from_hi);
     net_free(&n);
 }

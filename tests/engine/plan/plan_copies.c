@@ -1,6 +1,5 @@
-/* plan_copies.c -- the copies in 16 bits that a plan makes: which, how many,
- * how large, how they are named. Whether they live as long as they are read is
- * in plan_random.c. */
+/* plan_copies.c -- 16-bit copies that a plan makes: which, how many, their
+ * sizes and names. plan_random.c tests their lifetimes. */
 #include "tests/support/bf16_backend.h"
 #include "tests/support/plan_rig.h"
 
@@ -20,7 +19,7 @@ static void branches(Net *n)
     n->loss = net_op(n, OP_mse, y, t, -1);
 }
 
-/* Bytes of a buffer for so many numbers. */
+/* Returns the aligned bytes of a buffer for so many numbers. */
 static size_t placed(int64_t count, size_t each)
 {
     return ((size_t)count * each + 255) / 256 * 256;
@@ -33,7 +32,7 @@ TEST(plan_half_copies_once)
     Backend be = half_backend();
     branches(&n);
     plan_rig_open(&r, &n, &be, 1, 2);
-    r.spec.plain = true; // the sum and its relu are two calls
+    r.spec.plain = true; // no fusion: the sum and its relu are two calls
     plan_rig_plan(&r, true);
     int calls = plan_calls(r.plan);
     size_t naive = plan_naive_bytes(r.plan);
@@ -46,7 +45,7 @@ TEST(plan_half_copies_once)
                     placed(3 * 9 * 2, 2) + placed(3 * 2, 2) + placed(3 * 3, 2) +
                     4 * placed(image * 3, 2);
     EXPECT_INT(plan_naive_bytes(r.plan), naive + copies);
-    // a row has the copies that it is the first to want
+    // a row counts the copies of which it is the first reader
     const PlanRow *row;
     int rows = plan_rows(r.plan, &row), seen = 0;
     size_t want[] = {(size_t)(image * 2 + 54) * 2, 6 * 2, 0,
@@ -69,7 +68,8 @@ TEST(plan_half_copies_once)
 
 TEST(plan_half_gives_the_float_back)
 {
-    // values that only convolutions read: to the backward run lives the copy
+    // for values that only convolutions read the copy, not the value, lives
+    // until the backward pass
     Net n;
     PlanRig r;
     Backend be = half_backend();
@@ -111,7 +111,7 @@ TEST(plan_half_times_and_blames)
     char text[200];
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
     EXPECT_TEXT(text, "");
-    // what is infinite behind a copy is blamed on the layer, not on the copy
+    // an infinite value in a copy is blamed on the layer, not on the copy
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);
     tensor_set(&w, 0, 3.4e38);
     REQUIRE(plan_blame(r.plan, &plan_rig_step, text, sizeof text, NULL));
@@ -120,7 +120,7 @@ TEST(plan_half_times_and_blames)
     net_free(&n);
 }
 
-/* A copy that cannot be made is named with what it is of. */
+/* A failing copy is named with its original. */
 static bool refuse(const Call *c)
 {
     (void)c;

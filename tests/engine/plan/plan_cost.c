@@ -1,9 +1,9 @@
-/* plan_cost.c -- what calls cost and what fills the memory, counted by hand. */
+/* plan_cost.c -- cost of calls and memory by purpose, counted by hand. */
 #include "engine/backend/launch_log.h"
 #include "tests/support/networks.h"
 #include "tests/test.h"
 
-/* The part of node `node` in one direction. */
+/* Returns the part of node `node` in one direction. */
 static LaunchPart part_of(const LaunchLog *r, int node, bool backward)
 {
     for (int i = 0; i < r->parts; i++)
@@ -14,7 +14,7 @@ static LaunchPart part_of(const LaunchLog *r, int node, bool backward)
 }
 
 /* conv 3x3 (2 -> 4), relu, conv 1x1 (4 -> 1) and mse on 8 x 8, batch 3, by
- * hand. Of the first there is no gradient to the image. */
+ * hand. The image gets no gradient. */
 TEST(plan_cost_by_hand)
 {
     enum { N = 3, P = 8 * 8 * N, B = 4 };
@@ -37,19 +37,19 @@ TEST(plan_cost_by_hand)
     LaunchPart p = part_of(&r, first, false);
     EXPECT_NEAR(p.bytes, B * (P * 2 + w1 + P * 4), 0);
     EXPECT_NEAR(p.flops, 2.0 * P * 4 * 9 * 2, 0);
-    p = part_of(&r, first, true); // to the weights only
+    p = part_of(&r, first, true); // wgrad only
     EXPECT_NEAR(p.bytes, B * (P * 2 + P * 4 + w1), 0);
     EXPECT_NEAR(p.flops, 2.0 * P * 4 * 9 * 2, 0);
     p = part_of(&r, relu, true); // keeps its result
     EXPECT_NEAR(p.bytes, B * 3.0 * P * 4, 0);
     EXPECT_NEAR(p.flops, 0, 0);
-    p = part_of(&r, second, true); // both products
+    p = part_of(&r, second, true); // dgrad and wgrad
     EXPECT_NEAR(p.bytes, B * (P * 4 + w2 + P + P * 4 + w2), 0);
     EXPECT_NEAR(p.flops, 2 * 2.0 * P * 4, 0);
 
     launch_log_free(&r);
 
-    // a second part adds to what is there: weights' gradients are read too
+    // a second part adds: gradients of weights are read too
     Plan *plan = net_plan(&n, true, N);
     StepResult out;
     StepPart part = {false, true, 2, 0.01, 0};
@@ -62,9 +62,8 @@ TEST(plan_cost_by_hand)
     net_free(&n);
 }
 
-/* Backward bytes of a 1x1 conv (4 -> 4, bias) behind a relu, which has
- * another one before it that wants its gradient; up to two parameters are
- * frozen. */
+/* Returns the backward cost of a 1x1 conv (4 -> 4, bias) after a relu; the
+ * convolution before it needs a gradient. Up to two parameters are frozen. */
 static LaunchPart middle_conv(const char *const frozen[2])
 {
     Net n;
@@ -114,9 +113,9 @@ static size_t whole(PlanPeak k)
     return k.values + k.gradients + k.workspace;
 }
 
-/* conv 1x1 and mse, batch 2, 8 x 8: before the backward call of the
- * convolution there are image, target, logits, the gradients of logits and
- * loss, the loss, and what the kernels want. */
+/* conv 1x1 and mse, batch 2, 8 x 8: before the backward call of the convolution
+ * memory holds image, target, logits, the gradients of logits and loss, the
+ * loss, and workspace of the kernels. */
 TEST(plan_peak_by_hand)
 {
     enum { P = 2 * 8 * 8, B = 4, ONE = 256 }; // bytes of one number, padded
@@ -132,9 +131,9 @@ TEST(plan_peak_by_hand)
     PlanPeak k = plan_peak(net_plan(&n, true, 2));
     EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
     EXPECT_INT(k.gradients, B * P + ONE);
-    // logits, which the loss's way back reads, and the loss, a root
+    // logits, which the loss's backward call reads, and the loss, a root
     EXPECT_INT(plan_carried_bytes(net_plan(&n, true, 2)), B * P + ONE);
-    // without gradients there are none
+    // without backward there are no gradients
     k = plan_peak(net_plan(&n, false, 2));
     EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
     EXPECT_INT(k.gradients, 0);
@@ -142,7 +141,7 @@ TEST(plan_peak_by_hand)
     net_free(&n);
 }
 
-/* The fullest moment fits the pool, and the pool has little more. */
+/* The largest use fits the pool, and the pool has little more. */
 TEST(plan_peak_fills_the_pool)
 {
     Net n;
@@ -158,7 +157,7 @@ TEST(plan_peak_fills_the_pool)
             EXPECT(!train == !k.gradients);
         }
     }
-    // no memory to sort buffers by purpose: the sum stays
+    // without memory to sort buffers by purpose the sum stays
     Plan *p = net_plan(&n, true, 3);
     mem_fail_after(0, false);
     PlanPeak k = plan_peak(p);

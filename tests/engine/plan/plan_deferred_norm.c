@@ -1,11 +1,11 @@
-/* plan_deferred_norm.c -- which norms a plan leaves to those who read. What
- * kernels make of that is in tests/emu/lens.c. */
+/* plan_deferred_norm.c -- the norms that a plan defers to their readers.
+ * tests/emu/lens.c tests the kernels. */
 #include "engine/plan/plan_inside.h"
 #include "tests/support/deferring_backend.h"
 #include <string.h>
 
-/* How many calls of a plan are lazy, and how many read through a lens, forward
- * and back. */
+/* Number of calls with a deferred norm, and of calls that apply one on load,
+ * forward and backward. */
 typedef struct Count {
     int deferred, loads_deferred, back;
 } Count;
@@ -19,7 +19,7 @@ static Count counted(PlanRig *r)
         n.deferred += c->deferred && !is_backward(c);
         if (!c->deferred_norm[0]) continue;
         ++*(is_backward(c) ? &n.back : &n.loads_deferred);
-        // what is seen is what the lazy call was told to leave
+        // the DeferredNorm describes the norm of the call that wrote the tensor
         EXPECT(c->deferred_norm[0]->norm->op == OP_batch_norm);
     }
     return n;
@@ -37,27 +37,28 @@ TEST(plan_deferred_norm_between_convolutions)
     EXPECT_INT(got.deferred, 2);
     EXPECT_INT(got.loads_deferred, 2); // a convolution and the pool
     EXPECT_INT(got.back, 2);
-    // nodes of a layer show its convolution, whose row names them
+    // nodes of a layer show its convolution, and its row names them
     const PlanNode *q = r.plan->node;
     EXPECT(q[a].same == q[a - 1].same && q[q[a].same].deferred);
     EXPECT(q[q[a].same].act == a && !plan_value(r.plan, a));
     char text[ROW_TEXT];
     EXPECT(
         !strcmp(row_text(r.plan, q[a].same, text), "conv + batch_norm + relu"));
-    // the norm's gradients are made by the convolution's call, once
+    // the convolution's call computes the norm's gradients, once
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *c = &r.plan->call[i];
         if (!c->deferred || !is_backward(c)) continue;
         EXPECT(c->norm_dx[1] && c->norm_dx[2] && !c->norm_dx[3]);
         EXPECT_INT(c->fresh >> NORM_FRESH, 6);
         EXPECT_INT(r.plan->param_bits[i] >> NORM_FRESH, 6);
-        // what it stored is there for the way back
+        // its stored result is kept for the backward pass
         EXPECT(c->y == &q[c->node].first.x && q[c->node].read);
     }
     plan_rig_drop(&r);
 }
 
-/* Not where somebody cannot see, wants the value, or the norm has constants. */
+/* No deferred norm if a reader cannot apply it, if the value has another use,
+ * or if the norm has constants. */
 TEST(plan_deferred_norm_not_otherwise)
 {
     enum { OTHER, ROOT, EVALUATION, PLAIN, TWICE, CASES };
@@ -70,9 +71,9 @@ TEST(plan_deferred_norm_not_otherwise)
         const int norm = n.g.node[a].in[0], conv = n.g.node[norm].in[0];
         if (how == OTHER) y = net_op(&n, OP_add, y, a, -1);
         if (how == ROOT) n.root[n.roots++] = a;
-        // the convolution's own value is read by another, too
+        // the convolution's own value has another reader, too
         if (how == TWICE) y = net_op(&n, OP_add, y, conv, -1);
-        y = net_conv(&n, y, 8, 3); // so that the sum is narrow
+        y = net_conv(&n, y, 8, 3); // so that the sum is in 16 bits
         deferred_plan(&r, &n, &be, y, how != EVALUATION, how == PLAIN);
         EXPECT_INT(counted(&r).deferred, 0);
         EXPECT_INT(counted(&r).loads_deferred, 0);
@@ -80,7 +81,7 @@ TEST(plan_deferred_norm_not_otherwise)
     }
 }
 
-/* What is dropped and made again is so through the same lenses. */
+/* Dropped values are recomputed with the same deferred norms. */
 TEST(plan_deferred_norm_recomputed)
 {
     Net n;
@@ -95,7 +96,7 @@ TEST(plan_deferred_norm_recomputed)
         if (!c->recomputed) continue;
         EXPECT(c->deferred);
         recomputed++, seeing += c->deferred_norm[0] != NULL;
-        // statistics are those of the first making
+        // statistics are those of the first computation
         EXPECT_INT(r.plan->saved[i],
                    r.plan->saved[r.plan->node[c->node].first.call]);
     }

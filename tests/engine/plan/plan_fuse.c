@@ -1,11 +1,12 @@
-/* plan_fuse.c -- rows that a plan runs as one: which, what that costs, and who
- * is named. That the bits stay is in plan_random.c, and of each kernel in its
+/* plan_fuse.c -- fused operators: which, their cost, their names in messages.
+ * plan_random.c tests that the bits are unchanged, and for each kernel its
  * suite (opfused_agree). */
 #include "tests/support/plan_rig.h"
 
 static const Dims image = {1, 1, 8, 8, 3};
 
-/* Calls of the plan of `n` on a backend, evaluation or training. */
+/* Returns the number of calls in the plan of `n` on a backend, evaluation or
+ * training. */
 static int calls_of(Net *n, const Backend *be, bool train, bool plain)
 {
     PlanRig r;
@@ -17,7 +18,7 @@ static int calls_of(Net *n, const Backend *be, bool train, bool plain)
     return calls;
 }
 
-/* The same with and without; what that saves. */
+/* Returns how many calls fusion saves. */
 static int saves(Net *n, const Backend *be, bool train)
 {
     return calls_of(n, be, train, true) - calls_of(n, be, train, false);
@@ -44,7 +45,7 @@ TEST(fused_norm_and_activation)
         REQUIRE(plan_rows(r.plan, &row) == 3);
         EXPECT(row[1].node == norm && row[1].act == y);
         EXPECT(row[0].act == -1 && row[2].act == -1);
-        // the value is the activation's, and the one before it is not there
+        // the value is the activation's, and the one before it is not in memory
         EXPECT(plan_value(r.plan, y) && !plan_value(r.plan, norm));
         plan_rig_run(&r, false, false, 1);
         double least = 1;
@@ -56,11 +57,11 @@ TEST(fused_norm_and_activation)
     }
 }
 
-/* The way back through a norm and its activation reads what the norm was given
- * and no more: the result, which only max pooling wants, need not stay. */
+/* The backward pass through a norm and its activation reads the norm's operand
+ * only: its result, which only max pooling reads, is not kept. */
 TEST(fused_norm_keeps_its_operand_alone)
 {
-    int values[2]; // that the way back reads: fused, apart
+    int values[2]; // read by the backward pass: fused, apart
     for (int plain = 0; plain < 2; plain++) {
         Net n;
         PlanRig r;
@@ -80,7 +81,7 @@ TEST(fused_norm_keeps_its_operand_alone)
     EXPECT_INT(values[1] - values[0], 1);
 }
 
-/* What somebody else wants stays: another reader, a root, a loss. */
+/* A value with another use stays: another reader, a root, a loss. */
 TEST(fused_not_where_the_value_between_is_wanted)
 {
     for (int how = 0; how < 4; how++) {
@@ -90,7 +91,7 @@ TEST(fused_not_where_the_value_between_is_wanted)
         int norm = net_norm(&n, net_pool(&n, x)), y = net_relu(&n, norm);
         if (how == 1) y = net_op(&n, OP_add, y, norm, -1);
         if (how == 2) n.root[n.roots++] = norm;
-        // dropped in evaluation: what it shows is a root
+        // skipped in evaluation: the value that it shows is a root
         if (how == 3) n.root[n.roots++] = net_op(&n, OP_dropout, norm, -1, -1);
         n.root[n.roots++] = y;
         EXPECT_INT(saves(&n, &backend_cpu, false), how == 0);
@@ -98,7 +99,7 @@ TEST(fused_not_where_the_value_between_is_wanted)
     }
 }
 
-/* Through rows that evaluation leaves out, and behind them. */
+/* Fusion across operators that evaluation skips. */
 TEST(fused_around_what_is_dropped)
 {
     Net n;
@@ -120,8 +121,8 @@ TEST(fused_around_what_is_dropped)
     net_free(&n);
 }
 
-/* A residual block: its sum, and the norm of its second convolution not, as
- * the sum reads that. */
+/* A residual block: its sum is fused, the norm of its second convolution not,
+ * as the sum reads it. */
 TEST(fused_sum)
 {
     Net n;
@@ -131,7 +132,7 @@ TEST(fused_sum)
     int wide = net_op(&n, OP_add, y, x, -1);
     n.root[n.roots++] = net_relu(&n, wide);
     EXPECT_INT(saves(&n, &backend_cpu, true), 1);
-    // not with a vector on one side: the plain loops do that
+    // not with a vector as operand: that uses the plain loops
     int bias = net_param(&n, "vector", (Dims){1, 1, 1, 1, 3}, RANK_VECTOR,
                          (Init){INIT_CONST, 1}, true);
     n.root[0] = net_relu(&n, net_op(&n, OP_add, y, bias, -1));
@@ -139,8 +140,9 @@ TEST(fused_sum)
     net_free(&n);
 }
 
-/* With a way back a convolution and its norm stay by themselves, as gradients
- * want what lies between, in evaluation too; and so does a transposed one. */
+/* With a backward pass a convolution and its norm are not fused, as gradients
+ * need the value between, in evaluation too; nor for a transposed
+ * convolution. */
 TEST(fused_convolution_not_with_a_way_back)
 {
     Net n;
@@ -158,8 +160,7 @@ TEST(fused_convolution_not_with_a_way_back)
     net_free(&n);
 }
 
-/* A network of one convolution, its norm and activation; each is there or
- * not. */
+/* A network of one convolution, with or without norm and activation. */
 typedef struct Layer {
     Dims x; /* n: of the batch */
     int filters, kernel, stride;
@@ -185,7 +186,7 @@ static int layer_net(Net *n, const Layer *l)
     return y;
 }
 
-/* The value of the root after an evaluation run. */
+/* Returns the value of the root after an evaluation run. */
 static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
                          size_t *bytes, Arena *mem)
 {
@@ -216,8 +217,8 @@ static void *layer_value(const Layer *l, int threads, bool plain, int *calls,
     return copy;
 }
 
-/* Behind a convolution in evaluation: the bits of the rows apart, for whole
- * panels of weights and parts of them, tasks that have some of the panels,
+/* Norm and activation after a convolution in evaluation: the bits of separate
+ * calls, for full and partial panels of weights, tasks with some of the panels,
  * sums in chunks, images that are one long row. */
 TEST(fused_convolution)
 {
@@ -250,7 +251,7 @@ TEST(fused_convolution)
     }
 }
 
-/* The first thing that is not finite is named with both rows. */
+/* The first value that is not finite is reported with both operators. */
 TEST(fused_blame)
 {
     Net n;
@@ -274,9 +275,9 @@ TEST(fused_blame)
     REQUIRE(session_blame(n.s, p, text, sizeof text, &more));
     EXPECT(strstr(text, "batch_norm + relu"));
     EXPECT_INT(more.nan, 2 * 8 * 8);
-    // of what came in the range is known
+    // the range of the operand is known
     EXPECT(more.from_lo < more.from_hi);
-    // and behind a fused row its result's
+    // and after a fused call the range of its result
     tensor_set(&gamma, 1, 1);
     for (int i = 0; i < params->count; i++)
         if (!strcmp(params->list[i].name, "p3.weight")) {

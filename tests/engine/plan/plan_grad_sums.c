@@ -1,11 +1,12 @@
-/* plan_grad_sums.c -- which backward calls sum the gradients that they store.
- * What kernels make of that is in tests/emu/close.c. */
+/* plan_grad_sums.c -- backward calls that sum the gradients that they store.
+ * tests/emu/close.c tests the kernels. */
 #include "engine/plan/plan_inside.h"
 #include "tests/support/deferring_backend.h"
 
-/* Calls that close a gradient. Each is the last that adds to it, has room for
- * the sums until they are read, and sees what the lens shows; `own`: it makes
- * the reader's gradients of them. */
+/* Counts calls with gradient sums. Each is the last that adds to its gradient,
+ * its sums have memory until they are read, and it has the deferred norm of its
+ * operand; `own`: it also writes the reader's gradients that depend on the
+ * sums. */
 static int closings(const PlanRig *r, bool own)
 {
     const Plan *p = r->plan;
@@ -33,8 +34,8 @@ static int closing(const PlanRig *r)
     return closings(r, true);
 }
 
-/* Of parameters that two norms share each makes a part, in the order of the
- * calls: nothing is made before its turn. */
+/* If two norms share parameters, each call adds its part in the order of the
+ * calls: no gradient is written early. */
 TEST(plan_grad_sums_shared_parameters)
 {
     Net n;
@@ -68,8 +69,8 @@ static unsigned pools_close(const Call *c)
     return call_op(c) == OP_maxpool && c->dx[0];
 }
 
-/* What closes a gradient wants what a lens shows; without one nobody keeps what
- * only extents are wanted of. */
+/* A call with gradient sums keeps an operand with a deferred norm; an operand
+ * of which only the extents are used is not kept. */
 TEST(plan_grad_sums_keeps_operand_of_deferred_norm)
 {
     for (int deferred_norm = 0; deferred_norm < 2; deferred_norm++) {
@@ -89,7 +90,8 @@ TEST(plan_grad_sums_keeps_operand_of_deferred_norm)
     }
 }
 
-/* Of several readers the last on the way back, if it can. */
+/* Among several readers the last one in the backward pass writes the sums, if
+ * it can. */
 TEST(plan_grad_sums_last_reader)
 {
     for (int first = 0; first < 2; first++) {
@@ -98,7 +100,7 @@ TEST(plan_grad_sums_last_reader)
         const Backend be = deferring_backend();
         const int a = deferred_layer(&n, deferred_image(&n));
         int y[2] = {-1, -1};
-        // what comes first forward comes last on the way back
+        // the first in forward order is the last in backward order
         for (int i = 0; i < 2; i++)
             y[i] = i == first ? net_pool(&n, a) : net_conv(&n, a, 8, 3);
         const int wide = y[!first];
@@ -109,7 +111,7 @@ TEST(plan_grad_sums_last_reader)
     }
 }
 
-/* A bias that is trained is a sum, too; one that is not wants none. */
+/* A trained bias is a sum, too; without a bias there is none. */
 TEST(plan_grad_sums_bias)
 {
     for (int bias = 0; bias < 2; bias++) {
@@ -125,7 +127,8 @@ TEST(plan_grad_sums_bias)
     }
 }
 
-/* What is dropped is there again when the call that closes reads it. */
+/* A dropped operand is recomputed before the call with gradient sums reads
+ * it. */
 TEST(plan_grad_sums_recomputed)
 {
     Net n;

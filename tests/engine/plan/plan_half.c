@@ -1,10 +1,10 @@
-/* plan_half.c -- which values a plan has in 16 bits. What kernels make of
- * them is in engine/check/ophalf.c, what networks do in tests/emu. */
+/* plan_half.c -- the values that a plan stores in 16 bits.
+ * engine/check/ophalf.c tests the kernels, tests/emu whole networks. */
 #include "engine/plan/plan_inside.h"
 #include "tests/support/plan_rig.h"
 
-/* Products and activations of both sides, sums, and of a global pool the
- * operand alone. */
+/* 16 bits for operands and results of products, activations and sums, and for
+ * the operand only of a global pool. */
 static unsigned narrow(const Call *c)
 {
     switch (call_op(c)) {
@@ -26,7 +26,7 @@ static unsigned narrow(const Call *c)
     }
 }
 
-/* Nothing of this backend runs here. */
+/* A backend that only plans: no kernel runs. */
 static Backend narrow_backend(void)
 {
     Backend be = backend_cpu;
@@ -44,7 +44,7 @@ static void plan_of(PlanRig *r, Net *n, const Backend *be, Precision p)
     r->plan = plan;
 }
 
-/* Types of a value and of its gradient. */
+/* Returns the common type of a value and its gradient. */
 static Dtype type_of(const PlanRig *r, int node)
 {
     const PlanNode *q = &r->plan->node[node];
@@ -58,7 +58,7 @@ static int image(Net *n)
     return net_input(n, "x", (Dims){1, 1, 6, 6, 8}, 2);
 }
 
-/* `y` is the root, its mean square error against a target the loss. */
+/* Makes `y` the root, and its mean square error against a target the loss. */
 static void ends(Net *n, int y)
 {
     int t = net_input(n, "t", n->g.node[y].y.dim, n->g.node[y].y.rank);
@@ -84,7 +84,7 @@ TEST(plan_narrow_between_inputs_and_roots)
     EXPECT_INT(type_of(&r, c), F32);
     EXPECT_INT(type_of(&r, last), F32);
     EXPECT_INT(type_of(&r, n.loss), F32);
-    // copies are of what is not narrow: x, c, four weights; dy of two
+    // copies are of f32 values: x, c, four weights; dy of two
     int copies = 0;
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *call = &r.plan->call[i];
@@ -115,8 +115,9 @@ TEST(plan_narrow_of_no_other_precision)
 
 TEST(plan_narrow_rows_have_one_type)
 {
-    // the root makes its activation f32, that the sum, that both branches, and
-    // one of them what lies before its activation; not behind a convolution
+    // the root makes its activation f32, which makes the sum f32, both
+    // branches, and in one of them the value before its activation; but not
+    // before a convolution
     Net n;
     PlanRig r;
     const Backend be = narrow_backend();
@@ -136,7 +137,8 @@ TEST(plan_narrow_rows_have_one_type)
 
 TEST(plan_narrow_operand_of_a_wide_result)
 {
-    // a row that takes a narrow operand and makes f32; and one that takes none
+    // an operator that takes a 16-bit operand and returns f32; and one that
+    // takes none
     for (int all = 0; all < 2; all++) {
         Net n;
         PlanRig r;
@@ -153,8 +155,8 @@ TEST(plan_narrow_operand_of_a_wide_result)
     }
 }
 
-/* What inputs are put together to is narrow at once, in whatever number of
- * channels, where products alone read it and no gradient is wanted. */
+/* A concat of inputs is stored in 16 bits, with any number of channels, if only
+ * products read it and it needs no gradient. */
 TEST(plan_narrow_alone)
 {
     enum { ONE, TWO, READ, ROOT, TRAINED, CASES };
@@ -190,8 +192,8 @@ static bool no_upload(void *dev, const Tensor *to, const float *host)
     return false;
 }
 
-/* An input is narrow where all that read it are products, or rows whose
- * operands are all narrow. */
+/* An input is stored in 16 bits if all its readers are products, or operators
+ * with all operands in 16 bits. */
 TEST(plan_narrow_inputs)
 {
     enum { BOTH, OTHER, TARGET, ROOT, WIDE, NONE, CASES };
@@ -215,7 +217,7 @@ TEST(plan_narrow_inputs)
         be.upload_narrow = how == NONE ? NULL : no_upload;
         plan_of(&r, &n, &be, how == WIDE ? PRECISION_f32 : PRECISION_bf16);
         const bool narrow = how != WIDE && how != NONE;
-        // one of a concat's operands keeps the other
+        // one operand of a concat in f32 keeps the other in f32
         EXPECT_INT(type_of(&r, x), how == BOTH ? BF16 : F32);
         EXPECT_INT(type_of(&r, z), how == BOTH ? BF16 : F32);
         EXPECT_INT(type_of(&r, u), narrow ? BF16 : F32);
@@ -229,7 +231,7 @@ static bool reads_both(const Call *c)
     return op_multiplies(call_op(c));
 }
 
-/* A concat that nobody makes has a type for when it is made after all. */
+/* An implicit concat has a type, in case it becomes explicit. */
 TEST(plan_narrow_concat_in_parts)
 {
     enum { FEATURES, MIXED, GIVEN, CASES };
@@ -251,7 +253,7 @@ TEST(plan_narrow_concat_in_parts)
     }
 }
 
-/* Lengths are no data, whatever else its reader takes narrow. */
+/* Lengths are not data, even if their reader's other operand is in 16 bits. */
 TEST(plan_narrow_lengths)
 {
     Net n;

@@ -1,5 +1,5 @@
-/* plan_long.c -- networks of tens of thousands of layers: appending a layer and
- * planning it takes as long as in a network of hundreds. */
+/* plan_long.c -- networks of tens of thousands of layers: the time per layer to
+ * append and plan is that of a network of hundreds. */
 #include "tests/support/plan_rig.h"
 #include <time.h>
 
@@ -15,15 +15,15 @@ static int layer(Net *n, Kind kind, int x, int first)
         return net_conv(n, x, 4, 1);
     case SKIP: // one value that all others read
         return net_op(n, OP_add, net_op(n, OP_tanh, x, -1, -1), first, -1);
-    case DROPPED: // rows that are not run in evaluation
+    case DROPPED: // operators that evaluation skips
         return net_op(n, OP_relu, net_op(n, OP_dropout, x, -1, -1), -1, -1);
     default:
         return net_op(n, OP_tanh, x, -1, -1);
     }
 }
 
-/* Seconds of processor time to describe and plan so many layers: the least of
- * three. */
+/* Returns the seconds of processor time to describe and plan so many layers:
+ * the minimum of three. */
 static double seconds(Kind kind, int layers)
 {
     double least = INFINITY;
@@ -53,8 +53,8 @@ TEST(plan_of_a_long_network_is_linear)
     for (int kind = 0; kind < KINDS; kind++) {
         const double few = seconds((Kind)kind, FEW);
         const double many = seconds((Kind)kind, MANY);
-        // eight times as long, and twice that where caches are small or busy;
-        // 64 times where one part is quadratic
+        // eight times as long, and up to three times that with small or busy
+        // caches; 64 times if one part is quadratic
         if (many > 24 * few + 0.05)
             test_failed(__FILE__, __LINE__,
                         "kind %d: %d layers %.3f s, %d %.3f", kind, FEW, few,

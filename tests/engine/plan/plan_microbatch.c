@@ -1,11 +1,11 @@
-/* plan_microbatch.c -- calls that run a few samples at a time: when, what it
- * saves, and that a plan is whole again afterwards. That all bits are those of
- * the whole batch is in plan_random.c and fuse.lua. */
+/* plan_microbatch.c -- micro-batches: when they are used, their savings, and
+ * the state of a plan afterwards. plan_random.c and fuse.lua test that all bits
+ * are those of the whole batch. */
 #include "engine/plan/plan_inside.h"
 #include "tests/support/plan_rig.h"
 
-/* A chain of convolutions of 3x3 from 3 channels to the numbers given, up to 0,
- * for square images; its plan of evaluation. */
+/* Makes a chain of 3x3 convolutions from 3 channels to the numbers given, a
+ * list that ends with 0, for square images; and its evaluation plan. */
 static void chain(Net *n, PlanRig *r, const Backend *be, int batch, int size,
                   const int *filters)
 {
@@ -24,8 +24,8 @@ static void done(Net *n, PlanRig *r)
     net_free(n);
 }
 
-/* What the CPU asks for: parts of a batch that does not fit into a cache, but
- * not of layers with many weights, nor of one sample. */
+/* The choice of the CPU: micro-batches if a batch does not fit into a cache,
+ * but not for layers with many weights, nor for one sample. */
 TEST(plan_microbatches_of_the_cpu)
 {
     Net n;
@@ -34,7 +34,7 @@ TEST(plan_microbatches_of_the_cpu)
     chain(&n, &r, &backend_cpu, 8, 128, wide);
     REQUIRE(r.plan->groups == 1);
     const MicrobatchGroup *s = r.plan->group;
-    // 4 MiB a sample of the second: 3, 3 and 2
+    // 4 MiB per sample in the second layer: 3, 3 and 2
     EXPECT(s->each == 3 && s->batch == 8 && s->microbatches == 3);
     EXPECT(s->first == 0 && s->end == plan_calls(r.plan));
     EXPECT_INT(plan_microbatched(r.plan), plan_calls(r.plan));
@@ -44,10 +44,11 @@ TEST(plan_microbatches_of_the_cpu)
     REQUIRE(plan_build(&r.spec, &r.plan));
     EXPECT_INT(plan_microbatched(r.plan), 0);
     EXPECT(2 * bytes < plan_bytes(r.plan));
-    // what it would be without a planner is of the whole batch, but for scratch
+    // the memory without a plan is that of the whole batch, except scratch
     EXPECT(naive > plan_naive_bytes(r.plan) * 9 / 10);
     plan_free(r.plan);
-    // draws go by the number of a sample in its batch; a way back by all
+    // random draws depend on the sample's number in its batch; a backward pass
+    // needs all samples
     r.spec.plain = false;
     r.spec.draws = true;
     REQUIRE(plan_build(&r.spec, &r.plan));
@@ -78,8 +79,8 @@ static int32_t by_two(const Call *c)
     return 2;
 }
 
-/* The first root of a plan in slices of two has the bits of one of the whole
- * batch; how many of its calls run so. */
+/* Checks that the first root has the bits of the whole batch in micro-batches
+ * of two; returns the number of calls that run so. */
 static int sliced_alike(Net *n, const int32_t *inputs_n, int batch)
 {
     PlanRig r;
@@ -109,12 +110,13 @@ static int sliced_alike(Net *n, const int32_t *inputs_n, int batch)
     return sliced;
 }
 
-/* Operands that are not samples: all slices see all of them. */
+/* Operands that are not samples: every micro-batch reads all of them. */
 TEST(plan_microbatches_only_samples)
 {
     enum { BATCH = 5, C = 4 };
     Net n;
-    // the weights of a convolution are an input, of as many filters as samples
+    // the weights of a convolution are an input, with as many filters as
+    // samples
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
     int w = net_input(&n, "w", (Dims){1, 1, 3, 3, C}, 2);
@@ -123,22 +125,22 @@ TEST(plan_microbatches_only_samples)
     int y = net_row(&n, conv, (int[]){net_relu(&n, x), w}, 2);
     y = net_op(&n, OP_sigmoid, net_op(&n, OP_tanh, y, -1, -1), -1, -1);
     n.root[n.roots++] = y;
-    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 2); // what comes behind it
-    // those of a linear layer are the batch itself
+    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 2); // only the calls after it
+    // the weights of a linear layer are the batch itself
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 1, 1, C}, 0);
     y = net_op(&n, OP_sigmoid, x, -1, -1);
     n.root[n.roots++] = net_op(&n, OP_linear, y, x, -1);
     EXPECT_INT(sliced_alike(&n, NULL, BATCH), 0);
-    // a parameter beside each sample
+    // a parameter with one value per sample
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
     int p = net_param(&n, "each", (Dims){BATCH, 1, 1, 1, C}, 2,
                       (Init){INIT_UNIFORM, 1}, true);
     y = net_op(&n, OP_mul, net_conv(&n, net_relu(&n, x), C, 3), p, -1);
     n.root[n.roots++] = net_conv(&n, net_relu(&n, y), 2, 3);
-    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 4); // before it and behind it
-    // one of all samples, and an input of which there is one
+    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 4); // before it and after it
+    // a value of all samples, and an input with n = 1
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
     int one = net_input(&n, "one", (Dims){1, 1, 1, 1, C}, 2);
@@ -150,7 +152,7 @@ TEST(plan_microbatches_only_samples)
     EXPECT_INT(sliced_alike(&n, (int32_t[]){BATCH, 1}, BATCH), 3);
 }
 
-/* scale that fails when it is called for the third time. */
+/* scale, failing at its third call. */
 static int scales;
 
 static bool scale_thrice(const Call *c)
@@ -159,7 +161,7 @@ static bool scale_thrice(const Call *c)
     return backend_cpu.fwd[OP_scale](c);
 }
 
-/* All tensors of all calls have the extents of the batch. */
+/* Do all tensors of all calls have the extents of the batch? */
 static void is_whole(const PlanRig *r, int32_t batch)
 {
     const Plan *p = r->plan;
@@ -194,7 +196,7 @@ TEST(plan_is_whole_again)
     plan_rig_plan(&r, false);
     REQUIRE(r.plan->groups == 1 && plan_microbatched(r.plan) == 3);
     is_whole(&r, BATCH);
-    // each call thrice
+    // each call three times
     EXPECT(r.plan->group[0].each == 2 && r.plan->group[0].microbatches == 3);
     scales = 0;
     const PlanRun run = {.step = plan_rig_step};
@@ -212,7 +214,8 @@ TEST(plan_is_whole_again)
     scales = 0;
     EXPECT_FAIL(plan_time(r.plan, &run, time, 8, &count), "the third");
     is_whole(&r, BATCH);
-    // the second and fifth sample overflow: in the first and the last slice
+    // the second and fifth sample overflow: in the first and the last
+    // micro-batch
     Tensor t = *plan_value(r.plan, x);
     for (int i = 0; i < 32; i++) {
         tensor_set(&t, 1 * 32 + i, 1e20);
@@ -224,7 +227,8 @@ TEST(plan_is_whole_again)
     EXPECT_INT(more.count, BATCH * 32);
     EXPECT(more.inf > 32 && more.inf <= 64 && more.nan == 0);
     EXPECT(more.from_hi - more.from_lo > 1e19 && more.lo <= more.hi);
-    // a row before it in the last slice is the first of the forward run
+    // an earlier call with a fault in the last micro-batch comes first in the
+    // forward run
     for (int i = 0; i < 32; i++) tensor_set(&t, 4 * 32 + i, 3e38);
     tensor_set(&t, 4 * 32, -3e38);
     Tensor w = params_tensor(&r.params, 0, PARAM_VALUE, 0);

@@ -1,10 +1,10 @@
-/* plan_random.c -- random networks: a plan against no plan, slopes against
- * differences.
+/* plan_random.c -- random networks: a plan against reference_run.h, gradients
+ * against differences.
  *
  * Whatever the planner shares, drops, fuses or does in place, the bits of every
  * root, gradient and running statistic are those of reference_run.h. The pool
- * starts as NaN, so a value that is read before it is written shows, and is
- * as large as plan_bytes says, with a canary behind it. */
+ * starts as NaN, so a read before the first write is detected, and is as large
+ * as plan_bytes says, with a canary after it. */
 #include "engine/base/rng.h"
 #include "engine/plan/plan_inside.h"
 #include "tests/support/bf16_backend.h"
@@ -39,12 +39,13 @@ static Dims dims_of(const Grown *g, int i)
 
 static int pick(Grown *g)
 {
-    // the newest often, so that the network is deep as well as wide
+    // often the newest, so that the network is deep as well as wide
     int from = roll(&g->d, 2) ? (g->values > 2 ? g->values - 2 : 0) : 0;
     return g->value[from + roll(&g->d, g->values - from)];
 }
 
-/* One with the extents of x (x itself perhaps); any channels when `wide`. */
+/* Returns a value with the extents of x (possibly x itself); any channels if
+ * `wide`. */
 static int match(Grown *g, int x, bool wide)
 {
     for (int tries = 0; tries < 8; tries++) {
@@ -63,7 +64,7 @@ static int vector(Grown *g, int x)
                      RANK_VECTOR, (Init){INIT_UNIFORM, 1}, true);
 }
 
-/* A convolution with the weight of an earlier one that has the same shape. */
+/* Makes a convolution with the weight of an earlier one of the same shape. */
 static int shared_conv(Grown *g, int x)
 {
     Net *n = g->n;
@@ -82,7 +83,7 @@ static int one_of(Grown *g, int x, const Op *op, int count)
     return net_op(g->n, op[roll(&g->d, count)], x, -1, -1);
 }
 
-/* Half the size and back, beside the value as it was: a small U. */
+/* Downsamples, upsamples and joins the original value: a small U. */
 static int down_and_up(Grown *g, int x)
 {
     Net *n = g->n;
@@ -96,7 +97,7 @@ static int down_and_up(Grown *g, int x)
     return net_row(n, up, &y, 1);
 }
 
-/* A concat of as many channels as a backend may read in parts. */
+/* Makes a concat with as many channels as a backend may accept as implicit. */
 static int wide(Grown *g, int x, int y)
 {
     int a = net_conv(g->n, x, 16, 3), b = net_conv(g->n, y, 3, 3);
@@ -138,7 +139,7 @@ static int grow(Grown *g)
         return net_op(n, pairs[roll(&g->d, 4)], x, y, -1);
     case 10:
         return net_op(n, pairs[roll(&g->d, 4)], x, vector(g, x), -1);
-    case 11: // what a backend may run as one
+    case 11: // operators that a backend may fuse
         if (roll(&g->d, 2)) x = net_conv(n, x, 1 + roll(&g->d, 4), 3);
         x = roll(&g->d, 3) ? net_norm(n, x) : net_op(n, OP_add, x, x, -1);
         if (roll(&g->d, 4) == 0) x = one_of(g, x, random, 2);
@@ -153,7 +154,7 @@ static int grow(Grown *g)
     }
 }
 
-/* The sum of some losses of some values, each against a target of its own. */
+/* Makes a sum of some losses of some values, each with its own target. */
 static int losses(Grown *g)
 {
     static const Op rows[] = {OP_mse,       OP_bce,   OP_bce_dice,
@@ -172,7 +173,7 @@ static int losses(Grown *g)
     return roll(&g->d, 2) ? net_row(g->n, scale, &sum, 1) : sum;
 }
 
-/* A network of number `c`. */
+/* Makes network number `c`. */
 static void make(Net *n, uint32_t c, bool smooth)
 {
     Grown g = {.n = n, .smooth = smooth};
@@ -190,7 +191,7 @@ static void make(Net *n, uint32_t c, bool smooth)
     for (int i = roll(&g.d, 4); i > 0; i--) n->root[n->roots++] = pick(&g);
 }
 
-/* A part of the parameters is frozen: where gradients stop. */
+/* Freezes some parameters: gradients stop there. */
 static void freeze(PlanRig *r, uint32_t c)
 {
     Rng g = {.seed = 10, .stream = RNG_TEST, .sample = c};
@@ -205,8 +206,8 @@ static void same_bytes(const char *what, uint32_t c, const void *got,
         test_failed(__FILE__, __LINE__, "network %u: %s differ", c, what);
 }
 
-/* Drop every so-manieth value that backward calls read, whatever that frees or
- * costs; how many. */
+/* Drops one in `every` values that backward calls read, whatever that frees or
+ * costs; returns their number. */
 static int drop_some(PlanRig *r, uint32_t c, uint32_t every)
 {
     Plan *p = r->plan;
@@ -226,7 +227,7 @@ static int drop_some(PlanRig *r, uint32_t c, uint32_t every)
     return count;
 }
 
-/* The plan of the rig against the run without; twice, since inputs outlive a
+/* Compares the plan with a run without plan; twice, since inputs outlive a
  * run. */
 static void compare_planned(PlanRig *r, uint32_t c)
 {
@@ -262,7 +263,7 @@ static void compare_planned(PlanRig *r, uint32_t c)
     arena_release(&mem);
 }
 
-/* Rows that run with another. */
+/* Counts operators fused into other calls. */
 static int fused_rows(const Plan *p)
 {
     const PlanRow *row;
@@ -272,7 +273,7 @@ static int fused_rows(const Plan *p)
     return count;
 }
 
-/* A plan in one mode. Returns how much it saved. */
+/* Compares a plan in one mode. Returns how much memory it saved. */
 static double compare(PlanRig *r, uint32_t c, bool train)
 {
     plan_rig_plan(r, train);
@@ -280,8 +281,8 @@ static double compare(PlanRig *r, uint32_t c, bool train)
     return (double)plan_bytes(r->plan) / (double)plan_naive_bytes(r->plan);
 }
 
-/* The same with values that are made again: the bits of the first time, and
- * running statistics move once. How many they are. */
+/* The same with recomputed values: the bits are unchanged, and running
+ * statistics are updated once. Returns the number of values. */
 static int with_dropped(PlanRig *r, uint32_t c)
 {
     int count = 0;
@@ -293,8 +294,7 @@ static int with_dropped(PlanRig *r, uint32_t c)
     return count;
 }
 
-/* The same within budgets: in the least memory there is, and half the way to
- * it. */
+/* The same within budgets: with the minimum of memory, and halfway to it. */
 static void within_budgets(PlanRig *r, uint32_t c)
 {
     plan_rig_plan(r, true);
@@ -339,7 +339,7 @@ static void against_reference_run(const Backend *be, Precision p,
         plan_rig_close(&r);
         net_free(&n);
     }
-    EXPECT(share / cases < 0.8); // else nothing was shared
+    EXPECT(share / cases < 0.8); // otherwise nothing was shared
     EXPECT(recomputed > 2 * (int)cases);
     EXPECT(be->fuses ? fused > (int)cases / 8 : !fused);
     EXPECT(be->fuses_concat && p == PRECISION_f32 ? apart > (int)cases / 16
@@ -356,16 +356,16 @@ TEST(plan_equals_no_plan_on_cpu)
     against_reference_run(&backend_cpu, PRECISION_f32, 150);
 }
 
-/* The copies in 16 bits hold what they were made of for as long as they are
- * read, whatever has become of the memory of that. */
+/* 16-bit copies keep their values as long as they are read, even if the memory
+ * of the original is reused. */
 TEST(plan_equals_no_plan_with_copies)
 {
     Backend be = half_backend();
     against_reference_run(&be, PRECISION_bf16, 150);
 }
 
-/* So many samples at a time, whatever it costs; of a seventh row all, so that
- * stages end. */
+/* One sample at a time, whatever the cost; for every seventh node the whole
+ * batch, so that groups end. */
 static int32_t by_one(const Call *c)
 {
     return c->node % 7 ? 1 : c->y->dim.n;
@@ -376,8 +376,8 @@ static int32_t by_two(const Call *c)
     return c->node % 7 ? 2 : c->y->dim.n;
 }
 
-/* Calls that run a few samples at a time have the bits of calls that have the
- * whole batch, and want no more memory. */
+/* Calls on micro-batches have the bits of calls on the whole batch, and need no
+ * more memory. */
 static void in_slices(Backend be, Precision p)
 {
     const int cases = 150, batch[] = {2, 3, 4, 6};
@@ -405,7 +405,7 @@ static void in_slices(Backend be, Precision p)
         plan_rig_close(&r);
         net_free(&n);
     }
-    EXPECT(stages > cases / 2 && uneven > 4); // 3 by 2 and 1
+    EXPECT(stages > cases / 2 && uneven > 4); // 3 as 2 and 1
     EXPECT(share < 1.005);
 }
 
@@ -416,7 +416,7 @@ TEST(plan_in_microbatches)
     in_slices(half_backend(), PRECISION_bf16);
 }
 
-/* d loss / d parameter of the plan against central differences. */
+/* Compares d loss / d parameter of the plan with central differences. */
 static void differences(PlanRig *r, uint32_t c)
 {
     const Params *q = &r->params;
@@ -450,7 +450,7 @@ TEST(plan_gradients_are_slopes)
         PlanRig r;
         make(&n, 1000 + c, true);
         plan_rig_open(&r, &n, &backend_ref, 1, 2);
-        // batch statistics, then running ones
+        // batch statistics, then running statistics
         for (int train = 1; train >= 0; train--) {
             plan_rig_plan(&r, train);
             plan_rig_run(&r, true, false, 1);

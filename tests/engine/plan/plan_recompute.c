@@ -1,9 +1,9 @@
-/* plan_recompute.c -- what a plan drops for its budget: how little memory it
- * comes to, what that costs, what it refuses. That the bits stay is in
- * plan_random.c. */
+/* plan_recompute.c -- values that a plan drops for its budget: the memory
+ * reached, the cost, refusals. plan_random.c tests that the bits are
+ * unchanged. */
 #include "tests/support/plan_rig.h"
 
-/* The same convolution and tanh `length` times, and a loss. */
+/* Makes `length` convolutions with tanh, and a loss. */
 static void chain(Net *n, int length)
 {
     net_new(n);
@@ -15,7 +15,7 @@ static void chain(Net *n, int length)
     n->root[n->roots++] = x;
 }
 
-/* Bytes of the plan within a budget, or of the least there is. */
+/* Returns the bytes of the plan within a budget, or of the smallest plan. */
 static size_t bytes_within(PlanRig *r, size_t budget, bool least)
 {
     r->spec.budget = budget;
@@ -24,7 +24,7 @@ static size_t bytes_within(PlanRig *r, size_t budget, bool least)
     return plan_bytes(r->plan);
 }
 
-/* A chain of n in pieces of sqrt(n): two times as many values, not n. */
+/* A chain of n in pieces of sqrt(n): 2 sqrt(n) values instead of n. */
 TEST(recompute_chain_comes_to_its_root)
 {
     const size_t value = 32 * 32 * 4 * 8;
@@ -44,7 +44,7 @@ TEST(recompute_chain_comes_to_its_root)
         PlanRecompute recomputed = plan_recomputed(r.plan);
         EXPECT_INT(recomputed.values, length);
         EXPECT(recomputed.dropped < length && recomputed.kept_bytes == all);
-        // nothing is made three times
+        // no value is computed three times
         EXPECT(recomputed.flops > 0 && recomputed.flops <= plan_flops(r.plan));
         plan_rig_run(&r, true, false, 1);
         EXPECT(plan_rig_intact(&r));
@@ -53,8 +53,8 @@ TEST(recompute_chain_comes_to_its_root)
     }
 }
 
-/* Every budget down to the least is met, and one byte less is refused with it.
- * Less memory costs more. */
+/* Every budget down to the minimum is met, and one byte less is refused with
+ * that minimum. Less memory costs more. */
 TEST(recompute_meets_every_budget)
 {
     Net n;
@@ -66,11 +66,12 @@ TEST(recompute_meets_every_budget)
     n.loss = net_op(&n, OP_bce_dice, y, t, -1);
     n.root[n.roots++] = y;
     plan_rig_open(&r, &n, &backend_cpu, 2, 4);
-    // scratch of Winograd's transforms, most of so small an arena, stays
+    // the scratch memory of Winograd's transforms, most of such a small arena,
+    // cannot be dropped
     r.spec.no_winograd = true;
     size_t all = bytes_within(&r, 0, false);
     size_t least = bytes_within(&r, 1, true);
-    // of what a norm and its activation, run as one, leave to drop
+    // fused norms and activations leave less to drop
     EXPECT(least < all * 7 / 10);
     double flops = 0;
     for (int i = 0; i <= 8; i++) {
@@ -91,7 +92,7 @@ TEST(recompute_meets_every_budget)
     snprintf(want, sizeof want, "%zu at least", least);
     EXPECT_FAIL(plan_build(&r.spec, &p), want);
     EXPECT_INT(err_kind(), ERR_USAGE);
-    // a plan without gradients keeps nothing that could be dropped
+    // a plan without gradients keeps no value that could be dropped
     r.spec.budget = 1;
     r.spec.loss = -1;
     plan_rig_plan(&r, true);
@@ -100,7 +101,7 @@ TEST(recompute_meets_every_budget)
     net_free(&n);
 }
 
-/* Whichever request for memory fails, nothing stays behind. */
+/* A failure of any allocation leaves nothing behind. */
 TEST(recompute_without_memory)
 {
     Net n;

@@ -1,6 +1,6 @@
-/* tile_names.c -- the text that says which tiles products take, of a backend
- * that has three; and that each call of a plan is told. What tiles are is not
- * asked here (tests/emu/tiles.c). */
+/* tile_names.c -- the text that chooses tiles of products, with a backend that
+ * has three; and its effect on each call of a plan. tests/emu/tiles.c tests the
+ * tiles themselves. */
 #include "engine/plan/tile_names.h"
 #include "engine/plan/plan_inside.h"
 #include "tests/support/plan_rig.h"
@@ -36,7 +36,7 @@ TEST(tile_names_in_a_text)
     expect_tiles("ab=8x4/8x4", "a", 0, 0);
 }
 
-/* The first layer that multiplies and has a name. */
+/* Returns the name of the first layer that multiplies and has a name. */
 static const char *multiplying(const Graph *g)
 {
     for (int i = 0; i < g->count; i++)
@@ -52,7 +52,7 @@ TEST(tile_names_that_there_are)
     net_small(&n);
     const char *name = multiplying(&n.g);
     const struct {
-        const char *entry, *why; // behind the name of a convolution; NULL: fine
+        const char *entry, *why; // after the name of a convolution; NULL: fine
     } row[] = {
         {"=8x8/8x4-split", NULL},
         {"=-/-", NULL},
@@ -71,17 +71,18 @@ TEST(tile_names_that_there_are)
         else
             EXPECT(tiles_valid(text, &n.g, &toy));
     }
-    // not one without a name, which some have
+    // not for a layer without a name, which some are
     EXPECT_FAIL(tiles_valid("=8x8/8x8", &n.g, &toy),
                 "tiles: no convolution is called \"\"");
-    // whose names are of another machine
+    // names of another backend's tiles
     char text[256];
     snprintf(text, sizeof text, "%s=9x9/9x9", name);
     EXPECT(tiles_valid(text, &n.g, &none));
     net_free(&n);
 }
 
-/* Calls that were told; both ways, and once more where values are dropped. */
+/* Counts calls with the tile; forward and backward, and also recomputed
+ * ones. */
 static int told(const Plan *p, const Graph *g, const char *name)
 {
     int count = 0;
