@@ -11,7 +11,7 @@ static bool copy_tensor(void *ctx, int i, void *out)
     return safetensors_read(ctx, i, out);
 }
 
-/* Is this pair written anew by the writer, or given in *m? */
+/* Does the writer replace this pair, or given in *m? */
 static bool replaced(const Meta *m, const char *key)
 {
     return !strncmp(key, "crc32c.", strlen("crc32c.")) || meta_get(m, key);

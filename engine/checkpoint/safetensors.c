@@ -389,7 +389,7 @@ static bool layout_names(Layout *l, const StWrite *w)
     l->pair[l->pairs++] = (MetaPair){HEADER_CRCS, zeros};
     for (int i = 0; i < w->pairs; i++) {
         const char *key = w->pair[i].key;
-        // a file's own metadata may be passed: checksums are computed anew
+        // a file's own metadata may be passed: checksums are computed again
         if (!strcmp(key, HEADER_CRC) || !strcmp(key, HEADER_CRCS)) continue;
         if (!header_name_check("metadata key", key)) return false;
         l->pair[l->pairs++] = w->pair[i];

@@ -338,7 +338,7 @@ static bool check_any_size(const Graph *g, const bool *used, Arena *mem)
     return true;
 }
 
-// -- what goes in and comes out -----------------------------------------------
+// -- inputs and outputs -------------------------------------------------------
 
 /* Writes a graph input or output as field `field`: name, type, extents. Free
  * extents have a name instead of a number. */
