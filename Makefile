@@ -15,6 +15,8 @@ OPT     ?= -O2 -g
 WARN    ?= -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wno-format-truncation
 CWARN   ?= -Wmissing-prototypes -Wstrict-prototypes
 OBJCOPY ?= objcopy
+# debug information of the objects of tests: lines without variables, a third of the size
+TEST_DEBUG ?= -g1
 # sanitizers, such as SAN=address,undefined; use another BUILD with it
 SAN     ?=
 # CUDA: an empty NVCC builds without; the GPU architectures to build for, or all
@@ -329,14 +331,19 @@ $(MPI_MODULE): engine/ranks/mpi_module.c engine/base/thread.c engine/ranks/ranks
 	  -D_POSIX_C_SOURCE=200809L -pthread -fPIC -fvisibility=hidden -shared -o $@ \
 	  $(filter %.c,$^)
 
+# The debug information of the library, which is half of a program, is compressed
+# in programs that are linked for the tests.
+LINK_TEST = $(LINK) $(WL)--compress-debug-sections=zlib
+
 # C tests link against an archive, so a test links only the objects that it
 # uses; the program itself tests lua/.
+# T: a thin archive, which has the paths of the objects instead of their bytes.
 $(BUILD)/tests/objects.a: $(LIB_OBJ)
 	@rm -f $@ && mkdir -p $(@D)
-	$(call SHOW,link)$(AR) qcs $@ $^
+	$(call SHOW,link)$(AR) qcsT $@ $^
 
 $(BUILD)/tests/run: $(TEST_OBJ) $(BUILD)/tests/objects.a
-	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
+	$(LINK_TEST) $(OWN_RPATH) -o $@ $^ $(LIBS)
 
 # tests of operators and of the engine: they need only the C library
 KERNEL_TESTS := run cpu/simd% engine/base/rng engine/check/compare engine/graph/precision \
@@ -345,21 +352,33 @@ KERNEL_TESTS := run cpu/simd% engine/base/rng engine/check/compare engine/graph/
 $(BUILD)/tests/kernels.a: $(filter-out $(BUILD)/engine/api/%,\
     $(filter $(BUILD)/engine/% $(BUILD)/cpu/%,$(LIB_OBJ)))
 	@rm -f $@ && mkdir -p $(@D)
-	$(call SHOW,link)$(AR) qcs $@ $^
+	$(call SHOW,link)$(AR) qcsT $@ $^
 
 $(BUILD)/tests/kernels: $(filter $(KERNEL_TESTS:%=$(BUILD)/tests/%.o),\
     $(TEST_OBJ)) $(BUILD)/tests/kernels.a
 	$(LINK) -o $@ $^ -lm -ldl
 
 $(BENCHES): %: %.o $(BUILD)/tests/objects.a
-	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
+	$(LINK_TEST) $(OWN_RPATH) -o $@ $^ $(LIBS)
 
 $(BUILD)/tests/fuzz/objects.a: $(FUZZ_OBJ)
 	@rm -f $@ && mkdir -p $(@D)
-	$(call SHOW,link)$(AR) qcs $@ $^
+	$(call SHOW,link)$(AR) qcsT $@ $^
 
-$(REPLAYS): %: %.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/tests/fuzz/objects.a
+# one program replays the corpora of all targets: it runs the target by whose name
+# it is called. libFuzzer wants one name for the function of every target.
+$(BUILD)/tests/fuzz/%.o: tests/fuzz/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) $(TEST_DEBUG) \
+	  $(if $(findstring fuzzer,$(SAN)),,-DLLVMFuzzerTestOneInput=fuzz_$*) -c -o $@ $<
+$(BUILD)/tests/fuzz/replay.o: tests/fuzz/replay.c $(FUZZ) $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) $(TEST_DEBUG) -DTARGETS='$(patsubst tests/fuzz/%.c,TARGET(%),$(FUZZ))' -c -o $@ $<
+$(BUILD)/tests/fuzz/replay: $(FUZZ:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/replay.o \
+    $(BUILD)/tests/fuzz/objects.a
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
+$(REPLAYS): $(BUILD)/tests/fuzz/replay
+	@ln -sf replay $@
 
 %-fuzzer: %.o $(BUILD)/tests/fuzz/objects.a
 	$(LINK) -fsanitize=fuzzer $(OWN_RPATH) -o $@ $^ $(LIBS)
@@ -374,7 +393,7 @@ $(BUILD)/libsegengine.a: $(LIB_OBJ) $(BUILD)/exports
 	$(call SHOW,link)$(LD) -r --force-group-allocation -o $(@:.a=.o) $(LIB_OBJ)
 	@$(OBJCOPY) --keep-global-symbols=$(BUILD)/exports $(@:.a=.o)
 	@rm -f $@
-	@$(AR) qcs $@ $(@:.a=.o)
+	@$(AR) qcs $@ $(@:.a=.o) && rm $(@:.a=.o)
 
 $(BUILD)/libsegengine.so: $(LIB_OBJ)
 	$(LINK) $(OWN_RPATH) -shared $(WL)-soname$(comma)libsegengine.so.0 \
@@ -429,7 +448,7 @@ $(BUILD)/lua/embedded.o: $(BUILD)/lua/embedded.c $(BUILD)/settings
 
 $(BUILD)/tests/%.o: tests/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(COMPILE) -c -o $@ $<
+	$(COMPILE) $(TEST_DEBUG) -c -o $@ $<
 
 $(BUILD)/cpu/ref/double/%.o: cpu/ref/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -477,11 +496,11 @@ $(BUILD)/tests/gpu/%: tests/gpu/%.cu $(BUILD)/settings
 # ... and one in C from the program's objects
 $(BUILD)/tests/gpu/sweep: $(BUILD)/tests/gpu/sweep.o $(BUILD)/tests/objects.a
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LIBS)
-$(BUILD)/tests/gpu/%: tests/emu/%.cu $(BUILD)/settings
+$(BUILD)/tests/gpu/%: tests/cuda/emulator/%.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,link)$(CU_ALL) -o $@ $<
 
-include tests/emu/build.mk
+include tests/cuda/build.mk
 
 FORCE:
 .PHONY: all lib mpi test coverage bench gallery gpu kit demo data layers lint fmt asan checked sanitized \

@@ -1,9 +1,9 @@
 /* gpu.h -- the one header that kernel files and the host runtime include.
  *
  * Under nvcc it is the CUDA runtime; under any other C++ compiler it is the
- * emulator of tests/emu, which runs the same source on the CPU (that folder
- * must then be on the include path). Shared memory and launches are written
- * only in the following forms, which are the same for both:
+ * emulator of tests/cuda/emulator, which runs the same source on the CPU (that
+ * folder must then be on the include path). Shared memory and launches are
+ * written only in the following forms, which are the same for both:
  *
  *     SMEM(float, tile, [32][33]);      one shared array, 16-byte aligned
  *     DYN_SMEM(float, buffer);          the launch's dynamic shared memory

@@ -3,9 +3,9 @@
  * detection and sums over a warp.
  *
  * The only file with inline PTX. Each primitive has a device body and, for the
- * emulator, a host body of the same meaning; tests/emu/prims.cu checks both
- * with one source. Registers of fragments hold two 16-bit values, the lower
- * index in the low half. With l the lane, g = l/4 and t = l%4:
+ * emulator, a host body of the same meaning; tests/cuda/emulator/prims.cu
+ * checks both with one source. Registers of fragments hold two 16-bit values,
+ * the lower index in the low half. With l the lane, g = l/4 and t = l%4:
  *
  *   m16n8k16  a[i]: row g + 8(i&1), k 2t + 8(i>>1) and the next
  *             b[i]: k 2t + 8i and the next, column g

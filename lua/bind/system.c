@@ -318,7 +318,8 @@ static void push_cpu_features(lua_State *L)
     luaL_pushresult(&b);
 }
 
-/* Bytes of memory that this program holds (RSS); 0 where the system does not report it. */
+/* Bytes of memory that this program holds (RSS); 0 where the system does not
+ * report it. */
 static int64_t bytes_now(long page)
 {
     long long all = 0, here = 0;

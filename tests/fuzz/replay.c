@@ -4,18 +4,39 @@
  * every `make test`, this main replaces libFuzzer: it passes each file of a
  * folder to the target once, in the order of their names, in a build with
  * sanitizers. The name is printed before the call, so that the last line of a
- * crash names its input.
+ * crash names its input. One program has all targets and runs the one by whose
+ * name it is called; build/asan/tests/fuzz/NAME is a link to it.
  *
  *     build/asan/tests/fuzz/NAME tests/fuzz/corpus/NAME */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* TARGETS is TARGET(bmp) TARGET(dicom) ..., from the Makefile, which also names
+ * the function of each target so. */
+typedef int Target(const uint8_t *data, size_t size);
+#define TARGET(name) Target fuzz_##name;
+TARGETS
+#undef TARGET
+#define TARGET(name) {#name, fuzz_##name},
+static const struct {
+    const char *name;
+    Target *run;
+} targets[] = {TARGETS};
+
+static Target *target_of(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    const char *name = slash ? slash + 1 : program;
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!strcmp(targets[i].name, name)) return targets[i].run;
+    return NULL;
+}
 
 /* Runs the target on one file; false when the file cannot be read. */
-static int feed(const char *path)
+static int feed(Target *target, const char *path)
 {
     FILE *f = fopen(path, "rb");
     if (!f) return 0;
@@ -26,7 +47,7 @@ static int feed(const char *path)
     uint8_t *data = size >= 0 ? malloc((size_t)size + !size) : NULL;
     int ok = data && fread(data, 1, (size_t)size, f) == (size_t)size;
     fclose(f);
-    if (ok) LLVMFuzzerTestOneInput(data, (size_t)size);
+    if (ok) target(data, (size_t)size);
     free(data);
     return ok;
 }
@@ -38,8 +59,10 @@ static int is_input(const struct dirent *e)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+    Target *target = target_of(argv[0]);
+    if (argc != 2 || !target) {
+        fprintf(stderr, "usage: %s FOLDER, called by the name of a target\n",
+                argv[0]);
         return 2;
     }
     struct dirent **inputs;
@@ -53,7 +76,7 @@ int main(int argc, char **argv)
         snprintf(path, sizeof path, "%s/%s", argv[1], inputs[i]->d_name);
         printf("%s\n", path);
         fflush(stdout);
-        passed += feed(path);
+        passed += feed(target, path);
         free(inputs[i]);
     }
     free(inputs);

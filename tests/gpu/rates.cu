@@ -9,7 +9,7 @@
  *
  *     rates        one line each: name, number, unit; the best of ROUNDS */
 #include "cuda/lib/ptx.cuh"
-#include "tests/emu/kit.h"
+#include "tests/cuda/emulator/kit.h"
 
 enum {
     ROUNDS = 12,

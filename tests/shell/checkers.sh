@@ -68,6 +68,7 @@ step "a status is a failure" fails 'echo 3 passed, 0 failed, 0 skipped; exit 3'
 step "and counts as one" closes '3 passed, 1 failed, 0 skipped'
 step "a hang is a failure" fails 'sleep 60' 1
 step "nothing at all is a failure" fails 'echo 0 passed, 0 failed, 0 skipped'
+step "and counts as one" closes '0 passed, 1 failed, 0 skipped'
 # compared LINE STATUS CLOSE: tests/shell/compared.sh on a log of C tests
 compared() {
     mkdir -p "$tmp/logs"

@@ -11,8 +11,8 @@ git rev-parse --git-dir > /dev/null 2>&1 || skip "this is not a checkout"
 step "make kit" vendor/kit segengine-kit "$tmp"
 tar -xzf "$tmp/segengine-kit.tar.gz" -C "$tmp" || exit 1
 kit=$tmp/segengine-kit
-for file in Makefile tests/gpu/run.sh tests/gpu/sweep.py tests/emu/prims.cu tests/emu/build.mk \
-    tests/pytorch/unet_torch.py scripts/brain_unet.lua commit \
+for file in Makefile tests/gpu/run.sh tests/gpu/sweep.py tests/cuda/emulator/prims.cu \
+    tests/cuda/build.mk tests/pytorch/unet_torch.py scripts/brain_unet.lua commit \
     vendor/prefix/licenses/zlib1g-dev; do
     step "the kit has $file" test -s "$kit/$file"
 done

@@ -1,5 +1,5 @@
 /* plan_deferred_norm.c -- the norms that a plan defers to their readers.
- * tests/emu/lens.c tests the kernels. */
+ * tests/cuda/kernels/deferred_norm.c tests the kernels. */
 #include "engine/plan/plan_inside.h"
 #include "tests/support/deferring_backend.h"
 #include <string.h>

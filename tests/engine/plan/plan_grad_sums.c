@@ -1,5 +1,5 @@
 /* plan_grad_sums.c -- backward calls that sum the gradients that they store.
- * tests/emu/close.c tests the kernels. */
+ * tests/cuda/kernels/grad_sums.c tests the kernels. */
 #include "engine/plan/plan_inside.h"
 #include "tests/support/deferring_backend.h"
 

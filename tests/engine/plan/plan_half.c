@@ -1,5 +1,5 @@
 /* plan_half.c -- the values that a plan stores in 16 bits.
- * engine/check/ophalf.c tests the kernels, tests/emu whole networks. */
+ * engine/check/ophalf.c tests the kernels, tests/cuda whole networks. */
 #include "engine/plan/plan_inside.h"
 #include "tests/support/plan_rig.h"
 

@@ -1,6 +1,6 @@
 /* tile_names.c -- the text that chooses tiles of products, with a backend that
- * has three; and its effect on each call of a plan. tests/emu/tiles.c tests the
- * tiles themselves. */
+ * has three; and its effect on each call of a plan.
+ * tests/cuda/kernels/igemm_tiles.c tests the tiles themselves. */
 #include "engine/plan/tile_names.h"
 #include "engine/plan/plan_inside.h"
 #include "tests/support/plan_rig.h"

@@ -1,5 +1,5 @@
 -- autotune.lua -- --autotune without a GPU, and the choice of tiles from times.
--- tests/emu/training.sh tests it on an emulated GPU.
+-- tests/cuda/training.sh tests it on an emulated GPU.
 
 local t = dofile("tests/support/harness.lua")
 local autotune = require "seg.train.autotune"

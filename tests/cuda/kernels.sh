@@ -1,0 +1,31 @@
+#!/bin/sh
+# kernels.sh -- the kernels of cuda/ under one build of the emulator.
+#
+#     tests/cuda/kernels.sh RUN suites|rest|kernels|all [NAME=VALUE ...]
+#
+# RUN is $BUILD/emu/{plain,checked}/run; `suites` are the operators' suites,
+# `rest` all other tests that can be told which device to use, `kernels` the
+# suites and those of the rest that have kernels of their own; settings are those
+# of emu_control.h. Which kernels ran is added to $BUILD/emu/*/reached.
+cd "$(dirname "$0")/../.." || exit 1
+run=$1 what=$2
+shift 2
+
+suites=engine/graph/ops.def
+rest="$(grep -rlE --include='*.c' 'given_(backend|device)\(' tests/cpu tests/engine tests/ops |
+    grep -vE 'tests/(ops/ops|cpu/simd)\.c') $(ls tests/cuda/kernels/*.c)"
+case $what in
+suites) rest= ;;
+kernels)
+    # sessions and what gpu_*.c tests of the host launch the same kernels
+    rest="$(ls tests/cuda/kernels/*.c | grep -v /gpu_) tests/cuda/kernels/gpu_data.c"
+    ;;
+rest) suites= ;;
+esac
+
+# the heap as it is between tests: to give large blocks back to the system
+# and to get them again takes longer than the tests
+export MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 \
+    MALLOC_TOP_PAD_=67108864
+# shellcheck disable=SC2086  # one argument a file
+exec env SEG_TEST_DEVICE=cuda EMU_REACHED="${run%/run}/reached" "$@" "$run" $suites $rest

@@ -1,0 +1,204 @@
+/* conv_dgrad_wgrad.c -- the kernel that computes dx and dw of narrow
+ * convolutions from one reading of dy, on the emulated device: against the
+ * kernels that compute them one by one. */
+#include "tests/cuda/emulator/emu_control.h"
+#include "tests/cuda/kernels/bench.h"
+#include <stdlib.h>
+
+enum { WIDE = 32, WAYS = 2 };
+
+/* A lazy layer of 32 filters; where the image is of two tensors, the first has
+ * 32 channels. */
+typedef struct Layer {
+    Dims x;
+    unsigned seen; // bits: parts of x that are seen through a lens
+    bool two, relu, add;
+    unsigned spare; // bits: parts whose gradient nobody wants
+} Layer;
+
+static bool is_seen(const Layer *s, int i)
+{
+    return s->seen >> i & 1;
+}
+
+/* What one way leaves: gradients of the parts of x, and their sums. */
+typedef struct Left {
+    Tensor dx[2], total[2], dw;
+} Left;
+
+static Left left_of(Bench *b, const Layer *s, const Dims *part, Dims w)
+{
+    Left l;
+    const Dtype type = precision_copy(b->precision);
+    b->draws = 100; // the same for all
+    for (int i = 0; i <= s->two; i++) {
+        l.dx[i] = drawn(b, part[i], type, -1, 1);
+        l.total[i] =
+            tensor_of(b, (Dims){1, 1, 1, 1, GRAD_SUMS * part[i].c + 1}, F64);
+    }
+    l.dw = drawn(b, w, F32, -1, 1);
+    return l;
+}
+
+static void wants(Call *c, const Layer *s, Left *l)
+{
+    for (int i = 0; i <= s->two; i++) {
+        if (s->spare >> i & 1) continue;
+        c->dx[i ? X2 : 0] = &l->dx[i];
+        c->grad_sums[i ? X2 : 0] = &l->total[i];
+    }
+    c->dx[1] = &l->dw, c->fresh = s->add ? 0 : ~0u;
+}
+
+/* Sums of what differs by rounding: `share` of what they are in all. */
+static void near_totals(Bench *b, const Tensor *p, const Tensor *q, bool seen,
+                        double share)
+{
+    double got[GRAD_SUMS * 2 * WIDE + 1], want[GRAD_SUMS * 2 * WIDE + 1];
+    double off = 0, all = 0;
+    // without a lens the second sums are nothing
+    const int sums = p->dim.c / GRAD_SUMS * (seen ? 2 : 1);
+    read_tensor(b, p, got), read_tensor(b, q, want);
+    for (int i = 0; i < sums; i++) {
+        off += (got[i] - want[i]) * (got[i] - want[i]);
+        all += want[i] * want[i];
+    }
+    EXPECT(off <= share * all);
+    if (!(off <= share * all)) EXPECT_NEAR(off / all, 0, share);
+}
+
+/* The twins, and those of norm, activation and convolution apart. */
+static void agrees(Precision p, const Layer *s)
+{
+    Bench b;
+    Behind h, of[2];
+    Call c;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    Dims part[2] = {s->x, s->x};
+    if (s->two) part[0].c = WIDE, part[1].c = s->x.c - WIDE;
+    const Shape shape = {OP_conv, s->x, {WIDE, 1, 3, 3, s->x.c}, 1, 1, 1};
+    const Attr attr = attr_of(&shape);
+    Tensor w = drawn(&b, shape.w, type, -1, 1), x[2];
+    // what made y does not matter to who goes back
+    const Tensor whole = drawn(&b, s->x, type, -1, 1);
+    Tensor y = deferred(&b, &attr, &whole, &w, &h, &c);
+    for (int i = 0; i <= s->two; i++)
+        x[i] = is_seen(s, i) ? left(&b, part[i], &of[i])
+                             : drawn(&b, part[i], type, -1, 1);
+    for (int i = 0; i <= s->two; i++)
+        if (s->relu) of[i].act = op_default(OP_relu);
+    Tensor slope[WAYS];
+    for (int i = 0; i < WAYS; i++) {
+        b.draws = 200;
+        slope[i] = drawn(&b, y.dim, type, -1, 1);
+    }
+    Call norm = {
+        .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
+    norm.saved = c.saved;
+    for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
+    norm.dy = norm.dx[0] = &slope[1], norm.fresh = ~0u;
+    run(&b, &norm);
+    Call plain = {.attr = &attr, .x = {&x[0], &w}, .y = &y, .dy = &slope[1]};
+    if (s->two) plain.x[X2] = &x[1];
+    for (int i = 0; i <= s->two; i++)
+        if (is_seen(s, i))
+            plain.deferred_norm[i ? X2 : 0] = &of[i].deferred_norm;
+    c.y = &y, c.dy = &slope[0], c.x[2] = NULL;
+    memcpy(c.x, plain.x, sizeof c.x),
+        memcpy(c.deferred_norm, plain.deferred_norm, sizeof c.deferred_norm);
+    Left one = left_of(&b, s, part, w.dim), twin = left_of(&b, s, part, w.dim);
+    Left other = left_of(&b, s, part, w.dim);
+    wants(&plain, s, &one), wants(&c, s, &twin);
+    emu_reset_counts();
+    run(&b, &plain);
+    EXPECT_INT(emu_launch_count("dgrad_wgrad_kernel"), 0);
+    emu_reset_counts();
+    run(&b, &c);
+    EXPECT_INT(emu_launch_count("dgrad_wgrad_kernel"), 1);
+    EXPECT_INT(emu_launch_count("igemm_tile_kernel"), 0);
+    EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
+    wants(&c, s, &other);
+    emu_set_order("r5"); // of blocks and threads
+    run(&b, &c);
+    emu_set_order(getenv("EMU_ORDER") ? getenv("EMU_ORDER") : "g");
+    const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    for (int i = 0; i <= s->two; i++) {
+        same(&b, &twin.dx[i], &other.dx[i]);
+        near(&b, &twin.dx[i], &one.dx[i], unit * unit);
+        if (s->spare >> i & 1) continue;
+        near_totals(&b, &twin.total[i], &one.total[i], is_seen(s, i),
+                    unit * unit);
+        near_totals(&b, &twin.total[i], &other.total[i], is_seen(s, i), 0);
+    }
+    near(&b, &twin.dw, &one.dw, unit * unit);
+    same(&b, &twin.dw, &other.dw);
+    bench_close(&b);
+}
+
+TEST(twin_of_one_tensor)
+{
+    // boxes that are full, and those that the image ends in
+    agrees(PRECISION_bf16, &(Layer){{1, 1, 16, 16, WIDE}, .seen = 1});
+    agrees(PRECISION_f16,
+           &(Layer){{3, 1, 9, 19, WIDE}, .seen = 1, .relu = true});
+    agrees(PRECISION_bf16, &(Layer){{1, 1, 8, 33, WIDE}, .add = true});
+    agrees(PRECISION_f16,
+           &(Layer){{1, 1, 5, 7, 2 * WIDE}, .seen = 1, .add = true});
+}
+
+TEST(twin_of_two_tensors)
+{
+    agrees(PRECISION_bf16,
+           &(Layer){{1, 1, 9, 19, 2 * WIDE}, .two = true, .seen = 2});
+    agrees(PRECISION_f16, &(Layer){{3, 1, 8, 16, 2 * WIDE},
+                                   .two = true,
+                                   .seen = 3,
+                                   .relu = true,
+                                   .add = true});
+    for (unsigned i = 1; i <= 2; i++)
+        agrees(PRECISION_bf16, &(Layer){{1, 1, 8, 20, 2 * WIDE},
+                                        .two = true,
+                                        .seen = 1,
+                                        .spare = i});
+}
+
+/* Not where db wants dy, nor of another window, filters or channels. */
+TEST(twin_not_otherwise)
+{
+    static const Shape others[] = {
+        {OP_conv, {1, 1, 8, 16, 96}, {WIDE, 1, 3, 3, 96}, 1, 1, 1},
+        {OP_conv, {1, 1, 8, 16, WIDE}, {64, 1, 3, 3, WIDE}, 1, 1, 1},
+        {OP_conv, {1, 1, 8, 16, WIDE}, {WIDE, 1, 3, 3, WIDE}, 1, 0, 1},
+        {OP_conv, {1, 1, 8, 16, WIDE}, {WIDE, 1, 3, 3, WIDE}, 2, 1, 1},
+        {OP_conv, {1, 1, 8, 16, WIDE}, {WIDE, 1, 1, 1, WIDE}, 1, 0, 1},
+        {OP_conv, {1, 1, 8, 16, WIDE}, {WIDE, 1, 3, 3, WIDE}, 1, 1, 1},
+    };
+    const int count = sizeof others / sizeof *others;
+    for (int i = 0; i < count; i++) {
+        Bench b;
+        Behind h;
+        Call c;
+        bench_open(&b, PRECISION_bf16);
+        const Attr attr = attr_of(&others[i]);
+        Tensor x = drawn(&b, others[i].x, BF16, -1, 1);
+        Tensor w = drawn(&b, others[i].w, BF16, -1, 1);
+        Tensor y = deferred(&b, &attr, &x, &w, &h, &c);
+        Tensor dy = drawn(&b, y.dim, BF16, -1, 1);
+        Tensor dx = tensor_of(&b, x.dim, BF16), dw = tensor_of(&b, w.dim, F32);
+        Tensor db = tensor_of(&b, h.bias.dim, F32);
+        c.y = &y, c.dy = &dy, c.dx[0] = &dx, c.dx[1] = &dw, c.fresh = ~0u;
+        if (i == count - 1) c.dx[2] = &db;
+        emu_reset_counts();
+        run(&b, &c);
+        EXPECT_INT(emu_launch_count("dgrad_wgrad_kernel"), 0);
+        bench_close(&b);
+    }
+}
+
+/* A block has more boxes than a chain of dw, and there is a second block. */
+TEST(twin_of_many_boxes)
+{
+    agrees(PRECISION_bf16,
+           &(Layer){{2, 1, 44, 16, WIDE}, .seen = 1, .add = true});
+}

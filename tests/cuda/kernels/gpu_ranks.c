@@ -1,0 +1,132 @@
+/* gpu_ranks.c -- ranks on emulated devices against one: gradients, losses and
+ * statistics of norms joined through the host, and by a library in the place of
+ * NCCL (nccl/nccl.cc) on the streams, recorded steps included. */
+#include "tests/cuda/emulator/emu_control.h"
+#include "tests/support/op_call.h"
+#include "tests/support/ranks_training.h"
+
+/* So many devices, and the stand-in that the build made. */
+static void stage(int devices)
+{
+    emu_set_device(80, devices, "ok", (size_t)2 << 30);
+    REQUIRE(setenv("SEGENGINE_NCCL", EMU_NCCL, 1) == 0);
+}
+
+static void unstage(void)
+{
+    emu_set_device(80, 1, "ok", (size_t)2 << 30);
+    unsetenv("SEGENGINE_NCCL");
+}
+
+TEST(gpu_ranks_by_the_host)
+{
+    stage(1);
+    for (int k = 0; k < KINDS; k++) {
+        compare_by("host", "cuda", (Kind)k, 7, 2, 1);
+        compare_by("host", "cuda", (Kind)k, 2, 3, 1); // one is idle
+    }
+    compare_by("host", "cuda", BCE, 8, 2, 6);
+    compare_own_norms("host", "cuda", 2);
+    unstage();
+}
+
+/* Shares of 2, 2, 3 and then of 1, 2, 2: the second rank has a recording of its
+ * extent when the others have none; then that is given up, and all record. */
+TEST(gpu_ranks_of_other_shares)
+{
+    Work w = {.device = "cuda", .allreduce = "nccl", .batch = 7, .later = 5};
+    stage(4);
+    w.steps = 20;
+    compare_work(w, 3);
+    unstage();
+}
+
+/* Norms that nobody runs (plan_deferred_norm.c): of sums that a convolution
+ * left. */
+TEST(gpu_ranks_of_deferred_norms)
+{
+    static const Precision kinds[] = {PRECISION_f16, PRECISION_bf16};
+    stage(1);
+    for (int i = 0; i < 2; i++) {
+        Work w = {.device = "cuda", .allreduce = "host", .precision = kinds[i]};
+        w.batch = 7, w.steps = 1;
+        compare_work(w, 2);
+        w.batch = 8, w.steps = 6;
+        compare_work(w, 3);
+    }
+    unstage();
+}
+
+TEST(gpu_ranks_by_nccl)
+{
+    stage(4);
+    for (int k = 0; k < KINDS; k++) {
+        compare_by("nccl", "cuda", (Kind)k, 7, 2, 1);
+        compare_by("nccl", "cuda", (Kind)k, 2, 3, 1);
+    }
+    // recorded from the third step on, idle or not
+    compare_by("nccl", "cuda", BCE, 8, 2, 6);
+    compare_by("nccl", "cuda", DICE, 2, 3, 5);
+    compare_own_norms("nccl", "cuda", 2);
+    unstage();
+}
+
+/* Opens a session of this rank as the context says; its reason is there. */
+typedef struct Wish {
+    const char *allreduce, *device, *reason;
+} Wish;
+
+static bool is_refused(Ranks *r, void *context)
+{
+    const Wish *wish = context;
+    Work w = {.device = wish->device, .steps = 1, .batch = 4};
+    double loss[20], *grad;
+    int64_t grads;
+    // "host" keeps all ranks on the first device
+    w.allreduce = wish->allreduce;
+    if (train(r, &w, loss, &grad, &grads))
+        return fail("%s was not refused", wish->allreduce);
+    return strstr(err_text(), wish->reason) != NULL;
+}
+
+TEST(gpu_ranks_refused)
+{
+    Wish same = {NULL, "cuda", "ranks 0 and 1 have the same GPU"};
+    Wish word = {"ncll", "cuda", "--carry ncll: want auto, nccl or host"};
+    Wish none = {"nccl", "cuda", "rank 0: NCCL is not there"};
+    stage(4);
+    EXPECT(run_ranks(2, is_refused, &same, -1));
+    EXPECT(run_ranks(2, is_refused, &word, -1));
+    REQUIRE(setenv("SEGENGINE_NCCL", "/nowhere/libnccl.so.2", 1) == 0);
+    EXPECT(run_ranks(2, is_refused, &none, -1));
+    unstage();
+}
+
+static bool says_why(Ranks *r, void *context)
+{
+    Optim o = optim_default(OPTIM_adam);
+    Net n;
+    char device[16];
+    (void)context;
+    snprintf(device, sizeof device, "cuda:%d", r->rank);
+    make_net(&n, BCE, PRECISION_f32);
+    SessionSpec spec = {.graph = &n.g,
+                        .root = n.root,
+                        .roots = n.roots,
+                        .loss = n.loss,
+                        .device = device,
+                        .ranks = r,
+                        .optim = &o};
+    if (!session_open(&spec, &n.s)) return false;
+    bool said = strstr(session_carried(n.s), "the host (rank 0: NCCL is not");
+    net_free(&n);
+    return said || fail("it does not say why");
+}
+
+TEST(gpu_ranks_auto_says_why)
+{
+    stage(2);
+    REQUIRE(setenv("SEGENGINE_NCCL", "/nowhere/libnccl.so.2", 1) == 0);
+    EXPECT(run_ranks(2, says_why, NULL, -1));
+    unstage();
+}

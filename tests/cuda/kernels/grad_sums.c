@@ -1,0 +1,422 @@
+/* grad_sums.c -- sums over a gradient, made by the call that stores the last of
+ * it: Call.grad_sums, on the emulated device. Which calls make them is tested
+ * in plan_grad_sums.c. */
+#include "tests/cuda/emulator/emu_control.h"
+#include "tests/cuda/kernels/bench.h"
+#include <math.h>
+#include <string.h>
+
+/* Whose backward call closes the gradient of its operand. */
+static const Shape sums_by_call[] = {
+    {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
+    {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1},
+    // four and eight classes, of which some have more boxes than others
+    {OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1},
+    {OP_conv, {1, 5, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1},
+    {OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2},
+    {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1},
+    // more boxes than are added at once, for each of some tiles of channels
+    {OP_conv, {2, 1, 72, 64, 160}, {8, 1, 1, 1, 160}, 1, 0, 1},
+    // in three rounds
+    {OP_conv, {2, 1, 265, 265, 8}, {8, 1, 1, 1, 8}, 1, 0, 1},
+    {OP_conv, {2, 1, 9, 10, 128}, {128, 1, 1, 1, 128}, 1, 0, 1},
+    {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
+    {OP_upconv, {1, 1, 11, 5, 136}, {136, 1, 2, 2, 24}, 2, 0, 1},
+    // upconv_head_bwd.cu
+    {OP_upconv, {2, 5, 9, 11, 64}, {64, 4, 4, 4, 1}, 2, 1, 1},
+    {OP_upconv, {1, 1, 37, 35, 96}, {96, 1, 3, 3, 2}, 2, 1, 1},
+    {OP_upconv, {2, 1, 7, 19, 160}, {160, 1, 4, 4, 1}, 2, 1, 1},
+    // head.cu, with rows in parts and in one
+    {OP_conv, {2, 1, 33, 35, 32}, {1, 1, 1, 1, 32}, 1, 0, 1},
+    {OP_conv, {1, 1, 21, 13, 40}, {2, 1, 1, 1, 40}, 1, 0, 1},
+    {OP_linear, {3, 1, 9, 9, 136}, {5, 1, 1, 1, 136}, 1, 0, 1},
+    {OP_conv, {1, 1, 40, 50, 256}, {8, 1, 1, 1, 256}, 1, 0, 1},
+    {OP_conv, {1, 1, 5, 7, 8}, {3, 1, 1, 1, 8}, 1, 0, 1},
+    {OP_conv, {1, 1, 40, 51, 256}, {1, 1, 1, 1, 256}, 1, 0, 1},
+};
+enum { CLOSERS = sizeof sums_by_call / sizeof *sums_by_call };
+
+/* The statistics of a channel that v begins with, by the norm of h. */
+static void stat_of(const Behind *h, const double *v, int64_t rows,
+                    int channels, double *mean, double *rstd)
+{
+    double var = 0;
+    *mean = 0;
+    for (int64_t r = 0; r < rows; r++) *mean += v[r * channels] / (double)rows;
+    for (int64_t r = 0; r < rows; r++)
+        var += pow(v[r * channels] - *mean, 2) / (double)rows;
+    *rstd = 1 / sqrt(var + (double)h->norm.batch_norm.eps);
+}
+
+/* The sums of dx over its rows, in double, as a call that reads it would make
+ * them: `h` NULL: there is no lens. `size`: what the terms add up to. */
+static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
+                    const Behind *h, double *sum, double *size)
+{
+    const int channels = dx->dim.c;
+    const int64_t count = numel(dx->dim), rows = count / channels;
+    double *v = mem_alloc((size_t)(2 * count) * sizeof *v);
+    double k[MAX_IN][256];
+    REQUIRE(v && channels <= 256);
+    read_tensor(b, dx, v);
+    if (h) {
+        read_tensor(b, x, v + count);
+        for (int i = 1; i <= 2; i++) read_tensor(b, &h->x[i], k[i]);
+    }
+    for (int c = 0; c < channels; c++) {
+        double mean = 0, rstd = 1;
+        if (h) stat_of(h, v + count + c, rows, channels, &mean, &rstd);
+        double *s = sum + c, *t = size + c;
+        s[0] = s[channels] = t[0] = t[channels] = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            double u = v[r * channels + c], z = 0;
+            if (h) z = (v[count + r * channels + c] - mean) * rstd;
+            if (h && z * k[1][c] + k[2][c] <= 0)
+                u *= (double)h->act.leaky_relu.slope;
+            s[0] += u, s[channels] += u * z;
+            t[0] += fabs(u), t[channels] += fabs(u * z);
+        }
+    }
+    mem_free(v);
+}
+
+/* total is what dx sums up to. A float's sign may fall the other way next to
+ * zero, where u is not small: such a term is a share of 1e-4 here. */
+static void totals_are(Bench *b, const Tensor *total, const Tensor *dx,
+                       const Tensor *x, const Behind *h)
+{
+    double got[1026], want[512], size[512];
+    const int sums = (h ? 2 : 1) * dx->dim.c;
+    REQUIRE(total->dim.c <= 1026);
+    read_tensor(b, total, got);
+    sums_of(b, dx, x, h, want, size);
+    for (int i = 0; i < sums; i++)
+        EXPECT_NEAR(got[i], want[i], 2e-4 * size[i] + 1e-6);
+}
+
+/* Windows of two along the axes that there are. */
+static Attr pool_of_two(Dims s)
+{
+    Attr a = op_default(OP_maxpool);
+    a.maxpool.kd = a.maxpool.sd = s.d > 1 ? 2 : 1;
+    a.maxpool.kh = a.maxpool.sh = a.maxpool.kw = a.maxpool.sw = 2;
+    return a;
+}
+
+static Tensor total_of(Bench *b, Dims s)
+{
+    return tensor_of(b, (Dims){1, 1, 1, 1, grad_sums_size(s.c)}, F64);
+}
+
+/* Does the backend say that this call closes dx[k]? */
+static bool is_closed(Bench *b, Call c, int k)
+{
+    c.precision = b->precision;
+    return backend_cuda.sums_grads(&c) >> k & 1;
+}
+
+/* Beside the gradients of the parameters where it adds, else alone. */
+static void closes(Precision p, const Shape *s, bool seen, bool add)
+{
+    enum { DX, DW, DB, ALL };
+    Bench b;
+    Behind h;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr attr = attr_of(s);
+    const Tensor y = left(&b, s->x, &h);
+    const Tensor w2 = drawn(&b, s->w, type, -1, 1);
+    Tensor in[MAX_IN] = {y, w2}, z;
+    REQUIRE(op_shape(&attr, in, &z));
+    const bool few = z.dim.c % NARROW_CHANNELS;
+    const Tensor dz = drawn(&b, z.dim, few ? F32 : type, -1, 1);
+    const Tensor total = total_of(&b, s->x);
+    const Dims extent[ALL] = {y.dim, s->w, {1, 1, 1, 1, z.dim.c}};
+    Tensor d[2][ALL];
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        z.data = NULL;
+        Call c = {.attr = &attr, .x = {&y, &w2}, .y = &z, .dy = &dz};
+        if (seen) c.deferred_norm[0] = &h.deferred_norm;
+        for (int k = 0; k < (add ? ALL : DW); k++) {
+            d[i][k] = drawn(&b, extent[k], k == DX ? type : F32, -1, 1);
+            c.dx[k] = &d[i][k];
+        }
+        c.fresh = !add;
+        EXPECT(is_closed(&b, c, 0));
+        if (i) c.grad_sums[0] = &total;
+        run(&b, &c);
+    }
+    for (int k = 0; k < (add ? ALL : DW); k++) same(&b, &d[0][k], &d[1][k]);
+    totals_are(&b, &total, &d[1][DX], &y, seen ? &h : NULL);
+    bench_close(&b);
+}
+
+TEST(close_of_a_product)
+{
+    for (int i = 0; i < CLOSERS; i++) {
+        closes(PRECISION_bf16, &sums_by_call[i], true, i % 2);
+        if (i % 3 == 0)
+            closes(PRECISION_f16, &sums_by_call[i], true, i % 2 == 0);
+        if (i % 3 == 1)
+            closes(PRECISION_bf16, &sums_by_call[i], false, i % 2 == 0);
+    }
+}
+
+/* What follows from the totals for the call that reads the gradient, a lazy one
+ * with such a norm: its parameters' gradients, and behind the totals a line
+ * each channel: the lens, then what dx is of x and of nothing
+ * (norm_bwd_on_load.cuh). */
+static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
+                       const Behind *h, const double *before)
+{
+    const int channels = x->dim.c;
+    const int64_t rows = numel(x->dim) / channels;
+    double got[1026], gamma[256], made[2][256];
+    read_tensor(b, total, got);
+    read_tensor(b, &h->x[1], gamma);
+    for (int i = 0; i < 2; i++) read_tensor(b, &h->dx[2 - i], made[i]);
+    double *v = mem_alloc((size_t)numel(x->dim) * sizeof *v);
+    REQUIRE(v);
+    read_tensor(b, x, v);
+    for (int c = 0; c < channels; c++) {
+        double mean, rstd;
+        stat_of(h, v + c, rows, channels, &mean, &rstd);
+        const double share = -gamma[c] * rstd / (double)rows;
+        const double tilt = share * got[channels + c] * rstd;
+        const double want[4] = {gamma[c] * rstd, 0, tilt,
+                                share * got[c] - mean * tilt};
+        float line[4];
+        memcpy(line, got + GRAD_SUMS * channels + 2 + 2 * c, sizeof line);
+        for (int i = 0; i < 4; i++)
+            if (i != 1)
+                EXPECT_NEAR((double)line[i], want[i],
+                            1e-4 * (fabs(want[i]) + fabs(mean * tilt)));
+        for (int i = 0; i < 2; i++)
+            EXPECT_NEAR(made[i][c], got[i * channels + c] + before[i],
+                        1e-5 * fabs(got[i * channels + c]) + 1e-5);
+    }
+    mem_free(v);
+}
+
+/* dgamma is added to, dbeta is new. */
+static void for_the_reader(const Shape *s, Op op)
+{
+    Bench b;
+    Behind h;
+    bench_open(&b, PRECISION_bf16);
+    const Attr attr = op == OP_conv ? attr_of(s) : pool_of_two(s->x);
+    const Tensor y = left(&b, s->x, &h);
+    const Tensor w2 = drawn(&b, s->w, BF16, -1, 1);
+    Tensor in[MAX_IN] = {y, w2}, z;
+    REQUIRE(op_shape(&attr, in, &z));
+    z = drawn(&b, z.dim, BF16, -1, 1);
+    const Tensor dz = drawn(&b, z.dim, BF16, -1, 1);
+    const Tensor total = total_of(&b, s->x), dx = drawn(&b, y.dim, BF16, 0, 0);
+    h.dx[1] = drawn(&b, h.x[1].dim, F32, 3, 3);
+    h.dx[2] = drawn(&b, h.x[2].dim, F32, 3, 3);
+    const Call reader = {.attr = &attr,
+                         .deferred = true,
+                         .norm_x = {NULL, &h.x[1], &h.x[2]},
+                         .norm_dx = {NULL, &h.dx[1], &h.dx[2]},
+                         .fresh = 1u << (NORM_FRESH + 2)};
+    Call c = {.attr = &attr, .x = {&y, op == OP_conv ? &w2 : NULL}, .y = &z};
+    c.deferred_norm[0] = &h.deferred_norm;
+    if (op != OP_conv) run(&b, &c);
+    c.dy = &dz, c.dx[0] = &dx, c.fresh = 1;
+    c.grad_sums[0] = &total, c.sums_for[0] = &reader;
+    run(&b, &c);
+    totals_are(&b, &total, &dx, &y, &h);
+    reader_has(&b, &total, &y, &h, (const double[]){0, 3});
+    bench_close(&b);
+}
+
+TEST(close_for_the_reader)
+{
+    for_the_reader(&sums_by_call[0], OP_conv);
+    for_the_reader(&sums_by_call[6], OP_conv);
+    for_the_reader(&(Shape){OP_maxpool, {2, 1, 64, 48, 40}, {0}, 2, 0, 1},
+                   OP_maxpool);
+}
+
+/* Call c, seeing its operand through what is behind h or (NULL) as it stands,
+ * makes the gradient that it makes without sums, and those of that. */
+static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
+                         bool add)
+{
+    const Tensor *y = c.x[0], total = total_of(b, y->dim);
+    Tensor dx[2];
+    if (h) c.deferred_norm[0] = &h->deferred_norm;
+    run(b, &c);
+    for (int i = 0; i < 2; i++) {
+        b->draws = 100; // the same for both
+        dx[i] = drawn(b, y->dim, y->type, -1, 1);
+        c.dy = dz, c.dx[0] = &dx[i], c.fresh = !add;
+        EXPECT(backend_cuda.sums_grads(&c) == 1);
+        if (i) c.grad_sums[0] = &total;
+        run(b, &c);
+    }
+    same(b, &dx[0], &dx[1]);
+    totals_are(b, &total, &dx[1], y, h);
+}
+
+/* Of a pool, whose last elements no window may have. */
+static void closes_pool(Precision p, Dims s, bool seen, bool add)
+{
+    Bench b;
+    Behind h;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    Attr pool = pool_of_two(s);
+    const Tensor y = left(&b, s, &h);
+    Tensor in[MAX_IN] = {y}, z;
+    REQUIRE(op_shape(&pool, in, &z));
+    z = tensor_of(&b, z.dim, type);
+    const Tensor dz = drawn(&b, z.dim, type, -1, 1);
+    const Call c = {.attr = &pool, .x = {&y}, .y = &z};
+    closes_alike(&b, c, &dz, seen ? &h : NULL, add);
+    bench_close(&b);
+}
+
+TEST(close_of_a_pool)
+{
+    closes_pool(PRECISION_bf16, (Dims){2, 1, 16, 14, 32}, true, true);
+    closes_pool(PRECISION_bf16, (Dims){1, 1, 15, 9, 40}, true, false);
+    closes_pool(PRECISION_f16, (Dims){3, 5, 6, 7, 8}, true, true);
+    closes_pool(PRECISION_bf16, (Dims){1, 1, 33, 64, 8}, false, true);
+}
+
+/* Of whole channels that are dropped, with an activation behind that is seen in
+ * y or, through a lens, in x. */
+static void closes_dropout(Precision p, Dims s, Op act, bool seen, bool add)
+{
+    Bench b;
+    Behind h;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr drop = op_default(OP_spatial_dropout), after = op_default(act);
+    const Tensor y = left(&b, s, &h), z = tensor_of(&b, s, type);
+    const Tensor dz = drawn(&b, s, type, -1, 1);
+    Call c = {.attr = &drop, .x = {&y}, .y = &z};
+    if (act != OP_spatial_dropout) c.act = &after;
+    closes_alike(&b, c, &dz, seen ? &h : NULL, add);
+    bench_close(&b);
+}
+
+TEST(close_of_dropout)
+{
+    const Op none = OP_spatial_dropout;
+    const Precision half = PRECISION_bf16;
+    closes_dropout(half, (Dims){2, 1, 64, 48, 40}, OP_relu, true, false);
+    closes_dropout(half, (Dims){3, 5, 6, 7, 8}, OP_leaky_relu, true, true);
+    closes_dropout(half, (Dims){1, 1, 33, 64, 8}, OP_leaky_relu, false, true);
+    closes_dropout(half, (Dims){2, 1, 9, 10, 256}, none, true, false);
+    closes_dropout(PRECISION_f16, (Dims){2, 1, 15, 9, 40}, none, false, false);
+    // parts of all samples that are added in two rounds
+    closes_dropout(half, (Dims){6, 1, 160, 165, 8}, OP_relu, true, false);
+}
+
+/* Of a concat that is not made, each gradient by itself. */
+static void beside(int how)
+{
+    enum { FIRST = 32, C = 56 };
+    const bool far = how & 1, one = !(how & 2), two = !(how & 4);
+    const Dims half[2] = {{2, 1, 15, 17, FIRST}, {2, 1, 15, 17, C - FIRST}};
+    const Shape s = {OP_conv, {2, 1, 15, 17, C}, {40, 1, 3, 3, C}, 1, 1, 1};
+    Bench b;
+    Behind h;
+    bench_open(&b, PRECISION_bf16);
+    const Attr attr = attr_of(&s);
+    const Tensor y = left(&b, half[far], &h);
+    const Tensor other = drawn(&b, half[!far], BF16, -1, 1);
+    const Tensor w2 = drawn(&b, s.w, BF16, -1, 1);
+    const Tensor dz = drawn(&b, (Dims){2, 1, 15, 17, 40}, BF16, -1, 1);
+    Tensor z = dz, dx[2], total[2];
+    Call c = {.attr = &attr, .y = &z, .dy = &dz, .fresh = ~0u};
+    c.x[0] = far ? &other : &y, c.x[1] = &w2, c.x[X2] = far ? &y : &other;
+    c.deferred_norm[far ? X2 : 0] = &h.deferred_norm;
+    for (int i = 0; i < 2; i++) {
+        const int k = i ? X2 : 0;
+        dx[i] = drawn(&b, half[i], BF16, -1, 1);
+        total[i] = total_of(&b, half[i]);
+        if (!(i ? two : one)) continue;
+        c.dx[k] = &dx[i], c.grad_sums[k] = &total[i];
+    }
+    for (int i = 0; i < 2; i++)
+        if (i ? two : one) EXPECT(is_closed(&b, c, i ? X2 : 0));
+    run(&b, &c);
+    for (int i = 0; i < 2; i++)
+        if (i ? two : one)
+            totals_are(&b, &total[i], &dx[i], &y, i == far ? &h : NULL);
+    bench_close(&b);
+}
+
+TEST(close_of_a_concat)
+{
+    for (int how = 0; how < 6; how++) beside(how);
+}
+
+/* Not of what is f32, nor where a sum goes through memory. */
+TEST(close_not_otherwise)
+{
+    Bench b;
+    bench_open(&b, PRECISION_bf16);
+    const Attr attr = attr_of(&sums_by_call[0]);
+    Tensor x = {{1, 1, 2, 2, 512}, BF16, 2, NULL};
+    Tensor w = {{512, 1, 3, 3, 512}, F32, 2, NULL}, z = {.data = NULL};
+    Tensor in[MAX_IN] = {x, w};
+    REQUIRE(op_shape(&attr, in, &z));
+    Call c = {.attr = &attr, .x = {&x, &w}, .y = &z, .dy = &z, .dx = {&x}};
+    EXPECT(!is_closed(&b, c, 0)); // split
+    x.dim = (Dims){1, 1, 64, 64, 512}, in[0] = x;
+    REQUIRE(op_shape(&attr, in, &z));
+    EXPECT(is_closed(&b, c, 0));
+    EXPECT(!is_closed(&b, c, X2));
+    x.type = F32;
+    EXPECT(!is_closed(&b, c, 0));
+    bench_close(&b);
+}
+
+/* A lazy call that is given the sums of dy: the gradients of one that makes
+ * them, but for the order of its sums; and no pass over dy and y. */
+TEST(close_way_back)
+{
+    enum { C = 16 };
+    Bench b;
+    Behind h;
+    Call c;
+    bench_open(&b, PRECISION_bf16);
+    const Attr conv = attr_of(&sums_by_call[0]);
+    Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, BF16, -1, 1);
+    Tensor w = drawn(&b, (Dims){C, 1, 3, 3, 8}, BF16, -1, 1);
+    Tensor y = deferred(&b, &conv, &x, &w, &h, &c), dx[2], dk[2][3];
+    const Tensor total = total_of(&b, y.dim);
+    c.y = &y, c.fresh = ~0u;
+    for (int i = 0; i < 2; i++) {
+        b.draws = 200; // the same for both
+        const Tensor slope = drawn(&b, y.dim, BF16, -1, 1);
+        if (i) {
+            double sum[GRAD_SUMS * C + 1] = {0}, size[GRAD_SUMS * C];
+            sums_of(&b, &slope, &y, &h, sum, size);
+            REQUIRE(backend_cuda.upload(b.d.dev, total.data, sum, sizeof sum));
+            c.dy_sums = &total;
+        }
+        dx[i] = tensor_of(&b, x.dim, BF16);
+        c.dy = &slope, c.dx[0] = &dx[i];
+        for (int k = 1; k <= 2; k++)
+            dk[i][k] = tensor_of(&b, h.x[k].dim, F32), c.norm_dx[k] = &dk[i][k];
+        emu_reset_counts();
+        run(&b, &c);
+        EXPECT_INT(emu_launch_count("grads_kernel"), !i);
+    }
+    double v[2][2 * 9 * 11 * 8];
+    for (int k = 1; k <= 2; k++) {
+        for (int i = 0; i < 2; i++) read_tensor(&b, &dk[i][k], v[i]);
+        for (int i = 0; i < C; i++)
+            EXPECT_NEAR(v[0][i], v[1][i], 1e-3 + 1e-4 * fabs(v[0][i]));
+    }
+    for (int i = 0; i < 2; i++) read_tensor(&b, &dx[i], v[i]);
+    for (int i = 0; i < 2 * 9 * 11 * 8; i++)
+        EXPECT_NEAR(v[0][i], v[1][i], 0.02 * (1 + fabs(v[0][i])));
+    bench_close(&b);
+}

@@ -1,0 +1,143 @@
+/* grid_reduce.c -- sums by parts that the last blocks of a launch finish, on
+ * the emulated device, against the plain loops: of one part, of as many as are
+ * added at once, of one more, and of numbers that leave a group of a few at the
+ * end. The suites of the operators have few parts. */
+#include "tests/support/op_call.h"
+
+extern const Backend backend_cuda;
+
+/* Told of what is off. */
+static void report(void *ctx, const char *text)
+{
+    (void)ctx;
+    test_failed(__FILE__, __LINE__, "%s", text);
+}
+
+static void agrees(const OpCase *c, Precision p)
+{
+    OpCheck k = {.be = &backend_cuda,
+                 .precision = p,
+                 .once = given_once(),
+                 .report = report};
+    opcase_agree(c, &k);
+    EXPECT_INT(k.failures, 0);
+}
+
+/* FOLD_NEAR of grid_reduce.cuh is 32. */
+static const int parts[] = {1, 2, 32, 33, 50};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+/* Where each access is checked (SEG_TEST_ONCE), 33 parts alone: sums of 32, and
+ * a group of one that is left. */
+static bool is_taken(int i)
+{
+    return !given_once() || parts[i] == 33;
+}
+
+/* Rows of a part of the walk of 127 channels, and of dw. */
+enum { ODD = 127, ROWS = 64, POSITIONS = 1024 };
+
+static OpCase linear(int rows, int in, int out, unsigned wrt)
+{
+    OpCase c = {.attr = op_default(OP_linear), .wrt = wrt};
+    c.x[0] = (Dims){rows, 1, 1, 1, in};
+    c.x[1] = (Dims){out, 1, 1, 1, in};
+    c.x[2] = (Dims){1, 1, 1, 1, out};
+    return c;
+}
+
+TEST(folds_dw)
+{
+    for (int i = 0; i < PARTS; i++) {
+        if (!is_taken(i)) continue;
+        const OpCase c = linear(parts[i] * POSITIONS, 1, 1, 2);
+        agrees(&c, PRECISION_f32);
+    }
+    // lines of 16 x 8 that are partly in w, tiles of 33 and 9 parts
+    static const Precision all[] = {PRECISION_f32, PRECISION_tf32,
+                                    PRECISION_bf16, PRECISION_f16};
+    for (int i = 0; i < 4; i++) {
+        OpCase c = linear(33 * POSITIONS, 12, 20, 2);
+        agrees(&c, all[i]);
+        c = linear((given_once() ? 3 : 9) * POSITIONS, 72, 40, 2);
+        agrees(&c, all[i]);
+    }
+}
+
+/* A convolution along one axis, every channel a group. */
+static OpCase by_groups(int positions, int channels, int kernel)
+{
+    OpCase c = {.attr = op_default(OP_conv), .rank = 1, .wrt = 2};
+    c.x[0] = (Dims){1, 1, 1, positions + kernel - 1, channels};
+    c.x[1] = (Dims){channels, 1, 1, kernel, 1};
+    c.attr.conv.groups = channels;
+    return c;
+}
+
+TEST(folds_dw_of_groups)
+{
+    for (int i = 0; i < PARTS; i++) {
+        if (!is_taken(i)) continue;
+        const OpCase c = by_groups(parts[i] * POSITIONS, 2, 1);
+        agrees(&c, PRECISION_f32);
+    }
+    // more channels than a block has, five taps where it has four
+    OpCase c = by_groups(3 * POSITIONS + 5, 34, 5);
+    agrees(&c, PRECISION_bf16);
+    // so many columns that there is one part, whose warps have chains of 512
+    // positions and another one
+    c = by_groups(8 * 513, 2, 1030);
+    agrees(&c, PRECISION_f32);
+}
+
+TEST(folds_db)
+{
+    for (int i = 0; i < PARTS; i++) {
+        if (!is_taken(i)) continue;
+        const OpCase c = linear(parts[i] * ROWS, 1, ODD, 4);
+        agrees(&c, PRECISION_f32);
+    }
+    // a channel, packs of four, and a part that is not whole
+    OpCase c = linear(40 * 8192, 1, 1, 4);
+    agrees(&c, PRECISION_f32);
+    c = linear(33 * 96 + 5, 1, 300, 4);
+    agrees(&c, PRECISION_f32);
+}
+
+static OpCase norm(Op op, Dims x)
+{
+    OpCase c = {.attr = op_default(op), .rank = 2, .wrt = 7, .x = {x}};
+    const int operands = op == OP_batch_norm ? 4 : 2;
+    for (int i = 1; i <= operands; i++) c.x[i] = (Dims){1, 1, 1, 1, x.c};
+    for (int i = 1; i <= operands; i++) c.fill[i] = (Fill){FILL_RANGE, 0.5, 2};
+    c.changes = op == OP_batch_norm ? 1 << 3 | 1 << 4 : 0;
+    return c;
+}
+
+TEST(folds_norms)
+{
+    for (int i = 0; i < PARTS; i++) {
+        if (!is_taken(i)) continue;
+        const Dims x = {1, 1, 1, parts[i] * ROWS, ODD};
+        const OpCase c = norm(OP_batch_norm, x);
+        agrees(&c, PRECISION_f32);
+    }
+    // two tiles of channels; sets of parts
+    OpCase c = norm(OP_batch_norm, (Dims){3, 1, 1, 33 * 32, 516});
+    agrees(&c, PRECISION_f32);
+    c = norm(OP_instance_norm, (Dims){2, 1, 1, 33 * ROWS, ODD});
+    agrees(&c, PRECISION_f32);
+}
+
+/* Groups that a block has whole, and those that lie in two tiles. */
+TEST(folds_groups)
+{
+    OpCase c = norm(OP_group_norm, (Dims){2, 1, 1, 33 * ROWS, 126});
+    c.attr.group_norm.groups = 3;
+    agrees(&c, PRECISION_f32);
+    c = norm(OP_group_norm, (Dims){2, 1, 1, 200, 516});
+    c.attr.group_norm.groups = 3;
+    agrees(&c, PRECISION_f32);
+    c.x[0].w = 2;
+    agrees(&c, PRECISION_f32);
+}

@@ -1,0 +1,169 @@
+/* igemm_tiles.c -- every tile that a convolution can take gives the same bits.
+ *
+ * igemm_tile.cu may choose by what is fastest because of that, so it is shown
+ * for each tile, split or not, forward and to the data: of windows with
+ * strides, dilations, groups and transposition, and of sums long enough for
+ * segments. */
+#include "cuda/conv/igemm_tile_choice.h"
+#include "engine/check/oprun.h"
+#include "tests/test.h"
+
+extern const Backend backend_cuda;
+
+/* A convolution: {n,d,h,w,c}, filters, kernel, stride and padding of each axis
+ * that the rank has. */
+typedef struct Case {
+    Op op;
+    int rank;
+    Dims x;
+    int filters, kernel, stride, pad, dilation, groups;
+    int tiles; /* that can make y, at least */
+} Case;
+
+static OpCase case_of(const Case *c)
+{
+    const bool up = c->op == OP_upconv;
+    OpCase out = {.attr = op_default(c->op), .rank = c->rank, .wrt = 1};
+    int *k[] = {&out.x[1].d, &out.x[1].h, &out.x[1].w};
+    out.x[0] = c->x;
+    out.x[1] = (Dims){1, 1, 1, 1, 1};
+    out.x[1].n = up ? c->x.c : c->filters;
+    out.x[1].c = (up ? c->filters : c->x.c) / c->groups;
+    // conv and upconv have the same attributes in the same order
+    int *s[] = {&out.attr.conv.sd, &out.attr.conv.sh, &out.attr.conv.sw};
+    int *lo[] = {&out.attr.conv.pd0, &out.attr.conv.ph0, &out.attr.conv.pw0};
+    int *hi[] = {&out.attr.conv.pd1, &out.attr.conv.ph1, &out.attr.conv.pw1};
+    int *dil[] = {&out.attr.conv.dd, &out.attr.conv.dh, &out.attr.conv.dw};
+    for (int i = 3 - c->rank; i < 3; i++) {
+        *k[i] = c->kernel, *s[i] = c->stride;
+        *lo[i] = *hi[i] = c->pad, *dil[i] = c->dilation;
+    }
+    out.attr.conv.groups = c->groups;
+    return out;
+}
+
+static bool same_bits(const double *a, const double *b, int64_t count)
+{
+    return !memcmp(a, b, (size_t)count * sizeof *a);
+}
+
+/* All tiles against igemm_tile.cu's own choice; how many there were for y. */
+static int tiles_agree(const OpCase *c, Precision p)
+{
+    OpDevice d;
+    Arena mem = {NULL};
+    OpValues in, free_choice;
+    int made = 0;
+    REQUIRE(opdevice_open(&backend_cuda, 1, &d));
+    d.precision = p;
+    REQUIRE(opcase_values(c, &mem, &in));
+    REQUIRE(oprun(c, &d, &in, (OpOptions){0}, &mem, &free_choice));
+    EXPECT(igemm_tile_taken() != TILE_NONE);
+    for (int i = 1; i <= igemm_tile_count(); i++) {
+        OpValues one;
+        igemm_tile_want(i);
+        REQUIRE(
+            oprun(c, &d, &in, (OpOptions){.forward_only = true}, &mem, &one));
+        if (igemm_tile_taken() == i) {
+            EXPECT(same_bits(free_choice.y, one.y, one.results));
+            made++;
+        }
+        REQUIRE(oprun(c, &d, &in, (OpOptions){0}, &mem, &one));
+        // the gradient's is the last call; its sums may have no such tile
+        if (igemm_tile_taken() == i)
+            EXPECT(same_bits(free_choice.dx[0], one.dx[0], one.count[0]));
+        igemm_tile_want(TILE_ANY);
+    }
+    opdevice_close(&d);
+    arena_release(&mem);
+    return made;
+}
+
+TEST(tiles_same_bits)
+{
+    static const Case cases[] = {
+        {OP_conv, 2, {2, 1, 9, 14, 32}, 40, 3, 1, 1, 1, 1, 4},
+        {OP_conv, 2, {1, 1, 11, 7, 64}, 72, 3, 2, 1, 1, 1, 4},
+        {OP_conv, 2, {1, 1, 12, 9, 16}, 16, 3, 1, 2, 2, 2, 4},
+        {OP_conv, 3, {1, 4, 6, 10, 24}, 32, 4, 2, 1, 1, 1, 4},
+        {OP_upconv, 2, {1, 1, 6, 5, 64}, 32, 2, 2, 0, 1, 1, 4},
+        {OP_upconv, 3, {1, 3, 2, 5, 32}, 24, 4, 2, 1, 1, 1, 4},
+        // long sums: three tiles have segments, by one block or one each
+        {OP_conv, 2, {2, 1, 4, 6, 256}, 64, 3, 1, 1, 1, 1, 6},
+        {OP_upconv, 2, {1, 1, 3, 3, 512}, 32, 4, 2, 1, 1, 1, 6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const OpCase c = case_of(&cases[i]);
+        for (int p = PRECISION_bf16; p <= PRECISION_f16; p++)
+            EXPECT(tiles_agree(&c, (Precision)p) >= cases[i].tiles);
+    }
+}
+
+/* Where none is wanted, none is taken, and results are near all the same. */
+TEST(tiles_not_taken)
+{
+    const Case one = {OP_conv, 2, {1, 1, 9, 9, 32}, 32, 3, 1, 1, 1, 1, 0};
+    const OpCase c = case_of(&one);
+    OpDevice d;
+    Arena mem = {NULL};
+    OpValues in, tiled, plain;
+    const OpOptions how = {.forward_only = true};
+    REQUIRE(opdevice_open(&backend_cuda, 1, &d));
+    d.precision = PRECISION_bf16;
+    REQUIRE(opcase_values(&c, &mem, &in));
+    REQUIRE(oprun(&c, &d, &in, how, &mem, &tiled));
+    EXPECT(igemm_tile_taken() != TILE_NONE);
+    EXPECT_INT(igemm_tile_taken(), TILE_NONE); // nothing came since
+    igemm_tile_want(TILE_NONE);
+    REQUIRE(oprun(&c, &d, &in, how, &mem, &plain));
+    EXPECT_INT(igemm_tile_taken(), TILE_NONE);
+    igemm_tile_want(TILE_ANY);
+    for (int64_t i = 0; i < tiled.results; i++)
+        EXPECT_NEAR(plain.y[i], tiled.y[i], 1e-3);
+    opdevice_close(&d);
+    arena_release(&mem);
+}
+
+/* What a call asks for it has, each way, and where it cannot, what it would
+ * have without. */
+TEST(tiles_asked_for)
+{
+    const Case one = {OP_conv, 2, {2, 1, 9, 14, 32}, 40, 3, 1, 1, 1, 1, 0};
+    const Case up = {OP_upconv, 2, {1, 1, 6, 5, 64}, 32, 2, 2, 0, 1, 1, 0};
+    for (int k = 0; k < 2; k++) {
+        OpCase c = case_of(k ? &up : &one);
+        OpDevice d;
+        Arena mem = {NULL};
+        OpValues in, out;
+        int taken[2]; // without asking
+        REQUIRE(opdevice_open(&backend_cuda, 1, &d));
+        d.precision = PRECISION_bf16;
+        REQUIRE(opcase_values(&c, &mem, &in));
+        for (int back = 0; back < 2; back++) {
+            const OpOptions how = {.forward_only = !back};
+            c.tile[0] = c.tile[1] = 0;
+            REQUIRE(oprun(&c, &d, &in, how, &mem, &out));
+            taken[back] = igemm_tile_taken();
+            for (int i = 1; i <= igemm_tile_count(); i++) {
+                // of the other way round, which is not to matter
+                c.tile[back] = (int8_t)i, c.tile[!back] = (int8_t)(1 + i % 3);
+                REQUIRE(oprun(&c, &d, &in, how, &mem, &out));
+                const bool can =
+                    i <= igemm_tile_count() / 2; // one sum has no parts
+                EXPECT_INT(igemm_tile_taken(), can ? i : taken[back]);
+            }
+        }
+        opdevice_close(&d);
+        arena_release(&mem);
+    }
+}
+
+TEST(tiles_have_names)
+{
+    EXPECT(!strcmp(igemm_tile_name(1), "128x128"));
+    EXPECT(!strcmp(igemm_tile_name(igemm_tile_count()), "128x32-split"));
+    EXPECT(!strcmp(igemm_tile_name(TILE_NONE), "none"));
+    EXPECT(!strcmp(igemm_tile_name(igemm_tile_count() + 1), "none"));
+    EXPECT(!igemm_tile_listed(0) && !igemm_tile_listed(igemm_tile_count() + 1));
+    EXPECT(!strcmp(igemm_tile_listed(2), igemm_tile_name(2)));
+}

@@ -1,0 +1,215 @@
+/* norm_bwd.c -- gradients of a convolution whose norm was deferred, on the
+ * emulated device: its products take dy through norm and activation as they
+ * load it. */
+#include "tests/cuda/emulator/emu_control.h"
+#include "tests/cuda/kernels/bench.h"
+
+/* A lazy product, and whether its gradient is made by products (else a pass
+ * makes it). */
+typedef struct Lazy {
+    Shape shape;
+    bool norm_bwds;
+} Lazy;
+
+static const Lazy lazies[] = {
+    {{OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1}, true},
+    {{OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1}, true},
+    {{OP_conv, {1, 1, 13, 20, 136}, {72, 1, 3, 3, 136}, 1, 1, 1}, true},
+    // several classes see each position
+    {{OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1}, true},
+    {{OP_conv, {1, 6, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1}, true},
+    // the image reaches farther than the result, and less far
+    {{OP_conv, {1, 1, 14, 9, 16}, {24, 1, 3, 3, 16}, 1, 0, 1}, true},
+    {{OP_conv, {1, 1, 9, 9, 16}, {24, 1, 3, 3, 16}, 1, 2, 1}, false},
+    {{OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2}, true},
+    {{OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1}, true},
+    {{OP_conv, {1, 5, 6, 7, 16}, {8, 3, 3, 3, 16}, 1, 1, 1}, true},
+    {{OP_conv, {1, 1, 3, 2, 512}, {512, 1, 3, 3, 512}, 1, 1, 1}, true}, // parts
+    {{OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1}, true},
+    {{OP_upconv, {1, 1, 7, 9, 32}, {32, 1, 4, 4, 40}, 2, 1, 1}, true},
+    {{OP_upconv, {1, 3, 4, 5, 16}, {16, 4, 4, 4, 8}, 2, 1, 1}, true},
+    // a row of the image that no result sees
+    {{OP_conv, {1, 1, 10, 10, 16}, {16, 1, 2, 2, 16}, 3, 0, 1}, false},
+};
+enum { LAZIES = sizeof lazies / sizeof *lazies };
+
+/* dx, dw, db, dgamma and dbeta of norm, activation and convolution apart:
+ * stored or added, with the sums of dy given or not. */
+static void way_back(Precision p, const Lazy *s, bool add, bool given)
+{
+    enum { DX, DW, DB, DGAMMA, DBETA, ALL };
+    Bench b;
+    Behind h;
+    Call c;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr attr = attr_of(&s->shape);
+    Tensor x = drawn(&b, s->shape.x, type, -1, 1);
+    Tensor w = drawn(&b, s->shape.w, type, -1, 1);
+    Tensor y = deferred(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor total =
+        tensor_of(&b, (Dims){1, 1, 1, 1, GRAD_SUMS * y.dim.c + 1}, F64);
+    const Dims one = {1, 1, 1, 1, y.dim.c},
+               extent[] = {x.dim, w.dim, one, one, one};
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        slope[i] = drawn(&b, y.dim, type, -1, 1);
+        for (int k = 0; k < ALL; k++)
+            d[i][k] = drawn(&b, extent[k], k == DX ? type : F32, -1, 1);
+    }
+    // apart, with the same statistics
+    Call norm = {
+        .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
+    norm.saved = c.saved;
+    for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
+    norm.dy = norm.dx[0] = &slope[1];
+    norm.fresh = add ? 1 : ~0u;
+    norm.dx[1] = &d[1][DGAMMA], norm.dx[2] = &d[1][DBETA];
+    // ... whose sums may be those of a pool's gradient
+    if (given) {
+        const Attr pool = pool_of_one();
+        Tensor out = tensor_of(&b, y.dim, type),
+               in = tensor_of(&b, y.dim, type);
+        Call one_of = {.attr = &pool, .x = {&y}, .y = &out};
+        one_of.deferred_norm[0] = &h.deferred_norm;
+        run(&b, &one_of);
+        one_of.dy = &slope[1], one_of.dx[0] = &in, one_of.fresh = 1;
+        one_of.grad_sums[0] = &total;
+        run(&b, &one_of);
+        c.dy_sums = &total;
+    }
+    run(&b, &norm);
+    Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
+    plain.dy = &slope[1], plain.dx[0] = &d[1][DX], plain.dx[1] = &d[1][DW];
+    plain.dx[2] = &d[1][DB];
+    plain.fresh = add ? 0 : ~0u;
+    run(&b, &plain);
+    c.y = &y, c.dy = &slope[0], c.dx[0] = &d[0][DX], c.dx[1] = &d[0][DW];
+    c.dx[2] = &d[0][DB];
+    c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
+    c.fresh = add ? 0 : ~0u;
+    emu_reset_counts();
+    run(&b, &c);
+    EXPECT_INT(emu_launch_count("grad_kernel"), !s->norm_bwds);
+    EXPECT_INT(emu_launch_count("grads_kernel"), !given);
+    // both round dy of the convolution, to numbers that are next to each other
+    // at times; of its sum, which is 0, nothing but that is left
+    const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    for (int k = 0; k < ALL; k++)
+        if (k != DB) near(&b, &d[0][k], &d[1][k], unit * unit);
+    if (add) near(&b, &d[0][DB], &d[1][DB], 1);
+    bench_close(&b);
+}
+
+TEST(norm_bwd_on_load_backward)
+{
+    for (int i = 0; i < LAZIES; i++) {
+        way_back(PRECISION_bf16, &lazies[i], i % 2, i % 3 == 0);
+        if (i % 4 == 1) way_back(PRECISION_f16, &lazies[i], i % 2 == 0, i % 3);
+    }
+}
+
+/* A first layer, whose data's gradient nobody wants. */
+typedef struct First {
+    Shape shape;
+    bool bias; // its gradient is wanted, and is a sum of what a pass stores
+    bool norm_bwds;
+} First;
+
+static const First firsts[] = {
+    {{OP_conv, {2, 1, 20, 17, 1}, {32, 1, 3, 3, 1}, 1, 1, 1}, false, true},
+    {{OP_conv, {1, 5, 9, 8, 11}, {40, 3, 3, 3, 11}, 1, 1, 1}, false, true},
+    // positions in parts, the last not a whole chunk; 32 and 8 of two tiles
+    {{OP_conv, {1, 1, 47, 45, 5}, {72, 1, 3, 3, 5}, 1, 1, 1}, false, true},
+    {{OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1}, false, true},
+    {{OP_conv, {2, 1, 15, 17, 24}, {72, 1, 3, 3, 24}, 2, 1, 1}, false, true},
+    {{OP_conv, {1, 1, 12, 12, 64}, {144, 1, 3, 3, 32}, 1, 1, 2}, false, true},
+    {{OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1}, true, false},
+    {{OP_conv, {2, 1, 9, 11, 8}, {12, 1, 3, 3, 8}, 1, 1, 1}, false, false},
+    {{OP_upconv, {2, 1, 7, 9, 16}, {16, 1, 2, 2, 16}, 2, 0, 1}, false, false},
+};
+enum { FIRSTS = sizeof firsts / sizeof *firsts };
+
+/* dw, dgamma and dbeta where dw takes the gradient back itself, against those
+ * of a norm, an activation and a convolution apart. */
+static void first_layer(Precision p, const First *f, bool add)
+{
+    enum { DW, DGAMMA, DBETA, ALL };
+    Bench b;
+    Behind h;
+    Call c;
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr attr = attr_of(&f->shape);
+    // few channels are read in f32 forward, and in a copy by dw
+    const bool few = f->shape.x.c <= 4;
+    Tensor half = drawn(&b, f->shape.x, type, -1, 1), x = half;
+    b.draws = 0;
+    if (few) x = drawn(&b, f->shape.x, F32, -1, 1);
+    b.draws = 1;
+    Tensor w = drawn(&b, f->shape.w, type, -1, 1);
+    Tensor y = deferred(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor db = tensor_of(&b, h.bias.dim, F32);
+    const Dims extent[] = {w.dim, h.bias.dim, h.bias.dim};
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        slope[i] = drawn(&b, y.dim, type, -1, 1);
+        for (int k = 0; k < ALL; k++)
+            d[i][k] = drawn(&b, extent[k], F32, -1, 1);
+    }
+    Call norm = {
+        .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
+    norm.saved = c.saved;
+    for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
+    norm.dy = norm.dx[0] = &slope[1];
+    norm.dx[1] = &d[1][DGAMMA], norm.dx[2] = &d[1][DBETA];
+    norm.fresh = add ? 1 : ~0u;
+    run(&b, &norm);
+    Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
+    plain.dy = &slope[1], plain.dx[1] = &d[1][DW];
+    plain.fresh = c.fresh = add ? 0 : ~0u;
+    if (few) plain.half[0] = c.half[0] = &half;
+    run(&b, &plain);
+    c.y = &y, c.dy = &slope[0], c.dx[1] = &d[0][DW];
+    if (f->bias) c.dx[2] = &db;
+    c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
+    emu_reset_counts();
+    run(&b, &c);
+    EXPECT_INT(emu_launch_count("grad_kernel"), !f->norm_bwds);
+    EXPECT_INT(emu_launch_count("norm_bwd_kernel"), f->norm_bwds);
+    const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    for (int k = 0; k < ALL; k++) near(&b, &d[0][k], &d[1][k], unit * unit);
+    bench_close(&b);
+}
+
+TEST(norm_bwd_on_load_of_a_first_layer)
+{
+    for (int i = 0; i < FIRSTS; i++) {
+        first_layer(PRECISION_bf16, &firsts[i], i % 2);
+        if (i % 3 == 0) first_layer(PRECISION_f16, &firsts[i], i % 2 == 0);
+    }
+}
+
+/* What dw takes back is what a product would have stored: the same bits. */
+TEST(norm_bwd_on_load_is_norm_bwd)
+{
+    Bench b;
+    Behind h;
+    Call c;
+    bench_open(&b, PRECISION_bf16);
+    const Attr attr = attr_of(&firsts[4].shape);
+    Tensor x = drawn(&b, firsts[4].shape.x, BF16, -1, 1);
+    Tensor w = drawn(&b, firsts[4].shape.w, BF16, -1, 1);
+    Tensor y = deferred(&b, &attr, &x, &w, &h, &c), dw[2];
+    Tensor dx = tensor_of(&b, x.dim, BF16);
+    c.y = &y, c.fresh = ~0u;
+    for (int i = 0; i < 2; i++) {
+        b.draws = 100; // the same for both
+        Tensor slope = drawn(&b, y.dim, BF16, -1, 1);
+        dw[i] = tensor_of(&b, w.dim, F32);
+        c.dy = &slope, c.dx[0] = i ? &dx : NULL, c.dx[1] = &dw[i];
+        run(&b, &c);
+    }
+    same(&b, &dw[0], &dw[1]);
+    bench_close(&b);
+}

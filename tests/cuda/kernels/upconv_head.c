@@ -1,0 +1,235 @@
+/* upconv_head.c -- gradients of upconvs of few results, on the emulated device:
+ * against ref, and in 16 bits against f32, with each gradient wanted or not; of
+ * two tensors against one. Sums over their dx are in grad_sums.c. */
+#include "engine/check/ophalf.h"
+#include "tests/cuda/emulator/emu_control.h"
+#include "tests/cuda/kernels/bench.h"
+#include <stdlib.h>
+
+static OpCase case_of(const Shape *s, unsigned wrt, uint32_t number)
+{
+    OpCase c = {.attr = attr_of(s), .x = {s->x, s->w}};
+    c.rank = s->x.d > 1 ? 3 : s->x.h > 1 ? 2 : 1;
+    if (number % 3) c.x[2] = (Dims){1, 1, 1, 1, s->w.c};
+    c.wrt = number % 3 ? wrt : wrt & 3;
+    c.number = number;
+    if (c.rank == 1) c.attr.conv.sh = 1, c.attr.conv.ph0 = c.attr.conv.ph1 = 0;
+    return c;
+}
+
+/* All properties of one, which must have gone that way; `front`: y, too. */
+static void holds(const OpCase *c, Precision p, bool front)
+{
+    OpCheck k = {.be = &backend_cuda, .precision = p, .report = given_report};
+    emu_reset_counts();
+    opcase_agree(c, &k);
+    EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"), front ? 2 : 0);
+    EXPECT_INT(emu_launch_count("igemm_mma_kernel"), front ? 0 : 2);
+    EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), c->wrt & 3 ? 2 : 0);
+    EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
+    EXPECT_INT(emu_launch_count("bias_kernel"), c->wrt == 4 ? 2 : 0);
+    if (c->wrt) opcase_adding(c, &k);
+    opnarrow_agree(c, &k);
+}
+
+/* Boxes that are full and that the operand ends in; windows of each kind. */
+static const Shape shapes[] = {
+    {OP_upconv, {1, 4, 4, 8, 32}, {32, 4, 4, 4, 1}, 2, 1, 1},
+    {OP_upconv, {2, 3, 5, 9, 96}, {96, 4, 4, 4, 1}, 2, 1, 1},
+    {OP_upconv, {1, 5, 3, 7, 64}, {64, 3, 3, 3, 2}, 1, 1, 1},
+    {OP_upconv, {1, 2, 6, 10, 32}, {32, 2, 2, 2, 2}, 2, 0, 1},
+    {OP_upconv, {3, 1, 9, 17, 64}, {64, 1, 3, 5, 3}, 2, 1, 1},
+    {OP_upconv, {1, 1, 8, 16, 160}, {160, 1, 4, 4, 4}, 2, 1, 1},
+    {OP_upconv, {2, 1, 1, 131, 32}, {32, 1, 1, 9, 3}, 3, 2, 1},
+    {OP_upconv, {1, 1, 3, 5, 256}, {256, 1, 8, 8, 1}, 3, 3, 1},
+    {OP_upconv, {1, 19, 9, 3, 32}, {32, 4, 4, 4, 1}, 2, 1, 1},
+    {OP_upconv, {2, 10, 2, 17, 32}, {32, 5, 2, 2, 1}, 2, 1, 1},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+TEST(exit_of_each_window)
+{
+    for (int i = 0; i < SHAPES; i++) {
+        OpCase c = case_of(&shapes[i], 7, (uint32_t)i + 1);
+        holds(&c, i % 2 ? PRECISION_f16 : PRECISION_bf16, true);
+    }
+    // padding that is not even, and behind it
+    OpCase c = case_of(&shapes[4], 7, 2);
+    c.attr.upconv.pw0 = 3, c.attr.upconv.ph1 = 2;
+    holds(&c, PRECISION_f16, true);
+    // a dilation, more padding in front, and a result that ends early
+    c = case_of(&shapes[4], 7, 1);
+    c.attr.upconv.dh = 2, c.attr.upconv.pw0 = 3, c.attr.upconv.ph1 = 2;
+    holds(&c, PRECISION_bf16, false);
+}
+
+TEST(exit_gradients_that_are_wanted)
+{
+    for (unsigned wrt = 1; wrt < 8; wrt++) {
+        OpCase c = case_of(&shapes[wrt % 2 ? 1 : 4], wrt, 1);
+        holds(&c, wrt % 2 ? PRECISION_bf16 : PRECISION_f16, true);
+    }
+}
+
+/* Runs of more boxes than a chain of dw, and more blocks than are added at
+ * once. */
+TEST(exit_of_many_boxes)
+{
+    const Shape s = {OP_upconv, {1, 1, 274, 130, 32}, {32, 1, 2, 2, 2}, 2, 0,
+                     1};
+    OpCase c = case_of(&s, 7, 1);
+    holds(&c, PRECISION_bf16, true);
+}
+
+/* Not theirs: one result more, taps or channels more or others, groups, results
+ * that no position sees, halos that do not fit. */
+TEST(exit_is_not_all)
+{
+    static const Shape others[] = {
+        {OP_upconv, {1, 1, 4, 6, 32}, {32, 1, 2, 2, 5}, 2, 0, 1},
+        {OP_upconv, {1, 1, 4, 6, 32}, {32, 1, 5, 13, 1}, 2, 0, 1},
+        {OP_upconv, {1, 1, 4, 6, 288}, {288, 1, 2, 2, 1}, 2, 0, 1},
+        {OP_upconv, {1, 1, 4, 6, 48}, {48, 1, 2, 2, 1}, 2, 0, 1},
+        {OP_upconv, {1, 1, 4, 6, 64}, {64, 1, 2, 2, 1}, 2, 0, 2},
+        {OP_upconv, {1, 1, 4, 6, 32}, {32, 1, 2, 2, 1}, 3, 0, 1},
+        {OP_upconv, {1, 2, 4, 6, 32}, {32, 2, 2, 2, 4}, 2, 0, 1},
+        {OP_upconv, {1, 1, 4, 6, 32}, {32, 1, 2, 2, 1}, 2, 0, 1},
+    };
+    const int count = sizeof others / sizeof *others;
+    for (int i = 0; i < count; i++) {
+        OpCase c = case_of(&others[i], 7, 1);
+        OpCheck k = {.be = &backend_cuda,
+                     .precision = PRECISION_bf16,
+                     .report = given_report};
+        if (others[i].groups > 1) c.x[2].c = others[i].groups;
+        // the result goes on behind what is seen
+        if (i == count - 1) c.attr.upconv.pw1 = -1;
+        emu_reset_counts();
+        opcase_agree(&c, &k);
+        EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), 0);
+        EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"),
+                   i == 5 || i == count - 1 ? 2 : 0);
+    }
+}
+
+/* What one way leaves: gradients of the parts of x, and of the others. */
+typedef struct Left {
+    Tensor dx[2], dw, db;
+} Left;
+
+static Left left_of(Bench *b, const Dims *part, int parts, Dims w, Dims bias)
+{
+    Left l = {0};
+    b->draws = 100; // the same for all
+    for (int i = 0; i < parts; i++)
+        l.dx[i] = drawn(b, part[i], precision_copy(b->precision), -1, 1);
+    l.dw = drawn(b, w, F32, -1, 1);
+    l.db = drawn(b, bias, F32, -1, 1);
+    return l;
+}
+
+/* Channels first and on of `whole`, bit by bit. */
+static void same_part(Bench *b, const Tensor *part, const Tensor *whole,
+                      int first)
+{
+    const int64_t count = numel(part->dim), all = numel(whole->dim);
+    double *v = mem_alloc((size_t)(count + all) * sizeof *v);
+    REQUIRE(v);
+    read_tensor(b, part, v), read_tensor(b, whole, v + count);
+    int off = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t row = i / part->dim.c, c = i % part->dim.c;
+        off += v[i] != v[count + row * whole->dim.c + first + c];
+    }
+    EXPECT_INT(off, 0);
+    mem_free(v);
+}
+
+/* Parts of x that two tensors have, each behind a lens or not (bits of `seen`)
+ * or not wanted (`spare`), and one that is made of what is seen of them. */
+static void beside(Precision p, const Shape *s, int from, unsigned seen,
+                   unsigned spare)
+{
+    enum { WAYS = 2 };
+    Bench b;
+    Behind of[2];
+    bench_open(&b, p);
+    const Dtype type = precision_copy(p);
+    const Attr attr = attr_of(s), concat = op_default(OP_concat);
+    Dims part[2] = {s->x, s->x};
+    part[0].c = from, part[1].c = s->x.c - from;
+    Tensor x[2], whole = tensor_of(&b, s->x, type);
+    const Tensor w = drawn(&b, s->w, type, -1, 1);
+    for (int i = 0; i < 2; i++)
+        x[i] = seen >> i & 1 ? left(&b, part[i], &of[i])
+                             : drawn(&b, part[i], type, -1, 1);
+    Call join = {.attr = &concat, .x = {&x[0], &x[1]}, .y = &whole};
+    for (int i = 0; i < 2; i++)
+        if (seen >> i & 1) join.deferred_norm[i] = &of[i].deferred_norm;
+    run(&b, &join);
+    Tensor in[MAX_IN] = {whole, w}, y;
+    REQUIRE(op_shape(&attr, in, &y));
+    const Tensor dy = drawn(&b, y.dim, F32, -1, 1);
+    const Dims bias = {1, 1, 1, 1, y.dim.c};
+    const Tensor b0 = drawn(&b, bias, F32, -1, 1);
+    y = tensor_of(&b, y.dim, F32);
+    Left one = left_of(&b, &s->x, 1, w.dim, bias), two[WAYS];
+    // what is added to is of the parts
+    Call plain = {.attr = &attr,
+                  .x = {&whole, &w, &b0},
+                  .y = &y,
+                  .dx = {&one.dx[0], &one.dw, &one.db},
+                  .fresh = 1};
+    run(&b, &plain);
+    plain.dy = &dy;
+    run(&b, &plain);
+    for (int i = 0; i < WAYS; i++) {
+        two[i] = left_of(&b, part, 2, w.dim, bias);
+        two[i].dw = left_of(&b, &s->x, 1, w.dim, bias).dw;
+        b.draws = 102;
+        two[i].db = drawn(&b, bias, F32, -1, 1);
+        const Tensor made = tensor_of(&b, y.dim, F32);
+        Call c = plain;
+        c.dy = NULL, c.y = &made;
+        c.x[0] = &x[0], c.x[X2] = &x[1];
+        c.deferred_norm[0] = join.deferred_norm[0],
+        c.deferred_norm[X2] = join.deferred_norm[1];
+        c.dx[0] = spare & 1 ? NULL : &two[i].dx[0];
+        c.dx[X2] = spare & 2 ? NULL : &two[i].dx[1];
+        c.dx[1] = &two[i].dw, c.dx[2] = &two[i].db;
+        c.fresh = 1 | 1u << X2;
+        if (i) emu_set_order("r5"); // of blocks and threads
+        emu_reset_counts();
+        run(&b, &c);
+        same(&b, &made, &y);
+        c.dy = &dy;
+        run(&b, &c);
+        EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"), 1);
+        EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), 1);
+        EXPECT_INT(emu_launch_count("igemm_mma_kernel"), 0);
+    }
+    emu_set_order(getenv("EMU_ORDER") ? getenv("EMU_ORDER") : "g");
+    for (int i = 0; i < 2; i++) {
+        same(&b, &two[0].dx[i], &two[1].dx[i]);
+        if (!(spare >> i & 1))
+            same_part(&b, &two[0].dx[i], &one.dx[0], i * from);
+    }
+    same(&b, &two[0].dw, &two[1].dw), same(&b, &two[0].db, &two[1].db);
+    near(&b, &two[0].dw, &one.dw, 1e-12);
+    near(&b, &two[0].db, &one.db, 1e-12);
+    bench_close(&b);
+}
+
+TEST(exit_of_two_tensors)
+{
+    static const Shape s[] = {
+        {OP_upconv, {2, 5, 6, 9, 128}, {128, 4, 4, 4, 1}, 2, 1, 1},
+        {OP_upconv, {1, 1, 37, 35, 96}, {96, 1, 3, 3, 2}, 2, 1, 1},
+    };
+    for (unsigned seen = 0; seen < 4; seen++) {
+        beside(PRECISION_bf16, &s[0], 64, seen, 0);
+        beside(PRECISION_f16, &s[1], seen % 2 ? 32 : 64, seen, 0);
+    }
+    beside(PRECISION_bf16, &s[1], 32, 1, 1);
+    beside(PRECISION_f16, &s[0], 64, 2, 2);
+}

@@ -1,0 +1,261 @@
+#!/bin/sh
+# program.sh -- the whole program with the emulated GPU: what is joined in Lua.
+#
+#     tests/cuda/program.sh BUILD/emu
+emu=$1
+case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/shell.sh
+. tests/cuda/runs
+
+cat > "$tmp/tiny.lua" <<'END'
+local seg = require "seg"
+local nn, data, optim, metric = seg.nn, seg.data, seg.optim, seg.metric
+local cfg = seg.config { epochs = 2, batch = 5, seed = 7, blur = false }
+local set = data.phantom { patients = 4, size = 16, slices = 48 }
+local train, valid = set:split { valid = 1, seed = 3 }
+local function prepare(s) return s:fit { h = 15, w = 13 }:normalize {}:slices {} end
+train = prepare(train):augment {
+  flip = { axis = "hw" }, affine = { p = 0.7, rotate = { -40, 40 } }, contrast = true,
+  brightness = true, gamma = { p = 0.6 }, noise = { p = 0.6 }, blur = cfg.blur,
+  elastic = { p = 0.7, spacing = 5, amplitude = { 1, 2 } },
+}:batches { size = cfg.batch, shuffle = true }
+valid = prepare(valid):batches { size = cfg.batch }
+local image = nn.input("image", { c = 1, h = 15, w = 13 })
+local mask = nn.input("mask", { c = 1, h = 15, w = 13 })
+local logits = nn.conv(nn.relu(nn.batch_norm(nn.conv(image, 4, 3))), 1, 1)
+seg.recipe {
+  inputs = { image, mask }, outputs = { mask = nn.sigmoid(logits) },
+  loss = nn.bce_dice(logits, mask), train = train, valid = valid,
+  optim = optim.adamw { lr = 0.01 }, epochs = cfg.epochs,
+  metrics = { dice = metric.dice(logits, mask, { empty = "one" }) }, best = { "dice", "max" },
+}
+END
+
+# the columns that no clock decides
+numbers() { cut -d, -f1-7 "$tmp/$1/tiny/001/metrics.csv"; }
+same() { [ "$(numbers "$1")" = "$(numbers "$2")" ] && [ -n "$(numbers "$1")" ]; }
+
+# here both sides round alike, so what the device makes is not only near
+step "a batch is made by the host" train off --resident off
+step "it does not speak of the device" not says off "samples on the device"
+step "a batch is made by the device" train on --resident on --workers 0
+step "training set kept" says on "train: [0-9.]* KiB of samples on the device"
+step "validation set kept" says on "valid: [0-9.]* KiB of samples on the device"
+step "the same numbers" same on off
+step "auto takes what fits" train auto
+step "auto says so" says auto "train: .* of samples on the device"
+step "the same numbers again" same auto off
+
+step "less than half of what is free holds the data" with EMU_MEM=260000 train small
+step "which is said" says small \
+    "train: from the loader: its samples want [0-9.]* MiB, half of what is free"
+step "the same numbers, too" same small off
+
+step "a change that has no kernel is made by the host" train blurred --blur
+step "which is said" says blurred \
+    "train: from the loader: augment has blur, which is of the host's loader only"
+step "the set without changes is kept all the same" says blurred \
+    "valid: [0-9.]* KiB of samples on the device"
+step "told to keep them, it is an error" ends 2 train blurred_on --blur --resident on
+step "which says why" says blurred_on \
+    "resident on: train cannot be kept: augment has blur"
+
+step "told to keep them, it fails" ends 4 with EMU_MEM=150000 train small_on --resident on
+step "what it wanted" says small_on \
+    "resident on: train cannot be kept: GPU: [0-9]* bytes wanted, [0-9]* of"
+
+# weights have gaps between them; all that comes after them is to fit as well
+step "not even the weights" ends 4 with EMU_MEM=18000 train tight
+step "what frees too little" says tight "--batch 1 .*, still too much"
+
+# what `segengine check` says of batches, without the minutes of the rest
+cat > "$tmp/check.lua" <<'END'
+local core = require "seg.core"
+local r = core.check_data("cuda")
+assert(r.agree > 300 and r.failures == 0 and r.text == "", r.text)
+assert(core.check_data("cpu").agree == 0)
+END
+step "batches are checked" "$program" "$tmp/check.lua"
+
+# a data set and a session that uses it, by hand
+cat > "$tmp/hand.lua" <<'END'
+local seg = require "seg"
+local core = require "seg.core"
+seg.config {}
+local set = seg.data.phantom { patients = 1, size = 16, slices = 8,
+                               root = os.getenv "HAND" .. "_phantom" }
+set = set:fit { h = 16, w = 16 }:normalize {}:slices {}:batches { size = 2 }
+local pipeline = set:pipeline { threads = 1, seed = 1 }
+image = seg.nn.input("image", { c = 1, h = 16, w = 16 })
+mask = seg.nn.input("mask", { c = 1, h = 16, w = 16 })
+function session()
+  return core.session { roots = { image, mask }, device = "cuda" }
+end
+function keep(s)
+  return core.data.resident(s, pipeline, { nodes = { image, mask }, batch = 2 })
+end
+function refuses(text, f, ...)
+  local ok, why = pcall(f, ...)
+  assert(not ok and tostring(why):find(text, 1, true), tostring(why))
+end
+dofile(os.getenv "HAND")
+END
+HAND=$tmp/do.lua && export HAND
+hand() { cat > "$HAND" && hand=$1; }
+by_hand() { run "$hand" "$tmp/hand.lua"; }
+
+hand closed <<'END'
+local s, other = session(), session()
+local r, gone = assert(keep(s)), assert(keep(s))
+local batch = r:draw(0, { 1, 2 })
+s:forward({ image = batch, mask = batch }, false)
+assert(r:bytes() == 16 * 16 * 8 * 5)
+refuses("this batch is not of this session", other.forward, other,
+        { image = batch, mask = batch }, false)
+assert(gone:bytes() > 0)
+gone = nil
+collectgarbage()
+s:close()
+assert(r:bytes() == 0)
+refuses("this data set is closed", r.draw, r, 0, { 1, 2 })
+refuses("this batch is not of this session", other.forward, other,
+        { image = batch, mask = batch }, false)
+r, batch, s = nil, nil, nil
+collectgarbage()
+-- both at once, in the order of the collector, and at the end of the program
+assert(keep(session()))
+collectgarbage()
+left = { keep(other), other }
+END
+# what was freed is filled, so that using it shows
+step "a session is closed before what lies on its device" \
+    with MALLOC_PERTURB_=165 by_hand
+
+hand fed <<'END'
+local seg = require "seg"
+local s = session()
+local r = assert(keep(s))
+local a, b = r:draw(0, { 1, 2 }), r:draw(0, { 3, 4 })
+s:forward({ image = a, mask = a }, false)
+local was = s:read(image)
+refuses("inputs of two batches", s.forward, s, { image = a, mask = b }, false)
+local own = seg.array.zeros { 2, 1, 16, 16 }
+own:set(9, 2, 1, 3, 5)
+s:forward({ image = a, mask = own }, false)
+assert(s:read(mask):get(2, 1, 3, 5) == 9 and s:read(mask):get(1, 1, 3, 5) == 0)
+assert(s:read(image):distance(was) == 0)
+END
+step "an input has what it was given" by_hand
+
+# a device that fails is not one that is too small
+hand fault <<'END'
+local r, why = keep(session())
+print(r and "kept" or "loader: " .. why)
+END
+step "all goes well" by_hand
+step "it is kept" says fault "^kept"
+faulty() {
+    for k in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        with "EMU_FAIL=$k,719" by_hand
+        code=$?
+        if says fault "^loader" || { [ "$code" -ne 0 ] && [ "$code" -ne 4 ]; }; then
+            echo "call $k: exit code $code" && cat "$tmp/fault.txt"
+            return 1
+        fi
+    done
+}
+step "a fault of the device is told" faulty
+
+# from the middle of the second epoch on, the other way
+step "a part" train part --resident on --steps 41
+step "the rest" train part --resident off --resume "$tmp/part/tiny/001"
+step "a resumed run has the same numbers" same part off
+step "a part without" train rest --resident off --steps 41
+step "the rest with" train rest --resident on --resume "$tmp/rest/tiny/001"
+step "it has the same numbers, too" same rest off
+step "what makes the batches is told when it changes" says part \
+    "train: the host makes the batches now, not the device: the numbers"
+step "in both directions" says rest \
+    "train: the device makes the batches now, not the host: the numbers"
+
+# what a run began with it keeps to: less room at the resume, and more
+step "a run with its data on the device" train here --steps 41
+step "which has no room for them later" ends 4 with EMU_MEM=150000 train here \
+    --resume "$tmp/here/tiny/001"
+step "does not go on otherwise by itself" says here \
+    "train: the device made the batches of the run that is resumed, and cannot"
+# a new run of so many bytes is fed by the loader; here others then go short
+step "half of what is free is no limit" ends 4 with EMU_MEM=300000 train here \
+    --resume "$tmp/here/tiny/001"
+step "they are kept" says here "train: .* of samples on the device"
+step "with room as before" train here --resume "$tmp/here/tiny/001"
+step "it goes on" same here off
+step "without a warning" not says here "makes the batches now"
+step "a run from the loader" with EMU_MEM=300000 train there --steps 41
+step "stays there" train there --resume "$tmp/there/tiny/001"
+step "though there is room" not says there "train: .* of samples on the device"
+step "without a warning, too" not says there "makes the batches now"
+step "a run on the device goes to the CPU" train move --steps 41
+step "which is told" train move --device cpu --resume "$tmp/move/tiny/001"
+step "as it rounds otherwise" says move "the host makes the batches now"
+
+# what cannot be kept
+step "not on the CPU" ends 2 train cpu --device cpu --resident on
+step "why not" says cpu "resident on: train cannot be kept: the device is cpu"
+step "the CPU by itself" train quiet --device cpu --epochs 1
+step "does not speak of it" not says quiet "from the loader"
+
+# fewer bits than f32
+step "an operator in every precision" run rows check --device cuda --op linear
+for precision in f32 tf32 bf16 f16; do
+    step "$precision is one" says rows "^linear  *$precision .* ok"
+done
+# gradients come without the scale that they were made with
+step "a recipe's steps in f16" run steps scripts/brain_unet.lua check \
+    --device cuda --precision f16 --steps_only --preset check \
+    --phantom "$tmp/phantom" --out "$tmp/steps"
+step "training in bf16" train bf16 --precision bf16 --epochs 1
+step "it says so" says bf16 "device: GPU, convolutions in bf16"
+step "on in another" ends 2 train f32 --precision f32 \
+    --resume "$tmp/bf16/tiny/001" --epochs 2
+step "is another run" says f32 "precision f32 differs from the run"
+# what the driver counts: by a library that is not one
+mkdir "$tmp/driver"
+if ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
+    tests/support/stand_in/nvml.c 2> "$tmp/said"; then
+    path=$tmp/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    column() { # NAME COLUMN: of metrics.csv
+        awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++)
+            if ($i == name) at = i } NR > 1 && at { print $at }' \
+            "$tmp/$1/tiny/001/metrics.csv"
+    }
+    step "a run that is looked at" with LD_LIBRARY_PATH="$path" train looked
+    step "its power" [ "$(column looked gpu_w | sort -u)" = 200 ]
+    step "its memory" [ "$(column looked gpu_mb | sort -u)" = 2048 ]
+    step "its energy" [ "$(column looked gpu_j | awk '$1 >= 50' | wc -l)" = 2 ]
+    step "the same numbers, looked at or not" same looked off
+    step "in the summary" grep -q '"joules_per_sample"' \
+        "$tmp/looked/tiny/001/summary.json"
+    step "in the report" grep -q 'GPU: .* J an epoch.* at most 41 C' \
+        "$tmp/looked/tiny/001/report.html"
+    # on a machine without, its columns stay and are empty
+    step "that goes on without a driver" train looked --epochs 3 \
+        --resume "$tmp/looked/tiny/001"
+    step "as many cells in every row" [ "$(awk -F, '{ print NF }' \
+        "$tmp/looked/tiny/001/metrics.csv" | sort -u | wc -l)" = 1 ]
+    step "but no number" [ -z "$(column looked gpu_w | sed -n 3p)" ]
+fi
+step "no driver, no columns" not grep -q gpu_ "$tmp/off/tiny/001/metrics.csv"
+
+step "bench keeps the batch there" run kept "$tmp/tiny.lua" bench --device cuda
+step "and says so" says kept "^training step, batch [0-9]* kept on the device, "
+# a step there is one launch: its layers are in a row of the device's marks
+step "bench writes a trace" run traced "$tmp/tiny.lua" bench --device cuda \
+    --trace "$tmp/trace.json"
+row=$(grep -o '"tid":[0-9]*,"name":"thread_name","args":{"name":"device"' \
+    "$tmp/trace.json" | grep -o '[0-9]*' | head -n 1)
+layer() { grep '"name":"conv1"' "$tmp/trace.json" | grep -c "\"tid\":$row,"; }
+step "of the device" [ "$(layer)" = 2 ]
+
+finish

@@ -1,0 +1,40 @@
+#!/bin/sh
+# recipes.sh -- every recipe of docs/systems/README.md on the emulated GPU: each node against
+# the reference, and training steps; and what a step of the largest launches.
+#
+#     tests/cuda/recipes.sh BUILD/emu
+emu=$1
+case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/shell.sh
+
+for script in scripts/*.lua; do
+    # what is no recipe of a system of its own has no preset for it
+    grep -q "check = {" "$script" || continue
+    step "$script" "$emu/plain/segengine" "$script" check --preset check --device cuda \
+        --phantom "$tmp/phantom" --out "$tmp/runs"
+done
+step "there were six" [ "$passed" -eq 6 ]
+
+# at_most NAME BATCH NODES GB MIB: of a training step in bf16, and what it keeps
+# for the way back. What a plan no longer leaves out would make no result wrong.
+at_most() {
+    for gpu in "--gpu h200" ""; do
+        # shellcheck disable=SC2086 # two words or none
+        "$emu/plain/segengine" "scripts/$1.lua" plan --preset full --batch "$2" \
+            --device cuda $gpu --precision bf16 || return 1
+    done > "$tmp/plan.txt"
+    grep "^one training step\|^kept" "$tmp/plan.txt"
+    awk -v nodes="$3" -v gb="$4" -v mib="$5" '
+        /^kept/ { gsub(",", "", $2); small = $2 <= mib * 1048576 }
+        /^one training step/ {
+            for (i = 2; i <= NF; i++) {
+                if ($i == "nodes") few = $(i - 1) <= nodes
+                if ($i == "GB,") little = $(i - 1) <= gb
+            }
+        }
+        END { exit !(few && little && small) }' "$tmp/plan.txt"
+}
+step "launches and bytes of the brain U-Net" at_most brain_unet 16 91 5.98 658
+step "launches and bytes of OpenKBP" at_most openkbp_unet3d 2 59 6.77 204
+finish
