@@ -78,13 +78,13 @@ static inline double operand_traffic(const ConvProblem *r, const NormBwd &s,
 /* Address of a channel of a row of `channels` that two tensors share, the first
  * up to the border. */
 template <class T>
-static __device__ __forceinline__ const T *concat_at(const void *own,
+static __device__ __forceinline__ const T *concat_at(const void *first,
                                                      const void *second,
                                                      int border,
                                                      int64_t channels,
                                                      int64_t row, int64_t c)
 {
-    if (c < border) return (const T *)own + row * border + c;
+    if (c < border) return (const T *)first + row * border + c;
     return (const T *)second + row * (channels - border) + c - border;
 }
 
@@ -133,14 +133,14 @@ struct Operand {
  * channel `from` on, of a second. Lenses and a second one are for those that
  * conv_loads_deferred and conv_fuses_concat. */
 struct Source {
-    Operand own, second;
-    int from; // 0: there is one
+    Operand first, second;
+    int border; // 0: there is one
 };
 
 /* Likewise of a result. One whose data is NULL is not wanted. */
 struct Result {
-    Target own, second;
-    int from;         // 0: there is one
+    Target first, second;
+    int border;       // 0: there is one
     ChannelSums sums; // over it: conv_sum_parts
 };
 
@@ -157,9 +157,9 @@ static inline double target_part_traffic(const Target &t, const GradSums &by,
 /* Of the parts that are wanted of a result of these extents. */
 static inline double result_traffic(const Result &r, Dims s)
 {
-    const int64_t all = numel(s), own = r.from ? all / s.c * r.from : all;
-    return target_part_traffic(r.own, r.sums.grads, own) +
-           target_part_traffic(r.second, r.sums.second, all - own) +
+    const int64_t all = numel(s), first = r.border ? all / s.c * r.border : all;
+    return target_part_traffic(r.first, r.sums.grads, first) +
+           target_part_traffic(r.second, r.sums.second, all - first) +
            channel_sums_traffic(r.sums);
 }
 

@@ -484,7 +484,7 @@ bool queue(const ConvProblem *r, const DgradWgrad &p, dim3 blocks)
 
 } // namespace
 
-bool dgrad_wgrad_takes(const ConvProblem *r, int from)
+bool dgrad_wgrad_takes(const ConvProblem *r, int border)
 {
     const Window *g = &r->win;
     for (int i = 0; i < 3; i++) {
@@ -496,7 +496,7 @@ bool dgrad_wgrad_takes(const ConvProblem *r, int from)
     return precision_copy(r->c->precision) != F32 && g->groups == 1 &&
            r->input.d == 1 && r->cout == CHANNELS &&
            (r->cin == CHANNELS || r->cin == 2 * CHANNELS) &&
-           (from == 0 || from == CHANNELS);
+           (border == 0 || border == CHANNELS);
 }
 
 int dgrad_wgrad_sum_parts(const ConvProblem *r)
@@ -516,12 +516,12 @@ bool dgrad_wgrad_run(const ConvProblem *r, const Source &input,
 {
     const int64_t all = numel(r->input);
     const int count = dgrad_wgrad_sum_parts(r),
-              border = input.from ? input.from : r->cin;
+              border = input.border ? input.border : r->cin;
     if (!countable(r->c, rows(r->input))) return false;
     DgradWgrad p = {};
     p.dz = dy.data, p.norm_bwd = dy.norm_bwd, p.w = w;
-    p.side[0] = side_of(input.own, dx.own, dx.sums.grads, 0, border);
-    if (input.from)
+    p.side[0] = side_of(input.first, dx.first, dx.sums.grads, 0, border);
+    if (input.border)
         p.side[1] = side_of(input.second, dx.second, dx.sums.second, border,
                             r->cin - border);
     p.border = border, p.channels = r->cin;

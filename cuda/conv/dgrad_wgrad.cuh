@@ -6,7 +6,7 @@
 
 /* Could both be made so? Follows from extents, attributes and precision; the
  * image is in two tensors from channel `from` on, 0: it is in one. */
-bool dgrad_wgrad_takes(const ConvProblem *r, int from);
+bool dgrad_wgrad_takes(const ConvProblem *r, int border);
 /* Parts (parts, 2, channels) of sums over dx that it leaves. */
 int dgrad_wgrad_sum_parts(const ConvProblem *r);
 /* Bytes that it needs for the parts of dw. */

@@ -110,17 +110,17 @@ bool source(const ConvCall &o, Source *x)
 {
     const Call *c = o.r.c;
     *x = {};
-    x->own = {operand(c, 0), norm_on_load_of(c, 0), {}};
+    x->first = {operand(c, 0), norm_on_load_of(c, 0), {}};
     if (c->x[X2]) {
-        x->from = c->x[0]->dim.c;
+        x->border = c->x[0]->dim.c;
         x->second = {operand(c, X2), norm_on_load_of(c, X2), {}};
     }
     if (!o.copies) return true;
     char *to = (char *)c->scratch + o.copy;
-    if (!norm_on_load_apply(c, x->own.norm_on_load, c->x[0]->dim, x->own.data,
-                            precision_copy(c->precision), to))
+    if (!norm_on_load_apply(c, x->first.norm_on_load, c->x[0]->dim,
+                            x->first.data, precision_copy(c->precision), to))
         return false;
-    x->own = {to, {}, {}};
+    x->first = {to, {}, {}};
     return true;
 }
 
@@ -129,12 +129,12 @@ Result gradients(const ConvCall &o)
 {
     const Call *c = o.r.c;
     Result to = {};
-    if (c->dx[0]) to.own = target_of(c->dx[0], is_fresh(c, 0));
+    if (c->dx[0]) to.first = target_of(c->dx[0], is_fresh(c, 0));
     to.sums = channel_sums_of(o.grad_sum_parts, call_image(c).c, c->scratch);
     to.sums.grads = grad_sums_of(c, 0), to.sums.second = grad_sums_of(c, X2);
     to.sums.ends = true;
     if (!c->x[X2]) return to;
-    to.sums.border = to.from = c->x[0]->dim.c;
+    to.sums.border = to.border = c->x[0]->dim.c;
     if (c->dx[X2]) to.second = target_of(c->dx[X2], is_fresh(c, X2));
     return to;
 }
@@ -144,7 +144,7 @@ Result output(const ConvCall &o)
 {
     const Call *c = o.r.c;
     Result y = {};
-    y.own = target_of(c->y, true);
+    y.first = target_of(c->y, true);
     y.sums = channel_sums_of(c->deferred ? o.stat_parts : 0, c->y->dim.c,
                              c->scratch);
     if (y.sums.parts)
@@ -179,11 +179,11 @@ bool conv_bwd(const Call *c)
     Tensor dy = *c->dy;
     ConvRun run = {};
     run.r = &o.r, run.w = operand(c, 1), run.dy_tensor = &dy;
-    run.dy.own.data = dy_operand(c), run.to = gradients(o);
+    run.dy.first.data = dy_operand(c), run.to = gradients(o);
     run.dw = values(c->dx[1]), run.fresh_dw = is_fresh(c, 1);
     run.db = c->grads_written ? NULL : values(c->dx[2]);
     if (c->grad_sqnorm[1]) run.sqnorm = (double *)c->grad_sqnorm[1]->data;
-    NormBwd *norm_bwd = &run.dy.own.norm_bwd;
+    NormBwd *norm_bwd = &run.dy.first.norm_bwd;
     if (o.loads_norm_bwd) {
         if (o.stores_norm_bwd) norm_bwd->to = dy.data = scratch + o.norm_bwd;
         if (!deferred_norm_bwd_on_load(c, (float4 *)(scratch + o.table),
@@ -196,7 +196,7 @@ bool conv_bwd(const Call *c)
         const ConvChoice &k = o.plan.choice[i];
         if ((k.passes & WGRAD || !o.copies) && !source(o, &run.x)) return false;
         if (!run_choice(o, k, &run)) return false;
-        if (norm_bwd->to) run.dy.own = {norm_bwd->to, {}, {}};
+        if (norm_bwd->to) run.dy.first = {norm_bwd->to, {}, {}};
     }
     return true;
 }

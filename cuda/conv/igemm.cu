@@ -126,13 +126,13 @@ bool single_launch(const ConvProblem *r, bool dgrad, IgemmParams *p,
 void set_operands(IgemmParams *p, const Source &source, const void *w,
                   const float *bias, const Result &to)
 {
-    p->source = source.own.data, p->norm_on_load = source.own.norm_on_load;
-    p->norm_bwd = source.own.norm_bwd,
+    p->source = source.first.data, p->norm_on_load = source.first.norm_on_load;
+    p->norm_bwd = source.first.norm_bwd,
     p->loads_norm_bwd = p->norm_bwd.table != NULL;
-    if (source.from) p->second = source.second, p->border = source.from;
+    if (source.border) p->second = source.second, p->border = source.border;
     p->sums = to.sums;
-    p->w = w, p->bias = bias, p->result = to.own;
-    if (to.from) p->second_result = to.second, p->result_border = to.from;
+    p->w = w, p->bias = bias, p->result = to.first;
+    if (to.border) p->second_result = to.second, p->result_border = to.border;
 }
 
 } // namespace
@@ -158,7 +158,7 @@ bool igemm_run(const ConvProblem *r, bool dgrad, bool tile,
     const Dims to = dgrad ? r->input : r->output;
     IgemmParams p;
     if (!(dgrad ? dgrad_of(r, &p) : fprop_of(r, &p))) return false;
-    moves(operand_traffic(r, source.own.norm_bwd, numel(from)) +
+    moves(operand_traffic(r, source.first.norm_bwd, numel(from)) +
               conv_operand_bytes(r, conv_filter_size(r)) +
               result_traffic(result, to),
           conv_flops(r));

@@ -351,8 +351,8 @@ bool split_k_sum(const ConvProblem *r, const IgemmParams *p, int count)
     const Dims to = p->dgrad ? r->input : r->output;
     const Vecs packs = vecs_of(to, TILE_CHANNELS);
     Result all = {};
-    all.own = p->result, all.second = p->second_result;
-    all.from = p->result_border < to.c ? p->result_border : 0;
+    all.first = p->result, all.second = p->second_result;
+    all.border = p->result_border < to.c ? p->result_border : 0;
     moves((double)(numel(to) * count) * sizeof(float) +
           result_traffic(all, to));
     LAUNCH(split_k_sum_kernel, blocks_for(packs.count), BLOCK, 0,

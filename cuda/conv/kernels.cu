@@ -37,12 +37,12 @@ bool takes_head(const ConvProblem *r, ConvChoice *out)
 
 bool run_head_fprop(const ConvRun *o)
 {
-    return conv_head_fprop(o->r, o->x.own, o->w);
+    return conv_head_fprop(o->r, o->x.first, o->w);
 }
 
 bool run_head_bwd(const ConvRun *o)
 {
-    return conv_head_bwd(o->r, o->x.own, o->w);
+    return conv_head_bwd(o->r, o->x.first, o->w);
 }
 
 // -- transposed convolutions of 1 to 4 output channels
@@ -56,7 +56,7 @@ bool takes_upconv_head_fprop(const ConvProblem *r, ConvChoice *)
 bool run_upconv_head_fprop(const ConvRun *o)
 {
     return upconv_head_fprop(o->r, o->x, o->w, o->bias,
-                             (float *)o->to.own.data);
+                             (float *)o->to.first.data);
 }
 
 bool takes_upconv_head_bwd(const ConvProblem *r, ConvChoice *out)
@@ -102,7 +102,7 @@ bool takes_small_cin(const ConvProblem *r, ConvChoice *out)
 
 bool run_small_cin(const ConvRun *o)
 {
-    return small_cin_fprop(o->r, o->x, o->w, o->bias, o->to.own, o->to.sums,
+    return small_cin_fprop(o->r, o->x, o->w, o->bias, o->to.first, o->to.sums,
                            o->workspace);
 }
 
@@ -129,7 +129,7 @@ bool takes_dgrad_wgrad(const ConvProblem *r, ConvChoice *out)
 
 bool run_dgrad_wgrad(const ConvRun *o)
 {
-    return dgrad_wgrad_run(o->r, o->x, o->dy.own, o->w, o->to, o->dw,
+    return dgrad_wgrad_run(o->r, o->x, o->dy.first, o->w, o->to, o->dw,
                            o->fresh_dw, (float *)o->workspace);
 }
 
@@ -144,8 +144,8 @@ bool takes_direct(const ConvProblem *r, ConvChoice *)
 bool run_direct(const ConvRun *o)
 {
     const Source &from = o->choice->passes == FPROP ? o->x : o->dy;
-    return direct_run(o->r, o->choice->dgrad, from.own.data, o->w, o->bias,
-                      o->to.own);
+    return direct_run(o->r, o->choice->dgrad, from.first.data, o->w, o->bias,
+                      o->to.first);
 }
 
 bool takes_direct_wgrad(const ConvProblem *r, ConvChoice *out)
@@ -159,8 +159,8 @@ bool takes_direct_wgrad(const ConvProblem *r, ConvChoice *out)
 bool run_direct_wgrad(const ConvRun *o)
 {
     const bool up = is_upconv(o->r->c);
-    return direct_wgrad(o->r, (up ? o->dy : o->x).own.data,
-                        (up ? o->x : o->dy).own.data, o->dw, o->fresh_dw,
+    return direct_wgrad(o->r, (up ? o->dy : o->x).first.data,
+                        (up ? o->x : o->dy).first.data, o->dw, o->fresh_dw,
                         o->sqnorm, o->workspace);
 }
 

@@ -462,9 +462,9 @@ bool small_cin_fprop(const ConvProblem *r, const Source &x, const void *w,
     if (!countable(c, rows(r->input)) || !countable(c, rows(r->output)) ||
         !choose(r, &g) || !repack_filter(r, w, room))
         return false;
-    const int own = x.from ? x.from : r->cin;
+    const int own = x.border ? x.border : r->cin;
     SmallCin p = {};
-    p.side[0] = {(const uint16_t *)x.own.data, own, 0};
+    p.side[0] = {(const uint16_t *)x.first.data, own, 0};
     p.side[1] = {(const uint16_t *)x.second.data, r->cin - own, own};
     p.w = (const uint4 *)room, p.bias = bias, p.y = y, p.sums = sums;
     p.win = r->win, p.input = r->input, p.output = r->output;

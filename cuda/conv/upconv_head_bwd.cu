@@ -341,21 +341,21 @@ int64_t boxes_of(const ConvProblem *r)
     return count;
 }
 
-int slabs_of(const ConvProblem *r, int from)
+int slabs_of(const ConvProblem *r, int border)
 {
-    return (int)(ceil_div(from, SLAB) + ceil_div(r->cout - from, SLAB));
+    return (int)(ceil_div(border, SLAB) + ceil_div(r->cout - border, SLAB));
 }
 
 /* Boxes of a block. */
-int run_of(const ConvProblem *r, int from)
+int run_of(const ConvProblem *r, int border)
 {
-    const int64_t blocks = FILL / slabs_of(r, from);
+    const int64_t blocks = FILL / slabs_of(r, border);
     return (int)least(most(ceil_div(boxes_of(r), blocks), MIN_RUN), MAX_RUN);
 }
 
-size_t dw_bytes(const ConvProblem *r, int from)
+size_t dw_bytes(const ConvProblem *r, int border)
 {
-    return (size_t)(upconv_head_sum_parts(r, from) * conv_filter_size(r)) *
+    return (size_t)(upconv_head_sum_parts(r, border) * conv_filter_size(r)) *
            sizeof(float);
 }
 
@@ -400,17 +400,18 @@ bool queue(const ConvProblem *r, const UpconvHead &p, dim3 blocks)
 } // namespace
 
 // a lazy call is for those who measure what they store
-bool upconv_head_narrow(const ConvProblem *r, int from)
+bool upconv_head_narrow(const ConvProblem *r, int border)
 {
     return call_op(r->c) == OP_upconv && !r->c->deferred &&
            precision_copy(r->c->precision) != F32 && r->win.groups == 1 &&
            r->cin <= RESULTS && r->cout <= UPCONV_HEAD_CIN &&
-           r->cout % UNIT == 0 && from % UNIT == 0 && columns_of(r) <= COLUMNS;
+           r->cout % UNIT == 0 && border % UNIT == 0 &&
+           columns_of(r) <= COLUMNS;
 }
 
 // a window shorter than its stride, or a result longer than what the grid
 // reaches, has results that no position sees: db would miss them
-bool upconv_head_takes(const ConvProblem *r, int from)
+bool upconv_head_takes(const ConvProblem *r, int border)
 {
     const Window *g = &r->win;
     int bits[3];
@@ -426,47 +427,47 @@ bool upconv_head_takes(const ConvProblem *r, int from)
         halo *= least(span + box * g->s[i], HALO_MOST + 1);
         halo = least(halo, HALO_MOST + 1);
     }
-    return all && halo <= HALO_MOST && upconv_head_narrow(r, from);
+    return all && halo <= HALO_MOST && upconv_head_narrow(r, border);
 }
 
-int upconv_head_sum_parts(const ConvProblem *r, int from)
+int upconv_head_sum_parts(const ConvProblem *r, int border)
 {
-    return (int)ceil_div(boxes_of(r), run_of(r, from));
+    return (int)ceil_div(boxes_of(r), run_of(r, border));
 }
 
-size_t upconv_head_bytes(const ConvProblem *r, int from)
+size_t upconv_head_bytes(const ConvProblem *r, int border)
 {
-    return dw_bytes(r, from) + (size_t)upconv_head_sum_parts(r, from) *
-                                   (size_t)r->cin * sizeof(double);
+    return dw_bytes(r, border) + (size_t)upconv_head_sum_parts(r, border) *
+                                     (size_t)r->cin * sizeof(double);
 }
 
 bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
                      const Result &dx, float *dw, float *db, void *parts)
 {
     const Call *c = r->c;
-    const int count = upconv_head_sum_parts(r, x.from),
-              border = x.from ? x.from : r->cout;
+    const int count = upconv_head_sum_parts(r, x.border),
+              border = x.border ? x.border : r->cout;
     if (!countable(c, rows(r->input)) || !countable(c, rows(r->output)))
         return false;
     UpconvHead p = {};
     p.dy = (const float *)c->dy->data, p.w = w;
     const int slabs = (int)ceil_div(border, SLAB);
-    p.side[0] = side_of(x.own, dx.own, dx.sums.grads, 0, border, 0);
+    p.side[0] = side_of(x.first, dx.first, dx.sums.grads, 0, border, 0);
     p.side[1] = side_of(x.second, dx.second, dx.sums.second, border,
                         r->cout - border, slabs);
     p.channels = r->cout, p.results = r->cin, p.columns = columns_of(r);
     set_halo(r, &p);
     p.sums = dx.sums, p.parts = (float *)parts;
-    p.db_parts = (double *)((char *)parts + dw_bytes(r, x.from));
+    p.db_parts = (double *)((char *)parts + dw_bytes(r, x.border));
     p.dw = dw, p.fresh_dw = is_fresh(c, 1);
     p.db = db, p.fresh_db = is_fresh(c, 2);
-    const dim3 blocks((unsigned)count, (unsigned)slabs_of(r, x.from));
+    const dim3 blocks((unsigned)count, (unsigned)slabs_of(r, x.border));
     // both are folded alike; their words stand one behind the other
     p.grid_reduce = p.sums.grid_reduce = grid_reduce_of(count, 2 * blocks.y);
     p.sums.counters =
         gpu_counters(c->dev, 2 * blocks.y * p.grid_reduce.counters);
     p.counters = p.sums.counters + blocks.y * p.grid_reduce.counters;
-    p.count = (int)boxes_of(r), p.run = run_of(r, x.from);
+    p.count = (int)boxes_of(r), p.run = run_of(r, x.border);
     const double flops = conv_flops(r), all = (double)rows(r->output);
     // each slab looks at dy
     double bytes = (double)moved(c->dy) * blocks.y +

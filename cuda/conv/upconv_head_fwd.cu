@@ -342,10 +342,10 @@ bool queue(const ConvProblem *r, const Front &p, unsigned blocks)
 
 } // namespace
 
-bool upconv_head_fprop_takes(const ConvProblem *r, int from)
+bool upconv_head_fprop_takes(const ConvProblem *r, int border)
 {
     Front p;
-    return upconv_head_narrow(r, from) && front_of(r, &p);
+    return upconv_head_narrow(r, border) && front_of(r, &p);
 }
 
 bool upconv_head_fprop(const ConvProblem *r, const Source &x, const void *w,
@@ -353,8 +353,8 @@ bool upconv_head_fprop(const ConvProblem *r, const Source &x, const void *w,
 {
     Front p;
     if (!countable(r->c, rows(r->output)) || !front_of(r, &p)) return false;
-    p.x = x.own, p.second = x.second, p.w = w, p.bias = bias, p.y = y;
-    if (x.from) p.border = x.from;
+    p.x = x.first, p.second = x.second, p.w = w, p.bias = bias, p.y = y;
+    if (x.border) p.border = x.border;
     const unsigned blocks =
         (unsigned)r->output.n * p.tiles[0].by * p.tiles[1].by * p.tiles[2].by;
     moves(conv_operand_bytes(r, numel(r->output) + conv_filter_size(r)) +

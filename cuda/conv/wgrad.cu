@@ -122,13 +122,13 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
     WgradParams p = {};
     int parts = parts_of(r, &p.part);
     const int32_t *count = &r->output.d;
-    p.input = input.own.data, p.image_norm = input.own.norm_on_load;
+    p.input = input.first.data, p.image_norm = input.first.norm_on_load;
     p.border = r->input.c, p.output_border = r->output.c;
-    if (input.from) p.second = input.second, p.border = input.from;
-    p.output = output.own.data, p.grid_norm = output.own.norm_on_load;
-    p.norm_bwd = output.own.norm_bwd;
-    if (output.from)
-        p.second_output = output.second, p.output_border = output.from;
+    if (input.border) p.second = input.second, p.border = input.border;
+    p.output = output.first.data, p.grid_norm = output.first.norm_on_load;
+    p.norm_bwd = output.first.norm_bwd;
+    if (output.border)
+        p.second_output = output.second, p.output_border = output.border;
     p.win = r->win, p.size = r->input;
     p.output_c = r->output.c, p.a = r->cin, p.b = r->cout;
     p.depth = (int)depth_of(r);
