@@ -27,7 +27,7 @@ struct IgemmEpilogue {
 template <bool DGRAD>
 static __device__ __forceinline__ int64_t
 box_row(const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
-        const HaloRow &s, int m)
+        const BlockCoord &s, int m)
 {
     int j[3];
     bool inside = true;
@@ -48,7 +48,7 @@ box_row(const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
  * the warp reads there behind it are rows. */
 template <int PITCH, int COUNT>
 static __device__ __forceinline__ void transpose_rows(
-    const float (&d)[COUNT][4], float *turn)
+    const float (&d)[COUNT][4], float *transposed)
 {
     const int lane = (int)threadIdx.x % WARP;
     __syncwarp(); // those before were read
@@ -56,8 +56,8 @@ static __device__ __forceinline__ void transpose_rows(
     for (int j = 0; j < COUNT; j++)
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            *(float2
-                  *)&turn[(lane / 4 + h * 8) * PITCH + j * 8 + lane % 4 * 2] =
+            *(float2 *)&transposed[(lane / 4 + h * 8) * PITCH + j * 8 +
+                                   lane % 4 * 2] =
                 make_float2(d[j][2 * h], d[j][2 * h + 1]);
     __syncwarp();
 }
@@ -68,18 +68,19 @@ static __device__ __forceinline__ void transpose_rows(
 template <bool DGRAD, class Store>
 static __device__ __forceinline__ void store_fragment(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
-    const HaloRow &s, int m, int n, const float (&d)[4][4], float *turn,
-    Store &store)
+    const BlockCoord &s, int m, int n, const float (&d)[4][4],
+    float *transposed, Store &store)
 {
     const int lane = (int)threadIdx.x % WARP;
-    transpose_rows<TILE_PITCH>(d, turn);
+    transpose_rows<TILE_PITCH>(d, transposed);
     n += lane % 4 * TILE_CHANNELS;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int r = lane / 4 + h * 8;
         const int64_t row = box_row(p, k, s, m + r);
         if (row < 0 || n >= p.width) continue;
-        const float *from = &turn[r * TILE_PITCH + lane % 4 * TILE_CHANNELS];
+        const float *from =
+            &transposed[r * TILE_PITCH + lane % 4 * TILE_CHANNELS];
         store.put(row, s.group * p.width + n, *(const Vec<8> *)from);
     }
 }

@@ -18,8 +18,8 @@ namespace {
 template <int LINES>
 __device__ __forceinline__ int tile_place(int row, int line)
 {
-    const int turn = LINES == TILE_LINES ? row >> 1 & 3 : row & 7;
-    return (row * LINES + (line ^ turn)) * TILE_LINE;
+    const int swizzle = LINES == TILE_LINES ? row >> 1 & 3 : row & 7;
+    return (row * LINES + (line ^ swizzle)) * TILE_LINE;
 }
 
 /* A tap in its table: where it moves rows of the halo, its number in the
@@ -31,7 +31,7 @@ struct TapEntry {
 static_assert(sizeof(TapEntry) == 4, "one word of shared memory");
 
 /* The share of a block. */
-struct HaloRow {
+struct BlockCoord {
     int64_t group;       // of channels
     int n0, part;        // first channel in it; part of the chunks
     int sample, from[3]; // of the box's first position
@@ -41,10 +41,10 @@ template <bool DGRAD>
 using TileClassOf = IgemmClass<IgemmTileParams<DGRAD>::GROUPS>;
 
 template <int BN, bool DGRAD>
-__device__ __forceinline__ HaloRow tile_spot(const IgemmTileParams<DGRAD> &p,
-                                             const TileClassOf<DGRAD> &k)
+__device__ __forceinline__ BlockCoord
+block_coord(const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k)
 {
-    HaloRow s;
+    BlockCoord s;
     uint32_t rest = blockIdx.x;
     for (int i = 2; i >= 0; i--)
         s.from[i] = (int)split(&rest, k.boxes[i]) << p.box[i];
@@ -73,7 +73,7 @@ __device__ __forceinline__ void axis_groups(const IgemmClass<GROUPS> &k, int g,
 template <bool DGRAD>
 __device__ __forceinline__ void row_table(const IgemmTileParams<DGRAD> &p,
                                           const TileClassOf<DGRAD> &k,
-                                          const HaloRow &s, int *rows)
+                                          const BlockCoord &s, int *rows)
 {
     const bool stores = p.norm_bwd.table && s.n0 == 0 && &k == p.cls;
     for (int i = (int)threadIdx.x; i < k.groups * p.rows;
@@ -150,13 +150,13 @@ __device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
     to += tile_place<TILE_LINES>(r, line);
     if (p.norm_bwd.table) {
         // x beside its gradient
-        const int64_t behind = (const T *)p.norm_bwd.x - (const T *)p.source;
+        const int64_t x_offset = (const T *)p.norm_bwd.x - (const T *)p.source;
         for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
             const bool valid = wanted && rows[r] >= 0;
             const int row = valid ? rows[r] & (TILE_OWN - 1) : 0;
             const T *from = source + (int64_t)row * pitch;
             cp_async16(to, from, valid);
-            cp_async16(to + p.buffers * p.rows * TILE_ROW, from + behind,
+            cp_async16(to + p.buffers * p.rows * TILE_ROW, from + x_offset,
                        valid);
         }
         return;
@@ -212,30 +212,29 @@ __device__ __forceinline__ void norm_bwd_halo(const IgemmTileParams<DGRAD> &p,
                                               const int *rows, int64_t channel,
                                               int depth, unsigned char *at)
 {
-    enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, EACH_TIME = 2 };
+    enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, PAIR = 2 };
     const int line = (int)threadIdx.x % TILE_LINES;
-    const int behind = p.buffers * p.rows * TILE_ROW;
+    const int x_offset = p.buffers * p.rows * TILE_ROW;
     if (line * COUNT >= depth) return; // of zeros
     channel += line * COUNT;
     int r = (int)threadIdx.x / TILE_LINES;
     at += tile_place<TILE_LINES>(r, line);
 #pragma unroll 1
-    for (int c = 0; c < COUNT; c += EACH_TIME) {
-        float4 by[EACH_TIME];
+    for (int c = 0; c < COUNT; c += PAIR) {
+        float4 by[PAIR];
 #pragma unroll
-        for (int i = 0; i < EACH_TIME; i++)
+        for (int i = 0; i < PAIR; i++)
             by[i] = p.norm_bwd.table[channel + c + i];
         unsigned char *to = at + c * sizeof(Element<D>);
         for (int q = r; q < p.rows; q += STEP, to += STEP * TILE_ROW) {
             if (rows[q] < 0) continue;
-            auto v = load<EACH_TIME, D>((const Element<D> *)to);
-            const auto x =
-                load<EACH_TIME, D>((const Element<D> *)(to + behind));
+            auto v = load<PAIR, D>((const Element<D> *)to);
+            const auto x = load<PAIR, D>((const Element<D> *)(to + x_offset));
 #pragma unroll
-            for (int i = 0; i < EACH_TIME; i++)
+            for (int i = 0; i < PAIR; i++)
                 v.v[i] =
                     norm_bwd_loaded<D>(by[i], p.norm_bwd.leak, x.v[i], v.v[i]);
-            store_vec<EACH_TIME, D>((Element<D> *)to, v, true);
+            store_vec<PAIR, D>((Element<D> *)to, v, true);
         }
     }
     Element<D> *to = (Element<D> *)p.norm_bwd.to + channel;
@@ -267,7 +266,7 @@ template <class T, int BN, int THREADS, bool DGRAD> struct FilterLoad {
     int n, k;           // first column and place in the chunk
 
     __device__ __forceinline__ FilterLoad(const IgemmTileParams<DGRAD> &p,
-                                          const HaloRow &s)
+                                          const BlockCoord &s)
     {
         const int line = (int)threadIdx.x % LINES;
         const int64_t taps = p.taps[0] * p.taps[1] * p.taps[2];

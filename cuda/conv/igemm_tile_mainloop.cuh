@@ -24,7 +24,7 @@ template <int BM, int BN> struct IgemmTileShape {
         WN = 32,
         ACROSS = BM / WM,
         DOWN = BN / WN,
-        TURN = tile_transpose_bytes(BM, BN),
+        TRANSPOSE_BYTES = tile_transpose_bytes(BM, BN),
         THREADS = ACROSS * (BN / WN) * WARP,
         BLOCKS = 512 / THREADS, // a multiprocessor: 128 registers a thread
         FRAGMENTS = WM / 16,    // of 16 rows
@@ -38,9 +38,9 @@ namespace {
 /* What is issued ahead of the steps: fills and weights of the block's chunks,
  * each in the order of the steps. */
 template <class T, int BN, int THREADS, bool DGRAD> struct IgemmTileLoad {
-    typedef FilterLoad<T, BN, THREADS, DGRAD> WgradParams;
-    enum { CHUNK = WgradParams::CHUNK };
-    const WgradParams weights;
+    typedef FilterLoad<T, BN, THREADS, DGRAD> Filter;
+    enum { CHUNK = Filter::CHUNK };
+    const Filter filter;
     const T *source; // the group's channels of row 0
     unsigned char *halos, *ring;
     const int *rows;
@@ -50,12 +50,12 @@ template <class T, int BN, int THREADS, bool DGRAD> struct IgemmTileLoad {
     int tap = 0, tap_chunk, stage = 0;   // of the next weights
 
     __device__ __forceinline__ IgemmTileLoad(const IgemmTileParams<DGRAD> &p,
-                                             const HaloRow &s, int from, int to,
-                                             unsigned char *shared)
-        : weights(p, s), source((const T *)p.source + s.group * p.depth),
+                                             const BlockCoord &s, int from,
+                                             int to, unsigned char *shared)
+        : filter(p, s), source((const T *)p.source + s.group * p.depth),
           halos(shared),
           ring(shared + p.layers * p.buffers * p.rows * TILE_ROW),
-          rows((const int *)(ring + TILE_STAGES * WgradParams::BYTES)),
+          rows((const int *)(ring + TILE_STAGES * Filter::BYTES)),
           taps((const TapEntry *)rows), end(to), fill_chunk(from),
           tap_chunk(from)
     {
@@ -72,12 +72,12 @@ template <class T, int BN, int THREADS, bool DGRAD> struct IgemmTileLoad {
         if (++halo == p.buffers) halo = 0;
     }
 
-    __device__ __forceinline__ void next_weights(
-        const IgemmTileParams<DGRAD> &p, int count)
+    __device__ __forceinline__ void next_filter(const IgemmTileParams<DGRAD> &p,
+                                                int count)
     {
         if (tap_chunk == end) return;
-        weights.fill(p, taps[tap].number & ~TapEntry::FIRST, tap_chunk,
-                     ring + stage * WgradParams::BYTES);
+        filter.fill(p, taps[tap].number & ~TapEntry::FIRST, tap_chunk,
+                    ring + stage * Filter::BYTES);
         if (++tap == count) tap = 0, tap_chunk++;
         stage = (stage + 1) % TILE_STAGES;
     }
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     const bool parts = p.part_stride;
     const auto &k = p.cls[DGRAD ? blockIdx.z / (parts ? p.split_k : 1) : 0];
     if ((int)blockIdx.x >= k.blocks) return; // of a class with fewer
-    const HaloRow s = tile_spot<BN>(p, k);
+    const BlockCoord s = block_coord<BN>(p, k);
     int slice = s.part, chunk = parts ? slice_at(p, slice) : 0;
     const int end = parts ? slice_at(p, slice + 1) : p.chunks;
     Feed feed(p, s, chunk, end, shared);
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     if (steps) {
         for (int i = 0; i < p.ahead; i++) feed.next_fill(p, k.groups);
         for (int i = 0; i < TILE_STAGES - 1; i++) {
-            feed.next_weights(p, k.taps);
+            feed.next_filter(p, k.taps);
             cp_async_commit();
         }
     }
@@ -233,11 +233,11 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         }
         __syncthreads();
         const unsigned char *w =
-            feed.ring + i % TILE_STAGES * Feed::WgradParams::BYTES;
+            feed.ring + i % TILE_STAGES * Feed::Filter::BYTES;
         share.multiply(halo, w, entry.move, 0);
         // copies are issued while the products are under way
         if (first) feed.next_fill(p, k.groups);
-        feed.next_weights(p, k.taps);
+        feed.next_filter(p, k.taps);
         cp_async_commit();
         // of 16 channels or fewer the rest of the chunk is zero
         if (p.depth - chunk * Feed::CHUNK > Feed::CHUNK / 2)
@@ -251,10 +251,10 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     cp_async_wait<0>();
     __syncthreads(); // the memory is for something else now
 
-    float *turn = (float *)(shared + warp * TILE_TRANSPOSE);
-    double *pile = (double *)(shared + Shape::TURN);
+    float *transposed = (float *)(shared + warp * TILE_TRANSPOSE);
+    double *pile = (double *)(shared + Shape::TRANSPOSE_BYTES);
     if (p.sums.grads.runs || p.sums.second.runs) {
-        tile_grad_sums<D, Shape>(p, k, s, wm, wn, share, turn, pile);
+        tile_grad_sums<D, Shape>(p, k, s, wm, wn, share, transposed, pile);
         return;
     }
     IgemmEpilogue store = {p.result, p.second_result, p.bias, p.result_border,
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
 #pragma unroll
     for (int i = 0; i < Shape::FRAGMENTS; i++)
         store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
-                       turn, store);
+                       transposed, store);
     if (p.sums.parts)
         tile_y_sums<D, Shape>(p, k, s, wm, wn, share, store, pile);
 }

@@ -14,7 +14,7 @@
 template <class Shape, bool DGRAD>
 static __device__ __forceinline__ void tile_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
-    const HaloRow &s, double *pile)
+    const BlockCoord &s, double *pile)
 {
     enum { BN = Shape::WN * Shape::DOWN };
     const int part = k.first + (int)blockIdx.x;
@@ -38,7 +38,7 @@ static __device__ __forceinline__ void tile_sums(
 template <Dtype D, class Shape, bool DGRAD, class Share>
 static __device__ __forceinline__ void tile_y_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
-    const HaloRow &s, int wm, int wn, const Share &share,
+    const BlockCoord &s, int wm, int wn, const Share &share,
     const IgemmEpilogue &store, double *pile)
 {
     enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS, ROWS = 2 * MF };
@@ -121,7 +121,7 @@ template <Dtype D> struct IgemmGradSums {
 template <Dtype D, class Shape, bool DGRAD, class Share>
 static __device__ __forceinline__ void tile_grad_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
-    const HaloRow &s, int wm, int wn, const Share &share, float *turn,
+    const BlockCoord &s, int wm, int wn, const Share &share, float *transposed,
     double *pile)
 {
     enum { BN = Shape::WN * Shape::DOWN };
@@ -148,7 +148,7 @@ static __device__ __forceinline__ void tile_grad_sums(
 #pragma unroll
     for (int i = 0; i < Shape::FRAGMENTS; i++)
         store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
-                       turn, store);
+                       transposed, store);
 #pragma unroll
     for (int i = 0; i < 2 * 8; i++) {
         const float sum = warp_sum_apart(store.sum[i / 8].v[i % 8], 4);
