@@ -15,14 +15,14 @@
 
 namespace {
 
-__thread int wanted, taken = TILE_NONE; // see igemm_tile_choice.h
+__thread int requested, taken = TILE_NONE; // see igemm_tile_choice.h
 
 enum {
-    FILL = 132,            // multiprocessors of an H100
-    FEW = 32,              // tiles of a sample that want to be more blocks
-    MIN_SPLIT = 32,        // steps worth a block
-    ROOMY = 80 << 10,      // bytes that let two blocks share a multiprocessor
-    LAUNCH_MACS = 6 << 20, // multiply-adds of one in the time of a launch
+    MULTIPROCESSORS = 132,  // multiprocessors of an H100
+    FEW_TILES = 32,         // tiles of a sample that want to be more blocks
+    MIN_SPLIT = 32,         // steps worth a block
+    HALF_MEMORY = 80 << 10, // bytes that let two blocks share a multiprocessor
+    LAUNCH_MACS = 6 << 20,  // multiply-adds of one in the time of a launch
 };
 
 /* Tiles, and how near to the arithmetic rate they come: estimated from what
@@ -58,16 +58,16 @@ int64_t taps_of(const Window *g, bool dgrad)
 }
 
 /* What the choice of a tile looks at. */
-struct Work {
+struct ProblemSize {
     int64_t positions, samples; // of one class of one sample
     int64_t classes, groups, width, taps, chunks;
 };
 
-Work work_of(const ConvProblem *r, bool dgrad)
+ProblemSize problem_size(const ConvProblem *r, bool dgrad)
 {
     const Window *g = &r->win;
     const Dims to = dgrad ? r->input : r->output;
-    Work w = {};
+    ProblemSize w = {};
     w.classes = dgrad ? (int64_t)g->s[0] * g->s[1] * g->s[2] : 1;
     w.positions = ceil_div(positions(to), w.classes);
     w.samples = to.n, w.groups = g->groups;
@@ -77,19 +77,19 @@ Work work_of(const ConvProblem *r, bool dgrad)
     return w;
 }
 
-int64_t tiles_of(const Work &w, int64_t samples, int bm, int bn)
+int64_t tiles_of(const ProblemSize &w, int64_t samples, int bm, int bn)
 {
     return ceil_div(w.positions * samples, bm) * w.classes *
            ceil_div(w.width, bn) * w.groups;
 }
 
 /* ChannelSums that a result is made of; by the extents of a sample alone. */
-int split_k_of(const Work &w)
+int split_k_of(const ProblemSize &w)
 {
     const int64_t tiles = tiles_of(w, 1, 64, 64);
     int64_t count = 1;
-    if (tiles <= FEW)
-        count = least(4 * FEW / tiles, w.taps * w.chunks / MIN_SPLIT);
+    if (tiles <= FEW_TILES)
+        count = least(4 * FEW_TILES / tiles, w.taps * w.chunks / MIN_SPLIT);
     // two products of a chunk go into one register
     count = most(count, ceil_div(w.chunks, CHAIN / 2 / w.taps));
     return (int)most(1, least(count, w.chunks));
@@ -97,7 +97,7 @@ int split_k_of(const Work &w)
 
 /* Multiply-adds that one multiprocessor could do meanwhile; bytes count as
  * two thirds of one. */
-double cost_of(const Work &w, const GemmTile &tile, int percent)
+double cost_of(const ProblemSize &w, const GemmTile &tile, int percent)
 {
     const double parts = tile.split ? tile.split_k : 1;
     const double blocks =
@@ -105,14 +105,16 @@ double cost_of(const Work &w, const GemmTile &tile, int percent)
     const double k = (double)(w.taps * w.chunks * 32) / parts;
     const double results =
         (double)(w.positions * w.classes * w.samples * w.width * w.groups);
-    return (blocks > FILL ? blocks / FILL : 1) * tile.bm * tile.bn * k * 100 /
-               percent +
-           (tile.split ? results * parts * 8 * 2 / 3 / FILL + LAUNCH_MACS : 0);
+    return (blocks > MULTIPROCESSORS ? blocks / MULTIPROCESSORS : 1) * tile.bm *
+               tile.bn * k * 100 / percent +
+           (tile.split
+                ? results * parts * 8 * 2 / 3 / MULTIPROCESSORS + LAUNCH_MACS
+                : 0);
 }
 
 /* The tile of this number of least cost, TILE_ANY: of all; one of no extents
  * where none is so. */
-GemmTile cheapest(const Work &w, int number)
+GemmTile cheapest(const ProblemSize &w, int number)
 {
     const int split_k = split_k_of(w);
     GemmTile best = {};
@@ -137,8 +139,8 @@ GemmTile cheapest(const Work &w, int number)
 /* What the thread wants; or what the call asks for, where it can have that. */
 GemmTile gemm_tile_of(const ConvProblem *r, bool dgrad)
 {
-    const Work w = work_of(r, dgrad);
-    if (wanted) return cheapest(w, wanted);
+    const ProblemSize w = problem_size(r, dgrad);
+    if (requested) return cheapest(w, requested);
     const bool back = dgrad != (call_op(r->c) == OP_upconv);
     const GemmTile asked = cheapest(w, r->c->tile[back]);
     return asked.bm ? asked : cheapest(w, TILE_ANY);
@@ -309,7 +311,7 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
                 int64_t cost = lay_boxes(p, classes, tile.bm, reach);
                 const size_t bytes = shared_of(*p, classes, tile.bn);
                 if (bytes > SHARED_MOST) continue;
-                if (bytes > ROOMY) cost += cost / 4;
+                if (bytes > HALF_MEMORY) cost += cost / 4;
                 if (least_cost && cost > least_cost) continue;
                 least_cost = cost;
                 best[0] = d, best[1] = h, best[2] = w;
@@ -324,11 +326,11 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
 /* Eight neighbours a thread: the parts in their order, as a block that has all
  * segments adds them. */
 __global__ void __launch_bounds__(BLOCK)
-    split_k_sum_kernel(const float *parts, int count, int64_t size, Vecs packs,
+    split_k_sum_kernel(const float *parts, int count, int64_t size, Vecs vecs,
                        const float *bias, const Target to, const Target second,
                        int border)
 {
-    EACH(i, packs.count)
+    EACH(i, vecs.count)
     {
         Vec<TILE_CHANNELS> sum = {};
 #pragma unroll 4
@@ -337,11 +339,11 @@ __global__ void __launch_bounds__(BLOCK)
                 load<TILE_CHANNELS>(parts + k * size + i * TILE_CHANNELS);
             for (int c = 0; c < TILE_CHANNELS; c++) sum.v[c] += v.v[c];
         }
-        int pack;
-        const int64_t row = row_of(packs, i, &pack);
-        add_bias(bias, pack * TILE_CHANNELS, &sum);
-        store_second(to, second, border, (int)packs.per_row.by * TILE_CHANNELS,
-                     row, pack * TILE_CHANNELS, sum);
+        int vec;
+        const int64_t row = row_of(vecs, i, &vec);
+        add_bias(bias, vec * TILE_CHANNELS, &sum);
+        store_second(to, second, border, (int)vecs.per_row.by * TILE_CHANNELS,
+                     row, vec * TILE_CHANNELS, sum);
     }
 }
 
@@ -349,15 +351,15 @@ __global__ void __launch_bounds__(BLOCK)
 bool split_k_sum(const ConvProblem *r, const IgemmParams *p, int count)
 {
     const Dims to = p->dgrad ? r->input : r->output;
-    const Vecs packs = vecs_of(to, TILE_CHANNELS);
+    const Vecs vecs = vecs_of(to, TILE_CHANNELS);
     Result all = {};
     all.first = p->result, all.second = p->second_result;
     all.border = p->result_border < to.c ? p->result_border : 0;
     moves((double)(numel(to) * count) * sizeof(float) +
           result_traffic(all, to));
-    LAUNCH(split_k_sum_kernel, blocks_for(packs.count), BLOCK, 0,
+    LAUNCH(split_k_sum_kernel, blocks_for(vecs.count), BLOCK, 0,
            gpu_stream(r->c->dev), (const float *)r->c->scratch, count,
-           numel(to), packs, p->bias, p->result, p->second_result,
+           numel(to), vecs, p->bias, p->result, p->second_result,
            p->result_border);
     return gpu_launched("igemm_tile, split-K sum");
 }
@@ -428,10 +430,11 @@ bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
     dim3 launch_grid((unsigned)blocks, (unsigned)(t.tiles * r->win.groups),
                      (unsigned)(classes * parts));
     channel_sums_columns(r->c, (int)launch_grid.y, &t.sums);
-    const size_t behind = tile_transpose_bytes(tile.bm, tile.bn) +
-                          (t.sums.parts ? tile_sum_bytes(tile.bm, tile.bn) : 0);
+    const size_t epilogue =
+        tile_transpose_bytes(tile.bm, tile.bn) +
+        (t.sums.parts ? tile_sum_bytes(tile.bm, tile.bn) : 0);
     const size_t shared =
-        most((int64_t)shared_of(t, classes, tile.bn), (int64_t)behind);
+        most((int64_t)shared_of(t, classes, tile.bn), (int64_t)epilogue);
     const bool ok =
         r->c->precision == PRECISION_bf16
             ? igemm_tile_launch<PRECISION_bf16>(r, tile, t, launch_grid, shared)
@@ -471,9 +474,9 @@ bool igemm_tile_fits(const ConvProblem *r, const IgemmParams *p, int classes)
 {
     GemmTile tile = gemm_tile_of(r, p->dgrad);
     IgemmTileParams<true> dgrad;
-    IgemmTileParams<false> gather;
+    IgemmTileParams<false> fprop;
     return p->dgrad ? igemm_tile_params_of(r, p, classes, &tile, &dgrad)
-                    : igemm_tile_params_of(r, p, classes, &tile, &gather);
+                    : igemm_tile_params_of(r, p, classes, &tile, &fprop);
 }
 
 template <bool DGRAD>
@@ -497,7 +500,7 @@ int igemm_tile_sum_parts(const ConvProblem *r, const IgemmParams *p,
 
 extern "C" void igemm_tile_want(int number)
 {
-    wanted = number;
+    requested = number;
 }
 
 extern "C" int igemm_tile_taken(void)
