@@ -163,15 +163,15 @@ __global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS : 0)
     RowOrigin o[F::MS];
     for (int i = 0; i < F::MS; i++) o[i] = origin_of(k, m0 + fm + i * F::STEP);
 
-    typedef WarpTile<P, COLUMNS> Mine;
-    Mine warp_tile;
+    typedef WarpTile<P, COLUMNS> Tile;
+    Tile warp_tile;
     F f;
     auto fetch = [&](int at) {
         f.template fetch<SOURCE, VEC>(p, k, o, at, n0, group);
     };
     auto store = [&](int b) {
         if constexpr (SOURCE && P != PRECISION_tf32)
-            norm_side<NARROW_TYPE<P>>(
+            norm_concat_lines<NARROW_TYPE<P>>(
                 p.norm_on_load, p.second.norm_on_load, p.border,
                 (int)group * p.depth + f.channel, f.s, f.inside);
 #pragma unroll
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS : 0)
 
     auto multiply = [&](int b) {
 #pragma unroll
-        for (int kk = 0; kk < BK; kk += Mine::STEP) {
+        for (int kk = 0; kk < BK; kk += Tile::STEP) {
             uint32_t x[2][4], y[COLUMNS][2];
             for (int i = 0; i < 2; i++)
                 rows_a<ROW>(x[i], &source[b][wm + i * 16][kk]);
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
     typedef typename PrecisionTraits<P>::T T;
     typedef typename PrecisionTraits<P>::Shared S;
     typedef WgradLoad<T, OUTPUT, INPUT, NORM_BWD> F;
-    typedef WarpTile<P, 4> Mine;
+    typedef WarpTile<P, 4> Tile;
     enum { BK = F::BK, WIDE = WGRAD_TILE + SKEW };
     SMEM(S, output, [2][BK][WIDE]);
     SMEM(S, input, [2][BK][WIDE]);
@@ -278,11 +278,11 @@ __global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
     }
     SMEM(Column, columns, [INPUT ? 1 : WGRAD_TILE]);
     F f(p, s, columns);
-    Mine warp_tile;
+    Tile warp_tile;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
         if constexpr (P != PRECISION_tf32)
-            norm_pairs<NARROW_TYPE<P>>(p, s, &f, by);
+            norm_operands<NARROW_TYPE<P>>(p, s, &f, by);
 #pragma unroll
         for (int i = 0; i < F::LOADS; i++) {
             to_shared<P>(&output[b][F::row() + i * F::STEP][F::first()],
@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
 
     auto multiply = [&](int b) {
 #pragma unroll
-        for (int kk = 0; kk < BK; kk += Mine::STEP) {
+        for (int kk = 0; kk < BK; kk += Tile::STEP) {
             uint32_t x[2][4], y[4][2];
             for (int i = 0; i < 2; i++)
                 columns_a<WIDE>(x[i], &output[b][kk][wm + i * 16]);

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(CONV_THREADS)
     const int my = t / (TILE / TN) * 4, nx = t % (TILE / TN) * TN;
     SMEM(Column, columns, [VEC ? 1 : TILE]);
     F f(p, s, columns);
-    Fragment<TM, TN> mine;
+    Fragment<TM, TN> fragment;
     auto fetch = [&](int at) { f.fetch(p, s, at); };
     auto store = [&](int b) {
 #pragma unroll
@@ -47,16 +47,16 @@ __global__ void __launch_bounds__(CONV_THREADS)
     auto multiply = [&](int b) {
 #pragma unroll
         for (int k = 0; k < BK; k++)
-            mine.multiply(&output[b][k][my], TILE / 2, &input[b][k][nx]);
+            fragment.multiply(&output[b][k][my], TILE / 2, &input[b][k][nx]);
     };
     each_chunk<BK>(s.from, s.to, fetch, store, multiply,
-                   [&] { mine.end_chain(); });
+                   [&] { fragment.end_chain(); });
 
     double own = 0;
     for (int i = 0; i < TM; i++)
         for (int j = 0; j < TN; j++)
             own += store_wgrad(p, s, i / 4 * (TILE / 2) + my + i % 4, nx + j,
-                               mine.sum[i][j]);
+                               fragment.sum[i][j]);
     finish_wgrad(p, own);
 }
 
@@ -122,10 +122,10 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
     WgradParams p = {};
     int parts = parts_of(r, &p.part);
     const int32_t *count = &r->output.d;
-    p.input = input.first.data, p.image_norm = input.first.norm_on_load;
+    p.input = input.first.data, p.input_norm = input.first.norm_on_load;
     p.border = r->input.c, p.output_border = r->output.c;
     if (input.border) p.second = input.second, p.border = input.border;
-    p.output = output.first.data, p.grid_norm = output.first.norm_on_load;
+    p.output = output.first.data, p.output_norm = output.first.norm_on_load;
     p.norm_bwd = output.first.norm_bwd;
     if (output.border)
         p.second_output = output.second, p.output_border = output.border;

@@ -23,7 +23,7 @@ struct WgradParams {
     // where conv_loads_deferred: what they are seen through; channels `border`
     // and on of the image, `grid_border` and on of the grid are in tensors of
     // their own
-    NormOnLoad image_norm, grid_norm;
+    NormOnLoad input_norm, output_norm;
     Operand second, second_output;
     NormBwd norm_bwd; // of the grid, for kernels that take it back; or no table
     int border, output_border;
@@ -129,7 +129,7 @@ struct WgradLoad {
     const Column *table; // else of the tile's, COUNT a line are more
                          // than registers hold
     Line<T> g[LOADS], x[LOADS];
-    Line<T> over[NORM_BWD ? LOADS : 1];
+    Line<T> norm_x[NORM_BWD ? LOADS : 1];
     bool inside[INPUT ? LOADS : 1]; // x is of the image, and no zeros
 
     static __device__ __forceinline__ int first()
@@ -164,15 +164,15 @@ struct WgradLoad {
             const int m = at + row() + i * STEP;
             g[i] = x[i] = {};
             if (INPUT) inside[i] = false;
-            if (NORM_BWD) over[i] = {};
+            if (NORM_BWD) norm_x[i] = {};
             if (m >= s.to) continue;
             const T *y = output_at<T, OUTPUT>(p, m, (int)s.group * p.b + m1);
             if constexpr (OUTPUT) {
                 if (m1 < p.b) g[i] = *(const Line<T> *)y;
                 // a gradient's operand is one tensor, with rows as it has
                 if (NORM_BWD && m1 < p.b)
-                    over[i] = *(const Line<T> *)((const T *)p.norm_bwd.x +
-                                                 (y - (const T *)p.output));
+                    norm_x[i] = *(const Line<T> *)((const T *)p.norm_bwd.x +
+                                                   (y - (const T *)p.output));
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; j++)
@@ -213,11 +213,9 @@ static __device__ __forceinline__ void norm_lines(const NormOnLoad &s,
 
 /* Those of a side in two parts. */
 template <Dtype D, int COUNT>
-static __device__ __forceinline__ void norm_side(const NormOnLoad &own,
-                                                 const NormOnLoad &second,
-                                                 int border, int channel,
-                                                 Line<uint16_t> (&x)[COUNT],
-                                                 const bool (&wanted)[COUNT])
+static __device__ __forceinline__ void norm_concat_lines(
+    const NormOnLoad &own, const NormOnLoad &second, int border, int channel,
+    Line<uint16_t> (&x)[COUNT], const bool (&wanted)[COUNT])
 {
     const bool far = channel >= border;
     const NormOnLoad norm_on_load = far ? second : own;
@@ -252,23 +250,25 @@ static __device__ __forceinline__ void norm_bwd_lines(
  * the grid meets all columns of the tile, whatever this thread has of the
  * image; behind the last position the image is zero for all of them. */
 template <Dtype D, bool OUTPUT, bool INPUT, bool NORM_BWD>
-static __device__ __forceinline__ void norm_pairs(
+static __device__ __forceinline__ void norm_operands(
     const WgradParams &p, const WgradTile &s,
     WgradLoad<uint16_t, OUTPUT, INPUT, NORM_BWD> *f, const float4 *by)
 {
     typedef WgradLoad<uint16_t, OUTPUT, INPUT, NORM_BWD> F;
     const int m1 = s.m0 + F::first();
     if constexpr (INPUT)
-        norm_side<D>(p.image_norm, p.second.norm_on_load, p.border,
-                     s.group * p.a + f->column.channel, f->x, f->inside);
+        norm_concat_lines<D>(p.input_norm, p.second.norm_on_load, p.border,
+                             s.group * p.a + f->column.channel, f->x,
+                             f->inside);
     if constexpr (NORM_BWD) {
-        norm_bwd_lines<D>(by + F::first(), p.norm_bwd.leak, f->over, f->g);
+        norm_bwd_lines<D>(by + F::first(), p.norm_bwd.leak, f->norm_x, f->g);
     } else if constexpr (OUTPUT) {
         bool all[F::LOADS];
         for (int i = 0; i < F::LOADS; i++) all[i] = true;
         if (m1 < p.b)
-            norm_side<D>(p.grid_norm, p.second_output.norm_on_load,
-                         p.output_border, s.group * p.b + m1, f->g, all);
+            norm_concat_lines<D>(p.output_norm, p.second_output.norm_on_load,
+                                 p.output_border, s.group * p.b + m1, f->g,
+                                 all);
     }
 }
 
@@ -296,8 +296,8 @@ static __device__ __forceinline__ double store_wgrad(const WgradParams &p,
 }
 
 /* What the threads of a tile have of its squares. */
-static __device__ __forceinline__ void store_partial_tile(const WgradParams &p,
-                                                          double own)
+static __device__ __forceinline__ void store_tile_sqnorm(const WgradParams &p,
+                                                         double own)
 {
     if (p.square)
         square_leave(own, p.square + blockIdx.y * gridDim.x + blockIdx.x);
@@ -306,7 +306,7 @@ static __device__ __forceinline__ void store_partial_tile(const WgradParams &p,
 /* The block has put all of its tile: add up the parts of it, the last of its
  * blocks to w. A function of its own, so that the product's loop has all the
  * registers. */
-static inline __device__ __attribute__((noinline)) void fold_weights(
+static inline __device__ __attribute__((noinline)) void reduce_wgrad_parts(
     const WgradParams &p)
 {
     enum { SIZE = WGRAD_TILE * WGRAD_TILE };
@@ -331,7 +331,7 @@ static inline __device__ __attribute__((noinline)) void fold_weights(
     const int tile = (int)(blockIdx.y * gridDim.x + blockIdx.x);
     if (grid_reduce(p.grid_reduce, (int)blockIdx.z,
                     p.counters + tile * p.grid_reduce.counters, add))
-        store_partial_tile(p, own);
+        store_tile_sqnorm(p, own);
 }
 
 /* The block has put all of its tile, whose squares its threads have in `own`.
@@ -340,9 +340,9 @@ static __device__ __forceinline__ void finish_wgrad(const WgradParams &p,
                                                     double own)
 {
     if (p.grid_reduce.parts > 1)
-        fold_weights(p);
+        reduce_wgrad_parts(p);
     else
-        store_partial_tile(p, own);
+        store_tile_sqnorm(p, own);
 }
 
 /* What igemm_mma_bf16.cu and its like have. */
