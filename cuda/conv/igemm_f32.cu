@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(CONV_THREADS)
     // ... and makes rows (i/4)*BM/2 + my + i%4, columns nx + j of the tile
     const int my = t / (BN / TN) * 4, nx = t % (BN / TN) * TN;
 
-    Fragment<TM, TN> mine;
+    Fragment<TM, TN> fragment;
     F f;
     auto fetch = [&](int at) {
         f.template fetch<VEC, VEC>(p, k, o, at, n0, group);
@@ -62,17 +62,17 @@ __global__ void __launch_bounds__(CONV_THREADS)
     auto multiply = [&](int b) {
 #pragma unroll
         for (int kk = 0; kk < BK; kk++)
-            mine.multiply(&source[b][kk][my], BM / 2, &weight[b][kk][nx]);
+            fragment.multiply(&source[b][kk][my], BM / 2, &weight[b][kk][nx]);
     };
     each_chunk<BK>(0, k.depth, fetch, store, multiply,
-                   [&] { mine.end_chain(); });
+                   [&] { fragment.end_chain(); });
 
     for (int i = 0; i < TM; i++) {
         int m = m0 + i / 4 * (BM / 2) + my + i % 4;
         if (m >= k.positions) continue;
         int64_t row = result_row(p, k, m);
         for (int j = 0; j < TN; j++)
-            put_result(p, row, group, n0 + nx + j, mine.sum[i][j]);
+            put_result(p, row, group, n0 + nx + j, fragment.sum[i][j]);
     }
 }
 
