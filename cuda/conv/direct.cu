@@ -36,8 +36,8 @@ struct Direct {
 /* The source position that result position q meets along one axis through
  * tap k, or -1. */
 template <bool DGRAD>
-__device__ __forceinline__ int meets(const Direct &p, int axis, int q, int k,
-                                     int size)
+__device__ __forceinline__ int source_index(const Direct &p, int axis, int q,
+                                            int k, int size)
 {
     const Window &g = p.win;
     if (!DGRAD) {
@@ -62,11 +62,11 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
     float acc = 0, sum = 0;
     int chain = 0;
     for (int kd = 0; kd < g.k[0]; kd++) {
-        int d = meets<DGRAD>(p, 0, q.d, kd, p.from.d);
+        int d = source_index<DGRAD>(p, 0, q.d, kd, p.from.d);
         for (int kh = 0; d >= 0 && kh < g.k[1]; kh++) {
-            int h = meets<DGRAD>(p, 1, q.h, kh, p.from.h);
+            int h = source_index<DGRAD>(p, 1, q.h, kh, p.from.h);
             for (int kw = 0; h >= 0 && kw < g.k[2]; kw++) {
-                int x = meets<DGRAD>(p, 2, q.w, kw, p.from.w);
+                int x = source_index<DGRAD>(p, 2, q.w, kw, p.from.w);
                 if (x < 0) continue;
                 int64_t row =
                     (((int64_t)q.n * p.from.d + d) * p.from.h + h) * p.from.w +
@@ -147,11 +147,12 @@ struct DirectWgrad {
 };
 
 /* Where an element of the axis looks, from a place of the grid. */
-struct Look {
+struct TapChannel {
     int k[3], channel;
 };
 
-__device__ __forceinline__ Look look_of(const DirectWgrad &p, int at)
+__device__ __forceinline__ TapChannel tap_channel_of(const DirectWgrad &p,
+                                                     int at)
 {
     const Window &g = p.of.win;
     const int tap = at / p.of.depth;
@@ -161,13 +162,15 @@ __device__ __forceinline__ Look look_of(const DirectWgrad &p, int at)
 
 /* What it sees there, 0 beside the image. source: of its group. */
 template <Precision P>
-__device__ __forceinline__ float look(const Direct &p, const void *source,
-                                      const Look &l, const Place &q)
+__device__ __forceinline__ float input_value(const Direct &p,
+                                             const void *source,
+                                             const TapChannel &l,
+                                             const Place &q)
 {
     typedef typename PrecisionTraits<P>::T T;
-    const int d = meets<false>(p, 0, q.d, l.k[0], p.from.d);
-    const int h = meets<false>(p, 1, q.h, l.k[1], p.from.h);
-    const int w = meets<false>(p, 2, q.w, l.k[2], p.from.w);
+    const int d = source_index<false>(p, 0, q.d, l.k[0], p.from.d);
+    const int h = source_index<false>(p, 1, q.h, l.k[1], p.from.h);
+    const int w = source_index<false>(p, 2, q.w, l.k[2], p.from.w);
     if (d < 0 || h < 0 || w < 0) return 0;
     const int64_t row =
         (((int64_t)q.n * p.from.d + d) * p.from.h + h) * p.from.w + w;
@@ -178,8 +181,8 @@ __device__ __forceinline__ float look(const Direct &p, const void *source,
 /* What this thread has of the sums: of its channel, over the positions of its
  * warp, in chains of CHAIN. */
 template <Precision P>
-__device__ __forceinline__ void weight_sums(const DirectWgrad &p, int c,
-                                            double (&sum)[TAPS])
+__device__ __forceinline__ void dw_sums(const DirectWgrad &p, int c,
+                                        double (&sum)[TAPS])
 {
     typedef typename PrecisionTraits<P>::T T;
     const int first = (int)blockIdx.y * TAPS;
@@ -187,19 +190,19 @@ __device__ __forceinline__ void weight_sums(const DirectWgrad &p, int c,
     const int to = min(from + p.part, p.positions);
     const T *source =
         (const T *)p.of.source + (int64_t)(c / p.of.width) * p.of.depth;
-    Look at[TAPS];
+    TapChannel at[TAPS];
     float acc[TAPS] = {};
     int chain = 0;
 #pragma unroll
     for (int i = 0; i < TAPS; i++)
-        at[i] = look_of(p, min(first + i, p.axis - 1));
+        at[i] = tap_channel_of(p, min(first + i, p.axis - 1));
     for (int m = from + (int)threadIdx.x / LANES; m < to; m += SHARE) {
         const Place q = place(p.of.output, (uint32_t)m);
         const float y = PrecisionTraits<P>::value(
             ((const T *)p.output)[(int64_t)m * p.of.to.c + c]);
 #pragma unroll
         for (int i = 0; i < TAPS; i++)
-            acc[i] = fmaf(look<P>(p.of, source, at[i], q), y, acc[i]);
+            acc[i] = fmaf(input_value<P>(p.of, source, at[i], q), y, acc[i]);
         if (++chain < CHAIN) continue;
         chain = 0;
 #pragma unroll
@@ -211,8 +214,8 @@ __device__ __forceinline__ void weight_sums(const DirectWgrad &p, int c,
 
 /* The block's sums are in `sum`, as a part has them: put those that there are
  * into w, and leave their squares. */
-__device__ __forceinline__ void put_weights(const DirectWgrad &p, int column,
-                                            const double *sum)
+__device__ __forceinline__ void store_dw(const DirectWgrad &p, int column,
+                                         const double *sum)
 {
     const int i = (int)threadIdx.x;
     const int c = (int)blockIdx.x * LANES + i % LANES;
@@ -236,7 +239,7 @@ __global__ void __launch_bounds__(BLOCK, 3) // for four ptxas spills
     const int64_t step = (int64_t)gridDim.x * gridDim.y * SUMS;
     double *rows = p.parts + (int64_t)column * SUMS;
     double sum[TAPS] = {};
-    if (c < p.of.to.c) weight_sums<P>(p, c, sum);
+    if (c < p.of.to.c) dw_sums<P>(p, c, sum);
 #pragma unroll
     for (int i = 0; i < TAPS; i++)
         pile[t / LANES][i * LANES + t % LANES] = sum[i];
@@ -248,23 +251,22 @@ __global__ void __launch_bounds__(BLOCK, 3) // for four ptxas spills
     if (grid_reduce_sums<TAPS>(p.grid_reduce, (int)blockIdx.z,
                                p.counters + column * p.grid_reduce.counters,
                                rows, step, LANES, LANES, pile[0]))
-        put_weights(p, column, pile[0]);
+        store_dw(p, column, pile[0]);
 }
 
-int weights_axis(const ConvProblem *r)
+int dw_depth(const ConvProblem *r)
 {
     return r->win.k[0] * r->win.k[1] * r->win.k[2] * r->cin;
 }
 
-int weights_columns(const ConvProblem *r)
+int dw_tiles(const ConvProblem *r)
 {
-    return (int)(ceil_div(r->output.c, LANES) *
-                 ceil_div(weights_axis(r), TAPS));
+    return (int)(ceil_div(r->output.c, LANES) * ceil_div(dw_depth(r), TAPS));
 }
 
-int weights_parts(const ConvProblem *r, int *part)
+int dw_parts(const ConvProblem *r, int *part)
 {
-    return wgrad_split_k(r, weights_columns(r), 1, part);
+    return wgrad_split_k(r, dw_tiles(r), 1, part);
 }
 
 } // namespace
@@ -272,14 +274,14 @@ int weights_parts(const ConvProblem *r, int *part)
 size_t direct_wgrad_bytes(const ConvProblem *r)
 {
     int part;
-    return (size_t)weights_parts(r, &part) * (size_t)weights_columns(r) * SUMS *
+    return (size_t)dw_parts(r, &part) * (size_t)dw_tiles(r) * SUMS *
            sizeof(double);
 }
 
 // one a block of a part
 int direct_wgrad_sqnorm_parts(const ConvProblem *r)
 {
-    return weights_columns(r);
+    return dw_tiles(r);
 }
 
 bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
@@ -288,15 +290,13 @@ bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
     if (!countable(r->c, rows(r->input)) || !countable(r->c, rows(r->output)))
         return false;
     DirectWgrad p = {};
-    const int columns = weights_columns(r), parts = weights_parts(r, &p.part);
+    const int columns = dw_tiles(r), parts = dw_parts(r, &p.part);
     const dim3 blocks((unsigned)ceil_div(r->output.c, LANES),
-                      (unsigned)ceil_div(weights_axis(r), TAPS),
-                      (unsigned)parts);
+                      (unsigned)ceil_div(dw_depth(r), TAPS), (unsigned)parts);
     p.of.source = input, p.of.win = r->win;
     p.of.from = r->input, p.of.to = r->output, p.of.output = grid_of(r->output);
     p.of.depth = r->cin, p.of.width = r->cout;
-    p.output = output, p.axis = weights_axis(r),
-    p.positions = (int)rows(r->output);
+    p.output = output, p.axis = dw_depth(r), p.positions = (int)rows(r->output);
     p.out = w, p.fresh = fresh, p.square = square;
     p.parts = (double *)scratch, p.grid_reduce = grid_reduce_of(parts, columns);
     if (parts > 1)
