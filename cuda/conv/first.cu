@@ -45,21 +45,21 @@ struct ConvFirst {
 
 /* A place on the k axis: what it is from the first tap's channel 0, in
  * elements and along the axes. */
-struct alignas(16) Reach {
+struct alignas(16) TapOffset {
     int off, d, h, w;
 };
 
 /* Where the first tap of a position is, which may be outside. */
-struct First {
+struct WindowOrigin {
     int64_t at;
     int d, h, w;
 };
 
-__device__ __forceinline__ Reach reach_of(const ConvFirst &p, int k)
+__device__ __forceinline__ TapOffset tap_offset_of(const ConvFirst &p, int k)
 {
     const Window &g = p.win;
     const int tap = k / p.channels;
-    Reach r = {0, -OUTSIDE, 0, 0};
+    TapOffset r = {0, -OUTSIDE, 0, 0};
     if (k >= p.depth) return r;
     r.w = tap % g.k[2] * g.dil[2];
     r.h = tap / g.k[2] % g.k[1] * g.dil[1];
@@ -69,10 +69,10 @@ __device__ __forceinline__ Reach reach_of(const ConvFirst &p, int k)
     return r;
 }
 
-__device__ __forceinline__ First first_of(const ConvFirst &p, int m)
+__device__ __forceinline__ WindowOrigin window_origin(const ConvFirst &p, int m)
 {
     const Place q = place(p.output, (uint32_t)m);
-    First f;
+    WindowOrigin f;
     f.d = q.d * p.win.s[0] - p.win.lo[0];
     f.h = q.h * p.win.s[1] - p.win.lo[1];
     f.w = q.w * p.win.s[2] - p.win.lo[2];
@@ -83,8 +83,9 @@ __device__ __forceinline__ First first_of(const ConvFirst &p, int m)
 }
 
 template <Dtype X>
-__device__ __forceinline__ float element(const ConvFirst &p, const First &f,
-                                         const Reach &r)
+__device__ __forceinline__ float element(const ConvFirst &p,
+                                         const WindowOrigin &f,
+                                         const TapOffset &r)
 {
     const bool inside = (uint32_t)(f.d + r.d) < (uint32_t)p.input.d &&
                         (uint32_t)(f.h + r.h) < (uint32_t)p.input.h &&
@@ -94,8 +95,8 @@ __device__ __forceinline__ float element(const ConvFirst &p, const First &f,
 }
 
 /* Two neighbours of the k axis of a filter; 0 of what is none. */
-__device__ __forceinline__ uint32_t weights_of(const ConvFirst &p, int filter,
-                                               int k)
+__device__ __forceinline__ uint32_t filter_pair(const ConvFirst &p, int filter,
+                                                int k)
 {
     const uint16_t *w = p.w + filter * p.depth + k;
     if (filter >= p.filters || k >= p.depth) return 0;
@@ -104,12 +105,13 @@ __device__ __forceinline__ uint32_t weights_of(const ConvFirst &p, int filter,
 
 /* What a lane has stored of its 8 filters: sums of d and d^2, d = v - pivot,
  * pivot being the first. */
-struct Lane {
+struct LaneSums {
     float pivot[TILE_CHANNELS], d[TILE_CHANNELS], square[TILE_CHANNELS];
     int n;
 };
 
-__device__ __forceinline__ void add_sums(Lane *s, const Vec<TILE_CHANNELS> &v)
+__device__ __forceinline__ void add_sums(LaneSums *s,
+                                         const Vec<TILE_CHANNELS> &v)
 {
 #pragma unroll
     for (int i = 0; i < TILE_CHANNELS; i++) {
@@ -123,7 +125,7 @@ __device__ __forceinline__ void add_sums(Lane *s, const Vec<TILE_CHANNELS> &v)
 
 /* The block's sums of v and v^2 to its part; warps are added in their order.
  * All threads come here. */
-__device__ __forceinline__ void put_sums(const ConvFirst &p, const Lane &s,
+__device__ __forceinline__ void put_sums(const ConvFirst &p, const LaneSums &s,
                                          int f0)
 {
     SMEM(double, pile, [2][WARPS][COLUMNS]);
@@ -156,28 +158,28 @@ __global__ void __launch_bounds__(BLOCK, 2)
     conv_first_kernel(const __grid_constant__ ConvFirst p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
-    SMEM(Reach, taps, [CONV_FIRST_DEPTH]);
+    SMEM(TapOffset, taps, [CONV_FIRST_DEPTH]);
     SMEM(uint2, weights, [STEPS][TILES][WARP]);
     const int t = (int)threadIdx.x, lane = t % WARP;
     const int f0 = (int)blockIdx.y * COLUMNS;
-    const int mine = f0 + lane % 4 * TILE_CHANNELS; // the lane's filters
-    const bool has = mine < p.filters;
-    if (t < p.steps * STEP) taps[t] = reach_of(p, t);
+    const int filter0 = f0 + lane % 4 * TILE_CHANNELS; // the lane's filters
+    const bool in_range = filter0 < p.filters;
+    if (t < p.steps * STEP) taps[t] = tap_offset_of(p, t);
     for (int i = t; i < p.steps * TILES * WARP; i += BLOCK) {
         const int l = i % WARP, j = i / WARP % TILES, s = i / WARP / TILES;
         const int n = l / 4, k = s * STEP + l % 4 * 2;
         const int filter = f0 + n / 2 * TILE_CHANNELS + 2 * j + n % 2;
-        weights[s][j][l] = {weights_of(p, filter, k),
-                            weights_of(p, filter, k + 8)};
+        weights[s][j][l] = {filter_pair(p, filter, k),
+                            filter_pair(p, filter, k + 8)};
     }
     __syncthreads();
-    Lane sums = {};
+    LaneSums sums = {};
     for (int i = 0; i < p.each; i++) {
-        const int piece = ((int)blockIdx.x * p.each + i) * WARPS + t / WARP;
-        const int m = piece * ROWS;
+        const int row_tile = ((int)blockIdx.x * p.each + i) * WARPS + t / WARP;
+        const int m = row_tile * ROWS;
         if (m >= p.positions) break;
-        const First first[2] = {first_of(p, m + lane / 4),
-                                first_of(p, m + lane / 4 + 8)};
+        const WindowOrigin first[2] = {window_origin(p, m + lane / 4),
+                                       window_origin(p, m + lane / 4 + 8)};
         float acc[TILES][4] = {};
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
@@ -185,8 +187,8 @@ __global__ void __launch_bounds__(BLOCK, 2)
             uint32_t a[4];
 #pragma unroll
             for (int q = 0; q < 2; q++) {
-                const Reach *r = &taps[s * STEP + lane % 4 * 2 + q * 8];
-                const Reach one = r[0], two = r[1];
+                const TapOffset *r = &taps[s * STEP + lane % 4 * 2 + q * 8];
+                const TapOffset one = r[0], two = r[1];
 #pragma unroll
                 for (int h = 0; h < 2; h++)
                     a[q * 2 + h] =
@@ -205,14 +207,14 @@ __global__ void __launch_bounds__(BLOCK, 2)
         for (int h = 0; h < 2; h++) {
             const int row = m + lane / 4 + h * 8;
             Vec<TILE_CHANNELS> v;
-            if (row >= p.positions || !has) continue;
+            if (row >= p.positions || !in_range) continue;
 #pragma unroll
             for (int j = 0; j < TILES; j++) {
                 v.v[2 * j] = acc[j][2 * h];
                 v.v[2 * j + 1] = acc[j][2 * h + 1];
             }
-            add_bias(p.bias, mine, &v);
-            put_channels(p.y, (int64_t)row * p.filters + mine, v);
+            add_bias(p.bias, filter0, &v);
+            put_channels(p.y, (int64_t)row * p.filters + filter0, v);
             if (!p.sums.parts) continue;
 #pragma unroll
             for (int k = 0; k < TILE_CHANNELS; k++) v.v[k] = rounded<D>(v.v[k]);
@@ -235,8 +237,8 @@ int depth_of(const ConvProblem *r)
  * its sums are no longer than a chain. */
 int each_of(const ConvProblem *r)
 {
-    const int64_t pieces = ceil_div(rows(r->output), ROWS * WARPS);
-    return (int)least(ceil_div(pieces, BLOCKS), CHAIN / 2);
+    const int64_t row_tiles = ceil_div(rows(r->output), ROWS * WARPS);
+    return (int)least(ceil_div(row_tiles, BLOCKS), CHAIN / 2);
 }
 
 template <Precision P, Dtype X>
