@@ -21,7 +21,7 @@ enum { CHANNELS = NARROW_CHANNELS }; // of a lane: 16 bytes
 /* What fits the registers: channels that a thread has backward, with a sum of
  * each for each result; rows that it has loaded at a time. */
 template <int RESULTS> constexpr int VEC_BWD = RESULTS > 2 ? 4 : CHANNELS;
-template <int RESULTS> constexpr int UNDER_WAY = RESULTS > 4 ? 2 : 4;
+template <int RESULTS> constexpr int ROWS_IN_FLIGHT = RESULTS > 4 ? 2 : 4;
 
 struct ConvHead {
     Operand x;
@@ -59,8 +59,8 @@ __device__ __forceinline__ void load_weights(const ConvHead &p, int c,
 
 /* What the lens of x has for channels c .. c+V-1. */
 template <int V>
-__device__ __forceinline__ void load_deferred(const ConvHead &p, int c,
-                                              float2 (&by)[V])
+__device__ __forceinline__ void load_norm(const ConvHead &p, int c,
+                                          float2 (&by)[V])
 {
 #pragma unroll
     for (int v = 0; v < V; v++)
@@ -87,17 +87,17 @@ __global__ void __launch_bounds__(BLOCK) conv_head_kernel(const ConvHead p)
 {
     const int lane = (int)threadIdx.x & (p.lanes - 1), c = lane * CHANNELS;
     const int group_count = BLOCK / p.lanes, mine = (int)threadIdx.x / p.lanes;
-    const bool has = c < p.channels;
+    const bool in_range = c < p.channels;
     Vec<CHANNELS> w[B] = {};
     float2 by[CHANNELS] = {};
     float bias[B];
-    if (has) {
+    if (in_range) {
         load_weights<D>(p, c, w);
-        load_deferred(p, c, by);
+        load_norm(p, c, by);
     }
     for (int b = 0; b < B; b++)
         bias[b] = p.bias && b < p.results ? p.bias[b] : 0;
-    enum { ROWS = UNDER_WAY<B> };
+    enum { ROWS = ROWS_IN_FLIGHT<B> };
     const int64_t tile = ROWS * (int64_t)group_count;
     // the whole block goes on together: lanes add up
     for (int64_t at = blockIdx.x * tile; at < p.rows; at += gridDim.x * tile) {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(BLOCK) conv_head_kernel(const ConvHead p)
         for (int i = 0; i < ROWS; i++) {
             const int64_t row = at + i * group_count + mine;
             raw[i] = {};
-            if (has && row < p.rows)
+            if (in_range && row < p.rows)
                 raw[i] = packed<CHANNELS>(p.x.data, row * p.channels + c);
         }
 #pragma unroll
@@ -193,7 +193,7 @@ __device__ __forceinline__ void put_dx(const ConvHead &p, int64_t i, Vec<V> dx,
 
 /* The block has left its part: the last one makes of all parts what they are
  * of. Their columns are few, a thread adds up one. */
-static __device__ __attribute__((noinline)) void few_end(const ConvHead &p)
+static __device__ __attribute__((noinline)) void reduce_parts(const ConvHead &p)
 {
     const int weights = p.dw ? p.channels * p.results : 0;
     const int items = p.size + (p.part - p.size) / 2;
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     // sums of two kinds take the registers of half the rows
     enum {
         V = VEC_BWD<B>,
-        ROWS = UNDER_WAY<B> / (GRAD_SUMS_ON && B > 1 ? 2 : 1)
+        ROWS = ROWS_IN_FLIGHT<B> / (GRAD_SUMS_ON && B > 1 ? 2 : 1)
     };
     const ColPosition s = col_position<V>(p.cols);
     const int64_t deep = p.cols.deep;
@@ -236,11 +236,11 @@ __global__ void __launch_bounds__(BLOCK, 2)
     float2 by[V] = {};
     float db[B] = {}, mean[V] = {};
     Vec<V> sum[2] = {};
-    const bool looks = p.dw || (GRAD_SUMS_ON && p.grads.x);
+    const bool reads_x = p.dw || (GRAD_SUMS_ON && p.grads.x);
     const float leak =
         GRAD_SUMS_ON && p.grads.x ? p.grads.norm_on_load.act.leak : 1;
     if (s.valid && p.dx.data) load_weights<D>(p, s.c, w);
-    if (s.valid && looks) load_deferred(p, s.c, by);
+    if (s.valid && reads_x) load_norm(p, s.c, by);
     for (int v = 0; v < V && GRAD_SUMS_ON && p.grads.x && s.valid; v++)
         mean[v] = p.grads.stat[s.c + v].hi;
     for (int64_t row = s.from; row < s.to; row += ROWS * deep) {
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
             raw[i] = {}, dy[i] = {};
             if (at >= s.to) continue;
             dy[i] = dy_of_row<D, B>(p, at);
-            if (looks) raw[i] = packed<V>(p.x.data, at * p.channels + s.c);
+            if (reads_x) raw[i] = packed<V>(p.x.data, at * p.channels + s.c);
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
             if (v == V && p.db && s.c == 0) own[p.size - p.results + b] = all;
         });
     }
-    if (p.part) few_end(p);
+    if (p.part) reduce_parts(p);
 }
 
 // -- launching ---------------------------------------------------------------
@@ -324,9 +324,10 @@ ConvHead conv_head_params(const ConvProblem *r, const Operand &x, const void *w)
     return p;
 }
 
-template <Dtype D, int B> void start(const ConvProblem *r, const ConvHead &p)
+template <Dtype D, int B>
+void launch_fprop(const ConvProblem *r, const ConvHead &p)
 {
-    const int64_t tile = UNDER_WAY<B> * (BLOCK / p.lanes);
+    const int64_t tile = ROWS_IN_FLIGHT<B> * (BLOCK / p.lanes);
     const unsigned blocks =
         (unsigned)least(ceil_div(p.rows, tile), COL_REDUCE_BLOCKS);
     LAUNCH((conv_head_kernel<D, B>), blocks, BLOCK, 0, gpu_stream(r->c->dev),
@@ -334,7 +335,7 @@ template <Dtype D, int B> void start(const ConvProblem *r, const ConvHead &p)
 }
 
 template <Dtype D, int B>
-void start_back(const ConvProblem *r, const ConvHead &p)
+void launch_bwd(const ConvProblem *r, const ConvHead &p)
 {
     cudaStream_t stream = gpu_stream(r->c->dev);
     if (p.grads.runs)
@@ -351,16 +352,16 @@ size_t parts_bytes(const ConvHead &p)
 }
 
 /* start<D, B>: B a power of two that holds the results. */
-#define CALL_CONV_HEAD_OF(D, start, r, p)  \
-    ((p).results > 4   ? start<D, 8>(r, p) \
-     : (p).results > 2 ? start<D, 4>(r, p) \
-     : (p).results > 1 ? start<D, 2>(r, p) \
-                       : start<D, 1>(r, p))
+#define CALL_CONV_HEAD_OF(D, launch_fprop, r, p)  \
+    ((p).results > 4   ? launch_fprop<D, 8>(r, p) \
+     : (p).results > 2 ? launch_fprop<D, 4>(r, p) \
+     : (p).results > 1 ? launch_fprop<D, 2>(r, p) \
+                       : launch_fprop<D, 1>(r, p))
 
-#define CALL_CONV_HEAD(start, r, p)             \
-    ((r)->c->precision == PRECISION_bf16        \
-         ? CALL_CONV_HEAD_OF(BF16, start, r, p) \
-         : CALL_CONV_HEAD_OF(F16, start, r, p))
+#define CALL_CONV_HEAD(launch_fprop, r, p)             \
+    ((r)->c->precision == PRECISION_bf16               \
+         ? CALL_CONV_HEAD_OF(BF16, launch_fprop, r, p) \
+         : CALL_CONV_HEAD_OF(F16, launch_fprop, r, p))
 
 } // namespace
 
@@ -386,7 +387,7 @@ bool conv_head_fprop(const ConvProblem *r, const Operand &x, const void *w)
     moves(conv_operand_bytes(r, numel(r->input) + conv_filter_size(r)) +
               moved(c->y),
           conv_flops(r));
-    CALL_CONV_HEAD(start, r, p);
+    CALL_CONV_HEAD(launch_fprop, r, p);
     return gpu_launched("conv_head fprop");
 }
 
@@ -413,6 +414,6 @@ bool conv_head_bwd(const ConvProblem *r, const Operand &x, const void *w)
                   sizeof(double) +
               moved(c->dx[1], p.fresh_dw),
           (p.dw ? flops : 0) + (c->dx[0] ? flops : 0));
-    CALL_CONV_HEAD(start_back, r, p);
+    CALL_CONV_HEAD(launch_bwd, r, p);
     return gpu_launched("conv_head bwd");
 }
