@@ -35,7 +35,7 @@ enum {
     TAP_BYTES = CHANNELS * TILE_ROW, // of weights
     HIGH = 8,                        // of a box
     WIDE = 16,
-    PLACES = HIGH * WIDE,
+    POSITIONS = HIGH * WIDE,
     HALO_HIGH = HIGH + SIDE - 1,
     HALO_WIDE = WIDE + SIDE - 1,
     HALO_ROWS = HALO_HIGH * HALO_WIDE,
@@ -44,9 +44,9 @@ enum {
     BLOCKS = 2,  // a multiprocessor: 128 registers a thread
     FILL = 256,  // blocks that fill any GPU of today
     MIN_RUN = 8, // boxes worth a part of dw
-    MAX_RUN = CHAIN * CHAIN / PLACES, // a second sum is a chain, too
-    ROW_STEP = THREADS / TILE_LINES,  // rows that the block copies at a time
-    LINES = 2,                        // of a box a warp makes of dx
+    MAX_RUN = CHAIN * CHAIN / POSITIONS, // a second sum is a chain, too
+    ROW_STEP = THREADS / TILE_LINES,     // rows that the block copies at a time
+    LINES = 2,                           // of a box a warp makes of dx
     ACROSS = HIGH / LINES,
     HALF = CHANNELS / (WARPS / ACROSS), // channels of them
     PITCH = HALF + 8, // floats a row that is turned: writes meet no bank twice
@@ -55,7 +55,7 @@ static_assert(HALF == 16 && WIDE == 16, "fragments of mma");
 static_assert(WARPS == CHANNELS / 16 * (CHANNELS / 8), "warps of dw");
 
 /* Channels of the image that are of one tensor. */
-struct Side {
+struct ConcatOperand {
     const void *x;
     NormOnLoad norm_on_load;
     Target dx;
@@ -66,7 +66,7 @@ struct Side {
 struct DgradWgrad {
     const void *dz, *w;
     NormBwd norm_bwd;
-    Side side[2];
+    ConcatOperand side[2];
     int border;        // the first channel of the second
     int channels;      // of both
     ChannelSums sums;  // of dx, a part a block
@@ -83,13 +83,13 @@ struct DgradWgrad {
  * the lens shows of x takes the place of y. */
 struct Stage {
     unsigned char dy[HALO_ROWS * TILE_ROW], y[HALO_ROWS * TILE_ROW];
-    unsigned char x[PLACES * TILE_ROW];
+    unsigned char x[POSITIONS * TILE_ROW];
 };
 
 struct Shared {
     unsigned char w[TAPS][TAP_BYTES];
     Stage stage[2];
-    float turn[WARPS][WIDE * PITCH];
+    float transposed[WARPS][WIDE * PITCH];
     float4 norm_bwd[CHANNELS], grads[CHANNELS];
     float2 deferred_norm[CHANNELS];
     double sums[THREADS];
@@ -135,8 +135,9 @@ __device__ __forceinline__ int halo_place(int r, int line)
 }
 
 /* Issue the copies of a box; a thread has one line of each of its rows. */
-__device__ __forceinline__ void fill(const DgradWgrad &p, const Side &side,
-                                     int c0, const Box &b, Stage *to)
+__device__ __forceinline__ void fill(const DgradWgrad &p,
+                                     const ConcatOperand &side, int c0,
+                                     const Box &b, Stage *to)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
     const int first = (int)threadIdx.x / TILE_LINES;
@@ -149,7 +150,7 @@ __device__ __forceinline__ void fill(const DgradWgrad &p, const Side &side,
                    row >= 0);
     }
 #pragma unroll 1
-    for (int r = first; r < PLACES; r += ROW_STEP) {
+    for (int r = first; r < POSITIONS; r += ROW_STEP) {
         const int row = input_row(p, b, r / WIDE, r % WIDE);
         const int64_t at =
             (int64_t)(row < 0 ? 0 : row) * side.channels + c0 - side.from;
@@ -194,7 +195,7 @@ __device__ __forceinline__ void apply_norm(const DgradWgrad &p, const Act &act,
 {
     const int line = (int)threadIdx.x % TILE_LINES;
 #pragma unroll 1
-    for (int r = (int)threadIdx.x / TILE_LINES; r < PLACES; r += ROW_STEP) {
+    for (int r = (int)threadIdx.x / TILE_LINES; r < POSITIONS; r += ROW_STEP) {
         const int place = tile_place<TILE_LINES>(r, line);
         uint4 all = *(const uint4 *)(s->x + place);
         uint32_t *v = &all.x;
@@ -286,18 +287,19 @@ __device__ __forceinline__ void multiply_dw(const unsigned char *input,
 /* Store dx of a warp. Returns what lane l / 16 of its sums, of channel
  * l % 2 * 8 + l / 2 % 4 * 2 + l / 8 % 2 of 16, has of this box. */
 template <Dtype D>
-__device__ __forceinline__ float store_dx(const DgradWgrad &p, const Side &side,
-                                          int c0, const Box &b, const Shared &s,
+__device__ __forceinline__ float store_dx(const DgradWgrad &p,
+                                          const ConcatOperand &side, int c0,
+                                          const Box &b, const Shared &s,
                                           const Stage &from, int line, int half,
                                           const float (&acc)[LINES][2][4],
-                                          float *turn)
+                                          float *transposed)
 {
     const int lane = (int)threadIdx.x % WARP;
     const int mine = half * 2 + lane % 2; // line of 16 bytes
     uint4 stored[LINES] = {};
 #pragma unroll
     for (int i = 0; i < LINES; i++) {
-        transpose_rows<PITCH>(acc[i], turn);
+        transpose_rows<PITCH>(acc[i], transposed);
         const int row = input_row(p, b, line + i, lane / 2);
         if (row < 0) continue;
         uint4 *const at =
@@ -307,8 +309,8 @@ __device__ __forceinline__ float store_dx(const DgradWgrad &p, const Side &side,
         uint32_t *two = &stored[i].x;
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            float2 v =
-                *(const float2 *)&turn[lane / 2 * PITCH + lane % 2 * 8 + 2 * k];
+            float2 v = *(const float2 *)&transposed[lane / 2 * PITCH +
+                                                    lane % 2 * 8 + 2 * k];
             if (!side.dx.fresh) {
                 const float2 old = Stored<D>::apart(two[k]);
                 v.x = old.x + v.x, v.y = old.y + v.y;
@@ -342,7 +344,7 @@ __device__ __forceinline__ float store_dx(const DgradWgrad &p, const Side &side,
 
 /* The block has left its part of dw: the last one adds up those of its 32
  * channels of the image. */
-static __device__ __attribute__((noinline)) void fold_dw(const DgradWgrad &p)
+static __device__ __attribute__((noinline)) void reduce_dw(const DgradWgrad &p)
 {
     const int lines = CHANNELS / 4; // of 16 bytes
     const int64_t size = (int64_t)CHANNELS * TAPS * p.channels;
@@ -372,7 +374,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     Shared &s = *(Shared *)bytes;
     const int t = (int)threadIdx.x, warp = t / WARP, lane = t % WARP;
     const int c0 = (int)blockIdx.y * CHANNELS;
-    const Side &side = p.side[c0 >= p.border];
+    const ConcatOperand &side = p.side[c0 >= p.border];
     const int first = (int)blockIdx.x * p.run;
     const int count = p.run < p.count - first ? p.run : p.count - first;
     for (int i = t; i < TAPS * CHANNELS * TILE_LINES; i += THREADS) {
@@ -414,13 +416,13 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             float dx[LINES][2][4] = {};
             multiply_dx<P>(s, now, line, half, dx);
             const float boxed = store_dx<D>(p, side, c0, b, s, now, line, half,
-                                            dx, s.turn[warp]);
+                                            dx, s.transposed[warp]);
             s.sums[t] += (double)boxed;
         }
         __syncthreads();
         multiply_dw<P>(side.norm_on_load.table ? now.y : now.x, now.dy, m, n,
                        acc);
-        if ((i + 1) % (CHAIN / PLACES) && i + 1 < count) continue;
+        if ((i + 1) % (CHAIN / POSITIONS) && i + 1 < count) continue;
 #pragma unroll
         for (int k = 0; k < TAPS * 4; k++)
             sum[k / 4][k % 4] += acc[k / 4][k % 4], acc[k / 4][k % 4] = 0;
@@ -451,7 +453,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y, c0,
                             CHANNELS, s.sums);
     }
-    fold_dw(p);
+    reduce_dw(p);
 }
 
 int64_t boxes_of(Dims s)
@@ -467,8 +469,8 @@ int run_of(const ConvProblem *r)
     return (int)least(run, MAX_RUN);
 }
 
-Side side_of(const Operand &x, const Target &dx, const GradSums &grads,
-             int from, int channels)
+ConcatOperand concat_operand(const Operand &x, const Target &dx,
+                             const GradSums &grads, int from, int channels)
 {
     return {x.data, x.norm_on_load, dx, grads, from, channels};
 }
@@ -520,10 +522,10 @@ bool dgrad_wgrad_run(const ConvProblem *r, const Source &input,
     if (!countable(r->c, rows(r->input))) return false;
     DgradWgrad p = {};
     p.dz = dy.data, p.norm_bwd = dy.norm_bwd, p.w = w;
-    p.side[0] = side_of(input.first, dx.first, dx.sums.grads, 0, border);
+    p.side[0] = concat_operand(input.first, dx.first, dx.sums.grads, 0, border);
     if (input.border)
-        p.side[1] = side_of(input.second, dx.second, dx.sums.second, border,
-                            r->cin - border);
+        p.side[1] = concat_operand(input.second, dx.second, dx.sums.second,
+                                   border, r->cin - border);
     p.border = border, p.channels = r->cin;
     p.sums = dx.sums, p.parts = parts, p.dw = dw, p.fresh = fresh;
     const dim3 blocks((unsigned)count, (unsigned)(r->cin / CHANNELS));
@@ -543,7 +545,7 @@ bool dgrad_wgrad_run(const ConvProblem *r, const Source &input,
                    (double)(times * conv_filter_size(r)) * sizeof(float) +
                    channel_sums_traffic(p.sums);
     // a sum over dx takes the x that is there
-    for (const Side &s : p.side)
+    for (const ConcatOperand &s : p.side)
         if (s.dx.data) bytes += target_traffic(s.dx, all / r->cin * s.channels);
     moves(bytes, 2 * conv_flops(r));
     return r->c->precision == PRECISION_bf16
