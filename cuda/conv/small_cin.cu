@@ -42,13 +42,13 @@ enum {
 };
 
 /* One of the operands, the first of whose channels is channel `first`. */
-struct Side {
+struct ConcatOperand {
     const uint16_t *data;
     int channels, first;
 };
 
 /* What follows from extents. */
-struct Gate {
+struct Tiling {
     int box[3];      // log2 of its extents
     int64_t slots;   // positions of a halo, and what sorting leaves empty
     int lines, wide; // of a plane of it; positions of a line that leave one
@@ -57,7 +57,7 @@ struct Gate {
 };
 
 struct SmallCin {
-    Side side[2]; // one of no channels: there is none
+    ConcatOperand side[2]; // one of no channels: there is none
     const uint4 *w;
     const float *bias; // or NULL
     Target y;
@@ -72,13 +72,13 @@ struct SmallCin {
 };
 
 /* Where a box begins. */
-struct Spot {
+struct BoxCoord {
     int n, from[3];
 };
 
-__device__ __forceinline__ Spot spot_of(const SmallCin &p)
+__device__ __forceinline__ BoxCoord box_coord(const SmallCin &p)
 {
-    Spot s;
+    BoxCoord s;
     uint32_t rest = blockIdx.x;
     for (int a = 2; a >= 0; a--)
         s.from[a] = (int)split(&rest, p.boxes[a]) << p.box[a];
@@ -87,7 +87,8 @@ __device__ __forceinline__ Spot spot_of(const SmallCin &p)
 }
 
 /* Position m of a box. */
-__device__ __forceinline__ void place_of(const SmallCin &p, int m, int (&at)[3])
+__device__ __forceinline__ void position_in_box(const SmallCin &p, int m,
+                                                int (&at)[3])
 {
     at[2] = m & ((1 << p.box[2]) - 1);
     at[1] = m >> p.box[2] & ((1 << p.box[1]) - 1);
@@ -95,10 +96,11 @@ __device__ __forceinline__ void place_of(const SmallCin &p, int m, int (&at)[3])
 }
 
 /* Row of the result that it is, or -1. */
-__device__ __forceinline__ int row_of(const SmallCin &p, const Spot &s, int m)
+__device__ __forceinline__ int row_of(const SmallCin &p, const BoxCoord &s,
+                                      int m)
 {
     int at[3];
-    place_of(p, m, at);
+    position_in_box(p, m, at);
     const int d = s.from[0] + at[0], h = s.from[1] + at[1];
     const int w = s.from[2] + at[2];
     const bool inside = d < p.output.d && h < p.output.h && w < p.output.w;
@@ -122,8 +124,9 @@ __device__ __forceinline__ int half_of(int slot, int half)
 
 /* The channels of a side join those of the position in `to`, two a word. All
  * loads come before the first use. */
-__device__ __forceinline__ void add_side(const Side &s, int64_t row,
-                                         uint32_t (&to)[WORDS])
+__device__ __forceinline__ void load_channels(const ConcatOperand &s,
+                                              int64_t row,
+                                              uint32_t (&to)[WORDS])
 {
     const uint16_t *at = s.data + row * s.channels;
     uint32_t low[WORDS], high[WORDS];
@@ -149,7 +152,7 @@ __device__ __forceinline__ void add_side(const Side &s, int64_t row,
 }
 
 /* The halo of a box; zeros outside of the image. */
-__device__ __forceinline__ void fill(const SmallCin &p, const Spot &s,
+__device__ __forceinline__ void fill(const SmallCin &p, const BoxCoord &s,
                                      uint4 *halo)
 {
     int first[3];
@@ -165,8 +168,8 @@ __device__ __forceinline__ void fill(const SmallCin &p, const Spot &s,
             (uint32_t)at[1] < (uint32_t)p.input.h &&
             (uint32_t)at[2] < (uint32_t)p.input.w) {
             const int64_t row = row_at(p.input, s.n, at[0], at[1], at[2]);
-            add_side(p.side[0], row, v);
-            if (p.side[1].channels) add_side(p.side[1], row, v);
+            load_channels(p.side[0], row, v);
+            if (p.side[1].channels) load_channels(p.side[1], row, v);
         }
         halo[half_of(slot, 0)] = {v[0], v[1], v[2], v[3]};
         halo[half_of(slot, 1)] = {v[4], v[5], v[6], v[7]};
@@ -174,7 +177,7 @@ __device__ __forceinline__ void fill(const SmallCin &p, const Spot &s,
 }
 
 /* 32 positions by 32 filters of a warp; see Fragment of conv.cuh. */
-struct Share {
+struct WarpTile {
     float acc[2][TILES][4] = {}, sum[2][TILES][4] = {};
 
     __device__ __forceinline__ void end_chain()
@@ -268,8 +271,8 @@ __global__ void __launch_bounds__(BLOCK, 2)
     const int t = (int)threadIdx.x, lane = t % WARP;
     const int wm = t / WARP % ACROSS * ROWS, down = t / WARP / ACROSS;
     const int f0 = (int)blockIdx.y * COLUMNS;
-    const int mine = f0 + down * 32 + lane % 4 * TILE_CHANNELS;
-    const Spot s = spot_of(p);
+    const int filter0 = f0 + down * 32 + lane % 4 * TILE_CHANNELS;
+    const BoxCoord s = box_coord(p);
     auto fetch = [&](int stage) {
         const uint4 *from =
             p.w + ((int64_t)blockIdx.y * p.stages + stage) * (STAGE * LINES);
@@ -292,11 +295,11 @@ __global__ void __launch_bounds__(BLOCK, 2)
     int base[2];
     for (int i = 0; i < 2; i++) {
         int at[3];
-        place_of(p, wm + i * 16 + lane % 16, at);
+        position_in_box(p, wm + i * 16 + lane % 16, at);
         base[i] = slot_of(p, at[0] * p.win.s[0], at[1] * p.win.s[1],
                           at[2] * p.win.s[2]);
     }
-    Share share;
+    WarpTile share;
     for (int i = 0; i < p.stages; i++) {
         cp_async_wait<RING - 2>();
         __syncthreads();
@@ -334,10 +337,10 @@ __global__ void __launch_bounds__(BLOCK, 2)
 #pragma unroll
         for (int i = 0; i < TILE_CHANNELS; i++)
             v[r].v[i] = share.sum[r / 2][i / 2][r % 2 * 2 + i % 2];
-        if (mine >= p.filters) continue;
-        add_bias(p.bias, mine, &v[r]);
+        if (filter0 >= p.filters) continue;
+        add_bias(p.bias, filter0, &v[r]);
         if (row[r] >= 0)
-            put_channels(p.y, (int64_t)row[r] * p.filters + mine, v[r]);
+            put_channels(p.y, (int64_t)row[r] * p.filters + filter0, v[r]);
 #pragma unroll
         for (int i = 0; i < TILE_CHANNELS; i++)
             v[r].v[i] = rounded<D>(v[r].v[i]);
@@ -352,17 +355,17 @@ int64_t taps_of(const ConvProblem *r)
     return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2];
 }
 
-int64_t shared_of(const Gate &g, int64_t taps)
+int64_t shared_of(const Tiling &g, int64_t taps)
 {
     return (2 * g.slots + RING * STAGE * LINES) * TILE_LINE +
            taps * (int64_t)sizeof(int);
 }
 
 /* Boxes of these extents. */
-Gate gate_of(const ConvProblem *r, int d, int h, int w)
+Tiling tiling_of(const ConvProblem *r, int d, int h, int w)
 {
     const Window &g = r->win;
-    Gate all = {{d, h, w}, 1, 0, 0, r->output.n};
+    Tiling all = {{d, h, w}, 1, 0, 0, r->output.n};
     int64_t size[3];
     for (int a = 0; a < 3; a++) {
         size[a] = ((int64_t)g.s[a] << all.box[a]) - g.s[a] +
@@ -380,13 +383,13 @@ Gate gate_of(const ConvProblem *r, int d, int h, int w)
 
 /* The boxes that take least to fill and to multiply, in instructions of a warp;
  * the widest of those that take as much. False: no halo fits. */
-bool choose(const ConvProblem *r, Gate *best)
+bool choose_tiling(const ConvProblem *r, Tiling *best)
 {
     enum { FILL = 4, TAP = 192 }; // a position of a halo, a tap of a block
     double least = 0;
     for (int w = BOX; w >= 0; w--)
         for (int h = BOX - w; h >= 0; h--) {
-            const Gate g = gate_of(r, BOX - w - h, h, w);
+            const Tiling g = tiling_of(r, BOX - w - h, h, w);
             const double cost = (double)g.blocks * (FILL * (double)g.slots +
                                                     TAP * (double)taps_of(r));
             if (shared_of(g, taps_of(r)) > SHARED_MOST) continue;
@@ -402,7 +405,7 @@ int stages_of(const ConvProblem *r)
 }
 
 /* Words of all weights as they are turned. */
-int64_t repacked_bytes(const ConvProblem *r)
+int64_t repacked_words(const ConvProblem *r)
 {
     return ceil_div(r->cout, COLUMNS) * stages_of(r) * STAGE * LINES * 4;
 }
@@ -410,15 +413,15 @@ int64_t repacked_bytes(const ConvProblem *r)
 bool repack_filter(const ConvProblem *r, const void *w, void *to)
 {
     moves(conv_operand_bytes(r, conv_filter_size(r)) +
-          (double)repacked_bytes(r) * sizeof(uint32_t));
-    LAUNCH(repack_filter_kernel, blocks_for(repacked_bytes(r)), BLOCK, 0,
+          (double)repacked_words(r) * sizeof(uint32_t));
+    LAUNCH(repack_filter_kernel, blocks_for(repacked_words(r)), BLOCK, 0,
            gpu_stream(r->c->dev), (const uint16_t *)w, (uint32_t *)to, r->cin,
-           r->cout, (int)taps_of(r), stages_of(r), repacked_bytes(r));
+           r->cout, (int)taps_of(r), stages_of(r), repacked_words(r));
     return gpu_launched("small_cin, filter");
 }
 
 template <Precision P>
-bool queue(const ConvProblem *r, const SmallCin &p, const Gate &g)
+bool queue(const ConvProblem *r, const SmallCin &p, const Tiling &g)
 {
     const int64_t shared = shared_of(g, p.taps);
     const dim3 blocks((unsigned)g.blocks, (unsigned)ceil_div(r->cout, COLUMNS));
@@ -435,38 +438,38 @@ bool queue(const ConvProblem *r, const SmallCin &p, const Gate &g)
 bool small_cin_takes(const ConvProblem *r)
 {
     const Call *c = r->c;
-    Gate g;
+    Tiling g;
     return call_op(c) == OP_conv && r->win.groups == 1 &&
            precision_copy(c->precision) != F32 && r->cin >= SMALL_CIN_MIN &&
            r->cin <= SMALL_CIN_MAX && r->cout % TILE_CHANNELS == 0 &&
-           r->cin % TILE_CHANNELS && choose(r, &g);
+           r->cin % TILE_CHANNELS && choose_tiling(r, &g);
 }
 
 int small_cin_sum_parts(const ConvProblem *r)
 {
-    Gate g;
-    return choose(r, &g) ? (int)g.blocks : 0;
+    Tiling g;
+    return choose_tiling(r, &g) ? (int)g.blocks : 0;
 }
 
 size_t small_cin_bytes(const ConvProblem *r)
 {
-    return (size_t)repacked_bytes(r) * sizeof(uint32_t);
+    return (size_t)repacked_words(r) * sizeof(uint32_t);
 }
 
 bool small_cin_fprop(const ConvProblem *r, const Source &x, const void *w,
                      const float *bias, const Target &y,
-                     const ChannelSums &sums, void *room)
+                     const ChannelSums &sums, void *workspace)
 {
     const Call *c = r->c;
-    Gate g;
+    Tiling g;
     if (!countable(c, rows(r->input)) || !countable(c, rows(r->output)) ||
-        !choose(r, &g) || !repack_filter(r, w, room))
+        !choose_tiling(r, &g) || !repack_filter(r, w, workspace))
         return false;
     const int own = x.border ? x.border : r->cin;
     SmallCin p = {};
     p.side[0] = {(const uint16_t *)x.first.data, own, 0};
     p.side[1] = {(const uint16_t *)x.second.data, r->cin - own, own};
-    p.w = (const uint4 *)room, p.bias = bias, p.y = y, p.sums = sums;
+    p.w = (const uint4 *)workspace, p.bias = bias, p.y = y, p.sums = sums;
     p.win = r->win, p.input = r->input, p.output = r->output;
     for (int a = 0; a < 3; a++) {
         p.box[a] = g.box[a];

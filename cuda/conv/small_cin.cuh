@@ -20,5 +20,5 @@ size_t small_cin_bytes(const ConvProblem *r);
 /* y, queued. False with the reason. */
 bool small_cin_fprop(const ConvProblem *r, const Source &x, const void *w,
                      const float *bias, const Target &y,
-                     const ChannelSums &sums, void *room);
+                     const ChannelSums &sums, void *workspace);
 #endif
