@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_dx(const UpconvHead &p,
 }
 
 /* Four lanes have four words each, those of number k of all to lane k. */
-__device__ __forceinline__ void turn_words(uint32_t (&v)[4])
+__device__ __forceinline__ void transpose_words(uint32_t (&v)[4])
 {
     const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
@@ -82,14 +82,14 @@ __device__ __forceinline__ void turn_words(uint32_t (&v)[4])
  * lane sums one of two neighbours, or what x weighs of it, in every second tile
  * of columns. */
 template <Dtype D>
-__device__ __forceinline__ void store_dx(const UpconvHead &p, const Slab &slab,
-                                         const Box &b, const unsigned char *x,
-                                         int m, int c,
+__device__ __forceinline__ void store_dx(const UpconvHead &p,
+                                         const ChannelBlock &cb, const Box &b,
+                                         const unsigned char *x, int m, int c,
                                          const float (&acc)[2][TILES][4],
                                          Shared *s)
 {
     const int lane = (int)threadIdx.x % WARP;
-    const Side &side = slab.side;
+    const ConcatOperand &side = cb.side;
     int row[4];
     uint32_t word[4][TILES] = {};
 #pragma unroll
@@ -102,7 +102,7 @@ __device__ __forceinline__ void store_dx(const UpconvHead &p, const Slab &slab,
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             if (row[i] < 0) continue;
-            const int64_t at = (int64_t)row[i] * side.channels + slab.c0 + mine;
+            const int64_t at = (int64_t)row[i] * side.channels + cb.c0 + mine;
             float2 v = make_float2(acc[i / 2][j][i % 2 * 2],
                                    acc[i / 2][j][i % 2 * 2 + 1]);
             if (side.dx.type == F32) {
@@ -136,9 +136,9 @@ __device__ __forceinline__ void store_dx(const UpconvHead &p, const Slab &slab,
     __syncwarp(); // lanes have read what others write
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        turn_words(word[i]);
+        transpose_words(word[i]);
         if (row[i] < 0) continue;
-        const int64_t at = (int64_t)row[i] * side.channels + slab.c0 + c;
+        const int64_t at = (int64_t)row[i] * side.channels + cb.c0 + c;
         *(uint4 *)((uint16_t *)side.dx.data + at + lane % 4 * 8) =
             make_uint4(word[i][0], word[i][1], word[i][2], word[i][3]);
     }
@@ -146,8 +146,8 @@ __device__ __forceinline__ void store_dx(const UpconvHead &p, const Slab &slab,
 
 /* Sum `which` of channel c of the slab, behind a barrier: the lane that has it
  * in each of four warps, see store_dx. */
-__device__ __forceinline__ double grad_sums_step(const Shared &s, int which,
-                                                 int c)
+__device__ __forceinline__ double box_grad_sum(const Shared &s, int which,
+                                               int c)
 {
     const int tile = c % UNIT / 8;
     const int at =
@@ -172,7 +172,7 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
     for (int i = 0; i < 2 && norm_on_load.table; i++)
         by[i] = s.deferred_norm[c + lane / 4 + i * 8];
 #pragma unroll 2
-    for (int m = 0; m < PLACES; m += 16) {
+    for (int m = 0; m < POSITIONS; m += 16) {
         uint32_t a[4];
         ldmatrix_x4_trans(a, x + tile_place<LINES>(m + lane % 8 + lane / 16 * 8,
                                                    c / 8 + lane / 8 % 2));
@@ -198,12 +198,13 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
 
 /* The block has left its parts of dw and db: the last one adds up those of its
  * channels, the first slab's also db. */
-static __device__ __attribute__((noinline)) void fold_ends(const UpconvHead &p)
+static __device__ __attribute__((noinline)) void reduce_dw_db(
+    const UpconvHead &p)
 {
-    const Slab slab = slab_of(p);
+    const ChannelBlock cb = channel_block(p);
     const int64_t size = (int64_t)p.channels * p.columns;
-    const int64_t mine = (int64_t)(slab.side.from + slab.c0) * p.columns;
-    const int items = p.dw ? slab.width * p.columns : 0;
+    const int64_t mine = (int64_t)(cb.side.from + cb.c0) * p.columns;
+    const int items = p.dw ? cb.width * p.columns : 0;
     const bool bias = p.db && blockIdx.y == 0;
     if (!items && !bias) return;
     auto add = [&](int first, int step, int count, bool all) {
@@ -236,13 +237,13 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     DYN_SMEM(unsigned char, bytes);
     Shared &s = *(Shared *)bytes;
     const int t = (int)threadIdx.x, warp = t / WARP, lane = t % WARP;
-    const Slab slab = slab_of(p);
-    const Side &side = slab.side;
+    const ChannelBlock cb = channel_block(p);
+    const ConcatOperand &side = cb.side;
     const int first = (int)blockIdx.x * p.run;
     const int count = p.run < p.count - first ? p.run : p.count - first;
-    fill(p, slab, box_at(p, first), &s.stage[0]);
+    fill(p, cb, box_at(p, first), &s.stage[0]);
     cp_async_commit();
-    set_up<D>(p, slab, &s);
+    set_up<D>(p, cb, &s);
 
     const int m = warp % 4 * QUARTER, part = warp / 4 * UNIT; // of dx
     const int c = warp % 4 * 16, line = warp / 4 * TILES;     // of dw
@@ -253,20 +254,20 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         cp_async_wait<0>();
         __syncthreads(); // and the box before has been used
         if (i + 1 < count)
-            fill(p, slab, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
+            fill(p, cb, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
         cp_async_commit();
         fill_columns<D>(p, b, now.dy, &s);
         if (p.db && blockIdx.y == 0) sum_dy(p, b, now.dy, &s);
         __syncthreads();
-        if (side.dx.data && part < slab.width) {
+        if (side.dx.data && part < cb.width) {
             float dx[2][TILES][4] = {};
             multiply_dx<P>(p, s, m, part, dx);
-            store_dx<D>(p, slab, b, now.x, m, part, dx, &s);
+            store_dx<D>(p, cb, b, now.x, m, part, dx, &s);
         }
         if (!p.dw) continue;
         __syncwarp(); // to store is for some lanes, to multiply for all
         multiply_dw<P>(s, now.x, side.norm_on_load, c, line, acc);
-        if ((i + 1) % (CHAIN / PLACES) && i + 1 < count) continue;
+        if ((i + 1) % (CHAIN / POSITIONS) && i + 1 < count) continue;
 #pragma unroll
         for (int k = 0; k < TILES * 4; k++)
             s.dw[k][t] += acc[k / 4][k % 4], acc[k / 4][k % 4] = 0;
@@ -277,9 +278,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int k = 0; k < TILES * 4; k++) {
         const int a = c + lane / 4 + k % 4 / 2 * 8;
         const int column = (line + k / 4) * 8 + lane % 4 * 2 + k % 2;
-        if (p.dw && a < slab.width && column < p.columns)
-            p.parts[((int64_t)blockIdx.x * p.channels + side.from + slab.c0 +
-                     a) *
+        if (p.dw && a < cb.width && column < p.columns)
+            p.parts[((int64_t)blockIdx.x * p.channels + side.from + cb.c0 + a) *
                         p.columns +
                     column] = s.dw[k][t];
     }
@@ -290,15 +290,14 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         p.db_parts[(int)blockIdx.x * p.results + t] = all;
     }
     if (p.sums.parts) {
-        const int which = t / SLAB, at = t % SLAB;
-        if (which < 2 && at < slab.width)
+        const int which = t / BLOCK_CHANNELS, at = t % BLOCK_CHANNELS;
+        if (which < 2 && at < cb.width)
             p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.channels +
-                         side.from + slab.c0 + at] =
-                grad_sums_step(s, which, at);
+                         side.from + cb.c0 + at] = box_grad_sum(s, which, at);
         channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y,
-                            side.from + slab.c0, slab.width, s.sums[0]);
+                            side.from + cb.c0, cb.width, s.sums[0]);
     }
-    fold_ends(p);
+    reduce_dw_db(p);
 }
 
 // -- launching ---------------------------------------------------------------
@@ -315,10 +314,10 @@ void box_of(Dims output, int (&bits)[3])
 {
     bits[0] = output.d > 1 ? 2 : 0;
     bits[1] = output.d > 1 ? 2 : output.h > 1 ? 3 : 0;
-    bits[2] = PLACE_BITS - bits[0] - bits[1];
+    bits[2] = POSITION_BITS - bits[0] - bits[1];
 }
 
-Span span_of(const ConvProblem *r, int i, int bits)
+UpconvAxis upconv_axis(const ConvProblem *r, int i, int bits)
 {
     const Window *g = &r->win;
     const int count = (&r->output.d)[i], box = 1 << bits;
@@ -341,15 +340,16 @@ int64_t boxes_of(const ConvProblem *r)
     return count;
 }
 
-int slabs_of(const ConvProblem *r, int border)
+int channel_blocks_of(const ConvProblem *r, int border)
 {
-    return (int)(ceil_div(border, SLAB) + ceil_div(r->cout - border, SLAB));
+    return (int)(ceil_div(border, BLOCK_CHANNELS) +
+                 ceil_div(r->cout - border, BLOCK_CHANNELS));
 }
 
 /* Boxes of a block. */
 int run_of(const ConvProblem *r, int border)
 {
-    const int64_t blocks = FILL / slabs_of(r, border);
+    const int64_t blocks = FILL / channel_blocks_of(r, border);
     return (int)least(most(ceil_div(boxes_of(r), blocks), MIN_RUN), MAX_RUN);
 }
 
@@ -365,8 +365,8 @@ void set_halo(const ConvProblem *r, UpconvHead *p)
     const Window *g = &r->win;
     int bits[3];
     box_of(r->output, bits);
-    Span *s = p->axis;
-    for (int i = 0; i < 3; i++) s[i] = span_of(r, i, bits[i]);
+    UpconvAxis *s = p->axis;
+    for (int i = 0; i < 3; i++) s[i] = upconv_axis(r, i, bits[i]);
     p->pitch = s[2].reach * r->cin;
     const int pieces = (int)ceil_div(p->pitch, WARP);
     p->units = s[0].reach * s[1].reach * pieces;
@@ -382,10 +382,11 @@ void set_halo(const ConvProblem *r, UpconvHead *p)
     }
 }
 
-Side side_of(const Operand &x, const Target &dx, const GradSums &grads,
-             int from, int channels, int slabs)
+ConcatOperand concat_operand(const Operand &x, const Target &dx,
+                             const GradSums &grads, int from, int channels,
+                             int channel_blocks)
 {
-    return {x.data, x.norm_on_load, dx, grads, from, channels, slabs};
+    return {x.data, x.norm_on_load, dx, grads, from, channels, channel_blocks};
 }
 
 template <Precision P>
@@ -451,17 +452,18 @@ bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
         return false;
     UpconvHead p = {};
     p.dy = (const float *)c->dy->data, p.w = w;
-    const int slabs = (int)ceil_div(border, SLAB);
-    p.side[0] = side_of(x.first, dx.first, dx.sums.grads, 0, border, 0);
-    p.side[1] = side_of(x.second, dx.second, dx.sums.second, border,
-                        r->cout - border, slabs);
+    const int channel_blocks = (int)ceil_div(border, BLOCK_CHANNELS);
+    p.side[0] = concat_operand(x.first, dx.first, dx.sums.grads, 0, border, 0);
+    p.side[1] = concat_operand(x.second, dx.second, dx.sums.second, border,
+                               r->cout - border, channel_blocks);
     p.channels = r->cout, p.results = r->cin, p.columns = columns_of(r);
     set_halo(r, &p);
     p.sums = dx.sums, p.parts = (float *)parts;
     p.db_parts = (double *)((char *)parts + dw_bytes(r, x.border));
     p.dw = dw, p.fresh_dw = is_fresh(c, 1);
     p.db = db, p.fresh_db = is_fresh(c, 2);
-    const dim3 blocks((unsigned)count, (unsigned)slabs_of(r, x.border));
+    const dim3 blocks((unsigned)count,
+                      (unsigned)channel_blocks_of(r, x.border));
     // both are folded alike; their words stand one behind the other
     p.grid_reduce = p.sums.grid_reduce = grid_reduce_of(count, 2 * blocks.y);
     p.sums.counters =
@@ -477,7 +479,7 @@ bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
                         (db ? r->cin * sizeof(double) : 0));
     if (dw && !p.fresh_dw) bytes += moved(c->dx[1]);
     bool data = false;
-    for (const Side &s : p.side) {
+    for (const ConcatOperand &s : p.side) {
         const int64_t numbers = (int64_t)all * s.channels;
         if (dw || (s.grads.runs && s.grads.x))
             bytes += conv_operand_bytes(r, numbers);

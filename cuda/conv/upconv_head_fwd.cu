@@ -26,9 +26,9 @@ namespace {
 
 enum {
     COLUMNS = UPCONV_HEAD_COLUMNS,
-    LINES = 8,    // of 16 bytes in a row of w
-    PLACES = 128, // of a tile
-    PLACE_BITS = 7,
+    LINES = 8,       // of 16 bytes in a row of w
+    POSITIONS = 128, // of a tile
+    POSITION_BITS = 7,
     THREADS = 256,
     WARPS = THREADS / WARP,
     BLOCKS = 2,                      // a multiprocessor, as of H100
@@ -40,7 +40,7 @@ enum {
     TILES = 4,                       // of 8 columns of an mma
 };
 
-struct Front {
+struct UpconvHeadFprop {
     Operand x, second;
     const void *w;
     const float *bias; // or NULL
@@ -57,8 +57,8 @@ struct Front {
 
 struct Shared {
     unsigned char w[UPCONV_HEAD_CIN * LINES * TILE_LINE];
-    unsigned char x[2][PLACES * TILE_ROW];
-    float z[PLACES * PITCH];
+    unsigned char x[2][POSITIONS * TILE_ROW];
+    float z[POSITIONS * PITCH];
     float ring[RING];
     float2 deferred_norm[UPCONV_HEAD_CIN];
 };
@@ -69,7 +69,7 @@ struct Tile {
     int n, at[3];
 };
 
-__device__ __forceinline__ Tile tile_of(const Front &p)
+__device__ __forceinline__ Tile tile_of(const UpconvHeadFprop &p)
 {
     uint32_t rest = blockIdx.x;
     Tile t;
@@ -81,7 +81,7 @@ __device__ __forceinline__ Tile tile_of(const Front &p)
 }
 
 /* The row of the operand that position m of a plane is, or -1. */
-__device__ __forceinline__ int tile_row(const Front &p, const Tile &t,
+__device__ __forceinline__ int tile_row(const UpconvHeadFprop &p, const Tile &t,
                                         int plane, int m)
 {
     const int d = t.at[0] + plane, h = t.at[1] + (m >> p.bits);
@@ -94,12 +94,12 @@ __device__ __forceinline__ int tile_row(const Front &p, const Tile &t,
 
 /* Issue the copies of 32 channels of a plane; a thread has one line of each of
  * its rows. */
-__device__ __forceinline__ void fill(const Front &p, const Tile &t, int plane,
-                                     int c, unsigned char *to)
+__device__ __forceinline__ void fill(const UpconvHeadFprop &p, const Tile &t,
+                                     int plane, int c, unsigned char *to)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
 #pragma unroll
-    for (int m = (int)threadIdx.x / TILE_LINES; m < PLACES; m += ROW_STEP) {
+    for (int m = (int)threadIdx.x / TILE_LINES; m < POSITIONS; m += ROW_STEP) {
         const int row = tile_row(p, t, plane, m);
         cp_async16(to + tile_place<TILE_LINES>(m, line),
                    concat_at<uint16_t>(p.x.data, p.second.data, p.border,
@@ -112,14 +112,15 @@ __device__ __forceinline__ void fill(const Front &p, const Tile &t, int plane,
 /* The lines that this thread copied, as their lens shows them; zeros where a
  * position is outside. */
 template <Dtype D>
-__device__ __forceinline__ void apply_norm(const Front &p, const Tile &t,
-                                           int plane, const Act &act,
+__device__ __forceinline__ void apply_norm(const UpconvHeadFprop &p,
+                                           const Tile &t, int plane,
+                                           const Act &act,
                                            const float2 *deferred_norm,
                                            unsigned char *x)
 {
     const int line = (int)threadIdx.x % TILE_LINES;
 #pragma unroll 1
-    for (int m = (int)threadIdx.x / TILE_LINES; m < PLACES; m += ROW_STEP) {
+    for (int m = (int)threadIdx.x / TILE_LINES; m < POSITIONS; m += ROW_STEP) {
         if (tile_row(p, t, plane, m) < 0) continue;
         uint4 *at = (uint4 *)(x + tile_place<TILE_LINES>(m, line));
         uint4 all = *at;
@@ -181,8 +182,8 @@ __device__ __forceinline__ void put_z(const float (&acc)[2][TILES][4], int m,
 /* What a plane adds to results, and those that it was the last to add to. Along
  * an axis result i of a tile, counted from its first position on, is seen by
  * position i / stride through tap i % stride, and so on. */
-__device__ __forceinline__ void add_plane(const Front &p, const Tile &t,
-                                          int plane, Shared *s)
+__device__ __forceinline__ void add_plane(const UpconvHeadFprop &p,
+                                          const Tile &t, int plane, Shared *s)
 {
     const int outputs = p.high * (int)p.line.by;
     const int slot = plane * p.step[0] % p.ring;
@@ -230,7 +231,7 @@ __device__ __forceinline__ void add_plane(const Front &p, const Tile &t,
 }
 
 /* What stays in shared memory. */
-__device__ __forceinline__ void set_up(const Front &p, Shared *s)
+__device__ __forceinline__ void set_up(const UpconvHeadFprop &p, Shared *s)
 {
     const int t = (int)threadIdx.x;
     for (int i = t; i < p.channels * COLUMNS; i += THREADS) {
@@ -252,7 +253,7 @@ __device__ __forceinline__ void set_up(const Front &p, Shared *s)
 
 template <Precision P>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
-    upconv_head_fprop_kernel(const __grid_constant__ Front p)
+    upconv_head_fprop_kernel(const __grid_constant__ UpconvHeadFprop p)
 {
     constexpr Dtype D = NARROW_TYPE<P>;
     DYN_SMEM(unsigned char, bytes);
@@ -292,25 +293,25 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 // -- launching ---------------------------------------------------------------
 
 /* Positions along an axis that see one result, but for the last. */
-int back_of(const ConvProblem *r, int i)
+int overlap_of(const ConvProblem *r, int i)
 {
     return (int)ceil_div(r->win.k[i], r->win.s[i]) - 1;
 }
 
 /* All but operands. False: it is no such call. */
-bool front_of(const ConvProblem *r, Front *p)
+bool fprop_params(const ConvProblem *r, UpconvHeadFprop *p)
 {
     const Window *g = &r->win;
     *p = {};
     p->channels = p->border = r->cout, p->results = r->cin;
     p->columns = g->k[0] * g->k[1] * g->k[2] * r->cin;
     p->output = r->output, p->input = r->input;
-    p->bits = r->output.h > 1 ? PLACE_BITS - 3 : PLACE_BITS;
-    const int tile[3] = {1, PLACES >> p->bits, 1 << p->bits};
+    p->bits = r->output.h > 1 ? POSITION_BITS - 3 : POSITION_BITS;
+    const int tile[3] = {1, POSITIONS >> p->bits, 1 << p->bits};
     int64_t count[3];
     for (int i = 0; i < 3; i++) {
         p->k[i] = g->k[i], p->step[i] = g->s[i], p->lo[i] = g->lo[i];
-        p->back[i] = back_of(r, i), p->own[i] = tile[i] - p->back[i];
+        p->back[i] = overlap_of(r, i), p->own[i] = tile[i] - p->back[i];
         if (g->dil[i] != 1 || (i && p->own[i] <= p->back[i])) return false;
         // all that results are counted from, and positions
         count[i] = ceil_div((int64_t)(&r->input.d)[i] + g->lo[i], g->s[i]);
@@ -332,7 +333,7 @@ bool front_of(const ConvProblem *r, Front *p)
 }
 
 template <Precision P>
-bool queue(const ConvProblem *r, const Front &p, unsigned blocks)
+bool queue(const ConvProblem *r, const UpconvHeadFprop &p, unsigned blocks)
 {
     if (!gpu_allows(upconv_head_fprop_kernel<P>, sizeof(Shared))) return false;
     LAUNCH(upconv_head_fprop_kernel<P>, blocks, THREADS, sizeof(Shared),
@@ -344,15 +345,15 @@ bool queue(const ConvProblem *r, const Front &p, unsigned blocks)
 
 bool upconv_head_fprop_takes(const ConvProblem *r, int border)
 {
-    Front p;
-    return upconv_head_narrow(r, border) && front_of(r, &p);
+    UpconvHeadFprop p;
+    return upconv_head_narrow(r, border) && fprop_params(r, &p);
 }
 
 bool upconv_head_fprop(const ConvProblem *r, const Source &x, const void *w,
                        const float *bias, float *y)
 {
-    Front p;
-    if (!countable(r->c, rows(r->output)) || !front_of(r, &p)) return false;
+    UpconvHeadFprop p;
+    if (!countable(r->c, rows(r->output)) || !fprop_params(r, &p)) return false;
     p.x = x.first, p.second = x.second, p.w = w, p.bias = bias, p.y = y;
     if (x.border) p.border = x.border;
     const unsigned blocks =

@@ -9,12 +9,12 @@
 namespace {
 
 enum {
-    SLAB = 64, // channels of a block, at most
+    BLOCK_CHANNELS = 64, // channels of a block, at most
     COLUMNS = UPCONV_HEAD_COLUMNS,
     LINES = 8, // of 16 bytes in a row of either
     ROW = LINES * TILE_LINE,
-    PLACES = 128, // of a box
-    PLACE_BITS = 7,
+    POSITIONS = 128, // of a box
+    POSITION_BITS = 7,
     THREADS = 256,
     WARPS = THREADS / WARP,
     BLOCKS = 2,       // a multiprocessor that has the room, of H100: 128
@@ -23,18 +23,20 @@ enum {
     MIN_RUN = 8,      // boxes worth a part of dw
     HALO_MOST = 2560, // numbers of dy that a box sees
     RESULTS = UPCONV_HEAD_COUT,
-    UNIT = TILE_CHUNK,                // they divide by it: those of a warp
-    MAX_RUN = CHAIN * CHAIN / PLACES, // a second sum is a chain, too
-    ROW_STEP = THREADS / LINES,       // rows that the block handles at a time
-    QUARTER = PLACES / 4,             // positions of a warp, for dx
-    TILES = 4,                        // of 8 columns of an mma
+    UNIT = TILE_CHUNK,                   // they divide by it: those of a warp
+    MAX_RUN = CHAIN * CHAIN / POSITIONS, // a second sum is a chain, too
+    ROW_STEP = THREADS / LINES, // rows that the block handles at a time
+    QUARTER = POSITIONS / 4,    // positions of a warp, for dx
+    TILES = 4,                  // of 8 columns of an mma
     NO_TAP = 0xffff,
 };
-static_assert(ROW == SLAB * 2 && SLAB == COLUMNS, "rows of x, w and columns");
-static_assert(WARPS * 16 * TILES * 8 == SLAB * COLUMNS, "warps of dw");
+static_assert(ROW == BLOCK_CHANNELS * 2 && BLOCK_CHANNELS == COLUMNS,
+              "rows of x, w and columns");
+static_assert(WARPS * 16 * TILES * 8 == BLOCK_CHANNELS * COLUMNS,
+              "warps of dw");
 
 /* One axis: positions of the grid, which is the operand, and of the image. */
-struct Span {
+struct UpconvAxis {
     int count, size; // of the grid; of the image
     int step, lo;    // position p sees the image from p step - lo on
     int bits, reach; // log2 of a box; positions of its halo
@@ -42,21 +44,21 @@ struct Span {
 };
 
 /* Channels of the operand that are of one tensor. */
-struct Side {
+struct ConcatOperand {
     const void *x;
     NormOnLoad norm_on_load;
     Target dx;
     GradSums grads;
     int from, channels; // its first in the operand; of a row
-    int slabs;          // before those of the other
+    int channel_blocks; // before those of the other
 };
 
 struct UpconvHead {
     const float *dy;
     const void *w;
-    Side side[2];
+    ConcatOperand side[2];
     int channels, results, columns;
-    Span axis[3];
+    UpconvAxis axis[3];
     Divisor every, high, pieces; // results; lines of a halo, WARP of a line
     int pitch, units;            // numbers of a line; pieces of a halo
     uint32_t tap[COLUMNS / 2];   // where two columns are, of a halo
@@ -72,33 +74,34 @@ struct UpconvHead {
 
 /* What a box needs of memory, x as it stands. */
 struct Stage {
-    unsigned char x[PLACES * ROW];
+    unsigned char x[POSITIONS * ROW];
     float dy[HALO_MOST];
 };
 
 struct Shared {
-    unsigned char w[SLAB * ROW], columns[PLACES * ROW];
+    unsigned char w[BLOCK_CHANNELS * ROW], columns[POSITIONS * ROW];
     Stage stage[2];
     uint32_t tap[COLUMNS / 2];
-    float4 grads[SLAB];
-    float2 deferred_norm[SLAB];
+    float4 grads[BLOCK_CHANNELS];
+    float2 deferred_norm[BLOCK_CHANNELS];
     double sums[2][THREADS], db[RESULTS][WARPS];
     float dw[TILES * 4][THREADS]; // sums of a thread that are no chain now
 };
 static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
 
 /* Channels of a block: of which tensor, the first of it, how many. */
-struct Slab {
-    const Side &side;
+struct ChannelBlock {
+    const ConcatOperand &side;
     int c0, width;
-    bool looks; // is x wanted?
+    bool reads_x; // is x wanted?
 };
 
-__device__ __forceinline__ Slab slab_of(const UpconvHead &p)
+__device__ __forceinline__ ChannelBlock channel_block(const UpconvHead &p)
 {
-    const Side &side = p.side[(int)blockIdx.y >= p.side[1].slabs];
-    const int c0 = ((int)blockIdx.y - side.slabs) * SLAB;
-    return {side, c0, min((int)SLAB, side.channels - c0),
+    const ConcatOperand &side =
+        p.side[(int)blockIdx.y >= p.side[1].channel_blocks];
+    const int c0 = ((int)blockIdx.y - side.channel_blocks) * BLOCK_CHANNELS;
+    return {side, c0, min((int)BLOCK_CHANNELS, side.channels - c0),
             p.dw || (side.grads.runs && side.grads.x)};
 }
 
@@ -119,8 +122,8 @@ __device__ __forceinline__ Box box_at(const UpconvHead &p, int i)
 }
 
 /* Position m of a box along each axis. */
-__device__ __forceinline__ void place_in(const UpconvHead &p, int m,
-                                         int (&j)[3])
+__device__ __forceinline__ void position_in_box(const UpconvHead &p, int m,
+                                                int (&j)[3])
 {
 #pragma unroll
     for (int a = 2; a >= 0; a--) {
@@ -135,7 +138,7 @@ __device__ __forceinline__ int output_row(const UpconvHead &p, const Box &b,
 {
     int j[3], row = b.n;
     bool inside = true;
-    place_in(p, m, j);
+    position_in_box(p, m, j);
 #pragma unroll
     for (int a = 0; a < 3; a++) {
         j[a] += b.at[a];
@@ -146,14 +149,14 @@ __device__ __forceinline__ int output_row(const UpconvHead &p, const Box &b,
 }
 
 /* What a warp has of a halo: up to 32 neighbours of a line. */
-struct Piece {
+struct HaloPiece {
     int d, h, line, e; // line: of all; e: number of it that a lane has
 };
 
-__device__ __forceinline__ Piece piece_at(const UpconvHead &p, int unit)
+__device__ __forceinline__ HaloPiece halo_piece(const UpconvHead &p, int unit)
 {
     uint32_t rest = (uint32_t)unit;
-    Piece s;
+    HaloPiece s;
     s.e = (int)(split(&rest, p.pieces) * WARP + threadIdx.x % WARP);
     s.line = (int)rest;
     s.h = (int)split(&rest, p.high);
@@ -162,26 +165,27 @@ __device__ __forceinline__ Piece piece_at(const UpconvHead &p, int unit)
 }
 
 /* Issue the copies of a box. */
-__device__ __forceinline__ void fill(const UpconvHead &p, const Slab &slab,
-                                     const Box &b, Stage *to)
+__device__ __forceinline__ void fill(const UpconvHead &p,
+                                     const ChannelBlock &cb, const Box &b,
+                                     Stage *to)
 {
     const int t = (int)threadIdx.x, line = t % LINES;
 #pragma unroll 1
-    for (int m = t / LINES; m < PLACES && slab.looks; m += ROW_STEP) {
+    for (int m = t / LINES; m < POSITIONS && cb.reads_x; m += ROW_STEP) {
         const int row = output_row(p, b, m), c = line * 8;
-        const bool there = row >= 0 && c < slab.width;
-        const int64_t at = (int64_t)(there ? row : 0) * slab.side.channels +
-                           slab.c0 + (there ? c : 0);
+        const bool there = row >= 0 && c < cb.width;
+        const int64_t at = (int64_t)(there ? row : 0) * cb.side.channels +
+                           cb.c0 + (there ? c : 0);
         cp_async16(to->x + tile_place<LINES>(m, line),
-                   (const uint16_t *)slab.side.x + at, there);
+                   (const uint16_t *)cb.side.x + at, there);
     }
-    const Span *s = p.axis;
+    const UpconvAxis *s = p.axis;
     int from[3];
 #pragma unroll
     for (int a = 0; a < 3; a++) from[a] = b.at[a] * s[a].step - s[a].lo;
 #pragma unroll 1
     for (int u = t / WARP; u < p.units; u += WARPS) {
-        const Piece k = piece_at(p, u);
+        const HaloPiece k = halo_piece(p, u);
         const int d = from[0] + k.d, h = from[1] + k.h;
         const int w = from[2] * p.results + k.e, wide = s[2].size * p.results;
         const bool there = d >= 0 && d < s[0].size && h >= 0 && h < s[1].size &&
@@ -208,7 +212,7 @@ __device__ __forceinline__ void sum_dy(const UpconvHead &p, const Box &b,
     float sum[RESULTS] = {};
 #pragma unroll 1
     for (int u = (int)threadIdx.x / WARP; u < p.units; u += WARPS) {
-        const Piece k = piece_at(p, u);
+        const HaloPiece k = halo_piece(p, u);
         if (k.d >= own[0] || k.h >= own[1] || k.e >= own[2] * p.results)
             continue;
         uint32_t which = (uint32_t)k.e;
@@ -233,9 +237,9 @@ __device__ __forceinline__ void fill_columns(const UpconvHead &p, const Box &b,
     const int line = (int)threadIdx.x % LINES;
     const uint32_t *taps = &s->tap[line * 4];
 #pragma unroll 1
-    for (int m = (int)threadIdx.x / LINES; m < PLACES; m += ROW_STEP) {
+    for (int m = (int)threadIdx.x / LINES; m < POSITIONS; m += ROW_STEP) {
         int j[3], first = 0;
-        place_in(p, m, j);
+        position_in_box(p, m, j);
 #pragma unroll
         for (int a = 0; a < 3; a++)
             first = first * p.axis[a].reach + j[a] * p.axis[a].step;
@@ -256,15 +260,16 @@ __device__ __forceinline__ void fill_columns(const UpconvHead &p, const Box &b,
 
 /* What stays in shared memory while the block walks. */
 template <Dtype D>
-__device__ __forceinline__ void set_up(const UpconvHead &p, const Slab &slab,
-                                       Shared *s)
+__device__ __forceinline__ void set_up(const UpconvHead &p,
+                                       const ChannelBlock &cb, Shared *s)
 {
     const int t = (int)threadIdx.x;
     const uint16_t *w =
-        (const uint16_t *)p.w + (int64_t)(slab.side.from + slab.c0) * p.columns;
-    for (int i = t; i < SLAB * COLUMNS && slab.side.dx.data; i += THREADS) {
+        (const uint16_t *)p.w + (int64_t)(cb.side.from + cb.c0) * p.columns;
+    for (int i = t; i < BLOCK_CHANNELS * COLUMNS && cb.side.dx.data;
+         i += THREADS) {
         const int c = i / COLUMNS, k = i % COLUMNS;
-        const bool there = c < slab.width && k < p.columns;
+        const bool there = c < cb.width && k < p.columns;
         *(uint16_t *)(s->w + tile_place<LINES>(c, k / 8) + k % 8 * 2) =
             there ? w[c * p.columns + k] : (uint16_t)0;
     }
@@ -272,11 +277,11 @@ __device__ __forceinline__ void set_up(const UpconvHead &p, const Slab &slab,
     for (int i = 0; i < TILES * 4; i++) s->dw[i][t] = 0;
     if (t < RESULTS * WARPS) s->db[t / WARPS][t % WARPS] = 0;
     if (t < COLUMNS / 2) s->tap[t] = p.tap[t];
-    if (t < slab.width && slab.side.grads.runs)
-        s->grads[t] = grad_sums_channel(slab.side.grads, slab.c0 + t);
-    if (t < SLAB && slab.side.norm_on_load.table)
-        s->deferred_norm[t] = t < slab.width
-                                  ? slab.side.norm_on_load.table[slab.c0 + t]
+    if (t < cb.width && cb.side.grads.runs)
+        s->grads[t] = grad_sums_channel(cb.side.grads, cb.c0 + t);
+    if (t < BLOCK_CHANNELS && cb.side.norm_on_load.table)
+        s->deferred_norm[t] = t < cb.width
+                                  ? cb.side.norm_on_load.table[cb.c0 + t]
                                   : make_float2(0, 0);
 }
 
