@@ -1,5 +1,5 @@
-/* bias_grad.cu -- the gradient of a bias: sums of dy over all rows, by the
- * column reduction of col_reduce.cuh. */
+/* bias_grad.cu -- the gradient of a bias: db[c] (+)= the sum of dy over all
+ * rows. A column reduction (col_reduce.cuh); bound by memory, dy once. */
 #include "cuda/conv/conv.cuh"
 #include "cuda/lib/col_reduce.cuh"
 
@@ -14,7 +14,8 @@ struct Bias {
     bool fresh;
 };
 
-/* A part of the rows: RUN of them in float, then on in double. */
+/* One part of the rows: RUN rows are added in float, then the sum continues in
+ * double. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK, 4) bias_kernel(const Bias p)
 {
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(BLOCK, 4) bias_kernel(const Bias p)
         float run[V] = {};
 #pragma unroll
         for (int i = 0; i < RUN; i++, at += step) {
-            // no break: the loads of a run are under way together
+            // no break: the loads of a run are in flight together
             if (row + i * (int64_t)p.cols.deep >= s.to) continue;
             const Vec<V> y = load<V, D>(at);
             for (int v = 0; v < V; v++) run[v] += y.v[v];
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(BLOCK, 4) bias_kernel(const Bias p)
         put(&p.db[all.first + i], (float)all.sum[i], p.fresh);
 }
 
-/* All rows are one set: a bias is shared by the samples. */
+/* All rows are one set of the reduction: all samples share the bias. */
 ColReduce bias_cols(Dims s)
 {
     return col_reduce_of(1, rows(s), s.c, vec_width(s.c));

@@ -1,27 +1,43 @@
-/* conv.cuh -- the correlation that conv, upconv and linear share.
+/* conv.cuh -- a convolution problem and its three passes, for conv, upconv and
+ * linear.
  *
- * An `image` and a `grid` look at each other through a window: position p of
- * the grid sees image position p*s - lo + k*dil through tap k. With weights
- * w (B,kd,kh,kw,A), A and B the channels of one group of image and grid:
+ * A ConvProblem names the two sides of a convolution: `input`, the side that is
+ * padded and strided over, and `output`, with one position for each place of
+ * the window. On each axis, output position p and tap k meet input position
  *
- *     gather   grid[n,p,b]  = sum_{k,a}   image[n,q,a] w[b,k,a]
- *     spread   image[n,q,a] = sum_{p,k,b} grid[n,p,b]  w[b,k,a]
- *     weights  w[b,k,a]     = sum_{n,p}   image[n,q,a] grid[n,p,b]
+ *     q = p*s - lo + k*dil      (s stride, lo padding before, dil dilation)
  *
- * The forward run and the two gradients of conv; of upconv, whose operand is
- * the grid, in another order. cpu/ref/conv_loops.h has the same three as loops.
- */
+ * and the input is zero outside of its extents. All tensors are channels-last
+ * (n, d, h, w, c); a row is the channels of one position. The filter w is
+ * (output channels, kd, kh, kw, cin), KTRSC in the order of cuDNN. With a the
+ * cin channels and b the cout channels of one group, the passes are
+ *
+ *     fprop  output[n,p,b] = sum_{k,a}   input[n,q,a]  w[b,k,a]
+ *     dgrad  input[n,q,a]  = sum_{p,k,b} output[n,p,b] w[b,k,a]
+ *     wgrad  w[b,k,a]      = sum_{n,p}   input[n,q,a]  output[n,p,b]
+ *
+ * A pass is named by the tensor that it computes; it may be the value or the
+ * gradient of an operator:
+ *
+ *               y              dx             dw
+ *     conv      fprop(x, w)    dgrad(dy, w)   wgrad(x, dy)
+ *     upconv    dgrad(x, w)    fprop(dy, w)   wgrad(dy, x)
+ *     linear    as conv, with a window of one position
+ *
+ * So `input` is conv's x and dx, and upconv's y and dy; `output` is the other
+ * side. kernels.cu chooses the kernel of each pass; cpu/ref/conv_loops.h has
+ * the three passes as plain loops. */
 #ifndef SEG_CUDA_CONV_CONV_H
 #define SEG_CUDA_CONV_CONV_H
 #include "cuda/norm/channel_sums.cuh"
 
-enum { CONV_THREADS = 128 }; // of a block that makes a tile
+enum { CONV_THREADS = 128 }; // of a block of igemm_mma, igemm_f32, wgrad
 
 struct ConvProblem {
     const Call *c;
     Window win;
     Dims input, output;
-    int cin, cout; // channels of one group of `input` and of `output`
+    int cin, cout; // channels of one group
 };
 
 static inline ConvProblem conv_problem(const Call *c, Window win, Dims input,
@@ -30,7 +46,7 @@ static inline ConvProblem conv_problem(const Call *c, Window win, Dims input,
     return {c, win, input, output, input.c / win.groups, output.c / win.groups};
 }
 
-/* FLOPs of each of the three. */
+/* FLOPs of one pass. */
 static inline double conv_flops(const ConvProblem *r)
 {
     const Window *g = &r->win;
@@ -38,27 +54,28 @@ static inline double conv_flops(const ConvProblem *r)
            r->cin;
 }
 
-/* Bytes of so many numbers as an operand has them. */
+/* Bytes of `count` elements of an operand, in its stored type. */
 static inline double conv_operand_bytes(const ConvProblem *r, int64_t count)
 {
     return (double)count * (double)dtype_bytes(precision_copy(r->c->precision));
 }
 
-/* Elements of w. */
+/* Elements of w, all groups. */
 static inline int64_t conv_filter_size(const ConvProblem *r)
 {
     const Window *g = &r->win;
     return (int64_t)r->output.c * g->k[0] * g->k[1] * g->k[2] * r->cin;
 }
 
-/* Into how many parts the positions of the grid are cut for dw, of which so
- * many tiles are made; *part: how many a part has, a multiple of `step`. So
- * that layers of few channels fill a GPU too; a function of extents only. */
+/* The split-K of wgrad: into how many parts the output positions, its k axis,
+ * are divided; *part is the positions of one part, a multiple of `step`. tiles:
+ * blocks that one part has, so that layers of few channels fill a GPU too.
+ * Depends on extents only. */
 static inline int wgrad_split_k(const ConvProblem *r, int64_t tiles, int step,
                                 int *part)
 {
     enum {
-        FILL_GPU = 512,  // blocks that fill any GPU of today
+        FILL_GPU = 512,  // blocks that fill any GPU
         MIN_PART = 1024, // positions worth a block
     };
     const int64_t positions = rows(r->output);
@@ -68,15 +85,16 @@ static inline int wgrad_split_k(const ConvProblem *r, int64_t tiles, int step,
     return (int)ceil_div(positions, *part);
 }
 
-/* Bytes of one: with a slant it is read, what it is of is, and it is stored. */
+/* Bytes that `count` elements of an operand move. With norm backward on load:
+ * dz and the norm's operand are read, the result is stored. */
 static inline double operand_traffic(const ConvProblem *r, const NormBwd &s,
                                      int64_t count)
 {
     return conv_operand_bytes(r, s.table ? 3 * count : count);
 }
 
-/* Address of a channel of a row of `channels` that two tensors share, the first
- * up to the border. */
+/* The address of channel c in a row of an implicit concat: a row has `channels`
+ * channels, the first `border` of them in `first`, the others in `second`. */
 template <class T>
 static __device__ __forceinline__ const T *concat_at(const void *first,
                                                      const void *second,
@@ -88,11 +106,11 @@ static __device__ __forceinline__ const T *concat_at(const void *first,
     return (const T *)second + row * (channels - border) + c - border;
 }
 
-/* Where results go: floats, or numbers of 16 bits. */
+/* A tensor that a kernel writes, in f32 or 16 bits. */
 struct Target {
     void *data;
     Dtype type;
-    bool fresh; /* stored, else added */
+    bool fresh; /* store, else add to the content */
 };
 
 static inline Target target_of(const Tensor *t, bool fresh)
@@ -100,7 +118,7 @@ static inline Target target_of(const Tensor *t, bool fresh)
     return {t->data, t->type, fresh};
 }
 
-/* Bytes that it is written in, or read and written. */
+/* Bytes that `count` results move: written if fresh, else read and written. */
 static inline double target_traffic(const Target &t, int64_t count)
 {
     return (double)count * (double)dtype_bytes(t.type) * (t.fresh ? 1 : 2);
@@ -120,32 +138,33 @@ static __device__ __forceinline__ void put_one(const Target &t, int64_t i,
         put((float *)t.data + i, v, t.fresh);
 }
 
-/* An operand, of the type that PrecisionTraits<c->precision>
- * (precision_traits.cuh) has in memory, and what it is seen through, or taken
- * back through. */
+/* An operand in memory, of type PrecisionTraits<c->precision>::T
+ * (precision_traits.cuh), and the norm that the kernel applies as it loads the
+ * operand: a deferred norm forward, or a norm backward. */
 struct Operand {
     const void *data;
     NormOnLoad norm_on_load;
-    NormBwd norm_bwd; // of one that conv_loads_norm_bwd says, or of conv_wgrad
+    NormBwd norm_bwd; // for kernels with ConvChoice.loads_norm_bwd
 };
 
-/* An operand of a product whose channels are those of one tensor or, from
- * channel `from` on, of a second. Lenses and a second one are for those that
+/* An operand in one tensor or, as an implicit concat, in two: channels below
+ * `border` are in `first`. Norms and a second tensor are for problems with
  * conv_loads_deferred and conv_fuses_concat. */
 struct Source {
     Operand first, second;
-    int border; // 0: there is one
+    int border; // 0: one tensor
 };
 
-/* Likewise of a result. One whose data is NULL is not wanted. */
+/* The result of fprop or dgrad, in one tensor or two. A tensor with NULL data
+ * is not computed. */
 struct Result {
     Target first, second;
-    int border;       // 0: there is one
-    ChannelSums sums; // over it: conv_sum_parts
+    int border;       // 0: one tensor
+    ChannelSums sums; // sums over it; ConvChoice.sum_parts
 };
 
-/* Bytes of one part of a result, `count` numbers: what is wanted of it is
- * stored, and what closing it takes is read. */
+/* Bytes that one tensor of a result moves, `count` elements. Its gradient sums
+ * also read the operand of the deferred norm. */
 static inline double target_part_traffic(const Target &t, const GradSums &by,
                                          int64_t count)
 {
@@ -154,7 +173,7 @@ static inline double target_part_traffic(const Target &t, const GradSums &by,
            (by.x ? (double)count * (double)dtype_bytes(t.type) : 0);
 }
 
-/* Of the parts that are wanted of a result of these extents. */
+/* Bytes that a result of extents s moves. */
 static inline double result_traffic(const Result &r, Dims s)
 {
     const int64_t all = numel(s), first = r.border ? all / s.c * r.border : all;
@@ -163,11 +182,10 @@ static inline double result_traffic(const Result &r, Dims s)
            channel_sums_traffic(r.sums);
 }
 
-/* dw (+)= wgrad of input and output, on the kernels of wgrad.cu. `output` may
- * be a gradient that is taken back through a norm on load, where its channels
- * are read 16 bytes at a time. square: conv_wgrad_sqnorm_parts partial sums of
- * the squares of dw, or NULL. scratch: conv_wgrad_bytes. False with the
- * reason. */
+/* dw (+)= wgrad(input, output) on the kernels of wgrad.cuh. `output` may have a
+ * norm backward on load if its channels are read 16 bytes at a time. square:
+ * NULL, or memory for conv_wgrad_sqnorm_parts partial sums of the squares of
+ * dw. scratch: conv_wgrad_bytes. False with the reason. */
 bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
                 float *w, bool fresh, double *square, void *scratch);
 size_t conv_wgrad_bytes(const ConvProblem *r);
@@ -177,13 +195,12 @@ int conv_wgrad_sqnorm_parts(const ConvProblem *r);
 bool conv_bias_grad(const Call *c, const Tensor *dy, float *db, bool fresh);
 size_t conv_bias_grad_bytes(Dims s);
 
-/* The walk of a block over an axis that all its results are sums over: from ..
- * to-1 in chunks of BK. fetch(at) takes the chunk at `at` into registers,
- * store(b) puts it into buffer b of shared memory, multiply(b) uses it. There
- * are two buffers: the next chunk is on its way while this one is used.
- * end_chain() comes after each CHAIN terms and after the last. `to` is taken by
- * reference: what is constant in a launch is read again and held by no
- * register. */
+/* The main loop of a block over its k axis, from .. to-1 in chunks of BK, with
+ * two buffers in shared memory: the next chunk is loaded while the current one
+ * is multiplied. fetch(at) loads the chunk at `at` into registers, store(b)
+ * writes it to buffer b, multiply(b) uses it. end_chain() follows each CHAIN
+ * terms and the last term. `to` is a reference to a launch parameter: it is
+ * read again from constant memory and takes no register. */
 template <int BK, class Fetch, class Store, class Multiply, class End>
 static __device__ __forceinline__ void each_chunk(int from, const int &to,
                                                   const Fetch &fetch,
@@ -204,13 +221,15 @@ static __device__ __forceinline__ void each_chunk(int from, const int &to,
     }
 }
 
-/* A thread of a tiled product: results of TM rows, in blocks of four that lie
- * `apart` in the tile, by TN columns. A chain of float additions has at most
- * CHAIN terms: `acc` is the chain, `sum` holds those before. */
+/* The accumulators of a thread in a product without tensor cores: TM rows, in
+ * groups of four that lie `apart` in the tile, by TN columns. A chain of float
+ * additions has at most CHAIN terms: `acc` is the current chain, `sum` the
+ * finished ones. */
 template <int TM, int TN> struct Fragment {
     float acc[TM][TN] = {}, sum[TM][TN] = {};
 
-    /* One place of the k axis: x points at the first row, y at the column. */
+    /* One step of the k axis. x: the first row's operand; y: the first
+     * column's. */
     __device__ __forceinline__ void multiply(const float *x, int apart,
                                              const float *y)
     {

@@ -1,6 +1,6 @@
-/* convert.cu -- a copy in 16 bits of what convolutions read; see
- * Backend.convert. A thread four neighbours; bound by memory, 6 B an element.
- */
+/* convert.cu -- a copy in 16 bits of an f32 operand of a convolution; see
+ * Backend.convert. Four neighbouring elements a thread; bound by memory, 6 B an
+ * element. */
 #include "cuda/lib/vec.cuh"
 
 namespace {

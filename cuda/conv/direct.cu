@@ -1,13 +1,19 @@
-/* direct.cu -- gather, spread and weights of groups of few channels.
+/* direct.cu -- fprop, dgrad and wgrad for groups of few channels (fewer than 8
+ * on both sides), in all precisions.
  *
- * Neighbouring threads are neighbouring channels, so reads and writes of a
- * depthwise convolution are contiguous. Gather and spread: one thread a result,
- * which reads its taps from memory. WgradParams: a block has 32 channels of the
- * grid and 4 of the (tap, image channel) axis, from the positions of one part;
- * its warps share those, and the last blocks add up the parts
- * (grid_reduce.cuh), in double. All bound by the second level cache, which
- * holds what neighbours share: a tile of 64 x 64 would be empty but for a tap
- * or so of each group. */
+ * Neighbouring threads compute neighbouring channels, so a depthwise
+ * convolution reads and writes contiguous memory.
+ *
+ * - fprop and dgrad: one thread a result; it reads its taps from global memory,
+ *   without shared memory.
+ * - wgrad: a block computes 32 output channels by 4 elements of the (tap, input
+ *   channel) axis, for one part of the positions (split-K). Its 8 warps take
+ *   every 8th position of the part; the last block adds the parts in double
+ *   (grid_reduce.cuh).
+ *
+ * All three are bound by the L2 cache, which holds the window that neighbours
+ * share. A 64x64 tile of an implicit GEMM would be empty but for a tap or so of
+ * each group. */
 #include "cuda/conv/direct.cuh"
 #include "cuda/lib/grad_sqnorm.cuh"
 #include "cuda/lib/grid_reduce.cuh"
@@ -16,10 +22,10 @@
 namespace {
 
 enum {
-    LANES = 32, // channels of the grid that a block has
-    TAPS = 4,   // of the (tap, image channel) axis
+    LANES = 32, // output channels of a block
+    TAPS = 4,   // of the (tap, input channel) axis
     SUMS = TAPS * LANES,
-    SHARE = BLOCK / LANES, // warps that share the positions of a part
+    SHARE = BLOCK / LANES, // warps, among which a part's positions are divided
 };
 
 struct Direct {
@@ -29,12 +35,13 @@ struct Direct {
     Window win;
     Dims from, to;    // extents of source and result
     int depth, width; // channels of a group: source, result
-    Divisor channels; // of the result, all groups
-    Grid output;      // of the result
+    Divisor channels; // channels of the result, all groups
+    Grid output;      // positions of the result
 };
 
-/* The source position that result position q meets along one axis through
- * tap k, or -1. */
+/* The source position, along one axis, that tap k multiplies for result
+ * position q; negative: outside of the source, or between two steps of the
+ * stride. */
 template <bool DGRAD>
 __device__ __forceinline__ int source_index(const Direct &p, int axis, int q,
                                             int k, int size)
@@ -50,8 +57,8 @@ __device__ __forceinline__ int source_index(const Direct &p, int axis, int q,
     return at < size ? at : -1;
 }
 
-/* The result at q and channel c: taps in their order, channels of the group
- * innermost, in chains of CHAIN. */
+/* The result at position q and channel c: taps in their order, the group's
+ * channels innermost, in float chains of CHAIN terms. */
 template <bool DGRAD, Precision P>
 __device__ float direct_sum(const Direct &p, Place q, int c)
 {
@@ -76,7 +83,7 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
                 int64_t taps = (int64_t)g.k[0] * g.k[1] * g.k[2];
                 int64_t tap = ((int64_t)kd * g.k[1] + kh) * g.k[2] + kw;
                 for (int i = 0; i < p.depth; i++) {
-                    // w (B, taps, A): the grid's channel is outermost
+                    // w is (output channels, taps, cin)
                     int64_t b = DGRAD ? group * p.depth + i : c;
                     int64_t a = DGRAD ? n : i;
                     int64_t width = DGRAD ? p.width : p.depth;
@@ -91,13 +98,13 @@ __device__ float direct_sum(const Direct &p, Place q, int c)
     return sum + acc;
 }
 
-/* One thread a result, neighbours are channels. */
+/* One thread a result; neighbouring threads have neighbouring channels. */
 template <bool DGRAD, Precision P>
 __global__ void direct_kernel(const Direct p, int64_t count)
 {
     EACH(i, count)
     {
-        // count may pass 32 bits, rows do not
+        // elements may exceed 32 bits, rows do not
         int64_t row = i / p.channels.by;
         int c = (int)(i - row * p.channels.by);
         float v = direct_sum<DGRAD, P>(p, place(p.output, (uint32_t)row), c);
@@ -105,7 +112,7 @@ __global__ void direct_kernel(const Direct p, int64_t count)
     }
 }
 
-/* Queue the kernel of the call's precision. */
+/* Queues the kernel of the call's precision. */
 template <bool DGRAD>
 bool launch(const ConvProblem *r, const Direct &p, int64_t count)
 {
@@ -131,22 +138,23 @@ bool launch(const ConvProblem *r, const Direct &p, int64_t count)
     return gpu_launched(DGRAD ? "direct dgrad" : "direct fprop");
 }
 
-/* The sums of a block: channels first .. first + LANES - 1 of the grid,
- * elements TAPS blockIdx.y and on of the (tap, image channel) axis. */
+/* wgrad. A block computes output channels LANES blockIdx.x .. + LANES - 1 by
+ * elements TAPS blockIdx.y .. + TAPS - 1 of the (tap, input channel) axis, over
+ * part blockIdx.z of the positions. */
 struct DirectWgrad {
-    Direct of; // source: the image, as gather has it; depth: of a group
+    Direct of; // source is ConvProblem.input; depth: cin
     const void *output;
-    int axis; // elements: taps * depth
+    int axis; // taps * cin
     int positions, part;
-    float *out;     // w (B, axis)
-    double *square; // of w, one number a block of the first part; or NULL
+    float *out;     // w (output channels, axis)
+    double *square; // partial sums of squares of dw, one a tile; or NULL
     bool fresh;
-    double *parts; // (parts, blocks of a part, TAPS, LANES)
+    double *parts; // (parts, tiles, TAPS, LANES)
     GridReduce grid_reduce;
     unsigned *counters;
 };
 
-/* Where an element of the axis looks, from a place of the grid. */
+/* One element of the (tap, input channel) axis. */
 struct TapChannel {
     int k[3], channel;
 };
@@ -160,7 +168,8 @@ __device__ __forceinline__ TapChannel tap_channel_of(const DirectWgrad &p,
             at % p.of.depth};
 }
 
-/* What it sees there, 0 beside the image. source: of its group. */
+/* The input value that tap l of output position q multiplies, 0 outside of the
+ * input. source points at the group's first channel. */
 template <Precision P>
 __device__ __forceinline__ float input_value(const Direct &p,
                                              const void *source,
@@ -178,8 +187,9 @@ __device__ __forceinline__ float input_value(const Direct &p,
         ((const T *)source)[row * p.from.c + l.channel]);
 }
 
-/* What this thread has of the sums: of its channel, over the positions of its
- * warp, in chains of CHAIN. */
+/* The sums of a thread: TAPS elements of dw for output channel c, over every
+ * SHARE-th position of the part, in chains of CHAIN terms and then in double.
+ */
 template <Precision P>
 __device__ __forceinline__ void dw_sums(const DirectWgrad &p, int c,
                                         double (&sum)[TAPS])
@@ -212,8 +222,8 @@ __device__ __forceinline__ void dw_sums(const DirectWgrad &p, int c,
     for (int i = 0; i < TAPS; i++) sum[i] += (double)acc[i];
 }
 
-/* The block's sums are in `sum`, as a part has them: put those that there are
- * into w, and leave their squares. */
+/* Stores the complete tile, `sum`[TAPS][LANES], to dw, and the partial sum of
+ * its squares. column: the number of the tile. */
 __device__ __forceinline__ void store_dw(const DirectWgrad &p, int column,
                                          const double *sum)
 {
@@ -230,7 +240,7 @@ __device__ __forceinline__ void store_dw(const DirectWgrad &p, int column,
 }
 
 template <Precision P>
-__global__ void __launch_bounds__(BLOCK, 3) // for four ptxas spills
+__global__ void __launch_bounds__(BLOCK, 3) // with four blocks ptxas spills
     direct_wgrad_kernel(const __grid_constant__ DirectWgrad p)
 {
     SMEM(double, pile, [SHARE][SUMS]);
@@ -247,7 +257,7 @@ __global__ void __launch_bounds__(BLOCK, 3) // for four ptxas spills
     if (t < SUMS)
         rows[(int)blockIdx.z * step + t] =
             strided_sum(&pile[0][t], SUMS, SHARE);
-    __syncthreads(); // pile has been read
+    __syncthreads(); // all threads have read pile
     if (grid_reduce_sums<TAPS>(p.grid_reduce, (int)blockIdx.z,
                                p.counters + column * p.grid_reduce.counters,
                                rows, step, LANES, LANES, pile[0]))
@@ -278,7 +288,7 @@ size_t direct_wgrad_bytes(const ConvProblem *r)
            sizeof(double);
 }
 
-// one a block of a part
+// one for each tile
 int direct_wgrad_sqnorm_parts(const ConvProblem *r)
 {
     return dw_tiles(r);
@@ -303,7 +313,7 @@ bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
         p.counters =
             gpu_counters(r->c->dev, (int64_t)columns * p.grid_reduce.counters);
     cudaStream_t stream = gpu_stream(r->c->dev);
-    // w, and the parts of it that are written and read
+    // dw, and its partial sums, written and read
     moves(conv_operand_bytes(r, numel(r->input) + numel(r->output)) +
               (double)(conv_filter_size(r) * (fresh ? 1 : 2)) * sizeof(float) +
               2.0 * (double)most(1, grid_reduce_traffic(p.grid_reduce)) *

@@ -1,18 +1,19 @@
 /* direct.cuh -- fprop, dgrad and wgrad for groups of few channels, as in a
- * depthwise convolution: no tiles, no tensor cores. See conv.cuh. */
+ * depthwise convolution, without tiles and tensor cores; see conv.cuh for the
+ * passes. */
 #ifndef SEG_CUDA_CONV_DIRECT_H
 #define SEG_CUDA_CONV_DIRECT_H
 #include "cuda/conv/conv.cuh"
 
-/* Would most of a GEMM tile be empty? */
+/* Takes groups of fewer than 8 channels on both sides: most of a GEMM tile
+ * would be empty. */
 static inline bool direct_takes(const ConvProblem *r)
 {
     return r->win.groups > 1 && r->cin < 8 && r->cout < 8;
 }
 
-/* result = fprop (dgrad: dgrad) of source and w, plus bias (may be NULL). The
- * operands are read as they are in memory, here and below. False with the
- * reason. */
+/* result = fprop or dgrad of source and w, plus bias (NULL: none). Operands
+ * have no norm on load, here and below. False with the reason. */
 bool direct_run(const ConvProblem *r, bool dgrad, const void *source,
                 const void *w, const float *bias, const Target &result);
 

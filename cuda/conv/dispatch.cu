@@ -1,20 +1,20 @@
-/* dispatch.cu -- conv, upconv and linear on the GPU: the memory of a call and
- * the run of its kernels, which kernels.cu chooses.
+/* dispatch.cu -- conv, upconv and linear on the GPU: the memory of a call, and
+ * the run of the kernels that kernels.cu chose.
  *
- * The scratch of a call, in this order:
+ * The scratch memory of a call, in this order:
  *
- *     partial sums of the fused statistics or gradients, and the workspace of
- *     the kernel, one after the other (ConvChoice.after_sums) or in the same
- *     memory; the kernels of a backward call use it in turn
- *     a copy of x[0] after its deferred norm, for kernels that cannot apply it
- *     the table of a norm's backward on load (a float4 a channel)
- *     dy taken back through the norm, in 16 bits, for the kernels after dgrad
- */
+ * - the partial sums of the fused statistics or gradient sums, and the
+ *   workspace of the kernel: one after the other (ConvChoice.after_sums) or in
+ *   the same memory. Each kernel of a backward call reuses this memory;
+ * - a copy of x[0] after its deferred norm, for kernels that cannot apply it;
+ * - the table of norm backward on load (a float4 a channel);
+ * - dy after norm backward, in 16 bits, for the kernels after dgrad. */
 #include "cuda/conv/kernels.cuh"
 
 namespace {
 
-/* The operand that is multiplied: operand i, and dy. */
+/* The operand that is multiplied, a 16-bit copy if there is one: operand i, and
+ * dy. */
 const void *operand(const Call *c, int i)
 {
     return c->half[i] ? c->half[i]->data : c->x[i]->data;
@@ -35,19 +35,19 @@ size_t aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* A call with its kernels and the offsets of its scratch. */
+/* A call with its kernels and the offsets of its scratch memory. */
 struct ConvCall {
     ConvProblem r;
     ConvPlan plan;
     int stat_parts;     // partial sums over y that fprop writes
-    int grad_sum_parts; // over dx, that the kernel of dgrad writes
-    Space norm;         // of a deferred norm
-    bool copies;        // x[0] is copied through its deferred norm
-    bool loads_norm_bwd, stores_norm_bwd; // one of the kernels does
+    int grad_sum_parts; // over dx that dgrad writes
+    Space norm;         // memory of a deferred norm
+    bool copies;        // x[0] is copied with its deferred norm applied
+    bool loads_norm_bwd, stores_norm_bwd; // of any of the kernels
     size_t workspace, copy, table, norm_bwd, bytes;
 };
 
-/* Bytes of the partial sums that begin the scratch while a kernel runs. */
+/* Bytes of the partial sums at the start of the scratch memory. */
 size_t sums_bytes(const ConvCall &o, const ConvChoice &k)
 {
     if (k.passes & FPROP) return o.norm.fwd;
@@ -55,7 +55,7 @@ size_t sums_bytes(const ConvCall &o, const ConvChoice &k)
     return channel_sums_bytes(o.grad_sum_parts, call_image(o.r.c).c);
 }
 
-/* The offset of its workspace. */
+/* The offset of the kernel's workspace. */
 size_t workspace_at(const ConvCall &o, const ConvChoice &k)
 {
     return k.after_sums ? aligned(sums_bytes(o, k)) : 0;
@@ -104,8 +104,8 @@ Space conv_space(const Call *c)
     return s;
 }
 
-/* Operand 0 with its deferred norm, which the kernel applies on load, or a copy
- * after it. */
+/* Operand 0 with its deferred norm, which the kernel applies on load; or a copy
+ * to which the norm is applied here. */
 bool source(const ConvCall &o, Source *x)
 {
     const Call *c = o.r.c;
@@ -124,7 +124,7 @@ bool source(const ConvCall &o, Source *x)
     return true;
 }
 
-/* dx with its sums. */
+/* dx with its gradient sums. */
 Result gradients(const ConvCall &o)
 {
     const Call *c = o.r.c;
@@ -170,8 +170,8 @@ bool conv_fwd(const Call *c)
             deferred_norm_fwd(c, o.stat_parts));
 }
 
-/* Each gradient that is wanted; the stream keeps the kernels' uses of the
- * scratch apart. */
+/* The gradients that the call needs. The kernels share the scratch memory; the
+ * stream runs them one after the other. */
 bool conv_bwd(const Call *c)
 {
     const ConvCall o = conv_call(c, true);
@@ -190,7 +190,7 @@ bool conv_bwd(const Call *c)
                                        norm_bwd))
             return false;
     } else if (c->deferred && !deferred_norm_bwd(c)) {
-        return false; // in dy's memory, which the kernels read then
+        return false; // dy in place, before the kernels read it
     }
     for (int i = 0; i < o.plan.count; i++) {
         const ConvChoice &k = o.plan.choice[i];
@@ -203,7 +203,7 @@ bool conv_bwd(const Call *c)
 
 } // namespace
 
-// the questions of the planner: see Backend; gradients in 16 bits alone
+// The questions of the planner, see Backend. Sums only over 16-bit gradients.
 extern "C" unsigned cuda_sums_grads(const Call *c)
 {
     unsigned bits = 0;
@@ -217,7 +217,7 @@ extern "C" unsigned cuda_sums_grads(const Call *c)
     return p.count && p.choice[0].sums_dx ? bits : 0;
 }
 
-// of dw alone, where most of a network's parameters are
+// only dw: it has most of a network's parameters
 extern "C" int32_t cuda_sqnorm_parts(const Call *c, int k)
 {
     int parts = 0;
@@ -250,7 +250,7 @@ extern "C" bool cuda_fuses_concat(const Call *c)
     return conv_fuses_concat(&r);
 }
 
-// three rows, one code: the attributes tell them apart
+// three operators with the same code; Call.attr tells which
 #define ROW(name)                            \
     Space cuda_##name##_space(const Call *c) \
     {                                        \

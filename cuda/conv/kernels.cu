@@ -1,8 +1,7 @@
-/* kernels.cu -- the table of convolution kernels; see kernels.cuh.
- *
- *     conv    y = fprop(x), dx = dgrad(dy), dw = wgrad(x, dy)
- *     upconv  y = dgrad(x), dx = fprop(dy), dw = wgrad(dy, x)
- *     linear  conv with a window of one */
+/* kernels.cu -- the table of convolution kernels; see kernels.cuh. A takes_
+ * function tests the problem and fills in the ConvChoice, a run_ function
+ * queues the kernel. conv.cuh lists the pass of conv, upconv and linear that y,
+ * dx and dw are. */
 #include "cuda/conv/dgrad_wgrad.cuh"
 #include "cuda/conv/direct.cuh"
 #include "cuda/conv/first.cuh"
@@ -15,22 +14,21 @@
 
 namespace {
 
-/* The first channel of the second tensor of an implicit concat; 0: there is
- * one tensor. */
+/* The first channel of the second tensor of an implicit concat; 0: one tensor.
+ */
 int concat_border(const Call *c)
 {
     return c->x[X2] ? c->x[0]->dim.c : 0;
 }
 
-// -- 1x1 convolutions of 1 to 8 output channels
-// --------------------------------
+// -- 1x1 convolutions of 1 to 8 output channels -------------------------------
 
 bool takes_head(const ConvProblem *r, ConvChoice *out)
 {
     if (!conv_head_takes(r)) return false;
     if (out->passes == FPROP) return true;
     out->workspace = conv_head_bytes(r);
-    out->sums_dx = true; // their partial sums are in the workspace
+    out->sums_dx = true; // the partial sums are in the workspace
     out->half &= ~(unsigned)HALF_DY;
     return true;
 }
@@ -45,8 +43,7 @@ bool run_head_bwd(const ConvRun *o)
     return conv_head_bwd(o->r, o->x.first, o->w);
 }
 
-// -- transposed convolutions of 1 to 4 output channels
-// -------------------------
+// -- transposed convolutions of 1 to 4 output channels ------------------------
 
 bool takes_upconv_head_fprop(const ConvProblem *r, ConvChoice *)
 {
@@ -76,14 +73,13 @@ bool run_upconv_head_bwd(const ConvRun *o)
     return upconv_head_bwd(o->r, o->x, o->w, o->to, o->dw, o->db, o->workspace);
 }
 
-// -- convolutions of few input channels: y alone
-// -------------------------------
+// -- fprop of few input channels ----------------------------------------------
 
 bool takes_first(const ConvProblem *r, ConvChoice *out)
 {
     if (!conv_first_takes(r)) return false;
     out->sum_parts = conv_first_sum_parts(r);
-    out->half = 1u << 1; // x is read as it is
+    out->half = 1u << 1; // the kernel converts x itself
     return true;
 }
 
@@ -106,11 +102,10 @@ bool run_small_cin(const ConvRun *o)
                            o->workspace);
 }
 
-// -- dx and dw from one reading of dy
-// ------------------------------------------
+// -- dx and dw in one kernel --------------------------------------------------
 
-/* Of a call with a deferred norm, all data gradients of it in 16 bits, without
- * a bias: its gradient would want dy stored. */
+/* Takes calls with a deferred norm, 16-bit gradients of the operand and no
+ * bias: the gradient of a bias needs a stored dy. */
 bool takes_dgrad_wgrad(const ConvProblem *r, ConvChoice *out)
 {
     const Call *c = r->c;
@@ -133,8 +128,7 @@ bool run_dgrad_wgrad(const ConvRun *o)
                            o->fresh_dw, (float *)o->workspace);
 }
 
-// -- groups of few channels
-// ----------------------------------------------------
+// -- groups of few channels ---------------------------------------------------
 
 bool takes_direct(const ConvProblem *r, ConvChoice *)
 {
@@ -164,8 +158,7 @@ bool run_direct_wgrad(const ConvRun *o)
                         o->sqnorm, o->workspace);
 }
 
-// -- implicit GEMM: all others
-// -------------------------------------------------
+// -- implicit GEMM: all other problems ----------------------------------------
 
 bool takes_igemm_tile(const ConvProblem *r, ConvChoice *out)
 {
@@ -204,8 +197,8 @@ bool run_igemm(const ConvRun *o)
                      o->to);
 }
 
-/* A wgrad whose dy has no other reader (of a first layer, whose dx is not
- * wanted) takes dy back through the deferred norm itself. */
+/* If only wgrad reads dy (a first layer: dx is not needed), wgrad applies norm
+ * backward on load. */
 bool takes_wgrad(const ConvProblem *r, ConvChoice *out)
 {
     const Call *c = r->c;
@@ -229,11 +222,10 @@ bool run_wgrad(const ConvRun *o)
                       o->fresh_dw, o->sqnorm, o->workspace);
 }
 
-// -- the gradient of a bias
-// ----------------------------------------------------
+// -- the gradient of a bias ---------------------------------------------------
 
-/* Has another call summed dy? A deferred norm's sums are of dy taken back
- * through it, not of the bias. */
+/* Has another call summed dy? The sums of a deferred norm are over dy after
+ * norm backward and are no bias gradient. */
 bool has_dy_sums(const Call *c)
 {
     return c->dy_sums && !c->deferred;
@@ -254,8 +246,7 @@ bool run_bias_grad(const ConvRun *o)
     return c->grads_written || grad_sums_store(c);
 }
 
-// -- the table
-// -----------------------------------------------------------------
+// -- the table ----------------------------------------------------------------
 
 const ConvKernel KERNELS[] = {
     {"conv_head", FPROP, takes_head, run_head_fprop},
@@ -280,7 +271,7 @@ const ConvKernel KERNELS[] = {
     {"bias_grad", BIAS_GRAD, takes_bias_grad, run_bias_grad},
 };
 
-/* The passes that a call wants. */
+/* The passes that a call needs. */
 unsigned passes_of(const Call *c, bool bwd)
 {
     if (!bwd) return FPROP;
@@ -289,8 +280,8 @@ unsigned passes_of(const Call *c, bool bwd)
            (c->dx[2] ? BIAS_GRAD : 0);
 }
 
-/* The copies in 16 bits that these passes read, unless their kernel says
- * otherwise: x and w for y, w and dy for dx, x and dy for dw. */
+/* The 16-bit copies that these passes read, unless takes_ changes them: x and w
+ * for y, w and dy for dx, x and dy for dw. */
 unsigned copies_of(const Call *c, unsigned passes)
 {
     const unsigned x = 1 | (c->x[X2] ? 1u << X2 : 0), w = 1u << 1;
@@ -312,15 +303,15 @@ bool conv_applies_norm(const ConvProblem *r)
     return conv_plan(r, false).choice[0].kernel->run != run_small_cin;
 }
 
-// groups of fewer channels are loaded one by one
+// fewer channels are loaded one by one
 bool conv_loads_deferred(const ConvProblem *r)
 {
     return precision_copy(r->c->precision) != F32 &&
            (is_upconv(r->c) ? r->cout : r->cin) % NARROW_CHANNELS == 0;
 }
 
-// a chunk of channels is of one tensor; small_cin takes any two tensors, but
-// for gradients in two tensors
+// The first tensor has whole chunks of channels, the second whole vectors.
+// small_cin takes any two tensors, if dx is not needed.
 bool conv_fuses_concat(const ConvProblem *r)
 {
     const Call *c = r->c;
