@@ -28,7 +28,7 @@ bool launch(const ConvProblem *r, bool tile, IgemmParams *p, int classes)
     }
 }
 
-/* What follows from the axes. */
+/* Sets the members that follow from the axes. */
 void finish(ResidueClass *k, int samples, int channels)
 {
     k->positions = samples;
@@ -42,8 +42,8 @@ void finish(ResidueClass *k, int samples, int channels)
     k->channels = divisor(channels);
 }
 
-/* Image positions r mod s of one axis: taps k with r + lo - k*dil divisible
- * by s are first, first + s/gcd(dil, s), ... */
+/* The axis of dgrad for input positions r mod s. The taps k with r + lo - k*dil
+ * divisible by s are first, first + every, .., with every = s / gcd(dil, s). */
 ConvAxis dgrad_axis(const Window *g, int i, int r, int size, int count)
 {
     int s = g->s[i], first = 0, every = 1;
@@ -59,7 +59,8 @@ ConvAxis dgrad_axis(const Window *g, int i, int r, int size, int count)
     return x;
 }
 
-/* All of a product but its operands; false: too long for its numbers. */
+/* Sets everything but the operands. False with the reason: a tensor has too
+ * many rows for 32 bits. */
 bool fprop_of(const ConvProblem *r, IgemmParams *p)
 {
     const Window *g = &r->win;
@@ -77,7 +78,7 @@ bool fprop_of(const ConvProblem *r, IgemmParams *p)
     return countable(r->c, rows(r->input)) && countable(r->c, rows(r->output));
 }
 
-/* Likewise, without classes. */
+/* The same for dgrad, without its residue classes. */
 bool dgrad_of(const ConvProblem *r, IgemmParams *p)
 {
     *p = {};
@@ -89,7 +90,8 @@ bool dgrad_of(const ConvProblem *r, IgemmParams *p)
     return countable(r->c, rows(r->input)) && countable(r->c, rows(r->output));
 }
 
-/* The next classes of a spread, as many as a launch has; *at starts as 0. */
+/* Sets the next residue classes of a dgrad, up to RESIDUE_CLASSES, and returns
+ * their number; *at begins at 0. */
 int dgrad_classes(const ConvProblem *r, int *at, IgemmParams *p)
 {
     const Window *g = &r->win;
@@ -104,13 +106,13 @@ int dgrad_classes(const ConvProblem *r, int *at, IgemmParams *p)
         for (int a = 0; a < 3; a++)
             k->axis[a] = dgrad_axis(g, a, residue[a], size[a], count[a]);
         finish(k, r->input.n, r->cout);
-        // without taps a class still writes: its bias, or zero
+        // a class without taps still stores the bias, or zero
         if (k->positions) n++;
     }
     return n;
 }
 
-/* One launch's product, and its classes; false: it is more, or none. */
+/* Sets p and its classes if one launch computes the pass; else false. */
 bool single_launch(const ConvProblem *r, bool dgrad, IgemmParams *p,
                    int *classes)
 {
@@ -122,7 +124,7 @@ bool single_launch(const ConvProblem *r, bool dgrad, IgemmParams *p,
     return *classes && at == r->win.s[0] * r->win.s[1] * r->win.s[2];
 }
 
-/* The operands and the result of a product. */
+/* Sets operands and result. */
 void set_operands(IgemmParams *p, const Source &source, const void *w,
                   const float *bias, const Result &to)
 {

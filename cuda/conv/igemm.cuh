@@ -1,31 +1,32 @@
-/* igemm.cuh -- fprop and dgrad as an implicit GEMM: the host's side.
+/* igemm.cuh -- fprop and dgrad as an implicit GEMM: the host functions.
  *
- * igemm.cu sorts the positions of a dgrad into residue classes and launches one
- * of three kernels: igemm_tile (16 bits, tensor cores, a halo in shared
- * memory), igemm_mma (tensor cores), igemm_f32 (arithmetic units). */
+ * igemm.cu sorts the positions of a dgrad into residue classes
+ * (igemm_operands.cuh) and launches one of three kernels: igemm_tile (16 bits,
+ * tensor cores, a halo in shared memory), igemm_mma (tensor cores), igemm_f32
+ * (FMA units). */
 #ifndef SEG_CUDA_CONV_IGEMM_H
 #define SEG_CUDA_CONV_IGEMM_H
 #include "cuda/conv/igemm_operands.cuh"
 
-/* What igemm_tile can do for one direction of a problem besides the product. */
+/* The fusions of igemm_tile for one pass of a problem. */
 struct IgemmFusion {
-    bool loads_norm_bwd; // takes its operand back through a norm as it loads it
+    bool loads_norm_bwd; // applies norm backward on load to its operand
     int sum_parts;       // partial sums (parts, 2, channels) over its result
 };
 
-/* The fusions of igemm_tile, which takes this problem. norm_bwd: the operand is
- * to be taken back through a deferred norm; without igemm_tile being able to,
- * another call does so before. */
+/* The fusions of igemm_tile for a problem with igemm_tile_takes. norm_bwd: the
+ * operand needs norm backward; if loads_norm_bwd is false, a separate call does
+ * it first. */
 IgemmFusion igemm_tile_fusion(const ConvProblem *r, bool dgrad, bool norm_bwd);
 
-/* result = fprop (dgrad: dgrad) of source and w, plus bias (of the channels of
- * the result; may be NULL). tile: by igemm_tile, but for launches whose halo
- * does not fit shared memory. False with the reason. */
+/* result = fprop or dgrad of source and w, plus bias (of the result's channels;
+ * NULL: none). tile: use igemm_tile, except in launches whose halo does not fit
+ * in shared memory. False with the reason. */
 bool igemm_run(const ConvProblem *r, bool dgrad, bool tile,
                const Source &source, const void *w, const float *bias,
                const Result &result);
 
-/* igemm_f32.cu: queue one launch. positions: of the largest class. */
+/* igemm_f32.cu: queues one launch. positions: of the largest class. */
 bool igemm_f32(const ConvProblem *r, IgemmParams *p, int classes,
                int positions);
 #endif

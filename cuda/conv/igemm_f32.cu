@@ -1,20 +1,23 @@
-/* igemm_f32.cu -- fprop and dgrad in f32: a tiled product whose operand is
- * looked up as it is loaded (implicit GEMM); see igemm_operands.cuh.
+/* igemm_f32.cu -- fprop and dgrad in f32: an implicit GEMM on the FMA units;
+ * see igemm_operands.cuh for the product.
  *
- * A block of 128 threads computes a tile of BM positions by BN channels, each
- * thread TM x TN of them in registers. Chunks of BK of the k axis go through
- * two buffers in shared memory: the next chunk is loaded into registers while
- * this one is multiplied. A chunk reads (BM + BN) BK floats for BM BN BK
- * multiply-adds, 16 FLOP a byte with the 64 x 64 tile. From shared memory a
- * warp reads 3 x 128 bytes for 32 multiply-adds a thread: the arithmetic units
- * are the limit, not shared memory. The 128 x 16 tile is for results of few
- * channels. */
+ * A block of 128 threads computes a tile of BM positions by BN channels, TM x
+ * TN of them a thread in registers. Chunks of BK elements of the k axis go
+ * through two buffers in shared memory: the next chunk is loaded into registers
+ * while the current one is multiplied. The 128 x 16 tile is for results of up
+ * to 16 channels.
+ *
+ * With the 64 x 64 tile a chunk reads (BM + BN) BK floats for BM BN BK
+ * multiply-adds, 16 FLOP a byte. From shared memory a warp reads 3 x 128 bytes
+ * for 32 multiply-adds a thread, so the kernel is bound by arithmetic, not by
+ * shared memory. */
 #include "cuda/conv/igemm.cuh"
 
 namespace {
 
 enum {
-    PAD = 4, // floats behind a row of a tile: other banks, same alignment
+    PAD = 4, // floats after a row of a tile: shifts the banks, keeps the
+             // alignment
 };
 
 template <int BM, int BN, int TM, int TN, bool DGRAD, bool VEC>
@@ -29,13 +32,14 @@ __global__ void __launch_bounds__(CONV_THREADS)
     const int t = (int)threadIdx.x, m0 = (int)blockIdx.x * BM;
     const int64_t group = blockIdx.y / p.tiles;
     const int n0 = (int)(blockIdx.y % p.tiles) * BN;
-    if (m0 >= k.positions) return; // of a class with fewer: the whole block
+    if (m0 >= k.positions)
+        return; // a class with fewer positions: the whole block
 
-    // this thread fetches four k at positions fm + i*STEP ...
+    // this thread loads four elements of k at positions fm + i*STEP ...
     const int fk = t % CHUNK_LINES * 4, fm = t / CHUNK_LINES;
     RowOrigin o[F::MS];
     for (int i = 0; i < F::MS; i++) o[i] = origin_of(k, m0 + fm + i * F::STEP);
-    // ... and makes rows (i/4)*BM/2 + my + i%4, columns nx + j of the tile
+    // ... and computes rows (i/4)*BM/2 + my + i%4, columns nx + j of the tile
     const int my = t / (BN / TN) * 4, nx = t % (BN / TN) * TN;
 
     Fragment<TM, TN> fragment;

@@ -1,30 +1,37 @@
-/* igemm_operands.cuh -- gather and spread as a product: which source elements
- * and weights a tile of results takes, and where the results go.
+/* igemm_operands.cuh -- fprop and dgrad as an implicit GEMM: how a tile of the
+ * result loads its operands, and where it stores. Shared by igemm_f32.cu and
+ * igemm_mma.cuh; igemm_tile.cuh uses the residue classes.
  *
- * Both are result[m,n] = sum_k source[m,k] w[k,n]: m counts positions of the
- * result, n its channels in a group, k = (tap, channel of the source). What
- * position m sees through tap i is one formula for both, see ConvAxis. A stride
- * s makes spread irregular: an image position q meets only every s-th tap,
- * and which ones depends on q mod s. So positions are sorted into s^rank
- * classes by q mod s; inside a class all meet the same taps, whose numbers are
- * an arithmetic progression, and the product is dense again. gather has one
- * class.
+ *     result[m, n] = sum_k source[m, k] w[k, n]
  *
- * igemm_f32.cu multiplies in f32, igemm_mma.cuh on tensor cores; T is the type
- * of source and weights in memory. */
+ * m counts positions of the result, n its channels in a group, and k = (tap,
+ * channel of the source). The source is `input` in fprop and `output` in dgrad;
+ * the matrix source[m, k] is gathered from it while loading. ConvAxis has one
+ * formula for both passes.
+ *
+ * With stride s, a position q of a dgrad meets only every s-th tap of an axis;
+ * which ones depends on q mod s. So the positions of a dgrad are sorted into
+ * residue classes, by q mod s on each axis (s^3 classes in 3-D). All positions
+ * of a class meet the same taps, whose numbers are an arithmetic progression,
+ * so each class is a dense product. fprop has one class. A launch has up to
+ * RESIDUE_CLASSES, one each blockIdx.z.
+ *
+ * T is the type of source and filter in memory. */
 #ifndef SEG_CUDA_CONV_IGEMM_OPERANDS_H
 #define SEG_CUDA_CONV_IGEMM_OPERANDS_H
 #include "cuda/conv/conv.cuh"
 #include "cuda/lib/precision_traits.cuh"
 
 enum {
-    RESIDUE_CLASSES = 8, // of one launch
-    CHUNK_LINES = 4, // of 16 bytes along the k axis in shared memory at a time
+    RESIDUE_CLASSES = 8, // of a launch
+    CHUNK_LINES = 4,     // a chunk: vectors of 16 bytes along the k axis that
+                         // shared memory holds for a position
 };
 
-/* Position j of `count` sees source position j*step + base + i*tap through
- * the i-th of `taps` taps, kernel tap first + i*every, and stands at
- * j*out_step + out_base in the result. */
+/* One axis of a residue class. Position j (of `count`) is position j*out_step +
+ * out_base of the result. Its i-th tap (of `taps`) is tap first + i*every of
+ * the filter and reads source position j*step + base + i*tap; the source has
+ * `size` positions. */
 struct ConvAxis {
     int count, step, base, tap, taps, first, every, size, out_step, out_base;
 };
@@ -33,35 +40,37 @@ struct ResidueClass {
     ConvAxis axis[3];
     Divisor count[3], taps[3], channels;
     int positions; // of all samples
-    int depth;     // of the k axis: taps * channels of the source
+    int depth;     // length of the k axis: taps * channels
 };
 
 struct IgemmParams {
     ResidueClass cls[RESIDUE_CLASSES];
     const void *source, *w;
     const float *bias;
-    // what the source is seen through where conv_loads_deferred; channels
-    // `border` and `result_border` on of source and result are in tensors of
-    // their own
+    // Of the source, if conv_loads_deferred. In an implicit concat, channels
+    // `border` .. of the source and `result_border` .. of the result are in a
+    // second tensor.
     NormOnLoad norm_on_load;
-    int border, result_border; // of one tensor: its channels
+    int border, result_border; // with one tensor: all its channels
     Operand second;
     Target result, second_result;
-    // by tiles alone: what the source is taken back through; sums of the result
+    // igemm_tile only: norm backward on load of the source, and the sums over
+    // the result
     NormBwd norm_bwd;
-    bool loads_norm_bwd; // slant is there, or will be
+    bool loads_norm_bwd; // norm_bwd is or will be set
     ChannelSums sums;
     int64_t source_c, result_c; // channels of all groups
     int depth, width;           // channels of a group: source, result
-    int taps[3];                // of the whole kernel
-    int tiles;                  // of the channels of one group
-    Dims extent;                // of the result
+    int taps[3];                // of the whole filter
+    int tiles;                  // tiles along a group's channels
+    Dims extent;                // extents of the result
     bool dgrad;
 };
 
-/* What a thread knows of a position whose source it fetches. */
+/* The source position under tap 0 of a position of the class, perhaps outside
+ * of the source. */
 struct RowOrigin {
-    int n, at[3]; // n < 0: beyond the last
+    int n, at[3]; // n < 0: past the last position
 };
 
 static __device__ __forceinline__ RowOrigin origin_of(const ResidueClass &k,
@@ -76,7 +85,8 @@ static __device__ __forceinline__ RowOrigin origin_of(const ResidueClass &k,
     return o;
 }
 
-/* A place on the k axis: source offsets of its tap, channel, kernel tap. */
+/* One element of the k axis: the offset of its tap from RowOrigin, the channel,
+ * and the number of the tap in the filter. */
 struct Tap {
     int off[3], channel, number;
 };
@@ -100,8 +110,8 @@ static __device__ __forceinline__ Tap tap_of(const IgemmParams &p,
     return t;
 }
 
-/* Address of the source at a position and tap; NULL outside the image. VEC: it
- * may be in two parts. */
+/* The address of the source at a position and tap; NULL outside. VEC: the
+ * source may be an implicit concat. */
 template <bool VEC, class T>
 static __device__ __forceinline__ const T *source_at(const IgemmParams &p,
                                                      const ResidueClass &k,
@@ -123,15 +133,16 @@ static __device__ __forceinline__ const T *source_at(const IgemmParams &p,
                         channel);
 }
 
-/* Address of the weight of a place on the k axis and channel n. */
+/* The address of w for an element of the k axis and channel n of the result. */
 template <bool DGRAD, class T>
 static __device__ __forceinline__ const T *weight_at(const IgemmParams &p,
                                                      const Tap &t,
                                                      int64_t group, int n)
 {
     int64_t taps = p.taps[0] * p.taps[1] * p.taps[2];
-    // (B, taps, A): gather runs over a inside k, spread over a inside n;
-    // asked at run time: known to nvcc it costs up to 30 registers more
+    // w is (output channels, taps, cin). fprop runs over cin along k, dgrad
+    // along n. p.dgrad is tested at run time: as the template parameter it
+    // costs up to 30 registers more
     return (const T *)p.w +
            (p.dgrad
                 ? ((group * p.depth + t.channel) * taps + t.number) * p.width +
@@ -140,8 +151,9 @@ static __device__ __forceinline__ const T *weight_at(const IgemmParams &p,
                       t.channel);
 }
 
-/* A line of neighbours on the k axis of one position, channels of one tap:
- * those of the source divide by COUNT. Is it of the source, and no zeros? */
+/* Loads 16 bytes along the k axis for one position: channels of one tap, where
+ * COUNT divides the source's channels. Returns false, and zeros, outside of the
+ * source. */
 template <class T>
 static __device__ __forceinline__ bool fetch_line(const IgemmParams &p,
                                                   const ResidueClass &k,
@@ -156,7 +168,7 @@ static __device__ __forceinline__ bool fetch_line(const IgemmParams &p,
     return s != NULL;
 }
 
-/* One by one, where they may be of several. */
+/* The same element by element: they may belong to several taps. */
 template <class T>
 static __device__ __forceinline__ void fetch_singly(const IgemmParams &p,
                                                     const ResidueClass &k,
@@ -172,8 +184,7 @@ static __device__ __forceinline__ void fetch_singly(const IgemmParams &p,
     }
 }
 
-/* A line of neighbouring weights: on the k axis (gather) or the n axis
- * (spread). */
+/* Loads 16 bytes of w, along the k axis (fprop) or the n axis (dgrad). */
 template <bool DGRAD, bool VEC, class T>
 static __device__ __forceinline__ void fetch_weights(const IgemmParams &p,
                                                      const ResidueClass &k,
@@ -196,25 +207,26 @@ static __device__ __forceinline__ void fetch_weights(const IgemmParams &p,
     }
 }
 
-/* What a thread of a tile of BM x BN fetches of a chunk of the k axis, at
- * `at`, into registers: lines of the source at places fk of the chunk and
- * positions fm, fm + STEP, ..; lines of weights where weights() says. */
+/* The registers of a thread for one chunk of a BM x BN tile. The thread loads
+ * vectors of the source at element fk of the chunk, for positions fm, fm +
+ * STEP, .., and vectors of w at the places that weights() returns. */
 template <class T, int BM, int BN, bool DGRAD> struct IgemmLoad {
     enum {
         COUNT = Line<T>::COUNT,
         BK = CHUNK_LINES * COUNT,
         STEP = CONV_THREADS / CHUNK_LINES,
         MS = BM / STEP,
-        ALL = BN * CHUNK_LINES, // lines of weights
+        ALL = BN * CHUNK_LINES, // vectors of w
         NS = (ALL + CONV_THREADS - 1) / CONV_THREADS,
     };
     Line<T> s[MS], w[NS];
-    // of a source in lines: which are of it, and their channel of the group
+    // if the source is loaded in vectors: whether each is inside of the source,
+    // and the first channel in the group
     bool inside[MS];
     int channel;
 
-    /* Where line i of this thread's weights begins, on the k axis and in the
-     * tile's channels; false when there is no such line. */
+    /* The place of vector i of w of this thread: its element of the chunk and
+     * its channel in the tile. False if the thread has no such vector. */
     static __device__ __forceinline__ bool weights(int i, int *k, int *n)
     {
         const int q = (int)threadIdx.x + i * CONV_THREADS;
@@ -223,7 +235,8 @@ template <class T, int BM, int BN, bool DGRAD> struct IgemmLoad {
         return q < ALL;
     }
 
-    /* SOURCE, VEC: lines of the source, of weights, are one load. */
+    /* Loads the chunk that begins at element `at` of the k axis. SOURCE, VEC:
+     * each vector of the source, of w, is one load. */
     template <bool SOURCE, bool VEC>
     __device__ __forceinline__ void fetch(const IgemmParams &p,
                                           const ResidueClass &k,
@@ -251,7 +264,7 @@ template <class T, int BM, int BN, bool DGRAD> struct IgemmLoad {
     }
 };
 
-/* Row of the result that position m of a class is. */
+/* The row of the result for position m of a class. */
 static __device__ __forceinline__ int64_t result_row(const IgemmParams &p,
                                                      const ResidueClass &k,
                                                      int m)
@@ -266,8 +279,8 @@ static __device__ __forceinline__ int64_t result_row(const IgemmParams &p,
            q[2];
 }
 
-/* Column n of a group at a row of the result: v and the bias, stored or added
- * to; nothing beyond the last, nor of a tensor that is not wanted. */
+/* Stores or adds v plus the bias to channel n of a group in a row of the
+ * result. Ignores channels past the last and a tensor without data. */
 static __device__ __forceinline__ void put_result(const IgemmParams &p,
                                                   int64_t row, int64_t group,
                                                   int n, float v)
@@ -282,8 +295,8 @@ static __device__ __forceinline__ void put_result(const IgemmParams &p,
     }
 }
 
-/* What igemm_mma_bf16.cu and its like have: the product on tensor cores, of
- * classes whose largest has `positions`. */
+/* In igemm_mma_bf16.cu, _f16.cu, _tf32.cu: queues one launch on tensor cores.
+ * positions: of the largest class. */
 template <Precision P>
 bool igemm_mma(const ConvProblem *r, IgemmParams *p, int classes,
                int positions);
