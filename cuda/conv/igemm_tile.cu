@@ -1,14 +1,15 @@
-/* igemm_tile.cu -- which tile, box and parts gather and spread have on tensor
- * cores; the sum of the parts.
+/* igemm_tile.cu -- the choice of tile, box and split-K for igemm_tile.cuh, its
+ * launch, and the sum of split-K.
  *
- * The k axis is cut into segments where one sample has few tiles and long
- * sums, or where a chain would be too long: by the extents of one sample only,
- * so that a result has the same bits in any batch. A segment is a sum of its
- * own, segments are added in their order: by one block in registers, or, where
- * there are few blocks for a GPU, one block each, whose sums go through
- * memory. Both have the same bits, and so have all tiles and boxes, so these
- * may follow from whatever is fastest; but for sums over the result, which are
- * made box by box (igemm_tile_sums.cuh). */
+ * The k axis is divided into parts (split-K) if one sample has few tiles and
+ * long sums, or if a chain of float additions would be too long. The number of
+ * parts depends on the extents of one sample only, so a result has the same
+ * bits in any batch. Each part is summed alone, and the parts are added in
+ * their order: by one block in registers or, if a GPU would have few blocks, by
+ * one block a part, with the partial sums in memory and split_k_sum_kernel
+ * after them. Both give the same bits, and so do all tiles and boxes, so the
+ * choice may be whatever is fastest. The exception is the sums over the result,
+ * which are added box by box (igemm_tile_sums.cuh). */
 #include "cuda/conv/igemm_tile.cuh"
 #include "cuda/conv/igemm_tile_choice.h"
 #include <stdio.h>
@@ -18,15 +19,15 @@ namespace {
 __thread int requested, taken = TILE_NONE; // see igemm_tile_choice.h
 
 enum {
-    MULTIPROCESSORS = 132,  // multiprocessors of an H100
-    FEW_TILES = 32,         // tiles of a sample that want to be more blocks
-    MIN_SPLIT = 32,         // steps worth a block
-    HALF_MEMORY = 80 << 10, // bytes that let two blocks share a multiprocessor
+    MULTIPROCESSORS = 132, // of an H100
+    FEW_TILES = 32, // tiles of a sample that are too few blocks for a GPU
+    MIN_SPLIT = 32, // steps of the main loop that are worth a block
+    HALF_MEMORY = 80 << 10, // bytes with which two blocks fit a multiprocessor
     LAUNCH_MACS = 6 << 20,  // multiply-adds of one in the time of a launch
 };
 
-/* Tiles, and how near to the arithmetic rate they come: estimated from what
- * they read of shared memory for each product. */
+/* The tiles, with the share of the arithmetic rate that each reaches: estimated
+ * from its reads of shared memory for each product. */
 const struct {
     int bm, bn, percent;
 } TILES[] = {{128, 128, 100}, {128, 64, 90}, {64, 64, 75}, {128, 32, 70}};
@@ -47,7 +48,7 @@ int chunks_of(int channels)
     return (int)ceil_div(channels, TILE_ROW / 2);
 }
 
-/* Taps of the class that has most. */
+/* The number of taps of the residue class with the most. */
 int64_t taps_of(const Window *g, bool dgrad)
 {
     int64_t taps = 1;
@@ -57,7 +58,7 @@ int64_t taps_of(const Window *g, bool dgrad)
     return taps;
 }
 
-/* What the choice of a tile looks at. */
+/* The extents of a pass, for the choice of a tile. */
 struct ProblemSize {
     int64_t positions, samples; // of one class of one sample
     int64_t classes, groups, width, taps, chunks;
@@ -83,20 +84,21 @@ int64_t tiles_of(const ProblemSize &w, int64_t samples, int bm, int bn)
            ceil_div(w.width, bn) * w.groups;
 }
 
-/* ChannelSums that a result is made of; by the extents of a sample alone. */
+/* The parts of split-K; depends on the extents of one sample only. */
 int split_k_of(const ProblemSize &w)
 {
     const int64_t tiles = tiles_of(w, 1, 64, 64);
     int64_t count = 1;
     if (tiles <= FEW_TILES)
         count = least(4 * FEW_TILES / tiles, w.taps * w.chunks / MIN_SPLIT);
-    // two products of a chunk go into one register
+    // each step adds two products (k = 16) to a register: CHAIN / 2 steps a
+    // chain
     count = most(count, ceil_div(w.chunks, CHAIN / 2 / w.taps));
     return (int)most(1, least(count, w.chunks));
 }
 
-/* Multiply-adds that one multiprocessor could do meanwhile; bytes count as
- * two thirds of one. */
+/* The estimated time, in multiply-adds of one multiprocessor; a byte of partial
+ * sums counts as two thirds of one. */
 double cost_of(const ProblemSize &w, const GemmTile &tile, int percent)
 {
     const double parts = tile.split ? tile.split_k : 1;
@@ -112,8 +114,8 @@ double cost_of(const ProblemSize &w, const GemmTile &tile, int percent)
                 : 0);
 }
 
-/* The tile of this number of least cost, TILE_ANY: of all; one of no extents
- * where none is so. */
+/* The cheapest tile with this number (TILE_ANY: of all), with and without a
+ * block for each part. bm = 0: no tile has the number. */
 GemmTile cheapest(const ProblemSize &w, int number)
 {
     const int split_k = split_k_of(w);
@@ -122,8 +124,8 @@ GemmTile cheapest(const ProblemSize &w, int number)
     for (int kind = 0; kind < TILE_KINDS; kind++) {
         const auto &t = TILES[kind];
         if (split_k > 1 && t.bm * t.bn == 128 * 128)
-            continue; // see IgemmTileShape
-        // the classes of a split call are those of one launch
+            continue; // has no registers for a second sum: IgemmTileShape
+        // one block for each part: all classes must fit one launch
         for (int split = 0;
              split <= (split_k > 1 && w.classes <= RESIDUE_CLASSES); split++) {
             if (number && number_of(kind, split) != number) continue;
@@ -136,7 +138,8 @@ GemmTile cheapest(const ProblemSize &w, int number)
     return best;
 }
 
-/* What the thread wants; or what the call asks for, where it can have that. */
+/* The tile that the thread requests (bm = 0 if the problem cannot have it);
+ * else the tile of Call.tile, if the problem can have it; else the cheapest. */
 GemmTile gemm_tile_of(const ConvProblem *r, bool dgrad)
 {
     const ProblemSize w = problem_size(r, dgrad);
@@ -146,9 +149,9 @@ GemmTile gemm_tile_of(const ConvProblem *r, bool dgrad)
     return asked.bm ? asked : cheapest(w, TILE_ANY);
 }
 
-// -- classes and boxes -------------------------------------------------------
+// -- classes and boxes --------------------------------------------------------
 
-/* The groups of an axis; false if there are too many. */
+/* Sorts the taps of an axis into tap groups; false: more than GROUPS. */
 template <int GROUPS> bool axis_of(const ConvAxis &x, IgemmAxis<GROUPS> *out)
 {
     const int tap = x.tap < 0 ? -x.tap : x.tap;
@@ -174,8 +177,8 @@ template <int GROUPS> bool axis_of(const ConvAxis &x, IgemmAxis<GROUPS> *out)
     return true;
 }
 
-/* Do the boxes of an axis own each position of the source once? Those of all
- * groups meet each remainder by the step. */
+/* Is each source position of the axis the own position of exactly one box and
+ * tap group? The groups must cover each remainder by the step. */
 template <int GROUPS> bool axis_owns(const IgemmAxis<GROUPS> &x)
 {
     if (x.groups != x.step) return false;
@@ -189,16 +192,16 @@ template <int GROUPS> bool axis_owns(const IgemmAxis<GROUPS> &x)
     return true;
 }
 
-/* Do the boxes of a class own each row of the source, so few that one bit of a
- * table is free for it? */
+/* Is each source row the own row of exactly one box, and is the number of rows
+ * below TILE_OWN, so that bit is free in the row table? */
 template <int GROUPS> bool owns_all(const IgemmClass<GROUPS> &k, Dims source)
 {
     return rows(source) < TILE_OWN && axis_owns(k.axis[0]) &&
            axis_owns(k.axis[1]) && axis_owns(k.axis[2]);
 }
 
-/* Fills under way until those of three steps are: any so many neighbours have
- * three taps. */
+/* The number of halo loads in flight: the smallest number of successive loads
+ * that always covers TILE_STAGES - 1 steps of the main loop. */
 template <int GROUPS> int ahead_of(const IgemmClass<GROUPS> &k)
 {
     int most_ahead = 1;
@@ -217,7 +220,7 @@ template <int GROUPS> int ahead_of(const IgemmClass<GROUPS> &k)
     return most_ahead;
 }
 
-/* All of a class but its boxes. */
+/* Sets everything of a class but its boxes; false: too many tap groups. */
 template <int GROUPS>
 bool class_of(const ResidueClass &from, IgemmClass<GROUPS> *k)
 {
@@ -230,7 +233,7 @@ bool class_of(const ResidueClass &from, IgemmClass<GROUPS> *k)
     return true;
 }
 
-/* A window of one sees each position alone: all of them are one axis. */
+/* With a window of one and stride 1 all positions become one axis. */
 void join_axes(const IgemmParams *p, ResidueClass *k, Dims *extent)
 {
     for (int a = 0; a < 3; a++) {
@@ -245,7 +248,8 @@ void join_axes(const IgemmParams *p, ResidueClass *k, Dims *extent)
     *extent = {1, 1, 1, k->positions, extent->c};
 }
 
-/* Shared memory of a block. */
+/* Shared memory of a block in the main loop: halos and their row tables, filter
+ * tiles, tap table. */
 template <bool DGRAD>
 size_t shared_of(const IgemmTileParams<DGRAD> &p, int classes, int bn)
 {
@@ -259,8 +263,8 @@ size_t shared_of(const IgemmTileParams<DGRAD> &p, int classes, int bn)
            (size_t)(TILE_STAGES * bn * TILE_ROW) + (size_t)taps * 4;
 }
 
-/* Lay boxes of the extents in p->box over the classes. Returns what a launch
- * costs: rows of a halo fetched and multiplied. */
+/* Divides the classes into boxes of extents p->box. Returns the cost of the
+ * launch: halo rows that are loaded, plus tile rows times taps. */
 template <bool DGRAD>
 int64_t lay_boxes(IgemmTileParams<DGRAD> *p, int classes, int bm,
                   const int (&reach)[3])
@@ -286,10 +290,10 @@ int64_t lay_boxes(IgemmTileParams<DGRAD> *p, int classes, int bm,
         cost +=
             blocks * (1 + (int64_t)bm * k.taps + (int64_t)p->rows * k.groups);
     }
-    return p->box[2] < 3 ? cost + cost / 16 : cost; // banks meet
+    return p->box[2] < 3 ? cost + cost / 16 : cost; // bank conflicts
 }
 
-/* Take the boxes that cost least; false if no halo fits. */
+/* Chooses the cheapest box; false: no halo fits in shared memory. */
 template <bool DGRAD>
 bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
 {
@@ -301,7 +305,7 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
             const auto &x = p->cls[i].axis[a];
             for (int g = 0; g < x.groups; g++)
                 reach[a] = (int)most(reach[a], x.group[g].reach);
-            // a box wider than the axis would be empty by half or more
+            // at most half of a box lies past the end of an axis
             while (far[a] < log && 1 << far[a] < x.count) far[a]++;
         }
     for (int d = 0; d <= far[0]; d++)
@@ -321,10 +325,10 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
     return least_cost > 0;
 }
 
-// -- parts -------------------------------------------------------------------
+// -- the sum of split-K -------------------------------------------------------
 
-/* Eight neighbours a thread: the parts in their order, as a block that has all
- * segments adds them. */
+/* Adds the parts in their order, as one block with all parts would; eight
+ * neighbouring elements a thread. Bound by memory. */
 __global__ void __launch_bounds__(BLOCK)
     split_k_sum_kernel(const float *parts, int count, int64_t size, Vecs vecs,
                        const float *bias, const Target to, const Target second,
@@ -347,7 +351,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Queue the sum of the parts that a split call left in its scratch. */
+/* Queues the sum of the parts that a split-K launch left in Call.scratch. */
 bool split_k_sum(const ConvProblem *r, const IgemmParams *p, int count)
 {
     const Dims to = p->dgrad ? r->input : r->output;
@@ -366,8 +370,8 @@ bool split_k_sum(const ConvProblem *r, const IgemmParams *p, int count)
 
 // -- launching ---------------------------------------------------------------
 
-/* A launch of these classes but for its addresses; false if no halo fits, or
- * no tile is as wanted. */
+/* Sets the arguments of a launch of these classes, without addresses. False: no
+ * tile is as requested, or no halo fits. */
 template <bool DGRAD>
 bool igemm_tile_params_of(const ConvProblem *r, const IgemmParams *p,
                           int classes, GemmTile *tile,
@@ -392,7 +396,7 @@ bool igemm_tile_params_of(const ConvProblem *r, const IgemmParams *p,
     if (p->loads_norm_bwd && !owns_all(t->cls[0], DGRAD ? r->output : r->input))
         return false;
     if (!choose_boxes(t, classes, *tile)) {
-        tile->bm = tile->bn = 64; // the smallest
+        tile->bm = tile->bn = 64; // the smallest halo
         if (!choose_boxes(t, classes, *tile)) return false;
     }
     t->tiles = (int)ceil_div(t->width, tile->bn);
@@ -447,7 +451,7 @@ bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
 bool igemm_tile_takes(const ConvProblem *r)
 {
     const Window *g = &r->win;
-    // kernel taps are counted in 15 bits, those of a chunk are one chain
+    // TapEntry has 15 bits for a tap, and the taps of a chunk are one chain
     return precision_copy(r->c->precision) != F32 &&
            r->cin % TILE_CHANNELS == 0 && r->cout % TILE_CHANNELS == 0 &&
            (int64_t)g->k[0] * g->k[1] * g->k[2] <= CHAIN / 2;

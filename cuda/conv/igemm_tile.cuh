@@ -1,48 +1,53 @@
-/* igemm_tile.cuh -- gather and spread on tensor cores, for channels of a group
- * that divide by 8 (16 bytes); igemm_mma.cuh has the rest.
+/* igemm_tile.cuh -- fprop and dgrad on tensor cores in 16 bits with the halo in
+ * shared memory, for groups whose channels are a multiple of 8 (16 bytes) on
+ * both sides. igemm_mma.cuh has all other problems.
  *
- * A block makes a BOX of samples and positions of one class
- * (igemm_operands.cuh) by BN channels. What all taps see of the source around a
- * box is its HALO, dense again where a stride is sorted out: of axis position j
- * of the result tap i sees source position j*step + base + i*tap, so taps whose
- * base + i*tap leave the same remainder by `step` see a box of the source
- * taken every `step` positions. Such taps are a group of the axis; groups of
- * three axes make the groups of a class.
+ * A block computes a box of samples and positions of one residue class
+ * (igemm_operands.cuh) by BN channels. The source positions that all taps of a
+ * box read are its halo. With stride `step`, position j of an axis reads source
+ * position j*step + base + i*tap through tap i: taps with the same (base +
+ * i*tap) mod step read a box of the source, sampled at every step-th position.
+ * Such taps form a tap group of the axis; the tap groups of a class are all
+ * combinations over its three axes.
  *
- * The k axis of the product is (chunk of channels, group, tap, channel): a
- * chunk is 64 bytes of each position. For each chunk and group the halo is
- * filled once, then each tap is a STEP: rows of the halo, moved by the tap, by
- * a tile of weights.
+ * The k axis of the product is (chunk of channels, tap group, tap, channel); a
+ * chunk is 32 channels, 64 bytes of each position. For each chunk and tap group
+ * the halo is loaded once; then each tap is a step of the main loop: the rows
+ * of the halo, shifted by the tap, times a tile of the filter.
  *
- *     igemm_tile_load.cuh     global memory to shared memory
- *     igemm_tile_mainloop.cuh  the steps
- *     igemm_tile_epilogue.cuh    registers to the result
- *     igemm_tile_sums.cuh     sums over the result */
+ *     igemm_tile.cu            choice of tile, box and split-K; launches
+ *     igemm_tile_load.cuh      global to shared memory
+ *     igemm_tile_mainloop.cuh  the main loop and the kernel
+ *     igemm_tile_epilogue.cuh  registers to the result
+ *     igemm_tile_sums.cuh      sums over the result
+ *
+ * docs/gpu.md lists threads, shared memory and FLOP a byte of each tile. */
 #ifndef SEG_CUDA_CONV_IGEMM_TILE_H
 #define SEG_CUDA_CONV_IGEMM_TILE_H
 #include "cuda/conv/igemm_operands.cuh"
 
 enum {
-    TILE_ROW = 64,      // bytes of a position in shared memory
-    TILE_LINE = 16,     // bytes of one copy
-    TILE_LINES = 4,     // of a row
-    TILE_CHUNK = 32,    // channels of it
-    TILE_CHANNELS = 8,  // stored at a time; those of a group divide by it
-    TILE_STAGES = 4,    // tiles of weights, one of them in use
-    TILE_GROUPS = 4,    // of one axis
-    TILE_FRAGMENT = 16, // rows that a warp turns around at a time, in
-    TILE_OWN = 1 << 30, // bit of a row in a table: the box's own, see IgemmTaps
-    TILE_PITCH = 40,    // floats a row of 32: writes meet no bank twice;
+    TILE_ROW = 64,      // bytes of a position in shared memory: a row
+    TILE_LINE = 16,     // bytes of one cp.async: a line
+    TILE_LINES = 4,     // lines of a row
+    TILE_CHUNK = 32,    // channels of a row
+    TILE_CHANNELS = 8,  // channels of one store; a group has a multiple of it
+    TILE_STAGES = 4,    // filter tiles in shared memory, one of them in use
+    TILE_GROUPS = 4,    // tap groups of one axis, at most
+    TILE_FRAGMENT = 16, // rows that a warp transposes at a time, in
+    TILE_OWN = 1 << 30, // bit of a row number in a table: see IgemmTaps.own
+    TILE_PITCH = 40,    // floats a row of 32: no bank conflicts
     TILE_TRANSPOSE = TILE_FRAGMENT * TILE_PITCH * 4, // bytes
 };
 
-/* One group of an axis: kernel taps first + i*every, i < count, see halo
- * position at + i*step of what the box's first position sees there; halo
- * position 0 of a box at 0 is source position `origin`. Halo positions `own`
- * and on, as many as the box has, are the box's own: of all boxes of a class,
- * in all groups, they are each position of the source once. */
+/* One tap group of an axis. Halo position h of a box that begins at position f
+ * reads source position (f + h)*IgemmAxis.step + origin. The i-th tap of the
+ * group is tap first + i*every of the filter; for the box's first position it
+ * reads halo position at + i*step. Halo positions `own` .., as many as the box
+ * has, belong to the box: over all boxes and groups of a class they are each
+ * source position exactly once (for the store of norm backward on load). */
 struct IgemmTaps {
-    int first, every, count, at, step, reach, origin; // reach: the farthest
+    int first, every, count, at, step, reach, origin; // reach: farthest shift
     int own;
 };
 
@@ -54,66 +59,67 @@ template <int GROUPS> struct IgemmAxis {
 
 template <int GROUPS> struct IgemmClass {
     IgemmAxis<GROUPS> axis[3];
-    Divisor boxes[3]; // along each axis
-    int blocks;       // boxes of all samples
-    int first;        // boxes of the classes before
-    int taps, groups; // of all axes
+    Divisor boxes[3]; // number of boxes along each axis
+    int blocks;       // number of boxes over all samples
+    int first;        // number of boxes of the preceding classes
+    int taps, groups; // products over the axes
 };
 
-/* Arguments of a launch; blockIdx: box, tile of channels and group of
- * channels, class and part of the chunks. */
+/* Arguments of a launch. blockIdx.x: box; y: group of channels and tile of its
+ * channels; z: class and part of split-K. */
 template <bool DGRAD> struct IgemmTileParams {
     enum { GROUPS = DGRAD ? 1 : TILE_GROUPS };
     IgemmClass<GROUPS> cls[DGRAD ? RESIDUE_CLASSES : 1];
     const void *source, *w;
     const float *bias;
-    int border;              // channels before those of `beside`
-    int result_border;       // and of second_result
-    int pitch[2];            // channels of a row of `source`, `beside`
-    Operand second;          // the source's other tensor
-    Target second_result;    // the result's
+    int border;              // channels of the source's first tensor
+    int result_border;       // and of the result's first tensor
+    int pitch[2];            // channels of a row of `source`, `second`
+    Operand second;          // the source's second tensor
+    Target second_result;    // the result's second tensor
     NormOnLoad norm_on_load; // of the source
-    NormBwd norm_bwd;        // of the source; its x has halos behind the others
-    int layers;              // halos of a fill: 2 with a slant
-    ChannelSums sums;        // a part a box: igemm_tile_sums.cuh
-    Target result;           // or parts of it, in f32
-    int64_t part_stride;     // elements between parts; 0: there are none
+    NormBwd norm_bwd;        // of the source; its x has halos of its own
+    int layers;              // halos of a load: 2 with norm backward on load
+    ChannelSums sums;        // one part a box: igemm_tile_sums.cuh
+    Target result;           // or the partial sums of split-K, in f32
+    int64_t part_stride;     // elements between parts; 0: no parts in memory
     int result_c;            // channels of all groups
     int depth, width;        // channels of a group: source, result
-    int taps[3];             // of the whole kernel
-    int tiles;               // of the channels of one group
-    int chunks, split_k;     // of channels; sums of their own
-    Dims extent;             // of the result
-    int box[3], samples;     // log2 of its extents; samples of one
-    Divisor halo[3];         // extents of it
-    int rows;                // of all of its samples
-    int ahead, buffers;      // fills under way; halos in shared memory
+    int taps[3];             // of the whole filter
+    int tiles;               // tiles along a group's channels
+    int chunks, split_k;     // chunks of channels; parts of split-K
+    Dims extent;             // extents of the result
+    int box[3], samples;     // log2 of a box's extents; its samples
+    Divisor halo[3];         // extents of the halo of a sample
+    int rows;                // rows of a halo, all samples
+    int ahead, buffers;      // halo loads in flight; halos in shared memory
 };
 
-/* Which tile and how many sums: follows from extents and precision. */
+/* The tile and the split-K of a problem; depends on extents and precision. */
 struct GemmTile {
     int bm, bn;
-    int split_k; // of the chunks: each a sum of its own, added in order
-    bool split;  // a block makes one segment, not all
+    int split_k; // of the chunks: each part is a sum of its own, added in order
+    bool split;  // one block for each part; else one block for all parts
 };
 
-/* Could a tile be made of this call's channels? */
+/* Returns whether igemm_tile takes the precision and channels of a problem. */
 bool igemm_tile_takes(const ConvProblem *r);
-/* Bytes of Call.scratch that gather or spread need. */
+/* Bytes of Call.scratch that the pass needs. */
 size_t igemm_tile_bytes(const ConvProblem *r, bool dgrad);
-/* Queue gather or spread of classes, all of a call where it is split. False
- * with *done set: a device failed; with *done not set: nothing was queued, the
- * halo is too large. */
+/* Queues the residue classes of a pass; with split-K in several blocks they
+ * must be all classes of the call. *done false: nothing was queued, as the halo
+ * does not fit in shared memory or no tile is as requested. Otherwise returns
+ * false with the reason if a launch failed. */
 bool igemm_tile_run(const ConvProblem *r, const IgemmParams *p, int classes,
                     bool *done);
-/* Would it be queued? */
+/* Returns whether igemm_tile_run would queue the classes. */
 bool igemm_tile_fits(const ConvProblem *r, const IgemmParams *p, int classes);
-/* Parts of sums of each channel that these classes, all of a call, can make of
- * the result as they store it; 0: they cannot. */
+/* The partial sums over the result that these classes, all of the call, can
+ * write; 0: none. */
 int igemm_tile_sum_parts(const ConvProblem *r, const IgemmParams *p,
                          int classes);
 
-/* Channels i .. i+7 of a target: v stored, or added to what is there. */
+/* Stores or adds v to elements i .. i+7 of a tensor. */
 static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,
                                                     const Vec<8> &v)
 {
@@ -125,8 +131,9 @@ static __device__ __forceinline__ void put_channels(const Target &t, int64_t i,
         store_vec<8>((float *)t.data + i, v, t.fresh);
 }
 
-/* Likewise of a row of `channels` that two tensors share, the first up to the
- * border; one that is not there is not wanted. */
+/* The same for channels c .. c+7 of a row of an implicit concat: `own` has
+ * channels below `border`, `second` the others. A tensor with NULL data is
+ * ignored. */
 static __device__ __forceinline__ void store_second(const Target &own,
                                                     const Target &second,
                                                     int border, int channels,
@@ -149,13 +156,13 @@ static __device__ __forceinline__ void add_bias(const float *bias, int64_t c,
     for (int i = 0; i < TILE_CHANNELS; i++) v->v[i] += bias[c + i];
 }
 
-/* Rows of a warp's part of a tile, which has 32 columns. */
+/* Rows of a warp's part of a tile; the part has 32 columns. */
 static constexpr int tile_warp_rows(int bm, int bn)
 {
     return bm * bn == 128 * 128 ? 64 : 32;
 }
 
-/* Shared memory behind the steps: what warps turn around, and their sums. */
+/* Shared memory after the main loop: to transpose fragments, and for sums. */
 static constexpr size_t tile_transpose_bytes(int bm, int bn)
 {
     return (size_t)(bm / tile_warp_rows(bm, bn) * (bn / 32) * TILE_TRANSPOSE);
@@ -167,7 +174,7 @@ static constexpr size_t tile_sum_bytes(int bm, int bn)
            (size_t)bn * sizeof(float4);
 }
 
-/* What igemm_tile_bf16.cu and its like have. */
+/* In igemm_tile_bf16.cu and igemm_tile_f16.cu: queues the kernel. */
 template <Precision P, bool DGRAD>
 bool igemm_tile_launch(const ConvProblem *r, const GemmTile &tile,
                        const IgemmTileParams<DGRAD> &p, dim3 blocks,

@@ -1,14 +1,16 @@
-/* igemm_tile_epilogue.cuh -- what becomes of a block's sums.
+/* igemm_tile_epilogue.cuh -- the epilogue of igemm_tile: accumulators to the
+ * result.
  *
- * A warp turns 16 rows at a time around in a piece of shared memory of its
- * own, so that each thread has 8 neighbouring channels of a position: one
- * store of 16 bytes (of f32: two). `put(row, channel, v)` of a Store does what
- * remains. */
+ * A warp transposes 16 rows at a time in shared memory of its own, so each
+ * thread gets 8 neighbouring channels of a position and stores 16 bytes (two
+ * stores in f32). A Store has put(row, channel, v), which adds the bias or sums
+ * and stores. */
 #ifndef SEG_CUDA_CONV_IGEMM_TILE_EPILOGUE_H
 #define SEG_CUDA_CONV_IGEMM_TILE_EPILOGUE_H
 #include "cuda/conv/igemm_tile_load.cuh"
 
-/* A bias, and rounding; into one tensor or, by channels, two. */
+/* A Store that adds the bias, rounds, and stores to one tensor or an implicit
+ * concat. */
 struct IgemmEpilogue {
     Target to, second;
     const float *bias;
@@ -23,7 +25,7 @@ struct IgemmEpilogue {
     }
 };
 
-/* Row of the result that position m of a box is, or -1. */
+/* The row of the result for position m of a box; -1: outside. */
 template <bool DGRAD>
 static __device__ __forceinline__ int64_t
 box_row(const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
@@ -44,14 +46,14 @@ box_row(const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
     return inside && n < p.extent.n ? row : -1;
 }
 
-/* 16 rows of a warp, d in the order of mma, to `turn`, PITCH floats a row: what
- * the warp reads there behind it are rows. */
+/* Writes 16 rows of a warp from mma fragments d to `transposed`, PITCH floats a
+ * row, for the warp to read by rows. */
 template <int PITCH, int COUNT>
 static __device__ __forceinline__ void transpose_rows(
     const float (&d)[COUNT][4], float *transposed)
 {
     const int lane = (int)threadIdx.x % WARP;
-    __syncwarp(); // those before were read
+    __syncwarp(); // the previous rows have been read
 #pragma unroll
     for (int j = 0; j < COUNT; j++)
 #pragma unroll
@@ -62,9 +64,9 @@ static __device__ __forceinline__ void transpose_rows(
     __syncwarp();
 }
 
-/* 16 rows by 32 columns of a warp, d in the order of mma: row m of the box and
- * channel n of the group are the first. `turn`: TILE_TRANSPOSE bytes of the
- * warp. */
+/* Stores 16 rows by 32 columns of a warp from mma fragments d, beginning at
+ * position m of the box and channel n of the group. transposed: TILE_TRANSPOSE
+ * bytes of shared memory for each warp. */
 template <bool DGRAD, class Store>
 static __device__ __forceinline__ void store_fragment(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,

@@ -1,20 +1,21 @@
-/* igemm_tile_load.cuh -- how source and weights get into shared memory.
+/* igemm_tile_load.cuh -- igemm_tile: source and filter from global to shared
+ * memory, and the norms that are applied to a halo.
  *
- * All of it goes by cp.async, 16 bytes each, zeros for what is outside of the
- * image or beyond the channels. A line's place in its row is turned by the
- * row's number, so that the eight rows of an ldmatrix meet all banks once:
- * rows of 64 bytes lie two to 128 bytes, wider ones have 128 of their own.
+ * All copies are cp.async of 16 bytes (a line), with zeros outside of the
+ * source and past its channels. The place of a line in its row is swizzled by
+ * the row number, so the eight rows of an ldmatrix are in different banks: rows
+ * of 64 bytes lie two to 128 bytes, wider rows have 128 bytes of their own.
  *
- * Two tables are made at a block's start, so that no step divides: the source
- * row of each halo row of each group, and of each tap where it moves the halo
- * and which one of the kernel's it is. */
+ * At its start a block makes two tables, so that no step divides: for each row
+ * of each tap group's halo its row of the source, and for each tap its shift in
+ * the halo and its number in the filter. */
 #ifndef SEG_CUDA_CONV_IGEMM_TILE_LOAD_H
 #define SEG_CUDA_CONV_IGEMM_TILE_LOAD_H
 #include "cuda/conv/igemm_tile.cuh"
 
 namespace {
 
-/* Byte of line `line` of a row of LINES. */
+/* The offset in bytes of a line in rows of LINES lines. */
 template <int LINES>
 __device__ __forceinline__ int tile_place(int row, int line)
 {
@@ -22,18 +23,18 @@ __device__ __forceinline__ int tile_place(int row, int line)
     return (row * LINES + (line ^ swizzle)) * TILE_LINE;
 }
 
-/* A tap in its table: where it moves rows of the halo, its number in the
- * kernel, and whether its group begins with it. */
+/* An entry of the tap table: the shift in rows of the halo and the number of
+ * the tap in the filter. Bit FIRST of `number`: the first tap of its group. */
 struct TapEntry {
     uint16_t move, number;
     static constexpr int FIRST = 1 << 15;
 };
 static_assert(sizeof(TapEntry) == 4, "one word of shared memory");
 
-/* The share of a block. */
+/* The coordinates of a block. */
 struct BlockCoord {
-    int64_t group;       // of channels
-    int n0, part;        // first channel in it; part of the chunks
+    int64_t group;       // group of channels
+    int n0, part;        // first channel in the group; part of split-K
     int sample, from[3]; // of the box's first position
 };
 
@@ -55,7 +56,7 @@ block_coord(const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k)
     return s;
 }
 
-/* Group number of the class -> of its axes. */
+/* The tap groups of the three axes for tap group g of the class. */
 template <int GROUPS>
 __device__ __forceinline__ void axis_groups(const IgemmClass<GROUPS> &k, int g,
                                             int (&of)[3])
@@ -66,10 +67,10 @@ __device__ __forceinline__ void axis_groups(const IgemmClass<GROUPS> &k, int g,
     }
 }
 
-/* rows[group][halo row]: the row of the source, or -1 where there is none or
- * nobody asks. Of one with a slant bit TILE_OWN says whether the block stores
- * it: if it is the box's own, and these the first channels of the first
- * class. */
+/* Fills the table rows[tap group][halo row] with rows of the source; -1 outside
+ * of it and where no tap reads. With norm backward on load, bit TILE_OWN marks
+ * the rows that this block stores: its own rows, if it computes the first
+ * channels of the first class. */
 template <bool DGRAD>
 __device__ __forceinline__ void row_table(const IgemmTileParams<DGRAD> &p,
                                           const TileClassOf<DGRAD> &k,
@@ -98,7 +99,7 @@ __device__ __forceinline__ void row_table(const IgemmTileParams<DGRAD> &p,
     }
 }
 
-/* Taps in the order of the steps: group by group. */
+/* Fills the table of taps in the order of the steps: tap group by tap group. */
 template <bool DGRAD>
 __device__ __forceinline__ void tap_table(const IgemmTileParams<DGRAD> &p,
                                           const TileClassOf<DGRAD> &k,
@@ -127,9 +128,9 @@ __device__ __forceinline__ void tap_table(const IgemmTileParams<DGRAD> &p,
     }
 }
 
-/* Fill a halo with the chunk that begins at `channel` of the group. `source`
- * points at the group's channels of row 0 of the first tensor: a chunk is of
- * one. */
+/* Issues the copies of a halo, for the chunk that begins at `channel` of the
+ * group. `source` is the group's first channel in row 0 of the first tensor; a
+ * chunk is in one tensor. */
 template <class T, int THREADS, bool DGRAD>
 __device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
                                           const int *rows, const T *source,
@@ -146,10 +147,10 @@ __device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
     const bool wanted = channel < depth;
     source += wanted ? channel : 0;
     int r = (int)threadIdx.x / TILE_LINES;
-    // STEP divides by 8: the turn of a line stays
+    // STEP is a multiple of 8: the swizzle of a line stays the same
     to += tile_place<TILE_LINES>(r, line);
     if (p.norm_bwd.table) {
-        // x beside its gradient
+        // the norm's x, then its gradient
         const int64_t x_offset = (const T *)p.norm_bwd.x - (const T *)p.source;
         for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
             const bool valid = wanted && rows[r] >= 0;
@@ -168,9 +169,9 @@ __device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
     }
 }
 
-/* Look at a halo through the lens: each thread at the lines that it copied,
- * once they have landed. Zeros outside of the image stay, as the padding is of
- * what the lens shows. */
+/* Applies the deferred norm to a halo: each thread to the lines that it copied,
+ * once they have arrived. Rows outside of the source stay zero, as padding
+ * comes after the norm. */
 template <Dtype D, int THREADS, bool DGRAD>
 __device__ __forceinline__ void norm_halo(const IgemmTileParams<DGRAD> &p,
                                           const int *rows, int64_t channel,
@@ -182,10 +183,10 @@ __device__ __forceinline__ void norm_halo(const IgemmTileParams<DGRAD> &p,
     if (!norm_on_load.table) return;
     enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, HALF = 4 };
     const int line = (int)threadIdx.x % TILE_LINES;
-    if (line * COUNT >= depth) return; // of zeros
+    if (line * COUNT >= depth) return; // past the channels: zeros
     int r = (int)threadIdx.x / TILE_LINES;
     at += tile_place<TILE_LINES>(r, line);
-    // half a line at a time: registers are few here
+    // half a line at a time, to save registers
 #pragma unroll 1
     for (int half = 0; half < 2; half++, at += HALF * sizeof(Element<D>)) {
         float2 by[HALF];
@@ -205,8 +206,8 @@ __device__ __forceinline__ void norm_halo(const IgemmTileParams<DGRAD> &p,
     }
 }
 
-/* Take a halo of gradients back through the slant, as above, and store what is
- * the block's own. `channel` counts those of all groups. */
+/* Applies norm backward to a halo of gradients in the same way, and stores the
+ * block's own rows. `channel` counts the channels of all groups. */
 template <Dtype D, int THREADS, bool DGRAD>
 __device__ __forceinline__ void norm_bwd_halo(const IgemmTileParams<DGRAD> &p,
                                               const int *rows, int64_t channel,
@@ -215,7 +216,7 @@ __device__ __forceinline__ void norm_bwd_halo(const IgemmTileParams<DGRAD> &p,
     enum { STEP = THREADS / TILE_LINES, COUNT = TILE_CHANNELS, PAIR = 2 };
     const int line = (int)threadIdx.x % TILE_LINES;
     const int x_offset = p.buffers * p.rows * TILE_ROW;
-    if (line * COUNT >= depth) return; // of zeros
+    if (line * COUNT >= depth) return; // past the channels: zeros
     channel += line * COUNT;
     int r = (int)threadIdx.x / TILE_LINES;
     at += tile_place<TILE_LINES>(r, line);
@@ -248,9 +249,10 @@ __device__ __forceinline__ void norm_bwd_halo(const IgemmTileParams<DGRAD> &p,
     }
 }
 
-/* What a thread copies of a tile of weights of one tap and chunk. gather has
- * rows of BN that run along the channels of the chunk, spread rows of the
- * chunk that run along BN: w is (B, taps, A), see conv.cuh. */
+/* The copies of a thread for a filter tile of one tap and chunk. w is (output
+ * channels, taps, cin). The tile of fprop has BN rows that run along the
+ * channels of the chunk; the tile of dgrad has the chunk's channels as rows
+ * that run along BN. */
 template <class T, int BN, int THREADS, bool DGRAD> struct FilterLoad {
     enum {
         COUNT = Line<T>::COUNT,
@@ -261,9 +263,10 @@ template <class T, int BN, int THREADS, bool DGRAD> struct FilterLoad {
         BYTES = BN * TILE_ROW,
     };
     static_assert(THREADS % LINES == 0 && ROWS % STEP == 0, "all copy alike");
-    const T *at;        // the first line of tap 0 in chunk 0
-    int64_t row, chunk; // elements to the next row of a copy, the next chunk
-    int n, k;           // first column and place in the chunk
+    const T *at; // the thread's first line, for tap 0 and chunk 0
+    int64_t row,
+        chunk; // elements to the thread's next row, and to the next chunk
+    int n, k;  // first column, first channel of the chunk
 
     __device__ __forceinline__ FilterLoad(const IgemmTileParams<DGRAD> &p,
                                           const BlockCoord &s)
@@ -279,13 +282,13 @@ template <class T, int BN, int THREADS, bool DGRAD> struct FilterLoad {
         row *= STEP;
     }
 
-    /* Issue those of a tap and chunk. */
+    /* Issues the copies for a tap and chunk. */
     __device__ __forceinline__ void fill(const IgemmTileParams<DGRAD> &p,
                                          int tap, int c,
                                          unsigned char *to) const
     {
         const T *from = at + c * chunk + tap * (DGRAD ? p.width : p.depth);
-        // here, too, the turn stays
+        // here, too, the swizzle stays the same
         to += tile_place<LINES>((int)threadIdx.x / LINES,
                                 (int)threadIdx.x % LINES);
 #pragma unroll
