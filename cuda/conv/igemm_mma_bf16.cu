@@ -1,5 +1,5 @@
-/* igemm_mma_bf16.cu -- igemm_mma.cuh in bf16; a file each, so that they compile
- * side by side. */
+/* igemm_mma_bf16.cu -- the kernels of igemm_mma.cuh in bf16; one file each, so
+ * that they compile in parallel. */
 #include "cuda/conv/igemm_mma.cuh"
 
 template bool igemm_mma<PRECISION_bf16>(const ConvProblem *r, IgemmParams *p,

@@ -1,5 +1,5 @@
-/* igemm_mma_tf32.cu -- igemm_mma.cuh in tf32; a file each, so that they compile
- * side by side. */
+/* igemm_mma_tf32.cu -- the kernels of igemm_mma.cuh in tf32; one file each, so
+ * that they compile in parallel. */
 #include "cuda/conv/igemm_mma.cuh"
 
 template bool igemm_mma<PRECISION_tf32>(const ConvProblem *r, IgemmParams *p,

@@ -149,7 +149,7 @@ GemmTile gemm_tile_of(const ConvProblem *r, bool dgrad)
     return asked.bm ? asked : cheapest(w, TILE_ANY);
 }
 
-// -- classes and boxes --------------------------------------------------------
+// -- classes and boxes -------------------------------------------------------
 
 /* Sorts the taps of an axis into tap groups; false: more than GROUPS. */
 template <int GROUPS> bool axis_of(const ConvAxis &x, IgemmAxis<GROUPS> *out)
@@ -325,7 +325,7 @@ bool choose_boxes(IgemmTileParams<DGRAD> *p, int classes, const GemmTile &tile)
     return least_cost > 0;
 }
 
-// -- the sum of split-K -------------------------------------------------------
+// -- the sum of split-K ------------------------------------------------------
 
 /* Adds the parts in their order, as one block with all parts would; eight
  * neighbouring elements a thread. Bound by memory. */

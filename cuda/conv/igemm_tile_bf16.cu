@@ -1,5 +1,5 @@
-/* igemm_tile_bf16.cu -- igemm_tile_mainloop.cuh in bf16; a file each, so that
- * they compile side by side. */
+/* igemm_tile_bf16.cu -- the kernels of igemm_tile_mainloop.cuh in bf16; one
+ * file each, so that they compile in parallel. */
 #include "cuda/conv/igemm_tile_mainloop.cuh"
 
 template bool igemm_tile_launch<PRECISION_bf16>(const ConvProblem *r,

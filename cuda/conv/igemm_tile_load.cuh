@@ -150,7 +150,7 @@ __device__ __forceinline__ void fill_halo(const IgemmTileParams<DGRAD> &p,
     // STEP is a multiple of 8: the swizzle of a line stays the same
     to += tile_place<TILE_LINES>(r, line);
     if (p.norm_bwd.table) {
-        // the norm's x, then its gradient
+        // dz and, in the second layer of halos, the norm's x
         const int64_t x_offset = (const T *)p.norm_bwd.x - (const T *)p.source;
         for (; r < p.rows; r += STEP, to += STEP * TILE_ROW) {
             const bool valid = wanted && rows[r] >= 0;
@@ -263,10 +263,9 @@ template <class T, int BN, int THREADS, bool DGRAD> struct FilterLoad {
         BYTES = BN * TILE_ROW,
     };
     static_assert(THREADS % LINES == 0 && ROWS % STEP == 0, "all copy alike");
-    const T *at; // the thread's first line, for tap 0 and chunk 0
-    int64_t row,
-        chunk; // elements to the thread's next row, and to the next chunk
-    int n, k;  // first column, first channel of the chunk
+    const T *at;        // the thread's first line, for tap 0 and chunk 0
+    int64_t row, chunk; // elements to the next row, the next chunk
+    int n, k;           // first column, first channel of the chunk
 
     __device__ __forceinline__ FilterLoad(const IgemmTileParams<DGRAD> &p,
                                           const BlockCoord &s)

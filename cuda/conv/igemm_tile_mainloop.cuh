@@ -1,23 +1,26 @@
-/* igemm_tile_mainloop.cuh -- the steps of a tile; see igemm_tile.cuh.
+/* igemm_tile_mainloop.cuh -- igemm_tile: the main loop and the kernel; see
+ * igemm_tile.cuh.
  *
- * A step multiplies BM rows of a halo by BN columns of weights over a chunk of
- * 64 bytes. WgradParams go through a ring of TILE_STAGES: those of three steps
- * ahead are on their way. A halo is on its way for `ahead` fills, which are
- * three steps at least, so one number of groups of copies to wait for serves
- * both. One barrier a step: behind it the copies of a step have landed, and
- * what they overwrite next has been used.
+ * A step multiplies BM rows of a halo by BN columns of the filter over a chunk
+ * of 64 bytes. Filter tiles go through a ring of TILE_STAGES; the tiles of the
+ * next three steps are in flight (cp.async). Halo loads are issued `ahead`
+ * loads before their use, which is at least three steps, so one
+ * cp.async.wait_group count serves both. There is one barrier a step: after it
+ * the copies of the step have arrived and the memory that they overwrite next
+ * has been used.
  *
  * Counted for 16 bits: a warp of 64 x 32 reads 192 bytes of shared memory for
- * each mma, one of 32 x 32 256; an SM of an A100 serves 128 bytes a cycle and
- * makes an mma in two. From the second-level cache a step of 3x3 reads BN 64
- * bytes of weights and a ninth of the halo: 128 x 128 111 FLOP a byte. */
+ * each mma, a warp of 32 x 32 256; a multiprocessor of an A100 serves 128 bytes
+ * a cycle and computes an mma in two. From L2 a step of a 3x3 reads BN 64 bytes
+ * of the filter and a ninth of the halo: 111 FLOP a byte for the 128 x 128
+ * tile. */
 #ifndef SEG_CUDA_CONV_IGEMM_TILE_MAINLOOP_H
 #define SEG_CUDA_CONV_IGEMM_TILE_MAINLOOP_H
 #include "cuda/conv/igemm_tile_load.cuh"
 #include "cuda/conv/igemm_tile_sums.cuh"
 
-/* A tile's warps. A warp of 32 x 32 has registers for a second sum: its chains
- * may end before the k axis does. */
+/* The warps of a tile. A warp of 32 x 32 has registers for a second sum, so its
+ * float chains may end before the k axis does (split-K in one block). */
 template <int BM, int BN> struct IgemmTileShape {
     enum {
         WM = tile_warp_rows(BM, BN),
@@ -26,28 +29,28 @@ template <int BM, int BN> struct IgemmTileShape {
         DOWN = BN / WN,
         TRANSPOSE_BYTES = tile_transpose_bytes(BM, BN),
         THREADS = ACROSS * (BN / WN) * WARP,
-        BLOCKS = 512 / THREADS, // a multiprocessor: 128 registers a thread
+        BLOCKS = 512 / THREADS, // on a multiprocessor: 128 registers a thread
         FRAGMENTS = WM / 16,    // of 16 rows
-        COLUMNS = WN / 8,       // of 8
+        COLUMNS = WN / 8,       // of 8 columns
         RESUMES = WM == 32,
     };
 };
 
 namespace {
 
-/* What is issued ahead of the steps: fills and weights of the block's chunks,
- * each in the order of the steps. */
+/* The copies that are issued ahead of the steps: halos and filter tiles of the
+ * block's chunks, each in the order of the steps. */
 template <class T, int BN, int THREADS, bool DGRAD> struct IgemmTileLoad {
     typedef FilterLoad<T, BN, THREADS, DGRAD> Filter;
     enum { CHUNK = Filter::CHUNK };
     const Filter filter;
-    const T *source; // the group's channels of row 0
+    const T *source; // the group's first channel in row 0
     unsigned char *halos, *ring;
     const int *rows;
     const TapEntry *taps;
-    const int end;                       // behind the last chunk
-    int group = 0, fill_chunk, halo = 0; // of the next fill
-    int tap = 0, tap_chunk, stage = 0;   // of the next weights
+    const int end;                       // after the last chunk
+    int group = 0, fill_chunk, halo = 0; // of the next halo load
+    int tap = 0, tap_chunk, stage = 0;   // of the next filter tile
 
     __device__ __forceinline__ IgemmTileLoad(const IgemmTileParams<DGRAD> &p,
                                              const BlockCoord &s, int from,
@@ -83,16 +86,17 @@ template <class T, int BN, int THREADS, bool DGRAD> struct IgemmTileLoad {
     }
 };
 
-/* A warp's sums: FRAGMENTS of 16 rows by COLUMNS of 8. */
+/* The accumulators of a warp: FRAGMENTS of 16 rows by COLUMNS of 8. */
 template <Precision P, class Shape, bool DGRAD, int BN> struct IgemmWarpTile {
     enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS };
-    enum { LINES = DGRAD ? BN / 8 : TILE_LINES }; // of a row of weights
+    enum { LINES = DGRAD ? BN / 8 : TILE_LINES }; // of a row of the filter tile
     float acc[MF][NF][4] = {};
     float sum[Shape::RESUMES ? MF : 1][NF][4] = {};
-    int row[MF]; // of the halo, of this lane's row of each fragment
-    int line;    // byte of this lane's first line of weights
+    int row[MF]; // halo row of this lane's row in each fragment
+    int line;    // offset of this lane's first line of the filter tile
 
-    /* Half a step, k elements half*16 .. +15 of the chunk. */
+    /* Half a step: channels half*16 .. +15 of the chunk, with the halo shifted
+     * by `move` rows. */
     __device__ __forceinline__ void multiply(const unsigned char *halo,
                                              const unsigned char *w, int move,
                                              int half)
@@ -106,7 +110,7 @@ template <Precision P, class Shape, bool DGRAD, int BN> struct IgemmWarpTile {
 #pragma unroll
         for (int j = 0; j < NF; j += 2) {
             uint32_t r[4];
-            // 16 columns: of spread two lines, of gather 16 rows on
+            // 16 columns: two lines (dgrad), or 16 rows (fprop)
             if constexpr (DGRAD)
                 ldmatrix_x4_trans(r, w + (line ^ j * TILE_LINE) +
                                          half * 16 * LINES * TILE_LINE);
@@ -123,7 +127,8 @@ template <Precision P, class Shape, bool DGRAD, int BN> struct IgemmWarpTile {
                 PrecisionTraits<P>::multiply(acc[i][j], a[i], b[j]);
     }
 
-    /* Where this lane reads: rows m .. of the box, columns n .. of the tile. */
+    /* Sets the addresses that this lane reads for rows m .. of the box and
+     * columns n .. of the tile. */
     __device__ __forceinline__ void begin(const IgemmTileParams<DGRAD> &p,
                                           int m, int n)
     {
@@ -144,7 +149,7 @@ template <Precision P, class Shape, bool DGRAD, int BN> struct IgemmWarpTile {
                                          lane / 8 % 2);
     }
 
-    /* What was summed so far is a sum of its own. */
+    /* Ends a part of split-K: adds its sum to the parts before. */
     __device__ __forceinline__ void end_segment()
     {
         if constexpr (Shape::RESUMES) {
@@ -165,7 +170,7 @@ template <Precision P, class Shape, bool DGRAD, int BN> struct IgemmWarpTile {
     }
 };
 
-/* The first chunk of a segment. */
+/* The first chunk of a part of split-K. */
 template <bool DGRAD>
 __device__ __forceinline__ int slice_at(const IgemmTileParams<DGRAD> &p,
                                         int slice)
@@ -185,7 +190,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     DYN_SMEM(unsigned char, shared);
     const bool parts = p.part_stride;
     const auto &k = p.cls[DGRAD ? blockIdx.z / (parts ? p.split_k : 1) : 0];
-    if ((int)blockIdx.x >= k.blocks) return; // of a class with fewer
+    if ((int)blockIdx.x >= k.blocks) return; // a class with fewer boxes
     const BlockCoord s = block_coord<BN>(p, k);
     int slice = s.part, chunk = parts ? slice_at(p, slice) : 0;
     const int end = parts ? slice_at(p, slice + 1) : p.chunks;
@@ -210,10 +215,10 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         }
     }
     int tap = 0, group = 0, next = slice_at(p, slice + 1);
-    // the last
+    // the last buffer; the first load goes to buffer 0
     unsigned char *halo = feed.halos + (p.buffers - 1) * p.rows * TILE_ROW;
     for (int i = 0; i < steps; i++) {
-        // all but the weights of the next two steps have landed
+        // everything but the filter tiles of the next two steps has arrived
         cp_async_wait<TILE_STAGES - 2>();
         const TapEntry entry = taps[tap];
         const bool first = entry.number & TapEntry::FIRST;
@@ -235,11 +240,11 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         const unsigned char *w =
             feed.ring + i % TILE_STAGES * Feed::Filter::BYTES;
         share.multiply(halo, w, entry.move, 0);
-        // copies are issued while the products are under way
+        // copies are issued while the products run
         if (first) feed.next_fill(p, k.groups);
         feed.next_filter(p, k.taps);
         cp_async_commit();
-        // of 16 channels or fewer the rest of the chunk is zero
+        // with 16 channels or fewer the rest of the chunk is zero
         if (p.depth - chunk * Feed::CHUNK > Feed::CHUNK / 2)
             share.multiply(halo, w, entry.move, 1);
         if (++tap < k.taps) continue;
@@ -249,7 +254,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         next = slice_at(p, ++slice + 1);
     }
     cp_async_wait<0>();
-    __syncthreads(); // the memory is for something else now
+    __syncthreads(); // the epilogue reuses the memory
 
     float *transposed = (float *)(shared + warp * TILE_TRANSPOSE);
     double *pile = (double *)(shared + Shape::TRANSPOSE_BYTES);

@@ -1,16 +1,16 @@
-/* igemm_tile_sums.cuh -- sums over what a block stores, of each channel.
+/* igemm_tile_sums.cuh -- sums by channel over the results that a block of
+ * igemm_tile stores: statistics of y for the norm that follows, or gradient
+ * sums of dx (grad_sums.cuh).
  *
- * Statistics of a result, which a norm behind it wants; or, of
- * gradients, what grad_sums.cuh says. A warp sums its rows in float, at most
- * 64, and goes on in double; warps are added in their order, boxes as
- * channel_sums.cuh says. */
+ * A warp sums its rows, at most 64, in float; warps are added in double, in
+ * their order; channel_sums.cuh adds the boxes. */
 #ifndef SEG_CUDA_CONV_IGEMM_TILE_SUMS_H
 #define SEG_CUDA_CONV_IGEMM_TILE_SUMS_H
 #include "cuda/conv/igemm_tile_epilogue.cuh"
 
-/* What the warps of a block have summed, in shared memory that nothing else is
- * in: pile[0, 1][warps across][BN], in their order to the box's part. All
- * threads of the block come here. */
+/* Adds the sums of the warps, pile[2][ACROSS][BN], in their order to the
+ * partial sums of the box; the last block of the launch finishes them. `pile`
+ * must not overlap memory in use. All threads of the block must call it. */
 template <class Shape, bool DGRAD>
 static __device__ __forceinline__ void tile_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
@@ -33,8 +33,8 @@ static __device__ __forceinline__ void tile_sums(
                         min(BN, p.width - s.n0), pile);
 }
 
-/* ChannelSums of v and v^2, v what the block has stored: a warp takes its rows
- * about their own mean. */
+/* Sums of v and v^2 over the stored values v, for the statistics of y. A warp
+ * sums about the mean of its own rows. */
 template <Dtype D, class Shape, bool DGRAD, class Share>
 static __device__ __forceinline__ void tile_y_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
@@ -79,12 +79,12 @@ static __device__ __forceinline__ void tile_y_sums(
     tile_sums<Shape>(p, k, s, pile);
 }
 
-/* A Store of a gradient that it closes, of 8 channels from `channel` on: the
- * sums are of what is in memory then. */
+/* A Store of gradients with gradient sums, for 8 channels of one tensor. The
+ * sums are over the values in memory after the store. */
 template <Dtype D> struct IgemmGradSums {
     Target to;
-    const void *x;    // of what the lens is over, or NULL
-    int from, width;  // channels of a row before those of `to`; its own
+    const void *x;    // the operand of the deferred norm, or NULL
+    int from, width;  // channels before this tensor's; its own
     const float4 *by; // (8) in shared memory, see grad_sums_channel
     bool runs;
     Vec<8> sum[2];
@@ -103,21 +103,22 @@ template <Dtype D> struct IgemmGradSums {
         }
         store_vec<8, D>(at, v, true);
         if (!runs) return;
-            // half of it at a time: registers are few here
+            // half of it at a time, to save registers
 #pragma unroll
         for (int h = 0; h < 8; h += 4) {
             Vec<4> seen = {};
             if (x) seen = load<4, D>((const Element<D> *)x + i + h);
 #pragma unroll
-            for (int j = 0; j < 4; j++) // of what is in memory now
+            for (int j = 0; j < 4; j++) // of the stored value
                 grad_sums_add(by[h + j], seen.v[j], rounded<D>(v.v[h + j]),
                               &sum[0].v[h + j], &sum[1].v[h + j]);
         }
     }
 };
 
-/* Store a warp's gradients and sum them. pile: as above, and behind it room
- * for constants of BN channels. All threads of the block come here. */
+/* Stores the gradients of a warp and sums them. pile: as for tile_sums,
+ * followed by room for BN float4 constants. All threads of the block must call
+ * it. */
 template <Dtype D, class Shape, bool DGRAD, class Share>
 static __device__ __forceinline__ void tile_grad_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
@@ -134,7 +135,7 @@ static __device__ __forceinline__ void tile_grad_sums(
                            : grad_sums_channel(p.sums.second, c - border);
     }
     __syncthreads();
-    // a warp's columns are of one tensor, see conv_fuses_concat
+    // a warp's columns belong to one tensor, see conv_fuses_concat
     const int first = (int)threadIdx.x % 4 * TILE_CHANNELS;
     const bool far = s.group * p.width + s.n0 + wn >= border;
     const GradSums &mine = far ? p.sums.second : p.sums.grads;

@@ -21,7 +21,7 @@ int concat_border(const Call *c)
     return c->x[X2] ? c->x[0]->dim.c : 0;
 }
 
-// -- 1x1 convolutions of 1 to 8 output channels -------------------------------
+// -- 1x1 convolutions of 1 to 8 output channels ------------------------------
 
 bool takes_head(const ConvProblem *r, ConvChoice *out)
 {
@@ -43,7 +43,7 @@ bool run_head_bwd(const ConvRun *o)
     return conv_head_bwd(o->r, o->x.first, o->w);
 }
 
-// -- transposed convolutions of 1 to 4 output channels ------------------------
+// -- transposed convolutions of 1 to 4 output channels -----------------------
 
 bool takes_upconv_head_fprop(const ConvProblem *r, ConvChoice *)
 {
@@ -73,7 +73,7 @@ bool run_upconv_head_bwd(const ConvRun *o)
     return upconv_head_bwd(o->r, o->x, o->w, o->to, o->dw, o->db, o->workspace);
 }
 
-// -- fprop of few input channels ----------------------------------------------
+// -- fprop of few input channels ---------------------------------------------
 
 bool takes_first(const ConvProblem *r, ConvChoice *out)
 {
@@ -102,7 +102,7 @@ bool run_small_cin(const ConvRun *o)
                            o->workspace);
 }
 
-// -- dx and dw in one kernel --------------------------------------------------
+// -- dx and dw in one kernel -------------------------------------------------
 
 /* Takes calls with a deferred norm, 16-bit gradients of the operand and no
  * bias: the gradient of a bias needs a stored dy. */
@@ -128,7 +128,7 @@ bool run_dgrad_wgrad(const ConvRun *o)
                            o->fresh_dw, (float *)o->workspace);
 }
 
-// -- groups of few channels ---------------------------------------------------
+// -- groups of few channels --------------------------------------------------
 
 bool takes_direct(const ConvProblem *r, ConvChoice *)
 {
@@ -158,7 +158,7 @@ bool run_direct_wgrad(const ConvRun *o)
                         o->sqnorm, o->workspace);
 }
 
-// -- implicit GEMM: all other problems ----------------------------------------
+// -- implicit GEMM: all other problems ---------------------------------------
 
 bool takes_igemm_tile(const ConvProblem *r, ConvChoice *out)
 {
@@ -222,7 +222,7 @@ bool run_wgrad(const ConvRun *o)
                       o->fresh_dw, o->sqnorm, o->workspace);
 }
 
-// -- the gradient of a bias ---------------------------------------------------
+// -- the gradient of a bias --------------------------------------------------
 
 /* Has another call summed dy? The sums of a deferred norm are over dy after
  * norm backward and are no bias gradient. */
@@ -246,7 +246,7 @@ bool run_bias_grad(const ConvRun *o)
     return c->grads_written || grad_sums_store(c);
 }
 
-// -- the table ----------------------------------------------------------------
+// -- the table ---------------------------------------------------------------
 
 const ConvKernel KERNELS[] = {
     {"conv_head", FPROP, takes_head, run_head_fprop},
