@@ -32,8 +32,7 @@ __global__ void __launch_bounds__(CONV_THREADS)
     const int t = (int)threadIdx.x, m0 = (int)blockIdx.x * BM;
     const int64_t group = blockIdx.y / p.tiles;
     const int n0 = (int)(blockIdx.y % p.tiles) * BN;
-    if (m0 >= k.positions)
-        return; // a class with fewer positions: the whole block
+    if (m0 >= k.positions) return; // a smaller class: the whole block
 
     // this thread loads four elements of k at positions fm + i*STEP ...
     const int fk = t % CHUNK_LINES * 4, fm = t / CHUNK_LINES;

@@ -1,19 +1,21 @@
-/* igemm_mma.cuh -- the three correlations on tensor cores, for one precision a
- * file: igemm_mma_tf32.cu, igemm_mma_bf16.cu, igemm_mma_f16.cu.
+/* igemm_mma.cuh -- fprop, dgrad and wgrad as products on tensor cores without a
+ * halo; one precision a file: igemm_mma_tf32.cu, igemm_mma_bf16.cu,
+ * igemm_mma_f16.cu. In 16 bits igemm_tile.cuh has fprop and dgrad for channels
+ * that are a multiple of 8 and halos that fit; this file has all other fprop
+ * and dgrad, tf32, and all wgrad.
  *
- * A block of 128 threads, 64 x 64 results (128 x 16 for results of few
- * channels), 32 x 32 (32 x 16) of them a warp: two by four (two) fragments of
- * 16 x 8, which m16n8k16 (tf32: m16n8k8) adds to in f32. Chunks of 64 bytes of
- * the k axis go through two buffers as in igemm_f32.cu. Rows of a tile lie 80
- * bytes apart where they run along k, an odd number of 16-byte lines otherwise,
- * so that ldmatrix meets no bank twice. A chunk of 64 x 64 in 16 bits moves 8
- * KB for 262,144 FLOPs.
+ * A block of 128 threads computes 64 x 64 results (128 x 16 if the result has
+ * up to 16 channels), a warp 32 x 32 (32 x 16) of them: two by four (two)
+ * fragments of 16 x 8, accumulated in f32 by m16n8k16 (tf32: m16n8k8). Chunks
+ * of 64 bytes of the k axis go through two buffers in shared memory as in
+ * igemm_f32.cu. Rows of a tile lie 80 bytes apart where they run along k, else
+ * an odd number of 16-byte lines, so ldmatrix has no bank conflicts.
  *
- * In 16 bits igemm_tile.cuh has gather and spread of channels that divide by 8
- * and of halos that fit; the rest of them, tf32 and dw are here.
+ * Each tap loads its operand again: a 64 x 64 chunk in 16 bits reads 8 KB for
+ * 262,144 FLOPs, 32 FLOP a byte, so loads are the bound.
  *
- * The order of additions is that of the instruction, then CHAIN as everywhere:
- * a function of extents. */
+ * Additions are in the order of the instruction within an mma, then in chains
+ * of CHAIN terms as in all kernels: an order that depends on extents only. */
 #ifndef SEG_CUDA_CONV_IGEMM_MMA_H
 #define SEG_CUDA_CONV_IGEMM_MMA_H
 #include "cuda/conv/igemm_operands.cuh"
@@ -22,14 +24,15 @@
 namespace {
 
 enum {
-    SKEW = 8,   // elements behind a row that does not run along k
-    BLOCKS = 4, // a multiprocessor: 128 registers a thread
+    SKEW = 8,   // elements after a row that does not run along k
+    BLOCKS = 4, // on a multiprocessor: 128 registers a thread
 };
 
 // -- fragments ---------------------------------------------------------------
 
-/* Operands of mma from shared memory; `at` is the first element of 16 rows or
- * columns and one k step. By rows: they run along k, STRIDE elements apart. */
+/* Loads mma operands from shared memory; `at` is the first element of 16 rows
+ * or columns and one k step. rows_: the rows of the tile run along k and lie
+ * STRIDE elements apart. */
 template <int STRIDE, class S>
 __device__ __forceinline__ void rows_a(uint32_t (&a)[4], const S *at)
 {
@@ -49,8 +52,8 @@ __device__ __forceinline__ void rows_b(uint32_t (&b0)[2], uint32_t (&b1)[2],
     b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
 }
 
-/* The same where a row of the tile is one k. ldmatrix turns 16-bit elements
- * around; those of 32 bits are picked one by one. */
+/* The same for tiles in which a row is one element of k. ldmatrix transposes
+ * 16-bit elements; 32-bit elements are loaded one by one. */
 template <int STRIDE>
 __device__ __forceinline__ void columns_a(uint32_t (&a)[4], const uint16_t *at)
 {
@@ -87,7 +90,7 @@ __device__ __forceinline__ void columns_b(uint32_t (&b0)[2], uint32_t (&b1)[2],
     }
 }
 
-/* A warp's results: 32 rows by 8 COLUMNS columns. */
+/* The accumulators of a warp: 32 rows by 8 COLUMNS columns. */
 template <Precision P, int COLUMNS> struct WarpTile {
     enum {
         STEP = 2 * Line<typename PrecisionTraits<P>::T>::COUNT
@@ -114,8 +117,8 @@ template <Precision P, int COLUMNS> struct WarpTile {
     }
 };
 
-/* Of a warp's results: the row that a thread has in the upper (h = 0) or lower
- * half of fragment f, and the column of its number i in fragment j. */
+/* In a warp's results: the row that a thread has in the upper (h = 0) or lower
+ * half of fragment f, and the column of its value i in fragment j. */
 __device__ __forceinline__ int mma_row(int f, int h)
 {
     return f * 16 + h * 8 + (int)threadIdx.x % WARP / 4;
@@ -126,7 +129,7 @@ __device__ __forceinline__ int mma_column(int j, int i)
     return j * 8 + (int)threadIdx.x % 4 * 2 + i;
 }
 
-/* A line as it goes into shared memory. */
+/* Stores a line in its shared-memory format. */
 template <Precision P, class S, class T>
 __device__ __forceinline__ void to_shared(S *to, const Line<T> &from)
 {
@@ -137,7 +140,7 @@ __device__ __forceinline__ void to_shared(S *to, const Line<T> &from)
     *(Line<S> *)to = line;
 }
 
-// -- gather and spread -------------------------------------------------------
+// -- fprop and dgrad ---------------------------------------------------------
 
 /* SOURCE, VEC: see IgemmLoad. */
 template <Precision P, int BM, int BN, bool DGRAD, bool SOURCE, bool VEC>
@@ -148,7 +151,8 @@ __global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS : 0)
     typedef typename PrecisionTraits<P>::Shared S;
     typedef IgemmLoad<T, BM, BN, DGRAD> F;
     enum { BK = F::BK, ROW = BK + F::COUNT };
-    // weights lie as they are fetched: gather along k, spread along channels
+    // the filter tile has the order of its loads: along k in fprop, along
+    // channels in dgrad
     enum { ROWS = DGRAD ? BK : BN, WIDE = DGRAD ? BN + SKEW : ROW };
     enum { ACROSS = BM / 32, WN = BN * ACROSS / 4, COLUMNS = WN / 8 };
     SMEM(S, source, [2][BM][ROW]);
@@ -157,7 +161,7 @@ __global__ void __launch_bounds__(CONV_THREADS, VEC ? BLOCKS : 0)
     const int t = (int)threadIdx.x, m0 = (int)blockIdx.x * BM;
     const int64_t group = blockIdx.y / p.tiles;
     const int n0 = (int)(blockIdx.y % p.tiles) * BN;
-    if (m0 >= k.positions) return; // of a class with fewer: the whole block
+    if (m0 >= k.positions) return; // a smaller class: the whole block
     const int fk = t % CHUNK_LINES * F::COUNT, fm = t / CHUNK_LINES;
     const int wm = t / WARP % ACROSS * 32, wn = t / WARP / ACROSS * WN;
     RowOrigin o[F::MS];
@@ -225,7 +229,7 @@ bool launch_mma(const ConvProblem *r, IgemmParams *p, int classes,
     dim3 launch_grid((unsigned)ceil_div(positions, BM),
                      (unsigned)(p->tiles * r->win.groups), (unsigned)classes);
     cudaStream_t stream = gpu_stream(r->c->dev);
-    // the weights of a gather run along the source's channels
+    // in fprop w runs along the source's channels
     const bool source = p->depth % COUNT == 0;
     const bool vec = source && p->width % COUNT == 0;
     if (p->dgrad && vec)
@@ -246,11 +250,12 @@ bool launch_mma(const ConvProblem *r, IgemmParams *p, int classes,
     return gpu_launched(p->dgrad ? "igemm_mma dgrad" : "igemm_mma fprop");
 }
 
-// -- weights -----------------------------------------------------------------
+// -- wgrad -------------------------------------------------------------------
 
-/* One tile of w of one group, from the positions of one part. SLANT: the grid
- * is a gradient that it takes back. What goes by single elements takes more
- * registers; left to itself nvcc gives tf32 128 of them, and spills. */
+/* One tile of w of one group, from one part of the positions. NORM_BWD:
+ * `output` is a gradient to which norm backward is applied on load. Loads of
+ * single elements take more registers; without launch bounds nvcc gives tf32
+ * 128 registers and spills. */
 template <Precision P, bool OUTPUT, bool INPUT, bool NORM_BWD = false>
 __global__ void __launch_bounds__(CONV_THREADS, NORM_BWD ? BLOCKS - 1
                                                 : OUTPUT + INPUT == 2

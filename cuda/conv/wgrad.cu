@@ -1,13 +1,14 @@
-/* wgrad.cu -- w[b,k,a] = sum_{n,p} image[n,q,a] grid[n,p,b].
+/* wgrad.cu -- wgrad: the launch of all precisions and the kernel in f32; see
+ * wgrad.cuh for the product.
  *
- * A product over positions, see wgrad.cuh. Chunks of BK of them go
- * through shared memory as in igemm_f32.cu. Positions are cut into parts, in a
- * number that depends on extents only, so that layers of few channels fill a
- * GPU too; the last blocks of a tile add them up (grid_reduce.cuh), in double.
- * Same bits always.
+ * Chunks of BK positions go through shared memory as in igemm_f32.cu. Positions
+ * are divided into parts (split-K) by a number that depends on extents only, so
+ * that layers of few channels fill a GPU too; the last block of a tile adds the
+ * parts in double (grid_reduce.cuh), so results have the same bits in each run.
  *
- * Bound by arithmetic from 64 channels on, as igemm_f32.cu; below, by reading
- * the image once per tile of taps. Groups of few channels: direct.cu. */
+ * Bound by arithmetic from 64 channels on, as igemm_f32.cu; with fewer channels
+ * by reading the input once for each tile of taps. Groups of few channels:
+ * direct.cu. */
 #include "cuda/conv/conv.cuh"
 #include "cuda/conv/wgrad.cuh"
 
@@ -18,7 +19,7 @@ enum {
     TN = 4,
 };
 
-/* One tile of w of one group, from the positions of one part. Threads fetch
+/* One tile of w of one group, from one part of the positions. Threads load
  * along the channels (contiguous in memory) and compute 8 x 4 of the tile. */
 template <bool VEC>
 __global__ void __launch_bounds__(CONV_THREADS)
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(CONV_THREADS)
     finish_wgrad(p, own);
 }
 
-/* Of the (tap, image channel) axis. */
+/* Elements of the (tap, input channel) axis of a group. */
 int64_t depth_of(const ConvProblem *r)
 {
     return (int64_t)r->win.k[0] * r->win.k[1] * r->win.k[2] * r->cin;
@@ -87,13 +88,13 @@ size_t conv_wgrad_bytes(const ConvProblem *r)
                      : 0;
 }
 
-// one of a tile, by who stores it
+// one for each tile
 int conv_wgrad_sqnorm_parts(const ConvProblem *r)
 {
     return (int)tiles_of(r);
 }
 
-/* Queue the product of blocks tiles and parts. */
+/* Queues the kernel of the call's precision. */
 static bool launch(const ConvProblem *r, const WgradParams *p, dim3 blocks)
 {
     cudaStream_t stream = gpu_stream(r->c->dev);
@@ -147,7 +148,7 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
     }
     dim3 blocks((unsigned)ceil_div(p.depth, WGRAD_TILE),
                 (unsigned)(p.mtiles * r->win.groups), (unsigned)parts);
-    // w, and the parts of it that are written and read
+    // dw, and its parts, written and read
     const int64_t times =
         (fresh ? 1 : 2) + 2 * grid_reduce_traffic(p.grid_reduce);
     const double squares =

@@ -1,10 +1,14 @@
-/* wgrad.cuh -- w[b,k,a] = sum_{n,p} image[n,q,a] grid[n,p,b] as a
- * product over positions: what a tile of w takes, and where it goes.
+/* wgrad.cuh -- wgrad as a product over positions: how a tile of dw loads its
+ * operands, and where it stores.
  *
- * A block makes 64 grid channels by 64 of the (tap, image channel) axis, which
- * is contiguous in w, from the positions of one part. wgrad.cu
- * multiplies in f32, igemm_mma.cuh on tensor cores; T is the type of image and
- * grid in memory. */
+ *     w[b, (k, a)] = sum_{n,p} output[(n, p), b] input[q(n, p, k), a]
+ *
+ * The rows of the product are the output channels of a group, its columns the
+ * (tap, input channel) axis, which is contiguous in w, and its k axis the
+ * output positions of all samples. A block computes 64 x 64 of w from one part
+ * of the positions (split-K, wgrad_split_k); the last block of a tile adds the
+ * parts in double. wgrad.cu multiplies in f32, igemm_mma.cuh on tensor cores; T
+ * is the type of input and output in memory. */
 #ifndef SEG_CUDA_CONV_WGRAD_H
 #define SEG_CUDA_CONV_WGRAD_H
 #include "cuda/conv/conv.cuh"
@@ -14,35 +18,35 @@
 
 enum {
     WGRAD_TILE = 64,
-    WGRAD_STEP = 32,         // positions of a part are a multiple of this
-    WGRAD_OUTSIDE = 1 << 30, // farther than any image goes along an axis
+    WGRAD_STEP = 32,         // positions of a part are a multiple of it
+    WGRAD_OUTSIDE = 1 << 30, // larger than any extent
 };
 
 struct WgradParams {
     const void *input, *output;
-    // where conv_loads_deferred: what they are seen through; channels `border`
-    // and on of the image, `grid_border` and on of the grid are in tensors of
-    // their own
+    // The deferred norms, if conv_loads_deferred. In an implicit concat,
+    // channels `border` .. of the input, `output_border` .. of the output are
+    // in second tensors.
     NormOnLoad input_norm, output_norm;
     Operand second, second_output;
-    NormBwd norm_bwd; // of the grid, for kernels that take it back; or no table
+    NormBwd norm_bwd; // of `output`; table NULL: none
     int border, output_border;
-    float *out;     // w
-    double *square; // of w, one number a tile; or NULL
+    float *out;     // dw
+    double *square; // partial sums of squares of dw, one a tile; or NULL
     Window win;
-    Dims size; // of the image
+    Dims size; // extents of the input
     int64_t output_c;
-    int a, b, depth; // channels of a group; taps * a
+    int a, b, depth; // cin, cout; taps * a, the columns of dw in a group
     int mtiles;
-    int positions, part;    // of the grid; of one part
-    GridReduce grid_reduce; // of the parts of a tile
+    int positions, part;    // output positions; positions of a part
+    GridReduce grid_reduce; // over the parts of a tile
     float *parts;           // (tiles, parts, WGRAD_TILE, WGRAD_TILE)
     unsigned *counters;
     Divisor axis[3], channels, k[3];
     bool fresh;
 };
 
-/* The share of a block: its tile of w, its positions. */
+/* The coordinates of a block: its tile of w, its positions. */
 struct WgradTile {
     int64_t group;
     int m0, n0, from, to;
@@ -59,8 +63,8 @@ static __device__ __forceinline__ WgradTile wgrad_tile_of(const WgradParams &p)
     return s;
 }
 
-/* A tap and channel on the (tap, a) axis; behind its end no image is where the
- * offset leads. */
+/* A column of the product: the offset of its tap from p*s, and its channel.
+ * Past the last column the offset is outside of any input. */
 struct alignas(16) Column {
     int off[3], channel;
 };
@@ -76,7 +80,8 @@ static __device__ __forceinline__ Column column_of(const WgradParams &p, int n)
     return c;
 }
 
-/* Address of the image that grid position m meets there; NULL outside. */
+/* The address of the input value for output position m and column c; NULL
+ * outside of the input. */
 template <class T>
 static __device__ __forceinline__ const T *input_at(const WgradParams &p, int m,
                                                     const Column &c,
@@ -92,14 +97,14 @@ static __device__ __forceinline__ const T *input_at(const WgradParams &p, int m,
     int64_t row =
         (((int64_t)rest * p.size.d + q[0]) * p.size.h + q[1]) * p.size.w + q[2];
     const int channel = (int)group * p.a + c.channel;
-    // the same for all: of one tensor there is one address to make
+    // the same branch in all threads; one tensor needs no second address
     if (p.border == p.size.c)
         return (const T *)p.input + row * p.size.c + channel;
     return concat_at<T>(p.input, p.second.data, p.border, p.size.c, row,
                         channel);
 }
 
-/* Address of the grid at position m. VEC: it may be in two parts. */
+/* The address of `output` at position m. VEC: it may be an implicit concat. */
 template <class T, bool VEC>
 static __device__ __forceinline__ const T *output_at(const WgradParams &p,
                                                      int64_t m, int channel)
@@ -109,11 +114,11 @@ static __device__ __forceinline__ const T *output_at(const WgradParams &p,
                         p.output_c, m, channel);
 }
 
-/* What a thread fetches of a chunk of BK positions: lines of neighbouring
- * channels of the grid and of the image, of positions row, row + STEP, ..
- * GRID, IMAGE: channels of that side divide by COUNT, so a line is one load,
- * and of the image belongs to one tap. SLANT: with each line of the grid the
- * one that its slant takes beside it. */
+/* The registers of a thread for one chunk of BK positions: lines of
+ * neighbouring channels of output (g) and input (x), for positions row(), row()
+ * + STEP, .. OUTPUT, INPUT: the channels of a group are a multiple of COUNT on
+ * that side, so a line is one load, and a line of the input belongs to one tap.
+ * NORM_BWD: with each line of output, the line of the norm's x. */
 template <class T, bool OUTPUT, bool INPUT, bool NORM_BWD = false>
 struct WgradLoad {
     static_assert(OUTPUT || !NORM_BWD, "a slant goes by lines");
@@ -125,12 +130,12 @@ struct WgradLoad {
         BK = LOADS * STEP,
     };
     static_assert(WGRAD_STEP % BK == 0, "parts are whole chunks");
-    Column column;       // IMAGE: of its line
-    const Column *table; // else of the tile's, COUNT a line are more
-                         // than registers hold
+    Column column;       // INPUT: of the thread's line;
+    const Column *table; // else all columns of the tile, in shared memory:
+                         // COUNT columns a line do not fit the registers
     Line<T> g[LOADS], x[LOADS];
     Line<T> norm_x[NORM_BWD ? LOADS : 1];
-    bool inside[INPUT ? LOADS : 1]; // x is of the image, and no zeros
+    bool inside[INPUT ? LOADS : 1]; // x is inside of the input
 
     static __device__ __forceinline__ int first()
     {
@@ -142,8 +147,8 @@ struct WgradLoad {
         return (int)threadIdx.x / ACROSS;
     }
 
-    /* columns: in shared memory, WGRAD_TILE where IMAGE is not. All threads
-     * of the block come here. */
+    /* columns: WGRAD_TILE columns in shared memory, without INPUT. All threads
+     * of the block must call it. */
     __device__ __forceinline__ WgradLoad(const WgradParams &p,
                                          const WgradTile &s, Column *columns)
         : table(columns)
@@ -169,7 +174,7 @@ struct WgradLoad {
             const T *y = output_at<T, OUTPUT>(p, m, (int)s.group * p.b + m1);
             if constexpr (OUTPUT) {
                 if (m1 < p.b) g[i] = *(const Line<T> *)y;
-                // a gradient's operand is one tensor, with rows as it has
+                // the norm's x is one tensor with the rows of the gradient
                 if (NORM_BWD && m1 < p.b)
                     norm_x[i] = *(const Line<T> *)((const T *)p.norm_bwd.x +
                                                    (y - (const T *)p.output));
@@ -194,8 +199,8 @@ struct WgradLoad {
     }
 };
 
-/* Lines of 16 bits, of `channel` on, as a lens shows them; those that are not
- * wanted stay. */
+/* Applies a deferred norm to lines of 16-bit channels, `channel` the first;
+ * lines that are not `wanted` are left alone. */
 template <Dtype D, int COUNT>
 static __device__ __forceinline__ void norm_lines(const NormOnLoad &s,
                                                   int channel,
@@ -211,7 +216,7 @@ static __device__ __forceinline__ void norm_lines(const NormOnLoad &s,
     }
 }
 
-/* Those of a side in two parts. */
+/* The same for an implicit concat, each tensor with its own norm. */
 template <Dtype D, int COUNT>
 static __device__ __forceinline__ void norm_concat_lines(
     const NormOnLoad &own, const NormOnLoad &second, int border, int channel,
@@ -223,9 +228,9 @@ static __device__ __forceinline__ void norm_concat_lines(
         norm_lines<D>(norm_on_load, channel - (far ? border : 0), x, wanted);
 }
 
-/* Lines of a gradient taken back; x: what is beside them. by: of their
- * channels, in shared memory, where the compiler leaves it: it would hold what
- * it can in registers. */
+/* Applies norm backward to lines of a gradient; x: the lines of the norm's
+ * operand. by: the coefficients of their channels, in shared memory, as the
+ * compiler would hold too many of them in registers. */
 template <Dtype D, int COUNT>
 static __device__ __forceinline__ void norm_bwd_lines(
     const float4 *by, float leak, const Line<uint16_t> (&x)[COUNT],
@@ -245,10 +250,11 @@ static __device__ __forceinline__ void norm_bwd_lines(
         }
 }
 
-/* What was fetched in lines of either side, through their lenses, or the slant
- * that `by` has of the tile's channels. A line of
- * the grid meets all columns of the tile, whatever this thread has of the
- * image; behind the last position the image is zero for all of them. */
+/* Applies to the lines of both sides their deferred norms, or to output the
+ * norm backward with the coefficients `by` of the tile's channels. A line of
+ * output is normed even if this thread's line of input is outside: it
+ * multiplies all columns of the tile. Past the last position the input is zero
+ * in all threads. */
 template <Dtype D, bool OUTPUT, bool INPUT, bool NORM_BWD>
 static __device__ __forceinline__ void norm_operands(
     const WgradParams &p, const WgradTile &s,
@@ -280,8 +286,8 @@ static __device__ __forceinline__ float *wgrad_part(const WgradParams &p,
                          WGRAD_TILE;
 }
 
-/* Element (m, n) of the tile, to w or to the block's part of it; nothing beyond
- * the edges of w. Returns the square of what stands in w now. */
+/* Stores element (m, n) of the tile to dw, or to the block's part of the tile;
+ * ignores elements outside of w. Returns the square of the value in dw. */
 static __device__ __forceinline__ double store_wgrad(const WgradParams &p,
                                                      const WgradTile &s, int m,
                                                      int n, float v)
@@ -295,7 +301,7 @@ static __device__ __forceinline__ double store_wgrad(const WgradParams &p,
     return whole ? square_of(*to) : 0;
 }
 
-/* What the threads of a tile have of its squares. */
+/* Stores the partial sum of squares of a tile; own: the sum of a thread. */
 static __device__ __forceinline__ void store_tile_sqnorm(const WgradParams &p,
                                                          double own)
 {
@@ -303,9 +309,8 @@ static __device__ __forceinline__ void store_tile_sqnorm(const WgradParams &p,
         square_leave(own, p.square + blockIdx.y * gridDim.x + blockIdx.x);
 }
 
-/* The block has put all of its tile: add up the parts of it, the last of its
- * blocks to w. A function of its own, so that the product's loop has all the
- * registers. */
+/* The reduction of split-K: the last block of a tile adds its parts and stores
+ * dw. Not inlined, so that the main loop has all registers. */
 static inline __device__ __attribute__((noinline)) void reduce_wgrad_parts(
     const WgradParams &p)
 {
@@ -314,7 +319,7 @@ static inline __device__ __attribute__((noinline)) void reduce_wgrad_parts(
     double own = 0;
     auto add = [&](int first, int step, int count, bool all) {
         float *parts = wgrad_part(p, first);
-        // four neighbours of it
+        // four neighbouring elements a thread
         for (int i = (int)threadIdx.x * 4; i < SIZE; i += CONV_THREADS * 4) {
             const int m = s.m0 + i / WGRAD_TILE, n = s.n0 + i % WGRAD_TILE;
             double sum[4];
@@ -334,8 +339,8 @@ static inline __device__ __attribute__((noinline)) void reduce_wgrad_parts(
         store_tile_sqnorm(p, own);
 }
 
-/* The block has put all of its tile, whose squares its threads have in `own`.
- */
+/* Call it after store_wgrad for the whole tile. own: the sum of the squares
+ * that store_wgrad returned to this thread. */
 static __device__ __forceinline__ void finish_wgrad(const WgradParams &p,
                                                     double own)
 {
@@ -345,7 +350,7 @@ static __device__ __forceinline__ void finish_wgrad(const WgradParams &p,
         store_tile_sqnorm(p, own);
 }
 
-/* What igemm_mma_bf16.cu and its like have. */
+/* In igemm_mma_bf16.cu, _f16.cu, _tf32.cu: queues the kernel. */
 template <Precision P>
 bool wgrad_mma(const ConvProblem *r, const WgradParams *p, dim3 blocks);
 #endif
