@@ -1,15 +1,15 @@
-/* first.cu -- convolutions of 1 to 4 channels, forward.
+/* first.cu -- fprop of convolutions with 1 to 4 input channels, in 16 bits.
  *
- * There are so few products that the result is what takes time: 64 bytes of 32
- * filters beside 4 of x. So nothing else is touched: x is read as it stands,
- * in 16 bits or rounded on the way as a copy would have it, and sums for a norm
- * are made of what is in registers.
+ * With so few products the result takes the time: 64 bytes of 32 filters for
+ * every 4 bytes of x. So nothing else goes through memory: x is read in f32 or
+ * 16 bits and rounded as a 16-bit copy would be, and sums for a norm are made
+ * from registers.
  *
- * The k axis of the product is (tap, channel), 64 at most: steps of one `mma`.
- * A warp makes 16 positions by 32 filters at a time; its lanes fetch their
- * fragments of x from the first cache, by a table of taps in shared memory.
- * Column n of tile j is filter n/2 * 8 + 2j + n%2, so that each lane ends with
- * 8 neighbouring filters: one store.
+ * The k axis of the product is (tap, channel), at most 64: up to four steps of
+ * m16n8k16. Each of the 8 warps of a block computes 16 positions by 32 filters
+ * at a time; the lanes load their fragments of x through L1, by a table of taps
+ * in shared memory. Column n of mma tile j is filter n/2 * 8 + 2j + n%2, so
+ * each lane ends with 8 neighbouring filters: one store of 16 bytes.
  *
  * Bound by memory: x and y once. About 25 instructions a position and step. */
 #include "cuda/conv/first.cuh"
@@ -25,31 +25,32 @@ enum {
     TILES = COLUMNS / 8,
     STEP = 16, // of the k axis
     STEPS = CONV_FIRST_DEPTH / STEP,
-    BLOCKS = 1024,    // fill any GPU of today
-    OUTSIDE = 1 << 30 // farther than any image reaches
+    BLOCKS = 1024,    // blocks that fill any GPU
+    OUTSIDE = 1 << 30 // larger than any extent
 };
 
 struct ConvFirst {
-    const void *x; // of f32, or of 16 bits
+    const void *x; // f32 or 16 bits
     const uint16_t *w;
     const float *bias; // or NULL
     Target y;
     ChannelSums sums; // of y
     Window win;
     Dims input;
-    Grid output; // of the result
+    Grid output; // positions of y
     int channels, filters, depth;
-    int steps, each; // of the k axis; pieces of 16 positions of a warp
+    int steps, each; // of the k axis; tiles of 16 positions a warp
     int positions;
 };
 
-/* A place on the k axis: what it is from the first tap's channel 0, in
- * elements and along the axes. */
+/* An element of the k axis: its offset from tap 0, channel 0, in elements and
+ * along the axes. */
 struct alignas(16) TapOffset {
     int off, d, h, w;
 };
 
-/* Where the first tap of a position is, which may be outside. */
+/* The input position under tap 0 of an output position, perhaps outside of the
+ * input. */
 struct WindowOrigin {
     int64_t at;
     int d, h, w;
@@ -94,7 +95,7 @@ __device__ __forceinline__ float element(const ConvFirst &p,
     return inside ? load<1, X>(x + r.off).v[0] : 0;
 }
 
-/* Two neighbours of the k axis of a filter; 0 of what is none. */
+/* Elements k and k + 1 of a filter, 0 past the ends. */
 __device__ __forceinline__ uint32_t filter_pair(const ConvFirst &p, int filter,
                                                 int k)
 {
@@ -103,8 +104,8 @@ __device__ __forceinline__ uint32_t filter_pair(const ConvFirst &p, int filter,
     return w[0] | (k + 1 < p.depth ? (uint32_t)w[1] << 16 : 0);
 }
 
-/* What a lane has stored of its 8 filters: sums of d and d^2, d = v - pivot,
- * pivot being the first. */
+/* The sums of a lane over its stored values v, for each of 8 filters: sums of d
+ * and d^2 with d = v - pivot, where pivot is the first value. */
 struct LaneSums {
     float pivot[TILE_CHANNELS], d[TILE_CHANNELS], square[TILE_CHANNELS];
     int n;
@@ -123,8 +124,8 @@ __device__ __forceinline__ void add_sums(LaneSums *s,
     s->n++;
 }
 
-/* The block's sums of v and v^2 to its part; warps are added in their order.
- * All threads come here. */
+/* Writes the block's sums of v and v^2 to its partial sums; warps are added in
+ * their order. All threads of the block must call it. */
 __device__ __forceinline__ void put_sums(const ConvFirst &p, const LaneSums &s,
                                          int f0)
 {
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     SMEM(uint2, weights, [STEPS][TILES][WARP]);
     const int t = (int)threadIdx.x, lane = t % WARP;
     const int f0 = (int)blockIdx.y * COLUMNS;
-    const int filter0 = f0 + lane % 4 * TILE_CHANNELS; // the lane's filters
+    const int filter0 = f0 + lane % 4 * TILE_CHANNELS; // the lane's
     const bool in_range = filter0 < p.filters;
     if (t < p.steps * STEP) taps[t] = tap_offset_of(p, t);
     for (int i = t; i < p.steps * TILES * WARP; i += BLOCK) {
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
                         Stored<D>::pair(element<X>(p, first[h], one),
                                         element<X>(p, first[h], two));
             }
-            __syncwarp(); // some lanes had nothing to load
+            __syncwarp(); // some lanes skipped their loads
 #pragma unroll
             for (int j = 0; j < TILES; j++) {
                 const uint2 both = weights[s][j][lane];
@@ -233,8 +234,8 @@ int depth_of(const ConvProblem *r)
                       CONV_FIRST_DEPTH + 1);
 }
 
-/* Pieces of 16 positions that a warp makes: a thread has two rows of each, so
- * its sums are no longer than a chain. */
+/* The tiles of 16 positions that a warp computes: a thread has two rows of
+ * each, so its sums are no longer than a chain. */
 int each_of(const ConvProblem *r)
 {
     const int64_t row_tiles = ceil_div(rows(r->output), ROWS * WARPS);

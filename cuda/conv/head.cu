@@ -1,25 +1,27 @@
-/* head.cu -- convolutions with a window of one and few results.
+/* head.cu -- 1x1 convolutions with 1 to 8 output channels, in 16 bits: fprop,
+ * and all gradients in one kernel.
  *
- * A product of 1 to 8 columns has nothing for tensor cores to do: each number
- * of x is used so often and no more. So x is read once forward and once back,
- * through its lens, and what is made of it stays in registers:
+ * A product with 1 to 8 columns uses each element of x too rarely for tensor
+ * cores. So x is read once forward and once backward, its deferred norm is
+ * applied in registers, and everything derived from it stays in registers:
  *
- *     forward    a team of lanes has a row, 8 channels each: y is a sum over
- *                lanes
- *     backward   the walk of col_reduce.cuh: a thread keeps its channels, so dx
- * of them is a sum over results, dw one over rows, by parts; db beside it, and
- * the sums that close dx (grad_sums.cuh). The last blocks add up the parts.
+ * - fprop: a group of lanes has a row, 8 channels a lane; y is a sum over the
+ *   lanes.
+ * - backward: the column reduction of col_reduce.cuh. A thread keeps its
+ *   channels: dx is a sum over the output channels; dw, db and the gradient
+ *   sums of dx (grad_sums.cuh) are sums over rows, as one part a block. The
+ *   last block adds the parts.
  *
- * Bound by memory: x and y, then x, dx and dy, which is read as it stands. */
+ * Bound by memory: x and y; backward x, dx and dy, in its stored type. */
 #include "cuda/conv/head.cuh"
 #include "cuda/lib/col_reduce.cuh"
 
 namespace {
 
-enum { CHANNELS = NARROW_CHANNELS }; // of a lane: 16 bytes
+enum { CHANNELS = NARROW_CHANNELS }; // channels of a lane: 16 bytes
 
-/* What fits the registers: channels that a thread has backward, with a sum of
- * each for each result; rows that it has loaded at a time. */
+/* Limits by registers: the channels of a thread backward, with a sum of each
+ * for each output channel; the rows in flight at a time. */
 template <int RESULTS> constexpr int VEC_BWD = RESULTS > 2 ? 4 : CHANNELS;
 template <int RESULTS> constexpr int ROWS_IN_FLIGHT = RESULTS > 4 ? 2 : 4;
 
@@ -30,21 +32,22 @@ struct ConvHead {
     const void *dy;
     bool narrow_dy;
     Target y, dx;
-    float *dw, *db; // NULL: not wanted
+    float *dw, *db; // NULL: not needed
     bool fresh_dw, fresh_db;
-    GradSums grads; // of dx; its lens is that of x
-    // [part][dw, db, 2 sums of dx of each channel]: those that are wanted
+    GradSums grads; // over dx; its deferred norm is the norm of x
+    // [part][dw, db, 2 sums over dx for each channel], without members that are
+    // not needed
     double *parts;
-    int size, part; // of dw and db; of all
+    int size, part; // elements of dw and db; of all members
     GridReduce grid_reduce;
     unsigned *counters;
     int channels, results;
     int lanes; // lanes of a row, a power of two
     int64_t rows;
-    ColReduce cols; // backward
+    ColReduce cols; // of the backward kernel
 };
 
-/* WgradParams of channels c .. c+V-1, 0 of what is no result. */
+/* Loads w for channels c .. c+V-1, zeros past the last output channel. */
 template <Dtype D, int B, int V>
 __device__ __forceinline__ void load_weights(const ConvHead &p, int c,
                                              Vec<V> (&w)[B])
@@ -57,7 +60,7 @@ __device__ __forceinline__ void load_weights(const ConvHead &p, int c,
     }
 }
 
-/* What the lens of x has for channels c .. c+V-1. */
+/* Loads scale and shift of x's deferred norm for channels c .. c+V-1. */
 template <int V>
 __device__ __forceinline__ void load_norm(const ConvHead &p, int c,
                                           float2 (&by)[V])
@@ -68,7 +71,7 @@ __device__ __forceinline__ void load_norm(const ConvHead &p, int c,
                                        : make_float2(1, 0);
 }
 
-/* What the lens of x shows of V numbers. */
+/* Applies the deferred norm to V elements of x. */
 template <Dtype D, int V>
 __device__ __forceinline__ Vec<V> apply_norm(const ConvHead &p,
                                              const float2 (&by)[V],
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(BLOCK) conv_head_kernel(const ConvHead p)
         bias[b] = p.bias && b < p.results ? p.bias[b] : 0;
     enum { ROWS = ROWS_IN_FLIGHT<B> };
     const int64_t tile = ROWS * (int64_t)group_count;
-    // the whole block goes on together: lanes add up
+    // all threads of the block loop together: lanes add up
     for (int64_t at = blockIdx.x * tile; at < p.rows; at += gridDim.x * tile) {
         Vec16<CHANNELS> raw[ROWS];
 #pragma unroll
@@ -119,7 +122,7 @@ __global__ void __launch_bounds__(BLOCK) conv_head_kernel(const ConvHead p)
                 for (int v = 0; v < CHANNELS; v++)
                     sum = fmaf(x.v[v], w[b].v[v], sum);
                 sum = warp_sum(sum, p.lanes);
-                // each lane stores its share
+                // each lane stores every p.lanes-th output channel
                 if (b < p.results && (b & (p.lanes - 1)) == lane &&
                     row < p.rows)
                     put_one(p.y, row * p.results + b, sum + bias[b]);
@@ -128,7 +131,7 @@ __global__ void __launch_bounds__(BLOCK) conv_head_kernel(const ConvHead p)
     }
 }
 
-/* dy of a row, as it stands; 0 of what is no result. */
+/* Loads dy of a row in its stored type, zeros past the last output channel. */
 template <Dtype D, int B>
 __device__ __forceinline__ Vec<B> dy_of_row(const ConvHead &p, int64_t row)
 {
@@ -143,9 +146,9 @@ __device__ __forceinline__ Vec<B> dy_of_row(const ConvHead &p, int64_t row)
     return y;
 }
 
-/* ChannelSums over the rows of the block: of a thread's channels, and one more.
- * put(v, sum) comes once for each of them, V for the last. All threads of the
- * block come here. */
+/* Sums over the rows of a block: of the V channels of each thread, and of
+ * `other`. put(v, sum) is called once for each of the sums, with v = V for
+ * `other`. All threads of the block must call it. */
 template <int V, class Put>
 __device__ __forceinline__ void reduce_lanes(const ColReduce &w,
                                              const ColPosition &s,
@@ -154,7 +157,7 @@ __device__ __forceinline__ void reduce_lanes(const ColReduce &w,
 {
     SMEM(double, pile, [V + 1][BLOCK]);
     const int t = (int)threadIdx.x;
-    __syncthreads(); // those of the last one were read
+    __syncthreads(); // the previous sums have been read
     for (int v = 0; v < V; v++) pile[v][t] = (double)mine.v[v];
     pile[V][t] = (double)other;
     block_tree_sum<V + 1>(w, s, pile);
@@ -162,9 +165,8 @@ __device__ __forceinline__ void reduce_lanes(const ColReduce &w,
     for (int v = 0; v <= V; v++) put(v, pile[v][t]);
 }
 
-/* dx of a row, whose number in memory `i` is that of its first channel.
- * GRAD_SUMS_ON: what is in memory then is added to the sums of what the lens
- * takes back; x: what is behind the lens. */
+/* Stores or adds dx of a row at element i. With GRAD_SUMS_ON adds the stored
+ * value to the gradient sums; x: the operand of the deferred norm. */
 template <Dtype D, bool GRAD_SUMS_ON, int V>
 __device__ __forceinline__ void put_dx(const ConvHead &p, int64_t i, Vec<V> dx,
                                        const Vec16<V> &x, const float2 (&by)[V],
@@ -191,8 +193,9 @@ __device__ __forceinline__ void put_dx(const ConvHead &p, int64_t i, Vec<V> dx,
     }
 }
 
-/* The block has left its part: the last one makes of all parts what they are
- * of. Their columns are few, a thread adds up one. */
+/* The reduction of the parts: the last block adds the parts of all blocks and
+ * stores dw, db and the results of the gradient sums. There are few columns; a
+ * thread adds one. */
 static __device__ __attribute__((noinline)) void reduce_parts(const ConvHead &p)
 {
     const int weights = p.dw ? p.channels * p.results : 0;
@@ -220,12 +223,13 @@ static __device__ __attribute__((noinline)) void reduce_parts(const ConvHead &p)
     grid_reduce(p.grid_reduce, (int)blockIdx.x, p.counters, add);
 }
 
-/* Chains are those of bwd_cols, for what is closed too. */
+/* Chains of float additions, gradient sums included, are as long as bwd_cols
+ * allows. */
 template <Dtype D, int B, bool GRAD_SUMS_ON>
 __global__ void __launch_bounds__(BLOCK, 2)
     conv_head_bwd_kernel(const __grid_constant__ ConvHead p)
 {
-    // sums of two kinds take the registers of half the rows
+    // gradient sums take the registers of half the rows
     enum {
         V = VEC_BWD<B>,
         ROWS = ROWS_IN_FLIGHT<B> / (GRAD_SUMS_ON && B > 1 ? 2 : 1)
@@ -293,7 +297,8 @@ __global__ void __launch_bounds__(BLOCK, 2)
 
 // -- launching ---------------------------------------------------------------
 
-/* Backward no thread adds up more rows than a chain has terms. */
+/* The column reduction of the backward kernel, in which no thread adds more
+ * rows than a chain has terms. */
 ColReduce bwd_cols(const ConvProblem *r)
 {
     const int64_t all = rows(r->output);
@@ -311,7 +316,7 @@ ConvHead conv_head_params(const ConvProblem *r, const Operand &x, const void *w)
     ConvHead p = {};
     p.x = x, p.w = w;
     p.channels = r->cin, p.results = r->cout;
-    // what is wanted is known before it has an address
+    // the planner asks for sizes before there are addresses
     const bool db = c->dx[2] && !c->grads_written;
     p.dw = values(c->dx[1]), p.fresh_dw = is_fresh(c, 1);
     if (db) p.db = values(c->dx[2]), p.fresh_db = is_fresh(c, 2);
@@ -351,7 +356,7 @@ size_t parts_bytes(const ConvHead &p)
     return (size_t)p.cols.parts.by * (size_t)p.part * sizeof(double);
 }
 
-/* start<D, B>: B a power of two that holds the results. */
+/* start<D, B>(r, p), with B the power of two that holds the output channels. */
 #define CALL_CONV_HEAD_OF(D, launch_fprop, r, p)  \
     ((p).results > 4   ? launch_fprop<D, 8>(r, p) \
      : (p).results > 2 ? launch_fprop<D, 4>(r, p) \
@@ -365,7 +370,7 @@ size_t parts_bytes(const ConvHead &p)
 
 } // namespace
 
-// a lazy call is for those who measure what they store
+// A call whose own norm is deferred runs on a kernel that makes statistics.
 bool conv_head_takes(const ConvProblem *r)
 {
     const Window *g = &r->win;
