@@ -1,39 +1,42 @@
-/* dgrad_wgrad.cu -- dx and dw of a layer of 32 filters of 3x3, as a U-Net has
- * at its full extents, from one reading of dy and x:
+/* dgrad_wgrad.cu -- dgrad and wgrad of a 2-D 3x3 convolution with 32 filters
+ * and 32 or 64 input channels, as in a U-Net at full resolution, from one
+ * reading of dy and x, in 16 bits:
  *
  *     dx[q, a]    = sum_{tap, b} dy[q + 1 - tap, b] w[b, tap, a]
  *     dw[b,tap,a] = sum_q        dy[q + 1 - tap, b] x[q, a]
  *
- * Both want dy around the positions of x, and there memory is what binds. dy is
- * a line of what the layer made and of that gradient (norm_bwd_on_load.cuh), so
- * two products would make it once, store it and read it, and x, again.
+ * Both products read the halo of dy around the positions of x, and memory is
+ * the bound. dy is linear in the gradient dz after the deferred norm and in the
+ * layer's y (norm_bwd_on_load.cuh): two kernels would compute dy once, store
+ * it, and read dy and x again.
  *
- * A block has 32 channels of the image and walks over a run of boxes of 8x16
- * positions. The weights stay in shared memory, the sums of dw in registers.
- * The halo of the next box is under way (cp.async) while this one is
- * multiplied:
+ * A block has 32 input channels and loops over a run of boxes of 8x16
+ * positions. w stays in shared memory, the sums of dw in registers. The halo of
+ * the next box is in flight (cp.async) while the current one is multiplied. For
+ * each box:
  *
- *     slant     dy in the place of its gradient, by who copied a line
- *     dx        a warp has two lines of the box by 16 channels; it stores them
- *               and sums what grad_sums.cuh says, x being at hand
- *     dw        a warp has 16 channels of x by 8 of dy, of all taps; a line of
- *               the halo serves the three lines of the box that see it
+ * - norm backward: dy replaces dz in shared memory, each thread on the lines
+ *   that it copied;
+ * - dx: a warp computes two lines of the box by 16 channels, stores them and
+ *   adds the gradient sums (grad_sums.cuh), as x is in shared memory;
+ * - dw: a warp computes 16 channels of x by 8 of dy, for all taps; a line of
+ *   the halo serves the three lines of the box that read it.
  *
  * Counted: 300 bytes of shared memory an mma for dx, 164 for dw. Bound by
- * memory: narrow 8 B where the image has as many channels as dy, two more where
- * dx is added to; and the parts of dw, 72 KB a block with both ways. The last
- * blocks add them up (grid_reduce.cuh). */
+ * memory: 8 B an element (16-bit dz, y, x, dx) if the input has as many
+ * channels as dy, 2 B more if dx is added to; and the parts of dw, 72 KB a
+ * block written and read, which the last blocks add (grid_reduce.cuh). */
 #include "cuda/conv/dgrad_wgrad.cuh"
 #include "cuda/conv/igemm_tile_epilogue.cuh"
 
 namespace {
 
 enum {
-    CHANNELS = 32, // of dy, and of the image a block: a row of TILE_ROW bytes
-    SIDE = 3,      // of the window
+    CHANNELS = 32, // of dy, and of a block's input: a row of TILE_ROW bytes
+    SIDE = 3,      // taps of the window along an axis
     TAPS = SIDE * SIDE,
-    TAP_BYTES = CHANNELS * TILE_ROW, // of weights
-    HIGH = 8,                        // of a box
+    TAP_BYTES = CHANNELS * TILE_ROW, // of w
+    HIGH = 8,                        // extents of a box
     WIDE = 16,
     POSITIONS = HIGH * WIDE,
     HALO_HIGH = HIGH + SIDE - 1,
@@ -41,46 +44,46 @@ enum {
     HALO_ROWS = HALO_HIGH * HALO_WIDE,
     THREADS = 256,
     WARPS = THREADS / WARP,
-    BLOCKS = 2,  // a multiprocessor: 128 registers a thread
-    FILL = 256,  // blocks that fill any GPU of today
-    MIN_RUN = 8, // boxes worth a part of dw
-    MAX_RUN = CHAIN * CHAIN / POSITIONS, // a second sum is a chain, too
+    BLOCKS = 2,  // on a multiprocessor: 128 registers a thread
+    FILL = 256,  // blocks that fill any GPU
+    MIN_RUN = 8, // boxes that are worth a part of dw
+    MAX_RUN = CHAIN * CHAIN / POSITIONS, // the second sum is a chain, too
     ROW_STEP = THREADS / TILE_LINES,     // rows that the block copies at a time
-    LINES = 2,                           // of a box a warp makes of dx
+    LINES = 2,                           // lines of the box, of a warp's dx
     ACROSS = HIGH / LINES,
-    HALF = CHANNELS / (WARPS / ACROSS), // channels of them
-    PITCH = HALF + 8, // floats a row that is turned: writes meet no bank twice
+    HALF = CHANNELS / (WARPS / ACROSS), // channels of a warp's dx
+    PITCH = HALF + 8, // floats of a transposed row: no bank conflicts
 };
 static_assert(HALF == 16 && WIDE == 16, "fragments of mma");
 static_assert(WARPS == CHANNELS / 16 * (CHANNELS / 8), "warps of dw");
 
-/* Channels of the image that are of one tensor. */
+/* One tensor of the input, which may be an implicit concat of two. */
 struct ConcatOperand {
     const void *x;
     NormOnLoad norm_on_load;
     Target dx;
     GradSums grads;
-    int from, channels; // its first in the image; of a row
+    int from, channels; // its first channel in the input; its channels
 };
 
 struct DgradWgrad {
     const void *dz, *w;
     NormBwd norm_bwd;
     ConcatOperand side[2];
-    int border;        // the first channel of the second
-    int channels;      // of both
-    ChannelSums sums;  // of dx, a part a block
-    float *dw, *parts; // [block] of dw
+    int border;        // the first channel of side[1]
+    int channels;      // of both tensors
+    ChannelSums sums;  // over dx, one part a block
+    float *dw, *parts; // parts: (blocks, elements of w)
     bool fresh;
-    GridReduce grid_reduce; // of those
+    GridReduce grid_reduce; // over the parts of dw
     unsigned *counters;
-    int high, wide; // extents of image and dy
+    int high, wide; // extents of input and dy
     Divisor boxes[2];
-    int count, run; // boxes; of a block
+    int count, run; // boxes; boxes of a block
 };
 
-/* Shared memory of a block. y lies behind its gradient; when that is dy, what
- * the lens shows of x takes the place of y. */
+/* The operands of a box in shared memory: dz (then dy), the y of the layer, and
+ * x. After dy is computed, x after its deferred norm takes the place of y. */
 struct Stage {
     unsigned char dy[HALO_ROWS * TILE_ROW], y[HALO_ROWS * TILE_ROW];
     unsigned char x[POSITIONS * TILE_ROW];
@@ -111,7 +114,7 @@ __device__ __forceinline__ Box box_at(const DgradWgrad &p, int i)
     return b;
 }
 
-/* The row of the tensors that is at (h, w) of the box, or -1. */
+/* The row at (h, w) relative to the box; -1: outside. */
 __device__ __forceinline__ int input_row(const DgradWgrad &p, const Box &b,
                                          int h, int w)
 {
@@ -126,15 +129,15 @@ __device__ __forceinline__ int halo_row(const DgradWgrad &p, const Box &b,
     return input_row(p, b, r / HALO_WIDE - 1, r % HALO_WIDE - 1);
 }
 
-/* Byte of a line of row r of a halo, turned by its place in a line of the halo:
- * so one address of an ldmatrix serves all of these. */
+/* The offset of a line of halo row r, swizzled by its column in the halo, so
+ * one ldmatrix address serves all lines of the halo. */
 __device__ __forceinline__ int halo_place(int r, int line)
 {
     return r / HALO_WIDE * HALO_WIDE * TILE_ROW +
            tile_place<TILE_LINES>(r % HALO_WIDE, line);
 }
 
-/* Issue the copies of a box; a thread has one line of each of its rows. */
+/* Issues the copies of a box; a thread copies one line of each of its rows. */
 __device__ __forceinline__ void fill(const DgradWgrad &p,
                                      const ConcatOperand &side, int c0,
                                      const Box &b, Stage *to)
@@ -159,8 +162,8 @@ __device__ __forceinline__ void fill(const DgradWgrad &p,
     }
 }
 
-/* dy of the lines that this thread copied, once they have landed. Outside of
- * the image it is zero. */
+/* Applies norm backward to the lines that this thread copied, once they have
+ * arrived; dy outside of the image stays zero. */
 template <Dtype D>
 __device__ __forceinline__ void norm_bwd(const DgradWgrad &p, const Box &b,
                                          const float4 *table, Stage *s)
@@ -187,7 +190,7 @@ __device__ __forceinline__ void norm_bwd(const DgradWgrad &p, const Box &b,
     }
 }
 
-/* x as its lens shows it, to the place of y. */
+/* Writes x after its deferred norm to the place of y. */
 template <Dtype D>
 __device__ __forceinline__ void apply_norm(const DgradWgrad &p, const Act &act,
                                            const Box &b, const float2 *table,
@@ -211,8 +214,9 @@ __device__ __forceinline__ void apply_norm(const DgradWgrad &p, const Act &act,
     }
 }
 
-/* dx of a warp: lines `line` and on of the box by 16 channels. Line u of the
- * halo behind it is what line i sees through taps of row i + 2 - u. */
+/* dx of a warp: LINES lines of the box, from `line` on, by 16 channels. With
+ * halo lines counted from `line`, line i of dx multiplies halo line u by the
+ * taps of row i + 2 - u. */
 template <Precision P>
 __device__ __forceinline__ void multiply_dx(const Shared &s, const Stage &from,
                                             int line, int half,
@@ -232,7 +236,7 @@ __device__ __forceinline__ void multiply_dx(const Shared &s, const Stage &from,
 #pragma unroll
         for (int u = 0; u < LINES + SIDE - 1; u++) {
             uint32_t a[4];
-            // when the first needs them: registers are few here
+            // loaded at the first use, to save registers
             const int row = SIDE - 1 - u;
             if (row >= 0) ldmatrix_x4_trans(b[row], w + row * SIDE * TAP_BYTES);
             ldmatrix_x4(a, seen + u * HALO_WIDE * TILE_ROW);
@@ -249,7 +253,7 @@ __device__ __forceinline__ void multiply_dx(const Shared &s, const Stage &from,
     }
 }
 
-/* dw of a warp: 16 channels of x, 8 of dy, all taps. */
+/* dw of a warp: 16 channels of x by 8 of dy, all taps. */
 template <Precision P>
 __device__ __forceinline__ void multiply_dw(const unsigned char *input,
                                             const unsigned char *halo, int m,
@@ -274,7 +278,7 @@ __device__ __forceinline__ void multiply_dw(const unsigned char *input,
             {y[0], y[1]}, {y[2], y[3]}, {last[0], last[1]}};
 #pragma unroll
         for (int k = 0; k < SIDE; k++) {
-            const int h = u + k - (SIDE - 1); // the line that sees it
+            const int h = u + k - (SIDE - 1); // the line of the box
             if (h < 0 || h >= HIGH) continue;
 #pragma unroll
             for (int shift = 0; shift < SIDE; shift++)
@@ -284,8 +288,8 @@ __device__ __forceinline__ void multiply_dw(const unsigned char *input,
     }
 }
 
-/* Store dx of a warp. Returns what lane l / 16 of its sums, of channel
- * l % 2 * 8 + l / 2 % 4 * 2 + l / 8 % 2 of 16, has of this box. */
+/* Stores dx of a warp. Returns this lane's gradient sum of the box: sum number
+ * l / 16 of channel l % 2 * 8 + l / 2 % 4 * 2 + l / 8 % 2 of 16, for lane l. */
 template <Dtype D>
 __device__ __forceinline__ float store_dx(const DgradWgrad &p,
                                           const ConcatOperand &side, int c0,
@@ -320,7 +324,7 @@ __device__ __forceinline__ float store_dx(const DgradWgrad &p,
         *at = stored[i];
     }
     if (!side.grads.runs) return 0;
-    // of what is in memory now, two channels at a time: registers are few here
+    // over the stored values, two channels at a time to save registers
     float mine_of_all = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -342,8 +346,8 @@ __device__ __forceinline__ float store_dx(const DgradWgrad &p,
     return mine_of_all;
 }
 
-/* The block has left its part of dw: the last one adds up those of its 32
- * channels of the image. */
+/* The reduction of dw: the last block of each 32 input channels adds the parts.
+ */
 static __device__ __attribute__((noinline)) void reduce_dw(const DgradWgrad &p)
 {
     const int lines = CHANNELS / 4; // of 16 bytes
@@ -405,13 +409,13 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         Stage &now = s.stage[i % 2];
         cp_async_wait<0>();
         norm_bwd<D>(p, b, s.norm_bwd, &now);
-        __syncthreads(); // and the box before has been used
+        __syncthreads(); // and the previous box has been used
         if (i + 1 < count)
             fill(p, side, c0, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
         cp_async_commit();
         if (side.norm_on_load.table)
             apply_norm<D>(p, side.norm_on_load.act, b, s.deferred_norm, &now);
-        __syncwarp(); // to see is for some lanes, to multiply for all
+        __syncwarp(); // some lanes skip the norm, all multiply
         if (side.dx.data) {
             float dx[LINES][2][4] = {};
             multiply_dx<P>(s, now, line, half, dx);
@@ -440,7 +444,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         }
     if (p.sums.parts) {
         const int which = t / CHANNELS, c = t % CHANNELS;
-        // the lane that has it in each warp, see store_dx
+        // the lane that has the sum in each warp, see store_dx
         const int at = c / HALF * ACROSS * WARP + which * 16 + c % 2 * 8 +
                        c / 2 % 4 * 2 + c / 8 % 2;
         __syncthreads();
@@ -529,7 +533,7 @@ bool dgrad_wgrad_run(const ConvProblem *r, const Source &input,
     p.border = border, p.channels = r->cin;
     p.sums = dx.sums, p.parts = parts, p.dw = dw, p.fresh = fresh;
     const dim3 blocks((unsigned)count, (unsigned)(r->cin / CHANNELS));
-    // both are folded alike; their words stand one behind the other
+    // both reductions have the same shape; their counters are adjacent
     p.grid_reduce = p.sums.grid_reduce = grid_reduce_of(count, 2 * blocks.y);
     p.sums.counters =
         gpu_counters(r->c->dev, 2 * blocks.y * p.grid_reduce.counters);
@@ -544,7 +548,7 @@ bool dgrad_wgrad_run(const ConvProblem *r, const Source &input,
                                              conv_filter_size(r)) +
                    (double)(times * conv_filter_size(r)) * sizeof(float) +
                    channel_sums_traffic(p.sums);
-    // a sum over dx takes the x that is there
+    // gradient sums use the x that is in shared memory
     for (const ConcatOperand &s : p.side)
         if (s.dx.data) bytes += target_traffic(s.dx, all / r->cin * s.channels);
     moves(bytes, 2 * conv_flops(r));
