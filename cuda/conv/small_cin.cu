@@ -1,26 +1,28 @@
-/* small_cin.cu -- convolutions of 5 to 15 channels, forward.
+/* small_cin.cu -- fprop of convolutions with 5 to 15 input channels (except 8),
+ * in 16 bits.
  *
- * Of 11 channels no position begins at 16 bytes, and a chunk of 32 channels as
- * igemm_tile.cu has would be two thirds zeros. So a position is brought to
- * shared memory with its channels filled up to 16: one step of `mma` a tap. A
- * block makes a box of 128 positions by 64 filters; the halo of the box stays
- * for all taps. Operands are read where they are, one or two of them, number by
- * number where rows do not begin at 4 bytes.
+ * With 11 channels no row begins at a multiple of 16 bytes, and a chunk of 32
+ * channels as in igemm_tile.cu would be two thirds zeros. So positions are
+ * padded to 16 channels in shared memory: one m16n8k16 step a tap. A block of
+ * 256 threads computes a box of 128 positions by 64 filters; the halo of the
+ * box stays in shared memory for all taps. The operands, one or two tensors,
+ * are read in place: 4 bytes at a time, or 2 if the number of channels is odd.
  *
- * A launch before it turns the weights to what the lanes of a warp hold of a
- * tap, 16 bytes after 16 bytes, which go through a ring by cp.async. Column n
- * of tile j is filter n/2 * 8 + 2j + n%2, so that each lane ends with 8
- * neighbouring filters: one store, and sums for a norm of what is stored.
+ * A launch before the kernel repacks the filter to the mma fragments of the
+ * lanes, 16 bytes a lane and tap; they go through a ring of cp.async stages.
+ * Column n of mma tile j is filter n/2 * 8 + 2j + n%2, so each lane ends with 8
+ * neighbouring filters: one store of 16 bytes, and sums for a norm of the
+ * stored values.
  *
- * In shared memory positions of a line are sorted by their remainder by the
- * stride, so eight that a tap meets are neighbours; the halves of one change
- * places with every four, and an ldmatrix meets all banks once (in boxes
- * narrower than 8 some twice).
+ * In shared memory the positions of a line are sorted by their remainder by the
+ * stride, so the eight positions that an ldmatrix reads for a tap are
+ * neighbours. The two halves of a position swap places every four positions, so
+ * an ldmatrix has no bank conflicts (boxes narrower than 8 have some).
  *
- * A warp of 32 x 32 reads 256 bytes an `mma`. Of the second-level cache a block
+ * A warp of 32 x 32 reads 256 bytes of shared memory an mma. From L2 a block
  * reads its halo, 14 positions a result for a window of 4x4x4 and a stride of
- * 2, and all weights. Bound by what shared memory serves, a third of it for
- * products with zeros. */
+ * 2, and the whole filter. Bound by shared memory; with 11 channels a third of
+ * its reads are for products with zeros. */
 #include "cuda/conv/igemm_tile.cuh"
 #include "cuda/conv/small_cin.cuh"
 #include "cuda/lib/precision_traits.cuh"
@@ -32,32 +34,32 @@ enum {
     ROWS = 32,
     ACROSS = (1 << BOX) / ROWS,             // warps along the positions
     COLUMNS = 64,                           // filters of a block, 32 of a warp
-    TILES = 4,                              // of 8 filters of a warp
-    STEP = SMALL_CIN_MAX,                   // of the k axis: a tap
-    WORDS = STEP / 2,                       // of a position
-    LINES = COLUMNS * STEP * 2 / TILE_LINE, // of the weights of a tap
+    TILES = 4,                              // of 8 filters, in a warp
+    STEP = SMALL_CIN_MAX,                   // of the k axis: one tap
+    WORDS = STEP / 2,                       // of a position, in shared memory
+    LINES = COLUMNS * STEP * 2 / TILE_LINE, // of the filter tile of a tap
     STAGE = 4,                              // taps between barriers
     RING = 3,                               // stages, one of them in use
     ENDS = CHAIN / STEP / STAGE,            // stages of a chain
 };
 
-/* One of the operands, the first of whose channels is channel `first`. */
+/* One tensor of the operand; `first` is its first channel in the operand. */
 struct ConcatOperand {
     const uint16_t *data;
     int channels, first;
 };
 
-/* What follows from extents. */
+/* The tiling of a problem; depends on extents only. */
 struct Tiling {
-    int box[3];      // log2 of its extents
-    int64_t slots;   // positions of a halo, and what sorting leaves empty
-    int lines, wide; // of a plane of it; positions of a line that leave one
+    int box[3];      // log2 of a box's extents
+    int64_t slots;   // positions of a halo, with gaps from the sorting
+    int lines, wide; // lines of a halo's plane; positions of a line with one
                      // remainder by the stride
     int64_t blocks;
 };
 
 struct SmallCin {
-    ConcatOperand side[2]; // one of no channels: there is none
+    ConcatOperand side[2]; // a tensor without channels is absent
     const uint4 *w;
     const float *bias; // or NULL
     Target y;
@@ -65,13 +67,13 @@ struct SmallCin {
     Window win;
     Dims input, output;
     int box[3];
-    Divisor boxes[3];          // along each axis of the grid
+    Divisor boxes[3];          // boxes along each axis of y
     Divisor line, plane, step; // slots, lines of the halo; stride along w
     int slots, wide;
     int filters, taps, stages;
 };
 
-/* Where a box begins. */
+/* The sample and first position of a box. */
 struct BoxCoord {
     int n, from[3];
 };
@@ -86,7 +88,7 @@ __device__ __forceinline__ BoxCoord box_coord(const SmallCin &p)
     return s;
 }
 
-/* Position m of a box. */
+/* Position m of a box along each axis. */
 __device__ __forceinline__ void position_in_box(const SmallCin &p, int m,
                                                 int (&at)[3])
 {
@@ -95,7 +97,7 @@ __device__ __forceinline__ void position_in_box(const SmallCin &p, int m,
     at[0] = m >> p.box[2] >> p.box[1];
 }
 
-/* Row of the result that it is, or -1. */
+/* The row of y for position m of a box; -1: outside. */
 __device__ __forceinline__ int row_of(const SmallCin &p, const BoxCoord &s,
                                       int m)
 {
@@ -107,7 +109,7 @@ __device__ __forceinline__ int row_of(const SmallCin &p, const BoxCoord &s,
     return inside ? (int)row_at(p.output, s.n, d, h, w) : -1;
 }
 
-/* The slot of line h of plane d of a halo, and position w of that line. */
+/* The slot of position w in line h, plane d of a halo. */
 __device__ __forceinline__ int slot_of(const SmallCin &p, int d, int h, int w)
 {
     uint32_t rest = (uint32_t)w;
@@ -116,14 +118,14 @@ __device__ __forceinline__ int slot_of(const SmallCin &p, int d, int h, int w)
            (int)rest;
 }
 
-/* Half of a slot, in lines of 16 bytes. */
+/* The place of half a slot, in lines of 16 bytes. */
 __device__ __forceinline__ int half_of(int slot, int half)
 {
     return slot * 2 + (half ^ (slot >> 2 & 1));
 }
 
-/* The channels of a side join those of the position in `to`, two a word. All
- * loads come before the first use. */
+/* Adds the channels of one tensor to a position in `to`, two channels a word.
+ * All loads precede the first use. */
 __device__ __forceinline__ void load_channels(const ConcatOperand &s,
                                               int64_t row,
                                               uint32_t (&to)[WORDS])
@@ -151,7 +153,7 @@ __device__ __forceinline__ void load_channels(const ConcatOperand &s,
     }
 }
 
-/* The halo of a box; zeros outside of the image. */
+/* Loads the halo of a box; zeros outside of the input. */
 __device__ __forceinline__ void fill(const SmallCin &p, const BoxCoord &s,
                                      uint4 *halo)
 {
@@ -176,7 +178,8 @@ __device__ __forceinline__ void fill(const SmallCin &p, const BoxCoord &s,
     }
 }
 
-/* 32 positions by 32 filters of a warp; see Fragment of conv.cuh. */
+/* The accumulators of a warp, 32 positions by 32 filters; see Fragment in
+ * conv.cuh. */
 struct WarpTile {
     float acc[2][TILES][4] = {}, sum[2][TILES][4] = {};
 
@@ -190,9 +193,10 @@ struct WarpTile {
     }
 };
 
-/* ChannelSums of v and v^2 of what is stored, v[row][filter of the lane], to
- * the block's part: a warp takes its rows about their own mean, in float, then
- * in double; warps are added in their order. All threads come here. */
+/* Writes the block's sums of v and v^2 over the stored values v[row][filter of
+ * the lane] to its partial sums. A warp sums about the mean of its rows, in
+ * float, then in double; warps are added in their order. All threads of the
+ * block must call it. */
 __device__ __forceinline__ void put_sums(const SmallCin &p,
                                          const Vec<TILE_CHANNELS> (&v)[4],
                                          const int (&row)[4], int f0,
@@ -204,7 +208,7 @@ __device__ __forceinline__ void put_sums(const SmallCin &p,
     for (int r = 0; r < 4; r++) n += row[r] >= 0;
     n = warp_sum_apart(n, 4);
     const float each = n ? 1 / (float)n : 0;
-    __syncthreads(); // what was there has been read
+    __syncthreads(); // the halo has been read
 #pragma unroll
     for (int i = 0; i < TILE_CHANNELS; i++) {
         float mean = 0, m2 = 0;
@@ -233,8 +237,9 @@ __device__ __forceinline__ void put_sums(const SmallCin &p,
                         min((int)COLUMNS, p.filters - f0), pile);
 }
 
-/* WgradParams as lanes hold them: (block of filters, tap, 32 filters, tiles 2i
- * and 2i + 1, lane, two of b of each), zeros behind the last tap and filter. */
+/* Repacks the filter to mma fragments: (block of filters, tap, 32 filters, mma
+ * tiles 2i and 2i + 1, lane, two registers of b of each tile), zeros past the
+ * last tap and filter. */
 __global__ void __launch_bounds__(BLOCK)
     repack_filter_kernel(const uint16_t *w, uint32_t *to, int channels,
                          int filters, int taps, int stages, int64_t count)
@@ -291,7 +296,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
     }
     fill(p, s, halo);
 
-    // what the first tap meets of the row that the lane tells ldmatrix
+    // the slot of tap 0 for the row whose address this lane gives to ldmatrix
     int base[2];
     for (int i = 0; i < 2; i++) {
         int at[3];
@@ -308,7 +313,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
             ring + i % RING * (STAGE * LINES) + down * (LINES / 2) + lane;
         for (int k = 0; k < STAGE; k++, b += LINES) {
             const int tap = i * STAGE + k;
-            // the whole warp
+            // the whole warp breaks
             if (tap >= p.taps || f0 + down * 32 >= p.filters) break;
             uint32_t a[2][4];
 #pragma unroll
@@ -361,7 +366,7 @@ int64_t shared_of(const Tiling &g, int64_t taps)
            taps * (int64_t)sizeof(int);
 }
 
-/* Boxes of these extents. */
+/* The tiling with boxes of 2^d x 2^h x 2^w positions. */
 Tiling tiling_of(const ConvProblem *r, int d, int h, int w)
 {
     const Window &g = r->win;
@@ -375,17 +380,17 @@ Tiling tiling_of(const ConvProblem *r, int d, int h, int w)
     all.lines = (int)least(size[1], INT32_MAX);
     all.wide = (int)least(ceil_div(size[2], g.s[2]), INT32_MAX);
     size[2] = (int64_t)all.wide * g.s[2];
-    // no product of what is far too large anyway
+    // bounded, to avoid an overflow
     for (int a = 0; a < 3; a++)
         all.slots = least(all.slots * least(size[a], SHARED_MOST), SHARED_MOST);
     return all;
 }
 
-/* The boxes that take least to fill and to multiply, in instructions of a warp;
- * the widest of those that take as much. False: no halo fits. */
+/* Chooses the boxes that take the fewest warp instructions to load and to
+ * multiply, the widest among equals. False: no halo fits in shared memory. */
 bool choose_tiling(const ConvProblem *r, Tiling *best)
 {
-    enum { FILL = 4, TAP = 192 }; // a position of a halo, a tap of a block
+    enum { FILL = 4, TAP = 192 }; // a position of a halo; a tap of a block
     double least = 0;
     for (int w = BOX; w >= 0; w--)
         for (int h = BOX - w; h >= 0; h--) {
@@ -404,7 +409,7 @@ int stages_of(const ConvProblem *r)
     return (int)ceil_div(taps_of(r), STAGE);
 }
 
-/* Words of all weights as they are turned. */
+/* 32-bit words of the repacked filter. */
 int64_t repacked_words(const ConvProblem *r)
 {
     return ceil_div(r->cout, COLUMNS) * stages_of(r) * STAGE * LINES * 4;
@@ -433,8 +438,8 @@ bool queue(const ConvProblem *r, const SmallCin &p, const Tiling &g)
 
 } // namespace
 
-// whole lines are what igemm_tile.cu takes, also of a concat: so bits are those
-// of one
+// 8 channels go to igemm_tile.cu, also as a concat, so that a concat has the
+// bits of one tensor
 bool small_cin_takes(const ConvProblem *r)
 {
     const Call *c = r->c;
