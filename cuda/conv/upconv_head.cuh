@@ -1,31 +1,35 @@
-/* upconv_head.cuh -- an upconv of few results, as at the end of a generator;
- * see upconv_head_fwd.cu and upconv_head_bwd.cu. */
+/* upconv_head.cuh -- an upconv (transposed convolution) with 1 to 4 output
+ * channels, as in the last layer of a generator; see upconv_head_fwd.cu and
+ * upconv_head_bwd.cu. In its ConvProblem y is `input` and x is `output`: cin
+ * counts channels of y, cout of x. */
 #ifndef SEG_CUDA_CONV_UPCONV_HEAD_H
 #define SEG_CUDA_CONV_UPCONV_HEAD_H
 #include "cuda/conv/conv.cuh"
 
 enum {
-    UPCONV_HEAD_COUT = 4,     // at most
-    UPCONV_HEAD_COLUMNS = 64, // taps by results
-    UPCONV_HEAD_CIN = 256,    // of the operand
+    UPCONV_HEAD_COUT = 4,     // channels of y, at most
+    UPCONV_HEAD_COLUMNS = 64, // taps times channels of y, at most
+    UPCONV_HEAD_CIN = 256,    // channels of x, at most
 };
 
-/* Is this call one, but for what its window wants of shared memory? Follows
- * from extents, attributes and precision; the operand is in two tensors from
- * channel `from` on, 0: it is in one. */
+/* Returns whether the kernels take this call, except for the shared memory that
+ * its window needs. Depends on extents, attributes and precision. border: the
+ * first channel of x's second tensor; 0: one tensor. */
 bool upconv_head_narrow(const ConvProblem *r, int border);
-/* Can y be made so? Then queue it. */
+/* Returns whether the kernel of y takes this call; queues it. False with the
+ * reason. */
 bool upconv_head_fprop_takes(const ConvProblem *r, int border);
 bool upconv_head_fprop(const ConvProblem *r, const Source &x, const void *w,
                        const float *bias, float *y);
-/* Could what is wanted of its gradients be made so? dy is wanted in no copy. */
+/* Returns whether the kernel of all gradients takes this call. It reads dy in
+ * f32, not a copy. */
 bool upconv_head_takes(const ConvProblem *r, int border);
-/* Parts (parts, 2, channels) of sums over dx that it leaves. */
+/* Partial sums (parts, 2, channels) over dx that it writes. */
 int upconv_head_sum_parts(const ConvProblem *r, int border);
-/* Bytes that it needs for the parts of dw and db. */
+/* Bytes of workspace: the parts of dw and db. */
 size_t upconv_head_bytes(const ConvProblem *r, int border);
-/* Queue what is wanted: dx, dw and db, which is NULL where another call made
- * it. parts: upconv_head_bytes. False with the reason. */
+/* Queues the gradients that the call needs: dx, dw and db; db is NULL if
+ * another call wrote it. parts: upconv_head_bytes. False with the reason. */
 bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
                      const Result &dx, float *dw, float *db, void *parts);
 #endif

@@ -1,30 +1,31 @@
-/* upconv_head_bwd.cu -- all gradients of an upconv of few results, as at the
- * end of a generator, from one reading of x and dy:
+/* upconv_head_bwd.cu -- all gradients of an upconv with 1 to 4 output channels,
+ * as in the last layer of a generator, from one reading of x and dy, in 16
+ * bits:
  *
  *     dx[p, c] = sum_k dy[p, k] w[c, k]
  *     dw[c, k] = sum_p x[p, c]  dy[p, k]
  *
- * k is (tap, result), at most 64 of them, and dy[p, k] the number of dy that
- * position p of the operand sees there. A product whose columns are results
- * would have one of 16 to do; here the taps are columns, and both products are
+ * k is (tap, output channel), at most 64 columns, and dy[p, k] the element of
+ * dy that position p of x meets there. A product with the output channels as
+ * columns would use one column of 16; with taps as columns both products are
  * dense.
  *
- * A block has up to 64 channels of one tensor and walks over a run of boxes of
- * 128 positions. w stays in shared memory, a chain of dw in registers. The halo
- * of dy and the x of the next box are under way (cp.async) while this one is
- * multiplied:
+ * A block of 256 threads has up to 64 channels of one tensor of x and loops
+ * over a run of boxes of 128 positions. w stays in shared memory, a chain of dw
+ * in registers. The halo of dy and the x of the next box are in flight
+ * (cp.async) while the current box is multiplied. For each box:
  *
- *     columns   a row of 64 numbers of dy for each position, rounded once for
- *               both products; db is summed of dy as it stands, each number
- *               where its box has it
- *     dx        a warp has 32 positions by 32 channels; it stores them and sums
- *               what grad_sums.cuh says, x being at hand
- *     dw        a warp has 16 channels by 32 columns; x goes through its lens
- *               in registers
+ * - dy[p, k]: a row of 64 elements for each position, rounded to 16 bits once
+ *   for both products; db is summed from dy in f32, each element by the box
+ *   that it belongs to;
+ * - dx: a warp computes 32 positions by 32 channels, stores them and adds the
+ *   gradient sums (grad_sums.cuh), as x is in shared memory;
+ * - dw: a warp computes 16 channels by 32 columns; the deferred norm is applied
+ *   to x in registers.
  *
  * Counted: 256 bytes of shared memory an mma for dx, 384 for dw. Bound by
- * memory: narrow 4 B of the operand, two more where dx is added to, dy; and the
- * parts of dw, which the last blocks add up (grid_reduce.cuh). */
+ * memory: 4 B an element of x (16-bit x and dx), 2 B more if dx is added to;
+ * dy; and the parts of dw, which the last blocks add (grid_reduce.cuh). */
 #include "cuda/conv/upconv_head_tile.cuh"
 
 namespace {
@@ -61,7 +62,8 @@ __device__ __forceinline__ void multiply_dx(const UpconvHead &p,
     }
 }
 
-/* Four lanes have four words each, those of number k of all to lane k. */
+/* Transposes four words of each of four lanes: word k of all four goes to lane
+ * k. */
 __device__ __forceinline__ void transpose_words(uint32_t (&v)[4])
 {
     const int lane = (int)threadIdx.x % WARP;
@@ -78,9 +80,9 @@ __device__ __forceinline__ void transpose_words(uint32_t (&v)[4])
     }
 }
 
-/* Store dx of a warp; x: of the box, as it stands. Of what is in memory then a
- * lane sums one of two neighbours, or what x weighs of it, in every second tile
- * of columns. */
+/* Stores dx of a warp. x: the box's x before its deferred norm. Of the stored
+ * values a lane adds one gradient sum for one of two neighbouring channels, in
+ * every second mma tile. */
 template <Dtype D>
 __device__ __forceinline__ void store_dx(const UpconvHead &p,
                                          const ChannelBlock &cb, const Box &b,
@@ -133,7 +135,7 @@ __device__ __forceinline__ void store_dx(const UpconvHead &p,
         if (lane / 4 % 2 == j % 2) s->sums[j / 2][threadIdx.x] += (double)all;
     }
     if (side.dx.type == F32) return;
-    __syncwarp(); // lanes have read what others write
+    __syncwarp(); // all lanes have read dx before any writes it
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         transpose_words(word[i]);
@@ -144,8 +146,8 @@ __device__ __forceinline__ void store_dx(const UpconvHead &p,
     }
 }
 
-/* Sum `which` of channel c of the slab, behind a barrier: the lane that has it
- * in each of four warps, see store_dx. */
+/* Gradient sum `which` of channel c of the block, after a barrier: adds the
+ * four warps, in each the lane that has the sum (store_dx). */
 __device__ __forceinline__ double box_grad_sum(const Shared &s, int which,
                                                int c)
 {
@@ -157,7 +159,7 @@ __device__ __forceinline__ double box_grad_sum(const Shared &s, int which,
     return all;
 }
 
-/* dw of a warp: 16 channels, `c` the first, by four tiles of columns from line
+/* dw of a warp: 16 channels from c on, by four mma tiles of columns from line
  * `line` on. */
 template <Precision P>
 __device__ __forceinline__ void multiply_dw(const Shared &s,
@@ -168,7 +170,7 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
 {
     constexpr Dtype D = NARROW_TYPE<P>;
     const int lane = (int)threadIdx.x % WARP;
-    float2 by[2] = {}; // of the channels that a lane has
+    float2 by[2] = {}; // of a lane's channels
     for (int i = 0; i < 2 && norm_on_load.table; i++)
         by[i] = s.deferred_norm[c + lane / 4 + i * 8];
 #pragma unroll 2
@@ -196,8 +198,8 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
     }
 }
 
-/* The block has left its parts of dw and db: the last one adds up those of its
- * channels, the first slab's also db. */
+/* The reduction of dw and db: the last block of each block of channels adds its
+ * parts of dw; the first block of channels also adds db. */
 static __device__ __attribute__((noinline)) void reduce_dw_db(
     const UpconvHead &p)
 {
@@ -252,7 +254,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         const Box b = box_at(p, first + i);
         const Stage &now = s.stage[i % 2];
         cp_async_wait<0>();
-        __syncthreads(); // and the box before has been used
+        __syncthreads(); // and the previous box has been used
         if (i + 1 < count)
             fill(p, cb, box_at(p, first + i + 1), &s.stage[(i + 1) % 2]);
         cp_async_commit();
@@ -265,7 +267,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             store_dx<D>(p, cb, b, now.x, m, part, dx, &s);
         }
         if (!p.dw) continue;
-        __syncwarp(); // to store is for some lanes, to multiply for all
+        __syncwarp(); // some lanes skip the store, all multiply
         multiply_dw<P>(s, now.x, side.norm_on_load, c, line, acc);
         if ((i + 1) % (CHAIN / POSITIONS) && i + 1 < count) continue;
 #pragma unroll
@@ -283,7 +285,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                         p.columns +
                     column] = s.dw[k][t];
     }
-    __syncthreads(); // the sums of all boxes are there
+    __syncthreads(); // the sums of all boxes are complete
     if (p.db && blockIdx.y == 0 && t < p.results) {
         double all = 0;
         for (int i = 0; i < WARPS; i++) all += s.db[t][i];
@@ -302,7 +304,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 
 // -- launching ---------------------------------------------------------------
 
-/* Taps by results. */
+/* Taps times channels of dy: columns of dy[p, k]. */
 int columns_of(const ConvProblem *r)
 {
     const Window *g = &r->win;
@@ -359,7 +361,7 @@ size_t dw_bytes(const ConvProblem *r, int border)
            sizeof(float);
 }
 
-/* Extents, and where things are in a halo. */
+/* Sets the axes and the offsets of the columns in a halo. */
 void set_halo(const ConvProblem *r, UpconvHead *p)
 {
     const Window *g = &r->win;
@@ -400,7 +402,7 @@ bool queue(const ConvProblem *r, const UpconvHead &p, dim3 blocks)
 
 } // namespace
 
-// a lazy call is for those who measure what they store
+// a call whose own norm is deferred runs on a kernel that makes statistics
 bool upconv_head_narrow(const ConvProblem *r, int border)
 {
     return call_op(r->c) == OP_upconv && !r->c->deferred &&
@@ -410,8 +412,8 @@ bool upconv_head_narrow(const ConvProblem *r, int border)
            columns_of(r) <= COLUMNS;
 }
 
-// a window shorter than its stride, or a result longer than what the grid
-// reaches, has results that no position sees: db would miss them
+// with a window shorter than its stride, or y larger than x reaches (hi < 0),
+// no position of x meets some elements of dy, and db would miss them
 bool upconv_head_takes(const ConvProblem *r, int border)
 {
     const Window *g = &r->win;
@@ -464,14 +466,14 @@ bool upconv_head_bwd(const ConvProblem *r, const Source &x, const void *w,
     p.db = db, p.fresh_db = is_fresh(c, 2);
     const dim3 blocks((unsigned)count,
                       (unsigned)channel_blocks_of(r, x.border));
-    // both are folded alike; their words stand one behind the other
+    // both reductions have the same shape; their counters are adjacent
     p.grid_reduce = p.sums.grid_reduce = grid_reduce_of(count, 2 * blocks.y);
     p.sums.counters =
         gpu_counters(c->dev, 2 * blocks.y * p.grid_reduce.counters);
     p.counters = p.sums.counters + blocks.y * p.grid_reduce.counters;
     p.count = (int)boxes_of(r), p.run = run_of(r, x.border);
     const double flops = conv_flops(r), all = (double)rows(r->output);
-    // each slab looks at dy
+    // each block of channels reads dy
     double bytes = (double)moved(c->dy) * blocks.y +
                    channel_sums_traffic(p.sums) + moved(c->dx[1]) +
                    2.0 * (double)grid_reduce_traffic(p.grid_reduce) *

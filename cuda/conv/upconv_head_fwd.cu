@@ -1,24 +1,26 @@
-/* upconv_head_fwd.cu -- an upconv of few results, forward: each tap's product
- * first, then their sums.
+/* upconv_head_fwd.cu -- y of an upconv with 1 to 4 output channels, in 16 bits:
+ * a product for each tap, then the sums over taps.
  *
- *     z[p, k]  = sum_c x[p, c] w[c, k]
- *     y[q]     = sum_k z[p, k],  p the position that sees q by tap k
+ *     z[p, k] = sum_c x[p, c] w[c, k]      k = (tap, output channel), <= 64
+ *     y[q]    = sum_k z[p, k]              p: the position that meets q by tap
+ * k
  *
- * A product of which results are columns has one of 16 to do, and reads x for
- * each tap of each class of positions. Here the columns are taps, and x is read
- * once but for the borders of tiles.
+ * An implicit GEMM with the output channels as columns would use one column of
+ * 16, and would read x for each tap of each residue class. With taps as columns
+ * the product is dense, and x is read once, except at the borders of tiles.
  *
- * A block has a tile of 128 positions of a plane and walks over a run of planes
- * (of an operand of two axes: one). w stays in shared memory; channels come in
- * chunks of 32 of one tensor, the next on its way (cp.async), and are taken
- * through their lens by who copied them. z of a plane lies in shared memory,
- * and what it adds to results in a ring of as many planes as a window has: a
- * thread has the same results of each, in the order of the planes. A result is
- * stored by the tile that has the last position which sees it; before its first
- * own ones a tile has as many positions more as see the same result.
+ * A block of 256 threads has a tile of 128 positions of a plane and loops over
+ * a run of planes (2-D: one plane). w stays in shared memory; x comes in chunks
+ * of 32 channels of one tensor, the next chunk in flight (cp.async), and each
+ * thread applies the deferred norm to the lines that it copied. z of a plane is
+ * written to shared memory and added to a ring of result planes, as many as the
+ * window is deep. A thread adds the same results of each plane, in the order of
+ * the planes. A result is stored by the tile with the last position that meets
+ * it; so a tile begins with extra positions before its own, as many as meet the
+ * same result.
  *
- * Bound by memory: narrow 2 B of x, y. A plane of 4x4x4 taps of stride 2 has
- * 1.22 positions for each of its own. */
+ * Bound by memory: 2 B an element of x, and y. With 4x4x4 taps and stride 2 a
+ * plane has 1.22 positions for each of its own. */
 #include "cuda/conv/igemm_tile_load.cuh"
 #include "cuda/conv/upconv_head.cuh"
 
@@ -31,13 +33,13 @@ enum {
     POSITION_BITS = 7,
     THREADS = 256,
     WARPS = THREADS / WARP,
-    BLOCKS = 2,                      // a multiprocessor, as of H100
-    FILL = 512,                      // blocks that fill any GPU of today
-    MIN_RUN = 8,                     // planes worth those before them
-    PITCH = COLUMNS + 8,             // floats a row of z
-    RING = 2560,                     // results of all planes of a ring
+    BLOCKS = 2,          // on a multiprocessor of an H100
+    FILL = 512,          // blocks that fill any GPU
+    MIN_RUN = 8,         // planes that are worth the extra planes before them
+    PITCH = COLUMNS + 8, // floats of a row of z
+    RING = 2560,         // results in all planes of the ring
     ROW_STEP = THREADS / TILE_LINES, // rows that the block copies at a time
-    TILES = 4,                       // of 8 columns of an mma
+    TILES = 4,                       // of 8 columns, of an mma
 };
 
 struct UpconvHeadFprop {
@@ -45,14 +47,14 @@ struct UpconvHeadFprop {
     const void *w;
     const float *bias; // or NULL
     float *y;
-    int border, channels; // before those of beside; of both
+    int border, channels; // channels of x's first tensor; of both
     int results, columns;
-    Dims output, input; // extents; c: nothing
+    Dims output, input; // of x and y; c is not used
     int k[3], step[3], lo[3];
-    int own[3], back[3]; // positions of a tile, and those before them
+    int own[3], back[3]; // own positions of a tile, extra positions before
     int bits;            // log2 of a tile's last axis
-    Divisor tiles[3], stride[2], line; // line: results of a tile's
-    int high, ring;                    // lines of results; planes of a ring
+    Divisor tiles[3], stride[2], line; // line: results of a tile's line
+    int high, ring;                    // lines of results; planes of the ring
 };
 
 struct Shared {
@@ -64,7 +66,7 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
 
-/* A tile: its sample and first position, which may be outside. */
+/* A tile: its sample and first position, which may be outside of x. */
 struct Tile {
     int n, at[3];
 };
@@ -80,7 +82,7 @@ __device__ __forceinline__ Tile tile_of(const UpconvHeadFprop &p)
     return t;
 }
 
-/* The row of the operand that position m of a plane is, or -1. */
+/* The row of x for position m of a plane; -1: outside. */
 __device__ __forceinline__ int tile_row(const UpconvHeadFprop &p, const Tile &t,
                                         int plane, int m)
 {
@@ -92,8 +94,8 @@ __device__ __forceinline__ int tile_row(const UpconvHeadFprop &p, const Tile &t,
                   : -1;
 }
 
-/* Issue the copies of 32 channels of a plane; a thread has one line of each of
- * its rows. */
+/* Issues the copies of 32 channels of a plane; a thread copies one line of each
+ * of its rows. */
 __device__ __forceinline__ void fill(const UpconvHeadFprop &p, const Tile &t,
                                      int plane, int c, unsigned char *to)
 {
@@ -109,8 +111,8 @@ __device__ __forceinline__ void fill(const UpconvHeadFprop &p, const Tile &t,
     }
 }
 
-/* The lines that this thread copied, as their lens shows them; zeros where a
- * position is outside. */
+/* Applies the deferred norm to the lines that this thread copied; positions
+ * outside of x stay zero. */
 template <Dtype D>
 __device__ __forceinline__ void apply_norm(const UpconvHeadFprop &p,
                                            const Tile &t, int plane,
@@ -136,7 +138,7 @@ __device__ __forceinline__ void apply_norm(const UpconvHeadFprop &p,
     }
 }
 
-/* z of a warp, 32 positions by 32 columns, and 32 channels more. */
+/* z of a warp, 32 positions by 32 columns: adds the products of 32 channels. */
 template <Precision P>
 __device__ __forceinline__ void multiply(const unsigned char *x,
                                          const unsigned char *w, int m,
@@ -164,7 +166,8 @@ __device__ __forceinline__ void multiply(const unsigned char *x,
     }
 }
 
-/* d[i] of mma is row lane / 4 + i / 2 * 8, column lane % 4 * 2 + i % 2. */
+/* Writes z of a warp to shared memory. d[i] of mma is row lane / 4 + i / 2 * 8,
+ * column lane % 4 * 2 + i % 2. */
 __device__ __forceinline__ void put_z(const float (&acc)[2][TILES][4], int m,
                                       int line, float *z)
 {
@@ -179,9 +182,10 @@ __device__ __forceinline__ void put_z(const float (&acc)[2][TILES][4], int m,
     }
 }
 
-/* What a plane adds to results, and those that it was the last to add to. Along
- * an axis result i of a tile, counted from its first position on, is seen by
- * position i / stride through tap i % stride, and so on. */
+/* Adds z of a plane to the ring, and stores the results that this plane
+ * completes. Along an axis, result i of a tile, counted from the first result
+ * of its first position, meets position i / stride through tap i % stride, the
+ * position before through tap i % stride + stride, and so on. */
 __device__ __forceinline__ void add_plane(const UpconvHeadFprop &p,
                                           const Tile &t, int plane, Shared *s)
 {
@@ -230,7 +234,8 @@ __device__ __forceinline__ void add_plane(const UpconvHeadFprop &p,
     }
 }
 
-/* What stays in shared memory. */
+/* Sets the parts of shared memory that stay the same for all planes, and clears
+ * the ring. */
 __device__ __forceinline__ void set_up(const UpconvHeadFprop &p, Shared *s)
 {
     const int t = (int)threadIdx.x;
@@ -265,7 +270,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     fill(p, t, 0, 0, s.x[0]);
     cp_async_commit();
     set_up(p, &s);
-    __syncthreads(); // lenses are there
+    __syncthreads(); // the coefficients of the norms are set
     int buffer = 0;
     for (int plane = 0; plane < planes; plane++) {
         float acc[2][TILES][4] = {};
@@ -276,7 +281,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             if (norm_on_load.table)
                 apply_norm<D>(p, t, plane, norm_on_load.act,
                               s.deferred_norm + c, s.x[buffer]);
-            __syncthreads(); // and the chunk before has been used
+            __syncthreads(); // and the previous chunk has been used
             const bool more = c + TILE_CHUNK < p.channels;
             if (more || plane + 1 < planes)
                 fill(p, t, more ? plane : plane + 1, more ? c + TILE_CHUNK : 0,
@@ -292,13 +297,14 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 
 // -- launching ---------------------------------------------------------------
 
-/* Positions along an axis that see one result, but for the last. */
+/* The number of positions along an axis that meet one result, less one. */
 int overlap_of(const ConvProblem *r, int i)
 {
     return (int)ceil_div(r->win.k[i], r->win.s[i]) - 1;
 }
 
-/* All but operands. False: it is no such call. */
+/* Sets everything but the operands. False: the window is dilated, or too large
+ * for a tile or the ring. */
 bool fprop_params(const ConvProblem *r, UpconvHeadFprop *p)
 {
     const Window *g = &r->win;
@@ -313,7 +319,7 @@ bool fprop_params(const ConvProblem *r, UpconvHeadFprop *p)
         p->k[i] = g->k[i], p->step[i] = g->s[i], p->lo[i] = g->lo[i];
         p->back[i] = overlap_of(r, i), p->own[i] = tile[i] - p->back[i];
         if (g->dil[i] != 1 || (i && p->own[i] <= p->back[i])) return false;
-        // all that results are counted from, and positions
+        // positions that meet a result
         count[i] = ceil_div((int64_t)(&r->input.d)[i] + g->lo[i], g->s[i]);
         if (i) count[i] = ceil_div(count[i], p->own[i]);
     }

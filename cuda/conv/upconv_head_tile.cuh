@@ -1,6 +1,6 @@
-/* upconv_head_tile.cuh -- what a block of upconv_head_bwd.cu has of an operand
- * and of dy: slabs of channels, boxes of positions, halos around them, and the
- * columns that are made of these. */
+/* upconv_head_tile.cuh -- the operands of a block of upconv_head_bwd.cu: blocks
+ * of channels of x, boxes of positions, their halos of dy, and the matrix dy[p,
+ * k] that is built from a halo. */
 #ifndef SEG_CUDA_CONV_UPCONV_HEAD_TILE_H
 #define SEG_CUDA_CONV_UPCONV_HEAD_TILE_H
 #include "cuda/conv/igemm_tile_load.cuh"
@@ -11,23 +11,24 @@ namespace {
 enum {
     BLOCK_CHANNELS = 64, // channels of a block, at most
     COLUMNS = UPCONV_HEAD_COLUMNS,
-    LINES = 8, // of 16 bytes in a row of either
+    LINES = 8, // of 16 bytes in a row of x, w or dy[p, k]
     ROW = LINES * TILE_LINE,
     POSITIONS = 128, // of a box
     POSITION_BITS = 7,
     THREADS = 256,
     WARPS = THREADS / WARP,
-    BLOCKS = 2,       // a multiprocessor that has the room, of H100: 128
-                      // registers a thread
-    FILL = 256,       // blocks that fill any GPU of today
-    MIN_RUN = 8,      // boxes worth a part of dw
-    HALO_MOST = 2560, // numbers of dy that a box sees
+    BLOCKS = 2,  // on a multiprocessor with enough shared memory (H100): 128
+                 // registers a thread
+    FILL = 256,  // blocks that fill any GPU
+    MIN_RUN = 8, // boxes that are worth a part of dw
+    HALO_MOST = 2560, // elements of dy in a halo
     RESULTS = UPCONV_HEAD_COUT,
-    UNIT = TILE_CHUNK,                   // they divide by it: those of a warp
-    MAX_RUN = CHAIN * CHAIN / POSITIONS, // a second sum is a chain, too
-    ROW_STEP = THREADS / LINES, // rows that the block handles at a time
-    QUARTER = POSITIONS / 4,    // positions of a warp, for dx
-    TILES = 4,                  // of 8 columns of an mma
+    UNIT = TILE_CHUNK, // channels of x are a multiple of it: a warp's channels
+                       // for dx
+    MAX_RUN = CHAIN * CHAIN / POSITIONS, // the second sum is a chain, too
+    ROW_STEP = THREADS / LINES,          // rows that the block copies at a time
+    QUARTER = POSITIONS / 4,             // positions of a warp, for dx
+    TILES = 4,                           // of 8 columns, of an mma
     NO_TAP = 0xffff,
 };
 static_assert(ROW == BLOCK_CHANNELS * 2 && BLOCK_CHANNELS == COLUMNS,
@@ -35,22 +36,22 @@ static_assert(ROW == BLOCK_CHANNELS * 2 && BLOCK_CHANNELS == COLUMNS,
 static_assert(WARPS * 16 * TILES * 8 == BLOCK_CHANNELS * COLUMNS,
               "warps of dw");
 
-/* One axis: positions of the grid, which is the operand, and of the image. */
+/* One axis: positions of x, and of y. */
 struct UpconvAxis {
-    int count, size; // of the grid; of the image
-    int step, lo;    // position p sees the image from p step - lo on
+    int count, size; // positions of x; of y
+    int step, lo;    // position p of x meets y from p*step - lo on
     int bits, reach; // log2 of a box; positions of its halo
     Divisor boxes;
 };
 
-/* Channels of the operand that are of one tensor. */
+/* One tensor of x, which may be an implicit concat of two. */
 struct ConcatOperand {
     const void *x;
     NormOnLoad norm_on_load;
     Target dx;
     GradSums grads;
-    int from, channels; // its first in the operand; of a row
-    int channel_blocks; // before those of the other
+    int from, channels; // its first channel in x; its channels
+    int channel_blocks; // channel blocks of the tensor before
 };
 
 struct UpconvHead {
@@ -59,20 +60,20 @@ struct UpconvHead {
     ConcatOperand side[2];
     int channels, results, columns;
     UpconvAxis axis[3];
-    Divisor every, high, pieces; // results; lines of a halo, WARP of a line
-    int pitch, units;            // numbers of a line; pieces of a halo
-    uint32_t tap[COLUMNS / 2];   // where two columns are, of a halo
-    ChannelSums sums;            // of dx, a part a block
-    float *dw, *db;              // NULL: not wanted
-    float *parts;                // [block] of dw
-    double *db_parts;            // [block] of db
+    Divisor every, high, pieces; // channels of y; lines, pieces of a line
+    int pitch, units;            // elements of a halo's line; pieces of a halo
+    uint32_t tap[COLUMNS / 2];   // offsets in a halo of two columns
+    ChannelSums sums;            // over dx, one part a block
+    float *dw, *db;              // NULL: not needed
+    float *parts;                // parts: (blocks, elements of dw)
+    double *db_parts;            // (blocks, elements of db)
     bool fresh_dw, fresh_db;
-    GridReduce grid_reduce; // of those
+    GridReduce grid_reduce; // over the parts
     unsigned *counters;
-    int count, run; // boxes; of a block
+    int count, run; // boxes; boxes of a block
 };
 
-/* What a box needs of memory, x as it stands. */
+/* The operands of a box in shared memory; x before its deferred norm. */
 struct Stage {
     unsigned char x[POSITIONS * ROW];
     float dy[HALO_MOST];
@@ -85,15 +86,16 @@ struct Shared {
     float4 grads[BLOCK_CHANNELS];
     float2 deferred_norm[BLOCK_CHANNELS];
     double sums[2][THREADS], db[RESULTS][WARPS];
-    float dw[TILES * 4][THREADS]; // sums of a thread that are no chain now
+    float dw[TILES * 4][THREADS]; // a thread's sums of finished chains
 };
 static_assert(sizeof(Shared) <= SHARED_MOST, "fits a block on all GPUs");
 
-/* Channels of a block: of which tensor, the first of it, how many. */
+/* The channels of a block: their tensor, the first channel in it, their number.
+ */
 struct ChannelBlock {
     const ConcatOperand &side;
     int c0, width;
-    bool reads_x; // is x wanted?
+    bool reads_x; // is x needed?
 };
 
 __device__ __forceinline__ ChannelBlock channel_block(const UpconvHead &p)
@@ -132,7 +134,7 @@ __device__ __forceinline__ void position_in_box(const UpconvHead &p, int m,
     }
 }
 
-/* Its row of the operand, or -1. */
+/* The row of x for position m of a box; -1: outside. */
 __device__ __forceinline__ int output_row(const UpconvHead &p, const Box &b,
                                           int m)
 {
@@ -148,9 +150,10 @@ __device__ __forceinline__ int output_row(const UpconvHead &p, const Box &b,
     return inside ? row : -1;
 }
 
-/* What a warp has of a halo: up to 32 neighbours of a line. */
+/* A piece of a halo, which a warp copies: up to 32 neighbouring elements of a
+ * line. */
 struct HaloPiece {
-    int d, h, line, e; // line: of all; e: number of it that a lane has
+    int d, h, line, e; // line: of all; e: the lane's element of the line
 };
 
 __device__ __forceinline__ HaloPiece halo_piece(const UpconvHead &p, int unit)
@@ -164,7 +167,7 @@ __device__ __forceinline__ HaloPiece halo_piece(const UpconvHead &p, int unit)
     return s;
 }
 
-/* Issue the copies of a box. */
+/* Issues the copies of a box. */
 __device__ __forceinline__ void fill(const UpconvHead &p,
                                      const ChannelBlock &cb, const Box &b,
                                      Stage *to)
@@ -197,8 +200,9 @@ __device__ __forceinline__ void fill(const UpconvHead &p,
     }
 }
 
-/* Each number of dy that is the box's own, which of all boxes are all of them
- * once: those before the halo of the next, and of the last all. */
+/* Adds the elements of dy that belong to this box to db. Over all boxes each
+ * element of dy belongs to exactly one: the elements before the next box's halo
+ * and, in the last box of an axis, all of its halo. */
 __device__ __forceinline__ void sum_dy(const UpconvHead &p, const Box &b,
                                        const float *halo, Shared *s)
 {
@@ -229,7 +233,8 @@ __device__ __forceinline__ void sum_dy(const UpconvHead &p, const Box &b,
     }
 }
 
-/* The columns of a box, zeros where a position is outside. */
+/* Builds dy[p, k] of a box from the halo, rounded to 16 bits; zeros for
+ * positions outside of x. */
 template <Dtype D>
 __device__ __forceinline__ void fill_columns(const UpconvHead &p, const Box &b,
                                              const float *halo, Shared *s)
@@ -258,7 +263,7 @@ __device__ __forceinline__ void fill_columns(const UpconvHead &p, const Box &b,
     }
 }
 
-/* What stays in shared memory while the block walks. */
+/* Sets the parts of shared memory that stay the same for all boxes. */
 template <Dtype D>
 __device__ __forceinline__ void set_up(const UpconvHead &p,
                                        const ChannelBlock &cb, Shared *s)
