@@ -163,7 +163,7 @@ __device__ __forceinline__ void fill(const DgradWgrad &p,
 }
 
 /* Applies norm backward to the lines that this thread copied, once they have
- * arrived; dy outside of the image stays zero. */
+ * arrived; dy outside of its extents stays zero. */
 template <Dtype D>
 __device__ __forceinline__ void norm_bwd(const DgradWgrad &p, const Box &b,
                                          const float4 *table, Stage *s)

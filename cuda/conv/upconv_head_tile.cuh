@@ -21,7 +21,7 @@ enum {
                  // registers a thread
     FILL = 256,  // blocks that fill any GPU
     MIN_RUN = 8, // boxes that are worth a part of dw
-    HALO_MOST = 2560, // elements of dy in a halo
+    HALO_MOST = 2560, // elements of dy in a halo, at most
     RESULTS = UPCONV_HEAD_COUT,
     UNIT = TILE_CHUNK, // channels of x are a multiple of it: a warp's channels
                        // for dx
