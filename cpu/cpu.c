@@ -1,9 +1,9 @@
-/* cpu.c -- the backends `ref` and `cpu`: host memory, one pool, two tables.
+/* cpu.c -- the backends `ref`, `plain` and `cpu`: host memory, a thread pool,
+ * three tables of kernels.
  *
- * A device is a Pool, and what is handed to it is done when the call returns:
- * there is nothing to wait for. The tables come from the rows of ops.def; a
- * row's `cpu` column says whether `cpu` runs the plain loops in float or a fast
- * kernel. */
+ * A device is a Pool. Every call is finished when it returns, so sync has
+ * nothing to wait for. The tables come from the rows of ops.def; the `cpu`
+ * column says whether `cpu` runs the plain loops in float or a fast kernel. */
 #include "cpu/conv/bf16.h"
 #include "cpu/conv/winograd.h"
 #include "cpu/fusion.h"
@@ -14,16 +14,16 @@
 #include "engine/backend/backend.h"
 #include <string.h>
 
-/* Backend.threads: what open() would take for `wanted`; <= 0 is "as many as
- * are sensible here". Space is asked for by this number before a device is
- * open, so both must agree. */
+/* Backend.threads: the number of threads that open() takes for `wanted`; for <=
+ * 0 a default for this machine. Space is asked for with this number before a
+ * device is open, so both must agree. */
 static int host_threads(int wanted)
 {
     int threads = wanted > 0 ? wanted : pool_default_threads();
     return threads < POOL_MAX ? threads : POOL_MAX;
 }
 
-/* `name` of the backend, for the message. *dev is set on success only. */
+/* `name`: of the backend, for the message. *dev is set on success only. */
 static bool host_open(const char *name, int device, int threads, void **dev)
 {
     Pool *p;
@@ -41,8 +41,8 @@ static bool ref_open(int device, int threads, void **dev)
     return host_open("ref", device, threads, dev);
 }
 
-/* A wrong SEG_ISA is refused here, where an error can be returned: simd()
- * itself cannot fail. The plain loops of ref do not care. */
+/* Refuses an invalid SEG_ISA here, where an error can be returned: simd()
+ * itself cannot fail. The plain loops of ref do not use SEG_ISA. */
 static bool cpu_open(int device, int threads, void **dev)
 {
     return simd_check() && host_open("cpu", device, threads, dev);
@@ -53,8 +53,8 @@ static void host_close(void *dev)
     pool_close(dev);
 }
 
-/* Memory that its threads touch before it is used: near their cores, and twice
- * as soon with two of them. */
+/* Memory whose pages the threads touch first: the pages lie near the cores of
+ * the threads, and two threads take half the time. */
 typedef struct Fresh {
     char *at;
     size_t bytes;
@@ -62,7 +62,7 @@ typedef struct Fresh {
 
 enum {
     TOUCHED = 16 << 20, // bytes of a task; a multiple of any page
-    MOVED = 1 << 18,    // .. of one that copies or turns
+    MOVED = 1 << 18,    // .. of a task that copies or transposes
 };
 
 static void touch_task(void *ctx, int64_t task, int thread)
@@ -70,7 +70,7 @@ static void touch_task(void *ctx, int64_t task, int thread)
     const Fresh *f = ctx;
     const size_t from = (size_t)task * TOUCHED, rest = f->bytes - from;
     (void)thread;
-    // a page that two tasks share is touched when it is used
+    // a page that two tasks share is touched at its first use
     mem_touch(f->at + from, rest < TOUCHED ? rest : TOUCHED);
 }
 
@@ -89,8 +89,8 @@ static void host_release(void *dev, void *p)
     mem_pages_free(p);
 }
 
-/* Bytes from one place to another. A core alone does not use all that memory
- * has to give. */
+/* A copy of bytes. One core alone does not reach the bandwidth of the
+ * memory. */
 typedef struct Move {
     char *to;
     const char *from;
@@ -105,7 +105,7 @@ static void move_task(void *ctx, int64_t task, int thread)
     memcpy(m->to + from, m->from + from, rest < MOVED ? rest : MOVED);
 }
 
-/* Device memory is host memory: upload, download and copy are one. */
+/* Device memory is host memory: upload, download and copy are one function. */
 static bool host_copy(void *dev, void *dst, const void *src, size_t bytes)
 {
     Move m = {dst, src, bytes};
@@ -113,8 +113,8 @@ static bool host_copy(void *dev, void *dst, const void *src, size_t bytes)
     return true;
 }
 
-/* A tensor, and the numbers of a user that it is to have or to give: parts of
- * its samples. */
+/* A tensor and an array in user order (channels first) that it is read from or
+ * written to; a task converts a part of a sample. */
 typedef struct Turn {
     const Tensor *t;
     const float *from; // or NULL
@@ -137,8 +137,8 @@ static void turn_task(void *ctx, int64_t task, int thread)
 static void turn(void *dev, Turn u)
 {
     const Dims s = u.t->dim;
-    // of a thousand channels a few positions fill the task, but whole blocks
-    // of those that tensor.c turns at a time
+    // with a thousand channels a task of MOVED bytes would have a few
+    // positions; 64 are whole blocks of the transpose in tensor.c
     u.part = most(MOVED / (int64_t)sizeof(float) / s.c, 64);
     u.parts = ceil_div(positions(s), u.part);
     pool_run(dev, s.n * u.parts, turn_task, &u);
@@ -160,7 +160,7 @@ static bool host_sync(void *dev)
     return true;
 }
 
-/* What does not depend on the type of a number. */
+/* Members that do not depend on the element type. */
 static void host_trace(void *dev, Trace *t)
 {
     pool_trace(dev, t);
@@ -198,7 +198,7 @@ const Backend backend_plain = {
 #include "engine/graph/ops.def"
 };
 
-/* cpu/ref in float, or a kernel of the same name in cpu/. */
+/* cpu/ref in float, or a kernel of cpu/ops or cpu/conv. */
 #define PATH_plain plain
 #define PATH_fast  cpu
 

@@ -1,13 +1,13 @@
-/* fusion.c -- which rows `cpu` runs in the store or the load of another, and
- * which a few samples at a time: see Backend.fuses, .beside and .slice.
+/* fusion.c -- the operators that `cpu` fuses, and the calls that it splits into
+ * micro-batches: see Backend.fuses, .fuses_concat and .microbatch.
  *
- * Rows that are bound by memory, where a pass less is time saved: behind a norm
- * or a sum on the way back, too; behind a convolution where there is no way
- * back, as its gradients read dy more often than once. */
+ * An activation is fused where it is bound by memory, so that one pass less
+ * saves time: into a norm or a sum also in training; into a convolution only
+ * without a backward run, because its gradients read dy more than once. */
 #include "cpu/fusion.h"
 #include "cpu/conv/winograd.h"
 
-/* No extent is repeated: those are summed by the plain loops. */
+/* No operand is broadcast; the plain loops do broadcasting. */
 static bool is_even(const Call *c)
 {
     return dims_equal(c->x[0]->dim, c->y->dim) &&
@@ -33,8 +33,9 @@ bool cpu_fuses(const Call *c)
     }
 }
 
-// Winograd's tiles are vectors of channels of a pixel each, so the border is
-// between two of them; direct sums read rows of pixels as one
+// the vectors of a Winograd tile are channels of one pixel, so the border
+// between the two inputs falls between vectors; direct convolution reads rows
+// of pixels as one long run
 bool cpu_fuses_concat(const Call *c)
 {
     return call_op(c) == OP_conv && c->precision == PRECISION_f32 &&
@@ -42,11 +43,12 @@ bool cpu_fuses_concat(const Call *c)
 }
 
 // measured on the layers of a U-Net at batch 1, 2 and 4 (docs/benchmarks.md):
-// where weights are not small beside samples, fetching and transforming them
-// once a slice costs more than the samples' way to memory
+// where weights are not small compared with samples, loading and transforming
+// the weights once a micro-batch costs more than moving the samples to memory
+// and back
 int32_t cpu_microbatch(const Call *c)
 {
-    // bytes of a few cores; samples to weights
+    // cores that share a cache; its bytes; minimum of samples / weights
     enum { CORES = 4, CACHE = 16 << 20, WEIGHTS = 24 };
     const Op op = call_op(c);
     const int64_t n = c->y->dim.n;

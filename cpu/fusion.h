@@ -1,6 +1,6 @@
-/* fusion.h -- what `cpu` tells the planner: which activation runs in the
- * epilogue of an operator, which concat in the load of a convolution, and into
- * how many micro-batches a call is cut. */
+/* fusion.h -- answers of `cpu` to the planner: the activation that runs in the
+ * epilogue of an operator, the concat that a convolution reads implicitly, and
+ * the micro-batch of a call. */
 #ifndef SEG_CPU_FUSION_H
 #define SEG_CPU_FUSION_H
 #include "engine/graph/op.h"

@@ -4,8 +4,8 @@
 #include "cpu/lib/simd.h"
 #include "engine/graph/op.h"
 
-/* The activation of a call for the kernels of cpu/simd; c->then is an operator
- * that cpu_fuses takes. */
+/* The activation of a call as the kernels of cpu/simd take it. c->act is NULL
+ * or an operator that cpu_fuses accepts: relu or leaky_relu. */
 static inline Act act_of(const Call *c)
 {
     if (!c->act) return (Act){ACT_NONE, 0};

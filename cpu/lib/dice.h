@@ -1,31 +1,33 @@
-/* dice.h -- losses of overlapping regions: dice_loss, bce_dice, tversky.
+/* dice.h -- the region losses: dice_loss, bce_dice, tversky.
  *
- * All three are one formula. With I, P, T the sums of m q s t, m q s, m q t
- * over a class (of a sample or of the batch), its score is
+ * All three have one formula. With I, P, T the sums of m q s t, m q s, m q t
+ * over a class (of a sample or of the batch), the score of the class is
  *
  *     S = (r I + eps) / ((r - alpha - beta) I + alpha P + beta T + eps)
  *
- * with r = 2, alpha = beta = 1 for dice and r = 1 for tversky, and the loss is
- * 1 - mean S over the classes that count. S is linear over linear in I and P,
- * so all that a gradient needs of the sums are two numbers a class,
+ * with r = 2, alpha = beta = 1 for dice and r = 1 for tversky. The loss is 1 -
+ * mean S over the classes that count. S is a quotient of two linear functions
+ * of I and P, so a gradient needs only two coefficients a class:
  *
- *     dL/ds = m q (A t + B),   A = -dS/dI / count,   B = -dS/dP / count,
+ *     dL/ds = m q (A t + B),   A = -dS/dI / count,   B = -dS/dP / count.
  *
- * which the forward run saves. A class with nothing at all and eps = 0 scores
- * 1: the limit of small eps. bce_dice adds its cross entropy.
+ * The forward run saves them. A class without a predicted and without a true
+ * element, with eps = 0, scores 1: the limit for small eps. bce_dice adds the
+ * cross entropy.
  *
- * Here is what follows from the sums, in double, for the plain loops and for
- * the fast ones, which differ in how they walk over elements. */
+ * This header computes coefficients and loss from the sums, in double, for the
+ * plain and for the fast kernels. The two differ only in how they compute the
+ * sums. */
 #ifndef SEG_CPU_LIB_DICE_H
 #define SEG_CPU_LIB_DICE_H
 #include "cpu/lib/kernels.h"
 #include <string.h>
 
-/* The attributes of the three rows in one form. */
+/* The attributes of the three operators in one form. */
 typedef struct Overlap {
     bool per_sample, skip_empty, background;
     double r, alpha, beta, eps;
-    double dice, bce, pos_weight; /* weights of the two parts */
+    double dice, bce, pos_weight; /* weights of the two terms */
 } Overlap;
 
 static inline Overlap region_of(const Attr *a)
@@ -52,22 +54,24 @@ static inline Overlap region_of(const Attr *a)
 #undef OVERLAP
 }
 
-/* What fwd leaves for bwd: (N,C) coefficients and one factor. Two numbers a
- * class instead of its sums: the backward run need not know the formula. */
+/* Saved by fwd for bwd: coefficients (N,C), then the factor of bce. With two
+ * coefficients a class instead of its sums, the backward run needs no
+ * formula. */
 typedef struct Coef {
     double a, b; /* dL/ds = m q (a t + b) */
 } Coef;
 
-/* Sums of a sample: I, P, T of each class, then those of bce and the mask. */
+/* The sums of a sample: I, P, T of each class, then those of bce and of the
+ * mask. */
 enum { SUM_I, SUM_P, SUM_T, SUMS };
 
-/* Sums of one sample: SUMS a class, then bce and the mask. */
+/* Number of sums of one sample: SUMS a class, then bce and the mask. */
 static inline int64_t sums_width(Dims x)
 {
     return SUMS * (int64_t)x.c + 2;
 }
 
-/* Score of one class and its derivatives by I and P, from top / bottom:
+/* Returns the score of one class, top / bottom, and its derivatives by I and P:
  * dS = (d top - S d bottom) / bottom. */
 static inline double score(const Overlap *g, const double *sum, Coef *slope)
 {
@@ -76,17 +80,17 @@ static inline double score(const Overlap *g, const double *sum, Coef *slope)
     double bottom = rest * sum[SUM_I] + g->alpha * sum[SUM_P] +
                     g->beta * sum[SUM_T] + g->eps;
     *slope = (Coef){0};
-    // nothing predicted, nothing true, no eps: as right as can be, and flat
+    // no predicted and no true element, and eps = 0: score 1, gradient 0
     if (bottom == 0) return 1;
     slope->a = (g->r - top / bottom * rest) / bottom;
     slope->b = -top / bottom * g->alpha / bottom;
     return top / bottom;
 }
 
-/* total[0] += scores, total[1] += how many; coef (groups,C) becomes their
- * slopes by I and P. `groups` is the number of samples, or 1 when sums are over
- * the batch. Classes that do not count (background; empty ones when skipped)
- * have coefficients 0. */
+/* Adds the scores to total[0] and their number to total[1], and writes the
+ * derivatives of the scores by I and P to coef (groups,C). `groups` is the
+ * number of samples, or 1 for sums over the batch. Classes that do not count
+ * (background; empty classes with skip_empty) get coefficients 0. */
 static inline void overlap_scores(const Overlap *g, const double *sums,
                                   int64_t groups, Dims x, Coef *coef,
                                   double total[2])
@@ -104,8 +108,8 @@ static inline void overlap_scores(const Overlap *g, const double *sums,
     }
 }
 
-/* 1 - mean score, the slopes of `count` scores made those of it; 0 where none
- * counts. */
+/* Returns dice times 1 - mean score and turns `count` coefficients of scores
+ * into coefficients of the loss. Returns 0 where no class counts. */
 static inline double overlap_loss(const Overlap *g, const double total[2],
                                   Coef *coef, int64_t count)
 {
@@ -115,28 +119,29 @@ static inline double overlap_loss(const Overlap *g, const double total[2],
     return g->dice * (1 - total[0] / total[1]);
 }
 
-/* Saved by fwd: Coef (N,C), then the factor of bce. */
+/* Bytes of the saved coefficients (N,C) and the factor of bce. */
 static inline size_t region_saved(Dims x)
 {
     return (size_t)(x.n * (int64_t)x.c) * sizeof(Coef) + sizeof(double);
 }
 
-/* The loss from the sums (N, sums_width) of samples, which change; saved is
- * filled: coefficients of each sample, equal ones when the classes are scored
- * over the batch. */
+/* Computes the loss from the sums (N, sums_width) of samples, which it
+ * overwrites, and fills c->saved: coefficients of each sample, equal in all
+ * samples when classes are scored over the batch. Fails if the sum over ranks
+ * fails. */
 static inline bool region_finish(const Call *c, double *sums, double *loss)
 {
     const Overlap g = region_of(c->attr);
     const Dims x = c->x[0]->dim;
     int64_t width = sums_width(x), groups = x.n;
-    // cross entropy and its mask are over the batch in any case
+    // cross entropy and the sum of the mask are always over the batch
     double bce = 0, mask = 0, total[4] = {0};
     for (int64_t n = 0; n < x.n; n++) {
         bce += sums[n * width + width - 2];
         mask += sums[n * width + width - 1];
     }
     if (!g.per_sample) {
-        groups = 1; // samples are added up into the first one's sums
+        groups = 1; // all samples are added to the first
         for (int64_t n = 1; n < x.n; n++)
             for (int64_t i = 0; i < width; i++) sums[i] += sums[n * width + i];
         if (!sum_ranks(c, sums, width)) return false;
@@ -144,7 +149,7 @@ static inline bool region_finish(const Call *c, double *sums, double *loss)
     }
     Coef *coef = c->saved;
     overlap_scores(&g, sums, groups, x, coef, total);
-    if (g.per_sample) { // else they are of all ranks already
+    if (g.per_sample) { // else `sums` are over all ranks already
         total[2] = bce, total[3] = mask;
         if (!sum_ranks(c, total, 4)) return false;
         bce = total[2], mask = total[3];

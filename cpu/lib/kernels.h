@@ -1,17 +1,18 @@
-/* kernels.h -- what the two CPU backends are made of, declared by expansion.
+/* kernels.h -- declarations of the kernels of both CPU backends, by expansion
+ * of ops.def.
  *
- * Of each row of ops.def: ref_<name>_* (double) and plain_<name>_* (float)
- * from the one source in cpu/ref, and for rows marked `fast` cpu_<name>_*.
- * Only those that a table names need to exist: a row that is not `fast` has
- * no cpu_ kernels, and a row without space or gradient lacks _space or _bwd.
- * The linker is the checklist. */
+ * For each operator of ops.def: ref_<name>_* (double) and plain_<name>_*
+ * (float), both compiled from cpu/ref, and cpu_<name>_* for operators marked
+ * `fast`. Only functions that a backend's table names have to exist: an
+ * operator that is not `fast` has no cpu_ kernels, and one without space or
+ * gradient has no _space or _bwd. The linker reports each missing kernel. */
 #ifndef SEG_CPU_LIB_KERNELS_H
 #define SEG_CPU_LIB_KERNELS_H
 #include "engine/graph/op.h"
 #include "engine/graph/optim.h"
 #include "engine/ranks/ranks.h"
 
-/* The declarations of one row in one family. */
+/* The declarations of one operator in one family. */
 #define KERNEL_SET(family, name)                           \
     KernelFn family##_##name##_fwd, family##_##name##_bwd; \
     SpaceFn family##_##name##_space;
@@ -20,9 +21,10 @@
 #include "engine/graph/ops.def"
 #undef KERNEL_SET
 
-/* The kernels and the space of `cpu` for a row whose fast ones serve some
- * calls, by is_fast(), and several rows alike: space_of(), <kind>_fwd() and
- * <kind>_bwd(). All three decide by one function, so they decide alike. */
+/* The `cpu` kernels of an operator whose fast kernels take only some calls,
+ * those for which is_fast() is true, and which shares the fast kernels
+ * space_of(), <kind>_fwd() and <kind>_bwd() with similar operators. All three
+ * test is_fast(), so they agree. */
 #define FAST_OR_PLAIN(name, kind)                                  \
     Space cpu_##name##_space(const Call *c)                        \
     {                                                              \
@@ -37,13 +39,13 @@
         return is_fast(c) ? kind##_bwd(c) : plain_##name##_bwd(c); \
     }
 
-/* cross_entropy's first counted target that is no class, named in the error;
- * true if there is none. */
+/* Returns true if every counted target of a cross_entropy is a class number;
+ * else fails with the first that is not. */
 bool ref_cross_entropy_check(const Call *c);
 bool plain_cross_entropy_check(const Call *c);
 
-/* v[i] = its sum over the ranks that share the batch of this call; what an idle
- * one has counts nothing. Alone: as it is. */
+/* Replaces v[i] by its sum over the ranks that share the batch of this call; an
+ * idle rank adds 0. With one rank v does not change. */
 static inline bool sum_ranks(const Call *c, double *v, int64_t count)
 {
     const Share *s = c->step ? &c->step->share : NULL;
@@ -52,20 +54,20 @@ static inline bool sum_ranks(const Call *c, double *v, int64_t count)
     return ranks_sum(s->ranks, v, count);
 }
 
-/* Is what this call is fed only there to keep step with the other ranks? */
+/* Is the batch of this call only there to keep step with the other ranks? */
 static inline bool is_idle(const Call *c)
 {
     return c->step && c->step->share.idle;
 }
 
-/* Number in the whole batch of sample n of this call. */
+/* Number of sample n of this call within the batch of all ranks. */
 static inline int64_t sample_number(const Call *c, int64_t n)
 {
     return c->step->share.first + n;
 }
 
-/* Backend.update, .blend and .sum_squares; `dev` is a Pool or NULL. Those of
- * `plain` are what the bits of `cpu` are judged by. */
+/* Backend.update, .blend and .sum_squares; `dev` is a Pool or NULL. The tests
+ * compare the bits of cpu_* with those of plain_*. */
 #define UPDATE_SET(family)                                            \
     bool family##_update(void *dev, const Update *u);                 \
     bool family##_blend(void *dev, void *y, const void *x, int64_t n, \

@@ -1,11 +1,12 @@
-/* line.h -- lines of a tensor, (n,d,h), for kernels that go through an image a
- * line at a time and add lines up: columns and channels in one param_range. */
+/* line.h -- lines of a tensor, for kernels that go through an image line by
+ * line and add lines. A line is one (n,d,h): W columns of C channels,
+ * contiguous. */
 #ifndef SEG_CPU_LIB_LINE_H
 #define SEG_CPU_LIB_LINE_H
 #include "cpu/lib/blocks.h"
 #include <string.h>
 
-/* Where line number `line` of a tensor lies. */
+/* The place of a line in a tensor. */
 typedef struct LinePlace {
     int64_t n, d, h;
 } LinePlace;
@@ -20,7 +21,8 @@ static inline int64_t line_count(Dims s)
     return (int64_t)s.n * s.d * s.h;
 }
 
-/* Column w of a line of an operand, result or gradient, channel 0. */
+/* Address of column w, channel 0, of a line of an operand, result or
+ * gradient. */
 static inline float *line_at(const Tensor *t, LinePlace p, int64_t w)
 {
     const Dims s = t->dim;
@@ -34,7 +36,8 @@ static inline void line_add(float *restrict to, const float *restrict from,
     for (int64_t i = 0; i < count; i++) to[i] += by * from[i];
 }
 
-/* A piece of a gradient is known: stored or, unless `fresh`, added. */
+/* Writes `count` finished elements of a gradient: stores if `fresh`, else
+ * adds. */
 static inline void line_put(float *restrict to, const float *restrict from,
                             bool fresh, int64_t count)
 {

@@ -1,29 +1,30 @@
-/* norm.h -- what the normalisations share: how rows are cut into blocks, and
- * the tables of BnAffine that turn the statistics of a channel into y. */
+/* norm.h -- shared by the fast normalisations: the size of a block of rows, and
+ * the tables of BnAffine, which hold the constants of a channel. */
 #ifndef SEG_CPU_LIB_NORM_H
 #define SEG_CPU_LIB_NORM_H
 #include "cpu/lib/act.h"
 #include "cpu/lib/window.h"
 
-enum { NORM_TABLES = 6 }; // of BnAffine, the last two of backward alone
+enum { NORM_TABLES = 6 }; // of BnAffine; the last two only in bwd
 
-/* Rows of one block of rows of `channels` floats: by shapes alone, as a block
- * is one chain of f32 additions. */
+/* Rows of one block of rows of `channels` floats. The number depends on shapes
+ * alone, because the sums of a block are chains of f32 additions over its
+ * rows. */
 static inline int64_t norm_block(int64_t channels)
 {
     enum {
-        BYTES = 128 << 10, // of x: fits the second cache beside dy
+        BYTES = 128 << 10, // of x: fits L2 together with dy
         ROWS = 1024,       // the longest chain
-        ROWS_LEAST = 32,   // else the sums of blocks outweigh the blocks
+        ROWS_LEAST = 32,   // fewer: partial sums outweigh x
     };
     int64_t rows = BYTES / (int64_t)sizeof(float) / channels;
     return most(ROWS_LEAST, least(ROWS, rows));
 }
 
-/* Channel i of the tables of forward: y = (x - hi - lo) scale + beta. The mean
- * is two floats, subtracted one after the other: they keep the digits of
- * x - mean where the mean is large against the spread. gamma and beta
- * (channels) may be NULL: 1 and 0. */
+/* Fills channel i of the tables of the forward run: y = (x - hi - lo) scale +
+ * beta. The mean is the sum of two floats, which are subtracted one after the
+ * other: so x - mean keeps its digits where the mean is large against the
+ * standard deviation. gamma and beta (channels) may be NULL: 1 and 0. */
 static inline void norm_channel(float *table, int64_t channels, int64_t i,
                                 double mean, double rstd, const Tensor *gamma,
                                 const Tensor *beta)
@@ -36,7 +37,7 @@ static inline void norm_channel(float *table, int64_t channels, int64_t i,
     at[3 * channels] = beta ? ((const float *)beta->data)[i] : 0;
 }
 
-/* The tables (NORM_TABLES, channels) as kernels take them. */
+/* The tables (NORM_TABLES, channels) as a BnAffine. */
 static inline BnAffine norm_affine(const float *table, int64_t channels,
                                    Act act)
 {

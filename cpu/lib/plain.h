@@ -1,22 +1,23 @@
-/* plain.h -- what the plain loops of cpu/ref are written in.
+/* plain.h -- types and loops shared by the reference kernels in cpu/ref.
  *
- * Every file of cpu/ref is compiled twice: as `ref` (real is double, the
- * judge of all other backends) and as the plain rows of `cpu` (real is
- * float). The Makefile sets REAL, REAL_IS_DOUBLE and PLAIN (the prefix).
+ * Every file of cpu/ref is compiled twice: as `ref` (real is double), the
+ * reference for all other backends, and as the plain operators of `cpu` (real
+ * is float). The Makefile sets REAL, REAL_IS_DOUBLE and PLAIN (the prefix).
  *
- * Rules that all of them keep:
- * - sums are held in double, whatever `real` is, and rounded once at the end;
- * - nothing depends on the number of threads: either every result belongs to
- *   one task, or a sum is cut by sum_run into chunks whose number depends on
- *   shapes only and which are added up in their order;
- * - inner loops run over contiguous channels and have no branches, so that a
- *   compiler finds the vectors by itself;
- * - dx[i] is written by put(): stored or added, as `fresh` says.
+ * Rules of these kernels:
+ * - sums are accumulated in double, for either `real`, and rounded once at
+ *   the end;
+ * - results do not depend on the number of threads: either each result belongs
+ *   to one task, or sum_run cuts a sum into chunks, whose number depends on
+ *   shapes alone, and adds the chunks in order;
+ * - inner loops run over contiguous channels and have no branches, so that the
+ *   compiler vectorises them;
+ * - dx[i] is written by put(), which stores or adds, as `fresh` says.
  *
  * They are the specification, so they are written to be read: one loop nest a
- * formula, in the order of the formula, no tiles and no packing beyond what
- * keeps a test suite in double bearable. A row that must be fast gets a file
- * in cpu/ and keeps this one as its judge. */
+ * formula, in the order of the formula, with only as much tiling and packing as
+ * keeps a test suite in double bearable. An operator that has to be fast gets a
+ * file in cpu/ops or cpu/conv, and this one stays its reference. */
 #ifndef SEG_CPU_LIB_PLAIN_H
 #define SEG_CPU_LIB_PLAIN_H
 #include "cpu/lib/kernels.h"
@@ -28,7 +29,7 @@
 #error "compile with -DREAL=, -DREAL_IS_DOUBLE= and -DPLAIN=: see Makefile"
 #endif
 
-typedef REAL real; /* double or float: of every tensor of the backend */
+typedef REAL real; /* element type of all tensors of the backend */
 
 /* KERNEL(conv_fwd) is ref_conv_fwd or plain_conv_fwd. */
 #define KERNEL(name)            KERNEL_NAME(PLAIN, name)
@@ -43,14 +44,14 @@ static inline real *values(const Tensor *t)
     return t ? t->data : NULL;
 }
 
-/* dx[i] holds nothing yet: store instead of adding. What stands there may be
- * garbage, NaN too, so it must not be read. */
+/* True if dx[i] is to be stored, not added to. Its memory may then hold
+ * garbage, NaN included, so it must not be read. */
 static inline bool is_fresh(const Call *c, int i)
 {
     return c->fresh >> i & 1;
 }
 
-/* *p = v or *p += v, the sum in double and rounded once. */
+/* Stores or adds v; the sum is taken in double and rounded once. */
 static inline void put(real *p, double v, bool fresh)
 {
     *p = (real)(fresh ? v : *p + v);
@@ -68,7 +69,7 @@ static inline int64_t rows(Dims s)
     return s.n * positions(s);
 }
 
-/* A flat row number (n,d,h,w) taken apart; of extents `s`. */
+/* A flat row number of a tensor of extents `s`, split into (n,d,h,w). */
 typedef struct Place {
     int32_t n, d, h, w;
 } Place;
@@ -101,11 +102,12 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 
 // -- inner loops -------------------------------------------------------------
 
-/* Partial sums of dot(): a fixed number, so that vectors of any length give
- * the same bits. */
+/* Partial sums of dot(): a fixed number, so that vectors of any length give the
+ * same bits. */
 enum { DOT_LANES = 8 };
 
-/* sum a[i] b[i]: lane i % DOT_LANES first, then the lanes in pairs. */
+/* Returns sum a[i] b[i]: first each lane i % DOT_LANES, then the lanes in
+ * pairs. */
 static inline double dot(const real *a, const real *b, int64_t n)
 {
     double sum[DOT_LANES] = {0};
@@ -118,7 +120,8 @@ static inline double dot(const real *a, const real *b, int64_t n)
            ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
-/* sum[i] += a x[i]: a row of products into double, one vector loop. */
+/* sum[i] += a x[i]: products of a row, accumulated in double by one vector
+ * loop. */
 static inline void axpy(double *restrict sum, double a, const real *restrict x,
                         int64_t n)
 {
@@ -127,18 +130,18 @@ static inline void axpy(double *restrict sum, double a, const real *restrict x,
 
 // -- outer loops -------------------------------------------------------------
 
-/* Items from .. to-1 of an outer loop; results belong to one item each. Runs
- * on any thread, ranges in any order. */
+/* Computes items from .. to-1 of an outer loop; each result belongs to one
+ * item. Runs on any thread, ranges in any order. */
 typedef void RangeFn(void *ctx, int64_t from, int64_t to);
 
-/* Multiply-adds that are worth handing to another thread. */
+/* Multiply-adds of a task: enough to outweigh the cost of handing it out. */
 enum { TASK_COST = 16384 };
 
-/* One range_run. */
+/* The arguments of one range_run. */
 typedef struct RangeJob {
     RangeFn *fn;
     void *ctx;
-    int64_t items, grain; /* in all; of one task */
+    int64_t items, grain; /* in all; of a task */
 } RangeJob;
 
 /* The PoolFn: task number -> items. */
@@ -149,8 +152,8 @@ static inline void range_task(void *ctx, int64_t task, int thread)
     j->fn(j->ctx, task * j->grain, least((task + 1) * j->grain, j->items));
 }
 
-/* fn over 0 .. items-1 on all threads; `cost` is the work of one item, in
- * multiply-adds or elements, roughly. */
+/* Runs fn over 0 .. items-1 on all threads. `cost` is roughly the work of one
+ * item in multiply-adds or elements. */
 static inline void range_run(const Call *c, int64_t items, int64_t cost,
                              RangeFn *fn, void *ctx)
 {
@@ -158,12 +161,12 @@ static inline void range_run(const Call *c, int64_t items, int64_t cost,
     pool_run(c->dev, ceil_div(items, j.grain), range_task, &j);
 }
 
-/* Add to sum[0 .. width-1] what items from .. to-1 of set `set` contribute;
- * sum arrives as zeros. */
+/* Adds the contributions of items from .. to-1 of set `set` to sum[0 ..
+ * width-1], which is zero on entry. */
 typedef void SumFn(void *ctx, int64_t set, int64_t from, int64_t to,
                    double *sum);
 
-/* One sum_run: sets x chunks tasks of up to `grain` items. */
+/* The arguments of one sum_run: sets x chunks tasks of up to `grain` items. */
 typedef struct SumJob {
     SumFn *fn;
     void *ctx;
@@ -171,8 +174,8 @@ typedef struct SumJob {
     double *sums;                        /* (sets, chunks, width) */
 } SumJob;
 
-/* At most 64 chunks a set, so that partial sums stay small beside what is
- * summed; shapes alone decide. */
+/* Cuts a set into at most 64 chunks, so that the partial sums stay small
+ * compared with the operand. The cut depends on shapes alone. */
 static inline SumJob sum_job(int64_t items, int64_t width)
 {
     SumJob j = {.items = items, .width = width};
@@ -181,14 +184,14 @@ static inline SumJob sum_job(int64_t items, int64_t width)
     return j;
 }
 
-/* Scratch that sum_run wants for these extents. */
+/* Bytes of scratch of sum_run for these extents. */
 static inline size_t sum_bytes(int64_t sets, int64_t items, int64_t width)
 {
     return (size_t)(sets * sum_job(items, width).chunks * width) *
            sizeof(double);
 }
 
-/* The PoolFn: one chunk of one set into its own place. */
+/* The PoolFn: sums one chunk of one set into its own slot. */
 static inline void sum_task(void *ctx, int64_t task, int thread)
 {
     const SumJob *j = ctx;
@@ -199,9 +202,9 @@ static inline void sum_task(void *ctx, int64_t task, int thread)
     j->fn(j->ctx, set, from, least(from + j->grain, j->items), sum);
 }
 
-/* For each of `sets` independent sets: `width` sums over `items` items. The
- * result (sets, width) stands at the beginning of `scratch`, which is
- * sum_bytes() large and 8-byte aligned. */
+/* Computes `width` sums over `items` items for each of `sets` independent sets.
+ * Returns the result (sets, width), which lies at the start of `scratch`;
+ * scratch has sum_bytes() bytes and is 8-byte aligned. */
 static inline double *sum_run(const Call *c, int64_t sets, int64_t items,
                               int64_t width, SumFn *fn, void *ctx,
                               void *scratch)
@@ -209,10 +212,10 @@ static inline double *sum_run(const Call *c, int64_t sets, int64_t items,
     SumJob j = sum_job(items, width);
     j.fn = fn, j.ctx = ctx, j.sums = scratch;
     pool_run(c->dev, sets * j.chunks, sum_task, &j);
-    // in the caller and in order; the result moves to the front of scratch
+    // in the calling thread and in order; the result moves to the front
     for (int64_t s = 0; s < sets; s++) {
         const double *part = j.sums + s * j.chunks * width;
-        double *out = j.sums + s * width; // never beyond what was read
+        double *out = j.sums + s * width; // no chunk that is still unread
         if (out != part) memmove(out, part, (size_t)width * sizeof *out);
         for (int64_t k = 1; k < j.chunks; k++)
             for (int64_t i = 0; i < width; i++) out[i] += part[k * width + i];

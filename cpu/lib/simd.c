@@ -1,8 +1,8 @@
-/* simd.c -- which instruction set to use: best first, the last one runs
- * anywhere.
+/* simd.c -- chooses the instruction set: the best that the processor has; the
+ * last one runs anywhere.
  *
  * One program holds the kernels of all sets (cpu/simd is compiled once for
- * each) and asks the processor at run time, so the same binary serves an old
+ * each) and queries the processor at run time, so the same binary serves an old
  * laptop and a new server. SEG_ISA=name forces a lower set, to reproduce the
  * bits of another machine or to test a lower set on a better processor. */
 #define _GNU_SOURCE // syscall
@@ -18,8 +18,9 @@ extern const Simd simd_portable;
 #include <unistd.h>
 extern const Simd simd_amx, simd_avx512_bf16, simd_avx512, simd_avx2;
 
-/* What the kernels' compiler flags assume: see ISA_avx512 in the Makefile.
- * The test includes that the system saves the wide registers. */
+/* The extensions that the compiler flags of the kernels assume: see ISA_avx512
+ * in the Makefile. The test includes that the system saves the wide
+ * registers. */
 static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") &&
@@ -33,17 +34,18 @@ static bool has_avx512_bf16(void)
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 
-/* AMD's do two of these dot products a cycle, twice the rate of f32. The one of
- * Intel that was measured, which has AMX, does one in two cycles, half of it.
- */
+/* Are dot products of pairs faster than f32? AMD processors do two a cycle,
+ * twice the rate of f32. The Intel processor that was measured, which has AMX,
+ * does one in two cycles, half the rate of f32. */
 static bool has_fast_dots(void)
 {
     return has_avx512_bf16() && __builtin_cpu_is("amd");
 }
 
-/* Tiles of bf16; processors from Sapphire Rapids on. Their registers are large,
- * so Linux (from 5.16 on) gives them to who asks, once a process; where it does
- * not know them or the user may not have them, it says no. */
+/* AMX tiles with bf16: processors from Sapphire Rapids on. The tile registers
+ * are large, so Linux (from 5.16 on) enables them for a process on request. The
+ * request fails if the kernel does not know them or the user may not use
+ * them. */
 static bool has_amx(void)
 {
     enum { ASK = 0x1023, TILES = 18 };         // ARCH_REQ_XCOMP_PERM, XTILEDATA
@@ -60,7 +62,7 @@ static bool has_avx2(void)
 #elif defined(__aarch64__)
 extern const Simd simd_neon;
 
-/* No processor of this architecture is without it. */
+/* All aarch64 processors have NEON. */
 static bool has_neon(void)
 {
     return true;
@@ -72,9 +74,9 @@ static bool has_portable(void)
     return true;
 }
 
-/* Best first; another set is a row here and a line in the Makefile, or of
- * table.c where it only adds kernels of pairs. A set that
- * is present but not `sought` is taken when it is named, only. */
+/* Best first. Another set is a row here and a line in the Makefile, or a line
+ * in table.c if it only adds kernels of pairs. `sought` is false for a set that
+ * is present but not the fastest; it is used only if SEG_ISA names it. */
 static const struct {
     const Simd *table;
     bool (*present)(void), (*sought)(void);
@@ -94,7 +96,7 @@ enum { SETS = sizeof sets / sizeof *sets };
 
 const Simd *simd_find(const char *name)
 {
-    // from the last, which is always there, to the best that is
+    // from the last set, which is always present, to the best
     const Simd *best = NULL;
     for (int i = SETS - 1; i >= 0; i--)
         if (sets[i].sought()) best = sets[i].table;
@@ -117,8 +119,8 @@ const Simd *simd_find(const char *name)
 
 static const Simd *chosen; // set once by choose(), never changed
 
-/* A wrong SEG_ISA has been reported by simd_check() when a device was opened;
- * who calls kernels without one gets the best. */
+/* simd_check() reported an invalid SEG_ISA when a device was opened. Kernels
+ * that run without a device get the best set. */
 static void choose(void)
 {
     chosen = simd_find(getenv("SEG_ISA"));

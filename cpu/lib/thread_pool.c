@@ -1,17 +1,17 @@
-/* thread_pool.c -- the gate and the counter behind pool_run.
+/* thread_pool.c -- the gate and the task counter behind pool_run.
  *
- * A job is open while the gate's OPEN bit is set. A worker joins by adding 1
- * to an open gate, and only then looks at the job; the caller closes the gate
- * when no task is left and learns from it how many joined. Those, and only
- * those, are waited for. The upper bits of the gate count jobs, so that a
- * late worker cannot mistake a new job for the one it saw.
+ * A job is open while the OPEN bit of the gate is set. A worker joins by adding
+ * 1 to an open gate, and reads the job only after that. The caller closes the
+ * gate when no task is left; the value it gets back has the number of workers
+ * that joined, and it waits for exactly these. The upper bits of the gate count
+ * jobs, so that a late worker cannot mistake a new job for an old one.
  *
- * Sleeping is decided by two flags that each side sets before it looks at
- * what the other side writes (all sequentially consistent): one of the two
- * always sees the other, so no wake-up is lost.
+ * Sleeping is decided by two flags. Each side sets its own flag before it reads
+ * the other side's state (all sequentially consistent), so at least one of the
+ * two sees the other and no wake-up is lost.
  *
- * All atomics but `next` are sequentially consistent on purpose. The cost is a
- * few fences a job; the gain is that the proof above is the whole proof. */
+ * All atomics but `next` are sequentially consistent on purpose: it costs a few
+ * fences a job, and the argument above is then complete. */
 #define _GNU_SOURCE // sched_getaffinity
 #include "cpu/lib/thread_pool.h"
 #include "engine/base/cgroup.h"
@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-    SPIN = 2000,     // looks at the gate before sleeping: 20 to 100 us
+    SPIN = 2000,     // reads of the gate before sleeping: 20 to 100 us
     JOINED = 0xffff, // gate: workers inside the job
     OPEN = 0x10000,  // gate: tasks may be left
     JOB = 0x20000,   // gate: one more job
@@ -37,16 +37,16 @@ typedef struct Worker {
     Pool *pool;
     pthread_t id;
     int thread;   // 1 .. threads-1; slot 0 is the caller's and unused
-    char row[24]; // of a trace
+    char row[24]; // row of the trace
 } Worker;
 
-/* What many threads write stands on lines of its own. */
+/* Variables that many threads write have cache lines of their own. */
 struct Pool {
     _Alignas(LINE) atomic_uint_fast64_t gate;
     _Alignas(LINE) atomic_int_fast64_t next; // first task not handed out
-    _Alignas(LINE) atomic_int finished;      // joined and done again
-    atomic_int sleeping;                     // workers on `wake`
-    atomic_bool waiting;                     // the caller on `done`
+    _Alignas(LINE) atomic_int finished;      // joined and finished
+    atomic_int sleeping;                     // workers waiting on `wake`
+    atomic_bool waiting;                     // the caller waits on `done`
     atomic_bool busy, quit;                  // inside pool_run; closing
     // the job; written while no worker is inside
     _Alignas(LINE) PoolFn *fn;
@@ -59,7 +59,7 @@ struct Pool {
     Worker worker[];
 };
 
-/* A hint to the other thread of this core, while waiting. */
+/* Gives the other hardware thread of this core precedence during a wait. */
 static void relax(void)
 {
 #if defined(__x86_64__)
@@ -69,9 +69,9 @@ static void relax(void)
 #endif
 }
 
-/* Run tasks until none is left. The counter runs past the end by one a
- * thread. Relaxed: what a task reads was published by the gate, and what it
- * wrote is by `finished`. */
+/* Runs tasks until none is left. The counter ends past the last task by one a
+ * thread. The addition is relaxed: the gate publishes the inputs of a task, and
+ * `finished` its results. */
 static void take_tasks(Pool *p, int thread)
 {
     Trace *t = thread ? p->trace : NULL;
@@ -83,19 +83,19 @@ static void take_tasks(Pool *p, int thread)
         if (i >= p->tasks) break;
         p->fn(p->ctx, i, thread);
     }
-    // those who came too late did nothing
+    // not for a worker that found no task left
     if (done)
         trace_span(t, p->worker[thread].row, "tasks", "kernel", done, from);
 }
 
-/* There is a job that this worker has not seen, or the pool closes. */
+/* Is there a job that this worker has not seen, or does the pool close? */
 static bool called(Pool *p, uint64_t seen)
 {
     uint64_t gate = p->gate;
     return ((gate & OPEN) && gate / JOB != seen) || p->quit;
 }
 
-/* Return when called() holds: spin first, then sleep. */
+/* Returns when called() is true: spins first, then sleeps. */
 static void wait_for_call(Pool *p, uint64_t seen)
 {
     for (int i = 0; i < SPIN; i++) {
@@ -109,7 +109,7 @@ static void wait_for_call(Pool *p, uint64_t seen)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* A worker's life. */
+/* The main function of a worker. */
 static void *work(void *arg)
 {
     const Worker *w = arg;
@@ -118,8 +118,8 @@ static void *work(void *arg)
     for (;;) {
         wait_for_call(p, seen);
         if (p->quit) return NULL;
-        // joined only if the gate is open at that very moment; a failed
-        // exchange may be another worker's joining, so look again
+        // join only if the gate is still open; the exchange may also fail
+        // because another worker joined, so read the gate again
         uint64_t gate = p->gate;
         if (!(gate & OPEN)) continue;
         if (!atomic_compare_exchange_weak(&p->gate, &gate, gate + 1)) continue;
@@ -135,7 +135,7 @@ static void *work(void *arg)
     }
 }
 
-/* Return when all `joined` workers have left the job. */
+/* Returns when all `joined` workers have left the job. */
 static void wait_for_workers(Pool *p, int joined)
 {
     for (int i = 0; i < SPIN; i++) {
@@ -143,7 +143,7 @@ static void wait_for_workers(Pool *p, int joined)
         relax();
     }
     pthread_mutex_lock(&p->lock);
-    // not a store: an emulator (qemu-user 7.2 on x86) lets the look at
+    // not a store: an emulator (qemu-user 7.2 on x86) lets the read of
     // `finished` pass a store of aarch64, which that processor does not
     atomic_exchange(&p->waiting, true);
     while (p->finished != joined) pthread_cond_wait(&p->done, &p->lock);
@@ -153,7 +153,7 @@ static void wait_for_workers(Pool *p, int joined)
 
 void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx)
 {
-    // nested, or two callers: either would wait for itself or mix up jobs
+    // a nested call would wait for itself, two callers would mix up jobs
     if (p) CHECK(!atomic_exchange(&p->busy, true));
     if (!p || p->threads == 1 || tasks <= 1) {
         for (int64_t i = 0; i < tasks; i++) fn(ctx, i, 0);
@@ -165,15 +165,16 @@ void pool_run(Pool *p, int64_t tasks, PoolFn *fn, void *ctx)
         p->finished = 0;
         // closed and empty since the last job: only the count changes
         p->gate += JOB + OPEN;
-        // the gate is open before this is asked, and a worker that is about
-        // to sleep counts itself before it looks at the gate again
+        // the gate is open before `sleeping` is read, and a worker that is
+        // about to sleep adds itself to `sleeping` before it reads the gate
+        // again
         if (p->sleeping) {
             pthread_mutex_lock(&p->lock);
             pthread_cond_broadcast(&p->wake);
             pthread_mutex_unlock(&p->lock);
         }
         take_tasks(p, 0);
-        // no task is left: nobody else may join, those inside are counted
+        // no task is left: close the gate and count the workers inside
         uint64_t gate = atomic_fetch_and(&p->gate, ~(uint64_t)OPEN);
         wait_for_workers(p, (int)(gate & JOINED));
         p->gate -= gate & JOINED;
@@ -191,8 +192,8 @@ int pool_threads(const Pool *p)
     return p ? p->threads : 1;
 }
 
-/* The cores that the scheduler may put this process on, in a set of *bytes
- * bytes to be freed; NULL where that cannot be asked. */
+/* Returns the set of cores on which the scheduler may put this process, to be
+ * freed, and its size in bytes; NULL where the system does not report it. */
 static cpu_set_t *own_cores(size_t *bytes)
 {
     // the kernel refuses a set smaller than its own number of cores
@@ -205,14 +206,15 @@ static cpu_set_t *own_cores(size_t *bytes)
     return NULL;
 }
 
-static atomic_int first_core = -1; // of pool_pin
+static atomic_int first_core = -1; // set by pool_pin
 
 void pool_pin(int first)
 {
     first_core = first;
 }
 
-/* Thread i of a pool stays on the core that is its own; 0, or an errno. */
+/* Pins thread i of a pool to its core, if pool_pin is on; returns 0 or an
+ * errno. */
 static int pin(pthread_t id, int i)
 {
     size_t bytes;
@@ -237,7 +239,7 @@ bool pool_open(int threads, Pool **out)
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
-    p->threads = 1; // counts those that did start: pool_close joins them
+    p->threads = 1; // threads that run: pool_close joins them
     int error = 0;
     for (int i = 1; i < threads && !error; i++) {
         Worker *w = &p->worker[i];
@@ -249,7 +251,7 @@ bool pool_open(int threads, Pool **out)
         error = pin(w->id, i);
     }
     if (error) {
-        int got = p->threads; // those that did start are ended and joined
+        int got = p->threads; // pool_close joins the threads that run
         pool_close(p);
         return fail("thread %d of %d did not start: %s; use fewer threads",
                     got + 1, threads, strerror(error));
@@ -272,9 +274,10 @@ void pool_close(Pool *p)
     mem_free(p);
 }
 
-/* Cores of one group's folder: version 2 keeps "quota period" in one file
- * ("max" for none), version 1 two numbers in two files (-1 for none). Both
- * are microseconds: of processor time, in each period. */
+/* Cores of one group's folder. Version 2 keeps "quota period" in one file
+ * ("max" for none), version 1 keeps two numbers in two files (-1 for none). The
+ * quota is the processor time in microseconds in each period of that many
+ * microseconds. */
 static int64_t folder_quota(const char *folder)
 {
     char text[128];
@@ -287,7 +290,7 @@ static int64_t folder_quota(const char *folder)
                sscanf(text, "%lld", &period) != 1) {
         return -1;
     }
-    // rounded up: a quota of 2.5 cores feeds three threads best
+    // rounded up: three threads use a quota of 2.5 cores best
     return quota <= 0 || period <= 0 ? -1 : (quota - 1) / period + 1;
 }
 
@@ -297,7 +300,8 @@ int pool_quota(const char *root)
     return cores < 0 ? 0 : cores > POOL_MAX ? POOL_MAX : (int)cores;
 }
 
-/* Their number; where it cannot be asked, of all that are switched on. */
+/* Number of cores in the affinity mask; of all online cores where the system
+ * does not report the mask. */
 static int affinity_cores(void)
 {
     size_t bytes;

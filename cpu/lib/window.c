@@ -1,14 +1,14 @@
-/* window.c -- axes of windows, and rows with borders in a buffer.
+/* window.c -- axes of windows, and copies of rows with their borders.
  *
- * The arithmetic of windows is here and nowhere else in the fast kernels:
- * position = first + result*step + tap*gap. Copies are whole rows, or a few
- * channels of each pixel where there are groups or chunks; they are bound by
- * the second cache, a small part of the time of what then reads them. */
+ * The fast kernels get all index arithmetic of windows from here: position =
+ * first + result*step + tap*gap. Copies are whole rows, or a few channels of
+ * each pixel where there are groups or chunks. They are bound by L2 and take a
+ * small part of the time of the products that read them. */
 #include "cpu/lib/window.h"
 #include "cpu/lib/simd.h"
 #include <string.h>
 
-/* Numbers of the formula as they stand in the window. Padding after the image
+/* The numbers of the formula are those of the window. Padding after the image
  * does not occur: `out` already says how far results reach. */
 Axis axis_forward(const Window *g, int i, int64_t in, int64_t out)
 {
@@ -22,7 +22,7 @@ Axis axis_forward(const Window *g, int i, int64_t in, int64_t out)
                   .k_step = 1};
 }
 
-/* Euclid; b may be 0. */
+/* Greatest common divisor by Euclid's algorithm; b may be 0. */
 static int64_t common_divisor(int64_t a, int64_t b)
 {
     while (b) {
@@ -35,8 +35,8 @@ static int64_t common_divisor(int64_t a, int64_t b)
 Axis axis_transposed(const Window *g, int i, int64_t in, int64_t out,
                      int64_t phase)
 {
-    // solve result + lo = position*s + k*dil for positions: from one k to the
-    // next that divides again it is s / gcd(s, dil) indices
+    // solve result + lo = position*s + k*dil for positions: k and the next k
+    // with an integer solution are s / gcd(s, dil) apart
     int64_t s = g->s[i], dil = g->dil[i];
     int64_t common = common_divisor(s, dil);
     Axis a = {.in = in,
@@ -46,9 +46,9 @@ Axis axis_transposed(const Window *g, int i, int64_t in, int64_t out,
               .out0 = phase,
               .out_step = s,
               .k_step = -(s / common)};
-    // result phase + s*j meets index k at image position
-    // j + (phase + lo - k*dil) / s, for those k where this divides; the
-    // largest k comes first, so that positions ascend
+    // result phase + s*j has index k at image position j + (phase + lo - k*dil)
+    // / s, for each k where this divides; the largest k comes first, so that
+    // positions ascend
     int64_t k = g->k[i] - 1;
     while (k >= 0 && (phase + g->lo[i] - k * dil) % s) k--;
     if (k < 0) return a;
@@ -75,13 +75,13 @@ int64_t strip_floats(const Axis a[3], int64_t rows, int64_t cols, int64_t many)
     return a[0].taps * axis_span(&a[1], rows) * axis_span(&a[2], cols) * many;
 }
 
-/* One row: zeros, pixels, zeros; channels r->from .. of an image of `c`. The
- * span may lie wholly on one side of the image: then it is all zeros. */
+/* Copies one row: zeros, pixels, zeros; channels r->from .. of an image of `c`.
+ * If the row lies wholly on one side of the image, it is all zeros. */
 static void copy_row(const float *row, int64_t c, const Axis *a,
                      const Region *r, float *to)
 {
     int64_t from = a->first + r->w * a->step, span = axis_span(a, r->cols);
-    // left of it zeros, from `left` to `end` pixels, then zeros again
+    // zeros to `left`, pixels to `end`, then zeros again
     int64_t left = least(most(-from, 0), span);
     int64_t end = most(least(a->in - from, span), left);
     memset(to, 0, (size_t)(left * r->many) * sizeof *to);
@@ -119,7 +119,7 @@ Strip strip_copy(const float *x, Dims dim, const Axis a[3], const Region *r,
     return (Strip){buffer, rows * pitch, pitch, r->many};
 }
 
-/* No copy: the distances are those of the tensor. */
+/* The distances are those of the tensor. */
 Strip strip_view(const float *x, Dims dim, const Axis a[3], const Region *r)
 {
     const int64_t c = dim.c, width = dim.w * c, plane = dim.h * width;
@@ -130,8 +130,8 @@ Strip strip_view(const float *x, Dims dim, const Axis a[3], const Region *r)
                    a[0].gap * plane, width, c};
 }
 
-/* The number of positions must fit an extent; where it does not, rows stay
- * rows, which is only slower. */
+/* The number of positions must fit an int32_t extent; else rows stay rows,
+ * which is only slower. */
 void window_flatten(const Window *g, Dims *in, Dims *out)
 {
     for (int i = 0; i < 3; i++)
