@@ -1,9 +1,9 @@
-/* bf16.c -- see bf16.h: which copies are wanted, and operands laid out for
- * those who multiply them.
+/* bf16.c -- see bf16.h: which operands need bf16 copies, and the layout of
+ * operands for the kernels.
  *
- * Laying out is one pass over an operand, bound by memory, against the many
- * times that a product reads it. What goes by Winograd needs none but of its
- * weights: its transforms read 16 bits where they would read 32. */
+ * A new layout costs one pass over an operand, bound by memory, and a product
+ * reads the operand many times. Winograd needs one only for the weights: its
+ * transforms of the image read 16 bits instead of 32. */
 #include "cpu/conv/bf16.h"
 #include "cpu/conv/depthwise.h"
 #include "cpu/conv/winograd.h"
@@ -21,7 +21,7 @@ bool is_bf16(const Call *c)
     return c->precision == PRECISION_bf16 && !is_depthwise(&g, c->x[0]->dim, y);
 }
 
-/* Forward x and w, backward what the wanted gradients are made of. */
+/* Forward x and w; backward the operands of the wanted gradients. */
 unsigned cpu_half(const Call *c)
 {
     if (!op_multiplies(call_op(c)) || !is_bf16(c)) return 0;
@@ -32,10 +32,11 @@ unsigned cpu_half(const Call *c)
     return wants;
 }
 
-// Measured on Zen 5, one thread, channels and extents of the brain U-Net: how
-// often as fast as pairs directly. Gradient of weights 1.5 at 32 channels on
-// both sides to 1.6 at 512; other sums 0.9 at 32 to 32, 1.1 at 32 to 64 and
-// 64 to 32, 1.2 to 1.3 from there on. Tiles are at least as fast directly.
+// Measured on Zen 5, one thread, with channels and extents of the brain U-Net:
+// speed of Winograd relative to direct pairs. wgrad: 1.5 at 32 channels on both
+// sides to 1.6 at 512. fprop and dgrad: 0.9 at 32 to 32, 1.1 at 32 to 64 and 64
+// to 32, 1.2 to 1.3 with more channels. With AMX tiles the direct sum is at
+// least as fast.
 bool bf16_by_winograd(const Window *g, Dims in, Dims out, bool weights)
 {
     enum { CHANNELS = 32, PRODUCTS = 2048 };
@@ -59,10 +60,10 @@ bool cpu_convert(const Call *c)
     return true;
 }
 
-// -- operands laid out --------------------------------------------------------
+// -- layouts of operands ------------------------------------------------------
 
-/* `rows` of `count` numbers in bf16: made floats, or pairs of which the last
- * of a row may be half a one. */
+/* A conversion of `rows` rows of `count` bf16 numbers to f32, or to pairs; the
+ * last pair of a row may be half empty. */
 typedef struct Layout {
     const uint16_t *from;
     float *to;
@@ -70,7 +71,7 @@ typedef struct Layout {
     bool pairs;
 } Layout;
 
-/* Numbers of 32 bits that it takes, a multiple of a cache line. */
+/* Number of 32-bit elements of the result, a multiple of a cache line. */
 static int64_t layout_floats(const Layout *l)
 {
     int64_t row = l->pairs ? ceil_div(l->count, 2) : l->count;
@@ -86,7 +87,7 @@ static void widen_task(void *ctx, int64_t task, int thread)
                        l->to + from);
 }
 
-/* Rows of an odd length, a number behind each. */
+/* Pairs of rows with an odd length: one 0 is appended to each row. */
 static void pair_task(void *ctx, int64_t task, int thread)
 {
     const Layout *l = ctx;
@@ -109,23 +110,24 @@ static void lay_out(Layout *l, Pool *pool)
         pool_run(pool, ceil_div(l->rows * row, BLOCK), widen_task, l);
 }
 
-/* All numbers of an operand made floats. */
+/* The conversion of a whole operand to f32. */
 static Layout widened(const float *from, int64_t count)
 {
     return (Layout){.from = (const uint16_t *)from, .rows = 1, .count = count};
 }
 
-// -- sums over taps and channels ----------------------------------------------
+// -- fprop and dgrad ---------------------------------------------------------
 
-/* A correlation, and what becomes of its operands before: rows 0 where one is
- * read as it is. */
+/* An fprop or dgrad job and the conversions of its operands before it; rows is
+ * 0 for an operand that is read as it is. */
 typedef struct Laid {
     FpropDgrad c;
     Layout x, w;
 } Laid;
 
-/* Channels of a group become pairs, or all becomes floats, or of what goes by
- * Winograd, whose transforms read numbers of either size, the weights. */
+/* Converts a job with `half`: the weights to f32 for Winograd, whose image
+ * transform reads bf16 too; both operands to f32 without dot products of pairs;
+ * else pairs of the channels of a group. */
 static Laid laid(const FpropDgrad *c)
 {
     Laid l = {.c = *c};
@@ -177,21 +179,21 @@ void bf16_fprop_dgrad_run(const FpropDgrad *c, Pool *pool, void *scratch)
     fprop_dgrad_run(&l.c, pool, at);
 }
 
-// -- gradients of weights -----------------------------------------------------
+// -- wgrad -------------------------------------------------------------------
 
-/* Pixel `at` of a row, zeros outside of it. */
+/* Channel c of pixel `at` of a row, 0 outside of it. */
 static uint16_t of_row(const uint16_t *row, Dims dim, int64_t at, int64_t c)
 {
     return at >= 0 && at < dim.w ? row[at * dim.c + c] : 0;
 }
 
-/* One row of pairs; most of it lies within the image, and its ends may not. */
+/* Writes one row of pairs. Its ends may lie outside the image. */
 static void pair_row(const uint16_t *row, Dims dim, const Axis *a,
                      const Region *r, float *to)
 {
     const int64_t c = dim.c, many = r->many;
     int64_t from = a->first + r->w * a->step, span = axis_span(a, r->cols);
-    // pixels from `left` to `end` are inside, and so are those they meet
+    // for pixels from `left` to `end` both pixels of the pair are inside
     int64_t left = least(most(-from, 0), span);
     int64_t end = most(least(dim.w - a->step - from, span), left);
     for (int64_t i = 0; i < span; i++) {
@@ -204,7 +206,7 @@ static void pair_row(const uint16_t *row, Dims dim, const Axis *a,
         }
     }
     const uint16_t *x = row + (from + left) * c + r->from;
-    // pixels that lie together as one long one
+    // contiguous pixels are one long one
     int64_t pixels = c == many ? 1 : end - left;
     int64_t count = c == many ? (end - left) * c : many;
     for (int64_t i = 0; i < pixels; i++)
@@ -223,7 +225,7 @@ Strip strip_pairs(const float *x, Dims dim, const Axis a[3], const Region *r,
         for (int64_t i = 0; i < rows; i++) {
             int64_t d = a[0].first + r->d * a[0].step + td * a[0].gap;
             int64_t h = a[1].first + r->h * a[1].step + i;
-            // what is outside the image is never read: see window.h
+            // rows outside the image are never read: see window.h
             if (d < 0 || d >= dim.d || h < 0 || h >= dim.h) continue;
             pair_row(sample + (d * dim.h + h) * width, dim, &a[2], r,
                      buffer + (td * rows + i) * pitch);
@@ -231,8 +233,8 @@ Strip strip_pairs(const float *x, Dims dim, const Axis a[3], const Region *r,
     return (Strip){buffer, rows * pitch, pitch, r->many};
 }
 
-/* A gradient of weights for those that have no dot products of pairs: both
- * operands become floats. */
+/* A wgrad job without dot products of pairs: both operands are converted to
+ * f32. */
 typedef struct LaidGrad {
     Wgrad g;
     Layout x, a;

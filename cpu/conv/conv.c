@@ -1,8 +1,7 @@
 /* conv.c -- convolution, fast: see dispatch.h.
  *
- * y[n,p,co] = b[co] + sum_{k,ci} x[n, p*s - lo + k*dil, ci] w[co,k,ci], its
- * gradients in x, w and b. Only names are here: the three rows that are
- * convolutions at heart differ in one word, `transposed`. */
+ * y[n,p,co] = b[co] + sum_{k,ci} x[n, p*s - lo + k*dil, ci] w[co,k,ci], and its
+ * gradients in x, w and b. */
 #include "cpu/conv/dispatch.h"
 #include "cpu/lib/kernels.h"
 

@@ -1,21 +1,22 @@
 /* depthwise.c -- geometry and tasks around Simd.depth and Simd.dot_rows.
  *
- * A number that is loaded meets one multiply-add, so loads bound both passes
- * and, with the few taps of a 3x3, memory itself: about a fifth of the peak.
- * What can be won is that rows come from far away once. A task is some
+ * Each number that is loaded is used in one multiply-add. So loads bound both
+ * passes and, with the few taps of a 3x3, memory itself: about a fifth of the
+ * peak. The code reads each row from memory only once: a task is some
  * neighbouring rows of results, whose rows of the image overlap; a block of 8
- * pixels is done for all channels before the next; and the gradient takes a
- * piece of a row that stays in the first cache while all taps look at it.
+ * pixels is computed for all channels before the next; and wgrad takes a piece
+ * of a row of dy that stays in L1 while all taps read it.
  *
- * Weights (C, taps) are turned into (taps, C) on each call, so that a vector
- * of them is one load; that is C * taps numbers against C * taps * results. */
+ * Weights (C, taps) are transposed to (taps, C) on each call, so that a vector
+ * of them is one load; that is C * taps numbers against C * taps * results
+ * multiply-adds. */
 #include "cpu/conv/depthwise.h"
 #include "cpu/lib/simd.h"
 #include <string.h>
 
 enum {
     TASK_WORK = 1 << 16,    // multiply-adds of a task: some microseconds
-    GRAD_FLOATS = 4096,     // of a row of dy that all taps look at in turn
+    GRAD_FLOATS = 4096,     // piece of a row of dy, read by all taps
     PARTS = 32,             // of the sum over pixels, at most ..
     PARTS_BYTES = 32 << 20, // .. and their memory
 };
@@ -26,20 +27,20 @@ static int64_t taps_of(const Window *g)
     return (int64_t)g->k[0] * g->k[1] * g->k[2];
 }
 
-// -- the sum over taps --------------------------------------------------------
+// -- fprop and dgrad ---------------------------------------------------------
 
 typedef struct Job {
     const FpropDgrad *c;
     const Simd *simd;
     int64_t channels, taps;
     int64_t rows, grain; // rows (n,d,h) of results; of a task
-    int64_t runs;        // rows of taps: room for Runs of a thread
+    int64_t runs;        // rows of taps: Runs of a thread
     float *weights;      // (taps, C)
     Run *run;            // (threads, runs)
 } Job;
 
 /* Extents, and the layout of scratch (NULL while only sizes are asked for):
- * turned weights, then each thread's Runs. */
+ * transposed weights, then each thread's Runs. */
 static Job job_of(const FpropDgrad *c, void *scratch)
 {
     const Window *g = &c->window;
@@ -69,7 +70,7 @@ static void turn_task(void *ctx, int64_t task, int thread)
         j->weights[task * j->channels + i] = j->c->w[i * j->taps + task];
 }
 
-/* Axis i for result number `at`, and which result of that axis it is: a
+/* Axis i for result number `at` of the tensor, and its number on that axis: a
  * transposed window has one axis a phase (window.h). */
 static Axis axis_of(const FpropDgrad *c, int i, int64_t in, int64_t out,
                     int64_t at, int64_t *result)
@@ -80,8 +81,8 @@ static Axis axis_of(const FpropDgrad *c, int i, int64_t in, int64_t out,
                          : axis_forward(&c->window, i, in, out);
 }
 
-/* Results from .. from+cols-1 of axis `a` in a row of results at y: taps
- * t0 .. t1-1 are inside the image for all of them. */
+/* Computes results from .. from+cols-1 of axis `a` in a row of results at y;
+ * taps t0 .. t1-1 are inside the image for all of them. */
 static void run_cols(const Job *j, const Axis *a, int64_t from, int64_t cols,
                      Depth *call, float *y)
 {
@@ -96,8 +97,8 @@ static void run_cols(const Job *j, const Axis *a, int64_t from, int64_t cols,
     j->simd->depth(call);
 }
 
-/* One row (n,d,h) of results: the rows of taps inside the image, then each
- * phase of columns as left border, middle, right border. */
+/* Computes one row (n,d,h) of results: finds the rows of taps inside the image,
+ * then runs each phase of columns as left border, middle, right border. */
 static void run_row(const Job *j, int64_t row, Run *run)
 {
     const FpropDgrad *c = j->c;
@@ -123,7 +124,7 @@ static void run_row(const Job *j, int64_t row, Run *run)
         Axis a = axis_of(c, 2, in.w, out.w, f, &ignored);
         call.gap = a.gap * ch, call.w_gap = a.k_step * ch;
         call.lda = a.step * ch, call.ldy = a.out_step * ch;
-        // left .. right-1 see all their taps inside the image
+        // results left .. right-1 have all their taps inside the image
         int64_t left = 0, right = a.count;
         while (left < right && a.taps && !axis_has(&a, left, 0)) left++;
         while (left < right && a.taps && !axis_has(&a, right - 1, a.taps - 1))
@@ -135,7 +136,7 @@ static void run_row(const Job *j, int64_t row, Run *run)
     }
 }
 
-/* `grain` neighbouring rows. */
+/* Computes `grain` neighbouring rows. */
 static void rows_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
@@ -144,7 +145,7 @@ static void rows_task(void *ctx, int64_t task, int thread)
         run_row(j, i, j->run + thread * j->runs);
 }
 
-/* Weights first, all of them, then rows. */
+/* All weights first, then rows. */
 void depthwise_run(const FpropDgrad *c, Pool *pool, void *scratch)
 {
     Job j = job_of(c, scratch);
@@ -152,7 +153,7 @@ void depthwise_run(const FpropDgrad *c, Pool *pool, void *scratch)
     pool_run(pool, ceil_div(j.rows, j.grain), rows_task, &j);
 }
 
-// -- the gradient of weights --------------------------------------------------
+// -- wgrad -------------------------------------------------------------------
 
 typedef struct Grad {
     const Wgrad *g;
@@ -160,7 +161,7 @@ typedef struct Grad {
     Axis axis[3];
     int64_t channels, taps;
     int64_t rows, parts; // rows (n,d,h) of dy; parts of their sum
-    int64_t cols;        // of a row at a time
+    int64_t cols;        // columns of a piece of a row
     float *sums;         // (parts, taps, C)
 } Grad;
 
@@ -186,7 +187,8 @@ size_t depthwise_grad_bytes(const Wgrad *g)
     return (size_t)(j.parts * j.taps * j.channels) * sizeof(float);
 }
 
-/* Columns w0 .. w1-1 of row (n,d,h) of dy, added to sum (taps, C). */
+/* Adds the contribution of columns w0 .. w1-1 of row (n,d,h) of dy to sum
+ * (taps, C). */
 static void grad_cols(const Grad *j, int64_t row, int64_t w0, int64_t w1,
                       float *sum)
 {
@@ -199,7 +201,7 @@ static void grad_cols(const Grad *j, int64_t row, int64_t w0, int64_t w1,
         if (!axis_has(&a[0], d, td) || !axis_has(&a[1], h, th)) continue;
         int64_t id = a[0].first + d * a[0].step + td * a[0].gap;
         int64_t ih = a[1].first + h * a[1].step + th * a[1].gap;
-        // column w sees first + w*step: inside for from .. to-1
+        // column w reads first + w*step: inside for from .. to-1
         int64_t first = a[2].first + tw * a[2].gap, step = a[2].step;
         int64_t from = most(w0, ceil_div(most(0, -first), step));
         int64_t to = least(w1, ceil_div(most(0, in.w - first), step));
@@ -213,7 +215,7 @@ static void grad_cols(const Grad *j, int64_t row, int64_t w0, int64_t w1,
     }
 }
 
-/* Part `task` of the rows, summed into its own (taps, C) in their order. */
+/* Sums part `task` of the rows, in order, into its own (taps, C). */
 static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Grad *j = ctx;
@@ -226,13 +228,13 @@ static void grad_task(void *ctx, int64_t task, int thread)
             grad_cols(j, i, w, least(w + j->cols, j->g->out.w), sum);
 }
 
-/* The parts of one tap, added up in their order and put where w has them. */
+/* Adds the parts of one tap in order and stores the sum in w's layout. */
 static void combine_task(void *ctx, int64_t task, int thread)
 {
     const Grad *j = ctx;
     (void)thread;
     float *sum = j->sums + task * j->channels, *dw = j->g->dw + task;
-    // in place: a sum is stored after the last look at its column
+    // in place: a sum is stored after the last read of its column
     j->simd->add_rows(sum, j->parts, j->taps * j->channels, j->channels, sum,
                       false);
     for (int64_t i = 0; i < j->channels; i++)

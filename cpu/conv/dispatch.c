@@ -1,16 +1,15 @@
-/* dispatch.c -- one Call as up to three jobs: y or dx by correlate, dw by
- * wgrad, db by bias_grad.
+/* dispatch.c -- runs one Call as up to three jobs: y or dx by fprop_dgrad, dw
+ * by wgrad, db by bias_grad.
  *
- * They run one after the other in one scratch, whose size is the largest any
- * of them wants. The jobs are described by the same functions when space is
- * asked for (addresses are NULL then) and when they run, so that the two
- * cannot disagree. */
+ * They run one after the other in one scratch buffer of the largest size. The
+ * same functions describe a job when space is asked for (addresses are then
+ * NULL) and when it runs, so the two cannot disagree. */
 #include "cpu/conv/dispatch.h"
 #include "cpu/conv/bf16.h"
 #include "cpu/conv/fprop_dgrad.h"
 #include "cpu/conv/wgrad.h"
 
-/* What is multiplied for operand i, and for dy: maybe a copy in 16 bits. */
+/* Data of operand i for the products: the operand or its copy in 16 bits. */
 static const void *operand(const Call *c, int i)
 {
     return c->half[i] ? c->half[i]->data : c->x[i]->data;
@@ -21,7 +20,7 @@ static const void *dy_operand(const Call *c)
     return c->half_dy ? c->half_dy->data : c->dy ? c->dy->data : NULL;
 }
 
-/* What stands beside the image, at x[X2] or dx[X2]. */
+/* The second input of an implicit concat, x[X2], or its gradient, dx[X2]. */
 static ConcatInput beside(const Call *c, const Tensor *at)
 {
     if (!c->x[X2]) return (ConcatInput){0};
@@ -30,8 +29,8 @@ static ConcatInput beside(const Call *c, const Tensor *at)
                          .add = !(c->fresh >> X2 & 1)};
 }
 
-/* The forward run. `y` exists even when only space is asked for; table: of its
- * tail, then NULL. */
+/* The job of the forward run. `y` exists even when only space is asked for.
+ * table: of the epilogue, NULL while only space is asked for. */
 static FpropDgrad forward(const Call *c, bool transposed, float *table)
 {
     return (FpropDgrad){.window = op_window(c->attr, c->x[1]),
@@ -49,15 +48,15 @@ static FpropDgrad forward(const Call *c, bool transposed, float *table)
                         .threads = c->threads};
 }
 
-/* Extents of the result: a backward run need not have y, and while space is
+/* Extents of the result: a backward run may have no y, and while only space is
  * asked for there may be no dy. */
 static Dims result(const Call *c)
 {
     return c->dy ? c->dy->dim : c->y->dim;
 }
 
-/* The gradient in x: a transposed look at dy, so `transposed` turns over. No
- * bias; added where the gradient already holds another node's share. */
+/* The job of the gradient in x: a sum over dy with `transposed` negated,
+ * without bias. It is added where dx already holds another node's gradient. */
 static FpropDgrad backward(const Call *c, bool transposed)
 {
     return (FpropDgrad){.window = op_window(c->attr, c->x[1]),
@@ -74,8 +73,8 @@ static FpropDgrad backward(const Call *c, bool transposed)
                         .threads = c->threads};
 }
 
-/* The gradient in w. Its image is what windows slide over: x of a
- * convolution, dy of a transposed one. */
+/* The job of the gradient in w. Its image is the tensor that windows slide
+ * over: x of a convolution, dy of a transposed one. */
 static Wgrad weights(const Call *c, bool transposed)
 {
     const void *x = operand(c, 0), *dy = dy_operand(c);

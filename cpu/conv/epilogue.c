@@ -1,5 +1,5 @@
-/* epilogue.c -- a norm of constants and an activation over a piece of results:
- * see epilogue.h. */
+/* epilogue.c -- a batch norm with constant statistics and an activation over
+ * finished results: see epilogue.h. */
 #include "cpu/conv/epilogue.h"
 #include "cpu/lib/norm.h"
 #include <math.h>
@@ -14,7 +14,7 @@ Epilogue epilogue_of(const Call *c, float *table)
 {
     Epilogue t = {.act = act_of(c)};
     if (!c->norm || !table) return t;
-    // the norm of constants: running mean and variance
+    // running mean and variance
     const Tensor *const *x = c->norm_x;
     const float *mean = x[3]->data, *var = x[4]->data;
     const double eps = c->norm->batch_norm.eps;
@@ -25,7 +25,7 @@ Epilogue epilogue_of(const Call *c, float *table)
     return t;
 }
 
-/* All channels of `pixels` that follow each other. */
+/* Runs the epilogue over `pixels` contiguous pixels of `count` channels. */
 static void run(const Epilogue *t, float *y, int64_t pixels, int64_t count)
 {
     if (t->norm.hi) {

@@ -1,24 +1,25 @@
-/* epilogue.h -- what a convolution does to its results while they are in a near
- * cache: Call.norm, then Call.act.
+/* epilogue.h -- the epilogue of a convolution: Call.norm, then Call.act,
+ * applied to results while they are in L1 or L2.
  *
- * The kernels are those of the rows themselves, so the bits are theirs. Results
- * of a task are taken as soon as they are complete, after the last chunk of
- * their sums: a pass over a cache instead of two over memory. */
+ * It uses the kernels of the separate operators, so the bits are the same. A
+ * task runs the epilogue over its results as soon as they are complete, after
+ * the last chunk of their sums: one pass over a cache instead of two over
+ * memory. */
 #ifndef SEG_CPU_CONV_EPILOGUE_H
 #define SEG_CPU_CONV_EPILOGUE_H
 #include "cpu/lib/act.h"
 
-/* Bytes of the tables that epilogue_of fills, whole lines of a cache. */
+/* Bytes of the tables that epilogue_of fills, rounded up to cache lines. */
 size_t epilogue_bytes(const Call *c);
-/* Of a call that cpu_fuses takes; one that does nothing where it has neither.
- * table: NULL while space is asked for. */
+/* Returns the epilogue of a call that cpu_fuses accepts, empty without norm and
+ * activation. table: NULL while only space is asked for. */
 Epilogue epilogue_of(const Call *c, float *table);
-/* `pixels` neighbours of `pitch` channels each, of which `count` from `from`
- * on stand at y. */
+/* Runs the epilogue over `pixels` contiguous pixels of `pitch` channels each. y
+ * points to channel `from`, and `count` channels from there are finished. */
 void epilogue_run(const Epilogue *t, float *y, int64_t pixels, int64_t pitch,
                   int64_t from, int64_t count);
 
-/* The same, of channels from `from` on. */
+/* Returns the epilogue for channels from `from` on. */
 static inline Epilogue epilogue_at(const Epilogue *t, int64_t from)
 {
     Epilogue at = *t;

@@ -2,22 +2,23 @@
  *
  * Bound by multiply-adds where channels fill vectors: simd/product.c keeps a
  * block of results in registers (6 pixels x 64 channels with AVX-512, 6 x 16
- * with AVX2), so each number it loads is used 6 to 64 times. The rest of the
- * work is to feed it from near caches:
+ * with AVX2), so each number it loads is used 6 to 64 times. The code here
+ * keeps its operands in near caches:
  *
  *   panel   the weights of one register block's width, all taps of a chunk of
- *           channels, packed so that they are read in order; at 64 channels
- *           and 3x3 it is 144 KiB, and a task walks it once a block of pixels
- *   strip   the part of the image a task reads, with its borders, in the
- *           second cache; or the image itself where no border is near
+ *           channels, packed in the order in which they are read; at 64
+ *           channels and 3x3 it is 144 KiB, and a task reads it once a block
+ *           of pixels
+ *   strip   the part of the image that a task reads, with its borders, in L2;
+ *           or the image itself where no border is near
  *   task    up to 2048 results x some panels; all panels of one task read
  *           the same strip
  *
- * With few channels (co below a vector, or many groups) lanes are left empty
- * and the rate falls with them: with 4 channels a group to a tenth of the
- * peak, where 16 channels without groups still reach two thirds. Of NARROW_CO
- * results or fewer that are sums over many channels, as those of a head, lanes
- * lie along the sum instead (simd/narrow.c). */
+ * With few channels (co below a vector, or many groups) lanes are empty and the
+ * rate falls in proportion: with 4 channels a group to a tenth of the peak,
+ * where 16 channels without groups still reach two thirds. With NARROW_CO
+ * result channels or fewer, each a sum over many channels, as in the head of a
+ * network, the lanes lie along the sum instead (simd/head.c). */
 #include "cpu/conv/fprop_dgrad.h"
 #include "cpu/conv/bf16.h"
 #include "cpu/conv/depthwise.h"
@@ -27,31 +28,31 @@
 #include <string.h>
 
 enum {
-    STRIP_BYTES = 320 << 10, // of one task: with a panel it stays in L2
-    COLS = 256,              // results of a row that one task computes
-    TASKS = 32,              // at least, where there is that much to do: an
-                             // even share for any sensible number of threads
-    PIXELS = 2048,           // a task, at most
+    STRIP_BYTES = 320 << 10, // of one task: fits L2 with a panel
+    COLS = 256,              // results of a row in one task
+    TASKS = 32,              // at least, where there is enough work: equal
+                             // parts for any sensible number of threads
+    PIXELS = 2048,           // of a task, at most
 };
 
-/* All that follows from the extents. */
+/* Everything that follows from the extents. */
 typedef struct Plan {
     FpropDgrad c;
     const Simd *simd;
-    void (*product)(const PanelGemm *); // of floats or of pairs, or `narrow`
+    void (*product)(const PanelGemm *); // for floats, pairs, or `narrow`
     bool narrow;                        // few results: see NARROW_CO
-    int64_t ci, co;                     // channels of a group; pairs of them
+    int64_t ci, co;                     // channels, or pairs, of a group
     int64_t taps;                       // of the kernel
-    int64_t w_in, w_out, w_tap;         // floats of w between neighbours
-    int64_t phases[3], phases_all;      // 1 or the strides
-    int64_t together;                   // phases of one strip: all, or 1
-    int64_t chunk, chunks;              // channels of x that are summed at once
+    int64_t w_in, w_out, w_tap;         // strides of w
+    int64_t phases[3], phases_all;      // 1 or the strides; product
+    int64_t together;                   // phases that share a strip: all or 1
+    int64_t chunk, chunks;              // channels of x in one sum
     int64_t panels, panels_task;        // of a group; of one task
-    int64_t count[3];                   // results along an axis, most of phases
+    int64_t count[3];                   // results along an axis, of any phase
     int64_t rows, cols;                 // of a task, at most
     int64_t tasks_h, tasks_w, splits;   // splits = ceil(panels / panels_task)
     int64_t packed, strip, runs;        // floats, floats, Runs a thread
-    float *weights;                     // (phase, group, panel, chunk) packed
+    float *weights;                     // (phase, group, panel, chunk)
     char *private;                      // (threads, strip and runs)
     size_t private_bytes;
 } Plan;
@@ -62,13 +63,13 @@ static int64_t extent(Dims s, int i)
     return i == 0 ? s.d : i == 1 ? s.h : s.w;
 }
 
-/* The three axes of a phase, which counts over (d, h, w) phases; phase 0 is
- * the only one of a convolution. */
+/* The three axes of a phase. Phases are numbered in the order (d, h, w); a
+ * convolution has phase 0 only. */
 static void axes_of(const Plan *p, int64_t phase, Axis a[3])
 {
     const FpropDgrad *c = &p->c;
-    // c.in and c.out are what is read and written here: for a transposed
-    // window the convolution's result and its image
+    // c.in and c.out are the tensors that are read and written: for a
+    // transposed window the convolution's result and its image
     int64_t at[3] = {phase / (p->phases[1] * p->phases[2]),
                      phase / p->phases[2] % p->phases[1], phase % p->phases[2]};
     for (int i = 0; i < 3; i++) {
@@ -78,8 +79,9 @@ static void axes_of(const Plan *p, int64_t phase, Axis a[3])
     }
 }
 
-/* What phases from .. from+together-1 read, as axes of one window that sees it
- * all: their taps are neighbours, so those of any phase are some of its. */
+/* The axes of one window that covers all taps of phases from ..
+ * from+together-1. These taps are contiguous, so the taps of each phase are a
+ * part of them. */
 static void axes_together(const Plan *p, int64_t from, Axis a[3])
 {
     axes_of(p, from, a);
@@ -95,8 +97,9 @@ static void axes_together(const Plan *p, int64_t from, Axis a[3])
     }
 }
 
-/* Phases of a transposed window that see neighbours read almost the same, and
- * copy it once; not where an axis has phases without taps, or dilated ones. */
+/* The number of phases that share a strip. Phases of a transposed window with
+ * contiguous taps read almost the same pixels, which are copied once. Not if an
+ * axis has phases without taps, or dilated ones. */
 static int64_t phases_together(const Plan *p)
 {
     for (int64_t f = 0; f < p->phases_all; f++) {
@@ -108,7 +111,8 @@ static int64_t phases_together(const Plan *p)
     return p->phases_all;
 }
 
-/* Longest row of taps x channels, extents and strip over all phases. */
+/* Sets p->count and *taps to the largest number of results along each axis and
+ * of taps in any phase. */
 static void measure_phases(Plan *p, int64_t *taps)
 {
     Axis a[3];
@@ -120,8 +124,8 @@ static void measure_phases(Plan *p, int64_t *taps)
     }
 }
 
-/* Floats of the largest strip any phase wants for a task of rows x cols; 0
- * where every phase can look at the image itself. */
+/* Floats of the largest strip of any phase for a task of rows x cols; 0 where
+ * every phase reads the image itself. */
 static int64_t strip_most(const Plan *p, int64_t rows, int64_t cols)
 {
     Axis a[3];
@@ -134,19 +138,19 @@ static int64_t strip_most(const Plan *p, int64_t rows, int64_t cols)
     return floats;
 }
 
-/* Tasks of the run, cut by the longest phase: the last of a row or column may
- * find nothing to do in a shorter one. */
+/* Number of tasks. They are cut by the longest phase: in a shorter one the last
+ * task of a row or column may have nothing to do. */
 static int64_t tasks(const Plan *p)
 {
     return p->c.in.n * p->c.window.groups * p->count[0] * p->tasks_h *
            p->tasks_w * p->splits;
 }
 
-/* Rows, columns and panels of a task. Rows are halved until the strip fits;
- * then, while there are too few tasks, panels are dealt out first (the strip
- * is then copied by several tasks) and rows after that.
- * Shapes alone decide, never the number of threads. The batch may: a result
- * is one chain whatever task it is in. */
+/* Sets rows, columns and panels of a task. Rows are halved until the strip
+ * fits. While there are too few tasks, first the panels are distributed
+ * (several tasks then copy the same strip), then the rows are halved again. The
+ * cut depends on shapes alone, never on the number of threads. It may depend on
+ * the batch: the sum of a result is the same in any task. */
 static void cut_tasks(Plan *p)
 {
     p->tasks_w = ceil_div(p->count[2], COLS);
@@ -156,7 +160,7 @@ static void cut_tasks(Plan *p)
         p->rows = ceil_div(p->rows, 2);
     p->tasks_h = ceil_div(p->count[1], p->rows);
     p->rows = ceil_div(p->count[1], p->tasks_h);
-    // few rows, as deep in a network or with a batch of one
+    // few rows, as in the deep layers of a network or with a batch of one
     p->panels_task = p->panels, p->splits = 1;
     while (p->panels_task > 1 && tasks(p) < TASKS) {
         p->panels_task = ceil_div(p->panels_task, 2);
@@ -168,8 +172,8 @@ static void cut_tasks(Plan *p)
     }
 }
 
-/* All but addresses, from extents: cheap enough to be made twice, for the
- * size of scratch and for the run. */
+/* Everything except addresses, from the extents. It is cheap, so it is computed
+ * twice: for the size of scratch and for the run. */
 static Plan plan(const FpropDgrad *c)
 {
     Plan p = {.c = *c, .simd = simd()};
@@ -191,9 +195,9 @@ static Plan plan(const FpropDgrad *c)
     int64_t taps;
     p.together = phases_together(&p);
     measure_phases(&p, &taps);
-    // shorter chunks shorten the chain and the panel; they must be at least one
-    // channel, so a window of more than CHAIN taps has a longer chain.
-    // Equal chunks, a multiple of 8 channels where there are several
+    // shorter chunks shorten the chain and the panel. A chunk has at least one
+    // channel, so a window of more than CHAIN taps has a longer chain. Equal
+    // chunks, a multiple of 8 channels where there are several
     p.chunks = least(ceil_div(most(1, taps) * p.ci, CHAIN), p.ci);
     p.chunk = ceil_div(p.ci, p.chunks);
     if (p.chunks > 1)
@@ -213,15 +217,15 @@ static Plan plan(const FpropDgrad *c)
     return p;
 }
 
-/* Its window and extents suit Winograd, its numbers are not pairs, and nobody
- * wants the sum itself. */
+/* Does this job run by Winograd? Its window and extents fit, its operands are
+ * not pairs, and the direct sum was not requested. */
 static bool by_winograd(const FpropDgrad *c)
 {
     return !c->no_winograd && !c->paired &&
            winograd_fits(&c->window, c->in, c->out);
 }
 
-/* Packed weights once, a strip and Runs for each thread. */
+/* The packed weights, and a strip and Runs for each thread. */
 size_t fprop_dgrad_bytes(const FpropDgrad *c)
 {
     if (c->half) return bf16_fprop_dgrad_bytes(c);
@@ -233,13 +237,13 @@ size_t fprop_dgrad_bytes(const FpropDgrad *c)
            (size_t)c->threads * p.private_bytes;
 }
 
-/* Panel `b` of a group: its first result channel, channels and padded width.
- * All panels before it are full. */
+/* A panel of a group: its first result channel, channels and padded width. All
+ * panels before it are full. */
 typedef struct Panel {
     int64_t from, co, width;
 } Panel;
 
-/* Panel `b`, in every group the same. */
+/* Panel `b`, the same in every group. */
 static Panel panel(const Plan *p, int64_t b)
 {
     int64_t from = b * p->simd->panel;
@@ -247,15 +251,15 @@ static Panel panel(const Plan *p, int64_t b)
     return (Panel){from, co, round_up(co, p->simd->lanes)};
 }
 
-/* Where chunk q of panel b is packed; `before` is taps_before() of the phase
- * and `taps` its own. Order: phase, group, panel, chunk, tap, ci, co. Phases
- * lie one after the other, each with its own taps. */
+/* Address of packed chunk q of panel b; `before` is taps_before() of the phase
+ * and `taps` its own number. Order: phase, group, panel, chunk, tap, ci, co.
+ * Each phase has only its own taps. */
 static float *packed_at(const Plan *p, int64_t before, int64_t taps,
                         int64_t group, const Panel *b, int64_t q)
 {
-    // all of the phases before, then whole groups, then the panels and chunks
-    // before this one: only the last panel of a group is narrow, and only the
-    // last chunk of a panel is short, so these have full sizes
+    // all phases before, then whole groups, then panels and chunks before this
+    // one: only the last panel of a group is narrow, and only the last chunk of
+    // a panel is short, so these have full sizes
     int64_t padded = round_up(p->co, p->simd->lanes);
     return p->weights + p->c.window.groups * before * p->ci * padded +
            (group * padded + b->from) * taps * p->ci +
@@ -274,8 +278,8 @@ static int64_t taps_before(const Plan *p, int64_t phase)
     return taps;
 }
 
-/* to[ci*width + co] = w of one tap, `many` channels ci from where w points;
- * zeros in the lanes beyond the last co, which product() multiplies too. */
+/* to[ci*width + co] = w of one tap, for `many` channels ci from w on. The lanes
+ * beyond the last co, which product() multiplies too, become 0. */
 static void pack_tap(const Plan *p, const float *w, int64_t many,
                      const Panel *b, float *to)
 {
@@ -299,14 +303,14 @@ static void pack_narrow(const Plan *p, const float *w, int64_t many,
             to[j * ldw + i] = w[i * p->w_in + j * p->w_out];
 }
 
-/* The same of pairs: to[i*width + co] has channels 2i and 2i+1 of w, of which
- * there are `left`; a zero beyond them. */
+/* The same for pairs: to[i*width + co] holds channels 2i and 2i+1 of w, which
+ * has `left` channels; 0 past the last. */
 static void pack_pairs(const Plan *p, const uint16_t *w, int64_t many,
                        int64_t left, const Panel *b, float *to)
 {
     uint16_t *half = (uint16_t *)to;
     memset(to, 0, (size_t)(many * b->width) * sizeof *to);
-    // as above: along the fast axis of w, a cache line of results at a time
+    // along the fast axis of w, a cache line of results at a time
     for (int64_t j0 = 0; j0 < b->co; j0 += 16)
         for (int64_t i = 0; i < least(2 * many, left); i++) {
             const uint16_t *from = w + i * p->w_in;
@@ -316,8 +320,8 @@ static void pack_pairs(const Plan *p, const uint16_t *w, int64_t many,
         }
 }
 
-/* One chunk of one panel: weights change with every step of training, and
- * packing moves as many numbers as one pixel takes multiply-adds. */
+/* Packs one chunk of one panel. Weights change with every training step, and
+ * packing moves as many numbers as one pixel has multiply-adds. */
 static void pack_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -333,7 +337,7 @@ static void pack_task(void *ctx, int64_t task, int thread)
     float *to = packed_at(p, taps_before(p, phase), taps, group, &b, q);
     int64_t from = q * p->chunk, many = least(p->chunk, p->ci - from);
     const int64_t ci = c->paired ? c->paired : p->ci, two = c->paired ? 2 : 1;
-    // in w, of whichever type
+    // in elements of w, f32 or bf16
     int64_t at =
         group * p->taps * ci * p->co + two * from * p->w_in + b.from * p->w_out;
     for (int64_t t = 0; t < taps; t++, to += many * (p->narrow ? 1 : b.width)) {
@@ -352,9 +356,9 @@ static void pack_task(void *ctx, int64_t task, int thread)
     }
 }
 
-/* The runs of row r->h + row of results; returns how many, none when all
- * taps are in the padding above or below. Neighbouring taps along
- * w are one run where their channels are neighbours too. */
+/* Writes the runs of row r->h + row of results and returns their number: 0 when
+ * all taps are in the padding above or below. Taps along w are one run where
+ * they and their channels are contiguous. */
 static int64_t find_runs(const Strip *s, const Axis a[3], const Region *r,
                          int64_t row, bool joined, Run *run)
 {
@@ -374,8 +378,9 @@ static int64_t find_runs(const Strip *s, const Axis a[3], const Region *r,
     return runs;
 }
 
-/* The strip of phases f .. f+together-1 and chunk r->many from r->from: the
- * image itself where no border is near. `seen`: axes_together of them. */
+/* Returns the strip of some phases and of r->many channels from r->from: the
+ * image itself where no border is near. `seen`: axes_together of these
+ * phases. */
 static Strip strip_of(const Plan *p, const Axis seen[3], const Region *r,
                       float *buffer)
 {
@@ -384,24 +389,24 @@ static Strip strip_of(const Plan *p, const Axis seen[3], const Region *r,
                                  : strip_copy(p->c.x, p->c.in, seen, r, buffer);
 }
 
-/* What a task computes, in panels b0 .. b1-1 of a group, and its buffers. */
+/* A task: panels b0 .. b1-1 of a group in a region, and its buffers. */
 typedef struct Task {
-    Region whole; // as large as of any phase
+    Region whole; // of the largest phase
     int64_t group, b0, b1;
     float *strip;
     Run *run;
 } Task;
 
-/* Phases first .. first+together-1, of whose taps there are `before` in the
- * phases before, and what they see together. */
+/* Phases first .. first+together-1, the number `before` of taps in the phases
+ * before, and axes_together of these phases. */
 typedef struct Phases {
     int64_t first, before;
     Axis seen[3];
 } Phases;
 
-/* Chunk q of the channels of one phase, for the results of region r: the first
- * chunk stores (with bias), later ones add. `s` was laid out once, for all
- * panels, rows and phases that see what `seen` says. */
+/* Computes chunk q of the channels of one phase for the results of region r:
+ * the first chunk stores (with bias), later ones add. The strip `s` covers the
+ * window `seen` and serves all panels, rows and phases. */
 static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
                       int64_t before, const Axis seen[3], Strip s, Region r,
                       int64_t q)
@@ -425,14 +430,14 @@ static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
     for (int64_t b = t->b0; b < t->b1; b++) {
         Panel pan = panel(p, b);
         int64_t co = t->group * p->co + pan.from;
-        // a strip has just been written; the image may be in memory still, and
-        // is in a cache once the first panel has read it
+        // a strip is in a cache; the image may be in memory, and is in a cache
+        // once the first panel has read it
         job.far = view && b == t->b0;
         job.panel = packed_at(p, before, taps, t->group, &pan, q);
         job.co = (int)pan.co;
         job.bias = c->bias ? c->bias + co : NULL;
         for (int64_t i = 0; i < r.rows; i++) {
-            // where results of this phase stand among all results
+            // place of this phase's results among all results
             int64_t od = a[0].out0 + r.d * a[0].out_step;
             int64_t oh = a[1].out0 + (r.h + i) * a[1].out_step;
             int64_t ow = a[2].out0 + r.w * a[2].out_step;
@@ -444,7 +449,7 @@ static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
     }
 }
 
-/* Region r, or as much of it as there is along these axes; false: nothing. */
+/* Clips region r to the axes; returns false if nothing is left. */
 static bool clip(const Plan *p, const Axis a[3], Region *r)
 {
     r->rows = least(p->rows, a[1].count - r->h);
@@ -452,7 +457,7 @@ static bool clip(const Plan *p, const Axis a[3], Region *r)
     return r->d < a[0].count && r->rows > 0 && r->cols > 0;
 }
 
-/* Chunk q of some phases; how many taps they have. */
+/* Computes chunk q of some phases and returns their number of taps. */
 static int64_t run_phases(const Plan *p, const Task *t, const Phases *f,
                           int64_t q)
 {
@@ -473,7 +478,7 @@ static int64_t run_phases(const Plan *p, const Task *t, const Phases *f,
     return taps;
 }
 
-/* The tail of what is complete; there is one group. */
+/* Runs the epilogue over the finished results; there is one group. */
 static void finish(const Plan *p, const Task *t)
 {
     const FpropDgrad *c = &p->c;
@@ -487,8 +492,9 @@ static void finish(const Plan *p, const Task *t)
             r->cols, c->out.c, first.from, last.from + last.co - first.from);
 }
 
-/* Task number -> panels, group, region; all phases and chunks of these, in
- * this order, so that a chain of additions does not depend on anything else. */
+/* Splits the task number into panels, group and region, and runs all their
+ * phases and chunks in a fixed order, so that a chain of additions depends on
+ * nothing else. */
 static void run_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -513,7 +519,7 @@ static void run_task(void *ctx, int64_t task, int thread)
         for (int64_t q = 0; q < p->chunks; q++) taps = run_phases(p, &t, &f, q);
         f.before += taps;
     }
-    // a convolution, whose only phase is what was seen
+    // a convolution: `seen` is its only phase
     if (has_epilogue(&p->c.epilogue) && clip(p, f.seen, &t.whole))
         finish(p, &t);
 }

@@ -1,8 +1,8 @@
 /* linear.c -- a matrix product at every position, fast: see dispatch.h.
  *
- * y[n,p,co] = b[co] + sum_ci x[n,p,ci] w[co,ci]: a convolution whose window
- * is one, as op_window says of this row; window_flatten (window.h) then makes
- * one long row of all positions of the batch. */
+ * y[n,p,co] = b[co] + sum_ci x[n,p,ci] w[co,ci]: a convolution with a window of
+ * one position (op_window). window_flatten (window.h) makes all positions of
+ * the batch one long row. */
 #include "cpu/conv/dispatch.h"
 #include "cpu/lib/kernels.h"
 

@@ -1,7 +1,6 @@
-/* panel.c -- see panel.h. Packing moves a number once for each time that the
- * matrix is used by a block of rows, so it is kept simple: a line of the
- * source after the other where columns are neighbours, else tiles of a cache
- * line's width. */
+/* panel.c -- see panel.h. Packing moves each number once for every use of the
+ * matrix by a block of rows, so it is simple: row by row where the columns of
+ * the source are contiguous, else tiles of a cache line's width. */
 #include "cpu/conv/panel.h"
 #include "cpu/conv/fprop_dgrad.h"
 #include "cpu/conv/transpose.h"
@@ -18,7 +17,7 @@ void panel_pack(const Simd *s, const Matrix *m, int64_t b, float *panels)
     for (int64_t i = 0; i < m->in; i++) {
         if (m->ld_out == 1)
             memcpy(to + i * width, at + i * m->ld_in, (size_t)co * sizeof *to);
-        // product multiplies the lanes beyond the last column, too
+        // Simd.product multiplies the lanes beyond the last column, too
         if (co < width)
             memset(to + i * width + co, 0, (size_t)(width - co) * sizeof *to);
     }

@@ -1,11 +1,11 @@
-/* transpose.h -- rows that become columns: weights on their way into panels. */
+/* transpose.h -- transposition, for weights that are packed into panels. */
 #ifndef SEG_CPU_CONV_TRANSPOSE_H
 #define SEG_CPU_CONV_TRANSPOSE_H
 #include <stdint.h>
 #include <string.h>
 
-/* y[i*ldy + j] = x[j*ldx + i] of 4 x 4 numbers: four vectors, which every
- * processor has, take half the time of sixteen numbers. */
+/* y[i*ldy + j] = x[j*ldx + i] for 4 x 4 numbers: four vectors, which every
+ * processor has, take half the time of sixteen scalars. */
 static inline void transpose_square(const float *x, int64_t ldx, float *y,
                                     int64_t ldy)
 {
@@ -21,9 +21,9 @@ static inline void transpose_square(const float *x, int64_t ldx, float *y,
     }
 }
 
-/* y[i*ldy + j] = x[j*ldx + i] for i < many, j < count: a cache line of each row
- * of x at a time, as distances in weights are often multiples of a page, which
- * a cache holds few of. */
+/* y[i*ldy + j] = x[j*ldx + i] for i < many, j < count. It reads one cache line
+ * of each row of x at a time, because distances in weights are often multiples
+ * of a page, and a cache holds few lines at such distances. */
 static inline void transpose_rows(const float *x, int64_t ldx, int64_t count,
                                   int64_t many, float *y, int64_t ldy)
 {

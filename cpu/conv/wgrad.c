@@ -1,21 +1,21 @@
 /* wgrad.c -- geometry, tasks and memory around Simd.outer.
  *
- * Bound by multiply-adds: simd/outer.c keeps a block of dw in registers (8
- * rows x 48 columns with AVX-512, 4 x 24 with AVX2) while the pixels of a
- * region go by. A region is at most 1024 pixels, because that is the chain,
- * and 256 KiB of image and dy together, because every block of dw walks over
- * it again: it has to stay in the second cache.
+ * Bound by multiply-adds: simd/outer.c keeps a block of dw in registers (8 rows
+ * x 48 columns with AVX-512, 4 x 24 with AVX2) during a pass over the pixels of
+ * a region. A region has at most 1024 pixels, the longest chain, and at most
+ * 256 KiB of image and dy together, because every block of dw reads them again:
+ * they have to stay in L2.
  *
- * A task is a part (some regions) of a block of dw: up to 128 rows times up
- * to 96 channels of x with all their taps, or 256 with a lone tap. Few parts
- * save memory for their sums, many give the threads something to do: as many as
- * make TASKS tasks. dy is packed so that the rows of a register block lie
- * together; x is copied with its borders (window.h), unless it has none and
- * lies as wanted.
+ * A task is a part (some regions) of a block of dw: up to 128 rows times up to
+ * 96 channels of x with all their taps, or 256 channels with a single tap. Few
+ * parts save memory for their sums, many keep the threads busy: there are as
+ * many as make TASKS tasks. dy is packed such that the rows of a register block
+ * are contiguous. x is copied with its borders (window.h), unless it has none
+ * and its layout fits.
  *
- * Few channels (the first layer of a network has one) would make runs shorter
- * than a vector: then all taps of a pixel are laid side by side (`folded`)
- * and are one run. */
+ * With few channels (the first layer of a network has one) runs would be
+ * shorter than a vector: then all taps of a pixel are written side by side
+ * (im2col, `folded`) and are one run. */
 #include "cpu/conv/wgrad.h"
 #include "cpu/conv/bf16.h"
 #include "cpu/conv/depthwise.h"
@@ -26,28 +26,29 @@
 
 enum {
     COLS = 256,               // pixels of a row in one region, at most
-    REGION_BYTES = 256 << 10, // of x and a that one region reads
-    CHANNELS = 64,            // of x in one task ..
-    CHANNELS_MOST = 96,       // .. where there are more than these
-    LONE_CHANNELS = 256,      // the same with windows of one
+    REGION_BYTES = 256 << 10, // of x and a in one region
+    CHANNELS = 64,            // of x in one task, ..
+    CHANNELS_MOST = 96,       // .. if there are more than these
+    LONE_CHANNELS = 256,      // the same with windows of one position
     ROWS = 128,               // of dw in one task, at most
-    TASKS = 32,               // at least, where there is that much to do
-    FOLD_MOST = 64,           // taps x channels that are laid side by side
+    TASKS = 32,               // at least, where there is enough work
+    FOLD_MOST = 64,           // taps x channels side by side, at most
     PARTS_BYTES = 32 << 20,   // the sums of all parts, at most
 };
 
 typedef struct Plan {
     Wgrad g;
     const Simd *simd;
-    const Pairs *pairs; // NULL: of floats
+    const Pairs *pairs; // NULL: f32
     Axis axis[3];
-    int64_t ci, co, taps;      // channels, rows of a group; taps
+    int64_t ci, co, taps;      // channels and rows of a group; taps
     int64_t many, slices;      // channels of a task; tasks along them
     int64_t high, lift, lifts; // rows of a block; of a task; tasks
     int64_t rows, cols;        // pixels of a region, at most
     int64_t regions_h, regions_w, regions, parts;
-    bool view;    // x is read where it is: a window of one, all channels
-    Axis near[3]; // what a strip has: `axis`, but one plane of taps at a time
+    bool view;    // x is read without a copy: a window of one position, all
+                  // channels
+    Axis near[3]; // axes of a strip: `axis`, but one plane of taps at a time
                   // where it is not folded, so that regions have more pixels
     // floats a thread; folded is 0 where runs are long enough for vectors
     int64_t strip, packed, folded;
@@ -55,23 +56,23 @@ typedef struct Plan {
     float *private; // (threads, strip + packed + folded)
 } Plan;
 
-/* Floats of scratch that belong to one thread. */
+/* Floats of scratch of one thread. */
 static int64_t private_floats(const Plan *p)
 {
     return p->strip + p->packed + p->folded;
 }
 
-/* Numbers in dw. */
+/* Number of elements of dw. */
 static int64_t weights(const Plan *p)
 {
     return p->g.out.c * p->taps * p->ci;
 }
 
-/* How a row of pixels is multiplied: one by one, or as steps of pairs, all of
- * the same number and maybe more than there are pixels. */
+/* The products of a row of pixels: single pixels, or steps of pairs. All steps
+ * have the same number of pairs, which may be more than there are pixels. */
 typedef struct Across {
-    int64_t steps, step; // products of outer
-    int64_t pixels;      // columns that a strip has for them
+    int64_t steps, step; // products of Simd.outer
+    int64_t pixels;      // columns of the strip
 } Across;
 
 static Across across(const Plan *p, int64_t cols)
@@ -82,11 +83,12 @@ static Across across(const Plan *p, int64_t cols)
     return (Across){steps, step, 2 * steps * step};
 }
 
-/* Rows and columns of a region: as wide as fits CHAIN and the cache (a lone
- * row may be all of the chain), then as many rows as both still allow. */
+/* Sets rows and columns of a region: as wide as fits CHAIN and the cache (a
+ * single row may use all of the chain), then as many rows as both still
+ * allow. */
 static void cut_regions(Plan *p)
 {
-    // columns: one row of x and of dy within REGION_BYTES, 16 in any case
+    // columns: one row of x and of dy within REGION_BYTES, but at least 16
     const Axis *a = p->axis;
     int64_t most_cols = a[1].count > 1 ? COLS : CHAIN;
     most_cols =
@@ -105,7 +107,7 @@ static void cut_regions(Plan *p)
     p->regions = p->g.out.n * a[0].count * p->regions_h * p->regions_w;
 }
 
-/* All but addresses, from extents. */
+/* Everything except addresses, from the extents. */
 static Plan plan(const Wgrad *g)
 {
     Plan p = {.g = *g, .simd = simd()};
@@ -118,12 +120,12 @@ static Plan plan(const Wgrad *g)
     for (int i = 0; i < 3; i++) p.axis[i] = axis_forward(w, i, in[i], out[i]);
     p.ci = g->in.c / w->groups, p.co = g->out.c / w->groups;
     p.taps = (int64_t)w->k[0] * w->k[1] * w->k[2];
-    // a lone tap reads what was packed once, so let it be for more channels
+    // a single tap reads the packed dy once, so it takes more channels
     const bool lone = p.taps == 1 && !p.pairs;
     const int64_t channels = lone ? LONE_CHANNELS : CHANNELS;
     p.slices =
         p.ci <= most(channels, CHANNELS_MOST) ? 1 : ceil_div(p.ci, channels);
-    // whole vectors of channels, which may make the last slice superfluous
+    // whole vectors of channels, which may make the last slice unnecessary
     p.many = least(round_up(ceil_div(p.ci, p.slices), p.simd->lanes), p.ci);
     p.slices = ceil_div(p.ci, p.many);
     // rows of a register block: a power of two, no larger than needed
@@ -132,15 +134,15 @@ static Plan plan(const Wgrad *g)
     p.lifts = ceil_div(p.co, p.lift);
     p.view = lone && p.many == g->in.c && axis_inside(&p.axis[0]) &&
              axis_inside(&p.axis[1]) && axis_inside(&p.axis[2]);
-    // few channels, several rows of taps: less than a vector a run. Side by
-    // side they are one long run; beyond FOLD_MOST the copy costs more than
+    // few channels and several rows of taps: a run is less than a vector. Side
+    // by side they are one long run; beyond FOLD_MOST the copy costs more than
     // the empty lanes
     const bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
                         p.axis[2].gap == 1 && p.taps * p.ci <= FOLD_MOST;
     memcpy(p.near, p.axis, sizeof p.near);
     if (!narrow) p.near[0].taps = least(p.near[0].taps, 1);
     cut_regions(&p);
-    // large weights bring enough tasks by themselves, and no room for parts
+    // large weights make enough tasks without parts and leave no room for them
     int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
     int64_t want = ceil_div(TASKS, w->groups * p.slices * p.lifts);
     p.parts = most(1, least(want, least(p.regions, room)));
@@ -154,7 +156,8 @@ static Plan plan(const Wgrad *g)
     return p;
 }
 
-/* Its window and extents suit Winograd, and nobody wants the sum itself. */
+/* Does this job run by Winograd? Its window and extents fit, and the direct sum
+ * was not requested. */
 static bool by_winograd(const Wgrad *g)
 {
     if (g->no_winograd) return false;
@@ -174,8 +177,8 @@ size_t wgrad_bytes(const Wgrad *g)
            sizeof(float);
 }
 
-/* Rows r0 .. r0+lift-1 of a at the region's pixels, a block after the other:
- * to[(block*pixels + pixel)*high + i], zeros beyond the last row. */
+/* Packs rows r0 .. r0+lift-1 of a at the pixels of the region, block after
+ * block: to[(block*pixels + pixel)*high + i], zeros beyond the last row. */
 static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
                       float *to)
 {
@@ -201,7 +204,7 @@ static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
     }
 }
 
-/* The same as pairs of pixels: blocks are rows x steps x step x high apart. */
+/* The same for pairs of pixels: blocks are rows x steps x step x high apart. */
 static void pack_pairs(const Plan *p, const Region *r, int64_t r0, int64_t lift,
                        float *to)
 {
@@ -223,7 +226,7 @@ static void pack_pairs(const Plan *p, const Region *r, int64_t r0, int64_t lift,
     }
 }
 
-/* run_outer of pairs. */
+/* run_outer for pairs. */
 static void run_pairs(const Plan *p, const Outer *job, const float *x,
                       int64_t run, const float *packed, const Region *r,
                       int64_t r1, int64_t lift, float *dw, int64_t k)
@@ -252,15 +255,16 @@ static void run_pairs(const Plan *p, const Outer *job, const float *x,
     }
 }
 
-/* A run is cut into tiles of equal width, 3 vectors at most, rather than into
- * full ones and a rest, for the sake of independent sums.
- * One run of `run` floats of x, at `x` for the first pixel of job->rows rows
- * from row r1 of the region, times all rows of dw; k is its place in dw. */
+/* Multiplies one run of `run` floats of x, at `x` for the first pixel of
+ * job->rows rows from row r1 of the region, with all rows of dw; k is its place
+ * in dw. A run is cut into tiles of equal width, 3 vectors at most, rather than
+ * into full tiles and a rest, so that each has enough independent sums. */
 static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
                       const float *packed, const Region *r, int64_t r1,
                       int64_t lift, float *dw, int64_t k)
 {
-    // a row of dw is (taps, channels): `k` within it, ldo to the next one
+    // a row of dw is (taps, channels): k is the index in it, ldo the distance
+    // to the next row
     if (p->pairs) {
         run_pairs(p, job, x, run, packed, r, r1, lift, dw, k);
         return;
@@ -280,7 +284,7 @@ static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
     }
 }
 
-/* All taps of each pixel side by side, zeros for those outside the image:
+/* Writes all taps of each pixel side by side, zeros for taps outside the image:
  * to[pixel*width + k], width = taps * channels. */
 static void fold(const Plan *p, const Strip *s, const Region *r, float *to)
 {
@@ -317,28 +321,28 @@ static Strip strip_of(const Plan *p, const Region *r, int64_t td,
     return strip_pairs(p->g.x, p->g.in, near, &wide, private);
 }
 
-/* What the strip `s` of plane td of taps gives to dw; job->add says what of
- * it is there. */
+/* Adds the contribution of the strip `s` of plane td of taps to dw; stores it
+ * if job->add is false. */
 static void run_plane(const Plan *p, Outer job, const Strip *s, int64_t td,
                       const float *packed, const Region *r, int64_t lift,
                       float *dw)
 {
     const Axis *a = p->axis;
-    // neighbouring taps whose channels are neighbours in x and dw are one run
+    // neighbouring taps with contiguous channels in x and dw are one run
     bool joined = r->many == p->ci && a[2].gap == 1;
     int64_t run = joined ? a[2].taps * r->many : r->many;
     int64_t split = joined ? 1 : a[2].taps, from = r->from % p->ci;
     for (int64_t t = 0; t < a[1].taps * split; t++) {
         int64_t th = t / split, tw = t % split;
         int64_t k = ((td * a[1].taps + th) * a[2].taps + tw) * p->ci + from;
-        // rows of taps that look beyond the image add nothing; they lie at
-        // the ends of the region, never between
+        // rows of taps beyond the image add nothing; they lie at the ends of
+        // the region, never in between
         int64_t r1 = 0, r2 = r->rows;
         while (r1 < r2 && !axis_has(&a[1], r->h + r1, th)) r1++;
         while (r1 < r2 && !axis_has(&a[1], r->h + r2 - 1, th)) r2--;
         if (!axis_has(&a[0], r->d, td)) r2 = r1;
         job.rows = r2 - r1;
-        // without pixels still something to store: zeros
+        // without pixels dw is still to be stored: zeros
         if (!job.rows && job.add) continue;
         const float *x = s->at + tw * a[2].gap * s->pixel +
                          (r1 * a[1].step + th * a[1].gap) * s->row;
@@ -346,8 +350,9 @@ static void run_plane(const Plan *p, Outer job, const Strip *s, int64_t td,
     }
 }
 
-/* One region's share of rows r0 .. r0+lift-1 and the region's channels: dw
- * points to row r0. `private` is this thread's: strip, packed dy, folded x. */
+/* Adds one region's contribution to rows r0 .. r0+lift-1 and the region's
+ * channels of dw, which points to row r0. `private` is this thread's: strip,
+ * packed dy, folded x. */
 static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
                        float *dw, bool add, float *private)
 {
@@ -378,8 +383,8 @@ static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
     }
 }
 
-/* Task number -> part, group, rows, channels; the regions of the part in
- * order, the first of which stores. */
+/* Splits the task number into part, group, rows and channels, and runs the
+ * regions of the part in order; the first of them stores. */
 static void run_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -391,7 +396,7 @@ static void run_task(void *ctx, int64_t task, int thread)
     int64_t first = p->regions * part / p->parts;
     int64_t end = p->regions * (part + 1) / p->parts;
     int64_t r0 = group * p->co + lift * p->lift;
-    // a lone part adds up in dw itself
+    // a single part is summed in dw itself
     float *dw = p->sums ? p->sums + part * weights(p) : p->g.dw;
     dw += r0 * p->taps * p->ci;
     for (int64_t i = first; i < end; i++) {
@@ -459,9 +464,9 @@ void wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
     if (p.sums) wgrad_combine(g, pool, p.sums, p.parts, weights(&p));
 }
 
-// -- the gradient of a bias ---------------------------------------------------
+// -- the gradient of a bias --------------------------------------------------
 
-enum { BIAS_PARTS = 64 }; // at most; one for CHAIN rows where there are fewer
+enum { BIAS_PARTS = 64 }; // at most; with fewer rows, one for CHAIN rows
 
 typedef struct BiasGrad {
     const Simd *simd;
@@ -470,7 +475,7 @@ typedef struct BiasGrad {
     int64_t rows, c, parts;
 } BiasGrad;
 
-/* Bound by memory: dy is read once, a register block of four vectors wide. */
+/* Bound by memory: dy is read once, with a register block of four vectors. */
 static BiasGrad bias_grad(Dims dy)
 {
     BiasGrad b = {.simd = simd(), .rows = dy.n * positions(dy), .c = dy.c};
@@ -478,7 +483,7 @@ static BiasGrad bias_grad(Dims dy)
     return b;
 }
 
-/* Sums of one part, chains of CHAIN rows added to it. */
+/* Sums one part: chains of CHAIN rows, added one after the other. */
 static void bias_task(void *ctx, int64_t task, int thread)
 {
     const BiasGrad *b = ctx;

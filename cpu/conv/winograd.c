@@ -1,6 +1,6 @@
-/* winograd.c -- geometry, tasks and memory of F(4x4, 3x3): the result and the
- * gradient in x, which is the same sum over dy with weights turned by 180
- * degrees and channels changed over.
+/* winograd.c -- geometry, tasks and memory of F(4x4, 3x3): fprop, and dgrad,
+ * which is the same sum over dy with the weights rotated by 180 degrees and
+ * their channels exchanged.
  *
  * A block is some tiles (4x4 results each) of some neighbouring planes:
  *
@@ -10,16 +10,16 @@
  *             with depth, the planes of taps are its runs
  *   result    M[36][tile][co] becomes 4x4 results
  *
- * The product has a quarter of the multiply-adds of the direct sum, if V and M
- * of a block stay in the second cache. What the transforms, which load and
- * store more than they add, leave of that is twice the direct sum's speed at 32
- * channels and 2.5 times at 64. M holds one slice of co at a time.
+ * The product has a quarter of the multiply-adds of the direct sum and is fast
+ * if V and M of a block stay in L2. The transforms load and store more than
+ * they add. Product and transforms together are twice as fast as the direct sum
+ * at 32 channels and 2.5 times at 64. M holds one slice of co at a time.
  *
- * With few blocks, as deep in a network, tasks are slices of a block, V is made
- * for all of them before, and each task transforms the weights of its slice
- * for itself, a chunk at a time: that is sooner done than read from the third
- * cache. Bits are the same either way: an element of M is one chain over a
- * chunk, and chunks are added in their order. */
+ * With few blocks, as in the deep layers of a network, tasks are slices of a
+ * block. V is then computed for all blocks before, and each task transforms the
+ * weights of its slice itself, a chunk at a time: that is faster than reading
+ * them from L3. The bits are the same either way: an element of M is one chain
+ * over a chunk, and chunks are added in order. */
 #include "cpu/conv/winograd.h"
 #include "cpu/conv/bf16.h"
 #include "cpu/conv/transpose.h"
@@ -29,12 +29,12 @@
 
 enum {
     BLOCK = 48,      // tiles of a block, at most
-    LARGE = 64,      // .. where each makes the weights it needs
+    LARGE = 64,      // .. where each task transforms weights
     SLICE = 64,      // channels of the result at a time
     NARROW = 32,     // .. where there are few tasks
-    TASKS = 16,      // at least, where there is that much to do
+    TASKS = 16,      // at least, where there is enough work
     ROWS = 128,      // of a panel at a time: channels of x times taps along d
-    IMAGE_TILES = 8, // that a task transforms, where V is for all
+    IMAGE_TILES = 8, // of a task that transforms V for all
 };
 
 typedef struct Plan {
@@ -43,15 +43,15 @@ typedef struct Plan {
     Tiles tiles;
     int64_t ci, co, taps;             // taps along d
     int64_t samples, depth_in, depth; // planes of a sample: image, result
-    int64_t lo_d;                     // result plane 0 sees -lo_d ..
-    int64_t chunk, chunks;            // channels of x that are summed at once
-    int64_t slice, slices;            // channels of the result; parts of them
+    int64_t lo_d;                     // result plane 0 reads -lo_d ..
+    int64_t chunk, chunks;            // channels of x in one sum
+    int64_t slice, slices;            // channels of the result; slices
     int64_t many, deep;               // tiles of a plane in a block; planes
     int64_t blocks_d, blocks_at;      // of a sample, along d; of a plane
-    bool few; // blocks: V is made before, for all, U by each task for itself
-    int64_t v_row, v_plane, m_plane; // floats
-    int64_t u_chunk, u_all, v_all;   // floats: one chunk of a slice; scratch
-    int64_t private;                 // floats a thread
+    bool few;                         // few blocks: V for all, U by each task
+    int64_t v_row, v_plane, m_plane;  // floats
+    int64_t u_chunk, u_all, v_all;    // floats: one chunk of a slice; scratch
+    int64_t private;                  // floats a thread
     float *u, *v, *buffers;
     ConcatInput image, result;
 } Plan;
@@ -67,8 +67,8 @@ static int64_t slice_width(const Plan *p, int64_t s)
     return round_up(least(p->slice, p->co - s * p->slice), p->simd->lanes);
 }
 
-/* Tiles and planes of a block, by the plane alone. Where the window has
- * depth a block has some planes, which look at the same ones of the image. */
+/* Sets tiles and planes of a block, by the plane alone. If the window has
+ * depth, a block has several planes, which share planes of the image. */
 static void cut_blocks(Plan *p, int64_t block)
 {
     int64_t all = tiles_plane(&p->tiles);
@@ -79,7 +79,8 @@ static void cut_blocks(Plan *p, int64_t block)
     p->blocks_d = ceil_div(p->depth, p->deep);
 }
 
-/* Scratch: U of all slices, V, then what each thread has. */
+/* The layout of scratch: U of all slices, V, then the buffers of each
+ * thread. */
 static void lay_out(Plan *p)
 {
     int64_t seen = p->many * (p->deep + p->taps - 1), made = p->many * p->deep;
@@ -96,12 +97,12 @@ static void lay_out(Plan *p)
     p->private += p->few ? p->u_chunk : v;
 }
 
-/* All but addresses, from extents. */
+/* Everything except addresses, from the extents. */
 static Plan plan(const FpropDgrad *c)
 {
     const Window *g = &c->window;
     Plan p = {.c = *c, .simd = simd(), .ci = c->in.c, .co = c->out.c};
-    // the transpose sees dy through the window turned around
+    // the transpose reads dy through the rotated window
     int64_t lo[3];
     for (int i = 0; i < 3; i++)
         lo[i] = c->transposed ? g->k[i] - 1 - g->lo[i] : g->lo[i];
@@ -109,7 +110,7 @@ static Plan plan(const FpropDgrad *c)
     *(c->transposed ? &p.result : &p.image) = c->beside;
     p.taps = g->k[0], p.lo_d = lo[0];
     p.samples = c->out.n, p.depth_in = c->in.d, p.depth = c->out.d;
-    if (p.taps == 1) { // planes know nothing of each other: one long sample
+    if (p.taps == 1) { // planes are independent: one long sample
         p.depth_in = p.depth = p.samples * p.depth;
         p.samples = 1;
     }
@@ -130,13 +131,12 @@ static Plan plan(const FpropDgrad *c)
     return p;
 }
 
-/* Both directions are asked with in and out changed over, so what is said of
- * one must hold of the other.
- * Measured on a Xeon with AVX-512, one thread, batch 4: how often as fast as
- * the direct sum y, dx and dw are. Channels at 64x64: 8 to 8 0.8, 0.7 and 0.6,
- * 12 to 12 1.1, 1.2 and 1.6, 16 to 32 1.2, 1.5 and 1.5. Planes with 64 to 64
- * channels: 5x5 0.5, 1.3 and 0.7, 6x6 0.8, 1.6 and 1.1, 7x7 1.4, 2.6 and 1.1;
- * with 512 to 512 7x7 2.0, 2.5 and 1.3. Of planes from there on 9x9 leave most
+/* Both directions call this, with in and out exchanged, so the answer must be
+ * symmetric. Measured on a Xeon with AVX-512, one thread, batch 4: speed of y,
+ * dx and dw relative to the direct sum. Channels at 64x64: 8 to 8 0.8, 0.7 and
+ * 0.6, 12 to 12 1.1, 1.2 and 1.6, 16 to 32 1.2, 1.5 and 1.5. Planes with 64 to
+ * 64 channels: 5x5 0.5, 1.3 and 0.7, 6x6 0.8, 1.6 and 1.1, 7x7 1.4, 2.6 and
+ * 1.1; with 512 to 512 7x7 2.0, 2.5 and 1.3. Of larger planes 9x9 leaves most
  * of the last tiles empty: with 128 to 128 channels 1.3, 1.2 and 1.4. */
 bool winograd_fits(const Window *g, Dims in, Dims out)
 {
@@ -158,7 +158,7 @@ bool winograd_runs(const Call *c)
     if (c->no_winograd || !op_multiplies(call_op(c))) return false;
     const Window g = op_window(c->attr, c->x[1]);
     const Dims in = call_image(c), out = c->dy ? c->dy->dim : c->y->dim;
-    // gradients of weights go by it wherever other sums do
+    // wgrad runs by Winograd wherever fprop and dgrad do
     return is_bf16(c) ? bf16_by_winograd(&g, in, out, true)
                       : winograd_fits(&g, in, out);
 }
@@ -172,19 +172,19 @@ size_t winograd_bytes(const FpropDgrad *c)
 // -- weights ------------------------------------------------------------------
 
 /* The taps of a plane of one channel of x and results from .. from+co-1 as a
- * square, for panels whose row runs along w's fast axis. */
+ * 3x3 Tile, for weights with the results along the fast axis (transposed). */
 static const float *square_along(const Plan *p, int64_t t, int64_t k,
                                  int64_t from, Tile *s)
 {
     const int64_t co = p->co;
     s->row = -3 * (ptrdiff_t)co, s->pixel = -(ptrdiff_t)co;
-    // from the last tap to the first: turned around, along d, too
+    // from the last tap to the first, along d too: rotated
     int64_t tap = (k * p->taps + p->taps - 1 - t) * SQUARE + SQUARE - 1;
     return p->c.w + tap * co + from;
 }
 
-/* turned[tap][i][j] = w of result from+j, channel k+i: many channels, co
- * results; zeros up to `width`. */
+/* turned[tap][i][j] = w of result from+j, channel k+i, for `many` channels and
+ * co results; zeros up to `width`. */
 static void turn(const Plan *p, int64_t t, int64_t k, int64_t many,
                  int64_t from, int64_t co, int64_t width, float *turned)
 {
@@ -194,7 +194,7 @@ static void turn(const Plan *p, int64_t t, int64_t k, int64_t many,
             p->c.w + ((from * p->taps + t) * SQUARE + tap) * p->ci + k;
         int64_t ldw = p->taps * SQUARE * p->ci, j = 0;
         for (; many == LANES_MAX && j + 4 <= co; j += 4, w += 4 * ldw) {
-            // the next call's lines: no prefetcher sees them in these rows
+            // the next call's lines: hardware does not prefetch such short rows
             for (int64_t i = 0; i < 4; i++)
                 __builtin_prefetch(w + i * ldw + LANES_MAX);
             for (int64_t i = 0; i < LANES_MAX; i += 4)
@@ -207,8 +207,8 @@ static void turn(const Plan *p, int64_t t, int64_t k, int64_t many,
     }
 }
 
-/* Chunk q of the weights of a slice: for each plane the panels of the slice,
- * of each (taps, channels of the chunk, width). */
+/* Transforms chunk q of the weights of a slice: for each of the 36 planes the
+ * panels of the slice, each (taps, channels of the chunk, width). */
 static void transform_weights(const Plan *p, int64_t slice, int64_t q,
                               float *turned, float *u)
 {
@@ -239,7 +239,8 @@ static void transform_weights(const Plan *p, int64_t slice, int64_t q,
     }
 }
 
-/* This thread's: M, turned weights, then V and U where they are its own. */
+/* Buffers of a thread: M, transposed weights, then V and U where they belong to
+ * the thread. */
 typedef struct Private {
     float *m, *turned, *v, *u;
 } Private;
@@ -249,11 +250,11 @@ static Private private_of(const Plan *p, int thread)
     Private b = {.m = p->buffers + thread * p->private};
     b.turned = b.m + PLANES * p->m_plane;
     b.v = b.turned + round_up(SQUARE * LANES_MAX * p->simd->panel, LINE);
-    b.u = b.v; // a thread has one of the two
+    b.u = b.v; // a thread has only one of the two
     return b;
 }
 
-/* Where chunk q of a slice lies among those of all. */
+/* Address of chunk q of a slice, where U is for all tasks. */
 static float *weights_at(const Plan *p, int64_t slice, int64_t q)
 {
     return p->u + (slice * p->chunks + q) * p->u_chunk;
@@ -269,15 +270,16 @@ static void weights_task(void *ctx, int64_t task, int thread)
 
 // -- blocks -------------------------------------------------------------------
 
-/* Tiles at .. at+many-1 of result planes d .. d+deep-1 of sample n, and where
- * V of image plane d - lo_d is (maybe one before the first). */
+/* Tiles at .. at+many-1 of result planes d .. d+deep-1 of sample n, and the
+ * address of V of image plane d - lo_d (which may lie before the first). */
 typedef struct Block {
     int64_t n, d, deep, at, many;
     const float *v;
     int64_t v_step; // floats of V between planes of the image
 } Block;
 
-/* V of tiles at .. at+many-1 of image plane `plane` (of all samples). */
+/* Computes V of tiles at .. at+many-1 of image plane `plane` (of all
+ * samples). */
 static void transform_image(const Plan *p, int64_t plane, int64_t at,
                             int64_t many, float *v)
 {
@@ -290,7 +292,7 @@ static void transform_image(const Plan *p, int64_t plane, int64_t at,
         }
 }
 
-/* IMAGE_TILES tiles of the V that is for all. */
+/* Computes IMAGE_TILES tiles of the V for all tasks. */
 static void image_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -301,7 +303,7 @@ static void image_task(void *ctx, int64_t task, int thread)
         transform_image(p, i / all, i % all, 1, p->v + i * p->v_row);
 }
 
-/* V of the planes that the block sees, which exist. */
+/* Computes V of those planes of the block's image that exist. */
 static void own_image(const Plan *p, Block *b, float *v)
 {
     b->v = v, b->v_step = b->many * p->v_row;
@@ -313,15 +315,15 @@ static void own_image(const Plan *p, Block *b, float *v)
     }
 }
 
-/* The taps along d that see a plane of the image from result plane d. */
+/* The taps t0 .. t1-1 along d that are inside the image for result plane d. */
 static void taps_inside(const Plan *p, int64_t d, int64_t *t0, int64_t *t1)
 {
     *t0 = least(p->taps, most(0, p->lo_d - d));
     *t1 = most(*t0, least(p->taps, p->depth_in + p->lo_d - d));
 }
 
-/* M of plane f, chunk q: for neighbouring planes of results with the same
- * taps, whose tiles follow each other in V, one long row. */
+/* Computes chunk q of plane f of M. Neighbouring planes of results with the
+ * same taps and contiguous tiles in V are one long row. */
 static void multiply(const Plan *p, const Block *b, int64_t q, int64_t f,
                      const float *u, int64_t width, float *m)
 {
@@ -356,7 +358,8 @@ static void multiply(const Plan *p, const Block *b, int64_t q, int64_t f,
     }
 }
 
-/* Results of tile `at` of a plane, channels from .. end-1, of M. */
+/* Stores the results of tile `at` of a plane, channels from .. end-1, from
+ * M. */
 static void store_tile(const Plan *p, int64_t plane, int64_t at, int64_t from,
                        int64_t end, const float *m)
 {
@@ -376,7 +379,7 @@ static void store_tile(const Plan *p, int64_t plane, int64_t at, int64_t from,
     }
 }
 
-/* One slice of a block. */
+/* Computes one slice of a block. */
 static void run_slice(const Plan *p, const Block *b, int64_t slice,
                       const Private *mine)
 {
@@ -399,7 +402,7 @@ static void run_slice(const Plan *p, const Block *b, int64_t slice,
     }
 }
 
-/* Task number -> block, and slice where V is there already. */
+/* Splits the task number into a block, and a slice if V is for all tasks. */
 static void block_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -422,7 +425,7 @@ static void block_task(void *ctx, int64_t task, int thread)
     for (int64_t s = s0; s < s1; s++) run_slice(p, &b, s, &mine);
 }
 
-/* Weights and image first, where they are for all tasks. */
+/* The weights or the image first, where they are for all tasks. */
 void winograd_run(const FpropDgrad *c, Pool *pool, void *scratch)
 {
     Plan p = plan(c);

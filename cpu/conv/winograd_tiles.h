@@ -1,25 +1,25 @@
 /* winograd_tiles.h -- planes of results cut into tiles of 4 x 4, each of which
- * looks at 6 x 6 of the image through a window of 3 x 3.
+ * reads 6 x 6 of the image through a window of 3 x 3.
  *
- * Tile number `at` of a plane is the one in row at / across and column
- * at % across. The last of a row or column may have fewer results than 4, and
- * a tile may look beyond the image: Tile (simd.h) says which elements are
- * there, so that neither image nor result needs a border in memory. */
+ * Tile number `at` of a plane is in row at / across and column at % across. The
+ * last tiles of a row or column may have fewer than 4 results, and a tile may
+ * reach beyond the image: Tile (simd.h) says which elements exist, so that
+ * neither image nor result needs a border in memory. */
 #ifndef SEG_CPU_CONV_WINOGRAD_TILES_H
 #define SEG_CPU_CONV_WINOGRAD_TILES_H
 #include "cpu/lib/simd.h"
 #include "cpu/lib/window.h"
 
 enum {
-    TILE = 4,    /* results, and distance of tiles */
-    PLANES = 36, /* numbers that a tile becomes    */
-    SQUARE = 9,  /* taps of a plane of the window  */
-    LINE = 16,   /* floats of a cache line         */
+    TILE = 4,    /* results of a tile along an axis */
+    PLANES = 36, /* numbers of a transformed tile */
+    SQUARE = 9,  /* taps of a plane of the window */
+    LINE = 16,   /* floats of a cache line */
 };
 
-/* Floats between the planes of `rows` x `width` numbers: a cache line more
- * than their size, as at a power of two all would meet in the same places of
- * the first cache. */
+/* Floats between the planes of `rows` x `width` numbers: a cache line more than
+ * their size, because at a power of two all planes would map to the same sets
+ * of L1. */
 static inline int64_t plane_floats(int64_t rows, int64_t width)
 {
     return round_up(rows * width, LINE) + LINE;
@@ -27,7 +27,7 @@ static inline int64_t plane_floats(int64_t rows, int64_t width)
 
 typedef struct Tiles {
     Dims image, result;
-    int64_t lo_h, lo_w;   /* result (0, 0) sees the image from (-lo_h, -lo_w) */
+    int64_t lo_h, lo_w;   /* result (0, 0) reads from (-lo_h, -lo_w) */
     int64_t across, down; /* tiles of a plane */
 } Tiles;
 
@@ -59,13 +59,14 @@ static inline int tile_end(int64_t from, int64_t many, int64_t extent)
     return (int)most(0, least(many, extent - from));
 }
 
-/* Channels from .. from+channels-1 of an image, which are one tensor. */
+/* Channels from .. from+channels-1 of an image: one of the two inputs of an
+ * implicit concat, or all channels. */
 typedef struct Part {
     int64_t from, channels;
-    bool beside; /* the second of two */
+    bool beside; /* the second input */
 } Part;
 
-/* The one of an image of `all` channels that has channel k. */
+/* The input with channel k of an image of `all` channels. */
 static inline Part part_at(const ConcatInput *b, int64_t all, int64_t k)
 {
     if (!b->from) return (Part){0, all, false};
@@ -73,10 +74,10 @@ static inline Part part_at(const ConcatInput *b, int64_t all, int64_t k)
                        : (Part){b->from, all - b->from, true};
 }
 
-/* The 6 x 6 of the image that tile `at` sees, in plane number `plane` (samples
- * and depth together) of a tensor of `channels`. *offset: floats from there to
- * element (0, 0), which may lie before it; plane distance and the channels of
- * the tile are the caller's. */
+/* The 6 x 6 of the image that tile `at` reads, in plane number `plane` (over
+ * samples and depth) of a tensor of `channels`. *offset: floats from its start
+ * to element (0, 0), which may lie before it. The caller sets the plane
+ * distance and the channels of the tile. */
 static inline Tile tile_image_at(const Tiles *t, int64_t plane, int64_t at,
                                  int64_t channels, int64_t *offset)
 {
@@ -92,14 +93,15 @@ static inline Tile tile_image_at(const Tiles *t, int64_t plane, int64_t at,
                   .c1 = tile_end(w, 6, s.w)};
 }
 
-/* Where number `offset` of floats or bf16 at x is. */
+/* Address of element `offset` of f32 or bf16 data at x. */
 static inline const void *numbers_at(const void *x, bool half, int64_t offset)
 {
     return (const char *)x + offset * (half ? 2 : 4);
 }
 
-/* V of that tile, channels from .. end-1, to planes `step` floats apart; the
- * image is at x, floats or bf16, or in two parts. */
+/* Computes V of that tile, channels from .. end-1, into planes `step` floats
+ * apart. The image is at x, f32 or bf16; its second input, if any, is in
+ * `beside`. */
 static inline void tile_channels(const Tiles *t, const void *x, bool half,
                                  const ConcatInput *beside, int64_t plane,
                                  int64_t at, int64_t from, int64_t end,
@@ -118,7 +120,7 @@ static inline void tile_channels(const Tiles *t, const void *x, bool half,
     }
 }
 
-/* Likewise the 4 x 4 of the result. */
+/* The 4 x 4 of the result, in the same way. */
 static inline Tile tile_result_at(const Tiles *t, int64_t plane, int64_t at,
                                   int64_t channels, int64_t *offset)
 {

@@ -1,5 +1,5 @@
 /* winograd_wgrad.c -- geometry, tasks and memory of F(3x3, 4x4), the gradient
- * of weights: a tile of dy, 4x4, stands where the weights stood.
+ * of the weights: a 4x4 tile of dy takes the place of the weights.
  *
  *     V[36][tile][ci]   of x, as for the result
  *     S[36][tile][co]   of dy
@@ -7,25 +7,25 @@
  *                       Simd.outer, plane by plane
  *     dw[co][3][3][ci]  of W, once all tiles are in it
  *
- * A task is a block of dw (rows by channels, one tap along d) and a part of
- * the tiles, whose W is its own: V and S of a chunk of tiles are made, then
- * all 36 sums go on. A barrier a chunk, between threads that share W, was up to
- * seven times slower beside other work. V is made once for each row of blocks
- * and S once for each column; blocks of 64 x 64, whose V, S and W are 1.2 MB
- * and stay in the second cache, were faster than larger ones all the same.
+ * A task is a block of dw (rows by channels, one tap along d) and a part of the
+ * tiles, with a W of its own: it computes V and S of a chunk of tiles, then
+ * adds to all 36 sums. Threads that share W would need a barrier a chunk, which
+ * was up to seven times slower on a busy machine. V is computed once for each
+ * row of blocks and S once for each column; even so blocks of 64 x 64, with V,
+ * S and W of 1.2 MB in L2, were faster than larger ones.
  *
- * A chain is CHUNK tiles, then the chunks of a part, then the parts, in their
- * order, all by shapes alone. */
+ * A chain is CHUNK tiles, then the chunks of a part, then the parts, each in
+ * order, by shapes alone. */
 #include "cpu/conv/winograd.h"
 #include "cpu/conv/winograd_tiles.h"
 #include "cpu/lib/simd.h"
 #include <string.h>
 
 enum {
-    CHUNK = 32,             // tiles: V, S and W in the second cache
+    CHUNK = 32,             // tiles: V, S and W in L2
     CHANNELS = 64,          // of x in a block
     ROWS = 64,              // of dw in a block: channels of dy
-    TASKS = 32,             // at least, where there is that much to do
+    TASKS = 32,             // at least, where there is enough work
     PART = 128,             // tiles of a part, at least
     PARTS_BYTES = 32 << 20, // the sums of all parts, at most
 };
@@ -37,8 +37,8 @@ typedef struct Plan {
     int64_t ci, co, taps;          // taps along d
     int64_t depth_in, depth, lo_d; // planes of a sample: of x, of dy
     int64_t all;                   // tiles of dy
-    int64_t many, slices;          // channels of a block; along them
-    int64_t lift, lifts;           // rows of a block; along them
+    int64_t many, slices;          // channels of a block; blocks of them
+    int64_t lift, lifts;           // rows of a block; blocks of them
     int64_t parts;
     int64_t v_row, s_row;              // floats of a tile
     int64_t v_plane, s_plane, w_plane; // floats
@@ -47,13 +47,13 @@ typedef struct Plan {
     float *buffers;
 } Plan;
 
-/* Numbers in dw. */
+/* Number of elements of dw. */
 static int64_t weights(const Plan *p)
 {
     return p->co * p->taps * SQUARE * p->ci;
 }
 
-/* All but addresses, from extents. */
+/* Everything except addresses, from the extents. */
 static Plan plan(const Wgrad *g)
 {
     const Window *w = &g->window;
@@ -99,8 +99,8 @@ typedef struct Private {
     float *v, *s, *w;
 } Private;
 
-/* V and S of up to CHUNK tiles from *next on (up to `end`), of those whose tap
- * is inside the image; returns how many. */
+/* Computes V and S of up to CHUNK tiles from *next on (up to `end`) whose tap
+ * is inside the image; returns their number. */
 static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
                           int64_t end, const Private *mine)
 {
@@ -122,7 +122,7 @@ static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
     return filled;
 }
 
-/* W of one plane: the products of `cols` tiles. */
+/* Computes W of one plane: the products of `cols` tiles. */
 static void multiply(const Plan *p, const Block *b, const float *v,
                      const float *s, int64_t cols, bool add, float *w)
 {
@@ -141,7 +141,7 @@ static void multiply(const Plan *p, const Block *b, const float *v,
         int64_t v0 = vectors * i / cuts, v1 = vectors * (i + 1) / cuts;
         job.x = v + v0 * lanes;
         job.width = (int)((v1 - v0) * lanes);
-        // what comes of rows beyond the last one of dw nobody reads
+        // rows of W beyond the last one of dw are never read
         for (int64_t r = 0; r < b->lift; r += job.high) {
             job.a = s + r;
             job.out = w + r * p->many + v0 * lanes;
@@ -150,7 +150,7 @@ static void multiply(const Plan *p, const Block *b, const float *v,
     }
 }
 
-/* Task number -> part, tap, rows, channels. */
+/* Splits the task number into part, tap, rows and channels. */
 static void run_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
@@ -173,7 +173,7 @@ static void run_task(void *ctx, int64_t task, int thread)
                      cols, add, mine.w + f * p->w_plane);
         add = true;
     }
-    // a tap that no plane sees
+    // a tap that is outside the image for every plane
     if (!add) memset(mine.w, 0, (size_t)(PLANES * p->w_plane) * sizeof *mine.w);
     float *dw = p->sums ? p->sums + part * weights(p) : p->g.dw;
     Tile t = {.row = 3 * (ptrdiff_t)p->ci,
