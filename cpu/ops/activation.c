@@ -1,8 +1,9 @@
 /* activation.c -- sigmoid, tanh, gelu and silu, fast.
  *
- * Bound by arithmetic (simd/curve.c), so every thread helps. The slopes of
- * sigmoid and tanh are read off y, which may be x's memory; gelu and silu fall
- * and rise again and keep x. dx may be dy's memory in all of them. */
+ * Bound by arithmetic (simd/activation.c), so every thread helps. The
+ * derivatives of sigmoid and tanh are functions of y, which may be x's memory.
+ * gelu and silu are not monotonic, so they keep x. dx may be dy's memory in all
+ * of them. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
@@ -37,7 +38,7 @@ static void grad(const Call *c, int64_t from, int64_t count)
                        floats(c->dx[0], from), !(c->fresh & 1));
 }
 
-/* The kernels of a row: kind_of() tells them apart. */
+/* The kernels of an operator; kind_of() selects the function. */
 #define CURVE(name)                                           \
     bool cpu_##name##_fwd(const Call *c)                      \
     {                                                         \

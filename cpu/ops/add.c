@@ -1,10 +1,9 @@
 /* add.c -- y = a + b, fast for equal extents; the plain loops broadcast.
  *
- * Residual connections are of equal extents, and this is all they need. Bound
- * by memory: two loads and a store a number. Backward copies
- * dy to each operand that wants it, or adds it to what is there. A relu that
- * follows finds the sum in a near cache; back through it y says what of dy
- * counts. */
+ * The operands of a residual connection have equal extents, so it never
+ * broadcasts. Bound by memory: two loads and a store an element. Backward
+ * copies dy to each wanted gradient, or adds it. A fused relu finds the sum in
+ * a near cache; its backward run takes the derivative from y. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
@@ -17,7 +16,7 @@ static void value(const Call *c, int64_t from, int64_t count)
     if (c->act) simd()->relu(y, count, y);
 }
 
-/* The operands in their order: both gradients may be one block. */
+/* One operand after the other: both gradients may be the same memory. */
 static void grad(const Call *c, int64_t from, int64_t count)
 {
     const float *dy = floats(c->dy, from);

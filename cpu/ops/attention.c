@@ -1,19 +1,20 @@
-/* attention.c -- attention by blocks, fast: see ops.def.
+/* attention.c -- attention by blocks (as FlashAttention), fast: see ops.def.
  *
- * The scores of all positions by all positions are never in memory: a task has
- * ROWS positions of one head and goes over blocks of BLOCK others, a product of
- * both, the softmax so far (its largest score and its sum, by which older parts
- * are multiplied when they change), a product with the values. What a block
- * brings is packed for Simd.product. The backward run has the scores again
- * from the logarithms that the forward run saves, once for the rows of dq and
- * once for those of dk and dv: then no two tasks add to the same element.
+ * The matrix of all scores is never in memory. A task has ROWS positions of one
+ * head and goes over blocks of BLOCK other positions: a product of both, the
+ * running softmax (the largest score and the sum so far, by which earlier
+ * results are rescaled when they change), a product with the values. The
+ * operands of a block are packed for Simd.product. The backward run computes
+ * the scores again from the logarithms that the forward run saves, once for the
+ * rows of dq and once for those of dk and dv, so that no two tasks add to the
+ * same element.
  *
  *     forward   s = q kT,  a = softmax,  y = a v
  *     queries   s = q kT,  da = dy vT,   ds, dq = ds k
  *     keys      s = k qT,  da = v dyT,   ds, dk = ds q,  dv = a dy
  *
  * Blocks begin at position 0 and end at a sample's length, so a result depends
- * on nothing but its own sample. Source of the running softmax: Milakov and
+ * on its own sample alone. Source of the running softmax: Milakov and
  * Gimelshein, "Online normalizer calculation for softmax", 2018. */
 #include "cpu/conv/panel.h"
 #include "cpu/lib/kernels.h"
@@ -31,12 +32,12 @@ typedef struct Attention {
     int64_t n, positions, width, heads, depth; // P, E, D = E / heads
     int64_t parts;                             // of ROWS positions
     int64_t turned, plain, own;                // floats: see Room
-    float *logs, *means, *private;             // (n, heads, P) twice
+    float *logs, *means, *private;             // logs, means: (n, heads, P)
     float scale;
     bool drops;
 } Attention;
 
-/* Extents only. */
+/* Extents only, no addresses. */
 static Attention attention_of(const Call *c)
 {
     Dims s = c->y->dim;
@@ -58,8 +59,8 @@ static int64_t lines(const Attention *m)
     return m->n * m->heads * m->positions;
 }
 
-/* What a thread has: two blocks turned over and two as they are, packed; two
- * tables of scores; largest score and sum of each row. */
+/* Buffers of a thread: two packed blocks transposed and two as they are; two
+ * tables of scores; the largest score and the sum of each row. */
 typedef struct Room {
     float *turned[2], *plain[2], *score[2], *most, *sum;
 } Room;
@@ -75,7 +76,7 @@ static Room room_of(const Attention *m, int thread)
     return r;
 }
 
-// means of the backward run, then the threads' parts
+// the means of the backward run, then the buffers of the threads
 static size_t scratch_bytes(const Attention *m, bool back)
 {
     int64_t means = back ? round_up(lines(m), LANES_MAX) : 0;
@@ -91,12 +92,12 @@ Space cpu_attention_space(const Call *c)
     return s;
 }
 
-/* One head of one sample, and a task's rows of it. */
+/* One head of one sample, and the rows of a task in it. */
 typedef struct Part {
-    int64_t n, head, count; // positions that count
-    int64_t from, rows;     // those of the task that do; maybe none
+    int64_t n, head, count; // positions within the sample's length
+    int64_t from, rows;     // the task's part of them; may be none
     const float *q, *k, *v; // of position 0; rows are 3 E apart
-    int64_t out, line;      // of position 0 in y and dy; in logs, means
+    int64_t out, line;      // of position 0: in y and dy; in logs, means
     Rng rng;
 } Part;
 
@@ -118,8 +119,8 @@ static Part part_of(const Attention *m, int64_t task)
     return p;
 }
 
-/* Positions from .. from+count-1 of x, whose rows are ld apart, for a product
- * over their channels (turned) or over themselves. */
+/* Packs positions from .. from+count-1 of x, whose rows are ld apart, for a
+ * product over channels (transposed) or over positions (plain). */
 static void pack_transposed(const Attention *m, const float *x, int64_t ld,
                             int64_t count, float *to)
 {
@@ -134,7 +135,7 @@ static void pack_plain(const Attention *m, const float *x, int64_t ld,
     panel_pack_all(m->simd, &t, to);
 }
 
-/* score (rows, BLOCK) = x (rows, D), ld apart, times a turned block. */
+/* score (rows, BLOCK) = x (rows, D), ld apart, times a transposed block. */
 static void scores(const Attention *m, const float *x, int64_t ld, int64_t rows,
                    const float *turned, int64_t count, float *score)
 {
@@ -151,8 +152,8 @@ static void values(const Attention *m, const float *score, int64_t rows,
     panel_multiply(m->simd, plain, count, m->depth, &r);
 }
 
-/* score[i][j] times what dropout makes of query i and key j; both counted from
- * the given ones, `keys`: rows are keys. */
+/* Applies dropout: multiplies score[i][j] by the factor of query row+i and key
+ * col+j, or with `keys` of key row+i and query col+j. */
 static void drop(const Attention *m, const Part *p, float *score, int64_t row,
                  int64_t rows, int64_t col, int64_t cols, bool keys)
 {
@@ -162,7 +163,7 @@ static void drop(const Attention *m, const Part *p, float *score, int64_t row,
         for (int64_t j = 0; j < cols; j++) {
             int64_t query = keys ? col + j : row + i;
             int64_t key = keys ? row + i : col + j;
-            // neighbouring keys share a block of draws
+            // ATTEND_DRAWS neighbouring keys share one call of the generator
             if (keys || key % ATTEND_DRAWS == 0)
                 attend_draw(&p->rng, (uint32_t)query,
                             (uint32_t)(key / ATTEND_DRAWS), draw);
@@ -171,7 +172,7 @@ static void drop(const Attention *m, const Part *p, float *score, int64_t row,
         }
 }
 
-/* Positions of the task that do not count: 0 in x, rows ld apart. */
+/* Clears the task's positions beyond the length in x, rows ld apart. */
 static void clear(const Attention *m, const Part *p, float *x, int64_t ld)
 {
     int64_t end = least(p->from + ROWS, m->positions);
@@ -211,7 +212,7 @@ static void forward(void *ctx, int64_t task, int thread)
     clear(m, &p, y, m->width);
 }
 
-/* Addresses in scratch and saved. */
+/* Sets the addresses in scratch and saved. */
 static Attention begin(const Call *c, bool back)
 {
     Attention m = attention_of(c);
@@ -230,7 +231,8 @@ bool cpu_attention_fwd(const Call *c)
     return true;
 }
 
-/* means[p] = dy[p] y[p], in double: a difference of large numbers follows. */
+/* means[p] = dy[p] y[p], summed in double: a difference of large numbers
+ * follows. */
 static void mean(void *ctx, int64_t task, int thread)
 {
     const Attention *m = ctx;

@@ -1,16 +1,16 @@
-/* bce.c -- sigmoid cross entropy of logits, fast without mask and weight;
- * the plain loops serve the rest.
+/* bce.c -- sigmoid cross entropy of logits, fast without mask and weight; the
+ * plain loops take the other calls.
  *
- * Bound by the exponential and the logarithm: some 40 operations a number in
+ * Bound by the exponential and the logarithm: some 40 operations an element in
  * vectors (simd/bce.c), where the plain loops call exp and log1p in double.
- * The sum is in float over 64 vectors, in double beyond that; blocks are
- * added in their order. Errors: below 1e-6 of the loss. */
+ * Sums over 64 vectors are in float, sums of these in double; blocks are added
+ * in order. The error is below 1e-6 of the loss. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
 
-/* Mean over all elements: no mask, no weight, target not broadcast. All three
- * kernels and the space must decide alike, hence one function. */
+/* The mean is over all elements: no mask, no weight, target not broadcast.
+ * Space and kernels all test this function, so they agree. */
 static bool is_fast(const Call *c)
 {
     return !c->x[2] && !c->x[3] && dims_equal(c->x[0]->dim, c->x[1]->dim);
@@ -24,7 +24,8 @@ Space cpu_bce_space(const Call *c)
                    .bwd = sizeof(double)};
 }
 
-/* Sum of one block, to its own place in scratch: added up in order below. */
+/* Sums one block into its own slot of scratch; cpu_bce_fwd adds the slots in
+ * order. */
 static void sum_block(const Call *c, int64_t from, int64_t count)
 {
     double *sum = (double *)c->scratch + from / BLOCK;
@@ -44,7 +45,8 @@ bool cpu_bce_fwd(const Call *c)
     return true;
 }
 
-/* dx = dy / count, which is in scratch, times the slope of each element. */
+/* dx = dy / count, which is in scratch, times the derivative of each
+ * element. */
 static void grad_block(const Call *c, int64_t from, int64_t count)
 {
     float factor = *(const float *)c->scratch;
@@ -56,7 +58,7 @@ static void grad_block(const Call *c, int64_t from, int64_t count)
 bool cpu_bce_bwd(const Call *c)
 {
     if (!is_fast(c)) return plain_bce_bwd(c);
-    // a target is a constant to the planner: nobody may want its gradient
+    // a target is a constant for the planner: its gradient is never wanted
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     if (!c->dx[0]) return true;
     double count = (double)numel(c->x[0]->dim);

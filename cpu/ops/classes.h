@@ -1,21 +1,22 @@
-/* classes.h -- logits of few classes, as the losses and softmax walk over them:
- * what simd/classes.c is given of a call. */
+/* classes.h -- rows of logits of few classes: from a Call to the arguments of
+ * simd/classes.c, for losses and softmax. */
 #ifndef SEG_CPU_OPS_CLASSES_H
 #define SEG_CPU_OPS_CLASSES_H
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/simd.h"
 
-/* Rows of a task: some microseconds, so that coarse results have several. */
+/* Rows of a task: some microseconds, so that small results have several
+ * tasks. */
 enum { CLASS_ROWS = 2048 };
 
-/* One number for each row of channels of x. */
+/* Does t have one number for each row of channels of x? */
 static inline bool is_row(Dims x, Dims t)
 {
     x.c = 1;
     return dims_equal(x, t);
 }
 
-/* Channels that a row of vectors holds, masked by rows, if at all. */
+/* Are there 2 .. CLASSES_MAX channels, and no mask or one number a row? */
 static inline bool has_few_classes(const Call *c)
 {
     const Dims x = c->x[0]->dim;
@@ -23,7 +24,7 @@ static inline bool has_few_classes(const Call *c)
            (!c->x[2] || is_row(x, c->x[2]->dim));
 }
 
-/* `count` rows of a loss, from row `from` on. */
+/* The arguments for `count` rows of a loss, from row `from` on. */
 static inline Classes classes_at(const Call *c, int64_t from, int64_t count)
 {
     const int width = c->x[0]->dim.c, target = c->x[1]->dim.c;

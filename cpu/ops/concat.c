@@ -1,10 +1,10 @@
 /* concat.c -- the channels of up to six operands one after the other, fast.
  *
- * A task is a block of positions; within it one operand after the other is
- * copied, so that each kernel call has one distance in both arrays. Bound by
- * memory: the block of the result (64 KiB) stays in the second cache while
- * the operands fill their columns of it, so its lines go out once, whole.
- * Pure copies: any cut gives the same bits. */
+ * A task is a block of positions. It copies one operand after the other, so
+ * that each kernel call has one row distance in both arrays. Bound by memory:
+ * the block of the result (64 KiB) stays in L2 while the operands fill their
+ * columns of it, so each line is written to memory once, whole. Pure copies:
+ * any cut into tasks gives the same bits. */
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
 #include "cpu/lib/thread_pool.h"
@@ -25,7 +25,7 @@ static Job job_of(const Call *c, Dims y)
     return (Job){c, y.n * positions(y), most(1, block), y.c};
 }
 
-/* Forward: block `task` of y. */
+/* Forward: writes block `task` of y. */
 static void join_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
@@ -40,9 +40,9 @@ static void join_task(void *ctx, int64_t task, int thread)
     }
 }
 
-/* Backward: block `task` of each wanted dx.
- * Where an operand occurs twice its gradient may be one block: the later
- * one adds to what the earlier one left. */
+/* Backward: writes block `task` of each wanted dx. If an operand occurs twice,
+ * its gradients may be the same memory: the later one adds to the earlier
+ * one. */
 static void split_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;

@@ -1,17 +1,17 @@
-/* cross_entropy.c -- fast for few classes without weight, with no mask or one
- * of the target's extents; the plain loops serve the rest.
+/* cross_entropy.c -- cross entropy, fast for few classes without weight, with
+ * no mask or one of the target's extents; the plain loops take the other calls.
  *
  * Bound by the exponential (simd/classes.c). Blocks of rows are summed in
- * vectors, in double, and added in their order. Errors: below 1e-6 of the
+ * vectors, in double, and added in order. The error is below 1e-6 of the
  * loss. */
 #include "cpu/lib/kernels.h"
 #include "cpu/ops/classes.h"
 #include <math.h>
 
-/* What a float holds each number below of. */
+/* A float represents every integer up to this one. */
 enum { WHOLE_MAX = 1 << 24 };
 
-/* The kernels and the space of a call must decide alike. */
+/* Space and kernels of a call all test this function, so they agree. */
 static bool is_fast(const Call *c)
 {
     const int ignore = c->attr->cross_entropy.ignore;
@@ -30,7 +30,8 @@ static int64_t tasks_of(const Call *c)
     return ceil_div(rows_of(c), CLASS_ROWS);
 }
 
-/* Loss and mask of each block, and backward the factor of all slopes. */
+/* Scratch forward: sums of loss and mask of each block. Backward: sums of the
+ * mask, then the factor of the gradient in place of the first. */
 Space cpu_cross_entropy_space(const Call *c)
 {
     if (!is_fast(c)) return plain_cross_entropy_space(c);
@@ -39,7 +40,7 @@ Space cpu_cross_entropy_space(const Call *c)
                    .bwd = blocks * sizeof(double)};
 }
 
-/* The rows of a task. */
+/* The arguments for the rows of a task. */
 static Classes block_of(const Call *c, int64_t task)
 {
     int64_t from = task * CLASS_ROWS;
@@ -63,13 +64,13 @@ bool cpu_cross_entropy_fwd(const Call *c)
     double sum[2] = {0};
     pool_run(c->dev, tasks_of(c), sums_task, (void *)c);
     for (int64_t i = 0; i < 2 * tasks_of(c); i++) sum[i % 2] += part[i];
-    bool bad = isnan(sum[0]); // here, not at another rank
+    bool bad = isnan(sum[0]); // a wrong target of this rank, not of another
     if (!sum_ranks(c, sum, 2)) return false;
     *floats(c->y, 0) = (float)(sum[1] != 0 ? sum[0] / sum[1] : 0);
     return !bad || plain_cross_entropy_check(c);
 }
 
-/* The mask alone: fwd leaves nothing behind. */
+/* Sums the mask alone: fwd saves nothing. */
 static void count_task(void *ctx, int64_t task, int thread)
 {
     const Call *c = ctx;
@@ -91,7 +92,7 @@ static void grad_task(void *ctx, int64_t task, int thread)
 bool cpu_cross_entropy_bwd(const Call *c)
 {
     if (!is_fast(c)) return plain_cross_entropy_bwd(c);
-    // a target is a constant to the planner: nobody may want its gradient
+    // a target is a constant for the planner: its gradient is never wanted
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     if (!c->dx[0]) return true;
     pool_run(c->dev, tasks_of(c), count_task, (void *)c);

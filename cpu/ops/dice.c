@@ -1,12 +1,12 @@
-/* dice.c -- dice_loss, bce_dice and tversky, fast where one channel has no
- * mask, or few have none or one for all of them and no cross entropy, and
- * without weight; the plain loops serve the rest.
+/* dice.c -- dice_loss, bce_dice and tversky, fast without weight, for one
+ * channel without a mask, or for few channels without cross entropy and with no
+ * mask or one mask for all channels. The plain loops take the other calls.
  *
- * Each sample is cut into blocks; a block gives its sums (simd/region.c, of
+ * Each sample is cut into blocks. A block gives partial sums (simd/dice.c, for
  * several channels simd/classes.c), which are added in the order of blocks, in
- * double, and made a loss by dice.h. Backward every position is alone once
- * the coefficients are known. Bound by the exponential and the logarithm, as
- * bce.c; errors of the sums stay below 1e-6 of them. */
+ * double; dice.h computes the loss from the sums. Backward, once the
+ * coefficients are known, positions are independent. Bound by the exponential
+ * and the logarithm, as bce.c; the relative error of the sums is below 1e-6. */
 #include "cpu/lib/dice.h"
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
@@ -16,13 +16,13 @@
 typedef struct Job {
     const Call *c;
     Overlap region;
-    int64_t size, block; /* positions of a sample and of a block of it */
-    int64_t blocks;      /* of a sample                                */
-    double *parts;       /* (N, blocks, sums_width), forward           */
-    const Coef *coef;    /* (N,C), then the factor of bce, backward    */
+    int64_t size, block; /* positions of a sample; of a block */
+    int64_t blocks;      /* of a sample */
+    double *parts;       /* (N, blocks, sums_width), forward */
+    const Coef *coef;    /* (N,C), then the factor of bce, backward */
 } Job;
 
-/* The kernels and the space of a call must decide alike. */
+/* Space and kernels of a call all test this function, so they agree. */
 static bool is_fast(const Call *c)
 {
     const Dims x = c->x[0]->dim, t = c->x[1]->dim;
@@ -42,7 +42,7 @@ static Job job_of(const Call *c)
                  .blocks = ceil_div(size, block)};
 }
 
-/* Scratch: sums (N, sums_width), then the parts they are made of. */
+/* Scratch: sums (N, sums_width), then the partial sums of blocks. */
 static Space space_of(const Call *c)
 {
     Dims x = c->x[0]->dim;
@@ -51,7 +51,8 @@ static Space space_of(const Call *c)
                    .fwd = (size_t)(x.n * wide) * sizeof(double)};
 }
 
-/* At which position block `task` begins, and how long it is. */
+/* Returns the first position of block `task` and sets its number of
+ * positions. */
 static int64_t block_of(const Job *j, int64_t task, int64_t *count)
 {
     int64_t from = task % j->blocks * j->block;
@@ -70,7 +71,7 @@ static void sums_task(void *ctx, int64_t task, int thread)
     if (x.c > 1) {
         const Classes r = classes_at(j->c, from, count);
         simd()->share_sums(&r, part);
-        *mask = *bce * x.c; // each channel sees all of it
+        *mask = *bce * x.c; // one mask value for all x.c channels
         *bce = 0;
     } else {
         simd()->region_sums(floats(j->c->x[0], from), floats(j->c->x[1], from),
@@ -100,7 +101,7 @@ static bool region_fwd(const Call *c)
     return true;
 }
 
-/* Of several channels: the coefficients of a sample, times dy. */
+/* The gradient of several channels: the coefficients of a sample, times dy. */
 static void grad_classes(const Job *j, const Coef *coef, int64_t from,
                          int64_t count)
 {
@@ -140,14 +141,14 @@ static void grad_task(void *ctx, int64_t task, int thread)
 static bool region_bwd(const Call *c)
 {
     Job j = job_of(c);
-    // a target is a constant to the planner: nobody may want its gradient
+    // a target is a constant for the planner: its gradient is never wanted
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     j.coef = c->saved;
     if (c->dx[0]) pool_run(c->dev, j.blocks * c->x[0]->dim.n, grad_task, &j);
     return true;
 }
 
-/* region_of() tells the rows apart. */
+/* The three operators; region_of() selects the loss. */
 FAST_OR_PLAIN(dice_loss, region)
 FAST_OR_PLAIN(bce_dice, region)
 FAST_OR_PLAIN(tversky, region)

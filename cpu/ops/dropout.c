@@ -1,14 +1,15 @@
 /* dropout.c -- dropout and spatial_dropout in training, with the draws and the
- * bits of the plain loops, which say what is drawn for whom.
+ * bits of the plain loops; cpu/ref/dropout.c says which draw belongs to which
+ * element.
  *
- * A task draws some words of the generator, which stay in the first cache, and
- * goes over the numbers that they are for (simd/random.c). Evaluation, where
- * nothing is drawn, is left to the plain loops. */
+ * A task draws some words of the generator, which stay in L1, and applies them
+ * to their elements (simd/random.c). Evaluation, without draws, is left to the
+ * plain loops. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
 
-/* Draws of a task that are in memory at a time, whole blocks of 4. */
+/* Draws that a task holds at a time, whole blocks of 4. */
 enum { WORDS = 1024 };
 
 typedef struct Job {
@@ -16,14 +17,14 @@ typedef struct Job {
     const float *from;
     float *to;
     bool add;
-    int32_t least; /* of the 24 bits of a draw that is kept */
-    double factor; /* of what is kept                       */
-    int64_t rows;  /* of a sample that have the same draws: positions, or 1 */
-    int64_t draws; /* in a row, of which each has one       */
+    int32_t least; /* the least 24 bits of a draw that keeps an element */
+    double factor; /* factor of kept elements */
+    int64_t rows;  /* rows of a sample with the same draws: positions, or 1 */
+    int64_t draws; /* draws of a row */
     int64_t high, wide, tasks; /* rows and draws of a task; tasks of a sample */
 } Job;
 
-/* A piece of a sample: some rows, or some draws of the one row. */
+/* A task: some rows of a sample, or some draws of its single row. */
 static void drop_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
@@ -61,7 +62,7 @@ static bool drop(const Call *c, const Tensor *from, const Tensor *to, bool add)
              .add = add,
              // a draw is a multiple of 2^-24, so this is draw >= p
              .least = (int32_t)ceil(p * 16777216),
-             // with p = 1 no draw is kept
+             // with p = 1 nothing is kept
              .factor = p < 1 ? 1 / (1 - p) : 0,
              .rows = spatial ? positions(s) : 1,
              .draws = spatial ? s.c : positions(s) * s.c};

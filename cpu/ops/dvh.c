@@ -1,13 +1,13 @@
-/* dvh.c -- how far dose-volume histograms are apart, fast.
+/* dvh.c -- the loss between two dose-volume histograms, fast.
  *
- * The formula is in cpu/ref/dvh.c. All of it is in double here too, for the
- * reason given there; what is faster is that bins lie along the vectors
- * (simd/dose.c), in places rounded up to whole ones, and that both sigmoids of
- * a bin share a division. A task is a param_range of voxels, cut by shapes
- * alone, with sums of its own, which are added in their order.
+ * The formula is in cpu/ref/dvh.c. All numbers are in double here too, for the
+ * reason given in simd/dvh.c. It is faster because bins lie along the vectors
+ * (simd/dvh.c), padded to whole ones, and because both sigmoids of a bin share
+ * a division. A task is a range of voxels, cut by shapes alone, with sums of
+ * its own, which are added in order.
  *
- * Bound by arithmetic: a division a bin and voxel that is in a structure, and a
- * multiply-add for each structure that it is in. */
+ * Bound by arithmetic: a division for each bin of a voxel that is in a
+ * structure, and a multiply-add for each structure that it is in. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
@@ -28,7 +28,7 @@ typedef struct Job {
     int64_t bins, wide;       /* B; B rounded up to whole vectors */
     int64_t part, parts;      /* voxels of a task; tasks a sample */
     double scale;             /* u = scale x                      */
-    double rise[WIDE];        /* e^(steep b), 0 behind the last   */
+    double rise[WIDE];        /* e^(steep b), 0 after the last */
     double *sums;             /* (N, parts, S, wide + 1): H and M */
     const double *g;          /* (N, S, wide), of bwd             */
 } Job;
@@ -41,7 +41,7 @@ static void job_init(Job *j, const Call *c)
                .size = positions(x),
                .structures = c->x[2]->dim.c,
                .bins = c->attr->dvh_loss.bins};
-    // for any set, so that space asked for before a set is chosen fits
+    // for the widest set, so that space asked for before a set is chosen fits
     j->wide = ceil_div(j->bins, LANES_MAX) * LANES_MAX;
     j->part = most(STRETCH, ceil_div(j->size, PARTS));
     j->parts = ceil_div(j->size, j->part);
@@ -62,7 +62,7 @@ Space cpu_dvh_loss_space(const Call *c)
     };
 }
 
-/* Weights of voxel `at` in the structures; NULL where it is in none. */
+/* Weights of voxel `at` in the structures; NULL if it is in none. */
 static const float *inside(const Job *j, int64_t at)
 {
     const float *m = floats(j->c->x[2], at * j->structures);
@@ -94,7 +94,8 @@ static void sums_task(void *ctx, int64_t task, int thread)
     }
 }
 
-/* total: squares of H / M, pairs that are there; G but for its share. */
+/* Adds the parts, adds the squares of H / M and the number of non-empty pairs
+ * (sample, structure) to total, and writes G without its last factor. */
 static void join(const Job *j, int64_t samples, double *g, double total[2])
 {
     const int64_t width = j->wide + 1, one = j->structures * width;
@@ -129,7 +130,7 @@ bool cpu_dvh_loss_fwd(const Call *c)
     return true;
 }
 
-/* dx of each voxel by itself. */
+/* dx of each voxel. */
 static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
@@ -160,7 +161,7 @@ static void grad_task(void *ctx, int64_t task, int thread)
 bool cpu_dvh_loss_bwd(const Call *c)
 {
     Job j;
-    // the truth and the structures are constants to the planner
+    // target and structures are constants for the planner
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     if (!c->dx[0]) return true;
     job_init(&j, c);

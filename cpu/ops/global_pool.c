@@ -1,14 +1,13 @@
-/* global_pool.c -- mean over the positions that count, fast.
+/* global_pool.c -- mean over the positions within the length, fast.
  *
- * Positions of a sample are cut into blocks by shapes alone. A block adds up
- * STEP rows at a time, whole rows in the order of memory, so that the memory
- * is read in one param_range; its sum is put together with those of other
- * blocks in double, in their order. Rows of few channels are taken some at a
- * time as one long row, for vectors. Bound by memory: forward reads x once,
- * backward writes dx once.
+ * Positions of a sample are cut into blocks by shapes alone. A block adds STEP
+ * rows at a time, whole rows in the order of memory, so that memory is read
+ * contiguously. The sums of blocks are added in double, in order. Rows of few
+ * channels are joined to one long row, for vectors. Bound by memory: forward
+ * reads x once, backward writes dx once.
  *
  * A chain of f32 additions is STEP rows, then STEPS of their sums: some two
- * dozen roundings, which the bound `dot` allows whatever the numbers are. */
+ * dozen roundings, which the bound `dot` allows for any numbers. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
@@ -16,26 +15,26 @@
 #include <string.h>
 
 enum {
-    STEP = 8,          // rows that are added up at a time
+    STEP = 8,          // rows that are added at a time
     STEPS = 16,        // .. of a block, at most
-    WIDE = 64,         // floats of a long row: what add_rows has in registers
-    BYTES = 128 << 10, // of x in a block, if that is not less than STEP rows
+    WIDE = 64,         // floats of a long row: the registers of add_rows
+    BYTES = 128 << 10, // of x in a block, but at least STEP rows
 };
 
 typedef struct Mean {
     const Call *c;
     int64_t rows, channels; // positions of a sample; C
-    int64_t fold;           // rows that are one long row
+    int64_t fold;           // rows that are joined to a long row
     int64_t block, blocks;  // rows of a block, whole long ones; of a sample
     float *part;            // fwd: (N, blocks, C), sums of blocks
-    float *share;           // bwd: (N, fold, C), what a long row of dx gets
+    float *share;           // bwd: (N, fold, C), gradient of a long row
 } Mean;
 
 static Mean mean_of(const Call *c)
 {
     Dims s = c->x[0]->dim;
     Mean m = {.c = c, .rows = positions(s), .channels = s.c};
-    // a share has no more rows than there are
+    // no more rows than a sample has
     m.fold = least(most(1, WIDE / s.c), m.rows);
     int64_t room = BYTES / (int64_t)sizeof(float) / (s.c * m.fold);
     m.block = m.fold * most(STEP, least(STEP * STEPS, room));
@@ -51,13 +50,13 @@ Space cpu_global_avgpool_space(const Call *c)
     return (Space){.fwd = row * (size_t)m.blocks, .bwd = row * (size_t)m.fold};
 }
 
-/* Positions of sample n that count. */
+/* Positions of sample n within its length. */
 static int64_t own(const Mean *m, int64_t n)
 {
     return length_of(m->c->x[1], n, m->rows);
 }
 
-/* A block: whose it is, its first row, its rows, and those that count. */
+/* A block: its sample, first row, rows, and rows within the length. */
 typedef struct Part {
     int64_t n, row, rows, own;
 } Part;
@@ -70,7 +69,7 @@ static Part part_of(const Mean *m, int64_t task)
     return p;
 }
 
-/* sum = those of `rows` rows of n floats; 0 of none. */
+/* sum = the sum of `rows` rows of n floats; 0 for no rows. */
 static void add_up(const float *x, int64_t rows, int64_t n, float *sum)
 {
     simd()->add_rows(x, least(rows, STEP), n, n, sum, false);
@@ -91,7 +90,7 @@ static void sum_task(void *ctx, int64_t task, int thread)
         add_up(x, p.own, wide, part);
         return;
     }
-    // what is left of a long row begins it
+    // an incomplete long row is added to its first elements
     int64_t rest = (p.own - whole * m->fold) * m->channels;
     add_up(x, whole, wide, sum);
     simd()->sum2(sum, x + whole * wide, rest, sum);
@@ -129,7 +128,8 @@ bool cpu_global_avgpool_fwd(const Call *c)
     return true;
 }
 
-/* Backward: what each position of a sample gets, as a long row. */
+/* Backward: the gradient of each position of a sample, repeated to a long
+ * row. */
 static void share_task(void *ctx, int64_t n, int thread)
 {
     const Mean *m = ctx;
@@ -141,8 +141,8 @@ static void share_task(void *ctx, int64_t n, int thread)
         share[i] = (float)(dy[i % m->channels] * factor);
 }
 
-/* Backward: dx of one block; what does not count gets nothing, whatever dy
- * is. */
+/* Backward: dx of one block. Positions beyond the length get 0, even if dy is
+ * not finite. */
 static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Mean *m = ctx;

@@ -1,7 +1,7 @@
 /* leaky_relu.c -- y = x, or slope * x where x <= 0, fast; NaN passes.
  *
- * Bound by memory, as relu.c. The slope is above 0, so the sign of y tells that
- * of x: y may be x's memory, and dx may be dy's. */
+ * Bound by memory, as relu.c. The slope is above 0, so y has the sign of x: y
+ * may be x's memory, and dx may be dy's. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"

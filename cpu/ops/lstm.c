@@ -1,18 +1,18 @@
 /* lstm.c -- one layer of an LSTM in one direction, fast: see ops.def.
  *
- * Some samples are a task, which walks their steps together: the states of
- * the step before (a row a sample) times all weights, by Simd.product, then
- * the gates. The weights are packed once and are in the second cache up to 128
- * units or so; beyond, each step reads them again from the third, which more
- * samples a task make up for. Samples are taken in the order of their lengths,
- * longest first, so that those which have ended are the last rows of a task
- * and are left out.
+ * A task is some samples, which go through the steps together: y of the
+ * previous step (a row a sample) times all weights, by Simd.product, then the
+ * gates. The weights are packed once. Up to some 128 units they stay in L2;
+ * with more units each step reads them from L3, and more samples a task make up
+ * for that. Samples are sorted by length, longest first, so that the samples
+ * that have ended are the last rows of a task and are left out.
  *
- * A result is a chain over the units of the step before, whatever task its
- * sample is in: same bits for any number of threads, batch or padding. The
- * gradient of the weights is a sum over the batch, that of wgrad.h.
+ * A result is a chain over the units of the previous step, whichever task its
+ * sample is in: the bits are the same for any number of threads, batch or
+ * padding. The gradient of the weights is a sum over the batch, by wgrad.h.
  *
- * Saved as by cpu/ref/lstm.c, and dz takes the place of the gates. */
+ * Saved as in cpu/ref/lstm.c: gates and cells, and dz takes the place of the
+ * gates. */
 #include "cpu/conv/panel.h"
 #include "cpu/conv/wgrad.h"
 #include "cpu/lib/kernels.h"
@@ -30,23 +30,23 @@ typedef struct Lstm {
     const Simd *simd;
     int64_t n, steps, units;
     int64_t group, tasks;   // samples of a task
-    int64_t in, out;        // of the product: what is summed; results
+    int64_t in, out;        // of the product: terms of a sum; results
     float *panels;          // the weights, packed
-    float *private, *gates; // a part a thread; saved (n, steps, 4 units)
+    float *private, *gates; // a part for each thread; saved (n, steps, 4 units)
     float *cells;           // (n, steps, units); NULL: none are saved
     const int32_t *order;   // samples, the longest first
     int64_t packed, own;    // floats of panels, of a thread
 } Lstm;
 
-/* Extents only; `back`: of the backward run, whose product is by the transpose
- * of the weights. */
+/* Extents only. `back`: of the backward run, with a product by the transposed
+ * weights. */
 static Lstm lstm_of(const Call *c, bool back)
 {
     Dims s = c->y->dim;
     Lstm m = {.c = c, .simd = simd(), .n = s.n, .steps = s.w, .units = s.c};
     m.in = back ? 4 * m.units : m.units;
     m.out = back ? m.units : 4 * m.units;
-    // as many tasks for each thread, none of more than GROUP samples
+    // the same number of tasks for each thread, none of more than GROUP samples
     int64_t threads = most(1, c->threads);
     m.tasks = threads * ceil_div(m.n, threads * GROUP);
     m.group = ceil_div(m.n, m.tasks);
@@ -57,7 +57,7 @@ static Lstm lstm_of(const Call *c, bool back)
     return m;
 }
 
-/* The layout of scratch: order, panels, then the threads' parts. */
+/* The layout of scratch: order, panels, then the buffers of the threads. */
 static size_t scratch_bytes(const Lstm *m)
 {
     int64_t floats = m->packed + m->own * most(1, m->c->threads);
@@ -68,7 +68,7 @@ Space cpu_lstm_space(const Call *c)
 {
     Lstm f = lstm_of(c, false), b = lstm_of(c, true);
     Space s = {.fwd = scratch_bytes(&f)};
-    if (!c->dy) return s; // evaluation: nothing is kept
+    if (!c->dy) return s; // evaluation: nothing is saved
     s.saved = (size_t)(5 * f.n * f.steps * f.units) * sizeof(float);
     s.bwd = scratch_bytes(&b);
     size_t bias = bias_grad_bytes(c->x[0]->dim);
@@ -87,10 +87,11 @@ static int64_t count_of(const Lstm *m, int64_t n)
     return length_of(m->c->x[3], n, m->steps);
 }
 
-/* Sample numbers by falling length; those of one length in their order. */
+/* Sorts the sample numbers by descending length; equal lengths keep their
+ * order. */
 static void sort(const Lstm *m, int32_t *order)
 {
-    // by insertion: batches are small, and of like lengths when bucketed
+    // insertion sort: batches are small, and of similar lengths when bucketed
     for (int64_t i = 0; i < m->n; i++) {
         int64_t k = i, own = count_of(m, i);
         for (; k > 0 && count_of(m, order[k - 1]) < own; k--)
@@ -99,7 +100,7 @@ static void sort(const Lstm *m, int32_t *order)
     }
 }
 
-/* The weights (4 units, units) as the product takes them. */
+/* The weights (4 units, units) as a Matrix of the product. */
 static Matrix weights(const Lstm *m)
 {
     const float *w = m->c->x[1]->data;
@@ -115,7 +116,7 @@ static void pack(void *ctx, int64_t task, int thread)
     panel_pack(m->simd, &w, task, m->panels);
 }
 
-/* Addresses; the weights packed, the samples sorted. */
+/* Sets the addresses, packs the weights and sorts the samples. */
 static void begin(Lstm *m)
 {
     const Call *c = m->c;
@@ -129,14 +130,14 @@ static void begin(Lstm *m)
     pool_run(c->dev, panel_count(m->simd, m->out), pack, m);
 }
 
-/* A group of samples, and how many of them have a step number s. */
+/* A group of samples; `active`: how many of them have step number s. */
 typedef struct Samples {
     const int32_t *sample;
     int64_t size, active;
-    float *state, *sum, *carry; // rows a sample: x and y of the product; c
+    float *state, *sum, *carry; // a row a sample: x and y of the product; c
 } Samples;
 
-/* sum = state times the weights, of the first `rows` samples of a group. */
+/* sum = state times the weights, for the first `rows` samples of a group. */
 static void multiply(const Lstm *m, const Samples *g, int64_t rows)
 {
     PanelRows r = {g->state, g->sum, m->in, m->out, rows, false};
@@ -160,14 +161,14 @@ static void set_active(const Lstm *m, Samples *g, int64_t s)
         g->active++;
 }
 
-/* The row (n, t) of step number s of a sample, and of the one before. */
+/* The row (n, t) of step number s of sample n. */
 static int64_t row_of(const Lstm *m, int64_t n, int64_t s)
 {
     int64_t t = m->c->attr->lstm.reverse ? count_of(m, n) - 1 - s : s;
     return n * m->steps + t;
 }
 
-/* Step s of sample number i of the group. */
+/* Runs step s of sample number i of the group. */
 static void step(const Lstm *m, const Samples *g, int64_t i, int64_t s)
 {
     const Call *c = m->c;
@@ -186,7 +187,7 @@ static void step(const Lstm *m, const Samples *g, int64_t i, int64_t s)
     if (m->cells) memcpy(m->cells + row * h, cell, (size_t)h * sizeof(float));
 }
 
-/* Rows of a (n, steps, width) that do not count become 0. */
+/* Clears the rows beyond the length in an array (n, steps, width). */
 static void clear(const Lstm *m, const Samples *g, float *all, int64_t width)
 {
     for (int64_t i = 0; i < g->size; i++) {
@@ -216,7 +217,7 @@ bool cpu_lstm_fwd(const Call *c)
     return true;
 }
 
-/* Back through step s of sample number i; `later`: it has a step after it. */
+/* Runs step s of sample number i backward; `later`: it has a next step. */
 static void grad(const Lstm *m, const Samples *g, int64_t i, int64_t s,
                  bool later)
 {
@@ -239,7 +240,7 @@ static void backward(void *ctx, int64_t task, int thread)
     const Lstm *m = ctx;
     Samples g = group_of(m, task, thread);
     for (int64_t s = m->steps - 1; s >= 0; s--) {
-        int64_t later = g.active; // those that had a step after this one
+        int64_t later = g.active; // samples with a next step
         set_active(m, &g, s);
         if (later) multiply(m, &g, later);
         for (int64_t i = 0; i < g.active; i++) grad(m, &g, i, s, i < later);
@@ -247,7 +248,7 @@ static void backward(void *ctx, int64_t task, int thread)
     clear(m, &g, m->gates, 4 * m->units);
 }
 
-/* Rows of dx. */
+/* Copies rows of dz to dx. */
 static void spread(void *ctx, int64_t task, int thread)
 {
     const Lstm *m = ctx;
@@ -268,7 +269,7 @@ bool cpu_lstm_bwd(const Call *c)
     if (c->dx[0])
         pool_run(c->dev, ceil_div(m.n * m.steps, COPY_ROWS), spread, &m);
     if (c->dx[1]) {
-        // y of the step before meets dz of this one, so y has a border
+        // y of the previous step times dz of this one: y has a border of one
         Wgrad w = {.window = op_window(c->attr, c->x[1]),
                    .in = c->y->dim,
                    .out = c->x[0]->dim,

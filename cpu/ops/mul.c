@@ -1,13 +1,13 @@
 /* mul.c -- y = a * b, fast for equal extents; the plain loops broadcast.
  *
- * Bound by memory: two loads and a store a number forward; backward each
- * gradient takes dy times the other operand. What is stored has the bits of
- * the plain loops, as a product of two floats in double is exact. */
+ * Bound by memory: two loads and a store an element forward; backward each
+ * gradient is dy times the other operand. The bits are those of the plain
+ * loops, because a product of two floats is exact in double. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
 
-/* Neither operand is repeated. */
+/* Neither operand is broadcast. */
 static bool is_fast(const Call *c)
 {
     const Dims s = c->y->dim;
@@ -21,7 +21,7 @@ static void value(const Call *c, int64_t from, int64_t count)
                  floats(c->y, from), false);
 }
 
-/* The operands in their order: both gradients may be one block. */
+/* One operand after the other: both gradients may be the same memory. */
 static void grad(const Call *c, int64_t from, int64_t count)
 {
     for (int i = 0; i < 2; i++)

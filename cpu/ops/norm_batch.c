@@ -1,25 +1,26 @@
 /* norm_batch.c -- batch normalisation, fast.
  *
- * Rows (N*P of them) are cut into blocks that fit a near cache, by shapes
- * alone. Each block gives mean and squares of its channels; these are put
- * together in double, in the order of blocks:
+ * The N*P rows are cut into blocks that fit a near cache, by shapes alone. Each
+ * block gives mean and squared deviations of its channels, which are merged in
+ * double, in the order of blocks:
  *
  *     mean = sum n_b mean_b / n,   m2 = sum m2_b + n_b (mean_b - mean)^2
  *
- * so that x is read from memory once, and never as E[x^2] - mean^2.
- * Bound by memory: forward reads x twice and writes y, backward reads x and
- * dy twice and writes dx; there is nothing to block but the two looks at a
- * block of x. A chain of f32 additions is one block's rows at most.
+ * so x is read from memory once, and never as E[x^2] - mean^2. Bound by memory:
+ * forward reads x twice and writes y, backward reads x and dy twice and writes
+ * dx. Only the two passes over a block of x share a cache. A chain of f32
+ * additions is at most the rows of one block.
  *
- * An activation that follows (Call.act) costs no pass of its own: it runs on
- * each result before the store, and back on each dy as it is read, by the sign
- * of what it was given, found again from x with the bits of the forward run.
+ * A fused activation (Call.act) needs no pass of its own: it runs on each
+ * result before the store. Backward it runs on each dy that is read, by the
+ * sign of its operand, which is computed again from x with the bits of the
+ * forward run.
  *
  * Saved: mean and rstd in double, (2, C). Backward, with z = (x - mean) rstd:
  *
  *     dx = rstd gamma (dy - sum dy / n - z sum (dy z) / n)
  *
- * and in evaluation, where mean and variance are constants, its first part. */
+ * and in evaluation, where mean and variance are constants, its first term. */
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/norm.h"
 #include "cpu/lib/thread_pool.h"
@@ -29,12 +30,12 @@ typedef struct Norm {
     const Call *c;
     const Simd *simd;
     int64_t rows, channels; // N*D*H*W, C
-    int64_t block, blocks;  // rows of a block; how many
+    int64_t block, blocks;  // rows of a block; number of blocks
     double *first, *second; // (blocks, C) each: mean, m2; or sums of bwd
     double *mean, *rstd;    // (C)
-    double *sums;           // (2C + 1): of all blocks, and rows
+    double *sums;           // (2C + 1): over all blocks, and rows
     double all;             // rows at all ranks
-    float *table;           // (NORM_TABLES, C): what `affine` points to
+    float *table;           // (NORM_TABLES, C): tables of `affine`
     BnAffine affine;
 } Norm;
 
@@ -87,8 +88,8 @@ static void stats_task(void *ctx, int64_t task, int thread)
                       m->second + task * m->channels);
 }
 
-/* m->sums, `count` of them, of all ranks, and m->all their rows, where the
- * statistics are to be those of all. */
+/* Adds `count` sums in m->sums and the number of rows, m->all, over all ranks,
+ * if the statistics are over all ranks. */
 static bool all_ranks(Norm *m, int64_t count)
 {
     if (!m->c->train || !m->c->step->share.norms) return true;
@@ -98,8 +99,8 @@ static bool all_ranks(Norm *m, int64_t count)
     return true;
 }
 
-/* mean and rstd of the operand; the running statistics move, but not those of
- * an idle rank that is on its own. */
+/* Computes mean and rstd of the operand and updates the running statistics,
+ * except at an idle rank with statistics of its own. */
 static bool measure(Norm *m)
 {
     const Call *c = m->c;
@@ -109,7 +110,7 @@ static bool measure(Norm *m)
     double *saved = c->saved;
     // the pool's context is not const, but no task writes to it
     pool_run(c->dev, m->blocks, stats_task, m);
-    // one pass for the mean, one for squares about it, over blocks
+    // one pass over the blocks for the mean, one for the squared deviations
     for (int64_t i = 0; i < m->channels; i++) {
         double mean = 0;
         for (int64_t b = 0; b < m->blocks; b++)
@@ -128,7 +129,7 @@ static bool measure(Norm *m)
         m->sums[i] = m2;
     }
     if (!all_ranks(m, m->channels)) return false;
-    // of a single value there is no unbiased variance
+    // a single value has no unbiased variance
     double n = m->all, unbias = n > 1 ? n / (n - 1) : 1;
     for (int64_t i = 0; i < m->channels; i++) {
         double mean = m->mean[i], var = m->sums[i] / n;
@@ -143,8 +144,8 @@ static bool measure(Norm *m)
     return true;
 }
 
-/* mean and rstd from the running statistics, or as the forward run left
- * them. */
+/* Takes mean and rstd from the running statistics (evaluation) or from the
+ * saved ones (training). */
 static void recall(const Norm *m)
 {
     const Call *c = m->c;
@@ -170,7 +171,7 @@ static void apply_task(void *ctx, int64_t task, int thread)
                       m->channels, &m->affine, (float *)m->c->y->data + from);
 }
 
-/* The tables of the forward run, from mean and rstd. */
+/* Fills the tables of the forward run from mean and rstd. */
 static void make_tables(const Norm *m)
 {
     for (int64_t i = 0; i < m->channels; i++)
@@ -181,7 +182,7 @@ static void make_tables(const Norm *m)
 bool cpu_batch_norm_fwd(const Call *c)
 {
     Norm m = norm_of(c);
-    // computed again it is what it was: the statistics are there still
+    // computed again, y is the same: the statistics are still there
     if (!c->train || c->recomputed)
         recall(&m);
     else if (!measure(&m))
@@ -203,7 +204,7 @@ static void sums_task(void *ctx, int64_t task, int thread)
                      m->second + task * m->channels);
 }
 
-/* Backward: dx of one block, from the affine tables below. */
+/* Backward: dx of one block, from the tables below. */
 static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;
@@ -230,8 +231,8 @@ bool cpu_batch_norm_bwd(const Call *c)
         }
         m.sums[i] = sum;
         m.sums[m.channels + i] = dot *= m.rstd[i]; // now the sum of dy z
-        // of dx[1] gamma, dx[2] beta; of this rank's rows, as gradients of
-        // parameters are added up later
+        // total[1] is dgamma, total[2] dbeta, over this rank's rows: gradients
+        // of parameters are summed over ranks later
         const double total[3] = {0, dot, sum};
         for (int k = 1; k <= 2; k++) {
             if (!c->dx[k]) continue;
@@ -244,9 +245,10 @@ bool cpu_batch_norm_bwd(const Call *c)
     for (int64_t i = 0; i < m.channels; i++) {
         double sum = m.sums[i], dot = m.sums[m.channels + i];
         // dx = dy scale + (x - mean) tilt + shift: the formula of the header
-        // with z written out; in evaluation the last two are 0
+        // with z substituted; in evaluation tilt and shift are 0
         double share = m.rstd[i] * (gamma ? gamma[i] : 1) / m.all;
-        // 0 is said and not computed: a sum that is not finite stays outside
+        // a constant 0, not a product with 0, so that a sum that is not finite
+        // does not spread
         bool shares = c->train && !is_idle(c);
         shift[i] = shares ? (float)(-share * sum) : 0;
         tilt[i] = shares ? (float)(-share * dot * m.rstd[i]) : 0;

@@ -1,19 +1,19 @@
 /* norm_instance.c -- instance and group normalisation, fast.
  *
  * As norm_batch.c, with statistics of each sample: its rows are cut into blocks
- * by shapes alone, each block gives mean and squares of its channels
- * (simd/norm.c), and these are put together in double, in the order of blocks:
+ * by shapes alone, each block gives mean and squared deviations of its channels
+ * (simd/norm_batch.c), and these are merged in double, in the order of blocks:
  *
  *     mean = sum n_b mean_b / n,   m2 = sum m2_b + n_b (mean_b - mean)^2
  *
- * and in the same way over the channels of a group. A group of one channel is
- * instance_norm. Bound by memory: forward reads x twice and writes y, backward
- * reads x and dy twice and writes dx; a chain of f32 additions is one block's
- * rows at most. An activation that follows is run as norm_batch.c runs it.
+ * and in the same way over the channels of a group. instance_norm has groups of
+ * one channel. Bound by memory: forward reads x twice and writes y, backward
+ * reads x and dy twice and writes dx. A chain of f32 additions is at most the
+ * rows of one block. A fused activation runs as in norm_batch.c.
  *
- * Saved: mean and rstd in double, (2, N, C), those of a group at each of its
- * channels. Backward, with u = dy gamma, z = (x - mean) rstd and bars for means
- * over the group:  dx = rstd (u - bar(u) - z bar(u z)). */
+ * Saved: mean and rstd in double, (2, N, C); all channels of a group hold the
+ * group's values. Backward, with u = dy gamma, z = (x - mean) rstd and bars for
+ * means over the group: dx = rstd (u - bar(u) - z bar(u z)). */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/norm.h"
@@ -24,10 +24,10 @@ typedef struct Norm {
     const Call *c;
     const Simd *simd;
     int64_t sets, rows, channels, per; // N, D*H*W, C, channels of a group
-    int64_t block, blocks;             // rows of a block; how many a sample
+    int64_t block, blocks;             // rows of a block; blocks of a sample
     double eps;
     double *first, *second; // (N, blocks, C): mean, m2; or sums of bwd
-    double *sum, *dot;      // (N, C): of all blocks of a sample
+    double *sum, *dot;      // (N, C): over all blocks of a sample
     double *mean, *rstd;    // (N, C), in `saved`
     float *table;           // (N, NORM_TABLES, C)
 } Norm;
@@ -73,7 +73,7 @@ static Space space_of(const Call *c)
 
 // -- blocks -------------------------------------------------------------------
 
-/* Block `task` of all samples: whose it is, its rows, where it begins. */
+/* A block: its sample, its rows, and the index of its first element. */
 typedef struct Part {
     int64_t set, rows, from;
 } Part;
@@ -98,7 +98,7 @@ static BnAffine affine_of(const Norm *m, Part p)
     return norm_affine(tables_of(m, p.set), m->channels, act_of(m->c));
 }
 
-/* fn for every block of every sample. */
+/* Runs fn for every block of every sample. */
 static void run(Norm *m, PoolFn *fn)
 {
     // the pool's context is not const, but no task writes to it
@@ -118,7 +118,7 @@ static void stats_task(void *ctx, int64_t task, int thread)
                       m->second + task * m->channels);
 }
 
-/* mean and m2, in `rstd`, of each channel of a sample, over its blocks. */
+/* Merges the blocks of a sample: mean and m2 (in `rstd`) of each channel. */
 static void join_blocks(const Norm *m, int64_t set, double *mean, double *m2)
 {
     const double *first = m->first + set * m->blocks * m->channels;
@@ -140,7 +140,7 @@ static void join_blocks(const Norm *m, int64_t set, double *mean, double *m2)
     }
 }
 
-/* mean and rstd of a group, from mean and m2 of its channels. */
+/* Merges the channels of a group: mean and rstd from mean and m2. */
 static void join_group(const Norm *m, double *mean, double *m2)
 {
     double all = (double)m->rows, per = (double)m->per, sum = 0, squares = 0;
@@ -152,7 +152,7 @@ static void join_group(const Norm *m, double *mean, double *m2)
     for (int64_t i = 0; i < m->per; i++) mean[i] = sum, m2[i] = rstd;
 }
 
-/* The tables of the forward run of a sample, from mean and rstd. */
+/* Fills the tables of the forward run of a sample from mean and rstd. */
 static void make_tables(const Norm *m, int64_t set)
 {
     const double *mean = m->mean + set * m->channels;
@@ -202,7 +202,7 @@ static void sums_task(void *ctx, int64_t task, int thread)
                      m->second + task * m->channels);
 }
 
-/* sum of dy and of dy z of each channel of a sample. */
+/* Sums of dy and of dy z of each channel of a sample. */
 static void join_sums(const Norm *m, int64_t set)
 {
     double *sum = m->sum + set * m->channels, *dot = m->dot + set * m->channels;
@@ -219,7 +219,7 @@ static void join_sums(const Norm *m, int64_t set)
     for (int64_t i = 0; i < m->channels; i++) dot[i] *= rstd[i];
 }
 
-/* dgamma and dbeta: the sums, over samples. */
+/* dgamma and dbeta: the sums over samples. */
 static void put_affine(const Norm *m)
 {
     const double *of[3] = {NULL, m->dot, m->sum};
@@ -235,8 +235,8 @@ static void put_affine(const Norm *m)
     }
 }
 
-/* Shift and tilt of a sample so that dx = dy scale + (x - mean) tilt + shift:
- * the formula of the header with u and z written out. */
+/* Fills shift and tilt of a sample such that dx = dy scale + (x - mean) tilt +
+ * shift: the formula of the header with u and z substituted. */
 static void grad_tables(const Norm *m, int64_t set)
 {
     const float *gamma = m->c->x[1] ? m->c->x[1]->data : NULL;
@@ -245,7 +245,8 @@ static void grad_tables(const Norm *m, int64_t set)
     const double *rstd = m->rstd + set * m->channels;
     float *shift = tables_of(m, set) + 4 * m->channels;
     float *tilt = shift + m->channels;
-    // 0 is said and not computed: a sum that is not finite stays outside
+    // a constant 0, not a product with 0, so that a sum that is not finite does
+    // not spread
     bool shares = !is_idle(m->c);
     for (int64_t i = 0; i < m->channels; i += m->per) {
         double bar = 0, bar_z = 0;
@@ -286,7 +287,7 @@ static bool norm_bwd(const Call *c)
     return true;
 }
 
-/* The three kernels of a row; norm_of() tells the rows apart. */
+/* The three kernels of an operator; norm_of() selects the norm. */
 #define NORM(name)                          \
     Space cpu_##name##_space(const Call *c) \
     {                                       \

@@ -1,27 +1,27 @@
 /* norm_layer.c -- layer normalisation, fast.
  *
- * Every row of channels has its own mean and variance, so that rows are cut
- * into blocks by shapes alone and a task needs nothing of another: simd/
- * norm_layer.c finds the statistics of some rows and applies them while these
- * are in the first cache. Bound by memory: forward reads x once and writes y,
- * backward reads x and dy once and writes dx.
+ * Every row of channels has its own mean and variance. Rows are cut into blocks
+ * by shapes alone, and tasks are independent: simd/norm_layer.c computes the
+ * statistics of some rows and applies them while the rows are in L1. Bound by
+ * memory: forward reads x once and writes y, backward reads x and dy once and
+ * writes dx.
  *
- * The gradients of gamma and beta are sums over all rows: each block has sums
- * of its own, a chain of f32 additions of its rows at most, which are put
- * together in double, in the order of blocks.
+ * The gradients of gamma and beta are sums over all rows: each block has
+ * partial sums, chains of f32 additions over at most its rows, which are added
+ * in double, in the order of blocks.
  *
- * Saved: mean, as the sum of two floats that keeps the digits of x - mean, and
- * rstd of each row. */
+ * Saved: the mean of each row, as the sum of two floats that keeps the digits
+ * of x - mean, and its rstd. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/norm.h"
 
-enum { SLICE = 256 }; // channels whose sums of blocks are one task
+enum { SLICE = 256 }; // channels of one task of join_task
 
 typedef struct Norm {
     const Call *c;
-    RowNorm all;           // of all rows
-    int64_t block, blocks; // rows of a block; how many
+    RowNorm all;           // over all rows
+    int64_t block, blocks; // rows of a block; number of blocks
     float *parts;          // (blocks, 2, C): of dgamma and dbeta; or NULL
 } Norm;
 
@@ -54,7 +54,7 @@ Space cpu_layer_norm_space(const Call *c)
     return s;
 }
 
-/* The rows of one block; where they begin. */
+/* Returns the rows of one block; *from: index of its first element. */
 static RowNorm rows_of(const Norm *m, int64_t task, int64_t *from)
 {
     RowNorm r = m->all;
@@ -82,7 +82,7 @@ bool cpu_layer_norm_fwd(const Call *c)
     return true;
 }
 
-/* dx of one block, and its part of the sums. */
+/* dx of one block, and its partial sums. */
 static void grad_task(void *ctx, int64_t task, int thread)
 {
     const Norm *m = ctx;

@@ -1,12 +1,10 @@
-/* optim.c -- the optimisers, an average over steps and the square of a norm,
- * fast.
+/* optim.c -- the optimisers, a moving average of parameters and the sum of
+ * squares of a tensor, fast.
  *
- * What cpu/ref/optim.c does, with the same bits, in vectors (simd/update.c).
- * Bound by memory: adamw moves 28 bytes a parameter, a sum of squares reads 4;
- * there is nothing to keep in a cache and nothing to reuse, so a task is a
- * param_range of neighbours that is long enough for the processor to fetch
- * ahead.
- */
+ * The same operations as in cpu/ref/optim.c, with the same bits, in vectors
+ * (simd/optim.c). Bound by memory: adamw moves 28 bytes a parameter, a sum of
+ * squares reads 4. No number is used twice, so a task is a contiguous range
+ * that is long enough for the hardware prefetcher. */
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
 #include "cpu/lib/thread_pool.h"
@@ -50,7 +48,7 @@ bool cpu_update(void *dev, const Update *u)
     return true;
 }
 
-// -- an average over steps ------------------------------------------------
+// -- moving average of parameters --------------------------------------------
 
 typedef struct BlendJob {
     float *y;
@@ -77,8 +75,8 @@ bool cpu_blend(void *dev, void *y, const void *x, int64_t count, double by)
 
 // -- sum of squares -----------------------------------------------------------
 
-/* Cut by `count` alone, so that any number of threads adds the same numbers in
- * the same order. */
+/* Partial sums, cut by `count` alone, so that any number of threads adds the
+ * same numbers in the same order. */
 typedef struct SquareJob {
     const float *x;
     int64_t count, grain;
@@ -94,7 +92,7 @@ static void square_task(void *ctx, int64_t task, int thread)
         simd()->squares(j->x + from, least(j->grain, j->count - from));
 }
 
-/* In double, as squares of floats would overflow long before their root. */
+/* In double, because squares of floats overflow long before their root does. */
 bool cpu_sum_squares(void *dev, const void *x, int64_t count, double *out)
 {
     SquareJob j = {.x = x, .count = count};

@@ -1,14 +1,14 @@
 /* pool_avg.c -- mean of each window, fast for windows of at most 256 taps; the
- * plain loops serve the rest.
+ * plain loops take larger ones.
  *
  * Bound by memory if each number is read once, and not once a tap. So the
- * window is taken apart: the lines (d,h) under it are added up, columns and
- * channels in one param_range, and then its columns; backward the other way
- * round. A line between the two lies on the stack, in pieces, with 0 for
- * columns in the padding, which are no cases of their own then.
+ * window is separated: first the lines (d,h) under it are added, columns and
+ * channels in one pass, and then the columns of their sum; backward in the
+ * reverse order. The line in between is on the stack, in pieces, with 0 for
+ * columns in the padding, so that borders need no code of their own.
  *
  * Every element belongs to one task, and the order of its sum depends on
- * extents only. Sums are float: of so few numbers that is exact enough. */
+ * extents only. Sums are float, which is exact enough for so few terms. */
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/line.h"
 
@@ -22,11 +22,11 @@ typedef struct Job {
     Window g;
     Dims x, y;    // extents of operand and result
     int64_t cols; // of a piece: results forward, elements of x backward
-    bool inside;  // the divisor counts only what lies inside the image
+    bool inside;  // the divisor counts only elements inside the image
 } Job;
 
-/* What is read for a piece of `cols` columns must fit ROOM; 0: it never does.
- * Of operand 0 only extents: backward its numbers may be gone. */
+/* cols is chosen such that the input of a piece fits ROOM; 0: it never does.
+ * Only the extents of operand 0 are used: backward its data may be gone. */
 static Job job_of(const Call *c, bool forward)
 {
     const Window g = op_window(c->attr, NULL);
@@ -42,8 +42,7 @@ static Job job_of(const Call *c, bool forward)
     return j;
 }
 
-/* Taps from .. to-1 of window p of an axis lie inside; tap 0 falls on `first`.
- */
+/* Taps from .. to-1 of window p of an axis are inside; tap 0 is at `first`. */
 typedef struct Part {
     int64_t first, from, to;
 } Part;
@@ -55,7 +54,7 @@ static Part part_of(const Job *j, int axis, int64_t p)
                   least(j->g.k[axis], (&j->x.d)[axis] - first)};
 }
 
-/* 1 / what an axis brings to the divisor of window p. */
+/* 1 / the axis' factor of the divisor of window p. */
 static float share(const Job *j, int axis, int64_t p)
 {
     const Part t = part_of(j, axis, p);
@@ -97,7 +96,7 @@ static void fwd_task(void *ctx, int64_t row, int thread)
     }
 }
 
-/* Windows from .. to-1 of an axis see element q. */
+/* Windows from .. to-1 of an axis contain element q. */
 static void seen(const Job *j, int axis, int64_t q, int64_t *from, int64_t *to)
 {
     const int64_t s = j->g.s[axis], at = q + j->g.lo[axis];

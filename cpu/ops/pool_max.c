@@ -1,15 +1,15 @@
 /* pool_max.c -- largest element of each window, fast where windows do not
  * overlap (stride >= kernel on all axes) and have at most 256 taps; the plain
- * loops serve the rest.
+ * loops take the other calls.
  *
- * Bound by memory: each number of x is looked at once. Channels lie along
- * the vectors and the taps of a window are compared in registers; columns
- * whose window is cut by a border are calls of their own with fewer taps, so
- * the kernel has no borders. A task is a row of results.
+ * Bound by memory: each number of x is read once. Channels lie along the
+ * vectors, and the taps of a window are compared in registers. A column with a
+ * window cut by a border is a call of its own with fewer taps, so the kernel
+ * has no borders. A task is a row of results.
  *
- * Saved: the winning tap of each result, a byte. Backward, each element of
- * the operand belongs to one window at most, so a row of windows writes its
- * own elements and nothing is summed. */
+ * Saved: the winning tap of each result, one byte. Backward, each element of
+ * the operand belongs to at most one window, so a row of windows writes its own
+ * elements and nothing is summed. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
@@ -17,8 +17,8 @@
 
 enum { TAPS_MOST = 256 }; // so that a tap number fits a byte
 
-/* Must give the same answer in space, fwd and bwd: what is saved differs from
- * what the plain loops save. */
+/* Must return the same in space, fwd and bwd: the saved data differ from those
+ * of the plain loops. */
 static bool is_fast(const Window *g)
 {
     for (int i = 0; i < 3; i++)
@@ -31,11 +31,11 @@ typedef struct Job {
     const Simd *simd;
     Window g;
     Dims x, y;        // extents of operand and result
-    int64_t from, to; // columns whose windows are inside the image
+    int64_t from, to; // columns with windows inside the image
 } Job;
 
-/* y: extents of the result; backward those of dy. Of operand 0 only extents
- * are used: its numbers need not be kept. */
+/* y: extents of the result; backward those of dy. Only the extents of operand 0
+ * are used: its data need not be kept. */
 static Job job_of(const Call *c, Dims y)
 {
     Job j = {c, simd(), op_window(c->attr, NULL), c->x[0]->dim, y, 0, 0};
@@ -47,8 +47,8 @@ static Job job_of(const Call *c, Dims y)
     return j;
 }
 
-/* Results w .. w+cols-1 of row number `row` = (n,d,h): all their windows have
- * the same taps inside the image. */
+/* Runs results w .. w+cols-1 of row number `row` = (n,d,h); all their windows
+ * have the same taps inside the image. */
 static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
                      bool forward)
 {
@@ -57,8 +57,8 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
     int64_t n = row / j->y.h / j->y.d;
     int64_t at[3] = {d * g->s[0] - g->lo[0], h * g->s[1] - g->lo[1],
                      w * g->s[2] - g->lo[2]};
-    // of the two lists of addresses, the one of this direction is filled; the
-    // rule for shapes leaves every window at least one tap inside
+    // only the list of addresses of this direction is filled; the rule for
+    // shapes leaves every window at least one tap inside
     const float *x[TAPS_MOST];
     float *dx[TAPS_MOST];
     int number[TAPS_MOST];
@@ -91,7 +91,7 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
                              !(j->c->fresh & 1));
 }
 
-/* Left border a column at a time, the middle at once, right border. */
+/* Left border column by column, the middle in one call, right border. */
 static void run_row(const Job *j, int64_t row, bool forward)
 {
     for (int64_t w = 0; w < j->from; w++) run_cols(j, row, w, 1, forward);
@@ -111,13 +111,13 @@ static void bwd_task(void *ctx, int64_t task, int thread)
     run_row(ctx, task, false);
 }
 
-/* Rows (n,d,h) of results: the tasks. */
+/* Rows (n,d,h) of results: the number of tasks. */
 static int64_t rows(Dims y)
 {
     return (int64_t)y.n * y.d * y.h;
 }
 
-/* Elements that no window sees: their gradient is 0. */
+/* Are there elements outside all windows? Their gradient is 0. */
 static bool has_gaps(const Job *j)
 {
     const int64_t x[3] = {j->x.d, j->x.h, j->x.w};
@@ -154,8 +154,8 @@ bool cpu_maxpool_bwd(const Call *c)
     Job j = job_of(c, c->dy->dim);
     if (!is_fast(&j.g)) return plain_maxpool_bwd(c);
     if (!c->dx[0]) return true;
-    // windows do not overlap: a window's task writes all of its elements, and
-    // only what lies between windows must be cleared before
+    // windows do not overlap: a task writes all elements of its windows, and
+    // only elements between windows must be cleared before
     if ((c->fresh & 1) && has_gaps(&j)) blocks_run(c, numel(j.x), clear);
     pool_run(c->dev, rows(j.y), bwd_task, &j);
     return true;

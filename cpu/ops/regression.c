@@ -1,16 +1,16 @@
 /* regression.c -- mae, mse and huber, fast where mask and weight are absent or
- * have the extents of x; the plain loops serve the rest.
+ * have the extents of x; the plain loops take the other calls.
  *
- * Bound by memory: a few operations a number, in vectors (simd/regression.c),
- * where the plain loops ask for mask and weight one number at a time. Sums are
- * in double, blocks in their order; a gradient has the bits of the plain loop.
- */
+ * Bound by memory: a few operations an element, in vectors (simd/regression.c),
+ * where the plain loops read mask and weight one number at a time. Sums are in
+ * double, and blocks are added in order; a gradient has the bits of the plain
+ * loop. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
 
-/* The target is not broadcast, nor are mask and weight. All three kernels and
- * the space must decide alike, hence one function. */
+/* Target, mask and weight are not broadcast. Space and kernels all test this
+ * function, so they agree. */
 static bool is_fast(const Call *c)
 {
     for (int i = 1; i < MAX_IN; i++)
@@ -18,8 +18,9 @@ static bool is_fast(const Call *c)
     return true;
 }
 
-/* Scratch: the sums of blocks, forward of m q l, then in both directions of
- * the mask; backward the factor of all slopes takes the place of the first. */
+/* Scratch: forward the sums of blocks of m q l, then those of the mask.
+ * Backward the sums of blocks of the mask; the factor of the gradient takes the
+ * place of the first. */
 static Space space_of(const Call *c)
 {
     size_t blocks = (size_t)ceil_div(numel(c->x[0]->dim), BLOCK);
@@ -48,7 +49,7 @@ static Errors errors_of(const Call *c, int64_t from)
     return e;
 }
 
-/* Both sums of one block, each to its own place in scratch. */
+/* Computes both sums of one block, each into its own slot of scratch. */
 static void sum_block(const Call *c, int64_t from, int64_t count)
 {
     int64_t blocks = ceil_div(numel(c->x[0]->dim), BLOCK);
@@ -83,10 +84,10 @@ static void grad_block(const Call *c, int64_t from, int64_t count)
                        floats(c->dx[0], from), !(c->fresh & 1));
 }
 
-/* The mask is summed again: the forward run leaves nothing behind. */
+/* The mask is summed again: the forward run saves nothing. */
 static bool regression_bwd(const Call *c)
 {
-    // a target is a constant to the planner: nobody may want its gradient
+    // a target is a constant for the planner: its gradient is never wanted
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
     if (!c->dx[0]) return true;
     int64_t count = numel(c->x[0]->dim);
@@ -101,7 +102,7 @@ static bool regression_bwd(const Call *c)
     return true;
 }
 
-/* errors_of() tells the rows apart. */
+/* The three operators; errors_of() selects the loss. */
 FAST_OR_PLAIN(mae, regression)
 FAST_OR_PLAIN(mse, regression)
 FAST_OR_PLAIN(huber, regression)

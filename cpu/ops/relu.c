@@ -1,8 +1,8 @@
 /* relu.c -- y = max(x, 0), fast; NaN passes.
  *
- * Bound by memory: one load and one store a number forward, two loads
- * backward. The slope is read off y, not x, so that y may be x's memory and
- * the planner may drop x; dx may be dy's memory for the same reason. */
+ * Bound by memory: one load and one store an element forward, two loads
+ * backward. The derivative is a function of y, not of x, so y may be x's memory
+ * and the planner may drop x; dx may be dy's memory for the same reason. */
 #include "cpu/lib/blocks.h"
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"

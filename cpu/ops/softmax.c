@@ -1,5 +1,5 @@
-/* softmax.c -- fast for few channels, forward; the plain loops serve more of
- * them and the way back, which has no exponential. */
+/* softmax.c -- softmax, forward fast for few channels. The plain loops take
+ * more channels, and the backward run, which has no exponential. */
 #include "cpu/lib/kernels.h"
 #include "cpu/ops/classes.h"
 

@@ -1,21 +1,21 @@
-/* upsample.c -- more positions, fast for factors whose product is at most 64
- * and lines that fit the stack; the plain loops serve the rest.
+/* upsample.c -- nearest and linear upsampling, fast for factors with a product
+ * of at most 64 and lines that fit the stack; the plain loops take the other
+ * calls.
  *
  * Bound by memory if each number is read a few times and not once for every
- * result it has a share in. So axes are taken apart: the lines (d,h) that a
- * line of results looks at are mixed first, columns and channels in one
- * param_range, and of that line its columns; backward the other way round.
- * Mixes of columns are those of every line: a task looks them up once for its
- * rows.
+ * result that uses it. So the axes are separated: first the lines (d,h) of a
+ * line of results are interpolated, columns and channels in one pass, and then
+ * the columns of that line; backward in the reverse order. The weights of
+ * columns are the same for every line: a task looks them up once for its rows.
  *
  * Every element belongs to one task, and the order of its sum depends on
- * extents only. Sums are float: of so few numbers that is exact enough. */
+ * extents only. Sums are float, which is exact enough for so few terms. */
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/line.h"
 #include "cpu/lib/upsample_weights.h"
 
 enum {
-    RESULTS_MOST = 64, // of an operand position, the factors' product
+    RESULTS_MOST = 64, // results of an operand position: product of the factors
     ROOM = 8192,       // floats of a piece of a line
     COLS = 512,        // results of a piece of a line
     ROWS = 8,          // of a task
@@ -28,14 +28,15 @@ typedef struct Job {
     int64_t cols;    // of a piece: results forward, elements of x backward
 } Job;
 
-/* What a result of the piece at hand is made of: columns from its first. */
+/* Source columns and weights of a result, counted from the first of the
+ * piece. */
 typedef struct Column {
     int i[2];
     float w[2];
 } Column;
 
-/* Of a piece both the line of operand positions and that of results must fit;
- * cols = 0: they never do. */
+/* cols is chosen such that both the operand's and the result's line of a piece
+ * fit; 0: they never do. */
 static Job job_of(const Call *c, bool forward)
 {
     Job j = {.c = c, .x = c->x[0]->dim, .y = c->y->dim};
@@ -43,7 +44,7 @@ static Job job_of(const Call *c, bool forward)
     const int64_t room = least(COLS, ROOM / j.x.c);
     const int64_t f = j.axis[2].f;
     if (j.axis[0].f * j.axis[1].f * f > RESULTS_MOST) return j;
-    // aligned, two results of neighbours are up to 2 f - 1 apart
+    // aligned, the results of two neighbours are up to 2 f - 1 apart
     if (forward)
         j.cols = most(0, room - 2);
     else
@@ -51,7 +52,7 @@ static Job job_of(const Call *c, bool forward)
     return j;
 }
 
-/* Results from .. to-1 of the columns, with operand columns counted from
+/* Looks up results from .. to-1 along w; operand columns are counted from
  * `first`. */
 static void look_up(const Job *j, int64_t from, int64_t to, int64_t first,
                     Column *out)
@@ -65,8 +66,8 @@ static void look_up(const Job *j, int64_t from, int64_t to, int64_t first,
 
 /* == forward =========================================================== */
 
-/* The lines that row (n,d,h) of results looks at, mixed: columns from .. to-1.
- * What has no share is not read, not even an infinity. */
+/* Interpolates the lines of row (n,d,h) of results: columns from .. to-1. A
+ * line with weight 0 is not read, because it may hold an infinity. */
 static void mix_lines(const Job *j, int64_t row, int64_t from, int64_t to,
                       float *line)
 {
@@ -82,7 +83,7 @@ static void mix_lines(const Job *j, int64_t row, int64_t from, int64_t to,
     }
 }
 
-/* A result from its two columns of the line. */
+/* Interpolates a result from two columns of the line. */
 static void mix_column(const Column *m, const float *line, int64_t channels,
                        float *y)
 {
@@ -119,8 +120,8 @@ static void fwd_task(void *ctx, int64_t task, int thread)
 
 /* == backward ========================================================== */
 
-/* Lines of dy, columns from .. from+count-1, that row (n,d,h) of x has a share
- * in, by its share. */
+/* Sums the lines of dy, columns from .. from+count-1, that use row (n,d,h) of
+ * x, each times its weight. */
 static void share_lines(const Job *j, int64_t row, int64_t from, int64_t count,
                         float *line)
 {
@@ -141,7 +142,7 @@ static void share_lines(const Job *j, int64_t row, int64_t from, int64_t count,
     }
 }
 
-/* sum[i] of cols columns: what results of the line give to them. */
+/* Adds the results of the line to sum[i] of the columns that they use. */
 static void share_columns(const Column *column, int64_t results,
                           const float *line, int64_t cols, int64_t channels,
                           float *sum)
@@ -150,7 +151,7 @@ static void share_columns(const Column *column, int64_t results,
     for (int64_t p = 0; p < results; p++)
         for (int k = 0; k < 2; k++) {
             const int i = column[p].i[k];
-            // the piece beside this one has the others
+            // the neighbouring piece has the other columns
             if (column[p].w[k] > 0 && i >= 0 && i < cols)
                 line_add(sum + i * channels, line + p * channels,
                          column[p].w[k], channels);
