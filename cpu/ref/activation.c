@@ -1,14 +1,14 @@
 /* activation.c -- relu, leaky_relu, sigmoid, tanh, gelu, silu.
  *
- * The curves are computed in double and rounded once. Slopes are functions of
- * the result where the row keeps it (k is y), else of the operand (k is x).
- * With y kept, x may be overwritten by it; gelu and silu fall and rise again,
- * so y does not say where x was. NaN goes through all of them: a network that
- * diverges must not look well again behind an activation. */
+ * Values are computed in double and rounded once. A derivative is a function of
+ * the result if the operator keeps it (k is y), else of the operand (k is x).
+ * With y kept, x may be overwritten by it. gelu and silu are not monotonic, so
+ * y does not determine x. NaN passes through all of them: an activation must
+ * not hide that a network has diverged. */
 #include "cpu/ref/elementwise.h"
 #include "cpu/ref/logistic.h"
 
-// relu: x <= 0 and not x > 0 is asked, so that NaN takes the second way
+// relu: the test is x <= 0 and not x > 0, so that NaN is returned
 static double relu_value(const Attr *a, double x)
 {
     (void)a;
@@ -58,8 +58,8 @@ static double tanh_grad(const Attr *a, double y)
     return (1 - y) * (1 + y);
 }
 
-/* The normal distribution: cumulative and density. The complement keeps the
- * digits of the lower tail, where 1 + erf would cancel. */
+/* The normal distribution: cumulative and density. erfc keeps the digits of the
+ * lower tail, where 1 + erf would cancel. */
 static double normal_below(double x)
 {
     return 0.5 * erfc(-x * 0.70710678118654752440);
@@ -96,8 +96,8 @@ static double silu_grad(const Attr *a, double x)
     return logistic(x) * (1 + x * logistic(-x));
 }
 
-// what each row keeps (as its KEEP_ flag in ops.def), and the rough cost of
-// an element
+// the kept tensor (as the KEEP_ flag in ops.def), and the rough cost of an
+// element
 ELEMENTWISE(relu, c->y, 1)
 ELEMENTWISE(leaky_relu, c->y, 1)
 ELEMENTWISE(sigmoid, c->y, 16)

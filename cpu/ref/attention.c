@@ -1,16 +1,17 @@
-/* attention.c -- every position looks at all that count; see ops.def.
+/* attention.c -- self-attention over the positions within the length; see
+ * ops.def.
  *
  *     s[p,j] = q[p] k[j] / sqrt(D),  a[p,:] = softmax over j,  y[p] = sum_j
  *     m[p,j] a[p,j] v[j]
  *
- * for each head, m the factors of dropout. Saved: log sum_j exp(s[p,j]) of
- * each row (N, heads, P), from which the backward run has a[p,j] again:
+ * for each head; m are the factors of dropout. Saved: log sum_j exp(s[p,j]) of
+ * each row (N, heads, P), from which the backward run computes a[p,j] again:
  *
  *     da = m (dy[p] v[j]),  ds = a (da - dy[p] y[p])
  *     dq[p] = sum_j ds k[j] / sqrt(D),  dk[j] = sum_p ds q[p] / sqrt(D)
  *     dv[j] = sum_p m a dy[p]
  *
- * A task is a row of one head, in order; what it sums stands in scratch, in
+ * A task is a row of one head and sums in order; its sums are in scratch, in
  * double. */
 #include "cpu/lib/plain.h"
 #include "engine/graph/attention_dropout.h"
@@ -20,7 +21,7 @@
 typedef struct Head {
     const Call *c;
     int64_t positions, width, depth; /* P, E, D       */
-    int64_t n, head, count;          /* positions that count */
+    int64_t n, head, count;          /* positions within the length */
     const real *q, *k, *v;           /* of position 0; rows are 3 E apart */
     double scale;
     Rng rng;
@@ -55,7 +56,7 @@ static double score(const Head *h, int64_t p, int64_t j)
            dot(h->q + p * 3 * h->width, h->k + j * 3 * h->width, h->depth);
 }
 
-/* m[p,j]; draw: the last four, kept from key to key. */
+/* m[p,j]; draw: the current block of draws, kept from key to key. */
 static double kept(const Head *h, int64_t p, int64_t j,
                    float draw[ATTEND_DRAWS], bool first)
 {
@@ -65,13 +66,13 @@ static double kept(const Head *h, int64_t p, int64_t j,
     return draw[j % ATTEND_DRAWS] >= h->p ? h->factor : 0;
 }
 
-/* Row p of head h in y, dy and (N,P,E) of scratch; the same of y. */
+/* Index of row p of head h in y, dy and (N,P,E) of scratch. */
 static int64_t row_of(const Head *h, int64_t p)
 {
     return (h->n * h->positions + p) * h->width + h->head * h->depth;
 }
 
-/* Where the logarithm of row p is saved, if anywhere. */
+/* Address of the saved logarithm of row p, or NULL. */
 static real *saved_of(const Head *h, int64_t p)
 {
     int64_t heads = h->width / h->depth;
@@ -88,7 +89,7 @@ Space KERNEL(attention_space)(const Call *c)
                    .bwd = (size_t)numel(c->x[0]->dim) * sizeof(double)};
 }
 
-/* Forward: row p, in two looks at the keys. */
+/* Forward: row p, in two passes over the keys. */
 static void forward_row(const Head *h, int64_t p)
 {
     const Call *c = h->c;
@@ -109,7 +110,7 @@ static void forward_row(const Head *h, int64_t p)
     if (c->saved) *saved_of(h, p) = (real)(p < h->count ? max + log(all) : 0);
 }
 
-/* What one pair of positions adds to the gradients. */
+/* The weights with which one pair of positions enters the gradients. */
 typedef struct Pair {
     double weight, slope; /* m a; ds / sqrt(D) */
 } Pair;
@@ -129,8 +130,9 @@ static double mean_of(const Head *h, int64_t p)
                h->depth);
 }
 
-/* Backward: row p of dq, dk and dv. Each key asks all queries and each query
- * all keys: nothing is added to by two tasks, at the price of two looks. */
+/* Backward: row p of dq, dk and dv. Each task sums over all queries and all
+ * keys, so no two tasks add to the same element, at the price of computing each
+ * pair twice. */
 static void backward_row(const Head *h, int64_t p)
 {
     const Call *c = h->c;
@@ -176,7 +178,7 @@ static void backward(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* `looks`: at a row of D channels for each pair. */
+/* `looks`: reads of D channels for each pair of positions. */
 static void run(const Call *c, RangeFn *fn, int looks)
 {
     Dims s = c->y->dim;

@@ -1,5 +1,5 @@
-/* bce.c -- sigmoid cross entropy of logits, one or several channels, each a
- * yes or no of its own. The formula is in loss.h: bce_dice has it, too. */
+/* bce.c -- sigmoid cross entropy of logits; each channel is a binary decision
+ * of its own. The formula is in loss.h, for bce_dice too. */
 #include "cpu/ref/loss.h"
 
 static double bce_value(const Attr *a, double x, double t)

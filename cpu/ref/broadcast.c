@@ -1,17 +1,17 @@
 /* broadcast.c -- add, sub, mul, div of operands with equal extents or 1.
  *
- * A gradient sums over the axes along which its operand was repeated. Each
- * element of it belongs to one task, which walks the rows of dy in memory
- * order; so the sum has one order, whatever the number of threads. */
+ * A gradient is a sum over the axes along which its operand was broadcast. Each
+ * element of it belongs to one task, which reads the rows of dy in memory
+ * order, so the order of the sum does not depend on the number of threads. */
 #include "cpu/ref/view.h"
 
-/* A result from a and b, or the part of a gradient from dy, a and b. */
+/* Value of a and b; derivative by one of them, times dy. */
 typedef double ValueFn(double a, double b);
 typedef double GradFn(double dy, double a, double b);
 
 typedef struct Job {
     const Call *c;
-    View a, b;      // operands 0 and 1, seen as the result
+    View a, b;      // operands 0 and 1, broadcast to the result
     ValueFn *value; // forward
     GradFn *slope;  // backward, of `operand`
     int operand;
@@ -20,9 +20,9 @@ typedef struct Job {
 /* Channels of a row of the gradient that are summed together. */
 enum { BLOCK = 64 };
 
-/* Rows of y; View takes care of who is repeated. The four functions are called
- * through a pointer, an element each: where extents are equal, cpu/ops/add.c
- * and cpu/ops/mul.c do better. */
+/* Rows of y; View does the broadcasting. The four functions are called through
+ * a pointer for each element: where extents are equal, cpu/ops/add.c and
+ * cpu/ops/mul.c are faster. */
 static void value_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -47,8 +47,8 @@ static bool broadcast_fwd(const Call *c, ValueFn *value)
     return true;
 }
 
-/* Add one row of dy: its channels first .. first+count-1 to sum[0 ..
- * count-1], or all of them to sum[0] when the gradient has one channel. */
+/* Adds the gradient of one row of dy: channels first .. first+count-1 to sum[0
+ * .. count-1], or all of them to sum[0] when the gradient has one channel. */
 static void add_row(const Job *j, int64_t row, int64_t first, int64_t count,
                     bool together, double *sum)
 {
@@ -60,21 +60,21 @@ static void add_row(const Job *j, int64_t row, int64_t first, int64_t count,
             j->slope(dy[i], a[i * j->a.step], b[i * j->b.step]);
 }
 
-/* Extent `own` of an operand against `all` of the result: from one place of
- * it, to how many. */
+/* A range of results along one axis. */
 typedef struct Span {
     int32_t from, to;
 } Span;
 
-/* Where `all` results came from one place of the operand, all of them. */
+/* The results that read position `place` of an operand of extent `own`: all of
+ * them where it was broadcast. */
 static Span span(int32_t own, int32_t all, int32_t place)
 {
     return own == all ? (Span){place, place + 1} : (Span){0, all};
 }
 
-/* An item is a row of the gradient, or BLOCK channels of it. Where an operand
- * was repeated everywhere (a bias) this is few items, hence few threads: the
- * price of sums with one order and no scratch. */
+/* An item is a row of the gradient, or BLOCK channels of it. If an operand was
+ * broadcast along all positions (a bias), there are few items, hence few
+ * threads: the price of sums in one order without scratch. */
 static void grad_items(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -82,7 +82,7 @@ static void grad_items(void *ctx, int64_t from, int64_t to)
     Dims own = out->dim, all = j->c->y->dim;
     bool fresh = is_fresh(j->c, j->operand), together = own.c != all.c;
     int64_t blocks = ceil_div(own.c, BLOCK);
-    // own.c != all.c: one channel that all of dy's channels used
+    // own.c != all.c: one channel, used by all channels of dy
     for (int64_t item = from; item < to; item++) {
         double sum[BLOCK] = {0};
         int64_t row = item / blocks, first = item % blocks * BLOCK;
@@ -101,11 +101,12 @@ static void grad_items(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* The operands one after the other: both gradients may be one block. */
+/* One operand after the other: both gradients may be the same memory. */
 static bool broadcast_bwd(const Call *c, GradFn *const slope[2])
 {
     Dims s = c->y->dim;
-    // add and sub keep nothing: their operands may be gone, and 1 stands in
+    // add and sub keep nothing: their operands may be gone, and a constant 1
+    // replaces them
     bool kept = op_info[c->attr->op].keep & KEEP_X;
     Job j = {.c = c,
              .a = view_of(kept ? c->x[0] : NULL, s),
@@ -121,10 +122,10 @@ static bool broadcast_bwd(const Call *c, GradFn *const slope[2])
     return true;
 }
 
-// -- the four rows -----------------------------------------------------------
+// -- the four operators ------------------------------------------------------
 
-/* name, result, parts of the two gradients; a quotient's second is
- * -dy y / b, written with what the row keeps, its operands */
+/* name, result, terms of the two gradients; the second of a quotient is -dy y /
+ * b, written with the kept operands */
 #define BROADCAST(name, result, part0, part1)                  \
     static double name##_value(double a, double b)             \
     {                                                          \

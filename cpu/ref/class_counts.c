@@ -1,26 +1,26 @@
-/* class_counts.c -- how many elements of each class are predicted, true, or
- * both.
+/* class_counts.c -- number of elements of each class that are predicted, true,
+ * or both (`overlap`).
  *
- * One channel: predicted where logistic(x) > threshold, which is compared as
- * x > log(threshold / (1 - threshold)), so that a backend's rounding of an
- * exponential cannot decide; true where the target is at least 1/2. Several:
- * predicted is the first of the largest logits; true is the class number, or
- * each channel at least 1/2. An element counts where its mask is not 0.
+ * One channel: predicted if logistic(x) > threshold, compared as x >
+ * log(threshold / (1 - threshold)), so that the rounding of an exponential does
+ * not matter; true if the target is at least 1/2. Several channels: predicted
+ * is the first of the largest logits; true is the class number, or each channel
+ * with at least 1/2. An element counts if its mask is not 0.
  *
- * Counts are integers until they are stored, so any size is exact in double
- * and rounded once in float. */
+ * Counts are integers until they are stored, so they are exact in double and
+ * rounded once in float. */
 #include "cpu/ref/view.h"
 
-/* Classes that are counted in one walk over a sample. */
+/* Classes that are counted in one pass over a sample. */
 enum { BLOCK = 64 };
 
 typedef struct Job {
     const Call *c;
-    View t, m;  // target and mask, seen as the logits
+    View t, m;  // target and mask, broadcast to the logits
     double cut; /* logit of the threshold */
 } Job;
 
-/* The first of the largest. */
+/* The first of the largest logits. */
 static int largest(const real *x, int n)
 {
     int best = 0;
@@ -29,9 +29,9 @@ static int largest(const real *x, int n)
     return best;
 }
 
-/* An item is a block of classes of a sample; y has three neighbours a class:
- * predicted and true, predicted, true. A class number that is none of 0 .. C-1
- * is true of no class. */
+/* An item is a block of classes of a sample. y has three neighbours a class:
+ * predicted and true, predicted, true. A class number outside 0 .. C-1 is true
+ * for no class. */
 static void count_items(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -67,7 +67,7 @@ bool KERNEL(overlap_fwd)(const Call *c)
     Dims s = c->x[0]->dim;
     double p = c->attr->overlap.threshold;
     Job j = {.c = c, .t = view_of(c->x[1], s), .m = view_of(c->x[2], s)};
-    // nothing is above 1 and everything above what is below 0
+    // no probability is above 1, and all are above a threshold below 0
     j.cut = p <= 0 ? -INFINITY : p >= 1 ? INFINITY : log(p / (1 - p));
     range_run(c, s.n * ceil_div(s.c, BLOCK), positions(s) * s.c, count_items,
               &j);

@@ -1,11 +1,11 @@
 /* concat.c -- the channels of up to six operands, one after the other.
  *
  * Operand 0's channels come first (`a .. b` in a recipe). Operands are dense
- * from 0 on: the first absent one ends the list. All have the same
- * positions, by the rule for shapes; so a row of y is a row of each. */
+ * from 0 on: the first absent one ends the list. The rule for shapes gives all
+ * the same positions, so a row of y is a row of each operand. */
 #include "cpu/lib/plain.h"
 
-/* One row of y after the other, each from a row of every operand. */
+/* Writes one row of y after the other, each from a row of every operand. */
 static void join_rows(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -25,8 +25,8 @@ bool KERNEL(concat_fwd)(const Call *c)
     return true;
 }
 
-/* Where an operand occurs twice its gradient may be one block: the operands
- * take their turns within a row, and the later ones add. */
+/* If an operand occurs twice, its gradients may be the same memory: within a
+ * row the operands follow each other, and the later ones add. */
 static void split_rows(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;

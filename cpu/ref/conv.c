@@ -1,7 +1,7 @@
 /* conv.c -- y[n,p,co] = b[co] + sum_{k,ci} x[n,q,ci] w[co,k,ci]
  *
- * with q = p*s - p0 + k*dil inside the image: the operand is the image of a
- * correlation, the result its grid. Serves linear too, a window of one. */
+ * with q = p*s - p0 + k*dil inside the image: the operand is the image of
+ * conv_loops.h, the result its grid. linear uses it with a window of one. */
 #include "cpu/ref/conv_loops.h"
 
 static ConvProblem conv_problem(const Call *c)
@@ -9,8 +9,8 @@ static ConvProblem conv_problem(const Call *c)
     return corr_make(c, op_window(c->attr, c->x[1]), c->x[0]->dim, c->y->dim);
 }
 
-/* Scratch for the gradient of the bias only; the other sums belong to one
- * task each. */
+/* Scratch is for the gradient of the bias only; each other sum belongs to one
+ * task. */
 Space KERNEL(conv_space)(const Call *c)
 {
     return (Space){.bwd = c->dx[2] ? conv_bias_grad_bytes(c->y->dim) : 0};
@@ -24,7 +24,7 @@ bool KERNEL(conv_fwd)(const Call *c)
     return true;
 }
 
-/* Each product of conv_loops.h but the one that was the forward run. */
+/* dgrad, wgrad and the gradient of the bias. */
 bool KERNEL(conv_bwd)(const Call *c)
 {
     ConvProblem r = conv_problem(c);

@@ -1,9 +1,9 @@
-/* conv_loops.c -- the three products of conv_loops.h as plain loops.
+/* conv_loops.c -- the three passes of conv_loops.h as plain loops.
  *
  * Each result belongs to one task, which sums it in one fixed order, so no
- * partial sums are needed anywhere. Loops are ordered so that the innermost
- * one runs over contiguous channels and a piece of the weights is used for a
- * whole row of positions before the next piece is fetched. */
+ * partial sums are needed. The innermost loop runs over contiguous channels,
+ * and a piece of the weights is used for a whole row of positions before the
+ * next piece is loaded. */
 #include "cpu/ref/conv_loops.h"
 #include "cpu/ref/window.h"
 
@@ -13,8 +13,8 @@ enum {
     BLOCK_W = 8,  // positions that share a load of the weights
 };
 
-/* One product: which of these is the result, `out`, and which are NULL is
- * said by who makes it. */
+/* The operands of one pass; `out` is its result, and operands that it does not
+ * read are NULL. */
 typedef struct Job {
     const ConvProblem *r;
     const real *image, *grid, *w, *bias;
@@ -22,15 +22,15 @@ typedef struct Job {
     bool fresh;
 } Job;
 
-// -- gather ------------------------------------------------------------------
+// -- fprop -------------------------------------------------------------------
 
-/* One sum of gather: x and w point to channel 0 of the group in sample n and
- * to the weights of filter b. */
+/* One sum of fprop: x and w point to channel 0 of the group in sample n and to
+ * the weights of filter b. */
 static double window_dot(const ConvProblem *r, const real *x, const real *w,
                          Taps td, Taps th, Taps tw)
 {
     const Window *g = &r->win;
-    // neighbouring taps of all channels are one contiguous run on both sides
+    // neighbouring taps of all channels are contiguous in both operands
     bool run = g->dil[2] == 1 && g->groups == 1;
     double sum = 0;
     for (int64_t kd = td.from; kd < td.to; kd++) {
@@ -47,8 +47,8 @@ static double window_dot(const ConvProblem *r, const real *x, const real *w,
     return sum;
 }
 
-/* Rows (n,d,h) of the grid. A filter goes over a whole row of positions
- * before the next one comes: its weights stay in the first cache. */
+/* Rows (n,d,h) of the grid. A filter goes over a whole row of positions before
+ * the next one: its weights stay in L1. */
 static void gather_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -81,19 +81,18 @@ void conv_fprop(const ConvProblem *r, const real *image, const real *w,
               taps * r->a * r->grid.c * r->grid.w, gather_rows, &j);
 }
 
-// -- spread ------------------------------------------------------------------
+// -- dgrad -------------------------------------------------------------------
 
-/* The sum is turned around: each image element asks which grid positions see
- * it, so nothing is added to twice and no task writes another's elements.
- * Image positions `w0` .. w0+count-1 of row p, channels a0 .. a0+na-1 of
- * group `group`. */
+/* The sum as a gather: each image element sums over the grid positions that
+ * read it, so no task writes to another's elements. Image positions `w0` ..
+ * w0+count-1 of row p, channels a0 .. a0+na-1 of group `group`. */
 static void spread_block(const Job *j, Place p, int64_t w0, int64_t count,
                          int64_t group, int64_t a0, int64_t na)
 {
     const ConvProblem *r = j->r;
     const Window *g = &r->win;
     int64_t taps = window_taps(g), c0 = group * r->a + a0;
-    double sum[BLOCK_W][BLOCK_A] = {{0}}; // 4 KiB: the first cache
+    double sum[BLOCK_W][BLOCK_A] = {{0}}; // 4 KiB: fits L1
     for (int64_t k = 0; k < taps; k++) {
         int64_t kk[3];
         tap_split(g, k, kk);
@@ -139,10 +138,10 @@ void conv_dgrad(const ConvProblem *r, const real *grid, const real *w,
               taps * r->b * r->image.c * r->image.w, spread_rows, &j);
 }
 
-// -- weights -----------------------------------------------------------------
+// -- wgrad -------------------------------------------------------------------
 
-/* Sum over all samples and positions for one small block of weights:
- * w of grid channels b0 .. b0+nb-1, tap k, channels a0 .. a0+na-1. */
+/* Sums over all samples and positions for one small block of weights: grid
+ * channels b0 .. b0+nb-1, tap k, channels a0 .. a0+na-1. */
 static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
                           int64_t a0, int64_t na)
 {
@@ -178,7 +177,7 @@ static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
                 j->fresh);
 }
 
-/* Blocks of grid channels that lie in one group, for each tap. */
+/* Blocks of grid channels within one group, for each tap. */
 static void weights_part(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -212,7 +211,7 @@ typedef struct Columns {
     int64_t width;
 } Columns;
 
-/* SumFn: rows from .. to-1, added column by column. */
+/* SumFn: adds rows from .. to-1, column by column. */
 static void add_rows(void *ctx, int64_t set, int64_t from, int64_t to,
                      double *sum)
 {

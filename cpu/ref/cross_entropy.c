@@ -1,13 +1,13 @@
 /* cross_entropy.c -- softmax cross entropy with class numbers.
  *
- * x (N,D,H,W,C) logits, target (N,D,H,W,1) numbers 0 .. C-1 or `ignore`; the
- * mask has one channel, the weight one or C (then the true class picks). The
- * mean is over M = sum of the mask where the target is not `ignore`; the
- * weight is not in M. A counted number that is no class makes the loss NaN,
- * and the forward run then looks for it and fails with its name.
+ * x (N,D,H,W,C) logits, target (N,D,H,W,1) numbers 0 .. C-1 or `ignore`. The
+ * mask has one channel, the weight one or C (then the true class selects). The
+ * mean is over M = sum of the mask where the target is not `ignore`; the weight
+ * is not in M. A counted number that is no class makes the loss NaN; the
+ * forward run then searches for it and fails with its value.
  *
- * Where the mask is 0 neither logits nor target are looked at, where only the
- * weight is 0 the logits are not. */
+ * Where the mask is 0, neither logits nor target are read. Where only the
+ * weight is 0, the logits are not read. */
 #include "cpu/ref/loss.h"
 
 typedef struct Job {
@@ -22,16 +22,16 @@ static Job job_of(const Call *c)
     return (Job){c, loss_views(c), c->attr->cross_entropy.ignore, 0};
 }
 
-/* Mask of a row; 0 where it is not counted, be it masked or ignored. */
+/* Mask of a row; 0 if it does not count, because of the mask or of `ignore`. */
 static double counted(const Job *j, int64_t row)
 {
     double m = *view_row(&j->views.m, row);
     return m == 0 || *view_row(&j->views.t, row) == j->ignore ? 0 : m;
 }
 
-/* -1 when it is none: outside 0 .. C-1, NaN, or between two classes, as an
- * interpolated mask has it. Only for rows that count: elsewhere the target
- * may be anything. */
+/* The true class of a row, or -1 if the target is no class: outside 0 .. C-1,
+ * NaN, or between two classes, as in an interpolated mask. Only for rows that
+ * count: elsewhere the target may be anything. */
 static int true_class(const Job *j, int64_t row)
 {
     double t = *view_row(&j->views.t, row);
@@ -39,13 +39,13 @@ static int true_class(const Job *j, int64_t row)
     return t >= 0 && t < j->views.x.c && t == (int)t ? (int)t : -1;
 }
 
-/* q of the true class; a weight a position has one channel, step 0. */
+/* Weight q of the true class; a weight with one channel has step 0. */
 static double weight_of(const Job *j, int64_t row, int class)
 {
     return view_row(&j->views.q, row)[class * j->views.q.step];
 }
 
-/* log sum exp of a row as max + log(sum): returns the sum. */
+/* Returns the sum of log sum exp of a row = max + log(sum). */
 static double row_sum(const real *x, int n, double *max)
 {
     double sum = 0;
@@ -62,7 +62,7 @@ static double row_loss(const real *x, int n, int t)
     return log(sum) + (max - x[t]);
 }
 
-/* sum[0] the weighted losses, sum[1] their share of M. */
+/* sum[0]: the weighted losses; sum[1]: M. */
 static void value_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
                         double *sum)
 {
@@ -75,14 +75,14 @@ static void value_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
         const real *x = values(j->c->x[0]) + row * classes;
         int t = true_class(j, row);
         double w = t < 0 ? 0 : m * weight_of(j, row, t);
-        // no class: seen by the forward run, whatever is added after it
+        // no class: the forward run sees the NaN, whatever is added after it
         if (t < 0) sum[0] = NAN;
         if (w != 0) sum[0] += w * row_loss(x, classes, t);
         sum[1] += m;
     }
 }
 
-/* M alone, for the backward run: fwd leaves nothing behind. */
+/* M alone, for the backward run: fwd saves nothing. */
 static void count_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
                         double *sum)
 {
@@ -90,17 +90,17 @@ static void count_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
     for (int64_t row = from; row < to; row++) *sum += counted(ctx, row);
 }
 
-/* Sums only; nothing is saved. */
+/* Scratch of the sums; nothing is saved. */
 Space KERNEL(cross_entropy_space)(const Call *c)
 {
     int64_t n = rows(c->x[0]->dim);
     return (Space){.fwd = sum_bytes(1, n, 2), .bwd = sum_bytes(1, n, 1)};
 }
 
-/* The first counted target that is no class, if there is one. Walked only
- * after a NaN, which may as well have come from the logits: then all targets
- * are classes, and the NaN is the loss. So it is when a target is not finite:
- * data is, so this one was computed, by a network that has diverged. */
+/* Fails with the first counted target that is no class. Called only after a
+ * NaN. The NaN may come from the logits: then all targets are classes, and the
+ * loss is NaN without an error. The same holds for a target that is not finite:
+ * data are finite, so a network computed this one and has diverged. */
 bool KERNEL(cross_entropy_check)(const Call *c)
 {
     const Job j = job_of(c);
@@ -119,7 +119,7 @@ bool KERNEL(cross_entropy_fwd)(const Call *c)
     Job j = job_of(c);
     double *sum =
         sum_run(c, 1, rows(j.views.x), 2, value_chunk, &j, c->scratch);
-    bool bad = isnan(sum[0]); // here, not at another rank
+    bool bad = isnan(sum[0]); // a wrong target of this rank, not of another
     if (!sum_ranks(c, sum, 2)) return false;
     put(values(c->y), sum[1] != 0 ? sum[0] / sum[1] : 0, true);
     return !bad || KERNEL(cross_entropy_check)(c);

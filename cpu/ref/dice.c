@@ -1,5 +1,6 @@
-/* dice.c -- dice_loss, bce_dice, tversky: sums over elements, and the way back
- * through sigmoid or softmax. What is made of the sums is in dice.h. */
+/* dice.c -- dice_loss, bce_dice, tversky: the sums over elements, and the
+ * gradient through sigmoid or softmax. dice.h computes loss and coefficients
+ * from the sums. */
 #include "cpu/lib/dice.h"
 #include "cpu/ref/loss.h"
 
@@ -8,12 +9,12 @@ typedef struct Job {
     LossViews views;
     Overlap region;
     bool numbers;   /* the target holds class numbers */
-    double dy, bce; /* bce: its weight / M           */
+    double dy, bce; /* bce: its weight / M */
     const Coef *coef;
 } Job;
 
-/* One target channel against several logits holds numbers; against one logit
- * it is that channel. */
+/* One target channel with several logits holds class numbers; with one logit it
+ * is that channel's probability. */
 static Job job_of(const Call *c)
 {
     Job j = {.c = c, .views = loss_views(c), .region = region_of(c->attr)};
@@ -21,13 +22,14 @@ static Job job_of(const Call *c)
     return j;
 }
 
-/* One row of channels with everything that belongs to it. */
+/* One row of channels with target, mask and weight. */
 typedef struct Row {
     const real *x, *t, *m, *q;
     double max, sum; /* of the softmax */
 } Row;
 
-/* False when no channel of the row counts (m q = 0 for all of them). */
+/* Sets *r to row `row`; returns false if no channel of it counts (m q = 0 for
+ * all of them). */
 static bool row_open(const Job *j, int64_t row, Row *r)
 {
     const LossViews *s = &j->views;
@@ -35,14 +37,15 @@ static bool row_open(const Job *j, int64_t row, Row *r)
     r->t = view_row(&s->t, row);
     r->m = view_row(&s->m, row);
     r->q = view_row(&s->q, row);
-    // the largest logit is taken along, and is NaN-safe: exp shows the NaN
+    // the largest logit is searched before it is known that the row counts; a
+    // NaN in it shows up in exp
     r->max = r->x[0], r->sum = 0;
     bool counts = false;
     for (int i = 0; i < s->x.c; i++) {
         if (r->m[i * s->m.step] != 0 && r->q[i * s->q.step] != 0) counts = true;
         if (r->x[i] > r->max) r->max = r->x[i];
     }
-    // a row that does not count is not looked at any further
+    // exp only for a row that counts
     if (counts && s->x.c > 1)
         for (int i = 0; i < s->x.c; i++) r->sum += exp(r->x[i] - r->max);
     return counts;
@@ -55,7 +58,7 @@ static double row_prob(const Job *j, const Row *r, int i)
     return exp(r->x[i] - r->max) / r->sum;
 }
 
-/* t: by channel, or 1 for the class with this number. */
+/* t: the channel of the target, or 1 for the class with its number. */
 static double row_target(const Job *j, const Row *r, int i)
 {
     return j->numbers ? r->t[0] == i : r->t[i];
@@ -78,7 +81,7 @@ static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
     for (int64_t p = from; p < to; p++) {
         Row r;
         if (!row_open(j, n * positions(dim) + p, &r)) {
-            // a weight of 0 takes an element out of the sum, not out of M
+            // a weight of 0 removes an element from the sum, not from M
             for (int i = 0; i < dim.c; i++) *mask += r.m[i * j->views.m.step];
             continue;
         }
@@ -117,7 +120,8 @@ static bool region_fwd(const Call *c)
     return true;
 }
 
-/* dL/ds by the saved coefficients, through sigmoid or softmax, plus bce. */
+/* dL/ds from the saved coefficients, back through sigmoid or softmax, plus
+ * bce. */
 static void gradient_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -128,8 +132,8 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
         real *dx = values(j->c->dx[0]) + row * dim.c;
         Row r;
         bool counts = row_open(j, row, &r);
-        // sigmoid: dx = g s (1 - s);
-        // softmax: dx_i = s_i (g_i - sum_k g_k s_k), g = dL/ds
+        // sigmoid: dx = g s (1 - s); softmax: dx_i = s_i (g_i - sum_k g_k s_k),
+        // g = dL/ds
         double mean = 0;
         for (int i = 0; counts && dim.c > 1 && i < dim.c; i++) {
             double w = row_weight(j, &r, i), t = row_target(j, &r, i);
@@ -151,7 +155,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* One walk over x: all it needs of the sums has been saved. */
+/* One pass over x: the coefficients are saved. */
 static bool region_bwd(const Call *c)
 {
     double dy = loss_seed(c);
@@ -164,7 +168,7 @@ static bool region_bwd(const Call *c)
     return true;
 }
 
-/* The three kernels of a row; region_of() tells the rows apart. */
+/* The three kernels of an operator; region_of() selects the loss. */
 #define REGION_LOSS(name)                     \
     Space KERNEL(name##_space)(const Call *c) \
     {                                         \

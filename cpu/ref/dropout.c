@@ -1,11 +1,12 @@
 /* dropout.c -- elements, or whole channels of a sample, zeroed at random.
  *
- * Whether something is kept is a pure function of seed, optimiser step, node,
- * sample and index, and is drawn again in the backward run; nothing is stored.
- * index = position * C + channel in a sample's memory, or the channel number
- * for spatial_dropout. Kept when the draw, in [0, 1), is at least p; so p = 0
- * keeps all and p = 1 nothing. dx = dy with the same zeros and factor, hence
- * one loop for both directions; `to` may be the memory of `from`. */
+ * Whether an element is kept is a pure function of seed, optimiser step, node,
+ * sample and index; it is drawn again in the backward run, and nothing is
+ * stored. index = position * C + channel in a sample's memory, or the channel
+ * number for spatial_dropout. An element is kept if its draw, in [0, 1), is at
+ * least p: p = 0 keeps all and p = 1 nothing. dx = dy with the same zeros and
+ * factor, so one loop serves both directions; `to` may be the memory of
+ * `from`. */
 #include "cpu/lib/plain.h"
 #include "engine/base/rng.h"
 
@@ -18,12 +19,13 @@ typedef struct Job {
     bool fresh;
     float p;
     double factor;
-    int64_t draws, blocks; /* of a sample: elements or channels; by DRAWS */
+    int64_t draws, blocks; /* of a sample: elements or channels; blocks of
+                            * DRAWS */
 } Job;
 
-/* The counters of the generator are what the header says and nothing else, so
- * any thread may draw any block, in any order, twice.
- * factor[0 .. DRAWS-1]: what the draws of block number `item` multiply by. */
+/* Draws block number `item` and sets factor[0 .. DRAWS-1], by which its
+ * elements are multiplied. The counters of the generator are those of the
+ * header, so any thread may draw any block, in any order, twice. */
 static void draw(const Job *j, int64_t item, double factor[DRAWS])
 {
     Rng r = {.seed = j->c->step->seed,
@@ -37,10 +39,10 @@ static void draw(const Job *j, int64_t item, double factor[DRAWS])
         factor[i] = rng_unit(word[i]) >= j->p ? j->factor : 0;
 }
 
-/* One element, in either direction. */
+/* Writes one element, in either direction. */
 static void apply(const Job *j, int64_t i, double factor)
 {
-    // what is dropped is gone, even when it is not finite
+    // a dropped element is 0 even if it is not finite
     put(j->to + i, factor == 0 ? 0 : j->from[i] * factor, j->fresh);
 }
 
@@ -75,7 +77,7 @@ static void drop_channels(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Evaluation: nothing is dropped and nothing scaled. */
+/* Evaluation: nothing is dropped or scaled. */
 static void copy(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -95,7 +97,7 @@ static bool drop(const Call *c, const Tensor *from, const Tensor *to,
         return true;
     }
     j.p = spatial ? c->attr->spatial_dropout.p : c->attr->dropout.p;
-    // infinite for p = 1, when no draw is kept and so none is multiplied
+    // infinite for p = 1, but then it is never used
     j.factor = 1 / (1 - (double)j.p);
     j.draws = spatial ? s.c : positions(s) * s.c;
     j.blocks = ceil_div(j.draws, DRAWS);

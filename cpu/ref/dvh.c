@@ -1,4 +1,4 @@
-/* dvh.c -- how far the dose-volume histograms of two doses are apart.
+/* dvh.c -- mean squared difference of the dose-volume histograms of two doses.
  *
  * With m the weight of voxel p in structure s of sample n, M its sum, and
  *
@@ -11,12 +11,13 @@
  *     dL/dx = sum_s m sum_b G[n,s,b] v_b (1 - v_b),
  *     G = 2 H steep / (width M^2 pairs bins),
  *
- * needs of the sums G alone, which the forward run saves.
+ * depends on the sums only through G, which the forward run saves.
  *
- * Structures have few voxels: a voxel of none of them is not looked at, NaN
- * included, and one of several makes its sigmoids once. Those of all bins take
- * one exponential: e^(steep b - u) = e^-u e^(steep b), the second from a table;
- * dose_bins.h bounds both. */
+ * Structures have few voxels: a voxel in no structure is not read, NaN
+ * included, and the sigmoids of a voxel are computed once for all its
+ * structures. The sigmoids of all bins take one exponential: e^(steep b - u) =
+ * e^-u e^(steep b), with the second factor from a table; dose_bins.h bounds
+ * both. */
 #include "cpu/lib/plain.h"
 #include "engine/graph/dose_bins.h"
 
@@ -25,7 +26,7 @@ typedef struct Job {
     int structures, bins;
     double scale;           /* u = scale x          */
     double rise[DOSE_BINS]; /* e^(steep b)          */
-    const double *g;        /* G (N,S,B) of bwd     */
+    const double *g;        /* G (N,S,B) of bwd */
     double dy;
 } Job;
 
@@ -40,7 +41,7 @@ static void job_init(Job *j, const Call *c)
     for (int i = 1; i < MAX_IN; i++) CHECK(!c->dx[i]);
 }
 
-/* Weights of row `row` in the structures; NULL where it is in none. */
+/* Weights of row `row` in the structures; NULL if it is in none. */
 static const real *row_inside(const Job *j, int64_t row)
 {
     const real *m = values(j->c->x[2]) + row * j->structures;
@@ -49,8 +50,8 @@ static const real *row_inside(const Job *j, int64_t row)
     return NULL;
 }
 
-/* SumFn: a set is a sample, an item a position; sum[s][0 .. bins-1] are H,
- * sum[s][bins] is M. With a = e^-u of x and b of t the difference of two
+/* SumFn: a set is a sample, an item a position. sum[s][0 .. bins-1] are H,
+ * sum[s][bins] is M. With a = e^-u of x and b of t, the difference of two
  * sigmoids 1/(1 + a) - 1/(1 + b) is (b - a) / ((1 + a) (1 + b)), which keeps
  * its digits where both are almost 1. */
 static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
@@ -96,7 +97,8 @@ bool KERNEL(dvh_loss_fwd)(const Call *c)
     const int64_t width = j.bins + 1, pairs = x.n * (int64_t)j.structures;
     const double *sums = sum_run(c, x.n, positions(x), j.structures * width,
                                  sums_chunk, &j, c->scratch);
-    double *g = c->saved, total[2] = {0}; // squares; pairs that are there
+    double *g = c->saved, total[2] = {0}; // sum of squares; number of pairs
+                                          // with voxels
     for (int64_t k = 0; k < pairs; k++) {
         const double *h = sums + k * width, m = h[j.bins];
         for (int b = 0; b < j.bins; b++) {
@@ -113,7 +115,7 @@ bool KERNEL(dvh_loss_fwd)(const Call *c)
     return true;
 }
 
-/* dx of each voxel by itself. */
+/* dx of each voxel. */
 static void gradient_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

@@ -1,16 +1,17 @@
-/* elementwise.h -- rows whose result i depends on operand element i alone.
+/* elementwise.h -- kernels of operators where result i depends on operand
+ * element i alone.
  *
  * y may be operand 0's memory and dx[0] may be dy's: each element is read
- * before its own place is written, and nothing else is read. */
+ * before the result is written to its place, and no other is read. */
 #ifndef SEG_CPU_REF_ELEMENTWISE_H
 #define SEG_CPU_REF_ELEMENTWISE_H
 #include "cpu/lib/plain.h"
 
-/* The kernels of a row `name` with name_value(attr, x), its result, and
- * name_grad(attr, k), its derivative, where k is what the row keeps: `kept`
- * is c->x[0] or c->y. `cost` in multiply-adds an element, which decides only
- * how many elements a task has. A row that may run in place keeps y or nothing,
- * because then its x is gone. */
+/* Defines the kernels of operator `name` from name_value(attr, x), its result,
+ * and name_grad(attr, k), its derivative; k is an element of the kept tensor
+ * `kept`, c->x[0] or c->y. `cost` is in multiply-adds an element and only
+ * decides the number of elements of a task. An operator that may run in place
+ * keeps y or nothing, because its x is then overwritten. */
 #define ELEMENTWISE(name, kept, cost)                                      \
     static void name##_values(void *ctx, int64_t from, int64_t to)         \
     {                                                                      \

@@ -1,9 +1,9 @@
-/* flatten.c -- a sample in user order, (C,D,H,W), along one axis of channels:
- * y[n, c P + p] = x[n, p, c] with P positions. A weight that PyTorch trained
- * behind its flatten then fits. One item is one channel of one sample.
+/* flatten.c -- a sample in user order, (C,D,H,W), as one axis of channels: y[n,
+ * c P + p] = x[n, p, c] with P positions, so that weights of a layer after
+ * PyTorch's flatten fit. One item is one channel of one sample.
  *
- * The only row whose result is in the order of the user and not of memory;
- * with one position or one channel both orders are the same. */
+ * It is the only operator with a result in user order instead of memory order.
+ * With one position or one channel both orders are the same. */
 #include "cpu/lib/plain.h"
 
 /* Forward: y is written in order, x read with a stride of C. */
@@ -26,7 +26,7 @@ bool KERNEL(flatten_fwd)(const Call *c)
     return true;
 }
 
-/* The reverse: a permutation, so each dx gets one dy. */
+/* Backward: a permutation, so each dx gets one dy. */
 static void scatter(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;

@@ -1,13 +1,14 @@
-/* focal.c -- cross entropy that looks away from what is already right.
+/* focal.c -- cross entropy with less weight for elements that are already
+ * predicted well.
  *
- * With u the logit for what is true, z = logistic(u), the loss of an element
- * is f(u) = (1 - z)^gamma softplus(-u), and u is x where t is 1 and -x where
- * t is 0. A target in between weights the two cases, so that the loss is
- * linear in t, like bce. Source: Lin et al. 2017, "Focal loss for dense
- * object detection". */
+ * With u the logit of the true case and z = logistic(u), the loss of an element
+ * is f(u) = (1 - z)^gamma softplus(-u); u is x where t is 1 and -x where t is
+ * 0. A target in between mixes the two cases, so that the loss is linear in t,
+ * as in bce. Source: Lin et al. 2017, "Focal loss for dense object
+ * detection". */
 #include "cpu/ref/loss.h"
 
-/* The loss of what is true. */
+/* The loss as a function of the logit u of the true case. */
 static double f(double gamma, double u)
 {
     return pow(logistic(-u), gamma) * softplus(-u);
@@ -24,7 +25,7 @@ static double df(double gamma, double u)
 static double weight(const Attr *a, bool truth)
 {
     double alpha = a->focal.alpha;
-    // negative stands for "no weights": 0 is one
+    // a negative alpha means no weights, because 0 is a weight
     return alpha < 0 ? 1 : truth ? alpha : 1 - alpha;
 }
 

@@ -1,23 +1,23 @@
-/* global_pool.c -- mean or largest element over all positions that count.
+/* global_pool.c -- mean or maximum over all positions within the length.
  *
- * y[n,c] over x[n,p,c], p below the sample's length, 0 where that is none. The
- * position that was largest (int64, the first of
- * equal ones; a NaN wins, the last at that) is saved for the backward run.
- * One item a sample and block of channels, each summing in the order of
- * positions: no partial sums, and no more threads than there are items. */
+ * y[n,c] over x[n,p,c], p below the sample's length; 0 if the length is 0. The
+ * position of the maximum (int64, the first of equal ones; the last NaN wins
+ * over everything) is saved for the backward run. An item is a block of
+ * channels of a sample and sums in the order of positions: no partial sums, and
+ * no more threads than there are items. */
 #include "cpu/lib/plain.h"
 #include "engine/graph/length.h"
 
 enum { BLOCK = 64 }; // channels of a task, summed on the stack
 
-/* Positions of sample n that count. */
+/* Positions of sample n within its length. */
 static int64_t own(const Call *c, int64_t n)
 {
     return length_of(c->x[1], n, positions(c->x[0]->dim));
 }
 
-/* Item i is a block of channels of one sample; returns its first element in
- * a row of x, sets the sample and the number of channels. */
+/* Item i is a block of channels of one sample: returns its first channel and
+ * sets the sample and the number of channels. */
 static int64_t block_of(Dims x, int64_t i, int64_t *n, int64_t *nc)
 {
     int64_t blocks = ceil_div(x.c, BLOCK), c0 = i % blocks * BLOCK;
@@ -26,7 +26,7 @@ static int64_t block_of(Dims x, int64_t i, int64_t *n, int64_t *nc)
     return c0;
 }
 
-/* fn over all (sample, block of channels). */
+/* Runs fn over all (sample, block of channels). */
 static void run_blocks(const Call *c, RangeFn *fn)
 {
     Dims x = c->x[0]->dim;
@@ -34,7 +34,7 @@ static void run_blocks(const Call *c, RangeFn *fn)
               fn, (void *)c);
 }
 
-/* Forward: y = sum / how many. */
+/* Forward: y = sum / number of positions. */
 static void mean_blocks(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -52,7 +52,7 @@ static void mean_blocks(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Forward: the largest and where it was; `where` is Space.saved. */
+/* Forward: the maximum and its position; `where` is Space.saved. */
 static void max_blocks(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -77,7 +77,7 @@ static void max_blocks(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Rows (n,p) of dx: an equal share each. */
+/* Rows (n,p) of dx: the same for all positions within the length. */
 static void mean_back(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -92,7 +92,7 @@ static void mean_back(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Rows (n,p) of dx: all to the one that was largest. */
+/* Rows (n,p) of dx: dy at the position of the maximum, else 0. */
 static void max_back(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -107,7 +107,7 @@ static void max_back(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Sums by parts, in the other backends, want some. */
+/* The mean needs no space here; other backends have partial sums. */
 Space KERNEL(global_avgpool_space)(const Call *c)
 {
     (void)c;
@@ -120,7 +120,7 @@ bool KERNEL(global_avgpool_fwd)(const Call *c)
     return true;
 }
 
-/* Backward runs go by rows: each writes its own. */
+/* Backward runs are cut by rows: each task writes its own. */
 bool KERNEL(global_avgpool_bwd)(const Call *c)
 {
     Dims s = c->x[0]->dim;

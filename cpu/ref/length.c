@@ -1,11 +1,11 @@
-/* length.c -- positions beyond a sample's length made 0, and the last within.
+/* length.c -- mask_length sets positions beyond a sample's length to 0;
+ * last_step selects the last position within it.
  *
- * Both only copy, so both directions of a row are one loop over rows of
- * channels (n,p). */
+ * Both only copy, so each direction is one loop over rows of channels (n,p). */
 #include "engine/graph/length.h"
 #include "cpu/lib/plain.h"
 
-/* Row i of a tensor of these extents: does its position count? */
+/* Is row i of a tensor of these extents within the length? */
 static bool is_own(const Call *c, Dims s, int64_t i)
 {
     int64_t p = i % positions(s);
@@ -19,14 +19,14 @@ typedef struct Job {
     bool fresh;
 } Job;
 
-/* to = from at positions that count, else 0. */
+/* to = from within the length, else 0. */
 static void mask_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
     Dims s = j->c->y->dim;
     for (int64_t i = from; i < to; i++) {
         bool own = is_own(j->c, s, i);
-        // what is beyond is gone, even when it is not finite
+        // 0 beyond the length even if x is not finite
         for (int64_t k = i * s.c; k < (i + 1) * s.c; k++)
             put(&j->to[k], own ? j->from[k] : 0, j->fresh);
     }
@@ -61,7 +61,7 @@ bool KERNEL(last_step_fwd)(const Call *c)
     return true;
 }
 
-/* Rows (n,p) of dx: all of dy at the last one, else 0. */
+/* Rows (n,p) of dx: dy at the last position, else 0. */
 static void last_back(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

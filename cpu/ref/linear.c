@@ -1,6 +1,6 @@
 /* linear.c -- y[n,p,co] = b[co] + sum_ci x[n,p,ci] w[co,ci]
  *
- * A convolution with a window of one, which is what op_window says of it. */
+ * A convolution with a window of one position (op_window). */
 #include "cpu/lib/plain.h"
 
 Space KERNEL(linear_space)(const Call *c)

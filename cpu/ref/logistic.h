@@ -1,8 +1,7 @@
-/* logistic.h -- the logistic function and its relatives, safe for any x.
+/* logistic.h -- the logistic function and softplus, accurate for any x.
  *
- * Neither overflows nor loses digits: the exponential is only ever taken of
- * a number that is not positive, and 1 - logistic(x) is logistic(-x). NaN
- * comes out as NaN. */
+ * Neither overflows nor loses digits: the exponential is only taken of a number
+ * <= 0, and 1 - logistic(x) is logistic(-x). NaN gives NaN. */
 #ifndef SEG_CPU_REF_LOGISTIC_H
 #define SEG_CPU_REF_LOGISTIC_H
 #include <math.h>

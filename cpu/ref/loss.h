@@ -1,13 +1,13 @@
-/* loss.h -- means over elements, the frame of the losses.
+/* loss.h -- weighted means over elements, the common frame of the losses.
  *
- * A loss of this kind is a sum of l(x, t) over the elements of x, each times
- * its mask m and its weight q, over M = sum m; ops.def has the formulas. What
- * a row adds is l and its derivative by x, the slope.
+ * A loss of this kind is the sum of l(x, t) over the elements of x, each times
+ * its mask m and its weight q, divided by M = sum m; ops.def has the formulas.
+ * An operator adds l and its derivative by x.
  *
  * Operands 0..3 are x, target, mask, weight. Gradients flow to x only; the
- * planner takes the others as constants, so a wish for theirs is a broken
- * promise. An element with m q = 0 is not looked at: what stands in x or in
- * the target there, NaN included, cannot reach the loss or a gradient. */
+ * planner takes the others as constants, so a wanted gradient of one is a bug
+ * (CHECK). An element with m q = 0 is not read: its x and target, NaN included,
+ * cannot reach the loss or a gradient. */
 #ifndef SEG_CPU_REF_LOSS_H
 #define SEG_CPU_REF_LOSS_H
 #include "cpu/ref/logistic.h"
@@ -16,7 +16,7 @@
 /* l or dl/dx of one element. */
 typedef double ElementFn(const Attr *a, double x, double t);
 
-/* Target, mask and weight, each seen as x is. */
+/* Target, mask and weight, each broadcast to x. */
 typedef struct LossViews {
     View t, m, q;
     Dims x;
@@ -37,8 +37,8 @@ static inline double loss_seed(const Call *c)
     return *values(c->dy);
 }
 
-/* Sigmoid cross entropy, positive targets weighted: no term of either sum
- * cancels another, whatever x. */
+/* Sigmoid cross entropy with weighted positive targets: no term of either sum
+ * cancels another, for any x. */
 static inline double cross_value(double pos_weight, double x, double t)
 {
     return pos_weight * t * softplus(-x) + (1 - t) * softplus(x);
@@ -60,13 +60,14 @@ static inline void mask_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
     for (int64_t i = from; i < to; i++) *sum += m[i];
 }
 
-/* Scratch of mask_sum. */
+/* Bytes of scratch of mask_sum. */
 static inline size_t mask_bytes(const Call *c)
 {
     return c->x[2] ? sum_bytes(1, numel(c->x[2]->dim), 1) : 0;
 }
 
-/* M: each element of the mask counts for all elements of x that see it. */
+/* M: each element of the mask counts once for every element of x that it is
+ * broadcast to. */
 static inline double mask_sum(const Call *c, void *scratch)
 {
     const Tensor *m = c->x[2];
@@ -81,12 +82,12 @@ static inline double mask_sum(const Call *c, void *scratch)
 
 typedef struct MeanJob {
     const Call *c;
-    ElementFn *fn; /* the value forward, the slope backward */
+    ElementFn *fn; /* the value forward, the derivative backward */
     LossViews views;
     double factor; /* dy / M */
 } MeanJob;
 
-/* Part of sum m q l. */
+/* A chunk of sum m q l. */
 static inline void mean_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
                               double *sum)
 {
@@ -104,11 +105,11 @@ static inline void mean_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
     }
 }
 
-/* Over all ranks: y = sum m q l / M, and 0 where nothing counts. */
+/* Over all ranks: y = sum m q l / M, and 0 if M is 0. */
 static inline bool mean_fwd(const Call *c, ElementFn *value)
 {
     MeanJob j = {.c = c, .fn = value, .views = loss_views(c)};
-    // M is out of scratch before the next sum goes in
+    // M is read from scratch before the next sum goes in
     double sum[2] = {0, mask_sum(c, c->scratch)};
     *sum = *sum_run(c, 1, rows(j.views.x), 1, mean_chunk, &j, c->scratch);
     if (!sum_ranks(c, sum, 2)) return false;
@@ -135,7 +136,7 @@ static inline void mean_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* M is summed again: the forward run leaves nothing behind. */
+/* M is summed again: the forward run saves nothing. */
 static inline bool mean_bwd(const Call *c, ElementFn *slope)
 {
     double dy = loss_seed(c);
@@ -148,14 +149,14 @@ static inline bool mean_bwd(const Call *c, ElementFn *slope)
     return true;
 }
 
-/* The two sums of fwd are one after the other in the same scratch. */
+/* The two sums of fwd use the same scratch, one after the other. */
 static inline Space mean_space(const Call *c)
 {
     size_t mask = mask_bytes(c), sum = sum_bytes(1, rows(c->x[0]->dim), 1);
     return (Space){.fwd = mask > sum ? mask : sum, .bwd = mask};
 }
 
-/* The three kernels of a row whose l and slope are name_value, name_grad. */
+/* The three kernels of a loss with l and dl/dx in name_value, name_grad. */
 #define MEAN_LOSS(name)                       \
     Space KERNEL(name##_space)(const Call *c) \
     {                                         \

@@ -2,14 +2,14 @@
  *
  *     (i,f,g,o) = z + w h' + b,  c = s(f) c' + s(i) tanh(g),  h = s(o) tanh(c)
  *
- * with h', c' of the step before. A sample is one task: its steps follow each
- * other and nothing of it depends on another, so neither does its result, and
- * steps beyond its length are never looked at.
+ * with h', c' of the previous step. A sample is one task: its steps follow each
+ * other and samples are independent. Steps beyond a sample's length are never
+ * read.
  *
- * Saved: the gates i, f, g, o behind their sigmoid or tanh (N,W,4H), then the
- * cells c (N,W,H). The backward run walks back and leaves in the place of the
- * gates the gradient in z, whose products are dx, dw (which meets y of the
- * step before: a correlation with a border of one) and db. */
+ * Saved: the gates i, f, g, o after sigmoid or tanh (N,W,4H), then the cells c
+ * (N,W,H). The backward run goes from the last step to the first and overwrites
+ * the gates with the gradient in z. From it come dx, db and dw, which is a
+ * wgrad with y of the previous step, hence with a border of one. */
 #include "cpu/ref/conv_loops.h"
 #include "cpu/ref/logistic.h"
 #include "engine/graph/length.h"
@@ -25,13 +25,13 @@ static Size size_of(const Call *c)
     return (Size){s.n, s.w, s.c};
 }
 
-/* Where step number s of `count` stands in memory. */
+/* Position of step number s of `count` in memory. */
 static int64_t step_at(const Call *c, int64_t s, int64_t count)
 {
     return c->attr->lstm.reverse ? count - 1 - s : s;
 }
 
-/* From a step to the one before it. */
+/* Distance from a step to the previous one. */
 static int64_t before(const Call *c)
 {
     return c->attr->lstm.reverse ? 1 : -1;
@@ -45,13 +45,13 @@ Space KERNEL(lstm_space)(const Call *c)
     size_t carry = (size_t)(2 * z.n * z.units) * sizeof(double);
     size_t bias = conv_bias_grad_bytes(c->x[0]->dim);
     Space s = {.fwd = (size_t)(z.n * z.units) * sizeof(real)};
-    // an evaluation has no backward run to keep anything for
+    // an evaluation has no backward run, so it saves nothing
     if (c->dy) s.saved = (size_t)(gates + gates / 4) * sizeof(real);
     s.bwd = carry > bias ? carry : bias;
     return s;
 }
 
-/* Gate number k of a unit before its sigmoid or tanh. */
+/* Gate number k of a unit before sigmoid or tanh. */
 static double gate_sum(const Call *c, const real *z, const real *h, int64_t k)
 {
     int64_t units = c->y->dim.c;
@@ -60,8 +60,8 @@ static double gate_sum(const Call *c, const real *z, const real *h, int64_t k)
     return h ? sum + dot(values(c->x[1]) + k * units, h, units) : sum;
 }
 
-/* One step of a sample: h and cell of the step before are NULL at the first;
- * gates is NULL when nobody will want them, next may be cell. */
+/* One step of a sample. h and cell of the previous step are NULL at the first
+ * step; gates is NULL if they are not saved; next may be cell. */
 static void step(const Call *c, const real *z, const real *h, const real *cell,
                  real *gates, real *next, real *y)
 {
@@ -93,7 +93,7 @@ static void forward(void *ctx, int64_t from, int64_t to)
         for (int64_t s = 0; s < count; s++) {
             int64_t t = step_at(c, s, count), row = n * z.steps + t;
             int64_t last = row + before(c);
-            // without a place to save them, one cell a sample
+            // if nothing is saved, one cell a sample
             real *next = cells ? cells + row * h : (real *)c->scratch + n * h;
             step(c, values(c->x[0]) + row * 4 * h,
                  s ? y + (t + before(c)) * h : NULL,
@@ -113,9 +113,10 @@ bool KERNEL(lstm_fwd)(const Call *c)
     return true;
 }
 
-/* The gates of one step become their gradients. dh arrives as what the next
- * step gave back and leaves as what this one gives to the one before; dc
- * likewise. cell and last: c of this step and of the one before, or NULL. */
+/* Overwrites the gates of one step by their gradients. dh is the gradient of h
+ * from the next step on entry and that for the previous step on return;
+ * likewise dc. cell and last: c of this step and of the previous one, or
+ * NULL. */
 static void slope(const Call *c, const real *dy, const real *cell,
                   const real *last, double *dh, double *dc, real *gates)
 {

@@ -1,7 +1,7 @@
 /* norm.c -- batch, instance, group and layer normalisation.
  *
- * y = (x - mean) * rstd * gamma + beta, rstd = 1 / sqrt(var + eps), var the
- * biased variance of x over what a set and a group hold together:
+ * y = (x - mean) * rstd * gamma + beta, rstd = 1 / sqrt(var + eps), with the
+ * mean and the biased variance of x over one set and one group:
  *
  *                sets             rows of a set    groups of channels
  *     batch      1                N*P              C
@@ -9,34 +9,34 @@
  *     group      N                P                groups
  *     layer      N*P              1                1
  *
- * Mean first, then squares of distances from it: never E[x^2] - mean^2. In
- * training batch_norm moves its running statistics towards those of the
- * batch; in evaluation it takes them as they are, and its backward run then
- * treats them as constants. Saved: mean and rstd, each (sets, groups).
+ * Mean first, then squared deviations from it: never E[x^2] - mean^2. In
+ * training batch_norm moves its running statistics towards those of the batch.
+ * In evaluation it uses the running statistics, and its backward run treats
+ * them as constants. Saved: mean and rstd, each (sets, groups).
  *
  * Backward, with u = dy * gamma, z = (x - mean) * rstd and bars for means over
  * a set and group: dx = rstd * (u - bar(u) - z bar(u z)); dgamma and dbeta are
  * the sums of dy z and dy. With given statistics dx = rstd * u.
  *
- * Every sum is in double over chunks of rows (sum_run), whatever `real` is.
+ * Every sum is in double over chunks of rows (sum_run), for either `real`.
  * layer_norm has one set a row: its sets are cheap and many. */
 #include "cpu/lib/plain.h"
 
-/* Statistics are worked on spread out to (sets, C) doubles in scratch, so
- * that inner loops run over channels; sums of sum_run follow them there. */
+/* One call. Statistics are expanded to (sets, C) doubles in scratch, so that
+ * inner loops run over channels; the sums of sum_run follow them there. */
 typedef struct Norm {
     const Call *c;
     int64_t sets, rows, groups, channels; // rows: of a set
     double all;                           // rows of a set at all ranks
     double eps;
-    bool given;          // statistics come from outside (evaluation)
+    bool given;          // constant statistics (evaluation)
     double *mean, *rstd; // (sets, channels)
     double *sums;        // of sum_run
     double *share;       // bwd: (sets, 2, channels): bar(u), bar(u z)
 } Norm;
 
-/* The row of the table above that this call is, and the layout of scratch:
- * mean, rstd (sets, C), then the sums. */
+/* The row of the table above for this call, and the layout of scratch: mean,
+ * rstd (sets, C), then the sums. */
 static Norm norm_of(const Call *c)
 {
     Dims s = c->x[0]->dim;
@@ -68,7 +68,8 @@ static Norm norm_of(const Call *c)
     return m;
 }
 
-/* sum_run overwrites `sums` each time; what is needed later is copied out. */
+/* sum_run overwrites `sums` each time; sums that are needed later are
+ * copied. */
 static Space space_of(const Call *c)
 {
     Norm m = norm_of(c);
@@ -83,7 +84,7 @@ static Space space_of(const Call *c)
     return s;
 }
 
-/* Row `row` of set `set` of a tensor like the operand. */
+/* Row `row` of set `set` of a tensor with the operand's extents. */
 static const real *row_of(const Norm *m, const Tensor *t, int64_t set,
                           int64_t row)
 {
@@ -92,9 +93,8 @@ static const real *row_of(const Norm *m, const Tensor *t, int64_t set,
 
 // -- statistics --------------------------------------------------------------
 
-/* Sums of this rank's rows become those of all ranks, and m->all the rows of
- * all, where a batch norm takes its statistics over all. sums: room for one
- * more behind `count`. */
+/* Adds sums, and m->all, the number of rows, over all ranks if a batch norm has
+ * statistics over all ranks. sums has room for one more after `count`. */
 static bool all_ranks(Norm *m, double *sums, int64_t count)
 {
     const Call *c = m->c;
@@ -115,7 +115,7 @@ static void add_values(void *ctx, int64_t set, int64_t from, int64_t to,
         axpy(sum, 1, row_of(m, m->c->x[0], set, i), m->channels);
 }
 
-/* SumFn: squares of distances from the mean, which is known by now. */
+/* SumFn: squared deviations from the mean, which is known. */
 static void add_squares(void *ctx, int64_t set, int64_t from, int64_t to,
                         double *sum)
 {
@@ -128,12 +128,12 @@ static void add_squares(void *ctx, int64_t set, int64_t from, int64_t to,
     }
 }
 
-/* In each of `sets` rows of v (channels apart by 1, rows by `stride`): every
- * channel gets the mean over its group, given sums over rows. */
+/* In each of `sets` rows of v (channels contiguous, rows `stride` apart),
+ * replaces sums over rows by means over the group, for every channel. */
 static void group_means(const Norm *m, double *v, int64_t stride)
 {
     int64_t per = m->channels / m->groups;
-    // channels of a group stand side by side
+    // channels of a group are contiguous
     for (int64_t i = 0; i < m->sets * m->groups; i++) {
         double *g = v + i / m->groups * stride + i % m->groups * per, sum = 0;
         for (int64_t c = 0; c < per; c++) sum += g[c];
@@ -146,9 +146,9 @@ static void move_running(const Norm *m, const double *var)
 {
     const Call *c = m->c;
     double step = c->attr->batch_norm.momentum, n = m->all;
-    // of its own rows alone an idle rank knows nothing
+    // an idle rank with statistics of its own has no data
     if (is_idle(c) && !c->step->share.norms) return;
-    // of a single value there is no unbiased variance
+    // a single value has no unbiased variance
     double unbias = n > 1 ? n / (n - 1) : 1;
     real *mean = values(c->x[3]), *spread = values(c->x[4]);
     for (int64_t i = 0; i < m->channels; i++) {
@@ -157,7 +157,7 @@ static void move_running(const Norm *m, const double *var)
     }
 }
 
-/* mean and rstd of the operand, kept in `saved` too. */
+/* Computes mean and rstd of the operand and saves them. */
 static bool measure(Norm *m)
 {
     const Call *c = m->c;
@@ -170,7 +170,7 @@ static bool measure(Norm *m)
     group_means(m, m->mean, m->channels);
     sums = sum_run(c, m->sets, m->rows, m->channels, add_squares, m, m->sums);
     if (!all_ranks(m, sums, m->channels)) return false;
-    // rstd holds the variance for a while
+    // rstd holds the variance until the end
     memcpy(m->rstd, sums, (size_t)all * sizeof *sums);
     group_means(m, m->rstd, m->channels);
     if (call_op(c) == OP_batch_norm) move_running(m, m->rstd);
@@ -184,8 +184,8 @@ static bool measure(Norm *m)
     return true;
 }
 
-/* mean and rstd from `saved`, spread out to channels again: they were rounded
- * to `real`, so the backward run of float is that of float statistics. */
+/* Expands the saved mean and rstd to channels again. They were rounded to
+ * `real`, so the backward run in float has the statistics of a float kernel. */
 static void recall(const Norm *m)
 {
     int64_t per = m->channels / m->groups;
@@ -196,7 +196,7 @@ static void recall(const Norm *m)
     }
 }
 
-/* mean and rstd from the running statistics: evaluation. One set. */
+/* Takes mean and rstd from the running statistics: evaluation, one set. */
 static void adopt(const Norm *m)
 {
     const real *mean = values(m->c->x[3]), *var = values(m->c->x[4]);
@@ -208,7 +208,8 @@ static void adopt(const Norm *m)
 
 // -- forward -----------------------------------------------------------------
 
-/* Rows of all sets, one after the other. gamma and beta come together. */
+/* Rows of all sets, one after the other. gamma and beta are both present or
+ * both absent. */
 static void fwd_rows(void *ctx, int64_t from, int64_t to)
 {
     const Norm *m = ctx;
@@ -230,7 +231,8 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
 static bool norm_fwd(const Call *c)
 {
     Norm m = norm_of(c);
-    // computed again it is what it was: the statistics of batch_norm are there
+    // computed again, y is the same: the statistics of batch_norm are still
+    // there
     if (m.given)
         adopt(&m);
     else if (c->recomputed && call_op(c) == OP_batch_norm)
@@ -243,7 +245,7 @@ static bool norm_fwd(const Call *c)
 
 // -- backward ----------------------------------------------------------------
 
-/* sum[0 .. C-1] of dy, sum[C .. 2C-1] of dy z. */
+/* SumFn: sum[0 .. C-1] of dy, sum[C .. 2C-1] of dy z. */
 static void add_gradients(void *ctx, int64_t set, int64_t from, int64_t to,
                           double *sum)
 {
@@ -261,7 +263,7 @@ static void add_gradients(void *ctx, int64_t set, int64_t from, int64_t to,
     }
 }
 
-/* dgamma and dbeta: the sums, over sets. */
+/* dgamma and dbeta: the sums over sets. */
 static void put_affine(const Norm *m, const double *sums)
 {
     const Call *c = m->c;
@@ -309,13 +311,13 @@ static bool norm_bwd(const Call *c)
         recall(&m);
     m.share =
         sum_run(c, m.sets, m.rows, 2 * m.channels, add_gradients, &m, m.sums);
-    // of this rank's rows: gradients of parameters are added up later
+    // of this rank's rows: gradients of parameters are summed over ranks later
     put_affine(&m, m.share);
     if (!all_ranks(&m, m.share, 2 * m.channels)) return false;
     if (!c->dx[0]) return true;
     const real *gamma = values(c->x[1]);
-    // given statistics are constants and share nothing; 0 is said and not
-    // computed, so that a sum that is not finite stays outside
+    // given statistics are constants: their terms are set to 0 and not
+    // multiplied by it, so that a sum that is not finite does not spread
     for (int64_t i = 0; i < m.sets * 2 * m.channels; i++)
         if (m.given || is_idle(c))
             m.share[i] = 0;
@@ -327,7 +329,7 @@ static bool norm_bwd(const Call *c)
     return true;
 }
 
-// -- the rows of the table ---------------------------------------------------
+// -- the operators of the table ----------------------------------------------
 
 #define NORM(name)                            \
     Space KERNEL(name##_space)(const Call *c) \

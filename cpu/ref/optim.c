@@ -1,12 +1,13 @@
-/* optim.c -- the optimisers of optim.def, and the square of a norm.
+/* optim.c -- the optimisers of optim.def, a moving average of parameters, and
+ * the sum of squares of a tensor.
  *
- * Elements are independent. Numbers that hold for all elements are computed
- * in double (engine/graph/optim.h); the arithmetic on elements is in `real` and
- * in PyTorch's order for one tensor, so that curves compare. Their factors are
- * rounded to `real` once, as PyTorch rounds a Python number that meets a float
- * tensor.
+ * Elements are independent. Factors that hold for all elements are computed in
+ * double (engine/graph/optim.h) and rounded to `real` once, as PyTorch rounds a
+ * Python number that is combined with a float tensor. Arithmetic on elements is
+ * in `real` and in PyTorch's order for one tensor, so that training curves can
+ * be compared.
  *
- * In float they are what cpu/ops/optim.c must equal bit by bit. */
+ * In float, cpu/ops/optim.c must equal it bit by bit. */
 #include "cpu/lib/plain.h"
 
 /* update_factors, rounded. */
@@ -14,14 +15,14 @@ typedef struct Factors {
     real of[FACTOR_COUNT];
 } Factors;
 
-/* One update of one parameter: value, gradient and buffers of u->count
- * numbers; a task is TASK_COST neighbours. */
+/* One update of one parameter: value, gradient and buffers of u->count numbers.
+ * A task is TASK_COST contiguous elements. */
 typedef struct Job {
     const Update *u;
     Factors f;
 } Job;
 
-/* The first m is g, so what stood in a new buffer does not matter. */
+/* At the first step m = g, so the content of a new buffer does not matter. */
 static void sgd(const Job *j, int64_t from, int64_t to)
 {
     const Factors f = j->f;
@@ -38,8 +39,8 @@ static void sgd(const Job *j, int64_t from, int64_t to)
     }
 }
 
-/* m, v: running means of g and g^2, both too small in the first steps, which
- * root and rate make up for. */
+/* m, v: running means of g and g^2. Both are too small in the first steps; root
+ * and rate correct for it. */
 static void adam(const Job *j, int64_t from, int64_t to)
 {
     const Factors f = j->f;
@@ -55,7 +56,7 @@ static void adam(const Job *j, int64_t from, int64_t to)
     }
 }
 
-/* Rounded at the last moment. */
+/* Computes the factors in double and rounds them. */
 static Factors factors_of(const Update *u)
 {
     double exact[FACTOR_COUNT];
@@ -85,7 +86,7 @@ bool KERNEL(update)(void *dev, const Update *u)
     return true;
 }
 
-// -- an average over steps ------------------------------------------------
+// -- moving average of parameters --------------------------------------------
 
 typedef struct BlendJob {
     real *y;
@@ -113,7 +114,7 @@ bool KERNEL(blend)(void *dev, void *y, const void *x, int64_t count, double by)
 
 // -- sum of squares ----------------------------------------------------------
 
-/* At most so many partial sums, cut by `count` alone: any number of threads
+/* Partial sums at most; cut by `count` alone, so that any number of threads
  * adds the same numbers in the same order. */
 enum { PARTS = 256 };
 
@@ -123,8 +124,8 @@ typedef struct SquareJob {
     double sum[PARTS];
 } SquareJob;
 
-/* Part number `task`, with dot's fixed lanes; in double, as squares of floats
- * would overflow long before their root does. */
+/* Part number `task`, with dot's fixed lanes; in double, because squares of
+ * floats overflow long before their root does. */
 static void square_task(void *ctx, int64_t task, int thread)
 {
     SquareJob *j = ctx;

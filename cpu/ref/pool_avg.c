@@ -1,8 +1,8 @@
 /* pool_avg.c -- mean of each window.
  *
  * The divisor is the size of the window, or (count_all 0) the number of its
- * elements that lie inside the image: PyTorch's count_include_pad. Padding
- * counts as 0 in the sum either way. */
+ * elements inside the image: PyTorch's count_include_pad. Padding counts as 0
+ * in the sum either way. */
 #include "cpu/ref/window.h"
 
 enum { BLOCK = 64 }; // channels summed at a time, on the stack
@@ -13,13 +13,13 @@ typedef struct Job {
     Dims x, y; // extents of operand and result
 } Job;
 
-/* Of operand 0 only extents: backward its numbers may be gone. */
+/* Only the extents of operand 0 are used: backward its data may be gone. */
 static Job job_of(const Call *c)
 {
     return (Job){c, op_window(c->attr, NULL), c->x[0]->dim, c->y->dim};
 }
 
-/* What the sum of the window of result p is divided by. */
+/* The divisor of the window of result p. */
 static double divisor(const Job *j, Place p)
 {
     if (j->c->attr->avgpool.count_all) return (double)window_taps(&j->win);
@@ -29,7 +29,7 @@ static double divisor(const Job *j, Place p)
     return (double)((td.to - td.from) * (th.to - th.from) * (tw.to - tw.from));
 }
 
-/* Channels c0 .. c0+nc-1 of the window of result p, summed. */
+/* Sums channels c0 .. c0+nc-1 of the window of result p. */
 static void window_sum(const Job *j, Place p, int64_t c0, int64_t nc,
                        double *sum)
 {
@@ -64,8 +64,8 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Operand elements (n,d,h,w): their share of each window they lie in. The
- * divisor is that of the window's own result, found again for each tap. */
+/* Operand elements (n,d,h,w): the sum over the windows that contain each. The
+ * divisor is that of the window's result, found again for each tap. */
 static void bwd_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

@@ -1,8 +1,8 @@
 /* pool_max.c -- largest element of each window.
  *
- * Padding never wins, ties go to the first tap in (d,h,w) order, and a NaN
- * wins over everything, so that it is not hidden. Saved: the winning tap of
- * each result (int32), which is all that the backward run looks at. */
+ * Padding never wins, ties go to the first tap in (d,h,w) order, and a NaN wins
+ * over everything, so that it is not hidden. Saved: the winning tap of each
+ * result (int32); the backward run reads nothing else. */
 #include "cpu/ref/window.h"
 
 enum { BLOCK = 64 }; // channels summed at a time, on the stack
@@ -13,14 +13,14 @@ typedef struct Job {
     Dims x, y; // extents of operand and result
 } Job;
 
-/* Of operand 0 only extents: backward its numbers may be gone. */
+/* Only the extents of operand 0 are used: backward its data may be gone. */
 static Job job_of(const Call *c)
 {
     return (Job){c, op_window(c->attr, NULL), c->x[0]->dim, c->y->dim};
 }
 
-/* Look at one more tap: y, tap (C) from x (C). x[c] != x[c] is NaN, which no
- * comparison would let win; written without branches, for vectors. */
+/* Compares one more tap: y, tap (C) with x (C). x[c] != x[c] is NaN, for which
+ * every comparison is false; without branches, for vectors. */
 static void challenge(real *y, int32_t *tap, const real *x, int32_t k,
                       int64_t channels)
 {
@@ -45,7 +45,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
         real *y = values(j->c->y) + row * channels;
         int32_t *tap = (int32_t *)j->c->saved + row * channels;
         for (int64_t c = 0; c < channels; c++) y[c] = (real)-INFINITY;
-        // a window of -inf only still has a winner: its first tap inside
+        // a window of -inf only also has a winner: its first tap inside
         for (int64_t c = 0; c < channels; c++)
             tap[c] = (int32_t)((td.from * k[1] + th.from) * k[2] + tw.from);
         for (int64_t kd = td.from; kd < td.to; kd++)
@@ -59,8 +59,8 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Operand elements (n,d,h,w): those results that they won. Windows may
- * overlap, so an element asks every window that sees it. */
+/* Operand elements (n,d,h,w): the sum of dy over the results that each has won.
+ * Windows may overlap, so an element tests every window that contains it. */
 static void bwd_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;

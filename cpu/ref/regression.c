@@ -1,8 +1,8 @@
-/* regression.c -- mean absolute error, mean squared error, and Huber's mix.
+/* regression.c -- mean absolute error, mean squared error and Huber loss.
  *
- * e = x - t in double. The absolute value has no slope at 0; it gets 0 there,
- * as in PyTorch, so that a voxel that is exactly right stays where it is.
- * Mean, mask and weight are loss.h's; here is only what an element costs. */
+ * e = x - t in double. The absolute value has no derivative at 0; it is 0 here,
+ * as in PyTorch, so that a voxel that is exactly right stays. Mean, mask and
+ * weight are in loss.h. */
 #include "cpu/ref/loss.h"
 
 // |e|
@@ -16,11 +16,11 @@ static double mae_grad(const Attr *a, double x, double t)
 {
     (void)a;
     double e = x - t;
-    // NaN must go on as NaN, hence e and not 0 for what is left
+    // NaN must stay NaN, hence e and not 0 in the last case
     return e > 0 ? 1 : e < 0 ? -1 : e;
 }
 
-// the mean has no factor 1/2, so the slope has one of 2
+// without a factor 1/2, so the derivative has a factor 2
 static double mse_value(const Attr *a, double x, double t)
 {
     (void)a;
@@ -33,7 +33,8 @@ static double mse_grad(const Attr *a, double x, double t)
     return 2 * (x - t);
 }
 
-// e^2/2 up to delta; beyond it the tangent, so the slope is e cut at +-delta
+// e^2/2 up to delta; beyond it the tangent, so the derivative is e clamped to
+// +-delta
 static double huber_value(const Attr *a, double x, double t)
 {
     double e = x - t, delta = a->huber.delta;

@@ -1,6 +1,7 @@
 /* scale.c -- y = mul x + add, both numbers fixed in the recipe.
  *
- * For weights in a sum of losses, and units; in double like all curves. */
+ * For weights in a sum of losses, and for units; in double like all elementwise
+ * functions. */
 #include "cpu/ref/elementwise.h"
 
 static double scale_value(const Attr *a, double x)
@@ -8,8 +9,8 @@ static double scale_value(const Attr *a, double x)
     return (double)a->scale.mul * x + a->scale.add;
 }
 
-/* The row keeps nothing; its slope asks for nothing, and dy only stands in
- * for the operand that is gone. */
+/* The operator keeps nothing; its derivative is a constant, and dy only stands
+ * in for the operand. */
 static double scale_grad(const Attr *a, double dy)
 {
     (void)dy;

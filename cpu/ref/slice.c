@@ -1,16 +1,16 @@
 /* slice.c -- slice, a box cut out of x, and pad, a border put around it.
  *
- * slice: y[n,d,h,w,c] = x[n,d+d0,h+h0,w+w0,c+c0];  pad: y[n,p] = x[n,p-lo]
- * inside and `value` outside. Each is the other's gradient: a small block at
- * an offset within a large one, copied out of it (cut) or into it (embed).
- * Extents come from the tensors, so that a size of 0 in a slice ("all that is
- * left") needs no thought here. */
+ * slice: y[n,d,h,w,c] = x[n,d+d0,h+h0,w+w0,c+c0]; pad: y[n,p] = x[n,p-lo]
+ * inside and `value` outside. Each is the other's gradient: a small block at an
+ * offset within a large one, copied out of it (cut) or into it (embed). Extents
+ * come from the tensors, so a size of 0 in a slice ("up to the end") needs no
+ * case of its own. */
 #include "cpu/lib/plain.h"
 
 typedef struct Job {
     const Tensor *from, *to;
-    int d, h, w, c; /* where the small block begins in the large one */
-    double fill;    /* of what embed leaves over                     */
+    int d, h, w, c; /* offset of the small block in the large one */
+    double fill;    /* value outside the box, for embed */
     bool fresh;
 } Job;
 
@@ -34,9 +34,9 @@ static bool inside(int i, int extent)
     return i >= 0 && i < extent;
 }
 
-/* Forward of pad, backward of slice.
- * By rows of the large block `to`, so that each is written by one task. What
- * is outside gets the fill, unless gradients are added: it gets none. */
+/* Forward of pad, backward of slice. By rows of the large block `to`, so that
+ * each is written by one task. Outside the box `fill` is stored; if gradients
+ * are added, nothing is. */
 static void embed_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
@@ -53,7 +53,8 @@ static void embed_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Either direction of either row: `from` to `to`, which nobody may want. */
+/* Either direction of either operator: `from` to `to`; `to` is NULL for a
+ * gradient that is not wanted. */
 static bool run(const Call *c, RangeFn *fn, const Tensor *from,
                 const Tensor *to, bool fresh)
 {

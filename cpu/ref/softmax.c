@@ -1,12 +1,13 @@
 /* softmax.c -- y_c = exp(x_c) / sum_k exp(x_k) over the channels of a row.
  *
- * y may be x's memory: an element is read for the last time when its own
- * result is written. The largest logit is subtracted first, so that no
- * exponential overflows; dx_c = y_c (dy_c - sum_k dy_k y_k). */
+ * y may be x's memory: an element is read for the last time when its own result
+ * is written. The largest logit is subtracted first, so that no exponential
+ * overflows; dx_c = y_c (dy_c - sum_k dy_k y_k). */
 #include "cpu/lib/plain.h"
 
-/* Three walks over a row: its largest, the sum, the results. The exponential
- * is taken twice: one kept in y would be rounded before it is divided. */
+/* Three passes over a row: its maximum, the sum, the results. The exponential
+ * is computed twice, because one kept in y would be rounded before the
+ * division. */
 static void softmax_rows(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
@@ -28,7 +29,7 @@ bool KERNEL(softmax_fwd)(const Call *c)
     return true;
 }
 
-/* `mean` is the mean of dy under the probabilities y. */
+/* `mean` is the mean of dy with weights y. */
 static void softmax_gradient(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;

@@ -1,7 +1,7 @@
 /* upconv.c -- y[n, p*s - p0 + k*dil, co] += x[n,p,ci] w[ci,k,co], plus b[co]
  *
- * The transpose of conv: the operand is the grid of a correlation and the
- * result its image, so each product is one of conv's with roles exchanged. */
+ * The transpose of conv: the operand is the grid of conv_loops.h and the result
+ * its image, so each pass is one of conv's with roles exchanged. */
 #include "cpu/ref/conv_loops.h"
 
 static ConvProblem conv_problem(const Call *c)
@@ -9,8 +9,8 @@ static ConvProblem conv_problem(const Call *c)
     return corr_make(c, op_window(c->attr, c->x[1]), c->y->dim, c->x[0]->dim);
 }
 
-/* Scratch for the gradient of the bias only; the other sums belong to one
- * task each. */
+/* Scratch is for the gradient of the bias only; each other sum belongs to one
+ * task. */
 Space KERNEL(upconv_space)(const Call *c)
 {
     return (Space){.bwd = c->dx[2] ? conv_bias_grad_bytes(c->y->dim) : 0};
@@ -24,7 +24,7 @@ bool KERNEL(upconv_fwd)(const Call *c)
     return true;
 }
 
-/* dx looks through the window as a convolution does. */
+/* dx is an fprop, wgrad exchanges x and dy. */
 bool KERNEL(upconv_bwd)(const Call *c)
 {
     ConvProblem r = conv_problem(c);

@@ -1,8 +1,8 @@
-/* upsample.c -- more positions, from the nearest or between the two nearest.
+/* upsample.c -- nearest and linear upsampling.
  *
- * upsample_weights.h says of what. The backward runs gather: each operand
- * position asks which results it had a share in, so nothing is added to twice.
- */
+ * upsample_weights.h has the weights. The backward runs are gathers: each
+ * operand position sums over the results that use it, so no two tasks add to
+ * one element. */
 #include "cpu/lib/plain.h"
 #include "cpu/lib/upsample_weights.h"
 
@@ -33,11 +33,11 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
         for (int64_t c0 = 0; c0 < j->y.c; c0 += BLOCK) {
             int64_t nc = least(BLOCK, j->y.c - c0);
             double sum[BLOCK] = {0};
-            // the corners of a cell; nearest has one of weight 1
+            // the corners of a cell; nearest has one, with weight 1
             for (int k = 0; k < 8; k++) {
                 int a = k >> 2, b = k >> 1 & 1, e = k & 1;
                 double weight = d.w[a] * h.w[b] * w.w[e];
-                // no share: not even of an infinity
+                // with weight 0 even an infinity adds nothing
                 if (weight == 0) continue;
                 axpy(sum, weight,
                      values(j->c->x[0]) +
@@ -49,7 +49,8 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* Sum of what channels c0 .. of operand position q gave to each result. */
+/* Sums dy over the results that use channels c0 .. of operand position q, times
+ * their weights. */
 static void given(const Job *j, Place q, int64_t c0, int64_t nc, double *sum)
 {
     int64_t d0, d1, h0, h1, w0, w1;

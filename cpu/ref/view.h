@@ -1,23 +1,23 @@
-/* view.h -- an operand seen through larger extents.
+/* view.h -- an operand broadcast to larger extents.
  *
  * Masks, weights and the operands of add .. div have, along each axis, the
- * extent of the whole or 1, and an absent operand is 1 everywhere. A View
- * hides the difference: view_row() is the address of channel 0 of a row of
- * the whole, and channel ch stands `step` elements further on each. */
+ * extent of the whole or 1, and an absent operand is 1 everywhere. A View hides
+ * the difference: view_row() is the address of channel 0 of a row of the whole,
+ * and channel ch is ch*step elements further. */
 #ifndef SEG_CPU_REF_VIEW_H
 #define SEG_CPU_REF_VIEW_H
 #include "cpu/lib/plain.h"
 
 typedef struct View {
     const real *data;
-    Dims dim, whole; /* own extents (or 1), and what is walked over */
-    bool flat;       /* every row of the whole has one of its own */
+    Dims dim, whole; /* own extents, and those of the result */
+    bool flat;       /* every row of the whole has a row of its own */
     int64_t step;    /* between channels: 1, or 0 for one channel */
 } View;
 
 static const real view_one = 1; /* an absent operand */
 
-/* t, or NULL for 1 everywhere, seen as `whole`. */
+/* Returns t, or 1 everywhere if t is NULL, broadcast to `whole`. */
 static inline View view_of(const Tensor *t, Dims whole)
 {
     View v = {.data = &view_one, .dim = {1, 1, 1, 1, 1}, .whole = whole};
@@ -28,7 +28,7 @@ static inline View view_of(const Tensor *t, Dims whole)
     return v;
 }
 
-/* Address of the row of `v` that the place p of the whole looks at. */
+/* Address of the row of `v` for place p of the whole. */
 static inline const real *view_place(const View *v, Place p)
 {
     Dims s = v->dim;
@@ -39,7 +39,7 @@ static inline const real *view_place(const View *v, Place p)
 /* Address of row number `row` of the whole. */
 static inline const real *view_row(const View *v, int64_t row)
 {
-    // rows come by the million: spare the divisions where there is a choice
+    // called for millions of rows: avoid the divisions where possible
     if (v->flat) return v->data + row * v->dim.c;
     if (numel(v->dim) == 1) return v->data;
     return view_place(v, place(v->whole, row));

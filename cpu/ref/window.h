@@ -1,23 +1,23 @@
-/* window.h -- which taps of a window meet which positions of an image.
+/* window.h -- taps of a window and positions of an image.
  *
- * Along one axis (0 d, 1 h, 2 w) position p of the result sees the image at
- * p*s - lo + k*dil through tap k. Three questions can be asked of that: the
- * taps of a position (taps_inside), the position that sees an element through
- * a tap (normed_from), the positions that see anything through a tap
- * (normed_through). Everything outside the image counts as zero, or in pools as
- * absent, so the answers leave it out. */
+ * Along one axis (0 d, 1 h, 2 w) position p of the result reads the image at
+ * p*s - lo + k*dil through tap k. The functions solve this for one variable:
+ * the taps of a position inside the image (taps_inside), the position that
+ * reads an element through a tap (normed_from), the positions that read the
+ * image through a tap (normed_through). Elements outside the image count as
+ * zero, or in pools as absent, so they are left out. */
 #ifndef SEG_CPU_REF_WINDOW_H
 #define SEG_CPU_REF_WINDOW_H
 #include "cpu/lib/plain.h"
 
-/* Taps from .. to-1 fall inside the image; `first` is where tap 0 falls,
- * perhaps outside. */
+/* Taps from .. to-1 are inside the image; `first` is the image position of tap
+ * 0, maybe outside. */
 typedef struct Taps {
     int64_t first, from, to;
 } Taps;
 
-/* Of position p, in an image of `size`. Empty is from >= to. The roundings
- * are up on both ends: `to` is the first tap at or beyond `size`. */
+/* Returns the taps of position p in an image of `size`; none if from >= to.
+ * Both ends round up: `to` is the first tap at or beyond `size`. */
 static inline Taps taps_inside(const Window *g, int axis, int64_t p,
                                int64_t size)
 {
@@ -29,8 +29,8 @@ static inline Taps taps_inside(const Window *g, int axis, int64_t p,
     return t;
 }
 
-/* The position, of `count`, that sees image position q through tap k; -1 if
- * none: q lies between two strides, before the first or after the last. */
+/* Returns the position below `count` that reads image position q through tap k,
+ * or -1: q lies between two strides, before the first or after the last. */
 static inline int64_t normed_from(const Window *g, int axis, int64_t q,
                                   int64_t k, int64_t count)
 {
@@ -40,7 +40,8 @@ static inline int64_t normed_from(const Window *g, int axis, int64_t q,
     return t < count ? t : -1;
 }
 
-/* Positions from .. to-1, of `count`, see an image of `size` through tap k. */
+/* Sets the range from .. to-1, below `count`, of positions that read an image
+ * of `size` through tap k. */
 static inline void normed_through(const Window *g, int axis, int64_t k,
                                   int64_t count, int64_t size, int64_t *from,
                                   int64_t *to)
@@ -50,7 +51,7 @@ static inline void normed_through(const Window *g, int axis, int64_t k,
     *to = first < size ? least(count, ceil_div(size - first, s)) : 0;
 }
 
-/* All taps of a window. */
+/* Number of taps of a window. */
 static inline int64_t window_taps(const Window *g)
 {
     return (int64_t)g->k[0] * g->k[1] * g->k[2];
@@ -64,8 +65,8 @@ static inline void tap_split(const Window *g, int64_t k, int64_t out[3])
     out[0] = k / g->k[1];
 }
 
-/* The row of channels of `result` that sees image position p (of `place`)
- * through tap k, as a flat index; -1 if none. */
+/* Returns the flat index of the row of channels of `result` that reads image
+ * position p (of `place`) through tap k, or -1. */
 static inline int64_t row_normed_from(const Window *g, Dims result, Place p,
                                       int64_t k)
 {
