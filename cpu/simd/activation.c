@@ -1,19 +1,18 @@
-/* activation.c -- sigmoid, tanh, silu and gelu, and back through them.
+/* activation.c -- sigmoid, tanh, silu and gelu, forward and backward.
  *
- * One exponential and one or two divisions a number, where the plain loops
- * call the C library for each. Results of sigmoid and tanh are within 4
- * spacings of floats, of gelu and silu within 6 (of a slope: of the larger of
- * its terms), also below the least normal number: what gets so small is
- * multiplied by 2^64 until its last product (v_exp_large). Infinities and NaN
- * give what the formulas give.
+ * One exponential and one or two divisions an element, where the plain loops
+ * call the C library. Results of sigmoid and tanh are within 4 ulp, of gelu and
+ * silu within 6 (of a derivative: 6 ulp of the larger of its terms), also for
+ * subnormal results: small factors are multiplied by 2^64 until the last
+ * product (v_exp_large). Infinities and NaN give the values of the formulas.
  *
- * An element's result does not depend on where a block begins, and a vector is
- * loaded before the same place is stored: any cut into tasks gives the same
- * bits, and y may be x's memory, dx that of dy. */
+ * A result does not depend on where a block begins, and a vector is loaded
+ * before the same place is stored: any cut into tasks gives the same bits, and
+ * y may be x's memory, dx that of dy. */
 #include "cpu/simd/explog.h"
 
-/* 0 where `beyond`, for what an exponential is too small to be seen in: a
- * factor, however large, leaves 0, and an infinite one gives NaN. */
+/* 0 where `beyond`, else v: for arguments with a negligible exponential. A 0
+ * stays 0 times a large factor and gives NaN times an infinite one. */
 INLINE V clear(Vi beyond, V v)
 {
     return (V)(~beyond & (Vi)v);
@@ -29,17 +28,19 @@ INLINE void halves(V x, V *near, V *far)
     *far = e * *near;
 }
 
-/* What gelu and its slope are made of, with a = |x| and the normal
- * distribution's cumulative P and density p:
+/* The factors of gelu and of its derivative, with a = |x| and the cumulative P
+ * and density p of the normal distribution:
  *     P(-a) = e below,   a p(a) = e a / sqrt(2 pi),   e = exp(-a^2 / 2)
- * and e 2^64 given. `below` is erfcx(a / sqrt 2) / 2, which falls slowly and
- * has no exponential: t q(t - 1/2) with t = 1 / (1 + a / 2), q fitted on 2400
- * Chebyshev nodes in t, 0 <= a <= 15, to erfcx of 40 digits, by least squares
- * of the relative error with weights by Lawson's rule: to 2.5e-8. With a
- * larger divisor fewer terms would do, but the rounding of t counts more. */
+ * The result e is 2^64 times exp(-a^2 / 2). `below` is erfcx(a / sqrt 2) / 2,
+ * which decreases slowly and has no exponential: t q(t - 1/2) with t = 1 / (1 +
+ * a / 2). q is fitted on 2400 Chebyshev nodes in t, 0 <= a <= 15, to erfcx with
+ * 40 digits, by least squares of the relative error with Lawson's weights: to
+ * 2.5e-8. With a larger divisor fewer terms would do, but the rounding of t
+ * would count more. */
 INLINE void normal(V a, V *e, V *below)
 {
-    // a^2 / 2 as two floats: what one rounds off is as much a share of e
+    // a^2 / 2 as two floats: the rounding of one would be a relative error of e
+    // of the same size
     const Vi high = (Vi)v_zero() - (1 << 12);
     V end = v_set(15), c = v_min(end, a); // NaN stays
     V head = (V)((Vi)c & high), half = v_set(0.5f);
@@ -60,7 +61,7 @@ INLINE void normal(V a, V *e, V *below)
 }
 
 /* y of x. The lower tail, which gets small, is a product, so it keeps its
- * digits; the upper one is what that leaves of 1. */
+ * digits; the upper one is 1 minus the lower. */
 INLINE V value(CurveKind kind, V x)
 {
     V near, far, e, below;
@@ -76,7 +77,8 @@ INLINE V value(CurveKind kind, V x)
     return v_select(x < 0, x * far * TINY, x * near);
 }
 
-/* dy/dx of what the row keeps: y of sigmoid and tanh, x of the others. */
+/* dy/dx as a function of the kept tensor: y of sigmoid and tanh, x of the
+ * others. */
 INLINE V slope(CurveKind kind, V k)
 {
     V one = v_set(1), near, far, e, below;
@@ -85,7 +87,7 @@ INLINE V slope(CurveKind kind, V k)
     if (kind == CURVE_GELU) {
         V a = (V)((Vi)k & ~SIGN);
         normal(a, &e, &below);
-        // P(-a) - a p(a); the slopes of a and -a are 1 together
+        // P(-a) - a p(a); the derivatives at a and -a add up to 1
         far = e * v_fma(a, v_set(-0.398942280f), below) * TINY;
         return v_select(k < 0, far, one - far);
     }

@@ -1,6 +1,6 @@
 /* attention.c -- the rows of scores between the matrix products of attention.
  *
- * Bound by arithmetic, an exponential a score; the products around it are 4 D
+ * Bound by arithmetic, an exponential a score. The products around it are 4 D
  * multiply-adds a score, so from 32 channels a head on it is a small part. */
 #include "cpu/simd/explog.h"
 
@@ -53,7 +53,7 @@ INLINE void slope(float *s, float *da, float scale, const float *log,
         m = step ? v_load_part(mean, n) : v_set(*mean);
         x = v_load_part(s, n), d = v_load_part(da, n);
     }
-    // at most 0 but for rounding: log is that of a sum over all of the row
+    // at most 0 up to rounding: log is the logarithm of the sum over the row
     V e = x * k - l;
     V a = v_exp_negative(v_select(e > 0, v_zero(), e));
     d = a * (d - m) * k;

@@ -1,13 +1,12 @@
-/* bf16.c -- numbers of 16 bits: copies of floats, and back.
+/* bf16.c -- conversions between f32 and bf16.
  *
- * bf16 is the upper half of a float. All sets give the same bits, so a plan
- * that holds copies holds the same ones everywhere; the instruction that some
- * processors have for it would make zeros of the smallest numbers. Bound by
- * memory, 6 bytes a number, so plain loops that compilers find vectors in. */
+ * bf16 is the upper half of a float. All sets give the same bits, so a plan's
+ * copies are the same everywhere; the conversion instruction of some processors
+ * would flush subnormal numbers to 0. Bound by memory, 6 bytes a number, so
+ * these are plain loops for the compiler to vectorise. */
 #include "cpu/simd/vec.h"
 
-/* To the nearest, of two equally near ones the even; NaN stays NaN, whatever
- * bits it lost. */
+/* Rounds to nearest, ties to even; NaN stays NaN, whatever bits are cut off. */
 INLINE uint16_t round_one(uint32_t bits)
 {
     uint32_t near = bits + 0x7fff + (bits >> 16 & 1);

@@ -1,17 +1,16 @@
-/* classes.c -- softmax over few channels, its cross entropy and its overlap
- * with a target: see Classes.
+/* classes.c -- softmax over few channels, its cross entropy and its sums for
+ * the region losses: see Classes.
  *
- * Rows are shorter than vectors, so a lane is a row: some rows are split into
- * a plane for each class, which stay in the first cache, and results that are
- * rows again are joined from planes. Bound by arithmetic: an exponential a
- * number, a division a row.
+ * Rows are shorter than vectors, so a lane is a row: some rows are transposed
+ * into a plane for each class, which stay in L1, and results are transposed
+ * back. Bound by arithmetic: an exponential a number, a division a row.
  *
- * The largest probability p of a row is never what others are taken from: with
- * `rest` the sum of the others' exponentials, the largest being 1, a loss is
- * log(1 + rest) and keeps its digits where 1 - p would have none. */
+ * Nothing is subtracted from the largest probability p of a row. With `rest`
+ * the sum of the other exponentials, the largest being 1, the loss is log(1 +
+ * rest), which keeps its digits where 1 - p would have none. */
 #include "cpu/simd/explog.h"
 
-enum { RUN = 8, CHUNK = RUN * LANES }; // vectors that are summed in float; rows
+enum { RUN = 8, CHUNK = RUN * LANES }; // vectors summed in float; rows
 enum { TERMS = 3 };                    // of a class: m s t, m s, m t
 
 /* A float for each row of a chunk and each class. */
@@ -32,10 +31,10 @@ INLINE void join_rows(Planes p, int n, int classes, float *y, bool add)
         }
 }
 
-/* n rows; the vector that holds the last ends in zeros. */
+/* Transposes n rows; the vector with the last row is padded by zeros. */
 static void split(const float *x, int n, int classes, Planes p)
 {
-    // distances that are constants are worth shuffles instead of loads
+    // constant distances let the compiler shuffle instead of load
     switch (classes) {
     case 2:
         split_rows(x, n, 2, p);
@@ -76,13 +75,14 @@ INLINE int rows_at(int64_t from, int64_t rows)
     return rows - from < CHUNK ? (int)(rows - from) : CHUNK;
 }
 
-/* The lanes of a vector that are rows, of n rows and those before i. */
+/* The lanes of vector i that hold rows, of n rows. */
 INLINE int lanes_at(int i, int n)
 {
     return n - i < LANES ? n - i : LANES;
 }
 
-/* What each row counts, 0 behind the last; t: its class number, if it has. */
+/* The mask of each row, 0 after the last row and for a class number `ignore`;
+ * t: the class numbers, if the target has them. */
 INLINE V counted(const Classes *r, int64_t at, int lanes, V t)
 {
     V m = r->m ? v_load_part(r->m + at, lanes)
@@ -90,8 +90,8 @@ INLINE V counted(const Classes *r, int64_t at, int lanes, V t)
     return v_select(t == v_set(r->ignore), v_zero(), m);
 }
 
-/* Exponentials in the place of logits, over the largest, which is 1; returns
- * the sum of the others. An infinite logit makes NaN of all. */
+/* Replaces logits by exponentials relative to the largest, which becomes 1;
+ * returns the sum of the others. An infinite logit makes all of them NaN. */
 INLINE V exponentials(Planes p, int i, int classes)
 {
     V most = v_load(p[0] + i), rest = v_zero();
@@ -104,7 +104,7 @@ INLINE V exponentials(Planes p, int i, int classes)
     }
     for (int c = 0; c < classes; c++) {
         V x = v_load(p[c] + i) - most, e = v_exp_negative(x);
-        // nothing, instead of the least that v_exp_negative() has
+        // 0 instead of the least result of v_exp_negative()
         e = v_select(x < v_set(-87), v_zero(), e);
         v_store(p[c] + i, e);
         rest += v_select(first == c, e - v_set(1), e);
@@ -112,7 +112,7 @@ INLINE V exponentials(Planes p, int i, int classes)
     return rest;
 }
 
-/* Probabilities in the place of logits. */
+/* Replaces logits by probabilities. */
 INLINE void shares(Planes p, int i, int classes)
 {
     V share = v_set(1) / (v_set(1) + exponentials(p, i, classes));
@@ -166,7 +166,8 @@ void ISA_NAME(class_sums)(const Classes *r, double *sum)
             int lanes = lanes_at(i, n);
             V t = v_load_part(r->t + from + i, lanes);
             V m = counted(r, from + i, lanes, t);
-            // how far the true class is below the largest; none: NaN
+            // difference of the largest logit and the true class's; NaN without
+            // one
             V most = v_load(p[0] + i), own = v_set(NAN);
             for (int c = 0; c < r->classes; c++) {
                 V x = v_load(p[c] + i);
@@ -224,9 +225,9 @@ void ISA_NAME(class_grad)(const Classes *r, float factor, float *dx, bool add)
     }
 }
 
-// -- overlap ------------------------------------------------------------------
+// -- region losses -----------------------------------------------------------
 
-/* Where the targets of a chunk are: numbers, or planes of them. */
+/* The targets of a chunk: class numbers, or planes of probabilities. */
 typedef struct Targets {
     float number[CHUNK];
     Planes share;
@@ -301,8 +302,9 @@ void ISA_NAME(share_grad)(const Classes *r, const float *coef, float *dx,
         for (int i = 0; i < n; i += LANES) {
             V m = counted(r, from + i, lanes_at(i, n), v_zero());
             shares(p, i, r->classes);
-            // dx = s (g - mean of g under s), from the g of the likeliest on,
-            // which so has no part in the mean
+            // dx = s (g - mean of g with weights s). g is taken relative to
+            // that of the most probable class, which then adds nothing to the
+            // mean
             V most = v_zero(), base = v_zero(), mean = v_zero();
             for (int c = 0; c < r->classes; c++) {
                 V s = v_load(p[c] + i);

@@ -1,13 +1,13 @@
 /* col_sums.c -- sums over the rows of a matrix, column by column.
  *
- * add_rows: the gradient of a bias, and the last step of every sum that is
- * cut into parts; bound by memory. dot_rows: the gradient of the weights of a
- * depthwise convolution, one tap; two loads a multiply-add bound it. A
- * column is one chain in the order of rows (add_rows), or 2 or 4 that take
- * turns, by its place and n alone (dot_rows). */
+ * add_rows: the gradient of a bias, and the last step of every sum that is cut
+ * into parts; bound by memory. dot_rows: one tap of wgrad of a depthwise
+ * convolution; bound by its two loads a multiply-add. A column is one chain in
+ * the order of rows (add_rows), or 2 or 4 alternating chains, by its place and
+ * n alone (dot_rows). */
 #include "cpu/simd/vec.h"
 
-/* `wide` vectors of every row; constant, so that sums are registers. */
+/* `wide` vectors of every row; a constant, so that sums are registers. */
 INLINE void sum_columns(const float *x, int64_t rows, int64_t ldx, int wide,
                         float *y, bool add)
 {
@@ -41,8 +41,8 @@ void ISA_NAME(add_rows)(const float *x, int64_t rows, int64_t ldx, int64_t n,
 }
 
 /* `wide` vectors of every row, or with `part` the first `rest` lanes of one.
- * Rows 0, deep, 2 deep .. share a sum, and so on: where a row has one vector
- * only, several sums hide the latency of the multiply-adds. */
+ * Rows 0, deep, 2 deep .. share a sum, and so on: with only one vector a row,
+ * several sums hide the latency of the multiply-adds. */
 INLINE void dot_columns(const float *a, int64_t lda, const float *x,
                         int64_t ldx, int64_t rows, int wide, int deep,
                         bool part, int rest, float *y)

@@ -1,17 +1,17 @@
-/* depthwise.c -- a row of results of a convolution in which every channel is
- * alone, channels along the vectors.
+/* depthwise.c -- a row of results of a depthwise convolution, with channels
+ * along the vectors.
  *
- * A block of `high` pixels of one vector of channels lives in registers while
- * the taps go by: each vector of weights is loaded once for all of them, and
- * eight independent sums hide the latency of the multiply-adds. The channels
- * of a block of pixels go first, then the next pixels: what the block reads
- * of the image is then contiguous and stays in the first cache. */
+ * A block of `high` pixels of one vector of channels stays in registers during
+ * the loop over taps: each vector of weights is loaded once for all of them,
+ * and eight independent sums hide the latency of the multiply-adds. All
+ * channels of a block of pixels are computed before the next pixels, so a block
+ * reads a contiguous part of the image that stays in L1. */
 #include "cpu/simd/vec.h"
 
 enum { HIGH = 8 };
 
-/* Pixels from .. from+high-1, channels c and following: a whole vector, or
- * with `part` the last `rest` of them. high and part are constants. */
+/* Pixels from .. from+high-1, channels from c on: a whole vector, or with
+ * `part` the last `rest` of them. high and part are constants. */
 INLINE void block(const Depth *p, int64_t from, int high, int64_t c, int rest,
                   bool part)
 {

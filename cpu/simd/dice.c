@@ -1,13 +1,13 @@
-/* dice.c -- sums and slopes of a region that one channel of logits draws:
- * what dice.h makes dice, tversky and bce_dice of, s = sigmoid(x).
+/* dice.c -- sums and gradients of the region losses (dice.h) for one channel of
+ * logits, s = sigmoid(x).
  *
  * One exp(-|x|) serves the sigmoid and the cross entropy. Bound by arithmetic:
  * some 30 operations and a division a vector for the sums, 30 more with cross
- * entropy, 25 for the slope. A few vectors are added up in float, all else in
+ * entropy, 25 for the gradient. A few vectors are added in float, all else in
  * double: 1 - score is a small difference once a network is good. */
 #include "cpu/simd/explog.h"
 
-enum { RUN = 8, TERMS = 4 }; // vectors that are summed in float; I, P, T, bce
+enum { RUN = 8, TERMS = 4 }; // vectors summed in float; I, P, T, bce
 
 /* v in the first n lanes, 0 in the others. */
 INLINE V first(V v, int n)
@@ -87,7 +87,7 @@ void ISA_NAME(region_grad)(const float *x, const float *t, int64_t n,
 void ISA_NAME(region_grad)(const float *x, const float *t, int64_t n,
                            const RegionGrad *r, float *dx, bool add)
 {
-    const RegionGrad own = *r; // dx is no part of it
+    const RegionGrad own = *r; // a copy, so that stores to dx cannot change it
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         V v = slope(v_load(x + i), v_load(t + i), &own);

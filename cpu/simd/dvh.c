@@ -1,7 +1,7 @@
-/* dvh.c -- the sigmoids of all bins of a dose-volume histogram, for one voxel
- * after the other: see cpu/ops/dvh.c.
+/* dvh.c -- the sigmoids of all bins of a dose-volume histogram, voxel by voxel:
+ * see cpu/ops/dvh.c.
  *
- * In double, as the sums are, and because e^(steep b) leaves the range of
+ * In double, as the sums are, and because e^(steep b) exceeds the range of
  * floats. Bound by the division of each bin. */
 #include "cpu/simd/vec.h"
 
@@ -14,8 +14,8 @@ INLINE D load(const double *p)
     return *(const Du *)p;
 }
 
-/* a, but 1e150 at most, so that a product of two stays finite: 1e-150 is no
- * other share of a voxel than 0. NaN stays. */
+/* a, but 1e150 at most, so that a product of two stays finite; a sigmoid of
+ * 1e-150 counts as 0. NaN stays. */
 INLINE D below(D a)
 {
     const D most = d_set(1e150);

@@ -1,16 +1,15 @@
-/* elementwise.c -- kernels that treat every element alone: copy, sum, product,
- * times, relu, leaky relu.
+/* elementwise.c -- elementwise kernels: copy, sum, product, times, relu, leaky
+ * relu.
  *
- * An element's result does not depend on where a block begins, so any cut
- * into tasks gives the same bits. Results may be in an operand's memory: a
- * vector is loaded before the same place is stored, and no other is read.
- * Bound by memory, so nothing is unrolled. */
+ * A result does not depend on where a block begins, so any cut into tasks gives
+ * the same bits. Results may be in an operand's memory: a vector is loaded
+ * before the same place is stored, and no other is read. Bound by memory, so
+ * nothing is unrolled. */
 #include "cpu/simd/vec.h"
 
-/* A macro and not a function, because the expression is what differs and C
- * has no other way to inline one.
- * y[i] = f(i-th vectors) over n elements; `value` is an expression of `i`
- * with `get` for loads, whole or in part. */
+/* y[i] = f(i-th vectors) over n elements; `value` is an expression of `i` with
+ * `load` for loads, whole or in part. A macro and not a function, because C has
+ * no other way to inline an expression. */
 #define MAP(y, n, add, value)                                                \
     do {                                                                     \
         int64_t i = 0;                                                       \
@@ -24,7 +23,7 @@
             v_store_part((y) + i, (add) ? load_rest((y) + i) + v : v, rest); \
         }                                                                    \
     } while (0)
-// what `value` loads with at the end of a row; `rest` is of MAP
+// the load of the last, partial vector; `rest` is a variable of MAP
 #define load_rest(p) v_load_part(p, rest)
 
 void ISA_NAME(copy)(const float *x, int64_t n, float *y, bool add);
@@ -84,7 +83,7 @@ void ISA_NAME(times)(const float *x, int64_t n, float factor, float *y)
 void ISA_NAME(relu)(const float *x, int64_t n, float *y);
 void ISA_NAME(relu)(const float *x, int64_t n, float *y)
 {
-    // NaN is the second operand's, and so passes
+    // NaN is the second operand, and so passes
 #define VALUE(load) v_max(v_zero(), load(x + i))
     MAP(y, n, false, VALUE);
 #undef VALUE
@@ -104,7 +103,7 @@ void ISA_NAME(relu_grad)(const float *dy, const float *y, int64_t n, float *dx,
 void ISA_NAME(relu_grad)(const float *dy, const float *y, int64_t n, float *dx,
                          bool add)
 {
-    // asked this way NaN in y lets dy through, as in the plain loops
+    // with this comparison a NaN in y lets dy through, as in the plain loops
 #define VALUE(load) v_select(load(y + i) <= 0, v_zero(), load(dy + i))
     if (add)
         MAP(dx, n, true, VALUE);
@@ -116,7 +115,7 @@ void ISA_NAME(relu_grad)(const float *dy, const float *y, int64_t n, float *dx,
 void ISA_NAME(leaky_relu)(const float *x, int64_t n, float slope, float *y);
 void ISA_NAME(leaky_relu)(const float *x, int64_t n, float slope, float *y)
 {
-    // asked this way NaN is left as it is
+    // with this comparison NaN stays
 #define VALUE(load) \
     v_select(load(x + i) <= 0, load(x + i) * v_set(slope), load(x + i))
     MAP(y, n, false, VALUE);

@@ -1,8 +1,9 @@
-/* explog.h -- exp, log, sigmoid and tanh of vectors, for losses, curves and
- * gates.
+/* explog.h -- exp, log, sigmoid and tanh of vectors, for losses, activations
+ * and gates.
  *
- * After Cephes (Moshier): reduce to a short interval, a polynomial, put the
- * exponent back. Errors are below 2 ulp where used; NaN stays NaN. */
+ * After Cephes (Moshier): reduction to a short interval, a polynomial, and the
+ * exponent put back. Errors are below 2 ulp in the ranges used; NaN stays
+ * NaN. */
 #ifndef SEG_CPU_SIMD_EXPLOG_H
 #define SEG_CPU_SIMD_EXPLOG_H
 #include "cpu/simd/vec.h"
@@ -10,8 +11,8 @@
 /* The sign bit alone. */
 #define SIGN ((Vi)v_set(-0.0f))
 
-/* Adding and taking away 1.5 * 2^23 rounds to integer, which then lies in the
- * low bits of the sum. */
+/* Adding and subtracting 1.5 * 2^23 rounds to an integer, which is in the low
+ * bits of the sum. */
 #define WHOLE v_set(12582912)
 
 /* n of x = n log 2 + r, |r| <= log(2) / 2. */
@@ -20,8 +21,8 @@ INLINE V v_exp_whole(V x)
     return v_fma(x, v_set(1.44269504089f), WHOLE) - WHOLE;
 }
 
-/* r of it, with log 2 as a sum of two floats so that the first product is
- * exact. */
+/* r of x = n log 2 + r, with log 2 as a sum of two floats so that the first
+ * product is exact. */
 INLINE V v_exp_rest(V x, V n)
 {
     return v_fma(n, v_set(2.12194440e-4f), v_fma(n, v_set(-0.693359375f), x));
@@ -55,10 +56,10 @@ INLINE V v_exp_negative(V x)
     return v_exp_short(v_exp_rest(x, n)) * v_power(n, 0);
 }
 
-/* exp(x - less) * 2^64 for -120 <= x <= 0 and a small `less`, which has what
- * x as one float cannot say. exp alone would lose digits below -87, as no
- * normal number is so small; with what it is multiplied by, taken times TINY
- * at the end, it is rounded once. */
+/* exp(x - less) * 2^64 for -120 <= x <= 0 and a small `less`, the digits of the
+ * argument that x lacks as one float. exp alone would lose digits below -87,
+ * because the result is subnormal; the caller multiplies by its factors and
+ * last by TINY, so it rounds once. */
 INLINE V v_exp_large(V x, V less)
 {
     V n = v_exp_whole(x - less);
@@ -66,14 +67,15 @@ INLINE V v_exp_large(V x, V less)
 }
 #define TINY v_set(0x1p-64f)
 
-/* exp(-|x|), in which sigmoid and softplus are written: no term overflows. */
+/* exp(-|x|), from which sigmoid and softplus are computed: no term
+ * overflows. */
 INLINE V v_decay(V x)
 {
     return v_exp_negative((V)((Vi)x | SIGN));
 }
 
-/* sigmoid(x) in s and 1 - sigmoid(x) in rest, of e = v_decay(x). Each comes
- * from e, so neither loses digits in its small tail. */
+/* sigmoid(x) in s and 1 - sigmoid(x) in rest, from e = v_decay(x). Each is
+ * computed from e, so neither loses digits in its small tail. */
 INLINE void v_logistic(V x, V e, V *s, V *rest)
 {
     // near = 1 / (1 + e) is the larger of the two, far the smaller
@@ -83,8 +85,8 @@ INLINE void v_logistic(V x, V e, V *s, V *rest)
     *rest = v_select(negative, near, far);
 }
 
-/* 1 / (1 + exp(-x)), for gates: below -87 it is exp(-87), so that products
- * with it stay normal numbers, which are fast. */
+/* 1 / (1 + exp(-x)), for gates. Below -87 it is exp(-87), so that products with
+ * it stay normal numbers, which are fast. */
 INLINE V v_sigmoid(V x)
 {
     V s, rest;
@@ -92,8 +94,8 @@ INLINE V v_sigmoid(V x)
     return s;
 }
 
-/* (1 - e) / (1 + e) with e = exp(-2 |x|); where that cancels, a polynomial by
- * Cephes' tanhf. NaN stays. */
+/* tanh: (1 - e) / (1 + e) with e = exp(-2 |x|); where that cancels, the
+ * polynomial of Cephes' tanhf. NaN stays. */
 INLINE V v_tanh(V x)
 {
     V a = (V)((Vi)x & ~SIGN), one = v_set(1), s = x * x;
@@ -125,17 +127,17 @@ INLINE V v_log1p_unit(V e)
 /* log(1 + e) for e >= 0, not infinite. */
 INLINE V v_log1p(V e)
 {
-    // 1 + e = 2^n (1 + f), and where n = 0, f is e with all its digits
+    // 1 + e = 2^n (1 + f); for n = 0, f is e with all its digits
     V u = e + v_set(1);
     Vi n = ((Vi)u >> 23) - 127;
     V f = (V)((Vi)u - (n << 23)) - v_set(1);
     f = v_select(n == 0, e, f);
     V whole = __builtin_convertvector(n, V);
-    // the bits of NaN are no number, so it is added again
+    // the exponent bits of NaN are no number, so NaN is added again
     return v_fma(whole, v_set(0.69314718056f), v_log1p_unit(f)) + (e - e);
 }
 
-/* Sigmoid cross entropy, positive targets times `weight`, of e = v_decay(x):
+/* Sigmoid cross entropy, positive targets times `weight`, from e = v_decay(x):
  * weight t softplus(-x) + (1 - t) softplus(x), in which no term cancels
  * another. */
 INLINE V v_cross(V x, V t, V weight, V e)

@@ -1,24 +1,24 @@
-/* head.c -- a row of pixels times the weights of a few channels of result:
- * what product.c does, for heads that give a map or three.
+/* head.c -- a row of pixels times the weights of few result channels, as in the
+ * head of a network with one to NARROW_CO maps; the counterpart of product.c.
  *
- * There vectors lie along the channels of the result, and one of 16 would be
- * in use. Here they lie along what is summed: sums of 8 results, of as many
- * pixels as channels allow, live in registers, a step of k loads a vector for
- * each pixel and each channel, and at the end lanes are added, neighbours
- * first: the same tree whichever pixels share a block.
+ * In product.c the vectors lie along the result channels, and only one lane of
+ * 16 would be used. Here they lie along the terms of the sum. 8 sums, of as
+ * many pixels as the number of channels allows, are in registers; a step of k
+ * loads one vector for each pixel and each channel. At the end the lanes are
+ * added, neighbours first: the same tree whichever pixels share a block.
  *
- * Bound by loads: 9 for 8 multiply-adds with one channel, 6 with two or four.
- */
+ * Bound by loads: 9 for 8 multiply-adds with one channel, 6 with two or
+ * four. */
 #include "cpu/simd/vec.h"
 
 enum { SUMS = 8 };
 
-/* Sums of neighbouring lanes, those of a and then those of b. */
+/* Sums of neighbouring lanes of a, then of b. */
 INLINE V pair_up(V a, V b)
 {
     Vi even, odd;
     UNROLL for (int i = 0; i < LANES; i++) even[i] = 2 * i, odd[i] = 2 * i + 1;
-#ifdef __clang__ // which only fuzzes: it has no such builtin
+#ifdef __clang__ // clang, for fuzzing only, has no such builtin
     float lane[2 * LANES];
     v_store(lane, a), v_store(lane + LANES, b);
     for (int i = 0; i < LANES; i++) a[i] = lane[even[i]] + lane[odd[i]];
@@ -28,7 +28,7 @@ INLINE V pair_up(V a, V b)
 #endif
 }
 
-/* to[i] = the lanes of s[i] added up. */
+/* to[i] = the sum of the lanes of s[i]. */
 INLINE void fold(V s[SUMS], float to[SUMS + LANES])
 {
     int many = SUMS;
@@ -41,8 +41,8 @@ INLINE void fold(V s[SUMS], float to[SUMS + LANES])
     UNROLL for (int i = 0; i < many; i++) v_store(to + i * LANES, s[i]);
 }
 
-/* `high` pixels from `from` on; high and co are constants, at most SUMS
- * together. */
+/* `high` pixels from `from` on; high and co are constants, high * co <=
+ * SUMS. */
 INLINE void block(const PanelGemm *p, int64_t from, int high, int co)
 {
     V sum[SUMS];
@@ -80,7 +80,7 @@ INLINE void block(const PanelGemm *p, int64_t from, int high, int co)
         }
 }
 
-/* All pixels, as many at a time as the sums hold, then fewer. */
+/* All pixels, as many at a time as the sums hold, then single ones. */
 INLINE void row(const PanelGemm *p, int co)
 {
     int64_t i = 0;

@@ -1,13 +1,13 @@
-/* lstm.c -- a step of an LSTM behind its matrix product, forward and back:
+/* lstm.c -- a step of an LSTM after its matrix product, forward and backward:
  *
  *     (i,f,g,o) = (s, s, tanh, s)(z + b + sum),  c = f c' + i g,  h = o tanh(c)
  *
  * One vector of units at a time, its four gates together. Bound by arithmetic:
- * five exponentials and four divisions a unit, against 8 H multiply-adds of
- * the product before it, a few per cent of a layer of 64 units. */
+ * five exponentials and four divisions a unit. The product before it has 8 H
+ * multiply-adds a unit, so this is a few per cent of a layer of 64 units. */
 #include "cpu/simd/explog.h"
 
-/* The first n lanes at p, or 0 where there is nothing. */
+/* The first n lanes at p + at, or 0 if p is NULL. */
 INLINE V get(const float *p, int64_t at, int n)
 {
     if (!p) return v_zero();

@@ -1,11 +1,9 @@
-/* multiply_add.h -- a step of product.h and outer.h: a multiply-add of floats
- * or, where DOTS is defined, of pairs of bf16 with vdpbf16ps. That adds the
- * products of two neighbours to each lane and takes as long as a multiply-add
- * of floats, so the same blocks of the same registers do twice the work on half
- * the bytes.
+/* multiply_add.h -- the multiply-add of product.h and outer.h: of floats or,
+ * where DOTS is defined, of pairs of bf16 with vdpbf16ps. That instruction adds
+ * the two products of a pair to each lane and takes as long as a multiply-add
+ * of floats, so the same register blocks do twice the work on half the bytes.
  *
- * DOTS is for avx512 only, and reached only where the processor has the
- * instruction: simd.c asks. */
+ * DOTS is for avx512 only, and runs only where simd.c finds the instruction. */
 #ifndef SEG_CPU_SIMD_MULTIPLY_ADD_H
 #define SEG_CPU_SIMD_MULTIPLY_ADD_H
 #include "cpu/simd/vec.h"
@@ -16,7 +14,7 @@
 #define TARGET
 #endif
 
-/* What is at p in all lanes: a number, or a pair. */
+/* The number or pair at p, in all lanes. */
 INLINE V v_each(const float *p)
 {
 #ifdef DOTS

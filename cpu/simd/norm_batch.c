@@ -1,20 +1,20 @@
-/* norm_batch.c -- the passes of batch_norm over a block of rows, channels along
- * the vectors.
+/* norm_batch.c -- the passes of batch_norm over a block of rows, with channels
+ * along the vectors.
  *
- * A block is small enough to stay in a near cache, so statistics look at it
- * twice: the mean first, then squares of distances from it. What the rounded
- * mean misses is made good in double (bn_stats). The mean is given as a sum
- * hi + lo of two floats, so that x - mean keeps its digits where the mean is
- * large against the spread.
+ * A block stays in a near cache, so statistics take two passes over it: the
+ * mean first, then squared deviations from it. bn_stats corrects in double for
+ * the rounding of that mean. The mean is given as a sum hi + lo of two floats,
+ * so that x - mean keeps its digits where the mean is large against the
+ * standard deviation.
  *
- * One, two or four vectors of channels are walked over all rows of the block,
- * their sums and constants in registers; four vectors of 64 bytes are the
- * whole row of 64 channels. Bound by the second cache or memory, not by
- * arithmetic; with fewer channels than a vector has lanes some are idle. */
+ * One, two or four vectors of channels go over all rows of the block, with sums
+ * and constants in registers; four vectors of 64 bytes are the whole row of 64
+ * channels. Bound by L2 or memory, not by arithmetic; with fewer channels than
+ * a vector has lanes, some lanes are idle. */
 #include "cpu/simd/vec.h"
 
-/* function(..., kind) with the kind of `then` as a constant; the function is
- * inlined three times. */
+/* Calls function(..., kind) with the kind of `act` as a constant: three inlined
+ * copies. */
 #define FOR_KINDS(kind, function, ...)             \
     do {                                           \
         switch (kind) {                            \
@@ -29,8 +29,8 @@
         }                                          \
     } while (0)
 
-/* Walk over the channels: `wide` whole vectors from channel c, or with
- * wide == 0 the last `rest` channels. body(wide, c, rest) is inlined. */
+/* Loops over the channels: `wide` whole vectors from channel c, or with wide ==
+ * 0 the last `rest` channels. body(wide, c, rest) is inlined. */
 #define FOR_CHANNELS(channels, body)                                       \
     do {                                                                   \
         int64_t c = 0;                                                     \
@@ -40,8 +40,8 @@
         if (c < (channels)) body(0, c, (int)((channels)-c));               \
     } while (0)
 
-/* Vectors of a step, and the j-th of them at p. The shape is (wide, rest):
- * `wide` whole vectors, or with wide == 0 one of `rest` lanes. */
+/* Number of vectors of a step; below, the j-th of them at p. The shape is
+ * (wide, rest): `wide` whole vectors, or with wide == 0 one of `rest` lanes. */
 INLINE int vectors(int wide)
 {
     return wide ? wide : 1;
@@ -60,9 +60,9 @@ INLINE void set(float *p, int wide, int rest, int j, V v)
         v_store_part(p, v, rest);
 }
 
-/* Mean and squares of `lanes` channels: two looks at the block. With
- * d = x - about the exact mean is about + bar(d), and the squares about it
- * are sum d^2 - n bar(d)^2, where bar(d) is as small as a rounding. */
+/* Mean and squared deviations of `lanes` channels in two passes. With d = x -
+ * about, the exact mean is about + bar(d), and the squared deviations from it
+ * are sum d^2 - n bar(d)^2, where bar(d) is as small as a rounding error. */
 INLINE void stats(const float *x, int64_t rows, int64_t ldx, int wide, int rest,
                   double *mean, double *m2)
 {
@@ -102,7 +102,7 @@ void ISA_NAME(bn_stats)(const float *x, int64_t rows, int64_t channels,
 #undef BODY
 }
 
-/* y = then((x - mean) scale + beta) of `n` vectors of channels. */
+/* y = act((x - mean) scale + beta) of `n` vectors of channels. */
 INLINE void apply(const float *x, const BnAffine *a, int64_t c, int64_t rows,
                   int64_t ldx, int wide, int rest, ActKind act, float *y)
 {

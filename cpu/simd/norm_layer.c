@@ -1,21 +1,22 @@
-/* norm_layer.c -- layer_norm: rows that are normalised each by itself,
- * channels along the vectors.
+/* norm_layer.c -- layer_norm: each row is normalised by itself, with channels
+ * along the vectors.
  *
- * Some rows go side by side: their sums are chains that hide each other's
- * latency, and what belongs to a channel (gamma, beta, its gradients) is
- * loaded and stored once for all of them. A row is looked at three times
- * forward and twice back, in the first cache from the second look on: bound
- * by memory, with few channels by the sums across lanes and the root that
- * every row costs.
+ * Some rows are processed together: their sums are independent chains that hide
+ * each other's latency, and the values of a channel (gamma, beta, its
+ * gradients) are loaded and stored once for all of them. Forward makes three
+ * passes over a row and backward two, in L1 from the second pass on: bound by
+ * memory, with few channels by the sums across lanes and the square root of
+ * every row.
  *
- * As in norm_batch.c squares are of distances from a rounded mean, and what
- * that misses is made good in double. The bits of a row do not depend on the
- * rows beside it. */
+ * As in norm_batch.c, squared deviations are from a rounded mean, and the
+ * result is corrected in double. The bits of a row do not depend on the other
+ * rows. */
 #include "cpu/simd/vec.h"
 
-/* Rows side by side: backward has two sums and three constants of each, and
- * sums and constants of the channels, in registers. SPAN: channels whose sum
- * is a float; further ones are added in double. */
+/* X2: rows that are processed together. Backward has two sums and three
+ * constants of each, and sums and constants of the channels, in registers.
+ * SPAN: channels with a sum in float; sums of further ones are added in
+ * double. */
 enum { X2 = REGISTERS == 32 ? 4 : 2, SPAN = 256 * LANES };
 
 INLINE int64_t span_end(int64_t from, int64_t channels)
@@ -25,28 +26,29 @@ INLINE int64_t span_end(int64_t from, int64_t channels)
 
 // -- forward ------------------------------------------------------------------
 
-/* The first look: sums of n rows, each rounded to a float in the end. */
+/* First pass: sums of n rows, each rounded to a float in the end. */
 INLINE void add_values(const float *x, int64_t ldx, int n, int rest, V *sum)
 {
     UNROLL for (int j = 0; j < n; j++) sum[j] += v_get(x + j * ldx, rest);
 }
 
-/* The second: of d = x - about and of d^2. */
+/* Second pass: sums of d = x - about and of d^2. */
 INLINE void add_squares(const float *x, int64_t ldx, int n, int rest,
                         const V *about, V *off, V *square)
 {
     UNROLL for (int j = 0; j < n; j++)
     {
         V d = v_get(x + j * ldx, rest) - about[j];
-        // a lane that is not there is 0, which is no distance from the mean
+        // a lane beyond the row counts as d = 0
         if (rest) d = v_select(v_first(rest), d, v_zero());
         off[j] += d;
         square[j] = v_fma(d, d, square[j]);
     }
 }
 
-/* Mean and rstd of n rows from row `row` on: with d = x - about the exact mean
- * is about + bar(d), the squares about it are sum d^2 - sum d bar(d). */
+/* Mean and rstd of n rows from row `row` on. With d = x - about, the exact mean
+ * is about + bar(d), and the squared deviations from it are sum d^2 - sum d
+ * bar(d). */
 INLINE void row_stats(const RowNorm *r, int64_t row, int n)
 {
     const int64_t wide = r->channels;
@@ -76,7 +78,7 @@ INLINE void row_stats(const RowNorm *r, int64_t row, int n)
     for (int j = 0; j < n; j++) {
         double bar = off[j] / (double)wide, m2 = square[j] - off[j] * bar;
         double mean = (double)about[j][0] + bar;
-        // below 0 by rounding only; asked this way NaN stays
+        // below 0 by rounding only; with this comparison NaN stays
         if (m2 < 0) m2 = 0;
         r->hi[row + j] = (float)mean;
         r->lo[row + j] = (float)(mean - (double)r->hi[row + j]);
@@ -101,7 +103,7 @@ INLINE Rows rows_at(const RowNorm *r, int64_t row, int n)
     return v;
 }
 
-/* The third look: y of a vector of channels of n rows. */
+/* Third pass: y of a vector of channels of n rows. */
 INLINE void apply(const RowNorm *r, const Rows *v, int64_t at, int64_t c, int n,
                   int rest, bool affine, float *y)
 {
@@ -143,8 +145,8 @@ void ISA_NAME(row_norm)(const RowNorm *r, float *y)
 
 // -- backward -----------------------------------------------------------------
 
-/* Sums of u = dy gamma and of u (x - mean), and for the channels, with `parts`,
- * of dy and dy z, which are added to p's. */
+/* Adds to the sums of u = dy gamma and of u (x - mean) of each row and, with
+ * `parts`, to the sums of dy and dy z of each channel in p. */
 INLINE void add_grads(const RowNorm *r, const RowGrad *p, const Rows *v,
                       int64_t at, int64_t c, int n, int rest, bool affine,
                       bool parts, V *s, V *t)
@@ -169,8 +171,8 @@ INLINE void add_grads(const RowNorm *r, const RowGrad *p, const Rows *v,
     v_put(p->dbeta + c, rest, dbeta);
 }
 
-/* dx = rstd (u - bar(u) - (x - mean) tilt), tilt = rstd bar(u z). The formula
- * as it stands: of one channel it is 0 to the last bit. */
+/* dx = rstd (u - bar(u) - (x - mean) tilt), tilt = rstd bar(u z). Computed in
+ * this order dx of a single channel is exactly 0. */
 INLINE void slope(const RowNorm *r, const RowGrad *p, const Rows *v,
                   const V *bar, const V *tilt, int64_t at, int64_t c, int n,
                   int rest, bool affine)

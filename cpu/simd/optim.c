@@ -1,17 +1,19 @@
-/* optim.c -- what a step does to all parameters: an optimiser's update, an
- * average, the square of a norm.
+/* optim.c -- kernels over all parameters: an optimiser's update, a moving
+ * average, the sum of squares.
  *
  * The same operations in the same order as the plain loops, and no fused
  * multiply-add: the bits are those of cpu/ref/optim.c in every set, so a run
- * that goes on elsewhere takes the same step from the same gradients. Elements
- * are independent, so any cut into tasks gives the same bits.
+ * that is resumed on another machine takes the same step from the same
+ * gradients. Elements are independent, so any cut into tasks gives the same
+ * bits.
  *
- * Bound by memory (adam loads four numbers and stores three); a root and two
- * divisions a vector hide behind that, one a number does not. */
+ * Bound by memory (adam loads four numbers and stores three). A square root and
+ * two divisions a vector are hidden behind that; one scalar at a time they
+ * would not be. */
 #include "engine/graph/optim.h"
 #include "cpu/simd/vec.h"
 
-/* g = SCALE grad + DECAY p, and p with it. */
+/* g = SCALE grad + DECAY p. */
 INLINE V slope(const float *grad, V p, const float *f, int rest)
 {
     V g = v_get(grad, rest) * v_set(f[FACTOR_SCALE]);
@@ -38,14 +40,14 @@ void ISA_NAME(adam)(const float *grad, int64_t n, const float *factor, float *p,
 void ISA_NAME(adam)(const float *grad, int64_t n, const float *factor, float *p,
                     float *m, float *v)
 {
-    float f[FACTOR_COUNT]; // own memory: no store to p changes it
+    float f[FACTOR_COUNT]; // a copy, so that stores to p cannot change it
     memcpy(f, factor, sizeof f);
 #define STEP(i, rest) adam(grad + i, f, p + i, m + i, v + i, rest)
     FOR_VECTORS(0, n, STEP);
 #undef STEP
 }
 
-/* The first m is g, so what stood in a new buffer is not even loaded. */
+/* At the first step m = g, so a new buffer is not even loaded. */
 INLINE void sgd(const float *grad, const float *f, float *value, float *mean,
                 int rest, bool first, bool nesterov)
 {
@@ -84,7 +86,7 @@ void ISA_NAME(blend)(const float *x, int64_t n, float by, float *y)
 }
 
 /* The sum of squares has the lanes of the plain dot() in every set: a vector of
- * doubles has half of LANES, so there are one, two or four of them. */
+ * doubles has LANES / 2 of them, so there are one, two or four vectors. */
 enum { SUMS = 8 / LANES_D };
 
 double ISA_NAME(squares)(const float *x, int64_t n);

@@ -1,5 +1,5 @@
-/* outer.c -- a sum of outer products over pixels: the inner loop of the
- * gradient of weights. How it is blocked is in outer.h. */
+/* outer.c -- a sum of outer products over pixels: the inner loop of wgrad. Its
+ * register blocks are in outer.h. */
 #include "cpu/simd/outer.h"
 
 void ISA_NAME(outer)(const Outer *p);

@@ -1,16 +1,16 @@
-/* outer.h -- the register blocks of outer.c and outer_bf16.c, which
- * multiply_add.h tells apart.
+/* outer.h -- the register blocks of outer.c (f32) and outer_bf16.c (DOTS, see
+ * multiply_add.h).
  *
- * `high` rows (channels of dy, packed so that one pixel's rows lie together)
- * by `wide` vectors (neighbouring taps and channels of x) live in registers
- * while pixels go by. The vectors lie along the fast axis of the weights, so
- * a block is stored as it is.
+ * `high` rows (channels of dy, packed so that the rows of one pixel are
+ * contiguous) by `wide` vectors (neighbouring taps and channels of x) stay in
+ * registers during the loop over pixels. The vectors lie along the fast axis of
+ * the weights, so a block is stored without a transposition.
  *
  * 8 x 3 vectors of sums (AVX-512, NEON), 4 x 3 in the smaller sets: a pixel
- * costs 3 loads and 8 broadcasts for 24 multiply-adds, so it is these that
- * bound the loop as long as x and a stay in the second cache; wgrad.c sees to
- * that. Lower blocks (1, 2, 4 rows) are for layers with fewer channels of dy.
- */
+ * costs 3 loads and 8 broadcasts for 24 multiply-adds, so the multiply-adds
+ * bound the loop as long as x and a stay in L2, for which wgrad.c chooses its
+ * regions. Lower blocks (1, 2, 4 rows) are for layers with fewer channels of
+ * dy. */
 #ifndef SEG_CPU_SIMD_OUTER_H
 #define SEG_CPU_SIMD_OUTER_H
 #include "cpu/simd/multiply_add.h"
@@ -57,8 +57,8 @@ INLINE TARGET void block(const Outer *p, int high, int wide, bool part)
     }
 }
 
-/* The instances: every height and width, with and without a last vector that
- * is not full. */
+/* The instances: every height and width, with and without a partial last
+ * vector. */
 typedef void Block(const Outer *p);
 
 #define BLOCK(high, wide)                                    \

@@ -1,8 +1,9 @@
-/* outer_amx.c -- outer.c for pairs of bf16, on the tiles of AMX.
+/* outer_amx.c -- outer.c for pairs of bf16, on AMX tiles.
  *
  * Two tiles of rows of dw times two of its columns: see amx.h. A tile of the
- * columns has pairs of pixels as its rows and is read where it lies; one of the
- * rows must have pixels along it, so dy is turned while it is packed. */
+ * columns has pairs of pixels as its rows and is read without a copy. A tile of
+ * the rows must have pixels along its rows, so dy is transposed when it is
+ * packed. */
 #include "cpu/simd/vec.h"
 
 #if LANES == 16
@@ -11,8 +12,8 @@
 void pack_amx(const PairPack *p);
 void outer_amx(const PairOuter *p);
 
-/* Rows become columns, of 16 x 16 numbers of 32 bits: in quarters of 4 x 4,
- * then the quarters. */
+/* Transposes 16 x 16 numbers of 32 bits: within quarters of 4 x 4, then the
+ * quarters. */
 INLINE void turn(__m512i r[TILE])
 {
     __m512i t[TILE];
@@ -43,7 +44,7 @@ INLINE void turn(__m512i r[TILE])
     UNROLL for (int i = 0; i < TILE; i++) r[i] = t[i];
 }
 
-/* Pairs of pixels 2k and 2k + 1 from `first` on, `many` channels from i on. */
+/* The pairs of pixels `first` and the next, for `many` channels from i on. */
 INLINE __m512i pair_of(const PairPack *p, int64_t first, int64_t i, int many)
 {
     const __mmask16 m = (__mmask16)((1u << many) - 1);
@@ -74,13 +75,13 @@ void pack_amx(const PairPack *p)
                 r[k] = k < p->step ? pair_of(p, 2 * (s * p->step + k), i, many)
                                    : _mm512_setzero_si512();
             turn(r);
-            // blocks of fewer rows than a tile are all there is of a group
+            // a group with fewer rows than a tile has only `many`
             UNROLL for (int k = 0; k < TILE; k++) if (k < many)
                 _mm512_mask_storeu_epi32(to + k * p->step, step, r[k]);
         }
 }
 
-/* Block number b; `two` and `both` constants as in product_amx.c. */
+/* Block number b; `two` and `both` are constants as in product_amx.c. */
 INLINE WITH_TILES void block(const PairOuter *p, int64_t b, bool two, bool both)
 {
     const ptrdiff_t number = sizeof(float), out = p->ldo * number;

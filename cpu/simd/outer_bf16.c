@@ -8,7 +8,7 @@
 void pack_bf16(const PairPack *p);
 void outer_bf16(const PairOuter *p);
 
-/* A step is one pair, so the rows of a block lie together. */
+/* A step is one pair, so the rows of a block are contiguous. */
 void pack_bf16(const PairPack *p)
 {
     for (int64_t s = 0; s < p->steps; s++) {

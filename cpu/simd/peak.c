@@ -1,10 +1,10 @@
-/* peak.c -- multiply-adds and nothing else, to know what the machine can do.
+/* peak.c -- multiply-adds and nothing else, to measure the peak of the machine.
  *
- * Twelve independent sums: enough to hide the latency of the multiply-adds
- * on every processor known, and few enough for the registers of all sets.
- * The rate of a kernel is quoted as a share of this, measured in the same
- * run: a processor at its limit of heat or shared with others has another
- * peak than its data sheet. */
+ * Twelve independent sums: enough to hide the latency of the multiply-adds on
+ * every known processor, and few enough for the registers of all sets. The rate
+ * of a kernel is quoted as a fraction of this peak, measured in the same run: a
+ * processor at its thermal limit or shared with others has another peak than
+ * its data sheet. */
 #include "cpu/simd/vec.h"
 
 enum { SUMS = 12 };

@@ -1,17 +1,17 @@
-/* pool.c -- max pooling of a row of windows, channels along the vectors.
+/* pool.c -- max pooling of a row of windows, with channels along the vectors.
  *
- * Which tap won is kept as one byte an element. The first of equals wins and
- * a NaN wins over everything, the last one at that, as in the plain loops.
- * One vector of channels at a time: a load, two compares and two selects a
- * tap. A chain is only as long as the window (4 or 8 taps), so windows next
- * to each other overlap in the processor without being blocked here. */
+ * The winning tap is saved as one byte an element. The first of equal elements
+ * wins, and a NaN wins over everything, the last one if there are several, as
+ * in the plain loops. One vector of channels at a time: a load, two compares
+ * and two selects a tap. A chain is only as long as the window (4 or 8 taps),
+ * so the processor overlaps neighbouring windows without blocking here. */
 #include "cpu/simd/vec.h"
 
 typedef uint8_t Vb __attribute__((vector_size(LANES)));
 typedef uint8_t Vbu __attribute__((vector_size(LANES), aligned(1), may_alias));
 
-/* Largest of lanes at .. at+n-1 of each tap, n <= LANES, and the number of
- * the tap it came from. Windows of -inf only: the first tap inside. */
+/* Maximum of lanes at .. at+n-1 over the taps, n <= LANES, and the tap of each.
+ * If all elements are -inf, it is the first tap inside. */
 INLINE V best(const PoolRow *p, ptrdiff_t at, int n, Vi *which)
 {
     V top = v_set(-INFINITY);
@@ -28,7 +28,7 @@ INLINE V best(const PoolRow *p, ptrdiff_t at, int n, Vi *which)
 }
 
 void ISA_NAME(pool_max)(const PoolRow *p, float *y, uint8_t *which);
-/* Window after window, all channels of one: results are written in order. */
+/* Window after window, all channels of each: results are written in order. */
 void ISA_NAME(pool_max)(const PoolRow *p, float *y, uint8_t *which)
 {
     for (int64_t i = 0; i < p->cols; i++) {
@@ -53,8 +53,8 @@ void ISA_NAME(pool_spread)(const PoolRow *p, const float *dy,
 void ISA_NAME(pool_spread)(const PoolRow *p, const float *dy,
                            const uint8_t *which, bool add)
 {
-    // every tap of a window is written, the losers with 0 (or with what they
-    // had), so dx need not be cleared before
+    // every tap of a window is written, the losers with 0 (or with 0 added), so
+    // dx need not be cleared before
     for (int64_t i = 0; i < p->cols; i++) {
         for (int64_t c = 0; c < p->channels; c += LANES) {
             int n = p->channels - c < LANES ? (int)(p->channels - c) : LANES;

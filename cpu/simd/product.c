@@ -1,6 +1,6 @@
 /* product.c -- a row of pixels times a panel of weights: the inner loop of
- * convolution, of its gradient in x, of transposed convolution and linear. How
- * it is blocked is in product.h. */
+ * fprop and dgrad of convolution, transposed convolution and linear. Its
+ * register blocks are in product.h. */
 #include "cpu/simd/product.h"
 
 void ISA_NAME(product)(const PanelGemm *p);

@@ -1,19 +1,19 @@
-/* product.h -- the register blocks of product.c and product_bf16.c, which
- * multiply_add.h tells apart.
+/* product.h -- the register blocks of product.c (f32) and product_bf16.c (DOTS,
+ * see multiply_add.h).
  *
- * A block of `high` pixels by `wide` vectors of result channels lives in
- * registers while k runs over everything that is summed: one broadcast per
+ * A block of `high` pixels by `wide` vectors of result channels stays in
+ * registers during the loop over k, the terms of the sum: one broadcast per
  * pixel and one load per vector feed high * wide multiply-adds. The shapes
  * below use 24 of 32 registers (12 of 16 for the smaller sets) for sums.
  *
- * A row is cut into blocks whose heights differ by one at most, rather than
+ * A row is cut into blocks with heights that differ by one at most, rather than
  * into full blocks and a rest: a block of one or two pixels has too few
  * independent sums to hide the latency of the multiply-adds.
  *
- * Bound by multiply-adds from 2 vectors of channels on. A block one vector
- * wide and 12 pixels high loads 13 times (a broadcast is a load) for 12
- * multiply-adds, and processors that do two of these a cycle load no more
- * than two vectors a cycle. */
+ * Bound by multiply-adds from 2 vectors of channels on. A block one vector wide
+ * and 12 pixels high loads 13 times (a broadcast is a load) for 12
+ * multiply-adds, and processors that do two multiply-adds a cycle load at most
+ * two vectors a cycle. */
 #ifndef SEG_CPU_SIMD_PRODUCT_H
 #define SEG_CPU_SIMD_PRODUCT_H
 #include "cpu/simd/multiply_add.h"
@@ -51,8 +51,8 @@ INLINE TARGET void block(const PanelGemm *p, int64_t from, int high, int wide)
             }
         }
     }
-    // the bias comes last: its rounding is one of the sum's size, and the
-    // loop starts from plain zeros
+    // the bias is added last: its rounding error is then relative to the sum,
+    // and the loop starts from zeros
     V bias[WIDE_MAX];
     int last = p->co - (wide - 1) * LANES; // lanes of the last vector
     UNROLL for (int j = 0; j < wide; j++) bias[j] =
@@ -111,9 +111,9 @@ static const int highest[2] = {HIGH1, HIGH2};
 
 enum { LINE = 64 / sizeof(float) }; // floats of a cache line
 
-/* Ask for what a block will read and write while the one before it runs: a
- * row of the image is read in short pieces, tap after tap, a pattern that
- * prefetchers in hardware are not made for. */
+/* Prefetches the operand and the result of a block while the previous one runs:
+ * a row of the image is read in short pieces, tap after tap, a pattern that
+ * hardware prefetchers do not follow. */
 INLINE void fetch(const PanelGemm *p, int64_t from, int64_t high)
 {
     for (int64_t i = from; i < from + high; i++) {
@@ -126,7 +126,7 @@ INLINE void fetch(const PanelGemm *p, int64_t from, int64_t high)
     }
 }
 
-/* Equal cuts, no higher than the registers allow: 13 pixels of 12 are 7 + 6. */
+/* Equal cuts, no higher than the registers allow: 13 pixels at 12 are 7 + 6. */
 static void product_row(const PanelGemm *p)
 {
     int wide = (p->co + LANES - 1) / LANES;

@@ -1,22 +1,22 @@
-/* product_amx.c -- product.c for pairs of bf16, on the tiles of AMX.
+/* product_amx.c -- product.c for pairs of bf16, on AMX tiles.
  *
- * Two tiles of pixels times two of weights: see amx.h. Rows of a tile are
- * `lda` apart, so a strip or the image itself is read where it lies, and a
- * panel as it is packed; results start from the bias or from what is there, and
- * go to y by tiles.
+ * Two tiles of pixels times two of weights: see amx.h. Rows of a tile are `lda`
+ * apart, so a strip or the image itself is read without a copy, and a panel as
+ * it is packed. Results start from the bias or from y and are stored to y tile
+ * by tile.
  *
  * Shapes are set once a call and once more for the last pixels of a row. A run
- * is cut into equal steps of at most 16 pairs: where its length has no such
- * divisor steps get short, down to one pair, and slow.
+ * is cut into equal steps of at most 16 pairs; if its length has no such
+ * divisor, steps get short, down to one pair, and slow.
  *
- * Compiled for avx512 only, and reached only where simd.c has found tiles and
- * asked the system for them. */
+ * Compiled for avx512 only, and runs only where simd.c has found tiles and the
+ * system has enabled them. */
 #include "cpu/simd/vec.h"
 
 #if LANES == 16
 #include "cpu/simd/amx.h"
 
-/* Where the results of a tile begin: 0, a bias for all pixels, or y. */
+/* Initial value of a tile of results: 0, the bias for all pixels, or y. */
 #define BEGIN(tile, at, from)                                        \
     do {                                                             \
         if (p->add)                                                  \
@@ -27,8 +27,8 @@
             _tile_zero(tile);                                        \
     } while (0)
 
-/* Pixels from .. on, channels co .. on; `two` and `both`: two tiles of each.
- * Constants, so that no question is left in the loop. */
+/* Pixels from .. on, channels co .. on; `two` and `both`: two tiles along each.
+ * They are constants, so the loop has no branches. */
 INLINE WITH_TILES void block(const PanelGemm *p, int64_t from, int co, int step,
                              bool two, bool both)
 {
@@ -80,7 +80,7 @@ static WITH_TILES void run_block(const PanelGemm *p, int64_t from, int co,
         block(p, from, co, step, false, false);
 }
 
-/* The most pairs, up to a tile's, that cut a run into equal steps. */
+/* The largest number of pairs, up to a tile's, that divides a run. */
 static int step_of(int64_t len)
 {
     for (int step = TILE; step > 1; step--)

@@ -1,8 +1,8 @@
-/* random.c -- many blocks of the generator of rng.h at once, and what dropout
- * does with them.
+/* random.c -- many blocks of the random generator of rng.h at once, and dropout
+ * with them.
  *
- * A block is four words and ten rounds of two products of 32 bits; lanes of 64
- * hold one block each, their upper halves garbage that no product looks at.
+ * A block is four words and ten rounds of two 32-bit products. Lanes of 64 bits
+ * hold one block each; their upper halves are garbage that no product reads.
  * Bound by arithmetic, some 80 operations for two vectors of words. */
 #include "cpu/simd/vec.h"
 
@@ -16,8 +16,8 @@ INLINE W w_set(uint64_t a)
     return (W){0} + a;
 }
 
-/* w_product: of the lower halves. w_first, w_second: the even (odd) lanes of a
- * and b in turns. */
+/* w_product: product of the lower halves. w_first, w_second: the even (odd)
+ * lanes of a and b, interleaved. */
 #if LANES == 16
 INLINE W w_product(W a, W b)
 {
@@ -63,9 +63,9 @@ INLINE W w_second(W a, W b)
 }
 #endif
 
-/* What is the same in all blocks of a series. */
+/* Values that all blocks of a series share. */
 typedef struct Series {
-    W lane; /* number of its block in words() */
+    W lane; /* number of the lane's block in words() */
     W sample, epoch, purpose;
     uint32_t key[RNG_ROUNDS][2];
 } Series;
@@ -75,8 +75,8 @@ INLINE Series series_of(const Rng *r)
     Series s = {.sample = w_set(r->sample),
                 .epoch = w_set(r->epoch),
                 .purpose = w_set(rng_purpose(r))};
-    // the even lanes have the first half of the blocks, as w_first() leaves
-    // the words of these side by side
+    // the even lanes hold the first half of the blocks, because w_first() puts
+    // their words side by side
     for (int i = 0; i < LANES_D; i++)
         s.lane[i] = (uint64_t)(i / 2 + i % 2 * LANES_D / 2);
     uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
@@ -115,10 +115,11 @@ void ISA_NAME(random_words)(const Rng *r, uint32_t block, int64_t blocks,
     for (; i < blocks; i++) rng_block(r, block + (uint32_t)i, word + 4 * i);
 }
 
-/* What is left of x times factor, `LANES` of them; room is for them. */
+/* y = x * factor where kept, else 0, or added, for LANES elements; y and add
+ * have room for all of them. */
 INLINE void keep(Vi kept, V x, D factor, const float *add, float *y)
 {
-    // what is dropped is gone, even when it is not finite
+    // a dropped element is 0 even if it is not finite
     float room[LANES];
     v_store(room, v_select(kept, x, v_zero()));
     D a = d_load(room) * factor, b = d_load(room + LANES_D) * factor;

@@ -1,7 +1,8 @@
-/* regression.c -- what errors of a regression cost, and its slope: see Errors.
+/* regression.c -- costs of the errors of a regression, and their gradient: see
+ * Errors.
  *
- * In double, as the plain loops: a square stays in range, and a slope has the
- * same bits. That there are half as many lanes, and numbers to convert, is
+ * In double, as the plain loops: a square stays in range, and a gradient has
+ * the same bits. The cost of double (half as many lanes, and conversions) is
  * hidden behind memory, which bounds all of it. */
 #include "cpu/simd/vec.h"
 
@@ -18,7 +19,7 @@ INLINE D value(ErrorKind kind, D e, D delta)
 {
     if (kind == ERROR_MAE) return size_of(e);
     if (kind == ERROR_MSE) return e * e;
-    // asked this way NaN goes on as NaN
+    // with this comparison NaN stays NaN
     return d_select(size_of(e) <= delta, e * e * 0.5,
                     delta * (size_of(e) - delta * 0.5));
 }
@@ -55,8 +56,8 @@ INLINE D pull(const Errors *e, ErrorKind kind, int64_t i, D factor)
     return factor * w * s;
 }
 
-/* Operands of the last n < LANES_D elements from i on, in `room` and zeros
- * behind them: those have no error, and cost nothing. */
+/* Copies the operands of the last n < LANES_D elements from i on to `room` and
+ * appends zeros, which have no error and cost nothing. */
 INLINE Errors last(const Errors *e, int64_t i, int64_t n,
                    float room[OPERANDS][LANES_D])
 {
@@ -82,7 +83,7 @@ INLINE double sum_lanes(D d)
 INLINE double sum_of(const Errors *given, ErrorKind kind, int64_t n)
 {
     const Errors e = *given;
-    // two, so that an addition need not wait for the one before
+    // two sums, so that an addition need not wait for the previous one
     D even = d_set(0), odd = d_set(0);
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
@@ -114,7 +115,7 @@ double ISA_NAME(error_sum)(const Errors *e, int64_t n)
 INLINE void slopes(const Errors *given, ErrorKind kind, int64_t n,
                    double factor, float *dx, bool add)
 {
-    const Errors e = *given; // dx is no part of it
+    const Errors e = *given; // a copy, so that stores to dx cannot change it
     const D f = d_set(factor);
     int64_t i = 0;
     for (; i + LANES_D <= n; i += LANES_D) {

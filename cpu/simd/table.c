@@ -1,7 +1,7 @@
 /* table.c -- the kernels of one instruction set, as a table.
  *
- * Compiled once a set like the rest of this folder; simd.c (compiled once)
- * knows the tables by name and picks one. */
+ * Compiled once a set like the rest of this folder; simd.c, compiled once,
+ * knows the tables by name and selects one. */
 #include "cpu/simd/vec.h"
 
 #define K(result, name, args) result ISA_NAME(name) args;
@@ -23,7 +23,7 @@ extern const Simd ISA_NAME(simd);
 const Simd ISA_NAME(simd) = TABLE(TEXT(ISA), NULL);
 
 #if LANES == 16
-// the same kernels, and those of pairs: f32 has the same bits in all of these
+// the same kernels, with kernels of pairs: f32 has the same bits in all three
 extern const Simd simd_amx, simd_avx512_bf16;
 extern const Pairs pairs_amx, pairs_avx512_bf16;
 const Simd simd_amx = TABLE("amx", &pairs_amx);

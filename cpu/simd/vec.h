@@ -2,18 +2,18 @@
  *
  * Each file of cpu/simd is compiled once per set with -DISA=name -DLANES=n
  * -DREGISTERS=n: avx512 16 and 32, avx2 8 and 16, neon 4 and 32, portable 4 and
- * 16. Arithmetic is written with GCC's vector types; only what they cannot say
- * (fused multiply-add, minimum, maximum, part of a vector) is an intrinsic
- * here. Two sets of 4 lanes are told apart by their registers.
+ * 16. Arithmetic is written with GCC's vector types; operations that they lack
+ * (fused multiply-add, minimum, maximum, part of a vector) are intrinsics here.
+ * The two sets of 4 lanes differ in the number of registers.
  *
  * v_fma rounds once where the set has the instruction and twice where it has
  * not, so results of two sets differ in the last bits.
  *
- * How kernels are written: a function `block` is inlined with constant shapes,
- * its loops over them are unrolled, and arrays of V become registers. One
- * instance a shape is called through a table or chosen by a loop. If a shape
- * does not fit the registers, the compiler spills silently and the kernel
- * halves its speed: look at the assembly after changing one. */
+ * Structure of a kernel: a function `block` is inlined with constant shapes,
+ * its loops over the shapes are unrolled, and arrays of V become registers.
+ * Each shape is an instance, called through a table or chosen by a loop. If a
+ * shape does not fit the registers, the compiler spills silently and the kernel
+ * halves its speed: inspect the assembly after changing one. */
 #ifndef SEG_CPU_SIMD_VEC_H
 #define SEG_CPU_SIMD_VEC_H
 #include "cpu/lib/simd.h"
@@ -26,9 +26,9 @@
 #include <arm_neon.h>
 #endif
 
-/* Sizes of register blocks: see Simd. Sums take 24 of 32 registers, or 12 of
- * 16 in the smaller sets; the others hold what is loaded. At least 8 sums are
- * needed to hide a latency of 4 cycles behind two multiply-adds a cycle. */
+/* Sizes of register blocks: see Simd. Sums take 24 of 32 registers, or 12 of 16
+ * in the smaller sets; the others hold loaded values. At least 8 sums are
+ * needed to hide a latency of 4 cycles with two multiply-adds a cycle. */
 #if REGISTERS == 32
 enum { PANEL = 4 * LANES, OUTER_HIGH = 8, OUTER_WIDE = 3 * LANES };
 #else
@@ -38,7 +38,7 @@ enum { PANEL = 2 * LANES, OUTER_HIGH = 4, OUTER_WIDE = 3 * LANES };
 #define VEC_BYTES (4 * LANES)
 typedef float V __attribute__((vector_size(VEC_BYTES)));
 typedef int32_t Vi __attribute__((vector_size(VEC_BYTES)));
-// the same in memory: any address of a float, whatever it was written as
+// the same in memory: at any address of a float, written as any type
 typedef float Vu __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 typedef int32_t Viu
     __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
@@ -47,8 +47,8 @@ typedef int32_t Viu
 typedef uint16_t Bu
     __attribute__((vector_size(VEC_BYTES / 2), aligned(2), may_alias));
 
-/* Half as many doubles, for sums that must be exact, and the floats in memory
- * that they are made of. */
+/* Half as many doubles, for sums that need more digits, and the same number of
+ * floats in memory. */
 enum { LANES_D = LANES / 2 };
 typedef double D __attribute__((vector_size(VEC_BYTES)));
 typedef int64_t Di __attribute__((vector_size(VEC_BYTES)));
@@ -258,8 +258,8 @@ INLINE void v_store_part(float *p, V v, int n)
 #endif
 #endif
 
-/* LANES numbers, or `rest` of them where it is not 0: the lanes beyond read as
- * 0 and are not written. */
+/* Loads or stores LANES numbers, or `rest` of them if rest is not 0: the lanes
+ * beyond read as 0 and are not written. */
 INLINE V v_get(const float *p, int rest)
 {
     return rest ? v_load_part(p, rest) : v_load(p);
@@ -273,8 +273,8 @@ INLINE void v_put(float *p, int rest, V v)
         v_store(p, v);
 }
 
-/* step(i, rest) for each vector of numbers from .. to-1, `rest` as above; a
- * macro, as a step may write to several places. */
+/* Calls step(i, rest) for each vector of numbers from .. to-1, `rest` as above;
+ * a macro, because a step may write to several places. */
 #define FOR_VECTORS(from, to, step)                       \
     do {                                                  \
         int64_t i = from;                                 \
@@ -282,8 +282,8 @@ INLINE void v_put(float *p, int rest, V v)
         if (i < (to)) step(i, (int)((to)-i));             \
     } while (0)
 
-/* See Then, of a constant kind; slope: of ACT_LEAKY_RELU in all lanes. NaN goes
- * through all of them, as it does through the rows of the same names. */
+/* The activation `kind` (see Act), a constant; slope: of ACT_LEAKY_RELU in all
+ * lanes. NaN passes through, as in the operators of the same names. */
 INLINE V v_act(ActKind kind, V slope, V v)
 {
     if (kind == ACT_RELU) return v_max(v_zero(), v);
@@ -291,7 +291,7 @@ INLINE V v_act(ActKind kind, V slope, V v)
     return v;
 }
 
-/* The gradient dy of its result y, back through it. */
+/* Takes dy, the gradient of its result y, back through it. */
 INLINE V v_act_bwd(ActKind kind, V slope, V y, V dy)
 {
     if (kind == ACT_RELU) return v_select(y <= 0, v_zero(), dy);

@@ -5,21 +5,20 @@
  *     image     6x6 -> 36   B' d B       of F(4x4, 3x3) and F(3x3, 4x4)
  *     weights   3x3 -> 36   G g G'       of F(4x4, 3x3)
  *     result    36 -> 4x4   A' m A       of F(4x4, 3x3)
- *     slope     4x4 -> 36   H s H'       of F(3x3, 4x4)
- *     gradient  36 -> 3x3   C' m C       of F(3x3, 4x4)
+ *     dy        4x4 -> 36   H s H'       of F(3x3, 4x4)
+ *     dw        36 -> 3x3   C' m C       of F(3x3, 4x4)
  *
- * Vectors lie along the channels, so a transform is additions of whole
+ * Vectors lie along the channels, so a transform consists of additions of whole
  * vectors, columns first and then rows. 36 vectors do not fit the registers:
- * what columns leave behind waits in the first cache. There is about
- * one load or store for each two additions. */
+ * the results of the columns wait in L1. There is about one load or store for
+ * each two additions. */
 #include "cpu/simd/vec.h"
 
 enum { SIX = 6, PLANES = 36 };
 
-/* -- along one axis: `n` numbers at distance `s` become others ---------------
- */
+// -- along one axis: `n` numbers at distance `s` ------------------------------
 
-/* B': six of the image. */
+/* B': six pixels of the image. */
 INLINE void image_line(const V *d, int s, V *o)
 {
     const V two = v_set(2), four = v_set(4), minus = v_set(-4);
@@ -56,8 +55,8 @@ INLINE void grad_line(const V *y, int s, V *o)
     o[5] = y[3 * s];
 }
 
-/* A' and C': the first `n` of the results of six products; C' is A' without
- * its third row, with what is at infinity in the last one. */
+/* A' and C': the first `n` results of six products; C' is A' without its third
+ * row, with the point at infinity in the last one. */
 INLINE void result_line(const V *m, int s, int n, V *o)
 {
     V sum = m[s] + m[2 * s], gap = m[s] - m[2 * s];
@@ -71,18 +70,17 @@ INLINE void result_line(const V *m, int s, int n, V *o)
         o[3] = v_fma(v_set(8), side, gap) + m[5 * s];
 }
 
-/* -- into planes -------------------------------------------------------------
- */
+// -- into planes --------------------------------------------------------------
 
 typedef enum Kind { IMAGE, WEIGHTS, SLOPE } Kind;
 
-/* A vector of the element at p, of which `last` lanes exist. */
+/* A vector of channels at p, of which `last` lanes exist. */
 INLINE V part_load(const float *p, bool part, int last)
 {
     return part ? v_load_part(p, last) : v_load(p);
 }
 
-/* The same of numbers `at` from x, floats or bf16. */
+/* The same at element `at` of x, f32 or bf16. */
 INLINE V element(const void *x, ptrdiff_t at, bool half, bool part, int last)
 {
     if (!half) return part_load((const float *)x + at, part, last);
@@ -93,8 +91,8 @@ INLINE V element(const void *x, ptrdiff_t at, bool half, bool part, int last)
     return v_load_half(some);
 }
 
-/* The vector of channels from k on. `kind`, `half`, n (elements along an
- * axis), `whole` (no element is outside) and `part` are constants. */
+/* Transforms the vector of channels from k on. `kind`, `half`, n (elements
+ * along an axis), `whole` (no element is outside) and `part` are constants. */
 INLINE void spread(const Tile *t, const void *x, int64_t k, float *to,
                    Kind kind, bool half, int n, bool whole, bool part, int last)
 {
@@ -163,11 +161,10 @@ void ISA_NAME(tile_grad)(const Tile *t, const void *dy, float *planes)
         spread_all(t, dy, planes, SLOPE, false, 4);
 }
 
-/* -- out of planes -----------------------------------------------------------
- */
+// -- out of planes ------------------------------------------------------------
 
-/* A tail of one vector of channels, if any. That it is asked for each result
- * costs next to nothing: the answer is always the same. */
+/* The epilogue of one vector of channels, or none. Testing it for each result
+ * costs next to nothing, because the branch is always the same. */
 typedef struct Finish {
     const Epilogue *epilogue;
     V hi, lo, scale, beta, low;
@@ -201,8 +198,8 @@ INLINE V finish(const Finish *f, V v)
     }
 }
 
-/* One vector of channels becomes n x n numbers, of which those inside are
- * written; n, `whole` and `part` are constants. */
+/* Transforms one vector of channels into n x n numbers and writes those inside;
+ * n, `whole` and `part` are constants. */
 INLINE void gather(const Tile *t, const float *from, V bias, const Finish *f,
                    float *y, int n, bool whole, bool part, int last)
 {
