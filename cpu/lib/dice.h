@@ -73,17 +73,17 @@ static inline int64_t sums_width(Dims x)
 
 /* Returns the score of one class, top / bottom, and its derivatives by I and P:
  * dS = (d top - S d bottom) / bottom. */
-static inline double score(const Overlap *g, const double *sum, Coef *slope)
+static inline double score(const Overlap *g, const double *sum, Coef *grad)
 {
     double rest = g->r - g->alpha - g->beta;
     double top = g->r * sum[SUM_I] + g->eps;
     double bottom = rest * sum[SUM_I] + g->alpha * sum[SUM_P] +
                     g->beta * sum[SUM_T] + g->eps;
-    *slope = (Coef){0};
+    *grad = (Coef){0};
     // no predicted and no true element, and eps = 0: score 1, gradient 0
     if (bottom == 0) return 1;
-    slope->a = (g->r - top / bottom * rest) / bottom;
-    slope->b = -top / bottom * g->alpha / bottom;
+    grad->a = (g->r - top / bottom * rest) / bottom;
+    grad->b = -top / bottom * g->alpha / bottom;
     return top / bottom;
 }
 

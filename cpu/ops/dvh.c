@@ -143,18 +143,18 @@ static void grad_task(void *ctx, int64_t task, int thread)
     (void)thread;
     for (int64_t at = set * j->size + from; at < set * j->size + to; at++) {
         const float *m = inside(j, at);
-        double slope = 0;
+        double grad = 0;
         if (m) {
             memset(sum, 0, (size_t)j->wide * sizeof *sum);
             for (int64_t s = 0; s < j->structures; s++)
                 if (m[s] != 0)
                     j->simd->dose_add(g + s * j->wide, m[s], j->wide, sum);
-            slope =
+            grad =
                 j->simd->dose_grad(dose_fall(j->scale * *floats(c->x[0], at)),
                                    j->rise, sum, j->wide);
         }
         float *dx = floats(c->dx[0], at);
-        *dx = (float)(c->fresh & 1 ? dy * slope : *dx + dy * slope);
+        *dx = (float)(c->fresh & 1 ? dy * grad : *dx + dy * grad);
     }
 }
 

@@ -112,7 +112,7 @@ static void forward_row(const Head *h, int64_t p)
 
 /* The weights with which one pair of positions enters the gradients. */
 typedef struct Pair {
-    double weight, slope; /* m a; ds / sqrt(D) */
+    double weight, grad; /* m a; ds / sqrt(D) */
 } Pair;
 
 /* mean: dy[p] y[p]. */
@@ -144,11 +144,11 @@ static void backward_row(const Head *h, int64_t p)
     double mean = mean_of(h, p);
     for (int64_t j = 0; j < h->count && p < h->count; j++) {
         Pair at = pair(h, p, j, mean, kept(h, p, j, draw, false));
-        axpy(dq, at.slope, h->k + j * 3 * h->width, h->depth);
+        axpy(dq, at.grad, h->k + j * 3 * h->width, h->depth);
     }
     for (int64_t i = 0; i < h->count && p < h->count; i++) {
         Pair at = pair(h, i, p, mean_of(h, i), kept(h, i, p, draw, true));
-        axpy(dk, at.slope, h->q + i * 3 * h->width, h->depth);
+        axpy(dk, at.grad, h->q + i * 3 * h->width, h->depth);
         axpy(dv, at.weight, values(c->dy) + row_of(h, i), h->depth);
     }
     real *dx = values(c->dx[0]) + row;

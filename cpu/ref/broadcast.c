@@ -13,7 +13,7 @@ typedef struct Job {
     const Call *c;
     View a, b;      // operands 0 and 1, broadcast to the result
     ValueFn *value; // forward
-    GradFn *slope;  // backward, of `operand`
+    GradFn *grad;   // backward, of `operand`
     int operand;
 } Job;
 
@@ -57,7 +57,7 @@ static void add_row(const Job *j, int64_t row, int64_t first, int64_t count,
     const real *dy = values(j->c->dy) + row * n;
     for (int64_t i = first; i < first + count; i++)
         sum[together ? 0 : i - first] +=
-            j->slope(dy[i], a[i * j->a.step], b[i * j->b.step]);
+            j->grad(dy[i], a[i * j->a.step], b[i * j->b.step]);
 }
 
 /* A range of results along one axis. */
@@ -102,7 +102,7 @@ static void grad_items(void *ctx, int64_t from, int64_t to)
 }
 
 /* One operand after the other: both gradients may be the same memory. */
-static bool broadcast_bwd(const Call *c, GradFn *const slope[2])
+static bool broadcast_bwd(const Call *c, GradFn *const grad[2])
 {
     Dims s = c->y->dim;
     // add and sub keep nothing: their operands may be gone, and a constant 1
@@ -114,7 +114,7 @@ static bool broadcast_bwd(const Call *c, GradFn *const slope[2])
     for (j.operand = 0; j.operand < 2; j.operand++) {
         if (!c->dx[j.operand]) continue;
         Dims own = c->dx[j.operand]->dim;
-        j.slope = slope[j.operand];
+        j.grad = grad[j.operand];
         range_run(c, rows(own) * ceil_div(own.c, BLOCK),
                   2 * least(own.c, BLOCK) * (numel(s) / numel(own)), grad_items,
                   &j);
@@ -126,29 +126,29 @@ static bool broadcast_bwd(const Call *c, GradFn *const slope[2])
 
 /* name, result, terms of the two gradients; the second of a quotient is -dy y /
  * b, written with the kept operands */
-#define BROADCAST(name, result, part0, part1)                  \
-    static double name##_value(double a, double b)             \
-    {                                                          \
-        return result;                                         \
-    }                                                          \
-    static double name##_grad0(double dy, double a, double b)  \
-    {                                                          \
-        (void)a, (void)b;                                      \
-        return part0;                                          \
-    }                                                          \
-    static double name##_grad1(double dy, double a, double b)  \
-    {                                                          \
-        (void)a, (void)b;                                      \
-        return part1;                                          \
-    }                                                          \
-    bool KERNEL(name##_fwd)(const Call *c)                     \
-    {                                                          \
-        return broadcast_fwd(c, name##_value);                 \
-    }                                                          \
-    bool KERNEL(name##_bwd)(const Call *c)                     \
-    {                                                          \
-        GradFn *const slope[2] = {name##_grad0, name##_grad1}; \
-        return broadcast_bwd(c, slope);                        \
+#define BROADCAST(name, result, part0, part1)                 \
+    static double name##_value(double a, double b)            \
+    {                                                         \
+        return result;                                        \
+    }                                                         \
+    static double name##_grad0(double dy, double a, double b) \
+    {                                                         \
+        (void)a, (void)b;                                     \
+        return part0;                                         \
+    }                                                         \
+    static double name##_grad1(double dy, double a, double b) \
+    {                                                         \
+        (void)a, (void)b;                                     \
+        return part1;                                         \
+    }                                                         \
+    bool KERNEL(name##_fwd)(const Call *c)                    \
+    {                                                         \
+        return broadcast_fwd(c, name##_value);                \
+    }                                                         \
+    bool KERNEL(name##_bwd)(const Call *c)                    \
+    {                                                         \
+        GradFn *const grad[2] = {name##_grad0, name##_grad1}; \
+        return broadcast_bwd(c, grad);                        \
     }
 
 BROADCAST(add, a + b, dy, dy)

@@ -125,7 +125,7 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
     for (int64_t row = from; row < to; row++) {
         const real *m = row_inside(j, row);
         const double *g = j->g + row / positions(x) * j->structures * j->bins;
-        double slope = 0;
+        double grad = 0;
         if (m) {
             memset(sum, 0, sizeof sum);
             for (int s = 0; s < j->structures; s++)
@@ -134,10 +134,10 @@ static void gradient_rows(void *ctx, int64_t from, int64_t to)
             double e = dose_fall(j->scale * values(j->c->x[0])[row]);
             for (int b = 0; b < j->bins; b++) {
                 double v = 1 / (1 + e * j->rise[b]);
-                slope += sum[b] * v * (e * j->rise[b] * v);
+                grad += sum[b] * v * (e * j->rise[b] * v);
             }
         }
-        put(values(j->c->dx[0]) + row, j->dy * slope, fresh);
+        put(values(j->c->dx[0]) + row, j->dy * grad, fresh);
     }
 }
 

@@ -129,19 +129,19 @@ static inline void mean_rows(void *ctx, int64_t from, int64_t to)
         const real *t = view_row(&s->t, row), *m = view_row(&s->m, row);
         const real *q = view_row(&s->q, row);
         for (int64_t i = 0; i < s->x.c; i++) {
-            double w = (double)m[i * s->m.step] * q[i * s->q.step], slope = 0;
-            if (w != 0) slope = j->fn(j->c->attr, x[i], t[i * s->t.step]);
-            put(dx + i, j->factor * w * slope, fresh);
+            double w = (double)m[i * s->m.step] * q[i * s->q.step], grad = 0;
+            if (w != 0) grad = j->fn(j->c->attr, x[i], t[i * s->t.step]);
+            put(dx + i, j->factor * w * grad, fresh);
         }
     }
 }
 
 /* M is summed again: the forward run saves nothing. */
-static inline bool mean_bwd(const Call *c, ElementFn *slope)
+static inline bool mean_bwd(const Call *c, ElementFn *grad)
 {
     double dy = loss_seed(c);
     if (!c->dx[0]) return true;
-    MeanJob j = {.c = c, .fn = slope, .views = loss_views(c)};
+    MeanJob j = {.c = c, .fn = grad, .views = loss_views(c)};
     double total = mask_sum(c, c->scratch);
     if (!sum_ranks(c, &total, 1)) return false;
     j.factor = total != 0 ? dy / total : 0;

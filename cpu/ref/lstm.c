@@ -117,8 +117,8 @@ bool KERNEL(lstm_fwd)(const Call *c)
  * from the next step on entry and that for the previous step on return;
  * likewise dc. cell and last: c of this step and of the previous one, or
  * NULL. */
-static void slope(const Call *c, const real *dy, const real *cell,
-                  const real *last, double *dh, double *dc, real *gates)
+static void grad(const Call *c, const real *dy, const real *cell,
+                 const real *last, double *dh, double *dc, real *gates)
 {
     int64_t units = c->y->dim.c;
     const real *w = values(c->x[1]);
@@ -151,9 +151,9 @@ static void backward(void *ctx, int64_t from, int64_t to)
         for (int64_t k = 0; k < 2 * h; k++) dh[k] = 0;
         for (int64_t s = count - 1; s >= 0; s--) {
             int64_t row = n * z.steps + step_at(c, s, count);
-            slope(c, values(c->dy) + row * h, cells + row * h,
-                  s ? cells + (row + before(c)) * h : NULL, dh, dc,
-                  gates + row * 4 * h);
+            grad(c, values(c->dy) + row * h, cells + row * h,
+                 s ? cells + (row + before(c)) * h : NULL, dh, dc,
+                 gates + row * 4 * h);
         }
         real *end = gates + (n + 1) * z.steps * 4 * h;
         for (real *at = end - (z.steps - count) * 4 * h; at < end; at++)

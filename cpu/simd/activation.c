@@ -79,7 +79,7 @@ INLINE V value(CurveKind kind, V x)
 
 /* dy/dx as a function of the kept tensor: y of sigmoid and tanh, x of the
  * others. */
-INLINE V slope(CurveKind kind, V k)
+INLINE V grad(CurveKind kind, V k)
 {
     V one = v_set(1), near, far, e, below;
     if (kind == CURVE_SIGMOID) return k * (one - k);
@@ -122,17 +122,18 @@ void ISA_NAME(curve)(CurveKind kind, const float *x, int64_t n, float *y)
     }
 }
 
-INLINE void step_back(CurveKind kind, const float *dy, const float *kept,
-                      float *dx, bool add, int rest)
+INLINE void grad_vector(CurveKind kind, const float *dy, const float *kept,
+                        float *dx, bool add, int rest)
 {
-    V d = v_get(dy, rest) * slope(kind, v_get(kept, rest));
+    V d = v_get(dy, rest) * grad(kind, v_get(kept, rest));
     v_put(dx, rest, add ? v_get(dx, rest) + d : d);
 }
 
-INLINE void slopes(CurveKind kind, const float *dy, const float *kept,
-                   int64_t n, float *dx, bool add)
+INLINE void grads(CurveKind kind, const float *dy, const float *kept, int64_t n,
+                  float *dx, bool add)
 {
-#define STEP(i, rest) step_back(kind, dy + (i), kept + (i), dx + (i), add, rest)
+#define STEP(i, rest) \
+    grad_vector(kind, dy + (i), kept + (i), dx + (i), add, rest)
     FOR_VECTORS(0, n, STEP);
 #undef STEP
 }
@@ -144,15 +145,15 @@ void ISA_NAME(curve_grad)(CurveKind kind, const float *dy, const float *kept,
 {
     switch (kind) {
     case CURVE_SIGMOID:
-        slopes(CURVE_SIGMOID, dy, kept, n, dx, add);
+        grads(CURVE_SIGMOID, dy, kept, n, dx, add);
         break;
     case CURVE_TANH:
-        slopes(CURVE_TANH, dy, kept, n, dx, add);
+        grads(CURVE_TANH, dy, kept, n, dx, add);
         break;
     case CURVE_GELU:
-        slopes(CURVE_GELU, dy, kept, n, dx, add);
+        grads(CURVE_GELU, dy, kept, n, dx, add);
         break;
     default:
-        slopes(CURVE_SILU, dy, kept, n, dx, add);
+        grads(CURVE_SILU, dy, kept, n, dx, add);
     }
 }

@@ -40,8 +40,8 @@ float ISA_NAME(attend_row)(float *s, int64_t n, float scale, float *most,
 }
 
 /* n elements, a vector or less. */
-INLINE void slope(float *s, float *da, float scale, const float *log,
-                  const float *mean, int64_t step, int n)
+INLINE void grad(float *s, float *da, float scale, const float *log,
+                 const float *mean, int64_t step, int n)
 {
     V k = v_set(scale), l, m, x, d;
     if (n == LANES) {
@@ -70,6 +70,6 @@ void ISA_NAME(attend_grad)(float *s, float *da, int64_t n, float scale,
                            const float *log, const float *mean, int64_t step)
 {
     for (int64_t i = 0; i < n; i += LANES)
-        slope(s + i, da + i, scale, log + i * step, mean + i * step, step,
-              n - i < LANES ? (int)(n - i) : LANES);
+        grad(s + i, da + i, scale, log + i * step, mean + i * step, step,
+             n - i < LANES ? (int)(n - i) : LANES);
 }

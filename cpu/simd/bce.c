@@ -40,7 +40,7 @@ double ISA_NAME(bce_sum)(const float *x, const float *t, int64_t n,
 }
 
 /* factor * dl/dx. */
-INLINE V slope(V x, V t, V weight, V factor)
+INLINE V grad(V x, V t, V weight, V factor)
 {
     V s, rest, one = v_set(1);
     v_logistic(x, v_decay(x), &s, &rest);
@@ -55,11 +55,11 @@ void ISA_NAME(bce_grad)(const float *x, const float *t, int64_t n, float weight,
     V w = v_set(weight), f = v_set(factor);
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        V v = slope(v_load(x + i), v_load(t + i), w, f);
+        V v = grad(v_load(x + i), v_load(t + i), w, f);
         v_store(dx + i, add ? v_load(dx + i) + v : v);
     }
     int rest = (int)(n - i);
     if (!rest) return;
-    V v = slope(v_load_part(x + i, rest), v_load_part(t + i, rest), w, f);
+    V v = grad(v_load_part(x + i, rest), v_load_part(t + i, rest), w, f);
     v_store_part(dx + i, add ? v_load_part(dx + i, rest) + v : v, rest);
 }

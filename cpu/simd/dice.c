@@ -73,7 +73,7 @@ void ISA_NAME(region_sums)(const float *x, const float *t, int64_t n,
 }
 
 /* (a t + b) s (1 - s) + bce ((1 - t) s - weight t (1 - s)). */
-INLINE V slope(V x, V t, const RegionGrad *r)
+INLINE V grad(V x, V t, const RegionGrad *r)
 {
     V s, rest, one = v_set(1);
     v_logistic(x, v_decay(x), &s, &rest);
@@ -90,11 +90,11 @@ void ISA_NAME(region_grad)(const float *x, const float *t, int64_t n,
     const RegionGrad own = *r; // a copy, so that stores to dx cannot change it
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        V v = slope(v_load(x + i), v_load(t + i), &own);
+        V v = grad(v_load(x + i), v_load(t + i), &own);
         v_store(dx + i, add ? v_load(dx + i) + v : v);
     }
     int rest = (int)(n - i);
     if (!rest) return;
-    V v = slope(v_load_part(x + i, rest), v_load_part(t + i, rest), &own);
+    V v = grad(v_load_part(x + i, rest), v_load_part(t + i, rest), &own);
     v_store_part(dx + i, add ? v_load_part(dx + i, rest) + v : v, rest);
 }

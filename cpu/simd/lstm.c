@@ -40,7 +40,7 @@ INLINE void step(const LstmStep *s, int64_t u, int n)
     set(s->y, u, gate[3] * v_tanh(cell), n);
 }
 
-INLINE void slope(const LstmGrad *s, int64_t u, int n)
+INLINE void grad(const LstmGrad *s, int64_t u, int n)
 {
     V gate[4], one = v_set(1);
     UNROLL for (int k = 0; k < 4; k++) gate[k] =
@@ -67,6 +67,6 @@ void ISA_NAME(lstm_grad)(const LstmGrad *s);
 void ISA_NAME(lstm_grad)(const LstmGrad *s)
 {
     int64_t u = 0;
-    for (; u + LANES <= s->units; u += LANES) slope(s, u, LANES);
-    if (u < s->units) slope(s, u, (int)(s->units - u));
+    for (; u + LANES <= s->units; u += LANES) grad(s, u, LANES);
+    if (u < s->units) grad(s, u, (int)(s->units - u));
 }

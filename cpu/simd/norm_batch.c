@@ -197,9 +197,9 @@ void ISA_NAME(bn_sums)(const float *dy, const float *x, int64_t rows,
 }
 
 /* dx of `n` vectors of channels; dx may be dy. */
-INLINE void slope(const float *dy, const float *x, const BnAffine *a, int64_t c,
-                  int64_t rows, int64_t ldx, int wide, int rest, ActKind act,
-                  float *dx, bool add)
+INLINE void grad(const float *dy, const float *x, const BnAffine *a, int64_t c,
+                 int64_t rows, int64_t ldx, int wide, int rest, ActKind act,
+                 float *dx, bool add)
 {
     V hi[4], lo[4], scale[4], beta[4], shift[4], tilt[4];
     V low = v_set(a->act.slope);
@@ -229,7 +229,7 @@ INLINE void grad_all(const float *dy, const float *x, int64_t rows,
                      ActKind act)
 {
 #define BODY(wide, c, rest) \
-    slope(dy + c, x + c, a, c, rows, channels, wide, rest, act, dx + c, add)
+    grad(dy + c, x + c, a, c, rows, channels, wide, rest, act, dx + c, add)
     FOR_CHANNELS(channels, BODY);
 #undef BODY
 }

@@ -173,9 +173,9 @@ INLINE void add_grads(const RowNorm *r, const RowGrad *p, const Rows *v,
 
 /* dx = rstd (u - bar(u) - (x - mean) tilt), tilt = rstd bar(u z). Computed in
  * this order dx of a single channel is exactly 0. */
-INLINE void slope(const RowNorm *r, const RowGrad *p, const Rows *v,
-                  const V *bar, const V *tilt, int64_t at, int64_t c, int n,
-                  int rest, bool affine)
+INLINE void grad(const RowNorm *r, const RowGrad *p, const Rows *v,
+                 const V *bar, const V *tilt, int64_t at, int64_t c, int n,
+                 int rest, bool affine)
 {
     V gamma = v_zero();
     if (affine) gamma = v_get(r->gamma + c, rest);
@@ -217,7 +217,7 @@ INLINE void backward(const RowNorm *r, const RowGrad *p, int64_t row, int n,
         s[j] = v_set((float)(sum[j] / (double)wide));
         t[j] = v_set((float)(rstd * rstd * dot[j] / (double)wide));
     }
-#define BODY(c, rest) slope(r, p, &v, s, t, begin, c, n, rest, affine)
+#define BODY(c, rest) grad(r, p, &v, s, t, begin, c, n, rest, affine)
     FOR_VECTORS(0, wide, BODY);
 #undef BODY
 }

@@ -14,7 +14,7 @@
 #include "cpu/simd/vec.h"
 
 /* g = SCALE grad + DECAY p. */
-INLINE V slope(const float *grad, V p, const float *f, int rest)
+INLINE V decayed_grad(const float *grad, V p, const float *f, int rest)
 {
     V g = v_get(grad, rest) * v_set(f[FACTOR_SCALE]);
     return g + v_set(f[FACTOR_DECAY]) * p;
@@ -23,7 +23,7 @@ INLINE V slope(const float *grad, V p, const float *f, int rest)
 INLINE void adam(const float *grad, const float *f, float *value, float *mean,
                  float *square, int rest)
 {
-    V p = v_get(value, rest), g = slope(grad, p, f, rest);
+    V p = v_get(value, rest), g = decayed_grad(grad, p, f, rest);
     V m =
         v_get(mean, rest) * v_set(f[FACTOR_BETA1]) + v_set(f[FACTOR_REST1]) * g;
     V v = v_get(square, rest) * v_set(f[FACTOR_BETA2]) +
@@ -51,7 +51,7 @@ void ISA_NAME(adam)(const float *grad, int64_t n, const float *factor, float *p,
 INLINE void sgd(const float *grad, const float *f, float *value, float *mean,
                 int rest, bool first, bool nesterov)
 {
-    V p = v_get(value, rest), g = slope(grad, p, f, rest);
+    V p = v_get(value, rest), g = decayed_grad(grad, p, f, rest);
     V momentum = v_set(f[FACTOR_MOMENTUM]);
     V m = first ? g : v_get(mean, rest) * momentum + g;
     v_put(mean, rest, m);

@@ -24,7 +24,7 @@ INLINE D value(ErrorKind kind, D e, D delta)
                     delta * (size_of(e) - delta * 0.5));
 }
 
-INLINE D slope(ErrorKind kind, D e, D delta)
+INLINE D grad(ErrorKind kind, D e, D delta)
 {
     if (kind == ERROR_MSE) return 2 * e;
     D most = kind == ERROR_MAE ? d_set(1) : delta;
@@ -52,7 +52,7 @@ INLINE D cost(const Errors *e, ErrorKind kind, int64_t i)
 INLINE D pull(const Errors *e, ErrorKind kind, int64_t i, D factor)
 {
     D w = share_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);
-    D s = d_select(w == 0, d_set(0), slope(kind, d, d_set(e->delta)));
+    D s = d_select(w == 0, d_set(0), grad(kind, d, d_set(e->delta)));
     return factor * w * s;
 }
 
@@ -112,8 +112,8 @@ double ISA_NAME(error_sum)(const Errors *e, int64_t n)
     }
 }
 
-INLINE void slopes(const Errors *given, ErrorKind kind, int64_t n,
-                   double factor, float *dx, bool add)
+INLINE void grads(const Errors *given, ErrorKind kind, int64_t n, double factor,
+                  float *dx, bool add)
 {
     const Errors e = *given; // a copy, so that stores to dx cannot change it
     const D f = d_set(factor);
@@ -139,13 +139,13 @@ void ISA_NAME(error_grad)(const Errors *e, int64_t n, double factor, float *dx,
 {
     switch (e->kind) {
     case ERROR_MAE:
-        slopes(e, ERROR_MAE, n, factor, dx, add);
+        grads(e, ERROR_MAE, n, factor, dx, add);
         break;
     case ERROR_MSE:
-        slopes(e, ERROR_MSE, n, factor, dx, add);
+        grads(e, ERROR_MSE, n, factor, dx, add);
         break;
     default:
-        slopes(e, ERROR_HUBER, n, factor, dx, add);
+        grads(e, ERROR_HUBER, n, factor, dx, add);
     }
 }
 
