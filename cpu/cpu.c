@@ -115,16 +115,16 @@ static bool host_copy(void *dev, void *dst, const void *src, size_t bytes)
 
 /* A tensor and an array in user order (channels first) that it is read from or
  * written to; a task converts a part of a sample. */
-typedef struct Turn {
+typedef struct Reorder {
     const Tensor *t;
     const float *from; // or NULL
     float *to;
     int64_t part, parts; // positions of a part, parts of a sample
-} Turn;
+} Reorder;
 
-static void turn_task(void *ctx, int64_t task, int thread)
+static void reorder_task(void *ctx, int64_t task, int thread)
 {
-    const Turn *u = ctx;
+    const Reorder *u = ctx;
     const int64_t n = task / u->parts, at = task % u->parts * u->part;
     const int64_t end = least(at + u->part, positions(u->t->dim));
     (void)thread;
@@ -134,24 +134,24 @@ static void turn_task(void *ctx, int64_t task, int thread)
         tensor_part_to_user(u->t, u->to, n, at, end);
 }
 
-static void turn(void *dev, Turn u)
+static void reorder(void *dev, Reorder u)
 {
     const Dims s = u.t->dim;
     // with a thousand channels a task of MOVED bytes would have a few
     // positions; 64 are whole blocks of the transpose in tensor.c
     u.part = most(MOVED / (int64_t)sizeof(float) / s.c, 64);
     u.parts = ceil_div(positions(s), u.part);
-    pool_run(dev, s.n * u.parts, turn_task, &u);
+    pool_run(dev, s.n * u.parts, reorder_task, &u);
 }
 
 static void host_from_user(void *dev, const float *user, const Tensor *t)
 {
-    turn(dev, (Turn){.t = t, .from = user});
+    reorder(dev, (Reorder){.t = t, .from = user});
 }
 
 static void host_to_user(void *dev, const Tensor *t, float *user)
 {
-    turn(dev, (Turn){.t = t, .to = user});
+    reorder(dev, (Reorder){.t = t, .to = user});
 }
 
 static bool host_sync(void *dev)

@@ -62,7 +62,7 @@ size_t depthwise_bytes(const FpropDgrad *c)
 }
 
 /* to[t*C + c] = w[c*taps + t] for tap number `task`. */
-static void turn_task(void *ctx, int64_t task, int thread)
+static void transpose_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
     (void)thread;
@@ -149,7 +149,7 @@ static void rows_task(void *ctx, int64_t task, int thread)
 void depthwise_run(const FpropDgrad *c, Pool *pool, void *scratch)
 {
     Job j = job_of(c, scratch);
-    pool_run(pool, j.taps, turn_task, &j);
+    pool_run(pool, j.taps, transpose_task, &j);
     pool_run(pool, ceil_div(j.rows, j.grain), rows_task, &j);
 }
 

@@ -92,8 +92,8 @@ static void lay_out(Plan *p)
     p->u_all = p->few ? 0 : p->slices * p->chunks * p->u_chunk;
     int64_t v = p->chunks * PLANES * p->v_plane;
     p->v_all = p->few ? v : 0;
-    int64_t turned = round_up(SQUARE * LANES_MAX * p->simd->panel, LINE);
-    p->private = PLANES * p->m_plane + turned;
+    int64_t w_t = round_up(SQUARE * LANES_MAX * p->simd->panel, LINE);
+    p->private = PLANES * p->m_plane + w_t;
     p->private += p->few ? p->u_chunk : v;
 }
 
@@ -183,13 +183,14 @@ static const float *square_along(const Plan *p, int64_t t, int64_t k,
     return p->c.w + tap * co + from;
 }
 
-/* turned[tap][i][j] = w of result from+j, channel k+i, for `many` channels and
+/* w_t[tap][i][j] = w of result from+j, channel k+i, for `many` channels and
  * co results; zeros up to `width`. */
-static void turn(const Plan *p, int64_t t, int64_t k, int64_t many,
-                 int64_t from, int64_t co, int64_t width, float *turned)
+static void transpose_weights(const Plan *p, int64_t t, int64_t k, int64_t many,
+                              int64_t from, int64_t co, int64_t width,
+                              float *w_t)
 {
     for (int64_t tap = 0; tap < SQUARE; tap++) {
-        float *to = turned + tap * LANES_MAX * width;
+        float *to = w_t + tap * LANES_MAX * width;
         const float *w =
             p->c.w + ((from * p->taps + t) * SQUARE + tap) * p->ci + k;
         int64_t ldw = p->taps * SQUARE * p->ci, j = 0;
@@ -210,7 +211,7 @@ static void turn(const Plan *p, int64_t t, int64_t k, int64_t many,
 /* Transforms chunk q of the weights of a slice: for each of the 36 planes the
  * panels of the slice, each (taps, channels of the chunk, width). */
 static void transform_weights(const Plan *p, int64_t slice, int64_t q,
-                              float *turned, float *u)
+                              float *w_t, float *u)
 {
     int64_t first = q * p->chunk, many = least(p->chunk, p->ci - first);
     int64_t end = least(p->co, (slice + 1) * p->slice);
@@ -228,11 +229,12 @@ static void transform_weights(const Plan *p, int64_t slice, int64_t q,
                 } else {
                     int64_t i = k % LANES_MAX;
                     if (!i)
-                        turn(p, t, first + k, least(LANES_MAX, many - k), from,
-                             co, width, turned);
+                        transpose_weights(p, t, first + k,
+                                          least(LANES_MAX, many - k), from, co,
+                                          width, w_t);
                     s.pixel = LANES_MAX * width, s.row = 3 * s.pixel;
                     s.channels = width;
-                    w = turned + i * width;
+                    w = w_t + i * width;
                 }
                 p->simd->tile_weights(&s, w, u);
             }
@@ -242,14 +244,14 @@ static void transform_weights(const Plan *p, int64_t slice, int64_t q,
 /* Buffers of a thread: M, transposed weights, then V and U where they belong to
  * the thread. */
 typedef struct Private {
-    float *m, *turned, *v, *u;
+    float *m, *w_t, *v, *u;
 } Private;
 
 static Private private_of(const Plan *p, int thread)
 {
     Private b = {.m = p->buffers + thread * p->private};
-    b.turned = b.m + PLANES * p->m_plane;
-    b.v = b.turned + round_up(SQUARE * LANES_MAX * p->simd->panel, LINE);
+    b.w_t = b.m + PLANES * p->m_plane;
+    b.v = b.w_t + round_up(SQUARE * LANES_MAX * p->simd->panel, LINE);
     b.u = b.v; // a thread has only one of the two
     return b;
 }
@@ -264,7 +266,7 @@ static void weights_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
     int64_t slice = task / p->chunks, q = task % p->chunks;
-    transform_weights(p, slice, q, private_of(p, thread).turned,
+    transform_weights(p, slice, q, private_of(p, thread).w_t,
                       weights_at(p, slice, q));
 }
 
@@ -386,7 +388,7 @@ static void run_slice(const Plan *p, const Block *b, int64_t slice,
     int64_t u_plane = plane_floats(p->taps * p->chunk, p->slice);
     int64_t width = slice_width(p, slice), from = slice * p->slice;
     for (int64_t i = 0; p->few && i < p->chunks; i++) {
-        transform_weights(p, slice, i, mine->turned, mine->u);
+        transform_weights(p, slice, i, mine->w_t, mine->u);
         for (int64_t f = 0; f < PLANES; f++)
             multiply(p, b, i, f, mine->u + f * u_plane, width, mine->m);
     }

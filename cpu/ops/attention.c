@@ -31,7 +31,7 @@ typedef struct Attention {
     const Simd *simd;
     int64_t n, positions, width, heads, depth; // P, E, D = E / heads
     int64_t parts;                             // of ROWS positions
-    int64_t turned, plain, own;                // floats: see Room
+    int64_t transposed, plain, own;            // floats: see Room
     float *logs, *means, *private;             // logs, means: (n, heads, P)
     float scale;
     bool drops;
@@ -47,9 +47,9 @@ static Attention attention_of(const Call *c)
     m.parts = ceil_div(m.positions, ROWS);
     m.scale = (float)(1 / sqrt((double)m.depth));
     m.drops = c->train && c->attr->attention.p > 0;
-    m.turned = panel_floats(m.simd, m.depth, BLOCK);
+    m.transposed = panel_floats(m.simd, m.depth, BLOCK);
     m.plain = panel_floats(m.simd, BLOCK, m.depth);
-    m.own = 2 * (m.turned + m.plain) + 2 * ROWS * BLOCK + 2 * ROWS;
+    m.own = 2 * (m.transposed + m.plain) + 2 * ROWS * BLOCK + 2 * ROWS;
     return m;
 }
 
@@ -62,14 +62,14 @@ static int64_t lines(const Attention *m)
 /* Buffers of a thread: two packed blocks transposed and two as they are; two
  * tables of scores; the largest score and the sum of each row. */
 typedef struct Room {
-    float *turned[2], *plain[2], *score[2], *most, *sum;
+    float *transposed[2], *plain[2], *score[2], *most, *sum;
 } Room;
 
 static Room room_of(const Attention *m, int thread)
 {
     Room r;
     float *at = m->private + thread * m->own;
-    for (int i = 0; i < 2; i++, at += m->turned) r.turned[i] = at;
+    for (int i = 0; i < 2; i++, at += m->transposed) r.transposed[i] = at;
     for (int i = 0; i < 2; i++, at += m->plain) r.plain[i] = at;
     for (int i = 0; i < 2; i++, at += ROWS * BLOCK) r.score[i] = at;
     r.most = at, r.sum = at + ROWS;
@@ -137,10 +137,10 @@ static void pack_plain(const Attention *m, const float *x, int64_t ld,
 
 /* score (rows, BLOCK) = x (rows, D), ld apart, times a transposed block. */
 static void scores(const Attention *m, const float *x, int64_t ld, int64_t rows,
-                   const float *turned, int64_t count, float *score)
+                   const float *transposed, int64_t count, float *score)
 {
     PanelRows r = {x, score, ld, BLOCK, rows, false};
-    panel_multiply(m->simd, turned, m->depth, count, &r);
+    panel_multiply(m->simd, transposed, m->depth, count, &r);
 }
 
 /* y (rows, D), ld apart, = or += score (rows, BLOCK) times a plain block. */
@@ -191,9 +191,9 @@ static void forward(void *ctx, int64_t task, int thread)
     for (int64_t i = 0; i < p.rows; i++) r.most[i] = -INFINITY, r.sum[i] = 0;
     for (int64_t j = 0; p.rows && j < p.count; j += BLOCK) {
         int64_t count = least(BLOCK, p.count - j);
-        pack_transposed(m, p.k + j * ld, ld, count, r.turned[0]);
+        pack_transposed(m, p.k + j * ld, ld, count, r.transposed[0]);
         pack_plain(m, p.v + j * ld, ld, count, r.plain[0]);
-        scores(m, p.q + p.from * ld, ld, p.rows, r.turned[0], count,
+        scores(m, p.q + p.from * ld, ld, p.rows, r.transposed[0], count,
                r.score[0]);
         for (int64_t i = 0; i < p.rows; i++) {
             float factor = m->simd->attend_row(r.score[0] + i * BLOCK, count,
@@ -254,12 +254,12 @@ static void queries(const Attention *m, const Part *p, const Room *r, float *dq)
     const float *dy = (const float *)m->c->dy->data + p->out;
     for (int64_t j = 0; j < p->count; j += BLOCK) {
         int64_t count = least(BLOCK, p->count - j);
-        pack_transposed(m, p->k + j * ld, ld, count, r->turned[0]);
-        pack_transposed(m, p->v + j * ld, ld, count, r->turned[1]);
+        pack_transposed(m, p->k + j * ld, ld, count, r->transposed[0]);
+        pack_transposed(m, p->v + j * ld, ld, count, r->transposed[1]);
         pack_plain(m, p->k + j * ld, ld, count, r->plain[0]);
-        scores(m, p->q + p->from * ld, ld, p->rows, r->turned[0], count,
+        scores(m, p->q + p->from * ld, ld, p->rows, r->transposed[0], count,
                r->score[0]);
-        scores(m, dy + p->from * m->width, m->width, p->rows, r->turned[1],
+        scores(m, dy + p->from * m->width, m->width, p->rows, r->transposed[1],
                count, r->score[1]);
         if (m->drops)
             drop(m, p, r->score[1], p->from, p->rows, j, count, false);
@@ -283,13 +283,14 @@ static void keys(const Attention *m, const Part *p, const Room *r, float *dk,
     for (int64_t i = 0; i < p->count; i += BLOCK) {
         int64_t count = least(BLOCK, p->count - i);
         bool add = i > 0 || !(m->c->fresh & 1);
-        pack_transposed(m, p->q + i * ld, ld, count, r->turned[0]);
-        pack_transposed(m, dy + i * m->width, m->width, count, r->turned[1]);
+        pack_transposed(m, p->q + i * ld, ld, count, r->transposed[0]);
+        pack_transposed(m, dy + i * m->width, m->width, count,
+                        r->transposed[1]);
         pack_plain(m, p->q + i * ld, ld, count, r->plain[0]);
         pack_plain(m, dy + i * m->width, m->width, count, r->plain[1]);
-        scores(m, p->k + p->from * ld, ld, p->rows, r->turned[0], count,
+        scores(m, p->k + p->from * ld, ld, p->rows, r->transposed[0], count,
                r->score[0]);
-        scores(m, p->v + p->from * ld, ld, p->rows, r->turned[1], count,
+        scores(m, p->v + p->from * ld, ld, p->rows, r->transposed[1], count,
                r->score[1]);
         if (m->drops) drop(m, p, r->score[1], p->from, p->rows, i, count, true);
         for (int64_t j = 0; j < p->rows; j++)

@@ -14,7 +14,7 @@ void outer_amx(const PairOuter *p);
 
 /* Transposes 16 x 16 numbers of 32 bits: within quarters of 4 x 4, then the
  * quarters. */
-INLINE void turn(__m512i r[TILE])
+INLINE void transpose(__m512i r[TILE])
 {
     __m512i t[TILE];
     UNROLL for (int i = 0; i < TILE; i += 2)
@@ -74,7 +74,7 @@ void pack_amx(const PairPack *p)
             for (int k = 0; k < TILE; k++)
                 r[k] = k < p->step ? pair_of(p, 2 * (s * p->step + k), i, many)
                                    : _mm512_setzero_si512();
-            turn(r);
+            transpose(r);
             // a group with fewer rows than a tile has only `many`
             UNROLL for (int k = 0; k < TILE; k++) if (k < many)
                 _mm512_mask_storeu_epi32(to + k * p->step, step, r[k]);
