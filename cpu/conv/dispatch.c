@@ -21,7 +21,7 @@ static const void *dy_operand(const Call *c)
 }
 
 /* The second input of an implicit concat, x[X2], or its gradient, dx[X2]. */
-static ConcatInput beside(const Call *c, const Tensor *at)
+static ConcatInput second_input(const Call *c, const Tensor *at)
 {
     if (!c->x[X2]) return (ConcatInput){0};
     return (ConcatInput){.at = at ? at->data : NULL,
@@ -43,7 +43,7 @@ static FpropDgrad forward(const Call *c, bool transposed, float *table)
                         .w = operand(c, 1),
                         .bias = c->x[2] ? c->x[2]->data : NULL,
                         .y = c->y->data,
-                        .beside = beside(c, c->x[X2]),
+                        .second = second_input(c, c->x[X2]),
                         .epilogue = epilogue_of(c, table),
                         .threads = c->threads};
 }
@@ -69,7 +69,7 @@ static FpropDgrad backward(const Call *c, bool transposed)
                         .x = dy_operand(c),
                         .w = operand(c, 1),
                         .y = c->dx[0] ? c->dx[0]->data : NULL,
-                        .beside = beside(c, c->dx[X2]),
+                        .second = second_input(c, c->dx[X2]),
                         .threads = c->threads};
 }
 
@@ -83,7 +83,7 @@ static Wgrad weights(const Call *c, bool transposed)
                    .out = transposed ? call_image(c) : result(c),
                    .x = transposed ? dy : x,
                    .a = transposed ? x : dy,
-                   .beside = beside(c, c->x[X2]),
+                   .second = second_input(c, c->x[X2]),
                    .dw = c->dx[1]->data,
                    .add = !(c->fresh & 2),
                    .no_winograd = c->no_winograd,

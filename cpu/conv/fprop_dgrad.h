@@ -40,7 +40,7 @@ typedef struct FpropDgrad {
                     /* (in.c, taps, out.c / groups)                  */
     const float *bias;
     float *y;
-    ConcatInput beside; /* second input of the convolution's image: x, or y if
+    ConcatInput second; /* second input of the convolution's image: x, or y if
                          * transposed; only for Winograd */
     Epilogue epilogue; /* only if neither transposed nor added, and one group */
     int threads;       /* of the pool: each has a buffer of its own */

@@ -23,7 +23,7 @@ typedef struct Wgrad {
     Window window;
     Dims in, out; /* of x and of a */
     const float *x, *a;
-    ConcatInput beside; /* second input of x, as in FpropDgrad */
+    ConcatInput second; /* second input of x, as in FpropDgrad */
     float *dw;          /* (out.c, taps, in.c / groups)                */
     bool add;           /* add to dw                                   */
     bool no_winograd;   /* see Call.no_winograd                       */

@@ -107,7 +107,7 @@ static Plan plan(const FpropDgrad *c)
     for (int i = 0; i < 3; i++)
         lo[i] = c->transposed ? g->k[i] - 1 - g->lo[i] : g->lo[i];
     p.tiles = tiles_of(c->in, c->out, lo[1], lo[2]);
-    *(c->transposed ? &p.result : &p.image) = c->beside;
+    *(c->transposed ? &p.result : &p.image) = c->second;
     p.taps = g->k[0], p.lo_d = lo[0];
     p.samples = c->out.n, p.depth_in = c->in.d, p.depth = c->out.d;
     if (p.taps == 1) { // planes are independent: one long sample
@@ -368,10 +368,10 @@ static void store_tile(const Plan *p, int64_t plane, int64_t at, int64_t from,
     const FpropDgrad *c = &p->c;
     for (int64_t k = from, many; k < end; k += many) {
         const Part s = part_at(&p->result, p->co, k);
-        float *y = s.beside ? p->result.at : c->y;
+        float *y = s.second ? p->result.at : c->y;
         int64_t offset;
         Tile t = tile_result_at(&p->tiles, plane, at, s.channels, &offset);
-        t.plane = p->m_plane, t.add = s.beside ? p->result.add : c->add;
+        t.plane = p->m_plane, t.add = s.second ? p->result.add : c->add;
         t.channels = many = least(s.from + s.channels, end) - k;
         if (!y) continue;
         y += offset + k - s.from;

@@ -63,7 +63,7 @@ static inline int tile_end(int64_t from, int64_t many, int64_t extent)
  * implicit concat, or all channels. */
 typedef struct Part {
     int64_t from, channels;
-    bool beside; /* the second input */
+    bool second; /* the second input */
 } Part;
 
 /* The input with channel k of an image of `all` channels. */
@@ -101,19 +101,19 @@ static inline const void *numbers_at(const void *x, bool half, int64_t offset)
 
 /* Computes V of that tile, channels from .. end-1, into planes `step` floats
  * apart. The image is at x, f32 or bf16; its second input, if any, is in
- * `beside`. */
+ * `second`. */
 static inline void tile_channels(const Tiles *t, const void *x, bool half,
-                                 const ConcatInput *beside, int64_t plane,
+                                 const ConcatInput *second, int64_t plane,
                                  int64_t at, int64_t from, int64_t end,
                                  int64_t step, float *v)
 {
     while (from < end) {
-        const Part s = part_at(beside, t->image.c, from);
+        const Part s = part_at(second, t->image.c, from);
         int64_t offset;
         Tile tile = tile_image_at(t, plane, at, s.channels, &offset);
         tile.plane = step, tile.half = half;
         tile.channels = least(s.from + s.channels, end) - from;
-        const void *at_x = s.beside ? beside->at : x;
+        const void *at_x = s.second ? second->at : x;
         simd()->tile_image(&tile,
                            numbers_at(at_x, half, offset + from - s.from), v);
         from += tile.channels, v += tile.channels;

@@ -110,7 +110,7 @@ static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
         int64_t at = *next % plane, out = *next / plane, offset;
         int64_t d = out % p->depth - p->lo_d + b->t;
         if (d < 0 || d >= p->depth_in) continue;
-        tile_channels(&p->tiles, p->g.x, p->g.half, &p->g.beside,
+        tile_channels(&p->tiles, p->g.x, p->g.half, &p->g.second,
                       out / p->depth * p->depth_in + d, at, b->c0,
                       b->c0 + b->many, p->v_plane, mine->v + filled * p->v_row);
         Tile t = tile_result_at(&p->tiles, out, at, p->co, &offset);
