@@ -64,15 +64,15 @@ bool cpu_convert(const Call *c)
 
 /* A conversion of `rows` rows of `count` bf16 numbers to f32, or to pairs; the
  * last pair of a row may be half empty. */
-typedef struct Layout {
+typedef struct Conversion {
     const uint16_t *from;
     float *to;
     int64_t rows, count;
     bool pairs;
-} Layout;
+} Conversion;
 
 /* Number of 32-bit elements of the result, a multiple of a cache line. */
-static int64_t layout_floats(const Layout *l)
+static int64_t conversion_floats(const Conversion *l)
 {
     int64_t row = l->pairs ? ceil_div(l->count, 2) : l->count;
     return round_up(l->rows * row, LANES_MAX);
@@ -80,7 +80,7 @@ static int64_t layout_floats(const Layout *l)
 
 static void widen_task(void *ctx, int64_t task, int thread)
 {
-    const Layout *l = ctx;
+    const Conversion *l = ctx;
     (void)thread;
     int64_t from = task * BLOCK;
     simd()->widen_bf16(l->from + from, least(BLOCK, l->rows * l->count - from),
@@ -90,7 +90,7 @@ static void widen_task(void *ctx, int64_t task, int thread)
 /* Pairs of rows with an odd length: one 0 is appended to each row. */
 static void pair_task(void *ctx, int64_t task, int thread)
 {
-    const Layout *l = ctx;
+    const Conversion *l = ctx;
     (void)thread;
     int64_t pairs = ceil_div(l->count, 2), rows = most(1, BLOCK / pairs);
     int64_t end = least((task + 1) * rows, l->rows);
@@ -101,7 +101,7 @@ static void pair_task(void *ctx, int64_t task, int thread)
     }
 }
 
-static void lay_out(Layout *l, Pool *pool)
+static void convert_run(Conversion *l, Pool *pool)
 {
     int64_t row = l->pairs ? ceil_div(l->count, 2) : l->count;
     if (l->pairs)
@@ -111,71 +111,73 @@ static void lay_out(Layout *l, Pool *pool)
 }
 
 /* The conversion of a whole operand to f32. */
-static Layout widened(const float *from, int64_t count)
+static Conversion widening(const float *from, int64_t count)
 {
-    return (Layout){.from = (const uint16_t *)from, .rows = 1, .count = count};
+    return (Conversion){
+        .from = (const uint16_t *)from, .rows = 1, .count = count};
 }
 
 // -- fprop and dgrad ---------------------------------------------------------
 
 /* An fprop or dgrad job and the conversions of its operands before it; rows is
  * 0 for an operand that is read as it is. */
-typedef struct Laid {
+typedef struct ConvertedJob {
     FpropDgrad c;
-    Layout x, w;
-} Laid;
+    Conversion x, w;
+} ConvertedJob;
 
 /* Converts a job with `half`: the weights to f32 for Winograd, whose image
  * transform reads bf16 too; both operands to f32 without dot products of pairs;
  * else pairs of the channels of a group. */
-static Laid laid(const FpropDgrad *c)
+static ConvertedJob converted_job(const FpropDgrad *c)
 {
-    Laid l = {.c = *c};
+    ConvertedJob l = {.c = *c};
     int64_t taps = (int64_t)c->window.k[0] * c->window.k[1] * c->window.k[2];
     int64_t ci = c->in.c / c->window.groups,
             pixels = c->in.n * positions(c->in);
     l.c.half = false;
     if (!c->no_winograd && bf16_by_winograd(&c->window, c->in, c->out, false)) {
         l.c.half_x = true;
-        l.w = widened(c->w, ci * taps * c->out.c);
+        l.w = widening(c->w, ci * taps * c->out.c);
         return l;
     }
     if (!simd()->pairs) {
-        l.x = widened(c->x, pixels * c->in.c);
-        l.w = widened(c->w, ci * taps * c->out.c);
+        l.x = widening(c->x, pixels * c->in.c);
+        l.w = widening(c->w, ci * taps * c->out.c);
         return l;
     }
     l.c.paired = ci;
     l.c.in.c = (int32_t)(c->window.groups * ceil_div(ci, 2));
     if (ci % 2)
-        l.x = (Layout){.from = (const uint16_t *)c->x,
-                       .rows = pixels * c->window.groups,
-                       .count = ci,
-                       .pairs = true};
+        l.x = (Conversion){.from = (const uint16_t *)c->x,
+                           .rows = pixels * c->window.groups,
+                           .count = ci,
+                           .pairs = true};
     return l;
 }
 
 size_t bf16_fprop_dgrad_bytes(const FpropDgrad *c)
 {
-    Laid l = laid(c);
-    return (size_t)(layout_floats(&l.x) + layout_floats(&l.w)) * sizeof(float) +
+    ConvertedJob l = converted_job(c);
+    return (size_t)(conversion_floats(&l.x) + conversion_floats(&l.w)) *
+               sizeof(float) +
            fprop_dgrad_bytes(&l.c);
 }
 
 void bf16_fprop_dgrad_run(const FpropDgrad *c, Pool *pool, void *scratch)
 {
-    Laid l = laid(c);
+    ConvertedJob l = converted_job(c);
     float *at = scratch;
     if (l.x.rows) {
         l.c.x = l.x.to = at;
-        lay_out(&l.x, pool);
+        convert_run(&l.x, pool);
     }
-    at += layout_floats(&l.x);
+    at += conversion_floats(&l.x);
     if (l.w.rows) {
         l.c.w = l.w.to = at;
-        lay_out(&l.w, pool);
+        convert_run(&l.w, pool);
     }
-    at += layout_floats(&l.w);
+    at += conversion_floats(&l.w);
     fprop_dgrad_run(&l.c, pool, at);
 }
 
@@ -235,35 +237,36 @@ Strip strip_pairs(const float *x, Dims dim, const Axis a[3], const Region *r,
 
 /* A wgrad job without dot products of pairs: both operands are converted to
  * f32. */
-typedef struct LaidGrad {
+typedef struct ConvertedWgrad {
     Wgrad g;
-    Layout x, a;
-} LaidGrad;
+    Conversion x, a;
+} ConvertedWgrad;
 
-static LaidGrad laid_grad(const Wgrad *g)
+static ConvertedWgrad converted_wgrad(const Wgrad *g)
 {
-    LaidGrad l = {.g = *g};
+    ConvertedWgrad l = {.g = *g};
     l.g.half = false;
-    l.x = widened(g->x, g->in.n * positions(g->in) * g->in.c);
-    l.a = widened(g->a, g->out.n * positions(g->out) * g->out.c);
+    l.x = widening(g->x, g->in.n * positions(g->in) * g->in.c);
+    l.a = widening(g->a, g->out.n * positions(g->out) * g->out.c);
     return l;
 }
 
 size_t bf16_wgrad_bytes(const Wgrad *g)
 {
-    LaidGrad l = laid_grad(g);
-    return (size_t)(layout_floats(&l.x) + layout_floats(&l.a)) * sizeof(float) +
+    ConvertedWgrad l = converted_wgrad(g);
+    return (size_t)(conversion_floats(&l.x) + conversion_floats(&l.a)) *
+               sizeof(float) +
            wgrad_bytes(&l.g);
 }
 
 void bf16_wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
 {
-    LaidGrad l = laid_grad(g);
+    ConvertedWgrad l = converted_wgrad(g);
     float *at = scratch;
     l.g.x = l.x.to = at;
-    lay_out(&l.x, pool);
-    at += layout_floats(&l.x);
+    convert_run(&l.x, pool);
+    at += conversion_floats(&l.x);
     l.g.a = l.a.to = at;
-    lay_out(&l.a, pool);
-    wgrad_run(&l.g, pool, at + layout_floats(&l.a));
+    convert_run(&l.a, pool);
+    wgrad_run(&l.g, pool, at + conversion_floats(&l.a));
 }

@@ -82,7 +82,7 @@ static void axes_of(const Plan *p, int64_t phase, Axis a[3])
 /* The axes of one window that covers all taps of phases from ..
  * from+together-1. These taps are contiguous, so the taps of each phase are a
  * part of them. */
-static void axes_together(const Plan *p, int64_t from, Axis a[3])
+static void joint_axes(const Plan *p, int64_t from, Axis a[3])
 {
     axes_of(p, from, a);
     for (int64_t f = from + 1; f < from + p->together; f++) {
@@ -100,7 +100,7 @@ static void axes_together(const Plan *p, int64_t from, Axis a[3])
 /* The number of phases that share a strip. Phases of a transposed window with
  * contiguous taps read almost the same pixels, which are copied once. Not if an
  * axis has phases without taps, or dilated ones. */
-static int64_t phases_together(const Plan *p)
+static int64_t joint_phases(const Plan *p)
 {
     for (int64_t f = 0; f < p->phases_all; f++) {
         Axis a[3];
@@ -131,7 +131,7 @@ static int64_t strip_most(const Plan *p, int64_t rows, int64_t cols)
     Axis a[3];
     int64_t floats = 0;
     for (int64_t f = 0; f < p->phases_all; f += p->together) {
-        axes_together(p, f, a);
+        joint_axes(p, f, a);
         if (!axis_inside(&a[2]))
             floats = most(floats, strip_floats(a, rows, cols, p->chunk));
     }
@@ -193,7 +193,7 @@ static Plan plan(const FpropDgrad *c)
         p.phases_all *= p.phases[i];
     }
     int64_t taps;
-    p.together = phases_together(&p);
+    p.together = joint_phases(&p);
     measure_phases(&p, &taps);
     // shorter chunks shorten the chain and the panel. A chunk has at least one
     // channel, so a window of more than CHAIN taps has a longer chain. Equal
@@ -379,14 +379,15 @@ static int64_t find_runs(const Strip *s, const Axis a[3], const Region *r,
 }
 
 /* Returns the strip of some phases and of r->many channels from r->from: the
- * image itself where no border is near. `seen`: axes_together of these
+ * image itself where no border is near. `joint`: joint_axes of these
  * phases. */
-static Strip strip_of(const Plan *p, const Axis seen[3], const Region *r,
+static Strip strip_of(const Plan *p, const Axis joint[3], const Region *r,
                       float *buffer)
 {
-    if (!seen[0].taps || !seen[1].taps || !seen[2].taps) return (Strip){0};
-    return axis_inside(&seen[2]) ? strip_view(p->c.x, p->c.in, seen, r)
-                                 : strip_copy(p->c.x, p->c.in, seen, r, buffer);
+    if (!joint[0].taps || !joint[1].taps || !joint[2].taps) return (Strip){0};
+    return axis_inside(&joint[2])
+               ? strip_view(p->c.x, p->c.in, joint, r)
+               : strip_copy(p->c.x, p->c.in, joint, r, buffer);
 }
 
 /* A task: panels b0 .. b1-1 of a group in a region, and its buffers. */
@@ -398,26 +399,26 @@ typedef struct Task {
 } Task;
 
 /* Phases first .. first+together-1, the number `before` of taps in the phases
- * before, and axes_together of these phases. */
+ * before, and joint_axes of these phases. */
 typedef struct Phases {
     int64_t first, before;
-    Axis seen[3];
+    Axis joint[3];
 } Phases;
 
 /* Computes chunk q of the channels of one phase for the results of region r:
  * the first chunk stores (with bias), later ones add. The strip `s` covers the
- * window `seen` and serves all panels, rows and phases. */
+ * window `joint` and serves all panels, rows and phases. */
 static void run_chunk(const Plan *p, const Task *t, const Axis a[3],
-                      int64_t before, const Axis seen[3], Strip s, Region r,
+                      int64_t before, const Axis joint[3], Strip s, Region r,
                       int64_t q)
 {
     const FpropDgrad *c = &p->c;
     int64_t taps = a[0].taps * a[1].taps * a[2].taps;
-    bool view = axis_inside(&seen[2]);
+    bool view = axis_inside(&joint[2]);
     if (taps)
-        s.at += (a[0].first - seen[0].first) * s.plane +
-                (a[1].first - seen[1].first) * s.row +
-                (a[2].first - seen[2].first) * s.pixel;
+        s.at += (a[0].first - joint[0].first) * s.plane +
+                (a[1].first - joint[1].first) * s.row +
+                (a[2].first - joint[2].first) * s.pixel;
     // one row of taps is contiguous here and in the panel: one long run
     bool joined = s.pixel == r.many && a[2].gap == 1;
     PanelGemm job = {.run = t->run,
@@ -466,13 +467,13 @@ static int64_t run_phases(const Plan *p, const Task *t, const Phases *f,
     whole.many = least(p->chunk, p->ci - from);
     whole.from = t->group * p->ci + from;
     Strip s = {0};
-    if (clip(p, f->seen, &whole)) s = strip_of(p, f->seen, &whole, t->strip);
+    if (clip(p, f->joint, &whole)) s = strip_of(p, f->joint, &whole, t->strip);
     for (int64_t i = f->first; i < f->first + p->together; i++) {
         Axis a[3];
         axes_of(p, i, a);
         Region r = whole;
         if (clip(p, a, &r))
-            run_chunk(p, t, a, f->before + taps, f->seen, s, r, q);
+            run_chunk(p, t, a, f->before + taps, f->joint, s, r, q);
         taps += a[0].taps * a[1].taps * a[2].taps;
     }
     return taps;
@@ -515,12 +516,12 @@ static void run_task(void *ctx, int64_t task, int thread)
     Phases f = {0};
     for (; f.first < p->phases_all; f.first += p->together) {
         int64_t taps = 0;
-        axes_together(p, f.first, f.seen);
+        joint_axes(p, f.first, f.joint);
         for (int64_t q = 0; q < p->chunks; q++) taps = run_phases(p, &t, &f, q);
         f.before += taps;
     }
-    // a convolution: `seen` is its only phase
-    if (has_epilogue(&p->c.epilogue) && clip(p, f.seen, &t.whole))
+    // a convolution: `joint` is its only phase
+    if (has_epilogue(&p->c.epilogue) && clip(p, f.joint, &t.whole))
         finish(p, &t);
 }
 

@@ -81,13 +81,14 @@ static void cut_blocks(Plan *p, int64_t block)
 
 /* The layout of scratch: U of all slices, V, then the buffers of each
  * thread. */
-static void lay_out(Plan *p)
+static void layout_scratch(Plan *p)
 {
-    int64_t seen = p->many * (p->deep + p->taps - 1), made = p->many * p->deep;
+    int64_t tiles_in = p->many * (p->deep + p->taps - 1),
+            tiles_out = p->many * p->deep;
     p->v_row = round_up(p->chunk, p->simd->lanes);
-    if (p->few) seen = p->samples * p->depth_in * tiles_plane(&p->tiles);
-    p->v_plane = plane_floats(seen, p->v_row);
-    p->m_plane = plane_floats(made, p->slice);
+    if (p->few) tiles_in = p->samples * p->depth_in * tiles_plane(&p->tiles);
+    p->v_plane = plane_floats(tiles_in, p->v_row);
+    p->m_plane = plane_floats(tiles_out, p->slice);
     p->u_chunk = PLANES * plane_floats(p->taps * p->chunk, p->slice);
     p->u_all = p->few ? 0 : p->slices * p->chunks * p->u_chunk;
     int64_t v = p->chunks * PLANES * p->v_plane;
@@ -127,7 +128,7 @@ static Plan plan(const FpropDgrad *c)
         p.slice = NARROW;
         p.slices = ceil_div(p.co, p.slice);
     }
-    lay_out(&p);
+    layout_scratch(&p);
     return p;
 }
 

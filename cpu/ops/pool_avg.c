@@ -55,7 +55,7 @@ static Part part_of(const Job *j, int axis, int64_t p)
 }
 
 /* 1 / the axis' factor of the divisor of window p. */
-static float share(const Job *j, int axis, int64_t p)
+static float inverse_divisor(const Job *j, int axis, int64_t p)
 {
     const Part t = part_of(j, axis, p);
     return 1.0F / (float)(j->inside ? t.to - t.from : j->g.k[axis]);
@@ -69,7 +69,7 @@ static void fwd_task(void *ctx, int64_t row, int thread)
     const int64_t C = j->x.c, s = j->g.s[2], k = j->g.k[2];
     const LinePlace p = line_place(j->y, row);
     const Part pd = part_of(j, 0, p.d), ph = part_of(j, 1, p.h);
-    const float by = share(j, 0, p.d) * share(j, 1, p.h);
+    const float by = inverse_divisor(j, 0, p.d) * inverse_divisor(j, 1, p.h);
     float line[ROOM];
     for (int64_t w = 0; w < j->y.w; w += j->cols) {
         const int64_t cols = least(j->cols, j->y.w - w);
@@ -86,7 +86,7 @@ static void fwd_task(void *ctx, int64_t row, int thread)
         float *y = line_at(j->c->y, p, w);
         for (int64_t i = 0; i < cols; i++) {
             const float *l = line + i * s * C;
-            const float all = by * share(j, 2, w + i);
+            const float all = by * inverse_divisor(j, 2, w + i);
             for (int64_t c = 0; c < C; c++) {
                 float sum = l[c];
                 for (int64_t t = 1; t < k; t++) sum += l[t * C + c];
@@ -97,7 +97,8 @@ static void fwd_task(void *ctx, int64_t row, int thread)
 }
 
 /* Windows from .. to-1 of an axis contain element q. */
-static void seen(const Job *j, int axis, int64_t q, int64_t *from, int64_t *to)
+static void windows_of(const Job *j, int axis, int64_t q, int64_t *from,
+                       int64_t *to)
 {
     const int64_t s = j->g.s[axis], at = q + j->g.lo[axis];
     *from = most(0, ceil_div(most(0, at - j->g.k[axis] + 1), s));
@@ -112,23 +113,24 @@ static void bwd_task(void *ctx, int64_t row, int thread)
     const int64_t C = j->x.c, s = j->g.s[2], lo = j->g.lo[2];
     const LinePlace p = line_place(j->x, row);
     int64_t d0, d1, h0, h1;
-    seen(j, 0, p.d, &d0, &d1);
-    seen(j, 1, p.h, &h0, &h1);
+    windows_of(j, 0, p.d, &d0, &d1);
+    windows_of(j, 1, p.h, &h0, &h1);
     float line[ROOM], sum[ROOM];
     for (int64_t w = 0; w < j->x.w; w += j->cols) {
         const int64_t cols = least(j->cols, j->x.w - w);
         int64_t from, to, none;
-        seen(j, 2, w, &from, &none);
-        seen(j, 2, w + cols - 1, &none, &to);
+        windows_of(j, 2, w, &from, &none);
+        windows_of(j, 2, w + cols - 1, &none, &to);
         const int64_t count = most(0, to - from);
         memset(line, 0, (size_t)(count * C) * sizeof *line);
         memset(sum, 0, (size_t)(cols * C) * sizeof *sum);
         for (int64_t q = d0; q < d1; q++)
             for (int64_t r = h0; r < h1; r++)
                 line_add(line, line_at(j->c->dy, (LinePlace){p.n, q, r}, from),
-                         share(j, 0, q) * share(j, 1, r), count * C);
+                         inverse_divisor(j, 0, q) * inverse_divisor(j, 1, r),
+                         count * C);
         for (int64_t i = 0; i < count; i++) {
-            const float by = share(j, 2, from + i);
+            const float by = inverse_divisor(j, 2, from + i);
             const int64_t first = (from + i) * s - lo - w; // of tap 0, in `sum`
             const int64_t t1 = least(j->g.k[2], cols - first);
             for (int64_t t = most(0, -first); t < t1; t++)
