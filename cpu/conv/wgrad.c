@@ -15,7 +15,7 @@
  *
  * With few channels (the first layer of a network has one) runs would be
  * shorter than a vector: then all taps of a pixel are written side by side
- * (im2col, `folded`) and are one run. */
+ * (im2col) and are one run. */
 #include "cpu/conv/wgrad.h"
 #include "cpu/conv/bf16.h"
 #include "cpu/conv/depthwise.h"
@@ -32,7 +32,7 @@ enum {
     LONE_CHANNELS = 256,      // the same with windows of one position
     ROWS = 128,               // of dw in one task, at most
     TASKS = 32,               // at least, where there is enough work
-    FOLD_MOST = 64,           // taps x channels side by side, at most
+    IM2COL_MOST = 64,         // taps x channels side by side, at most
     PARTS_BYTES = 32 << 20,   // the sums of all parts, at most
 };
 
@@ -41,25 +41,25 @@ typedef struct Plan {
     const Simd *simd;
     const Pairs *pairs; // NULL: f32
     Axis axis[3];
-    int64_t ci, co, taps;      // channels and rows of a group; taps
-    int64_t many, slices;      // channels of a task; tasks along them
-    int64_t high, lift, lifts; // rows of a block; of a task; tasks
-    int64_t rows, cols;        // pixels of a region, at most
+    int64_t ci, co, taps;               // channels and rows of a group; taps
+    int64_t many, slices;               // channels of a task; tasks along them
+    int64_t high, task_rows, row_tasks; // rows of a block; of a task; tasks
+    int64_t rows, cols;                 // pixels of a region, at most
     int64_t regions_h, regions_w, regions, parts;
     bool view;    // x is read without a copy: a window of one position, all
                   // channels
     Axis near[3]; // axes of a strip: `axis`, but one plane of taps at a time
-                  // where it is not folded, so that regions have more pixels
-    // floats a thread; folded is 0 where runs are long enough for vectors
-    int64_t strip, packed, folded;
+                  // without im2col, so that regions have more pixels
+    // floats a thread; im2col is 0 where runs are long enough for vectors
+    int64_t strip, packed, im2col;
     float *sums;    // (parts, dw); NULL: one part, in dw itself
-    float *private; // (threads, strip + packed + folded)
+    float *private; // (threads, strip + packed + im2col)
 } Plan;
 
 /* Floats of scratch of one thread. */
 static int64_t private_floats(const Plan *p)
 {
-    return p->strip + p->packed + p->folded;
+    return p->strip + p->packed + p->im2col;
 }
 
 /* Number of elements of dw. */
@@ -70,17 +70,17 @@ static int64_t weights(const Plan *p)
 
 /* The products of a row of pixels: single pixels, or steps of pairs. All steps
  * have the same number of pairs, which may be more than there are pixels. */
-typedef struct Across {
+typedef struct RowSteps {
     int64_t steps, step; // products of Simd.outer
     int64_t pixels;      // columns of the strip
-} Across;
+} RowSteps;
 
-static Across across(const Plan *p, int64_t cols)
+static RowSteps row_steps(const Plan *p, int64_t cols)
 {
-    if (!p->pairs) return (Across){cols, 1, cols};
+    if (!p->pairs) return (RowSteps){cols, 1, cols};
     int64_t pairs = ceil_div(cols, 2), steps = ceil_div(pairs, p->pairs->deep);
     int64_t step = ceil_div(pairs, steps);
-    return (Across){steps, step, 2 * steps * step};
+    return (RowSteps){steps, step, 2 * steps * step};
 }
 
 /* Sets rows and columns of a region: as wide as fits CHAIN and the cache (a
@@ -92,14 +92,14 @@ static void cut_regions(Plan *p)
     const Axis *a = p->axis;
     int64_t most_cols = a[1].count > 1 ? COLS : CHAIN;
     most_cols =
-        least(most_cols, most(16, REGION_BYTES / 4 / (p->many + p->lift)));
+        least(most_cols, most(16, REGION_BYTES / 4 / (p->many + p->task_rows)));
     p->regions_w = ceil_div(a[2].count, most_cols);
     p->cols = ceil_div(a[2].count, p->regions_w);
     p->rows = least(a[1].count, CHAIN / p->cols);
     for (; p->rows > 1; p->rows--) {
         int64_t x = axis_span(&a[1], p->rows) * axis_span(&a[2], p->cols);
         int64_t floats =
-            p->near[0].taps * x * p->many + p->rows * p->cols * p->lift;
+            p->near[0].taps * x * p->many + p->rows * p->cols * p->task_rows;
         if (floats * 4 <= REGION_BYTES) break;
     }
     p->regions_h = ceil_div(a[1].count, p->rows);
@@ -130,29 +130,29 @@ static Plan plan(const Wgrad *g)
     p.slices = ceil_div(p.ci, p.many);
     // rows of a register block: a power of two, no larger than needed
     for (p.high = 1; p.high < p.co && p.high < high;) p.high *= 2;
-    p.lift = round_up(ceil_div(p.co, ceil_div(p.co, ROWS)), p.high);
-    p.lifts = ceil_div(p.co, p.lift);
+    p.task_rows = round_up(ceil_div(p.co, ceil_div(p.co, ROWS)), p.high);
+    p.row_tasks = ceil_div(p.co, p.task_rows);
     p.view = lone && p.many == g->in.c && axis_inside(&p.axis[0]) &&
              axis_inside(&p.axis[1]) && axis_inside(&p.axis[2]);
     // few channels and several rows of taps: a run is less than a vector. Side
-    // by side they are one long run; beyond FOLD_MOST the copy costs more than
-    // the empty lanes
+    // by side they are one long run; beyond IM2COL_MOST the copy costs more
+    // than the empty lanes
     const bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
-                        p.axis[2].gap == 1 && p.taps * p.ci <= FOLD_MOST;
+                        p.axis[2].gap == 1 && p.taps * p.ci <= IM2COL_MOST;
     memcpy(p.near, p.axis, sizeof p.near);
     if (!narrow) p.near[0].taps = least(p.near[0].taps, 1);
     cut_regions(&p);
     // large weights make enough tasks without parts and leave no room for them
     int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
-    int64_t want = ceil_div(TASKS, w->groups * p.slices * p.lifts);
+    int64_t want = ceil_div(TASKS, w->groups * p.slices * p.row_tasks);
     p.parts = most(1, least(want, least(p.regions, room)));
-    Across all = across(&p, p.cols);
+    RowSteps all = row_steps(&p, p.cols);
     int64_t products = p.rows * all.steps * all.step;
     int64_t strip = strip_floats(p.near, p.rows, all.pixels, p.many);
     p.strip = p.view ? 0 : round_up(strip, LANES_MAX);
-    p.packed = round_up(products * p.lift, LANES_MAX);
+    p.packed = round_up(products * p.task_rows, LANES_MAX);
     if (narrow)
-        p.folded = round_up(products * p.taps * p.ci + LANES_MAX, LANES_MAX);
+        p.im2col = round_up(products * p.taps * p.ci + LANES_MAX, LANES_MAX);
     return p;
 }
 
@@ -177,10 +177,10 @@ size_t wgrad_bytes(const Wgrad *g)
            sizeof(float);
 }
 
-/* Packs rows r0 .. r0+lift-1 of a at the pixels of the region, block after
+/* Packs rows r0 .. r0+task_rows-1 of a at the pixels of the region, block after
  * block: to[(block*pixels + pixel)*high + i], zeros beyond the last row. */
-static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
-                      float *to)
+static void pack_rows(const Plan *p, const Region *r, int64_t r0,
+                      int64_t task_rows, float *to)
 {
     const Dims s = p->g.out;
     const int64_t high = p->high, pixels = r->rows * r->cols;
@@ -192,28 +192,28 @@ static void pack_rows(const Plan *p, const Region *r, int64_t r0, int64_t lift,
             int64_t k = 0;
             // whole blocks of the usual heights as one copy
             if (high == 8)
-                for (; k + 8 <= lift; k += 8, at += pixels * 8)
+                for (; k + 8 <= task_rows; k += 8, at += pixels * 8)
                     memcpy(at, a + k, 8 * sizeof *at);
             if (high == 4)
-                for (; k + 4 <= lift; k += 4, at += pixels * 4)
+                for (; k + 4 <= task_rows; k += 4, at += pixels * 4)
                     memcpy(at, a + k, 4 * sizeof *at);
-            for (; k < lift; k += high, at += pixels * high)
+            for (; k < task_rows; k += high, at += pixels * high)
                 for (int64_t l = 0; l < high; l++)
-                    at[l] = k + l < lift ? a[k + l] : 0;
+                    at[l] = k + l < task_rows ? a[k + l] : 0;
         }
     }
 }
 
 /* The same for pairs of pixels: blocks are rows x steps x step x high apart. */
-static void pack_pairs(const Plan *p, const Region *r, int64_t r0, int64_t lift,
-                       float *to)
+static void pack_pairs(const Plan *p, const Region *r, int64_t r0,
+                       int64_t task_rows, float *to)
 {
     const Dims s = p->g.out;
-    const Across all = across(p, r->cols);
+    const RowSteps all = row_steps(p, r->cols);
     const int64_t row = all.steps * all.step * p->high;
     PairPack job = {.ld = s.c,
                     .cols = r->cols,
-                    .height = lift,
+                    .height = task_rows,
                     .steps = all.steps,
                     .gap = r->rows * row,
                     .high = (int)p->high,
@@ -229,14 +229,14 @@ static void pack_pairs(const Plan *p, const Region *r, int64_t r0, int64_t lift,
 /* run_outer for pairs. */
 static void run_pairs(const Plan *p, const Outer *job, const float *x,
                       int64_t run, const float *packed, const Region *r,
-                      int64_t r1, int64_t lift, float *dw, int64_t k)
+                      int64_t r1, int64_t task_rows, float *dw, int64_t k)
 {
-    const Across all = across(p, r->cols);
+    const RowSteps all = row_steps(p, r->cols);
     const int64_t row = all.steps * all.step * p->high;
     PairOuter o = {.a = packed + r1 * row,
                    .rows = job->rows,
                    .steps = all.steps,
-                   .height = lift,
+                   .height = task_rows,
                    .gap = r->rows * row,
                    .pitch = job->pitch,
                    .ldx = job->ldx,
@@ -261,12 +261,12 @@ static void run_pairs(const Plan *p, const Outer *job, const float *x,
  * into full tiles and a rest, so that each has enough independent sums. */
 static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
                       const float *packed, const Region *r, int64_t r1,
-                      int64_t lift, float *dw, int64_t k)
+                      int64_t task_rows, float *dw, int64_t k)
 {
     // a row of dw is (taps, channels): k is the index in it, ldo the distance
     // to the next row
     if (p->pairs) {
-        run_pairs(p, job, x, run, packed, r, r1, lift, dw, k);
+        run_pairs(p, job, x, run, packed, r, r1, task_rows, dw, k);
         return;
     }
     int64_t lanes = p->simd->lanes, vectors = ceil_div(run, lanes);
@@ -275,9 +275,9 @@ static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
         int64_t v0 = vectors * i / tiles, v1 = vectors * (i + 1) / tiles;
         job->x = x + v0 * lanes;
         job->width = (int)(least(v1 * lanes, run) - v0 * lanes);
-        for (int64_t b = 0; b < lift; b += p->high) {
+        for (int64_t b = 0; b < task_rows; b += p->high) {
             job->a = packed + (b * r->rows + r1 * p->high) * r->cols;
-            job->height = (int)least(p->high, lift - b);
+            job->height = (int)least(p->high, task_rows - b);
             job->out = dw + b * job->ldo + k + v0 * lanes;
             p->simd->outer(job);
         }
@@ -286,10 +286,10 @@ static void run_outer(const Plan *p, Outer *job, const float *x, int64_t run,
 
 /* Writes all taps of each pixel side by side, zeros for taps outside the image:
  * to[pixel*width + k], width = taps * channels. */
-static void fold(const Plan *p, const Strip *s, const Region *r, float *to)
+static void im2col(const Plan *p, const Strip *s, const Region *r, float *to)
 {
     const Axis *a = p->axis;
-    const Across all = across(p, r->cols);
+    const RowSteps all = row_steps(p, r->cols);
     int64_t run = a[2].taps * p->ci, every = p->pairs ? 2 : 1;
     int64_t cols = all.steps * all.step, step = every * a[2].step * s->pixel;
     for (int64_t td = 0; td < a[0].taps; td++)
@@ -317,14 +317,14 @@ static Strip strip_of(const Plan *p, const Region *r, int64_t td,
     if (p->view) return strip_view(p->g.x, p->g.in, near, r);
     if (!p->pairs) return strip_copy(p->g.x, p->g.in, near, r, private);
     Region wide = *r;
-    wide.cols = across(p, r->cols).pixels;
+    wide.cols = row_steps(p, r->cols).pixels;
     return strip_pairs(p->g.x, p->g.in, near, &wide, private);
 }
 
 /* Adds the contribution of the strip `s` of plane td of taps to dw; stores it
  * if job->add is false. */
 static void run_plane(const Plan *p, Outer job, const Strip *s, int64_t td,
-                      const float *packed, const Region *r, int64_t lift,
+                      const float *packed, const Region *r, int64_t task_rows,
                       float *dw)
 {
     const Axis *a = p->axis;
@@ -346,40 +346,40 @@ static void run_plane(const Plan *p, Outer job, const Strip *s, int64_t td,
         if (!job.rows && job.add) continue;
         const float *x = s->at + tw * a[2].gap * s->pixel +
                          (r1 * a[1].step + th * a[1].gap) * s->row;
-        run_outer(p, &job, x, run, packed, r, r1, lift, dw, k);
+        run_outer(p, &job, x, run, packed, r, r1, task_rows, dw, k);
     }
 }
 
-/* Adds one region's contribution to rows r0 .. r0+lift-1 and the region's
+/* Adds one region's contribution to rows r0 .. r0+task_rows-1 and the region's
  * channels of dw, which points to row r0. `private` is this thread's: strip,
- * packed dy, folded x. */
-static void run_region(const Plan *p, Region r, int64_t r0, int64_t lift,
+ * packed dy, columns of im2col. */
+static void run_region(const Plan *p, Region r, int64_t r0, int64_t task_rows,
                        float *dw, bool add, float *private)
 {
-    const Across all = across(p, r.cols);
-    float *packed = private + p->strip, *folded = packed + p->packed;
+    const RowSteps all = row_steps(p, r.cols);
+    float *packed = private + p->strip, *columns = packed + p->packed;
     if (p->pairs)
-        pack_pairs(p, &r, r0, lift, packed);
+        pack_pairs(p, &r, r0, task_rows, packed);
     else
-        pack_rows(p, &r, r0, lift, packed);
+        pack_rows(p, &r, r0, task_rows, packed);
     Outer job = {.rows = r.rows,
                  .cols = r.cols,
                  .lda = p->high,
                  .ldo = p->taps * p->ci,
                  .high = (int)p->high,
                  .add = add};
-    if (p->folded) {
+    if (p->im2col) {
         Strip s = strip_of(p, &r, 0, private);
-        fold(p, &s, &r, folded);
+        im2col(p, &s, &r, columns);
         job.ldx = job.ldo, job.pitch = job.ldo * all.steps * all.step;
-        run_outer(p, &job, folded, job.ldo, packed, &r, 0, lift, dw, 0);
+        run_outer(p, &job, columns, job.ldo, packed, &r, 0, task_rows, dw, 0);
         return;
     }
     for (int64_t td = 0; td < p->axis[0].taps; td++) {
         Strip s = strip_of(p, &r, td, private);
         job.ldx = (p->pairs ? 2 : 1) * p->axis[2].step * s.pixel;
         job.pitch = p->axis[1].step * s.row;
-        run_plane(p, job, &s, td, packed, &r, lift, dw);
+        run_plane(p, job, &s, td, packed, &r, task_rows, dw);
     }
 }
 
@@ -389,13 +389,14 @@ static void run_task(void *ctx, int64_t task, int thread)
 {
     const Plan *p = ctx;
     float *private = p->private + thread * private_floats(p);
-    int64_t slice = task % p->slices, lift = task / p->slices % p->lifts;
-    task /= p->slices * p->lifts;
+    int64_t slice = task % p->slices,
+            row_task = task / p->slices % p->row_tasks;
+    task /= p->slices * p->row_tasks;
     int64_t group = task % p->g.window.groups;
     int64_t part = task / p->g.window.groups;
     int64_t first = p->regions * part / p->parts;
     int64_t end = p->regions * (part + 1) / p->parts;
-    int64_t r0 = group * p->co + lift * p->lift;
+    int64_t r0 = group * p->co + row_task * p->task_rows;
     // a single part is summed in dw itself
     float *dw = p->sums ? p->sums + part * weights(p) : p->g.dw;
     dw += r0 * p->taps * p->ci;
@@ -409,7 +410,8 @@ static void run_task(void *ctx, int64_t task, int thread)
         r.n = at / p->axis[0].count;
         r.cols = least(p->cols, p->axis[2].count - r.w);
         r.rows = least(p->rows, p->axis[1].count - r.h);
-        run_region(p, r, r0, least(p->lift, p->co - lift * p->lift), dw,
+        run_region(p, r, r0,
+                   least(p->task_rows, p->co - row_task * p->task_rows), dw,
                    i > first || (p->parts == 1 && p->g.add), private);
     }
 }
@@ -459,7 +461,7 @@ void wgrad_run(const Wgrad *g, Pool *pool, void *scratch)
         p.sums = scratch;
         p.private += round_up(p.parts * weights(&p), LANES_MAX);
     }
-    int64_t tasks = p.parts * g->window.groups * p.slices * p.lifts;
+    int64_t tasks = p.parts * g->window.groups * p.slices * p.row_tasks;
     pool_run(pool, tasks, run_task, &p);
     if (p.sums) wgrad_combine(g, pool, p.sums, p.parts, weights(&p));
 }

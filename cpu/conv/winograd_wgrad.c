@@ -34,11 +34,11 @@ typedef struct Plan {
     Wgrad g;
     const Simd *simd;
     Tiles tiles;
-    int64_t ci, co, taps;          // taps along d
-    int64_t depth_in, depth, lo_d; // planes of a sample: of x, of dy
-    int64_t all;                   // tiles of dy
-    int64_t many, slices;          // channels of a block; blocks of them
-    int64_t lift, lifts;           // rows of a block; blocks of them
+    int64_t ci, co, taps;           // taps along d
+    int64_t depth_in, depth, lo_d;  // planes of a sample: of x, of dy
+    int64_t all;                    // tiles of dy
+    int64_t many, slices;           // channels of a block; blocks of them
+    int64_t block_rows, row_blocks; // rows of a block; blocks of them
     int64_t parts;
     int64_t v_row, s_row;              // floats of a tile
     int64_t v_plane, s_plane, w_plane; // floats
@@ -65,18 +65,18 @@ static Plan plan(const Wgrad *g)
     p.slices = ceil_div(p.ci, CHANNELS);
     p.many = round_up(ceil_div(p.ci, p.slices), p.simd->lanes);
     p.slices = ceil_div(p.ci, p.many);
-    p.lifts = ceil_div(p.co, ROWS);
+    p.row_blocks = ceil_div(p.co, ROWS);
     // whole vectors of S, and whole register blocks of W
-    p.lift = round_up(ceil_div(p.co, p.lifts),
-                      most(p.simd->lanes, p.simd->outer_high));
-    p.lifts = ceil_div(p.co, p.lift);
-    int64_t want = ceil_div(TASKS, p.taps * p.slices * p.lifts);
+    p.block_rows = round_up(ceil_div(p.co, p.row_blocks),
+                            most(p.simd->lanes, p.simd->outer_high));
+    p.row_blocks = ceil_div(p.co, p.block_rows);
+    int64_t want = ceil_div(TASKS, p.taps * p.slices * p.row_blocks);
     int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
     p.parts = most(1, least(want, least(p.all / PART, room)));
-    p.v_row = p.many, p.s_row = p.lift;
+    p.v_row = p.many, p.s_row = p.block_rows;
     p.v_plane = plane_floats(CHUNK, p.v_row);
     p.s_plane = plane_floats(CHUNK, p.s_row);
-    p.w_plane = plane_floats(p.lift, p.many);
+    p.w_plane = plane_floats(p.block_rows, p.many);
     p.private = PLANES * (p.v_plane + p.s_plane + p.w_plane);
     return p;
 }
@@ -89,9 +89,10 @@ size_t winograd_grad_bytes(const Wgrad *g)
            sizeof(float);
 }
 
-/* A block of dw: rows r0 .. r0+lift-1, channels c0 .. c0+many-1, tap t. */
+/* A block of dw: rows r0 .. r0+block_rows-1, channels c0 .. c0+many-1, tap t.
+ */
 typedef struct Block {
-    int64_t t, r0, lift, c0, many;
+    int64_t t, r0, block_rows, c0, many;
 } Block;
 
 /* The three buffers of a thread. */
@@ -114,7 +115,7 @@ static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
                       out / p->depth * p->depth_in + d, at, b->c0,
                       b->c0 + b->many, p->v_plane, mine->v + filled * p->v_row);
         Tile t = tile_result_at(&p->tiles, out, at, p->co, &offset);
-        t.plane = p->s_plane, t.channels = b->lift, t.half = p->g.half;
+        t.plane = p->s_plane, t.channels = b->block_rows, t.half = p->g.half;
         p->simd->tile_grad(&t, numbers_at(p->g.a, t.half, offset + b->r0),
                            mine->s + filled * p->s_row);
         filled++;
@@ -142,7 +143,7 @@ static void multiply(const Plan *p, const Block *b, const float *v,
         job.x = v + v0 * lanes;
         job.width = (int)((v1 - v0) * lanes);
         // rows of W beyond the last one of dw are never read
-        for (int64_t r = 0; r < b->lift; r += job.high) {
+        for (int64_t r = 0; r < b->block_rows; r += job.high) {
             job.a = s + r;
             job.out = w + r * p->many + v0 * lanes;
             p->simd->outer(&job);
@@ -156,10 +157,10 @@ static void run_task(void *ctx, int64_t task, int thread)
     const Plan *p = ctx;
     Block b = {.c0 = task % p->slices * p->many};
     task /= p->slices;
-    b.r0 = task % p->lifts * p->lift, task /= p->lifts;
+    b.r0 = task % p->row_blocks * p->block_rows, task /= p->row_blocks;
     b.t = task % p->taps;
     int64_t part = task / p->taps;
-    b.lift = least(p->lift, p->co - b.r0),
+    b.block_rows = least(p->block_rows, p->co - b.r0),
     b.many = least(p->many, p->ci - b.c0);
     Private mine = {.v = p->buffers + thread * p->private};
     mine.s = mine.v + PLANES * p->v_plane;
@@ -183,7 +184,7 @@ static void run_task(void *ctx, int64_t task, int thread)
               .r1 = 3,
               .c1 = 3,
               .add = !p->sums && p->g.add};
-    for (int64_t r = 0; r < b.lift; r++)
+    for (int64_t r = 0; r < b.block_rows; r++)
         p->simd->tile_gradient(
             &t, mine.w + r * p->many,
             dw + ((b.r0 + r) * p->taps + b.t) * SQUARE * p->ci + b.c0);
@@ -197,6 +198,6 @@ void winograd_grad_run(const Wgrad *g, Pool *pool, void *scratch)
         p.sums = scratch;
         p.buffers += round_up(p.parts * weights(&p), LINE);
     }
-    pool_run(pool, p.parts * p.taps * p.lifts * p.slices, run_task, &p);
+    pool_run(pool, p.parts * p.taps * p.row_blocks * p.slices, run_task, &p);
     if (p.sums) wgrad_combine(g, pool, p.sums, p.parts, weights(&p));
 }
