@@ -55,31 +55,32 @@ static void host_close(void *dev)
 
 /* Memory whose pages the threads touch first: the pages lie near the cores of
  * the threads, and two threads take half the time. */
-typedef struct Fresh {
+typedef struct Touch {
     char *at;
     size_t bytes;
-} Fresh;
+} Touch;
 
 enum {
-    TOUCHED = 16 << 20, // bytes of a task; a multiple of any page
-    MOVED = 1 << 18,    // .. of a task that copies or transposes
+    TOUCH_BYTES = 16 << 20, // bytes of a task; a multiple of any page
+    COPY_BYTES = 1 << 18,   // .. of a task that copies or transposes
 };
 
 static void touch_task(void *ctx, int64_t task, int thread)
 {
-    const Fresh *f = ctx;
-    const size_t from = (size_t)task * TOUCHED, rest = f->bytes - from;
+    const Touch *f = ctx;
+    const size_t from = (size_t)task * TOUCH_BYTES, rest = f->bytes - from;
     (void)thread;
     // a page that two tasks share is touched at its first use
-    mem_touch(f->at + from, rest < TOUCHED ? rest : TOUCHED);
+    mem_touch(f->at + from, rest < TOUCH_BYTES ? rest : TOUCH_BYTES);
 }
 
 static bool host_alloc(void *dev, size_t bytes, void **out)
 {
     *out = mem_pages(bytes);
     if (!*out) return false;
-    Fresh f = {*out, bytes};
-    pool_run(dev, (int64_t)((bytes + TOUCHED - 1) / TOUCHED), touch_task, &f);
+    Touch f = {*out, bytes};
+    pool_run(dev, (int64_t)((bytes + TOUCH_BYTES - 1) / TOUCH_BYTES),
+             touch_task, &f);
     return true;
 }
 
@@ -91,25 +92,26 @@ static void host_release(void *dev, void *p)
 
 /* A copy of bytes. One core alone does not reach the bandwidth of the
  * memory. */
-typedef struct Move {
+typedef struct Copy {
     char *to;
     const char *from;
     size_t bytes;
-} Move;
+} Copy;
 
-static void move_task(void *ctx, int64_t task, int thread)
+static void copy_task(void *ctx, int64_t task, int thread)
 {
-    const Move *m = ctx;
-    const size_t from = (size_t)task * MOVED, rest = m->bytes - from;
+    const Copy *m = ctx;
+    const size_t from = (size_t)task * COPY_BYTES, rest = m->bytes - from;
     (void)thread;
-    memcpy(m->to + from, m->from + from, rest < MOVED ? rest : MOVED);
+    memcpy(m->to + from, m->from + from, rest < COPY_BYTES ? rest : COPY_BYTES);
 }
 
 /* Device memory is host memory: upload, download and copy are one function. */
 static bool host_copy(void *dev, void *dst, const void *src, size_t bytes)
 {
-    Move m = {dst, src, bytes};
-    pool_run(dev, (int64_t)((bytes + MOVED - 1) / MOVED), move_task, &m);
+    Copy m = {dst, src, bytes};
+    pool_run(dev, (int64_t)((bytes + COPY_BYTES - 1) / COPY_BYTES), copy_task,
+             &m);
     return true;
 }
 
@@ -137,9 +139,9 @@ static void reorder_task(void *ctx, int64_t task, int thread)
 static void reorder(void *dev, Reorder u)
 {
     const Dims s = u.t->dim;
-    // with a thousand channels a task of MOVED bytes would have a few
+    // with a thousand channels a task of COPY_BYTES bytes would have a few
     // positions; 64 are whole blocks of the transpose in tensor.c
-    u.part = most(MOVED / (int64_t)sizeof(float) / s.c, 64);
+    u.part = most(COPY_BYTES / (int64_t)sizeof(float) / s.c, 64);
     u.parts = ceil_div(positions(s), u.part);
     pool_run(dev, s.n * u.parts, reorder_task, &u);
 }

@@ -75,11 +75,11 @@ static bool has_portable(void)
 }
 
 /* Best first. Another set is a row here and a line in the Makefile, or a line
- * in table.c if it only adds kernels of pairs. `sought` is false for a set that
- * is present but not the fastest; it is used only if SEG_ISA names it. */
+ * in table.c if it only adds kernels of pairs. `preferred` is false for a set
+ * that is present but not the fastest; it is used only if SEG_ISA names it. */
 static const struct {
     const Simd *table;
-    bool (*present)(void), (*sought)(void);
+    bool (*present)(void), (*preferred)(void);
 } sets[] = {
 #if defined(__x86_64__)
     {&simd_amx, has_amx, has_amx},
@@ -99,7 +99,7 @@ const Simd *simd_find(const char *name)
     // from the last set, which is always present, to the best
     const Simd *best = NULL;
     for (int i = SETS - 1; i >= 0; i--)
-        if (sets[i].sought()) best = sets[i].table;
+        if (sets[i].preferred()) best = sets[i].table;
     if (!name || !*name) return best;
     for (int i = 0; i < SETS; i++) {
         if (strcmp(name, sets[i].table->name)) continue;

@@ -31,7 +31,7 @@ typedef struct Attention {
     const Simd *simd;
     int64_t n, positions, width, heads, depth; // P, E, D = E / heads
     int64_t parts;                             // of ROWS positions
-    int64_t transposed, plain, own;            // floats: see Room
+    int64_t transposed, plain, own;            // floats: see Buffers
     float *logs, *means, *private;             // logs, means: (n, heads, P)
     float scale;
     bool drops;
@@ -61,13 +61,13 @@ static int64_t lines(const Attention *m)
 
 /* Buffers of a thread: two packed blocks transposed and two as they are; two
  * tables of scores; the largest score and the sum of each row. */
-typedef struct Room {
+typedef struct Buffers {
     float *transposed[2], *plain[2], *score[2], *most, *sum;
-} Room;
+} Buffers;
 
-static Room room_of(const Attention *m, int thread)
+static Buffers buffers_of(const Attention *m, int thread)
 {
-    Room r;
+    Buffers r;
     float *at = m->private + thread * m->own;
     for (int i = 0; i < 2; i++, at += m->transposed) r.transposed[i] = at;
     for (int i = 0; i < 2; i++, at += m->plain) r.plain[i] = at;
@@ -184,7 +184,7 @@ static void clear(const Attention *m, const Part *p, float *x, int64_t ld)
 static void forward(void *ctx, int64_t task, int thread)
 {
     const Attention *m = ctx;
-    Room r = room_of(m, thread);
+    Buffers r = buffers_of(m, thread);
     Part p = part_of(m, task);
     const int64_t ld = 3 * m->width;
     float *y = (float *)m->c->y->data + p.out, *own = y + p.from * m->width;
@@ -248,7 +248,8 @@ static void mean(void *ctx, int64_t task, int thread)
 }
 
 /* Backward: rows of dq. */
-static void queries(const Attention *m, const Part *p, const Room *r, float *dq)
+static void queries(const Attention *m, const Part *p, const Buffers *r,
+                    float *dq)
 {
     const int64_t ld = 3 * m->width;
     const float *dy = (const float *)m->c->dy->data + p->out;
@@ -275,7 +276,7 @@ static void queries(const Attention *m, const Part *p, const Room *r, float *dq)
 }
 
 /* Backward: rows of dk and dv; blocks are of queries. */
-static void keys(const Attention *m, const Part *p, const Room *r, float *dk,
+static void keys(const Attention *m, const Part *p, const Buffers *r, float *dk,
                  float *dv)
 {
     const int64_t ld = 3 * m->width;
@@ -308,7 +309,7 @@ static void keys(const Attention *m, const Part *p, const Room *r, float *dk,
 static void backward(void *ctx, int64_t task, int thread)
 {
     const Attention *m = ctx;
-    Room r = room_of(m, thread);
+    Buffers r = buffers_of(m, thread);
     Part p = part_of(m, task);
     float *dq = (float *)m->c->dx[0]->data + p.n * m->positions * 3 * m->width +
                 p.head * m->depth;

@@ -16,8 +16,8 @@
 #include <string.h>
 
 enum {
-    STRETCH = 4096, // voxels of a task at least
-    PARTS = 64,     // tasks of a sample at most: partial sums stay small
+    GRAIN = 4096, // voxels of a task at least
+    PARTS = 64,   // tasks of a sample at most: partial sums stay small
     WIDE = DOSE_BINS + LANES_MAX,
 };
 
@@ -43,7 +43,7 @@ static void job_init(Job *j, const Call *c)
                .bins = c->attr->dvh_loss.bins};
     // for the widest set, so that space asked for before a set is chosen fits
     j->wide = ceil_div(j->bins, LANES_MAX) * LANES_MAX;
-    j->part = most(STRETCH, ceil_div(j->size, PARTS));
+    j->part = most(GRAIN, ceil_div(j->size, PARTS));
     j->parts = ceil_div(j->size, j->part);
     j->scale = (double)c->attr->dvh_loss.steep / c->attr->dvh_loss.width;
     for (int b = 0; b < j->bins; b++)

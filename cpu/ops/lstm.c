@@ -249,7 +249,7 @@ static void backward(void *ctx, int64_t task, int thread)
 }
 
 /* Copies rows of dz to dx. */
-static void spread(void *ctx, int64_t task, int thread)
+static void copy_dx(void *ctx, int64_t task, int thread)
 {
     const Lstm *m = ctx;
     (void)thread;
@@ -267,7 +267,7 @@ bool cpu_lstm_bwd(const Call *c)
     pool_run(c->dev, m.tasks, backward, &m);
     // the scratch is free from here on
     if (c->dx[0])
-        pool_run(c->dev, ceil_div(m.n * m.steps, COPY_ROWS), spread, &m);
+        pool_run(c->dev, ceil_div(m.n * m.steps, COPY_ROWS), copy_dx, &m);
     if (c->dx[1]) {
         // y of the previous step times dz of this one: y has a border of one
         Wgrad w = {.window = op_window(c->attr, c->x[1]),

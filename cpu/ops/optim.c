@@ -11,7 +11,7 @@
 #include "cpu/lib/window.h"
 
 enum {
-    STRETCH = 65536,   // numbers of a task: 1 MB of a step of adam
+    GRAIN = 65536,     // numbers of a task: 1 MB of a step of adam
     SUM_LEAST = 16384, // of a partial sum, as in the plain loops
     PARTS = 256,       // partial sums at most, as there
 };
@@ -27,7 +27,7 @@ static void update_task(void *ctx, int64_t task, int thread)
 {
     const Job *j = ctx;
     const Update *u = j->u;
-    int64_t from = task * STRETCH, count = least(STRETCH, u->count - from);
+    int64_t from = task * GRAIN, count = least(GRAIN, u->count - from);
     const float *grad = (const float *)u->grad + from;
     float *p = (float *)u->value + from, *m = (float *)u->m + from;
     (void)thread;
@@ -44,7 +44,7 @@ bool cpu_update(void *dev, const Update *u)
     CHECK(u->step >= 1);
     update_factors(u, exact);
     for (int i = 0; i < FACTOR_COUNT; i++) j.factor[i] = (float)exact[i];
-    pool_run(dev, ceil_div(u->count, STRETCH), update_task, &j);
+    pool_run(dev, ceil_div(u->count, GRAIN), update_task, &j);
     return true;
 }
 
@@ -60,16 +60,16 @@ typedef struct BlendJob {
 static void blend_task(void *ctx, int64_t task, int thread)
 {
     const BlendJob *j = ctx;
-    int64_t from = task * STRETCH;
+    int64_t from = task * GRAIN;
     (void)thread;
-    simd()->blend(j->x + from, least(STRETCH, j->count - from), j->by,
+    simd()->blend(j->x + from, least(GRAIN, j->count - from), j->by,
                   j->y + from);
 }
 
 bool cpu_blend(void *dev, void *y, const void *x, int64_t count, double by)
 {
     BlendJob j = {y, x, count, (float)by};
-    pool_run(dev, ceil_div(count, STRETCH), blend_task, &j);
+    pool_run(dev, ceil_div(count, GRAIN), blend_task, &j);
     return true;
 }
 

@@ -178,13 +178,13 @@ static void backward(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* `looks`: reads of D channels for each pair of positions. */
-static void run(const Call *c, RangeFn *fn, int looks)
+/* `reads`: reads of D channels for each pair of positions. */
+static void run(const Call *c, RangeFn *fn, int reads)
 {
     Dims s = c->y->dim;
     int heads = c->attr->attention.heads;
     range_run(c, s.n * heads * positions(s),
-              looks * positions(s) * (s.c / heads), fn, (void *)c);
+              reads * positions(s) * (s.c / heads), fn, (void *)c);
 }
 
 bool KERNEL(attention_fwd)(const Call *c)

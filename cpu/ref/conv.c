@@ -6,7 +6,8 @@
 
 static ConvProblem conv_problem(const Call *c)
 {
-    return corr_make(c, op_window(c->attr, c->x[1]), c->x[0]->dim, c->y->dim);
+    return conv_problem_of(c, op_window(c->attr, c->x[1]), c->x[0]->dim,
+                           c->y->dim);
 }
 
 /* Scratch is for the gradient of the bias only; each other sum belongs to one

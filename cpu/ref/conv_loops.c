@@ -49,7 +49,7 @@ static double window_dot(const ConvProblem *r, const real *x, const real *w,
 
 /* Rows (n,d,h) of the grid. A filter goes over a whole row of positions before
  * the next one: its weights stay in L1. */
-static void gather_rows(void *ctx, int64_t from, int64_t to)
+static void fprop_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
     const ConvProblem *r = j->r;
@@ -78,7 +78,7 @@ void conv_fprop(const ConvProblem *r, const real *image, const real *w,
     Job j = {r, image, NULL, w, bias, grid, fresh};
     int64_t taps = window_taps(&r->win);
     range_run(r->c, rows(r->grid) / r->grid.w,
-              taps * r->a * r->grid.c * r->grid.w, gather_rows, &j);
+              taps * r->a * r->grid.c * r->grid.w, fprop_rows, &j);
 }
 
 // -- dgrad -------------------------------------------------------------------
@@ -86,8 +86,8 @@ void conv_fprop(const ConvProblem *r, const real *image, const real *w,
 /* The sum as a gather: each image element sums over the grid positions that
  * read it, so no task writes to another's elements. Image positions `w0` ..
  * w0+count-1 of row p, channels a0 .. a0+na-1 of group `group`. */
-static void spread_block(const Job *j, Place p, int64_t w0, int64_t count,
-                         int64_t group, int64_t a0, int64_t na)
+static void dgrad_block(const Job *j, Place p, int64_t w0, int64_t count,
+                        int64_t group, int64_t a0, int64_t na)
 {
     const ConvProblem *r = j->r;
     const Window *g = &r->win;
@@ -96,14 +96,14 @@ static void spread_block(const Job *j, Place p, int64_t w0, int64_t count,
     for (int64_t k = 0; k < taps; k++) {
         int64_t kk[3];
         tap_split(g, k, kk);
-        int64_t d = normed_from(g, 0, p.d, kk[0], r->grid.d);
-        int64_t h = normed_from(g, 1, p.h, kk[1], r->grid.h);
+        int64_t d = result_at(g, 0, p.d, kk[0], r->grid.d);
+        int64_t h = result_at(g, 1, p.h, kk[1], r->grid.h);
         if (d < 0 || h < 0) continue;
         const real *y = j->grid + at(r->grid, p.n, d, h, 0) + group * r->b;
         for (int64_t b = 0; b < r->b; b++) {
             const real *w = j->w + ((group * r->b + b) * taps + k) * r->a + a0;
             for (int64_t i = 0; i < count; i++) {
-                int64_t q = normed_from(g, 2, w0 + i, kk[2], r->grid.w);
+                int64_t q = result_at(g, 2, w0 + i, kk[2], r->grid.w);
                 if (q >= 0) axpy(sum[i], y[q * r->grid.c + b], w, na);
             }
         }
@@ -116,7 +116,7 @@ static void spread_block(const Job *j, Place p, int64_t w0, int64_t count,
 }
 
 /* Rows (n,d,h) of the image. */
-static void spread_rows(void *ctx, int64_t from, int64_t to)
+static void dgrad_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
     const ConvProblem *r = j->r;
@@ -124,9 +124,9 @@ static void spread_rows(void *ctx, int64_t from, int64_t to)
         for (int64_t group = 0; group < r->win.groups; group++)
             for (int64_t a = 0; a < r->a; a += BLOCK_A)
                 for (int64_t w = 0; w < r->image.w; w += BLOCK_W)
-                    spread_block(j, place(r->image, row * r->image.w), w,
-                                 least(BLOCK_W, r->image.w - w), group, a,
-                                 least(BLOCK_A, r->a - a));
+                    dgrad_block(j, place(r->image, row * r->image.w), w,
+                                least(BLOCK_W, r->image.w - w), group, a,
+                                least(BLOCK_A, r->a - a));
 }
 
 void conv_dgrad(const ConvProblem *r, const real *grid, const real *w,
@@ -135,15 +135,15 @@ void conv_dgrad(const ConvProblem *r, const real *grid, const real *w,
     Job j = {r, NULL, grid, w, bias, image, fresh};
     int64_t taps = window_taps(&r->win);
     range_run(r->c, rows(r->image) / r->image.w,
-              taps * r->b * r->image.c * r->image.w, spread_rows, &j);
+              taps * r->b * r->image.c * r->image.w, dgrad_rows, &j);
 }
 
 // -- wgrad -------------------------------------------------------------------
 
 /* Sums over all samples and positions for one small block of weights: grid
  * channels b0 .. b0+nb-1, tap k, channels a0 .. a0+na-1. */
-static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
-                          int64_t a0, int64_t na)
+static void wgrad_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
+                        int64_t a0, int64_t na)
 {
     const ConvProblem *r = j->r;
     const Window *g = &r->win;
@@ -152,7 +152,7 @@ static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
     // extents d, h, w follow each other in Dims
     const int32_t *count = &r->grid.d, *size = &r->image.d;
     for (int i = 0; i < 3; i++)
-        normed_through(g, i, kk[i], count[i], size[i], &from[i], &to[i]);
+        result_range(g, i, kk[i], count[i], size[i], &from[i], &to[i]);
     double sum[BLOCK_B][BLOCK_A] = {{0}};
     for (int64_t n = 0; n < r->grid.n; n++) {
         for (int64_t d = from[0]; d < to[0]; d++) {
@@ -178,7 +178,7 @@ static void weights_block(const Job *j, int64_t b0, int64_t nb, int64_t k,
 }
 
 /* Blocks of grid channels within one group, for each tap. */
-static void weights_part(void *ctx, int64_t from, int64_t to)
+static void wgrad_part(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
     const ConvProblem *r = j->r;
@@ -189,8 +189,8 @@ static void weights_part(void *ctx, int64_t from, int64_t to)
         int64_t group = i / taps / blocks;
         int64_t b = block * BLOCK_B, nb = least(BLOCK_B, r->b - b);
         for (int64_t a = 0; a < r->a; a += BLOCK_A)
-            weights_block(j, group * r->b + b, nb, k, a,
-                          least(BLOCK_A, r->a - a));
+            wgrad_block(j, group * r->b + b, nb, k, a,
+                        least(BLOCK_A, r->a - a));
     }
 }
 
@@ -200,7 +200,7 @@ void conv_wgrad(const ConvProblem *r, const real *image, const real *grid,
     Job j = {r, image, grid, NULL, NULL, w, fresh};
     int64_t taps = window_taps(&r->win);
     range_run(r->c, r->win.groups * ceil_div(r->b, BLOCK_B) * taps,
-              rows(r->grid) * least(r->b, BLOCK_B) * r->a, weights_part, &j);
+              rows(r->grid) * least(r->b, BLOCK_B) * r->a, wgrad_part, &j);
 }
 
 // -- bias --------------------------------------------------------------------

@@ -27,8 +27,8 @@ typedef struct ConvProblem {
 } ConvProblem;
 
 /* The problem of a call; shape rules have checked the extents. */
-static inline ConvProblem corr_make(const Call *c, Window win, Dims image,
-                                    Dims grid)
+static inline ConvProblem conv_problem_of(const Call *c, Window win, Dims image,
+                                          Dims grid)
 {
     return (ConvProblem){.c = c,
                          .win = win,

@@ -162,7 +162,7 @@ static void backward(void *ctx, int64_t from, int64_t to)
 }
 
 /* Rows of dx. */
-static void spread(void *ctx, int64_t from, int64_t to)
+static void copy_dx(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
     int64_t width = c->x[0]->dim.c;
@@ -177,9 +177,10 @@ bool KERNEL(lstm_bwd)(const Call *c)
     Dims s = c->x[0]->dim;
     const real *dz = c->saved;
     range_run(c, z.n, 4 * z.steps * z.units * z.units, backward, (void *)c);
-    if (c->dx[0]) range_run(c, rows(s), s.c, spread, (void *)c);
+    if (c->dx[0]) range_run(c, rows(s), s.c, copy_dx, (void *)c);
     if (c->dx[1]) {
-        ConvProblem r = corr_make(c, op_window(c->attr, c->x[1]), c->y->dim, s);
+        ConvProblem r =
+            conv_problem_of(c, op_window(c->attr, c->x[1]), c->y->dim, s);
         conv_wgrad(&r, values(c->y), dz, values(c->dx[1]), is_fresh(c, 1));
     }
     if (c->dx[2]) conv_bias_grad(c, s, dz, values(c->dx[2]), is_fresh(c, 2));

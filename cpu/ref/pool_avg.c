@@ -76,7 +76,7 @@ static void bwd_rows(void *ctx, int64_t from, int64_t to)
             int64_t nc = least(BLOCK, j->x.c - c0);
             double sum[BLOCK] = {0};
             for (int64_t k = 0; k < window_taps(&j->win); k++) {
-                int64_t i = row_normed_from(&j->win, j->y, p, k);
+                int64_t i = result_row_at(&j->win, j->y, p, k);
                 if (i < 0) continue;
                 axpy(sum, 1 / divisor(j, place(j->y, i / j->y.c)),
                      values(j->c->dy) + i + c0, nc);

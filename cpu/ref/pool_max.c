@@ -21,8 +21,8 @@ static Job job_of(const Call *c)
 
 /* Compares one more tap: y, tap (C) with x (C). x[c] != x[c] is NaN, for which
  * every comparison is false; without branches, for vectors. */
-static void challenge(real *y, int32_t *tap, const real *x, int32_t k,
-                      int64_t channels)
+static void compare_tap(real *y, int32_t *tap, const real *x, int32_t k,
+                        int64_t channels)
 {
     for (int64_t c = 0; c < channels; c++) {
         bool wins = x[c] > y[c] || x[c] != x[c];
@@ -51,7 +51,7 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
         for (int64_t kd = td.from; kd < td.to; kd++)
             for (int64_t kh = th.from; kh < th.to; kh++)
                 for (int64_t kw = tw.from; kw < tw.to; kw++)
-                    challenge(
+                    compare_tap(
                         y, tap,
                         values(j->c->x[0]) + at(j->x, p.n, td.first + kd,
                                                 th.first + kh, tw.first + kw),
@@ -73,7 +73,7 @@ static void bwd_rows(void *ctx, int64_t from, int64_t to)
             int64_t nc = least(BLOCK, j->x.c - c0);
             double sum[BLOCK] = {0};
             for (int64_t k = 0; k < window_taps(&j->win); k++) {
-                int64_t i = row_normed_from(&j->win, j->y, p, k);
+                int64_t i = result_row_at(&j->win, j->y, p, k);
                 if (i < 0) continue;
                 for (int64_t c = 0; c < nc; c++)
                     sum[c] += tap[i + c0 + c] == k ? dy[i + c0 + c] : 0;

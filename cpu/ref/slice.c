@@ -2,9 +2,9 @@
  *
  * slice: y[n,d,h,w,c] = x[n,d+d0,h+h0,w+w0,c+c0]; pad: y[n,p] = x[n,p-lo]
  * inside and `value` outside. Each is the other's gradient: a small block at an
- * offset within a large one, copied out of it (cut) or into it (embed). Extents
- * come from the tensors, so a size of 0 in a slice ("up to the end") needs no
- * case of its own. */
+ * offset within a large one, copied out of it (crop) or into it (embed).
+ * Extents come from the tensors, so a size of 0 in a slice ("up to the end")
+ * needs no case of its own. */
 #include "cpu/lib/plain.h"
 
 typedef struct Job {
@@ -15,7 +15,7 @@ typedef struct Job {
 } Job;
 
 /* By rows of the small block `to`: forward of slice, backward of pad. */
-static void cut_rows(void *ctx, int64_t from, int64_t to)
+static void crop_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
     Dims s = j->to->dim;
@@ -73,7 +73,7 @@ static bool run(const Call *c, RangeFn *fn, const Tensor *from,
 
 bool KERNEL(slice_fwd)(const Call *c)
 {
-    return run(c, cut_rows, c->x[0], c->y, true);
+    return run(c, crop_rows, c->x[0], c->y, true);
 }
 
 bool KERNEL(slice_bwd)(const Call *c)
@@ -88,5 +88,5 @@ bool KERNEL(pad_fwd)(const Call *c)
 
 bool KERNEL(pad_bwd)(const Call *c)
 {
-    return run(c, cut_rows, c->dy, c->dx[0], is_fresh(c, 0));
+    return run(c, crop_rows, c->dy, c->dx[0], is_fresh(c, 0));
 }

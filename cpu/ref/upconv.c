@@ -6,7 +6,8 @@
 
 static ConvProblem conv_problem(const Call *c)
 {
-    return corr_make(c, op_window(c->attr, c->x[1]), c->y->dim, c->x[0]->dim);
+    return conv_problem_of(c, op_window(c->attr, c->x[1]), c->y->dim,
+                           c->x[0]->dim);
 }
 
 /* Scratch is for the gradient of the bias only; each other sum belongs to one

@@ -51,7 +51,8 @@ static void fwd_rows(void *ctx, int64_t from, int64_t to)
 
 /* Sums dy over the results that use channels c0 .. of operand position q, times
  * their weights. */
-static void given(const Job *j, Place q, int64_t c0, int64_t nc, double *sum)
+static void position_grad(const Job *j, Place q, int64_t c0, int64_t nc,
+                          double *sum)
 {
     int64_t d0, d1, h0, h1, w0, w1;
     mix_reach(j->axis[0], q.d, &d0, &d1);
@@ -81,7 +82,7 @@ static void bwd_rows(void *ctx, int64_t from, int64_t to)
         for (int64_t c0 = 0; c0 < j->x.c; c0 += BLOCK) {
             int64_t nc = least(BLOCK, j->x.c - c0);
             double sum[BLOCK] = {0};
-            given(j, q, c0, nc, sum);
+            position_grad(j, q, c0, nc, sum);
             for (int64_t c = 0; c < nc; c++)
                 put(&dx[c0 + c], sum[c], is_fresh(j->c, 0));
         }

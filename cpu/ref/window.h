@@ -3,8 +3,8 @@
  * Along one axis (0 d, 1 h, 2 w) position p of the result reads the image at
  * p*s - lo + k*dil through tap k. The functions solve this for one variable:
  * the taps of a position inside the image (taps_inside), the position that
- * reads an element through a tap (normed_from), the positions that read the
- * image through a tap (normed_through). Elements outside the image count as
+ * reads an element through a tap (result_at), the positions that read the
+ * image through a tap (result_range). Elements outside the image count as
  * zero, or in pools as absent, so they are left out. */
 #ifndef SEG_CPU_REF_WINDOW_H
 #define SEG_CPU_REF_WINDOW_H
@@ -31,8 +31,8 @@ static inline Taps taps_inside(const Window *g, int axis, int64_t p,
 
 /* Returns the position below `count` that reads image position q through tap k,
  * or -1: q lies between two strides, before the first or after the last. */
-static inline int64_t normed_from(const Window *g, int axis, int64_t q,
-                                  int64_t k, int64_t count)
+static inline int64_t result_at(const Window *g, int axis, int64_t q, int64_t k,
+                                int64_t count)
 {
     int64_t t = q + g->lo[axis] - k * g->dil[axis];
     if (t < 0 || t % g->s[axis]) return -1;
@@ -42,9 +42,9 @@ static inline int64_t normed_from(const Window *g, int axis, int64_t q,
 
 /* Sets the range from .. to-1, below `count`, of positions that read an image
  * of `size` through tap k. */
-static inline void normed_through(const Window *g, int axis, int64_t k,
-                                  int64_t count, int64_t size, int64_t *from,
-                                  int64_t *to)
+static inline void result_range(const Window *g, int axis, int64_t k,
+                                int64_t count, int64_t size, int64_t *from,
+                                int64_t *to)
 {
     int64_t first = k * g->dil[axis] - g->lo[axis], s = g->s[axis];
     *from = first < 0 ? ceil_div(-first, s) : 0;
@@ -67,14 +67,14 @@ static inline void tap_split(const Window *g, int64_t k, int64_t out[3])
 
 /* Returns the flat index of the row of channels of `result` that reads image
  * position p (of `place`) through tap k, or -1. */
-static inline int64_t row_normed_from(const Window *g, Dims result, Place p,
-                                      int64_t k)
+static inline int64_t result_row_at(const Window *g, Dims result, Place p,
+                                    int64_t k)
 {
     int64_t kk[3];
     tap_split(g, k, kk);
-    int64_t d = normed_from(g, 0, p.d, kk[0], result.d);
-    int64_t h = normed_from(g, 1, p.h, kk[1], result.h);
-    int64_t w = normed_from(g, 2, p.w, kk[2], result.w);
+    int64_t d = result_at(g, 0, p.d, kk[0], result.d);
+    int64_t h = result_at(g, 1, p.h, kk[1], result.h);
+    int64_t w = result_at(g, 2, p.w, kk[2], result.w);
     return d < 0 || h < 0 || w < 0 ? -1 : at(result, p.n, d, h, w);
 }
 #endif

@@ -13,11 +13,11 @@
  * rows. */
 #include "cpu/simd/vec.h"
 
-/* X2: rows that are processed together. Backward has two sums and three
+/* ROWS: rows that are processed together. Backward has two sums and three
  * constants of each, and sums and constants of the channels, in registers.
  * SPAN: channels with a sum in float; sums of further ones are added in
  * double. */
-enum { X2 = REGISTERS == 32 ? 4 : 2, SPAN = 256 * LANES };
+enum { ROWS = REGISTERS == 32 ? 4 : 2, SPAN = 256 * LANES };
 
 INLINE int64_t span_end(int64_t from, int64_t channels)
 {
@@ -53,8 +53,8 @@ INLINE void row_stats(const RowNorm *r, int64_t row, int n)
 {
     const int64_t wide = r->channels;
     const float *x = r->x + row * wide;
-    double sum[X2] = {0}, off[X2] = {0}, square[X2] = {0};
-    V about[X2], s[X2], t[X2];
+    double sum[ROWS] = {0}, off[ROWS] = {0}, square[ROWS] = {0};
+    V about[ROWS], s[ROWS], t[ROWS];
     for (int64_t at = 0; at < wide; at += SPAN) {
         UNROLL for (int j = 0; j < n; j++) s[j] = v_zero();
 #define BODY(c, rest) add_values(x + (c), wide, n, rest, s)
@@ -88,7 +88,7 @@ INLINE void row_stats(const RowNorm *r, int64_t row, int n)
 
 /* Constants of n rows, in all lanes. */
 typedef struct Rows {
-    V hi[X2], lo[X2], rstd[X2];
+    V hi[ROWS], lo[ROWS], rstd[ROWS];
 } Rows;
 
 INLINE Rows rows_at(const RowNorm *r, int64_t row, int n)
@@ -130,7 +130,7 @@ INLINE void forward(const RowNorm *r, int64_t row, int n, bool affine, float *y)
 INLINE void forward_all(const RowNorm *r, bool affine, float *y)
 {
     int64_t row = 0;
-    for (; row + X2 <= r->rows; row += X2) forward(r, row, X2, affine, y);
+    for (; row + ROWS <= r->rows; row += ROWS) forward(r, row, ROWS, affine, y);
     for (; row < r->rows; row++) forward(r, row, 1, affine, y);
 }
 
@@ -196,8 +196,8 @@ INLINE void backward(const RowNorm *r, const RowGrad *p, int64_t row, int n,
 {
     const int64_t wide = r->channels, begin = row * wide;
     const Rows v = rows_at(r, row, n);
-    double sum[X2] = {0}, dot[X2] = {0};
-    V s[X2], t[X2];
+    double sum[ROWS] = {0}, dot[ROWS] = {0};
+    V s[ROWS], t[ROWS];
     for (int64_t at = 0; at < wide; at += SPAN) {
         UNROLL for (int j = 0; j < n; j++) s[j] = t[j] = v_zero();
 #define BODY(c, rest) \
@@ -226,8 +226,8 @@ INLINE void backward_all(const RowNorm *r, const RowGrad *p, bool affine,
                          bool parts)
 {
     int64_t row = 0;
-    for (; row + X2 <= r->rows; row += X2)
-        backward(r, p, row, X2, affine, parts);
+    for (; row + ROWS <= r->rows; row += ROWS)
+        backward(r, p, row, ROWS, affine, parts);
     for (; row < r->rows; row++) backward(r, p, row, 1, affine, parts);
 }
 
