@@ -1,4 +1,4 @@
-/* depthwise.c -- geometry and tasks around Simd.depth and Simd.dot_rows.
+/* depthwise.c -- geometry and tasks around Simd.depthwise and Simd.dot_rows.
  *
  * Each number that is loaded is used in one multiply-add. So loads bound both
  * passes and, with the few taps of a 3x3, memory itself: about a fifth of the
@@ -84,7 +84,7 @@ static Axis axis_of(const FpropDgrad *c, int i, int64_t in, int64_t out,
 /* Computes results from .. from+cols-1 of axis `a` in a row of results at y;
  * taps t0 .. t1-1 are inside the image for all of them. */
 static void run_cols(const Job *j, const Axis *a, int64_t from, int64_t cols,
-                     Depth *call, float *y)
+                     DepthwiseRow *call, float *y)
 {
     int64_t t0 = 0, t1 = a->taps;
     while (t0 < t1 && !axis_has(a, from, t0)) t0++;
@@ -94,7 +94,7 @@ static void run_cols(const Job *j, const Axis *a, int64_t from, int64_t cols,
     call->taps = t1 - t0;
     call->cols = cols;
     call->y = y + (a->out0 + from * a->out_step) * j->channels;
-    j->simd->depth(call);
+    j->simd->depthwise(call);
 }
 
 /* Computes one row (n,d,h) of results: finds the rows of taps inside the image,
@@ -107,7 +107,8 @@ static void run_row(const Job *j, int64_t row, Run *run)
     Axis ah = axis_of(c, 1, in.h, out.h, row % out.h, &h);
     Axis ad = axis_of(c, 0, in.d, out.d, row / out.h % out.d, &d);
     int64_t n = row / out.h / out.d;
-    Depth call = {.run = run, .bias = c->bias, .channels = ch, .add = c->add};
+    DepthwiseRow call = {
+        .run = run, .bias = c->bias, .channels = ch, .add = c->add};
     for (int64_t td = 0; td < ad.taps; td++)
         for (int64_t th = 0; th < ah.taps; th++) {
             if (!axis_has(&ad, d, td) || !axis_has(&ah, h, th)) continue;

@@ -116,8 +116,8 @@ static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
                       b->c0 + b->many, p->v_plane, mine->v + filled * p->v_row);
         Tile t = tile_result_at(&p->tiles, out, at, p->co, &offset);
         t.plane = p->s_plane, t.channels = b->block_rows, t.half = p->g.half;
-        p->simd->tile_grad(&t, numbers_at(p->g.a, t.half, offset + b->r0),
-                           mine->s + filled * p->s_row);
+        p->simd->tile_dy(&t, numbers_at(p->g.a, t.half, offset + b->r0),
+                         mine->s + filled * p->s_row);
         filled++;
     }
     return filled;
@@ -185,9 +185,9 @@ static void run_task(void *ctx, int64_t task, int thread)
               .c1 = 3,
               .add = !p->sums && p->g.add};
     for (int64_t r = 0; r < b.block_rows; r++)
-        p->simd->tile_gradient(
-            &t, mine.w + r * p->many,
-            dw + ((b.r0 + r) * p->taps + b.t) * SQUARE * p->ci + b.c0);
+        p->simd->tile_dw(&t, mine.w + r * p->many,
+                         dw + ((b.r0 + r) * p->taps + b.t) * SQUARE * p->ci +
+                             b.c0);
 }
 
 void winograd_grad_run(const Wgrad *g, Pool *pool, void *scratch)

@@ -24,34 +24,34 @@
 #include <string.h>
 
 /* The attributes of the three operators in one form. */
-typedef struct Overlap {
+typedef struct RegionLoss {
     bool per_sample, skip_empty, background;
     double r, alpha, beta, eps;
     double dice, bce, pos_weight; /* weights of the two terms */
-} Overlap;
+} RegionLoss;
 
-static inline Overlap region_of(const Attr *a)
+static inline RegionLoss region_of(const Attr *a)
 {
-#define OVERLAP(row)                                                  \
+#define REGION(row)                                                   \
     .per_sample = a->row.per_sample, .skip_empty = a->row.skip_empty, \
     .background = a->row.background, .eps = a->row.eps
     switch (a->op) {
     case OP_tversky:
-        return (Overlap){OVERLAP(tversky), .r = 1, .alpha = a->tversky.alpha,
-                         .beta = a->tversky.beta, .dice = 1};
+        return (RegionLoss){REGION(tversky), .r = 1, .alpha = a->tversky.alpha,
+                            .beta = a->tversky.beta, .dice = 1};
     case OP_bce_dice:
-        return (Overlap){OVERLAP(bce_dice),
-                         .r = 2,
-                         .alpha = 1,
-                         .beta = 1,
-                         .dice = a->bce_dice.dice,
-                         .bce = a->bce_dice.bce,
-                         .pos_weight = a->bce_dice.pos_weight};
+        return (RegionLoss){REGION(bce_dice),
+                            .r = 2,
+                            .alpha = 1,
+                            .beta = 1,
+                            .dice = a->bce_dice.dice,
+                            .bce = a->bce_dice.bce,
+                            .pos_weight = a->bce_dice.pos_weight};
     default:
-        return (Overlap){OVERLAP(dice_loss), .r = 2, .alpha = 1, .beta = 1,
-                         .dice = 1};
+        return (RegionLoss){REGION(dice_loss), .r = 2, .alpha = 1, .beta = 1,
+                            .dice = 1};
     }
-#undef OVERLAP
+#undef REGION
 }
 
 /* Saved by fwd for bwd: coefficients (N,C), then the factor of bce. With two
@@ -73,7 +73,7 @@ static inline int64_t sums_width(Dims x)
 
 /* Returns the score of one class, top / bottom, and its derivatives by I and P:
  * dS = (d top - S d bottom) / bottom. */
-static inline double score(const Overlap *g, const double *sum, Coef *grad)
+static inline double score(const RegionLoss *g, const double *sum, Coef *grad)
 {
     double rest = g->r - g->alpha - g->beta;
     double top = g->r * sum[SUM_I] + g->eps;
@@ -91,9 +91,9 @@ static inline double score(const Overlap *g, const double *sum, Coef *grad)
  * derivatives of the scores by I and P to coef (groups,C). `groups` is the
  * number of samples, or 1 for sums over the batch. Classes that do not count
  * (background; empty classes with skip_empty) get coefficients 0. */
-static inline void overlap_scores(const Overlap *g, const double *sums,
-                                  int64_t groups, Dims x, Coef *coef,
-                                  double total[2])
+static inline void region_scores(const RegionLoss *g, const double *sums,
+                                 int64_t groups, Dims x, Coef *coef,
+                                 double total[2])
 {
     int first = x.c > 1 && !g->background; // class 0 is the background
     for (int64_t k = 0; k < groups; k++) {
@@ -110,8 +110,8 @@ static inline void overlap_scores(const Overlap *g, const double *sums,
 
 /* Returns dice times 1 - mean score and turns `count` coefficients of scores
  * into coefficients of the loss. Returns 0 where no class counts. */
-static inline double overlap_loss(const Overlap *g, const double total[2],
-                                  Coef *coef, int64_t count)
+static inline double region_loss(const RegionLoss *g, const double total[2],
+                                 Coef *coef, int64_t count)
 {
     if (total[1] == 0) return 0;
     double share = -g->dice / total[1];
@@ -131,7 +131,7 @@ static inline size_t region_saved(Dims x)
  * fails. */
 static inline bool region_finish(const Call *c, double *sums, double *loss)
 {
-    const Overlap g = region_of(c->attr);
+    const RegionLoss g = region_of(c->attr);
     const Dims x = c->x[0]->dim;
     int64_t width = sums_width(x), groups = x.n;
     // cross entropy and the sum of the mask are always over the batch
@@ -148,13 +148,13 @@ static inline bool region_finish(const Call *c, double *sums, double *loss)
         bce = sums[width - 2], mask = sums[width - 1];
     }
     Coef *coef = c->saved;
-    overlap_scores(&g, sums, groups, x, coef, total);
+    region_scores(&g, sums, groups, x, coef, total);
     if (g.per_sample) { // else `sums` are over all ranks already
         total[2] = bce, total[3] = mask;
         if (!sum_ranks(c, total, 4)) return false;
         bce = total[2], mask = total[3];
     }
-    double y = overlap_loss(&g, total, coef, groups * x.c);
+    double y = region_loss(&g, total, coef, groups * x.c);
     for (int64_t n = groups; n < x.n; n++)
         memcpy(coef + n * x.c, coef, (size_t)x.c * sizeof *coef);
     double factor = mask != 0 ? g.bce / mask : 0;

@@ -80,14 +80,14 @@ typedef struct Outer {
  * A bias of NULL is 0. With `add` the sum is added to y and the bias is
  * ignored. Each element is one chain of additions, in the order of runs and
  * taps; either may be 0. */
-typedef struct Depth {
+typedef struct DepthwiseRow {
     const Run *run;
     const float *w, *bias;
     float *y;
     int64_t runs, taps, cols, channels;
     ptrdiff_t at, lda, ldy, gap, w_gap; /* w_gap < 0: taps in reverse */
     bool add;
-} Depth;
+} DepthwiseRow;
 
 /* The operand or the result of a Winograd transform between a grid of n x n
  * pixels and 36 planes. For each channel, pixel (i, j) of the grid is at i*row
@@ -153,7 +153,7 @@ typedef struct Epilogue {
 
 /* A row of windows of max pooling. Window i has tap number[t] at x[t] + i*step,
  * `channels` floats. Taps outside the image are left out; at least one is
- * inside. Tap numbers are below 256. pool_max reads x, pool_spread writes dx;
+ * inside. Tap numbers are below 256. pool_max reads x, pool_max_grad writes dx;
  * the other array may hold garbage. */
 typedef struct PoolRow {
     const float *const *x;
@@ -192,12 +192,12 @@ typedef struct RegionGrad {
 } RegionGrad;
 
 /* Activations with an exponential. */
-typedef enum CurveKind {
-    CURVE_SIGMOID,
-    CURVE_TANH,
-    CURVE_GELU,
-    CURVE_SILU
-} CurveKind;
+typedef enum SmoothAct {
+    SMOOTH_SIGMOID,
+    SMOOTH_TANH,
+    SMOOTH_GELU,
+    SMOOTH_SILU
+} SmoothAct;
 
 /* Operands of a regression loss. An error e = x - t, multiplied by its mask m
  * and its weight q (NULL: 1), costs |e|, e^2, or e^2/2 up to delta and delta
@@ -211,7 +211,7 @@ typedef struct Errors {
 } Errors;
 
 /* Operands of a loss over rows of logits x with few classes, 2 .. CLASSES_MAX;
- * each row has a softmax. The target is one class number a row or, if `shares`,
+ * each row has a softmax. The target is one class number a row or, if `soft`,
  * one probability a class. m is the mask of rows (NULL: 1). A row with mask 0
  * or with the target `ignore` (NAN: none) does not count, and its logits are
  * not read. */
@@ -220,7 +220,7 @@ typedef struct Classes {
     const float *x, *t, *m;
     int64_t rows;
     int classes;
-    bool shares;
+    bool soft;
     float ignore;
 } Classes;
 
@@ -232,16 +232,16 @@ typedef struct Classes {
     K(void, product, (const PanelGemm *p))                                     \
     K(void, narrow, (const PanelGemm *p))                                      \
     K(void, outer, (const Outer *p))                                           \
-    K(void, depth, (const Depth *p))                                           \
+    K(void, depthwise, (const DepthwiseRow *p))                                \
     /* Winograd (simd/winograd.c): x 6x6, w 3x3 or dy 4x4 into planes */       \
     K(void, tile_image, (const Tile *t, const void *x, float *planes))         \
     K(void, tile_weights, (const Tile *t, const float *w, float *planes))      \
-    K(void, tile_grad, (const Tile *t, const void *dy, float *planes))         \
+    K(void, tile_dy, (const Tile *t, const void *dy, float *planes))           \
     /* planes into y 4x4 (bias NULL: 0) or dw 3x3 */                           \
     K(void, tile_result,                                                       \
       (const Tile *t, const float *planes, const float *bias,                  \
        const Epilogue *epilogue, float *y))                                    \
-    K(void, tile_gradient, (const Tile *t, const float *planes, float *dw))    \
+    K(void, tile_dw, (const Tile *t, const float *planes, float *dw))          \
     /* mean and sum of squared deviations of each channel of (rows, channels); \
      * at most 1024 rows */                                                    \
     K(void, bn_stats,                                                          \
@@ -285,14 +285,14 @@ typedef struct Classes {
        bool add))                                                              \
     /* y = f(x), may be x's memory; dx = f'(x) dy; `kept`: y for sigmoid and   \
      * tanh, else x */                                                         \
-    K(void, curve, (CurveKind kind, const float *x, int64_t n, float *y))      \
-    K(void, curve_grad,                                                        \
-      (CurveKind kind, const float *dy, const float *kept, int64_t n,          \
+    K(void, smooth_act, (SmoothAct kind, const float *x, int64_t n, float *y)) \
+    K(void, smooth_act_grad,                                                   \
+      (SmoothAct kind, const float *dy, const float *kept, int64_t n,          \
        float *dx, bool add))                                                   \
     /* y (cols, channels): the maxima; which: the tap of each */               \
     K(void, pool_max, (const PoolRow *p, float *y, uint8_t *which))            \
     /* dx = dy at the tap of the maximum, else 0 */                            \
-    K(void, pool_spread,                                                       \
+    K(void, pool_max_grad,                                                     \
       (const PoolRow *p, const float *dy, const uint8_t *which, bool add))     \
     /* sum of cross entropies of logits x; dx = their gradient times           \
      * `factor` */                                                             \
@@ -316,10 +316,10 @@ typedef struct Classes {
       (const Errors *e, int64_t n, double factor, float *dx, bool add))        \
     K(double, sum, (const float *x, int64_t n))                                \
     /* v_b(e) = 1 / (1 + e rise[b]), b < bins, whole vectors of doubles.       \
-     * apart[b] = v_b(x) - v_b(t); sum[b] += by x[b]; returns the sum over b   \
+     * diff[b] = v_b(x) - v_b(t); sum[b] += by x[b]; returns the sum over b    \
      * of g[b] v_b(x) (1 - v_b(x)) */                                          \
-    K(void, dose_apart,                                                        \
-      (double x, double t, const double *rise, int64_t bins, double *apart))   \
+    K(void, dose_diff,                                                         \
+      (double x, double t, const double *rise, int64_t bins, double *diff))    \
     K(void, dose_add, (const double *x, double by, int64_t bins, double *sum)) \
     K(double, dose_grad,                                                       \
       (double x, const double *rise, const double *g, int64_t bins))           \
@@ -357,8 +357,8 @@ typedef struct Classes {
     /* with s = softmax(x): the sums of m s t, m s and m t of each class, then \
      * that of m; dx = gradient of the sum of m (a t + b) s, with coef: a of   \
      * all classes, then b */                                                  \
-    K(void, share_sums, (const Classes *r, double *sum))                       \
-    K(void, share_grad,                                                        \
+    K(void, class_region_sums, (const Classes *r, double *sum))                \
+    K(void, class_region_grad,                                                 \
       (const Classes *r, const float *coef, float *dx, bool add))              \
     /* multiply-adds only; returns the floating-point operations of a round */ \
     K(double, peak, (int64_t rounds))                                          \

@@ -50,7 +50,7 @@ static inline Mix mix_at(MixAxis a, int64_t p)
 }
 
 /* Weight of operand position q in result p. */
-static inline double mix_share(MixAxis a, int64_t p, int64_t q)
+static inline double mix_weight(MixAxis a, int64_t p, int64_t q)
 {
     const Mix m = mix_at(a, p);
     return (m.i[0] == q ? m.w[0] : 0) + (m.i[1] == q ? m.w[1] : 0);
@@ -58,8 +58,8 @@ static inline double mix_share(MixAxis a, int64_t p, int64_t q)
 
 /* Sets the range from .. to-1 of results in which position q can have a weight:
  * those with a source coordinate less than 1 away from q, rounded outwards. For
- * some of them mix_share() may still be 0. */
-static inline void mix_reach(MixAxis a, int64_t q, int64_t *from, int64_t *to)
+ * some of them mix_weight() may still be 0. */
+static inline void mix_range(MixAxis a, int64_t q, int64_t *from, int64_t *to)
 {
     *from = q * a.f, *to = (q + 1) * a.f;
     if (a.linear) *from -= a.f, *to += a.f;

@@ -8,38 +8,39 @@
 #include "cpu/lib/kernels.h"
 #include "cpu/lib/simd.h"
 
-static CurveKind kind_of(const Call *c)
+static SmoothAct kind_of(const Call *c)
 {
     switch (call_op(c)) {
     case OP_sigmoid:
-        return CURVE_SIGMOID;
+        return SMOOTH_SIGMOID;
     case OP_tanh:
-        return CURVE_TANH;
+        return SMOOTH_TANH;
     case OP_gelu:
-        return CURVE_GELU;
+        return SMOOTH_GELU;
     default:
-        return CURVE_SILU;
+        return SMOOTH_SILU;
     }
 }
 
 /* BlockFn of the forward run. */
 static void value(const Call *c, int64_t from, int64_t count)
 {
-    simd()->curve(kind_of(c), floats(c->x[0], from), count, floats(c->y, from));
+    simd()->smooth_act(kind_of(c), floats(c->x[0], from), count,
+                       floats(c->y, from));
 }
 
 /* BlockFn of the backward run. */
 static void grad(const Call *c, int64_t from, int64_t count)
 {
-    const CurveKind kind = kind_of(c);
-    const bool by_result = kind == CURVE_SIGMOID || kind == CURVE_TANH;
-    simd()->curve_grad(kind, floats(c->dy, from),
-                       floats(by_result ? c->y : c->x[0], from), count,
-                       floats(c->dx[0], from), !(c->fresh & 1));
+    const SmoothAct kind = kind_of(c);
+    const bool by_result = kind == SMOOTH_SIGMOID || kind == SMOOTH_TANH;
+    simd()->smooth_act_grad(kind, floats(c->dy, from),
+                            floats(by_result ? c->y : c->x[0], from), count,
+                            floats(c->dx[0], from), !(c->fresh & 1));
 }
 
 /* The kernels of an operator; kind_of() selects the function. */
-#define CURVE(name)                                           \
+#define SMOOTH(name)                                          \
     bool cpu_##name##_fwd(const Call *c)                      \
     {                                                         \
         blocks_run(c, numel(c->y->dim), value);               \
@@ -50,7 +51,7 @@ static void grad(const Call *c, int64_t from, int64_t count)
         if (c->dx[0]) blocks_run(c, numel(c->dy->dim), grad); \
         return true;                                          \
     }
-CURVE(sigmoid)
-CURVE(tanh)
-CURVE(gelu)
-CURVE(silu)
+SMOOTH(sigmoid)
+SMOOTH(tanh)
+SMOOTH(gelu)
+SMOOTH(silu)

@@ -33,7 +33,7 @@ static inline Classes classes_at(const Call *c, int64_t from, int64_t count)
                      .m = c->x[2] ? floats(c->x[2], from) : NULL,
                      .rows = count,
                      .classes = width,
-                     .shares = target > 1,
+                     .soft = target > 1,
                      .ignore = (float)NAN};
 }
 #endif

@@ -15,7 +15,7 @@
 
 typedef struct Job {
     const Call *c;
-    Overlap region;
+    RegionLoss region;
     int64_t size, block; /* positions of a sample; of a block */
     int64_t blocks;      /* of a sample */
     double *parts;       /* (N, blocks, sums_width), forward */
@@ -70,7 +70,7 @@ static void sums_task(void *ctx, int64_t task, int thread)
     (void)thread;
     if (x.c > 1) {
         const Classes r = classes_at(j->c, from, count);
-        simd()->share_sums(&r, part);
+        simd()->class_region_sums(&r, part);
         *mask = *bce * x.c; // one mask value for all x.c channels
         *bce = 0;
     } else {
@@ -112,8 +112,8 @@ static void grad_classes(const Job *j, const Coef *coef, int64_t from,
         ab[i] = (float)(dy * coef[i].a);
         ab[r.classes + i] = (float)(dy * coef[i].b);
     }
-    simd()->share_grad(&r, ab, floats(j->c->dx[0], from * r.classes),
-                       !(j->c->fresh & 1));
+    simd()->class_region_grad(&r, ab, floats(j->c->dx[0], from * r.classes),
+                              !(j->c->fresh & 1));
 }
 
 static void grad_task(void *ctx, int64_t task, int thread)

@@ -77,18 +77,18 @@ static void sums_task(void *ctx, int64_t task, int thread)
     const int64_t set = task / j->parts, from = task % j->parts * j->part;
     const int64_t first = set * j->size, width = j->wide + 1;
     const int64_t to = least(from + j->part, j->size);
-    double *sum = j->sums + task * j->structures * width, apart[WIDE];
+    double *sum = j->sums + task * j->structures * width, diff[WIDE];
     (void)thread;
     memset(sum, 0, (size_t)(j->structures * width) * sizeof *sum);
     for (int64_t at = first + from; at < first + to; at++) {
         const float *m = inside(j, at);
         if (!m) continue;
-        j->simd->dose_apart(dose_fall(j->scale * *floats(j->c->x[0], at)),
-                            dose_fall(j->scale * *floats(j->c->x[1], at)),
-                            j->rise, j->wide, apart);
+        j->simd->dose_diff(dose_fall(j->scale * *floats(j->c->x[0], at)),
+                           dose_fall(j->scale * *floats(j->c->x[1], at)),
+                           j->rise, j->wide, diff);
         for (int64_t s = 0; s < j->structures; s++) {
             if (m[s] == 0) continue;
-            j->simd->dose_add(apart, m[s], j->wide, sum + s * width);
+            j->simd->dose_add(diff, m[s], j->wide, sum + s * width);
             sum[s * width + j->wide] += m[s];
         }
     }

@@ -27,7 +27,7 @@ typedef struct Mean {
     int64_t fold;           // rows that are joined to a long row
     int64_t block, blocks;  // rows of a block, whole long ones; of a sample
     float *part;            // fwd: (N, blocks, C), sums of blocks
-    float *share;           // bwd: (N, fold, C), gradient of a long row
+    float *grad_row;        // bwd: (N, fold, C), gradient of a long row
 } Mean;
 
 static Mean mean_of(const Call *c)
@@ -39,7 +39,7 @@ static Mean mean_of(const Call *c)
     int64_t room = BYTES / (int64_t)sizeof(float) / (s.c * m.fold);
     m.block = m.fold * most(STEP, least(STEP * STEPS, room));
     m.blocks = ceil_div(m.rows, m.block);
-    m.part = m.share = c->scratch;
+    m.part = m.grad_row = c->scratch;
     return m;
 }
 
@@ -130,11 +130,11 @@ bool cpu_global_avgpool_fwd(const Call *c)
 
 /* Backward: the gradient of each position of a sample, repeated to a long
  * row. */
-static void share_task(void *ctx, int64_t n, int thread)
+static void grad_row_task(void *ctx, int64_t n, int thread)
 {
     const Mean *m = ctx;
     const float *dy = floats(m->c->dy, n * m->channels);
-    float *share = m->share + n * m->fold * m->channels;
+    float *share = m->grad_row + n * m->fold * m->channels;
     double factor = 1 / (double)most(1, own(m, n));
     (void)thread;
     for (int64_t i = 0; i < m->fold * m->channels; i++)
@@ -149,7 +149,7 @@ static void grad_task(void *ctx, int64_t task, int thread)
     Part p = part_of(m, task);
     bool add = !(m->c->fresh & 1);
     int64_t wide = m->fold * m->channels, whole = p.own / m->fold;
-    const float *share = m->share + p.n * wide;
+    const float *share = m->grad_row + p.n * wide;
     float *dx = floats(m->c->dx[0], (p.n * m->rows + p.row) * m->channels);
     (void)thread;
     simd()->copy_rows(share, 0, whole, wide, dx, wide, add);
@@ -165,7 +165,7 @@ bool cpu_global_avgpool_bwd(const Call *c)
     Mean m = mean_of(c);
     int64_t n = c->x[0]->dim.n;
     if (!c->dx[0]) return true;
-    pool_run(c->dev, n, share_task, &m);
+    pool_run(c->dev, n, grad_row_task, &m);
     pool_run(c->dev, n * m.blocks, grad_task, &m);
     return true;
 }

@@ -87,8 +87,8 @@ static void run_cols(const Job *j, int64_t row, int64_t w, int64_t cols,
     if (forward)
         j->simd->pool_max(&p, floats(j->c->y, out), which);
     else
-        j->simd->pool_spread(&p, floats(j->c->dy, out), which,
-                             !(j->c->fresh & 1));
+        j->simd->pool_max_grad(&p, floats(j->c->dy, out), which,
+                               !(j->c->fresh & 1));
 }
 
 /* Left border column by column, the middle in one call, right border. */

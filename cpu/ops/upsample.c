@@ -122,19 +122,19 @@ static void fwd_task(void *ctx, int64_t task, int thread)
 
 /* Sums the lines of dy, columns from .. from+count-1, that use row (n,d,h) of
  * x, each times its weight. */
-static void share_lines(const Job *j, int64_t row, int64_t from, int64_t count,
-                        float *line)
+static void grad_lines(const Job *j, int64_t row, int64_t from, int64_t count,
+                       float *line)
 {
     const LinePlace p = line_place(j->x, row);
     const int64_t C = j->y.c;
     int64_t d0, d1, h0, h1;
-    mix_reach(j->axis[0], p.d, &d0, &d1);
-    mix_reach(j->axis[1], p.h, &h0, &h1);
+    mix_range(j->axis[0], p.d, &d0, &d1);
+    mix_range(j->axis[1], p.h, &h0, &h1);
     memset(line, 0, (size_t)(count * C) * sizeof *line);
     for (int64_t q = d0; q < d1; q++) {
-        const double share = mix_share(j->axis[0], q, p.d);
+        const double share = mix_weight(j->axis[0], q, p.d);
         for (int64_t r = h0; share > 0 && r < h1; r++) {
-            const double by = share * mix_share(j->axis[1], r, p.h);
+            const double by = share * mix_weight(j->axis[1], r, p.h);
             if (by > 0)
                 line_add(line, line_at(j->c->dy, (LinePlace){p.n, q, r}, from),
                          (float)by, count * C);
@@ -143,9 +143,9 @@ static void share_lines(const Job *j, int64_t row, int64_t from, int64_t count,
 }
 
 /* Adds the results of the line to sum[i] of the columns that they use. */
-static void share_columns(const Column *column, int64_t results,
-                          const float *line, int64_t cols, int64_t channels,
-                          float *sum)
+static void grad_columns(const Column *column, int64_t results,
+                         const float *line, int64_t cols, int64_t channels,
+                         float *sum)
 {
     memset(sum, 0, (size_t)(cols * channels) * sizeof *sum);
     for (int64_t p = 0; p < results; p++)
@@ -168,12 +168,12 @@ static void bwd_task(void *ctx, int64_t task, int thread)
     for (int64_t w = 0; w < j->x.w; w += j->cols) {
         const int64_t cols = least(j->cols, j->x.w - w);
         int64_t from, to, none;
-        mix_reach(j->axis[2], w, &from, &none);
-        mix_reach(j->axis[2], w + cols - 1, &none, &to);
+        mix_range(j->axis[2], w, &from, &none);
+        mix_range(j->axis[2], w + cols - 1, &none, &to);
         look_up(j, from, to, w, column);
         for (int64_t row = task * ROWS; row < end; row++) {
-            share_lines(j, row, from, to - from, line);
-            share_columns(column, to - from, line, cols, C, sum);
+            grad_lines(j, row, from, to - from, line);
+            grad_columns(column, to - from, line, cols, C, sum);
             line_put(line_at(j->c->dx[0], line_place(j->x, row), w), sum,
                      j->c->fresh & 1, cols * C);
         }

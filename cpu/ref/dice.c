@@ -7,7 +7,7 @@
 typedef struct Job {
     const Call *c;
     LossViews views;
-    Overlap region;
+    RegionLoss region;
     bool numbers;   /* the target holds class numbers */
     double dy, bce; /* bce: its weight / M */
     const Coef *coef;

@@ -59,7 +59,7 @@ static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
 {
     const Job *j = ctx;
     const int64_t first = n * positions(j->c->x[0]->dim);
-    double apart[DOSE_BINS];
+    double diff[DOSE_BINS];
     for (int64_t row = first + from; row < first + to; row++) {
         const real *m = row_inside(j, row);
         if (!m) continue;
@@ -67,12 +67,12 @@ static void sums_chunk(void *ctx, int64_t n, int64_t from, int64_t to,
         double t = dose_fall(j->scale * values(j->c->x[1])[row]);
         for (int b = 0; b < j->bins; b++) {
             double p = 1 / (1 + x * j->rise[b]), q = 1 / (1 + t * j->rise[b]);
-            apart[b] = (t - x) * j->rise[b] * p * q;
+            diff[b] = (t - x) * j->rise[b] * p * q;
         }
         for (int s = 0; s < j->structures; s++) {
             double *own = sum + s * (j->bins + 1);
             if (m[s] == 0) continue;
-            for (int b = 0; b < j->bins; b++) own[b] += (double)m[s] * apart[b];
+            for (int b = 0; b < j->bins; b++) own[b] += (double)m[s] * diff[b];
             own[j->bins] += m[s];
         }
     }

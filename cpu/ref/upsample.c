@@ -55,15 +55,15 @@ static void position_grad(const Job *j, Place q, int64_t c0, int64_t nc,
                           double *sum)
 {
     int64_t d0, d1, h0, h1, w0, w1;
-    mix_reach(j->axis[0], q.d, &d0, &d1);
-    mix_reach(j->axis[1], q.h, &h0, &h1);
-    mix_reach(j->axis[2], q.w, &w0, &w1);
+    mix_range(j->axis[0], q.d, &d0, &d1);
+    mix_range(j->axis[1], q.h, &h0, &h1);
+    mix_range(j->axis[2], q.w, &w0, &w1);
     for (int64_t d = d0; d < d1; d++) {
-        double wd = mix_share(j->axis[0], d, q.d);
+        double wd = mix_weight(j->axis[0], d, q.d);
         for (int64_t h = h0; wd > 0 && h < h1; h++) {
-            double wh = wd * mix_share(j->axis[1], h, q.h);
+            double wh = wd * mix_weight(j->axis[1], h, q.h);
             for (int64_t w = w0; wh > 0 && w < w1; w++) {
-                double ww = wh * mix_share(j->axis[2], w, q.w);
+                double ww = wh * mix_weight(j->axis[2], w, q.w);
                 if (ww > 0)
                     axpy(sum, ww,
                          values(j->c->dy) + at(j->y, q.n, d, h, w) + c0, nc);

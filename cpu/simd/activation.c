@@ -62,29 +62,29 @@ INLINE void normal(V a, V *e, V *below)
 
 /* y of x. The lower tail, which gets small, is a product, so it keeps its
  * digits; the upper one is 1 minus the lower. */
-INLINE V value(CurveKind kind, V x)
+INLINE V value(SmoothAct kind, V x)
 {
     V near, far, e, below;
-    if (kind == CURVE_TANH) return v_tanh(x);
-    if (kind == CURVE_GELU) {
+    if (kind == SMOOTH_TANH) return v_tanh(x);
+    if (kind == SMOOTH_GELU) {
         normal((V)((Vi)x & ~SIGN), &e, &below);
         far = e * below;
         near = v_set(1) - far * TINY;
     } else {
         halves(x, &near, &far);
     }
-    if (kind == CURVE_SIGMOID) return v_select(x < 0, far * TINY, near);
+    if (kind == SMOOTH_SIGMOID) return v_select(x < 0, far * TINY, near);
     return v_select(x < 0, x * far * TINY, x * near);
 }
 
 /* dy/dx as a function of the kept tensor: y of sigmoid and tanh, x of the
  * others. */
-INLINE V grad(CurveKind kind, V k)
+INLINE V grad(SmoothAct kind, V k)
 {
     V one = v_set(1), near, far, e, below;
-    if (kind == CURVE_SIGMOID) return k * (one - k);
-    if (kind == CURVE_TANH) return (one - k) * (one + k);
-    if (kind == CURVE_GELU) {
+    if (kind == SMOOTH_SIGMOID) return k * (one - k);
+    if (kind == SMOOTH_TANH) return (one - k) * (one + k);
+    if (kind == SMOOTH_GELU) {
         V a = (V)((Vi)k & ~SIGN);
         normal(a, &e, &below);
         // P(-a) - a p(a); the derivatives at a and -a add up to 1
@@ -97,39 +97,39 @@ INLINE V grad(CurveKind kind, V k)
                     near * v_fma(k, far * TINY, one));
 }
 
-INLINE void values(CurveKind kind, const float *x, int64_t n, float *y)
+INLINE void values(SmoothAct kind, const float *x, int64_t n, float *y)
 {
 #define STEP(i, rest) v_put(y + (i), rest, value(kind, v_get(x + (i), rest)))
     FOR_VECTORS(0, n, STEP);
 #undef STEP
 }
 
-void ISA_NAME(curve)(CurveKind kind, const float *x, int64_t n, float *y);
-void ISA_NAME(curve)(CurveKind kind, const float *x, int64_t n, float *y)
+void ISA_NAME(smooth_act)(SmoothAct kind, const float *x, int64_t n, float *y);
+void ISA_NAME(smooth_act)(SmoothAct kind, const float *x, int64_t n, float *y)
 {
     switch (kind) {
-    case CURVE_SIGMOID:
-        values(CURVE_SIGMOID, x, n, y);
+    case SMOOTH_SIGMOID:
+        values(SMOOTH_SIGMOID, x, n, y);
         break;
-    case CURVE_TANH:
-        values(CURVE_TANH, x, n, y);
+    case SMOOTH_TANH:
+        values(SMOOTH_TANH, x, n, y);
         break;
-    case CURVE_GELU:
-        values(CURVE_GELU, x, n, y);
+    case SMOOTH_GELU:
+        values(SMOOTH_GELU, x, n, y);
         break;
     default:
-        values(CURVE_SILU, x, n, y);
+        values(SMOOTH_SILU, x, n, y);
     }
 }
 
-INLINE void grad_vector(CurveKind kind, const float *dy, const float *kept,
+INLINE void grad_vector(SmoothAct kind, const float *dy, const float *kept,
                         float *dx, bool add, int rest)
 {
     V d = v_get(dy, rest) * grad(kind, v_get(kept, rest));
     v_put(dx, rest, add ? v_get(dx, rest) + d : d);
 }
 
-INLINE void grads(CurveKind kind, const float *dy, const float *kept, int64_t n,
+INLINE void grads(SmoothAct kind, const float *dy, const float *kept, int64_t n,
                   float *dx, bool add)
 {
 #define STEP(i, rest) \
@@ -138,22 +138,24 @@ INLINE void grads(CurveKind kind, const float *dy, const float *kept, int64_t n,
 #undef STEP
 }
 
-void ISA_NAME(curve_grad)(CurveKind kind, const float *dy, const float *kept,
-                          int64_t n, float *dx, bool add);
-void ISA_NAME(curve_grad)(CurveKind kind, const float *dy, const float *kept,
-                          int64_t n, float *dx, bool add)
+void ISA_NAME(smooth_act_grad)(SmoothAct kind, const float *dy,
+                               const float *kept, int64_t n, float *dx,
+                               bool add);
+void ISA_NAME(smooth_act_grad)(SmoothAct kind, const float *dy,
+                               const float *kept, int64_t n, float *dx,
+                               bool add)
 {
     switch (kind) {
-    case CURVE_SIGMOID:
-        grads(CURVE_SIGMOID, dy, kept, n, dx, add);
+    case SMOOTH_SIGMOID:
+        grads(SMOOTH_SIGMOID, dy, kept, n, dx, add);
         break;
-    case CURVE_TANH:
-        grads(CURVE_TANH, dy, kept, n, dx, add);
+    case SMOOTH_TANH:
+        grads(SMOOTH_TANH, dy, kept, n, dx, add);
         break;
-    case CURVE_GELU:
-        grads(CURVE_GELU, dy, kept, n, dx, add);
+    case SMOOTH_GELU:
+        grads(SMOOTH_GELU, dy, kept, n, dx, add);
         break;
     default:
-        grads(CURVE_SILU, dy, kept, n, dx, add);
+        grads(SMOOTH_SILU, dy, kept, n, dx, add);
     }
 }

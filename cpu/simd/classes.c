@@ -113,7 +113,7 @@ INLINE V exponentials(Planes p, int i, int classes)
 }
 
 /* Replaces logits by probabilities. */
-INLINE void shares(Planes p, int i, int classes)
+INLINE void softmax_planes(Planes p, int i, int classes)
 {
     V share = v_set(1) / (v_set(1) + exponentials(p, i, classes));
     for (int c = 0; c < classes; c++)
@@ -147,7 +147,7 @@ void ISA_NAME(class_softmax)(const float *x, int64_t rows, int classes,
     for (int64_t from = 0; from < rows; from += CHUNK) {
         int n = rows_at(from, rows);
         split(x + from * classes, n, classes, p);
-        for (int i = 0; i < n; i += LANES) shares(p, i, classes);
+        for (int i = 0; i < n; i += LANES) softmax_planes(p, i, classes);
         join(p, n, classes, y + from * classes, false);
     }
 }
@@ -230,13 +230,13 @@ void ISA_NAME(class_grad)(const Classes *r, float factor, float *dx, bool add)
 /* The targets of a chunk: class numbers, or planes of probabilities. */
 typedef struct Targets {
     float number[CHUNK];
-    Planes share;
+    Planes soft;
 } Targets;
 
 INLINE void targets(const Classes *r, int64_t from, int n, Targets *t)
 {
-    if (r->shares) {
-        split(r->t + from * r->classes, n, r->classes, t->share);
+    if (r->soft) {
+        split(r->t + from * r->classes, n, r->classes, t->soft);
     } else {
         memcpy(t->number, r->t + from, (size_t)n * sizeof(float));
         for (int i = n; i % LANES; i++) t->number[i] = 0;
@@ -245,13 +245,13 @@ INLINE void targets(const Classes *r, int64_t from, int n, Targets *t)
 
 INLINE V target(const Classes *r, const Targets *t, int i, int c)
 {
-    if (r->shares) return v_load(t->share[c] + i);
+    if (r->soft) return v_load(t->soft[c] + i);
     return v_select(v_load(t->number + i) == v_set((float)c), v_set(1),
                     v_zero());
 }
 
-void ISA_NAME(share_sums)(const Classes *r, double *sum);
-void ISA_NAME(share_sums)(const Classes *r, double *sum)
+void ISA_NAME(class_region_sums)(const Classes *r, double *sum);
+void ISA_NAME(class_region_sums)(const Classes *r, double *sum)
 {
     Planes p;
     Targets t;
@@ -266,7 +266,7 @@ void ISA_NAME(share_sums)(const Classes *r, double *sum)
             V own = counted(r, from + i, lanes_at(i, n), v_zero());
             v_store(m + i, own);
             add_to(count, own);
-            shares(p, i, r->classes);
+            softmax_planes(p, i, r->classes);
         }
         for (int c = 0; c < r->classes; c++) {
             V both = v_zero(), found = v_zero(), truth = v_zero();
@@ -287,10 +287,10 @@ void ISA_NAME(share_sums)(const Classes *r, double *sum)
     sum[TERMS * r->classes] = sum_of(count);
 }
 
-void ISA_NAME(share_grad)(const Classes *r, const float *coef, float *dx,
-                          bool add);
-void ISA_NAME(share_grad)(const Classes *r, const float *coef, float *dx,
-                          bool add)
+void ISA_NAME(class_region_grad)(const Classes *r, const float *coef, float *dx,
+                                 bool add);
+void ISA_NAME(class_region_grad)(const Classes *r, const float *coef, float *dx,
+                                 bool add)
 {
     Planes p;
     Targets t;
@@ -301,7 +301,7 @@ void ISA_NAME(share_grad)(const Classes *r, const float *coef, float *dx,
         targets(r, from, n, &t);
         for (int i = 0; i < n; i += LANES) {
             V m = counted(r, from + i, lanes_at(i, n), v_zero());
-            shares(p, i, r->classes);
+            softmax_planes(p, i, r->classes);
             // dx = s (g - mean of g with weights s). g is taken relative to
             // that of the most probable class, which then adds nothing to the
             // mean

@@ -12,8 +12,8 @@ enum { HIGH = 8 };
 
 /* Pixels from .. from+high-1, channels from c on: a whole vector, or with
  * `part` the last `rest` of them. high and part are constants. */
-INLINE void block(const Depth *p, int64_t from, int high, int64_t c, int rest,
-                  bool part)
+INLINE void block(const DepthwiseRow *p, int64_t from, int high, int64_t c,
+                  int rest, bool part)
 {
     V sum[HIGH];
     UNROLL for (int i = 0; i < high; i++) sum[i] = v_zero();
@@ -45,7 +45,7 @@ INLINE void block(const Depth *p, int64_t from, int high, int64_t c, int rest,
 }
 
 /* All channels of `high` pixels. */
-INLINE void pixels(const Depth *p, int64_t from, int high)
+INLINE void pixels(const DepthwiseRow *p, int64_t from, int high)
 {
     int64_t c = 0;
     for (; c + LANES <= p->channels; c += LANES)
@@ -53,8 +53,8 @@ INLINE void pixels(const Depth *p, int64_t from, int high)
     if (c < p->channels) block(p, from, high, c, (int)(p->channels - c), true);
 }
 
-void ISA_NAME(depth)(const Depth *p);
-void ISA_NAME(depth)(const Depth *p)
+void ISA_NAME(depthwise)(const DepthwiseRow *p);
+void ISA_NAME(depthwise)(const DepthwiseRow *p)
 {
     int64_t i = 0;
     for (; i + HIGH <= p->cols; i += HIGH) pixels(p, i, HIGH);

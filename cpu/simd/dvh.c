@@ -22,17 +22,17 @@ INLINE D below(D a)
     return d_select(a > most, most, a);
 }
 
-void ISA_NAME(dose_apart)(double x, double t, const double *rise, int64_t bins,
-                          double *apart);
-void ISA_NAME(dose_apart)(double x, double t, const double *rise, int64_t bins,
-                          double *apart)
+void ISA_NAME(dose_diff)(double x, double t, const double *rise, int64_t bins,
+                         double *diff);
+void ISA_NAME(dose_diff)(double x, double t, const double *rise, int64_t bins,
+                         double *diff)
 {
     // one division for two sigmoids: 1/(1 + a) - 1/(1 + c) is
     // (c - a) / ((1 + a) (1 + c)), where a and c keep their digits
     for (int64_t b = 0; b < bins; b += LANES_D) {
         D r = load(rise + b), one = d_set(1);
         D a = below(d_set(x) * r), c = below(d_set(t) * r);
-        *(Du *)(apart + b) = (c - a) / ((one + a) * (one + c));
+        *(Du *)(diff + b) = (c - a) / ((one + a) * (one + c));
     }
 }
 

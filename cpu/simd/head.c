@@ -29,7 +29,7 @@ INLINE V pair_up(V a, V b)
 }
 
 /* to[i] = the sum of the lanes of s[i]. */
-INLINE void fold(V s[SUMS], float to[SUMS + LANES])
+INLINE void sum_lanes(V s[SUMS], float to[SUMS + LANES])
 {
     int many = SUMS;
     UNROLL for (int lanes = LANES; lanes > 1; lanes /= 2)
@@ -71,7 +71,7 @@ INLINE void block(const PanelGemm *p, int64_t from, int high, int co)
         }
     }
     float all[SUMS + LANES];
-    fold(sum, all);
+    sum_lanes(sum, all);
     for (int i = 0; i < high; i++)
         for (int j = 0; j < co; j++) {
             float *y = p->y + (from + i) * p->ldy + j;

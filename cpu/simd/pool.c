@@ -48,10 +48,10 @@ void ISA_NAME(pool_max)(const PoolRow *p, float *y, uint8_t *which)
     }
 }
 
-void ISA_NAME(pool_spread)(const PoolRow *p, const float *dy,
-                           const uint8_t *which, bool add);
-void ISA_NAME(pool_spread)(const PoolRow *p, const float *dy,
-                           const uint8_t *which, bool add)
+void ISA_NAME(pool_max_grad)(const PoolRow *p, const float *dy,
+                             const uint8_t *which, bool add);
+void ISA_NAME(pool_max_grad)(const PoolRow *p, const float *dy,
+                             const uint8_t *which, bool add)
 {
     // every tap of a window is written, the losers with 0 (or with 0 added), so
     // dx need not be cleared before

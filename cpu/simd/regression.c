@@ -9,7 +9,7 @@
 /* Operands of one vector of doubles. */
 enum { X, T, M, Q, OPERANDS };
 
-INLINE D size_of(D e)
+INLINE D magnitude(D e)
 {
     const Di rest = (Di){0} + INT64_MAX; // all but the sign
     return (D)((Di)e & rest);
@@ -17,11 +17,11 @@ INLINE D size_of(D e)
 
 INLINE D value(ErrorKind kind, D e, D delta)
 {
-    if (kind == ERROR_MAE) return size_of(e);
+    if (kind == ERROR_MAE) return magnitude(e);
     if (kind == ERROR_MSE) return e * e;
     // with this comparison NaN stays NaN
-    return d_select(size_of(e) <= delta, e * e * 0.5,
-                    delta * (size_of(e) - delta * 0.5));
+    return d_select(magnitude(e) <= delta, e * e * 0.5,
+                    delta * (magnitude(e) - delta * 0.5));
 }
 
 INLINE D grad(ErrorKind kind, D e, D delta)
@@ -33,7 +33,7 @@ INLINE D grad(ErrorKind kind, D e, D delta)
 }
 
 /* m q at element i. */
-INLINE D share_of(const Errors *e, int64_t i)
+INLINE D weight_of(const Errors *e, int64_t i)
 {
     D w = d_set(1);
     if (e->m) w *= d_load(e->m + i);
@@ -44,14 +44,14 @@ INLINE D share_of(const Errors *e, int64_t i)
 /* m q l at element i. */
 INLINE D cost(const Errors *e, ErrorKind kind, int64_t i)
 {
-    D w = share_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);
+    D w = weight_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);
     return d_select(w == 0, d_set(0), w * value(kind, d, d_set(e->delta)));
 }
 
 /* factor m q dl/dx at element i, with the products of the plain loop. */
-INLINE D pull(const Errors *e, ErrorKind kind, int64_t i, D factor)
+INLINE D element_grad(const Errors *e, ErrorKind kind, int64_t i, D factor)
 {
-    D w = share_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);
+    D w = weight_of(e, i), d = d_load(e->x + i) - d_load(e->t + i);
     D s = d_select(w == 0, d_set(0), grad(kind, d, d_set(e->delta)));
     return factor * w * s;
 }
@@ -119,7 +119,7 @@ INLINE void grads(const Errors *given, ErrorKind kind, int64_t n, double factor,
     const D f = d_set(factor);
     int64_t i = 0;
     for (; i + LANES_D <= n; i += LANES_D) {
-        D d = pull(&e, kind, i, f);
+        D d = element_grad(&e, kind, i, f);
         d_store(dx + i, add ? d_load(dx + i) + d : d);
     }
     if (i == n) return;
@@ -127,7 +127,7 @@ INLINE void grads(const Errors *given, ErrorKind kind, int64_t n, double factor,
     const Errors rest = last(&e, i, n - i, room);
     const size_t bytes = (size_t)(n - i) * sizeof *dx;
     if (add) memcpy(to, dx + i, bytes);
-    D d = pull(&rest, kind, 0, f);
+    D d = element_grad(&rest, kind, 0, f);
     d_store(to, add ? d_load(to) + d : d);
     memcpy(dx + i, to, bytes);
 }

@@ -43,7 +43,7 @@ INLINE void weights_line(const V *g, int s, V *o)
 }
 
 /* H: four numbers of dy, in the place of the weights. */
-INLINE void grad_line(const V *y, int s, V *o)
+INLINE void dy_line(const V *y, int s, V *o)
 {
     const V sixth = v_set(-1 / 6.f), part = v_set(1 / 24.f), four = v_set(4);
     V even = sixth * (y[0] + y[2 * s]), odd = sixth * (y[s] + y[3 * s]);
@@ -72,7 +72,7 @@ INLINE void result_line(const V *m, int s, int n, V *o)
 
 // -- into planes --------------------------------------------------------------
 
-typedef enum Kind { IMAGE, WEIGHTS, SLOPE } Kind;
+typedef enum Kind { IMAGE, WEIGHTS, DY } Kind;
 
 /* A vector of channels at p, of which `last` lanes exist. */
 INLINE V part_load(const float *p, bool part, int last)
@@ -93,8 +93,9 @@ INLINE V element(const void *x, ptrdiff_t at, bool half, bool part, int last)
 
 /* Transforms the vector of channels from k on. `kind`, `half`, n (elements
  * along an axis), `whole` (no element is outside) and `part` are constants. */
-INLINE void spread(const Tile *t, const void *x, int64_t k, float *to,
-                   Kind kind, bool half, int n, bool whole, bool part, int last)
+INLINE void into_planes(const Tile *t, const void *x, int64_t k, float *to,
+                        Kind kind, bool half, int n, bool whole, bool part,
+                        int last)
 {
     V d[SIX], e[PLANES], o[SIX];
     UNROLL for (int b = 0; b < n; b++)
@@ -108,57 +109,57 @@ INLINE void spread(const Tile *t, const void *x, int64_t k, float *to,
         }
         if (kind == IMAGE) image_line(d, 1, o);
         if (kind == WEIGHTS) weights_line(d, 1, o);
-        if (kind == SLOPE) grad_line(d, 1, o);
+        if (kind == DY) dy_line(d, 1, o);
         UNROLL for (int a = 0; a < SIX; a++) e[a * n + b] = o[a];
     }
     UNROLL for (int a = 0; a < SIX; a++)
     {
         if (kind == IMAGE) image_line(e + a * n, 1, o);
         if (kind == WEIGHTS) weights_line(e + a * n, 1, o);
-        if (kind == SLOPE) grad_line(e + a * n, 1, o);
+        if (kind == DY) dy_line(e + a * n, 1, o);
         UNROLL for (int b = 0; b < SIX; b++)
             v_store(to + (a * SIX + b) * t->plane + k, o[b]);
     }
 }
 
 /* All channels of a grid; planes get whole vectors. */
-INLINE void spread_all(const Tile *t, const void *x, float *to, Kind kind,
-                       bool half, int n)
+INLINE void all_into_planes(const Tile *t, const void *x, float *to, Kind kind,
+                            bool half, int n)
 {
     bool whole = t->r0 <= 0 && t->c0 <= 0 && t->r1 >= n && t->c1 >= n;
     int64_t k = 0;
     if (whole)
         for (; k + LANES <= t->channels; k += LANES)
-            spread(t, x, k, to, kind, half, n, true, false, LANES);
+            into_planes(t, x, k, to, kind, half, n, true, false, LANES);
     else
         for (; k + LANES <= t->channels; k += LANES)
-            spread(t, x, k, to, kind, half, n, false, false, LANES);
+            into_planes(t, x, k, to, kind, half, n, false, false, LANES);
     int last = (int)(t->channels - k);
-    if (last) spread(t, x, k, to, kind, half, n, false, true, last);
+    if (last) into_planes(t, x, k, to, kind, half, n, false, true, last);
 }
 
 void ISA_NAME(tile_image)(const Tile *t, const void *x, float *planes);
 void ISA_NAME(tile_image)(const Tile *t, const void *x, float *planes)
 {
     if (t->half)
-        spread_all(t, x, planes, IMAGE, true, 6);
+        all_into_planes(t, x, planes, IMAGE, true, 6);
     else
-        spread_all(t, x, planes, IMAGE, false, 6);
+        all_into_planes(t, x, planes, IMAGE, false, 6);
 }
 
 void ISA_NAME(tile_weights)(const Tile *t, const float *w, float *planes);
 void ISA_NAME(tile_weights)(const Tile *t, const float *w, float *planes)
 {
-    spread_all(t, w, planes, WEIGHTS, false, 3);
+    all_into_planes(t, w, planes, WEIGHTS, false, 3);
 }
 
-void ISA_NAME(tile_grad)(const Tile *t, const void *dy, float *planes);
-void ISA_NAME(tile_grad)(const Tile *t, const void *dy, float *planes)
+void ISA_NAME(tile_dy)(const Tile *t, const void *dy, float *planes);
+void ISA_NAME(tile_dy)(const Tile *t, const void *dy, float *planes)
 {
     if (t->half)
-        spread_all(t, dy, planes, SLOPE, true, 4);
+        all_into_planes(t, dy, planes, DY, true, 4);
     else
-        spread_all(t, dy, planes, SLOPE, false, 4);
+        all_into_planes(t, dy, planes, DY, false, 4);
 }
 
 // -- out of planes ------------------------------------------------------------
@@ -200,8 +201,9 @@ INLINE V finish(const Finish *f, V v)
 
 /* Transforms one vector of channels into n x n numbers and writes those inside;
  * n, `whole` and `part` are constants. */
-INLINE void gather(const Tile *t, const float *from, V bias, const Finish *f,
-                   float *y, int n, bool whole, bool part, int last)
+INLINE void out_of_planes(const Tile *t, const float *from, V bias,
+                          const Finish *f, float *y, int n, bool whole,
+                          bool part, int last)
 {
     V d[SIX], e[4 * SIX], o[4];
     UNROLL for (int b = 0; b < SIX; b++)
@@ -229,8 +231,9 @@ INLINE void gather(const Tile *t, const float *from, V bias, const Finish *f,
 }
 
 /* All channels of a grid. */
-INLINE void gather_all(const Tile *t, const float *from, const float *bias,
-                       const Epilogue *epilogue, float *y, int n)
+INLINE void all_out_of_planes(const Tile *t, const float *from,
+                              const float *bias, const Epilogue *epilogue,
+                              float *y, int n)
 {
     bool whole = t->r1 >= n && t->c1 >= n;
     int64_t k = 0;
@@ -238,15 +241,15 @@ INLINE void gather_all(const Tile *t, const float *from, const float *bias,
         V b = bias ? v_load(bias + k) : v_zero();
         const Finish f = finish_of(epilogue, k, false, LANES);
         if (whole)
-            gather(t, from + k, b, &f, y + k, n, true, false, LANES);
+            out_of_planes(t, from + k, b, &f, y + k, n, true, false, LANES);
         else
-            gather(t, from + k, b, &f, y + k, n, false, false, LANES);
+            out_of_planes(t, from + k, b, &f, y + k, n, false, false, LANES);
     }
     int last = (int)(t->channels - k);
     if (!last) return;
     V b = bias ? v_load_part(bias + k, last) : v_zero();
     const Finish f = finish_of(epilogue, k, true, last);
-    gather(t, from + k, b, &f, y + k, n, false, true, last);
+    out_of_planes(t, from + k, b, &f, y + k, n, false, true, last);
 }
 
 void ISA_NAME(tile_result)(const Tile *t, const float *planes,
@@ -256,11 +259,11 @@ void ISA_NAME(tile_result)(const Tile *t, const float *planes,
                            const float *bias, const Epilogue *epilogue,
                            float *y)
 {
-    gather_all(t, planes, bias, epilogue, y, 4);
+    all_out_of_planes(t, planes, bias, epilogue, y, 4);
 }
 
-void ISA_NAME(tile_gradient)(const Tile *t, const float *planes, float *dw);
-void ISA_NAME(tile_gradient)(const Tile *t, const float *planes, float *dw)
+void ISA_NAME(tile_dw)(const Tile *t, const float *planes, float *dw);
+void ISA_NAME(tile_dw)(const Tile *t, const float *planes, float *dw)
 {
-    gather_all(t, planes, NULL, NULL, dw, 3);
+    all_out_of_planes(t, planes, NULL, NULL, dw, 3);
 }

@@ -170,8 +170,8 @@ static void check_half(const Simd *s, const Tile *t, bool slope, Arena *mem)
     narrow.half = true;
     s->round_bf16(x, COUNT, half);
     s->widen_bf16(half, COUNT, x);
-    (slope ? s->tile_grad : s->tile_image)(t, x, v);
-    (slope ? s->tile_grad : s->tile_image)(&narrow, half, got);
+    (slope ? s->tile_dy : s->tile_image)(t, x, v);
+    (slope ? s->tile_dy : s->tile_image)(&narrow, half, got);
     EXPECT(!memcmp(got, v, (size_t)(36 * t->plane) * sizeof *v));
 }
 
@@ -199,9 +199,9 @@ static void check_tiles(const Simd *s, Random *d, Arena *mem)
     for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];
     s->tile_result(&grid, u, bias, &(Epilogue){0}, y);
     check_tail(s, d, &grid, u, bias, y, mem);
-    s->tile_grad(&grid, old, u);
+    s->tile_dy(&grid, old, u);
     for (int i = 0; i < 36 * PLANE; i++) u[i] *= v[i];
-    s->tile_gradient(&square, u, dw);
+    s->tile_dw(&square, u, dw);
     for (int k = 0; k < 16 * LD; k++) {
         int i = k / LD / 4, j = k / LD % 4, c = k % LD;
         bool there = i < rows && j < cols && c < n;
@@ -254,21 +254,21 @@ static void check_depth(const Simd *s, Random *d, Arena *mem)
     float *y = numbers(mem, cols * ldy, 4), *old = numbers(mem, cols * ldy, 4);
     for (int i = 0; i < runs; i++)
         run[i] = (Run){x + roll(d, 0, 900), (int64_t)i * TAPS * channels};
-    Depth p = {.run = run,
-               .w = w + (reverse ? (TAPS - 1) * channels : 0),
-               .bias = roll(d, 0, 1) ? bias : NULL,
-               .y = y,
-               .runs = runs,
-               .taps = taps,
-               .cols = cols,
-               .channels = channels,
-               .at = roll(d, 0, 50),
-               .lda = lda,
-               .ldy = ldy,
-               .gap = roll(d, 1, 90),
-               .w_gap = reverse ? -channels : channels,
-               .add = roll(d, 0, 1)};
-    s->depth(&p);
+    DepthwiseRow p = {.run = run,
+                      .w = w + (reverse ? (TAPS - 1) * channels : 0),
+                      .bias = roll(d, 0, 1) ? bias : NULL,
+                      .y = y,
+                      .runs = runs,
+                      .taps = taps,
+                      .cols = cols,
+                      .channels = channels,
+                      .at = roll(d, 0, 50),
+                      .lda = lda,
+                      .ldy = ldy,
+                      .gap = roll(d, 1, 90),
+                      .w_gap = reverse ? -channels : channels,
+                      .add = roll(d, 0, 1)};
+    s->depthwise(&p);
     for (int i = 0; i < cols; i++)
         for (int j = 0; j < ldy; j++) {
             int at = i * ldy + j;

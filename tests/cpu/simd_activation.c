@@ -15,14 +15,14 @@ static double below(double x)
     return 0.5 * erfc(-x * sqrt(0.5));
 }
 
-static double value_of(CurveKind kind, double x)
+static double value_of(SmoothAct kind, double x)
 {
     switch (kind) {
-    case CURVE_SIGMOID:
+    case SMOOTH_SIGMOID:
         return logistic(x);
-    case CURVE_TANH:
+    case SMOOTH_TANH:
         return tanh(x);
-    case CURVE_GELU:
+    case SMOOTH_GELU:
         return x * below(x);
     default:
         return x * logistic(x);
@@ -31,15 +31,15 @@ static double value_of(CurveKind kind, double x)
 
 /* Returns the derivative from the value kept for the backward pass, and the
  * size of its terms: with cancellation, the error is relative to that. */
-static double grad_of(CurveKind kind, double k, double *size)
+static double grad_of(SmoothAct kind, double k, double *size)
 {
     double first, second;
     switch (kind) {
-    case CURVE_SIGMOID:
+    case SMOOTH_SIGMOID:
         return *size = k * (1 - k);
-    case CURVE_TANH:
+    case SMOOTH_TANH:
         return *size = (1 - k) * (1 + k);
-    case CURVE_GELU:
+    case SMOOTH_GELU:
         first = below(k);
         second = k * 0.39894228040143267794 * exp(-0.5 * k * k);
         break;
@@ -52,29 +52,29 @@ static double grad_of(CurveKind kind, double k, double *size)
 }
 
 /* Can a forward run have kept k? */
-static bool is_kept(CurveKind kind, float k)
+static bool is_kept(SmoothAct kind, float k)
 {
-    if (kind == CURVE_SIGMOID) return !(k < 0 || k > 1);
-    return kind != CURVE_TANH || !(k < -1 || k > 1);
+    if (kind == SMOOTH_SIGMOID) return !(k < 0 || k > 1);
+    return kind != SMOOTH_TANH || !(k < -1 || k > 1);
 }
 
 /* The bound of sigmoid and tanh is that of their operators; for gelu and silu
  * it is wider. */
-static void judge(const char *set, CurveKind kind, const char *what, float x,
+static void judge(const char *set, SmoothAct kind, const char *what, float x,
                   float got, double want, double size)
 {
-    const double room = (kind < CURVE_GELU ? 4 : 6) * float_spacing(size);
+    const double room = (kind < SMOOTH_GELU ? 4 : 6) * float_spacing(size);
     const bool same = isnan(want)
                           ? isnan(got)
                           : got == (float)want || fabs(got - want) <= room;
     if (!same)
         test_failed(__FILE__, __LINE__,
-                    "%s of curve %d at %.9g, %s: %.9g, want %.9g", what,
+                    "%s of smooth_act %d at %.9g, %s: %.9g, want %.9g", what,
                     (int)kind, x, set, got, want);
 }
 
 /* Runs all instruction sets on n numbers. */
-static void sweep(CurveKind kind, const float *x, int n)
+static void sweep(SmoothAct kind, const float *x, int n)
 {
     float y[SWEPT], one[SWEPT], dx[SWEPT];
     double value[SWEPT], slope[SWEPT], size[SWEPT];
@@ -86,8 +86,8 @@ static void sweep(CurveKind kind, const float *x, int n)
     for (int k = 0; k < SETS; k++) {
         const Simd *s = set_at(k);
         if (!s) continue;
-        s->curve(kind, x, n, y);
-        s->curve_grad(kind, one, x, n, dx, false);
+        s->smooth_act(kind, x, n, y);
+        s->smooth_act_grad(kind, one, x, n, dx, false);
         for (int i = 0; i < n; i++) {
             judge(s->name, kind, "value", x[i], y[i], value[i], value[i]);
             if (is_kept(kind, x[i]))
@@ -107,7 +107,7 @@ TEST(simd_kernels_of_curves)
         -110,    -111.1f, 1e4f,     -1e4f,     3e38f,  -3e38f};
     float x[SWEPT];
     for (int k = 0; k < KINDS; k++) {
-        const CurveKind kind = (CurveKind)k;
+        const SmoothAct kind = (SmoothAct)k;
         int n = 0;
         sweep(kind, ends, sizeof ends / sizeof *ends);
         for (uint64_t bits = 0; bits <= UINT32_MAX; bits += STEP) {
@@ -125,7 +125,7 @@ TEST(simd_kernels_of_curves)
  * long run, and no write after the last element. */
 static void check_parts(const Simd *s, Random *d, Arena *mem)
 {
-    const CurveKind kind = (CurveKind)roll(d, 0, KINDS - 1);
+    const SmoothAct kind = (SmoothAct)roll(d, 0, KINDS - 1);
     const int n = roll(d, 1, 300), at = roll(d, 0, n - 1);
     const int part = roll(d, 1, n - at);
     float *x = numbers(mem, n, 1), *dy = numbers(mem, n, 2);
@@ -133,20 +133,20 @@ static void check_parts(const Simd *s, Random *d, Arena *mem)
     float *y = numbers(mem, n, 5), *slope = numbers(mem, n, 6);
     float *to = numbers(mem, n + 1, 3);
     for (int i = 0; i < n; i++) one[i] = 1, x[i] *= (float)(i % 12);
-    s->curve(kind, x, n, y);
-    s->curve_grad(kind, one, x, n, slope, false);
-    s->curve(kind, x + at, part, to);
+    s->smooth_act(kind, x, n, y);
+    s->smooth_act_grad(kind, one, x, n, slope, false);
+    s->smooth_act(kind, x + at, part, to);
     for (int i = 0; i < part; i++) EXPECT(to[i] == y[at + i]);
     EXPECT(to[part] == old[part]);
     memcpy(to, old, (size_t)part * sizeof *to);
-    s->curve_grad(kind, dy + at, x + at, part, to, true);
+    s->smooth_act_grad(kind, dy + at, x + at, part, to, true);
     for (int i = 0; i < part; i++)
         EXPECT(to[i] == old[i] + dy[at + i] * slope[at + i]);
     EXPECT(to[part] == old[part]);
     memcpy(to, dy, (size_t)n * sizeof *to);
-    s->curve_grad(kind, to, x, n, to, false);
+    s->smooth_act_grad(kind, to, x, n, to, false);
     for (int i = 0; i < n; i++) EXPECT(to[i] == dy[i] * slope[i]);
-    s->curve(kind, x, n, x);
+    s->smooth_act(kind, x, n, x);
     for (int i = 0; i < n; i++) EXPECT(x[i] == y[i]);
 }
 

@@ -126,7 +126,7 @@ static Classes draw_classes(Random *d, Arena *mem, bool shares, float ignore)
                  .m = roll(d, 0, 1) ? m : NULL,
                  .rows = rows,
                  .classes = classes,
-                 .shares = shares,
+                 .soft = shares,
                  .ignore = ignore};
     for (int i = 0; i < rows; i++)
         if ((r.m && m[i] == 0) || t[i] == ignore)
@@ -192,12 +192,12 @@ static void check_shares(const Simd *s, Random *d, Arena *mem)
     float *coef = numbers(mem, 2 * r.classes, 6), *y = numbers(mem, n + 1, 7);
     double p[CLASSES_MAX], rest[CLASSES_MAX], got[3 * CLASSES_MAX + 1];
     double want[3 * CLASSES_MAX + 1] = {0}, size[3 * CLASSES_MAX + 1] = {0};
-    s->share_grad(&r, coef, dx, add);
+    s->class_region_grad(&r, coef, dx, add);
     s->class_softmax(r.x, r.rows, r.classes, y);
     for (int64_t i = 0; i < r.rows; i++) {
         double m = exact_row(&r, i, p, rest), mean = 0, g[CLASSES_MAX];
         for (int k = 0; k < r.classes && m != 0; k++) {
-            double t = r.shares ? r.t[i * r.classes + k] : r.t[i] == k;
+            double t = r.soft ? r.t[i * r.classes + k] : r.t[i] == k;
             double term[3] = {m * p[k] * t, m * p[k], m * t};
             for (int l = 0; l < 3; l++) {
                 want[3 * k + l] += term[l];
@@ -215,7 +215,7 @@ static void check_shares(const Simd *s, Random *d, Arena *mem)
         }
     }
     EXPECT(dx[n] == old[n]);
-    s->share_sums(&r, got);
+    s->class_region_sums(&r, got);
     for (int k = 0; k < terms; k++)
         EXPECT_NEAR(got[k], want[k], 1e-30 + 1e-6 * size[k]);
 }
