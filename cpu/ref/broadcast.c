@@ -21,8 +21,8 @@ typedef struct Job {
 enum { BLOCK = 64 };
 
 /* Rows of y; View does the broadcasting. The four functions are called through
- * a pointer for each element: where extents are equal, cpu/ops/add.c and
- * cpu/ops/mul.c are faster. */
+ * a pointer for each element: where extents are equal, cpu/ops/broadcast.c is
+ * faster. */
 static void value_rows(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
