@@ -1,4 +1,4 @@
-/* activation.c -- relu, leaky_relu, sigmoid, tanh, gelu, silu.
+/* activation.c -- relu, leaky_relu, sigmoid, tanh, gelu, silu, scale.
  *
  * Values are computed in double and rounded once. A derivative is a function of
  * the result if the operator keeps it (k is y), else of the operand (k is x).
@@ -96,6 +96,21 @@ static double silu_grad(const Attr *a, double x)
     return logistic(x) * (1 + x * logistic(-x));
 }
 
+// scale: y = mul x + add, both numbers fixed in the recipe, for weights in a
+// sum of losses and for units
+static double scale_value(const Attr *a, double x)
+{
+    return (double)a->scale.mul * x + a->scale.add;
+}
+
+/* The operator keeps nothing; its derivative is a constant, and dy only stands
+ * in for the operand. */
+static double scale_grad(const Attr *a, double dy)
+{
+    (void)dy;
+    return a->scale.mul;
+}
+
 // the kept tensor (as the KEEP_ flag in ops.def), and the rough cost of an
 // element
 ELEMENTWISE(relu, c->y, 1)
@@ -104,3 +119,4 @@ ELEMENTWISE(sigmoid, c->y, 16)
 ELEMENTWISE(tanh, c->y, 16)
 ELEMENTWISE(gelu, c->x[0], 32)
 ELEMENTWISE(silu, c->x[0], 32)
+ELEMENTWISE(scale, c->dy, 1)

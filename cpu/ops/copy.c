@@ -1,4 +1,5 @@
-/* concat.c -- the channels of up to six operands one after the other, fast.
+/* copy.c -- concat: the channels of up to six operands one after the other,
+ * fast.
  *
  * A task is a block of positions. It copies one operand after the other, so
  * that each kernel call has one row distance in both arrays. Bound by memory:

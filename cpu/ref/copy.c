@@ -1,0 +1,196 @@
+/* copy.c -- operators that only copy: concat, slice, pad, flatten.
+ *
+ * concat: the channels of up to six operands, one after the other. Operand 0's
+ * channels come first (`a .. b` in a recipe). Operands are dense from 0 on: the
+ * first absent one ends the list. The rule for shapes gives all the same
+ * positions, so a row of y is a row of each operand.
+ *
+ * slice, a box cut out of x: y[n,d,h,w,c] = x[n,d+d0,h+h0,w+w0,c+c0]. pad, a
+ * border put around x: y[n,p] = x[n,p-lo] inside and `value` outside. Each is
+ * the other's gradient: a small block at an offset within a large one, copied
+ * out of it (crop) or into it (embed). Extents come from the tensors, so a size
+ * of 0 in a slice ("up to the end") needs no case of its own.
+ *
+ * flatten: a sample in user order, (C,D,H,W), as one axis of channels:
+ * y[n, c P + p] = x[n, p, c] with P positions, so that weights of a layer after
+ * PyTorch's flatten fit. One item is one channel of one sample. It is the only
+ * operator with a result in user order instead of memory order. With one
+ * position or one channel both orders are the same. */
+#include "cpu/lib/plain.h"
+
+// -- concat ------------------------------------------------------------------
+
+/* Writes one row of y after the other, each from a row of every operand. */
+static void concat_rows(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    for (int64_t row = from; row < to; row++) {
+        real *y = values(c->y) + row * c->y->dim.c;
+        for (int i = 0; i < MAX_IN && c->x[i]; i++) {
+            int64_t n = c->x[i]->dim.c;
+            memcpy(y, values(c->x[i]) + row * n, (size_t)n * sizeof *y);
+            y += n;
+        }
+    }
+}
+
+bool KERNEL(concat_fwd)(const Call *c)
+{
+    range_run(c, rows(c->y->dim), c->y->dim.c, concat_rows, (void *)c);
+    return true;
+}
+
+/* If an operand occurs twice, its gradients may be the same memory: within a
+ * row the operands follow each other, and the later ones add. */
+static void split_rows(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    for (int64_t row = from; row < to; row++) {
+        const real *dy = values(c->dy) + row * c->dy->dim.c;
+        for (int i = 0; i < MAX_IN && c->x[i]; i++) {
+            int64_t n = c->x[i]->dim.c;
+            if (c->dx[i]) {
+                real *dx = values(c->dx[i]) + row * n;
+                bool fresh = is_fresh(c, i);
+                for (int64_t k = 0; k < n; k++) put(dx + k, dy[k], fresh);
+            }
+            dy += n;
+        }
+    }
+}
+
+bool KERNEL(concat_bwd)(const Call *c)
+{
+    range_run(c, rows(c->dy->dim), c->dy->dim.c, split_rows, (void *)c);
+    return true;
+}
+
+// -- slice and pad -----------------------------------------------------------
+
+typedef struct Job {
+    const Tensor *from, *to;
+    int d, h, w, c; /* offset of the small block in the large one */
+    double fill;    /* value outside the box, for embed */
+    bool fresh;
+} Job;
+
+/* By rows of the small block `to`: forward of slice, backward of pad. */
+static void crop_rows(void *ctx, int64_t from, int64_t to)
+{
+    const Job *j = ctx;
+    Dims s = j->to->dim;
+    for (int64_t row = from; row < to; row++) {
+        Place p = place(s, row);
+        const real *x = values(j->from) + at(j->from->dim, p.n, p.d + j->d,
+                                             p.h + j->h, p.w + j->w);
+        real *y = values(j->to) + row * s.c;
+        for (int k = 0; k < s.c; k++) put(y + k, x[j->c + k], j->fresh);
+    }
+}
+
+/* 0 <= i < extent. */
+static bool inside(int i, int extent)
+{
+    return i >= 0 && i < extent;
+}
+
+/* Forward of pad, backward of slice. By rows of the large block `to`, so that
+ * each is written by one task. Outside the box `fill` is stored; if gradients
+ * are added, nothing is. */
+static void embed_rows(void *ctx, int64_t from, int64_t to)
+{
+    const Job *j = ctx;
+    Dims s = j->to->dim, box = j->from->dim;
+    for (int64_t row = from; row < to; row++) {
+        Place p = place(s, row);
+        int d = p.d - j->d, h = p.h - j->h, w = p.w - j->w;
+        real *y = values(j->to) + row * s.c;
+        for (int k = 0; j->fresh && k < s.c; k++) y[k] = (real)j->fill;
+        if (!inside(d, box.d) || !inside(h, box.h) || !inside(w, box.w))
+            continue;
+        const real *x = values(j->from) + at(box, p.n, d, h, w);
+        for (int k = 0; k < box.c; k++) put(y + j->c + k, x[k], j->fresh);
+    }
+}
+
+/* Either direction of either operator: `from` to `to`; `to` is NULL for a
+ * gradient that is not wanted. */
+static bool run_box(const Call *c, RangeFn *fn, const Tensor *from,
+                    const Tensor *to, bool fresh)
+{
+    if (!to) return true;
+    Job j = {.from = from, .to = to, .fresh = fresh};
+    if (c->attr->op == OP_slice) {
+        j.d = c->attr->slice.d0, j.h = c->attr->slice.h0;
+        j.w = c->attr->slice.w0, j.c = c->attr->slice.c0;
+    } else {
+        j.d = c->attr->pad.pd0, j.h = c->attr->pad.ph0;
+        j.w = c->attr->pad.pw0, j.fill = c->attr->pad.value;
+    }
+    range_run(c, rows(to->dim), to->dim.c, fn, &j);
+    return true;
+}
+
+bool KERNEL(slice_fwd)(const Call *c)
+{
+    return run_box(c, crop_rows, c->x[0], c->y, true);
+}
+
+bool KERNEL(slice_bwd)(const Call *c)
+{
+    return run_box(c, embed_rows, c->dy, c->dx[0], is_fresh(c, 0));
+}
+
+bool KERNEL(pad_fwd)(const Call *c)
+{
+    return run_box(c, embed_rows, c->x[0], c->y, true);
+}
+
+bool KERNEL(pad_bwd)(const Call *c)
+{
+    return run_box(c, crop_rows, c->dy, c->dx[0], is_fresh(c, 0));
+}
+
+// -- flatten -----------------------------------------------------------------
+
+/* Forward: y is written in order, x read with a stride of C. */
+static void to_user_order(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    Dims s = c->x[0]->dim;
+    int64_t count = positions(s);
+    for (int64_t item = from; item < to; item++) {
+        const real *x = values(c->x[0]) + item / s.c * count * s.c + item % s.c;
+        real *y = values(c->y) + item * count;
+        for (int64_t p = 0; p < count; p++) y[p] = x[p * s.c];
+    }
+}
+
+bool KERNEL(flatten_fwd)(const Call *c)
+{
+    Dims s = c->x[0]->dim;
+    range_run(c, (int64_t)s.n * s.c, positions(s), to_user_order, (void *)c);
+    return true;
+}
+
+/* Backward: a permutation, so each dx gets one dy. */
+static void from_user_order(void *ctx, int64_t from, int64_t to)
+{
+    const Call *c = ctx;
+    Dims s = c->dx[0]->dim;
+    int64_t count = positions(s);
+    bool fresh = is_fresh(c, 0);
+    for (int64_t item = from; item < to; item++) {
+        real *dx = values(c->dx[0]) + item / s.c * count * s.c + item % s.c;
+        const real *dy = values(c->dy) + item * count;
+        for (int64_t p = 0; p < count; p++) put(dx + p * s.c, dy[p], fresh);
+    }
+}
+
+bool KERNEL(flatten_bwd)(const Call *c)
+{
+    if (!c->dx[0]) return true;
+    Dims s = c->dx[0]->dim;
+    range_run(c, (int64_t)s.n * s.c, positions(s), from_user_order, (void *)c);
+    return true;
+}
