@@ -29,7 +29,7 @@ typedef struct FpropDgrad {
     Window window;
     bool transposed;  /* x is the convolution's result, y its image */
     bool add;         /* add to y; bias must be NULL */
-    bool no_winograd; /* see Call.no_winograd                         */
+    bool no_winograd; /* see Call.no_winograd */
     bool half;        /* x and w are bf16: bf16.h converts the job */
     int64_t paired;   /* Channels of a group of w, which is bf16, if x consists
                        * of pairs and in.c counts pairs; else 0 */
@@ -37,7 +37,7 @@ typedef struct FpropDgrad {
     Dims in, out;     /* of x and y */
     const float *x;
     const float *w; /* (out.c, taps, in.c / groups); if transposed */
-                    /* (in.c, taps, out.c / groups)                  */
+                    /* (in.c, taps, out.c / groups) */
     const float *bias;
     float *y;
     ConcatInput second; /* second input of the convolution's image: x, or y if

@@ -24,9 +24,9 @@ typedef struct Wgrad {
     Dims in, out; /* of x and of a */
     const float *x, *a;
     ConcatInput second; /* second input of x, as in FpropDgrad */
-    float *dw;          /* (out.c, taps, in.c / groups)                */
-    bool add;           /* add to dw                                   */
-    bool no_winograd;   /* see Call.no_winograd                       */
+    float *dw;          /* (out.c, taps, in.c / groups) */
+    bool add;           /* add to dw */
+    bool no_winograd;   /* see Call.no_winograd */
     bool half;          /* x and a are bf16: see bf16.h */
     int threads;
 } Wgrad;

@@ -435,8 +435,8 @@ typedef struct Pairs {
 typedef struct Simd {
     const char *name;
     const Pairs *pairs; /* NULL: no dot products of pairs */
-    int lanes; /* floats in a vector                                  */
-    int panel; /* result channels of one packed panel of weights      */
+    int lanes;          /* floats in a vector */
+    int panel;          /* result channels of one packed panel of weights */
     int outer_high, outer_wide; /* the largest Outer */
 #define K(result, name, args) result(*name) args;
     SIMD_KERNELS(K)

@@ -24,13 +24,13 @@ enum {
 typedef struct Job {
     const Call *c;
     const Simd *simd;
-    int64_t size, structures; /* voxels of a sample, S            */
+    int64_t size, structures; /* voxels of a sample, S */
     int64_t bins, wide;       /* B; B rounded up to whole vectors */
     int64_t part, parts;      /* voxels of a task; tasks a sample */
-    double scale;             /* u = scale x                      */
+    double scale;             /* u = scale x */
     double rise[WIDE];        /* e^(steep b), 0 after the last */
     double *sums;             /* (N, parts, S, wide + 1): H and M */
-    const double *g;          /* (N, S, wide), of bwd             */
+    const double *g;          /* (N, S, wide), of bwd */
 } Job;
 
 static void job_init(Job *j, const Call *c)

@@ -20,7 +20,7 @@
 /* Extents of a call, and one head of one sample. */
 typedef struct Head {
     const Call *c;
-    int64_t positions, width, depth; /* P, E, D       */
+    int64_t positions, width, depth; /* P, E, D */
     int64_t n, head, count;          /* positions within the length */
     const real *q, *k, *v;           /* of position 0; rows are 3 E apart */
     double scale;

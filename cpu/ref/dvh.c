@@ -24,8 +24,8 @@
 typedef struct Job {
     const Call *c;
     int structures, bins;
-    double scale;           /* u = scale x          */
-    double rise[DOSE_BINS]; /* e^(steep b)          */
+    double scale;           /* u = scale x */
+    double rise[DOSE_BINS]; /* e^(steep b) */
     const double *g;        /* G (N,S,B) of bwd */
     double dy;
 } Job;
