@@ -39,7 +39,7 @@ $(EMU)/%.o: tests/cuda/emulator/%.cc $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call SHOW,compile)$(EMU_CXX) -O3 -g1 $(EMU_CPU) -c -o $@ $<
 
-# the two C files that know which backends there are
+# the C files that know the backends of the program
 $(EMU)/backend.o: engine/backend/backend.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(COMPILE) -DSEG_CUDA -c -o $@ $<
@@ -78,8 +78,12 @@ $(EMU_BARE:%=$(EMU)/$1/%): %: %.o $$(EMU_RT_$1)
 endef
 $(foreach v,$(EMU_VARIANTS),$(eval $(call EMU_RULES,$v)))
 
-# the whole program, for what is joined in Lua
-$(EMU)/plain/segengine: $(BUILD)/lua/main.o $(LUA_OBJ) $(EMU_RT_plain) \
+# the whole program, for what is joined in Lua; it names CUDA among its features
+$(EMU)/system.o: lua/bind/system.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(COMPILE) -isystem $(LUA_INC) -DSEG_CUDA -c -o $@ $<
+$(EMU)/plain/segengine: $(BUILD)/lua/main.o $(EMU)/system.o \
+                        $(filter-out %/bind/system.o,$(LUA_OBJ)) $(EMU_RT_plain) \
                         $(EMU_CU:cuda/%.cu=$(EMU)/plain/%.o) $(EMU_HOST) | $(EMU_NCCL)
 	$(call SHOW,link)$(EMU_LINK) $(WL)-E -o $@ $^ $(LUA_LIB) $(LIBS)
 
