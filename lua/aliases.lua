@@ -12,6 +12,7 @@ local M = {}
 -- that the key is dropped; else the reason and the effect as texts { why =, effect = }: such a run
 -- is not resumed, as its bits would change, and such weights are used with a note.
 M.names = {
+  carry = { now = "allreduce" }, -- the transport of the all-reduce (0.1)
   -- layers without Winograd, separated by commas (0.1)
   direct = {
     instead = "--winograd false for all layers",

@@ -73,7 +73,7 @@ bool nccl_good(const Nccl *n, int code, const char *what)
 {
     if (!code) return true;
     return fail_device("NCCL: %s: %s (NCCL_DEBUG=INFO in the environment says "
-                       "more; --carry host goes without it)",
+                       "more; --allreduce host goes without it)",
                        what, n->ncclGetErrorString(code));
 }
 
@@ -107,8 +107,8 @@ bool check_devices(const RankInfo *info, int ranks, const char *how)
                 return fail_usage(
                     "ranks %d and %d have the same GPU (%s of %s): they would "
                     "share its speed and its memory, and NCCL takes one rank a "
-                    "GPU; give each its own (--devices 0,1), or --carry host "
-                    "to try what several ranks do",
+                    "GPU; give each its own (--devices 0,1), or --allreduce "
+                    "host to try what several ranks do",
                     k, i, info[i].gpu, info[i].host);
     return true;
 }
@@ -131,7 +131,8 @@ bool choose(const RankInfo *info, int ranks, const char *how, bool *nccl,
         else
             continue;
         *nccl = false;
-        if (strcmp(how, "auto")) return fail_device("--carry nccl: %s", why);
+        if (strcmp(how, "auto"))
+            return fail_device("--allreduce nccl: %s", why);
         snprintf(out->text, sizeof out->text, "the host (%s)", why);
     }
     return true;
@@ -198,7 +199,8 @@ bool gpu_allreduce_open(void *dev, Ranks *r, const char *how, Allreduce *out)
     static const char *const ways[] = {"auto", "nccl", "host"};
     int known = 0;
     for (const char *way : ways) known += !strcmp(how, way);
-    if (!known) return fail_usage("--carry %s: want auto, nccl or host", how);
+    if (!known)
+        return fail_usage("--allreduce %s: want auto, nccl or host", how);
     RankInfo own = {}, *info = NULL;
     Transport *c = (Transport *)mem_alloc(sizeof *c);
     if (!c) return false;

@@ -513,7 +513,7 @@ void *session_device(const Session *s)
     return s->dev;
 }
 
-const char *session_carried(const Session *s)
+const char *session_transport(const Session *s)
 {
     return s->allreduce.text;
 }

@@ -156,9 +156,9 @@ const Backend *session_backend(const Session *s);
 void *session_device(const Session *s);
 int session_threads(const Session *s);
 const char *session_why(const Session *s); /* why not a better device, or "" */
-/* Returns the transport of sums over ranks between devices, for people; "" if
- * there is none. */
-const char *session_carried(const Session *s);
+/* Returns the transport of the all-reduce between devices as text for people:
+ * "NCCL 2.21.5", "the host (why)"; "" without ranks on GPUs. */
+const char *session_transport(const Session *s);
 /* Returns the number of updates and the loss scale, as of the collected
  * parts. */
 StepState session_state(const Session *s);

@@ -3,9 +3,9 @@
 #include "lua/bind/bind.h"
 
 const char *const session_keys[] = {
-    "roots",  "loss",    "device",     "threads",   "seed",  "optim",
-    "inputs", "frozen",  "precision",  "draws",     "limit", "budget",
-    "least",  "average", "ranks",      "own_norms", "carry", "winograd",
+    "roots",  "loss",    "device",     "threads",   "seed",      "optim",
+    "inputs", "frozen",  "precision",  "draws",     "limit",     "budget",
+    "least",  "average", "ranks",      "own_norms", "allreduce", "winograd",
     "tiles",  "plain",   "step_roots", NULL};
 
 /* roots = {node, ...}: their count. */

@@ -451,9 +451,9 @@ static int l_draw(lua_State *L)
 /* == facts ============================================================= */
 
 /* s:facts() -> {device=, threads=, why=, count=, ahead=, pool_bytes=, trained=,
- * running=, param_bytes=, copy_s=, update_s=, carried=}: `carried` is the
- * transport of the all-reduce between GPUs ("" without one), `why` the reason
- * that no GPU is used ("" when none was requested), `count` the updates of all
+ * running=, param_bytes=, copy_s=, update_s=, transport=}: `transport` is that
+ * of the all-reduce between GPUs ("" without one), `why` the reason that no
+ * GPU is used ("" when none was requested), `count` the updates of all
  * collected steps, `ahead` how many steps are worth queueing ahead,
  * `pool_bytes` the memory that plans share, `param_bytes` parameters with
  * gradients and moments */
@@ -463,7 +463,7 @@ static int l_facts(lua_State *L)
     const Params *p = session_params(s);
     Dtype real = session_backend(s)->real;
     lua_createtable(L, 0, 12);
-    set_text(L, "carried", session_carried(s));
+    set_text(L, "transport", session_transport(s));
     set_number(L, "copy_s", check_handle(L, 1)->copy_s);
     set_number(L, "update_s", session_update_s(s));
     set_text(L, "device", session_backend(s)->name);
@@ -493,12 +493,12 @@ static int l_facts(lua_State *L)
 
 /* session{roots={node, ...}, loss=, device="auto", threads=0, seed=0, optim=,
  * precision="f32", frozen={name, ...}, draws=false, limit=0, average=false,
- * ranks=false, own_norms=false, carry="auto", winograd=true, tiles="",
+ * ranks=false, own_norms=false, allreduce="auto", winograd=true, tiles="",
  * plain=false, step_roots=nil} -> session with parameters drawn from the seed.
  * draws: dropout in evaluation too. Without `optim` it has neither gradients
  * nor moments. limit, average: bytes on the device and whether weights will be
  * averaged, see SessionSpec. ranks: trained by all ranks, each with its shard
- * of a batch (see share). carry: transport of the all-reduce, see
+ * of a batch (see share). allreduce: its transport between GPUs, see
  * Backend.allreduce_open. winograd: false is Call.no_winograd. tiles: see
  * tile_names.h. plain: no operator is fused with another. step_roots: the roots
  * that step() and queue() leave readable, in addition to the loss; nil: all. */
@@ -521,7 +521,7 @@ static int l_session(lua_State *L)
     spec.draws = opt_bool(L, 1, "draws", false);
     spec.plain = opt_bool(L, 1, "plain", false);
     if (opt_bool(L, 1, "ranks", false)) spec.ranks = own_ranks();
-    spec.allreduce = opt_string(L, 1, "carry", "auto");
+    spec.allreduce = opt_string(L, 1, "allreduce", "auto");
     spec.own_norms = opt_bool(L, 1, "own_norms", false);
     spec.averages = opt_bool(L, 1, "average", false);
     spec.roots = read_roots(L, 1, root);

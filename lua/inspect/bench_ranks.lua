@@ -72,7 +72,7 @@ function M.command(r)
   session:share(first, false)
   session:step(feeds, { lr = 0 }) -- allocates memory
   local ms, spent, _, sent, met = steps(session, feeds, false)
-  local inside, wait = facts.carried:match("^NCCL"), 0
+  local inside, wait = facts.transport:match("^NCCL"), 0
   if not inside then
     local _, between, waiting = steps(session, feeds, true)
     -- the share of waiting, applied to the communication of a normal step
@@ -98,7 +98,7 @@ function M.command(r)
   local faster = one / slowest
   if config.line.flags.json then
     print(util.json { batch = v.batch, ranks = ranks.count, via = ranks.via, each = json,
-                      threads = facts.threads, step_ms = slowest, carried = facts.carried,
+                      threads = facts.threads, step_ms = slowest, transport = facts.transport,
                       bytes = not inside and sent or nil, messages = not inside and met or nil,
                       alone_ms = one, efficiency = faster / ranks.count })
     return 0
@@ -110,7 +110,7 @@ function M.command(r)
                       1e3 * v.batch / slowest))
   if inside then
     print(string.format("exchange: by %s, waiting included; plan --ranks %d says what is sent",
-                        facts.carried, ranks.count))
+                        facts.transport, ranks.count))
   else
     print(string.format("exchange: %s sent by each in %d messages", util.bytes(sent), met))
   end

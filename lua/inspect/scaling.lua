@@ -92,7 +92,7 @@ function M.of_plan(plan, v)
   local real, sync_norm = v.device == "ref" and 8 or 4, v.sync_norm
   local gpu = budget.on_gpu(v.device) or v.devices ~= ""
   local o = { params = plan.gradient_bytes // real, norms = {}, real = real, gpu = gpu,
-              nccl = gpu and v.carry ~= "host" }
+              nccl = gpu and v.allreduce ~= "host" }
   for _, row in ipairs(plan.rows) do
     for _, op in ipairs(row.ops) do
       if sync_norm and op == "batch_norm" then

@@ -417,7 +417,7 @@ function M.session(r, purpose, device, precision, draws, alone, plain)
     winograd = v.winograd, tiles = v.tiles,
     threads = ranks.threads(v.threads), seed = v.seed, draws = draws or false,
     ranks = purpose == "train" and not alone and ranks.count > 1, own_norms = not v.sync_norm,
-    carry = v.carry, plain = plain or not v.fuse,
+    allreduce = v.allreduce, plain = plain or not v.fuse,
     optim = purpose == "train" and r.optim or nil,
     frozen = purpose == "train" and r.frozen or nil, limit = budget.limit(),
     average = purpose == "train" and M.averages(r) }

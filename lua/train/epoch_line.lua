@@ -28,7 +28,7 @@ end
 -- The line of an epoch from its row of metrics.csv, in versions from the longest to the shortest; a
 -- terminal prints the first that fits its width. o: losses = { train =, valid = } by part; bad =
 -- number of cases of valid that do not count; best = whether the epoch is the best so far; alone =
--- the share of the epoch in which ranks did not wait for each other; carried = the transport of the
+-- the share of the epoch in which ranks did not wait for each other; transport = that of the
 -- all-reduce.
 function M.texts(run, row, o)
   local validation = row.valid_s >= 0.05 and " + " .. util.duration(row.valid_s) or ""
@@ -51,7 +51,7 @@ function M.texts(run, row, o)
       .. validation
     if ranks.count > 1 and not brief.ranks then
       -- with NCCL the GPUs wait for each other inside a step, which is not measured
-      local known = not o.carried:match("^NCCL")
+      local known = not o.transport:match("^NCCL")
       parts[#parts + 1] = string.format("%d ranks%s", ranks.count, known and
         string.format(", efficiency %.0f %%", 100 * o.alone) or "")
     end

@@ -270,7 +270,7 @@ local function end_epoch(run, started)
   try(run.csv.amend, run.csv, row)
   show.fit(epoch_line.texts(run, row, {
     losses = { train = tallied, valid = row.valid_loss and run.result.parts }, best = best,
-    bad = bad, alone = alone, carried = facts.carried }))
+    bad = bad, alone = alone, transport = facts.transport }))
   advise(run, row)
   say_parts(run)
   local reporting = sys.clock()
@@ -336,7 +336,7 @@ local function banner(run, weights)
   if ranks.count > 1 then
     show.line("ranks: %d by %s, batch norm over %s%s", ranks.count, ranks.via,
               v.sync_norm and "the whole batch" or "the share of each",
-              facts.carried ~= "" and ", sums carried by " .. facts.carried or "")
+              facts.transport ~= "" and ", all-reduce by " .. facts.transport or "")
   end
 end
 

@@ -160,10 +160,10 @@ local function devices(v)
       util.refuse('--devices %s: "%s" is no number of a GPU; give those that segengine doctor '
                   .. "lists, with commas between: --devices 0,1", v.devices, word)
     end
-    if has[number] and v.carry ~= "host" then
+    if has[number] and v.allreduce ~= "host" then
       util.refuse("--devices %s: two ranks on GPU %d would share its speed and its memory, and "
-                  .. "NCCL takes one rank a GPU; name others, or --carry host to try what several "
-                  .. "ranks do", v.devices, number)
+                  .. "NCCL takes one rank a GPU; name others, or --allreduce host to try what "
+                  .. "several ranks do", v.devices, number)
     end
     has[number], list[#list + 1] = true, number
   end

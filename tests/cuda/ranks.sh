@@ -57,14 +57,14 @@ near() {
 step "one process" train one
 step "2 GPUs, by NCCL" train nccl --devices 0,1
 step "the losses of one" near one nccl
-step "what carries is said" says nccl "ranks: 2 by shared memory.*carried by NCCL 2.21.5"
+step "the transport is said" says nccl "ranks: 2 by shared memory.*all-reduce by NCCL 2.21.5"
 step "again" train again --devices 0,1
 step "the same bytes" same nccl again
-step "2 GPUs, through the host" train host --devices 0,1 --carry host
+step "2 GPUs, through the host" train host --devices 0,1 --allreduce host
 step "the losses of one" near one host
-step "which is said" says host "carried by the host"
+step "which is said" says host "all-reduce by the host"
 step "without NCCL by itself" without train auto --devices 0,1
-step "why is said" says auto "carried by the host (rank 0: NCCL is not there"
+step "why is said" says auto "all-reduce by the host (rank 0: NCCL is not there"
 step "the same bytes as by the host" same host auto
 step "--ranks has a GPU each" train ranks --ranks 2
 step "the same bytes, too" same nccl ranks
@@ -81,7 +81,7 @@ step "an extent that one rank has met" train met --ranks 3 --batch 7
 EMU_DEVICES=2
 step "alone" train met1 --batch 7
 step "the losses of one" near met1 met
-step "two on one GPU" train two --devices 0,0 --carry host
+step "two on one GPU" train two --devices 0,0 --allreduce host
 step "the bytes of two" same host two
 step "bench of 2 GPUs" run bench "$tmp/tiny.lua" bench --devices 0,1 --phantom "$tmp/phantom"
 step "bench: against one" says bench "2 are .* times as fast"
@@ -102,10 +102,10 @@ step "no number" refused 2 'devices 0,x: "x" is no number of a GPU' --devices 0,
 step "one GPU twice" refused 2 "two ranks on GPU 1 would share" --devices 1,1
 step "more ranks than GPUs" refused 4 "there is no cuda:2" --ranks 3
 step "other ranks than GPUs" refused 2 "leave --ranks out" --devices 0,1 --ranks 3
-step "a way that is none" refused 2 'carry is "ncll", wanted one of auto, host, nccl' \
-    --devices 0,1 --carry ncll
+step "a way that is none" refused 2 'allreduce is "ncll", wanted one of auto, host, nccl' \
+    --devices 0,1 --allreduce ncll
 step "no NCCL where it is wanted" without refused 4 \
-    "carry nccl: rank 0: NCCL is not there .*install libnccl2" --devices 0,1 --carry nccl
+    "allreduce nccl: rank 0: NCCL is not there .*install libnccl2" --devices 0,1 --allreduce nccl
 step "doctor lists both" run doctor doctor
 step "by the number that --devices wants" says doctor "^GPU 1  *ok "
 

@@ -186,14 +186,14 @@ part_ranks() {
     rm -rf "$BUILD/ranks"
     for run in one:0 host:0,1 nccl:0,1; do
         name=${run%:*}
-        carry=$name
-        [ "$name" != one ] || carry=auto
+        allreduce=$name
+        [ "$name" != one ] || allreduce=auto
         "$program" scripts/brain_unet.lua --preset demo --device cuda \
-            --devices "${run#*:}" --carry "$carry" --workers 1 \
+            --devices "${run#*:}" --allreduce "$allreduce" --workers 1 \
             --phantom "$BUILD/train/phantom" --out "$BUILD/ranks/$name" > "$BUILD/said" 2>&1
         status=$?
         cat "$BUILD/said"
-        grep -q 'carry nccl: rank .*NCCL is not there' "$BUILD/said" && {
+        grep -q 'allreduce nccl: rank .*NCCL is not there' "$BUILD/said" && {
             echo "through the host alone: there is no NCCL"
             continue
         }

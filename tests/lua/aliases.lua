@@ -37,6 +37,9 @@ local function edit_weights(path, from, to)
   core.checkpoint.note(path, { config = text })
 end
 
+-- Names that were given up since 0.1, whose saved values stay valid.
+local RENAMED = { carry = { "auto", "allreduce" } }
+
 local checkpoint = "/run/001/checkpoint_last.safetensors"
 
 t.test("the lines of a config get the names of today", function()
@@ -60,6 +63,18 @@ t.test("a renamed key is read under its name of today", function()
   config.line.flags, config.values = {}, nil
   t.raises(function() config.config { grain = 1 } end, "seg.config: grain: it is called seed now")
   aliases.names.grain = nil
+end)
+
+t.test("a name that was given up is read in saved files, and has a hint elsewhere", function()
+  for old, row in pairs(RENAMED) do
+    local value, new = table.unpack(row)
+    t.equal(aliases.config(old .. " = " .. value .. "\n"), new .. " = " .. value .. "\n")
+    t.check(t.read(ROOT .. "run/001/config.txt"):find("\n" .. old .. " = ", 1, true), old)
+    t.says("scripts/brain_unet.lua plan --" .. old .. " " .. value, 2,
+           "--" .. old .. ": unknown option; it is called " .. new .. " now")
+    t.raises(function() config.config { [old] = value } end,
+             "seg.config: " .. old .. ": it is called " .. new .. " now")
+  end
 end)
 
 t.test("a run is not resumed where its removed key changed results", function()

@@ -116,7 +116,8 @@ t.test("mistakes on the command line", function()
   refuses(brain .. " --device cuda", 4, 'device "cuda": ')
   says(brain .. " --device cuda", 4, "use --device cpu")
   says("check --device cuda", 4, 'device "cuda": ')
-  refuses(brain .. " plan --carry pigeon", 2, '--carry is "pigeon", wanted one of auto, host, nccl')
+  refuses(brain .. " plan --allreduce pigeon", 2,
+          '--allreduce is "pigeon", wanted one of auto, host, nccl')
   refuses(brain .. " --precision f16", 2, "precision f16 is not available on device cpu")
   local f17 = '--precision is "f17", wanted one of bf16, f16, f32, tf32'
   refuses(brain .. " --precision f17", 2, f17)
@@ -147,7 +148,8 @@ t.test("mistakes of a recipe's config carry its line", function()
     { "seg.config { epochs = 0 }", "seg.config: epochs must be from 1 to 1000000, got 0" },
     { "seg.config { seed = 'x' }", "seg.config: seed must be a whole number, got x" },
     { "seg.config { precision = 'half' }", 'seg.config: precision is "half", wanted one of bf16' },
-    { "seg.config { carry = 'pigeon' }", 'seg.config: carry is "pigeon", wanted one of auto' },
+    { "seg.config { allreduce = 'pigeon' }",
+      'seg.config: allreduce is "pigeon", wanted one of auto' },
     { "seg.config { presets = { demo = { nosuch = 1 } } }",
       'seg.config: preset demo: unknown key "nosuch"' },
     { "seg.config { presets = { demo = 1 } }", "seg.config: preset demo must be a table" },

@@ -92,7 +92,7 @@ static bool is_refused(Ranks *r, void *context)
 TEST(gpu_ranks_refused)
 {
     Wish same = {NULL, "cuda", "ranks 0 and 1 have the same GPU"};
-    Wish word = {"ncll", "cuda", "--carry ncll: want auto, nccl or host"};
+    Wish word = {"ncll", "cuda", "--allreduce ncll: want auto, nccl or host"};
     Wish none = {"nccl", "cuda", "rank 0: NCCL is not there"};
     stage(4);
     EXPECT(run_ranks(2, is_refused, &same, -1));
@@ -118,7 +118,7 @@ static bool says_why(Ranks *r, void *context)
                         .ranks = r,
                         .optim = &o};
     if (!session_open(&spec, &n.s)) return false;
-    bool said = strstr(session_carried(n.s), "the host (rank 0: NCCL is not");
+    bool said = strstr(session_transport(n.s), "the host (rank 0: NCCL is not");
     net_free(&n);
     return said || fail("it does not say why");
 }
