@@ -1,5 +1,6 @@
 -- aliases.lua -- saved names of earlier versions: keys of a config (config.txt of a run, `config`
--- in the metadata of weights, options in series.json) and of `run` in a bundle.
+-- in the metadata of weights, options in series.json), of `run` in a bundle, and of the metadata of
+-- a checkpoint.
 --
 -- A name that is renamed or removed gets a row here, and no other code reads it. A saved key that
 -- is neither a current key nor a row of this table is an error (config.lua, bundle.lua). Command
@@ -13,6 +14,9 @@ local M = {}
 -- is not resumed, as its bits would change, and such weights are used with a note.
 M.names = {
   carry = { now = "allreduce" }, -- the transport of the all-reduce (0.1)
+  -- the data set kept on the GPU: an option, and in the metadata of a checkpoint the parts whose
+  -- batches the device made (0.1)
+  resident = { now = "device_dataset" },
   -- layers without Winograd, separated by commas (0.1)
   direct = {
     instead = "--winograd false for all layers",

@@ -175,7 +175,7 @@ local function option_lines(out, own)
   for _, g in ipairs(groups) do lines[g[1]] = {} end
   local function add(group, name, help)
     local list = lines[group_of[group] or group]
-    list[#list + 1] = string.format("  --%-13s %s", name, help)
+    list[#list + 1] = string.format("  --%-14s %s", name, help)
   end
   for _, r in ipairs(config.reserved) do
     local default = (r[2] == nil or r[2] == "") and "" or string.format(" (%s)", tostring(r[2]))

@@ -166,7 +166,7 @@ bool change_images(void *dev, const GatherField *f, int count, int32_t kind,
     if (size > MOST_POSITIONS || count > 65535 || p.channels > 65535)
         return fail_device("%d samples of %lld elements, %d channels: the GPU "
                            "kernels count to 65535, %d and 65535: use "
-                           "--resident off",
+                           "--device_dataset off",
                            count, (long long)size, p.channels,
                            (int)MOST_POSITIONS);
     if (kind == CHANGE_NOISE) {

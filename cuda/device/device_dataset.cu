@@ -196,11 +196,11 @@ bool gather_field(void *dev, const Gather *g, const GatherField *f)
     int k = 0;
     if (positions(f->dim) > MOST_POSITIONS)
         return fail_device("a sample of %lld voxels; the GPU kernels count to "
-                           "%d: use --resident off",
+                           "%d: use --device_dataset off",
                            (long long)positions(f->dim), (int)MOST_POSITIONS);
     if (g->count > 65535)
         return fail_device("%d samples in a batch; the GPU kernels count to "
-                           "65535: use --resident off",
+                           "65535: use --device_dataset off",
                            g->count);
     if (!(f->type == U8 ? take_field<uint8_t>(dev, g, f, false, &k)
                         : take_field<float>(dev, g, f, false, &k)))

@@ -153,7 +153,7 @@ typedef struct HeldInput {
 } HeldInput;
 /* A seg.drawn of this batch, which stays on the device of the session at `arg`
  * until that session is closed; or nil and the reason, as from
- * data.resident. */
+ * data.device_dataset. */
 int push_held(lua_State *L, int arg, const HeldInput *input, int inputs);
 
 Session *check_session(lua_State *L, int arg);

@@ -42,7 +42,7 @@ static void box_close(DeviceRef *g)
 /* User value 1 is the session with the device. */
 static int device_dataset_gc(lua_State *L)
 {
-    DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.resident");
+    DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.device_dataset");
     device_ref_leave(&box->device_ref);
     box_close(&box->device_ref);
     pipeline_free(box->p);
@@ -126,7 +126,7 @@ static bool fits(DeviceDatasetBox *box, const Wanted *w, size_t room)
         return fail("the samples have more bytes than memory has addresses");
     return w->must || box->bytes <= room / 2 ||
            fail("its samples want %.1f MiB, half of what is free on the device "
-                "is %.1f MiB (--resident on takes more)",
+                "is %.1f MiB (--device_dataset on takes more)",
                 (double)box->bytes / (1 << 20), (double)room / (2 << 20));
 }
 
@@ -160,14 +160,15 @@ static int push_why_not(lua_State *L)
     return 3;
 }
 
-/* data.resident(session, pipeline, {nodes={[field]=node}, batch=, train=false,
- * augment=false, workers=0, must=false}) -> device dataset; or nil, the reason,
- * and "device" or "failure" if memory is missing on the device or the host.
- * nodes: the input of each field of the data set that has one. train: for
- * training. augment: with the augmentation of each epoch. nil when a step of it
- * has no kernel, when samples differ in extents, when they take more than half
- * of the free memory of the device (with `must`: more than all of it), or when
- * the device keeps none. Raises all other errors of cases and of the device. */
+/* data.device_dataset(session, pipeline, {nodes={[field]=node}, batch=,
+ * train=false, augment=false, workers=0, must=false}) -> device dataset; or
+ * nil, the reason, and "device" or "failure" if memory is missing on the device
+ * or the host. nodes: the input of each field of the data set that has one.
+ * train: for training. augment: with the augmentation of each epoch. nil when a
+ * step of it has no kernel, when samples differ in extents, when they take more
+ * than half of the free memory of the device (with `must`: more than all of
+ * it), or when the device keeps none. Raises all other errors of cases and of
+ * the device. */
 static int l_device_dataset(lua_State *L)
 {
     static const char *const known[] = {"nodes",   "batch", "train", "augment",
@@ -175,13 +176,13 @@ static int l_device_dataset(lua_State *L)
     Session *s = check_session(L, 1);
     Pipeline *p = check_pipeline(L, 2);
     Wanted w = {.batch = 0};
-    check_keys(L, 3, "resident", known);
+    check_keys(L, 3, "device_dataset", known);
     w.batch = (int)opt_int(L, 3, "batch", 1, 1, 1 << 20);
     w.workers = (int)opt_int(L, 3, "workers", 0, 0, 256);
     w.train = opt_bool(L, 3, "train", false);
     w.must = opt_bool(L, 3, "must", false);
     bool augment = opt_bool(L, 3, "augment", false);
-    DeviceDatasetBox *box = new_object(L, "seg.resident", sizeof *box);
+    DeviceDatasetBox *box = new_object(L, "seg.device_dataset", sizeof *box);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, 1);
     pipeline_hold(p);
@@ -240,7 +241,7 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
     const Backend *be = session_backend(s);
     const int count = input[0].value.dim.n;
     DeviceDatasetField part[MAX_FIELDS];
-    DeviceDatasetBox *box = new_object(L, "seg.resident", sizeof *box);
+    DeviceDatasetBox *box = new_object(L, "seg.device_dataset", sizeof *box);
     lua_pushvalue(L, arg);
     lua_setiuservalue(L, -2, 1);
     if (!be->gather || inputs > MAX_FIELDS) {
@@ -276,7 +277,7 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
 /* r:bytes() -> bytes of samples and workspace on the device */
 static int l_bytes(lua_State *L)
 {
-    DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.resident");
+    DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.device_dataset");
     lua_pushinteger(L, box->r ? (lua_Integer)box->bytes : 0);
     return 1;
 }
@@ -287,7 +288,7 @@ static int l_bytes(lua_State *L)
  * each of its inputs in session:step or :forward */
 static int l_draw(lua_State *L)
 {
-    DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.resident");
+    DeviceDatasetBox *box = luaL_checkudata(L, 1, "seg.device_dataset");
     uint32_t epoch = (uint32_t)check_int(L, 2, "epoch", 0, UINT32_MAX);
     luaL_checktype(L, 3, LUA_TTABLE);
     int count = (int)luaL_len(L, 3);
@@ -355,10 +356,10 @@ void bind_device_dataset(lua_State *L)
     static const luaL_Reg device_dataset[] = {
         {"bytes", l_bytes}, {"draw", l_draw}, {NULL, NULL}};
     static const luaL_Reg drawn[] = {{NULL, NULL}};
-    new_type(L, "seg.resident", device_dataset, device_dataset_gc);
+    new_type(L, "seg.device_dataset", device_dataset, device_dataset_gc);
     new_type(L, "seg.drawn", drawn, NULL);
     lua_getfield(L, -1, "data");
     lua_pushcfunction(L, l_device_dataset);
-    lua_setfield(L, -2, "resident");
+    lua_setfield(L, -2, "device_dataset");
     lua_pop(L, 1);
 }

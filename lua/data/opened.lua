@@ -223,11 +223,11 @@ function M.open(recipe, set, train)
   return { set = set, pipeline = pipeline, names = names, loader = loader, train = train }
 end
 
--- Keeps the samples of an opened set on the device of `session` if --resident and the free memory
--- allow it; the device then makes the same batches. Prints the decision. -> whether the device
--- makes the batches. train: for training. was: the decision of the resumed run, or nil.
+-- Keeps the samples of an opened set on the device of `session` if --device_dataset and the free
+-- memory allow it; the device then makes the same batches. Prints the decision. -> whether the
+-- device makes the batches. train: for training. was: the decision of the resumed run, or nil.
 -- Augmentation on host and device differs by rounding, so a run keeps its first decision: only
--- --resident on or off, or another device, overrides it.
+-- --device_dataset on or off, or another device, overrides it.
 function M.keep(session, recipe, d, train, was)
   local v, started, part = config.ensure(), core.sys.clock(), d.set.part or "the set"
   local cuda = session:facts().device == "cuda"
@@ -236,11 +236,11 @@ function M.keep(session, recipe, d, train, was)
               .. "uninterrupted run", part, is and "the device" or "the host",
               is and "the host" or "the device")
   end
-  if v.resident == "off" or (was == false and v.resident == "auto") then
+  if v.device_dataset == "off" or (was == false and v.device_dataset == "auto") then
     if was then changed(false) end
     return false
   end
-  local resident, why, memory
+  local dataset, why, memory
   if d.set.batch.bucket then
     why = "batches of like length are the loader's work"
   elseif d.set.batch.twice then
@@ -248,24 +248,24 @@ function M.keep(session, recipe, d, train, was)
   elseif d.cut then
     why = "only some of its samples are used (--overfit)"
   else
-    resident, why, memory = core.data.resident(session, d.pipeline, {
+    dataset, why, memory = core.data.device_dataset(session, d.pipeline, {
       nodes = inputs_of(d.names, recipe),
       batch = math.min(d.set:batch_size(), (select(2, d.loader:batches()))),
       train = train, augment = d.set.augmented, workers = v.workers,
-      must = v.resident == "on" or was })
+      must = v.device_dataset == "on" or was })
   end
-  if not resident then
-    if v.resident == "on" then
+  if not dataset then
+    if v.device_dataset == "on" then
       -- a device that is too small is not a mistake on the command line
       core.sys.raise(memory or "usage",
-                     string.format("--resident on: %s cannot be kept: %s; fix: --resident auto",
-                                   part, why), true)
+                     string.format("--device_dataset on: %s cannot be kept: %s; fix: "
+                                   .. "--device_dataset auto", part, why), true)
     end
     if was and cuda then
       core.sys.raise(memory or "usage", string.format(
         "%s: the device made the batches of the run that is resumed, and cannot now: %s; fix: "
-        .. "free memory of the GPU, or give --resident off, which changes the numbers", part, why),
-        true)
+        .. "free memory of the GPU, or give --device_dataset off, which changes the numbers", part,
+        why), true)
     end
     if was then changed(false) end
     d.refused_memory = memory == "device"
@@ -282,11 +282,11 @@ function M.keep(session, recipe, d, train, was)
     stats = function() return ids:stats() end,
     next = function()
       local batch = ids:next()
-      batch.drawn = resident:draw(batch.epoch, batch.samples)
+      batch.drawn = dataset:draw(batch.epoch, batch.samples)
       return batch
     end,
   }
-  show.line("%s: %s of samples on the device (%s)", part, util.bytes(resident:bytes()),
+  show.line("%s: %s of samples on the device (%s)", part, util.bytes(dataset:bytes()),
             util.duration(core.sys.clock() - started))
   return true
 end

@@ -68,8 +68,8 @@ end
 
 -- Median milliseconds of a whole step, including the update and the copy of the batch; a rate of 0
 -- keeps the weights from diverging over the rounds. A device with a queue gets its steps as in
--- training: as many as it may queue, on a batch in its memory (as with --resident); the time is
--- then the mean over these steps. -> milliseconds, whether the batch was in the memory of the
+-- training: as many as it may queue, on a batch in its memory (as with --device_dataset); the time
+-- is then the mean over these steps. -> milliseconds, whether the batch was in the memory of the
 -- device
 function M.step_ms(session, feeds)
   local count, given, all = session:facts().ahead, feeds, {}

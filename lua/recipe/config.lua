@@ -81,7 +81,7 @@ M.reserved = {
     help = "COMMAND told when no step ends for --stall_s seconds", free = true },
   { "stall_s", 600, group = "train", lo = 1,
     help = "seconds without a step until --on_stall", free = true },
-  { "resident", "auto", group = "machine", among = { on = true, off = true, auto = true },
+  { "device_dataset", "auto", group = "machine", among = { on = true, off = true, auto = true },
     free = true,
     help = "keep the data on the GPU: on, off, or auto when half of what is free holds it" },
   { "recompute", "auto", group = "machine", among = { off = true, auto = true }, bytes = true,

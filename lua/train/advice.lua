@@ -19,8 +19,8 @@ end
 -- volumes comes before the number of threads, because more threads would decode as often.
 local rules = {
   function(m)
-    if m.device == "cuda" and m.resident == "off" then
-      return "--resident auto: the GPU keeps the samples and makes the batches"
+    if m.device == "cuda" and m.device_dataset == "off" then
+      return "--device_dataset auto: the GPU keeps the samples and makes the batches"
     end
   end,
   function(m)
@@ -47,8 +47,8 @@ local rules = {
   end,
   function(m)
     if m.device == "cuda" and not m.on_device and m.refused_memory then
-      return "--resident on: the samples take more than half of what is free on the GPU, which "
-        .. "auto leaves alone"
+      return "--device_dataset on: the samples take more than half of what is free on the GPU, "
+        .. "which auto leaves alone"
     end
   end,
   function(m)
@@ -78,7 +78,7 @@ local rules = {
 --   all_bytes         of all prepared volumes
 --   made              how often a volume was prepared again in this epoch
 --   store             whether there is a file of prepared cases
---   workers, cores, memory_bytes, device ("cpu", "cuda"), resident (the key)
+--   workers, cores, memory_bytes, device ("cpu", "cuda"), device_dataset (the key)
 --   on_device         whether the device makes the batches
 --   refused_memory    it does not, because its memory is too small
 --   augmented         whether the set has random augmentation

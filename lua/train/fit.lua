@@ -6,6 +6,7 @@
 -- bytes.
 
 local core = require "seg.core"
+local aliases = require "seg.aliases"
 local advice = require "seg.train.advice"
 local average = require "seg.train.average"
 local budget = require "seg.train.budget"
@@ -172,7 +173,7 @@ local function advise(run, row)
     workers = v.workers, cores = machine.cores,
     -- memory that the process uses, and that it could still use within its limits
     memory_bytes = math.min(machine.memory_bytes, machine.now_bytes + (core.room "cpu" or 0)),
-    device = run.session:facts().device, resident = v.resident, on_device = d.on_device,
+    device = run.session:facts().device, device_dataset = v.device_dataset, on_device = d.on_device,
     refused_memory = d.refused_memory, augmented = d.set.augmented }
   if text then
     run.advised = true
@@ -490,7 +491,7 @@ local function work(run, resume)
     run.lock, run.folder = ranks.writes() and core.checkpoint.lock(resume), resume
     newest, said = core.checkpoint.newest(resume)
     if not newest then fail("data", "%s", said) end
-    meta = core.checkpoint.meta(newest)
+    meta = aliases.rows(core.checkpoint.meta(newest), newest)
     resuming.find_phase(run, meta)
     local r = run.recipe
     -- the fitted numbers of the original run; other steps are refused below

@@ -161,7 +161,7 @@ function M.lines(r, o)
       util.bytes(o.wanted + (o.early and o.rest or 0)),
       o.room > 0 and ", free: " .. util.bytes(o.room) or ""))
   if o.device then
-    out[#out + 1] = "  samples kept there (--resident) and places for uploads come on top"
+    out[#out + 1] = "  samples kept there (--device_dataset) and places for uploads come on top"
   end
   local list = {}
   local function add(remedy) list[#list + 1] = remedy end

@@ -109,7 +109,7 @@ local function keep_data(run, meta)
   for _, part in ipairs { "train", "valid" } do
     local d = run.data[part]
     if d then
-      local was = (meta.resident or ""):match(part .. "=(%a+)")
+      local was = (meta.device_dataset or ""):match(part .. "=(%a+)")
       opened.renew(d) -- the device dataset of an earlier phase belonged to a closed session
       d.on_device = opened.keep(run.session, run.recipe, d, part == "train",
                                 was and was == "device")
@@ -118,7 +118,7 @@ local function keep_data(run, meta)
       end
     end
   end
-  run.resident = table.concat(made, " ")
+  run.device_dataset = table.concat(made, " ")
 end
 
 -- The phase that runs ---------------------------------------------------------

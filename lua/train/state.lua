@@ -87,7 +87,7 @@ function M.metadata(run)
     loss_sum = util.number(s.loss_sum), bad = tostring(s.bad),
     best = s.best and util.number(s.best) or "", best_epoch = tostring(s.best_epoch),
     best_of = run.recipe.best and run.recipe.best[1],
-    resident = run.resident, left_out = run.left_out, data_sha256 = run.data_sha256,
+    device_dataset = run.device_dataset, left_out = run.left_out, data_sha256 = run.data_sha256,
     phase = run.phases[2] and tostring(s.phase), first = run.phases[2] and tostring(s.first),
     stop = run.recipe.stop and string.format("%d %s", s.stop_wait,
                                              s.stop_best and util.number(s.stop_best) or "-"),

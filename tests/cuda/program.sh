@@ -37,9 +37,9 @@ numbers() { cut -d, -f1-7 "$tmp/$1/tiny/001/metrics.csv"; }
 same() { [ "$(numbers "$1")" = "$(numbers "$2")" ] && [ -n "$(numbers "$1")" ]; }
 
 # here both sides round alike, so what the device makes is not only near
-step "a batch is made by the host" train off --resident off
+step "a batch is made by the host" train off --device_dataset off
 step "it does not speak of the device" not says off "samples on the device"
-step "a batch is made by the device" train on --resident on --workers 0
+step "a batch is made by the device" train on --device_dataset on --workers 0
 step "training set kept" says on "train: [0-9.]* KiB of samples on the device"
 step "validation set kept" says on "valid: [0-9.]* KiB of samples on the device"
 step "the same numbers" same on off
@@ -57,13 +57,13 @@ step "which is said" says blurred \
     "train: from the loader: augment has blur, which is of the host's loader only"
 step "the set without changes is kept all the same" says blurred \
     "valid: [0-9.]* KiB of samples on the device"
-step "told to keep them, it is an error" ends 2 train blurred_on --blur --resident on
+step "told to keep them, it is an error" ends 2 train blurred_on --blur --device_dataset on
 step "which says why" says blurred_on \
-    "resident on: train cannot be kept: augment has blur"
+    "device_dataset on: train cannot be kept: augment has blur"
 
-step "told to keep them, it fails" ends 4 with EMU_MEM=150000 train small_on --resident on
+step "told to keep them, it fails" ends 4 with EMU_MEM=150000 train small_on --device_dataset on
 step "what it wanted" says small_on \
-    "resident on: train cannot be kept: GPU: [0-9]* bytes wanted, [0-9]* of"
+    "device_dataset on: train cannot be kept: GPU: [0-9]* bytes wanted, [0-9]* of"
 
 # weights have gaps between them; all that comes after them is to fit as well
 step "not even the weights" ends 4 with EMU_MEM=18000 train tight
@@ -93,7 +93,7 @@ function session()
   return core.session { roots = { image, mask }, device = "cuda" }
 end
 function keep(s)
-  return core.data.resident(s, pipeline, { nodes = { image, mask }, batch = 2 })
+  return core.data.device_dataset(s, pipeline, { nodes = { image, mask }, batch = 2 })
 end
 function refuses(text, f, ...)
   local ok, why = pcall(f, ...)
@@ -168,11 +168,11 @@ faulty() {
 step "a fault of the device is told" faulty
 
 # from the middle of the second epoch on, the other way
-step "a part" train part --resident on --steps 41
-step "the rest" train part --resident off --resume "$tmp/part/tiny/001"
+step "a part" train part --device_dataset on --steps 41
+step "the rest" train part --device_dataset off --resume "$tmp/part/tiny/001"
 step "a resumed run has the same numbers" same part off
-step "a part without" train rest --resident off --steps 41
-step "the rest with" train rest --resident on --resume "$tmp/rest/tiny/001"
+step "a part without" train rest --device_dataset off --steps 41
+step "the rest with" train rest --device_dataset on --resume "$tmp/rest/tiny/001"
 step "it has the same numbers, too" same rest off
 step "what makes the batches is told when it changes" says part \
     "train: the host makes the batches now, not the device: the numbers"
@@ -201,8 +201,8 @@ step "which is told" train move --device cpu --resume "$tmp/move/tiny/001"
 step "as it rounds otherwise" says move "the host makes the batches now"
 
 # what cannot be kept
-step "not on the CPU" ends 2 train cpu --device cpu --resident on
-step "why not" says cpu "resident on: train cannot be kept: the device is cpu"
+step "not on the CPU" ends 2 train cpu --device cpu --device_dataset on
+step "why not" says cpu "device_dataset on: train cannot be kept: the device is cpu"
 step "the CPU by itself" train quiet --device cpu --epochs 1
 step "does not speak of it" not says quiet "from the loader"
 

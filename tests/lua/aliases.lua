@@ -38,7 +38,7 @@ local function edit_weights(path, from, to)
 end
 
 -- Names that were given up since 0.1, whose saved values stay valid.
-local RENAMED = { carry = { "auto", "allreduce" } }
+local RENAMED = { carry = { "auto", "allreduce" }, resident = { "auto", "device_dataset" } }
 
 local checkpoint = "/run/001/checkpoint_last.safetensors"
 

@@ -55,9 +55,9 @@ t.test("help of a recipe, and of a command alone", function()
     "  --epochs        120          passes over the training set\n",
     "  --preset demo   --base 16 --epochs 20 --size 96",
     "  --preset full   the defaults\n",
-    "\nof every recipe\n  --data          folder or file with the images\n",
-    "  --weights       FILE: a checkpoint",
-    "\nof predict\n  --in            PATH: file or folder of new images\n",
+    "\nof every recipe\n  --data           folder or file with the images\n",
+    "  --weights        FILE: a checkpoint",
+    "\nof predict\n  --in             PATH: file or folder of new images\n",
   } do
     t.check(text:find(line, 1, true), "%s\n%s", line, text)
   end
@@ -358,7 +358,7 @@ end)
 t.test("a set that is no part of another has a name in what is said of it", function()
   local script = write("unsplit.lua", [[
 local seg = require "seg"
-seg.config { resident = "off" }
+seg.config { device_dataset = "off" }
 local made = { set = seg.data.nifti { root = "." }, names = {} }
 local session = { facts = function() return { device = "cuda" } end }
 require("seg.data.opened").keep(session, { inputs = {} }, made, true, true)

@@ -525,7 +525,7 @@ t.test("predict runs the function of the script, if it is that of training", fun
   local common = " --preset check --phantom " .. folder .. "/phantom --out " .. folder .. "/runs"
   local script = recipe("r", add:format(3) .. two:format(2),
                         "vary = function(s, rng) s.image:add(rng:normal()) end,")
-  local code, text = t.program(script .. " train --resident auto" .. common)
+  local code, text = t.program(script .. " train --device_dataset auto" .. common)
   t.equal(code, 0, text)
   local image = t.lines("find " .. folder .. "/phantom -name '*_T1w.nii.gz' | sort")[1]
   local predict = script .. " predict --preset check --weights " .. folder

@@ -218,7 +218,7 @@ t.test("sequences of any length are trained in batches of like length", function
          'input "x" is at most 16 along w, batches of the train set are up to 20')
   t.says(script(20, "") .. " --out " .. folder .. "/none", 3,
          'or batches { bucket = "length" }, as only w differs')
-  t.says(script(20, 'bucket = "length"') .. " --resident on --out " .. folder .. "/gpu", 2,
+  t.says(script(20, 'bucket = "length"') .. " --device_dataset on --out " .. folder .. "/gpu", 2,
          "train cannot be kept: batches of like length are the loader's work")
   local set = sequences(2)
   t.raises(function() set:batches { bucket = "width" } end,

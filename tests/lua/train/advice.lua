@@ -12,7 +12,7 @@ local GB = 1 << 30
 local function remedy(o)
   local m = { seconds = 20, wait = 10, left = 30, opening_s = 5, kept = 40, count = 40,
               all_bytes = 3 * GB, made = 0, store = false, workers = 8, cores = 8,
-              memory_bytes = 64 * GB, device = "cpu", resident = "auto", on_device = false,
+              memory_bytes = 64 * GB, device = "cpu", device_dataset = "auto", on_device = false,
               refused_memory = false, augmented = true }
   for k, v in pairs(o) do m[k] = v end
   return advice.remedy(m)
@@ -37,8 +37,10 @@ t.test("the remedy is that of the cause", function()
   says({ workers = 0 }, half .. "--workers 8: batches are made between the steps")
   -- repeated decoding is advised on before threads
   says({ made = 25, workers = 1 }, "--cache_mb 3072")
-  says({ device = "cuda", resident = "off", made = 25, workers = 1 }, "--resident auto: the GPU")
-  says({ device = "cuda", refused_memory = true }, "--resident on: the samples take more than half")
+  says({ device = "cuda", device_dataset = "off", made = 25, workers = 1 },
+       "--device_dataset auto: the GPU")
+  says({ device = "cuda", refused_memory = true },
+       "--device_dataset on: the samples take more than half")
   says({ device = "cuda", refused_memory = true, workers = 2 }, "--workers 8")
   says({ device = "cuda" }, half .. "fewer random changes")
   says({ augmented = false }, half .. "smaller samples")
