@@ -8,6 +8,8 @@
 
 local M = {}
 
+-- A function is listed with its table, as "nn.name", and has only the hint.
+--
 -- old name = { now = "the current name" }, or old name = { gone = function(value) ... end, instead
 -- = the current replacement }. gone returns nil if the saved value has no effect on results, so
 -- that the key is dropped; else the reason and the effect as texts { why =, effect = }: such a run
@@ -17,6 +19,7 @@ M.names = {
   -- the data set kept on the GPU: an option, and in the metadata of a checkpoint the parts whose
   -- batches the device made (0.1)
   resident = { now = "device_dataset" },
+  ["nn.hide"] = { now = "nn.mask_steps" }, -- masking of time steps (0.1)
   -- layers without Winograd, separated by commas (0.1)
   direct = {
     instead = "--winograd false for all layers",

@@ -1,5 +1,6 @@
 -- util.lua -- helpers for all modules: errors, options, text.
 
+local aliases = require "seg.aliases"
 local core = require "seg.core"
 
 local M = {}
@@ -117,8 +118,9 @@ function M.closed(what, t)
   end
   local meta = getmetatable(t) or {}
   meta.__index = function(_, key)
+    local hint = aliases.hint(what .. "." .. tostring(key))
     M.fail("usage", "%s.%s: there is no such function; %s", what, tostring(key),
-           M.suggest(key, M.sorted_keys(t)))
+           hint or M.suggest(key, M.sorted_keys(t)))
   end
   return setmetatable(t, meta)
 end

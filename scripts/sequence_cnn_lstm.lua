@@ -117,8 +117,8 @@ local loss = seg.pick("learn", cfg.learn, {
   supervised = function() return nn.cross_entropy(logits, label) end,
   statistics = function() return nn.statistics(vector, x, { lengths = length }) end,
   denoise = function()
-    local hidden = encode(nn.hide(x, { steps = 0.3, span = 4 }))
-    return nn.mse(net.lstm_decoder(hidden, { like = x, lengths = length, name = "decoder" }), x)
+    local masked = encode(nn.mask_steps(x, { steps = 0.3, span = 4 }))
+    return nn.mse(net.lstm_decoder(masked, { like = x, lengths = length, name = "decoder" }), x)
   end,
   contrastive = function()
     inputs[4] = nn.input("other", { c = cfg.channels, w = cfg.longest }) -- the second view

@@ -85,21 +85,21 @@ function M.statistics(x, sequence, o)
   return shift * shift + spread * spread
 end
 
--- nn.hide(x, {steps=0, span=1, channels=0, numbers=0}) masks a sequence (C,W) in training: runs of
--- `span` steps, channels and single numbers are set to 0 with these probabilities; the rest is
--- scaled to keep its mean, as in dropout. w must be a multiple of span, and so must `multiple`, to
--- which bucketed batches are rounded up. In evaluation the result is x.
-function M.hide(x, o)
-  o = options("nn.hide", o, { steps = 0, span = 1, channels = 0, numbers = 0 })
-  check_sequence("nn.hide", "", x)
+-- nn.mask_steps(x, {steps=0, span=1, channels=0, numbers=0}) masks a sequence (C,W) in training:
+-- runs of `span` steps, channels and single numbers are set to 0 with these probabilities; the rest
+-- is scaled to keep its mean, as in dropout. w must be a multiple of span, and so must `multiple`,
+-- to which bucketed batches are rounded up. In evaluation the result is x.
+function M.mask_steps(x, o)
+  o = options("nn.mask_steps", o, { steps = 0, span = 1, channels = 0, numbers = 0 })
+  check_sequence("nn.mask_steps", "", x)
   for _, share in ipairs { "steps", "channels", "numbers" } do
     if not (math.type(o[share]) and o[share] >= 0 and o[share] < 1) then
-      fail("usage", "nn.hide: %s must be a number from 0 to below 1, got %s", share,
+      fail("usage", "nn.mask_steps: %s must be a number from 0 to below 1, got %s", share,
            tostring(o[share]))
     end
   end
   if math.type(o.span) ~= "integer" or o.span < 1 or x.w % o.span ~= 0 then
-    fail("usage", "nn.hide: span must be a whole number that divides w = %d, got %s", x.w,
+    fail("usage", "nn.mask_steps: span must be a whole number that divides w = %d, got %s", x.w,
          tostring(o.span))
   end
   x = made.spatial_dropout(made.dropout(x, o.numbers), o.channels)

@@ -250,17 +250,17 @@ function nn.contrastive(a, b, o) end
 ---@return seg.node
 function nn.statistics(x, sequence, o) end
 
----@class seg.nn.hide
+---@class seg.nn.mask_steps
 ---@field steps? number = 0; share of the steps, in spans
 ---@field span? integer = 1; length of a span
 ---@field channels? number = 0; share of the channels
 ---@field numbers? number = 0; share of single values
 
----In training sets parts of a sequence (C,W) to 0 and scales the rest, as dropout. w must be a multiple of
----`span`.
+---In training masks parts of a sequence (C,W): sets them to 0 and scales the rest, as dropout. w must be
+---a multiple of `span`.
 ---@param x seg.node
----@param o? seg.nn.hide
+---@param o? seg.nn.mask_steps
 ---@return seg.node
-function nn.hide(x, o) end
+function nn.mask_steps(x, o) end
 
 return optim

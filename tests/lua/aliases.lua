@@ -77,6 +77,11 @@ t.test("a name that was given up is read in saved files, and has a hint elsewher
   end
 end)
 
+t.test("a function that was renamed has a hint", function()
+  t.raises(function() return require("seg").nn.hide end,
+           "nn.hide: there is no such function; it is called nn.mask_steps now")
+end)
+
 t.test("a run is not resumed where its removed key changed results", function()
   local to, recipe = copied("layers", "run")
   local file, before = to .. "/run/001/config.txt", t.read(to .. checkpoint)

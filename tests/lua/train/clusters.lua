@@ -107,27 +107,27 @@ t.test("gradients of contrastive and statistics are those of differences", funct
   check_gradients(function(x) return nn.statistics(vector(x), x) end)
 end)
 
-t.test("what is hidden is hidden in training, in stretches, and its mean stays", function()
+t.test("steps are masked in training, in runs of span, and the mean stays", function()
   local x = nn.input(name "h", { c = 3, w = 24 })
-  local y = nn.hide(x, { steps = 0.25, span = 4 })
+  local y = nn.mask_steps(x, { steps = 0.25, span = 4 })
   local s = step_of(nn.mse(nn.linear(y, 3), x), { y = y }, "cpu")
   local ones = core.array.zeros { 200, 3, 24 }
   for i = 1, 200 do for c = 1, 3 do for w = 1, 24 do ones:set(1, i, c, w) end end end
   local _, out = s:run { [x.name] = ones }
-  local hidden, sum = 0, 0
+  local masked, sum = 0, 0
   for i = 1, 200 do
     for w = 1, 24 do
       local v = out.y:get(i, 1, w)
       t.check(v == 0 or math.abs(v - 4 / 3) < 1e-6, "a value of %g", v)
       t.equal(out.y:get(i, 3, w), v, "another channel")
-      t.equal(out.y:get(i, 1, w - (w - 1) % 4), v, "the start of its stretch")
-      hidden, sum = hidden + (v == 0 and 1 or 0), sum + v
+      t.equal(out.y:get(i, 1, w - (w - 1) % 4), v, "the start of its run")
+      masked, sum = masked + (v == 0 and 1 or 0), sum + v
     end
   end
-  t.near(hidden / 4800, 0.25, 0.05)
+  t.near(masked / 4800, 0.25, 0.05)
   t.near(sum / 4800, 1, 0.07)
   local m = seg.model { outputs = {
-    y = nn.hide(x, { steps = 0.5, channels = 0.5, numbers = 0.5 }) } }
+    y = nn.mask_steps(x, { steps = 0.5, channels = 0.5, numbers = 0.5 }) } }
   t.equal((m:run { [x.name] = ones }.y:distance(ones)), 0, "in evaluation")
 end)
 
@@ -148,11 +148,11 @@ t.test("mistakes are named", function()
   t.raises(function() nn.contrastive(v, nn.input(name "e", { c = 3 })) end, "got 4 and 3")
   t.raises(function() nn.contrastive(v, v, { temperature = 0 }) end, "temperature must be a number")
   t.raises(function() nn.statistics(x, x) end, "nn.statistics: wants a vector")
-  t.raises(function() nn.hide(x, { steps = 0.1, span = 4 }) end, "divides w = 6, got 4")
-  t.raises(function() nn.hide(v) end, "must be a sequence")
+  t.raises(function() nn.mask_steps(x, { steps = 0.1, span = 4 }) end, "divides w = 6, got 4")
+  t.raises(function() nn.mask_steps(v) end, "must be a sequence")
   for _, share in ipairs { "steps", "channels", "numbers" } do
-    t.raises(function() nn.hide(x, { [share] = 1.5 }) end,
-             "nn.hide: " .. share .. " must be a number from 0 to below 1, got 1.5")
+    t.raises(function() nn.mask_steps(x, { [share] = 1.5 }) end,
+             "nn.mask_steps: " .. share .. " must be a number from 0 to below 1, got 1.5")
   end
   t.raises(function() nn.statistics(v, v) end, "nn.statistics: the second operand must be a seq")
   t.raises(function() seg.net.lstm_decoder(x, { like = x }) end, "wants a vector (N,C)")
