@@ -8,7 +8,8 @@
 
 local M = {}
 
--- A function is listed with its table, as "nn.name", and has only the hint.
+-- A row with option = true is an option of a command and no key of a config: it has only a hint on
+-- the command line. A function is listed with its table, as "nn.name", and has only a hint.
 --
 -- old name = { now = "the current name" }, or old name = { gone = function(value) ... end, instead
 -- = the current replacement }. gone returns nil if the saved value has no effect on results, so
@@ -19,6 +20,7 @@ M.names = {
   -- the data set kept on the GPU: an option, and in the metadata of a checkpoint the parts whose
   -- batches the device made (0.1)
   resident = { now = "device_dataset" },
+  twin = { now = "reference", option = true }, -- export: steps for a PyTorch reference (0.1)
   ["nn.hide"] = { now = "nn.mask_steps" }, -- masking of time steps (0.1)
   -- layers without Winograd, separated by commas (0.1)
   direct = {
@@ -34,7 +36,7 @@ M.names = {
 -- The current name of a saved key; for a removed key nil, and the change that it causes, or nil.
 function M.now(key, value)
   local row = M.names[key]
-  if not row then return key end
+  if not row or row.option then return key end
   if row.now then return row.now end
   return nil, row.gone(value)
 end
@@ -78,11 +80,12 @@ function M.refusal(from, key, value, change)
                        .. "run, with %s", from, key, value, change.why, M.names[key].instead)
 end
 
--- A hint for an old name on a command line or in a recipe; nil for a name that never existed.
-function M.hint(key)
+-- A hint for an old name in a recipe, or with on_line on a command line; nil for a name that never
+-- existed there.
+function M.hint(key, on_line)
   local row = M.names[key]
-  if not row then return nil end
-  return row.now and string.format("it is called %s now", row.now)
+  if not row or row.option and not on_line then return nil end
+  return row.now and string.format("it is called %s%s now", on_line and "--" or "", row.now)
     or string.format("it is removed; use %s", row.instead)
 end
 

@@ -44,7 +44,7 @@ local commands = {
     module = "seg.inspect.check_recipe" },
   { "replay", "a step that was not finite, once more: replay FILE", weights = true,
     word = "weights", module = "seg.train.replay" },
-  { "export", "write for others: --bundle, --onnx or --safetensors FILE, --twin or --arrays DIR",
+  { "export", "write for others: --bundle, --onnx, --safetensors FILE, --reference, --arrays DIR",
     weights = true, module = "seg.predict.export" },
 }
 
@@ -86,7 +86,7 @@ local flags = {
     of = "export" },
   { "safetensors", true, "FILE: export the weights, for programs that read safetensors",
     of = "export" },
-  { "twin", true, "DIR: export initial weights, batches and losses for another framework",
+  { "reference", true, "DIR: export initial weights, batches and losses for a PyTorch reference",
     of = "export" },
   { "arrays", true, "DIR: export the prepared samples of all parts for another framework",
     of = "export" },

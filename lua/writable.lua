@@ -41,7 +41,7 @@ end
 -- to the folder of its run.
 local folders = {
   folds = { "out" }, ["repeat"] = { "out" }, search = { "out" }, predict = { "out" },
-  lr_range = { "out" }, export = { "twin", "arrays" },
+  lr_range = { "out" }, export = { "reference", "arrays" },
 }
 local files = {
   train = { "trace" }, bench = { "trace" }, predict = { "zip" }, doctor = { "html" },

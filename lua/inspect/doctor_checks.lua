@@ -336,18 +336,18 @@ end)
 check("copies", function(context, add)
   local first = {}
   for _, case in ipairs(context.all) do
-    local twin = case.image and not is_constant(case) and first[case.image]
+    local duplicate = case.image and not is_constant(case) and first[case.image]
     -- slabs: the same case, recognised by its key
-    if twin and not (case.slabs and twin.key == case.key) then
-      local two = twin.part ~= case.part
+    if duplicate and not (case.slabs and duplicate.key == case.key) then
+      local two = duplicate.part ~= case.part
       add(two and "error" or "warning",
           { case = case, fix = two and "one of them only: it is trained on and measured with"
                              or "remove one, if they are the same image",
             found = function(name)
-              return string.format("the same voxels as %s%s", name(twin),
-                                   two and " of " .. twin.part.name or "")
+              return string.format("the same voxels as %s%s", name(duplicate),
+                                   two and " of " .. duplicate.part.name or "")
             end })
-    elseif case.image and not twin then
+    elseif case.image and not duplicate then
       first[case.image] = case
     end
   end

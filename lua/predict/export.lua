@@ -7,7 +7,7 @@
 --       the network with its trained weights for other runtimes: docs/export.md.
 --   export --bundle FILE [--weights FILE]
 --       weights, network, and how images are prepared: predict --bundle runs it.
---   export --twin DIR --steps N
+--   export --reference DIR --steps N
 --       init.safetensors, the first N batches of the training loader in order
 --       (step_0001_<input>.npy, ...) and loss.csv with the learning rate and the
 --       loss of each step: another framework repeats the steps and compares.
@@ -33,7 +33,7 @@ local util = require "seg.util"
 local sys, fail = core.sys, util.fail
 local M = {}
 
-local STEPS = 20 -- steps that --twin exports when --steps is not given
+local STEPS = 20 -- steps that --reference exports when --steps is not given
 
 -- Writes the inputs of a batch: <base>_<input>.npy.
 local function save_batch(r, batch, names, base)
@@ -46,19 +46,19 @@ end
 
 -- Reference runs --------------------------------------------------------------
 
-local function twin(r, folder)
+local function reference(r, folder)
   local v = config.ensure()
   local steps = v.steps > 0 and v.steps or STEPS
   if r.accumulate ~= 1 then
-    fail("usage", "export --twin: a row of loss.csv is one batch; set accumulate = 1, got %s",
+    fail("usage", "export --reference: a row of loss.csv is one batch; set accumulate = 1, got %s",
          tostring(r.accumulate))
   end
   if r.frozen[1] then
-    fail("usage", "export --twin: the twin trains every parameter; leave frozen out")
+    fail("usage", "export --reference: the reference trains every parameter; leave frozen out")
   end
   if r.optim.groups or r.optim.decay_on ~= "all" then
-    fail("usage", "export --twin: the twin updates all parameters alike; leave groups and decay_on "
-         .. "out")
+    fail("usage", "export --reference: the reference updates all parameters alike; leave groups "
+         .. "and decay_on out")
   end
   local session = recipes.session(r, "train")
   opened.fit_numbers(r)
@@ -196,15 +196,15 @@ function M.command(r, name)
     end
   end
   for _, kind in ipairs { { "safetensors", weights }, { "onnx", onnx }, { "bundle", make_bundle },
-                          { "twin", twin }, { "arrays", arrays } } do
+                          { "reference", reference }, { "arrays", arrays } } do
     if flags[kind[1]] then
       kind[2](r, flags[kind[1]], name)
       done = true
     end
   end
   if not done then
-    fail("usage", "export wants --bundle FILE, --onnx FILE, --safetensors FILE, --twin DIR or "
-         .. "--arrays DIR")
+    fail("usage", "export wants --bundle FILE, --onnx FILE, --safetensors FILE, --reference DIR "
+         .. "or --arrays DIR")
   end
   return 0
 end

@@ -187,7 +187,7 @@ local function refuse_unknown(key)
   local names = util.sorted_keys(M.declared)
   for _, name in ipairs(M.line.names) do names[#names + 1] = name end
   table.sort(names)
-  local hint = aliases.hint(key) or synonyms.hint(key, names)
+  local hint = aliases.hint(key, true) or synonyms.hint(key, names)
   refuse("--%s: unknown option%s (segengine %s --help lists all)", M.line.spelled[key] or key,
          hint and "; " .. hint or "", M.line.script or "SCRIPT.lua")
 end

@@ -40,8 +40,8 @@ WAYS = ("eager", "captured", "compiled", "compiled, graphs")
 
 
 # Workloads ---------------------------------------------------------------------
-# Each: the recipe, its options (and small ones), batches, and a twin of the same
-# options: network, inputs, loss of (result, target), optimizer.
+# Each: the recipe, its options (and small ones), batches, and the PyTorch reference with the
+# same options: network, inputs, loss of (result, target), optimizer.
 
 
 def brain_unet(torch, o, batch, device):
@@ -108,7 +108,7 @@ WORKLOADS = {
 
 
 def options_of(name, small):
-    """-> what twin and recipe are told, and what the recipe is told besides"""
+    """-> the options of reference and recipe, and further options of the recipe"""
     _, _, more, full, tiny = WORKLOADS[name]
     return (tiny if small else full), more
 

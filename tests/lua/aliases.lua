@@ -71,10 +71,17 @@ t.test("a name that was given up is read in saved files, and has a hint elsewher
     t.equal(aliases.config(old .. " = " .. value .. "\n"), new .. " = " .. value .. "\n")
     t.check(t.read(ROOT .. "run/001/config.txt"):find("\n" .. old .. " = ", 1, true), old)
     t.says("scripts/brain_unet.lua plan --" .. old .. " " .. value, 2,
-           "--" .. old .. ": unknown option; it is called " .. new .. " now")
+           "--" .. old .. ": unknown option; it is called --" .. new .. " now")
     t.raises(function() config.config { [old] = value } end,
              "seg.config: " .. old .. ": it is called " .. new .. " now")
   end
+end)
+
+t.test("a renamed option of a command has a hint, and a recipe may have its name", function()
+  t.says("scripts/brain_unet.lua export --twin x", 2,
+         "--twin: unknown option; it is called --reference now")
+  t.equal(aliases.config("twin = 2\n"), "twin = 2\n")
+  t.equal(aliases.hint("twin"), nil)
 end)
 
 t.test("a function that was renamed has a hint", function()

@@ -138,7 +138,7 @@ t.test("mistakes on the command line", function()
     { "plan --weights x", "--weights is not for plan, but for train, evaluate, predict, export" },
     { "--full", "--full is not for train, but for check" },
     { "--resume auto --weights x", "--resume and --weights: a run that is resumed" },
-    { "export --twin x --weights x", "--weights: export writes trained weights with" },
+    { "export --reference x --weights x", "--weights: export writes trained weights with" },
   } do refuses(brain .. " " .. case[1], 2, case[2]) end
 end)
 

@@ -171,7 +171,8 @@ t.test("a place that cannot be written is found out before data is opened", func
     { "folds --folds 2 --out " .. file .. "/a", "--out" },
     { "--trace " .. file .. "/t.json --out " .. folder, "--trace" },
     { "--cache_file " .. file .. "/c --out " .. folder, "--cache_file" },
-    { "export --twin " .. file .. "/a", "--twin" }, { "lr_range --out " .. file, "--out" },
+    { "export --reference " .. file .. "/a", "--reference" },
+    { "lr_range --out " .. file, "--out" },
   } do
     local text = says(check .. row[1], 1, "file: Not a directory; fix: give another place with "
                       .. row[2])

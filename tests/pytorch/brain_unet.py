@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""brain_unet.py -- the twin of scripts/brain_unet.lua in PyTorch.
+"""brain_unet.py -- the PyTorch reference of scripts/brain_unet.lua.
 
-    segengine scripts/brain_unet.lua export --twin DIR --steps 20
+    segengine scripts/brain_unet.lua export --reference DIR --steps 20
     brain_unet.py DIR                 repeat these steps, compare the losses
 
     segengine scripts/brain_unet.lua export --arrays DIR --data ... --preset quick
@@ -26,7 +26,7 @@ import sys
 
 import numpy as np
 import torch
-import twin
+import reference
 import unet_torch as peer
 
 NAMES = ("image", "mask")
@@ -38,20 +38,20 @@ def features(base):
 
 def step(net, optim, image, mask):
     loss = peer.bce_dice(net(image), mask)
-    return twin.update(net, optim, loss)
+    return reference.update(net, optim, loss)
 
 
 # The same steps --------------------------------------------------------------
 
 
 def trace(folder, a, rows, dtype):
-    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
+    """The exported steps, computed in `dtype`, as reference.repeat yields them."""
     weights = peer.load_tensors(folder / "init.safetensors")
     net = peer.UNet(features(weights["head.weight"].shape[1])).to(dtype)
     net = net.to(memory_format=torch.channels_last)
     peer.load_engine(net, weights)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
-    return twin.repeat(folder, rows, NAMES, optim, dtype,
+    return reference.repeat(folder, rows, NAMES, optim, dtype,
                        lambda image, mask: step(net, optim, image, mask))  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def mean_dice(net, part, batch):
 
 def facts(net, parts, batch):
     """What the line of JSON says of the cases that are judged."""
-    part = twin.judged(parts)
+    part = reference.judged(parts)
     cases = dice_by_case(net, parts[part], batch)
     return {
         "part": part,
@@ -117,20 +117,20 @@ def facts(net, parts, batch):
 
 
 def train(folder, a):
-    parts = {p: twin.part(folder, p, NAMES) for p in ("train", "valid", "test")}
+    parts = {p: reference.part(folder, p, NAMES) for p in ("train", "valid", "test")}
     image, mask, _ = parts["train"]
     net = peer.UNet(features(a.base)).to(memory_format=torch.channels_last)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
 
     def one(pick, epoch, rng):
-        twin.set_rate(optim, twin.cosine(a, epoch))
+        reference.set_rate(optim, reference.cosine(a, epoch))
         return step(net, optim, *augment(image[pick], mask[pick], rng))
 
-    said = twin.course(a, len(image), net, one,
+    said = reference.course(a, len(image), net, one,
                        lambda: mean_dice(net, parts["valid"], a.batch))  # fmt: skip
     return said | facts(net, parts, a.batch)
 
 
 if __name__ == "__main__":
     options = {"decay": 1e-4, "lr": 1e-3, "epochs": 25, "batch": 16, "base": 32}
-    sys.exit(twin.main(__doc__, options, train, trace))
+    sys.exit(reference.main(__doc__, options, train, trace))

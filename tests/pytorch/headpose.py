@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""headpose.py -- the twin of scripts/headpose_cnn.lua (--net small) in PyTorch.
+"""headpose.py -- the PyTorch reference of scripts/headpose_cnn.lua (--net small).
 
-    segengine scripts/headpose_cnn.lua export --twin DIR --steps 50 \
+    segengine scripts/headpose_cnn.lua export --reference DIR --steps 50 \
         --preset demo --dropout 0
     headpose.py DIR                   repeat these steps, compare the losses
 
@@ -23,7 +23,7 @@ import sys
 
 import numpy as np
 import torch
-import twin
+import reference
 import unet_torch as peer
 from torch import nn
 from torch.nn import functional as F
@@ -96,15 +96,15 @@ def begin(net, weights):
 
 def step(net, optim, image, pose):
     loss = (net(image) - pose).abs().mean()
-    return twin.update(net, optim, loss)
+    return reference.update(net, optim, loss)
 
 
 def trace(folder, a, rows, dtype):
-    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
+    """The exported steps, computed in `dtype`, as reference.repeat yields them."""
     weights = peer.load_tensors(folder / "init.safetensors")
     net = load_engine(weights, a.whiten, dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
-    return twin.repeat(folder, rows, NAMES, optim, dtype,
+    return reference.repeat(folder, rows, NAMES, optim, dtype,
                        lambda image, pose: step(net, optim, image, pose))  # fmt: skip
 
 
@@ -173,18 +173,18 @@ def errors(net, part, sd, batch):
 
 
 def train(folder, a):
-    parts = {p: twin.part(folder, p, NAMES) for p in ("train", "valid", "test")}
-    mean, sd = twin.standardized(folder, "pose")
+    parts = {p: reference.part(folder, p, NAMES) for p in ("train", "valid", "test")}
+    mean, sd = reference.standardized(folder, "pose")
     image, pose, _ = parts["train"]
     net = PoseCNN(a.features, out=pose.shape[1], dropout=a.dropout,
                   whiten=a.whiten)
     if a.start:
         begin(net, peer.load_tensors(a.start))
-    average = twin.Average(net, a.ema)
+    average = reference.Average(net, a.ema)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
 
     def one(pick, epoch, rng):
-        twin.set_rate(optim, twin.cosine(a, epoch))
+        reference.set_rate(optim, reference.cosine(a, epoch))
         x, t = augment(image[pick], pose[pick], -mean / sd, a, rng)
         loss = step(net, optim, x, t)
         average.update(net)
@@ -195,8 +195,8 @@ def train(folder, a):
             return None
         return float(errors(average.net, parts["valid"], sd, a.batch).mean())
 
-    said = twin.course(a, len(image), net, one, measure, average.net, sign=-1)
-    part = twin.judged(parts)
+    said = reference.course(a, len(image), net, one, measure, average.net, sign=-1)
+    part = reference.judged(parts)
     found = errors(average.net, parts[part], sd, a.batch)
     return said | {
         "part": part,
@@ -210,4 +210,4 @@ if __name__ == "__main__":
                "lr": 1e-3, "ema": 0.99, "dropout": 0.0, "turn": 0.0, "zoom": 0.0,
                "shift": 0.0, "jitter": 0.2, "cutout": 0.0, "epochs": 40, "batch": 32,
                "start": ""}  # fmt: skip
-    sys.exit(twin.main(__doc__, options, train, trace))
+    sys.exit(reference.main(__doc__, options, train, trace))

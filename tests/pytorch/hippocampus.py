@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""hippocampus.py -- the twin of scripts/hippocampus_unet3d.lua in PyTorch.
+"""hippocampus.py -- the PyTorch reference of scripts/hippocampus_unet3d.lua.
 
-    segengine scripts/hippocampus_unet3d.lua export --twin DIR --steps 20
+    segengine scripts/hippocampus_unet3d.lua export --reference DIR --steps 20
     hippocampus.py DIR                repeat these steps, compare the losses
 
     segengine scripts/hippocampus_unet3d.lua export --arrays DIR --data ... \\
@@ -20,7 +20,7 @@ import sys
 
 import numpy as np
 import torch
-import twin
+import reference
 import unet_torch as peer
 from torch import nn
 from torch.nn import functional as F
@@ -103,14 +103,14 @@ def total_loss(net, image, mask):
 
 def step(net, optim, image, mask):
     loss = total_loss(net, image, mask)
-    return twin.update(net, optim, loss, 12)
+    return reference.update(net, optim, loss, 12)
 
 
 def trace(folder, _, rows, dtype):
-    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
+    """The exported steps, computed in `dtype`, as reference.repeat yields them."""
     net = from_engine(peer.load_tensors(folder / "init.safetensors")).to(dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
-    return twin.repeat(folder, rows, NAMES, optim, dtype,
+    return reference.repeat(folder, rows, NAMES, optim, dtype,
                        lambda image, mask: step(net, optim, image, mask))  # fmt: skip
 
 
@@ -185,19 +185,19 @@ def dice_of(net, part):
 
 
 def train(folder, a):
-    image, mask, _ = twin.part(folder, "train", NAMES)
-    valid = twin.part(folder, "valid", NAMES)
+    image, mask, _ = reference.part(folder, "train", NAMES)
+    valid = reference.part(folder, "valid", NAMES)
     net = UNet(a.base, 3, True)
-    mean = twin.Average(net, 0.99)
+    mean = reference.Average(net, 0.99)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
 
     def one(pick, epoch, rng):
-        twin.set_rate(optim, a.lr * (1 - (epoch - 1) / a.epochs) ** 0.9)
+        reference.set_rate(optim, a.lr * (1 - (epoch - 1) / a.epochs) ** 0.9)
         loss = step(net, optim, *patches(image, mask, pick, a.patch, rng))
         mean.update(net)
         return loss
 
-    said = twin.course(a, len(image), net, one,
+    said = reference.course(a, len(image), net, one,
                        lambda: float(dice_of(mean.net, valid).mean()), mean.net)  # fmt: skip
     dice = dice_of(mean.net, valid)
     return said | {
@@ -211,4 +211,4 @@ def train(folder, a):
 if __name__ == "__main__":
     options = {"lr": 2e-3, "epochs": 60, "batch": 4, "base": 16,
                "patch": [40, 56, 40]}  # fmt: skip
-    sys.exit(twin.main(__doc__, options, train, trace))
+    sys.exit(reference.main(__doc__, options, train, trace))

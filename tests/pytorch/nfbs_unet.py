@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""nfbs_unet.py -- the twin of scripts/nfbs_unet.lua in PyTorch.
+"""nfbs_unet.py -- the PyTorch reference of scripts/nfbs_unet.lua.
 
-    segengine scripts/nfbs_unet.lua export --twin DIR --steps 20
+    segengine scripts/nfbs_unet.lua export --reference DIR --steps 20
     nfbs_unet.py DIR                  repeat these steps, compare the losses
 
     segengine scripts/nfbs_unet.lua export --arrays DIR --data ... --preset quick
@@ -18,7 +18,7 @@ import sys
 
 import brain_unet as brain
 import torch
-import twin
+import reference
 import unet_torch as peer
 
 NAMES = ("image", "mask")
@@ -36,17 +36,17 @@ def widths(tensors):
 
 def step(net, optim, image, mask):
     loss = loss_of(net, image, mask)
-    return twin.update(net, optim, loss, 1.0)
+    return reference.update(net, optim, loss, 1.0)
 
 
 def trace(folder, _, rows, dtype):
-    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
+    """The exported steps, computed in `dtype`, as reference.repeat yields them."""
     weights = peer.load_tensors(folder / "init.safetensors")
     net = peer.UNet(widths(weights), bias=True).to(dtype)
     net = net.to(memory_format=torch.channels_last)
     peer.load_engine(net, weights)
     optim = torch.optim.Adam(net.parameters(), weight_decay=1e-4)
-    return twin.repeat(folder, rows, NAMES, optim, dtype,
+    return reference.repeat(folder, rows, NAMES, optim, dtype,
                        lambda image, mask: step(net, optim, image, mask))  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def change(image, mask, rng):
 
 
 def train(folder, a):
-    parts = {p: twin.part(folder, p, NAMES) for p in ("train", "valid", "test")}
+    parts = {p: reference.part(folder, p, NAMES) for p in ("train", "valid", "test")}
     image, mask, _ = parts["train"]
     net = peer.UNet(a.features, bias=True)
     net = net.to(memory_format=torch.channels_last)
@@ -78,10 +78,10 @@ def train(folder, a):
             rate.step(dice)
         return dice
 
-    said = twin.course(a, len(image), net, one, measure)
+    said = reference.course(a, len(image), net, one, measure)
     return said | brain.facts(net, parts, a.batch)
 
 
 if __name__ == "__main__":
     options = {"lr": 5e-4, "epochs": 10, "batch": 8, "features": [32, 64, 128, 256]}
-    sys.exit(twin.main(__doc__, options, train, trace))
+    sys.exit(reference.main(__doc__, options, train, trace))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""openkbp.py -- the twin of scripts/openkbp_unet3d.lua in PyTorch.
+"""openkbp.py -- the PyTorch reference of scripts/openkbp_unet3d.lua.
 
-    segengine scripts/openkbp_unet3d.lua export --twin DIR --steps 50 \
+    segengine scripts/openkbp_unet3d.lua export --reference DIR --steps 50 \
         --preset check --dropout 0
     openkbp.py DIR --better           repeat these steps, compare the losses
 
@@ -24,7 +24,7 @@ import sys
 
 import numpy as np
 import torch
-import twin
+import reference
 import unet_torch as peer
 from torch import nn
 from torch.nn import functional as F
@@ -170,14 +170,14 @@ def adam(net, lr):
 
 def step(net, optim, batch, a):
     loss = loss_of(net, batch, a)
-    return twin.update(net, optim, loss)
+    return reference.update(net, optim, loss)
 
 
 # The same steps --------------------------------------------------------------
 
 
 def trace(folder, a, rows, dtype):
-    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
+    """The exported steps, computed in `dtype`, as reference.repeat yields them."""
     weights = peer.load_tensors(folder / "init.safetensors")
     first = weights["x1.conv1.weight"]
     a.filters, a.dropout = first.shape[0], max(a.dropout, 0.0)
@@ -191,7 +191,7 @@ def trace(folder, a, rows, dtype):
         state[name] = torch.from_numpy(weights[name].copy()).to(dtype)
     net.load_state_dict(state)
     optim = adam(net, 1.0)
-    return twin.repeat(folder, rows, names_of(a), optim, dtype,
+    return reference.repeat(folder, rows, names_of(a), optim, dtype,
                        lambda *batch: step(net, optim, batch, a))  # fmt: skip
 
 
@@ -249,19 +249,19 @@ def train(folder, a):
     parts = {p: Part(folder, p, names) for p in ("train", "valid", "test")}
     a.dropout = a.dropout if a.dropout >= 0 else 0.2
     net = Generator(1 + STRUCTURES + 3 * a.better, a)
-    average = twin.Average(net, a.ema)  # of 0: the same
+    average = reference.Average(net, a.ema)  # of 0: the same
     optim = adam(net, a.lr)
 
     def one(pick, epoch, rng):
         if a.t_max:
             wave = 1 + math.cos(math.pi * min(epoch - 1, a.t_max) / a.t_max)
-            twin.set_rate(optim, a.lr * (0.01 + 0.99 * wave / 2))
+            reference.set_rate(optim, a.lr * (0.01 + 0.99 * wave / 2))
         batch = parts["train"].batch(pick)
         loss = step(net, optim, flipped(batch, rng) if a.better else batch, a)
         average.update(net)
         return loss
 
-    said = twin.course(a, len(parts["train"]), net, one,
+    said = reference.course(a, len(parts["train"]), net, one,
                        lambda: statistics.mean(scores(average.net, parts["valid"], a)),
                        average.net, sign=-1)  # fmt: skip
     cases = scores(average.net, parts["test"], a)
@@ -276,4 +276,4 @@ if __name__ == "__main__":
     options = {"better": False, "filters": 64, "levels": 6, "coarse": 1,
                "dvh": 20.0, "squeeze": 8, "dropout": -1.0, "epochs": 100,
                "batch": 2, "lr": 2e-4, "t_max": 0, "ema": 0.0}  # fmt: skip
-    sys.exit(twin.main(__doc__, options, train, trace))
+    sys.exit(reference.main(__doc__, options, train, trace))

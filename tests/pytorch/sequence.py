@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""sequence.py -- the twin of scripts/sequence_cnn_lstm.lua in PyTorch.
+"""sequence.py -- the PyTorch reference of scripts/sequence_cnn_lstm.lua.
 
-    segengine scripts/sequence_cnn_lstm.lua export --twin DIR --steps 20 \\
+    segengine scripts/sequence_cnn_lstm.lua export --reference DIR --steps 20 \\
         --learn supervised --dropout 0,0,0
     sequence.py DIR --learn supervised
                                       repeat these steps, compare the losses
@@ -27,7 +27,7 @@ import sys
 
 import numpy as np
 import torch
-import twin
+import reference
 import unet_torch as peer
 from torch import nn
 from torch.nn import functional as F
@@ -142,7 +142,7 @@ def loss_of(net, a, x, lengths, label, other):
 
 def step(net, optim, a, x, lengths, label, other=None):
     loss = loss_of(net, a, x, lengths, label, other)
-    return twin.update(net, optim, loss, 1.0)
+    return reference.update(net, optim, loss, 1.0)
 
 
 # The same steps --------------------------------------------------------------
@@ -178,7 +178,7 @@ def from_engine(weights, a, dtype):
 
 
 def trace(folder, a, rows, dtype):
-    """The exported steps, computed in `dtype`, as twin.repeat yields them."""
+    """The exported steps, computed in `dtype`, as reference.repeat yields them."""
     net = from_engine(peer.load_tensors(folder / "init.safetensors"), a, dtype)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
     names = NAMES + (("other",) if a.learn == "contrastive" else ())
@@ -186,7 +186,7 @@ def trace(folder, a, rows, dtype):
     def one(x, lengths, label, *other):
         return step(net, optim, a, x, lengths[:, 0].long(), label[:, 0].long(), *other)
 
-    return twin.repeat(folder, rows, names, optim, dtype, one)
+    return reference.repeat(folder, rows, names, optim, dtype, one)
 
 
 # Training by itself ----------------------------------------------------------
@@ -280,7 +280,7 @@ def agreement(found, label, k):
 
 
 def load(folder, name):
-    part = twin.part(folder, name, NAMES)
+    part = reference.part(folder, name, NAMES)
     return part and [part[0], part[1][:, 0].long(), part[2][:, 0].long()]
 
 
@@ -289,11 +289,11 @@ def train(folder, a):
     x, lengths, label = parts["train"]
     classes, supervised = int(label.max()) + 1, a.learn == "supervised"
     net = Network(x.shape[1], classes, a)
-    average = twin.Average(net, a.ema)
+    average = reference.Average(net, a.ema)
     optim = torch.optim.AdamW(net.parameters(), weight_decay=a.decay)
 
     def one(pick, epoch, rng):
-        twin.set_rate(optim, twin.cosine(a, epoch) if supervised else a.lr)
+        reference.set_rate(optim, reference.cosine(a, epoch) if supervised else a.lr)
         n = lengths[pick]
         part = x[pick][:, :, : int(n.max())]
         views = [change(part, n, a, rng) for _ in range(1 + (a.learn == "contrastive"))]
@@ -301,10 +301,10 @@ def train(folder, a):
         average.update(net)
         return loss
 
-    said = twin.course(a, len(x), net, one, lambda: accuracy(
+    said = reference.course(a, len(x), net, one, lambda: accuracy(
         average.net, parts["valid"] if supervised else None, a.batch), average.net)  # fmt: skip
     if supervised:
-        part = twin.judged(parts)
+        part = reference.judged(parts)
         return said | {"part": part, "accuracy": accuracy(average.net, parts[part], a.batch)}
     average.net.eval()
     points = apply(average.net.encoder, parts["train"], a.batch).numpy()
@@ -320,4 +320,4 @@ if __name__ == "__main__":
                "batch": 64, "epochs": 15, "lr": 1e-4, "decay": 0.0, "ema": 0.0,
                "speed": 0.0, "timemask": 0, "noise": 0.0, "stretch": 0.0,
                "bands": 0.0, "tilt": 0.0, "bandmask": 0}  # fmt: skip
-    sys.exit(twin.main(__doc__, options, train, trace))
+    sys.exit(reference.main(__doc__, options, train, trace))

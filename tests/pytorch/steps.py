@@ -3,8 +3,8 @@
 
     steps.py NETWORK FOLDER THREADS
 
-The twin of tests/bench/steps.lua, which wrote FOLDER, with the same answers on
-stdout; "train_bf16" and "infer_bf16" are the same under autocast to bfloat16.
+The PyTorch side of tests/bench/steps.lua, which wrote FOLDER, with the same
+answers on stdout; "train_bf16" and "infer_bf16" are the same under autocast to bfloat16.
 The loss of the first step comes after a line of JSON about this PyTorch.
 """
 

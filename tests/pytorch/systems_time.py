@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""systems_time.py -- training steps of all recipes beside their twins.
+"""systems_time.py -- training steps of all recipes and of their PyTorch references.
 
     tests/pytorch/systems_time.py [--program ./segengine] [--threads 2]
                                [--rounds 3] [--steps 5] [--only NAME]
 
-The preset quick of each on made-up data, float32 on both sides: `segengine
-scripts/NAME.lua bench` and `tests/peer/NAME.py --clock` on exported batches
+The preset quick of each on synthetic data, float32 on both sides: `segengine
+scripts/NAME.lua bench` and `tests/pytorch/NAME.py --clock` on exported batches
 take turns, each alone in a process of its own, PyTorch set up as speed.py
 does it. Times are medians over rounds of medians over steps; memory is the
 most that each process ever held, with libraries and data. Exit 77: no PyTorch.
@@ -24,7 +24,7 @@ import tempfile
 
 from speed import ROOT, TUNABLES, processor
 
-# recipe: its options beside the preset, and the twin's
+# recipe: its options beside the preset, and the reference's
 ROWS = {
     "brain_unet": ("", ""),
     "nfbs_unet": ("", ""),
@@ -35,7 +35,7 @@ ROWS = {
 }
 
 
-def twin_of(name):
+def reference_of(name):
     """Its file: the recipe's name, or that without the network's."""
     folder = pathlib.Path(__file__).parent
     whole = folder / f"{name}.py"
@@ -62,11 +62,12 @@ def measure(a, name, folder):
     recipe = [a.program, f"scripts/{name}.lua"]
     common = ["--preset", "quick", "--phantom", f"{folder}/data", "--quiet",
               "--out", f"{folder}/runs", "--threads", str(a.threads), *ours]  # fmt: skip
-    child([*recipe, "export", "--twin", f"{folder}/twin", "--steps", str(a.steps), *common])
+    child([*recipe, "export", "--reference", f"{folder}/reference", "--steps", str(a.steps),
+           *common])  # fmt: skip
     sides = {
         "segengine": [*recipe, "bench", "--json", *common],
-        "PyTorch": [sys.executable, str(twin_of(name)), f"{folder}/twin", "--clock",
-                    "--threads", str(a.threads), *theirs],
+        "PyTorch": [sys.executable, str(reference_of(name)), f"{folder}/reference",
+                    "--clock", "--threads", str(a.threads), *theirs],
     }  # fmt: skip
     found, samples = {side: [] for side in sides}, 0
     for _ in range(a.rounds):

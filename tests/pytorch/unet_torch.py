@@ -1,6 +1,6 @@
 """unet_torch.py -- the recipes' U-Net in PyTorch, and its files.
 
-Shared by the twins in this folder and by tests/golden/unet.py. The network is
+Shared by the references in this folder and by tests/golden/unet.py. The network is
 written as PyTorch users write it (Sequential blocks), so that its names must
 be translated: `engine_name` does what a user's rename function would do.
 Python's safetensors package is not needed; the format is a few lines.

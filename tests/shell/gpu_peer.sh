@@ -22,7 +22,7 @@ for name in brain_unet openkbp_unet3d sequence_cnn_lstm; do
             "^| $name | 2 | $precision | [0-9.]* |.*| [0-9.]* | [0-9.]* | [0-9]* | [0-9]* | - |$"
     done
 done
-step "their twins are as large" not says "its network has"
+step "their PyTorch references are as large" not says "its network has"
 step "what a CPU has not is named" says "captured: not run: CUDA graphs want a GPU"
 step "no time at all" peer --seconds 0
 step "is said of every row" says "sequence_cnn_lstm, batch 2, f16: not run: no time left"

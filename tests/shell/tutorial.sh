@@ -75,10 +75,10 @@ differs() {
 step "what differs in section 10" differs
 changes() {
     for script in "$clone/scripts/brain_unet.lua" tumours.lua; do
-        (cd "$tmp/home/tumours" && "$PROGRAM" "$script" export --twin "$tmp/${script##*/}.twin" \
+        (cd "$tmp/home/tumours" && "$PROGRAM" "$script" export --reference "$tmp/${script##*/}.steps" \
             --steps 3 --data scans --preset quick) || return 1
     done
-    ! cmp "$tmp/brain_unet.lua.twin/loss.csv" "$tmp/tumours.lua.twin/loss.csv"
+    ! cmp "$tmp/brain_unet.lua.steps/loss.csv" "$tmp/tumours.lua.steps/loss.csv"
 }
 step "the change of section 10" changes
 finish

@@ -3,7 +3,7 @@
 
     python3 tests/lua/predict/export_peer.py FOLDER
 
-Loads FOLDER/torch_in.safetensors into the twin of tests/pytorch with
+Loads FOLDER/torch_in.safetensors into the PyTorch reference of tests/pytorch with
 load_state_dict, which takes every tensor and lacks none, writes what it makes of
 torch_x.npy as torch_y.npy, and its weights, by a writer that is not ours, as
 torch_out.safetensors. Ends with 77 where there is no PyTorch.

@@ -480,7 +480,7 @@ t.test("the command refuses what goes together with nothing", function()
   local bare = "scripts/brain_unet.lua --preset check export --out " .. folder .. "/runs "
   local line = bare .. "--weights " .. folder .. "/runs/brain_unet/001 "
   t.says(line .. "--probabilities --safetensors x", 2, "--probabilities goes with --onnx FILE")
-  t.says(bare .. "--any_size --twin x", 2, "--any_size goes with --onnx FILE")
+  t.says(bare .. "--any_size --reference x", 2, "--any_size goes with --onnx FILE")
   t.says(bare, 2, "export wants --bundle FILE, --onnx FILE")
   local text = t.says(line .. "--probabilities --any_size --onnx " .. folder .. "/p.onnx", 0,
                       "output mask (batch,1,any,any)")

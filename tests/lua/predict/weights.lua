@@ -176,9 +176,9 @@ seg.recipe { inputs = { x, m }, outputs = { y = y }, loss = loss, frozen = { "lo
   local meta = core.checkpoint.meta(folder .. "/fine_runs/fine/002/checkpoint_last.safetensors")
   t.equal(meta.epoch, "0")
   -- the first batch of a run of the same seed, and the loss of the weights on it
-  says(script .. " export --steps 1 --twin " .. folder .. "/none", 2, "leave frozen out")
-  local plain = t.write(folder .. "/twin.lua", (t.read(script):gsub('frozen = { "low" },', "")))
-  says(plain .. " export --steps 1 --twin " .. folder .. "/twin", 0, "initial weights")
+  says(script .. " export --steps 1 --reference " .. folder .. "/none", 2, "leave frozen out")
+  local plain = t.write(folder .. "/steps.lua", (t.read(script):gsub('frozen = { "low" },', "")))
+  says(plain .. " export --steps 1 --reference " .. folder .. "/steps", 0, "initial weights")
   local step = t.write(folder .. "/step.lua", network .. [[
 local s = seg.step { loss = loss, optim = seg.optim.sgd { lr = 0.1 } }
 s:load(arg[1])
@@ -186,9 +186,9 @@ local at = arg[2] .. "/step_0001_"
 print(string.format("%.9g", (s:run { image = seg.array.load(at .. "image.npy"),
                                      mask = seg.array.load(at .. "mask.npy") })))
 ]])
-  local loss = tonumber(says(step .. " " .. first .. " " .. folder .. "/twin", 0, "."))
+  local loss = tonumber(says(step .. " " .. first .. " " .. folder .. "/steps", 0, "."))
   t.near(tonumber(meta.loss_sum) / tonumber(meta.seen), loss, 1e-6 * loss, "loss of step 1")
-  local new = tonumber(t.read(folder .. "/twin/loss.csv"):match("([%d.e-]+)\n$"))
+  local new = tonumber(t.read(folder .. "/steps/loss.csv"):match("([%d.e-]+)\n$"))
   t.check(math.abs(new - loss) > 0.01 * loss, "the loss of weights that were not trained")
   -- one layer more: the message names the missing parameters
   local more = t.write(folder .. "/more.lua", (t.read(script):gsub('nn.conv%(low, 1, 3',

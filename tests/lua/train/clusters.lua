@@ -216,10 +216,11 @@ local script = t.write(folder .. "/rounds.lua", text)
 local line = script .. " --phantom " .. folder .. "/phantom --device cpu --workers 1 "
 
 t.test("second views are of the same samples, changed by draws of their own", function()
-  t.says(line:gsub("%.lua", ".lua export", 1) .. "--twin " .. folder .. "/twin --steps 2", 0, "")
+  t.says(line:gsub("%.lua", ".lua export", 1) .. "--reference " .. folder
+         .. "/steps --steps 2", 0, "")
   for _, step in ipairs { "0001", "0002" } do
-    local a = seg.array.load(folder .. "/twin/step_" .. step .. "_sequence.npy")
-    local b = seg.array.load(folder .. "/twin/step_" .. step .. "_other.npy")
+    local a = seg.array.load(folder .. "/steps/step_" .. step .. "_sequence.npy")
+    local b = seg.array.load(folder .. "/steps/step_" .. step .. "_other.npy")
     t.equal(table.concat(a.shape, "x"), table.concat(b.shape, "x"))
     local apart, power = a:distance(b)
     -- two draws of noise of 0.05, compared with numbers of sd 1

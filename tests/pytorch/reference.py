@@ -1,9 +1,10 @@
-"""twin.py -- what twins share: the steps of `export --twin`, the arrays of
-`export --arrays`, the course of a training and the command line.
+"""reference.py -- shared by the PyTorch references: the steps of `export
+--reference`, the arrays of `export --arrays`, the training loop and the command
+line.
 
-A twin repeats the exported steps in float64, which is the truth, and in
-float32, which is the measure: ours may be off by LIMITS, or by twice what
-PyTorch in float32 is, since training amplifies rounding.
+A reference repeats the exported steps in float64, which is the truth, and in
+float32, which is the measure: segengine may be off by LIMITS, or by twice as
+much as PyTorch in float32, since training amplifies rounding.
 """
 
 import argparse
@@ -196,7 +197,7 @@ def cosine(a, epoch):
 
 
 def main(doc, defaults, train, trace):
-    """The command line of a twin. defaults: its options, each of the type of
+    """The command line of a reference. defaults: its options, each of the type of
     its default (False: a flag; a list: whole numbers with commas).
     train(folder, a) returns facts for the line of JSON; trace(folder, a, rows,
     dtype) takes the exported steps, computed in dtype, as `repeat` does."""
