@@ -11,14 +11,14 @@ typedef struct GpuMonitorBox {
 
 static int gpu_monitor_gc(lua_State *L)
 {
-    GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gpu_monitor");
     gpu_monitor_close(box->g);
     box->g = NULL;
     return 0;
 }
 
-/* core.gauge(session or PCI address, seconds = 1) -> a monitor that samples
- * that GPU so often, or nil and the reason: no GPU, no NVML library */
+/* core.gpu_monitor(session or PCI address, seconds = 1) -> a monitor that
+ * samples that GPU so often, or nil and the reason: no GPU, no NVML library */
 static int l_gpu_monitor(lua_State *L)
 {
     char address[BACKEND_ADDRESS];
@@ -35,7 +35,7 @@ static int l_gpu_monitor(lua_State *L)
         if (!be->address(session_device(s), address)) return raise_error(L);
         at = address;
     }
-    GpuMonitorBox *box = new_object(L, "seg.gauge", sizeof *box);
+    GpuMonitorBox *box = new_object(L, "seg.gpu_monitor", sizeof *box);
     snprintf(box->address, sizeof box->address, "%s", at);
     if (gpu_monitor_open(NVML_LIBRARY, at, every, &box->g)) return 1;
     lua_pushnil(L);
@@ -47,9 +47,9 @@ static int l_gpu_monitor(lua_State *L)
  * since the last reading (nvml.h), without values that the GPU lacks */
 static int l_read(lua_State *L)
 {
-    GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gpu_monitor");
     GpuMonitorReading r;
-    if (!box->g) raise_usage(L, "this gauge is closed");
+    if (!box->g) raise_usage(L, "this GPU monitor is closed");
     gpu_monitor_read(box->g, &r);
     const struct {
         const char *key;
@@ -69,14 +69,14 @@ static int l_read(lua_State *L)
 /* g:address() -> the PCI address of its GPU */
 static int l_address(lua_State *L)
 {
-    GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gauge");
+    GpuMonitorBox *box = luaL_checkudata(L, 1, "seg.gpu_monitor");
     lua_pushstring(L, box->address);
     return 1;
 }
 
-/* core.gauges() -> the driver's description of itself and each GPU, "" without
- * a driver; nil and the reason when the driver does not answer */
-static int l_gpu_monitors(lua_State *L)
+/* core.gpu_driver() -> the driver's description of itself and each GPU, ""
+ * without a driver; nil and the reason when the driver does not answer */
+static int l_gpu_driver(lua_State *L)
 {
     char text[2048];
     if (gpu_monitor_describe(NVML_LIBRARY, text, sizeof text)) {
@@ -94,8 +94,9 @@ void bind_gpu_monitor(lua_State *L)
                                        {"address", l_address},
                                        {"close", gpu_monitor_gc},
                                        {NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"gauge", l_gpu_monitor}, {"gauges", l_gpu_monitors}, {NULL, NULL}};
-    new_type(L, "seg.gauge", methods, gpu_monitor_gc);
+    static const luaL_Reg functions[] = {{"gpu_monitor", l_gpu_monitor},
+                                         {"gpu_driver", l_gpu_driver},
+                                         {NULL, NULL}};
+    new_type(L, "seg.gpu_monitor", methods, gpu_monitor_gc);
     luaL_setfuncs(L, functions, 0);
 }

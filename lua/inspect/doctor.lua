@@ -47,7 +47,7 @@ local checks = {
     return ok or nil, ok and why or "none: " .. why .. "; training runs on the CPU"
   end },
   { "driver", function()
-    local text, why = core.gauges()
+    local text, why = core.gpu_driver()
     if text == "" then return end -- no driver, no row
     return text and true, text or why
   end },

@@ -9,7 +9,7 @@ local core = require "seg.core"
 local average = require "seg.train.average"
 local config = require "seg.recipe.config"
 local evaluate = require "seg.evaluate.evaluate"
-local gauge = require "seg.train.gpu_usage"
+local gpu_usage = require "seg.train.gpu_usage"
 local hooks = require "seg.train.hooks"
 local manifest = require "seg.report.manifest"
 local norms = require "seg.train.norms"
@@ -226,8 +226,8 @@ function Record:view()
   v.rate = #rate > 1 and { title = "samples a second", height = 90, zero = true, epochs = #rate,
                            curves = { { name = "train", values = rate,
                                         color = sheet.colors.blue } } }
-  local gpu = gauge.summary(csv)
-  v.gpu = gpu and gauge.text(gpu)
+  local gpu = gpu_usage.summary(csv)
+  v.gpu = gpu and gpu_usage.text(gpu)
   v.gpu_use = gpu and gpu.use and #rate > 1
     and { title = "use of the GPU, percent", height = 90, zero = true, epochs = #rate,
           curves = { { name = "GPU", values = csv:column "gpu_use",

@@ -19,7 +19,7 @@ local epoch_line = require "seg.train.epoch_line"
 local epoch_table = require "seg.report.epoch_table"
 local evaluate = require "seg.evaluate.evaluate"
 local footprint = require "seg.train.footprint"
-local gauge = require "seg.train.gpu_usage"
+local gpu_usage = require "seg.train.gpu_usage"
 local loss_parts = require "seg.evaluate.loss_parts"
 local metrics = require "seg.evaluate.metric_base"
 local not_finite = require "seg.train.not_finite"
@@ -266,7 +266,7 @@ local function end_epoch(run, started)
   state.save(run, "checkpoint_last")
   state.save_numbered(run)
   row.save_s = sys.clock() - saving
-  gauge.fill(run, row)
+  gpu_usage.fill(run, row)
   traces.mark("checkpoint", saving)
   try(run.csv.amend, run.csv, row)
   show.fit(epoch_line.texts(run, row, {
@@ -412,7 +412,7 @@ local function final_test(run)
   summary.best, summary.best_epoch = s.best, s.best_epoch
   summary.best_of = s.best and run.recipe.best[1]
   summary.valid_not_finite = s.not_finite > 0 and s.not_finite or nil
-  summary.gpu = gauge.summary(run.csv)
+  summary.gpu = gpu_usage.summary(run.csv)
   run.record:finish(summary, part, weights)
   run.record:close("finished")
   -- summary.json marks the run as finished, so it is written last: a run killed before resumes and
@@ -542,11 +542,11 @@ local function work(run, resume)
     sys.write(run.folder .. "/recipe.lua", run.text)
   end
   run.csv, run.record = mute, mute
-  gauge.open(run)
+  gpu_usage.open(run)
   if ranks.writes() then
     run_folder.write_cases(run.folder, rows)
     if bad[1] then run_folder.write_left_out(run.folder, bad) end
-    run.csv = epoch_table.open(run.folder, gauge.columns(run, csv_columns(run.phases)),
+    run.csv = epoch_table.open(run.folder, gpu_usage.columns(run, csv_columns(run.phases)),
                                run.state.epoch)
     run.record = record.open(run)
   end

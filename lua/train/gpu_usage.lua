@@ -33,7 +33,7 @@ local columns = {
 -- Starts to monitor the GPU of the run's session. A run without a GPU or without NVML has no
 -- monitor and trains as well.
 function M.open(run)
-  run.gauge = core.gauge(run.session) or nil
+  run.gpu_monitor = core.gpu_monitor(run.session) or nil
 end
 
 -- Appends the columns of this file to `list` if the run has a monitor, or had one before it was
@@ -41,7 +41,7 @@ end
 function M.columns(run, list)
   local path = run.folder .. "/metrics.csv"
   local head = util.exists(path) and util.read_file(path):match("^[^\n]*") or ""
-  if run.gauge or ("," .. head .. ","):find(",gpu_use,", 1, true) then
+  if run.gpu_monitor or ("," .. head .. ","):find(",gpu_use,", 1, true) then
     for _, c in ipairs(columns) do list[#list + 1] = c[1] end
   end
   return list
@@ -50,9 +50,9 @@ end
 -- The reading of this rank as text, after an identifier of its GPU: a GPU that several ranks share
 -- must be counted once.
 local function text_of(run)
-  if not run.gauge then return "" end
+  if not run.gpu_monitor then return "" end
   local machine = util.first_line "/proc/sys/kernel/random/boot_id" or "-"
-  local reading, words = run.gauge:read(), { machine .. run.gauge:address() }
+  local reading, words = run.gpu_monitor:read(), { machine .. run.gpu_monitor:address() }
   for i, c in ipairs(columns) do
     local v = reading[c[2]]
     words[i + 1] = v and string.format("%.17g", v) or "-"

@@ -31,16 +31,16 @@ if ! ldconfig -p 2> /dev/null | grep -q libnvidia-ml; then
     none=1
 fi
 
-cat > "$tmp/gauge.lua" <<'END'
+cat > "$tmp/gpu_monitor.lua" <<'END'
 local core = require "seg.core"
 local mode = os.getenv "MODE"
-local g, why = core.gauge("0000:00:00.0", mode == "slow" and 60 or 0.02)
+local g, why = core.gpu_monitor("0000:00:00.0", mode == "slow" and 60 or 0.02)
 if mode == "none" then
   assert(g == nil and why:find "libnvidia%-ml", why)
   return
 end
 assert(g, why)
-local other, reason = core.gauge("0000:00:07.0")
+local other, reason = core.gpu_monitor("0000:00:07.0")
 assert(other == nil and reason == "NVML: GPU 0000:00:07.0: Not Found", reason)
 if mode == "slow" then
   -- one look when it was opened (use 0), one at the reading
@@ -66,11 +66,11 @@ end
 g:close()
 assert(not pcall(g.read, g))
 END
-try() { with driver env MODE="$1" "$PROGRAM" "$tmp/gauge.lua"; }
+try() { with driver env MODE="$1" "$PROGRAM" "$tmp/gpu_monitor.lua"; }
 step "a look at each reading" try slow
 step "its thread looks too" try fast
 step "power for energy" with driver env MODE=power NVML_ENERGY=none \
-    "$PROGRAM" "$tmp/gauge.lua"
+    "$PROGRAM" "$tmp/gpu_monitor.lua"
 [ -z "${none:-}" ] ||
-    step "no library" env MODE=none "$PROGRAM" "$tmp/gauge.lua"
+    step "no library" env MODE=none "$PROGRAM" "$tmp/gpu_monitor.lua"
 finish
