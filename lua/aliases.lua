@@ -1,6 +1,6 @@
 -- aliases.lua -- saved names of earlier versions: keys of a config (config.txt of a run, `config`
 -- in the metadata of weights, options in series.json), of `run` in a bundle, and of the metadata of
--- a checkpoint.
+-- a checkpoint; and saved texts.
 --
 -- A name that is renamed or removed gets a row here, and no other code reads it. A saved key that
 -- is neither a current key nor a row of this table is an error (config.lua, bundle.lua). Command
@@ -32,6 +32,14 @@ M.names = {
     end,
   },
 }
+
+-- Texts of earlier versions that say what weights were trained on, and their current texts.
+M.trained_on = {
+  ["made-up patients"] = "synthetic patients", -- (0.1)
+}
+
+-- The current text of `trained_on` in the metadata of weights or in a bundle; nil for nil.
+function M.trained_on_now(text) return M.trained_on[text] or text end
 
 -- The current name of a saved key; for a removed key nil, and the change that it causes, or nil.
 function M.now(key, value)

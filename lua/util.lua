@@ -6,7 +6,7 @@ local core = require "seg.core"
 local M = {}
 
 -- trained_on in weights that were trained on the phantom.
-M.MADE_UP = "made-up patients"
+M.SYNTHETIC = "synthetic patients"
 
 -- Raises an error of a kind ("usage", "data", "device", "diverged", "failure"); the recipe's line
 -- is the prefix and the kind decides the exit code.

@@ -46,7 +46,7 @@ local cfg = seg.config {
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; 0: none
   folds = 0,           -- cross-validation with so many folds, in place of both
   split_seed = 42,     -- seed of the split into train, valid and test
-  patients = 28, slices = 24, -- of the made-up data
+  patients = 28, slices = 24, -- of the synthetic data
   presets = {
     demo = { size = 96, base = 16, epochs = 20, t_max = 20, slices = 20 },
     quick = { size = 128, epochs = 25, t_max = 25 },

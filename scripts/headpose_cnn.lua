@@ -41,7 +41,7 @@ local cfg = seg.config {
   folds = 0,           -- cross-validation instead
   split_seed = 42,     -- seed of the split into train, valid and test
   start = "",          -- a run with pretrained convolutions, for example on rendered heads
-  people = 100, photos = 30, -- of the made-up data
+  people = 100, photos = 30, -- of the synthetic data
   presets = {
     demo = { size = 64, features = { 16, 32, 64, 128 }, batch = 32, epochs = 30, lr = 2e-3,
              ema = 0.99, valid = 0.1 },

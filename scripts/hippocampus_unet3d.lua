@@ -30,7 +30,7 @@ local cfg = seg.config {
   folds = 5,             -- cross-validation; 0: valid and test are held out
   valid = 0.15, test = 0.2, -- shares, or numbers of volumes; 0: none
   split_seed = 42,       -- seed of the split into train, valid and test
-  patients = 60,         -- of the made-up data
+  patients = 60,         -- of the synthetic data
   presets = {
     demo = { size = { 32, 48, 32 }, base = 8, batch = 2, epochs = 50, folds = 0, patients = 24,
              lr = 4e-3 },

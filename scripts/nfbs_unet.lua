@@ -34,7 +34,7 @@ local cfg = seg.config {
   valid = 0.15, test = 0.2, -- shares, or numbers of patients; 0: none
   folds = 0,           -- cross-validation with so many folds, in place of valid and test
   split_seed = 42,     -- seed of the split into train, valid and test
-  patients = 12, slices = 48, -- of the made-up data
+  patients = 12, slices = 48, -- of the synthetic data
   presets = {
     demo = { size = 96, features = { 16, 32, 64, 128 }, epochs = 6, patients = 8, slices = 24,
              lr = 1e-3 },

@@ -32,7 +32,7 @@ local cfg = seg.config {
   coarse = 1,          -- the network works on a grid so many times coarser
   t_max = 0,           -- epochs of a cosine from lr to lr / 100; 0: a constant rate
   ema = 0.0,           -- average of weights
-  patients = 12,       -- of the made-up data
+  patients = 12,       -- of the synthetic data
   presets = {
     demo = { filters = 8, levels = 4, size = 64, epochs = 24, lr = 1e-3, better = true },
     quick = { filters = 16, levels = 5, batch = 1, epochs = 60, t_max = 60, lr = 1e-3,

@@ -41,7 +41,7 @@ local cfg = seg.config {
   bands = { 0, 0, 0, 0 }, -- see bands of :augment
   folds = 0,             -- cross-validation, in place of both
   valid = 0.15, test = 0.2, -- shares, or numbers of speakers
-  speakers = 8, takes = 12, -- of the made-up data
+  speakers = 8, takes = 12, -- of the synthetic data
   presets = {
     demo = { learn = "contrastive", classes = 4, channels = 16, longest = 128, cut = false,
              features = { 32, 48 }, hidden = 48, project = 64, embed = 64, mlp = { 32, 16 },

@@ -21,7 +21,9 @@ static bool write_dicom(const char *folder, const Phantom *how, int patient,
     snprintf(id, sizeof id, "PHANTOM_%03d", patient + 1);
     snprintf(path, sizeof path, "%s/patient_%02d", folder, patient + 1);
     if (!phantom_mkdir(path)) return false;
-    // properties in which scanners differ, with different periods
+    // Properties in which scanners differ, with different periods. The study
+    // description stays, as cache files identify a case by the bytes of its
+    // files.
     DicomWrite w = {.patient_id = id,
                     .study_description = "made-up head",
                     .description = "FLAIR",

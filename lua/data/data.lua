@@ -485,14 +485,14 @@ function M.phantom(o)
     local base = root or v.phantom ~= "" and v.phantom or v.out .. "/phantom"
     local folder = base .. "/" .. name
     if core.data.phantom_write(folder, write) then
-      show.line("made-up %s: wrote %d to %s (%s)", units, o[units], folder,
+      show.line("synthetic %s: wrote %d to %s (%s)", units, o[units], folder,
                 util.duration(core.sys.clock() - started))
     else
-      show.line("made-up %s: %s", units, folder)
+      show.line("synthetic %s: %s", units, folder)
     end
     return folder
   end, how)
-  all.source.made_up = true
+  all.source.synthetic = true
   return all
 end
 

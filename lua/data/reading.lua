@@ -266,7 +266,7 @@ end
 function M.merged(kept, source)
   if not kept then return source, {} end
   local made, was = source.made, kept.made
-  if source.made_up or source.kind ~= kept.kind or (made and made.kind) ~= (was and was.kind) then
+  if source.synthetic or source.kind ~= kept.kind or (made and made.kind) ~= (was and was.kind) then
     return { kind = kept.kind, options = kept.options, made = was, numbers = kept.numbers,
              ranks = source.ranks }, {}
   end
@@ -292,7 +292,7 @@ function M.unlike(merged, source, other)
       end
     end
   end
-  if merged.kind ~= source.kind or source.made_up then return list end
+  if merged.kind ~= source.kind or source.synthetic then return list end
   if merged.made and source.made then
     compare(merged.made.kind, merged.made.options, source.made.options)
   elseif not merged.made then

@@ -536,7 +536,7 @@ end
 -- The origin of the images, in words that name neither patient nor path: the image pattern, as
 -- reading.lua keeps it. people: the patients of the set, nil if it is not opened.
 function Set:origin(people)
-  if self.source.made_up then return util.MADE_UP end
+  if self.source.synthetic then return util.SYNTHETIC end
   local patterns = reading.patterns(self.source.options.image, people)
   return "real data" .. (patterns and ", image " .. table.concat(patterns, ", ") or "")
 end

@@ -354,9 +354,9 @@ function M.command(r, name)
   if flags.saved_data then
     show.line("data: that of the run (%s); --data gives other", v.data or v.phantom)
   end
-  local real = meta.trained_on and meta.trained_on ~= util.MADE_UP
-  if real and set.source.made_up then
-    show.warn("these weights were trained on real data and are measured on made-up patients; "
+  local real = meta.trained_on and meta.trained_on ~= util.SYNTHETIC
+  if real and set.source.synthetic then
+    show.warn("these weights were trained on real data and are measured on synthetic patients; "
               .. "give --data DIR")
   end
   if meta.preprocessing then set = set:fitted_as(meta.preprocessing) end
@@ -371,7 +371,7 @@ function M.command(r, name)
   local d = opened.open(r, set:in_order(v.batch))
   local same = rows and check_cases(rows, d, part, run, hash)
   -- for synthetic data the warning above is enough
-  local differs = not (real and set.source.made_up)
+  local differs = not (real and set.source.synthetic)
     and compare(meta, path, set, d.pipeline, hash) or nil
   local outside, beyond = pass.outside(r, d.pipeline)
   local result = pass.run(session, r, d.pipeline, d.loader, d.names, part, {

@@ -310,6 +310,7 @@ local function decode(meta, path)
          core.version, VERSION)
   end
   check_rows(b, entries, path .. ": bundle")
+  b.trained_on = aliases.trained_on_now(b.trained_on)
   b.run, b.notes = aliases.rows(b.run, path .. ": bundle: run")
   for _, key in ipairs(util.sorted_keys(inner)) do
     check_rows(b[key], inner[key], path .. ": bundle: " .. key)
@@ -321,9 +322,10 @@ local function decode(meta, path)
   return b
 end
 
--- Returns metadata filled from its bundle, in the form of the metadata of weights that a script
--- predicts with.
+-- Returns metadata with current texts, filled from its bundle if it has one, in the form of the
+-- metadata of weights that a script predicts with.
 function M.fill(meta, path)
+  meta.trained_on = aliases.trained_on_now(meta.trained_on)
   if not meta.bundle then return meta end
   local b = decode(meta, path)
   meta.preprocessing, meta.labels = steps_of(b.prepare, path), b.labels

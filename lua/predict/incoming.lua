@@ -483,7 +483,7 @@ local function asked_of(r, wanted, meta, path)
   local made = source.made and source.made.options or {}
   local asked = { wanted = wanted, source = source, image = asked_image(r), unread = {} }
   -- a script that reads synthetic data says nothing about the files of the weights
-  if kept or not source.made_up then
+  if kept or not source.synthetic then
     asked.kept = reading.list(made.image or source.options.image)
     asked.masks = reading.list(made.mask or source.options.mask)
   end

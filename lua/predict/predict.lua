@@ -303,9 +303,9 @@ local function predict(r, name)
   local set, kind, source = open_set(r, inputs, meta, draws, paths[1])
   local ds = set:dataset()
   local cases = ds:cases()
-  if meta.trained_on == util.MADE_UP and not flags.weights
+  if meta.trained_on == util.SYNTHETIC and not flags.weights
     and not is_phantom(flags["in"], cases) then
-    fail("usage", "the newest weights, %s, were trained on made-up patients; train on real ones "
+    fail("usage", "the newest weights, %s, were trained on synthetic patients; train on real ones "
          .. "with --data DIR, or name the weights that you mean with --weights FILE", paths[1])
   end
   local w = { ds = ds, cases = cases, kind = kind, output = output, node = node, draws = draws,

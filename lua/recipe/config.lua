@@ -22,7 +22,7 @@ M.MOST_EPOCHS = 1000000 -- the schedule is evaluated for each epoch before the r
 M.reserved = {
   { "data", nil, type = "string", help = "folder or file with the images", free = true },
   { "out", "runs", help = "where runs are kept", free = true },
-  { "phantom", "", help = "folder of the made-up data; empty: below --out", free = true },
+  { "phantom", "", help = "folder of the synthetic data; empty: below --out", free = true },
   { "seed", 42, lo = 0, help = "of weights, order and augmentation" },
   { "device", "auto", group = "machine", help = "cpu, ref, cuda, cuda:N or auto", free = true },
   { "threads", 0, group = "machine", lo = 0, hi = 1024, free = true,

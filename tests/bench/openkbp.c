@@ -69,7 +69,7 @@ static void bench(const char *path)
 }
 
 /* A third of the voxels, three decimals, as in the challenge. */
-static void made_up(char path[64])
+static void synthetic(char path[64])
 {
     size_t room = (size_t)OPENKBP_VOXELS * 16, n;
     char *text = mem_alloc(room);
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
     for (int k = 1; k < argc; k++) bench(argv[k]);
     if (argc > 1) return 0;
     char path[64];
-    made_up(path);
+    synthetic(path);
     bench(path);
     remove(path);
     return 0;

@@ -155,7 +155,7 @@ part_train() {
     echo "two runs: the same bits"
 }
 
-# of the preset that people begin with, on made-up patients
+# of the preset that people begin with, on synthetic patients
 part_losses() {
     want_gpu
     rm -rf "$BUILD/losses"

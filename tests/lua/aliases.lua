@@ -123,6 +123,15 @@ t.test("weights whose removed key changed results are used with a note", functio
   t.equal(t.says(line .. " --quiet", 0, ""), plain, "results")
 end)
 
+t.test("weights and a bundle of 0.1 were trained on synthetic patients", function()
+  local to, recipe = copied("origin", "run")
+  local path = to .. "/run/001/checkpoint_best.safetensors"
+  t.equal(core.checkpoint.meta(path).trained_on, "made-up patients")
+  local said = t.says(recipe .. " evaluate --weights " .. path, 0, "trained on synthetic patients")
+  t.check(not said:find("trained on real data", 1, true), said)
+  t.says("inspect " .. ROOT .. "a.bundle", 0, "trained on synthetic patients")
+end)
+
 t.test("so is a bundle", function()
   local to = copied("bundle", "a.bundle")
   local path = to .. "/a.bundle"

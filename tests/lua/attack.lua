@@ -39,7 +39,7 @@ t.test("numbers out of range end before anything is opened", function()
     { "-x", 'option "-x" is not understood' },
   } do
     local text = says(brain .. " " .. case[1], 2, case[2])
-    t.check(not text:find("made-up", 1, true), case[1] .. " opened data")
+    t.check(not text:find("synthetic patients", 1, true), case[1] .. " opened data")
   end
   says("inspect a b", 2, "inspect takes one PATH")
   says("doctor b", 2, "doctor takes data SCRIPT.lua or nothing, got \"b\"")

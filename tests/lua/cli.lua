@@ -50,7 +50,7 @@ t.test("help of a recipe, and of a command alone", function()
     "  --size          256          pixels, both axes\n",
     "  --clamp         false        stay at the floor after t_max\n",
     "  --lr            0.001        learning rate\n",
-    "  --patients 28 --slices 24    of the made-up data\n", -- of both, as one line has both
+    "  --patients 28 --slices 24    of the synthetic data\n", -- of both, as one line has both
     "  --batch         16           slices a step\n",
     "  --epochs        120          passes over the training set\n",
     "  --preset demo   --base 16 --epochs 20 --size 96",
@@ -327,7 +327,7 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   t.check(floor("4060") > 4 * floor("h200"), "the floor of a slower GPU is higher")
 end)
 
-t.test("train, evaluate, predict on made-up patients", function()
+t.test("train, evaluate, predict on synthetic patients", function()
   says(brain .. " --epochs 1", 0, "dice per case (whole volume)")
   says(brain .. " evaluate --split valid", 0, "dice per case")
   says(brain .. " evaluate --split valid --json", 0, '"metrics"')

@@ -176,7 +176,7 @@ t.test("a place that cannot be written is found out before data is opened", func
   } do
     local text = says(check .. row[1], 1, "file: Not a directory; fix: give another place with "
                       .. row[2])
-    t.check(not text:find("made-up", 1, true), "data was opened: " .. text)
+    t.check(not text:find("synthetic patients", 1, true), "data was opened: " .. text)
   end
   says(check .. "--trace " .. folder .. " --out " .. folder, 2,
        "that is a folder; give the name of a file")

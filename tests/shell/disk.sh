@@ -30,7 +30,7 @@ full() {
 
 # shellcheck disable=SC2016  # the inner shell expands
 {
-step "made-up patients" code 0 '$PROGRAM $recipe --out $tmp/first --quiet'
+step "synthetic patients" code 0 '$PROGRAM $recipe --out $tmp/first --quiet'
 
 # closed and full standard files
 step "stdout closed" says 1 '$PROGRAM $recipe --out $tmp/o1 >&-' "standard output"
@@ -111,7 +111,7 @@ step "data opening, SIGINT" code 130 '
 if ! unshare -m true 2> /dev/null; then
     skip "a full disk wants root"
 fi
-step "no room for made-up patients: not kept in part" \
+step "no room for synthetic patients: not kept in part" \
     full 12m 1 '$PROGRAM scripts/brain_unet.lua --preset check --patients 40 --slices 60 --size 128 --out $tmp/disk; c=$?; ls $tmp/disk/phantom | grep -q . && c=9; exit $c' "No space left"
 step "no room for results of predict: said how many there are" \
     full 300k 1 '$PROGRAM scripts/brain_unet.lua predict --weights $tmp/first/brain_unet/001 --in $tmp/phantom --out $tmp/disk' "of [0-9]* cases done, their results are in"

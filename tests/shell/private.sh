@@ -13,7 +13,7 @@ command -v dcmodify > /dev/null || skip "dcmodify is not installed (sh vendor/fe
 seg() {
     "$PROGRAM" scripts/brain_unet.lua "$@" --out "$tmp/runs"
 }
-step "made-up patients" seg --preset check --phantom "$tmp/plain" --steps 1
+step "synthetic patients" seg --preset check --phantom "$tmp/plain" --steps 1
 data=$tmp/MARKERPATH
 mkdir -p "$data"
 cp -r "$tmp"/plain/*/. "$data"

@@ -15,7 +15,7 @@ static void scratch(char path[300], const char *name)
 }
 
 /* Makes a small volume with axis code 0 .. 47, rotated by `turn`, and noise. */
-static void made_up(Volume *v, int code, double turn, Dtype type)
+static void synthetic(Volume *v, int code, double turn, Dtype type)
 {
     static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
@@ -61,7 +61,7 @@ TEST(nifti_round_trip_on_48_codes)
     for (int code = 0; code < 48; code++) {
         Volume v, back;
         NiftiHeader h;
-        made_up(&v, code, turns[code % 3], types[code / 3 % 3]);
+        synthetic(&v, code, turns[code % 3], types[code / 3 % 3]);
         scratch(path, name[code % 2]);
         REQUIRE(nifti_write(path, &v, NULL));
         // all three readings of the header: both forms, and each alone
@@ -89,7 +89,7 @@ TEST(nifti_write_shear_has_no_quaternion)
     NiftiHeader h;
     char path[300];
     scratch(path, "shear.nii");
-    made_up(&v, 3, 0.2, U8);
+    synthetic(&v, 3, 0.2, U8);
     v.affine[0][2] += 0.4;
     REQUIRE(nifti_write(path, &v, NULL));
     REQUIRE(nifti_read(path, NULL, &back, &h));
@@ -210,7 +210,7 @@ TEST(nifti_write_is_deterministic)
     Volume v;
     char path[300], *data[2];
     size_t n[2];
-    made_up(&v, 9, 0.3, I16);
+    synthetic(&v, 9, 0.3, I16);
     for (int i = 0; i < 2; i++) {
         scratch(path, name[i]);
         REQUIRE(nifti_write(path, &v, NULL));
@@ -309,7 +309,7 @@ TEST(nifti_write_as_nibabel_reads_it)
     char path[300], command[400];
     for (int k = 0; k < 6; k++) {
         Volume v;
-        made_up(&v, k * 9, k * 0.4, types[k % 3]);
+        synthetic(&v, k * 9, k * 0.4, types[k % 3]);
         scratch(path, name[k % 2]);
         REQUIRE(nifti_write(path, &v, NULL));
         snprintf(command, sizeof command,
@@ -366,7 +366,7 @@ TEST(nifti_write_as_nifti_tool_reads_it)
     char path[300], command[400];
     for (int k = 0; k < 4; k++) {
         Volume v;
-        made_up(&v, k * 13, 0.25 * k, k % 2 ? I16 : F32);
+        synthetic(&v, k * 13, 0.25 * k, k % 2 ? I16 : F32);
         scratch(path, k < 2 ? "tool.nii" : "tool.nii.gz");
         REQUIRE(nifti_write(path, &v, NULL));
         snprintf(command, sizeof command,

@@ -69,7 +69,7 @@ t.test("options are those that the readers declare", function()
   t.equal(kept.made.options.same, nil)
 end)
 
-t.test("the script adds to what the weights say, and made-up data does not", function()
+t.test("the script adds to what the weights say, and synthetic data does not", function()
   local kept = { kind = "dicom", options = { image = "FLAIR", resample_tilt = true } }
   local source, other = reading.merged(kept, data.phantom {}.source)
   t.equal(source.options.resample_tilt, true)

@@ -454,7 +454,7 @@ t.test("folders of arrays with masks, classes or lengths", function()
   t.equal(pairs_of().source.ranks.mask, 2)
 end)
 
-t.test("made-up sequences are cases of speakers", function()
+t.test("synthetic sequences are cases of speakers", function()
   local function phantom(o)
     o.format, o.root = "sequences", folder .. "/spoken"
     return data.phantom(o)

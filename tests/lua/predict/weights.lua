@@ -97,20 +97,20 @@ t.test("evaluate takes the data of the run", function()
   says(line .. " --data " .. data, 0, "done:")
   local text = says("scripts/brain_unet.lua evaluate --out " .. out, 0, "data: that of the run ("
     .. data .. ")")
-  t.check(not text:find("made-up", 1, true), text)
+  t.check(not text:find("synthetic patients", 1, true), text)
   t.check(text:find("trained on real data, image FLAIR", 1, true), text)
   t.check(text:find("evaluate_test.json", 1, true), text)
   local best = out .. "/brain_unet/001/checkpoint_best.safetensors"
   shell("cp " .. best .. " " .. folder .. "/real.safetensors")
   says("scripts/brain_unet.lua evaluate" .. place .. " --weights " .. folder
        .. "/real.safetensors",
-       0, "trained on real data and are measured on made-up patients")
+       0, "trained on real data and are measured on synthetic patients")
 end)
 
 t.test("which weights: finished before newest, and what they know", function()
   -- 001 is finished, 002 was stopped
   local evaluate = "scripts/brain_unet.lua evaluate" .. place
-  local text = says(evaluate, 0, "001/checkpoint_best.safetensors (epoch 1), trained on made-up")
+  local text = says(evaluate, 0, "001/checkpoint_best.safetensors (epoch 1), trained on synthetic")
   t.check(text:find("passed over: newer run 002 (not finished: stopped by --steps 1); --weights "
                     .. folder .. "/runs/brain_unet/002 takes it", 1, true), text)
   local stopped = folder .. "/runs/brain_unet/002"
@@ -125,11 +125,11 @@ t.test("which weights: finished before newest, and what they know", function()
   local function predict(more)
     return select(2, t.program(script .. " predict --out p " .. more, "cd " .. home .. " && "))
   end
-  t.check(predict("--in " .. data):find("trained on made-up patients; valid", 1, true), "said")
+  t.check(predict("--in " .. data):find("trained on synthetic patients; valid", 1, true), "said")
   t.needs("dcmodify", "test")
   shell("find " .. data .. "/patient_01 -type f -exec dcmodify -nb -q -m '(0010,0020)=A1' {} +")
   text = predict("--in " .. data .. "/patient_01")
-  t.check(text:find("were trained on made-up patients; train on real ones", 1, true), text)
+  t.check(text:find("were trained on synthetic patients; train on real ones", 1, true), text)
   text = predict("--in " .. data .. "/patient_01 --weights runs/brain_unet/001")
   t.check(text:find("p/A1.nii.gz", 1, true), text)
 end)

@@ -5,10 +5,10 @@ local t = dofile("tests/support/harness.lua")
 
 local folder, remove = t.folder()
 local script = "scripts/openkbp_unet3d.lua"
-local made_up = " --phantom " .. folder .. "/phantom --out " .. folder .. "/runs"
+local synthetic = " --phantom " .. folder .. "/phantom --out " .. folder .. "/runs"
 
 t.test("steps on the coarser grid of the preset quick", function()
-  t.says(script .. " check --preset check --coarse 2 --steps_only" .. made_up, 0, "losses of all")
+  t.says(script .. " check --preset check --coarse 2 --steps_only" .. synthetic, 0, "losses of all")
 end)
 
 -- The number of input channels, from the weights of the first layer: 2 filters of 4^3.
@@ -25,7 +25,7 @@ t.test("what the network sees is chosen", function()
 end)
 
 t.test("scores at the end, and files of the challenge", function()
-  local said = t.says(script .. " --preset check --quiet" .. made_up, 0, "dose_score")
+  local said = t.says(script .. " --preset check --quiet" .. synthetic, 0, "dose_score")
   t.check(said:find("dvh_score", 1, true), said)
   -- a slice of each test patient, and histograms in three files
   local run = folder .. "/runs/openkbp_unet3d/001"

@@ -153,7 +153,7 @@ t.test("overlays of the worst, middle and best case", function()
   t.equal(core.sys.stat(folder .. "/other/overlays"), nil)
 end)
 
-t.test("made-up patients: options are checked, folders told apart", function()
+t.test("synthetic patients: options are checked, folders told apart", function()
   t.raises(function() seg.data.phantom { size = 4 } end, "size must be from 16")
   t.raises(function() seg.data.phantom { format = "png" } end, 'format must be "dicom"')
   t.raises(function() seg.data.phantom { patient = 4 } end, 'unknown option "patient"')

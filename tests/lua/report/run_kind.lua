@@ -66,7 +66,7 @@ t.test("a finished training is said with epoch, value and kind", function()
   local meta = core.checkpoint.meta(base .. "/001/checkpoint_best.safetensors")
   t.equal(meta.best_of, "dice")
   local want = string.format("weights: %s/001/checkpoint_best.safetensors (epoch %s), trained on "
-    .. "made-up patients; valid dice %.4f; run 001: a finished training, preset demo\n", base,
+    .. "synthetic patients; valid dice %.4f; run 001: a finished training, preset demo\n", base,
     meta.best_epoch, tonumber(meta.best))
   local said = t.says(evaluate, 0, want)
   t.check(not said:find("passed over", 1, true), said)
