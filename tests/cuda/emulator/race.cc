@@ -1,25 +1,27 @@
-/* race.cc -- the checked build: every access of a kernel is checked.
+/* race.cc -- race and memory checker: checks every memory access of a kernel.
  *
- * Kernel sources are compiled with -fsanitize=thread, but this file stands in
- * for that sanitizer's runtime: the compiler's calls (__tsan_read4, ...) come
- * here. For each byte of device and shared memory a cell keeps who wrote it
- * last and who read it, and in which interval between barriers; from that it
- * is exact whether a barrier lies between two accesses, whatever the order
- * in which the fibers happened to run. Four bytes share a cell for as long as
- * all accesses were to all of them. Two accesses conflict when one writes,
- * not both are atomic, and they are by
- *     different blocks of one launch (unless a grid barrier is between, or one
- *     is the last of last_block and the other had come there before), or
- *     different threads of a block in the same interval (within a warp: and
- *     with no __syncwarp between).
- * Also found: reads of what was never written, accesses outside allocations
- * and shared arrays, host pointers in kernels, device pointers on the host, and
- * accesses of host code outside its heap (ASan's runtime, which is linked, has
- * put red zones around each block).
+ * Kernel sources are compiled with -fsanitize=thread. This file replaces the
+ * runtime of ThreadSanitizer: the compiler's calls (__tsan_read4, ...) are
+ * defined here. A shadow cell of each byte of device and shared memory records
+ * the last writing thread, the last reading thread and the interval between
+ * barriers of each access. The record decides exactly whether a barrier lies
+ * between two accesses, in any order of the fibers. Four bytes share one cell
+ * as long as each access covered all four. Two accesses conflict when at least
+ * one writes, at least one is not atomic, and they are made by
+ *     different blocks of one launch (unless a grid barrier lies between, or
+ *     one block is the last in last_block and the other arrived there after its
+ *     access), or
+ *     different threads of a block in the same interval (of one warp: without a
+ *     __syncwarp in between).
+ * The checker also reports reads of uninitialised memory, accesses outside
+ * allocations and shared arrays, host pointers in kernels, device pointers on
+ * the host, and out-of-bounds heap accesses of host code (ASan's runtime, which
+ * is linked, puts red zones around each block).
  *
- * Each place is reported once and the run goes on; the exit code is 66.
- * Use g++: clang turns copies of 16-byte structs into memcpy calls that it does
- * not report. Functions of libc called in a kernel are not seen. */
+ * Each place in the code is reported once and the run goes on; the exit code is
+ * 66. Compile with g++: clang turns copies of 16-byte structs into memcpy calls
+ * that it does not report. Accesses by libc functions called in a kernel are
+ * not checked. */
 #include "tests/cuda/emulator/core.h"
 
 #include <algorithm>
@@ -37,7 +39,8 @@ __attribute__((weak)) void *__asan_region_is_poisoned(void *, size_t);
 
 namespace emu {
 
-/* interval (0: never) and who: thread, __syncwarps passed, flags */
+/* An access: its interval between barriers (0: no access yet), its thread, the
+ * number of __syncwarps of the thread's warp so far, flags. */
 struct Record {
     uint32_t interval;
     uint32_t thread : 10, epoch : 16, flags : 6;
@@ -48,36 +51,37 @@ struct Cell {
 static_assert(sizeof(Cell) == 16, "two loads to compare");
 enum {
     WORD = 4,   /* bytes that may share a cell */
-    ATOMIC = 1, /* of the write record: the last one was atomic */
-    SPLIT = 1,  /* of the read record of a word: each byte has its own cell */
-    WROTE = 2,  /* the byte holds something */
-    CLOSED = 4, /* by emu_close */
-    /* not only by the thread of the record, but also by others: */
-    LANES = 8,   /* of its warp since the last __syncwarp */
-    WARPS = 16,  /* of other warps in the interval */
-    BLOCKS = 32, /* of other blocks in the launch */
+    ATOMIC = 1, /* in a write record: the last write was atomic */
+    SPLIT = 1,  /* in the read record of a word: each byte has its own cell */
+    WROTE = 2,  /* the byte is initialised */
+    CLOSED = 4, /* emu_close forbids accesses */
+    /* besides the thread of the record, the access was also made by */
+    LANES = 8,   /* other lanes of its warp since the last __syncwarp */
+    WARPS = 16,  /* other warps in the same interval */
+    BLOCKS = 32, /* other blocks of the launch */
     EPOCHS = 1 << 16,
     MAX_REPORTS = 20
 };
 
-/* The cells of some memory, by the offset in it. */
+/* The cells of device or of shared memory, indexed by word and by byte. */
 struct Cells {
     Cell *words, *bytes;
 };
 static Cells heap_memory, shared_memory;
-/* never destroyed: looked at when the process ends */
+/* never destroyed, because at_exit reads it when the process ends */
 static std::set<void *> &reported = *new std::set<void *>;
 static std::vector<uint8_t> owners; /* block of interval owners_from + i */
 static uint32_t owners_from;
-static bool busy; /* reporting: what that touches is not checked */
+static bool busy; /* a report is being printed: its accesses are not checked */
 
-/* Intervals of a block up to where it came to last_block. What came to each
- * word in this launch, and what the running block sees of it; by `from`. */
+/* The intervals of a block until it arrived at last_block. `came` holds the
+ * spans that arrived at each counter in this launch; `seen` holds the spans
+ * that are visible to the running block, sorted by `from`. */
 struct Span {
     uint32_t from, to;
     bool operator<(const Span &o) const
     {
-        // of one block the longer comes later
+        // of two spans of one block the longer sorts last
         return from != o.from ? from < o.from : to < o.to;
     }
 };
@@ -85,7 +89,8 @@ typedef std::vector<Span> Spans;
 static std::map<const unsigned *, Spans> &came =
     *new std::map<const unsigned *, Spans>;
 static Spans &seen = *new Spans;
-static uint32_t came_from, seen_from; /* the launch, the block they are of */
+/* first interval of the launch of `came`, of the block of `seen` */
+static uint32_t came_from, seen_from;
 
 static Cell *reserve(size_t cells)
 {
@@ -95,7 +100,8 @@ static Cell *reserve(size_t cells)
     return static_cast<Cell *>(p);
 }
 
-/* those of `bytes` of memory, all zero: never touched */
+/* Returns the cells of `bytes` of memory, reserved at the first call; a cell of
+ * zeros has had no access. */
 static const Cells &cells_of(Cells &which, size_t bytes)
 {
     if (!which.words) which = {reserve(bytes / WORD), reserve(bytes)};
@@ -112,7 +118,8 @@ static bool is_split(const Cell &word)
     return (word.read.flags & SPLIT) != 0;
 }
 
-/* The cells of the bytes of a word, from now on what counts. */
+/* Returns the four cells of the bytes of a word, which replace the word's cell
+ * from this call on. */
 static Cell *split(const Cells &in, size_t word)
 {
     Cell *w = in.words + word, *b = in.bytes + word * WORD;
@@ -123,8 +130,8 @@ static Cell *split(const Cells &in, size_t word)
     return b;
 }
 
-/* Calls change(cell) for all bytes of [at, at + n), once for those of a whole
- * word that share one. */
+/* Calls change(cell) for all bytes of [at, at + n), once for a word whose bytes
+ * share one cell. */
 template <class Change>
 static void each_cell(const Cells &in, size_t at, size_t n, Change change)
 {
@@ -208,7 +215,8 @@ static bool same_block(const Record &r)
     return r.interval >= block->first_interval;
 }
 
-/* What the running block sees since it was the last of last_block. */
+/* Returns the spans that are visible to the running block: the blocks that
+ * arrived at last_block before it, if it was the last. */
 static Spans &seen_here()
 {
     if (seen_from != block->first_interval) seen.clear();
@@ -216,8 +224,8 @@ static Spans &seen_here()
     return seen;
 }
 
-/* Did the block of that access come to last_block after it, and this one as the
- * last? */
+/* Returns whether the block of access `r` arrived at last_block after the
+ * access, and the running block arrived there last. */
 static bool is_seen(const Record &r)
 {
     const Spans &all = seen_here();
@@ -226,7 +234,8 @@ static bool is_seen(const Record &r)
     return after != all.begin() && r.interval <= (after - 1)->to;
 }
 
-/* Is there no barrier between that access and one by this thread now? */
+/* Returns whether no barrier lies between access `r` and an access of the
+ * running thread in this interval. */
 static bool concurrent(const Record &r, uint32_t epoch)
 {
     if (!same_block(r)) return !is_seen(r);
@@ -235,8 +244,9 @@ static bool concurrent(const Record &r, uint32_t epoch)
     return (int)(r.thread >> 5) != thread_number >> 5 || r.epoch == epoch;
 }
 
-/* Is there such an access among those that the record stands for? Of the last
- * one all is known; of the others the flags say enough. */
+/* Returns whether any access that record `r` summarises is concurrent. The
+ * record holds the last access in full; its flags are enough to decide about
+ * the accesses before it. */
 static bool any_concurrent(const Record &r, uint32_t epoch)
 {
     if (r.flags & BLOCKS || concurrent(r, epoch)) return true;
@@ -244,12 +254,12 @@ static bool any_concurrent(const Record &r, uint32_t epoch)
     return r.flags & WARPS || (r.flags & LANES && r.epoch == epoch);
 }
 
-/* This thread's access joins those of `r` (reads, or atomics) when they are
- * `live`: the flags of the new record. */
+/* Adds the running thread's access to the accesses of `r` (all reads, or all
+ * atomics) and returns the flags of the new record; 0 unless `live`. */
 static uint32_t joined_flags(const Record &r, bool live, uint32_t epoch)
 {
     if (!live) return 0;
-    // what came to last_block before this block did is over
+    // a block that arrived at last_block before this one is ordered before it
     if (!same_block(r)) return is_seen(r) && !(r.flags & BLOCKS) ? 0 : BLOCKS;
     uint32_t flags = r.flags & BLOCKS;
     if (r.interval != block->interval) return flags;
@@ -259,7 +269,8 @@ static uint32_t joined_flags(const Record &r, bool live, uint32_t epoch)
     return flags | ((int)r.thread == thread_number ? r.flags & LANES : LANES);
 }
 
-/* One cell; `floor` is the first interval that counts. False: reported. */
+/* Checks one cell and records the access. Accesses before interval `floor` are
+ * ignored. Returns false after a report. */
 static bool check_cell(Cell *c, Access how, bool shared, uint32_t floor,
                        uint32_t epoch, void *pc)
 {
@@ -297,8 +308,8 @@ static bool check_cell(Cell *c, Access how, bool shared, uint32_t floor,
     return true;
 }
 
-/* What is not device memory: arguments, constants and the emulator's own
- * variables are the program's; pinned memory is visible to kernels. */
+/* Returns whether a kernel may access this host memory: arguments, constants,
+ * the emulator's own variables, and pinned memory. */
 static bool is_innocent(uintptr_t at, size_t n)
 {
     const uintptr_t args = (uintptr_t)running->bound.args.get();
@@ -317,8 +328,9 @@ static bool same(const Cell &a, const Cell &b)
     return !((x[0] ^ y[0]) | (x[1] ^ y[1]));
 }
 
-/* n cells, of which neighbours have mostly had the same accesses, as they are
- * of one number or vector; the first of those stands for them all. */
+/* Checks n cells. Neighbours that belong to one number or vector mostly hold
+ * the same records: only the first of equal cells is checked, and its new
+ * record is copied to the rest. */
 template <class Check> static bool check_cells(Cell *c, size_t n, Check check)
 {
     for (size_t i = 0, to; i < n; i = to) {
@@ -329,7 +341,7 @@ template <class Check> static bool check_cells(Cell *c, size_t n, Check check)
     return true;
 }
 
-/* As check_cells for the bytes [at, at + n). */
+/* Applies check_cells to the cells of bytes [at, at + n). */
 template <class Check>
 static void check_bytes(const Cells &in, size_t at, size_t n, Check check)
 {
@@ -346,7 +358,7 @@ static void check_bytes(const Cells &in, size_t at, size_t n, Check check)
         } else {
             Cell *b = split(in, word);
             if (!check_cells(b + in_word, here, check)) return;
-            // a whole word is one again when nothing tells its bytes apart
+            // four equal cells become one cell of the word again
             if (here == WORD && same(b[0], b[1]) && same(b[0], b[2]) &&
                 same(b[0], b[3]))
                 *w = b[0];
@@ -395,14 +407,14 @@ static void check_access(uintptr_t at, size_t n, Access how, void *pc)
         check_bytes(heap_cells(), at - heap_low, n, check);
 }
 
-/* Most are to variables of a thread: without a call. */
+/* Inline, because most accesses are to a thread's local variables. */
 static inline void access(uintptr_t at, size_t n, Access how, void *pc)
 {
     if (busy || on_fiber_stack(at)) return;
     check_access(at, n, how, pc);
 }
 
-/* -- what the host does --------------------------------------------------- */
+/* -- writes, allocations and barriers, reported by the emulator ----------- */
 static void written(uintptr_t at, size_t n)
 {
     each_cell(heap_cells(), at - heap_low, n, [](Cell &c) {
@@ -434,7 +446,9 @@ static void interval(uint32_t number, int of)
     owners.push_back((uint8_t)of);
 }
 
-/* The block's accesses so far, and those that it sees, come with it. */
+/* Records that the running block arrived at counter `word` of last_block: its
+ * accesses so far, and the accesses visible to it, are visible to the last
+ * block. */
 static void arrived(const unsigned *word)
 {
     if (came_from != phase_first) came.clear();
@@ -452,8 +466,9 @@ static void joined(const unsigned *word)
     came.erase(word);
 }
 
-/* Addresses are given out again seldom, so cells would add up; those of a new
- * allocation are forgotten. A span is of whole pages, hence its cells are. */
+/* Returns the pages of the cells of freed memory to the system: addresses are
+ * seldom reused, so the cells would accumulate. n is a multiple of the page
+ * size, hence the cells fill whole pages. */
 static void freed(uintptr_t at, size_t n)
 {
     const size_t from = at - heap_low;
@@ -472,7 +487,7 @@ __attribute__((constructor)) static void install()
 
 } // namespace emu
 
-/* -- what the compiler calls ---------------------------------------------- */
+/* -- the interface of ThreadSanitizer, called by compiled code ------------ */
 #define HERE __builtin_return_address(0)
 #define PLAIN(name, bytes, how)                           \
     void __tsan_##name(void *p)                           \
@@ -532,7 +547,8 @@ void __tsan_vptr_update(void *, void *)
 {
 }
 
-/* Host code in an instrumented file: reference counts, guards of statics. */
+/* Atomics of host code in an instrumented file: reference counts, guards of
+ * static variables. */
 #define ATOMICS(bits)                                                          \
     uint##bits##_t __tsan_atomic##bits##_load(                                 \
         const volatile uint##bits##_t *p, int)                                 \
