@@ -1,17 +1,17 @@
-/* bad.cu -- planted faults: what the emulator must find.
+/* bad.cu -- planted faults that the emulator must find.
  *
  *     bad N         runs case N with its fault
  *     bad N whole   runs the same code without the fault: must end with "right"
  *     bad           prints the numbers and names
  *
  * A case that the emulator does not stop compares its result and prints
- * "right" (exit 0) or "wrong" (exit 3). bad.sh has the table of what each build
- * has to say. Faults with barriers and warps are in bad_warp.h, of host
- * code in bad_host.h, the others here. */
+ * "right" (exit 0) or "wrong" (exit 3). bad.sh has the table of the messages
+ * that each build must print. Faults of barriers and warps are in bad_warp.h,
+ * of host code in bad_host.h, the others here. */
 #include "cuda/lib/ptx.cuh"
 #include "tests/cuda/emulator/bad.h"
 
-/* Launch with 128 floats in and out, compare with `want(i)`. */
+/* Launches a kernel with 128 floats in and out; compares with `want(i)`. */
 template <class K, class W>
 static bool floats(K kernel, bool broken, int threads, W want)
 {
@@ -217,8 +217,8 @@ static bool locals(bool broken)
     return out.get()[0] == (broken ? 65535.0f : 1023.0f);
 }
 
-/* Four numbers of a thread, of which number `at` is read: as an element of the
- * array, and through a pointer. */
+/* A thread's array of four numbers, of which number `at` is read: by index, and
+ * through a pointer. */
 static __global__ void k_array(const float *in, float *out, int at)
 {
     float own[4];
@@ -278,8 +278,9 @@ static bool write_same(bool broken)
     return out.get()[0] == 1.0f;
 }
 
-/* Sixteen bytes as one number and a byte of them, halves of a word, bytes that
- * become a word again: the checked build looks at equal cells at once. */
+/* Sixteen bytes written at once and one of them alone, halves of a word, bytes
+ * whose cells become one cell of a word again: the checked build checks equal
+ * cells together. */
 static __device__ void put_sixteen(float *out)
 {
     *(float4 *)out = make_float4(1, 1, 1, 1);
@@ -388,7 +389,7 @@ static bool grid_word(bool broken)
     return true;
 }
 
-/* Broken: what is asked for is not the last block, but any. */
+/* Broken: any block goes on, not only the last one. */
 static __global__ void k_any_block(unsigned *parts, unsigned *word, bool broken)
 {
     if (threadIdx.x == 0) parts[blockIdx.x] = blockIdx.x;
@@ -404,7 +405,7 @@ static bool any_block(bool broken)
     OK_LAUNCH();
     return parts.get()[3] == 6;
 }
-/* Broken: written behind the arrival. */
+/* Broken: the write comes after the arrival. */
 static __global__ void k_late_write(unsigned *parts, unsigned *word,
                                     bool broken)
 {

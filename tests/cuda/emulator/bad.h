@@ -9,8 +9,8 @@ struct Case {
     bool (*run)(bool broken); /* is the result right? */
 };
 
-/* The call must succeed; when it does not, CUDA's name of the error is the
- * finding: print it and end. */
+/* Requires that the call succeeds; otherwise prints CUDA's name of the error,
+ * which is the finding of this case, and ends. */
 static inline void need(cudaError_t e)
 {
     if (!e) return;

@@ -1,7 +1,7 @@
 /* bad_host.h -- planted faults in host code: streams, copies, captures.
  *
- * Included by bad.cu only; the faults here are those that a GPU shows now and
- * then, or never on the machine where one looks. */
+ * Included by bad.cu only. A real GPU shows these faults now and then, or never
+ * on the machine at hand. */
 #ifndef EMU_BAD_HOST_H
 #define EMU_BAD_HOST_H
 #include "tests/cuda/emulator/emu_control.h"
@@ -38,7 +38,7 @@ struct Pair {
         OK(cudaMemcpyAsync(a.p, host, 32 * sizeof(float),
                            cudaMemcpyHostToDevice, copy));
     }
-    /* `later` waits for what `first` has been given so far */
+    /* `later` waits for all work queued on `first` so far */
     void follow(cudaStream_t first, cudaStream_t later)
     {
         OK(cudaEventRecord(event, first));
@@ -56,7 +56,8 @@ static bool no_event_wait(bool broken)
     return p.b.get()[3] == 10.0f;
 }
 
-/* the upload for the next step must wait until this one has read */
+/* The upload for the next step must wait until this step has read the buffer.
+ */
 static bool overwritten(bool broken)
 {
     Pair p;
@@ -227,7 +228,7 @@ static bool no_attribute(bool broken)
     return x.get()[3] == 4.0f;
 }
 
-/* parts of an arena: closed, and forgotten */
+/* ranges of an arena: closed, and forgotten (emu_close, emu_forget) */
 static bool closed_part(bool broken)
 {
     Buffer<float> x(std::vector<float>(128, 4.0f)), out(32);

@@ -1,7 +1,7 @@
 /* bad_warp.h -- planted faults with barriers, shuffles and shared memory.
  *
- * Included by bad.cu only. Most are faults that hardware forgives most of the
- * time: the result is right until a warp is late. */
+ * Included by bad.cu only. Most of the faults are harmless on most runs of a
+ * GPU: the result is right until a warp is late. */
 #ifndef EMU_BAD_WARP_H
 #define EMU_BAD_WARP_H
 
@@ -18,8 +18,8 @@ static bool no_barrier(bool broken)
     return floats(k_no_barrier, broken, 128, turned);
 }
 
-/* Each round a tile is filled, read turned, and must not be refilled before
- * all have read it. */
+/* Each round fills a tile and reads it transposed; it must not be refilled
+ * before all threads have read it. */
 static __global__ void k_refill(const float *in, float *out, bool broken)
 {
     SMEM(float, tile, [128]);

@@ -1,14 +1,15 @@
-/* core.h -- what the files of the emulator know of each other.
+/* core.h -- private interface between the files of the emulator.
  *
  * State of the running launch is global: one OS thread at a time is inside
  * the emulator. Schedule state is bit masks (a warp is 32 bits, a block 32
  * warps), so that finding the next fiber is a few instructions.
  *
- * Files: report (messages), fiber (stacks, the switch), launch (blocks,
- * barriers, orders), warp (collectives), mma (their bodies), shared (shared
- * memory, cp.async), memory (allocations), device (properties, settings),
- * fail (what each call does first), stream, event and graph (queued work),
- * race (linked in the checked build only; reached through `checker`). */
+ * Files: report (messages), fiber (stacks, context switch), launch (blocks,
+ * barriers, orders), warp (warp collectives), mma (mma and ldmatrix), shared
+ * (shared memory, cp.async), memory (allocations), device (properties,
+ * settings), fail (checks at the start of each runtime call, injected
+ * failures), stream, event and graph (queued work), race (linked in the checked
+ * build only, which calls it through `checker`). */
 #ifndef EMU_CORE_H
 #define EMU_CORE_H
 #include "tests/cuda/emulator/emu_control.h"
@@ -24,7 +25,7 @@ enum {
     MAX_BLOCKS = 64,           /* of a cooperative launch */
     MAX_FIBERS = 16384,        /* of a cooperative launch */
     SHARED_LIMIT = 99 * 1024,  /* of a block, static and dynamic */
-    SHARED_STATIC = 48 * 1024, /* without asking for more */
+    SHARED_STATIC = 48 * 1024, /* without the attribute for more */
     SHARED_ROOM = 128 * 1024,  /* reserved for each block, with gaps */
     EXIT_FAULT = 65,
     EXIT_RACE = 66
@@ -44,19 +45,19 @@ inline bool same_site(const Site &a, const Site &b)
 struct Fiber {
     void *sp;
     int stack;             /* index of its stack */
-    uint32_t mask;         /* of the last collective it came to */
-    Site site;             /* where it waits, or last came to */
+    uint32_t mask;         /* of its last collective */
+    Site site;             /* of the barrier or collective it last reached */
     struct Copies *copies; /* its asynchronous copies, null until used */
 };
 struct Warp {
     uint32_t ready;   /* lanes that can run */
-    uint32_t fresh;   /* of those, not yet begun */
+    uint32_t fresh;   /* ready lanes that have not started */
     uint32_t alive;   /* lanes that have not returned */
     uint32_t exists;  /* lanes that the block has */
     uint32_t arrived; /* lanes that wait in a collective */
-    bool mixed;       /* the arrived ones may have different sites or masks */
+    bool mixed;       /* arrived lanes may have different sites or masks */
     uint32_t epoch;   /* __syncwarps passed in this interval */
-    Site site;        /* of the first that arrived */
+    Site site;        /* of the first arrived lane */
 };
 /* An interval is the time between two barriers of a block; its number is
  * unique over the whole run and grows within a block. */
@@ -66,7 +67,7 @@ struct Block {
     uint32_t runnable;         /* warps with ready lanes */
     int alive, waiting, first; /* threads; `first` reached the barrier first */
     int vote, outcome;
-    uint32_t interval, first_interval; /* now, and when it began */
+    uint32_t interval, first_interval; /* current; at the block's start */
     Site site;                         /* of the barrier that threads wait at */
     char *shared;
     Fiber *fiber;
@@ -74,11 +75,11 @@ struct Block {
     Warp warp[MAX_WARPS];
 };
 
-extern Block *block;          /* whose thread runs */
+extern Block *block;          /* of the running thread */
 extern const Launch *running; /* null outside a kernel */
 extern int thread_count;      /* of each block */
 extern uint3 thread_places[MAX_THREADS];
-extern uint32_t intervals;   /* the last number given */
+extern uint32_t intervals;   /* number of the newest interval */
 extern uint32_t phase_first; /* first interval since launch or grid barrier */
 
 enum Order { GREEDY_UP, GREEDY_DOWN, ROUND_UP, ROUND_DOWN, RANDOM };
@@ -86,11 +87,12 @@ extern Order order;
 uint64_t random_next(uint64_t *state);
 void random_seed(uint64_t seed);
 
-/* Run fibers until every thread of `blocks[0 .. count)` has returned. */
+/* Runs fibers until every thread of `blocks[0 .. count)` has returned. */
 void fibers_run(Block *blocks, int count);
-/* The calling fiber, whose `site` is set, waits until it is woken. */
+/* Suspends the calling fiber until fiber_wake. The caller has set its `site`.
+ */
 void fiber_wait();
-void fiber_yield(); /* others may go first, if the order is so */
+void fiber_yield(); /* other fibers go first, in the orders that are fair */
 void fiber_wake(Block *of, int warp, uint32_t lanes);
 /* whether `at` lies on the stack of some fiber */
 extern uintptr_t stacks_low, stacks_high;
@@ -100,7 +102,7 @@ inline bool on_fiber_stack(uintptr_t at)
 }
 /* whether `at` lies in the page below some stack */
 bool in_stack_guard(uintptr_t at);
-/* A thread has returned: tell warp and block. */
+/* Updates warp and block after the running thread has returned. */
 void thread_returned();
 [[noreturn]] void deadlock(Block *blocks, int count);
 
@@ -112,7 +114,7 @@ void shared_block_begin(Block *b);
 void shared_block_end(Block *b);
 /* whether [at, at + n) lies in one array of block b */
 bool shared_holds(const Block *b, uintptr_t at, size_t n);
-/* the rooms of all blocks */
+/* address range of the shared memory of all blocks */
 extern uintptr_t rooms_low, rooms_high;
 inline bool in_shared_memory(uintptr_t at)
 {
@@ -127,7 +129,7 @@ struct Allocation {
     int device;
     bool freed;
 };
-const Allocation *allocation_of(uintptr_t at);   /* live, holding the byte */
+const Allocation *allocation_of(uintptr_t at);   /* live, with the byte */
 const Allocation *allocation_near(uintptr_t at); /* live or freed, or null */
 extern uintptr_t heap_low, heap_high; /* the addresses of all devices */
 inline bool is_device_memory(uintptr_t at)
@@ -138,7 +140,7 @@ bool is_pinned(const void *at, size_t bytes);
 bool copies_pending(const void *host, size_t bytes); /* stream.cc */
 void check_red_zones(const char *file, int line);
 void describe_address(uintptr_t at, size_t n, char *text, size_t size);
-/* Device memory may be touched while one of these exists. */
+/* Host code of the emulator may access device memory while an Opened exists. */
 struct Opened {
     Opened();
     ~Opened();
@@ -146,10 +148,10 @@ struct Opened {
 void memory_reset();
 void streams_reset();
 void events_reset();
-void reached(const void *kernel); /* it ran: reached.cc */
+void reached(const void *kernel); /* notes that the kernel ran: reached.cc */
 void graphs_reset();
 
-/* -- what the checked build adds ------------------------------------------- */
+/* -- callbacks of the checked build ---------------------------------------- */
 enum Access { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC };
 struct Checker {
     void (*access)(uintptr_t at, size_t n, Access how, void *pc);
@@ -158,7 +160,8 @@ struct Checker {
     void (*freed)(uintptr_t at, size_t n);
     void (*closed)(uintptr_t at, size_t n, bool closed);
     void (*interval)(uint32_t number, int block);
-    /* the block comes to last_block; and sees all that came before it */
+    /* the running block arrives at last_block; as the last block there it then
+     * joins: accesses of earlier arrivals become visible to it */
     void (*arrived)(const unsigned *word);
     void (*joined)(const unsigned *word);
     long (*count)();
@@ -166,7 +169,7 @@ struct Checker {
 extern const Checker *checker; /* null in the plain build */
 
 /* -- messages -------------------------------------------------------------- */
-/* where the current thread is, for a second line of a message */
+/* Prints the place of the current thread as second line of a message. */
 void say_thread();
 [[noreturn]] void stop(const Site &site, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -175,7 +178,7 @@ void say_thread();
 void find_place(void *pc, char *text, size_t size);
 const char *kernel_name(char *text, size_t size);
 
-/* -- what every call of the runtime does first ----------------------------- */
+/* -- start of every call of the runtime ------------------------------------ */
 enum CallKind {
     CALL_PLAIN = 0,
     CALL_FAILS = 1,  /* counts for emu_fail_at */
@@ -184,11 +187,11 @@ enum CallKind {
     CALL_ALWAYS = 8 /* works without a device and after a fault */
 };
 struct Call {
-    cudaError_t error; /* to return at once when not cudaSuccess */
+    cudaError_t error; /* unless cudaSuccess, the call returns it at once */
     explicit Call(int kinds);
     ~Call();
     Call(const Call &) = delete;
-    /* store as the last error and return it */
+    /* stores `e` as the last error and returns it */
     cudaError_t end(cudaError_t e);
 };
 #define BEGIN(kinds)       \
@@ -196,7 +199,7 @@ struct Call {
     if (call.error) return call.end(call.error)
 bool context_faulted();
 extern __thread int calls_here; /* of this OS thread, nested */
-cudaError_t capture_forbids();  /* graph.cc; spoils captures under way */
+cudaError_t capture_forbids();  /* graph.cc; invalidates current captures */
 
 void settings_read();
 struct Settings {

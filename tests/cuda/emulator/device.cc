@@ -240,8 +240,8 @@ cudaError_t cudaGetDevice(int *device)
     return call.end(cudaSuccess);
 }
 
-/* What a small GPU of that capability would say; limits are real ones, as far
- * as the emulator keeps to them. */
+/* Properties of a small GPU of the set capability. The limits that the emulator
+ * enforces are the limits of a real GPU. */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *to, int device)
 {
     BEGIN(CALL_PLAIN);

@@ -1,10 +1,11 @@
-/* emu.h -- CUDA on the CPU, for tests: what a kernel source may use.
+/* emu.h -- CUDA on the CPU, for tests: the part of CUDA for kernel sources.
  *
  * A kernel source includes cuda/lib/gpu.h, and gpu.h includes this file when
  * the compiler is not nvcc. The threads of a block are fibers on one OS thread;
- * blocks run one after another (interleaved in a cooperative launch). What
- * is not offered here is not offered to kernels: plain __shared__ (use SMEM),
- * float atomics, cooperative_groups, textures, __CUDA_ARCH__, inline PTX.
+ * blocks run one after another (interleaved in a cooperative launch). A kernel
+ * can use only the features of these headers. Absent are plain __shared__ (use
+ * SMEM), float atomics, cooperative_groups, textures, __CUDA_ARCH__, inline
+ * PTX.
  *
  *     emu_types.h   qualifiers, dim3, vector types
  *     emu_launch.h  threadIdx, LAUNCH, SMEM, barriers

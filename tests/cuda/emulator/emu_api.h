@@ -1,10 +1,11 @@
 /* emu_api.h -- the part of the CUDA runtime that the project may use.
  *
- * Names, values and results are CUDA's (13.0; the sources keep to what 12.0
- * has as well). Bodies lie in device.cc, memory.cc, stream.cc, event.cc and
- * graph.cc. A call that CUDA forbids while a stream is being captured fails
- * as CUDA does and spoils the capture. Misuse that CUDA leaves undefined, such
- * as freeing twice, stops the run with the caller's line instead. */
+ * Names, values and results are CUDA's (13.0; the sources use only functions
+ * that 12.0 has as well). Bodies are in device.cc, memory.cc, stream.cc,
+ * event.cc and graph.cc. A call that CUDA forbids while a stream is being
+ * captured fails as in CUDA and invalidates the capture. Misuse that CUDA
+ * leaves undefined, such as freeing twice, stops the run with the caller's
+ * line. */
 #ifndef EMU_API_H
 #define EMU_API_H
 #include "tests/cuda/emulator/emu_types.h"
@@ -212,7 +213,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
 cudaError_t cudaMemset(void *to, int value, size_t bytes, EMU_AT);
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes,
                             cudaStream_t stream = 0, EMU_AT);
-/* constants are plain memory of the program here */
+/* constants are plain host memory in the emulator */
 cudaError_t emu_copy_to_symbol(void *symbol, size_t size, const void *from,
                                size_t bytes, size_t offset);
 template <class T>

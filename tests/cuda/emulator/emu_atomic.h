@@ -1,15 +1,15 @@
 /* emu_atomic.h -- integer atomics.
  *
  * One OS thread runs all fibers, so a plain read and write is atomic; the race
- * checker is told of one atomic access instead of two plain ones. Each function
- * returns the old value. There are no float atomics: a sum by them depends
- * on the order of threads, and results must not. */
+ * checker records one atomic access instead of two plain accesses. Each
+ * function returns the old value. There are no float atomics: a sum by float
+ * atomics depends on the order of threads, and results must not. */
 #ifndef EMU_ATOMIC_H
 #define EMU_ATOMIC_H
 #include "tests/cuda/emulator/emu_types.h"
 
 namespace emu {
-/* an atomic access of `bytes` at `p` by the code at `pc` */
+/* Records an atomic access of `bytes` at `p` by the code at `pc`. */
 void atomic_access(const void *p, size_t bytes, void *pc);
 } // namespace emu
 

@@ -4,8 +4,8 @@
  * even, which for + - * / equals the device (24 bits of significand are more
  * than twice 11 plus 1). __hfma goes through double; its second rounding can
  * differ from the device's single one in rare ties. Conversions are explicit
- * here although CUDA also has implicit ones: what compiles here compiles
- * there. Every value is checked in emu_test.cu. */
+ * here although CUDA also has implicit ones: code that compiles here compiles
+ * with nvcc. Every value is checked in emu_test.cu. */
 #ifndef EMU_HALF_H
 #define EMU_HALF_H
 #include "tests/cuda/emulator/emu_math.h"
@@ -84,7 +84,7 @@ typedef __half2 half2;
 typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;
 
-/* What both types have; a function for pairs ends in 2. */
+/* Functions of both types; the name of a function for pairs ends in 2. */
 #define EMU_SMALL                                             \
     template <uint16_t (*to)(float), float (*from)(uint16_t), \
               class H = emu::Small<to, from>>
@@ -220,7 +220,7 @@ EMU_PAIR inline float __high2float(EMU_TWO a)
 #undef EMU_PAIR
 #undef EMU_TWO
 
-/* Conversions, whose names have the type in them: H the type, F its name. */
+/* Conversions with the type in their names: H the type, F its name. */
 #define EMU_CONVERT(H, F)                            \
     inline H __float2##F(float x)                    \
     {                                                \

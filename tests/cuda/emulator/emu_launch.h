@@ -1,12 +1,12 @@
-/* emu_launch.h -- where a thread is, how it is started, shared memory and
- * block barriers.
+/* emu_launch.h -- thread and block index, launches, shared memory and block
+ * barriers.
  *
- * threadIdx and friends are plain globals: only one OS thread at a time runs
- * kernels (every call of the runtime takes one lock). A launch copies its
- * arguments, because it may run later: at the next synchronisation, or as a
- * node of a graph.
+ * threadIdx, blockIdx, blockDim and gridDim are plain globals: only one OS
+ * thread at a time runs kernels (every call of the runtime takes one lock). A
+ * launch copies its arguments, because it may run later: at the next
+ * synchronisation, or as a node of a graph.
  *
- * Rules that hardware does not always enforce, and the emulator does: all
+ * The emulator enforces rules that hardware does not always enforce: all
  * threads of a block reach the same __syncthreads() line, none has returned
  * before; shared memory is at most 99 KB, its static part at most 48 KB. */
 #ifndef EMU_LAUNCH_H
@@ -37,7 +37,8 @@ struct Launch {
     Bound bound;
 };
 
-/* Queue, or capture, or refuse; the outcome is the last error. */
+/* Queues or captures a launch, or refuses it with an error; sets the last
+ * error. */
 void launch(Launch what, cudaStream_t stream);
 
 template <class... P> struct Arguments {
@@ -70,7 +71,7 @@ void block_barrier(const char *what, const char *file, int line);
 enum Vote { VOTE_OR, VOTE_AND, VOTE_COUNT };
 int block_vote(Vote vote, bool yes, const char *file, int line);
 
-/* The shared array that belongs to `key`, of this block. */
+/* Returns the shared array of the running block for `key`. */
 void *shared_array(const void *key, size_t bytes, size_t align,
                    const char *name, const char *file, int line);
 void *shared_dynamic(size_t align, const char *file, int line);
@@ -119,7 +120,7 @@ inline int __syncthreads_count(int yes, EMU_AT)
 {
     return emu::block_vote(emu::VOTE_COUNT, yes != 0, file, line);
 }
-/* Order of memory is not modelled: barriers are what the emulator checks. */
+/* The memory model is not emulated: only barriers are checked. */
 inline void __threadfence()
 {
 }

@@ -1,9 +1,10 @@
 /* emu_prims.h -- host bodies behind cuda/lib/ptx.cuh.
  *
- * Fragment layouts are those of PTX. mma adds in float, k ascending; real
- * tensor cores round differently from generation to generation, so results
- * are compared by tolerance. cp.async lands as late as it may (at the wait;
- * EMU_ASYNC=early: at once), and until then its destination holds 0xFF. */
+ * Fragment layouts follow PTX. mma adds in float, k ascending; real tensor
+ * cores round differently from generation to generation, so results are
+ * compared with a tolerance. A cp.async completes as late as CUDA allows (at
+ * the wait; EMU_ASYNC=early: at once), and until then its destination holds
+ * 0xFF. */
 #ifndef EMU_PRIMS_H
 #define EMU_PRIMS_H
 #include "tests/cuda/emulator/emu_warp.h"
@@ -11,10 +12,10 @@
 namespace emu {
 
 enum IgemmParams { PRODUCT_BF16, PRODUCT_F16, PRODUCT_TF32 };
-/* d (16x8) += a (16 x 16 or 8) b; registers of this lane */
+/* d (16x8) += a (16 x 16 or 8) b; the registers of one lane */
 void mma(IgemmParams type, float (&d)[4], const uint32_t (&a)[4],
          const uint32_t (&b)[2], const char *file, int line);
-/* [p, p + n) lies in one shared array of this block, and is aligned */
+/* Stops unless [p, p + n) is aligned and lies in one shared array. */
 void shared_check(const void *p, size_t n, size_t align, const char *what,
                   const char *file, int line);
 /* 8x8 matrices of 16 bits; lane 8i+r holds the address of row r of matrix i */
@@ -26,7 +27,7 @@ inline void ldmatrix(uint32_t *r, int matrices, bool transposed,
     uint4 values{};
     if (lane_number() < 8 * matrices) {
         shared_check(row, 16, 16, "ldmatrix", file, line);
-        values = *static_cast<const uint4 *>(row); /* the checkers see it */
+        values = *static_cast<const uint4 *>(row); /* checked by sanitizers */
     }
     ldmatrix_finish(r, matrices, transposed, &values, file, line);
 }

@@ -1,5 +1,5 @@
-/* emu_streams.h -- tests of streams, events, captures, and of calls that fail
- * by request. Part of emu_test.cu. */
+/* emu_streams.h -- tests of streams, events, captures and injected failures.
+ * Part of emu_test.cu. */
 #ifndef EMU_STREAMS_TEST_H
 #define EMU_STREAMS_TEST_H
 
@@ -20,7 +20,7 @@ struct Log {
         LAUNCH(k_append, 1, 1, 0, s, cells.p, value);
         OK(cudaGetLastError());
     }
-    /* "123": read without waiting for non-blocking streams */
+    /* Returns the log as digits, 123; does not wait for non-blocking streams */
     long long read() const
     {
         const std::vector<int> v = cells.get();
@@ -51,13 +51,13 @@ static void test_late(void)
     cudaEvent_t e = new_event(), f = new_event();
     float ms;
     {
-        Log log; /* nothing runs until it is waited for */
+        Log log; /* work runs only when the host waits for it */
         emu_reset_counts();
         log.add(a, 1);
         EXPECT(emu_launch_count(NULL) == 0);
-        EXPECT(cudaStreamQuery(a) == cudaErrorNotReady); /* and moves on */
+        EXPECT(cudaStreamQuery(a) == cudaErrorNotReady); /* runs one more */
         EXPECT(cudaStreamQuery(a) == cudaSuccess);
-        EXPECT(cudaGetLastError() == cudaErrorNotReady); /* it is kept */
+        EXPECT(cudaGetLastError() == cudaErrorNotReady); /* is the last error */
         EXPECT(log.read() == 1);
     }
     {
@@ -160,13 +160,13 @@ static void test_copies(void)
     int *pinned, pageable[4] = {1, 1, 1, 1}, called = 0;
     OK(cudaMallocHost(&pinned, 16));
     for (int i = 0; i < 4; i++) pinned[i] = 1;
-    /* pageable bytes are taken at the call, pinned ones when it runs */
+    /* pageable memory is read at the call, pinned memory when the copy runs */
     OK(cudaMemcpyAsync(x.p, pageable, 8, cudaMemcpyHostToDevice, a));
     OK(cudaMemcpyAsync(x.p + 2, pinned, 8, cudaMemcpyHostToDevice, a));
     pageable[0] = pinned[0] = 2;
     OK(cudaStreamSynchronize(a));
     EXPECT(x.get() == std::vector<int>({1, 1, 2, 1}));
-    /* into pageable memory: done at once; into pinned: when it runs */
+    /* a copy into pageable memory ends at once, into pinned when it runs */
     OK(cudaMemsetAsync(x.p, 0, 16, a));
     OK(cudaMemcpyAsync(pinned, x.p, 16, cudaMemcpyDeviceToHost, a));
     EXPECT(pinned[0] == 2);
@@ -174,7 +174,7 @@ static void test_copies(void)
     EXPECT(pageable[0] == 0 && pinned[0] == 0);
     OK(cudaLaunchHostFunc(a, add_one, &called));
     EXPECT(called == 0);
-    OK(cudaStreamDestroy(a)); /* runs what is left */
+    OK(cudaStreamDestroy(a)); /* runs the queued work */
     EXPECT(called == 1);
     cudaPointerAttributes attributes;
     OK(cudaPointerGetAttributes(&attributes, pinned));
@@ -227,7 +227,7 @@ static void test_replay(void)
         begin_capture(a);
         int value = 1;
         log.add(a, value);
-        value = 9; /* arguments are taken at the call */
+        value = 9; /* arguments were copied at the call */
         OK(cudaEventRecord(fork, a));
         OK(cudaStreamWaitEvent(b, fork, 0));
         OK(cudaMemcpyAsync(x.p, pinned, 4, cudaMemcpyHostToDevice, b));
@@ -258,7 +258,7 @@ static void test_replay(void)
                kinds[cudaGraphNodeTypeMemcpy] == 1 &&
                kinds[cudaGraphNodeTypeMemset] == 1);
         OK(cudaGraphInstantiate(&exec, graph, 0));
-        OK(cudaGraphDestroy(graph)); /* the executable one lives on */
+        OK(cudaGraphDestroy(graph)); /* exec stays valid */
         for (int i = 0; i < 2; i++) {
             *pinned = 256 * (i + 1); /* read at each replay */
             OK(cudaGraphLaunch(exec, a));
@@ -268,7 +268,7 @@ static void test_replay(void)
         EXPECT(log.read() == 123123);
         EXPECT(emu_launch_count("append") == 6);
         OK(cudaGraphLaunch(exec, a));
-        OK(cudaGraphLaunch(exec, b)); /* waits for the one before */
+        OK(cudaGraphLaunch(exec, b)); /* waits for the launch before */
         OK(cudaGraphExecDestroy(exec));
         OK(cudaDeviceSynchronize());
         EXPECT(log.read() % 1000 == 123 && emu_launch_count(NULL) == 12);
@@ -280,7 +280,8 @@ static void test_replay(void)
     for (cudaStream_t s : {a, b}) OK(cudaStreamDestroy(s));
 }
 
-/* What must not be done meanwhile fails as in CUDA, and spoils the capture. */
+/* A call that CUDA forbids during a capture fails as in CUDA and invalidates
+ * the capture. */
 static void test_forbidden(void)
 {
     cudaStream_t a = new_stream(cudaStreamNonBlocking);
@@ -346,7 +347,7 @@ static void test_forbidden(void)
     EXPECT(cudaStreamWaitEvent(c, inside, 0) == cudaErrorStreamCaptureMerge);
     EXPECT(end_capture(a) == spoilt && end_capture(c) == spoilt);
     OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-    OK(cudaMalloc(&p, 4)); /* relaxed: at one's own risk */
+    OK(cudaMalloc(&p, 4)); /* relaxed mode allows it */
     EXPECT(end_capture(a) == cudaSuccess);
     OK(cudaFree(p));
     (void)cudaGetLastError();
@@ -365,8 +366,9 @@ static void test_captures(void)
 }
 
 /* -- calls that fail ------------------------------------------------------- */
-/* A small program that checks each call; the first error ends it. What it had
- * made is released. Returns that error, and in *stage how far it came. */
+/* A small program that checks each call and ends at the first error; it frees
+ * its memory and handles. Returns the error, and in *stage the number of calls
+ * that succeeded. */
 static cudaError_t small_program(int *stage)
 {
     float *p = NULL;
@@ -431,7 +433,7 @@ static void test_failures(void)
     EXPECT(small_program(&stage) == cudaSuccess);
     EXPECT(emu_live_blocks() == 0 && emu_live_handles() == handles);
 
-    /* the first launch from call 5 on faults; it reports nothing itself */
+    /* the first launch from call 5 on faults; the launch returns success */
     emu_fail_at(5, cudaErrorIllegalAddress, 1);
     EXPECT(small_program(&stage) == cudaErrorIllegalAddress);
     EXPECT(stage == 8); /* the event after the launch */

@@ -1,11 +1,11 @@
-/* emu_test.cu -- the emulator's own meaning: orders, numbers, memory, devices,
- * failing calls, speed. Streams and graphs are in emu_streams.h.
+/* emu_test.cu -- tests of the emulator itself: orders, numbers, memory,
+ * devices, failing calls, speed. Streams and graphs are in emu_streams.h.
  *
  *     emu_test          all; ends with "N passed, N failed, 0 skipped"
- *     emu_test speed    nanoseconds a thread for what kernels do most
+ *     emu_test speed    nanoseconds per thread of frequent operations
  *
- * Runs under every order and in every build; what depends on the order sets
- * it. Not for nvcc: it uses emu_control.h. */
+ * Runs under every order and in every build; a test that depends on the order
+ * sets it. Not for nvcc: it uses emu_control.h. */
 #include "cuda/lib/ptx.cuh"
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/emulator/kit.h"
@@ -38,8 +38,8 @@ static void test_orders(void)
         EXPECT(g[i] == i && a[i] == i); /* block 0 first, upwards */
         EXPECT(h[i] == 128 + 63 - i && d[i] == 128 + 63 - i);
     }
-    /* after a barrier the last to come goes on, then its warp; round robin
-     * starts again from below */
+    /* after a barrier the last thread to arrive goes on, then its warp; round
+     * robin starts again from the first thread */
     EXPECT(g[128 + 63] == 64 && g[128 + 32] == 65 && g[128] == 64 + 32);
     EXPECT(h[128] == 128 + 64 && h[128 + 31] == 128 + 65);
     EXPECT(a[128] == 64 && a[128 + 63] == 127);
@@ -119,7 +119,7 @@ static void test_constant(void)
 {
     const float nine = 9;
     Buffer<float> out(4);
-    LAUNCH(k_constant, 1, 4, 0, 0, out.p); /* queued: sees the old value */
+    LAUNCH(k_constant, 1, 4, 0, 0, out.p); /* queued: reads the old value */
     OK(cudaMemcpyToSymbol(table, &nine, sizeof nine, 2 * sizeof nine));
     EXPECT(out.get()[2] == 3);
     LAUNCH(k_constant, 1, 4, 0, 0, out.p);
@@ -139,8 +139,8 @@ static double value_of(unsigned u, int e, int m)
                               : ldexp(fraction, 1 - bias - m);
     return u >> (e + m) ? -v : v;
 }
-/* The pattern nearest to x, of two the even one: by bisection over patterns,
- * which are in the order of their values. */
+/* Returns the pattern nearest to x, of two equally near ones the even one, by
+ * bisection over the patterns, which are in the order of their values. */
 static unsigned nearest(double x, int e, int m)
 {
     const unsigned sign = std::signbit(x) ? 1u << (e + m) : 0;
@@ -176,7 +176,7 @@ static void test_conversions(void)
             }
             wrong += a == top ? !std::isinf(x) : x != value_of(u, e, m);
             wrong_back += back != u;
-            /* just below, at and just above the middle to the next one */
+            /* just below, at and just above the middle to the next pattern */
             const double next = value_of(a + 1, e, m), here = value_of(a, e, m);
             if (a == top) continue;
             for (int k = -1; k <= 1; k++) {
@@ -199,7 +199,7 @@ static void test_conversions(void)
     EXPECT(__half_as_ushort(__float2half(-0.0f)) == 0x8000);
 }
 
-/* Each result is the exact one, rounded once. */
+/* Each result is the exact result, rounded once. */
 static void test_arithmetic(void)
 {
     uint32_t state = 12345;
@@ -260,7 +260,7 @@ static void test_memory(void)
     EXPECT(attributes.type == cudaMemoryTypeUnregistered);
     OK(cudaFree(p));
     OK(cudaMalloc(&q, 1000));
-    EXPECT(p != q); /* so that use after free shows */
+    EXPECT(p != q); /* so that use after free is detected */
     OK(cudaFree(q));
     EXPECT(cudaMalloc(&p, total + 1) == cudaErrorMemoryAllocation && !p);
     EXPECT(cudaMalloc(&p, ~(size_t)0) == cudaErrorMemoryAllocation);
@@ -365,7 +365,7 @@ static void test_launches(void)
     EXPECT(emu_launch_count("nothing") == 1 && emu_launch_count("x") == 0);
 }
 
-/* Calls from several host threads take turns. */
+/* Calls from several host threads are serialised. */
 static __global__ void k_count(unsigned *sum)
 {
     __syncthreads();

@@ -1,9 +1,9 @@
 /* emu_types.h -- qualifiers, dim3 and the vector types of CUDA.
  *
  * The qualifiers vanish: a kernel is a plain function that is called once
- * for each thread. Standard headers come first, because some of CUDA's names
- * must not be macros while those are read. Vector types have CUDA's sizes
- * and alignments, so that UBSan sees a misaligned float4. */
+ * for each thread. Standard headers are included first, because some of CUDA's
+ * names must not be macros inside them. Vector types have CUDA's sizes and
+ * alignments, so that UBSan reports a misaligned float4. */
 #ifndef EMU_TYPES_H
 #define EMU_TYPES_H
 #include <algorithm>
@@ -29,7 +29,7 @@
 #define __restrict__ __restrict
 #define __align__(n) alignas(n)
 
-/* Where a call stands, without a macro: defaulted parameters. */
+/* File and line of a call, as default arguments instead of a macro. */
 #define EMU_AT const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 struct dim3 {

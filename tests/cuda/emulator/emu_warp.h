@@ -1,19 +1,20 @@
 /* emu_warp.h -- shuffles, votes and reductions of a warp.
  *
- * All are one mechanism: each lane leaves its operands in its slot and waits;
- * the last lane of the mask to come runs the operation for all; each lane then
- * reads its result. A lane that waits elsewhere, has returned, or is missing
- * from the mask stops the run with both places named.
+ * All use one mechanism: each lane writes its operands into its slot and waits;
+ * the last lane of the mask to arrive runs the operation for all; each lane
+ * then reads its result. A lane that waits elsewhere, has returned, or is
+ * missing from the mask stops the run with a message about both places.
  *
- * As on the device these exchange values only: shared memory written by one
- * lane and read by another needs __syncwarp() (the checked build checks it). */
+ * As on the device, a collective exchanges values only: shared memory written
+ * by one lane and read by another needs __syncwarp() (the checked build checks
+ * it). */
 #ifndef EMU_WARP_H
 #define EMU_WARP_H
 #include "tests/cuda/emulator/emu_launch.h"
 
 namespace emu {
 
-/* What a lane brings to a collective and takes from it. */
+/* Operands and result of one lane in a collective. */
 struct Lane {
     alignas(16) unsigned char in[48];
     alignas(16) unsigned char out[16];
@@ -22,7 +23,7 @@ struct Lane {
 typedef void (*WarpBody)(Lane *lanes, uint32_t mask);
 
 Lane &lane_slot();
-/* Wait for all lanes of `mask`, then `body` has run once for them. */
+/* Waits for all lanes of `mask`; the last one runs `body` for all. */
 void collective(uint32_t mask, WarpBody body, const char *what,
                 const char *file, int line);
 
@@ -61,7 +62,8 @@ inline uint32_t ballot(uint32_t mask, bool yes, const char *what,
     return votes;
 }
 
-/* Every lane of the mask gets op over all of them, in order of lanes. */
+/* Gives every lane of the mask the reduction by op, in ascending order of
+ * lanes. */
 template <class T, T (*op)(T, T)> void body_reduce(Lane *lanes, uint32_t mask)
 {
     T total{}, value;
@@ -93,7 +95,8 @@ inline void __syncwarp(uint32_t mask = 0xffffffffu, EMU_AT)
     emu::collective(mask, emu::body_sync, "__syncwarp", file, line);
 }
 
-/* `width` is a power of two; a source beyond its segment means oneself. */
+/* `width` is a power of two; a source outside the segment means the lane
+ * itself. */
 template <class T>
 inline T __shfl_sync(uint32_t mask, T value, int from, int width = 32, EMU_AT)
 {
@@ -138,7 +141,7 @@ inline int __all_sync(uint32_t mask, int yes, EMU_AT)
 {
     return emu::ballot(mask, yes == 0, "__all_sync", file, line) == 0;
 }
-/* The lanes of the mask that hold the same value. */
+/* Returns the lanes of the mask that hold the same value. */
 template <class T>
 inline uint32_t __match_any_sync(uint32_t mask, T value, EMU_AT)
 {

@@ -1,9 +1,8 @@
 /* event.cc -- events: a mark in a stream that other streams and the host wait
  * for.
  *
- * A wait is tied to the record that came before it, as in CUDA: recording
- * again later does not move it. An event that was never recorded is complete.
- */
+ * A wait refers to the last record before it, as in CUDA: a later record does
+ * not move it. An event that was never recorded is complete. */
 #include "tests/cuda/emulator/work.h"
 
 namespace emu {
@@ -93,7 +92,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     if (!events.has(e)) return call.end(cudaErrorInvalidResourceHandle);
     if (e->capture) return call.end(cudaErrorCapturedEvent);
     if (complete(e)) return call.end(cudaSuccess);
-    run_one(e->stream); /* a program that polls must get on */
+    run_one(e->stream); /* a program that polls must make progress */
     return call.end(cudaErrorNotReady);
 }
 

@@ -1,11 +1,11 @@
-/* fail.cc -- what every call of the runtime does first: take the lock, and
- * fail if it is told to.
+/* fail.cc -- start of every call of the runtime: the lock, the last error and
+ * injected failures.
  *
- * One recursive lock serialises the calls of all host threads; the last error
- * is kept for each thread, as CUDA does. In order: a driver that is missing
- * or old, a context that a kernel has ruined, a stream under capture, then
- * the failure that a test has asked for. Only the outermost call of the
- * runtime counts: cudaFree() synchronises, but is one call. */
+ * One recursive lock serialises the calls of all host threads; each thread has
+ * its own last error, as in CUDA. A call fails for the first reason that holds:
+ * a missing or old driver, a context with a sticky error of a kernel, a stream
+ * under capture, a failure that a test has requested. Only the outermost call
+ * of the runtime counts: cudaFree() synchronises, but is one call. */
 #include "tests/cuda/emulator/core.h"
 
 #include <cstdio>
@@ -21,7 +21,7 @@ static thread_local cudaError_t last_error;
 static long fail_at, fail_count;
 static cudaError_t fail_error = cudaErrorMemoryAllocation;
 static bool fail_sticky;
-static cudaError_t ruined; /* what every later call returns */
+static cudaError_t ruined; /* sticky error, returned by every later call */
 
 bool context_faulted()
 {
@@ -35,8 +35,9 @@ static cudaError_t no_driver()
     return settings.devices ? cudaSuccess : cudaErrorNoDevice;
 }
 
-/* Does this call fail by request? A sticky fault takes the first launch at or
- * after the chosen call; that call still succeeds. */
+/* Returns the requested error if this call is to fail, else cudaSuccess. A
+ * sticky fault hits the first launch at or after the chosen call; the call
+ * itself still succeeds. */
 static cudaError_t requested(int kinds)
 {
     if (!(kinds & CALL_FAILS)) return cudaSuccess;
@@ -91,7 +92,7 @@ cudaError_t cudaGetLastError()
     return e;
 }
 
-/* A fault that has not been met by a call yet is not known here either. */
+/* Does not report a fault that no other call has reported yet. */
 cudaError_t cudaPeekAtLastError()
 {
     Call call(CALL_ALWAYS);

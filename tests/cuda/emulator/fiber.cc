@@ -1,16 +1,16 @@
-/* fiber.cc -- the stacks of a block's threads, the switch between them, and
- * who runs next.
+/* fiber.cc -- fibers: the stacks of a block's threads, the context switch and
+ * the scheduler.
  *
  * A fiber that has to wait picks the next one and switches to it directly;
- * the host's stack is entered again only when all have returned. A thread
- * that returns hands its stack to the next that has not begun, so a kernel
- * without barriers runs its threads in a loop on one stack.
+ * the host's stack is entered again only when all fibers have returned. A
+ * thread that returns hands its stack to the next thread that has not started,
+ * so a kernel without barriers runs its threads in a loop on one stack.
  *
- * The switch saves what the ABI says a callee keeps, and nothing else:
- * swapcontext() makes two system calls and is 20 times slower. Under ASan
- * each switch is announced; the functions are weak, so that the same object
- * links into every build. Frames on fiber stacks must not be kept in "fake
- * stacks", hence the option at the end. */
+ * The switch saves only the callee-saved registers of the ABI: swapcontext()
+ * makes two system calls and is 20 times slower. Under ASan each switch is
+ * announced; the functions are weak, so that the same object links into every
+ * build. Frames on fiber stacks must not be kept in ASan's "fake stacks",
+ * hence the option at the end. */
 #include "tests/cuda/emulator/core.h"
 
 #include <sys/mman.h>
@@ -25,7 +25,8 @@ void emu_switch(void **save, void *to);
 const char *__asan_default_options();
 }
 
-/* emu_switch(save, to): push what is kept, *save = sp, sp = to, pop, return */
+/* emu_switch(save, to): pushes the callee-saved registers, *save = sp, sp = to,
+ * pops the registers, returns. */
 #if defined(__x86_64__)
 asm(".text\n"
     ".globl emu_switch\n"
@@ -81,10 +82,10 @@ Block *block;
 Order order;
 static uint64_t dice; /* state of the random order */
 
-uintptr_t stacks_low, stacks_high; /* of those made so far */
+uintptr_t stacks_low, stacks_high; /* address range of all stacks so far */
 static int free_stack[MAX_FIBERS], free_stacks, made_stacks;
 static void *host_sp;
-static const void *host_bottom; /* for ASan: the stack that called us */
+static const void *host_bottom; /* for ASan: the stack of fibers_run's caller */
 static size_t host_size;
 static Block *first_block;
 static int block_total;
@@ -107,7 +108,8 @@ bool in_stack_guard(uintptr_t at)
     return on_fiber_stack(at) && (at - stacks_low) % STRIDE < GUARD;
 }
 
-/* Address space for all, memory when touched, a guard page below each. */
+/* Reserves address space for `count` stacks, each with a guard page below it;
+ * the system adds memory at the first access. */
 static void make_stacks(int count)
 {
     if (!stacks_low) {
@@ -141,7 +143,8 @@ static int random_bit(uint32_t set)
     return (__builtin_ctz(turned) + turn) & 31;
 }
 
-/* Choose among the ready threads of the current block, which has some. */
+/* Chooses among the ready threads of the current block, which has at least
+ * one. */
 static void pick_thread()
 {
     Block *b = block;
@@ -164,7 +167,8 @@ static void pick_thread()
     thread_number = w * 32 + l;
 }
 
-/* The next thread, maybe of another block; false when none is ready. */
+/* Chooses the next thread, possibly of another block. Returns false when none
+ * is ready. */
 static bool pick()
 {
     if (!block->runnable || (order == RANDOM && block_total > 1)) {
@@ -190,8 +194,9 @@ static bool pick()
 
 static void thread_main();
 
-/* A stack on which emu_switch() "returns" into thread_main(). Tops differ by
- * some cache lines, or all would fall into the same sets. */
+/* Prepares a stack on which emu_switch() "returns" into thread_main(). The tops
+ * of the stacks differ by some cache lines; otherwise all would map to the same
+ * cache sets. */
 static void *prepare(int stack)
 {
     const uintptr_t end = (uintptr_t)stack_bottom(stack) + STACK;
@@ -228,7 +233,8 @@ static void arrived()
         __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 }
 
-/* Make thread_number the current thread; true when it has to be begun. */
+/* Makes thread_number the current thread. Returns true when the thread has not
+ * started yet. */
 static bool enter()
 {
     Warp *w = &block->warp[thread_number >> 5];
@@ -239,7 +245,7 @@ static bool enter()
     return true;
 }
 
-/* Leave the current fiber, saving it at `save`, for the picked thread. */
+/* Switches to the picked thread and saves the current fiber at `save`. */
 static void go(void **save)
 {
     const bool begin = enter();
@@ -256,7 +262,7 @@ static void go(void **save)
 static void thread_main()
 {
     if (__sanitizer_finish_switch_fiber) {
-        /* on the first switch of a run the host's stack is what was left */
+        /* the first switch of a run leaves the host's stack */
         const void *bottom;
         size_t size;
         __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
@@ -277,7 +283,7 @@ static void thread_main()
             block->fiber[thread_number].stack = stack;
             continue;
         }
-        /* nobody takes the stack before we have left it */
+        /* no other thread takes the stack before the switch below leaves it */
         free_stack[free_stacks++] = stack;
         void *gone;
         go(&gone);
@@ -290,7 +296,7 @@ static void thread_main()
     emu_switch(&gone, host_sp);
 }
 
-/* The caller is not ready (or is, after fiber_yield): run others meanwhile. */
+/* Runs other fibers while the caller waits, or has yielded. */
 static void leave()
 {
     Block *const b = block;
@@ -308,8 +314,9 @@ void fiber_wait()
     leave();
 }
 
-/* After the last to arrive has woken the others: greedy orders let it go on,
- * so that a warp runs ahead; the others must not favour it. */
+/* Called by the last thread that arrives, after it has woken the others. Greedy
+ * orders let this thread go on, so that a warp runs ahead; the other orders
+ * must not favour it. */
 void fiber_yield()
 {
     if (order != GREEDY_UP && order != GREEDY_DOWN) leave();
@@ -336,8 +343,9 @@ void fibers_run(Block *blocks, int count)
     thread_number = -1;
 }
 
-/* Seeded anew for each launch, so that a failure does not depend on what ran
- * before it: the number of the launch is mixed in by launch.cc. */
+/* Seeds the random order, once for each launch, so that a failure does not
+ * depend on earlier launches; launch.cc mixes the number of the launch into the
+ * seed. */
 void random_seed(uint64_t seed)
 {
     dice = seed;

@@ -1,13 +1,14 @@
-/* graph.cc -- stream capture, graphs, and running them.
+/* graph.cc -- stream capture, CUDA graphs and their launch.
  *
  * While a stream is captured its work becomes nodes. A node comes after the
  * tips of its stream; recording an event keeps the tips, and a stream that
  * waits for such an event joins the capture. Recording and waiting make no
- * nodes, as in CUDA. A replay runs the nodes in an order that the edges allow:
- * the last captured first when streams run late, so that a missing edge shows.
+ * nodes, as in CUDA. A launch of the graph runs the nodes in an order that the
+ * edges allow: the last captured first when streams run late, so that a missing
+ * edge changes the result.
  *
- * What CUDA forbids meanwhile fails with CUDA's error and spoils the capture,
- * which cudaStreamEndCapture() then reports. */
+ * A call that CUDA forbids during a capture fails with CUDA's error and
+ * invalidates the capture, which cudaStreamEndCapture() then reports. */
 #include "tests/cuda/emulator/work.h"
 
 #include <set>
@@ -23,13 +24,13 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
     std::shared_ptr<const Nodes> nodes;
-    CUstream_st *stream; /* of its last launch, which the next waits for */
+    CUstream_st *stream; /* of the last launch; the next launch waits for it */
     uint64_t number;
 };
 
 namespace emu {
 
-static std::vector<std::shared_ptr<Capture>> captures; /* under way */
+static std::vector<std::shared_ptr<Capture>> captures; /* not yet ended */
 static Handles<CUgraph_st> graphs;
 static Handles<CUgraphExec_st> execs;
 
@@ -109,7 +110,8 @@ cudaError_t capture_wait(CUstream_st *s,
     return cudaSuccess;
 }
 
-/* Do all tips of the other streams lead to those of the origin? */
+/* Returns whether the tips of all other streams precede the tips of the stream
+ * in which the capture began. */
 static bool joined(const Capture &c)
 {
     std::set<int> reached(c.origin->tips.begin(), c.origin->tips.end());
@@ -155,7 +157,7 @@ void run_graph(const Nodes &nodes)
 
 using namespace emu;
 
-/* No stream is captured by it any more. */
+/* Ends the capture in all its streams. */
 void emu::capture_end(const std::shared_ptr<Capture> &c)
 {
     const std::shared_ptr<Capture> held = c; /* `c` may be a stream's own */
@@ -295,7 +297,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     BEGIN(CALL_PLAIN);
     if (!execs.drop(exec)) return call.end(cudaErrorInvalidValue);
-    exec->nodes = nullptr; /* a launch that is queued keeps its own hold */
+    exec->nodes = nullptr; /* a queued launch holds its own reference */
     return call.end(cudaSuccess);
 }
 

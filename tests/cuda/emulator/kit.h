@@ -1,8 +1,8 @@
-/* kit.h -- what the .cu tests share: a count of passes and failures, device
+/* kit.h -- helpers of the .cu tests: a count of passes and failures, device
  * buffers, and a hash of results.
  *
  * Works with nvcc and under the emulator. A failed call of the runtime ends
- * the program, since nothing after it would mean much. */
+ * the program, since later results would be meaningless. */
 #ifndef EMU_KIT_H
 #define EMU_KIT_H
 #include "cuda/lib/gpu.h"

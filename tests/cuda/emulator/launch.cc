@@ -2,10 +2,10 @@
  *
  * Blocks run one after another, each until its last thread has returned; in a
  * cooperative launch all blocks exist at once and go on whenever the others
- * wait. The order of threads and blocks is a choice (EMU_ORDER), since a race
- * may show in one order only: greedy orders let a warp run far ahead of the
- * others, which finds a missing barrier before a buffer is refilled, round
- * robin never does. */
+ * wait. The order of threads and blocks is a setting (EMU_ORDER), since a race
+ * may change results in one order only: greedy orders let a warp run far ahead
+ * of the others, which exposes a missing barrier before a buffer is refilled;
+ * round robin never does. */
 #include "tests/cuda/emulator/core.h"
 
 #include <cstdio>
@@ -25,7 +25,7 @@ uint32_t intervals, phase_first;
 static Fiber fibers[MAX_FIBERS];
 static Lane lanes[MAX_FIBERS]; /* static, not on a heap: see race.cc */
 static Block blocks[MAX_BLOCKS];
-static int block_total;  /* that run together */
+static int block_total;  /* blocks that run together */
 static int grid_waiting; /* threads at the grid barrier */
 static Site grid_site;
 static uint64_t order_seed, launch_number;
@@ -78,8 +78,9 @@ void block_barrier(const char *what, const char *file, int line)
     fiber_yield();
 }
 
-/* The first to arrive starts the count, the last one publishes it. Nobody can
- * start the next before all have left, since they all take part in it. */
+/* The first thread to arrive starts the count, the last one publishes it. The
+ * next vote cannot start before all threads have left this one, since each
+ * thread takes part in it. */
 int block_vote(Vote vote, bool yes, const char *file, int line)
 {
     static const char *const names[] = {"__syncthreads_or", "__syncthreads_and",
@@ -96,7 +97,8 @@ int block_vote(Vote vote, bool yes, const char *file, int line)
     return b->outcome;
 }
 
-/* The word as a place of this kind: in device memory. */
+/* Stops unless the counter `word` of a grid barrier or of last_block lies in
+ * device memory. */
 static void check_word(const Site &site, const unsigned *word)
 {
     const Allocation *a = allocation_of((uintptr_t)word);
@@ -134,8 +136,8 @@ void grid_barrier(unsigned *word, const char *file, int line)
     fiber_yield();
 }
 
-/* Between two barriers of the block, so all of it has come and all of it gets
- * the answer. */
+/* Runs between two barriers of the block, so all its threads have arrived and
+ * all get the answer. */
 bool last_block(unsigned *word, unsigned count, const char *file, int line)
 {
     const Site site = {"last_block", file, line};
@@ -185,7 +187,7 @@ void thread_returned()
     }
 }
 
-/* No fiber can run: say for each place how many wait there. */
+/* No fiber can run: prints the number of waiting threads for each place. */
 void deadlock(Block *all, int count)
 {
     std::map<std::string, int> places;
@@ -231,8 +233,8 @@ static void block_begin(Block *b, int number, uint64_t at)
     shared_block_begin(b);
 }
 
-/* The q-th block to run: up, down, or by a step that has no divisor in common
- * with the number of blocks. */
+/* Returns the q-th block to run: ascending, descending, or with a step that is
+ * coprime to the number of blocks. */
 static uint64_t block_at(uint64_t q, uint64_t total, uint64_t step)
 {
     if (order == GREEDY_DOWN || order == ROUND_DOWN) return total - 1 - q;

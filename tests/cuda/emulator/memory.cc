@@ -1,16 +1,16 @@
-/* memory.cc -- device memory: where it lies, what guards it.
+/* memory.cc -- device memory: addresses, guard pages and red zones.
  *
  * One range of addresses is reserved. Each allocation has its own pages, ends
- * (rounded up to CUDA's 256 bytes) at a page that may not be touched, and is
- * filled with 0xFF, a NaN. The bytes between its true end and the page, and at
- * least 256 before it, are a red zone that is compared after each launch and at
- * each free. Freed pages stay unusable and are given out again only when
- * much has been freed since.
+ * (rounded up to CUDA's 256 bytes) at an inaccessible page, and is filled with
+ * 0xFF, a NaN. The bytes between its true end and the page, and at least 256
+ * before it, are a red zone that is compared after each launch and at each
+ * free. Freed pages stay inaccessible and are reused only after KEEP_FREED
+ * further bytes have been freed.
  *
- * Pages are open only while the runtime copies or a kernel runs (Opened), so
- * host code that follows a device pointer traps, and the trap is explained. In
- * the checked build red zones and freed memory are poisoned for ASan as well,
- * for what its runtime sees: memcpy and the like. */
+ * Pages are accessible only while the runtime copies or a kernel runs (Opened),
+ * so host code that follows a device pointer traps, and the trap prints a
+ * message. In the checked build red zones and freed memory are also poisoned
+ * for ASan, which checks memcpy and other libc functions. */
 #include "tests/cuda/emulator/core.h"
 
 #include <csignal>
@@ -34,7 +34,8 @@ enum : size_t {
     ALIGN = 256,
     RED_ZONE = 256,
     RED_BYTE = 0xa5,
-    GUARD_MOST = (size_t)4 << 20, /* larger ones stay open: it is slow */
+    GUARD_MOST = (size_t)4 << 20, /* larger allocations stay accessible:
+                                   * protecting many pages is slow */
     ADDRESSES = (size_t)32 << 30,
     KEEP_FREED = (size_t)4 << 30 /* freed bytes before they are reused */
 };
@@ -43,8 +44,8 @@ uintptr_t heap_low, heap_high; /* reserved; used up to heap_next */
 static uintptr_t heap_next;
 static std::map<uintptr_t, Allocation> live; /* by first byte of the span */
 static std::map<uintptr_t, Allocation> dead; /* for messages and reuse */
-/* spans of the dead by their bytes, the longest dead first: a run frees a
- * hundred thousand of them */
+/* spans of freed allocations by size, the earliest freed first: a run frees a
+ * hundred thousand spans */
 static std::map<size_t, std::deque<uintptr_t>> dead_of;
 static size_t dead_bytes, used_bytes[64];
 static int opened;
@@ -53,7 +54,7 @@ static const Allocation *last_hit;
 namespace {
 struct Pinned {
     size_t bytes;
-    bool registered; /* by cudaHostRegister: not ours to free */
+    bool registered; /* by cudaHostRegister: not freed by the runtime */
 };
 } // namespace
 static std::map<uintptr_t, Pinned> pinned;
@@ -65,7 +66,7 @@ static const Allocation *spanning(const std::map<uintptr_t, Allocation> &in,
     auto it = in.upper_bound(at);
     if (it == in.begin()) return nullptr;
     --it;
-    /* the page behind belongs to it, for messages */
+    /* an address on the guard page is reported with this allocation */
     return at <= it->first + it->second.span + PAGE ? &it->second : nullptr;
 }
 
@@ -84,8 +85,8 @@ const Allocation *allocation_near(uintptr_t at)
     return a;
 }
 
-/* "4 bytes, 12 past the end of an allocation of 100 bytes"; n = 0 when the
- * size is not known */
+/* Writes "4 bytes, 12 past the end of an allocation of 100 bytes"; n = 0 when
+ * the size is not known. */
 void describe_address(uintptr_t at, size_t n, char *text, size_t size)
 {
     const Allocation *a = allocation_near(at);
@@ -151,13 +152,13 @@ static void on_trap(int signal, siginfo_t *info, void *context)
         stop_pc(pc, "host code follows a device pointer, to %s",
                 allocation_of(at) ? "live device memory" : text);
     }
-    /* the processor names no address for an aligned vector load */
+    /* for a misaligned vector load the processor reports no address */
     if (running && info->si_code == SI_KERNEL)
         stop_pc(pc, "the kernel touches a misaligned address");
     if (running && signal == SIGSEGV)
         stop_pc(pc, "the kernel touches address %p, which is no memory",
                 info->si_addr);
-    /* not ours: fault again, with the former handler in place */
+    /* not device memory: fault again with the former handler in place */
     sigaction(signal, &before[signal == SIGBUS], nullptr);
 }
 
@@ -187,8 +188,8 @@ static uintptr_t round_up(uintptr_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* [from, to) before and behind the allocation; the rest of its first page
- * beyond RED_ZONE is not looked at */
+/* Sets [from, to) of the red zones before and after the allocation; the part of
+ * its first page before the red zone is not compared. */
 static void zones(const Allocation &a, uintptr_t z[2][2])
 {
     z[0][0] = a.at - RED_ZONE;
@@ -197,7 +198,7 @@ static void zones(const Allocation &a, uintptr_t z[2][2])
     z[1][1] = a.span_at + a.span;
 }
 
-/* eight at a time; not by memcmp, which ASan watches */
+/* Compares eight bytes at a time; not with memcmp, which ASan checks. */
 static bool all_red(const unsigned char *p, size_t n)
 {
     const uint64_t red = RED_BYTE * 0x0101010101010101u;
@@ -234,9 +235,9 @@ void check_red_zones(const char *file, int line)
 }
 
 /* -- allocate and free ---------------------------------------------------- */
-/* Address space of `span` bytes and the page behind: freed one that fits
- * when enough has been freed since, else new; when no new are left, the
- * smallest that is large enough. */
+/* Returns address space of `span` bytes and a guard page: a freed span of this
+ * size when enough has been freed since, else new addresses; when these are
+ * used up, the smallest freed span that is large enough. */
 static uintptr_t find_span(size_t *span)
 {
     const bool full = heap_next + *span + PAGE > heap_high;
@@ -343,7 +344,7 @@ cudaError_t cudaFree(void *p, const char *file, int line)
     BEGIN(CALL_UNSAFE);
     const Allocation *a = allocation_of((uintptr_t)p);
     if (!p) return call.end(cudaSuccess);
-    cudaDeviceSynchronize(file, line); /* as the real one does */
+    cudaDeviceSynchronize(file, line); /* as CUDA's cudaFree does */
     if (!a || a->at != (uintptr_t)p) {
         char text[256];
         const Allocation *d = allocation_near((uintptr_t)p);

@@ -1,9 +1,9 @@
 /* mma.cc -- bodies of mma.sync and ldmatrix for a whole warp.
  *
- * Compiled without sanitizers, which see the operands already: each lane
- * reads its own row of a matrix before the collective, so that an access out
- * of bounds or a race names the lane that made it. The layouts are written
- * down in cuda/lib/ptx.cuh. */
+ * Compiled without sanitizers, which have checked the operands already: each
+ * lane reads its own row of a matrix before the collective, so that a message
+ * about a race or an access out of bounds names the right lane. The layouts are
+ * documented in cuda/lib/ptx.cuh. */
 #include "tests/cuda/emulator/core.h"
 #include "tests/cuda/emulator/emu_half.h"
 

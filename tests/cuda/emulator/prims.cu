@@ -2,9 +2,9 @@
  *
  * Each case is a kernel of one warp (a few need more) whose inputs are
  * distinct integers, so that a wrong layout shows as a permuted result. The
- * result is compared with one computed on the host, exactly, and its hash
- * with the table at the end: the host's formulas and the emulator's body could
- * share a misreading, two machines that give the same hash do not.
+ * result is compared exactly with a result computed on the host, and its hash
+ * with the table at the end: the host's formulas and the emulator could share a
+ * misreading of PTX; a GPU that gives the same hash rules this out.
  *
  *     prims            all cases; ends with "N passed, N failed, 0 skipped"
  *     prims --hashes   prints the table */
@@ -21,7 +21,7 @@ static uint32_t word_of(float x)
 }
 
 /* -- products -------------------------------------------------------------- */
-/* Whole matrices in rows; integers that the type and the sums hold exactly. */
+/* Row-major matrices of integers that the type and the sums hold exactly. */
 static float a_value(int row, int k, int depth)
 {
     return (float)(row * depth + k);
@@ -151,8 +151,8 @@ template <int n, bool transposed> static void matrices(Words *got, Words *want)
 }
 
 /* -- cp.async -------------------------------------------------------------- */
-/* Lanes copy words of `bytes`; odd lanes fill with zero. Two groups: after the
- * wait for all but one only the first is looked at. */
+/* Each lane copies `words` words or fills with zeros, in two groups: after the
+ * wait for all groups but one only the first is read. */
 template <int words>
 static __global__ void k_copy(const uint32_t *in, uint32_t *out)
 {
@@ -333,7 +333,8 @@ static void blocks(Words *got, Words *want)
     for (uint32_t i = 0; i < n; i++) want->push_back(1000 + 23);
 }
 
-/* Each round every block reads what its neighbour wrote in the round before. */
+/* Each round every block reads the cell that its neighbour wrote in the round
+ * before. */
 static __global__ void k_grid(uint32_t *cells, unsigned *word)
 {
     const unsigned n = gridDim.x * blockDim.x;
@@ -362,8 +363,9 @@ static void grids(Words *got, Words *want)
     *want = cells;
 }
 
-/* Blocks leave numbers, the last of each four adds theirs, the last of those
- * all; twice, as the words are 0 again. */
+/* Each block writes a number, the last of each four blocks adds four numbers,
+ * the last of these blocks adds the sums. Runs twice: the counters are 0 again.
+ */
 static __global__ void k_last(uint32_t *parts, unsigned *words, uint32_t *out)
 {
     const unsigned t = threadIdx.x, group = blockIdx.x / 4;

@@ -7,7 +7,7 @@
 #define EMU_PRIMS_NUMBERS_H
 
 /* -- 16-bit numbers -------------------------------------------------------- */
-/* All patterns to float and back, and what lies between two neighbours. */
+/* All bit patterns to float and back, and the middle of two neighbours. */
 static __global__ void k_patterns(uint32_t *out)
 {
     const unsigned i = blockIdx.x * 256 + threadIdx.x;
@@ -20,13 +20,13 @@ static __global__ void k_patterns(uint32_t *out)
     out[i * 4 + 1] = __float_as_uint(b);
     out[i * 4 + 2] = pack_f16(h, 0.5f * h + 0.5f * up);
     out[i * 4 + 3] = pack_bf16(b, 0.5f * b + 0.5f * ub);
-    for (int k = 0; k < 4; k++) { /* a NaN may carry anything */
+    for (int k = 0; k < 4; k++) { /* any payload of a NaN is right */
         const bool nan = k % 2 ? b != b || ub != ub : h != h || up != up;
         if (nan) out[i * 4 + k] = 0;
     }
 }
 /* The value of a pattern with e bits of exponent and m of fraction, by the
- * definition; infinite is as if the exponent went on. */
+ * definition; infinity counts as the next power of two. */
 static double value_of(uint32_t u, int e, int m)
 {
     const int bias = (1 << (e - 1)) - 1;
@@ -51,7 +51,7 @@ static void patterns(Words *got, Words *want)
             const bool inf = (i & 0x7fff) == top;
             float f = (float)value_of(i, e, m);
             if (inf) f = i >> 15 ? -HUGE_VALF : HUGE_VALF;
-            /* of the two ends the middle goes to the even one */
+            /* the middle rounds to the even end */
             uint32_t middle = i & 1 ? next : i;
             if (inf || (next & 0x7fff) == top) /* half of infinite */
                 middle = inf ? i : next;

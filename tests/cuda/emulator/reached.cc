@@ -1,9 +1,10 @@
-/* reached.cc -- which kernels have run: EMU_REACHED.
+/* reached.cc -- list of the kernels that have run: EMU_REACHED.
  *
- * When a kernel runs for the first time its address, as an offset in the
- * program, is added to the file that EMU_REACHED names; at once, as a rank that
- * was forked ends without the end of a program. An instance of a template is a
- * kernel of its own. covered.sh compares them with all that there are. */
+ * The first run of a kernel appends its address, as an offset in the program,
+ * to the file that EMU_REACHED names. It is written at once, because a forked
+ * rank ends without running destructors. Each instance of a template is a
+ * kernel of its own. covered.sh compares the file with all kernels of the
+ * program. */
 #include "tests/cuda/emulator/core.h"
 
 #include <cstdio>

@@ -1,9 +1,9 @@
-/* report.cc -- how a fault is told: "emulator: KERNEL: what (file:line)".
+/* report.cc -- messages of faults: "emulator: KERNEL: TEXT (file:line)".
  *
  * A second line names block and thread. The place of a machine address comes
  * from addr2line, so programs are built with -g; without it (or without the
- * tool) the address is printed. A fault ends the process at once: nothing
- * that a broken kernel left is to be trusted. */
+ * tool) the address is printed. A fault ends the process at once: memory that
+ * a broken kernel wrote cannot be trusted. */
 #include "tests/cuda/emulator/core.h"
 
 #include <cstdarg>
@@ -14,7 +14,8 @@ extern "C" char __executable_start;
 
 namespace emu {
 
-/* "(sum<1>)" was written with parentheses for the macro's sake. */
+/* Copies the name of a LAUNCH without the parentheses that "(sum<1, 2>)" needs
+ * as an argument of the macro. */
 const char *clean_name(const char *name, char *text, size_t size)
 {
     size_t n = strlen(name);
@@ -26,7 +27,8 @@ const char *clean_name(const char *name, char *text, size_t size)
     return text;
 }
 
-/* One line of addr2line's answer about `pc`: 0 the function, 1 the place. */
+/* Reads one line of addr2line's answer for `pc`: 0 the function, 1 the place.
+ */
 static bool look_up(uintptr_t pc, int which, char *text, size_t size)
 {
     char exe[512], command[640];
@@ -46,8 +48,8 @@ static bool look_up(uintptr_t pc, int which, char *text, size_t size)
     return found && text[0] != '?';
 }
 
-/* The name of the function, since a helper may launch what it was given;
- * without addr2line, what the LAUNCH says. */
+/* Returns the name of the running kernel's function, since a helper may launch
+ * a kernel through a pointer; without addr2line, the text of the LAUNCH. */
 const char *kernel_name(char *text, size_t size)
 {
     static const char unnamed[] = "(anonymous namespace)::";
@@ -58,14 +60,14 @@ const char *kernel_name(char *text, size_t size)
     char line[1024], *name = line;
     if (!look_up((uintptr_t)running->function, 0, line, sizeof line))
         return clean_name(running->kernel, text, size);
-    /* "void f<1>(float*)": neither the type nor the arguments */
+    /* "void f<1>(float*)": drop the type and the arguments */
     if (!strncmp(name, "void ", 5)) name += 5;
     if (!strncmp(name, unnamed, sizeof unnamed - 1)) name += sizeof unnamed - 1;
     snprintf(text, size, "%.*s", (int)strcspn(name, "("), name);
     return text;
 }
 
-/* `pc` is a return address: the call before it, not the line after it. */
+/* `pc` is a return address: looks up the call before it, not the next line. */
 void find_place(void *pc, char *text, size_t size)
 {
     if (!look_up((uintptr_t)pc - 1, 1, text, size))

@@ -1,11 +1,11 @@
 /* shared.cc -- shared memory of the blocks, and cp.async into it.
  *
- * Each block that exists at once has a room: the dynamic part first, then
- * each SMEM array in the order in which it is met, every one followed by a
- * gap. Arrays are known by the address of a static of their declaration, so
- * all threads find the same one. At the start of a block everything holds
- * 0xFF (a NaN); gaps are poisoned for ASan, out of bounds for the race checker,
- * and compared at the end of the block in every build. */
+ * Each running block has a range of addresses, its room: the dynamic part
+ * first, then each SMEM array in the order of first use, each followed by a
+ * gap. The key of an array is the address of a static of its declaration, so
+ * all threads find the same array. At the start of a block all shared memory
+ * holds 0xFF (a NaN); gaps are poisoned for ASan, out of bounds for the race
+ * checker, and compared at the end of the block in every build. */
 #include "tests/cuda/emulator/core.h"
 
 #include <sys/mman.h>
@@ -34,7 +34,7 @@ struct Array {
 uintptr_t rooms_low, rooms_high;
 static Array arrays[MAX_ARRAYS]; /* arrays[0] is the dynamic part */
 static int array_count, room_count;
-static size_t room_used, device_used; /* with gaps; as a device counts */
+static size_t room_used, device_used; /* bytes with gaps; bytes on a GPU */
 
 static char *room(int number)
 {
@@ -55,7 +55,7 @@ static void add_array(const void *key, size_t bytes, size_t at,
     room_used = at + bytes + GAP;
     for (int i = 0; i < room_count; i++) {
         char *p = room(i) + at;
-        poison(p, bytes + GAP, false); /* ASan watches memset as well */
+        poison(p, bytes + GAP, false); /* ASan checks memset, too */
         memset(p, 0xff, bytes);
         memset(p + bytes, GAP_BYTE, GAP);
         poison(p + bytes, GAP, true);
@@ -155,8 +155,8 @@ void atomic_access(const void *p, size_t bytes, void *pc)
 }
 
 /* -- cp.async -------------------------------------------------------------
- * Copies of a thread land when it waits for their group. One that returns
- * without waiting leaves them undone. */
+ * The copies of a thread are done when it waits for their group. A thread that
+ * returns without waiting leaves its copies undone. */
 namespace {
 struct Op {
     void *to;
@@ -170,8 +170,8 @@ struct Op {
 
 struct Copies {
     std::vector<Op> ops;
-    size_t landed; /* ops before it are done */
-    long group;    /* the open one; those before it are committed */
+    size_t landed; /* number of ops that are done */
+    long group;    /* the open group; earlier groups are committed */
 };
 
 static void land(const Op &op)
@@ -199,7 +199,7 @@ void copy_issue(void *to, const void *from, int bytes, bool valid,
     shared_check(to, (size_t)bytes, (size_t)bytes, "cp.async", file, line);
     if (at % (uintptr_t)bytes)
         stop(site, "cp.async: global address not aligned to %d bytes", bytes);
-    /* even a source that is not read must be an address on the device */
+    /* a source that is not read must be a device address, too */
     const Allocation *a = allocation_of(at);
     const size_t n = valid ? (size_t)bytes : 1;
     if (!a || at + n > a->at + a->bytes ||

@@ -1,17 +1,17 @@
-/* stream.cc -- streams, copies, and when queued work is run.
+/* stream.cc -- streams, copies, and the schedule of queued work.
  *
- * CUDA promises no more than the order within a stream and what events and
- * the legacy stream add. A program must be right for every time at which a
- * stream may run, so the emulator picks unkind ones (EMU_STREAMS):
+ * CUDA guarantees only the order within a stream and the order imposed by
+ * events and the legacy stream. A program must be right for every schedule
+ * within these rules, so the emulator picks adverse schedules (EMU_STREAMS):
  *
- *   late    nothing runs before it is waited for: a result that is read too
- *           soon, or a pinned buffer that is refilled too soon, shows
- *   ahead   before a stream runs, the others run as far as events let them: a
- *           buffer that another stream overwrites too soon shows
- *   early   at once, in the order of calls; rN: at random
+ *   late    work runs only when the host waits for it: exposes a result that
+ *           is read too soon and a pinned buffer that is refilled too soon
+ *   ahead   before a stream runs, the others run as far as events let them:
+ *           exposes a buffer that another stream overwrites too soon
+ *   early   work runs at once, in the order of calls; rN: at random
  *
- * A copy from pageable memory is taken at the call, as CUDA stages it; one
- * into pageable memory ends before the call returns. */
+ * A copy from pageable memory reads its source at the call, as CUDA stages it;
+ * a copy into pageable memory ends before the call returns. */
 #include "tests/cuda/emulator/work.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ static CUstream_st *new_stream(bool blocking)
 
 CUstream_st *legacy_stream()
 {
-    if (streams.empty()) made.drop(new_stream(true)); /* given to nobody */
+    if (streams.empty()) made.drop(new_stream(true)); /* has no handle */
     return streams[0];
 }
 
@@ -91,7 +91,8 @@ static void run_front(CUstream_st *s)
     s->done = work.number;
 }
 
-/* What other streams do before the next operation of `s`. */
+/* For `ahead`: runs the other streams as far as events let them, before the
+ * next operation of `s`. For rN: some of their operations. */
 static void run_others(const CUstream_st *s)
 {
     if (streams_mode != STREAMS_AHEAD && streams_mode != STREAMS_RANDOM) return;
@@ -126,10 +127,10 @@ void run_one(CUstream_st *s)
     run_until(s, s->queue.front().number);
 }
 
-/* Late: the work that was queued last goes first, as far as it may. */
+/* For `late`: runs the newest queued work first, as far as events let it. */
 static void run_all()
 {
-    const Opened open; /* once for all of it: it costs a call a page */
+    const Opened open; /* one for all work: opening costs a call per page */
     for (;;) {
         CUstream_st *pick = nullptr;
         for (CUstream_st *s : streams) {
@@ -224,7 +225,7 @@ bool copies_pending(const void *host, size_t bytes)
     return false;
 }
 
-/* cudaDeviceReset(): what is queued is dropped. */
+/* For cudaDeviceReset(): drops all queued work. */
 void streams_reset()
 {
     for (CUstream_st *s : std::vector<CUstream_st *>(streams)) {
@@ -288,7 +289,7 @@ static void check_range(const void *p, size_t bytes, bool device,
         stop_at(file, line, "%s touches host memory out of bounds", what);
 }
 
-/* Does `kind` say what the pointers are? */
+/* Returns whether `kind` agrees with the memory of the two pointers. */
 static bool kind_fits(cudaMemcpyKind kind, bool from_device, bool to_device)
 {
     switch (kind) {
@@ -432,12 +433,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
     if (!s || s == legacy_stream())
         return call.end(cudaErrorInvalidResourceHandle);
     if (s->capture) capture_end(s->capture);
-    run_until(s, s->last); /* CUDA lets it finish in its own time */
+    run_until(s, s->last); /* CUDA finishes the queued work later */
     retire(s);
     return call.end(cudaSuccess);
 }
 
-/* Spoils the capture of `s`: it may be neither waited for nor polled. */
+/* Invalidates the capture of `s`: a capturing stream may be neither waited for
+ * nor polled. */
 static cudaError_t capturing(CUstream_st *s)
 {
     if (!s->capture) return capture_implicit(s);

@@ -1,8 +1,8 @@
 /* warp.cc -- collectives of a warp: wait for the lanes, run the body once.
  *
- * The usual case is the full mask, every lane coming to the same line: then
- * one comparison with the first arrival is enough. As soon as partial masks
- * meet, each arrival is compared with every lane of its mask that waits. */
+ * In the usual case all lanes arrive at the same line with the full mask: one
+ * comparison with the first arrived lane is enough. With partial masks each
+ * arriving lane is compared with every waiting lane of its mask. */
 #include "tests/cuda/emulator/core.h"
 
 namespace emu {

@@ -1,9 +1,10 @@
-/* work.h -- queued work: what stream.cc, event.cc and graph.cc share.
+/* work.h -- queued work: private interface of stream.cc, event.cc and graph.cc.
  *
  * Each operation of a stream is a Work with a number that grows over all
- * streams. `after` lists what must be done first in other streams: the tail of
- * the legacy stream, of all blocking streams, or of what an event recorded.
- * Since it points backwards only, running on demand cannot go in circles. */
+ * streams. `after` lists the operations of other streams that must run first:
+ * the tail of the legacy stream, of all blocking streams, or of the stream that
+ * an event recorded. It names only older operations, hence running on demand
+ * cannot go in circles. */
 #ifndef EMU_WORK_H
 #define EMU_WORK_H
 #include "tests/cuda/emulator/core.h"
@@ -14,9 +15,9 @@
 
 namespace emu {
 
-/* Handles that the program was given. A destroyed one is no longer live, but
- * its object stays: queued work points to it, and so may the program. A run
- * makes very many, so none is looked for in a list. */
+/* Handles that were returned to the program. A destroyed handle is not live any
+ * more, but its object stays: queued work points to it, and the program may,
+ * too. A run makes very many, so the live handles are in a set, not a list. */
 template <class T> struct Handles {
     std::deque<T> all;
     std::unordered_set<const T *> live;
@@ -54,7 +55,7 @@ struct Work {
     const void *from;
     size_t bytes;
     int value;
-    std::shared_ptr<std::vector<char>> staged; /* of a pageable source */
+    std::shared_ptr<std::vector<char>> staged; /* copy of a pageable source */
     cudaEvent_t event;                         /* RECORD */
     std::shared_ptr<const Nodes> graph;        /* GRAPH */
     cudaHostFn_t call;                         /* HOST */
@@ -69,7 +70,7 @@ struct Work {
     }
 };
 
-/* A node of a graph: work without stream, after other nodes. */
+/* A node of a graph: work without a stream, with the nodes before it. */
 struct Node {
     Work work;
     std::vector<int> after;
@@ -86,21 +87,22 @@ struct Capture {
 
 struct CUstream_st {
     int id;     /* 0 is the legacy stream */
-    int device; /* that was current when it was made */
+    int device; /* the current device when the stream was created */
     bool blocking;
     std::deque<emu::Work> queue;
-    uint64_t last, done; /* numbers: the newest queued, the newest run */
+    uint64_t last, done; /* numbers of the newest queued, newest run Work */
     std::shared_ptr<emu::Capture> capture;
-    std::vector<int> tips; /* nodes that the next captured one comes after */
+    std::vector<int> tips; /* predecessors of the next captured node */
 };
 
 struct CUevent_st {
     unsigned flags;
     bool recorded;
-    CUstream_st *stream; /* where it was last recorded, as which work */
+    CUstream_st *stream; /* of the last record, whose Work has this number */
     uint64_t number;
-    double time; /* seconds; valid when that work has run */
-    std::shared_ptr<emu::Capture> capture; /* or captured, after these */
+    double time; /* seconds; valid when the record has run */
+    std::shared_ptr<emu::Capture> capture; /* of a captured record; `tips` are
+                                            * the nodes before it */
     std::vector<int> tips;
 };
 
@@ -111,23 +113,24 @@ extern Streams streams_mode;
 extern uint64_t streams_dice;
 
 CUstream_st *legacy_stream();
-/* null when the handle is not of a live stream */
+/* Returns the stream of a handle, null when it is not live. */
 CUstream_st *find_stream(cudaStream_t handle);
 const std::vector<CUstream_st *> &all_streams();
-uint64_t next_number(); /* that enqueue will give */
-/* Queue it, or add it to the capture under way. */
+uint64_t next_number(); /* of the Work that enqueue adds next */
+/* Queues `work`, or adds it to the current capture of `s`. */
 cudaError_t enqueue(Work &&work, CUstream_st *s);
 void run_until(CUstream_st *s, uint64_t number);
-/* Run one more operation of a stream that is being polled. */
+/* Runs one more operation of a stream that the program polls. */
 void run_one(CUstream_st *s);
 void execute(Work &work);
 void run_graph(const Nodes &nodes);
-/* `s` waits for what `capture` and `tips` say, joining the capture. */
+/* Makes `s` join `capture` and wait for its nodes `tips`. */
 cudaError_t capture_wait(CUstream_st *s,
                          const std::shared_ptr<Capture> &capture,
                          const std::vector<int> &tips);
 cudaError_t capture_add(CUstream_st *s, Work &&work);
-/* Queueing on the legacy stream would touch a blocking stream's capture. */
+/* Work on the legacy stream, which would depend on a blocking stream under
+ * capture: fails and invalidates that capture. */
 cudaError_t capture_implicit(CUstream_st *s);
 void capture_end(const std::shared_ptr<Capture> &capture);
 void spoil(const std::shared_ptr<Capture> &capture);

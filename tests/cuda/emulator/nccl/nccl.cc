@@ -1,12 +1,12 @@
-/* nccl.cc -- in the place of libnccl.so.2, for ranks on emulated devices.
+/* nccl.cc -- a substitute for libnccl.so.2, for ranks on emulated devices.
  *
- * The functions of cuda/device/nccl.h, over memory that the processes share. A
- * sum is a host function of the emulated stream, so it is queued, recorded and
- * played as the library's kernels are, and blocks its stream until all ranks
- * are there. Sums are in the order of the ranks. A rank that waits for 60 s
- * ends, and so does one whose sum is of a recording where another's is not, or
- * of another recording: that the library forbids.
- */
+ * Implements the functions of cuda/device/nccl.h with memory that the processes
+ * share. An all-reduce is a host function on the emulated stream, so it is
+ * queued, captured and replayed like NCCL's kernels, and it blocks its stream
+ * until all ranks have arrived. Values are added in the order of the ranks. A
+ * rank ends after waiting for 60 s. It also ends when its all-reduce belongs to
+ * a CUDA graph and another rank's does not, or to another graph: NCCL forbids
+ * both. */
 #include <emu.h>
 
 #include "cuda/device/nccl.h"
@@ -34,7 +34,7 @@ struct Sum {
     void *to;
     size_t count;
     int type;
-    int taken; // its number among those that were recorded; 0: it was not
+    int taken; // number among the captured all-reduces; 0: not captured
 };
 
 } // namespace
@@ -151,7 +151,7 @@ int ncclCommInitRank(ncclComm **out, int ranks, NcclId id, int rank)
     return 0;
 }
 
-// what was recorded may be played for as long as the program runs: a Sum stays
+// a Sum is never freed: a captured one may be replayed until the program ends
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
                   ncclComm *comm, CUstream_st *stream)
 {
