@@ -367,8 +367,8 @@ static void test_captures(void)
 
 /* -- calls that fail ------------------------------------------------------- */
 /* A small program that checks each call and ends at the first error; it frees
- * its memory and handles. Returns the error, and in *stage the number of calls
- * that succeeded. */
+ * its memory and handles. Returns the error, and in *stage the number of its
+ * last call. */
 static cudaError_t small_program(int *stage)
 {
     float *p = NULL;

@@ -1,5 +1,4 @@
-/* bench.h -- calls of the emulated device that a test makes by hand, on
- * tensors that it draws there. */
+/* bench.h -- single kernel calls on the emulated device, on random tensors. */
 #ifndef SEG_EMU_TEST_BENCH_H
 #define SEG_EMU_TEST_BENCH_H
 #include "engine/check/oprun.h"
@@ -9,7 +8,7 @@ extern const Backend backend_cuda;
 
 enum { BENCH_MOST = 80 };
 
-/* A device and what was allocated on it. */
+/* A device and the memory that was allocated on it. */
 typedef struct Bench {
     OpDevice d;
     Precision precision;
@@ -21,18 +20,20 @@ typedef struct Bench {
 void bench_open(Bench *b, Precision p);
 void bench_close(Bench *b);
 Tensor tensor_of(Bench *b, Dims dim, Dtype type);
-/* Values lo .. hi. */
+/* Returns a tensor of random values lo .. hi on the device. */
 Tensor drawn(Bench *b, Dims dim, Dtype type, float lo, float hi);
 void read_tensor(Bench *b, const Tensor *t, double *out);
-/* The same bits, which are no NaN. */
+/* Expects the same bits in p and q, and no NaN. */
 void same(Bench *b, const Tensor *p, const Tensor *q);
-/* The same but for rounding: the sum of squared differences is at most such a
- * share of that of q's squares, and there is no NaN. */
+/* Expects equal values up to rounding: the sum of squared differences is at
+ * most `share` times the sum of q's squares, and there is no NaN. */
 void near(Bench *b, const Tensor *p, const Tensor *q, double share);
-/* Run it, forward or back, with garbage as scratch. */
+/* Runs a call, backward if it has dy, with random values in the scratch memory.
+ */
 void run(Bench *b, Call *c);
 
-/* A norm and the activation behind it (NULL: none), of `channels`. */
+/* A batch norm and the activation after it, with their parameters and
+ * gradients. */
 typedef struct Behind {
     Attr norm, act;
     Tensor x[MAX_IN], dx[MAX_IN]; // gamma, beta, running mean and variance
@@ -40,21 +41,23 @@ typedef struct Behind {
     DeferredNorm deferred_norm;
 } Behind;
 
-/* y of a convolution of x, left before `h`; *c is its call, whose y is to be
- * set again. */
+/* Runs a convolution of x with deferred norm `h` and returns its y, stored
+ * before the norm. Sets h and the call *c, whose y points to a local variable:
+ * the caller must set it again. */
 Tensor deferred(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
                 Behind *h, Call *c);
-/* Likewise of these extents: a product of rows, as any convolution is. */
+/* The same with a linear layer whose result has extents s. */
 Tensor left(Bench *b, Dims s, Behind *h);
 
-/* A product with a window, which conv and upconv have on the axes that `w` has;
- * linear has none. */
+/* A conv, upconv or linear layer. `stride` and `pad` hold on h, w and, when
+ * the filter is 3-D, d; linear has none. */
 typedef struct Shape {
     Op op;
     Dims x, w; // w: B, k, k, k, A
     int stride, pad, groups;
 } Shape;
 Attr attr_of(const Shape *s);
-/* maxpool with windows of one: shows what it sees, and is no product. */
+/* A maxpool with windows of one element: copies its operand after the deferred
+ * norm, without a product. */
 Attr pool_of_one(void);
 #endif

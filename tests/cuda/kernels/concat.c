@@ -1,19 +1,19 @@
-/* concat.c -- operands and wholes of any type on the emulated device: a plan
- * has one of f32 beside one of 16 bits where it makes a concat that would be
- * read in parts. */
+/* concat.c -- concat with operands and results of each type on the emulated
+ * device: a plan mixes f32 and 16 bits when it stores a concat that would
+ * otherwise be implicit. */
 #include "engine/graph/precision.h"
 #include "tests/cuda/kernels/bench.h"
 
 enum { ROWS = 2 * 3 * 5, MOST = 16 };
 
-/* What a tensor of this type keeps of v. */
+/* Returns v rounded to this type. */
 static double kept(Dtype type, double v)
 {
     return type == F32 ? v : precision_round(precision_of_type(type), v);
 }
 
-/* Two operands of a and b channels to a whole of type y, and its gradient back
- * to theirs, one of which is added to. */
+/* Checks the concat of two operands and its backward call, which stores dx[0]
+ * and adds to dx[1]. */
 static void there_and_back(Bench *b, const int channels[2],
                            const Dtype types[2], Dtype y_type)
 {

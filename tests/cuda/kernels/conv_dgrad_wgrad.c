@@ -1,19 +1,19 @@
 /* conv_dgrad_wgrad.c -- the kernel that computes dx and dw of narrow
- * convolutions from one reading of dy, on the emulated device: against the
- * kernels that compute them one by one. */
+ * convolutions from one reading of dy, on the emulated device, compared with
+ * the kernels that compute dx and dw one by one. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/bench.h"
 #include <stdlib.h>
 
 enum { WIDE = 32, WAYS = 2 };
 
-/* A lazy layer of 32 filters; where the image is of two tensors, the first has
- * 32 channels. */
+/* A convolution of 32 filters with a deferred norm. `two`: its x is an implicit
+ * concat, whose first operand has 32 channels. */
 typedef struct Layer {
     Dims x;
-    unsigned seen; // bits: parts of x that are seen through a lens
+    unsigned seen; // bit i: operand i of the concat has a deferred norm
     bool two, relu, add;
-    unsigned spare; // bits: parts whose gradient nobody wants
+    unsigned spare; // bit i: the gradient of operand i is not computed
 } Layer;
 
 static bool is_seen(const Layer *s, int i)
@@ -21,7 +21,8 @@ static bool is_seen(const Layer *s, int i)
     return s->seen >> i & 1;
 }
 
-/* What one way leaves: gradients of the parts of x, and their sums. */
+/* Results of one backward call: dx of each operand of x and its gradient sums,
+ * and dw. */
 typedef struct Left {
     Tensor dx[2], total[2], dw;
 } Left;
@@ -30,7 +31,7 @@ static Left left_of(Bench *b, const Layer *s, const Dims *part, Dims w)
 {
     Left l;
     const Dtype type = precision_copy(b->precision);
-    b->draws = 100; // the same for all
+    b->draws = 100; // the same random values at each call
     for (int i = 0; i <= s->two; i++) {
         l.dx[i] = drawn(b, part[i], type, -1, 1);
         l.total[i] =
@@ -50,13 +51,14 @@ static void wants(Call *c, const Layer *s, Left *l)
     c->dx[1] = &l->dw, c->fresh = s->add ? 0 : ~0u;
 }
 
-/* Sums of what differs by rounding: `share` of what they are in all. */
+/* Expects gradient sums p and q that differ by rounding: the sum of squared
+ * differences is at most `share` of the sum of q's squares. */
 static void near_totals(Bench *b, const Tensor *p, const Tensor *q, bool seen,
                         double share)
 {
     double got[GRAD_SUMS * 2 * WIDE + 1], want[GRAD_SUMS * 2 * WIDE + 1];
     double off = 0, all = 0;
-    // without a lens the second sums are nothing
+    // without a deferred norm the second sums are undefined
     const int sums = p->dim.c / GRAD_SUMS * (seen ? 2 : 1);
     read_tensor(b, p, got), read_tensor(b, q, want);
     for (int i = 0; i < sums; i++) {
@@ -67,7 +69,8 @@ static void near_totals(Bench *b, const Tensor *p, const Tensor *q, bool seen,
     if (!(off <= share * all)) EXPECT_NEAR(off / all, 0, share);
 }
 
-/* The twins, and those of norm, activation and convolution apart. */
+/* Compares dx, dw and gradient sums of the combined kernel with the results of
+ * separate backward calls of norm with activation and of the convolution. */
 static void agrees(Precision p, const Layer *s)
 {
     Bench b;
@@ -80,7 +83,7 @@ static void agrees(Precision p, const Layer *s)
     const Shape shape = {OP_conv, s->x, {WIDE, 1, 3, 3, s->x.c}, 1, 1, 1};
     const Attr attr = attr_of(&shape);
     Tensor w = drawn(&b, shape.w, type, -1, 1), x[2];
-    // what made y does not matter to who goes back
+    // the backward pass does not depend on the x from which y was computed
     const Tensor whole = drawn(&b, s->x, type, -1, 1);
     Tensor y = deferred(&b, &attr, &whole, &w, &h, &c);
     for (int i = 0; i <= s->two; i++)
@@ -119,7 +122,7 @@ static void agrees(Precision p, const Layer *s)
     EXPECT_INT(emu_launch_count("igemm_tile_kernel"), 0);
     EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
     wants(&c, s, &other);
-    emu_set_order("r5"); // of blocks and threads
+    emu_set_order("r5"); // another order of blocks and threads
     run(&b, &c);
     emu_set_order(getenv("EMU_ORDER") ? getenv("EMU_ORDER") : "g");
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
@@ -138,7 +141,7 @@ static void agrees(Precision p, const Layer *s)
 
 TEST(twin_of_one_tensor)
 {
-    // boxes that are full, and those that the image ends in
+    // full boxes, and boxes across the border of the image
     agrees(PRECISION_bf16, &(Layer){{1, 1, 16, 16, WIDE}, .seen = 1});
     agrees(PRECISION_f16,
            &(Layer){{3, 1, 9, 19, WIDE}, .seen = 1, .relu = true});
@@ -163,7 +166,8 @@ TEST(twin_of_two_tensors)
                                         .spare = i});
 }
 
-/* Not where db wants dy, nor of another window, filters or channels. */
+/* The kernel is not used if db is wanted, as db needs the stored dy, nor with
+ * another window, other filters or channels. */
 TEST(twin_not_otherwise)
 {
     static const Shape others[] = {
@@ -196,7 +200,8 @@ TEST(twin_not_otherwise)
     }
 }
 
-/* A block has more boxes than a chain of dw, and there is a second block. */
+/* A block loops over more boxes than a chain of dw has terms, and there is a
+ * second block. */
 TEST(twin_of_many_boxes)
 {
     agrees(PRECISION_bf16,

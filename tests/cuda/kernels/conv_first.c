@@ -1,6 +1,6 @@
 /* conv_first.c -- convolutions of one to four channels on the emulated device:
- * y against ref, stored in 16 bits as in f32, and the statistics that a
- * convolution with a deferred norm leaves. */
+ * y against ref, y stored in 16 bits against y in f32, and the statistics that
+ * a convolution with a deferred norm writes. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/windowed.h"
 #include "tests/support/op_call.h"
@@ -19,7 +19,7 @@ static const Windowed shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* y of x in f32 and, of the same numbers, narrow. */
+/* Compares y of x in f32 with y of the same numbers stored in 16 bits. */
 static void narrow_x(const OpCase *c, OpCheck *k)
 {
     const OpOptions thin = {.forward_only = true, .narrow = NARROW_Y};
@@ -52,8 +52,8 @@ TEST(entrance_of_each_window)
         }
 }
 
-/* Not theirs: a channel, a tap or filters too many, filters that make no whole
- * packs, groups. */
+/* Convolutions that conv_first does not take: one channel, tap or filter too
+ * many, a number of filters that is no multiple of 8, groups. */
 TEST(entrance_of_more)
 {
     static const Windowed more[] = {

@@ -1,6 +1,6 @@
-/* conv_head.c -- convolutions with a window of one and few results, on the
- * emulated device: against ref, and in 16 bits against f32, with each gradient
- * wanted or not. Operands with a deferred norm are in deferred_norm.c. */
+/* conv_head.c -- 1x1 convolutions with few filters on the emulated device:
+ * against ref, and in 16 bits against f32, with and without each gradient.
+ * Operands with a deferred norm are in deferred_norm.c. */
 #include "engine/check/ophalf.h"
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/support/op_call.h"
@@ -23,7 +23,7 @@ static OpCheck check_of(Precision p)
         .be = &backend_cuda, .precision = p, .report = given_report};
 }
 
-/* All properties of one, which must have gone that way. */
+/* Checks all properties of a case and that the head kernels ran it. */
 static void holds(const OpCase *c, Precision p)
 {
     OpCheck k = check_of(p);
@@ -58,7 +58,8 @@ TEST(few_gradients_that_are_wanted)
         }
 }
 
-/* Rows at and beside those of a block, and so many that there are parts. */
+/* As many rows as a block has, one fewer and one more, and so many that there
+ * are partial sums. */
 TEST(few_rows_of_each_number)
 {
     static const int rows[] = {1, 63, 64, 65, 255, 257, 2047, 2049, 6151};
@@ -69,7 +70,8 @@ TEST(few_rows_of_each_number)
     }
 }
 
-/* Not theirs: one result or channel more, a stride, a padding, a group. */
+/* Convolutions that the head kernels do not take: one filter or eight channels
+ * too many, a stride, a padding, groups, 12 channels. */
 TEST(few_are_not_many)
 {
     enum { CASES = 6 };

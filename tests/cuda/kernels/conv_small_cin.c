@@ -1,5 +1,6 @@
 /* conv_small_cin.c -- convolutions of 5 to 15 channels on the emulated device:
- * y and dw against ref; of two operands in place, the bits of their concat. */
+ * y and dw against ref; with an implicit concat, the same bits as with a stored
+ * concat. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/bench.h"
 #include "tests/cuda/kernels/windowed.h"
@@ -37,8 +38,9 @@ TEST(gateway_of_each_window)
         }
 }
 
-/* Not theirs: few channels and many, whole lines, filters that make no whole
- * packs, groups, a halo that does not fit, operands that are not rounded. */
+/* Convolutions that small_cin does not take: too few or too many channels, 8
+ * channels, a number of filters that is no multiple of 8, groups, a halo that
+ * does not fit into shared memory, operands in f32. */
 TEST(gateway_of_others)
 {
     static const Windowed others[] = {
@@ -65,7 +67,7 @@ TEST(gateway_of_others)
     }
 }
 
-/* A convolution of two operands, the first of so many channels. */
+/* A convolution of a concat whose first operand has `first` channels. */
 typedef struct Pair {
     Shape shape;
     int first;
@@ -84,7 +86,7 @@ static const Pair pairs[] = {
 };
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 
-/* Two operands, and their concat. */
+/* Draws two operands x[0], x[1] and stores their concat in x[2]. */
 static void operands(Bench *b, const Pair *s, Tensor x[3])
 {
     const Attr concat = op_default(OP_concat);
@@ -102,8 +104,9 @@ static void operands(Bench *b, const Pair *s, Tensor x[3])
     }
 }
 
-/* A lazy call of the two has the bits of one of the concat: y, and by way of
- * the statistics dw, which takes the gradient back, or is given it. */
+/* A convolution with deferred norm of an implicit concat gives the same bits as
+ * of the stored concat: y, and dw, which depends on the statistics, as wgrad
+ * takes dy back through the norm; or, if `plain`, dw from a given dy. */
 static void beside(Precision p, const Pair *s, bool plain)
 {
     Bench b;
@@ -150,8 +153,8 @@ static void beside(Precision p, const Pair *s, bool plain)
     bench_close(&b);
 }
 
-/* Of whole lines a concat is made, which tiles take: the bits of one are
- * promised. */
+/* A concat of a multiple of 8 channels is stored: igemm_tile takes the
+ * convolution, and its bits are promised. */
 static void not_beside(const Shape *s, int first)
 {
     Bench b;

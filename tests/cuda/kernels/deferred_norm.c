@@ -1,12 +1,12 @@
-/* deferred_norm.c -- operands that are stored before their norm, on the
- * emulated device: the statistics that the convolution leaves, the values that
- * a kernel sees as it loads them, and the gradients. Which tensors a plan
- * stores so is tested in plan_deferred_norm.c. */
+/* deferred_norm.c -- operands with a deferred norm on the emulated device: the
+ * statistics that the convolution writes, the values to which a kernel applies
+ * the norm on load, and the gradients. plan_deferred_norm.c tests for which
+ * tensors a plan defers the norm. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/bench.h"
 #include <math.h>
 
-/* What a lens shows of y: the largest of windows of one. */
+/* Returns y after its deferred norm, by a maxpool with windows of one. */
 static Tensor shown(Bench *b, const Tensor *y, const Behind *h)
 {
     const Attr pool = pool_of_one();
@@ -18,7 +18,7 @@ static Tensor shown(Bench *b, const Tensor *y, const Behind *h)
     return out;
 }
 
-/* Whose operand is looked at. */
+/* Layers that read an operand with a deferred norm. */
 static const Shape shapes[] = {
     {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
     {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1},
@@ -38,8 +38,8 @@ static const Shape shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* Not by tiles: results of few channels, windows of many taps, and groups
- * whose channels are no lines, given a copy. */
+/* Layers that igemm_tile does not take: few filters, windows of many taps, and
+ * groups without whole lines of 16 bytes, which read a copy. */
 static const Shape others[] = {
     {OP_upconv, {1, 3, 5, 4, 72}, {72, 4, 4, 4, 1}, 2, 1, 1},
     {OP_upconv,
@@ -55,7 +55,8 @@ static const Shape others[] = {
 };
 enum { OTHERS = sizeof others / sizeof *others };
 
-/* The same bits through a lens and of what it shows: y, dx and dw. */
+/* A layer gives the same y, dx and dw, bit by bit, with the norm on load as
+ * with an operand stored after the norm. */
 static void looks(Precision p, const Shape *s)
 {
     Bench b;
@@ -100,7 +101,7 @@ TEST(deferred_norm_of_products)
     looks(PRECISION_f16, &others[5]);
 }
 
-/* Channels that are dropped behind the norm; the draws are the same. */
+/* Dropout of channels after the norm; the random draws are the same. */
 TEST(deferred_norm_of_dropout)
 {
     for (int f16 = 0; f16 < 2; f16++) {
@@ -127,7 +128,7 @@ TEST(deferred_norm_of_dropout)
     }
 }
 
-/* Of channel c of y: mean and variance of what is stored. */
+/* Computes mean and variance of channel c of the stored y. */
 static void moments(const double *y, int64_t rows, int channels, int c,
                     double *mean, double *var)
 {
@@ -141,8 +142,9 @@ static void moments(const double *y, int64_t rows, int channels, int c,
     *var /= (double)rows;
 }
 
-/* A lens shows norm and activation of what is stored, rounded once; the running
- * statistics have moved. `after`: they are measured when all is stored. */
+/* The deferred norm gives norm and activation of the stored y, rounded once;
+ * the running statistics are updated. `after`: a launch of its own computes the
+ * statistics from the stored y. */
 static void shows(Precision p, const Shape *s, bool after)
 {
     enum { C = 72 };
@@ -169,7 +171,7 @@ static void shows(Precision p, const Shape *s, bool after)
     read_tensor(&b, &shown_now, seen);
     for (int i = 1; i <= 2; i++) read_tensor(&b, &h.x[i], k[i]);
     for (int i = 0; i < 2; i++) read_tensor(&b, &h.x[3 + i], moved[i]);
-    // half of what the last digit is worth, relative
+    // half a unit in the last place, relative
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
     for (int c = 0; c < channels; c++) {
         double mean, var, most = 0;
@@ -178,13 +180,13 @@ static void shows(Precision p, const Shape *s, bool after)
         for (int64_t r = 0; r < rows; r++) {
             double v = (y[r * channels + c] - mean) * scale + k[2][c];
             if (v <= 0) v *= (double)h.act.leaky_relu.slope;
-            // ... and what floats lose on the way
+            // ... and the rounding of the float operations
             const double far = unit * fabs(v) + 1e-6 * (1 + fabs(mean * scale));
             const double off = fabs(seen[r * channels + c] - v);
             if (off > far && off > most) most = off;
         }
         EXPECT_NEAR(most, 0, 0);
-        // from what was -1 .. 1 and 1 .. 2, momentum 0.1
+        // the running values were -1 .. 1 and 1 .. 2; momentum 0.1
         const double n = (double)rows;
         EXPECT(fabs(moved[0][c] - 0.1 * mean) < 0.9001);
         const double rest = moved[1][c] - 0.1 * var * n / (n - 1);
@@ -198,15 +200,15 @@ TEST(deferred_norm_is_norm_of_stored_operand)
 {
     for (int i = 0; i < SHAPES; i++) {
         const Shape *s = &shapes[i];
-        const bool after = i == 7; // the sum of few positions goes by parts
+        const bool after = i == 7; // few positions: split-K
         if (s->w.n % NARROW_CHANNELS) continue;
         shows(PRECISION_bf16, s, after);
         if (i % 3 == 0) shows(PRECISION_f16, s, after);
     }
 }
 
-/* Likewise of classes, which have boxes of their own: some more than others,
- * eight of them, and some that no tap sees. */
+/* The same for upconvs with residue classes, each with boxes of its own:
+ * classes of different sizes, eight classes, and classes without a tap. */
 TEST(deferred_norm_of_classes)
 {
     static const Shape spread[] = {
@@ -220,7 +222,7 @@ TEST(deferred_norm_of_classes)
         shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &spread[i], false);
 }
 
-/* Likewise of few channels, which are as they were: first.cu. */
+/* The same for 1 to 4 input channels, which are read in f32: first.cu. */
 TEST(deferred_norm_after_few_channels)
 {
     static const Shape first[] = {
@@ -228,7 +230,7 @@ TEST(deferred_norm_after_few_channels)
         {OP_conv, {1, 7, 9, 6, 2}, {64, 3, 3, 3, 2}, 1, 1, 1},
         {OP_conv, {1, 1, 15, 17, 3}, {24, 1, 4, 4, 3}, 2, 1, 1},
         {OP_conv, {1, 1, 1, 3, 4}, {8, 1, 1, 1, 4}, 1, 0, 1},
-        // warps that make more than one piece
+        // warps that compute more than one piece
         {OP_conv, {1, 1, 259, 517, 1}, {8, 1, 1, 1, 1}, 1, 0, 1},
     };
     for (int i = 0; i < 5; i++) {
@@ -238,7 +240,7 @@ TEST(deferred_norm_after_few_channels)
     }
 }
 
-/* Likewise of some, which are narrow: small_cin.cu. */
+/* The same for 5 to 15 input channels, stored in 16 bits: small_cin.cu. */
 TEST(deferred_norm_after_some_channels)
 {
     static const Shape first[] = {
@@ -255,8 +257,9 @@ TEST(deferred_norm_after_some_channels)
     }
 }
 
-/* A concat of f32 that products alone read is stored in 16 bits at once, by
- * packs of four channels where all of them divide by it. */
+/* A concat of f32 operands whose readers are all products is stored in 16 bits
+ * at once, in packs of four channels when both numbers of channels are
+ * multiples of four. */
 TEST(deferred_norm_of_concat_in_16_bits)
 {
     for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
@@ -276,7 +279,7 @@ TEST(deferred_norm_of_concat_in_16_bits)
     }
 }
 
-/* Rows of p are the channels of rows of q from `from` on: the same bits. */
+/* Expects that p has the bits of the channels of q from `from` on. */
 static void same_part(Bench *b, const Tensor *p, const Tensor *q, int from)
 {
     const int64_t rows = numel(p->dim) / p->dim.c;
@@ -294,11 +297,12 @@ static void same_part(Bench *b, const Tensor *p, const Tensor *q, int from)
     mem_free(w);
 }
 
-/* Which of the operands of a concat is seen through a lens, which gradients
- * are not wanted, and whether they are added. */
+/* Flags: the second operand of the concat (else the first) has a deferred norm;
+ * the gradient of the first or second operand is not computed; gradients are
+ * added. */
 enum { FAR = 1, NOT_FIRST = 2, NOT_SECOND = 4, ADDED = 8, HOWS = 16 };
 
-/* `whole` = the concat of two; queued. */
+/* Computes `whole`, the concat of `one` and `two`. */
 static void put_together(Bench *b, const Tensor *one, const Tensor *two,
                          const Tensor *whole, const DeferredNorm *first,
                          const DeferredNorm *second)
@@ -310,8 +314,8 @@ static void put_together(Bench *b, const Tensor *one, const Tensor *two,
                    .deferred_norm = {first, second}});
 }
 
-/* A convolution of a concat that is not made: the bits of one of the concat,
- * y, both gradients and dw. */
+/* A convolution of an implicit concat gives the same bits as of the stored
+ * concat: y, the gradients of both operands and dw. */
 static void beside(Precision p, const Shape *s, int first, int how)
 {
     Bench b;
@@ -377,7 +381,7 @@ TEST(deferred_norm_of_implicit_concat)
     };
     for (int i = 0; i < 3; i++)
         for (int how = 0; how < HOWS; how++)
-            // one gradient at least
+            // at least one gradient is computed
             if ((how & (NOT_FIRST | NOT_SECOND)) != (NOT_FIRST | NOT_SECOND))
                 beside(how & 2 ? PRECISION_f16 : PRECISION_bf16, &all[i], 32,
                        how);
@@ -399,8 +403,8 @@ TEST(deferred_norm_of_implicit_concat_of_other_extents)
             beside(PRECISION_bf16, &all[i], 32, how);
 }
 
-/* Sums in segments, a block each: what comes through memory is split by
- * channels as it is added up. */
+/* Split-K with one block per segment: the second pass writes the two gradients
+ * of the concat while it adds the segments. */
 TEST(deferred_norm_of_implicit_concat_of_parts)
 {
     static const Shape all[] = {
@@ -413,7 +417,7 @@ TEST(deferred_norm_of_implicit_concat_of_parts)
         for (int how = 0; how < HOWS; how += ADDED + i % 2) {
             emu_reset_counts();
             beside(PRECISION_bf16, &all[i], i % 2 ? 32 : 128, how);
-            // of either way
+            // fprop or dgrad, in both runs
             EXPECT_INT(emu_launch_count("split_k_sum_kernel"), 2);
         }
 }

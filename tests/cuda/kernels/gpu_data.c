@@ -1,5 +1,5 @@
-/* gpu_data.c -- data sets that stay on the device: batches must be those of
- * the host, and what goes wrong must be said. */
+/* gpu_data.c -- device datasets: batches must equal the host's batches, and
+ * each failure must have an error text. */
 #include "engine/backend/batch_gather.h"
 #include "engine/base/rng.h"
 #include "engine/check/datacheck.h"
@@ -21,24 +21,24 @@ static void fails(void *ctx, const char *text)
     test_failed(__FILE__, __LINE__, "%s", text);
 }
 
-/* Batches of many extents under many steps, as `segengine check` has them. */
+/* Batches of many extents with many data steps, as in `segengine check`. */
 TEST(gpu_data_is_what_the_host_makes)
 {
     OpCheck k = {.be = &backend_cuda, .report = fails};
     EXPECT_INT(datacheck_run(&k), 10 * 11 * 4);
     EXPECT_INT(k.failures, 0);
-    // this machine rounds as the host does, and nothing is near the bound
+    // the emulated device rounds like the host: no value is near the bound
     EXPECT(k.worst < 0.2);
     k.be = &backend_cpu;
     EXPECT_INT(datacheck_run(&k), 0);
 }
 
-/* How far off the device below is: in units of rounding of what a value was
- * counted from, and as a share of the range of a sample. */
+/* Error of the device below: in units of rounding of a value, and as a share of
+ * the range of a sample. */
 static float off_ulps, off_share;
 
-/* The changes of sample i in `change` (g->steps, g->count): was any of them
- * more than a flip, and the most noise that it has? */
+/* Returns whether sample i has a change of intensities in `change` (g->steps,
+ * g->count), and its largest amount of noise. */
 static bool rounds(const Gather *g, const Change *change, int i, float *noise)
 {
     bool any = false;
@@ -51,7 +51,7 @@ static bool rounds(const Gather *g, const Change *change, int i, float *noise)
     return any;
 }
 
-/* x[0 .. n) a little beside what they were, up and down in turn. */
+/* Moves x[0 .. n) up and down in turn, by off_ulps and off_share. */
 static void put_off(float *x, int64_t n, float noise)
 {
     float lo = x[0], hi = x[0];
@@ -63,7 +63,7 @@ static void put_off(float *x, int64_t n, float noise)
     }
 }
 
-/* A device with another library of functions, another order of rounding. */
+/* Gathers as a device does whose math library rounds differently. */
 static bool gather_off(void *dev, const Gather *g)
 {
     const Backend *be = &backend_cuda;
@@ -86,15 +86,15 @@ static bool gather_off(void *dev, const Gather *g)
     return ok;
 }
 
-/* A GPU has its own powers, logarithms and fused multiply-adds. The bound must
- * leave room for them also where a sample has no range, and no more. */
+/* A GPU has its own powf, logf and fused multiply-adds. The bound must allow
+ * for their rounding, also in a sample of constant values, and not for more. */
 TEST(gpu_data_may_round_in_its_own_way)
 {
     if (given_once()) return; // kernels of gpu_data_is_what_the_host_makes
     Backend off = backend_cuda;
     OpCheck k = {.be = &off, .report = fails};
     off.gather = gather_off;
-    off.upload_narrow = NULL; // what is off is f32
+    off.upload_narrow = NULL; // put_off changes f32
     off_ulps = 4, off_share = 0;
     datacheck_run(&k);
     EXPECT_INT(k.failures, 0);
@@ -102,11 +102,11 @@ TEST(gpu_data_may_round_in_its_own_way)
     k.report = NULL;
     off_ulps = 0, off_share = 1e-3f;
     datacheck_run(&k);
-    // each batch of steps on intensities, of samples that have a range
+    // each batch with intensity steps whose samples are not constant
     EXPECT(k.failures > 150);
 }
 
-/* A device that fails is no device that agrees. */
+/* A failure of the device counts as a failure of the check. */
 TEST(gpu_data_check_fails_with_the_device)
 {
     OpCheck k = {.be = &backend_cuda};
@@ -156,7 +156,7 @@ TEST(gpu_data_stays_with_the_loader_on_the_host)
     EXPECT(!r);
 }
 
-/* Free memory is what alloc could give, and copies on the device are copies. */
+/* room() returns the memory that alloc can give; copies on the device work. */
 TEST(gpu_data_room_and_copies)
 {
     const Backend *be = &backend_cuda;
@@ -175,7 +175,7 @@ TEST(gpu_data_room_and_copies)
     be->close(dev);
 }
 
-/* All that a batch needs of the runtime. */
+/* Makes one batch with all runtime calls that a batch needs. */
 static bool one_batch(void)
 {
     static float zero[4];

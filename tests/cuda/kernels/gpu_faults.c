@@ -1,12 +1,13 @@
-/* gpu_faults.c -- what a user is told when a GPU is missing, refuses or fails.
+/* gpu_faults.c -- error texts for a GPU that is missing, out of memory or
+ * faulty.
  *
- * Linked with the emulated device only: its runtime fails where it is told to
- * (emu_control.h). A small life of a session (open, plan, bind, feed, step,
- * read, close) meets each failure once: the k-th call of the runtime for every
- * k, then a fault inside the k-th launch, after which CUDA refuses everything.
- * Each time there must be a reason that says what failed and what to do, of
- * the kind that ends the program with exit code 4; nothing may crash, and
- * after the close nothing may be left, neither on the device nor here. */
+ * Linked with the emulated device only, whose runtime has injected failures
+ * (emu_control.h). A short session (open, plan, bind, feed, step, read, close)
+ * is run with each failure: an error of the k-th call of the runtime for every
+ * k, then a fault in the k-th launch, after which every CUDA call fails. Each
+ * time there must be an error text with the failure and a fix, of the kind that
+ * ends the program with exit code 4. Nothing may crash, and after the close no
+ * memory may be left on the device or on the host. */
 #include "engine/base/rng.h"
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/support/networks.h"
@@ -16,7 +17,7 @@ extern const Backend backend_cuda;
 
 enum { GIB = 1 << 30 };
 
-/* Values of CUDA's error codes that the tests ask for. */
+/* CUDA's error codes that the tests inject. */
 enum {
     INVALID_VALUE = 1,
     NO_MEMORY = 2,
@@ -31,7 +32,7 @@ enum {
     MISMATCH = 803,
 };
 
-/* As the program finds a machine with one good GPU. */
+/* Sets up a machine with one working GPU. */
 static void good_device(void)
 {
     emu_set_device(80, 1, "ok", (size_t)2 * GIB);
@@ -77,7 +78,7 @@ TEST(gpu_is_missing)
         EXPECT_INT(mem_live(), live);
         int number = row[i].device[4] ? row[i].device[5] - '0' : 0;
         EXPECT_FAIL(backend_cuda.describe(number, text), row[i].want);
-        // the default falls back, and knows why
+        // the default device falls back to the CPU and keeps the reason
         if (row[i].device[4]) continue;
         spec.device = "auto";
         REQUIRE(session_open(&spec, &s));
@@ -100,7 +101,7 @@ TEST(gpu_is_described)
 
 // -- a life ------------------------------------------------------------------
 
-/* Every kernel of a step, and all that a step does beside them. */
+/* A network whose step launches the common kernels and makes all copies. */
 static void life_net(Net *n)
 {
     net_new(n);
@@ -115,7 +116,8 @@ static bool one_life(Net *n, const Optim *o)
     return net_life(n, "cuda", 0, o);
 }
 
-/* The net of a life, which has gone well once; how many calls that took. */
+/* Makes the network, runs the session once without a failure and returns its
+ * number of runtime calls. */
 static long good_life(Net *n, const Optim *o)
 {
     life_net(n);
@@ -126,7 +128,7 @@ static long good_life(Net *n, const Optim *o)
     return emu_fail_count();
 }
 
-/* Device memory and handles that a test left behind. */
+/* Fails if host memory, device memory or handles are left. */
 static void nothing_left(long host, const char *when, long k)
 {
     if (mem_live() != host || emu_live_bytes() || emu_live_handles())
@@ -137,7 +139,7 @@ static void nothing_left(long host, const char *when, long k)
                     emu_live_handles());
 }
 
-/* What was just said is a reason, in the words of CUDA, with a way out. */
+/* Expects that the last error text has CUDA's name of the error and a fix. */
 static void said(const char *name, const char *advice, long k)
 {
     const char *text = err_text();
@@ -170,7 +172,7 @@ TEST(gpu_fails_at_every_call)
     Net n;
     Optim o = optim_default(OPTIM_adamw);
     long calls = good_life(&n, &o), host = mem_live();
-    // a life has copies, launches, memory: a test of ten calls would be none
+    // copies, launches, allocations: far more calls than ten
     EXPECT(calls > 100);
     nothing_left(host, "no failure", 0);
     for (long k = 1; k <= calls; k += given_every()) {
@@ -179,7 +181,7 @@ TEST(gpu_fails_at_every_call)
         emu_fail_at(k, f->error, 0);
         bool ok = one_life(&n, &o);
         emu_fail_at(0, 0, 0);
-        // memory may be there the second time, without places for copies
+        // a second request may fit: the session retries without staging memory
         if (ok && f->error != NO_MEMORY)
             test_failed(__FILE__, __LINE__, "nobody noticed call %ld", k);
         if (!ok) said(f->name, f->advice, k);
@@ -189,8 +191,8 @@ TEST(gpu_fails_at_every_call)
     net_free(&n);
 }
 
-/* A first step that met a refusal, at whatever call, can be asked for again:
- * the numbers on the device are then what they should be. */
+/* A first step that failed at any call can be repeated, and the values on the
+ * device are then right. */
 TEST(gpu_first_step_is_repeated)
 {
     Optim o = optim_default(OPTIM_sgd);
@@ -217,23 +219,25 @@ TEST(gpu_first_step_is_repeated)
     EXPECT(failed > 50);
 }
 
-/* A kernel faults while it runs: a later call tells, and all after it. */
+/* A kernel faults while it runs: a later call and all calls after it return the
+ * error. */
 TEST(gpu_faults_in_every_launch)
 {
     Net n;
     Optim o = optim_default(OPTIM_adamw);
     long calls = good_life(&n, &o), launches = emu_launch_count(NULL);
     long host = mem_live(), faulted = 0, named = 0;
-    // from a call on, the next launch faults: many calls have the same one.
-    // A launch itself succeeds; who waits for it, or comes later, is told
+    // the first launch from call k on faults, so many k hit the same launch.
+    // The launch itself succeeds; a call that waits for it, or a later one,
+    // returns the error
     for (long k = 1; k <= calls; k += 3 * given_every()) {
         err_set(ERR_NONE, "");
         emu_fail_at(k, ILLEGAL_ADDRESS, 1);
         bool ok = one_life(&n, &o);
-        if (ok) break; // behind the last launch
+        if (ok) break; // k is after the last launch
         faulted++;
         said("(cudaErrorIllegalAddress)", "run `segengine check", k);
-        // in its first run a plan is watched call by call
+        // in its first run a plan synchronises after each call
         named += strstr(err_text(), " (n") != NULL;
         // CUDA refuses all further work of the process
         EXPECT(!one_life(&n, &o));
@@ -250,7 +254,8 @@ TEST(gpu_faults_in_every_launch)
     net_free(&n);
 }
 
-/* Less and less memory: a reason with bytes, and a session that goes on. */
+/* Too little memory: an error text with the bytes, and a session that goes on.
+ */
 TEST(gpu_is_too_small)
 {
     Net n;
@@ -263,7 +268,7 @@ TEST(gpu_is_too_small)
         emu_set_device(80, 1, "ok", bytes);
         ok = one_life(&n, &o);
         if (!ok) {
-            // weights that do not fit are refused before there are any
+            // weights that do not fit are refused before allocation
             char want[64] = "are free; fix: a smaller network, or a GPU";
             if (!strstr(err_text(), "the weights"))
                 snprintf(want, sizeof want, "of %zu free: use a smaller batch",
@@ -275,8 +280,8 @@ TEST(gpu_is_too_small)
         nothing_left(host, "bytes", (long)bytes);
     }
     EXPECT(ok);
-    // a plan that does not fit costs nothing but the plan: the session goes on
-    // with another
+    // when a plan does not fit, only the plan is lost: the session goes on with
+    // another one
     Plan *p;
     PlanInput in[8];
     emu_set_device(80, 1, "ok", (size_t)1 << 20);
@@ -293,8 +298,8 @@ TEST(gpu_is_too_small)
 
 // -- the same bits -----------------------------------------------------------
 
-/* Training does not depend on which thread or block goes first, nor on when
- * a stream runs. */
+/* Training does not depend on the order of threads and blocks, nor on the
+ * schedule of the streams. */
 TEST(gpu_order_does_not_matter)
 {
     static const char *const order[] = {"g", "h", "a", "d", "r7", "r8"};

@@ -1,11 +1,11 @@
-/* gpu_ranks.c -- ranks on emulated devices against one: gradients, losses and
- * statistics of norms joined through the host, and by a library in the place of
- * NCCL (nccl/nccl.cc) on the streams, recorded steps included. */
+/* gpu_ranks.c -- several ranks on emulated devices against one rank: gradients,
+ * losses and norm statistics reduced through the host, and by a substitute for
+ * NCCL (nccl/nccl.cc) on the streams, CUDA graphs included. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/support/op_call.h"
 #include "tests/support/ranks_training.h"
 
-/* So many devices, and the stand-in that the build made. */
+/* Sets the number of devices and the substitute library of the build. */
 static void stage(int devices)
 {
     emu_set_device(80, devices, "ok", (size_t)2 << 30);
@@ -30,8 +30,9 @@ TEST(gpu_ranks_by_the_host)
     unstage();
 }
 
-/* Shares of 2, 2, 3 and then of 1, 2, 2: the second rank has a recording of its
- * extent when the others have none; then that is given up, and all record. */
+/* Shards of 2, 2, 3 and then of 1, 2, 2: the second rank has a CUDA graph of
+ * its extents when the others have none; it drops the graph, and all ranks
+ * capture again. */
 TEST(gpu_ranks_of_other_shares)
 {
     Work w = {.device = "cuda", .allreduce = "nccl", .batch = 7, .later = 5};
@@ -41,8 +42,8 @@ TEST(gpu_ranks_of_other_shares)
     unstage();
 }
 
-/* Norms that nobody runs (plan_deferred_norm.c): of sums that a convolution
- * left. */
+/* Deferred norms (plan_deferred_norm.c), whose statistics come from sums that a
+ * convolution wrote. */
 TEST(gpu_ranks_of_deferred_norms)
 {
     static const Precision kinds[] = {PRECISION_f16, PRECISION_bf16};
@@ -64,14 +65,14 @@ TEST(gpu_ranks_by_nccl)
         compare_by("nccl", "cuda", (Kind)k, 7, 2, 1);
         compare_by("nccl", "cuda", (Kind)k, 2, 3, 1);
     }
-    // recorded from the third step on, idle or not
+    // captured from the third step on, also with an idle rank
     compare_by("nccl", "cuda", BCE, 8, 2, 6);
     compare_by("nccl", "cuda", DICE, 2, 3, 5);
     compare_own_norms("nccl", "cuda", 2);
     unstage();
 }
 
-/* Opens a session of this rank as the context says; its reason is there. */
+/* Options of a rank's session and the expected error text. */
 typedef struct Wish {
     const char *allreduce, *device, *reason;
 } Wish;

@@ -1,12 +1,12 @@
-/* gpu_dry_run.c -- the launch plan of a step, against the step itself.
+/* gpu_rehearse.c -- the launches of a dry run, compared with the step itself.
  *
- * A rehearsed step makes no call of CUDA, so it works without a driver; and it
- * names the kernels that the same step runs on a device, in their number. */
+ * A dry run makes no CUDA call, so it works without a driver; it lists the
+ * kernels that the same step launches on a device, as often as they run. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
 
-/* A U-Net of two levels; adamw. */
+/* A U-Net with two levels. */
 static void small_unet(Net *n)
 {
     net_new(n);
@@ -30,7 +30,7 @@ static void open_session(Net *n, const Optim *o, Precision precision,
     REQUIRE(session_open(&spec, &n->s));
 }
 
-/* One step of batch 2 of a device that is not there. */
+/* Lists one step of batch 2 on an absent device. */
 static void dry_run_one(Net *n, const Optim *o, Precision precision,
                         LaunchLog *r)
 {
@@ -44,7 +44,7 @@ static void dry_run_one(Net *n, const Optim *o, Precision precision,
     n->s = NULL;
 }
 
-/* Kernels of r whose name contains `part`. */
+/* Returns the number of launches in r with `part` in the kernel's name. */
 static long kernels(const LaunchLog *r, const char *part)
 {
     long count = 0;
@@ -88,7 +88,7 @@ TEST(gpu_dry_run_needs_no_driver)
             const Launch *l = &r.launch[i];
             if (!l->block[0]) continue;
             EXPECT(l->grid[0] && l->grid[1] && l->grid[2] && l->block[1]);
-            // "(kernel<4, 2>)" is what LAUNCH was given
+            // LAUNCH has "(kernel<4, 2>)" in parentheses
             char name[128];
             snprintf(name, sizeof name, "%s", l->name + (*l->name == '('));
             if (*l->name == '(') name[strlen(name) - 1] = 0;
@@ -101,8 +101,8 @@ TEST(gpu_dry_run_needs_no_driver)
     }
 }
 
-/* What the host asks of it is answered without CUDA: nothing has been written
- * there, nothing is under way, and there is room for all. */
+/* A dry-run device answers the host's queries without CUDA: its memory is zero,
+ * no work is pending, and all allocations fit. */
 TEST(gpu_dry_run_answers_without_a_driver)
 {
     Net n;
@@ -127,7 +127,7 @@ TEST(gpu_dry_run_answers_without_a_driver)
     net_free(&n);
 }
 
-/* Afterwards kernels run again: the thread has not been left deaf. */
+/* After a dry run kernels run again on the same thread. */
 TEST(gpu_dry_run_ends_with_its_session)
 {
     Net n;

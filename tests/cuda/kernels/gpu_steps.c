@@ -1,9 +1,9 @@
-/* gpu_steps.c -- steps that are recorded and played, and copies that nobody
- * waits for, on the emulated device.
+/* gpu_steps.c -- steps as CUDA graphs, and asynchronous copies, on the emulated
+ * device.
  *
- * Its streams run as late as event waits allow, so a missing wait shows as
- * other values. What is recorded must do what the calls do one by one, to the
- * bit, whatever moved in between. */
+ * Its streams run as late as event waits allow, so a missing wait changes
+ * values. A replayed graph must give the same bits as the single calls, even
+ * after buffers have moved. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/support/networks.h"
 #include "tests/support/op_call.h"
@@ -11,8 +11,8 @@
 
 enum { STEPS = 12 };
 
-/* Steps of two batch sizes, the pool growing on the way, in one or two parts,
- * one with an infinity; the state at the end. */
+/* Trains steps of two batch sizes, in one or two parts, one with an infinite
+ * value, while the memory pool grows; returns the final state. */
 static void *train(bool careful, const char *streams, Arena *mem, size_t *bytes)
 {
     Net n;
@@ -64,8 +64,8 @@ TEST(gpu_launches_captured_graphs)
     arena_release(&mem);
 }
 
-/* From the third step of a plan on the host makes a handful of calls, the same
- * number each time, and all kernels of the step are played. */
+/* From the third step of a plan on the host makes fewer than 20 calls, the same
+ * number each time, and the graph runs all kernels of the step. */
 TEST(gpu_step_is_one_launch)
 {
     Net n;
@@ -88,7 +88,8 @@ TEST(gpu_step_is_one_launch)
         if (i > 1) launches = emu_launch_count(NULL), calls = emu_fail_count();
     }
     EXPECT(launches > 60);
-    // an upload of the order; play, report, its event, the wait for it
+    // upload of the step's parameters; graph launch, report, its event, the
+    // wait for it
     EXPECT(calls < 20);
     // all parameters in one launch
     emu_reset_counts();
@@ -97,8 +98,8 @@ TEST(gpu_step_is_one_launch)
     net_free(&n);
 }
 
-/* The host's memory is free when an upload returns; pieces and many of them
- * under way arrive whole and in order. */
+/* The host may reuse its memory when an upload returns; uploads in pieces, and
+ * many at a time, arrive complete and in order. */
 TEST(gpu_uploads_without_waiting)
 {
     enum { MOST = 65 << 20 };
@@ -114,7 +115,7 @@ TEST(gpu_uploads_without_waiting)
         REQUIRE(be->open(0, 1, &dev));
         REQUIRE(be->alloc(dev, MOST, &at));
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            // large ones once, and not where each byte has a long shadow
+            // large sizes once, and not in the checked build, which is slow
             if (sizes[i] > 1 << 20 && (k || emu_checked_build())) continue;
             for (size_t b = 0; b < sizes[i]; b++)
                 host[b] = (unsigned char)(b * 7 + b / 251 + i);
@@ -126,7 +127,7 @@ TEST(gpu_uploads_without_waiting)
                 wrong += back[b] != (unsigned char)(b * 7 + b / 251 + i);
             EXPECT_INT((long)wrong, 0);
         }
-        // more than there are places, to one target: the last one counts
+        // more uploads to one target than staging buffers: the last one stays
         for (unsigned i = 0; i < 40; i++) {
             memset(host, (int)i, 5000);
             REQUIRE(be->upload(dev, (char *)at + 100 * i, host, 5000));
@@ -144,7 +145,7 @@ TEST(gpu_uploads_without_waiting)
     mem_free(back);
 }
 
-/* Each call of a plan has a time of its own. */
+/* Each call of a plan is timed separately. */
 TEST(gpu_times_calls)
 {
     enum { MOST = 400 };
@@ -169,7 +170,7 @@ TEST(gpu_times_calls)
     net_free(&n);
 }
 
-/* Two sessions on two GPUs, by turns; also after a fault-free close of one. */
+/* Two sessions on two GPUs in alternation, also after one is closed. */
 TEST(gpu_two_at_a_time)
 {
     Net a, b;
@@ -184,7 +185,7 @@ TEST(gpu_two_at_a_time)
     for (uint32_t i = 0; i < 4; i++) {
         EXPECT(net_step(&a, 2, i, 0.01, 1).applied);
         EXPECT(net_step(&b, 2, i, 0.01, 1).applied);
-        // evaluation of the one, a copy to the other
+        // evaluation of the first session, a copy to the second
         Plan *p = net_plan(&a, false, 1);
         net_feed(&a, p, 9);
         net_feed(&b, net_plan(&b, true, 2), 9);

@@ -1,7 +1,7 @@
-/* grad_sqnorm.c -- squares of gradients that kernels sum as they store them
- * (plan_grad_sqnorm.c), and the norm of all gradients that a step makes of
- * these sums and of the gradients that it reads itself, on the emulated device.
- */
+/* grad_sqnorm.c -- gradient-norm partial sums, written by the kernels that
+ * store the gradients (plan_grad_sqnorm.c), and the gradient norm that a step
+ * computes from them and from the gradients that it reads, on the emulated
+ * device. */
 #include "engine/plan/plan_inside.h"
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/support/networks.h"
@@ -10,14 +10,15 @@
 /* How a network is trained. */
 typedef struct Way {
     Precision precision;
-    bool plain; /* each row by itself */
+    bool plain; /* nothing fused */
     int parts;  /* of a step */
     int count;  /* samples of a part */
 } Way;
 
-/* Rows of more positions than are one part, whose weights have two tiles;
- * behind a pool and of 24 more channels one part, two tiles each way; a layer
- * that runs twice; a transposed one; every channel by itself; few results. */
+/* A layer with so many positions that dw has several partial sums; after a pool
+ * a layer with one partial sum; a layer whose dw has two tiles along each axis;
+ * a layer that runs twice; an upconv; a depthwise layer; a layer with one
+ * filter. */
 static void layers(Net *n)
 {
     net_new(n);
@@ -61,7 +62,7 @@ static void open_way(Net *n, const Way *way)
     REQUIRE(session_open(&spec, &n->s));
 }
 
-/* One step by all its parts. */
+/* Runs one step with all its parts. */
 static StepResult step(Net *n, const Way *way, uint32_t seed)
 {
     StepResult r = {0};
@@ -75,7 +76,7 @@ static StepResult step(Net *n, const Way *way, uint32_t seed)
     return r;
 }
 
-/* Doubles or floats of the device. */
+/* Copies `bytes` from the device. The caller frees the copy. */
 static void *fetch(Net *n, const void *at, size_t bytes)
 {
     void *host = mem_alloc(bytes + 1);
@@ -85,7 +86,7 @@ static void *fetch(Net *n, const void *at, size_t bytes)
     return host;
 }
 
-/* Is element i of the block among those that are read? */
+/* Returns whether the norm reads element i of the gradients. */
 static bool is_read(const SqnormPlaces *s, int64_t i)
 {
     const int64_t line = i / PARAM_ALIGN;
@@ -98,8 +99,9 @@ static bool is_read(const SqnormPlaces *s, int64_t i)
     return false;
 }
 
-/* What is left of each parameter are the squares of its gradient as it is now,
- * and each is left or read. How many are left. */
+/* Expects that the partial sums of each parameter add up to the sum of squares
+ * of its gradient, and that a gradient without partial sums is read. Returns
+ * the number of parameters with partial sums, and the sum of all squares. */
 static int squares_are(Net *n, const Plan *p, double *all)
 {
     const Params *q = session_params(n->s);
@@ -131,7 +133,7 @@ static int squares_are(Net *n, const Plan *p, double *all)
     return left;
 }
 
-/* Three steps: call by call, recorded, played. */
+/* Three steps: call by call, captured, replayed. */
 static void steps_are(const Way *way, int want)
 {
     Net n;
@@ -148,7 +150,8 @@ static void steps_are(const Way *way, int want)
     net_free(&n);
 }
 
-// all weights but those of the layer of one result, where 16 bits have another
+// all weights, in 16 bits without the layer of one filter, which has another
+// kernel there
 TEST(square_of_what_is_stored)
 {
     steps_are(&(Way){PRECISION_bf16, false, 1, 2}, 6);
@@ -157,15 +160,15 @@ TEST(square_of_what_is_stored)
     steps_are(&(Way){PRECISION_f32, false, 1, 1}, 7);
 }
 
-/* Parts of a step add up: the last leaves what counts. */
+/* The parts of a step add up: the last part writes the partial sums. */
 TEST(square_of_parts_of_a_step)
 {
     steps_are(&(Way){PRECISION_bf16, false, 3, 1}, 6);
     steps_are(&(Way){PRECISION_f32, false, 2, 1}, 7);
 }
 
-/* Each row by itself: all gradients are read, and give the same but for the
- * order of the sum. */
+/* Without fusion all gradients are read; the norm is the same up to the order
+ * of the sum. */
 TEST(square_plain)
 {
     steps_are(&(Way){PRECISION_bf16, true, 1, 1}, 0);
@@ -190,7 +193,8 @@ TEST(square_any_order)
     emu_set_order("g");
 }
 
-/* One gradient that is not finite: the step is left out, whoever squared it. */
+/* One gradient is not finite: the step is skipped, with partial sums and with
+ * gradients that are read. */
 TEST(square_of_infinity)
 {
     const Way way = {PRECISION_f16, false, 1, 1};
@@ -203,7 +207,7 @@ TEST(square_of_infinity)
     net_free(&n);
 }
 
-/* More layers than a kernel has room for in its argument: some are read. */
+/* More separate gradients than fit the argument of the norm's kernel. */
 TEST(square_many_layers)
 {
     enum { LAYERS = MAX_RESTS + 20 };
@@ -226,7 +230,7 @@ TEST(square_many_layers)
     const Plan *p = net_plan(&n, true, 2);
     EXPECT(r.applied);
     EXPECT_INT(squares_are(&n, p, &all), MAX_RESTS - 1);
-    // the first layer begins the block
+    // the first layer is the start of the parameters
     EXPECT_INT(plan_sqnorms(p)->rests, MAX_RESTS - 1);
     EXPECT_NEAR(r.grad_norm, sqrt(all), 1e-12 * r.grad_norm);
     net_free(&n);

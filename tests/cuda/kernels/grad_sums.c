@@ -1,23 +1,23 @@
-/* grad_sums.c -- sums over a gradient, made by the call that stores the last of
- * it: Call.grad_sums, on the emulated device. Which calls make them is tested
- * in plan_grad_sums.c. */
+/* grad_sums.c -- gradient sums, computed by the call that writes the gradient
+ * last (Call.grad_sums), on the emulated device. plan_grad_sums.c tests which
+ * calls compute gradient sums. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/bench.h"
 #include <math.h>
 #include <string.h>
 
-/* Whose backward call closes the gradient of its operand. */
+/* Layers whose backward call computes the gradient sums of its operand. */
 static const Shape sums_by_call[] = {
     {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
     {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1},
-    // four and eight classes, of which some have more boxes than others
+    // four and eight residue classes with different numbers of boxes
     {OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1},
     {OP_conv, {1, 5, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1},
     {OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2},
     {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1},
-    // more boxes than are added at once, for each of some tiles of channels
+    // more boxes than a block adds at once, for several tiles of channels
     {OP_conv, {2, 1, 72, 64, 160}, {8, 1, 1, 1, 160}, 1, 0, 1},
-    // in three rounds
+    // a grid reduction in three rounds
     {OP_conv, {2, 1, 265, 265, 8}, {8, 1, 1, 1, 8}, 1, 0, 1},
     {OP_conv, {2, 1, 9, 10, 128}, {128, 1, 1, 1, 128}, 1, 0, 1},
     {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
@@ -26,7 +26,7 @@ static const Shape sums_by_call[] = {
     {OP_upconv, {2, 5, 9, 11, 64}, {64, 4, 4, 4, 1}, 2, 1, 1},
     {OP_upconv, {1, 1, 37, 35, 96}, {96, 1, 3, 3, 2}, 2, 1, 1},
     {OP_upconv, {2, 1, 7, 19, 160}, {160, 1, 4, 4, 1}, 2, 1, 1},
-    // head.cu, with rows in parts and in one
+    // head.cu, with several partial sums and with one
     {OP_conv, {2, 1, 33, 35, 32}, {1, 1, 1, 1, 32}, 1, 0, 1},
     {OP_conv, {1, 1, 21, 13, 40}, {2, 1, 1, 1, 40}, 1, 0, 1},
     {OP_linear, {3, 1, 9, 9, 136}, {5, 1, 1, 1, 136}, 1, 0, 1},
@@ -36,7 +36,8 @@ static const Shape sums_by_call[] = {
 };
 enum { CLOSERS = sizeof sums_by_call / sizeof *sums_by_call };
 
-/* The statistics of a channel that v begins with, by the norm of h. */
+/* Computes mean and 1 / standard deviation of the channel at v, with h's
+ * epsilon. */
 static void stat_of(const Behind *h, const double *v, int64_t rows,
                     int channels, double *mean, double *rstd)
 {
@@ -48,8 +49,9 @@ static void stat_of(const Behind *h, const double *v, int64_t rows,
     *rstd = 1 / sqrt(var + (double)h->norm.batch_norm.eps);
 }
 
-/* The sums of dx over its rows, in double, as a call that reads it would make
- * them: `h` NULL: there is no lens. `size`: what the terms add up to. */
+/* Computes the gradient sums of dx over its rows in double: of u, dx taken back
+ * through the activation of h, and of u times the normalised x. `h` NULL: no
+ * deferred norm. `size`: the sums of the absolute terms. */
 static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
                     const Behind *h, double *sum, double *size)
 {
@@ -80,8 +82,9 @@ static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
     mem_free(v);
 }
 
-/* total is what dx sums up to. A float's sign may fall the other way next to
- * zero, where u is not small: such a term is a share of 1e-4 here. */
+/* Expects the gradient sums of dx in total. Close to zero rounding can change
+ * the sign before the activation while u is not small: such a term is 1e-4 of
+ * the sums here. */
 static void totals_are(Bench *b, const Tensor *total, const Tensor *dx,
                        const Tensor *x, const Behind *h)
 {
@@ -94,7 +97,7 @@ static void totals_are(Bench *b, const Tensor *total, const Tensor *dx,
         EXPECT_NEAR(got[i], want[i], 2e-4 * size[i] + 1e-6);
 }
 
-/* Windows of two along the axes that there are. */
+/* A maxpool with windows of two along w, h and, unless d is 1, d. */
 static Attr pool_of_two(Dims s)
 {
     Attr a = op_default(OP_maxpool);
@@ -108,14 +111,15 @@ static Tensor total_of(Bench *b, Dims s)
     return tensor_of(b, (Dims){1, 1, 1, 1, grad_sums_size(s.c)}, F64);
 }
 
-/* Does the backend say that this call closes dx[k]? */
+/* Returns whether the backend sums dx[k] in this call. */
 static bool is_closed(Bench *b, Call c, int k)
 {
     c.precision = b->precision;
     return backend_cuda.sums_grads(&c) >> k & 1;
 }
 
-/* Beside the gradients of the parameters where it adds, else alone. */
+/* Checks the gradient sums of a layer's dx. `add`: dx is added to, and dw and
+ * db are computed as well. */
 static void closes(Precision p, const Shape *s, bool seen, bool add)
 {
     enum { DX, DW, DB, ALL };
@@ -134,7 +138,7 @@ static void closes(Precision p, const Shape *s, bool seen, bool add)
     const Dims extent[ALL] = {y.dim, s->w, {1, 1, 1, 1, z.dim.c}};
     Tensor d[2][ALL];
     for (int i = 0; i < 2; i++) {
-        b.draws = 100; // the same for both
+        b.draws = 100; // the same random values in both runs
         z.data = NULL;
         Call c = {.attr = &attr, .x = {&y, &w2}, .y = &z, .dy = &dz};
         if (seen) c.deferred_norm[0] = &h.deferred_norm;
@@ -163,10 +167,10 @@ TEST(close_of_a_product)
     }
 }
 
-/* What follows from the totals for the call that reads the gradient, a lazy one
- * with such a norm: its parameters' gradients, and behind the totals a line
- * each channel: the lens, then what dx is of x and of nothing
- * (norm_bwd_on_load.cuh). */
+/* Checks the values that the call computes from the sums for the reader of the
+ * gradient, a call with deferred norm h: dgamma and dbeta, and after the sums
+ * one line of four floats per channel: scale and shift of the norm, then factor
+ * of x and constant of dx (norm_bwd_on_load.cuh). */
 static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
                        const Behind *h, const double *before)
 {
@@ -199,7 +203,7 @@ static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
     mem_free(v);
 }
 
-/* dgamma is added to, dbeta is new. */
+/* Gradient sums with a reader: dgamma is added to, dbeta is stored. */
 static void for_the_reader(const Shape *s, Op op)
 {
     Bench b;
@@ -239,8 +243,8 @@ TEST(close_for_the_reader)
                    OP_maxpool);
 }
 
-/* Call c, seeing its operand through what is behind h or (NULL) as it stands,
- * makes the gradient that it makes without sums, and those of that. */
+/* Call c, whose operand has deferred norm h (NULL: none), computes the same
+ * gradient with and without gradient sums, and the right sums. */
 static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
                          bool add)
 {
@@ -249,7 +253,7 @@ static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
     if (h) c.deferred_norm[0] = &h->deferred_norm;
     run(b, &c);
     for (int i = 0; i < 2; i++) {
-        b->draws = 100; // the same for both
+        b->draws = 100; // the same random values in both runs
         dx[i] = drawn(b, y->dim, y->type, -1, 1);
         c.dy = dz, c.dx[0] = &dx[i], c.fresh = !add;
         EXPECT(backend_cuda.sums_grads(&c) == 1);
@@ -260,7 +264,7 @@ static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
     totals_are(b, &total, &dx[1], y, h);
 }
 
-/* Of a pool, whose last elements no window may have. */
+/* Gradient sums of a maxpool; odd extents leave elements without a window. */
 static void closes_pool(Precision p, Dims s, bool seen, bool add)
 {
     Bench b;
@@ -286,8 +290,8 @@ TEST(close_of_a_pool)
     closes_pool(PRECISION_bf16, (Dims){1, 1, 33, 64, 8}, false, true);
 }
 
-/* Of whole channels that are dropped, with an activation behind that is seen in
- * y or, through a lens, in x. */
+/* Gradient sums of spatial dropout with an activation after it, whose sign is
+ * taken from y or, with a deferred norm, from x. */
 static void closes_dropout(Precision p, Dims s, Op act, bool seen, bool add)
 {
     Bench b;
@@ -312,11 +316,11 @@ TEST(close_of_dropout)
     closes_dropout(half, (Dims){1, 1, 33, 64, 8}, OP_leaky_relu, false, true);
     closes_dropout(half, (Dims){2, 1, 9, 10, 256}, none, true, false);
     closes_dropout(PRECISION_f16, (Dims){2, 1, 15, 9, 40}, none, false, false);
-    // parts of all samples that are added in two rounds
+    // partial sums of all samples, added in two rounds
     closes_dropout(half, (Dims){6, 1, 160, 165, 8}, OP_relu, true, false);
 }
 
-/* Of a concat that is not made, each gradient by itself. */
+/* Gradient sums of the two operands of an implicit concat. */
 static void beside(int how)
 {
     enum { FIRST = 32, C = 56 };
@@ -356,7 +360,7 @@ TEST(close_of_a_concat)
     for (int how = 0; how < 6; how++) beside(how);
 }
 
-/* Not of what is f32, nor where a sum goes through memory. */
+/* No gradient sums of f32 gradients, nor with split-K. */
 TEST(close_not_otherwise)
 {
     Bench b;
@@ -377,8 +381,9 @@ TEST(close_not_otherwise)
     bench_close(&b);
 }
 
-/* A lazy call that is given the sums of dy: the gradients of one that makes
- * them, but for the order of its sums; and no pass over dy and y. */
+/* The backward call of a convolution with deferred norm that is given the sums
+ * of dy computes the same gradients, up to the order of the sums, as one that
+ * computes them; and makes no pass over dy and y. */
 TEST(close_way_back)
 {
     enum { C = 16 };
@@ -393,7 +398,7 @@ TEST(close_way_back)
     const Tensor total = total_of(&b, y.dim);
     c.y = &y, c.fresh = ~0u;
     for (int i = 0; i < 2; i++) {
-        b.draws = 200; // the same for both
+        b.draws = 200; // the same random values in both runs
         const Tensor slope = drawn(&b, y.dim, BF16, -1, 1);
         if (i) {
             double sum[GRAD_SUMS * C + 1] = {0}, size[GRAD_SUMS * C];

@@ -1,12 +1,12 @@
-/* grid_reduce.c -- sums by parts that the last blocks of a launch finish, on
- * the emulated device, against the plain loops: of one part, of as many as are
- * added at once, of one more, and of numbers that leave a group of a few at the
- * end. The suites of the operators have few parts. */
+/* grid_reduce.c -- grid reductions on the emulated device, compared with ref:
+ * of one partial sum, of as many as a block adds at once, of one more, and of
+ * numbers that leave a small last group. The suites of the operators have few
+ * partial sums. */
 #include "tests/support/op_call.h"
 
 extern const Backend backend_cuda;
 
-/* Told of what is off. */
+/* Receives the differences found. */
 static void report(void *ctx, const char *text)
 {
     (void)ctx;
@@ -23,18 +23,18 @@ static void agrees(const OpCase *c, Precision p)
     EXPECT_INT(k.failures, 0);
 }
 
-/* FOLD_NEAR of grid_reduce.cuh is 32. */
+/* Numbers of partial sums; GRID_REDUCE_FAN_IN of grid_reduce.cuh is 32. */
 static const int parts[] = {1, 2, 32, 33, 50};
 enum { PARTS = sizeof parts / sizeof *parts };
 
-/* Where each access is checked (SEG_TEST_ONCE), 33 parts alone: sums of 32, and
- * a group of one that is left. */
+/* With SEG_TEST_ONCE, when each access is checked, only 33 partial sums are
+ * taken: a group of 32 and a last group of one. */
 static bool is_taken(int i)
 {
     return !given_once() || parts[i] == 33;
 }
 
-/* Rows of a part of the walk of 127 channels, and of dw. */
+/* Rows of one partial sum: of a column reduction of 127 channels, of dw. */
 enum { ODD = 127, ROWS = 64, POSITIONS = 1024 };
 
 static OpCase linear(int rows, int in, int out, unsigned wrt)
@@ -53,7 +53,7 @@ TEST(folds_dw)
         const OpCase c = linear(parts[i] * POSITIONS, 1, 1, 2);
         agrees(&c, PRECISION_f32);
     }
-    // lines of 16 x 8 that are partly in w, tiles of 33 and 9 parts
+    // tiles of 16 x 8 that w fills in part; 33 and 9 partial sums per tile
     static const Precision all[] = {PRECISION_f32, PRECISION_tf32,
                                     PRECISION_bf16, PRECISION_f16};
     for (int i = 0; i < 4; i++) {
@@ -64,7 +64,7 @@ TEST(folds_dw)
     }
 }
 
-/* A convolution along one axis, every channel a group. */
+/* A depthwise convolution along one axis. */
 static OpCase by_groups(int positions, int channels, int kernel)
 {
     OpCase c = {.attr = op_default(OP_conv), .rank = 1, .wrt = 2};
@@ -81,11 +81,11 @@ TEST(folds_dw_of_groups)
         const OpCase c = by_groups(parts[i] * POSITIONS, 2, 1);
         agrees(&c, PRECISION_f32);
     }
-    // more channels than a block has, five taps where it has four
+    // more channels than a block takes, and five taps where a block takes four
     OpCase c = by_groups(3 * POSITIONS + 5, 34, 5);
     agrees(&c, PRECISION_bf16);
-    // so many columns that there is one part, whose warps have chains of 512
-    // positions and another one
+    // so many columns that there is one partial sum, whose warps have a chain
+    // of 512 positions and a second one
     c = by_groups(8 * 513, 2, 1030);
     agrees(&c, PRECISION_f32);
 }
@@ -97,7 +97,7 @@ TEST(folds_db)
         const OpCase c = linear(parts[i] * ROWS, 1, ODD, 4);
         agrees(&c, PRECISION_f32);
     }
-    // a channel, packs of four, and a part that is not whole
+    // one channel; packs of four channels with an incomplete last part
     OpCase c = linear(40 * 8192, 1, 1, 4);
     agrees(&c, PRECISION_f32);
     c = linear(33 * 96 + 5, 1, 300, 4);
@@ -122,14 +122,14 @@ TEST(folds_norms)
         const OpCase c = norm(OP_batch_norm, x);
         agrees(&c, PRECISION_f32);
     }
-    // two tiles of channels; sets of parts
+    // two tiles of channels; partial sums for each sample
     OpCase c = norm(OP_batch_norm, (Dims){3, 1, 1, 33 * 32, 516});
     agrees(&c, PRECISION_f32);
     c = norm(OP_instance_norm, (Dims){2, 1, 1, 33 * ROWS, ODD});
     agrees(&c, PRECISION_f32);
 }
 
-/* Groups that a block has whole, and those that lie in two tiles. */
+/* Groups within one block's tile of channels, and groups across two tiles. */
 TEST(folds_groups)
 {
     OpCase c = norm(OP_group_norm, (Dims){2, 1, 1, 33 * ROWS, 126});
