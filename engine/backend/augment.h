@@ -1,9 +1,9 @@
-/* augment.h -- a random change of one sample, decided.
+/* augment.h -- one augmentation of one sample, with its random numbers drawn.
  *
- * Data steps draw what happens to a sample (data/augment/augment.c). What was
- * drawn is plain numbers, so that whoever holds the sample does the same with
- * it: the host (data/augment/apply.c) or a device (cuda/device/augment.cu). The
- * arithmetic that both must agree on stands here.
+ * Data steps draw the parameters of each augmentation
+ * (data/augment/augment.c). They are plain numbers, so that the host
+ * (data/augment/apply.c) and a device (cuda/device/augment.cu) compute the same
+ * sample from them. This header has the arithmetic that both share.
  *
  * Axes are counted 0 w, 1 h, 2 d. */
 #ifndef SEG_ENGINE_BACKEND_AUGMENT_H
@@ -13,17 +13,17 @@
 #include "engine/graph/tensor.h"
 
 typedef enum ChangeKind {
-    CHANGE_NONE,     /* left as it is                                        */
-    CHANGE_FLIP,     /* voxels k and n-1-k of each named axis change places  */
+    CHANGE_NONE,     /* unchanged                                            */
+    CHANGE_FLIP,     /* mirrored: y(k) = x(n-1-k) along each axis of `axes`  */
     CHANGE_AFFINE,   /* y(p) = x(map p), all fields                          */
     CHANGE_ELASTIC,  /* y(p) = x(p + u(p)), all fields; spline.h             */
     CHANGE_CONTRAST, /* y = mean + amount (x - mean), mean of a channel      */
     CHANGE_BRIGHTNESS, /* y = x + amount */
     CHANGE_GAMMA,      /* y = lo + (hi - lo) ((x - lo) / (hi - lo))^amount, lo
-                        * and hi of a channel; a constant one stays            */
+                        * and hi of a channel; unchanged if lo = hi           */
     CHANGE_NOISE, /* y = x + amount z, z standard normal                  */
-    CHANGE_HOST,  /* the first of those that no device does; formulas are those
-                   * of data/steps/steps.def */
+    CHANGE_HOST,  /* this and later kinds run on the host only; their formulas
+                   * are in data/steps/steps.def */
     CHANGE_TIMESHIFT = CHANGE_HOST,
     CHANGE_JITTER,
     CHANGE_BIAS,
@@ -38,57 +38,58 @@ typedef enum ChangeKind {
 
 enum { MAX_SWAPS = 16, CHANGE_NUMBERS = 12 };
 
-/* What a mirror image does to class numbers and numbers. */
+/* Effect of a flip on class numbers and on numbers of a case. */
 typedef struct Mirrored {
     int32_t swaps;
-    uint8_t swap[MAX_SWAPS][2]; /* classes that change places            */
+    uint8_t swap[MAX_SWAPS][2]; /* pairs of classes that are exchanged  */
     uint32_t
         negate; /* bit c: channel c (from 1) changes its sign; bit 0: all */
 } Mirrored;
 
-/* Changes of place are of all fields, the rest of images only. */
+/* Spatial changes apply to all fields, intensity changes to images only. */
 typedef struct Change {
     int32_t kind;
-    uint32_t axes; /* FLIP: bit a for axis a; else what a step has to choose */
+    uint32_t axes; /* FLIP: bit a for axis a; else a choice of the data step */
     float amount;
-    Rng draw; /* NOISE: element i of an image has draw `first` + i, where
-               * the first of the first image is CHANGE_DRAWS; see change_next
-               */
+    Rng draw; /* NOISE: element i of an image has draw `first` + i; `first` of
+               * the first image is CHANGE_DRAWS; see change_next */
     union {
-        double map[3][4]; /* AFFINE: voxel (w, h, d) of the result shows place
+        double map[3][4]; /* AFFINE: voxel (w, h, d) of the result is read at
                            * map[a][0] w + map[a][1] h + map[a][2] d +
                            * map[a][3] along axis a of the sample */
         Elastic elastic;
         Mirrored mirrored;             /* FLIP                          */
-        double number[CHANGE_NUMBERS]; /* those of the host: see augment.c */
+        double number[CHANGE_NUMBERS]; /* kinds of the host: augment.c  */
     };
 } Change;
 
-enum { CHANGE_DRAWS = 4 }; /* those before it decide */
+enum { CHANGE_DRAWS = 4 }; /* draws before it choose the parameters */
 
-/* First draw of noise of the image behind one of extents n whose first is
- * `first`. Even, as normal numbers come in pairs, which no two images share. */
+/* Returns the first noise draw of the image after an image of extents n whose
+ * first draw is `first`. It is even, because normal numbers are drawn in pairs
+ * and no two images share a pair. */
 EVERYWHERE uint32_t change_next(uint32_t first, Dims n)
 {
     uint64_t count = (uint64_t)n.d * (uint64_t)n.h * (uint64_t)n.w;
     return first + (uint32_t)((count * (uint64_t)n.c + 1) / 2 * 2);
 }
 
-/* Along one axis: where a voxel of the result lies in the sample. */
+/* Returns the coordinate in the sample, along one axis, of a voxel of the
+ * result. */
 EVERYWHERE double change_place(const double map[4], int32_t w, int32_t h,
                                int32_t d)
 {
     return map[0] * w + map[1] * h + map[2] * d + map[3];
 }
 
-/* Is this kind a look-up at other places? */
+/* Returns whether this kind interpolates the sample at other coordinates. */
 EVERYWHERE bool change_moves(int32_t kind)
 {
     return kind == CHANGE_AFFINE || kind == CHANGE_ELASTIC;
 }
 
-/* That of an affine or elastic change along all axes; `points` as elastic_move
- * takes them. */
+/* Computes the coordinates in the sample for an affine or elastic change;
+ * `points` as in elastic_move. */
 EVERYWHERE void change_places(const Change *c, const double *points, int32_t w,
                               int32_t h, int32_t d, double out[3])
 {
@@ -100,10 +101,10 @@ EVERYWHERE void change_places(const Change *c, const double *points, int32_t w,
     out[0] += w, out[1] += h, out[2] += d;
 }
 
-/* Linear: between voxels *at and *at + 1 of n, *t of the way; of the last one
- * *t is 0. Nearest: voxel *at. A place beyond the border is moved onto it: the
- * voxels there go on outside, for images and labels alike. In double up to
- * here, so that float rounding, of which devices have their own, decides
+/* Linear interpolation reads voxels *at and *at + 1 of n with weights 1 - *t
+ * and *t; *t is 0 at the last voxel. Nearest neighbour reads one voxel.
+ * Coordinates outside are clamped to the border, for images and labels alike.
+ * Coordinates are double, so that the float rounding of a device changes
  * neither a label nor an interpolated value. */
 EVERYWHERE void change_linear(double place, int32_t n, int32_t *at, float *t)
 {
@@ -120,15 +121,16 @@ EVERYWHERE int32_t change_nearest(double place, int32_t n)
     return (int32_t)(place + 0.5);
 }
 
-/* A sample to be looked up in, (d, h, w, c) of n, mirrored along `axes` (bits
- * as of a flip) before. */
+/* A sample to interpolate, (d, h, w, c) with extents n, first mirrored along
+ * `axes` (bits as in a flip). */
 typedef struct ChangeSource {
     const float *x;
     Dims n;
     uint32_t axes;
 } ChangeSource;
 
-/* Place of the first channel of voxel (w, h, d) of the mirrored sample. */
+/* Returns the index of the first channel of voxel (w, h, d) of the mirrored
+ * sample. */
 EVERYWHERE int64_t change_voxel(Dims n, uint32_t axes, int32_t w, int32_t h,
                                 int32_t d)
 {
@@ -138,14 +140,15 @@ EVERYWHERE int64_t change_voxel(Dims n, uint32_t axes, int32_t w, int32_t h,
     return (((int64_t)d * n.h + h) * n.w + w) * n.c;
 }
 
-/* Eight neighbours of a place: the voxels before and behind it along each axis
- * and how far it is from the first. */
+/* The eight neighbours of a point: along each axis the voxels before and after
+ * it and the weight of the second. */
 typedef struct Around {
     int32_t at[3], next[3];
     float t[3];
 } Around;
 
-/* Channel c between the four neighbours of slice d: along w first, then h. */
+/* Interpolates channel c between four neighbours in slice d: along w, then h.
+ */
 EVERYWHERE float change_slice(const ChangeSource *s, const Around *q, int32_t d,
                               int32_t c)
 {
@@ -159,7 +162,7 @@ EVERYWHERE float change_slice(const ChangeSource *s, const Around *q, int32_t d,
     return v[0] + q->t[1] * (v[1] - v[0]);
 }
 
-/* All channels at a place between voxels, into `to` (n.c). */
+/* Interpolates all channels at `place` into `to` (n.c). */
 EVERYWHERE void change_between(const ChangeSource *s, const double place[3],
                                float *to)
 {
@@ -167,7 +170,7 @@ EVERYWHERE void change_between(const ChangeSource *s, const double place[3],
     Around q;
     for (int a = 0; a < 3; a++) {
         change_linear(place[a], n[a], &q.at[a], &q.t[a]);
-        // the last voxel has no next, which would have no weight
+        // the last voxel is its own neighbour, with weight 0
         q.next[a] = q.at[a] + (q.at[a] + 1 < n[a]);
     }
     for (int32_t c = 0; c < s->n.c; c++) {

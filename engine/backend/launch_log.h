@@ -1,10 +1,10 @@
-/* launch_log.h -- what a device would be told to do, written down instead.
+/* launch_log.h -- the list of kernel launches of a dry run.
  *
- * A backend that can say what it launches has a device that is not there
- * (Backend.dry_run). While a thread has a LaunchLog, kernels that are launched
- * on such a device are added to it and nothing runs, so the launches of a step
- * can be printed for a GPU that this machine does not have. A launch belongs
- * to a part: a call of a plan, or what a step does beside them. */
+ * A backend with dry runs has a device that need not be present
+ * (Backend.dry_run). While a thread has a LaunchLog, kernels that it launches
+ * on such a device are added to the log instead of running, so the launches of
+ * a step can be printed for a GPU that this machine does not have. A launch
+ * belongs to a part: a call of a plan, or other work of a step. */
 #ifndef SEG_ENGINE_BACKEND_LAUNCH_LOG_H
 #define SEG_ENGINE_BACKEND_LAUNCH_LOG_H
 #include "engine/base/err.h"
@@ -12,46 +12,46 @@
 
 enum { LAUNCH_NO_NODE = -1 };
 
-/* A call, and the least that it can cost: every operand that it needs read
- * once and every result written once. */
+/* A call and its least cost: every operand read once, every result written
+ * once. */
 typedef struct LaunchPart {
     int node;         /* of the graph; LAUNCH_NO_NODE: of the step itself    */
     bool backward;    /*                                                     */
-    const char *what; /* NULL: the row of its node; lives as long as the code */
+    const char *what; /* NULL: the node's operator; a string literal          */
     double bytes, flops;
 } LaunchPart;
 
-/* A kernel, or a copy or fill of memory. Texts live as long as the code. */
+/* A kernel, or a copy or fill of memory. Texts are string literals. */
 typedef struct Launch {
-    int part;                   /* which of LaunchLog.part                   */
+    int part;                   /* index in LaunchLog.part                   */
     const char *name;           /* as the source spells the kernel, "copy"   */
     unsigned grid[3], block[3]; /* 0: no kernel                              */
-    size_t shared;              /* bytes that the launch asks for, beside what
-                                 * the kernel declares                       */
+    size_t shared;              /* dynamic shared memory, bytes              */
     size_t bytes;               /* of a copy or fill                         */
-    double moved, flops;        /* launch_log_moves; moved 0: it did not say */
+    double moved, flops;        /* launch_log_moves; moved 0: not set        */
 } Launch;
 
-/* Owns its lists. A zeroed one is empty. */
+/* Owns its lists. A zeroed LaunchLog is empty. */
 typedef struct LaunchLog {
     LaunchPart *part;
     Launch *launch;
     int parts, launches, part_room, launch_room;
-    double moved, flops; /* of the launch to come                          */
-    bool failed;         /* no memory for all of it; the reason is err_text() */
+    double moved, flops; /* of the next launch                             */
+    bool failed;         /* out of memory, the log is incomplete; err_text()  */
 } LaunchLog;
 
-/* Launches of this thread go into `log` from now on; NULL: into nothing. */
+/* Adds later launches of this thread to `log`; NULL: to none. */
 void launch_log_into(LaunchLog *log);
-/* What they go into, or NULL. The two below do nothing then. */
+/* Returns the log of this thread, or NULL: then the functions below do nothing.
+ */
 LaunchLog *launch_log_here(void);
-/* What is launched from now on belongs to this part. */
+/* Starts a part, to which later launches belong. */
 void launch_log_part(LaunchPart part);
-/* The next launch reads and writes so many bytes of tensors, each element once,
- * and computes so many FLOPs. Of a call whose launches say so, these stand for
- * what the part says, which is the least for all of them. */
+/* Sets the bytes of tensors that the next launch reads and writes, each element
+ * once, and its FLOPs. If the launches of a call set them, their sum replaces
+ * the least cost in LaunchPart. */
 void launch_log_moves(double bytes, double flops);
-/* Adds one; its `part` is filled in. */
+/* Adds a launch and sets its `part`. */
 void launch_log_add(Launch launch);
 void launch_log_free(LaunchLog *log);
 #endif

@@ -9,9 +9,9 @@
  *     (1 - t)^3 / 6   (3 t^3 - 6 t^2 + 4) / 6
  *     (-3 t^3 + 3 t^2 + 3 t + 1) / 6   t^3 / 6
  *
- * whose sum is 1. Source: Rueckert et al., IEEE TMI 18 (1999), 712. All in
+ * whose sum is 1. Source: Rueckert et al., IEEE TMI 18 (1999), 712. Computed in
  * double and in a fixed order (along d first, then h, then w), so that host and
- * device look up the same places. */
+ * device get the same coordinates. */
 #ifndef SEG_ENGINE_BACKEND_SPLINE_H
 #define SEG_ENGINE_BACKEND_SPLINE_H
 #include "engine/base/rng.h"
@@ -28,14 +28,15 @@ EVERYWHERE int32_t spline_points(double spacing, int32_t size)
     return size == 1 ? 1 : (int32_t)((size - 1) / spacing) + 4;
 }
 
-/* Of all three axes. */
+/* Returns the number of control points of all three axes together. */
 EVERYWHERE int64_t elastic_points(const Elastic *e)
 {
     return (int64_t)e->n[0] * e->n[1] * e->n[2];
 }
 
-/* Where control point `i` (w fastest) has moved along w, h and d: draws 0, 1, 2
- * of its own four, behind those that decide. */
+/* Computes the displacement of control point `i` (w fastest) along w, h and d,
+ * from draws 0, 1, 2 of its own block of four; block 0 of `r` chooses the
+ * parameters of the change. */
 EVERYWHERE void elastic_point(const Elastic *e, const Rng *r, int64_t i,
                               double out[3])
 {
@@ -45,7 +46,8 @@ EVERYWHERE void elastic_point(const Elastic *e, const Rng *r, int64_t i,
         out[a] = e->amplitude * (2 * (double)rng_unit(word[a]) - 1);
 }
 
-/* The control points that voxel `at` of an axis sees: `count` from `first`. */
+/* Control points that contribute to a voxel along one axis: `count` from
+ * `first`, with weights w. */
 typedef struct Taps {
     int32_t first, count;
     double w[4];
@@ -65,7 +67,7 @@ EVERYWHERE Taps spline_taps(double spacing, int32_t points, int32_t at)
     return k;
 }
 
-/* The weighted sum of x[0], x[step], ... */
+/* Returns the weighted sum of x[0], x[step], ... */
 EVERYWHERE double spline_sum(const Taps *k, const double *x, int64_t step)
 {
     double sum = k->w[0] * x[0];
@@ -73,8 +75,8 @@ EVERYWHERE double spline_sum(const Taps *k, const double *x, int64_t step)
     return sum;
 }
 
-/* Displacement of voxel (w, h, d) along each axis out of all control points,
- * (d, h, w, 3). */
+/* Computes the displacement of voxel (w, h, d) along each axis. `points` has
+ * the displacements of all control points, (d, h, w, 3). */
 EVERYWHERE void elastic_move(const Elastic *e, const double *points, int32_t w,
                              int32_t h, int32_t d, double out[3])
 {

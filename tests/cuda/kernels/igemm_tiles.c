@@ -1,9 +1,8 @@
 /* igemm_tiles.c -- every tile that a convolution can take gives the same bits.
  *
- * igemm_tile.cu may choose by what is fastest because of that, so it is shown
- * for each tile, split or not, forward and to the data: of windows with
- * strides, dilations, groups and transposition, and of sums long enough for
- * segments. */
+ * Therefore igemm_tile.cu may choose the fastest tile. Tested for each tile,
+ * with and without split-K, in fprop and dgrad: windows with strides,
+ * dilations, groups and transposition, and sums long enough for segments. */
 #include "cuda/conv/igemm_tile_choice.h"
 #include "engine/check/oprun.h"
 #include "tests/test.h"
@@ -17,7 +16,7 @@ typedef struct Case {
     int rank;
     Dims x;
     int filters, kernel, stride, pad, dilation, groups;
-    int tiles; /* that can make y, at least */
+    int tiles; /* least number of tiles that can compute y */
 } Case;
 
 static OpCase case_of(const Case *c)
@@ -47,7 +46,8 @@ static bool same_bits(const double *a, const double *b, int64_t count)
     return !memcmp(a, b, (size_t)count * sizeof *a);
 }
 
-/* All tiles against igemm_tile.cu's own choice; how many there were for y. */
+/* Compares all tiles with igemm_tile.cu's own choice. Returns the number of
+ * tiles for y. */
 static int tiles_agree(const OpCase *c, Precision p)
 {
     OpDevice d;
@@ -69,7 +69,7 @@ static int tiles_agree(const OpCase *c, Precision p)
             made++;
         }
         REQUIRE(oprun(c, &d, &in, (OpOptions){0}, &mem, &one));
-        // the gradient's is the last call; its sums may have no such tile
+        // dgrad is the last call; this tile may not exist for it
         if (igemm_tile_taken() == i)
             EXPECT(same_bits(free_choice.dx[0], one.dx[0], one.count[0]));
         igemm_tile_want(TILE_ANY);
@@ -88,7 +88,7 @@ TEST(tiles_same_bits)
         {OP_conv, 3, {1, 4, 6, 10, 24}, 32, 4, 2, 1, 1, 1, 4},
         {OP_upconv, 2, {1, 1, 6, 5, 64}, 32, 2, 2, 0, 1, 1, 4},
         {OP_upconv, 3, {1, 3, 2, 5, 32}, 24, 4, 2, 1, 1, 1, 4},
-        // long sums: three tiles have segments, by one block or one each
+        // long sums: three tiles have segments, added by one block or split
         {OP_conv, 2, {2, 1, 4, 6, 256}, 64, 3, 1, 1, 1, 1, 6},
         {OP_upconv, 2, {1, 1, 3, 3, 512}, 32, 4, 2, 1, 1, 1, 6},
     };
@@ -99,7 +99,7 @@ TEST(tiles_same_bits)
     }
 }
 
-/* Where none is wanted, none is taken, and results are near all the same. */
+/* With TILE_NONE no tile is taken, and results are equal up to rounding. */
 TEST(tiles_not_taken)
 {
     const Case one = {OP_conv, 2, {1, 1, 9, 9, 32}, 32, 3, 1, 1, 1, 1, 0};
@@ -113,7 +113,7 @@ TEST(tiles_not_taken)
     REQUIRE(opcase_values(&c, &mem, &in));
     REQUIRE(oprun(&c, &d, &in, how, &mem, &tiled));
     EXPECT(igemm_tile_taken() != TILE_NONE);
-    EXPECT_INT(igemm_tile_taken(), TILE_NONE); // nothing came since
+    EXPECT_INT(igemm_tile_taken(), TILE_NONE); // no call since the last query
     igemm_tile_want(TILE_NONE);
     REQUIRE(oprun(&c, &d, &in, how, &mem, &plain));
     EXPECT_INT(igemm_tile_taken(), TILE_NONE);
@@ -124,8 +124,8 @@ TEST(tiles_not_taken)
     arena_release(&mem);
 }
 
-/* What a call asks for it has, each way, and where it cannot, what it would
- * have without. */
+/* A call takes the tile that it asks for, in fprop and in dgrad; a tile that
+ * cannot compute it is ignored. */
 TEST(tiles_asked_for)
 {
     const Case one = {OP_conv, 2, {2, 1, 9, 14, 32}, 40, 3, 1, 1, 1, 1, 0};
@@ -135,7 +135,7 @@ TEST(tiles_asked_for)
         OpDevice d;
         Arena mem = {NULL};
         OpValues in, out;
-        int taken[2]; // without asking
+        int taken[2]; // the own choice of fprop, dgrad
         REQUIRE(opdevice_open(&backend_cuda, 1, &d));
         d.precision = PRECISION_bf16;
         REQUIRE(opcase_values(&c, &mem, &in));
@@ -145,11 +145,11 @@ TEST(tiles_asked_for)
             REQUIRE(oprun(&c, &d, &in, how, &mem, &out));
             taken[back] = igemm_tile_taken();
             for (int i = 1; i <= igemm_tile_count(); i++) {
-                // of the other way round, which is not to matter
+                // the tile of the other pass must not matter
                 c.tile[back] = (int8_t)i, c.tile[!back] = (int8_t)(1 + i % 3);
                 REQUIRE(oprun(&c, &d, &in, how, &mem, &out));
                 const bool can =
-                    i <= igemm_tile_count() / 2; // one sum has no parts
+                    i <= igemm_tile_count() / 2; // short sums: no split-K
                 EXPECT_INT(igemm_tile_taken(), can ? i : taken[back]);
             }
         }

@@ -1,6 +1,6 @@
-/* inputs.c -- inputs that arrive in 16 bits on the emulated device: the steps
- * are those of the same network whose inputs are kept in f32, where products
- * make copies. */
+/* inputs.c -- inputs stored in 16 bits on the emulated device: training steps
+ * equal the steps of the same network with inputs in f32, of which products
+ * make 16-bit copies. */
 #include "engine/graph/precision.h"
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/support/networks.h"
@@ -11,8 +11,9 @@ extern const Backend backend_cuda;
 
 enum { BATCH = 2, STEPS = 3, INPUTS = 4 };
 
-/* One input before an entrance, two put together before a convolution, one
- * before a window of one. `wide`: they are roots, too, which are f32. */
+/* A network with inputs of three kinds: one before a first-layer convolution,
+ * two with a concat before a convolution, one before a 1x1 convolution. `wide`:
+ * the inputs are also outputs, which are f32. */
 static void open_net(Net *n, Precision p, bool wide)
 {
     static const int channels[INPUTS] = {1, 1, 4, 16};
@@ -70,9 +71,9 @@ TEST(inputs_train_as_copies_do)
     }
 }
 
-/* What is read in parts where there is memory, and made where there is not: of
- * two features, of two inputs, of a concat of inputs and what is computed of
- * one, of features and an input that stays f32. */
+/* Trains a network whose concat is implicit, and (`least`) stored in the least
+ * memory. `how`: a concat of two features, of two inputs, of a concat of inputs
+ * and a function of one input, of features and an input that stays f32. */
 static double trained(int how, bool least, double *norm)
 {
     Net n;
@@ -86,7 +87,7 @@ static double trained(int how, bool least, double *norm)
     const int t = net_input(&n, "target", s, 2);
     int y = net_relu(&n, net_conv(&n, b, 32, 3));
     int z = y;
-    // so much that it pays to make some of it again
+    // so many layers that recomputing some of them saves memory
     for (int i = 0; i < 8; i++) z = net_relu(&n, net_conv(&n, z, 32, 3));
     if (how == 0) z = net_op(&n, OP_concat, z, net_conv(&n, y, 8, 3), -1);
     if (how == 3) z = net_op(&n, OP_concat, z, d, -1);
@@ -125,7 +126,7 @@ TEST(inputs_and_concats_in_little_memory)
     }
 }
 
-/* More than goes at once. */
+/* An input larger than one staging buffer. */
 TEST(inputs_go_in_pieces)
 {
     enum { ALL = (33 << 20) / 2 + 5, APART = 9973 };
@@ -146,7 +147,7 @@ TEST(inputs_go_in_pieces)
     mem_free(got);
 }
 
-/* What a caller gives, in its order and in that of memory. */
+/* Inputs of a caller, in channels-first and in channels-last order. */
 TEST(inputs_are_rounded_as_they_arrive)
 {
     enum { C = 4, P = 90, ALL = BATCH * C * P };

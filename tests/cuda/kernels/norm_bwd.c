@@ -1,11 +1,11 @@
-/* norm_bwd.c -- gradients of a convolution whose norm was deferred, on the
- * emulated device: its products take dy through norm and activation as they
- * load it. */
+/* norm_bwd.c -- norm backward on load on the emulated device: dgrad and wgrad
+ * of a convolution with a deferred norm take dy back through norm and
+ * activation as they load it. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/bench.h"
 
-/* A lazy product, and whether its gradient is made by products (else a pass
- * makes it). */
+/* A convolution with a deferred norm, and whether its kernels apply the norm
+ * backward on load (else a separate pass does). */
 typedef struct Lazy {
     Shape shape;
     bool norm_bwds;
@@ -15,26 +15,27 @@ static const Lazy lazies[] = {
     {{OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1}, true},
     {{OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1}, true},
     {{OP_conv, {1, 1, 13, 20, 136}, {72, 1, 3, 3, 136}, 1, 1, 1}, true},
-    // several classes see each position
+    // several residue classes read each position
     {{OP_conv, {2, 1, 15, 17, 24}, {16, 1, 3, 3, 24}, 2, 1, 1}, true},
     {{OP_conv, {1, 6, 9, 7, 16}, {8, 2, 2, 2, 16}, 2, 0, 1}, true},
-    // the image reaches farther than the result, and less far
+    // the image is larger than the result, and smaller
     {{OP_conv, {1, 1, 14, 9, 16}, {24, 1, 3, 3, 16}, 1, 0, 1}, true},
     {{OP_conv, {1, 1, 9, 9, 16}, {24, 1, 3, 3, 16}, 1, 2, 1}, false},
     {{OP_conv, {1, 1, 12, 12, 64}, {64, 1, 3, 3, 32}, 1, 1, 2}, true},
     {{OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1}, true},
     {{OP_conv, {1, 5, 6, 7, 16}, {8, 3, 3, 3, 16}, 1, 1, 1}, true},
-    {{OP_conv, {1, 1, 3, 2, 512}, {512, 1, 3, 3, 512}, 1, 1, 1}, true}, // parts
+    {{OP_conv, {1, 1, 3, 2, 512}, {512, 1, 3, 3, 512}, 1, 1, 1}, true}, // split
     {{OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1}, true},
     {{OP_upconv, {1, 1, 7, 9, 32}, {32, 1, 4, 4, 40}, 2, 1, 1}, true},
     {{OP_upconv, {1, 3, 4, 5, 16}, {16, 4, 4, 4, 8}, 2, 1, 1}, true},
-    // a row of the image that no result sees
+    // a row of the image that no result reads
     {{OP_conv, {1, 1, 10, 10, 16}, {16, 1, 2, 2, 16}, 3, 0, 1}, false},
 };
 enum { LAZIES = sizeof lazies / sizeof *lazies };
 
-/* dx, dw, db, dgamma and dbeta of norm, activation and convolution apart:
- * stored or added, with the sums of dy given or not. */
+/* Compares dx, dw, db, dgamma and dbeta with the results of separate backward
+ * calls of norm with activation and of the convolution: stored or added, with
+ * the sums of dy given or not. */
 static void way_back(Precision p, const Lazy *s, bool add, bool given)
 {
     enum { DX, DW, DB, DGAMMA, DBETA, ALL };
@@ -57,7 +58,7 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
         for (int k = 0; k < ALL; k++)
             d[i][k] = drawn(&b, extent[k], k == DX ? type : F32, -1, 1);
     }
-    // apart, with the same statistics
+    // separate calls with the same statistics
     Call norm = {
         .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
     norm.saved = c.saved;
@@ -65,7 +66,7 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
     norm.dy = norm.dx[0] = &slope[1];
     norm.fresh = add ? 1 : ~0u;
     norm.dx[1] = &d[1][DGAMMA], norm.dx[2] = &d[1][DBETA];
-    // ... whose sums may be those of a pool's gradient
+    // ... the sums of dy come from the backward call of a pool
     if (given) {
         const Attr pool = pool_of_one();
         Tensor out = tensor_of(&b, y.dim, type),
@@ -92,8 +93,8 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
     run(&b, &c);
     EXPECT_INT(emu_launch_count("grad_kernel"), !s->norm_bwds);
     EXPECT_INT(emu_launch_count("grads_kernel"), !given);
-    // both round dy of the convolution, to numbers that are next to each other
-    // at times; of its sum, which is 0, nothing but that is left
+    // both ways round dy of the convolution, at times to neighbouring numbers;
+    // db, the sum of dy, is 0 up to this rounding
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
     for (int k = 0; k < ALL; k++)
         if (k != DB) near(&b, &d[0][k], &d[1][k], unit * unit);
@@ -109,17 +110,18 @@ TEST(norm_bwd_on_load_backward)
     }
 }
 
-/* A first layer, whose data's gradient nobody wants. */
+/* A first layer, for which no dx is computed. */
 typedef struct First {
     Shape shape;
-    bool bias; // its gradient is wanted, and is a sum of what a pass stores
+    bool bias; // db is computed, as a sum of dy that a separate pass stores
     bool norm_bwds;
 } First;
 
 static const First firsts[] = {
     {{OP_conv, {2, 1, 20, 17, 1}, {32, 1, 3, 3, 1}, 1, 1, 1}, false, true},
     {{OP_conv, {1, 5, 9, 8, 11}, {40, 3, 3, 3, 11}, 1, 1, 1}, false, true},
-    // positions in parts, the last not a whole chunk; 32 and 8 of two tiles
+    // several partial sums over positions, the last chunk incomplete; two tiles
+    // of filters, 64 and 8
     {{OP_conv, {1, 1, 47, 45, 5}, {72, 1, 3, 3, 5}, 1, 1, 1}, false, true},
     {{OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1}, false, true},
     {{OP_conv, {2, 1, 15, 17, 24}, {72, 1, 3, 3, 24}, 2, 1, 1}, false, true},
@@ -130,8 +132,8 @@ static const First firsts[] = {
 };
 enum { FIRSTS = sizeof firsts / sizeof *firsts };
 
-/* dw, dgamma and dbeta where dw takes the gradient back itself, against those
- * of a norm, an activation and a convolution apart. */
+/* Compares dw, dgamma and dbeta of a wgrad with norm backward on load with the
+ * results of separate backward calls of norm, activation and convolution. */
 static void first_layer(Precision p, const First *f, bool add)
 {
     enum { DW, DGAMMA, DBETA, ALL };
@@ -141,7 +143,7 @@ static void first_layer(Precision p, const First *f, bool add)
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(&f->shape);
-    // few channels are read in f32 forward, and in a copy by dw
+    // up to 4 channels are read in f32 by fprop, and as a 16-bit copy by wgrad
     const bool few = f->shape.x.c <= 4;
     Tensor half = drawn(&b, f->shape.x, type, -1, 1), x = half;
     b.draws = 0;
@@ -190,7 +192,8 @@ TEST(norm_bwd_on_load_of_a_first_layer)
     }
 }
 
-/* What dw takes back is what a product would have stored: the same bits. */
+/* wgrad alone with norm backward on load gives the same bits as wgrad after
+ * dgrad, which stores the gradient. */
 TEST(norm_bwd_on_load_is_norm_bwd)
 {
     Bench b;

@@ -1,9 +1,9 @@
 /* precision.c -- tensor cores and copies in 16 bits on the emulated device.
  *
- * The suites of the operators run in every precision (tests/ops/ops.c); here is
- * what lies around them: copies of numbers at the ends of the types, overflow
- * in f16, a loss scale, and small U-Nets trained in each precision against the
- * CPU in f32. */
+ * The suites of the operators run in every precision (tests/ops/ops.c). This
+ * file tests copies of numbers at the limits of the types, overflow in f16, the
+ * loss scale, and small U-Nets trained in each precision against the CPU in
+ * f32. */
 #include "engine/check/oprun.h"
 #include "engine/plan/plan_inside.h"
 #include "tests/cuda/emulator/emu_control.h"
@@ -16,7 +16,7 @@ extern const Backend backend_cuda;
 
 enum { MOST = 1024 };
 
-/* x[0 .. count) copied on the device. */
+/* Converts x[0 .. count) to 16 bits on the device. */
 static void convert(Precision p, const float *x, int count,
                     uint16_t out[MOST + 1])
 {
@@ -57,7 +57,7 @@ TEST(precision_copies_of_special_numbers)
             EXPECT(v == want || (isnan(v) && isnan(want)));
             EXPECT(isnan(v) || !signbit(v) == !signbit(want));
         }
-        EXPECT_INT(got[COUNT], 0); // nothing behind the last
+        EXPECT_INT(got[COUNT], 0); // no write past the end
     }
 }
 
@@ -78,7 +78,7 @@ TEST(precision_copies_of_every_length)
 
 // -- overflow ----------------------------------------------------------------
 
-/* Two numbers through a layer of one weight in a precision. */
+/* Multiplies two numbers by the weight w in a linear layer. */
 static void multiply(Precision p, const double x[2], double w, double y[2])
 {
     OpCase c = {.attr = op_default(OP_linear),
@@ -103,7 +103,7 @@ TEST(precision_f16_overflows)
     multiply(PRECISION_f16, x, -1, y);
     EXPECT(y[0] == -INFINITY);
     EXPECT_NEAR(y[1], -60000, 0);
-    // operands overflow, sums do not: they are f32
+    // operands overflow, sums do not, because they are f32
     multiply(PRECISION_f16, x, 1, y);
     multiply(PRECISION_f16, (double[2]){60000, 1}, 60000, y);
     EXPECT_NEAR(y[0], 3.6e9, 0);
@@ -147,8 +147,8 @@ static void open_net(Net *n, int rank, const char *device, Precision p)
     REQUIRE(session_open(&spec, &n->s));
 }
 
-/* With a loss scale that is far too large gradients leave the range of f16: the
- * step is left out, nothing changes, and the scale is halved. */
+/* With a loss scale that is far too large gradients overflow in f16: the step
+ * is skipped, no parameter changes, and the scale is halved. */
 static void overflow(Net *n)
 {
     Arena mem = {NULL};
@@ -169,11 +169,11 @@ static void overflow(Net *n)
     arena_release(&mem);
 }
 
-/* Steps from the same parameters on the same inputs; u is the rounding of the
- * precision. The loss, a mean of many rounded results, may be off by u; the
- * norm of the gradients by 32 u, half as much again as was seen: twelve layers
- * round on the way, what lies between them too, and batch norms of few values
- * enlarge it. */
+/* Steps from the same parameters on the same inputs; u is the unit roundoff of
+ * the precision. The loss, a mean of many rounded results, may differ by u; the
+ * gradient norm by 32 u, 1.5 times the largest measured difference: twelve
+ * layers and the tensors between them are rounded, and batch norms of few
+ * values amplify the rounding. */
 static void trained_like_cpu(int rank, Precision p)
 {
     Net want, got;
@@ -185,7 +185,7 @@ static void trained_like_cpu(int rank, Precision p)
         StepResult a = net_step(&want, 2, i, 0.05, 1);
         StepResult b = net_step(&got, 2, i, 0.05, 1);
         EXPECT(a.applied && b.applied);
-        EXPECT(b.loss != a.loss); // another precision it is
+        EXPECT(b.loss != a.loss); // the precision is in use
         EXPECT_NEAR(b.loss, a.loss, u * a.loss);
         EXPECT_NEAR(b.grad_norm, a.grad_norm, 32 * u * a.grad_norm);
     }
@@ -211,7 +211,7 @@ TEST(precision_trains_3d)
     trained_like_cpu(3, PRECISION_f16);
 }
 
-/* Every trained number has its nearest of 16 bits beside it. */
+/* Expects that the 16-bit copy of each parameter is its nearest number. */
 static void copies_are_now(Session *s, Precision p)
 {
     const Params *q = session_params(s);
@@ -233,8 +233,8 @@ static void copies_are_now(Session *s, Precision p)
     }
 }
 
-/* ... from the beginning, after steps, when averages take the values' place,
- * and when a parameter is written. */
+/* ... at the start, after steps, after values are swapped with their averages,
+ * and after a parameter is written. */
 TEST(precision_copies_of_parameters)
 {
     for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
@@ -251,7 +251,7 @@ TEST(precision_copies_of_parameters)
         for (int i = 0; i < LARGEST; i++) v[i] = 0.37 * i - 5;
         REQUIRE(params_write(session_params(n.s), 0, PARAM_VALUE, 0, v));
         copies_are_now(n.s, (Precision)p);
-        // no call of a plan makes them
+        // no call of a plan converts parameters
         Plan *plan = net_plan(&n, true, 2);
         for (int c = 0; c < plan_calls(plan); c++) {
             const Call *call = &plan->call[c];
@@ -261,7 +261,7 @@ TEST(precision_copies_of_parameters)
     }
 }
 
-/* All gradients of one run whose loss is multiplied by `scale`. */
+/* Returns all gradients of one backward pass with loss scale `scale`. */
 static float *gradients(int rank, Precision p, double scale, Arena *mem,
                         int64_t *count)
 {
@@ -280,9 +280,9 @@ static float *gradients(int rank, Precision p, double scale, Arena *mem,
     return out;
 }
 
-/* A loss scale that is a power of two moves exponents only, so the gradients
- * are those without it, times it: to the last bit where the exponent has room,
- * and in f16 where nothing is below the least normal number. */
+/* A loss scale that is a power of two changes exponents only, so gradients are
+ * exactly the unscaled gradients times the scale: if no exponent overflows, and
+ * in f16 if no value is below the least normal number. */
 TEST(precision_loss_scale)
 {
     for (int p = 0; p < PRECISION_f16; p++) {
@@ -298,7 +298,7 @@ TEST(precision_loss_scale)
     }
 }
 
-/* ... which is what the scale is for: without it f16 loses small slopes. */
+/* ... in f16 the scale is needed: without it small gradients are lost. */
 TEST(precision_loss_scale_keeps_f16)
 {
     Arena mem = {NULL};
@@ -320,13 +320,13 @@ TEST(precision_loss_scale_keeps_f16)
     arena_release(&mem);
 }
 
-/* What a session hands out is the norm that it tells, times the scale. */
+/* The gradients of a session have the reported norm times the loss scale. */
 TEST(precision_f16_gradients_have_a_scale)
 {
     Net n;
     double squares;
     open_net(&n, 2, "cuda", PRECISION_f16);
-    EXPECT_NEAR(session_grad_scale(n.s), 1, 0); // there are none yet
+    EXPECT_NEAR(session_grad_scale(n.s), 1, 0); // no gradients yet
     for (uint32_t i = 0; i < STEPS; i++) {
         double before = session_state(n.s).scale.by;
         StepResult r = net_step(&n, 2, i, 0.05, 1);
@@ -340,7 +340,7 @@ TEST(precision_f16_gradients_have_a_scale)
     net_free(&n);
 }
 
-/* The same bits again. */
+/* A second run gives the same bits. */
 TEST(precision_same_bits)
 {
     for (int p = 1; p < PRECISION_COUNT; p++) {
@@ -353,8 +353,8 @@ TEST(precision_same_bits)
     }
 }
 
-/* y of a linear layer of so many rows; of the same first rows whatever their
- * number. */
+/* Computes y of a linear layer with `rows` rows; the first rows do not depend
+ * on the number of rows. */
 static bool linear_rows(int32_t rows, Arena *mem, OpValues *out)
 {
     enum { IN = 2336, OUT = 8 };
@@ -370,8 +370,8 @@ static bool linear_rows(int32_t rows, Arena *mem, OpValues *out)
     return ok;
 }
 
-/* A long sum of few rows is made by several blocks, of many rows by one: in
- * the same order. */
+/* A long sum is computed by several blocks (split-K) for few rows, by one block
+ * for many rows: in the same order. */
 TEST(precision_same_bits_in_any_batch)
 {
     enum { FEW = 3, MANY = 4400 };

@@ -1,6 +1,6 @@
-/* upconv_head.c -- gradients of upconvs of few results, on the emulated device:
- * against ref, and in 16 bits against f32, with each gradient wanted or not; of
- * two tensors against one. Sums over their dx are in grad_sums.c. */
+/* upconv_head.c -- upconvs with few filters on the emulated device: against
+ * ref, and in 16 bits against f32, with and without each gradient; an implicit
+ * concat against a stored one. Gradient sums of dx are in grad_sums.c. */
 #include "engine/check/ophalf.h"
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/bench.h"
@@ -17,7 +17,8 @@ static OpCase case_of(const Shape *s, unsigned wrt, uint32_t number)
     return c;
 }
 
-/* All properties of one, which must have gone that way; `front`: y, too. */
+/* Checks all properties of a case and that the upconv_head kernels ran its
+ * backward pass and, if `front`, its fprop. */
 static void holds(const OpCase *c, Precision p, bool front)
 {
     OpCheck k = {.be = &backend_cuda, .precision = p, .report = given_report};
@@ -32,7 +33,8 @@ static void holds(const OpCase *c, Precision p, bool front)
     opnarrow_agree(c, &k);
 }
 
-/* Boxes that are full and that the operand ends in; windows of each kind. */
+/* Full boxes and boxes across the border of the operand; windows of each kind.
+ */
 static const Shape shapes[] = {
     {OP_upconv, {1, 4, 4, 8, 32}, {32, 4, 4, 4, 1}, 2, 1, 1},
     {OP_upconv, {2, 3, 5, 9, 96}, {96, 4, 4, 4, 1}, 2, 1, 1},
@@ -53,11 +55,11 @@ TEST(exit_of_each_window)
         OpCase c = case_of(&shapes[i], 7, (uint32_t)i + 1);
         holds(&c, i % 2 ? PRECISION_f16 : PRECISION_bf16, true);
     }
-    // padding that is not even, and behind it
+    // asymmetric padding
     OpCase c = case_of(&shapes[4], 7, 2);
     c.attr.upconv.pw0 = 3, c.attr.upconv.ph1 = 2;
     holds(&c, PRECISION_f16, true);
-    // a dilation, more padding in front, and a result that ends early
+    // a dilation, more padding before than after, and a shorter result
     c = case_of(&shapes[4], 7, 1);
     c.attr.upconv.dh = 2, c.attr.upconv.pw0 = 3, c.attr.upconv.ph1 = 2;
     holds(&c, PRECISION_bf16, false);
@@ -71,8 +73,8 @@ TEST(exit_gradients_that_are_wanted)
     }
 }
 
-/* Runs of more boxes than a chain of dw, and more blocks than are added at
- * once. */
+/* Blocks with more boxes than a chain of dw has terms, and more blocks than one
+ * block of the grid reduction adds. */
 TEST(exit_of_many_boxes)
 {
     const Shape s = {OP_upconv, {1, 1, 274, 130, 32}, {32, 1, 2, 2, 2}, 2, 0,
@@ -81,8 +83,9 @@ TEST(exit_of_many_boxes)
     holds(&c, PRECISION_bf16, true);
 }
 
-/* Not theirs: one result more, taps or channels more or others, groups, results
- * that no position sees, halos that do not fit. */
+/* Upconvs that upconv_head does not take: one filter too many, too many taps or
+ * channels, channels that are no multiple of 32, groups, results that no
+ * position contributes to, halos that do not fit. */
 TEST(exit_is_not_all)
 {
     static const Shape others[] = {
@@ -102,7 +105,7 @@ TEST(exit_is_not_all)
                      .precision = PRECISION_bf16,
                      .report = given_report};
         if (others[i].groups > 1) c.x[2].c = others[i].groups;
-        // the result goes on behind what is seen
+        // the result is larger than the region that the operand covers
         if (i == count - 1) c.attr.upconv.pw1 = -1;
         emu_reset_counts();
         opcase_agree(&c, &k);
@@ -112,7 +115,7 @@ TEST(exit_is_not_all)
     }
 }
 
-/* What one way leaves: gradients of the parts of x, and of the others. */
+/* Results of one backward call: dx of each operand of x, dw and db. */
 typedef struct Left {
     Tensor dx[2], dw, db;
 } Left;
@@ -120,7 +123,7 @@ typedef struct Left {
 static Left left_of(Bench *b, const Dims *part, int parts, Dims w, Dims bias)
 {
     Left l = {0};
-    b->draws = 100; // the same for all
+    b->draws = 100; // the same random values at each call
     for (int i = 0; i < parts; i++)
         l.dx[i] = drawn(b, part[i], precision_copy(b->precision), -1, 1);
     l.dw = drawn(b, w, F32, -1, 1);
@@ -128,7 +131,8 @@ static Left left_of(Bench *b, const Dims *part, int parts, Dims w, Dims bias)
     return l;
 }
 
-/* Channels first and on of `whole`, bit by bit. */
+/* Expects that `part` has the bits of the channels of `whole` from `first` on.
+ */
 static void same_part(Bench *b, const Tensor *part, const Tensor *whole,
                       int first)
 {
@@ -145,8 +149,8 @@ static void same_part(Bench *b, const Tensor *part, const Tensor *whole,
     mem_free(v);
 }
 
-/* Parts of x that two tensors have, each behind a lens or not (bits of `seen`)
- * or not wanted (`spare`), and one that is made of what is seen of them. */
+/* Compares an upconv of an implicit concat with one of the stored concat. Bits
+ * of `seen`: operands with a deferred norm; of `spare`: operands without dx. */
 static void beside(Precision p, const Shape *s, int from, unsigned seen,
                    unsigned spare)
 {
@@ -174,7 +178,7 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
     const Tensor b0 = drawn(&b, bias, F32, -1, 1);
     y = tensor_of(&b, y.dim, F32);
     Left one = left_of(&b, &s->x, 1, w.dim, bias), two[WAYS];
-    // what is added to is of the parts
+    // dx is stored, dw and db are added to
     Call plain = {.attr = &attr,
                   .x = {&whole, &w, &b0},
                   .y = &y,
@@ -198,7 +202,7 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
         c.dx[X2] = spare & 2 ? NULL : &two[i].dx[1];
         c.dx[1] = &two[i].dw, c.dx[2] = &two[i].db;
         c.fresh = 1 | 1u << X2;
-        if (i) emu_set_order("r5"); // of blocks and threads
+        if (i) emu_set_order("r5"); // another order of blocks and threads
         emu_reset_counts();
         run(&b, &c);
         same(&b, &made, &y);

@@ -1,5 +1,5 @@
-/* windowed.h -- convolutions with a window as cases of a row, for kernels that
- * take some of them. */
+/* windowed.h -- convolutions as table rows, for tests of kernels that take some
+ * of the rows. */
 #ifndef SEG_EMU_TEST_WINDOWED_H
 #define SEG_EMU_TEST_WINDOWED_H
 #include "engine/check/opcase.h"
@@ -12,8 +12,9 @@ typedef struct Windowed {
     int filters, kernel, stride, lo, hi, dilation;
 } Windowed;
 
-/* That case; an odd `number` has a bias, and the gradients `odd` are wanted. */
+/* Returns the case of a row. With an odd `number` it has a bias and the
+ * gradients `odd`. */
 OpCase windowed_case(const Windowed *s, uint32_t number, unsigned odd);
-/* y in f32, rounded, is y narrow. */
+/* Expects that y stored in 16 bits equals y in f32, rounded. */
 void windowed_narrow(const OpCase *c, OpCheck *k);
 #endif
