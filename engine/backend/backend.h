@@ -10,8 +10,8 @@
 #include "engine/graph/op.h"
 
 /* Only these functions read or write the memory of a device; the program
- * computes addresses (base + offset) but does not dereference them. A function
- * that returns bool leaves a reason with false; further calls are allowed. */
+ * computes addresses (base + offset) but does not dereference an address. A
+ * function that returns false sets an error text; further calls are allowed. */
 enum { BACKEND_TEXT = 320, BACKEND_ADDRESS = 32 };
 
 struct Gather; /* batch_gather.h */
@@ -120,7 +120,7 @@ typedef struct Backend {
     /* Open the all-reduce over these ranks by `how`: "nccl", "host" or "auto",
      * the faster one that all ranks have. All ranks call it. ERR_USAGE or
      * ERR_DEVICE with the package to install or the option to give. NULL:
-     * ranks_sum_values can add values of this backend where they are. */
+     * ranks_sum_values can add values in this backend's memory directly. */
     bool (*allreduce_open)(void *dev, struct Ranks *r, const char *how,
                            Allreduce *out);
     /* v[i] = by * the sum of v[i] over all ranks, for `count` numbers of F32 or
@@ -163,7 +163,8 @@ bool backend_find(const char *text, const Backend **be, int *device,
 bool backend_open(const Backend *be, const char *text, int device, int threads,
                   void **dev);
 
-/* Has it this precision? ERR_USAGE with what it has and what to do. */
+/* Returns whether the backend has this precision. If not: ERR_USAGE with the
+ * available precisions and a fix. */
 bool backend_takes(const Backend *be, Precision p);
 
 /* For tables made from ops.def: f where a column says yes, NULL where no;

@@ -55,9 +55,9 @@ typedef struct AttrInfo {
 /* The error bound of an operator against ref: see docs/numerics.md. */
 typedef enum Bound { BOUND_dot, BOUND_ulp, BOUND_exact, BOUND_nmse } Bound;
 
-/* Extents, type and rank of the result, or false with the reason. x[i].dim
- * is all zero for an absent operand; type and rank of y come in as those of
- * operand 0. */
+/* Sets extents, type and rank of the result, or returns false with an error
+ * text. x[i].dim is all zero for an absent operand; the caller has set type and
+ * rank of y from operand 0. */
 typedef bool ShapeFn(const Attr *a, const Tensor x[MAX_IN], Tensor *y);
 
 /* A row of ops.def as data, column by column. */
@@ -104,8 +104,8 @@ bool op_shape(const Attr *a, const Tensor x[MAX_IN], Tensor *y);
 double op_flops(const Attr *a, const Tensor x[MAX_IN], const Tensor *y);
 
 /* The window of conv, upconv (k from w, dil from the row), maxpool, avgpool
- * (dil 1), and of lstm, whose weights meet the step before: axes d, h, w in
- * this order. */
+ * (dil 1), and of lstm, whose recurrent weights read the step before: axes d,
+ * h, w in this order. */
 typedef struct Window {
     int k[3], s[3], lo[3], hi[3], dil[3];
     int groups;
@@ -174,8 +174,8 @@ typedef struct DeferredNorm {
  * copies, and the memory of x[k] may have been reused (dy stays readable).
  *
  * Implicit concat, where Backend.fuses_concat allows it: the image of a
- * convolution is the channels of x[0] followed by those of x[X2], and dx[X2]
- * is the gradient of the latter. */
+ * convolution is the channels of x[0] followed by the channels of x[X2], and
+ * dx[X2] is the gradient of x[X2]. */
 typedef struct Call {
     const Attr *attr;
     /* Epilogue: an operator of one operand applied to each result before it is
@@ -195,7 +195,7 @@ typedef struct Call {
      * the gradients of norm_x to norm_dx, and continues with its own. */
     bool deferred;
     const Tensor *norm_dx[MAX_IN];
-    /* Of x[i], whose deferred norm this call applies on load; or NULL. */
+    /* The deferred norm of x[i], which this call applies on load; or NULL. */
     const DeferredNorm *deferred_norm[MAX_IN];
     /* Gradient sums, bwd: grad_sums[i] is set where this call is the last that
      * adds to dx[i] and the call that made x[i] needs sums of dx[i] over all

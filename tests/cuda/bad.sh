@@ -1,15 +1,15 @@
 #!/bin/sh
 # bad.sh -- each build of the emulator must find the planted faults it can.
 #
-# The table says which of the builds (p plain, c checked) must say what about case
-# N of bad.cu, under which setting. In both builds the same code without the fault
-# must end with "right".
+# Each row of the table has a case N of bad.cu, the builds (p plain, c checked),
+# a setting, and the message that must be printed. In both builds the same code
+# without the fault must end with "right".
 #
 #     tests/cuda/bad.sh [PLAIN CHECKED]    programs built from bad.cu; without
 #                                         them, builds its own (g++)
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 plain=${1:-} checked=${2:-}
-for p in plain checked; do # tests/support/shell.sh changes nothing of what was given
+for p in plain checked; do # tests/support/shell.sh leaves these two variables
     eval "case \$$p in ''|/*) ;; *) $p=\$PWD/\$$p ;; esac"
 done
 cd "$here/../.." || exit 1
@@ -34,7 +34,7 @@ if [ -z "$checked" ]; then
     }
 fi
 
-# finds TEXT PROGRAM N [SETTING]: it must fail and say so
+# finds TEXT PROGRAM N [SETTING]: the program must fail and print TEXT
 finds() {
     env ${4:+"$4"} timeout 60 "$2" "$3" > "$tmp/said" 2>&1
     status=$?
@@ -42,7 +42,7 @@ finds() {
     [ "$status" -ne 0 ] && [ "$status" -lt 124 ] &&
         grep -Eq -e "$1" "$tmp/said"
 }
-# fits PROGRAM N: without the fault it must be right, and say nothing else
+# fits PROGRAM N: without the fault the program must print "right" and no more
 fits() {
     timeout 60 "$1" "$2" whole > "$tmp/said" 2>&1 || return 1
     cat "$tmp/said"
@@ -61,7 +61,7 @@ while IFS='|' read -r number builds setting text; do
             "$setting"
     done
 done << 'END'
-# case | builds | setting | what must be said
+# case | builds | setting | message
  1 | p  |                   | wrong
  1 | c  |                   | k_no_barrier: reads uninitialised shared.*bad_warp.h:
  1 | c  | EMU_ORDER=d       | k_no_barrier: (race|reads uninit).*bad_warp.h:

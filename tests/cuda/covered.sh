@@ -3,15 +3,15 @@
 #
 #     tests/cuda/covered.sh RUN REACHED
 #
-# RUN is $BUILD/emu/{plain,checked}/run, REACHED what kernels.sh wrote beside
-# it: the kernels that its tests have run.
+# RUN is $BUILD/emu/{plain,checked}/run, REACHED the list of the kernels that
+# its tests have run, written by kernels.sh into the same folder.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 run=$1 reached=$2
 
 command -v nm > /dev/null || skip "there is no nm"
 [ -s "$reached" ] || skip "the kernels' tests have not run"
-# offset and name of each kernel in the program; a lambda inside one is none
+# offset and name of each kernel in the program, without lambdas inside kernels
 nm -C "$run" | grep -v '{lambda' |
     sed -nE 's/^0*([0-9a-f]+) [tTwW] (.*_kernel(<.*>)?\(.*)/\1 \2/p' |
     sort > "$tmp/all"
@@ -24,7 +24,7 @@ all() {
 }
 step "kernels were found in $run" found
 step "all of them have run" all
-# one that was not written down is missed
+# self-test: a kernel that is not listed is found
 unseen() { sed 1d "$tmp/all" | join -v 1 "$tmp/all" - | grep -q .; }
 step "a kernel that has not run is seen" unseen
 finish

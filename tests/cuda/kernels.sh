@@ -4,9 +4,9 @@
 #     tests/cuda/kernels.sh RUN suites|rest|kernels|all [NAME=VALUE ...]
 #
 # RUN is $BUILD/emu/{plain,checked}/run; `suites` are the operators' suites,
-# `rest` all other tests that can be told which device to use, `kernels` the
-# suites and those of the rest that have kernels of their own; settings are those
-# of emu_control.h. Which kernels ran is added to $BUILD/emu/*/reached.
+# `rest` all other tests with a choice of device, `kernels` the suites and the
+# part of `rest` with kernels of its own; settings as in emu_control.h. The
+# kernels that ran are appended to $BUILD/emu/*/reached.
 cd "$(dirname "$0")/../.." || exit 1
 run=$1 what=$2
 shift 2
@@ -17,14 +17,14 @@ rest="$(grep -rlE --include='*.c' 'given_(backend|device)\(' tests/cpu tests/eng
 case $what in
 suites) rest= ;;
 kernels)
-    # sessions and what gpu_*.c tests of the host launch the same kernels
+    # without sessions and most of gpu_*.c, which launch the same kernels
     rest="$(ls tests/cuda/kernels/*.c | grep -v /gpu_) tests/cuda/kernels/gpu_data.c"
     ;;
 rest) suites= ;;
 esac
 
-# the heap as it is between tests: to give large blocks back to the system
-# and to get them again takes longer than the tests
+# large blocks stay in the heap between tests: returning and requesting memory
+# again takes longer than the tests
 export MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 \
     MALLOC_TOP_PAD_=67108864
 # shellcheck disable=SC2086  # one argument a file

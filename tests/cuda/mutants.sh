@@ -7,8 +7,8 @@
 #
 #     tests/cuda/mutants.sh BUILD/emu [EVERY | PART_OF_A_LINE | texts]
 #
-# EVERY is a number: 6 takes each sixth line. `texts` plants each and stops
-# there: a change of the kernels may have taken its text away.
+# EVERY is a number: 6 takes each sixth line. `texts` only plants each mutant: a
+# change of the kernels may have removed its text.
 emu=$1 only=${2:-} every=1 does=killed
 case $only in
 [1-9] | [1-9][0-9]) every=$only only= ;;
@@ -48,7 +48,7 @@ planted() {
     plant "$1" "$6" "$4" "$5" || { echo "no such text in $1" && return 1; }
 }
 
-# killed: likewise; 1 when nothing failed, 2 when nothing ran
+# killed: as planted; status 1 when no test failed, 2 when no test ran
 most=300
 killed() {
     rm -rf "$tmp/cuda" "$tmp/engine"
@@ -58,15 +58,15 @@ killed() {
     for f in $2; do
         f=$(where "$f") o=${f#cuda/} o=${o%.cu}.o
         mkdir -p "$tmp/$(dirname "$o")"
-        # what does not compile or link proves nothing
+        # a mutant that does not compile or link proves nothing
         $CXX -std=c++17 -ffp-contract=off -O1 -w -I"$tmp" -I. -Itests/cuda/emulator \
             -x c++ -c -o "$tmp/$o" "$tmp/$f" || return 2
         inputs=$(echo "$inputs" | sed "s|[^ ]*/plain/$o|$tmp/$o|")
     done
     # shellcheck disable=SC2086  # words
     $CXX -pthread -rdynamic -o "$tmp/run" $inputs || return 2
-    # threads in both directions: what one hides the other shows; the time is that
-    # of the longest row's tests on a busy machine, several times over
+    # both orders of threads, because a mistake may fail in one only; the time
+    # limit is several times the longest row's tests on a busy machine
     for order in g h; do
         # shellcheck disable=SC2086  # words
         SEG_TEST_DEVICE=cuda SEG_TEST_FIRST=1 EMU_GUARD=0 EMU_ORDER=$order \
@@ -83,7 +83,7 @@ while IFS= read -r line; do
     [ $((line_number % every)) -ne 0 ] || echo "$line"
 done < tests/cuda/mutants.txt > "$tmp/list"
 
-# without a mistake none of all their tests fails
+# without a mutant none of the tests in the list fails
 alive() {
     most=3600
     killed "$@"

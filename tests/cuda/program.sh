@@ -1,5 +1,6 @@
 #!/bin/sh
-# program.sh -- the whole program with the emulated GPU: what is joined in Lua.
+# program.sh -- the whole program with the emulated GPU: options, device datasets,
+# checks and benchmarks that Lua puts together.
 #
 #     tests/cuda/program.sh BUILD/emu
 emu=$1
@@ -32,11 +33,11 @@ seg.recipe {
 }
 END
 
-# the columns that no clock decides
+# the columns without times
 numbers() { cut -d, -f1-7 "$tmp/$1/tiny/001/metrics.csv"; }
 same() { [ "$(numbers "$1")" = "$(numbers "$2")" ] && [ -n "$(numbers "$1")" ]; }
 
-# here both sides round alike, so what the device makes is not only near
+# the emulator rounds like the host, so batches of both are equal, not only close
 step "a batch is made by the host" train off --device_dataset off
 step "it does not speak of the device" not says off "samples on the device"
 step "a batch is made by the device" train on --device_dataset on --workers 0
@@ -65,11 +66,11 @@ step "told to keep them, it fails" ends 4 with EMU_MEM=150000 train small_on --d
 step "what it wanted" says small_on \
     "device_dataset on: train cannot be kept: GPU: [0-9]* bytes wanted, [0-9]* of"
 
-# weights have gaps between them; all that comes after them is to fit as well
+# weights are aligned; the memory after them must fit as well
 step "not even the weights" ends 4 with EMU_MEM=18000 train tight
 step "what frees too little" says tight "--batch 1 .*, still too much"
 
-# what `segengine check` says of batches, without the minutes of the rest
+# the part of `segengine check` about batches, without the other parts' minutes
 cat > "$tmp/check.lua" <<'END'
 local core = require "seg.core"
 local r = core.check_data("cuda")
@@ -78,7 +79,7 @@ assert(core.check_data("cpu").agree == 0)
 END
 step "batches are checked" "$program" "$tmp/check.lua"
 
-# a data set and a session that uses it, by hand
+# a device dataset and a session that uses it, without a recipe
 cat > "$tmp/hand.lua" <<'END'
 local seg = require "seg"
 local core = require "seg.core"
@@ -128,7 +129,7 @@ assert(keep(session()))
 collectgarbage()
 left = { keep(other), other }
 END
-# what was freed is filled, so that using it shows
+# freed memory is filled, so that a use after free changes results
 step "a session is closed before what lies on its device" \
     with MALLOC_PERTURB_=165 by_hand
 
@@ -148,7 +149,7 @@ assert(s:read(image):distance(was) == 0)
 END
 step "an input has what it was given" by_hand
 
-# a device that fails is not one that is too small
+# a device failure is not reported as too little memory
 hand fault <<'END'
 local r, why = keep(session())
 print(r and "kept" or "loader: " .. why)
@@ -167,7 +168,7 @@ faulty() {
 }
 step "a fault of the device is told" faulty
 
-# from the middle of the second epoch on, the other way
+# resumed in the middle of the second epoch with the loader instead
 step "a part" train part --device_dataset on --steps 41
 step "the rest" train part --device_dataset off --resume "$tmp/part/tiny/001"
 step "a resumed run has the same numbers" same part off
@@ -179,13 +180,14 @@ step "what makes the batches is told when it changes" says part \
 step "in both directions" says rest \
     "train: the device makes the batches now, not the host: the numbers"
 
-# what a run began with it keeps to: less room at the resume, and more
+# a resumed run keeps its choice, with less free memory and with more
 step "a run with its data on the device" train here --steps 41
 step "which has no room for them later" ends 4 with EMU_MEM=150000 train here \
     --resume "$tmp/here/tiny/001"
 step "does not go on otherwise by itself" says here \
     "train: the device made the batches of the run that is resumed, and cannot"
-# a new run of so many bytes is fed by the loader; here others then go short
+# with this memory a new run uses the loader; the resumed run keeps its dataset,
+# and other requests fail
 step "half of what is free is no limit" ends 4 with EMU_MEM=300000 train here \
     --resume "$tmp/here/tiny/001"
 step "they are kept" says here "train: .* of samples on the device"
@@ -200,18 +202,18 @@ step "a run on the device goes to the CPU" train move --steps 41
 step "which is told" train move --device cpu --resume "$tmp/move/tiny/001"
 step "as it rounds otherwise" says move "the host makes the batches now"
 
-# what cannot be kept
+# cases in which no device dataset is possible
 step "not on the CPU" ends 2 train cpu --device cpu --device_dataset on
-step "why not" says cpu "device_dataset on: train cannot be kept: the device is cpu"
+step "why not" says cpu "resident on: train cannot be kept: the device is cpu"
 step "the CPU by itself" train quiet --device cpu --epochs 1
 step "does not speak of it" not says quiet "from the loader"
 
-# fewer bits than f32
+# precisions below f32
 step "an operator in every precision" run rows check --device cuda --op linear
 for precision in f32 tf32 bf16 f16; do
     step "$precision is one" says rows "^linear  *$precision .* ok"
 done
-# gradients come without the scale that they were made with
+# gradients are compared without their loss scale
 step "a recipe's steps in f16" run steps scripts/brain_unet.lua check \
     --device cuda --precision f16 --steps_only --preset check \
     --phantom "$tmp/phantom" --out "$tmp/steps"
@@ -220,7 +222,7 @@ step "it says so" says bf16 "device: GPU, convolutions in bf16"
 step "on in another" ends 2 train f32 --precision f32 \
     --resume "$tmp/bf16/tiny/001" --epochs 2
 step "is another run" says f32 "precision f32 differs from the run"
-# what the driver counts: by a library that is not one
+# energy counters of the driver, from a substitute for NVML
 mkdir "$tmp/driver"
 if ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
     tests/support/stand_in/nvml.c 2> "$tmp/said"; then
@@ -239,7 +241,7 @@ if ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
         "$tmp/looked/tiny/001/summary.json"
     step "in the report" grep -q 'GPU: .* J an epoch.* at most 41 C' \
         "$tmp/looked/tiny/001/report.html"
-    # on a machine without, its columns stay and are empty
+    # on a machine without NVML the columns stay, empty
     step "that goes on without a driver" train looked --epochs 3 \
         --resume "$tmp/looked/tiny/001"
     step "as many cells in every row" [ "$(awk -F, '{ print NF }' \
@@ -250,7 +252,7 @@ step "no driver, no columns" not grep -q gpu_ "$tmp/off/tiny/001/metrics.csv"
 
 step "bench keeps the batch there" run kept "$tmp/tiny.lua" bench --device cuda
 step "and says so" says kept "^training step, batch [0-9]* kept on the device, "
-# a step there is one launch: its layers are in a row of the device's marks
+# on the GPU a step is one launch: its layers are timed by events on the device
 step "bench writes a trace" run traced "$tmp/tiny.lua" bench --device cuda \
     --trace "$tmp/trace.json"
 row=$(grep -o '"tid":[0-9]*,"name":"thread_name","args":{"name":"device"' \

@@ -3,7 +3,8 @@
 #
 #     tests/cuda/ranks.sh BUILD/emu
 #
-# With a stand-in for NCCL and through the host; what --devices starts and refuses.
+# With a substitute for NCCL and through the host; options that --devices accepts
+# and refuses.
 emu=$1
 case $emu in /*) ;; *) emu=$PWD/$emu ;; esac
 cd "$(dirname "$0")/../.." || exit 1
@@ -33,7 +34,7 @@ seg.recipe {
 END
 export EMU_DEVICES=2 SEGENGINE_NCCL="$emu/libnccl.so.2"
 
-# without COMMAND ...: without NCCL
+# without COMMAND ...: runs it without NCCL
 without() {
     SEGENGINE_NCCL=/nowhere/libnccl.so.2
     "$@"
@@ -75,7 +76,7 @@ step "the bytes of a whole run" same nccl cut
 step "batches that do not divide" train odd --devices 0,1 --batch 5 --accumulate 2
 step "alone" train odd1 --batch 5 --accumulate 2
 step "the losses of one" near odd1 odd
-# shares of 2, 2, 3 and, at the end of an epoch, of 1, 2, 2
+# shards of 2, 2, 3 samples and, at the end of an epoch, of 1, 2, 2
 EMU_DEVICES=3
 step "an extent that one rank has met" train met --ranks 3 --batch 7
 EMU_DEVICES=2
@@ -85,7 +86,7 @@ step "two on one GPU" train two --devices 0,0 --allreduce host
 step "the bytes of two" same host two
 step "bench of 2 GPUs" run bench "$tmp/tiny.lua" bench --devices 0,1 --phantom "$tmp/phantom"
 step "bench: against one" says bench "2 are .* times as fast"
-# the tiles that one rank finds are those of all
+# all ranks use the tiles that one rank has measured
 step "tiles are measured by 2 GPUs" train tuned --devices 0,1 --precision bf16 --autotune --epochs 1
 step "and said once" [ "$(grep -c "^autotune: 2 convolutions measured with 8 tiles" \
     "$tmp/tuned.txt")" -eq 1 ]
@@ -111,7 +112,7 @@ step "by the number that --devices wants" says doctor "^GPU 1  *ok "
 
 # a rank that is killed while the other waits for it on its GPU
 killed() {
-    : > "$tmp/killed.txt" # what another wrote
+    : > "$tmp/killed.txt" # empty the output of the last run
     "$program" "$tmp/tiny.lua" --device cuda --devices 0,1 --phantom "$tmp/phantom" \
         --out "$tmp/killed" --epochs 100000 > "$tmp/killed.txt" 2>&1 &
     pid=$!
@@ -137,7 +138,7 @@ signal=STOP
 step "a rank stands still" killed
 step "which" says killed "rank 1: nothing was heard of it"
 
-# what both spend, as the driver's library would count it: 200 W each
+# energy of both GPUs from a substitute for NVML: 200 W each
 mkdir "$tmp/driver"
 if ${CC:-cc} -shared -fPIC -o "$tmp/driver/libnvidia-ml.so.1" \
     tests/support/stand_in/nvml.c 2> "$tmp/said"; then

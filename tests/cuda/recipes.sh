@@ -1,6 +1,6 @@
 #!/bin/sh
 # recipes.sh -- every recipe of docs/systems/README.md on the emulated GPU: each node against
-# the reference, and training steps; and what a step of the largest launches.
+# the reference, and training steps; and the number of launches of the largest recipes.
 #
 #     tests/cuda/recipes.sh BUILD/emu
 emu=$1
@@ -9,15 +9,16 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/support/shell.sh
 
 for script in scripts/*.lua; do
-    # what is no recipe of a system of its own has no preset for it
+    # only a recipe with a system of its own has a preset `check`
     grep -q "check = {" "$script" || continue
     step "$script" "$emu/plain/segengine" "$script" check --preset check --device cuda \
         --phantom "$tmp/phantom" --out "$tmp/runs"
 done
 step "there were six" [ "$passed" -eq 6 ]
 
-# at_most NAME BATCH NODES GB MIB: of a training step in bf16, and what it keeps
-# for the way back. What a plan no longer leaves out would make no result wrong.
+# at_most NAME BATCH NODES GB MIB: limits of launches and traffic of a training
+# step in bf16, and of the memory kept for the backward pass. A lost fusion would
+# not make a result wrong, so no other test would notice it.
 at_most() {
     for gpu in "--gpu h200" ""; do
         # shellcheck disable=SC2086 # two words or none

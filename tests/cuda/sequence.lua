@@ -1,6 +1,6 @@
--- sequence.lua -- an LSTM whose blocks wait for each other, and attention with
--- dropout, trained on the emulated GPU: its losses are those of the CPU, in
--- fewer bits nearly. Steps after the first are recorded and played.
+-- sequence.lua -- a cooperative LSTM kernel, whose blocks wait for each other,
+-- and attention with dropout, trained on the emulated GPU: in f32 the losses
+-- equal the CPU's, in 16 bits nearly. Steps after the first are CUDA graphs.
 --
 --     BUILD/emu/plain/segengine tests/cuda/sequence.lua
 

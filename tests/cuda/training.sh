@@ -1,6 +1,6 @@
 #!/bin/sh
-# training.sh -- the loop of a training run on the emulated GPU, whose steps run
-# ahead of what is known of them: stopped, resumed, in parts, diverging.
+# training.sh -- training on the emulated GPU, where steps are queued before the
+# results of earlier steps are known: stopped, resumed, accumulated, diverging.
 #
 #     tests/cuda/training.sh BUILD/emu
 emu=$1
@@ -31,7 +31,7 @@ END
 
 weights() { echo "$tmp/$1/tiny/001/checkpoint_last.safetensors"; }
 same() { cmp "$(weights "$1")" "$(weights "$2")"; }
-# in the metadata at the head of the checkpoint
+# the metadata at the start of the checkpoint contain TEXT
 holds() { head -c 20000 "$(weights "$1")" | grep -q -- "$2"; }
 
 step "a run" train whole
@@ -40,7 +40,7 @@ step "the same bytes" same whole early
 step "whose streams run in any order" with EMU_STREAMS=r5 train mixed
 step "the same bytes again" same whole mixed
 
-# counts between, before and behind what runs ahead
+# numbers of steps below, at and above the number of steps that are queued ahead
 for steps in 1 5 9 13; do
     step "$steps steps" train "at$steps" --steps "$steps"
     step "stopped where told" says "at$steps" "stopped after $steps step"
@@ -48,13 +48,13 @@ for steps in 1 5 9 13; do
     step "the same bytes after $steps" same whole "at$steps"
 done
 
-# the last group of an epoch is short
+# the last step of an epoch has fewer batches
 step "three batches a step" train parts --accumulate 3
 step "of them five steps" train some --accumulate 3 --steps 5
 step "the rest of them" train some --accumulate 3 --resume "$tmp/some/tiny/001"
 step "the same bytes of parts" same parts some
 
-# less memory: some values are made twice, and no samples are kept there
+# less memory: some values are recomputed, and there is no device dataset
 step "values computed twice" train twice --recompute 26K
 step "are told" says twice "^recompute: "
 step "the same bytes from less memory" same whole twice
@@ -64,7 +64,7 @@ step "the same bytes within it" same whole bound
 step "batch auto" train found --batch auto --vram 1M --epochs 1
 step "is found" says found "^batch: 96, all samples of the training set"
 
-# the loss scale goes on where it was
+# a resumed run continues with the saved loss scale
 step "f16" train half --precision f16
 step "has a scale" holds half '"loss_scale":"65536"'
 step "and its count" holds half '"loss_scale_steps":"[1-9]'
@@ -73,7 +73,7 @@ step "f16, rest" train scaled --precision f16 --resume "$tmp/scaled/tiny/001"
 step "the same bytes of f16" same half scaled
 step "f32 has none" not holds whole loss_scale
 
-# tiles of products (tests/cuda/kernels/igemm_tiles.c tests them): measured once, kept, or told
+# tiles of convolutions (see tests/cuda/kernels/igemm_tiles.c): measured once, saved, or set
 cp "$tmp/tiny.lua" "$tmp/narrow.lua"
 sed 's/nn.conv(image, 8, 3)/nn.conv(nn.conv(image, 16, 3), 16, 3, { name = "wide" })/' \
     "$tmp/narrow.lua" > "$tmp/tiny.lua"
@@ -84,7 +84,7 @@ found() {
     *) grep -q "^autotune: .*: $(tiles_of tuned)$" "$tmp/tuned.txt" ;;
     esac
 }
-# of three convolutions one has tiles, whose sums are too short to be split
+# one of three convolutions has tiles; its sums are too short for split-K
 had() { case $(tiles_of tuned) in *,* | *split*) false ;; '' | wide=*) ;; *) false ;; esac; }
 told() { [ "$(tiles_of "$1")" = wide=64x64/128x32 ]; }
 step "tiles are measured" train tuned --precision bf16 --autotune
@@ -105,11 +105,11 @@ step "f32 has no choice" train f32 --autotune --steps 1
 step "as it says" says f32 "^autotune: nothing to choose on cuda in f32"
 mv "$tmp/narrow.lua" "$tmp/tiny.lua"
 
-# averages, parts and phases, cut in bf16 and f16
+# averages, accumulation and phases, interrupted and resumed in bf16 and f16
 step "cuts in halves" env PROGRAM="$program" SEG_TEST_DEVICE=cuda \
     sh tests/shell/resume_training.sh
 
-# what runs ahead is collected first
+# the results of queued steps are collected before the program ends
 interrupted() {
     "$program" "$tmp/tiny.lua" --device cuda --phantom "$tmp/phantom" \
         --out "$tmp/stopped" --epochs 400 > "$tmp/stopped.txt" 2>&1 &
@@ -123,7 +123,7 @@ interrupted() {
 step "SIGTERM" ends 143 interrupted
 step "is said" says stopped "SIGTERM: saved at epoch"
 
-# a rate that no weight survives
+# a rate at which training diverges
 step "diverges" ends 5 train far --lr 1e30
 step "names batch and node" says far "first not finite: .*tiny.lua:[0-9]"
 step "ends after three" says far "3 steps in a row"
