@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 enum { MAX_SKIPS = 256 };
-static const double LONG_S = 5; // of a test: worth a line in the log
+static const double LONG_S = 5; // a test of this duration is logged, seconds
 
 #if defined(SEG_DICOM) && !SEG_DICOM
 enum { has_dicom = 0 };
@@ -17,10 +17,10 @@ enum { has_dicom = 1 };
 #endif
 
 static Test *tests;
-static int failures; // of the test that runs
+static int failures; // of the running test
 static jmp_buf out;
 static const char *skip_reason;
-static const char *running = "no test"; // for who stops a run that hangs
+static const char *running = "no test"; // printed when a hanging run is killed
 static char folder[64];
 
 void test_add(Test *t)
@@ -42,7 +42,7 @@ void test_failed(const char *file, int line, const char *fmt, ...)
     failures++;
     if (!getenv("SEG_TEST_FIRST")) return;
     fflush(stdout);
-    _exit(1); // no end of the test: what it opened may be what is broken
+    _exit(1); // without cleanup, which may use the broken object
 }
 
 _Noreturn void test_stop(void)
@@ -119,7 +119,8 @@ static int remove_one(const char *path, const struct stat *st, int flag,
     return remove(path);
 }
 
-/* An argument with a slash is a file, all tests of which run. */
+/* Returns whether the arguments select a test. An argument with a slash is a
+ * file, which selects all its tests. */
 static bool wanted(const Test *t, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
@@ -129,10 +130,12 @@ static bool wanted(const Test *t, int argc, char **argv)
     return argc < 2;
 }
 
-/* In a function of its own: no local of main lives across the setjmp. */
+/* Runs a test in a separate function, so that no local variable of main lives
+ * across the setjmp. */
 static void guarded(const Test *t)
 {
-    // most of these write the files they read; real data is only read
+    // most dicom_ tests write the files that they read, which needs DCMTK; the
+    // dicom_real_ tests only read
     if (!has_dicom && !strncmp(t->name, "dicom_", 6) &&
         strncmp(t->name, "dicom_real_", 11))
         skip_reason = "this build cannot write DICOM";
@@ -140,8 +143,8 @@ static void guarded(const Test *t)
         t->run();
 }
 
-/* Told to stop, as tests/all does when its time is over: says where it hangs.
- */
+/* Signal handler: tests/all stops a run whose time is over; prints the running
+ * test. */
 static void tell_running(int signal_number)
 {
     static const char before[] = "stopped in ", after[] = "\n";

@@ -28,9 +28,10 @@ void test_failed(const char *file, int line, const char *fmt, ...)
 _Noreturn void test_stop(void);
 _Noreturn void test_skip(const char *reason);
 
-/* A scratch folder of this run, made on first use, removed at the end. */
+/* Returns a scratch folder of this run, made on first use, removed at the end.
+ */
 const char *test_folder(void);
-/* Where real data lies: $SEG_DATASETS, else "datasets". */
+/* Returns the folder of real data: $SEG_DATASETS, else "datasets". */
 const char *test_datasets(void);
 
 #define TEST(id)                                                           \
@@ -56,8 +57,9 @@ const char *test_datasets(void);
     } while (0)
 #define SKIP(reason) test_skip(reason)
 
-/* So many files were equal, number for number, as we and `peer`, which is none
- * of ours, read or wrote them: a line that tests/shell/compared.sh adds up. */
+/* Prints a line that tests/shell/compared.sh adds up: the number of files that
+ * segengine and the independent program `peer` read or wrote with equal values.
+ */
 void test_compared(int files, const char *peer);
 
 /* |got - want| <= tol; NaN on either side fails. */
@@ -76,7 +78,7 @@ void test_int(const char *file, int line, const char *what, long long got,
 void test_text(const char *file, int line, const char *what, const char *got,
                const char *want);
 
-/* The call must fail and its reason must contain `part`. */
+/* The call must fail and its error text must contain `part`. */
 #define EXPECT_FAIL(call, part) \
     test_fail(__FILE__, __LINE__, #call, (call), part)
 void test_fail(const char *file, int line, const char *what, bool ok,

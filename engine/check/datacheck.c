@@ -282,7 +282,8 @@ done:
     return ok;
 }
 
-/* Runs all step lists on one shape, batches of one to three, several epochs. */
+/* Runs all step lists on one shape, batches of one to three, several epochs;
+ * with `once` a quarter of the batches. */
 static bool check_shape(Both *b, int s)
 {
     static const int32_t number[][SAMPLES] = {
@@ -293,6 +294,7 @@ static bool check_shape(Both *b, int s)
         Steps steps;
         ok = steps_parse(recipes[k], &steps);
         for (uint32_t e = 0; ok && e < 4; e++) {
+            if (b->k->once && (e + k + (uint32_t)s) % 4) continue;
             ArenaMark mark = arena_mark(&b->mem);
             char what[96], dims[DIMS_TEXT];
             snprintf(what, sizeof what, "sample of %s, steps %u, epoch %u",

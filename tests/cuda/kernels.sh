@@ -17,8 +17,9 @@ rest="$(grep -rlE --include='*.c' 'given_(backend|device)\(' tests/cpu tests/eng
 case $what in
 suites) rest= ;;
 kernels)
-    # without sessions and most of gpu_*.c, which launch the same kernels
-    rest="$(ls tests/cuda/kernels/*.c | grep -v /gpu_) tests/cuda/kernels/gpu_data.c"
+    # without training and most of gpu_*.c, which launch the same kernels
+    rest=$(find tests/cuda/kernels -name '*.c' ! -name inputs.c ! -name precision.c \
+        ! -name 'gpu_*' -o -name gpu_data.c)
     ;;
 rest) suites= ;;
 esac

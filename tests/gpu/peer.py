@@ -34,8 +34,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/pytorch"))
-STEPS = 8  # of a way in a round
-WARM = 4  # before the first that counts
+STEPS = 8  # timed steps of one variant in a round
+WARM = 4  # untimed steps before them
 WAYS = ("eager", "captured", "compiled", "compiled, graphs")
 
 
@@ -113,7 +113,7 @@ def options_of(name, small):
     return (tiny if small else full), more
 
 
-# PyTorch's side: a process each ---------------------------------------------------
+# PyTorch: one process for each variant ---------------------------------------------
 
 
 class Torch:
@@ -179,7 +179,7 @@ class Torch:
             for _ in range(WARM):
                 self.once()
         torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.empty_cache()  # the graph has a pool of its own
+        torch.cuda.empty_cache()  # the graph has its own memory pool
         graph = torch.cuda.CUDAGraph()
         self.optim.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph):
@@ -215,7 +215,7 @@ def serve(a):
             raise RuntimeError("this PyTorch has no torch.compile")
         one = Torch(torch, name, a.small, batch, precision, way, a.device)
         one.times(WARM)
-    except Exception as e:  # out of memory, no compiler: said, not fatal
+    except Exception as e:  # out of memory, no compiler: noted below the table
         print(json.dumps({"why": (str(e) or repr(e)).splitlines()[0][:100]}), flush=True)
         return 0
     print(json.dumps({"parameters": one.parameters}), flush=True)
@@ -251,7 +251,7 @@ class Side:
     def round(self, seconds):
         try:
             self.child.stdin.write(b"\n")
-        except OSError:  # it has ended: so says its answer
+        except OSError:  # the process has ended: answer() reports it
             pass
         out = self.answer(seconds, "done")
         self.ms += [out["ms"]] if "ms" in out else []
@@ -262,7 +262,7 @@ class Side:
         self.child.wait()
 
 
-# Our side ------------------------------------------------------------------------
+# segengine ------------------------------------------------------------------------
 
 
 class Engine:
@@ -318,13 +318,13 @@ def compare(a, name, batch, precision, left):
         theirs = side.parameters
         if theirs and theirs != ours.parameters:
             side.why = f"its network has {theirs} parameters, ours {ours.parameters}"
-        # memory that one way holds is not there for the next, nor for us
+        # one variant at a time, because each holds GPU memory
         for _ in range(a.rounds):
             for one in (side, ours):
                 if not side.why and not one.why and left() > 0:
                     one.round(most())
         side.end()
-    if not ours.why and not ours.ms and left() > 0:  # PyTorch has no way at all
+    if not ours.why and not ours.ms and left() > 0:  # no variant of PyTorch runs
         ours.round(most())
     late = len(sides) < len(WAYS) or any(s.late for s in sides.values())
     sides["segengine"] = ours

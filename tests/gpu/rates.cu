@@ -1,11 +1,11 @@
-/* rates.cu -- what the memory and the arithmetic of this GPU reach.
+/* rates.cu -- measures the memory bandwidth and the FLOP rates of this GPU.
  *
- * The bounds of docs/gpu.md divide bytes and FLOPs by two numbers; these
- * are the same numbers as measured here and now, so that a benchmark below
- * them can be read as a share. Copies: 16 bytes a thread from one large array
- * to another, both directions counted. Products: registers only, enough
- * independent chains to hide latency; tensor cores by mma.sync, which is what
- * kernels here may use (on Hopper about two thirds of what wgmma reaches).
+ * The bounds of docs/gpu.md divide bytes and FLOPs by a bandwidth and a rate.
+ * This program measures both, so that a benchmark can be given as a share of
+ * the measured rate. Copies: 16 bytes a thread from one large array to another;
+ * bytes read and written both count. Products: in registers only, with enough
+ * independent chains to hide latency; on tensor cores by mma.sync, as in the
+ * kernels of cuda/ (on Hopper about two thirds of the rate of wgmma).
  *
  *     rates        one line each: name, number, unit; the best of ROUNDS */
 #include "cuda/lib/ptx.cuh"
@@ -15,7 +15,7 @@ enum {
     ROUNDS = 12,
     BLOCK = 256,
     A_SM = 8,    // blocks for each multiprocessor
-    CHAINS = 8,  // products under way in a warp
+    CHAINS = 8,  // independent products of a warp
     LOOPS = 512, // of CHAINS products
 };
 
@@ -55,10 +55,10 @@ static __global__ void __launch_bounds__(BLOCK) product_kernel(float *out)
 {
     float d[CHAINS][4];
     uint32_t a[4], b[2];
-    // each chain its own numbers, or the compiler would make one of all
+    // different numbers per chain, or the compiler would merge all chains
     for (int c = 0; c < CHAINS; c++)
         for (int i = 0; i < 4; i++) d[c][i] = (float)c;
-    // ordinary numbers: zeros would take less power and look faster
+    // no zeros: they would take less power and run at a higher clock
     const float x = 0.5f + (float)threadIdx.x / BLOCK;
     for (int i = 0; i < 4; i++)
         a[i] = kind == TF32  ? to_tf32(x)
@@ -77,7 +77,8 @@ static __global__ void __launch_bounds__(BLOCK) product_kernel(float *out)
     out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-/* Least milliseconds of f() over ROUNDS; the first round warms up. */
+/* Returns the least milliseconds of f() over ROUNDS; the first round warms up.
+ */
 template <class F> static float least_ms(F f)
 {
     cudaEvent_t begin, end;
@@ -115,7 +116,7 @@ int main()
     size_t room, all;
     OK(cudaGetDeviceProperties(&p, 0));
     OK(cudaMemGetInfo(&room, &all));
-    // far beyond the caches, and no more than a quarter of what is free
+    // far larger than the caches, at most a quarter of the free memory
     size_t bytes = (size_t)1 << 30;
     while (bytes > room / 4) bytes /= 2;
     {

@@ -1,31 +1,31 @@
 #!/bin/sh
-# run.sh -- everything that only a machine with a GPU can show, in one report.
+# run.sh -- all tests and measurements that need a GPU, in one report.
 #
 #     sh tests/gpu/run.sh [PART ...]      in a checkout, or in the kit of
 #                                         `make kit`; all parts by default
 #
-# Wants make, g++ and nvcc; PyTorch for the comparison. Parts, in their order:
+# Needs make, g++ and nvcc; PyTorch for the comparison. Parts, in their order:
 #
-#     build        the program without DICOM, for the GPU that is here
-#     program      every operator on the CPU: is the build right at all?
+#     build        the program without DICOM, for this machine's GPU
+#     program      every operator on the CPU, to see that the build works
 #     plan         the launch plan of a training step
 #     primitives   each primitive of cuda/lib/ptx.cuh against known results
-#     check        every operator on the GPU, at every precision there is
-#     recipe:NAME  that recipe's check on the GPU; one part each
+#     check        every operator on the GPU, in every precision
+#     recipe:NAME  the check of recipe NAME on the GPU; one part each
 #     sanitizer    memcheck, racecheck, initcheck of some operators
 #     train        the demo twice: the same bits
 #     losses       20 epochs in bf16 end within 1 % of f32; bf16 twice: the same bits
 #     ranks        the demo on two GPUs, by NCCL and through the host, against one;
-#                  wants two
+#                  needs two GPUs
 #     rates        bandwidth and matrix rates of this GPU
-#     sweep        each convolution of two networks with each tile, beside PyTorch
-#     bench:NAME   that recipe's training steps beside PyTorch; one part each,
-#                  `bench` all of them
+#     sweep        each convolution of two networks with each tile, and in PyTorch
+#     bench:NAME   training steps of recipe NAME compared with PyTorch; one part
+#                  each, `bench` for all
 #
-# Each part has LIMIT seconds (600). A part that cannot run says why and is no
-# failure; a wrong result, or a part that does not end, is. The report goes to
-# REPORT, by default tests/gpu/reports/DATE-GPU.md; the exit code is that of the
-# parts before rates. Set BUILD, NVCC, PYTHON, JOBS to change what is used.
+# Each part has LIMIT seconds (600). A part that cannot run prints the reason and
+# does not fail; a wrong result, or a part that exceeds its time, fails. The report
+# is written to REPORT, by default tests/gpu/reports/DATE-GPU.md; the exit code
+# covers the parts before rates. BUILD, NVCC, PYTHON, JOBS select folder and tools.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 BUILD=${BUILD:-build/gpu} LIMIT=${LIMIT:-600} PYTHON=${PYTHON:-python3}
@@ -40,7 +40,7 @@ for file in scripts/*.lua; do
 done
 benches="bench:brain_unet bench:openkbp_unet3d bench:sequence_cnn_lstm"
 parts="build program plan primitives check$recipes sanitizer train losses ranks rates sweep $benches"
-# what nvidia-smi says is of the GPU that CUDA takes first
+# CUDA numbers the GPUs in the order of nvidia-smi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 
 # == the parts, each a function in a process of its own =====================
@@ -51,15 +51,15 @@ not_run() {
     exit 77
 }
 
-# first_line COMMAND ...: what it says, or nothing when it is not there
+# first_line COMMAND ...: the first line of its output, empty if it is not installed
 first_line() { "$@" 2> /dev/null | head -n 1; }
-# smi FIELD: what nvidia-smi knows of the first GPU that CUDA sees
+# smi FIELD: a field of nvidia-smi for CUDA's first GPU
 smi() {
     first_line nvidia-smi --id="$(echo "${CUDA_VISIBLE_DEVICES:-0}" | cut -d, -f1)" \
         --query-gpu="$1" --format=csv,noheader
 }
 
-# what doctor says of the GPU: ok, or why there is none
+# doctor's line about the GPU: ok, or the reason why there is none
 gpu_line() { "$program" doctor | sed -n 's/^GPU  *//p'; }
 
 want_gpu() {
@@ -74,7 +74,7 @@ want_gpu() {
 
 part_build() {
     [ -x "$NVCC" ] || not_run "there is no nvcc"
-    # 80's PTX serves a GPU that this nvcc does not know yet
+    # a GPU newer than this nvcc runs the PTX of compute capability 8.0
     own=$(smi compute_cap | tr -d .)
     make -j"$JOBS" BUILD="$BUILD" DICOM=0 TIFF=0 NVCC="$NVCC" \
         GPUS="80 ${own:-90}" CU_LINES=-lineinfo gpu && "$program" --version
@@ -95,7 +95,7 @@ part_primitives() {
     "$BUILD/tests/gpu/prims"
 }
 
-# at_precisions COMMAND ...: as it is, then with each other precision there is
+# at_precisions COMMAND ...: runs it as given, then in each other precision
 at_precisions() {
     "$@" --device cuda || return 1
     for precision in tf32 bf16 f16; do
@@ -129,7 +129,7 @@ part_sanitizer() {
     for what in memcheck racecheck initcheck; do
         for op in relu maxpool batch_norm dice_loss linear conv; do
             echo "== $what of $op"
-            # some are slow under it: what does not end is no finding
+            # some operators are slow under this tool: a timeout is no finding
             timeout 30 "$tool" --tool "$what" --error-exitcode 9 \
                 "$program" check --device cuda --op "$op"
             status=$?
@@ -155,7 +155,7 @@ part_train() {
     echo "two runs: the same bits"
 }
 
-# of the preset that people begin with, on synthetic patients
+# the preset for a first run, on synthetic patients
 part_losses() {
     want_gpu
     rm -rf "$BUILD/losses"
@@ -175,11 +175,11 @@ part_losses() {
         exit !($1 > 0 && d <= 1e-2 * $1) }'
 }
 
-# losses of one GPU and of two: their sums are taken in another order
+# losses of one GPU and of two, which differ in the order of sums
 part_ranks() {
     want_gpu
     "$program" doctor | grep -q '^GPU 1 ' || not_run "there is one GPU, and it wants two"
-    # that of a PyTorch from PyPI lies where no loader looks
+    # the NCCL of a PyTorch from PyPI is outside the loader's search path
     : "${SEGENGINE_NCCL:=$("$PYTHON" -c 'import nvidia.nccl as n; print(n.__path__[0])' \
         2> /dev/null)/lib/libnccl.so.2}"
     [ ! -e "$SEGENGINE_NCCL" ] || export SEGENGINE_NCCL
@@ -198,7 +198,7 @@ part_ranks() {
             continue
         }
         [ "$status" -eq 0 ] || return 1
-        # the first epoch's loss: later ones drift with the last bits
+        # the first epoch's loss: rounding makes later losses diverge
         cut -d, -f4 "$BUILD/ranks/$name/brain_unet/001/metrics.csv" | sed -n 2p \
             > "$BUILD/ranks/$name.loss"
         paste "$BUILD/ranks/one.loss" "$BUILD/ranks/$name.loss" | awk '{
@@ -214,13 +214,13 @@ part_rates() {
     "$BUILD/tests/gpu/rates"
 }
 
-# shapes_of RECIPE BATCH: the convolutions that the program says it has
+# shapes_of RECIPE BATCH: writes the convolutions of the program's plan
 shapes_of() {
     "$program" "scripts/$1.lua" plan --json --device cpu --preset full \
         --batch "$2" > "$BUILD/sweep/$1.json"
 }
 
-# seconds on a large GPU; the limits are for a small one
+# takes seconds on a large GPU; the limits are for a small one
 part_sweep() {
     want_gpu
     mkdir -p "$BUILD/sweep"
@@ -232,7 +232,7 @@ part_sweep() {
         "$PYTHON" tests/gpu/sweep.py "$BUILD/sweep/lines" \
             --rate "${rate:-0}" --seconds $((LIMIT * 2 / 5))
     else
-        cat "$BUILD/sweep/lines" # no table, but all that it is made of
+        cat "$BUILD/sweep/lines" # no table: print its data
     fi
 }
 
@@ -258,7 +258,7 @@ asked="sh tests/gpu/run.sh${*:+ $*}"
 for part; do
     shift
     [ "$part" != bench ] || part=$benches
-    # shellcheck disable=SC2086  # all of its parts
+    # shellcheck disable=SC2086  # `bench` and `recipe` stand for several parts
     set -- "$@" $part
 done
 for part; do
@@ -299,7 +299,7 @@ mkdir -p "$(dirname "$report")" || exit 1
 commit=$(first_line cat commit)
 [ -n "$commit" ] || commit=$(first_line git describe --always --dirty)
 
-# section NAME LINES: the end of what a part that ran has said
+# section NAME LINES: the last lines of a part's output
 section() {
     [ -s "$logs/$1" ] && grep -q "^| $1 | [^n]" "$logs/table" || return
     printf '\n## %s\n\n```\n' "$1"

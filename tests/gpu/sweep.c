@@ -1,18 +1,18 @@
-/* sweep.c -- each convolution of a network alone, with each tile there is.
+/* sweep.c -- times each convolution of a network alone, with each tile.
  *
  *     segengine SCRIPT.lua plan --json --batch 16 > NAME.json
  *     sweep [--rounds 9] [--flush MIB] [--seconds N] [--most N] NAME.json ...
  *
- * The shapes are those that the program says its plan has; shapes that several
- * layers of a network share are timed once. A line of JSON is written for each
- * shape, pass (forward, to the data, to the weights) and tile: the median of
- * --rounds launches by the device's own marks, in bf16, operands in 16 bits
- * where a plan has them so. Before each launch --flush MiB are copied from one
- * place to another, so that the cache holds nothing of the last. `chosen`: the
- * tile that igemm_tile.cu takes when it is not told; tiles that cannot make a
- * result have no line. After --seconds what is left is named instead of timed.
- * --most times that many shapes of a network, the smallest: for trying this out
- * under the emulator. tests/gpu/sweep.py makes the table and times PyTorch. */
+ * The shapes are read from the program's plan; a shape that several layers of a
+ * network share is timed once. Writes a line of JSON for each shape, pass
+ * (fprop, dgrad, wgrad) and tile: the median of --rounds launches by CUDA
+ * events, in bf16, with 16-bit operands where a plan stores 16 bits. Before
+ * each launch --flush MiB are copied, so that the cache holds no data of the
+ * last launch. `chosen`: igemm_tile.cu's own choice of tile; a tile that cannot
+ * compute a shape has no line. After --seconds the remaining shapes are listed
+ * instead of timed. --most N times only the N smallest shapes of a network, to
+ * try this program out under the emulator. tests/gpu/sweep.py makes the table
+ * and times PyTorch. */
 #include "cuda/conv/igemm_tile_choice.h"
 #include "engine/backend/backend.h"
 #include "engine/base/file.h"
@@ -27,19 +27,19 @@ extern const Backend backend_cuda;
 enum {
     SHAPES = 256,     // of a network
     ROUNDS_MAX = 101, // launches of a median
-    WARM = 2,         // launches before the first that counts
+    WARM = 2,         // untimed launches before the first timed one
     PATTERN = 1 << 16,
     FILE_MAX = 16 << 20,
 };
 
-/* What a median is of. */
+/* fprop, dgrad, wgrad: each is timed separately. */
 typedef enum Pass { FORWARD, TO_DATA, TO_WEIGHTS, PASSES } Pass;
 static const char *const pass_name[PASSES] = {"forward", "data", "weights"};
 
 typedef struct Shape {
-    const char *layer; // the first of those that have it
-    int layers, rank;
-    bool entrance; // nobody wants the gradient of x
+    const char *layer; // the first layer with this shape
+    int layers, rank;  // layers: number of layers with this shape
+    bool entrance;     // a first layer: dx is not computed
     Attr attr;
     Dims x, w, y;
 } Shape;
@@ -51,7 +51,7 @@ static struct {
 
 static const Backend *const be = &backend_cuda;
 static void *dev;
-static char *flush; // twice told.flush MiB
+static char *flush; // 2 * told.flush MiB: source and target of the copy
 
 static void stop(const char *what)
 {
@@ -125,7 +125,7 @@ static int by_flops(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The distinct convolutions of a plan. */
+/* Reads the distinct convolutions of a plan and returns their number. */
 static int shapes_of(const char *path, Arena *mem, Shape out[SHAPES])
 {
     char *text;
@@ -161,14 +161,14 @@ static int shapes_of(const char *path, Arena *mem, Shape out[SHAPES])
 
 // -- one convolution ---------------------------------------------------------
 
-/* Memory of the device with numbers in it: zeros would take less power. */
+/* Returns device memory filled with numbers: zeros would take less power. */
 static void *filled(Dims s, Dtype type)
 {
     static uint16_t pattern[PATTERN];
     const size_t bytes = (size_t)numel(s) * dtype_bytes(type);
     void *out;
     if (!pattern[0])
-        for (int i = 0; i < PATTERN; i++) // any but a simple order
+        for (int i = 0; i < PATTERN; i++) // in pseudo-random order
             pattern[i] = precision_bits(PRECISION_bf16,
                                         (i * 40503u % 65521u) / 32768.0 - 1);
     if (!be->alloc(dev, bytes, &out)) stop("memory");
@@ -181,8 +181,9 @@ static void *filled(Dims s, Dtype type)
     return out;
 }
 
-/* A tensor of a plan in 16 bits: itself, or, of channels that are no whole
- * packs, a copy beside one in f32. */
+/* A tensor of a plan and its 16-bit form: the tensor itself, or, when the
+ * number of channels is no multiple of a pack, a 16-bit copy of the f32 tensor.
+ */
 typedef struct Side {
     Tensor whole, half;
     bool copied;
@@ -204,7 +205,7 @@ static void side_free(const Side *s)
     be->release(dev, s->half.data);
 }
 
-/* A call and all that it points at. */
+/* A call with its tensors. */
 typedef struct Work {
     Side x, w, y, dy, dx;
     Tensor dw;
@@ -244,7 +245,7 @@ static void work_close(Work *k)
     be->release(dev, k->dw.data);
 }
 
-/* The call of a pass: forward without gradients, else with one. */
+/* Returns the call of a pass: fprop without gradients, else with one. */
 static Call call_of(const Work *k, Pass pass)
 {
     Call c = k->call;
@@ -255,7 +256,8 @@ static Call call_of(const Work *k, Pass pass)
     return c;
 }
 
-/* Milliseconds of a call with that tile; below 0: it takes another one. */
+/* Returns the milliseconds of a call with `tile`; below 0 when the call does
+ * not take this tile. */
 static double time_call(const Work *k, Pass pass, int tile)
 {
     double ms[ROUNDS_MAX];
@@ -282,7 +284,7 @@ static double time_call(const Work *k, Pass pass, int tile)
     return taken ? median(ms, told.rounds) : -1;
 }
 
-// -- what is written ---------------------------------------------------------
+// -- output ------------------------------------------------------------------
 
 static void put_list(const char *name, const int *v, int count)
 {
@@ -296,7 +298,7 @@ static void put_dims(const char *name, Dims s)
     put_list(name, (const int[]){s.n, s.d, s.h, s.w, s.c}, 5);
 }
 
-/* All of a line but what was measured. */
+/* Writes the fields of a line that describe the shape. */
 static void put_shape(const char *net, const Shape *s, Pass pass)
 {
     const Tensor w = {s->w, F32, s->rank, NULL};
@@ -316,7 +318,7 @@ static void time_pass(const char *net, const Shape *s, const Work *k, Pass pass)
     (void)igemm_tile_taken();
     if (time_call(k, pass, TILE_ANY) < 0) return;
     const int chosen = igemm_tile_taken();
-    // the gradient of weights has one way
+    // wgrad has no choice of tiles
     const int last = pass == TO_WEIGHTS ? 0 : igemm_tile_count();
     for (int i = 0; i <= last; i++) {
         const int tile = i ? i : TILE_NONE;
@@ -329,7 +331,7 @@ static void time_pass(const char *net, const Shape *s, const Work *k, Pass pass)
     }
 }
 
-/* Without a line of its own: what there was no time for. */
+/* Returns whether --seconds are over; then lists the shape as not timed. */
 static bool out_of_time(const char *net, const Shape *s)
 {
     if (seconds(CLOCK_MONOTONIC) - told.began < told.seconds) return false;

@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 
-WARM = 3  # launches before the first that counts: cudnn.benchmark tries its ways
+WARM = 3  # untimed launches, in which cudnn.benchmark chooses an algorithm
 
 
 class Peer:
@@ -47,7 +47,7 @@ class Peer:
         stride, dilation, pad = (s[k][3 - rank :] for k in ("stride", "dilation", "lo"))
         extra = [0] * rank
         if s["lo"] != s["hi"]:
-            # what upconv leaves out at the end is what PyTorch adds there
+            # upconv's negative padding at the end is PyTorch's output_padding
             if not up:
                 raise ValueError("padding that differs at both ends")
             extra = [lo - hi for lo, hi in zip(pad, s["hi"][3 - rank :])]
@@ -94,7 +94,7 @@ class Peer:
                 for _ in range(WARM):
                     run()
                 return statistics.median(self.once(run) for _ in range(self.rounds))
-        except Exception as e:  # no such algorithm, out of memory: said, not fatal
+        except Exception as e:  # no such algorithm, out of memory: noted below the table
             return str(e).splitlines()[0][:80] if str(e) else repr(e)
 
 

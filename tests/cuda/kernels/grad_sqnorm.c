@@ -5,6 +5,7 @@
 #include "engine/plan/plan_inside.h"
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/support/networks.h"
+#include "tests/support/op_call.h"
 #include <math.h>
 
 /* How a network is trained. */
@@ -181,7 +182,8 @@ TEST(square_any_order)
     static const char *const order[] = {"g", "h", "a", "r3"};
     const Way way = {PRECISION_bf16, false, 1, 2};
     double first = 0;
-    for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
+    const size_t orders = given_once() ? 2 : sizeof order / sizeof *order;
+    for (size_t k = 0; k < orders; k++) {
         Net n;
         emu_set_order(order[k]);
         open_way(&n, &way);

@@ -29,6 +29,8 @@ static void holds(const OpCase *c, Precision p, bool front)
     EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), c->wrt & 3 ? 2 : 0);
     EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
     EXPECT_INT(emu_launch_count("bias_kernel"), c->wrt == 4 ? 2 : 0);
+    // the same kernels again, which takes long for a large one
+    if (given_once() && numel(c->x[0]) > 1 << 20) return;
     if (c->wrt) opcase_adding(c, &k);
     opnarrow_agree(c, &k);
 }
@@ -230,7 +232,9 @@ TEST(exit_of_two_tensors)
         {OP_upconv, {2, 5, 6, 9, 128}, {128, 4, 4, 4, 1}, 2, 1, 1},
         {OP_upconv, {1, 1, 37, 35, 96}, {96, 1, 3, 3, 2}, 2, 1, 1},
     };
+    // the first of the two, or the other, with a deferred norm is enough once
     for (unsigned seen = 0; seen < 4; seen++) {
+        if (given_once() && seen % 3 == 0) continue;
         beside(PRECISION_bf16, &s[0], 64, seen, 0);
         beside(PRECISION_f16, &s[1], seen % 2 ? 32 : 64, seen, 0);
     }
