@@ -53,7 +53,7 @@ def main():
             found, count = ndimage.label(x, shape)
             numbers = renumber(found, count)
             sizes = np.bincount([v for v in numbers if v >= 0], minlength=1)
-            # an axis of one voxel has no faces: holes are those of the picture
+            # an axis of one voxel has no faces: find holes in the 2-D image
             axes = tuple(i for i, n in enumerate(x.shape) if n == 1)
             flat = np.squeeze(x, axes)
             near = ndimage.generate_binary_structure(flat.ndim, 1 if other is SIX else flat.ndim)

@@ -3,9 +3,9 @@
 --   local net = dofile("tests/golden/net.lua")
 --   local image, truth, logits = net.unet { features = { 32, 64, 128, 256 }, size = 64 }
 --
--- Scopes and layers are those of scripts/brain_unet.lua and, with bias = true,
--- of scripts/nfbs_unet.lua; the bottom has twice the last features. The same
--- network in Python is tests/pytorch/unet_torch.py.
+-- Scopes and layers equal scripts/brain_unet.lua and, with bias = true,
+-- scripts/nfbs_unet.lua; the bottom has twice the last number of features. The
+-- same network in Python is tests/pytorch/unet_torch.py.
 
 local seg = require "seg"
 local nn = seg.nn
@@ -35,11 +35,11 @@ function M.unet(o)
   return image, truth, nn.conv(levels(image, o, 1), 1, 1, { name = "head" })
 end
 
--- Layers of a block as PyTorch's Sequential(conv, norm, relu, ...) counts them.
+-- Layers of a block by their index in PyTorch's Sequential(conv, norm, relu, ...).
 local layer = { ["0"] = "conv1", ["1"] = "norm1", ["3"] = "conv2", ["4"] = "norm2" }
 
--- The name here of what unet_torch.py calls `name`: enc1.3.weight ->
--- enc1.conv2.weight. nil for what has no counterpart.
+-- Translates a parameter's name of unet_torch.py to segengine's: enc1.3.weight ->
+-- enc1.conv2.weight. Returns nil for a parameter without counterpart.
 function M.rename(name)
   if name:match("num_batches_tracked$") then return nil end
   return (name:gsub("^(%w+)%.(%d)%.", function(block_name, n)

@@ -51,7 +51,7 @@ def losses():
         x,
     )
     # cross entropy: 2 samples, 3 positions, 4 classes; memory order is
-    # (n, w, c), PyTorch wants (n, c, w); one position is ignored
+    # (n, w, c), PyTorch needs (n, c, w); one position is ignored
     x = spread(24, 11, 8).reshape(2, 3, 4)
     t = torch.tensor([[0, 3, 1], [2, -100, 3]])
     loss("cross_entropy", lambda z: F.cross_entropy(z.permute(0, 2, 1), t), x)
@@ -61,7 +61,7 @@ def losses():
     loss("mae", lambda z: F.l1_loss(z, t), x)
     loss("mse", lambda z: F.mse_loss(z, t), x)
     # dvh: 2 samples of 6 voxels, 3 structures of weights 0, 1/2 and 1; the
-    # second sample has nothing of the first structure, nobody of the third
+    # second sample lacks the first structure, both samples lack the third
     x, t = spread(12, 5, 8).reshape(2, 6) + 4, spread(12, 3, 16).reshape(2, 6) + 4
     parts = ((torch.arange(36, dtype=torch.float64) * 7) % 3 / 2).reshape(2, 6, 3)
     parts[1, :, 0] = 0

@@ -9,7 +9,7 @@ Needs the packages numpy and safetensors; exits with 77 when they are absent.
 import pathlib
 import sys
 
-# this file has the name of the package: look elsewhere for that
+# this file has the name of the package: do not import the package from here
 sys.path = [p for p in sys.path
             if pathlib.Path(p).resolve() != pathlib.Path(__file__).resolve().parent]
 try:

@@ -1,5 +1,5 @@
--- training.lua -- a small recipe whose optimisation is chosen on the command line,
--- for tests of training and of resuming.
+-- training.lua -- a small recipe with the choice of optimiser, schedule and phases
+-- on the command line, for tests of training and of resuming.
 
 local seg = require "seg"
 local data, nn, optim, metric = seg.data, seg.nn, seg.optim, seg.metric

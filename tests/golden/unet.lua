@@ -3,11 +3,10 @@
 --   segengine tests/golden/unet.lua KIND FOLDER DEVICE [OPTIMISER ...]
 --
 -- DEVICE `direct` is `cpu` with winograd = false: direct sums.
--- Reads what `unet.py make` wrote and leaves, for each optimiser (all when
--- none is named), DEVICE_OPTIM.txt with loss and gradient norm of each step,
--- and the checkpoints of the first and the last step, whose tensors are double
--- on `ref`; and logits_DEVICE.npy of the evaluation plan. Judged by
--- `unet.py check`.
+-- Reads the files of `unet.py make`. Writes for each optimiser (all when none is
+-- named) DEVICE_OPTIM.txt with loss and gradient norm of each step, and the
+-- checkpoints of the first and the last step, with tensors in double on `ref`;
+-- and logits_DEVICE.npy of the evaluation plan. `unet.py check` compares them.
 
 local seg = require "seg"
 local net = dofile("tests/golden/net.lua")

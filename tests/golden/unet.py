@@ -60,21 +60,21 @@ KINDS = {
     ),
 }
 
-# What must hold of each device. A device that is not listed for a quantity
-# is not held to it: Adam turns the rounding of a gradient near zero into a
-# whole step, so in f32 only the loss is compared after Adam.
+# Bounds for each device. A quantity without a bound for a device is not checked
+# there: Adam turns the rounding of a gradient near zero into a full step, so in
+# f32 only the loss is compared after Adam.
 #   loss1     relative, of the first step
 #   grad_all  NMSE of all gradients together; grad_each: of each tensor
-#   stats     running statistics after a step, relative to the largest; on
-#             ref not closer than the float32 that holds the momentum 0.1
+#   stats     running statistics after a step, relative to the largest; on ref
+#             limited by the rounding of the momentum 0.1 to float32
 #   moments   Adam's first moment after a step (clipping, L2 decay), NMSE
 #   norm      norm of all gradients before clipping, relative
 #   eval      largest difference of the logits of the evaluation forward,
 #             relative to the largest, before training
 #   sgd, sgd_loss, adam, adam_loss   after STEPS: max |dw|, relative loss
 # `cpu` rounds 3x3 convolutions more coarsely than `direct` (docs/numerics.md,
-# "Winograd"), so one relu or maximum more may fall the other way, which moves
-# all gradients at once by what that one value carried.
+# "Winograd"), so more often a relu or maximum takes the other branch, which
+# changes all gradients by the contribution of that value.
 BOUNDS = {
     "ref": dict(
         loss1=1e-10, grad_all=1e-12, grad_each=1e-12, stats=1e-7,

@@ -119,7 +119,7 @@ def warp(x, a, rng):
     theta = np.zeros((n, 2, 3), "f4")
     theta[:, 0, 0] = theta[:, 1, 1] = np.cos(turns) / zoom
     theta[:, 0, 1], theta[:, 1, 0] = np.sin(turns) / zoom, -np.sin(turns) / zoom
-    # extents are 2 wide in these coordinates
+    # in these coordinates an image is 2 wide and 2 high
     theta[:, :, 2] = 2 * a.shift * rng.uniform(-1, 1, (n, 2))
     grid = F.affine_grid(torch.from_numpy(theta), x.shape, align_corners=False)
     return F.grid_sample(x, grid, padding_mode="border", align_corners=False)

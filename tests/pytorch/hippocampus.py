@@ -128,7 +128,7 @@ def turn(rng, size):
         r[i, i], r[i, j], r[j, i], r[j, j] = c, -s, s, c
         a = a @ r
     a /= rng.uniform(0.85, 1.2)
-    # grids of PyTorch are -1 .. 1 along w, h, d whatever the extents
+    # grids of PyTorch are -1 .. 1 along w, h, d for all extents
     side = np.array(size[::-1], dtype=float)
     a = a * side[None, :] / side[:, None]
     shift = rng.uniform(-0.05, 0.05, 3) * 2

@@ -249,7 +249,7 @@ def train(folder, a):
     parts = {p: Part(folder, p, names) for p in ("train", "valid", "test")}
     a.dropout = a.dropout if a.dropout >= 0 else 0.2
     net = Generator(1 + STRUCTURES + 3 * a.better, a)
-    average = reference.Average(net, a.ema)  # of 0: the same
+    average = reference.Average(net, a.ema)  # ema 0: equal to net
     optim = adam(net, a.lr)
 
     def one(pick, epoch, rng):
@@ -272,7 +272,7 @@ def train(folder, a):
 
 
 if __name__ == "__main__":
-    # dropout below 0: 0.2 where it trains by itself, none in the same steps
+    # dropout below 0: 0.2 with --train, none in the exported steps
     options = {"better": False, "filters": 64, "levels": 6, "coarse": 1,
                "dvh": 20.0, "squeeze": 8, "dropout": -1.0, "epochs": 100,
                "batch": 2, "lr": 2e-4, "t_max": 0, "ema": 0.0}  # fmt: skip

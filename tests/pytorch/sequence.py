@@ -55,7 +55,7 @@ class Encoder(nn.Module):
         self.head = nn.Linear(2 * a.project, a.embed)
 
     def forward(self, x, lengths):
-        def counts(x):  # (N,1,T): which steps are of the sequence
+        def counts(x):  # (N,1,T): 1 for the steps of the sequence, 0 for padding
             steps = torch.arange(x.shape[2], device=x.device)
             return steps[None, None] < lengths[:, None, None]
 
@@ -170,7 +170,7 @@ def from_engine(weights, a, dtype):
     for key in state:
         if not key.endswith("num_batches_tracked"):
             state[key] = torch.from_numpy(weights.pop(key).copy())
-    # what is left is of losses that have none here: ones, running statistics
+    # the remaining weights belong to losses without weights in PyTorch
     if any(k.startswith(("encoder", "classifier")) for k in weights):
         raise KeyError(f"no place for {sorted(weights)}")
     net.load_state_dict(state)

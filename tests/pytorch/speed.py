@@ -40,8 +40,8 @@ TUNABLES = (
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PEER = pathlib.Path(__file__).resolve().parent
 
-# network, batch, size, what, wanted: PyTorch's time / ours at least; the peer's
-# "what", if it is another
+# network, batch, size, task of segengine, least ratio of PyTorch's time to
+# segengine's (None: no limit), task of PyTorch
 TABLE = {
     "unet train": ("unet", 4, 256, "train", 2.4, "train"),
     "unet train, PyTorch in bf16": ("unet", 4, 256, "train", 1.3, "train_bf16"),
@@ -53,8 +53,8 @@ TABLE = {
     "resnet18 train": ("resnet18", 32, 112, "train", 1.2, "train"),
     "cnn_lstm train": ("cnn_lstm", 32, 500, "train", 1.2, "train"),
 }
-MEMORY = 0.7  # ours / PyTorch's at most, of the first row
-SCALING = 1.85  # one thread's time / that of two, of the first row
+MEMORY = 0.7  # largest ratio of segengine's memory to PyTorch's, first row
+SCALING = 1.85  # least ratio of the times of one and two threads, first row
 FIRST = 1.5  # first step / median, of the first row
 START = 0.5  # seconds from the start of the program to the first step's beginning
 
@@ -132,10 +132,10 @@ def beside(a, rows, folder):
         if not abs(engine.first_loss / peer.first_loss - 1) < 1e-4:
             sys.exit(f"{first[0]}: not the same step: loss {engine.first_loss}, "
                      f"PyTorch {peer.first_loss}")  # fmt: skip
-    # training before inference, whose memory comes on top
+    # training before inference, because inference adds to the memory
     for what in sorted({row[3] for row in rows.values()}, reverse=True):
         words = sorted({row[5] for row in rows.values() if row[3] == what})
-        # what is made at the first call is not of the others
+        # untimed first calls, which allocate and plan
         for side, warm in [(engine, [what]), *((peer, words) for peer in peers)]:
             for word in warm:
                 side.ask(word, 1)
@@ -178,7 +178,7 @@ def alone(a, row, folder):
         two.take("train", 2)
     facts = {"one_ms": one.ms("train"), "two_ms": two.ms("train")}
     one.close()
-    # the first step of a process of its own, from its start on
+    # the first step of a new process, timed from the start of the process
     starts = []
     for _ in range(3):
         side = Side(ours(a, row, folder, 2))

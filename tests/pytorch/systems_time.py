@@ -24,7 +24,7 @@ import tempfile
 
 from speed import ROOT, TUNABLES, processor
 
-# recipe: its options beside the preset, and the reference's
+# recipe: its options besides the preset, and options of its PyTorch version
 ROWS = {
     "brain_unet": ("", ""),
     "nfbs_unet": ("", ""),
@@ -75,7 +75,7 @@ def measure(a, name, folder):
             env = {"GLIBC_TUNABLES": TUNABLES} if side == "PyTorch" else {}
             said, held = child(command, **env)
             facts = json.loads(said)
-            samples = facts.get("batch", samples)  # ours says it
+            samples = facts.get("batch", samples)  # only segengine prints it
             found[side].append((facts["step_ms"], held))
     return {s: [statistics.median(v) for v in zip(*rows)] for s, rows in found.items()}, samples
 
