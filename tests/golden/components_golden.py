@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Prints components_golden.h: pieces and holes as scipy.ndimage finds them.
+"""Prints components_golden.h: connected components and holes by scipy.ndimage.
 
     python3 tests/golden/components_golden.py > tests/golden/components_golden.h
 
-Blocks of random voxels, more or less dense; for each and for 6 and 26 neighbours
-the number of pieces, the sizes of the pieces in the order of their first voxels,
-a hash of the numbers, and the voxels of binary_fill_holes."""
+Blocks of random voxels of different density; for each block and for 6 and 26
+neighbours the number of components, their sizes in the order of their first voxels,
+a hash of the labels, and the number of voxels of binary_fill_holes."""
 import numpy as np
 from scipy import ndimage
 
@@ -16,7 +16,7 @@ ALL = ndimage.generate_binary_structure(3, 3)
 
 
 def block(index, w, h, d, percent):
-    """The same voxels as the test makes: a linear congruence."""
+    """The voxels of the test: a linear congruential generator."""
     seed, out = 1000 + index, []
     for _ in range(w * h * d):
         seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
@@ -25,7 +25,7 @@ def block(index, w, h, d, percent):
 
 
 def renumber(found, count):
-    """Numbers in the order of the first voxels, from 0; -1 outside."""
+    """Renumbers labels in the order of their first voxels, from 0; -1 outside."""
     flat, number, out = found.ravel(), {}, []
     for v in flat:
         if v and v not in number:

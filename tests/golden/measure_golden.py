@@ -4,8 +4,8 @@
     python3 tests/golden/measure_golden.py > tests/golden/measure_golden.h
 
 Only needed to make the header again; the tests read the header. Masks and doses
-are closed formulas of the index, in whole numbers, so that both sides have the
-same. Made with numpy 1.24 and scipy 1.10.
+are closed formulas of the index in whole numbers, so that Python and the tests
+compute the same values. Made with numpy 1.24 and scipy 1.10.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ def index(shape):
 
 
 def ellipsoid(shape, centre, radius):
-    """9 * 16 * 25 is a multiple of what radii are squared to: whole numbers."""
+    """9 * 16 * 25 is a multiple of all squared radii, so all terms are integers."""
     d, h, w = index(shape)
     x = [(v - c) ** 2 * 3600 // r**2 for v, c, r in zip((d, h, w), centre, radius)]
     return sum(x) <= 3600
@@ -40,7 +40,7 @@ def masks():
 
 
 def edges(mask):
-    """Voxels with a neighbour across a face that is not in the mask."""
+    """Voxels of the mask with a face neighbour outside the mask."""
     return mask & ~ndimage.binary_erosion(mask, ndimage.generate_binary_structure(3, 1))
 
 
@@ -68,7 +68,7 @@ def roc(score, truth):
 
 
 def dvh(dose, inside, mm):
-    """What the OpenKBP challenge measures of a structure."""
+    """The dose-volume metrics of a structure in the OpenKBP challenge."""
     roi = dose[inside]
     tenth = np.maximum(1, np.round(100 / np.prod(mm)))
     share = 100 - tenth / len(roi) * 100

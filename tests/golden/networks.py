@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""networks.py -- the networks of seg.net in PyTorch, the judge of tests/lua/recipe/net.lua.
+"""networks.py -- the networks of seg.net in PyTorch, reference of tests/lua/recipe/net.lua.
 
     /usr/bin/python3 tests/golden/networks.py
 
-writes beside this file
+writes into this folder
     networks.safetensors   initial weights, CASE.NAME with PyTorch's names
     networks.npz           CASE_x input, CASE_t target, CASE_y evaluation
                            forward, CASE_train {loss, norm of all gradients},
                            CASE_l lengths of sequences
 for the cases of CASES, which tests/lua/recipe/net.lua builds with the same options. The
-loss is the mean square error of the training forward. Everything is computed
-in float64 from float32 weights and inputs, which both sides hold exactly;
-norms scale and shift, and running statistics are those of one forward.
+loss is the mean squared error of the training forward pass. All values are
+computed in float64 from float32 weights and inputs, which are exact in both
+programs; norms have random scale and shift, and running statistics come from one
+forward pass.
 
-The modules are written from the papers and from the rules in lua/net*.lua.
-Those of ResNet carry torchvision's names, so a file of that library loads the
-same way; the others carry ours.
+The modules follow the papers and the rules in lua/net*.lua. ResNet has
+torchvision's names, so that a file of that library loads the same way; the
+others have segengine's names.
 """
 
 import pathlib
@@ -40,7 +41,7 @@ LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 class LayerNorm(nn.LayerNorm):
-    """Over the channels of each position."""
+    """Layer norm over the channels of each position."""
 
     def forward(self, x):
         return super().forward(x.transpose(1, -1)).transpose(1, -1)
@@ -62,7 +63,7 @@ def mean_of(x):
 
 
 def spread(s, x):
-    """(N,C) with as many axes as x."""
+    """(N,C) reshaped to as many axes as x."""
     return s.reshape(s.shape + (1,) * (x.dim() - 2))
 
 
@@ -141,8 +142,8 @@ class Mixer(nn.Module):
 
 
 class UNet(nn.Module):
-    """The result, and with `deep` added to it the means of the coarser ones
-    over positions, so that their gradients are looked at too."""
+    """The result; with `deep` plus the means of the coarser results over positions,
+    so that their gradients are compared too."""
 
     def __init__(self, **o):
         super().__init__()
@@ -201,7 +202,7 @@ class UNet(nn.Module):
 
 
 class Residual(nn.Module):
-    """What both kinds of block share: the way past the body."""
+    """Base of both kinds of block: the residual connection."""
 
     def __init__(self, before, after, stride):
         super().__init__()
@@ -419,8 +420,8 @@ class Cnn(nn.Module):
 
 
 class CnnLstm(nn.Module):
-    """With lengths each sequence is run by itself, cut to its length: what a
-    network that sees padding must equal."""
+    """With lengths each sequence is run alone, cut to its length: a network with
+    padded input must give the same result."""
 
     def __init__(self, c, features, hidden, layers, both, project, out,
                  normed="batch"):  # fmt: skip
@@ -490,8 +491,8 @@ CASES = {
 
 
 def new_net(make, feeds):
-    """PyTorch's initial weights, norms that scale and shift, running
-    statistics of one forward: float32 numbers, held in float64."""
+    """PyTorch's initial weights, norms with random scale and shift, running
+    statistics of one forward pass: float32 numbers, stored in float64."""
     torch.manual_seed(1)
     net = make()
     for layer in net.modules():

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 
 def emit(name, values, ctype="double"):
-    """One C array; 17 digits give a double back, 9 a float."""
+    """Prints one C array; 17 digits are exact for a double, 9 for a float."""
     digits = 17 if ctype == "double" else 9
     flat = [float(v) for v in torch.as_tensor(values).reshape(-1)]
     suffix = "" if ctype == "double" else "F"
@@ -70,8 +70,8 @@ def losses():
 
 
 def dvh(x, t, parts, width, steep, bins):
-    """Mean over the structures that are there, and bins, of the squared
-    difference of two dose-volume histograms."""
+    """Squared difference of two dose-volume histograms, mean over the bins and the
+    structures that a sample has."""
     at = torch.arange(1, bins + 1, dtype=torch.float64) * width
 
     def histogram(dose, inside):  # share of the structure at each dose or more

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes python.safetensors, and checks that Python reads what we write.
+"""Writes python.safetensors, and checks that Python reads files of segengine.
 
-    python3 tests/golden/safetensors.py             make the file beside this
-    python3 tests/golden/safetensors.py --check F   F: of safetensors_write.c
+    python3 tests/golden/safetensors.py             write the file into this folder
+    python3 tests/golden/safetensors.py --check F   check F, of safetensors_write.c
 
 Needs the packages numpy and safetensors; exits with 77 when they are absent.
 """

@@ -4,8 +4,8 @@
     python3 tests/golden/schedule_golden.py > tests/golden/schedule_golden.lua
 
 Only needed to make the table again; tests/lua/train/schedule.lua reads it. Each row has
-the rate of 100 steps, the first one first, of an optimiser with rate 0.125.
-Made with PyTorch 1.13; PolynomialLR, which that has not, by its formula.
+the learning rates of 100 steps of an optimiser with rate 0.125. Made with PyTorch
+1.13; PolynomialLR, which this version lacks, by its formula.
 """
 
 import torch
@@ -15,7 +15,7 @@ LR, STEPS = 0.125, 100
 
 
 def watched(i):
-    """What plateau is told after step i: it falls, jumps and stands still."""
+    """The metric for plateau after step i: it falls, jumps and stays constant."""
     return 1 / (1 + min(i, 40)) + ((i * 37) % 64) / 640
 
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""sequence.py -- the files that tests/lua/train/sequence.lua reads, made by PyTorch.
+"""sequence.py -- makes the files of tests/lua/train/sequence.lua with PyTorch.
 
     python3 tests/golden/sequence.py
 
 A linear layer, a packed bidirectional LSTM of two layers, self-attention with
-the padding masked, and four ways to pool over the steps that count, in float64:
-init.* and grad.* of all parameters (float32 copies, close enough for the
-bounds), results as .npy. Sequences of 7, 4, 1 and 6 steps are padded with
-numbers that must not matter. A second group, `plain`, is one layer in one
-direction and attention over all steps, both without biases. Made with PyTorch 1.13.
+masked padding, and four kinds of pooling over the valid steps, in float64: init.*
+and grad.* of all parameters (float32 copies, close enough for the bounds), results
+as .npy. Sequences of 7, 4, 1 and 6 steps are padded with numbers that must not
+change the results. A second group, `plain`, has one layer in one direction and
+attention over all steps, both without biases. Made with PyTorch 1.13.
 """
 
 import pathlib
@@ -83,13 +83,13 @@ def store(flat, group, net):
 
 
 def save(name, v):
-    """(N,T,C) as (N,C,T); (N,C) as it is."""
+    """Saves (N,T,C) as (N,C,T), and (N,C) unchanged."""
     v = v.detach().numpy().astype("<f4")
     np.save(HERE / f"sequence_{name}.npy", v.transpose(0, 2, 1) if v.ndim == 3 else v)
 
 
 def spread(net):
-    """Biases of attention start as 0, which would show nothing; float32."""
+    """Random biases of attention in float32: the initial 0 would hide errors."""
     for p in net.parameters():
         with torch.no_grad():
             p.copy_((p + 0.3 * torch.randn_like(p)).float())

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""unet.py -- whole networks of PyTorch in float64, the judge of unet.lua.
+"""unet.py -- whole networks of PyTorch in float64, the reference of unet.lua.
 
     unet.py make KIND FOLDER            weights, inputs and PyTorch's results
-    unet.py check KIND FOLDER DEVICE    compare what unet.lua left there
+    unet.py check KIND FOLDER DEVICE    compare the results of unet.lua
     unet.py small                       the committed files of tests/lua/golden.lua
 
 KIND is `brain` (no bias, AdamW with decoupled decay) or `nfbs` (bias before
 batch norm, Adam with L2 decay, clipping). Initial weights and inputs are
-float32 numbers, which both sides hold exactly. Bounds and their reasons are
-in BOUNDS below; the check prints what was reached.
+float32 numbers, which are exact in both programs. Bounds and their reasons are
+in BOUNDS below; the check prints the differences.
 """
 
 import pathlib
@@ -95,7 +95,7 @@ BOUNDS = {
 
 
 def inputs(size, batch):
-    """A noisy picture and the bright blobs in it, float32."""
+    """A noisy image and the mask of its bright blobs, float32."""
     rng = np.random.RandomState(7)
     field = rng.normal(size=(batch, 1, size, size))
     for axis in (2, 3):  # smooth on a torus
@@ -106,8 +106,8 @@ def inputs(size, batch):
 
 
 def new_net(o):
-    """PyTorch's initial weights; where `mixed`, norms that scale and shift.
-    One forward in float32 gives running statistics worth reading."""
+    """PyTorch's initial weights; if `mixed`, norms with random scale and shift. One
+    forward pass in float32 makes running statistics that differ from 0 and 1."""
     torch.manual_seed(1)
     net = peer.UNet(o["features"], o["bias"])
     for layer in net.modules():
@@ -120,7 +120,7 @@ def new_net(o):
 
 
 def tensors(net, what):
-    """What of each parameter, and the running statistics, by our names."""
+    """A tensor of each parameter, and the running statistics, by segengine's names."""
     out = {}
     for name, p in net.named_parameters():
         out[peer.engine_name(name)] = what(p).detach().numpy().copy()
@@ -131,8 +131,8 @@ def tensors(net, what):
 
 
 def train(o, image, mask, name):
-    """Losses, norm of the first gradient, and tensors of the first and the
-    last step: dict of named states."""
+    """Returns a dict: losses, gradient norm of the first step, and named states of
+    the first and the last step."""
     cls, options, clip = o["optim"][name]
     net, losses, out = new_net(o), [], {}
     optim = cls(net.parameters(), **options)
@@ -162,7 +162,7 @@ def evaluate(net, image):
 
 
 def results(o, image, mask):
-    """Training of each optimiser; the evaluation forward before training."""
+    """Trains with each optimiser; the evaluation forward pass is before training."""
     x, t = torch.from_numpy(image).double(), torch.from_numpy(mask).double()
     runs = {name: train(o, x, t, name) for name in o["optim"]}
     return runs, evaluate(new_net(o), x)
@@ -188,7 +188,7 @@ def make(kind, folder):
 
 
 def small():
-    """The committed files: float32 copies are exact enough for the bounds."""
+    """Writes the committed files: float32 copies are exact enough for the bounds."""
     o = KINDS["small"]
     image, mask = inputs(o["size"], 2)
     runs, logits = results(o, image, mask)
@@ -208,7 +208,7 @@ def small():
 
 
 class Judge:
-    """Compares, prints what was reached, counts."""
+    """Compares values with bounds, prints the differences, counts failures."""
 
     def __init__(self, label, bounds):
         self.label, self.bounds = label, bounds
@@ -237,9 +237,9 @@ def join(state, names):
 
 
 def check_gradients(judge, got, want):
-    """`got` may be scaled; statistics are not trained and are left out. A
-    bias before batch norm has gradient zero, up to rounding: it is held to a
-    share of the whole instead of to itself."""
+    """`got` may be scaled; running statistics have no gradient and are skipped. The
+    gradient of a bias before batch norm is zero up to rounding: its error is
+    compared with the norm of all gradients instead of its own."""
     names = [k for k in want if "running" not in k]
     judge.hold("gradients", "grad_all", nmse(join(got, names),
                                              join(want, names)))  # fmt: skip

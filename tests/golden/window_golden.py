@@ -5,9 +5,9 @@
 
 Only needed to make the header again; the tests read the header. Convolutions,
 pooling, upsampling and normalisation in float64. Operands and dy are closed
-formulas of the index in user order. Of each array (result, gradients, running
-statistics) two weighted sums are kept, which no exchange, shift or loss of an
-element leaves as they were. Made with PyTorch 1.13.
+formulas of the index in user order. Each array (result, gradients, running
+statistics) is stored as two weighted sums, which change with every exchange, shift
+or loss of an element. Made with PyTorch 1.13.
 """
 
 import torch
@@ -25,7 +25,7 @@ def wave(shape, a, b):
 
 
 def golden(name, fn, *shapes, wrt=None, fixed=()):
-    """fn of operands of these shapes; `fixed`: those torch changes itself."""
+    """Prints fn of operands of these shapes; `fixed`: operands that torch changes."""
     x = [wave(s, 389 + 2 * i, 1009) for i, s in enumerate(shapes)]
     for i in fixed:
         x[i] += 1  # a variance is positive

@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""peer.py -- training steps on a GPU beside PyTorch's, in one run.
+"""peer.py -- compares training steps on a GPU with PyTorch, in one run.
 
     tests/gpu/peer.py [--program build/gpu/segengine] [--seconds 540]
                       [--rounds 3] [--device cuda] [--small] [--only NAME]
                       [--precisions bf16,tf32,f32,f16] [--wait 180]
 
 The networks of WORKLOADS: forward, loss, backward and update on random data.
-PyTorch runs as fast as we know how: channels last, cudnn.benchmark, the fused
-optimizer, data that stays on the GPU, autocast for bf16 and f16 (with its loss
-scaler), and each of WAYS: step by step, the whole step captured in a CUDA
-graph, compiled, compiled with CUDA graphs. Each way is a process of its own, the
-only one of PyTorch's that is there, and takes turns with segengine, whose time is
-what `segengine SCRIPT bench --json` says. Both queue steps without waiting for each,
-of a batch that lies on the GPU: a time is the mean of some, figures are medians over
-all rounds, and the ratio is to the best of PyTorch's. A way that cannot, or is not
-ready within --wait seconds, is named below the table; where one was not ready the
-ratio is "at most", as that one may have been the best. Memory is what a step has
-taken at most: of PyTorch its allocator's reserve, of segengine what the device
-has less, in MB. Nothing is begun once --seconds are over: rows are in the order
-of --precisions, so what is missing is at the end, and is named. Exit 77: no
-PyTorch or no GPU. --device cpu --small is for trying this file out.
+PyTorch runs with the fastest known settings: channels last, cudnn.benchmark, the
+fused optimizer, data that stays on the GPU, autocast for bf16 and f16 (with its
+loss scaler), and each variant of WAYS: eager, the whole step captured in a CUDA
+graph, compiled, compiled with CUDA graphs. Each variant runs in a process of its
+own, one at a time, and takes turns with segengine, which is timed by `segengine
+SCRIPT bench --json`. Both queue steps of one batch on the GPU without waiting for
+each step: a time is the mean of several steps, figures are medians over all rounds,
+and the ratio is to the fastest variant. A variant that fails, or is not ready within
+--wait seconds, is listed below the table; when one was not ready the ratio is "at
+most", because that variant may be the fastest. Memory is the peak of a step, in MB:
+the allocator's reserve of PyTorch, the decrease of free device memory of segengine.
+No measurement starts after --seconds: rows are in the order of --precisions, and
+missing rows, at the end, are listed. Exit 77: no PyTorch or no GPU. --device cpu
+--small is for trying this file out.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def options_of(name, small):
 
 
 class Torch:
-    """One way of PyTorch's to do a step."""
+    """One variant of a training step in PyTorch."""
 
     def __init__(self, torch, name, small, batch, precision, way, device):
         self.torch, self.cuda = torch, device == "cuda"
@@ -206,7 +206,7 @@ class Torch:
 
 
 def serve(a):
-    """A way: says it is ready, then answers each line with the time of STEPS."""
+    """Runs a variant: prints "ready", then answers each line with the time of STEPS."""
     import torch
 
     name, batch, precision, way = json.loads(a.serve)
@@ -225,7 +225,7 @@ def serve(a):
 
 
 class Side:
-    """Such a process, seen from here. `why`: it is of no use, and why."""
+    """The process of a variant, seen by the caller. `why`: the reason it failed."""
 
     def __init__(self, a, seconds, *what):
         command = [sys.executable, __file__, "--serve", json.dumps(what), "--device", a.device]
@@ -266,7 +266,7 @@ class Side:
 
 
 class Engine:
-    """What `segengine SCRIPT bench` says."""
+    """Times from `segengine SCRIPT bench`."""
 
     def __init__(self, a, seconds, name, batch, precision):
         own, more = options_of(name, a.small)
@@ -304,7 +304,7 @@ class Engine:
 
 
 def compare(a, name, batch, precision, left):
-    """A row; left(): seconds until the end. -> what was not run"""
+    """Measures a row; left(): seconds until the end. -> list of what was not run"""
 
     def most():
         return min(a.wait, left())

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""sweep.py -- the table of the convolutions: each tile, and PyTorch.
+"""sweep.py -- prints the table of convolutions: each tile, and PyTorch.
 
     tests/gpu/sweep.py LINES [--rate TFLOPS] [--seconds 240] [--device cuda]
                        [--rounds 9] [--flush 128]
 
-LINES is what tests/gpu/sweep.c wrote; its shapes are the only list there is.
-PyTorch runs each in bf16, channels last, with cudnn.benchmark, by its own
-functions forward and by aten::convolution_backward with one gradient wanted,
-the median of --rounds launches by CUDA events, the cache flushed in between as
-there. --rate is the bf16 matrix rate that tests/gpu/rates measured: shares are
-of that. Without PyTorch or a GPU its column stays empty, and so do lines after
---seconds; why stands below the table. --device cpu is for trying this out, and
-in f32: older versions have no transposed convolution in bf16 there.
+LINES is the output of tests/gpu/sweep.c, with the list of shapes. PyTorch runs
+each shape in bf16, channels last, with cudnn.benchmark: fprop by its own functions,
+dgrad and wgrad by aten::convolution_backward with one gradient; the median of
+--rounds launches by CUDA events, with the cache flushed before each as in sweep.c.
+--rate is the bf16 rate measured by tests/gpu/rates, for the shares. Without PyTorch
+or a GPU its column stays empty, as in lines after --seconds; the reason is below the
+table. --device cpu is for trying this file out, in f32: older versions have no
+transposed convolution in bf16 on the CPU.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class Peer:
         return x.to(self.type).contiguous(memory_format=layout)
 
     def call(self, s):
-        """what runs the pass of a line; ValueError: PyTorch has no such one"""
+        """a function that runs the pass of a line; ValueError: PyTorch has none"""
         torch, rank, up = self.torch, s["rank"], s["op"] == "upconv"
         stride, dilation, pad = (s[k][3 - rank :] for k in ("stride", "dilation", "lo"))
         extra = [0] * rank
@@ -87,7 +87,7 @@ class Peer:
         return a.elapsed_time(b)
 
     def time(self, s):
-        """-> milliseconds, or why not"""
+        """-> milliseconds, or the reason why not"""
         try:
             with self.torch.no_grad():
                 run = self.call(s)
@@ -99,7 +99,7 @@ class Peer:
 
 
 def open_peer(a):
-    """-> Peer, or why not"""
+    """-> Peer, or the reason why there is none"""
     try:
         import torch
     except ImportError as e:
@@ -124,7 +124,7 @@ def shape_text(s):
 
 
 def megabytes(s):
-    """of both operands and the result in 16 bits, each once"""
+    """MB of both operands and the result in 16 bits, each once"""
     total = 0
     for k in "xwy":
         n = 2
@@ -135,7 +135,7 @@ def megabytes(s):
 
 
 def read(path):
-    """-> [lines of one shape and pass], [what was not run]"""
+    """-> [lines of one shape and pass], [shapes that were not run]"""
     groups, missing = {}, []
     with open(path) as f:
         for line in f:

@@ -6,19 +6,19 @@
 
     segengine scripts/brain_unet.lua export --arrays DIR --data ... --preset quick
     brain_unet.py --train DIR --epochs 25 --seed 1
-                                      train on its own, on the same split
+                                      train independently, on the same split
 
-The first reads nothing but what `export` wrote and fails (exit 1) when the
-losses part from those in double by more than LIMITS. Training amplifies
-rounding, at full size beyond any fixed limit, so PyTorch in float32 goes the
-same way beside it: twice its own distance is allowed too.
+The first form reads only the files of `export` and fails (exit 1) when the
+exported losses differ from losses in float64 by more than LIMITS. Training
+amplifies rounding, at full size beyond any fixed limit, so PyTorch in float32
+repeats the steps as well: twice its difference is also allowed.
 
-The second is the judge of parity: AdamW with cosine over all epochs, flips and
-intensity changes as the recipe's, BCE + batch Dice, the weights of the best
-epoch by validation (of the last without such a part); its result is the Dice
-of whole test patients (3-D, threshold 0.5).
+The second form trains a reference for parity: AdamW with a cosine schedule over
+all epochs, the recipe's flips and intensity changes, BCE + batch Dice, the
+weights of the best epoch by validation (of the last epoch without a validation
+part); its result is the Dice of whole test patients (3-D, threshold 0.5).
 
-Both close with one line of JSON on stdout; progress goes to stderr.
+Both end with one line of JSON on stdout; progress goes to stderr.
 """
 
 import statistics
@@ -60,8 +60,9 @@ def trace(folder, a, rows, dtype):
 
 def augment(image, mask, rng, contrast=0.1, brightness=0.1, gamma=(0.3, 0.9, 1.1),
             noise=0.05):  # fmt: skip
-    """The changes of recipes of slices: flip along w; contrast, brightness, gamma
-    (how often, from, to), noise (its sd, in 0.3 of them), drawn for each slice."""
+    """Augmentation of slices, drawn for each slice: flip along w; contrast,
+    brightness, gamma (probability, from, to); noise (standard deviation, with
+    probability 0.3)."""
     image, mask = image.clone(), mask.clone()
     for x, t in zip(image, mask):
         if rng.random() < 0.5:
@@ -81,8 +82,8 @@ def augment(image, mask, rng, contrast=0.1, brightness=0.1, gamma=(0.3, 0.9, 1.1
 
 
 def dice_by_case(net, part, batch):
-    """Dice of each whole case; a case without truth and prediction is left
-    out, as the recipe's metric does."""
+    """Dice of each whole case; a case with empty ground truth and empty prediction
+    is skipped, as in the recipe's metric."""
     image, mask, case = part
     counts = {}
     net.eval()
@@ -98,7 +99,7 @@ def dice_by_case(net, part, batch):
 
 
 def mean_dice(net, part, batch):
-    """The mean over cases, None without such a part."""
+    """The mean over cases; None when the part does not exist."""
     if part is None:
         return None
     return statistics.mean(dice_by_case(net, part, batch).values() or [0.0])

@@ -7,16 +7,17 @@
 
     segengine scripts/headpose_cnn.lua export --arrays DIR --preset quick ...
     headpose.py --train DIR --epochs 40 --seed 1
-                                      train on its own, on the same split
+                                      train independently, on the same split
 
-With --start RUN in ours, --start DIR/init.safetensors of an export of the
-first kind begins here with the same convolutions.
+When segengine starts from --start RUN, --start DIR/init.safetensors of an
+export of the first form starts here with the same convolutions.
 
-The second draws the recipe's changes itself: flip with yaw and roll negated,
-turn, zoom, shift, the colours but for the hue, and a grey box (--cutout); AdamW with a cosine over
-all epochs, an average of weights, MAE of standardized angles. Its result is
-the mean error in degrees of each angle, on the test part, or without one the
-validation part, of the best epoch.
+The second form draws the recipe's augmentations itself: flip with yaw and roll
+negated, rotation, zoom, shift, colours except the hue, and a grey box
+(--cutout); AdamW with a cosine schedule over all epochs, a moving average of
+weights, MAE of standardized angles. Its result is the mean error in degrees of
+each angle at the best epoch, on the test part, or on the validation part when
+there is no test part.
 """
 
 import sys
@@ -47,7 +48,7 @@ class Stage(nn.Module):
 
 
 class PoseCNN(nn.Module):
-    """net.pose_cnn, with its names of parameters."""
+    """net.pose_cnn, with segengine's names of parameters."""
 
     def __init__(self, features, hidden=128, out=3, dropout=0.0, whiten=False):
         super().__init__()
@@ -69,7 +70,7 @@ class PoseCNN(nn.Module):
 
 
 def load_engine(weights, whiten, dtype):
-    """The network of init.safetensors, whose sizes say what it is."""
+    """The network of init.safetensors, with its widths taken from the tensors."""
     features = []
     while (name := f"stage{len(features) + 1}.conv1.weight") in weights:
         features.append(weights[name].shape[0])
@@ -86,7 +87,7 @@ def load_engine(weights, whiten, dtype):
 
 
 def begin(net, weights):
-    """The convolutions and norms of an init.safetensors, as --start has them."""
+    """Loads the convolutions and norms of an init.safetensors, like --start."""
     state = net.state_dict()
     for key in weights:
         if key.startswith("stage"):
@@ -112,8 +113,8 @@ def trace(folder, a, rows, dtype):
 
 
 def warp(x, a, rng):
-    """Each turned, scaled about its middle and moved, as `affine` does; what
-    comes in from outside is the border."""
+    """Rotates, scales and shifts each image about its centre, as `affine` does;
+    values outside are the border's."""
     n, turns = len(x), np.radians(rng.uniform(-a.turn, a.turn, len(x)))
     zoom = rng.uniform(1 - a.zoom, 1 + a.zoom, n)
     theta = np.zeros((n, 2, 3), "f4")
@@ -126,7 +127,7 @@ def warp(x, a, rng):
 
 
 def augment(image, pose, zero, a, rng):
-    """The recipe's changes; `zero`: what 0 degrees are in standardized angles."""
+    """The recipe's augmentations; `zero`: the standardized value of 0 degrees."""
     x, pose = image.clone(), pose.clone()
     flip = torch.from_numpy(rng.random(len(x)) < 0.5)
     x[flip] = x[flip].flip(-1)
@@ -149,8 +150,8 @@ def augment(image, pose, zero, a, rng):
 
 
 def cut_out(x, share, rng):
-    """In a share of the pictures a box, 0.1 .. 0.4 of each extent, becomes the
-    mean of its channel."""
+    """In a share of the images sets a box, 0.1 .. 0.4 of each extent, to the mean
+    of each channel."""
     for one in x:
         if rng.random() < share:
             box = []

@@ -7,12 +7,13 @@
     segengine scripts/hippocampus_unet3d.lua export --arrays DIR --data ... \\
         --fold 1 --size 48,64,48
     hippocampus.py --train DIR --epochs 60 --seed 1
-                                      train on its own, on the same fold
+                                      train independently, on the same fold
 
-The second takes boxes that hold every volume whole, draws patches from them
-and changes them as the recipe does; its result is the Dice of each part over
-whole volumes of valid, with the average of the weights, at the best epoch.
-Both close with one line of JSON on stdout; progress goes to stderr.
+The second form reads boxes that contain each whole volume, draws patches and
+augments them like the recipe; its result is the Dice of each part of the
+hippocampus over whole validation volumes, with the moving average of the
+weights, at the best epoch. Both end with one line of JSON on stdout; progress
+goes to stderr.
 """
 
 import statistics
@@ -29,7 +30,7 @@ NAMES = ("image", "mask")
 
 
 class Block(nn.Module):
-    """Twice convolution, instance norm, leaky ReLU; named as ours."""
+    """Twice convolution, instance norm, leaky ReLU; with segengine's names."""
 
     def __init__(self, before, after):
         super().__init__()
@@ -44,7 +45,7 @@ class Block(nn.Module):
 
 
 class UNet(nn.Module):
-    """net.unet of the recipe; with `deep` a second result, half as fine."""
+    """net.unet of the recipe; with `deep` a second result at half resolution."""
 
     def __init__(self, base, levels, deep):
         super().__init__()
@@ -136,7 +137,7 @@ def turn(rng, size):
 
 
 def change(image, mask, rng):
-    """The recipe's random changes of one patch (1, d, h, w)."""
+    """The recipe's augmentation of one patch (1, d, h, w)."""
     if rng.random() < 0.5:
         grid = F.affine_grid(turn(rng, image.shape[1:]), [1, *image.shape],
                              align_corners=False)  # fmt: skip
@@ -161,7 +162,7 @@ def change(image, mask, rng):
 
 
 def patches(image, mask, pick, size, rng):
-    """A batch of changed patches of `size` (d, h, w), put anywhere."""
+    """A batch of augmented patches of `size` (d, h, w) at random positions."""
     out = []
     for k in pick:
         at = [int(rng.integers(0, n - p + 1))

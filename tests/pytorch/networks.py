@@ -1,5 +1,5 @@
-"""networks.py -- the networks of tests/bench/networks.lua in PyTorch, by the
-same names: what a step of each takes, for speed.py."""
+"""networks.py -- the networks of tests/bench/networks.lua in PyTorch, with the
+same names, and their inputs, losses and optimisers for speed.py."""
 
 import argparse
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 
 class Basic(nn.Module):
-    """Two convolutions of 3 and what goes in added, torchvision's names."""
+    """Two 3x3 convolutions and a residual connection, with torchvision's names."""
 
     def __init__(self, before, after, stride):
         super().__init__()
@@ -55,7 +55,7 @@ class ResNet18(nn.Module):
 
 
 def load_same(net, weights):
-    """Weights under the names that the network has, too."""
+    """Loads weights with the network's own names."""
     state = net.state_dict()
     names = {n for n in state if not n.endswith("num_batches_tracked")}
     if names != set(weights):
@@ -66,7 +66,7 @@ def load_same(net, weights):
 
 
 def optimizer(kind, net, *args, **more):
-    """PyTorch's fused update where this version has it on a CPU."""
+    """PyTorch's optimiser with fused update, if this version has it on a CPU."""
     try:
         return kind(net.parameters(), *args, fused=True, **more)
     except (RuntimeError, TypeError):
@@ -74,7 +74,8 @@ def optimizer(kind, net, *args, **more):
 
 
 class Network:
-    """net, its inputs by name, loss(y) of its result, optimiser; `run` calls it."""
+    """A network, its inputs by name, loss(y) of its result, its optimiser; `run`
+    calls the network."""
 
     def __init__(self, net, inputs, loss, optim):
         self.net, self.inputs, self.loss, self.optim = net, inputs, loss, optim
@@ -84,7 +85,7 @@ class Network:
 
 
 def image_network(net, weights, inputs, loss, optim, load=load_same):
-    """One image in, one target; channels last."""
+    """A network with one input image and one target; channels last."""
     load(net, weights)
     image, target = (torch.from_numpy(inputs[name]) for name in inputs)
     layout = torch.channels_last if image.dim() == 4 else torch.channels_last_3d

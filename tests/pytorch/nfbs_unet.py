@@ -6,12 +6,13 @@
 
     segengine scripts/nfbs_unet.lua export --arrays DIR --data ... --preset quick
     nfbs_unet.py --train DIR --features 32,64,128,256 --epochs 10
-                                      train on its own, on the same split
+                                      train independently, on the same split
 
-Adam with L2, gradients cut at a norm of 1, half BCE and half batch Dice, the
-rate halved after 5 epochs without a better validation. Its
-result is the Dice of whole volumes, of the slices used, of test, or of valid
-where a fold has no test. Both close with one line of JSON on stdout.
+Adam with L2 decay, gradients clipped to a norm of 1, half BCE and half batch
+Dice, the learning rate halved after 5 epochs without a better validation. The
+result is the Dice of whole volumes (of the slices in use) of the test part, or
+of the validation part when a fold has no test part. Both end with one line of
+JSON on stdout.
 """
 
 import sys
@@ -29,7 +30,7 @@ def loss_of(net, image, mask):
 
 
 def widths(tensors):
-    """The features of a network of ours: outputs of its transposed layers."""
+    """The features of segengine's network: outputs of its transposed layers."""
     levels = sum(k.startswith("up") and k.endswith("bias") for k in tensors)
     return [len(tensors[f"up{i}.bias"]) for i in range(1, levels + 1)]
 
@@ -54,7 +55,7 @@ def trace(folder, _, rows, dtype):
 
 
 def change(image, mask, rng):
-    """The recipe's: flip along w, contrast, gamma, noise, for each slice."""
+    """The recipe's augmentation of slices: flip along w, contrast, gamma, noise."""
     return brain.augment(image, mask, rng, contrast=0.2, brightness=None,
                          gamma=(0.5, 0.8, 1.25), noise=0.02)  # fmt: skip
 

@@ -9,13 +9,13 @@
         --data provided-data --preset quick
     openkbp.py --train DIR --better --filters 16 --levels 5 --coarse 2 \
         --batch 1 --lr 1e-3 --epochs 60 --t_max 60 --ema 0.99 --seed 1
-                                      train on its own, on the same split
+                                      train independently, on the same split
 
-Options are those of the recipe; without --better it is the challenge's own
-baseline. Random draws are not shared, so the same steps want --dropout 0. The
-result of a training is the dose score of the test patients, in Gy, by the
-weights of the epoch with the best one of the validation patients. Arrays take
-110 MB a patient and are read sample by sample.
+Options are as in the recipe; without --better the network is the challenge's
+baseline. Random draws are not shared, so repeated steps need --dropout 0. The
+result of a training is the dose score of the test patients, in Gy, with the
+weights of the epoch that has the best dose score of the validation patients.
+Arrays take 110 MB a patient and are read sample by sample.
 """
 
 import math
@@ -34,8 +34,8 @@ STRUCTURES = 10
 
 
 class Step(nn.Module):
-    """One halving or doubling convolution with what belongs to it, by the
-    recipe's names of parameters."""
+    """A convolution that halves or doubles the extents, with its norm and squeeze
+    and excitation, and the recipe's names of parameters."""
 
     def __init__(self, before, after, up, a, normed=True, squeeze=False):
         super().__init__()
@@ -66,7 +66,7 @@ class Step(nn.Module):
 
 
 class Generator(nn.Module):
-    """net.pix2pix: convolutions of 4 that halve and double the extents."""
+    """net.pix2pix: 4x4x4 convolutions that halve and double the extents."""
 
     def __init__(self, inputs, a):
         super().__init__()
@@ -113,7 +113,7 @@ def names_of(a):
 
 
 def dose_of(net, batch, a):
-    """The dose on the grid of the patients."""
+    """The predicted dose on the patients' grid."""
     ct, structures, possible = batch[:3]
     parts = seen(structures, a)
     x = torch.cat((seen(ct, a), parts), 1)
@@ -135,8 +135,8 @@ def masked_mae(x, t, m):
 
 
 def dvh_loss(x, t, parts, bins=80):
-    """Mean squared difference of the histograms of the structures that are
-    there, at 1 .. 80 Gy, of all samples together."""
+    """Mean squared difference of the dose-volume histograms of all structures that
+    a sample has, at 1 .. 80 Gy, over all samples."""
     at = torch.arange(1, bins + 1, dtype=x.dtype)
     apart = []
     for n in range(len(x)):
@@ -199,7 +199,7 @@ def trace(folder, a, rows, dtype):
 
 
 class Part:
-    """Samples of a part in its files, read when they are wanted."""
+    """Samples of a part of the split, read from its files on demand."""
 
     def __init__(self, folder, name, fields):
         files = [sorted(folder.glob(f"{name}_[0-9]*_{n}.npy")) for n in fields]
@@ -222,7 +222,7 @@ class Part:
 
 
 def flipped(batch, rng):
-    """Left and right, with the parotids exchanged."""
+    """Flips left and right and exchanges the parotids."""
     for n in range(len(batch[0])):
         if rng.random() < 0.5:
             for x in batch:
@@ -232,7 +232,7 @@ def flipped(batch, rng):
 
 
 def scores(net, part, a):
-    """Mean |error| in Gy where there may be dose, of each patient."""
+    """Mean |error| in Gy of each patient, within the mask of possible dose."""
     out = []
     net.eval()
     with torch.no_grad():

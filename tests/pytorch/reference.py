@@ -30,7 +30,7 @@ def steps(folder):
 
 
 def batch(folder, row, names):
-    """The inputs of that step as tensors, in the order of `names`."""
+    """The inputs of one step as tensors, in the order of `names`."""
     return [
         torch.from_numpy(np.load(folder / f"step_{row['step']:0>4}_{name}.npy"))
         for name in names
@@ -38,9 +38,9 @@ def batch(folder, row, names):
 
 
 def repeat(folder, rows, names, optim, dtype, step):
-    """Takes the exported steps again in `dtype`, at their rates: step(*inputs),
-    the inputs in the order of `names`, returns a loss. Yields the loss of each
-    and the seconds that it took."""
+    """Repeats the exported steps in `dtype` with their learning rates. step(*inputs),
+    with the inputs in the order of `names`, returns a loss. Yields the loss and the
+    seconds of each step."""
     for row in rows:
         set_rate(optim, row["lr"])
         inputs = [x.to(dtype) for x in batch(folder, row, names)]
@@ -50,8 +50,8 @@ def repeat(folder, rows, names, optim, dtype, step):
 
 
 def compare(folder, trace):
-    """trace(rows, dtype) takes these steps, as `repeat` does. Prints the line of
-    JSON; returns the exit code."""
+    """Compares the exported losses with trace(rows, dtype), which repeats the steps
+    like `repeat`. Prints the line of JSON; returns the exit code."""
     rows = steps(folder)
     want = np.array([loss for loss, _ in trace(rows, torch.float64)])
     own = abs(np.array([loss for loss, _ in trace(rows, torch.float32)]) / want - 1)
@@ -73,7 +73,7 @@ def compare(folder, trace):
 
 
 def clock(folder, trace):
-    """The exported steps in float32: median time of all but the first."""
+    """Times the exported steps in float32: the median without the first."""
     took = [seconds for _, seconds in trace(steps(folder), torch.float32)]
     print(json.dumps({
         "torch": torch.__version__,
@@ -84,9 +84,9 @@ def clock(folder, trace):
 
 
 def part(folder, name, inputs):
-    """The samples of a part, a tensor for each input, and the case of each;
-    None when the split has no such part. Batches of sequences are filled up
-    with 0 to the length of the longest."""
+    """The samples of a part of the split, a tensor for each input, and the case of
+    each sample; None when the split lacks the part. Sequences are padded with 0 to
+    the length of the longest."""
     if not (folder / f"{name}_case.npy").exists():
         return None
 
@@ -107,7 +107,7 @@ def part(folder, name, inputs):
 
 
 def standardized(folder, field):
-    """mean and sd of a standardized field, from the exported steps."""
+    """Mean and standard deviation of a standardized field, from the exported steps."""
     for line in (folder / "steps.txt").read_text().splitlines():
         words = dict(w.split("=", 1) for w in line.split() if "=" in w)
         if line.startswith("standardize ") and words.get("field") == field:
@@ -122,7 +122,8 @@ def set_rate(optim, lr):
 
 
 def update(net, optim, loss, clip=None):
-    """A step down `loss`, gradients cut at a norm of `clip`; the loss."""
+    """One optimiser step for `loss`, gradients clipped to a norm of `clip`. Returns
+    the loss."""
     optim.zero_grad(set_to_none=True)
     loss.backward()
     if clip is not None:
@@ -132,8 +133,8 @@ def update(net, optim, loss, clip=None):
 
 
 class Average:
-    """The recipe's `ema`: a network whose weights and running statistics are
-    means of those of all updates of `net`, as lua/train/average.lua has it."""
+    """The recipe's `ema`: moving average of weights and running statistics over
+    all updates of `net`, as in lua/train/average.lua."""
 
     def __init__(self, net, limit):
         self.net, self.limit, self.updates = copy.deepcopy(net), limit, 0
@@ -152,11 +153,11 @@ class Average:
 def course(a, count, net, step, measure, measured=None, sign=1):
     """Trains `net` for a.epochs of `count` samples, a.batch in a step.
 
-    step(pick, epoch, rng) takes a step with the samples of these numbers and
-    returns its loss; measure() returns what is judged after an epoch, None
-    where the split has no validation part: then the last epoch counts. sign:
-    -1 when less is better. `measured` (or net) ends with the weights of the
-    best epoch. Returns what the line of JSON says of every training."""
+    step(pick, epoch, rng) takes a step with the samples `pick` and returns its
+    loss; measure() returns the metric after an epoch, None when the split has no
+    validation part: then the last epoch counts. sign: -1 when less is better.
+    `measured` (or net) ends with the weights of the best epoch. Returns the facts
+    about the training for the line of JSON."""
     measured = net if measured is None else measured
     rng, started = np.random.default_rng(a.seed), time.time()
     best, best_rank, best_epoch, kept = None, -math.inf, 0, None
@@ -187,12 +188,12 @@ def course(a, count, net, step, measure, measured=None, sign=1):
 
 
 def judged(parts):
-    """The part whose result is told: test, or valid where a fold has none."""
+    """The part for the result: test, or valid when a fold has no test part."""
     return "test" if parts["test"] else "valid"
 
 
 def cosine(a, epoch):
-    """The rate of an epoch (from 1) of a cosine from a.lr to 0 over all."""
+    """Learning rate of an epoch (from 1): a cosine from a.lr to 0 over all epochs."""
     return a.lr * (1 + math.cos(math.pi * (epoch - 1) / a.epochs)) / 2
 
 
@@ -200,7 +201,7 @@ def main(doc, defaults, train, trace):
     """The command line of a reference. defaults: its options, each of the type of
     its default (False: a flag; a list: whole numbers with commas).
     train(folder, a) returns facts for the line of JSON; trace(folder, a, rows,
-    dtype) takes the exported steps, computed in dtype, as `repeat` does."""
+    dtype) repeats the exported steps in dtype, like `repeat`."""
     ap = argparse.ArgumentParser(description=doc.splitlines()[0])
     ap.add_argument("folder", type=pathlib.Path)
     ap.add_argument("--train", action="store_true")

@@ -9,18 +9,19 @@
     segengine scripts/sequence_cnn_lstm.lua export --arrays DIR --data ... \\
         --preset quick --learn supervised
     sequence.py --train DIR --learn supervised --epochs 40 --seed 1
-                                      train on its own, on the same split
+                                      train independently, on the same split
 
---learn is that of the recipe: supervised, contrastive or statistics. With
-denoise the recipe hides parts of a sequence by draws of its own, which nobody
-can repeat. Random draws are not shared, so the same steps want no dropout.
+--learn is the recipe's option: supervised, contrastive or statistics. denoise is
+missing, because its masks come from segengine's random draws. Random draws are
+not shared, so repeated steps need dropout 0.
 
-The second changes sequences itself as the recipe does: speed, bands stretched,
-moved and tilted, masks in time and bands, noise; AdamW, gradients cut at a norm
-of 1, with labels a cosine over all epochs. Its result is the accuracy on test,
-or valid where a fold has no test; without labels, of clusters of all training
-sequences (k-means, 10 starts) under their best names, before any round. Both
-close with one line of JSON on stdout.
+The second form augments sequences like the recipe: speed, bands stretched,
+shifted and tilted, masks in time and bands, noise; AdamW, gradients clipped to a
+norm of 1, with labels a cosine schedule over all epochs. Its result is the
+accuracy on the test part, or on the validation part when a fold has no test
+part; without labels the accuracy of clusters of all training sequences (k-means,
+10 starts) with the best assignment of clusters to classes, before any round.
+Both end with one line of JSON on stdout.
 """
 
 import sys
@@ -96,7 +97,7 @@ class Classifier(nn.Module):
 
 
 class Network(nn.Module):
-    """Encoder and classifier, with our names of parameters."""
+    """Encoder and classifier, with segengine's names of parameters."""
 
     def __init__(self, channels, classes, a):
         super().__init__()
@@ -111,7 +112,8 @@ class Network(nn.Module):
 
 
 def contrastive(one, other, temperature):
-    """nn.contrastive: -log of the share of each partner among all and itself."""
+    """nn.contrastive: cross entropy of each sample's partner, among the partner and
+    all samples of `other`."""
     one, other = (F.layer_norm(v, v.shape[1:]) for v in (one, other))
     own = (one * other).sum(1, keepdim=True)
     scores = torch.cat([own, one @ other.T], 1) / (one.shape[1] * temperature)
@@ -119,7 +121,7 @@ def contrastive(one, other, temperature):
 
 
 def statistics(vector, x, lengths):
-    """nn.statistics: what mean and deviation over the batch differ by."""
+    """nn.statistics: differences of mean and deviation over the batch."""
     own = torch.arange(x.shape[2])[None, None] < lengths[:, None, None]
     means = (x * own).sum(2) / lengths[:, None]
 
@@ -149,7 +151,7 @@ def step(net, optim, a, x, lengths, label, other=None):
 
 
 def from_engine(weights, a, dtype):
-    """The network of init.safetensors, whose sizes say what it is."""
+    """The network of init.safetensors, with its widths taken from the tensors."""
 
     def widths(pattern):
         out = []
@@ -193,7 +195,7 @@ def trace(folder, a, rows, dtype):
 
 
 def lines(x, at):
-    """x (C,T) at the places `at` of its last axis, linear, the ends beyond."""
+    """x (C,T) at positions `at` of its last axis, linear, clamped at the ends."""
     at = np.clip(at, 0, x.shape[-1] - 1)
     low = np.minimum(at.astype(int), max(x.shape[-1] - 2, 0))
     high = np.minimum(low + 1, x.shape[-1] - 1)
@@ -201,7 +203,7 @@ def lines(x, at):
 
 
 def change_one(x, a, rng):
-    """The recipe's changes of one sequence (C,T)."""
+    """The recipe's augmentation of one sequence (C,T)."""
     channels, steps = x.shape
     middle = (steps - 1) / 2
     zoom = rng.uniform(1 - a.speed, 1 + a.speed)
@@ -242,7 +244,7 @@ def accuracy(net, part, batch):
 
 
 def groups(points, k, rng, starts=10):
-    """Of each point its cluster, by k-means++ and Lloyd."""
+    """The cluster of each point, by k-means++ and Lloyd."""
     best = np.inf
     for _ in range(starts):
         middle = points[rng.integers(len(points))][None]
@@ -263,8 +265,8 @@ def groups(points, k, rng, starts=10):
 
 
 def agreement(found, label, k):
-    """The share of samples in the cluster of their class, by the best of all
-    ways to name clusters: the most for each set of classes that are taken."""
+    """The share of samples in the cluster of their class, under the best assignment
+    of clusters to classes, by dynamic programming over sets of classes."""
     both = np.zeros((k, k))
     np.add.at(both, (found, label), 1)
     most = {0: 0.0}

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""speed.py -- training steps and inferences beside PyTorch, in one run.
+"""speed.py -- compares training steps and inference with PyTorch, in one run.
 
     tests/pytorch/speed.py [--program ./segengine] [--python PYTHON ...]
                         [--threads 2] [--rounds 5] [--only ROW ...] [--json]
 
-Rows are of TABLE: a network of tests/bench/networks.lua, a batch, what is
-timed, and how many times as fast as PyTorch it has to be. Both sides have the
-same weights and inputs in a process each, and their first losses must agree;
-they take turns, so a busy machine slows both, and one sleeps while the other
-works. Times are medians; memory is the most that a process ever held after
-its steps of training, libraries and inputs included.
+Rows of TABLE: a network of tests/bench/networks.lua, a batch, a task, and the
+least speed relative to PyTorch. segengine and PyTorch have the same weights and
+inputs in a process each, and their first losses must agree; they take turns, so
+a busy machine slows both, and one sleeps while the other computes. Times are
+medians; memory is the peak of a process after its training steps, including
+libraries and inputs.
 
-PyTorch runs as fast as we know how: channels last, fused updates where it has
-them, and a C library that keeps freed memory (TUNABLES, worth 25-55 %).
-Debian's needs OpenBLAS: with the reference BLAS it takes three times as long.
---python names others to take part, each with a PyTorch of its own.
+PyTorch runs with the fastest known settings: channels last, fused updates where
+available, and a C library that keeps freed memory (TUNABLES, worth 25-55 %).
+Debian's PyTorch needs OpenBLAS: with the reference BLAS it takes three times as
+long. --python names further Python programs, each with a PyTorch of its own.
 
-Two rows are about the engine alone: what a second thread brings, and what a
-step takes beside a busy process when the engine is `nice`.
+Two rows measure segengine alone: the speed-up by a second thread, and the time
+of a step next to a busy process when segengine is `nice`.
 Exit 77: no PyTorch.
 """
 
@@ -71,7 +71,8 @@ def peer_has_bf16():
 
 
 class Side:
-    """A companion process: loss of a first step, then times on demand."""
+    """A process of segengine or PyTorch: prints the loss of a first step, then
+    times on demand."""
 
     def __init__(self, command, facts=False, **env):
         clean = {k: v for k, v in os.environ.items() if k != "GLIBC_TUNABLES"}
@@ -102,7 +103,7 @@ class Side:
         return statistics.median(self.times[what])
 
     def held(self):
-        """MB at most, so far."""
+        """Peak memory so far, MB."""
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s*(\d+)", text)[1]) / 1024
 
@@ -123,7 +124,8 @@ def theirs(a, row, folder, python):
 
 
 def beside(a, rows, folder):
-    """The rows of one network. -> a list of facts, one for each row and peer"""
+    """Measures the rows of one network. -> a list of facts, one for each row and
+    PyTorch"""
     first = next(iter(rows.values()))
     subprocess.run([*ours(a, first, folder, a.threads), "write"], cwd=ROOT, check=True)
     engine = Side(ours(a, first, folder, a.threads))
@@ -159,7 +161,7 @@ def beside(a, rows, folder):
 
 
 def memory(a, row, folder):
-    """-> MB of ours, of each peer, after training steps alone"""
+    """-> MB of segengine and of each PyTorch after training steps"""
     held = []
     for make in (lambda: Side(ours(a, row, folder, a.threads)),
                  *((lambda p=p: theirs(a, row, folder, p)) for p in a.python)):  # fmt: skip
@@ -171,7 +173,7 @@ def memory(a, row, folder):
 
 
 def alone(a, row, folder):
-    """The engine by itself: one thread and two, start, niced beside a busy process."""
+    """segengine alone: one thread and two, start, niced next to a busy process."""
     one, two = Side(ours(a, row, folder, 1)), Side(ours(a, row, folder, 2))
     for _ in range(a.rounds):
         one.take("train", 2)
@@ -237,7 +239,7 @@ def main():
 
 
 def table(facts):
-    """Markdown, as docs/benchmarks.md has it."""
+    """The table in Markdown, for docs/benchmarks.md."""
     peers = {row["peer"]: row["blas"] for row in facts["rows"]}
     lines = [f"{facts['machine']}, {facts['threads']} threads, {facts['date']}; "
              f"load before: {facts['load_before']}",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""steps.py -- training steps and inferences in PyTorch, on demand.
+"""steps.py -- training steps and inference in PyTorch, on demand.
 
     steps.py NETWORK FOLDER THREADS
 
@@ -22,7 +22,7 @@ from networks import NETWORKS
 
 
 def blas():
-    """The BLAS library that was loaded, or the one that PyTorch brings."""
+    """The loaded BLAS library, or the one that PyTorch contains."""
     maps = pathlib.Path("/proc/self/maps").read_text()
     found = {os.path.basename(os.path.realpath(p)) for p in re.findall(r"/\S*blas\S*\.so\S*", maps)}
     return " ".join(sorted(found)) or ("MKL" if torch.backends.mkl.is_available() else "own")

@@ -43,7 +43,7 @@ def reference_of(name):
 
 
 def child(command, **env):
-    """Runs it in the root. -> what it said, the MB that it held at most"""
+    """Runs a command in the root folder. -> its output, its peak memory in MB"""
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **env}, stdout=said, stderr=errors

@@ -117,7 +117,7 @@ def load_tensors(path):
 
 
 def load_engine(net, tensors):
-    """Weights of segengine into `net`; every tensor must find its place."""
+    """Loads weights of segengine into `net`; every tensor must match a parameter."""
     state = net.state_dict()
     for name, value in state.items():
         if not name.endswith("num_batches_tracked"):
