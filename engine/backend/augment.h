@@ -65,8 +65,8 @@ typedef struct Change {
 
 enum { CHANGE_DRAWS = 4 }; /* draws before it choose the parameters */
 
-/* Returns the first noise draw of the image after an image of extents n whose
- * first draw is `first`. It is even, because normal numbers are drawn in pairs
+/* Returns the first noise draw of the image after an image of extents n with
+ * first draw `first`. It is even, because normal numbers are drawn in pairs
  * and no two images share a pair. */
 EVERYWHERE uint32_t change_next(uint32_t first, Dims n)
 {

@@ -31,9 +31,10 @@ typedef struct Backend {
     bool (*describe)(int device, char text[BACKEND_TEXT]);
     /* threads <= 0: the default of this machine. */
     bool (*open)(int device, int threads, void **dev);
-    /* Instead of open: a device that is not there. Nothing runs on it; launches
-     * go to this thread's LaunchLog, downloads give zeros, memory is unlimited.
-     * One a thread at a time. NULL: the backend has no launches. */
+    /* Opens a dry-run device, which need not be present. No kernel runs on it:
+     * launches are added to this thread's LaunchLog, downloads give zeros,
+     * memory is unlimited. One per thread at a time. NULL: the backend has no
+     * launches. */
     bool (*dry_run)(void **dev);
     void (*close)(void *dev);   /* after all of its memory was released */
     int (*threads)(int wanted); /* how many open() would give */
@@ -54,9 +55,9 @@ typedef struct Backend {
     KernelFn *fwd[OP_COUNT], *bwd[OP_COUNT]; /* bwd NULL: no gradient */
     SpaceFn *space[OP_COUNT];                /* NULL: no memory */
 
-    /* Questions of the planner. Attributes and extents of the call are set; dy
-     * and dx are non-NULL where there is a backward run and a gradient is
-     * wanted. A NULL function answers no, none or 0 for every call. */
+    /* Queries of the planner. Attributes and extents of the call are set; dy is
+     * non-NULL when there is a backward pass, dx[i] when that gradient is
+     * computed. A NULL function stands for false or 0 for every call. */
 
     /* Does this call, forward or backward, use an approximate algorithm, with
      * an error relative to the largest result instead of to each sum (Winograd,
@@ -65,19 +66,18 @@ typedef struct Backend {
     /* The name of tile `number` >= 1 that Call.tile may request; NULL after the
      * last. A NULL function: there is one tile. */
     const char *(*tile)(int number);
-    /* The tile of the last call of this thread since the last question; < 1:
-     * none. */
+    /* The tile of this thread's last call since the last query; < 1: none. */
     int (*tile_taken)(void);
     /* Does this call run c->norm and c->act in its epilogue, and its backward
      * run `act`, with the bits of separate calls? Of a call with `deferred`
      * set: does it leave both to the readers of y? */
     bool (*fuses)(const Call *c);
-    /* Does it read x[X2] and write dx[X2] where they are, with the bits of a
-     * concat before this call? */
+    /* Does this call support an implicit concat, that is, read x[X2] and write
+     * dx[X2] directly, with the bits of a separate concat? */
     bool (*fuses_concat)(const Call *c);
-    /* The operands whose deferred norm this call applies on load, forward and
-     * backward: bit k of x[k]. Values differ from separate calls by rounding
-     * alone. Types are set too. */
+    /* The operands with a deferred norm that this call applies on load, forward
+     * and backward: bit k of x[k]. Values differ from separate calls by
+     * rounding alone. Types are set too. */
     unsigned (*loads_deferred)(const Call *c);
     /* The gradients that a backward call can sum while it stores them: bit k of
      * grad_sums[k]. Other calls may have added to the gradient before. Types
@@ -112,7 +112,7 @@ typedef struct Backend {
     bool (*sum_squares)(void *dev, const void *x, int64_t count, double *out);
     /* dst = src, both on the device; queued. */
     bool (*copy)(void *dev, void *dst, const void *src, size_t bytes);
-    /* Bytes that alloc can still give. NULL: the memory of the machine. */
+    /* Bytes that alloc can still provide. NULL: the host's memory. */
     bool (*room)(void *dev, size_t *bytes);
     /* See batch_gather.h; queued. NULL: the loader makes all batches. */
     bool (*gather)(void *dev, const struct Gather *g);
@@ -142,10 +142,10 @@ typedef struct Backend {
      * the milliseconds between events i and i + 1. */
     bool (*mark)(void *dev, int i);
     bool (*elapsed)(void *dev, int i, double *ms);
-    /* From now on note in `t` (NULL: nowhere) when the device's own threads
-     * work. NULL: it has none of this process. */
+    /* Records the working times of the device's threads in `t`; NULL: stops
+     * recording. A NULL function: the device has no threads in this process. */
     void (*trace)(void *dev, Trace *t);
-    /* Where the device is on its bus, "0000:0b:00.0". NULL: on none. */
+    /* The PCI address of the device, "0000:0b:00.0". NULL: it has none. */
     bool (*address)(void *dev, char text[BACKEND_ADDRESS]);
 } Backend;
 
@@ -154,12 +154,12 @@ extern const Backend backend_ref, backend_cpu;
  * names it. */
 extern const Backend backend_plain;
 
-/* The backend of a device text: "ref", "cpu", "cuda", "cuda:1", "auto" (the
- * best there is; `why` then says why not a better one, "" when it is).
- * ERR_USAGE for an unknown text, ERR_DEVICE for one that is not there. */
+/* Finds the backend of a device text: "ref", "cpu", "cuda", "cuda:1", "auto"
+ * (the best available; `why` then has the reason against a better one, or "").
+ * ERR_USAGE for an unknown text, ERR_DEVICE for an absent device. */
 bool backend_find(const char *text, const Backend **be, int *device,
                   char why[ERR_MAX]);
-/* Open the device that was found for `text`, which a failure names. */
+/* Opens the device found for `text`; an error text names it. */
 bool backend_open(const Backend *be, const char *text, int device, int threads,
                   void **dev);
 

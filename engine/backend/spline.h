@@ -3,7 +3,7 @@
  *
  * Along an axis of n voxels control point i lies at voxel (i - 1) spacing, and
  * there are as many as reach every voxel; along an axis of one voxel there is
- * one, whose weight is 1. At voxel v, with u = v / spacing and t = u -
+ * one of weight 1. At voxel v, with u = v / spacing and t = u -
  * floor(u), the four from floor(u) on have the weights
  *
  *     (1 - t)^3 / 6   (3 t^3 - 6 t^2 + 4) / 6

@@ -3,14 +3,14 @@
 # The sources of cuda/ are compiled by $(CXX) twice: plain, and checked. In the
 # checked build the thread sanitizer's callbacks, which race.cc defines, find
 # races and check the address of each access; UBSan checks arithmetic, alignment
-# and the bounds of local arrays; and the runtime of ASan is linked for its heap,
-# whose red zones race.cc and the emulated cudaMemcpy look at. Each build makes
-# one test program with the emulated backend in the place of the GPU, and three
-# programs that test the emulator. Only kernels are compiled twice; the other
-# objects are those of the ordinary build.
+# and the bounds of local arrays; and the runtime of ASan is linked for the red
+# zones of its heap, which race.cc and the emulated cudaMemcpy check. Each build
+# makes one test program with the emulated device as its GPU, and three programs
+# that test the emulator. Only kernels are compiled twice; the other objects are
+# shared with the ordinary build.
 EMU_VARIANTS := plain checked
-# what a GPU does in one instruction is a call of libm without; the programs run
-# where they are built
+# without these flags single instructions of a GPU (fma) become calls of libm; the
+# programs run on the machine that builds them
 EMU_CPU   := $(if $(shell grep -m1 ' avx2' /proc/cpuinfo 2>/dev/null | grep -ow fma),\
                -mavx2 -mfma)
 # -g1, line numbers without variables: half the time to compile. The race checker
@@ -47,13 +47,13 @@ $(EMU)/table.o: cuda/device/cuda.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(COMPILE) -DSEG_CUDA -c -o $@ $<
 
-# tests of what only the emulated device can be told to do
+# tests that need settings of the emulated device
 $(EMU)/kernels/%.o: tests/cuda/kernels/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(COMPILE) $(TEST_DEBUG) -DSEG_CUDA -Itests/cuda/emulator \
 	  -DEMU_NCCL='"$(abspath $(EMU_NCCL))"' -c -o $@ $<
 
-# in the place of NCCL; it takes the emulated streams from the program
+# the substitute for NCCL; it uses the emulated streams of the program
 EMU_NCCL := $(EMU)/libnccl.so.2
 $(EMU_NCCL): tests/cuda/emulator/nccl/nccl.cc $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -87,7 +87,7 @@ $(EMU)/plain/segengine: $(BUILD)/lua/main.o $(EMU)/system.o \
                         $(EMU_CU:cuda/%.cu=$(EMU)/plain/%.o) $(EMU_HOST) | $(EMU_NCCL)
 	$(call SHOW,link)$(EMU_LINK) $(WL)-E -o $@ $^ $(LUA_LIB) $(LIBS)
 
-# the bench of convolutions, to see that it runs
+# the benchmark of convolutions, to test that it runs
 $(EMU)/plain/sweep: $(BUILD)/tests/gpu/sweep.o $(EMU_RT_plain) \
                     $(EMU_CU:cuda/%.cu=$(EMU)/plain/%.o) $(EMU_HOST) | $(EMU_NCCL)
 	$(call SHOW,link)$(EMU_LINK) $(WL)-E -o $@ $^ $(LIBS)

@@ -42,11 +42,11 @@ typedef struct Behind {
 } Behind;
 
 /* Runs a convolution of x with deferred norm `h` and returns its y, stored
- * before the norm. Sets h and the call *c, whose y points to a local variable:
- * the caller must set it again. */
+ * before the norm. Sets h and the call *c. c->y points to a local variable: the
+ * caller must set it again. */
 Tensor deferred(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
                 Behind *h, Call *c);
-/* The same with a linear layer whose result has extents s. */
+/* The same with a linear layer; y has extents s. */
 Tensor left(Bench *b, Dims s, Behind *h);
 
 /* A conv, upconv or linear layer. `stride` and `pad` hold on h, w and, when

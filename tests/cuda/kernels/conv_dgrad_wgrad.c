@@ -8,7 +8,7 @@
 enum { WIDE = 32, WAYS = 2 };
 
 /* A convolution of 32 filters with a deferred norm. `two`: its x is an implicit
- * concat, whose first operand has 32 channels. */
+ * concat; the first operand has 32 channels. */
 typedef struct Layer {
     Dims x;
     unsigned seen; // bit i: operand i of the concat has a deferred norm

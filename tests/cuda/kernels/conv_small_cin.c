@@ -67,7 +67,7 @@ TEST(gateway_of_others)
     }
 }
 
-/* A convolution of a concat whose first operand has `first` channels. */
+/* A convolution of a concat; its first operand has `first` channels. */
 typedef struct Pair {
     Shape shape;
     int first;

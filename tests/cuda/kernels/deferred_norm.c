@@ -257,8 +257,8 @@ TEST(deferred_norm_after_some_channels)
     }
 }
 
-/* A concat of f32 operands whose readers are all products is stored in 16 bits
- * at once, in packs of four channels when both numbers of channels are
+/* A concat of f32 operands that only products read is stored in 16 bits at
+ * once, in packs of four channels when both numbers of channels are
  * multiples of four. */
 TEST(deferred_norm_of_concat_in_16_bits)
 {

@@ -63,7 +63,7 @@ static void put_off(float *x, int64_t n, float noise)
     }
 }
 
-/* Gathers as a device does whose math library rounds differently. */
+/* Gathers like a device with a math library that rounds differently. */
 static bool gather_off(void *dev, const Gather *g)
 {
     const Backend *be = &backend_cuda;
@@ -102,7 +102,7 @@ TEST(gpu_data_may_round_in_its_own_way)
     k.report = NULL;
     off_ulps = 0, off_share = 1e-3f;
     datacheck_run(&k);
-    // each batch with intensity steps whose samples are not constant
+    // each batch of varying samples with intensity steps
     EXPECT(k.failures > 150);
 }
 

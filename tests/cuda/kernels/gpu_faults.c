@@ -101,7 +101,7 @@ TEST(gpu_is_described)
 
 // -- a life ------------------------------------------------------------------
 
-/* A network whose step launches the common kernels and makes all copies. */
+/* A network for steps with the common kernels and all copies. */
 static void life_net(Net *n)
 {
     net_new(n);

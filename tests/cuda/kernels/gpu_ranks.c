@@ -42,7 +42,7 @@ TEST(gpu_ranks_of_other_shares)
     unstage();
 }
 
-/* Deferred norms (plan_deferred_norm.c), whose statistics come from sums that a
+/* Deferred norms (plan_deferred_norm.c): the statistics come from sums that a
  * convolution wrote. */
 TEST(gpu_ranks_of_deferred_norms)
 {

@@ -78,7 +78,7 @@ TEST(gpu_dry_run_needs_no_driver)
         // the same step where it runs
         emu_set_device(80, 1, "ok", (size_t)1 << 28);
         open_session(&n, &o, row[k].precision, false);
-        // copies of the parameters are queued behind their values
+        // 16-bit copies of the parameters are queued after their values
         REQUIRE(session_backend(n.s)->sync(session_device(n.s)));
         emu_reset_counts();
         net_step(&n, 2, 1, 0.01, 1);

@@ -17,7 +17,7 @@ typedef struct Way {
 } Way;
 
 /* A layer with so many positions that dw has several partial sums; after a pool
- * a layer with one partial sum; a layer whose dw has two tiles along each axis;
+ * a layer with one partial sum; a layer with two tiles of dw along each axis;
  * a layer that runs twice; an upconv; a depthwise layer; a layer with one
  * filter. */
 static void layers(Net *n)

@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Layers whose backward call computes the gradient sums of its operand. */
+/* Layers that compute the gradient sums of their operand in the backward call.
+ */
 static const Shape sums_by_call[] = {
     {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
     {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1},
@@ -243,8 +244,8 @@ TEST(close_for_the_reader)
                    OP_maxpool);
 }
 
-/* Call c, whose operand has deferred norm h (NULL: none), computes the same
- * gradient with and without gradient sums, and the right sums. */
+/* Call c computes the same gradient with and without gradient sums, and the
+ * right sums. `h`: the deferred norm of its operand, or NULL. */
 static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
                          bool add)
 {
@@ -290,8 +291,8 @@ TEST(close_of_a_pool)
     closes_pool(PRECISION_bf16, (Dims){1, 1, 33, 64, 8}, false, true);
 }
 
-/* Gradient sums of spatial dropout with an activation after it, whose sign is
- * taken from y or, with a deferred norm, from x. */
+/* Gradient sums of spatial dropout with an activation after it. The sign for
+ * the activation is taken from y or, with a deferred norm, from x. */
 static void closes_dropout(Precision p, Dims s, Op act, bool seen, bool add)
 {
     Bench b;

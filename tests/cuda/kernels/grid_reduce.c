@@ -85,8 +85,8 @@ TEST(folds_dw_of_groups)
     // more channels than a block takes, and five taps where a block takes four
     OpCase c = by_groups(3 * POSITIONS + 5, 34, 5);
     agrees(&c, PRECISION_bf16);
-    // so many columns that there is one partial sum, whose warps have a chain
-    // of 512 positions and a second one
+    // so many columns that there is one partial sum; its warps have a chain of
+    // 512 positions and a second one
     c = by_groups(8 * 513, 2, 1030);
     agrees(&c, PRECISION_f32);
 }

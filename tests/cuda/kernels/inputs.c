@@ -71,9 +71,10 @@ TEST(inputs_train_as_copies_do)
     }
 }
 
-/* Trains a network whose concat is implicit, and (`least`) stored in the least
- * memory. `how`: a concat of two features, of two inputs, of a concat of inputs
- * and a function of one input, of features and an input that stays f32. */
+/* Trains a network with an implicit concat, which is stored in the least memory
+ * (`least`). `how`: a concat of two features, of two inputs, of a concat of
+ * inputs and a function of one input, of features and an input that stays f32.
+ */
 static double trained(int how, bool least, double *norm)
 {
     Net n;
