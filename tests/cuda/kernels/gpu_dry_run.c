@@ -1,4 +1,4 @@
-/* gpu_rehearse.c -- the launches of a dry run, compared with the step itself.
+/* gpu_dry_run.c -- the launches of a dry run, compared with the step itself.
  *
  * A dry run makes no CUDA call, so it works without a driver; it lists the
  * kernels that the same step launches on a device, as often as they run. */
