@@ -83,9 +83,9 @@ end
 
 -- The error for resuming a run that had a removed key.
 function M.refusal(from, key, value, change)
-  return string.format("%s: %s = %s: %s, and the run would not go on with the same bits; fix: "
-                       .. "resume it with the version of segengine that began it, or start a new "
-                       .. "run, with %s", from, key, value, change.why, M.names[key].instead)
+  return string.format("%s: %s = %s: %s, and the resumed run would have other bits; fix: resume it "
+                       .. "with the version of segengine that began it, or start a new run, with "
+                       .. "%s", from, key, value, change.why, M.names[key].instead)
 end
 
 -- A hint for an old name in a recipe, or with on_line on a command line; nil for a name that never

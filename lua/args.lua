@@ -21,7 +21,7 @@ function M.parse(args, known, usage, plain)
         i = i + 1
         value = args[i]
       end
-      if not value then util.refuse("--%s wants a value: %s", name, known[name]) end
+      if not value then util.refuse("--%s needs a value: %s", name, known[name]) end
       options[name] = value
     else
       options[name] = true

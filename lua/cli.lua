@@ -314,8 +314,8 @@ local function check_flags(command)
     end
   end
   if given.resume and given.weights then
-    refuse("--resume and --weights: a run that is resumed goes on from its own weights; leave out "
-           .. "one of them")
+    refuse("--resume and --weights: a resumed run continues from its own weights; leave out one of "
+           .. "them")
   end
   if command == "export" and given.weights and not exports_weights() then
     refuse("--weights: export writes trained weights with --bundle, --onnx or --safetensors FILE "
@@ -332,11 +332,11 @@ local function refuse_word(args, i, name)
   end
   local folder = word:match("^(.+)/[^/]+/?$")
   if not name then
-    refuse('"%s" is no command, but a file or folder; fix: put the option that it is for in front '
-           .. "of it, as --data %s", word, folder or word)
+    refuse('"%s" is not a command, but a file or folder; fix: put its option before it, '
+           .. "as --data %s", word, folder or word)
   end
   local one = name == "in" or name == "data" or name == "out"
-  refuse('"%s" is no command, but a file or folder; --%s takes one value, and the shell makes '
+  refuse('"%s" is not a command, but a file or folder; --%s takes one value, and the shell makes '
          .. "several words of a pattern with *; fix: %s", word, config.line.spelled[name] or name,
          one and string.format("give the folder: --%s %s", name, folder or ".")
          or string.format("quote patterns: --%s '%s*'", config.line.spelled[name] or name,
@@ -375,14 +375,14 @@ local function parse(args, from, fixed)
         i = i + 1
         value = args[i]
       end
-      if flag and takes and not value then refuse("--%s wants a value: %s", name, flag[3]) end
+      if flag and takes and not value then refuse("--%s needs a value: %s", name, flag[3]) end
       if name == "set" then
         local k, v = value:match("^([%w_]+)=(.*)$")
-        if not k then refuse('--set wants KEY=VALUE, got "%s"', value) end
+        if not k then refuse('--set takes KEY=VALUE, got "%s"', value) end
         line.options[#line.options + 1] = { k, v }
       elseif flag and not flag.own then
         -- from an empty shell variable
-        if value == "" then refuse("--%s is empty; it wants %s", name, flag[3]) end
+        if value == "" then refuse("--%s is empty; it needs %s", name, flag[3]) end
         line.flags[name] = takes and value or true
       else
         line.options[#line.options + 1] = { name, value }
@@ -408,8 +408,8 @@ function predict_bundle(args)
   parse(args, 2, "predict")
   local given = config.line.flags
   if not given.bundle then
-    fail("usage", "predict is a command of a recipe: segengine SCRIPT.lua predict; without one it "
-         .. "wants a bundle: segengine predict --bundle FILE --in PATH --out DIR")
+    fail("usage", "predict is a command of a recipe: segengine SCRIPT.lua predict; without a "
+         .. "recipe it needs a bundle: segengine predict --bundle FILE --in PATH --out DIR")
   end
   if given.weights then refuse("--weights: a bundle has its own; leave one of them out") end
   given.weights = given.bundle
@@ -540,13 +540,14 @@ local function read_script(script)
   local stat = core.sys.stat(script)
   if not stat then fail("usage", "there is no script %s", script) end
   if stat.kind == "folder" then
-    fail("usage", "%s is a folder and no Lua script; fix: segengine inspect %s says what is in it",
+    fail("usage", "%s is a folder, not a Lua script; fix: segengine inspect %s shows its content",
          script, script)
   end
   local text = util.read_file(script, true) -- /dev/stdin too
   -- bytes that no text has: a zero, or the magic of gzip and PNG
   if text:find("\0", 1, true) or text:find("^\x1f\x8b") or text:find("^\x89PNG") then
-    fail("usage", "%s is no Lua script (it is no text); fix: segengine inspect %s says what it is",
+    fail("usage", "%s is not a Lua script (it is not text); fix: segengine inspect %s shows its "
+         .. "content",
          script, script)
   end
   return text
@@ -565,7 +566,8 @@ local function run_script(args, fixed)
   local lua = text:gsub("^\xef\xbb\xbf", ""):gsub("^#[^\n]*", "")
   local chunk, why = load(lua, "@" .. script, "t")
   if not chunk and not script:find("%.lua$") and not text:find("[%w_]%s*=") then
-    fail("usage", "%s is no Lua script (%s); fix: segengine inspect %s says what it is", script,
+    fail("usage", "%s is not a Lua script (%s); fix: segengine inspect %s shows its content",
+         script,
          why, script)
   end
   if not chunk then fail("usage", "%s", why) end
@@ -661,7 +663,7 @@ return function(args)
     if args[2] ~= "data" then
       fail("usage", 'doctor takes data SCRIPT.lua or nothing, got "%s"', args[2])
     end
-    if not args[3] then fail("usage", "doctor data wants a SCRIPT.lua") end
+    if not args[3] then fail("usage", "doctor data needs a SCRIPT.lua") end
     return run_script({ table.unpack(args, 3) }, "doctor")
   end
   if alone[first] and help then
@@ -669,7 +671,7 @@ return function(args)
     return 0
   end
   if alone[first] and alone[first].script then
-    if not args[2] then fail("usage", "%s wants a SCRIPT.lua", first) end
+    if not args[2] then fail("usage", "%s needs a SCRIPT.lua", first) end
     return run_script({ table.unpack(args, 2) }, alone[first].script)
   end
   local command = alone[first] or (about[first] and { words = 0, run = about[first] })

@@ -34,7 +34,7 @@ function M.decode(text, name)
       return escapes[c]
     end
     local hex = text:match("^u(%x%x%x%x)", at + 1)
-    if not hex then wrong("a backslash before what needs none") end
+    if not hex then wrong("a backslash before a character that needs none") end
     local code = tonumber(hex, 16)
     at = at + 6
     local low = text:match("^\\u([dD][c-fC-F]%x%x)", at)
@@ -91,7 +91,7 @@ function M.decode(text, name)
       each(list)
       space()
       local c = text:sub(at, at)
-      if c ~= "," and c ~= close then wrong(string.format('wanted "," or "%s"', close)) end
+      if c ~= "," and c ~= close then wrong(string.format('expected "," or "%s"', close)) end
       at = at + 1
       if c == close then return list end
       space()
@@ -100,10 +100,10 @@ function M.decode(text, name)
 
   local function member(depth)
     return function(list)
-      if text:sub(at, at) ~= '"' then wrong("wanted a name in quotes") end
+      if text:sub(at, at) ~= '"' then wrong("expected a name in quotes") end
       local key = quoted()
       space()
-      if text:sub(at, at) ~= ":" then wrong('wanted ":"') end
+      if text:sub(at, at) ~= ":" then wrong('expected ":"') end
       if list[key] ~= nil then wrong(string.format('"%s" twice', key)) end
       at = at + 1
       space()
@@ -135,7 +135,7 @@ function M.decode(text, name)
   space()
   local v = value(1)
   space()
-  if at <= #text then wrong("more behind the end") end
+  if at <= #text then wrong("text after the end") end
   return v
 end
 
@@ -153,7 +153,7 @@ function M.check(v, shape, name)
   end
   if v == nil and free then return end
   if type(v) ~= kind then
-    util.fail("data", "%s is %s, want a %s; it was changed, or is of another program", name,
+    util.fail("data", "%s is %s, want a %s; it was changed, or another program wrote it", name,
               v == nil and "missing" or "a " .. type(v), kind)
   end
   if type(shape) == "string" then return end

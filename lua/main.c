@@ -241,9 +241,9 @@ int main(int argc, char **argv)
     const int error = thread_with_stack(run_program, &line, &code);
     if (!error) return code;
     fprintf(stderr,
-            "segengine: ulimit -s leaves less than the %d KiB of stack that "
-            "are wanted, and a thread with as much cannot be started: %s; "
-            "fix: ulimit -s %d, or a higher ulimit -v or -u\n",
+            "segengine: ulimit -s leaves less than the needed %d KiB of stack, "
+            "and a thread with such a stack cannot be started: %s; fix: ulimit "
+            "-s %d, or a higher ulimit -v or -u\n",
             THREAD_STACK >> 10, strerror(error), THREAD_STACK >> 10);
     return ERR_FAILURE;
 }

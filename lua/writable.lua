@@ -12,7 +12,7 @@ function M.check_folder(folder, option)
   local fine, where, why = core.sys.may_write(folder)
   if not fine then
     util.fail("failure", "%s cannot be written: %s: %s; fix: give another place with --%s, or "
-              .. "change who may write there", folder, where, why, option)
+              .. "change its permissions", folder, where, why, option)
   end
 end
 

@@ -121,7 +121,8 @@ static __device__ __forceinline__ const T *output_at(const WgradParams &p,
  * NORM_BWD: with each line of output, the line of the norm's x. */
 template <class T, bool OUTPUT, bool INPUT, bool NORM_BWD = false>
 struct WgradLoad {
-    static_assert(OUTPUT || !NORM_BWD, "a slant goes by lines");
+    static_assert(OUTPUT || !NORM_BWD,
+                  "norm backward on load works on whole lines");
     enum {
         COUNT = Line<T>::COUNT,
         ACROSS = WGRAD_TILE / COUNT, // lines of a row of the tile

@@ -50,9 +50,9 @@ bool find_nccl(Nccl *n)
     const char *file = given ? given : NCCL_FILE;
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return fail_device("NCCL is not there (%s): install libnccl2 of "
-                           "NVIDIA's repository for this CUDA, or set %s to "
-                           "the %s that another package brought",
+        return fail_device("NCCL was not found (%s): install libnccl2 from "
+                           "NVIDIA's repository for this CUDA version, or set "
+                           "%s to the %s of another package",
                            dlerror(), NCCL_VARIABLE, NCCL_FILE);
 #define F(name, arguments)                           \
     *(void **)&n->name = dlsym(library, #name);      \
@@ -72,8 +72,8 @@ bool find_nccl(Nccl *n)
 bool nccl_good(const Nccl *n, int code, const char *what)
 {
     if (!code) return true;
-    return fail_device("NCCL: %s: %s (NCCL_DEBUG=INFO in the environment says "
-                       "more; --allreduce host goes without it)",
+    return fail_device("NCCL: %s: %s (NCCL_DEBUG=INFO in the environment shows "
+                       "more; --allreduce host works without NCCL)",
                        what, n->ncclGetErrorString(code));
 }
 
@@ -89,7 +89,8 @@ struct RankInfo {
 bool make_rank_info(Gpu *g, RankInfo *out)
 {
     cudaDeviceProp p;
-    if (!gpu_good(cudaGetDeviceProperties(&p, g->number), "asking what it is"))
+    if (!gpu_good(cudaGetDeviceProperties(&p, g->number),
+                  "querying its properties"))
         return false;
     if (gethostname(out->host, sizeof out->host - 1)) *out->host = 0;
     snprintf(out->gpu, sizeof out->gpu, "%04x:%02x:%02x", p.pciDomainID,
@@ -106,9 +107,9 @@ bool check_devices(const RankInfo *info, int ranks, const char *how)
                 !strcmp(info[i].gpu, info[k].gpu))
                 return fail_usage(
                     "ranks %d and %d have the same GPU (%s of %s): they would "
-                    "share its speed and its memory, and NCCL takes one rank a "
-                    "GPU; give each its own (--devices 0,1), or --allreduce "
-                    "host to try what several ranks do",
+                    "share its speed and its memory, and NCCL accepts one rank "
+                    "a GPU; give each rank its own GPU (--devices 0,1), or use "
+                    "--allreduce host to test several ranks on one GPU",
                     k, i, info[i].gpu, info[i].host);
     return true;
 }

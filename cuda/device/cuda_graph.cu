@@ -15,7 +15,7 @@ bool gpu_capture(void *dev)
     Gpu *g = (Gpu *)dev;
     return gpu_good(
         cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal),
-        "recording a step");
+        "capturing a step");
 }
 
 /* Tries again without the staging buffers of finished copies if memory is
@@ -35,9 +35,9 @@ bool gpu_instantiate(void *dev, void **out)
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     bool ok =
-        gpu_good(cudaStreamEndCapture(g->stream, &graph), "recording a step") &&
-        (!out ||
-         gpu_good(instantiate(g, graph, &exec), "making a graph of a step"));
+        gpu_good(cudaStreamEndCapture(g->stream, &graph), "capturing a step") &&
+        (!out || gpu_good(instantiate(g, graph, &exec),
+                          "instantiating the graph of a step"));
     if (graph) (void)cudaGraphDestroy(graph);
     if (out) *out = ok ? exec : NULL;
     return ok;
@@ -47,7 +47,7 @@ bool gpu_launch_graph(void *dev, void *graph)
 {
     return gpu_good(
         cudaGraphLaunch((cudaGraphExec_t)graph, ((Gpu *)dev)->stream),
-        "starting a step");
+        "launching a step");
 }
 
 // CUDA frees a graph that still runs when it is done
@@ -71,7 +71,7 @@ bool gpu_mark(void *dev, int i)
         if (!gpu_good(cudaEventCreate(&g->mark[i]), "an event")) return false;
         g->marks++;
     }
-    return gpu_good(cudaEventRecord(g->mark[i], g->stream), "taking a time");
+    return gpu_good(cudaEventRecord(g->mark[i], g->stream), "recording a time");
 }
 
 bool gpu_elapsed(void *dev, int i, double *ms)
@@ -79,7 +79,7 @@ bool gpu_elapsed(void *dev, int i, double *ms)
     Gpu *g = (Gpu *)dev;
     float time = 0;
     bool ok = gpu_good(cudaEventElapsedTime(&time, g->mark[i], g->mark[i + 1]),
-                       "taking a time");
+                       "recording a time");
     *ms = (double)time;
     return ok;
 }

@@ -25,8 +25,8 @@ static const char *advice(cudaError_t e)
         return "use a smaller batch or smaller images, or close other "
                "programs on this GPU (nvidia-smi lists them)";
     case cudaErrorDevicesUnavailable:
-        return "another program holds this GPU for itself (nvidia-smi lists "
-               "them); wait, choose another with --device cuda:N, or use "
+        return "another program uses this GPU exclusively (nvidia-smi lists "
+               "it); wait, choose another GPU with --device cuda:N, or use "
                "--device cpu";
     case cudaErrorNoKernelImageForDevice:
         return "this program has no code for this GPU; build it with "
@@ -36,8 +36,8 @@ static const char *advice(cudaError_t e)
                "install a newer driver, or build with GPUS=NN, NN the GPU's "
                "compute capability without the dot";
     case cudaErrorSystemNotReady:
-        return "the GPUs of this machine are not joined yet: start its fabric "
-               "manager (nvidia-fabricmanager)";
+        return "the NVLink fabric of this machine is not ready: start its "
+               "fabric manager (nvidia-fabricmanager)";
     case cudaErrorSystemDriverMismatch:
         return "the driver's library and its kernel module have different "
                "versions: restart the machine, or the container with the "
@@ -49,14 +49,14 @@ static const char *advice(cudaError_t e)
     case cudaErrorIllegalInstruction:
     case cudaErrorLaunchFailure:
         return "a kernel failed while it ran: run again with SEG_CAREFUL=1 in "
-               "the environment to learn which, and run `segengine check "
-               "--device cuda` and report what they say";
+               "the environment to learn which, run `segengine check --device "
+               "cuda`, and report both outputs";
     case cudaErrorLaunchTimeout:
         return "a kernel took longer than the limit of a GPU that also drives "
                "a screen; use another GPU or --device cpu";
     default:
-        return "try again; if it stays, see what `nvidia-smi` and `dmesg` say "
-               "of this GPU, or use --device cpu";
+        return "try again; if the error persists, read what `nvidia-smi` and "
+               "`dmesg` report about this GPU, or use --device cpu";
     }
 }
 
@@ -104,11 +104,10 @@ static bool count_devices(int *count)
         return fail_device("no NVIDIA driver (a container needs --gpus all or "
                            "--nv): install it, or use --device cpu");
     if (e == cudaErrorInsufficientDriver)
-        return fail_device("the NVIDIA driver serves CUDA %s, this program "
-                           "wants %s: update the driver, or build with the "
-                           "CUDA Toolkit %s",
-                           version_text(driver, have),
-                           version_text(runtime, need), have);
+        return fail_device(
+            "the NVIDIA driver supports CUDA %s, this program needs %s: update "
+            "the driver, or build with the CUDA Toolkit %s",
+            version_text(driver, have), version_text(runtime, need), have);
     return gpu_good(e, "looking for devices");
 }
 
@@ -125,7 +124,8 @@ static bool suitable(int number, cudaDeviceProp *p)
         return fail_device("there is no cuda:%d: this machine shows %d GPUs, "
                            "cuda:0 to cuda:%d",
                            number, count, count - 1);
-    if (!gpu_good(cudaGetDeviceProperties(p, number), "asking what it is"))
+    if (!gpu_good(cudaGetDeviceProperties(p, number),
+                  "querying its properties"))
         return false;
     if (p->major < LEAST_MAJOR)
         return fail_device("GPU cuda:%d (%s) has compute capability %d.%d, the "
@@ -153,7 +153,7 @@ bool gpu_address(void *dev, char text[BACKEND_ADDRESS])
 {
     const Gpu *g = (const Gpu *)dev;
     return gpu_good(cudaDeviceGetPCIBusId(text, BACKEND_ADDRESS, g->number),
-                    "asking for its address");
+                    "querying its PCI address");
 }
 
 // -- open and close ----------------------------------------------------------
@@ -312,7 +312,7 @@ bool gpu_memory(Gpu *g, const Staging *but, size_t bytes, void **out)
         (void)cudaGetLastError();
         (void)cudaMemGetInfo(&room, &all);
         return fail_memory(ERR_DEVICE, bytes, room,
-                           "GPU: %zu bytes wanted, %zu of %zu free: %s", bytes,
+                           "GPU: %zu bytes needed, %zu of %zu free: %s", bytes,
                            room, all, advice(e));
     }
     return gpu_good(e, "memory");
@@ -361,5 +361,5 @@ bool gpu_room(void *dev, size_t *bytes)
         return true;
     }
     return gpu_use(dev) &&
-           gpu_good(cudaMemGetInfo(bytes, &all), "asking what is free");
+           gpu_good(cudaMemGetInfo(bytes, &all), "querying its free memory");
 }

@@ -294,16 +294,16 @@ bool augment_on_device(const Steps *steps, const Dataset *ds)
         switch (s->id) {
         case STEP_flip:
             if (s->flip.negate_count > 0 || s->flip.swap_count > 0)
-                return fail_usage("flip with negate or swap is of the host's "
-                                  "loader only");
+                return fail_usage(
+                    "only the host's loader can flip with negate or swap");
             if (length && s->flip.axis != FLIP_H && s->flip.axis != FLIP_D)
-                return fail_usage("flip along w of sequences that have a "
-                                  "length is of the host's loader only");
+                return fail_usage("only the host's loader can flip sequences "
+                                  "with a length along w");
             break;
         case STEP_noise:
             if (length)
-                return fail_usage("noise of sequences that have a length is of "
-                                  "the host's loader only");
+                return fail_usage("only the host's loader can add noise to "
+                                  "sequences with a length");
             break;
         case STEP_affine:
         case STEP_elastic:
@@ -312,9 +312,9 @@ bool augment_on_device(const Steps *steps, const Dataset *ds)
         case STEP_gamma:
             break;
         default:
-            return fail_usage("augment has %s, which is of the host's loader "
-                              "only",
-                              info->name);
+            return fail_usage(
+                "augment has %s, which only the host's loader can run",
+                info->name);
         }
     }
     return true;

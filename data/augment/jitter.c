@@ -228,10 +228,10 @@ static bool check_colors(const Image *m, float top)
     if (!bad) return true;
     for (int64_t i = 0; i < size; i++)
         lo = fminf(lo, m->x[i]), hi = fmaxf(hi, m->x[i]);
-    return fail_data("jitter: an image has values of %g to %g, wanted 0 to "
-                     "top = %g; fix: top, and no normalize before it but "
-                     "minmax",
-                     (double)lo, (double)hi, (double)top);
+    return fail_data(
+        "jitter: an image has values of %g to %g, wanted 0 to top = %g; fix: "
+        "set top, and put no normalize but minmax before it",
+        (double)lo, (double)hi, (double)top);
 }
 
 bool jitter_change(const Change *c, const Image *m)

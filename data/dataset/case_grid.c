@@ -60,14 +60,15 @@ static bool grid_refused(const DatasetField *field, SourcePlace place,
                          "the other); fix: the mask of this image, or the "
                          "header of the file that is wrong",
                          err_text(), 100 * share);
-    return fail_data("%s; fix: %s", err_text(),
-                     field->rank < 3 ? "files of one size: nothing says where "
-                                       "in one another these lie"
-                     : index ? "same_grid = true in its field when its voxels "
-                               "are those of the first field, one by one"
-                     : mask  ? "look whether the mask belongs to this image; "
-                               "if it does, resample_mask = true"
-                             : "resample = true");
+    return fail_data(
+        "%s; fix: %s", err_text(),
+        field->rank < 3
+            ? "files of one size: these have no position relative to each other"
+        : index ? "same_grid = true in its field when its voxels "
+                  "are those of the first field, one by one"
+        : mask  ? "check that the mask belongs to this image; if it does, "
+                  "resample_mask = true"
+                : "resample = true");
 }
 
 bool case_grid(const DatasetOptions *o, const DatasetField *field,

@@ -230,10 +230,10 @@ static bool leave_out(Search *q, const Scope *scope, const char *folder)
     for (int i = scope->from; i < scope->to; i++)
         if (in_scope(&q->index.series[i], scope))
             names_add(&has, called(&q->index.series[i]));
-    const char *text = arena_printf(&q->b->store->mem,
-                                    "%s: not all series that are asked "
-                                    "for; there are: %s",
-                                    folder, has.text);
+    const char *text =
+        arena_printf(&q->b->store->mem,
+                     "%s: not all requested series were found; there are: %s",
+                     folder, has.text);
     if (!text) return false;
     q->left_out[q->left_outs++] = (DicomLeftOut){
         .kind = DICOM_LEFT_UNMATCHED, .path = folder, .text = text};
@@ -493,14 +493,13 @@ static bool two_patients(const Search *q, char text[640])
                 has_role(q, s[i].patient_id, mask) ||
                 has_role(q, s[k].patient_id, 0))
                 continue;
-            snprintf(
-                text, 640,
-                "PatientID is \"%.64s\" in %.120s and \"%.64s\" in %.120s, "
-                "which lie together; fix: if they are of one patient, one "
-                "PatientID: dcmodify -m PatientID=%.64s in the files of "
-                "the mask",
-                s[i].patient_id, s[i].folder, s[k].patient_id, s[k].folder,
-                s[i].patient_id);
+            snprintf(text, 640,
+                     "PatientID is \"%.64s\" in %.120s and \"%.64s\" in "
+                     "%.120s, in one folder; fix: if both are of one patient, "
+                     "give them one PatientID: dcmodify -m PatientID=%.64s in "
+                     "the files of the mask",
+                     s[i].patient_id, s[i].folder, s[k].patient_id, s[k].folder,
+                     s[i].patient_id);
             utf8_mend(text);
             return true;
         }

@@ -62,21 +62,23 @@ static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
     for (int i = 0; i < found.count; i++)
         fractions = fractions && isfinite(found.value[i]);
     if (fractions)
-        return fail_data("%s, wanted %s; labels are whole numbers, to %g; fix: "
-                         "make the mask by nearest neighbour%s",
-                         got, wanted, LABEL_ROUNDING,
-                         dicom ? ""
-                               : ", or take every value but 0 with labels "
-                                 "= \"nonzero\"");
-    return fail_data(
-        "%s, wanted %s%s%s%s%s", got, wanted,
-        listed || nonzero ? "; fix: " : "",
-        listed ? "list what is a class, as in " : "", listed ? list : "",
-        !nonzero ? ""
-        : listed ? ", or take every value but 0 with labels = \"nonzero\" "
-                   "(--nonzero where the script has it)"
-                 : "this looks like an image; if all but 0 is the object, "
-                   "labels = \"nonzero\" (--nonzero where the script has it)");
+        return fail_data(
+            "%s, wanted %s; labels are whole numbers, to %g; fix: "
+            "make the mask by nearest neighbour%s",
+            got, wanted, LABEL_ROUNDING,
+            dicom ? ""
+                  : ", or take every value except 0 with labels = \"nonzero\"");
+    return fail_data("%s, wanted %s%s%s%s%s", got, wanted,
+                     listed || nonzero ? "; fix: " : "",
+                     listed ? "list the values of the classes, as in " : "",
+                     listed ? list : "",
+                     !nonzero ? ""
+                     : listed
+                         ? ", or take every value except 0 with labels = "
+                           "\"nonzero\" (--nonzero where the script has it)"
+                         : "this looks like an image; if every value except 0 "
+                           "is the object, labels = \"nonzero\" (--nonzero "
+                           "where the script has it)");
 }
 
 /* Adds a note that labels were rounded. */
@@ -100,8 +102,8 @@ static bool note_whole(const DatasetOptions *o, const Volume *mask,
     if (!o->nonzero || memchr(y, 0, (size_t)numel(mask->voxels.dim)))
         return true;
     snprintf(line, sizeof line,
-             "%.700s: no voxel is 0, so that all of them are the object of "
-             "labels = \"nonzero\"; look at the values of the mask",
+             "%.700s: no voxel is 0, so the object of labels = \"nonzero\" is "
+             "the whole image; look at the values of the mask",
              path);
     return dicom_notes_add(notes, true, line);
 }

@@ -66,8 +66,8 @@ static bool check_field(const ListField *f, const Reader *reader)
         return fail_usage("%s: rank %d, %s gives %d", f->name, f->rank,
                           reader->name, reader->rank);
     if (f->options.same_grid && !reader->placeless)
-        return fail_usage("%s: same_grid is for files that do not say where "
-                          "they lie; those of %s do",
+        return fail_usage("%s: same_grid is for files without a position; "
+                          "files of %s have one",
                           f->name, reader->name);
     return reader_axes(f->options.axes, f->rank) || within("%s", f->name);
 }
@@ -125,9 +125,9 @@ bool dataset_list_begin(const ListField *field, int fields,
     if (fields < 1 || fields > MAX_FIELDS)
         return fail_usage("%d fields, wanted 1 to %d", fields, MAX_FIELDS);
     if (!field_on_grid(field[0].kind))
-        return fail_usage("%s: the first field must be what is read from "
-                          "files, not numbers",
-                          field[0].name);
+        return fail_usage(
+            "%s: the first field must be read from files, not numbers",
+            field[0].name);
     for (int i = 0; i < fields; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(field[i].name, field[k].name))
@@ -195,8 +195,9 @@ static bool file_sources(DatasetBuilder *b, const FieldHow *f,
     const Reader *reader = f->how.reader;
     const Box *part = NULL;
     if (box && f->how.rank != 2)
-        return fail_usage("a box is of a picture, and its rank is %d",
-                          f->how.rank);
+        return fail_usage(
+            "a box needs a picture of rank 2, the field has rank %d",
+            f->how.rank);
     if (box && !(part = keep_box(b, box))) return false;
     Source *s = paths ? builder_sources(b, paths) : NULL;
     if (!paths) return fail_data("no file");

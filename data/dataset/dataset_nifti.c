@@ -282,10 +282,10 @@ static const char *patient_of(const Found *f, const char *key,
         strchr(pattern, '/') && !memchr(pattern, '*', strcspn(pattern, "/"));
     if (base != f->name && (rule == PATIENT_FOLDER || !named))
         return arena_printf(mem, "%.*s", (int)strcspn(f->name, "/"), f->name);
-    fail_data("%s: nothing says whose image it is (no folder of a patient, no "
-              "name sub-XX_...); fix: patient = \"file\" if every file is "
-              "another person",
-              f->path);
+    fail_data(
+        "%s: its patient is not known (no folder of a patient, no name "
+        "sub-XX_...); fix: patient = \"file\" if every file is another person",
+        f->path);
     return NULL;
 }
 

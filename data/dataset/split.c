@@ -108,11 +108,10 @@ static bool take_drawn(const Dataset *ds, Patients *p, int count, int part)
         left--;
     }
     if (left)
-        return fail_data("split: %s wants %d patient%s, only %d %s left of "
-                         "%d; fix: fewer%s",
-                         part_names[part], count, count == 1 ? "" : "s",
-                         count - left, count - left == 1 ? "is" : "are",
-                         p->count, one_for_all(ds, p));
+        return fail_data(
+            "split: %s needs %d patient%s, only %d %s left of %d; fix: fewer%s",
+            part_names[part], count, count == 1 ? "" : "s", count - left,
+            count - left == 1 ? "is" : "are", p->count, one_for_all(ds, p));
     return true;
 }
 
@@ -235,8 +234,8 @@ bool dataset_fold(const Dataset *ds, uint64_t seed, int k, int fold,
     bool ok = false;
     // fails for every fold, also for the first ones, which would have a patient
     if (k > p.count) {
-        fail_data("split: %d folds of %d patient%s: some would have none to "
-                  "validate; fix: %s%s",
+        fail_data("split: %d folds of %d patient%s: some folds would validate "
+                  "no patient; fix: %s%s",
                   k, p.count, p.count == 1 ? "" : "s",
                   p.count < 2 ? "more patients" : "fewer folds",
                   one_for_all(ds, &p));
@@ -384,7 +383,7 @@ bool dataset_leaks(const Dataset *const *sides, int count)
         mem_free(list);
     }
     if (!both.count) return true;
-    return fail_data("%d case%s of patients who stand on two sides of the "
-                     "split: %s; fix: split by patient",
+    return fail_data("%d case%s of patients on two sides of the split: %s; "
+                     "fix: split by patient",
                      both.count, both.count == 1 ? "" : "s", both.text);
 }

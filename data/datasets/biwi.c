@@ -50,7 +50,8 @@ static size_t read_number(const char *p, const char *end, int line, double *v)
     size_t used = decimal_read(p, (size_t)(end - p), v);
     if (used && (p + used == end || is_space(p[used])) && isfinite(*v))
         return used;
-    fail_data("line %d: \"%s\" is no finite number", line, shown(p, end, got));
+    fail_data("line %d: \"%s\" is not a finite number", line,
+              shown(p, end, got));
     return 0;
 }
 
@@ -284,7 +285,7 @@ static bool read_runs(const uint8_t *bytes, size_t size, int32_t pixels,
         at += 2 * (size_t)full;
         done += empty + full;
     }
-    return at == size || fail_data("%zu bytes behind the last run", size - at);
+    return at == size || fail_data("%zu bytes after the last run", size - at);
 }
 
 bool biwi_depth_decode(const uint8_t *bytes, size_t size, Volume *v)

@@ -114,7 +114,7 @@ static bool read_rows(const char *p, const char *end, SparseGrid *g, int *row,
             return fail_data("a mask has no values, got \"%s\"",
                              shown(number, end, got));
         if (!next)
-            return fail_data("value \"%s\" is no finite number",
+            return fail_data("value \"%s\" is not a finite number",
                              shown(number, end, got));
         if (g->value && !used)
             return fail_data("voxel %d has no value", (int)index);
@@ -217,15 +217,16 @@ static bool read_dimensions(const char *path, double spacing_mm[3])
         const char *next = line_end(p + used, end);
         // no voxel is a metre thick, and a spacing is positive
         if (!used || !next || !(mm > 0 && mm < 1000)) {
-            fail_data("row %d: \"%s\" is no spacing in mm, need three lines of "
-                      "a number above 0",
-                      k + 1, shown(p, end, got));
+            fail_data(
+                "row %d: \"%s\" is not a spacing in mm, need three lines of "
+                "a number above 0",
+                k + 1, shown(p, end, got));
             goto done;
         }
         spacing_mm[k] = mm;
         p = next;
     }
-    ok = p == end || fail_data("row 4: \"%s\" behind the three spacings",
+    ok = p == end || fail_data("row 4: \"%s\" after the three spacings",
                                shown(p, end, got));
 done:
     arena_release(&mem);
@@ -274,9 +275,9 @@ static bool list_files(const char *folder, OpenkbpPatient *p)
     }
     closedir(dir);
     return !*unknown ||
-           fail_data("%s.csv is no file of a patient; there are ct, dose, "
-                     "possible_dose_mask, voxel_dimensions and structures "
-                     "(%s, ...); fix: rename or remove it",
+           fail_data("%s.csv is not a file of a patient; there are ct, dose, "
+                     "possible_dose_mask, voxel_dimensions and structures (%s, "
+                     "...); fix: rename or remove it",
                      unknown, openkbp_name[OPENKBP_STRUCTURE]);
 }
 

@@ -62,7 +62,7 @@ static bool check_grid(const Volume *v, const char *path, double *step)
     for (int r = 0; r < 3; r++) *step += normal[r] * v->affine[r][2];
     return fabs(fabs(*step) - mm[2]) <= 1e-3 * mm[2] ||
            fail_data("%s: dicom: the slices of this grid are sheared, which an "
-                     "RT dose cannot say",
+                     "RT dose cannot represent",
                      path);
 }
 

@@ -333,7 +333,7 @@ static bool check_plain(const Walk *w, const DicomHeader *h, const char *where,
         return dicom_note(notes, true, where, TAG_PixelData,
                           "pad byte after an odd number of pixel bytes");
     return !more || dicom_note(notes, true, where, TAG_PixelData,
-                               "%zu bytes behind the pixels ignored", more);
+                               "%zu bytes after the pixels ignored", more);
 }
 
 bool frames_check(const Walk *w, const DicomHeader *h, const char *where,

@@ -80,8 +80,8 @@ bool mask_may_resample(const DicomSeries *mask, const Grid *own,
     if (resample) return true;
     char text[MASK_GRIDS_TEXT];
     return dicom_fail(mask->folder, 0,
-                      "look whether the mask belongs to this image; if it "
-                      "does, resample_mask = true",
+                      "check that the mask belongs to this image; if it does, "
+                      "resample_mask = true",
                       "mask %s", mask_grids_text(own, &target->grid, text));
 }
 

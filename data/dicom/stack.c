@@ -414,7 +414,7 @@ bool stack_order(const char *where, DicomHeader *h, int32_t n,
     *out = (DicomStack){.grid = {n, h->rows, h->cols, {[3] = {0, 0, 0, 1}}}};
     if (!check_alike(where, h, n)) return false;
     if (n == 1 && options && options->want_3d)
-        return dicom_fail(where, 0, NULL, "one slice, recipe wants 3-D");
+        return dicom_fail(where, 0, NULL, "one slice, recipe needs 3-D");
     double normal[3];
     // all slices have the same normal up to SAME_COSINE: use that of the first
     stack_normal(h->orientation, normal);

@@ -345,13 +345,13 @@ static bool check_plane(const Structure *s, const Contour *c, const bool *drawn,
     if (!drawn[c->slice]) at_mm[c->slice] = c->at_mm;
     const double gap = fabs(c->at_mm - at_mm[c->slice]);
     return gap <= fmin(slack, 0.25 * c->step_mm) ||
-           dicom_fail(s->w->path, TAG_ContourData,
-                      "take the series that it was drawn on, or one of slices "
-                      "as near to each other as the contours",
-                      "contour %d of region \"%s\" falls into slice %d as one "
-                      "does that lies %.3g mm off it (slices are %g mm apart)",
-                      c->number, c->region->name, c->slice + 1, gap,
-                      c->step_mm);
+           dicom_fail(
+               s->w->path, TAG_ContourData,
+               "take the series that it was drawn on, or a series with slices "
+               "as close as the contours",
+               "contour %d of region \"%s\" falls into slice %d with a contour "
+               "that lies %.3g mm off it (slices are %g mm apart)",
+               c->number, c->region->name, c->slice + 1, gap, c->step_mm);
 }
 
 // Adds all contours of one region to toggle[d][h][w], which is zero; fills

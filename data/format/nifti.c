@@ -249,7 +249,7 @@ static bool plan_voxels(const NiftiHeader *h, const NiftiOptions *o,
     // below 2^33 voxels of 8 bytes: no overflow
     uint64_t need = (uint64_t)numel(n) * (uint64_t)how->type.bytes;
     if ((uint64_t)h->vox_offset > bound)
-        return fail_data("vox_offset %.0f lies behind the end of the file",
+        return fail_data("vox_offset %.0f lies beyond the end of the file",
                          h->vox_offset);
     if (need > bound - (uint64_t)h->vox_offset)
         return fail_data("header declares %llu bytes of voxels from byte "
@@ -419,7 +419,7 @@ int nifti_files(const char *path, Arena *mem, const char *name[2])
         }
         return n;
     }
-    fail_data("%s: nifti: the name ends in none of .nii, .nii.gz, .hdr, .img",
+    fail_data("%s: nifti: the name does not end in .nii, .nii.gz, .hdr or .img",
               path);
     return 0;
 }

@@ -224,8 +224,8 @@ static bool identify(const uint8_t *p, size_t count, bool pair, NiftiHeader *h)
     if (!memcmp(m, magic[h->version - 1][!pair], 4))
         return fail_data(pair ? "header of a single file in a pair; fix: name "
                                 "it .nii"
-                              : "header of a pair in a single file; fix: "
-                                "name it .hdr, with its .img beside it");
+                              : "header of a pair in a single file; fix: name "
+                                "it .hdr, with its .img next to it");
     bool same = !memcmp(m, magic[h->version - 1][pair], 4);
     // NIfTI-2 continues with bytes that a text-mode copy changes
     if (same && h->version == 2) same = !memcmp(m + 4, "\r\n\032\n", 4);

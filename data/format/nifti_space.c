@@ -211,7 +211,7 @@ static bool choose(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
     if ((o->form == NIFTI_SFORM && !sform) ||
         (o->form == NIFTI_QFORM && !qform))
         return fail_data("there is no %s (%s_code is 0), but a %s; fix: form = "
-                         "\"%s\" takes the one that is there",
+                         "\"%s\" takes it",
                          sform ? "qform" : "sform", sform ? "qform" : "sform",
                          sform ? "sform" : "qform",
                          sform ? "qform_or_sform" : "sform_or_qform");
@@ -220,11 +220,11 @@ static bool choose(NiftiHeader *h, const NiftiOptions *o, double m[4][4])
     // writers that set both mean the same; if they differ, one was edited
     if (!sform || !qform || forms_agree(h, m, other, &gap, &edge)) return true;
     char left[160], right[160];
-    return fail_data("sform and qform differ by %.3g voxels: sform %s; qform "
-                     "%s; fix: say which with form = \"sform\" or form = "
-                     "\"qform\" (\"sform_or_qform\" or \"qform_or_sform\" "
-                     "where other files have one of them alone)",
-                     gap / edge, form_text(m, left), form_text(other, right));
+    return fail_data(
+        "sform and qform differ by %.3g voxels: sform %s; qform %s; fix: say "
+        "which with form = \"sform\" or form = \"qform\" (\"sform_or_qform\" "
+        "or \"qform_or_sform\" where other files have only one)",
+        gap / edge, form_text(m, left), form_text(other, right));
 }
 
 /* Returns the millimetres of the unit of length; 0 for an unknown code. */
@@ -242,8 +242,8 @@ bool nifti_header_affine(NiftiHeader *h, const NiftiOptions *options,
     double m[4][4] = {{0}}, unused[4][4];
     double mm = unit_mm(h);
     if (!mm)
-        return fail_data("xyzt_units is %d: %d is no unit of length", h->units,
-                         h->units & 7);
+        return fail_data("xyzt_units is %d: %d is not a unit of length",
+                         h->units, h->units & 7);
     // last row of an affine
     m[3][3] = 1;
     if (!choose(h, options, m)) return false;

@@ -41,9 +41,9 @@ static bool unexpected(const Text *t, const char *wanted)
     size_t n = (size_t)(t->end - t->p) < 16 ? (size_t)(t->end - t->p) : 16;
     for (size_t i = 0; i < n; i++)
         rest[i] = t->p[i] >= ' ' && t->p[i] < 127 ? t->p[i] : '?';
-    return fail_data("header is not the dictionary of an array: %s wanted at "
-                     "\"%s\"",
-                     wanted, rest);
+    return fail_data(
+        "header is not the dictionary of an array: expected %s at \"%s\"",
+        wanted, rest);
 }
 
 static bool expect(Text *t, char c)
@@ -109,9 +109,9 @@ static bool read_descr(Text *t, NpyHeader *h)
     h->type = (NumberType){h->boolean ? 'u' : p[0], bytes, order == '>'};
     // one byte has no order; wider types must have one
     if (!one || !number_known(h->type) || (bytes > 1 && order == '|'))
-        return fail_data("descr '%s' is no type that is read; fix: save "
-                         "a.astype('float32')",
-                         d);
+        return fail_data(
+            "descr '%s' is not a supported type; fix: save a.astype('float32')",
+            d);
     return true;
 }
 
@@ -329,10 +329,9 @@ static bool read_range(const NpyFile *f, int64_t first, int64_t count,
 {
     const NpyHeader *h = &f->header;
     if (first < 0 || count < 0 || first > h->count - count)
-        return fail_data("%lld elements from %lld on wanted, the array has "
-                         "%lld",
-                         (long long)count, (long long)first,
-                         (long long)h->count);
+        return fail_data(
+            "%lld elements from %lld on requested, the array has %lld",
+            (long long)count, (long long)first, (long long)h->count);
     if (!map_check(&f->map)) return false;
     // with one axis both orders are the same
     int64_t bad =

@@ -114,7 +114,7 @@ static bool find_directory(const Npz *z, Directory *d)
     // between the two
     if (d->bytes > end || d->at != end - d->bytes)
         return fail_data("central directory of %llu bytes at byte %llu, but "
-                         "the end record stands at %zu",
+                         "the end record is at %zu",
                          (unsigned long long)d->bytes,
                          (unsigned long long)d->at, end);
     if (d->entries > MOST_ENTRIES)
@@ -237,7 +237,7 @@ static bool check_local(const Npz *z, NpzEntry *e, const char *name,
     uint64_t *wide[] = {&size, &packed};
     e->at = e->begin + LOCAL + n + extra;
     if (e->at > limit || e->packed > limit - e->at)
-        return fail_data("data of %llu bytes at byte %llu reaches behind byte "
+        return fail_data("data of %llu bytes at byte %llu reaches beyond byte "
                          "%llu, where the directory begins",
                          (unsigned long long)e->packed,
                          (unsigned long long)e->at, (unsigned long long)limit);

@@ -80,8 +80,8 @@ static bool read_quoted(Cursor *c, char **w)
     }
     if (c->p < c->end && *c->p != c->separator && *c->p != '\n' &&
         *c->p != '\r')
-        return fail_data("text behind the closing quote; fix: double the "
-                         "quotes inside a field");
+        return fail_data("text after the closing quote; fix: double the quotes "
+                         "inside a field");
     return true;
 }
 
@@ -413,15 +413,15 @@ bool table_number(const Table *t, int64_t row, int column, double *out)
     if (!n)
         fail_data("the field is empty, need a number");
     else if (whole)
-        fail_data("\"%s\" is beyond what a double holds", text);
+        fail_data("\"%s\" is out of the range of a double", text);
     else if (has_decimal_comma(p, n))
         fail_data("\"%s\" has a decimal comma, need a point", text);
     else if (is_missing(p, n))
-        fail_data("\"%s\" is no finite number; fix: leave the row out, or "
+        fail_data("\"%s\" is not a finite number; fix: leave the row out, or "
                   "give it a number",
                   text);
     else
-        fail_data("\"%s\" is no number", text);
+        fail_data("\"%s\" is not a number", text);
     return in_field(t, row, column);
 }
 
@@ -451,7 +451,7 @@ bool table_integer(const Table *t, int64_t row, int column, int64_t *out)
     else if (i == n && i > first)
         fail_data("\"%s\" is beyond 64 bits", text);
     else
-        fail_data("\"%s\" is no whole number", text);
+        fail_data("\"%s\" is not a whole number", text);
     return in_field(t, row, column);
 }
 

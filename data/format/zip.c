@@ -106,8 +106,8 @@ static bool make_directory(Zip *z, const ZipMember *member, int members)
 {
     size_t bytes = 0;
     if (members > UINT16_MAX)
-        return fail_data("%s: zip: %d files, of which it cannot count more "
-                         "than %d; fix: several archives",
+        return fail_data("%s: zip: %d files, an archive holds at most %d; fix: "
+                         "several archives",
                          z->path, members, UINT16_MAX);
     for (int i = 0; i < members; i++) {
         const size_t name = strlen(member[i].name);

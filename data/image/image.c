@@ -130,8 +130,8 @@ bool image_trailing(const ImageFile *f, size_t end)
     // a disk or a network may pad the last block
     while (zeros < f->size && !f->bytes[zeros]) zeros++;
     if (f->options.trailing || zeros == f->size) return true;
-    return fail_data("%zu byte%s behind the image, which ends at byte %zu; "
-                     "fix: trailing = true when they are of no use",
+    return fail_data("%zu byte%s after the image, which ends at byte %zu; fix: "
+                     "trailing = true ignores them",
                      f->size - end, f->size - end == 1 ? "" : "s", end);
 }
 

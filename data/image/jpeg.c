@@ -58,7 +58,7 @@ static bool next_segment(Walk *w, Segment *s)
     *s = (Segment){.at = w->at};
     if (w->at < size && b[w->at] != 0xff)
         return fail_data("no marker at byte %zu, but %02x; fix: save it again "
-                         "with a program that shows it right",
+                         "with a program that displays it correctly",
                          w->at, b[w->at]);
     // any number of ff may precede a marker
     while (w->at < size && b[w->at] == 0xff) w->at++;
@@ -68,7 +68,7 @@ static bool next_segment(Walk *w, Segment *s)
     if (s->marker == EOI) return true;
     if (s->marker == 0 || s->marker == TEM ||
         (s->marker >= RST0 && s->marker <= SOI))
-        return fail_data("marker %02x at byte %zu stands where it may not",
+        return fail_data("marker %02x at byte %zu is not allowed there",
                          s->marker, s->at);
     size_t left = size - w->at;
     size_t bytes = left < 2 ? 0 : number_u16(b + w->at, true);
@@ -309,8 +309,8 @@ static bool read_segment(Walk *w, const Segment *s)
     if (m == DQT) return read_quantization(w, s);
     if (m == SOS) return read_scan(w, s);
     if (m == DAC || m == DHP || m == DNL)
-        return fail_data("segment %02x at byte %zu belongs to a process that "
-                         "is not read",
+        return fail_data("segment %02x at byte %zu belongs to a JPEG process "
+                         "that is not supported",
                          m, s->at);
     if (m == DRI)
         return s->bytes == 2 ||

@@ -102,7 +102,7 @@ static bool read_header(ImageFile *f, const Chunk *c)
 
 static bool misplaced(const Chunk *c)
 {
-    return fail_data("chunk %s at byte %zu stands where it may not", c->type,
+    return fail_data("chunk %s at byte %zu is not allowed there", c->type,
                      c->at);
 }
 

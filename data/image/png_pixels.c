@@ -187,14 +187,14 @@ static bool store_rows(Packed *k, const Passes *p, uint8_t *at)
     if (got)
         return k->f->options.trailing ||
                fail_data("the packed pixels hold more than %zu bytes; fix: "
-                         "trailing = true when these are of no use",
+                         "trailing = true ignores the rest",
                          p->bytes);
     if (!k->ended)
         return fail_data("the packed pixels end without their checksum");
     if (k->z.avail_in || k->left)
         return k->f->options.trailing ||
-               fail_data("%zu bytes behind the packed pixels; fix: trailing = "
-                         "true when they are of no use",
+               fail_data("%zu bytes after the packed pixels; fix: trailing = "
+                         "true ignores them",
                          k->z.avail_in + k->left);
     return true;
 }

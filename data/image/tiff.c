@@ -117,7 +117,7 @@ static bool read_entry(Directory *d, const uint8_t *e, int *before)
     int tag = (int)number_u16(e, d->big), type = (int)number_u16(e + 2, d->big);
     uint32_t count = number_u32(e + 4, d->big);
     if (tag <= *before)
-        return fail_data("tag %d stands behind tag %d, need rising numbers",
+        return fail_data("tag %d comes after tag %d, need ascending numbers",
                          tag, *before);
     *before = tag;
     for (int k = 0; k < FIELDS; k++) wanted = wanted || fields[k].tag == tag;
@@ -242,8 +242,8 @@ static bool read_samples(ImageFile *f, const Directory *d)
     info->alpha = extra == 1;
     l->samples = (int)samples;
     if (l->white_zero && (info->kind != 'u' || f->options.label))
-        return fail_data("white is 0 (PhotometricInterpretation 0), which says "
-                         "nothing about %s; fix: save it with black as 0",
+        return fail_data("white is 0 (PhotometricInterpretation 0), which has "
+                         "no meaning for %s; fix: save it with black as 0",
                          f->options.label ? "class numbers"
                                           : "numbers with a sign");
     return image_extents(f);

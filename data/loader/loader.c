@@ -185,7 +185,7 @@ static bool options_check(const LoaderOptions *o)
     if (o->prefetch < 0 || o->prefetch > 1024)
         return fail_usage("prefetch is %d, wanted 0 to 1024", o->prefetch);
     if (o->ranks < 0 || o->rank < 0 || (o->ranks && o->rank >= o->ranks))
-        return fail_usage("rank %d of %d: there is none", o->rank, o->ranks);
+        return fail_usage("rank %d of %d does not exist", o->rank, o->ranks);
     return true;
 }
 

@@ -73,12 +73,14 @@ static bool take_only(Order *o)
     const LoaderOptions *how = &o->options;
     const int32_t all = pipeline_samples(o->pipeline);
     if (!how->only) return true;
-    if (how->bucket) return fail_usage("a list of samples goes with no bucket");
-    if (how->only_count < 1) return fail_usage("a list of no samples");
+    if (how->bucket)
+        return fail_usage(
+            "a list of samples (only) cannot be combined with bucket");
+    if (how->only_count < 1) return fail_usage("the list of samples is empty");
     for (int32_t i = 0; i < how->only_count; i++)
         if (how->only[i] < 0 || how->only[i] >= all)
-            return fail_usage("sample %d of a list: there are %d", how->only[i],
-                              all);
+            return fail_usage("sample %d of the list: the data set has %d",
+                              how->only[i], all);
     const size_t bytes = (size_t)how->only_count * sizeof *o->only;
     o->only = mem_alloc(bytes);
     if (o->only) memcpy(o->only, how->only, bytes);

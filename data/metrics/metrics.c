@@ -67,11 +67,11 @@ bool measure_check(const Measured *m)
         if (!all[i]) continue;
         const Dims d = all[i]->voxels.dim;
         if (all[i]->voxels.type != F32)
-            return fail_usage("what is measured must be F32, got %s",
+            return fail_usage("the volumes to compare must be F32, got %s",
                               dtype_name(all[i]->voxels.type));
         if (d.d != n.d || d.h != n.h || d.w != n.w)
-            return fail_usage("what is measured must lie on one grid, got "
-                              "%dx%dx%d and %dx%dx%d",
+            return fail_usage("the volumes to compare must lie on one grid, "
+                              "got %dx%dx%d and %dx%dx%d",
                               (int)n.w, (int)n.h, (int)n.d, (int)d.w, (int)d.h,
                               (int)d.d);
     }

@@ -163,7 +163,7 @@ static bool no_contrast(const DataStep *step, const Seen *seen, int64_t voxels)
         return fail_data("all %lld voxels%s are %g, there is nothing to "
                          "normalize; %s",
                          (long long)seen->count,
-                         seen->count < voxels ? " beside 0" : "", seen->lo,
+                         seen->count < voxels ? " except zeros" : "", seen->lo,
                          fix);
     return fail_data("values from %g to %g, but percentiles %g and %g are the "
                      "same%s; fix: a wider clip, or nonzero = true",

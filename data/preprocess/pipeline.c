@@ -379,7 +379,7 @@ static bool open_check(const Dataset *ds, const Steps *steps)
     for (int f = 0; f < ds->fields; f++)
         if (ds->field[f].kind == FIELD_LENGTH && part_drawn(steps))
             return fail_usage("patches: the data set has a field of lengths, "
-                              "and a patch of a sequence would not have its");
+                              "which does not fit a patch of a sequence");
     return true;
 }
 

@@ -442,7 +442,7 @@ bool prepared_volume(const Prepared *p, int field, Volume *out)
     const Grid *g = &p->grid;
     const Dims n = p->field[field].dim;
     if (n.d != g->d || n.h != g->h || n.w != g->w)
-        return fail_usage("numbers of a case lie on no grid");
+        return fail_usage("numbers of a case have no grid");
     if (!volume_new(out, n, F32)) return false;
     memcpy(out->affine, g->affine, sizeof out->affine);
     const Box all = {{0, 0, 0}, {n.w, n.h, n.d}};

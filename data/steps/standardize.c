@@ -52,12 +52,13 @@ bool standardize_volume(const DataStep *s, Volume *v)
     CHECK(v->voxels.type == F32);
     if (!n)
         return fail_usage(
-            "there are no numbers for it yet: they are those of the training "
-            "set; fix: train with the recipe, or in a script "
-            "set = set:fitted(), and other:fitted_as(set)");
+            "its mean and sd are not known yet: they come from the training "
+            "set; fix: train with the recipe, or in a script set = "
+            "set:fitted(), and other:fitted_as(set)");
     if (n != dim.c)
-        return fail_usage("its numbers are those of %d channel%s, this has %d",
-                          n, n == 1 ? "" : "s", dim.c);
+        return fail_usage(
+            "its mean and sd have %d channel%s, this field has %d", n,
+            n == 1 ? "" : "s", dim.c);
     const bool cut = s->standardize.low_count > 0;
     for (int32_t c = 0; c < n; c++) {
         const double mean = s->standardize.mean[c];
@@ -134,18 +135,19 @@ bool steps_take(const Steps *from, Steps *to)
         if (to->step[i].id != STEP_standardize) continue;
         while (at < from->count && from->step[at].id != STEP_standardize) at++;
         if (at == from->count)
-            return fail_usage("standardize: there are no numbers for it: what "
-                              "they are taken from has fewer such steps");
+            return fail_usage("standardize: its mean and sd are not known: the "
+                              "data set they come from has fewer such steps");
         const DataStep *s = &from->step[at++];
         if (s->standardize.mean_count == 0)
-            return fail_usage("standardize: there are no numbers for it yet");
+            return fail_usage("standardize: its mean and sd are not known yet");
         if (!same_description(s, &to->step[i]))
-            return fail_usage("standardize: its numbers were found with other "
-                              "options; give it the same field, of and clip");
+            return fail_usage(
+                "standardize: its mean and sd were computed with other "
+                "options; give it the same field, of and clip");
         if (steps_fitted(&to->step[i]) && !same_numbers(s, &to->step[i]))
-            return fail_usage("standardize: its numbers are not those of the "
-                              "training set; leave mean and sd out, or give "
-                              "all sets the same");
+            return fail_usage(
+                "standardize: its mean and sd differ from the training set; "
+                "leave mean and sd out, or give all sets the same");
         to->step[i] = *s;
     }
     return true;

@@ -282,11 +282,11 @@ static bool step_settle(DataStep *s)
         return true;
     case STEP_fit:
         if (s->fit.d == 0 && s->fit.h == 0 && s->fit.w == 0)
-            return fail_usage("fit: one of d, h, w is wanted");
+            return fail_usage("fit: one of d, h, w is needed");
         return true;
     case STEP_resize:
         if (s->resize.d == 0 && s->resize.h == 0 && s->resize.w == 0)
-            return fail_usage("resize: one of d, h, w is wanted");
+            return fail_usage("resize: one of d, h, w is needed");
         return true;
     case STEP_scale:
         if (s->scale.from[0] == s->scale.from[1])
@@ -295,7 +295,7 @@ static bool step_settle(DataStep *s)
         return true;
     case STEP_patches:
         if (s->patches.d == 0 && s->patches.h == 0 && s->patches.w == 0)
-            return fail_usage("patches: one of d, h, w is wanted");
+            return fail_usage("patches: one of d, h, w is needed");
         return true;
     case STEP_select:
         if (s->select.labels_count == 0)

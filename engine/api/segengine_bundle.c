@@ -178,7 +178,7 @@ static bool read_steps(const JsonValue *rows, const JsonValue *flip, Arena *mem,
     b->steps = steps_for_prediction(&steps);
     for (int i = 0; i < b->steps.count; i++)
         if (b->steps.step[i].id == STEP_change)
-            b->cannot = "its images are changed by a function of the script";
+            b->cannot = "a function of the script changes its images";
     return true;
 }
 
@@ -202,7 +202,7 @@ static bool read_reading(const JsonValue *read, Bundle *b)
     const char *kind = text_of(read, "kind"), *form = text_of(o, "form");
     b->from_dicom = !strcmp(kind, "dicom");
     if (json_get(read, "made") || (!b->from_dicom && strcmp(kind, "nifti")))
-        b->cannot = "it was trained on files that are neither NIfTI nor DICOM";
+        b->cannot = "its training files were neither NIfTI nor DICOM";
     b->nifti.all.resample = b->dicom.all.resample = truth_of(o, "resample");
     b->nifti.all.skip_unmatched = b->dicom.all.skip_unmatched =
         truth_of(o, "skip_unmatched");
@@ -323,8 +323,8 @@ static bool read_classes(const JsonValue *p, Bundle *b)
         left -= own != NULL;
         if (!read_tidy(own, p, i + 1, &b->tidy[i])) return false;
     }
-    return !left || fail_data("bundle: predict: each has a class that is none "
-                              "of the output's");
+    return !left || fail_data("bundle: predict: each has a class that the "
+                              "output does not have");
 }
 
 /* Sets the image names used in training, of the format that it read. Files of
@@ -362,7 +362,7 @@ static bool read_predict(const JsonValue *p, const JsonValue *image, Bundle *b)
         if (b->steps.step[i].id == STEP_patches)
             b->steps.step[i].patches.overlap = overlap;
     if (*as && strcmp(as, "labels"))
-        b->cannot = "its output is no class numbers";
+        b->cannot = "its output does not hold class numbers";
     if (json_get(p, "tta"))
         b->cannot = "it takes the mean over mirrored images (tta)";
     return read_classes(p, b);
@@ -411,7 +411,7 @@ bool bundle_read(const char *text, Arena *mem, Bundle **out)
     JsonValue *all;
     if (!json_parse(text, "bundle", mem, &all)) return false;
     if (!json_get(all, "version"))
-        return fail_data("bundle: it does not say its version");
+        return fail_data("bundle: its version is missing");
     if (number_of(all, "version", 0) != BUNDLE_VERSION)
         return fail_data("bundle: its version is %.20s, this program "
                          "(" SEG_VERSION ") reads version %d" LATER,

@@ -133,19 +133,19 @@ static bool check_network(Job *j)
     for (int i = 0; i < m->outputs; i++)
         if (!strcmp(m->output_name[i], j->b->output)) j->output = m->output[i];
     if (m->inputs != 1 || strcmp(j->b->input[0], j->ds->field[0].name))
-        return fail_usage("this network is fed by more than an image; fix: "
+        return fail_usage("this network has inputs besides one image; fix: "
                           "seg_run, or segengine predict --bundle");
     const Tensor *x = &m->graph.node[j->input].y,
                  *y = &m->graph.node[j->output].y;
     j->dim = pipeline_dims_of(j->p, 0, 0);
     j->channels = y->dim.c;
     if (x->rank != pipeline_rank(j->p, 0) || x->dim.c != j->dim.c)
-        return fail_data("the image gives %d channel%s and %d axes a part, the "
-                         "network wants %d and %d",
+        return fail_data("the image gives %d channel%s and %d axes a sample, "
+                         "the network needs %d and %d",
                          j->dim.c, j->dim.c == 1 ? "" : "s",
                          pipeline_rank(j->p, 0), x->dim.c, x->rank);
     return (y->rank == x->rank && j->channels <= 256) ||
-           fail_usage("output %s is no class numbers; fix: seg_run",
+           fail_usage("output %s does not hold class numbers; fix: seg_run",
                       j->b->output);
 }
 
@@ -262,7 +262,7 @@ static bool write_seg(Job *j, const char *out)
     const DicomSeries *series = case_series(j->ds, 0);
     const int n = j->b->segments ? j->b->segments : classes_of(j);
     if (!series)
-        return fail_usage("%s: a DICOM SEG is of an image in DICOM; fix: a "
+        return fail_usage("%s: a DICOM SEG needs an image in DICOM; fix: a "
                           "name that ends in .nii.gz",
                           out);
     if (n > MAX_SEGMENTS) return fail_usage("%s: %d segments", out, n);
@@ -299,16 +299,16 @@ static bool check_call(const seg_model *m, const char *in, const char *out)
     if (!m) return fail_usage("seg_predict_file: the model is NULL");
     if (!in || !out) return fail_usage("seg_predict_file: a path is NULL");
     if (!m->bundle)
-        return fail_usage("this file holds weights alone, which do not say how "
-                          "images are prepared; fix: segengine SCRIPT.lua "
-                          "export --bundle FILE");
+        return fail_usage(
+            "this file holds weights without the preprocessing of images; fix: "
+            "segengine SCRIPT.lua export --bundle FILE");
     if (m->bundle->cannot)
         return fail_usage("this bundle cannot be run on files from C: %s; fix: "
                           "seg_run, or segengine predict --bundle",
                           m->bundle->cannot);
     if (!nifti_stem(out) && !ends_in(out, ".dcm"))
-        return fail_usage("%s: a result ends in .nii, .nii.gz or, of an image "
-                          "in DICOM, .dcm",
+        return fail_usage("%s: the name of a result must end in .nii, .nii.gz "
+                          "or, for an image in DICOM, .dcm",
                           out);
     if (stat(in, &st))
         return fail_data("%s: there is no such file or folder", in);

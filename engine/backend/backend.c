@@ -63,8 +63,8 @@ bool backend_find(const char *text, const Backend **be, int *device,
     const long v = colon ? strtol(colon + 1, &end, 10) : 0;
     const bool number = colon && end > colon + 1 && !*end && v >= 0 && v <= 255;
     if (n == 4 && !memcmp(text, "cuda", 4) && colon && !number)
-        return fail_usage("device \"%s\": the number behind cuda: has to be 0 "
-                          "to 255, got \"%s\"; segengine doctor lists the GPUs",
+        return fail_usage("device \"%s\": the number after cuda: must be 0 to "
+                          "255, got \"%s\"; segengine doctor lists the GPUs",
                           text, colon + 1);
     // known, but not in this build: another exit code than for a typing error
     if (n == 4 && !memcmp(text, "cuda", 4) && !named("cuda", 4))

@@ -109,7 +109,7 @@ bool file_read_at(int fd, const char *path, uint64_t at, void *out,
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return file_fails(errno, "cannot read %s", path);
         if (!n)
-            return fail_data("%s ends at byte %llu, %zu bytes wanted at %llu",
+            return fail_data("%s ends at byte %llu, %zu bytes needed at %llu",
                              path, (unsigned long long)(at + done), bytes,
                              (unsigned long long)at);
         done += (size_t)n;
@@ -151,14 +151,14 @@ static bool cannot_write(const char *path, uint64_t wanted, int error)
     switch (error) {
     case ENOSPC:
         file_room(path, &free_bytes);
-        return fail("cannot write %s: disk full: %llu bytes wanted, %llu free",
+        return fail("cannot write %s: disk full: %llu bytes needed, %llu free",
                     path, bytes, (unsigned long long)free_bytes);
     case EDQUOT:
-        return fail("cannot write %s: quota used up: %llu bytes wanted", path,
+        return fail("cannot write %s: quota used up: %llu bytes needed", path,
                     bytes);
     case EFBIG:
-        return fail("cannot write %s: %llu bytes are more than files may have "
-                    "here (see ulimit -f)",
+        return fail("cannot write %s: %llu bytes are over the limit for files "
+                    "(see ulimit -f)",
                     path, bytes);
     default:
         return fail("cannot write %s: %s", path, strerror(error));
@@ -329,7 +329,8 @@ bool draft_commit(Draft *d, FileCheck *check, void *ctx)
     }
     // checked by name, through a new descriptor, as other programs will read it
     if (!(check ? check : opens)(ctx, d->tmp)) {
-        within("cannot write %s: what was written does not read back", d->path);
+        within("cannot write %s: the bytes that were written do not read back",
+               d->path);
         goto done;
     }
     // opened before the rename, so that little can fail after it
@@ -341,8 +342,8 @@ bool draft_commit(Draft *d, FileCheck *check, void *ctx)
     // some file systems have no fsync for folders and say EINVAL
     ok = sync_fd(folder) || errno == EINVAL;
     if (!ok)
-        fail("%s is written, but its folder could not be brought to the disk "
-             "(%s): it may not outlive a power loss",
+        fail("%s is written, but its folder could not be synced to disk (%s): "
+             "a power failure may lose the file",
              d->path, strerror(errno));
 done:
     if (folder >= 0) close(folder);
@@ -432,7 +433,8 @@ bool file_room(const char *path, uint64_t *bytes)
     int error = errno;
     mem_free(place);
     if (failed)
-        return fail("cannot tell the room for %s: %s", path, strerror(error));
+        return fail("cannot query the free space for %s: %s", path,
+                    strerror(error));
     // some file systems do not report their size: assume that there is room
     *bytes = st.f_blocks ? (uint64_t)st.f_bavail * st.f_frsize : UINT64_MAX;
     return true;

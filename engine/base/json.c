@@ -229,7 +229,7 @@ bool json_parse(const char *text, const char *what, Arena *mem, JsonValue **out)
     v->name = v->text = "";
     if (!parse_value(&r, mem, 1, v)) return false;
     json_space(&r);
-    if (r.p != r.end) return json_wrong(&r, "something after the end");
+    if (r.p != r.end) return json_wrong(&r, "text after the end");
     *out = v;
     return true;
 }

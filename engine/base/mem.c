@@ -77,7 +77,7 @@ static bool injected(void)
 static void *none(size_t bytes)
 {
     fail_memory(ERR_FAILURE, bytes, 0,
-                "no memory: %zu bytes wanted; fix: smaller images, batch or "
+                "no memory: %zu bytes needed; fix: smaller images, batch or "
                 "cache, or fewer workers",
                 bytes);
     return NULL;
@@ -97,11 +97,10 @@ static bool grant(size_t bytes)
     if (room == SIZE_MAX || (taken < room && bytes <= room - taken))
         return true;
     atomic_fetch_sub(&granted, bytes);
-    return fail_memory(
-        ERR_FAILURE, bytes, taken < room ? room - taken : 0,
-        "no memory: %zu bytes wanted, %zu are free; fix: smaller "
-        "images, batch or cache, or fewer workers",
-        bytes, taken < room ? room - taken : 0);
+    return fail_memory(ERR_FAILURE, bytes, taken < room ? room - taken : 0,
+                       "no memory: %zu bytes needed, %zu are free; fix: "
+                       "smaller images, batch or cache, or fewer workers",
+                       bytes, taken < room ? room - taken : 0);
 }
 
 static void filled(size_t bytes)

@@ -115,7 +115,7 @@ static bool nvml_open(const char *library, Nvml *n, bool *there)
     const int got = n->init();
     if (got == DONE) return true;
     // a driver that was updated without a reboot fails here
-    fail("NVML: %s; fix: a restart of the machine, when its driver is new",
+    fail("NVML: %s; fix: restart the machine if its driver was updated",
          n->error(got));
     nvml_close(n);
     return false;

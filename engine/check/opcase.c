@@ -287,8 +287,8 @@ static void judged(OpCheck *check, const OpCase *c, int i, Verdict v,
     if (v.ok) return;
     if (!(costs <= CONDITION_MOST))
         snprintf(hint, sizeof hint,
-                 "; float itself is off by %.2g here, so no kernel can be "
-                 "judged: fix: let parameters start smaller",
+                 "; f32 itself is off by %.2g here, so no kernel can be "
+                 "compared; fix: smaller initial parameters",
                  costs);
     opcheck_report(check, c,
                    "%s against ref: %s[%lld] is %.9g, want %.9g +- %.3g "

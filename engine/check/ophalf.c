@@ -110,10 +110,11 @@ static void agree(const OpCase *c, OpCheck *k, unsigned bits, OpOptions how)
         if (bits >> i & 1) round_all(p, wide.dx[i], v.count[i]);
     how.narrow = bits;
     TRY(opcase_run(c, k, 2, &v, how, &mem, &narrow));
-    opcase_same(k, c, &wide, &narrow, "in f32 and narrow");
+    opcase_same(k, c, &wide, &narrow, "in f32 and in 16 bits");
     ok = true;
 done:
-    if (!ok) opcheck_report(k, c, "%s, narrow: %s", k->be->name, err_text());
+    if (!ok)
+        opcheck_report(k, c, "%s, in 16 bits: %s", k->be->name, err_text());
     arena_release(&mem);
 }
 

@@ -215,10 +215,10 @@ static bool buffer_read(FencedCall *r, int i, Tensor *out)
         return false;
     for (size_t k = 0; k < PAD; k++) {
         if (host[PAD - 1 - k] != CANARY)
-            return fail("%s: written %zu bytes before its begin", b->what,
+            return fail("%s: written %zu bytes before its start", b->what,
                         k + 1);
         if (host[PAD + b->bytes + k] != CANARY)
-            return fail("%s: written %zu bytes behind its end", b->what, k + 1);
+            return fail("%s: written %zu bytes after its end", b->what, k + 1);
     }
     *out = b->t;
     out->data = host + PAD;

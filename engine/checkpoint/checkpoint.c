@@ -346,8 +346,7 @@ static bool state_of(const Meta *m, const char *path, StepState *out)
     *out = (StepState){.count = steps_of(m), .start = start < 0 ? 0 : start};
     if (out->start > out->count && out->count >= 0)
         return fail_data("%s: checkpoint: its moments begin at step %lld, "
-                         "behind its %lld steps; fix: load its weights "
-                         "instead",
+                         "after its %lld steps; fix: load its weights instead",
                          path, (long long)start, (long long)out->count);
     if (!meta_get(m, "loss_scale")) return true;
     if (by < 1 || by > LOSS_SCALE_MOST || by & (by - 1) || good < 0 ||
@@ -547,7 +546,7 @@ static bool load(const char *path, Session *s, Wanted wanted, Arena *mem,
     TRY(!full || state_of(m, path, &state));
     if (full && (!is_full(m) || state.count < 0)) {
         fail_data("%s: checkpoint: it has weights but no optimiser state, so "
-                  "no run can go on from it; fix: load its weights instead",
+                  "no run can continue from it; fix: load its weights instead",
                   path);
         goto done;
     }

@@ -403,8 +403,8 @@ static bool layout_names(Layout *l, const StWrite *w)
 static bool layout_make(Layout *l, const StWrite *w)
 {
     if (w->count > ST_ENTRIES || w->pairs > ST_ENTRIES - 2)
-        return fail("%d tensors and %d pairs of metadata (%d of each fit a "
-                    "file)",
+        return fail("%d tensors and %d pairs of metadata (a file holds at most "
+                    "%d of each)",
                     w->count, w->pairs, ST_ENTRIES - 2);
     if (!layout_names(l, w)) return false;
     size_t at = 0;
@@ -469,7 +469,7 @@ static bool reads_back(void *ctx, const char *tmp)
     if (!safetensors_open(tmp, &f)) return false;
     bool ok = safetensors_verify(&f);
     if (ok && (!f.crcs || f.header_crc != *header_crc))
-        ok = fail("%s: its header is another one", tmp);
+        ok = fail("%s: its header differs from the one written", tmp);
     safetensors_close(&f);
     return ok;
 }

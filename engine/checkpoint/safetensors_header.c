@@ -302,8 +302,9 @@ bool header_places(Safetensors *f, uint64_t *end)
     for (int i = 0; i < f->count; at = order[i]->at + order[i]->bytes, i++) {
         const StTensor *t = order[i];
         if (t->at > at)
-            return fail_data("%llu bytes before tensor \"%s\" belong to none",
-                             (unsigned long long)(t->at - at), t->name);
+            return fail_data(
+                "%llu bytes before tensor \"%s\" belong to no tensor",
+                (unsigned long long)(t->at - at), t->name);
         if (t->at < at)
             return fail_data("tensors \"%s\" and \"%s\" overlap",
                              order[i - 1]->name, t->name);

@@ -495,7 +495,7 @@ static bool parse_lines(char *rest, Graph *g, int *root, int *roots,
             return within("network text, line %d", number);
         if (!last) continue;
         return !strtok_r(rest, "\n", &rest) ||
-               fail_data("network text goes on after line %d, its roots",
+               fail_data("network text continues after line %d, its roots",
                          number);
     }
     return fail_data("network text has no root");

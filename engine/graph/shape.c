@@ -200,9 +200,9 @@ SHAPE(lstm)
     (void)a;
     Dims in = x[0].dim, w = x[1].dim;
     if (in.d != 1 || in.h != 1)
-        return fail_usage("lstm: wants one axis of steps, got %dx%dx%d as d x "
-                          "h x w",
-                          in.d, in.h, in.w);
+        return fail_usage(
+            "lstm: needs a sequence with one axis, got %dx%dx%d as d x h x w",
+            in.d, in.h, in.w);
     if (in.c % 4 || w.n != in.c || w.c != in.c / 4 || w.d != 1 || w.h != 1 ||
         w.w != 1)
         return fail_usage("lstm: %d channels of four gates do not fit a weight "
@@ -221,8 +221,7 @@ SHAPE(attention)
     int heads = a->attention.heads;
     if (!at_least("attention", "heads", heads, 1)) return false;
     if (positions(in) > ATTEND_MOST)
-        return fail_usage("attention: %lld positions, at most %d look at each "
-                          "other",
+        return fail_usage("attention: %lld positions, the limit is %d",
                           (long long)positions(in), (int)ATTEND_MOST);
     if (in.c % 3 || in.c / 3 % heads)
         return fail_usage("attention: %d channels of q, k and v do not divide "
@@ -257,8 +256,7 @@ SHAPE(norm)
     const char *op = op_info[a->op].name;
     int c = x[0].dim.c;
     if (present(&x[1]) != present(&x[2]))
-        return fail_usage("%s: weight and bias come together or not at all",
-                          op);
+        return fail_usage("%s: give weight and bias, or neither", op);
     if (a->op == OP_batch_norm && (!present(&x[3]) || !present(&x[4])))
         return fail_usage("batch_norm: running mean and variance are missing");
     if (a->op == OP_group_norm &&
@@ -298,11 +296,10 @@ SHAPE(broadcast)
     char p[DIMS_TEXT], q[DIMS_TEXT];
     if (!given(op_info[a->op].name, x, 1)) return false;
     if (!broadcast(x[0].dim, x[1].dim, &y->dim))
-        return fail_usage("%s: shapes %s and %s do not go together; each "
-                          "extent must be equal or 1",
-                          op_info[a->op].name,
-                          dims_text(x[0].dim, x[0].rank, p),
-                          dims_text(x[1].dim, x[1].rank, q));
+        return fail_usage(
+            "%s: shapes %s and %s do not match; each extent must be equal or 1",
+            op_info[a->op].name, dims_text(x[0].dim, x[0].rank, p),
+            dims_text(x[1].dim, x[1].rank, q));
     if (x[1].rank > y->rank) y->rank = x[1].rank;
     return true;
 }
@@ -343,8 +340,9 @@ SHAPE(slice)
     for (int i = 0; i < 4; i++) {
         int from = box[2 * i], size = box[2 * i + 1];
         if (from < 0 || from >= *e[i] || size < 0 || size > *e[i] - from)
-            return fail_usage("slice: %s from %d, %d long, leaves 0 .. %d",
-                              name[i], from, size, *e[i] - 1);
+            return fail_usage(
+                "slice: %s from %d, length %d, is outside of 0 .. %d", name[i],
+                from, size, *e[i] - 1);
         *e[i] = size ? size : *e[i] - from;
     }
     return true;
@@ -393,7 +391,7 @@ static bool mask_and_weight(const char *op, const Tensor x[MAX_IN])
         const Tensor *t = &x[2 + i];
         if (!present(t)) continue;
         if (!broadcast(x[0].dim, t->dim, &both) || !dims_equal(both, x[0].dim))
-            return fail_usage("%s: %s of shape %s does not go with %s", op,
+            return fail_usage("%s: %s of shape %s does not match %s", op,
                               name[i], dims_text(t->dim, t->rank, q),
                               dims_text(x[0].dim, x[0].rank, p));
     }
@@ -412,7 +410,7 @@ static bool target(const char *op, const Tensor x[MAX_IN], bool full,
     if ((full && dims_equal(x[1].dim, x[0].dim)) ||
         (classes && dims_equal(x[1].dim, one)))
         return true;
-    return fail_usage("%s: a target of shape %s does not go with %s", op,
+    return fail_usage("%s: a target of shape %s does not match %s", op,
                       dims_text(x[1].dim, x[1].rank, q),
                       dims_text(x[0].dim, x[0].rank, p));
 }
@@ -468,7 +466,7 @@ SHAPE(dvh)
     if (!present(&x[2]))
         return fail_usage("dvh_loss: the structures are missing");
     if (!dims_equal(same, x[0].dim))
-        return fail_usage("dvh_loss: structures of shape %s do not go with %s",
+        return fail_usage("dvh_loss: structures of shape %s do not match %s",
                           dims_text(x[2].dim, x[2].rank, q),
                           dims_text(x[0].dim, x[0].rank, p));
     if (bins < 1 || bins > DOSE_BINS)

@@ -207,8 +207,8 @@ const char *onnx_gates(Onnx *o, int i, int k)
     const int x = o->g->node[i].in[k];
     const Node *n = &o->g->node[x];
     if (n->kind != NODE_PARAM) {
-        fail_usage("lstm: its weights are computed, and ONNX wants them as "
-                   "they are; fix: parameters");
+        fail_usage("lstm: its weights are computed, and ONNX needs constants; "
+                   "fix: use parameters");
         return "";
     }
     const char *name = kept(o, arena_printf(&o->mem, "%s/gates", n->name));
@@ -394,16 +394,16 @@ static bool check_names(const Graph *g, const bool *used, const int *root,
     for (int i = 0; i < roots; i++) {
         int same = graph_find(g, name[i]);
         if (same >= 0 && used[same] && same != root[i])
-            return fail_usage("output \"%s\" is called like %s of the "
+            return fail_usage("output \"%s\" has the name of %s of the "
                               "network; fix: another name in outputs",
                               name[i],
                               g->node[same].kind == NODE_INPUT ? "an input"
                                                                : "a parameter");
         // a runtime could not tell the two apart either
         if (same >= 0 && used[same])
-            return fail_usage("output \"%s\" is an input as it is; fix: leave "
-                              "it out",
-                              name[i]);
+            return fail_usage(
+                "output \"%s\" is an unchanged input; fix: leave it out",
+                name[i]);
     }
     return true;
 }

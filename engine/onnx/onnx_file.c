@@ -58,7 +58,7 @@ static bool reads_back(void *ctx, const char *tmp)
         if (ok) crc = crc32c(crc, buffer, n);
     }
     if (ok && (bytes != s->at || crc != s->crc))
-        ok = fail("%s: reads back as other bytes than were written", tmp);
+        ok = fail("%s: the bytes read back differ from the bytes written", tmp);
     mem_free(buffer);
     close(fd);
     return ok;
@@ -191,8 +191,8 @@ bool onnx_write(const char *path, Onnx *o, const Proto *tail,
     TRY(!head.failed && !size.failed && !scratch.failed);
     facts->bytes = bytes += head.used;
     if (bytes > FILE_MOST) {
-        fail_usage("%s: %.1f GiB of weights do not go into one file of ONNX, "
-                   "which ends at 2 GiB; fix: export --safetensors or --bundle",
+        fail_usage("%s: %.1f GiB of weights do not fit into one ONNX file "
+                   "(limit 2 GiB); fix: export --safetensors or --bundle",
                    path, (double)bytes / (1 << 30));
         goto done;
     }

@@ -521,11 +521,11 @@ bool onnx_operator(Onnx *o, int i, const char *out)
     const char *name = op_info[op].name;
     if (form[op]) return form[op](o, i, out);
     if (op_info[op].flags & LOSS || op == OP_overlap)
-        return fail_usage("%s compares with the truth and is no part of a "
-                          "prediction; fix: as an output, the node that it is "
-                          "computed from",
+        return fail_usage("%s compares with the ground truth and is not part "
+                          "of a prediction; fix: use its operand as the output",
                           name);
-    return fail_usage("%s has no form in ONNX here; fix: outputs that do not "
-                      "need it, or export --bundle, which has every operator",
-                      name);
+    return fail_usage(
+        "%s cannot be exported to ONNX; fix: outputs that do not need it, or "
+        "export --bundle, which supports every operator",
+        name);
 }

@@ -342,10 +342,10 @@ static bool search(Search *s)
     // dropping saved little, and explicit concats take memory
     if (p->bytes > p->kept_bytes && !go_back(s)) return false;
     if (p->bytes <= budget || p->spec.least) return true;
-    return fail_usage("the arena of a training step takes %zu bytes, and %zu "
-                      "at least when values are computed again; the budget is "
-                      "%zu: give it %zu, or a smaller batch",
-                      p->kept_bytes, p->bytes, budget, p->bytes);
+    return fail_usage(
+        "the arena of a training step takes %zu bytes, and at least %zu with "
+        "recompute; the budget is %zu: raise it to %zu, or use a smaller batch",
+        p->kept_bytes, p->bytes, budget, p->bytes);
 }
 
 bool plan_recompute(Plan *p)

@@ -33,7 +33,7 @@ static bool is_layer(const Graph *g, const char *label, size_t length)
             return true;
     }
     return fail_usage("tiles: no convolution is called \"%.*s\"; `plan` shows "
-                      "what layers are called",
+                      "the names of the layers",
                       (int)length, label);
 }
 
@@ -107,7 +107,7 @@ bool tiles_valid(const char *which, const Graph *g, const Backend *be)
             if (number_of(be, e.part[i], e.length[i]) != UNKNOWN) continue;
             list_tiles(be, known);
             return fail_usage("tiles: %.*s: %s has no tile \"%.*s\"; known: "
-                              "%.200s, or - to leave it the choice",
+                              "%.200s, or - for the default choice",
                               (int)e.length[0], e.part[0], be->name,
                               (int)e.length[i], e.part[i], known);
         }

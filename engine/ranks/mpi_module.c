@@ -111,8 +111,7 @@ static void *heart(void *none)
         listen();
         double silence = my.bye ? 0 : seconds() - my.since;
         if (silence > silent_s) {
-            fprintf(stderr,
-                    "segengine: rank %d: nothing was heard of it for %.0f s\n",
+            fprintf(stderr, "segengine: rank %d: no sign of life for %.0f s\n",
                     (my.rank + my.count - 1) % my.count, silent_s);
             fflush(stderr);
             MPI_Abort(MPI_COMM_WORLD, 1);

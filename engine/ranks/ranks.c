@@ -35,7 +35,7 @@ bool ranks_open(Ranks **out)
     if (!text) return !ranks_mpi_launched() || ranks_mpi_open(out);
     if (sscanf(text, "%d %d %d", &fd, &rank, &count) != 3 || rank < 0 ||
         rank >= count || count > RANKS_MOST)
-        return fail_usage("%s is \"%s\": it is set by --ranks alone; unset it",
+        return fail_usage("%s is \"%s\": only --ranks may set it; unset it",
                           RANKS_VARIABLE, text);
     return ranks_shared_open(fd, rank, count, out);
 }

@@ -73,7 +73,7 @@ static void *open_module(char why[ERR_MAX / 2])
     exe[n] = 0;
     char *name = strrchr(exe, '/');
     name = name ? name + 1 : exe;
-    snprintf(why, ERR_MAX / 2, "%.*s%s is not there", (int)(name - exe), exe,
+    snprintf(why, ERR_MAX / 2, "%.*s%s was not found", (int)(name - exe), exe,
              RANKS_MODULE_FILE);
     for (size_t i = 0; i < sizeof places / sizeof *places && !found; i++) {
         snprintf(name, sizeof exe - (size_t)(name - exe), "%s%s", places[i],
@@ -109,11 +109,10 @@ bool ranks_mpi_open(Ranks **out)
         return fail("MPI does not start: %s", why);
     // a launcher and a library of different MPIs: each process is alone
     if (count < 2)
-        return fail_usage(
-            "the launcher started several processes, and %s "
-            "knows of one: it is another MPI than the launcher's; "
-            "fix: make mpi with its mpicc",
-            module->library());
+        return fail_usage("the launcher started several processes, but %s sees "
+                          "one: it is not the MPI of the launcher; fix: make "
+                          "mpi with the mpicc of the launcher's MPI",
+                          module->library());
     if (count > RANKS_MOST)
         return fail_usage("%d ranks, want at most %d", count, RANKS_MOST);
     Mpi *m = mem_alloc(sizeof *m);

@@ -123,7 +123,7 @@ static void look(Shared *s, bool all)
             s->since[k] = clock;
         s->beat[k] = beat;
         if (k == s->rank || clock - s->since[k] < most) continue;
-        snprintf(why, sizeof why, "nothing was heard of it for %.0f s", most);
+        snprintf(why, sizeof why, "no sign of life for %.0f s", most);
         say(s->hall, k, ERR_FAILURE, why);
     }
 }
@@ -140,7 +140,9 @@ static void *heart(void *context)
         look(s, clock_s() - last > away_s);
         last = clock_s();
         bool lost = getppid() != s->starter;
-        if (lost) say(s->hall, s->rank, ERR_FAILURE, "its starter has died");
+        if (lost)
+            say(s->hall, s->rank, ERR_FAILURE,
+                "the process that started it has died");
         if (since == 0 && (lost || atomic_load(&s->hall->first)))
             since = clock_s();
         if (since > 0 && clock_s() - since > leave_s) _exit(ERR_FAILURE);
@@ -277,9 +279,10 @@ static Hall *hall_of(int fd, int count)
     size_t bytes = bytes_for(count);
     Hall *h = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (h == MAP_FAILED || h->count != count || h->bytes != bytes) {
-        fail("descriptor %d is not the memory of %d ranks: %s is set by "
-             "--ranks alone; unset it",
-             fd, count, RANKS_VARIABLE);
+        fail(
+            "descriptor %d is not the memory of %d ranks: only --ranks may set "
+            "%s; unset it",
+            fd, count, RANKS_VARIABLE);
         return NULL;
     }
     return h;

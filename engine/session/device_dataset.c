@@ -54,8 +54,8 @@ bool device_dataset_open(const Backend *be, void *dev,
     bool ok = false;
     CHECK(fields <= RESIDENT_FIELDS && samples > 0);
     if (!be->gather)
-        return fail_usage("%s keeps no data set: it reads the memory where the "
-                          "loader puts it",
+        return fail_usage("%s keeps no device dataset: it reads samples where "
+                          "the loader puts them",
                           be->name);
     DeviceDataset *r = mem_alloc(sizeof *r);
     if (!r) return false;

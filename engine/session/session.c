@@ -54,8 +54,8 @@ static bool within_limit(const Session *s, size_t bytes)
     // a device with memory of its own, or host memory
     return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE,
                        bytes ? bytes : rest, rest < limit ? limit - rest : 0,
-                       "no memory: the arena wants %zu bytes beside %zu of "
-                       "weights and samples; --vram gives %zu for both",
+                       "no memory: the arena needs %zu bytes, weights and "
+                       "samples %zu; --vram allows %zu for both",
                        bytes, rest, limit);
 }
 
@@ -68,7 +68,7 @@ static bool has_room(const Session *s)
     if (s->be->room && !s->be->room(s->dev, &room)) return false;
     if (wanted <= room) return true;
     return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE, wanted, room,
-                       "%sno memory: the weights%s want %zu bytes, %zu are "
+                       "%sno memory: the weights%s need %zu bytes, %zu are "
                        "free; fix: a smaller network, or a %s with more memory",
                        s->be->room ? "GPU: " : "",
                        s->trains ? ", gradients and moments" : "", wanted, room,
@@ -107,7 +107,7 @@ static bool find_step(Session *s)
         for (int k = 0; k < s->spec.roots; k++)
             known = known || s->root[k] == s->step_root[i];
         if (!known)
-            return fail_usage("step_roots: node \"%s\" is none of the roots",
+            return fail_usage("step_roots: node \"%s\" is not one of the roots",
                               g->node[s->step_root[i]].name);
     }
     if (s->spec.loss >= 0) s->step_root[roots++] = s->spec.loss;
@@ -323,10 +323,10 @@ bool session_want(Session *s, size_t bytes)
     size_t room, left;
     if (!session_room(s, &room, &left)) return false;
     if (bytes <= room) return true;
-    return fail_memory(s->be->room ? ERR_DEVICE : ERR_FAILURE, bytes, room,
-                       "no memory: the arena of a training step wants %zu "
-                       "bytes, %zu are free",
-                       bytes, room);
+    return fail_memory(
+        s->be->room ? ERR_DEVICE : ERR_FAILURE, bytes, room,
+        "no memory: the arena of a training step needs %zu bytes, %zu are free",
+        bytes, room);
 }
 
 void session_lend(Session *s, int64_t bytes)

@@ -107,7 +107,7 @@ static int array_new(lua_State *L)
     if (type == LUA_TTABLE) {
         int64_t got = fill(L, lua_gettop(L), a, 0, 1);
         if (got != a->count)
-            raise_usage(L, "data has %lld numbers, shape wants %lld",
+            raise_usage(L, "data has %lld numbers, shape needs %lld",
                         (long long)got, (long long)a->count);
     }
     lua_pop(L, 1);
@@ -184,7 +184,7 @@ static int array_reshape(lua_State *L)
     // checked before a wrong shape allocates memory
     for (int i = 0; i < axes; i++) count *= (double)shape[i];
     if (count != (double)a->count)
-        raise_usage(L, "reshape: %lld elements, the new shape wants %.0f",
+        raise_usage(L, "reshape: %lld elements, the new shape needs %.0f",
                     (long long)a->count, count);
     Array *b = push_array(L, axes, shape);
     memcpy(b->data, a->data, (size_t)a->count * sizeof(float));

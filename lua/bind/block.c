@@ -23,7 +23,8 @@ static int block_array(lua_State *L)
 {
     Block *b = luaL_checkudata(L, 1, "seg.block");
     int64_t shape[2 + RANK_MAX];
-    if (!b->t.data) raise_usage(L, "this block is no longer there");
+    if (!b->t.data)
+        raise_usage(L, "the loader has reused the memory of this block");
     int axes = dims_to_user(b->t.dim, b->t.rank, shape);
     Array *a = push_array(L, axes, shape);
     tensor_to_user(&b->t, a->data);

@@ -288,12 +288,11 @@ static void check_whole(lua_State *L, int list, int count)
         lua_pop(L, 1);
     }
     if (all > count)
-        raise_usage(
-            L,
-            "cases: there is no case %d, but %d more stand behind it "
-            "or have a name; fix: a list without holes, as cases[#cases "
-            "+ 1] = case makes it",
-            count + 1, all - count);
+        raise_usage(L,
+                    "cases: there is no case %d, but %d more come after it or "
+                    "have a name; fix: a list without holes, as cases[#cases + "
+                    "1] = case makes it",
+                    count + 1, all - count);
 }
 
 /* data.open_list({fields={ {name=, kind="image", read="nifti", rank=, axes="",

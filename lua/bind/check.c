@@ -152,7 +152,7 @@ static int l_check_node(lua_State *L)
     const Graph *g = check_graph(L);
     int node = (int)check_int(L, 2, "node", 0, g->count - 1);
     if (g->node[node].kind != NODE_OP)
-        return raise_usage(L, "node %d is no operator", node);
+        return raise_usage(L, "node %d is not an operator", node);
     node_check(g, node, lua_toboolean(L, 3), &k);
     push_findings(L, &k, &found);
     return 1;

@@ -234,7 +234,7 @@ static int l_onnx(lua_State *L)
     luaL_checktype(L, 4, LUA_TTABLE);
     for (int i = 0; i < nodes; i++) {
         if (lua_rawgeti(L, 4, i + 1) != LUA_TSTRING)
-            raise_usage(L, "%d outputs want as many names", nodes);
+            raise_usage(L, "%d outputs need as many names", nodes);
         name[i] = lua_tostring(L, -1); // the table keeps it alive
         lua_pop(L, 1);
     }

@@ -190,14 +190,13 @@ bool command_tell(const char *command, const char *text, size_t bytes,
     close(t.out);
     if (t.left_out)
         fprintf(stderr,
-                "\nsegengine: %zu bytes more of what this command "
-                "printed are left out\n",
+                "\nsegengine: %zu more bytes of the output of this command are "
+                "left out\n",
                 t.left_out);
     if (e) return fail("cannot start a shell: %s", strerror(e));
     if (over) return judge(&t);
     if (stop && atomic_load(stop))
-        return fail("was ended, as this program is told to stop");
-    return fail("took more than %.0f s and was ended, with all that it has "
-                "started",
+        return fail("was ended, because this program has to stop");
+    return fail("took more than %.0f s and was ended, with its child processes",
                 seconds);
 }

@@ -256,8 +256,8 @@ double read_contour_tolerance(lua_State *L, int arg)
     const double mm = opt_number(L, arg, "contour_tolerance", 0);
     if (!(mm >= 0 && mm < 1000))
         raise_usage(L,
-                    "contour_tolerance = %g, need millimetres from 0 on, 0 "
-                    "is what rounding leaves",
+                    "contour_tolerance = %g, need millimetres from 0 on; 0 "
+                    "allows for rounding alone",
                     mm);
     return mm;
 }
@@ -412,7 +412,7 @@ static int l_numbers(lua_State *L)
     const int f = (int)check_int(L, 3, "field", 1, ds->fields) - 1;
     Volume v;
     if (ds->field[f].kind != FIELD_NUMBER)
-        raise_usage(L, "%s is no field of numbers", ds->field[f].name);
+        raise_usage(L, "%s is not a field of numbers", ds->field[f].name);
     if (!case_load(ds, i, f, NULL, &v, NULL)) return raise_error(L);
     const int32_t n = v.voxels.dim.c;
     // the table first: nothing may raise while the volume is held

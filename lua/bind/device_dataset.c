@@ -125,8 +125,8 @@ static bool fits(DeviceDatasetBox *box, const Wanted *w, size_t room)
         !size_add(box->bytes, w->room, &box->bytes))
         return fail("the samples have more bytes than memory has addresses");
     return w->must || box->bytes <= room / 2 ||
-           fail("its samples want %.1f MiB, half of what is free on the device "
-                "is %.1f MiB (--device_dataset on takes more)",
+           fail("its samples need %.1f MiB, half of the free memory of the "
+                "device is %.1f MiB (--device_dataset on takes more)",
                 (double)box->bytes / (1 << 20), (double)room / (2 << 20));
 }
 
@@ -293,7 +293,7 @@ static int l_draw(lua_State *L)
     luaL_checktype(L, 3, LUA_TTABLE);
     int count = (int)luaL_len(L, 3);
     if (!box->r) raise_usage(L, "this data set is closed");
-    if (count < 1) raise_usage(L, "a batch of no samples");
+    if (count < 1) raise_usage(L, "a batch without samples");
     lua_pushvalue(L, 1);
     Drawn *d = push_drawn(L, box, count);
     d->epoch = epoch;

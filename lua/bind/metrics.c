@@ -42,7 +42,7 @@ static Measured read_measured(lua_State *L)
                   .mask = read_volume(L, "mask", false),
                   .threshold = opt_number(L, 1, "threshold", 0.5)};
     if (m.prediction->voxels.dim.c > MAX_CLASSES)
-        raise_usage(L, "measured are at most %d channels", MAX_CLASSES);
+        raise_usage(L, "at most %d channels can be measured", MAX_CLASSES);
     if (!measure_check(&m)) raise_error(L);
     if (lua_getfield(L, 1, "used") == LUA_TTABLE) {
         const int slices = m.prediction->voxels.dim.d;
@@ -96,7 +96,8 @@ static int l_confusion(lua_State *L)
     const int k = channels(&m) > 1 ? channels(&m) : 2;
     int64_t *count = lua_newuserdatauv(L, (size_t)(k * k) * sizeof *count, 0);
     if (m.truth->voxels.dim.c != 1)
-        raise_usage(L, "a confusion matrix wants class numbers as truth");
+        raise_usage(L,
+                    "a confusion matrix needs class numbers as ground truth");
     measure_confusion(&m, count);
     lua_createtable(L, k, 0);
     for (int t = 0; t < k; t++) {

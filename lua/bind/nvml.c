@@ -29,7 +29,7 @@ static int l_gpu_monitor(lua_State *L)
         const Backend *be = session_backend(s);
         if (!be->address) {
             lua_pushnil(L);
-            lua_pushliteral(L, "this device is no GPU");
+            lua_pushliteral(L, "this device is not a GPU");
             return 2;
         }
         if (!be->address(session_device(s), address)) return raise_error(L);

@@ -154,8 +154,8 @@ static int l_wash(lua_State *L)
         lua_pop(L, 1);
         if (!(color >= 0 && color <= 0xffffff && cover >= 0 && cover <= 1))
             raise_usage(L,
-                        "colour %d: a color of 0 to 0xffffff and a cover of "
-                        "0 to 1 are wanted, got %g and %g",
+                        "colour %d: need a color of 0 to 0xffffff and a cover "
+                        "of 0 to 1, got %g and %g",
                         k + 1, color, cover);
         if (k && !(value > stop[k - 1].value))
             raise_usage(L, "colour %d: the values must grow, got %g after %g",

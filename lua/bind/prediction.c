@@ -118,7 +118,7 @@ static int l_put(lua_State *L)
     if (pipeline_id(q->p, number).item != q->item)
         raise_usage(L, "sample %d is of another case", number + 1);
     if (number <= q->last)
-        raise_usage(L, "sample %d comes behind sample %d", number + 1,
+        raise_usage(L, "sample %d comes after sample %d", number + 1,
                     q->last + 1);
     if (!dims_from_user(a->shape, a->axes, q->rank, &got))
         raise_usage(L, "a prediction of %d axes, wanted %d", a->axes,

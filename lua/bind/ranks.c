@@ -48,7 +48,7 @@ static int l_open(lua_State *L)
 
 static Ranks *check_ranks(lua_State *L)
 {
-    if (!ours) raise_usage(L, "this process is alone");
+    if (!ours) raise_usage(L, "this process is the only rank");
     return ours;
 }
 
@@ -154,11 +154,11 @@ static int l_unpack(lua_State *L)
     if (n >= 8) memcpy(head, text, 8);
     size_t from = (size_t)(1 + head[0]) * 8;
     if (n < 8 || head[0] < 0 || head[0] > MAX_AXES || n < from)
-        raise_usage(L, "this is no packed array");
+        raise_usage(L, "this is not a packed array");
     memcpy(head, text, from);
     for (int i = 1; i <= head[0]; i++) count *= head[i];
     if (count < 0 || n != from + (size_t)count * sizeof(float))
-        raise_usage(L, "this is no packed array");
+        raise_usage(L, "this is not a packed array");
     Array *a = push_array(L, (int)head[0], head + 1);
     memcpy(a->data, text + from, n - from);
     return 1;

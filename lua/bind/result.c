@@ -174,7 +174,7 @@ static int l_write_dose(lua_State *L)
     const Dataset *ds = check_dataset(L, 3);
     const int item = (int)check_int(L, 4, "case", 1, ds->count) - 1;
     const DicomSeries *series = case_series(ds, item);
-    if (v->voxels.type != F32) raise_usage(L, "labels are no dose");
+    if (v->voxels.type != F32) raise_usage(L, "labels are not a dose");
     if (!series) raise_usage(L, "the case does not come from DICOM");
     if (!dicom_write_dose(path, v, 0, series)) return raise_error(L);
     return 0;

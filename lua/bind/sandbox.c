@@ -149,8 +149,8 @@ static bool fail_raised(Sandbox *s, int status)
 {
     if (s->stopped) return fail("stopped at %s", s->where);
     if (status == LUA_ERRMEM && s->full)
-        return fail_usage("the function wants more than %d MiB beside the "
-                          "fields; fix: fewer and smaller tables",
+        return fail_usage("the function needs more than %d MiB in addition to "
+                          "the fields; fix: fewer and smaller tables",
                           SANDBOX_BYTES >> 20);
     if (status == LUA_ERRMEM) return fail("no memory for Lua");
     const char *text = lua_tostring(s->L, -1);
@@ -225,7 +225,7 @@ static int l_message(lua_State *L)
 {
     const char *text = lua_tostring(L, 1); // numbers too
     if (!text)
-        text = lua_pushfstring(L, "the function raised a %s, which is no text",
+        text = lua_pushfstring(L, "the function raised a %s, which is not text",
                                luaL_typename(L, 1));
     const char *where = push_where(L), *line = strrchr(where, ':');
     // error(text, 0) omits the position; other levels give another one

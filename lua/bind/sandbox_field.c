@@ -49,8 +49,8 @@ static void store(lua_State *L, UserStepField *f, int64_t i, double v)
         const int classes = sandbox_call(L, &number)->classes;
         // written so that NaN is refused
         if (!(v >= 0 && v <= classes && v == floor(v)))
-            luaL_error(L, "%s: %f is no class number; there are 0 to %d",
-                       f->name, v, classes);
+            luaL_error(L, "%s: %f is not a class number from 0 to %d", f->name,
+                       v, classes);
     } else if (!isfinite((float)v)) {
         luaL_error(L, "%s: a value would be %s", f->name,
                    isnan(v) ? "NaN" : "infinite");
@@ -86,7 +86,7 @@ static UserStepField *check_fitting(lua_State *L, const UserStepField *f,
     if (!fits(f, other))
         luaL_error(L,
                    "%s has %d channels of %d x %d x %d voxels (d, h, w), %s "
-                   "has %d of %d x %d x %d: they do not go together",
+                   "has %d of %d x %d x %d: the extents differ",
                    f->name, (int)f->x.dim.c, (int)f->x.dim.d, (int)f->x.dim.h,
                    (int)f->x.dim.w, other->name, (int)other->x.dim.c,
                    (int)other->x.dim.d, (int)other->x.dim.h,
@@ -227,7 +227,7 @@ static int l_clamp(lua_State *L)
 {
     const double lo = luaL_checknumber(L, 2), hi = luaL_checknumber(L, 3);
     Walk w = check_walk(L, 4);
-    if (!(lo <= hi)) luaL_error(L, "clamp: %f to %f is no range", lo, hi);
+    if (!(lo <= hi)) luaL_error(L, "clamp: %f to %f is not a range", lo, hi);
     for (int64_t i; (i = walk_next(&w)) >= 0;) {
         const double v = (double)value_at(w.f, i);
         store(L, w.f, i, v < lo ? lo : v > hi ? hi : v);
@@ -274,7 +274,7 @@ static Moments measure(lua_State *L)
         m.most = v > m.most ? v : m.most;
     }
     if (!m.count)
-        luaL_error(L, "%s: there is nothing where %s is not 0", w.f->name,
+        luaL_error(L, "%s: no voxels, %s is 0 everywhere", w.f->name,
                    w.where ? w.where->name : w.f->name);
     return m;
 }
@@ -402,7 +402,8 @@ static int l_int(lua_State *L)
     const lua_Integer lo = luaL_checkinteger(L, 2),
                       hi = luaL_checkinteger(L, 3);
     if (lo > hi || (uint64_t)hi - (uint64_t)lo >= UINT32_MAX)
-        luaL_error(L, "int: %I to %I is no range of at most 2^32 - 1 numbers",
+        luaL_error(L,
+                   "int: %I to %I is not a range of at most 2^32 - 1 numbers",
                    (LUAI_UACINT)lo, (LUAI_UACINT)hi);
     const uint32_t n = (uint32_t)((uint64_t)hi - (uint64_t)lo + 1);
     lua_pushinteger(L, lo + rng_below(&d->rng, take(L, d, false), n));

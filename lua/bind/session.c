@@ -67,8 +67,10 @@ static Feed read_feed(lua_State *L, int node)
     Feed f = {.node = node};
     if (b) {
         if (!b->t.data)
-            raise_usage(L, "input \"%s\": this block is no longer there",
-                        n->name);
+            raise_usage(
+                L,
+                "input \"%s\": the loader has reused the memory of this block",
+                n->name);
         f.dim = b->t.dim;
         f.memory = &b->t;
         return f;
@@ -76,10 +78,12 @@ static Feed read_feed(lua_State *L, int node)
     f.drawn = test_drawn(L, lua_gettop(L));
     if (f.drawn) {
         if (drawn_session(f.drawn) != check_session(L, 1))
-            raise_usage(L, "input \"%s\": this batch is not of this session",
+            raise_usage(L,
+                        "input \"%s\": this batch belongs to another session",
                         n->name);
         if (!drawn_dim(f.drawn, node, &f.dim))
-            raise_usage(L, "input \"%s\": this batch has none for it", n->name);
+            raise_usage(L, "input \"%s\": this batch has no samples for it",
+                        n->name);
         return f;
     }
     Array *a = luaL_testudata(L, -1, "seg.array");
@@ -131,8 +135,8 @@ static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
         if (!plan_value(p, feed[i].node)) continue;
         if (feed[i].drawn) {
             if (drawn && drawn != feed[i].drawn)
-                return fail_usage("inputs of two batches that the device "
-                                  "makes; a step has one");
+                return fail_usage(
+                    "inputs of two batches on the device; a step takes one");
             drawn = feed[i].drawn, node[nodes++] = feed[i].node;
             continue;
         }
@@ -256,7 +260,7 @@ static int l_hold(lua_State *L)
     Feed feed[MAX_FEEDS];
     HeldInput input[MAX_FEEDS];
     const int feeds = read_feeds(L, 2, feed);
-    if (!feeds) raise_usage(L, "a batch of no inputs");
+    if (!feeds) raise_usage(L, "a batch without inputs");
     luaL_checkstack(L, MAX_FEEDS + 8, "inputs"); // copies and their owners
     for (int i = 0; i < feeds; i++) {
         if (feed[i].drawn) raise_usage(L, "this batch is on the device");

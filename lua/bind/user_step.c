@@ -135,7 +135,7 @@ void read_steps(lua_State *L, int arg, int options, Steps *out)
         if (s->id != STEP_change && s->id != STEP_vary) continue;
         if (find_function(box->f, s->change.code, s->change.with) ==
             box->f->count)
-            raise_usage(L, "%s: its function is not there",
+            raise_usage(L, "%s: its function is missing",
                         step_info[s->id].name);
     }
     if (box->f) out->user_step = &box->f->user_step;

@@ -246,9 +246,9 @@ static int l_write_seg(lua_State *L)
     const bool fractions = opt_bool(L, 6, "fractions", false);
     const int c = v->voxels.dim.c, first = fractions ? c - n : 0;
     if (v->voxels.type != (fractions ? F32 : U8))
-        raise_usage(L, fractions ? "fractions are of probabilities, not labels"
-                                 : "segments are made of labels; give "
-                                   "fractions = true for probabilities");
+        raise_usage(L, fractions ? "fractions need probabilities, not labels"
+                                 : "segments need labels; give fractions = "
+                                   "true for probabilities");
     if (n < 1 || (fractions && first != 0 && first != 1))
         raise_usage(L, "%d names of segments for %d channel%s", n, c,
                     c > 1 ? "s" : "");
@@ -354,7 +354,7 @@ static int l_channel(lua_State *L)
         lua_isnoneornil(L, 3) ? 1 : (int)check_int(L, 3, "count", 1, c - k);
     VolumeBox *box = new_object(L, "seg.volume", sizeof *box);
     d.c = n;
-    if (v->voxels.type != F32) raise_usage(L, "channels are of probabilities");
+    if (v->voxels.type != F32) raise_usage(L, "channels need probabilities");
     if (!volume_new(&box->v, d, F32)) return raise_error(L);
     memcpy(box->v.affine, v->affine, sizeof v->affine);
     box->v.unit = v->unit;

@@ -268,7 +268,8 @@ function M.csv(o)
   end
   local key = o.key or names[1]
   if not key then
-    fail("usage", "data.csv: no field has a column; fix: key = the column of what cases are called")
+    fail("usage", "data.csv: no field has a column; fix: key = the column with the names of the "
+         .. "cases")
   end
   local function cases()
     local root = check_root("data.csv", o.root)

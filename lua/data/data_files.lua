@@ -104,8 +104,9 @@ function M.cases(what, root, files, o, kind)
       local folder = path:match("([^/]+)/[^/]*$") or ""
       case.class = class[folder]
       if not case.class then
-        fail("data", '%s: %s lies in "%s", which is none of the classes %s; fix: name it there, '
-             .. "or move the folder away", what, path, folder, table.concat(o.classes, ", "))
+        fail("data", '%s: %s lies in "%s", which is not one of the classes %s; fix: add it to '
+             .. "classes, or move the folder away", what, path, folder, table.concat(o.classes,
+             ", "))
       end
     end
     cases[#cases + 1] = case

@@ -79,8 +79,8 @@ function M.face_box(mat, k)
     end
   end
   if seen < 2 or hi[1] <= lo[1] or hi[2] <= lo[2] then
-    fail("data", "%s: pt2d: %d of %d landmarks can be seen (the others are -1), which is no box "
-         .. "of a face; fix: move the photograph and its .mat away", mat, seen, points.shape[2])
+    fail("data", "%s: pt2d: %d of %d landmarks can be seen (the others are -1), too few for the "
+         .. "box of a face; fix: move the photograph and its .mat away", mat, seen, points.shape[2])
   end
   local w, h = hi[1] - lo[1], hi[2] - lo[2]
   return { lo[1] - 0.6 * k * w, lo[2] - 2 * k * h, w * (1 + 1.2 * k), h * (1 + 2.6 * k) }
@@ -137,8 +137,8 @@ function M.w300lp(o)
       used[stem] = true
     end
     if #cases == 0 then
-      fail("data", "%s: no photograph with a .mat beside it; fix: --data DIR, or root of the recipe"
-           .. ", names the folder of 300W-LP or AFLW2000", root)
+      fail("data", "%s: no photograph with a .mat next to it; fix: --data DIR, or root of the "
+           .. "recipe, names the folder of 300W-LP or AFLW2000", root)
     end
     local blind = 0
     for stem, wanted in pairs(mats) do
@@ -162,7 +162,7 @@ function M.head_box(pose, mm)
   local x, y, z = table.unpack(core.data.biwi_pose(pose).centre)
   local camera = core.data.biwi_camera((pose:match("^(.*)/") or ".") .. "/rgb.cal")
   if not (z > 0) then
-    fail("data", "%s: the head is %g mm in front of the camera, want more than 0; fix: fetch the "
+    fail("data", "%s: the head is %g mm in front of the camera, need more than 0; fix: fetch the "
          .. "file again, or move the frame away", pose, z)
   end
   local w, h = mm * camera.focal[1] / z, mm * camera.focal[2] / z

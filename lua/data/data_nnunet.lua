@@ -26,7 +26,7 @@ local function check_regions(labels, bad)
     if type(value) == "table" and #value > 1 then
       local list = {}
       for i, v in ipairs(value) do list[i] = tostring(v) end
-      bad('label "%s" is the region [%s], made of several labels, which are not read as such; fix: '
+      bad('label "%s" is the region [%s], made of several labels, which is not supported; fix: '
           .. "give each label a name of its own in a copy of dataset.json", name,
           table.concat(list, ", "))
     end
@@ -39,7 +39,7 @@ local function label_of(name, value, bad)
   if type(value) == "table" and #value == 1 then value = value[1] end
   local number, other = whole(value), whole(name)
   if number and other and number ~= other and type(value) == "string" then
-    bad('label "%s": "%s" may be read both ways; fix: { "name": number }', name, value)
+    bad('label "%s": "%s" is ambiguous; fix: { "name": number }', name, value)
   end
   if not number and other and type(value) == "string" then return value, other end
   if not number then
@@ -58,12 +58,12 @@ local function labels_of(labels, bad, say)
   for _, key in ipairs(util.sorted_keys(labels)) do
     local name, value = label_of(key, labels[key], bad)
     if name == "ignore" then
-      bad('label "ignore" (%d) marks voxels that nobody annotated: it is no class, and they are '
-          .. "not left out of losses and metrics yet; fix: cases that are annotated throughout, "
-          .. 'with a dataset.json without "ignore"', value)
+      bad('label "ignore" (%d) marks voxels without annotation: it is not a class, and losses and '
+          .. 'metrics do not leave such voxels out; fix: fully annotated cases, with a '
+          .. 'dataset.json without "ignore"', value)
     end
     if name:lower() == "ignore" then
-      say('label "%s" is a class like any other: nnU-Net knows "ignore" in small letters alone',
+      say('label "%s" is an ordinary class: nnU-Net treats only "ignore" in lower case specially',
           name)
     end
     if value < 0 then
@@ -84,13 +84,13 @@ local function labels_of(labels, bad, say)
   table.sort(values)
   for i, value in ipairs(values) do
     if value ~= i then
-      say("labels %s are not 1, 2, ... without gaps, as nnU-Net wants them: they become classes 1 "
-          .. "to %d, and results have the labels again", table.concat(values, ", "), #values)
+      say("labels %s are not 1, 2, ... without gaps, as nnU-Net requires: they become classes 1 to "
+          .. "%d, and results have the labels again", table.concat(values, ", "), #values)
       break
     end
   end
   if #values == 0 then
-    bad 'labels has none but the background; fix: name each class in dataset.json, { "tumour": 1 }'
+    bad 'labels has only the background; fix: name each class in dataset.json, { "tumour": 1 }'
   end
   return values, names
 end
@@ -101,7 +101,7 @@ local function channels_of(channels, bad)
   if type(channels) ~= "table" then bad("channel_names is missing; %s", fix) end
   local count = 0
   for _ in pairs(channels) do count = count + 1 end
-  if count == 0 then bad("channel_names names none; %s", fix) end
+  if count == 0 then bad("channel_names is empty; %s", fix) end
   for i = 0, count - 1 do
     if channels[tostring(i)] == nil then
       bad('channel_names has no "%d"; fix: number its %s from "0" without gaps', i,
@@ -122,8 +122,9 @@ local function ending_of(ending, bad)
   end
   local kind = OTHERS[(ending:match("([^.]*)$") or ""):lower()]
   if kind then
-    bad('file_ending is "%s", and of nnU-Net NIfTI is read; fix: data.%s { root =, image = '
-        .. '"imagesTr/*_0000", mask = "labelsTr/*", labels = ..., patient = "file" }', ending, kind)
+    bad('file_ending is "%s", and nnU-Net data is read as NIfTI only; fix: data.%s { root =, '
+        .. 'image = "imagesTr/*_0000", mask = "labelsTr/*", labels = ..., patient = "file" }',
+        ending, kind)
   end
   if not core.data.nifti_is_name("x" .. ending) then
     bad('file_ending is "%s", and NIfTI is read (.nii, .nii.gz); fix: convert the files, for '
@@ -137,8 +138,8 @@ end
 function M.describe(root)
   local path = root .. "/dataset.json"
   if not util.exists(path) then
-    fail("data", "%s: there is no such file, and a folder of nnU-Net has it; fix: root = the "
-         .. "folder that has it, or of pairs of NIfTI without it data.nifti { root =, image = "
+    fail("data", "%s: this file is missing, and a folder of nnU-Net has it; fix: root = the folder "
+         .. "with the file, or for pairs of NIfTI without it data.nifti { root =, image = "
          .. '"imagesTr/*", mask = "labelsTr/*" }', path)
   end
   local ok, d = pcall(json.decode, util.read_file(path), path)
@@ -160,12 +161,12 @@ function M.describe(root)
   end
   local values, names = labels_of(d.labels, bad, say)
   if d.overwrite_image_reader_writer == "NibabelIOWithReorient" then
-    say("overwrite_image_reader_writer has nnU-Net turn images to the axes RAS; here they keep "
-        .. "those of their files, unless the recipe has a step orient")
+    say("overwrite_image_reader_writer makes nnU-Net turn images to the axes RAS; here images keep "
+        .. "the axes of their files, unless the recipe has a step orient")
   end
   if d.dataset ~= nil and type(d.dataset) ~= "table" then
     bad('"dataset" is a %s, want { "CASE": { "images": [...], "label": ... }, ... }; fix: correct '
-        .. "it, or leave it out where files are called as nnU-Net wants", type(d.dataset))
+        .. "it, or leave it out if the files have the names that nnU-Net requires", type(d.dataset))
   end
   return { path = path, channels = channels, labels = values, names = names,
            ending = ending_of(d.file_ending, bad), listed = d.dataset,
@@ -191,7 +192,7 @@ local function listed_cases(root, d, masks)
     end
     local images = type(row) == "table" and row.images
     if type(images) ~= "table" or #images ~= d.channels then
-      bad("wants a list images of %s, as channel_names has, got %s",
+      bad("needs a list images of %s, one for each name in channel_names, got %s",
           util.plural(d.channels, "path"), type(images) == "table" and #images or type(images))
     end
     local case = { key = key, image = {} }
@@ -206,8 +207,8 @@ local function listed_cases(root, d, masks)
     list[#list + 1] = case
   end
   if #list == 0 then
-    fail("data", '%s: nnunet: "dataset" lists no case; fix: list the cases, or leave it out where '
-         .. "files are called as nnU-Net wants", d.path)
+    fail("data", '%s: nnunet: "dataset" lists no case; fix: list the cases, or leave it out if the '
+         .. 'files have the names that nnU-Net requires', d.path)
   end
   return list
 end

@@ -49,7 +49,7 @@ function M.fix(root, reader)
     local n = row.reader ~= reader and count[row.kind] or 0
     if n > 0 and (not best or n > count[best.kind]) then best = row end
   end
-  local look = "`segengine inspect " .. root .. "` says what lies there"
+  local look = "`segengine inspect " .. root .. "` shows the files there"
   if not best then return "the folder with the files; " .. look end
   local more = best.kind == "DICOM" and opened == LOOKED_AT and " or more" or ""
   return string.format("data.%s in the recipe, which reads the %s%s here; %s", best.reader,

@@ -112,8 +112,8 @@ local function text_of(what, f, info, where)
           here = table.concat(here, " ")
           -- its steps would have the hash of the other
           if words and words ~= here then
-            fail("usage", "%s: at %s there are two functions that do the same in other words; fix: "
-                 .. "write them on lines of their own", what, where)
+            fail("usage", "%s: at %s there are two functions with the same bytecode and different "
+                 .. "text; fix: write them on lines of their own", what, where)
           end
           words = here
         end
@@ -126,7 +126,7 @@ local function text_of(what, f, info, where)
          .. "the script as it is until the data are open", what, where)
   end
   fail("usage", "%s: the function at %s uses a local <const> from outside itself; fix: declare it "
-       .. "inside, or hand it over as a constant: %s", what, where, M.example(what))
+       .. "inside, or pass it as a constant: %s", what, where, M.example(what))
 end
 
 -- Constants -------------------------------------------------------------------
@@ -179,8 +179,8 @@ local function check_inside(what, f, where)
     if not name then break end
     if name ~= "_ENV" then
       fail("usage", "%s: the function at %s uses \"%s\" from outside itself, but runs by itself, "
-           .. "in threads that have nothing of the script; fix: declare it inside, or hand numbers "
-           .. "and texts over as constants: %s", what, where, name, M.example(what))
+           .. "in threads without access to the script; fix: declare it inside, or pass numbers "
+           .. "and texts as constants: %s", what, where, name, M.example(what))
     end
     if value ~= _G then
       fail("usage", "%s: the function at %s has globals of its own; fix: a function without a "
@@ -201,7 +201,8 @@ function M.step(what, f, constants)
   end
   local info = debug.getinfo(f, "S")
   if info.what == "C" or info.source:sub(1, 1) == "=" then
-    fail("usage", "%s: the function must be one of the script, not one that the program has", what)
+    fail("usage", "%s: the function must be written in the script, not built into the program",
+         what)
   end
   local one = { what = what, where = info.short_src .. ":" .. info.linedefined }
   check_inside(what, f, one.where)
@@ -229,10 +230,10 @@ function M.of(text)
     end
     if not found and not near then
       fail("usage", "the weights were trained with a function of %s, which this script does not "
-           .. "have; fix: give the script back what it had, or train again", what)
+           .. "have; fix: restore the function in the script, or train again", what)
     elseif not found then
-      fail("usage", "%s of %s at %s %s not %s that the weights were trained with; fix: give the "
-           .. "script back what it had, or train again", near[2] and "the constants" or
+      fail("usage", "%s of %s at %s %s not %s that the weights were trained with; fix: restore the "
+           .. "script, or train again", near[2] and "the constants" or
            "the function", what, near[1].where, near[2] and "are" or "is",
            near[2] and "those" or "the one")
     end

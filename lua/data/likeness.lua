@@ -163,7 +163,7 @@ function M.warn(name, kept, source, seen)
   local words, texts = {}, {}
   for i, one in ipairs(M.differences(kept, source, seen)) do words[i], texts[i] = one[1], one[2] end
   if not words[1] then return nil end
-  show.warn("%s is not as the images of training: %s", name, table.concat(texts, "; "))
+  show.warn("%s differs from the training images: %s", name, table.concat(texts, "; "))
   return words, texts
 end
 

@@ -41,8 +41,8 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
   for _, name in ipairs(names) do have[name] = true end
   for _, input in ipairs(recipe.inputs) do
     if not have[input.name] then
-      util.fail("usage", 'the %s set has no field "%s" for the input of that name; fix: call '
-                .. "the input as one that it has: %s", part, input.name, table.concat(names, ", "))
+      util.fail("usage", 'the %s set has no field "%s" for the input of that name; fix: name the '
+                .. 'input after one of its fields: %s', part, input.name, table.concat(names, ", "))
     end
     local want = input.shape
     local got = (bucket and loader or pipeline):shape(set:field_of(input.name))
@@ -52,7 +52,7 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
         and "image = { ... } names them, and " or ""
       local line = input.where ~= "" and input.where .. ": " or ""
       core.sys.raise("usage", string.format(
-        '%sthe network wants %s in "%s", the %s set gives %d; fix: %snn.input("%s", { c = %d }) '
+        '%sthe network expects %s in "%s", the %s set gives %d; fix: %snn.input("%s", { c = %d }) '
         .. "takes them as they are; no step changes their number", line,
         util.plural(want[2], "channel"), input.name, part, got[1], names_them, input.name, got[1]),
         true)
@@ -64,7 +64,7 @@ function M.check_inputs(recipe, set, pipeline, names, loader)
                   .. "fix: a larger w in nn.input, a smaller multiple, or fit { w = %d, at = "
                   .. "'start' }", input.name, want[i + 1], part, got[i], want[i + 1])
       elseif got[i] ~= want[i + 1] and not along_w then
-        util.fail("usage", 'input "%s" wants %s (C,...), the %s set gives %s; fix: fit or resize '
+        util.fail("usage", 'input "%s" expects %s (C,...), the %s set gives %s; fix: fit or resize '
                   .. "it", input.name, table.concat(want, "x", 2), part, table.concat(got, "x"))
       end
     end
@@ -232,8 +232,8 @@ function M.keep(session, recipe, d, train, was)
   local v, started, part = config.ensure(), core.sys.clock(), d.set.part or "the set"
   local cuda = session:facts().device == "cuda"
   local function changed(is)
-    show.warn("%s: %s makes the batches now, not %s: the numbers are not those of an "
-              .. "uninterrupted run", part, is and "the device" or "the host",
+    show.warn("%s: %s makes the batches now, not %s: the numbers differ from an uninterrupted run",
+              part, is and "the device" or "the host",
               is and "the host" or "the device")
   end
   if v.device_dataset == "off" or (was == false and v.device_dataset == "auto") then
@@ -242,9 +242,9 @@ function M.keep(session, recipe, d, train, was)
   end
   local dataset, why, memory
   if d.set.batch.bucket then
-    why = "batches of like length are the loader's work"
+    why = "only the loader makes buckets of like length"
   elseif d.set.batch.twice then
-    why = "second views are the loader's work"
+    why = "only the loader makes second views"
   elseif d.cut then
     why = "only some of its samples are used (--overfit)"
   else
@@ -263,7 +263,7 @@ function M.keep(session, recipe, d, train, was)
     end
     if was and cuda then
       core.sys.raise(memory or "usage", string.format(
-        "%s: the device made the batches of the run that is resumed, and cannot now: %s; fix: "
+        "%s: the device made the batches of the resumed run, and cannot make them now: %s; fix: "
         .. "free memory of the GPU, or give --device_dataset off, which changes the numbers", part,
         why), true)
     end

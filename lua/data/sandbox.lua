@@ -140,9 +140,9 @@ end
 sort(names)
 local known = concat(names, ", ")
 local globals = closed(env, function(key)
-  return string.format("there is no global %s: the function runs by itself, in threads that have "
-                       .. "nothing of the script; it has its arguments and %s; fix: a local "
-                       .. "inside it, or a constant", tostring(key), known)
+  return string.format("there is no global %s: the function runs by itself, in threads without "
+                       .. "access to the script; it has its arguments and %s; fix: a local inside "
+                       .. "it, or a constant", tostring(key), known)
 end)
 
 -- A case: read-only access to fields by name, iterated in their order.

@@ -87,9 +87,10 @@ function M.advised(source, text)
   end
   local kind = source.made and source.made.kind or source.kind
   if kind == "nnunet" then
-    fix = fix:gsub("^list what is a class, as in labels = .*$",
-                   "correct labels in dataset.json, which says what is a class")
-    fix = fix:gsub('; if all but 0 is the object, labels = "nonzero".*$', ", look at the file")
+    fix = fix:gsub("^list the values of the classes, as in labels = .*$",
+                   "correct labels in dataset.json, which lists the classes")
+    fix = fix:gsub('; if every value except 0 is the object, labels = "nonzero".*$', ", look at "
+                   .. "the file")
   end
   fix = fix:gsub('([%a_]+) = "([^"%s]+)"', option):gsub("([%a_]+) = (%w+)", option)
   fix = fix:gsub("(%-%-[%a_]+ %w+), %-%-", "%1 --"):gsub("%(%-%-nonzero where the script has it%)",
@@ -395,8 +396,7 @@ function Set:batches(o)
     fail("usage", "batches: multiple must be a whole number >= 1, got %s", tostring(multiple))
   end
   if multiple > 1 and not bucket then
-    fail("usage", 'batches: multiple goes with bucket = "length"; fix: add that, or leave multiple '
-         .. "out")
+    fail("usage", 'batches: multiple needs bucket = "length"; fix: add it, or leave multiple out')
   end
   for name, view in pairs(out.batch.twice or {}) do
     if type(name) ~= "string" or type(view) ~= "string" then

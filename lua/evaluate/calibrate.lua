@@ -162,7 +162,7 @@ end
 function M.find(session, recipe, d)
   local m = M.check(recipe)
   if d.pipeline:facts(1).drawn then
-    util.fail("usage", 'patches drawn at random do not cover a case: a threshold wants valid with '
+    util.fail("usage", 'patches drawn at random do not cover a case: a threshold needs valid with '
               .. 'patches { at = "grid" }')
   end
   local found, lines, loss = {}, {}

@@ -316,7 +316,7 @@ local function picture_count()
   local given = config.line.flags.pictures
   local count = math.tointeger(tonumber(given or 0))
   if not count or count < 0 then
-    util.refuse("--pictures wants how many of the worst cases are drawn, got %s", given)
+    util.refuse("--pictures takes the number of worst cases to draw, got %s", given)
   end
   return count
 end
@@ -330,7 +330,7 @@ local function compare(meta, path, set, pipeline, hash)
   if read then
     local source, other = reading.merged(read, set.source)
     for _, text in ipairs(reading.unlike(source, set.source, other)) do
-      show.warn("%s: the part is read otherwise than training read its files", text)
+      show.warn("%s: the part is read differently from the training files", text)
     end
   end
   for i = 1, kept and #pipeline:cases() or 0 do

@@ -40,8 +40,8 @@ function M.make(logits, target, o)
                                              eps = 1, empty = "count" })
   util.check_pair("metric.loss_parts", logits, target, true)
   if logits.c ~= 1 then
-    fail("usage", "metric.loss_parts: logits must have one channel, got %d: of several classes the "
-         .. "parts are not told apart; leave loss_parts out", logits.c)
+    fail("usage", "metric.loss_parts: logits must have one channel, got %d: with several classes "
+         .. "the parts cannot be separated; leave loss_parts out", logits.c)
   end
   local p, n = nn.sigmoid(logits), logits.d * logits.h * logits.w
   local means = nn.global_pool(p * target) .. nn.global_pool(p) .. nn.global_pool(target)
@@ -66,13 +66,13 @@ end
 function M.check(r)
   if r.loss_parts == nil then return end
   if type(r.loss_parts) ~= "table" or type(r.loss_parts.list) ~= "table" then
-    fail("usage", "seg.recipe: loss_parts must be what metric.loss_parts gives, got %s",
+    fail("usage", "seg.recipe: loss_parts must be a result of metric.loss_parts, got %s",
          type(r.loss_parts))
   end
   for _, part in ipairs(M.of(r)) do
     if r.metrics[part.name] then
-      fail("usage", 'seg.recipe: a metric is called "%s", as a part of loss_parts; call it '
-           .. "otherwise", part.name)
+      fail("usage", 'seg.recipe: a metric is called "%s", as a part of loss_parts; rename it',
+           part.name)
     end
   end
 end
@@ -106,9 +106,9 @@ function M.note(r, values, share)
   local all = l.bce * v.bce + empty + rest
   if not (empty > MUCH * all) then return nil end
   return string.format(
-    "%.0f %% of the loss is the Dice of the %.0f %% of samples in which there is nothing to find; "
-    .. "that falls to 0 all at once, and says nothing of what is found: per = \"batch\" or empty = "
-    .. "\"skip\"%s avoids it", 100 * empty / all, 100 * share,
+    "%.0f %% of the loss is the Dice of the %.0f %% of samples without foreground; that part falls "
+    .. "to 0 at once and says nothing about the others: per = \"batch\" or empty = \"skip\"%s "
+    .. "avoids it", 100 * empty / all, 100 * share,
     config.declared.dice_per and " (--dice_per batch)" or "")
 end
 

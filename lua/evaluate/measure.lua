@@ -55,8 +55,8 @@ function M.command(args)
   end
   local found_path, truth_path = paths[1], paths[2]
   if #paths ~= 2 or found_path:match("^%-%-") or truth_path:match("^%-%-") then
-    util.refuse("measure wants two NIfTI files of labels, what was found and the truth, and may "
-                .. "have --json; got %s", #paths > 0 and table.concat(paths, " ") or "nothing")
+    util.refuse("measure takes two NIfTI files of labels, FOUND and TRUTH, and --json; got %s",
+                #paths > 0 and table.concat(paths, " ") or "nothing")
   end
   local found, a = read(found_path)
   local truth, b = read(truth_path)

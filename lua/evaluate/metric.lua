@@ -165,7 +165,7 @@ end
 function M.interval(n, owners, f)
   if math.type(n) ~= "integer" or (owners ~= nil and type(owners) ~= "table")
     or type(f) ~= "function" then
-    util.fail("usage", "metric.interval: wants how many, a list of owners or nil, and a function, "
+    util.fail("usage", "metric.interval: needs a count, a list of owners or nil, and a function, "
               .. "got %s, %s, %s", type(n), type(owners), type(f))
   end
   local units, values = group(n, owners), {}

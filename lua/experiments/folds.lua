@@ -106,7 +106,7 @@ local function collect(folds, cases)
     for _, case in ipairs(order) do
       local of = (folds[cases[case].fold].valid.cases or {})[case]
       if of and of[name] ~= nil and not math.type(of[name]) then
-        fail("data", "%s of case %s is no number in what its fold measured", name, case)
+        fail("data", "%s of case %s is not a number in the results of its fold", name, case)
       end
       if of and of[name] then
         values[#values + 1], owners[#owners + 1] = of[name], cases[case].patient
@@ -213,7 +213,8 @@ end
 -- The command folds.
 function M.command(r, name)
   local v, k = config.ensure(), count_of(r)
-  if v.overfit > 0 then util.refuse("--overfit: validates on what it trains on; no folds then") end
+  if v.overfit > 0 then util.refuse("--overfit validates on its training samples, which folds "
+                                    .. "cannot do; leave it out") end
   for _, o in ipairs(config.line.options) do
     if o[1] == "fold" then util.refuse("--fold: folds trains all of them; leave it out") end
   end

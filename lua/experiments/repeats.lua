@@ -60,7 +60,7 @@ end
 local function seeds_of(text, first, saved)
   local list = {}
   local function wrong()
-    util.refuse("--seeds wants a number of 2 or more, or seeds with commas between them, got %s",
+    util.refuse("--seeds takes a number of 2 or more, or seeds with commas between them, got %s",
                 text)
   end
   if not text and saved then return saved end
@@ -79,7 +79,7 @@ local function seeds_of(text, first, saved)
   end
   for i, seed in ipairs(saved or {}) do
     if list[i] ~= seed then
-      util.refuse("--seeds %s: the series has begun with %s; these come first", text,
+      util.refuse("--seeds %s: the series began with %s; give these first", text,
                   table.concat(saved, ","))
     end
   end

@@ -237,14 +237,14 @@ end
 function M.command(r, name)
   local o, flags = M.current, config.line.flags
   if not o then
-    fail("usage", "search: the script says nothing to search; write seg.search { space = { lr = { "
-         .. "1e-5, 1e-2, log = true } } } beside seg.recipe")
+    fail("usage", "search: the script declares no search; write seg.search { space = { lr = { "
+         .. "1e-5, 1e-2, log = true } } } next to seg.recipe")
   end
   settle(o, r)
   if flags.trials then
     o.trials = math.tointeger(tonumber(flags.trials))
     if not o.trials or o.trials < 1 then
-      util.refuse("--trials wants a whole number of 1 or more, got %s", flags.trials)
+      util.refuse("--trials takes a whole number of 1 or more, got %s", flags.trials)
     end
   end
   local epochs = 0

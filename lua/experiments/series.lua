@@ -45,7 +45,7 @@ function M.read(folder)
   json.check(was, of_kind[was.kind] or {}, path)
   for _, word in ipairs(was.options or {}) do
     if not word:find("^%-%-[%w_]") then
-      fail("data", '%s: "%s" is no option of a run; start anew', path, word)
+      fail("data", '%s: "%s" is not an option of a run; start anew', path, word)
     end
   end
   return was
@@ -104,7 +104,7 @@ function M.resume(kind, out, name)
   end
   for _, o in ipairs(line.options) do
     if config.fixed(o[1]) and saved[o[1]] ~= (o[2] or "true") then
-      util.refuse("--%s: the runs of %s %s; a series goes on with the numbers it began with", o[1],
+      util.refuse("--%s: the runs of %s %s; a series keeps the values that it began with", o[1],
                   folder, saved[o[1]] and "have " .. saved[o[1]] or "began without it")
     end
   end
@@ -125,7 +125,7 @@ function M.open(kind, name, facts)
   local v, line = config.ensure(), config.line
   local stat = sys.stat(line.script)
   if not stat or stat.kind ~= "file" then
-    util.refuse("%s: the script is read again for each run; give it as a file", kind)
+    util.refuse("%s: each run reads the script again; give it as a file", kind)
   end
   local s = { name = name, kind = kind, folder = line.series, text = util.read_file(line.script) }
   if s.folder then
@@ -208,7 +208,7 @@ end
 
 -- Prints how to resume a stopped series. -> exit code
 function M.say_stopped(s, signal)
-  show.line("stopped; %s --resume %s goes on with it", s.kind, s.folder)
+  show.line("stopped; %s --resume %s continues it", s.kind, s.folder)
   return signal and 128 + signal or 0
 end
 
@@ -254,7 +254,7 @@ function M.train_all(s, members)
     end
     if code ~= 0 and not over then
       sys.raise(kinds[code] or "failure", string.format(
-        "%s ended with code %d, for the reason above; %s --resume %s goes on with it", m.name, code,
+        "%s ended with code %d, for the reason above; %s --resume %s continues it", m.name, code,
         s.kind, s.folder), true)
     end
     if not over then return M.say_stopped(s) end

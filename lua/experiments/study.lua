@@ -29,8 +29,8 @@ local function parameter(what, key, v, kind)
   local o = { list = true, log = range, step = range }
   for name in pairs(v) do
     if math.type(name) ~= "integer" and not o[name] then
-      wrong(": %s is no option here; { lo, hi, log = true }, { lo, hi, step = 8 } or "
-            .. "{ list = { ... } }", tostring(name))
+      wrong(": %s is not an option here; { lo, hi, log = true }, { lo, hi, step = 8 } or { list = "
+            .. "{ ... } }", tostring(name))
     end
   end
   if range then
@@ -43,16 +43,16 @@ local function parameter(what, key, v, kind)
     if not (lo < hi) or hi - lo == math.huge then
       wrong(": the range is from %s to %s, wanted lo < hi", tostring(lo), tostring(hi))
     end
-    if v.log and not (lo > 0) then wrong(": log wants a range above 0, got %s", tostring(lo)) end
+    if v.log and not (lo > 0) then wrong(": log needs a range above 0, got %s", tostring(lo)) end
     if v.step and (not whole or v.log or math.type(step) ~= "integer" or step < 1) then
-      wrong(": step goes with whole numbers and without log")
+      wrong(": step needs whole numbers and no log")
     end
     if whole then hi = lo + (hi - lo) // step * step else lo, hi = lo + 0.0, hi + 0.0 end
     return { key = key, kind = whole and "whole" or "real", lo = lo, hi = hi, step = step,
              log = v.log or nil }
   end
   local list = v.list or v
-  if type(list) ~= "table" or #list < 2 then wrong(" wants two values or more") end
+  if type(list) ~= "table" or #list < 2 then wrong(" needs two values or more") end
   for _, e in ipairs(list) do
     local is = math.type(e) or type(e)
     local fits = not kind and is ~= "table" or is == kind or kind == "float" and is == "integer"
@@ -81,7 +81,7 @@ function M.space(space, free)
              util.suggest(tostring(key), util.sorted_keys(config.declared)))
       end
       if config.is_reserved(key) and not searched[key] then
-        fail("usage", "%s: --%s says nothing of what is learned, or of chance only", what, key)
+        fail("usage", "%s: --%s does not change the training, or only by chance", what, key)
       end
     end
     list[i] = parameter(what, key, space[key], not free and config.kind(key) or nil)
@@ -139,8 +139,8 @@ function M.options(o)
          type(o.objective))
   end
   if o.study ~= nil and (not o.objective or type(o.study) ~= "string") then
-    fail("usage", "seg.search: study is the file of a search with an objective; that of a recipe "
-         .. "lies in its folder")
+    fail("usage", "seg.search: study is the file of a search with an objective; the file of a "
+         .. "recipe is in its folder")
   end
   o.space = M.space(o.space, o.objective ~= nil)
   return o
@@ -223,7 +223,7 @@ local fields = { trial = "whole number", round = "whole number", epochs = "whole
 -- The fault of r, the next record of a file, which a user may have edited; nil if there is none.
 -- Trials begin in order; later rounds contain only trials that began.
 function Study:wrong(r)
-  if type(r) ~= "table" then return "is no table" end
+  if type(r) ~= "table" then return "is not a table" end
   for _, k in ipairs { "trial", "state", "values" } do
     if r[k] == nil then return "has no " .. k end
   end
@@ -259,7 +259,7 @@ function Study:read()
       local keys = {}
       for k in pairs(type(r) == "table" and r or { r }) do
         if type(k) ~= "string" then
-          fail("data", "%s: line 1 does not say what the search is; start anew", self.path)
+          fail("data", "%s: line 1 does not describe the search; start anew", self.path)
         end
         keys[k] = true
       end
@@ -267,7 +267,7 @@ function Study:read()
       for _, k in ipairs(util.sorted_keys(keys)) do
         if r[k] ~= self.head[k] then
           util.refuse("%s: the search is another one: %s is %s, in the file %s; start anew, or "
-                      .. "give it back what it had", self.path, k:gsub("_%d+$", ""),
+                      .. "restore it", self.path, k:gsub("_%d+$", ""),
                       tostring(self.head[k] or "not there"), tostring(r[k] or "not there"))
         end
       end

@@ -55,8 +55,8 @@ end
 -- Refuses ref: a comparison of the reference with itself always passes.
 function M.refuse_ref(device)
   if device == "ref" then
-    util.refuse("--device ref: ref is what others are checked against, so against itself it shows "
-                .. "nothing; use --device cpu, where gradients of ref are checked too")
+    util.refuse("--device ref: ref is the reference for all devices, and a comparison with itself "
+                .. "shows nothing; use --device cpu, which checks the gradients of ref too")
   end
 end
 

@@ -43,10 +43,10 @@ local kinds = {
   { "finite", { "not finite" }, "holds numbers that are not finite",
     "mend the file, or leave the case out" },
   { "labels", { ", wanted 0", "values 0 and 255", "declared label" },
-    "holds values that are no declared label", "list what is a class in labels" },
+    "holds values that are not declared labels", "list the values of the classes in labels" },
   { "grid", { "resample_mask", "fix: resample = true", "the grids differ in",
               "cover different regions" }, "lies on another grid than the image",
-    "look whether they belong together; if they do, resample_mask = true, of channels resample = "
+    "check that they belong together; if they do, resample_mask = true, of channels resample = "
     .. "true" },
   { "constant", { "voxels are ", "voxels of the series are" }, "has one value everywhere",
     "look at the file, or leave the case out" },
@@ -129,7 +129,7 @@ check("files", function(context, add)
       local number = o.why:find("must be a number", 1, true)
       if #(o.files or {}) == 0 then
         add("error", { said = said, part = o.part,
-                       found = number and "a number of a case is none or is not finite"
+                       found = number and "a number of a case is not a number or not finite"
                                or "the set cannot be opened",
                        said_fix = fix or false, fix = "as the message on stdout says" })
       end
@@ -182,11 +182,11 @@ end)
 check("readers", function(context, add)
   for _, case in ipairs(context.all) do
     for line in (case.notes or ""):gmatch("[^\n]+") do
-      add("warning", { case = case, said = line, found = "its reader has doubts",
+      add("warning", { case = case, said = line, found = "its reader warns",
                        fix = "look at the picture: does its truth fit the image?" })
     end
   end
-  return #context.all > 0 and "no doubts"
+  return #context.all > 0 and "no warnings"
 end)
 
 -- Whether the shape from a case fits the shape of an input. With buckets any length up to its w
@@ -214,7 +214,7 @@ check("inputs", function(context, add)
             other[#other + 1] = case
             if #other == 1 then
               add("error", { case = case, fix = "a fit or resize step, or another input",
-                             found = string.format("input %s wants %s, this gives %s", input.name,
+                             found = string.format("input %s expects %s, this gives %s", input.name,
                                                    want, table.concat(got, "x")) })
             end
           end
@@ -329,7 +329,7 @@ check("slices", function(context, add)
                                              .. plural(case.twice - 1, "more pair") or "") })
     end
   end
-  return #list > 0 and "none is empty between others or stands there twice"
+  return #list > 0 and "none is empty between others or a duplicate"
 end)
 
 -- Two cases with equal voxels: an error if they are in different parts, else a warning.
@@ -351,7 +351,7 @@ check("copies", function(context, add)
       first[case.image] = case
     end
   end
-  return #context.all > 0 and "no image is there twice"
+  return #context.all > 0 and "no image appears twice"
 end)
 
 check("patients", function(context, add)

@@ -150,7 +150,7 @@ check("flips", function(context, add)
         add("warning", { part = "train", fix = flip_fix(context, name)
                                                .. "leave the flip out, or along another axis",
                          found = string.format('the flip along %s swaps left and right, and "%s" '
-                                               .. "stays what it is", axis, name) })
+                                               .. 'does not change', axis, name) })
       end
     end
   end
@@ -158,7 +158,7 @@ check("flips", function(context, add)
   for _, name in ipairs(turned and turned ~= "0,0" and names or {}) do
     if sided(name) == "roll" then
       add("warning", { part = "train", fix = "affine = { rotate = { 0, 0 } }",
-                       found = string.format('pictures are turned, and "%s" stays what it is',
+                       found = string.format('pictures are turned, and "%s" does not change',
                                              name) })
     end
   end
@@ -234,7 +234,7 @@ check("splits", function(context, add)
     if cases == 1 or patients == 1 then
       add("warning", { part = part.name, found = plural(cases, "case") .. " of one patient",
                        fix = part.name == "train" and "more patients"
-                         or "more of them: one says little" })
+                         or "more patients: the result of one says little" })
     end
     fine[#fine + 1] = string.format("%s %d", part.name, cases)
   end
@@ -272,12 +272,12 @@ check("preparation", function(context, add)
     end
     if set and (step(set, "crop") or ""):find("to=label", 1, true) then
       add("warning", { part = name, fix = 'crop { to = "image" } there, or patches',
-                       found = "is cropped to its truth, which a new image does not have: the "
-                               .. "result says too much" })
+                       found = "is cropped to its ground truth, which a new image does not have: "
+                         .. "the result is too good" })
     end
     if set and set.augmented then
       add("warning", { part = name, fix = "augment train alone",
-                       found = "is changed at random: its result is that of no file" })
+                       found = "is changed at random: its result is not that of its files" })
     end
   end
   return "all parts alike"

@@ -222,8 +222,8 @@ local function dicom(path, scan, list, left_out)
     -- a blank slice at the end of a series is no error
     local blank = not ok and list[1].count == 1 and tostring(v):match("all %d+ voxels are %S+")
     if blank then
-      print(string.format("%s: %s: a slice without content; as one of a volume it is right, a data "
-                          .. "set refuses a volume of nothing else", path, blank))
+      print(string.format("%s: %s: a slice without content; one in a volume is fine, a data set "
+                          .. "refuses a volume of such slices alone", path, blank))
       return code
     end
     if not ok and left_out then
@@ -331,7 +331,7 @@ local function unknown(path, unread)
   if ok then return dicom(path, scan, list, left_out) end
   if unread[1] then util.fail("data", "%s", unread[1].why) end
   local files, kinds = endings_text(path)
-  if files == 0 then util.fail("data", "%s: is empty: no file lies in it or below it", path) end
+  if files == 0 then util.fail("data", "%s: is empty: there is no file in it or below it", path) end
   if not tostring(scan):find("no DICOM image here (0 DICOM", 1, true) then error(scan, 0) end
   util.fail("data", "%s: %s (%s), none of them an image or table that segengine reads (DICOM, "
             .. "NIfTI, .npy, .npz, .mat, PNG, JPEG, BMP, TIFF, OpenKBP); fix: the folder with the "
@@ -378,14 +378,14 @@ local foreign = {
   { "%.nrrd$", "NRRD", "save it as NIfTI in 3D Slicer" },
   { "%.nhdr$", "NRRD", "save it as NIfTI in 3D Slicer" },
   { "%.mh[ad]$", "MetaImage", "save it as NIfTI, in ITK-SNAP or with SimpleITK.WriteImage" },
-  { "%.gii$", "GIFTI, a surface and no image", nil },
-  { "%.trk$", "a tractogram and no image", nil },
-  { "%.tck$", "a tractogram and no image", nil },
+  { "%.gii$", "GIFTI, a surface, not an image", nil },
+  { "%.trk$", "a tractogram, not an image", nil },
+  { "%.tck$", "a tractogram, not an image", nil },
   { "%.dcm%.gz$", "a packed file", "gunzip" },
   { "%.h5$", "HDF5", "save arrays as .npy" },
   { "%.webp$", "WebP", "convert it to PNG" },
-  { "%.img$", "the image of a pair whose header (.hdr beside it) is missing",
-    "put both files there; Analyze without a header is no NIfTI" },
+  { "%.img$", "the image of a pair whose header (.hdr next to it) is missing",
+    "put both files there; Analyze without a header is not NIfTI" },
   { "%.nii%.%w+$", "NIfTI packed or renamed by a program", "unpack it to .nii, or pack it as "
     .. ".nii.gz" },
   { "%.raw$", "numbers without a header", "numpy.fromfile(...).reshape(...) and numpy.save" },
@@ -418,7 +418,7 @@ end
 -- The command inspect. The kind of a file is found by its name; of DICOM and images by content,
 -- because DICOM files have any name and names of images are often wrong.
 function M.command(path)
-  if not path then util.fail("usage", "inspect wants a PATH") end
+  if not path then util.fail("usage", "inspect needs a PATH") end
   local stat = core.sys.stat(path)
   if not stat then util.fail("data", "%s: there is no such file or folder", path) end
   if stat.kind == "folder" then
@@ -461,8 +461,8 @@ function M.command(path)
                   fix and "; fix: " .. fix or "")
       end
     end
-    util.fail("data", "%s: is no file that segengine reads (DICOM, NIfTI, .npy, .npz, .mat, .csv, "
-              .. ".safetensors, PNG, JPEG, BMP, TIFF)", path)
+    util.fail("data", "%s: is not a file that segengine reads (DICOM, NIfTI, .npy, .npz, .mat, "
+              .. ".csv, .safetensors, PNG, JPEG, BMP, TIFF)", path)
   end
   return 0
 end

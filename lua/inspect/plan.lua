@@ -115,11 +115,11 @@ end
 local function launch_plan(r, name)
   local v, gpu = config.ensure(), gpus.find(name)
   if v.device ~= "auto" and not budget.on_gpu(v.device) then
-    util.refuse("--gpu: the device %s launches nothing; use --device cuda", v.device)
+    util.refuse("--gpu: the device %s launches no kernels; use --device cuda", v.device)
   end
   if not core.build:find("CUDA yes", 1, true) then
-    util.refuse("--gpu: this program was built without CUDA, and only the kernels say what they "
-                .. "launch; build it where nvcc is")
+    util.refuse("--gpu: this program was built without CUDA, and its launches depend on the "
+                .. "kernels; build it where nvcc is")
   end
   -- the rest is planned for it, including precisions that a CPU does not have
   if v.device == "auto" then v.device = "cuda" end
@@ -150,7 +150,7 @@ local function exchange(r, ranks)
   if ranks == 1 then return end
   local v, ms = config.ensure(), tonumber(config.line.flags.step_ms)
   if config.line.flags.step_ms and not (ms and ms > 0) then
-    util.refuse("--step_ms %s: wanted milliseconds above 0, as bench says them",
+    util.refuse("--step_ms %s: need milliseconds above 0, as bench prints",
                 config.line.flags.step_ms)
   end
   -- a shard of the batch has the same layers

@@ -122,8 +122,8 @@ local function read_of(r, meta, path)
   for _, o in ipairs { read.options, read.made and read.made.options or {} } do
     for _, field in ipairs(o.fields or {}) do
       if field.boxed then
-        fail("usage", 'export --bundle: field "%s" takes the part of a picture that a function of '
-             .. "the script says (box), and a bundle runs without it; fix: predict with the script",
+        fail("usage", 'export --bundle: field "%s" is cropped by a function of the script (box), '
+             .. 'and a bundle runs without the script; fix: predict with the script',
              tostring(field.name))
       end
     end
@@ -217,11 +217,13 @@ end
 function M.text(r, name, meta, path)
   local steps = meta.preprocessing
   if not steps then
-    fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
+    fail("data", "these weights do not record the preprocessing of images; use a checkpoint of "
+         .. "train")
   end
   if ("\n" .. steps):find("\nchange ", 1, true) then
     fail("usage", "export --bundle: the data set calls a function of the script (change), and a "
-         .. "bundle runs without it; fix: steps of the program instead, or predict with the script")
+         .. "bundle runs without the script; fix: steps of the program instead, or predict with "
+         .. "the script")
   end
   local v, inputs, batch = config.ensure(), {}, r.train.batch
   local nodes, names = recipes.outputs(r)
@@ -292,7 +294,7 @@ local function check_reading(read, path)
   local where = path .. ": bundle: read: made"
   check_rows(read.made, { kind = { "string", true }, options = { "table", true } }, where)
   if not incoming.knows(read.made.kind) then
-    fail("data", '%s: kind is "%s", which this program does not know; fix: the version of '
+    fail("data", '%s: kind is "%s", which this program does not support; fix: the version of '
          .. "segengine that wrote it, or a later one", where, read.made.kind)
   end
   check_options(read.made.options, where)
@@ -302,7 +304,7 @@ end
 local function decode(meta, path)
   local b = json.decode(meta.bundle, path .. ": bundle")
   if type(b) ~= "table" or b.version == nil then
-    fail("data", "%s: bundle: it does not say its version", path)
+    fail("data", "%s: bundle: its version is missing", path)
   end
   if b.version ~= VERSION then
     fail("data", "%s: bundle: its version is %s, this program (%s) reads version %d; fix: the "
@@ -372,14 +374,15 @@ local function meta_of(path)
   if not stat then
     util.refuse("--bundle %s: there is no such file; fix: give %s", path, wanted)
   elseif stat.kind == "folder" then
-    util.refuse("--bundle %s is a folder, and no bundle; fix: give %s", path, wanted)
+    util.refuse("--bundle %s is a folder, not a bundle; fix: give %s", path, wanted)
   end
   local ok, meta = pcall(core.checkpoint.meta, path)
   if ok then return meta end
   local why = tostring(meta)
   if why:find("not safetensors", 1, true) then
-    util.fail("data", "%s is no bundle: it is %s; fix: %s", path, path:find("%.lua$") and "a script"
-              or "no file of safetensors", path:find("%.lua$") and "segengine " .. path
+    util.fail("data", "%s is not a bundle: it is %s; fix: %s", path,
+              path:find("%.lua$") and "a script"
+              or "not a safetensors file", path:find("%.lua$") and "segengine " .. path
               .. " predict --weights FILE, or give the file that its export --bundle wrote"
               or "give " .. wanted)
   end
@@ -390,8 +393,9 @@ end
 function M.open(path)
   local meta = meta_of(path)
   if not meta.bundle then
-    fail("data", "%s: holds weights, but is no bundle; fix: predict with its script, as segengine "
-         .. "SCRIPT.lua predict --weights FILE, or make one: SCRIPT.lua export --bundle FILE", path)
+    fail("data", "%s: holds weights, but is not a bundle; fix: predict with its script, as "
+         .. "segengine SCRIPT.lua predict --weights FILE, or make one: SCRIPT.lua export --bundle "
+         .. "FILE", path)
   end
   local b = decode(meta, path)
   local steps = steps_of(b.prepare, path) -- checked before any data is opened

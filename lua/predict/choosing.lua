@@ -50,7 +50,7 @@ local function nothing(path, asked, patterns, names, what)
   fail("data", "--in %s: none of %s is %s \"%s\"; there %s %s; "
        .. "fix: --image PATTERN (* is any text), or predict = { image = PATTERN } in the recipe",
        path, util.plural(#names, (what:gsub("s$", ""))),
-       asked.image and "called" or "called as the images of training,",
+       asked.image and "called" or "named as the images of training,",
        table.concat(patterns, "\", \""), #names == 1 and "is" or "are", util.first_of(names, 5))
 end
 
@@ -124,7 +124,7 @@ function M.say_taken(asked, taken, names, patterns, what)
   if not left[1] then return end
   show.line("--in: %d of %s %s (\"%s\"), left out: %s; --image PATTERN takes others",
             #names - #left, util.plural(#names, (what:gsub("s$", ""))),
-            asked.image and "are taken" or "are called as in training",
+            asked.image and "are taken" or "are named as in training",
             table.concat(patterns, "\", \""), util.first_of(left, 3))
 end
 

@@ -192,7 +192,7 @@ function M.command(r, name)
   local done = false
   for _, key in ipairs { "probabilities", "any_size" } do
     if flags[key] and not flags.onnx then
-      util.refuse("--%s goes with --onnx FILE; leave it out, or give that", key)
+      util.refuse("--%s needs --onnx FILE; leave it out, or give --onnx", key)
     end
   end
   for _, kind in ipairs { { "safetensors", weights }, { "onnx", onnx }, { "bundle", make_bundle },
@@ -203,8 +203,8 @@ function M.command(r, name)
     end
   end
   if not done then
-    fail("usage", "export wants --bundle FILE, --onnx FILE, --safetensors FILE, --reference DIR "
-         .. "or --arrays DIR")
+    fail("usage", "export needs --bundle FILE, --onnx FILE, --safetensors FILE, --reference DIR or "
+         .. "--arrays DIR")
   end
   return 0
 end

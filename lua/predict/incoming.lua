@@ -112,8 +112,8 @@ local function dicom_folder(path, asked)
     local set = open(nil)
     local ok, ds = pcall(set.dataset, set)
     if ok and #ds:cases() == 1 then
-      show.line('note: --in: the only series there is taken; it is not called "%s", as those of '
-                .. "training", table.concat(wanted, '", "'))
+      show.line('note: --in: the only series is taken; it is not named "%s", as the series of '
+                .. 'training', table.concat(wanted, '", "'))
       return set, "dicom"
     end
   end
@@ -131,11 +131,11 @@ local function say_what_is_read(path, asked, why)
   local reads = source.kind == "dicom" and "DICOM, and take NIfTI" or "NIfTI, and take DICOM"
   if file then
     local what = file_kind.of(path)
-    fail("data", "--in %s: this is %s, and the weights read %s; fix: give such a file, or a folder "
-         .. "with them", path, what == "image" and "a picture" or what and "a file " .. what
+    fail("data", "--in %s: this is %s, and the weights need %s; fix: give such a file, or a folder "
+         .. "of them", path, what == "image" and "a picture" or what and "a file " .. what
          or "neither NIfTI nor DICOM", reads)
   end
-  fail("data", "--in %s: neither NIfTI nor DICOM images in it, and the weights read %s; there %s "
+  fail("data", "--in %s: neither NIfTI nor DICOM images in it, and the weights need %s; there %s "
        .. "%s; fix: give the folder with the images", path, reads, #all == 1 and "is" or "are",
        util.first_of(all, SHOWN))
 end
@@ -251,7 +251,7 @@ local function faces(ending, box, pattern)
     end
     if not good[1] then fail("data", "%s", left_out[1].why) end
     if whole > 0 then
-      show.line("--in: %s without a %s that says where the face is: taken whole",
+      show.line("--in: %s without a %s with the box of the face: the whole image is taken",
                 util.plural(whole, "photograph"), ending)
     end
     local set = one_field(picture_field(o), good)
@@ -302,7 +302,7 @@ function open.openkbp(path, _, asked)
     cases[#cases + 1] = case
   end
   if sys.stat(path).kind ~= "folder" then
-    fail("data", "--in %s: want the folder of a patient, or one of such folders", path)
+    fail("data", "--in %s: need the folder of a patient, or a folder of such folders", path)
   end
   if util.exists(path .. "/ct.csv") then
     add(util.stem(path), path)
@@ -331,7 +331,7 @@ function open.nnunet(path, o, asked)
   local stat, list, seen = sys.stat(path), {}, {}
   if stat.kind == "file" then
     if channels > 1 then
-      fail("usage", "--in %s: the network wants %d channels, which are as many files; give their "
+      fail("usage", "--in %s: the network expects %d input channels, one file each; give their "
            .. "folder", path, channels)
     end
     list[1] = { key = util.stem((path:gsub("%.gz$", ""))), image = { path } }
@@ -385,8 +385,8 @@ function open.csv(path, o, asked)
   for _, f in ipairs(fields) do
     box = box or f.box ~= nil
     if f.boxed then
-      fail("usage", 'predict: field "%s" takes the part of a picture that a function of the script '
-           .. "says (box), and the script reads other data now; fix: --data DIR, as in training",
+      fail("usage", 'predict: field "%s" is cropped by a function of the script (box), and the '
+           .. 'script reads other data now; fix: --data DIR, as in training',
            f.name)
     end
   end
@@ -405,8 +405,8 @@ function open.csv(path, o, asked)
            kind == "image" and "images" or kind
   end
   if box or not field then
-    fail("usage", "--in %s: training took its images by a table%s; give one like it, a file .csv, "
-         .. "or a folder with %s", path, box and ", with the part of each that counts" or "",
+    fail("usage", "--in %s: training read its images from a table%s; give a table like it, a file "
+         .. ".csv, or a folder with %s", path, box and ", with a box for each" or "",
          o.table or "it")
   end
   return open.field(path, field, asked, length)
@@ -440,8 +440,9 @@ function open.cases(path, o, asked)
       length = field
     elseif asked.wanted[field.name] then
       if found then
-        fail("usage", 'predict: the network is fed "%s" and "%s", which data.cases lists by name; '
-             .. "only networks fed by one field can be given new files", found.name, field.name)
+        fail("usage", 'predict: the network has the inputs "%s" and "%s", which data.cases lists '
+             .. 'by name; only networks with one input can predict new files', found.name,
+             field.name)
       end
       found = field
     end
@@ -465,7 +466,7 @@ local function asked_image(r)
   local flag, list = config.line.flags.image, {}
   if flag then
     for one in (flag .. ","):gmatch("([^,]*),") do list[#list + 1] = one ~= "" and one or nil end
-    if #list == 0 then util.refuse("--image is empty; it wants a pattern, as *_T1w") end
+    if #list == 0 then util.refuse("--image is empty; it needs a pattern, as *_T1w") end
     return list
   end
   local image = r.predict.image
@@ -495,8 +496,8 @@ end
 local function say_before(asked)
   local taken = asked.image and "those that predict.image or --image names are taken"
     or asked.kept and "those that the script names are taken" or "every image of --in is taken"
-  show.line("note: these weights are of a version that did not keep which images training took; "
-            .. "%s; --image PATTERN chooses", taken)
+  show.line("note: these weights were written by a version that did not record the images of "
+            .. "training; %s; --image PATTERN chooses", taken)
 end
 
 -- The names of file formats in a sentence, by the result of file_kind.of.

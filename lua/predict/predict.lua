@@ -63,7 +63,7 @@ local function number_flag(name, lo, hi, whole)
   if not text then return nil end
   local v = tonumber(text)
   if not v or v < lo or v > hi or whole and not math.tointeger(v) then
-    util.refuse('--%s wants a %snumber from %g to %g, got "%s"', name, whole and "whole " or "", lo,
+    util.refuse('--%s takes a %snumber from %g to %g, got "%s"', name, whole and "whole " or "", lo,
                 hi, text)
   end
   return whole and math.tointeger(v) or v
@@ -88,15 +88,16 @@ local function mirrors(r, node, rank)
   if not asked then return { "" }, {}, {}, {} end
   if asked == "flips" then
     if not flip then
-      fail("usage", "tta: training has no flip, so nobody knows along which axes one is harmless: "
-           .. "name them, --tta w,h")
+      fail("usage", "tta: training has no flip, so the axes of a harmless flip are not known; name "
+           .. "them: --tta w,h")
     end
     for axis in (attribute(flip, "axis")[1] or "w"):gmatch(".") do axes[#axes + 1] = axis end
   else
     local list = type(asked) == "table" and asked or { asked }
     for axis in table.concat(list, ","):gmatch("[^,]+") do
       if not (all[rank] or ""):find(axis, 1, true) or #axis ~= 1 then
-        util.refuse('tta: "%s" is no axis of the images; use flips, or of %s with commas', axis,
+        util.refuse('tta: "%s" is not an axis of the images; use flips, or axes of %s with commas',
+                    axis,
                     (all[rank] or "none"):gsub("(.)(.)", "%1, %2"))
       end
       axes[#axes + 1] = axis
@@ -159,8 +160,8 @@ local function compare(w, kept, source)
     local unsaid = likeness.unsaid(kept, source, seen)
     if unsaid and not w.said_unsaid then
       w.said_unsaid = true
-      show.line("note: NIfTI says neither modality nor series description: that these are images "
-                .. "as in training (%s) is checked by spacing and intensities alone", unsaid)
+      show.line("note: NIfTI has neither modality nor series description: only spacing and "
+                .. "intensities are compared with the training images (%s)", unsaid)
     end
   end
 end
@@ -248,7 +249,7 @@ local function finish(w, out, there)
   end
   if config.line.flags.zip then write_zip(w, config.line.flags.zip, file) end
   if there > 0 then
-    show.line("%s: %s of before %s replaced%s", out, util.plural(there, "file"),
+    show.line("%s: %s from an earlier command %s replaced%s", out, util.plural(there, "file"),
               there == 1 and "was" or "were", next(w.failures) and " or removed" or "")
   end
   local code = say_failed(w)
@@ -289,12 +290,13 @@ end
 
 local function predict(r, name)
   local flags, out = config.line.flags, config.ensure().out
-  if not flags["in"] then fail("usage", "predict wants --in PATH: an image, or a folder") end
-  if not is_given("out") then fail("usage", "predict wants --out DIR: where the results go") end
+  if not flags["in"] then fail("usage", "predict needs --in PATH: an image, or a folder") end
+  if not is_given("out") then fail("usage", "predict needs --out DIR: where the results go") end
   local draws = number_flag("mc", 1, 10000, true) or 0
   local members, meta, paths = weights.members(r, name, "predict", draws > 0)
   if not meta.preprocessing then
-    fail("data", "these weights do not say how images are prepared; use a checkpoint of train")
+    fail("data", "these weights do not record the preprocessing of images; use a checkpoint of "
+         .. "train")
   end
   calibrate.settle(r.predict, meta)
   local output = r.predict.output or util.sorted_keys(r.outputs)[1]

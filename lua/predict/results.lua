@@ -29,7 +29,7 @@ function M.meaning(r, node)
   end
   local of_case = as == "numbers" or as == "classes"
   if of_case ~= (node.rank == 0) then
-    fail("usage", 'seg.recipe: predict: as = "%s" is for outputs %s, this one is %s', as,
+    fail("usage", 'seg.recipe: predict: as = "%s" needs an output %s, this output is %s', as,
          of_case and "of a case, without h and w" or "with h and w",
          node.rank == 0 and "numbers of a case" or node.rank .. "-D")
   end

@@ -109,11 +109,11 @@ local function steps_of(tape, root, loose)
   return list
 end
 
--- The position of step i in a list: "behind enc.conv1", the last named layer before it.
+-- The position of step i in a list: "after enc.conv1", the last named layer before it.
 local function where(list, i)
   for k = math.min(i, #list + 1) - 1, 1, -1 do
     local node = list[k].node
-    if node.op ~= "param" and node.name ~= "-" then return " behind " .. node.name end
+    if node.op ~= "param" and node.name ~= "-" then return " after " .. node.name end
   end
   return ""
 end
@@ -129,7 +129,7 @@ local function difference(was, is)
         return step.words .. (named and " (" .. step.node.name .. ")" or "")
       end
       if a and b and a.words == b.words then
-        return string.format("%s%s takes other operands", said(a), where(was, i))
+        return string.format("%s%s has other operands", said(a), where(was, i))
       end
       return string.format("%s there, %s here%s", said(a), said(b), where(was, i))
     end
@@ -179,9 +179,9 @@ function M.check(path, meta, text, outputs, only)
       local home = run_folder.of(path)
       local script = home and util.exists(home .. "/recipe.lua") and home .. "/recipe.lua"
       core.sys.raise("usage", string.format(
-        "%s was trained with another network than that of this script, so its results would be "
-        .. "wrong: output %s: %s; fix: %s", path, name, differs,
-        script and "use " .. script .. ", the script of then, or give this one back what it had"
+        "%s was trained with another network than the network of this script, so its results would "
+        .. "be wrong: output %s: %s; fix: %s", path, name, differs,
+        script and "use " .. script .. ", the script of that training, or restore this script"
         or "the script that trained these weights"), true)
     end
   end

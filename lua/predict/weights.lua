@@ -129,8 +129,8 @@ function M.members(r, name, purpose, draws)
       local a, b = first[row[1]] or "", meta[row[1]] or ""
       if a ~= b then
         local was, is = differing(a, b)
-        fail("data", "--weights: %s and %s %s, so their predictions have no mean: %s in the first, "
-             .. "%s in the other", paths[1], path, row[2], was:sub(1, 200), is:sub(1, 200))
+        fail("data", "--weights: %s and %s %s, so their predictions cannot be averaged: %s in the "
+             .. "first, %s in the other", paths[1], path, row[2], was:sub(1, 200), is:sub(1, 200))
       end
     end
     sessions[i], paths[i] = session, path

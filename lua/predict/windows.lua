@@ -165,7 +165,7 @@ local function check_room(work, p, name, now)
   if work.draws > 0 then fixes[#fixes + 1] = "without --mc" end
   fixes[#fixes + 1] = "more memory"
   core.sys.raise("failure", string.format(
-    "%s: no memory: predict wants %s more, %s are free; fix: %s", name, util.bytes(p.running - now),
+    "%s: no memory: predict needs %s more, %s are free; fix: %s", name, util.bytes(p.running - now),
     util.bytes(room), table.concat(fixes, ", or ")), true)
 end
 

@@ -152,21 +152,21 @@ local function convert(key, text, default, from)
   local function wrong(fmt, ...) refuse((from or "") .. fmt, ...) end
   if text == nil then
     if kind == "boolean" then return true end
-    wrong("--%s wants a value", key)
+    wrong("--%s needs a value", key)
   end
   if kind == "string" then return text end
   if kind == "integer" then
     local v = math.tointeger(tonumber(text))
     if v then return v end
-    wrong('--%s wants a whole number, got "%s"', key, text)
+    wrong('--%s takes a whole number, got "%s"', key, text)
   elseif kind == "float" then
     local v = tonumber(text)
     if v and v == v then return v + 0.0 end
-    wrong('--%s wants a number, got "%s"', key, text)
+    wrong('--%s takes a number, got "%s"', key, text)
   elseif kind == "boolean" then
     if text == "true" then return true end
     if text == "false" then return false end
-    wrong('--%s wants true or false, got "%s"', key, text)
+    wrong('--%s takes true or false, got "%s"', key, text)
   elseif kind == "table" then
     local list = {}
     for part in (text .. ","):gmatch("([^,]*),") do

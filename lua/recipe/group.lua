@@ -37,7 +37,7 @@ function M.check(what, o)
       fail("usage", "%s: match must be a Lua pattern, got %s", where, tostring(g.match))
     end
     if g.lr_scale == nil and g.decay == nil then
-      fail("usage", "%s: give lr_scale or decay; a group without is none", where)
+      fail("usage", "%s: give lr_scale or decay; a group needs one of the two", where)
     end
     if g.decay ~= nil and not is_number(g.decay) then
       fail("usage", "%s: decay must be a number >= 0, got %s", where, tostring(g.decay))
@@ -103,7 +103,8 @@ function M.apply(session, o)
     for _, name in ipairs(names) do other = other or name:find(g.match) and name end
     if not other then refuse(i, g.match, names) end
     if not used[i] then
-      fail("usage", 'groups[%d]: all that "%s" matches, as %s, belongs to a group before it', i,
+      fail("usage", 'groups[%d]: every parameter that "%s" matches, such as %s, belongs to an '
+           .. 'earlier group', i,
            g.match, other)
     end
   end

@@ -72,8 +72,9 @@ function M.divisible(what, x, axis, need, why, also)
   local over = size % need
   if over == 0 then return end
   local below = size > need and string.format("%d or ", size - over) or ""
-  fail("usage", "%s: %s = %d is no multiple of %d, as %s needs; fix: %s%d (resize, fit or patches "
-       .. "of the data)%s", what, axis, size, need, why, below, size - over + need, also or "")
+  fail("usage", "%s: %s = %d is not a multiple of %d, as %s needs; fix: %s%d (resize, fit or "
+       .. "patches of the data)%s", what, axis, size, need, why, below, size - over + need,
+       also or "")
 end
 
 -- Returns a function net.NAME(x, o) that calls build(x, o, "net.NAME"): x must be a node with at
@@ -88,7 +89,7 @@ function M.builder(name, known, rank, build)
            x == nil and "nil" or type(x))
     end
     if x.rank < rank then
-      fail("usage", "%s: the operand has no axes beside channels; give nn.input {c,w}, {c,h,w} or "
+      fail("usage", "%s: the operand has no axes except channels; give nn.input {c,w}, {c,h,w} or "
            .. "{c,d,h,w}", what)
     end
     o = options(what, o, known)
@@ -148,7 +149,7 @@ function M.factors_between(what, x, low)
   local list = {}
   for i, axis in ipairs(M.axes(x)) do
     if x.rank ~= low.rank or x[axis] % low[axis] ~= 0 then
-      fail("usage", "%s: the extents %s are no whole multiples of %s", what,
+      fail("usage", "%s: the extents %s are not whole multiples of %s", what,
            table.concat(x.shape, "x"), table.concat(low.shape, "x"))
     end
     list[i] = x[axis] // low[axis]

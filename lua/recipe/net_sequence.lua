@@ -65,7 +65,7 @@ M.lstm_decoder = block.builder("lstm_decoder", {
 }, 0, function(x, o, what)
   local like = o.like
   if x.rank ~= 0 or not util.is_node(like) or like.rank ~= 1 then
-    util.fail("usage", "%s: wants a vector (N,C), and like = a sequence (C,W) for the steps; got "
+    util.fail("usage", "%s: needs a vector (N,C), and like = a sequence (C,W) for the steps; got "
               .. "%s and %s", what, tostring(x), tostring(like))
   end
   local steps = nn.slice(like, { c = { 1, 1 } }) * 0

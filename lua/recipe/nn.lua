@@ -46,7 +46,7 @@ function M.scope(name, f, o)
   o = options("nn.scope", o, { share = false })
   check_name("nn.scope: the name", name)
   if type(f) ~= "function" then
-    fail("usage", 'nn.scope("%s"): wants a function to run inside, got %s', name, type(f))
+    fail("usage", 'nn.scope("%s"): needs a function to run inside, got %s', name, type(f))
   end
   local path, outer = join(scope.path, name), scope
   local known = scopes[path]

@@ -17,7 +17,7 @@ local made
 -- Checks that x is a node with one vector a sample.
 local function check_vector(what, x)
   if not util.is_node(x) or x.rank ~= 0 then
-    fail("usage", "%s: wants a vector for each sample, (N,C), got %s", what, tostring(x))
+    fail("usage", "%s: needs a vector for each sample, (N,C), got %s", what, tostring(x))
   end
 end
 

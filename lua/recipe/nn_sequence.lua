@@ -32,7 +32,7 @@ local ends = {
   -- the channels, the first step of the second half
   ends = function(x, lengths)
     if x.rank ~= 1 or x.c % 2 ~= 0 then
-      fail("usage", 'nn.global_pool: mode "ends" wants a sequence with an even number of channels')
+      fail("usage", 'nn.global_pool: mode "ends" needs a sequence with an even number of channels')
     end
     local half = x.c // 2
     return op.concat(op.last_step(op.slice(x, { c0 = 0, c = half }), lengths),
@@ -89,8 +89,8 @@ function M.lstm(x, hidden, o)
   hidden = made.positive("nn.lstm: hidden", hidden)
   check_lengths("nn.lstm", x, o.lengths)
   if x.rank ~= 1 then
-    fail("usage", "nn.lstm: wants a sequence (C,W), as of nn.input(name, { c =, w = }); "
-         .. "this has rank %d", x.rank)
+    fail("usage", "nn.lstm: needs a sequence (C,W), as of nn.input(name, { c =, w = }); this has "
+         .. "rank %d", x.rank)
   end
   local name = made.layer("lstm", o.name)
   local init = { init = "uniform", value = 1 / math.sqrt(hidden) }

@@ -75,8 +75,8 @@ local function check_inputs(r)
   for _, node in ipairs(metrics.nodes(r, true)) do nodes[#nodes + 1] = node end
   for name in ("\n" .. core.graph_text(nodes)):gmatch("\ninput (%S+) ") do
     if not fed[name] then
-      fail("usage", 'seg.recipe: inputs lacks "%s", which the loss, an output or a metric is made '
-           .. "of; it has %s", name, table.concat(list, ", "))
+      fail("usage", 'seg.recipe: inputs lacks "%s", from which the loss, an output or a metric is '
+           .. 'computed; it has %s', name, table.concat(list, ", "))
     end
   end
 end
@@ -170,7 +170,7 @@ end
 local function check_output(r)
   local name = r.predict.output
   if name ~= nil and not r.outputs[name] then
-    fail("usage", 'seg.recipe: predict: output = "%s" is none; %s', tostring(name),
+    fail("usage", 'seg.recipe: predict: output = "%s" is not an output; %s', tostring(name),
          util.suggest(tostring(name), util.sorted_keys(r.outputs)))
   end
   name = name or util.sorted_keys(r.outputs)[1]
@@ -217,8 +217,8 @@ local function rank_fix(input, rank, shown, parts, assumed)
   if input.rank == 0 then return '; numbers of a case are a field with kind = "numbers"' end
   if rank ~= 3 then return "" end
   if assumed then
-    return string.format("; say how many axes its arrays have beside channels: rank = %d in field "
-                         .. '"%s"', input.rank, input.name)
+    return string.format("; give the number of axes of its arrays without channels: rank = %d in "
+                         .. 'field "%s"', input.rank, input.name)
   end
   if parts == "slices" then return "; leave out :slices" end
   if parts == "patches" then
@@ -290,7 +290,7 @@ local function check(r)
     r.epochs, config.unread.epochs = config.ensure().epochs, nil
   end
   if r.best and r.best[1] ~= "loss" and not r.metrics[r.best[1]] then
-    fail("usage", 'seg.recipe: best = "%s" is no metric; %s', tostring(r.best[1]),
+    fail("usage", 'seg.recipe: best = "%s" is not a metric; %s', tostring(r.best[1]),
          util.suggest(r.best[1], util.sorted_keys(r.metrics)))
   end
   loss_parts.check(r)
@@ -329,7 +329,7 @@ local function read_phases(r, list)
     end
     if i > 1 and phase.from == "best" and not phases[i - 1].valid then
       fail("usage", 'seg.recipe: phases[%d]: from = "best", but the phase before has no valid set '
-           .. "to tell the best by", i)
+           .. 'to choose the best', i)
     end
     -- weights of a file are for the first phase, unless the phase names its own
     if i > 1 then phase.init = o.init end

@@ -221,7 +221,7 @@ local function part(what, s)
     fail("usage", "optim.%s: every part must be a schedule, got %s", what, type(s))
   end
   if s.observe then
-    fail("usage", "optim.%s: plateau goes by what it has seen, not by the epoch, and cannot be a "
+    fail("usage", "optim.%s: plateau depends on measured values, not on the epoch, and cannot be a "
          .. "part; give it warmup = N instead", what)
   end
   return s
@@ -239,7 +239,7 @@ function M.chain(list)
     if last and long ~= nil or not last and (math.type(long) ~= "integer" or long < 1) then
       fail("usage", "optim.chain: part %d: %s", i,
            last and "the last part lasts to the end; leave epochs out"
-           or "say how long it lasts: { epochs = 5, schedule }")
+           or "give its length: { epochs = 5, schedule }")
     end
     parts[i] = { s = s, epochs = long }
   end

@@ -219,7 +219,7 @@ end
 -- A sentence about a paired difference.
 function M.verdict(p)
   if not p.low then return "too few cases to tell" end
-  if p.low <= 0 and p.high >= 0 then return "the interval holds 0: no difference can be told" end
+  if p.low <= 0 and p.high >= 0 then return "the interval holds 0: no difference is shown" end
   return p.mean > 0 and "the interval is above 0" or "the interval is below 0"
 end
 
@@ -237,7 +237,8 @@ local function print_text(c)
   print(#c.differences > 0 and show.table { head, table.unpack(c.differences) } or "nothing")
   for i, lines in pairs(c.recipes) do
     if #lines > 0 and #lines <= 12 then
-      print(string.format("\nthe recipe of %s (+) beside that of %s (-)", c.runs[i].label,
+      print(string.format("\nthe recipe of %s (+) compared with the recipe of %s (-)",
+                          c.runs[i].label,
                           c.runs[1].label))
       print(table.concat(lines, "\n"))
     end
@@ -293,7 +294,7 @@ end
 function M.command(args)
   local o, paths = words.parse(args, { html = "FILE", json = false },
                                "RUN RUN ..., --html FILE and --json", true)
-  if #paths < 2 then util.refuse("compare wants two runs or more, got %d", #paths) end
+  if #paths < 2 then util.refuse("compare needs two runs or more, got %d", #paths) end
   local c = { runs = read_runs(paths), paired = {}, recipes = {} }
   c.differences, c.results = differences(c.runs), results(c.runs)
   for i = 2, #c.runs do

@@ -123,8 +123,9 @@ function M.html(c)
   add(#c.differences > 0 and page.table(head, c.differences) or "<p>nothing</p>")
   for i = 2, #c.runs do
     if #c.recipes[i] > 0 then
-      add(string.format("<details><summary>the recipe of %s (+) beside that of %s (-)</summary>"
-                        .. "<pre>%s</pre></details>", text(c.runs[i].label), text(c.runs[1].label),
+      add(string.format("<details><summary>the recipe of %s (+) compared with the recipe of %s "
+                        .. "(-)</summary><pre>%s</pre></details>", text(c.runs[i].label),
+                        text(c.runs[1].label),
                         page.lines(table.concat(c.recipes[i], "\n"))))
     end
   end

@@ -52,8 +52,8 @@ function M.open(run)
     -- in the log, and so in the report
     local changed = try(rec.manifest.changed, rec.manifest)
     if type(changed) == "string" then
-      show.warn("resumed with %s: the last bits of its numbers are not those of an uninterrupted "
-                .. "run", changed)
+      show.warn("resumed with %s: the last bits of its numbers differ from an uninterrupted run",
+                changed)
     end
   end
   rec.events = try(tfevents.open, run.folder, run.state.epoch)

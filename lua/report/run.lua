@@ -42,7 +42,7 @@ function M.given(folder)
   if not folder then return nil end
   folder = util.by_name(folder)
   if util.exists(folder) and core.checkpoint.newest(folder) then
-    util.refuse("--run %s: a run is there; --resume %s goes on with it", folder, folder)
+    util.refuse("--run %s: this run exists; --resume %s continues it", folder, folder)
   end
   sys.mkdir(folder)
   return folder
@@ -280,14 +280,14 @@ local function misfit(path)
     end
   end
   if #others > 0 then
-    hint = "; they were trained with other numbers: " .. util.first_of(others, 4)
+    hint = "; they were trained with other options: " .. util.first_of(others, 4)
   end
   local folder = M.of(path)
   local script = folder and folder .. "/recipe.lua"
-  return hint .. "; fix: " .. (script and util.exists(script) and "the script that was trained "
-    .. "with, " .. script or ok and meta.recipe and "the script that was trained with, "
-    .. meta.recipe .. ".lua" or "the script that was trained with")
-    .. (#others > 0 and ", or those numbers" or "")
+  return hint .. "; fix: " .. (script and util.exists(script) and "the script of that training, "
+    .. script or ok and meta.recipe and "the script of that training, " .. meta.recipe .. ".lua"
+    or "the script of that training")
+    .. (#others > 0 and ", or these options" or "")
 end
 
 -- Loads the weights of a file into a session and prints its warning. -> metadata of the file.
@@ -324,22 +324,23 @@ local function resume_auto(out, recipe)
   local finished, at = M.newest(out, recipe, function(f) return M.finished(f) and same_kind(f) end)
   local found, found_at = M.newest(out, recipe, unfinished)
   if #passed > 0 then
-    say("passed over: %s; --resume %s goes on with it", M.passed_text(passed),
+    say("passed over: %s; --resume %s continues it", M.passed_text(passed),
         out .. "/" .. recipe .. "/" .. passed[1][1])
   end
   if found and not (finished and at > found_at) then return found, lines end
   local running = M.newest(out, recipe, runs)
   if running then
-    util.refuse("--resume auto: run %s is at work (process %d), and no other run is to be gone on "
-                .. "with; fix: wait for it, or leave out --resume for a second run beside it",
+    util.refuse("--resume auto: run %s is at work (process %d), and there is no other run to "
+                .. "resume; fix: wait for it, or leave out --resume for a second run at the same "
+                .. "time",
                 running, core.checkpoint.holder(running) or 0)
   end
   if found then
-    say("a new run: %s is finished; %s, older, is not: --resume %s goes on with it", finished,
+    say("a new run: %s is finished; %s, older, is not: --resume %s continues it", finished,
         found, found)
   elseif finished then
-    say("nothing to resume, so a new run: %s is finished; --resume %s with more --epochs goes on "
-        .. "with it", finished, finished)
+    say("nothing to resume, so a new run: %s is finished; --resume %s with more --epochs continues "
+        .. "it", finished, finished)
   else
     say("nothing to resume, so a new run: none of %s/%s has begun and is not finished", out,
         recipe)

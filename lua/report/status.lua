@@ -16,7 +16,7 @@ local M = {}
 -- Finds the run: the given one, or the run below the given folder that wrote last.
 local function find(path)
   if not util.exists(path) then
-    util.refuse("status: there is no folder %s; give that of a run, or of runs", path)
+    util.refuse("status: there is no folder %s; give the folder of a run, or of runs", path)
   end
   if run_facts.is_run(path) then return path end
   path = path:gsub("(.)/+$", "%1")
@@ -36,7 +36,7 @@ end
 local function series_lines(s)
   if not s then return {} end
   local again = s.state == "stopped"
-    and string.format("; SCRIPT.lua %s --resume %s goes on with it", s.kind, s.path) or ""
+    and string.format("; SCRIPT.lua %s --resume %s continues it", s.kind, s.path) or ""
   return { string.format("series     %s, %s: %s%s", s.path, s.kind, s.state, again),
            string.format("runs       %d begun, %d of them finished; the last:", #s.members,
                          s.finished) }
@@ -61,8 +61,8 @@ local function facts_of(f, s)
                                                  begun = #s.members, finished = s.finished } }
 end
 
-local advice = { stopped = "--resume %s goes on with it", killed = "--resume %s goes on with it",
-                 failed = "log.txt there says more; --resume %s goes on with it",
+local advice = { stopped = "--resume %s continues it", killed = "--resume %s continues it",
+                 failed = "log.txt there says more; --resume %s continues it",
                  diverged = "log.txt and report.html there say where; replay.safetensors does it "
                    .. "again" }
 

@@ -47,8 +47,8 @@ local rules = {
   end,
   function(m)
     if m.device == "cuda" and not m.on_device and m.refused_memory then
-      return "--device_dataset on: the samples take more than half of what is free on the GPU, "
-        .. "which auto leaves alone"
+      return "--device_dataset on: the samples take more than half of the free memory of the GPU, "
+        .. "so auto does not keep them"
     end
   end,
   function(m)

@@ -80,7 +80,7 @@ local function find(r, layers, feeds, device)
   local text, count = M.tiles(layers, own, with)
   local said = string.format("%s measured with %s", util.plural(#layers, "convolution"),
                              util.plural(#names, "tile"))
-  if count == 0 then return "", said .. ", none is faster than what the shapes say" end
+  if count == 0 then return "", said .. ", none is faster than the default" end
   local _, now = measure(r, feeds, text)
   said = string.format("%s, %d faster so: a step %.1f ms, was %.1f", said, count, now, before)
   if now < (1 - MARGIN) * before then return text, said end
@@ -99,7 +99,7 @@ function M.choose(r, resumed)
                 .. "%s, has no tiles; leave it out, or give --device cuda", device)
   end
   if resumed then
-    show.line("autotune: a run that is resumed keeps what it has")
+    show.line("autotune: a resumed run keeps its tiles")
     return
   end
   if not tiled then
@@ -112,7 +112,7 @@ function M.choose(r, resumed)
     return
   end
   if v.tiles ~= "" then
-    show.line("autotune: %s is kept as --tiles says", v.tiles)
+    show.line("autotune: %s keeps the tiles of --tiles", v.tiles)
     return
   end
   local batch = math.ceil(v.batch / ranks.count)

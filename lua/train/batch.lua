@@ -86,7 +86,7 @@ function M.choose(r, command)
   local room = budget.whole(device, command ~= "plan")
   local machine = not gpu and footprint.room() or nil
   if not room then
-    util.refuse("--batch auto: plan opens no device, so say what it has: --vram 80G, or give a "
+    util.refuse("--batch auto: plan opens no device, so give its memory: --vram 80G, or give a "
                 .. "number")
   end
   local batch, bytes = largest(r, room, train, machine)

@@ -218,7 +218,8 @@ local function work(run, c, round)
   local session, known = learn(c, points, found, c.learn_lr or lr, round)
   local right = c.truth and agreement(found, truth, c.k)
   local last = known >= c.enough or round == c.rounds
-  show.line("round %d of %d: silhouette %s, the classifier knows %s of what it did not see%s%s",
+  show.line("round %d of %d: silhouette %s, the classifier predicts %s of the held-out sequences "
+            .. "correctly%s%s",
             round, c.rounds, util.fixed(silhouette), util.fixed(known),
             right and string.format("; %s of the sequences are in the cluster of their class",
                                     util.fixed(right)) or "", last and "" or "; tuning")
@@ -233,8 +234,7 @@ end
 function M.check(run)
   for _, r in ipairs(run.phases) do
     if r.clusters and ranks.count > 1 then
-      util.refuse("clusters: the rounds are the work of one process; leave out --ranks and "
-                  .. "--devices")
+      util.refuse("clusters: the rounds run in one process; leave out --ranks and --devices")
     end
   end
 end
@@ -245,7 +245,7 @@ function M.check_data(run)
   -- with fewer, no cluster has a fifth vector to test the classifier with
   local least = c and math.max(c.k, FIFTH)
   if c and n < least then
-    fail("data", "clusters: %s to train on, %d clusters want %d or more; more data, or fewer "
+    fail("data", "clusters: %s to train on, %d clusters need %d or more; more data, or fewer "
          .. "clusters", util.plural(n, "sequence"), c.k, least)
   end
 end

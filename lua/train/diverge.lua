@@ -102,7 +102,7 @@ function M.bad_step(run, part, loss, norm)
   if s.bad == 1 and run.ahead == 0 and ranks.count == 1 then
     local ok, said = pcall(save_replay, run, part, facts)
     if ok then
-      show.line("%s: to do it again: replay %s", where, said)
+      show.line("%s: to repeat the step: replay %s", where, said)
     else
       show.warn("no replay file: %s", said)
     end

@@ -259,7 +259,7 @@ local function end_epoch(run, started)
   local best = watch.take_best(s, value, bad, r.best[2])
   look_back(run, values)
   ranks.same("other weights", ranks.count > 1 and tostring(run.session:digest()) or "",
-             "machines that compute differently cannot train together; SEG_ISA makes them alike")
+             "machines that compute differently cannot train together; set one SEG_ISA for all")
   try(run.csv.add, run.csv, row)
   local saving = sys.clock()
   if best then state.save_best(run) else state.save_kept(run) end
@@ -425,7 +425,7 @@ end
 local function with_steps(run)
   state.save_kept(run, true)
   footprint.report(run)
-  show.line("stopped after %s as told; continue with --resume %s",
+  show.line("stopped after %s as requested; continue with --resume %s",
             util.plural(run.session:facts().count, "step"), run.folder)
   return 0
 end
@@ -439,7 +439,8 @@ local function train_phase(run)
     -- checked before an epoch: a resumed run that has reached the limit does nothing
     if told > 0 and s.epoch >= told then
       state.save_kept(run, true)
-      show.line("stopped after epoch %d as told; continue with --resume %s", s.epoch, run.folder)
+      show.line("stopped after epoch %d as requested; continue with --resume %s", s.epoch,
+                run.folder)
       return 0
     end
     if has_steps(run, 0) then return with_steps(run) end
@@ -457,7 +458,7 @@ local function train_phase(run)
     end
   end
   if average.finish(run) then return nil end
-  show.line("the average is not done; --resume %s makes it up", run.folder)
+  show.line("the average is not done; --resume %s completes it", run.folder)
   return 128 + ranks.stopped()
 end
 
@@ -570,7 +571,7 @@ local function work(run, resume)
   -- start the run again
   if not final_test(run) then
     local signal, called = ranks.stopped()
-    show.line("%s: training is done, the test is not; --resume %s makes it up", called, run.folder)
+    show.line("%s: training is done, the test is not; --resume %s completes it", called, run.folder)
     return 128 + signal
   end
   footprint.report(run)

@@ -125,10 +125,10 @@ local function refuse(purpose, n, room, gpu, beside, what)
   local wanted = n.param + n.arena
   M.refused = { early = true, rest = beside and n.rest or nil, command = purpose }
   core.sys.raise(gpu and "device" or "failure", string.format(
-    "no memory: %s wants %d bytes (weights%s %s, arena %s)%s, %s; fix: one of the changes below, "
+    "no memory: %s needs %d bytes (weights%s %s, arena %s)%s, %s; fix: one of the changes below, "
     .. "or more memory", purpose == "train" and "training" or "evaluation", wanted,
     purpose == "train" and ", gradients and moments" or "", util.bytes(n.param),
-    util.bytes(n.arena), beside and " beside " .. util.bytes(n.rest)
+    util.bytes(n.arena), beside and " and " .. util.bytes(n.rest)
       .. " of batches and program" or "", what), true, wanted, math.max(room, 0))
 end
 
@@ -264,7 +264,7 @@ function M.settle(run)
       if e[2] > 0 then parts[#parts + 1] = e[1] .. " " .. util.bytes(e[2]) end
     end
     core.sys.raise("failure", string.format(
-      "no memory: beside the data that are open %s are wanted (%s), %s of this machine are free; "
+      "no memory: in addition to the open data %s are needed (%s), %s of this machine are free; "
       .. "fix: one of the changes below, a smaller --cache_mb, fewer --workers, or more memory",
       util.bytes(come.total), table.concat(parts, ", "), util.bytes(room)),
       true, math.max(come.arena, 1), room)

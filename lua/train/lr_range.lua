@@ -31,7 +31,7 @@ local function rate_of(flag, default)
   if not text then return default end
   local v = tonumber(text)
   if not v or not (v > 0 and v < math.huge) then
-    util.refuse('--%s wants a rate above 0, got "%s"', flag, text)
+    util.refuse('--%s takes a rate above 0, got "%s"', flag, text)
   end
   return v
 end
@@ -156,7 +156,7 @@ function M.command(r, name)
   local from, to = rate_of("from", FROM), rate_of("to", TO)
   local steps = v.steps > 0 and v.steps or STEPS
   if steps < LEAST or steps > MOST then
-    util.refuse("--steps %d: lr_range wants %d to %d, to see where the loss falls", steps, LEAST,
+    util.refuse("--steps %d: lr_range takes %d to %d, to see where the loss falls", steps, LEAST,
                 MOST)
   end
   if from >= to then util.refuse("--from %g --to %g: the rate must rise", from, to) end

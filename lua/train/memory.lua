@@ -145,7 +145,7 @@ function M.lines(r, o)
   local function row(text, bytes, what)
     out[#out + 1] = string.format("  %-34s %10s%s", text, util.bytes(bytes), what or "")
   end
-  out[1] = string.format("%s, batch %d%s, takes at its fullest", train and "training"
+  out[1] = string.format("%s, batch %d%s, takes at most", train and "training"
                          or "evaluation", v.batch,
                          plan.again_calls > 0 and ", values computed again" or "")
   row("values", plan.peak_values)
@@ -157,7 +157,7 @@ function M.lines(r, o)
   row(train and "weights, gradients, optimiser" or "weights", now.param)
   if rest then row("batches made ahead, program", now.rest) end
   -- the same comparison that failed; early it includes batches and program
-  row("together", need(now, rest), string.format("; wanted at once: %s%s",
+  row("together", need(now, rest), string.format("; needed at once: %s%s",
       util.bytes(o.wanted + (o.early and o.rest or 0)),
       o.room > 0 and ", free: " .. util.bytes(o.room) or ""))
   if o.device then
@@ -182,7 +182,7 @@ function M.lines(r, o)
     local kept = math.min(v.cache_mb << 20, core.sys.machine().now_bytes)
     add { "--cache_mb 0: volumes are read again", kept, " at most" }
   end
-  out[#out + 1] = "what would take less"
+  out[#out + 1] = "options that need less"
   for _, e in ipairs(list) do
     out[#out + 1] = string.format("  %-58s frees %s%s%s", e[1], util.bytes(e[2]), e[3] or "",
                                   e[2] < short and not e.elsewhere and ", still too much" or "")

@@ -118,8 +118,8 @@ function M.report(result, pipeline, hash)
     local case = hash(pipeline:facts(item).key)
     json[#json + 1] = { case = case, first = result.bad[item] }
     lines[#lines + 1] = string.format(
-      "case %s: the network gives what is not finite, first %s; the case does not count: look at "
-      .. "its values, and at how the weights were trained", case, result.bad[item])
+      "case %s: the prediction is not finite, first %s; the case does not count: look at its "
+      .. "values, and at how the weights were trained", case, result.bad[item])
   end
   if #lines > 0 then return lines, json end
 end

@@ -242,8 +242,8 @@ function M.outside(recipe, pipeline)
   end
   if unknown > 0 then
     return out, string.format(
-      "the prepared grid is smaller than the image in %s; what of the truth lies outside is not "
-      .. "known, as a function changes it, and not counted", util.plural(unknown, "case"))
+      "the prepared grid is smaller than the image in %s; the ground truth outside is not known, "
+      .. "as a function changes it, and not counted", util.plural(unknown, "case"))
   end
   return out, cases > 0 and string.format(
     "truth beyond the prepared grid (fit, crop): %.0f voxels in %s, counted as missed; distances "

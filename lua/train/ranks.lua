@@ -157,13 +157,13 @@ local function devices(v)
   for word in (v.devices .. ","):gmatch("([^,]*),") do
     local number = word:match("^%d+$") and math.tointeger(tonumber(word))
     if not number then
-      util.refuse('--devices %s: "%s" is no number of a GPU; give those that segengine doctor '
-                  .. "lists, with commas between: --devices 0,1", v.devices, word)
+      util.refuse('--devices %s: "%s" is not the number of a GPU; give numbers that segengine '
+                  .. 'doctor lists, with commas between: --devices 0,1', v.devices, word)
     end
     if has[number] and v.allreduce ~= "host" then
       util.refuse("--devices %s: two ranks on GPU %d would share its speed and its memory, and "
-                  .. "NCCL takes one rank a GPU; name others, or --allreduce host to try what "
-                  .. "several ranks do", v.devices, number)
+                  .. "NCCL accepts one rank a GPU; name others, or use --allreduce host to test "
+                  .. "several ranks on one GPU", v.devices, number)
     end
     has[number], list[#list + 1] = true, number
   end

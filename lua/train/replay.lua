@@ -37,15 +37,15 @@ end
 -- The command replay. The exit code is 0 if the step is not finite again, 1 if it is finite.
 function M.command(r)
   local path = config.line.flags.weights
-  if not path then util.refuse("replay wants FILE, a run's replay.safetensors") end
+  if not path then util.refuse("replay needs FILE, a run's replay.safetensors") end
   if not util.exists(path) then
     core.sys.raise("data", "replay " .. path .. ": there is no such file", true)
   end
   local session = recipes.session(r, "train")
   local meta = core.checkpoint.load(path, session, true)
   if not meta["replay.epoch"] then
-    util.fail("data", "%s: this is no replay file; a run writes replay.safetensors when a step is "
-              .. "not finite", path)
+    util.fail("data", "%s: this is not a replay file; a run writes replay.safetensors when a step "
+              .. "is not finite", path)
   end
   local loss, norm, applied = session:step(core.checkpoint.batch(path), {
     lr = tonumber(meta["replay.lr"]), clip = tonumber(meta["replay.clip"]) })
@@ -55,7 +55,7 @@ function M.command(r)
     { "", "then", "now" }, { "loss", meta["replay.loss"], util.number(loss) },
     { "gradient norm", meta["replay.grad_norm"], util.number(norm) } })
   if applied then
-    print("the step is finite here: then it was not")
+    print("the step is finite here, but was not in the run")
   else
     local what, found = session:blame()
     local cases = {}

@@ -68,7 +68,7 @@ function M.say_epochs(run)
   local is, name = config.values.epochs, run.recipe.schedule.name
   was = tonumber(was)
   if was and was ~= is and spans(run.recipe, was, is) then
-    show.line("note: %d epochs, the run began with %d; schedule %s goes by the new number", is, was,
+    show.line("note: %d epochs, the run began with %d; schedule %s uses the new number", is, was,
               name)
   end
 end
@@ -80,8 +80,8 @@ function M.find_phase(run, meta)
                      math.tointeger(tonumber(meta.first or 0))
   run.recipe = s.phase and run.phases[s.phase]
   if not run.recipe or (meta.phase ~= nil) ~= (#run.phases > 1) then
-    fail("usage", "%s is in phase %s, and this script has %s; start a new run, or give the script "
-         .. "back what it had (%s/recipe.lua)", run.folder, meta.phase or "1 of 1",
+    fail("usage", "%s is in phase %s, and this script has %s; start a new run, or restore the "
+         .. "script (%s/recipe.lua)", run.folder, meta.phase or "1 of 1",
          util.plural(#run.phases, "phase"), run.folder)
   end
 end
@@ -89,7 +89,7 @@ end
 -- Checks that the run has the same network, preprocessing, options and cases. Other changes of the
 -- script are left to the user.
 function M.check_same(run, meta)
-  local now, start = state.metadata(run), "start a new run, or give the script back what it had ("
+  local now, start = state.metadata(run), "start a new run, or restore the script ("
     .. run.folder .. "/recipe.lua)"
   if meta.recipe and meta.recipe ~= now.recipe then
     fail("usage", "%s is a run of %s, not of %s", run.folder, meta.recipe, now.recipe)
@@ -101,7 +101,7 @@ function M.check_same(run, meta)
   end
   for field, what in pairs { graph = "network", preprocessing = "preparation of the data" } do
     if meta[field] and meta[field] ~= now[field] then
-      fail("usage", "the %s of this script is not that of the run that is resumed; %s", what, start)
+      fail("usage", "the %s of this script differs from the resumed run; %s", what, start)
     end
   end
   local was_average, is_average = meta.average or "none", now.average or "none"
@@ -117,12 +117,12 @@ function M.check_same(run, meta)
     if not config.line.flags.other_ranks then
       local count, own = was_ranks:match("^(%d+)(.*)$")
       util.refuse("the run that is resumed had ranks %s, this has %s: sums over ranks are taken in "
-                  .. "another order, so its numbers would have other last bits than those of an "
-                  .. "uninterrupted run; --ranks %s%s, or --other_ranks to go on all the same",
+                  .. "another order, so the last bits of its numbers would differ from an "
+                  .. "uninterrupted run; --ranks %s%s, or --other_ranks to continue anyway",
                   say(was_ranks), say(is_ranks), count, own ~= "" and " --sync_norm false"
                   or " --sync_norm true")
     end
-    show.warn("ranks were %s and are %s: the numbers are not those of an uninterrupted run",
+    show.warn("ranks were %s and are %s: the numbers differ from an uninterrupted run",
               say(was_ranks), say(is_ranks))
   end
   if meta.recipe_text and meta.recipe_text ~= now.recipe_text then
@@ -162,8 +162,8 @@ function M.check_cases(run, rows)
     local parts = was[row.key]
     if parts then found, gone[row.key] = found + 1, nil end
     if parts and not parts[row.part] then
-      fail("data", "case %s (%s) was in %s and is in %s now: the data is not that of the run that "
-           .. "is resumed; start a new run", row.case, row.key, next(parts), row.part)
+      fail("data", "case %s (%s) was in %s and is in %s now: the data differs from the resumed "
+           .. "run; start a new run", row.case, row.key, next(parts), row.part)
     elseif parts and parts[row.part] ~= "" and parts[row.part] ~= row.image then
       fail("data", "case %s (%s) has another image than when the run began; give its file back, or "
            .. "start a new run", row.case, row.key)
@@ -175,8 +175,8 @@ function M.check_cases(run, rows)
               run.folder)
   elseif next(gone) or found < #rows then
     local _, case = next(gone)
-    fail("data", "%s: the data is not that of the run that is resumed; cases.csv there names what "
-         .. "it had; start a new run", case and "case " .. case .. " is missing"
+    fail("data", "%s: the data differs from the resumed run; cases.csv there lists its cases; "
+         .. "start a new run", case and "case " .. case .. " is missing"
          or util.plural(#rows - found, "case is new", "cases are new"))
   end
 end

@@ -109,8 +109,7 @@ function M.restore(run, meta)
   s.loss_sum = tonumber(meta.loss_sum) + 0.0
   s.best, s.best_epoch = tonumber(meta.best), math.tointeger(tonumber(meta.best_epoch))
   if not (s.epoch and s.batch and s.seen and s.bad and s.best_epoch) then
-    fail("data", "the checkpoint does not say where its training stood; only its weights can "
-         .. "be used")
+    fail("data", "the checkpoint has no state of its training; only its weights can be used")
   end
   s.phase, s.first = math.tointeger(tonumber(meta.phase or 1)),
                      math.tointeger(tonumber(meta.first or 0))
@@ -172,7 +171,7 @@ function M.save(run, name, weights)
   run.lost = run.lost + 1
   -- the first save shows whether the folder can be written at all
   if not run.saved or run.lost >= BAD_SAVES then error(why, 0) end
-  show.warn("%s; training goes on, the checkpoint before it is intact", why)
+  show.warn("%s; training continues, the previous checkpoint is intact", why)
   return false
 end
 
@@ -238,7 +237,7 @@ function M.check_disk(run, folder, resume)
   local wanted = files * run.session:facts().param_bytes
   local free = sys.disk_free(folder)
   if free < wanted then
-    fail("failure", "%s: %s free, checkpoints want %s; free some or choose another --out",
+    fail("failure", "%s: %s free, checkpoints need %s; free some or choose another --out",
          folder, util.bytes(free), util.bytes(wanted))
   end
 end
@@ -251,7 +250,7 @@ local function read_best(run)
   if not ok then return nil, why end
   local meta = core.checkpoint.meta(path)
   local epoch = math.tointeger(tonumber(meta.epoch))
-  if not epoch then return nil, path .. ": it does not say of which epoch it is" end
+  if not epoch then return nil, path .. ": its epoch is missing" end
   local swa = meta.average == "swa"
   return { epoch = epoch, value = tonumber(meta.best_epoch) == epoch and tonumber(meta.best) or nil,
            -- a run with swa writes its mean without moments, but an epoch with moments

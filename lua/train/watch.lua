@@ -19,11 +19,11 @@ function M.find(what, r, name, mode)
   if name ~= "loss" and name ~= "train_loss" and not r.metrics[name] then
     local names = util.sorted_keys(r.metrics)
     names[#names + 1], names[#names + 2] = "loss", "train_loss"
-    fail("usage", 'seg.recipe: %s: monitor = "%s" is no metric; %s', what, tostring(name),
+    fail("usage", 'seg.recipe: %s: monitor = "%s" is not a metric; %s', what, tostring(name),
          util.suggest(name, names))
   end
   if name ~= "train_loss" and not r.valid then
-    fail("usage", 'seg.recipe: %s goes by "%s" of the valid set, and there is none; give '
+    fail("usage", 'seg.recipe: %s monitors "%s" of the valid set, and the recipe has none; give '
          .. 'monitor = "train_loss", or a valid set', what, name)
   end
   mode = mode or (name == best[1] and best[2]) or (name:match("loss$") and "min")

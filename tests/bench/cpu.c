@@ -503,7 +503,7 @@ int main(int argc, char **argv)
         if (!option) {
             argv[names++] = argv[i]; // the rest are names
         } else if (i + 1 == argc || (*option = atoi(argv[++i])) < 1) {
-            fprintf(stderr, "%s wants a number from 1\n", argv[i]);
+            fprintf(stderr, "%s takes a number from 1\n", argv[i]);
             return 2;
         }
     }

@@ -50,12 +50,12 @@ step "the same numbers again" same auto off
 
 step "less than half of what is free holds the data" with EMU_MEM=260000 train small
 step "which is said" says small \
-    "train: from the loader: its samples want [0-9.]* MiB, half of what is free"
+    "train: from the loader: its samples need [0-9.]* MiB, half of the free memory"
 step "the same numbers, too" same small off
 
 step "a change that has no kernel is made by the host" train blurred --blur
 step "which is said" says blurred \
-    "train: from the loader: augment has blur, which is of the host's loader only"
+    "train: from the loader: augment has blur, which only the host's loader can run"
 step "the set without changes is kept all the same" says blurred \
     "valid: [0-9.]* KiB of samples on the device"
 step "told to keep them, it is an error" ends 2 train blurred_on --blur --device_dataset on
@@ -64,7 +64,7 @@ step "which says why" says blurred_on \
 
 step "told to keep them, it fails" ends 4 with EMU_MEM=150000 train small_on --device_dataset on
 step "what it wanted" says small_on \
-    "device_dataset on: train cannot be kept: GPU: [0-9]* bytes wanted, [0-9]* of"
+    "device_dataset on: train cannot be kept: GPU: [0-9]* bytes needed, [0-9]* of"
 
 # weights are aligned; the memory after them must fit as well
 step "not even the weights" ends 4 with EMU_MEM=18000 train tight
@@ -112,7 +112,7 @@ local r, gone = assert(keep(s)), assert(keep(s))
 local batch = r:draw(0, { 1, 2 })
 s:forward({ image = batch, mask = batch }, false)
 assert(r:bytes() == 16 * 16 * 8 * 5)
-refuses("this batch is not of this session", other.forward, other,
+refuses("this batch belongs to another session", other.forward, other,
         { image = batch, mask = batch }, false)
 assert(gone:bytes() > 0)
 gone = nil
@@ -120,7 +120,7 @@ collectgarbage()
 s:close()
 assert(r:bytes() == 0)
 refuses("this data set is closed", r.draw, r, 0, { 1, 2 })
-refuses("this batch is not of this session", other.forward, other,
+refuses("this batch belongs to another session", other.forward, other,
         { image = batch, mask = batch }, false)
 r, batch, s = nil, nil, nil
 collectgarbage()
@@ -185,7 +185,7 @@ step "a run with its data on the device" train here --steps 41
 step "which has no room for them later" ends 4 with EMU_MEM=150000 train here \
     --resume "$tmp/here/tiny/001"
 step "does not go on otherwise by itself" says here \
-    "train: the device made the batches of the run that is resumed, and cannot"
+    "train: the device made the batches of the resumed run, and cannot"
 # with this memory a new run uses the loader; the resumed run keeps its dataset,
 # and other requests fail
 step "half of what is free is no limit" ends 4 with EMU_MEM=300000 train here \

@@ -65,7 +65,7 @@ step "2 GPUs, through the host" train host --devices 0,1 --allreduce host
 step "the losses of one" near one host
 step "which is said" says host "all-reduce by the host"
 step "without NCCL by itself" without train auto --devices 0,1
-step "why is said" says auto "all-reduce by the host (rank 0: NCCL is not there"
+step "why is said" says auto "all-reduce by the host (rank 0: NCCL was not found"
 step "the same bytes as by the host" same host auto
 step "--ranks has a GPU each" train ranks --ranks 2
 step "the same bytes, too" same nccl ranks
@@ -99,14 +99,14 @@ refused() {
 }
 step "a GPU that is not there" refused 4 \
     "devices 0,2: GPU 2: there is no cuda:2: this machine shows 2 GPUs" --devices 0,2
-step "no number" refused 2 'devices 0,x: "x" is no number of a GPU' --devices 0,x
+step "no number" refused 2 'devices 0,x: "x" is not the number of a GPU' --devices 0,x
 step "one GPU twice" refused 2 "two ranks on GPU 1 would share" --devices 1,1
 step "more ranks than GPUs" refused 4 "there is no cuda:2" --ranks 3
 step "other ranks than GPUs" refused 2 "leave --ranks out" --devices 0,1 --ranks 3
 step "a way that is none" refused 2 'allreduce is "ncll", wanted one of auto, host, nccl' \
     --devices 0,1 --allreduce ncll
 step "no NCCL where it is wanted" without refused 4 \
-    "allreduce nccl: rank 0: NCCL is not there .*install libnccl2" --devices 0,1 --allreduce nccl
+    "allreduce nccl: rank 0: NCCL was not found .*install libnccl2" --devices 0,1 --allreduce nccl
 step "doctor lists both" run doctor doctor
 step "by the number that --devices wants" says doctor "^GPU 1  *ok "
 
@@ -136,7 +136,7 @@ step "a rank is killed" killed
 step "which" says killed "rank 1: killed by signal 9"
 signal=STOP
 step "a rank stands still" killed
-step "which" says killed "rank 1: nothing was heard of it"
+step "which" says killed "rank 1: no sign of life"
 
 # energy of both GPUs from a substitute for NVML: 200 W each
 mkdir "$tmp/driver"

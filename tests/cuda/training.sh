@@ -98,7 +98,7 @@ step "and resumed" train cut --resume "$tmp/cut/tiny/001"
 step "they are as told" told cut
 step "with the same bytes" same told cut
 step "measured no more" train cut --resume "$tmp/cut/tiny/001" --epochs 3 --autotune
-step "as it says" says cut "^autotune: a run that is resumed keeps what it has"
+step "as it says" says cut "^autotune: a resumed run keeps its tiles"
 step "a tile that is none" ends 2 train none --precision bf16 --tiles wide=9x9/-
 step "is named, with all" says none 'wide: cuda has no tile "9x9"; known: 128x128, .*-split'
 step "f32 has no choice" train f32 --autotune --steps 1

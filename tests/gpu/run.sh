@@ -193,7 +193,7 @@ part_ranks() {
             --phantom "$BUILD/train/phantom" --out "$BUILD/ranks/$name" > "$BUILD/said" 2>&1
         status=$?
         cat "$BUILD/said"
-        grep -q 'allreduce nccl: rank .*NCCL is not there' "$BUILD/said" && {
+        grep -q 'allreduce nccl: rank .*NCCL was not found' "$BUILD/said" && {
             echo "through the host alone: there is no NCCL"
             continue
         }

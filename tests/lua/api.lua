@@ -389,7 +389,7 @@ t.test("reshape", function()
   t.equal(b:get(2, 1, 2), 4.0)
   b:set(9, 1, 1, 1)
   t.equal(a:get(1, 1), 1.0)
-  t.raises(function() a:reshape { 4, 2 } end, "reshape: 6 elements, the new shape wants 8")
+  t.raises(function() a:reshape { 4, 2 } end, "reshape: 6 elements, the new shape needs 8")
   t.raises(function() a:reshape { 2 ^ 31, 2 } end, "extent must be from 1")
 end)
 

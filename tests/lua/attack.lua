@@ -19,7 +19,7 @@ local brain = "scripts/brain_unet.lua" .. phantom .. " --out " .. folder .. "/ru
 t.test("numbers out of range end before anything is opened", function()
   for _, case in ipairs {
     { "--batch 100000000", "--batch must be from 1 to 1048576" },
-    { "--batch 0", "--batch must be from 1" }, { "--batch ''", "wants a whole number" },
+    { "--batch 0", "--batch must be from 1" }, { "--batch ''", "takes a whole number" },
     { "--threads 100000", "--threads must be from 0 to 1024" },
     { "--workers -1", "--workers must be from 0 to 256" },
     { "--epochs 1000000001", "--epochs must be from 1" },
@@ -31,9 +31,9 @@ t.test("numbers out of range end before anything is opened", function()
     { "--cache_mb 9223372036854775807", "--cache_mb must be from 0" },
     { "--device_dataset yes", '--device_dataset is "yes", wanted one of auto, off, on' },
     { "--device_dataset ''", '--device_dataset is ""' },
-    { "--lr nan", "--lr wants a number" }, { "--lr -1", "lr must be a number >= 0" },
+    { "--lr nan", "--lr takes a number" }, { "--lr -1", "lr must be a number >= 0" },
     { "--lr 1e400", "lr must be a number >= 0" }, { "--t_max 0", "t_max must be a number >= 1" },
-    { "--size 0", "size must be from 16" }, { "--size 17", "h = 17 is no multiple of 16" },
+    { "--size 0", "size must be from 16" }, { "--size 17", "h = 17 is not a multiple of 16" },
     { "--base 0", "base must be a whole number >= 1" }, { "--out ''", "--out is empty" },
     { "--data ''", "--data is empty" }, { "train plan", "train and plan: one command at a time" },
     { "-x", 'option "-x" is not understood' },
@@ -43,7 +43,7 @@ t.test("numbers out of range end before anything is opened", function()
   end
   says("inspect a b", 2, "inspect takes one PATH")
   says("doctor b", 2, "doctor takes data SCRIPT.lua or nothing, got \"b\"")
-  says(folder, 2, "is a folder and no Lua script; fix: segengine inspect")
+  says(folder, 2, "is a folder, not a Lua script; fix: segengine inspect")
 end)
 
 t.test("a rate that is no number is said before the first epoch", function()
@@ -154,13 +154,13 @@ t.test("what is closed is refused", function()
   local first = loader:next().fields[1]
   t.check(first:array():get(1, 1, 1, 1), "a block of this batch")
   local second = loader:next().fields[1]
-  t.raises(function() first:array() end, "this block is no longer there")
+  t.raises(function() first:array() end, "has reused the memory of this block")
   loader:close()
-  t.raises(function() second:array() end, "this block is no longer there")
+  t.raises(function() second:array() end, "has reused the memory of this block")
   t.raises(function() loader:next() end, "this loader is closed")
   local x = nn.input("closed", { c = 1, h = 16, w = 16 })
   local model = seg.model { outputs = { y = nn.relu(x) } }
-  t.raises(function() model:run { closed = second } end, "this block is no longer there")
+  t.raises(function() model:run { closed = second } end, "has reused the memory of this block")
   local prediction = core.data.prediction(pipeline, 1, 1)
   t.raises(function() prediction:put(1, seg.array.zeros { 16, 16 }, 1) end,
            "a prediction of 2 axes, wanted 4")
@@ -218,7 +218,7 @@ t.test("a run that is resumed must be what it was", function()
   local rest = phantom .. " --out " .. folder .. "/copy --resume " .. copy
   fresh()
   write(other, (text:gsub("base = cfg.base,", "%0 act = 'leaky_relu',")))
-  says(other .. rest, 2, "the network of this script is not that of the run")
+  says(other .. rest, 2, "the network of this script differs from the resumed run")
   write(other, (text:gsub("99%.5", "99.0")))
   says(other .. rest, 2, "the preparation of the data of this script")
   write(other, text .. "-- a comment\n")

@@ -18,7 +18,8 @@ local function silent(said, part)
 end
 
 t.test("folds that cannot be are refused before the first is trained", function()
-  silent(says("headpose_cnn", "folds --folds 7", 3, "7 folds of 6 patients: some would have none"),
+  silent(says("headpose_cnn", "folds --folds 7", 3, "7 folds of 6 patients: some folds would "
+              .. "validate no patient"),
          "fold_2")
   says("headpose_cnn", "--folds 7", 3, "fix: fewer folds")
   says("headpose_cnn", "folds", 2, "no set of this recipe is split by kfold; give --folds 5")
@@ -30,7 +31,7 @@ t.test("clusters without end or sense are refused, with what to do", function()
   says("sequence_cnn_lstm", "--epochs 1", 0, "done:")
   local made = " --data " .. folder .. "/made/sequences-*"
   silent(says("sequence_cnn_lstm", "--classes 30" .. made, 3, "clusters: 18 sequences to train on, "
-              .. "30 clusters want 30 or more; more data, or fewer clusters"), "epoch 1/1")
+              .. "30 clusters need 30 or more; more data, or fewer clusters"), "epoch 1/1")
   -- a loss whose target is computed: not a wrong class number of a file
   says("sequence_cnn_lstm", "--learn contrastive --lr 1e30 --epochs 3", 5, "lower the learning")
   says("sequence_cnn_lstm", "--learn statistics --lr 1e30", 5, "the encoder has diverged")
@@ -39,9 +40,9 @@ t.test("clusters without end or sense are refused, with what to do", function()
 end)
 
 t.test("patches larger than memory end before data is opened", function()
-  silent(says("hippocampus_unet3d", "--size 4000,4000,4000", 1, "no memory: training wants "),
+  silent(says("hippocampus_unet3d", "--size 4000,4000,4000", 1, "no memory: training needs "),
          "train: ")
-  t.says(line("hippocampus_unet3d", "--size 4000,4000,4000"), 1, "what would take less")
+  t.says(line("hippocampus_unet3d", "--size 4000,4000,4000"), 1, "options that need less")
 end)
 
 -- A copy, named `as`, of the synthetic data `made` of a recipe; its path.
@@ -112,7 +113,7 @@ t.test("weights of another recipe are called that", function()
   local run = folder .. "/runs/hippocampus_unet3d/001"
   t.says(string.format("scripts/brain_unet.lua predict --weights %s --in %s --out %s/p", run,
                        folder, folder), 2, 'weights of the recipe "hippocampus_unet3d" ('
-         .. run .. '/checkpoint_best.safetensors), not of "brain_unet": --size wants a whole')
+         .. run .. '/checkpoint_best.safetensors), not of "brain_unet": --size takes a whole')
 end)
 
 t.test("names with what a terminal obeys are shown without it", function()

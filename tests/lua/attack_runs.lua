@@ -76,7 +76,7 @@ t.test("one sample, learned by heart", function()
 end)
 
 t.test("lr_range without a slope, or told to stop", function()
-  says("lr_range --steps 2", 2, "--steps 2: lr_range wants 3 to 10000")
+  says("lr_range --steps 2", 2, "--steps 2: lr_range takes 3 to 10000")
   -- so wide that its steps take longer than the signal
   local code = t.lines(string.format(
     "%s %s > %s/said 2>&1 & p=$!; n=0; "
@@ -91,7 +91,7 @@ end)
 
 t.test("words of the line that are empty", function()
   for _, flag in ipairs { "weights", "resume", "run" } do
-    says("--" .. flag .. " ''", 2, "--" .. flag .. " is empty; it wants ")
+    says("--" .. flag .. " ''", 2, "--" .. flag .. " is empty; it needs ")
   end
   says("export --onnx ''", 2, "--onnx is empty")
   says("predict --weights a,,b --in x", 2, "a name between commas is empty")

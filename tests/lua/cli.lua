@@ -24,12 +24,12 @@ t.test("help, version, operators", function()
   says("check --device cpu:1 --op relu", 2, "only cuda takes a number")
   -- also without CUDA: the number is the mistake
   for _, number in ipairs { "-1", "x", "256", "" } do
-    says("check --op relu --device cuda:" .. number, 2, "the number behind cuda: has to be 0 to "
-         .. '255, got "' .. number .. '"')
+    says("check --op relu --device cuda:" .. number, 2, 'the number after cuda: must be 0 to 255, '
+         .. 'got "' .. number .. '"')
   end
-  says("check --op relu --device ref", 2, "--device ref: ref is what others are checked against")
-  says(brain .. " check --device ref", 2, "--device ref: ref is what others are checked against")
-  says("check --op", 2, "--op wants a value")
+  says("check --op relu --device ref", 2, "--device ref: ref is the reference for all devices")
+  says(brain .. " check --device ref", 2, "--device ref: ref is the reference for all devices")
+  says("check --op", 2, "--op needs a value")
   local text = says(brain .. " check", 0, "losses of all steps, relative")
   t.check(text:find("worst error: 0%.%d+ of its bound"), "the nodes come first: " .. text)
   says("doctor", 0, "processor")
@@ -101,15 +101,15 @@ t.test("mistakes on the command line", function()
   refuses(brain .. " --epocs 3", 2, '--epocs: unknown option; did you mean "epochs"')
   refuses(brain .. " --set epocs=3", 2, '--epocs: unknown option; did you mean "epochs"')
   refuses(brain .. " --prest demo", 2, '--prest: unknown option; did you mean "preset"')
-  refuses(brain .. " --epochs many", 2, '--epochs wants a whole number, got "many"')
+  refuses(brain .. " --epochs many", 2, '--epochs takes a whole number, got "many"')
   refuses(brain .. " --epochs 0", 2, "--epochs must be from 1 to 1000000, got 0")
-  refuses(brain .. " --epochs", 2, "--epochs wants a value")
-  refuses(brain .. " --image --mask MASK", 2, "--image wants a value")
-  refuses(brain .. " --weights --quiet", 2, "--weights wants a value: FILE")
-  refuses(brain .. " --lr x", 2, '--lr wants a number, got "x"')
-  refuses(brain .. " --clamp=perhaps", 2, '--clamp wants true or false, got "perhaps"')
+  refuses(brain .. " --epochs", 2, "--epochs needs a value")
+  refuses(brain .. " --image --mask MASK", 2, "--image needs a value")
+  refuses(brain .. " --weights --quiet", 2, "--weights needs a value: FILE")
+  refuses(brain .. " --lr x", 2, '--lr takes a number, got "x"')
+  refuses(brain .. " --clamp=perhaps", 2, '--clamp takes true or false, got "perhaps"')
   refuses(brain .. " --preset big", 2, '--preset "big" is not one of this recipe')
-  refuses(brain .. " --set lr", 2, "--set wants KEY=VALUE")
+  refuses(brain .. " --set lr", 2, "--set takes KEY=VALUE")
   refuses(brain .. " --quiet=false", 2, '--quiet takes no value, got "false"')
   refuses(brain .. " --save-every 0", 2, "--save_every must be at least 1")
   refuses(brain .. " --device tpu", 2, 'device "tpu" is not known')
@@ -130,14 +130,14 @@ t.test("mistakes on the command line", function()
   refuses(brain .. " --resume " .. folder .. "/none", 2, "--resume " .. folder .. "/none: there is "
           .. "no such run")
   refuses(brain .. " --resume " .. folder, 3, "--resume " .. folder .. ": this is not the folder")
-  refuses(brain .. " predict", 2, "predict wants --in PATH")
+  refuses(brain .. " predict", 2, "predict needs --in PATH")
   for _, case in ipairs {
     { "train --in x", "--in is not for train, but for predict" }, { "--split test", "--split is" },
     { "train --safetensors x", "--safetensors is not for train, but for export" },
     { "predict --resume auto", "--resume is not for predict" }, { "--json", "--json is not for" },
     { "plan --weights x", "--weights is not for plan, but for train, evaluate, predict, export" },
     { "--full", "--full is not for train, but for check" },
-    { "--resume auto --weights x", "--resume and --weights: a run that is resumed" },
+    { "--resume auto --weights x", "--resume and --weights: a resumed run" },
     { "export --reference x --weights x", "--weights: export writes trained weights with" },
   } do refuses(brain .. " " .. case[1], 2, case[2]) end
 end)
@@ -290,7 +290,7 @@ t.test("plan --gpu: what a step launches, without a GPU", function()
   local gpus = require "seg.inspect.gpus"
   t.equal(gpus.floor_us(gpus.find "h200", 4.8e9, 67e9, "f32"), 1000.0)
   says("scripts/brain_unet.lua plan --device cpu --gpu h200", 2,
-       "--gpu: the device cpu launches nothing; use --device cuda")
+       "--gpu: the device cpu launches no kernels; use --device cuda")
   says("scripts/brain_unet.lua evaluate --gpu h200", 2, "--gpu is not for evaluate, but for plan")
   if not require("seg.core").build:find("CUDA yes", 1, true) then
     says(plan .. "h200", 2, "--gpu: this program was built without CUDA")

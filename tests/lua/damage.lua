@@ -100,8 +100,8 @@ t.test("the study of a search goes on as it was, or is refused", function()
     { '"value": ', '"value": 1e999, "epoch": ', "a number that is too large" },
     { '"state": "', '"state": "done", "epoch": "', "wanted a whole number" },
     { "\n{", "\n[{", "json" },
-    { "\n", "\n3\n", "line 2 is no table" },
-    { "^[^\n]*", "[7]", "line 1 does not say what the search is" },
+    { "\n", "\n3\n", "line 2 is not a table" },
+    { "^[^\n]*", "[7]", "line 1 does not describe the search" },
   } do
     t.raises(function() search(6, (text:gsub(case[1], case[2], 1))) end, case[3])
   end
@@ -145,7 +145,7 @@ t.test("a series whose files were changed is refused with their names", function
     { "[]", "kind is missing, want a string" },
     { '{"kind": "folds"}', "k is missing, want a number" },
     { '{"kind": "repeat", "seeds": ["a"]}', "seeds: 1 is a string, want a number" },
-    { '{"kind": "search", "options": ["--lr=1", "lr"]}', '"lr" is no option' },
+    { '{"kind": "search", "options": ["--lr=1", "lr"]}', '"lr" is not an option' },
   } do
     t.write(folder .. "/series.json", case[1])
     t.raises(function() series.read(folder) end, case[2])

@@ -17,7 +17,7 @@ t.test("an arena that the machine has not got", function()
                                .. folder .. "/phantom --out " .. folder .. "/runs",
                                "ulimit -v 3000000; ")
   t.equal(code, 1, text)
-  t.check(text:find("no memory: training wants %d+ bytes"), text)
+  t.check(text:find("no memory: training needs %d+ bytes"), text)
   local sum = 0
   for _, what in ipairs { "values", "gradients of values", "workspace of kernels",
                           "gaps between them", "weights, gradients, optimiser",
@@ -111,7 +111,7 @@ t.test("the same for a GPU: each remedy is a plan", function()
           command = "train" }
     os.exit(0)
   ]])
-  local text = t.says(recipe, 0, "training, batch 12, takes at its fullest")
+  local text = t.says(recipe, 0, "training, batch 12, takes at most")
   local util = require "seg.util"
   local train, fits, predict, none, late, first, least, auto, one =
     text:match("^" .. ("(.-)\n%-%-\n"):rep(8) .. "(.*)$")
@@ -122,7 +122,7 @@ t.test("the same for a GPU: each remedy is a plan", function()
   end
   -- halved three times: 3 would need more than 2
   t.check(fits:find("%-%-batch 1 %(accumulate = 36 [^\n]*frees %S+ %a+\n"), fits)
-  t.check(one:find("; wanted at once: 20.0 MiB, free: 18.0 MiB\n", 1, true), one)
+  t.check(one:find("; needed at once: 20.0 MiB, free: 18.0 MiB\n", 1, true), one)
   t.check(fits:find("for adamw%s+frees %S+ %a+, still too much"), fits)
   t.check(train:find("(--device_dataset) and places for uploads come on top", 1, true), train)
   t.check(not train:find("still too much", 1, true), "nothing is known of what is free: " .. train)

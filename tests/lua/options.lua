@@ -96,22 +96,21 @@ t.test("what the shell makes of a pattern without quotes", function()
              .. "/imagesTr/2")
   local script = recipe("r.lua", "", "")
   says(script .. " --image " .. folder .. "/imagesTr/* --epochs 1", 2, '"' .. folder
-       .. "/imagesTr/2\" is no command, but a file or folder; --image takes one value, and the "
+       .. "/imagesTr/2\" is not a command, but a file or folder; --image takes one value, and the "
        .. "shell makes several words of a pattern with *; fix: quote patterns: --image '" .. folder
        .. "/imagesTr/*'")
   says(script .. " predict --in " .. folder .. "/imagesTr/*", 2, "fix: give the folder: --in "
        .. folder .. "/imagesTr")
-  says(script .. " " .. folder .. "/imagesTr", 2, "put the option that it is for in front of it, "
-       .. "as --data ")
+  says(script .. " " .. folder .. "/imagesTr", 2, "put its option before it, as --data ")
   says(script .. " trian", 2, 'command "trian" is not known; did you mean "train"')
 end)
 
 t.test("what is no script is said to be none, and where to look at it", function()
   local image = t.write(folder .. "/x.nii.gz", "\x1f\x8b\8\0\1\2")
-  says(image, 2, image .. " is no Lua script (it is no text); fix: segengine inspect " .. image)
+  says(image, 2, image .. " is not a Lua script (it is not text); fix: segengine inspect " .. image)
   local table_file = t.write(folder .. "/x.csv", "key,age\n1,2\n")
-  says(table_file, 2, "x.csv is no Lua script (")
-  says(folder, 2, folder .. " is a folder and no Lua script; fix: segengine inspect " .. folder)
+  says(table_file, 2, "x.csv is not a Lua script (")
+  says(folder, 2, folder .. " is a folder, not a Lua script; fix: segengine inspect " .. folder)
   says(folder .. "/nothere.lua --data x", 2, "there is no script " .. folder .. "/nothere.lua")
   says(t.write(folder .. "/wrong", "local x = 1 2\n"), 2, "wrong:1: unexpected symbol near '2'")
   says(t.write(folder .. "/wrong.lua", "1 2\n"), 2, "wrong.lua:1: ")

@@ -161,7 +161,8 @@ t.test("a field is checked where it is described", function()
     "seg.nn.global_pool%(x%)", "x")
   t.says(t.write(folder .. "/label.lua", label) .. " plan", 2,
          'numbers of a case are a field with kind = "numbers"')
-  t.says(path .. " plan", 2, 'say how many axes its arrays have beside channels: rank = 1 in field '
+  t.says(path .. " plan", 2, 'give the number of axes of its arrays without channels: rank = 1 in '
+         .. 'field '
          .. '"x"')
 end)
 
@@ -284,8 +285,9 @@ t.test("what no step can mend is said so", function()
   local path = channels(base, "")
   local text = t.read(path):gsub('{ "%*_a", "%*_b" }', '"*_a"', 1)
   t.write(path, text)
-  t.says(path .. " --out " .. folder .. "/runs", 2, path:match("[^/]+$") .. ":8: the network wants "
-         .. '2 channels in "image", the train set gives 1; fix: image = { ... } names them, and '
+  t.says(path .. " --out " .. folder .. "/runs", 2, path:match("[^/]+$") .. ":8: the network "
+         .. 'expects 2 channels in "image", the train set gives 1; fix: image = { ... } names '
+         .. 'them, and '
          .. 'nn.input("image", { c = 1 }) takes them as they are')
   -- grey and RGB
   local photos = folder .. "/photos"
@@ -303,7 +305,7 @@ t.test("what no step can mend is said so", function()
   picture(photos .. "/pair/a_mask.bmp", 6, false, function() return 0 end)
   t.raises(function()
     data.images { root = photos .. "/pair", mask = "*_mask", patient = "file" }:pipeline {}
-  end, "fix: files of one size: nothing says where in one another these lie")
+  end, "fix: files of one size: these have no position relative to each other")
 end)
 
 t.test("image and mask swapped", function()
@@ -367,8 +369,8 @@ end)
 t.test("an input that is not fed, and a softmax of one channel", function()
   local _, line = plain:sub(1, plain:find("seg.recipe", 1, true)):gsub("\n", "")
   t.says(script({ "inputs = { x, truth }", "inputs = { x }" }), 2, string.format(
-         '.lua:%d: seg.recipe: inputs lacks "mask", which the loss, an output or a metric is made '
-         .. "of; it has image", line + 1))
+         '.lua:%d: seg.recipe: inputs lacks "mask", from which the loss, an output or a metric is '
+           .. 'computed; it has image', line + 1))
   t.says(script({ "nn.sigmoid(logits)", "nn.softmax(logits)" }), 2,
          'output "mask": a softmax of one channel is 1 everywhere; write nn.sigmoid')
 end)
@@ -429,9 +431,9 @@ t.test("--steps that a run had already trains nothing", function()
   local path = script()
   local run = folder .. "/steps/run"
   local line = path .. " --epochs 3 --phantom " .. folder .. "/phantom"
-  t.says(line .. " --run " .. run .. " --steps 1", 0, "stopped after 1 step as told")
+  t.says(line .. " --run " .. run .. " --steps 1", 0, "stopped after 1 step as requested")
   local last = t.read(run .. "/checkpoint_last.safetensors")
-  t.says(line .. " --resume " .. run .. " --steps 1", 0, "stopped after 1 step as told")
+  t.says(line .. " --resume " .. run .. " --steps 1", 0, "stopped after 1 step as requested")
   t.equal(t.read(run .. "/checkpoint_last.safetensors") == last, true, "checkpoint")
 end)
 
@@ -439,12 +441,12 @@ t.test("--resume auto takes no run that was given up", function()
   local path = script()
   local line = path .. " --out " .. folder .. "/auto --phantom " .. folder .. "/phantom"
   local base = folder .. "/auto/" .. path:match("([^/]+)%.lua$")
-  t.says(line .. " --epochs 2 --steps 1", 0, "stopped after 1 step as told")
+  t.says(line .. " --epochs 2 --steps 1", 0, "stopped after 1 step as requested")
   t.says(line .. " --epochs 1", 0, "done:")
   t.says(line .. " --epochs 1 --resume auto", 0, "--resume auto: a new run: " .. base
          .. "/002 is finished; " .. base .. "/001, older, is not: --resume " .. base
-         .. "/001 goes on with it")
-  t.says(line .. " --epochs 2 --steps 1", 0, "stopped after 1 step as told")
+         .. "/001 continues it")
+  t.says(line .. " --epochs 2 --steps 1", 0, "stopped after 1 step as requested")
   t.says(line .. " --resume auto --seed 7", 2, "--seed 7 differs from the run that is resumed, "
          .. base .. "/004 (42)")
   t.says(line .. " --epochs 2 --resume auto", 0, "resumed at epoch 1")

@@ -54,7 +54,7 @@ t.test("T1: a Dice of empty slices that hides what is found", function()
   -- the run with the trap prints a warning, and the run without it does not
   local long = " --epochs 20 --t_max 20 --lr 1e-2 --slices 12"
   local said = t.says(brain .. "t1_trap --dice_per sample --dice_eps 1e-6" .. long, 0, "done:")
-  t.check(said:find("of the loss is the Dice of the %d+ %% of samples in which there is nothing"),
+  t.check(said:find("of the loss is the Dice of the %d+ %% of samples without foreground"),
           said)
   said = t.says(brain .. "t1" .. long, 0, "done:")
   t.check(not said:find("nothing to find", 1, true), said)

@@ -46,7 +46,7 @@ t.test("what it may be", function()
            "winograd must be true or false, got string")
   t.raises(function() trace(1) end, "winograd must be true or false, got number")
   t.says("scripts/brain_unet.lua plan --winograd no", 2,
-         '--winograd wants true or false, got "no"')
+         '--winograd takes true or false, got "no"')
 end)
 
 -- The recipe, with channels that Winograd's method accepts.

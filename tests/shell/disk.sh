@@ -47,7 +47,7 @@ step "nor into its log" code 0 \
 # limits
 step "files of 1 KiB" says 1 'ulimit -f 1; $PROGRAM $recipe --quiet --out $tmp/o4' "ulimit -f"
 step "12 open files" code 0 'ulimit -n 12; $PROGRAM $recipe --out $tmp/o5 --quiet'
-step "a traceback keeps the code" says 2 'SEG_TRACEBACK=1 $PROGRAM $recipe --lr x' "wants a number"
+step "a traceback keeps the code" says 2 'SEG_TRACEBACK=1 $PROGRAM $recipe --lr x' "takes a number"
 
 # signals outside of the training loop
 cat > "$tmp/loop.lua" << 'EOF'

@@ -23,7 +23,7 @@ row() { # the text of doctor's row "driver"
 gpu="GPU 0 Stand-in 1, limit 700 W, now 200 W, 41 C, 0 % busy; GPU 1 Stand-in 2"
 step "doctor" test "$(row with driver)" = "ok  550.54.14; $gpu"
 step "a driver that was replaced" test "$(row with driver env NVML_INIT=18)" = \
-    "-   NVML: Driver/library version mismatch; fix: a restart of the machine, when its driver is new"
+    "-   NVML: Driver/library version mismatch; fix: restart the machine if its driver was updated"
 step "a driver that is too old" test "$(row with old)" = \
     "-   libnvidia-ml.so.1 has no nvmlShutdown; fix: a newer driver"
 if ! ldconfig -p 2> /dev/null | grep -q libnvidia-ml; then

@@ -139,7 +139,7 @@ ends() {
 step "a rank is killed" ends killed KILL 1 "--ranks 3" "$PROGRAM"
 step "a rank is killed: which, and by what" said killed "segengine: rank 1: killed by signal 9"
 step "a rank stands still" ends still STOP 1 "--ranks 3" "$PROGRAM"
-step "a rank stands still: which" said still "rank 1: nothing was heard of it"
+step "a rank stands still: which" said still "rank 1: no sign of life"
 step "one rank is told to stop: all save, once" ends told TERM 143 "--ranks 3" "$PROGRAM"
 step "one rank is told to stop: how to go on" said told "SIGTERM: saved at epoch"
 
@@ -199,7 +199,7 @@ step "mpirun: a rank is killed" ends mpikilled KILL 137 "" $ranked
 step "mpirun: a rank is killed: which" said mpikilled "rank 1 .*signal 9"
 # shellcheck disable=SC2086  # words
 step "mpirun: a rank stands still" ends mpistill STOP 1 "" $ranked
-step "mpirun: a rank stands still: which" said mpistill "rank 1: nothing was heard of it"
+step "mpirun: a rank stands still: which" said mpistill "rank 1: no sign of life"
 # shellcheck disable=SC2086  # words
 step "mpirun: one is told to stop: all save" ends mpitold TERM 143 "" $ranked
 step "mpirun: how to go on" said mpitold "SIGTERM: saved at epoch"

@@ -31,7 +31,7 @@ static void narrow_x(const OpCase *c, OpCheck *k)
         v.x[0][i] = precision_round(k->precision, v.x[0][i]);
     REQUIRE(opcase_run(c, k, 1, &v, all, &mem, &p));
     REQUIRE(opcase_run(c, k, 1, &v, thin, &mem, &q));
-    opcase_same(k, c, &p, &q, "x in f32 and narrow");
+    opcase_same(k, c, &p, &q, "x in f32 and in 16 bits");
     arena_release(&mem);
 }
 

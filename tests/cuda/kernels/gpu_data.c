@@ -152,7 +152,7 @@ TEST(gpu_data_stays_with_the_loader_on_the_host)
     DeviceDatasetField f = {.dim = {1, 1, 2, 2, 1}};
     DeviceDataset *r = NULL;
     EXPECT_FAIL(device_dataset_open(&backend_cpu, NULL, &f, 1, 1, 0, &r),
-                "cpu keeps no data set");
+                "cpu keeps no device dataset");
     EXPECT(!r);
 }
 

@@ -50,7 +50,8 @@ TEST(gpu_is_missing)
          "no NVIDIA driver (a container needs --gpus all or --nv): install it, "
          "or use --device cpu"},
         {80, 1, "old", "cuda",
-         "the NVIDIA driver serves CUDA 11.8, this program wants 13.0: update "
+         "the NVIDIA driver supports CUDA 11.8, this program needs 13.0: "
+         "update "
          "the driver, or build with the CUDA Toolkit 11.8"},
         {80, 0, "ok", "cuda", "no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES"},
         {80, 1, "ok", "cuda:1",
@@ -155,7 +156,7 @@ static const struct Fault {
     const char *name, *advice;
 } faults[] = {
     {NO_MEMORY, "", "use a smaller batch or smaller images"},
-    {UNAVAILABLE, "(cudaErrorDevicesUnavailable)", "choose another with"},
+    {UNAVAILABLE, "(cudaErrorDevicesUnavailable)", "choose another GPU with"},
     {NO_IMAGE, "(cudaErrorNoKernelImageForDevice)", "build it with GPUS=NN"},
     {ECC, "(cudaErrorECCUncorrectable)", "have it checked"},
     {NEW_PTX, "(cudaErrorUnsupportedPtxVersion)", "install a newer driver"},

@@ -94,7 +94,7 @@ TEST(gpu_ranks_refused)
 {
     Wish same = {NULL, "cuda", "ranks 0 and 1 have the same GPU"};
     Wish word = {"ncll", "cuda", "--allreduce ncll: want auto, nccl or host"};
-    Wish none = {"nccl", "cuda", "rank 0: NCCL is not there"};
+    Wish none = {"nccl", "cuda", "rank 0: NCCL was not found"};
     stage(4);
     EXPECT(run_ranks(2, is_refused, &same, -1));
     EXPECT(run_ranks(2, is_refused, &word, -1));

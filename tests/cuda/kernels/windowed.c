@@ -32,6 +32,6 @@ void windowed_narrow(const OpCase *c, OpCheck *k)
     REQUIRE(opcase_run(c, k, 1, &v, thin, &mem, &q));
     for (int64_t i = 0; i < v.results; i++)
         p.y[i] = precision_round(k->precision, p.y[i]);
-    opcase_same(k, c, &p, &q, "y in f32 and narrow");
+    opcase_same(k, c, &p, &q, "y in f32 and in 16 bits");
     arena_release(&mem);
 }

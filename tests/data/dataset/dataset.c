@@ -76,8 +76,8 @@ TEST(dataset_label_values)
     EXPECT_FAIL(
         case_load(ds, 0, 1, NULL, &out, NULL),
         "case_017: mask: memory: value 255 in 3 voxels, wanted 0, 1; "
-        "fix: list what is a class, as in labels = {255}, or take every "
-        "value but 0 with labels = \"nonzero\" (--nonzero where the "
+        "fix: list the values of the classes, as in labels = {255}, or take "
+        "every value except 0 with labels = \"nonzero\" (--nonzero where the "
         "script has it)");
     EXPECT_INT(err_kind(), ERR_DATA);
     EXPECT(!out.voxels.data);
@@ -95,16 +95,15 @@ TEST(dataset_label_values)
     x[0] = 1;
     ds = single(&v, &m, &o);
     EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
-                "value 1 in 1 voxel, wanted 0, 255; fix: list what is a class, "
-                "as in labels = {255, 1}, or");
+                "value 1 in 1 voxel, wanted 0, 255; fix: list the values of "
+                "the classes, as in labels = {255, 1}, or");
     dataset_free(ds);
     // all undeclared values are reported together
     x[3] = 7, x[4] = 3;
     ds = single(&v, &m, NULL);
-    EXPECT_FAIL(
-        case_load(ds, 0, 1, NULL, &out, NULL),
-        "values 3, 7, 255 in 5 voxels, wanted 0, 1; fix: list what is a "
-        "class, as in labels = {1, 3, 7, 255}, or");
+    EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
+                "values 3, 7, 255 in 5 voxels, wanted 0, 1; fix: list the "
+                "values of the classes, as in labels = {1, 3, 7, 255}, or");
     dataset_free(ds);
     volume_free(&m);
     // fractions and NaN in a float mask
@@ -118,7 +117,7 @@ TEST(dataset_label_values)
                     k ? "value nan in 1 voxel"
                       : "value 0.5 in 1 voxel, wanted 0, 1; labels are whole "
                         "numbers, to 0.001; fix: make the mask by nearest "
-                        "neighbour, or take every value but 0 with labels = "
+                        "neighbour, or take every value except 0 with labels = "
                         "\"nonzero\"");
         dataset_free(ds);
         volume_free(&m);
@@ -202,8 +201,7 @@ TEST(dataset_a_mask_that_is_nowhere_0)
     REQUIRE(case_load(ds, 0, 1, NULL, &out, &notes));
     EXPECT_INT(notes.count, 1);
     EXPECT(notes.first->warning &&
-           strstr(notes.first->text, "no voxel is 0, so that all of them are "
-                                     "the object"));
+           strstr(notes.first->text, "no voxel is 0, so the object of labels"));
     dicom_notes_free(&notes);
     volume_free(&out);
     dataset_free(ds);
@@ -221,8 +219,8 @@ TEST(dataset_an_image_as_mask)
     Dataset *ds = single(&v, &m, NULL);
     EXPECT_FAIL(case_load(ds, 0, 1, NULL, &out, NULL),
                 "more than 20 values (9, 18, 27, 36, 45, ...) in 24 voxels, "
-                "wanted 0, 1; fix: this looks like an image; if all but 0 is "
-                "the object, labels = \"nonzero\"");
+                "wanted 0, 1; fix: this looks like an image; if every value "
+                "except 0 is the object, labels = \"nonzero\"");
     dataset_free(ds);
     volume_free(&m);
     volume_free(&v);
@@ -274,7 +272,7 @@ TEST(dataset_grids_must_agree)
                           kind == 3 ? "; they lie apart (25 % of the smaller "
                                       "one is in the other); fix: the mask of "
                                       "this image, or the header"
-                                    : "; fix: look whether the mask belongs to "
+                                    : "; fix: check that the mask belongs to "
                                       "this image; if it does, resample_mask = "
                                       "true"));
         }
@@ -360,7 +358,7 @@ TEST(split_28_patients_as_19_3_6)
     EXPECT(!same);
     // two splits of one set have patients in two parts
     const Dataset *mixed[] = {part[TEST_PART], again[TRAIN_PART], NULL};
-    EXPECT_FAIL(dataset_leaks(mixed, 3), "stand on two sides of the split: p");
+    EXPECT_FAIL(dataset_leaks(mixed, 3), "on two sides of the split: p");
     free_parts(again);
     free_parts(part);
     dataset_free(ds);
@@ -404,7 +402,7 @@ TEST(split_errors)
     EXPECT_FAIL(dataset_split(ds, &how, part), "is in valid and in test");
     how = (SplitOptions){.part[TEST_PART] = {.count = 3}};
     EXPECT_FAIL(dataset_split(ds, &how, part),
-                "test wants 3 patients, only 2 are left of 2");
+                "test needs 3 patients, only 2 are left of 2");
     how = (SplitOptions){.part[TEST_PART] = {.count = 2}};
     EXPECT_FAIL(dataset_split(ds, &how, part), "train has no patient");
     how = (SplitOptions){.part[VALID_PART] = {.share = 0.1}};

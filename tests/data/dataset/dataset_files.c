@@ -138,8 +138,7 @@ TEST(files_nifti_in_two_folders)
     const char *root = place("msd", "");
     Dataset *ds;
     char text[512];
-    EXPECT_FAIL(dataset_nifti(root, &how, &ds),
-                "nothing says whose image it is");
+    EXPECT_FAIL(dataset_nifti(root, &how, &ds), "its patient is not known");
     EXPECT(strstr(err_text(), "fix: patient = \"file\""));
     how.patient = PATIENT_FILE;
     REQUIRE(dataset_nifti(root, &how, &ds));
@@ -251,9 +250,10 @@ TEST(files_dicom_of_two_patients_in_one_folder)
     REQUIRE(dicom_write_series(place("two_ids", "p1/labels"), &m, &w));
     EXPECT_FAIL(dataset_dicom(root, &flair, &ds), said);
     EXPECT(strstr(err_text(), other));
-    EXPECT(strstr(err_text(), "/p1/labels, which lie together; fix: if they "
-                              "are of one patient, one PatientID: dcmodify -m "
-                              "PatientID=ANON1 in the files of the mask"));
+    EXPECT(strstr(err_text(),
+                  "/p1/labels, in one folder; fix: if both are of one patient, "
+                  "give them one PatientID: dcmodify -m "
+                  "PatientID=ANON1 in the files of the mask"));
     // next to a complete study
     put_study("two_ids", "p2", "PAT2", 3, true);
     EXPECT_FAIL(dataset_dicom(root, &flair, &ds),

@@ -127,10 +127,10 @@ TEST(list_of_changes_that_stay_on_the_host)
     } row[] = {
         {"affine\nelastic\ncontrast\nbrightness\ngamma\n", NULL},
         {"flip axis=h\n", NULL},
-        {"flip\n", "flip along w of sequences that have a length"},
+        {"flip\n", "flip sequences with a length along w"},
         {"flip axis=h swap=1,2\n", "flip with negate or swap"},
         {"flip axis=h negate=0\n", "flip with negate or swap"},
-        {"noise\n", "noise of sequences that have a length"},
+        {"noise\n", "add noise to sequences with a length"},
         {"timeshift\n", "augment has timeshift"},
         {"jitter\n", "augment has jitter"},
         {"bias\n", "augment has bias"},
@@ -272,7 +272,7 @@ TEST(list_says_what_does_not_fit)
         {{"x", FIELD_IMAGE, 2, "npy", 0, {.axes = "hc"}},
          "x: axes \"hc\": hw are needed"},
         {{"x", FIELD_NUMBER, 0, NULL, 1, {.axes = ""}},
-         "x: the first field must be what is read from files, not numbers"},
+         "x: the first field must be read from files, not numbers"},
     };
     DatasetBuilder *b;
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {

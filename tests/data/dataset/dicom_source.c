@@ -256,8 +256,8 @@ TEST(source_npy_mask_by_index)
     ListField nifti = mask_field("nifti");
     nifti.options.same_grid = true;
     EXPECT_FAIL(open_pair(&nifti, folder, path, &two, &ds),
-                "mask: same_grid is for files that do not say where they lie; "
-                "those of nifti do");
+                "mask: same_grid is for files without a position; files of "
+                "nifti have one");
     volume_free(&mask);
     volume_free(&image);
 }

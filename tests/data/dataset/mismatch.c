@@ -188,7 +188,7 @@ TEST(dicom_mismatch_of_pixels_is_refused)
     write_mask(&p, &coarse);
     EXPECT_FAIL(load(&p, "mask"), "mask: dicom: mask grid 4x4x7, 2x2x2.5 mm, ");
     EXPECT(strstr(err_text(), "; they differ in extents, spacing, origin; fix: "
-                              "look whether the mask belongs to this image"));
+                              "check that the mask belongs to this image"));
     volume_free(&coarse);
     free_pair(&p);
 }

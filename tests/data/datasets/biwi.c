@@ -93,10 +93,11 @@ TEST(biwi_pose_defects)
         {"1 0 0\n0 1 0\n0 0\n\n1 2 3\n", "rotation has 8 numbers, need 9"},
         {"1 0 0\n0 1 0\n0 0 1\n1 2 3\n", "line 4: more than 9 numbers in a"},
         {"1 0 0\n0 1 0\n0 0 1\n\n1 2\n", "centre has 2 numbers, need 3"},
-        {"1 0 0\n0 x 0\n0 0 1\n\n1 2 3\n", "line 2: \"x\" is no finite numb"},
-        {"1 0 0\n0 1 0\n0 0 1\n\n1 nan 3\n", "line 5: \"nan\" is no finite"},
-        {"1 0 0\n0 1 0\n0 0 1\n\n1 1e999 3\n", "\"1e999\" is no finite num"},
-        {"1,0,0\n0,1,0\n0,0,1\n", "line 1: \"1,0,0\" is no finite number"},
+        {"1 0 0\n0 x 0\n0 0 1\n\n1 2 3\n",
+         "line 2: \"x\" is not a finite numb"},
+        {"1 0 0\n0 1 0\n0 0 1\n\n1 nan 3\n", "line 5: \"nan\" is not a finite"},
+        {"1 0 0\n0 1 0\n0 0 1\n\n1 1e999 3\n", "\"1e999\" is not a finite num"},
+        {"1,0,0\n0,1,0\n0,0,1\n", "line 1: \"1,0,0\" is not a finite number"},
         {"1 0 0\n0 1 0\n0 0 -1\n\n1 2 3\n",
          "not a rotation: determinant -1, need 1; rows 1 and 1 have the dot "
          "product 1, need 1"},
@@ -118,7 +119,7 @@ TEST(biwi_pose_defects)
     }
     BiwiPose p;
     EXPECT_FAIL(biwi_pose_decode("1 0\0 0", 6, false, &p),
-                "line 1: \"0\" is no finite number");
+                "line 1: \"0\" is not a finite number");
     EXPECT_FAIL(biwi_pose_read("no/frame_00003_pose.txt", false, &p),
                 "no/frame_00003_pose.txt: biwi: cannot open");
 }
@@ -312,7 +313,7 @@ TEST(biwi_depth_defects)
     f.size = 33;
     EXPECT_FAIL(depth(&f, &v), "run 2 at byte 22: 2 depths, only 3 bytes left");
     f.size = 35;
-    EXPECT_FAIL(depth(&f, &v), "1 bytes behind the last run");
+    EXPECT_FAIL(depth(&f, &v), "1 bytes after the last run");
     // a run of length 0 could repeat forever
     f = (File){.size = 0};
     put(&f, 4, 4), put(&f, 3, 4), put(&f, 0, 4), put(&f, 0, 4);

@@ -84,10 +84,14 @@ TEST(openkbp_defects)
          "openkbp: row 3: voxel 1 for the second time"},
         {",data\n9,\n3,\n9,\n", OPENKBP_MASK, "row 4: voxel 9 for the second"},
         {",data\n1,2\n2,\n", OPENKBP_VALUES, "row 3: voxel 2 has no value"},
-        {",data\n1,nan\n", OPENKBP_VALUES, "row 2: value \"nan\" is no finite"},
-        {",data\n1,inf\n", OPENKBP_VALUES, "row 2: value \"inf\" is no finite"},
-        {",data\n1,2x\n", OPENKBP_VALUES, "row 2: value \"2x\" is no finite"},
-        {",data\n1,2,3\n", OPENKBP_VALUES, "value \"2,3\" is no finite numb"},
+        {",data\n1,nan\n", OPENKBP_VALUES,
+         "row 2: value \"nan\" is not a finite"},
+        {",data\n1,inf\n", OPENKBP_VALUES,
+         "row 2: value \"inf\" is not a finite"},
+        {",data\n1,2x\n", OPENKBP_VALUES,
+         "row 2: value \"2x\" is not a finite"},
+        {",data\n1,2,3\n", OPENKBP_VALUES,
+         "value \"2,3\" is not a finite numb"},
         {",data\n1,1e39\n", OPENKBP_VALUES, "\"1e39\" does not fit a float"},
         {",data\n1,-1e999\n", OPENKBP_VALUES, "\"-1e999\" does not fit a fl"},
         {",data\n1,1\n", OPENKBP_MASK, "row 2: a mask has no values, got \"1"},
@@ -242,7 +246,8 @@ TEST(openkbp_files_are_those_that_are_read)
     put(folder, "Brain.csv", "x");
     put(folder, "Zoo.csv", "x");
     EXPECT(openkbp_files(folder, OPENKBP_ALL, &mem, &file) == -1);
-    EXPECT(strstr(err_text(), "pt_files: openkbp: Brain.csv is no file of a"));
+    EXPECT(
+        strstr(err_text(), "pt_files: openkbp: Brain.csv is not a file of a"));
     snprintf(path, sizeof path, "%s/absent", test_folder());
     EXPECT(openkbp_files(path, OPENKBP_ALL, &mem, &file) == -1);
     EXPECT(strstr(err_text(), "absent: openkbp: cannot open the folder: "));
@@ -264,17 +269,22 @@ TEST(openkbp_patient_defects)
         {"PTV70.csv", ",data\n1,\n1,\n",
          "PTV70.csv: openkbp: row 3: voxel 1 for the second time"},
         {"PTV_70.csv", ",data\n",
-         "PTV_70.csv is no file of a patient; there are ct, dose"},
+         "PTV_70.csv is not a file of a patient; there are ct, dose"},
         {"voxel_dimensions.csv", "4\n4\n",
-         "voxel_dimensions.csv: openkbp: row 3: \"\" is no spacing in mm"},
-        {"voxel_dimensions.csv", "4\n0\n4\n", "row 2: \"0\" is no spacing"},
-        {"voxel_dimensions.csv", "4\n-4\n4\n", "row 2: \"-4\" is no spacing"},
-        {"voxel_dimensions.csv", "nan\n4\n4\n", "row 1: \"nan\" is no spacing"},
-        {"voxel_dimensions.csv", "4\n4\n1e3\n", "row 3: \"1e3\" is no spacing"},
-        {"voxel_dimensions.csv", "4,4,4\n", "row 1: \"4,4,4\" is no spacing"},
-        {"voxel_dimensions.csv", "4\n4\n4", "row 3: \"4\" is no spacing in mm"},
+         "voxel_dimensions.csv: openkbp: row 3: \"\" is not a spacing in mm"},
+        {"voxel_dimensions.csv", "4\n0\n4\n", "row 2: \"0\" is not a spacing"},
+        {"voxel_dimensions.csv", "4\n-4\n4\n",
+         "row 2: \"-4\" is not a spacing"},
+        {"voxel_dimensions.csv", "nan\n4\n4\n",
+         "row 1: \"nan\" is not a spacing"},
+        {"voxel_dimensions.csv", "4\n4\n1e3\n",
+         "row 3: \"1e3\" is not a spacing"},
+        {"voxel_dimensions.csv", "4,4,4\n",
+         "row 1: \"4,4,4\" is not a spacing"},
+        {"voxel_dimensions.csv", "4\n4\n4",
+         "row 3: \"4\" is not a spacing in mm"},
         {"voxel_dimensions.csv", "4\n4\n4\n4\n",
-         "row 4: \"4\" behind the three spacings"},
+         "row 4: \"4\" after the three spacings"},
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         char folder[300], name[32];

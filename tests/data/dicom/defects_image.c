@@ -374,7 +374,7 @@ TEST(dicom_defects_63_to_66_of_folders)
     const char *single = kit_folder("defect66");
     REQUIRE(dicom_write_series(single, &one, &how));
     DicomOptions deep = {.want_3d = true};
-    snprintf(want, sizeof want, "%s: dicom: one slice, recipe wants 3-D",
+    snprintf(want, sizeof want, "%s: dicom: one slice, recipe needs 3-D",
              single);
     EXPECT(!dicom_load(kit_series(&a, single), &deep, &out, NULL));
     EXPECT_TEXT(err_text(), want);

@@ -184,7 +184,7 @@ TEST(dicom_bytes_behind_pixels_are_left_out)
             EXPECT_FAIL(dicom_load(s, NULL, &v, NULL), want);
         } else {
             REQUIRE(dicom_load(s, NULL, &v, &notes));
-            snprintf(want, sizeof want, "%u bytes behind the pixels ignored",
+            snprintf(want, sizeof want, "%u bytes after the pixels ignored",
                      (unsigned)lengths[i] - NEED);
             EXPECT(kit_noted(&notes, want));
             kit_volume(&plain, KIT_SLICES, KIT_H, KIT_W, false);

@@ -121,8 +121,8 @@ TEST(dicom_contours_of_two_planes_in_one_slice)
             volume_free(&got);
         } else {
             EXPECT(strstr(err_text(),
-                          "contour 2 of region \"a\" falls into slice 3 as "
-                          "one does that lies 1.5 mm off it (slices are 3 mm "
+                          "contour 2 of region \"a\" falls into slice 3 with a "
+                          "contour that lies 1.5 mm off it (slices are 3 mm "
                           "apart)"));
         }
     }

@@ -372,7 +372,7 @@ TEST(nifti_names)
     static const char *bad[] = {"x.gz", "x.nii.bz2", "x.mgz", ".nii"};
     for (int i = 0; i < 4; i++)
         EXPECT_FAIL(nifti_read(bad[i], NULL, &v, NULL),
-                    "nifti: the name ends in none of .nii");
+                    "nifti: the name does not end in .nii");
     EXPECT_FAIL(nifti_read("no/such.nii", NULL, &v, NULL),
                 "no/such.nii: nifti: cannot open no/such.nii");
     snprintf(path, sizeof path, "%s/folder.nii", test_folder());

@@ -42,7 +42,7 @@ static const struct Defect {
     {"voxels before 0", &vox_offset, 0, -352, "vox_offset is -352, need"},
     {"half an offset", &vox_offset, 0, 352.5, "vox_offset is 352.5, need"},
     {"no offset", &vox_offset, 0, NAN, "nan, need a whole number"},
-    {"beyond file", &vox_offset, 0, 1e6, "vox_offset 1000000 lies behind"},
+    {"beyond file", &vox_offset, 0, 1e6, "vox_offset 1000000 lies beyond"},
     {"far beyond", &vox_offset, 0, 1e30, "need a whole number from 352"},
     {"NaN spacing", &pixdim, 2, NAN, "pixdim[2] is "},
     {"infinite spacing", &pixdim, 3, INFINITY, "pixdim[3] is inf"},
@@ -52,7 +52,7 @@ static const struct Defect {
     {"NaN slope", &slope, 0, NAN, NULL},               // accepted: no scaling
     {"infinite intercept", &inter, 0, INFINITY, NULL}, // accepted too
     {"volumes", &dim, 0, 4, NULL},                     // accepted: dim[4] is 1
-    {"unit", &units, 0, 5, "xyzt_units is 5: 5 is no unit of length"},
+    {"unit", &units, 0, 5, "xyzt_units is 5: 5 is not a unit of length"},
     {"no rotation", &quatern, 0, 0.9, "is not a rotation"},
     {"NaN rotation", &quatern, 1, NAN, "is not a rotation"},
     {"NaN offset", &offset, 1, NAN, "is not a rotation"},

@@ -18,7 +18,7 @@ TEST(nifti_forms)
     volume_free(&v);
     EXPECT_FAIL(decode(&m, &s, &v),
                 "there is no sform (sform_code is 0), but a qform; fix: form = "
-                "\"sform_or_qform\" takes the one that is there");
+                "\"sform_or_qform\" takes it");
     make(&m, 1, false);
     set(&m, &qform, 0, 0), set(&m, &quatern, 0, 0.3);
     REQUIRE(decode(&m, NULL, &v));
@@ -26,7 +26,7 @@ TEST(nifti_forms)
     volume_free(&v);
     EXPECT_FAIL(decode(&m, &q, &v),
                 "there is no qform (qform_code is 0), but a sform; fix: form = "
-                "\"qform_or_sform\" takes the one that is there");
+                "\"qform_or_sform\" takes it");
     // both, at most 1 % of the shortest edge, 0.005 mm, apart
     make(&m, 1, false);
     set(&m, &offset, 2, 30.0049);

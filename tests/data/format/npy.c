@@ -153,21 +153,22 @@ TEST(npy_literals)
         {" { 'descr' : '|u1' , 'fortran_order' : False , 'shape' : ( 6 , ) } ",
          0},
         {"{'descr':'|u1','fortran_order':True,'shape':(1,1,1,6,1,1,1,1)}", 0},
-        {"", "'{' wanted at \"\""},
-        {"[1, 2]", "not the dictionary of an array: '{' wanted at \"[1, 2]\""},
-        {"{'descr': '|u1'", "'}' wanted at \"\""},
-        {"{'descr' '|u1'}", "':' wanted"},
+        {"", "expected '{' at \"\""},
+        {"[1, 2]",
+         "not the dictionary of an array: expected '{' at \"[1, 2]\""},
+        {"{'descr': '|u1'", "expected '}' at \"\""},
+        {"{'descr' '|u1'}", "expected ':'"},
         {"{'descr': '|u1', 'fortran_order': False}", "lacks the key 'shape'"},
         {"{'fortran_order': False, 'shape': (6,)}", "lacks the key 'descr'"},
         {"{'descr': '|u1', 'shape': (6,)}", "lacks the key 'fortran_order'"},
         {"{'descr': '|u1', 'descr': '|u1'}", "key 'descr' twice"},
         {"{'descr': '|u1', 'order': 'C'}", "unknown key 'order'"},
-        {"{'descr': __import__('os')}", "a quoted word wanted"},
-        {"{'descr': '|u1', 'fortran_order': 0}", "True or False wanted"},
-        {"{'descr': '|u1', 'fortran_order': Falsehood}", "'}' wanted"},
-        {"{'descr': '\\x7cu1'}", "a short quoted word wanted"},
+        {"{'descr': __import__('os')}", "expected a quoted word"},
+        {"{'descr': '|u1', 'fortran_order': 0}", "expected True or False"},
+        {"{'descr': '|u1', 'fortran_order': Falsehood}", "expected '}'"},
+        {"{'descr': '\\x7cu1'}", "expected a short quoted word"},
         {"{'descr': '|u1111111111111111111111111111111111'}", "a short quoted"},
-        {"{'descr': '|u1", "a short quoted word wanted"},
+        {"{'descr': '|u1", "expected a short quoted word"},
         {"{'descr': '|O'}", "Python objects (pickle), which could run any"},
         {"{'descr': '<U8'}", "elements are text (descr '<U8')"},
         {"{'descr': '|S3'}", "elements are text"},
@@ -175,19 +176,19 @@ TEST(npy_literals)
         {"{'descr': '<M8[ns]'}", "elements are dates"},
         {"{'descr': '|V4'}", "elements are raw bytes"},
         {"{'descr': [('x', '<f4')]}", "a structured array"},
-        {"{'descr': '<f16'}", "descr '<f16' is no type that is read"},
-        {"{'descr': '<f1'}", "descr '<f1' is no type"},
-        {"{'descr': '<u3'}", "descr '<u3' is no type"},
-        {"{'descr': 'f4'}", "descr 'f4' is no type"},
-        {"{'descr': '|f4'}", "descr '|f4' is no type"},
-        {"{'descr': ''}", "descr '' is no type"},
-        {"{'descr': '<'}", "descr '<' is no type"},
-        {"{'shape': (6)}", "',' wanted"},
-        {"{'shape': 6}", "'(' wanted at \"6}\""},
+        {"{'descr': '<f16'}", "descr '<f16' is not a supported type"},
+        {"{'descr': '<f1'}", "descr '<f1' is not a supported type"},
+        {"{'descr': '<u3'}", "descr '<u3' is not a supported type"},
+        {"{'descr': 'f4'}", "descr 'f4' is not a supported type"},
+        {"{'descr': '|f4'}", "descr '|f4' is not a supported type"},
+        {"{'descr': ''}", "descr '' is not a supported type"},
+        {"{'descr': '<'}", "descr '<' is not a supported type"},
+        {"{'shape': (6)}", "expected ','"},
+        {"{'shape': 6}", "expected '(' at \"6}\""},
         {"{'shape': (-6,)}", "an extent below 0"},
         {"{'shape': (2, -3)}", "an extent below 0"},
-        {"{'shape': (2.0, 3)}", "',' wanted"},
-        {"{'shape': (,)}", "an extent wanted"},
+        {"{'shape': (2.0, 3)}", "expected ','"},
+        {"{'shape': (,)}", "expected an extent"},
         {"{'shape': (99999999999999999999,)}", "beyond 64 bits"},
         {"{'shape': (1,1,1,1,1,1,1,1,1)}", "more than 8 axes"},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (0, 3)}",
@@ -204,7 +205,7 @@ TEST(npy_literals)
         {"{'descr': '<f8', 'fortran_order': False, 'shape': (8589934592,)}",
          "the header declares 68719476736"},
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (6,)} x",
-         "the end of the header wanted at \"x\""},
+         "expected the end of the header at \"x\""},
     };
     for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
         uint8_t file[ROOM];
@@ -257,9 +258,9 @@ TEST(npy_frame_defects)
     EXPECT_FAIL(decode(file, n, &a), "header of 4278190135 bytes, limit");
     n = make(file, 1, good, "\1\2\3\4\5\6", 6);
     file[8] += 3;
-    EXPECT_FAIL(decode(file, n, &a), "the end of the header wanted");
+    EXPECT_FAIL(decode(file, n, &a), "expected the end of the header");
     file[8] -= 6;
-    EXPECT_FAIL(decode(file, n, &a), "wanted at");
+    EXPECT_FAIL(decode(file, n, &a), ": expected ");
 }
 
 TEST(npy_limits)
@@ -402,13 +403,16 @@ TEST(npy_ranges)
                 EXPECT_INT(x[count], -1);
             }
         float x[25];
-        EXPECT_FAIL(npy_read_range(&f, 20, 5, x),
-                    "range.npy: npy: 5 elements from 20 on wanted, the array "
-                    "has 24");
+        EXPECT_FAIL(
+            npy_read_range(&f, 20, 5, x),
+            "range.npy: npy: 5 elements from 20 on requested, the array "
+            "has 24");
         EXPECT_FAIL(npy_read_range(&f, -1, 5, x), "5 elements from -1 on");
         EXPECT_FAIL(npy_read_range(&f, 1, -5, x), "-5 elements from 1 on");
-        EXPECT_FAIL(npy_read_range(&f, INT64_MAX, 1, x), "wanted, the array");
-        EXPECT_FAIL(npy_read_range(&f, 1, INT64_MAX, x), "wanted, the array");
+        EXPECT_FAIL(npy_read_range(&f, INT64_MAX, 1, x),
+                    "requested, the array");
+        EXPECT_FAIL(npy_read_range(&f, 1, INT64_MAX, x),
+                    "requested, the array");
         npy_close(&f);
         npy_close(&f);
         EXPECT_INT(mem_live(), live);

@@ -61,7 +61,7 @@ static const struct Defect {
     {'l', 22, 4, 1, WIDE, "has other sizes or another checksum"},
     {'l', 26, 2, 4, 0, "has another name"},
     {'l', 28, 2, 9999, 0, "npz: b: data of 1"},
-    {'l', 28, 2, 3, 0, "reaches behind byte"},
+    {'l', 28, 2, 3, 0, "reaches beyond byte"},
     {'l', 35, 2, 2, WIDE, "npz: b: zip64 extra field is missing"},
     {'l', 37, 2, 7, WIDE, "npz: b: zip64 extra field of 7 bytes is too short"},
     {'l', 37, 2, 15, WIDE, "npz: b: zip64 extra field of 15 bytes is too "},

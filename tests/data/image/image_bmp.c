@@ -111,7 +111,7 @@ TEST(image_bmp_defects)
                    "bmp: file ends inside the header: 17 bytes, need");
     small(2);
     image_bytes_add(&f, "x", 1);
-    EXPECT_REFUSED(&f, NULL, "bmp: 1 byte behind the image, which ends at byt");
+    EXPECT_REFUSED(&f, NULL, "bmp: 1 byte after the image, which ends at byt");
 }
 
 TEST(image_bmp_palette_defects)

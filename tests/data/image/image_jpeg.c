@@ -159,8 +159,7 @@ TEST(image_jpeg_segment_defects)
     f.bytes[at] = 0x7f;
     EXPECT_REFUSED(&f, NULL, "jpeg: no marker at byte 20, but 7f");
     f.bytes[at] = 0xff, f.bytes[at + 1] = 0xd3;
-    EXPECT_REFUSED(&f, NULL,
-                   "jpeg: marker d3 at byte 20 stands where it may n");
+    EXPECT_REFUSED(&f, NULL, "jpeg: marker d3 at byte 20 is not allowed there");
     f.bytes[at + 1] = 0xdb;
     image_bytes_put(&f, at + 2, 1, 2, true);
     EXPECT_REFUSED(&f, NULL, "jpeg: segment db at byte 20 has the length 1");
@@ -170,7 +169,8 @@ TEST(image_jpeg_segment_defects)
                    "65535 bytes, only ");
     f.bytes[at + 1] = 0xcc;
     image_bytes_put(&f, at + 2, 67, 2, true);
-    EXPECT_REFUSED(&f, NULL, "segment cc at byte 20 belongs to a process that");
+    EXPECT_REFUSED(&f, NULL,
+                   "segment cc at byte 20 belongs to a JPEG process that");
     image_bytes_jpeg(&f, 24, 16, 1, false, 2);
     image_bytes_put(&f, image_bytes_marker(&f, 0xdd, 0) + 2, 3, 2, true);
     image_bytes_insert(&f, image_bytes_marker(&f, 0xdd, 0) + 6, "", 1);
@@ -184,7 +184,7 @@ TEST(image_jpeg_segment_defects)
     expect_ramp(24, 16, 1);
     image_bytes_add(&f, "x", 1);
     EXPECT_REFUSED(&f, NULL,
-                   "jpeg: 3 bytes behind the image, which ends at byt");
+                   "jpeg: 3 bytes after the image, which ends at byt");
     image_bytes_jpeg(&f, 24, 16, 3, false, 0);
     image_bytes_insert(&f, 2,
                        "\xff\xee\0\x0e"

@@ -218,7 +218,7 @@ TEST(image_png_chunk_defects)
                    "IHDR of 13");
     image_bytes_small_png(&f);
     image_bytes_add(&f, "\0x", 2);
-    EXPECT_REFUSED(&f, NULL, "png: 2 bytes behind the image, which ends at");
+    EXPECT_REFUSED(&f, NULL, "png: 2 bytes after the image, which ends at");
     const ImageOptions trailing = {.trailing = true};
     expect_values(&trailing, U8, 1, (double[]){10, 11, 12, 20, 21, 22}, 6);
     f.bytes[f.size - 1] = 0; // zeros pad a block
@@ -245,16 +245,16 @@ TEST(image_png_order_defects)
         const char *reason;
     } row[] = {
         {"HE", 0, "png: no pixels: there is no chunk IDAT"},
-        {"HHDE", 0, "chunk IHDR at byte 33 stands where it may not"},
+        {"HHDE", 0, "chunk IHDR at byte 33 is not allowed there"},
         {"HDTDE", 0, "chunk IDAT at byte"},
-        {"HPDE", 0, "chunk PLTE at byte 33 stands where it may not"},
-        {"HPPDE", 3, "chunk PLTE at byte 48 stands where it may not"},
+        {"HPDE", 0, "chunk PLTE at byte 33 is not allowed there"},
+        {"HPPDE", 3, "chunk PLTE at byte 48 is not allowed there"},
         {"HDPE", 2, "chunk PLTE at byte"},
         {"HDE", 3, "png: no palette before the pixels"},
-        {"HtDE", 3, "chunk tRNS at byte 33 stands where it may not"},
-        {"HttDE", 0, "chunk tRNS at byte 47 stands where it may not"},
+        {"HtDE", 3, "chunk tRNS at byte 33 is not allowed there"},
+        {"HttDE", 0, "chunk tRNS at byte 47 is not allowed there"},
         {"HDtE", 0, "chunk tRNS at byte"},
-        {"HtDE", 4, "chunk tRNS at byte 33 stands where it may not"},
+        {"HtDE", 4, "chunk tRNS at byte 33 is not allowed there"},
         {"HtDE", 2, "chunk tRNS has 2 bytes, need 6 to 6"},
         {"HQDE", 3, "the palette has 4 bytes, need 3 a color, for 1 to 256"},
         {"HZDE", 3, "the palette has 0 bytes, need 3 a color"},
@@ -317,7 +317,7 @@ TEST(image_png_packed_defects)
                            "packed pixels end without their checksum");
         if (more == 2) {
             EXPECT_REFUSED(&f, NULL,
-                           "png: 1 bytes behind the packed pixels; "
+                           "png: 1 bytes after the packed pixels; "
                            "fix: trailing = true");
             expect_values(&trailing, U8, 1, small, 6);
         }
@@ -332,7 +332,7 @@ TEST(image_png_packed_defects)
         image_bytes_chunk(&f, "IEND", "", 0);
         EXPECT_REFUSED(&f, NULL,
                        between ? "png: chunk IDAT at byte"
-                               : "5 bytes behind the packed pixels");
+                               : "5 bytes after the packed pixels");
         expect_values(&trailing, U8, 1, small, 6);
     }
     packed[n - 1] ^= 1;

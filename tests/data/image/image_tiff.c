@@ -313,7 +313,7 @@ TEST(image_tiff_tag_defects)
         {WIDTH,
          {256, 3, 0, 8},
          "ImageWidth has 0 values of type 3, need whole"},
-        {WIDTH, {300, 3, 1, 2}, "tiff: tag 257 stands behind tag 300, need ri"},
+        {WIDTH, {300, 3, 1, 2}, "tiff: tag 257 comes after tag 300, need as"},
         {BITS, {258, 3, 3, 1000}, "tag 258 has 6 bytes at byte 1000, outside"},
         {BITS, {258, 4, 0x40000000, 8}, "tag 258 has 4294967296 bytes at byte"},
         {BITS, {258, 3, 1, 4}, "samples of 4 bits in the format 1, need 8 or"},
@@ -371,9 +371,8 @@ TEST(image_tiff_tag_defects)
     directory(4, 3, 8, 1, 12);
     tag[PHOTO].value = 0;
     make_tiff(false);
-    EXPECT_REFUSED(
-        &f, &(ImageOptions){.label = true},
-        "tiff: white is 0 (PhotometricInterpretation 0), which says");
+    EXPECT_REFUSED(&f, &(ImageOptions){.label = true},
+                   "tiff: white is 0 (PhotometricInterpretation 0), which has");
 }
 
 TEST(image_tiff_frame_defects)

@@ -68,7 +68,7 @@ TEST(part_one_way_to_cut)
     EXPECT_FAIL(steps_add(&s, &patches),
                 "a second patches step: samples are already slices");
     s = made_steps("");
-    EXPECT_FAIL(steps_add(&s, &patches), "patches: one of d, h, w is wanted");
+    EXPECT_FAIL(steps_add(&s, &patches), "patches: one of d, h, w is needed");
     // steps of prediction
     s = made_steps("patches d=8 h=8 w=8 count=9 foreground=0.5 overlap=0.25\n"
                    "flip\n");

@@ -201,8 +201,8 @@ TEST(statistics_are_used_on_other_cases)
     mem_free(x);
     pipeline_free(p);
     EXPECT_FAIL(pipeline_open(valid, &other, &o, &p),
-                "case_00: image: standardize: there are no numbers for it yet: "
-                "they are those of the training set");
+                "case_00: image: standardize: its mean and sd are not known "
+                "yet: they come from the training set");
     REQUIRE(steps_take(&steps, &other));
     const DataStep *s = standardize_of(&other);
     EXPECT(!memcmp(s, standardize_of(&steps), sizeof *s));
@@ -343,8 +343,8 @@ TEST(statistics_of_channels_leave_padding_out)
                 "a: standardize: the data set has no field \"x\"");
     s = made_steps("standardize mean=1 sd=3\n");
     EXPECT_FAIL(pipeline_open(images, &s, &o, &p),
-                "a: image: standardize: its numbers are those of 1 channel, "
-                "this has 2");
+                "a: image: standardize: its mean and sd have 1 channel, this "
+                "field has 2");
     arena_release(&mem);
     dataset_free(images);
     dataset_free(ds);
@@ -448,13 +448,13 @@ TEST(statistics_are_taken_by_like_steps)
     static const struct {
         const char *to, *why;
     } row[] = {
-        {"standardize of=foreground\n", "found with other options"},
-        {"standardize field=b\n", "found with other options"},
+        {"standardize of=foreground\n", "computed with other options"},
+        {"standardize field=b\n", "computed with other options"},
         {"standardize field=a_name.of-36-letters-and-digits_0123\n"
          "standardize clip=1,98\n",
-         "found with other options"},
+         "computed with other options"},
         {"standardize field=a_name.of-36-letters-and-digits_0123 mean=2 sd=2\n",
-         "its numbers are not those of the training set"},
+         "its mean and sd differ from the training set"},
         {"standardize field=a_name.of-36-letters-and-digits_0123\n"
          "standardize clip=1,99\nstandardize field=c\n",
          "has fewer such steps"},
@@ -477,6 +477,6 @@ TEST(statistics_are_taken_by_like_steps)
     EXPECT(!memcmp(&b.step[3], &a.step[1], sizeof(DataStep)));
     b = made_steps("standardize\n");
     const Steps none = made_steps("standardize\n");
-    EXPECT_FAIL(steps_take(&none, &b), "no numbers for it yet");
+    EXPECT_FAIL(steps_take(&none, &b), "its mean and sd are not known yet");
     arena_release(&mem);
 }

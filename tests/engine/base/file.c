@@ -113,7 +113,7 @@ TEST(file_read)
     REQUIRE(file_open(path, &fd, &size));
     EXPECT(file_read_at(fd, path, 3, text, 2) && !memcmp(text, "45", 2));
     EXPECT_FAIL(file_read_at(fd, path, 3, text, 4),
-                "/five ends at byte 5, 4 bytes wanted at 3");
+                "/five ends at byte 5, 4 bytes needed at 3");
     close(fd);
     // opening a pipe without a writer must not block
     REQUIRE(!mkfifo(in_folder(path, "pipe"), 0600));
@@ -171,7 +171,7 @@ TEST(file_draft_refused)
     REQUIRE(file_replace(path, "old", 3) && draft_open(&d, path, 0));
     EXPECT(draft_write(&d, 4, "5678", 4) && draft_write(&d, 0, "1234", 4));
     EXPECT_FAIL(draft_commit(&d, never, "me"), "looks odd to me");
-    EXPECT(strstr(err_text(), "what was written does not read back"));
+    EXPECT(strstr(err_text(), "the bytes that were written do not read back"));
     EXPECT(has_text(path, "old"));
     EXPECT_INT(count_files(folder, ""), 1);
     // a draft written in parts, and one that is discarded
@@ -219,9 +219,9 @@ static int with_size_limit(const char *path)
     static char big[100000];
     struct rlimit limit = {40000, 40000};
     if (setrlimit(RLIMIT_FSIZE, &limit)) return 2;
-    int bad = refuses(path, big, sizeof big,
-                      "100000 bytes are more than files "
-                      "may have here (see ulimit -f)");
+    int bad =
+        refuses(path, big, sizeof big,
+                "100000 bytes are over the limit for files (see ulimit -f)");
     // and a small file can still be saved
     return bad || !file_replace(path, "new", 3);
 }
@@ -255,11 +255,11 @@ static int on_small_disk(const char *folder)
     if (!file_replace(path, "old", 3)) return 2;
     // known size: refused before anything is written
     int bad =
-        refuses(path, big, sizeof big, "disk full: 100000 bytes wanted, ");
+        refuses(path, big, sizeof big, "disk full: 100000 bytes needed, ");
     // unknown size: refused by the disk
     if (!draft_open(&d, path, 0)) return 3;
     if (draft_write(&d, 0, big, sizeof big)) bad = 1;
-    if (!strstr(err_text(), "disk full: 100000 bytes wanted, 0 free")) {
+    if (!strstr(err_text(), "disk full: 100000 bytes needed, 0 free")) {
         printf("  %s\n", err_text());
         bad = 1;
     }

@@ -49,7 +49,7 @@ TEST(json_that_is_none)
         {"\"\\u0000\"", "zero character"},
         {"\"\xff\"", "not UTF-8"},
         {"\"a", "without an end"},
-        {"1 2", "something after the end"},
+        {"1 2", "text after the end"},
     };
     Arena mem = {NULL};
     JsonValue *v;

@@ -95,7 +95,7 @@ TEST(mem_grows_and_shrinks)
     EXPECT(filled(p, 7, 10));
     // a failure leaves the old block untouched
     EXPECT(!mem_realloc(p, (size_t)PTRDIFF_MAX + 1));
-    EXPECT(strstr(err_text(), "no memory: 9223372036854775808 bytes wanted"));
+    EXPECT(strstr(err_text(), "no memory: 9223372036854775808 bytes needed"));
     mem_fail_after(0, false);
     EXPECT(!mem_realloc(p, 20));
     EXPECT(filled(p, 7, 10));
@@ -111,7 +111,7 @@ TEST(mem_too_much)
     EXPECT(!mem_alloc(PTRDIFF_MAX));
     EXPECT(strstr(err_text(), "more than this machine"));
     EXPECT(!mem_alloc((size_t)1 << 60));
-    EXPECT(strstr(err_text(), "no memory: 1152921504606846976 bytes wanted"));
+    EXPECT(strstr(err_text(), "no memory: 1152921504606846976 bytes needed"));
     EXPECT_INT(err_kind(), ERR_FAILURE);
     EXPECT_INT(mem_live(), live);
 }

@@ -123,7 +123,7 @@ TEST(mem_room_is_asked_before_memory_is_filled)
     REQUIRE(!setrlimit(RLIMIT_DATA, &was));
     if (limited) EXPECT(fits && small && !more && !fresh && !grown);
     if (limited)
-        EXPECT(strstr(err_text(), "no memory: 68157440 bytes wanted, ") &&
+        EXPECT(strstr(err_text(), "no memory: 68157440 bytes needed, ") &&
                strstr(err_text(), " are free; fix: smaller images"));
     mem_free(grown ? grown : fits);
     mem_free(more);

@@ -127,7 +127,7 @@ TEST(condition_that_no_kernel_can_meet)
     OpCase c = lstm_case((Fill){FILL_NORMAL, 0, 4});
     opcase_agree(&c, &k);
     EXPECT(k.failures > 0);
-    EXPECT(strstr(said, "no kernel can be judged: fix: let parameters start"));
+    EXPECT(strstr(said, "no kernel can be compared; fix: smaller initial"));
 }
 
 TEST(condition_of_attention)

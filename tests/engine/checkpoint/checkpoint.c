@@ -270,10 +270,11 @@ TEST(checkpoint_weights)
         }
         EXPECT_INT(session_state(other.session).count, 0);
     }
-    EXPECT_FAIL(checkpoint_load(path, n.session, true, &mem, &m),
-                "weights/w.safetensors: checkpoint: it has weights but no "
-                "optimiser state, so no run can go on from it; fix: load its "
-                "weights instead");
+    EXPECT_FAIL(
+        checkpoint_load(path, n.session, true, &mem, &m),
+        "weights/w.safetensors: checkpoint: it has weights but no "
+        "optimiser state, so no run can continue from it; fix: load its "
+        "weights instead");
     EXPECT_FAIL(checkpoint_load(full, other.session, true, &mem, &m),
                 "a network that is not trained has no optimiser state");
     EXPECT_FAIL(checkpoint_save(path, other.session, true, &meta),

@@ -108,9 +108,9 @@ static const struct {
      "tensor \"a\" has 4 bytes, its shape needs 8"},
     // entries together
     {"{\"a\":" T("[1]", "[4,8]") "}", 8,
-     "4 bytes before tensor \"a\" belong to none"},
+     "4 bytes before tensor \"a\" belong to no tensor"},
     {"{\"a\":" T("[1]", "[0,4]") ",\"b\":" T("[1]", "[8,12]") "}", 12,
-     "4 bytes before tensor \"b\" belong to none"},
+     "4 bytes before tensor \"b\" belong to no tensor"},
     {"{\"a\":" T("[2]", "[0,8]") ",\"b\":" T("[1]", "[4,8]") "}", 8,
      "tensors \"a\" and \"b\" overlap"},
     {"{\"a\":" T("[1]", "[0,4]") ",\"b\":" T("[1]", "[0,4]") "}", 4,

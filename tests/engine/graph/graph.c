@@ -339,7 +339,7 @@ TEST(graph_text_refused)
         {HEAD X "root 0 0 0 0 0\n", "more than 4 roots"},
         {HEAD X "root 0x\n", "root \"0x\""},
         {HEAD X "root 99999999999999999999\n", "root \"999"},
-        {HEAD X "root 0\nroot 0\n", "goes on after line 3"},
+        {HEAD X "root 0\nroot 0\n", "continues after line 3"},
         {HEAD X X "root 0\n", "line 3: input \"x\" exists already"},
         {HEAD "input x 1 1 8 8 2 2 0\nroot 0\n", "line 2: 9 words, want 10"},
         {HEAD "input x 1 1 8 8 2 2 0 0 0\nroot 0\n", "11 words, want 10"},
@@ -375,7 +375,7 @@ TEST(graph_text_refused)
         {HEAD X "scale y 0 mul=0x1\nroot 0\n", "attribute \"mul=0x1\""},
         {HEAD X "slice y 0 h=1.5\nroot 0\n", "attribute \"h=1.5\""},
         {HEAD X "slice y 0 h=2147483648\nroot 0\n", "attribute \"h=2147"},
-        {HEAD X "slice y 0 h=9\nroot 0\n", "slice: h from 0, 9 long"},
+        {HEAD X "slice y 0 h=9\nroot 0\n", "slice: h from 0, length 9"},
         {HEAD X "slice y 0 a a a a a a a a a a a a a a a a a\nroot 0\n",
          "20 words, want 2 to 19"},
     };

@@ -386,7 +386,7 @@ TEST(session_step_roots)
                             .optim = &o};
         const int other = n.input[0];
         spec.step_root = &other, spec.step_roots = 1;
-        EXPECT_FAIL(session_open(&spec, &n.s), "is none of the roots");
+        EXPECT_FAIL(session_open(&spec, &n.s), "is not one of the roots");
         spec.step_root = some ? &out : NULL, spec.step_roots = some;
         REQUIRE(session_open(&spec, &n.s));
         spec.step_root = NULL; // the session keeps its own list

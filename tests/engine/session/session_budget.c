@@ -123,7 +123,7 @@ TEST(session_budget_refused)
     session_budget(n.s, 4096, false);
     int inputs = net_extents(&n, 2, in);
     EXPECT_FAIL(session_plan(n.s, true, in, inputs, &p),
-                "at least when values are computed again");
+                "with recompute; the budget is 4096");
     EXPECT_INT(err_kind(), ERR_USAGE);
     // an evaluation plan keeps nothing for backward, and ignores the budget
     REQUIRE(session_plan(n.s, false, in, inputs, &p));
@@ -150,7 +150,7 @@ TEST(session_limit)
                             .threads = 1,
                             .optim = &o,
                             .limit = 4096};
-        EXPECT_FAIL(session_open(&spec, &n.s), "--vram gives 4096");
+        EXPECT_FAIL(session_open(&spec, &n.s), "--vram allows 4096");
         EXPECT(err_wanted(&room) > 4096);
         n.s = NULL;
         spec.limit = 64 << 20;
@@ -164,12 +164,12 @@ TEST(session_limit)
         // checked before there is a plan
         REQUIRE(session_want(n.s, 1 << 20));
         EXPECT_FAIL(session_want(n.s, (size_t)1 << 60),
-                    "a training step wants 1152921504606846976 bytes, ");
+                    "a training step needs 1152921504606846976 bytes, ");
         EXPECT_INT(err_wanted(&wanted), (int64_t)1 << 60);
         int inputs = net_extents(&n, 2, in);
         REQUIRE(session_plan(n.s, true, in, inputs, &p));
         session_lend(n.s, (int64_t)(left - plan_bytes(p) + 1));
-        EXPECT_FAIL(session_bind(n.s, p), "--vram gives");
+        EXPECT_FAIL(session_bind(n.s, p), "--vram allows");
         EXPECT_INT(err_wanted(&wanted), plan_bytes(p));
         EXPECT_INT(wanted, plan_bytes(p) - 1);
         session_lend(n.s, -1);

@@ -85,7 +85,7 @@ t.test("a list says what a file of DICOM cannot be", function()
           '0 regions called "liver", need 1; there are "a", "b"')
   refuses({ { name = "image", file = "multi" },
             { name = "mask", file = "structure", kind = "label", same_grid = true } },
-          "mask: same_grid is for files that do not say where they lie")
+          "mask: same_grid is for files without a position")
   refuses({ { name = "image", file = "multi", rank = 2 } }, "image: rank 2, dicom gives 3")
 end)
 
@@ -117,11 +117,11 @@ t.test("channels of a prediction become segments", function()
   t.near(volume:channel(2):slice(2):get(3, 4), 0.5, 0)
   t.raises(function() write({ "a" }, { fractions = true }) end,
            "1 names of segments for 3 channels")
-  t.raises(function() write { "a", "b" } end, "segments are made of labels; give fractions = true")
+  t.raises(function() write { "a", "b" } end, "segments need labels; give fractions = true")
   t.raises(function() write({ "a" }, { fraction = true }) end, 'did you mean "fractions"')
   t.raises(function() volume:labels():write_seg(path, ds, 1, { "a" }, { fractions = true }) end,
-           "fractions are of probabilities, not labels")
-  t.raises(function() volume:labels():channel(1) end, "channels are of probabilities")
+           "fractions need probabilities, not labels")
+  t.raises(function() volume:labels():channel(1) end, "channels need probabilities")
   t.raises(function() volume:channel(4) end, "channel")
 end)
 

@@ -315,7 +315,8 @@ t.test("a function is known by what it says", function()
   t.equal(set:change(function(c) c.image:add(4) end):change(function(c) c.image:add(4) end).steps:match("\n(.*)"),
           code_of(function(c) c.image:add(4) end))
   t.raises(function() set:change(function(c) c.image:add(16) end):change(function(d) d.image:add(0x10) end) end,
-           "two functions that do the same in other words; fix: write them on lines of their own")
+           "two functions with the same bytecode and different text; fix: write them on lines of "
+           .. "their own")
   -- luacheck: pop
   -- keywords in strings and comments do not open or close blocks
   t.check(code_of(function(c) local s = "end" .. [[ end ]] --[==[ end ]==]
@@ -331,8 +332,8 @@ t.test("what is outside is refused", function()
            "vary = { function(case, rng, constants) ... end, k = 3 }")
   t.raises(function() set:change(function(case) case.image:add(limit) end) end,
            "uses a local <const> from outside itself")
-  t.raises(function() set:change(print) end, "must be one of the script")
-  t.raises(function() set:change(seg.data.nifti) end, "must be one of the script")
+  t.raises(function() set:change(print) end, "must be written in the script")
+  t.raises(function() set:change(seg.data.nifti) end, "must be written in the script")
   t.raises(function() set:change() end, "wanted a function, got nil")
   t.raises(function() set:change { code = 5 } end, "wanted a function, got table")
   t.raises(function() set:augment { vary = true } end, "vary: wanted a function, got boolean")
@@ -355,7 +356,7 @@ t.test("weights want the function that they were trained with", function()
   t.raises(function() of((steps:gsub("with=%d+", "with=12"))) end, "the constants of change at "
            .. "tests/lua/data/functions.lua:")
   t.raises(function() of((steps:gsub("code=%d+", "code=12"))) end, "is not the one that the "
-           .. "weights were trained with; fix: give the script back what it had, or train again")
+           .. "weights were trained with; fix: restore the script, or train again")
 end)
 
 -- Errors -------------------------------------------------------------------------
@@ -375,9 +376,9 @@ t.test("errors name case, script and line", function()
   fails(set:change(function(c) c.image:get(1, 2) end), "positions are c, h, w; got 2 arguments")
   fails(set:change(function(c) c.image:set(1, 2, 8, 0) end), "image: w is from 1 to 7, got 8")
   fails(set:change(function(c) c.image:mean(3) end), "image has channels 1 to 2, got 3")
-  fails(set:change(function(c) c.image:mul(c.pose) end), "they do not go together")
-  fails(set:change(function(c) c.mask:fill(0):mean(c.mask) end), "nothing where mask is not 0")
-  fails(set:change(function(c) c.image:clamp(2, 1) end), "is no range")
+  fails(set:change(function(c) c.image:mul(c.pose) end), "the extents differ")
+  fails(set:change(function(c) c.mask:fill(0):mean(c.mask) end), "no voxels, mask is 0 everywhere")
+  fails(set:change(function(c) c.image:clamp(2, 1) end), "is not a range")
   fails(set:change(function(c) c.image:apply(function() end) end), "returned a nil, wanted")
   fails(set:change(function(c) c.image:add("1") end), here .. line() .. ": bad argument #1")
   fails(set:change(function(_, k) return k.k end), "index a nil value (local 'k')")
@@ -387,9 +388,9 @@ t.test("only numbers that a field can hold are stored", function()
   local set = pictures(2)
   for _, bad in ipairs { 0.5, 3, -1 } do
     fails(set:change(function(c, k) c.mask:set(1, 1, 1, k.bad) end, { bad = bad }),
-          "is no class number; there are 0 to 2")
+          "is not a class number from 0 to 2")
   end
-  fails(set:change(function(c) c.mask:fill(0 / 0) end), "is no class number")
+  fails(set:change(function(c) c.mask:fill(0 / 0) end), "is not a class number")
   fails(set:change(function(c) c.image:add(0 / 0) end), "image: a value would be NaN")
   fails(set:change(function(c) c.image:fill(1e39) end), "image: a value would be infinite")
   fails(set:change(function(c) c.pose:set(1, 1 / 0) end), "pose: a value would be infinite")
@@ -400,7 +401,7 @@ t.test("only numbers that a field can hold are stored", function()
     t.raises(function() loader:next() end,
              "case_01: vary: tests/lua/data/functions.lua:")
   end
-  t.raises(function() loader:next() end, "mask: 0.5 is no class number; there are 0 to 2")
+  t.raises(function() loader:next() end, "mask: 0.5 is not a class number from 0 to 2")
   loader:close()
   local slices = volumes():slices {}:augment { vary = function() error("as told") end }:batches {}
   loader = slices:loader(slices:pipeline {}, {})
@@ -427,7 +428,7 @@ t.test("nothing reaches out or stays", function()
   fails(set:change(function()
     local s = ("x"):rep(1 << 20)
     while true do s = s .. s end
-  end), "wants more than 256 MiB beside the fields")
+  end), "needs more than 256 MiB in addition to the fields")
 end)
 
 t.test("globals are those of the call", function()
@@ -543,7 +544,8 @@ t.test("predict runs the function of the script, if it is that of training", fun
   code, text = t.program(script .. " train --epochs 2 --resume " .. folder .. "/runs/r/001"
                          .. common)
   t.equal(code, 2, text)
-  t.check(text:find("the preparation of the data of this script is not that of the run", 1, true),
+  t.check(text:find("the preparation of the data of this script differs from the resumed run", 1,
+                    true),
           text)
   recipe("r", add:format(4) .. two:format(2))
   code, text = t.program(predict)
@@ -562,7 +564,8 @@ t.test("predict runs the function of the script, if it is that of training", fun
   code, text = t.program(script .. " train --epochs 2 --resume " .. folder .. "/runs/r/001"
                          .. common)
   t.equal(code, 2, text)
-  t.check(text:find("the preparation of the data of this script is not that of the run", 1, true),
+  t.check(text:find("the preparation of the data of this script differs from the resumed run", 1,
+                    true),
           text)
 end)
 

@@ -45,7 +45,7 @@ t.test("inspect: damage, and what is not read", function()
   says("inspect " .. cut, 3, "/cut.jpg: jpeg: file ends inside the scan that begins at byte")
   says("inspect " .. t.write(folder .. "/x.png", "hello"), 3, "/x.png: image: not PNG, JPEG, BMP")
   says("inspect " .. t.write(folder .. "/x.gif", "GIF89a"), 3, "/x.gif: image: GIF is not read")
-  says("inspect " .. t.write(folder .. "/x.doc", "hello"), 3, "is no file that segengine reads")
+  says("inspect " .. t.write(folder .. "/x.doc", "hello"), 3, "is not a file that segengine reads")
   -- formats of other programs are named, by extensions in either case
   says("inspect " .. t.write(folder .. "/x.MGZ", "hello"), 3,
        "x.MGZ: an image of FreeSurfer, which is not read; fix: mri_convert IN OUT.nii.gz")

@@ -268,11 +268,11 @@ t.test("predict says what the weights read, and what it was given instead", func
     local name = script == nifti and "nifti" or "dicom"
     for input, said in pairs {
       none = "none is empty; fix: give the folder",
-      texts = "texts: neither NIfTI nor DICOM images in it, and the weights read " .. reads
+      texts = "texts: neither NIfTI nor DICOM images in it, and the weights need " .. reads
         .. "; there are notes.txt, shot.png; fix: give the folder with the images",
-      ["texts/notes.txt"] = "notes.txt: this is neither NIfTI nor DICOM, and the weights read "
+      ["texts/notes.txt"] = "notes.txt: this is neither NIfTI nor DICOM, and the weights need "
         .. reads .. "; fix: give such a file",
-      ["texts/shot.png"] = "shot.png: this is a picture, and the weights read " .. reads } do
+      ["texts/shot.png"] = "shot.png: this is a picture, and the weights need " .. reads } do
       t.says(script .. " predict --weights " .. folder .. "/runs/" .. name .. "/001 --in " .. place
              .. "/" .. input .. " --out " .. folder .. "/given_out", 3, said)
     end
@@ -290,9 +290,9 @@ t.test("predict names studies and files that are not called as in training", fun
   local mask = some .. "/patient_02/MASK"
   local said = t.says(line, 0, "--in: 1 study or patient left out, without the images that "
                       .. "training took: " .. mask)
-  has(said, '"text": "' .. mask .. ": not all series that are asked for; there are: MASK")
+  has(said, '"text": "' .. mask .. ": not all requested series were found; there are: MASK")
   said = t.says(nifti .. " predict --weights " .. folder .. "/runs/nifti/001 --in " .. some .. out,
-                0, '--in: 1 of 2 NIfTI files are called as in training ("*_T1w"), left out: '
+                0, '--in: 1 of 2 NIfTI files are named as in training ("*_T1w"), left out: '
                 .. "b_T2w.nii.gz; --image PATTERN takes others")
   has(said, '"path": "' .. some .. '/b_T2w.nii.gz"')
 end)

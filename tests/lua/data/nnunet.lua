@@ -63,8 +63,8 @@ t.test("labels that are no classes are refused by name", function()
   refused('{"background": 0, "a": 1.5}', 'label "a" is 1.5, want a whole number')
   refused('{"background": 0, "a": true}', 'label "a" is a boolean')
   refused('{"background": 0, "a": "b"}', 'label "a" is "b"')
-  refused('{"1": "2", "2": "1"}', 'label "1": "2" may be read both ways')
-  refused('{"background": 0}', "labels has none but the background")
+  refused('{"1": "2", "2": "1"}', 'label "1": "2" is ambiguous')
+  refused('{"background": 0}', "labels has only the background")
   refused("3", "labels is missing")
   -- a truncated file
   make()
@@ -85,9 +85,9 @@ t.test("labels are read as nnU-Net reads them", function()
     { '{"background": 0, "one": "1", "two": 2.0}', "1,2", "" },
     { '{"background": 0, "one": [1], "two": 2}', "1,2", "" },
     { '{"background": 0, "Ignore": 2, "one": 1}', "1,2",
-      'label "Ignore" is a class like any other' },
+      'label "Ignore" is an ordinary class' },
     { '{"background": 0, "two": 2, "one": 1, "far": 7}', "1,2,7",
-      "labels 1, 2, 7 are not 1, 2, ... without gaps, as nnU-Net wants them: they become classes 1 "
+      "labels 1, 2, 7 are not 1, 2, ... without gaps, as nnU-Net requires: they become classes 1 "
       .. "to 3" },
   } do
     make(row[1])
@@ -98,7 +98,7 @@ t.test("labels are read as nnU-Net reads them", function()
   -- a value that is not in labels is an error, not a class
   make '{"background": 0, "one": 1}'
   t.raises(function() open():pipeline {} end, "value 2 in 1 voxel, wanted 0, 1; fix: correct "
-           .. "labels in dataset.json, which says what is a class")
+           .. "labels in dataset.json, which lists the classes")
   -- with the byte order mark that Windows writes before UTF-8
   make()
   t.write(root .. "/dataset.json", "\u{feff}" .. t.read(root .. "/dataset.json"))
@@ -133,8 +133,8 @@ t.test("cases and files of dataset.json's own list", function()
   t.equal(t.keys((open())), "only/only")
   for _, row in ipairs {
     { '"dataset": []', '"dataset" lists no case' }, { '"dataset": 3', '"dataset" is a number' },
-    { '"dataset": {"k": 3}', 'case "k": wants a list images of 1 path' },
-    { '"dataset": {"k": {"images": ["a", "b"], "label": "c"}}', "has, got 2" },
+    { '"dataset": {"k": 3}', 'case "k": needs a list images of 1 path' },
+    { '"dataset": {"k": {"images": ["a", "b"], "label": "c"}}', "channel_names, got 2" },
     { '"dataset": {"k": {"images": [1], "label": "c"}}', "an image is a number" },
     { '"dataset": {"k": {"images": ["a"]}}', "label is a nil" },
   } do
@@ -158,7 +158,7 @@ t.test("what is no file of a case is left out and named", function()
     "imagesTr: left out 2 files not called CASE_0000.nii: c.nii, notes.txt",
     "imagesTr: left out 1 file of channels that channel_names does not have: a_0001.nii",
     "labelsTr: left out 1 file without an image in imagesTr: z.nii",
-    "overwrite_image_reader_writer has nnU-Net turn images to the axes RAS" } do
+    "overwrite_image_reader_writer makes nnU-Net turn images to the axes RAS" } do
     t.check(said:find(part, 1, true), "%s in %s", part, said)
   end
   local text = t.says("inspect " .. root, 3, "data.nnunet")
@@ -170,7 +170,7 @@ t.test("files of other kinds are named with what reads them", function()
   local json = t.read(root .. "/dataset.json")
   local function ending(e) t.write(root .. "/dataset.json", (json:gsub('"%.nii"', e))) end
   for _, row in ipairs {
-    { '".png"', "of nnU-Net NIfTI is read; fix: data.images {" },
+    { '".png"', "nnU-Net data is read as NIfTI only; fix: data.images {" },
     { '".tif"', "fix: data.images {" }, { '".npy"', "fix: data.npy {" },
     { '".nrrd"', 'file_ending is ".nrrd", and NIfTI is read' }, { "7", "file_ending is a number" },
   } do

@@ -106,7 +106,7 @@ t.test("patches blend to the whole", function()
 end)
 
 t.test("patches that cannot be", function()
-  t.raises(function() phantom():patches {} end, "patches: one of d, h, w is wanted")
+  t.raises(function() phantom():patches {} end, "patches: one of d, h, w is needed")
   t.raises(function() phantom():patches { h = 8, overlap = 1 } end,
            "patches: overlap is 1, wanted 0 to 0.9")
   t.raises(function() phantom():patches { h = 8, at = "anywhere" } end,

@@ -103,8 +103,8 @@ t.test("folds share no patient and leave none out", function()
   t.raises(function() all:split { folds = 1 } end, "2 or more, or 0 for none, got 1")
   -- more folds than patients: the error names the first fold, which could have one to validate
   local early = all:kfold { k = 6 }
-  t.raises(function() early:dataset() end, "6 folds of 5 patients: some would have none to "
-           .. "validate; fix: fewer folds")
+  t.raises(function() early:dataset() end, "6 folds of 5 patients: some folds would validate no "
+           .. "patient; fix: fewer folds")
 end)
 
 t.test("what a case lacks is said with its name", function()
@@ -213,18 +213,18 @@ t.test("sequences of any length are trained in batches of like length", function
   -- lengths below w fit for the doctor too; one above does not
   t.says("doctor data " .. same .. " --out " .. folder .. "/well", 0, "0 errors")
   t.says("doctor data " .. script(15, 'bucket = "length"') .. " --out " .. folder .. "/ill", 3,
-         "input x wants 2x15, this gives 2x16")
+         "input x expects 2x15, this gives 2x16")
   t.says(script(16, 'bucket = "length", multiple = 10') .. " --out " .. folder .. "/long", 2,
          'input "x" is at most 16 along w, batches of the train set are up to 20')
   t.says(script(20, "") .. " --out " .. folder .. "/none", 3,
          'or batches { bucket = "length" }, as only w differs')
   t.says(script(20, 'bucket = "length"') .. " --device_dataset on --out " .. folder .. "/gpu", 2,
-         "train cannot be kept: batches of like length are the loader's work")
+         "train cannot be kept: only the loader makes buckets of like length")
   local set = sequences(2)
   t.raises(function() set:batches { bucket = "width" } end,
            'batches: bucket must be "length", got width')
   t.raises(function() set:batches { multiple = 4 } end,
-           'batches: multiple goes with bucket = "length"')
+           'batches: multiple needs bucket = "length"')
   t.raises(function() set:batches { bucket = "length", multiple = 0 } end,
            "batches: multiple must be a whole number >= 1, got 0")
 end)

@@ -85,9 +85,9 @@ t.test("a hole in a list of cases leaves nobody out", function()
   local function case(i)
     return { key = "k" .. i, patient = "p" .. i, x = folder .. "/four/case1.nii" }
   end
-  t.raises(open { case(1), nil, case(3), case(4) }, "cases: there is no case 2, but 2 more stand "
-           .. "behind it or have a name")
-  t.raises(open { case(1), last = case(2) }, "there is no case 2, but 1 more stand")
+  t.raises(open { case(1), nil, case(3), case(4) }, "cases: there is no case 2, but 2 more come "
+           .. "after it or have a name")
+  t.raises(open { case(1), last = case(2) }, "there is no case 2, but 1 more come")
   open { case(1), case(2) } ()
 end)
 
@@ -146,7 +146,7 @@ t.test("a table of labels names cases", function()
   t.raises(function()
     keys(table_of { fields = { { name = "n", kind = "length" },
                                { name = "x", read = "npy", rank = 1, column = "path" } } })
-  end, "n: the first field must be what is read from files")
+  end, "n: the first field must be read from files")
   t.raises(function()
     keys(table_of { fields = { { name = "x", read = "npy", rank = 1, column = "path" },
                                { name = "n", kind = "numbers", column = "speaker" } } })
@@ -193,8 +193,8 @@ t.test("a folder of nnU-Net is read as it is", function()
   t.raises(function() keys(data.nnunet { root = folder .. "/nn", patient = "^(%a+)$" }) end,
            'c_01: the pattern "^(%a+)$" finds no patient in it')
   t.raises(function() keys(data.nnunet { root = folder, patient = "file" }) end,
-           'dataset.json: there is no such file, and a folder of nnU-Net has it; fix: root = '
-           .. "the folder that has it, or of pairs of NIfTI without it data.nifti")
+           'dataset.json: this file is missing, and a folder of nnU-Net has it; fix: root = the '
+             .. 'folder with the file, or for pairs of NIfTI without it data.nifti')
   -- as version 1 wrote it
   local old = good:gsub('"channel_names"', '"modality"')
   t.write(name, (old:gsub('"background": 0, "brain": 1', '"0": "background", "1": "brain"')))
@@ -232,12 +232,13 @@ t.test("JSON is read strictly", function()
   t.equal(next(v.b), nil)
   t.equal(math.type(v.a[1]), "integer")
   for _, row in ipairs {
-    { "", "not a number" }, { "{", "wanted a name in quotes" }, { '{"a" 1}', 'wanted ":"' },
-    { '{"a":1,"a":2}', '"a" twice' }, { "[1 2]", 'wanted "," or "]"' }, { "[1,]", "not a number" },
+    { "", "not a number" }, { "{", "expected a name in quotes" }, { '{"a" 1}', 'expected ":"' },
+    { '{"a":1,"a":2}', '"a" twice' }, { "[1 2]", 'expected "," or "]"' }, { "[1,]",
+                                       "not a number" },
     { '"x', "a text without its end" }, { '"\t"', "a control character" }, { "01", "not a number" },
-    { "1.", "not a number" }, { "nul", "not a number" }, { "[] x", "more behind the end" },
+    { "1.", "not a number" }, { "nul", "not a number" }, { "[] x", "text after the end" },
     { '"\\ud800"', "half of a character" }, { '"\\q"', "a backslash" }, { "+1", "not a number" },
-    { ("["):rep(100), "nested too deeply" }, { "0x10", "more behind the end" },
+    { ("["):rep(100), "nested too deeply" }, { "0x10", "text after the end" },
   } do
     t.raises(function() json.decode(row[1], "f") end, row[2])
     t.raises(function() json.decode(row[1], "f") end, "f: json: line 1, byte ")
@@ -376,7 +377,7 @@ t.test("folders of images with masks or classes", function()
   t.raises(function() keys(data.images(classes)) end, 'none of 4 images is "s_?"')
   classes.image = "s_*"
   t.raises(function() keys(data.images(classes)) end,
-           'TCGA_2/s_3.bmp lies in "TCGA_2", which is none of the classes TCGA_1')
+           'TCGA_2/s_3.bmp lies in "TCGA_2", which is not one of the classes TCGA_1')
   classes.classes = { "TCGA_2", "TCGA_1" }
   b = first_batch(data.images(classes):batches { size = 2 })
   t.equal(b.class:get(1, 1), 1)

@@ -61,7 +61,7 @@ t.test("a resumed run takes the numbers of its checkpoint", function()
   local before = t.read(script)
   t.write(script, (before:gsub("0%.5, 99%.5", "1, 99")))
   t.says(script .. " --resume " .. folder .. "/d/standard/001", 2,
-         "the preparation of the data of this script is not that of the run")
+         "the preparation of the data of this script differs from the resumed run")
   t.write(script, before)
 end)
 
@@ -79,7 +79,7 @@ t.test("evaluate and predict use the numbers of the weights", function()
   local before = t.read(script)
   t.write(script, (before:gsub('of = "foreground", ', "")))
   t.says(script .. " evaluate --split test --out " .. folder .. "/e" .. where, 2,
-         "its numbers were found with other options")
+         "its mean and sd were computed with other options")
   t.write(script, before)
 end)
 
@@ -91,8 +91,8 @@ t.test("scripts find numbers and hand them on", function()
   local all = data.phantom { patients = 6, size = 16, slices = 8, root = folder }
   local train, valid = all:split { valid = 2, seed = 1 }
   train, valid = train:standardize {}:slices {}, valid:standardize {}:slices {}
-  t.raises(function() valid:pipeline {} end, "there are no numbers for it yet")
-  t.raises(function() valid:fitted_as(train) end, "there are no numbers for it yet")
+  t.raises(function() valid:pipeline {} end, "its mean and sd are not known yet")
+  t.raises(function() valid:fitted_as(train) end, "its mean and sd are not known yet")
   local known, said = train:fitted { threads = 2 }
   t.check(said:find("^standardize image: 4 cases, %d+ voxels: mean"), "%s", said)
   t.check(not train.steps:find("mean", 1, true), "the set before has changed")

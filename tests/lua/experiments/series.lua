@@ -131,7 +131,7 @@ t.test("a series from outside: how it stands, and two of them beside each other"
   t.says("compare " .. a .. " " .. b .. " --html " .. folder .. "/c.html", 0, "case by case")
   os.remove(b .. "/summary.json")
   t.says("compare " .. a .. " " .. b, 2, "the folds of " .. b .. " are not all done")
-  t.says("status " .. b, 0, "stopped; SCRIPT.lua folds --resume " .. b .. " goes on with it")
+  t.says("status " .. b, 0, "stopped; SCRIPT.lua folds --resume " .. b .. " continues it")
 end)
 
 t.test("folds as one network", function()
@@ -173,14 +173,14 @@ end
 t.test("folds that are cut end as the whole", function()
   local base = folder .. "/cut/toy/001"
   same_key("whole", "cut")
-  t.check(run("folds --steps 4", "cut"):find("folds --resume " .. base .. " goes on", 1, true))
+  t.check(run("folds --steps 4", "cut"):find("folds --resume " .. base .. " continues", 1, true))
   t.check(not io.open(base .. "/summary.json"), "it says that it is over")
   local before = t.read(base .. "/fold_1/checkpoint_last.safetensors")
   -- the second fold is stopped in training and saves; the third is killed without warning
   local code, said = interrupted("folds --resume auto", "cut",
                                  base .. "/fold_2/checkpoint_last.safetensors", "TERM")
   t.equal(code, 143, said)
-  t.check(said:find("--resume " .. base .. " goes on", 1, true), "%s", said)
+  t.check(said:find("--resume " .. base .. " continues", 1, true), "%s", said)
   t.check(t.read(base .. "/fold_1/checkpoint_last.safetensors") ~= before, "fold 1 did not go on")
   local first = t.lines("stat -c %Y.%i " .. base .. "/fold_1/summary.json")[1]
   t.equal(interrupted("folds --resume auto", "cut", base .. "/fold_3/config.txt", "KILL"), 137)
@@ -202,8 +202,8 @@ t.test("a series is resumed as what it was", function()
   t.says(line("folds --fold 2", "bad"), 2, "--fold: folds trains all of them")
   t.says(line("folds --folds false", "bad"), 2, "no set of this recipe is split by kfold; write")
   t.says(line("train --fold 4", "bad"), 2, "--fold 4: kfold has k = 3 folds")
-  t.says(line("train --run " .. base .. "/fold_1", "bad"), 2, "a run is there")
-  t.says(line("folds --lr nought", "bad"), 2, '--lr wants a number, got "nought"')
+  t.says(line("train --run " .. base .. "/fold_1", "bad"), 2, "this run exists")
+  t.says(line("folds --lr nought", "bad"), 2, '--lr takes a number, got "nought"')
   -- a fold that fails ends the series with the fold's exit code
   t.says(line("folds --lr 1e30", "bad"), 5, "fold_1 ended with code 5")
   -- a series whose first run cannot begin leaves no files, and no advice to resume it
@@ -265,9 +265,9 @@ t.test("several seeds, and their spread", function()
   shows(base, "seed", 2, "Student&#39;s t", m.mean)
   -- the split of the data follows the seed here
   t.says(line("repeat --seeds 5,9 --epochs 1 --folds false", "split"), 0, "that of the split")
-  t.says(line("repeat --seeds 1", "bad"), 2, "--seeds wants a number of 2 or more")
-  t.says(line("repeat --seeds 3,3", "bad"), 2, "--seeds wants")
-  t.says(line("repeat --resume " .. base .. " --seeds 7,8", "seeds"), 2, "begun with 42,43")
+  t.says(line("repeat --seeds 1", "bad"), 2, "--seeds takes a number of 2 or more")
+  t.says(line("repeat --seeds 3,3", "bad"), 2, "--seeds takes")
+  t.says(line("repeat --resume " .. base .. " --seeds 7,8", "seeds"), 2, "began with 42,43")
   -- more seeds, later; --json prints the summary
   local code, said = t.program(line("repeat --quiet --json --seeds 3 --resume " .. base, "seeds"))
   t.equal(code, 0, said)

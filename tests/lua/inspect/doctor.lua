@@ -172,7 +172,7 @@ end)
 t.test("a place that cannot be written is said before cases are read", function()
   local text = t.says("doctor data " .. recipe() .. " --data " .. patients(function() end)
                       .. " --out " .. t.write(folder .. "/file", "text") .. "/below", 1,
-                      "fix: give another place with --out, or change who may write there")
+                      "fix: give another place with --out, or change its permissions")
   t.check(not text:find("looked at", 1, true), text)
 end)
 
@@ -185,7 +185,7 @@ t.test("DICOM: what a reader doubts", function()
              .. "-ea '(0008,1140)' -ea '(0020,0032)' -ea '(0020,0037)' {} +")
   local text = t.says("doctor data " .. folder .. "/dicom.lua --data " .. root .. " --json --html "
                       .. folder .. "/page.html --out " .. folder .. "/runs", 0, '"warnings": 1')
-  t.check(text:find("its reader has doubts", 1, true) and not text:find("InstanceNumber"), text)
+  t.check(text:find("its reader warns", 1, true) and not text:find("InstanceNumber"), text)
   t.says("doctor data " .. folder .. "/dicom.lua --data " .. root .. " --out " .. folder .. "/runs",
          0, "patient_02/MASK: dicom: mask paired by InstanceNumber")
 end)
@@ -199,7 +199,7 @@ t.test("numbers that are none, values that are no labels, other grids", function
   finds(root, nil, 3, "error", "finite", "1 of 1536 voxels are not finite")
   finds(root, nil, 3, "error", "labels", "value 2 in 96 voxels, wanted 0, 1")
   local text = finds(root, nil, 3, "error", "grid", "sub-06")
-  t.check(text:find("fix: look whether the mask belongs to this image; if it does, resample_mask = "
+  t.check(text:find("fix: check that the mask belongs to this image; if it does, resample_mask = "
                     .. "true in data.nifti of the recipe", 1, true), text)
 end)
 
@@ -305,7 +305,7 @@ t.test("steps that fail, samples that do not fit, parts prepared in other ways",
     train, valid, test = crop(all), nil, nil]]
   crop = { parts = (crop:gsub("^[^\n]*\n", "")) }
   local text = finds(root, crop, 3, "error", "steps", "crop")
-  t.check(text:find("\n?error +inputs +train +%S+ +input image wants 1x12x16, this gives 1x4x6"),
+  t.check(text:find("\n?error +inputs +train +%S+ +input image expects 1x12x16, this gives 1x4x6"),
           text)
   local other = { parts = PARTS .. "\nvalid = valid:augment { noise = true }\n"
                   .. "test = all:filter(function(c) return c.key == 'sub-01' end):resize { h = 12, "
@@ -313,7 +313,7 @@ t.test("steps that fail, samples that do not fit, parts prepared in other ways",
   text = finds(root, other, 0, "warning", "preparation", "is changed at random")
   other.parts = PARTS .. "\ntest = all:filter(function(c) return c.key == 'sub-01' end)"
     .. ":crop { to = 'label' }:fit { h = 12, w = 16 }:normalize {}:slices {}"
-  finds(root, other, 0, "warning", "preparation", "is cropped to its truth")
+  finds(root, other, 0, "warning", "preparation", "is cropped to its ground truth")
   t.check(text:find("method=minmax", 1, true) and text:find("in train \"normalize method=zscore", 1,
                                                             true), text)
 end)
@@ -323,7 +323,7 @@ t.test("parts that are too small", function()
   local text = finds(root, { parts = "train, valid, test = all:split { valid = 1, seed = 1 }\n"
                              .. "train, valid, test = prepare(train), prepare(valid), nil" },
                      0, "warning", "splits", "1 case of one patient")
-  t.check(text:find("\n *fix: more of them: one says little"), text)
+  t.check(text:find("\n *fix: more patients: the result of one says little"), text)
   finds(root, { parts = "train, valid, test = prepare(all), nil, nil" }, 0, "warning", "splits",
         "no valid set")
 end)
@@ -372,13 +372,13 @@ t.test("numbers of cases, and flips that do not know them", function()
   local flip = ":augment { flip = { axis = \"w\" } }"
   look(0, "0 errors, 0 warnings", pose, "pose = i % 4", flip)
   local yaw = pose .. ', { name = "yaw_deg", kind = "numbers" }'
-  local text = look(0, 'the flip along w swaps left and right, and "yaw_deg" stays', yaw,
+  local text = look(0, 'the flip along w swaps left and right, and "yaw_deg" does not', yaw,
                     "pose = i % 4, yaw_deg = i % 4", flip)
   t.check(text:find("\n?warning +flips +train"), text)
   look(0, "0 errors, 0 warnings", yaw, "pose = i % 4, yaw_deg = i % 4",
        ":augment { flip = { axis = \"h\" } }")
   local roll = pose .. ', { name = "HeadRoll", kind = "numbers" }'
-  look(0, 'pictures are turned, and "HeadRoll" stays', roll, "pose = i % 4, HeadRoll = i % 4",
+  look(0, 'pictures are turned, and "HeadRoll" does not', roll, "pose = i % 4, HeadRoll = i % 4",
        ":augment { affine = true }")
 end)
 
@@ -395,14 +395,14 @@ t.test("columns and classes that have sides", function()
 local train]], folder)
   end):gsub('"pose", { c = 1 }', '"pose", { c = 2 }'):gsub(", 1%)\nseg.recipe", ", 2)\nseg.recipe")
   local said = t.says("doctor data " .. t.write(folder .. "/csv.lua", script) .. " --out "
-                      .. folder .. "/runs", 0, 'swaps left and right, and "PAN" stays')
+                      .. folder .. "/runs", 0, 'swaps left and right, and "PAN" does not')
   t.check(said:find("fix: negate = { 2 } in the flip", 1, true), said)
   -- outputs and classes with their names
   local root = patients()
   t.says(doctor(root, { parts = PARTS .. '\ntrain = train:augment { flip = { axis = "hw" } }\n'
                         .. "local old = seg.recipe\nseg.recipe = function(o)\n"
                         .. 'o.predict = { names = { "LeftKidney" } }\nreturn old(o) end' }),
-         0, 'the flip along w swaps left and right, and "LeftKidney" stays')
+         0, 'the flip along w swaps left and right, and "LeftKidney" does not')
   t.says(doctor(root, { parts = PARTS .. '\ntrain = train:augment { flip = { axis = "hw" } }\n'
                         .. "local old = seg.recipe\nseg.recipe = function(o)\n"
                         .. 'o.predict = { names = { "LeftKidney" } }\nreturn old(o) end' }),
@@ -472,7 +472,7 @@ end)
 
 t.test("the command line", function()
   local root = patients()
-  t.says("doctor data", 2, "doctor data wants a SCRIPT.lua")
+  t.says("doctor data", 2, "doctor data needs a SCRIPT.lua")
   t.says("doctor date", 2, 'doctor takes data SCRIPT.lua or nothing, got "date"')
   t.says("doctor data " .. folder .. "/none.lua", 2, "none.lua")
   t.says(doctor(root, nil, "--weights x"), 2, "--weights is not for doctor")

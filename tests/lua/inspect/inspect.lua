@@ -45,7 +45,7 @@ t.test("files that are right but no image of one number a voxel are not called d
     t.says("inspect " .. root .. "/pair." .. ending, 0, "F32, 4 voxels, 1 .. 4")
   end
   os.remove(root .. "/pair.hdr")
-  t.says("inspect " .. root .. "/pair.img", 3, "the image of a pair whose header (.hdr beside it) "
+  t.says("inspect " .. root .. "/pair.img", 3, "the image of a pair whose header (.hdr next to it) "
          .. "is missing, which is not read; fix: put both files there")
 end)
 
@@ -86,8 +86,8 @@ t.test("one blank slice of a series is a fact and no error", function()
   local blank, slices = 0, t.lines("ls " .. root .. "/*/MASK/*")
   for _, path in ipairs(slices) do
     local text = t.says("inspect " .. path, 0, "MASK")
-    if text:find(path .. ": all 256 voxels are 0: a slice without content; as one of a volume it "
-                 .. "is right", 1, true) then
+    if text:find(path .. ": all 256 voxels are 0: a slice without content; one in a volume is "
+                 .. "fine", 1, true) then
       blank = blank + 1
     end
   end

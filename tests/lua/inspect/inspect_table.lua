@@ -83,7 +83,8 @@ t.test("and a folder of patients each of them", function()
   t.check(text:find("damaged: " .. folder .. "/pats/pt_3/ct.csv: openkbp: row 3: voxel 0 for the "
                     .. "second time", 1, true), text)
   t.write(folder .. "/pats/pt_1/PTV_70.csv", ",data\n")
-  inspect("pats/pt_1", 3, "pt_1: openkbp: PTV_70.csv is no file of a patient; there are ct, dose")
+  inspect("pats/pt_1", 3, "pt_1: openkbp: PTV_70.csv is not a file of a patient; there are ct, "
+          .. "dose")
 end)
 
 t.test("the mark that Windows puts in front of UTF-8 is passed over", function()

@@ -67,7 +67,7 @@ t.test("NIfTI: those called as in training, read as training read them", functio
   t.check(meta.read:find('"image": "*_T1w"', 1, true), meta.read)
   -- without --data the script reads synthetic patients
   local text = t.says(script .. " predict" .. weights "heads" .. places("heads", "all"), 0,
-                      '--in: 3 of 6 NIfTI files are called as in training ("*_T1w")')
+                      '--in: 3 of 6 NIfTI files are named as in training ("*_T1w")')
   t.equal(made "all", "sub-1.nii.gz sub-2.nii.gz sub-3.nii.gz")
   t.check(not text:find("differs", 1, true), "the same images: " .. text)
   -- a bundle of these weights keeps both choices
@@ -98,7 +98,7 @@ end)
 t.test("a file by its name is taken, and what differs is in the table", function()
   local predict = script .. " predict" .. weights "heads"
   local text = t.says(predict .. places("heads/sub-1_mask.nii", "m"), 0,
-                      "warning: sub-1_mask is not as the images of training: its name says a "
+                      "warning: sub-1_mask differs from the training images: its name says a "
                       .. "mask, training took T1; its intensities have mean ")
   t.check(text:find("\ncase +voxels +ml +differs +file\n"), text)
   t.check(text:find("\nsub%-1_mask .* name, intensities +%S+sub%-1_mask%.nii%.gz\n"), text)
@@ -119,7 +119,7 @@ end)
 t.test("a folder where nothing is called so", function()
   shell(string.format("mkdir %s/masks && cp %s/heads/*_mask.nii %s/masks", folder, folder, folder))
   local predict = script .. " predict" .. weights "heads" .. places("masks", "none")
-  t.says(predict, 3, 'none of 3 NIfTI files is called as the images of training, "*_T1w"; there '
+  t.says(predict, 3, 'none of 3 NIfTI files is named as the images of training, "*_T1w"; there '
          .. "are sub-1_mask, sub-2_mask, sub-3_mask; fix: --image PATTERN (* is any text), or "
          .. "predict = { image = PATTERN } in the recipe")
   t.says(predict .. " --image 'sub-2*'", 0, '1 of 3 NIfTI files are taken ("sub-2*")')
@@ -140,7 +140,8 @@ core.checkpoint.save(arg[2], m.session, false, meta)
                        folder, folder), 0, "")
   local predict = script .. " predict --weights " .. folder .. "/old.safetensors"
   t.says(predict .. places("phantom", "old"), 0,
-         "note: these weights are of a version that did not keep which images training took; "
+         "note: these weights were written by a version that did not record the images of "
+         .. "training; "
          .. "every image of --in is taken; --image PATTERN chooses")
   t.equal(#t.lines("ls " .. folder .. "/old"), 6)
   -- the script may name its files and their form: without form they are refused
@@ -185,8 +186,8 @@ t.test("DICOM: the series that training took", function()
   local bundle = folder .. "/flair.bundle"
   t.says(named .. " export --bundle " .. bundle .. w, 0, "predict --bundle")
   for _, line in ipairs { named .. " predict" .. w, "predict --bundle " .. bundle } do
-    t.says(line .. " --in " .. masks .. to, 0, 'note: --in: the only series there is taken; it is '
-           .. 'not called "FLAIR", as those of training')
+    t.says(line .. " --in " .. masks .. to, 0, 'note: --in: the only series is taken; it is not '
+           .. 'named "FLAIR", as the series of training')
   end
   t.says(named .. " predict" .. w .. " --image FLAIR --in " .. masks .. to, 3,
          "no study has the image")
@@ -197,8 +198,8 @@ t.test("DICOM: the series that training took", function()
          "its name says T1, training took FLAIR")
   shell("cp " .. image .. " " .. folder .. "/scan.nii.gz")
   t.says(flair .. " predict" .. w .. places("scan.nii.gz", "scan"), 0,
-         "NIfTI says neither modality nor series description: that these are images as in "
-         .. "training (FLAIR, MR) is checked by spacing and intensities alone")
+         "NIfTI has neither modality nor series description: only spacing and intensities are "
+         .. "compared with the training images (FLAIR, MR)")
 end)
 
 -- An array of 16 x 16 of these numbers.

@@ -90,9 +90,10 @@ seg.recipe { inputs = { x, m }, outputs = { mask = nn.sigmoid(y) }, loss = nn.bc
   local by = t.lines("ls " .. folder .. "/own2/*_001.dcm")
   shell("cmp " .. by[1] .. " " .. folder .. "/own.dcm")
   for _, row in ipairs {
-    { script, 3, "own.lua is no bundle: it is a script; fix: segengine " .. script },
-    { one .. "/IM0001.dcm", 3, "no bundle: it is no file of safetensors; fix: give the file that" },
-    { folder, 2, "is a folder, and no bundle; fix: give the file that" },
+    { script, 3, "own.lua is not a bundle: it is a script; fix: segengine " .. script },
+    { one .. "/IM0001.dcm", 3, "not a bundle: it is not a safetensors file; fix: give the file "
+     .. "that" },
+    { folder, 2, "is a folder, not a bundle; fix: give the file that" },
     { folder .. "/none", 2, "there is no such file; fix: give the file that" } } do
     t.says("predict --bundle " .. row[1] .. " --in " .. images .. " --out " .. folder .. "/own3",
            row[2], row[3])
@@ -235,8 +236,8 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
   for i, case in ipairs {
     { "its version is 2, this program (", function(_, b) b.version = 2 end },
     { "its version is old", function(_, b) b.version = "old" end },
-    { "it does not say its version", function(_, b) b.version = nil end },
-    { "it does not say its version", function() return "[]" end },
+    { "its version is missing", function(_, b) b.version = nil end },
+    { "its version is missing", function() return "[]" end },
     { "json: line 1", function() return "{" end, "bundle: expected '\"'" },
     { 'it has rows "crop", which this program', function(_, b) b.crop = {} end,
       'it has "crop", which this program' },
@@ -272,9 +273,9 @@ t.test("what is wrong with a bundle is said before anything is predicted", funct
     { 'no output "picture"', function(_, b) b.output = "picture" end },
     { "no output", function(m) m.outputs = "mask,other" end, "1 outputs, but the names" },
     { "network text", function(m) m.graph = "nonsense" end },
-    { "holds weights, but is no bundle; fix: predict with its script", function()
+    { "holds weights, but is not a bundle; fix: predict with its script", function()
       return false
-    end, "holds weights alone" },
+    end, "holds weights without the preprocessing" },
   } do
     local path = altered("bad" .. i, case[2])
     local out = folder .. "/bad" .. i
@@ -314,10 +315,11 @@ t.test("mistakes of a caller in C", function()
     t.check(not ok and why:find(part, 1, true), part .. ": " .. tostring(why))
     t.check(not util.exists(out), "a file all the same")
   end
-  wrong(head.weights .. "/checkpoint_last.safetensors", image, out, "holds weights alone")
+  wrong(head.weights .. "/checkpoint_last.safetensors", image, out, "holds weights without the "
+        .. "preprocessing")
   wrong(head.file, folder .. "/nothing", out, "there is no such file or folder")
-  wrong(head.file, image, folder .. "/x.png", "a result ends in .nii, .nii.gz or")
-  wrong(head.file, image, folder .. "/x.dcm", "a DICOM SEG is of an image in DICOM")
+  wrong(head.file, image, folder .. "/x.png", "the name of a result must end in .nii, .nii.gz or")
+  wrong(head.file, image, folder .. "/x.dcm", "a DICOM SEG needs an image in DICOM")
   wrong(head.file, folder .. "/nfbs_unet", out, "holds 6 images, want one")
   wrong(head.file, folder .. "/volumes.lua", out, folder)
   wrong(head.file, image, folder .. "/no/such/folder.nii.gz", "no/such")
@@ -331,15 +333,15 @@ t.test("mistakes of a caller in C", function()
   t.equal(t.read(copy .. "/a_T1w.nii.gz"), before, "the input")
   for i, case in ipairs {
     { "mean over mirrored images", function(_, b) b.predict.tta = "flips" end },
-    { "is no class numbers", function(_, b) b.predict.as = "values" end },
+    { "does not hold class numbers", function(_, b) b.predict.as = "values" end },
     { "neither NIfTI nor DICOM", function(_, b) b.read.made = { kind = "npy", options = {} } end },
     { "other inputs, or no output", function(_, b) b.inputs = { "image", "image" } end },
     { "keep, fill_holes or connect of class 1", function(_, b) b.predict.keep = "smallest" end },
     { 'each: it has "size"', function(_, b) b.predict.each = { brain = { size = 3 } } end },
-    { "each has a class that is none", function(_, b)
+    { "each has a class that the output does not have", function(_, b)
       b.predict.each = { skull = { keep = 1 } }
     end },
-    { "each has a class that is none", function(_, b)
+    { "each has a class that the output does not have", function(_, b)
       b.predict.names, b.predict.each = nil, { mask = { keep = 1 }, mask_300 = { keep = 1 } }
     end },
     { 'precision is "f7"', function(_, b) b.run.precision = "f7" end },
@@ -352,11 +354,11 @@ end)
 t.test("mistakes on the command line", function()
   local line = " --in x --out " .. folder .. "/none"
   t.says("predict" .. line, 2, "predict is a command of a recipe: segengine SCRIPT.lua predict; "
-         .. "without one it wants a bundle")
+         .. "without a recipe it needs a bundle")
   t.says("predict --bundle " .. folder .. "/none" .. line, 2, "there is no such file")
   t.says("predict --bundle " .. head.file .. " --weights x" .. line, 2, "a bundle has its own")
   t.says("predict --bundle " .. head.file .. line, 3, "--in x: there is no such file or folder")
-  t.says("predict --bundle " .. head.file .. " --in " .. folder, 2, "predict wants --out DIR")
+  t.says("predict --bundle " .. head.file .. " --in " .. folder, 2, "predict needs --out DIR")
   t.says("predict --bundle " .. head.file .. " --epocs 3" .. line, 2, "--epocs: unknown option")
   t.says("predict --bundle " .. head.file .. " train" .. line, 2, "one command at a time")
   t.says(head.line .. " predict --bundle " .. head.file .. line, 2, "it has its own network")

@@ -148,7 +148,7 @@ seg.recipe { inputs = { x, y }, outputs = { age = z }, loss = nn.mae(z, y),
 ]])
   run(script .. " --data " .. folder .. "/faces --out " .. folder .. "/runs")
   t.says(script .. " export --bundle " .. folder .. "/f.safetensors --out " .. folder .. "/runs",
-         2, 'field "image" takes the part of a picture that a function of the script says (box)')
+         2, 'field "image" is cropped by a function of the script (box)')
 end)
 
 t.test("maps of draws are numbered as classes are, the background 0", function()

@@ -315,11 +315,12 @@ t.test("what has no form is refused by its name and line", function()
     t.raises(function() m:onnx(folder .. "/no.onnx", o) end, part)
     t.check(not io.open(folder .. "/no.onnx"), "a file all the same")
   end
-  refused({ loss = nn.bce(y, truth) }, "bce compares with the truth and is no part of a prediction")
-  refused({ counts = nn.overlap(y, truth) }, "overlap compares with the truth")
+  refused({ loss = nn.bce(y, truth) }, "bce compares with the ground truth and is not part of a "
+          .. "prediction")
+  refused({ counts = nn.overlap(y, truth) }, "overlap compares with the ground truth")
   refused({ loss = nn.mse(y, truth) }, "tests/lua/predict/onnx.lua:")
-  refused({ [x.name] = y }, "output \"" .. x.name .. "\" is called like an input")
-  refused({ [x.name] = x }, "is an input as it is")
+  refused({ [x.name] = y }, "output \"" .. x.name .. "\" has the name of an input")
+  refused({ [x.name] = x }, "is an unchanged input")
   for _, head in ipairs { nn.linear(nn.flatten(y), 2), y + free { 1, 1, 8, 10 } } do
     refused({ head = head }, "takes images of one size only", { any_size = true })
   end
@@ -479,9 +480,9 @@ end)
 t.test("the command refuses what goes together with nothing", function()
   local bare = "scripts/brain_unet.lua --preset check export --out " .. folder .. "/runs "
   local line = bare .. "--weights " .. folder .. "/runs/brain_unet/001 "
-  t.says(line .. "--probabilities --safetensors x", 2, "--probabilities goes with --onnx FILE")
-  t.says(bare .. "--any_size --reference x", 2, "--any_size goes with --onnx FILE")
-  t.says(bare, 2, "export wants --bundle FILE, --onnx FILE")
+  t.says(line .. "--probabilities --safetensors x", 2, "--probabilities needs --onnx FILE")
+  t.says(bare .. "--any_size --reference x", 2, "--any_size needs --onnx FILE")
+  t.says(bare, 2, "export needs --bundle FILE, --onnx FILE")
   local text = t.says(line .. "--probabilities --any_size --onnx " .. folder .. "/p.onnx", 0,
                       "output mask (batch,1,any,any)")
   t.check(text:find("the outputs end in a sigmoid or softmax as they are", 1, true), text)

@@ -172,9 +172,9 @@ t.test("options of steps that cannot be", function()
     ['connect = 18'] = "predict: connect must be 6 (faces) or 26",
     ['each = { spot = { keeps = 1 } }'] = 'spot: unknown option "keeps"; did you mean "keep"?',
     ['as = "label"'] = 'predict: as is label; did you mean "labels"?',
-    ['as = "numbers"'] = 'as = "numbers" is for outputs of a case',
+    ['as = "numbers"'] = 'as = "numbers" needs an output of a case',
     ['overlap = 1'] = "predict: overlap must be a number from 0 to 0.9, got 1",
-    ['output = "spots"'] = 'predict: output = "spots" is none; did you mean "spot"?',
+    ['output = "spots"'] = 'predict: output = "spots" is not an output; did you mean "spot"?',
     ['each = { spat = { keep = 1 } }'] = 'each: there is no class spat; did you mean "spot"?',
   } do
     t.says(recipe("picture", pictures, text) .. " predict --image '*' --weights " .. folder
@@ -185,8 +185,8 @@ t.test("options of steps that cannot be", function()
     t.says(script .. " predict --image '*' --weights " .. folder .. "/runs/picture/001 --in "
            .. folder .. "/new --out " .. folder .. "/no " .. flags, 2, said)
   end
-  says("--tta d", 'tta: "d" is no axis of the images; use flips, or of w, h with commas')
-  says("--mc 0", '--mc wants a whole number from 1 to 10000, got "0"')
+  says("--tta d", 'tta: "d" is not an axis of the images; use flips, or axes of w, h with commas')
+  says("--mc 0", '--mc takes a whole number from 1 to 10000, got "0"')
 end)
 
 -- Sequences of numbers and a table: x is a picture of one grey g, the truth 3 g.
@@ -413,7 +413,7 @@ seg.recipe { inputs = { x, y }, outputs = { map = nn.softmax(z) }, loss = nn.cro
   run(other .. " --data " .. folder .. "/npy --out " .. folder .. "/scaled")
   t.says(other .. " predict --weights " .. runs .. "001," .. folder .. "/scaled/several/001 --in "
          .. folder .. "/new.npy --out " .. folder .. "/no", 3, "prepare images otherwise, so their "
-         .. "predictions have no mean: ")
+         .. "predictions cannot be averaged: ")
 end)
 
 -- A patient of OpenKBP: a bright cube, in half of which dose is possible.
@@ -526,7 +526,7 @@ seg.recipe { inputs = { x, y }, outputs = { brain = nn.sigmoid(z) }, loss = nn.b
   run(predict .. "/nn/imagesTs --out " .. folder .. "/nn_out")
   t.equal(listed("nn_out"), "new.nii.gz")
   t.says(predict .. "/nn/imagesTs/new_0000.nii.gz --out " .. folder .. "/no", 2, "the network "
-         .. "wants 2 channels, which are as many files; give their folder")
+         .. "expects 2 input channels, one file each; give their folder")
   t.says(predict .. "/nn/labelsTr --out " .. folder .. "/no", 3, "no file is called CASE_0000")
 end)
 

@@ -54,7 +54,7 @@ end
 
 t.test("another network than that of the weights is refused", function()
   for _, c in ipairs {
-    { "nn.leaky_relu(h)", "nn.tanh(h)", "leaky_relu there, tanh here behind norm" },
+    { "nn.leaky_relu(h)", "nn.tanh(h)", "leaky_relu there, tanh here after norm" },
     { "nn.leaky_relu(h)", "nn.leaky_relu(h, 0.2)", "leaky_relu there, leaky_relu slope=0.2" },
     { '{ name = "norm" })', '{ name = "norm", eps = 10 })', "batch_norm eps=10 (norm) here" },
     { "nn.sigmoid(z)", "nn.sigmoid(z * 0.2 - 3)", "sigmoid there, scale mul=0.2" },
@@ -62,7 +62,7 @@ t.test("another network than that of the weights is refused", function()
     { "stride = 2 }", "stride = 2, dilation = 2 }", "dh=2" } } do
     local file = changed(c[1], c[2])
     for _, line in ipairs(commands(file)) do
-      local said = says(line, 2, "was trained with another network than that of this script")
+      local said = says(line, 2, "was trained with another network than the network of this script")
       t.check(said:find(c[3], 1, true) and said:find(best, 1, true), said)
       t.check(said:find("fix: use " .. run .. "/recipe.lua", 1, true), said)
     end
@@ -77,7 +77,7 @@ t.test("a file alone says its network, also a bundle", function()
   t.check(os.execute("cp " .. best .. " " .. alone))
   local other = changed("nn.leaky_relu(h)", "nn.relu(h)")
   for _, line in ipairs(commands(other, alone)) do
-    says(line, 2, "relu here behind norm; fix: the script that trained these weights")
+    says(line, 2, "relu here after norm; fix: the script that trained these weights")
   end
   says(script .. " export --bundle " .. bundle .. " --weights " .. run, 0, "predict --bundle")
   says(commands(other, bundle)[1], 2, "leaky_relu there, relu here")

@@ -41,8 +41,9 @@ t.test("an input is never written over", function()
     t.equal(t.read(heads .. "/a.nii.gz"), before, "the input")
     t.check(not text:find("voxels", 1, true), "predicted: " .. text)
   end
-  local text = says(predict .. " --in " .. series .. " --out " .. out, 0, "2 files of before were")
-  t.check(text:find(out .. ": 2 files of before were replaced", 1, true), text)
+  local text = says(predict .. " --in " .. series .. " --out " .. out, 0,
+                    "2 files from an earlier command were")
+  t.check(text:find(out .. ": 2 files from an earlier command were replaced", 1, true), text)
 end)
 
 t.test("cases that were trained on are not measured as new", function()
@@ -136,12 +137,12 @@ end)
 
 t.test("weights that do not fit: a few names, and the script of then", function()
   local text = says("scripts/brain_unet.lua evaluate --base 8" .. place .. weights, 3,
-                    "; fix: the script that was trained with, " .. run .. "/recipe.lua, or those "
-                    .. "numbers")
+                    "; fix: the script of that training, " .. run .. "/recipe.lua, or these "
+                    .. "options")
   t.check(text:find("of another shape: bottom.conv1.weight", 1, true), text)
   t.check(not text:find("in the network, not in", 1, true), "a list of names: " .. text)
   t.equal(select(2, text:gsub(" instead of ", "")), 5, "names")
-  t.check(text:find("other numbers: base 4 (here 8)", 1, true), text)
+  t.check(text:find("other options: base 4 (here 8)", 1, true), text)
   text = says(brain .. " --base 8" .. weights, 3, "base 4 (here 8)")
   t.check(not text:find("patients: ", 1, true), "opened data: " .. text)
 end)

@@ -112,7 +112,7 @@ t.test("the same bytes for any batch, thread and worker", function()
   t.check(other ~= first, "overlap 0.5 makes no difference")
   t.check(text:find("144 windows", 1, true), "%s", text)
   t.says(script .. " predict --weights " .. folder .. "/runs/body/001 --in " .. image .. " --out "
-         .. folder .. "/e --overlap 1", 2, '--overlap wants a number from 0 to 0.9, got "1"')
+         .. folder .. "/e --overlap 1", 2, '--overlap takes a number from 0 to 0.9, got "1"')
 end)
 
 t.test("too little memory: the ways out are those of this call", function()
@@ -122,7 +122,7 @@ t.test("too little memory: the ways out are those of this call", function()
       local line = " predict --weights " .. folder .. "/runs/body/001 --in " .. image .. " --out "
         .. folder .. "/little --threads 1 --workers 0 " .. more
       local code, text = t.program(script .. line, "ulimit -v " .. kib .. "; ")
-      local fix = text:match("volume: no memory: predict wants [^;]+ are free; fix: ([^\n]*)\n")
+      local fix = text:match("volume: no memory: predict needs [^;]+ are free; fix: ([^\n]*)\n")
       if fix then
         t.equal(code, 1, text)
         return fix

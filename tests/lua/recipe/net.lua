@@ -195,12 +195,14 @@ t.test("other extents are refused with those that fit, or padded", function()
   in_scope(function()
     local x = input { c = 1, h = 100, w = 96 }
     t.raises(function() net.unet(x) end,
-             "net.unet: h = 100 is no multiple of 16, as a network of 4 levels needs; fix: 96 or "
+             "net.unet: h = 100 is not a multiple of 16, as a network of 4 levels needs; fix: 96 "
+             .. "or "
              .. "112 (resize, fit or patches of the data), or pad = true")
     t.raises(function() net.unet(input { c = 1, w = 3 }, { levels = 2 }) end,
-             "w = 3 is no multiple of 4, as a network of 2 levels needs; fix: 4 (")
+             "w = 3 is not a multiple of 4, as a network of 2 levels needs; fix: 4 (")
     t.raises(function() net.pix2pix(x) end,
-             "net.pix2pix: h = 100 is no multiple of 64, as halving 6 times needs; fix: 64 or 128")
+             "net.pix2pix: h = 100 is not a multiple of 64, as halving 6 times needs; fix: 64 or "
+             .. "128")
     t.raises(function() net.unet(x, { pad = true, deep = 1 }) end, "deep = 1 needs extents")
     t.equal(shape(net.unet(x, { base = 2, pad = true, name = "padded" })), "1x1x100x96")
   end)
@@ -246,7 +248,7 @@ t.test("options are checked, and the nearest is named", function()
     } do
       t.raises(function() in_scope(function() net.unet(x, case[1]) end) end, case[2])
     end
-    t.raises(function() net.unet(vector) end, "net.unet: the operand has no axes beside channels")
+    t.raises(function() net.unet(vector) end, "net.unet: the operand has no axes except channels")
     t.raises(function() net.unet(nil) end, "must be a node of the network, got nil")
     t.raises(function() net:unet(x) end, "write a dot, net.unet")
     t.raises(function() return net.unett end, 'did you mean "unet"?')
@@ -256,7 +258,7 @@ t.test("options are checked, and the nearest is named", function()
     t.raises(function() net.pose_resnet(x, { dropout = 0.3 }) end, "dropout must be four shares")
     t.raises(function() net.attention_gate(x) end, "the second operand must be the node")
     t.raises(function() net.attention_gate(x, input { c = 1, h = 3, w = 16 }) end,
-             "the extents 1x2x16x16 are no whole multiples of 1x1x3x16")
+             "the extents 1x2x16x16 are not whole multiples of 1x1x3x16")
     net.unet(x, { base = 2 })
     t.raises(function() net.unet(x, { base = 2 }) end, "was entered before")
   end)

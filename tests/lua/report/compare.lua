@@ -19,7 +19,7 @@ t.test("status of a run that is stopped, finished, newest", function()
   local s = status(runs .. "001")
   t.equal(s.state .. " " .. s.epoch .. " " .. s.epochs, "stopped 1 3")
   t.equal(s.left_s, nil) -- no process runs it
-  local text = t.says("status " .. runs .. "001/", 0, "--resume " .. runs .. "001 goes on with it")
+  local text = t.says("status " .. runs .. "001/", 0, "--resume " .. runs .. "001 continues it")
   t.check(text:find("\nepoch +1 of 3\n") and text:find("\nbest +dice 0%.%d+, epoch 1\n"), text)
   -- a folder under another path
   t.equal(status(runs .. "001/.").run, core.sys.real(runs .. "001"))
@@ -96,7 +96,7 @@ wait $pid 2> /dev/null
   t.check(live.left_s > 0 and live.epoch >= 1, text)
   t.check(text:find("run of brain_unet, running\n", 1, true), text)
   t.check(text:find("\nstate +killed\n"), text)
-  t.check(text:find("goes on with it", 1, true), text)
+  t.check(text:find("continues it", 1, true), text)
 end)
 
 t.test("status and compare refuse what is no run", function()
@@ -104,9 +104,9 @@ t.test("status and compare refuse what is no run", function()
   t.says("status " .. folder .. "/phantom", 2, "status: no run in")
   t.says("status a b", 2, 'status takes one RUN, got "b" as well')
   t.says("status --jsn", 2, 'did you mean "json"?')
-  t.says("compare " .. runs .. "001", 2, "compare wants two runs or more, got 1")
+  t.says("compare " .. runs .. "001", 2, "compare needs two runs or more, got 1")
   t.says("compare " .. runs .. "001 " .. folder, 2, "is not the folder of a run")
-  t.says("compare a b --html", 2, "--html wants a value: FILE")
+  t.says("compare a b --html", 2, "--html needs a value: FILE")
 end)
 
 t.test("of many rows the first are shown, and where the others are", function()
@@ -183,7 +183,7 @@ t.test("intervals and verdicts", function()
   t.equal(compare.interval({ mean = 0.5 }, "%+.2f"), "+0.50")
   t.equal(compare.interval(false), "-")
   t.equal(compare.verdict { mean = 1, low = -1, high = 2 },
-          "the interval holds 0: no difference can be told")
+          "the interval holds 0: no difference is shown")
   t.equal(compare.verdict { mean = -1, low = -2, high = -0.5 }, "the interval is below 0")
 end)
 

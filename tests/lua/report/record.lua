@@ -162,7 +162,7 @@ t.test("a run that goes on with other instructions or another program says so", 
   t.equal(code, 0, said)
   local warning = "resumed with other vector instructions (portable, was " .. core.isa()
     .. "), another program, by its SHA-256 (" .. program .. ", was c0ffee): the last bits of its "
-    .. "numbers are not those of an uninterrupted run"
+    .. "numbers differ from an uninterrupted run"
   t.check(said:find("warning: " .. warning, 1, true), said)
   t.check(t.read(run .. "/report.html"):find(warning, 1, true), "the report keeps it")
 end)
@@ -254,9 +254,9 @@ t.test("replay does the step again", function()
   t.check(text:find("\nloss +nan +nan\n") and text:find("\n  in case %x+\n"), text)
   -- in double precision the step is finite
   t.says("scripts/brain_unet.lua replay " .. file .. " --device ref", 1, "the step is finite here")
-  t.says("scripts/brain_unet.lua replay", 2, "replay wants FILE")
+  t.says("scripts/brain_unet.lua replay", 2, "replay needs FILE")
   t.says("scripts/brain_unet.lua replay " .. folder .. "/wild/brain_unet/001/checkpoint_last"
-         .. ".safetensors", 3, "this is no replay file")
+         .. ".safetensors", 3, "this is not a replay file")
   -- commands that read weights ignore the batch in the file
   t.says("scripts/brain_unet.lua export --weights " .. file .. " --safetensors " .. folder
          .. "/plain.safetensors", 0, "")
@@ -364,8 +364,8 @@ t.test("a loader of some samples gives these", function()
   for n in shuffled:gmatch("%d+") do sorted[#sorted + 1] = tonumber(n) end
   table.sort(sorted)
   t.equal(table.concat(sorted, " "), "1 3 7 12")
-  t.raises(function() numbers { only = { 13 } } end, "sample 12 of a list: there are 12")
-  t.raises(function() numbers { only = {} } end, "a list of no samples")
+  t.raises(function() numbers { only = { 13 } } end, "sample 12 of the list: the data set has 12")
+  t.raises(function() numbers { only = {} } end, "the list of samples is empty")
 end)
 
 remove()

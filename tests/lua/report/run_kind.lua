@@ -158,7 +158,7 @@ end)
 t.test("--resume auto goes on with no trial, and a trial with no training", function()
   t.says(line .. " --overfit 2 --epochs 2 --steps 1", 0, "stopped after 1 step")
   local said = t.says(line .. " --resume auto --epochs 1", 0, "--resume auto: passed over: 002 (a "
-    .. "trial with --overfit 2); --resume " .. base .. "/002 goes on with it")
+    .. "trial with --overfit 2); --resume " .. base .. "/002 continues it")
   t.check(said:find("run: " .. base .. "/003", 1, true), said)
   t.says(line .. " --overfit 2 --resume auto --epochs 1", 0, "resumed at epoch 1")
   -- a finished trial does not keep --resume auto from the training before it

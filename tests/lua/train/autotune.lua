@@ -48,7 +48,7 @@ t.test("a recipe that says autotune = true runs on a CPU, with a note", function
   local run = folder .. "/tuned/brain_unet/001"
   t.check(("\n" .. t.read(run .. "/config.txt")):find("\nautotune = true\n", 1, true))
   t.says(tuned .. " --resume " .. run .. " --epochs 3", 0,
-         "autotune: a run that is resumed keeps what it has\n")
+         "autotune: a resumed run keeps its tiles\n")
   t.says(tuned .. " --resume " .. run .. " --epochs 3 --device cpu --autotune", 2,
          "--autotune measures the tiles of matrix products on a GPU")
 end)

@@ -35,7 +35,7 @@ t.test("amounts of memory", function()
   end
   t.says(brain .. " plan --recompute lots", 2, '--recompute is "lots", wanted auto, off or an')
   t.says(brain .. " plan --vram 0", 2, '--vram is "0", wanted an amount of memory, as 512M')
-  t.says(brain .. " plan --batch some", 2, '--batch wants a whole number, got "some"')
+  t.says(brain .. " plan --batch some", 2, '--batch takes a whole number, got "some"')
 end)
 
 t.test("plan says what is computed again", function()
@@ -53,7 +53,7 @@ t.test("plan says what is computed again", function()
   t.check(text:find("batch_norm [^\n]*again"), text)
   local refused = t.says(brain .. " plan --recompute 4K", 2, "the arena of a training step takes "
                          .. all)
-  local least = refused:match("and (%d+) at least when values are computed again")
+  local least = refused:match("and at least (%d+) with recompute")
   t.check(planned("--recompute " .. least, "train", "bytes") <= tonumber(least))
 end)
 
@@ -99,7 +99,7 @@ t.test("the numerical face", function()
     print(pcall(trained, "few"))
   ]])
   local text = t.says(path, 0, "true\ttrue\n")
-  t.check(text:find("at least when values are computed again; the budget is 1024", 1, true), text)
+  t.check(text:find(" with recompute; the budget is 1024", 1, true), text)
   t.check(text:find('recompute must be an amount of memory, as "2G", got few', 1, true), text)
 end)
 
@@ -137,7 +137,7 @@ t.test("batch auto: the largest that fits", function()
   t.check(tonumber(more:match("batch: (%d+), the")) ~= batch, more)
   t.says(brain .. " plan --batch auto --vram 1K", 1, "--batch auto: a batch of 1 takes")
   local none = t.says(brain .. " evaluate --split test --batch auto --vram 1K --weights "
-                      .. folder .. "/off/brain_unet/001", 1, "what would take less")
+                      .. folder .. "/off/brain_unet/001", 1, "options that need less")
   t.check(none:find("evaluation, batch 1, takes", 1, true), none)
 end)
 

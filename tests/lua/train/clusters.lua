@@ -144,10 +144,10 @@ end)
 
 t.test("mistakes are named", function()
   local x, v = nn.input(name "e", { c = 4, w = 6 }), nn.input(name "e", { c = 4 })
-  t.raises(function() nn.contrastive(x, v) end, "nn.contrastive: wants a vector for each sample")
+  t.raises(function() nn.contrastive(x, v) end, "nn.contrastive: needs a vector for each sample")
   t.raises(function() nn.contrastive(v, nn.input(name "e", { c = 3 })) end, "got 4 and 3")
   t.raises(function() nn.contrastive(v, v, { temperature = 0 }) end, "temperature must be a number")
-  t.raises(function() nn.statistics(x, x) end, "nn.statistics: wants a vector")
+  t.raises(function() nn.statistics(x, x) end, "nn.statistics: needs a vector")
   t.raises(function() nn.mask_steps(x, { steps = 0.1, span = 4 }) end, "divides w = 6, got 4")
   t.raises(function() nn.mask_steps(v) end, "must be a sequence")
   for _, share in ipairs { "steps", "channels", "numbers" } do
@@ -155,7 +155,7 @@ t.test("mistakes are named", function()
              "nn.mask_steps: " .. share .. " must be a number from 0 to below 1, got 1.5")
   end
   t.raises(function() nn.statistics(v, v) end, "nn.statistics: the second operand must be a seq")
-  t.raises(function() seg.net.lstm_decoder(x, { like = x }) end, "wants a vector (N,C)")
+  t.raises(function() seg.net.lstm_decoder(x, { like = x }) end, "needs a vector (N,C)")
   local function with(o)
     o.embedding, o.k = o.embedding or v, o.k or 3
     o.classifier = o.classifier or function(y) return nn.linear(y, 3) end
@@ -272,7 +272,7 @@ t.test("a recipe with clusters that cannot be is refused", function()
   t.says(line .. "--frozen encoder.cnn", 2, "clusters tune the whole encoder; leave out frozen")
   -- before any training
   local said = t.says(line .. "--ranks 2 --out " .. folder .. "/ranks", 2,
-                      "the rounds are the work of one process; leave out --ranks")
+                      "the rounds run in one process; leave out --ranks")
   t.check(not said:find("epoch 1/", 1, true), said)
   said = t.says(line:gsub("%.lua", ".lua folds", 1) .. "--folds 3 --out " .. folder .. "/folds", 2,
                 "folds: the recipe has no valid set with these numbers")

@@ -29,10 +29,10 @@ t.test("weights that the machine has not got are refused before they are there",
                              .. folder .. "/large")
   t.equal(code, 1, text)
   t.check(os.time() - started <= 20, "it took long")
-  t.check(text:find("no memory: training wants 192662734592 bytes %(weights, gradients and moments "
-                    .. "29%.6 GiB, arena %d+%.%d GiB%) beside %d+%.%d MiB of batches and program, "
+  t.check(text:find("no memory: training needs 192662734592 bytes %(weights, gradients and moments "
+                    .. "29%.6 GiB, arena %d+%.%d GiB%) and %d+%.%d MiB of batches and program, "
                     .. "3%.%d GiB of this machine are free; fix: ")
-          or text:find("no memory: training wants %d+ bytes %(weights, gradients and moments "
+          or text:find("no memory: training needs %d+ bytes %(weights, gradients and moments "
                        .. "29%.6 GiB"), text)
   t.check(text:find("\n  a smaller network: its weights alone take 29.6 GiB", 1, true), text)
   -- a key with as many channels as the image has pixels, by chance, is no advice
@@ -48,15 +48,15 @@ t.test("weights that the machine has not got are refused before they are there",
     print(pcall(seg.model, { inputs = { x }, outputs = { y = nn.linear(x, 30000) } }))]])
   code, text = limited(2000000, script)
   t.equal(code, 0, text)
-  t.check(text:find("no memory: the weights, gradients and moments want 6400%d+ bytes, %d+ are "
+  t.check(text:find("no memory: the weights, gradients and moments need 6400%d+ bytes, %d+ are "
                     .. "free; fix: a smaller network"), text)
 end)
 
 t.test("each command is refused before it opens its data", function()
   local big = " --batch 4096 --size 128 --recompute off --phantom " .. folder .. "/none --out "
     .. folder .. "/big"
-  for command, says in pairs { [""] = "training wants", [" bench"] = "training wants",
-                               [" lr_range"] = "training wants" } do
+  for command, says in pairs { [""] = "training needs", [" bench"] = "training needs",
+                               [" lr_range"] = "training needs" } do
     local code, text = limited(4000000, check .. command .. big)
     t.equal(code, 1, text)
     t.check(text:find("no memory: " .. says, 1, true), text)
@@ -68,7 +68,7 @@ t.test("each command is refused before it opens its data", function()
                              .. phantom .. run .. " --weights " .. folder
                              .. "/small/brain_unet/001")
   t.equal(code, 1, text)
-  t.check(text:find("no memory: evaluation wants", 1, true), text)
+  t.check(text:find("no memory: evaluation needs", 1, true), text)
 end)
 
 t.test("--vram too small for the batch: said at once, and each remedy is enough", function()
@@ -83,7 +83,7 @@ t.test("--vram too small for the batch: said at once, and each remedy is enough"
   nothing "vram_none"
   t.check(not text:find("train:", 1, true), "data were opened: " .. text)
   local tried = 0
-  for line in text:match("what would take less\n(.*)"):gmatch("[^\n]+") do
+  for line in text:match("options that need less\n(.*)"):gmatch("[^\n]+") do
     local option = line:match("^  (%-%-%a+ %w+)")
     if option and not line:find("still too much", 1, true) then
       tried = tried + 1

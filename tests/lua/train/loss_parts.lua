@@ -38,7 +38,7 @@ t.test("what is no pair of one channel, or is called as a metric, is refused", f
   local x = nn.input("many", { c = 3, h = 4, w = 4 })
   local truth = nn.input("classes", { c = 1, h = 4, w = 4 })
   t.raises(function() metric.loss_parts(x, truth) end,
-           "logits must have one channel, got 3: of several classes")
+           "logits must have one channel, got 3: with several classes")
   t.raises(function() metric.loss_parts(truth, truth, { epz = 1 }) end, 'did you mean "eps"?')
   local text = t.read("scripts/brain_unet.lua")
   local function says(name, from, to, part)
@@ -49,7 +49,7 @@ t.test("what is no pair of one channel, or is called as a metric, is refused", f
   end
   says("named", "iou = metric.iou", "bce = metric.iou", 'a metric is called "bce", as a part')
   says("no", "loss_parts = metric.loss_parts(logits, truth, parts)", "loss_parts = { 1 }",
-       "loss_parts must be what metric.loss_parts gives")
+       "loss_parts must be a result of metric.loss_parts")
 end)
 
 local function run(options)

@@ -106,7 +106,7 @@ end
 local function check(run, summary, said)
   local hash, layer = called(run, "p1"), "add"
   t.check(not said:find("nan", 1, true), said)
-  t.check(said:find("epoch 1, valid: case " .. hash .. ": the network gives what is not finite, "
+  t.check(said:find("epoch 1, valid: case " .. hash .. ": the prediction is not finite, "
                     .. "first " .. layer, 1, true), said)
   t.check(said:find("(1 left out)", 1, true), said)
   local list = summary.valid.not_finite
@@ -117,7 +117,7 @@ local function check(run, summary, said)
   t.equal(summary.valid.metrics.m.n, 1)
   t.check(not t.read(run .. "/metrics.csv"):find("nan", 1, true), "metrics.csv")
   local report = t.read(run .. "/report.html")
-  t.check(report:find("case " .. hash .. ": the network", 1, true), "report")
+  t.check(report:find("case " .. hash .. ": the prediction", 1, true), "report")
   t.check(not (report .. t.read(run .. "/summary.json")):find(folder, 1, true), "no path")
 end
 
@@ -141,7 +141,7 @@ t.test("the other case counts as it does alone", function()
   t.equal(v.loss, summary.valid.loss)
   t.equal(v.cases[hash].m, summary.valid.cases[hash].m)
   t.equal(#v.not_finite, 1)
-  t.says(evaluate .. "--quiet", 5, "case " .. called(run, "p1") .. ": the network gives what is")
+  t.says(evaluate .. "--quiet", 5, "case " .. called(run, "p1") .. ": the prediction is")
 end)
 
 t.test("several processes say and count the same", function()

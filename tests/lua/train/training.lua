@@ -92,7 +92,7 @@ t.test("groups have rates and decay of their own, the first that matches counts"
     { match = "bias$", decay = 0 }, { match = "enc(%d)", lr_scale = function(n)
       return 0.5 ^ math.tointeger(n)
     end }, { match = "enc1%.norm", lr_scale = 7 }, { match = "head", decay = 2 } } }
-  t.raises(function() step_of(o) end, 'all that "enc1%.norm" matches')
+  t.raises(function() step_of(o) end, 'every parameter that "enc1%.norm" matches')
   table.remove(o.groups, 3)
   for name, want in pairs {
     ["enc1.conv1.weight"] = { 0.5, 0.25 }, ["enc2.conv1.weight"] = { 0.25, 0.25 },
@@ -251,7 +251,8 @@ t.test("plateau lowers the rate, and without a valid set by the training loss", 
   t.near(r[1].lr, 1e-2, 1e-12)
   t.near(r[3].lr, 5e-3, 1e-12)
   local _, said = train("plateau", "", "train = train, valid = valid,", "train = train,")
-  t.check(said:find('plateau goes by "loss" of the valid set, and there is none', 1, true), said)
+  t.check(said:find('plateau monitors "loss" of the valid set, and the recipe has none', 1, true),
+                    said)
   local run = trained("monitored", "", "train = train, valid = valid,.-local variants = {",
     [[train = train, optim = optim.adamw { lr = cfg.lr } }
 local variants = { monitored = { schedule = optim.plateau { monitor = "train_loss", patience = 0,
@@ -399,7 +400,7 @@ t.test("a run goes on only with the average that it had", function()
   t.says("tests/golden/training.lua --variant ema --epochs 2 --resume " .. run .. places, 0, "done")
   run = trained("groups", "--epochs 2")
   t.says("tests/golden/training.lua --variant groups --epochs 3 --resume " .. run .. places, 0,
-         "note: 3 epochs, the run began with 2; schedule cosine goes by the new number")
+         "note: 3 epochs, the run began with 2; schedule cosine uses the new number")
   run = trained("groups", "--epochs 2", "optim%.cosine { warmup = 1,",
                 "optim.cosine { t_max = 9, warmup = 1,")
   local own = folder .. "/training.lua --variant groups --epochs 3 --resume " .. run .. places
@@ -419,7 +420,7 @@ t.test("stop, ema and swa that are mistakes", function()
     t.check(said:find(part, 1, true), said)
   end
   refuses("stop = { patience = 0 }", "patience must be a whole number >= 1")
-  refuses('stop = { monitor = "dcie" }', 'monitor = "dcie" is no metric; did you mean "dice"')
+  refuses('stop = { monitor = "dcie" }', 'monitor = "dcie" is not a metric; did you mean "dice"')
   refuses('stop = { monitor = "dice" }', 'is a larger "dice" better? give mode')
   refuses('stop = { mode = "mni" }', 'did you mean "min"')
   refuses("ema = 1", "ema must be a number from 0 (none) to below 1")
@@ -445,7 +446,7 @@ t.test("the range of rates falls, explodes and is left without a trace", functio
   t.check(core.sys.stat(out .. "/training/lr_range.png"), said)
   t.check(not core.sys.stat(out .. "/training/001"))
   t.says("tests/golden/training.lua lr_range --from 1 --to 1" .. places, 2, "the rate must rise")
-  t.says("tests/golden/training.lua lr_range --from x" .. places, 2, "--from wants a rate above 0")
+  t.says("tests/golden/training.lua lr_range --from x" .. places, 2, "--from takes a rate above 0")
 end)
 
 local brain = "scripts/brain_unet.lua --preset check --quiet --phantom " .. folder
