@@ -8,7 +8,7 @@
  *   the same memory. Each kernel of a backward call reuses this memory;
  * - a copy of x[0] after its deferred norm, for kernels that cannot apply it;
  * - the table of norm backward on load (a float4 a channel);
- * - dy after norm backward, in 16 bits, for the kernels after dgrad. */
+ * - dy after norm backward, in 16 bits, for the kernels after that of dx. */
 #include "cuda/conv/kernels.cuh"
 
 namespace {
@@ -39,19 +39,20 @@ size_t aligned(size_t bytes)
 struct ConvCall {
     ConvProblem r;
     ConvPlan plan;
-    int stat_parts;     // partial sums over y that fprop writes
-    int grad_sum_parts; // over dx that dgrad writes
-    Space norm;         // memory of a deferred norm
+    int stat_parts;     // partial sums over y, written by the kernel of y
+    int grad_sum_parts; // over dx, written by the kernel of dx
+    Space norm;         // memory of a deferred norm of y
     bool copies;        // x[0] is copied with its deferred norm applied
     bool loads_norm_bwd, stores_norm_bwd; // of any of the kernels
-    size_t workspace, copy, table, norm_bwd, bytes;
+    size_t copy_at, table_at, dy_at;      // offsets, in the order of the head
+    size_t bytes;                         // of all
 };
 
 /* Bytes of the partial sums at the start of the scratch memory. */
 size_t sums_bytes(const ConvCall &o, const ConvChoice &k)
 {
-    if (k.passes & FPROP) return o.norm.fwd;
-    if (!(k.passes & DGRAD)) return 0;
+    if (k.passes & PASS_Y) return o.norm.fwd;
+    if (!(k.passes & PASS_DX)) return 0;
     return channel_sums_bytes(o.grad_sum_parts, call_image(o.r.c).c);
 }
 
@@ -65,6 +66,8 @@ ConvCall conv_call(const Call *c, bool bwd)
 {
     ConvCall o = {};
     o.r = conv_problem_of(c);
+    // a backward call, too: deferred_norm_space needs the parts of the forward
+    // one
     ConvPlan y = conv_plan(&o.r, false);
     if (c->deferred && !c->recomputed) o.stat_parts = y.choice[0].sum_parts;
     if (c->deferred) o.norm = deferred_norm_space(c, o.stat_parts);
@@ -74,23 +77,23 @@ ConvCall conv_call(const Call *c, bool bwd)
     for (int i = 0; i < o.plan.count; i++) {
         const ConvChoice &k = o.plan.choice[i];
         if (c->grad_sums[0] || c->grad_sums[X2])
-            o.grad_sum_parts += k.passes & DGRAD ? k.sum_parts : 0;
+            o.grad_sum_parts += k.passes & PASS_DX ? k.sum_parts : 0;
         o.loads_norm_bwd = o.loads_norm_bwd || k.loads_norm_bwd;
         o.stores_norm_bwd = o.stores_norm_bwd || k.stores_norm_bwd;
-        reads_x = reads_x || (k.passes & WGRAD);
+        reads_x = reads_x || (k.passes & PASS_DW);
         o.bytes = larger(o.bytes, larger(workspace_at(o, k) + k.workspace,
                                          sums_bytes(o, k)));
     }
-    o.copies = c->deferred_norm[0] && reads_x && !conv_loads_deferred(&o.r);
+    o.copies = c->deferred_norm[0] && reads_x && !conv_loads_vectors(&o.r);
     if (o.copies) {
-        o.copy = aligned(o.bytes);
-        o.bytes = o.copy + (size_t)numel(c->x[0]->dim) *
-                               dtype_bytes(precision_copy(c->precision));
+        o.copy_at = aligned(o.bytes);
+        o.bytes = o.copy_at + (size_t)numel(c->x[0]->dim) *
+                                  dtype_bytes(precision_copy(c->precision));
     }
     if (o.loads_norm_bwd) {
-        o.table = aligned(o.bytes);
-        o.norm_bwd = aligned(o.table + (size_t)c->y->dim.c * sizeof(float4));
-        o.bytes = o.norm_bwd + (o.stores_norm_bwd ? tensor_bytes(c->y) : 0);
+        o.table_at = aligned(o.bytes);
+        o.dy_at = aligned(o.table_at + (size_t)c->y->dim.c * sizeof(float4));
+        o.bytes = o.dy_at + (o.stores_norm_bwd ? tensor_bytes(c->y) : 0);
     }
     return o;
 }
@@ -116,7 +119,7 @@ bool source(const ConvCall &o, Source *x)
         x->second = {operand(c, X2), norm_on_load_of(c, X2), {}};
     }
     if (!o.copies) return true;
-    char *to = (char *)c->scratch + o.copy;
+    char *to = (char *)c->scratch + o.copy_at;
     if (!norm_on_load_apply(c, x->first.norm_on_load, c->x[0]->dim,
                             x->first.data, precision_copy(c->precision), to))
         return false;
@@ -185,8 +188,8 @@ bool conv_bwd(const Call *c)
     if (c->grad_sqnorm[1]) run.sqnorm = (double *)c->grad_sqnorm[1]->data;
     NormBwd *norm_bwd = &run.dy.first.norm_bwd;
     if (o.loads_norm_bwd) {
-        if (o.stores_norm_bwd) norm_bwd->to = dy.data = scratch + o.norm_bwd;
-        if (!deferred_norm_bwd_on_load(c, (float4 *)(scratch + o.table),
+        if (o.stores_norm_bwd) norm_bwd->to = dy.data = scratch + o.dy_at;
+        if (!deferred_norm_bwd_on_load(c, (float4 *)(scratch + o.table_at),
                                        norm_bwd))
             return false;
     } else if (c->deferred && !deferred_norm_bwd(c)) {
@@ -194,8 +197,11 @@ bool conv_bwd(const Call *c)
     }
     for (int i = 0; i < o.plan.count; i++) {
         const ConvChoice &k = o.plan.choice[i];
-        if ((k.passes & WGRAD || !o.copies) && !source(o, &run.x)) return false;
+        // a copy of x is made for dw alone
+        if ((k.passes & PASS_DW || !o.copies) && !source(o, &run.x))
+            return false;
         if (!run_choice(o, k, &run)) return false;
+        // later kernels read dy after norm backward from memory
         if (norm_bwd->to) run.dy.first = {norm_bwd->to, {}, {}};
     }
     return true;
@@ -214,6 +220,7 @@ extern "C" unsigned cuda_sums_grads(const Call *c)
     if (!bits) return 0;
     const ConvProblem r = conv_problem_of(c);
     const ConvPlan p = conv_plan(&r, true);
+    // the kernel of dx comes first
     return p.count && p.choice[0].sums_dx ? bits : 0;
 }
 
@@ -241,7 +248,7 @@ extern "C" unsigned cuda_half(const Call *c)
 extern "C" unsigned cuda_loads_deferred(const Call *c)
 {
     const ConvProblem r = conv_problem_of(c);
-    return conv_applies_norm(&r) ? 1 | 1u << X2 : 0;
+    return conv_takes_deferred(&r) ? 1 | 1u << X2 : 0;
 }
 
 extern "C" bool cuda_fuses_concat(const Call *c)

@@ -26,7 +26,7 @@ int concat_border(const Call *c)
 bool takes_head(const ConvProblem *r, ConvChoice *out)
 {
     if (!conv_head_takes(r)) return false;
-    if (out->passes == FPROP) return true;
+    if (out->passes == PASS_Y) return true;
     out->workspace = conv_head_bytes(r);
     out->sums_dx = true; // the partial sums are in the workspace
     out->half &= ~(unsigned)HALF_DY;
@@ -59,7 +59,7 @@ bool run_upconv_head_fprop(const ConvRun *o)
 bool takes_upconv_head_bwd(const ConvProblem *r, ConvChoice *out)
 {
     const int border = concat_border(r->c);
-    if (!(out->passes & (DGRAD | WGRAD)) || !upconv_head_takes(r, border))
+    if (!(out->passes & (PASS_DX | PASS_DW)) || !upconv_head_takes(r, border))
         return false;
     out->workspace = upconv_head_bytes(r, border), out->after_sums = true;
     out->sum_parts = upconv_head_sum_parts(r, border);
@@ -79,7 +79,7 @@ bool takes_first(const ConvProblem *r, ConvChoice *out)
 {
     if (!conv_first_takes(r)) return false;
     out->sum_parts = conv_first_sum_parts(r);
-    out->half = 1u << 1; // the kernel converts x itself
+    out->half = 1u << 1; // of w alone: x is rounded in registers
     return true;
 }
 
@@ -104,7 +104,7 @@ bool run_small_cin(const ConvRun *o)
 
 // -- dx and dw in one kernel -------------------------------------------------
 
-/* Takes calls with a deferred norm, 16-bit gradients of the operand and no
+/* Takes calls with a deferred norm of y, 16-bit gradients of the operand and no
  * bias: the gradient of a bias needs a stored dy. */
 bool takes_dgrad_wgrad(const ConvProblem *r, ConvChoice *out)
 {
@@ -112,7 +112,7 @@ bool takes_dgrad_wgrad(const ConvProblem *r, ConvChoice *out)
     for (int k = 0; k < MAX_IN; k++)
         if ((k == 0 || k == X2) && c->dx[k] && dtype_bytes(c->dx[k]->type) != 2)
             return false;
-    if (out->passes != (DGRAD | WGRAD) || !c->deferred || c->dx[2] ||
+    if (out->passes != (PASS_DX | PASS_DW) || !c->deferred || c->dx[2] ||
         is_upconv(c) || !dgrad_wgrad_takes(r, concat_border(c)))
         return false;
     out->workspace = dgrad_wgrad_bytes(r), out->after_sums = true;
@@ -137,9 +137,9 @@ bool takes_direct(const ConvProblem *r, ConvChoice *)
 
 bool run_direct(const ConvRun *o)
 {
-    const Source &from = o->choice->passes == FPROP ? o->x : o->dy;
-    return direct_run(o->r, o->choice->dgrad, from.first.data, o->w, o->bias,
-                      o->to.first);
+    const Source &from = o->choice->passes == PASS_Y ? o->x : o->dy;
+    return direct_run(o->r, o->choice->runs_dgrad, from.first.data, o->w,
+                      o->bias, o->to.first);
 }
 
 bool takes_direct_wgrad(const ConvProblem *r, ConvChoice *out)
@@ -163,10 +163,10 @@ bool run_direct_wgrad(const ConvRun *o)
 bool takes_igemm_tile(const ConvProblem *r, ConvChoice *out)
 {
     if (!igemm_tile_takes(r)) return false;
-    out->workspace = igemm_tile_bytes(r, out->dgrad);
-    if (out->passes == FPROP && !r->c->deferred) return true;
+    out->workspace = igemm_tile_bytes(r, out->runs_dgrad);
+    if (out->passes == PASS_Y && !r->c->deferred) return true;
     const IgemmFusion f = igemm_tile_fusion(
-        r, out->dgrad, out->passes == DGRAD && r->c->deferred);
+        r, out->runs_dgrad, out->passes == PASS_DX && r->c->deferred);
     out->sum_parts = f.sum_parts;
     out->sums_dx = f.sum_parts > 0;
     out->loads_norm_bwd = out->stores_norm_bwd = f.loads_norm_bwd;
@@ -185,15 +185,15 @@ bool takes_all(const ConvProblem *, ConvChoice *)
 
 bool run_igemm_tile(const ConvRun *o)
 {
-    return igemm_run(o->r, o->choice->dgrad, true,
-                     o->choice->passes == FPROP ? o->x : o->dy, o->w, o->bias,
+    return igemm_run(o->r, o->choice->runs_dgrad, true,
+                     o->choice->passes == PASS_Y ? o->x : o->dy, o->w, o->bias,
                      o->to);
 }
 
 bool run_igemm(const ConvRun *o)
 {
-    return igemm_run(o->r, o->choice->dgrad, false,
-                     o->choice->passes == FPROP ? o->x : o->dy, o->w, o->bias,
+    return igemm_run(o->r, o->choice->runs_dgrad, false,
+                     o->choice->passes == PASS_Y ? o->x : o->dy, o->w, o->bias,
                      o->to);
 }
 
@@ -224,8 +224,9 @@ bool run_wgrad(const ConvRun *o)
 
 // -- the gradient of a bias --------------------------------------------------
 
-/* Has another call summed dy? The sums of a deferred norm are over dy after
- * norm backward and are no bias gradient. */
+/* Has another call summed dy? With a deferred norm of y the sums are of dy
+ * after the backward of the activation and before that of the norm: the
+ * gradients of beta and gamma, not of a bias. */
 bool has_dy_sums(const Call *c)
 {
     return c->dy_sums && !c->deferred;
@@ -243,41 +244,43 @@ bool run_bias_grad(const ConvRun *o)
     if (!has_dy_sums(c))
         return conv_bias_grad(c, o->dy_tensor, values(c->dx[2]),
                               is_fresh(c, 2));
+    // the call that summed dy has written db, or left the sums of which db is
+    // made
     return c->grads_written || grad_sums_store(c);
 }
 
 // -- the table ---------------------------------------------------------------
 
 const ConvKernel KERNELS[] = {
-    {"conv_head", FPROP, takes_head, run_head_fprop},
-    {"conv_head", DGRAD | WGRAD | BIAS_GRAD, takes_head, run_head_bwd},
-    {"upconv_head", FPROP, takes_upconv_head_fprop, run_upconv_head_fprop},
-    {"upconv_head", DGRAD | WGRAD | BIAS_GRAD, takes_upconv_head_bwd,
+    {"conv_head", PASS_Y, takes_head, run_head_fprop},
+    {"conv_head", PASS_DX | PASS_DW | PASS_DB, takes_head, run_head_bwd},
+    {"upconv_head", PASS_Y, takes_upconv_head_fprop, run_upconv_head_fprop},
+    {"upconv_head", PASS_DX | PASS_DW | PASS_DB, takes_upconv_head_bwd,
      run_upconv_head_bwd},
-    {"conv_first", FPROP, takes_first, run_first},
-    {"small_cin", FPROP, takes_small_cin, run_small_cin},
-    {"dgrad_wgrad", DGRAD | WGRAD, takes_dgrad_wgrad, run_dgrad_wgrad},
-    {"direct", FPROP, takes_direct, run_direct},
-    {"direct", DGRAD, takes_direct, run_direct},
-    {"igemm_tile", FPROP, takes_igemm_tile, run_igemm_tile},
-    {"igemm_tile", DGRAD, takes_igemm_tile, run_igemm_tile},
-    {"igemm_mma", FPROP, takes_tensor_cores, run_igemm},
-    {"igemm_mma", DGRAD, takes_tensor_cores, run_igemm},
-    {"igemm_f32", FPROP, takes_all, run_igemm},
-    {"igemm_f32", DGRAD, takes_all, run_igemm},
-    {"direct_wgrad", WGRAD, takes_direct_wgrad, run_direct_wgrad},
-    {"wgrad_mma", WGRAD, takes_wgrad_mma, run_wgrad},
-    {"wgrad_f32", WGRAD, takes_wgrad, run_wgrad},
-    {"bias_grad", BIAS_GRAD, takes_bias_grad, run_bias_grad},
+    {"conv_first", PASS_Y, takes_first, run_first},
+    {"small_cin", PASS_Y, takes_small_cin, run_small_cin},
+    {"dgrad_wgrad", PASS_DX | PASS_DW, takes_dgrad_wgrad, run_dgrad_wgrad},
+    {"direct", PASS_Y, takes_direct, run_direct},
+    {"direct", PASS_DX, takes_direct, run_direct},
+    {"igemm_tile", PASS_Y, takes_igemm_tile, run_igemm_tile},
+    {"igemm_tile", PASS_DX, takes_igemm_tile, run_igemm_tile},
+    {"igemm_mma", PASS_Y, takes_tensor_cores, run_igemm},
+    {"igemm_mma", PASS_DX, takes_tensor_cores, run_igemm},
+    {"igemm_f32", PASS_Y, takes_all, run_igemm},
+    {"igemm_f32", PASS_DX, takes_all, run_igemm},
+    {"direct_wgrad", PASS_DW, takes_direct_wgrad, run_direct_wgrad},
+    {"wgrad_mma", PASS_DW, takes_wgrad_mma, run_wgrad},
+    {"wgrad_f32", PASS_DW, takes_wgrad, run_wgrad},
+    {"bias_grad", PASS_DB, takes_bias_grad, run_bias_grad},
 };
 
 /* The passes that a call needs. */
 unsigned passes_of(const Call *c, bool bwd)
 {
-    if (!bwd) return FPROP;
+    if (!bwd) return PASS_Y;
     if (!c->dy) return 0;
-    return (wants_dx(c) ? DGRAD : 0) | (c->dx[1] ? WGRAD : 0) |
-           (c->dx[2] ? BIAS_GRAD : 0);
+    return (wants_dx(c) ? PASS_DX : 0) | (c->dx[1] ? PASS_DW : 0) |
+           (c->dx[2] ? PASS_DB : 0);
 }
 
 /* The 16-bit copies that these passes read, unless takes_ changes them: x and w
@@ -285,8 +288,9 @@ unsigned passes_of(const Call *c, bool bwd)
 unsigned copies_of(const Call *c, unsigned passes)
 {
     const unsigned x = 1 | (c->x[X2] ? 1u << X2 : 0), w = 1u << 1;
-    return (passes & FPROP ? x | w : 0) | (passes & DGRAD ? w | HALF_DY : 0) |
-           (passes & WGRAD ? x | HALF_DY : 0);
+    return (passes & PASS_Y ? x | w : 0) |
+           (passes & PASS_DX ? w | HALF_DY : 0) |
+           (passes & PASS_DW ? x | HALF_DY : 0);
 }
 
 } // namespace
@@ -298,28 +302,28 @@ ConvProblem conv_problem_of(const Call *c)
                         : conv_problem(c, g, call_image(c), c->y->dim);
 }
 
-bool conv_applies_norm(const ConvProblem *r)
+bool conv_takes_deferred(const ConvProblem *r)
 {
     return conv_plan(r, false).choice[0].kernel->run != run_small_cin;
 }
 
-// fewer channels are loaded one by one
-bool conv_loads_deferred(const ConvProblem *r)
+// other numbers of channels are loaded one by one
+bool conv_loads_vectors(const ConvProblem *r)
 {
     return precision_copy(r->c->precision) != F32 &&
            (is_upconv(r->c) ? r->cout : r->cin) % NARROW_CHANNELS == 0;
 }
 
-// The first tensor has whole chunks of channels, the second whole vectors.
+// x[0] has a multiple of 32 channels (TILE_CHUNK), x[X2] of 8 (16 bytes).
 // small_cin takes any two tensors, if dx is not needed.
 bool conv_fuses_concat(const ConvProblem *r)
 {
     const Call *c = r->c;
     if (call_op(c) == OP_linear) return false;
-    if (!conv_applies_norm(r)) return !wants_dx(c);
+    if (!conv_takes_deferred(r)) return !wants_dx(c);
     return c->x[X2]->dim.c % NARROW_CHANNELS == 0 &&
            c->x[0]->dim.c % TILE_CHUNK == 0 && r->win.groups == 1 &&
-           conv_loads_deferred(r);
+           conv_loads_vectors(r);
 }
 
 ConvPlan conv_plan(const ConvProblem *r, bool bwd)
@@ -330,7 +334,7 @@ ConvPlan conv_plan(const ConvProblem *r, bool bwd)
         ConvChoice o = {};
         o.kernel = &k, o.passes = k.passes & left;
         if (!o.passes) continue;
-        o.dgrad = (o.passes == FPROP) == is_upconv(r->c);
+        o.runs_dgrad = (o.passes == PASS_Y) == is_upconv(r->c);
         o.half = copies_of(r->c, o.passes);
         if (!k.takes(r, &o)) continue;
         p.choice[p.count++] = o;

@@ -1,33 +1,35 @@
 /* kernels.cuh -- the convolution kernels of the GPU and the choice among them.
  *
- * The passes of a call are y (FPROP), the gradients of its operand (DGRAD), of
- * its filter (WGRAD) and of its bias (BIAS_GRAD). kernels.cu has a table with
- * one row for each kernel: the passes that one run computes, and the test of
- * the problem. The first row with a pass that no earlier row computes and that
- * takes the problem gets its passes. The planner and dispatch.cu read all facts
- * about a kernel and a problem (workspace, partial sums, 16-bit copies of
- * operands) from its ConvChoice.
+ * A call computes y (PASS_Y) or gradients: of its operand (PASS_DX), its filter
+ * (PASS_DW) and its bias (PASS_DB). kernels.cu has a table with one row for
+ * each kernel: the passes that one run computes, and the test of the problem.
+ * The first row with a pass that no earlier row computes and that takes the
+ * problem gets its passes. The planner and dispatch.cu read all facts about a
+ * kernel and a problem (workspace, partial sums, 16-bit copies of operands)
+ * from its ConvChoice.
  *
- * FPROP is y and DGRAD is dx for all three operators; for upconv they run the
- * dgrad and fprop of its ConvProblem (conv.cuh, ConvChoice.dgrad). */
+ * y of conv is the fprop of its ConvProblem (conv.cuh) and dx the dgrad; upconv
+ * exchanges them (ConvChoice.runs_dgrad). */
 #ifndef SEG_CUDA_CONV_KERNELS_H
 #define SEG_CUDA_CONV_KERNELS_H
 #include "cuda/conv/conv.cuh"
 
-enum { FPROP = 1, DGRAD = 2, WGRAD = 4, BIAS_GRAD = 8 };
+enum { PASS_Y = 1, PASS_DX = 2, PASS_DW = 4, PASS_DB = 8 };
 
 struct ConvKernel;
 
 /* One kernel for one call: its passes, memory and fusions. */
 struct ConvChoice {
     const ConvKernel *kernel;
-    unsigned passes; // the kernel's passes that the call needs
-    bool dgrad; // runs ConvProblem's dgrad, not fprop: dx of conv, y of upconv
-    size_t workspace; // bytes of workspace,
-    bool after_sums;  // placed after the partial sums, not in the same memory
-    int sum_parts; // partial sums (parts, 2, channels) that it can write over y
-                   // or dx; 0: none
-    bool sums_dx;  // can write sums over dx (Call.grad_sums)
+    unsigned passes;  // the kernel's passes that the call needs
+    bool runs_dgrad;  // y or dx: by the problem's dgrad, else by its fprop
+    size_t workspace; // bytes
+    bool after_sums;  // partial sums and workspace are used at the same time:
+                     // the workspace follows them, else it has the same memory
+    int sum_parts; // partial sums (parts, 2, channels) over y or dx that it can
+                   // write at the start of the scratch memory; 0: none
+    bool sums_dx;  // can compute Call.grad_sums; conv_head keeps their partial
+                   // sums in its own workspace, so that sum_parts is 0
     int sqnorm_parts;     // partial sums of squares of dw that it can write
     unsigned half;        // 16-bit copies that it reads (Backend.half)
     bool loads_norm_bwd;  // applies norm backward to dy on load
@@ -80,13 +82,13 @@ static inline bool wants_dx(const Call *c)
 
 /* The problem of a call of conv, upconv or linear. */
 ConvProblem conv_problem_of(const Call *c);
-/* Does the kernel load operand 0 in vectors of 16 bytes, and so can apply a
- * deferred norm on load? */
-bool conv_loads_deferred(const ConvProblem *r);
-/* May operand 0 be stored before its norm (Call.deferred_norm)? The kernel
- * applies the norm on load, or dispatch.cu applies it to a copy. small_cin can
- * do neither. */
-bool conv_applies_norm(const ConvProblem *r);
+/* Is operand 0 loaded 8 channels (16 bytes) at a time? Only such loads can
+ * apply a deferred norm. */
+bool conv_loads_vectors(const ConvProblem *r);
+/* May operand 0 be the tensor before its norm (Call.deferred_norm)? All kernels
+ * but small_cin apply the norm on load, or read a copy to which dispatch.cu has
+ * applied it. */
+bool conv_takes_deferred(const ConvProblem *r);
 /* May operand 0 and its gradient be in two tensors, x[0] and x[X2]? */
 bool conv_fuses_concat(const ConvProblem *r);
 /* The kernels of a forward (y) or backward (gradients) call. */

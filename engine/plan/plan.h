@@ -27,15 +27,16 @@ typedef struct PlanSpec {
     const char *tiles;   /* valid text of tile_names.h           */
     const int *root;     /* nodes whose values stay readable     */
     int roots;
-    int loss;     /* root of the gradients; -1: none             */
+    int loss;     /* node where the backward pass starts; -1: no backward */
     bool train;   /* dropout on, batch norm by batch statistics  */
     bool shared;  /* the batch is the shard of a rank: batch norm takes its
                    * statistics over all ranks                            */
     bool draws;   /* evaluation with dropout (Gal and Ghahramani, "Dropout as
                    * a Bayesian approximation", ICML 2016)                */
     bool plain;   /* one call an operator, for the whole batch: nothing is
-                   * fused or cut. Roots and gradients have the same bits
-                   * either way                                           */
+                   * fused or cut. On the CPU roots and gradients have the
+                   * same bits either way; on a GPU deferred norms, gradient
+                   * sums and sums of squares change roundings            */
     bool squares; /* the caller wants plan_sqnorms, and changes no gradient
                    * after the calls                                      */
     const PlanInput *input;
