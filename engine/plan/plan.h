@@ -84,7 +84,7 @@ typedef struct PlanPeak {
 PlanPeak plan_peak(const Plan *p);
 /* Bytes that live from the forward into the backward pass: values with backward
  * readers, roots, copies, saved memory of kernels. */
-size_t plan_carried_bytes(const Plan *p);
+size_t plan_activation_bytes(const Plan *p);
 /* The price of the budget in one training step. All 0 except `values` and
  * kept_bytes if nothing is dropped. */
 typedef struct PlanRecompute {

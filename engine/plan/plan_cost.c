@@ -57,7 +57,7 @@ PlanPeak plan_peak(const Plan *p)
 }
 
 // the inputs and the gradient of the loss existed before
-size_t plan_carried_bytes(const Plan *p)
+size_t plan_activation_bytes(const Plan *p)
 {
     size_t sum = 0;
     if (p->forward == p->calls) return 0;

@@ -135,24 +135,26 @@ typedef struct Block {
 Block *test_block(lua_State *L, int arg); /* NULL when it is none */
 Block *push_block(lua_State *L);
 
-/* seg.drawn: a batch of a device dataset, given by the numbers of its samples;
- * the device makes it. */
-typedef struct Drawn Drawn;
-Drawn *test_drawn(lua_State *L, int arg); /* NULL when it is none */
+/* seg.device_batch: a batch of a device dataset, given by the numbers of its
+ * samples; the device makes it. */
+typedef struct DeviceBatch DeviceBatch;
+DeviceBatch *test_device_batch(lua_State *L,
+                               int arg); /* NULL when it is none */
 /* Extents of the batch for input `node`; false when the batch lacks it. */
-bool drawn_dim(const Drawn *d, int node, Dims *out);
+bool device_batch_dim(const DeviceBatch *d, int node, Dims *out);
 /* The session whose device holds the batch; NULL once the session or the device
  * dataset is closed. */
-const Session *drawn_session(const Drawn *d);
+const Session *device_batch_session(const DeviceBatch *d);
 /* Write the batch into these inputs of `plan`; the batch has each of them. */
-bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes);
+bool device_batch_feed(const DeviceBatch *d, const Plan *plan, const int *node,
+                       int nodes);
 /* One input of a batch, F32 in memory order on the host. */
 typedef struct HeldInput {
     int node;
     Tensor value;
 } HeldInput;
-/* A seg.drawn of this batch, which stays on the device of the session at `arg`
- * until that session is closed; or nil and the reason, as from
+/* A seg.device_batch of this batch, which stays on the device of the session at
+ * `arg` until that session is closed; or nil and the reason, as from
  * data.device_dataset. */
 int push_held(lua_State *L, int arg, const HeldInput *input, int inputs);
 

@@ -3,9 +3,9 @@
  *
  * All samples are copied when it is made, in the order of the cases: so each
  * case is prepared at most once more, whatever the order of training, and a
- * lack of memory shows before the first epoch. A batch (seg.drawn) consists of
- * sample numbers only; the device writes it into the inputs of the plan when
- * the session is fed. */
+ * lack of memory shows before the first epoch. A batch (seg.device_batch)
+ * consists of sample numbers only; the device writes it into the inputs of the
+ * plan when the session is fed. */
 #include "engine/session/device_dataset.h"
 #include "data/loader/loader.h"
 #include "lua/bind/bind.h"
@@ -23,7 +23,7 @@ typedef struct DeviceDatasetBox {
 } DeviceDatasetBox;
 
 /* User value 1 is the device dataset, which it keeps alive. */
-struct Drawn {
+struct DeviceBatch {
     DeviceDatasetBox *box;
     uint32_t epoch;
     int count;
@@ -225,10 +225,11 @@ static int l_device_dataset(lua_State *L)
 
 /* A batch of `count` samples of the device dataset on top of the stack; the
  * caller fills in their numbers. */
-static Drawn *push_drawn(lua_State *L, DeviceDatasetBox *box, int count)
+static DeviceBatch *push_device_batch(lua_State *L, DeviceDatasetBox *box,
+                                      int count)
 {
-    Drawn *d = new_object(L, "seg.drawn",
-                          sizeof *d + (size_t)count * sizeof *d->number);
+    DeviceBatch *d = new_object(L, "seg.device_batch",
+                                sizeof *d + (size_t)count * sizeof *d->number);
     lua_pushvalue(L, -2);
     lua_setiuservalue(L, -2, 1);
     d->box = box, d->count = count;
@@ -255,7 +256,7 @@ int push_held(lua_State *L, int arg, const HeldInput *input, int inputs)
         part[f] = (DeviceDatasetField){.dim = box->dim[f]};
     }
     box->fields = inputs;
-    Drawn *d = push_drawn(L, box, count);
+    DeviceBatch *d = push_device_batch(L, box, count);
     if (!device_dataset_bytes(part, inputs, count, &box->bytes) ||
         !device_dataset_open(be, session_device(s), part, inputs, count, 0,
                              &box->r))
@@ -295,7 +296,7 @@ static int l_draw(lua_State *L)
     if (!box->r) raise_usage(L, "this data set is closed");
     if (count < 1) raise_usage(L, "a batch without samples");
     lua_pushvalue(L, 1);
-    Drawn *d = push_drawn(L, box, count);
+    DeviceBatch *d = push_device_batch(L, box, count);
     d->epoch = epoch;
     for (int i = 0; i < count; i++) {
         lua_rawgeti(L, 3, i + 1);
@@ -307,12 +308,12 @@ static int l_draw(lua_State *L)
     return 1;
 }
 
-Drawn *test_drawn(lua_State *L, int arg)
+DeviceBatch *test_device_batch(lua_State *L, int arg)
 {
-    return luaL_testudata(L, arg, "seg.drawn");
+    return luaL_testudata(L, arg, "seg.device_batch");
 }
 
-bool drawn_dim(const Drawn *d, int node, Dims *out)
+bool device_batch_dim(const DeviceBatch *d, int node, Dims *out)
 {
     for (int f = 0; f < d->box->fields; f++) {
         if (d->box->node[f] != node) continue;
@@ -323,12 +324,13 @@ bool drawn_dim(const Drawn *d, int node, Dims *out)
     return false;
 }
 
-const Session *drawn_session(const Drawn *d)
+const Session *device_batch_session(const DeviceBatch *d)
 {
     return d->box->s;
 }
 
-bool drawn_feed(const Drawn *d, const Plan *plan, const int *node, int nodes)
+bool device_batch_feed(const DeviceBatch *d, const Plan *plan, const int *node,
+                       int nodes)
 {
     const DeviceDatasetBox *box = d->box;
     const Tensor *out[MAX_FIELDS] = {NULL}; // NULL: not an input of the plan
@@ -355,9 +357,9 @@ void bind_device_dataset(lua_State *L)
 {
     static const luaL_Reg device_dataset[] = {
         {"bytes", l_bytes}, {"draw", l_draw}, {NULL, NULL}};
-    static const luaL_Reg drawn[] = {{NULL, NULL}};
+    static const luaL_Reg device_batch[] = {{NULL, NULL}};
     new_type(L, "seg.device_dataset", device_dataset, device_dataset_gc);
-    new_type(L, "seg.drawn", drawn, NULL);
+    new_type(L, "seg.device_batch", device_batch, NULL);
     lua_getfield(L, -1, "data");
     lua_pushcfunction(L, l_device_dataset);
     lua_setfield(L, -2, "device_dataset");

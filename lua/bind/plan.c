@@ -60,7 +60,7 @@ static void push_extents_of(lua_State *L, const Tensor *t, bool sample,
 
 /* Field `convolution` of the table on top, for a row that is one: the shapes
  * and attributes to run it alone. x and y are {d, h, w, c} of one sample;
- * entrance: the gradient of x, an input, is not needed. */
+ * first_layer: the gradient of x, an input, is not needed. */
 static void push_convolution(lua_State *L, const Graph *g, const Node *n)
 {
     const Op op = (Op)n->attr.op;
@@ -78,7 +78,7 @@ static void push_convolution(lua_State *L, const Graph *g, const Node *n)
     push_axes(L, window.hi, "hi");
     push_axes(L, window.dil, "dilation");
     set_integer(L, "groups", window.groups);
-    set_bool(L, "entrance", x->kind == NODE_INPUT);
+    set_bool(L, "first_layer", x->kind == NODE_INPUT);
     lua_setfield(L, -2, "convolution");
 }
 
@@ -105,16 +105,16 @@ static void push_row(lua_State *L, const Graph *g, const PlanRow *r)
 /* plan{roots=, step_roots=nil, loss=, inputs={name={n,c,h,w}}, device="cpu",
  * threads=, precision=, winograd=true, tiles="", optim=, budget=0, least=false,
  * average=false, plain=false} -> {bytes=, naive_bytes=, peak_values=,
- * peak_gradients=, peak_workspace=, carried_bytes=, flops=, calls=, sliced=,
- * trained=, running=, param_bytes=, weight_bytes=, gradient_bytes=,
- * kept_bytes=, again_values=, again_dropped=, again_calls=, again_flops=,
- * again_moved=, rows={...}}; opens and allocates nothing on a device. With a
- * loss and an optimiser it is the plan of a training step. weight_bytes and
- * gradient_bytes are the blocks that a session allocates: all weights and
- * running statistics, and their gradients; a block of moments is as large as
- * the latter; param_bytes is the sum of all. carried_bytes: see
- * plan_carried_bytes. budget and least are options of PlanSpec, kept_bytes and
- * again_* their effect: see PlanRecompute. */
+ * peak_gradients=, peak_workspace=, activation_bytes=, flops=, calls=,
+ * microbatched=, trained=, running=, param_bytes=, weight_bytes=,
+ * gradient_bytes=, kept_bytes=, recompute_values=, recompute_dropped=,
+ * recompute_calls=, recompute_flops=, recompute_bytes=, rows={...}}; opens and
+ * allocates nothing on a device. With a loss and an optimiser it is the plan of
+ * a training step. weight_bytes and gradient_bytes are the blocks that a
+ * session allocates: all weights and running statistics, and their gradients; a
+ * block of moments is as large as the latter; param_bytes is the sum of all.
+ * activation_bytes: see plan_activation_bytes. budget and least are options of
+ * PlanSpec, kept_bytes and recompute_* their effect: see PlanRecompute. */
 static int l_plan(lua_State *L)
 {
     int root[MAX_ROOTS], step_root[MAX_ROOTS], number;
@@ -174,7 +174,7 @@ static int l_plan(lua_State *L)
     size_t weights = params_bytes(&params, be->real, false, 0);
     size_t averaged =
         average ? (size_t)params.total * dtype_bytes(be->real) : 0;
-    PlanRecompute again = plan_recomputed(plan);
+    PlanRecompute recompute = plan_recomputed(plan);
     lua_createtable(L, 0, 22);
     const struct {
         const char *key;
@@ -185,9 +185,9 @@ static int l_plan(lua_State *L)
         {"peak_values", (int64_t)peak.values},
         {"peak_gradients", (int64_t)peak.gradients},
         {"peak_workspace", (int64_t)peak.workspace},
-        {"carried_bytes", (int64_t)plan_carried_bytes(plan)},
+        {"activation_bytes", (int64_t)plan_activation_bytes(plan)},
         {"calls", plan_calls(plan)},
-        {"sliced", plan_microbatched(plan)},
+        {"microbatched", plan_microbatched(plan)},
         {"trained", params_trained(&params)},
         {"running", params_running(&params)},
         {"param_bytes",
@@ -195,10 +195,10 @@ static int l_plan(lua_State *L)
                    params_bytes(&params, be->real, train,
                                 train ? optim_info[optim.kind].states : 0))},
         {"weight_bytes", (int64_t)weights},
-        {"kept_bytes", (int64_t)again.kept_bytes},
-        {"again_values", again.values},
-        {"again_dropped", again.dropped},
-        {"again_calls", again.calls},
+        {"kept_bytes", (int64_t)recompute.kept_bytes},
+        {"recompute_values", recompute.values},
+        {"recompute_dropped", recompute.dropped},
+        {"recompute_calls", recompute.calls},
         {"gradient_bytes",
          (int64_t)(params_bytes(&params, be->real, train, 0) - weights)},
     };
@@ -207,8 +207,8 @@ static int l_plan(lua_State *L)
         lua_setfield(L, -2, fact[i].key);
     }
     set_number(L, "flops", plan_flops(plan));
-    set_number(L, "again_flops", again.flops);
-    set_number(L, "again_moved", again.moved);
+    set_number(L, "recompute_flops", recompute.flops);
+    set_number(L, "recompute_bytes", recompute.moved);
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
         push_row(L, g, &rows[i]);

@@ -108,7 +108,8 @@ static int l_gather(lua_State *L)
 }
 
 /* ranks.stats() -> seconds in exchanges, bytes sent, number of exchanges,
- * seconds of the first value spent waiting while ranks.apart; all so far */
+ * seconds of the first value spent waiting while ranks.time_waiting; all so far
+ */
 static int l_stats(lua_State *L)
 {
     const Ranks *r = check_ranks(L);
@@ -119,9 +120,9 @@ static int l_stats(lua_State *L)
     return 4;
 }
 
-/* ranks.apart(on): a barrier precedes each exchange, so that waiting is timed
- * apart; false: no longer */
-static int l_apart(lua_State *L)
+/* ranks.time_waiting(on): a barrier precedes each exchange, so that waiting is
+ * timed apart; false: no longer */
+static int l_time_waiting(lua_State *L)
 {
     check_ranks(L)->apart = lua_toboolean(L, 1);
     return 0;
@@ -191,10 +192,14 @@ static int l_digest(lua_State *L)
 
 void bind_ranks(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"open", l_open},   {"start", l_start},   {"gather", l_gather},
-        {"pack", l_pack},   {"unpack", l_unpack}, {"stats", l_stats},
-        {"apart", l_apart}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"open", l_open},
+                                         {"start", l_start},
+                                         {"gather", l_gather},
+                                         {"pack", l_pack},
+                                         {"unpack", l_unpack},
+                                         {"stats", l_stats},
+                                         {"time_waiting", l_time_waiting},
+                                         {NULL, NULL}};
     static const luaL_Reg methods[] = {
         {"share", l_share}, {"digest", l_digest}, {NULL, NULL}};
     luaL_newlib(L, functions);

@@ -53,9 +53,9 @@ static int session_gc(lua_State *L)
 typedef struct Feed {
     int node;
     Dims dim;
-    const float *user;    /* of a seg.array, or NULL */
-    const Tensor *memory; /* of a seg.block, or NULL */
-    const Drawn *drawn;   /* a seg.drawn, or NULL    */
+    const float *user;               /* of a seg.array, or NULL */
+    const Tensor *memory;            /* of a seg.block, or NULL */
+    const DeviceBatch *device_batch; /* a seg.device_batch, or NULL */
 } Feed;
 
 /* The value on top of the stack for input `node`. Checks its form only; the
@@ -75,13 +75,13 @@ static Feed read_feed(lua_State *L, int node)
         f.memory = &b->t;
         return f;
     }
-    f.drawn = test_drawn(L, lua_gettop(L));
-    if (f.drawn) {
-        if (drawn_session(f.drawn) != check_session(L, 1))
+    f.device_batch = test_device_batch(L, lua_gettop(L));
+    if (f.device_batch) {
+        if (device_batch_session(f.device_batch) != check_session(L, 1))
             raise_usage(L,
                         "input \"%s\": this batch belongs to another session",
                         n->name);
-        if (!drawn_dim(f.drawn, node, &f.dim))
+        if (!device_batch_dim(f.device_batch, node, &f.dim))
             raise_usage(L, "input \"%s\": this batch has no samples for it",
                         n->name);
         return f;
@@ -129,15 +129,15 @@ static int read_feeds(lua_State *L, int arg, Feed feed[MAX_FEEDS])
  * prediction needs no target, but may get one. */
 static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
 {
-    const Drawn *drawn = NULL;
-    int node[MAX_FEEDS], nodes = 0; // inputs of `drawn`
+    const DeviceBatch *device_batch = NULL;
+    int node[MAX_FEEDS], nodes = 0; // inputs of `device_batch`
     for (int i = 0; i < feeds; i++) {
         if (!plan_value(p, feed[i].node)) continue;
-        if (feed[i].drawn) {
-            if (drawn && drawn != feed[i].drawn)
+        if (feed[i].device_batch) {
+            if (device_batch && device_batch != feed[i].device_batch)
                 return fail_usage(
                     "inputs of two batches on the device; a step takes one");
-            drawn = feed[i].drawn, node[nodes++] = feed[i].node;
+            device_batch = feed[i].device_batch, node[nodes++] = feed[i].node;
             continue;
         }
         bool ok = feed[i].user
@@ -146,7 +146,7 @@ static bool copy_in(Session *s, Plan *p, const Feed *feed, int feeds)
         if (!ok) return false;
     }
     // all inputs of the batch at once
-    return !drawn || drawn_feed(drawn, p, node, nodes);
+    return !device_batch || device_batch_feed(device_batch, p, node, nodes);
 }
 
 /* Choose the plan for these feeds, bind its memory, copy the values in. On
@@ -263,7 +263,7 @@ static int l_hold(lua_State *L)
     if (!feeds) raise_usage(L, "a batch without inputs");
     luaL_checkstack(L, MAX_FEEDS + 8, "inputs"); // copies and their owners
     for (int i = 0; i < feeds; i++) {
-        if (feed[i].drawn) raise_usage(L, "this batch is on the device");
+        if (feed[i].device_batch) raise_usage(L, "this batch is on the device");
         if (feed[i].dim.n != feed[0].dim.n)
             raise_usage(L, "inputs of %d and %d samples", feed[0].dim.n,
                         feed[i].dim.n);

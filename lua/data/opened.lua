@@ -28,7 +28,7 @@ end
 function M.feeds(batch, names, recipe)
   local feeds = {}
   for i, input in pairs(inputs_of(names, recipe)) do
-    feeds[input.name] = batch.drawn or batch.fields[i]
+    feeds[input.name] = batch.device_batch or batch.fields[i]
   end
   return feeds
 end
@@ -282,7 +282,7 @@ function M.keep(session, recipe, d, train, was)
     stats = function() return ids:stats() end,
     next = function()
       local batch = ids:next()
-      batch.drawn = dataset:draw(batch.epoch, batch.samples)
+      batch.device_batch = dataset:draw(batch.epoch, batch.samples)
       return batch
     end,
   }

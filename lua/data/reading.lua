@@ -21,11 +21,11 @@ end
 -- Options that do not affect how an image is read: of ground truth, patients and locations. The
 -- pattern of masks is kept, because it tells which files are not images; every option that is not
 -- in this list is kept.
-local apart = {}
+local not_of_images = {}
 for word in ([[root masks images labels patient cases where skip_bad same segments dose fractions
 partial resample_mask resample_dose box same_grid flips most_degrees pitch count beams
 contour_tolerance]])
-  :gmatch("%S+") do apart[word] = true end
+  :gmatch("%S+") do not_of_images[word] = true end
 
 -- Options in files written by earlier versions.
 local earlier = { format = true, name = true, fields = true, image = true, mask = true }
@@ -34,7 +34,7 @@ local earlier = { format = true, name = true, fields = true, image = true, mask 
 function M.knows(key)
   if earlier[key] then return true end
   for _, options in pairs(declared) do
-    if options[key] ~= nil then return not apart[key] end
+    if options[key] ~= nil then return not not_of_images[key] end
   end
   return false
 end
@@ -42,8 +42,8 @@ end
 -- Whether the reader `kind` has an option of this name that affects how an image is read; the
 -- options that choose images are handled separately.
 function M.takes(kind, key)
-  return (declared[kind] or {})[key] ~= nil and not apart[key] and key ~= "image" and key ~= "mask"
-    and key ~= "name" and key ~= "kind" and key ~= "read"
+  return (declared[kind] or {})[key] ~= nil and not not_of_images[key] and key ~= "image"
+    and key ~= "mask" and key ~= "name" and key ~= "kind" and key ~= "read"
 end
 
 -- Whether the reader `kind` takes an option of this name.

@@ -170,7 +170,7 @@ function M.command(r)
   if loader then loader:close() end
   if config.line.flags.json then
     print(util.json { batch = v.batch, fed = loader and "data" or "random", held = held,
-                      recompute = budget.told(plan) or "off", step_ms = ms,
+                      recompute = budget.describe(plan) or "off", step_ms = ms,
                       forward_ms = sums[1], backward_ms = sums[2],
                       threads = session:facts().threads, planned_bytes = planned,
                       measured_bytes = measured })
@@ -187,8 +187,8 @@ function M.command(r)
                       ms, M.ROUNDS, 1e3 * v.batch / ms))
   print(string.format("memory: planned %s for arena and weights, measured %s (%+.1f %%)",
                       util.bytes(planned), util.bytes(measured), 100 * (measured / planned - 1)))
-  local told = budget.told(plan)
-  if told then print("recompute: " .. told) end
+  local recompute = budget.describe(plan)
+  if recompute then print("recompute: " .. recompute) end
   return 0
 end
 

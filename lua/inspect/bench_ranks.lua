@@ -27,11 +27,11 @@ local function share(batch)
 end
 
 -- Runs steps on `feeds`, at a rate of 0 so that the weights stay. -> medians in ms of a step, of
--- its communication, and of the waiting in it; bytes and messages of a step. apart: barrier before
--- each exchange.
-local function steps(session, feeds, apart)
+-- its communication, and of the waiting in it; bytes and messages of a step. time_waiting: with a
+-- barrier before each exchange.
+local function steps(session, feeds, time_waiting)
   local all, spent, waited, sent, met = {}, {}, {}, 0, 0
-  if ranks.count > 1 then core.ranks.apart(apart) end
+  if ranks.count > 1 then core.ranks.time_waiting(time_waiting) end
   for i = 1, ROUNDS do
     ranks.barrier()
     local s0, b0, m0, w0 = core.ranks.stats()
@@ -41,7 +41,7 @@ local function steps(session, feeds, apart)
     local s1, b1, m1, w1 = core.ranks.stats()
     spent[i], waited[i], sent, met = 1e3 * (s1 - s0), 1e3 * (w1 - w0), b1 - b0, m1 - m0
   end
-  core.ranks.apart(false)
+  core.ranks.time_waiting(false)
   return util.median(all), util.median(spent), util.median(waited), sent, met
 end
 

@@ -346,14 +346,14 @@ local function patterns(files)
     g.files[g.count] = path
   end
   -- each group in its own folder: names alone would not pair
-  local apart = #order > 1
+  local by_folder = #order > 1
   for k, g in ipairs(order) do
-    apart = apart and g.one and g.folder ~= "" and (k == 1 or g.folder ~= order[1].folder)
+    by_folder = by_folder and g.one and g.folder ~= "" and (k == 1 or g.folder ~= order[1].folder)
   end
   for _, g in ipairs(order) do
-    g.pattern = (apart and g.folder .. "/*" or "*") .. g.ending
+    g.pattern = (by_folder and g.folder .. "/*" or "*") .. g.ending
   end
-  return order, folders, apart
+  return order, folders, by_folder
 end
 
 -- The label values in files of a pattern, over several masks, because not every mask has every
@@ -431,9 +431,9 @@ end
 -- A line for each image with its mask; else all images as channels, or one of them if their grids
 -- differ.
 local function nifti(path, files)
-  local order, _, apart = patterns(files)
+  local order, _, by_folder = patterns(files)
   -- whether patient = "auto" finds the patients
-  local known, four = not apart, false
+  local known, four = not by_folder, false
   for i, file in ipairs(files) do
     if i <= LOADED then
       local ok, said = pcall(core.data.nifti_text, path .. "/" .. file)
@@ -497,11 +497,11 @@ local LENIENT = { { "alpha", '"drop"' }, { "exif", '"apply"' } }
 -- it can be a mask. more(images, mask or nil) -> further options, for two patterns. nil: there is
 -- no image among the files.
 local function folder_line(kind, path, files, read, more)
-  local order, folders, apart = patterns(files)
+  local order, folders, by_folder = patterns(files)
   local mask, values, images = mask_and_images(order, path, read)
   if #images == 0 then return nil end
   local names, options = util.sorted_keys(folders), {}
-  local several = not apart and #names > 1 and not folders[""]
+  local several = not by_folder and #names > 1 and not folders[""]
   if mask then
     options = { { "image", quote(images[1]) }, { "mask", quote(mask.pattern) } }
     local labels = labels_of(values)

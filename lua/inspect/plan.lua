@@ -54,7 +54,7 @@ end
 -- The table of layers; arithmetic of one sample, memory of the batch.
 local function rows_text(plan, batch)
   local rows = { { "layer", "kind", "shape", "parameters", "MFLOP", "value", "extra" } }
-  if plan.again_calls > 0 then rows[1][8] = "again" end
+  if plan.recompute_calls > 0 then rows[1][8] = "again" end
   for _, row in ipairs(plan.rows) do
     rows[#rows + 1] = {
       row.name ~= "" and row.name or "-", row.kind, row.shape,
@@ -199,15 +199,16 @@ function M.command(r)
     print(string.format("%-12s arena %s bytes (%s; %s without sharing), %d calls", p[1],
                         util.thousands(p[2].bytes), util.bytes(p[2].bytes),
                         util.bytes(p[2].naive_bytes), p[2].calls)
-          .. (p[2].sliced > 0
-              and string.format(", %d of them for a few samples at a time", p[2].sliced) or ""))
+          .. (p[2].microbatched > 0
+              and string.format(", %d of them for a few samples at a time", p[2].microbatched)
+              or ""))
   end
-  if train.carried_bytes > 0 then
+  if train.activation_bytes > 0 then
     print(string.format("kept         %s bytes (%s) of the forward run until the way back",
-                        util.thousands(train.carried_bytes), util.bytes(train.carried_bytes)))
+                        util.thousands(train.activation_bytes), util.bytes(train.activation_bytes)))
   end
-  local told = budget.told(train)
-  if told then print("recompute    " .. told) end
+  local recompute = budget.describe(train)
+  if recompute then print("recompute    " .. recompute) end
   print(string.format("weights      %s bytes with gradients and optimiser state%s",
                       util.thousands(train.param_bytes),
                       recipes.averages(r) and ", and their average" or ""))

@@ -155,7 +155,7 @@ local function predict_of(r, read)
 end
 
 -- Patterns of text in a recipe that may reveal a path, an identifier or a date.
-local telling = {
+local identifying = {
   -- absolute, below home, or below the current folder; a division has no blank in front
   { "%f[^%s\"'=(%[]~?%.?%.?/[%w_.][^%s\"'%])]*", "path" },
   { "%f[%w]%a:\\[^%s\"']*", "path" },
@@ -170,10 +170,10 @@ local function names_folder(pattern)
 end
 
 -- Returns the text of a recipe with `names` (of cases and patients) and all matches of the table
--- `telling` replaced. -> text, number of replacements
+-- `identifying` replaced. -> text, number of replacements
 function M.clean(text, names)
   local count = 0
-  local function hide(what)
+  local function redact(what)
     count = count + 1
     return "(" .. what .. " left out)"
   end
@@ -183,17 +183,17 @@ function M.clean(text, names)
         or body:find("/", 1, true) and (not body:find("*", 1, true) and "path"
           -- a pattern of names is no path on this machine, but its folders may be
           or names_folder(body) and "pattern")
-      return what and quote .. hide(what) .. quote
+      return what and quote .. redact(what) .. quote
     end)
   end
-  for _, kind in ipairs(telling) do
-    text = text:gsub(kind[1], function() return hide(kind[2]) end)
+  for _, kind in ipairs(identifying) do
+    text = text:gsub(kind[1], function() return redact(kind[2]) end)
   end
   for _, name in ipairs(util.sorted_keys(names)) do
     -- shorter names are words and numbers that occur in any text
     if #name >= 4 then
       text = text:gsub("%f[%w]" .. name:gsub("%W", "%%%0") .. "%f[%W]",
-                       function() return hide("case") end)
+                       function() return redact("case") end)
     end
   end
   return text, count

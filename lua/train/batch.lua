@@ -42,7 +42,7 @@ local function largest(r, room, train, machine)
   local fits, bytes, why
   local function try(batch)
     local now, reason = need(r, batch, train)
-    local rest = machine and footprint.beside(r, { train = train, batch = batch })
+    local rest = machine and footprint.besides_network(r, { train = train, batch = batch })
     if now and now <= room and (not machine or now + rest <= machine) then
       fits, bytes = batch, now
       return true

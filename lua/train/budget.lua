@@ -89,13 +89,14 @@ function M.lower(session, bytes)
 end
 
 -- One line about the recomputation of a plan, nil if there is none.
-function M.told(plan)
-  if plan.again_dropped == 0 and plan.again_calls == 0 then return nil end
+function M.describe(plan)
+  if plan.recompute_dropped == 0 and plan.recompute_calls == 0 then return nil end
   return string.format(
     "%d of %d values that backward reads are computed again: %.2f GFLOP (%.0f %% of a forward "
-    .. "run) and %s moved more a step, arena %s for %s", plan.again_dropped, plan.again_values,
-    plan.again_flops / 1e9, 100 * plan.again_flops / math.max(plan.flops, 1),
-    util.bytes(math.floor(plan.again_moved)), util.bytes(plan.bytes),
+    .. "run) and %s moved more a step, arena %s for %s", plan.recompute_dropped,
+    plan.recompute_values, plan.recompute_flops / 1e9,
+    100 * plan.recompute_flops / math.max(plan.flops, 1),
+    util.bytes(math.floor(plan.recompute_bytes)), util.bytes(plan.bytes),
     util.bytes(plan.kept_bytes))
 end
 

@@ -116,10 +116,10 @@ local function train_epoch(run)
   local started, seen_before = sys.clock(), s.seen
   local facts = run.session:facts()
   -- a terminal shows a progress bar, but a log would be empty until the epoch ends
-  if not run.told_batches and not sys.terminal() then
+  if not run.batches_printed and not sys.terminal() then
     show.line("%s: %s", label, util.plural(batches, "batch", "batches"))
   end
-  run.told_batches = true
+  run.batches_printed = true
   run.spent = ranks.spent()
   run.copied, run.updated, run.made = facts.copy_s, facts.update_s, part.pipeline:cache().made
   local parts, steps = {}, 0 -- batches under way; steps among them
@@ -330,8 +330,8 @@ local function banner(run, weights)
   if run.phases[2] then phase.describe(run) end
   if weights then show.line("weights: %s", weights) end
   local share = math.ceil(r.train:batch_size() / ranks.count)
-  local told = budget.told(plans.plan(r, share, true, { session = run.session }))
-  if told then show.line("recompute: %s", told) end
+  local recompute = budget.describe(plans.plan(r, share, true, { session = run.session }))
+  if recompute then show.line("recompute: %s", recompute) end
   local warning = r.schedule.warning and r.schedule.warning(r.optim.lr, r.epochs)
   if warning then show.line("note: %s", warning) end
   if ranks.count > 1 then
@@ -592,7 +592,7 @@ end
 function M.train(r, name, text, resume)
   local run = { phases = r.phases, recipe = r.phases[1], name = name, text = text,
                 values = config.ensure(), waited = 0, lost = 0, unsaved = {},
-                told_bad = {}, state = state.new() }
+                reported_bad = {}, state = state.new() }
   if not ranks.writes() then return work(run, resume) end
   return record.ended(run, pcall(traced, run, resume))
 end

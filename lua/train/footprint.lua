@@ -86,7 +86,7 @@ local function processes()
 end
 
 -- Bytes of this machine that a command needs besides its network. o: train; batch.
-function M.beside(r, o)
+function M.besides_network(r, o)
   local batches = o.train and M.batches(r, o.batch)
     or ring(4 * elements(r), o.batch or config.ensure().batch)
   return batches + SMALL
@@ -107,7 +107,7 @@ function M.of(r, purpose, change)
   change = change or {}
   local train, batch = purpose == "train", change.batch or config.ensure().batch
   local share = train and math.ceil(batch / ranks.count) or batch
-  local rest = M.beside(r, { train = train, batch = batch })
+  local rest = M.besides_network(r, { train = train, batch = batch })
   if not budget.on_gpu(M.device()) then budget.rest = rest end
   local ok, now = pcall(plans.plan, r, share, train, change)
   if not ok then return nil, now end

@@ -24,9 +24,9 @@ end
 -- Runs the command of `key` with these facts, if the run has one.
 function M.tell(run, key, facts)
   local command = run.values[key]
-  run.told = run.told or {}
-  if command == "" or run.told[key] then return end
-  run.told[key] = true
+  run.commands_run = run.commands_run or {}
+  if command == "" or run.commands_run[key] then return end
+  run.commands_run[key] = true
   local ok, why = core.tell(command, util.json(facts) .. "\n", PATIENCE_S)
   if not ok then show.warn("--%s: the command %s", key, why) end
 end

@@ -58,7 +58,7 @@ local function computed_again(r, train, now, rest)
   local frees = n and need(now, rest) - need(n, rest) or 0
   return frees > 0 and { string.format(
     "--recompute auto (up to %.0f %% of a forward run more)",
-    100 * n.plan.again_flops / math.max(n.plan.flops, 1)), frees } or nil
+    100 * n.plan.recompute_flops / math.max(n.plan.flops, 1)), frees } or nil
 end
 
 -- A batch of 1 with recomputation, if neither alone is enough.
@@ -147,7 +147,7 @@ function M.lines(r, o)
   end
   out[1] = string.format("%s, batch %d%s, takes at most", train and "training"
                          or "evaluation", v.batch,
-                         plan.again_calls > 0 and ", values computed again" or "")
+                         plan.recompute_calls > 0 and ", values computed again" or "")
   row("values", plan.peak_values)
   row("gradients of values", plan.peak_gradients)
   row("workspace of kernels", plan.peak_workspace)

@@ -133,12 +133,12 @@ end
 
 -- The same for the validation after an epoch of a run; each case is reported once.
 function M.say_epoch(run, result)
-  local s, told = run.state, run.told_bad
+  local s, reported = run.state, run.reported_bad
   local lines, json = M.report(result, run.data.valid.pipeline, run.hash)
   s.not_finite = math.max(s.not_finite, json and #json or 0)
   for i, line in ipairs(lines or {}) do
-    if not told[json[i].case] then show.warn("epoch %d, valid: %s", s.epoch + 1, line) end
-    told[json[i].case] = true
+    if not reported[json[i].case] then show.warn("epoch %d, valid: %s", s.epoch + 1, line) end
+    reported[json[i].case] = true
   end
 end
 

@@ -39,7 +39,7 @@ static const char *const pass_name[PASSES] = {"forward", "data", "weights"};
 typedef struct Shape {
     const char *layer; // the first layer with this shape
     int layers, rank;  // layers: number of layers with this shape
-    bool entrance;     // a first layer: dx is not computed
+    bool first_layer;  // dx is not computed
     Attr attr;
     Dims x, w, y;
 } Shape;
@@ -84,7 +84,7 @@ static int number(const JsonValue *table, const char *name)
 static Shape shape_of(const JsonValue *v, int batch)
 {
     int x[4], y[4], w[5], s[3], lo[3], hi[3], dil[3];
-    const JsonValue *entrance = json_get(v, "entrance");
+    const JsonValue *first_layer = json_get(v, "first_layer");
     const JsonValue *op = json_get(v, "op"), *name = json_get(v, "name");
     if (!op || !name || op_find(op->text) == OP_COUNT) {
         fprintf(stderr, "sweep: a shape without its operator or name\n");
@@ -93,7 +93,7 @@ static Shape shape_of(const JsonValue *v, int batch)
     Shape out = {.layer = name->text,
                  .layers = 1,
                  .rank = number(v, "rank"),
-                 .entrance = entrance && entrance->kind == JSON_TRUE,
+                 .first_layer = first_layer && first_layer->kind == JSON_TRUE,
                  .attr = op_default(op_find(op->text))};
     numbers(v, "x", x, 4), numbers(v, "y", y, 4), numbers(v, "w", w, 5);
     numbers(v, "stride", s, 3), numbers(v, "dilation", dil, 3);
@@ -147,7 +147,7 @@ static int shapes_of(const char *path, Arena *mem, Shape out[SHAPES])
         while (i < count &&
                (memcmp(&out[i].attr, &one.attr, sizeof one.attr) ||
                 !dims_equal(out[i].x, one.x) || !dims_equal(out[i].w, one.w) ||
-                out[i].entrance != one.entrance))
+                out[i].first_layer != one.first_layer))
             i++;
         if (i < count)
             out[i].layers++;
@@ -355,7 +355,7 @@ static void sweep(const char *path)
         if (out_of_time(net, &shape[i])) continue;
         work_open(&k, &shape[i]);
         for (int pass = 0; pass < PASSES; pass++)
-            if (pass != TO_DATA || !shape[i].entrance)
+            if (pass != TO_DATA || !shape[i].first_layer)
                 time_pass(net, &shape[i], &k, (Pass)pass);
         work_close(&k);
     }

@@ -127,7 +127,8 @@ t.test("a wide batch, some samples at a time", function()
   local function plan(fuse)
     return core.plan { roots = { y }, inputs = { x_wide = { 16, 3, 96, 96 } }, plain = not fuse }
   end
-  t.check(plan(true).sliced > 4 and plan(false).sliced == 0, "%d calls", plan(true).sliced)
+  t.check(plan(true).microbatched > 4 and plan(false).microbatched == 0, "%d calls",
+          plan(true).microbatched)
 end)
 
 t.test("evaluation: the same table of cases", function()

@@ -22,7 +22,7 @@ count() { [ "$(grep -c -- "$2" "$tmp/${3:-lines}")" -eq "$1" ]; }
 # the networks of the kit in full size: their convolutions
 step "the brain's network" shapes brain_unet --preset full
 step "has 23 convolutions" count 23 '"op": "' brain_unet.json
-step "one of them at the entrance" count 1 '"entrance": true' brain_unet.json
+step "one of them is a first layer" count 1 '"first_layer": true' brain_unet.json
 step "OpenKBP's network" shapes openkbp_unet3d --preset full
 step "has 12" count 12 '"op": "' openkbp_unet3d.json
 step "six of them back up" count 6 '"op": "upconv"' openkbp_unet3d.json

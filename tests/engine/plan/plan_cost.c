@@ -132,12 +132,12 @@ TEST(plan_peak_by_hand)
     EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
     EXPECT_INT(k.gradients, B * P + ONE);
     // logits, which the loss's backward call reads, and the loss, a root
-    EXPECT_INT(plan_carried_bytes(net_plan(&n, true, 2)), B * P + ONE);
+    EXPECT_INT(plan_activation_bytes(net_plan(&n, true, 2)), B * P + ONE);
     // without backward there are no gradients
     k = plan_peak(net_plan(&n, false, 2));
     EXPECT_INT(k.values, B * P * (2 + 1 + 1) + ONE);
     EXPECT_INT(k.gradients, 0);
-    EXPECT_INT(plan_carried_bytes(net_plan(&n, false, 2)), 0);
+    EXPECT_INT(plan_activation_bytes(net_plan(&n, false, 2)), 0);
     net_free(&n);
 }
 

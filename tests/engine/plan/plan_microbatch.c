@@ -103,11 +103,11 @@ static int sliced_alike(Net *n, const int32_t *inputs_n, int batch)
     plan_rig_run(&r, false, false, 1);
     EXPECT(!memcmp(want, plan_value(r.plan, n->root[0])->data, bytes));
     EXPECT(plan_rig_intact(&r));
-    const int sliced = plan_microbatched(r.plan);
+    const int microbatched = plan_microbatched(r.plan);
     arena_release(&mem);
     plan_rig_close(&r);
     net_free(n);
-    return sliced;
+    return microbatched;
 }
 
 /* Operands that are not samples: every micro-batch reads all of them. */

@@ -40,7 +40,7 @@ end)
 
 t.test("plan says what is computed again", function()
   local all = planned("--recompute off", "train", "bytes")
-  t.equal(planned("--recompute off", "train", "again_calls"), 0)
+  t.equal(planned("--recompute off", "train", "recompute_calls"), 0)
   t.equal(planned("--recompute auto", "train", "bytes"), all, "there is room")
   local budget = all * 7 // 10
   t.check(planned("--recompute " .. budget, "train", "bytes") <= budget)
