@@ -25,7 +25,7 @@ struct ConvChoice {
     bool runs_dgrad;  // y or dx: by the problem's dgrad, else by its fprop
     size_t workspace; // bytes
     bool after_sums;  // partial sums and workspace are used at the same time:
-                     // the workspace follows them, else it has the same memory
+                      // the workspace follows them, else it has the same memory
     int sum_parts; // partial sums (parts, 2, channels) over y or dx that it can
                    // write at the start of the scratch memory; 0: none
     bool sums_dx;  // can compute Call.grad_sums; conv_head keeps their partial

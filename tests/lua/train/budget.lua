@@ -203,7 +203,7 @@ t.test("plan against measured in every recipe", function()
     end
     -- three fifths of it, or the least that recomputation allows
     local _, refused = t.program(plan(arena * 3 // 5))
-    local least = tonumber(refused:match("and (%d+) at least")) or arena * 3 // 5
+    local least = tonumber(refused:match("and at least (%d+) with recompute")) or arena * 3 // 5
     for _, how in ipairs { "off", least < arena and least or nil } do
       local text = t.says(script .. " bench --preset check --json " .. options .. how, 0, "{")
       local planned_bytes = tonumber(text:match('"planned_bytes": (%d+)'))
