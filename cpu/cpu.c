@@ -15,8 +15,8 @@
 #include <string.h>
 
 /* Backend.threads: the number of threads that open() takes for `wanted`; for <=
- * 0 a default for this machine. Space is asked for with this number before a
- * device is open, so both must agree. */
+ * 0 a default for this machine. The planner sizes the scratch memory with this
+ * number before open(), so open() must start exactly as many threads. */
 static int host_threads(int wanted)
 {
     int threads = wanted > 0 ? wanted : pool_default_threads();

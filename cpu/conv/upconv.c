@@ -1,7 +1,7 @@
 /* upconv.c -- transposed convolution, fast: see dispatch.h.
  *
- * y[n, p*s - lo + k*dil, co] += x[n,p,ci] w[ci,k,co], plus b[co]: the sum by
- * which the gradient of a convolution in x is made of dy, hence `true`. */
+ * y[n, p*s - lo + k*dil, co] += x[n,p,ci] w[ci,k,co], plus b[co]: the same
+ * sum as dgrad of a convolution, so the flag is `true`. */
 #include "cpu/conv/dispatch.h"
 #include "cpu/lib/kernels.h"
 

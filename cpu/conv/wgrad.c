@@ -27,8 +27,8 @@
 enum {
     COLS = 256,               // pixels of a row in one region, at most
     REGION_BYTES = 256 << 10, // of x and a in one region
-    CHANNELS = 64,            // of x in one task, ..
-    CHANNELS_MOST = 96,       // .. if there are more than these
+    CHANNELS = 64,            // of x in one slice, if x has more than
+    CHANNELS_MOST = 96,       // these; else all are one slice
     LONE_CHANNELS = 256,      // the same with windows of one position
     ROWS = 128,               // of dw in one task, at most
     TASKS = 32,               // at least, where there is enough work

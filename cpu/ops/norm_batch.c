@@ -12,9 +12,9 @@
  * additions is at most the rows of one block.
  *
  * A fused activation (Call.act) needs no pass of its own: it runs on each
- * result before the store. Backward it runs on each dy that is read, by the
- * sign of its operand, which is computed again from x with the bits of the
- * forward run.
+ * result before the store. Backward, its derivative is applied to dy on
+ * load; the sign of its operand is computed again from x, bit-identically to
+ * the forward run.
  *
  * Saved: mean and rstd in double, (2, C). Backward, with z = (x - mean) rstd:
  *

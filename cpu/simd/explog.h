@@ -74,8 +74,9 @@ INLINE V v_decay(V x)
     return v_exp_negative((V)((Vi)x | SIGN));
 }
 
-/* sigmoid(x) in s and 1 - sigmoid(x) in rest, from e = v_decay(x). Each is
- * computed from e, so neither loses digits in its small tail. */
+/* sigmoid(x) in s and 1 - sigmoid(x) in rest, from e = exp(-|x|) (v_decay). The
+ * smaller of the two is e / (1 + e) instead of 1 minus the larger, so it keeps
+ * its digits. */
 INLINE void v_logistic(V x, V e, V *s, V *rest)
 {
     // near = 1 / (1 + e) is the larger of the two, far the smaller

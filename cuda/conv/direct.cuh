@@ -12,8 +12,9 @@ static inline bool direct_takes(const ConvProblem *r)
     return r->win.groups > 1 && r->cin < 8 && r->cout < 8;
 }
 
-/* result = fprop or dgrad of source and w, plus bias (NULL: none). Operands
- * have no norm on load, here and below. False with the reason. */
+/* result = fprop or dgrad of source and w, plus bias (NULL: none). The
+ * functions of this header do not apply a deferred norm. False with the reason.
+ */
 bool direct_run(const ConvProblem *r, bool dgrad, const void *source,
                 const void *w, const float *bias, const Target &result);
 

@@ -20,8 +20,8 @@ namespace {
 
 enum { CHANNELS = NARROW_CHANNELS }; // channels of a lane: 16 bytes
 
-/* Limits by registers: the channels of a thread backward, with a sum of each
- * for each output channel; the rows in flight at a time. */
+/* Set by the number of registers: channels of a thread in the backward kernel,
+ * which has a sum of each for each output channel; rows in flight. */
 template <int RESULTS> constexpr int VEC_BWD = RESULTS > 2 ? 4 : CHANNELS;
 template <int RESULTS> constexpr int ROWS_IN_FLIGHT = RESULTS > 4 ? 2 : 4;
 

@@ -1,7 +1,7 @@
 /* kernels.cu -- the table of convolution kernels; see kernels.cuh. A takes_
  * function tests the problem and fills in the ConvChoice, a run_ function
- * queues the kernel. conv.cuh lists the pass of conv, upconv and linear that y,
- * dx and dw are. */
+ * queues the kernel. conv.cuh has the table of the passes (fprop, dgrad, wgrad)
+ * that compute y, dx and dw of conv, upconv and linear. */
 #include "cuda/conv/dgrad_wgrad.cuh"
 #include "cuda/conv/direct.cuh"
 #include "cuda/conv/first.cuh"

@@ -389,9 +389,10 @@ Space region_space(const Call *c)
     return s;
 }
 
-/* Computes the loss and the values for the backward pass from the parts.
- * Several ranks all-reduce their sums of each class, or their totals where
- * samples are scored one by one. */
+/* The second stage: reduces the partial sums of the blocks to the loss and to
+ * the coefficients of the backward pass. Several ranks all-reduce the sums of
+ * each class, or, where each sample is scored by itself, the totals of loss and
+ * count. */
 bool region_finish(const Call *c, int64_t sets, double *sums, int parts)
 {
     cudaStream_t stream = gpu_stream(c->dev);

@@ -139,8 +139,8 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* The ways that the extents of an operand may need, as bits, so that only
- * kernels that can run are instantiated. With one channel, ROWS is FLAT. */
+/* Sets of index computations (Way) for which kernels are instantiated, as bits.
+ * With one channel, ROWS is FLAT. */
 enum { ALIKE = 1 << FLAT, ONE_CHANNEL = 1 << FLAT | 1 << PLACES, ANY_WAY = 7 };
 
 /* Queues the sums of all parts; `elements`: of one set; mean: see above.
@@ -208,8 +208,8 @@ static bool finish(const Call *c, const F &f, double *parts, int count)
            finish_here<K>(c, f, parts, 1);
 }
 
-/* 1 / M for the gradient; the sum is over a part of M, which counts `times`
- * times. */
+/* 1 / M for the gradient. M is `times` times the sum of the mask's own
+ * elements, each of which is broadcast to `times` elements of x. */
 struct Inverse {
     float *y;
     double times;

@@ -32,8 +32,8 @@ static inline float channel_air(Channel c)
     return numbers_lowest(c.x, c.count, c.step);
 }
 
-/* Samples x at the places of an affine or elastic change, from a copy: false if
- * memory runs out. Linear interpolation, labels nearest. Gives the same bits as
+/* Warps x by an affine or elastic change, reading from a copy: false if memory
+ * runs out. Linear interpolation, labels nearest. Gives the same bits as
  * change_places and change_between (engine/backend/augment.h) voxel by
  * voxel. */
 bool warp_field(const Change *c, float *x, Dims n, FieldKind kind);

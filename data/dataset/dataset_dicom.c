@@ -21,8 +21,8 @@ typedef struct Search {
     const DicomRead *read; /* for fractions, one per segment     */
     DicomIndex index;
     Names nameless; /* cases without a patient */
-    /* studies (or patients) that are not cases: where each image, then the mask
-     * and the dose, is missing; `has`: the series of the first of them */
+    /* missing[k]: studies (or patients) that are no cases, for they lack image
+     * k, the mask or the dose; `has`: the series of the first of them */
     Names missing[MAX_CHANNELS + 2], has;
     int incomplete;
     const char *first;

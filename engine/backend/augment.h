@@ -19,8 +19,9 @@ typedef enum ChangeKind {
     CHANGE_ELASTIC,  /* y(p) = x(p + u(p)), all fields; spline.h             */
     CHANGE_CONTRAST, /* y = mean + amount (x - mean), mean of a channel      */
     CHANGE_BRIGHTNESS, /* y = x + amount */
-    CHANGE_GAMMA,      /* y = lo + (hi - lo) ((x - lo) / (hi - lo))^amount, lo
-                        * and hi of a channel; unchanged if lo = hi           */
+    CHANGE_GAMMA,      /* y = lo + (hi - lo) ((x - lo) / (hi - lo))^amount; lo
+                        * and hi: minimum and maximum of the channel;
+                        * unchanged if lo = hi                                */
     CHANGE_NOISE, /* y = x + amount z, z standard normal                  */
     CHANGE_HOST,  /* this and later kinds run on the host only; their formulas
                    * are in data/steps/steps.def */

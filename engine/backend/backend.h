@@ -68,9 +68,10 @@ typedef struct Backend {
     const char *(*tile)(int number);
     /* The tile of this thread's last call since the last query; < 1: none. */
     int (*tile_taken)(void);
-    /* Does this call run c->norm and c->act in its epilogue, and its backward
-     * run `act`, with the bits of separate calls? Of a call with `deferred`
-     * set: does it leave both to the readers of y? */
+    /* Can this call run c->norm and c->act in its epilogue, and its backward
+     * run `act`, bit-identically to separate calls? If `deferred` is set: can
+     * it write the statistics and leave norm and activation to the readers
+     * of y? */
     bool (*fuses)(const Call *c);
     /* Does this call support an implicit concat, that is, read x[X2] and write
      * dx[X2] directly, with the bits of a separate concat? */
@@ -92,9 +93,9 @@ typedef struct Backend {
     int32_t (*microbatch)(const Call *c);
     /* Storage in 16 bits, in a plan whose precision has it (precision_copy):
      * the tensors of a call that may have that type instead of `real`. Bit k:
-     * x[k] and dx[k]; NARROW_Y: y and dy. A conv, upconv or linear takes any of
-     * these bits, another operator all or none. NARROW_ALONE: it stores y in 16
-     * bits from operands of `real` too, with any number of channels; forward
+     * x[k] and dx[k]; NARROW_Y: y and dy. conv, upconv and linear: any subset
+     * of these bits; other operators: all or none. NARROW_ALONE: y may be in 16
+     * bits while the operands are f32, with any number of channels; forward
      * only. */
     unsigned (*narrow)(const Call *c);
     /* The copies in 16 bits that a call reads in such a precision: bit k of

@@ -10,7 +10,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* plain - want|; 0 if that is NaN or infinite, which excuses nothing. */
+/* |plain - want|; 0 if NaN or infinite, so that no tolerance is added. */
 static double error_at(const double *plain, const double *want, int64_t i)
 {
     const double e = fabs(plain[i] - want[i]);

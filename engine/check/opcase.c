@@ -298,7 +298,7 @@ static void judged(OpCheck *check, const OpCase *c, int i, Verdict v,
 }
 
 /* Does the backend use the plain loops in float for this operator? Their error
- * excuses others (condition.h), but not themselves. */
+ * widens the tolerance of other kernels only (condition.h). */
 static bool is_plain(const OpCheck *check, Op op)
 {
     return check->be->fwd[op] == backend_plain.fwd[op] &&

@@ -17,8 +17,8 @@ unsigned opnarrow_bits(const OpCase *c, const OpCheck *k);
 bool opnarrow_values(const OpCase *c, const OpCheck *k, unsigned bits,
                      Arena *mem, OpValues *out);
 /* Compares stored and added results, dx[0] separate and in dy's memory if
- * allowed. For an operator that multiplies also with only some tensors in 16
- * bits, result or operands by turns. */
+ * allowed. For conv, upconv and linear also with some tensors in 16 bits: in
+ * odd cases only y, in even cases only the operands. */
 void opnarrow_agree(const OpCase *c, OpCheck *k);
 /* The same with only the result in 16 bits, if the operator allows that. */
 void opnarrow_alone(const OpCase *c, OpCheck *k);

@@ -132,8 +132,8 @@ typedef struct Step {
     Share share;
 } Step;
 
-/* Bits beside one for each operand: dy (Backend.half); y and dy, y alone
- * (Backend.narrow). */
+/* Bits above those of the operands: dy (Backend.half); y and dy, y with f32
+ * operands (Backend.narrow). */
 enum {
     HALF_DY = 1 << MAX_IN,
     NARROW_Y = 1 << MAX_IN,

@@ -256,7 +256,8 @@ static bool wants_activation(const Graph *g, int root, const OnnxOptions *how)
              (n->attr.op == OP_sigmoid || n->attr.op == OP_softmax));
 }
 
-/* Returns the name of node i: the name of an output if it is one as it is. */
+/* Returns the name of node i: the output's name, if node i is an output without
+ * an appended activation. */
 static const char *value_name(Onnx *o, int i, const int *root,
                               const char *const *name, int roots,
                               const OnnxOptions *how)

@@ -10,12 +10,12 @@
  * kernels have one. One f32 tensor therefore makes its neighbours f32, across
  * any number of such operators: the pass repeats until nothing changes.
  *
- * Roots and parameters are f32. A value that is made of inputs and read by
- * products alone, such as a concat of inputs, would be copied in 16 bits at
- * once: where its operator can store it so (NARROW_ALONE) and its gradient is
- * not wanted, it is stored in 16 bits by itself. So is an input with such
- * readers alone: it arrives rounded (Backend.upload_narrow,
- * GatherField.stored), with the bits of a copy. */
+ * Roots and parameters are f32. A value that is computed from inputs and read
+ * only by conv, upconv and linear, such as a concat of inputs, is stored in 16
+ * bits although its operands are f32, if its operator can do so (NARROW_ALONE)
+ * and no gradient of it is needed: its readers would copy it in 16 bits anyway.
+ * An input with only such readers is rounded on its way to the device
+ * (Backend.upload_narrow, GatherField.stored), to the bits of a copy. */
 #include "engine/plan/plan_inside.h"
 
 /* May node i, which shows itself, be stored in 16 bits at all? */

@@ -116,9 +116,10 @@ static bool read_loss(Session *s, Plan *p, double *loss)
     return true;
 }
 
-/* All-reduces the gradients: each rank has the gradient of the batch's loss
- * with respect to its shard. Running statistics are equal on all ranks, or are
- * averaged over ranks (own_norms). */
+/* All-reduces the gradients. Before, each rank has the contribution of its
+ * shard to the gradient of the batch's loss; after, all ranks have the sum.
+ * Running statistics are equal on all ranks; with own_norms each rank has its
+ * own, and they are averaged. */
 static bool join_ranks(Session *s)
 {
     const Params *q = &s->params;

@@ -1,8 +1,8 @@
-/* table.c -- tables, for data sets and `inspect`; contents of sparse grids and
- * poses, for `inspect`.
+/* table.c -- tables, for data sets and `inspect`; and, for `inspect`, files of
+ * OpenKBP (sparse grids) and of BIWI (poses, cameras).
  *
- * Each function of the second kind reads one file or folder completely, pushes
- * the contents as plain Lua values, and closes the file. Its buffers are in a
+ * Each function for `inspect` reads one file or folder completely, pushes the
+ * contents as plain Lua values, and closes the file. Its buffers are in a
  * userdata, so an allocation of Lua that fails midway leaks nothing. */
 #include "data/format/table.h"
 #include "data/datasets/biwi.h"

@@ -2,7 +2,7 @@
 --
 -- Steps are text, in checkpoints and in cache keys, so a function appears there as two numbers: a
 -- hash of its source without comments and line breaks, and a hash of its constants. Loader threads
--- run it in their own Lua states (bind/function.c), so it must not use anything outside itself.
+-- run it in their own Lua states (lua/bind/sandbox.c), so it must not use anything outside itself.
 
 local core = require "seg.core"
 local util = require "seg.util"

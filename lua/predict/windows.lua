@@ -180,8 +180,8 @@ end
 
 -- Running ------------------------------------------------------------------------
 
--- The first draw of a sample, by its number within its case, so that the draws of a case do not
--- depend on the other cases.
+-- The index of the first dropout mask (--mc) of a sample: its position in its case times --mc, so
+-- that a case has the same masks whatever else is predicted.
 local function draw_of(work, pipeline, number)
   if work.draws == 0 then return 0 end
   local item, first = pipeline:item(number), number
@@ -192,8 +192,8 @@ local function draw_of(work, pipeline, number)
   return (number - work.first) * work.draws
 end
 
--- Runs the cases at the places of `list` in the set, opened together. The caller closes the handles
--- in `open` on failure. -> bytes planned, 0 without a plan
+-- Predicts the cases whose indices are in `list` in one pipeline. The caller closes the handles in
+-- `open` on failure. -> bytes planned, 0 without a plan
 local function run_group(work, set, list, each, open)
   -- arrays of the case before use memory until they are collected
   if #list == 1 then collectgarbage() end

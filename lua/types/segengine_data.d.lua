@@ -342,7 +342,7 @@ function set:fit(o) end
 ---@class seg.set.crop
 ---@field to? "image"|"label" = "image"; voxels above the minimum of the image, or with a label
 ---@field margin? integer = 0; voxels around the box
----@field within? number = 0; above 0: voxels at most so far below the maximum
+---@field within? number = 0; above 0: only voxels less than this below the maximum
 
 ---Crops to the smallest box of the foreground.
 ---@param o? seg.set.crop

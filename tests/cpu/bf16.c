@@ -15,8 +15,8 @@ enum { SETS = 5 };
 
 // -- copies ------------------------------------------------------------------
 
-/* x[0 .. count) rounded by each instruction set equals the reference, and
- * back. */
+/* x[0 .. count) rounded to bf16 by each instruction set equals the reference,
+ * and so does widening to float. */
 static void check_copies(const float *x, int count)
 {
     enum { MOST = 64 };

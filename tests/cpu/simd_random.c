@@ -1,6 +1,5 @@
-/* simd_random.c -- tests of the random words of each instruction set, and of
- * dropout, with the bits of the plain loops for incomplete vectors, blocks and
- * tasks. */
+/* simd_random.c -- random words and dropout of each instruction set equal the
+ * plain loops bit for bit, also in the tails of vectors, blocks and tasks. */
 #include "cpu/lib/thread_pool.h"
 #include "tests/support/each_isa.h"
 #include <string.h>

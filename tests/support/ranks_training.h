@@ -1,5 +1,6 @@
 /* ranks_training.h -- training by several processes compared with training by
- * one, for ranks.c and, on emulated devices, emu/gpu_ranks.c.
+ * one, for ranks.c and, on emulated devices,
+ * tests/cuda/kernels/gpu_ranks.c.
  *
  * Ranks are forked here, over the same shared memory as with --ranks. A child
  * prints an error and reports it by its exit code. */

@@ -30,9 +30,9 @@ TEST(gpu_ranks_by_the_host)
     unstage();
 }
 
-/* Shards of 2, 2, 3 and then of 1, 2, 2: the second rank has a CUDA graph of
- * its extents when the others have none; it drops the graph, and all ranks
- * capture again. */
+/* Three ranks get 2, 2, 3 samples, later 1, 2, 2. The second rank keeps its
+ * extents and its captured CUDA graph, the others must capture; so it drops the
+ * graph, and all capture together. */
 TEST(gpu_ranks_of_other_shares)
 {
     Work w = {.device = "cuda", .allreduce = "nccl", .batch = 7, .later = 5};

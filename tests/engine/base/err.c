@@ -26,7 +26,8 @@ TEST(err_kinds)
     EXPECT_INT(err_kind(), ERR_DIVERGED);
 }
 
-/* Bytes stay with a reason through within(), and go with the next reason. */
+/* The bytes of a failed allocation survive within(); the next reason clears
+ * them. */
 TEST(err_memory)
 {
     size_t room = 1;

@@ -1,6 +1,6 @@
 /* plan_concat.c -- implicit concats, with convolutions that read both operands:
- * the bits are those of explicit concats, the cases without one, the memory
- * saved. plan_random.c has random networks. */
+ * the same bits as with explicit concats; concats that stay explicit; the
+ * memory saved. plan_random.c has random networks. */
 #include "engine/plan/plan_inside.h"
 #include "tests/support/plan_rig.h"
 
