@@ -265,7 +265,7 @@ dist: $(DIST)                 ## a tar with no dependency but glibc
 	vendor/dist segengine-$(VERSION)-linux-$(MACHINE) $(BUILD)/dist $(DIST)
 
 clean:                        ## remove all built files
-	rm -rf $(BUILD) $(PROGRAM) $(MPI_MODULE)
+	rm -rf $(BUILD) $(PROGRAM) $(PROGRAM).debug $(MPI_MODULE)
 
 help:                         ## this list
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' \
@@ -309,8 +309,13 @@ COMPILE = $(call SHOW,compile)$(C_ALL)
 LINK    = $(call SHOW,link)$(LD_ALL) $(LDFLAGS)
 
 # -- programs and libraries ---------------------------------------------------
+# The debug information of the program moves to PROGRAM.debug, where debuggers look
+# for it; reports of sanitizers need it in the program.
+SPLIT_DEBUG = @$(OBJCOPY) --only-keep-debug --compress-debug-sections $@ $@.debug && \
+  $(OBJCOPY) --strip-debug --add-gnu-debuglink=$@.debug $@
 $(PROGRAM): $(BUILD)/lua/main.o $(LUA_OBJ) $(LIB_OBJ)
 	$(LINK) $(OWN_RPATH) -o $@ $^ $(LUA_LIB) $(LIBS)
+	$(if $(SAN),,$(SPLIT_DEBUG))
 
 # The program without CUDA, from objects of this build: tests/shell/startup.sh
 # compares the two programs.
