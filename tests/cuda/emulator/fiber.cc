@@ -7,20 +7,14 @@
  * so a kernel without barriers runs its threads in a loop on one stack.
  *
  * The switch saves only the callee-saved registers of the ABI: swapcontext()
- * makes two system calls and is 20 times slower. Under ASan each switch is
- * announced; the functions are weak, so that the same object links into every
- * build. Frames on fiber stacks must not be kept in ASan's "fake stacks",
- * hence the option at the end. */
+ * makes two system calls and is 20 times slower. The switches are not announced
+ * to the runtime of ASan, which the checked build links for its heap: no object
+ * is compiled with ASan, so it keeps nothing about stacks. */
 #include "tests/cuda/emulator/core.h"
 
 #include <sys/mman.h>
 
 extern "C" {
-__attribute__((weak)) void __sanitizer_start_switch_fiber(void **, const void *,
-                                                          size_t);
-__attribute__((weak)) void __sanitizer_finish_switch_fiber(void *,
-                                                           const void **,
-                                                           size_t *);
 void emu_switch(void **save, void *to);
 const char *__asan_default_options();
 }
@@ -67,8 +61,7 @@ asm(".text\n"
 
 const char *__asan_default_options()
 {
-    return "detect_stack_use_after_return=0:detect_leaks=0:"
-           "allow_user_segv_handler=1";
+    return "detect_leaks=0:allow_user_segv_handler=1";
 }
 
 namespace emu {
@@ -85,8 +78,6 @@ static uint64_t dice; /* state of the random order */
 uintptr_t stacks_low, stacks_high; /* address range of all stacks so far */
 static int free_stack[MAX_FIBERS], free_stacks, made_stacks;
 static void *host_sp;
-static const void *host_bottom; /* for ASan: the stack of fibers_run's caller */
-static size_t host_size;
 static Block *first_block;
 static int block_total;
 
@@ -215,24 +206,6 @@ static void *prepare(int stack)
     return sp;
 }
 
-static void announce(int stack)
-{
-    if (!__sanitizer_start_switch_fiber) return;
-    void *fake;
-    __sanitizer_start_switch_fiber(&fake, stack_bottom(stack), STACK);
-}
-static void announce_host()
-{
-    if (!__sanitizer_start_switch_fiber) return;
-    void *fake;
-    __sanitizer_start_switch_fiber(&fake, host_bottom, host_size);
-}
-static void arrived()
-{
-    if (__sanitizer_finish_switch_fiber)
-        __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
-}
-
 /* Makes thread_number the current thread. Returns true when the thread has not
  * started yet. */
 static bool enter()
@@ -254,23 +227,11 @@ static void go(void **save)
         to->stack = free_stack[--free_stacks];
         to->sp = prepare(to->stack);
     }
-    announce(to->stack);
     emu_switch(save, to->sp);
-    arrived();
 }
 
 static void thread_main()
 {
-    if (__sanitizer_finish_switch_fiber) {
-        /* the first switch of a run leaves the host's stack */
-        const void *bottom;
-        size_t size;
-        __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
-        if (!host_bottom) {
-            host_bottom = bottom;
-            host_size = size;
-        }
-    }
     int stack;
     for (;;) {
         running->bound.call(running->bound.args.get());
@@ -292,7 +253,6 @@ static void thread_main()
         if (first_block[i].alive) deadlock(first_block, block_total);
     free_stack[free_stacks++] = stack;
     void *gone;
-    announce_host();
     emu_switch(&gone, host_sp);
 }
 
@@ -337,7 +297,6 @@ void fibers_run(Block *blocks, int count)
     block = up || order == RANDOM ? blocks : blocks + count - 1;
     block_index = block->index;
     thread_number = up ? 0 : thread_count - 1;
-    host_bottom = nullptr;
     if (order == RANDOM) pick_thread();
     go(&host_sp);
     thread_number = -1;

@@ -379,8 +379,10 @@ TEST(deferred_norm_of_implicit_concat)
         {OP_upconv, {2, 1, 7, 9, 56}, {56, 1, 4, 4, 24}, 2, 1, 1},
         {OP_upconv, {1, 3, 5, 4, 72}, {72, 4, 4, 4, 1}, 2, 1, 1},
     };
+    // the checked build takes every third case, others for each shape
+    const int by = given_once() ? 3 : 1;
     for (int i = 0; i < 3; i++)
-        for (int how = 0; how < HOWS; how++)
+        for (int how = i % by; how < HOWS; how += by)
             // at least one gradient is computed
             if ((how & (NOT_FIRST | NOT_SECOND)) != (NOT_FIRST | NOT_SECOND))
                 beside(how & 2 ? PRECISION_f16 : PRECISION_bf16, &all[i], 32,

@@ -134,14 +134,15 @@ static int squares_are(Net *n, const Plan *p, double *all)
     return left;
 }
 
-/* Three steps: call by call, captured, replayed. */
+/* Three steps: call by call, captured, replayed. In the checked build only the
+ * first: all three launch the same kernels. */
 static void steps_are(const Way *way, int want)
 {
     Net n;
     double all;
     open_way(&n, way);
     const Plan *p = net_plan(&n, true, way->count);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < (given_once() ? 1 : 3); i++) {
         const StepResult r = step(&n, way, 5 * i);
         const double scale = session_grad_scale(n.s);
         EXPECT(r.applied && r.grad_norm > 0);
