@@ -1,0 +1,64 @@
+-- plans.lua -- the kernel of each launch of one training step, for all recipes, as
+-- `plan --gpu` prints it; compared with tests/cuda/plans.txt.
+--
+--   PROGRAM=build/emu/plain/segengine build/emu/plain/segengine tests/cuda/plans.lua [--write]
+--
+-- A change of plans.txt shows the layers that get another kernel; --write writes it.
+
+local t = dofile("tests/support/harness.lua")
+local json = require "seg.json"
+local PATH <const> = "tests/cuda/plans.txt"
+
+-- Layer, call and kernel of each launch, one a line.
+local function launches(recipe, gpu, precision)
+  local text = t.says("scripts/" .. recipe .. ".lua plan --json --device cuda --gpu " .. gpu
+                      .. " --precision " .. precision, 0, '"launches"')
+  local out = {}
+  for _, l in ipairs(json.decode(text:match("{.*}")).launches) do
+    out[#out + 1] = ("  %-20s %-18s %s"):format(l.name ~= "" and l.name or "-",
+                                              l.kind .. (l.backward and " back" or ""), l.launch)
+  end
+  return table.concat(out, "\n") .. "\n"
+end
+
+local recipes = { "brain_unet", "headpose_cnn", "hippocampus_unet3d", "nfbs_unet",
+                  "openkbp_unet3d", "sequence_cnn_lstm" }
+local parts = {}
+for _, recipe in ipairs(recipes) do
+  for _, precision in ipairs { "bf16", "f32" } do
+    parts[#parts + 1] = { recipe .. " " .. precision, recipe, precision }
+  end
+end
+
+if arg and arg[1] == "--write" then
+  local file = assert(io.open(PATH, "w"))
+  for _, part in ipairs(parts) do
+    file:write(part[1], "\n", launches(part[2], "h200", part[3]), "\n")
+  end
+  file:close()
+  return
+end
+
+local golden = t.read(PATH)
+for _, part in ipairs(parts) do
+  t.test("kernels of " .. part[1], function()
+    local from = golden:find(part[1] .. "\n", 1, true)
+    t.check(from, "%s has no %s: run this file with --write", PATH, part[1])
+    local want = golden:sub(from + #part[1] + 1):match("^(.-\n)\n")
+    local got = launches(part[2], "h200", part[3])
+    local w, line = want:gmatch("[^\n]+"), 0
+    for l in got:gmatch("[^\n]+") do
+      line = line + 1
+      t.equal(l, w(), "launch " .. line)
+    end
+    t.equal(w(), nil, "launch " .. line + 1)
+  end)
+end
+
+t.test("the kernels do not depend on the GPU's name", function()
+  local want = launches("brain_unet", "h200", "bf16")
+  for _, gpu in ipairs { "h100", "a100", "4090", "3090", "4060" } do
+    t.equal(launches("brain_unet", gpu, "bf16"), want, gpu)
+  end
+end)
+t.finish()
