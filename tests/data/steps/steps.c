@@ -321,7 +321,7 @@ TEST(steps_constant_volume_is_refused)
     for (int i = 0; i < 20; i++) x[i] = 0;
     EXPECT(prepares(&v, "normalize\n"));
     EXPECT_FAIL(prepares(&v, "normalize nonzero=true\n"),
-                "all 4 voxels beside 0 are 0.25");
+                "all 4 voxels except zeros are 0.25");
     for (int i = 0; i < 24; i++) x[i] = 0;
     EXPECT_FAIL(prepares(&v, "normalize nonzero=true\n"),
                 "all 24 voxels are 0,");

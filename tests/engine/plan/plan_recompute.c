@@ -89,7 +89,7 @@ TEST(recompute_meets_every_budget)
     Plan *p = NULL;
     char want[64];
     r.spec.budget = least - 1;
-    snprintf(want, sizeof want, "%zu at least", least);
+    snprintf(want, sizeof want, "at least %zu with recompute", least);
     EXPECT_FAIL(plan_build(&r.spec, &p), want);
     EXPECT_INT(err_kind(), ERR_USAGE);
     // a plan without gradients keeps no value that could be dropped
