@@ -204,7 +204,7 @@ step "as it rounds otherwise" says move "the host makes the batches now"
 
 # cases in which no device dataset is possible
 step "not on the CPU" ends 2 train cpu --device cpu --device_dataset on
-step "why not" says cpu "resident on: train cannot be kept: the device is cpu"
+step "why not" says cpu "device_dataset on: train cannot be kept: the device is cpu"
 step "the CPU by itself" train quiet --device cpu --epochs 1
 step "does not speak of it" not says quiet "from the loader"
 

@@ -119,7 +119,8 @@ static bool says_why(Ranks *r, void *context)
                         .ranks = r,
                         .optim = &o};
     if (!session_open(&spec, &n.s)) return false;
-    bool said = strstr(session_transport(n.s), "the host (rank 0: NCCL was not");
+    bool said =
+        strstr(session_transport(n.s), "the host (rank 0: NCCL was not");
     net_free(&n);
     return said || fail("it does not say why");
 }
