@@ -116,7 +116,7 @@ step "no room for synthetic patients: not kept in part" \
 step "no room for results of predict: said how many there are" \
     full 300k 1 '$PROGRAM scripts/brain_unet.lua predict --weights $tmp/first/brain_unet/001 --in $tmp/phantom --out $tmp/disk' "of [0-9]* cases done, their results are in"
 step "no room for checkpoints: said first, no run left" \
-    full 3m 1 '$PROGRAM $recipe --out $tmp/disk; c=$?; ls $tmp/disk | grep -q . && c=9; exit $c' "checkpoints want"
+    full 3m 1 '$PROGRAM $recipe --out $tmp/disk; c=$?; ls $tmp/disk | grep -q . && c=9; exit $c' "checkpoints need"
 step "full in the middle: three lost saves end it, the file before is whole" \
     full 8m 1 '$PROGRAM $recipe --quiet --epochs 100000 --save_every 100000 --keep_last 0 --out $tmp/disk & p=$!; until [ -e $tmp/disk/brain_unet/001/checkpoint_last.safetensors ]; do sleep 0.1; done; sleep 0.5; dd if=/dev/zero of=$tmp/disk/fill bs=1k 2>/dev/null; wait $p; c=$?; $PROGRAM inspect $tmp/disk/brain_unet/001/checkpoint_last.safetensors || c=9; exit $c' "checksums are right"
 step "full for a while: the run goes on" \
