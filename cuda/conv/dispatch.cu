@@ -66,18 +66,19 @@ ConvCall conv_call(const Call *c, bool bwd)
 {
     ConvCall o = {};
     o.r = conv_problem_of(c);
-    // a backward call, too: deferred_norm_space needs the parts of the forward
-    // one
-    ConvPlan y = conv_plan(&o.r, false);
-    if (c->deferred && !c->recomputed) o.stat_parts = y.choice[0].sum_parts;
-    if (c->deferred) o.norm = deferred_norm_space(c, o.stat_parts);
-    o.plan = bwd ? conv_plan(&o.r, true) : y;
+    o.plan = conv_plan(&o.r, bwd);
+    if (c->deferred) {
+        // the norm's backward has the partial sums of the forward kernel, too
+        const ConvPlan y = bwd ? conv_plan(&o.r, false) : o.plan;
+        o.stat_parts = c->recomputed ? 0 : y.choice[0].sum_parts;
+        o.norm = deferred_norm_space(c, o.stat_parts);
+    }
     o.bytes = bwd ? o.norm.bwd : 0;
     bool reads_x = !bwd;
     for (int i = 0; i < o.plan.count; i++) {
         const ConvChoice &k = o.plan.choice[i];
-        if (c->grad_sums[0] || c->grad_sums[X2])
-            o.grad_sum_parts += k.passes & PASS_DX ? k.sum_parts : 0;
+        if (k.passes & PASS_DX && (c->grad_sums[0] || c->grad_sums[X2]))
+            o.grad_sum_parts = k.sum_parts;
         o.loads_norm_bwd = o.loads_norm_bwd || k.loads_norm_bwd;
         o.stores_norm_bwd = o.stores_norm_bwd || k.stores_norm_bwd;
         reads_x = reads_x || (k.passes & PASS_DW);
@@ -148,8 +149,7 @@ Result output(const ConvCall &o)
     const Call *c = o.r.c;
     Result y = {};
     y.first = target_of(c->y, true);
-    y.sums = channel_sums_of(c->deferred ? o.stat_parts : 0, c->y->dim.c,
-                             c->scratch);
+    y.sums = channel_sums_of(o.stat_parts, c->y->dim.c, c->scratch);
     if (y.sums.parts)
         y.sums.ends = deferred_norm_keep(c, &y.sums.stats_out, &y.sums.rows);
     return y;

@@ -459,7 +459,6 @@ bool igemm_tile_takes(const ConvProblem *r)
 
 size_t igemm_tile_bytes(const ConvProblem *r, bool dgrad)
 {
-    if (!igemm_tile_takes(r)) return 0;
     const GemmTile tile = gemm_tile_of(r, dgrad);
     const Dims to = dgrad ? r->input : r->output;
     return tile.split ? (size_t)(numel(to) * tile.split_k) * sizeof(float) : 0;

@@ -104,7 +104,7 @@ struct GemmTile {
 
 /* Returns whether igemm_tile takes the precision and channels of a problem. */
 bool igemm_tile_takes(const ConvProblem *r);
-/* Bytes of Call.scratch that the pass needs. */
+/* Bytes of Call.scratch that the pass needs, with igemm_tile_takes. */
 size_t igemm_tile_bytes(const ConvProblem *r, bool dgrad);
 /* Queues the residue classes of a pass; with split-K in several blocks they
  * must be all classes of the call. *done false: nothing was queued, as the halo

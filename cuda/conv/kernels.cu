@@ -21,6 +21,20 @@ int concat_border(const Call *c)
     return c->x[X2] ? c->x[0]->dim.c : 0;
 }
 
+/* The operand of fprop or dgrad: x for y, dy for dx. */
+const Source &source_of(const ConvRun *o)
+{
+    return o->choice->passes == PASS_Y ? o->x : o->dy;
+}
+
+/* Are tensors of so many channels a group loaded 8 channels (16 bytes) at a
+ * time? Other numbers are loaded one by one. */
+bool loads_vectors(const ConvProblem *r, int channels)
+{
+    return precision_copy(r->c->precision) != F32 &&
+           channels % NARROW_CHANNELS == 0;
+}
+
 // -- 1x1 convolutions of 1 to 8 output channels ------------------------------
 
 bool takes_head(const ConvProblem *r, ConvChoice *out)
@@ -137,9 +151,8 @@ bool takes_direct(const ConvProblem *r, ConvChoice *)
 
 bool run_direct(const ConvRun *o)
 {
-    const Source &from = o->choice->passes == PASS_Y ? o->x : o->dy;
-    return direct_run(o->r, o->choice->runs_dgrad, from.first.data, o->w,
-                      o->bias, o->to.first);
+    return direct_run(o->r, o->choice->runs_dgrad, source_of(o).first.data,
+                      o->w, o->bias, o->to.first);
 }
 
 bool takes_direct_wgrad(const ConvProblem *r, ConvChoice *out)
@@ -173,11 +186,6 @@ bool takes_igemm_tile(const ConvProblem *r, ConvChoice *out)
     return true;
 }
 
-bool takes_tensor_cores(const ConvProblem *r, ConvChoice *)
-{
-    return r->c->precision != PRECISION_f32;
-}
-
 bool takes_all(const ConvProblem *, ConvChoice *)
 {
     return true;
@@ -185,16 +193,14 @@ bool takes_all(const ConvProblem *, ConvChoice *)
 
 bool run_igemm_tile(const ConvRun *o)
 {
-    return igemm_run(o->r, o->choice->runs_dgrad, true,
-                     o->choice->passes == PASS_Y ? o->x : o->dy, o->w, o->bias,
-                     o->to);
+    return igemm_run(o->r, o->choice->runs_dgrad, true, source_of(o), o->w,
+                     o->bias, o->to);
 }
 
 bool run_igemm(const ConvRun *o)
 {
-    return igemm_run(o->r, o->choice->runs_dgrad, false,
-                     o->choice->passes == PASS_Y ? o->x : o->dy, o->w, o->bias,
-                     o->to);
+    return igemm_run(o->r, o->choice->runs_dgrad, false, source_of(o), o->w,
+                     o->bias, o->to);
 }
 
 /* If only wgrad reads dy (a first layer: dx is not needed), wgrad applies norm
@@ -205,14 +211,8 @@ bool takes_wgrad(const ConvProblem *r, ConvChoice *out)
     out->workspace = conv_wgrad_bytes(r);
     out->sqnorm_parts = conv_wgrad_sqnorm_parts(r);
     out->loads_norm_bwd = c->deferred && !wants_dx(c) && !c->dx[2] &&
-                          !is_upconv(c) && r->cout % NARROW_CHANNELS == 0 &&
-                          precision_copy(c->precision) != F32;
+                          !is_upconv(c) && loads_vectors(r, r->cout);
     return true;
-}
-
-bool takes_wgrad_mma(const ConvProblem *r, ConvChoice *out)
-{
-    return takes_tensor_cores(r, out) && takes_wgrad(r, out);
 }
 
 bool run_wgrad(const ConvRun *o)
@@ -251,27 +251,21 @@ bool run_bias_grad(const ConvRun *o)
 
 // -- the table ---------------------------------------------------------------
 
+// a call computes y or gradients, so a row may have PASS_Y and PASS_DX
 const ConvKernel KERNELS[] = {
-    {"conv_head", PASS_Y, takes_head, run_head_fprop},
-    {"conv_head", PASS_DX | PASS_DW | PASS_DB, takes_head, run_head_bwd},
-    {"upconv_head", PASS_Y, takes_upconv_head_fprop, run_upconv_head_fprop},
-    {"upconv_head", PASS_DX | PASS_DW | PASS_DB, takes_upconv_head_bwd,
-     run_upconv_head_bwd},
-    {"conv_first", PASS_Y, takes_first, run_first},
-    {"small_cin", PASS_Y, takes_small_cin, run_small_cin},
-    {"dgrad_wgrad", PASS_DX | PASS_DW, takes_dgrad_wgrad, run_dgrad_wgrad},
-    {"direct", PASS_Y, takes_direct, run_direct},
-    {"direct", PASS_DX, takes_direct, run_direct},
-    {"igemm_tile", PASS_Y, takes_igemm_tile, run_igemm_tile},
-    {"igemm_tile", PASS_DX, takes_igemm_tile, run_igemm_tile},
-    {"igemm_mma", PASS_Y, takes_tensor_cores, run_igemm},
-    {"igemm_mma", PASS_DX, takes_tensor_cores, run_igemm},
-    {"igemm_f32", PASS_Y, takes_all, run_igemm},
-    {"igemm_f32", PASS_DX, takes_all, run_igemm},
-    {"direct_wgrad", PASS_DW, takes_direct_wgrad, run_direct_wgrad},
-    {"wgrad_mma", PASS_DW, takes_wgrad_mma, run_wgrad},
-    {"wgrad_f32", PASS_DW, takes_wgrad, run_wgrad},
-    {"bias_grad", PASS_DB, takes_bias_grad, run_bias_grad},
+    {PASS_Y, takes_head, run_head_fprop},
+    {PASS_DX | PASS_DW | PASS_DB, takes_head, run_head_bwd},
+    {PASS_Y, takes_upconv_head_fprop, run_upconv_head_fprop},
+    {PASS_DX | PASS_DW | PASS_DB, takes_upconv_head_bwd, run_upconv_head_bwd},
+    {PASS_Y, takes_first, run_first},
+    {PASS_Y, takes_small_cin, run_small_cin},
+    {PASS_DX | PASS_DW, takes_dgrad_wgrad, run_dgrad_wgrad},
+    {PASS_Y | PASS_DX, takes_direct, run_direct},
+    {PASS_Y | PASS_DX, takes_igemm_tile, run_igemm_tile},
+    {PASS_Y | PASS_DX, takes_all, run_igemm}, // igemm_mma, igemm_f32
+    {PASS_DW, takes_direct_wgrad, run_direct_wgrad},
+    {PASS_DW, takes_wgrad, run_wgrad}, // wgrad_mma, wgrad_f32
+    {PASS_DB, takes_bias_grad, run_bias_grad},
 };
 
 /* The passes that a call needs. */
@@ -307,11 +301,9 @@ bool conv_takes_deferred(const ConvProblem *r)
     return conv_plan(r, false).choice[0].kernel->run != run_small_cin;
 }
 
-// other numbers of channels are loaded one by one
 bool conv_loads_vectors(const ConvProblem *r)
 {
-    return precision_copy(r->c->precision) != F32 &&
-           (is_upconv(r->c) ? r->cout : r->cin) % NARROW_CHANNELS == 0;
+    return loads_vectors(r, is_upconv(r->c) ? r->cout : r->cin);
 }
 
 // x[0] has a multiple of 32 channels (TILE_CHUNK), x[X2] of 8 (16 bytes).

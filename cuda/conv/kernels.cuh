@@ -1,12 +1,13 @@
 /* kernels.cuh -- the convolution kernels of the GPU and the choice among them.
  *
  * A call computes y (PASS_Y) or gradients: of its operand (PASS_DX), its filter
- * (PASS_DW) and its bias (PASS_DB). kernels.cu has a table with one row for
- * each kernel: the passes that one run computes, and the test of the problem.
- * The first row with a pass that no earlier row computes and that takes the
- * problem gets its passes. The planner and dispatch.cu read all facts about a
- * kernel and a problem (workspace, partial sums, 16-bit copies of operands)
- * from its ConvChoice.
+ * (PASS_DW) and its bias (PASS_DB). kernels.cu has a table with a row for each
+ * kernel (one for the kernels of all precisions of an implicit GEMM): the
+ * passes that one run computes, and the test of the problem. The first row with
+ * a pass that no earlier row computes and that takes the problem gets its
+ * passes. The planner and dispatch.cu read all facts about a kernel and a
+ * problem (workspace, partial sums, 16-bit copies of operands) from its
+ * ConvChoice.
  *
  * y of conv is the fprop of its ConvProblem (conv.cuh) and dx the dgrad; upconv
  * exchanges them (ConvChoice.runs_dgrad). */
@@ -58,7 +59,6 @@ struct ConvRun {
 };
 
 struct ConvKernel {
-    const char *name;
     unsigned passes;
     /* Returns whether the kernel takes the problem. Sets members of `out` that
      * differ from their default. Depends on extents, attributes, precision and
