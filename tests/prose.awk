@@ -4,10 +4,9 @@
 #
 # Prose is: comments of C, C++, CUDA, Lua, shell, Python and make; Markdown without its
 # code. Three groups are counted apart: comments of sources, comments of tests, documents.
-# Prints each group that is over a limit, with the files that have the highest count, and
-# ends with status 1.
+# Prints each group that is over a limit, with the file that has the highest count, and ends
+# with status 1.
 BEGIN {
-    split("what who those", kind)
     word["what"] = word["whatever"] = "what"
     word["who"] = word["whoever"] = word["nobody"] = "who"
     word["those"] = word["these"] = word["them"] = "those"
