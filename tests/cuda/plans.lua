@@ -6,6 +6,7 @@
 -- A change of plans.txt shows the layers that get another kernel; --write writes it.
 
 local t = dofile("tests/support/harness.lua")
+local core = require "seg.core"
 local json = require "seg.json"
 local PATH <const> = "tests/cuda/plans.txt"
 
@@ -21,12 +22,14 @@ local function launches(recipe, gpu, precision)
   return table.concat(out, "\n") .. "\n"
 end
 
-local recipes = { "brain_unet", "headpose_cnn", "hippocampus_unet3d", "nfbs_unet",
-                  "openkbp_unet3d", "sequence_cnn_lstm" }
+-- the recipes of systems: scripts with a preset check
 local parts = {}
-for _, recipe in ipairs(recipes) do
-  for _, precision in ipairs { "bf16", "f32" } do
-    parts[#parts + 1] = { recipe .. " " .. precision, recipe, precision }
+for _, name in ipairs(core.sys.list("scripts")) do
+  local recipe = name:match("^(.*)%.lua$")
+  if recipe and t.read("scripts/" .. name):find("check = {", 1, true) then
+    for _, precision in ipairs { "bf16", "f32" } do
+      parts[#parts + 1] = { recipe .. " " .. precision, recipe, precision }
+    end
   end
 end
 
