@@ -53,8 +53,9 @@ static void host_close(void *dev)
     pool_close(dev);
 }
 
-/* Memory whose pages the threads touch first: the pages lie near the cores of
- * the threads, and two threads take half the time. */
+/* A job that populates the pages of new memory by its threads (mem_touch): the
+ * system places the pages near the cores of the threads, and two threads take
+ * half the time. */
 typedef struct Touch {
     char *at;
     size_t bytes;

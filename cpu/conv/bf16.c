@@ -126,9 +126,9 @@ typedef struct ConvertedJob {
     Conversion x, w;
 } ConvertedJob;
 
-/* Converts a job with `half`: the weights to f32 for Winograd, whose image
- * transform reads bf16 too; both operands to f32 without dot products of pairs;
- * else pairs of the channels of a group. */
+/* Converts a job with `half`. For Winograd only the weights become f32, as the
+ * image transform of Winograd reads bf16. Without dot products of bf16 pairs
+ * both operands become f32; else the channels of a group become pairs. */
 static ConvertedJob converted_job(const FpropDgrad *c)
 {
     ConvertedJob l = {.c = *c};

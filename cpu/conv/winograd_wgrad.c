@@ -100,8 +100,9 @@ typedef struct Private {
     float *v, *s, *w;
 } Private;
 
-/* Computes V and S of up to CHUNK tiles from *next on (up to `end`) whose tap
- * is inside the image; returns their number. */
+/* Computes V and S of up to CHUNK tiles from *next on (up to `end`), without
+ * the tiles that have the tap outside the image; returns the number of tiles.
+ */
 static int64_t fill_chunk(const Plan *p, const Block *b, int64_t *next,
                           int64_t end, const Private *mine)
 {

@@ -21,10 +21,10 @@
 #include "engine/graph/ops.def"
 #undef KERNEL_SET
 
-/* The `cpu` kernels of an operator whose fast kernels take only some calls,
- * those for which is_fast() is true, and which shares the fast kernels
- * space_of(), <kind>_fwd() and <kind>_bwd() with similar operators. All three
- * test is_fast(), so they agree. */
+/* The `cpu` kernels of an operator that has fast kernels only for calls with
+ * is_fast(), and plain loops for other calls. Similar operators share the fast
+ * kernels space_of(), <kind>_fwd() and <kind>_bwd(). All three test is_fast(),
+ * so they agree. */
 #define FAST_OR_PLAIN(name, kind)                                  \
     Space cpu_##name##_space(const Call *c)                        \
     {                                                              \

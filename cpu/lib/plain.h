@@ -8,8 +8,8 @@
  * - sums are accumulated in double, for either `real`, and rounded once at
  *   the end;
  * - results do not depend on the number of threads: either each result belongs
- *   to one task, or sum_run cuts a sum into chunks, whose number depends on
- *   shapes alone, and adds the chunks in order;
+ *   to one task, or sum_run cuts a sum into chunks by shapes alone and adds
+ *   the chunks in order;
  * - inner loops run over contiguous channels and have no branches, so that the
  *   compiler vectorises them;
  * - dx[i] is written by put(), which stores or adds, as `fresh` says.

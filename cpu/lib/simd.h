@@ -49,8 +49,8 @@ typedef struct PanelGemm {
     bool far; /* a is probably not in a cache: prefetch it */
 } PanelGemm;
 
-/* PanelGemm of Simd.narrow: at most NARROW_CO channels, whose weights are
- * packed one channel after the other: panel[j*ldw + run[r].k + k]. */
+/* The most channels of a PanelGemm for Simd.narrow. The weights are packed one
+ * channel after the other: panel[j*ldw + run[r].k + k]. */
 enum { NARROW_CO = 4 };
 
 /* Sum over pixels of outer products. For i < height and j < width:

@@ -119,8 +119,8 @@ static Part part_of(const Attention *m, int64_t task)
     return p;
 }
 
-/* Packs positions from .. from+count-1 of x, whose rows are ld apart, for a
- * product over channels (transposed) or over positions (plain). */
+/* Packs `count` positions of x, ld floats apart, for a product over channels
+ * (transposed) or over positions (plain). */
 static void pack_transposed(const Attention *m, const float *x, int64_t ld,
                             int64_t count, float *to)
 {

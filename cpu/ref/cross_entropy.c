@@ -75,7 +75,7 @@ static void value_chunk(void *ctx, int64_t set, int64_t from, int64_t to,
         const real *x = values(j->c->x[0]) + row * classes;
         int t = true_class(j, row);
         double w = t < 0 ? 0 : m * weight_of(j, row, t);
-        // no class: the forward run sees the NaN, whatever is added after it
+        // a target that is no class: the loss becomes NaN and stays NaN
         if (t < 0) sum[0] = NAN;
         if (w != 0) sum[0] += w * row_loss(x, classes, t);
         sum[1] += m;

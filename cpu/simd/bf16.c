@@ -6,7 +6,8 @@
  * these are plain loops for the compiler to vectorise. */
 #include "cpu/simd/vec.h"
 
-/* Rounds to nearest, ties to even; NaN stays NaN, whatever bits are cut off. */
+/* Rounds to nearest, ties to even; NaN stays NaN, even if the set
+ * bits of its mantissa are cut off. */
 INLINE uint16_t round_one(uint32_t bits)
 {
     uint32_t near = bits + 0x7fff + (bits >> 16 & 1);

@@ -370,7 +370,8 @@ size_t parts_bytes(const ConvHead &p)
 
 } // namespace
 
-// A call whose own norm is deferred runs on a kernel that makes statistics.
+// not with a deferred norm of y: it needs statistics, which this kernel does
+// not write
 bool conv_head_takes(const ConvProblem *r)
 {
     const Window *g = &r->win;

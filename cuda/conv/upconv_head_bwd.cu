@@ -402,7 +402,8 @@ bool queue(const ConvProblem *r, const UpconvHead &p, dim3 blocks)
 
 } // namespace
 
-// a call whose own norm is deferred runs on a kernel that makes statistics
+// not with a deferred norm of y: it needs statistics, which this kernel does
+// not write
 bool upconv_head_narrow(const ConvProblem *r, int border)
 {
     return call_op(r->c) == OP_upconv && !r->c->deferred &&
