@@ -364,7 +364,7 @@ t.test("mistakes on the command line", function()
   t.says(head.line .. " predict --bundle " .. head.file .. line, 2, "it has its own network")
   t.says(head.line .. " train --bundle x", 2, "--bundle is not for train, but for export, predict")
   t.equal(t.says("predict --help", 0, "segengine predict --bundle FILE"),
-          t.says("predict -h", 0, "by a network"))
+          t.says("predict -h", 0, "new images, with a bundle of export --bundle"))
 end)
 
 t.test("what a bundle cannot hold is refused", function()
