@@ -207,8 +207,8 @@ __device__ __forceinline__ void apply_norm(const DgradWgrad &p, const Act &act,
             for (int i = 0; i < 4; i++) {
                 const float2 *by = &table[line * 8 + i * 2];
                 const float2 x = Stored<D>::apart(v[i]);
-                v[i] = Stored<D>::pair(normed_one<D>(act, by[0], x.x),
-                                       normed_one<D>(act, by[1], x.y));
+                v[i] = Stored<D>::pair(norm_act_one<D>(act, by[0], x.x),
+                                       norm_act_one<D>(act, by[1], x.y));
             }
         *(uint4 *)(s->y + place) = all;
     }
@@ -226,7 +226,7 @@ __device__ __forceinline__ void multiply_dx(const Shared &s, const Stage &from,
 #pragma unroll 1
     for (int i = 0; i < SIDE * 2; i++) {
         const int shift = i / 2, chunk = i % 2 * 2; // lines of 16 bytes
-        const unsigned char *seen =
+        const unsigned char *loaded =
             from.dy + line * HALO_WIDE * TILE_ROW +
             tile_place<TILE_LINES>(shift + lane % 16, chunk + lane / 16);
         const unsigned char *w =
@@ -239,7 +239,7 @@ __device__ __forceinline__ void multiply_dx(const Shared &s, const Stage &from,
             // loaded at the first use, to save registers
             const int row = SIDE - 1 - u;
             if (row >= 0) ldmatrix_x4_trans(b[row], w + row * SIDE * TAP_BYTES);
-            ldmatrix_x4(a, seen + u * HALO_WIDE * TILE_ROW);
+            ldmatrix_x4(a, loaded + u * HALO_WIDE * TILE_ROW);
 #pragma unroll
             for (int j = 0; j < LINES; j++) {
                 const int k = j + row;

@@ -81,7 +81,7 @@ __device__ __forceinline__ Vec<V> apply_norm(const ConvHead &p,
     if (p.x.norm_on_load.table)
 #pragma unroll
         for (int v = 0; v < V; v++)
-            x.v[v] = normed_one<D>(p.x.norm_on_load.act, by[v], x.v[v]);
+            x.v[v] = norm_act_one<D>(p.x.norm_on_load.act, by[v], x.v[v]);
     return x;
 }
 
@@ -180,7 +180,7 @@ __device__ __forceinline__ void put_dx(const ConvHead &p, int64_t i, Vec<V> dx,
             store_vec<V, D>((Element<D> *)p.dx.data + i, dx, p.dx.fresh);
     } else {
         Element<D> *to = (Element<D> *)p.dx.data + i;
-        const auto seen = unpacked<V, D>(x);
+        const auto norm_x = unpacked<V, D>(x);
         if (!p.dx.fresh) {
             const auto old = load<V, D>(to);
             for (int v = 0; v < V; v++) dx.v[v] = old.v[v] + dx.v[v];
@@ -188,7 +188,7 @@ __device__ __forceinline__ void put_dx(const ConvHead &p, int64_t i, Vec<V> dx,
         store_vec<V, D>(to, dx, true);
         for (int v = 0; v < V; v++)
             grad_sums_add(make_float4(by[v].x, by[v].y, mean[v], leak),
-                          seen.v[v], rounded<D>(dx.v[v]), &sum[0].v[v],
+                          norm_x.v[v], rounded<D>(dx.v[v]), &sum[0].v[v],
                           &sum[1].v[v]);
     }
 }
@@ -204,14 +204,15 @@ static __device__ __attribute__((noinline)) void reduce_parts(const ConvHead &p)
         double *at = p.parts + (int64_t)first * p.part;
         const int64_t apart = (int64_t)step * p.part;
         for (int i = (int)threadIdx.x; i < items; i += BLOCK) {
-            const bool closes = i >= p.size;
+            const bool is_grad_sum = i >= p.size;
             const double one = strided_sum(at + i, apart, count);
             const double two =
-                closes ? strided_sum(at + i + p.channels, apart, count) : 0;
+                is_grad_sum ? strided_sum(at + i + p.channels, apart, count)
+                            : 0;
             if (!all) {
                 at[i] = one;
-                if (closes) at[i + p.channels] = two;
-            } else if (closes) {
+                if (is_grad_sum) at[i + p.channels] = two;
+            } else if (is_grad_sum) {
                 grad_sums_finish(p.grads, i - p.size, one, two);
             } else if (i < weights) {
                 put(&p.dw[i], (float)one, p.fresh_dw);

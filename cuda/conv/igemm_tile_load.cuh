@@ -200,7 +200,7 @@ __device__ __forceinline__ void norm_halo(const IgemmTileParams<DGRAD> &p,
             auto v = load<HALF, D>((const Element<D> *)to);
 #pragma unroll
             for (int i = 0; i < HALF; i++)
-                v.v[i] = normed_one<D>(norm_on_load.act, by[i], v.v[i]);
+                v.v[i] = norm_act_one<D>(norm_on_load.act, by[i], v.v[i]);
             store_vec<HALF, D>((Element<D> *)to, v, true);
         }
     }

@@ -106,11 +106,11 @@ template <Dtype D> struct IgemmGradSums {
             // half of it at a time, to save registers
 #pragma unroll
         for (int h = 0; h < 8; h += 4) {
-            Vec<4> seen = {};
-            if (x) seen = load<4, D>((const Element<D> *)x + i + h);
+            Vec<4> norm_x = {};
+            if (x) norm_x = load<4, D>((const Element<D> *)x + i + h);
 #pragma unroll
             for (int j = 0; j < 4; j++) // of the stored value
-                grad_sums_add(by[h + j], seen.v[j], rounded<D>(v.v[h + j]),
+                grad_sums_add(by[h + j], norm_x.v[j], rounded<D>(v.v[h + j]),
                               &sum[0].v[h + j], &sum[1].v[h + j]);
         }
     }

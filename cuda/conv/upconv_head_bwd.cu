@@ -183,8 +183,8 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
             for (int i = 0; i < 4; i++) {
                 const float2 v = Stored<D>::apart(a[i]);
                 a[i] = Stored<D>::pair(
-                    normed_one<D>(norm_on_load.act, by[i % 2], v.x),
-                    normed_one<D>(norm_on_load.act, by[i % 2], v.y));
+                    norm_act_one<D>(norm_on_load.act, by[i % 2], v.x),
+                    norm_act_one<D>(norm_on_load.act, by[i % 2], v.y));
             }
 #pragma unroll
         for (int j = 0; j < TILES; j += 2) {

@@ -212,7 +212,7 @@ static __device__ __forceinline__ void norm_lines(const NormOnLoad &s,
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         if (!wanted[i]) continue;
-        const auto v = seen<EACH, D>(s, channel, load<EACH, D>(x[i].v));
+        const auto v = norm_act<EACH, D>(s, channel, load<EACH, D>(x[i].v));
         store_vec<EACH, D>(x[i].v, v, true);
     }
 }
@@ -242,11 +242,12 @@ static __device__ __forceinline__ void norm_bwd_lines(
     for (int j = 0; j < Line<uint16_t>::COUNT; j += TWO)
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            const auto seen = load<TWO, D>(x[i].v + j);
+            const auto norm_x = load<TWO, D>(x[i].v + j);
             auto v = load<TWO, D>(dz[i].v + j);
 #pragma unroll
             for (int h = 0; h < TWO; h++)
-                v.v[h] = norm_bwd_loaded<D>(by[j + h], leak, seen.v[h], v.v[h]);
+                v.v[h] =
+                    norm_bwd_loaded<D>(by[j + h], leak, norm_x.v[h], v.v[h]);
             store_vec<TWO, D>(dz[i].v + j, v, true);
         }
 }

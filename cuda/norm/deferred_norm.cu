@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(BLOCK)
         row_of(vecs, i, &vec);
         const auto v = load<CHANNELS, D>(x + i * CHANNELS);
         store_vec<CHANNELS, D>(to + i * CHANNELS,
-                               seen<CHANNELS, D>(s, vec * CHANNELS, v), true);
+                               norm_act<CHANNELS, D>(s, vec * CHANNELS, v),
+                               true);
     }
 }
 

@@ -43,21 +43,21 @@ static inline NormOnLoad norm_on_load_of(const Call *c, int k)
 }
 
 template <Dtype D>
-static __device__ __forceinline__ float normed_one(const Act &t, float2 by,
-                                                   float x)
+static __device__ __forceinline__ float norm_act_one(const Act &t, float2 by,
+                                                     float x)
 {
     return rounded<D>(act_value<F32>(t, fmaf(x, by.x, by.y)));
 }
 
 /* Applies the norm to channels c .. c+V-1 of a row. */
 template <int V, Dtype D>
-static __device__ __forceinline__ Vec<V> seen(const NormOnLoad &s, int c,
-                                              Vec<V> x)
+static __device__ __forceinline__ Vec<V> norm_act(const NormOnLoad &s, int c,
+                                                  Vec<V> x)
 {
     if (!s.table) return x;
 #pragma unroll
     for (int i = 0; i < V; i++)
-        x.v[i] = normed_one<D>(s.act, s.table[c + i], x.v[i]);
+        x.v[i] = norm_act_one<D>(s.act, s.table[c + i], x.v[i]);
     return x;
 }
 

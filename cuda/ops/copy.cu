@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(BLOCK)
         const Vec<V> x =
             p.wide >> k & 1
                 ? load<V>((const float *)part + place)
-                : seen<V, N>(norm_on_load, at,
-                             load<V, N>((const Element<N> *)part + place));
+                : norm_act<V, N>(norm_on_load, at,
+                                 load<V, N>((const Element<N> *)part + place));
         store_vec<V, D>((Element<D> *)p.whole + i * V, x, true);
     }
 }

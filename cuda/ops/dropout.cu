@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(BLOCK)
         for (int i = 0; i < BATCH; i++) {
             if (row + i * deep >= s.to) continue;
             if constexpr (D != F32)
-                x[i] = seen<V, D>(p.norm_on_load, s.c, x[i]);
+                x[i] = norm_act<V, D>(p.norm_on_load, s.c, x[i]);
             for (int v = 0; v < V; v++)
                 x[i].v[v] = passed<D>(p, x[i].v[v], by[i].v[v], factor[v]);
             store_vec<V, D>(to + base + (row + i * deep) * w.channels, x[i],
@@ -185,8 +185,8 @@ __device__ __forceinline__ void grad_sums_rows(const DropGradSums &p,
         for (int v = 0; v < DRAWS; v++) {
             float y = signs.v[v];
             if (p.grads.x)
-                y = normed_one<D>(p.grads.norm_on_load.act,
-                                  make_float2(by[v].x, by[v].y), y);
+                y = norm_act_one<D>(p.grads.norm_on_load.act,
+                                    make_float2(by[v].x, by[v].y), y);
             dx.v[v] += passed<D>(q, grad.v[v], y, factor[v]);
         }
         store_vec<DRAWS, D>((Element<D> *)q.to + base +

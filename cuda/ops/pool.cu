@@ -45,9 +45,9 @@ __device__ __forceinline__ void fetch_taps(const Pool &p, BoxIterator *w,
         const int64_t row = row_at(p.xs, corner.n, corner.d + w->at[0],
                                    corner.h + w->at[1], corner.w + w->at[2]);
         number[i] = tap_number(p, w->at[0], w->at[1], w->at[2]);
-        x[i] =
-            seen<V, D>(p.norm_on_load, c,
-                       load<V, D>((const Element<D> *)p.x + row * p.xs.c + c));
+        x[i] = norm_act<V, D>(
+            p.norm_on_load, c,
+            load<V, D>((const Element<D> *)p.x + row * p.xs.c + c));
         box_next(w);
     }
 }

@@ -69,14 +69,14 @@ __device__ __forceinline__ void grad_sums_rows(const PoolGradSums &p,
     for (int i = 0; i < BATCH; i++) {
         const int64_t at = row + i * deep;
         if (at >= s.to) continue;
-        const auto seen = unpacked<V, D>(x[i]), grad = unpacked<V, D>(dy[i]);
+        const auto norm_x = unpacked<V, D>(x[i]), grad = unpacked<V, D>(dy[i]);
         auto dx = unpacked<V, D>(was[i]);
         for (int v = 0; v < V; v++)
             dx.v[v] += (int)won[i].v[v] == tap[i] ? grad.v[v] : 0;
         store_vec<V, D>((Element<D> *)q.x + at * q.xs.c + s.c, dx, true);
         // the value as stored
         for (int v = 0; v < V; v++)
-            grad_sums_add(by[v], seen.v[v], rounded<D>(dx.v[v]), &run[0][v],
+            grad_sums_add(by[v], norm_x.v[v], rounded<D>(dx.v[v]), &run[0][v],
                           &run[1][v]);
     }
 }
