@@ -222,21 +222,21 @@ static __device__ __forceinline__ void each_chunk(int from, const int &to,
 }
 
 /* The accumulators of a thread in a product without tensor cores: TM rows, in
- * groups of four that lie `apart` in the tile, by TN columns. A chain of float
- * additions has at most CHAIN terms: `acc` is the current chain, `sum` the
- * finished ones. */
+ * groups of four that lie `group_stride` apart in the tile, by TN columns. A
+ * chain of float additions has at most CHAIN terms: `acc` is the current chain,
+ * `sum` the finished ones. */
 template <int TM, int TN> struct Fragment {
     float acc[TM][TN] = {}, sum[TM][TN] = {};
 
     /* One step of the k axis. x: the first row's operand; y: the first
      * column's. */
-    __device__ __forceinline__ void multiply(const float *x, int apart,
+    __device__ __forceinline__ void multiply(const float *x, int group_stride,
                                              const float *y)
     {
         alignas(16) float u[TM], v[TN];
 #pragma unroll
         for (int i = 0; i < TM; i += 4)
-            *(float4 *)&u[i] = *(const float4 *)&x[i / 4 * apart];
+            *(float4 *)&u[i] = *(const float4 *)&x[i / 4 * group_stride];
 #pragma unroll
         for (int j = 0; j < TN; j++) v[j] = y[j];
 #pragma unroll

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(BLOCK)
             store_vec<4, D>(y + 4 * i, load<4>(x + 4 * i), true);
         else
             for (int64_t k = 4 * i; k < count; k++)
-                y[k] = (uint16_t)Stored<D>::pair(x[k], 0);
+                y[k] = (uint16_t)Stored<D>::pack(x[k], 0);
     }
 }
 

@@ -180,9 +180,9 @@ __device__ __forceinline__ void norm_bwd(const DgradWgrad &p, const Box &b,
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float4 *by = &table[line * 8 + i * 2];
-            const float2 dz = Stored<D>::apart(v[i]),
-                         y = Stored<D>::apart(x[i]);
-            v[i] = Stored<D>::pair(
+            const float2 dz = Stored<D>::unpack(v[i]),
+                         y = Stored<D>::unpack(x[i]);
+            v[i] = Stored<D>::pack(
                 norm_bwd_loaded<D>(by[0], p.norm_bwd.leak, y.x, dz.x),
                 norm_bwd_loaded<D>(by[1], p.norm_bwd.leak, y.y, dz.y));
         }
@@ -206,8 +206,8 @@ __device__ __forceinline__ void apply_norm(const DgradWgrad &p, const Act &act,
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float2 *by = &table[line * 8 + i * 2];
-                const float2 x = Stored<D>::apart(v[i]);
-                v[i] = Stored<D>::pair(norm_act_one<D>(act, by[0], x.x),
+                const float2 x = Stored<D>::unpack(v[i]);
+                v[i] = Stored<D>::pack(norm_act_one<D>(act, by[0], x.x),
                                        norm_act_one<D>(act, by[1], x.y));
             }
         *(uint4 *)(s->y + place) = all;
@@ -316,10 +316,10 @@ __device__ __forceinline__ float store_dx(const DgradWgrad &p,
             float2 v = *(const float2 *)&transposed[lane / 2 * PITCH +
                                                     lane % 2 * 8 + 2 * k];
             if (!side.dx.fresh) {
-                const float2 old = Stored<D>::apart(two[k]);
+                const float2 old = Stored<D>::unpack(two[k]);
                 v.x = old.x + v.x, v.y = old.y + v.y;
             }
-            two[k] = Stored<D>::pair(v.x, v.y);
+            two[k] = Stored<D>::pack(v.x, v.y);
         }
         *at = stored[i];
     }
@@ -333,8 +333,8 @@ __device__ __forceinline__ float store_dx(const DgradWgrad &p,
 #pragma unroll
         for (int i = 0; i < LINES; i++) {
             const int place = (line + i) * WIDE + lane / 2;
-            const float2 v = Stored<D>::apart((&stored[i].x)[k]);
-            const float2 x = Stored<D>::apart(*(
+            const float2 v = Stored<D>::unpack((&stored[i].x)[k]);
+            const float2 x = Stored<D>::unpack(*(
                 const uint32_t *)(from.x + tile_place<TILE_LINES>(place, mine) +
                                   4 * k));
             grad_sums_add(by[0], x.x, v.x, &sum[0], &sum[2]);

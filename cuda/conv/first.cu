@@ -136,8 +136,8 @@ __device__ __forceinline__ void put_sums(const ConvFirst &p, const LaneSums &s,
         const double pivot = (double)s.pivot[i], d = (double)s.d[i];
         double sum = d + s.n * pivot;
         double square = (double)s.square[i] + pivot * (d + sum);
-        sum = warp_sum_apart(sum, 4);
-        square = warp_sum_apart(square, 4);
+        sum = warp_sum_strided(sum, 4);
+        square = warp_sum_strided(square, 4);
         if (lane >= 4) continue;
         pile[0][t / WARP][lane * TILE_CHANNELS + i] = sum;
         pile[1][t / WARP][lane * TILE_CHANNELS + i] = square;
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
 #pragma unroll
                 for (int h = 0; h < 2; h++)
                     a[q * 2 + h] =
-                        Stored<D>::pair(element<X>(p, first[h], one),
+                        Stored<D>::pack(element<X>(p, first[h], one),
                                         element<X>(p, first[h], two));
             }
             __syncwarp(); // some lanes skipped their loads

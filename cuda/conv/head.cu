@@ -202,12 +202,12 @@ static __device__ __attribute__((noinline)) void reduce_parts(const ConvHead &p)
     const int items = p.size + (p.part - p.size) / 2;
     auto add = [&](int first, int step, int count, bool all) {
         double *at = p.parts + (int64_t)first * p.part;
-        const int64_t apart = (int64_t)step * p.part;
+        const int64_t stride = (int64_t)step * p.part;
         for (int i = (int)threadIdx.x; i < items; i += BLOCK) {
             const bool is_grad_sum = i >= p.size;
-            const double one = strided_sum(at + i, apart, count);
+            const double one = strided_sum(at + i, stride, count);
             const double two =
-                is_grad_sum ? strided_sum(at + i + p.channels, apart, count)
+                is_grad_sum ? strided_sum(at + i + p.channels, stride, count)
                             : 0;
             if (!all) {
                 at[i] = one;

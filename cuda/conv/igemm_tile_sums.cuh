@@ -51,7 +51,7 @@ static __device__ __forceinline__ void tile_y_sums(
         valid[i] = box_row(p, k, s, wm + i * 8 + lane / 4) >= 0;
         n += valid[i];
     }
-    n = warp_sum_apart(n, 4);
+    n = warp_sum_strided(n, 4);
     const float each = n ? 1 / (float)n : 0;
 #pragma unroll
     for (int j = 0; j < 2 * NF; j++) {
@@ -66,11 +66,11 @@ static __device__ __forceinline__ void tile_y_sums(
             v[i] = rounded<D>(share.of(i / 2)[j / 2][i % 2 * 2 + j % 2] + bias);
             mean += valid[i] ? v[i] : 0;
         }
-        mean = warp_sum_apart(mean, 4) * each;
+        mean = warp_sum_strided(mean, 4) * each;
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
             m2 += valid[i] ? (v[i] - mean) * (v[i] - mean) : 0;
-        m2 = warp_sum_apart(m2, 4);
+        m2 = warp_sum_strided(m2, 4);
         if (lane >= 4) continue;
         double *to = pile + wm / Shape::WM * BN + at;
         to[0] = (double)mean * n;
@@ -152,7 +152,7 @@ static __device__ __forceinline__ void tile_grad_sums(
                        transposed, store);
 #pragma unroll
     for (int i = 0; i < 2 * 8; i++) {
-        const float sum = warp_sum_apart(store.sum[i / 8].v[i % 8], 4);
+        const float sum = warp_sum_strided(store.sum[i / 8].v[i % 8], 4);
         if ((int)threadIdx.x % WARP < 4)
             pile[(i / 8 * Shape::ACROSS + wm / Shape::WM) * BN + wn + first +
                  i % 8] = (double)sum;

@@ -206,19 +206,19 @@ __device__ __forceinline__ void put_sums(const SmallCin &p,
     const int across = t / WARP % ACROSS, down = t / WARP / ACROSS;
     int n = 0;
     for (int r = 0; r < 4; r++) n += row[r] >= 0;
-    n = warp_sum_apart(n, 4);
+    n = warp_sum_strided(n, 4);
     const float each = n ? 1 / (float)n : 0;
     __syncthreads(); // the halo has been read
 #pragma unroll
     for (int i = 0; i < TILE_CHANNELS; i++) {
         float mean = 0, m2 = 0;
         for (int r = 0; r < 4; r++) mean += row[r] >= 0 ? v[r].v[i] : 0;
-        mean = warp_sum_apart(mean, 4) * each;
+        mean = warp_sum_strided(mean, 4) * each;
         for (int r = 0; r < 4; r++) {
             const float d = v[r].v[i] - mean;
             m2 += row[r] >= 0 ? d * d : 0;
         }
-        m2 = warp_sum_apart(m2, 4);
+        m2 = warp_sum_strided(m2, 4);
         if (lane >= 4) continue;
         double *to = pile + across * COLUMNS + down * 32 + lane * 8 + i;
         to[0] = (double)mean * n;

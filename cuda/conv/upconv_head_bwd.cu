@@ -114,19 +114,19 @@ __device__ __forceinline__ void store_dx(const UpconvHead &p,
                 continue;
             }
             if (!side.dx.fresh) {
-                const float2 old = Stored<D>::apart(
+                const float2 old = Stored<D>::unpack(
                     *(const uint32_t *)((const uint16_t *)side.dx.data + at));
                 v.x = old.x + v.x, v.y = old.y + v.y;
             }
-            word[i][j] = Stored<D>::pair(v.x, v.y);
+            word[i][j] = Stored<D>::pack(v.x, v.y);
             if (!side.grads.runs) continue;
             const int place =
                 tile_place<LINES>(m + lane / 4 + i * 8, mine / 8) +
                 mine % 8 * 2;
             const float2 z =
-                side.grads.x ? Stored<D>::apart(*(const uint32_t *)(x + place))
+                side.grads.x ? Stored<D>::unpack(*(const uint32_t *)(x + place))
                              : make_float2(0, 0);
-            v = Stored<D>::apart(word[i][j]);
+            v = Stored<D>::unpack(word[i][j]);
             grad_sums_add(by[0], z.x, v.x, &sum[0], &sum[2]);
             grad_sums_add(by[1], z.y, v.y, &sum[1], &sum[3]);
         }
@@ -181,8 +181,8 @@ __device__ __forceinline__ void multiply_dw(const Shared &s,
         if (norm_on_load.table)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float2 v = Stored<D>::apart(a[i]);
-                a[i] = Stored<D>::pair(
+                const float2 v = Stored<D>::unpack(a[i]);
+                a[i] = Stored<D>::pack(
                     norm_act_one<D>(norm_on_load.act, by[i % 2], v.x),
                     norm_act_one<D>(norm_on_load.act, by[i % 2], v.y));
             }

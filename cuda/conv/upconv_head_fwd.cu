@@ -130,8 +130,8 @@ __device__ __forceinline__ void apply_norm(const UpconvHeadFprop &p,
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float2 *by = &deferred_norm[line * 8 + i * 2];
-            const float2 one = Stored<D>::apart(v[i]);
-            v[i] = Stored<D>::pair(norm_act_one<D>(act, by[0], one.x),
+            const float2 one = Stored<D>::unpack(v[i]);
+            v[i] = Stored<D>::pack(norm_act_one<D>(act, by[0], one.x),
                                    norm_act_one<D>(act, by[1], one.y));
         }
         *at = all;

@@ -257,7 +257,7 @@ __device__ __forceinline__ void fill_columns(const UpconvHead &p, const Box &b,
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t two = taps[i];
-            (&all.x)[i] = Stored<D>::pair(one(two & 0xffff), one(two >> 16));
+            (&all.x)[i] = Stored<D>::pack(one(two & 0xffff), one(two >> 16));
         }
         *(uint4 *)(s->columns + tile_place<LINES>(m, line)) = all;
     }

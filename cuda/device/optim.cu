@@ -91,7 +91,7 @@ __device__ __forceinline__ void put_copy(uint16_t *to, const Vec<V> &p)
     if constexpr (V > 1)
         store_vec<V, D>(to, p, true);
     else
-        *to = (uint16_t)Stored<D>::pair(p.v[0], 0);
+        *to = (uint16_t)Stored<D>::pack(p.v[0], 0);
 }
 
 /* Updates V adjacent elements from i on. */

@@ -24,7 +24,7 @@ template <Dtype D> static __device__ __forceinline__ float rounded(float x)
     if constexpr (D == F32)
         return x;
     else
-        return Stored<D>::apart(Stored<D>::pair(x, 0)).x;
+        return Stored<D>::unpack(Stored<D>::pack(x, 0)).x;
 }
 
 /* The activation of x, and its gradient: the results of activation.cu for a

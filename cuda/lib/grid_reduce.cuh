@@ -88,16 +88,16 @@ static __device__ __forceinline__ void strided_sum_four(const float *at,
     }
 }
 
-/* sum[k * width + c] = the sum over `count` rows of element k * apart + c, for
- * k < K and c < width; rows begin `step` apart. `sum` has room for one number
- * per thread of the block, or per column if there are more. The rows are shared
- * by as many threads as the block has per column, and their sums are added as a
- * tree. All threads of the block must call it, after the last read of earlier
- * content of `sum`. */
+/* sum[k * width + c] = the sum over `count` rows of element k * k_stride + c,
+ * for k < K and c < width; rows begin `step` apart. `sum` has room for one
+ * number per thread of the block, or per column if there are more. The rows are
+ * shared by as many threads as the block has per column, and their sums are
+ * added as a tree. All threads of the block must call it, after the last read
+ * of earlier content of `sum`. */
 template <int K>
 static __device__ __forceinline__ void block_sum_rows(const double *rows,
                                                       int64_t step, int count,
-                                                      int apart, int width,
+                                                      int k_stride, int width,
                                                       double *sum)
 {
     const int t = (int)threadIdx.x, threads = (int)blockDim.x;
@@ -106,7 +106,7 @@ static __device__ __forceinline__ void block_sum_rows(const double *rows,
     for (int i = t; i < deep * columns; i += threads) {
         const int k = i % columns / width, c = i % columns % width;
         const int r = i / columns;
-        sum[i] = strided_sum(rows + r * step + k * apart + c, deep * step,
+        sum[i] = strided_sum(rows + r * step + k * k_stride + c, deep * step,
                              (count - r + deep - 1) / deep);
     }
     __syncthreads();
@@ -124,14 +124,14 @@ static __device__ __forceinline__ void block_sum_rows(const double *rows,
 template <int K>
 static __device__ __forceinline__ bool grid_reduce_sums(
     const GridReduce &f, int part, unsigned *counters, double *rows,
-    int64_t step, int apart, int width, double *sum)
+    int64_t step, int k_stride, int width, double *sum)
 {
     auto add = [&](int first, int every, int count, bool all) {
-        block_sum_rows<K>(rows + first * step, every * step, count, apart,
+        block_sum_rows<K>(rows + first * step, every * step, count, k_stride,
                           width, sum);
         for (int i = (int)threadIdx.x; i < K * width && !all;
              i += (int)blockDim.x)
-            rows[first * step + i / width * apart + i % width] = sum[i];
+            rows[first * step + i / width * k_stride + i % width] = sum[i];
     };
     return grid_reduce(f, part, counters, add);
 }

@@ -200,17 +200,17 @@ template <class T> PRIM T warp_sum(T x, int width = 32 PRIM_AT)
         x += __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS);
     return x;
 }
-/* Sum over the lanes of equal remainder by `apart`, a power of two. */
-template <class T> PRIM T warp_sum_apart(T x, int apart PRIM_AT)
+/* Sum over the lanes of equal remainder by `stride`, a power of two. */
+template <class T> PRIM T warp_sum_strided(T x, int stride PRIM_AT)
 {
-    for (int o = 16; o >= apart; o /= 2)
+    for (int o = 16; o >= stride; o /= 2)
         x += __shfl_xor_sync(0xffffffffu, x, o, 32 PRIM_PASS);
     return x;
 }
-/* Four sums over the lanes of equal remainder by `apart`, 1 to 8: lane l gets
+/* Four sums over the lanes of equal remainder by `stride`, 1 to 8: lane l gets
  * the sum of v[l / 8]. In each exchange a lane sends the number that its
  * partner keeps and adds the one that it receives to its own. */
-template <class T> PRIM T warp_sum_four(const T (&v)[4], int apart PRIM_AT)
+template <class T> PRIM T warp_sum_four(const T (&v)[4], int stride PRIM_AT)
 {
     const int lane = (int)threadIdx.x % 32;
     const bool far = lane & 16, next = lane & 8;
@@ -222,7 +222,7 @@ template <class T> PRIM T warp_sum_four(const T (&v)[4], int apart PRIM_AT)
         __shfl_xor_sync(0xffffffffu, far ? v[1] : v[3], 16, 32 PRIM_PASS);
     T sum = (next ? two : one) +
             __shfl_xor_sync(0xffffffffu, next ? one : two, 8, 32 PRIM_PASS);
-    for (int o = 4; o >= apart; o /= 2)
+    for (int o = 4; o >= stride; o /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, o, 32 PRIM_PASS);
     return sum;
 }

@@ -32,11 +32,11 @@ template <> struct Stored<F32> {
 
 template <> struct Stored<BF16> {
     typedef uint16_t T;
-    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    static __device__ __forceinline__ uint32_t pack(float low, float high)
     {
         return pack_bf16(low, high);
     }
-    static __device__ __forceinline__ float2 apart(uint32_t both)
+    static __device__ __forceinline__ float2 unpack(uint32_t both)
     {
         return unpack_bf16(both);
     }
@@ -44,11 +44,11 @@ template <> struct Stored<BF16> {
 
 template <> struct Stored<F16> {
     typedef uint16_t T;
-    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    static __device__ __forceinline__ uint32_t pack(float low, float high)
     {
         return pack_f16(low, high);
     }
-    static __device__ __forceinline__ float2 apart(uint32_t both)
+    static __device__ __forceinline__ float2 unpack(uint32_t both)
     {
         return unpack_f16(both);
     }
@@ -72,13 +72,13 @@ static __device__ __forceinline__ Vec<V> load(const Element<D> *p)
     if constexpr (D == F32) {
         return *(const Vec<V> *)p;
     } else if constexpr (V == 1) {
-        return {Stored<D>::apart(*p).x};
+        return {Stored<D>::unpack(*p).x};
     } else {
         const Vec16<V> all = *(const Vec16<V> *)p;
         Vec<V> x;
 #pragma unroll
         for (int i = 0; i < V / 2; i++) {
-            const float2 two = Stored<D>::apart(all.v[i]);
+            const float2 two = Stored<D>::unpack(all.v[i]);
             x.v[2 * i] = two.x, x.v[2 * i + 1] = two.y;
         }
         return x;
@@ -111,12 +111,12 @@ static __device__ __forceinline__ void store_vec(Element<D> *p, Vec<V> x,
     if constexpr (D == F32) {
         *(Vec<V> *)p = x;
     } else if constexpr (V == 1) {
-        *p = (uint16_t)Stored<D>::pair(x.v[0], 0);
+        *p = (uint16_t)Stored<D>::pack(x.v[0], 0);
     } else {
         Vec16<V> all;
 #pragma unroll
         for (int i = 0; i < V / 2; i++)
-            all.v[i] = Stored<D>::pair(x.v[2 * i], x.v[2 * i + 1]);
+            all.v[i] = Stored<D>::pack(x.v[2 * i], x.v[2 * i + 1]);
         *(Vec16<V> *)p = all;
     }
 }

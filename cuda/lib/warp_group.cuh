@@ -69,17 +69,17 @@ static __device__ __forceinline__ void warp_group_sums(T (&v)[K], int width)
     }
 }
 
-/* sum[k] = the sum of `count` numbers that begin at at[k * apart] and lie
+/* sum[k] = the sum of `count` numbers that begin at at[k * k_stride] and lie
  * `step` apart, for the whole block; added in the order of its threads. */
 template <int K>
 static __device__ __forceinline__ void partial_sums(const double *at,
                                                     int64_t count, int64_t step,
-                                                    int64_t apart,
+                                                    int64_t k_stride,
                                                     double (&sum)[K])
 {
     for (int k = 0; k < K; k++) sum[k] = 0;
     for (int64_t i = threadIdx.x; i < count; i += blockDim.x)
-        for (int k = 0; k < K; k++) sum[k] += at[i * step + k * apart];
+        for (int k = 0; k < K; k++) sum[k] += at[i * step + k * k_stride];
     warp_group_sums(sum, (int)blockDim.x);
 }
 

@@ -76,11 +76,11 @@ __global__ void __launch_bounds__(BLOCK)
             const float at = d.steep * (float)(me + 1);
             Both p = logistic(x[i] - at), q = logistic(t[i] - at);
             // p - q, in a form that keeps its digits where both are almost 1
-            const float apart = p.pos * q.neg - q.pos * p.neg;
+            const float difference = p.pos * q.neg - q.pos * p.neg;
             const float *m = d.m + (n * d.places + base + i) * d.structures;
             for (int s = 0; s < d.structures; s++) {
                 if (m[s] == 0) continue;
-                out[s * width + me] += (double)(m[s] * apart);
+                out[s * width + me] += (double)(m[s] * difference);
                 if (me == 0) out[s * width + d.bins] += (double)m[s];
             }
         }

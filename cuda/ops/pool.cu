@@ -234,14 +234,14 @@ bool pool_fwd(const Call *c)
 /* One point at a time where windows do not overlap, as there is only one. */
 template <int V, Dtype D> void start_backward(const Call *c, const Pool &p)
 {
-    const bool apart = windows_apart(c);
-    if (p.average && apart)
+    const bool disjoint = windows_disjoint(c);
+    if (p.average && disjoint)
         START((gather_kernel<V, D, uint8_t, 1, false>), p, c);
     else if (p.average)
         START((gather_kernel<V, D, uint8_t, AHEAD, false>), p, c);
     else if (!small_taps(c))
         START((gather_kernel<V, D, int32_t, AHEAD, true>), p, c);
-    else if (apart)
+    else if (disjoint)
         START((gather_kernel<V, D, uint8_t, 1, true>), p, c);
     else
         START((gather_kernel<V, D, uint8_t, AHEAD, true>), p, c);
@@ -277,7 +277,7 @@ Space cuda_maxpool_space(const Call *c)
 bool cuda_maxpool_sums_grads(const Call *c)
 {
     return c->dx[0] && dtype_bytes(c->dx[0]->type) == 2 && small_taps(c) &&
-           windows_apart(c);
+           windows_disjoint(c);
 }
 
 bool cuda_maxpool_fwd(const Call *c)

@@ -65,7 +65,7 @@ static __device__ __forceinline__ int tap_number(const Pool &p, int d, int h,
 }
 
 /* Do the windows not overlap, so that an element is in at most one? */
-static inline bool windows_apart(const Call *c)
+static inline bool windows_disjoint(const Call *c)
 {
     const Window g = op_window(c->attr, NULL);
     return g.k[0] <= g.s[0] && g.k[1] <= g.s[1] && g.k[2] <= g.s[2];

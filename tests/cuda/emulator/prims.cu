@@ -276,7 +276,7 @@ static __global__ void k_sums(double *out)
         out[i * 128 + 32 + l] = warp_sum((float)(1 << (l & 15)), width);
         out[i * 128 + 64 + l] = warp_max((float)((l * 7) % 32), width);
         out[i * 128 + 96 + l] = warp_max((l * 11) % 32, width);
-        out[768 + i * 32 + l] = warp_sum_apart((double)(l * l), width);
+        out[768 + i * 32 + l] = warp_sum_strided((double)(l * l), width);
     }
 }
 static void sums(Words *got, Words *want)
@@ -300,10 +300,10 @@ static void sums(Words *got, Words *want)
             }
         }
     }
-    for (uint32_t apart = 32; apart >= 1; apart /= 2)
+    for (uint32_t stride = 32; stride >= 1; stride /= 2)
         for (uint32_t l = 0; l < 32; l++) {
             uint32_t r = 0;
-            for (uint32_t k = l % apart; k < 32; k += apart) r += k * k;
+            for (uint32_t k = l % stride; k < 32; k += stride) r += k * k;
             want->push_back(r);
         }
 }
