@@ -183,11 +183,11 @@ static inline double result_traffic(const Result &r, Dims s)
 }
 
 /* dw (+)= wgrad(input, output) on the kernels of wgrad.cuh. `output` may have a
- * norm backward on load if its channels are read 16 bytes at a time. square:
+ * norm backward on load if its channels are read 16 bytes at a time. sqnorm:
  * NULL, or memory for conv_wgrad_sqnorm_parts partial sums of the squares of
  * dw. scratch: conv_wgrad_bytes. False with the reason. */
 bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
-                float *w, bool fresh, double *square, void *scratch);
+                float *w, bool fresh, double *sqnorm, void *scratch);
 size_t conv_wgrad_bytes(const ConvProblem *r);
 int conv_wgrad_sqnorm_parts(const ConvProblem *r);
 /* bias_grad.cu: db[c] (+)= the sum of dy over its rows. c->scratch:

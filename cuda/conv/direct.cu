@@ -147,7 +147,7 @@ struct DirectWgrad {
     int axis; // taps * cin
     int positions, part;
     float *out;     // w (output channels, axis)
-    double *square; // partial sums of squares of dw, one a tile; or NULL
+    double *sqnorm; // partial sums of squares of dw, one a tile; or NULL
     bool fresh;
     double *parts; // (parts, tiles, TAPS, LANES)
     GridReduce grid_reduce;
@@ -236,7 +236,7 @@ __device__ __forceinline__ void store_dw(const DirectWgrad &p, int column,
         put(to, (float)sum[i], p.fresh);
         own = square_of(*to);
     }
-    if (p.square) square_leave(own, p.square + column);
+    if (p.sqnorm) store_sqnorm(own, p.sqnorm + column);
 }
 
 template <Precision P>
@@ -295,7 +295,7 @@ int direct_wgrad_sqnorm_parts(const ConvProblem *r)
 }
 
 bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
-                  float *w, bool fresh, double *square, void *scratch)
+                  float *w, bool fresh, double *sqnorm, void *scratch)
 {
     if (!countable(r->c, rows(r->input)) || !countable(r->c, rows(r->output)))
         return false;
@@ -307,7 +307,7 @@ bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
     p.of.from = r->input, p.of.to = r->output, p.of.output = grid_of(r->output);
     p.of.depth = r->cin, p.of.width = r->cout;
     p.output = output, p.axis = dw_depth(r), p.positions = (int)rows(r->output);
-    p.out = w, p.fresh = fresh, p.square = square;
+    p.out = w, p.fresh = fresh, p.sqnorm = sqnorm;
     p.parts = (double *)scratch, p.grid_reduce = grid_reduce_of(parts, columns);
     if (parts > 1)
         p.counters =
@@ -318,7 +318,7 @@ bool direct_wgrad(const ConvProblem *r, const void *input, const void *output,
               (double)(conv_filter_size(r) * (fresh ? 1 : 2)) * sizeof(float) +
               2.0 * (double)most(1, grid_reduce_traffic(p.grid_reduce)) *
                   columns * SUMS * sizeof(double) +
-              (square ? columns * (double)sizeof *square : 0),
+              (sqnorm ? columns * (double)sizeof *sqnorm : 0),
           conv_flops(r));
     switch (r->c->precision) {
     case PRECISION_tf32:

@@ -116,7 +116,7 @@ static bool launch(const ConvProblem *r, const WgradParams *p, dim3 blocks)
 }
 
 bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
-                float *w, bool fresh, double *square, void *scratch)
+                float *w, bool fresh, double *sqnorm, void *scratch)
 {
     if (!countable(r->c, rows(r->input)) || !countable(r->c, rows(r->output)))
         return false;
@@ -140,7 +140,7 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
     if (parts > 1)
         p.counters =
             gpu_counters(r->c->dev, tiles_of(r) * p.grid_reduce.counters);
-    p.out = w, p.fresh = fresh, p.square = square;
+    p.out = w, p.fresh = fresh, p.sqnorm = sqnorm;
     p.channels = divisor(r->cin);
     for (int i = 0; i < 3; i++) {
         p.axis[i] = divisor(count[i]);
@@ -151,12 +151,13 @@ bool conv_wgrad(const ConvProblem *r, const Source &input, const Source &output,
     // dw, and its parts, written and read
     const int64_t times =
         (fresh ? 1 : 2) + 2 * grid_reduce_traffic(p.grid_reduce);
-    const double squares =
-        square ? conv_wgrad_sqnorm_parts(r) * sizeof *square : 0;
+    const double sqnorm_bytes =
+        sqnorm ? conv_wgrad_sqnorm_parts(r) * sizeof *sqnorm : 0;
     moves(conv_operand_bytes(r,
                              numel(r->input) + numel(r->output) *
                                                    (p.norm_bwd.table ? 2 : 1)) +
-              (double)(times * conv_filter_size(r)) * sizeof(float) + squares,
+              (double)(times * conv_filter_size(r)) * sizeof(float) +
+              sqnorm_bytes,
           conv_flops(r));
     return launch(r, &p, blocks);
 }

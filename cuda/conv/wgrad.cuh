@@ -32,7 +32,7 @@ struct WgradParams {
     NormBwd norm_bwd; // of `output`; table NULL: none
     int border, output_border;
     float *out;     // dw
-    double *square; // partial sums of squares of dw, one a tile; or NULL
+    double *sqnorm; // partial sums of squares of dw, one a tile; or NULL
     Window win;
     Dims size; // extents of the input
     int64_t output_c;
@@ -307,8 +307,8 @@ static __device__ __forceinline__ double store_wgrad(const WgradParams &p,
 static __device__ __forceinline__ void store_tile_sqnorm(const WgradParams &p,
                                                          double own)
 {
-    if (p.square)
-        square_leave(own, p.square + blockIdx.y * gridDim.x + blockIdx.x);
+    if (p.sqnorm)
+        store_sqnorm(own, p.sqnorm + blockIdx.y * gridDim.x + blockIdx.x);
 }
 
 /* The reduction of split-K: the last block of a tile adds its parts and stores

@@ -24,9 +24,9 @@ enum { PLACES = TRAINER_AHEAD + 1 };
 struct Control {
     StepParams order;
     StepState state;
-    double squares[SQUARES]; // of the gradients, in parts
-    int32_t finite;          // all losses of this step are finite
-    double grad_scale;       // factor on the gradients if the step is applied
+    double sqnorm[SQNORM_PARTS]; // of the gradients, in parts
+    int32_t finite;              // all losses of this step are finite
+    double grad_scale; // factor on the gradients if the step is applied
     Decision decision;
     StepResult result;
 };
@@ -101,11 +101,11 @@ __device__ __forceinline__ int64_t update(const Control *k)
 
 /* As decide() of session_step.c; by one thread. */
 __device__ void decide(Control *k, const float *loss, const Rules &rules,
-                       double squares)
+                       double sqnorm)
 {
     note(k, loss);
     const double by = k->state.scale.by;
-    const double norm = sqrt(squares) / by;
+    const double norm = sqrt(sqnorm) / by;
     const bool applied = k->finite && is_finite(norm);
     if (rules.scaled) loss_scale_next(&k->state.scale, applied);
     k->result.grad_norm = norm;
@@ -127,9 +127,9 @@ __global__ void __launch_bounds__(BLOCK, 2)
 {
     static_assert((int)MAX_GROUPS <= (int)BLOCK, "a thread a group");
     const int i = (int)threadIdx.x;
-    double squares[1];
-    partial_sums(k->squares, parts, 1, 0, squares);
-    if (i == 0) decide(k, loss, rules, squares[0]);
+    double sqnorm[1];
+    partial_sums(k->sqnorm, parts, 1, 0, sqnorm);
+    if (i == 0) decide(k, loss, rules, sqnorm[0]);
     __syncthreads();
     if (!k->decision.applied || i >= rules.groups) return;
     double exact[FACTOR_COUNT];
@@ -228,20 +228,20 @@ bool begin(void *dev, void *device_step, void *loss_grad, bool first)
 }
 
 bool end(void *dev, void *device_step, const void *loss,
-         const SqnormPlaces *squares)
+         const SqnormPlaces *sqnorm)
 {
     DeviceStepCuda *t = (DeviceStepCuda *)device_step;
     const DeviceStepSpec *spec = &t->spec;
     Control *k = t->control;
     int parts;
-    if (!squares) {
+    if (!sqnorm) {
         LAUNCH(note_kernel, 1, 1, 0, gpu_stream(dev), k, (const float *)loss);
         return gpu_launched("loss of a part");
     }
-    if (!squares_queue(dev, (const float *)spec->grad, squares, k->squares,
-                       &parts))
+    if (!sqnorm_queue(dev, (const float *)spec->grad, sqnorm, k->sqnorm,
+                      &parts))
         return false;
-    moves((double)parts * sizeof *k->squares);
+    moves((double)parts * sizeof *k->sqnorm);
     LAUNCH(decide_kernel, 1, BLOCK, 0, gpu_stream(dev), k, (const float *)loss,
            t->rules, parts);
     if (!gpu_launched("decision of a step") ||

@@ -191,9 +191,9 @@ __global__ void __launch_bounds__(BLOCK)
 // -- sum of squares ----------------------------------------------------------
 
 enum {
-    LOADS = 4,           // loads of a thread in flight
-    PARTS = SQUARES / 2, // blocks that fill any GPU
-    ITEMS = 4096,        // gradients that are worth a block; for partial sums:
+    LOADS = 4,                // loads of a thread in flight
+    PARTS = SQNORM_PARTS / 2, // blocks that fill any GPU
+    ITEMS = 4096, // gradients that are worth a block; for partial sums:
     LEFT_ITEMS = 1024,
 };
 
@@ -246,7 +246,7 @@ __device__ __forceinline__ float rest_at(const float *x, const SqnormPlaces &s,
 /* The sum of one block: of squares of gradients, or, from block `readers` on,
  * of partial sums that other kernels left. */
 __global__ void __launch_bounds__(BLOCK)
-    square_kernel(const float *x, const __grid_constant__ SqnormPlaces s,
+    sqnorm_kernel(const float *x, const __grid_constant__ SqnormPlaces s,
                   const Cut rest, const Cut left, int readers, double *parts)
 {
     const bool reads = (int)blockIdx.x < readers;
@@ -268,11 +268,11 @@ __global__ void __launch_bounds__(BLOCK)
                 sum += i + k * BLOCK < to ? s.left[i + k * BLOCK] : 0;
         }
     }
-    square_leave(sum, parts + blockIdx.x);
+    store_sqnorm(sum, parts + blockIdx.x);
 }
 
 __global__ void __launch_bounds__(BLOCK)
-    square_total_kernel(const double *parts, int count, double *out)
+    sqnorm_sum_kernel(const double *parts, int count, double *out)
 {
     double sum[1];
     partial_sums(parts, count, 1, 0, sum);
@@ -281,8 +281,8 @@ __global__ void __launch_bounds__(BLOCK)
 
 } // namespace
 
-bool squares_queue(void *dev, const float *x, const SqnormPlaces *s,
-                   double *parts, int *count)
+bool sqnorm_queue(void *dev, const float *x, const SqnormPlaces *s,
+                  double *parts, int *count)
 {
     const Cut rest = cut_of(s->elements, ITEMS);
     const Cut left = cut_of(s->lefts, LEFT_ITEMS);
@@ -291,7 +291,7 @@ bool squares_queue(void *dev, const float *x, const SqnormPlaces *s,
     if (!*count) return true;
     moves((double)s->elements * sizeof *x +
           (double)(s->lefts + *count) * sizeof *parts);
-    LAUNCH(square_kernel, (unsigned)*count, BLOCK, 0, gpu_stream(dev), x, *s,
+    LAUNCH(sqnorm_kernel, (unsigned)*count, BLOCK, 0, gpu_stream(dev), x, *s,
            rest, left, readers, parts);
     return gpu_launched("sum of squares, parts");
 }
@@ -370,10 +370,11 @@ extern "C" bool cuda_sum_squares(void *dev, const void *x, int64_t count,
     SqnormPlaces all = {};
     int parts;
     all.elements = count, all.rests = 1;
-    double *room = (double *)gpu_scratch(dev, (1 + SQUARES) * sizeof *room);
-    if (!room || !squares_queue(dev, (const float *)x, &all, room + 1, &parts))
+    double *room =
+        (double *)gpu_scratch(dev, (1 + SQNORM_PARTS) * sizeof *room);
+    if (!room || !sqnorm_queue(dev, (const float *)x, &all, room + 1, &parts))
         return false;
-    LAUNCH(square_total_kernel, 1, BLOCK, 0, gpu_stream(dev), room + 1, parts,
+    LAUNCH(sqnorm_sum_kernel, 1, BLOCK, 0, gpu_stream(dev), room + 1, parts,
            room);
     // the download waits
     return gpu_launched("sum of squares") &&

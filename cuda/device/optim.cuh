@@ -12,14 +12,14 @@ struct Decision {
     float factors[MAX_GROUPS][FACTOR_COUNT]; /* rounded, by group */
 };
 
-enum { SQUARES = 2 * 512 };
+enum { SQNORM_PARTS = 2 * 512 };
 
-/* Queues the computation of parts[0 .. *count - 1], at most SQUARES doubles in
- * device memory. Their sum is that of s->left and of the squares of the other
- * elements of x, each squared in double, in an order that depends on the
- * numbers in `s` only. */
-bool squares_queue(void *dev, const float *x, const SqnormPlaces *s,
-                   double *parts, int *count);
+/* Queues the computation of parts[0 .. *count - 1], at most SQNORM_PARTS
+ * doubles in device memory. Their sum is that of s->left and of the squares of
+ * the other elements of x, each squared in double, in an order that depends on
+ * the numbers in `s` only. */
+bool sqnorm_queue(void *dev, const float *x, const SqnormPlaces *s,
+                  double *parts, int *count);
 
 /* Queues the update of all param_ranges, `updated` elements together, in one
  * launch; it does nothing unless d->applied. list (of spec->param_ranges) and d

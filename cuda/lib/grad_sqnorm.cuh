@@ -15,7 +15,7 @@ static __device__ __forceinline__ double square_of(float v)
 }
 
 /* *to = the sum of `own` over the block. All threads must call it. */
-static __device__ __forceinline__ void square_leave(double own, double *to)
+static __device__ __forceinline__ void store_sqnorm(double own, double *to)
 {
     double sum[1] = {own};
     warp_group_sums(sum, (int)blockDim.x);

@@ -134,11 +134,11 @@ typedef struct DeviceStep {
     /* Queues *loss_grad = scale * share and the random draws of the part; the
      * first part also saves the running statistics. */
     bool (*begin)(void *dev, void *device_step, void *loss_grad, bool first);
-    /* Queues the check of *loss; in the last part (`squares` not NULL: of the
+    /* Queues the check of *loss; in the last part (`sqnorm` not NULL: of the
      * final gradients) also the decision and the update or the restored
      * statistics. */
     bool (*end)(void *dev, void *device_step, const void *loss,
-                const SqnormPlaces *squares);
+                const SqnormPlaces *sqnorm);
     /* Queues the download of the result. */
     bool (*report)(void *dev, void *device_step);
     /* Returns the oldest uncollected result in *out. *got is false when there
