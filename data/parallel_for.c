@@ -46,10 +46,10 @@ static void *take_items(void *context)
 bool parallel_for(int count, int threads, const atomic_bool *stop,
                   ParallelForWork *work, void *context)
 {
-    pthread_t thread[CREW_MOST];
+    pthread_t thread[MAX_PARALLEL];
     ParallelFor c = {
         .work = work, .context = context, .stop = stop, .failed = count};
-    const int want = threads < CREW_MOST ? threads : CREW_MOST;
+    const int want = threads < MAX_PARALLEL ? threads : MAX_PARALLEL;
     int started = 0;
     pthread_mutex_init(&c.lock, NULL);
     // with fewer threads than wanted the loop only takes longer

@@ -5,9 +5,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { CREW_MOST = 64 }; /* threads, including the caller */
+enum { MAX_PARALLEL = 64 }; /* threads, including the caller */
 
-/* Processes item `item` in thread 0 .. CREW_MOST - 1; false with a reason. */
+/* Processes item `item` in thread 0 .. MAX_PARALLEL - 1; false with a reason.
+ */
 typedef bool ParallelForWork(void *context, int thread, int item);
 
 /* Calls `work` for items 0 .. count - 1, started in this order, in up to

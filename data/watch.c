@@ -18,7 +18,7 @@ struct Watch {
     struct {
         const char *name; /* NULL: idle */
         double since;
-    } at[CREW_MOST];
+    } at[MAX_PARALLEL];
 };
 
 /* Lists the threads that exceed the patience; false if none does. The caller
@@ -27,7 +27,7 @@ static bool find_slow(const Watch *w, char *text, size_t room)
 {
     const double now = clock_s();
     int at = 0;
-    for (int i = 0; i < CREW_MOST; i++) {
+    for (int i = 0; i < MAX_PARALLEL; i++) {
         const double for_s = now - w->at[i].since;
         if (!w->at[i].name || for_s < w->patience_s) continue;
         if ((size_t)at + 160 > room) continue;
@@ -70,7 +70,7 @@ Watch *watch_start(double patience_s, WatchTell *tell, void *context)
 void watch_at(Watch *w, int thread, const char *name)
 {
     if (!w) return;
-    CHECK(thread >= 0 && thread < CREW_MOST);
+    CHECK(thread >= 0 && thread < MAX_PARALLEL);
     pthread_mutex_lock(&w->lock);
     w->at[thread].name = name;
     w->at[thread].since = clock_s();

@@ -18,8 +18,8 @@ typedef void WatchTell(void *context, const char *text);
  * only the report is missing. */
 Watch *watch_start(double patience_s, WatchTell *tell, void *context);
 
-/* Sets the current item of thread 0 .. CREW_MOST - 1 to `name`, which must stay
- * valid until the next call; NULL: the thread is idle. */
+/* Sets the current item of thread 0 .. MAX_PARALLEL - 1 to `name`, which must
+ * stay valid until the next call; NULL: the thread is idle. */
 void watch_at(Watch *w, int thread, const char *name);
 void watch_stop(Watch *w); /* w may be NULL here and above */
 #endif

@@ -18,7 +18,7 @@
 
 namespace {
 
-enum { PLACES = TRAINER_AHEAD + 1 };
+enum { PLACES = DEVICE_STEPS_AHEAD + 1 };
 
 /* The state of the step on the device. */
 struct Control {
@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(BLOCK, 2)
 // -- running statistics ------------------------------------------------------
 
 __global__ void __launch_bounds__(BLOCK)
-    put_back_kernel(float *running, const float *before, int64_t count,
-                    const Decision *d)
+    restore_stats_kernel(float *running, const float *before, int64_t count,
+                         const Decision *d)
 {
     if (d->applied) return;
     EACH(i, count) running[i] = before[i];
@@ -252,7 +252,7 @@ bool end(void *dev, void *device_step, const void *loss,
                      spec->averaged, &k->decision))
         return false;
     if (!spec->running_count) return true;
-    LAUNCH(put_back_kernel, blocks_for(spec->running_count), BLOCK, 0,
+    LAUNCH(restore_stats_kernel, blocks_for(spec->running_count), BLOCK, 0,
            gpu_stream(dev), (float *)spec->running, (const float *)t->before,
            spec->running_count, (const Decision *)&k->decision);
     return gpu_launched("running statistics");

@@ -47,9 +47,9 @@ typedef struct Fit {
     double low[MAX_STEP_REALS], high[MAX_STEP_REALS];
     Moments *moments; /* (cases, channels) */
 
-    uint32_t *counts[CREW_MOST]; /* (rows, BINS) of each thread, zero between
-                                  * cases; allocated by its first case */
-    pthread_mutex_t lock;        /* guards histogram and count    */
+    uint32_t *counts[MAX_PARALLEL]; /* (rows, BINS) of each thread, zero between
+                                     * cases; allocated by its first case */
+    pthread_mutex_t lock;           /* guards histogram and count    */
 } Fit;
 
 /* ---- the numbers of a case ---------------------------------------------- */
@@ -186,7 +186,7 @@ static bool walk(Fit *fit, int threads)
     pthread_mutex_init(&fit->lock, NULL);
     const bool ok =
         parallel_for(fit->ds->count, threads, fit->stop, walk_case, fit);
-    for (int i = 0; i < CREW_MOST; i++) {
+    for (int i = 0; i < MAX_PARALLEL; i++) {
         mem_free(fit->counts[i]);
         fit->counts[i] = NULL;
     }

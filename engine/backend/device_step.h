@@ -17,7 +17,7 @@
 #include "engine/graph/optim.h"
 
 /* The largest number of reports that are not yet collected. */
-enum { TRAINER_AHEAD = 8 };
+enum { DEVICE_STEPS_AHEAD = 8 };
 /* Each parameter starts at a multiple of PARAM_ALIGN elements in the block. */
 enum { PARAM_ALIGN = 64 };
 
@@ -128,8 +128,8 @@ typedef struct DeviceStep {
     void (*close)(void *dev, void *device_step);
     /* Sets the state, after all queued work. */
     bool (*set)(void *dev, void *device_step, const StepState *state);
-    /* Queues the upload of the next part's parameters. At most TRAINER_AHEAD
-     * reports may be uncollected then. */
+    /* Queues the upload of the next part's parameters. At most
+     * DEVICE_STEPS_AHEAD reports may be uncollected then. */
     bool (*order)(void *dev, void *device_step, const StepParams *order);
     /* Queues *loss_grad = scale * share and the random draws of the part; the
      * first part also saves the running statistics. */

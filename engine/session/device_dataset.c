@@ -9,11 +9,11 @@ struct DeviceDataset {
     void *dev; /* not owned */
     int fields;
     int32_t samples;
-    GatherField field[RESIDENT_FIELDS];
-    void *block[RESIDENT_FIELDS]; /* on dev                          */
-    void *host, *table;           /* of the current batch: host, dev */
-    size_t table_bytes;           /* of each                         */
-    void *room;                   /* of a batch in f32: Gather.room  */
+    GatherField field[DEVICE_DATASET_FIELDS];
+    void *block[DEVICE_DATASET_FIELDS]; /* on dev                          */
+    void *host, *table;                 /* of the current batch: host, dev */
+    size_t table_bytes;                 /* of each                         */
+    void *room;                         /* of a batch in f32: Gather.room  */
     size_t room_bytes;
 };
 
@@ -52,7 +52,7 @@ bool device_dataset_open(const Backend *be, void *dev,
                          int32_t samples, size_t room, DeviceDataset **out)
 {
     bool ok = false;
-    CHECK(fields <= RESIDENT_FIELDS && samples > 0);
+    CHECK(fields <= DEVICE_DATASET_FIELDS && samples > 0);
     if (!be->gather)
         return fail_usage("%s keeps no device dataset: it reads samples where "
                           "the loader puts them",

@@ -8,7 +8,7 @@
 #include "engine/backend/augment.h"
 #include "engine/backend/backend.h"
 
-enum { RESIDENT_FIELDS = 16 };
+enum { DEVICE_DATASET_FIELDS = 16 };
 
 /* One field of all samples; all samples have the same extents. */
 typedef struct DeviceDatasetField {

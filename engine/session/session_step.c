@@ -405,7 +405,7 @@ int session_ahead(const Session *s)
 {
     // with a wait for other ranks in each step, nothing can run ahead
     bool waits = s->spec.ranks && !s->allreduce.queues;
-    return s->be->device_step && !waits ? TRAINER_AHEAD : 0;
+    return s->be->device_step && !waits ? DEVICE_STEPS_AHEAD : 0;
 }
 
 int session_under_way(const Session *s)

@@ -11,9 +11,9 @@ enum { ITEMS = 500 };
 /* Records the work, and defines the items that fail. */
 typedef struct Job {
     atomic_int times[ITEMS];
-    atomic_bool busy[CREW_MOST]; /* a thread processes one item at a time */
-    atomic_int apart;            /* violations of that */
-    int slow, quick;             /* items that fail; -1: none         */
+    atomic_bool busy[MAX_PARALLEL]; /* a thread processes one item at a time */
+    atomic_int apart;               /* violations of that */
+    int slow, quick;                /* items that fail; -1: none         */
     atomic_bool *stop;
     int stop_at; /* item that sets stop; later items wait for it */
 } Job;
@@ -27,7 +27,7 @@ static bool work(void *context, int thread, int item)
 {
     Job *job = context;
     bool ok = true;
-    REQUIRE(thread >= 0 && thread < CREW_MOST);
+    REQUIRE(thread >= 0 && thread < MAX_PARALLEL);
     if (atomic_exchange(&job->busy[thread], true))
         atomic_fetch_add(&job->apart, 1);
     atomic_fetch_add(&job->times[item], 1);
@@ -44,7 +44,7 @@ static bool work(void *context, int thread, int item)
     return ok;
 }
 
-static const int THREADS[] = {0, 1, 2, 7, CREW_MOST, 1000};
+static const int THREADS[] = {0, 1, 2, 7, MAX_PARALLEL, 1000};
 
 TEST(parallel_for_does_every_item_once)
 {
