@@ -15,14 +15,14 @@ static bool before(double a, double b)
     return a < b || (isnan(b) && !isnan(a));
 }
 
-void strangers_add(Strangers *s, double value)
+void undeclared_add(UndeclaredValues *s, double value)
 {
     int at = 0;
     s->voxels++;
     while (at < s->count && before(s->value[at], value)) at++;
     bool known = at < s->count && !before(value, s->value[at]);
     if (known) return;
-    if (s->count == STRANGERS_MAX) {
+    if (s->count == UNDECLARED_MAX) {
         s->more = true;
         return;
     }
@@ -85,42 +85,43 @@ static void append(char *text, const char *between, double value)
 {
     size_t used = strlen(text);
     char number[VALUE_TEXT];
-    snprintf(text + used, STRANGERS_TEXT - used, "%s%s", between,
+    snprintf(text + used, UNDECLARED_TEXT - used, "%s%s", between,
              value_text(value, number));
 }
 
-char *strangers_text(const Strangers *s, char text[STRANGERS_TEXT])
+char *undeclared_text(const UndeclaredValues *s, char text[UNDECLARED_TEXT])
 {
     if (s->more)
-        snprintf(text, STRANGERS_TEXT, "more than %d values (", STRANGERS_MAX);
+        snprintf(text, UNDECLARED_TEXT, "more than %d values (",
+                 UNDECLARED_MAX);
     else
-        snprintf(text, STRANGERS_TEXT, "value%s ", s->count == 1 ? "" : "s");
+        snprintf(text, UNDECLARED_TEXT, "value%s ", s->count == 1 ? "" : "s");
     // of too many values, five are enough to recognise an image
     int shown = s->more ? 5 : s->count;
     for (int i = 0; i < shown; i++) append(text, i ? ", " : "", s->value[i]);
     size_t used = strlen(text);
-    snprintf(text + used, STRANGERS_TEXT - used, "%s in %lld voxel%s",
+    snprintf(text + used, UNDECLARED_TEXT - used, "%s in %lld voxel%s",
              s->more ? ", ...)" : "", (long long)s->voxels,
              s->voxels == 1 ? "" : "s");
     return text;
 }
 
-bool strangers_fix(const Strangers *s, const int32_t *known, int count,
-                   char text[STRANGERS_TEXT])
+bool undeclared_fix(const UndeclaredValues *s, const int32_t *known, int count,
+                    char text[UNDECLARED_TEXT])
 {
     *text = 0;
     for (int i = 0; i < s->count; i++)
         if (!(fabs(s->value[i]) < 65536) || s->value[i] != floor(s->value[i]))
             return false;
     if (s->more) return false;
-    snprintf(text, STRANGERS_TEXT, "labels = {");
+    snprintf(text, UNDECLARED_TEXT, "labels = {");
     for (int i = 0; i < count; i++) append(text, i ? ", " : "", known[i]);
     for (int i = 0; i < s->count; i++)
         append(text, i || count ? ", " : "", s->value[i]);
     size_t used = strlen(text);
-    snprintf(text + used, STRANGERS_TEXT - used, "}");
+    snprintf(text + used, UNDECLARED_TEXT - used, "}");
     // a truncated list would be wrong
-    bool whole = used + 1 < STRANGERS_TEXT;
+    bool whole = used + 1 < UNDECLARED_TEXT;
     if (!whole) *text = 0;
     return whole;
 }

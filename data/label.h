@@ -6,18 +6,18 @@
 #include "engine/base/mem.h"
 
 /* More distinct values than this mean an image, not a label map. */
-enum { STRANGERS_MAX = 20 };
+enum { UNDECLARED_MAX = 20 };
 
 /* Distinct values in ascending order (NaN last) and the number of voxels that
  * have one. Zero-initialised is empty. */
-typedef struct Strangers {
-    double value[STRANGERS_MAX];
+typedef struct UndeclaredValues {
+    double value[UNDECLARED_MAX];
     int count;
     bool more; /* there were others, which are not kept */
     int64_t voxels;
-} Strangers;
+} UndeclaredValues;
 
-void strangers_add(Strangers *s, double value);
+void undeclared_add(UndeclaredValues *s, double value);
 
 /* The largest distance of a stored label from a whole number: programs that
  * resample, average or store a mask with a scale factor write 0.9999 or 255
@@ -51,12 +51,12 @@ int values_count(const float *x, int64_t n);
 
 /* "value 2 in 7 voxels", "values 2, 4 in 9 voxels", "more than 20 values (2, 4,
  * ...) in 99 voxels". */
-enum { STRANGERS_TEXT = 512 };
-char *strangers_text(const Strangers *s, char text[STRANGERS_TEXT]);
+enum { UNDECLARED_TEXT = 512 };
+char *undeclared_text(const UndeclaredValues *s, char text[UNDECLARED_TEXT]);
 
 /* Writes "labels = {1, 2, 4}": the `count` values of `known` in their order,
  * then the undeclared ones. Returns false, with "" in text, when a list cannot
  * hold all: too many values, or values that are not whole. */
-bool strangers_fix(const Strangers *s, const int32_t *known, int count,
-                   char text[STRANGERS_TEXT]);
+bool undeclared_fix(const UndeclaredValues *s, const int32_t *known, int count,
+                    char text[UNDECLARED_TEXT]);
 #endif

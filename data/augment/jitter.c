@@ -208,7 +208,7 @@ bool jitter_by(int floats, const Change *c, const Image *m)
 }
 
 /* Counts the values outside least .. most, and NaN. */
-static int strangers(const float *x, int n, float least, float most)
+static int count_out_of_range(const float *x, int n, float least, float most)
 {
     int count = 0;
     for (int i = 0; i < n; i++) count += !(x[i] >= least) | !(x[i] <= most);
@@ -222,9 +222,10 @@ static bool check_colors(const Image *m, float top)
     const int64_t size = numel(m->n), whole = size / BLOCK * BLOCK;
     const float least = -1e-4f * top, most = 1.0001f * top;
     float lo = m->x[0], hi = m->x[0];
-    int bad = strangers(m->x + whole, (int)(size - whole), least, most);
+    int bad =
+        count_out_of_range(m->x + whole, (int)(size - whole), least, most);
     for (int64_t at = 0; at < whole && !bad; at += BLOCK)
-        bad = strangers(m->x + at, BLOCK, least, most);
+        bad = count_out_of_range(m->x + at, BLOCK, least, most);
     if (!bad) return true;
     for (int64_t i = 0; i < size; i++)
         lo = fminf(lo, m->x[i]), hi = fmaxf(hi, m->x[i]);

@@ -41,21 +41,22 @@ void labels_text(const DatasetOptions *o, bool ready, char *text, size_t room)
 static bool label_refused(const DatasetOptions *o, bool ready, bool dicom,
                           const Volume *v)
 {
-    Strangers found = {.count = 0};
+    UndeclaredValues found = {.count = 0};
     int64_t n = numel(v->voxels.dim), ones = 0;
     for (int64_t i = 0; i < n; i++) {
         double x = volume_value(v, i);
         ones += label_value(x) == 1;
         if (class_of(o, ready, x, &(Rounded){0}) < 0)
-            strangers_add(&found, label_value(x));
+            undeclared_add(&found, label_value(x));
     }
-    char wanted[256], got[STRANGERS_TEXT], list[STRANGERS_TEXT];
+    char wanted[256], got[UNDECLARED_TEXT], list[UNDECLARED_TEXT];
     labels_text(o, ready, wanted, sizeof wanted);
-    strangers_text(&found, got);
+    undeclared_text(&found, got);
     // {1} may be the default for an empty list
     bool stands_in = o->label_count == 1 && o->labels[0] == 1 && !ones;
-    bool listed = !ready && strangers_fix(&found, o->labels,
-                                          stands_in ? 0 : o->label_count, list);
+    bool listed =
+        !ready &&
+        undeclared_fix(&found, o->labels, stands_in ? 0 : o->label_count, list);
     bool nonzero = !ready && !dicom && !o->nonzero && (listed || found.more);
     // neither a list nor an image: fractions, or NaN, which no option accepts
     bool fractions = !listed && !found.more && !o->nonzero && !ready;

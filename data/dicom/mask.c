@@ -177,9 +177,9 @@ bool mask_overlap(const Walk *w, uint32_t tag, const char *a, const char *b,
 
 // counts of the values of a mask
 typedef struct ClassCounts {
-    bool seen[256];   // declared values, or 0 .. 255 if none are declared
-    Strangers others; // values that are not labels
-    Rounded rounded;  // values after a rescale: 255 times 1/255
+    bool seen[256]; // declared values, or 0 .. 255 if none are declared
+    UndeclaredValues others; // values that are not labels
+    Rounded rounded;         // values after a rescale: 255 times 1/255
 } ClassCounts;
 
 // Converts n values of a slice to labels and counts them in `c`. It continues
@@ -199,7 +199,7 @@ static void to_labels(const float *values, int64_t n, const DicomMaskOptions *o,
             out[i] = (uint8_t)label;
             continue;
         }
-        strangers_add(&c->others, v);
+        undeclared_add(&c->others, v);
     }
 }
 
@@ -213,12 +213,12 @@ static bool check_labels(const DicomSeries *mask, const DicomMaskOptions *o,
         // declared values, else existing values that could be labels
         for (int v = 1; v < 256 && !o->labels; v++)
             if (c->seen[v]) known[n++] = v;
-        char got[STRANGERS_TEXT], list[STRANGERS_TEXT];
-        bool listed = strangers_fix(&c->others, o->labels ? o->labels : known,
-                                    o->labels ? o->label_count : n, list);
+        char got[UNDECLARED_TEXT], list[UNDECLARED_TEXT];
+        bool listed = undeclared_fix(&c->others, o->labels ? o->labels : known,
+                                     o->labels ? o->label_count : n, list);
         return dicom_fail(mask->folder, TAG_PixelData,
                           listed ? list : "name the series of the mask",
-                          "%s %s", strangers_text(&c->others, got),
+                          "%s %s", undeclared_text(&c->others, got),
                           c->others.count == 1 ? "is not a declared label"
                                                : "are not declared labels");
     }

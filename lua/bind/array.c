@@ -225,9 +225,9 @@ static int array_finite(lua_State *L)
 static int array_values(lua_State *L)
 {
     const Array *a = check_array(L, 1);
-    Strangers found = {.count = 0};
+    UndeclaredValues found = {.count = 0};
     for (int64_t i = 0; i < a->count && !found.more; i++)
-        strangers_add(&found, (double)a->data[i]);
+        undeclared_add(&found, (double)a->data[i]);
     return push_values(L, &found);
 }
 

@@ -25,7 +25,7 @@ int read_names(lua_State *L, int arg, const char *key, const char **name,
 
 /* Push the label values as a list, or nothing when there were too many to be
  * labels; the number of results. */
-int push_values(lua_State *L, const Strangers *found);
+int push_values(lua_State *L, const UndeclaredValues *found);
 
 /* Push { {key=, patient=}, ... }, the name and the patient of each case;
  * neither may leave the machine. Returns 1. */

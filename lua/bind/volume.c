@@ -109,7 +109,7 @@ static int l_stats(lua_State *L)
     return 1;
 }
 
-int push_values(lua_State *L, const Strangers *found)
+int push_values(lua_State *L, const UndeclaredValues *found)
 {
     if (found->more) return 0;
     lua_createtable(L, found->count, 0);
@@ -121,18 +121,18 @@ int push_values(lua_State *L, const Strangers *found)
 }
 
 /* v:values() -> its different values, ascending, when there are few enough to
- * be labels (STRANGERS_MAX), else nil */
+ * be labels (UNDECLARED_MAX), else nil */
 static int l_values(lua_State *L)
 {
     const Volume *v = check_volume(L, 1);
     const int64_t n = numel(v->voxels.dim);
-    Strangers found = {.count = 0};
+    UndeclaredValues found = {.count = 0};
     for (int64_t i = 0; i < n && !found.more; i++)
-        strangers_add(&found, v->voxels.type == U8
-                                  ? ((const uint8_t *)v->voxels.data)[i]
-                              : v->voxels.type == I16
-                                  ? ((const int16_t *)v->voxels.data)[i]
-                                  : tensor_get(&v->voxels, i));
+        undeclared_add(&found, v->voxels.type == U8
+                                   ? ((const uint8_t *)v->voxels.data)[i]
+                               : v->voxels.type == I16
+                                   ? ((const int16_t *)v->voxels.data)[i]
+                                   : tensor_get(&v->voxels, i));
     return push_values(L, &found);
 }
 
