@@ -62,7 +62,7 @@ static bool classes_after(const Steps *steps, uint8_t of[MAX_LABELS + 1])
     return true;
 }
 
-bool outside_count(Pipeline *p, int item, int field, OutsideKind *kind,
+bool cropped_count(Pipeline *p, int item, int field, CroppedKind *kind,
                    double voxels[MAX_LABELS + 1])
 {
     const Dataset *ds = pipeline_dataset(p);
@@ -73,16 +73,16 @@ bool outside_count(Pipeline *p, int item, int field, OutsideKind *kind,
     uint8_t of[MAX_LABELS + 1];
     CHECK(ds->field[field].kind == FIELD_LABEL);
     memset(voxels, 0, (MAX_LABELS + 1) * sizeof *voxels);
-    *kind = OUTSIDE_NOTHING;
+    *kind = CROPPED_NOTHING;
     if (!pipeline_get(p, item, &one)) return false;
     now = one->grid, input = one->input;
     pipeline_put(p, one);
     if (!affine_invert(now.affine, to)) return false;
     affine_multiply(to, input.affine, to);
     if (holds(&now, &input, to)) return true;
-    *kind = OUTSIDE_UNKNOWN;
+    *kind = CROPPED_UNKNOWN;
     if (!classes_after(pipeline_steps(p), of)) return true;
-    *kind = OUTSIDE_COUNTED;
+    *kind = CROPPED_COUNTED;
     const Volume like = volume_of_grid(&input);
     if (!case_load(ds, item, field, &like, &truth, NULL)) return false;
     const uint8_t *x = truth.voxels.data;

@@ -293,22 +293,22 @@ static int l_prepared(lua_State *L)
     return 1;
 }
 
-/* measure.outside(pipeline, case, field) -> nil when the prepared grid contains
+/* measure.cropped(pipeline, case, field) -> nil when the prepared grid contains
  * the whole input or the field has no class numbers; false when the part that
  * was cropped off is unknown; else the cropped voxels of each class from 1, in
  * voxels of the prepared grid */
-static int l_outside(lua_State *L)
+static int l_cropped(lua_State *L)
 {
     Pipeline *p = check_pipeline(L, 1);
     const Dataset *ds = pipeline_dataset(p);
     const int item = (int)check_int(L, 2, "case", 1, ds->count) - 1;
     const int field = dataset_field(ds, luaL_checkstring(L, 3));
     double voxels[MAX_LABELS + 1];
-    OutsideKind kind;
+    CroppedKind kind;
     if (field < 0 || ds->field[field].kind != FIELD_LABEL) return 0;
-    if (!outside_count(p, item, field, &kind, voxels)) return raise_error(L);
-    if (kind == OUTSIDE_NOTHING) return 0;
-    if (kind == OUTSIDE_UNKNOWN)
+    if (!cropped_count(p, item, field, &kind, voxels)) return raise_error(L);
+    if (kind == CROPPED_NOTHING) return 0;
+    if (kind == CROPPED_UNKNOWN)
         lua_pushboolean(L, false);
     else
         push_numbers(L, MAX_LABELS, voxels + 1);
@@ -336,7 +336,7 @@ void bind_measure(lua_State *L)
         {"dvh_curve", l_dvh_curve}, {"thresholds", l_thresholds},
         {"area", l_area},           {"reliability", l_reliability},
         {"prepared", l_prepared},   {"spacing", l_spacing},
-        {"outside", l_outside},     {NULL, NULL}};
+        {"cropped", l_cropped},     {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_setfield(L, -2, "measure");
 }

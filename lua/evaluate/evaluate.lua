@@ -373,9 +373,9 @@ function M.command(r, name)
   -- for synthetic data the warning above is enough
   local differs = not (real and set.source.synthetic)
     and compare(meta, path, set, d.pipeline, hash) or nil
-  local outside, beyond = pass.outside(r, d.pipeline)
+  local cropped, beyond = pass.cropped(r, d.pipeline)
   local result = pass.run(session, r, d.pipeline, d.loader, d.names, part, {
-    interval = true, threshold = threshold, outside = outside })
+    interval = true, threshold = threshold, cropped = cropped })
   local lines, json = M.summary(r, result, d.pipeline, hash)
   opened.identify(json, part, d, hash)
   -- the config without paths documents the origin of the numbers

@@ -15,7 +15,7 @@ local M = {}
 
 -- item: the index of the case; parts: { [node id] = prediction }; volumes: stitched when needed;
 -- used: for each slice whether the set has it, nil if it has all; threshold: for metrics without
--- their own; outside: from pass.outside.
+-- their own; cropped: from pass.cropped.
 local Case = {}
 Case.__index = Case
 
@@ -46,14 +46,14 @@ function Case:once(what, m, make)
 end
 
 -- Counts (both, predicted, true of each class) and the number of voxels, with the ground truth
--- outside the prepared grid counted as missed: outside = voxels of each class from 1, or nil. With
+-- outside the prepared grid counted as missed: cropped = voxels of each class from 1, or nil. With
 -- several classes these voxels count as predicted background.
-function M.with_missed(sums, all, outside)
-  if not outside then return sums, all end
+function M.with_missed(sums, all, cropped)
+  if not cropped then return sums, all end
   local out = table.move(sums, 1, #sums, 1, {})
   for k = 0, #out // 3 - 1 do
     -- with one channel the only class is class 1
-    local missed = outside[#out == 3 and 1 or k] or 0
+    local missed = cropped[#out == 3 and 1 or k] or 0
     out[3 * k + 3], all = out[3 * k + 3] + missed, all + missed
     if #out > 3 then out[2] = out[2] + missed end
   end
@@ -64,7 +64,7 @@ end
 function Case:overlap(m)
   return self:once("overlap", m, function()
     local sums, all = measure.overlap(self:measured(m))
-    return M.with_missed(sums, all, self.outside)
+    return M.with_missed(sums, all, self.cropped)
   end)
 end
 

@@ -384,9 +384,9 @@ local function final_test(run)
     local d = run.data[part]
     weights = state.final_weights(run, true)
     local threshold, said = choose_threshold(run, weights)
-    local outside, beyond = pass.outside(run.recipe, d.pipeline)
+    local cropped, beyond = pass.cropped(run.recipe, d.pipeline)
     local result = pass.run(run.session, run.recipe, d.pipeline, d.loader, run.names, part,
-                            { interval = true, threshold = threshold, outside = outside })
+                            { interval = true, threshold = threshold, cropped = cropped })
     if ranks.stopped() then return false end
     run.bad = next(result.bad) ~= nil
     if not ranks.writes() then return true end -- the rest is output for people

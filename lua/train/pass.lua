@@ -134,7 +134,7 @@ local function mean_of_samples(each, bad)
 end
 
 -- Computes the values of the cases after all samples, without the cases in `bad`.
-local function settle(user, outside, bad)
+local function settle(user, cropped, bad)
   local records = {}
   for _, r in ipairs(user.records) do
     if not bad[r.item] then records[#records + 1] = r end
@@ -147,7 +147,7 @@ local function settle(user, outside, bad)
   for item, case in pairs(user.cases) do
     if user.way == "counts" then
       user.values[item], user.lists[item] =
-        user.m.value(stitch.with_missed(case, case.all, outside and outside[item]))
+        user.m.value(stitch.with_missed(case, case.all, cropped and cropped[item]))
     else
       user.values[item] = case.n > 0 and case.sum / case.n or nil
       user.lists[item] = {}
@@ -226,7 +226,7 @@ end
 -- The ground truth outside the prepared grids, cut off by fit and crop, which no sample has: {
 -- [item] = { voxels of class 1, ... } }, and a line about it, nil if there is none. Not computed
 -- for sets that use only some of the slices.
-function M.outside(recipe, pipeline)
+function M.cropped(recipe, pipeline)
   local field, out, cases, unknown, voxels = nil, {}, 0, 0, 0
   for _, m in pairs(recipe.metrics) do
     field = field or m.logits and m.target.kind == "input" and m.target.rank > 0 and m.target.name
@@ -234,7 +234,7 @@ function M.outside(recipe, pipeline)
   for item = 1, field and #pipeline:cases() or 0 do
     local f = pipeline:facts(item)
     if f.slices ~= f.depth then return {} end
-    local found = core.measure.outside(pipeline, item, field)
+    local found = core.measure.cropped(pipeline, item, field)
     if found == false then unknown = unknown + 1 end
     local sum = 0
     for _, n in ipairs(found or {}) do sum = sum + n end
@@ -253,7 +253,7 @@ end
 -- Runs every sample of `loader` once, or until a signal, and returns the mean loss and the result
 -- of each metric. o: metrics: names of the metrics to measure, default all; interval: also
 -- confidence intervals of values that are not means; threshold: for metrics without their own;
--- each(case): called with every case, stitched from `nodes`; outside: the result of M.outside.
+-- each(case): called with every case, stitched from `nodes`; cropped: the result of M.cropped.
 -- Cases for which the network gives values that are not finite do not count, and neither do such
 -- samples in the loss.
 --   -> { loss= (NaN of no sample), seen=, bad = {[item]=the value that is not finite},
@@ -268,7 +268,7 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
   local loss, seen, begun, waiting, bad = 0, 0, 0, {}, {}
 
   local function finish(case)
-    case.outside = o.outside and o.outside[case.item]
+    case.cropped = o.cropped and o.cropped[case.item]
     local ok, why = pcall(function()
       measure_case(users, case)
       if o.each then o.each(case) end
@@ -347,7 +347,7 @@ function M.run(session, recipe, pipeline, loader, names, label, o)
     result.empty = term.part.empty and n / seen or result.empty
   end
   for _, user in ipairs(users) do
-    settle(user, o.outside, bad)
+    settle(user, o.cropped, bad)
     result.metrics[user.name] = result_of(user, recipe, pipeline, o.interval)
   end
   return result
