@@ -18,7 +18,7 @@ void bench_close(Bench *b)
 static void *bytes_of(Bench *b, size_t bytes)
 {
     void *p = NULL;
-    REQUIRE(b->blocks < BENCH_MOST);
+    REQUIRE(b->blocks < MAX_BLOCKS);
     REQUIRE(backend_cuda.alloc(b->d.dev, bytes, &p));
     return b->block[b->blocks++] = p;
 }
@@ -40,7 +40,7 @@ void read_tensor(Bench *b, const Tensor *t, double *out)
     mem_free(host.data);
 }
 
-Tensor drawn(Bench *b, Dims dim, Dtype type, float lo, float hi)
+Tensor uniform(Bench *b, Dims dim, Dtype type, float lo, float hi)
 {
     Tensor t = tensor_of(b, dim, type), host = t;
     const Rng r = {.seed = 11, .stream = RNG_TEST, .sample = b->draws++};
@@ -93,34 +93,35 @@ void run(Bench *b, Call *c)
     if (backend_cuda.space[op]) s = backend_cuda.space[op](c);
     if (!c->saved && s.saved) c->saved = bytes_of(b, s.saved);
     const size_t bytes = c->dy ? s.bwd : s.fwd;
-    c->scratch = bytes ? drawn(b, (Dims){1, 1, 1, 1, (int32_t)(bytes / 4 + 1)},
+    c->scratch = bytes
+                     ? uniform(b, (Dims){1, 1, 1, 1, (int32_t)(bytes / 4 + 1)},
                                F32, -9, 9)
-                             .data
-                       : NULL;
+                           .data
+                     : NULL;
     REQUIRE(backend_cuda.begin(b->d.dev, &step));
     REQUIRE((c->dy ? backend_cuda.bwd : backend_cuda.fwd)[op](c));
     REQUIRE(backend_cuda.sync(b->d.dev));
 }
 
-static void behind(Bench *b, Behind *h, int channels, Op act)
+static void norm_act_new(Bench *b, NormAct *h, int channels, Op act)
 {
     const Dims s = {1, 1, 1, 1, channels};
     h->norm = op_default(OP_batch_norm), h->act = op_default(act);
-    h->x[1] = drawn(b, s, F32, -2, 2), h->x[2] = drawn(b, s, F32, -1, 1);
-    h->x[3] = drawn(b, s, F32, -1, 1), h->x[4] = drawn(b, s, F32, 1, 2);
+    h->x[1] = uniform(b, s, F32, -2, 2), h->x[2] = uniform(b, s, F32, -1, 1);
+    h->x[3] = uniform(b, s, F32, -1, 1), h->x[4] = uniform(b, s, F32, 1, 2);
     for (int k = 1; k <= 2; k++) h->dx[k] = tensor_of(b, s, F32);
     h->deferred_norm =
         (DeferredNorm){&h->norm, op_info[act].in == 1 ? &h->act : NULL, NULL};
 }
 
-Tensor deferred(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
-                Behind *h, Call *c)
+Tensor deferred_conv(Bench *b, const Attr *attr, const Tensor *x,
+                     const Tensor *w, NormAct *h, Call *c)
 {
     Tensor in[MAX_IN] = {*x, *w}, y;
     REQUIRE(op_shape(attr, in, &y));
     y = tensor_of(b, y.dim, precision_copy(b->precision));
-    behind(b, h, y.dim.c, OP_leaky_relu);
-    h->bias = drawn(b, h->x[1].dim, F32, -1, 1);
+    norm_act_new(b, h, y.dim.c, OP_leaky_relu);
+    h->bias = uniform(b, h->x[1].dim, F32, -1, 1);
     *c = (Call){.attr = attr,
                 .norm = &h->norm,
                 .act = h->deferred_norm.act,
@@ -133,15 +134,15 @@ Tensor deferred(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
     return y;
 }
 
-Tensor left(Bench *b, Dims s, Behind *h)
+Tensor deferred_linear(Bench *b, Dims s, NormAct *h)
 {
     Call made;
     const Attr linear = op_default(OP_linear);
     const Dtype type = precision_copy(b->precision);
     const Dims rows = {(int32_t)(s.n * positions(s)), 1, 1, 1, 8};
-    const Tensor x = drawn(b, rows, type, -1, 1);
-    const Tensor w = drawn(b, (Dims){s.c, 1, 1, 1, 8}, type, -1, 1);
-    Tensor y = deferred(b, &linear, &x, &w, h, &made);
+    const Tensor x = uniform(b, rows, type, -1, 1);
+    const Tensor w = uniform(b, (Dims){s.c, 1, 1, 1, 8}, type, -1, 1);
+    Tensor y = deferred_conv(b, &linear, &x, &w, h, &made);
     y.dim = s;
     return y;
 }

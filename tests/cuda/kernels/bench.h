@@ -6,13 +6,13 @@
 
 extern const Backend backend_cuda;
 
-enum { BENCH_MOST = 80 };
+enum { MAX_BLOCKS = 80 };
 
 /* A device and the memory that was allocated on it. */
 typedef struct Bench {
     OpDevice d;
     Precision precision;
-    void *block[BENCH_MOST];
+    void *block[MAX_BLOCKS];
     int blocks;
     uint32_t draws;
 } Bench;
@@ -20,8 +20,8 @@ typedef struct Bench {
 void bench_open(Bench *b, Precision p);
 void bench_close(Bench *b);
 Tensor tensor_of(Bench *b, Dims dim, Dtype type);
-/* Returns a tensor of random values lo .. hi on the device. */
-Tensor drawn(Bench *b, Dims dim, Dtype type, float lo, float hi);
+/* Returns a tensor of uniform random values lo .. hi on the device. */
+Tensor uniform(Bench *b, Dims dim, Dtype type, float lo, float hi);
 void read_tensor(Bench *b, const Tensor *t, double *out);
 /* Expects the same bits in p and q, and no NaN. */
 void same(Bench *b, const Tensor *p, const Tensor *q);
@@ -34,20 +34,20 @@ void run(Bench *b, Call *c);
 
 /* A batch norm and the activation after it, with their parameters and
  * gradients. */
-typedef struct Behind {
+typedef struct NormAct {
     Attr norm, act;
     Tensor x[MAX_IN], dx[MAX_IN]; // gamma, beta, running mean and variance
     Tensor bias;                  // of the convolution
     DeferredNorm deferred_norm;
-} Behind;
+} NormAct;
 
 /* Runs a convolution of x with deferred norm `h` and returns its y, stored
  * before the norm. Sets h and the call *c. c->y points to a local variable: the
  * caller must set it again. */
-Tensor deferred(Bench *b, const Attr *attr, const Tensor *x, const Tensor *w,
-                Behind *h, Call *c);
+Tensor deferred_conv(Bench *b, const Attr *attr, const Tensor *x,
+                     const Tensor *w, NormAct *h, Call *c);
 /* The same with a linear layer; y has extents s. */
-Tensor left(Bench *b, Dims s, Behind *h);
+Tensor deferred_linear(Bench *b, Dims s, NormAct *h);
 
 /* A conv, upconv or linear layer. `stride` and `pad` hold on h, w and, when
  * the filter is 3-D, d; linear has none. */

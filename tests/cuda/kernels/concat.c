@@ -24,8 +24,8 @@ static void there_and_back(Bench *b, const int channels[2],
     Dims s = {2, 1, 3, 5, 0};
     for (int i = 0; i < 2; i++) {
         s.c = channels[i];
-        x[i] = drawn(b, s, types[i], -3, 3),
-        dx[i] = drawn(b, s, types[i], -3, 3);
+        x[i] = uniform(b, s, types[i], -3, 3),
+        dx[i] = uniform(b, s, types[i], -3, 3);
         read_tensor(b, &x[i], v[i]);
         read_tensor(b, &dx[i], old[i]);
     }

@@ -33,11 +33,11 @@ static Left left_of(Bench *b, const Layer *s, const Dims *part, Dims w)
     const Dtype type = precision_copy(b->precision);
     b->draws = 100; // the same random values at each call
     for (int i = 0; i <= s->two; i++) {
-        l.dx[i] = drawn(b, part[i], type, -1, 1);
+        l.dx[i] = uniform(b, part[i], type, -1, 1);
         l.total[i] =
             tensor_of(b, (Dims){1, 1, 1, 1, GRAD_SUMS * part[i].c + 1}, F64);
     }
-    l.dw = drawn(b, w, F32, -1, 1);
+    l.dw = uniform(b, w, F32, -1, 1);
     return l;
 }
 
@@ -74,7 +74,7 @@ static void near_totals(Bench *b, const Tensor *p, const Tensor *q, bool seen,
 static void agrees(Precision p, const Layer *s)
 {
     Bench b;
-    Behind h, of[2];
+    NormAct h, of[2];
     Call c;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
@@ -82,19 +82,19 @@ static void agrees(Precision p, const Layer *s)
     if (s->two) part[0].c = WIDE, part[1].c = s->x.c - WIDE;
     const Shape shape = {OP_conv, s->x, {WIDE, 1, 3, 3, s->x.c}, 1, 1, 1};
     const Attr attr = attr_of(&shape);
-    Tensor w = drawn(&b, shape.w, type, -1, 1), x[2];
+    Tensor w = uniform(&b, shape.w, type, -1, 1), x[2];
     // the backward pass does not depend on the x from which y was computed
-    const Tensor whole = drawn(&b, s->x, type, -1, 1);
-    Tensor y = deferred(&b, &attr, &whole, &w, &h, &c);
+    const Tensor whole = uniform(&b, s->x, type, -1, 1);
+    Tensor y = deferred_conv(&b, &attr, &whole, &w, &h, &c);
     for (int i = 0; i <= s->two; i++)
-        x[i] = is_seen(s, i) ? left(&b, part[i], &of[i])
-                             : drawn(&b, part[i], type, -1, 1);
+        x[i] = is_seen(s, i) ? deferred_linear(&b, part[i], &of[i])
+                             : uniform(&b, part[i], type, -1, 1);
     for (int i = 0; i <= s->two; i++)
         if (s->relu) of[i].act = op_default(OP_relu);
     Tensor slope[WAYS];
     for (int i = 0; i < WAYS; i++) {
         b.draws = 200;
-        slope[i] = drawn(&b, y.dim, type, -1, 1);
+        slope[i] = uniform(&b, y.dim, type, -1, 1);
     }
     Call norm = {
         .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
@@ -181,14 +181,14 @@ TEST(twin_not_otherwise)
     const int count = sizeof others / sizeof *others;
     for (int i = 0; i < count; i++) {
         Bench b;
-        Behind h;
+        NormAct h;
         Call c;
         bench_open(&b, PRECISION_bf16);
         const Attr attr = attr_of(&others[i]);
-        Tensor x = drawn(&b, others[i].x, BF16, -1, 1);
-        Tensor w = drawn(&b, others[i].w, BF16, -1, 1);
-        Tensor y = deferred(&b, &attr, &x, &w, &h, &c);
-        Tensor dy = drawn(&b, y.dim, BF16, -1, 1);
+        Tensor x = uniform(&b, others[i].x, BF16, -1, 1);
+        Tensor w = uniform(&b, others[i].w, BF16, -1, 1);
+        Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c);
+        Tensor dy = uniform(&b, y.dim, BF16, -1, 1);
         Tensor dx = tensor_of(&b, x.dim, BF16), dw = tensor_of(&b, w.dim, F32);
         Tensor db = tensor_of(&b, h.bias.dim, F32);
         c.y = &y, c.dy = &dy, c.dx[0] = &dx, c.dx[1] = &dw, c.fresh = ~0u;

@@ -93,14 +93,14 @@ static void operands(Bench *b, const Pair *s, Tensor x[3])
     const Dtype type = precision_copy(b->precision);
     Dims one = s->shape.x, two = s->shape.x;
     one.c = s->first, two.c -= s->first;
-    x[0] = drawn(b, one, F32, -1, 1), x[1] = drawn(b, two, F32, -1, 1);
+    x[0] = uniform(b, one, F32, -1, 1), x[1] = uniform(b, two, F32, -1, 1);
     x[2] = tensor_of(b, s->shape.x, type);
     run(b, &(Call){.attr = &concat, .x = {&x[0], &x[1]}, .y = &x[2]});
     b->draws -= 2; // the same numbers, rounded
     const uint32_t draws = b->draws;
     for (int i = 0; i < 2; i++) {
         b->draws = draws + (uint32_t)i;
-        x[i] = drawn(b, x[i].dim, type, -1, 1);
+        x[i] = uniform(b, x[i].dim, type, -1, 1);
     }
 }
 
@@ -110,15 +110,15 @@ static void operands(Bench *b, const Pair *s, Tensor x[3])
 static void beside(Precision p, const Pair *s, bool plain)
 {
     Bench b;
-    Behind h;
+    NormAct h;
     Call c[2];
     Tensor x[3], y[2], dw[2], slope[2], gamma[2], beta[2];
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(&s->shape);
     operands(&b, s, x);
-    const Tensor w = drawn(&b, s->shape.w, type, -1, 1);
-    y[0] = deferred(&b, &attr, &x[2], &w, &h, &c[0]);
+    const Tensor w = uniform(&b, s->shape.w, type, -1, 1);
+    y[0] = deferred_conv(&b, &attr, &x[2], &w, &h, &c[0]);
     y[1] = tensor_of(&b, y[0].dim, type);
     c[0].y = &y[0];
     c[1] = c[0], c[1].y = &y[1], c[1].saved = NULL;
@@ -135,8 +135,8 @@ static void beside(Precision p, const Pair *s, bool plain)
     same(&b, &y[1], &y[0]);
     for (int i = 0; i < 2; i++) {
         b.draws = 100;
-        slope[i] = drawn(&b, y[0].dim, type, -1, 1);
-        dw[i] = drawn(&b, s->shape.w, F32, -1, 1);
+        slope[i] = uniform(&b, y[0].dim, type, -1, 1);
+        dw[i] = uniform(&b, s->shape.w, F32, -1, 1);
         gamma[i] = tensor_of(&b, h.x[1].dim, F32);
         beta[i] = tensor_of(&b, h.x[1].dim, F32);
         if (plain) c[i].deferred = false, c[i].norm = c[i].act = NULL;
@@ -145,7 +145,7 @@ static void beside(Precision p, const Pair *s, bool plain)
         c[i].fresh = p == PRECISION_bf16 ? ~0u : 0;
         if (!c[i].fresh && !plain)
             for (int k = 0; k < 2; k++)
-                (k ? beta : gamma)[i] = drawn(&b, h.x[1].dim, F32, -1, 1);
+                (k ? beta : gamma)[i] = uniform(&b, h.x[1].dim, F32, -1, 1);
         run(&b, &c[i]);
         same(&b, &dw[i], &dw[0]);
         if (!plain) same(&b, &gamma[i], &gamma[0]);

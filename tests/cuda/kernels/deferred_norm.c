@@ -7,7 +7,7 @@
 #include <math.h>
 
 /* Returns y after its deferred norm, by a maxpool with windows of one. */
-static Tensor shown(Bench *b, const Tensor *y, const Behind *h)
+static Tensor shown(Bench *b, const Tensor *y, const NormAct *h)
 {
     const Attr pool = pool_of_one();
     Tensor out = tensor_of(b, y->dim, y->type);
@@ -60,18 +60,18 @@ enum { OTHERS = sizeof others / sizeof *others };
 static void looks(Precision p, const Shape *s)
 {
     Bench b;
-    Behind h;
+    NormAct h;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(s);
-    const Tensor y = left(&b, s->x, &h);
-    const Tensor seen = shown(&b, &y, &h), w2 = drawn(&b, s->w, type, -1, 1);
+    const Tensor y = deferred_linear(&b, s->x, &h);
+    const Tensor seen = shown(&b, &y, &h), w2 = uniform(&b, s->w, type, -1, 1);
     Tensor in[MAX_IN] = {y, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
     const bool narrow = z.dim.c % NARROW_CHANNELS == 0;
     Tensor out[2], dx[2], dw[2];
-    const Tensor dz = drawn(&b, z.dim, narrow ? type : F32, -1, 1);
-    const Tensor half = drawn(&b, z.dim, type, -1, 1);
+    const Tensor dz = uniform(&b, z.dim, narrow ? type : F32, -1, 1);
+    const Tensor half = uniform(&b, z.dim, type, -1, 1);
     for (int i = 0; i < 2; i++) {
         out[i] = tensor_of(&b, z.dim, narrow ? type : F32);
         dx[i] = tensor_of(&b, y.dim, type);
@@ -106,15 +106,15 @@ TEST(deferred_norm_of_dropout)
 {
     for (int f16 = 0; f16 < 2; f16++) {
         Bench b;
-        Behind h;
+        NormAct h;
         Call made;
         bench_open(&b, f16 ? PRECISION_f16 : PRECISION_bf16);
         const Dtype type = precision_copy(b.precision);
         const Attr conv = attr_of(&shapes[0]);
         Attr relu = op_default(OP_relu), drop = op_default(OP_spatial_dropout);
-        Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, type, -1, 1);
-        Tensor w = drawn(&b, (Dims){24, 1, 3, 3, 8}, type, -1, 1), out[2];
-        Tensor y = deferred(&b, &conv, &x, &w, &h, &made);
+        Tensor x = uniform(&b, (Dims){2, 1, 9, 11, 8}, type, -1, 1);
+        Tensor w = uniform(&b, (Dims){24, 1, 3, 3, 8}, type, -1, 1), out[2];
+        Tensor y = deferred_conv(&b, &conv, &x, &w, &h, &made);
         const Tensor seen = shown(&b, &y, &h);
         for (int i = 0; i < 2; i++) {
             out[i] = tensor_of(&b, y.dim, type);
@@ -150,16 +150,16 @@ static void shows(Precision p, const Shape *s, bool after)
     enum { C = 72 };
     static double k[MAX_IN][C], moved[2][C];
     Bench b;
-    Behind h;
+    NormAct h;
     Call made;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     Attr attr = attr_of(s);
     const bool few = s->x.c <= 4;
-    Tensor x = drawn(&b, s->x, few ? F32 : type, 0.5f, 1);
-    Tensor w = drawn(&b, s->w, type, -1, 1);
+    Tensor x = uniform(&b, s->x, few ? F32 : type, 0.5f, 1);
+    Tensor w = uniform(&b, s->w, type, -1, 1);
     emu_reset_counts();
-    Tensor out = deferred(&b, &attr, &x, &w, &h, &made);
+    Tensor out = deferred_conv(&b, &attr, &x, &w, &h, &made);
     EXPECT_INT(emu_launch_count("stats_kernel"), after);
     const int channels = out.dim.c;
     const int64_t rows = numel(out.dim) / channels;
@@ -266,8 +266,8 @@ TEST(deferred_norm_of_concat_in_16_bits)
         Bench b;
         bench_open(&b, (Precision)p);
         const Attr concat = op_default(OP_concat);
-        const Tensor one = drawn(&b, (Dims){2, 1, 3, 5, 4}, F32, -1, 1);
-        const Tensor two = drawn(&b, (Dims){2, 1, 3, 5, 8}, F32, -1, 1);
+        const Tensor one = uniform(&b, (Dims){2, 1, 3, 5, 4}, F32, -1, 1);
+        const Tensor two = uniform(&b, (Dims){2, 1, 3, 5, 8}, F32, -1, 1);
         Tensor y[2];
         for (int i = 0; i < 2; i++) {
             const Dtype type = i ? F32 : precision_copy((Precision)p);
@@ -319,7 +319,7 @@ static void put_together(Bench *b, const Tensor *one, const Tensor *two,
 static void beside(Precision p, const Shape *s, int first, int how)
 {
     Bench b;
-    Behind h;
+    NormAct h;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(s);
@@ -328,9 +328,9 @@ static void beside(Precision p, const Shape *s, int first, int how)
     const bool far = how & FAR;
     const bool dx0 = !(how & NOT_FIRST), dx1 = !(how & NOT_SECOND);
     const Dims seen = far ? two : one, rest = far ? one : two;
-    const Tensor y = left(&b, seen, &h);
-    const Tensor other = drawn(&b, rest, type, -1, 1);
-    const Tensor w2 = drawn(&b, s->w, type, -1, 1);
+    const Tensor y = deferred_linear(&b, seen, &h);
+    const Tensor other = uniform(&b, rest, type, -1, 1);
+    const Tensor w2 = uniform(&b, s->w, type, -1, 1);
     const Tensor whole = tensor_of(&b, s->x, type);
     const Tensor *part[2] = {far ? &other : &y, far ? &y : &other};
     put_together(&b, part[0], part[1], &whole, far ? NULL : &h.deferred_norm,
@@ -339,14 +339,15 @@ static void beside(Precision p, const Shape *s, int first, int how)
     REQUIRE(op_shape(&attr, in, &z));
     const bool narrow = z.dim.c % NARROW_CHANNELS == 0;
     Tensor out[2], dw[2], dx[3];
-    const Tensor dz = drawn(&b, z.dim, narrow ? type : F32, -1, 1);
-    const Tensor half = drawn(&b, z.dim, type, -1, 1);
+    const Tensor dz = uniform(&b, z.dim, narrow ? type : F32, -1, 1);
+    const Tensor half = uniform(&b, z.dim, type, -1, 1);
     for (int i = 0; i < 2; i++) {
         out[i] = tensor_of(&b, z.dim, dz.type);
         b.draws = 100;
-        dw[i] = drawn(&b, s->w, F32, -1, 1);
+        dw[i] = uniform(&b, s->w, F32, -1, 1);
     }
-    dx[0] = drawn(&b, one, type, -1, 1), dx[1] = drawn(&b, two, type, -1, 1);
+    dx[0] = uniform(&b, one, type, -1, 1),
+    dx[1] = uniform(&b, two, type, -1, 1);
     dx[2] = tensor_of(&b, s->x, type);
     put_together(&b, &dx[0], &dx[1], &dx[2], NULL, NULL);
     Call c = {.attr = &attr, .x = {part[0], &w2}, .y = &out[0]};

@@ -39,7 +39,7 @@ enum { CLOSERS = sizeof sums_by_call / sizeof *sums_by_call };
 
 /* Computes mean and 1 / standard deviation of the channel at v, with h's
  * epsilon. */
-static void stat_of(const Behind *h, const double *v, int64_t rows,
+static void stat_of(const NormAct *h, const double *v, int64_t rows,
                     int channels, double *mean, double *rstd)
 {
     double var = 0;
@@ -54,7 +54,7 @@ static void stat_of(const Behind *h, const double *v, int64_t rows,
  * through the activation of h, and of u times the normalised x. `h` NULL: no
  * deferred norm. `size`: the sums of the absolute terms. */
 static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
-                    const Behind *h, double *sum, double *size)
+                    const NormAct *h, double *sum, double *size)
 {
     const int channels = dx->dim.c;
     const int64_t count = numel(dx->dim), rows = count / channels;
@@ -87,7 +87,7 @@ static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
  * the sign before the activation while u is not small: such a term is 1e-4 of
  * the sums here. */
 static void totals_are(Bench *b, const Tensor *total, const Tensor *dx,
-                       const Tensor *x, const Behind *h)
+                       const Tensor *x, const NormAct *h)
 {
     double got[1026], want[512], size[512];
     const int sums = (h ? 2 : 1) * dx->dim.c;
@@ -125,16 +125,16 @@ static void closes(Precision p, const Shape *s, bool seen, bool add)
 {
     enum { DX, DW, DB, ALL };
     Bench b;
-    Behind h;
+    NormAct h;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(s);
-    const Tensor y = left(&b, s->x, &h);
-    const Tensor w2 = drawn(&b, s->w, type, -1, 1);
+    const Tensor y = deferred_linear(&b, s->x, &h);
+    const Tensor w2 = uniform(&b, s->w, type, -1, 1);
     Tensor in[MAX_IN] = {y, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
     const bool few = z.dim.c % NARROW_CHANNELS;
-    const Tensor dz = drawn(&b, z.dim, few ? F32 : type, -1, 1);
+    const Tensor dz = uniform(&b, z.dim, few ? F32 : type, -1, 1);
     const Tensor total = total_of(&b, s->x);
     const Dims extent[ALL] = {y.dim, s->w, {1, 1, 1, 1, z.dim.c}};
     Tensor d[2][ALL];
@@ -144,7 +144,7 @@ static void closes(Precision p, const Shape *s, bool seen, bool add)
         Call c = {.attr = &attr, .x = {&y, &w2}, .y = &z, .dy = &dz};
         if (seen) c.deferred_norm[0] = &h.deferred_norm;
         for (int k = 0; k < (add ? ALL : DW); k++) {
-            d[i][k] = drawn(&b, extent[k], k == DX ? type : F32, -1, 1);
+            d[i][k] = uniform(&b, extent[k], k == DX ? type : F32, -1, 1);
             c.dx[k] = &d[i][k];
         }
         c.fresh = !add;
@@ -173,7 +173,7 @@ TEST(close_of_a_product)
  * one line of four floats per channel: scale and shift of the norm, then factor
  * of x and constant of dx (norm_bwd_on_load.cuh). */
 static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
-                       const Behind *h, const double *before)
+                       const NormAct *h, const double *before)
 {
     const int channels = x->dim.c;
     const int64_t rows = numel(x->dim) / channels;
@@ -208,18 +208,19 @@ static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
 static void for_the_reader(const Shape *s, Op op)
 {
     Bench b;
-    Behind h;
+    NormAct h;
     bench_open(&b, PRECISION_bf16);
     const Attr attr = op == OP_conv ? attr_of(s) : pool_of_two(s->x);
-    const Tensor y = left(&b, s->x, &h);
-    const Tensor w2 = drawn(&b, s->w, BF16, -1, 1);
+    const Tensor y = deferred_linear(&b, s->x, &h);
+    const Tensor w2 = uniform(&b, s->w, BF16, -1, 1);
     Tensor in[MAX_IN] = {y, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
-    z = drawn(&b, z.dim, BF16, -1, 1);
-    const Tensor dz = drawn(&b, z.dim, BF16, -1, 1);
-    const Tensor total = total_of(&b, s->x), dx = drawn(&b, y.dim, BF16, 0, 0);
-    h.dx[1] = drawn(&b, h.x[1].dim, F32, 3, 3);
-    h.dx[2] = drawn(&b, h.x[2].dim, F32, 3, 3);
+    z = uniform(&b, z.dim, BF16, -1, 1);
+    const Tensor dz = uniform(&b, z.dim, BF16, -1, 1);
+    const Tensor total = total_of(&b, s->x),
+                 dx = uniform(&b, y.dim, BF16, 0, 0);
+    h.dx[1] = uniform(&b, h.x[1].dim, F32, 3, 3);
+    h.dx[2] = uniform(&b, h.x[2].dim, F32, 3, 3);
     const Call reader = {.attr = &attr,
                          .deferred = true,
                          .norm_x = {NULL, &h.x[1], &h.x[2]},
@@ -246,7 +247,7 @@ TEST(close_for_the_reader)
 
 /* Call c computes the same gradient with and without gradient sums, and the
  * right sums. `h`: the deferred norm of its operand, or NULL. */
-static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
+static void closes_alike(Bench *b, Call c, const Tensor *dz, NormAct *h,
                          bool add)
 {
     const Tensor *y = c.x[0], total = total_of(b, y->dim);
@@ -255,7 +256,7 @@ static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
     run(b, &c);
     for (int i = 0; i < 2; i++) {
         b->draws = 100; // the same random values in both runs
-        dx[i] = drawn(b, y->dim, y->type, -1, 1);
+        dx[i] = uniform(b, y->dim, y->type, -1, 1);
         c.dy = dz, c.dx[0] = &dx[i], c.fresh = !add;
         EXPECT(backend_cuda.sums_grads(&c) == 1);
         if (i) c.grad_sums[0] = &total;
@@ -269,15 +270,15 @@ static void closes_alike(Bench *b, Call c, const Tensor *dz, Behind *h,
 static void closes_pool(Precision p, Dims s, bool seen, bool add)
 {
     Bench b;
-    Behind h;
+    NormAct h;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     Attr pool = pool_of_two(s);
-    const Tensor y = left(&b, s, &h);
+    const Tensor y = deferred_linear(&b, s, &h);
     Tensor in[MAX_IN] = {y}, z;
     REQUIRE(op_shape(&pool, in, &z));
     z = tensor_of(&b, z.dim, type);
-    const Tensor dz = drawn(&b, z.dim, type, -1, 1);
+    const Tensor dz = uniform(&b, z.dim, type, -1, 1);
     const Call c = {.attr = &pool, .x = {&y}, .y = &z};
     closes_alike(&b, c, &dz, seen ? &h : NULL, add);
     bench_close(&b);
@@ -296,12 +297,12 @@ TEST(close_of_a_pool)
 static void closes_dropout(Precision p, Dims s, Op act, bool seen, bool add)
 {
     Bench b;
-    Behind h;
+    NormAct h;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr drop = op_default(OP_spatial_dropout), after = op_default(act);
-    const Tensor y = left(&b, s, &h), z = tensor_of(&b, s, type);
-    const Tensor dz = drawn(&b, s, type, -1, 1);
+    const Tensor y = deferred_linear(&b, s, &h), z = tensor_of(&b, s, type);
+    const Tensor dz = uniform(&b, s, type, -1, 1);
     Call c = {.attr = &drop, .x = {&y}, .y = &z};
     if (act != OP_spatial_dropout) c.act = &after;
     closes_alike(&b, c, &dz, seen ? &h : NULL, add);
@@ -329,20 +330,20 @@ static void beside(int how)
     const Dims half[2] = {{2, 1, 15, 17, FIRST}, {2, 1, 15, 17, C - FIRST}};
     const Shape s = {OP_conv, {2, 1, 15, 17, C}, {40, 1, 3, 3, C}, 1, 1, 1};
     Bench b;
-    Behind h;
+    NormAct h;
     bench_open(&b, PRECISION_bf16);
     const Attr attr = attr_of(&s);
-    const Tensor y = left(&b, half[far], &h);
-    const Tensor other = drawn(&b, half[!far], BF16, -1, 1);
-    const Tensor w2 = drawn(&b, s.w, BF16, -1, 1);
-    const Tensor dz = drawn(&b, (Dims){2, 1, 15, 17, 40}, BF16, -1, 1);
+    const Tensor y = deferred_linear(&b, half[far], &h);
+    const Tensor other = uniform(&b, half[!far], BF16, -1, 1);
+    const Tensor w2 = uniform(&b, s.w, BF16, -1, 1);
+    const Tensor dz = uniform(&b, (Dims){2, 1, 15, 17, 40}, BF16, -1, 1);
     Tensor z = dz, dx[2], total[2];
     Call c = {.attr = &attr, .y = &z, .dy = &dz, .fresh = ~0u};
     c.x[0] = far ? &other : &y, c.x[1] = &w2, c.x[X2] = far ? &y : &other;
     c.deferred_norm[far ? X2 : 0] = &h.deferred_norm;
     for (int i = 0; i < 2; i++) {
         const int k = i ? X2 : 0;
-        dx[i] = drawn(&b, half[i], BF16, -1, 1);
+        dx[i] = uniform(&b, half[i], BF16, -1, 1);
         total[i] = total_of(&b, half[i]);
         if (!(i ? two : one)) continue;
         c.dx[k] = &dx[i], c.grad_sums[k] = &total[i];
@@ -389,18 +390,18 @@ TEST(close_way_back)
 {
     enum { C = 16 };
     Bench b;
-    Behind h;
+    NormAct h;
     Call c;
     bench_open(&b, PRECISION_bf16);
     const Attr conv = attr_of(&sums_by_call[0]);
-    Tensor x = drawn(&b, (Dims){2, 1, 9, 11, 8}, BF16, -1, 1);
-    Tensor w = drawn(&b, (Dims){C, 1, 3, 3, 8}, BF16, -1, 1);
-    Tensor y = deferred(&b, &conv, &x, &w, &h, &c), dx[2], dk[2][3];
+    Tensor x = uniform(&b, (Dims){2, 1, 9, 11, 8}, BF16, -1, 1);
+    Tensor w = uniform(&b, (Dims){C, 1, 3, 3, 8}, BF16, -1, 1);
+    Tensor y = deferred_conv(&b, &conv, &x, &w, &h, &c), dx[2], dk[2][3];
     const Tensor total = total_of(&b, y.dim);
     c.y = &y, c.fresh = ~0u;
     for (int i = 0; i < 2; i++) {
         b.draws = 200; // the same random values in both runs
-        const Tensor slope = drawn(&b, y.dim, BF16, -1, 1);
+        const Tensor slope = uniform(&b, y.dim, BF16, -1, 1);
         if (i) {
             double sum[GRAD_SUMS * C + 1] = {0}, size[GRAD_SUMS * C];
             sums_of(&b, &slope, &y, &h, sum, size);

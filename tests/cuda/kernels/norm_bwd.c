@@ -40,23 +40,23 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
 {
     enum { DX, DW, DB, DGAMMA, DBETA, ALL };
     Bench b;
-    Behind h;
+    NormAct h;
     Call c;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(&s->shape);
-    Tensor x = drawn(&b, s->shape.x, type, -1, 1);
-    Tensor w = drawn(&b, s->shape.w, type, -1, 1);
-    Tensor y = deferred(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor x = uniform(&b, s->shape.x, type, -1, 1);
+    Tensor w = uniform(&b, s->shape.w, type, -1, 1);
+    Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
     Tensor total =
         tensor_of(&b, (Dims){1, 1, 1, 1, GRAD_SUMS * y.dim.c + 1}, F64);
     const Dims one = {1, 1, 1, 1, y.dim.c},
                extent[] = {x.dim, w.dim, one, one, one};
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
-        slope[i] = drawn(&b, y.dim, type, -1, 1);
+        slope[i] = uniform(&b, y.dim, type, -1, 1);
         for (int k = 0; k < ALL; k++)
-            d[i][k] = drawn(&b, extent[k], k == DX ? type : F32, -1, 1);
+            d[i][k] = uniform(&b, extent[k], k == DX ? type : F32, -1, 1);
     }
     // separate calls with the same statistics
     Call norm = {
@@ -138,26 +138,26 @@ static void first_layer(Precision p, const First *f, bool add)
 {
     enum { DW, DGAMMA, DBETA, ALL };
     Bench b;
-    Behind h;
+    NormAct h;
     Call c;
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(&f->shape);
     // up to 4 channels are read in f32 by fprop, and as a 16-bit copy by wgrad
     const bool few = f->shape.x.c <= 4;
-    Tensor half = drawn(&b, f->shape.x, type, -1, 1), x = half;
+    Tensor half = uniform(&b, f->shape.x, type, -1, 1), x = half;
     b.draws = 0;
-    if (few) x = drawn(&b, f->shape.x, F32, -1, 1);
+    if (few) x = uniform(&b, f->shape.x, F32, -1, 1);
     b.draws = 1;
-    Tensor w = drawn(&b, f->shape.w, type, -1, 1);
-    Tensor y = deferred(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor w = uniform(&b, f->shape.w, type, -1, 1);
+    Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
     Tensor db = tensor_of(&b, h.bias.dim, F32);
     const Dims extent[] = {w.dim, h.bias.dim, h.bias.dim};
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
-        slope[i] = drawn(&b, y.dim, type, -1, 1);
+        slope[i] = uniform(&b, y.dim, type, -1, 1);
         for (int k = 0; k < ALL; k++)
-            d[i][k] = drawn(&b, extent[k], F32, -1, 1);
+            d[i][k] = uniform(&b, extent[k], F32, -1, 1);
     }
     Call norm = {
         .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
@@ -197,18 +197,18 @@ TEST(norm_bwd_on_load_of_a_first_layer)
 TEST(norm_bwd_on_load_is_norm_bwd)
 {
     Bench b;
-    Behind h;
+    NormAct h;
     Call c;
     bench_open(&b, PRECISION_bf16);
     const Attr attr = attr_of(&firsts[4].shape);
-    Tensor x = drawn(&b, firsts[4].shape.x, BF16, -1, 1);
-    Tensor w = drawn(&b, firsts[4].shape.w, BF16, -1, 1);
-    Tensor y = deferred(&b, &attr, &x, &w, &h, &c), dw[2];
+    Tensor x = uniform(&b, firsts[4].shape.x, BF16, -1, 1);
+    Tensor w = uniform(&b, firsts[4].shape.w, BF16, -1, 1);
+    Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c), dw[2];
     Tensor dx = tensor_of(&b, x.dim, BF16);
     c.y = &y, c.fresh = ~0u;
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
-        Tensor slope = drawn(&b, y.dim, BF16, -1, 1);
+        Tensor slope = uniform(&b, y.dim, BF16, -1, 1);
         dw[i] = tensor_of(&b, w.dim, F32);
         c.dy = &slope, c.dx[0] = i ? &dx : NULL, c.dx[1] = &dw[i];
         run(&b, &c);

@@ -127,9 +127,9 @@ static Left left_of(Bench *b, const Dims *part, int parts, Dims w, Dims bias)
     Left l = {0};
     b->draws = 100; // the same random values at each call
     for (int i = 0; i < parts; i++)
-        l.dx[i] = drawn(b, part[i], precision_copy(b->precision), -1, 1);
-    l.dw = drawn(b, w, F32, -1, 1);
-    l.db = drawn(b, bias, F32, -1, 1);
+        l.dx[i] = uniform(b, part[i], precision_copy(b->precision), -1, 1);
+    l.dw = uniform(b, w, F32, -1, 1);
+    l.db = uniform(b, bias, F32, -1, 1);
     return l;
 }
 
@@ -158,26 +158,26 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
 {
     enum { WAYS = 2 };
     Bench b;
-    Behind of[2];
+    NormAct of[2];
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(s), concat = op_default(OP_concat);
     Dims part[2] = {s->x, s->x};
     part[0].c = from, part[1].c = s->x.c - from;
     Tensor x[2], whole = tensor_of(&b, s->x, type);
-    const Tensor w = drawn(&b, s->w, type, -1, 1);
+    const Tensor w = uniform(&b, s->w, type, -1, 1);
     for (int i = 0; i < 2; i++)
-        x[i] = seen >> i & 1 ? left(&b, part[i], &of[i])
-                             : drawn(&b, part[i], type, -1, 1);
+        x[i] = seen >> i & 1 ? deferred_linear(&b, part[i], &of[i])
+                             : uniform(&b, part[i], type, -1, 1);
     Call join = {.attr = &concat, .x = {&x[0], &x[1]}, .y = &whole};
     for (int i = 0; i < 2; i++)
         if (seen >> i & 1) join.deferred_norm[i] = &of[i].deferred_norm;
     run(&b, &join);
     Tensor in[MAX_IN] = {whole, w}, y;
     REQUIRE(op_shape(&attr, in, &y));
-    const Tensor dy = drawn(&b, y.dim, F32, -1, 1);
+    const Tensor dy = uniform(&b, y.dim, F32, -1, 1);
     const Dims bias = {1, 1, 1, 1, y.dim.c};
-    const Tensor b0 = drawn(&b, bias, F32, -1, 1);
+    const Tensor b0 = uniform(&b, bias, F32, -1, 1);
     y = tensor_of(&b, y.dim, F32);
     Left one = left_of(&b, &s->x, 1, w.dim, bias), two[WAYS];
     // dx is stored, dw and db are added to
@@ -193,7 +193,7 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
         two[i] = left_of(&b, part, 2, w.dim, bias);
         two[i].dw = left_of(&b, &s->x, 1, w.dim, bias).dw;
         b.draws = 102;
-        two[i].db = drawn(&b, bias, F32, -1, 1);
+        two[i].db = uniform(&b, bias, F32, -1, 1);
         const Tensor made = tensor_of(&b, y.dim, F32);
         Call c = plain;
         c.dy = NULL, c.y = &made;
