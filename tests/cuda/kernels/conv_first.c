@@ -10,7 +10,7 @@ extern const Backend backend_cuda;
 static const Windowed shapes[] = {
     {2, {2, 1, 9, 13, 1}, 32, 3, 1, 1, 1, 1},
     {2, {1, 1, 17, 8, 3}, 24, 3, 1, 1, 1, 1}, // two steps
-    {2, {1, 1, 11, 7, 4}, 64, 4, 2, 1, 2, 1}, // all four
+    {2, {1, 1, 11, 7, 4}, 64, 4, 2, 1, 2, 1}, // four channels
     {2, {3, 1, 10, 9, 2}, 8, 5, 3, 0, 3, 2},
     {3, {2, 4, 5, 6, 1}, 40, 3, 1, 1, 1, 1},
     {3, {1, 6, 7, 5, 2}, 16, 2, 2, 1, 0, 1},
@@ -20,22 +20,22 @@ static const Windowed shapes[] = {
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* Compares y of x in f32 with y of the same numbers stored in 16 bits. */
-static void narrow_x(const OpCase *c, OpCheck *k)
+static void check_x16(const OpCase *c, OpCheck *k)
 {
-    const OpOptions thin = {.forward_only = true, .narrow = NARROW_Y};
-    const OpOptions all = {.forward_only = true, .narrow = 1 | NARROW_Y};
+    const OpOptions y16 = {.forward_only = true, .narrow = NARROW_Y};
+    const OpOptions xy16 = {.forward_only = true, .narrow = 1 | NARROW_Y};
     Arena mem = {0};
     OpValues v, p, q;
     REQUIRE(opcase_values(c, &mem, &v));
     for (int64_t i = 0; i < numel(c->x[0]); i++)
         v.x[0][i] = precision_round(k->precision, v.x[0][i]);
-    REQUIRE(opcase_run(c, k, 1, &v, all, &mem, &p));
-    REQUIRE(opcase_run(c, k, 1, &v, thin, &mem, &q));
+    REQUIRE(opcase_run(c, k, 1, &v, xy16, &mem, &p));
+    REQUIRE(opcase_run(c, k, 1, &v, y16, &mem, &q));
     opcase_same(k, c, &p, &q, "x in f32 and in 16 bits");
     arena_release(&mem);
 }
 
-TEST(entrance_of_each_window)
+TEST(conv_first_of_each_window)
 {
     for (int i = 0; i < SHAPES; i++)
         for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
@@ -46,17 +46,17 @@ TEST(entrance_of_each_window)
             emu_reset_counts();
             opcase_agree(&c, &k);
             EXPECT_INT(emu_launch_count("conv_first_kernel"), 2);
-            windowed_narrow(&c, &k);
-            narrow_x(&c, &k);
+            windowed_y16(&c, &k);
+            check_x16(&c, &k);
             EXPECT_INT(emu_launch_count("conv_first_kernel"), 6);
         }
 }
 
 /* Convolutions that conv_first does not take: one channel, tap or filter too
  * many, a number of filters that is no multiple of 8, groups. */
-TEST(entrance_of_more)
+TEST(conv_first_not_otherwise)
 {
-    static const Windowed more[] = {
+    static const Windowed others[] = {
         {2, {1, 1, 8, 7, 5}, 8, 3, 1, 1, 1, 1},
         {1, {1, 1, 1, 90, 1}, 8, 65, 1, 1, 1, 1},
         {2, {1, 1, 8, 7, 1}, 72, 3, 1, 1, 1, 1},
@@ -64,7 +64,7 @@ TEST(entrance_of_more)
         {2, {1, 1, 8, 7, 4}, 16, 3, 1, 1, 1, 1},
     };
     for (int i = 0; i < 5; i++) {
-        OpCase c = windowed_case(&more[i], 1, 6);
+        OpCase c = windowed_case(&others[i], 1, 6);
         OpCheck k = {.be = &backend_cuda,
                      .precision = PRECISION_bf16,
                      .report = given_report};

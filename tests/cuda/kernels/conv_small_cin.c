@@ -33,7 +33,7 @@ TEST(gateway_of_each_window)
             EXPECT_INT(emu_launch_count("small_cin_kernel"), 2);
             EXPECT_INT(emu_launch_count("product_mma_kernel<P, 64, 64, false"),
                        0);
-            windowed_narrow(&c, &k);
+            windowed_y16(&c, &k);
             EXPECT_INT(emu_launch_count("small_cin_kernel"), 4);
         }
 }

@@ -21,15 +21,15 @@ OpCase windowed_case(const Windowed *s, uint32_t number, unsigned odd)
     return c;
 }
 
-void windowed_narrow(const OpCase *c, OpCheck *k)
+void windowed_y16(const OpCase *c, OpCheck *k)
 {
-    const OpOptions wide = {.forward_only = true};
-    const OpOptions thin = {.forward_only = true, .narrow = NARROW_Y};
+    const OpOptions y32 = {.forward_only = true};
+    const OpOptions y16 = {.forward_only = true, .narrow = NARROW_Y};
     Arena mem = {0};
     OpValues v, p, q;
     REQUIRE(opcase_values(c, &mem, &v));
-    REQUIRE(opcase_run(c, k, 1, &v, wide, &mem, &p));
-    REQUIRE(opcase_run(c, k, 1, &v, thin, &mem, &q));
+    REQUIRE(opcase_run(c, k, 1, &v, y32, &mem, &p));
+    REQUIRE(opcase_run(c, k, 1, &v, y16, &mem, &q));
     for (int64_t i = 0; i < v.results; i++)
         p.y[i] = precision_round(k->precision, p.y[i]);
     opcase_same(k, c, &p, &q, "y in f32 and in 16 bits");

@@ -16,5 +16,5 @@ typedef struct Windowed {
  * gradients `odd`. */
 OpCase windowed_case(const Windowed *s, uint32_t number, unsigned odd);
 /* Expects that y stored in 16 bits equals y in f32, rounded. */
-void windowed_narrow(const OpCase *c, OpCheck *k);
+void windowed_y16(const OpCase *c, OpCheck *k);
 #endif
