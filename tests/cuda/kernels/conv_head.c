@@ -36,7 +36,7 @@ static void holds(const OpCase *c, Precision p)
     opnarrow_agree(c, &k);
 }
 
-TEST(few_results_of_each_number)
+TEST(conv_head_of_each_cout)
 {
     static const int channels[] = {8, 24, 32, 40, 64, 136, 256, 16};
     for (int b = 1; b <= 8; b++) {
@@ -49,7 +49,7 @@ TEST(few_results_of_each_number)
     }
 }
 
-TEST(few_gradients_that_are_wanted)
+TEST(conv_head_gradients_that_are_wanted)
 {
     for (unsigned wrt = 0; wrt < 8; wrt++)
         for (int b = 1; b <= 8; b += 7) {
@@ -60,7 +60,7 @@ TEST(few_gradients_that_are_wanted)
 
 /* As many rows as a block has, one fewer and one more, and so many that there
  * are partial sums. */
-TEST(few_rows_of_each_number)
+TEST(conv_head_of_each_number_of_rows)
 {
     static const int rows[] = {1, 63, 64, 65, 255, 257, 2047, 2049, 6151};
     for (int i = 0; i < 9; i++) {
@@ -72,7 +72,7 @@ TEST(few_rows_of_each_number)
 
 /* Convolutions that the head kernels do not take: one filter or eight channels
  * too many, a stride, a padding, groups, 12 channels. */
-TEST(few_are_not_many)
+TEST(conv_head_not_otherwise)
 {
     enum { CASES = 6 };
     for (int i = 0; i < CASES; i++) {
