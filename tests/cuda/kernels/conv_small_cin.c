@@ -20,7 +20,7 @@ static const Windowed windows[] = {
 };
 enum { WINDOWS = sizeof windows / sizeof *windows };
 
-TEST(gateway_of_each_window)
+TEST(small_cin_of_each_window)
 {
     for (int i = 0; i < WINDOWS; i++)
         for (int p = PRECISION_bf16; p <= PRECISION_f16; p++) {
@@ -41,7 +41,7 @@ TEST(gateway_of_each_window)
 /* Convolutions that small_cin does not take: too few or too many channels, 8
  * channels, a number of filters that is no multiple of 8, groups, a halo that
  * does not fit into shared memory, operands in f32. */
-TEST(gateway_of_others)
+TEST(small_cin_not_otherwise)
 {
     static const Windowed others[] = {
         {2, {1, 1, 8, 7, 4}, 8, 3, 1, 1, 1, 1},
@@ -107,12 +107,12 @@ static void operands(Bench *b, const Pair *s, Tensor x[3])
 /* A convolution with deferred norm of an implicit concat gives the same bits as
  * of the stored concat: y, and dw, which depends on the statistics, as wgrad
  * takes dy back through the norm; or, if `plain`, dw from a given dy. */
-static void beside(Precision p, const Pair *s, bool plain)
+static void implicit_concat(Precision p, const Pair *s, bool plain)
 {
     Bench b;
     NormAct h;
     Call c[2];
-    Tensor x[3], y[2], dw[2], slope[2], gamma[2], beta[2];
+    Tensor x[3], y[2], dw[2], dy[2], gamma[2], beta[2];
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(&s->shape);
@@ -135,12 +135,12 @@ static void beside(Precision p, const Pair *s, bool plain)
     same(&b, &y[1], &y[0]);
     for (int i = 0; i < 2; i++) {
         b.draws = 100;
-        slope[i] = uniform(&b, y[0].dim, type, -1, 1);
+        dy[i] = uniform(&b, y[0].dim, type, -1, 1);
         dw[i] = uniform(&b, s->shape.w, F32, -1, 1);
         gamma[i] = tensor_of(&b, h.x[1].dim, F32);
         beta[i] = tensor_of(&b, h.x[1].dim, F32);
         if (plain) c[i].deferred = false, c[i].norm = c[i].act = NULL;
-        c[i].dy = &slope[i], c[i].dx[1] = &dw[i];
+        c[i].dy = &dy[i], c[i].dx[1] = &dw[i];
         c[i].norm_dx[1] = &gamma[i], c[i].norm_dx[2] = &beta[i];
         c[i].fresh = p == PRECISION_bf16 ? ~0u : 0;
         if (!c[i].fresh && !plain)
@@ -155,7 +155,7 @@ static void beside(Precision p, const Pair *s, bool plain)
 
 /* A concat of a multiple of 8 channels is stored: igemm_tile takes the
  * convolution, and its bits are promised. */
-static void not_beside(const Shape *s, int first)
+static void explicit_concat(const Shape *s, int first)
 {
     Bench b;
     bench_open(&b, PRECISION_bf16);
@@ -176,13 +176,15 @@ static void not_beside(const Shape *s, int first)
     bench_close(&b);
 }
 
-TEST(gateway_beside)
+TEST(small_cin_of_implicit_concat)
 {
-    not_beside(&(Shape){OP_conv, {1, 1, 9, 8, 16}, {8, 1, 3, 3, 16}, 1, 1, 1},
-               8);
-    not_beside(&(Shape){OP_conv, {1, 1, 9, 8, 8}, {8, 1, 3, 3, 8}, 1, 1, 1}, 3);
+    explicit_concat(
+        &(Shape){OP_conv, {1, 1, 9, 8, 16}, {8, 1, 3, 3, 16}, 1, 1, 1}, 8);
+    explicit_concat(
+        &(Shape){OP_conv, {1, 1, 9, 8, 8}, {8, 1, 3, 3, 8}, 1, 1, 1}, 3);
     for (int i = 0; i < PAIRS; i++) {
-        beside(i % 2 ? PRECISION_bf16 : PRECISION_f16, &pairs[i], i % 3 == 0);
-        if (i < 3) beside(PRECISION_bf16, &pairs[i], i % 3);
+        implicit_concat(i % 2 ? PRECISION_bf16 : PRECISION_f16, &pairs[i],
+                        i % 3 == 0);
+        if (i < 3) implicit_concat(PRECISION_bf16, &pairs[i], i % 3);
     }
 }
