@@ -18,14 +18,14 @@ static OpCase case_of(const Shape *s, unsigned wrt, uint32_t number)
 }
 
 /* Checks all properties of a case and that the upconv_head kernels ran its
- * backward pass and, if `front`, its fprop. */
-static void holds(const OpCase *c, Precision p, bool front)
+ * backward pass and, if `fprop`, its fprop. */
+static void holds(const OpCase *c, Precision p, bool fprop)
 {
     OpCheck k = {.be = &backend_cuda, .precision = p, .report = given_report};
     emu_reset_counts();
     opcase_agree(c, &k);
-    EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"), front ? 2 : 0);
-    EXPECT_INT(emu_launch_count("igemm_mma_kernel"), front ? 0 : 2);
+    EXPECT_INT(emu_launch_count("upconv_head_fprop_kernel"), fprop ? 2 : 0);
+    EXPECT_INT(emu_launch_count("igemm_mma_kernel"), fprop ? 0 : 2);
     EXPECT_INT(emu_launch_count("upconv_head_bwd_kernel"), c->wrt & 3 ? 2 : 0);
     EXPECT_INT(emu_launch_count("wgrad_mma_kernel"), 0);
     EXPECT_INT(emu_launch_count("bias_kernel"), c->wrt == 4 ? 2 : 0);
@@ -51,7 +51,7 @@ static const Shape shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-TEST(exit_of_each_window)
+TEST(upconv_head_of_each_window)
 {
     for (int i = 0; i < SHAPES; i++) {
         OpCase c = case_of(&shapes[i], 7, (uint32_t)i + 1);
@@ -67,7 +67,7 @@ TEST(exit_of_each_window)
     holds(&c, PRECISION_bf16, false);
 }
 
-TEST(exit_gradients_that_are_wanted)
+TEST(upconv_head_gradients_that_are_wanted)
 {
     for (unsigned wrt = 1; wrt < 8; wrt++) {
         OpCase c = case_of(&shapes[wrt % 2 ? 1 : 4], wrt, 1);
@@ -77,7 +77,7 @@ TEST(exit_gradients_that_are_wanted)
 
 /* Blocks with more boxes than a chain of dw has terms, and more blocks than one
  * block of the grid reduction adds. */
-TEST(exit_of_many_boxes)
+TEST(upconv_head_of_many_boxes)
 {
     const Shape s = {OP_upconv, {1, 1, 274, 130, 32}, {32, 1, 2, 2, 2}, 2, 0,
                      1};
@@ -88,7 +88,7 @@ TEST(exit_of_many_boxes)
 /* Upconvs that upconv_head does not take: one filter too many, too many taps or
  * channels, channels that are no multiple of 32, groups, results that no
  * position contributes to, halos that do not fit. */
-TEST(exit_is_not_all)
+TEST(upconv_head_not_otherwise)
 {
     static const Shape others[] = {
         {OP_upconv, {1, 1, 4, 6, 32}, {32, 1, 2, 2, 5}, 2, 0, 1},
@@ -118,13 +118,14 @@ TEST(exit_is_not_all)
 }
 
 /* Results of one backward call: dx of each operand of x, dw and db. */
-typedef struct Left {
+typedef struct BwdResults {
     Tensor dx[2], dw, db;
-} Left;
+} BwdResults;
 
-static Left left_of(Bench *b, const Dims *part, int parts, Dims w, Dims bias)
+static BwdResults bwd_results(Bench *b, const Dims *part, int parts, Dims w,
+                              Dims bias)
 {
-    Left l = {0};
+    BwdResults l = {0};
     b->draws = 100; // the same random values at each call
     for (int i = 0; i < parts; i++)
         l.dx[i] = uniform(b, part[i], precision_copy(b->precision), -1, 1);
@@ -152,9 +153,10 @@ static void same_part(Bench *b, const Tensor *part, const Tensor *whole,
 }
 
 /* Compares an upconv of an implicit concat with one of the stored concat. Bits
- * of `seen`: operands with a deferred norm; of `spare`: operands without dx. */
-static void beside(Precision p, const Shape *s, int from, unsigned seen,
-                   unsigned spare)
+ * of `deferred`: operands with a deferred norm; of `no_dx`: operands without
+ * dx. */
+static void implicit_concat(Precision p, const Shape *s, int from,
+                            unsigned deferred, unsigned no_dx)
 {
     enum { WAYS = 2 };
     Bench b;
@@ -167,42 +169,43 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
     Tensor x[2], whole = tensor_of(&b, s->x, type);
     const Tensor w = uniform(&b, s->w, type, -1, 1);
     for (int i = 0; i < 2; i++)
-        x[i] = seen >> i & 1 ? deferred_linear(&b, part[i], &of[i])
-                             : uniform(&b, part[i], type, -1, 1);
-    Call join = {.attr = &concat, .x = {&x[0], &x[1]}, .y = &whole};
+        x[i] = deferred >> i & 1 ? deferred_linear(&b, part[i], &of[i])
+                                 : uniform(&b, part[i], type, -1, 1);
+    Call concat_call = {.attr = &concat, .x = {&x[0], &x[1]}, .y = &whole};
     for (int i = 0; i < 2; i++)
-        if (seen >> i & 1) join.deferred_norm[i] = &of[i].deferred_norm;
-    run(&b, &join);
+        if (deferred >> i & 1)
+            concat_call.deferred_norm[i] = &of[i].deferred_norm;
+    run(&b, &concat_call);
     Tensor in[MAX_IN] = {whole, w}, y;
     REQUIRE(op_shape(&attr, in, &y));
     const Tensor dy = uniform(&b, y.dim, F32, -1, 1);
     const Dims bias = {1, 1, 1, 1, y.dim.c};
     const Tensor b0 = uniform(&b, bias, F32, -1, 1);
     y = tensor_of(&b, y.dim, F32);
-    Left one = left_of(&b, &s->x, 1, w.dim, bias), two[WAYS];
+    BwdResults want = bwd_results(&b, &s->x, 1, w.dim, bias), got[WAYS];
     // dx is stored, dw and db are added to
     Call plain = {.attr = &attr,
                   .x = {&whole, &w, &b0},
                   .y = &y,
-                  .dx = {&one.dx[0], &one.dw, &one.db},
+                  .dx = {&want.dx[0], &want.dw, &want.db},
                   .fresh = 1};
     run(&b, &plain);
     plain.dy = &dy;
     run(&b, &plain);
     for (int i = 0; i < WAYS; i++) {
-        two[i] = left_of(&b, part, 2, w.dim, bias);
-        two[i].dw = left_of(&b, &s->x, 1, w.dim, bias).dw;
+        got[i] = bwd_results(&b, part, 2, w.dim, bias);
+        got[i].dw = bwd_results(&b, &s->x, 1, w.dim, bias).dw;
         b.draws = 102;
-        two[i].db = uniform(&b, bias, F32, -1, 1);
+        got[i].db = uniform(&b, bias, F32, -1, 1);
         const Tensor made = tensor_of(&b, y.dim, F32);
         Call c = plain;
         c.dy = NULL, c.y = &made;
         c.x[0] = &x[0], c.x[X2] = &x[1];
-        c.deferred_norm[0] = join.deferred_norm[0],
-        c.deferred_norm[X2] = join.deferred_norm[1];
-        c.dx[0] = spare & 1 ? NULL : &two[i].dx[0];
-        c.dx[X2] = spare & 2 ? NULL : &two[i].dx[1];
-        c.dx[1] = &two[i].dw, c.dx[2] = &two[i].db;
+        c.deferred_norm[0] = concat_call.deferred_norm[0],
+        c.deferred_norm[X2] = concat_call.deferred_norm[1];
+        c.dx[0] = no_dx & 1 ? NULL : &got[i].dx[0];
+        c.dx[X2] = no_dx & 2 ? NULL : &got[i].dx[1];
+        c.dx[1] = &got[i].dw, c.dx[2] = &got[i].db;
         c.fresh = 1 | 1u << X2;
         if (i) emu_set_order("r5"); // another order of blocks and threads
         emu_reset_counts();
@@ -216,28 +219,29 @@ static void beside(Precision p, const Shape *s, int from, unsigned seen,
     }
     emu_set_order(getenv("EMU_ORDER") ? getenv("EMU_ORDER") : "g");
     for (int i = 0; i < 2; i++) {
-        same(&b, &two[0].dx[i], &two[1].dx[i]);
-        if (!(spare >> i & 1))
-            same_part(&b, &two[0].dx[i], &one.dx[0], i * from);
+        same(&b, &got[0].dx[i], &got[1].dx[i]);
+        if (!(no_dx >> i & 1))
+            same_part(&b, &got[0].dx[i], &want.dx[0], i * from);
     }
-    same(&b, &two[0].dw, &two[1].dw), same(&b, &two[0].db, &two[1].db);
-    near(&b, &two[0].dw, &one.dw, 1e-12);
-    near(&b, &two[0].db, &one.db, 1e-12);
+    same(&b, &got[0].dw, &got[1].dw), same(&b, &got[0].db, &got[1].db);
+    near(&b, &got[0].dw, &want.dw, 1e-12);
+    near(&b, &got[0].db, &want.db, 1e-12);
     bench_close(&b);
 }
 
-TEST(exit_of_two_tensors)
+TEST(upconv_head_of_implicit_concat)
 {
     static const Shape s[] = {
         {OP_upconv, {2, 5, 6, 9, 128}, {128, 4, 4, 4, 1}, 2, 1, 1},
         {OP_upconv, {1, 1, 37, 35, 96}, {96, 1, 3, 3, 2}, 2, 1, 1},
     };
     // the first of the two, or the other, with a deferred norm is enough once
-    for (unsigned seen = 0; seen < 4; seen++) {
-        if (given_once() && seen % 3 == 0) continue;
-        beside(PRECISION_bf16, &s[0], 64, seen, 0);
-        beside(PRECISION_f16, &s[1], seen % 2 ? 32 : 64, seen, 0);
+    for (unsigned deferred = 0; deferred < 4; deferred++) {
+        if (given_once() && deferred % 3 == 0) continue;
+        implicit_concat(PRECISION_bf16, &s[0], 64, deferred, 0);
+        implicit_concat(PRECISION_f16, &s[1], deferred % 2 ? 32 : 64, deferred,
+                        0);
     }
-    beside(PRECISION_bf16, &s[1], 32, 1, 1);
-    beside(PRECISION_f16, &s[0], 64, 2, 2);
+    implicit_concat(PRECISION_bf16, &s[1], 32, 1, 1);
+    implicit_concat(PRECISION_f16, &s[0], 64, 2, 2);
 }
