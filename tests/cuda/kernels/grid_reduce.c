@@ -46,7 +46,7 @@ static OpCase linear(int rows, int in, int out, unsigned wrt)
     return c;
 }
 
-TEST(folds_dw)
+TEST(grid_reduce_dw)
 {
     for (int i = 0; i < PARTS; i++) {
         if (!is_taken(i)) continue;
@@ -75,7 +75,7 @@ static OpCase by_groups(int positions, int channels, int kernel)
     return c;
 }
 
-TEST(folds_dw_of_groups)
+TEST(grid_reduce_dw_of_groups)
 {
     for (int i = 0; i < PARTS; i++) {
         if (!is_taken(i)) continue;
@@ -91,7 +91,7 @@ TEST(folds_dw_of_groups)
     agrees(&c, PRECISION_f32);
 }
 
-TEST(folds_db)
+TEST(grid_reduce_db)
 {
     for (int i = 0; i < PARTS; i++) {
         if (!is_taken(i)) continue;
@@ -115,7 +115,7 @@ static OpCase norm(Op op, Dims x)
     return c;
 }
 
-TEST(folds_norms)
+TEST(grid_reduce_norms)
 {
     for (int i = 0; i < PARTS; i++) {
         if (!is_taken(i)) continue;
@@ -131,7 +131,7 @@ TEST(folds_norms)
 }
 
 /* Groups within one block's tile of channels, and groups across two tiles. */
-TEST(folds_groups)
+TEST(grid_reduce_groups)
 {
     OpCase c = norm(OP_group_norm, (Dims){2, 1, 1, 33 * ROWS, 126});
     c.attr.group_norm.groups = 3;
