@@ -103,11 +103,11 @@ static bool is_read(const SqnormPlaces *s, int64_t i)
 /* Expects that the partial sums of each parameter add up to the sum of squares
  * of its gradient, and that a gradient without partial sums is read. Returns
  * the number of parameters with partial sums, and the sum of all squares. */
-static int squares_are(Net *n, const Plan *p, double *all)
+static int check_sqnorms(Net *n, const Plan *p, double *all)
 {
     const Params *q = session_params(n->s);
     const SqnormPlaces *s = plan_sqnorms(p);
-    int left = 0;
+    int with_sums = 0;
     double *sums = fetch(n, s->left, (size_t)s->lefts * sizeof *sums);
     float *g = fetch(n, q->grad, (size_t)q->trained * sizeof *g);
     *all = 0;
@@ -127,16 +127,16 @@ static int squares_are(Net *n, const Plan *p, double *all)
             got += sums[v->sqnorm_at + k];
         EXPECT(want > 0);
         EXPECT_NEAR(got, want, 1e-12 * want);
-        left++;
+        with_sums++;
     }
     mem_free(sums);
     mem_free(g);
-    return left;
+    return with_sums;
 }
 
 /* Three steps: call by call, captured, replayed. In the checked build only the
  * first: all three launch the same kernels. */
-static void steps_are(const Way *way, int want)
+static void check_steps(const Way *way, int want)
 {
     Net n;
     double all;
@@ -146,7 +146,7 @@ static void steps_are(const Way *way, int want)
         const StepResult r = step(&n, way, 5 * i);
         const double scale = session_grad_scale(n.s);
         EXPECT(r.applied && r.grad_norm > 0);
-        EXPECT_INT(squares_are(&n, p, &all), want);
+        EXPECT_INT(check_sqnorms(&n, p, &all), want);
         EXPECT_NEAR(r.grad_norm, sqrt(all) / scale, 1e-12 * r.grad_norm);
     }
     net_free(&n);
@@ -154,31 +154,31 @@ static void steps_are(const Way *way, int want)
 
 // all weights, in 16 bits without the layer of one filter, which has another
 // kernel there
-TEST(square_of_what_is_stored)
+TEST(grad_sqnorm_of_what_is_stored)
 {
-    steps_are(&(Way){PRECISION_bf16, false, 1, 2}, 6);
-    steps_are(&(Way){PRECISION_f16, false, 1, 1}, 6);
-    steps_are(&(Way){PRECISION_tf32, false, 1, 1}, 7);
-    steps_are(&(Way){PRECISION_f32, false, 1, 1}, 7);
+    check_steps(&(Way){PRECISION_bf16, false, 1, 2}, 6);
+    check_steps(&(Way){PRECISION_f16, false, 1, 1}, 6);
+    check_steps(&(Way){PRECISION_tf32, false, 1, 1}, 7);
+    check_steps(&(Way){PRECISION_f32, false, 1, 1}, 7);
 }
 
 /* The parts of a step add up: the last part writes the partial sums. */
-TEST(square_of_parts_of_a_step)
+TEST(grad_sqnorm_of_parts_of_a_step)
 {
-    steps_are(&(Way){PRECISION_bf16, false, 3, 1}, 6);
-    steps_are(&(Way){PRECISION_f32, false, 2, 1}, 7);
+    check_steps(&(Way){PRECISION_bf16, false, 3, 1}, 6);
+    check_steps(&(Way){PRECISION_f32, false, 2, 1}, 7);
 }
 
 /* Without fusion all gradients are read; the norm is the same up to the order
  * of the sum. */
-TEST(square_plain)
+TEST(grad_sqnorm_plain)
 {
-    steps_are(&(Way){PRECISION_bf16, true, 1, 1}, 0);
-    steps_are(&(Way){PRECISION_f32, true, 1, 1}, 0);
+    check_steps(&(Way){PRECISION_bf16, true, 1, 1}, 0);
+    check_steps(&(Way){PRECISION_f32, true, 1, 1}, 0);
 }
 
 /* The same bits in any order of blocks and threads. */
-TEST(square_any_order)
+TEST(grad_sqnorm_any_order)
 {
     static const char *const order[] = {"g", "h", "a", "r3"};
     const Way way = {PRECISION_bf16, false, 1, 2};
@@ -198,7 +198,7 @@ TEST(square_any_order)
 
 /* One gradient is not finite: the step is skipped, with partial sums and with
  * gradients that are read. */
-TEST(square_of_infinity)
+TEST(grad_sqnorm_of_infinity)
 {
     const Way way = {PRECISION_f16, false, 1, 1};
     Net n;
@@ -211,7 +211,7 @@ TEST(square_of_infinity)
 }
 
 /* More separate gradients than fit the argument of the norm's kernel. */
-TEST(square_many_layers)
+TEST(grad_sqnorm_many_layers)
 {
     enum { LAYERS = MAX_RESTS + 20 };
     const Optim o = optim_default(OPTIM_sgd);
@@ -232,7 +232,7 @@ TEST(square_many_layers)
     const StepResult r = net_step(&n, 2, 1, 0.01, 1);
     const Plan *p = net_plan(&n, true, 2);
     EXPECT(r.applied);
-    EXPECT_INT(squares_are(&n, p, &all), MAX_RESTS - 1);
+    EXPECT_INT(check_sqnorms(&n, p, &all), MAX_RESTS - 1);
     // the first layer is the start of the parameters
     EXPECT_INT(plan_sqnorms(p)->rests, MAX_RESTS - 1);
     EXPECT_NEAR(r.grad_norm, sqrt(all), 1e-12 * r.grad_norm);
