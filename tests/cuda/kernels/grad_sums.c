@@ -8,7 +8,7 @@
 
 /* Layers that compute the gradient sums of their operand in the backward call.
  */
-static const Shape sums_by_call[] = {
+static const Shape layers[] = {
     {OP_conv, {2, 1, 16, 16, 32}, {32, 1, 3, 3, 32}, 1, 1, 1},
     {OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1},
     // four and eight residue classes with different numbers of boxes
@@ -35,7 +35,7 @@ static const Shape sums_by_call[] = {
     {OP_conv, {1, 1, 5, 7, 8}, {3, 1, 1, 1, 8}, 1, 0, 1},
     {OP_conv, {1, 1, 40, 51, 256}, {1, 1, 1, 1, 256}, 1, 0, 1},
 };
-enum { CLOSERS = sizeof sums_by_call / sizeof *sums_by_call };
+enum { LAYERS = sizeof layers / sizeof *layers };
 
 /* Computes mean and 1 / standard deviation of the channel at v, with h's
  * epsilon. */
@@ -83,18 +83,18 @@ static void sums_of(Bench *b, const Tensor *dx, const Tensor *x,
     mem_free(v);
 }
 
-/* Expects the gradient sums of dx in total. Close to zero rounding can change
+/* Expects the gradient sums of dx in `sums`. Close to zero rounding can change
  * the sign before the activation while u is not small: such a term is 1e-4 of
  * the sums here. */
-static void totals_are(Bench *b, const Tensor *total, const Tensor *dx,
+static void check_sums(Bench *b, const Tensor *sums, const Tensor *dx,
                        const Tensor *x, const NormAct *h)
 {
     double got[1026], want[512], size[512];
-    const int sums = (h ? 2 : 1) * dx->dim.c;
-    REQUIRE(total->dim.c <= 1026);
-    read_tensor(b, total, got);
+    const int count = (h ? 2 : 1) * dx->dim.c;
+    REQUIRE(sums->dim.c <= 1026);
+    read_tensor(b, sums, got);
     sums_of(b, dx, x, h, want, size);
-    for (int i = 0; i < sums; i++)
+    for (int i = 0; i < count; i++)
         EXPECT_NEAR(got[i], want[i], 2e-4 * size[i] + 1e-6);
 }
 
@@ -107,13 +107,13 @@ static Attr pool_of_two(Dims s)
     return a;
 }
 
-static Tensor total_of(Bench *b, Dims s)
+static Tensor sums_of_extents(Bench *b, Dims s)
 {
     return tensor_of(b, (Dims){1, 1, 1, 1, grad_sums_size(s.c)}, F64);
 }
 
 /* Returns whether the backend sums dx[k] in this call. */
-static bool is_closed(Bench *b, Call c, int k)
+static bool has_sums(Bench *b, Call c, int k)
 {
     c.precision = b->precision;
     return backend_cuda.sums_grads(&c) >> k & 1;
@@ -121,7 +121,7 @@ static bool is_closed(Bench *b, Call c, int k)
 
 /* Checks the gradient sums of a layer's dx. `add`: dx is added to, and dw and
  * db are computed as well. */
-static void closes(Precision p, const Shape *s, bool seen, bool add)
+static void layer_sums(Precision p, const Shape *s, bool deferred, bool add)
 {
     enum { DX, DW, DB, ALL };
     Bench b;
@@ -133,38 +133,37 @@ static void closes(Precision p, const Shape *s, bool seen, bool add)
     const Tensor w2 = uniform(&b, s->w, type, -1, 1);
     Tensor in[MAX_IN] = {y, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
-    const bool few = z.dim.c % NARROW_CHANNELS;
-    const Tensor dz = uniform(&b, z.dim, few ? F32 : type, -1, 1);
-    const Tensor total = total_of(&b, s->x);
+    const bool f32_dz = z.dim.c % NARROW_CHANNELS;
+    const Tensor dz = uniform(&b, z.dim, f32_dz ? F32 : type, -1, 1);
+    const Tensor sums = sums_of_extents(&b, s->x);
     const Dims extent[ALL] = {y.dim, s->w, {1, 1, 1, 1, z.dim.c}};
     Tensor d[2][ALL];
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same random values in both runs
         z.data = NULL;
         Call c = {.attr = &attr, .x = {&y, &w2}, .y = &z, .dy = &dz};
-        if (seen) c.deferred_norm[0] = &h.deferred_norm;
+        if (deferred) c.deferred_norm[0] = &h.deferred_norm;
         for (int k = 0; k < (add ? ALL : DW); k++) {
             d[i][k] = uniform(&b, extent[k], k == DX ? type : F32, -1, 1);
             c.dx[k] = &d[i][k];
         }
         c.fresh = !add;
-        EXPECT(is_closed(&b, c, 0));
-        if (i) c.grad_sums[0] = &total;
+        EXPECT(has_sums(&b, c, 0));
+        if (i) c.grad_sums[0] = &sums;
         run(&b, &c);
     }
     for (int k = 0; k < (add ? ALL : DW); k++) same(&b, &d[0][k], &d[1][k]);
-    totals_are(&b, &total, &d[1][DX], &y, seen ? &h : NULL);
+    check_sums(&b, &sums, &d[1][DX], &y, deferred ? &h : NULL);
     bench_close(&b);
 }
 
-TEST(close_of_a_product)
+TEST(grad_sums_of_a_product)
 {
-    for (int i = 0; i < CLOSERS; i++) {
-        closes(PRECISION_bf16, &sums_by_call[i], true, i % 2);
-        if (i % 3 == 0)
-            closes(PRECISION_f16, &sums_by_call[i], true, i % 2 == 0);
+    for (int i = 0; i < LAYERS; i++) {
+        layer_sums(PRECISION_bf16, &layers[i], true, i % 2);
+        if (i % 3 == 0) layer_sums(PRECISION_f16, &layers[i], true, i % 2 == 0);
         if (i % 3 == 1)
-            closes(PRECISION_bf16, &sums_by_call[i], false, i % 2 == 0);
+            layer_sums(PRECISION_bf16, &layers[i], false, i % 2 == 0);
     }
 }
 
@@ -172,13 +171,13 @@ TEST(close_of_a_product)
  * gradient, a call with deferred norm h: dgamma and dbeta, and after the sums
  * one line of four floats per channel: scale and shift of the norm, then factor
  * of x and constant of dx (norm_bwd_on_load.cuh). */
-static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
-                       const NormAct *h, const double *before)
+static void check_reader(Bench *b, const Tensor *sums, const Tensor *x,
+                         const NormAct *h, const double *before)
 {
     const int channels = x->dim.c;
     const int64_t rows = numel(x->dim) / channels;
     double got[1026], gamma[256], made[2][256];
-    read_tensor(b, total, got);
+    read_tensor(b, sums, got);
     read_tensor(b, &h->x[1], gamma);
     for (int i = 0; i < 2; i++) read_tensor(b, &h->dx[2 - i], made[i]);
     double *v = mem_alloc((size_t)numel(x->dim) * sizeof *v);
@@ -205,7 +204,7 @@ static void reader_has(Bench *b, const Tensor *total, const Tensor *x,
 }
 
 /* Gradient sums with a reader: dgamma is added to, dbeta is stored. */
-static void for_the_reader(const Shape *s, Op op)
+static void sums_for_reader(const Shape *s, Op op)
 {
     Bench b;
     NormAct h;
@@ -217,7 +216,7 @@ static void for_the_reader(const Shape *s, Op op)
     REQUIRE(op_shape(&attr, in, &z));
     z = uniform(&b, z.dim, BF16, -1, 1);
     const Tensor dz = uniform(&b, z.dim, BF16, -1, 1);
-    const Tensor total = total_of(&b, s->x),
+    const Tensor sums = sums_of_extents(&b, s->x),
                  dx = uniform(&b, y.dim, BF16, 0, 0);
     h.dx[1] = uniform(&b, h.x[1].dim, F32, 3, 3);
     h.dx[2] = uniform(&b, h.x[2].dim, F32, 3, 3);
@@ -230,27 +229,26 @@ static void for_the_reader(const Shape *s, Op op)
     c.deferred_norm[0] = &h.deferred_norm;
     if (op != OP_conv) run(&b, &c);
     c.dy = &dz, c.dx[0] = &dx, c.fresh = 1;
-    c.grad_sums[0] = &total, c.sums_for[0] = &reader;
+    c.grad_sums[0] = &sums, c.sums_for[0] = &reader;
     run(&b, &c);
-    totals_are(&b, &total, &dx, &y, &h);
-    reader_has(&b, &total, &y, &h, (const double[]){0, 3});
+    check_sums(&b, &sums, &dx, &y, &h);
+    check_reader(&b, &sums, &y, &h, (const double[]){0, 3});
     bench_close(&b);
 }
 
-TEST(close_for_the_reader)
+TEST(grad_sums_for_the_reader)
 {
-    for_the_reader(&sums_by_call[0], OP_conv);
-    for_the_reader(&sums_by_call[6], OP_conv);
-    for_the_reader(&(Shape){OP_maxpool, {2, 1, 64, 48, 40}, {0}, 2, 0, 1},
-                   OP_maxpool);
+    sums_for_reader(&layers[0], OP_conv);
+    sums_for_reader(&layers[6], OP_conv);
+    sums_for_reader(&(Shape){OP_maxpool, {2, 1, 64, 48, 40}, {0}, 2, 0, 1},
+                    OP_maxpool);
 }
 
 /* Call c computes the same gradient with and without gradient sums, and the
  * right sums. `h`: the deferred norm of its operand, or NULL. */
-static void closes_alike(Bench *b, Call c, const Tensor *dz, NormAct *h,
-                         bool add)
+static void call_sums(Bench *b, Call c, const Tensor *dz, NormAct *h, bool add)
 {
-    const Tensor *y = c.x[0], total = total_of(b, y->dim);
+    const Tensor *y = c.x[0], sums = sums_of_extents(b, y->dim);
     Tensor dx[2];
     if (h) c.deferred_norm[0] = &h->deferred_norm;
     run(b, &c);
@@ -259,15 +257,15 @@ static void closes_alike(Bench *b, Call c, const Tensor *dz, NormAct *h,
         dx[i] = uniform(b, y->dim, y->type, -1, 1);
         c.dy = dz, c.dx[0] = &dx[i], c.fresh = !add;
         EXPECT(backend_cuda.sums_grads(&c) == 1);
-        if (i) c.grad_sums[0] = &total;
+        if (i) c.grad_sums[0] = &sums;
         run(b, &c);
     }
     same(b, &dx[0], &dx[1]);
-    totals_are(b, &total, &dx[1], y, h);
+    check_sums(b, &sums, &dx[1], y, h);
 }
 
 /* Gradient sums of a maxpool; odd extents leave elements without a window. */
-static void closes_pool(Precision p, Dims s, bool seen, bool add)
+static void pool_sums(Precision p, Dims s, bool deferred, bool add)
 {
     Bench b;
     NormAct h;
@@ -280,21 +278,21 @@ static void closes_pool(Precision p, Dims s, bool seen, bool add)
     z = tensor_of(&b, z.dim, type);
     const Tensor dz = uniform(&b, z.dim, type, -1, 1);
     const Call c = {.attr = &pool, .x = {&y}, .y = &z};
-    closes_alike(&b, c, &dz, seen ? &h : NULL, add);
+    call_sums(&b, c, &dz, deferred ? &h : NULL, add);
     bench_close(&b);
 }
 
-TEST(close_of_a_pool)
+TEST(grad_sums_of_a_pool)
 {
-    closes_pool(PRECISION_bf16, (Dims){2, 1, 16, 14, 32}, true, true);
-    closes_pool(PRECISION_bf16, (Dims){1, 1, 15, 9, 40}, true, false);
-    closes_pool(PRECISION_f16, (Dims){3, 5, 6, 7, 8}, true, true);
-    closes_pool(PRECISION_bf16, (Dims){1, 1, 33, 64, 8}, false, true);
+    pool_sums(PRECISION_bf16, (Dims){2, 1, 16, 14, 32}, true, true);
+    pool_sums(PRECISION_bf16, (Dims){1, 1, 15, 9, 40}, true, false);
+    pool_sums(PRECISION_f16, (Dims){3, 5, 6, 7, 8}, true, true);
+    pool_sums(PRECISION_bf16, (Dims){1, 1, 33, 64, 8}, false, true);
 }
 
 /* Gradient sums of spatial dropout with an activation after it. The sign for
  * the activation is taken from y or, with a deferred norm, from x. */
-static void closes_dropout(Precision p, Dims s, Op act, bool seen, bool add)
+static void dropout_sums(Precision p, Dims s, Op act, bool deferred, bool add)
 {
     Bench b;
     NormAct h;
@@ -305,25 +303,25 @@ static void closes_dropout(Precision p, Dims s, Op act, bool seen, bool add)
     const Tensor dz = uniform(&b, s, type, -1, 1);
     Call c = {.attr = &drop, .x = {&y}, .y = &z};
     if (act != OP_spatial_dropout) c.act = &after;
-    closes_alike(&b, c, &dz, seen ? &h : NULL, add);
+    call_sums(&b, c, &dz, deferred ? &h : NULL, add);
     bench_close(&b);
 }
 
-TEST(close_of_dropout)
+TEST(grad_sums_of_dropout)
 {
     const Op none = OP_spatial_dropout;
     const Precision half = PRECISION_bf16;
-    closes_dropout(half, (Dims){2, 1, 64, 48, 40}, OP_relu, true, false);
-    closes_dropout(half, (Dims){3, 5, 6, 7, 8}, OP_leaky_relu, true, true);
-    closes_dropout(half, (Dims){1, 1, 33, 64, 8}, OP_leaky_relu, false, true);
-    closes_dropout(half, (Dims){2, 1, 9, 10, 256}, none, true, false);
-    closes_dropout(PRECISION_f16, (Dims){2, 1, 15, 9, 40}, none, false, false);
+    dropout_sums(half, (Dims){2, 1, 64, 48, 40}, OP_relu, true, false);
+    dropout_sums(half, (Dims){3, 5, 6, 7, 8}, OP_leaky_relu, true, true);
+    dropout_sums(half, (Dims){1, 1, 33, 64, 8}, OP_leaky_relu, false, true);
+    dropout_sums(half, (Dims){2, 1, 9, 10, 256}, none, true, false);
+    dropout_sums(PRECISION_f16, (Dims){2, 1, 15, 9, 40}, none, false, false);
     // partial sums of all samples, added in two rounds
-    closes_dropout(half, (Dims){6, 1, 160, 165, 8}, OP_relu, true, false);
+    dropout_sums(half, (Dims){6, 1, 160, 165, 8}, OP_relu, true, false);
 }
 
 /* Gradient sums of the two operands of an implicit concat. */
-static void beside(int how)
+static void implicit_concat(int how)
 {
     enum { FIRST = 32, C = 56 };
     const bool far = how & 1, one = !(how & 2), two = !(how & 4);
@@ -337,79 +335,79 @@ static void beside(int how)
     const Tensor other = uniform(&b, half[!far], BF16, -1, 1);
     const Tensor w2 = uniform(&b, s.w, BF16, -1, 1);
     const Tensor dz = uniform(&b, (Dims){2, 1, 15, 17, 40}, BF16, -1, 1);
-    Tensor z = dz, dx[2], total[2];
+    Tensor z = dz, dx[2], sums[2];
     Call c = {.attr = &attr, .y = &z, .dy = &dz, .fresh = ~0u};
     c.x[0] = far ? &other : &y, c.x[1] = &w2, c.x[X2] = far ? &y : &other;
     c.deferred_norm[far ? X2 : 0] = &h.deferred_norm;
     for (int i = 0; i < 2; i++) {
         const int k = i ? X2 : 0;
         dx[i] = uniform(&b, half[i], BF16, -1, 1);
-        total[i] = total_of(&b, half[i]);
+        sums[i] = sums_of_extents(&b, half[i]);
         if (!(i ? two : one)) continue;
-        c.dx[k] = &dx[i], c.grad_sums[k] = &total[i];
+        c.dx[k] = &dx[i], c.grad_sums[k] = &sums[i];
     }
     for (int i = 0; i < 2; i++)
-        if (i ? two : one) EXPECT(is_closed(&b, c, i ? X2 : 0));
+        if (i ? two : one) EXPECT(has_sums(&b, c, i ? X2 : 0));
     run(&b, &c);
     for (int i = 0; i < 2; i++)
         if (i ? two : one)
-            totals_are(&b, &total[i], &dx[i], &y, i == far ? &h : NULL);
+            check_sums(&b, &sums[i], &dx[i], &y, i == far ? &h : NULL);
     bench_close(&b);
 }
 
-TEST(close_of_a_concat)
+TEST(grad_sums_of_implicit_concat)
 {
-    for (int how = 0; how < 6; how++) beside(how);
+    for (int how = 0; how < 6; how++) implicit_concat(how);
 }
 
 /* No gradient sums of f32 gradients, nor with split-K. */
-TEST(close_not_otherwise)
+TEST(grad_sums_not_otherwise)
 {
     Bench b;
     bench_open(&b, PRECISION_bf16);
-    const Attr attr = attr_of(&sums_by_call[0]);
+    const Attr attr = attr_of(&layers[0]);
     Tensor x = {{1, 1, 2, 2, 512}, BF16, 2, NULL};
     Tensor w = {{512, 1, 3, 3, 512}, F32, 2, NULL}, z = {.data = NULL};
     Tensor in[MAX_IN] = {x, w};
     REQUIRE(op_shape(&attr, in, &z));
     Call c = {.attr = &attr, .x = {&x, &w}, .y = &z, .dy = &z, .dx = {&x}};
-    EXPECT(!is_closed(&b, c, 0)); // split
+    EXPECT(!has_sums(&b, c, 0)); // split
     x.dim = (Dims){1, 1, 64, 64, 512}, in[0] = x;
     REQUIRE(op_shape(&attr, in, &z));
-    EXPECT(is_closed(&b, c, 0));
-    EXPECT(!is_closed(&b, c, X2));
+    EXPECT(has_sums(&b, c, 0));
+    EXPECT(!has_sums(&b, c, X2));
     x.type = F32;
-    EXPECT(!is_closed(&b, c, 0));
+    EXPECT(!has_sums(&b, c, 0));
     bench_close(&b);
 }
 
 /* The backward call of a convolution with deferred norm that is given the sums
  * of dy computes the same gradients, up to the order of the sums, as one that
  * computes them; and makes no pass over dy and y. */
-TEST(close_way_back)
+TEST(grad_sums_for_norm_bwd)
 {
     enum { C = 16 };
     Bench b;
     NormAct h;
     Call c;
     bench_open(&b, PRECISION_bf16);
-    const Attr conv = attr_of(&sums_by_call[0]);
+    const Attr conv = attr_of(&layers[0]);
     Tensor x = uniform(&b, (Dims){2, 1, 9, 11, 8}, BF16, -1, 1);
     Tensor w = uniform(&b, (Dims){C, 1, 3, 3, 8}, BF16, -1, 1);
     Tensor y = deferred_conv(&b, &conv, &x, &w, &h, &c), dx[2], dk[2][3];
-    const Tensor total = total_of(&b, y.dim);
+    const Tensor sums = sums_of_extents(&b, y.dim);
     c.y = &y, c.fresh = ~0u;
     for (int i = 0; i < 2; i++) {
         b.draws = 200; // the same random values in both runs
-        const Tensor slope = uniform(&b, y.dim, BF16, -1, 1);
+        const Tensor dy = uniform(&b, y.dim, BF16, -1, 1);
         if (i) {
             double sum[GRAD_SUMS * C + 1] = {0}, size[GRAD_SUMS * C];
-            sums_of(&b, &slope, &y, &h, sum, size);
-            REQUIRE(backend_cuda.upload(b.d.dev, total.data, sum, sizeof sum));
-            c.dy_sums = &total;
+            sums_of(&b, &dy, &y, &h, sum, size);
+            REQUIRE(backend_cuda.upload(b.d.dev, sums.data, sum, sizeof sum));
+            c.dy_sums = &sums;
         }
         dx[i] = tensor_of(&b, x.dim, BF16);
-        c.dy = &slope, c.dx[0] = &dx[i];
+        c.dy = &dy, c.dx[0] = &dx[i];
         for (int k = 1; k <= 2; k++)
             dk[i][k] = tensor_of(&b, h.x[k].dim, F32), c.norm_dx[k] = &dk[i][k];
         emu_reset_counts();
