@@ -6,12 +6,12 @@
 
 /* A convolution with a deferred norm, and whether its kernels apply the norm
  * backward on load (else a separate pass does). */
-typedef struct Lazy {
+typedef struct Layer {
     Shape shape;
-    bool norm_bwds;
-} Lazy;
+    bool on_load;
+} Layer;
 
-static const Lazy lazies[] = {
+static const Layer layers[] = {
     {{OP_conv, {2, 1, 9, 11, 8}, {16, 1, 3, 3, 8}, 1, 1, 1}, true},
     {{OP_conv, {1, 1, 21, 13, 72}, {40, 1, 3, 3, 72}, 1, 1, 1}, true},
     {{OP_conv, {1, 1, 13, 20, 136}, {72, 1, 3, 3, 136}, 1, 1, 1}, true},
@@ -31,12 +31,12 @@ static const Lazy lazies[] = {
     // a row of the image that no result reads
     {{OP_conv, {1, 1, 10, 10, 16}, {16, 1, 2, 2, 16}, 3, 0, 1}, false},
 };
-enum { LAZIES = sizeof lazies / sizeof *lazies };
+enum { LAYERS = sizeof layers / sizeof *layers };
 
 /* Compares dx, dw, db, dgamma and dbeta with the results of separate backward
  * calls of norm with activation and of the convolution: stored or added, with
  * the sums of dy given or not. */
-static void way_back(Precision p, const Lazy *s, bool add, bool given)
+static void norm_bwd_on_load(Precision p, const Layer *s, bool add, bool given)
 {
     enum { DX, DW, DB, DGAMMA, DBETA, ALL };
     Bench b;
@@ -47,14 +47,14 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
     const Attr attr = attr_of(&s->shape);
     Tensor x = uniform(&b, s->shape.x, type, -1, 1);
     Tensor w = uniform(&b, s->shape.w, type, -1, 1);
-    Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c), dy[2], d[2][ALL];
     Tensor total =
         tensor_of(&b, (Dims){1, 1, 1, 1, GRAD_SUMS * y.dim.c + 1}, F64);
     const Dims one = {1, 1, 1, 1, y.dim.c},
                extent[] = {x.dim, w.dim, one, one, one};
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
-        slope[i] = uniform(&b, y.dim, type, -1, 1);
+        dy[i] = uniform(&b, y.dim, type, -1, 1);
         for (int k = 0; k < ALL; k++)
             d[i][k] = uniform(&b, extent[k], k == DX ? type : F32, -1, 1);
     }
@@ -63,7 +63,7 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
         .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
     norm.saved = c.saved;
     for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
-    norm.dy = norm.dx[0] = &slope[1];
+    norm.dy = norm.dx[0] = &dy[1];
     norm.fresh = add ? 1 : ~0u;
     norm.dx[1] = &d[1][DGAMMA], norm.dx[2] = &d[1][DBETA];
     // ... the sums of dy come from the backward call of a pool
@@ -74,24 +74,24 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
         Call one_of = {.attr = &pool, .x = {&y}, .y = &out};
         one_of.deferred_norm[0] = &h.deferred_norm;
         run(&b, &one_of);
-        one_of.dy = &slope[1], one_of.dx[0] = &in, one_of.fresh = 1;
+        one_of.dy = &dy[1], one_of.dx[0] = &in, one_of.fresh = 1;
         one_of.grad_sums[0] = &total;
         run(&b, &one_of);
         c.dy_sums = &total;
     }
     run(&b, &norm);
     Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
-    plain.dy = &slope[1], plain.dx[0] = &d[1][DX], plain.dx[1] = &d[1][DW];
+    plain.dy = &dy[1], plain.dx[0] = &d[1][DX], plain.dx[1] = &d[1][DW];
     plain.dx[2] = &d[1][DB];
     plain.fresh = add ? 0 : ~0u;
     run(&b, &plain);
-    c.y = &y, c.dy = &slope[0], c.dx[0] = &d[0][DX], c.dx[1] = &d[0][DW];
+    c.y = &y, c.dy = &dy[0], c.dx[0] = &d[0][DX], c.dx[1] = &d[0][DW];
     c.dx[2] = &d[0][DB];
     c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
     c.fresh = add ? 0 : ~0u;
     emu_reset_counts();
     run(&b, &c);
-    EXPECT_INT(emu_launch_count("grad_kernel"), !s->norm_bwds);
+    EXPECT_INT(emu_launch_count("grad_kernel"), !s->on_load);
     EXPECT_INT(emu_launch_count("grads_kernel"), !given);
     // both ways round dy of the convolution, at times to neighbouring numbers;
     // db, the sum of dy, is 0 up to this rounding
@@ -104,9 +104,10 @@ static void way_back(Precision p, const Lazy *s, bool add, bool given)
 
 TEST(norm_bwd_on_load_backward)
 {
-    for (int i = 0; i < LAZIES; i++) {
-        way_back(PRECISION_bf16, &lazies[i], i % 2, i % 3 == 0);
-        if (i % 4 == 1) way_back(PRECISION_f16, &lazies[i], i % 2 == 0, i % 3);
+    for (int i = 0; i < LAYERS; i++) {
+        norm_bwd_on_load(PRECISION_bf16, &layers[i], i % 2, i % 3 == 0);
+        if (i % 4 == 1)
+            norm_bwd_on_load(PRECISION_f16, &layers[i], i % 2 == 0, i % 3);
     }
 }
 
@@ -114,7 +115,7 @@ TEST(norm_bwd_on_load_backward)
 typedef struct First {
     Shape shape;
     bool bias; // db is computed, as a sum of dy that a separate pass stores
-    bool norm_bwds;
+    bool on_load;
 } First;
 
 static const First firsts[] = {
@@ -144,18 +145,18 @@ static void first_layer(Precision p, const First *f, bool add)
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(&f->shape);
     // up to 4 channels are read in f32 by fprop, and as a 16-bit copy by wgrad
-    const bool few = f->shape.x.c <= 4;
+    const bool f32_x = f->shape.x.c <= 4;
     Tensor half = uniform(&b, f->shape.x, type, -1, 1), x = half;
     b.draws = 0;
-    if (few) x = uniform(&b, f->shape.x, F32, -1, 1);
+    if (f32_x) x = uniform(&b, f->shape.x, F32, -1, 1);
     b.draws = 1;
     Tensor w = uniform(&b, f->shape.w, type, -1, 1);
-    Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c), slope[2], d[2][ALL];
+    Tensor y = deferred_conv(&b, &attr, &x, &w, &h, &c), dy[2], d[2][ALL];
     Tensor db = tensor_of(&b, h.bias.dim, F32);
     const Dims extent[] = {w.dim, h.bias.dim, h.bias.dim};
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
-        slope[i] = uniform(&b, y.dim, type, -1, 1);
+        dy[i] = uniform(&b, y.dim, type, -1, 1);
         for (int k = 0; k < ALL; k++)
             d[i][k] = uniform(&b, extent[k], F32, -1, 1);
     }
@@ -163,22 +164,22 @@ static void first_layer(Precision p, const First *f, bool add)
         .attr = &h.norm, .act = h.deferred_norm.act, .y = &y, .x = {&y}};
     norm.saved = c.saved;
     for (int k = 1; k <= 4; k++) norm.x[k] = &h.x[k];
-    norm.dy = norm.dx[0] = &slope[1];
+    norm.dy = norm.dx[0] = &dy[1];
     norm.dx[1] = &d[1][DGAMMA], norm.dx[2] = &d[1][DBETA];
     norm.fresh = add ? 1 : ~0u;
     run(&b, &norm);
     Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
-    plain.dy = &slope[1], plain.dx[1] = &d[1][DW];
+    plain.dy = &dy[1], plain.dx[1] = &d[1][DW];
     plain.fresh = c.fresh = add ? 0 : ~0u;
-    if (few) plain.half[0] = c.half[0] = &half;
+    if (f32_x) plain.half[0] = c.half[0] = &half;
     run(&b, &plain);
-    c.y = &y, c.dy = &slope[0], c.dx[1] = &d[0][DW];
+    c.y = &y, c.dy = &dy[0], c.dx[1] = &d[0][DW];
     if (f->bias) c.dx[2] = &db;
     c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
     emu_reset_counts();
     run(&b, &c);
-    EXPECT_INT(emu_launch_count("grad_kernel"), !f->norm_bwds);
-    EXPECT_INT(emu_launch_count("norm_bwd_kernel"), f->norm_bwds);
+    EXPECT_INT(emu_launch_count("grad_kernel"), !f->on_load);
+    EXPECT_INT(emu_launch_count("norm_bwd_kernel"), f->on_load);
     const double unit = p == PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
     for (int k = 0; k < ALL; k++) near(&b, &d[0][k], &d[1][k], unit * unit);
     bench_close(&b);
@@ -208,9 +209,9 @@ TEST(norm_bwd_on_load_is_norm_bwd)
     c.y = &y, c.fresh = ~0u;
     for (int i = 0; i < 2; i++) {
         b.draws = 100; // the same for both
-        Tensor slope = uniform(&b, y.dim, BF16, -1, 1);
+        Tensor dy = uniform(&b, y.dim, BF16, -1, 1);
         dw[i] = tensor_of(&b, w.dim, F32);
-        c.dy = &slope, c.dx[0] = i ? &dx : NULL, c.dx[1] = &dw[i];
+        c.dy = &dy, c.dx[0] = i ? &dx : NULL, c.dx[1] = &dw[i];
         run(&b, &c);
     }
     same(&b, &dw[0], &dw[1]);
