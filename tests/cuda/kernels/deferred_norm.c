@@ -7,7 +7,7 @@
 #include <math.h>
 
 /* Returns y after its deferred norm, by a maxpool with windows of one. */
-static Tensor shown(Bench *b, const Tensor *y, const NormAct *h)
+static Tensor apply_norm(Bench *b, const Tensor *y, const NormAct *h)
 {
     const Attr pool = pool_of_one();
     Tensor out = tensor_of(b, y->dim, y->type);
@@ -27,7 +27,7 @@ static const Shape shapes[] = {
     {OP_conv, {1, 8, 8, 8, 8}, {8, 4, 4, 4, 8}, 2, 1, 1},
     {OP_conv, {3, 1, 9, 9, 40}, {64, 1, 1, 1, 40}, 1, 0, 1},
     {OP_conv, {2, 1, 8, 8, 32}, {32, 1, 3, 3, 16}, 1, 1, 2},
-    {OP_conv, {1, 1, 2, 2, 512}, {64, 1, 3, 3, 512}, 1, 1, 1}, // segments
+    {OP_conv, {1, 1, 2, 2, 512}, {64, 1, 3, 3, 512}, 1, 1, 1}, // split-K
     {OP_upconv, {2, 1, 7, 9, 32}, {32, 1, 2, 2, 16}, 2, 0, 1},
     {OP_conv, {1, 1, 9, 8, 8}, {12, 1, 3, 3, 8}, 1, 1, 1},
     {OP_conv, {1, 1, 12, 12, 16}, {1, 1, 1, 1, 16}, 1, 0, 1}, // head.cu
@@ -57,7 +57,7 @@ enum { OTHERS = sizeof others / sizeof *others };
 
 /* A layer gives the same y, dx and dw, bit by bit, with the norm on load as
  * with an operand stored after the norm. */
-static void looks(Precision p, const Shape *s)
+static void norm_on_load_agrees(Precision p, const Shape *s)
 {
     Bench b;
     NormAct h;
@@ -65,22 +65,23 @@ static void looks(Precision p, const Shape *s)
     const Dtype type = precision_copy(p);
     const Attr attr = attr_of(s);
     const Tensor y = deferred_linear(&b, s->x, &h);
-    const Tensor seen = shown(&b, &y, &h), w2 = uniform(&b, s->w, type, -1, 1);
+    const Tensor normed = apply_norm(&b, &y, &h),
+                 w2 = uniform(&b, s->w, type, -1, 1);
     Tensor in[MAX_IN] = {y, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
-    const bool narrow = z.dim.c % NARROW_CHANNELS == 0;
+    const bool y16 = z.dim.c % NARROW_CHANNELS == 0;
     Tensor out[2], dx[2], dw[2];
-    const Tensor dz = uniform(&b, z.dim, narrow ? type : F32, -1, 1);
+    const Tensor dz = uniform(&b, z.dim, y16 ? type : F32, -1, 1);
     const Tensor half = uniform(&b, z.dim, type, -1, 1);
     for (int i = 0; i < 2; i++) {
-        out[i] = tensor_of(&b, z.dim, narrow ? type : F32);
+        out[i] = tensor_of(&b, z.dim, y16 ? type : F32);
         dx[i] = tensor_of(&b, y.dim, type);
         dw[i] = tensor_of(&b, s->w, F32);
-        Call c = {.attr = &attr, .x = {i ? &seen : &y, &w2}, .y = &out[i]};
+        Call c = {.attr = &attr, .x = {i ? &normed : &y, &w2}, .y = &out[i]};
         if (!i) c.deferred_norm[0] = &h.deferred_norm;
         run(&b, &c);
         c.dy = &dz, c.dx[0] = &dx[i], c.dx[1] = &dw[i], c.fresh = 3;
-        if (!narrow) c.half_dy = &half;
+        if (!y16) c.half_dy = &half;
         run(&b, &c);
     }
     same(&b, &out[0], &out[1]);
@@ -91,14 +92,17 @@ static void looks(Precision p, const Shape *s)
 
 TEST(deferred_norm_of_products)
 {
-    for (int i = 0; i < SHAPES; i++) looks(PRECISION_bf16, &shapes[i]);
-    looks(PRECISION_f16, &shapes[1]);
-    looks(PRECISION_f16, &shapes[8]);
-    for (int i = 9; i < SHAPES; i++) looks(PRECISION_f16, &shapes[i]);
-    for (int i = 0; i < OTHERS; i++) looks(PRECISION_bf16, &others[i]);
-    looks(PRECISION_f16, &others[0]);
-    looks(PRECISION_f16, &others[1]);
-    looks(PRECISION_f16, &others[5]);
+    for (int i = 0; i < SHAPES; i++)
+        norm_on_load_agrees(PRECISION_bf16, &shapes[i]);
+    norm_on_load_agrees(PRECISION_f16, &shapes[1]);
+    norm_on_load_agrees(PRECISION_f16, &shapes[8]);
+    for (int i = 9; i < SHAPES; i++)
+        norm_on_load_agrees(PRECISION_f16, &shapes[i]);
+    for (int i = 0; i < OTHERS; i++)
+        norm_on_load_agrees(PRECISION_bf16, &others[i]);
+    norm_on_load_agrees(PRECISION_f16, &others[0]);
+    norm_on_load_agrees(PRECISION_f16, &others[1]);
+    norm_on_load_agrees(PRECISION_f16, &others[5]);
 }
 
 /* Dropout of channels after the norm; the random draws are the same. */
@@ -115,11 +119,11 @@ TEST(deferred_norm_of_dropout)
         Tensor x = uniform(&b, (Dims){2, 1, 9, 11, 8}, type, -1, 1);
         Tensor w = uniform(&b, (Dims){24, 1, 3, 3, 8}, type, -1, 1), out[2];
         Tensor y = deferred_conv(&b, &conv, &x, &w, &h, &made);
-        const Tensor seen = shown(&b, &y, &h);
+        const Tensor normed = apply_norm(&b, &y, &h);
         for (int i = 0; i < 2; i++) {
             out[i] = tensor_of(&b, y.dim, type);
             Call c = {.attr = &drop, .act = &relu, .y = &out[i]};
-            c.x[0] = i ? &seen : &y,
+            c.x[0] = i ? &normed : &y,
             c.deferred_norm[0] = i ? NULL : &h.deferred_norm;
             run(&b, &c);
         }
@@ -145,7 +149,7 @@ static void moments(const double *y, int64_t rows, int channels, int c,
 /* The deferred norm gives norm and activation of the stored y, rounded once;
  * the running statistics are updated. `after`: a launch of its own computes the
  * statistics from the stored y. */
-static void shows(Precision p, const Shape *s, bool after)
+static void check_deferred(Precision p, const Shape *s, bool after)
 {
     enum { C = 72 };
     static double k[MAX_IN][C], moved[2][C];
@@ -155,8 +159,8 @@ static void shows(Precision p, const Shape *s, bool after)
     bench_open(&b, p);
     const Dtype type = precision_copy(p);
     Attr attr = attr_of(s);
-    const bool few = s->x.c <= 4;
-    Tensor x = uniform(&b, s->x, few ? F32 : type, 0.5f, 1);
+    const bool f32_x = s->x.c <= 4;
+    Tensor x = uniform(&b, s->x, f32_x ? F32 : type, 0.5f, 1);
     Tensor w = uniform(&b, s->w, type, -1, 1);
     emu_reset_counts();
     Tensor out = deferred_conv(&b, &attr, &x, &w, &h, &made);
@@ -164,11 +168,11 @@ static void shows(Precision p, const Shape *s, bool after)
     const int channels = out.dim.c;
     const int64_t rows = numel(out.dim) / channels;
     double *y = mem_alloc((size_t)(2 * numel(out.dim)) * sizeof *y);
-    double *seen = y + numel(out.dim);
+    double *normed = y + numel(out.dim);
     REQUIRE(y && channels <= C);
-    const Tensor shown_now = shown(&b, &out, &h);
+    const Tensor applied = apply_norm(&b, &out, &h);
     read_tensor(&b, &out, y);
-    read_tensor(&b, &shown_now, seen);
+    read_tensor(&b, &applied, normed);
     for (int i = 1; i <= 2; i++) read_tensor(&b, &h.x[i], k[i]);
     for (int i = 0; i < 2; i++) read_tensor(&b, &h.x[3 + i], moved[i]);
     // half a unit in the last place, relative
@@ -182,7 +186,7 @@ static void shows(Precision p, const Shape *s, bool after)
             if (v <= 0) v *= (double)h.act.leaky_relu.slope;
             // ... and the rounding of the float operations
             const double far = unit * fabs(v) + 1e-6 * (1 + fabs(mean * scale));
-            const double off = fabs(seen[r * channels + c] - v);
+            const double off = fabs(normed[r * channels + c] - v);
             if (off > far && off > most) most = off;
         }
         EXPECT_NEAR(most, 0, 0);
@@ -202,8 +206,8 @@ TEST(deferred_norm_is_norm_of_stored_operand)
         const Shape *s = &shapes[i];
         const bool after = i == 7; // few positions: split-K
         if (s->w.n % NARROW_CHANNELS) continue;
-        shows(PRECISION_bf16, s, after);
-        if (i % 3 == 0) shows(PRECISION_f16, s, after);
+        check_deferred(PRECISION_bf16, s, after);
+        if (i % 3 == 0) check_deferred(PRECISION_f16, s, after);
     }
 }
 
@@ -219,11 +223,12 @@ TEST(deferred_norm_of_classes)
         {OP_upconv, {1, 1, 6, 9, 16}, {16, 1, 3, 3, 16}, 1, 1, 1},
     };
     for (int i = 0; i < 5; i++)
-        shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &spread[i], false);
+        check_deferred(i % 2 ? PRECISION_f16 : PRECISION_bf16, &spread[i],
+                       false);
 }
 
 /* The same for 1 to 4 input channels, which are read in f32: first.cu. */
-TEST(deferred_norm_after_few_channels)
+TEST(deferred_norm_after_conv_first)
 {
     static const Shape first[] = {
         {OP_conv, {2, 1, 21, 13, 1}, {32, 1, 3, 3, 1}, 1, 1, 1},
@@ -235,13 +240,14 @@ TEST(deferred_norm_after_few_channels)
     };
     for (int i = 0; i < 5; i++) {
         emu_reset_counts();
-        shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i], false);
+        check_deferred(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i],
+                       false);
         EXPECT_INT(emu_launch_count("conv_first_kernel"), 1);
     }
 }
 
 /* The same for 5 to 15 input channels, stored in 16 bits: small_cin.cu. */
-TEST(deferred_norm_after_some_channels)
+TEST(deferred_norm_after_small_cin)
 {
     static const Shape first[] = {
         {OP_conv, {2, 1, 21, 13, 5}, {32, 1, 3, 3, 5}, 1, 1, 1},
@@ -252,7 +258,8 @@ TEST(deferred_norm_after_some_channels)
     };
     for (int i = 0; i < 5; i++) {
         emu_reset_counts();
-        shows(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i], false);
+        check_deferred(i % 2 ? PRECISION_f16 : PRECISION_bf16, &first[i],
+                       false);
         EXPECT_INT(emu_launch_count("small_cin_kernel"), 1);
     }
 }
@@ -300,10 +307,10 @@ static void same_part(Bench *b, const Tensor *p, const Tensor *q, int from)
 /* Flags: the second operand of the concat (else the first) has a deferred norm;
  * the gradient of the first or second operand is not computed; gradients are
  * added. */
-enum { FAR = 1, NOT_FIRST = 2, NOT_SECOND = 4, ADDED = 8, HOWS = 16 };
+enum { FAR = 1, NO_DX = 2, NO_DX2 = 4, ADDED = 8, HOWS = 16 };
 
 /* Computes `whole`, the concat of `one` and `two`. */
-static void put_together(Bench *b, const Tensor *one, const Tensor *two,
+static void store_concat(Bench *b, const Tensor *one, const Tensor *two,
                          const Tensor *whole, const DeferredNorm *first,
                          const DeferredNorm *second)
 {
@@ -316,7 +323,7 @@ static void put_together(Bench *b, const Tensor *one, const Tensor *two,
 
 /* A convolution of an implicit concat gives the same bits as of the stored
  * concat: y, the gradients of both operands and dw. */
-static void beside(Precision p, const Shape *s, int first, int how)
+static void implicit_concat(Precision p, const Shape *s, int first, int how)
 {
     Bench b;
     NormAct h;
@@ -326,20 +333,20 @@ static void beside(Precision p, const Shape *s, int first, int how)
     Dims one = s->x, two = s->x;
     one.c = first, two.c -= first;
     const bool far = how & FAR;
-    const bool dx0 = !(how & NOT_FIRST), dx1 = !(how & NOT_SECOND);
-    const Dims seen = far ? two : one, rest = far ? one : two;
-    const Tensor y = deferred_linear(&b, seen, &h);
+    const bool dx0 = !(how & NO_DX), dx1 = !(how & NO_DX2);
+    const Dims normed = far ? two : one, rest = far ? one : two;
+    const Tensor y = deferred_linear(&b, normed, &h);
     const Tensor other = uniform(&b, rest, type, -1, 1);
     const Tensor w2 = uniform(&b, s->w, type, -1, 1);
     const Tensor whole = tensor_of(&b, s->x, type);
     const Tensor *part[2] = {far ? &other : &y, far ? &y : &other};
-    put_together(&b, part[0], part[1], &whole, far ? NULL : &h.deferred_norm,
+    store_concat(&b, part[0], part[1], &whole, far ? NULL : &h.deferred_norm,
                  far ? &h.deferred_norm : NULL);
     Tensor in[MAX_IN] = {whole, w2}, z;
     REQUIRE(op_shape(&attr, in, &z));
-    const bool narrow = z.dim.c % NARROW_CHANNELS == 0;
+    const bool y16 = z.dim.c % NARROW_CHANNELS == 0;
     Tensor out[2], dw[2], dx[3];
-    const Tensor dz = uniform(&b, z.dim, narrow ? type : F32, -1, 1);
+    const Tensor dz = uniform(&b, z.dim, y16 ? type : F32, -1, 1);
     const Tensor half = uniform(&b, z.dim, type, -1, 1);
     for (int i = 0; i < 2; i++) {
         out[i] = tensor_of(&b, z.dim, dz.type);
@@ -349,7 +356,7 @@ static void beside(Precision p, const Shape *s, int first, int how)
     dx[0] = uniform(&b, one, type, -1, 1),
     dx[1] = uniform(&b, two, type, -1, 1);
     dx[2] = tensor_of(&b, s->x, type);
-    put_together(&b, &dx[0], &dx[1], &dx[2], NULL, NULL);
+    store_concat(&b, &dx[0], &dx[1], &dx[2], NULL, NULL);
     Call c = {.attr = &attr, .x = {part[0], &w2}, .y = &out[0]};
     c.x[X2] = part[1], c.deferred_norm[far ? X2 : 0] = &h.deferred_norm;
     EXPECT(backend_cuda.fuses_concat(&(Call){.attr = &attr,
@@ -358,7 +365,7 @@ static void beside(Precision p, const Shape *s, int first, int how)
                                              .y = &out[0]}));
     run(&b, &c);
     c.dy = &dz, c.dx[1] = &dw[0], c.fresh = how & ADDED ? 0 : ~0u;
-    c.half_dy = narrow ? NULL : &half;
+    c.half_dy = y16 ? NULL : &half;
     c.dx[0] = dx0 ? &dx[0] : NULL, c.dx[X2] = dx1 ? &dx[1] : NULL;
     run(&b, &c);
     Call plain = {.attr = &attr, .x = {&whole, &w2}, .y = &out[1]};
@@ -385,9 +392,9 @@ TEST(deferred_norm_of_implicit_concat)
     for (int i = 0; i < 3; i++)
         for (int how = i % by; how < HOWS; how += by)
             // at least one gradient is computed
-            if ((how & (NOT_FIRST | NOT_SECOND)) != (NOT_FIRST | NOT_SECOND))
-                beside(how & 2 ? PRECISION_f16 : PRECISION_bf16, &all[i], 32,
-                       how);
+            if ((how & (NO_DX | NO_DX2)) != (NO_DX | NO_DX2))
+                implicit_concat(how & 2 ? PRECISION_f16 : PRECISION_bf16,
+                                &all[i], 32, how);
 }
 
 TEST(deferred_norm_of_implicit_concat_of_other_extents)
@@ -403,11 +410,11 @@ TEST(deferred_norm_of_implicit_concat_of_other_extents)
     };
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
         for (int how = i % 2; how < HOWS; how += 8 + FAR)
-            beside(PRECISION_bf16, &all[i], 32, how);
+            implicit_concat(PRECISION_bf16, &all[i], 32, how);
 }
 
-/* Split-K with one block per segment: the second pass writes the two gradients
- * of the concat while it adds the segments. */
+/* Split-K with one block per slice: the second pass writes the two gradients
+ * of the concat while it adds the slices. */
 TEST(deferred_norm_of_implicit_concat_of_parts)
 {
     static const Shape all[] = {
@@ -419,7 +426,7 @@ TEST(deferred_norm_of_implicit_concat_of_parts)
     for (int i = 0; i < 4; i++)
         for (int how = 0; how < HOWS; how += ADDED + i % 2) {
             emu_reset_counts();
-            beside(PRECISION_bf16, &all[i], i % 2 ? 32 : 128, how);
+            implicit_concat(PRECISION_bf16, &all[i], i % 2 ? 32 : 128, how);
             // fprop or dgrad, in both runs
             EXPECT_INT(emu_launch_count("split_k_sum_kernel"), 2);
         }

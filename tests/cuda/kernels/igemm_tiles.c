@@ -2,7 +2,7 @@
  *
  * Therefore igemm_tile.cu may choose the fastest tile. Tested for each tile,
  * with and without split-K, in fprop and dgrad: windows with strides,
- * dilations, groups and transposition, and sums long enough for segments. */
+ * dilations, groups and transposition, and sums long enough for split-K. */
 #include "cuda/conv/igemm_tile_choice.h"
 #include "engine/check/oprun.h"
 #include "tests/support/op_call.h"
@@ -88,7 +88,7 @@ TEST(tiles_same_bits)
         {OP_conv, 3, {1, 4, 6, 10, 24}, 32, 4, 2, 1, 1, 1, 4},
         {OP_upconv, 2, {1, 1, 6, 5, 64}, 32, 2, 2, 0, 1, 1, 4},
         {OP_upconv, 3, {1, 3, 2, 5, 32}, 24, 4, 2, 1, 1, 1, 4},
-        // long sums: three tiles have segments, added by one block or split
+        // long sums: three tiles have slices, added by one block or split-K
         {OP_conv, 2, {2, 1, 4, 6, 256}, 64, 3, 1, 1, 1, 1, 6},
         {OP_upconv, 2, {1, 1, 3, 3, 512}, 32, 4, 2, 1, 1, 1, 6},
     };
