@@ -6,13 +6,13 @@
 #include "tests/support/ranks_training.h"
 
 /* Sets the number of devices and the substitute library of the build. */
-static void stage(int devices)
+static void set_devices(int devices)
 {
     emu_set_device(80, devices, "ok", (size_t)2 << 30);
     REQUIRE(setenv("SEGENGINE_NCCL", EMU_NCCL, 1) == 0);
 }
 
-static void unstage(void)
+static void reset_devices(void)
 {
     emu_set_device(80, 1, "ok", (size_t)2 << 30);
     unsetenv("SEGENGINE_NCCL");
@@ -20,14 +20,14 @@ static void unstage(void)
 
 TEST(gpu_ranks_by_the_host)
 {
-    stage(1);
+    set_devices(1);
     for (int k = 0; k < KINDS; k++) {
         compare_by("host", "cuda", (Kind)k, 7, 2, 1);
         compare_by("host", "cuda", (Kind)k, 2, 3, 1); // one is idle
     }
     compare_by("host", "cuda", BCE, 8, 2, 6);
     compare_own_norms("host", "cuda", 2);
-    unstage();
+    reset_devices();
 }
 
 /* Three ranks get 2, 2, 3 samples, later 1, 2, 2. The second rank keeps its
@@ -36,10 +36,10 @@ TEST(gpu_ranks_by_the_host)
 TEST(gpu_ranks_of_other_shares)
 {
     Work w = {.device = "cuda", .allreduce = "nccl", .batch = 7, .later = 5};
-    stage(4);
+    set_devices(4);
     w.steps = 20;
     compare_work(w, 3);
-    unstage();
+    reset_devices();
 }
 
 /* Deferred norms (plan_deferred_norm.c): the statistics come from sums that a
@@ -47,7 +47,7 @@ TEST(gpu_ranks_of_other_shares)
 TEST(gpu_ranks_of_deferred_norms)
 {
     static const Precision kinds[] = {PRECISION_f16, PRECISION_bf16};
-    stage(1);
+    set_devices(1);
     for (int i = 0; i < 2; i++) {
         Work w = {.device = "cuda", .allreduce = "host", .precision = kinds[i]};
         w.batch = 7, w.steps = 1;
@@ -55,12 +55,12 @@ TEST(gpu_ranks_of_deferred_norms)
         w.batch = 8, w.steps = 6;
         compare_work(w, 3);
     }
-    unstage();
+    reset_devices();
 }
 
 TEST(gpu_ranks_by_nccl)
 {
-    stage(4);
+    set_devices(4);
     for (int k = 0; k < KINDS; k++) {
         compare_by("nccl", "cuda", (Kind)k, 7, 2, 1);
         compare_by("nccl", "cuda", (Kind)k, 2, 3, 1);
@@ -69,7 +69,7 @@ TEST(gpu_ranks_by_nccl)
     compare_by("nccl", "cuda", BCE, 8, 2, 6);
     compare_by("nccl", "cuda", DICE, 2, 3, 5);
     compare_own_norms("nccl", "cuda", 2);
-    unstage();
+    reset_devices();
 }
 
 /* Options of a rank's session and the expected error text. */
@@ -95,12 +95,12 @@ TEST(gpu_ranks_refused)
     Wish same = {NULL, "cuda", "ranks 0 and 1 have the same GPU"};
     Wish word = {"ncll", "cuda", "--allreduce ncll: want auto, nccl or host"};
     Wish none = {"nccl", "cuda", "rank 0: NCCL was not found"};
-    stage(4);
+    set_devices(4);
     EXPECT(run_ranks(2, is_refused, &same, -1));
     EXPECT(run_ranks(2, is_refused, &word, -1));
     REQUIRE(setenv("SEGENGINE_NCCL", "/nowhere/libnccl.so.2", 1) == 0);
     EXPECT(run_ranks(2, is_refused, &none, -1));
-    unstage();
+    reset_devices();
 }
 
 static bool says_why(Ranks *r, void *context)
@@ -127,8 +127,8 @@ static bool says_why(Ranks *r, void *context)
 
 TEST(gpu_ranks_auto_says_why)
 {
-    stage(2);
+    set_devices(2);
     REQUIRE(setenv("SEGENGINE_NCCL", "/nowhere/libnccl.so.2", 1) == 0);
     EXPECT(run_ranks(2, says_why, NULL, -1));
-    unstage();
+    reset_devices();
 }
