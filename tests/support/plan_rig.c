@@ -84,7 +84,7 @@ void plan_rig_pool(PlanRig *r)
     plan_rig_fill(r);
 }
 
-int plan_rig_apart(const PlanRig *r)
+int plan_rig_implicit_concats(const PlanRig *r)
 {
     const PlanRow *row;
     int count = 0, rows = plan_rows(r->plan, &row);

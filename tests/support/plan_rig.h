@@ -26,7 +26,7 @@ void plan_rig_close(PlanRig *r);
 void plan_rig_drop(PlanRig *r); /* and frees the network */
 
 /* The number of plan rows with an implicit concat. */
-int plan_rig_apart(const PlanRig *r);
+int plan_rig_implicit_concats(const PlanRig *r);
 
 /* The canary is unchanged. */
 bool plan_rig_intact(const PlanRig *r);

@@ -104,7 +104,7 @@ static Got run_case(const Case *k, How how, Arena *mem)
     if (k->how & SECOND) freeze(&r, "p1.");
     plan_rig_plan(&r, how.train);
     got.calls = plan_calls(r.plan);
-    got.concats = plan_rig_apart(&r);
+    got.concats = plan_rig_implicit_concats(&r);
     if (how.dropped) got.recomputed = drop_all(&r);
     const size_t real = sizeof(float);
     memset(r.params.grad, 0, (size_t)r.params.trained * real);
@@ -131,7 +131,7 @@ static void same(const Case *k, How how, const Got *got, const Got *want)
                     "%d + %d channels to %d, how %d, %d threads, %s%s: bits",
                     k->first, k->second, k->filters, k->how, how.threads,
                     how.train ? "training" : "evaluation",
-                    how.dropped ? ", values made again" : "");
+                    how.dropped ? ", values recomputed" : "");
 }
 
 /* Boundaries inside and at the ends of chunks of channels (of x and of its
@@ -150,7 +150,7 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-TEST(beside_same_bits)
+TEST(implicit_concat_same_bits)
 {
     for (int i = 0; i < CASES; i++)
         for (int train = 0; train < 2; train++) {
@@ -173,7 +173,7 @@ TEST(beside_same_bits)
 /* A concat within a concat, which a convolution reads after a dropout (which in
  * evaluation shows the concat) and another convolution reads directly: the
  * inner concat has two readers, so it is explicit. */
-TEST(beside_of_a_concat_that_two_read)
+TEST(implicit_concat_not_where_two_read)
 {
     for (int between = 0; between < 2; between++) {
         Arena mem = {NULL};
@@ -208,7 +208,7 @@ TEST(beside_of_a_concat_that_two_read)
     }
 }
 
-TEST(beside_made_again)
+TEST(implicit_concat_recomputed)
 {
     for (int i = 0; i < CASES; i++) {
         Arena mem = {NULL};
@@ -225,7 +225,7 @@ TEST(beside_made_again)
 /* The brain network: evaluation needs a fifth less memory. A training step has
  * its maximum where all values are kept, and the parts of an implicit concat
  * are as large as the whole. */
-TEST(beside_takes_less)
+TEST(implicit_concat_takes_less)
 {
     size_t bytes[2][2], naive[2][2];
     for (int plain = 0; plain < 2; plain++)
@@ -255,28 +255,28 @@ TEST(beside_takes_less)
 
 /* With recomputation concats are explicit: the minimum of memory is that of a
  * plan without implicit concats. */
-TEST(beside_not_within_a_budget)
+TEST(implicit_concat_not_within_a_budget)
 {
     size_t least[2], all[2];
     int values[2]; // read by the backward pass
-    for (int apart = 0; apart < 2; apart++) {
+    for (int implicit = 0; implicit < 2; implicit++) {
         Net n;
         PlanRig r;
         Backend be = backend_cpu;
-        if (!apart) be.fuses_concat = NULL;
+        if (!implicit) be.fuses_concat = NULL;
         case_net(&n, &cases[2]);
         plan_rig_open(&r, &n, &be, 1, 2);
         plan_rig_plan(&r, true);
-        all[apart] = plan_bytes(r.plan);
+        all[implicit] = plan_bytes(r.plan);
         // the budget is the full memory: nothing changes
-        r.spec.budget = all[apart];
+        r.spec.budget = all[implicit];
         plan_rig_plan(&r, true);
-        EXPECT_INT(plan_rig_apart(&r), apart);
+        EXPECT_INT(plan_rig_implicit_concats(&r), implicit);
         r.spec.budget = 1, r.spec.least = true;
         plan_rig_plan(&r, true);
-        EXPECT_INT(plan_rig_apart(&r), 0);
-        least[apart] = plan_bytes(r.plan);
-        values[apart] = plan_recomputed(r.plan).values;
+        EXPECT_INT(plan_rig_implicit_concats(&r), 0);
+        least[implicit] = plan_bytes(r.plan);
+        values[implicit] = plan_recomputed(r.plan).values;
         plan_rig_close(&r);
         net_free(&n);
     }
@@ -295,7 +295,7 @@ static int count_of(Net *n, const Backend *be, bool train, bool no_winograd,
     r.spec.no_winograd = no_winograd;
     r.spec.precision = precision;
     plan_rig_plan(&r, train);
-    const int count = plan_rig_apart(&r);
+    const int count = plan_rig_implicit_concats(&r);
     plan_rig_close(&r);
     return count;
 }
@@ -305,7 +305,7 @@ static int count_on_cpu(Net *n)
     return count_of(n, &backend_cpu, true, false, PRECISION_f32);
 }
 
-TEST(beside_where_the_backend_can)
+TEST(implicit_concat_where_the_backend_can)
 {
     const struct {
         int first, second, filters, kernel;
@@ -332,7 +332,7 @@ TEST(beside_where_the_backend_can)
 /* A concat with another use is explicit; so is a concat of three values, or of
  * one value twice, and one with a reader of its operands between it and its own
  * reader. */
-TEST(beside_not_where_the_concat_is_wanted)
+TEST(implicit_concat_not_where_the_concat_is_wanted)
 {
     enum { ALONE, DROPPED, ROOT, READ, THREE, TWICE, BETWEEN, UPCONV, WAYS };
     for (int how = 0; how < WAYS; how++) {
@@ -355,21 +355,21 @@ TEST(beside_not_where_the_concat_is_wanted)
     }
 }
 
-static bool beside_upconv(const Call *c)
+static bool fuses_upconv(const Call *c)
 {
     return call_op(c) == OP_upconv;
 }
 
 /* A transposed convolution may read an implicit concat, too: its row has the
  * FLOPs of all that it reads. */
-TEST(beside_of_an_upconv)
+TEST(implicit_concat_of_an_upconv)
 {
     double flops[2];
-    for (int apart = 0; apart < 2; apart++) {
+    for (int implicit = 0; implicit < 2; implicit++) {
         Net n;
         PlanRig r;
         Backend be = backend_cpu; // its kernels do not run here
-        be.fuses_concat = apart ? beside_upconv : NULL;
+        be.fuses_concat = implicit ? fuses_upconv : NULL;
         net_new(&n);
         int x = net_input(&n, "x", (Dims){1, 1, 8, 8, 3}, 2);
         int a = net_conv(&n, x, 16, 3), b = net_conv(&n, x, 24, 3);
@@ -377,8 +377,8 @@ TEST(beside_of_an_upconv)
         n.root[n.roots++] = y;
         plan_rig_open(&r, &n, &be, 1, 2);
         plan_rig_plan(&r, false);
-        EXPECT_INT(plan_rig_apart(&r), apart);
-        flops[apart] = plan_flops(r.plan);
+        EXPECT_INT(plan_rig_implicit_concats(&r), implicit);
+        flops[implicit] = plan_flops(r.plan);
         plan_rig_close(&r);
         net_free(&n);
     }
@@ -389,13 +389,13 @@ TEST(beside_of_an_upconv)
  * about. */
 static unsigned wanted;
 
-static bool beside_of_inputs(const Call *c)
+static bool fuses_inputs(const Call *c)
 {
     wanted = (c->dx[0] ? 1 : 0) | (c->dx[X2] ? 2 : 0);
     return !wanted;
 }
 
-TEST(beside_is_told_of_gradients)
+TEST(implicit_concat_asks_with_gradients)
 {
     static const struct {
         int how;
@@ -408,7 +408,7 @@ TEST(beside_is_told_of_gradients)
         Net n;
         PlanRig r;
         Backend be = backend_cpu;
-        be.fuses_concat = beside_of_inputs;
+        be.fuses_concat = fuses_inputs;
         case_net(&n, &k);
         if (!rows[i].train) n.loss = -1;
         plan_rig_open(&r, &n, &be, 1, 2);
@@ -416,7 +416,7 @@ TEST(beside_is_told_of_gradients)
         if (k.how & SECOND) freeze(&r, "p1.");
         plan_rig_plan(&r, rows[i].train);
         EXPECT_INT(wanted, rows[i].wanted);
-        EXPECT_INT(plan_rig_apart(&r), !rows[i].wanted);
+        EXPECT_INT(plan_rig_implicit_concats(&r), !rows[i].wanted);
         plan_rig_close(&r);
         net_free(&n);
     }
@@ -424,7 +424,7 @@ TEST(beside_is_told_of_gradients)
 
 /* After a value that is not finite, the message names all operators, and the
  * concat has no value. */
-TEST(beside_blame)
+TEST(implicit_concat_blame)
 {
     Net n;
     char text[ERR_MAX];

@@ -81,7 +81,7 @@ static int32_t by_two(const Call *c)
 
 /* Checks that the first root has the bits of the whole batch in micro-batches
  * of two; returns the number of calls that run so. */
-static int sliced_alike(Net *n, const int32_t *inputs_n, int batch)
+static int microbatches(Net *n, const int32_t *inputs_n, int batch)
 {
     PlanRig r;
     Arena mem = {NULL};
@@ -125,13 +125,13 @@ TEST(plan_microbatches_only_samples)
     int y = net_row(&n, conv, (int[]){net_relu(&n, x), w}, 2);
     y = net_op(&n, OP_sigmoid, net_op(&n, OP_tanh, y, -1, -1), -1, -1);
     n.root[n.roots++] = y;
-    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 2); // only the calls after it
+    EXPECT_INT(microbatches(&n, NULL, BATCH), 2); // only the calls after it
     // the weights of a linear layer are the batch itself
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 1, 1, C}, 0);
     y = net_op(&n, OP_sigmoid, x, -1, -1);
     n.root[n.roots++] = net_op(&n, OP_linear, y, x, -1);
-    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 0);
+    EXPECT_INT(microbatches(&n, NULL, BATCH), 0);
     // a parameter with one value per sample
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
@@ -139,7 +139,7 @@ TEST(plan_microbatches_only_samples)
                       (Init){INIT_UNIFORM, 1}, true);
     y = net_op(&n, OP_mul, net_conv(&n, net_relu(&n, x), C, 3), p, -1);
     n.root[n.roots++] = net_conv(&n, net_relu(&n, y), 2, 3);
-    EXPECT_INT(sliced_alike(&n, NULL, BATCH), 4); // before it and after it
+    EXPECT_INT(microbatches(&n, NULL, BATCH), 4); // before it and after it
     // a value of all samples, and an input with n = 1
     net_new(&n);
     x = net_input(&n, "x", (Dims){1, 1, 6, 6, C}, 2);
@@ -149,7 +149,7 @@ TEST(plan_microbatches_only_samples)
     y = net_op(&n, OP_add, net_op(&n, OP_mul, net_relu(&n, x), p, -1), x, -1);
     y = net_op(&n, OP_add, net_relu(&n, y), one, -1);
     n.root[n.roots++] = net_relu(&n, y);
-    EXPECT_INT(sliced_alike(&n, (int32_t[]){BATCH, 1}, BATCH), 3);
+    EXPECT_INT(microbatches(&n, (int32_t[]){BATCH, 1}, BATCH), 3);
 }
 
 /* scale, failing at its third call. */

@@ -313,11 +313,10 @@ static void within_budgets(PlanRig *r, uint32_t c)
     r->spec.budget = 0;
 }
 
-static void against_reference_run(const Backend *be, Precision p,
-                                  uint32_t cases)
+static void equals_reference_run(const Backend *be, Precision p, uint32_t cases)
 {
     double share = 0;
-    int recomputed = 0, fused = 0, apart = 0;
+    int recomputed = 0, fused = 0, implicit = 0;
     for (uint32_t c = 0; c < cases; c++) {
         Net n;
         PlanRig r;
@@ -326,7 +325,7 @@ static void against_reference_run(const Backend *be, Precision p,
         r.spec.precision = p;
         if (c % 3 == 0) freeze(&r, c);
         share += compare(&r, c, true);
-        fused += fused_rows(r.plan), apart += plan_rig_apart(&r);
+        fused += fused_rows(r.plan), implicit += plan_rig_implicit_concats(&r);
         recomputed += with_dropped(&r, c);
         within_budgets(&r, c);
         compare(&r, c, false);
@@ -342,18 +341,18 @@ static void against_reference_run(const Backend *be, Precision p,
     EXPECT(share / cases < 0.8); // otherwise nothing was shared
     EXPECT(recomputed > 2 * (int)cases);
     EXPECT(be->fuses ? fused > (int)cases / 8 : !fused);
-    EXPECT(be->fuses_concat && p == PRECISION_f32 ? apart > (int)cases / 16
-                                                  : !apart);
+    EXPECT(be->fuses_concat && p == PRECISION_f32 ? implicit > (int)cases / 16
+                                                  : !implicit);
 }
 
 TEST(plan_equals_no_plan_on_ref)
 {
-    against_reference_run(&backend_ref, PRECISION_f32, 150);
+    equals_reference_run(&backend_ref, PRECISION_f32, 150);
 }
 
 TEST(plan_equals_no_plan_on_cpu)
 {
-    against_reference_run(&backend_cpu, PRECISION_f32, 150);
+    equals_reference_run(&backend_cpu, PRECISION_f32, 150);
 }
 
 /* 16-bit copies keep their values as long as they are read, even if the memory
@@ -361,7 +360,7 @@ TEST(plan_equals_no_plan_on_cpu)
 TEST(plan_equals_no_plan_with_copies)
 {
     Backend be = half_backend();
-    against_reference_run(&be, PRECISION_bf16, 150);
+    equals_reference_run(&be, PRECISION_bf16, 150);
 }
 
 /* One sample at a time, whatever the cost; for every seventh node the whole
@@ -378,10 +377,10 @@ static int32_t by_two(const Call *c)
 
 /* Calls on micro-batches have the bits of calls on the whole batch, and need no
  * more memory. */
-static void in_slices(Backend be, Precision p)
+static void in_microbatches(Backend be, Precision p)
 {
     const int cases = 150, batch[] = {2, 3, 4, 6};
-    int stages = 0, uneven = 0;
+    int groups = 0, uneven = 0;
     double share = 0;
     for (int c = 0; c < cases; c++) {
         Net n;
@@ -396,7 +395,7 @@ static void in_slices(Backend be, Precision p)
         be.microbatch = c & 8 ? by_one : by_two;
         compare(&r, (uint32_t)c, false);
         share += (double)plan_bytes(r.plan) / (double)whole / cases;
-        stages += r.plan->groups;
+        groups += r.plan->groups;
         for (int i = 0; i < r.plan->groups; i++)
             uneven += batch[c % 4] % r.plan->group[i].each != 0;
         r.spec.plain = true;
@@ -405,15 +404,15 @@ static void in_slices(Backend be, Precision p)
         plan_rig_close(&r);
         net_free(&n);
     }
-    EXPECT(stages > cases / 2 && uneven > 4); // 3 as 2 and 1
+    EXPECT(groups > cases / 2 && uneven > 4); // 3 as 2 and 1
     EXPECT(share < 1.005);
 }
 
 TEST(plan_in_microbatches)
 {
-    in_slices(backend_cpu, PRECISION_f32);
-    in_slices(backend_ref, PRECISION_f32);
-    in_slices(half_backend(), PRECISION_bf16);
+    in_microbatches(backend_cpu, PRECISION_f32);
+    in_microbatches(backend_ref, PRECISION_f32);
+    in_microbatches(half_backend(), PRECISION_bf16);
 }
 
 /* Compares d loss / d parameter of the plan with central differences. */
@@ -443,7 +442,7 @@ static void differences(PlanRig *r, uint32_t c)
     }
 }
 
-TEST(plan_gradients_are_slopes)
+TEST(plan_gradients_are_finite_differences)
 {
     for (uint32_t c = 0; c < 40; c++) {
         Net n;
