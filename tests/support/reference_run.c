@@ -26,7 +26,7 @@ static bool dropped(const Work *w, const Node *n)
 }
 
 /* Number of operands with a gradient: of a loss one, else all but lengths. */
-static int slopes(const OpInfo *info)
+static int grad_operands(const OpInfo *info)
 {
     if (!info->grad) return 0;
     return info->flags & LOSS ? 1 : info->in - !!(info->flags & LENGTHS);
@@ -86,7 +86,7 @@ static bool forward(Work *w, int i, void *dev, const Step *step)
         if (n->in[k] < 0) continue;
         c->x[k] = &w->out->y[n->in[k]];
         x[k] = *c->x[k];
-        if (k < slopes(info) && w->wants[n->in[k]]) w->wants[i] = true;
+        if (k < grad_operands(info) && w->wants[n->in[k]]) w->wants[i] = true;
     }
     *y = x[0];
     if (!info->shape(&n->attr, x, y)) return false;
@@ -98,7 +98,7 @@ static bool forward(Work *w, int i, void *dev, const Step *step)
     // the needed memory may depend on the gradients that will exist
     Call ask = *c;
     if (w->s->loss >= 0)
-        for (int k = 0; k < slopes(info); k++)
+        for (int k = 0; k < grad_operands(info); k++)
             if (n->in[k] >= 0 && w->wants[n->in[k]])
                 ask.dx[k] = &w->dx[n->in[k]];
     ask.dy = &w->dx[i];
@@ -122,7 +122,7 @@ static bool backward(Work *w, int i)
     const Node *n = &w->s->graph->node[i];
     Call c = w->call[i];
     c.dy = &w->dx[i];
-    for (int k = 0; k < slopes(&op_info[n->attr.op]); k++) {
+    for (int k = 0; k < grad_operands(&op_info[n->attr.op]); k++) {
         if (n->in[k] < 0) continue;
         int v = owner(w, n->in[k]);
         if (!w->wants[v]) continue;

@@ -61,7 +61,7 @@ TEST(fused_norm_and_activation)
  * only: its result, which only max pooling reads, is not kept. */
 TEST(fused_norm_keeps_its_operand_alone)
 {
-    int values[2]; // read by the backward pass: fused, apart
+    int values[2]; // read by the backward pass: fused, unfused
     for (int plain = 0; plain < 2; plain++) {
         Net n;
         PlanRig r;
@@ -236,10 +236,10 @@ TEST(fused_convolution)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         const Layer *l = &list[i];
         Arena mem = {NULL};
-        int apart, calls;
+        int unfused, calls;
         size_t want_bytes, bytes;
-        void *want = layer_value(l, 1, true, &apart, &want_bytes, &mem);
-        EXPECT_INT(apart, 1 + l->norm + (l->act != OP_COUNT));
+        void *want = layer_value(l, 1, true, &unfused, &want_bytes, &mem);
+        EXPECT_INT(unfused, 1 + l->norm + (l->act != OP_COUNT));
         for (int threads = 1; threads < 4; threads++) {
             void *got = layer_value(l, threads, false, &calls, &bytes, &mem);
             EXPECT_INT(calls, 1);

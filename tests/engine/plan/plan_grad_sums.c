@@ -7,7 +7,7 @@
  * its sums have memory until they are read, and it has the deferred norm of its
  * operand; `own`: it also writes the reader's gradients that depend on the
  * sums. */
-static int closings(const PlanRig *r, bool own)
+static int grad_sum_calls(const PlanRig *r, bool own)
 {
     const Plan *p = r->plan;
     int count = 0;
@@ -29,9 +29,9 @@ static int closings(const PlanRig *r, bool own)
     return count;
 }
 
-static int closing(const PlanRig *r)
+static int own_grad_sum_calls(const PlanRig *r)
 {
-    return closings(r, true);
+    return grad_sum_calls(r, true);
 }
 
 /* If two norms share parameters, each call adds its part in the order of the
@@ -46,7 +46,7 @@ TEST(plan_grad_sums_shared_parameters)
     for (int k = 1; k <= 2; k++) n.g.node[b].in[k] = n.g.node[a].in[k];
     deferred_plan(&r, &n, &be, net_conv(&n, net_relu(&n, b), 8, 3), true,
                   false);
-    EXPECT_INT(closings(&r, false), 2);
+    EXPECT_INT(grad_sum_calls(&r, false), 2);
     plan_rig_drop(&r);
 }
 
@@ -59,12 +59,12 @@ TEST(plan_grad_sums_between_convolutions)
         const int a = deferred_layer(&n, deferred_image(&n)),
                   b = deferred_layer(&n, a);
         deferred_plan(&r, &n, &be, net_conv(&n, b, 8, 3), true, plain);
-        EXPECT_INT(closing(&r), plain ? 0 : 2);
+        EXPECT_INT(own_grad_sum_calls(&r), plain ? 0 : 2);
         plan_rig_drop(&r);
     }
 }
 
-static unsigned pools_close(const Call *c)
+static unsigned sums_pool_grads(const Call *c)
 {
     return call_op(c) == OP_maxpool && c->dx[0];
 }
@@ -77,14 +77,14 @@ TEST(plan_grad_sums_keeps_operand_of_deferred_norm)
         Net n;
         PlanRig r;
         Backend be = deferring_backend();
-        be.sums_grads = pools_close;
+        be.sums_grads = sums_pool_grads;
         int a = deferred_image(&n);
         n.bias = true;
         a = deferred_norm ? deferred_layer(&n, a) : net_conv(&n, a, 8, 3);
         deferred_plan(&r, &n, &be, net_conv(&n, net_pool(&n, a), 8, 3), true,
                       false);
         const PlanNode *q = &r.plan->node[r.plan->node[a].same];
-        EXPECT_INT(closing(&r), 1);
+        EXPECT_INT(own_grad_sum_calls(&r), 1);
         EXPECT_INT(q->first.late, deferred_norm ? q->sums_by : -1);
         plan_rig_drop(&r);
     }
@@ -103,10 +103,10 @@ TEST(plan_grad_sums_last_reader)
         // the first in forward order is the last in backward order
         for (int i = 0; i < 2; i++)
             y[i] = i == first ? net_pool(&n, a) : net_conv(&n, a, 8, 3);
-        const int wide = y[!first];
-        const int sum = net_op(&n, OP_add, net_pool(&n, wide), y[first], -1);
+        const int other = y[!first];
+        const int sum = net_op(&n, OP_add, net_pool(&n, other), y[first], -1);
         deferred_plan(&r, &n, &be, net_conv(&n, sum, 8, 3), true, false);
-        EXPECT_INT(closing(&r), first != 0);
+        EXPECT_INT(own_grad_sum_calls(&r), first != 0);
         plan_rig_drop(&r);
     }
 }
@@ -122,7 +122,7 @@ TEST(plan_grad_sums_bias)
         n.bias = bias;
         const int a = net_conv(&n, x, 8, 3);
         deferred_plan(&r, &n, &be, net_conv(&n, a, 8, 3), true, false);
-        EXPECT_INT(closing(&r), bias);
+        EXPECT_INT(own_grad_sum_calls(&r), bias);
         plan_rig_drop(&r);
     }
 }
@@ -135,10 +135,10 @@ TEST(plan_grad_sums_recomputed)
     PlanRig r;
     const Backend be = deferring_backend();
     deferred_long(&r, &n, &be);
-    EXPECT_INT(closing(&r), 6);
+    EXPECT_INT(own_grad_sum_calls(&r), 6);
     deferred_less(&r);
     const Plan *p = r.plan;
-    EXPECT_INT(closing(&r), 6);
+    EXPECT_INT(own_grad_sum_calls(&r), 6);
     for (int c = 0; c < p->calls; c++) {
         if (!p->call[c].grad_sums[0]) continue;
         const PlanNode *q = &p->node[operand_of(p, p->call[c].node, 0)];

@@ -83,7 +83,7 @@ TEST(tile_names_that_there_are)
 
 /* Counts calls with the tile; forward and backward, and also recomputed
  * ones. */
-static int told(const Plan *p, const Graph *g, const char *name)
+static int calls_with_tile(const Plan *p, const Graph *g, const char *name)
 {
     int count = 0;
     for (int i = 0; i < p->calls; i++) {
@@ -110,10 +110,10 @@ TEST(tile_names_reach_every_call)
     r.spec.tiles = text;
     r.spec.budget = 0;
     plan_rig_plan(&r, true);
-    EXPECT(told(r.plan, &n.g, name) >= 2);
+    EXPECT(calls_with_tile(r.plan, &n.g, name) >= 2);
     r.spec.budget = 1, r.spec.least = true;
     plan_rig_plan(&r, true);
-    EXPECT(told(r.plan, &n.g, name) >= 2);
+    EXPECT(calls_with_tile(r.plan, &n.g, name) >= 2);
     plan_rig_close(&r);
     net_free(&n);
 }
