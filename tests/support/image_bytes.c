@@ -7,31 +7,33 @@
 #include <jpeglib.h>
 #include <zlib.h>
 
-void image_bytes_add(Forge *f, const void *bytes, size_t count)
+void image_bytes_add(ImageBytes *f, const void *bytes, size_t count)
 {
-    CHECK(count <= FORGE_ROOM - f->size);
+    CHECK(count <= IMAGE_BYTES_ROOM - f->size);
     if (count) memcpy(f->bytes + f->size, bytes, count);
     f->size += count;
 }
 
-void image_bytes_cut(Forge *f, size_t at, size_t count)
+void image_bytes_cut(ImageBytes *f, size_t at, size_t count)
 {
     CHECK(at + count <= f->size);
     memmove(f->bytes + at, f->bytes + at + count, f->size - at - count);
     f->size -= count;
 }
 
-void image_bytes_insert(Forge *f, size_t at, const void *bytes, size_t count)
+void image_bytes_insert(ImageBytes *f, size_t at, const void *bytes,
+                        size_t count)
 {
-    CHECK(at <= f->size && count <= FORGE_ROOM - f->size);
+    CHECK(at <= f->size && count <= IMAGE_BYTES_ROOM - f->size);
     memmove(f->bytes + at + count, f->bytes + at, f->size - at);
     memcpy(f->bytes + at, bytes, count);
     f->size += count;
 }
 
-void image_bytes_put(Forge *f, size_t at, uint32_t value, int bytes, bool big)
+void image_bytes_put(ImageBytes *f, size_t at, uint32_t value, int bytes,
+                     bool big)
 {
-    CHECK(at + (size_t)bytes <= FORGE_ROOM);
+    CHECK(at + (size_t)bytes <= IMAGE_BYTES_ROOM);
     for (int i = 0; i < bytes; i++)
         f->bytes[at + (size_t)i] =
             (uint8_t)(value >> 8 * (big ? bytes - 1 - i : i));
@@ -40,7 +42,7 @@ void image_bytes_put(Forge *f, size_t at, uint32_t value, int bytes, bool big)
 
 /* -- PNG ------------------------------------------------------------------ */
 
-void image_bytes_chunk(Forge *f, const char *type, const void *data,
+void image_bytes_chunk(ImageBytes *f, const char *type, const void *data,
                        size_t count)
 {
     image_bytes_put(f, f->size, (uint32_t)count, 4, true);
@@ -51,10 +53,10 @@ void image_bytes_chunk(Forge *f, const char *type, const void *data,
     image_bytes_put(f, f->size, crc, 4, true);
 }
 
-void image_bytes_png(Forge *f, uint32_t w, uint32_t h, int depth, int color,
-                     int interlace)
+void image_bytes_png(ImageBytes *f, uint32_t w, uint32_t h, int depth,
+                     int color, int interlace)
 {
-    Forge *header = mem_alloc(sizeof *header);
+    ImageBytes *header = mem_alloc(sizeof *header);
     REQUIRE(header);
     image_bytes_put(header, 0, w, 4, true);
     image_bytes_put(header, 4, h, 4, true);
@@ -67,7 +69,7 @@ void image_bytes_png(Forge *f, uint32_t w, uint32_t h, int depth, int color,
     mem_free(header);
 }
 
-void image_bytes_idat(Forge *f, const void *rows, size_t count)
+void image_bytes_idat(ImageBytes *f, const void *rows, size_t count)
 {
     uLongf n = compressBound((uLong)count);
     uint8_t *z = mem_alloc(n);
@@ -76,7 +78,7 @@ void image_bytes_idat(Forge *f, const void *rows, size_t count)
     mem_free(z);
 }
 
-size_t image_bytes_find(const Forge *f, const char *type)
+size_t image_bytes_find(const ImageBytes *f, const char *type)
 {
     for (size_t at = 4; at + 4 <= f->size; at++)
         if (!memcmp(f->bytes + at, type, 4)) return at - 4;
@@ -84,7 +86,7 @@ size_t image_bytes_find(const Forge *f, const char *type)
     return 0;
 }
 
-void image_bytes_mend(Forge *f, const char *type)
+void image_bytes_mend(ImageBytes *f, const char *type)
 {
     size_t at = image_bytes_find(f, type);
     size_t n = 0;
@@ -93,7 +95,7 @@ void image_bytes_mend(Forge *f, const char *type)
     image_bytes_put(f, at + 8 + n, crc, 4, true);
 }
 
-void image_bytes_small_png(Forge *f)
+void image_bytes_small_png(ImageBytes *f)
 {
     image_bytes_png(f, 3, 2, 8, 0, 0);
     image_bytes_idat(f, "\0\x0a\x0b\x0c\0\x14\x15\x16", 8);
@@ -102,8 +104,8 @@ void image_bytes_small_png(Forge *f)
 
 /* -- JPEG ----------------------------------------------------------------- */
 
-void image_bytes_jpeg(Forge *f, int w, int h, int channels, bool progressive,
-                      int restart)
+void image_bytes_jpeg(ImageBytes *f, int w, int h, int channels,
+                      bool progressive, int restart)
 {
     struct jpeg_compress_struct z;
     struct jpeg_error_mgr errors;
@@ -137,7 +139,7 @@ void image_bytes_jpeg(Forge *f, int w, int h, int channels, bool progressive,
     free(bytes);
 }
 
-size_t image_bytes_marker(const Forge *f, int marker, int n)
+size_t image_bytes_marker(const ImageBytes *f, int marker, int n)
 {
     for (size_t at = 0; at + 1 < f->size; at++)
         if (f->bytes[at] == 0xff && f->bytes[at + 1] == marker && !n--)
@@ -148,7 +150,7 @@ size_t image_bytes_marker(const Forge *f, int marker, int n)
 
 void image_bytes_exif_block(uint8_t block[26], int orientation, bool big)
 {
-    Forge *f = mem_alloc(sizeof *f);
+    ImageBytes *f = mem_alloc(sizeof *f);
     REQUIRE(f);
     image_bytes_add(f, big ? "MM\0*" : "II*\0", 4);
     image_bytes_put(f, 4, 8, 4, big);
@@ -162,7 +164,7 @@ void image_bytes_exif_block(uint8_t block[26], int orientation, bool big)
     mem_free(f);
 }
 
-void image_bytes_exif(Forge *f, int orientation, bool big)
+void image_bytes_exif(ImageBytes *f, int orientation, bool big)
 {
     uint8_t segment[36] = "\xff\xe1\0\x22"
                           "Exif\0";
@@ -172,7 +174,7 @@ void image_bytes_exif(Forge *f, int orientation, bool big)
 
 /* -- BMP and TIFF --------------------------------------------------------- */
 
-void image_bytes_bmp(Forge *f, int32_t w, int32_t h, int bits,
+void image_bytes_bmp(ImageBytes *f, int32_t w, int32_t h, int bits,
                      const uint8_t *palette, int colors)
 {
     f->size = 0;
@@ -189,8 +191,8 @@ void image_bytes_bmp(Forge *f, int32_t w, int32_t h, int bits,
     image_bytes_add(f, palette, 4 * (size_t)colors);
 }
 
-void image_bytes_tiff(Forge *f, bool big, const void *data, size_t count,
-                      const ForgeTag *tag, int tags)
+void image_bytes_tiff(ImageBytes *f, bool big, const void *data, size_t count,
+                      const TiffTag *tag, int tags)
 {
     size_t at = 10;
     memset(f, 0, sizeof *f);
@@ -215,7 +217,7 @@ void image_bytes_tiff(Forge *f, bool big, const void *data, size_t count,
 
 /* -- reading -------------------------------------------------------------- */
 
-bool image_bytes_decode(const Forge *f, const ImageOptions *o, Volume *v)
+bool image_bytes_decode(const ImageBytes *f, const ImageOptions *o, Volume *v)
 {
     uint8_t *copy = malloc(f->size + !f->size);
     REQUIRE(copy);
@@ -225,7 +227,7 @@ bool image_bytes_decode(const Forge *f, const ImageOptions *o, Volume *v)
     return ok;
 }
 
-void image_bytes_refused(const char *file, int line, const Forge *f,
+void image_bytes_refused(const char *file, int line, const ImageBytes *f,
                          const ImageOptions *o, const char *reason)
 {
     Volume v;
@@ -243,7 +245,7 @@ double image_bytes_value(const Volume *v, int64_t i)
                                    : tensor_get(&v->voxels, i);
 }
 
-void image_bytes_expect(const Forge *f, const ImageOptions *o, Dtype type,
+void image_bytes_expect(const ImageBytes *f, const ImageOptions *o, Dtype type,
                         int w, int channels, const double *want, int count)
 {
     Volume v;

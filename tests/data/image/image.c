@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static Forge f; // too large for a stack
+static ImageBytes f; // too large for a stack
 
 static const char *scratch(const char *name)
 {
@@ -199,7 +199,7 @@ TEST(image_without_memory)
             image_bytes_exif(&f, 6, false);
         }
         if (kind == 3) {
-            const ForgeTag tag[] = {
+            const TiffTag tag[] = {
                 {256, 3, 1, 4}, {257, 3, 1, 3}, {258, 3, 1, 8},
                 {262, 3, 1, 1}, {273, 4, 1, 8}, {279, 4, 1, 12},
             };

@@ -3,7 +3,7 @@
 #include "tests/support/image_bytes.h"
 #include "tests/test.h"
 
-static Forge f; // too large for a stack
+static ImageBytes f; // too large for a stack
 
 /* 2 x 2 pixels of 24 bits, rows padded to 8 bytes; top row 1 2 3, 4 5 6. */
 static void small(int height)

@@ -3,7 +3,7 @@
 #include "tests/support/image_bytes.h"
 #include "tests/test.h"
 
-static Forge f; // too large for a stack
+static ImageBytes f; // too large for a stack
 
 /* Expects the ramp of image_bytes_jpeg, within the loss of JPEG. */
 static void expect_ramp(int w, int h, int channels)

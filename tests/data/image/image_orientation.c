@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <zlib.h>
 
-static Forge f; // too large for a stack
+static ImageBytes f; // too large for a stack
 
 static const char attribute[] =
     "<x:xmpmeta><rdf:Description tiff:Make='a' tiff:Orientation=\"6\"/>";
@@ -151,17 +151,17 @@ TEST(image_orientation_of_tiff_xmp)
     uint8_t data[2 + sizeof attribute] = {1, 2};
     memcpy(data + 2, attribute, sizeof attribute);
     for (int with = 0; with < 2; with++) {
-        const ForgeTag tags[] = {{256, 3, 1, 2},
-                                 {257, 3, 1, 1},
-                                 {258, 3, 1, 8},
-                                 {259, 3, 1, 1},
-                                 {262, 3, 1, 1},
-                                 {273, 4, 1, 8},
-                                 {with ? 274 : 0, 3, 1, 1},
-                                 {277, 3, 1, 1},
-                                 {278, 3, 1, 1},
-                                 {279, 4, 1, 2},
-                                 {700, 1, sizeof attribute, 10}};
+        const TiffTag tags[] = {{256, 3, 1, 2},
+                                {257, 3, 1, 1},
+                                {258, 3, 1, 8},
+                                {259, 3, 1, 1},
+                                {262, 3, 1, 1},
+                                {273, 4, 1, 8},
+                                {with ? 274 : 0, 3, 1, 1},
+                                {277, 3, 1, 1},
+                                {278, 3, 1, 1},
+                                {279, 4, 1, 2},
+                                {700, 1, sizeof attribute, 10}};
         Volume v;
         image_bytes_tiff(&f, false, data, sizeof data, tags,
                          sizeof tags / sizeof *tags);

@@ -3,7 +3,7 @@
 #include "tests/support/image_bytes.h"
 #include "tests/test.h"
 
-static Forge f; // too large for a stack
+static ImageBytes f; // too large for a stack
 
 /* Expects these values from the file. */
 static void expect_values(const ImageOptions *o, Dtype type, int channels,

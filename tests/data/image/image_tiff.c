@@ -4,7 +4,7 @@
 #include "tests/test.h"
 #include <zlib.h>
 
-static Forge f; // too large for a stack
+static ImageBytes f; // too large for a stack
 
 /* Rows of the directory that small() makes. */
 enum {
@@ -29,12 +29,12 @@ enum {
     FORMAT,
     TAGS
 };
-static ForgeTag tag[TAGS];
+static TiffTag tag[TAGS];
 
 /* Makes a directory for one strip of `count` bytes at byte 8. */
 static void directory(int w, int h, int bits, int samples, size_t count)
 {
-    const ForgeTag rows[TAGS] = {
+    const TiffTag rows[TAGS] = {
         [WIDTH] = {256, 3, 1, (uint32_t)w},
         [HEIGHT] = {257, 4, 1, (uint32_t)h},
         [BITS] = {258, 3, 1, (uint32_t)bits},
@@ -86,9 +86,9 @@ TEST(image_tiff_kinds)
         image_bytes_expect(&f, NULL, U8, 4, 1, twelve, 12);
         // each color in a plane of its own: three strips of 4 bytes
         small();
-        tag[PLANES] = (ForgeTag){284, 3, 1, 2};
+        tag[PLANES] = (TiffTag){284, 3, 1, 2};
         tag[STRIPS].count = tag[BYTES].count = 3;
-        Forge *lists = mem_alloc(sizeof *lists);
+        ImageBytes *lists = mem_alloc(sizeof *lists);
         REQUIRE(lists);
         image_bytes_add(lists, pixels, 12);
         for (uint32_t i = 0; i < 6; i++)
@@ -116,7 +116,7 @@ TEST(image_tiff_fields_of_other_types)
 {
     NEED_LIBTIFF;
     static const struct {
-        ForgeTag with;
+        TiffTag with;
         const char *reason; // NULL: accepted
     } row[] = {{{330, 13, 1, 8}, NULL},
                {{330, 13, 2, 8}, NULL},
@@ -131,7 +131,7 @@ TEST(image_tiff_fields_of_other_types)
         for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
             small();
             // in place of EXTRA, with a tag number in sort order
-            tag[EXTRA] = (ForgeTag){0};
+            tag[EXTRA] = (TiffTag){0};
             tag[FORMAT] = row[r].with;
             make_tiff(big);
             if (row[r].reason)
@@ -153,11 +153,11 @@ TEST(image_tiff_wide_numbers)
     image_bytes_expect(&f, NULL, I16, 2, 1, (double[]){256, 32767}, 2);
     image_bytes_tiff(&f, true, u, 4, tag, TAGS);
     image_bytes_expect(&f, NULL, F32, 2, 1, (double[]){1, 65407}, 2);
-    tag[FORMAT] = (ForgeTag){339, 3, 1, 2};
+    tag[FORMAT] = (TiffTag){339, 3, 1, 2};
     image_bytes_tiff(&f, false, s, 4, tag, TAGS);
     image_bytes_expect(&f, NULL, I16, 2, 1, (double[]){256, -1}, 2);
     directory(2, 1, 32, 1, 8);
-    tag[FORMAT] = (ForgeTag){339, 3, 1, 3};
+    tag[FORMAT] = (TiffTag){339, 3, 1, 3};
     image_bytes_tiff(&f, false, x, 8, tag, TAGS);
     image_bytes_expect(&f, NULL, F32, 2, 1, (double[]){0.5, -7e9}, 2);
     // the caller who knows the labels decides if these are labels
@@ -207,10 +207,10 @@ TEST(image_tiff_tiles)
     memcpy(tiles + 512, "\x08\0\0\0\x08\1\0\0\0\1\0\0\0\1\0\0", 16);
     directory(17, 3, 8, 1, 0);
     tag[STRIPS].tag = tag[ROWS].tag = tag[BYTES].tag = 0;
-    tag[TILE_W] = (ForgeTag){322, 3, 1, 16};
-    tag[TILE_H] = (ForgeTag){323, 3, 1, 16};
-    tag[TILES] = (ForgeTag){324, 4, 2, 520};
-    tag[TILE_BYTES] = (ForgeTag){325, 4, 2, 528};
+    tag[TILE_W] = (TiffTag){322, 3, 1, 16};
+    tag[TILE_H] = (TiffTag){323, 3, 1, 16};
+    tag[TILES] = (TiffTag){324, 4, 2, 520};
+    tag[TILE_BYTES] = (TiffTag){325, 4, 2, 528};
     image_bytes_tiff(&f, false, tiles, sizeof tiles, tag, TAGS);
     image_bytes_expect(&f, NULL, U8, 17, 1, want, 51);
     tag[TILE_W].value = 24;
@@ -234,7 +234,7 @@ TEST(image_tiff_alpha_and_orientation)
     NEED_LIBTIFF;
     const ImageOptions drop = {.drop_alpha = true};
     directory(3, 1, 8, 4, 12);
-    tag[EXTRA] = (ForgeTag){338, 3, 1, 2};
+    tag[EXTRA] = (TiffTag){338, 3, 1, 2};
     make_tiff(false);
     EXPECT_REFUSED(&f, NULL, "tiff: an alpha channel or transparent color");
     image_bytes_expect(&f, &drop, U8, 3, 3,
@@ -244,7 +244,7 @@ TEST(image_tiff_alpha_and_orientation)
     EXPECT_REFUSED(&f, NULL, "tiff: an alpha channel or transparent color");
     image_bytes_expect(&f, &drop, U8, 6, 1, (double[]){1, 3, 5, 7, 9, 11}, 6);
     directory(12, 1, 8, 1, 12);
-    tag[ORIENTATION] = (ForgeTag){274, 3, 1, 2};
+    tag[ORIENTATION] = (TiffTag){274, 3, 1, 2};
     make_tiff(false);
     EXPECT_REFUSED(&f, NULL,
                    "tiff: orientation is 2: the picture was taken tu");
@@ -289,7 +289,7 @@ TEST(image_tiff_tag_defects)
 {
     static const struct {
         int tag;
-        ForgeTag with;
+        TiffTag with;
         const char *reason;
     } row[] = {
         {WIDTH, {0}, "tiff: tag 256 (ImageWidth) is missing"},
@@ -360,7 +360,7 @@ TEST(image_tiff_tag_defects)
         }
     small();
     tag[COMPRESSION].value = 5;
-    tag[PREDICTOR] = (ForgeTag){317, 3, 1, 4};
+    tag[PREDICTOR] = (TiffTag){317, 3, 1, 4};
     make_tiff(false);
     EXPECT_REFUSED(&f, NULL,
                    "tiff: Predictor is 4, need 1 or 2, or 3 for floa");
