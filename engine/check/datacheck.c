@@ -69,7 +69,7 @@ static void report(OpCheck *k, const char *fmt, ...)
 }
 
 /* Draws element i of field f of a sample. */
-static float drawn(FieldKind kind, const Rng *r, uint32_t i)
+static float random_value(FieldKind kind, const Rng *r, uint32_t i)
 {
     return kind == FIELD_LABEL ? (float)rng_below(r, i, 4)
                                : rng_uniform(r, i) * 6 - 2;
@@ -102,7 +102,7 @@ static bool both_fill(Both *b, Dims n, bool constant)
             float *x = ARENA_NEW(&b->mem, float, count);
             if (!x) return false;
             for (int64_t i = 0; i < count; i++)
-                x[i] = drawn(kinds[f], &r, constant ? 0 : (uint32_t)i);
+                x[i] = random_value(kinds[f], &r, constant ? 0 : (uint32_t)i);
             one->data[f] = x, one->kind[f] = kinds[f];
             one->dim[f] = b->field[f].dim;
         }

@@ -19,9 +19,9 @@ static bool is_fused(const OpCheck *check, const OpCase *c, const Attr *act,
 
 /* Runs both operators separately: returns y of the second, and all else of the
  * first, whose dy is the second's gradient of the dy of `v`. */
-static bool run_apart(const OpCase *c, const OpCheck *check, const Attr *act,
-                      const OpValues *v, OpOptions how, Arena *mem,
-                      OpValues *out)
+static bool run_unfused(const OpCase *c, const OpCheck *check, const Attr *act,
+                        const OpValues *v, OpOptions how, Arena *mem,
+                        OpValues *out)
 {
     Tensor y;
     OpValues first, second, masked = *v;
@@ -54,13 +54,13 @@ static void fused_with(const OpCase *c, OpCheck *check, const Attr *act,
     OpOptions how = {
         .accumulate = turn == 1, .inplace_grad = turn == 2, .narrow = bits};
     Arena mem = {0};
-    OpValues v, apart, fused;
+    OpValues v, unfused, fused;
     bool ok = false;
     TRY(opnarrow_values(c, check, bits, &mem, &v));
-    TRY(run_apart(c, check, act, &v, how, &mem, &apart));
+    TRY(run_unfused(c, check, act, &v, how, &mem, &unfused));
     how.act = act;
     TRY(opcase_run(c, check, 3, &v, how, &mem, &fused));
-    opcase_same(check, c, &apart, &fused, op_info[act->op].name);
+    opcase_same(check, c, &unfused, &fused, op_info[act->op].name);
     ok = true;
 done:
     if (!ok)

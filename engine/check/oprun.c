@@ -50,7 +50,7 @@ static double fill_between(const Fill *f, const Rng *r, uint32_t i)
 }
 
 /* Draws element i of operand `op` for a fill; each kind draws only the numbers
- * it needs. x0 is operand 0's element, 0 except for FILL_APART. */
+ * it needs. x0 is operand 0's element, 0 except for FILL_OFFSET. */
 static double fill_value(const Fill *f, const Rng *r, uint32_t i, double x0)
 {
     double size;
@@ -58,7 +58,7 @@ static double fill_value(const Fill *f, const Rng *r, uint32_t i, double x0)
     case FILL_RANGE:
         return fill_between(f, r, i);
     case FILL_GAP:
-    case FILL_APART:
+    case FILL_OFFSET:
         size = fill_between(f, r, i);
         return x0 + (rng_below(r, 2 * i, 2) ? size : -size);
     default: // FILL_CLASS; the other kinds are drawn as a whole
@@ -90,10 +90,10 @@ static bool fill_operand(const OpCase *c, int op, int64_t count, Arena *mem,
             if (i + 1 < count) out[i + 1] = deviation * pair[1];
         }
     } else {
-        // only FILL_APART guarantees that the extents are those of x0
-        bool apart = f->kind == FILL_APART;
+        // only FILL_OFFSET guarantees that the extents are those of x0
+        bool from_x0 = f->kind == FILL_OFFSET;
         for (int64_t i = 0; i < count; i++)
-            out[i] = fill_value(f, &r, (uint32_t)i, apart ? x0[i] : 0);
+            out[i] = fill_value(f, &r, (uint32_t)i, from_x0 ? x0[i] : 0);
     }
     // the same numbers for a backend in float and for ref
     for (int64_t i = 0; i < count; i++) out[i] = (float)out[i];
@@ -108,7 +108,7 @@ bool opcase_values(const OpCase *c, Arena *mem, OpValues *out)
     out->results = numel(y.dim);
     for (int i = 0; i < MAX_IN; i++) {
         if (!c->x[i].n) continue;
-        CHECK(i == 0 || c->fill[i].kind != FILL_APART ||
+        CHECK(i == 0 || c->fill[i].kind != FILL_OFFSET ||
               dims_equal(c->x[i], c->x[0]));
         out->count[i] = numel(c->x[i]);
         out->x[i] = ARENA_NEW(mem, double, out->count[i]);

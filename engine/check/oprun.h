@@ -15,7 +15,7 @@ typedef enum FillKind {
     FILL_GAP,      /* either sign, |v| uniform in lo .. hi: off a kink at 0 */
     FILL_DISTINCT, /* shuffled equal steps over lo .. hi: no two are equal  */
     FILL_CLASS,    /* whole numbers lo .. hi: class numbers, 0/1 masks      */
-    FILL_APART,    /* value of operand 0, plus or minus lo .. hi            */
+    FILL_OFFSET,   /* value of operand 0, plus or minus lo .. hi            */
 } FillKind;
 
 typedef struct Fill {

@@ -43,8 +43,8 @@ static void tap(const Window *g, int64_t k, int64_t out[3])
 
 /* Computes the image position q of tap k at grid position p; false if
  * outside. */
-static bool seen(const ConvProblem *r, const int64_t p[3], const int64_t k[3],
-                 int64_t q[3])
+static bool image_position(const ConvProblem *r, const int64_t p[3],
+                           const int64_t k[3], int64_t q[3])
 {
     const int32_t size[3] = {r->image.d, r->image.h, r->image.w};
     for (int i = 0; i < 3; i++) {
@@ -55,8 +55,8 @@ static bool seen(const ConvProblem *r, const int64_t p[3], const int64_t k[3],
 }
 
 /* Computes the grid position that reads q at tap k; false if there is none. */
-static bool normed_from(const ConvProblem *r, const int64_t q[3],
-                        const int64_t k[3], int64_t p[3])
+static bool grid_position(const ConvProblem *r, const int64_t q[3],
+                          const int64_t k[3], int64_t p[3])
 {
     const int32_t count[3] = {r->grid.d, r->grid.h, r->grid.w};
     for (int i = 0; i < 3; i++) {
@@ -74,14 +74,14 @@ static int64_t taps(const ConvProblem *r)
 }
 
 /* grid[n,p,b] = sum_{k,a} image[n,q,a] w[b,k,a] */
-static Sample gather(const ConvProblem *r, int64_t i)
+static Sample fprop(const ConvProblem *r, int64_t i)
 {
     Sample s = {0};
     int64_t at[5], k[3], q[3];
     split(r->grid, i, at);
     for (int64_t t = 0; t < taps(r); t++) {
         tap(&r->win, t, k);
-        if (!seen(r, at + 1, k, q)) continue;
+        if (!image_position(r, at + 1, k, q)) continue;
         const double *x =
             r->at_image + row(r->image, at[0], q) + at[4] / r->b * r->a;
         const double *w = r->w + (at[4] * taps(r) + t) * r->a;
@@ -91,7 +91,7 @@ static Sample gather(const ConvProblem *r, int64_t i)
 }
 
 /* image[n,q,a] = sum_{p,k,b} grid[n,p,b] w[b,k,a] */
-static Sample spread(const ConvProblem *r, int64_t i)
+static Sample dgrad(const ConvProblem *r, int64_t i)
 {
     Sample s = {0};
     int64_t at[5], k[3], p[3];
@@ -99,7 +99,7 @@ static Sample spread(const ConvProblem *r, int64_t i)
     int64_t group = at[4] / r->a, a = at[4] % r->a;
     for (int64_t t = 0; t < taps(r); t++) {
         tap(&r->win, t, k);
-        if (!normed_from(r, at + 1, k, p)) continue;
+        if (!grid_position(r, at + 1, k, p)) continue;
         const double *y = r->at_grid + row(r->grid, at[0], p) + group * r->b;
         const double *w = r->w + (group * r->b * taps(r) + t) * r->a + a;
         for (int64_t b = 0; b < r->b; b++) add(&s, y[b], w[b * taps(r) * r->a]);
@@ -108,7 +108,7 @@ static Sample spread(const ConvProblem *r, int64_t i)
 }
 
 /* w[b,k,a] = sum_{n,p} image[n,q,a] grid[n,p,b] */
-static Sample weights(const ConvProblem *r, int64_t i)
+static Sample wgrad(const ConvProblem *r, int64_t i)
 {
     Sample s = {0};
     int64_t a = i % r->a, t = i / r->a % taps(r), b = i / r->a / taps(r);
@@ -118,7 +118,7 @@ static Sample weights(const ConvProblem *r, int64_t i)
         for (p[0] = 0; p[0] < r->grid.d; p[0]++)
             for (p[1] = 0; p[1] < r->grid.h; p[1]++)
                 for (p[2] = 0; p[2] < r->grid.w; p[2]++) {
-                    if (!seen(r, p, k, q)) continue;
+                    if (!image_position(r, p, k, q)) continue;
                     add(&s,
                         r->at_image[row(r->image, n, q) + b / r->b * r->a + a],
                         r->at_grid[row(r->grid, n, p) + b]);
@@ -148,16 +148,16 @@ Sample sample_at(const OpCase *c, const OpValues *v, int operand, int64_t i)
     r.at_image = up ? other : v->x[0];
     r.at_grid = up ? v->x[0] : other;
     if (operand == 2) return bias(y.dim, v->dy, i);
-    if (operand == 1) return weights(&r, i);
+    if (operand == 1) return wgrad(&r, i);
     if (operand == 0 && up) {
         r.at_image = v->dy;
-        return gather(&r, i);
+        return fprop(&r, i);
     }
     if (operand == 0) {
         r.at_grid = v->dy;
-        return spread(&r, i);
+        return dgrad(&r, i);
     }
-    Sample s = up ? spread(&r, i) : gather(&r, i);
+    Sample s = up ? dgrad(&r, i) : fprop(&r, i);
     if (v->x[2]) add(&s, v->x[2][i % y.dim.c], 1);
     return s;
 }

@@ -106,7 +106,7 @@ static void draw_regression(Draw *d, OpCase *c)
 {
     draw_loss(d, c);
     c->x[1] = c->x[0];
-    c->fill[1] = (Fill){FILL_APART, 0.01, 3};
+    c->fill[1] = (Fill){FILL_OFFSET, 0.01, 3};
     if (c->attr.op == OP_huber) c->attr.huber.delta = draw_real(d, 0.1f, 3);
 }
 
