@@ -16,7 +16,7 @@
  *
  * With few channels (co below a vector, or many groups) lanes are empty and the
  * rate falls in proportion: with 4 channels a group to a tenth of the peak,
- * where 16 channels without groups still reach two thirds. With NARROW_CO
+ * where 16 channels without groups still reach two thirds. With HEAD_CO
  * result channels or fewer, each a sum over many channels, as in the head of a
  * network, the lanes lie along the sum instead (simd/head.c). */
 #include "cpu/conv/fprop_dgrad.h"
@@ -39,8 +39,8 @@ enum {
 typedef struct Plan {
     FpropDgrad c;
     const Simd *simd;
-    void (*product)(const PanelGemm *); // for floats, pairs, or `narrow`
-    bool narrow;                        // few results: see NARROW_CO
+    void (*product)(const PanelGemm *); // for floats, pairs, or `head`
+    bool head;                          // few results: see HEAD_CO
     int64_t ci, co;                     // channels, or pairs, of a group
     int64_t taps;                       // of the kernel
     int64_t w_in, w_out, w_tap;         // strides of w
@@ -204,8 +204,8 @@ static Plan plan(const FpropDgrad *c)
         p.chunk = least(round_up(p.chunk, c->paired ? 16 : 8), p.ci);
     p.chunks = ceil_div(p.ci, p.chunk);
     p.panels = ceil_div(p.co, p.simd->panel);
-    p.narrow = !c->paired && p.co <= NARROW_CO && p.chunk >= LANES_MAX;
-    if (p.narrow) p.product = p.simd->narrow;
+    p.head = !c->paired && p.co <= HEAD_CO && p.chunk >= LANES_MAX;
+    if (p.head) p.product = p.simd->head;
     // all phases together have each tap once, so their panels fit in this
     p.packed = g->groups * p.taps * p.ci * round_up(p.co, p.simd->lanes);
     cut_tasks(&p);
@@ -294,9 +294,9 @@ static void pack_tap(const Plan *p, const float *w, int64_t many,
     }
 }
 
-/* The same for `narrow`: to[co*ldw + ci]. */
-static void pack_narrow(const Plan *p, const float *w, int64_t many,
-                        int64_t ldw, float *to)
+/* The same for `head`: to[co*ldw + ci]. */
+static void pack_head(const Plan *p, const float *w, int64_t many, int64_t ldw,
+                      float *to)
 {
     for (int64_t j = 0; j < p->co; j++)
         for (int64_t i = 0; i < many; i++)
@@ -340,7 +340,7 @@ static void pack_task(void *ctx, int64_t task, int thread)
     // in elements of w, f32 or bf16
     int64_t at =
         group * p->taps * ci * p->co + two * from * p->w_in + b.from * p->w_out;
-    for (int64_t t = 0; t < taps; t++, to += many * (p->narrow ? 1 : b.width)) {
+    for (int64_t t = 0; t < taps; t++, to += many * (p->head ? 1 : b.width)) {
         // tap number t of this phase as an index into the kernel
         int64_t kd = a[0].k0 + t / (a[1].taps * a[2].taps) * a[0].k_step;
         int64_t kh = a[1].k0 + t / a[2].taps % a[1].taps * a[1].k_step;
@@ -349,8 +349,8 @@ static void pack_task(void *ctx, int64_t task, int thread)
         if (c->paired)
             pack_pairs(p, (const uint16_t *)c->w + at + k * p->w_tap, many,
                        ci - 2 * from, &b, to);
-        else if (p->narrow)
-            pack_narrow(p, c->w + at + k * p->w_tap, many, taps * many, to);
+        else if (p->head)
+            pack_head(p, c->w + at + k * p->w_tap, many, taps * many, to);
         else
             pack_tap(p, c->w + at + k * p->w_tap, many, &b, to);
     }

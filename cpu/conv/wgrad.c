@@ -137,10 +137,10 @@ static Plan plan(const Wgrad *g)
     // few channels and several rows of taps: a run is less than a vector. Side
     // by side they are one long run; beyond IM2COL_MOST the copy costs more
     // than the empty lanes
-    const bool narrow = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
+    const bool im2col = w->k[2] * p.ci < p.simd->lanes && w->k[2] < p.taps &&
                         p.axis[2].gap == 1 && p.taps * p.ci <= IM2COL_MOST;
     memcpy(p.near, p.axis, sizeof p.near);
-    if (!narrow) p.near[0].taps = least(p.near[0].taps, 1);
+    if (!im2col) p.near[0].taps = least(p.near[0].taps, 1);
     cut_regions(&p);
     // large weights make enough tasks without parts and leave no room for them
     int64_t room = PARTS_BYTES / (weights(&p) * (int64_t)sizeof(float));
@@ -151,7 +151,7 @@ static Plan plan(const Wgrad *g)
     int64_t strip = strip_floats(p.near, p.rows, all.pixels, p.many);
     p.strip = p.view ? 0 : round_up(strip, LANES_MAX);
     p.packed = round_up(products * p.task_rows, LANES_MAX);
-    if (narrow)
+    if (im2col)
         p.im2col = round_up(products * p.taps * p.ci + LANES_MAX, LANES_MAX);
     return p;
 }

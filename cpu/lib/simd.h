@@ -43,15 +43,15 @@ typedef struct PanelGemm {
     float *y;
     int64_t runs, len, cols;
     ptrdiff_t lda, ldy;
-    ptrdiff_t ldw; /* only of Simd.narrow */
-    int co;        /* 1 .. Simd.panel; of Simd.narrow 1 .. NARROW_CO */
+    ptrdiff_t ldw; /* only of Simd.head */
+    int co;        /* 1 .. Simd.panel; of Simd.head 1 .. HEAD_CO */
     bool add;
     bool far; /* a is probably not in a cache: prefetch it */
 } PanelGemm;
 
-/* The most channels of a PanelGemm for Simd.narrow. The weights are packed one
+/* The most channels of a PanelGemm for Simd.head. The weights are packed one
  * channel after the other: panel[j*ldw + run[r].k + k]. */
-enum { NARROW_CO = 4 };
+enum { HEAD_CO = 4 };
 
 /* Sum over pixels of outer products. For i < height and j < width:
  *
@@ -230,7 +230,7 @@ typedef struct Classes {
  * the destination, else it stores. */
 #define SIMD_KERNELS(K)                                                        \
     K(void, product, (const PanelGemm *p))                                     \
-    K(void, narrow, (const PanelGemm *p))                                      \
+    K(void, head, (const PanelGemm *p))                                        \
     K(void, outer, (const Outer *p))                                           \
     K(void, depthwise, (const DepthwiseRow *p))                                \
     /* Winograd (simd/winograd.c): x 6x6, w 3x3 or dy 4x4 into planes */       \
@@ -379,7 +379,7 @@ typedef struct Classes {
     /* y += by (x - y) */                                                      \
     K(void, blend, (const float *x, int64_t n, float by, float *y))            \
     /* sum of x^2, in double */                                                \
-    K(double, squares, (const float *x, int64_t n))                            \
+    K(double, sum_squares, (const float *x, int64_t n))                        \
     /* y = x rounded to bf16, ties to even; y = x converted from bf16 */       \
     K(void, round_bf16, (const float *x, int64_t n, uint16_t *y))              \
     K(void, widen_bf16, (const uint16_t *x, int64_t n, float *y))              \

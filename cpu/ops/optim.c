@@ -89,7 +89,7 @@ static void square_task(void *ctx, int64_t task, int thread)
     int64_t from = task * j->grain;
     (void)thread;
     j->sum[task] =
-        simd()->squares(j->x + from, least(j->grain, j->count - from));
+        simd()->sum_squares(j->x + from, least(j->grain, j->count - from));
 }
 
 /* In double, because squares of floats overflow long before their root does. */

@@ -1,5 +1,5 @@
 /* head.c -- a row of pixels times the weights of few result channels, as in the
- * head of a network with one to NARROW_CO maps; the counterpart of product.c.
+ * head of a network with one to HEAD_CO maps; the counterpart of product.c.
  *
  * In product.c the vectors lie along the result channels, and only one lane of
  * 16 would be used. Here they lie along the terms of the sum. 8 sums, of as
@@ -88,8 +88,8 @@ INLINE void row(const PanelGemm *p, int co)
     for (; i < p->cols; i++) block(p, i, 1, co);
 }
 
-void ISA_NAME(narrow)(const PanelGemm *p);
-void ISA_NAME(narrow)(const PanelGemm *p)
+void ISA_NAME(head)(const PanelGemm *p);
+void ISA_NAME(head)(const PanelGemm *p)
 {
     switch (p->co) {
     case 1:

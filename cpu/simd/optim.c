@@ -89,8 +89,8 @@ void ISA_NAME(blend)(const float *x, int64_t n, float by, float *y)
  * doubles has LANES / 2 of them, so there are one, two or four vectors. */
 enum { SUMS = 8 / LANES_D };
 
-double ISA_NAME(squares)(const float *x, int64_t n);
-double ISA_NAME(squares)(const float *x, int64_t n)
+double ISA_NAME(sum_squares)(const float *x, int64_t n);
+double ISA_NAME(sum_squares)(const float *x, int64_t n)
 {
     D sum[SUMS];
     UNROLL for (int k = 0; k < SUMS; k++) sum[k] = (D){0};

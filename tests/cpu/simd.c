@@ -25,12 +25,12 @@ TEST(simd_choice)
     }
 }
 
-/* Products of a row of pixels with weights: `product` in panels, or `narrow`
+/* Products of a row of pixels with weights: `product` in panels, or `head`
  * (few: true) one channel after the other. */
 static void check_row(const Simd *s, Random *d, Arena *mem, bool few)
 {
     enum { RUNS = 3 };
-    int co = roll(d, 1, few ? NARROW_CO : s->panel), cols = roll(d, 1, 40);
+    int co = roll(d, 1, few ? HEAD_CO : s->panel), cols = roll(d, 1, 40);
     int runs = roll(d, 0, RUNS), len = roll(d, 1, few ? 70 : 20);
     int width = (co + s->lanes - 1) / s->lanes * s->lanes;
     int ldy = co + roll(d, 0, 5), ldw = runs * len + roll(d, 0, 9);
@@ -54,7 +54,7 @@ static void check_row(const Simd *s, Random *d, Arena *mem, bool few)
                    .add = roll(d, 0, 1),
                    .far = roll(d, 0, 1)};
     if (few)
-        s->narrow(&p);
+        s->head(&p);
     else
         s->product(&p);
     for (int i = 0; i < cols; i++)
@@ -79,7 +79,7 @@ static void check_product(const Simd *s, Random *d, Arena *mem)
     check_row(s, d, mem, false);
 }
 
-static void check_narrow(const Simd *s, Random *d, Arena *mem)
+static void check_head(const Simd *s, Random *d, Arena *mem)
 {
     check_row(s, d, mem, true);
 }
@@ -159,7 +159,7 @@ static void check_tail(const Simd *s, Random *d, const Tile *t, float *planes,
 
 /* V and S of bf16 numbers have the same bits as those of the same numbers in
  * float. */
-static void check_half(const Simd *s, const Tile *t, bool slope, Arena *mem)
+static void check_half(const Simd *s, const Tile *t, bool dy, Arena *mem)
 {
     enum { LD = 48, COUNT = 36 * LD };
     float *x = numbers(mem, COUNT, 8), *v = numbers(mem, 36 * t->plane, 9);
@@ -170,8 +170,8 @@ static void check_half(const Simd *s, const Tile *t, bool slope, Arena *mem)
     narrow.half = true;
     s->round_bf16(x, COUNT, half);
     s->widen_bf16(half, COUNT, x);
-    (slope ? s->tile_dy : s->tile_image)(t, x, v);
-    (slope ? s->tile_dy : s->tile_image)(&narrow, half, got);
+    (dy ? s->tile_dy : s->tile_image)(t, x, v);
+    (dy ? s->tile_dy : s->tile_image)(&narrow, half, got);
     EXPECT(!memcmp(got, v, (size_t)(36 * t->plane) * sizeof *v));
 }
 
@@ -358,16 +358,16 @@ static void check_update(const Simd *s, Random *d, Arena *mem)
     s->blend(grad, n, 0.3f, got[P]);
     for (int k = 0; k < ARRAYS; k++)
         EXPECT(!memcmp(got[k], want[k], (size_t)(n + 1) * sizeof(float)));
-    double sum, squares = s->squares(grad, n);
+    double sum, squares = s->sum_squares(grad, n);
     plain_sum_squares(NULL, grad, n, &sum);
     EXPECT(!memcmp(&squares, &sum, sizeof sum));
 }
 
 TEST(simd_kernels)
 {
-    static CheckFn *const check[] = {
-        check_product, check_narrow,   check_outer, check_depth, check_tiles,
-        check_rows,    check_dot_rows, check_stats, check_update};
+    static CheckFn *const check[] = {check_product,  check_head,  check_outer,
+                                     check_depth,    check_tiles, check_rows,
+                                     check_dot_rows, check_stats, check_update};
     check_sets(check, sizeof check / sizeof *check);
 }
 
