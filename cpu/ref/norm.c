@@ -32,7 +32,7 @@ typedef struct Norm {
     bool given;          // constant statistics (evaluation)
     double *mean, *rstd; // (sets, channels)
     double *sums;        // of sum_run
-    double *bars;        // bwd: (sets, 2, channels): bar(u), bar(u z)
+    double *bwd_sums;    // bwd: (sets, 2, channels): bar(u), bar(u z)
 } Norm;
 
 /* The row of the table above for this call, and the layout of scratch: mean,
@@ -289,7 +289,7 @@ static void bwd_rows(void *ctx, int64_t from, int64_t to)
         int64_t set = i / m->rows;
         const double *mean = m->mean + set * m->channels;
         const double *rstd = m->rstd + set * m->channels;
-        const double *bar = m->bars + set * 2 * m->channels;
+        const double *bar = m->bwd_sums + set * 2 * m->channels;
         const double *bar_z = bar + m->channels;
         const real *x = row_of(m, m->c->x[0], 0, i);
         const real *dy = row_of(m, m->c->dy, 0, i);
@@ -309,22 +309,22 @@ static bool norm_bwd(const Call *c)
         adopt(&m);
     else
         recall(&m);
-    m.bars =
+    m.bwd_sums =
         sum_run(c, m.sets, m.rows, 2 * m.channels, add_gradients, &m, m.sums);
     // of this rank's rows: gradients of parameters are summed over ranks later
-    put_affine(&m, m.bars);
-    if (!all_ranks(&m, m.bars, 2 * m.channels)) return false;
+    put_affine(&m, m.bwd_sums);
+    if (!all_ranks(&m, m.bwd_sums, 2 * m.channels)) return false;
     if (!c->dx[0]) return true;
     const real *gamma = values(c->x[1]);
     // given statistics are constants: their terms are set to 0 and not
     // multiplied by it, so that a sum that is not finite does not spread
     for (int64_t i = 0; i < m.sets * 2 * m.channels; i++)
         if (m.given || is_idle(c))
-            m.bars[i] = 0;
+            m.bwd_sums[i] = 0;
         else if (gamma)
-            m.bars[i] *= gamma[i % m.channels];
-    group_means(&m, m.bars, 2 * m.channels);
-    group_means(&m, m.bars + m.channels, 2 * m.channels);
+            m.bwd_sums[i] *= gamma[i % m.channels];
+    group_means(&m, m.bwd_sums, 2 * m.channels);
+    group_means(&m, m.bwd_sums + m.channels, 2 * m.channels);
     range_run(c, m.sets * m.rows, m.channels, bwd_rows, &m);
     return true;
 }

@@ -77,11 +77,11 @@ static void judge(const char *set, SmoothAct kind, const char *what, float x,
 static void sweep(SmoothAct kind, const float *x, int n)
 {
     float y[SWEPT], one[SWEPT], dx[SWEPT];
-    double value[SWEPT], slope[SWEPT], size[SWEPT];
+    double value[SWEPT], grad[SWEPT], size[SWEPT];
     for (int i = 0; i < n; i++) {
         one[i] = 1;
         value[i] = value_of(kind, x[i]);
-        slope[i] = grad_of(kind, x[i], &size[i]);
+        grad[i] = grad_of(kind, x[i], &size[i]);
     }
     for (int k = 0; k < SETS; k++) {
         const Simd *s = set_at(k);
@@ -91,7 +91,7 @@ static void sweep(SmoothAct kind, const float *x, int n)
         for (int i = 0; i < n; i++) {
             judge(s->name, kind, "value", x[i], y[i], value[i], value[i]);
             if (is_kept(kind, x[i]))
-                judge(s->name, kind, "slope", x[i], dx[i], slope[i], size[i]);
+                judge(s->name, kind, "grad", x[i], dx[i], grad[i], size[i]);
         }
     }
 }
@@ -130,22 +130,22 @@ static void check_parts(const Simd *s, Random *d, Arena *mem)
     const int part = roll(d, 1, n - at);
     float *x = numbers(mem, n, 1), *dy = numbers(mem, n, 2);
     float *old = numbers(mem, n + 1, 3), *one = numbers(mem, n, 4);
-    float *y = numbers(mem, n, 5), *slope = numbers(mem, n, 6);
+    float *y = numbers(mem, n, 5), *grad = numbers(mem, n, 6);
     float *to = numbers(mem, n + 1, 3);
     for (int i = 0; i < n; i++) one[i] = 1, x[i] *= (float)(i % 12);
     s->smooth_act(kind, x, n, y);
-    s->smooth_act_grad(kind, one, x, n, slope, false);
+    s->smooth_act_grad(kind, one, x, n, grad, false);
     s->smooth_act(kind, x + at, part, to);
     for (int i = 0; i < part; i++) EXPECT(to[i] == y[at + i]);
     EXPECT(to[part] == old[part]);
     memcpy(to, old, (size_t)part * sizeof *to);
     s->smooth_act_grad(kind, dy + at, x + at, part, to, true);
     for (int i = 0; i < part; i++)
-        EXPECT(to[i] == old[i] + dy[at + i] * slope[at + i]);
+        EXPECT(to[i] == old[i] + dy[at + i] * grad[at + i]);
     EXPECT(to[part] == old[part]);
     memcpy(to, dy, (size_t)n * sizeof *to);
     s->smooth_act_grad(kind, to, x, n, to, false);
-    for (int i = 0; i < n; i++) EXPECT(to[i] == dy[i] * slope[i]);
+    for (int i = 0; i < n; i++) EXPECT(to[i] == dy[i] * grad[i]);
     s->smooth_act(kind, x, n, x);
     for (int i = 0; i < n; i++) EXPECT(x[i] == y[i]);
 }

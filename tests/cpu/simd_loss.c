@@ -20,9 +20,9 @@ static void check_bce(const Simd *s, Random *d, Arena *mem)
                q = (x[i] < 0 ? 1 : e) / (1 + e);
         want += w * t[i] * (fmax(-x[i], 0) + both);
         want += (1 - t[i]) * (fmax(x[i], 0) + both);
-        double slope = 2 * ((1 - t[i]) * p - w * t[i] * q);
+        double grad = 2 * ((1 - t[i]) * p - w * t[i] * q);
         // accuracy ends at subnormal numbers
-        EXPECT_NEAR(dx[i], slope, 4 * float_spacing(slope) + 1e-37);
+        EXPECT_NEAR(dx[i], grad, 4 * float_spacing(grad) + 1e-37);
     }
     EXPECT_NEAR(s->bce_sum(x, t, n, w), want, 1e-6 * want);
 }
@@ -44,9 +44,9 @@ static void check_region(const Simd *s, Random *d, Arena *mem)
         double p = 1 / (1 + exp(-(double)x[i])), q = 1 / (1 + exp(x[i]));
         want[0] += p * t[i], want[1] += p, want[2] += t[i];
         if (cross) want[3] -= r.weight * t[i] * log(p) + (1 - t[i]) * log(q);
-        double slope = (r.a * t[i] + r.b) * p * q +
-                       r.bce * ((1 - t[i]) * p - r.weight * t[i] * q);
-        EXPECT_NEAR(dx[i], slope + (add ? old[i] : 0), 1e-6);
+        double grad = (r.a * t[i] + r.b) * p * q +
+                      r.bce * ((1 - t[i]) * p - r.weight * t[i] * q);
+        EXPECT_NEAR(dx[i], grad + (add ? old[i] : 0), 1e-6);
     }
     EXPECT(dx[n] == old[n]);
     for (int k = 0; k < 4; k++) EXPECT_NEAR(sum[k], want[k], 3e-7 * want[k]);
@@ -83,17 +83,16 @@ static void check_errors(const Simd *s, Random *d, Arena *mem)
         double cost[] = {size, v * v,
                          size <= e.delta ? v * v / 2
                                          : e.delta * (size - e.delta / 2)};
-        double slope[] = {v > 0   ? 1
-                          : v < 0 ? -1
-                                  : v,
-                          2 * v,
-                          v > e.delta    ? e.delta
-                          : v < -e.delta ? -e.delta
-                                         : v};
-        if (w == 0) cost[kind] = slope[kind] = 0;
+        double grad[] = {v > 0   ? 1
+                         : v < 0 ? -1
+                                 : v,
+                         2 * v,
+                         v > e.delta    ? e.delta
+                         : v < -e.delta ? -e.delta
+                                        : v};
+        if (w == 0) cost[kind] = grad[kind] = 0;
         sum += w * cost[kind], scale += fabs(w * cost[kind]), all += m[i];
-        float want =
-            (float)((add ? (double)old[i] : 0) + 0.3 * w * slope[kind]);
+        float want = (float)((add ? (double)old[i] : 0) + 0.3 * w * grad[kind]);
         EXPECT(isnan(want) ? isnan(dx[i]) : dx[i] == want);
     }
     EXPECT(dx[n] == old[n]);
@@ -210,8 +209,8 @@ static void check_shares(const Simd *s, Random *d, Arena *mem)
         want[terms - 1] += m, size[terms - 1] += fabs(m);
         for (int k = 0; k < r.classes; k++) {
             int64_t at = i * r.classes + k;
-            double slope = m == 0 ? 0 : (g[k] - mean) * p[k];
-            EXPECT_NEAR(dx[at], slope + (add ? old[at] : 0), 4e-6);
+            double grad = m == 0 ? 0 : (g[k] - mean) * p[k];
+            EXPECT_NEAR(dx[at], grad + (add ? old[at] : 0), 4e-6);
         }
     }
     EXPECT(dx[n] == old[n]);
