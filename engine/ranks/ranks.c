@@ -62,11 +62,12 @@ static bool met(Ranks *r, double since, size_t bytes, bool ok)
     return ok;
 }
 
-/* If `apart`: a barrier before the gather or exchange that began at `since`. */
-static bool wait_apart(Ranks *r, double since)
+/* If `time_waiting`: a barrier before the gather or exchange that began at
+ * `since`. */
+static bool timed_barrier(Ranks *r, double since)
 {
     double none = 0, all[RANKS_MOST];
-    if (!r->apart) return true;
+    if (!r->time_waiting) return true;
     bool ok = r->via->gather(r->state, &none, sizeof none, all);
     r->waited_s += clock_s() - since;
     return ok;
@@ -75,7 +76,7 @@ static bool wait_apart(Ranks *r, double since)
 static bool gather(Ranks *r, const void *mine, size_t bytes, void *all)
 {
     double since = clock_s();
-    if (!wait_apart(r, since)) return false;
+    if (!timed_barrier(r, since)) return false;
     bool ok = r->via->gather(r->state, mine, bytes, all);
     return met(r, since, bytes * (size_t)(r->count - 1), ok);
 }
@@ -131,7 +132,7 @@ bool ranks_sum_values(Ranks *r, void *v, Dtype type, int64_t count)
         memcpy(to, here, (size_t)n * real);
         memset(to + (size_t)n * real, 0, ranks * bytes - (size_t)n * real);
         double since = clock_s();
-        if (!wait_apart(r, since)) return false;
+        if (!timed_barrier(r, since)) return false;
         bool ok = r->via->exchange(r->state, to, bytes, from);
         if (!met(r, since, bytes * (ranks - 1), ok)) return false;
         if (type == F32)

@@ -41,13 +41,13 @@ typedef struct Ranks {
     int rank, count;
     const RanksVia *via;
     void *state;
-    char *room;       /* two pieces                             */
-    double spent_s;   /* inside the functions below             */
-    int64_t sent;     /* bytes                                  */
-    int64_t meetings; /* number of exchanges: each pays latency */
-    bool apart;       /* a barrier before each exchange separates waiting for
-                       * slower ranks from sending              */
-    double waited_s;  /* part of spent_s, in these barriers     */
+    char *room;        /* two pieces                             */
+    double spent_s;    /* inside the functions below             */
+    int64_t sent;      /* bytes                                  */
+    int64_t meetings;  /* number of exchanges: each pays latency */
+    bool time_waiting; /* a barrier before each exchange separates waiting for
+                        * slower ranks from sending              */
+    double waited_s;   /* part of spent_s, in these barriers     */
 } Ranks;
 
 /* Opens this process as the rank that its environment names: started by

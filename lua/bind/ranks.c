@@ -124,7 +124,7 @@ static int l_stats(lua_State *L)
  * timed apart; false: no longer */
 static int l_time_waiting(lua_State *L)
 {
-    check_ranks(L)->apart = lua_toboolean(L, 1);
+    check_ranks(L)->time_waiting = lua_toboolean(L, 1);
     return 0;
 }
 
