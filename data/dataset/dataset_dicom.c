@@ -302,7 +302,7 @@ static bool add_sources(Search *q, const DicomSeries *const *series, Case *c)
 
 /* A series that is both an image and the mask would be learned from itself. Two
  * names may select it: a description, and a folder. */
-static bool check_apart(const Search *q, const DicomSeries *const *series)
+static bool check_distinct(const Search *q, const DicomSeries *const *series)
 {
     const int images = image_count(q->how);
     for (int k = 0; q->how->mask && k < images; k++)
@@ -339,7 +339,7 @@ static bool add_study(Search *q, int from, int to, const char *study_uid,
         complete = false;
     }
     if (!complete) return leave_out(q, &study, series[0]->folder);
-    if (!check_apart(q, series)) return false;
+    if (!check_distinct(q, series)) return false;
     Case c = {.patient = patient_of(q, series[0])};
     if (!c.patient || !add_sources(q, series, &c)) return false;
     // number_studies makes it unique

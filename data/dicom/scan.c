@@ -264,7 +264,7 @@ static void judge(Finding *found)
 
 // Does a damaged file belong to the series of this header? By its own header,
 // else, as far as possible, by its name.
-static bool may_be_beside(const DicomLeftOut *l, const DicomHeader *h)
+static bool may_belong_to(const DicomLeftOut *l, const DicomHeader *h)
 {
     return l->series_uid && *l->series_uid
                ? !strcmp(l->series_uid, h->series_uid)
@@ -295,13 +295,13 @@ static bool blame(const Finding *found, Arena *arena)
         const char *one = NULL;
         bool several = false;
         for (size_t k = 0; k < found->headers.count; k++) {
-            if (!may_be_beside(&l[i], &h[k])) continue;
+            if (!may_belong_to(&l[i], &h[k])) continue;
             if (!one) one = h[k].series_uid;
             several = several || strcmp(one, h[k].series_uid);
         }
         if (several && !tell_unknown(&l[i], arena)) return false;
         for (size_t k = 0; k < found->headers.count && one && !several; k++)
-            if (!h[k].damaged && may_be_beside(&l[i], &h[k]))
+            if (!h[k].damaged && may_belong_to(&l[i], &h[k]))
                 h[k].damaged = l[i].text;
     }
     return true;

@@ -37,7 +37,7 @@ typedef struct TiffLayout {
     int samples;                   /* per pixel, alpha included */
     int compression;               /* 1, 5, 8, 32773 or 32946 */
     int predictor;                 /* 1 to 3 */
-    bool apart;                    /* each sample in a plane of its own
+    bool planar;                   /* each sample in a plane of its own
                                     * (PlanarConfiguration 2) */
     bool tiled, white_zero;        /* white is 0 */
     uint32_t piece_w;              /* pixels of a strip or tile */

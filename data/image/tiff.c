@@ -282,7 +282,7 @@ static bool read_packing(ImageFile *f, const Directory *d)
                          predictor);
     l->compression = (int)c;
     l->predictor = predicts ? (int)predictor : 1;
-    l->apart = planes == 2 && l->samples > 1;
+    l->planar = planes == 2 && l->samples > 1;
     // without the tag, the orientation of XMP is used, else 1
     if (d->xmp_bytes) xmp_orientation(f, f->bytes + d->xmp, d->xmp_bytes);
     const bool said = d->value[ORIENTATION].count || !f->xmp_orientation;
@@ -312,7 +312,7 @@ static bool read_pieces(ImageFile *f, const Directory *d)
                                   : "");
     l->across = (w + l->piece_w - 1) / l->piece_w;
     uint32_t down = (h + l->piece_h - 1) / l->piece_h;
-    uint64_t planes = l->apart ? (uint64_t)l->samples : 1;
+    uint64_t planes = l->planar ? (uint64_t)l->samples : 1;
     uint64_t pieces = planes * l->across * down;
     for (int k = 0; k < 2; k++) {
         Field field = k ? bytes : at;
@@ -354,7 +354,7 @@ static bool check_pieces(const ImageFile *f)
                     : l->compression == PACKBITS ? 64
                     : l->compression == LZW      ? 4096
                                                  : GZIP_MOST;
-    uint64_t samples = l->apart ? 1 : (uint64_t)l->samples;
+    uint64_t samples = l->planar ? 1 : (uint64_t)l->samples;
     uint64_t row = samples * l->piece_w * (uint64_t)f->info.bits / 8;
     uint64_t all = 0;
     for (uint32_t i = 0; i < l->pieces; i++) {

@@ -95,7 +95,7 @@ static bool make_front(Seen *s)
         entry(f, &e, TIFFTAG_ROWSPERSTRIP, LONG, 1, l->piece_h);
         entry(f, &e, TIFFTAG_STRIPBYTECOUNTS, LONG, l->pieces, bytes_at);
     }
-    entry(f, &e, TIFFTAG_PLANARCONFIG, SHORT, 1, l->apart ? 2 : 1);
+    entry(f, &e, TIFFTAG_PLANARCONFIG, SHORT, 1, l->planar ? 2 : 1);
     if (l->predictor > 1)
         entry(f, &e, TIFFTAG_PREDICTOR, SHORT, 1, (uint32_t)l->predictor);
     if (l->tiled) {
@@ -182,8 +182,8 @@ static void place(const ImageFile *f, uint32_t i, const uint8_t *from,
     size_t cols = w - x < l->piece_w ? w - x : l->piece_w;
     size_t rows = h - y < l->piece_h ? h - y : l->piece_h;
     // bytes of one pixel: copied, and to the next
-    size_t take = l->apart ? wide : wide * channels;
-    size_t step = l->apart ? wide : wide * (size_t)l->samples;
+    size_t take = l->planar ? wide : wide * channels;
+    size_t step = l->planar ? wide : wide * (size_t)l->samples;
     for (size_t r = 0; r < rows; r++) {
         const uint8_t *p = from + r * l->piece_w * step;
         uint8_t *q = out + (((y + r) * w + x) * channels + plane) * wide;

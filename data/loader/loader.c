@@ -346,13 +346,13 @@ static void tell_waiting(Loader *l, double waited)
 /* Waits until the workers have finished a batch; the lock is held. */
 static void wait_batch(Loader *l, const Slot *s)
 {
-    double begin = clock_s(), told = begin;
+    double begin = clock_s(), reported = begin;
     // not begun yet, or not finished
     while (l->begun <= l->taken || s->done < s->batch.count) {
         clock_wait(&l->ready, &l->lock, l->options.patience_s);
         double now = clock_s();
-        if (now - told < l->options.patience_s) continue;
-        told = now;
+        if (now - reported < l->options.patience_s) continue;
+        reported = now;
         if (l->options.waiting) tell_waiting(l, now - begin);
     }
     l->stats.wait_s += clock_s() - begin;

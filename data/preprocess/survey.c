@@ -110,7 +110,7 @@ static int slice_order(const void *a, const void *b)
 
 /* Counts pairs of equal slices; constant slices may be equal and do not
  * count. */
-static void find_twins(Slice *slice, int32_t n, SurveyCase *out)
+static void count_duplicates(Slice *slice, int32_t n, SurveyCase *out)
 {
     qsort(slice, (size_t)n, sizeof *slice, slice_order);
     for (int32_t i = 1; i < n; i++) {
@@ -141,7 +141,7 @@ static bool count_slices(const Volume *v, SurveyCase *out)
         out->constant += slice[d].flat;
         out->gaps += slice[d].flat && d > first && d < last;
     }
-    find_twins(slice, n.d, out);
+    count_duplicates(slice, n.d, out);
     mem_free(slice);
     return true;
 }

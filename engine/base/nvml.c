@@ -82,11 +82,11 @@ struct GpuMonitor {
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
     bool running, stop;
-    int looks, told_use, told_watts; /* since the last reading    */
-    double use, watts;               /* sums                      */
-    double bytes, celsius;           /* highest, or NAN           */
-    double spent;                    /* joules from power samples */
-    Look last;                       /* the newest                */
+    int looks, use_count, watts_count; /* since the last reading    */
+    double use, watts;                 /* sums                      */
+    double bytes, celsius;             /* highest, or NAN           */
+    double spent;                      /* joules from power samples */
+    Look last;                         /* the newest                */
     double counted; /* energy counter at the last reading, or NAN */
 };
 
@@ -142,8 +142,8 @@ static void look(GpuMonitor *g)
     const Look l = look_at(&g->nvml, g->device);
     pthread_mutex_lock(&g->lock);
     g->looks++;
-    if (!isnan(l.use)) g->use += l.use, g->told_use++;
-    if (!isnan(l.watts)) g->watts += l.watts, g->told_watts++;
+    if (!isnan(l.use)) g->use += l.use, g->use_count++;
+    if (!isnan(l.watts)) g->watts += l.watts, g->watts_count++;
     // fmax returns the other argument if one is NAN
     g->bytes = fmax(g->bytes, l.bytes);
     g->celsius = fmax(g->celsius, l.celsius);
@@ -174,7 +174,7 @@ static void *work(void *context)
 /* Begins a reading: clears sums; energy counts from the newest sample. */
 static void begin(GpuMonitor *g)
 {
-    g->looks = g->told_use = g->told_watts = 0;
+    g->looks = g->use_count = g->watts_count = 0;
     g->use = g->watts = g->spent = 0;
     g->bytes = g->celsius = NAN;
     g->counted = g->last.counted;
@@ -229,14 +229,14 @@ void gpu_monitor_read(GpuMonitor *g, GpuMonitorReading *out)
 {
     look(g);
     pthread_mutex_lock(&g->lock);
-    *out = (GpuMonitorReading){.use = g->told_use ? g->use / g->told_use : NAN,
-                               .watts = g->told_watts ? g->watts / g->told_watts
-                                                      : NAN,
-                               .bytes = g->bytes,
-                               .celsius = g->celsius,
-                               .joules = g->last.counted - g->counted,
-                               .looks = g->looks};
-    if (isnan(out->joules) && g->told_watts) out->joules = g->spent;
+    *out = (GpuMonitorReading){
+        .use = g->use_count ? g->use / g->use_count : NAN,
+        .watts = g->watts_count ? g->watts / g->watts_count : NAN,
+        .bytes = g->bytes,
+        .celsius = g->celsius,
+        .joules = g->last.counted - g->counted,
+        .looks = g->looks};
+    if (isnan(out->joules) && g->watts_count) out->joules = g->spent;
     begin(g);
     pthread_mutex_unlock(&g->lock);
 }

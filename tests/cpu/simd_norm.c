@@ -131,7 +131,7 @@ static void check_grad(const Simd *s, Random *d, Arena *mem)
 
 /* The bits of a row do not depend on other rows, and values that are not finite
  * affect only their row; with one channel the gradient is exactly 0. */
-static void check_apart(const Simd *s, Random *d, Arena *mem)
+static void check_independent(const Simd *s, Random *d, Arena *mem)
 {
     Rows v = draw_rows(s, d, mem);
     const int64_t wide = v.r.channels, n = v.r.rows * wide;
@@ -159,6 +159,7 @@ static void check_apart(const Simd *s, Random *d, Arena *mem)
 
 TEST(simd_norm_of_rows)
 {
-    static CheckFn *const check[] = {check_value, check_grad, check_apart};
+    static CheckFn *const check[] = {check_value, check_grad,
+                                     check_independent};
     check_sets(check, sizeof check / sizeof *check);
 }

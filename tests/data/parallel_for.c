@@ -12,7 +12,7 @@ enum { ITEMS = 500 };
 typedef struct Job {
     atomic_int times[ITEMS];
     atomic_bool busy[MAX_PARALLEL]; /* a thread processes one item at a time */
-    atomic_int apart;               /* violations of that */
+    atomic_int overlaps;            /* violations of that */
     int slow, quick;                /* items that fail; -1: none         */
     atomic_bool *stop;
     int stop_at; /* item that sets stop; later items wait for it */
@@ -29,7 +29,7 @@ static bool work(void *context, int thread, int item)
     bool ok = true;
     REQUIRE(thread >= 0 && thread < MAX_PARALLEL);
     if (atomic_exchange(&job->busy[thread], true))
-        atomic_fetch_add(&job->apart, 1);
+        atomic_fetch_add(&job->overlaps, 1);
     atomic_fetch_add(&job->times[item], 1);
     if (job->stop && item == job->stop_at) atomic_store(job->stop, true);
     while (job->stop && item > job->stop_at && !atomic_load(job->stop))
@@ -53,7 +53,7 @@ TEST(parallel_for_does_every_item_once)
         EXPECT(parallel_for(ITEMS, THREADS[t], NULL, work, &job));
         for (int i = 0; i < ITEMS; i++)
             EXPECT_INT(atomic_load(&job.times[i]), 1);
-        EXPECT_INT(atomic_load(&job.apart), 0);
+        EXPECT_INT(atomic_load(&job.overlaps), 0);
     }
     EXPECT(parallel_for(0, 4, NULL, work, NULL));
 }

@@ -468,14 +468,14 @@ TEST(loader_closes_at_any_moment)
     dataset_free(ds);
 }
 
-static int told;
-static char told_text[512];
+static int reports;
+static char report_text[512];
 
 static void tell(void *context, const char *text)
 {
-    told++;
-    snprintf(told_text, sizeof told_text, "%s", text);
-    if (told == 2) atomic_store((atomic_bool *)context, false);
+    reports++;
+    snprintf(report_text, sizeof report_text, "%s", text);
+    if (reports == 2) atomic_store((atomic_bool *)context, false);
 }
 
 TEST(loader_names_the_case_that_hangs)
@@ -488,13 +488,13 @@ TEST(loader_names_the_case_that_hangs)
                        .context = &hang,
                        .patience_s = 0.05};
     Loader *l;
-    told = 0;
+    reports = 0;
     atomic_store(&hang, true);
     REQUIRE(loader_open(p, &o, &l));
     // the second call of `tell` releases the source
     next(l);
-    EXPECT(told >= 2);
-    EXPECT(strstr(told_text, "s for data: worker 1 has been at odd_"));
+    EXPECT(reports >= 2);
+    EXPECT(strstr(report_text, "s for data: worker 1 has been at odd_"));
     loader_close(l);
     pipeline_free(p);
     dataset_free(ds);
@@ -512,12 +512,12 @@ TEST(loader_opening_names_the_case_that_hangs)
                                          .patience_s = 0.05};
         const long before = mem_live();
         Pipeline *p;
-        told = 0;
+        reports = 0;
         atomic_store(&hang, true);
         // the second call of `tell` releases the source
         REQUIRE(pipeline_open(ds, &s, &options, &p));
-        EXPECT(told >= 2);
-        EXPECT(strstr(told_text, "waiting for odd_"));
+        EXPECT(reports >= 2);
+        EXPECT(strstr(report_text, "waiting for odd_"));
         pipeline_free(p);
         EXPECT_INT(mem_live(), before);
         dataset_free(ds);

@@ -181,13 +181,13 @@ TEST(user_step_of_a_picture_that_is_left_alone)
     dataset_free(ds);
 }
 
-static atomic_int told;
+static atomic_int reports;
 
 /* Releases the function after it has been reported twice. */
 static void tell(void *context, const char *text)
 {
     EXPECT(strstr(text, "s for data: worker 1 has been at case_0"));
-    if (atomic_fetch_add(&told, 1) == 1)
+    if (atomic_fetch_add(&reports, 1) == 1)
         atomic_store((atomic_bool *)context, false);
 }
 
@@ -206,11 +206,11 @@ TEST(user_step_that_hangs_is_named_and_ends)
                              .patience_s = 0.05};
     const Batch *b;
     Loader *l;
-    atomic_store(&told, 0);
+    atomic_store(&reports, 0);
     atomic_store(&f.hang, true);
     REQUIRE(loader_open(p, &o, &l));
     REQUIRE(loader_next(l, &b));
-    EXPECT(told >= 2);
+    EXPECT(reports >= 2);
     // the queue is full, and taking a batch makes room for one that hangs
     while (atomic_load(&f.calls) < 4) pause_ms(1);
     atomic_store(&f.hang, true);
