@@ -88,7 +88,7 @@ void want(size_t bytes)
 
 // the path of `name` next to the program or library that contains this code:
 // the tar of `make dist` has DCMTK's dictionary there
-std::string beside(const char *name)
+std::string installed_path(const char *name)
 {
     Dl_info here;
     std::string self;
@@ -111,8 +111,8 @@ void start_codecs()
     // a private prefix has its dictionary where DCMTK does not look
     load_dictionary(SEG_DICTIONARY);
 #endif
-    load_dictionary(beside("share/dicom.dic"));
-    load_dictionary(beside("../share/dicom.dic"));
+    load_dictionary(installed_path("share/dicom.dic"));
+    load_dictionary(installed_path("../share/dicom.dic"));
     DJDecoderRegistration::registerCodecs();
     DJLSDecoderRegistration::registerCodecs();
     DJEncoderRegistration::registerCodecs(ECC_lossyYCbCr, EUC_never);

@@ -155,14 +155,14 @@ static int compare_doubles(const void *x, const void *y)
 // otherwise a slice was stored twice (row 55).
 static bool check_repeated(const char *where, const Placed *p, int32_t n)
 {
-    // twin: index of the first repetition; times: length of the first run;
+    // repeated: index of the first repetition; times: length of the first run;
     // even: all runs have that length
-    int32_t twin = 0, times = 1, run = 1;
+    int32_t repeated = 0, times = 1, run = 1;
     bool even = true;
     for (int32_t i = 1; i <= n; i++) {
         if (i < n && p[i].along_mm - p[i - 1].along_mm < SAME_MM) {
             run++;
-            if (!twin) twin = i;
+            if (!repeated) repeated = i;
             continue;
         }
         // a run that ends at its own length began at 0
@@ -170,13 +170,14 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
         even = even && run == times;
         run = 1;
     }
-    if (!twin) return true;
+    if (!repeated) return true;
     bool all = even && times > 1 && times < n;
     // the images at the first position with several
     const DicomHeader *image[SHOWN];
     int32_t count = 0;
-    for (int32_t i = twin - 1; i < n && count < SHOWN; i++) {
-        if (i >= twin && p[i].along_mm - p[i - 1].along_mm >= SAME_MM) break;
+    for (int32_t i = repeated - 1; i < n && count < SHOWN; i++) {
+        if (i >= repeated && p[i].along_mm - p[i - 1].along_mm >= SAME_MM)
+            break;
         image[count++] = &p[i].header;
     }
     char text[REPEAT_TEXT], fix[120];
@@ -194,8 +195,8 @@ static bool check_repeated(const char *where, const Placed *p, int32_t n)
     return dicom_fail(where, TAG_ImagePositionPatient,
                       *text ? fix : "keep one of them in the folder",
                       "slices %s and %s at one position (%g mm)%s%s",
-                      name(&p[twin - 1].header), name(&p[twin].header),
-                      p[twin].along_mm, differ, text);
+                      name(&p[repeated - 1].header), name(&p[repeated].header),
+                      p[repeated].along_mm, differ, text);
 }
 
 // The number of gaps, from gap `from` on, that are nearly equal.

@@ -95,7 +95,7 @@ static UserStepField *check_fitting(lua_State *L, const UserStepField *f,
 }
 
 /* The element of another field at a voxel, in channel c or its only one. */
-static float beside(const UserStepField *other, int64_t place, int32_t c)
+static float other_value(const UserStepField *other, int64_t place, int32_t c)
 {
     const int32_t n = other->x.dim.c;
     return value_at(other, place * n + (n == 1 ? 0 : c));
@@ -135,7 +135,7 @@ static int64_t walk_next(Walk *w)
             w->c = w->first;
             if (++w->place == w->places) return -1;
         }
-    } while (w->where && beside(w->where, w->place, w->c) == 0);
+    } while (w->where && other_value(w->where, w->place, w->c) == 0);
     return w->place * w->f->x.dim.c + w->c;
 }
 
@@ -197,7 +197,7 @@ static int combine(lua_State *L, Sum how)
     const double x = number ? lua_tonumber(L, 2) : 0;
     for (int64_t i; (i = walk_next(&w)) >= 0;) {
         const double now = (double)value_at(w.f, i);
-        const double y = other ? (double)beside(other, w.place, w.c) : x;
+        const double y = other ? (double)other_value(other, w.place, w.c) : x;
         store(L, w.f, i,
               how == SUM_ADD   ? now + y
               : how == SUM_MUL ? now * y

@@ -83,12 +83,12 @@ int main(void)
                 .dim = {n, n},
                 .kind = {FIELD_IMAGE, FIELD_LABEL},
                 .fields = 2};
-    bool beside = true;
+    bool has_scipy = true;
     for (uint32_t k = 0; k < ROUNDS; k++) {
         Times t = {0, 0, 0};
         ours[0][k] = once("elastic spacing=16 amplitude=4,4 p=1\n", &s, k);
         ours[1][k] = once("affine p=1\n", &s, k);
-        beside = beside && scipy_once(&t);
+        has_scipy = has_scipy && scipy_once(&t);
         theirs[0][k] = t.elastic, theirs[1][k] = t.affine;
         look_up[k] = t.look_up;
     }
@@ -98,12 +98,12 @@ int main(void)
         double own = median(ours[i], ROUNDS), other = median(theirs[i], ROUNDS);
         printf("  %-8s %6.1f ms (%.1f ns a voxel and field)", name[i],
                1e3 * own, 1e9 * own / (2.0 * VOXELS));
-        if (beside)
+        if (has_scipy)
             printf("   scipy.ndimage %7.1f ms, %.1f times as long", 1e3 * other,
                    other / own);
         puts("");
     }
-    if (beside)
+    if (has_scipy)
         printf("  of scipy's elastic one map_coordinates alone %.1f ms\n",
                1e3 * median(look_up, ROUNDS));
     else

@@ -436,7 +436,7 @@ TEST(geometry_of_multi_frame_dicom_holds_every_landmark)
                 REQUIRE(!mkdir(path, 0700));
                 strcat(path, "/multi");
                 make_multi(&(MadeMulti){.v = &v,
-                                        .beside = &who,
+                                        .same_study = &who,
                                         .series_uid = uid,
                                         .order = order,
                                         .each = code / 3 % 2},

@@ -47,11 +47,11 @@ typedef struct Shape {
 static struct {
     int rounds, flush, most;
     double seconds, began;
-} told = {.rounds = 9, .flush = 128, .most = SHAPES, .seconds = 1e9};
+} options = {.rounds = 9, .flush = 128, .most = SHAPES, .seconds = 1e9};
 
 static const Backend *const be = &backend_cuda;
 static void *dev;
-static char *flush; // 2 * told.flush MiB: source and target of the copy
+static char *flush; // 2 * options.flush MiB: source and target of the copy
 
 static void stop(const char *what)
 {
@@ -154,9 +154,9 @@ static int shapes_of(const char *path, Arena *mem, Shape out[SHAPES])
         else if (count < SHAPES)
             out[count++] = one;
     }
-    if (told.most >= count) return count;
+    if (options.most >= count) return count;
     qsort(out, (size_t)count, sizeof *out, by_flops);
-    return told.most;
+    return options.most;
 }
 
 // -- one convolution ---------------------------------------------------------
@@ -271,17 +271,17 @@ static double time_call(const Work *k, Pass pass, int tile)
     for (int i = 0; i < WARM; i++)
         if (!run(&c)) stop(pass_name[pass]);
     const bool taken = tile == TILE_ANY || igemm_tile_taken() == tile;
-    const size_t half = (size_t)told.flush << 20;
-    for (int i = 0; taken && i < told.rounds; i++)
+    const size_t half = (size_t)options.flush << 20;
+    for (int i = 0; taken && i < options.rounds; i++)
         if ((half && !be->copy(dev, flush + half, flush, half)) ||
             !be->mark(dev, 2 * i) || !run(&c) || !be->mark(dev, 2 * i + 1))
             stop(pass_name[pass]);
     if (!be->sync(dev)) stop(pass_name[pass]);
-    for (int i = 0; taken && i < told.rounds; i++)
+    for (int i = 0; taken && i < options.rounds; i++)
         if (!be->elapsed(dev, 2 * i, &ms[i])) stop(pass_name[pass]);
     igemm_tile_want(TILE_ANY);
     be->release(dev, c.scratch);
-    return taken ? median(ms, told.rounds) : -1;
+    return taken ? median(ms, options.rounds) : -1;
 }
 
 // -- output ------------------------------------------------------------------
@@ -334,7 +334,8 @@ static void time_pass(const char *net, const Shape *s, const Work *k, Pass pass)
 /* Returns whether --seconds are over; then lists the shape as not timed. */
 static bool out_of_time(const char *net, const Shape *s)
 {
-    if (seconds(CLOCK_MONOTONIC) - told.began < told.seconds) return false;
+    if (seconds(CLOCK_MONOTONIC) - options.began < options.seconds)
+        return false;
     printf("{\"net\": \"%s\", \"layer\": \"%s\", \"not_run\": \"no time "
            "left\"}\n",
            net, s->layer);
@@ -369,13 +370,13 @@ int main(int argc, char **argv)
         const char *name = argv[at];
         const int value = atoi(argv[at + 1]);
         if (!strcmp(name, "--rounds") && value > 0 && value <= ROUNDS_MAX)
-            told.rounds = value;
+            options.rounds = value;
         else if (!strcmp(name, "--flush") && value >= 0)
-            told.flush = value;
+            options.flush = value;
         else if (!strcmp(name, "--seconds"))
-            told.seconds = value;
+            options.seconds = value;
         else if (!strcmp(name, "--most") && value > 0)
-            told.most = value;
+            options.most = value;
         else
             break;
     }
@@ -385,9 +386,9 @@ int main(int argc, char **argv)
         return 2;
     }
     if (!be->open(0, 1, &dev)) stop("no GPU");
-    if (!be->alloc(dev, (size_t)told.flush << 21, (void **)&flush))
+    if (!be->alloc(dev, (size_t)options.flush << 21, (void **)&flush))
         stop("memory");
-    told.began = seconds(CLOCK_MONOTONIC);
+    options.began = seconds(CLOCK_MONOTONIC);
     for (; at < argc; at++) sweep(argv[at]);
     be->release(dev, flush);
     be->close(dev);

@@ -121,13 +121,13 @@ void make_out(Make *m)
 }
 
 void make_begin(Make *m, const char *sop_class, const char *series_uid,
-                const DicomSeries *beside)
+                const DicomSeries *same_study)
 {
-    make_begin_of(m, sop_class, series_uid, beside, 1);
+    make_begin_of(m, sop_class, series_uid, same_study, 1);
 }
 
 void make_begin_of(Make *m, const char *sop_class, const char *series_uid,
-                   const DicomSeries *beside, int number)
+                   const DicomSeries *same_study, int number)
 {
     *m = (Make){.bytes = NULL};
     static const uint8_t preamble[128];
@@ -136,12 +136,13 @@ void make_begin_of(Make *m, const char *sop_class, const char *series_uid,
     make_text(m, TAG_TransferSyntaxUID, "1.2.840.10008.1.2.1");
     make_text(m, TAG_SOPClassUID, "%s", sop_class);
     make_text(m, TAG_SOPInstanceUID, "%s.%d", series_uid, number);
-    make_text(m, TAG_PatientID, "%s", beside ? beside->patient_id : "MADE");
+    make_text(m, TAG_PatientID, "%s",
+              same_study ? same_study->patient_id : "MADE");
     make_text(m, TAG_StudyInstanceUID, "%s",
-              beside ? beside->study_uid : "2.25.1");
+              same_study ? same_study->study_uid : "2.25.1");
     make_text(m, TAG_SeriesInstanceUID, "%s", series_uid);
     make_text(m, TAG_FrameOfReferenceUID, "%s",
-              beside ? beside->frame_uid : "2.25.2");
+              same_study ? same_study->frame_uid : "2.25.2");
 }
 
 void make_pixels(Make *m, int frames, int rows, int cols, int allocated,
@@ -221,7 +222,7 @@ void make_multi(const MadeMulti *how, const char *path)
     make_begin(&m,
                !strcmp(modality, "CT") ? "1.2.840.10008.5.1.4.1.1.2.1"
                                        : "1.2.840.10008.5.1.4.1.1.4.1",
-               how->series_uid ? how->series_uid : "2.25.11", how->beside);
+               how->series_uid ? how->series_uid : "2.25.11", how->same_study);
     make_text(&m, TAG_Modality, "%s", modality);
     make_text(&m, TAG_SeriesDescription, "enhanced");
     make_text(&m, TAG_InstanceNumber, "1");

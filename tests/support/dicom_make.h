@@ -12,12 +12,12 @@ typedef struct Make {
 } Make;
 
 /* Preamble, meta group and identifiers: patient, study and frame of reference
- * of `beside`, or of a new patient. */
+ * of the series `same_study`, or of a new patient. */
 void make_begin(Make *m, const char *sop_class, const char *series_uid,
-                const DicomSeries *beside);
+                const DicomSeries *same_study);
 /* The same of file `number` of a series of several. */
 void make_begin_of(Make *m, const char *sop_class, const char *series_uid,
-                   const DicomSeries *beside, int number);
+                   const DicomSeries *same_study, int number);
 void make_put(Make *m, uint32_t tag, const void *value, size_t n);
 void make_text(Make *m, uint32_t tag, const char *fmt, ...) ERR_FORMAT(3, 4);
 void make_u16(Make *m, uint32_t tag, int value);
@@ -40,7 +40,7 @@ void make_save(Make *m, const char *path);
 /* An enhanced multi-frame image of the voxels of v (I16), and its flaws. */
 typedef struct MadeMulti {
     const Volume *v;
-    const DicomSeries *beside;
+    const DicomSeries *same_study;
     const char *modality;   /* "MR"                                      */
     const char *series_uid; /* "2.25.11"                                 */
     const int *order;       /* slice of each frame; NULL: in order       */

@@ -23,15 +23,15 @@ static ListField mask_field(const char *reader)
 
 /* Opens a data set of one case with an image and, unless NULL, a second
  * field. */
-static bool open_pair(const ListField *beside, const char *image,
+static bool open_pair(const ListField *second, const char *image,
                       const char *path, const DatasetOptions *o, Dataset **out)
 {
-    const ListField field[] = {image_field, beside ? *beside : image_field};
+    const ListField field[] = {image_field, second ? *second : image_field};
     DatasetBuilder *b;
     ListCase c = {.key = "a", .patient = "p"};
     c.field[0].path[0] = image, c.field[0].paths = 1;
     c.field[1].path[0] = path, c.field[1].paths = 1;
-    if (!dataset_list_begin(field, beside ? 2 : 1, o, &b)) return false;
+    if (!dataset_list_begin(field, second ? 2 : 1, o, &b)) return false;
     if (!dataset_list_add(b, &c)) {
         dataset_drop(b);
         return false;

@@ -127,7 +127,7 @@ TEST(openkbp_set_of_real_patients)
     if (!count) SKIP("the 32 OpenKBP patients are not here");
     snprintf(command, sizeof command,
              PYTHON "tests/data/datasets/openkbp_set_peer.py");
-    bool beside = !system(PYTHON "-c 'import pandas' 2> /dev/null");
+    bool has_pandas = !system(PYTHON "-c 'import pandas' 2> /dev/null");
     snprintf(store, sizeof store, "%s/openkbp.cases", test_folder());
 
     Dataset *ds = patients(list, count);
@@ -139,7 +139,7 @@ TEST(openkbp_set_of_real_patients)
     for (int i = 0; i < count; i++)
         facts += (double)pipeline_facts(p, i)->bytes;
     EXPECT(packed == facts && pipeline_cache(p).kept == count);
-    FILE *peer = beside ? popen(command, "w") : NULL;
+    FILE *peer = has_pandas ? popen(command, "w") : NULL;
     const uint64_t want = each_sample(p, peer);
     if (peer) EXPECT(!pclose(peer));
     pipeline_free(p);
@@ -163,5 +163,6 @@ TEST(openkbp_set_of_real_patients)
     // sizes per patient on average in docs/data.md, and the limit for 200
     EXPECT(each > (count == 32 ? 1.2e6 : 0.5e6) && each < 1.5e6);
     EXPECT(200 * each < 2.5e9);
-    if (!beside) SKIP("python3-pandas is not installed (sh vendor/fetch ci)");
+    if (!has_pandas)
+        SKIP("python3-pandas is not installed (sh vendor/fetch ci)");
 }

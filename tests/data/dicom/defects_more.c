@@ -282,7 +282,7 @@ TEST(dicom_defects_of_names_and_counts)
 }
 
 // a second file of the series in the same folder as `path`
-static void copy_beside(const char *path)
+static void copy_file(const char *path)
 {
     KitFile f;
     REQUIRE(kit_read(path, &f));
@@ -315,7 +315,7 @@ TEST(dicom_defects_of_objects_that_come_twice)
         make_begin(&m, twice[i].sop_class, "2.25.40", image);
         if (i != 1) make_put(&m, TAG_PixelData, seg, 1);
         make_save(&m, path);
-        copy_beside(path);
+        copy_file(path);
         const DicomSeries *s = kit_series(&a, kit_folder(name));
         snprintf(want, sizeof want,
                  "%s: dicom: %s [tag (0020,000e) SeriesInstanceUID]; fix: keep "

@@ -8,7 +8,7 @@
 enum { D = 4, H = 6, W = 7, PLANE = H * W };
 
 typedef struct MadeDose {
-    const DicomSeries *beside;
+    const DicomSeries *same_study;
     const double (*affine)[4]; // of the dose; NULL: dose_affine
     const int *order;          // plane of each frame; NULL: in order
     int allocated;             // 32
@@ -54,7 +54,7 @@ static void make_dose(const MadeDose *how, const char *path)
     for (int a = 0; a < 3; a++)
         normal[a] = o[(a + 1) % 3] * o[3 + (a + 2) % 3] -
                     o[(a + 2) % 3] * o[3 + (a + 1) % 3];
-    make_begin(&m, CLASS_DOSE, "2.25.88", how->beside);
+    make_begin(&m, CLASS_DOSE, "2.25.88", how->same_study);
     make_text(&m, TAG_Modality, "RTDOSE");
     make_text(&m, TAG_SeriesDescription, "dose");
     if (!how->no_position)
@@ -274,7 +274,7 @@ static const char *write_both(const char *name, const MadeDose *more)
     DicomWrite how = kit_write();
     REQUIRE(dicom_write_series(folder, &v, &how));
     MadeDose dose = *more;
-    dose.beside = kit_series(&a, folder);
+    dose.same_study = kit_series(&a, folder);
     new_path(name, path);
     make_dose(&dose, path);
     volume_free(&v);
@@ -347,7 +347,7 @@ TEST(dicom_dose_on_the_grid_of_its_image)
     const char *folder = kit_folder("dose_same_image");
     REQUIRE(dicom_write_series(folder, &v, &how));
     new_path("dose_same", path);
-    make_dose(&(MadeDose){.beside = kit_series(&a, folder)}, path);
+    make_dose(&(MadeDose){.same_study = kit_series(&a, folder)}, path);
     const DicomSeries *s = kit_series(&a, path);
     REQUIRE(dicom_load_dose(s, NULL, false, NULL, &own, NULL));
     REQUIRE(

@@ -252,8 +252,9 @@ TEST(dicom_multi_as_mask)
     const char *folder = kit_folder("multi_mask_image");
     REQUIRE(dicom_write_series(folder, &v, &how));
     const DicomSeries *image = kit_series(&a, folder);
-    write_multi(&(MadeMulti){.v = &labels, .beside = image, .order = turned},
-                "multi_mask", path);
+    write_multi(
+        &(MadeMulti){.v = &labels, .same_study = image, .order = turned},
+        "multi_mask", path);
     REQUIRE(dicom_load_mask(image, kit_series(&a, path), NULL, &got, NULL));
     EXPECT(!memcmp(got.voxels.data, mask.voxels.data, 210));
     volume_free(&got);

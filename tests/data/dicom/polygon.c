@@ -190,8 +190,8 @@ TEST(contour_beyond_the_plane_is_cut_off)
     const double all[] = {-1e9, -1e9, 1e9, -1e9, 1e9, 1e9, -1e9, 1e9};
     fill(plane, all, 4, NULL, 0);
     EXPECT_INT(count(plane), PLANE);
-    const double beside[] = {-9, -9, -1, -9, -1, 90, -9, 90};
-    fill(plane, beside, 4, NULL, 0);
+    const double outside[] = {-9, -9, -1, -9, -1, 90, -9, 90};
+    fill(plane, outside, 4, NULL, 0);
     EXPECT_INT(count(plane), 0);
     // a circle over each corner equals the same circle in a wider plane
     double uv[64];
