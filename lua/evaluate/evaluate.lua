@@ -388,8 +388,8 @@ function M.command(r, name)
     return code
   end
   -- next to the weights; results on other cases than the run's get their own file name
-  local beside = path:match("^(.*)/[^/]*$") or "."
-  local file = string.format("%s/evaluate_%s%s", beside, part, same and "" or "_" .. json.data)
+  local output = path:match("^(.*)/[^/]*$") or "."
+  local file = string.format("%s/evaluate_%s%s", output, part, same and "" or "_" .. json.data)
   local text, items = M.table(r, result, d.pipeline, hash, file .. ".csv")
   if text then print(text) end
   if said then print(said) end
@@ -402,7 +402,7 @@ function M.command(r, name)
     show.line("written: %s.csv", file)
   end
   if pictures > 0 then
-    draw_worst(r, session, d, items, part, result, beside, hash, pictures)
+    draw_worst(r, session, d, items, part, result, output, hash, pictures)
   end
   return code
 end

@@ -88,7 +88,7 @@ local function judge(what, got, most)
 end
 
 -- The largest difference between the parameters of two sessions.
-local function weights_apart(a, b)
+local function weights_difference(a, b)
   local worst = 0
   for _, p in ipairs(a:params()) do
     local off = a:get(p.name):distance(b:get(p.name))
@@ -110,7 +110,7 @@ local function check_steps(r, device, precision)
   local plain = fused
     and recipes.session(r, "train", device, precision, false, false, true)
   local first_loss, all_losses, gradients = bounds(device, precision)
-  local failures, worst, apart, moved = 0, 0, 0, 0
+  local failures, worst, differing, moved = 0, 0, 0, 0
   print(string.format("%s against ref: %d training steps%s", device, STEPS,
                       config.preset and " of the preset " .. config.preset or ""))
   if config.preset ~= "check" then
@@ -123,7 +123,7 @@ local function check_steps(r, device, precision)
     local a, b = got:step(feeds, rate), want:step(feeds, rate)
     if plain then
       local c = plain:step(feeds, rate)
-      if c ~= a then apart = apart + 1 end
+      if c ~= a then differing = differing + 1 end
       local by = math.abs(c - a) / math.max(math.abs(a), 1e-30)
       if by ~= by or by > moved then moved = by end
     end
@@ -138,8 +138,8 @@ local function check_steps(r, device, precision)
   if fused == "rounding" then
     failures = failures + judge("what --fuse false moves losses by", moved, all_losses)
   elseif plain then
-    failures = failures + judge("losses that --fuse false changes", apart, 0)
-      + judge("weights likewise, squares", weights_apart(got, plain), 0)
+    failures = failures + judge("losses that --fuse false changes", differing, 0)
+      + judge("weights likewise, squares", weights_difference(got, plain), 0)
   end
   return failures + judge("losses of all steps, relative", worst, all_losses)
 end

@@ -237,16 +237,16 @@ local function faces(ending, box, pattern)
     local cases = file_cases(path, file_kind.is_image, "images", photographs(path, asked, pattern))
     local whole, alone, good, left_out = 0, sys.stat(path).kind == "file", {}, {}
     for _, case in ipairs(cases) do
-      local beside = case.image:gsub("%.%w+$", ""):gsub("_rgb$", "") .. ending
+      local box_file = case.image:gsub("%.%w+$", ""):gsub("_rgb$", "") .. ending
       local ok, place = true, false
-      if sys.stat(beside) then ok, place = pcall(box, beside, o) end
+      if sys.stat(box_file) then ok, place = pcall(box, box_file, o) end
       if not ok and (alone or sys.kind(tostring(place)) ~= "data") then error(place, 0) end
       if ok then
         case.image = place and { case.image, box = place } or case.image
         whole = whole + (place and 0 or 1)
         good[#good + 1] = case
       else
-        left_out[#left_out + 1] = { kind = "damaged", path = beside, why = tostring(place) }
+        left_out[#left_out + 1] = { kind = "damaged", path = box_file, why = tostring(place) }
       end
     end
     if not good[1] then fail("data", "%s", left_out[1].why) end

@@ -102,7 +102,7 @@ end
 
 -- The planes to draw of a case (stitch.lua), (h, w) with h toward posterior and w toward
 -- left; doses in Gy.
---   -> { image=, truth=, found=, apart= (prediction - truth), targets = { planes }, slice=,
+--   -> { image=, truth=, found=, difference= (prediction - truth), targets = { planes }, slice=,
 --        slices=, most= (Gy, of the whole case) }
 function M.view(case, m, image)
   local factor, offset = dvh.unit(case, m)
@@ -137,7 +137,7 @@ function M.view(case, m, image)
   local box = box_of(v.truth, 0.02 * v.most)
   v.image, v.truth, v.found = cut(v.image, box), cut(v.truth, box), cut(v.found, box)
   for i, plane in ipairs(v.targets) do v.targets[i] = cut(plane, box) end
-  v.apart = plane_of(function(p, t) return p - t end, v.found, v.truth)
+  v.difference = plane_of(function(p, t) return p - t end, v.found, v.truth)
   return v
 end
 
@@ -152,7 +152,7 @@ local function dose_stops(most)
   return stops
 end
 
-local function apart_stops(most)
+local function difference_stops(most)
   return { { -most, LESS, 0.9 }, { 0, 0x000000, 0 }, { most, MORE, 0.9 } }
 end
 
@@ -183,17 +183,17 @@ function M.draw(path, v, caption)
                                         ph + head + foot, BACK)
   local lo, hi = core.picture.window(v.image, 1, 0.01, 0.995)
   local most = up_to(v.most, 20)
-  local _, apart = core.picture.window(plane_of(math.abs, v.apart), 1, 0, 0.995)
-  apart = up_to(apart, 10)
-  local dose, difference = dose_stops(most), apart_stops(apart)
+  local _, most_off = core.picture.window(plane_of(math.abs, v.difference), 1, 0, 0.995)
+  most_off = up_to(most_off, 10)
+  local dose, difference = dose_stops(most), difference_stops(most_off)
   local left = gap
   for _, panel in ipairs { { "truth", v.truth, dose }, { "prediction", v.found, dose },
-                           { "prediction - truth", v.apart, difference } } do
+                           { "prediction - truth", v.difference, difference } } do
     local name, plane, stops = table.unpack(panel)
     p:text(left, 11, 1.6, INK, name)
     p:gray(left, head, zoom, v.image, 1, lo, hi)
     p:wash(left, head, zoom, plane, 1, stops)
-    for i = 1, plane ~= v.apart and TICKS - 1 or 0 do -- isodoses
+    for i = 1, plane ~= v.difference and TICKS - 1 or 0 do -- isodoses
       p:contour(left, head, zoom, plane, 1, most * i / TICKS, 1.6, DOSE[i + 1])
     end
     for _, target in ipairs(v.targets) do
@@ -203,8 +203,8 @@ function M.draw(path, v, caption)
     if name == "prediction" then
       draw_bar(p, left, head + 24, ph - 34, 0, most, dose)
       left = left + bar
-    elseif plane == v.apart then
-      draw_bar(p, left, head + 24, ph - 34, -apart, apart, difference, true)
+    elseif plane == v.difference then
+      draw_bar(p, left, head + 24, ph - 34, -most_off, most_off, difference, true)
     end
   end
   p:text(gap, head + ph + 14, 1.6, INK, caption)

@@ -119,16 +119,16 @@ function M.of(r, purpose, change)
   return out
 end
 
--- Raises that the command needs more than `room` bytes, with remedies. beside: the batches and the
--- program must fit in `room` too.
-local function refuse(purpose, n, room, gpu, beside, what)
+-- Raises that the command needs more than `room` bytes, with remedies. with_rest: the batches and
+-- the program must fit in `room` too.
+local function refuse(purpose, n, room, gpu, with_rest, what)
   local wanted = n.param + n.arena
-  M.refused = { early = true, rest = beside and n.rest or nil, command = purpose }
+  M.refused = { early = true, rest = with_rest and n.rest or nil, command = purpose }
   core.sys.raise(gpu and "device" or "failure", string.format(
     "no memory: %s needs %d bytes (weights%s %s, arena %s)%s, %s; fix: one of the changes below, "
     .. "or more memory", purpose == "train" and "training" or "evaluation", wanted,
     purpose == "train" and ", gradients and moments" or "", util.bytes(n.param),
-    util.bytes(n.arena), beside and " and " .. util.bytes(n.rest)
+    util.bytes(n.arena), with_rest and " and " .. util.bytes(n.rest)
       .. " of batches and program" or "", what), true, wanted, math.max(room, 0))
 end
 

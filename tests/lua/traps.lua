@@ -27,7 +27,7 @@ local function arrays(o)
 end
 
 -- The distance of two fields of numbers.
-local function apart(a, b) return (a:distance(b)) end
+local function distance(a, b) return (a:distance(b)) end
 
 t.test("T1: a Dice of empty slices that hides what is found", function()
   -- an empty slice with a prediction of a hundredth of a pixel in all
@@ -92,8 +92,8 @@ t.test("T4: the same random changes in every epoch", function()
   end
   local first, second, again = epoch(0), epoch(1), epoch(0)
   loader:close()
-  t.equal(apart(first, again), 0, "an epoch made twice: what the trap would give")
-  t.check(apart(first, second) > 0.01, "two epochs have other changes")
+  t.equal(distance(first, again), 0, "an epoch made twice: what the trap would give")
+  t.check(distance(first, second) > 0.01, "two epochs have other changes")
 end)
 
 t.test("T5: slices of one head on both sides", function()
@@ -147,8 +147,8 @@ t.test("T7: results that depend on the padding", function()
   local five = seg.array { shape = { 1, 1 }, data = { 5 } }
   local a, b = m:run { x7 = short, n7 = five }, m:run { x7 = noisy, n7 = five }
   t.equal(a.masked:get(1, 1), 3)
-  t.equal(apart(a.masked, b.masked), 0, "with lengths")
-  t.check(apart(a.trap, b.trap) > 1, "without")
+  t.equal(distance(a.masked, b.masked), 0, "with lengths")
+  t.check(distance(a.trap, b.trap) > 1, "without")
 end)
 
 t.test("T8: numbers fetched from the device after every batch", function()

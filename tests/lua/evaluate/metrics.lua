@@ -565,12 +565,12 @@ end)
 t.test("intervals are drawn over patients", function()
   local values, owners = {}, {}
   for i = 1, 12 do values[i], owners[i] = i % 6, "p" .. i % 6 end
-  local apart, together = metric.summary(values), metric.summary(values, owners)
-  t.check(together.high - together.low > (apart.high - apart.low) * 1.2,
+  local cases, together = metric.summary(values), metric.summary(values, owners)
+  t.check(together.high - together.low > (cases.high - cases.low) * 1.2,
           "pairs are no twelve cases")
   -- a patient for each case: the same bootstrap draws as over cases
   for i = 1, 12 do owners[i] = "q" .. i end
-  t.equal(metric.summary(values, owners).low, apart.low)
+  t.equal(metric.summary(values, owners).low, cases.low)
   for i = 1, 12 do owners[i] = "q" .. i % 4 end
   t.check(metric.summary(values, owners).low == nil, "four patients are too few")
 end)

@@ -154,7 +154,7 @@ t.test("colours are those of the doses, outlines those of the targets", function
     return a
   end
   local path = folder .. "/colours.png"
-  dose.draw(path, { image = plane(0), truth = plane(40), found = plane(80), apart = plane(0),
+  dose.draw(path, { image = plane(0), truth = plane(40), found = plane(80), difference = plane(0),
                     targets = { plane(1, 11, 30) }, most = 79, slice = 1, slices = 1 }, "x")
   local red = reds(path)
   -- panels of 400 pixels from 12, 424 and 424 + 400 + 12 + 76, their upper edge at 34

@@ -222,9 +222,9 @@ t.test("second views are of the same samples, changed by draws of their own", fu
     local a = seg.array.load(folder .. "/steps/step_" .. step .. "_sequence.npy")
     local b = seg.array.load(folder .. "/steps/step_" .. step .. "_other.npy")
     t.equal(table.concat(a.shape, "x"), table.concat(b.shape, "x"))
-    local apart, power = a:distance(b)
+    local distance, power = a:distance(b)
     -- two draws of noise of 0.05, compared with numbers of sd 1
-    t.check(apart > 1e-4 * power and apart < 0.05 * power, "%g of %g", apart, power)
+    t.check(distance > 1e-4 * power and distance < 0.05 * power, "%g of %g", distance, power)
   end
 end)
 
