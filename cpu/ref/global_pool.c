@@ -78,7 +78,7 @@ static void max_blocks(void *ctx, int64_t from, int64_t to)
 }
 
 /* Rows (n,p) of dx: the same for all positions within the length. */
-static void mean_back(void *ctx, int64_t from, int64_t to)
+static void mean_bwd(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
     Dims s = c->x[0]->dim;
@@ -93,7 +93,7 @@ static void mean_back(void *ctx, int64_t from, int64_t to)
 }
 
 /* Rows (n,p) of dx: dy at the position of the maximum, else 0. */
-static void max_back(void *ctx, int64_t from, int64_t to)
+static void max_bwd(void *ctx, int64_t from, int64_t to)
 {
     const Call *c = ctx;
     Dims s = c->x[0]->dim;
@@ -124,7 +124,7 @@ bool KERNEL(global_avgpool_fwd)(const Call *c)
 bool KERNEL(global_avgpool_bwd)(const Call *c)
 {
     Dims s = c->x[0]->dim;
-    if (c->dx[0]) range_run(c, rows(s), s.c, mean_back, (void *)c);
+    if (c->dx[0]) range_run(c, rows(s), s.c, mean_bwd, (void *)c);
     return true;
 }
 
@@ -143,6 +143,6 @@ bool KERNEL(global_maxpool_fwd)(const Call *c)
 bool KERNEL(global_maxpool_bwd)(const Call *c)
 {
     Dims s = c->x[0]->dim;
-    if (c->dx[0]) range_run(c, rows(s), s.c, max_back, (void *)c);
+    if (c->dx[0]) range_run(c, rows(s), s.c, max_bwd, (void *)c);
     return true;
 }

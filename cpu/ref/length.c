@@ -62,7 +62,7 @@ bool KERNEL(last_step_fwd)(const Call *c)
 }
 
 /* Rows (n,p) of dx: dy at the last position, else 0. */
-static void last_back(void *ctx, int64_t from, int64_t to)
+static void last_bwd(void *ctx, int64_t from, int64_t to)
 {
     const Job *j = ctx;
     Dims s = j->c->x[0]->dim;
@@ -78,6 +78,6 @@ bool KERNEL(last_step_bwd)(const Call *c)
 {
     Dims s = c->x[0]->dim;
     Job j = {c, values(c->dy), values(c->dx[0]), is_fresh(c, 0)};
-    if (c->dx[0]) range_run(c, rows(s), s.c, last_back, &j);
+    if (c->dx[0]) range_run(c, rows(s), s.c, last_bwd, &j);
     return true;
 }

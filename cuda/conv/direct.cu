@@ -243,7 +243,7 @@ template <Precision P>
 __global__ void __launch_bounds__(BLOCK, 3) // with four blocks ptxas spills
     direct_wgrad_kernel(const __grid_constant__ DirectWgrad p)
 {
-    SMEM(double, pile, [SHARE][SUMS]);
+    SMEM(double, partials, [SHARE][SUMS]);
     const int t = (int)threadIdx.x, c = (int)blockIdx.x * LANES + t % LANES;
     const int column = (int)(blockIdx.y * gridDim.x + blockIdx.x);
     const int64_t step = (int64_t)gridDim.x * gridDim.y * SUMS;
@@ -252,16 +252,16 @@ __global__ void __launch_bounds__(BLOCK, 3) // with four blocks ptxas spills
     if (c < p.of.to.c) dw_sums<P>(p, c, sum);
 #pragma unroll
     for (int i = 0; i < TAPS; i++)
-        pile[t / LANES][i * LANES + t % LANES] = sum[i];
+        partials[t / LANES][i * LANES + t % LANES] = sum[i];
     __syncthreads();
     if (t < SUMS)
         rows[(int)blockIdx.z * step + t] =
-            strided_sum(&pile[0][t], SUMS, SHARE);
-    __syncthreads(); // all threads have read pile
+            strided_sum(&partials[0][t], SUMS, SHARE);
+    __syncthreads(); // all threads have read partials
     if (grid_reduce_sums<TAPS>(p.grid_reduce, (int)blockIdx.z,
                                p.counters + column * p.grid_reduce.counters,
-                               rows, step, LANES, LANES, pile[0]))
-        store_dw(p, column, pile[0]);
+                               rows, step, LANES, LANES, partials[0]))
+        store_dw(p, column, partials[0]);
 }
 
 int dw_depth(const ConvProblem *r)

@@ -129,7 +129,7 @@ __device__ __forceinline__ void add_sums(LaneSums *s,
 __device__ __forceinline__ void put_sums(const ConvFirst &p, const LaneSums &s,
                                          int f0)
 {
-    SMEM(double, pile, [2][WARPS][COLUMNS]);
+    SMEM(double, partials, [2][WARPS][COLUMNS]);
     const int t = (int)threadIdx.x, lane = t % WARP;
 #pragma unroll
     for (int i = 0; i < TILE_CHANNELS; i++) {
@@ -139,19 +139,19 @@ __device__ __forceinline__ void put_sums(const ConvFirst &p, const LaneSums &s,
         sum = warp_sum_strided(sum, 4);
         square = warp_sum_strided(square, 4);
         if (lane >= 4) continue;
-        pile[0][t / WARP][lane * TILE_CHANNELS + i] = sum;
-        pile[1][t / WARP][lane * TILE_CHANNELS + i] = square;
+        partials[0][t / WARP][lane * TILE_CHANNELS + i] = sum;
+        partials[1][t / WARP][lane * TILE_CHANNELS + i] = square;
     }
     __syncthreads();
     if (t < 2 * COLUMNS && f0 + t % COLUMNS < p.filters) {
         const int which = t / COLUMNS, filter = f0 + t % COLUMNS;
         double sum = 0;
-        for (int i = 0; i < WARPS; i++) sum += pile[which][i][t % COLUMNS];
+        for (int i = 0; i < WARPS; i++) sum += partials[which][i][t % COLUMNS];
         p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.filters + filter] =
             sum;
     }
     channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
-                        min((int)COLUMNS, p.filters - f0), pile[0][0]);
+                        min((int)COLUMNS, p.filters - f0), partials[0][0]);
 }
 
 template <Precision P, Dtype X>

@@ -155,14 +155,14 @@ __device__ __forceinline__ void reduce_lanes(const ColReduce &w,
                                              const Vec<V> &mine, float other,
                                              const Put &put)
 {
-    SMEM(double, pile, [V + 1][BLOCK]);
+    SMEM(double, partials, [V + 1][BLOCK]);
     const int t = (int)threadIdx.x;
     __syncthreads(); // the previous sums have been read
-    for (int v = 0; v < V; v++) pile[v][t] = (double)mine.v[v];
-    pile[V][t] = (double)other;
-    block_tree_sum<V + 1>(w, s, pile);
+    for (int v = 0; v < V; v++) partials[v][t] = (double)mine.v[v];
+    partials[V][t] = (double)other;
+    block_tree_sum<V + 1>(w, s, partials);
     if (s.lane || !s.valid) return;
-    for (int v = 0; v <= V; v++) put(v, pile[v][t]);
+    for (int v = 0; v <= V; v++) put(v, partials[v][t]);
 }
 
 /* Stores or adds dx of a row at element i. With GRAD_SUMS_ON adds the stored

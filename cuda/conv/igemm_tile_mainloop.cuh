@@ -257,9 +257,9 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
     __syncthreads(); // the epilogue reuses the memory
 
     float *transposed = (float *)(shared + warp * TILE_TRANSPOSE);
-    double *pile = (double *)(shared + Shape::TRANSPOSE_BYTES);
+    double *partials = (double *)(shared + Shape::TRANSPOSE_BYTES);
     if (p.sums.grads.runs || p.sums.second.runs) {
-        tile_grad_sums<D, Shape>(p, k, s, wm, wn, share, transposed, pile);
+        tile_grad_sums<D, Shape>(p, k, s, wm, wn, share, transposed, partials);
         return;
     }
     IgemmEpilogue store = {p.result, p.second_result, p.bias, p.result_border,
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(IgemmTileShape<BM, BN>::THREADS,
         store_fragment(p, k, s, wm + i * TILE_FRAGMENT, s.n0 + wn, share.of(i),
                        transposed, store);
     if (p.sums.parts)
-        tile_y_sums<D, Shape>(p, k, s, wm, wn, share, store, pile);
+        tile_y_sums<D, Shape>(p, k, s, wm, wn, share, store, partials);
 }
 
 } // namespace

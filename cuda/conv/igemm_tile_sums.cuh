@@ -8,13 +8,14 @@
 #define SEG_CUDA_CONV_IGEMM_TILE_SUMS_H
 #include "cuda/conv/igemm_tile_epilogue.cuh"
 
-/* Adds the sums of the warps, pile[2][ACROSS][BN], in their order to the
- * partial sums of the box; the last block of the launch finishes them. `pile`
- * must not overlap memory in use. All threads of the block must call it. */
+/* Adds the sums of the warps, partials[2][ACROSS][BN], in their order to the
+ * partial sums of the box; the last block of the launch finishes them.
+ * `partials` must not overlap memory in use. All threads of the block must call
+ * it. */
 template <class Shape, bool DGRAD>
 static __device__ __forceinline__ void tile_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
-    const BlockCoord &s, double *pile)
+    const BlockCoord &s, double *partials)
 {
     enum { BN = Shape::WN * Shape::DOWN };
     const int part = k.first + (int)blockIdx.x;
@@ -25,12 +26,12 @@ static __device__ __forceinline__ void tile_sums(
         if (s.n0 + at >= p.width) continue;
         double sum = 0;
         for (int w = 0; w < Shape::ACROSS; w++)
-            sum += pile[(which * Shape::ACROSS + w) * BN + at];
+            sum += partials[(which * Shape::ACROSS + w) * BN + at];
         p.sums.parts[((int64_t)part * 2 + which) * p.result_c + first + at] =
             sum;
     }
     channel_sums_finish(p.sums, part, (int)blockIdx.y, first,
-                        min(BN, p.width - s.n0), pile);
+                        min(BN, p.width - s.n0), partials);
 }
 
 /* Sums of v and v^2 over the stored values v, for the statistics of y. A warp
@@ -39,7 +40,7 @@ template <Dtype D, class Shape, bool DGRAD, class Share>
 static __device__ __forceinline__ void tile_y_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
     const BlockCoord &s, int wm, int wn, const Share &share,
-    const IgemmEpilogue &store, double *pile)
+    const IgemmEpilogue &store, double *partials)
 {
     enum { MF = Shape::FRAGMENTS, NF = Shape::COLUMNS, ROWS = 2 * MF };
     enum { BN = Shape::WN * Shape::DOWN };
@@ -72,11 +73,11 @@ static __device__ __forceinline__ void tile_y_sums(
             m2 += valid[i] ? (v[i] - mean) * (v[i] - mean) : 0;
         m2 = warp_sum_strided(m2, 4);
         if (lane >= 4) continue;
-        double *to = pile + wm / Shape::WM * BN + at;
+        double *to = partials + wm / Shape::WM * BN + at;
         to[0] = (double)mean * n;
         to[Shape::ACROSS * BN] = (double)m2 + (double)mean * mean * n;
     }
-    tile_sums<Shape>(p, k, s, pile);
+    tile_sums<Shape>(p, k, s, partials);
 }
 
 /* A Store of gradients with gradient sums, for 8 channels of one tensor. The
@@ -116,18 +117,18 @@ template <Dtype D> struct IgemmGradSums {
     }
 };
 
-/* Stores the gradients of a warp and sums them. pile: as for tile_sums,
+/* Stores the gradients of a warp and sums them. partials: as for tile_sums,
  * followed by room for BN float4 constants. All threads of the block must call
  * it. */
 template <Dtype D, class Shape, bool DGRAD, class Share>
 static __device__ __forceinline__ void tile_grad_sums(
     const IgemmTileParams<DGRAD> &p, const TileClassOf<DGRAD> &k,
     const BlockCoord &s, int wm, int wn, const Share &share, float *transposed,
-    double *pile)
+    double *partials)
 {
     enum { BN = Shape::WN * Shape::DOWN };
     const int border = p.result_border;
-    float4 *by = (float4 *)(pile + 2 * Shape::ACROSS * BN);
+    float4 *by = (float4 *)(partials + 2 * Shape::ACROSS * BN);
     for (int i = (int)threadIdx.x; i < BN && s.n0 + i < p.width;
          i += Shape::THREADS) {
         const int c = (int)s.group * p.width + s.n0 + i;
@@ -154,9 +155,9 @@ static __device__ __forceinline__ void tile_grad_sums(
     for (int i = 0; i < 2 * 8; i++) {
         const float sum = warp_sum_strided(store.sum[i / 8].v[i % 8], 4);
         if ((int)threadIdx.x % WARP < 4)
-            pile[(i / 8 * Shape::ACROSS + wm / Shape::WM) * BN + wn + first +
-                 i % 8] = (double)sum;
+            partials[(i / 8 * Shape::ACROSS + wm / Shape::WM) * BN + wn +
+                     first + i % 8] = (double)sum;
     }
-    tile_sums<Shape>(p, k, s, pile);
+    tile_sums<Shape>(p, k, s, partials);
 }
 #endif

@@ -200,7 +200,7 @@ struct WarpTile {
 __device__ __forceinline__ void put_sums(const SmallCin &p,
                                          const Vec<TILE_CHANNELS> (&v)[4],
                                          const int (&row)[4], int f0,
-                                         double *pile)
+                                         double *partials)
 {
     const int t = (int)threadIdx.x, lane = t % WARP;
     const int across = t / WARP % ACROSS, down = t / WARP / ACROSS;
@@ -220,7 +220,7 @@ __device__ __forceinline__ void put_sums(const SmallCin &p,
         }
         m2 = warp_sum_strided(m2, 4);
         if (lane >= 4) continue;
-        double *to = pile + across * COLUMNS + down * 32 + lane * 8 + i;
+        double *to = partials + across * COLUMNS + down * 32 + lane * 8 + i;
         to[0] = (double)mean * n;
         to[ACROSS * COLUMNS] = (double)m2 + (double)mean * mean * n;
     }
@@ -229,12 +229,12 @@ __device__ __forceinline__ void put_sums(const SmallCin &p,
         const int which = t / COLUMNS, at = t % COLUMNS;
         double sum = 0;
         for (int i = 0; i < ACROSS; i++)
-            sum += pile[(which * ACROSS + i) * COLUMNS + at];
+            sum += partials[(which * ACROSS + i) * COLUMNS + at];
         p.sums.parts[((int64_t)blockIdx.x * 2 + which) * p.filters + f0 + at] =
             sum;
     }
     channel_sums_finish(p.sums, (int)blockIdx.x, (int)blockIdx.y, f0,
-                        min((int)COLUMNS, p.filters - f0), pile);
+                        min((int)COLUMNS, p.filters - f0), partials);
 }
 
 /* Repacks the filter to mma fragments: (block of filters, tap, 32 filters, mma

@@ -112,19 +112,20 @@ static __device__ __forceinline__ int64_t col_base(const ColReduce &w,
     return s.set * w.rows * w.channels + s.c;
 }
 
-/* For each thread t of lane 0 and each j < N, pile[j][t] becomes the sum over
- * all lanes of the same channels. All threads of the block must call it. */
+/* For each thread t of lane 0 and each j < N, partials[j][t] becomes the sum
+ * over all lanes of the same channels. All threads of the block must call it.
+ */
 template <int N>
 static __device__ void block_tree_sum(const ColReduce &w, const ColPosition &s,
-                                      double (*pile)[BLOCK])
+                                      double (*partials)[BLOCK])
 {
     const int t = (int)threadIdx.x;
-    __syncthreads(); // pile is complete
+    __syncthreads(); // partials is complete
     for (int n = w.deep; n > 1;) {
         const int rest = (n + 1) / 2;
         if (s.lane + rest < n)
             for (int j = 0; j < N; j++)
-                pile[j][t] += pile[j][t + rest * (int)w.width.by];
+                partials[j][t] += partials[j][t + rest * (int)w.width.by];
         n = rest;
         __syncthreads();
     }
@@ -138,15 +139,16 @@ static __device__ __forceinline__ double *col_block_sums(
     const ColReduce &w, const ColPosition &s, const double (&sum)[K][V],
     double *parts)
 {
-    SMEM(double, pile, [K * V][BLOCK]);
+    SMEM(double, partials, [K * V][BLOCK]);
     const int t = (int)threadIdx.x;
     for (int k = 0; k < K; k++)
-        for (int v = 0; v < V; v++) pile[k * V + v][t] = sum[k][v];
-    block_tree_sum<K * V>(w, s, pile);
+        for (int v = 0; v < V; v++) partials[k * V + v][t] = sum[k][v];
+    block_tree_sum<K * V>(w, s, partials);
     for (int k = 0; k < K && !s.lane && s.valid; k++)
         for (int v = 0; v < V; v++)
-            parts[(s.part * K + k) * w.channels + s.c + v] = pile[k * V + v][t];
-    return pile[0];
+            parts[(s.part * K + k) * w.channels + s.c + v] =
+                partials[k * V + v][t];
+    return partials[0];
 }
 
 /* The totals of a set for `count` channels of a tile, from channel `first` on:
@@ -170,14 +172,14 @@ col_grid_sums(const ColReduce &w, const ColPosition &s,
     const int row = K * w.channels;
     ColTotal total = {NULL, (int)(tile * w.width.by) * V, 0};
     total.count = min((int)w.width.by * V, w.channels - total.first);
-    double *pile = col_block_sums<K, V>(w, s, sum, parts);
+    double *partials = col_block_sums<K, V>(w, s, sum, parts);
     if (!counters) return total;
     counters += ((int64_t)set * w.tiles.by + tile) * w.grid_reduce.counters;
     if (grid_reduce_sums<K>(w.grid_reduce, (int)part, counters,
                             parts + (int64_t)set * w.parts.by * row +
                                 total.first,
-                            row, w.channels, total.count, pile))
-        total.sum = pile;
+                            row, w.channels, total.count, partials))
+        total.sum = partials;
     return total;
 }
 #endif

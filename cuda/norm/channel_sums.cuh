@@ -60,21 +60,22 @@ static inline void channel_sums_columns(const Call *c, int columns,
 }
 
 /* Call it after the block has stored part `part` of channels first .. first +
- * count - 1, which it shares with the blocks of its column. pile: shared memory
- * of at least 2 count doubles, and of one per thread. Not inlined, so that the
- * main loop before it has all registers. All threads must call it. */
+ * count - 1, which it shares with the blocks of its column. partials: shared
+ * memory of at least 2 count doubles, and of one per thread. Not inlined, so
+ * that the main loop before it has all registers. All threads must call it. */
 static inline __device__ __attribute__((noinline)) void channel_sums_finish(
     const ChannelSums &s, int part, int column, int first, int count,
-    double *pile)
+    double *partials)
 {
     if (!s.counters ||
-        !grid_reduce_sums<2>(
-            s.grid_reduce, part, s.counters + column * s.grid_reduce.counters,
-            s.parts + first, 2 * (int64_t)s.channels, s.channels, count, pile))
+        !grid_reduce_sums<2>(s.grid_reduce, part,
+                             s.counters + column * s.grid_reduce.counters,
+                             s.parts + first, 2 * (int64_t)s.channels,
+                             s.channels, count, partials))
         return;
     for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x) {
         const int c = first + i;
-        const double sum = pile[i], other = pile[count + i];
+        const double sum = partials[i], other = partials[count + i];
         if (s.stats_out.stat)
             store_channel_stats(s.stats_out, c, s.rows, sum, other);
         else if (c < s.border && s.grads.runs)

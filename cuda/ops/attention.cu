@@ -77,8 +77,8 @@ struct Rows {
 };
 
 /* to[channel][row], DEEP by TILE: for products over channels. */
-__device__ __forceinline__ void fetch_turned(const Rows &r, int from, int depth,
-                                             float (*to)[TILE])
+__device__ __forceinline__ void fetch_transposed(const Rows &r, int from,
+                                                 int depth, float (*to)[TILE])
 {
     for (int i = (int)threadIdx.x; i < DEEP * TILE; i += BLOCK) {
         const int d = i % DEEP, row = i / DEEP;
@@ -131,8 +131,8 @@ __device__ __forceinline__ void scores(const Rows &a, const Rows &b, int depth,
         for (int j = 0; j < SIDE; j++) acc[i][j] = 0;
     for (int from = 0; from < depth; from += DEEP) {
         __syncthreads();
-        fetch_turned(a, from, depth, room);
-        fetch_turned(b, from, depth, room + DEEP);
+        fetch_transposed(a, from, depth, room);
+        fetch_transposed(b, from, depth, room + DEEP);
         __syncthreads();
         const int deep = min((int)DEEP, depth - from);
         for (int d = 0; d < deep; d++)

@@ -382,7 +382,7 @@ size_t parts_bytes(const Call *c)
 
 // -- backward ----------------------------------------------------------------
 
-struct Back {
+struct GlobalPoolBwd {
     const void *dy;
     const int *where; // NULL: mean
     const float *lengths;
@@ -398,7 +398,7 @@ struct Back {
  * elsewhere. */
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    back_kernel(const __grid_constant__ Back p)
+    global_pool_bwd_kernel(const __grid_constant__ GlobalPoolBwd p)
 {
     EACH(i, p.vecs.count)
     {
@@ -424,7 +424,7 @@ __global__ void __launch_bounds__(BLOCK)
 /* Adds to the winning elements only; a sample of length 0 has none. */
 template <Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    winners_kernel(const __grid_constant__ Back p, int64_t count)
+    winners_kernel(const __grid_constant__ GlobalPoolBwd p, int64_t count)
 {
     EACH(i, count)
     {
@@ -437,15 +437,15 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-template <int V, Dtype D> void start_back(const Call *c, const Back &p)
+template <int V, Dtype D> void start_bwd(const Call *c, const GlobalPoolBwd &p)
 {
     const int64_t winners = numel(c->y->dim);
     if (p.where && !p.fresh)
         LAUNCH(winners_kernel<D>, blocks_for(winners), BLOCK, 0,
                gpu_stream(c->dev), p, winners);
     else
-        LAUNCH((back_kernel<V, D>), blocks_for(p.vecs.count), BLOCK, 0,
-               gpu_stream(c->dev), p);
+        LAUNCH((global_pool_bwd_kernel<V, D>), blocks_for(p.vecs.count), BLOCK,
+               0, gpu_stream(c->dev), p);
 }
 
 bool back(const Call *c, const int *where)
@@ -454,7 +454,7 @@ bool back(const Call *c, const int *where)
     const Dims s = c->x[0]->dim;
     const int v = vec_width(s.c);
     if (!countable(c, rows(s))) return false;
-    Back p = {};
+    GlobalPoolBwd p = {};
     p.dy = c->dy->data, p.where = where, p.dx = c->dx[0]->data;
     p.lengths = values(c->x[1]);
     p.vecs = vecs_of(s, v);
@@ -462,7 +462,7 @@ bool back(const Call *c, const int *where)
     p.channels = s.c;
     p.share = 1.0f / (float)positions(s);
     p.fresh = is_fresh(c, 0);
-    CALL_STORED(c->dy->type, v, start_back, c, p);
+    CALL_STORED(c->dy->type, v, start_bwd, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 

@@ -232,7 +232,7 @@ bool pool_fwd(const Call *c)
 }
 
 /* One point at a time where windows do not overlap, as there is only one. */
-template <int V, Dtype D> void start_backward(const Call *c, const Pool &p)
+template <int V, Dtype D> void start_bwd(const Call *c, const Pool &p)
 {
     const bool disjoint = windows_disjoint(c);
     if (p.average && disjoint)
@@ -257,7 +257,7 @@ bool pool_bwd(const Call *c)
     if (!pool_of(c, c->x[0]->dim, v, &p)) return false;
     p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
     p.act = act_of(c->act), p.result = c->act ? c->y->data : NULL;
-    CALL_STORED(c->dy->type, v, start_backward, c, p);
+    CALL_STORED(c->dy->type, v, start_bwd, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 

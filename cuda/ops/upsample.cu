@@ -104,7 +104,7 @@ __device__ __forceinline__ void repeats(const Source &a, int q, int *from,
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    repeat_back_kernel(const __grid_constant__ Up p)
+    repeat_bwd_kernel(const __grid_constant__ Up p)
 {
     EACH(i, p.vecs.count)
     {
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 template <int V, Dtype D>
 __global__ void __launch_bounds__(BLOCK)
-    mix_back_kernel(const __grid_constant__ Up p)
+    mix_bwd_kernel(const __grid_constant__ Up p)
 {
     EACH(i, p.vecs.count)
     {
@@ -290,9 +290,9 @@ bool up_bwd(const Call *c)
     const Dtype type = c->dy->type;
     const unsigned blocks = blocks_for(p.vecs.count);
     if (c->attr->op == OP_upsample_nearest)
-        LAUNCH_STORED(type, v, repeat_back_kernel, blocks, c, p);
+        LAUNCH_STORED(type, v, repeat_bwd_kernel, blocks, c, p);
     else
-        LAUNCH_STORED(type, v, mix_back_kernel, blocks, c, p);
+        LAUNCH_STORED(type, v, mix_bwd_kernel, blocks, c, p);
     return gpu_launched(op_info[c->attr->op].name);
 }
 

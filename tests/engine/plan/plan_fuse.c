@@ -143,7 +143,7 @@ TEST(fused_sum)
 /* With a backward pass a convolution and its norm are not fused, as gradients
  * need the value between, in evaluation too; nor for a transposed
  * convolution. */
-TEST(fused_convolution_not_with_a_way_back)
+TEST(fused_convolution_not_with_a_backward_pass)
 {
     Net n;
     net_new(&n);
