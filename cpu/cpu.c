@@ -211,14 +211,12 @@ const Backend backend_cpu = {
     .precisions = 1u << PRECISION_f32 | 1u << PRECISION_bf16,
     .open = cpu_open,
     HOST,
-    .fuses = cpu_fuses,
-    .fuses_concat = cpu_fuses_concat,
-    .microbatch = cpu_microbatch,
+    .fusions = cpu_fusions,
+    .storage = cpu_storage,
+    .schedule = cpu_schedule,
     .update = cpu_update,
     .blend = cpu_blend,
     .sum_squares = cpu_sum_squares,
-    .approximate = winograd_runs,
-    .half = cpu_half,
     .convert = cpu_convert,
 #define OP(name, in, shape, grad, keep, sp, flags, bound, row, ...) \
     KERNELS(PATH_##row, name, grad, sp)

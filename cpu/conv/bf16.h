@@ -1,7 +1,7 @@
 /* bf16.h -- convolution, transposed convolution and linear of a plan with
  * precision bf16.
  *
- * The planner makes bf16 copies of operands and dy (cpu_half selects them,
+ * The planner makes bf16 copies of operands and dy (bf16_copies selects them,
  * cpu_convert makes them). Results, bias and gradients are f32. There are three
  * kinds of kernels:
  *
@@ -28,8 +28,9 @@
 /* Does this call, a conv, upconv or linear, multiply in bf16? */
 bool is_bf16(const Call *c);
 
-/* Backend.half and .convert. */
-unsigned cpu_half(const Call *c);
+/* Storage.copies: of x and w forward, of the operands of the wanted gradients
+ * backward. */
+unsigned bf16_copies(const Call *c);
 KernelFn cpu_convert;
 
 /* Is Winograd faster than the direct sum for bf16 operands, in wgrad if

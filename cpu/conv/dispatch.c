@@ -12,12 +12,12 @@
 /* Data of operand i for the products: the operand or its copy in 16 bits. */
 static const void *operand(const Call *c, int i)
 {
-    return c->half[i] ? c->half[i]->data : c->x[i]->data;
+    return c->half.x[i] ? c->half.x[i]->data : c->x[i]->data;
 }
 
 static const void *dy_operand(const Call *c)
 {
-    return c->half_dy ? c->half_dy->data : c->dy ? c->dy->data : NULL;
+    return c->half.dy ? c->half.dy->data : c->dy ? c->dy->data : NULL;
 }
 
 /* The second input of an implicit concat, x[X2], or its gradient, dx[X2]. */

@@ -6,18 +6,18 @@
 
 size_t epilogue_bytes(const Call *c)
 {
-    int64_t floats = c->norm ? NORM_TABLES * (int64_t)c->y->dim.c : 0;
+    int64_t floats = c->norm.attr ? NORM_TABLES * (int64_t)c->y->dim.c : 0;
     return (size_t)round_up(floats * (int64_t)sizeof(float), 64);
 }
 
 Epilogue epilogue_of(const Call *c, float *table)
 {
     Epilogue t = {.act = act_of(c)};
-    if (!c->norm || !table) return t;
+    if (!c->norm.attr || !table) return t;
     // running mean and variance
-    const Tensor *const *x = c->norm_x;
+    const Tensor *const *x = c->norm.x;
     const float *mean = x[3]->data, *var = x[4]->data;
-    const double eps = c->norm->batch_norm.eps;
+    const double eps = c->norm.attr->batch_norm.eps;
     const int64_t n = x[3]->dim.c;
     for (int64_t i = 0; i < n; i++)
         norm_channel(table, n, i, mean[i], 1 / sqrt(var[i] + eps), x[1], x[2]);

@@ -17,12 +17,12 @@ namespace {
  * dy. */
 const void *operand(const Call *c, int i)
 {
-    return c->half[i] ? c->half[i]->data : c->x[i]->data;
+    return c->half.x[i] ? c->half.x[i]->data : c->x[i]->data;
 }
 
 const void *dy_operand(const Call *c)
 {
-    return c->half_dy ? c->half_dy->data : c->dy->data;
+    return c->half.dy ? c->half.dy->data : c->dy->data;
 }
 
 size_t larger(size_t a, size_t b)
@@ -67,7 +67,7 @@ ConvCall conv_call(const Call *c, bool bwd)
     ConvCall o = {};
     o.r = conv_problem_of(c);
     o.plan = conv_plan(&o.r, bwd);
-    if (c->deferred) {
+    if (c->norm.deferred) {
         // the norm's backward has the partial sums of the forward kernel, too
         const ConvPlan y = bwd ? conv_plan(&o.r, false) : o.plan;
         o.stat_parts = c->recomputed ? 0 : y.choice[0].sum_parts;
@@ -77,7 +77,7 @@ ConvCall conv_call(const Call *c, bool bwd)
     bool reads_x = !bwd;
     for (int i = 0; i < o.plan.count; i++) {
         const ConvChoice &k = o.plan.choice[i];
-        if (k.passes & PASS_DX && (c->grad_sums[0] || c->grad_sums[X2]))
+        if (k.passes & PASS_DX && (c->sums.dx[0] || c->sums.dx[X2]))
             o.grad_sum_parts = k.sum_parts;
         o.loads_norm_bwd = o.loads_norm_bwd || k.loads_norm_bwd;
         o.stores_norm_bwd = o.stores_norm_bwd || k.stores_norm_bwd;
@@ -85,7 +85,7 @@ ConvCall conv_call(const Call *c, bool bwd)
         o.bytes = larger(o.bytes, larger(workspace_at(o, k) + k.workspace,
                                          sums_bytes(o, k)));
     }
-    o.copies = c->deferred_norm[0] && reads_x && !conv_loads_vectors(&o.r);
+    o.copies = c->x_norm[0] && reads_x && !conv_loads_vectors(&o.r);
     if (o.copies) {
         o.copy_at = aligned(o.bytes);
         o.bytes = o.copy_at + (size_t)numel(c->x[0]->dim) *
@@ -104,7 +104,7 @@ Space conv_space(const Call *c)
     Space s = {};
     s.fwd = conv_call(c, false).bytes;
     s.bwd = conv_call(c, true).bytes;
-    if (c->deferred) s.saved = norm_on_load_bytes(c->y->dim.c);
+    if (c->norm.deferred) s.saved = norm_on_load_bytes(c->y->dim.c);
     return s;
 }
 
@@ -169,7 +169,7 @@ bool conv_fwd(const Call *c)
     run.r = &o.r, run.w = operand(c, 1), run.bias = values(c->x[2]);
     run.to = output(o);
     return source(o, &run.x) && run_choice(o, o.plan.choice[0], &run) &&
-           (!c->deferred || run.to.sums.ends ||
+           (!c->norm.deferred || run.to.sums.ends ||
             deferred_norm_fwd(c, o.stat_parts));
 }
 
@@ -184,15 +184,15 @@ bool conv_bwd(const Call *c)
     run.r = &o.r, run.w = operand(c, 1), run.dy_tensor = &dy;
     run.dy.first.data = dy_operand(c), run.to = gradients(o);
     run.dw = values(c->dx[1]), run.fresh_dw = is_fresh(c, 1);
-    run.db = c->grads_written ? NULL : values(c->dx[2]);
-    if (c->grad_sqnorm[1]) run.sqnorm = (double *)c->grad_sqnorm[1]->data;
+    run.db = c->sums.written ? NULL : values(c->dx[2]);
+    if (c->sums.sqnorm[1]) run.sqnorm = (double *)c->sums.sqnorm[1]->data;
     NormBwd *norm_bwd = &run.dy.first.norm_bwd;
     if (o.loads_norm_bwd) {
         if (o.stores_norm_bwd) norm_bwd->to = dy.data = scratch + o.dy_at;
         if (!deferred_norm_bwd_on_load(c, (float4 *)(scratch + o.table_at),
                                        norm_bwd))
             return false;
-    } else if (c->deferred && !deferred_norm_bwd(c)) {
+    } else if (c->norm.deferred && !deferred_norm_bwd(c)) {
         return false; // dy in place, before the kernels read it
     }
     for (int i = 0; i < o.plan.count; i++) {
@@ -209,35 +209,39 @@ bool conv_bwd(const Call *c)
 
 } // namespace
 
-// The questions of the planner, see Backend. Sums only over 16-bit gradients.
-extern "C" unsigned cuda_sums_grads(const Call *c)
+/* Fusions.sums: over 16-bit gradients only. The kernel of dx comes first. */
+static unsigned sums_of(const Call *c, const ConvPlan &p)
 {
     unsigned bits = 0;
-    if (precision_copy(c->precision) == F32) return 0;
+    if (precision_copy(c->precision) == F32 || !p.count || !p.choice[0].sums_dx)
+        return 0;
     for (int k = 0; k < MAX_IN; k++)
         if ((k == 0 || k == X2) && c->dx[k] && dtype_bytes(c->dx[k]->type) == 2)
             bits |= 1u << k;
-    if (!bits) return 0;
-    const ConvProblem r = conv_problem_of(c);
-    const ConvPlan p = conv_plan(&r, true);
-    // the kernel of dx comes first
-    return p.count && p.choice[0].sums_dx ? bits : 0;
+    return bits;
 }
 
-// only dw: it has most of a network's parameters
-extern "C" int32_t cuda_sqnorm_parts(const Call *c, int k)
+extern "C" Fusions cuda_conv_fusions(const Call *c)
 {
-    int parts = 0;
+    Fusions f = {};
     const ConvProblem r = conv_problem_of(c);
+    f.epilogue = c->norm.deferred;
+    f.concat = c->x[X2] && conv_fuses_concat(&r);
+    // linear applies the norm on load, or reads a copy that has it applied
+    if (call_op(c) == OP_linear)
+        f.x_norm = 1;
+    else if (conv_takes_deferred(&r))
+        f.x_norm = 1 | 1u << X2;
     const ConvPlan p = conv_plan(&r, true);
-    for (int i = 0; i < p.count && k == 1; i++)
-        parts += p.choice[i].sqnorm_parts;
-    return parts;
+    f.sums = sums_of(c, p);
+    // only dw: it has most of a network's parameters
+    for (int i = 0; i < p.count; i++)
+        f.sqnorm_parts[1] += p.choice[i].sqnorm_parts;
+    return f;
 }
 
-extern "C" unsigned cuda_half(const Call *c)
+extern "C" unsigned cuda_conv_copies(const Call *c)
 {
-    if (!op_multiplies(call_op(c))) return 0;
     unsigned bits = 0;
     const ConvProblem r = conv_problem_of(c);
     const ConvPlan p = conv_plan(&r, c->dy != NULL);
@@ -245,16 +249,11 @@ extern "C" unsigned cuda_half(const Call *c)
     return bits;
 }
 
-extern "C" unsigned cuda_loads_deferred(const Call *c)
+extern "C" int cuda_conv_tile(const Call *c)
 {
     const ConvProblem r = conv_problem_of(c);
-    return conv_takes_deferred(&r) ? 1 | 1u << X2 : 0;
-}
-
-extern "C" bool cuda_fuses_concat(const Call *c)
-{
-    const ConvProblem r = conv_problem_of(c);
-    return conv_fuses_concat(&r);
+    const ConvPlan p = conv_plan(&r, c->dy != NULL);
+    return p.count ? conv_tile(&r, p.choice[0]) : 0;
 }
 
 // three operators with the same code; Call.attr tells which

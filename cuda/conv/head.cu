@@ -318,7 +318,7 @@ ConvHead conv_head_params(const ConvProblem *r, const Operand &x, const void *w)
     p.x = x, p.w = w;
     p.channels = r->cin, p.results = r->cout;
     // the planner asks for sizes before there are addresses
-    const bool db = c->dx[2] && !c->grads_written;
+    const bool db = c->dx[2] && !c->sums.written;
     p.dw = values(c->dx[1]), p.fresh_dw = is_fresh(c, 1);
     if (db) p.db = values(c->dx[2]), p.fresh_db = is_fresh(c, 2);
     p.grads = grad_sums_of(c, 0);
@@ -379,7 +379,7 @@ bool conv_head_takes(const ConvProblem *r)
     bool one = g->groups == 1;
     for (int i = 0; i < 3; i++)
         one = one && g->k[i] == 1 && g->s[i] == 1 && !g->lo[i] && !g->hi[i];
-    return one && call_op(r->c) != OP_upconv && !r->c->deferred &&
+    return one && call_op(r->c) != OP_upconv && !r->c->norm.deferred &&
            !r->c->x[X2] && r->cout <= CONV_HEAD_COUT &&
            r->cin <= CONV_HEAD_CIN && r->cin % NARROW_CHANNELS == 0 &&
            precision_copy(r->c->precision) != F32;

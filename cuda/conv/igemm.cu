@@ -152,6 +152,16 @@ IgemmFusion igemm_tile_fusion(const ConvProblem *r, bool dgrad, bool norm_bwd)
     return f;
 }
 
+int igemm_tile_of(const ConvProblem *r, bool dgrad, bool loads_norm_bwd)
+{
+    IgemmParams p;
+    int classes = 1, at = 0;
+    if (!(dgrad ? dgrad_of(r, &p) : fprop_of(r, &p))) return 0;
+    if (dgrad) classes = dgrad_classes(r, &at, &p);
+    p.loads_norm_bwd = loads_norm_bwd;
+    return igemm_tile_number(r, &p, classes);
+}
+
 bool igemm_run(const ConvProblem *r, bool dgrad, bool tile,
                const Source &source, const void *w, const float *bias,
                const Result &result)

@@ -19,6 +19,10 @@ struct IgemmFusion {
  * it first. */
 IgemmFusion igemm_tile_fusion(const ConvProblem *r, bool dgrad, bool norm_bwd);
 
+/* The number of the tile of igemm_tile for a problem with igemm_tile_takes (of
+ * its first launch); 0: its halo does not fit in shared memory. */
+int igemm_tile_of(const ConvProblem *r, bool dgrad, bool loads_norm_bwd);
+
 /* result = fprop or dgrad of source and w, plus bias (of the result's channels;
  * NULL: none). tile: use igemm_tile, except in launches whose halo does not fit
  * in shared memory. False with the reason. */

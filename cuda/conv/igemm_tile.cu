@@ -58,6 +58,13 @@ int64_t taps_of(const Window *g, bool dgrad)
     return taps;
 }
 
+int number_of(const GemmTile &tile)
+{
+    int kind = 0;
+    while (TILES[kind].bm != tile.bm || TILES[kind].bn != tile.bn) kind++;
+    return number_of(kind, tile.split);
+}
+
 /* The extents of a pass, for the choice of a tile. */
 struct ProblemSize {
     int64_t positions, samples; // of one class of one sample
@@ -414,9 +421,7 @@ bool queue(const ConvProblem *r, const IgemmParams *p, int classes,
     t.norm_bwd = p->norm_bwd;
     t.second = p->second, t.second_result = p->second_result;
     t.w = p->w, t.bias = p->bias, t.result = p->result;
-    for (int kind = 0; kind < TILE_KINDS; kind++)
-        if (TILES[kind].bm == tile.bm && TILES[kind].bn == tile.bn)
-            taken = number_of(kind, tile.split);
+    taken = number_of(tile);
     int parts = 1;
     if (tile.split) {
         parts = tile.split_k;
@@ -480,6 +485,20 @@ bool igemm_tile_fits(const ConvProblem *r, const IgemmParams *p, int classes)
     IgemmTileParams<false> fprop;
     return p->dgrad ? igemm_tile_params_of(r, p, classes, &tile, &dgrad)
                     : igemm_tile_params_of(r, p, classes, &tile, &fprop);
+}
+
+template <bool DGRAD>
+static int number(const ConvProblem *r, const IgemmParams *p, int classes)
+{
+    GemmTile tile = gemm_tile_of(r, DGRAD);
+    IgemmTileParams<DGRAD> t;
+    return igemm_tile_params_of(r, p, classes, &tile, &t) ? number_of(tile) : 0;
+}
+
+int igemm_tile_number(const ConvProblem *r, const IgemmParams *p, int classes)
+{
+    return p->dgrad ? number<true>(r, p, classes)
+                    : number<false>(r, p, classes);
 }
 
 template <bool DGRAD>

@@ -114,6 +114,10 @@ bool igemm_tile_run(const ConvProblem *r, const IgemmParams *p, int classes,
                     bool *done);
 /* Returns whether igemm_tile_run would queue the classes. */
 bool igemm_tile_fits(const ConvProblem *r, const IgemmParams *p, int classes);
+/* The number of the tile with which these classes run; 0: the halo does not
+ * fit.
+ */
+int igemm_tile_number(const ConvProblem *r, const IgemmParams *p, int classes);
 /* The partial sums over the result that these classes, all of the call, can
  * write; 0: none. */
 int igemm_tile_sum_parts(const ConvProblem *r, const IgemmParams *p,

@@ -126,7 +126,7 @@ bool takes_dgrad_wgrad(const ConvProblem *r, ConvChoice *out)
     for (int k = 0; k < MAX_IN; k++)
         if ((k == 0 || k == X2) && c->dx[k] && dtype_bytes(c->dx[k]->type) != 2)
             return false;
-    if (out->passes != (PASS_DX | PASS_DW) || !c->deferred || c->dx[2] ||
+    if (out->passes != (PASS_DX | PASS_DW) || !c->norm.deferred || c->dx[2] ||
         is_upconv(c) || !dgrad_wgrad_takes(r, concat_border(c)))
         return false;
     out->workspace = dgrad_wgrad_bytes(r), out->after_sums = true;
@@ -177,9 +177,9 @@ bool takes_igemm_tile(const ConvProblem *r, ConvChoice *out)
 {
     if (!igemm_tile_takes(r)) return false;
     out->workspace = igemm_tile_bytes(r, out->runs_dgrad);
-    if (out->passes == PASS_Y && !r->c->deferred) return true;
+    if (out->passes == PASS_Y && !r->c->norm.deferred) return true;
     const IgemmFusion f = igemm_tile_fusion(
-        r, out->runs_dgrad, out->passes == PASS_DX && r->c->deferred);
+        r, out->runs_dgrad, out->passes == PASS_DX && r->c->norm.deferred);
     out->sum_parts = f.sum_parts;
     out->sums_dx = f.sum_parts > 0;
     out->loads_norm_bwd = out->stores_norm_bwd = f.loads_norm_bwd;
@@ -210,7 +210,7 @@ bool takes_wgrad(const ConvProblem *r, ConvChoice *out)
     const Call *c = r->c;
     out->workspace = conv_wgrad_bytes(r);
     out->sqnorm_parts = conv_wgrad_sqnorm_parts(r);
-    out->loads_norm_bwd = c->deferred && !wants_dx(c) && !c->dx[2] &&
+    out->loads_norm_bwd = c->norm.deferred && !wants_dx(c) && !c->dx[2] &&
                           !is_upconv(c) && loads_vectors(r, r->cout);
     return true;
 }
@@ -229,7 +229,7 @@ bool run_wgrad(const ConvRun *o)
  * gradients of beta and gamma, not of a bias. */
 bool has_dy_sums(const Call *c)
 {
-    return c->dy_sums && !c->deferred;
+    return c->sums.dy && !c->norm.deferred;
 }
 
 bool takes_bias_grad(const ConvProblem *r, ConvChoice *out)
@@ -246,7 +246,7 @@ bool run_bias_grad(const ConvRun *o)
                               is_fresh(c, 2));
     // the call that summed dy has written db, or left the sums of which db is
     // made
-    return c->grads_written || grad_sums_store(c);
+    return c->sums.written || grad_sums_store(c);
 }
 
 // -- the table ---------------------------------------------------------------
@@ -316,6 +316,13 @@ bool conv_fuses_concat(const ConvProblem *r)
     return c->x[X2]->dim.c % NARROW_CHANNELS == 0 &&
            c->x[0]->dim.c % TILE_CHUNK == 0 && r->win.groups == 1 &&
            conv_loads_vectors(r);
+}
+
+int conv_tile(const ConvProblem *r, const ConvChoice &choice)
+{
+    return choice.kernel->run == run_igemm_tile
+               ? igemm_tile_of(r, choice.runs_dgrad, choice.loads_norm_bwd)
+               : 0;
 }
 
 ConvPlan conv_plan(const ConvProblem *r, bool bwd)

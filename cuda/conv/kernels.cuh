@@ -29,10 +29,10 @@ struct ConvChoice {
                       // the workspace follows them, else it has the same memory
     int sum_parts; // partial sums (parts, 2, channels) over y or dx that it can
                    // write at the start of the scratch memory; 0: none
-    bool sums_dx;  // can compute Call.grad_sums; conv_head keeps their partial
+    bool sums_dx;  // can compute Call.sums.dx; conv_head keeps their partial
                    // sums in its own workspace, so that sum_parts is 0
     int sqnorm_parts;     // partial sums of squares of dw that it can write
-    unsigned half;        // 16-bit copies that it reads (Backend.half)
+    unsigned half;        // 16-bit copies that it reads (Storage.copies)
     bool loads_norm_bwd;  // applies norm backward to dy on load
     bool stores_norm_bwd; // and stores the result for later kernels
 };
@@ -85,12 +85,15 @@ ConvProblem conv_problem_of(const Call *c);
 /* Is operand 0 loaded 8 channels (16 bytes) at a time? Only such loads can
  * apply a deferred norm. */
 bool conv_loads_vectors(const ConvProblem *r);
-/* May operand 0 be the tensor before its norm (Call.deferred_norm)? All kernels
+/* May operand 0 be the tensor before its norm (Call.x_norm)? All kernels
  * but small_cin apply the norm on load, or read a copy to which dispatch.cu has
  * applied it. */
 bool conv_takes_deferred(const ConvProblem *r);
 /* May operand 0 and its gradient be in two tensors, x[0] and x[X2]? */
 bool conv_fuses_concat(const ConvProblem *r);
+/* The number of the tile (igemm_tile_choice.h) with which a choice for y or dx
+ * runs; 0: its kernel has no choice of tiles. */
+int conv_tile(const ConvProblem *r, const ConvChoice &choice);
 /* The kernels of a forward (y) or backward (gradients) call. */
 ConvPlan conv_plan(const ConvProblem *r, bool bwd);
 #endif

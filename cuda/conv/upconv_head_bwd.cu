@@ -406,7 +406,7 @@ bool queue(const ConvProblem *r, const UpconvHead &p, dim3 blocks)
 // not write
 bool upconv_head_narrow(const ConvProblem *r, int border)
 {
-    return call_op(r->c) == OP_upconv && !r->c->deferred &&
+    return call_op(r->c) == OP_upconv && !r->c->norm.deferred &&
            precision_copy(r->c->precision) != F32 && r->win.groups == 1 &&
            r->cin <= RESULTS && r->cout <= UPCONV_HEAD_CIN &&
            r->cout % UNIT == 0 && border % UNIT == 0 &&

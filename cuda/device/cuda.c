@@ -23,7 +23,7 @@ static bool vecs_cross(const Call *c)
            x->dim.c / c->attr->group_norm.groups % 4 != 0;
 }
 
-/* The tensors that a kernel takes in 16 bits: Backend.narrow. Operators that
+/* The tensors that a kernel takes in 16 bits: Storage.narrow. Operators that
  * move or scale elements are bound by memory, so half the bytes take half the
  * time. Losses, softmax, attention and the LSTM keep f32: their operands are
  * few, and sums and exponentials need the digits. */
@@ -75,13 +75,19 @@ static unsigned narrow(const Call *c)
     }
 }
 
+static Storage storage(const Call *c)
+{
+    return (Storage){.narrow = narrow(c),
+                     .copies =
+                         op_multiplies(call_op(c)) ? cuda_conv_copies(c) : 0};
+}
+
 /* The operators with an activation epilogue, which take dy back through the
- * activation on load: Backend.fuses. */
-static bool fuses(const Call *c)
+ * activation on load. */
+static bool fuses_epilogue(const Call *c)
 {
     const int act = c->act ? c->act->op : OP_relu;
-    if (c->deferred) return op_multiplies(call_op(c));
-    if (c->norm || (act != OP_relu && act != OP_leaky_relu)) return false;
+    if (c->norm.attr || (act != OP_relu && act != OP_leaky_relu)) return false;
     switch (call_op(c)) {
     case OP_avgpool:
     case OP_batch_norm:
@@ -96,16 +102,10 @@ static bool fuses(const Call *c)
     }
 }
 
-/* The operands that may have a deferred norm: Backend.loads_deferred.
- * Convolutions and linear apply it as they fill shared memory, or read a copy
- * that has the norm applied. */
-static unsigned loads_deferred(const Call *c)
+/* The operands that may have a deferred norm. */
+static unsigned takes_x_norm(const Call *c)
 {
     switch (call_op(c)) {
-    case OP_conv:
-    case OP_upconv:
-        return cuda_loads_deferred(c);
-    case OP_linear:
     case OP_maxpool:
     case OP_avgpool:
     case OP_spatial_dropout:
@@ -117,20 +117,20 @@ static unsigned loads_deferred(const Call *c)
     }
 }
 
-/* The gradients that a call can sum as it stores: Backend.sums_grads. */
-static unsigned sums_grads(const Call *c)
+static Fusions fusions(const Call *c)
 {
-    if (call_op(c) == OP_maxpool) return cuda_maxpool_sums_grads(c);
-    if (call_op(c) == OP_spatial_dropout)
-        return cuda_spatial_dropout_sums_grads(c);
-    return op_multiplies(call_op(c)) ? cuda_sums_grads(c) : 0;
+    if (op_multiplies(call_op(c))) return cuda_conv_fusions(c);
+    Fusions f = {.epilogue = fuses_epilogue(c), .x_norm = takes_x_norm(c)};
+    if (c->dy && call_op(c) == OP_maxpool) f.sums = cuda_maxpool_sums_grads(c);
+    if (c->dy && call_op(c) == OP_spatial_dropout)
+        f.sums = cuda_spatial_dropout_sums_grads(c);
+    return f;
 }
 
-/* The number of partial sums of squares that a call writes:
- * Backend.sqnorm_parts. */
-static int32_t sqnorm_parts(const Call *c, int k)
+static Schedule schedule(const Call *c)
 {
-    return op_multiplies(call_op(c)) ? cuda_sqnorm_parts(c, k) : 0;
+    return (Schedule){.tile =
+                          op_multiplies(call_op(c)) ? cuda_conv_tile(c) : 0};
 }
 
 extern const Backend backend_cuda;
@@ -153,15 +153,10 @@ const Backend backend_cuda = {
     .update = cuda_update,
     .blend = cuda_blend,
     .sum_squares = cuda_sum_squares,
+    .fusions = fusions,
+    .storage = storage,
+    .schedule = schedule,
     .tile = igemm_tile_listed,
-    .tile_taken = igemm_tile_taken,
-    .fuses = fuses,
-    .fuses_concat = cuda_fuses_concat,
-    .loads_deferred = loads_deferred,
-    .sums_grads = sums_grads,
-    .sqnorm_parts = sqnorm_parts,
-    .narrow = narrow,
-    .half = cuda_half,
     .convert = cuda_convert,
     .allreduce_open = gpu_allreduce_open,
     .allreduce = gpu_allreduce,

@@ -8,7 +8,7 @@
 #define SEG_CUDA_LIB_CUDA_H
 #include "engine/backend/batch_gather.h"
 #include "engine/backend/device_step.h"
-#include "engine/graph/op.h"
+#include "engine/backend/fusions.h"
 
 struct Ranks;
 struct Allreduce; /* backend.h */
@@ -65,12 +65,11 @@ bool cuda_update(void *dev, const Update *u);
 bool cuda_blend(void *dev, void *y, const void *x, int64_t count, double by);
 bool cuda_sum_squares(void *dev, const void *x, int64_t count, double *out);
 
-/* In dispatch.cu and convert.cu. */
-unsigned cuda_half(const Call *c);
-bool cuda_fuses_concat(const Call *c);
-unsigned cuda_loads_deferred(const Call *c);
-unsigned cuda_sums_grads(const Call *c);
-int32_t cuda_sqnorm_parts(const Call *c, int k);
+/* In dispatch.cu: answers to the planner for conv, upconv and linear. */
+Fusions cuda_conv_fusions(const Call *c);
+unsigned cuda_conv_copies(const Call *c); /* Storage.copies */
+int cuda_conv_tile(const Call *c);        /* Schedule.tile  */
+/* In convert.cu. */
 bool cuda_convert(const Call *c);
 /* In pool.cu and dropout.cu. */
 bool cuda_maxpool_sums_grads(const Call *c);

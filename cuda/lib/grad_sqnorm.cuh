@@ -1,5 +1,5 @@
 /* grad_sqnorm.cuh -- partial sums of squares for the gradient norm, written by
- * the kernel that writes the final gradient: Call.grad_sqnorm.
+ * the kernel that writes the final gradient: Call.sums.sqnorm.
  *
  * Each thread squares the values that it stored, in double, where the square of
  * a float neither overflows nor is rounded. A block adds the squares in the

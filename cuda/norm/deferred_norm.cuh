@@ -34,7 +34,7 @@ static inline size_t norm_on_load_bytes(int channels)
 /* The deferred norm of operand k. */
 static inline NormOnLoad norm_on_load_of(const Call *c, int k)
 {
-    const DeferredNorm *deferred_norm = c->deferred_norm[k];
+    const DeferredNorm *deferred_norm = c->x_norm[k];
     NormOnLoad s = {};
     if (!deferred_norm) return s;
     s.table = norm_on_load_table(deferred_norm->saved, c->x[k]->dim.c);

@@ -26,6 +26,6 @@ bool grad_sums_store(const Call *c)
     if (!to.to[0] && !to.to[1]) return true;
     moves(4.0 * channels * sizeof(double));
     LAUNCH(grad_sums_store_kernel, blocks_for(channels), BLOCK, 0,
-           gpu_stream(c->dev), (const double *)c->dy_sums->data, channels, to);
+           gpu_stream(c->dev), (const double *)c->sums.dy->data, channels, to);
     return gpu_launched("gradients from sums");
 }

@@ -1,5 +1,5 @@
 /* grad_sums.cuh -- gradient sums: sums over all rows of a gradient by channel,
- * made by the call that writes the gradient last: Call.grad_sums.
+ * made by the call that writes the gradient last: Call.sums.dx.
  *
  * The backward pass of a deferred norm needs sums of its gradient first, and
  * the gradient of a bias is such a sum; a call of its own would read the
@@ -26,7 +26,7 @@ struct GradSums {
     int channels;  // C
     double *total; // (2, C)
     // If this call also writes gradients of the call that reads dx as its dy
-    // (Call.sums_for): the gradients of its parameters and, for a deferred
+    // (Call.sums.reader): the gradients of its parameters and, for a deferred
     // norm, the coefficients of norm backward on load.
     NormGrads put;
     float4 *line; // (C), or NULL
@@ -40,8 +40,8 @@ struct GradSums {
 static inline NormGrads norm_grads_of_dy(const Call *c)
 {
     const int at = NORM_FRESH;
-    if (!c->deferred) return {{values(c->dx[2])}, {is_fresh(c, 2)}};
-    return {{values(c->norm_dx[2]), values(c->norm_dx[1])},
+    if (!c->norm.deferred) return {{values(c->dx[2])}, {is_fresh(c, 2)}};
+    return {{values(c->norm.dx[2]), values(c->norm.dx[1])},
             {is_fresh(c, at + 2), is_fresh(c, at + 1)}};
 }
 
@@ -55,22 +55,22 @@ static inline float4 *grad_sums_lines(const Tensor *total, int channels)
 static inline GradSums grad_sums_of(const Call *c, int k)
 {
     GradSums by = {};
-    const Call *reader = c->sums_for[k];
-    by.runs = c->grad_sums[k] != NULL;
+    const Call *reader = c->sums.reader[k];
+    by.runs = c->sums.dx[k] != NULL;
     // while the plan asks for space there are no addresses
     if (!by.runs || !c->dev) return by;
     by.channels = c->x[k]->dim.c;
-    by.total = (double *)c->grad_sums[k]->data;
+    by.total = (double *)c->sums.dx[k]->data;
     if (reader) by.put = norm_grads_of_dy(reader);
-    if (reader && reader->deferred) {
-        by.line = grad_sums_lines(c->grad_sums[k], by.channels);
-        by.gamma = values(reader->norm_x[1]);
+    if (reader && reader->norm.deferred) {
+        by.line = grad_sums_lines(c->sums.dx[k], by.channels);
+        by.gamma = values(reader->norm.x[1]);
         by.rows = (double)rows(c->x[k]->dim);
         by.step = gpu_step(c->dev);
     }
-    if (!c->deferred_norm[k]) return by;
+    if (!c->x_norm[k]) return by;
     by.x = c->x[k]->data;
-    by.stat = (const ChannelStats *)c->deferred_norm[k]->saved;
+    by.stat = (const ChannelStats *)c->x_norm[k]->saved;
     by.norm_on_load = norm_on_load_of(c, k);
     return by;
 }
@@ -117,7 +117,7 @@ static __device__ __forceinline__ void grad_sums_finish(const GradSums &by,
     by.line[c] = norm_bwd_line(by.norm_on_load.table[c], s, x_coef, shift);
 }
 
-/* In grad_sums.cu: queues the parameter gradients (+)= c->dy_sums, if the call
+/* In grad_sums.cu: queues the parameter gradients (+)= c->sums.dy, if the call
  * that made the sums has not written the gradients. */
 bool grad_sums_store(const Call *c);
 #endif

@@ -327,7 +327,7 @@ Space norm_space(const Call *c)
     const size_t total = (size_t)(p.sets * 2 * p.channels + 1) * sizeof(double);
     s.fwd = p.single_row || p.given ? 0 : parts;
     if (s.fwd && c->attr->op == OP_batch_norm) s.fwd += total;
-    if (c->dy_sums) return s;
+    if (c->sums.dy) return s;
     s.bwd = parts;
     if (!p.single_row) s.bwd += total;
     return s;
@@ -389,8 +389,8 @@ bool grads(const Call *c, const Norm &norm)
 bool norm_bwd_sums(const Call *c, Norm *p)
 {
     cudaStream_t stream = gpu_stream(c->dev);
-    if (c->dy_sums)
-        p->total = (double *)c->dy_sums->data;
+    if (c->sums.dy)
+        p->total = (double *)c->sums.dy->data;
     else if (!grads(c, *p))
         return false;
     if (!p->out || p->single_row) return true;
@@ -435,10 +435,10 @@ bool norm_bwd(const Call *c)
 static Call norm_of_deferred(const Call *c)
 {
     Call n = *c;
-    n.attr = c->norm, n.norm = NULL, n.deferred = false;
+    n.attr = c->norm.attr, n.norm = {};
     n.x[0] = c->y, n.dx[0] = c->dy, n.fresh = 1;
     for (int k = 1; k < MAX_IN; k++) {
-        n.x[k] = c->norm_x[k], n.dx[k] = c->norm_dx[k];
+        n.x[k] = c->norm.x[k], n.dx[k] = c->norm.dx[k];
         n.fresh |= (c->fresh >> (NORM_FRESH + k) & 1) << k;
     }
     return n;
@@ -488,7 +488,7 @@ bool deferred_norm_bwd(const Call *c)
 {
     const Call n = norm_of_deferred(c);
     // before the ranks all-reduce the sums in place
-    return (!c->dy_sums || c->grads_written || grad_sums_store(c)) &&
+    return (!c->sums.dy || c->sums.written || grad_sums_store(c)) &&
            norm_bwd(&n);
 }
 
@@ -498,11 +498,11 @@ bool deferred_norm_bwd_on_load(const Call *c, float4 *table, NormBwd *s)
     NormBwdParams p = {};
     p.norm = norm_of(&n);
     const bool joined = norm_is_joined(&n, p.norm);
-    const bool puts = c->dy_sums && !c->grads_written;
+    const bool puts = c->sums.dy && !c->sums.written;
     s->x = c->y->data, s->leak = act_of(c->act).leak;
     s->table = table;
-    if (c->grads_written && !joined) {
-        s->table = grad_sums_lines(c->dy_sums, p.norm.channels);
+    if (c->sums.written && !joined) {
+        s->table = grad_sums_lines(c->sums.dy, p.norm.channels);
         return true;
     }
     p.deferred_norm = norm_on_load_table(c->saved, c->y->dim.c), p.to = table;

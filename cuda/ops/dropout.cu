@@ -285,7 +285,7 @@ bool drop(const Call *c, const Tensor *from, const Tensor *to, bool fresh)
     p.samples = s.n, p.size = positions(s) * s.c;
     p.fours = ceil_div(p.size, DRAWS);
     if (!countable(c, rows(s))) return false;
-    if (from == c->dy && c->grad_sums[0]) return drop_grad_sums(c, p);
+    if (from == c->dy && c->sums.dx[0]) return drop_grad_sums(c, p);
     return spatial ? drop_channels(c, p) : drop_elements(c, p);
 }
 
@@ -308,7 +308,7 @@ Space cuda_spatial_dropout_space(const Call *c)
 {
     const Dims s = c->y->dim;
     Space space = {};
-    if (c->grad_sums[0])
+    if (c->sums.dx[0])
         space.bwd =
             col_reduce_bytes(col_reduce_joined(channel_cols(s), s.n), 1, 2);
     return space;

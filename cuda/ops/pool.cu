@@ -253,7 +253,7 @@ bool pool_bwd(const Call *c)
     Pool p;
     const int v = vec_width(c->y->dim.c);
     if (!c->dx[0]) return true;
-    if (c->grad_sums[0]) return pool_grad_sums(c);
+    if (c->sums.dx[0]) return pool_grad_sums(c);
     if (!pool_of(c, c->x[0]->dim, v, &p)) return false;
     p.x = c->dx[0]->data, p.y = c->dy->data, p.fresh = is_fresh(c, 0);
     p.act = act_of(c->act), p.result = c->act ? c->y->data : NULL;
@@ -270,7 +270,7 @@ Space cuda_maxpool_space(const Call *c)
     Space s = {};
     s.saved = (size_t)numel(c->y->dim) *
               (small_taps(c) ? sizeof(uint8_t) : sizeof(int32_t));
-    if (c->grad_sums[0]) s.bwd = pool_grad_sums_bytes(c);
+    if (c->sums.dx[0]) s.bwd = pool_grad_sums_bytes(c);
     return s;
 }
 

@@ -100,3 +100,18 @@ bool backend_takes(const Backend *be, Precision p)
                       "%s: use --precision f32, or --device cuda",
                       precision_name(p), be->name, has);
 }
+
+Fusions backend_fusions(const Backend *be, const Call *c)
+{
+    return be->fusions ? be->fusions(c) : (Fusions){0};
+}
+
+Storage backend_storage(const Backend *be, const Call *c)
+{
+    return be->storage ? be->storage(c) : (Storage){0};
+}
+
+Schedule backend_schedule(const Backend *be, const Call *c)
+{
+    return be->schedule ? be->schedule(c) : (Schedule){0};
+}

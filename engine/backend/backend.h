@@ -6,6 +6,7 @@
 #ifndef SEG_ENGINE_BACKEND_BACKEND_H
 #define SEG_ENGINE_BACKEND_BACKEND_H
 #include "engine/backend/device_step.h"
+#include "engine/backend/fusions.h"
 #include "engine/base/trace.h"
 #include "engine/graph/op.h"
 
@@ -55,53 +56,16 @@ typedef struct Backend {
     KernelFn *fwd[OP_COUNT], *bwd[OP_COUNT]; /* bwd NULL: no gradient */
     SpaceFn *space[OP_COUNT];                /* NULL: no memory */
 
-    /* Queries of the planner. Attributes and extents of the call are set; dy is
-     * non-NULL when there is a backward pass, dx[i] when that gradient is
-     * computed. A NULL function stands for false or 0 for every call. */
+    /* Questions of the planner about a call with attributes, extents and types;
+     * dy is non-NULL when there is a backward pass, dx[i] when that gradient is
+     * computed. A NULL function answers with zeros. */
 
-    /* Does this call, forward or backward, use an approximate algorithm, with
-     * an error relative to the largest result instead of to each sum (Winograd,
-     * docs/numerics.md)? Never with Call.no_winograd. */
-    bool (*approximate)(const Call *c);
+    Fusions (*fusions)(const Call *c);
+    Storage (*storage)(const Call *c);
+    Schedule (*schedule)(const Call *c);
     /* The name of tile `number` >= 1 that Call.tile may request; NULL after the
      * last. A NULL function: there is one tile. */
     const char *(*tile)(int number);
-    /* The tile of this thread's last call since the last query; < 1: none. */
-    int (*tile_taken)(void);
-    /* Can this call run c->norm and c->act in its epilogue, and its backward
-     * run `act`, bit-identically to separate calls? If `deferred` is set: can
-     * it write the statistics and leave norm and activation to the readers
-     * of y? */
-    bool (*fuses)(const Call *c);
-    /* Does this call support an implicit concat, that is, read x[X2] and write
-     * dx[X2] directly, with the bits of a separate concat? */
-    bool (*fuses_concat)(const Call *c);
-    /* The operands with a deferred norm that this call applies on load, forward
-     * and backward: bit k of x[k]. Values differ from separate calls by
-     * rounding alone. Types are set too. */
-    unsigned (*loads_deferred)(const Call *c);
-    /* The gradients that a backward call can sum while it stores them: bit k of
-     * grad_sums[k]. Other calls may have added to the gradient before. Types
-     * and deferred norms are set too. */
-    unsigned (*sums_grads)(const Call *c);
-    /* The number of partial sums of squares that a backward call can write for
-     * the final gradient dx[k]; it depends on extents alone. 0: none. */
-    int32_t (*sqnorm_parts)(const Call *c, int k);
-    /* The number of samples in a micro-batch of a forward call, chosen such
-     * that operands and result stay in a cache; the batch or more: no
-     * micro-batches. The bits of the result do not depend on it. */
-    int32_t (*microbatch)(const Call *c);
-    /* Storage in 16 bits, in a plan whose precision has it (precision_copy):
-     * the tensors of a call that may have that type instead of `real`. Bit k:
-     * x[k] and dx[k]; NARROW_Y: y and dy. conv, upconv and linear: any subset
-     * of these bits; other operators: all or none. NARROW_ALONE: y may be in 16
-     * bits while the operands are f32, with any number of channels; forward
-     * only. */
-    unsigned (*narrow)(const Call *c);
-    /* The copies in 16 bits that a call reads in such a precision: bit k of
-     * x[k], HALF_DY of dy. Neither this nor `convert` is NULL where the backend
-     * has such a precision. */
-    unsigned (*half)(const Call *c);
     /* y = x[0], of F32, rounded to y's type, BF16 or F16: to nearest, ties to
      * even; overflow becomes infinity, NaN stays NaN. attr is NULL. */
     KernelFn *convert;
@@ -160,6 +124,11 @@ extern const Backend backend_plain;
  * ERR_USAGE for an unknown text, ERR_DEVICE for an absent device. */
 bool backend_find(const char *text, const Backend **be, int *device,
                   char why[ERR_MAX]);
+/* The answers of a backend, zeros where it has no such function. */
+Fusions backend_fusions(const Backend *be, const Call *c);
+Storage backend_storage(const Backend *be, const Call *c);
+Schedule backend_schedule(const Backend *be, const Call *c);
+
 /* Opens the device found for `text`; an error text names it. */
 bool backend_open(const Backend *be, const char *text, int device, int threads,
                   void **dev);

@@ -41,7 +41,7 @@ typedef struct Rest {
 } Rest;
 
 /* Sources of the gradient norm: gradient-norm partial sums that calls of the
- * plan wrote (Call.grad_sqnorm), and the gradients without them. */
+ * plan wrote (Call.sums.sqnorm), and the gradients without them. */
 typedef struct SqnormPlaces {
     const double *left; /* (lefts) partial sums, in device memory */
     int64_t lefts;

@@ -253,20 +253,18 @@ static double largest(const double *v, int64_t count)
     return most;
 }
 
-/* Does this case run an approximate algorithm (Backend.approximate)? */
+/* Does this case run an approximate algorithm (Schedule.approximate)? */
 static bool is_blurred(const OpCase *c, const OpCheck *check)
 {
     const OpInfo *info = &op_info[c->attr.op];
     Tensor x[MAX_IN], y;
     Call call = {.attr = &c->attr, .y = &y, .no_winograd = c->no_winograd};
-    if (!check->be->approximate || !op_multiplies((Op)c->attr.op) ||
-        !opcase_shape(c, &y))
-        return false;
+    if (!op_multiplies((Op)c->attr.op) || !opcase_shape(c, &y)) return false;
     for (int i = 0; i < info->in; i++) {
         x[i] = (Tensor){.dim = c->x[i], .type = F32, .rank = c->rank};
         if (c->x[i].n) call.x[i] = &x[i];
     }
-    return check->be->approximate(&call);
+    return backend_schedule(check->be, &call).approximate;
 }
 
 /* Returns the bound of part i: BLUR for y, dx and dw of approximate calls; a

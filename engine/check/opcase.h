@@ -19,9 +19,9 @@
 #include "engine/check/compare.h"
 #include "engine/check/oprun.h"
 
-/* Allowed error of calls with Backend.approximate, as a fraction of the largest
- * element of a result or gradient. The largest of Winograd on the CPU in the
- * suites and the recipes' layers is 9e-6 (tests/cpu/winograd.c). */
+/* Allowed error of calls with Schedule.approximate, as a fraction of the
+ * largest element of a result or gradient. The largest of Winograd on the CPU
+ * in the suites and the recipes' layers is 9e-6 (tests/cpu/winograd.c). */
 #define BLUR 4e-5
 
 /* Receives each failure: the case, and the finding. */

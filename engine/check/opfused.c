@@ -14,7 +14,7 @@ static bool is_fused(const OpCheck *check, const OpCase *c, const Attr *act,
         x[i] = (Tensor){c->x[i], check->be->real, c->rank, NULL};
         if (c->x[i].n) call.x[i] = &x[i];
     }
-    return check->be->fuses(&call);
+    return backend_fusions(check->be, &call).epilogue;
 }
 
 /* Runs both operators separately: returns y of the second, and all else of the
@@ -71,7 +71,6 @@ done:
 
 void opfused_agree(const OpCase *c, OpCheck *check, unsigned bits)
 {
-    if (!check->be->fuses) return;
     for (int op = 0; op < OP_COUNT; op++) {
         const Attr act = op_default((Op)op);
         OpCase forward = *c;

@@ -5,6 +5,6 @@
 
 /* For each activation that the backend fuses with this operator, checks that
  * the bits equal those of separate calls, with 16-bit tensors for `bits` of
- * Backend.narrow. */
+ * Storage.narrow. */
 void opfused_agree(const OpCase *c, OpCheck *k, unsigned bits);
 #endif

@@ -45,14 +45,12 @@ static unsigned said(const OpCase *c, const OpCheck *k, Tensor *y)
 {
     Tensor x[MAX_IN];
     Call call = {.attr = &c->attr, .y = y, .train = !c->eval};
-    if (!k->be->narrow || precision_copy(k->precision) == F32 ||
-        !opcase_shape(c, y))
-        return 0;
+    if (precision_copy(k->precision) == F32 || !opcase_shape(c, y)) return 0;
     for (int i = 0; i < MAX_IN; i++) {
         x[i] = (Tensor){c->x[i], k->be->real, c->rank, NULL};
         if (c->x[i].n) call.x[i] = &x[i];
     }
-    return k->be->narrow(&call);
+    return backend_storage(k->be, &call).narrow;
 }
 
 unsigned opnarrow_bits(const OpCase *c, const OpCheck *k)

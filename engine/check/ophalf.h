@@ -1,7 +1,7 @@
 /* ophalf.h -- compares an operator on 16-bit tensors with itself in f32.
  *
  * Kernels compute in float for any type in memory. So a call on 16-bit tensors
- * (Backend.narrow) must return the bits of the same call on the same numbers in
+ * (Storage.narrow) must return the bits of the same call on the same numbers in
  * float, rounded. */
 #ifndef SEG_ENGINE_CHECK_OPHALF_H
 #define SEG_ENGINE_CHECK_OPHALF_H
@@ -11,7 +11,7 @@
  * NARROW_CHANNELS; false if the operator does not allow it. */
 bool opnarrow_case(OpCase *c);
 /* Returns the tensors of a case that may be in 16 bits on the device and in the
- * precision under test: bits of Backend.narrow. */
+ * precision under test: bits of Storage.narrow. */
 unsigned opnarrow_bits(const OpCase *c, const OpCheck *k);
 /* opcase_values, with 16-bit tensors rounded to the format. */
 bool opnarrow_values(const OpCase *c, const OpCheck *k, unsigned bits,

@@ -312,7 +312,7 @@ static bool copies_make(FencedCall *r, Call *c)
     const Backend *be = r->d->be;
     c->precision = op_multiplies(call_op(c)) ? r->d->precision : PRECISION_f32;
     if (precision_copy(c->precision) == F32) return true;
-    unsigned wants = be->half(c);
+    const unsigned wants = backend_storage(be, c).copies;
     for (int i = 0; i < MAX_IN; i++) {
         if (!(wants >> i & 1) || c->x[i]->type != be->real) continue;
         // made by the forward run, or now
@@ -320,10 +320,10 @@ static bool copies_make(FencedCall *r, Call *c)
                                       !buffer_write(r, X0 + i, NULL, NOTHING)))
             return false;
         r->copied |= 1u << i;
-        c->half[i] = &r->b[HALF0 + i].t;
+        c->half.x[i] = &r->b[HALF0 + i].t;
     }
     if (!(wants & HALF_DY) || c->dy->type != be->real) return true;
-    c->half_dy = &r->b[HALFDY].t;
+    c->half.dy = &r->b[HALFDY].t;
     return copy_make(r, DY, HALFDY, c);
 }
 

@@ -69,7 +69,7 @@ typedef struct OpOptions {
     bool inplace_grad; /* dx[0] in dy's memory                            */
     const double *y;   /* KEEP_Y operators: y as the backward run sees it */
     const Attr *act;   /* see Call.act: an activation that is fused       */
-    unsigned narrow;   /* bits of Backend.narrow: tensors that are stored in
+    unsigned narrow;   /* bits of Storage.narrow: tensors that are stored in
                         * the 16-bit type of the device's precision       */
 } OpOptions;
 

@@ -132,8 +132,8 @@ typedef struct Step {
     Share share;
 } Step;
 
-/* Bits above those of the operands: dy (Backend.half); y and dy, y with f32
- * operands (Backend.narrow). */
+/* Bits above the bits of the operands: dy (Storage.copies); y and dy, y with
+ * f32 operands (Storage.narrow). */
 enum {
     HALF_DY = 1 << MAX_IN,
     NARROW_Y = 1 << MAX_IN,
@@ -144,9 +144,9 @@ enum { NORM_FRESH = 8 };
 /* The channels of a tensor in 16 bits are a multiple of this (16 bytes), unless
  * conv, upconv and linear alone read it. */
 enum { NARROW_CHANNELS = 8 };
-/* Sums by channel of a gradient: see Call.grad_sums. */
+/* Sums by channel of a gradient: see Call.sums.dx. */
 enum { GRAD_SUMS = 2 };
-/* The number of doubles in Call.grad_sums: the sums, two that the all-reduce
+/* The number of doubles in Call.sums.dx: the sums, two that the all-reduce
  * adds, and two a channel as the backend's own workspace. */
 static inline int32_t grad_sums_size(int32_t channels)
 {
@@ -161,6 +161,53 @@ typedef struct DeferredNorm {
     const void *saved;      /* Call.saved of the call that wrote the tensor */
 } DeferredNorm;
 
+/* The batch norm after a call, in the same call: Call.norm.
+ *
+ * In evaluation its statistics are constants, and the call applies the norm
+ * before `act`.
+ *
+ * In training it is deferred: neither norm nor `act` runs. fwd stores y before
+ * both and writes the statistics to Call.saved; each reader of y has a
+ * DeferredNorm. bwd gets the gradient of the activation's result as dy, takes
+ * it back through `act` and the norm in dy's memory, adds the gradients of x to
+ * dx, and continues with its own. */
+typedef struct CallNorm {
+    const Attr *attr;        /* a batch_norm; NULL: none                    */
+    const Tensor *x[MAX_IN]; /* its operands; 0, the result of the call, is
+                              * NULL                                        */
+    const Tensor *dx[MAX_IN];
+    bool deferred;
+} CallNorm;
+
+/* Sums of gradients that a backward call writes as it stores them, where
+ * Backend.fusions allows it: Call.sums. */
+typedef struct CallSums {
+    /* Set where this call is the last that adds to the gradient dx[i], and the
+     * call that made x[i] needs sums of that gradient over all rows. GRAD_SUMS
+     * doubles a channel (grad_sums_size): the sums of u and of u z, where u is
+     * the gradient taken back through the activation of x_norm[i] and z the
+     * normalised operand of its norm. Without a deferred norm: the sum of the
+     * gradient, and zero. With one, bwd reads x[i] even if its row does not
+     * keep it. */
+    const Tensor *dx[MAX_IN];
+    const Tensor *dy; /* such sums of dy, from another call; or NULL */
+    /* The backward call that reads the gradient dx[i] as its dy, if this call
+     * also writes that call's gradients of norm parameters or bias: they depend
+     * on the sums alone, and no other call adds to them. Else NULL. The other
+     * call has `written` set. */
+    const struct Call *reader[MAX_IN];
+    bool written;
+    /* Set where this call writes the final gradient dx[i] of a parameter in
+     * this run: the partial sums of squares of that gradient,
+     * Fusions.sqnorm_parts doubles. */
+    const Tensor *sqnorm[MAX_IN];
+} CallSums;
+
+/* Copies in 16 bits of tensors of a call; NULL: none. */
+typedef struct CallCopies {
+    const Tensor *x[MAX_IN], *dy;
+} CallCopies;
+
 /* One executable call of an operator: `fwd` computes y, `bwd` adds to dx.
  *
  * x[i] is NULL for an absent operand, dx[i] for a gradient that is not wanted.
@@ -168,54 +215,26 @@ typedef struct DeferredNorm {
  * share dy's memory (INPLACE_GRAD rows), y that of x[0] (INPLACE rows).
  *
  * Types: every tensor is of the backend's real type, with two exceptions.
- * Storage in 16 bits, where Backend.narrow allows it: dx[k] has the type of
- * x[k], dy that of y. Copies in 16 bits, which Backend.half asks for: half[k]
- * and half_dy hold rounded copies of x[k] and dy; the kernel multiplies the
+ * Storage in 16 bits, where Storage.narrow allows it: dx[k] has the type of
+ * x[k], dy that of y. Copies in 16 bits, for which Storage.copies asks: half.x
+ * and half.dy hold rounded copies of x and dy; the kernel multiplies the
  * copies, and the memory of x[k] may have been reused (dy stays readable).
  *
- * Implicit concat, where Backend.fuses_concat allows it: the image of a
+ * Implicit concat, where Fusions.concat allows it: the image of a
  * convolution is the channels of x[0] followed by the channels of x[X2], and
  * dx[X2] is the gradient of x[X2]. */
 typedef struct Call {
     const Attr *attr;
     /* Epilogue: an operator of one operand applied to each result before it is
-     * stored, or NULL; Backend.fuses allows it. y and dy are then those of the
-     * epilogue. bwd first takes dy through it: by y, or, for an epilogue that
-     * keeps its operand (KEEP_X), by the value in between, which bwd computes
-     * again. */
+     * stored, or NULL; Fusions.epilogue allows it. y and dy are then those of
+     * the epilogue. bwd first takes dy through it: by y, or, for an epilogue
+     * that keeps its operand (KEEP_X), by the value in between, which bwd
+     * computes again. */
     const Attr *act;
-    /* A batch_norm with constant statistics (evaluation), applied before `act`;
-     * or NULL. norm_x: its operands except the first. */
-    const Attr *norm;
-    const Tensor *norm_x[MAX_IN];
-    /* Deferred norm of the result (training): `norm` and `act` do not run. fwd
-     * stores y before both and writes the statistics of `norm` to `saved`; each
-     * reader of y has a DeferredNorm. bwd gets the gradient of the activation's
-     * result as dy, takes it back through `act` and `norm` in dy's memory, adds
-     * the gradients of norm_x to norm_dx, and continues with its own. */
-    bool deferred;
-    const Tensor *norm_dx[MAX_IN];
+    CallNorm norm;
     /* The deferred norm of x[i], which this call applies on load; or NULL. */
-    const DeferredNorm *deferred_norm[MAX_IN];
-    /* Gradient sums, bwd: grad_sums[i] is set where this call is the last that
-     * adds to dx[i] and the call that made x[i] needs sums of dx[i] over all
-     * rows; Backend.sums_grads allows it. GRAD_SUMS doubles a channel
-     * (grad_sums_size): the sums of u and of u z, where u is dx[i] taken back
-     * through the activation of deferred_norm[i] and z the normalised operand
-     * of its norm. Without a deferred norm: the sum of dx[i], and zero. With
-     * one, bwd reads x[i] even if its row does not keep it. */
-    const Tensor *grad_sums[MAX_IN];
-    const Tensor *dy_sums; /* grad_sums of dy, from another call; or NULL */
-    /* The backward call that reads dx[i] as its dy, if this call also writes
-     * that call's gradients of norm parameters or bias: they depend on
-     * grad_sums[i] alone, and no other call adds to them. Else NULL. The other
-     * call has grads_written set. */
-    const struct Call *sums_for[MAX_IN];
-    bool grads_written;
-    /* bwd: set where this call writes the final gradient dx[i] of a parameter
-     * in this run. It stores the partial sums of squares of that gradient,
-     * Backend.sqnorm_parts doubles. */
-    const Tensor *grad_sqnorm[MAX_IN];
+    const DeferredNorm *x_norm[MAX_IN];
+    CallSums sums;
     const Step *step;
     void *dev;   /* from Backend.open: a Pool on the CPU             */
     int threads; /* of dev; known before it is opened                */
@@ -227,13 +246,13 @@ typedef struct Call {
     bool recomputed;
     const Tensor *x[MAX_IN], *y, *dy;
     const Tensor *dx[MAX_IN];
-    unsigned fresh;      /* bit NORM_FRESH + i: of norm_dx[i]                 */
+    unsigned fresh;      /* bit NORM_FRESH + i: of norm.dx[i]                 */
     bool no_winograd;    /* convolutions by the direct sum: Winograd's error is
                           * larger (docs/numerics.md)                        */
     int8_t tile[2];      /* requested tile of fprop and of dgrad; 0: any
                           * (tile_names.h)                                 */
     Precision precision; /* of products; f32 for rows without products    */
-    const Tensor *half[MAX_IN], *half_dy;
+    CallCopies half;
     void *saved;   /* written by fwd, read by bwd: Space.saved bytes, or NULL */
     void *scratch; /* undefined at entry: Space.fwd or Space.bwd bytes        */
 } Call;

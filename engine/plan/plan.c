@@ -168,8 +168,8 @@ static void make_rows(Plan *p)
                        .scratch_bytes = buffer_bytes(p, p->scratch[c]),
                        .half_bytes = half,
                        .recomputed = p->node[call->node].recomputed.call >= 0,
-                       .approximate = p->spec.be->approximate && call->attr &&
-                                      p->spec.be->approximate(call)};
+                       .approximate =
+                           backend_schedule(p->spec.be, call).approximate};
         half = 0;
         for (int k = 0; k < MAX_IN; k++) {
             if (!call->x[k]) continue;
@@ -178,7 +178,7 @@ static void make_rows(Plan *p)
                 r->params += numel(call->x[k]->dim);
         }
         for (int k = 0; k < MAX_IN; k++)
-            if (call->norm_x[k]) r->params += numel(call->norm_x[k]->dim);
+            if (call->norm.x[k]) r->params += numel(call->norm.x[k]->dim);
         r->flops = op_flops(call->attr, x, call->y);
     }
 }

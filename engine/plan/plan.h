@@ -62,7 +62,7 @@ typedef struct PlanRow {
     size_t half_bytes;
     int64_t params;   /* elements that it reads */
     bool recomputed;  /* runs again in the backward pass */
-    bool approximate; /* Backend.approximate */
+    bool approximate; /* Schedule.approximate */
 } PlanRow;
 
 typedef struct Plan Plan;

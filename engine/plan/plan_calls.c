@@ -30,8 +30,8 @@ Call plan_call(Plan *p, int i)
     PlanNode *q = &p->node[i];
     Call c = {.attr = &q->attr,
               .act = q->act < 0 ? NULL : &p->node[q->act].attr,
-              .norm = q->norm < 0 ? NULL : &p->node[q->norm].attr,
-              .deferred = q->deferred,
+              .norm = {.attr = q->norm < 0 ? NULL : &p->node[q->norm].attr,
+                       .deferred = q->deferred},
               .step = &p->step,
               .threads = p->spec.threads,
               .node = i,
@@ -46,10 +46,10 @@ Call plan_call(Plan *p, int i)
     for (int k = 0; k < MAX_IN; k++) {
         const int v = operand_of(p, i, k);
         if (v >= 0 && p->node[v].deferred)
-            c.deferred_norm[k] = &p->node[v].deferred_norm;
+            c.x_norm[k] = &p->node[v].deferred_norm;
     }
     // parameters: no call computes them
-    if (q->norm >= 0) operands_of(p, q->norm, 1, c.norm_x);
+    if (q->norm >= 0) operands_of(p, q->norm, 1, c.norm.x);
     return c;
 }
 
@@ -94,18 +94,18 @@ static PlanValue *late_making(Plan *p, int v)
 static int emit(Plan *p, int i, Call c, bool late)
 {
     bool copies = precision_copy(c.precision) != F32;
-    unsigned wants = copies ? p->spec.be->half(&c) : 0;
+    const unsigned wants = copies ? backend_storage(p->spec.be, &c).copies : 0;
     for (int k = 0; k < MAX_IN; k++) {
         int v = operand_of(p, i, k);
         if (v < 0) continue;
         PlanValue *m = late ? late_making(p, v) : &p->node[v].first;
         c.x[k] = &m->x;
         if (wants >> k & 1 && !is_narrow(&m->x))
-            c.half[k] = copy_of(p, v, &m->x, &m->half);
+            c.half.x[k] = copy_of(p, v, &m->x, &m->half);
     }
     PlanNode *q = &p->node[i];
     if (wants & HALF_DY && !is_narrow(&q->dx))
-        c.half_dy = copy_of(p, i, &q->dx, &q->half_dx);
+        c.half.dy = copy_of(p, i, &q->dx, &q->half_dx);
     append(p, &c);
     return p->calls - 1;
 }
@@ -165,10 +165,10 @@ static void bring_operands(Plan *p, int i, const Call *c)
  * the sums must be the same whether the operand is dropped or not. */
 static void bring_closed(Plan *p, int i, const Call *c)
 {
-    if (p->spec.plain || !p->spec.be->sums_grads) return;
-    const unsigned bits = p->spec.be->sums_grads(c);
+    if (p->spec.plain) return;
+    const unsigned bits = backend_fusions(p->spec.be, c).sums;
     for (int k = 0; k < MAX_IN; k++)
-        if (c->deferred_norm[k] && bits >> k & 1) bring(p, operand_of(p, i, k));
+        if (c->x_norm[k] && bits >> k & 1) bring(p, operand_of(p, i, k));
 }
 
 /* Adds the gradients of the parameters of norm i to c, a call with a deferred
@@ -181,7 +181,7 @@ static unsigned norm_gradients(Plan *p, int i, Call *c)
         if (v < 0 || !p->node[v].wants) continue;
         bits |= 1u << (NORM_FRESH + k);
         if (!p->reached[v]) c->fresh |= 1u << (NORM_FRESH + k);
-        c->norm_dx[k] = &p->node[v].dx;
+        c->norm.dx[k] = &p->node[v].dx;
         p->reached[v] = true;
     }
     return bits;

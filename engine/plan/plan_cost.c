@@ -84,7 +84,7 @@ static double saved_of(const Plan *p, int c)
 /* Returns the bytes of operand k, or of its 16-bit copy if the call has one. */
 static double operand(const Call *c, int k)
 {
-    return size_of(c->half[k] ? c->half[k] : c->x[k]);
+    return size_of(c->half.x[k] ? c->half.x[k] : c->x[k]);
 }
 
 /* Returns the bytes of a gradient: written, or read and written. */
@@ -99,7 +99,7 @@ static double gradients(const Call *c, unsigned fresh)
     double bytes = 0;
     for (int k = 0; k < MAX_IN; k++)
         bytes += written(c->dx[k], fresh >> k) +
-                 written(c->norm_dx[k], fresh >> (NORM_FRESH + k));
+                 written(c->norm.dx[k], fresh >> (NORM_FRESH + k));
     return bytes;
 }
 
@@ -127,7 +127,7 @@ static LaunchPart backward(const Plan *p, int c, unsigned fresh)
     const OpInfo *info = info_of(p, call->node);
     LaunchPart cost = {.node = call->node, .backward = true};
     cost.bytes = gradients(call, fresh) +
-                 size_of(call->half_dy ? call->half_dy : call->dy);
+                 size_of(call->half.dy ? call->half.dy : call->dy);
     for (int k = 0; k < MAX_IN; k++)
         if (op_keeps(info, k) && needs(call, k)) cost.bytes += operand(call, k);
     if (keeps_of(p, call) & KEEP_Y) cost.bytes += size_of(call->y);
@@ -149,7 +149,7 @@ LaunchPart plan_cost(const Plan *p, int c, bool accumulate)
     Tensor x[MAX_IN] = {{.data = NULL}};
     for (int k = 0; k < MAX_IN; k++) {
         if (call->x[k]) x[k] = *call->x[k];
-        cost.bytes += operand(call, k) + size_of(call->norm_x[k]);
+        cost.bytes += operand(call, k) + size_of(call->norm.x[k]);
     }
     cost.bytes += size_of(call->y) + saved_of(p, c);
     cost.flops = op_flops(call->attr, x, call->y);

@@ -3,10 +3,10 @@
  * In training a batch_norm has its statistics only after the convolution before
  * it has finished. To apply them, and the activation, would be a pass that
  * reads and writes the whole tensor for a few operations an element. Where all
- * readers can apply both as they load (Backend.loads_deferred), no call runs
+ * readers can apply both as they load (Fusions.x_norm), no call runs
  * them: memory has the result of the convolution, which alone is kept for the
  * backward pass. The nodes of the norm and of the activation show that tensor
- * (`same`); the convolution's call has Call.deferred, its readers a
+ * (`same`); the convolution's call has Call.norm.deferred, its readers a
  * DeferredNorm.
  *
  * The backward call of the convolution also computes the gradients of the
@@ -48,7 +48,7 @@ static bool all_see(Plan *p, int v)
 {
     Call own = plan_call(p, v);
     own.dy = &p->node[v].first.x;
-    if (!p->spec.be->fuses(&own)) return false;
+    if (!backend_fusions(p->spec.be, &own).epilogue) return false;
     for (int i = v + 1; i < p->nodes; i++) {
         const PlanNode *q = &p->node[i];
         if (!is_run(p, i)) continue;
@@ -56,7 +56,7 @@ static bool all_see(Plan *p, int v)
         if (q->wants) c.dy = &q->first.x;
         for (int k = 0; k < MAX_IN; k++)
             if (operand_of(p, i, k) == v &&
-                !(p->spec.be->loads_deferred(&c) >> k & 1))
+                !(backend_fusions(p->spec.be, &c).x_norm >> k & 1))
                 return false;
     }
     return true;
@@ -65,7 +65,7 @@ static bool all_see(Plan *p, int v)
 void plan_deferred_norm(Plan *p)
 {
     const bool trains = p->spec.train && p->spec.loss >= 0;
-    if (!trains || !p->spec.be->loads_deferred || !p->spec.be->fuses) return;
+    if (!trains) return;
     for (int i = 0; i < p->nodes; i++) {
         if (!is_run(p, i)) continue;
         const int v = operand_of(p, i, 0);

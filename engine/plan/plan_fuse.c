@@ -3,10 +3,10 @@
  * An activation after a normalisation or a sum costs a pass over memory and
  * little arithmetic; so does, in evaluation, a batch_norm after a convolution,
  * whose statistics are constant then. Where the backend runs them in the
- * epilogue of the operator before (Backend.fuses), the planner makes one call:
- * the later nodes show the value of the first (`same`), whose call has `norm`
- * and `act`. The values in between are never in memory, so no other operator
- * and no root may read them.
+ * epilogue of the operator before (Fusions.epilogue), the planner makes one
+ * call: the later nodes show the value of the first (`same`), whose call has
+ * `norm` and `act`. The values in between are never in memory, so no other
+ * operator and no root may read them.
  *
  * The backward call gets the gradient of the activation's result and takes it
  * through the activation as it loads it. It runs in the place of the first
@@ -15,7 +15,7 @@
  *
  * A concat is a copy. Where a convolution, transposed or not, reads its two
  * operands where they are and writes their gradients there
- * (Backend.fuses_concat), the concat is implicit; then nothing else may read
+ * (Fusions.concat), the concat is implicit; then nothing else may read
  * it, and no other reader of these operands may stand between the two, so that
  * gradients add up in the same order.
  *
@@ -109,7 +109,7 @@ static bool is_fused(Plan *p, int v)
 {
     Call c = plan_call(p, v);
     if (p->spec.loss >= 0 && p->node[v].wants) c.dy = &p->node[v].first.x;
-    return p->spec.be->fuses(&c);
+    return backend_fusions(p->spec.be, &c).epilogue;
 }
 
 /* Is node i a batch_norm with constants that are parameters? */
@@ -142,7 +142,6 @@ static bool join(Plan *p, int v, int i)
 
 void plan_fuse(Plan *p)
 {
-    if (!p->spec.be->fuses) return;
     for (int i = 0; i < p->nodes; i++) {
         PlanNode *q = &p->node[i];
         if (!q->used) continue;
@@ -178,7 +177,7 @@ static void read_apart(Plan *p, int i)
         const int v = operand_of(p, i, k);
         if (v >= 0 && p->node[v].wants) c.dx[k] = &p->node[v].first.x;
     }
-    p->node[j].used = !p->spec.be->fuses_concat(&c);
+    p->node[j].used = !backend_fusions(p->spec.be, &c).concat;
     if (p->node[j].used) q->concat = -1;
 }
 
@@ -188,7 +187,7 @@ void plan_concat(Plan *p, bool apart)
         PlanNode *q = &p->node[i];
         if (q->concat >= 0) p->node[q->concat].used = true;
         q->concat = -1;
-        if (apart && p->spec.be->fuses_concat && is_run(p, i)) read_apart(p, i);
+        if (apart && is_run(p, i)) read_apart(p, i);
     }
 }
 

@@ -4,7 +4,7 @@
  * After the backward pass the norm of all gradients is needed: a pass over
  * numbers that kernels had in registers shortly before. A call that writes the
  * final gradient of a parameter also writes partial sums of its squares, if it
- * can (Backend.sqnorm_parts); they stand in one buffer until the next run. The
+ * can (Fusions.sqnorm_parts); they stand in one buffer until the next run. The
  * norm reads these sums, and the other gradients in full.
  *
  * In a run that accumulates, the sums are those of the accumulated gradient:
@@ -20,13 +20,13 @@ static void leave_squares(Plan *p, int c, int k, int v, int *left)
     // there may be a gradient to read between two with partial sums
     if (q->param < 0 || *left == MAX_RESTS - 1 || times(p, call, v) != 1)
         return;
-    const int32_t count = p->spec.be->sqnorm_parts(call, k);
+    const int32_t count = backend_fusions(p->spec.be, call).sqnorm_parts[k];
     if (!count) return;
     q->grad_sqnorm = (Tensor){{1, 1, 1, 1, count}, F64, RANK_MAX, NULL};
     q->sqnorm_at = p->squares.lefts;
     p->squares.lefts += count;
     p->sqnorm_by = c;
-    call->grad_sqnorm[k] = &q->grad_sqnorm;
+    call->sums.sqnorm[k] = &q->grad_sqnorm;
     ++*left;
 }
 
@@ -35,7 +35,7 @@ static void leave_squares(Plan *p, int c, int k, int v, int *left)
 static void mark_norm(Plan *p, const Call *c)
 {
     for (int k = 0; k < MAX_IN; k++)
-        if (c->norm_dx[k])
+        if (c->norm.dx[k])
             p->mark[operand_of(p, p->node[c->node].norm, k)] = true;
 }
 
@@ -79,8 +79,7 @@ void plan_grad_sqnorm(Plan *p)
     int64_t from = 0;
     s->lefts = s->elements = s->rests = 0;
     for (int i = 0; i < p->nodes; i++) p->node[i].grad_sqnorm.dim.c = 0;
-    if (p->spec.squares && !p->spec.plain && p->spec.be->sqnorm_parts)
-        find_last(p);
+    if (p->spec.squares && !p->spec.plain) find_last(p);
     for (int i = 0; i < all->count; i++) {
         const Param *a = &all->list[i];
         // running statistics come after the trained block

@@ -4,7 +4,7 @@
  * gradient, and the gradient of a bias is such a sum: a pass over a tensor that
  * another call has just written. Several calls may add to one gradient; the
  * last of them has the final values. If that call can sum them as it stores
- * (Backend.sums_grads), it writes the sums for the call that reads the
+ * (Fusions.sums), it writes the sums for the call that reads the
  * gradient, and the gradients that depend on these sums alone.
  *
  * The sums are used by a convolution with a deferred norm, whose backward call
@@ -26,7 +26,7 @@ static bool is_alone(const Plan *p, int c, const Tensor *dx)
 {
     for (int i = p->forward; i < p->calls; i++)
         for (int k = 0; k < MAX_IN && i != c && dx; k++)
-            if (p->call[i].dx[k] == dx || p->call[i].norm_dx[k] == dx)
+            if (p->call[i].dx[k] == dx || p->call[i].norm.dx[k] == dx)
                 return false;
     return true;
 }
@@ -36,9 +36,9 @@ static bool is_alone(const Plan *p, int c, const Tensor *dx)
 static bool are_own(const Plan *p, int c)
 {
     const Call *call = &p->call[c];
-    return call->deferred ? is_alone(p, c, call->norm_dx[1]) &&
-                                is_alone(p, c, call->norm_dx[2])
-                          : is_alone(p, c, call->dx[2]);
+    return call->norm.deferred ? is_alone(p, c, call->norm.dx[1]) &&
+                                     is_alone(p, c, call->norm.dx[2])
+                               : is_alone(p, c, call->dx[2]);
 }
 
 /* Call c writes the final gradient of node v, its operand k: assigns the
@@ -48,20 +48,19 @@ static void close_gradient(Plan *p, int c, int k, int v)
     PlanNode *q = &p->node[v];
     Call *call = &p->call[c];
     if (!wants_grad_sums(p, v) || times(p, call, v) != 1 ||
-        !(p->spec.be->sums_grads(call) >> k & 1))
+        !(backend_fusions(p->spec.be, call).sums >> k & 1))
         return;
     q->sums_by = c;
     Call *reader = &p->call[q->bwd];
     q->grad_sums = (Tensor){
         {1, 1, 1, 1, grad_sums_size(q->first.x.dim.c)}, F64, RANK_MAX, NULL};
-    call->grad_sums[k] = reader->dy_sums = &q->grad_sums;
-    reader->grads_written = are_own(p, q->bwd);
-    if (reader->grads_written) call->sums_for[k] = reader;
+    call->sums.dx[k] = reader->sums.dy = &q->grad_sums;
+    reader->sums.written = are_own(p, q->bwd);
+    if (reader->sums.written) call->sums.reader[k] = reader;
 }
 
 void plan_grad_sums(Plan *p)
 {
-    if (!p->spec.be->sums_grads) return;
     // backwards: the first call found here is the last that adds
     for (int c = p->calls - 1; c >= p->forward; c--) {
         const Call *call = &p->call[c];

@@ -3,7 +3,7 @@
  * With a precision of 16 bits a convolution rounds its operands to 16 bits in
  * any case; stored so, they lose nothing and every pass over them moves half
  * the bytes. The operators in between profit too, where the backend has kernels
- * for it (Backend.narrow). A value, and its gradient, is stored in 16 bits if
+ * for it (Storage.narrow). A value, and its gradient, is stored in 16 bits if
  * the operator that makes it and all that read it allow it.
  *
  * An operator without products has one type for all its tensors, since its
@@ -26,12 +26,12 @@ static bool may_be_narrow(const Plan *p, int i)
            !plan_keeps(p, i);
 }
 
-/* Returns the bits of Backend.narrow for the call of node i: the tensors that
+/* Returns the bits of Storage.narrow for the call of node i: the tensors that
  * may be in 16 bits. */
 static unsigned allowed(Plan *p, int i)
 {
     const Call c = plan_call(p, i);
-    return p->spec.be->narrow(&c);
+    return backend_storage(p->spec.be, &c).narrow;
 }
 
 /* Makes node v f32; returns whether it was in 16 bits. */
@@ -141,7 +141,7 @@ static void type_apart(Plan *p, int i, Dtype type)
 void plan_half(Plan *p)
 {
     const Dtype type = precision_copy(p->spec.precision);
-    if (type == F32 || !p->spec.be->narrow) return;
+    if (type == F32) return;
     for (int i = 0; i < p->nodes; i++)
         if (may_be_narrow(p, i)) p->node[i].first.x.type = type;
     for (bool changed = true; changed;) {

@@ -42,10 +42,10 @@ typedef struct PlanNode {
     Tensor dx;            /* its gradient                                   */
     Tensor half_dx;       /* copy of dx; F32 until a call makes it          */
     int grad, half_grad, half_grad_last; /* as in PlanValue                 */
-    Tensor grad_sums;   /* Call.grad_sums of its gradient                 */
+    Tensor grad_sums;   /* Call.sums.dx of its gradient                 */
     int sums_by;        /* the call that writes them                      */
     int sums;           /* their buffer                                   */
-    Tensor grad_sqnorm; /* of a parameter: Call.grad_sqnorm               */
+    Tensor grad_sqnorm; /* of a parameter: Call.sums.sqnorm               */
     int64_t sqnorm_at;  /* its first number in SqnormPlaces.left          */
 } PlanNode;
 
@@ -142,7 +142,8 @@ static inline bool is_convert(const Call *c)
 static inline int keeps_of(const Plan *p, const Call *c)
 {
     const int keep = info_of(p, c->node)->keep;
-    return keep | (c->deferred || (c->act && !(keep & KEEP_X)) ? KEEP_Y : 0);
+    return keep |
+           (c->norm.deferred || (c->act && !(keep & KEEP_X)) ? KEEP_Y : 0);
 }
 
 /* The number of operands, from the first, that get gradients: of a loss the

@@ -57,12 +57,12 @@ static void find_reads(Plan *p)
             // a copy of a gradient, or an operand of which only the extents are
             // used
             if (!m || (back && !op_keeps(info, k) &&
-                       !(call->grad_sums[k] && call->deferred_norm[k])))
+                       !(call->sums.dx[k] && call->x_norm[k])))
                 continue;
-            *(call->half[k] ? &m->half_last : &m->last) = c;
+            *(call->half.x[k] ? &m->half_last : &m->last) = c;
             note_read(p, m, c);
         }
-        if (call->half_dy) p->node[call->node].half_grad_last = c;
+        if (call->half.dy) p->node[call->node].half_grad_last = c;
         if (!back || !(keeps_of(p, call) & KEEP_Y)) continue;
         PlanValue *m = value_of(p, call->node, call->y);
         m->last = c;

@@ -2,7 +2,7 @@
  *
  * A wide layer writes more than a cache holds, and the next layer fetches it
  * from memory. In evaluation samples are independent. Where the backend asks
- * for it (Backend.microbatch), a group of consecutive calls runs on the first
+ * for it (Schedule.microbatch), a group of consecutive calls runs on the first
  * micro-batch, then on the next: a value inside the group is read while it is
  * in a cache, and its buffer has room for one micro-batch. The same kernels on
  * the same numbers give the bits of the whole batch. The order is the
@@ -46,8 +46,8 @@ static int32_t slice_of(const Plan *p, int c)
 {
     const int32_t n = p->call[c].y->dim.n;
     if (!goes_by_sample(p, c)) return n;
-    const int32_t each = p->spec.be->microbatch(&p->call[c]);
-    return each < 1 ? 1 : each > n ? n : each;
+    const int32_t each = backend_schedule(p->spec.be, &p->call[c]).microbatch;
+    return each < 1 || each > n ? n : each;
 }
 
 /* Returns the group that begins with call c; fewer than two operators are no
@@ -76,8 +76,7 @@ static MicrobatchGroup stage_from(const Plan *p, int c)
 void plan_microbatches(Plan *p)
 {
     p->groups = 0;
-    if (!p->spec.be->microbatch || p->spec.plain || p->spec.train ||
-        p->spec.draws || p->spec.loss >= 0)
+    if (p->spec.plain || p->spec.train || p->spec.draws || p->spec.loss >= 0)
         return;
     for (int c = 0; c < p->calls;) {
         const MicrobatchGroup s = stage_from(p, c);

@@ -85,7 +85,7 @@ static void describe(const Plan *p, int c, char *text, size_t room)
 
 /* If gradients accumulate, gradients of parameters are added to; all other
  * gradients live in the pool and start from zero. Set before the first call, as
- * a call may write gradients of another (Call.sums_for). */
+ * a call may write gradients of another (Call.sums.reader). */
 static void set_fresh(Plan *p, bool accumulate)
 {
     for (int c = 0; c < p->calls; c++)
@@ -213,6 +213,14 @@ static bool mark(Plan *p, int i)
     return !p->spec.be->mark || p->spec.be->mark(p->dev, i);
 }
 
+/* Returns the number of the tile of call c; 0: none. */
+static int tile_of(const Plan *p, int c)
+{
+    return is_convert(&p->call[c])
+               ? 0
+               : backend_schedule(p->spec.be, &p->call[c]).tile;
+}
+
 bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
 {
     const Backend *be = p->spec.be;
@@ -226,15 +234,13 @@ bool plan_time(Plan *p, const PlanRun *run, PlanTime *out, int max, int *count)
                             .act = p->node[p->call[c].node].act,
                             .backward = c >= p->forward,
                             .convert = is_convert(&p->call[c]),
+                            .tile = tile_of(p, c),
                             .live = live_at(p, c)};
-    if (be->tile_taken) be->tile_taken(); // discards the tile of earlier calls
     for (int c = plan_first(p); c < calls; c = plan_next(p, c)) {
         const double from = clock_s();
         if (!run_call(p, c, run) || !mark(p, c + 1)) return stopped(p);
         if (c >= max) continue;
         out[c].ms += 1e3 * (clock_s() - from);
-        const int tile = be->tile_taken ? be->tile_taken() : 0;
-        if (tile > 0) out[c].tile = tile;
     }
     *count = calls < max ? calls : max;
     if (!be->sync(p->dev)) return false;

@@ -324,8 +324,8 @@ static bool bench_open(const Row *row, int batch, bool bf16, Pool *pool,
     if (bf16 && op_multiplies(row->op)) {
         c->precision = PRECISION_bf16;
         for (int i = 0; i < 2; i++)
-            c->half[i] = copied(c, &b->x[i], &b->half[i]);
-        c->half_dy = copied(c, &b->dy, &b->half_dy);
+            c->half.x[i] = copied(c, &b->x[i], &b->half[i]);
+        c->half.dy = copied(c, &b->dy, &b->half_dy);
     }
     Space s = {0};
     if (backend_cpu.space[row->op]) s = backend_cpu.space[row->op](c);

@@ -225,7 +225,7 @@ static void work_open(Work *k, const Shape *s)
                      .precision = PRECISION_bf16,
                      .x = {&x, &w},
                      .y = &y};
-    const unsigned narrow = be->narrow(&k->call);
+    const unsigned narrow = be->storage(&k->call).narrow;
     side_of(&k->x, s->x, s->rank, narrow & 1);
     side_of(&k->w, s->w, s->rank, false);
     side_of(&k->y, s->y, s->rank, narrow & NARROW_Y);
@@ -234,8 +234,8 @@ static void work_open(Work *k, const Shape *s)
     k->dw = (Tensor){s->w, F32, s->rank, filled(s->w, F32)};
     k->call.x[0] = &k->x.whole, k->call.x[1] = &k->w.whole;
     k->call.y = &k->y.whole;
-    if (k->x.copied) k->call.half[0] = &k->x.half;
-    k->call.half[1] = &k->w.half;
+    if (k->x.copied) k->call.half.x[0] = &k->x.half;
+    k->call.half.x[1] = &k->w.half;
 }
 
 static void work_close(Work *k)
@@ -251,7 +251,7 @@ static Call call_of(const Work *k, Pass pass)
     Call c = k->call;
     if (pass == FORWARD) return c;
     c.dy = &k->dy.whole;
-    if (k->dy.copied) c.half_dy = &k->dy.half;
+    if (k->dy.copied) c.half.dy = &k->dy.half;
     c.dx[pass == TO_DATA ? 0 : 1] = pass == TO_DATA ? &k->dx.whole : &k->dw;
     return c;
 }

@@ -20,13 +20,18 @@ static void decode(const Call *c, const Tensor *from, const Tensor *copy,
     }
 }
 
-static unsigned half_wants(const Call *c)
+static unsigned copies(const Call *c)
 {
     unsigned wants = c->dy ? HALF_DY : 3;
     if (!op_multiplies(call_op(c))) return 0;
     if (c->dy && c->dx[0]) wants |= 2;
     if (c->dy && c->dx[1]) wants |= 1;
     return wants;
+}
+
+static Storage half_storage(const Call *c)
+{
+    return (Storage){.copies = copies(c)};
 }
 
 /* The memory that the f32 kernels need, whatever the precision of the plan. */
@@ -42,17 +47,16 @@ static bool half_run(const Call *c)
 {
     Call call = *c;
     call.precision = PRECISION_f32;
-    memset(call.half, 0, sizeof call.half);
-    call.half_dy = NULL;
-    unsigned wants = half_wants(c);
+    call.half = (CallCopies){.dy = NULL};
+    const unsigned wants = copies(c);
     Tensor t[3] = {{.data = NULL}};
     for (int i = 0; i < 2; i++) {
         if (!(wants >> i & 1)) continue;
-        decode(c, c->x[i], c->half[i], &t[i]);
+        decode(c, c->x[i], c->half.x[i], &t[i]);
         call.x[i] = &t[i];
     }
     if (wants & HALF_DY) {
-        decode(c, c->dy, c->half_dy, &t[2]);
+        decode(c, c->dy, c->half.dy, &t[2]);
         call.dy = &t[2];
     }
     Op op = call_op(c);
@@ -80,7 +84,7 @@ Backend half_backend(void)
     static const Op op[] = {OP_conv, OP_upconv, OP_linear};
     Backend be = backend_cpu;
     be.name = "half";
-    be.half = half_wants;
+    be.storage = half_storage;
     be.convert = half_convert;
     for (int i = 0; i < 3; i++) {
         be.fwd[op[i]] = be.bwd[op[i]] = half_run;

@@ -1,43 +1,40 @@
 /* deferring_backend.c -- see deferring_backend.h. */
 #include "tests/support/deferring_backend.h"
 
-static unsigned narrow(const Call *c)
+static Storage storage(const Call *c)
 {
+    Storage s = {0};
     switch (call_op(c)) {
     case OP_conv:
     case OP_batch_norm:
     case OP_relu:
     case OP_maxpool:
     case OP_sigmoid:
-        return 1 | NARROW_Y;
+        s.narrow = 1 | NARROW_Y;
+        break;
     case OP_add:
-        return 3 | NARROW_Y;
+        s.narrow = 3 | NARROW_Y;
+        break;
     default:
-        return 0;
+        break;
     }
+    s.copies = backend_cpu.storage(c).copies;
+    return s;
 }
 
-static bool fuses(const Call *c)
+static Fusions fusions(const Call *c)
 {
-    return c->deferred ? call_op(c) == OP_conv : call_op(c) == OP_batch_norm;
-}
-
-static unsigned loads_deferred(const Call *c)
-{
-    return call_op(c) == OP_conv || call_op(c) == OP_maxpool;
-}
-
-static unsigned sums_grads(const Call *c)
-{
-    return call_op(c) == OP_conv && c->dx[0];
+    const Op op = call_op(c);
+    return (Fusions){.epilogue =
+                         op == (c->norm.deferred ? OP_conv : OP_batch_norm),
+                     .x_norm = op == OP_conv || op == OP_maxpool,
+                     .sums = op == OP_conv && c->dx[0]};
 }
 
 Backend deferring_backend(void)
 {
     Backend be = backend_cpu;
-    be.narrow = narrow, be.fuses = fuses, be.loads_deferred = loads_deferred,
-    be.sums_grads = sums_grads;
-    be.fuses_concat = NULL;
+    be.storage = storage, be.fusions = fusions;
     return be;
 }
 

@@ -123,12 +123,11 @@ Tensor deferred_conv(Bench *b, const Attr *attr, const Tensor *x,
     norm_act_new(b, h, y.dim.c, OP_leaky_relu);
     h->bias = uniform(b, h->x[1].dim, F32, -1, 1);
     *c = (Call){.attr = attr,
-                .norm = &h->norm,
+                .norm = {.attr = &h->norm, .deferred = true},
                 .act = h->deferred_norm.act,
-                .deferred = true,
                 .x = {x, w, &h->bias},
                 .y = &y};
-    for (int k = 1; k <= 4; k++) c->norm_x[k] = &h->x[k];
+    for (int k = 1; k <= 4; k++) c->norm.x[k] = &h->x[k];
     run(b, c);
     h->deferred_norm.saved = c->saved;
     return y;

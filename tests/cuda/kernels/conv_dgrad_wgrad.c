@@ -47,7 +47,7 @@ static void wants(Call *c, const Layer *s, BwdResults *l)
     for (int i = 0; i <= s->concat; i++) {
         if (s->no_dx >> i & 1) continue;
         c->dx[i ? X2 : 0] = &l->dx[i];
-        c->grad_sums[i ? X2 : 0] = &l->sums[i];
+        c->sums.dx[i ? X2 : 0] = &l->sums[i];
     }
     c->dx[1] = &l->dw, c->fresh = s->add ? 0 : ~0u;
 }
@@ -106,11 +106,10 @@ static void agrees(Precision p, const Layer *s)
     Call plain = {.attr = &attr, .x = {&x[0], &w}, .y = &y, .dy = &dy[1]};
     if (s->concat) plain.x[X2] = &x[1];
     for (int i = 0; i <= s->concat; i++)
-        if (is_deferred(s, i))
-            plain.deferred_norm[i ? X2 : 0] = &of[i].deferred_norm;
+        if (is_deferred(s, i)) plain.x_norm[i ? X2 : 0] = &of[i].deferred_norm;
     c.y = &y, c.dy = &dy[0], c.x[2] = NULL;
     memcpy(c.x, plain.x, sizeof c.x),
-        memcpy(c.deferred_norm, plain.deferred_norm, sizeof c.deferred_norm);
+        memcpy(c.x_norm, plain.x_norm, sizeof c.x_norm);
     BwdResults separate = bwd_results(&b, s, part, w.dim),
                combined = bwd_results(&b, s, part, w.dim);
     BwdResults reordered = bwd_results(&b, s, part, w.dim);

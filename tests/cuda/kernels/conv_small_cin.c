@@ -123,11 +123,11 @@ static void implicit_concat(Precision p, const Pair *s, bool plain)
     c[0].y = &y[0];
     c[1] = c[0], c[1].y = &y[1], c[1].saved = NULL;
     c[1].x[0] = &x[0], c[1].x[X2] = &x[1];
-    EXPECT(backend_cuda.fuses_concat(&c[1]));
-    EXPECT_INT(backend_cuda.loads_deferred(&c[1]), 0);
+    EXPECT(backend_cuda.fusions(&c[1]).concat);
+    EXPECT_INT(backend_cuda.fusions(&c[1]).x_norm, 0);
     Call trained = c[1];
     trained.dx[X2] = &x[1];
-    EXPECT(!backend_cuda.fuses_concat(&trained));
+    EXPECT(!backend_cuda.fusions(&trained).concat);
     emu_reset_counts();
     run(&b, &c[1]);
     EXPECT_INT(emu_launch_count("small_cin_kernel"), 1);
@@ -139,9 +139,9 @@ static void implicit_concat(Precision p, const Pair *s, bool plain)
         dw[i] = uniform(&b, s->shape.w, F32, -1, 1);
         gamma[i] = tensor_of(&b, h.x[1].dim, F32);
         beta[i] = tensor_of(&b, h.x[1].dim, F32);
-        if (plain) c[i].deferred = false, c[i].norm = c[i].act = NULL;
+        if (plain) c[i].norm = (CallNorm){.attr = NULL}, c[i].act = NULL;
         c[i].dy = &dy[i], c[i].dx[1] = &dw[i];
-        c[i].norm_dx[1] = &gamma[i], c[i].norm_dx[2] = &beta[i];
+        c[i].norm.dx[1] = &gamma[i], c[i].norm.dx[2] = &beta[i];
         c[i].fresh = p == PRECISION_bf16 ? ~0u : 0;
         if (!c[i].fresh && !plain)
             for (int k = 0; k < 2; k++)
@@ -171,8 +171,8 @@ static void explicit_concat(const Shape *s, int first)
                     .precision = b.precision,
                     .x = {&x[0], &w, [X2] = &x[1]},
                     .y = &y};
-    EXPECT(!backend_cuda.fuses_concat(&c));
-    EXPECT_INT(backend_cuda.loads_deferred(&c), 1 | 1 << X2);
+    EXPECT(!backend_cuda.fusions(&c).concat);
+    EXPECT_INT(backend_cuda.fusions(&c).x_norm, 1 | 1 << X2);
     bench_close(&b);
 }
 

@@ -11,10 +11,9 @@ static Tensor apply_norm(Bench *b, const Tensor *y, const NormAct *h)
 {
     const Attr pool = pool_of_one();
     Tensor out = tensor_of(b, y->dim, y->type);
-    run(b, &(Call){.attr = &pool,
-                   .x = {y},
-                   .y = &out,
-                   .deferred_norm = {&h->deferred_norm}});
+    run(b,
+        &(Call){
+            .attr = &pool, .x = {y}, .y = &out, .x_norm = {&h->deferred_norm}});
     return out;
 }
 
@@ -78,10 +77,10 @@ static void norm_on_load_agrees(Precision p, const Shape *s)
         dx[i] = tensor_of(&b, y.dim, type);
         dw[i] = tensor_of(&b, s->w, F32);
         Call c = {.attr = &attr, .x = {i ? &normed : &y, &w2}, .y = &out[i]};
-        if (!i) c.deferred_norm[0] = &h.deferred_norm;
+        if (!i) c.x_norm[0] = &h.deferred_norm;
         run(&b, &c);
         c.dy = &dz, c.dx[0] = &dx[i], c.dx[1] = &dw[i], c.fresh = 3;
-        if (!y16) c.half_dy = &half;
+        if (!y16) c.half.dy = &half;
         run(&b, &c);
     }
     same(&b, &out[0], &out[1]);
@@ -124,7 +123,7 @@ TEST(deferred_norm_of_dropout)
             out[i] = tensor_of(&b, y.dim, type);
             Call c = {.attr = &drop, .act = &relu, .y = &out[i]};
             c.x[0] = i ? &normed : &y,
-            c.deferred_norm[0] = i ? NULL : &h.deferred_norm;
+            c.x_norm[0] = i ? NULL : &h.deferred_norm;
             run(&b, &c);
         }
         same(&b, &out[0], &out[1]);
@@ -318,7 +317,7 @@ static void store_concat(Bench *b, const Tensor *one, const Tensor *two,
     run(b, &(Call){.attr = &concat,
                    .x = {one, two},
                    .y = whole,
-                   .deferred_norm = {first, second}});
+                   .x_norm = {first, second}});
 }
 
 /* A convolution of an implicit concat gives the same bits as of the stored
@@ -358,20 +357,21 @@ static void implicit_concat(Precision p, const Shape *s, int first, int how)
     dx[2] = tensor_of(&b, s->x, type);
     store_concat(&b, &dx[0], &dx[1], &dx[2], NULL, NULL);
     Call c = {.attr = &attr, .x = {part[0], &w2}, .y = &out[0]};
-    c.x[X2] = part[1], c.deferred_norm[far ? X2 : 0] = &h.deferred_norm;
-    EXPECT(backend_cuda.fuses_concat(&(Call){.attr = &attr,
-                                             .precision = b.precision,
-                                             .x = {c.x[0], &w2, [X2] = part[1]},
-                                             .y = &out[0]}));
+    c.x[X2] = part[1], c.x_norm[far ? X2 : 0] = &h.deferred_norm;
+    const Call of_two = {.attr = &attr,
+                         .precision = b.precision,
+                         .x = {c.x[0], &w2, [X2] = part[1]},
+                         .y = &out[0]};
+    EXPECT(backend_cuda.fusions(&of_two).concat);
     run(&b, &c);
     c.dy = &dz, c.dx[1] = &dw[0], c.fresh = how & ADDED ? 0 : ~0u;
-    c.half_dy = y16 ? NULL : &half;
+    c.half.dy = y16 ? NULL : &half;
     c.dx[0] = dx0 ? &dx[0] : NULL, c.dx[X2] = dx1 ? &dx[1] : NULL;
     run(&b, &c);
     Call plain = {.attr = &attr, .x = {&whole, &w2}, .y = &out[1]};
     run(&b, &plain);
     plain.dy = &dz, plain.dx[0] = &dx[2], plain.dx[1] = &dw[1];
-    plain.fresh = c.fresh, plain.half_dy = c.half_dy;
+    plain.fresh = c.fresh, plain.half.dy = c.half.dy;
     run(&b, &plain);
     same(&b, &out[0], &out[1]);
     same(&b, &dw[0], &dw[1]);

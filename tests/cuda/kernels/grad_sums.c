@@ -1,5 +1,5 @@
 /* grad_sums.c -- gradient sums, computed by the call that writes the gradient
- * last (Call.grad_sums), on the emulated device. plan_grad_sums.c tests which
+ * last (Call.sums.dx), on the emulated device. plan_grad_sums.c tests which
  * calls compute gradient sums. */
 #include "tests/cuda/emulator/emu_control.h"
 #include "tests/cuda/kernels/bench.h"
@@ -116,7 +116,7 @@ static Tensor sums_of_extents(Bench *b, Dims s)
 static bool has_sums(Bench *b, Call c, int k)
 {
     c.precision = b->precision;
-    return backend_cuda.sums_grads(&c) >> k & 1;
+    return backend_cuda.fusions(&c).sums >> k & 1;
 }
 
 /* Checks the gradient sums of a layer's dx. `add`: dx is added to, and dw and
@@ -142,14 +142,14 @@ static void layer_sums(Precision p, const Shape *s, bool deferred, bool add)
         b.draws = 100; // the same random values in both runs
         z.data = NULL;
         Call c = {.attr = &attr, .x = {&y, &w2}, .y = &z, .dy = &dz};
-        if (deferred) c.deferred_norm[0] = &h.deferred_norm;
+        if (deferred) c.x_norm[0] = &h.deferred_norm;
         for (int k = 0; k < (add ? ALL : DW); k++) {
             d[i][k] = uniform(&b, extent[k], k == DX ? type : F32, -1, 1);
             c.dx[k] = &d[i][k];
         }
         c.fresh = !add;
         EXPECT(has_sums(&b, c, 0));
-        if (i) c.grad_sums[0] = &sums;
+        if (i) c.sums.dx[0] = &sums;
         run(&b, &c);
     }
     for (int k = 0; k < (add ? ALL : DW); k++) same(&b, &d[0][k], &d[1][k]);
@@ -221,15 +221,15 @@ static void sums_for_reader(const Shape *s, Op op)
     h.dx[1] = uniform(&b, h.x[1].dim, F32, 3, 3);
     h.dx[2] = uniform(&b, h.x[2].dim, F32, 3, 3);
     const Call reader = {.attr = &attr,
-                         .deferred = true,
-                         .norm_x = {NULL, &h.x[1], &h.x[2]},
-                         .norm_dx = {NULL, &h.dx[1], &h.dx[2]},
+                         .norm = {.x = {NULL, &h.x[1], &h.x[2]},
+                                  .dx = {NULL, &h.dx[1], &h.dx[2]},
+                                  .deferred = true},
                          .fresh = 1u << (NORM_FRESH + 2)};
     Call c = {.attr = &attr, .x = {&y, op == OP_conv ? &w2 : NULL}, .y = &z};
-    c.deferred_norm[0] = &h.deferred_norm;
+    c.x_norm[0] = &h.deferred_norm;
     if (op != OP_conv) run(&b, &c);
     c.dy = &dz, c.dx[0] = &dx, c.fresh = 1;
-    c.grad_sums[0] = &sums, c.sums_for[0] = &reader;
+    c.sums.dx[0] = &sums, c.sums.reader[0] = &reader;
     run(&b, &c);
     check_sums(&b, &sums, &dx, &y, &h);
     check_reader(&b, &sums, &y, &h, (const double[]){0, 3});
@@ -250,14 +250,14 @@ static void call_sums(Bench *b, Call c, const Tensor *dz, NormAct *h, bool add)
 {
     const Tensor *y = c.x[0], sums = sums_of_extents(b, y->dim);
     Tensor dx[2];
-    if (h) c.deferred_norm[0] = &h->deferred_norm;
+    if (h) c.x_norm[0] = &h->deferred_norm;
     run(b, &c);
     for (int i = 0; i < 2; i++) {
         b->draws = 100; // the same random values in both runs
         dx[i] = uniform(b, y->dim, y->type, -1, 1);
         c.dy = dz, c.dx[0] = &dx[i], c.fresh = !add;
-        EXPECT(backend_cuda.sums_grads(&c) == 1);
-        if (i) c.grad_sums[0] = &sums;
+        EXPECT(backend_cuda.fusions(&c).sums == 1);
+        if (i) c.sums.dx[0] = &sums;
         run(b, &c);
     }
     same(b, &dx[0], &dx[1]);
@@ -338,13 +338,13 @@ static void implicit_concat(int how)
     Tensor z = dz, dx[2], sums[2];
     Call c = {.attr = &attr, .y = &z, .dy = &dz, .fresh = ~0u};
     c.x[0] = far ? &other : &y, c.x[1] = &w2, c.x[X2] = far ? &y : &other;
-    c.deferred_norm[far ? X2 : 0] = &h.deferred_norm;
+    c.x_norm[far ? X2 : 0] = &h.deferred_norm;
     for (int i = 0; i < 2; i++) {
         const int k = i ? X2 : 0;
         dx[i] = uniform(&b, half[i], BF16, -1, 1);
         sums[i] = sums_of_extents(&b, half[i]);
         if (!(i ? two : one)) continue;
-        c.dx[k] = &dx[i], c.grad_sums[k] = &sums[i];
+        c.dx[k] = &dx[i], c.sums.dx[k] = &sums[i];
     }
     for (int i = 0; i < 2; i++)
         if (i ? two : one) EXPECT(has_sums(&b, c, i ? X2 : 0));
@@ -404,12 +404,12 @@ TEST(grad_sums_for_norm_bwd)
             double sum[GRAD_SUMS * C + 1] = {0}, size[GRAD_SUMS * C];
             sums_of(&b, &dy, &y, &h, sum, size);
             REQUIRE(backend_cuda.upload(b.d.dev, sums.data, sum, sizeof sum));
-            c.dy_sums = &sums;
+            c.sums.dy = &sums;
         }
         dx[i] = tensor_of(&b, x.dim, BF16);
         c.dy = &dy, c.dx[0] = &dx[i];
         for (int k = 1; k <= 2; k++)
-            dk[i][k] = tensor_of(&b, h.x[k].dim, F32), c.norm_dx[k] = &dk[i][k];
+            dk[i][k] = tensor_of(&b, h.x[k].dim, F32), c.norm.dx[k] = &dk[i][k];
         emu_reset_counts();
         run(&b, &c);
         EXPECT_INT(emu_launch_count("grads_kernel"), !i);

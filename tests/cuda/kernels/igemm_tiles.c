@@ -5,9 +5,8 @@
  * dilations, groups and transposition, and sums long enough for split-K. */
 #include "cuda/conv/igemm_tile_choice.h"
 #include "engine/check/oprun.h"
+#include "tests/cuda/kernels/bench.h"
 #include "tests/support/op_call.h"
-
-extern const Backend backend_cuda;
 
 /* A convolution: {n,d,h,w,c}, filters, kernel, stride and padding of each axis
  * that the rank has. */
@@ -168,4 +167,43 @@ TEST(tiles_have_names)
     EXPECT(!strcmp(igemm_tile_name(igemm_tile_count() + 1), "none"));
     EXPECT(!igemm_tile_listed(0) && !igemm_tile_listed(igemm_tile_count() + 1));
     EXPECT(!strcmp(igemm_tile_listed(2), igemm_tile_name(2)));
+}
+
+/* The backend tells the planner the tile that a call takes, forward and
+ * backward; 0 for another kernel. */
+TEST(tile_of_the_schedule)
+{
+    static const struct {
+        Shape shape;
+        bool tiled;
+    } rows[] = {
+        {{OP_conv, {2, 1, 9, 14, 32}, {40, 1, 3, 3, 32}, 1, 1, 1}, true},
+        {{OP_conv, {1, 1, 11, 7, 64}, {72, 1, 3, 3, 64}, 2, 1, 1}, true},
+        {{OP_upconv, {1, 1, 6, 5, 64}, {64, 1, 2, 2, 32}, 2, 0, 1}, true},
+        {{OP_conv, {2, 1, 4, 6, 256}, {64, 1, 3, 3, 256}, 1, 1, 1}, true},
+        {{OP_conv, {2, 1, 9, 9, 3}, {16, 1, 3, 3, 3}, 1, 1, 1}, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const Shape *s = &rows[i].shape;
+        const Attr attr = attr_of(s);
+        Bench b;
+        bench_open(&b, PRECISION_bf16);
+        const Tensor x = uniform(&b, s->x, BF16, -1, 1);
+        const Tensor w = uniform(&b, s->w, BF16, -1, 1);
+        Tensor in[MAX_IN] = {x, w}, y = x;
+        REQUIRE(op_shape(&attr, in, &y));
+        y = tensor_of(&b, y.dim, BF16);
+        const Tensor dy = uniform(&b, y.dim, BF16, -1, 1);
+        const Tensor dx = tensor_of(&b, s->x, BF16);
+        Call c = {.attr = &attr, .x = {&x, &w}, .y = &y, .fresh = ~0u};
+        for (int back = 0; back < 2; back++) {
+            if (back) c.dy = &dy, c.dx[0] = &dx;
+            run(&b, &c);
+            const int taken = igemm_tile_taken();
+            EXPECT((taken != TILE_NONE) == rows[i].tiled);
+            EXPECT_INT(backend_cuda.schedule(&c).tile,
+                       taken == TILE_NONE ? 0 : taken);
+        }
+        bench_close(&b);
+    }
 }

@@ -72,12 +72,12 @@ static void norm_bwd_on_load(Precision p, const Layer *s, bool add, bool given)
         Tensor out = tensor_of(&b, y.dim, type),
                in = tensor_of(&b, y.dim, type);
         Call one_of = {.attr = &pool, .x = {&y}, .y = &out};
-        one_of.deferred_norm[0] = &h.deferred_norm;
+        one_of.x_norm[0] = &h.deferred_norm;
         run(&b, &one_of);
         one_of.dy = &dy[1], one_of.dx[0] = &in, one_of.fresh = 1;
-        one_of.grad_sums[0] = &total;
+        one_of.sums.dx[0] = &total;
         run(&b, &one_of);
-        c.dy_sums = &total;
+        c.sums.dy = &total;
     }
     run(&b, &norm);
     Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
@@ -87,7 +87,7 @@ static void norm_bwd_on_load(Precision p, const Layer *s, bool add, bool given)
     run(&b, &plain);
     c.y = &y, c.dy = &dy[0], c.dx[0] = &d[0][DX], c.dx[1] = &d[0][DW];
     c.dx[2] = &d[0][DB];
-    c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
+    c.norm.dx[1] = &d[0][DGAMMA], c.norm.dx[2] = &d[0][DBETA];
     c.fresh = add ? 0 : ~0u;
     emu_reset_counts();
     run(&b, &c);
@@ -171,11 +171,11 @@ static void first_layer(Precision p, const First *f, bool add)
     Call plain = {.attr = &attr, .x = {&x, &w, &h.bias}, .y = &y};
     plain.dy = &dy[1], plain.dx[1] = &d[1][DW];
     plain.fresh = c.fresh = add ? 0 : ~0u;
-    if (f32_x) plain.half[0] = c.half[0] = &half;
+    if (f32_x) plain.half.x[0] = c.half.x[0] = &half;
     run(&b, &plain);
     c.y = &y, c.dy = &dy[0], c.dx[1] = &d[0][DW];
     if (f->bias) c.dx[2] = &db;
-    c.norm_dx[1] = &d[0][DGAMMA], c.norm_dx[2] = &d[0][DBETA];
+    c.norm.dx[1] = &d[0][DGAMMA], c.norm.dx[2] = &d[0][DBETA];
     emu_reset_counts();
     run(&b, &c);
     EXPECT_INT(emu_launch_count("grad_kernel"), !f->on_load);

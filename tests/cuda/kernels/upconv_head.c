@@ -173,8 +173,7 @@ static void implicit_concat(Precision p, const Shape *s, int from,
                                  : uniform(&b, part[i], type, -1, 1);
     Call concat_call = {.attr = &concat, .x = {&x[0], &x[1]}, .y = &whole};
     for (int i = 0; i < 2; i++)
-        if (deferred >> i & 1)
-            concat_call.deferred_norm[i] = &of[i].deferred_norm;
+        if (deferred >> i & 1) concat_call.x_norm[i] = &of[i].deferred_norm;
     run(&b, &concat_call);
     Tensor in[MAX_IN] = {whole, w}, y;
     REQUIRE(op_shape(&attr, in, &y));
@@ -201,8 +200,8 @@ static void implicit_concat(Precision p, const Shape *s, int from,
         Call c = plain;
         c.dy = NULL, c.y = &made;
         c.x[0] = &x[0], c.x[X2] = &x[1];
-        c.deferred_norm[0] = concat_call.deferred_norm[0],
-        c.deferred_norm[X2] = concat_call.deferred_norm[1];
+        c.x_norm[0] = concat_call.x_norm[0],
+        c.x_norm[X2] = concat_call.x_norm[1];
         c.dx[0] = no_dx & 1 ? NULL : &got[i].dx[0];
         c.dx[X2] = no_dx & 2 ? NULL : &got[i].dx[1];
         c.dx[1] = &got[i].dw, c.dx[2] = &got[i].db;

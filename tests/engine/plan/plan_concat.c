@@ -253,6 +253,13 @@ TEST(implicit_concat_takes_less)
     EXPECT(naive[0][1] < 0.85 * (double)naive[1][1]);
 }
 
+static Fusions no_concat(const Call *c)
+{
+    Fusions f = backend_cpu.fusions(c);
+    f.concat = false;
+    return f;
+}
+
 /* With recomputation concats are explicit: the minimum of memory is that of a
  * plan without implicit concats. */
 TEST(implicit_concat_not_within_a_budget)
@@ -263,7 +270,7 @@ TEST(implicit_concat_not_within_a_budget)
         Net n;
         PlanRig r;
         Backend be = backend_cpu;
-        if (!implicit) be.fuses_concat = NULL;
+        if (!implicit) be.fusions = no_concat;
         case_net(&n, &cases[2]);
         plan_rig_open(&r, &n, &be, 1, 2);
         plan_rig_plan(&r, true);
@@ -355,9 +362,9 @@ TEST(implicit_concat_not_where_the_concat_is_wanted)
     }
 }
 
-static bool fuses_upconv(const Call *c)
+static Fusions fuses_upconv(const Call *c)
 {
-    return call_op(c) == OP_upconv;
+    return (Fusions){.concat = call_op(c) == OP_upconv};
 }
 
 /* A transposed convolution may read an implicit concat, too: its row has the
@@ -369,7 +376,7 @@ TEST(implicit_concat_of_an_upconv)
         Net n;
         PlanRig r;
         Backend be = backend_cpu; // its kernels do not run here
-        be.fuses_concat = implicit ? fuses_upconv : NULL;
+        be.fusions = implicit ? fuses_upconv : no_concat;
         net_new(&n);
         int x = net_input(&n, "x", (Dims){1, 1, 8, 8, 3}, 2);
         int a = net_conv(&n, x, 16, 3), b = net_conv(&n, x, 24, 3);
@@ -389,10 +396,11 @@ TEST(implicit_concat_of_an_upconv)
  * about. */
 static unsigned wanted;
 
-static bool fuses_inputs(const Call *c)
+static Fusions fuses_inputs(const Call *c)
 {
+    if (!c->x[X2]) return (Fusions){0};
     wanted = (c->dx[0] ? 1 : 0) | (c->dx[X2] ? 2 : 0);
-    return !wanted;
+    return (Fusions){.concat = !wanted};
 }
 
 TEST(implicit_concat_asks_with_gradients)
@@ -408,7 +416,7 @@ TEST(implicit_concat_asks_with_gradients)
         Net n;
         PlanRig r;
         Backend be = backend_cpu;
-        be.fuses_concat = fuses_inputs;
+        be.fusions = fuses_inputs;
         case_net(&n, &k);
         if (!rows[i].train) n.loss = -1;
         plan_rig_open(&r, &n, &be, 1, 2);

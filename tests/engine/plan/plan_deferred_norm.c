@@ -16,11 +16,11 @@ static Count counted(PlanRig *r)
     for (int i = 0; i < r->plan->calls; i++) {
         const Call *c = &r->plan->call[i];
         if (is_convert(c)) continue;
-        n.deferred += c->deferred && !is_backward(c);
-        if (!c->deferred_norm[0]) continue;
+        n.deferred += c->norm.deferred && !is_backward(c);
+        if (!c->x_norm[0]) continue;
         ++*(is_backward(c) ? &n.back : &n.loads_deferred);
         // the DeferredNorm describes the norm of the call that wrote the tensor
-        EXPECT(c->deferred_norm[0]->norm->op == OP_batch_norm);
+        EXPECT(c->x_norm[0]->norm->op == OP_batch_norm);
     }
     return n;
 }
@@ -47,8 +47,8 @@ TEST(plan_deferred_norm_between_convolutions)
     // the convolution's call computes the norm's gradients, once
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *c = &r.plan->call[i];
-        if (!c->deferred || !is_backward(c)) continue;
-        EXPECT(c->norm_dx[1] && c->norm_dx[2] && !c->norm_dx[3]);
+        if (!c->norm.deferred || !is_backward(c)) continue;
+        EXPECT(c->norm.dx[1] && c->norm.dx[2] && !c->norm.dx[3]);
         EXPECT_INT(c->fresh >> NORM_FRESH, 6);
         EXPECT_INT(r.plan->param_bits[i] >> NORM_FRESH, 6);
         // its stored result is kept for the backward pass
@@ -94,8 +94,8 @@ TEST(plan_deferred_norm_recomputed)
     for (int i = 0; i < r.plan->calls; i++) {
         const Call *c = &r.plan->call[i];
         if (!c->recomputed) continue;
-        EXPECT(c->deferred);
-        recomputed++, seeing += c->deferred_norm[0] != NULL;
+        EXPECT(c->norm.deferred);
+        recomputed++, seeing += c->x_norm[0] != NULL;
         // statistics are those of the first computation
         EXPECT_INT(r.plan->saved[i],
                    r.plan->saved[r.plan->node[c->node].first.call]);

@@ -12,14 +12,14 @@ static int grad_sum_calls(const PlanRig *r, bool own)
     const Plan *p = r->plan;
     int count = 0;
     for (int c = 0; c < p->calls; c++) {
-        if (!p->call[c].grad_sums[0]) continue;
+        if (!p->call[c].sums.dx[0]) continue;
         const int v = operand_of(p, p->call[c].node, 0);
         const PlanNode *q = &p->node[v];
         EXPECT(is_backward(&p->call[c]) && q->sums_by == c && q->bwd > c);
-        EXPECT(p->call[q->bwd].dy_sums == p->call[c].grad_sums[0]);
+        EXPECT(p->call[q->bwd].sums.dy == p->call[c].sums.dx[0]);
         EXPECT_INT(q->grad_sums.dim.c, grad_sums_size(8));
-        EXPECT(p->call[c].sums_for[0] == (own ? &p->call[q->bwd] : NULL));
-        EXPECT(p->call[q->bwd].grads_written == own);
+        EXPECT(p->call[c].sums.reader[0] == (own ? &p->call[q->bwd] : NULL));
+        EXPECT(p->call[q->bwd].sums.written == own);
         EXPECT_INT(p->buffer[q->sums].first, c);
         EXPECT_INT(p->buffer[q->sums].last, q->bwd);
         for (int i = c + 1; i < p->calls; i++)
@@ -64,9 +64,11 @@ TEST(plan_grad_sums_between_convolutions)
     }
 }
 
-static unsigned sums_pool_grads(const Call *c)
+static Fusions sums_pool_grads(const Call *c)
 {
-    return call_op(c) == OP_maxpool && c->dx[0];
+    Fusions f = deferring_backend().fusions(c);
+    f.sums = call_op(c) == OP_maxpool && c->dx[0];
+    return f;
 }
 
 /* A call with gradient sums keeps an operand with a deferred norm; an operand
@@ -77,7 +79,7 @@ TEST(plan_grad_sums_keeps_operand_of_deferred_norm)
         Net n;
         PlanRig r;
         Backend be = deferring_backend();
-        be.sums_grads = sums_pool_grads;
+        be.fusions = sums_pool_grads;
         int a = deferred_image(&n);
         n.bias = true;
         a = deferred_norm ? deferred_layer(&n, a) : net_conv(&n, a, 8, 3);
@@ -140,7 +142,7 @@ TEST(plan_grad_sums_recomputed)
     const Plan *p = r.plan;
     EXPECT_INT(own_grad_sum_calls(&r), 6);
     for (int c = 0; c < p->calls; c++) {
-        if (!p->call[c].grad_sums[0]) continue;
+        if (!p->call[c].sums.dx[0]) continue;
         const PlanNode *q = &p->node[operand_of(p, p->call[c].node, 0)];
         if (q->dropped)
             EXPECT(q->recomputed.call >= 0 && q->recomputed.call < c);

@@ -26,12 +26,17 @@ static unsigned narrow(const Call *c)
     }
 }
 
+static Storage storage(const Call *c)
+{
+    return (Storage){narrow(c), backend_cpu.storage(c).copies};
+}
+
 /* A backend that only plans: no kernel runs. */
 static Backend narrow_backend(void)
 {
     Backend be = backend_cpu;
-    be.narrow = narrow;
-    be.fuses = NULL, be.fuses_concat = NULL;
+    be.storage = storage;
+    be.fusions = NULL;
     return be;
 }
 
@@ -90,8 +95,8 @@ TEST(plan_narrow_between_inputs_and_roots)
         const Call *call = &r.plan->call[i];
         copies += is_convert(call);
         for (int k = 0; k < MAX_IN; k++)
-            EXPECT(!call->half[k] || !is_narrow(call->x[k]));
-        EXPECT(!call->half_dy || !is_narrow(call->dy));
+            EXPECT(!call->half.x[k] || !is_narrow(call->x[k]));
+        EXPECT(!call->half.dy || !is_narrow(call->dy));
     }
     EXPECT_INT(copies, 2 + 3 + 2);
     plan_rig_drop(&r);
@@ -106,7 +111,7 @@ TEST(plan_narrow_of_no_other_precision)
         Backend be = narrow_backend();
         int a = net_conv(&n, image(&n), 8, 3);
         ends(&n, net_conv(&n, a, 8, 3));
-        if (i) be.narrow = NULL;
+        if (i) be.storage = backend_cpu.storage;
         plan_of(&r, &n, &be, p[i]);
         EXPECT_INT(type_of(&r, a), F32);
         plan_rig_drop(&r);
@@ -226,9 +231,9 @@ TEST(plan_narrow_inputs)
     }
 }
 
-static bool reads_both(const Call *c)
+static Fusions concat_of_products(const Call *c)
 {
-    return op_multiplies(call_op(c));
+    return (Fusions){.concat = op_multiplies(call_op(c))};
 }
 
 /* An implicit concat has a type, in case it becomes explicit. */
@@ -239,7 +244,7 @@ TEST(plan_narrow_concat_in_parts)
         Net n;
         PlanRig r;
         Backend be = narrow_backend();
-        be.fuses_concat = reads_both;
+        be.fusions = concat_of_products;
         int x = image(&n), b = net_conv(&n, x, 8, 3);
         int a = how == GIVEN ? x : net_conv(&n, b, 8, 3);
         if (how == GIVEN) b = net_input(&n, "b", (Dims){1, 1, 6, 6, 3}, 2);
@@ -285,7 +290,7 @@ TEST(plan_narrow_halves_the_pool)
     plan_of(&r, &n, &be, PRECISION_bf16);
     const size_t bytes = plan_bytes(r.plan);
     plan_free(r.plan);
-    be.narrow = NULL;
+    be.storage = backend_cpu.storage;
     REQUIRE(plan_build(&r.spec, &r.plan));
     EXPECT(bytes < plan_bytes(r.plan) * 6 / 10);
     plan_rig_drop(&r);

@@ -73,10 +73,10 @@ TEST(plan_microbatches_of_the_cpu)
     done(&n, &r);
 }
 
-static int32_t by_two(const Call *c)
+static Schedule by_two(const Call *c)
 {
     (void)c;
-    return 2;
+    return (Schedule){.microbatch = 2};
 }
 
 /* Checks that the first root has the bits of the whole batch in micro-batches
@@ -86,7 +86,7 @@ static int microbatches(Net *n, const int32_t *inputs_n, int batch)
     PlanRig r;
     Arena mem = {NULL};
     Backend be = backend_cpu;
-    be.microbatch = by_two;
+    be.schedule = by_two;
     plan_rig_open(&r, n, &be, 2, batch);
     for (int k = 0; k < r.spec.inputs; k++)
         if (inputs_n) r.input[k].dim.n = inputs_n[k];
@@ -184,7 +184,7 @@ TEST(plan_is_whole_again)
     PlanTime time[8];
     int count;
     Backend be = backend_cpu;
-    be.microbatch = by_two;
+    be.schedule = by_two;
     be.fwd[OP_scale] = scale_thrice;
     net_new(&n);
     int x = net_input(&n, "x", (Dims){1, 1, 4, 4, 2}, 2);

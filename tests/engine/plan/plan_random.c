@@ -340,9 +340,9 @@ static void equals_reference_run(const Backend *be, Precision p, uint32_t cases)
     }
     EXPECT(share / cases < 0.8); // otherwise nothing was shared
     EXPECT(recomputed > 2 * (int)cases);
-    EXPECT(be->fuses ? fused > (int)cases / 8 : !fused);
-    EXPECT(be->fuses_concat && p == PRECISION_f32 ? implicit > (int)cases / 16
-                                                  : !implicit);
+    EXPECT(be->fusions ? fused > (int)cases / 8 : !fused);
+    EXPECT(be->fusions && p == PRECISION_f32 ? implicit > (int)cases / 16
+                                             : !implicit);
 }
 
 TEST(plan_equals_no_plan_on_ref)
@@ -365,14 +365,14 @@ TEST(plan_equals_no_plan_with_copies)
 
 /* One sample at a time, whatever the cost; for every seventh node the whole
  * batch, so that groups end. */
-static int32_t by_one(const Call *c)
+static Schedule by_one(const Call *c)
 {
-    return c->node % 7 ? 1 : c->y->dim.n;
+    return (Schedule){.microbatch = c->node % 7 ? 1 : 0};
 }
 
-static int32_t by_two(const Call *c)
+static Schedule by_two(const Call *c)
 {
-    return c->node % 7 ? 2 : c->y->dim.n;
+    return (Schedule){.microbatch = c->node % 7 ? 2 : 0};
 }
 
 /* Calls on micro-batches have the bits of calls on the whole batch, and need no
@@ -387,12 +387,12 @@ static void in_microbatches(Backend be, Precision p)
         PlanRig r;
         make(&n, (uint32_t)c, false);
         n.loss = -1;
-        be.microbatch = NULL;
+        be.schedule = NULL;
         plan_rig_open(&r, &n, &be, 1 + c % 3, batch[c % 4]);
         r.spec.precision = p;
         plan_rig_plan(&r, false);
         const size_t whole = plan_bytes(r.plan);
-        be.microbatch = c & 8 ? by_one : by_two;
+        be.schedule = c & 8 ? by_one : by_two;
         compare(&r, (uint32_t)c, false);
         share += (double)plan_bytes(r.plan) / (double)whole / cases;
         groups += r.plan->groups;
