@@ -258,7 +258,10 @@ static bool is_blurred(const OpCase *c, const OpCheck *check)
 {
     const OpInfo *info = &op_info[c->attr.op];
     Tensor x[MAX_IN], y;
-    Call call = {.attr = &c->attr, .y = &y, .no_winograd = c->no_winograd};
+    Call call = {.attr = &c->attr,
+                 .precision = check->precision,
+                 .y = &y,
+                 .no_winograd = c->no_winograd};
     if (!op_multiplies((Op)c->attr.op) || !opcase_shape(c, &y)) return false;
     for (int i = 0; i < info->in; i++) {
         x[i] = (Tensor){.dim = c->x[i], .type = F32, .rank = c->rank};
