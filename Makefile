@@ -481,8 +481,12 @@ $(BUILD)/%.o: %.cc $(BUILD)/settings
 CODES = $(eval CODES := $(filter $(patsubst %,sm_%,\
           $(if $(filter all,$(GPUS)),$(GPUS_ALL),$(GPUS))),\
           $(shell $(NVCC) --list-gpu-code)))$(CODES)
+# device code at the smallest size, which this nvcc (12.8 and newer) can decompress
+# at load: a third of the default
+CU_SMALL = $(eval CU_SMALL := $(if $(shell $(NVCC) --help | \
+             grep -e --compress-mode),--compress-mode=size))$(CU_SMALL)
 # a * b + c rounds twice, as on the host; kernels that fuse call fmaf
-CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_LINES) -I. -DSEG_CUDA \
+CU_ALL = $(NVCC) -std=c++17 -O3 -fmad=false $(CU_SMALL) $(CU_LINES) -I. -DSEG_CUDA \
          $(foreach c,compute_80 $(CODES),-gencode arch=compute_80$(comma)code=$c) \
          -Xcompiler -fPIC,-fvisibility=hidden -MMD -MP
 # with CI, compiler messages and PTX are kept for tests/shell/cuda_ptx.sh, which
